@@ -1,0 +1,172 @@
+//! The one list of storage formats, and what can be asked of each.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::format::{self, Block, pack_blocks, unpack_blocks};
+use crate::{Error, Shape};
+
+/// Makes the enum, its names and its dispatch from one line per format.
+macro_rules! formats {
+    ($(#[doc = $doc:literal] $variant:ident = $name:literal, $block:ty, $writes:ident;)*) => {
+        /// How the values of a tensor are stored.
+        ///
+        /// Floats and integers are blocks of one value, so code that handles
+        /// weights handles all of them alike.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(non_camel_case_types)] // the formats' own spelling: Q4_K
+        pub enum DType { $(#[doc = $doc] $variant,)* }
+
+        impl DType {
+            /// Every format, floats first.
+            pub const ALL: &'static [DType] = &[$(DType::$variant,)*];
+
+            /// The name in logs, flags and printed graphs: `q4_k`.
+            pub fn name(self) -> &'static str {
+                match self { $(DType::$variant => $name,)* }
+            }
+
+            /// Rows and columns of a matrix that one block covers.
+            pub fn tile(self) -> (usize, usize) {
+                match self { $(DType::$variant => (<$block>::ROWS, <$block>::COLUMNS),)* }
+            }
+
+            /// The size of one block in bytes.
+            pub fn block_bytes(self) -> usize {
+                match self { $(DType::$variant => <$block>::BYTES,)* }
+            }
+
+            /// Whether girih can write the format, not only read it.
+            pub fn writes(self) -> bool {
+                match self { $(DType::$variant => formats!(@can $writes),)* }
+            }
+
+            /// Decodes whole blocks, one after another, in the order of their bytes.
+            ///
+            /// # Panics
+            /// When the lengths are not the same whole number of blocks.
+            pub fn unpack(self, bytes: &[u8], values: &mut [f32]) {
+                self.check_blocks(bytes.len(), values.len());
+                match self { $(DType::$variant => unpack_blocks::<$block>(bytes, values),)* }
+            }
+
+            /// Encodes whole blocks, one after another.
+            ///
+            /// # Panics
+            /// When the lengths are not the same whole number of blocks, or
+            /// when the format is not one that girih [writes](DType::writes).
+            pub fn pack(self, values: &[f32], bytes: &mut [u8]) {
+                self.check_blocks(bytes.len(), values.len());
+                match self { $(DType::$variant => formats!(@pack $writes $block, values, bytes),)* }
+            }
+        }
+    };
+    (@can read_write) => { true };
+    (@can read) => { false };
+    (@pack read_write $block:ty, $values:ident, $bytes:ident) => { pack_blocks::<$block>($values, $bytes) };
+    (@pack read $block:ty, $values:ident, $bytes:ident) => { panic!("this format is only read") };
+}
+
+formats! {
+    /// Single precision.
+    F32 = "f32", format::F32, read_write;
+    /// Half precision.
+    F16 = "f16", format::F16, read_write;
+    /// Brain float: the upper half of a single.
+    BF16 = "bf16", format::Bf16, read_write;
+    /// Signed bytes.
+    I8 = "i8", format::I8, read_write;
+    /// Signed 32-bit integers: token ids.
+    I32 = "i32", format::I32, read_write;
+    /// 32 values of 8 bits, one scale.
+    Q8_0 = "q8_0", format::Q8_0, read_write;
+}
+
+impl DType {
+    /// The bytes that a tensor of `shape` takes; two-dimensional blocks pad
+    /// rows and columns up to whole tiles.
+    ///
+    /// # Errors
+    /// When rows are no whole number of blocks (for formats whose block lies
+    /// in one row), or when the size overflows.
+    pub fn bytes(self, shape: &Shape) -> Result<usize, Error> {
+        self.matrix_bytes(shape.rows(), shape.columns())
+    }
+
+    /// The bytes that `rows` × `columns` values take; see [`DType::bytes`].
+    ///
+    /// # Errors
+    /// As [`DType::bytes`].
+    pub fn matrix_bytes(self, rows: usize, columns: usize) -> Result<usize, Error> {
+        let (tile_rows, tile_columns) = self.tile();
+        if tile_rows == 1 && columns % tile_columns != 0 {
+            return Err(Error::new(format!(
+                "rows of {columns} values cannot be stored as {self}, whose blocks hold {tile_columns}"
+            )));
+        }
+        let blocks = rows.div_ceil(tile_rows).checked_mul(columns.div_ceil(tile_columns));
+        blocks.and_then(|n| n.checked_mul(self.block_bytes())).ok_or_else(|| {
+            Error::new(format!(
+                "{rows} x {columns} values of {self} take more bytes than memory has addresses"
+            ))
+        })
+    }
+
+    /// Encodes a matrix, padding with zeros where blocks reach over its edge.
+    ///
+    /// # Errors
+    /// When the format is only read, or as [`DType::bytes`].
+    ///
+    /// # Panics
+    /// When `values` does not hold `rows` × `columns` values.
+    pub fn pack_matrix(self, rows: usize, columns: usize, values: &[f32]) -> Result<Vec<u8>, Error> {
+        assert_eq!(values.len(), rows * columns, "one value per cell of the matrix");
+        if !self.writes() {
+            return Err(Error::new(format!("girih reads {self} but does not write it")));
+        }
+        let mut bytes = vec![0; self.matrix_bytes(rows, columns)?];
+        let (tile_rows, tile_columns) = self.tile();
+        if tile_rows == 1 {
+            self.pack(values, &mut bytes);
+            return Ok(bytes);
+        }
+        let across = columns.div_ceil(tile_columns);
+        for (index, block) in bytes.chunks_exact_mut(self.block_bytes()).enumerate() {
+            let (top, left) = (index / across * tile_rows, index % across * tile_columns);
+            let width = tile_columns.min(columns - left);
+            let mut tile = vec![0.0; tile_rows * tile_columns];
+            for (row, cells) in (top..rows).zip(tile.chunks_exact_mut(tile_columns)) {
+                let start = row * columns + left;
+                cells[..width].copy_from_slice(&values[start..start + width]);
+            }
+            self.pack(&tile, block);
+        }
+        Ok(bytes)
+    }
+
+    fn check_blocks(self, bytes: usize, values: usize) {
+        let (rows, columns) = self.tile();
+        assert!(
+            bytes % self.block_bytes() == 0 && values == bytes / self.block_bytes() * rows * columns,
+            "{values} values do not fill {bytes} bytes of {self}",
+        );
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for DType {
+    type Err = Error;
+
+    /// Reads a name as [`DType::name`] writes it, in any case.
+    fn from_str(text: &str) -> Result<DType, Error> {
+        DType::ALL.iter().copied().find(|dtype| dtype.name().eq_ignore_ascii_case(text)).ok_or_else(|| {
+            let known: Vec<_> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
+            Error::new(format!("'{text}' is no storage format; known are {}", known.join(", ")))
+        })
+    }
+}

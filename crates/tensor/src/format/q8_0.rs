@@ -1,0 +1,37 @@
+//! Q8_0: 32 signed bytes under one half-precision scale.
+//!
+//! ```text
+//! byte 0..2   d, f16
+//! byte 2..34  q[0..32], i8          value = d · q
+//! ```
+//! Layout and rounding as in ggml (`block_q8_0`, `quantize_row_q8_0_ref`).
+
+use super::{Block, Pack, f16_at, put_f16};
+
+/// 32 signed bytes under one half-precision scale: 8.5 bits a value.
+#[derive(Clone, Copy, Debug)]
+pub struct Q8_0;
+
+impl Block for Q8_0 {
+    const COLUMNS: usize = 32;
+    const BYTES: usize = 34;
+
+    fn unpack(block: &[u8], values: &mut [f32]) {
+        let scale = f16_at(block, 0);
+        for (value, &q) in values.iter_mut().zip(&block[2..]) {
+            *value = scale * f32::from(q as i8);
+        }
+    }
+}
+
+impl Pack for Q8_0 {
+    fn pack(values: &[f32], block: &mut [u8]) {
+        let largest = values.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+        let scale = largest / 127.0;
+        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+        put_f16(block, 0, scale);
+        for (byte, value) in block[2..].iter_mut().zip(values) {
+            *byte = (value * inverse).round() as i8 as u8;
+        }
+    }
+}

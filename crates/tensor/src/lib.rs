@@ -1,0 +1,28 @@
+//! What a number is: element types, block formats, shapes and their plain
+//! arithmetic. It knows no files, no operators and no devices.
+//!
+//! ```
+//! use girih_tensor::{DType, View};
+//!
+//! let values: Vec<f32> = (0..64).map(|i| i as f32 - 32.0).collect();
+//! let bytes = DType::Q8_0.pack_matrix(2, 32, &values)?;
+//! let view = View::new(DType::Q8_0, 2, 32, &bytes)?;
+//! let mut row = [0.0; 32];
+//! view.unpack_rows(1..2, &mut row);
+//! assert!((row[5] - values[37]).abs() <= 31.0 / 127.0 / 2.0);
+//! # Ok::<(), girih_tensor::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod dtype;
+mod error;
+pub mod format;
+pub mod reference;
+mod shape;
+mod view;
+
+pub use dtype::DType;
+pub use error::Error;
+pub use format::{Block, Pack};
+pub use shape::Shape;
+pub use view::View;

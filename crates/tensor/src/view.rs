@@ -1,0 +1,79 @@
+//! Borrowed matrices: bytes with a format and a shape, checked once.
+
+use std::ops::Range;
+
+use crate::{DType, Error};
+
+/// A matrix of `rows` × `columns` values, stored as `dtype` in borrowed bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    dtype: DType,
+    rows: usize,
+    columns: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// A view of `bytes`.
+    ///
+    /// # Errors
+    /// When the bytes are not exactly what the format and the sizes need.
+    pub fn new(dtype: DType, rows: usize, columns: usize, bytes: &'a [u8]) -> Result<View<'a>, Error> {
+        let need = dtype.matrix_bytes(rows, columns)?;
+        if bytes.len() != need {
+            let have = bytes.len();
+            return Err(Error::new(format!(
+                "{rows} x {columns} values of {dtype} need {need} bytes, not {have}"
+            )));
+        }
+        Ok(View { dtype, rows, columns, bytes })
+    }
+
+    /// How the values are stored.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The number of values in a row.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Decodes `rows` into `values`, row after row, without padding.
+    ///
+    /// # Panics
+    /// When the range leaves the matrix or `values` has another size.
+    pub fn unpack_rows(&self, rows: Range<usize>, values: &mut [f32]) {
+        assert!(rows.end <= self.rows, "rows {rows:?} of a matrix of {}", self.rows);
+        assert_eq!(values.len(), rows.len() * self.columns, "one value per cell");
+        let (tile_rows, _) = self.dtype.tile();
+        if tile_rows == 1 {
+            let row_bytes = self.bytes.len() / self.rows.max(1);
+            self.dtype.unpack(&self.bytes[rows.start * row_bytes..rows.end * row_bytes], values);
+            return;
+        }
+        for (row, values) in rows.zip(values.chunks_exact_mut(self.columns)) {
+            self.unpack_tiled_row(row, values);
+        }
+    }
+
+    /// Decodes one row out of two-dimensional blocks.
+    fn unpack_tiled_row(&self, row: usize, values: &mut [f32]) {
+        let (tile_rows, tile_columns) = self.dtype.tile();
+        let block_bytes = self.dtype.block_bytes();
+        let across = self.columns.div_ceil(tile_columns);
+        let first = row / tile_rows * across;
+        let mut tile = vec![0.0; tile_rows * tile_columns];
+        for (index, values) in values.chunks_mut(tile_columns).enumerate() {
+            let start = (first + index) * block_bytes;
+            self.dtype.unpack(&self.bytes[start..start + block_bytes], &mut tile);
+            let cells = &tile[row % tile_rows * tile_columns..];
+            values.copy_from_slice(&cells[..values.len()]);
+        }
+    }
+}
