@@ -1,0 +1,245 @@
+//! What a device must provide, and what a step brings to it.
+
+use std::ops::Range;
+
+use girih_tensor::Shape;
+
+use crate::{Error, Graph, GroupId, Key, Role};
+
+/// A block of state: [`BLOCK_POSITIONS`](crate::BLOCK_POSITIONS) positions of
+/// every state value of one group. Whose it is, the engine decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Block(pub u32);
+
+/// One sequence's part of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane<'a> {
+    /// The sequence's blocks of each group, in order of position. Block `i`
+    /// holds the positions from `i · BLOCK_POSITIONS`; all positions that the
+    /// step reads or writes are covered.
+    pub blocks: &'a [&'a [Block]],
+    /// Where the lane's first row stands in its sequence.
+    pub position: u32,
+    /// The lane's rows among the rows of the step; lanes follow each other.
+    pub rows: Range32,
+    /// Which of its rows leave the program.
+    pub want: Want,
+    /// Stretches of positions, within the lane's rows, that see each other
+    /// both ways (the tokens of one image).
+    pub spans: &'a [Range32],
+}
+
+/// A half-open range of `u32`, which unlike [`Range`] is `Copy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range32 {
+    /// The first index.
+    pub start: u32,
+    /// One past the last index.
+    pub end: u32,
+}
+
+impl Range32 {
+    /// The range as indexes.
+    pub fn indexes(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+}
+
+/// Which rows of a lane leave the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// None: a chunk of a prefill that is not the last.
+    Nothing,
+    /// The last row: generation.
+    Last,
+    /// The last so many rows: checking a draft.
+    LastN(u32),
+    /// Every row: perplexity.
+    All,
+}
+
+impl Want {
+    /// How many of `rows` rows are wanted.
+    pub fn count(self, rows: u32) -> u32 {
+        match self {
+            Want::Nothing => 0,
+            Want::Last => rows.min(1),
+            Want::LastN(n) => rows.min(n),
+            Want::All => rows,
+        }
+    }
+}
+
+impl Lane<'_> {
+    /// The indexes of the wanted rows among the rows of the step.
+    pub fn wanted(&self) -> Range<usize> {
+        let rows = self.rows.indexes();
+        rows.end - self.want.count(rows.len() as u32) as usize..rows.end
+    }
+
+    /// The positions that the row at `position` sees: from where `span`
+    /// begins up to its own, or to the end of a mutual span that it lies in.
+    pub fn sees(&self, span: crate::Span, position: usize) -> Range<usize> {
+        let mutual = self.spans.iter().map(|span| span.indexes()).find(|span| span.contains(&position));
+        span.first(position)..mutual.map_or(position + 1, |span| span.end)
+    }
+}
+
+/// What goes into a step, one entry per row.
+#[derive(Clone, Copy, Debug)]
+pub enum Inputs<'a> {
+    /// Token ids.
+    Tokens(&'a [u32]),
+    /// Embeddings, row after row.
+    Embeddings(&'a [f32]),
+}
+
+/// One call of a program.
+pub struct Step<'a> {
+    /// What goes in.
+    pub inputs: Inputs<'a>,
+    /// Whose rows they are.
+    pub lanes: &'a [Lane<'a>],
+    /// Receives the wanted rows of all lanes, in order, row after row.
+    pub output: &'a mut [f32],
+    /// Sees values as they are made.
+    pub watch: &'a mut dyn Watch,
+}
+
+/// Sees the values of a step as they are made: for `diagnose` and the like.
+pub trait Watch {
+    /// Whether the value of this name is wanted.
+    fn wants(&self, name: &str) -> bool;
+    /// A value that was wanted, at the extents of this step.
+    fn value(&mut self, name: &str, shape: &Shape, data: &[f32]);
+}
+
+/// Wants nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unwatched;
+
+impl Watch for Unwatched {
+    fn wants(&self, _: &str) -> bool {
+        false
+    }
+
+    fn value(&mut self, _: &str, _: &Shape, _: &[f32]) {}
+}
+
+/// Where weights come from. Nothing obliges a source to hold them in memory.
+pub trait WeightSource: Sync {
+    /// Fills `into` with the bytes of weight `name` from byte `offset` on, in
+    /// the format and shape that the graph states for it.
+    ///
+    /// # Errors
+    /// When there is no such weight, or its file cannot be read.
+    fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error>;
+}
+
+/// Bytes that a loaded program takes, known before anything is loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// Weights as the device holds them.
+    pub weights: u64,
+    /// State: all blocks of all groups.
+    pub state: u64,
+    /// Scratch of the largest step.
+    pub scratch: u64,
+}
+
+impl MemoryPlan {
+    /// The sum.
+    pub fn total(&self) -> u64 {
+        self.weights.saturating_add(self.state).saturating_add(self.scratch)
+    }
+}
+
+/// A node that a backend will not run, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The name of the node's result.
+    pub node: String,
+    /// One sentence.
+    pub reason: String,
+}
+
+/// Whether a backend works on just the rows a step brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stretch {
+    /// Exactly the rows and positions of the step.
+    Elastic,
+    /// Always the key's; the step is padded.
+    Rigid,
+}
+
+/// A device: compiles whole graphs and runs them. Its types are its own.
+pub trait Backend: 'static {
+    /// Weights in the layout the device wants.
+    type Weights;
+    /// State of all sequences; outlives any one program.
+    type State: State;
+    /// One compiled graph.
+    type Program;
+
+    /// The name in logs and flags.
+    fn name(&self) -> &'static str;
+    /// Whether steps are padded to their key.
+    fn stretch(&self) -> Stretch;
+    /// The keys it wants compiled, none larger than `most`, smallest first.
+    fn ladder(&self, most: Key) -> Vec<Key>;
+    /// The nodes it will not run; empty means that it takes the whole graph.
+    fn refuses(&self, graph: &Graph) -> Vec<Refusal>;
+    /// What the graph with so many blocks of state per group will take.
+    fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan;
+    /// Reads the graph's weights and lays them out, once.
+    ///
+    /// # Errors
+    /// When the source fails or memory is short.
+    fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<Self::Weights, Error>;
+    /// Makes zeroed state of so many blocks per group, for every program.
+    ///
+    /// # Errors
+    /// When memory is short.
+    fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<Self::State, Error>;
+    /// Compiles one graph.
+    ///
+    /// # Errors
+    /// When the graph has a node that the backend refuses.
+    fn compile(&self, graph: &Graph, weights: &Self::Weights) -> Result<Self::Program, Error>;
+    /// Runs one step.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn run(
+        &self,
+        program: &Self::Program,
+        weights: &Self::Weights,
+        state: &mut Self::State,
+        step: Step<'_>,
+    ) -> Result<(), Error>;
+}
+
+/// What the engine may do to state, block by block.
+pub trait State {
+    /// Makes `to` equal to `from`.
+    fn copy(&mut self, group: GroupId, from: Block, to: Block);
+    /// Forgets what a block held.
+    fn zero(&mut self, group: GroupId, block: Block);
+    /// The bytes of a block.
+    fn export(&self, group: GroupId, block: Block) -> Vec<u8>;
+    /// Puts back what [`State::export`] gave.
+    ///
+    /// # Errors
+    /// When the bytes are not of this model's blocks.
+    fn import(&mut self, group: GroupId, block: Block, bytes: &[u8]) -> Result<(), Error>;
+}
+
+/// The bytes that one block of each state value of `group` takes.
+pub fn block_bytes(graph: &Graph, group: GroupId) -> u64 {
+    let values = graph.values.iter().filter(|value| value.role == Role::State(group));
+    let bytes = values.map(|value| {
+        let inner = value.shape.stride() * value.dtype.block_bytes();
+        (inner * crate::BLOCK_POSITIONS) as u64
+    });
+    bytes.sum()
+}

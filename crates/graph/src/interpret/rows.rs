@@ -1,0 +1,86 @@
+//! The operators that work on one row at a time.
+
+use girih_tensor::reference;
+
+use crate::backend::{Inputs, Lane};
+use crate::{Act, Pairing};
+
+pub(super) fn embed(inputs: Inputs<'_>, table: &[f32], width: usize) -> Vec<f32> {
+    let Inputs::Tokens(tokens) = inputs else { unreachable!("checked: embed reads tokens") };
+    tokens.iter().flat_map(|&token| &table[token as usize * width..][..width]).copied().collect()
+}
+
+pub(super) fn norm(x: &[f32], weight: &[f32], epsilon: f32) -> Vec<f32> {
+    let normed = x.chunks_exact(weight.len()).flat_map(|row| {
+        let root = reference::root_mean_square(row, f64::from(epsilon));
+        row.iter().zip(weight).map(move |(&x, &w)| (f64::from(x) / root * f64::from(w)) as f32)
+    });
+    normed.collect()
+}
+
+pub(super) fn linear(x: &[f32], weight: &[f32], bias: Option<&[f32]>, inputs: usize) -> Vec<f32> {
+    let sums = x.chunks_exact(inputs).flat_map(|row| {
+        weight.chunks_exact(inputs).enumerate().map(move |(output, weights)| {
+            let offset = bias.map_or(0.0, |bias| f64::from(bias[output]));
+            (reference::dot(row, weights).sum + offset) as f32
+        })
+    });
+    sums.collect()
+}
+
+/// Rotates every head of every row; `stride` numbers a row.
+pub(super) fn rope(
+    x: &[f32],
+    frequencies: &[f32],
+    pairing: Pairing,
+    lanes: &[Lane<'_>],
+    stride: usize,
+) -> Vec<f32> {
+    let mut turned = x.to_vec();
+    for lane in lanes {
+        for (row, position) in lane.rows.indexes().zip(lane.position..) {
+            for head in turned[row * stride..(row + 1) * stride].chunks_exact_mut(2 * frequencies.len()) {
+                rotate(head, frequencies, pairing, position);
+            }
+        }
+    }
+    turned
+}
+
+/// Rotates one head. The angle is rounded to `f32` before its sine and cosine
+/// are taken, because that is the number that models were trained with.
+fn rotate(head: &mut [f32], frequencies: &[f32], pairing: Pairing, position: u32) {
+    for (i, frequency) in frequencies.iter().enumerate() {
+        let (a, b) = match pairing {
+            Pairing::Halves => (i, i + frequencies.len()),
+            Pairing::Neighbours => (2 * i, 2 * i + 1),
+        };
+        let (sin, cos) = f64::from(position as f32 * frequency).sin_cos();
+        let (x, y) = (f64::from(head[a]), f64::from(head[b]));
+        head[a] = (x * cos - y * sin) as f32;
+        head[b] = (x * sin + y * cos) as f32;
+    }
+}
+
+pub(super) fn take(x: &[f32], stride: usize, lanes: &[Lane<'_>]) -> Vec<f32> {
+    let rows = lanes.iter().flat_map(Lane::wanted);
+    rows.flat_map(|row| &x[row * stride..(row + 1) * stride]).copied().collect()
+}
+
+pub(super) fn pairwise(a: &[f32], b: &[f32], f: impl Fn(f64, f64) -> f64) -> Vec<f32> {
+    a.iter().zip(b).map(|(&a, &b)| f(f64::from(a), f64::from(b)) as f32).collect()
+}
+
+pub(super) fn each(x: &[f32], f: impl Fn(f64) -> f64) -> Vec<f32> {
+    x.iter().map(|&x| f(f64::from(x)) as f32).collect()
+}
+
+pub(super) fn act(act: Act, x: f64) -> f64 {
+    match act {
+        Act::Silu => x / (1.0 + (-x).exp()),
+        Act::GeluTanh => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+            0.5 * x * (1.0 + inner.tanh())
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Loaded models: the one place where a backend's types vanish, and where the
+//! steps of an engine are checked before a backend sees them.
+
+use std::collections::BTreeMap;
+
+use crate::backend::{Backend, Inputs, Lane, MemoryPlan, Refusal, State, Step, WeightSource};
+use crate::{BLOCK_POSITIONS, Error, Graph, InputKind, Key, Op, ValueId, Variant, faults};
+
+/// A loaded model on some device: what the engine knows of it.
+pub trait Runner {
+    /// The device's name.
+    fn backend(&self) -> &'static str;
+    /// The largest step.
+    fn most(&self) -> Key;
+    /// The groups of state and how many blocks each has.
+    fn blocks(&self) -> &[u32];
+    /// The columns of the output.
+    fn width(&self) -> usize;
+    /// What the loaded programs take.
+    fn plan(&self) -> MemoryPlan;
+    /// Runs the smallest program that fits.
+    ///
+    /// # Errors
+    /// When no program fits, the step contradicts itself, or the device fails.
+    fn step(&mut self, step: Step<'_>) -> Result<(), Error>;
+    /// The state, for copying and forgetting blocks.
+    fn state(&mut self) -> &mut dyn State;
+}
+
+/// A backend joined with its weights, its state and its programs.
+struct Loaded<B: Backend> {
+    backend: B,
+    weights: B::Weights,
+    state: B::State,
+    programs: BTreeMap<Key, B::Program>,
+    most: Key,
+    blocks: Vec<u32>,
+    sizes: Sizes,
+    plan: MemoryPlan,
+}
+
+/// What the inputs and outputs of every program have in common.
+struct Sizes {
+    /// Values in a row of the input; one for tokens.
+    input: usize,
+    /// Values in a row of the output.
+    output: usize,
+    /// Rows of the embedding table, which bound the tokens.
+    vocabulary: usize,
+}
+
+/// Loads `source` on `backend`, with `blocks` blocks of state per group, and
+/// compiles one program for each rung of its ladder.
+///
+/// # Errors
+/// When a graph has faults, the backend refuses a node, or loading fails.
+pub fn load<B: Backend>(
+    backend: B,
+    source: &dyn WeightSource,
+    most: Key,
+    blocks: &[u32],
+    build: impl Fn(Key) -> Result<Graph, Error>,
+) -> Result<Box<dyn Runner>, Error> {
+    let largest = build(most)?;
+    accept(&backend, &largest)?;
+    if blocks.len() != largest.groups.len() {
+        let (have, need) = (blocks.len(), largest.groups.len());
+        return Err(Error::new(format!("block counts for {have} groups were given; the graph has {need}")));
+    }
+    let plan = backend.plan(&largest, blocks);
+    let weights = backend.load(&largest, source)?;
+    let state = backend.state(&largest, blocks)?;
+    let mut programs = BTreeMap::new();
+    for key in backend.ladder(most) {
+        let graph = build(key)?;
+        accept(&backend, &graph)?;
+        programs.insert(key, backend.compile(&graph, &weights)?);
+    }
+    let (sizes, blocks) = (Sizes::of(&largest), blocks.to_vec());
+    Ok(Box::new(Loaded { backend, weights, state, programs, most, blocks, sizes, plan }))
+}
+
+/// Refuses a graph with faults, or with nodes that the backend will not run.
+fn accept<B: Backend>(backend: &B, graph: &Graph) -> Result<(), Error> {
+    if let Some(fault) = faults(graph).first() {
+        return Err(Error::new(format!("the graph is malformed at {fault}; this is a fault of girih")));
+    }
+    if let Some(refusal) = backend.refuses(graph).first() {
+        let (name, Refusal { node, reason }) = (backend.name(), refusal);
+        return Err(Error::new(format!("the {name} backend does not run '{node}': {reason}")));
+    }
+    Ok(())
+}
+
+impl Sizes {
+    fn of(graph: &Graph) -> Sizes {
+        let stride =
+            |id: Option<ValueId>| graph.value(id.expect("a graph without faults has both")).shape.stride();
+        let embed = graph.nodes.iter().find(|node| node.op == Op::Embed);
+        let table = embed.map(|node| graph.value(node.inputs[1]).shape.extents()[0]);
+        Sizes {
+            input: stride(graph.input()),
+            output: stride(graph.output()),
+            vocabulary: table.unwrap_or(usize::MAX),
+        }
+    }
+
+    /// How many rows the inputs are, if the programs can take them.
+    fn rows(&self, inputs: Inputs<'_>) -> Result<usize, Error> {
+        match inputs {
+            Inputs::Tokens(tokens) => {
+                let outside = tokens.iter().find(|&&token| token as usize >= self.vocabulary);
+                outside.map_or(Ok(tokens.len()), |token| {
+                    let size = self.vocabulary;
+                    Err(Error::new(format!("token {token} is outside the vocabulary of {size}")))
+                })
+            }
+            Inputs::Embeddings(values) if values.len() % self.input == 0 => Ok(values.len() / self.input),
+            Inputs::Embeddings(values) => {
+                let (have, need) = (values.len(), self.input);
+                Err(Error::new(format!("{have} embedding values are no whole rows of {need}")))
+            }
+        }
+    }
+}
+
+impl<B: Backend> Loaded<B> {
+    /// The extents of a step, after checking that it does not contradict
+    /// itself: backends rely on it.
+    fn measure(&self, step: &Step<'_>) -> Result<Key, Error> {
+        let rows = self.sizes.rows(step.inputs)?;
+        let mut next = 0;
+        let (mut context, mut wanted) = (0, 0);
+        for lane in step.lanes {
+            let count = lane.rows.end.saturating_sub(lane.rows.start);
+            if lane.rows.start != next || count == 0 {
+                return Err(Error::new(
+                    "the lanes of a step follow each other and have at least one row each",
+                ));
+            }
+            next = lane.rows.end;
+            let end = lane.position.saturating_add(count);
+            context = context.max(end);
+            wanted += lane.want.count(count);
+            self.check_blocks(lane, end)?;
+        }
+        if next as usize != rows {
+            return Err(Error::new(format!("a step of {rows} rows has lanes for {next}")));
+        }
+        if step.output.len() != wanted as usize * self.sizes.output {
+            let (have, need) = (step.output.len(), wanted as usize * self.sizes.output);
+            return Err(Error::new(format!(
+                "the output of a step has room for {have} values; {need} are wanted"
+            )));
+        }
+        let input = match step.inputs {
+            Inputs::Tokens(_) => InputKind::Tokens,
+            Inputs::Embeddings(_) => InputKind::Embeddings,
+        };
+        let variant = Variant { input, ..self.most.variant };
+        Ok(Key { rows: next, lanes: step.lanes.len() as u32, context, wanted, variant })
+    }
+
+    fn check_blocks(&self, lane: &Lane<'_>, end: u32) -> Result<(), Error> {
+        let need = (end as usize).div_ceil(BLOCK_POSITIONS);
+        let covered = lane.blocks.len() == self.blocks.len()
+            && lane.blocks.iter().all(|blocks| blocks.len() >= need)
+            && lane
+                .blocks
+                .iter()
+                .zip(&self.blocks)
+                .all(|(list, &have)| list.iter().all(|block| block.0 < have));
+        let spans = lane.spans.iter().all(|span| span.start >= lane.position && span.end <= end);
+        if covered && spans {
+            return Ok(());
+        }
+        Err(Error::new(format!(
+            "a lane up to position {end} has too few blocks of state, or spans outside its rows"
+        )))
+    }
+}
+
+impl<B: Backend> Runner for Loaded<B> {
+    fn backend(&self) -> &'static str {
+        self.backend.name()
+    }
+
+    fn most(&self) -> Key {
+        self.most
+    }
+
+    fn blocks(&self) -> &[u32] {
+        &self.blocks
+    }
+
+    fn width(&self) -> usize {
+        self.sizes.output
+    }
+
+    fn plan(&self) -> MemoryPlan {
+        self.plan
+    }
+
+    fn step(&mut self, step: Step<'_>) -> Result<(), Error> {
+        let key = self.measure(&step)?;
+        let program = self.programs.iter().find(|(have, _)| have.holds(&key)).map(|(_, program)| program);
+        let program = program.ok_or_else(|| {
+            Error::new(format!("a step of [{key}] is larger than the largest program, [{}]", self.most))
+        })?;
+        self.backend.run(program, &self.weights, &mut self.state, step)
+    }
+
+    fn state(&mut self) -> &mut dyn State {
+        &mut self.state
+    }
+}

@@ -1,0 +1,317 @@
+//! The text form of a graph: `parse(print(g)) == g` for every graph without
+//! faults.
+//!
+//! ```text
+//! graph rows 64 lanes 1 context 512 wanted 1 tokens -> logits
+//! group full span full
+//! input tokens: [rows 64] i32
+//! weight embed.table: [512, 64] q8_0
+//! state layers.0.keys: [context 512, 4, 8] f16 in full
+//! embed: [rows 64, 64] = embed tokens, embed.table
+//! layers.0.norm: [rows 64, 64] = norm(epsilon=1e-5) embed, layers.0.norm.weight
+//! layers.0.keys = write layers.0.k
+//! output logits: [wanted 1, 512] = linear head, embed.table
+//! ```
+
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
+use girih_tensor::{DType, Shape};
+
+use crate::{
+    Act, Error, Extent, Graph, Group, GroupId, InputKind, Key, Node, Op, OutputKind, Pairing, Role, Span,
+    Value, ValueId, Variant,
+};
+
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "graph {}", self.key)?;
+        for group in &self.groups {
+            writeln!(f, "group {} span {}", group.name, group.span)?;
+        }
+        let mut declared = 0;
+        for node in &self.nodes {
+            let written = node.output.0 as usize;
+            let upto = if node.op == Op::Write { written + 1 } else { written };
+            declare(self, &mut declared, upto, f)?;
+            let value = &self.values[written];
+            if node.op == Op::Write {
+                write!(f, "{} = write", value.name)?;
+            } else {
+                declared = written + 1;
+                let prefix = if value.role == Role::Output { "output " } else { "" };
+                write!(f, "{prefix}{}: {} = {}", value.name, extents(value), printed(node.op))?;
+            }
+            for (i, input) in node.inputs.iter().enumerate() {
+                write!(f, "{} {}", if i == 0 { "" } else { "," }, self.value(*input).name)?;
+            }
+            writeln!(f)?;
+        }
+        declare(self, &mut declared, self.values.len(), f)
+    }
+}
+
+/// Prints the declarations of all values from `*from` up to `upto`.
+fn declare(graph: &Graph, from: &mut usize, upto: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    while *from < upto {
+        let value = &graph.values[*from];
+        let (name, shape, dtype) = (&value.name, extents(value), value.dtype);
+        match value.role {
+            Role::Input => writeln!(f, "input {name}: {shape} {dtype}")?,
+            Role::Weight => writeln!(f, "weight {name}: {shape} {dtype}")?,
+            Role::State(group) => {
+                let group = &graph.groups[group.0 as usize].name;
+                writeln!(f, "state {name}: {shape} {dtype} in {group}")?;
+            }
+            Role::Scratch | Role::Output => writeln!(f, "unwritten {name}: {shape}")?,
+        }
+        *from += 1;
+    }
+    Ok(())
+}
+
+fn extents(value: &Value) -> String {
+    let word = match value.outermost {
+        Extent::Fixed => "",
+        Extent::Rows => "rows ",
+        Extent::Wanted => "wanted ",
+        Extent::Context => "context ",
+    };
+    value.shape.to_string().replacen('[', &format!("[{word}"), 1)
+}
+
+fn printed(op: Op) -> String {
+    let mut text = op.name().to_owned();
+    let constants = match op {
+        Op::Norm { epsilon } => format!("epsilon={epsilon:?}"),
+        Op::Rope { pairing } => format!("pairing={}", pairing.name()),
+        Op::Attend { scale, span, softcap } => {
+            let cap = softcap.map(|cap| format!(" softcap={cap:?}")).unwrap_or_default();
+            format!("scale={scale:?} span={span}{cap}")
+        }
+        Op::Gate { act } => format!("act={}", act.name()),
+        Op::Scale { factor } => format!("factor={factor:?}"),
+        Op::Softcap { cap } => format!("cap={cap:?}"),
+        Op::Embed | Op::Linear | Op::Reshape | Op::Write | Op::Add | Op::Take => return text,
+    };
+    write!(text, "({constants})").expect("writing to a string cannot fail");
+    text
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Key { rows, lanes, context, wanted, variant } = self;
+        write!(f, "rows {rows} lanes {lanes} context {context} wanted {wanted} {variant}")
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let input = match self.input {
+            InputKind::Tokens => "tokens",
+            InputKind::Embeddings => "embeddings",
+        };
+        let output = match self.output {
+            OutputKind::Logits => "logits",
+            OutputKind::Hidden => "hidden",
+            OutputKind::Pooled => "pooled",
+        };
+        write!(f, "{input} -> {output}")
+    }
+}
+
+impl FromStr for Graph {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Graph, Error> {
+        let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let (_, first) = lines.next().ok_or_else(|| Error::new("the text of a graph is empty"))?;
+        let key = first.strip_prefix("graph ").and_then(key).ok_or_else(|| {
+            Error::new("line 1: a graph opens with 'graph rows … lanes … context … wanted … input -> output'")
+        })?;
+        let mut parser = Parser {
+            graph: Graph { key, groups: Vec::new(), values: Vec::new(), nodes: Vec::new() },
+            names: HashMap::new(),
+        };
+        for (index, line) in lines {
+            parser.line(line.trim()).map_err(|error| Error::new(format!("line {}: {error}", index + 1)))?;
+        }
+        Ok(parser.graph)
+    }
+}
+
+fn key(text: &str) -> Option<Key> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let ["rows", rows, "lanes", lanes, "context", context, "wanted", wanted, input, "->", output] = words[..]
+    else {
+        return None;
+    };
+    let input = match input {
+        "tokens" => InputKind::Tokens,
+        "embeddings" => InputKind::Embeddings,
+        _ => return None,
+    };
+    let output = match output {
+        "logits" => OutputKind::Logits,
+        "hidden" => OutputKind::Hidden,
+        "pooled" => OutputKind::Pooled,
+        _ => return None,
+    };
+    Some(Key {
+        rows: rows.parse().ok()?,
+        lanes: lanes.parse().ok()?,
+        context: context.parse().ok()?,
+        wanted: wanted.parse().ok()?,
+        variant: Variant { input, output },
+    })
+}
+
+struct Parser {
+    graph: Graph,
+    names: HashMap<String, ValueId>,
+}
+
+impl Parser {
+    fn line(&mut self, line: &str) -> Result<(), Error> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "group" => {
+                let (name, span) =
+                    rest.split_once(" span ").ok_or_else(|| Error::new("a group has a span"))?;
+                self.graph.groups.push(Group { name: name.to_owned(), span: parse_span(span)? });
+                Ok(())
+            }
+            "input" => self.declare(rest, |_, _| Ok(Role::Input)),
+            "weight" => self.declare(rest, |_, _| Ok(Role::Weight)),
+            "state" => self.declare(rest, |graph, group| {
+                let index = graph.groups.iter().position(|known| known.name == group);
+                let index = index.ok_or_else(|| Error::new(format!("'{group}' is no group")))?;
+                Ok(Role::State(GroupId(index as u32)))
+            }),
+            "output" => self.node(rest, Role::Output),
+            _ => self.node(line, Role::Scratch),
+        }
+    }
+
+    /// `name: [extents] dtype` and, for state, `in group`.
+    fn declare(
+        &mut self,
+        text: &str,
+        role: impl Fn(&Graph, &str) -> Result<Role, Error>,
+    ) -> Result<(), Error> {
+        let malformed = || Error::new(format!("'{text}' is no declaration 'name: [extents] dtype'"));
+        let (name, rest) = text.split_once(": ").ok_or_else(malformed)?;
+        let (shape, rest) = rest.split_once("] ").ok_or_else(malformed)?;
+        let (dtype, group) = rest.split_once(" in ").unwrap_or((rest, ""));
+        let (shape, outermost) = parse_shape(shape)?;
+        let role = role(&self.graph, group)?;
+        let dtype = dtype.parse::<DType>()?;
+        self.add(Value { name: name.to_owned(), shape, dtype, role, outermost })?;
+        Ok(())
+    }
+
+    /// `name: [extents] = op(constants) operands`, or `state = write x`.
+    fn node(&mut self, text: &str, role: Role) -> Result<(), Error> {
+        let malformed = || Error::new(format!("'{text}' is no node 'name: [extents] = op operands'"));
+        let (target, call) = text.split_once(" = ").ok_or_else(malformed)?;
+        let (op, operands) = match call.split_once('(') {
+            Some((name, rest)) => {
+                let (constants, operands) = rest.split_once(')').ok_or_else(malformed)?;
+                (parse_op(name, constants)?, operands)
+            }
+            None => {
+                let (name, operands) = call.split_once(' ').ok_or_else(malformed)?;
+                (parse_op(name, "")?, operands)
+            }
+        };
+        let inputs = operands.split(',').map(|name| self.known(name.trim())).collect::<Result<_, _>>()?;
+        let output = match target.split_once(": [") {
+            None => self.known(target)?,
+            Some((name, shape)) => {
+                let (shape, outermost) = parse_shape(shape.strip_suffix(']').ok_or_else(malformed)?)?;
+                self.add(Value { name: name.to_owned(), shape, dtype: DType::F32, role, outermost })?
+            }
+        };
+        self.graph.nodes.push(Node { op, inputs, output });
+        Ok(())
+    }
+
+    fn known(&self, name: &str) -> Result<ValueId, Error> {
+        self.names.get(name).copied().ok_or_else(|| Error::new(format!("'{name}' is not declared above")))
+    }
+
+    fn add(&mut self, value: Value) -> Result<ValueId, Error> {
+        let id = ValueId(self.graph.values.len() as u32);
+        if self.names.insert(value.name.clone(), id).is_some() {
+            return Err(Error::new(format!("'{}' is declared twice", value.name)));
+        }
+        self.graph.values.push(value);
+        Ok(id)
+    }
+}
+
+/// `[rows 64, 8` without its brackets, as `extents` prints it.
+fn parse_shape(text: &str) -> Result<(Shape, Extent), Error> {
+    let text = text.trim_start_matches('[');
+    let words = [("rows ", Extent::Rows), ("wanted ", Extent::Wanted), ("context ", Extent::Context)];
+    let (text, outermost) = words
+        .iter()
+        .find_map(|(word, extent)| text.strip_prefix(word).map(|rest| (rest, *extent)))
+        .unwrap_or((text, Extent::Fixed));
+    let extents: Result<Vec<usize>, _> = text.split(',').map(|extent| extent.trim().parse()).collect();
+    let extents = extents.map_err(|_| Error::new(format!("'[{text}]' is no list of extents")))?;
+    Ok((Shape::new(&extents)?, outermost))
+}
+
+fn parse_span(text: &str) -> Result<Span, Error> {
+    let window = text.strip_prefix("window:").and_then(|length| length.parse().ok()).map(Span::Window);
+    let span = if text == "full" { Some(Span::Full) } else { window };
+    span.ok_or_else(|| Error::new(format!("'{text}' is no span; 'full' and 'window:<positions>' are")))
+}
+
+/// The operator of a printed name and its constants.
+fn parse_op(name: &str, constants: &str) -> Result<Op, Error> {
+    let find = |wanted: &str| {
+        constants
+            .split(' ')
+            .find_map(|pair| pair.split_once('=').filter(|(key, _)| *key == wanted))
+            .map(|(_, v)| v)
+    };
+    let word = |wanted: &str| find(wanted).ok_or_else(|| Error::new(format!("{name} needs '{wanted}='")));
+    let number = |wanted: &str| -> Result<f32, Error> {
+        let text = word(wanted)?;
+        text.parse().map_err(|_| Error::new(format!("'{text}' is no number")))
+    };
+    Ok(match name {
+        "embed" => Op::Embed,
+        "norm" => Op::Norm { epsilon: number("epsilon")? },
+        "linear" => Op::Linear,
+        "reshape" => Op::Reshape,
+        "rope" => Op::Rope {
+            pairing: named(word("pairing")?, [Pairing::Halves, Pairing::Neighbours], Pairing::name)?,
+        },
+        "write" => Op::Write,
+        "attend" => Op::Attend {
+            scale: number("scale")?,
+            span: parse_span(word("span")?)?,
+            softcap: find("softcap").map(|_| number("softcap")).transpose()?,
+        },
+        "gate" => Op::Gate { act: named(word("act")?, Act::ALL.iter().copied(), Act::name)? },
+        "add" => Op::Add,
+        "scale" => Op::Scale { factor: number("factor")? },
+        "softcap" => Op::Softcap { cap: number("cap")? },
+        "take" => Op::Take,
+        _ => return Err(Error::new(format!("'{name}' is no operator"))),
+    })
+}
+
+/// The one of `choices` that is printed as `word`.
+fn named<T: Copy>(
+    word: &str,
+    choices: impl IntoIterator<Item = T>,
+    name: fn(T) -> &'static str,
+) -> Result<T, Error> {
+    let found = choices.into_iter().find(|choice| name(*choice) == word);
+    found.ok_or_else(|| Error::new(format!("'{word}' is not among the known choices")))
+}
