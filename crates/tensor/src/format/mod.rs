@@ -8,7 +8,7 @@
 mod dense;
 mod q8_0;
 
-pub use dense::{Bf16, F16, F32, I8, I32};
+pub use dense::{Bf16, F16, F32, I8, I32, U8};
 pub use q8_0::Q8_0;
 
 /// A storage format: `ROWS` × `COLUMNS` values in `BYTES` bytes, little-endian.
