@@ -1,0 +1,257 @@
+//! A description and a model's own numbers become [`Facts`].
+
+use girih_graph::{Act, Pairing, Span};
+
+use super::facts::{Attend, Biases, Embed, Facts, Ffn, Head, Layer, Mixer, Norms, Rope, Sizes};
+use super::origin::Origin;
+use super::rope;
+use super::schema::{self, Arch, DefaultValue, EmbedScale, Field, SpanKind};
+use crate::{Error, Result};
+
+/// What the weights of a model say about it.
+pub(crate) trait Stored {
+    /// Whether there is a weight of this name.
+    fn has(&self, name: &str) -> bool;
+    /// Rows of the embedding table.
+    fn vocabulary(&self) -> Result<usize>;
+    /// The numbers of a tensor, by its name in the container.
+    fn numbers(&self, tensor: &str) -> Result<Option<Vec<f32>>>;
+}
+
+/// The facts of a model of `layers` layers.
+///
+/// # Errors
+/// When the model lacks a number that the architecture needs, or states one
+/// that it does not know.
+pub(crate) fn fill(arch: &Arch, origin: &Origin<'_>, layers: usize, stored: &dyn Stored) -> Result<Facts> {
+    refused(arch, origin)?;
+    let fill = Fill { arch, origin, stored };
+    let norms =
+        Norms { places: arch.norms.places.clone(), epsilon: fill.required("norms.epsilon", &arch.norms.epsilon)? };
+    let heads = fill.heads()?;
+    let spans = fill.spans(layers)?;
+    let mut filled = Vec::with_capacity(layers);
+    for (index, kind) in spans.into_iter().enumerate() {
+        filled.push(Layer {
+            mixer: Mixer::Attend(fill.attend(index, kind, &heads, norms.epsilon)?),
+            ffn: fill.ffn(index)?,
+            norms: norms.clone(),
+        });
+    }
+    let width = heads.width;
+    let scale = arch.embed.scale.map(|EmbedScale::SqrtWidth| (width as f32).sqrt());
+    Ok(Facts {
+        name: arch.name.clone(),
+        sizes: Sizes {
+            width,
+            vocabulary: stored.vocabulary()?,
+            context: fill.size("sizes.context", &arch.sizes.context)?,
+        },
+        embed: Embed { scale },
+        layers: filled,
+        head: fill.head(norms.epsilon)?,
+    })
+}
+
+/// Refuses what the description says it does not describe.
+fn refused(arch: &Arch, origin: &Origin<'_>) -> Result<()> {
+    for (key, sentence) in &arch.refuse {
+        let harmless = origin.json(key).is_none_or(|value| {
+            value.as_bool() == Some(false) || value.as_object().is_some_and(|object| object.is_empty())
+        });
+        if !harmless {
+            return Err(Error::new(format!("config.json sets '{key}': {sentence}")));
+        }
+    }
+    Ok(())
+}
+
+struct Fill<'a> {
+    arch: &'a Arch,
+    origin: &'a Origin<'a>,
+    stored: &'a dyn Stored,
+}
+
+/// Sizes of attention, checked against each other.
+struct Heads {
+    width: usize,
+    heads: usize,
+    kv_heads: usize,
+    size: usize,
+}
+
+impl Fill<'_> {
+    fn missing(&self, name: &str, field: &Field) -> Error {
+        let place = self.origin.place(field);
+        Error::new(format!("{place} is missing; architecture {} needs it for {name}", self.arch.name))
+    }
+
+    fn size(&self, name: &str, field: &Field) -> Result<usize> {
+        self.origin.size(field)?.ok_or_else(|| self.missing(name, field))
+    }
+
+    fn required(&self, name: &str, field: &Field) -> Result<f32> {
+        Ok(self.origin.number(field)?.ok_or_else(|| self.missing(name, field))? as f32)
+    }
+
+    /// A number that many models leave out.
+    fn optional(&self, field: Option<&Field>) -> Result<Option<f32>> {
+        let number = field.map_or(Ok(None), |field| self.origin.number(field))?;
+        Ok(number.map(|number| number as f32))
+    }
+
+    /// A size whose default may be one of the words that the schema knows.
+    fn size_or(&self, name: &str, field: &Field, words: &[(&str, usize)]) -> Result<usize> {
+        if let Some(size) = self.origin.size(field)? {
+            return Ok(size);
+        }
+        let Some(DefaultValue::Word(word)) = &field.default else { return Err(self.missing(name, field)) };
+        let known = words.iter().find(|(known, _)| known == word);
+        known.map(|(_, size)| *size).ok_or_else(|| {
+            Error::new(format!("architecture {}: '{word}' is no default for {name}", self.arch.name))
+        })
+    }
+
+    fn heads(&self) -> Result<Heads> {
+        let sizes = &self.arch.sizes;
+        let width = self.size("sizes.width", &sizes.width)?;
+        let heads = self.size("sizes.heads", &sizes.heads)?;
+        let kv_heads = self.size_or("sizes.kv_heads", &sizes.kv_heads, &[("heads", heads)])?;
+        let size = self.size_or("sizes.head_size", &sizes.head_size, &[("width / heads", width / heads)])?;
+        if !heads.is_multiple_of(kv_heads) {
+            return Err(Error::new(format!(
+                "{heads} query heads cannot share {kv_heads} key heads; a whole number per key head is needed"
+            )));
+        }
+        if size == 0 || !size.is_multiple_of(2) {
+            return Err(Error::new(format!("heads have {size} components; an even number is needed")));
+        }
+        Ok(Heads { width, heads, kv_heads, size })
+    }
+
+    /// The kind of each layer: as the model lists them, by its period, or by
+    /// the description's own pattern.
+    fn spans(&self, layers: usize) -> Result<Vec<SpanKind>> {
+        let mixer = &self.arch.mixer;
+        if let Some(types) = &mixer.layer_types
+            && let Some(list) = self.origin.json(&types.hf).and_then(|value| value.as_array())
+        {
+            if list.len() != layers {
+                let have = list.len();
+                return Err(Error::new(format!(
+                    "config.json's '{}' lists {have} layers; the model has {layers}",
+                    types.hf
+                )));
+            }
+            let kind = |word: &serde_json::Value| match word.as_str() {
+                Some(word) if word == types.local => Ok(SpanKind::Local),
+                Some(word) if word == types.full => Ok(SpanKind::Full),
+                _ => Err(Error::new(format!("config.json's '{}' holds {word}, which is not known", types.hf))),
+            };
+            return list.iter().map(kind).collect();
+        }
+        let period = mixer.period.as_ref().map_or(Ok(None), |field| self.origin.size(field))?;
+        let kind = |index: usize| match period {
+            Some(period) if (index + 1).is_multiple_of(period) => SpanKind::Full,
+            Some(_) => SpanKind::Local,
+            None => mixer.spans[index % mixer.spans.len()],
+        };
+        if mixer.spans.is_empty() {
+            return Err(Error::new(format!("architecture {}: mixer.spans is empty", self.arch.name)));
+        }
+        Ok((0..layers).map(kind).collect())
+    }
+
+    fn attend(&self, layer: usize, kind: SpanKind, heads: &Heads, epsilon: f32) -> Result<Attend> {
+        let mixer = &self.arch.mixer;
+        let scale_of = match &mixer.scale_of {
+            Some(field) => self.origin.number(field)?.unwrap_or(heads.size as f64),
+            None => heads.size as f64,
+        };
+        if scale_of <= 0.0 {
+            return Err(Error::new(format!("scores are divided by the root of {scale_of}; it must be positive")));
+        }
+        let bias = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.bias"));
+        Ok(Attend {
+            heads: heads.heads,
+            kv_heads: heads.kv_heads,
+            head_size: heads.size,
+            span: self.span(kind)?,
+            rope: self.rope(kind, heads.size)?,
+            qk_norm: mixer.qk_norm.then_some(epsilon),
+            biases: Biases { q: bias("q"), k: bias("k"), v: bias("v"), o: bias("o") },
+            scale: (1.0 / scale_of.sqrt()) as f32,
+            softcap: self.cap(mixer.softcap.as_ref())?,
+        })
+    }
+
+    fn cap(&self, field: Option<&Field>) -> Result<Option<f32>> {
+        let cap = self.optional(field)?;
+        match cap {
+            Some(cap) if cap <= 0.0 => Err(Error::new(format!("a soft cap is {cap}; it must be positive"))),
+            cap => Ok(cap),
+        }
+    }
+
+    fn span(&self, kind: SpanKind) -> Result<Span> {
+        match (kind, &self.arch.sizes.window) {
+            (SpanKind::Full, _) => Ok(Span::Full),
+            (SpanKind::Local, Some(field)) => Ok(Span::Window(self.size("sizes.window", field)? as u32)),
+            (SpanKind::Local, None) => {
+                Err(Error::new(format!("architecture {}: local layers need sizes.window", self.arch.name)))
+            }
+        }
+    }
+
+    fn rope(&self, kind: SpanKind, size: usize) -> Result<Rope> {
+        let name = match kind {
+            SpanKind::Full => "full",
+            SpanKind::Local => "local",
+        };
+        let stated = self.arch.rope.get(&kind).ok_or_else(|| {
+            Error::new(format!("architecture {}: layers of kind '{name}' need [rope.{name}]", self.arch.name))
+        })?;
+        let base = self.required(&format!("rope.{name}.base"), &stated.base)?;
+        if base <= 1.0 {
+            return Err(Error::new(format!("the base of the rotary frequencies is {base}; more than 1 is needed")));
+        }
+        let scaling = stated.scaling.as_ref();
+        let factors = rope::factors(self.origin, scaling, base, size, |tensor| self.stored.numbers(tensor))?;
+        let pairing = match stated.pairing {
+            schema::Pairing::Halves => Pairing::Halves,
+            schema::Pairing::Neighbours => Pairing::Neighbours,
+        };
+        Ok(Rope { name, pairing, base, factors })
+    }
+
+    fn ffn(&self, layer: usize) -> Result<Ffn> {
+        let field = &self.arch.ffn.act;
+        let word = self.origin.word(field)?.ok_or_else(|| self.missing("ffn.act", field))?;
+        let act = match word.as_str() {
+            "silu" | "swish" => Act::Silu,
+            "gelu_pytorch_tanh" | "gelu_new" | "gelu_tanh" => Act::GeluTanh,
+            _ => {
+                let place = self.origin.place(field);
+                return Err(Error::new(format!(
+                    "{place} is '{word}'; the activations 'silu' and 'gelu_pytorch_tanh' are supported"
+                )));
+            }
+        };
+        let bias = |part: &str| self.stored.has(&format!("layers.{layer}.ffn.{part}.bias"));
+        Ok(Ffn::Gated {
+            size: self.size("sizes.ffn", &self.arch.sizes.ffn)?,
+            act,
+            biases: [bias("gate"), bias("up"), bias("down")],
+        })
+    }
+
+    fn head(&self, epsilon: f32) -> Result<Head> {
+        let stored = self.stored.has("head.weight");
+        let stated = self.arch.head.tied.as_ref().map_or(Ok(None), |field| self.origin.flag(field))?;
+        if stated == Some(false) && !stored {
+            return Err(Error::new("the model says that its head is not tied, but it has no tensor for the head"));
+        }
+        let tied = stated.unwrap_or(!stored);
+        Ok(Head { epsilon, tied, softcap: self.cap(self.arch.head.softcap.as_ref())? })
+    }
+}

@@ -1,0 +1,72 @@
+//! Architectures are data: the descriptions in `archs/`, which one a model
+//! has, and the facts that a description and a model's own numbers make.
+
+mod facts;
+mod fill;
+mod origin;
+mod rope;
+pub mod schema;
+
+pub use facts::{Attend, Biases, Embed, Facts, Ffn, Head, Layer, Mixer, Norms, Rope, Sizes};
+pub(crate) use fill::{Stored, fill};
+pub use origin::Origin;
+pub(crate) use rope::frequencies;
+pub use schema::{Arch, Place};
+
+use crate::{Error, Result};
+
+/// The descriptions that girih ships with.
+const SHIPPED: &[&str] = &[
+    include_str!("../../../../archs/llama.toml"),
+    include_str!("../../../../archs/qwen3.toml"),
+    include_str!("../../../../archs/gemma3.toml"),
+];
+
+/// The architectures that girih knows: its own, after those given.
+///
+/// # Errors
+/// Never for the shipped ones (a test reads them all); the given ones are
+/// already parsed.
+pub fn known(given: Vec<Arch>) -> Result<Vec<Arch>> {
+    let shipped = SHIPPED.iter().map(|text| schema::parse(text));
+    given.into_iter().map(Ok).chain(shipped).collect()
+}
+
+/// The architecture of a model.
+///
+/// # Errors
+/// When no description matches; the sentence lists what is known.
+pub fn find<'a>(known: &'a [Arch], origin: &Origin<'_>) -> Result<&'a Arch> {
+    let names = origin.architectures()?;
+    let found = known.iter().find(|arch| {
+        let matches = if origin.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf };
+        names.iter().any(|name| matches.contains(name))
+    });
+    found.ok_or_else(|| {
+        let all = known.iter().flat_map(|arch| if origin.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf });
+        let all: Vec<&str> = all.map(String::as_str).collect();
+        Error::new(format!(
+            "the architecture '{}' is not known; known are {}; another can be described in a file and given with --arch",
+            names.join("', '"),
+            all.join(", ")
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shipped_descriptions_are_read() {
+        let arches = known(Vec::new()).unwrap();
+        let names: Vec<&str> = arches.iter().map(|arch| arch.name.as_str()).collect();
+        assert_eq!(names, ["llama", "qwen3", "gemma3"]);
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error() {
+        let text = SHIPPED[0].replace("[head]", "[head]\ncolour = 3");
+        assert!(schema::parse(&text).unwrap_err().to_string().contains("colour"));
+    }
+}

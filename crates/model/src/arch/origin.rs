@@ -1,0 +1,136 @@
+//! Where a model's own numbers stand: `config.json` or the header of a GGUF,
+//! read through the same questions.
+
+use serde_json::Value as Json;
+
+use super::schema::{DefaultValue, Field};
+use crate::file::Metadata;
+use crate::{Error, Result};
+
+/// A model's own numbers.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin<'a> {
+    /// `config.json`, in the hub's style or in that of transformers 5.
+    Hf(&'a Json),
+    /// The header of a GGUF.
+    Gguf(&'a Metadata),
+}
+
+/// One fact as a container states it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Stated {
+    Number(f64),
+    Word(String),
+    Flag(bool),
+}
+
+impl<'a> Origin<'a> {
+    /// Whether the model comes from a GGUF.
+    pub fn is_gguf(&self) -> bool {
+        matches!(self, Origin::Gguf(_))
+    }
+
+    /// What the model says that it is.
+    pub(super) fn architectures(&self) -> Result<Vec<String>> {
+        match self {
+            Origin::Gguf(metadata) => Ok(vec![metadata.require::<&str>("general.architecture")?.to_owned()]),
+            Origin::Hf(config) => {
+                let list = config.get("architectures").and_then(Json::as_array);
+                let names: Vec<String> =
+                    list.into_iter().flatten().filter_map(Json::as_str).map(str::to_owned).collect();
+                if names.is_empty() {
+                    return Err(Error::new("config.json names no 'architectures'; it must list at least one"));
+                }
+                Ok(names)
+            }
+        }
+    }
+
+    /// The object or value at a path of `config.json`; null counts as absent.
+    pub(super) fn json(&self, path: &str) -> Option<&'a Json> {
+        let Origin::Hf(config) = self else { return None };
+        let found = path.split('.').try_fold(*config, |level, key| level.get(key));
+        found.filter(|value| !value.is_null())
+    }
+
+    /// What the container says of a field; `None` where it says nothing.
+    pub(super) fn stated(&self, field: &Field) -> Result<Option<Stated>> {
+        match self {
+            Origin::Hf(_) => field.hf.iter().find_map(|path| Some((path, self.json(path)?))).map_or(Ok(None), json),
+            Origin::Gguf(metadata) => field.gguf.as_deref().map_or(Ok(None), |key| gguf(metadata, key)),
+        }
+    }
+
+    /// How errors call the field here.
+    pub(super) fn place(&self, field: &Field) -> String {
+        match self {
+            Origin::Hf(_) => format!("config.json's '{}'", field.hf.iter().next().unwrap_or("(no key)")),
+            Origin::Gguf(_) => format!("GGUF's '{}'", field.gguf.as_deref().unwrap_or("(no key)")),
+        }
+    }
+
+    /// A number, or its default where that is a number.
+    pub(super) fn number(&self, field: &Field) -> Result<Option<f64>> {
+        match (self.stated(field)?, &field.default) {
+            (Some(Stated::Number(number)), _) if number.is_finite() => Ok(Some(number)),
+            (Some(other), _) => Err(Error::new(format!("{} is {other:?}; a number is needed", self.place(field)))),
+            (None, Some(DefaultValue::Number(number))) => Ok(Some(*number)),
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// A size: an integer from 1 to 2³¹ − 1.
+    pub(super) fn size(&self, field: &Field) -> Result<Option<usize>> {
+        let Some(number) = self.number(field)? else { return Ok(None) };
+        if number.fract() != 0.0 || !(1.0..=f64::from(i32::MAX)).contains(&number) {
+            let place = self.place(field);
+            return Err(Error::new(format!("{place} is {number}; an integer from 1 to 2147483647 is needed")));
+        }
+        Ok(Some(number as usize))
+    }
+
+    /// A word, or its default where that is a word.
+    pub(super) fn word(&self, field: &Field) -> Result<Option<String>> {
+        match (self.stated(field)?, &field.default) {
+            (Some(Stated::Word(word)), _) => Ok(Some(word)),
+            (Some(other), _) => Err(Error::new(format!("{} is {other:?}; a word is needed", self.place(field)))),
+            (None, Some(DefaultValue::Word(word))) => Ok(Some(word.clone())),
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// A flag.
+    pub(super) fn flag(&self, field: &Field) -> Result<Option<bool>> {
+        match self.stated(field)? {
+            Some(Stated::Flag(flag)) => Ok(Some(flag)),
+            Some(other) => Err(Error::new(format!("{} is {other:?}; true or false is needed", self.place(field)))),
+            None => Ok(None),
+        }
+    }
+}
+
+fn json((path, value): (&str, &Json)) -> Result<Option<Stated>> {
+    match value {
+        Json::Number(number) => Ok(number.as_f64().map(Stated::Number)),
+        Json::String(word) => Ok(Some(Stated::Word(word.clone()))),
+        Json::Bool(flag) => Ok(Some(Stated::Flag(*flag))),
+        _ => Err(Error::new(format!("config.json's '{path}' is a list or an object; one value is needed"))),
+    }
+}
+
+fn gguf(metadata: &Metadata, key: &str) -> Result<Option<Stated>> {
+    let Some(value) = metadata.value(key) else { return Ok(None) };
+    if let Ok(Some(number)) = metadata.get::<u64>(key) {
+        return Ok(Some(Stated::Number(number as f64)));
+    }
+    if let Ok(Some(number)) = metadata.get::<f32>(key) {
+        return Ok(Some(Stated::Number(f64::from(number))));
+    }
+    if let Ok(Some(flag)) = metadata.get::<bool>(key) {
+        return Ok(Some(Stated::Flag(flag)));
+    }
+    if let Ok(Some(word)) = metadata.get::<&str>(key) {
+        return Ok(Some(Stated::Word(word.to_owned())));
+    }
+    Err(Error::new(format!("GGUF's '{key}' is {value}; one number, word or flag is needed")))
+}

@@ -1,0 +1,141 @@
+//! Rotary frequencies: a base, and what each frequency is divided by.
+//!
+//! Every scheme that the supported models use comes down to one divisor per
+//! frequency: linear scaling to the same for all, Llama 3's to one that depends
+//! on the wavelength, GGUF's `rope_freqs` to what the file holds.
+
+use std::f64::consts::TAU;
+
+use serde_json::Value as Json;
+
+use super::Origin;
+use super::schema::Scaling;
+use crate::{Error, Result};
+
+/// The frequencies in radians per position, `size / 2` of them:
+/// `base^(−2i/size) / factors[i]`.
+///
+/// The powers are rounded to `f32` where PyTorch rounds them, so that the
+/// angles at distant positions are those of the training.
+pub fn frequencies(base: f32, factors: &[f32], size: usize) -> Vec<f32> {
+    let inverse = (0..size / 2).map(|i| {
+        let exponent = (2 * i) as f32 / size as f32;
+        1.0 / (f64::from(base).powf(f64::from(exponent)) as f32)
+    });
+    inverse.enumerate().map(|(i, inverse)| factors.get(i).map_or(inverse, |factor| inverse / factor)).collect()
+}
+
+/// The divisors that a model states; empty where it states none.
+///
+/// `tensor` gives the contents of a GGUF tensor of factors, if there is one.
+pub(super) fn factors(
+    origin: &Origin<'_>,
+    scaling: Option<&Scaling>,
+    base: f32,
+    size: usize,
+    tensor: impl Fn(&str) -> Result<Option<Vec<f32>>>,
+) -> Result<Vec<f32>> {
+    let Some(scaling) = scaling else { return Ok(Vec::new()) };
+    let factors = match origin {
+        Origin::Hf(_) => {
+            let object = scaling.hf.iter().find_map(|path| Some((path, origin.json(path)?)));
+            object.map_or(Ok(Vec::new()), |(path, object)| described(path, object, base, size))?
+        }
+        Origin::Gguf(metadata) => {
+            let stored = scaling.factors.as_deref().map_or(Ok(None), tensor)?;
+            let prefix = scaling.gguf.as_deref().unwrap_or_default();
+            let kind = metadata.get::<&str>(&format!("{prefix}.type"))?.unwrap_or("none");
+            match (stored, kind) {
+                (Some(stored), "none") => stored,
+                (None, "none") => Vec::new(),
+                (None, "linear") => vec![metadata.require::<f32>(&format!("{prefix}.factor"))?; size / 2],
+                (_, kind) => return Err(unknown(kind, &format!("GGUF's '{prefix}.type'"))),
+            }
+        }
+    };
+    let wrong = factors.iter().any(|factor| !factor.is_finite() || *factor <= 0.0);
+    if wrong || !(factors.is_empty() || factors.len() == size / 2) {
+        let (have, need) = (factors.len(), size / 2);
+        return Err(Error::new(format!("the rotary embedding has {have} factors; {need} positive ones are needed")));
+    }
+    Ok(factors)
+}
+
+/// The divisors of a `rope_scaling` or `rope_parameters` object.
+fn described(path: &str, object: &Json, base: f32, size: usize) -> Result<Vec<f32>> {
+    let place = format!("config.json's '{path}'");
+    let kind = object.get("rope_type").or_else(|| object.get("type")).and_then(Json::as_str).unwrap_or("default");
+    let number = |key: &str| {
+        let value = object.get(key).and_then(Json::as_f64).filter(|value| *value > 0.0);
+        value.ok_or_else(|| Error::new(format!("{place} has no positive '{key}', which rope_type '{kind}' needs")))
+    };
+    match kind {
+        "default" => Ok(Vec::new()),
+        "linear" => Ok(vec![number("factor")? as f32; size / 2]),
+        "llama3" => {
+            let scheme = Llama3 {
+                factor: number("factor")?,
+                low: number("low_freq_factor")?,
+                high: number("high_freq_factor")?,
+                original: number("original_max_position_embeddings")?,
+            };
+            Ok((0..size / 2).map(|i| scheme.divisor(f64::from(base), i, size)).collect())
+        }
+        _ => Err(unknown(kind, &place)),
+    }
+}
+
+fn unknown(kind: &str, place: &str) -> Error {
+    Error::new(format!("{place} asks for rotary scaling '{kind}'; 'default', 'linear' and 'llama3' are supported"))
+}
+
+/// Llama 3's scaling: long wavelengths are divided by `factor`, short ones are
+/// kept, those between are blended (`rope_type: llama3` of transformers'
+/// `modeling_rope_utils`, `_compute_llama3_parameters`).
+struct Llama3 {
+    factor: f64,
+    low: f64,
+    high: f64,
+    original: f64,
+}
+
+impl Llama3 {
+    fn divisor(&self, base: f64, i: usize, size: usize) -> f32 {
+        let wavelength = TAU * base.powf((2 * i) as f64 / size as f64);
+        if wavelength < self.original / self.high {
+            return 1.0;
+        }
+        if wavelength > self.original / self.low {
+            return self.factor as f32;
+        }
+        let smooth = (self.original / wavelength - self.low) / (self.high - self.low);
+        (1.0 / ((1.0 - smooth) / self.factor + smooth)) as f32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn llama3_keeps_short_waves_and_divides_long_ones() {
+        let object = serde_json::json!({"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 8192});
+        let factors = described("rope_scaling", &object, 500_000.0, 64).unwrap();
+        assert_eq!((factors[0], factors[31]), (1.0, 32.0));
+        assert!(factors.windows(2).all(|pair| pair[0] <= pair[1]));
+    }
+
+    #[test]
+    fn a_scheme_that_is_not_known_is_refused_by_name() {
+        let object = serde_json::json!({"rope_type": "yarn", "factor": 4.0});
+        let error = described("rope_scaling", &object, 1e4, 64).unwrap_err().to_string();
+        assert!(error.contains("'yarn'"), "{error}");
+    }
+
+    #[test]
+    fn frequencies_fall_by_a_constant_ratio() {
+        assert_eq!(frequencies(10_000.0, &[], 4), [1.0, 0.01]);
+        assert_eq!(frequencies(10_000.0, &[1.0, 8.0], 4), [1.0, 0.01 / 8.0]);
+    }
+}

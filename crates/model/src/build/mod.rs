@@ -1,0 +1,129 @@
+//! Facts become a graph: a pure function of facts, stored types and shapes.
+//!
+//! Values that `verify` and `diagnose` tap have fixed names: `embed` (what the
+//! first layer reads), `layers.{i}.out`, and `head.norm` (wanted rows only).
+
+mod ffn;
+mod mixer;
+
+use girih_graph::{Builder, Graph, InputKind, Key, Op, OutputKind, ValueId};
+use girih_tensor::{DType, Shape};
+
+use crate::arch::{Facts, Ffn, Layer, Mixer, Place};
+use crate::weights::Weights;
+use crate::{Error, Result};
+
+/// The name of the value that layer `index` hands on; layer 0 reads `embed`.
+pub fn layer_output(index: usize) -> String {
+    format!("layers.{index}.out")
+}
+
+/// The graph of a model for steps up to `key`, with state stored as `state`.
+///
+/// # Errors
+/// When a weight is missing or has another shape than the facts say, or when
+/// the model has no output of the kind that the key asks for.
+pub fn graph(facts: &Facts, weights: &Weights, key: Key, state: DType) -> Result<Graph> {
+    let mut build = Build { facts, weights, state, graph: Builder::new(key) };
+    let mut x = build.embed(key.variant.input)?;
+    for (index, layer) in facts.layers.iter().enumerate() {
+        x = build.layer(index, layer, x)?;
+    }
+    let out = build.head(x, key.variant.output)?;
+    Ok(build.graph.finish(out))
+}
+
+/// A graph in the making.
+struct Build<'a> {
+    facts: &'a Facts,
+    weights: &'a Weights,
+    state: DType,
+    graph: Builder,
+}
+
+impl Build<'_> {
+    /// A weight, if its stored shape is the one that is needed.
+    fn weight(&mut self, name: &str, need: &[usize]) -> Result<ValueId> {
+        let info = self.weights.info(name);
+        let (dtype, shape) = info.ok_or_else(|| Error::new(format!("the model has no weight '{name}'")))?;
+        if shape.extents() != need {
+            return Err(Error::new(format!("weight '{name}' has the shape {shape}; the model needs {need:?}")));
+        }
+        Ok(self.graph.weight(name, Shape::new(need)?, dtype))
+    }
+
+    /// `x · weightᵀ`, with a bias where the model has one.
+    fn linear(&mut self, name: &str, x: ValueId, [inputs, outputs]: [usize; 2], bias: bool) -> Result<ValueId> {
+        let mut operands = vec![x, self.weight(&format!("{name}.weight"), &[outputs, inputs])?];
+        if bias {
+            operands.push(self.weight(&format!("{name}.bias"), &[outputs])?);
+        }
+        Ok(self.graph.shaped(name, Op::Linear, &operands, &[outputs]))
+    }
+
+    /// A norm over the innermost `size` values.
+    fn norm(&mut self, name: &str, weight: &str, x: ValueId, size: usize, epsilon: f32) -> Result<ValueId> {
+        let weight = self.weight(weight, &[size])?;
+        Ok(self.graph.same(name, Op::Norm { epsilon }, &[x, weight]))
+    }
+
+    fn embed(&mut self, input: InputKind) -> Result<ValueId> {
+        let sizes = self.facts.sizes;
+        if input == InputKind::Embeddings {
+            return Ok(self.graph.input("embed", &[sizes.width], DType::F32));
+        }
+        let tokens = self.graph.input("tokens", &[], DType::I32);
+        let table = self.weight("embed.table", &[sizes.vocabulary, sizes.width])?;
+        let Some(factor) = self.facts.embed.scale else {
+            return Ok(self.graph.shaped("embed", Op::Embed, &[tokens, table], &[sizes.width]));
+        };
+        let rows = self.graph.shaped("embed.rows", Op::Embed, &[tokens, table], &[sizes.width]);
+        Ok(self.graph.same("embed", Op::Scale { factor }, &[rows]))
+    }
+
+    /// `x + mixer(x)`, then `x + ffn(x)`, with norms where the layer has them.
+    fn layer(&mut self, index: usize, layer: &Layer, x: ValueId) -> Result<ValueId> {
+        let at = format!("layers.{index}");
+        let read = self.place(&at, layer, Place::BeforeMixer, x)?;
+        let Mixer::Attend(attend) = &layer.mixer;
+        let mixed = self.attend(&format!("{at}.mixer"), attend, read)?;
+        let mixed = self.place(&at, layer, Place::AfterMixer, mixed)?;
+        let x = self.graph.same(&format!("{at}.mixed"), Op::Add, &[x, mixed]);
+        let read = self.place(&at, layer, Place::BeforeFfn, x)?;
+        let Ffn::Gated { size, act, biases } = layer.ffn;
+        let fed = self.gated(&format!("{at}.ffn"), size, act, biases, read)?;
+        let fed = self.place(&at, layer, Place::AfterFfn, fed)?;
+        Ok(self.graph.same(&layer_output(index), Op::Add, &[x, fed]))
+    }
+
+    /// The norm of a place, if the layer normalises there.
+    fn place(&mut self, at: &str, layer: &Layer, place: Place, x: ValueId) -> Result<ValueId> {
+        if !layer.norms.places.contains(&place) {
+            return Ok(x);
+        }
+        let name = place.name();
+        let (weight, width) = (format!("{at}.norms.{name}"), self.facts.sizes.width);
+        self.norm(&format!("{at}.{name}"), &weight, x, width, layer.norms.epsilon)
+    }
+
+    fn head(&mut self, x: ValueId, output: OutputKind) -> Result<ValueId> {
+        let (head, sizes) = (self.facts.head, self.facts.sizes);
+        if output == OutputKind::Pooled {
+            let name = &self.facts.name;
+            return Err(Error::new(format!("architecture {name} has no pooled output; it yields logits or hidden")));
+        }
+        let wanted = self.graph.take("head.rows", x);
+        let normed = self.norm("head.norm", "head.norm", wanted, sizes.width, head.epsilon)?;
+        if output == OutputKind::Hidden {
+            return Ok(normed);
+        }
+        let table = if head.tied { "embed.table" } else { "head.weight" };
+        let table = self.weight(table, &[sizes.vocabulary, sizes.width])?;
+        let inner = [sizes.vocabulary];
+        let Some(cap) = head.softcap else {
+            return Ok(self.graph.shaped("logits", Op::Linear, &[normed, table], &inner));
+        };
+        let logits = self.graph.shaped("logits.raw", Op::Linear, &[normed, table], &inner);
+        Ok(self.graph.same("logits", Op::Softcap { cap }, &[logits]))
+    }
+}
