@@ -31,7 +31,7 @@ impl Block for Iq4Nl {
 pub(super) fn look_up(scale: f32, packed: &[u8], values: &mut [f32]) {
     let mut q = [0; 32];
     planes::split::<4>(packed, &mut q);
-    for (value, q) in values.iter_mut().zip(q) {
+    for (value, q) in values.iter_mut().zip(&q) {
         *value = scale * TABLE[usize::from(q & 15)];
     }
 }

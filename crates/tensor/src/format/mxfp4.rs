@@ -36,7 +36,7 @@ impl Block for Mxfp4 {
         let half_scale = half_scale(block[0]);
         let mut q = [0; 32];
         planes::split::<4>(&block[1..], &mut q);
-        for (value, q) in values.iter_mut().zip(q) {
+        for (value, q) in values.iter_mut().zip(&q) {
             *value = half_scale * DOUBLED[usize::from(q & 15)];
         }
     }

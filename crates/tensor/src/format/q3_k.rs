@@ -30,7 +30,8 @@ impl Block for Q3K {
         }
         let scales = scales(&block[96..108]).map(|s| d * (f32::from(s) - 32.0));
         let groups = thirds.chunks_exact(16).zip(lowers.chunks_exact(16));
-        for ((scale, (thirds, lowers)), values) in scales.iter().zip(groups).zip(values.chunks_exact_mut(16)) {
+        for ((scale, (thirds, lowers)), values) in scales.iter().zip(groups).zip(values.chunks_exact_mut(16))
+        {
             for ((value, third), lower) in values.iter_mut().zip(thirds).zip(lowers) {
                 *value = scale * (f32::from(lower | third << 2) - 4.0);
             }
@@ -43,7 +44,7 @@ fn scales(packed: &[u8]) -> [u8; 16] {
     let (mut scales, mut uppers) = ([0; 16], [0; 16]);
     planes::split::<4>(&packed[..8], &mut scales);
     planes::split::<2>(&packed[8..], &mut uppers);
-    for (scale, upper) in scales.iter_mut().zip(uppers) {
+    for (scale, upper) in scales.iter_mut().zip(&uppers) {
         *scale |= upper << 4;
     }
     scales

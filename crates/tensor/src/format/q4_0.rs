@@ -23,8 +23,8 @@ impl Block for Q4_0 {
         let scale = f16_at(block, 0);
         let mut q = [0; 32];
         planes::split::<4>(&block[2..], &mut q);
-        for (value, q) in values.iter_mut().zip(q) {
-            *value = scale * (f32::from(q) - 8.0);
+        for (value, q) in values.iter_mut().zip(&q) {
+            *value = scale * (f32::from(*q) - 8.0);
         }
     }
 }

@@ -22,8 +22,8 @@ impl Block for Q4_1 {
         let (scale, minimum) = (f16_at(block, 0), f16_at(block, 2));
         let mut q = [0; 32];
         planes::split::<4>(&block[4..], &mut q);
-        for (value, q) in values.iter_mut().zip(q) {
-            *value = scale * f32::from(q) + minimum;
+        for (value, q) in values.iter_mut().zip(&q) {
+            *value = scale * f32::from(*q) + minimum;
         }
     }
 }

@@ -26,7 +26,8 @@ impl Block for Q4K {
         for (packed, q) in block[HEAD..].chunks_exact(32).zip(q.chunks_exact_mut(64)) {
             planes::split::<4>(packed, q);
         }
-        for (line, (q, values)) in lines.iter().zip(q.chunks_exact(GROUP).zip(values.chunks_exact_mut(GROUP))) {
+        for (line, (q, values)) in lines.iter().zip(q.chunks_exact(GROUP).zip(values.chunks_exact_mut(GROUP)))
+        {
             for (value, &q) in values.iter_mut().zip(q) {
                 *value = line.scale * f32::from(q) - line.minimum;
             }

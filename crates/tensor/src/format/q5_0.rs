@@ -22,8 +22,8 @@ impl Block for Q5_0 {
     fn unpack(block: &[u8], values: &mut [f32]) {
         let scale = f16_at(block, 0);
         let q = five_bits(&block[2..]);
-        for (value, q) in values.iter_mut().zip(q) {
-            *value = scale * (f32::from(q) - 16.0);
+        for (value, q) in values.iter_mut().zip(&q) {
+            *value = scale * (f32::from(*q) - 16.0);
         }
     }
 }

@@ -23,8 +23,8 @@ impl Block for Q5_1 {
     fn unpack(block: &[u8], values: &mut [f32]) {
         let (scale, minimum) = (f16_at(block, 0), f16_at(block, 2));
         let q = five_bits(&block[4..]);
-        for (value, q) in values.iter_mut().zip(q) {
-            *value = scale * f32::from(q) + minimum;
+        for (value, q) in values.iter_mut().zip(&q) {
+            *value = scale * f32::from(*q) + minimum;
         }
     }
 }

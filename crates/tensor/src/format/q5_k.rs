@@ -32,10 +32,11 @@ impl Block for Q5K {
         for (packed, q) in block[LOWERS..].chunks_exact(32).zip(q.chunks_exact_mut(64)) {
             planes::split::<4>(packed, q);
         }
-        for (q, fifth) in q.iter_mut().zip(fifths) {
+        for (q, fifth) in q.iter_mut().zip(&fifths) {
             *q |= fifth << 4;
         }
-        for (line, (q, values)) in lines.iter().zip(q.chunks_exact(GROUP).zip(values.chunks_exact_mut(GROUP))) {
+        for (line, (q, values)) in lines.iter().zip(q.chunks_exact(GROUP).zip(values.chunks_exact_mut(GROUP)))
+        {
             for (value, &q) in values.iter_mut().zip(q) {
                 *value = line.scale * f32::from(q) - line.minimum;
             }

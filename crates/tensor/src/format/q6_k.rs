@@ -38,7 +38,7 @@ impl Block for Q6K {
         for (packed, uppers) in block[128..192].chunks_exact(32).zip(uppers.chunks_exact_mut(128)) {
             planes::split::<2>(packed, uppers);
         }
-        for (q, upper) in q.iter_mut().zip(uppers) {
+        for (q, upper) in q.iter_mut().zip(&uppers) {
             *q |= upper << 4;
         }
         let groups = q.chunks_exact(GROUP).zip(values.chunks_exact_mut(GROUP));
