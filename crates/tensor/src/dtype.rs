@@ -125,7 +125,7 @@ impl DType {
     /// As [`DType::bytes`].
     pub fn matrix_bytes(self, rows: usize, columns: usize) -> Result<usize, Error> {
         let (tile_rows, tile_columns) = self.tile();
-        if tile_rows == 1 && columns % tile_columns != 0 {
+        if tile_rows == 1 && !columns.is_multiple_of(tile_columns) {
             return Err(Error::new(format!(
                 "rows of {columns} values cannot be stored as {self}, whose blocks hold {tile_columns}"
             )));
@@ -173,7 +173,7 @@ impl DType {
     fn check_blocks(self, bytes: usize, values: usize) {
         let (rows, columns) = self.tile();
         assert!(
-            bytes % self.block_bytes() == 0 && values == bytes / self.block_bytes() * rows * columns,
+            bytes.is_multiple_of(self.block_bytes()) && values == bytes / self.block_bytes() * rows * columns,
             "{values} values do not fill {bytes} bytes of {self}",
         );
     }

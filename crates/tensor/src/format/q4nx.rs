@@ -26,8 +26,8 @@
 //! Packing rounds `m` down to bf16 and then takes `d` from the rest of the
 //! range, to nearest; integers are chosen with the stored numbers. So nothing
 //! lies below the levels, what lies above them does so by less than
-//! 15 · 2^−8 · d, and every value is within half a step, d / 2. A group of
-//! zeros decodes to exactly 0. As `d` has 8 bits and `q` has 4, `d · q` is
+//! 15 · 2^−8 · d, and every value is within half a step, d / 2 (while d is a
+//! normal number). A group of zeros decodes to exactly 0. As `d` has 8 bits and `q` has 4, `d · q` is
 //! exact in f32: a fused multiply-add decodes to the same.
 
 use std::array;
