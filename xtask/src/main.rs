@@ -3,7 +3,7 @@
 
 mod tidy;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo run -p xtask -- tidy";
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
 }
 
 fn tidy() -> ExitCode {
-    let tree = match tidy::Tree::from_git(root()) {
+    let tree = match tidy::Tree::from_git(&root()) {
         Ok(tree) => tree,
         Err(sentence) => {
             eprintln!("{sentence}");
@@ -35,7 +35,9 @@ fn tidy() -> ExitCode {
     if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The root of the workspace, whatever folder the command was started in.
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies one folder below the root")
+/// The root of the workspace. Cargo names xtask's folder when it starts the
+/// program; a path compiled in would be wrong once the checkout has moved.
+fn root() -> PathBuf {
+    let folder = std::env::var_os("CARGO_MANIFEST_DIR").expect("xtask is started by cargo, which sets it");
+    Path::new(&folder).parent().expect("xtask lies one folder below the root").to_owned()
 }

@@ -77,11 +77,12 @@ mod tests {
 
     #[test]
     fn the_repository_is_tidy() {
-        if !crate::root().join(".git").exists() {
+        let root = crate::root();
+        if !root.join(".git").exists() {
             eprintln!("skipped: the sources are not a git checkout, so there is no list of files");
             return;
         }
-        let tree = Tree::from_git(crate::root()).unwrap();
+        let tree = Tree::from_git(&root).unwrap();
         assert!(tree.files.iter().any(|file| file.path == "Cargo.toml"), "git lists the root's files");
         let report: Vec<String> = faults(&tree).iter().map(Fault::to_string).collect();
         assert!(report.is_empty(), "{} faults:\n{}", report.len(), report.join("\n"));
