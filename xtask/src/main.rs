@@ -1,2 +1,43 @@
-//! Tasks.
-fn main() {}
+//! Tasks of the repository, run as `cargo run -p xtask -- TASK`.
+#![forbid(unsafe_code)]
+
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo run -p xtask -- tidy";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["tidy"] => tidy(),
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn tidy() -> ExitCode {
+    let tree = match tidy::Tree::from_git(&root()) {
+        Ok(tree) => tree,
+        Err(sentence) => {
+            eprintln!("{sentence}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let faults = tidy::faults(&tree);
+    for fault in &faults {
+        println!("{fault}");
+    }
+    println!("tidy: {} files, {} rules, {} faults", tree.files.len(), tidy::RULES.len(), faults.len());
+    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The root of the workspace. Cargo names xtask's folder when it starts the
+/// program; a path compiled in would be wrong once the checkout has moved.
+fn root() -> PathBuf {
+    let folder = std::env::var_os("CARGO_MANIFEST_DIR").expect("xtask is started by cargo, which sets it");
+    Path::new(&folder).parent().expect("xtask lies one folder below the root").to_owned()
+}

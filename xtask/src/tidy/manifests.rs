@@ -1,0 +1,116 @@
+//! Rules about the manifests: who may depend on whom.
+
+use super::{Fault, Tree};
+
+/// The crates of this workspace that each crate may depend on.
+const EDGES: &[(&str, &[&str])] = &[
+    ("tensor", &[]),
+    ("graph", &["tensor"]),
+    ("model", &["tensor", "graph"]),
+    ("cpu", &["tensor", "graph"]),
+    ("engine", &["tensor", "graph", "model"]),
+    ("measure", &["tensor", "graph", "model", "engine"]),
+    ("cli", &["tensor", "graph", "model", "cpu", "engine", "measure"]),
+    ("xtask", &[]),
+];
+
+const KINDS: [&str; 3] = ["dependencies", "build-dependencies", "dev-dependencies"];
+
+/// Crates depend on each other along [`EDGES`] only, in tests too. As no row
+/// but the command line's has a backend, nothing else can name one.
+pub fn edges(tree: &Tree) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for manifest in tree.members() {
+        let name = manifest.name();
+        let Some((_, allowed)) = EDGES.iter().find(|(from, _)| *from == name) else {
+            let sentence = format!(
+                "{name} has no row in the table of allowed edges: add it to xtask and to ARCHITECTURE.md"
+            );
+            faults.push(Fault::new(manifest.path, 1, sentence));
+            continue;
+        };
+        for dependency in KINDS.iter().flat_map(|kind| manifest.dependencies(kind)) {
+            let inner = dependency.strip_prefix("girih-");
+            if let Some(to) = inner.filter(|to| !allowed.contains(to)) {
+                let sentence = format!("{name} may not depend on {to}: see the map in ARCHITECTURE.md");
+                faults.push(Fault::new(manifest.path, manifest.line(&dependency), sentence));
+            }
+        }
+    }
+    faults
+}
+
+/// Each crate inherits the lints of the workspace.
+pub fn lints(tree: &Tree) -> Vec<Fault> {
+    let inherits = |table: &toml::Table| table.get("lints")?.get("workspace")?.as_bool();
+    tree.members()
+        .filter(|manifest| inherits(&manifest.table) != Some(true))
+        .map(|manifest| {
+            Fault::new(manifest.path, 1, "the lints are not inherited: add `[lints] workspace = true`")
+        })
+        .collect()
+}
+
+/// Each dependency that the workspace declares is used by one of its crates.
+pub fn unused(tree: &Tree) -> Vec<Fault> {
+    let Some(workspace) = tree.workspace() else { return Vec::new() };
+    let declared = workspace.table.get("workspace").and_then(|table| table.get("dependencies")?.as_table());
+    let used: Vec<String> = tree
+        .members()
+        .flat_map(|manifest| KINDS.iter().flat_map(|kind| manifest.dependencies(kind)).collect::<Vec<_>>())
+        .collect();
+    declared
+        .into_iter()
+        .flat_map(toml::Table::keys)
+        .filter(|name| !used.contains(name))
+        .map(|name| {
+            Fault::new(workspace.path, workspace.line(name), format!("no crate uses {name}: remove it"))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::places;
+    use super::*;
+
+    #[test]
+    fn an_edge_that_is_not_in_the_table_is_a_fault() {
+        let bad = "[package]\nname = \"girih-model\"\n[dependencies]\ngirih-tensor.workspace = true\ngirih-cpu.workspace = true\n";
+        assert_eq!(places(edges, &[("crates/model/Cargo.toml", bad)]), ["crates/model/Cargo.toml:5"]);
+        let good = "[dependencies]\ngirih-tensor.workspace = true\nserde.workspace = true\n";
+        assert!(places(edges, &[("crates/model/Cargo.toml", good)]).is_empty());
+    }
+
+    #[test]
+    fn an_edge_of_tests_or_of_one_target_or_by_another_name_is_an_edge() {
+        for bad in [
+            "[dev-dependencies]\ngirih-cpu.workspace = true\n",
+            "[target.'cfg(unix)'.dependencies]\ngirih-cpu.workspace = true\n",
+            "[dependencies]\nfast = { package = \"girih-cpu\", path = \"../cpu\" }\n",
+        ] {
+            assert_eq!(places(edges, &[("crates/engine/Cargo.toml", bad)]).len(), 1, "{bad}");
+            assert!(places(edges, &[("crates/cli/Cargo.toml", bad)]).is_empty(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_crate_that_is_not_in_the_table_is_a_fault() {
+        assert_eq!(places(edges, &[("crates/gpu/Cargo.toml", "")]), ["crates/gpu/Cargo.toml:1"]);
+    }
+
+    #[test]
+    fn lints_are_inherited() {
+        assert_eq!(places(lints, &[("xtask/Cargo.toml", "[package]\n")]), ["xtask/Cargo.toml:1"]);
+        assert!(places(lints, &[("xtask/Cargo.toml", "[lints]\nworkspace = true\n")]).is_empty());
+    }
+
+    #[test]
+    fn an_unused_workspace_dependency_is_a_fault() {
+        let root = ("Cargo.toml", "[workspace.dependencies]\nhalf = \"2\"\nserde = \"1\"\n");
+        let half = ("crates/tensor/Cargo.toml", "[dependencies]\nhalf.workspace = true\n");
+        let serde = ("crates/model/Cargo.toml", "[dev-dependencies]\nserde.workspace = true\n");
+        assert_eq!(places(unused, &[root, half]), ["Cargo.toml:3"]);
+        assert!(places(unused, &[root, half, serde]).is_empty());
+    }
+}

@@ -1,0 +1,114 @@
+//! Rules about every file, whatever is in it.
+
+use super::tree::File;
+use super::{Fault, Tree};
+
+/// The largest file that may be committed unlisted.
+const FILE_BYTES: usize = 1_000_000;
+
+/// The larger files, which are worth it.
+const LARGE: &[&str] = &["crates/cli/assets/stories260k/model.safetensors"];
+
+/// Folders that exist on one machine only. They are put together from parts,
+/// as this file is searched for them too.
+const MACHINE: [&str; 3] = [concat!("/", "work/"), concat!("/", "home/"), concat!("/", "root/")];
+
+/// No trailing white space, no tabs in Rust, and a final newline, in files that
+/// are written by hand.
+pub fn white_space(tree: &Tree) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for file in tree.files.iter().filter(|file| is_handwritten(file)) {
+        let Some(text) = file.text.as_deref() else { continue };
+        let tabs_banned = file.path.ends_with(".rs");
+        for (index, line) in text.split('\n').enumerate() {
+            if line.ends_with(char::is_whitespace) {
+                faults.push(Fault::new(&file.path, index + 1, "the line ends with white space"));
+            }
+            if tabs_banned && line.contains('\t') {
+                faults.push(Fault::new(
+                    &file.path,
+                    index + 1,
+                    "the line holds a tab: use spaces, or \\t in a literal",
+                ));
+            }
+        }
+        if !text.is_empty() && !text.ends_with('\n') {
+            faults.push(Fault::new(&file.path, text.lines().count(), "the file does not end with a newline"));
+        }
+    }
+    faults
+}
+
+/// No file speaks of a folder of the machine that it was written on.
+pub fn machine_paths(tree: &Tree) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for file in &tree.files {
+        for (index, line) in file.text.as_deref().unwrap_or_default().lines().enumerate() {
+            for folder in MACHINE.into_iter().filter(|folder| begins_a_path(line, folder)) {
+                let sentence =
+                    format!("{folder} is a folder of one machine: use a relative path or a variable");
+                faults.push(Fault::new(&file.path, index + 1, sentence));
+            }
+        }
+    }
+    faults
+}
+
+/// Large files do not slip in.
+pub fn large_files(tree: &Tree) -> Vec<Fault> {
+    let large =
+        tree.files.iter().filter(|file| file.bytes > FILE_BYTES && !LARGE.contains(&file.path.as_str()));
+    large
+        .map(|file| {
+            let sentence =
+                format!("the file has {} bytes, at most {FILE_BYTES} are allowed unlisted", file.bytes);
+            Fault::new(&file.path, 1, sentence)
+        })
+        .collect()
+}
+
+/// Data under `tests/` may look as it must: a broken file is broken on purpose.
+fn is_handwritten(file: &File) -> bool {
+    let name = file.path.rsplit('/').next().unwrap_or_default();
+    match name.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("rs" | "md") => true,
+        Some("toml" | "py" | "sh" | "tsv" | "yml") => !file.path.starts_with("tests/"),
+        _ => file.path == ".ci/run",
+    }
+}
+
+/// Whether `folder` stands in `line` other than within a longer path or address.
+fn begins_a_path(line: &str, folder: &str) -> bool {
+    let within = |before: &str| before.ends_with(|c: char| c.is_alphanumeric() || "._-~}".contains(c));
+    line.match_indices(folder).any(|(at, _)| !within(&line[..at]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::places;
+    use super::*;
+
+    #[test]
+    fn white_space_is_clean() {
+        assert_eq!(places(white_space, &[("a.rs", "//! A. \nfn a() {}\n")]), ["a.rs:1"]);
+        assert_eq!(places(white_space, &[("a.rs", "//! A.\n\tfn a() {}\n")]), ["a.rs:2"]);
+        assert_eq!(places(white_space, &[("a.md", "one\r\ntwo")]), ["a.md:1", "a.md:2"]);
+        assert!(places(white_space, &[("a.rs", "//! A.\n"), ("b.tsv", "a\tb\n"), ("c.md", "")]).is_empty());
+        assert!(places(white_space, &[("tests/bad/a.toml", "a = 1 ")]).is_empty());
+    }
+
+    #[test]
+    fn a_folder_of_one_machine_is_a_fault() {
+        let bad = format!("see\n`{}me/models`\n", MACHINE[1]);
+        assert_eq!(places(machine_paths, &[("a.md", &bad)]), ["a.md:2"]);
+        let good = format!("https://example.org{}page and ~{}x\n", MACHINE[1], MACHINE[0]);
+        assert!(places(machine_paths, &[("a.md", &good)]).is_empty());
+    }
+
+    #[test]
+    fn a_large_file_is_listed_or_a_fault() {
+        let text = "a".repeat(FILE_BYTES + 1);
+        assert_eq!(places(large_files, &[("a.bin", &text)]), ["a.bin:1"]);
+        assert!(places(large_files, &[("a.bin", &text[1..]), (LARGE[0], &text)]).is_empty());
+    }
+}

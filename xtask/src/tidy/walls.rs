@@ -1,0 +1,202 @@
+//! Rules about walls: what may stand only in certain places.
+
+use super::source::Source;
+use super::tree::File;
+use super::{Fault, Tree};
+
+/// The folders and files that may hold `unsafe`.
+const UNSAFE: &[&str] = &[
+    "crates/cpu/src/kernels/",
+    "crates/cpu/src/pool.rs",
+    "crates/cpu/src/os.rs",
+    "crates/model/src/file/map.rs",
+];
+
+/// The folders and files that may ask which machine they are compiled for,
+/// besides every `ffi.rs`.
+const TARGETS: &[&str] = &["crates/cpu/src/kernels/", "crates/cpu/src/os.rs"];
+
+/// The folders that may read the environment and the command line.
+const ENVIRONMENT: &[&str] = &["crates/cli/", "xtask/"];
+
+/// `unsafe` stands in listed places only.
+pub fn unsafe_places(tree: &Tree) -> Vec<Fault> {
+    let sentence =
+        "`unsafe` stands outside the places that tidy lists: use a safe form, or argue for the list";
+    faults(
+        tree,
+        |file, source| if lies_in(file, UNSAFE) { Vec::new() } else { unsafe_lines(source) },
+        sentence,
+    )
+}
+
+/// Each `unsafe` has a reason, directly above it or beside it.
+pub fn unsafe_reasons(tree: &Tree) -> Vec<Fault> {
+    let sentence =
+        "`unsafe` without a `SAFETY:` comment: say which fact makes it true and where it was established";
+    let find = |_: &File, source: &Source| {
+        unsafe_lines(source).into_iter().filter(|&line| !has_reason(source, line)).collect()
+    };
+    faults(tree, find, sentence)
+}
+
+/// Each crate root forbids unsafe code; a crate with a listed place denies it,
+/// so that the place can allow it again.
+pub fn unsafe_ban(tree: &Tree) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (file, source) in tree.rust() {
+        let Some((folder, "lib.rs" | "main.rs")) = file.path.rsplit_once('/') else { continue };
+        let Some(member) = folder.strip_suffix("src") else { continue };
+        let code: String = source.code.split_whitespace().collect();
+        let listed = tree.files.iter().any(|other| other.path.starts_with(member) && lies_in(other, UNSAFE));
+        let forbids = code.contains("#![forbid(unsafe_code)]");
+        if !forbids && !listed {
+            faults.push(Fault::new(&file.path, 1, "the crate lacks `#![forbid(unsafe_code)]`"));
+        } else if !forbids && !code.contains("#![deny(unsafe_code)]") {
+            faults.push(Fault::new(&file.path, 1, "the crate lacks `#![deny(unsafe_code)]`"));
+        }
+    }
+    faults
+}
+
+/// Only kernels and foreign interfaces are compiled for one machine and not for
+/// another.
+pub fn target_conditions(tree: &Tree) -> Vec<Fault> {
+    let sentence =
+        "`cfg(target_…)` stands outside the kernels and the foreign interfaces: ask a function there";
+    let find = |file: &File, source: &Source| {
+        let allowed = lies_in(file, TARGETS) || file.path.ends_with("/ffi.rs");
+        let conditions =
+            ["cfg", "cfg_attr"].iter().flat_map(|word| source.words(word).map(|at| at + word.len()));
+        let targets = conditions.filter(|&at| condition(&source.code[at..]).contains("target_"));
+        targets.filter(|_| !allowed).map(|at| source.line(at)).collect()
+    };
+    faults(tree, find, sentence)
+}
+
+/// Only the command line crate reads the environment; tests may.
+pub fn environment(tree: &Tree) -> Vec<Fault> {
+    let sentence = "the environment is read outside the command line crate: take the value as an argument";
+    let find = |file: &File, source: &Source| {
+        if lies_in(file, ENVIRONMENT) || file.is_test() {
+            return Vec::new();
+        }
+        let mentions = source.words("env").filter(|&at| {
+            let statement = source.code[..at].rsplit(';').next().unwrap_or_default();
+            statement.ends_with("std::") || statement.contains("use std::")
+        });
+        mentions.map(|at| source.line(at)).filter(|&line| !source.is_test(line)).collect()
+    };
+    faults(tree, find, sentence)
+}
+
+/// One fault with the same sentence for each line that `find` returns.
+fn faults(tree: &Tree, find: impl Fn(&File, &Source) -> Vec<usize>, sentence: &str) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (file, source) in tree.rust() {
+        faults.extend(find(file, source).into_iter().map(|line| Fault::new(&file.path, line, sentence)));
+    }
+    faults
+}
+
+fn lies_in(file: &File, places: &[&str]) -> bool {
+    places.iter().any(|place| file.path == *place || (place.ends_with('/') && file.path.starts_with(place)))
+}
+
+fn unsafe_lines(source: &Source) -> Vec<usize> {
+    source.words("unsafe").map(|at| source.line(at)).collect()
+}
+
+/// Whether a comment with a reason stands on the line or above it, with nothing
+/// between but the beginning of the same statement.
+fn has_reason(source: &Source, line: usize) -> bool {
+    let lines: Vec<(&str, &str)> = source.code.lines().zip(source.comments.lines()).take(line).collect();
+    let begins_elsewhere = |code: &str| code.trim_end().ends_with([';', '{', '}', ',']);
+    let is_blank = |code: &str, comment: &str| code.trim().is_empty() && comment.trim().is_empty();
+    let says = |comment: &str| comment.contains("SAFETY:") || comment.contains("# Safety");
+    let (_, beside) = lines[line - 1];
+    let above = lines[..line - 1].iter().rev();
+    says(beside)
+        || above
+            .take_while(|(code, comment)| !begins_elsewhere(code) && !is_blank(code, comment))
+            .any(|(_, comment)| says(comment))
+}
+
+/// The text within the parentheses that follow a `cfg`, or nothing.
+fn condition(code: &str) -> &str {
+    let Some(inner) = code.trim_start_matches('!').strip_prefix('(') else { return "" };
+    let mut depth = 1_usize;
+    for (at, c) in inner.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return &inner[..at];
+        }
+    }
+    inner
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::places;
+    use super::*;
+
+    const KERNEL: &str = "crates/cpu/src/kernels/avx2.rs";
+
+    #[test]
+    fn unsafe_stands_in_listed_places_only() {
+        let text = "//! A.\nfn a() { unsafe { b() } }\n";
+        assert_eq!(places(unsafe_places, &[("crates/graph/src/a.rs", text)]), ["crates/graph/src/a.rs:2"]);
+        assert!(places(unsafe_places, &[(KERNEL, text)]).is_empty());
+        let talk = "//! No unsafe.\n#![forbid(unsafe_code)]\nconst A: &str = \"unsafe\";\n";
+        assert!(places(unsafe_places, &[("crates/graph/src/lib.rs", talk)]).is_empty());
+    }
+
+    #[test]
+    fn unsafe_has_a_reason() {
+        let bad =
+            "// SAFETY: of another.\nlet a = 1;\nunsafe { b() };\n\n// SAFETY: too far.\n\nunsafe { c() };\n";
+        assert_eq!(places(unsafe_reasons, &[(KERNEL, bad)]), [format!("{KERNEL}:3"), format!("{KERNEL}:7")]);
+        let good = "// SAFETY: two\n// lines.\nlet a =\n    unsafe { b() };\nunsafe { c() } // SAFETY: beside.\n\
+                    /// # Safety\n/// The caller has asked the CPU.\n#[inline]\npub unsafe fn d() {}\n";
+        assert!(places(unsafe_reasons, &[(KERNEL, good)]).is_empty());
+    }
+
+    #[test]
+    fn each_crate_bans_unsafe_code() {
+        let (forbids, denies, neither) = ("#![forbid(unsafe_code)]\n", "#![deny(unsafe_code)]\n", "//! A.\n");
+        let graph = |text| places(unsafe_ban, &[("crates/graph/src/lib.rs", text)]);
+        assert_eq!(graph(denies), ["crates/graph/src/lib.rs:1"]);
+        assert_eq!(graph("// #![forbid(unsafe_code)]\n"), ["crates/graph/src/lib.rs:1"]);
+        assert!(graph(forbids).is_empty());
+        let cpu = |text| places(unsafe_ban, &[("crates/cpu/src/lib.rs", text), (KERNEL, "")]);
+        assert_eq!(cpu(neither), ["crates/cpu/src/lib.rs:1"]);
+        assert!(cpu(denies).is_empty());
+    }
+
+    #[test]
+    fn only_kernels_and_foreign_interfaces_ask_for_the_target() {
+        let path = "crates/engine/src/a.rs";
+        for bad in ["#[cfg(target_os = \"linux\")]\n", "if cfg!(all(unix, target_arch = \"x86\")) {}\n"] {
+            assert_eq!(places(target_conditions, &[(path, bad)]), [format!("{path}:1")], "{bad}");
+            assert!(places(target_conditions, &[(KERNEL, bad), ("crates/gpu/src/ffi.rs", bad)]).is_empty());
+        }
+        assert!(places(target_conditions, &[(path, "#[cfg(unix)]\nfn a(target_rows: u32) {}\n")]).is_empty());
+    }
+
+    #[test]
+    fn only_the_command_line_reads_the_environment() {
+        let path = "crates/model/src/a.rs";
+        for bad in ["use std::env;\n", "use std::{\nfs::{read}, env};\n", "let a = std::env::var(\"A\");\n"] {
+            assert_eq!(places(environment, &[(path, bad)]).len(), 1, "{bad}");
+            let allowed = [("crates/cli/src/a.rs", bad), ("crates/model/tests/main.rs", bad)];
+            assert!(places(environment, &allowed).is_empty(), "{bad}");
+        }
+        let good = "// std::env\nconst A: &str = env!(\"A\");\nuse std::fs;\nfn a(env: u8) {}\nmod env;\nuse env::B;\n\
+                    #[cfg(test)]\nmod tests {\n    use std::env;\n}\n";
+        assert!(places(environment, &[(path, good)]).is_empty());
+    }
+}
