@@ -65,6 +65,8 @@ impl Generation {
         }
         let text = read_small(&path, limits.json_bytes)?;
         let parsed = serde_json::from_slice(&text);
-        parsed.map(Some).map_err(|error| Error::new(format!("is not as transformers writes it: {error}")).of(path.display()))
+        parsed.map(Some).map_err(|error| {
+            Error::new(format!("is not as transformers writes it: {error}")).of(path.display())
+        })
     }
 }

@@ -2,9 +2,18 @@
 //! they mean. It knows no devices and does no arithmetic on activations.
 #![forbid(unsafe_code)]
 
+pub mod arch;
+mod build;
 mod error;
 pub mod file;
+mod generation;
 mod limits;
+mod model;
+mod weights;
 
+pub use build::layer_output;
 pub use error::{Error, Result};
+pub use generation::{Generation, Ids};
 pub use limits::Limits;
+pub use model::Model;
+pub use weights::Weights;

@@ -56,7 +56,8 @@ impl Weights {
             for (name, tensor) in expand(pattern, names(weight, container.kind()), layers) {
                 let Some(tensor) = tensor else { continue };
                 if let Some(info) = container.tensors().get(&tensor) {
-                    let entry = Entry::Stored { tensor: tensor.clone(), info: info.clone(), order: Order::AsStored };
+                    let entry =
+                        Entry::Stored { tensor: tensor.clone(), info: info.clone(), order: Order::AsStored };
                     entries.insert(name, entry);
                 } else if !weight.optional {
                     missing.push(tensor.clone());
@@ -64,7 +65,8 @@ impl Weights {
                 known.insert(tensor);
             }
         }
-        let strangers: Vec<&String> = container.tensors().keys().filter(|name| !known.contains(*name)).collect();
+        let strangers: Vec<&String> =
+            container.tensors().keys().filter(|name| !known.contains(*name)).collect();
         complain(arch, "lacks", &missing.iter().collect::<Vec<_>>())?;
         complain(arch, "holds tensors that it does not describe:", &strangers)?;
         Ok(Weights { container, entries })
@@ -111,7 +113,9 @@ impl Weights {
         };
         if !fits {
             let (dtype, shape) = (info.dtype, info.shape);
-            return Err(Error::new(format!("tensor '{tensor}', {dtype} {shape}, cannot be brought into girih's order")));
+            return Err(Error::new(format!(
+                "tensor '{tensor}', {dtype} {shape}, cannot be brought into girih's order"
+            )));
         }
         *order = new;
         Ok(())

@@ -26,8 +26,10 @@ pub(crate) trait Stored {
 pub(crate) fn fill(arch: &Arch, origin: &Origin<'_>, layers: usize, stored: &dyn Stored) -> Result<Facts> {
     refused(arch, origin)?;
     let fill = Fill { arch, origin, stored };
-    let norms =
-        Norms { places: arch.norms.places.clone(), epsilon: fill.required("norms.epsilon", &arch.norms.epsilon)? };
+    let norms = Norms {
+        places: arch.norms.places.clone(),
+        epsilon: fill.required("norms.epsilon", &arch.norms.epsilon)?,
+    };
     let heads = fill.heads()?;
     let spans = fill.spans(layers)?;
     let mut filled = Vec::with_capacity(layers);
@@ -146,7 +148,9 @@ impl Fill<'_> {
             let kind = |word: &serde_json::Value| match word.as_str() {
                 Some(word) if word == types.local => Ok(SpanKind::Local),
                 Some(word) if word == types.full => Ok(SpanKind::Full),
-                _ => Err(Error::new(format!("config.json's '{}' holds {word}, which is not known", types.hf))),
+                _ => {
+                    Err(Error::new(format!("config.json's '{}' holds {word}, which is not known", types.hf)))
+                }
             };
             return list.iter().map(kind).collect();
         }
@@ -169,7 +173,9 @@ impl Fill<'_> {
             None => heads.size as f64,
         };
         if scale_of <= 0.0 {
-            return Err(Error::new(format!("scores are divided by the root of {scale_of}; it must be positive")));
+            return Err(Error::new(format!(
+                "scores are divided by the root of {scale_of}; it must be positive"
+            )));
         }
         let bias = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.bias"));
         Ok(Attend {
@@ -213,7 +219,9 @@ impl Fill<'_> {
         })?;
         let base = self.required(&format!("rope.{name}.base"), &stated.base)?;
         if base <= 1.0 {
-            return Err(Error::new(format!("the base of the rotary frequencies is {base}; more than 1 is needed")));
+            return Err(Error::new(format!(
+                "the base of the rotary frequencies is {base}; more than 1 is needed"
+            )));
         }
         let scaling = stated.scaling.as_ref();
         let factors = rope::factors(self.origin, scaling, base, size, |tensor| self.stored.numbers(tensor))?;
@@ -249,7 +257,9 @@ impl Fill<'_> {
         let stored = self.stored.has("head.weight");
         let stated = self.arch.head.tied.as_ref().map_or(Ok(None), |field| self.origin.flag(field))?;
         if stated == Some(false) && !stored {
-            return Err(Error::new("the model says that its head is not tied, but it has no tensor for the head"));
+            return Err(Error::new(
+                "the model says that its head is not tied, but it has no tensor for the head",
+            ));
         }
         let tied = stated.unwrap_or(!stored);
         Ok(Head { epsilon, tied, softcap: self.cap(self.arch.head.softcap.as_ref())? })

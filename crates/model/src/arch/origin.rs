@@ -3,9 +3,9 @@
 
 use serde_json::Value as Json;
 
-use super::schema::{DefaultValue, Field};
+use super::schema::{Arch, DefaultValue, Field};
 use crate::file::Metadata;
-use crate::{Error, Result};
+use crate::{Error, Limits, Result};
 
 /// A model's own numbers.
 #[derive(Clone, Copy, Debug)]
@@ -39,11 +39,27 @@ impl<'a> Origin<'a> {
                 let names: Vec<String> =
                     list.into_iter().flatten().filter_map(Json::as_str).map(str::to_owned).collect();
                 if names.is_empty() {
-                    return Err(Error::new("config.json names no 'architectures'; it must list at least one"));
+                    return Err(Error::new(
+                        "config.json names no 'architectures'; it must list at least one",
+                    ));
                 }
                 Ok(names)
             }
         }
+    }
+
+    /// The number of layers, which bounds everything that is made per layer.
+    pub(crate) fn layers(&self, arch: &Arch, limits: &Limits) -> Result<usize> {
+        let field = &arch.sizes.layers;
+        let place = self.place(field);
+        let layers = self.size(field)?.ok_or_else(|| Error::new(format!("{place} is missing")))?;
+        if layers > limits.layers as usize {
+            return Err(Error::new(format!(
+                "{place} is {layers}; at most {} layers are accepted",
+                limits.layers
+            )));
+        }
+        Ok(layers)
     }
 
     /// The object or value at a path of `config.json`; null counts as absent.
@@ -56,7 +72,9 @@ impl<'a> Origin<'a> {
     /// What the container says of a field; `None` where it says nothing.
     pub(super) fn stated(&self, field: &Field) -> Result<Option<Stated>> {
         match self {
-            Origin::Hf(_) => field.hf.iter().find_map(|path| Some((path, self.json(path)?))).map_or(Ok(None), json),
+            Origin::Hf(_) => {
+                field.hf.iter().find_map(|path| Some((path, self.json(path)?))).map_or(Ok(None), json)
+            }
             Origin::Gguf(metadata) => field.gguf.as_deref().map_or(Ok(None), |key| gguf(metadata, key)),
         }
     }
@@ -73,7 +91,9 @@ impl<'a> Origin<'a> {
     pub(super) fn number(&self, field: &Field) -> Result<Option<f64>> {
         match (self.stated(field)?, &field.default) {
             (Some(Stated::Number(number)), _) if number.is_finite() => Ok(Some(number)),
-            (Some(other), _) => Err(Error::new(format!("{} is {other:?}; a number is needed", self.place(field)))),
+            (Some(other), _) => {
+                Err(Error::new(format!("{} is {other:?}; a number is needed", self.place(field))))
+            }
             (None, Some(DefaultValue::Number(number))) => Ok(Some(*number)),
             (None, _) => Ok(None),
         }
@@ -84,7 +104,9 @@ impl<'a> Origin<'a> {
         let Some(number) = self.number(field)? else { return Ok(None) };
         if number.fract() != 0.0 || !(1.0..=f64::from(i32::MAX)).contains(&number) {
             let place = self.place(field);
-            return Err(Error::new(format!("{place} is {number}; an integer from 1 to 2147483647 is needed")));
+            return Err(Error::new(format!(
+                "{place} is {number}; an integer from 1 to 2147483647 is needed"
+            )));
         }
         Ok(Some(number as usize))
     }
@@ -93,7 +115,9 @@ impl<'a> Origin<'a> {
     pub(super) fn word(&self, field: &Field) -> Result<Option<String>> {
         match (self.stated(field)?, &field.default) {
             (Some(Stated::Word(word)), _) => Ok(Some(word)),
-            (Some(other), _) => Err(Error::new(format!("{} is {other:?}; a word is needed", self.place(field)))),
+            (Some(other), _) => {
+                Err(Error::new(format!("{} is {other:?}; a word is needed", self.place(field))))
+            }
             (None, Some(DefaultValue::Word(word))) => Ok(Some(word.clone())),
             (None, _) => Ok(None),
         }
@@ -103,7 +127,9 @@ impl<'a> Origin<'a> {
     pub(super) fn flag(&self, field: &Field) -> Result<Option<bool>> {
         match self.stated(field)? {
             Some(Stated::Flag(flag)) => Ok(Some(flag)),
-            Some(other) => Err(Error::new(format!("{} is {other:?}; true or false is needed", self.place(field)))),
+            Some(other) => {
+                Err(Error::new(format!("{} is {other:?}; true or false is needed", self.place(field))))
+            }
             None => Ok(None),
         }
     }

@@ -22,7 +22,10 @@ pub fn frequencies(base: f32, factors: &[f32], size: usize) -> Vec<f32> {
         let exponent = (2 * i) as f32 / size as f32;
         1.0 / (f64::from(base).powf(f64::from(exponent)) as f32)
     });
-    inverse.enumerate().map(|(i, inverse)| factors.get(i).map_or(inverse, |factor| inverse / factor)).collect()
+    inverse
+        .enumerate()
+        .map(|(i, inverse)| factors.get(i).map_or(inverse, |factor| inverse / factor))
+        .collect()
 }
 
 /// The divisors that a model states; empty where it states none.
@@ -56,7 +59,9 @@ pub(super) fn factors(
     let wrong = factors.iter().any(|factor| !factor.is_finite() || *factor <= 0.0);
     if wrong || !(factors.is_empty() || factors.len() == size / 2) {
         let (have, need) = (factors.len(), size / 2);
-        return Err(Error::new(format!("the rotary embedding has {have} factors; {need} positive ones are needed")));
+        return Err(Error::new(format!(
+            "the rotary embedding has {have} factors; {need} positive ones are needed"
+        )));
     }
     Ok(factors)
 }
@@ -64,10 +69,13 @@ pub(super) fn factors(
 /// The divisors of a `rope_scaling` or `rope_parameters` object.
 fn described(path: &str, object: &Json, base: f32, size: usize) -> Result<Vec<f32>> {
     let place = format!("config.json's '{path}'");
-    let kind = object.get("rope_type").or_else(|| object.get("type")).and_then(Json::as_str).unwrap_or("default");
+    let kind =
+        object.get("rope_type").or_else(|| object.get("type")).and_then(Json::as_str).unwrap_or("default");
     let number = |key: &str| {
         let value = object.get(key).and_then(Json::as_f64).filter(|value| *value > 0.0);
-        value.ok_or_else(|| Error::new(format!("{place} has no positive '{key}', which rope_type '{kind}' needs")))
+        value.ok_or_else(|| {
+            Error::new(format!("{place} has no positive '{key}', which rope_type '{kind}' needs"))
+        })
     };
     match kind {
         "default" => Ok(Vec::new()),
@@ -86,7 +94,9 @@ fn described(path: &str, object: &Json, base: f32, size: usize) -> Result<Vec<f3
 }
 
 fn unknown(kind: &str, place: &str) -> Error {
-    Error::new(format!("{place} asks for rotary scaling '{kind}'; 'default', 'linear' and 'llama3' are supported"))
+    Error::new(format!(
+        "{place} asks for rotary scaling '{kind}'; 'default', 'linear' and 'llama3' are supported"
+    ))
 }
 
 /// Llama 3's scaling: long wavelengths are divided by `factor`, short ones are

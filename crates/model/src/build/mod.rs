@@ -47,13 +47,21 @@ impl Build<'_> {
         let info = self.weights.info(name);
         let (dtype, shape) = info.ok_or_else(|| Error::new(format!("the model has no weight '{name}'")))?;
         if shape.extents() != need {
-            return Err(Error::new(format!("weight '{name}' has the shape {shape}; the model needs {need:?}")));
+            return Err(Error::new(format!(
+                "weight '{name}' has the shape {shape}; the model needs {need:?}"
+            )));
         }
         Ok(self.graph.weight(name, Shape::new(need)?, dtype))
     }
 
     /// `x · weightᵀ`, with a bias where the model has one.
-    fn linear(&mut self, name: &str, x: ValueId, [inputs, outputs]: [usize; 2], bias: bool) -> Result<ValueId> {
+    fn linear(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        [inputs, outputs]: [usize; 2],
+        bias: bool,
+    ) -> Result<ValueId> {
         let mut operands = vec![x, self.weight(&format!("{name}.weight"), &[outputs, inputs])?];
         if bias {
             operands.push(self.weight(&format!("{name}.bias"), &[outputs])?);
@@ -110,10 +118,12 @@ impl Build<'_> {
         let (head, sizes) = (self.facts.head, self.facts.sizes);
         if output == OutputKind::Pooled {
             let name = &self.facts.name;
-            return Err(Error::new(format!("architecture {name} has no pooled output; it yields logits or hidden")));
+            return Err(Error::new(format!(
+                "architecture {name} has no pooled output; it yields logits or hidden"
+            )));
         }
         let wanted = self.graph.take("head.rows", x);
-        let normed = self.norm("head.norm", "head.norm", wanted, sizes.width, head.epsilon)?;
+        let normed = self.norm("head.norm", "head.norm.weight", wanted, sizes.width, head.epsilon)?;
         if output == OutputKind::Hidden {
             return Ok(normed);
         }

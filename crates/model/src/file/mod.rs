@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use girih_tensor::{DType, Shape};
 
 pub use metadata::{Array, Metadata, Strings, Value};
+pub(crate) use source::read_small;
 pub use source::{ReadAt, Source};
 pub use writer::{NewTensor, Writer};
 

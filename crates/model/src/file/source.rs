@@ -44,6 +44,26 @@ impl Source {
     }
 }
 
+/// Reads a small file whole, for JSON and the like.
+///
+/// # Errors
+/// When it is no regular file, has more than `most` bytes, or cannot be read.
+pub(crate) fn read_small(path: &Path, most: u64) -> Result<Vec<u8>> {
+    let read = || {
+        let source = Source::open(path)?;
+        if source.length > most {
+            let length = source.length;
+            return Err(Error::new(format!(
+                "has {length} bytes; at most {most} are accepted for such a file"
+            )));
+        }
+        let mut bytes = vec![0; source.length as usize]; // bounded by `most`, as just checked
+        source.read_at(0, &mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_err(|error| error.of(path.display()))
+}
+
 impl ReadAt for Source {
     fn length(&self) -> u64 {
         self.length

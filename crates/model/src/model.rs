@@ -1,0 +1,95 @@
+//! A model as it lies on disk: container, facts and weights, opened together.
+
+use std::path::{Path, PathBuf};
+
+use girih_graph::{Graph, Key};
+use girih_tensor::DType;
+use serde_json::Value as Json;
+
+use crate::arch::{self, Arch, Facts, Origin};
+use crate::file::{Container, Kind, read_small};
+use crate::generation::Generation;
+use crate::weights::Weights;
+use crate::{Error, Limits, Result, build};
+
+/// A model that was found, understood and checked; its weights are not in
+/// memory yet.
+#[derive(Debug)]
+pub struct Model {
+    /// What it is.
+    pub facts: Facts,
+    /// Its weights, read on demand.
+    pub weights: Weights,
+    /// How its makers want it sampled, where they say so.
+    pub generation: Option<Generation>,
+    arch: Arch,
+    folder: PathBuf,
+}
+
+impl Model {
+    /// Opens the model at `path`: a folder, a `.safetensors` or a `.gguf`.
+    ///
+    /// `given` are architectures that come before girih's own.
+    ///
+    /// # Errors
+    /// When the files are not well formed, the architecture is not known, or
+    /// the weights are not those that it needs.
+    pub fn open(path: &Path, given: Vec<Arch>, limits: &Limits) -> Result<Model> {
+        let container = Container::open(path, limits)?;
+        let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
+        let config = match container.kind() {
+            Kind::Gguf => None,
+            Kind::Safetensors => Some(read_json(&folder.join("config.json"), limits)?),
+        };
+        let generation = match container.kind() {
+            Kind::Gguf => None,
+            Kind::Safetensors => Generation::read(folder, limits)?,
+        };
+        let (facts, weights, arch) = understand(container, config.as_ref(), given, limits)?;
+        Ok(Model { facts, weights, generation, arch, folder: folder.to_owned() })
+    }
+
+    /// The description that the model matched.
+    pub fn arch(&self) -> &Arch {
+        &self.arch
+    }
+
+    /// The folder that holds the model's files.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The model's graph for steps up to `key`, with state stored as `state`.
+    ///
+    /// # Errors
+    /// When a weight has another shape than the facts say, or the model has no
+    /// output of the kind that is asked for.
+    pub fn graph(&self, key: Key, state: DType) -> Result<Graph> {
+        build::graph(&self.facts, &self.weights, key, state)
+    }
+}
+
+/// Facts and weights of a container.
+fn understand(
+    container: Container,
+    config: Option<&Json>,
+    given: Vec<Arch>,
+    limits: &Limits,
+) -> Result<(Facts, Weights, Arch)> {
+    let metadata = container.metadata().clone();
+    let origin = config.map_or(Origin::Gguf(&metadata), Origin::Hf);
+    let known = arch::known(given)?;
+    let arch = arch::find(&known, &origin)?.clone();
+    let layers = origin.layers(&arch, limits)?;
+    let mut weights = Weights::resolve(&arch, container, layers)?;
+    let facts = arch::fill(&arch, &origin, layers, &weights)?;
+    weights.complete(&arch, &facts)?;
+    Ok((facts, weights, arch))
+}
+
+/// A JSON file that is read whole.
+fn read_json(path: &Path, limits: &Limits) -> Result<Json> {
+    let text = read_small(path, limits.json_bytes)?;
+    serde_json::from_slice(&text)
+        .map_err(|error| Error::new(format!("is no JSON: {error}")).of(path.display()))
+}
