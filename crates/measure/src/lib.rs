@@ -1,1 +1,20 @@
-//! Not yet filled.
+//! Is it right: a loaded model against goldens made by transformers, layer by
+//! layer and token by token. It compares and reports; it computes nothing that
+//! a user would call inference, and never prints.
+#![forbid(unsafe_code)]
+
+mod bound;
+mod error;
+mod gate;
+mod golden;
+mod layers;
+mod pass;
+mod perplexity;
+
+pub use bound::{Bound, Precision};
+pub use error::{Error, Result};
+pub use gate::{Divergence, PromptVerdict, Verdict, verify};
+pub use golden::{Golden, Prompt, Reference};
+pub use layers::{LayerRow, diagnose};
+pub use pass::{Hidden, Pass};
+pub use perplexity::{Perplexity, perplexity};

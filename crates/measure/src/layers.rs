@@ -1,0 +1,108 @@
+//! The microscope: hidden states and logits against their goldens, one row per
+//! layer.
+
+use girih_graph::Runner;
+use serde::Serialize;
+
+use crate::bound::rms;
+use crate::golden::Prompt;
+use crate::pass::{Hidden, Pass};
+use crate::{Bound, Error, Result};
+
+/// How one hidden state, or the logits, agree with their golden.
+#[derive(Clone, Debug, Serialize)]
+pub struct LayerRow {
+    /// `embed`, `layers.{i}.out`, `head.norm` or `logits`.
+    pub layer: String,
+    /// The least cosine of the angle between a row and its golden.
+    pub cosine: f64,
+    /// The largest difference of a value.
+    pub max_abs: f64,
+    /// The root mean square of all differences.
+    pub rms: f64,
+    /// The largest share of its bound that a difference takes; over 1 it is
+    /// out of bound.
+    pub of_bound: f64,
+    /// The token at which `of_bound` is reached.
+    pub worst_token: usize,
+}
+
+impl LayerRow {
+    /// Whether every value lies within its bound.
+    pub fn within(&self) -> bool {
+        self.of_bound <= 1.0
+    }
+}
+
+/// Runs a prompt and compares every hidden state and the logits.
+///
+/// # Errors
+/// When the golden is of another model's sizes, or a step fails.
+pub fn diagnose(
+    runner: &mut dyn Runner,
+    prompt: &Prompt,
+    layers: usize,
+    bound: &Bound,
+) -> Result<Vec<LayerRow>> {
+    let reference = &prompt.reference;
+    let mut hidden = Hidden::of(layers);
+    let mut logits = Vec::with_capacity(reference.logits.len());
+    let mut pass = Pass::new(runner);
+    if reference.vocabulary != pass.width() || reference.hidden.len() != layers + 1 {
+        let (vocabulary, states) = (reference.vocabulary, reference.hidden.len());
+        return Err(Error::new(format!(
+            "the golden has {vocabulary} logits and {states} hidden states; the model has {} and {}",
+            pass.width(),
+            layers + 1
+        )));
+    }
+    pass.extend(&prompt.tokens, &mut hidden, |_, row| logits.extend_from_slice(row))?;
+    let mut rows = Vec::with_capacity(layers + 2);
+    for (index, want) in reference.hidden.iter().enumerate() {
+        let got = &hidden.states[index];
+        if got.len() != want.len() {
+            let (have, need) = (got.len(), want.len());
+            return Err(Error::new(format!("{} has {have} values; the golden {need}", hidden.name(index))));
+        }
+        rows.push(compare(hidden.name(index), got, want, reference.width, index, bound));
+    }
+    rows.push(compare("logits", &logits, &reference.logits, reference.vocabulary, layers + 1, bound));
+    Ok(rows)
+}
+
+/// Compares rows of `width` values, `layers` layers into the model.
+fn compare(layer: &str, got: &[f32], want: &[f32], width: usize, layers: usize, bound: &Bound) -> LayerRow {
+    let mut row = LayerRow {
+        layer: layer.to_owned(),
+        cosine: 1.0,
+        max_abs: 0.0,
+        rms: 0.0,
+        of_bound: 0.0,
+        worst_token: 0,
+    };
+    let mut squares = 0.0;
+    for (token, (got, want)) in got.chunks_exact(width).zip(want.chunks_exact(width)).enumerate() {
+        let largest = largest_difference(got, want);
+        squares += got.iter().zip(want).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum::<f64>();
+        let share = largest / bound.after(layers, rms(want)).max(f64::MIN_POSITIVE);
+        row.cosine = row.cosine.min(cosine(got, want));
+        row.max_abs = row.max_abs.max(largest);
+        if share > row.of_bound {
+            (row.of_bound, row.worst_token) = (share, token);
+        }
+    }
+    row.rms = (squares / want.len().max(1) as f64).sqrt();
+    row
+}
+
+/// The largest difference; infinite where one side is no number.
+fn largest_difference(got: &[f32], want: &[f32]) -> f64 {
+    let differences = got.iter().zip(want).map(|(&a, &b)| (f64::from(a) - f64::from(b)).abs());
+    differences.fold(0.0, |most, d| if d.is_nan() { f64::INFINITY } else { most.max(d) })
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let dot = girih_tensor::reference::dot(a, b).sum;
+    let sizes = rms(a) * rms(b) * a.len() as f64;
+    if sizes == 0.0 { 1.0 } else { dot / sizes }
+}

@@ -1,0 +1,59 @@
+//! Perplexity: how surprised a model is by a text.
+
+use girih_graph::Runner;
+use girih_graph::backend::Unwatched;
+use serde::Serialize;
+
+use crate::Result;
+use crate::pass::Pass;
+
+/// The surprise of a text.
+#[derive(Clone, Debug, Serialize)]
+pub struct Perplexity {
+    /// Tokens whose surprise counts: all that something precedes.
+    pub scored: usize,
+    /// The mean negative logarithm of a token's probability, in nats.
+    pub nll: f64,
+    /// `exp(nll)`.
+    pub perplexity: f64,
+    /// The negative log-likelihood of each scored token, in nats.
+    pub tokens: Vec<f64>,
+}
+
+/// Scores `tokens` in windows of up to `window` tokens.
+///
+/// Windows overlap by half: of all but the first, only the second half is
+/// scored, so every token but the first has at least half a window before it
+/// (the text's beginning excepted).
+///
+/// # Errors
+/// When a window is larger than the runner's context, or a step fails.
+pub fn perplexity(runner: &mut dyn Runner, tokens: &[u32], window: usize) -> Result<Perplexity> {
+    let window = window.max(2);
+    let mut surprises = Vec::with_capacity(tokens.len().saturating_sub(1));
+    let mut start = 0;
+    loop {
+        let end = (start + window).min(tokens.len());
+        let part = &tokens[start..end];
+        let scored = surprises.len() + 1 - start;
+        let mut pass = Pass::new(runner);
+        pass.extend(part, &mut Unwatched, |index, logits| {
+            if let Some(&next) = part.get(index + 1).filter(|_| index + 1 >= scored) {
+                surprises.push(surprise(logits, next));
+            }
+        })?;
+        if end == tokens.len() {
+            break;
+        }
+        start = end - window / 2;
+    }
+    let nll = surprises.iter().sum::<f64>() / surprises.len().max(1) as f64;
+    Ok(Perplexity { scored: surprises.len(), nll, perplexity: nll.exp(), tokens: surprises })
+}
+
+/// `−ln softmax(logits)[token]`.
+fn surprise(logits: &[f32], token: u32) -> f64 {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&logit| f64::from(logit - largest).exp()).sum();
+    sum.ln() - f64::from(logits[token as usize] - largest)
+}
