@@ -158,7 +158,7 @@ pub(super) struct Told {
 impl Told {
     fn take(&mut self, response: &Response<Body>) {
         let headers = response.headers();
-        let mut set = |slot: &mut Option<String>, names: &[&str]| {
+        let set = |slot: &mut Option<String>, names: &[&str]| {
             if let Some(value) = names.iter().find_map(|name| text_of(headers, name)) {
                 *slot = Some(value.trim_start_matches("W/").trim_matches('"').to_owned());
             }
@@ -176,7 +176,8 @@ pub(super) fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str>
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// A final answer: 200, 206 or 416.
+/// A final answer: 200, 206 or 416; for a HEAD also the redirect to a storage
+/// host.
 pub(super) struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
@@ -295,16 +296,19 @@ fn is_redirect(status: StatusCode) -> bool {
 }
 
 fn redirect_of(from: &Url, response: &Response<Body>) -> Result<Url, Failure> {
-    let location = text_of(response.headers(), LOCATION.as_str())
-        .ok_or_else(|| Failure::fatal(format!("{from}: redirects without saying where to")))?;
-    let next = from
-        .join(location)
-        .map_err(|why| Failure::fatal(format!("{from}: redirects to an address that is refused: {why}")))?;
-    let safe = next.scheme == Scheme::Https || (from.scheme == Scheme::Http && next.is_loopback());
-    if !safe {
-        return Err(Failure::fatal(format!("{from}: redirects to {next}, which is not https; refused")));
+    let location = text_of(response.headers(), LOCATION.as_str());
+    let next =
+        location.ok_or_else(|| "without saying where to".to_owned()).and_then(|to| redirect_target(from, to));
+    next.map_err(|why| Failure::fatal(format!("{from}: redirects {why}; refused")))
+}
+
+/// Where a redirect leads: to https, or from this machine to this machine.
+fn redirect_target(from: &Url, location: &str) -> Result<Url, String> {
+    let next = from.join(location).map_err(|why| format!("to a bad address: {why}"))?;
+    if next.scheme == Scheme::Https || (from.scheme == Scheme::Http && next.is_loopback()) {
+        return Ok(next);
     }
-    Ok(next)
+    Err(format!("to {next}, which is not https"))
 }
 
 /// Passes 200, 206 and 416; says what any other status means.
@@ -433,6 +437,21 @@ mod tests {
             assert!(base.join(location).is_err(), "{location}");
         }
         assert_eq!(base.to_string(), "https://hub.example/a/b");
+    }
+
+    #[test]
+    fn a_redirect_never_leaves_https() {
+        let target = |from: &str, to: &str| redirect_target(&Url::parse(from).unwrap(), to);
+        assert!(target("https://hub", "https://cdn/x").is_ok());
+        assert!(target("http://localhost:1", "http://127.0.0.1:2/x").is_ok());
+        for (from, to) in [
+            ("https://hub", "http://hub/x"),
+            ("https://hub", "http://localhost/x"),
+            ("http://localhost", "http://example/x"),
+            ("https://hub", "file:///etc/passwd"),
+        ] {
+            assert!(target(from, to).is_err(), "{from} {to}");
+        }
     }
 
     #[test]

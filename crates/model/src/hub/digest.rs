@@ -26,6 +26,11 @@ impl Digest {
         }
     }
 
+    /// Whether both are of one kind, and of different bytes.
+    pub fn contradicts(&self, other: &Digest) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other) && self != other
+    }
+
     /// A hasher of the same kind for `length` bytes.
     pub fn hasher(&self, length: u64) -> Hasher {
         match self {

@@ -41,7 +41,7 @@ pub struct CachedRevision {
     pub files: usize,
     /// Bytes of its files; revisions share files.
     pub bytes: u64,
-    /// A file that it lacks; `None` where it is complete.
+    /// A file that it lacks, or why that cannot be told; `None` where it is complete.
     pub missing: Option<String>,
 }
 
@@ -167,7 +167,8 @@ fn describe(repo: &Repo) -> Result<CachedModel> {
         let files = walk(&repo.snapshot(&commit)).map_err(failed)?;
         let length = |path: &PathBuf| fs::metadata(path).map_or(0, |found| found.len());
         let bytes = files.iter().map(|file| length(&file.path)).sum();
-        let missing = repo.missing(&commit)?;
+        // One bad index must not hide the other models.
+        let missing = repo.missing(&commit).unwrap_or_else(|error| Some(error.to_string()));
         let names = names.iter().filter(|(_, of)| *of == commit).map(|(name, _)| name.clone()).collect();
         revisions.push(CachedRevision { commit, names, files: files.len(), bytes, missing });
     }

@@ -47,14 +47,38 @@ impl Default for PullOptions {
 /// What a pull is doing.
 #[derive(Clone, Debug)]
 pub enum Progress<'a> {
-    /// The files are chosen; `present` of `bytes` are already in the cache.
-    Planned { files: usize, bytes: u64, present: u64 },
-    /// The first `bytes` of a file are on disk.
-    Received { file: &'a str, bytes: u64, of: u64 },
+    /// The files are chosen.
+    Planned {
+        /// How many.
+        files: usize,
+        /// Their bytes.
+        bytes: u64,
+        /// How many of the bytes are in the cache already, in whole files.
+        present: u64,
+    },
+    /// More of a file is on disk.
+    Received {
+        /// Its name in the repository.
+        file: &'a str,
+        /// Bytes on disk, counted from the file's start.
+        bytes: u64,
+        /// Bytes of the whole file.
+        of: u64,
+    },
     /// A file is in the cache, checked.
-    Finished { file: &'a str, bytes: u64 },
-    /// Something failed that may pass; it is tried again after `wait`.
-    Retrying { why: &'a Error, wait: Duration },
+    Finished {
+        /// Its name in the repository.
+        file: &'a str,
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// Something failed that may pass.
+    Retrying {
+        /// What failed.
+        why: &'a Error,
+        /// The time until the next try.
+        wait: Duration,
+    },
 }
 
 /// A finished pull.
@@ -84,12 +108,12 @@ pub fn pull(
     options: &PullOptions,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Pulled> {
-    let mut pull =
-        Pull { id, client: Client::new(env, options)?, repo: Repo::of(&env.cache, id), options, progress };
     if env.offline {
         let text = "HF_HUB_OFFLINE is set, so nothing is downloaded; unset it to pull";
         return Err(Error::new(text).of(id));
     }
+    let mut pull =
+        Pull { id, client: Client::new(env, options)?, repo: Repo::of(&env.cache, id), options, progress };
     pull.run().map_err(|error| error.of(id))
 }
 

@@ -81,7 +81,7 @@ impl Partial {
     /// Holds the answer's headers against what was asked for.
     fn accept(&mut self, answer: &Answer, wanted: &Wanted) -> Result<(), Failure> {
         let told = answer.told.etag.as_deref().and_then(Digest::parse);
-        if let Some(told) = told.filter(|told| *told != wanted.digest) {
+        if let Some(told) = told.filter(|told| told.contradicts(&wanted.digest)) {
             let want = wanted.digest;
             return Err(Failure::fatal(format!(
                 "the server's etag is {told}, the listing says {want}; pull again"

@@ -1,0 +1,3 @@
+//! The integration tests of the model crate, in one program.
+
+mod hub;
