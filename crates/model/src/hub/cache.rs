@@ -305,7 +305,8 @@ pub fn find(id: &ModelId, env: &HubEnv) -> Result<Snapshot> {
     if let Some(file) = repo.missing(&commit)? {
         return Err(absent(&format!("is incomplete in the cache: {file} is missing")));
     }
-    Snapshot::open(&repo, commit, id.quant()).map_err(|error| {
-        Error::new(format!("{error} (looked in the cache only: `girih pull {id}` fetches)")).of(id)
+    let opened = Snapshot::open(&repo, commit, id.quant());
+    opened.map_err(|error| {
+        Error::new(format!("{error} (this is of the cache; `girih pull` fetches others)")).of(id)
     })
 }

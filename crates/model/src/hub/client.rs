@@ -234,20 +234,16 @@ impl Client {
             if url.same_origin(&self.endpoint) {
                 told.take(&response);
             }
-            let next =
-                if is_redirect(response.status()) { Some(redirect_of(&url, &response)?) } else { None };
-            match next {
-                // A HEAD asks the endpoint what it knows; storage knows less.
-                Some(next) if method == Method::Head && !next.same_origin(&self.endpoint) => {}
-                Some(next) => {
-                    url = next;
-                    continue;
-                }
-                None => check_status(&url, &response, self.token.is_some())?,
+            if !is_redirect(response.status()) {
+                self.check_status(&url, &response)?;
+                return Ok(self.answer(response, told));
             }
-            let (parts, body) = response.into_parts();
-            let body = PacedBody::new(body, self.stall);
-            return Ok(Answer { status: parts.status, headers: parts.headers, body, told });
+            let next = redirect_of(&url, &response)?;
+            // A HEAD asks what the endpoint knows of a file; storage knows less.
+            if method == Method::Head && !next.same_origin(&self.endpoint) {
+                return Ok(self.answer(response, told));
+            }
+            url = next;
         }
         Err(Failure::fatal(format!(
             "{url}: more than {REDIRECTS_MAX} redirects; the server sends requests in circles"
@@ -266,6 +262,43 @@ impl Client {
             request = request.header("Range", format!("bytes={from}-"));
         }
         request.call().map_err(|error| broken(&url.to_string(), error))
+    }
+
+    fn answer(&self, response: Response<Body>, told: Told) -> Answer {
+        let (parts, body) = response.into_parts();
+        let body = PacedBody::new(body, self.stall);
+        Answer { status: parts.status, headers: parts.headers, body, told }
+    }
+
+    /// Passes 200, 206 and 416; says what any other status means.
+    fn check_status(&self, url: &Url, response: &Response<Body>) -> Result<(), Failure> {
+        let status = response.status().as_u16();
+        let why = match status {
+            200 | 206 | 416 => return Ok(()),
+            429 => "the server asks for fewer requests",
+            500..=599 => "the server is in trouble",
+            // Signed addresses run out; a retry asks the endpoint for a new one.
+            403 if !url.same_origin(&self.endpoint) => {
+                "the storage host refuses the address that it was given"
+            }
+            401 if self.token.is_some() => {
+                "the token is not accepted, or there is no such model; check the id and HF_TOKEN"
+            }
+            401 => "there is no such model, or it is private or gated; check the id, or set HF_TOKEN",
+            403 => {
+                "no access; accept the model's terms on its page, then set HF_TOKEN to a token of that account"
+            }
+            404 => "there is no such model, revision or file; check the id",
+            _ => "an answer that girih does not expect; check HF_ENDPOINT",
+        };
+        let error = Error::new(format!("{url}: the server answers {status}: {why}"));
+        let may_pass =
+            matches!(status, 429 | 500..=599) || (status == 403 && !url.same_origin(&self.endpoint));
+        if !may_pass {
+            return Err(Failure::Final(error));
+        }
+        let wait = text_of(response.headers(), RETRY_AFTER.as_str()).and_then(|value| value.parse().ok());
+        Err(Failure::Passing { error, wait: wait.map(Duration::from_secs) })
     }
 }
 
@@ -309,33 +342,6 @@ fn redirect_target(from: &Url, location: &str) -> Result<Url, String> {
         return Ok(next);
     }
     Err(format!("to {next}, which is not https"))
-}
-
-/// Passes 200, 206 and 416; says what any other status means.
-fn check_status(url: &Url, response: &Response<Body>, has_token: bool) -> Result<(), Failure> {
-    let status = response.status().as_u16();
-    let why = match status {
-        200 | 206 | 416 => return Ok(()),
-        401 if has_token => {
-            "the token is not accepted, or the model does not exist; check the id and HF_TOKEN"
-        }
-        401 => {
-            "the model does not exist, or it is private or gated; check the id, and set HF_TOKEN if you have access"
-        }
-        403 => {
-            "the token has no access; accept the model's terms on its page, then set HF_TOKEN to a token of that account"
-        }
-        404 => "there is no such model, revision or file; check the id",
-        429 => "the server asks for fewer requests",
-        500..=599 => "the server is in trouble",
-        _ => "an answer that girih does not expect; check HF_ENDPOINT",
-    };
-    let sentence = format!("{url}: the server answers {status}: {why}");
-    if status == 429 || status >= 500 {
-        let wait = text_of(response.headers(), RETRY_AFTER.as_str()).and_then(|value| value.parse().ok());
-        return Err(Failure::Passing { error: Error::new(sentence), wait: wait.map(Duration::from_secs) });
-    }
-    Err(Failure::fatal(sentence))
 }
 
 /// What a transport error means. A connection that breaks may hold next time;

@@ -38,7 +38,7 @@ fn what_is_not_in_the_cache_names_the_command_that_fetches_it() {
     assert_says(find(&id("org/name"), &env(&cache)), "run `girih pull org/name`");
     let cache = pulled();
     assert_says(find(&id("org/name@v9"), &env(&cache)), "run `girih pull org/name@v9`");
-    assert_says(find(&id("org/name:Q4_0"), &env(&cache)), "`girih pull org/name:Q4_0` fetches");
+    assert_says(find(&id("org/name:Q4_0"), &env(&cache)), "the model has no GGUF files, so no Q4_0");
     assert_eq!(find(&id(&format!("org/name@{COMMIT}")), &env(&cache)).unwrap().path(), cache.file(""));
 }
 

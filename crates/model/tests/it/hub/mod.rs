@@ -381,10 +381,20 @@ fn the_token_goes_to_the_endpoint_only() {
 fn errors_of_a_storage_host_hide_the_signature() {
     let storage = Server::start([("/signed".to_owned(), weights())].into());
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
-    storage.faults("/signed", [Fault::Status(403, "")]);
-    server.file_faults(WEIGHTS, [Fault::Redirect(format!("{}/signed?key=secret", storage.url()))]);
+    storage.faults("/signed", vec![Fault::Status(403, ""); 3]);
+    server.file_faults(WEIGHTS, vec![Fault::Redirect(format!("{}/signed?key=secret", storage.url())); 3]);
     let error = assert_says(pull_from(&cache, &server), "/signed: the server answers 403");
     assert!(!error.contains("secret"), "{error}");
+}
+
+#[test]
+fn a_signed_address_that_ran_out_is_asked_for_anew() {
+    let storage = Server::start([("/signed".to_owned(), weights())].into());
+    let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
+    storage.faults("/signed", [Fault::Status(403, "")]);
+    server.file_faults(WEIGHTS, vec![Fault::Redirect(format!("{}/signed", storage.url())); 2]);
+    pull_from(&cache, &server).unwrap();
+    assert_eq!((server.requests(WEIGHTS).len(), storage.requests("/signed").len()), (2, 2));
 }
 
 #[test]
