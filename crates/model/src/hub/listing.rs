@@ -6,12 +6,8 @@ use std::collections::HashSet;
 use serde::Deserialize;
 
 use super::digest::Digest;
-use crate::{Error, Result};
+use crate::{Error, Limits, Result};
 
-/// Bytes of the JSON that lists a repository; the largest ones have about 5 MB.
-pub(super) const LISTING_BYTES_MAX: u64 = 16 << 20;
-/// Files of one repository.
-const FILES_MAX: usize = 100_000;
 /// Bytes of a file's name, folders included.
 const NAME_BYTES_MAX: usize = 1024;
 /// Bytes of one part of a name (the limit of most file systems).
@@ -69,10 +65,10 @@ impl Listing {
         })?;
         let commit = answer.sha;
         check_commit(&commit)?;
-        if answer.siblings.len() > FILES_MAX {
-            let count = answer.siblings.len();
+        let (count, cap) = (answer.siblings.len(), Limits::DEFAULT.repository_files);
+        if count > cap {
             return Err(Error::new(format!(
-                "the repository lists {count} files, more than the cap of {FILES_MAX}"
+                "the repository lists {count} files, more than the cap of {cap}"
             )));
         }
         let mut seen = HashSet::new();

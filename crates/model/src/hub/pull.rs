@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::cache::{Repo, Snapshot, unreadable};
 use super::client::{Client, Failure, Method, encode};
 use super::digest::Digest;
-use super::listing::{LISTING_BYTES_MAX, Listing, RemoteFile, check_commit};
+use super::listing::{Listing, RemoteFile, check_commit};
 use super::select::select;
 use super::transfer::{Partial, Wanted};
 use super::{HubEnv, ModelId};
-use crate::{Error, Result};
+use crate::{Error, Limits, Result};
 
 /// How long to wait, and how often to try again.
 #[derive(Clone, Debug)]
@@ -138,12 +138,9 @@ impl Pull<'_> {
             if !self.repo.has_blob(&file.digest, file.size) {
                 self.fetch(file).map_err(|error| error.of(&file.name))?;
             }
-            self.repo.link(&listing.commit, &file.name, &file.digest).map_err(|error| {
-                Error::new(format!("the snapshot cannot be written ({error})")).of(&file.name)
-            })?;
             (self.progress)(Progress::Finished { file: &file.name, bytes: file.size });
         }
-        self.point(&listing.commit)?;
+        self.publish(&listing.commit, &files)?;
         let snapshot = Snapshot::open(&self.repo, listing.commit, self.id.quant())?;
         Ok(Pulled { snapshot, files: files.len(), bytes, fetched: missing })
     }
@@ -151,8 +148,8 @@ impl Pull<'_> {
     fn list(&mut self) -> Result<Listing> {
         let (repo, revision) = (self.id.repo(), encode(self.id.revision()).replace('/', "%2F"));
         let url = self.client.url(&format!("api/models/{repo}/revision/{revision}?blobs=true"));
-        let json =
-            self.repeat(|pull| pull.client.send(Method::Get, &url, 0)?.body.read_all(LISTING_BYTES_MAX))?;
+        let cap = Limits::DEFAULT.json_bytes;
+        let json = self.repeat(|pull| pull.client.send(Method::Get, &url, 0)?.body.read_all(cap))?;
         let listing = Listing::parse(&json)?;
         let asked = self.id.revision();
         if check_commit(asked).is_ok() && asked != listing.commit {
@@ -223,8 +220,13 @@ impl Pull<'_> {
         partial.publish(&self.repo, file)
     }
 
-    /// Points the revision at the commit, unless the revision is the commit.
-    fn point(&self, commit: &str) -> Result<()> {
+    /// Links the files, and points the revision at the commit, unless it is one.
+    fn publish(&self, commit: &str, files: &[Wanted]) -> Result<()> {
+        for file in files {
+            self.repo.link(commit, &file.name, &file.digest).map_err(|error| {
+                Error::new(format!("the snapshot cannot be written ({error})")).of(&file.name)
+            })?;
+        }
         let revision = self.id.revision();
         if revision == commit {
             return Ok(());

@@ -47,19 +47,23 @@ impl Partial {
         let length = hasher.update_from(&file).map_err(failed)?;
         let mut partial = Partial { path: path.clone(), file, length, hasher, pieced: length > 0 };
         if length > wanted.size {
-            partial.restart(wanted).map_err(failed)?;
+            partial.clear(wanted).map_err(failed)?;
         }
         Ok(partial)
     }
 
     /// Throws away what is there.
-    fn restart(&mut self, wanted: &Wanted) -> io::Result<()> {
+    fn clear(&mut self, wanted: &Wanted) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.seek(SeekFrom::Start(0))?;
         self.length = 0;
         self.hasher = wanted.digest.hasher(wanted.size);
         self.pieced = false;
         Ok(())
+    }
+
+    fn start_over(&mut self, wanted: &Wanted) -> Result<(), Failure> {
+        self.clear(wanted).map_err(|error| self.unwritable(wanted, error))
     }
 
     /// One request: takes in what the server sends, and answers when the file
@@ -87,16 +91,14 @@ impl Partial {
                 "the server's etag is {told}, the listing says {want}; pull again"
             )));
         }
-        let restart =
-            |this: &mut Partial| this.restart(wanted).map_err(|error| this.unwritable(wanted, error));
         match answer.status.as_u16() {
             206 => self.accept_range(answer, wanted)?,
             416 => {
-                restart(self)?;
+                self.start_over(wanted)?;
                 return Err(Failure::passing("the server has no such range; starting over".to_owned()));
             }
             // The range was ignored: the whole file comes.
-            _ if self.length > 0 => restart(self)?,
+            _ if self.length > 0 => self.start_over(wanted)?,
             _ => {}
         }
         let left = wanted.size - self.length;
@@ -121,7 +123,7 @@ impl Partial {
         }
         let sentence =
             format!("the server sends the range {found:?} where {need:?} was asked for; starting over");
-        self.restart(wanted).map_err(|error| self.unwritable(wanted, error))?;
+        self.start_over(wanted)?;
         Err(Failure::passing(sentence))
     }
 
@@ -165,7 +167,7 @@ impl Partial {
         }
         let want = wanted.digest;
         if self.pieced {
-            self.restart(wanted).map_err(|error| self.unwritable(wanted, error))?;
+            self.start_over(wanted)?;
             return Err(Failure::passing(format!(
                 "the resumed file hashes to {found}, needed {want}; starting over"
             )));
