@@ -7,6 +7,7 @@ mod build;
 mod error;
 pub mod file;
 mod generation;
+pub mod hub;
 mod limits;
 mod model;
 mod weights;

@@ -18,6 +18,8 @@ pub struct Limits {
     pub nesting: u32,
     /// Files that one model is split into.
     pub shards: u32,
+    /// Files of one repository on the hub.
+    pub repository_files: usize,
     /// Layers of one model.
     pub layers: u32,
     /// Bytes of a `config.json` and of other small JSON files.
@@ -39,6 +41,7 @@ impl Limits {
         string_bytes: 16 << 20,
         nesting: 4,
         shards: 1_000,
+        repository_files: 100_000,
         layers: 10_000,
         json_bytes: 16 << 20,
         tokenizer_bytes: 128 << 20,

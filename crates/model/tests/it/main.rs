@@ -2,6 +2,7 @@
 
 mod bad_files;
 mod files;
+mod hub;
 mod light;
 mod mutations;
 mod raw;
