@@ -1,0 +1,3 @@
+//! Text to ids and back.
+
+mod golden;
