@@ -1,3 +1,6 @@
 //! Text to ids and back.
 
+mod bad;
 mod golden;
+mod long;
+mod spans;
