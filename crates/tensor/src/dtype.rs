@@ -76,10 +76,38 @@ formats! {
     BF16 = "bf16", format::Bf16, read_write;
     /// Signed bytes.
     I8 = "i8", format::I8, read_write;
+    /// Unsigned bytes: blocks of other formats inside a container that has no name for them.
+    U8 = "u8", format::U8, read_write;
     /// Signed 32-bit integers: token ids.
     I32 = "i32", format::I32, read_write;
+    /// 32 values of 4 bits, one scale.
+    Q4_0 = "q4_0", format::Q4_0, read_write;
+    /// 32 values of 4 bits, one scale and one minimum.
+    Q4_1 = "q4_1", format::Q4_1, read_write;
+    /// 32 values of 5 bits, one scale.
+    Q5_0 = "q5_0", format::Q5_0, read_write;
+    /// 32 values of 5 bits, one scale and one minimum.
+    Q5_1 = "q5_1", format::Q5_1, read;
     /// 32 values of 8 bits, one scale.
     Q8_0 = "q8_0", format::Q8_0, read_write;
+    /// 16 groups of 16 values of 2 bits, 4-bit scales and minimums.
+    Q2_K = "q2_k", format::Q2K, read;
+    /// 16 groups of 16 values of 3 bits, 6-bit scales.
+    Q3_K = "q3_k", format::Q3K, read;
+    /// 8 groups of 32 values of 4 bits, 6-bit scales and minimums.
+    Q4_K = "q4_k", format::Q4K, read_write;
+    /// 8 groups of 32 values of 5 bits, 6-bit scales and minimums.
+    Q5_K = "q5_k", format::Q5K, read_write;
+    /// 16 groups of 16 values of 6 bits, 8-bit scales.
+    Q6_K = "q6_k", format::Q6K, read_write;
+    /// 32 values from a table of 16, one scale.
+    IQ4_NL = "iq4_nl", format::Iq4Nl, read;
+    /// 8 groups of 32 values from a table of 16, 6-bit scales.
+    IQ4_XS = "iq4_xs", format::Iq4Xs, read;
+    /// 32 four-bit floats (E2M1) under one power of two.
+    MXFP4 = "mxfp4", format::Mxfp4, read_write;
+    /// Tiles of 32 rows by 256 columns, 4 bits, a scale and a minimum per 32.
+    Q4NX = "q4nx", format::Q4nx, read_write;
 }
 
 impl DType {
@@ -99,7 +127,7 @@ impl DType {
     /// As [`DType::bytes`].
     pub fn matrix_bytes(self, rows: usize, columns: usize) -> Result<usize, Error> {
         let (tile_rows, tile_columns) = self.tile();
-        if tile_rows == 1 && columns % tile_columns != 0 {
+        if tile_rows == 1 && !columns.is_multiple_of(tile_columns) {
             return Err(Error::new(format!(
                 "rows of {columns} values cannot be stored as {self}, whose blocks hold {tile_columns}"
             )));
@@ -147,7 +175,7 @@ impl DType {
     fn check_blocks(self, bytes: usize, values: usize) {
         let (rows, columns) = self.tile();
         assert!(
-            bytes % self.block_bytes() == 0 && values == bytes / self.block_bytes() * rows * columns,
+            bytes.is_multiple_of(self.block_bytes()) && values == bytes / self.block_bytes() * rows * columns,
             "{values} values do not fill {bytes} bytes of {self}",
         );
     }

@@ -57,23 +57,27 @@ impl<'a> View<'a> {
             self.dtype.unpack(&self.bytes[rows.start * row_bytes..rows.end * row_bytes], values);
             return;
         }
-        for (row, values) in rows.zip(values.chunks_exact_mut(self.columns)) {
-            self.unpack_tiled_row(row, values);
-        }
+        self.unpack_tiles(rows, values);
     }
 
-    /// Decodes one row out of two-dimensional blocks.
-    fn unpack_tiled_row(&self, row: usize, values: &mut [f32]) {
+    /// Decodes rows out of two-dimensional blocks, each block once.
+    fn unpack_tiles(&self, rows: Range<usize>, values: &mut [f32]) {
         let (tile_rows, tile_columns) = self.dtype.tile();
-        let block_bytes = self.dtype.block_bytes();
         let across = self.columns.div_ceil(tile_columns);
-        let first = row / tile_rows * across;
+        let bands = rows.start / tile_rows..rows.end.div_ceil(tile_rows);
+        let band_bytes = across * self.dtype.block_bytes();
+        let blocks = &self.bytes[bands.start * band_bytes..bands.end * band_bytes];
         let mut tile = vec![0.0; tile_rows * tile_columns];
-        for (index, values) in values.chunks_mut(tile_columns).enumerate() {
-            let start = (first + index) * block_bytes;
-            self.dtype.unpack(&self.bytes[start..start + block_bytes], &mut tile);
-            let cells = &tile[row % tile_rows * tile_columns..];
-            values.copy_from_slice(&cells[..values.len()]);
+        for (index, block) in blocks.chunks_exact(self.dtype.block_bytes()).enumerate() {
+            self.dtype.unpack(block, &mut tile);
+            let top = (bands.start + index / across) * tile_rows;
+            let left = index % across * tile_columns;
+            let width = tile_columns.min(self.columns - left);
+            for row in rows.start.max(top)..rows.end.min(top + tile_rows) {
+                let to = (row - rows.start) * self.columns + left;
+                let from = (row - top) * tile_columns;
+                values[to..to + width].copy_from_slice(&tile[from..from + width]);
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ use super::spm::{Scored, Spm, TOKEN_BYTES_MAX};
 use super::stream::{Decoding, byte_token};
 use super::tokenizer::Tokenizer;
 use super::tokenizer_json;
+use crate::file::{Metadata, Strings};
 use crate::{Error, Limits, Result};
 
 /// What SentencePiece writes for a space.
@@ -80,6 +81,31 @@ struct Family {
 }
 
 impl GgufVocab {
+    /// The vocabulary in the metadata of a GGUF file.
+    ///
+    /// # Errors
+    /// When the model or the tokens are missing, or a value has another type.
+    pub fn of(metadata: &Metadata) -> Result<GgufVocab> {
+        let strings = |strings: &Strings| strings.iter().map(str::to_owned).collect::<Vec<_>>();
+        let id = |name: &str| metadata.get::<u32>(&format!("tokenizer.ggml.{name}_token_id"));
+        let switch = |name: &str| metadata.get::<bool>(&format!("tokenizer.ggml.add_{name}"));
+        Ok(GgufVocab {
+            model: metadata.require::<&str>("tokenizer.ggml.model")?.to_owned(),
+            pre: metadata.get::<&str>("tokenizer.ggml.pre")?.map(str::to_owned),
+            tokens: strings(metadata.require("tokenizer.ggml.tokens")?),
+            scores: metadata.get::<&[f32]>("tokenizer.ggml.scores")?.map(<[f32]>::to_vec),
+            types: metadata.get::<&[i32]>("tokenizer.ggml.token_type")?.map(<[i32]>::to_vec),
+            merges: metadata.get("tokenizer.ggml.merges")?.map(strings),
+            bos: id("bos")?,
+            eos: id("eos")?,
+            unk: id("unknown")?,
+            pad: id("padding")?,
+            add_bos: switch("bos_token")?,
+            add_eos: switch("eos_token")?,
+            add_space_prefix: switch("space_prefix")?,
+        })
+    }
+
     /// The tokenizer of this vocabulary.
     ///
     /// # Errors

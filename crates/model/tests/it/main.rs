@@ -1,5 +1,9 @@
-//! The integration tests of the model crate, in one program.
+//! The model crate from outside.
 #![forbid(unsafe_code)]
 
+mod bad_files;
 mod data;
+mod files;
+mod mutations;
+mod raw;
 mod words;

@@ -6,9 +6,37 @@
 //! The list of all formats is in `dtype.rs`; nothing else enumerates them.
 
 mod dense;
+mod iq4_nl;
+mod iq4_xs;
+mod k;
+mod mxfp4;
+mod planes;
+mod q2_k;
+mod q3_k;
+mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q4nx;
+mod q5_0;
+mod q5_1;
+mod q5_k;
+mod q6_k;
 mod q8_0;
 
-pub use dense::{Bf16, F16, F32, I8, I32};
+pub use dense::{Bf16, F16, F32, I8, I32, U8};
+pub use iq4_nl::Iq4Nl;
+pub use iq4_xs::Iq4Xs;
+pub use mxfp4::Mxfp4;
+pub use q2_k::Q2K;
+pub use q3_k::Q3K;
+pub use q4_0::Q4_0;
+pub use q4_1::Q4_1;
+pub use q4_k::Q4K;
+pub use q4nx::Q4nx;
+pub use q5_0::Q5_0;
+pub use q5_1::Q5_1;
+pub use q5_k::Q5K;
+pub use q6_k::Q6K;
 pub use q8_0::Q8_0;
 
 /// A storage format: `ROWS` × `COLUMNS` values in `BYTES` bytes, little-endian.
@@ -28,6 +56,9 @@ pub trait Block {
 }
 
 /// A storage format that girih writes.
+///
+/// Values must be finite and within the reach of the format's scale; others
+/// are encoded without a panic, but as what is not defined.
 pub trait Pack: Block {
     /// Encodes `ROWS` × `COLUMNS` values into one block.
     ///
@@ -60,4 +91,21 @@ pub(crate) fn f16_at(bytes: &[u8], at: usize) -> f32 {
 /// Stores `value` as half precision, rounded to nearest even.
 pub(crate) fn put_f16(bytes: &mut [u8], at: usize, value: f32) {
     bytes[at..at + 2].copy_from_slice(&half::f16::from_f32(value).to_le_bytes());
+}
+
+/// The value of largest magnitude, with its sign; the first of several.
+fn extreme(values: &[f32]) -> f32 {
+    values.iter().fold(0.0, |extreme: f32, &v| if v.abs() > extreme.abs() { v } else { extreme })
+}
+
+/// The smallest and the largest value.
+fn range(values: &[f32]) -> (f32, f32) {
+    let least = values.iter().copied().fold(f32::INFINITY, f32::min);
+    let greatest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    (least, greatest)
+}
+
+/// `1 / scale`, or 0 where all values are 0 and so is their scale.
+fn inverse(scale: f32) -> f32 {
+    if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }

@@ -6,7 +6,7 @@
 //! ```
 //! Layout and rounding as in ggml (`block_q8_0`, `quantize_row_q8_0_ref`).
 
-use super::{Block, Pack, f16_at, put_f16};
+use super::{Block, Pack, extreme, f16_at, inverse, put_f16};
 
 /// 32 signed bytes under one half-precision scale: 8.5 bits a value.
 #[derive(Clone, Copy, Debug)]
@@ -26,9 +26,8 @@ impl Block for Q8_0 {
 
 impl Pack for Q8_0 {
     fn pack(values: &[f32], block: &mut [u8]) {
-        let largest = values.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-        let scale = largest / 127.0;
-        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+        let scale = extreme(values).abs() / 127.0;
+        let inverse = inverse(scale);
         put_f16(block, 0, scale);
         for (byte, value) in block[2..].iter_mut().zip(values) {
             *byte = (value * inverse).round() as i8 as u8;

@@ -4,3 +4,4 @@ mod bad;
 mod golden;
 mod long;
 mod spans;
+mod vocab;

@@ -1,0 +1,34 @@
+//! IQ4_XS: eight groups of 32 values from the table of IQ4_NL, six-bit scales.
+//!
+//! ```text
+//! byte 0..2    d, f16
+//! byte 2..4    upper two bits of the scales, u16: bits 2g.. belong to s[g]
+//! byte 4..8    lower four bits: s[2i] low and s[2i + 1] high in byte 4 + i
+//! byte 8..136  8 groups of 16 bytes: q[i] low and q[16 + i] high in byte i
+//!              value = d · (s[g] − 32) · TABLE[q]
+//! ```
+//! Layout as in ggml (`block_iq4_xs`).
+
+use super::iq4_nl::look_up;
+use super::{Block, f16_at};
+
+/// Eight groups of 32 table values with six-bit scales: 4.25 bits a value.
+#[derive(Clone, Copy, Debug)]
+pub struct Iq4Xs;
+
+impl Block for Iq4Xs {
+    const COLUMNS: usize = 256;
+    const BYTES: usize = 136;
+
+    fn unpack(block: &[u8], values: &mut [f32]) {
+        let d = f16_at(block, 0);
+        let uppers = u16::from_le_bytes([block[2], block[3]]);
+        let groups = block[8..].chunks_exact(16).zip(values.chunks_exact_mut(32));
+        for (group, (packed, values)) in groups.enumerate() {
+            let lower = block[4 + group / 2] >> (4 * (group % 2)) & 15;
+            let upper = (uppers >> (2 * group)) as u8 & 3;
+            let scale = d * (f32::from(upper << 4 | lower) - 32.0);
+            look_up(scale, packed, values);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Tests of the storage formats through the public interface.
+
+mod golden;
+mod pack;
+mod q4nx;
+mod random;
+mod unpack;
