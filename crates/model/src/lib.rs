@@ -11,6 +11,7 @@ pub mod hub;
 mod limits;
 mod model;
 mod weights;
+pub mod words;
 
 pub use build::layer_output;
 pub use error::{Error, Result};

@@ -1,8 +1,11 @@
 //! The model crate from outside.
+#![forbid(unsafe_code)]
 
 mod bad_files;
+mod data;
 mod files;
 mod hub;
 mod light;
 mod mutations;
 mod raw;
+mod words;
