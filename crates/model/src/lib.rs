@@ -4,6 +4,7 @@
 
 mod error;
 mod limits;
+pub mod words;
 
 pub use error::{Error, Result};
 pub use limits::Limits;
