@@ -83,7 +83,10 @@ mod tests {
             ("a{% generation %}b{%- endgeneration -%}c", "a{% with %}b{%- endwith -%}c"),
             ("{# {% generation %} #}", "{# {% generation %} #}"),
             ("{{ '{% generation %}' }}", "{{ '{% generation %}' }}"),
-            ("{% raw %}{% generation %}{% endraw %}{% generation %}", "{% raw %}{% generation %}{% endraw %}{% with %}"),
+            (
+                "{% raw %}{% generation %}{% endraw %}{% generation %}",
+                "{% raw %}{% generation %}{% endraw %}{% with %}",
+            ),
             ("{% set generation = 1 %}{", "{% set generation = 1 %}{"),
             ("{{ 'é\\'{%' }}{%generation", "{{ 'é\\'{%' }}{%generation"),
         ];

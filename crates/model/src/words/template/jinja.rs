@@ -3,14 +3,14 @@
 //! Nothing here bounds memory, stack or time: it must only run in the worker.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value};
+use minijinja::value::{Serde, ValueKind};
+use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value, escape_formatter};
 
 use super::generation::replace_generation_tags;
-use super::json::tojson;
+use super::json::{float, tojson};
 use super::protocol::{Answer, Job};
 use super::strftime::strftime;
 
@@ -31,7 +31,7 @@ impl Compiled {
     pub fn new(source: &str) -> Result<Compiled, Answer> {
         let mut environment = environment();
         environment
-            .add_template_owned(NAME, replace_generation_tags(source))
+            .add_template_owned(NAME, replace_generation_tags(&with_newlines(source)))
             .map_err(|error| Answer::Failed(describe("cannot be compiled", &error)))?;
         Ok(Compiled { source: source.to_owned(), environment })
     }
@@ -45,7 +45,8 @@ impl Compiled {
     pub fn render(&mut self, job: &Job) -> Answer {
         let now = job.unix_seconds;
         self.environment.add_function("strftime_now", move |format: &str| {
-            strftime(format, now).map_err(|sentence| minijinja::Error::new(ErrorKind::InvalidOperation, sentence))
+            strftime(format, now)
+                .map_err(|sentence| minijinja::Error::new(ErrorKind::InvalidOperation, sentence))
         });
         let template = self.environment.get_template(NAME).expect("the template was added on construction");
         let mut output = Capped { bytes: Vec::new(), cap: job.output_bytes };
@@ -58,6 +59,11 @@ impl Compiled {
     }
 }
 
+/// The source with every line end as `\n`, which Jinja does first.
+fn with_newlines(source: &str) -> String {
+    source.replace("\r\n", "\n").replace('\r', "\n")
+}
+
 /// Jinja as transformers makes it: `trim_blocks`, `lstrip_blocks`, Python's
 /// methods, its own `tojson`, `raise_exception` and (per job) `strftime_now`.
 fn environment() -> Environment<'static> {
@@ -67,11 +73,42 @@ fn environment() -> Environment<'static> {
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_formatter(|output, state, value| match value.kind() {
+        ValueKind::Number if !value.is_integer() => {
+            Ok(write!(output, "{}", float(f64::try_from(value.clone())?))?)
+        }
+        _ => escape_formatter(output, state, value),
+    });
+    // Where the engine's own differ from Jinja's.
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+    environment.add_test("sequence", |value: &Value| is_sequence(value));
+    environment.add_filter("length", length);
+    environment.add_filter("count", length);
     environment.add_filter("tojson", tojson);
     environment.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
-        Err(minijinja::Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(Raised(message)))
+        Err(minijinja::Error::new(ErrorKind::InvalidOperation, "raise_exception")
+            .with_source(Raised(message)))
     });
     environment
+}
+
+/// Whether Python has a length and items for it. The engine's lists turn lazy
+/// when sliced or added, so those count too.
+fn is_sequence(value: &Value) -> bool {
+    use ValueKind::{Iterable, Map, Seq, String, Undefined};
+    matches!(value.kind(), Iterable | Map | Seq | String | Undefined)
+}
+
+/// The length; that of an undefined value is 0.
+fn length(value: &Value) -> Result<usize, minijinja::Error> {
+    match value.len() {
+        Some(length) => Ok(length),
+        None if value.is_undefined() => Ok(0),
+        None if value.kind() == ValueKind::Iterable => Ok(value.try_iter()?.count()),
+        None => {
+            Err(minijinja::Error::new(ErrorKind::InvalidOperation, format!("{} has no length", value.kind())))
+        }
+    }
 }
 
 /// The message of `raise_exception`, on its way through the engine's errors.
@@ -92,7 +129,7 @@ struct Capped {
     cap: usize,
 }
 
-impl Write for Capped {
+impl io::Write for Capped {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() > self.cap - self.bytes.len() {
             return Err(io::Error::other("too much output"));

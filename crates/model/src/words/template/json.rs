@@ -199,17 +199,22 @@ fn key_text(key: &Value) -> Result<String, Error> {
 
 /// A number as Python's `json` writes it.
 fn number(value: &Value) -> Result<String, Error> {
-    if value.is_integer() { Ok(value.to_string()) } else { Ok(float(f64::try_from(value.clone())?)) }
+    if value.is_integer() {
+        return Ok(value.to_string());
+    }
+    Ok(match f64::try_from(value.clone())? {
+        f64::INFINITY => "Infinity".to_owned(),
+        f64::NEG_INFINITY => "-Infinity".to_owned(),
+        x if x.is_nan() => "NaN".to_owned(),
+        x => float(x),
+    })
 }
 
 /// Python's `repr` of a float: shortest digits, an exponent below 1e-4 and from
 /// 1e16 on.
-fn float(x: f64) -> String {
-    if x.is_nan() {
-        return "NaN".to_owned();
-    }
-    if x.is_infinite() {
-        return if x > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
+pub fn float(x: f64) -> String {
+    if !x.is_finite() {
+        return x.to_string().to_lowercase();
     }
     if x == 0.0 || (1e-4..1e16).contains(&x.abs()) {
         return format!("{x:?}");
@@ -238,8 +243,8 @@ mod tests {
             (9_007_199_254_740_993.0, "9007199254740992.0"),
             (1e16, "1e+16"),
             (-2.5e-300, "-2.5e-300"),
-            (f64::NAN, "NaN"),
-            (f64::NEG_INFINITY, "-Infinity"),
+            (f64::NAN, "nan"),
+            (f64::NEG_INFINITY, "-inf"),
         ];
         for (x, want) in cases {
             assert_eq!(float(x), want);

@@ -115,7 +115,9 @@ impl<'a> Marks<'a> {
     pub fn mark(&mut self, value: &Value) -> Result<Value> {
         Ok(match value {
             Value::String(text) => Value::String(self.mark_text(text)?),
-            Value::Array(items) => Value::Array(items.iter().map(|item| self.mark(item)).collect::<Result<_>>()?),
+            Value::Array(items) => {
+                Value::Array(items.iter().map(|item| self.mark(item)).collect::<Result<_>>()?)
+            }
             Value::Object(map) => Value::Object(self.mark_map(map)?),
             Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
         })
@@ -166,7 +168,9 @@ impl<'a> Marks<'a> {
 
     fn take(&mut self, meaning: Meaning) -> Result<char> {
         let mark = self.free.next().ok_or_else(|| {
-            Error::new("the messages use up all private-use characters, so special tokens in them cannot be marked")
+            Error::new(
+                "the messages use up all private-use characters, so special tokens in them cannot be marked",
+            )
         })?;
         self.meanings.insert(mark, meaning);
         Ok(mark)
@@ -247,7 +251,8 @@ mod tests {
     fn round(strings: &[&str]) -> Vec<Span> {
         let special = special();
         let mut marks = Marks::new(&special, strings);
-        let marked: Vec<String> = strings.iter().map(|text| marks.mark_text(text).expect("enough marks")).collect();
+        let marked: Vec<String> =
+            strings.iter().map(|text| marks.mark_text(text).expect("enough marks")).collect();
         marks.split(&(marked.concat() + "<|end|>"))
     }
 

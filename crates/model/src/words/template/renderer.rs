@@ -101,7 +101,8 @@ impl Renderer {
         // A string of n bytes takes at most 6 n in JSON, plus its wrapping.
         let answer_bytes = self.limits.output_bytes.saturating_mul(6).saturating_add(4096);
         Worker::start(&self.program, &self.arguments, answer_bytes).map_err(|error| {
-            Error::new(format!("the chat template's renderer cannot be started: {error}")).of(self.program.display())
+            Error::new(format!("the chat template's renderer cannot be started: {error}"))
+                .of(self.program.display())
         })
     }
 }
@@ -112,9 +113,10 @@ fn read_answer(answer: &[u8], marks: &Marks<'_>) -> Result<Vec<Span>> {
         .map_err(|error| Error::new(format!("the chat template's renderer answered nonsense: {error}")))?;
     match answer {
         Answer::Text(text) => Ok(marks.split(&text)),
-        Answer::Raised(message) => {
-            Err(Error::new(format!("the chat template refuses the conversation: {}", marks.restore(&message))))
-        }
+        Answer::Raised(message) => Err(Error::new(format!(
+            "the chat template refuses the conversation: {}",
+            marks.restore(&message)
+        ))),
         Answer::Failed(clause) => Err(Error::new(format!("the chat template {}", marks.restore(&clause)))),
     }
 }
@@ -154,14 +156,22 @@ impl Worker {
         // free to watch the clock, and ends when the child does.
         let talker = thread::Builder::new().name("template-talker".to_owned()).spawn(move || {
             for job in next_job {
-                let result = write_frame(&mut stdin, &job)
-                    .and_then(|()| read_frame(&mut stdout, answer_bytes)?.ok_or(io::ErrorKind::UnexpectedEof.into()));
+                let result = write_frame(&mut stdin, &job).and_then(|()| {
+                    read_frame(&mut stdout, answer_bytes)?.ok_or(io::ErrorKind::UnexpectedEof.into())
+                });
                 if answer.send(result).is_err() {
                     return;
                 }
             }
         })?;
-        Ok(Worker { child, jobs: Some(jobs), answers, talker: Some(talker), stderr, jobs_left: JOBS_PER_WORKER })
+        Ok(Worker {
+            child,
+            jobs: Some(jobs),
+            answers,
+            talker: Some(talker),
+            stderr,
+            jobs_left: JOBS_PER_WORKER,
+        })
     }
 
     fn if_alive(mut self) -> Option<Worker> {
@@ -188,9 +198,10 @@ impl Worker {
             _ => self.child.kill().and_then(|()| self.child.wait()),
         };
         match fault {
-            Fault::TimedOut => {
-                Error::new(format!("the chat template ran longer than {:?} and was stopped", limits.time))
-            }
+            Fault::TimedOut => Error::new(format!(
+                "the chat template ran longer than {} s and was stopped",
+                limits.time.as_secs_f64()
+            )),
             Fault::Closed(error) => match status {
                 Ok(status) => self.epitaph(status, error),
                 Err(error) => Error::new(format!("the chat template's renderer was lost: {error}")),
@@ -207,7 +218,9 @@ impl Worker {
         let words = String::from_utf8_lossy(&words);
         if words.contains("has overflowed its stack") {
             let stack = STACK_BYTES >> 20;
-            return Error::new(format!("the chat template nests too deeply: it used up a stack of {stack} MiB"));
+            return Error::new(format!(
+                "the chat template nests too deeply: it used up a stack of {stack} MiB"
+            ));
         }
         if words.contains("memory allocation of") {
             let memory = MEMORY_BYTES >> 20;

@@ -45,8 +45,12 @@ pub fn worker_main() -> ExitCode {
 }
 
 fn limit_resources() -> io::Result<()> {
-    let limits =
-        [(Resource::As, MEMORY_BYTES), (Resource::Core, 0), (Resource::Cpu, CPU_SECONDS), (Resource::Fsize, 0)];
+    let limits = [
+        (Resource::As, MEMORY_BYTES),
+        (Resource::Core, 0),
+        (Resource::Cpu, CPU_SECONDS),
+        (Resource::Fsize, 0),
+    ];
     for (resource, most) in limits {
         setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
@@ -55,7 +59,10 @@ fn limit_resources() -> io::Result<()> {
 
 fn serve() -> io::Result<()> {
     let (jobs, next_job) = mpsc::channel();
-    thread::Builder::new().name("render".to_owned()).stack_size(STACK_BYTES).spawn(move || answer_all(&next_job))?;
+    thread::Builder::new()
+        .name("render".to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(move || answer_all(&next_job))?;
     let mut stdin = io::stdin().lock();
     while let Some(job) = read_frame(&mut stdin, JOB_BYTES)? {
         jobs.send(job).map_err(io::Error::other)?;
