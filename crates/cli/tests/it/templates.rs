@@ -284,8 +284,12 @@ fn a_worker_that_died_idle_is_replaced() {
     let worker = renderer.worker_id().expect("a warm worker").to_string();
     let killed = std::process::Command::new("kill").args(["-9", &worker]).status().expect("kill runs");
     assert!(killed.success());
-    let gone =
-        || std::fs::read_to_string(format!("/proc/{worker}/stat")).is_ok_and(|stat| stat.contains(") Z "));
+    // Dead for `wait` only once its last thread has gone.
+    let gone = || {
+        let process = PathBuf::from(format!("/proc/{worker}"));
+        let zombie = std::fs::read_to_string(process.join("stat")).is_ok_and(|stat| stat.contains(") Z "));
+        zombie && std::fs::read_dir(process.join("task")).is_ok_and(|threads| threads.count() == 1)
+    };
     while !gone() {
         std::thread::yield_now();
     }
@@ -322,7 +326,7 @@ fn what_is_too_large_is_refused() {
     assert_eq!(refusal(&"a".repeat(41), &user("")), "the chat template has 41 bytes, the most is 40");
     assert_eq!(
         refusal("", &user("b".repeat(200))),
-        "the conversation has 305 bytes as JSON, the most is 200"
+        "the conversation has 303 bytes as JSON, the most is 200"
     );
     assert_eq!(refusal("{{ 'ccccccccccc' }}", &user("")), "the chat template writes more than 10 bytes");
     let nested = (0..101).fold(json!(1), |value, _| json!([value]));
@@ -342,7 +346,10 @@ fn a_program_that_is_no_worker_is_an_error() {
     );
     let mut other = Renderer::new(PathBuf::from("/bin/true"), Vec::new(), patient());
     let sentence = text(&mut other, "a", &user("hi")).expect_err("ends without an answer");
-    assert!(sentence.starts_with("the chat template's renderer stopped (exit status: 0"), "{sentence}");
+    assert!(
+        sentence.starts_with("the chat template's renderer stopped without an answer (exit status: 0"),
+        "{sentence}"
+    );
     let mut chatter = Renderer::new(PathBuf::from("/usr/bin/yes"), Vec::new(), patient());
     let sentence = text(&mut chatter, "a", &user("hi")).expect_err("no frame");
     assert!(sentence.contains("a frame of"), "{sentence}");

@@ -128,7 +128,8 @@ impl<'a> Marks<'a> {
         map.iter().map(|(key, value)| Ok((self.mark_text(key)?, self.mark(value)?))).collect()
     }
 
-    fn mark_text(&mut self, text: &str) -> Result<String> {
+    /// The same for one string.
+    pub fn mark_text(&mut self, text: &str) -> Result<String> {
         let mut out = String::with_capacity(text.len());
         let trimmed = text.trim_end().len();
         let mut rest = text;

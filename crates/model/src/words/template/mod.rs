@@ -9,6 +9,7 @@
 //! text is marked before rendering and comes back as a span of its own
 //! ([`Origin::User`]), to be tokenized as plain text; see [`SpecialTokens`].
 
+mod fuzz;
 mod generation;
 mod jinja;
 mod json;
@@ -20,6 +21,8 @@ mod source;
 mod strftime;
 mod worker;
 
+#[doc(hidden)]
+pub use fuzz::fuzz;
 pub use mark::{Origin, Span, SpecialTokens};
 pub use renderer::{RenderLimits, Renderer};
 pub use request::{Conversation, RenderRequest};

@@ -124,13 +124,14 @@ fn read_answer(answer: &[u8], marks: &Marks<'_>) -> Result<Vec<Span>> {
 /// Why a worker did not answer.
 enum Fault {
     TimedOut,
-    Closed(io::Error),
+    Nonsense(io::Error),
+    Closed,
 }
 
 /// A running worker process and the thread that talks to it.
 struct Worker {
     child: Child,
-    /// `None` only while it is being dropped.
+    /// `None` only when it is about to end.
     jobs: Option<Sender<Vec<u8>>>,
     answers: Receiver<io::Result<Vec<u8>>>,
     talker: Option<JoinHandle<()>>,
@@ -179,39 +180,52 @@ impl Worker {
     }
 
     fn ask(&self, job: Vec<u8>, time: Duration) -> Result<Vec<u8>, Fault> {
-        let jobs = self.jobs.as_ref().expect("present until dropped");
-        let gone = || Fault::Closed(io::ErrorKind::BrokenPipe.into());
-        jobs.send(job).map_err(|_| gone())?;
+        let jobs = self.jobs.as_ref().expect("present until the end");
+        jobs.send(job).map_err(|_| Fault::Closed)?;
         match self.answers.recv_timeout(time) {
-            Ok(answer) => answer.map_err(Fault::Closed),
+            Ok(Ok(answer)) => Ok(answer),
+            // The only error that is not of the pipe: a frame over the cap.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::Other => Err(Fault::Nonsense(error)),
             Err(RecvTimeoutError::Timeout) => Err(Fault::TimedOut),
-            Err(RecvTimeoutError::Disconnected) => Err(gone()),
+            Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => Err(Fault::Closed),
         }
     }
 
-    /// Ends the process and says what was wrong with it.
+    /// What was wrong with the worker, which ends with this.
     fn end(mut self, fault: &Fault, limits: &RenderLimits) -> Error {
-        // A worker that closed its pipes is about to end by itself: its own
-        // status says more than that of a kill.
-        let status = match fault {
-            Fault::Closed(error) if error.kind() != io::ErrorKind::Other => self.child.wait(),
-            _ => self.child.kill().and_then(|()| self.child.wait()),
-        };
         match fault {
-            Fault::TimedOut => Error::new(format!(
-                "the chat template ran longer than {} s and was stopped",
-                limits.time.as_secs_f64()
-            )),
-            Fault::Closed(error) => match status {
-                Ok(status) => self.epitaph(status, error),
+            Fault::TimedOut => {
+                let time = limits.time.as_secs_f64();
+                Error::new(format!("the chat template ran longer than {time} s and was stopped"))
+            }
+            Fault::Nonsense(error) => {
+                Error::new(format!("the chat template's renderer answered nonsense: {error}"))
+            }
+            Fault::Closed => match self.last_status() {
+                Ok(status) => self.epitaph(status),
                 Err(error) => Error::new(format!("the chat template's renderer was lost: {error}")),
             },
         }
     }
 
+    /// The status of a worker that closed its pipes. It is about to end by
+    /// itself, which tells more than a kill; one that does not is killed.
+    fn last_status(&mut self) -> io::Result<ExitStatus> {
+        const STEP: Duration = Duration::from_millis(5);
+        self.jobs = None;
+        for _ in 0..200 {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            thread::sleep(STEP);
+        }
+        self.child.kill()?;
+        self.child.wait()
+    }
+
     /// Why a worker died, from its status and its last words. The words are
     /// those of Rust's runtime.
-    fn epitaph(&mut self, status: ExitStatus, error: &io::Error) -> Error {
+    fn epitaph(&mut self, status: ExitStatus) -> Error {
         let mut words = Vec::new();
         // An unreadable pipe leaves no words; the status still speaks.
         let _ = self.stderr.by_ref().take(LAST_WORDS_BYTES).read_to_end(&mut words);
@@ -230,7 +244,9 @@ impl Worker {
             Some(signal) => Error::new(format!("the chat template's renderer died of signal {signal}")),
             None => {
                 let words = words.lines().next().unwrap_or_default();
-                Error::new(format!("the chat template's renderer stopped ({status}, {error}) {words}"))
+                Error::new(format!(
+                    "the chat template's renderer stopped without an answer ({status}) {words}"
+                ))
             }
         }
     }
