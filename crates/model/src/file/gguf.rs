@@ -304,7 +304,7 @@ fn dtype_of(id: u32) -> Result<DType> {
 
 /// Makes the offset absolute, and checks that the extent lies in the file.
 fn place(info: &mut TensorInfo, data: u64, alignment: u32, length: u64) -> Result<()> {
-    if info.offset % u64::from(alignment) != 0 {
+    if !info.offset.is_multiple_of(u64::from(alignment)) {
         return Err(Error::new(format!(
             "starts at offset {}, which is no multiple of the alignment, {alignment}",
             info.offset

@@ -179,9 +179,15 @@ mod tests {
     #[test]
     fn tokens_take_white_space_and_stand_alone_when_they_say_so() {
         let both = AddedToken { lstrip: true, rstrip: true, ..token(1, "<m>") };
-        assert_eq!(cut(&[both], "a  <m>\n b", 0..0), owned(&[("a", None), ("  <m>\n ", Some(1)), ("b", None)]));
+        assert_eq!(
+            cut(&[both], "a  <m>\n b", 0..0),
+            owned(&[("a", None), ("  <m>\n ", Some(1)), ("b", None)])
+        );
         let alone = AddedToken { single_word: true, ..token(1, "ab") };
-        assert_eq!(cut(&[alone], "ab cab ab", 0..0), owned(&[("ab", Some(1)), (" cab ", None), ("ab", Some(1))]));
+        assert_eq!(
+            cut(&[alone], "ab cab ab", 0..0),
+            owned(&[("ab", Some(1)), (" cab ", None), ("ab", Some(1))])
+        );
     }
 
     #[test]

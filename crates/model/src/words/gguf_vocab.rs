@@ -65,8 +65,7 @@ enum Kind {
 
 impl Kind {
     fn of(number: i32) -> Option<Kind> {
-        let kinds =
-            [Kind::Normal, Kind::Unknown, Kind::Control, Kind::UserDefined, Kind::Unused, Kind::Byte];
+        let kinds = [Kind::Normal, Kind::Unknown, Kind::Control, Kind::UserDefined, Kind::Unused, Kind::Byte];
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
         kinds.get(index).copied()
     }
@@ -230,9 +229,9 @@ impl GgufVocab {
 
     /// The tokens that are read from a text as they are spelled.
     fn added(&self, kinds: &[Kind]) -> Vec<AddedToken> {
-        let spelled = (0..).zip(self.tokens.iter().zip(kinds)).filter(|(_, (_, kind))| {
-            matches!(kind, Kind::Control | Kind::Unknown | Kind::UserDefined)
-        });
+        let spelled = (0..)
+            .zip(self.tokens.iter().zip(kinds))
+            .filter(|(_, (_, kind))| matches!(kind, Kind::Control | Kind::Unknown | Kind::UserDefined));
         spelled
             .map(|(id, (token, kind))| AddedToken {
                 id,
@@ -250,7 +249,9 @@ impl GgufVocab {
         let end = |wanted: bool, id: Option<u32>, name: &str| match (wanted, id) {
             (false, _) => Ok(Vec::new()),
             (true, Some(id)) => Ok(vec![id]),
-            (true, None) => Err(Error::new(format!("add_{name}_token is on, but {name}_token_id is missing"))),
+            (true, None) => {
+                Err(Error::new(format!("add_{name}_token is on, but {name}_token_id is missing")))
+            }
         };
         let add_bos = self.add_bos.unwrap_or(add_bos && self.bos.is_some());
         Ok(EndIds {

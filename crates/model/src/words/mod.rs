@@ -1,4 +1,4 @@
-//! Words: text to token ids and back.
+//! Words: text to token ids and back, and what a chat template says.
 
 mod added;
 mod bpe;
@@ -12,6 +12,7 @@ mod span;
 mod split;
 mod spm;
 mod stream;
+pub mod template;
 mod tokenizer;
 mod tokenizer_json;
 

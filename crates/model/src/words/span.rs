@@ -3,9 +3,10 @@
 /// Who wrote a piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The chat template or the program: special tokens spelled here are meant.
+    /// The template, the program, or a user's text that spells no special
+    /// token: special tokens spelled here are meant.
     Template,
-    /// A user: what looks like a special token here is only text.
+    /// A user who spells a special token: it is only text.
     User,
 }
 

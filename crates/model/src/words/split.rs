@@ -7,8 +7,7 @@ use super::pattern::Pattern;
 use crate::Result;
 
 /// The words of GPT-2 (`encoder.py`; llama.cpp `gpt-2`).
-pub(super) const GPT2: &str =
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+pub(super) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 /// The words of Llama 3 (its `tokenizer.json`; llama.cpp `llama-bpe`).
 pub(super) const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// The words of Qwen 2 and 3 (their `tokenizer.json`; llama.cpp `qwen2`).

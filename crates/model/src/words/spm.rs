@@ -97,7 +97,13 @@ impl Spm {
         Ok(())
     }
 
-    fn pair(&self, text: &str, symbols: &[Symbol], left: Option<usize>, right: Option<usize>) -> Option<Pair> {
+    fn pair(
+        &self,
+        text: &str,
+        symbols: &[Symbol],
+        left: Option<usize>,
+        right: Option<usize>,
+    ) -> Option<Pair> {
         let (left, right) = (left?, right?);
         let start = symbols[left].start;
         let len = symbols[left].len + symbols[right].len;

@@ -58,7 +58,10 @@ pub struct Tokenizer {
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tokenizer").field("vocabulary", &self.vocab_size()).field("named", &self.named).finish()
+        f.debug_struct("Tokenizer")
+            .field("vocabulary", &self.vocab_size())
+            .field("named", &self.named)
+            .finish()
     }
 }
 

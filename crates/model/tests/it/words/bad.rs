@@ -17,7 +17,8 @@ const TIME_MOST: Duration = Duration::from_secs(1);
 fn sentence(path: &Path) -> String {
     let bytes = fs::read(path).expect("a bad file");
     let start = Instant::now();
-    let error = Tokenizer::from_json(&bytes, &Limits::DEFAULT).expect_err(&format!("{} is bad", path.display()));
+    let error =
+        Tokenizer::from_json(&bytes, &Limits::DEFAULT).expect_err(&format!("{} is bad", path.display()));
     assert!(start.elapsed() < TIME_MOST, "{} took {:?}", path.display(), start.elapsed());
     error.to_string()
 }
@@ -117,10 +118,7 @@ fn values_out_of_range_are_refused() {
     long.tokens[5] = "a".repeat(1025);
     assert_eq!(refusal(long), "tokenizer.ggml: token 5 has 1025 bytes; at most 1024 are taken");
     let bos = GgufVocab { bos: Some(6), ..spm() };
-    assert_eq!(
-        refusal(bos),
-        "tokenizer.ggml: the BOS token has id 6, which is not in the vocabulary of 6"
-    );
+    assert_eq!(refusal(bos), "tokenizer.ggml: the BOS token has id 6, which is not in the vocabulary of 6");
     let no_bos = GgufVocab { add_bos: Some(true), ..bpe() };
     assert_eq!(refusal(no_bos), "tokenizer.ggml: add_bos_token is on, but bos_token_id is missing");
     let limits = Limits { vocabulary: 2, ..Limits::DEFAULT };

@@ -35,7 +35,10 @@ fn check(tokenizer: &Tokenizer, golden: &Path) {
         assert_eq!(&tokenizer.decode(ids_special, Specials::Skip), want, "{text:?}");
         let mut stream = tokenizer.detokenizer(Specials::Keep);
         let pieces: Vec<String> = ids.iter().map(|id| stream.push(*id)).collect();
-        assert!(pieces.iter().all(|piece| !piece.contains('\u{FFFD}')) || want.contains('\u{FFFD}'), "{text:?}");
+        assert!(
+            pieces.iter().all(|piece| !piece.contains('\u{FFFD}')) || want.contains('\u{FFFD}'),
+            "{text:?}"
+        );
         assert_eq!(pieces.concat() + &stream.finish(), *want, "{text:?}");
     }
 }
@@ -53,6 +56,7 @@ fn llama3_2_equals_the_golden() {
 #[test]
 fn gemma3_equals_the_golden() {
     let Some(data) = data::folder() else { return };
-    let tokenizer = Tokenizer::from_folder(&data.join("tokenizers/gemma3"), &Limits::DEFAULT).expect("a folder");
+    let tokenizer =
+        Tokenizer::from_folder(&data.join("tokenizers/gemma3"), &Limits::DEFAULT).expect("a folder");
     check(&tokenizer, &data.join("tokenizer-golden/gemma3.jsonl"));
 }

@@ -78,7 +78,8 @@ fn chat(family: &Family, texts: &[String], random: &mut Random) -> Vec<Span> {
     for _ in 0..=random.below(3) {
         let text = random.choose(texts);
         let cut = random.below(text.chars().count() + 1);
-        let (one, two): (String, String) = (text.chars().take(cut).collect(), text.chars().skip(cut).collect());
+        let (one, two): (String, String) =
+            (text.chars().take(cut).collect(), text.chars().skip(cut).collect());
         let origins = [Origin::User, Origin::Template];
         spans.push(template(family.before));
         spans.push(Span { text: one, origin: *random.choose(&origins) });
@@ -104,7 +105,8 @@ fn clean_chats_have_the_ids_that_the_library_gives_the_joined_text() {
     for (seed, family) in (1..).zip(&FAMILIES) {
         let folder = data.join("tokenizers").join(family.folder);
         let tokenizer = open(&folder);
-        let library = tokenizers::Tokenizer::from_file(folder.join("tokenizer.json")).expect("a real tokenizer");
+        let library =
+            tokenizers::Tokenizer::from_file(folder.join("tokenizer.json")).expect("a real tokenizer");
         let mut random = Random(seed);
         for _ in 0..chats {
             let spans = chat(family, &texts, &mut random);
@@ -177,8 +179,14 @@ fn added(id: u32, content: &str, flags: &[&str]) -> Value {
 #[test]
 fn other_components_give_the_ids_and_the_text_of_the_library() {
     let Some(data) = data::folder() else { return };
-    let flags: &[&[&str]] =
-        &[&[], &["normalized"], &["lstrip"], &["rstrip"], &["lstrip", "rstrip", "normalized"], &["single_word"]];
+    let flags: &[&[&str]] = &[
+        &[],
+        &["normalized"],
+        &["lstrip"],
+        &["rstrip"],
+        &["lstrip", "rstrip", "normalized"],
+        &["single_word"],
+    ];
     let metaspace = |scheme: &str, split: bool| {
         json!({ "normalizer": null,
             "pre_tokenizer": { "type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split } })
@@ -197,8 +205,19 @@ fn other_components_give_the_ids_and_the_text_of_the_library() {
         cases.push(json!({ "pre_tokenizer": { "type": "Digits", "individual_digits": individual } }));
     }
     let texts = [
-        "", " ", "Once upon a time", " Once  upon", "<s>Once<s> upon </s> a", "x<s>x <s> x", "a<s></s>", "<s>",
-        "Ünïcödé ﬃ ½ e\u{301} 叫", "it is 2024 or 7.", "\n\n<s>\n ", "▁<s>▁", "é<s>é",
+        "",
+        " ",
+        "Once upon a time",
+        " Once  upon",
+        "<s>Once<s> upon </s> a",
+        "x<s>x <s> x",
+        "a<s></s>",
+        "<s>",
+        "Ünïcödé ﬃ ½ e\u{301} 叫",
+        "it is 2024 or 7.",
+        "\n\n<s>\n ",
+        "▁<s>▁",
+        "é<s>é",
     ];
     for case in cases {
         let bytes = changed(&data, &case);

@@ -67,10 +67,14 @@ fn both_containers_of_one_model_have_the_same_words() {
     let Some(data) = data::folder() else { return };
     let folder = data.join("models/stories260K");
     let hf = Tokenizer::from_folder(&folder.join("hf-f32"), &Limits::DEFAULT).expect("a folder");
-    let files = fs::read_dir(&folder).expect("the model's folder").map(|entry| entry.expect("an entry").path());
+    let files =
+        fs::read_dir(&folder).expect("the model's folder").map(|entry| entry.expect("an entry").path());
     let gguf = files.into_iter().find(|path| path.extension().is_some_and(|end| end == "gguf"));
     let gguf = open(&gguf.expect("a GGUF file of the model"));
-    assert_eq!((hf.vocab_size(), hf.named().bos, hf.named().eos), (gguf.vocab_size(), gguf.named().bos, gguf.named().eos));
+    assert_eq!(
+        (hf.vocab_size(), hf.named().bos, hf.named().eos),
+        (gguf.vocab_size(), gguf.named().bos, gguf.named().eos)
+    );
     for text in ["Once upon a time, there was a girl.", "", "  é\n叫", "a<s>b"] {
         for ends in [Ends::Add, Ends::Omit] {
             let encode = |tokenizer: &Tokenizer| tokenizer.encode(text, Origin::User, ends).expect("a text");

@@ -1,0 +1,3 @@
+//! Tests of the binary and of what needs it.
+
+mod templates;

@@ -1,0 +1,170 @@
+//! The template engine, set up as transformers sets up Jinja.
+//!
+//! Nothing here bounds memory, stack or time: it must only run in the worker.
+
+use std::fmt;
+use std::io;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Serde, ValueKind};
+use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value, escape_formatter};
+
+use super::generation::replace_generation_tags;
+use super::json::{float, tojson};
+use super::protocol::{Answer, Job};
+use super::strftime::strftime;
+
+const NAME: &str = "chat";
+
+/// Characters of the engine's own error texts that are passed on: they may
+/// quote whole values.
+const DETAIL_CHARS: usize = 300;
+
+/// A compiled template.
+pub struct Compiled {
+    source: String,
+    environment: Environment<'static>,
+}
+
+impl Compiled {
+    /// Compiles a template; the error is its [`Answer`].
+    pub fn new(source: &str) -> Result<Compiled, Answer> {
+        let mut environment = environment();
+        environment
+            .add_template_owned(NAME, replace_generation_tags(&with_newlines(source)))
+            .map_err(|error| Answer::Failed(describe("cannot be compiled", &error)))?;
+        Ok(Compiled { source: source.to_owned(), environment })
+    }
+
+    /// Whether this is the compiled form of `source`.
+    pub fn is_of(&self, source: &str) -> bool {
+        self.source == source
+    }
+
+    /// Renders with the job's variables.
+    pub fn render(&mut self, job: &Job) -> Answer {
+        let now = job.unix_seconds;
+        self.environment.add_function("strftime_now", move |format: &str| {
+            strftime(format, now)
+                .map_err(|sentence| minijinja::Error::new(ErrorKind::InvalidOperation, sentence))
+        });
+        let template = self.environment.get_template(NAME).expect("the template was added on construction");
+        let mut output = Capped { bytes: Vec::new(), cap: job.output_bytes };
+        let context = Value::from(Serde(&job.variables));
+        let result = template.render_captured_to(context, &mut output).map(drop);
+        match result {
+            Ok(()) => Answer::Text(String::from_utf8(output.bytes).expect("the engine writes only UTF-8")),
+            Err(error) => answer(&error, job.output_bytes),
+        }
+    }
+}
+
+/// The source with every line end as `\n`, which Jinja does first.
+fn with_newlines(source: &str) -> String {
+    source.replace("\r\n", "\n").replace('\r', "\n")
+}
+
+/// Jinja as transformers makes it: `trim_blocks`, `lstrip_blocks`, Python's
+/// methods, its own `tojson`, `raise_exception` and (per job) `strftime_now`.
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_undefined_behavior(UndefinedBehavior::Lenient);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_formatter(|output, state, value| match value.kind() {
+        ValueKind::Number if !value.is_integer() => {
+            Ok(write!(output, "{}", float(f64::try_from(value.clone())?))?)
+        }
+        _ => escape_formatter(output, state, value),
+    });
+    // Where the engine's own differ from Jinja's.
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+    environment.add_test("sequence", |value: &Value| is_sequence(value));
+    environment.add_filter("length", length);
+    environment.add_filter("count", length);
+    environment.add_filter("tojson", tojson);
+    environment.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
+        Err(minijinja::Error::new(ErrorKind::InvalidOperation, "raise_exception")
+            .with_source(Raised(message)))
+    });
+    environment
+}
+
+/// Whether Python has a length and items for it. The engine's lists turn lazy
+/// when sliced or added, so those count too.
+fn is_sequence(value: &Value) -> bool {
+    use ValueKind::{Iterable, Map, Seq, String, Undefined};
+    matches!(value.kind(), Iterable | Map | Seq | String | Undefined)
+}
+
+/// The length; that of an undefined value is 0.
+fn length(value: &Value) -> Result<usize, minijinja::Error> {
+    match value.len() {
+        Some(length) => Ok(length),
+        None if value.is_undefined() => Ok(0),
+        None if value.kind() == ValueKind::Iterable => Ok(value.try_iter()?.count()),
+        None => {
+            Err(minijinja::Error::new(ErrorKind::InvalidOperation, format!("{} has no length", value.kind())))
+        }
+    }
+}
+
+/// The message of `raise_exception`, on its way through the engine's errors.
+#[derive(Debug)]
+struct Raised(String);
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Raised {}
+
+/// Where the output goes: an error beyond the cap.
+struct Capped {
+    bytes: Vec<u8>,
+    cap: usize,
+}
+
+impl io::Write for Capped {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() > self.cap - self.bytes.len() {
+            return Err(io::Error::other("too much output"));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn answer(error: &minijinja::Error, output_bytes: usize) -> Answer {
+    let mut source = Some(error as &dyn std::error::Error);
+    while let Some(cause) = source {
+        if let Some(Raised(message)) = cause.downcast_ref() {
+            return Answer::Raised(message.clone());
+        }
+        source = cause.source();
+    }
+    match error.kind() {
+        ErrorKind::WriteFailure => Answer::Failed(format!("writes more than {output_bytes} bytes")),
+        _ => Answer::Failed(describe("failed", error)),
+    }
+}
+
+/// `failed in line 3: undefined value: ...`
+fn describe(what: &str, error: &minijinja::Error) -> String {
+    let line = error.line().map_or(String::new(), |line| format!(" in line {line}"));
+    let mut sentence = format!("{what}{line}: {}", error.kind());
+    if let Some(detail) = error.detail() {
+        let cut = detail.char_indices().nth(DETAIL_CHARS).map_or(detail.len(), |(at, _)| at);
+        sentence.push_str(": ");
+        sentence.push_str(&detail[..cut]);
+    }
+    sentence
+}
