@@ -39,21 +39,18 @@ impl<'w> Engine<'w> {
     /// step or its state is too small for `limits`.
     pub fn new(runner: Box<dyn Runner>, limits: Limits) -> Result<Engine<'w>> {
         let most = runner.most();
-        if most.variant != Variant::GENERATE {
-            return Err(Error::new(
-                "the loaded programs do not turn tokens into logits, as generation needs",
-            ));
+        if most.variant != Variant::GENERATE || most.wanted == 0 || most.lanes == 0 {
+            return Err(Error::new("the loaded programs do not turn tokens into logits; load some that do"));
         }
-        let positions = runner.blocks().iter().map(|blocks| *blocks as usize * BLOCK_POSITIONS).min();
-        let positions = positions.map_or(most.context, |least| least.try_into().unwrap_or(u32::MAX));
-        for (what, need, have) in [
-            ("a context of positions", limits.context, most.context.min(positions)),
-            ("a prefill chunk of rows", limits.chunk, most.rows),
-            ("a row of logits", 1, most.wanted.min(most.lanes)),
-        ] {
-            if need == 0 || need > have {
+        let positions =
+            runner.blocks().iter().map(|blocks| u64::from(*blocks) * BLOCK_POSITIONS as u64).min();
+        let context = positions.map_or(u64::from(most.context), |held| held.min(most.context.into()));
+        for (what, asked, most) in
+            [("context", limits.context, context), ("prefill chunk", limits.chunk, most.rows.into())]
+        {
+            if asked == 0 || u64::from(asked) > most {
                 return Err(Error::new(format!(
-                    "{what} needs 1 to {have} in the loaded programs; the limits say {need}"
+                    "a {what} of {asked} was asked for; the loaded programs and their state take 1 to {most}"
                 )));
             }
         }
@@ -124,7 +121,7 @@ impl<'w> Engine<'w> {
     /// # Errors
     /// When a request is being worked on.
     pub fn forget(&mut self) -> Result<()> {
-        self.rest("its tokens cannot be forgotten")?;
+        self.at_rest("its tokens cannot be forgotten")?;
         self.model.forget();
         Ok(())
     }
@@ -185,8 +182,9 @@ impl<'w> Engine<'w> {
         stop
     }
 
-    /// Runs `tokens` as one sequence from its beginning, and hands each
-    /// position with its logits to `each`. The sequence is held afterwards.
+    /// Runs `tokens` as one sequence from its beginning, in chunks, and hands
+    /// each position with its logits to `each`, NaN and all. The sequence is
+    /// held afterwards.
     ///
     /// # Errors
     /// When a request is being worked on, the tokens do not fit, or the device
@@ -197,7 +195,7 @@ impl<'w> Engine<'w> {
         watch: &mut dyn Watch,
         mut each: impl FnMut(usize, &[f32]),
     ) -> Result<()> {
-        self.rest("no other sequence can be run")?;
+        self.at_rest("no other sequence can be run")?;
         if tokens.len() > self.limits.context as usize {
             let (have, most) = (tokens.len(), self.limits.context);
             return Err(Error::new(format!(
@@ -219,7 +217,7 @@ impl<'w> Engine<'w> {
     }
 
     /// Refuses while a request is being worked on.
-    fn rest(&self, consequence: &str) -> Result<()> {
+    fn at_rest(&self, consequence: &str) -> Result<()> {
         match &self.active {
             None => Ok(()),
             Some(job) => {
