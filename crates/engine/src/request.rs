@@ -71,29 +71,22 @@ impl Request {
     /// # Errors
     /// When a number is outside its range, or the request exceeds `limits`.
     pub fn check(&self, limits: &Limits, vocabulary: usize) -> Result<()> {
+        let Request { tokens, sampling, stops, logprobs, .. } = self;
         self.check_length(limits.context)?;
-        let biased = self.sampling.bias.iter().map(|(id, _)| *id);
-        for (what, id) in (self.tokens.iter().map(|id| ("prompt", *id)))
-            .chain(self.stops.tokens.iter().map(|id| ("list of stop tokens", *id)))
-            .chain(biased.map(|id| ("logit bias", id)))
-        {
-            if id as usize >= vocabulary {
-                return Err(Error::new(format!(
-                    "token {id} in the {what} is outside the vocabulary of {vocabulary}"
-                )));
-            }
-        }
-        at_most("stop tokens", self.stops.tokens.len(), limits.stop_tokens)?;
-        at_most("stop strings", self.stops.strings.len(), limits.stop_strings)?;
-        at_most("biased tokens", self.sampling.bias.len(), limits.biases)?;
-        at_most("log-probabilities", self.logprobs.unwrap_or(0) as usize, limits.logprobs as usize)?;
-        for stop in &self.stops.strings {
+        at_most("stop tokens", stops.tokens.len(), limits.stop_tokens)?;
+        at_most("stop strings", stops.strings.len(), limits.stop_strings)?;
+        at_most("biased tokens", sampling.bias.len(), limits.biases)?;
+        at_most("log-probabilities", logprobs.unwrap_or(0) as usize, limits.logprobs as usize)?;
+        for stop in &stops.strings {
             at_most("bytes in a stop string", stop.len(), limits.stop_string_bytes)?;
             if stop.is_empty() {
                 return Err(Error::new("a stop string is empty; leave it out or give it text"));
             }
         }
-        self.sampling.check()
+        known("prompt", tokens.iter(), vocabulary)?;
+        known("list of stop tokens", stops.tokens.iter(), vocabulary)?;
+        known("logit bias", sampling.bias.iter().map(|(id, _)| id), vocabulary)?;
+        sampling.check()
     }
 
     /// The prompt and the tokens asked for must fit: nothing is ever cut.
@@ -128,6 +121,16 @@ impl Request {
     pub(crate) fn room(&self, context: u32) -> usize {
         let rest = (context as usize).saturating_sub(self.tokens.len());
         self.max_new.map_or(rest, |new| rest.min(new as usize))
+    }
+}
+
+/// Refuses ids outside the vocabulary.
+fn known<'a>(place: &str, mut ids: impl Iterator<Item = &'a u32>, vocabulary: usize) -> Result<()> {
+    match ids.find(|id| **id as usize >= vocabulary) {
+        None => Ok(()),
+        Some(id) => {
+            Err(Error::new(format!("token {id} in the {place} is outside the vocabulary of {vocabulary}")))
+        }
     }
 }
 

@@ -4,8 +4,9 @@
 //! A token is ruled out by setting its logit to −∞, and stays so. The order is
 //! that of Hugging Face transformers (`GenerationMixin`: bias and penalties,
 //! then temperature, top-k, top-p, min-p), because the `generation_config.json`
-//! of a model is written for it and `verify` compares with it. llama.cpp has
-//! the temperature last, so there top-p and min-p look at the distribution
+//! of a model is written for it and `verify` compares with it. The penalties of
+//! the OpenAI API, which transformers lacks, stand beside its own. llama.cpp
+//! has the temperature last, so there top-p and min-p look at the distribution
 //! before it; with a temperature of 1 the two agree.
 //!
 //! Equal logits rank by id, the lowest first. Sums are in `f64` and in order of

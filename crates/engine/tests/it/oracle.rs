@@ -236,6 +236,8 @@ impl Pieces {
             26..=27 => vec!["é".as_bytes()[id as usize - 26]],
             28..=30 => vec!["日".as_bytes()[id as usize - 28]],
             31 => "本語".into(),
+            // A letter, and the beginning of a character.
+            32 => vec![b'x', "é".as_bytes()[0]],
             _ => vec![b'a' + letter % 26, b'a' + letter / 26],
         }
     }

@@ -1,7 +1,7 @@
 //! Stop tokens and stop strings.
 
 use girih_engine::text::StopStrings;
-use girih_engine::{Request, Stop, Stops};
+use girih_engine::{Request, Sampling, Stop, Stops};
 
 use crate::oracle::{self, Pieces, engine, prompt, reply, request};
 
@@ -92,4 +92,17 @@ fn a_stop_token_ends_the_reply_and_is_no_part_of_it() {
     assert_eq!(reply.ids, whole[..first]);
     assert_eq!(reply.text, Pieces::text(&whole[..first]));
     assert_eq!(reply.stats.unwrap().decode.tokens as usize, first, "the stop token took a step");
+}
+
+#[test]
+fn half_a_character_after_a_stop_string_is_not_shown() {
+    let ask = |stop: &str| Request {
+        stops: Stops { tokens: vec![], strings: vec![stop.to_owned()] },
+        sampling: Sampling { bias: vec![(32, f32::INFINITY)], ..Sampling::greedy() },
+        ..request(&[1], 1)
+    };
+    let stopped = reply(&mut engine(64).0, ask("x"));
+    assert_eq!((stopped.text.as_str(), stopped.stop), ("", Some(Stop::String("x".into()))));
+    let whole = reply(&mut engine(64).0, ask("y"));
+    assert_eq!((whole.text.as_str(), whole.stop), ("x\u{FFFD}", Some(Stop::Length)));
 }
