@@ -1,0 +1,87 @@
+//! A request on its way through the engine.
+
+use std::time::Duration;
+
+use crate::sample::{History, Logprobs};
+use crate::text::{Certain, Detokenize, StopStrings};
+use crate::{Event, Request, RequestId, Stats, Stop, What};
+
+/// A request, its reply so far, and what has been measured.
+pub(crate) struct Job<'w> {
+    id: RequestId,
+    /// What was asked for, but for its prompt and stop strings.
+    pub request: Request,
+    /// The prompt, then the reply.
+    pub tokens: Vec<u32>,
+    /// How many of the tokens are the prompt's.
+    prompt: usize,
+    /// The most tokens of the reply.
+    room: usize,
+    words: Option<Box<dyn Detokenize + 'w>>,
+    stops: StopStrings,
+    pub stats: Stats,
+}
+
+impl<'w> Job<'w> {
+    pub fn new(
+        id: RequestId,
+        mut request: Request,
+        words: Option<Box<dyn Detokenize + 'w>>,
+        context: u32,
+    ) -> Self {
+        let room = request.room(context);
+        let stops = StopStrings::new(std::mem::take(&mut request.stops.strings));
+        let tokens = std::mem::take(&mut request.tokens);
+        let prompt = tokens.len();
+        Job { id, request, tokens, prompt, room, words, stops, stats: Stats::default() }
+    }
+
+    pub fn id(&self) -> RequestId {
+        self.id
+    }
+
+    pub fn history(&self) -> History<'_> {
+        let (prompt, reply) = self.tokens.split_at(self.prompt);
+        History { prompt, reply }
+    }
+
+    /// The event that this happened to the request.
+    pub fn event(&self, what: What) -> Event {
+        Event { request: self.id, what }
+    }
+
+    /// Counts a step of so many rows.
+    pub fn count(&mut self, rows: u32, time: Duration) {
+        let rate =
+            if self.history().reply.is_empty() { &mut self.stats.prefill } else { &mut self.stats.decode };
+        rate.add(rows, time);
+    }
+
+    /// Appends a token to the reply; returns its event, and why the reply ends
+    /// with it, if it does.
+    pub fn append(&mut self, id: u32, logprobs: Option<Logprobs>) -> (Event, Option<Stop>) {
+        self.tokens.push(id);
+        let text = self.words.as_mut().map_or_else(String::new, |words| words.push(id));
+        let Certain { text, stop } = self.stops.push(&text);
+        let full = self.history().reply.len() >= self.room;
+        let stop = stop.map(Stop::String).or_else(|| full.then(|| self.limit()));
+        (self.event(What::Token { id, text, logprobs }), stop)
+    }
+
+    /// Why a reply that fills its room ends.
+    fn limit(&self) -> Stop {
+        if self.request.max_new.is_some() { Stop::Length } else { Stop::Context }
+    }
+
+    /// The last event, with the text that was held back. Where a stop string
+    /// was found there is none: what follows it is never shown.
+    pub fn finish(mut self, stop: Stop) -> Event {
+        let mut text = String::new();
+        if !matches!(stop, Stop::String(_)) {
+            let rest = self.words.take().map_or_else(String::new, |words| words.finish());
+            text = self.stops.push(&rest).text;
+            text.push_str(&std::mem::take(&mut self.stops).finish());
+        }
+        self.event(What::Finished { stop, text, stats: self.stats })
+    }
+}

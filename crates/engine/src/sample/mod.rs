@@ -1,0 +1,113 @@
+//! From logits to a token: small functions over one slice, applied in the one
+//! order of [`SAMPLERS`], and a draw from what they leave.
+//!
+//! A token is ruled out by setting its logit to −∞, and stays so. The order is
+//! that of Hugging Face transformers (`GenerationMixin`: bias and penalties,
+//! then temperature, top-k, top-p, min-p), because the `generation_config.json`
+//! of a model is written for it and `verify` compares with it. The penalties of
+//! the OpenAI API, which transformers lacks, stand beside its own. llama.cpp
+//! has the temperature last, so there top-p and min-p look at the distribution
+//! before it; with a temperature of 1 the two agree.
+//!
+//! Equal logits rank by id, the lowest first. Sums are in `f64` and in order of
+//! id, so that a result does not depend on how a slice was made.
+
+mod bias;
+mod draw;
+mod logprobs;
+mod penalty;
+mod temperature;
+mod top;
+
+use std::cmp::Ordering;
+
+pub use bias::bias;
+pub use draw::{draw, uniform};
+pub use logprobs::{Logprob, Logprobs, logprobs};
+pub use penalty::{frequency, presence, repetition};
+pub use temperature::{greedy, temperature};
+pub use top::{min_p, top_k, top_p};
+
+use crate::{Error, Result, Sampling};
+
+/// The tokens before the one to be chosen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct History<'a> {
+    /// Those of the prompt.
+    pub prompt: &'a [u32],
+    /// Those of the reply.
+    pub reply: &'a [u32],
+}
+
+/// Changes logits as the settings say; does nothing where they are neutral.
+pub type Sampler = fn(&mut [f32], &Sampling, History<'_>);
+
+/// Every sampler under its name, in the order in which they apply.
+pub const SAMPLERS: &[(&str, Sampler)] = &[
+    ("bias", |logits, set, _| bias(logits, &set.bias)),
+    ("repetition_penalty", |logits, set, history| repetition(logits, history, set.repetition_penalty)),
+    ("frequency_penalty", |logits, set, history| frequency(logits, history.reply, set.frequency_penalty)),
+    ("presence_penalty", |logits, set, history| presence(logits, history.reply, set.presence_penalty)),
+    ("temperature", |logits, set, _| temperature(logits, set.temperature)),
+    ("top_k", |logits, set, _| top_k(logits, set.top_k)),
+    ("top_p", |logits, set, _| top_p(logits, set.top_p)),
+    ("min_p", |logits, set, _| min_p(logits, set.min_p)),
+];
+
+/// The next token. All ids of `history` and of the settings are below the
+/// number of logits.
+///
+/// # Errors
+/// When a logit is NaN, or when every token is ruled out.
+pub fn pick(logits: &[f32], sampling: &Sampling, history: History<'_>) -> Result<u32> {
+    if let Some(id) = logits.iter().position(|logit| logit.is_nan()) {
+        let position = (history.prompt.len() + history.reply.len()).saturating_sub(1);
+        return Err(Error::new(format!(
+            "the model produced NaN for token {id} at position {position}; \
+             its weights are damaged, or its numbers exceed their type"
+        )));
+    }
+    let mut logits = logits.to_vec();
+    for (_, sampler) in SAMPLERS {
+        sampler(&mut logits, sampling, history);
+    }
+    draw(&logits, uniform(sampling.seed, history.reply.len() as u64))
+        .ok_or_else(|| Error::new("every token is ruled out; allow at least one in the logit bias"))
+}
+
+/// The highest logit; −∞ where there is none.
+fn highest(logits: &[f32]) -> f32 {
+    logits.iter().copied().fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// The weight in the softmax of a logit, where `highest` has weight 1.
+///
+/// Infinite logits have a meaning: +∞ shares everything with its equals, and
+/// −∞ gets nothing.
+fn weight(logit: f32, highest: f32) -> f64 {
+    if logit == f32::NEG_INFINITY {
+        0.0
+    } else if logit == highest {
+        1.0
+    } else {
+        (f64::from(logit) - f64::from(highest)).exp()
+    }
+}
+
+/// The tokens that are not ruled out, in order of id.
+fn candidates(logits: &[f32]) -> Vec<u32> {
+    (0..).zip(logits).filter(|(_, logit)| **logit > f32::NEG_INFINITY).map(|(id, _)| id).collect()
+}
+
+/// The likelier of two tokens first; of equals the one of the lower id.
+fn rank(logits: &[f32], a: u32, b: u32) -> Ordering {
+    let (left, right) = (logits[a as usize], logits[b as usize]);
+    right.partial_cmp(&left).expect("NaN was refused, and no sampler makes it").then(a.cmp(&b))
+}
+
+/// Rules these tokens out.
+fn rule_out(logits: &mut [f32], ids: &[u32]) {
+    for id in ids {
+        logits[*id as usize] = f32::NEG_INFINITY;
+    }
+}

@@ -1,0 +1,54 @@
+//! Penalties on tokens that have been seen before.
+//!
+//! The arithmetic is in `f64`: there no product of a penalty and a count
+//! overflows, so that an infinite logit never meets an infinite penalty.
+
+use std::collections::BTreeMap;
+
+use super::History;
+
+/// Divides positive and multiplies negative logits of every token of the
+/// prompt and the reply by `penalty`, once each (CTRL, Keskar et al. 2019,
+/// arXiv 1909.05858, section 4.1; for negative logits as in transformers).
+pub fn repetition(logits: &mut [f32], history: History<'_>, penalty: f32) {
+    if penalty == 1.0 {
+        return;
+    }
+    for id in counts(history.prompt.iter().chain(history.reply)).into_keys() {
+        let logit = &mut logits[id as usize];
+        let (value, penalty) = (f64::from(*logit), f64::from(penalty));
+        *logit = (if value < 0.0 { value * penalty } else { value / penalty }) as f32;
+    }
+}
+
+/// Subtracts `penalty` from a token's logit once for each time that it stands
+/// in the reply (`frequency_penalty` of the OpenAI API).
+pub fn frequency(logits: &mut [f32], reply: &[u32], penalty: f32) {
+    if penalty != 0.0 {
+        subtract(logits, reply, |count| f64::from(penalty) * f64::from(count));
+    }
+}
+
+/// Subtracts `penalty` from the logit of each token that stands in the reply
+/// (`presence_penalty` of the OpenAI API).
+pub fn presence(logits: &mut [f32], reply: &[u32], penalty: f32) {
+    if penalty != 0.0 {
+        subtract(logits, reply, |_| f64::from(penalty));
+    }
+}
+
+fn subtract(logits: &mut [f32], reply: &[u32], penalty: impl Fn(u32) -> f64) {
+    for (id, count) in counts(reply) {
+        let logit = &mut logits[id as usize];
+        *logit = (f64::from(*logit) - penalty(count)) as f32;
+    }
+}
+
+/// How often each token occurs.
+fn counts<'a>(tokens: impl IntoIterator<Item = &'a u32>) -> BTreeMap<u32, u32> {
+    let mut counts = BTreeMap::new();
+    for id in tokens {
+        *counts.entry(*id).or_insert(0) += 1;
+    }
+    counts
+}

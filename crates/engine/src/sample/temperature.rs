@@ -1,0 +1,29 @@
+//! Temperature, and its limit 0: greedy.
+
+use super::{highest, rule_out};
+
+/// Divides the logits by `temperature`, counted from the highest: 0 is greedy.
+///
+/// A softmax does not see the shift, and because of it a tiny temperature
+/// sends the other logits towards −∞ instead of all of them to +∞.
+pub fn temperature(logits: &mut [f32], temperature: f32) {
+    if temperature == 1.0 {
+        return;
+    }
+    if temperature == 0.0 {
+        return greedy(logits);
+    }
+    let highest = highest(logits);
+    for logit in logits.iter_mut().filter(|logit| **logit > f32::NEG_INFINITY) {
+        let below = if *logit == highest { 0.0 } else { f64::from(*logit) - f64::from(highest) };
+        *logit = (below / f64::from(temperature)) as f32;
+    }
+}
+
+/// Rules out all but the first of the likeliest tokens.
+pub fn greedy(logits: &mut [f32]) {
+    let highest = highest(logits);
+    let first = logits.iter().position(|logit| *logit == highest);
+    let others: Vec<u32> = (0..logits.len() as u32).filter(|id| Some(*id as usize) != first).collect();
+    rule_out(logits, &others);
+}

@@ -1,0 +1,91 @@
+//! The settings of the samplers, and their ranges.
+
+use crate::{Error, Result};
+
+/// How the next token is chosen from the logits; see [`crate::sample`] for the
+/// order. The default draws from the model's own distribution: every setting
+/// is neutral.
+///
+/// ```
+/// let sampling = girih_engine::Sampling { temperature: 0.7, top_p: 0.9, ..Default::default() };
+/// assert!(sampling.check().is_ok());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// Divides the logits; 0 is greedy: always the likeliest token. Default 1.
+    pub temperature: f32,
+    /// Keeps this many likeliest tokens; 0 keeps all. Default 0.
+    pub top_k: u32,
+    /// Keeps the fewest likeliest tokens of together at least this probability,
+    /// in (0, 1]. Default 1: all.
+    pub top_p: f32,
+    /// Keeps tokens at least this fraction as likely as the likeliest, in
+    /// \[0, 1]. Default 0: all.
+    pub min_p: f32,
+    /// Divides positive and multiplies negative logits of every token that
+    /// stands in the prompt or the reply; above 0. Default 1: off.
+    pub repetition_penalty: f32,
+    /// Subtracted from the logits of tokens that the reply has. Default 0.
+    pub presence_penalty: f32,
+    /// Subtracted once for each time that the reply has the token. Default 0.
+    pub frequency_penalty: f32,
+    /// Added to the logits of single tokens: −∞ rules one out, +∞ forces it;
+    /// entries of one token add up, an infinite one replaces. Default none.
+    pub bias: Vec<(u32, f32)>,
+    /// Where the random numbers start. Default 0.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Sampling {
+        Sampling {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            bias: Vec::new(),
+            seed: 0,
+        }
+    }
+}
+
+impl Sampling {
+    /// Always the likeliest token.
+    pub fn greedy() -> Sampling {
+        Sampling { temperature: 0.0, ..Sampling::default() }
+    }
+
+    /// Checks every number against its range.
+    ///
+    /// # Errors
+    /// Names the first setting that is outside its range.
+    pub fn check(&self) -> Result<()> {
+        let Sampling { temperature, top_p, min_p, repetition_penalty: repetition, .. } = *self;
+        let finite = |x: f32| x.is_finite();
+        // Comparisons with NaN are false, so that NaN fails each of them.
+        within("temperature", temperature, finite(temperature) && temperature >= 0.0, "0 or above")?;
+        within("top_p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
+        within("min_p", min_p, (0.0..=1.0).contains(&min_p), "between 0 and 1")?;
+        within("repetition_penalty", repetition, finite(repetition) && repetition > 0.0, "above 0")?;
+        for (name, penalty) in
+            [("presence_penalty", self.presence_penalty), ("frequency_penalty", self.frequency_penalty)]
+        {
+            within(name, penalty, finite(penalty), "a number")?;
+        }
+        for (id, bias) in &self.bias {
+            within(&format!("the bias of token {id}"), *bias, !bias.is_nan(), "a number or ±inf")?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a setting outside its range.
+fn within(name: &str, value: f32, inside: bool, range: &str) -> Result<()> {
+    if inside {
+        return Ok(());
+    }
+    Err(Error::new(format!("{name} is {value}; it must be {range}")))
+}

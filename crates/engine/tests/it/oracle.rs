@@ -1,0 +1,316 @@
+//! A runner whose logits are a hash of all tokens that a row sees, as its
+//! blocks of state hold them: a mistake in positions, blocks or order changes
+//! every later token.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use girih_engine::text::Detokenize;
+use girih_engine::{Engine, Event, Limits, Request, RequestId, Sampling, Stats, Stop, Stops, What};
+use girih_graph::backend::{Block, Inputs, MemoryPlan, State};
+use girih_graph::{BLOCK_POSITIONS, Error, GroupId, Key, Lane, Runner, Step, Variant};
+use girih_tensor::Shape;
+
+pub const VOCABULARY: usize = 40;
+pub const CONTEXT: u32 = 320;
+/// How far back the second group of state sees.
+const WINDOW: usize = 70;
+
+/// What goes wrong in the step that reaches a position; once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    Device(u32),
+    NaN(u32),
+}
+
+/// What an oracle shares with the test that made it.
+#[derive(Clone, Default)]
+pub struct Watched {
+    pub trouble: Rc<Cell<Option<Trouble>>>,
+    pub zeroed: Rc<Cell<usize>>,
+    pub rows: Rc<Cell<usize>>,
+}
+
+pub struct Oracle {
+    most: Key,
+    blocks: Vec<u32>,
+    slots: Slots,
+    watched: Watched,
+}
+
+/// One number for each position of each block of each group.
+struct Slots {
+    groups: Vec<Vec<[u64; BLOCK_POSITIONS]>>,
+    watched: Watched,
+}
+
+fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 29)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    (x ^ (x >> 32)).wrapping_mul(0xc4ce_b9fe_1a85_ec53) ^ (x >> 31)
+}
+
+/// What a token leaves in a group; never 0, which is an empty slot.
+fn mark(group: usize, token: u32) -> u64 {
+    mix(u64::from(token) * 2 + group as u64 + 1) | 1
+}
+
+/// The logits of a row that sees these marks.
+fn row(seen: impl Iterator<Item = u64>) -> Vec<f32> {
+    let hash = seen.fold(17, |hash, mark| mix(hash ^ mark));
+    let logit = |id: usize| (mix(hash ^ id as u64) >> 40) as f32 / (1 << 21) as f32 - 4.0;
+    (0..VOCABULARY).map(logit).collect()
+}
+
+/// The logits after `tokens`, without any state.
+pub fn logits(tokens: &[u32]) -> Vec<f32> {
+    let window = &tokens[tokens.len().saturating_sub(WINDOW)..];
+    let full = tokens.iter().map(|token| mark(0, *token));
+    row(full.chain(window.iter().map(|token| mark(1, *token))))
+}
+
+/// The greedy reply to a prompt, without any engine.
+pub fn greedy(prompt: &[u32], count: usize) -> Vec<u32> {
+    let mut tokens = prompt.to_vec();
+    for _ in 0..count {
+        let logits = logits(&tokens);
+        let best = (0..VOCABULARY).rev().max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
+        tokens.push(best as u32);
+    }
+    tokens.split_off(prompt.len())
+}
+
+impl Oracle {
+    pub fn new(most: Key, blocks: &[u32], watched: &Watched) -> Oracle {
+        let groups = blocks.iter().map(|count| vec![[0; BLOCK_POSITIONS]; *count as usize]).collect();
+        let slots = Slots { groups, watched: watched.clone() };
+        Oracle { most, blocks: blocks.to_vec(), slots, watched: watched.clone() }
+    }
+
+    fn write(&mut self, lane: &Lane<'_>, position: usize, token: u32) {
+        for (group, blocks) in lane.blocks.iter().enumerate() {
+            let slots = &mut self.slots.groups[group][blocks[position / BLOCK_POSITIONS].0 as usize];
+            let at = position % BLOCK_POSITIONS;
+            assert!(at > 0 || slots.iter().all(|slot| *slot == 0), "a fresh block was zeroed");
+            slots[at] = mark(group, token);
+        }
+    }
+
+    fn read(&self, lane: &Lane<'_>, position: usize) -> Vec<f32> {
+        let slot = |group: usize, p: usize| {
+            let block = lane.blocks[group][p / BLOCK_POSITIONS].0;
+            self.slots.groups[group][block as usize][p % BLOCK_POSITIONS]
+        };
+        let full = (0..=position).map(|p| slot(0, p));
+        row(full.chain(((position + 1).saturating_sub(WINDOW)..=position).map(|p| slot(1, p))))
+    }
+}
+
+impl Runner for Oracle {
+    fn backend(&self) -> &'static str {
+        "oracle"
+    }
+
+    fn most(&self) -> Key {
+        self.most
+    }
+
+    fn blocks(&self) -> &[u32] {
+        &self.blocks
+    }
+
+    fn width(&self) -> usize {
+        VOCABULARY
+    }
+
+    fn plan(&self) -> MemoryPlan {
+        MemoryPlan::default()
+    }
+
+    fn step(&mut self, step: Step<'_>) -> Result<(), Error> {
+        let Inputs::Tokens(tokens) = step.inputs else { panic!("the engine brings tokens") };
+        let [lane] = step.lanes else { panic!("the engine brings one lane") };
+        let start = lane.position as usize;
+        let end = start + tokens.len();
+        assert_eq!(lane.rows.indexes(), 0..tokens.len());
+        assert!(tokens.len() <= self.most.rows as usize && end <= self.most.context as usize);
+        assert!(lane.wanted().len() <= self.most.wanted as usize);
+        let trouble = self.watched.trouble.get().filter(|trouble| match trouble {
+            Trouble::Device(position) | Trouble::NaN(position) => {
+                (start..end).contains(&(*position as usize))
+            }
+        });
+        if trouble.is_some() {
+            self.watched.trouble.set(None);
+        }
+        if let Some(Trouble::Device(_)) = trouble {
+            return Err(Error::new("the device is gone"));
+        }
+        self.watched.rows.set(self.watched.rows.get() + tokens.len());
+        let mut output = step.output.chunks_exact_mut(VOCABULARY);
+        for (index, token) in tokens.iter().enumerate() {
+            self.write(lane, start + index, *token);
+            if lane.wanted().contains(&index) {
+                let mut logits = self.read(lane, start + index);
+                if let Some(Trouble::NaN(_)) = trouble {
+                    logits[7] = f32::NAN;
+                }
+                output.next().expect("one row for each wanted row").copy_from_slice(&logits);
+            }
+        }
+        assert!(output.next().is_none(), "no more rows than are wanted");
+        if step.watch.wants("tokens") {
+            let values: Vec<f32> = tokens.iter().map(|token| *token as f32).collect();
+            step.watch.value("tokens", &Shape::new(&[values.len()]).unwrap(), &values);
+        }
+        Ok(())
+    }
+
+    fn state(&mut self) -> &mut dyn State {
+        &mut self.slots
+    }
+}
+
+impl State for Slots {
+    fn copy(&mut self, group: GroupId, from: Block, to: Block) {
+        let group = &mut self.groups[group.0 as usize];
+        group[to.0 as usize] = group[from.0 as usize];
+    }
+
+    fn zero(&mut self, group: GroupId, block: Block) {
+        self.groups[group.0 as usize][block.0 as usize] = [0; BLOCK_POSITIONS];
+        self.watched.zeroed.set(self.watched.zeroed.get() + 1);
+    }
+
+    fn export(&self, _: GroupId, _: Block) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn import(&mut self, _: GroupId, _: Block, _: &[u8]) -> Result<(), Error> {
+        Err(Error::new("the oracle keeps its state"))
+    }
+}
+
+/// The largest step of the tests' programs.
+pub fn key() -> Key {
+    Key { rows: CONTEXT, lanes: 1, context: CONTEXT, wanted: 16, variant: Variant::GENERATE }
+}
+
+/// Blocks for exactly one context in each of two groups.
+pub const BLOCKS: [u32; 2] = [CONTEXT / BLOCK_POSITIONS as u32; 2];
+
+/// An engine over an oracle, prefilling in chunks of `chunk`.
+pub fn engine(chunk: u32) -> (Engine<'static>, Watched) {
+    let watched = Watched::default();
+    let runner = Box::new(Oracle::new(key(), &BLOCKS, &watched));
+    (Engine::new(runner, Limits::new(CONTEXT, chunk)).unwrap(), watched)
+}
+
+/// A prompt that no other number makes.
+pub fn prompt(number: u64, length: usize) -> Vec<u32> {
+    (0..length as u64).map(|i| (mix(number << 32 | i) % VOCABULARY as u64) as u32).collect()
+}
+
+/// A request for `new` tokens, always the likeliest.
+pub fn request(tokens: &[u32], new: u32) -> Request {
+    Request {
+        tokens: tokens.to_vec(),
+        sampling: Sampling::greedy(),
+        max_new: Some(new),
+        stops: Stops::default(),
+        logprobs: None,
+    }
+}
+
+/// Each id is a piece of UTF-8 of its own, not always a whole character.
+pub struct Pieces(Vec<u8>);
+
+impl Pieces {
+    pub fn boxed() -> Option<Box<dyn Detokenize>> {
+        Some(Box::new(Pieces(Vec::new())))
+    }
+
+    fn bytes(id: u32) -> Vec<u8> {
+        let letter = u8::try_from(id).unwrap();
+        match id {
+            // The two halves of 'é', and the three bytes of '日'.
+            26..=27 => vec!["é".as_bytes()[id as usize - 26]],
+            28..=30 => vec!["日".as_bytes()[id as usize - 28]],
+            31 => "本語".into(),
+            // A letter, and the beginning of a character.
+            32 => vec![b'x', "é".as_bytes()[0]],
+            _ => vec![b'a' + letter % 26, b'a' + letter / 26],
+        }
+    }
+
+    /// The whole text of some ids.
+    pub fn text(ids: &[u32]) -> String {
+        let mut pieces = Pieces(Vec::new());
+        let text: String = ids.iter().map(|id| pieces.push(*id)).collect();
+        text + &Box::new(pieces).finish()
+    }
+}
+
+impl Detokenize for Pieces {
+    fn push(&mut self, id: u32) -> String {
+        self.0.extend(Pieces::bytes(id));
+        let valid = match std::str::from_utf8(&self.0) {
+            Ok(text) => text.len(),
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            Err(_) => self.0.len(),
+        };
+        let rest = self.0.split_off(valid);
+        String::from_utf8_lossy(&std::mem::replace(&mut self.0, rest)).into_owned()
+    }
+
+    fn finish(self: Box<Self>) -> String {
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+}
+
+/// All that came of one request.
+#[derive(Debug, Default, PartialEq)]
+pub struct Reply {
+    pub ids: Vec<u32>,
+    pub text: String,
+    pub stop: Option<Stop>,
+    pub failure: Option<String>,
+    pub prefilled: Option<Stats>,
+    pub stats: Option<Stats>,
+}
+
+impl Reply {
+    /// Adds an event; the last one must be the last.
+    pub fn take(&mut self, event: Event) {
+        assert!(self.stop.is_none() && self.failure.is_none(), "nothing follows the last event");
+        match event.what {
+            What::Prefilled(stats) => assert!(self.prefilled.replace(stats).is_none() && self.ids.is_empty()),
+            What::Token { id, text, .. } => {
+                self.ids.push(id);
+                self.text += &text;
+            }
+            What::Finished { stop, text, stats } => {
+                self.text += &text;
+                (self.stop, self.stats) = (Some(stop), Some(stats));
+            }
+            What::Failed(error) => self.failure = Some(error.to_string()),
+        }
+    }
+}
+
+/// Steps until the engine is idle; what came of `id`.
+pub fn finish(engine: &mut Engine<'_>, id: RequestId) -> Reply {
+    let mut reply = Reply::default();
+    while !engine.is_idle() {
+        for event in engine.step().iter().filter(|event| event.request == id) {
+            reply.take(event.clone());
+        }
+    }
+    assert!(reply.stop.is_some() != reply.failure.is_some(), "one last event: {reply:?}");
+    reply
+}
+
+/// Submits a request with a detokenizer and runs it to its end.
+pub fn reply(engine: &mut Engine<'_>, request: Request) -> Reply {
+    let id = engine.submit(request, Pieces::boxed()).unwrap();
+    finish(engine, id)
+}

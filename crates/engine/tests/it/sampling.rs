@@ -1,0 +1,149 @@
+//! The samplers together, and the draw.
+
+use girih_engine::Sampling;
+use girih_engine::sample::{History, SAMPLERS, draw, logprobs, pick, uniform};
+
+const OUT: f32 = f32::NEG_INFINITY;
+const ALL: f32 = f32::INFINITY;
+
+/// How often each of `n` tokens is picked in 10,000 replies of one token.
+fn counts(logits: &[f32], sampling: &Sampling) -> Vec<u32> {
+    let mut counts = vec![0; logits.len()];
+    for seed in 0..10_000 {
+        let sampling = Sampling { seed, ..sampling.clone() };
+        counts[pick(logits, &sampling, History::default()).unwrap() as usize] += 1;
+    }
+    counts
+}
+
+/// Pearson's chi-square of `counts` against probabilities.
+fn chi_square(counts: &[u32], probabilities: &[f64]) -> f64 {
+    let total = f64::from(counts.iter().sum::<u32>());
+    let term = |(count, p): (&u32, &f64)| (f64::from(*count) - total * p).powi(2) / (total * p);
+    counts.iter().zip(probabilities).map(term).sum()
+}
+
+/// The 99.9th percentile of chi-square with three degrees of freedom.
+const CHI_SQUARE_3: f64 = 16.27;
+
+#[test]
+fn draws_follow_the_distribution() {
+    let logits: Vec<f32> = [0.5_f32, 0.25, 0.125, 0.125].map(f32::ln).into();
+    let counts = counts(&logits, &Sampling::default());
+    assert!(chi_square(&counts, &[0.5, 0.25, 0.125, 0.125]) < CHI_SQUARE_3, "{counts:?}");
+}
+
+#[test]
+fn draws_within_one_reply_follow_the_distribution() {
+    let logits: Vec<f32> = [0.4_f32, 0.3, 0.2, 0.1].map(f32::ln).into();
+    let mut counts = [0; 4];
+    for n in 0..10_000 {
+        counts[draw(&logits, uniform(42, n)).unwrap() as usize] += 1;
+    }
+    assert!(chi_square(&counts, &[0.4, 0.3, 0.2, 0.1]) < CHI_SQUARE_3, "{counts:?}");
+}
+
+#[test]
+fn temperature_changes_the_distribution_as_it_says() {
+    // At half the temperature probabilities are squared: 16 : 9 : 4 : 1.
+    let logits: Vec<f32> = [0.4_f32, 0.3, 0.2, 0.1].map(f32::ln).into();
+    let counts = counts(&logits, &Sampling { temperature: 0.5, ..Sampling::default() });
+    assert!(chi_square(&counts, &[16.0, 9.0, 4.0, 1.0].map(|x| x / 30.0)) < CHI_SQUARE_3, "{counts:?}");
+}
+
+#[test]
+fn filters_apply_after_the_temperature() {
+    // Of 0.6 : 0.4, a top_p of 0.65 keeps both; at half the temperature the
+    // first has 0.69 and stands alone.
+    let logits = [0.6_f32.ln(), 0.4_f32.ln()];
+    let sampling = Sampling { top_p: 0.65, ..Sampling::default() };
+    assert!(counts(&logits, &sampling)[1] > 0);
+    assert_eq!(counts(&logits, &Sampling { temperature: 0.5, ..sampling })[1], 0);
+    let order: Vec<&str> = SAMPLERS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(order[..2], ["bias", "repetition_penalty"]);
+    assert_eq!(order[4..], ["temperature", "top_k", "top_p", "min_p"]);
+}
+
+#[test]
+fn the_draw_takes_the_token_in_which_u_falls() {
+    let logits = [0.25_f32.ln(), OUT, 0.5_f32.ln(), 0.25_f32.ln(), OUT];
+    for (u, id) in [(0.0, 0), (0.24, 0), (0.26, 2), (0.74, 2), (0.76, 3), (1.0 - f64::EPSILON / 2.0, 3)] {
+        assert_eq!(draw(&logits, u), Some(id), "u = {u}");
+    }
+    assert_eq!(draw(&[1.0, ALL, 5.0, ALL], 0.49), Some(1));
+    assert_eq!(draw(&[1.0, ALL, 5.0, ALL], 0.51), Some(3));
+    assert_eq!(draw(&[OUT, OUT], 0.5), None);
+}
+
+#[test]
+fn random_numbers_are_a_function_of_seed_and_number() {
+    assert_eq!(uniform(1, 2), uniform(1, 2));
+    let mut seen: Vec<u64> = Vec::new();
+    for seed in [0, 1, 2, u64::MAX, 0x9e37_79b9_7f4a_7c15] {
+        seen.extend((0..1000).map(|n| uniform(seed, n).to_bits()));
+    }
+    assert!(seen.iter().all(|bits| (0.0..1.0).contains(&f64::from_bits(*bits))));
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), 5000, "no two streams share a number");
+}
+
+#[test]
+fn extreme_numbers_neither_hang_nor_fail() {
+    let finite = [-1.0e4, -3.5, 0.0, 1.0, 1.0, 12.0, f32::MAX, f32::MIN];
+    let infinite = [OUT, 2.0, ALL, -7.0, ALL, OUT, 0.0, 1.0];
+    let extremes = [f32::MIN_POSITIVE, 1e-45, 1e-30, 1e30, f32::MAX];
+    let history = History { prompt: &[0, 1, 2, 3], reply: &[4, 5, 6, 7, 7] };
+    for logits in [finite, infinite] {
+        for x in extremes {
+            for y in extremes {
+                let sampling = Sampling {
+                    temperature: x,
+                    repetition_penalty: y,
+                    presence_penalty: -y,
+                    frequency_penalty: y,
+                    top_p: x.min(1.0),
+                    min_p: y.min(1.0),
+                    bias: vec![(1, x), (2, -y), (3, ALL), (0, OUT)],
+                    ..Sampling::default()
+                };
+                sampling.check().unwrap();
+                let id = pick(&logits, &sampling, history).unwrap();
+                assert_ne!(id, 0, "it is ruled out");
+            }
+        }
+    }
+    let tiny = Sampling { temperature: 1e-30, ..Sampling::default() };
+    assert_eq!(counts(&[1.0, 1.1, 1.0], &tiny), [0, 10_000, 0]);
+    let huge = Sampling { temperature: 1e30, ..Sampling::default() };
+    assert!(chi_square(&counts(&[0.0, 50.0, -50.0, 3.0], &huge), &[0.25; 4]) < CHI_SQUARE_3);
+}
+
+#[test]
+fn a_token_is_banned_or_forced_whatever_else_is_set() {
+    let greedy = |bias| Sampling { bias, top_k: 1, ..Sampling::greedy() };
+    let pick = |sampling: &Sampling| pick(&[1.0, 5.0, 2.0], sampling, History::default());
+    assert_eq!(pick(&greedy(vec![])), Ok(1));
+    assert_eq!(pick(&greedy(vec![(1, OUT)])), Ok(2));
+    assert_eq!(pick(&greedy(vec![(0, ALL)])), Ok(0));
+    let error = pick(&greedy(vec![(0, OUT), (1, OUT), (2, OUT)])).unwrap_err().to_string();
+    assert!(error.starts_with("every token is ruled out"), "{error}");
+}
+
+#[test]
+fn nan_is_an_error() {
+    let history = History { prompt: &[0, 1], reply: &[1] };
+    let error = pick(&[1.0, f32::NAN], &Sampling::greedy(), history).unwrap_err().to_string();
+    assert!(error.contains("NaN for token 1 at position 2"), "{error}");
+}
+
+#[test]
+fn log_probabilities_add_up_to_one() {
+    let logits = [1.0, 3.0, OUT, 3.0, -2.0];
+    let all = logprobs(&logits, 0, 20);
+    assert_eq!(all.top.iter().map(|entry| entry.id).collect::<Vec<_>>(), [1, 3, 0, 4]);
+    assert!((all.top.iter().map(|entry| entry.value.exp()).sum::<f64>() - 1.0).abs() < 1e-12);
+    assert_eq!(all.chosen, all.top[2]);
+    let none = logprobs(&logits, 2, 0);
+    assert_eq!((none.chosen.value, none.top.len()), (f64::NEG_INFINITY, 0));
+}

@@ -1,0 +1,108 @@
+//! Stop tokens and stop strings.
+
+use girih_engine::text::StopStrings;
+use girih_engine::{Request, Sampling, Stop, Stops};
+
+use crate::oracle::{self, Pieces, engine, prompt, reply, request};
+
+/// What a stream shows of `pieces`, and the stop string that ended it.
+fn shown(stops: &[&str], pieces: &[&str]) -> (String, Option<String>) {
+    let mut stream = StopStrings::new(stops.iter().map(|stop| stop.to_string()).collect());
+    let mut text = String::new();
+    for piece in pieces {
+        let certain = stream.push(piece);
+        text += &certain.text;
+        if certain.stop.is_some() {
+            return (text, certain.stop);
+        }
+    }
+    (text + &stream.finish(), None)
+}
+
+#[test]
+fn what_is_found_does_not_depend_on_the_pieces() {
+    let cases: [(&[&str], &str, &str, Option<&str>); 8] = [
+        (&["stop"], "go stop here", "go ", Some("stop")),
+        (&["stop"], "go sto", "go sto", None),
+        (&["aab"], "aaab", "a", Some("aab")),
+        (&["abc", "bc"], "xabcx", "x", Some("abc")),
+        (&["abcd", "bc"], "xabcdx", "xa", Some("bc")),
+        (&["日本", "é"], "これは日日本é", "これは日", Some("日本")),
+        (&["\n\nUser:"], "a\n\nUse\n\nUser: b", "a\n\nUse", Some("\n\nUser:")),
+        (&[], "anything", "anything", None),
+    ];
+    for (stops, text, want, stop) in cases {
+        let want = (want.to_owned(), stop.map(str::to_owned));
+        let characters: Vec<String> = text.chars().map(String::from).collect();
+        let by_character: Vec<&str> = characters.iter().map(String::as_str).collect();
+        assert_eq!(shown(stops, &[text]), want, "in one piece");
+        assert_eq!(shown(stops, &by_character), want, "by character");
+        for (cut, _) in text.char_indices() {
+            assert_eq!(shown(stops, &[&text[..cut], &text[cut..]]), want, "cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn only_what_may_be_a_stop_is_held_back() {
+    let mut stream = StopStrings::new(vec!["<end>".into()]);
+    let shown: Vec<String> = ["a<", "e", "x<en", "d", " b"].map(|piece| stream.push(piece).text).into();
+    assert_eq!(shown, ["a", "", "<ex", "", "<end b"]);
+}
+
+#[test]
+fn a_stop_string_ends_the_reply_before_it() {
+    let prompt = prompt(31, 20);
+    let whole = oracle::greedy(&prompt, 40);
+    let text = Pieces::text(&whole);
+    let characters: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+    // Strings of several tokens, from the middle of one to the middle of another.
+    for (first, count) in [(0, 3), (9, 5), (20, 2), (30, 11)] {
+        let stop = &text[characters[first]..characters[first + count]];
+        let stops = Stops { tokens: vec![], strings: vec!["never".into(), stop.to_owned()] };
+        for chunk in [1, 64] {
+            let ask = Request { stops: stops.clone(), ..request(&prompt, 40) };
+            let reply = reply(&mut engine(chunk).0, ask);
+            assert_eq!(reply.stop, Some(Stop::String(stop.to_owned())));
+            assert_eq!(reply.text, text[..text.find(stop).unwrap()]);
+            assert!(whole.starts_with(&reply.ids) && reply.ids.len() < whole.len());
+        }
+    }
+}
+
+#[test]
+fn text_is_complete_without_a_stop() {
+    let prompt = prompt(32, 20);
+    let whole = oracle::greedy(&prompt, 60);
+    // Every beginning of this string that comes up is held back and let go.
+    let last = Pieces::text(&whole);
+    let stops = Stops { tokens: vec![], strings: vec![format!("{}#", &last[last.len() - 2..])] };
+    let reply = reply(&mut engine(64).0, Request { stops, ..request(&prompt, 60) });
+    assert_eq!((reply.stop, reply.text), (Some(Stop::Length), last));
+}
+
+#[test]
+fn a_stop_token_ends_the_reply_and_is_no_part_of_it() {
+    let prompt = prompt(33, 20);
+    let whole = oracle::greedy(&prompt, 30);
+    let stops = Stops { tokens: vec![whole[12], whole[20]], strings: vec![] };
+    let first = whole.iter().position(|id| stops.tokens.contains(id)).unwrap();
+    let reply = reply(&mut engine(64).0, Request { stops, ..request(&prompt, 30) });
+    assert_eq!(reply.stop, Some(Stop::Token(whole[first])));
+    assert_eq!(reply.ids, whole[..first]);
+    assert_eq!(reply.text, Pieces::text(&whole[..first]));
+    assert_eq!(reply.stats.unwrap().decode.tokens as usize, first, "the stop token took a step");
+}
+
+#[test]
+fn half_a_character_after_a_stop_string_is_not_shown() {
+    let ask = |stop: &str| Request {
+        stops: Stops { tokens: vec![], strings: vec![stop.to_owned()] },
+        sampling: Sampling { bias: vec![(32, f32::INFINITY)], ..Sampling::greedy() },
+        ..request(&[1], 1)
+    };
+    let stopped = reply(&mut engine(64).0, ask("x"));
+    assert_eq!((stopped.text.as_str(), stopped.stop), ("", Some(Stop::String("x".into()))));
+    let whole = reply(&mut engine(64).0, ask("y"));
+    assert_eq!((whole.text.as_str(), whole.stop), ("x\u{FFFD}", Some(Stop::Length)));
+}
