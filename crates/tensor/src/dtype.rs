@@ -76,6 +76,8 @@ formats! {
     BF16 = "bf16", format::Bf16, read_write;
     /// Signed bytes.
     I8 = "i8", format::I8, read_write;
+    /// Unsigned bytes: blocks of other formats inside a container that has no name for them.
+    U8 = "u8", format::U8, read_write;
     /// Signed 32-bit integers: token ids.
     I32 = "i32", format::I32, read_write;
     /// 32 values of 4 bits, one scale.

@@ -35,6 +35,8 @@ dense! {
     Bf16 2 |b| half::bf16::from_le_bytes(b).to_f32(), |v| half::bf16::from_f32(v).to_le_bytes();
     /// Signed bytes; writing rounds half away from zero and saturates.
     I8 1 |b| f32::from(i8::from_le_bytes(b)), |v| (v.round() as i8).to_le_bytes();
+    /// Unsigned bytes; writing rounds half away from zero and saturates.
+    U8 1 |b| f32::from(u8::from_le_bytes(b)), |v| (v.round() as u8).to_le_bytes();
     /// Signed 32-bit integers; writing rounds half away from zero and saturates.
     I32 4 |b| i32::from_le_bytes(b) as f32, |v| (v.round() as i32).to_le_bytes();
 }

@@ -23,7 +23,7 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 
-pub use dense::{Bf16, F16, F32, I8, I32};
+pub use dense::{Bf16, F16, F32, I8, I32, U8};
 pub use iq4_nl::Iq4Nl;
 pub use iq4_xs::Iq4Xs;
 pub use mxfp4::Mxfp4;
