@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod file;
 mod limits;
 
 pub use error::{Error, Result};

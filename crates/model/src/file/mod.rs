@@ -1,0 +1,191 @@
+//! Containers of tensors: safetensors and GGUF files, whole or in shards.
+//!
+//! A [`Container`] says what tensors there are and reads parts of them on
+//! demand; it does not know what they mean. Everything in a file is checked
+//! against the file's length when it is opened.
+
+mod cursor;
+pub mod gguf;
+mod gguf_writer;
+pub mod metadata;
+mod open;
+pub mod safetensors;
+mod safetensors_writer;
+mod source;
+mod staged;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use girih_tensor::{DType, Shape};
+
+pub use metadata::{Array, Metadata, Strings, Value};
+pub use source::{ReadAt, Source};
+pub use writer::{NewTensor, Writer};
+
+use crate::{Error, Limits, Result};
+
+/// Which format a container has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// safetensors, with or without an index.
+    Safetensors,
+    /// GGUF, whole or split.
+    Gguf,
+}
+
+/// How a tensor is stored, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// The storage format.
+    pub dtype: DType,
+    /// The shape, outermost dimension first, whatever the file's own order.
+    pub shape: Shape,
+    /// Which of the container's files holds it, counted from 0.
+    pub shard: usize,
+    /// Where it starts, in bytes from the start of that file.
+    pub offset: u64,
+    /// Its size in bytes: `dtype.bytes(&shape)`.
+    pub bytes: u64,
+}
+
+/// What the header of one file says.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    /// Key-value pairs.
+    pub metadata: Metadata,
+    /// The tensors by name; their `shard` is 0.
+    pub tensors: BTreeMap<String, TensorInfo>,
+}
+
+/// The files that a model is stored in, seen as one.
+#[derive(Debug)]
+pub struct Container {
+    kind: Kind,
+    shards: Vec<Shard>,
+    metadata: Metadata,
+    tensors: BTreeMap<String, TensorInfo>,
+}
+
+/// One file of a container.
+#[derive(Debug)]
+struct Shard {
+    path: PathBuf,
+    source: Source,
+}
+
+impl Container {
+    /// Opens the container at `path` and checks it as a whole.
+    ///
+    /// `path` is a `.safetensors` or `.gguf` file, or a folder. Any file of a
+    /// split GGUF stands for all of them. In a folder are looked for, in this
+    /// order: `model.safetensors`, `model.safetensors.index.json`, one model
+    /// in GGUF.
+    ///
+    /// # Errors
+    /// When a file is missing, is not well formed, passes one of the `limits`,
+    /// or holds a tensor in a format that girih does not read.
+    pub fn open(path: &Path, limits: &Limits) -> Result<Container> {
+        open::open(path, limits)
+    }
+
+    /// Which format the files have.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The files, in the order of [`TensorInfo::shard`].
+    pub fn paths(&self) -> impl ExactSizeIterator<Item = &Path> {
+        self.shards.iter().map(|shard| shard.path.as_path())
+    }
+
+    /// The key-value pairs: those of a GGUF header, or the strings under
+    /// `__metadata__`; of several files those of the first.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// All tensors by name.
+    pub fn tensors(&self) -> &BTreeMap<String, TensorInfo> {
+        &self.tensors
+    }
+
+    /// The tensor called `name`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn tensor(&self, name: &str) -> Result<&TensorInfo> {
+        let first = self.shards.first().map_or(Path::new(""), |shard| &shard.path);
+        self.tensors
+            .get(name)
+            .ok_or_else(|| Error::new(format!("there is no tensor {}", quote(name))).of(first.display()))
+    }
+
+    /// Fills `into` with the bytes of a tensor from `offset` (in bytes, within the tensor) on.
+    ///
+    /// # Errors
+    /// When the tensor has not so many bytes, or the file cannot be read.
+    ///
+    /// # Panics
+    /// When `info` names a shard that this container does not have.
+    pub fn read(&self, info: &TensorInfo, offset: u64, into: &mut [u8]) -> Result<()> {
+        let shard = &self.shards[info.shard];
+        let end = offset.checked_add(into.len() as u64);
+        let start = info.offset.checked_add(offset);
+        match (start, end) {
+            (Some(start), Some(end)) if end <= info.bytes => shard.source.read_at(start, into),
+            _ => Err(Error::new(format!(
+                "{} bytes at {offset} of a tensor reach past its end; it has {}",
+                into.len(),
+                info.bytes
+            ))),
+        }
+        .map_err(|error| error.of(shard.path.display()))
+    }
+
+    /// Puts the tensors of one more file to those that are known.
+    fn add(&mut self, shard: Shard, contents: Contents, limits: &Limits) -> Result<()> {
+        let index = self.shards.len();
+        if index == 0 {
+            self.metadata = contents.metadata;
+        }
+        for (name, mut info) in contents.tensors {
+            info.shard = index;
+            if self.tensors.contains_key(&name) {
+                let sentence = format!("tensor {} is in another file of this model, too", quote(&name));
+                return Err(Error::new(sentence).of(shard.path.display()));
+            }
+            self.tensors.insert(name, info);
+        }
+        if self.tensors.len() as u64 > limits.tensors {
+            let sentence = format!("the files up to this one have more than {} tensors", limits.tensors);
+            return Err(Error::new(sentence).of(shard.path.display()));
+        }
+        self.shards.push(shard);
+        Ok(())
+    }
+}
+
+/// The most characters of a name that an error repeats.
+const QUOTED: usize = 80;
+
+/// A name from outside as errors show it: in quotes, without control
+/// characters, and not at any length.
+fn quote(name: &str) -> String {
+    let shown: String = name.chars().take(QUOTED).flat_map(char::escape_debug).collect();
+    let rest = if name.chars().nth(QUOTED).is_some() { "…" } else { "" };
+    format!("'{shown}{rest}'")
+}
+
+/// The shape of these extents, outermost first.
+fn shape(extents: &[u64]) -> Result<Shape> {
+    let overflow = || {
+        Error::new(format!("has the shape {extents:?}, which has more elements than memory has addresses"))
+    };
+    let narrow: Vec<usize> =
+        extents.iter().map(|&n| n.try_into()).collect::<Result<_, _>>().map_err(|_| overflow())?;
+    // A zero must not hide the other extents: their product is used, too.
+    narrow.iter().try_fold(1usize, |product, &n| product.checked_mul(n.max(1))).ok_or_else(overflow)?;
+    Ok(Shape::new(&narrow)?)
+}
