@@ -1,0 +1,6 @@
+//! The model crate from outside.
+
+mod bad_files;
+mod files;
+mod mutations;
+mod raw;
