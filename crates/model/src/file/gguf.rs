@@ -93,7 +93,7 @@ pub(super) fn type_id(dtype: DType) -> Option<u32> {
 /// When the file is no GGUF of version 2 or 3, passes one of the `limits`,
 /// contradicts itself, or holds a type that girih does not read.
 pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
-    let mut header = Header { cursor: Cursor::new(source, limits.header_bytes), limits };
+    let mut header = Header { cursor: Cursor::new(source, limits.header_bytes), limits, arrays: 0 };
     header.check_start()?;
     let tensors = header.count("tensors", limits.tensors, ENTRY_LEAST_BYTES)?;
     let pairs = header.count("key-value pairs", limits.metadata_pairs, PAIR_LEAST_BYTES)?;
@@ -125,6 +125,8 @@ pub(super) fn alignment(metadata: &Metadata) -> Result<u32> {
 struct Header<'a> {
     cursor: Cursor<'a>,
     limits: &'a Limits,
+    /// How many arrays there were so far; an empty one takes more memory than file.
+    arrays: u64,
 }
 
 impl Header<'_> {
@@ -213,6 +215,10 @@ impl Header<'_> {
                 "arrays are nested deeper than the cap of {}",
                 self.limits.nesting
             )));
+        }
+        self.arrays += 1;
+        if self.arrays > self.limits.metadata_pairs {
+            return Err(Error::new(format!("there are more than {} arrays", self.limits.metadata_pairs)));
         }
         let kind = self.kind()?;
         let count: u64 = self.cursor.number()?;

@@ -211,6 +211,10 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_> {
             let named = |error: A::Error| A::Error::custom(format!("{}: {error}", quote(&name)));
             if name == METADATA {
                 let pairs: Unique<String> = map.next_value().map_err(named)?;
+                if pairs.0.len() as u64 > self.limits.metadata_pairs {
+                    let most = self.limits.metadata_pairs;
+                    return Err(A::Error::custom(format!("{METADATA} has more than {most} pairs")));
+                }
                 for (key, value) in pairs.0 {
                     header.metadata.insert(key, Value::String(value)).map_err(A::Error::custom)?;
                 }
@@ -223,7 +227,10 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_> {
     }
 }
 
-/// A JSON object in which no key occurs twice.
+/// The most pairs of a [`Unique`]: as many as there may be tensors.
+const UNIQUE_MOST: usize = Limits::DEFAULT.tensors as usize;
+
+/// A JSON object of limited size in which no key occurs twice.
 pub(super) struct Unique<V>(pub(super) BTreeMap<String, V>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
@@ -237,6 +244,9 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique<V>, A::Error> {
                 let mut pairs = BTreeMap::new();
                 while let Some(key) = map.next_key::<String>()? {
+                    if pairs.len() == UNIQUE_MOST {
+                        return Err(A::Error::custom(format!("there are more than {UNIQUE_MOST} pairs")));
+                    }
                     if pairs.contains_key(&key) {
                         return Err(A::Error::custom(format!("{} occurs twice", quote(&key))));
                     }

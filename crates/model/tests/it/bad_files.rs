@@ -266,6 +266,16 @@ fn large_headers_are_read_or_refused_in_time() {
     let few = Limits { tensors: 99_999, ..Limits::DEFAULT };
     assert!(safetensors::parse(&many, &few).is_err());
 
+    let pairs: Vec<_> = (0..100_001).map(|i| format!(r#""{i}":"""#)).collect();
+    let pairs = raw::safetensors(&format!(r#"{{"__metadata__":{{{}}}}}"#, pairs.join(",")), 0);
+    let error = safetensors::parse(&pairs, &Limits::DEFAULT).unwrap_err().to_string();
+    assert!(error.contains("__metadata__ has more than 100000 pairs"), "{error}");
+
+    let empty = Gguf::start(3, 0, 1).key("k", 9).u32(9).u64(200_000);
+    let empty = (0..200_000).fold(empty, |gguf, _| gguf.u32(0).u64(0));
+    let error = gguf::parse(&empty.0, &Limits::DEFAULT).unwrap_err();
+    assert_eq!(error.to_string(), "key 'k': there are more than 100000 arrays");
+
     let words = (0..1_000_000)
         .fold(Gguf::start(3, 0, 1).key("k", 9).u32(8).u64(1_000_000), |gguf, i| gguf.string(&i.to_string()));
     let parsed = gguf::parse(&words.0, &Limits::DEFAULT).unwrap();
