@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use girih_tensor::DType;
+use girih_tensor::{DType, Shape};
 
 use super::cursor::{Cursor, Number};
 use super::metadata::{Array, Metadata, Strings, Type, Value};
@@ -93,7 +93,7 @@ pub(super) fn type_id(dtype: DType) -> Option<u32> {
 /// When the file is no GGUF of version 2 or 3, passes one of the `limits`,
 /// contradicts itself, or holds a type that girih does not read.
 pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
-    let mut header = Header { cursor: Cursor::new(source, limits.header_bytes), limits };
+    let mut header = Header { cursor: Cursor::new(source, limits.header_bytes), limits, arrays: 0 };
     header.check_start()?;
     let tensors = header.count("tensors", limits.tensors, ENTRY_LEAST_BYTES)?;
     let pairs = header.count("key-value pairs", limits.metadata_pairs, PAIR_LEAST_BYTES)?;
@@ -125,6 +125,8 @@ pub(super) fn alignment(metadata: &Metadata) -> Result<u32> {
 struct Header<'a> {
     cursor: Cursor<'a>,
     limits: &'a Limits,
+    /// How many arrays there were so far; an empty one takes more memory than file.
+    arrays: u64,
 }
 
 impl Header<'_> {
@@ -140,10 +142,12 @@ impl Header<'_> {
         match version {
             2 | 3 => Ok(()),
             _ if matches!(version.swap_bytes(), 1..=3) => Err(Error::new(
-                "is a big-endian GGUF file; girih reads little-endian ones, so convert it again with that order",
+                "is a big-endian GGUF file; girih reads little-endian ones, so convert it again \
+                 with that order",
             )),
             _ => Err(Error::new(format!(
-                "is GGUF version {version}; girih reads 2 and 3, so convert the model again with a current converter"
+                "is GGUF version {version}; girih reads 2 and 3, so convert the model again with a \
+                 current converter"
             ))),
         }
     }
@@ -212,6 +216,10 @@ impl Header<'_> {
                 self.limits.nesting
             )));
         }
+        self.arrays += 1;
+        if self.arrays > self.limits.metadata_pairs {
+            return Err(Error::new(format!("there are more than {} arrays", self.limits.metadata_pairs)));
+        }
         let kind = self.kind()?;
         let count: u64 = self.cursor.number()?;
         self.cursor.check_room(count, format_args!("values of {kind}"), kind.least_bytes())?;
@@ -268,7 +276,7 @@ impl Header<'_> {
     /// One tensor's entry; its offset is still relative to the data.
     fn entry(&mut self) -> Result<TensorInfo> {
         let rank: u32 = self.cursor.number()?;
-        if !(1..=4).contains(&rank) {
+        if !(1..=Shape::MAX_RANK as u32).contains(&rank) {
             return Err(Error::new(format!("has {rank} dimensions; 1 to 4 are supported")));
         }
         let mut extents = self.numbers::<u64>(u64::from(rank))?;
@@ -291,14 +299,12 @@ fn bool_of(byte: u8) -> Result<bool> {
 
 fn dtype_of(id: u32) -> Result<DType> {
     let Some((_, name)) = TYPES.iter().find(|row| row.0 == id) else {
-        return Err(Error::new(format!(
-            "is stored as type {id}, which is no type of ggml's that girih knows"
-        )));
+        return Err(Error::new(format!("stored as ggml type {id}, which girih does not know")));
     };
     name.parse().map_err(|_| {
         let held = TYPES.iter().map(|row| row.1).filter(|name| name.parse::<DType>().is_ok());
         let held = held.collect::<Vec<_>>().join(", ");
-        Error::new(format!("is stored as {name}, which girih does not read; it reads {held}"))
+        Error::new(format!("stored as {name}, which girih does not read; convert it to one of {held}"))
     })
 }
 
@@ -331,6 +337,21 @@ fn check_overlap(entries: &BTreeMap<String, TensorInfo>) -> Result<()> {
         None => Ok(()),
         Some(pair) => {
             Err(Error::new(format!("tensors {} and {} overlap", quote(pair[0].0), quote(pair[1].0))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_of_ggml_is_found_by_its_name() {
+        for &dtype in DType::ALL {
+            match type_id(dtype) {
+                Some(id) => assert_eq!(dtype_of(id).unwrap(), dtype),
+                None => assert!([DType::U8, DType::Q4NX].contains(&dtype), "{dtype} has a number"),
+            }
         }
     }
 }

@@ -70,7 +70,8 @@ fn header(source: &dyn ReadAt, limits: &Limits) -> Result<Vec<u8>> {
     let mut prefix = [0; 8];
     if length < 8 {
         return Err(Error::new(format!(
-            "has {length} bytes, but a safetensors file starts with 8 bytes that hold the length of its header"
+            "has {length} bytes, but a safetensors file starts with 8 bytes that hold the length of \
+             its header"
         )));
     }
     source.read_at(0, &mut prefix)?;
@@ -80,7 +81,8 @@ fn header(source: &dyn ReadAt, limits: &Limits) -> Result<Vec<u8>> {
     }
     if bytes > length - 8 {
         return Err(Error::new(format!(
-            "the header has {bytes} bytes, but only {} follow its length",
+            "the header has {bytes} bytes, but only {} follow its length; the file is cut short or is not \
+             what it says",
             length - 8
         )));
     }
@@ -122,7 +124,9 @@ impl Entry {
             )));
         }
         *next = end;
-        let offset = data.checked_add(start).ok_or_else(|| Error::new(format!("starts at {start}")))?;
+        let offset = data
+            .checked_add(start)
+            .ok_or_else(|| Error::new(format!("starts at {start}, where no file reaches")))?;
         Ok(TensorInfo { dtype, shape, shard: 0, offset, bytes })
     }
 }
@@ -130,7 +134,10 @@ impl Entry {
 fn dtype_of(name: &str) -> Result<DType> {
     TYPES.iter().find(|row| row.1 == name).map(|row| row.0).ok_or_else(|| {
         let held = TYPES.map(|row| row.1).join(", ");
-        Error::new(format!("is stored as {}, which girih does not read; it reads {held}", quote(name)))
+        Error::new(format!(
+            "stored as {}, which girih does not read; convert it to one of {held}",
+            quote(name)
+        ))
     })
 }
 
@@ -204,6 +211,10 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_> {
             let named = |error: A::Error| A::Error::custom(format!("{}: {error}", quote(&name)));
             if name == METADATA {
                 let pairs: Unique<String> = map.next_value().map_err(named)?;
+                if pairs.0.len() as u64 > self.limits.metadata_pairs {
+                    let most = self.limits.metadata_pairs;
+                    return Err(A::Error::custom(format!("{METADATA} has more than {most} pairs")));
+                }
                 for (key, value) in pairs.0 {
                     header.metadata.insert(key, Value::String(value)).map_err(A::Error::custom)?;
                 }
@@ -216,7 +227,10 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_> {
     }
 }
 
-/// A JSON object in which no key occurs twice.
+/// The most pairs of a [`Unique`]: as many as there may be tensors.
+const UNIQUE_MOST: usize = Limits::DEFAULT.tensors as usize;
+
+/// A JSON object of limited size in which no key occurs twice.
 pub(super) struct Unique<V>(pub(super) BTreeMap<String, V>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
@@ -230,6 +244,9 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique<V>, A::Error> {
                 let mut pairs = BTreeMap::new();
                 while let Some(key) = map.next_key::<String>()? {
+                    if pairs.len() == UNIQUE_MOST {
+                        return Err(A::Error::custom(format!("there are more than {UNIQUE_MOST} pairs")));
+                    }
                     if pairs.contains_key(&key) {
                         return Err(A::Error::custom(format!("{} occurs twice", quote(&key))));
                     }

@@ -322,22 +322,32 @@ fn stories_is_the_same_model_in_both_containers() {
     assert_eq!(quantized.tensor("blk.0.ffn_down.weight").unwrap().dtype, DType::F16);
 }
 
-#[test]
-fn a_real_gguf_is_written_again_byte_for_byte() {
-    let Some(data) = test_data() else { return };
-    let source = data.join("models/stories260K/stories260K-q8_0.gguf");
-    let container = open(&source).unwrap();
+/// Writes what `container` holds, in the order of its file, and compares the files.
+fn check_rewritten(container: &Container, start: impl FnOnce(&Path, &[NewTensor]) -> Result<Writer>) {
     let mut infos: Vec<_> = container.tensors().iter().collect();
     infos.sort_by_key(|(_, info)| info.offset);
     let tensors: Vec<_> = infos
         .iter()
         .map(|(name, info)| NewTensor { name: name.to_string(), dtype: info.dtype, shape: info.shape })
         .collect();
-    let path = raw::empty_folder("rewritten").join("again.gguf");
-    let mut writer = Writer::gguf(&path, container.metadata(), &tensors).unwrap();
+    let source = container.paths().next().unwrap();
+    let path = raw::empty_folder("rewritten").join(source.file_name().unwrap());
+    let mut writer = start(&path, &tensors).unwrap();
     for tensor in &tensors {
-        writer.append(&tensor.name, &bytes_of(&container, &tensor.name)).unwrap();
+        writer.append(&tensor.name, &bytes_of(container, &tensor.name)).unwrap();
     }
     writer.finish().unwrap();
     assert!(std::fs::read(path).unwrap() == std::fs::read(source).unwrap());
+}
+
+#[test]
+fn files_of_the_reference_writers_are_written_again_byte_for_byte() {
+    let Some(data) = test_data() else { return };
+    let gguf = open(&data.join("models/stories260K/stories260K-q8_0.gguf")).unwrap();
+    check_rewritten(&gguf, |path, tensors| Writer::gguf(path, gguf.metadata(), tensors));
+    let safetensors = open(&data.join("fixtures/gpt_oss_mxfp4")).unwrap();
+    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+    check_rewritten(&safetensors, |path, tensors| Writer::safetensors(path, &metadata, tensors));
+    let golden = open(&data.join("models/stories260K/golden.safetensors")).unwrap();
+    check_rewritten(&golden, |path, tensors| Writer::safetensors(path, &BTreeMap::new(), tensors));
 }

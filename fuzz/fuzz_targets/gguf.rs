@@ -1,0 +1,13 @@
+//! Any bytes as a GGUF file: refused, or every extent lies in them.
+#![no_main]
+
+use girih_model::Limits;
+use girih_model::file::gguf;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(contents) = gguf::parse(&bytes, &Limits::DEFAULT) else { return };
+    for info in contents.tensors.values() {
+        assert!(info.offset + info.bytes <= bytes.len() as u64);
+    }
+});

@@ -1,0 +1,15 @@
+//! Any bytes as a safetensors file: refused, or the extents fill them exactly.
+#![no_main]
+
+use girih_model::Limits;
+use girih_model::file::safetensors;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(contents) = safetensors::parse(&bytes, &Limits::DEFAULT) else { return };
+    let data: u64 = contents.tensors.values().map(|info| info.bytes).sum();
+    assert!(data <= bytes.len() as u64);
+    for info in contents.tensors.values() {
+        assert!(info.offset + info.bytes <= bytes.len() as u64);
+    }
+});
