@@ -24,8 +24,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl From<girih_graph::Error> for Error {
-    fn from(error: girih_graph::Error) -> Error {
+impl From<girih_engine::Error> for Error {
+    fn from(error: girih_engine::Error) -> Error {
         Error(error.to_string())
     }
 }

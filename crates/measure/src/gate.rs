@@ -2,13 +2,12 @@
 //! derived bound and its greedy text is that of the golden, or leaves it only
 //! where both sides found both tokens likely.
 
-use girih_graph::Runner;
+use girih_engine::{Engine, Request, Sampling, What};
 use serde::Serialize;
 
 use crate::golden::{Golden, Prompt};
 use crate::layers::{LayerRow, diagnose};
-use crate::pass::Pass;
-use crate::{Bound, Result};
+use crate::{Bound, Error, Result};
 
 /// The outcome for a model.
 #[derive(Clone, Debug, Serialize)]
@@ -66,11 +65,11 @@ impl Divergence {
 ///
 /// # Errors
 /// When the golden is of another model's sizes, or a step fails.
-pub fn verify(runner: &mut dyn Runner, golden: &Golden, layers: usize, bound: &Bound) -> Result<Verdict> {
+pub fn verify(engine: &mut Engine<'_>, golden: &Golden, layers: usize, bound: &Bound) -> Result<Verdict> {
     let mut prompts = Vec::with_capacity(golden.prompts.len());
     for (index, prompt) in golden.prompts.iter().enumerate() {
-        let rows = diagnose(runner, prompt, layers, bound)?;
-        let (equal_tokens, divergence) = greedy(runner, prompt)?;
+        let rows = diagnose(engine, prompt, layers, bound)?;
+        let (equal_tokens, divergence) = greedy(engine, prompt)?;
         let first_out_of_bound = rows.iter().find(|row| !row.within()).cloned();
         let tolerable = divergence.as_ref().is_none_or(Divergence::tolerable);
         prompts.push(PromptVerdict {
@@ -88,39 +87,36 @@ pub fn verify(runner: &mut dyn Runner, golden: &Golden, layers: usize, bound: &B
 }
 
 /// Continues the prompt by greatest logit, up to the first token that differs.
-fn greedy(runner: &mut dyn Runner, prompt: &Prompt) -> Result<(usize, Option<Divergence>)> {
-    let mut pass = Pass::new(runner);
-    let mut logits = Vec::new();
-    let last = prompt.tokens.len() - 1;
-    pass.extend(&prompt.tokens, &mut girih_graph::backend::Unwatched, |index, row| {
-        if index == last {
-            logits = row.to_vec();
-        }
-    })?;
-    for (step, &golden) in prompt.reference.greedy.iter().enumerate() {
-        let top = top5(&logits);
-        let ours = top[0];
-        if ours != golden {
-            let divergence = Divergence {
-                step,
-                ours,
-                golden,
-                ours_in_golden_top5: prompt.reference.top5[step].contains(&ours),
-                golden_in_our_top5: top.contains(&golden),
+fn greedy(engine: &mut Engine<'_>, prompt: &Prompt) -> Result<(usize, Option<Divergence>)> {
+    let reference = &prompt.reference;
+    let request = Request {
+        tokens: prompt.tokens.clone(),
+        sampling: Sampling::greedy(),
+        max_new: Some(reference.greedy.len() as u32),
+        logprobs: Some(5),
+        ..Request::default()
+    };
+    let id = engine.submit(request, None)?;
+    let mut equal = 0;
+    while !engine.is_idle() {
+        for event in engine.step() {
+            let (ours, top) = match &event.what {
+                What::Token { id, logprobs, .. } => (*id, logprobs),
+                What::Failed(error) => return Err(Error::new(error.to_string())),
+                What::Prefilled(_) | What::Finished { .. } => continue,
             };
-            return Ok((step, Some(divergence)));
-        }
-        if step + 1 < prompt.reference.greedy.len() {
-            logits = pass.push(golden)?;
+            let golden = reference.greedy[equal];
+            if ours == golden {
+                equal += 1;
+                continue;
+            }
+            let ours_in_golden_top5 = reference.top5[equal].contains(&ours);
+            let golden_in_our_top5 = top.iter().any(|top| top.top.iter().any(|likely| likely.id == golden));
+            let divergence =
+                Divergence { step: equal, ours, golden, ours_in_golden_top5, golden_in_our_top5 };
+            engine.cancel(id);
+            return Ok((equal, Some(divergence)));
         }
     }
-    Ok((prompt.reference.greedy.len(), None))
-}
-
-/// The ids of the five greatest logits, greatest first; of equals the lower id.
-fn top5(logits: &[f32]) -> Vec<u32> {
-    let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
-    ids.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]).then(a.cmp(&b)));
-    ids.truncate(5);
-    ids
+    Ok((equal, None))
 }

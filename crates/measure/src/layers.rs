@@ -1,13 +1,12 @@
 //! The microscope: hidden states and logits against their goldens, one row per
 //! layer.
 
-use girih_graph::Runner;
+use girih_engine::Engine;
 use serde::Serialize;
 
 use crate::bound::rms;
 use crate::golden::Prompt;
-use crate::pass::{Hidden, Pass};
-use crate::{Bound, Error, Result};
+use crate::{Bound, Error, Hidden, Result};
 
 /// How one hidden state, or the logits, agree with their golden.
 #[derive(Clone, Debug, Serialize)]
@@ -34,29 +33,29 @@ impl LayerRow {
     }
 }
 
-/// Runs a prompt and compares every hidden state and the logits.
+/// Runs a prompt and compares every hidden state and the logits of a model of
+/// `layers` layers.
 ///
 /// # Errors
 /// When the golden is of another model's sizes, or a step fails.
 pub fn diagnose(
-    runner: &mut dyn Runner,
+    engine: &mut Engine<'_>,
     prompt: &Prompt,
     layers: usize,
     bound: &Bound,
 ) -> Result<Vec<LayerRow>> {
     let reference = &prompt.reference;
-    let mut hidden = Hidden::of(layers);
-    let mut logits = Vec::with_capacity(reference.logits.len());
-    let mut pass = Pass::new(runner);
-    if reference.vocabulary != pass.width() || reference.hidden.len() != layers + 1 {
-        let (vocabulary, states) = (reference.vocabulary, reference.hidden.len());
+    let vocabulary = engine.runner().width();
+    if reference.vocabulary != vocabulary || reference.hidden.len() != layers + 1 {
+        let (logits, states) = (reference.vocabulary, reference.hidden.len());
         return Err(Error::new(format!(
-            "the golden has {vocabulary} logits and {states} hidden states; the model has {} and {}",
-            pass.width(),
+            "the golden has {logits} logits and {states} hidden states; the model has {vocabulary} and {}",
             layers + 1
         )));
     }
-    pass.extend(&prompt.tokens, &mut hidden, |_, row| logits.extend_from_slice(row))?;
+    let mut hidden = Hidden::of(layers);
+    let mut logits = Vec::with_capacity(reference.logits.len());
+    engine.logits(&prompt.tokens, &mut hidden, |_, row| logits.extend_from_slice(row))?;
     let mut rows = Vec::with_capacity(layers + 2);
     for (index, want) in reference.hidden.iter().enumerate() {
         let got = &hidden.states[index];

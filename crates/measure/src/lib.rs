@@ -7,14 +7,14 @@ mod bound;
 mod error;
 mod gate;
 mod golden;
+mod hidden;
 mod layers;
-mod pass;
 mod perplexity;
 
 pub use bound::{Bound, Precision};
 pub use error::{Error, Result};
 pub use gate::{Divergence, PromptVerdict, Verdict, verify};
 pub use golden::{Golden, Prompt, Reference};
+pub use hidden::Hidden;
 pub use layers::{LayerRow, diagnose};
-pub use pass::{Hidden, Pass};
 pub use perplexity::{Perplexity, perplexity};

@@ -1,11 +1,10 @@
 //! Perplexity: how surprised a model is by a text.
 
-use girih_graph::Runner;
+use girih_engine::Engine;
 use girih_graph::backend::Unwatched;
 use serde::Serialize;
 
 use crate::Result;
-use crate::pass::Pass;
 
 /// The surprise of a text.
 #[derive(Clone, Debug, Serialize)]
@@ -27,8 +26,8 @@ pub struct Perplexity {
 /// (the text's beginning excepted).
 ///
 /// # Errors
-/// When a window is larger than the runner's context, or a step fails.
-pub fn perplexity(runner: &mut dyn Runner, tokens: &[u32], window: usize) -> Result<Perplexity> {
+/// When a window is larger than the engine's context, or a step fails.
+pub fn perplexity(engine: &mut Engine<'_>, tokens: &[u32], window: usize) -> Result<Perplexity> {
     let window = window.max(2);
     let mut surprises = Vec::with_capacity(tokens.len().saturating_sub(1));
     let mut start = 0;
@@ -36,8 +35,7 @@ pub fn perplexity(runner: &mut dyn Runner, tokens: &[u32], window: usize) -> Res
         let end = (start + window).min(tokens.len());
         let part = &tokens[start..end];
         let scored = surprises.len() + 1 - start;
-        let mut pass = Pass::new(runner);
-        pass.extend(part, &mut Unwatched, |index, logits| {
+        engine.logits(part, &mut Unwatched, |index, logits| {
             if let Some(&next) = part.get(index + 1).filter(|_| index + 1 >= scored) {
                 surprises.push(surprise(logits, next));
             }

@@ -10,19 +10,12 @@ use girih_model::file::Container;
 use girih_model::{Limits, Model};
 use girih_tensor::{DType, View};
 
+use crate::data;
+
 /// The fixtures that are part of the repository.
 fn committed(name: &str) -> PathBuf {
     let root = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it for tests");
     Path::new(&root).join("../../tests/fixtures").join(name)
-}
-
-/// A folder of the larger test data, or a word on stderr that it is skipped.
-fn data(name: &str) -> Option<PathBuf> {
-    let Ok(root) = std::env::var("GIRIH_TEST_DATA") else {
-        eprintln!("skipped: GIRIH_TEST_DATA is not set");
-        return None;
-    };
-    Some(Path::new(&root).join(name))
 }
 
 fn open(path: &Path) -> Model {
@@ -87,7 +80,7 @@ fn the_interpreter_gives_the_logits_of_transformers() {
     for name in ["llama32_tied", "qwen3", "gemma3_text"] {
         agrees_with_golden(&committed(name));
     }
-    let Some(fixtures) = data("fixtures") else { return };
+    let Some(fixtures) = data::folder().map(|data| data.join("fixtures")) else { return };
     for name in ["llama32_untied_scaled", "llama_wide", "gemma3_text_scaled"] {
         agrees_with_golden(&fixtures.join(name));
     }
@@ -96,7 +89,7 @@ fn the_interpreter_gives_the_logits_of_transformers() {
 #[test]
 fn either_style_of_config_gives_the_same_facts() {
     let mut folders: Vec<PathBuf> = ["llama32_tied", "qwen3", "gemma3_text"].map(committed).into();
-    if let Some(fixtures) = data("fixtures") {
+    if let Some(fixtures) = data::folder().map(|data| data.join("fixtures")) {
         folders.extend(
             ["llama32_untied_scaled", "llama_wide", "gemma3_text_scaled"].map(|name| fixtures.join(name)),
         );
@@ -115,7 +108,7 @@ fn either_style_of_config_gives_the_same_facts() {
 
 #[test]
 fn either_container_gives_the_same_facts_and_weights() {
-    let Some(folder) = data("models/stories260K") else { return };
+    let Some(folder) = data::folder().map(|data| data.join("models/stories260K")) else { return };
     let (hf, gguf) = (open(&folder.join("hf-f32")), open(&folder.join("stories260K-f32.gguf")));
     assert_eq!(hf.facts, gguf.facts);
     let names: Vec<&str> = hf.weights.names().collect();
