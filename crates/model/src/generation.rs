@@ -64,9 +64,16 @@ impl Generation {
             return Ok(None);
         }
         let text = read_small(&path, limits.json_bytes)?;
-        let parsed = serde_json::from_slice(&text);
-        parsed.map(Some).map_err(|error| {
-            Error::new(format!("is not as transformers writes it: {error}")).of(path.display())
+        Generation::parse(&text).map(Some).map_err(|error| error.of(path.display()))
+    }
+
+    /// The settings in the text of a `generation_config.json`.
+    ///
+    /// # Errors
+    /// When it is not what transformers writes.
+    pub fn parse(text: &[u8]) -> Result<Generation> {
+        serde_json::from_slice(text).map_err(|error| {
+            Error::new(format!("is no generation_config.json as transformers writes it: {error}"))
         })
     }
 }

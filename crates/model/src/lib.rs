@@ -17,5 +17,5 @@ pub use build::layer_output;
 pub use error::{Error, Result};
 pub use generation::{Generation, Ids};
 pub use limits::Limits;
-pub use model::Model;
+pub use model::{Embedded, Model};
 pub use weights::Weights;

@@ -49,6 +49,18 @@ impl Model {
         Ok(Model { facts, weights, generation, arch, folder: folder.to_owned() })
     }
 
+    /// Opens a model whose files are part of the program.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn embedded(files: &Embedded, limits: &Limits) -> Result<Model> {
+        let container = Container::embedded(files.name, files.weights, limits)?;
+        let config: Json = parse_json(files.config.as_bytes())?;
+        let generation = Some(Generation::parse(files.generation.as_bytes())?);
+        let (facts, weights, arch) = understand(container, Some(&config), Vec::new(), limits)?;
+        Ok(Model { facts, weights, generation, arch, folder: PathBuf::from(files.name) })
+    }
+
     /// The description that the model matched.
     pub fn arch(&self) -> &Arch {
         &self.arch
@@ -67,6 +79,21 @@ impl Model {
     pub fn graph(&self, key: Key, state: DType) -> Result<Graph> {
         build::graph(&self.facts, &self.weights, key, state)
     }
+}
+
+/// The files of a model that is part of the program.
+#[derive(Clone, Copy, Debug)]
+pub struct Embedded {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// `model.safetensors`.
+    pub weights: &'static [u8],
+    /// `config.json`.
+    pub config: &'static str,
+    /// `generation_config.json`.
+    pub generation: &'static str,
+    /// `tokenizer.json`.
+    pub tokenizer: &'static str,
 }
 
 /// Facts and weights of a container.
@@ -89,7 +116,9 @@ fn understand(
 
 /// A JSON file that is read whole.
 fn read_json(path: &Path, limits: &Limits) -> Result<Json> {
-    let text = read_small(path, limits.json_bytes)?;
-    serde_json::from_slice(&text)
-        .map_err(|error| Error::new(format!("is no JSON: {error}")).of(path.display()))
+    parse_json(&read_small(path, limits.json_bytes)?).map_err(|error| error.of(path.display()))
+}
+
+fn parse_json(text: &[u8]) -> Result<Json> {
+    serde_json::from_slice(text).map_err(|error| Error::new(format!("is no JSON: {error}")))
 }

@@ -91,6 +91,15 @@ impl Container {
         open::open(path, limits)
     }
 
+    /// The safetensors container in `bytes` that are part of the program, under
+    /// a name for errors.
+    ///
+    /// # Errors
+    /// As [`Container::open`].
+    pub fn embedded(name: &str, bytes: &'static [u8], limits: &Limits) -> Result<Container> {
+        open::embedded(name, bytes, limits)
+    }
+
     /// Which format the files have.
     pub fn kind(&self) -> Kind {
         self.kind

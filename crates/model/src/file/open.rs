@@ -78,6 +78,17 @@ fn open_files(kind: Kind, paths: Vec<PathBuf>, limits: &Limits) -> Result<Contai
     Ok(container)
 }
 
+/// See [`Container::embedded`].
+pub(super) fn embedded(name: &str, bytes: &'static [u8], limits: &Limits) -> Result<Container> {
+    let kind = Kind::Safetensors;
+    let mut container =
+        Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new() };
+    let source = Source::embedded(bytes);
+    let contents = safetensors::parse(&source, limits).map_err(|error| error.of(name))?;
+    container.add(Shard { path: PathBuf::from(name), source }, contents, limits)?;
+    Ok(container)
+}
+
 fn open_file(kind: Kind, path: &Path, limits: &Limits) -> Result<(Source, Contents)> {
     let source = Source::open(path)?;
     let contents = match kind {

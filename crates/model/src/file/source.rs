@@ -19,11 +19,19 @@ pub trait ReadAt {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 }
 
-/// An open regular file; reads are `pread`, so threads may share it.
+/// An open regular file, or bytes that are part of the program.
+///
+/// Reads of a file are `pread`, so threads may share it.
 #[derive(Debug)]
 pub struct Source {
-    file: File,
+    place: Place,
     length: u64,
+}
+
+#[derive(Debug)]
+enum Place {
+    File(File),
+    Memory(&'static [u8]),
 }
 
 impl Source {
@@ -40,7 +48,12 @@ impl Source {
         if !status.is_file() {
             return Err(Error::new("is no regular file; girih reads models from regular files only"));
         }
-        Ok(Source { file, length: status.len() })
+        Ok(Source { place: Place::File(file), length: status.len() })
+    }
+
+    /// Bytes that are part of the program.
+    pub fn embedded(bytes: &'static [u8]) -> Source {
+        Source { place: Place::Memory(bytes), length: bytes.len() as u64 }
     }
 }
 
@@ -71,9 +84,12 @@ impl ReadAt for Source {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         check_range(self.length, offset, into.len())?;
-        self.file.read_exact_at(into, offset).map_err(|error| {
-            Error::new(format!("{} bytes at {offset} could not be read: {error}", into.len()))
-        })
+        match &self.place {
+            Place::Memory(bytes) => bytes.read_at(offset, into),
+            Place::File(file) => file.read_exact_at(into, offset).map_err(|error| {
+                Error::new(format!("{} bytes at {offset} could not be read: {error}", into.len()))
+            }),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod byte_level;
 mod folder;
 mod gguf_vocab;
 mod library;
+mod open;
 mod parts;
 mod pattern;
 mod span;
@@ -17,6 +18,7 @@ mod tokenizer;
 mod tokenizer_json;
 
 pub use gguf_vocab::GgufVocab;
+pub use open::Words;
 pub use parts::Named;
 pub use span::{Origin, Span};
 pub use stream::{Detokenizer, Specials};
