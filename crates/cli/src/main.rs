@@ -1,12 +1,32 @@
-//! The binary.
+//! The binary: reads the command line and the environment, chooses backends,
+//! prints. What it prints about is computed in the other crates.
+#![forbid(unsafe_code)]
+
+mod args;
+mod backends;
+mod builtin;
+mod cmd;
+mod error;
+mod generate;
+mod loading;
+mod machine;
+mod progress;
+mod settings;
 
 use std::process::ExitCode;
 
 use girih_model::words::template;
 
 fn main() -> ExitCode {
+    // Chat templates run in a process of their own, which is this program
+    // again; it must not read a configuration or an environment.
     if std::env::args_os().nth(1).is_some_and(|argument| argument == template::WORKER_COMMAND) {
         return template::worker_main();
     }
-    ExitCode::SUCCESS
+    let outcome = settings::read().and_then(cmd::dispatch);
+    match outcome {
+        Ok(cmd::Outcome::Done) => ExitCode::SUCCESS,
+        Ok(cmd::Outcome::Failed) => ExitCode::from(1),
+        Err(error) => error.report(),
+    }
 }

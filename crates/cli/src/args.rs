@@ -1,0 +1,162 @@
+//! The command line, as the parser sees it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use girih_tensor::DType;
+
+use crate::cmd;
+
+/// Runs open-weights language models, and says how right and how fast.
+#[derive(Debug, Parser)]
+#[command(name = "girih", version, subcommand_required = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What girih does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Continue a prompt; without a model, the small one that ships with girih.
+    Run(cmd::run::Args),
+    /// Hold a conversation.
+    Chat(cmd::chat::Args),
+    /// Show the tokens of a text.
+    Tokenize(cmd::tokenize::Args),
+    /// Apply the model's chat template.
+    Render(cmd::render::Args),
+    /// Show what a model is and what it needs.
+    Inspect(cmd::inspect::Args),
+    /// Hold a model against a golden file; exit code 1 if it disagrees.
+    Verify(cmd::verify::Args),
+    /// Compare a model with a golden file, layer by layer.
+    Diagnose(cmd::verify::Args),
+    /// Measure how surprised a model is by a text.
+    Perplexity(cmd::perplexity::Args),
+    /// Download a model into the Hugging Face cache.
+    Pull(cmd::hub::PullArgs),
+    /// List the models in the Hugging Face cache.
+    List(cmd::hub::ListArgs),
+    /// Remove a model from the Hugging Face cache.
+    Rm(cmd::hub::RmArgs),
+    /// Check every file in the Hugging Face cache, and remove what is broken.
+    Repair(cmd::hub::RepairArgs),
+    /// Say what this machine is, and what holds girih back on it.
+    Doctor(cmd::doctor::Args),
+}
+
+/// Which model.
+#[derive(Debug, Args)]
+pub struct ModelArgs {
+    /// A folder, a .gguf or .safetensors file, an id org/name[@revision][:QUANT] in the cache, or stories260k.
+    pub model: String,
+    #[command(flatten)]
+    pub arch: ArchArgs,
+}
+
+/// Which architectures besides girih's own.
+#[derive(Debug, Args)]
+pub struct ArchArgs {
+    /// A description of an architecture that girih does not ship; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub arch: Vec<PathBuf>,
+}
+
+/// Where and how a model runs.
+#[derive(Debug, Clone, Args)]
+pub struct DeviceArgs {
+    /// What runs the model.
+    #[arg(long, value_enum, default_value = "cpu")]
+    pub backend: Backend,
+    /// Threads; results do not depend on it [default: the cores this process may use].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// The type of the KV cache.
+    #[arg(long, value_name = "TYPE", value_enum, default_value = "f32")]
+    pub kv: KvType,
+    /// Tokens of the longest sequence [default: the model's, at most 4096].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub context: Option<u32>,
+    /// Tokens of one step of prefill; results do not depend on it.
+    #[arg(long, value_name = "N", default_value = "256", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub chunk: u32,
+    /// Show no progress and no notes.
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// The backends; the only list of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// The host's processor.
+    Cpu,
+    /// The definition of every operator: slow, exact, for comparison.
+    Interpreter,
+}
+
+/// The types that a KV cache can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)] // the names say it
+pub enum KvType {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl KvType {
+    /// The type of the graph's state.
+    pub fn dtype(self) -> DType {
+        match self {
+            KvType::F32 => DType::F32,
+            KvType::F16 => DType::F16,
+            KvType::Bf16 => DType::BF16,
+        }
+    }
+}
+
+/// How tokens are chosen. What is not set here is as the model's
+/// generation_config.json says, else greedy.
+#[derive(Debug, Clone, Args)]
+pub struct SamplingArgs {
+    /// The most tokens to generate; 0 for as many as the context holds.
+    #[arg(long, short = 'n', value_name = "N", default_value = "256")]
+    pub max_tokens: u32,
+    /// 0 always takes the likeliest token.
+    #[arg(long, value_name = "T")]
+    pub temp: Option<f32>,
+    /// Keep this many likeliest tokens; 0 keeps all.
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<u32>,
+    /// Keep the likeliest tokens of together this probability.
+    #[arg(long, value_name = "P")]
+    pub top_p: Option<f32>,
+    /// Keep tokens at least this fraction as likely as the likeliest.
+    #[arg(long, value_name = "P")]
+    pub min_p: Option<f32>,
+    /// Divides the logits of tokens that have occurred; 1 is off.
+    #[arg(long, value_name = "X")]
+    pub repetition_penalty: Option<f32>,
+    /// Subtracted from the logits of tokens that the reply has.
+    #[arg(long, value_name = "X", default_value = "0", allow_negative_numbers = true)]
+    pub presence_penalty: f32,
+    /// Subtracted once for each time that the reply has the token.
+    #[arg(long, value_name = "X", default_value = "0", allow_negative_numbers = true)]
+    pub frequency_penalty: f32,
+    /// Added to the logit of a token; inf forces it, -inf rules it out; may be given several times.
+    #[arg(long, value_name = "ID=X", value_parser = bias, allow_hyphen_values = true)]
+    pub logit_bias: Vec<(u32, f32)>,
+    /// Where the random numbers start; the same seed gives the same text.
+    #[arg(long, default_value = "0")]
+    pub seed: u64,
+    /// Ends the reply where this text would come; may be given several times.
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+}
+
+/// Reads `ID=X`.
+fn bias(text: &str) -> Result<(u32, f32), String> {
+    let parts = text.split_once('=').and_then(|(id, bias)| Some((id.parse().ok()?, bias.parse().ok()?)));
+    parts.ok_or_else(|| format!("'{text}' is not ID=X, such as 15=-2.5"))
+}

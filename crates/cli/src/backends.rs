@@ -1,0 +1,92 @@
+//! The single list of backends: from a name to a loaded model.
+
+use girih_cpu::Cpu;
+use girih_graph::backend::MemoryPlan;
+use girih_graph::interpret::Interpreter;
+use girih_graph::{BLOCK_POSITIONS, Backend as _, Graph, Key, Runner};
+use girih_model::Model;
+
+use crate::args::{Backend, DeviceArgs};
+use crate::error::Result;
+use crate::machine;
+use crate::progress::{Counted, Show};
+
+/// How a model is going to run: its largest graph and its state.
+pub struct Layout<'a> {
+    model: &'a Model,
+    device: &'a DeviceArgs,
+    /// The largest step.
+    pub key: Key,
+    /// The graph of the largest step.
+    pub graph: Graph,
+    blocks: Vec<u32>,
+}
+
+impl<'a> Layout<'a> {
+    /// The layout of `model` for steps up to `key`.
+    ///
+    /// # Errors
+    /// When the model's weights do not have the shapes that its facts say.
+    pub fn new(model: &'a Model, device: &'a DeviceArgs, key: Key) -> Result<Layout<'a>> {
+        let graph = model.graph(key, device.kv.dtype())?;
+        let blocks = vec![key.context.div_ceil(BLOCK_POSITIONS as u32); graph.groups.len()];
+        Ok(Layout { model, device, key, graph, blocks })
+    }
+
+    /// Bytes that the loaded model will take.
+    ///
+    /// # Errors
+    /// When the backend cannot be made.
+    pub fn plan(&self) -> Result<MemoryPlan> {
+        Ok(match self.device.backend {
+            Backend::Cpu => self.cpu()?.plan(&self.graph, &self.blocks),
+            Backend::Interpreter => Interpreter.plan(&self.graph, &self.blocks),
+        })
+    }
+
+    /// What the backend says of itself and refuses of the graph.
+    ///
+    /// # Errors
+    /// When the backend cannot be made.
+    pub fn reception(&self) -> Result<(String, Vec<String>)> {
+        let (kernels, refusals) = match self.device.backend {
+            Backend::Cpu => {
+                let cpu = self.cpu()?;
+                (format!("cpu, {} kernels", cpu.kernels()), cpu.refuses(&self.graph))
+            }
+            Backend::Interpreter => ("interpreter".to_owned(), Interpreter.refuses(&self.graph)),
+        };
+        Ok((kernels, refusals.into_iter().map(|refusal| format!("{}: {}", refusal.node, refusal.reason)).collect()))
+    }
+
+    /// Loads the model, if it fits into memory.
+    ///
+    /// # Errors
+    /// When it does not fit, the backend refuses a node, or a file fails.
+    pub fn load(&self, show: Show) -> Result<Box<dyn Runner>> {
+        let plan = self.plan()?;
+        machine::check(&plan)?;
+        let source = Counted { source: &self.model.weights, bar: show.bar("loading", self.stored_bytes()) };
+        let build = |key| {
+            let graph = self.model.graph(key, self.device.kv.dtype());
+            graph.map_err(|error| girih_graph::Error::new(error.to_string()))
+        };
+        let runner = match self.device.backend {
+            Backend::Cpu => girih_graph::load(self.cpu()?, &source, self.key, &self.blocks, build),
+            Backend::Interpreter => girih_graph::load(Interpreter, &source, self.key, &self.blocks, build),
+        }?;
+        source.bar.finish_and_clear();
+        Ok(runner)
+    }
+
+    /// Bytes of all weights as their files hold them.
+    fn stored_bytes(&self) -> u64 {
+        let bytes = self.graph.weights().filter_map(|(_, value)| value.dtype.bytes(&value.shape).ok());
+        bytes.map(|bytes| bytes as u64).sum()
+    }
+
+    fn cpu(&self) -> Result<Cpu> {
+        let threads = self.device.threads.map_or_else(girih_cpu::default_threads, usize::from);
+        Ok(Cpu::new(girih_cpu::Options { threads })?)
+    }
+}

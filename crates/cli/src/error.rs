@@ -1,0 +1,65 @@
+//! Errors as a user meets them: one sentence and an exit code.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// Why a command did not do its work.
+#[derive(Debug)]
+pub enum Error {
+    /// The call was wrong: exit code 2.
+    Call(String),
+    /// The work failed: exit code 1.
+    Work(String),
+    /// What the command-line parser has to say, help included.
+    Usage(Box<clap::Error>),
+}
+
+/// A result of a command.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// The call was wrong.
+    pub fn call(sentence: impl Into<String>) -> Error {
+        Error::Call(sentence.into())
+    }
+
+    /// The work failed.
+    pub fn work(sentence: impl Display) -> Error {
+        Error::Work(sentence.to_string())
+    }
+
+    /// Prints the error and yields the exit code.
+    pub fn report(self) -> ExitCode {
+        let (sentence, code) = match self {
+            Error::Call(sentence) => (sentence, 2),
+            Error::Work(sentence) => (sentence, 1),
+            Error::Usage(error) => {
+                // Printing to a closed pipe is no reason for another exit code.
+                let _ = error.print();
+                return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+            }
+        };
+        eprintln!("girih: {sentence}");
+        ExitCode::from(code)
+    }
+}
+
+macro_rules! from_work {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Error {
+            fn from(error: $error) -> Error {
+                Error::work(error)
+            }
+        }
+    )*};
+}
+
+from_work!(
+    girih_tensor::Error,
+    girih_graph::Error,
+    girih_model::Error,
+    girih_engine::Error,
+    girih_measure::Error,
+    std::io::Error,
+    serde_json::Error
+);

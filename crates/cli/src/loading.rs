@@ -1,0 +1,149 @@
+//! From what a user calls a model to an engine that runs it.
+
+use std::path::{Path, PathBuf};
+
+use girih_engine::{Engine, Limits as Bounds};
+use girih_graph::{Key, Variant};
+use girih_model::arch::{Arch, schema};
+use girih_model::hub::{self, HubEnv, Reference};
+use girih_model::words::{Tokenizer, Words};
+use girih_model::{Generation, Limits, Model};
+
+use crate::args::{ArchArgs, DeviceArgs};
+use crate::backends::Layout;
+use crate::builtin;
+use crate::error::{Error, Result};
+use crate::progress::Show;
+
+/// The longest context that is set up without being asked for.
+const CONTEXT: u32 = 4096;
+
+/// Where a model's files are.
+pub enum Place {
+    /// In the program.
+    Builtin,
+    /// On disk.
+    Path(PathBuf),
+}
+
+impl Place {
+    /// Where the model is that a user calls `name`.
+    ///
+    /// # Errors
+    /// When it is an id that is not in the cache.
+    pub fn find(name: &str) -> Result<Place> {
+        match Reference::parse(name, builtin::NAMES)? {
+            Reference::BuiltIn(_) => Ok(Place::Builtin),
+            Reference::Path(path) => Ok(Place::Path(path)),
+            Reference::Id(id) => Ok(Place::Path(hub::find(&id, &environment()?)?.path().to_owned())),
+        }
+    }
+
+    /// Opens the model, with the architectures of `arch` before girih's own.
+    ///
+    /// # Errors
+    /// When the files are not well formed or not supported.
+    pub fn model(&self, arch: &ArchArgs) -> Result<Model> {
+        match self {
+            Place::Builtin => Ok(Model::embedded(&builtin::STORIES, &Limits::DEFAULT)?),
+            Place::Path(path) => Ok(Model::open(path, architectures(&arch.arch)?, &Limits::DEFAULT)?),
+        }
+    }
+
+    /// Opens the model's words.
+    ///
+    /// # Errors
+    /// When there are none, or they are not well formed.
+    pub fn words(&self) -> Result<Words> {
+        match self {
+            Place::Builtin => {
+                let tokenizer = Tokenizer::from_json(builtin::STORIES.tokenizer.as_bytes(), &Limits::DEFAULT)?;
+                Ok(Words::new(tokenizer, None))
+            }
+            Place::Path(path) => Ok(Words::open(path, &Limits::DEFAULT)?),
+        }
+    }
+}
+
+/// What the environment says of the hub.
+///
+/// # Errors
+/// When a variable is not what it must be.
+pub fn environment() -> Result<HubEnv> {
+    Ok(HubEnv::from_vars(|name| std::env::var(name).ok())?)
+}
+
+/// Reads descriptions of architectures.
+fn architectures(paths: &[PathBuf]) -> Result<Vec<Arch>> {
+    paths.iter().map(|path| architecture(path)).collect()
+}
+
+fn architecture(path: &Path) -> Result<Arch> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Error::call(format!("{}: cannot be read: {error}", path.display()))
+    })?;
+    Ok(schema::parse(&text).map_err(|error| error.of(path.display()))?)
+}
+
+/// How many tokens a sequence of `model` may have.
+///
+/// # Errors
+/// When more are asked for than the model was made for.
+pub fn context(model: &Model, device: &DeviceArgs) -> Result<u32> {
+    let made_for = u32::try_from(model.facts.sizes.context).unwrap_or(u32::MAX);
+    match device.context {
+        None => Ok(made_for.min(CONTEXT)),
+        Some(asked) if asked <= made_for => Ok(asked),
+        Some(asked) => {
+            Err(Error::call(format!("--context {asked} was asked for; the model was made for {made_for} tokens")))
+        }
+    }
+}
+
+/// How a model will run that hands out at most `wanted` rows of logits a step.
+///
+/// # Errors
+/// As [`context`] and [`Layout::new`].
+pub fn layout<'a>(model: &'a Model, device: &'a DeviceArgs, wanted: u32) -> Result<Layout<'a>> {
+    let context = context(model, device)?;
+    let rows = device.chunk.min(context);
+    let key = Key { rows, lanes: 1, context, wanted: wanted.min(rows), variant: Variant::GENERATE };
+    Layout::new(model, device, key)
+}
+
+/// A loaded engine.
+///
+/// # Errors
+/// As [`layout`] and [`Layout::load`].
+pub fn engine<'w>(model: &Model, device: &DeviceArgs, wanted: u32) -> Result<Engine<'w>> {
+    let layout = layout(model, device, wanted)?;
+    let runner = layout.load(Show::unless(device.quiet))?;
+    Ok(Engine::new(runner, Bounds::new(layout.key.context, layout.key.rows))?)
+}
+
+/// The tokens that end a text: those of generation_config.json, and the
+/// tokenizer's own.
+pub fn stop_tokens(model: &Model, words: &Words) -> Vec<u32> {
+    let listed = model.generation.as_ref().map(|generation| generation.eos_token_id.list().to_vec());
+    let metadata = model.weights.container().metadata();
+    let turn = metadata.get::<u32>("tokenizer.ggml.eot_token_id").ok().flatten();
+    let mut tokens: Vec<u32> = listed.unwrap_or_default();
+    tokens.extend(words.tokenizer.named().eos.into_iter().chain(turn));
+    tokens.sort_unstable();
+    tokens.dedup();
+    tokens
+}
+
+/// The part of a model's generation settings that sampling uses, for a note.
+pub fn described(generation: &Generation) -> String {
+    let mut parts = Vec::new();
+    let mut say = |name: &str, value: Option<String>| parts.extend(value.map(|value| format!("{name} {value}")));
+    say("do_sample", generation.do_sample.map(|value| value.to_string()));
+    say("temperature", generation.temperature.map(|value| value.to_string()));
+    say("top_k", generation.top_k.map(|value| value.to_string()));
+    say("top_p", generation.top_p.map(|value| value.to_string()));
+    say("min_p", generation.min_p.map(|value| value.to_string()));
+    say("repetition_penalty", generation.repetition_penalty.map(|value| value.to_string()));
+    say("eos", Some(format!("{:?}", generation.eos_token_id.list())));
+    format!("generation_config.json: {}", parts.join(", "))
+}

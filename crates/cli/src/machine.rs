@@ -1,0 +1,143 @@
+//! What the system says of this machine: memory, processor, load. Reads `/proc`
+//! and `/sys`; what they do not say is `None`.
+
+use std::fs;
+use std::path::Path;
+
+use girih_graph::backend::MemoryPlan;
+
+use crate::error::{Error, Result};
+
+/// Memory that this process may still take.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// What the machine has available, in bytes.
+    pub available: u64,
+    /// What the control group leaves, in bytes.
+    pub cgroup: Option<u64>,
+}
+
+impl Memory {
+    /// What there is now.
+    pub fn now() -> Option<Memory> {
+        Some(Memory { available: meminfo("MemAvailable")?, cgroup: cgroup_room(Path::new("/sys/fs/cgroup")) })
+    }
+
+    /// The smaller of the two.
+    pub fn room(&self) -> u64 {
+        self.cgroup.map_or(self.available, |cgroup| cgroup.min(self.available))
+    }
+}
+
+/// Refuses a plan that does not fit, with the arithmetic.
+///
+/// # Errors
+/// When the plan needs more than there is.
+pub fn check(plan: &MemoryPlan) -> Result<()> {
+    let Some(memory) = Memory::now() else { return Ok(()) };
+    fits(plan, &memory)
+}
+
+fn fits(plan: &MemoryPlan, memory: &Memory) -> Result<()> {
+    if plan.total() <= memory.room() {
+        return Ok(());
+    }
+    let MemoryPlan { weights, state, scratch } = *plan;
+    let place = match memory.cgroup {
+        Some(room) if room < memory.available => "the control group leaves",
+        _ => "the machine has available",
+    };
+    Err(Error::work(format!(
+        "the model needs {} bytes (weights {weights} + KV cache {state} + scratch {scratch}), but {place} {}: \
+         choose a smaller --context, a smaller --kv type or a smaller model",
+        plan.total(),
+        memory.room()
+    )))
+}
+
+/// A line of `/proc/meminfo`, in bytes.
+pub fn meminfo(key: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// A line of `/proc/self/status`, in bytes: `VmHWM` is the peak of resident memory.
+pub fn status(key: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The limit less the use of the control group this process is in, or of a
+/// parent of it, whichever is least; version 2 of the interface.
+fn cgroup_room(root: &Path) -> Option<u64> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let mut folder = root.join(path);
+    let mut least = None;
+    loop {
+        if let Some(room) = room_of(&folder) {
+            least = Some(least.map_or(room, |least: u64| least.min(room)));
+        }
+        if folder == root || !folder.pop() {
+            return least;
+        }
+    }
+}
+
+fn room_of(folder: &Path) -> Option<u64> {
+    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+}
+
+/// The processor's name and the features that kernels care about.
+pub fn processor() -> (Option<String>, Vec<String>) {
+    const FEATURES: &[&str] = &[
+        "avx2",
+        "fma",
+        "f16c",
+        "avx512f",
+        "avx512bw",
+        "avx512_vnni",
+        "avx512_bf16",
+        "avx512_fp16",
+        "avx_vnni",
+        "amx_int8",
+        "amx_bf16",
+    ];
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |key: &str| text.lines().find(|line| line.starts_with(key))?.split_once(':').map(|(_, value)| value.trim());
+    let flags: Vec<&str> = field("flags").map(|flags| flags.split_whitespace().collect()).unwrap_or_default();
+    let found = FEATURES.iter().filter(|feature| flags.contains(feature)).map(|feature| (*feature).to_owned());
+    (field("model name").map(str::to_owned), found.collect())
+}
+
+/// The processes that wanted to run, averaged over the last minute.
+pub fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
+/// The chosen word of a file such as `always [madvise] never`.
+pub fn huge_pages() -> Option<String> {
+    let text = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?;
+    let start = text.find('[')? + 1;
+    Some(text[start..].split(']').next()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_that_does_not_fit_is_refused_with_the_arithmetic() {
+        let plan = MemoryPlan { weights: 100, state: 20, scratch: 3 };
+        let memory = Memory { available: 1000, cgroup: Some(122) };
+        let Err(Error::Work(sentence)) = fits(&plan, &memory) else { panic!("123 bytes do not fit into 122") };
+        assert!(sentence.contains("123 bytes (weights 100 + KV cache 20 + scratch 3)"), "{sentence}");
+        assert!(sentence.contains("the control group leaves 122"), "{sentence}");
+        assert!(fits(&plan, &Memory { available: 123, cgroup: None }).is_ok());
+    }
+}

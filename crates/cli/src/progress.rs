@@ -1,0 +1,57 @@
+//! Progress bars and notes: on standard error, and only where a person reads.
+
+use std::io::IsTerminal;
+
+use girih_graph::WeightSource;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// What is shown of long work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// Bars on a terminal, and notes.
+    All,
+    /// Nothing.
+    Nothing,
+}
+
+impl Show {
+    /// Nothing if `quiet`.
+    pub fn unless(quiet: bool) -> Show {
+        if quiet { Show::Nothing } else { Show::All }
+    }
+
+    /// A bar over so many bytes; invisible where nobody would see it.
+    pub fn bar(self, what: &'static str, bytes: u64) -> ProgressBar {
+        let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
+        if self == Show::Nothing || !std::io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        let style = ProgressStyle::with_template("{prefix} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}");
+        bar.set_style(style.expect("the template is a constant").progress_chars("=> "));
+        bar.set_prefix(what);
+        bar
+    }
+
+    /// A line that is no result.
+    pub fn note(self, line: impl AsRef<str>) {
+        if self == Show::All {
+            eprintln!("{}", line.as_ref());
+        }
+    }
+}
+
+/// Weights whose reading moves a bar.
+pub struct Counted<'a> {
+    /// Where they come from.
+    pub source: &'a dyn WeightSource,
+    /// What moves.
+    pub bar: ProgressBar,
+}
+
+impl WeightSource for Counted<'_> {
+    fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), girih_graph::Error> {
+        self.source.read(name, offset, into)?;
+        self.bar.inc(into.len() as u64);
+        Ok(())
+    }
+}

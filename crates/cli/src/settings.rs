@@ -1,0 +1,97 @@
+//! Where a setting comes from: a flag beats the environment, which beats the
+//! configuration file, which beats the default.
+//!
+//! Every flag `--some-flag` has one variable, `GIRIH_SOME_FLAG`, and one key in
+//! the configuration file, `some-flag`; neither is written down a second time.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{Arg, Command, CommandFactory, FromArgMatches};
+
+use crate::args::Cli;
+use crate::error::{Error, Result};
+
+/// Flags that say what a call is, not how girih is set up.
+const NO_SETTING: &[&str] = &["help", "version"];
+
+/// The command line with everything that stands behind it.
+///
+/// # Errors
+/// When the call or the configuration file is wrong.
+pub fn read() -> Result<Cli> {
+    let file = configuration()?;
+    let mut command = Cli::command();
+    let unknown = unknown_keys(&command, &file);
+    if let Some(key) = unknown.first() {
+        return Err(Error::call(format!("the configuration file sets '{key}', which is no flag of any command")));
+    }
+    for name in command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect::<Vec<_>>() {
+        command = command.mut_subcommand(name, |sub| sub.mut_args(|arg| with_sources(arg, &file)));
+    }
+    let matches = command.try_get_matches().map_err(|error| Error::Usage(Box::new(error)))?;
+    Cli::from_arg_matches(&matches).map_err(|error| Error::Usage(Box::new(error)))
+}
+
+/// A flag that also reads its variable and its key.
+fn with_sources(arg: Arg, file: &BTreeMap<String, String>) -> Arg {
+    let Some(long) = arg.get_long().filter(|long| !NO_SETTING.contains(long)).map(str::to_owned) else { return arg };
+    let variable = format!("GIRIH_{}", long.to_uppercase().replace('-', "_"));
+    let arg = arg.env(variable).hide_env_values(true);
+    match file.get(&long) {
+        Some(value) => arg.default_value(value.clone()),
+        None => arg,
+    }
+}
+
+fn unknown_keys(command: &Command, file: &BTreeMap<String, String>) -> Vec<String> {
+    let known = |key: &&String| {
+        command.get_subcommands().flat_map(Command::get_arguments).any(|arg| arg.get_long() == Some(key.as_str()))
+    };
+    file.keys().filter(|key| !known(key)).cloned().collect()
+}
+
+/// The values in `$GIRIH_CONFIG`, else `$XDG_CONFIG_HOME/girih/config.toml`,
+/// else `~/.config/girih/config.toml`; none where there is no file.
+fn configuration() -> Result<BTreeMap<String, String>> {
+    let named = std::env::var_os("GIRIH_CONFIG").map(PathBuf::from);
+    let Some(path) = named.clone().or_else(usual_place) else { return Ok(BTreeMap::new()) };
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(Error::call(format!("{}: cannot be read: {error}", path.display()))),
+    };
+    let table: toml::Table =
+        text.parse().map_err(|error| Error::call(format!("{}: is no TOML: {error}", path.display())))?;
+    table.into_iter().map(|(key, value)| Ok((key.clone(), plain(&path, &key, value)?))).collect()
+}
+
+fn usual_place() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
+    Some(config.join("girih/config.toml"))
+}
+
+fn plain(path: &std::path::Path, key: &str, value: toml::Value) -> Result<String> {
+    match value {
+        toml::Value::String(text) => Ok(text),
+        toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => Ok(value.to_string()),
+        _ => Err(Error::call(format!("{}: '{key}' is a list or a table; one value is needed", path.display()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_key_of_no_flag_is_found() {
+        let file = BTreeMap::from([("threads".to_owned(), "2".to_owned()), ("thread".to_owned(), "2".to_owned())]);
+        assert_eq!(unknown_keys(&Cli::command(), &file), ["thread"]);
+    }
+}
