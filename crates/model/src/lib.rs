@@ -5,6 +5,7 @@
 mod error;
 pub mod file;
 mod limits;
+pub mod words;
 
 pub use error::{Error, Result};
 pub use limits::Limits;

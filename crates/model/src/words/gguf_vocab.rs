@@ -1,0 +1,305 @@
+//! A tokenizer from the vocabulary inside a GGUF file.
+//!
+//! The defaults are those of llama.cpp (`llama-vocab.cpp`): what a key that the
+//! file lacks means depends on the model and on the pre-tokenizer's name.
+
+use std::collections::HashMap;
+
+use tokenizers::normalizers::{NFC, NormalizerWrapper, Prepend};
+
+use super::added::AddedToken;
+use super::bpe::BpeParts;
+use super::parts::{EndIds, ModelParts, Named, Parts, short};
+use super::split::{self, GPT2, LLAMA3, QWEN2, Step};
+use super::spm::{Scored, Spm, TOKEN_BYTES_MAX};
+use super::stream::{Decoding, byte_token};
+use super::tokenizer::Tokenizer;
+use super::tokenizer_json;
+use crate::file::{Metadata, Strings};
+use crate::{Error, Limits, Result};
+
+/// What SentencePiece writes for a space.
+const SPACE_MARK: char = '▁';
+
+/// The `tokenizer.ggml.*` values of a GGUF file.
+#[derive(Clone, Debug, Default)]
+pub struct GgufVocab {
+    /// `model`: `llama` for SentencePiece's BPE with scores, `gpt2` for byte-level BPE.
+    pub model: String,
+    /// `pre`: the name of the pre-tokenizer.
+    pub pre: Option<String>,
+    /// `tokens`, by id.
+    pub tokens: Vec<String>,
+    /// `scores`, by id.
+    pub scores: Option<Vec<f32>>,
+    /// `token_type`, by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
+    pub types: Option<Vec<i32>>,
+    /// `merges`: two tokens with a space between them.
+    pub merges: Option<Vec<String>>,
+    /// `bos_token_id`.
+    pub bos: Option<u32>,
+    /// `eos_token_id`.
+    pub eos: Option<u32>,
+    /// `unknown_token_id`.
+    pub unk: Option<u32>,
+    /// `padding_token_id`.
+    pub pad: Option<u32>,
+    /// `add_bos_token`.
+    pub add_bos: Option<bool>,
+    /// `add_eos_token`.
+    pub add_eos: Option<bool>,
+    /// `add_space_prefix`.
+    pub add_space_prefix: Option<bool>,
+}
+
+/// The kinds of tokens in `token_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    Unknown,
+    Control,
+    UserDefined,
+    Unused,
+    Byte,
+}
+
+impl Kind {
+    fn of(number: i32) -> Option<Kind> {
+        let kinds = [Kind::Normal, Kind::Unknown, Kind::Control, Kind::UserDefined, Kind::Unused, Kind::Byte];
+        let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        kinds.get(index).copied()
+    }
+}
+
+/// What a pre-tokenizer's name means.
+struct Family {
+    pattern: &'static str,
+    normalizers: Vec<NormalizerWrapper>,
+    ignore_merges: bool,
+    add_bos: bool,
+}
+
+impl GgufVocab {
+    /// The vocabulary in the metadata of a GGUF file.
+    ///
+    /// # Errors
+    /// When the model or the tokens are missing, or a value has another type.
+    pub fn of(metadata: &Metadata) -> Result<GgufVocab> {
+        let strings = |strings: &Strings| strings.iter().map(str::to_owned).collect::<Vec<_>>();
+        let id = |name: &str| metadata.get::<u32>(&format!("tokenizer.ggml.{name}_token_id"));
+        let switch = |name: &str| metadata.get::<bool>(&format!("tokenizer.ggml.add_{name}"));
+        Ok(GgufVocab {
+            model: metadata.require::<&str>("tokenizer.ggml.model")?.to_owned(),
+            pre: metadata.get::<&str>("tokenizer.ggml.pre")?.map(str::to_owned),
+            tokens: strings(metadata.require("tokenizer.ggml.tokens")?),
+            scores: metadata.get::<&[f32]>("tokenizer.ggml.scores")?.map(<[f32]>::to_vec),
+            types: metadata.get::<&[i32]>("tokenizer.ggml.token_type")?.map(<[i32]>::to_vec),
+            merges: metadata.get("tokenizer.ggml.merges")?.map(strings),
+            bos: id("bos")?,
+            eos: id("eos")?,
+            unk: id("unknown")?,
+            pad: id("padding")?,
+            add_bos: switch("bos_token")?,
+            add_eos: switch("eos_token")?,
+            add_space_prefix: switch("space_prefix")?,
+        })
+    }
+
+    /// The tokenizer of this vocabulary.
+    ///
+    /// # Errors
+    /// A vocabulary whose lists do not fit together, or whose model or
+    /// pre-tokenizer is not supported, is refused by a sentence.
+    pub fn tokenizer(self, limits: &Limits) -> Result<Tokenizer> {
+        let name = |error: Error| error.of("tokenizer.ggml");
+        let parts = match self.model.as_str() {
+            "llama" => self.spm_parts(limits),
+            "gpt2" => self.bpe_parts(limits),
+            other => Err(Error::new(format!("model `{}`; `llama` and `gpt2` are supported", short(other)))),
+        };
+        Tokenizer::assemble(parts.map_err(name)?, limits).map_err(name)
+    }
+
+    fn spm_parts(mut self, limits: &Limits) -> Result<Parts> {
+        let kinds = self.kinds(limits)?;
+        let spm = self.spm(&kinds)?;
+        let prefix = self.add_space_prefix.unwrap_or(true);
+        let mark = SPACE_MARK.to_string();
+        let (spaces, _) = tokenizer_json::replace(" ".to_owned(), mark.clone())?;
+        let mut normalizers = vec![spaces];
+        if prefix {
+            normalizers.insert(0, NormalizerWrapper::Prepend(Prepend::new(mark.clone())));
+        }
+        Ok(Parts {
+            added: self.added(&kinds),
+            normalizers,
+            steps: Vec::<Step>::new(),
+            ends: self.ends(true)?,
+            named: self.named(),
+            decoding: Decoding::Pieces {
+                replace: vec![(mark, " ".to_owned())],
+                byte_fallback: true,
+                strip: prefix.then_some((' ', 1)),
+            },
+            model: ModelParts::Spm(spm, self.tokens),
+        })
+    }
+
+    fn spm(&self, kinds: &[Kind]) -> Result<Spm> {
+        let scores = self.scores.as_ref().ok_or_else(|| Error::new("scores are missing; SPM needs them"))?;
+        if scores.len() != self.tokens.len() {
+            let (scores, tokens) = (scores.len(), self.tokens.len());
+            return Err(Error::new(format!("{scores} scores for {tokens} tokens; each token needs one")));
+        }
+        let mut tokens = HashMap::with_capacity(self.tokens.len());
+        let mut bytes = Box::new([None; 256]);
+        for (id, ((token, kind), score)) in (0..).zip(self.tokens.iter().zip(kinds).zip(scores)) {
+            match kind {
+                Kind::Byte => {
+                    let byte = byte_token(token).ok_or_else(|| {
+                        Error::new(format!("byte token {id} is `{}`; it must be `<0xNN>`", short(token)))
+                    })?;
+                    bytes[usize::from(byte)] = Some(id);
+                }
+                Kind::Control | Kind::Unknown => {}
+                Kind::Normal | Kind::UserDefined | Kind::Unused => {
+                    check_joined(token, id, *score)?;
+                    tokens.insert(token.as_str().into(), Scored { id, score: *score });
+                }
+            }
+        }
+        Ok(Spm::new(tokens, bytes, self.unk))
+    }
+
+    fn bpe_parts(mut self, limits: &Limits) -> Result<Parts> {
+        let kinds = self.kinds(limits)?;
+        let family = family(self.pre.as_deref())?;
+        let merges = self.merges.take().ok_or_else(|| Error::new("merges are missing; BPE needs them"))?;
+        let merges = merges
+            .iter()
+            .map(|text| {
+                let (left, right) = tokenizer_json::merge(text)
+                    .ok_or_else(|| Error::new(format!("merge `{}` is not two tokens", short(text))))?;
+                Ok((left.to_owned(), right.to_owned()))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        Ok(Parts {
+            added: self.added(&kinds),
+            normalizers: family.normalizers,
+            steps: split::byte_level_words(family.pattern)?,
+            ends: self.ends(family.add_bos)?,
+            named: self.named(),
+            decoding: Decoding::ByteLevel,
+            model: ModelParts::Bpe(BpeParts {
+                vocabulary: self.tokens.into_iter().zip(0..).collect(),
+                merges,
+                unknown: None,
+                fuse_unknown: false,
+                byte_fallback: false,
+                ignore_merges: family.ignore_merges,
+            }),
+        })
+    }
+
+    /// The kind of each token; names tokens that have no text, as llama.cpp does.
+    fn kinds(&mut self, limits: &Limits) -> Result<Vec<Kind>> {
+        let count = self.tokens.len();
+        let cap = usize::try_from(limits.vocabulary).unwrap_or(usize::MAX);
+        if count > cap {
+            return Err(Error::new(format!("{count} tokens; at most {cap} are taken")));
+        }
+        for (id, token) in self.tokens.iter_mut().enumerate().filter(|(_, token)| token.is_empty()) {
+            *token = format!("[EMPTY_{id}]");
+        }
+        let Some(types) = &self.types else {
+            return Ok(vec![Kind::Normal; count]);
+        };
+        if types.len() != count {
+            return Err(Error::new(format!(
+                "{} token types for {count} tokens; each token needs one",
+                types.len()
+            )));
+        }
+        let kind = |(id, number): (usize, &i32)| {
+            Kind::of(*number)
+                .ok_or_else(|| Error::new(format!("token {id} has type {number}; types are 1 to 6")))
+        };
+        types.iter().enumerate().map(kind).collect()
+    }
+
+    /// The tokens that are read from a text as they are spelled.
+    fn added(&self, kinds: &[Kind]) -> Vec<AddedToken> {
+        let spelled = (0..)
+            .zip(self.tokens.iter().zip(kinds))
+            .filter(|(_, (_, kind))| matches!(kind, Kind::Control | Kind::Unknown | Kind::UserDefined));
+        spelled
+            .map(|(id, (token, kind))| AddedToken {
+                id,
+                content: token.clone(),
+                single_word: false,
+                lstrip: false,
+                rstrip: false,
+                normalized: false,
+                special: *kind != Kind::UserDefined,
+            })
+            .collect()
+    }
+
+    fn ends(&self, add_bos: bool) -> Result<EndIds> {
+        let end = |wanted: bool, id: Option<u32>, name: &str| match (wanted, id) {
+            (false, _) => Ok(Vec::new()),
+            (true, Some(id)) => Ok(vec![id]),
+            (true, None) => {
+                Err(Error::new(format!("add_{name}_token is on, but {name}_token_id is missing")))
+            }
+        };
+        let add_bos = self.add_bos.unwrap_or(add_bos && self.bos.is_some());
+        Ok(EndIds {
+            before: end(add_bos, self.bos, "bos")?,
+            after: end(self.add_eos.unwrap_or(false), self.eos, "eos")?,
+        })
+    }
+
+    fn named(&self) -> Named {
+        Named { bos: self.bos, eos: self.eos, unk: self.unk, pad: self.pad }
+    }
+}
+
+/// Checks a token that characters are joined to.
+fn check_joined(token: &str, id: u32, score: f32) -> Result<()> {
+    if !score.is_finite() {
+        return Err(Error::new(format!("token {id} has the score {score}; it must be a finite number")));
+    }
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(Error::new(format!(
+            "token {id} has {} bytes; at most {TOKEN_BYTES_MAX} are taken",
+            token.len()
+        )));
+    }
+    Ok(())
+}
+
+fn family(pre: Option<&str>) -> Result<Family> {
+    match pre {
+        Some("gpt-2") => {
+            Ok(Family { pattern: GPT2, normalizers: Vec::new(), ignore_merges: false, add_bos: false })
+        }
+        Some("llama-bpe" | "llama3" | "llama-v3") => {
+            Ok(Family { pattern: LLAMA3, normalizers: Vec::new(), ignore_merges: true, add_bos: true })
+        }
+        // llama.cpp leaves NFC out; the model was trained with it, and its tokenizer.json has it.
+        Some("qwen2") => Ok(Family {
+            pattern: QWEN2,
+            normalizers: vec![NormalizerWrapper::NFC(NFC)],
+            ignore_merges: false,
+            add_bos: false,
+        }),
+        Some(other) => Err(Error::new(format!(
+            "pre-tokenizer `{}`; `gpt-2`, `llama-bpe` and `qwen2` are supported",
+            short(other)
+        ))),
+        None => Err(Error::new(
+            "the pre-tokenizer's name (`pre`) is missing, so that words cannot be told apart; convert the model again",
+        )),
+    }
+}

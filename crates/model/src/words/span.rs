@@ -1,0 +1,19 @@
+//! Text with its origin: the chat template's own words, or a user's.
+
+/// Who wrote a piece of text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The chat template or the program: special tokens spelled here are meant.
+    Template,
+    /// A user: what looks like a special token here is only text.
+    User,
+}
+
+/// A piece of a prompt and its origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The text; it may be empty.
+    pub text: String,
+    /// Who wrote it.
+    pub origin: Origin,
+}
