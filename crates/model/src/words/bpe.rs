@@ -23,7 +23,7 @@ pub(super) struct BpeParts {
 }
 
 /// A BPE model of the library.
-pub(super) struct Bpe(BPE);
+pub(super) struct Bpe(Box<BPE>);
 
 impl Bpe {
     /// Builds the model. Text must never make one of the `special` tokens, so
@@ -55,7 +55,7 @@ impl Bpe {
             Some(unknown) if bpe.token_to_id(unknown).is_none() => {
                 Err(Error::new(format!("the unknown token `{unknown}` is not in the vocabulary")))
             }
-            _ => Ok(Bpe(bpe)),
+            _ => Ok(Bpe(Box::new(bpe))),
         }
     }
 

@@ -5,16 +5,17 @@
 
 use std::collections::HashMap;
 
-use tokenizers::normalizers::{NFC, NormalizerWrapper, Prepend};
+use tokenizers::normalizers::{NFC, NormalizerWrapper};
 
 use super::added::AddedToken;
 use super::bpe::BpeParts;
+use super::normalize::Normalization;
 use super::parts::{EndIds, ModelParts, Named, Parts, short};
 use super::split::{self, GPT2, LLAMA3, QWEN2, Step};
 use super::spm::{Scored, Spm, TOKEN_BYTES_MAX};
 use super::stream::{Decoding, byte_token};
 use super::tokenizer::Tokenizer;
-use super::tokenizer_json;
+use super::tokenizer_json::{self, CANONICAL_EXPANSION};
 use crate::file::{Metadata, Strings};
 use crate::{Error, Limits, Result};
 
@@ -74,7 +75,7 @@ impl Kind {
 /// What a pre-tokenizer's name means.
 struct Family {
     pattern: &'static str,
-    normalizers: Vec<NormalizerWrapper>,
+    normalization: Option<(NormalizerWrapper, usize)>,
     ignore_merges: bool,
     add_bos: bool,
 }
@@ -125,14 +126,14 @@ impl GgufVocab {
         let spm = self.spm(&kinds)?;
         let prefix = self.add_space_prefix.unwrap_or(true);
         let mark = SPACE_MARK.to_string();
-        let (spaces, _) = tokenizer_json::replace(" ".to_owned(), mark.clone())?;
-        let mut normalizers = vec![spaces];
+        let mut normalization = Normalization::none();
         if prefix {
-            normalizers.insert(0, NormalizerWrapper::Prepend(Prepend::new(mark.clone())));
+            normalization.add_prepend(mark.clone())?;
         }
+        normalization.add_replace(" ".to_owned(), mark.clone())?;
         Ok(Parts {
             added: self.added(&kinds),
-            normalizers,
+            normalization,
             steps: Vec::<Step>::new(),
             ends: self.ends(true)?,
             named: self.named(),
@@ -152,7 +153,7 @@ impl GgufVocab {
             return Err(Error::new(format!("{scores} scores for {tokens} tokens; each token needs one")));
         }
         let mut tokens = HashMap::with_capacity(self.tokens.len());
-        let mut bytes = [None; 256];
+        let mut bytes = Box::new([None; 256]);
         for (id, ((token, kind), score)) in (0..).zip(self.tokens.iter().zip(kinds).zip(scores)) {
             match kind {
                 Kind::Byte => {
@@ -174,6 +175,10 @@ impl GgufVocab {
     fn bpe_parts(mut self, limits: &Limits) -> Result<Parts> {
         let kinds = self.kinds(limits)?;
         let family = family(self.pre.as_deref())?;
+        let mut normalization = Normalization::none();
+        if let Some((step, expansion)) = family.normalization {
+            normalization.add(step, expansion)?;
+        }
         let merges = self.merges.take().ok_or_else(|| Error::new("merges are missing; BPE needs them"))?;
         let merges = merges
             .iter()
@@ -185,7 +190,7 @@ impl GgufVocab {
             .collect::<Result<Vec<_>>>()?;
         Ok(Parts {
             added: self.added(&kinds),
-            normalizers: family.normalizers,
+            normalization,
             steps: split::byte_level_words(family.pattern)?,
             ends: self.ends(family.add_bos)?,
             named: self.named(),
@@ -282,15 +287,15 @@ fn check_joined(token: &str, id: u32, score: f32) -> Result<()> {
 fn family(pre: Option<&str>) -> Result<Family> {
     match pre {
         Some("gpt-2") => {
-            Ok(Family { pattern: GPT2, normalizers: Vec::new(), ignore_merges: false, add_bos: false })
+            Ok(Family { pattern: GPT2, normalization: None, ignore_merges: false, add_bos: false })
         }
         Some("llama-bpe" | "llama3" | "llama-v3") => {
-            Ok(Family { pattern: LLAMA3, normalizers: Vec::new(), ignore_merges: true, add_bos: true })
+            Ok(Family { pattern: LLAMA3, normalization: None, ignore_merges: true, add_bos: true })
         }
         // llama.cpp leaves NFC out; the model was trained with it, and its tokenizer.json has it.
         Some("qwen2") => Ok(Family {
             pattern: QWEN2,
-            normalizers: vec![NormalizerWrapper::NFC(NFC)],
+            normalization: Some((NormalizerWrapper::NFC(NFC), CANONICAL_EXPANSION)),
             ignore_merges: false,
             add_bos: false,
         }),

@@ -6,6 +6,7 @@ mod byte_level;
 mod folder;
 mod gguf_vocab;
 mod library;
+mod normalize;
 mod open;
 mod parts;
 mod pattern;

@@ -3,10 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tokenizers::normalizers::NormalizerWrapper;
-
 use super::added::{AddedToken, SPELLING_BYTES_MAX};
 use super::bpe::{Bpe, BpeParts};
+use super::normalize::Normalization;
 use super::split::Step;
 use super::spm::Spm;
 use super::stream::Decoding;
@@ -15,8 +14,8 @@ use crate::{Error, Limits, Result};
 /// The parts of one tokenizer.
 pub(super) struct Parts {
     pub added: Vec<AddedToken>,
-    /// Applied in order to what stands between added tokens.
-    pub normalizers: Vec<NormalizerWrapper>,
+    /// Done to what stands between added tokens.
+    pub normalization: Normalization,
     pub steps: Vec<Step>,
     pub model: ModelParts,
     pub ends: EndIds,
@@ -111,11 +110,19 @@ impl Table {
 
 /// The beginning of a text, fit for an error message.
 pub(super) fn short(text: &str) -> String {
-    let mut shown: String = text.chars().take(40).collect();
-    if shown.len() < text.len() {
+    let mut chars = text.chars();
+    let mut shown = String::new();
+    for char in chars.by_ref().take(40) {
+        if char.is_control() {
+            shown.extend(char.escape_default());
+        } else {
+            shown.push(char);
+        }
+    }
+    if chars.next().is_some() {
         shown.push('…');
     }
-    shown.escape_debug().to_string()
+    shown
 }
 
 impl Parts {

@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use regex_automata::{Input, meta};
 
+use super::parts::short;
 use crate::{Error, Result};
 
 /// The longest pattern in use (gpt-oss) has 300 bytes.
@@ -63,7 +64,7 @@ impl Pattern {
         let regex = meta::Builder::new()
             .configure(config)
             .build_many(patterns)
-            .map_err(|error| refused(source, error))?;
+            .map_err(|error| refused(source, reason(&error)))?;
         Ok(Pattern { regex })
     }
 
@@ -137,11 +138,19 @@ fn has_possessive(source: &str) -> bool {
     false
 }
 
+/// What is wrong with a pattern, in one line.
+fn reason(error: &meta::BuildError) -> String {
+    let syntax = error.syntax_error().map(ToString::to_string);
+    // The error draws the pattern first; its last line says what is wrong.
+    let last = syntax.as_deref().and_then(|drawn| drawn.lines().last());
+    let line = last.map(|line| line.trim_start_matches("error: ").to_owned());
+    line.unwrap_or_else(|| format!("it needs more than {COMPILED_BYTES_MAX} bytes when compiled"))
+}
+
 fn refused(source: &str, why: impl std::fmt::Display) -> Error {
-    let shown: String = source.chars().take(60).collect();
     Error::new(format!(
         "the pattern `{}` is refused: {why}; taken are patterns without look-around, and the ending `{TRAILING}`",
-        shown.escape_debug()
+        short(source)
     ))
 }
 

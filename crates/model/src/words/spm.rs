@@ -16,7 +16,7 @@ pub(super) const TOKEN_BYTES_MAX: usize = 1024;
 /// A vocabulary with scores.
 pub(super) struct Spm {
     tokens: HashMap<Box<str>, Scored>,
-    bytes: [Option<u32>; 256],
+    bytes: Box<[Option<u32>; 256]>,
     unknown: Option<u32>,
     longest: usize,
 }
@@ -69,7 +69,7 @@ impl Spm {
     /// that are no token, and `unknown` where a byte is missing.
     pub(super) fn new(
         tokens: HashMap<Box<str>, Scored>,
-        bytes: [Option<u32>; 256],
+        bytes: Box<[Option<u32>; 256]>,
         unknown: Option<u32>,
     ) -> Spm {
         let longest = tokens.keys().map(|token| token.len()).max().unwrap_or(0);
@@ -173,7 +173,7 @@ mod tests {
         let scored = |(id, (token, score)): (usize, &(&str, f32))| {
             ((*token).into(), Scored { id: u32::try_from(id).expect("few tokens"), score: *score })
         };
-        let mut bytes = [None; 256];
+        let mut bytes = Box::new([None; 256]);
         bytes[0xC3] = Some(100);
         Spm::new(tokens.iter().enumerate().map(scored).collect(), bytes, unknown)
     }

@@ -16,11 +16,10 @@
 use std::collections::HashSet;
 
 use tokenizers::normalizer::Range as Within;
-use tokenizers::normalizers::NormalizerWrapper;
-use tokenizers::{NormalizedString, Normalizer as _};
 
 use super::added::{AddedToken, Matcher, Part, UserRanges};
 use super::library;
+use super::normalize::Normalization;
 use super::parts::{EndIds, Model, Named, Parts, Table};
 use super::span::{Origin, Span};
 use super::split::{self, Place, Step};
@@ -48,7 +47,7 @@ pub struct Tokenizer {
     plain: Matcher,
     /// Added tokens that are looked for in the normalized text.
     normalized: Matcher,
-    normalizers: Vec<NormalizerWrapper>,
+    normalization: Normalization,
     steps: Vec<Step>,
     model: Model,
     ends: EndIds,
@@ -69,16 +68,28 @@ impl Tokenizer {
     /// Puts checked parts together.
     pub(super) fn assemble(parts: Parts, limits: &Limits) -> Result<Tokenizer> {
         let table = parts.table(limits)?;
-        let Parts { added, normalizers, steps, model, ends, decoding, named } = parts;
+        let Parts { added, normalization, steps, model, ends, decoding, named } = parts;
         let special_tokens = || added.iter().filter(|token| token.special);
         let spellings: HashSet<String> = special_tokens().map(|token| token.content.clone()).collect();
         let special = special_tokens().map(|token| token.id).collect();
-        let model = library::guard("building the model", || model.build(&spellings))?;
+        let model = library::guard("building the model", || model.build(&spellings))
+            .map_err(|error| error.of("model"))?;
         let (plain, normalized) = library::guard("normalizing the added tokens", || {
             let (normalized, plain) = added.into_iter().partition(|token: &AddedToken| token.normalized);
-            Ok((matcher(plain, &[])?, matcher(normalized, &normalizers)?))
+            Ok((matcher(plain, &Normalization::none())?, matcher(normalized, &normalization)?))
         })?;
-        Ok(Tokenizer { table, special, plain, normalized, normalizers, steps, model, ends, decoding, named })
+        Ok(Tokenizer {
+            table,
+            special,
+            plain,
+            normalized,
+            normalization,
+            steps,
+            model,
+            ends,
+            decoding,
+            named,
+        })
     }
 
     /// The ids of a text from one origin.
@@ -134,10 +145,10 @@ impl Tokenizer {
     fn encode_part(&self, text: &str, part: &Part, users: &UserRanges, ids: &mut Vec<u32>) -> Result<()> {
         let source = &text[part.range.clone()];
         let place = if part.range.start == 0 { Place::Start } else { Place::Later };
-        if self.normalizers.is_empty() && self.normalized.is_empty() {
+        if self.normalization.is_none() && self.normalized.is_empty() {
             return self.encode_words(source, place, ids);
         }
-        let normal = normalize(&self.normalizers, source)?;
+        let normal = self.normalization.apply(source)?;
         let is_users = |range: &std::ops::Range<usize>| {
             let original = normal.convert_offsets(Within::Normalized(range.clone()));
             original.is_none_or(|range| {
@@ -204,23 +215,13 @@ impl Tokenizer {
     }
 }
 
-fn matcher(tokens: Vec<AddedToken>, normalizers: &[NormalizerWrapper]) -> Result<Matcher> {
+fn matcher(tokens: Vec<AddedToken>, normalization: &Normalization) -> Result<Matcher> {
     let spellings = tokens
         .iter()
-        .map(|token| Ok(normalize(normalizers, &token.content)?.get().to_owned()))
+        .map(|token| Ok(normalization.apply(&token.content)?.get().to_owned()))
         .collect::<Result<Vec<String>>>()?;
     if let Some(empty) = spellings.iter().position(String::is_empty) {
         return Err(Error::new(format!("the normalizer leaves nothing of added token {}", tokens[empty].id)));
     }
     Matcher::new(tokens, &spellings)
-}
-
-fn normalize(normalizers: &[NormalizerWrapper], text: &str) -> Result<NormalizedString> {
-    let mut normal = NormalizedString::from(text);
-    for normalizer in normalizers {
-        normalizer
-            .normalize(&mut normal)
-            .map_err(|error| Error::new(format!("the text cannot be normalized: {error}")))?;
-    }
-    Ok(normal)
 }

@@ -11,23 +11,24 @@ use std::fmt;
 
 use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use tokenizers::normalizers::{NFC, NFD, NFKC, NFKD, NormalizerWrapper, Prepend, Replace};
+use tokenizers::normalizers::{NFC, NFD, NFKC, NFKD, NormalizerWrapper};
 
 use super::added::AddedToken;
 use super::bpe::BpeParts;
+use super::normalize::Normalization;
 use super::parts::{EndIds, ModelParts, Named, Parts, short};
 use super::pattern::Pattern;
 use super::split::{self, Keep, Matched, Prefix, Step};
 use super::stream::Decoding;
 use crate::{Error, Limits, Result};
 
-/// How much longer than its source a normalized text may become. `▁` for a space is 3.
+/// How much longer than its tokens a decoded text may become.
 const EXPANSION_MAX: usize = 64;
 /// The growth of a text by compatibility decomposition: U+FDFA, 3 bytes to 33
 /// (UAX #15, section 12).
 const COMPATIBILITY_EXPANSION: usize = 11;
 /// The growth by canonical decomposition (the same table).
-const CANONICAL_EXPANSION: usize = 3;
+pub(super) const CANONICAL_EXPANSION: usize = 3;
 /// Steps of one normalizer, pre-tokenizer or decoder.
 const STEPS_MAX: usize = 64;
 
@@ -288,7 +289,7 @@ impl File {
         });
         Ok(Parts {
             added: self.added_tokens,
-            normalizers: normalizers(self.normalizer).map_err(|error| error.of("normalizer"))?,
+            normalization: normalization(self.normalizer).map_err(|error| error.of("normalizer"))?,
             steps: steps(self.pre_tokenizer).map_err(|error| error.of("pre_tokenizer"))?,
             model: ModelParts::Bpe(model),
             ends: ends(self.post_processor).map_err(|error| error.of("post_processor"))?,
@@ -338,51 +339,24 @@ fn flat<T>(item: Option<T>, inner: fn(T) -> Result<Vec<T>, T>) -> Result<Vec<T>>
     Ok(items)
 }
 
-fn normalizers(normalizer: Option<Normalizer>) -> Result<Vec<NormalizerWrapper>> {
+fn normalization(normalizer: Option<Normalizer>) -> Result<Normalization> {
     let flat = flat(normalizer, |item| match item {
         Normalizer::Sequence { normalizers } => Ok(normalizers),
         item => Err(item),
     })?;
-    let mut expansion = 1_usize;
-    let mut wrapped = Vec::with_capacity(flat.len());
+    let mut steps = Normalization::none();
     for item in flat {
-        let (normalizer, factor) = item.wrapped()?;
-        expansion = expansion.saturating_mul(factor);
-        if expansion > EXPANSION_MAX {
-            return Err(Error::new(format!(
-                "its steps could make a text {expansion} times as long; at most {EXPANSION_MAX} times is taken"
-            )));
-        }
-        wrapped.push(normalizer);
-    }
-    Ok(wrapped)
-}
-
-impl Normalizer {
-    /// The library's normalizer, and how much longer it can make a text.
-    fn wrapped(self) -> Result<(NormalizerWrapper, usize)> {
-        Ok(match self {
-            Normalizer::Nfc => (NormalizerWrapper::NFC(NFC), CANONICAL_EXPANSION),
-            Normalizer::Nfd => (NormalizerWrapper::NFD(NFD), CANONICAL_EXPANSION),
-            Normalizer::Nfkc => (NormalizerWrapper::NFKC(NFKC), COMPATIBILITY_EXPANSION),
-            Normalizer::Nfkd => (NormalizerWrapper::NFKD(NFKD), COMPATIBILITY_EXPANSION),
-            // A text of one byte becomes one byte longer than the prefix.
-            Normalizer::Prepend { prepend } => {
-                let factor = prepend.len().saturating_add(1);
-                (NormalizerWrapper::Prepend(Prepend::new(prepend)), factor)
-            }
-            Normalizer::Replace { pattern, content } => replace(literal(pattern)?, content)?,
+        match item {
+            Normalizer::Nfc => steps.add(NormalizerWrapper::NFC(NFC), CANONICAL_EXPANSION)?,
+            Normalizer::Nfd => steps.add(NormalizerWrapper::NFD(NFD), CANONICAL_EXPANSION)?,
+            Normalizer::Nfkc => steps.add(NormalizerWrapper::NFKC(NFKC), COMPATIBILITY_EXPANSION)?,
+            Normalizer::Nfkd => steps.add(NormalizerWrapper::NFKD(NFKD), COMPATIBILITY_EXPANSION)?,
+            Normalizer::Prepend { prepend } => steps.add_prepend(prepend)?,
+            Normalizer::Replace { pattern, content } => steps.add_replace(literal(pattern)?, content)?,
             Normalizer::Sequence { .. } => unreachable!("sequences were flattened"),
-        })
+        }
     }
-}
-
-/// The library's replacement of one text by another, and how much longer it can make a text.
-pub(super) fn replace(pattern: String, content: String) -> Result<(NormalizerWrapper, usize)> {
-    let factor = content.len().div_ceil(pattern.len().max(1)).max(1);
-    let replace = Replace::new(pattern, content)
-        .map_err(|error| Error::new(format!("the replacement is refused: {error}")))?;
-    Ok((NormalizerWrapper::Replace(replace), factor))
+    Ok(steps)
 }
 
 /// The text of a pattern that is not a regular expression.

@@ -131,8 +131,8 @@ fn merges_that_do_not_fit_are_refused() {
     for (merge, sentence) in [
         ("ab", "merge `ab` is not two tokens"),
         ("a  b", "merge `a  b` is not two tokens"),
-        ("a c", "the merges do not fit the vocabulary: Token `c` out of vocabulary"),
-        ("b a", "the merges do not fit the vocabulary: Token `ba` out of vocabulary"),
+        ("a c", "model: the merges do not fit the vocabulary: Token `c` out of vocabulary"),
+        ("b a", "model: the merges do not fit the vocabulary: Token `ba` out of vocabulary"),
     ] {
         let vocab = GgufVocab { merges: Some(vec![merge.to_owned()]), ..bpe() };
         assert_eq!(refusal(vocab), format!("tokenizer.ggml: {sentence}"));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::data;
 
 /// Chats for each family; a run with `GIRIH_TEST_CHATS=100000` is the long one.
-const CHATS: usize = 500;
+const CHATS: usize = 200;
 
 /// Splitmix64 (Steele, Lea, Flood 2014).
 struct Random(u64);

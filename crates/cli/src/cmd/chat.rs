@@ -1,0 +1,212 @@
+//! `girih chat`: a conversation. What the model has read stays in its KV cache,
+//! so each turn reads only what is new.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use girih_engine::{Engine, Stop};
+use girih_model::Model;
+use girih_model::words::template::{
+    Conversation, RenderLimits, RenderRequest, Renderer, WORKER_COMMAND,
+};
+use girih_model::words::{Ends, Span, Words};
+use serde_json::{Value, json};
+
+use super::{Outcome, print_json};
+use crate::args::{DeviceArgs, ModelArgs, SamplingArgs};
+use crate::error::{Error, Result};
+use crate::generate::{Reply, generate, metrics, request, summary};
+use crate::loading::{self, Place};
+use crate::progress::Show;
+
+const HELP: &str = "/system TEXT  set the system message and start anew
+/clear        start anew
+/undo         forget the last turn
+/stats        show what the last reply took
+/help         show this
+/quit         leave; so does Ctrl-D. Ctrl-C stops a reply.";
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// The system message.
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Print one line of JSON after each reply.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The renderer of chat templates: this program again.
+///
+/// # Errors
+/// When the system does not say where this program is.
+pub fn renderer() -> Result<Renderer> {
+    Ok(Renderer::new(std::env::current_exe()?, vec![WORKER_COMMAND.into()], RenderLimits::default()))
+}
+
+/// Renders a conversation with the model's template.
+///
+/// # Errors
+/// When the model has no template, or the template refuses.
+pub fn render(renderer: &mut Renderer, words: &Words, conversation: &Conversation) -> Result<Vec<Span>> {
+    let template = words.template.as_ref().ok_or_else(|| {
+        Error::work("the model has no chat template; 'girih run' continues a text without one")
+    })?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    Ok(renderer.render(&RenderRequest {
+        template: template.source(conversation.tools.as_deref())?,
+        variables: &template.variables,
+        special_tokens: &words.special,
+        conversation,
+        unix_seconds: i64::try_from(now).unwrap_or(i64::MAX),
+    })?)
+}
+
+pub fn run(args: &Args) -> Result<Outcome> {
+    let show = Show::unless(args.device.quiet);
+    let place = Place::find(&args.model.model)?;
+    let (model, words) = (place.model(&args.model.arch)?, place.words()?);
+    if let Some(generation) = &model.generation {
+        show.note(loading::described(generation));
+    }
+    let mut chat = Chat {
+        args,
+        show,
+        model: &model,
+        words: &words,
+        renderer: renderer()?,
+        messages: opening(args.system.as_deref()),
+        last: None,
+        cancelled: Arc::new(AtomicBool::new(false)),
+    };
+    render(&mut chat.renderer, &words, &conversation(&[json!({"role": "user", "content": "?"})]))?;
+    let mut engine = loading::engine(&model, &args.device, 1)?;
+    let flag = Arc::clone(&chat.cancelled);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).map_err(Error::work)?;
+    if io::stdin().is_terminal() { chat.converse(&mut engine) } else { chat.read_lines(&mut engine) }
+}
+
+fn opening(system: Option<&str>) -> Vec<Value> {
+    system.map(|text| json!({"role": "system", "content": text})).into_iter().collect()
+}
+
+fn conversation(messages: &[Value]) -> Conversation {
+    Conversation { messages: messages.to_vec(), add_generation_prompt: true, ..Conversation::default() }
+}
+
+/// What a line leads to.
+#[derive(PartialEq)]
+enum Next {
+    Line,
+    Leave,
+}
+
+struct Chat<'a> {
+    args: &'a Args,
+    show: Show,
+    model: &'a Model,
+    words: &'a Words,
+    renderer: Renderer,
+    messages: Vec<Value>,
+    last: Option<Reply>,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl<'a> Chat<'a> {
+    /// With a person at a terminal.
+    fn converse(&mut self, engine: &mut Engine<'a>) -> Result<Outcome> {
+        self.show.note("/help lists the commands");
+        let mut editor = rustyline::DefaultEditor::new().map_err(Error::work)?;
+        loop {
+            match editor.readline("> ") {
+                Ok(line) => {
+                    // A history that cannot grow is no reason to stop.
+                    let _ = editor.add_history_entry(&line);
+                    match self.line(engine, &line) {
+                        Ok(Next::Leave) => return Ok(Outcome::Done),
+                        Ok(Next::Line) => {}
+                        Err(Error::Work(sentence) | Error::Call(sentence)) => eprintln!("girih: {sentence}"),
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(rustyline::error::ReadlineError::Interrupted) => {}
+                Err(rustyline::error::ReadlineError::Eof) => return Ok(Outcome::Done),
+                Err(error) => return Err(Error::work(error)),
+            }
+        }
+    }
+
+    /// From a pipe: one turn a line; the first error ends it.
+    fn read_lines(&mut self, engine: &mut Engine<'a>) -> Result<Outcome> {
+        for line in io::stdin().lock().lines() {
+            if self.line(engine, &line?)? == Next::Leave {
+                break;
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn line(&mut self, engine: &mut Engine<'a>, line: &str) -> Result<Next> {
+        let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match command {
+            "" => {}
+            "/quit" | "/exit" => return Ok(Next::Leave),
+            "/help" => println!("{HELP}"),
+            "/clear" => self.messages = opening(self.args.system.as_deref()),
+            "/system" => self.messages = opening(Some(rest)),
+            "/undo" => self.undo(),
+            "/stats" => println!("{}", self.last.as_ref().map_or("no reply yet".to_owned(), summary)),
+            _ if command.starts_with('/') => {
+                return Err(Error::call(format!("'{command}' is no command; /help lists them")));
+            }
+            _ => self.turn(engine, line)?,
+        }
+        Ok(Next::Line)
+    }
+
+    /// Takes back the last question and its answer.
+    fn undo(&mut self) {
+        let question = self.messages.iter().rposition(|message| message["role"] == "user");
+        self.messages.truncate(question.unwrap_or(self.messages.len()));
+    }
+
+    /// A question and its answer; if anything fails, neither has been said.
+    fn turn(&mut self, engine: &mut Engine<'a>, line: &str) -> Result<()> {
+        self.messages.push(json!({"role": "user", "content": line}));
+        let reply = self.reply(engine).inspect_err(|_| {
+            self.messages.pop();
+        })?;
+        self.messages.push(json!({"role": "assistant", "content": reply.text}));
+        if self.args.json {
+            print_json(&metrics(&reply))?;
+        }
+        self.last = Some(reply);
+        Ok(())
+    }
+
+    fn reply(&mut self, engine: &mut Engine<'a>) -> Result<Reply> {
+        let spans = render(&mut self.renderer, self.words, &conversation(&self.messages))?;
+        let tokens = self.words.tokenizer.encode_spans(&spans, Ends::Omit)?;
+        let request = request(tokens, &self.args.sampling, self.model, self.words);
+        self.cancelled.store(false, Ordering::Relaxed);
+        let mut out = io::stdout().lock();
+        let cancelled = || self.cancelled.load(Ordering::Relaxed);
+        let reply = generate(engine, request, self.words, cancelled, |text| {
+            out.write_all(text.as_bytes())?;
+            Ok(out.flush()?)
+        })?;
+        writeln!(out)?;
+        if matches!(reply.stop, Stop::Length | Stop::Context) {
+            self.show.note(format!("[the reply ended at the limit of {:?}]", reply.stop));
+        }
+        Ok(reply)
+    }
+}

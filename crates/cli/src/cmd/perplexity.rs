@@ -1,0 +1,57 @@
+//! `girih perplexity`: how surprised a model is by a text.
+
+use std::path::PathBuf;
+
+use girih_model::words::{Ends, Origin};
+
+use super::{Outcome, print_json};
+use crate::args::{DeviceArgs, ModelArgs};
+use crate::error::{Error, Result};
+use crate::loading::{self, Place};
+
+/// The most rows of logits that one step hands out.
+const WANTED: u32 = 64;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// The text.
+    file: PathBuf,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Tokens of a window; windows overlap by half [default: the context, at most 512].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    window: Option<u32>,
+    /// Print JSON, with the surprise of each token.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<Outcome> {
+    let text = std::fs::read_to_string(&args.file)
+        .map_err(|error| Error::call(format!("{}: cannot be read: {error}", args.file.display())))?;
+    let place = Place::find(&args.model.model)?;
+    let (model, words) = (place.model(&args.model.arch)?, place.words()?);
+    let tokens = words.tokenizer.encode(&text, Origin::User, Ends::Add)?;
+    if tokens.len() < 2 {
+        let count = tokens.len();
+        return Err(Error::call(format!("{}: has {count} tokens; at least 2 are needed", args.file.display())));
+    }
+    let context = loading::context(&model, &args.device)?;
+    let window = args.window.unwrap_or(512.min(context));
+    if window > context {
+        return Err(Error::call(format!("a window of {window} tokens does not fit into a context of {context}")));
+    }
+    let mut engine = loading::engine(&model, &args.device, WANTED)?;
+    let result = girih_measure::perplexity(&mut engine, &tokens, window as usize)?;
+    if args.json {
+        print_json(&result)?;
+    } else {
+        println!(
+            "perplexity {:.4} (mean negative log-likelihood {:.6} nats over {} tokens, windows of {window})",
+            result.perplexity, result.nll, result.scored
+        );
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,118 @@
+//! `girih run`: continues a prompt, streaming to standard output.
+
+use std::io::{self, Read, Write};
+
+use girih_model::words::{Ends, Origin, Words};
+use serde_json::{Value, json};
+
+use super::{Outcome, print_json};
+use crate::args::{ArchArgs, DeviceArgs, SamplingArgs};
+use crate::builtin;
+use crate::error::{Error, Result};
+use crate::generate::{generate, metrics, request, summary};
+use crate::loading::{self, Place};
+use crate::machine;
+use crate::progress::Show;
+
+/// The most bytes of a prompt from standard input.
+const PROMPT_BYTES: u64 = 64 << 20;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A folder, a .gguf or .safetensors file, an id org/name[@revision][:QUANT] in the cache, or stories260k.
+    model: Option<String>,
+    /// The text to continue; '-' reads it from standard input.
+    prompt: Option<String>,
+    #[command(flatten)]
+    arch: ArchArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// Let special tokens that the prompt spells be special tokens.
+    #[arg(long)]
+    special: bool,
+    /// End with one line of JSON: amounts, times, token ids.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<Outcome> {
+    let name = args.model.as_deref().unwrap_or(builtin::STORIES.name);
+    let prompt = prompt(args)?;
+    let show = Show::unless(args.device.quiet);
+    let place = Place::find(name)?;
+    let (model, words) = (place.model(&args.arch)?, place.words()?);
+    if let Some(generation) = &model.generation {
+        show.note(loading::described(generation));
+    }
+    let tokens = encode(&words, &prompt, args.special)?;
+    let request = request(tokens.clone(), &args.sampling, &model, &words);
+    let layout = loading::layout(&model, &args.device, 1)?;
+    let plan = layout.plan()?;
+    let mut engine = loading::engine(&model, &args.device, 1)?;
+    let mut out = io::stdout().lock();
+    write!(out, "{prompt}")?;
+    let reply = generate(&mut engine, request, &words, || false, |text| {
+        out.write_all(text.as_bytes())?;
+        Ok(out.flush()?)
+    })?;
+    writeln!(out)?;
+    drop(out);
+    show.note(summary(&reply));
+    if args.json {
+        let mut line = metrics(&reply);
+        let ids: Vec<u32> = tokens.iter().chain(&reply.ids).copied().collect();
+        extend(&mut line, json!({
+            "model": name,
+            "prompt_tokens": tokens.len(),
+            "ids": ids,
+            "text": reply.text,
+            "kv": args.device.kv.dtype().name(),
+            "activations": "f32",
+            "memory": {
+                "planned": plan.total(),
+                "weights": plan.weights,
+                "state": plan.state,
+                "scratch": plan.scratch,
+                "peak_resident": machine::status("VmHWM"),
+            },
+        }));
+        print_json(&line)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The text to continue.
+fn prompt(args: &Args) -> Result<String> {
+    match (&args.prompt, &args.model) {
+        (Some(text), _) if text != "-" => Ok(text.clone()),
+        (Some(_), _) => {
+            let mut text = String::new();
+            let read = io::stdin().lock().take(PROMPT_BYTES + 1).read_to_string(&mut text)?;
+            if read as u64 > PROMPT_BYTES {
+                return Err(Error::call(format!("the prompt on standard input has over {PROMPT_BYTES} bytes")));
+            }
+            Ok(text)
+        }
+        (None, None) => Ok(builtin::STORIES_PROMPT.to_owned()),
+        (None, Some(_)) => Err(Error::call("a model was given but no prompt; give a text, or '-' for standard input")),
+    }
+}
+
+/// The prompt's tokens; an empty prompt is the token that opens a text.
+fn encode(words: &Words, prompt: &str, special: bool) -> Result<Vec<u32>> {
+    let origin = if special { Origin::Template } else { Origin::User };
+    let mut tokens = words.tokenizer.encode(prompt, origin, Ends::Add)?;
+    if tokens.is_empty() {
+        tokens.extend(words.tokenizer.named().bos);
+    }
+    Ok(tokens)
+}
+
+/// Adds the pairs of one object to another.
+fn extend(object: &mut Value, more: Value) {
+    if let (Value::Object(object), Value::Object(more)) = (object, more) {
+        object.extend(more);
+    }
+}

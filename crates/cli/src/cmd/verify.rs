@@ -1,0 +1,167 @@
+//! `girih verify` and `girih diagnose`: a model against a golden file.
+
+use std::path::PathBuf;
+
+use girih_engine::Engine;
+use girih_measure::{Bound, Golden, LayerRow, Precision, PromptVerdict, diagnose as layers_of, verify as gate};
+use girih_model::Model;
+use girih_tensor::DType;
+use serde_json::json;
+
+use super::{Outcome, print_json};
+use crate::args::{DeviceArgs, ModelArgs};
+use crate::error::Result;
+use crate::loading::{self, Place};
+
+/// The most rows of logits that one step hands out.
+const WANTED: u32 = 64;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// A file of scripts/make_golden.py.
+    #[arg(long, value_name = "FILE")]
+    golden: PathBuf,
+    /// The golden's arithmetic to compare with.
+    #[arg(long, value_name = "PRECISION", value_enum, default_value = "f32")]
+    against: Against,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The arithmetic of a golden.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Against {
+    /// Weights and arithmetic in single precision.
+    F32,
+    /// Weights and arithmetic in brain float.
+    Bf16,
+}
+
+impl Against {
+    fn precision(self) -> Precision {
+        match self {
+            Against::F32 => Precision::F32,
+            Against::Bf16 => Precision::Bf16,
+        }
+    }
+}
+
+/// A model ready to be compared.
+struct Case {
+    model: Model,
+    engine: Engine<'static>,
+    golden: Golden,
+    bound: Bound,
+}
+
+impl Case {
+    fn open(args: &Args) -> Result<Case> {
+        let golden = Golden::read(&args.golden, args.against.precision())?;
+        let model = Place::find(&args.model.model)?.model(&args.model.arch)?;
+        let engine = loading::engine(&model, &args.device, WANTED)?;
+        let bound = bound(&model, args)?;
+        Ok(Case { model, engine, golden, bound })
+    }
+}
+
+/// The bound for the precision in use: the longest sum, the golden's
+/// arithmetic, the state's type, and how coarsely weights are stored.
+fn bound(model: &Model, args: &Args) -> Result<Bound> {
+    let infos = model.weights.names().filter_map(|name| Some((name, model.weights.info(name)?)));
+    let mut terms = 1;
+    let mut quantized = 0.0f64;
+    for (name, (dtype, shape)) in infos {
+        terms = terms.max(shape.columns());
+        if dtype.tile() != (1, 1) {
+            let numbers = model.weights.numbers(name)?;
+            quantized = quantized.max(Bound::relative_step(dtype, &shape, &numbers));
+        }
+    }
+    let state = match args.device.kv.dtype() {
+        DType::F16 => 2f64.powi(-12),
+        DType::BF16 => 2f64.powi(-9),
+        _ => 0.0,
+    };
+    Ok(Bound::new(args.against.precision(), terms, quantized + state))
+}
+
+pub fn verify(args: &Args) -> Result<Outcome> {
+    let mut case = Case::open(args)?;
+    let layers = case.model.facts.layers.len();
+    let verdict = gate(&mut case.engine, &case.golden, layers, &case.bound)?;
+    if args.json {
+        print_json(&json!({
+            "passed": verdict.passed,
+            "against": args.against.precision().name(),
+            "kv": args.device.kv.dtype().name(),
+            "activations": "f32",
+            "prompts": verdict.prompts,
+        }))?;
+    } else {
+        for prompt in &verdict.prompts {
+            println!("{}", sentence(prompt));
+        }
+        println!("{}", if verdict.passed { "passed" } else { "failed" });
+    }
+    Ok(if verdict.passed { Outcome::Done } else { Outcome::Failed })
+}
+
+/// One prompt's outcome in words.
+fn sentence(prompt: &PromptVerdict) -> String {
+    let PromptVerdict { prompt: index, tokens, equal_tokens, greedy_tokens, logits_max_abs, .. } = prompt;
+    let mut text = format!(
+        "prompt {index}: {tokens} tokens; logits within {logits_max_abs:.2e}; {equal_tokens} of {greedy_tokens} greedy tokens equal"
+    );
+    if let Some(row) = &prompt.first_out_of_bound {
+        text += &format!(
+            "; {} is out of bound at token {}: {:.1} times what rounding explains",
+            row.layer, row.worst_token, row.of_bound
+        );
+    }
+    if let Some(parting) = &prompt.divergence {
+        let word = if parting.tolerable() { "tolerable" } else { "not tolerable" };
+        text += &format!(
+            "; at step {} the model chose {} and the golden {}, {word}: the model's token is{} in the golden's top 5, the golden's is{} in the model's",
+            parting.step,
+            parting.ours,
+            parting.golden,
+            if parting.ours_in_golden_top5 { "" } else { " not" },
+            if parting.golden_in_our_top5 { "" } else { " not" },
+        );
+    }
+    text
+}
+
+pub fn diagnose(args: &Args) -> Result<Outcome> {
+    let mut case = Case::open(args)?;
+    let layers = case.model.facts.layers.len();
+    let mut prompts = Vec::new();
+    for prompt in &case.golden.prompts {
+        prompts.push(layers_of(&mut case.engine, prompt, layers, &case.bound)?);
+    }
+    let within = prompts.iter().flatten().all(LayerRow::within);
+    if args.json {
+        print_json(&json!({"within": within, "prompts": prompts}))?;
+    } else {
+        prompts.iter().enumerate().for_each(|(index, rows)| table(index, rows));
+    }
+    Ok(if within { Outcome::Done } else { Outcome::Failed })
+}
+
+fn table(prompt: usize, rows: &[LayerRow]) {
+    println!("prompt {prompt}");
+    println!("{:>16} {:>12} {:>11} {:>11} {:>9}", "layer", "cosine", "max abs", "rms", "of bound");
+    for row in rows {
+        let LayerRow { layer, cosine, max_abs, rms, of_bound, .. } = row;
+        println!("{layer:>16} {cosine:>12.9} {max_abs:>11.3e} {rms:>11.3e} {of_bound:>9.4}");
+    }
+    match rows.iter().find(|row| !row.within()) {
+        Some(row) => println!("first out of bound: {}, at token {}", row.layer, row.worst_token),
+        None => println!("every layer is within its bound"),
+    }
+}

@@ -1,0 +1,132 @@
+//! One reply: a request through the engine, text handed on as it comes.
+
+use girih_engine::{Detokenize, Engine, Request, Sampling, Stats, Stop, Stops, What};
+use girih_model::words::{Specials, Words};
+use girih_model::{Generation, Model};
+use serde_json::{Value, json};
+
+use crate::args::SamplingArgs;
+use crate::error::{Error, Result};
+use crate::loading::stop_tokens;
+
+/// A reply and what it took.
+#[derive(Debug)]
+pub struct Reply {
+    /// Its tokens, a stop token included.
+    pub ids: Vec<u32>,
+    /// Its text.
+    pub text: String,
+    /// Why it ended.
+    pub stop: Stop,
+    /// Amounts and times.
+    pub stats: Stats,
+}
+
+/// The settings of the samplers: what the user set, else what the model's
+/// makers ship, else greedy.
+pub fn sampling(args: &SamplingArgs, generation: Option<&Generation>) -> Sampling {
+    let shipped = generation.cloned().unwrap_or_default();
+    let samples = shipped.do_sample.unwrap_or(false);
+    let made = if samples { shipped.temperature.unwrap_or(1.0) } else { 0.0 };
+    let neutral = Sampling::default();
+    Sampling {
+        temperature: args.temp.unwrap_or(made),
+        top_k: args.top_k.or(shipped.top_k).unwrap_or(neutral.top_k),
+        top_p: args.top_p.or(shipped.top_p).unwrap_or(neutral.top_p),
+        min_p: args.min_p.or(shipped.min_p).unwrap_or(neutral.min_p),
+        repetition_penalty: args
+            .repetition_penalty
+            .or(shipped.repetition_penalty)
+            .unwrap_or(neutral.repetition_penalty),
+        presence_penalty: args.presence_penalty,
+        frequency_penalty: args.frequency_penalty,
+        bias: args.logit_bias.clone(),
+        seed: args.seed,
+    }
+}
+
+/// A request to continue `tokens`.
+pub fn request(tokens: Vec<u32>, args: &SamplingArgs, model: &Model, words: &Words) -> Request {
+    Request {
+        tokens,
+        sampling: sampling(args, model.generation.as_ref()),
+        max_new: (args.max_tokens > 0).then_some(args.max_tokens),
+        stops: Stops { tokens: stop_tokens(model, words), strings: args.stop.clone() },
+        logprobs: None,
+    }
+}
+
+/// Runs a request to its end, or until `cancelled` says so.
+///
+/// # Errors
+/// When the request is refused, or the model fails.
+pub fn generate<'w>(
+    engine: &mut Engine<'w>,
+    request: Request,
+    words: &'w Words,
+    cancelled: impl Fn() -> bool,
+    mut show: impl FnMut(&str) -> Result<()>,
+) -> Result<Reply> {
+    let detokenizer: Box<dyn Detokenize + 'w> = Box::new(words.tokenizer.detokenizer(Specials::Skip));
+    let id = engine.submit(request, Some(detokenizer))?;
+    let (mut ids, mut whole) = (Vec::new(), String::new());
+    let mut asked = false;
+    loop {
+        if !asked && cancelled() {
+            asked = engine.cancel(id);
+        }
+        for event in engine.step() {
+            match &event.what {
+                What::Prefilled(_) => {}
+                What::Token { id, text, .. } => {
+                    ids.push(*id);
+                    whole.push_str(text);
+                    show(text)?;
+                }
+                What::Finished { stop, text, stats } => {
+                    whole.push_str(text);
+                    show(text)?;
+                    if let Stop::Token(id) = stop {
+                        ids.push(*id);
+                    }
+                    return Ok(Reply { ids, text: whole, stop: stop.clone(), stats: *stats });
+                }
+                What::Failed(error) => return Err(Error::work(error)),
+            }
+        }
+    }
+}
+
+/// Amounts and times as one JSON object.
+pub fn metrics(reply: &Reply) -> Value {
+    let Stats { cached, prefill, decode } = reply.stats;
+    let rate = |rate: girih_engine::Rate| {
+        json!({
+            "tokens": rate.tokens,
+            "seconds": rate.time.as_secs_f64(),
+            "tokens_per_second": rate.per_second(),
+        })
+    };
+    let stop = match &reply.stop {
+        Stop::Token(id) => json!({"token": id}),
+        Stop::String(text) => json!({"string": text}),
+        Stop::Length => json!("length"),
+        Stop::Context => json!("context"),
+        Stop::Cancelled => json!("cancelled"),
+    };
+    json!({"cached_tokens": cached, "prefill": rate(prefill), "decode": rate(decode), "stop": stop})
+}
+
+/// Amounts and times as a line for people.
+pub fn summary(reply: &Reply) -> String {
+    let Stats { cached, prefill, decode } = reply.stats;
+    format!(
+        "prefill {} tokens ({cached} more from the cache) in {:.2} s, {:.1} tokens/s; decode {} tokens in {:.2} s, {:.1} tokens/s",
+        prefill.tokens,
+        prefill.time.as_secs_f64(),
+        prefill.per_second(),
+        decode.tokens,
+        decode.time.as_secs_f64(),
+        decode.per_second(),
+    )
+}
