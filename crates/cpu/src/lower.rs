@@ -7,22 +7,31 @@ use girih_tensor::{DType, Shape};
 use crate::ops;
 use crate::weights::{Form, Matrix, Weights};
 
-/// One node, ready to run.
+/// One node, ready to run. Weights and states are indexes into their lists.
 #[derive(Debug)]
-pub(crate) struct Instruction {
+pub(crate) enum Instruction {
+    /// Puts rows into state.
+    Write { x: Place, state: usize },
+    /// Computes a value.
+    Compute(Compute),
+}
+
+/// How a value is computed, and where it lies.
+#[derive(Debug)]
+pub(crate) struct Compute {
     pub call: Call,
-    /// Where the result lies; nothing for a write, whose result is state.
-    pub output: Option<Place>,
-    /// The result's name, for who watches.
+    pub output: Place,
+    /// The value's name, for who watches.
     pub name: String,
-    /// The result's shape at the program's key.
+    /// The value's shape at the program's key.
     pub shape: Shape,
 }
 
 /// What is done, with everything about it that a step does not change.
-/// Weights and states are indexes into their lists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
+    /// The result lies where the operand does: nothing is to be done.
+    Alias,
     Embed {
         table: usize,
     },
@@ -36,19 +45,10 @@ pub(crate) enum Call {
         weight: usize,
         bias: Option<usize>,
     },
-    /// The result lies where the operand does: nothing is to be done.
-    Alias,
-    Copy {
-        x: Place,
-    },
     Rope {
         x: Place,
         frequencies: usize,
         pairing: Pairing,
-    },
-    Write {
-        x: Place,
-        state: usize,
     },
     Attend {
         q: Place,
@@ -56,26 +56,20 @@ pub(crate) enum Call {
         values: usize,
         attention: Attention,
     },
-    Gate {
-        gate: Place,
-        up: Place,
-        act: Act,
-    },
-    Add {
-        a: Place,
-        b: Place,
-    },
-    Scale {
-        x: Place,
-        factor: f32,
-    },
-    Softcap {
-        x: Place,
-        cap: f32,
-    },
     Take {
         x: Place,
     },
+    Elementwise(Elementwise),
+}
+
+/// What is done element by element.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Elementwise {
+    Copy { x: Place },
+    Gate { gate: Place, up: Place, act: Act },
+    Add { a: Place, b: Place },
+    Scale { x: Place, factor: f32 },
+    Softcap { x: Place, cap: f32 },
 }
 
 /// The constants of [`Op::Attend`] and the sizes of its operands.
@@ -124,7 +118,7 @@ pub(crate) enum Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Tokens,
-    /// Every row of the step, or, where that is not [`Count::Rows`], the wanted ones.
+    /// So many rows of floats.
     Activations(Count),
     Weight,
     State,
@@ -141,31 +135,33 @@ pub(crate) fn refusals(graph: &Graph) -> Vec<Refusal> {
 
 /// Why a node is not run, if it is not.
 fn objection(graph: &Graph, node: &Node) -> Option<String> {
+    let operands = (0..node.inputs.len()).find_map(|index| operand_objection(graph, node, index));
+    operands.or_else(|| {
+        let (row, table) = (graph.value(node.output).shape.stride(), graph.value(*node.inputs.last()?));
+        let width = table.shape.columns();
+        (node.op == Op::Embed && row != width)
+            .then(|| format!("its rows of {row} values are not the {width} of a row of the table"))
+    })
+}
+
+/// What is wrong with one operand of a node.
+fn operand_objection(graph: &Graph, node: &Node, index: usize) -> Option<String> {
+    let id = node.inputs[index];
+    let (name, kind) = (&graph.value(id).name, kind(graph.value(id)));
+    let form = Form::of(node.op, index);
     let positional = matches!(node.op, Op::Rope { .. } | Op::Write | Op::Attend { .. } | Op::Take);
-    for (index, &id) in node.inputs.iter().enumerate() {
-        let (value, kind) = (graph.value(id), kind(graph.value(id)));
-        let name = &value.name;
-        let (need, fits) = match (node.op, index) {
-            (Op::Embed, 0) => ("tokens", kind == Kind::Tokens),
-            (Op::Attend { .. }, 1 | 2) => ("state", kind == Kind::State),
-            _ if Form::of(node.op, index).is_some() => ("a weight", kind == Kind::Weight),
-            _ if positional => ("the rows of the step", kind == Kind::Activations(Count::Rows)),
-            _ => ("rows of activations", matches!(kind, Kind::Activations(_))),
-        };
-        if !fits {
-            return Some(format!(
-                "its operand '{name}' is not {need}, which '{}' needs here",
-                node.op.name()
-            ));
-        }
-        if Form::of(node.op, index).is_some_and(|form| Form::in_graph(graph, id) != Some(form)) {
-            return Some(format!("its operand '{name}' is used as a matrix and as a vector"));
-        }
+    let (need, fits) = match (node.op, index) {
+        _ if form.is_some() => ("a weight", kind == Kind::Weight),
+        (Op::Embed, _) => ("tokens", kind == Kind::Tokens),
+        (Op::Attend { .. }, 1 | 2) => ("state", kind == Kind::State),
+        _ if positional => ("the rows of the step", kind == Kind::Activations(Count::Rows)),
+        _ => ("rows of activations", matches!(kind, Kind::Activations(_))),
+    };
+    if !fits {
+        return Some(format!("its operand '{name}' is not {need}, which '{}' needs here", node.op.name()));
     }
-    let output = graph.value(node.output);
-    let row = graph.value(node.inputs[node.inputs.len() - 1]).shape.columns();
-    (node.op == Op::Embed && output.shape.stride() != row)
-        .then(|| format!("its rows of {} values are not those of the table, {row}", output.shape.stride()))
+    (form.is_some() && Form::in_graph(graph, id) != form)
+        .then(|| format!("its operand '{name}' is used as a matrix and as a vector"))
 }
 
 fn kind(value: &Value) -> Kind {
@@ -208,8 +204,8 @@ fn places(graph: &Graph, plan: &ScratchPlan) -> Vec<Option<Place>> {
         };
         places.push(Some(Place { at, stride: value.shape.stride(), count }));
     }
-    // A reshaped input or output needs no memory of its own either; the plan
-    // speaks of scratch only.
+    // A reshaped input needs no memory of its own either; the plan speaks of
+    // scratch only.
     for node in graph.nodes.iter().filter(|node| node.op == Op::Reshape) {
         let (from, to) = (node.inputs[0].0 as usize, node.output.0 as usize);
         if let (Some(from), Some(to)) = (places[from], &mut places[to])
@@ -229,50 +225,51 @@ struct Lowering<'a> {
 
 impl Lowering<'_> {
     fn node(&self, node: &Node) -> Result<Instruction, Error> {
+        if node.op == Op::Write {
+            let (x, state) = (self.place(node.inputs[0]), self.state(node.output));
+            return Ok(Instruction::Write { x, state });
+        }
         let value = self.graph.value(node.output);
-        Ok(Instruction {
+        Ok(Instruction::Compute(Compute {
             call: self.call(node)?,
-            output: self.places[node.output.0 as usize],
+            output: self.place(node.output),
             name: value.name.clone(),
             shape: value.shape,
-        })
+        }))
     }
 
     fn call(&self, node: &Node) -> Result<Call, Error> {
         let place = |index: usize| self.place(node.inputs[index]);
         let weight = |index: usize| self.weights.index(&self.graph.value(node.inputs[index]).name);
         Ok(match node.op {
+            Op::Reshape if place(0).at == self.place(node.output).at => Call::Alias,
             Op::Embed => Call::Embed { table: weight(1)? },
             Op::Norm { epsilon } => Call::Norm { x: place(0), weight: weight(1)?, epsilon },
             Op::Linear => {
                 let bias = if node.inputs.len() > 2 { Some(weight(2)?) } else { None };
                 Call::Linear { x: place(0), weight: weight(1)?, bias }
             }
-            Op::Reshape if place(0).at == self.place(node.output).at => Call::Alias,
-            Op::Reshape => Call::Copy { x: place(0) },
             Op::Rope { pairing } => Call::Rope { x: place(0), frequencies: weight(1)?, pairing },
-            Op::Write => Call::Write { x: place(0), state: self.state(node.output) },
             Op::Attend { scale, span, softcap } => {
-                let shape = |index: usize| self.graph.value(node.inputs[index]).shape;
-                let groups = shape(1).extents()[1];
-                let attention = Attention {
-                    groups,
-                    shared: shape(0).extents()[1] / groups,
-                    size: shape(0).columns(),
-                    value_size: shape(2).columns(),
-                    scale,
-                    span,
-                    softcap,
-                };
+                let attention = self.attention(node, scale, span, softcap);
                 let (keys, values) = (self.state(node.inputs[1]), self.state(node.inputs[2]));
                 Call::Attend { q: place(0), keys, values, attention }
             }
-            Op::Gate { act } => Call::Gate { gate: place(0), up: place(1), act },
-            Op::Add => Call::Add { a: place(0), b: place(1) },
-            Op::Scale { factor } => Call::Scale { x: place(0), factor },
-            Op::Softcap { cap } => Call::Softcap { x: place(0), cap },
             Op::Take => Call::Take { x: place(0) },
+            Op::Reshape => Call::Elementwise(Elementwise::Copy { x: place(0) }),
+            Op::Gate { act } => Call::Elementwise(Elementwise::Gate { gate: place(0), up: place(1), act }),
+            Op::Add => Call::Elementwise(Elementwise::Add { a: place(0), b: place(1) }),
+            Op::Scale { factor } => Call::Elementwise(Elementwise::Scale { x: place(0), factor }),
+            Op::Softcap { cap } => Call::Elementwise(Elementwise::Softcap { x: place(0), cap }),
+            Op::Write => unreachable!("a write computes no value"),
         })
+    }
+
+    fn attention(&self, node: &Node, scale: f32, span: Span, softcap: Option<f32>) -> Attention {
+        let [q, keys, values] = [0, 1, 2].map(|index| self.graph.value(node.inputs[index]).shape);
+        let groups = keys.extents()[1];
+        let (shared, size, value_size) = (q.extents()[1] / groups, q.columns(), values.columns());
+        Attention { groups, shared, size, value_size, scale, span, softcap }
     }
 
     fn place(&self, id: ValueId) -> Place {

@@ -43,7 +43,7 @@ impl<T> Aligned<T> {
 
     /// The bytes that a slice of `len` elements takes.
     pub fn bytes(len: usize) -> u64 {
-        (len as u64 + Self::PADDING as u64) * size_of::<T>() as u64
+        (len as u64).saturating_add(Self::PADDING as u64).saturating_mul(size_of::<T>() as u64)
     }
 }
 

@@ -27,7 +27,7 @@ use girih_graph::Error;
 /// waking up costs some ten microseconds and steps follow each other closely.
 const PAUSES: u32 = 2000;
 
-/// A task as the threads see it: called once in each, with the thread's index.
+/// A task as the threads see it: begun once in each, with the thread's index.
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
 
 /// Threads that wait for tasks; the thread that calls is one more of them.
@@ -35,8 +35,8 @@ type Task<'a> = &'a (dyn Fn(usize) + Sync);
 /// Not `Sync`: there is one task at a time.
 #[derive(Debug)]
 pub struct Pool {
-    meeting: Arc<Meeting>,
-    helpers: Vec<JoinHandle<()>>,
+    barrier: Arc<Barrier>,
+    workers: Vec<JoinHandle<()>>,
     alone: PhantomData<Cell<()>>,
 }
 
@@ -69,21 +69,21 @@ impl Pool {
         if threads == 0 {
             return Err(Error::new("0 threads were asked for; at least 1 is needed"));
         }
-        let mut pool = Pool { meeting: Arc::default(), helpers: Vec::new(), alone: PhantomData };
+        let mut pool = Pool { barrier: Arc::default(), workers: Vec::new(), alone: PhantomData };
         for index in 1..threads {
-            let meeting = Arc::clone(&pool.meeting);
+            let barrier = Arc::clone(&pool.barrier);
             let builder = thread::Builder::new().name(format!("girih-cpu-{index}"));
-            let helper = builder.spawn(move || meeting.attend(index)).map_err(|error| {
+            let worker = builder.spawn(move || barrier.work(index)).map_err(|error| {
                 Error::new(format!("thread {} of {threads} cannot be started: {error}", index + 1))
             })?;
-            pool.helpers.push(helper);
+            pool.workers.push(worker);
         }
         Ok(pool)
     }
 
     /// How many threads there are, the caller included.
     pub fn threads(&self) -> usize {
-        self.helpers.len() + 1
+        self.workers.len() + 1
     }
 
     /// Calls `body` once for each tile of `output`, with memory of the thread's
@@ -134,16 +134,16 @@ impl Pool {
 
     /// Runs `task` in every thread and returns when all have ended.
     fn everyone(&self, task: Task<'_>) {
-        if self.helpers.is_empty() {
+        if self.workers.is_empty() {
             return task(0);
         }
         // SAFETY: the reference outlives its use: this function returns only
-        // after `part` has seen every helper end its call of the task, whether
-        // by returning or by panicking, and helpers keep no copy.
+        // after `wait` has seen every worker end its call of the task, whether
+        // by returning or by panicking, and workers call no task twice.
         let unbounded = unsafe { mem::transmute::<Task<'_>, Task<'static>>(task) };
-        self.meeting.call(unbounded, self.helpers.len());
+        self.barrier.begin(unbounded, self.workers.len());
         let own = panic::catch_unwind(AssertUnwindSafe(|| task(0)));
-        let theirs = self.meeting.part();
+        let theirs = self.barrier.wait();
         if let Some(panic) = own.err().or(theirs) {
             panic::resume_unwind(panic);
         }
@@ -152,69 +152,76 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.meeting.lock().closed = true;
-        self.meeting.round.fetch_add(1, Ordering::Release);
-        self.meeting.called.notify_all();
-        for helper in self.helpers.drain(..) {
-            helper.join().expect("helpers catch the panics of their tasks");
+        self.barrier.close();
+        for worker in self.workers.drain(..) {
+            worker.join().expect("workers catch the panics of their tasks");
         }
     }
 }
 
-/// Where the caller and the helpers meet, twice a task.
+/// Where the caller and the workers meet, twice a task.
 #[derive(Default)]
-struct Meeting {
-    /// Counts the calls; helpers watch it without holding the lock.
-    round: AtomicU64,
-    /// Helpers that have not ended the present task.
+struct Barrier {
+    /// Counts the tasks; workers watch it without holding the lock.
+    generation: AtomicU64,
+    /// Workers that have not ended the present task.
     busy: AtomicUsize,
-    agenda: Mutex<Agenda>,
-    /// A new round has begun.
-    called: Condvar,
-    /// The last helper has ended.
-    parted: Condvar,
+    slot: Mutex<Slot>,
+    /// A new generation has begun.
+    begun: Condvar,
+    /// The last worker has ended.
+    ended: Condvar,
 }
 
-/// What the caller tells the helpers, and what they tell it.
+/// What the caller tells the workers, and what they tell it.
 #[derive(Default)]
-struct Agenda {
+struct Slot {
     task: Option<Task<'static>>,
-    /// The first panic of a helper in the present task.
+    /// The first panic of a worker in the present task.
     panic: Option<Box<dyn Any + Send>>,
-    /// Helpers go home.
+    /// There are no more tasks.
     closed: bool,
 }
 
-impl Meeting {
-    fn lock(&self) -> MutexGuard<'_, Agenda> {
-        self.agenda.lock().expect("nothing panics while it holds the lock")
+impl Barrier {
+    fn lock(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().expect("nothing panics while it holds the lock")
     }
 
-    /// Gives the helpers a task.
-    fn call(&self, task: Task<'static>, helpers: usize) {
-        self.busy.store(helpers, Ordering::Relaxed);
-        let mut agenda = self.lock();
-        agenda.task = Some(task);
-        // Released under the lock, so that no helper can go to sleep between
-        // looking at the round and being woken.
-        self.round.fetch_add(1, Ordering::Release);
-        drop(agenda);
-        self.called.notify_all();
+    /// Gives the workers a task.
+    fn begin(&self, task: Task<'static>, workers: usize) {
+        self.busy.store(workers, Ordering::Relaxed);
+        self.change(|slot| slot.task = Some(task));
     }
 
-    /// Waits until all helpers have ended their task; yields what one panicked with.
-    fn part(&self) -> Option<Box<dyn Any + Send>> {
+    /// Sends the workers home.
+    fn close(&self) {
+        self.change(|slot| slot.closed = true);
+    }
+
+    /// Begins a generation. The lock is held until it is counted, so that no
+    /// worker can go to sleep between looking at the count and being woken.
+    fn change(&self, change: impl FnOnce(&mut Slot)) {
+        let mut slot = self.lock();
+        change(&mut slot);
+        self.generation.fetch_add(1, Ordering::Release);
+        drop(slot);
+        self.begun.notify_all();
+    }
+
+    /// Waits until all workers have ended their task; yields what one panicked with.
+    fn wait(&self) -> Option<Box<dyn Any + Send>> {
         spin(|| self.busy.load(Ordering::Acquire) == 0);
-        let mut agenda = self.lock();
+        let mut slot = self.lock();
         while self.busy.load(Ordering::Acquire) != 0 {
-            agenda = self.parted.wait(agenda).expect("nothing panics while it holds the lock");
+            slot = self.ended.wait(slot).expect("nothing panics while it holds the lock");
         }
-        agenda.task = None;
-        agenda.panic.take()
+        slot.task = None;
+        slot.panic.take()
     }
 
-    /// The life of a helper.
-    fn attend(&self, index: usize) {
+    /// The life of a worker.
+    fn work(&self, index: usize) {
         let mut seen = 0;
         while let Some(task) = self.next(seen) {
             seen += 1;
@@ -223,26 +230,26 @@ impl Meeting {
                 self.lock().panic.get_or_insert(panic);
             }
             if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
-                let _agenda = self.lock();
-                self.parted.notify_one();
+                let _slot = self.lock();
+                self.ended.notify_one();
             }
         }
     }
 
-    /// Waits for the round after `seen`; nothing when the pool closes.
+    /// Waits for the generation after `seen`; nothing when the pool closes.
     fn next(&self, seen: u64) -> Option<Task<'static>> {
-        spin(|| self.round.load(Ordering::Acquire) != seen);
-        let mut agenda = self.lock();
-        while self.round.load(Ordering::Acquire) == seen {
-            agenda = self.called.wait(agenda).expect("nothing panics while it holds the lock");
+        spin(|| self.generation.load(Ordering::Acquire) != seen);
+        let mut slot = self.lock();
+        while self.generation.load(Ordering::Acquire) == seen {
+            slot = self.begun.wait(slot).expect("nothing panics while it holds the lock");
         }
-        if agenda.closed { None } else { agenda.task }
+        if slot.closed { None } else { slot.task }
     }
 }
 
-impl std::fmt::Debug for Meeting {
+impl std::fmt::Debug for Barrier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Meeting").field("round", &self.round).finish_non_exhaustive()
+        f.debug_struct("Barrier").field("generation", &self.generation).finish_non_exhaustive()
     }
 }
 
@@ -390,6 +397,16 @@ mod tests {
             tile.row(0)[0] = 1;
         });
         assert_eq!(output, [1; 8]);
+    }
+
+    /// Whether workers are still spinning, fall asleep, or sleep already.
+    #[test]
+    fn pools_close_at_any_time() {
+        for pause in 0..200 {
+            let pool = Pool::new(3).unwrap();
+            count(&pool, &mut [0; 3], &mut vec![0; 37 * 53]);
+            thread::sleep(std::time::Duration::from_micros(2 * pause));
+        }
     }
 
     #[test]

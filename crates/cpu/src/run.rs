@@ -1,17 +1,18 @@
 //! Walks a program. Nothing is allocated here: what varies between steps lies
 //! in memory that was made for the largest of them.
 
+use std::array;
 use std::cell::RefCell;
 
 use girih_graph::backend::{Inputs, Lane, Step, Watch};
 use girih_graph::{Error, Graph, Key};
 
 use crate::kernels::Table;
-use crate::lower::{At, Call, Count, Instruction, Place, local_size, lower};
+use crate::lower::{At, Call, Compute, Count, Elementwise, Instruction, Place, local_size, lower};
 use crate::memory::Aligned;
-use crate::ops::{self, Crew, Heads, Rows, Seat};
+use crate::ops::{self, Executor, Heads, Origin, Rows};
 use crate::pool::Pool;
-use crate::state::{Cache, StateTensor};
+use crate::state::Cache;
 use crate::weights::Weights;
 
 /// One graph, compiled.
@@ -29,7 +30,7 @@ struct Memory {
     scratch: Aligned<f32>,
     /// What each thread needs for itself.
     locals: Vec<Aligned<f32>>,
-    seats: Vec<Seat>,
+    origins: Vec<Origin>,
     wanted: Vec<u32>,
 }
 
@@ -42,7 +43,7 @@ impl Program {
         let memory = Memory {
             scratch: Aligned::zeroed(scratch, "the scratch memory of a step")?,
             locals: locals.collect::<Result<_, _>>()?,
-            seats: Vec::with_capacity(graph.key.rows as usize),
+            origins: Vec::with_capacity(graph.key.rows as usize),
             wanted: Vec::with_capacity(graph.key.wanted as usize),
         };
         Ok(Program { key: graph.key, instructions, memory: RefCell::new(memory) })
@@ -51,7 +52,7 @@ impl Program {
     /// The bytes that a program of this graph takes while it runs.
     pub(crate) fn plan(graph: &Graph, threads: usize) -> u64 {
         let scratch = girih_graph::ScratchPlan::of(graph).bytes / size_of::<f32>();
-        let rows = size_of::<Seat>() as u64 * u64::from(graph.key.rows);
+        let rows = size_of::<Origin>() as u64 * u64::from(graph.key.rows);
         let wanted = size_of::<u32>() as u64 * u64::from(graph.key.wanted);
         let locals = threads as u64 * Aligned::<f32>::bytes(local_size(graph));
         Aligned::<f32>::bytes(scratch) + locals + rows + wanted
@@ -70,12 +71,12 @@ impl Program {
         step: Step<'_>,
     ) {
         let Step { inputs, lanes, output, watch } = step;
-        let Memory { scratch, locals, seats, wanted } = &mut *self.memory.borrow_mut();
-        seat(lanes, seats, wanted);
+        let Memory { scratch, locals, origins, wanted } = &mut *self.memory.borrow_mut();
+        trace(lanes, origins, wanted);
         assert!(
-            seats.len() <= self.key.rows as usize && wanted.len() <= self.key.wanted as usize,
+            origins.len() <= self.key.rows as usize && wanted.len() <= self.key.wanted as usize,
             "a step of {} rows, {} of them wanted, in a program for [{}]",
-            seats.len(),
+            origins.len(),
             wanted.len(),
             self.key,
         );
@@ -84,34 +85,39 @@ impl Program {
             Inputs::Embeddings(values) => values,
         };
         let mut run = Run {
-            crew: Crew { table, pool, locals },
+            executor: Executor { table, pool, locals },
             weights,
             state,
             inputs,
-            rows: Rows { lanes, seats, wanted },
-            values: Values { input, scratch, output, rows: seats.len(), wanted: wanted.len() },
+            rows: Rows { lanes, origins, wanted },
+            values: Values { input, scratch, output, rows: origins.len(), wanted: wanted.len() },
         };
         for instruction in &self.instructions {
-            run.call(instruction);
-            run.show(instruction, watch);
+            match instruction {
+                Instruction::Write { x, state } => run.write(*x, *state),
+                Instruction::Compute(compute) => {
+                    run.compute(compute.call, compute.output);
+                    run.show(compute, watch);
+                }
+            }
         }
     }
 }
 
 /// Lists where each row stands, and which rows are wanted.
-fn seat(lanes: &[Lane<'_>], seats: &mut Vec<Seat>, wanted: &mut Vec<u32>) {
-    seats.clear();
+fn trace(lanes: &[Lane<'_>], origins: &mut Vec<Origin>, wanted: &mut Vec<u32>) {
+    origins.clear();
     wanted.clear();
     for (index, lane) in lanes.iter().enumerate() {
         let count = lane.rows.end - lane.rows.start;
-        seats.extend((0..count).map(|row| Seat { lane: index as u32, position: lane.position + row }));
+        origins.extend((0..count).map(|row| Origin { lane: index as u32, position: lane.position + row }));
         wanted.extend(lane.wanted().map(|row| row as u32));
     }
 }
 
 /// One step on its way through a program.
 struct Run<'a> {
-    crew: Crew<'a>,
+    executor: Executor<'a>,
     weights: &'a Weights,
     state: &'a mut Cache,
     inputs: Inputs<'a>,
@@ -120,93 +126,84 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn call(&mut self, instruction: &Instruction) {
-        let Run { crew, weights, state, rows, values, .. } = self;
-        let rows = *rows;
-        let Some(place) = instruction.output else {
-            let Call::Write { x, state: index } = instruction.call else {
-                unreachable!("every call but a write has a place for its result");
-            };
-            return write(state.tensor_mut(index), values.get(x), x.stride, rows);
-        };
-        match instruction.call {
+    fn compute(&mut self, call: Call, place: Place) {
+        let Run { executor, weights, state, rows, values, .. } = self;
+        match call {
             Call::Alias => {}
-            Call::Write { .. } => unreachable!("the result of a write is state"),
             Call::Embed { table } => {
                 let Inputs::Tokens(tokens) = self.inputs else { unreachable!("checked: embed reads tokens") };
-                ops::embed(crew, tokens, weights.matrix(table), values.split(place, []).0);
+                ops::embed(executor, tokens, weights.matrix(table), values.split(place, []).0);
             }
             Call::Norm { x, weight, epsilon } => {
                 let (y, [x]) = values.split(place, [x]);
-                ops::norm(crew, x, weights.vector(weight), epsilon, y);
+                ops::norm(executor, x, weights.vector(weight), epsilon, y);
             }
             Call::Linear { x, weight, bias } => {
                 let (y, [x]) = values.split(place, [x]);
                 let bias = bias.map(|bias| weights.vector(bias));
-                ops::linear(crew, x, weights.matrix(weight), bias, y);
+                ops::linear(executor, x, weights.matrix(weight), bias, y);
             }
             Call::Rope { x, frequencies, pairing } => {
                 let (y, [x]) = values.split(place, [x]);
-                ops::rope(crew, x, place.stride, weights.vector(frequencies), pairing, rows, y);
+                ops::rope(executor, x, place.stride, weights.vector(frequencies), pairing, *rows, y);
             }
-            Call::Attend { q, keys, values: state_values, attention } => {
+            Call::Attend { q, keys, values: contents, attention } => {
                 let (y, [q]) = values.split(place, [q]);
-                let heads = Heads { q, keys: state.tensor(keys), values: state.tensor(state_values) };
-                ops::attend(crew, heads, attention, rows, y);
+                let heads = Heads { q, keys: state.tensor(keys), values: state.tensor(contents) };
+                ops::attend(executor, heads, attention, *rows, y);
             }
             Call::Take { x } => {
                 let (y, [x]) = values.split(place, [x]);
-                ops::take(x, place.stride, rows, y);
+                ops::take(x, place.stride, *rows, y);
             }
-            call => elements(call, crew, values, place),
+            Call::Elementwise(call) => elementwise(call, executor, values, place),
+        }
+    }
+
+    /// Puts every row where its lane's state has its position.
+    fn write(&mut self, x: Place, state: usize) {
+        let state = self.state.tensor_mut(state);
+        let rows = self.values.get(x).chunks_exact(x.stride);
+        for (origin, row) in self.rows.origins.iter().zip(rows) {
+            state.write(&self.rows.lanes[origin.lane as usize], origin.position as usize, row);
         }
     }
 
     /// Shows the result to whom it may concern.
-    fn show(&self, instruction: &Instruction, watch: &mut dyn Watch) {
-        let Some(place) = instruction.output else { return };
-        if watch.wants(&instruction.name) {
-            let shape = instruction.shape.with_outermost(self.values.count(place));
-            watch.value(&instruction.name, &shape, self.values.get(place));
+    fn show(&self, compute: &Compute, watch: &mut dyn Watch) {
+        if watch.wants(&compute.name) {
+            let shape = compute.shape.with_outermost(self.values.count(compute.output));
+            watch.value(&compute.name, &shape, self.values.get(compute.output));
         }
     }
 }
 
-/// The calls that work on one element at a time.
-fn elements(call: Call, crew: &mut Crew<'_>, values: &mut Values<'_>, place: Place) {
-    let table = crew.table;
+fn elementwise(call: Elementwise, executor: &mut Executor<'_>, values: &mut Values<'_>, place: Place) {
+    let table = executor.table;
     match call {
-        Call::Copy { x } => {
+        Elementwise::Copy { x } => {
             let (y, x) = values.split(place, [x]);
-            ops::elements(crew, x, y, |[x], y| y.copy_from_slice(x));
+            ops::elementwise(executor, x, y, |[x], y| y.copy_from_slice(x));
         }
-        Call::Gate { gate, up, act } => {
+        Elementwise::Gate { gate, up, act } => {
             let (y, operands) = values.split(place, [gate, up]);
-            ops::elements(crew, operands, y, |[gate, up], y| (table.gate)(act, gate, up, y));
+            ops::elementwise(executor, operands, y, |[gate, up], y| (table.gate)(act, gate, up, y));
         }
-        Call::Add { a, b } => {
+        Elementwise::Add { a, b } => {
             let (y, operands) = values.split(place, [a, b]);
-            ops::elements(crew, operands, y, |[a, b], y| (table.add)(a, b, y));
+            ops::elementwise(executor, operands, y, |[a, b], y| (table.add)(a, b, y));
         }
-        Call::Scale { x, factor } => {
+        Elementwise::Scale { x, factor } => {
             let (y, x) = values.split(place, [x]);
-            ops::elements(crew, x, y, |[x], y| (table.scale)(x, factor, y));
+            ops::elementwise(executor, x, y, |[x], y| (table.scale)(x, factor, y));
         }
-        Call::Softcap { x, cap } => {
+        Elementwise::Softcap { x, cap } => {
             let (y, x) = values.split(place, [x]);
-            ops::elements(crew, x, y, |[x], y| {
+            ops::elementwise(executor, x, y, |[x], y| {
                 y.copy_from_slice(x);
                 (table.softcap)(y, cap);
             });
         }
-        call => unreachable!("{call:?} works on rows"),
-    }
-}
-
-/// Puts every row where its lane's state has its position.
-fn write(state: &mut StateTensor, x: &[f32], stride: usize, rows: Rows<'_>) {
-    for (seat, row) in rows.seats.iter().zip(x.chunks_exact(stride)) {
-        state.write(&rows.lanes[seat.lane as usize], seat.position as usize, row);
     }
 }
 
@@ -246,22 +243,21 @@ impl Values<'_> {
     fn split<const N: usize>(&mut self, output: Place, operands: [Place; N]) -> (&mut [f32], [&[f32]; N]) {
         let lens = operands.map(|place| self.count(place) * place.stride);
         let len = self.count(output) * output.stride;
-        // What may be read: scratch below the result, scratch from `above` on,
-        // and the output unless it is the result.
-        let (result, below, above, rest, yielded): (&mut [f32], &[f32], _, &[f32], &[f32]) = match output.at {
+        // The result, the scratch below it, and the scratch from `end` on.
+        let (result, below, above, end): (&mut [f32], &[f32], &[f32], usize) = match output.at {
             At::Scratch(start) => {
-                let (below, from) = self.scratch.split_at_mut(start);
-                let (result, rest) = from.split_at_mut(len);
-                (result, below, start + len, rest, self.output)
+                let (below, rest) = self.scratch.split_at_mut(start);
+                let (result, above) = rest.split_at_mut(len);
+                (result, below, above, start + len)
             }
-            At::Output => (&mut self.output[..len], self.scratch, self.scratch.len(), &[], &[]),
+            At::Output => (&mut self.output[..len], self.scratch, &[], self.scratch.len()),
             At::Input => unreachable!("checked: nothing writes the input"),
         };
-        let operands = std::array::from_fn(|index| match operands[index].at {
+        let operands = array::from_fn(|index| match operands[index].at {
             At::Input => &self.input[..lens[index]],
-            At::Output => &yielded[..lens[index]],
             At::Scratch(start) if start < below.len() => &below[start..start + lens[index]],
-            At::Scratch(start) => &rest[start - above..][..lens[index]],
+            At::Scratch(start) => &above[start - end..][..lens[index]],
+            At::Output => unreachable!("checked: the last node writes the output, so none reads it"),
         });
         (result, operands)
     }

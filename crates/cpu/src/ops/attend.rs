@@ -25,7 +25,7 @@ use girih_graph::BLOCK_POSITIONS;
 use girih_graph::backend::Lane;
 
 use super::linear::products;
-use super::{Crew, Rows};
+use super::{Executor, Rows};
 use crate::kernels::{QUAD, Table};
 use crate::lower::Attention;
 use crate::pool::{Grid, Tile};
@@ -52,20 +52,20 @@ pub(crate) struct Heads<'a> {
 
 /// Attends with every head of every row, each within its lane.
 pub(crate) fn attend(
-    crew: &mut Crew<'_>,
+    executor: &mut Executor<'_>,
     heads: Heads<'_>,
     attention: Attention,
     rows: Rows<'_>,
     output: &mut [f32],
 ) {
-    let table = crew.table;
+    let table = executor.table;
     let column_step = attention.shared * attention.value_size;
     let grid = Grid { width: attention.groups * column_step, row_step: ROWS, column_step };
-    crew.pool.tiles(crew.locals, output, grid, |tile, scratch| {
+    executor.pool.tiles(executor.locals, output, grid, |tile, scratch| {
         let head = tile.columns().start / column_step;
         let mut row = tile.rows().start;
         while row < tile.rows().end {
-            let lane = &rows.lanes[rows.seats[row].lane as usize];
+            let lane = &rows.lanes[rows.origins[row].lane as usize];
             let part = row..tile.rows().end.min(lane.rows.end as usize);
             row = part.end;
             let piece = Piece { table, heads, attention, head, lane, rows: part };
@@ -116,38 +116,42 @@ impl Piece<'_> {
         self.lane.sees(self.attention.span, position)
     }
 
-    fn attend(&self, tile: &mut Tile<'_, f32>, scratch: Scratch<'_>) {
-        let Scratch { keys, values, scores, blended, running } = scratch;
-        let Attention { shared, size, value_size, .. } = self.attention;
-        running.fill([f32::NEG_INFINITY, 0.0]);
+    fn attend(&self, tile: &mut Tile<'_, f32>, mut scratch: Scratch<'_>) {
+        scratch.running.fill([f32::NEG_INFINITY, 0.0]);
         self.rows.clone().for_each(|row| tile.row(row).fill(0.0));
         let seen = self.rows.clone().map(|row| self.sees(row)).reduce(union).unwrap_or(0..0);
         for start in (seen.start / CHUNK * CHUNK..seen.end).step_by(CHUNK) {
             let chunk = seen.start.max(start)..seen.end.min(start + CHUNK);
-            self.heads.keys.read(self.table, self.lane, self.head, chunk.clone(), keys);
-            self.heads.values.read(self.table, self.lane, self.head, chunk.clone(), values);
-            for (index, row) in self.rows.clone().enumerate() {
-                let seen = self.sees(row);
-                let part = seen.start.max(chunk.start)..seen.end.min(chunk.end);
-                if part.is_empty() {
-                    continue;
-                }
-                let part = part.start - chunk.start..part.end - chunk.start;
-                let (keys, values) = (of_rows(keys, size, &part), of_rows(values, value_size, &part));
-                let scores = &mut scores[..part.len()];
-                let results = tile.row(row).chunks_exact_mut(value_size);
-                for (head, (running, result)) in
-                    running[index * shared..(index + 1) * shared].iter_mut().zip(results).enumerate()
-                {
-                    let [top, sum] = self.partial(row, head, keys, values, scores, blended);
-                    join(running, result, [top, sum], blended);
-                }
+            self.heads.keys.read(self.table, self.lane, self.head, chunk.clone(), scratch.keys);
+            self.heads.values.read(self.table, self.lane, self.head, chunk.clone(), scratch.values);
+            self.chunk(chunk, tile, &mut scratch);
+        }
+        let shared = self.attention.shared;
+        for (row, sums) in self.rows.clone().zip(scratch.running.chunks_exact(shared)) {
+            let results = tile.row(row).chunks_exact_mut(self.attention.value_size);
+            for (result, [_, sum]) in results.zip(sums) {
+                result.iter_mut().for_each(|value| *value /= sum);
             }
         }
-        for (index, row) in self.rows.clone().enumerate() {
-            let sums = &running[index * shared..(index + 1) * shared];
-            for ([_, sum], result) in sums.iter().zip(tile.row(row).chunks_exact_mut(value_size)) {
-                result.iter_mut().for_each(|value| *value /= sum);
+    }
+
+    /// Joins what each row sees of a decoded chunk to what it saw before.
+    fn chunk(&self, chunk: Range<usize>, tile: &mut Tile<'_, f32>, scratch: &mut Scratch<'_>) {
+        let Attention { shared, size, value_size, .. } = self.attention;
+        for (row, running) in self.rows.clone().zip(scratch.running.chunks_exact_mut(shared)) {
+            let seen = self.sees(row);
+            let part = seen.start.max(chunk.start)..seen.end.min(chunk.end);
+            if part.is_empty() {
+                continue;
+            }
+            let part = part.start - chunk.start..part.end - chunk.start;
+            let keys = &scratch.keys[part.start * size..part.end * size];
+            let values = &scratch.values[part.start * value_size..part.end * value_size];
+            let scores = &mut scratch.scores[..part.len()];
+            let results = tile.row(row).chunks_exact_mut(value_size);
+            for (head, (running, result)) in running.iter_mut().zip(results).enumerate() {
+                let partial = self.partial(row, head, keys, values, scores, scratch.blended);
+                join(running, result, partial, scratch.blended);
             }
         }
     }
@@ -178,11 +182,6 @@ impl Piece<'_> {
         (self.table.blend)(scores, values, blended);
         [top, sum]
     }
-}
-
-/// The rows `range` of a matrix of `width` columns.
-fn of_rows<'a>(matrix: &'a [f32], width: usize, range: &Range<usize>) -> &'a [f32] {
-    &matrix[range.start * width..range.end * width]
 }
 
 /// The smallest range that holds both; rows that follow each other see ranges

@@ -5,7 +5,7 @@
 //! Bytes moved: the weights as stored, once a step; a band's decoded rows and
 //! the activations stay in the caches of the thread.
 
-use super::Crew;
+use super::Executor;
 use crate::kernels::{QUAD, Table};
 use crate::pool::{Grid, Tile};
 use crate::weights::Matrix;
@@ -16,18 +16,18 @@ const COLUMNS: usize = 16;
 
 /// `output = x · weightᵀ + bias`.
 pub(crate) fn linear(
-    crew: &mut Crew<'_>,
+    executor: &mut Executor<'_>,
     x: &[f32],
     weight: &Matrix,
     bias: Option<&[f32]>,
     output: &mut [f32],
 ) {
-    let (table, pool) = (crew.table, crew.pool);
+    let (table, pool) = (executor.table, executor.pool);
     let band = weight.band_rows();
     let rows = output.len() / weight.rows;
     let grid =
         Grid { width: weight.rows, row_step: rows.max(1), column_step: COLUMNS.next_multiple_of(band) };
-    pool.tiles(crew.locals, output, grid, |tile, scratch| {
+    pool.tiles(executor.locals, output, grid, |tile, scratch| {
         let columns = tile.columns();
         for start in columns.clone().step_by(band) {
             let end = columns.end.min(start + band);

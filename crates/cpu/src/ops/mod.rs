@@ -13,10 +13,10 @@ use crate::pool::Pool;
 
 pub(crate) use attend::{Heads, attend};
 pub(crate) use linear::linear;
-pub(crate) use rows::{elements, embed, norm, rope, take};
+pub(crate) use rows::{elementwise, embed, norm, rope, take};
 
 /// What computes: kernels, threads, and memory of each thread's own.
-pub(crate) struct Crew<'a> {
+pub(crate) struct Executor<'a> {
     pub table: &'a Table,
     pub pool: &'a Pool,
     pub locals: &'a mut [Aligned<f32>],
@@ -27,14 +27,14 @@ pub(crate) struct Crew<'a> {
 pub(crate) struct Rows<'a> {
     pub lanes: &'a [Lane<'a>],
     /// One entry for each row of the step.
-    pub seats: &'a [Seat],
+    pub origins: &'a [Origin],
     /// The rows that are wanted, in order.
     pub wanted: &'a [u32],
 }
 
 /// Where a row stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seat {
+pub(crate) struct Origin {
     /// The index of its lane.
     pub lane: u32,
     /// Its position in the lane's sequence.

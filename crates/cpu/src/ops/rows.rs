@@ -3,7 +3,7 @@
 
 use girih_graph::Pairing;
 
-use super::{Crew, Rows};
+use super::{Executor, Rows};
 use crate::kernels::Turns;
 use crate::pool::Grid;
 use crate::weights::Matrix;
@@ -17,9 +17,9 @@ fn by_rows(width: usize) -> Grid {
 }
 
 /// The rows of `table` that the tokens name.
-pub(crate) fn embed(crew: &mut Crew<'_>, tokens: &[u32], table: &Matrix, output: &mut [f32]) {
-    let kernels = crew.table;
-    crew.pool.tiles(crew.locals, output, by_rows(table.columns), |tile, scratch| {
+pub(crate) fn embed(executor: &mut Executor<'_>, tokens: &[u32], table: &Matrix, output: &mut [f32]) {
+    let kernels = executor.table;
+    executor.pool.tiles(executor.locals, output, by_rows(table.columns), |tile, scratch| {
         for row in tile.rows() {
             let token = tokens[row] as usize;
             tile.row(row).copy_from_slice(table.values(token..token + 1, kernels, scratch));
@@ -28,9 +28,9 @@ pub(crate) fn embed(crew: &mut Crew<'_>, tokens: &[u32], table: &Matrix, output:
 }
 
 /// Normalises each run of as many values as there are weights.
-pub(crate) fn norm(crew: &mut Crew<'_>, x: &[f32], weight: &[f32], epsilon: f32, output: &mut [f32]) {
-    let (kernels, width) = (crew.table, weight.len());
-    crew.pool.tiles(crew.locals, output, by_rows(width), |tile, _| {
+pub(crate) fn norm(executor: &mut Executor<'_>, x: &[f32], weight: &[f32], epsilon: f32, output: &mut [f32]) {
+    let (kernels, width) = (executor.table, weight.len());
+    executor.pool.tiles(executor.locals, output, by_rows(width), |tile, _| {
         for row in tile.rows() {
             (kernels.norm)(&x[row * width..(row + 1) * width], weight, epsilon, tile.row(row));
         }
@@ -42,7 +42,7 @@ pub(crate) fn norm(crew: &mut Crew<'_>, x: &[f32], weight: &[f32], epsilon: f32,
 /// The angle is rounded to `f32` before its sine and cosine are taken, as the
 /// definition of the operator says, and they are taken once for all heads.
 pub(crate) fn rope(
-    crew: &mut Crew<'_>,
+    executor: &mut Executor<'_>,
     x: &[f32],
     stride: usize,
     frequencies: &[f32],
@@ -50,12 +50,12 @@ pub(crate) fn rope(
     rows: Rows<'_>,
     output: &mut [f32],
 ) {
-    let (kernels, size) = (crew.table, 2 * frequencies.len());
-    crew.pool.tiles(crew.locals, output, by_rows(stride), |tile, scratch| {
+    let (kernels, size) = (executor.table, 2 * frequencies.len());
+    executor.pool.tiles(executor.locals, output, by_rows(stride), |tile, scratch| {
         let (cosines, rest) = scratch.split_at_mut(frequencies.len());
         let sines = &mut rest[..frequencies.len()];
         for row in tile.rows() {
-            let position = rows.seats[row].position as f32;
+            let position = rows.origins[row].position as f32;
             for ((sine, cosine), frequency) in sines.iter_mut().zip(&mut *cosines).zip(frequencies) {
                 let exact = f64::from(position * frequency).sin_cos();
                 (*sine, *cosine) = (exact.0 as f32, exact.1 as f32);
@@ -77,14 +77,14 @@ pub(crate) fn take(x: &[f32], stride: usize, rows: Rows<'_>, output: &mut [f32])
 }
 
 /// Calls `f` with each stretch of the output and the same stretch of the operands.
-pub(crate) fn elements<const N: usize>(
-    crew: &mut Crew<'_>,
+pub(crate) fn elementwise<const N: usize>(
+    executor: &mut Executor<'_>,
     operands: [&[f32]; N],
     output: &mut [f32],
     f: impl Fn([&[f32]; N], &mut [f32]) + Sync,
 ) {
     let grid = Grid { width: output.len().max(1), row_step: 1, column_step: PIECE };
-    crew.pool.tiles(crew.locals, output, grid, |tile, _| {
+    executor.pool.tiles(executor.locals, output, grid, |tile, _| {
         let columns = tile.columns();
         f(operands.map(|operand| &operand[columns.clone()]), tile.row(0));
     });

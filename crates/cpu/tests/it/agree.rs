@@ -137,22 +137,18 @@ fn one(
     let x = builder.input("x", inner, DType::F32);
     let weight = vector.map(|(len, dtype)| builder.weight("weight", Shape::vector(len), dtype));
     let operands: Vec<_> = std::iter::once(x).chain(weight).collect();
-    let graph_of = |builder: Builder, y| builder.finish(y);
-    let graph = match op {
+    let y = match op {
+        // The operand once as it is and once by way of another shape.
         Op::Gate { .. } | Op::Add => {
-            let twice = builder.same("twice", Op::Scale { factor: -2.0 }, &[x]);
-            let y = builder.same("y", op, &[x, twice]);
-            graph_of(builder, y)
+            let flat = builder.shaped("flat", Op::Reshape, &[x], &[inner.iter().product()]);
+            let twice = builder.same("twice", Op::Scale { factor: -2.0 }, &[flat]);
+            let shaped = builder.shaped("shaped", Op::Reshape, &[twice], inner);
+            builder.same("y", op, &[x, shaped])
         }
-        Op::Take => {
-            let y = builder.take("y", x);
-            graph_of(builder, y)
-        }
-        _ => {
-            let y = builder.same("y", op, &operands);
-            graph_of(builder, y)
-        }
+        Op::Take => builder.take("y", x),
+        _ => builder.same("y", op, &operands),
     };
+    let graph = builder.finish(y);
     let source = Source::random(&graph, random);
     let numbers = vector.map_or(Vec::new(), |(len, dtype)| source.numbers("weight", dtype, 1, len));
     let embeddings: Vec<f32> = random.numbers(rows * inner.iter().product::<usize>());

@@ -8,6 +8,8 @@
 //! additions, which hides their latency, and load `x` once for four rows. A
 //! step of eight columns loads 10 registers for 16 operations of arithmetic.
 
+use std::array;
+
 use super::QUAD;
 
 /// Running sums of one dot product.
@@ -28,20 +30,17 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
 
 pub(super) fn dots(rows: &[f32], x: &[f32]) -> [f32; QUAD] {
     assert_eq!(rows.len(), QUAD * x.len(), "four rows as long as the other operand");
-    let mut rests = [x; QUAD];
-    let mut chunks = [x.as_chunks::<LANES>().0; QUAD];
-    for (index, row) in rows.chunks_exact(x.len().max(1)).enumerate() {
-        (chunks[index], rests[index]) = row.as_chunks::<LANES>();
-    }
-    let mut sums = [[0.0; LANES]; QUAD];
+    let rows: [&[f32]; QUAD] = array::from_fn(|row| &rows[row * x.len()..(row + 1) * x.len()]);
+    let [(a, a_rest), (b, b_rest), (c, c_rest), (d, d_rest)] = rows.map(|row| row.as_chunks::<LANES>());
     let (x, x_rest) = x.as_chunks::<LANES>();
-    let [a, b, c, d] = chunks;
+    let mut sums = [[0.0; LANES]; QUAD];
     for ((((x, a), b), c), d) in x.iter().zip(a).zip(b).zip(c).zip(d) {
         for (sums, row) in sums.iter_mut().zip([a, b, c, d]) {
             accumulate(sums, row, x);
         }
     }
-    std::array::from_fn(|index| finish(sums[index], rests[index], x_rest))
+    let rests = [a_rest, b_rest, c_rest, d_rest];
+    array::from_fn(|row| finish(sums[row], rests[row], x_rest))
 }
 
 #[inline(always)]
