@@ -1,1 +1,126 @@
-//! Not yet filled.
+//! The backend for the host's processor: kernels, threads, and the lowering of
+//! graphs to lists of calls. It knows no models, text or requests.
+//!
+//! Results do not depend on the number of threads, on how many rows a step
+//! brings, or on what other lanes do: every sum has one fixed order.
+//!
+//! ```
+//! use girih_cpu::{Cpu, Options};
+//! use girih_graph::Backend;
+//!
+//! let cpu = Cpu::new(Options { threads: girih_cpu::default_threads() })?;
+//! assert_eq!(cpu.name(), "cpu");
+//! # Ok::<(), girih_graph::Error>(())
+//! ```
+#![deny(unsafe_code)]
+
+pub mod kernels;
+mod lower;
+mod memory;
+mod ops;
+mod pool;
+mod probe;
+mod run;
+mod state;
+mod weights;
+
+use girih_graph::backend::{Backend, MemoryPlan, Refusal, Step, Stretch, WeightSource};
+use girih_graph::{Error, Graph, Key};
+
+pub use probe::default_threads;
+pub use run::Program;
+pub use state::Cache;
+pub use weights::Weights;
+
+use kernels::Table;
+use pool::Pool;
+
+/// How the backend is to use the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Threads that compute, the caller's included; results do not depend on it.
+    pub threads: usize,
+}
+
+/// The backend that runs graphs on the host's processor.
+#[derive(Debug)]
+pub struct Cpu {
+    table: Table,
+    pool: Pool,
+}
+
+impl Cpu {
+    /// The backend with the best kernels that the machine can run.
+    ///
+    /// # Errors
+    /// When no threads are asked for, or the system gives fewer.
+    pub fn new(options: Options) -> Result<Cpu, Error> {
+        Cpu::with_table(options, kernels::tables()[0])
+    }
+
+    /// The backend with kernels of the caller's choice.
+    ///
+    /// # Errors
+    /// As [`Cpu::new`].
+    pub fn with_table(options: Options, table: Table) -> Result<Cpu, Error> {
+        Ok(Cpu { table, pool: Pool::new(options.threads)? })
+    }
+
+    /// The name of the kernels in use.
+    pub fn kernels(&self) -> &'static str {
+        self.table.name
+    }
+}
+
+impl Backend for Cpu {
+    type Weights = Weights;
+    type State = Cache;
+    type Program = Program;
+
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn stretch(&self) -> Stretch {
+        Stretch::Elastic
+    }
+
+    fn ladder(&self, most: Key) -> Vec<Key> {
+        vec![most]
+    }
+
+    fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
+        lower::refusals(graph)
+    }
+
+    fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
+        MemoryPlan {
+            weights: Weights::plan(graph),
+            state: Cache::plan(graph, blocks),
+            scratch: Program::plan(graph, self.pool.threads()),
+        }
+    }
+
+    fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<Weights, Error> {
+        Weights::load(graph, source, &self.pool)
+    }
+
+    fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<Cache, Error> {
+        Cache::new(graph, blocks)
+    }
+
+    fn compile(&self, graph: &Graph, weights: &Weights) -> Result<Program, Error> {
+        Program::new(graph, weights, self.pool.threads())
+    }
+
+    fn run(
+        &self,
+        program: &Program,
+        weights: &Weights,
+        state: &mut Cache,
+        step: Step<'_>,
+    ) -> Result<(), Error> {
+        program.run(&self.table, &self.pool, weights, state, step);
+        Ok(())
+    }
+}

@@ -1,0 +1,28 @@
+//! Kernels in plain Rust that any machine runs, shaped so that the compiler
+//! finds the vector instructions of the baseline it is given.
+#![forbid(unsafe_code)]
+
+mod attend;
+mod dot;
+mod elementwise;
+mod norm;
+mod rope;
+mod unpack;
+
+use super::{QUAD, Table, Turns};
+
+/// This folder's kernels.
+pub(super) const TABLE: Table = Table {
+    name: "portable",
+    unpack: unpack::unpack,
+    dot: dot::dot,
+    dots: dot::dots,
+    norm: norm::norm,
+    rotate: rope::rotate,
+    weigh: attend::weigh,
+    blend: attend::blend,
+    gate: elementwise::gate,
+    add: elementwise::add,
+    scale: elementwise::scale,
+    softcap: elementwise::softcap,
+};

@@ -1,0 +1,307 @@
+//! Graph to program: a flat list of steps whose operands are places in memory.
+
+use girih_graph::backend::Refusal;
+use girih_graph::{Act, Error, Extent, Graph, Node, Op, Pairing, Role, ScratchPlan, Span, Value, ValueId};
+use girih_tensor::{DType, Shape};
+
+use crate::ops;
+use crate::weights::{Form, Matrix, Weights};
+
+/// One node, ready to run. Weights and states are indexes into their lists.
+#[derive(Debug)]
+pub(crate) enum Instruction {
+    /// Puts rows into state.
+    Write { x: Place, state: usize },
+    /// Computes a value.
+    Compute(Compute),
+}
+
+/// How a value is computed, and where it lies.
+#[derive(Debug)]
+pub(crate) struct Compute {
+    pub call: Call,
+    pub output: Place,
+    /// The value's name, for who watches.
+    pub name: String,
+    /// The value's shape at the program's key.
+    pub shape: Shape,
+}
+
+/// What is done, with everything about it that a step does not change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Call {
+    /// The result lies where the operand does: nothing is to be done.
+    Alias,
+    Embed {
+        table: usize,
+    },
+    Norm {
+        x: Place,
+        weight: usize,
+        epsilon: f32,
+    },
+    Linear {
+        x: Place,
+        weight: usize,
+        bias: Option<usize>,
+    },
+    Rope {
+        x: Place,
+        frequencies: usize,
+        pairing: Pairing,
+    },
+    Attend {
+        q: Place,
+        keys: usize,
+        values: usize,
+        attention: Attention,
+    },
+    Take {
+        x: Place,
+    },
+    Elementwise(Elementwise),
+}
+
+/// What is done element by element.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Elementwise {
+    Copy { x: Place },
+    Gate { gate: Place, up: Place, act: Act },
+    Add { a: Place, b: Place },
+    Scale { x: Place, factor: f32 },
+    Softcap { x: Place, cap: f32 },
+}
+
+/// The constants of [`Op::Attend`] and the sizes of its operands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attention {
+    /// Heads of keys and values.
+    pub groups: usize,
+    /// Query heads that share one head of keys and values.
+    pub shared: usize,
+    /// Values in a head of the query and of a key.
+    pub size: usize,
+    /// Values in a head of a value and of the result.
+    pub value_size: usize,
+    pub scale: f32,
+    pub span: Span,
+    pub softcap: Option<f32>,
+}
+
+/// Where the rows of a value lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub at: At,
+    /// Values in a row.
+    pub stride: usize,
+    pub count: Count,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// The step's embeddings.
+    Input,
+    /// The step's output.
+    Output,
+    /// Scratch memory, from this number on.
+    Scratch(usize),
+}
+
+/// How many rows a step brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    Rows,
+    Wanted,
+}
+
+/// What a node may have as an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Tokens,
+    /// So many rows of floats.
+    Activations(Count),
+    Weight,
+    State,
+    /// Values that no operator yields by rows.
+    Other,
+}
+
+/// The nodes of `graph` that are not run.
+pub(crate) fn refusals(graph: &Graph) -> Vec<Refusal> {
+    let refuse =
+        |node: &Node, reason: String| Refusal { node: graph.value(node.output).name.clone(), reason };
+    graph.nodes.iter().filter_map(|node| Some(refuse(node, objection(graph, node)?))).collect()
+}
+
+/// Why a node is not run, if it is not.
+fn objection(graph: &Graph, node: &Node) -> Option<String> {
+    let operands = (0..node.inputs.len()).find_map(|index| operand_objection(graph, node, index));
+    operands.or_else(|| {
+        let (row, table) = (graph.value(node.output).shape.stride(), graph.value(*node.inputs.last()?));
+        let width = table.shape.columns();
+        (node.op == Op::Embed && row != width)
+            .then(|| format!("its rows of {row} values are not the {width} of a row of the table"))
+    })
+}
+
+/// What is wrong with one operand of a node.
+fn operand_objection(graph: &Graph, node: &Node, index: usize) -> Option<String> {
+    let id = node.inputs[index];
+    let (name, kind) = (&graph.value(id).name, kind(graph.value(id)));
+    let form = Form::of(node.op, index);
+    let positional = matches!(node.op, Op::Rope { .. } | Op::Write | Op::Attend { .. } | Op::Take);
+    let (need, fits) = match (node.op, index) {
+        _ if form.is_some() => ("a weight", kind == Kind::Weight),
+        (Op::Embed, _) => ("tokens", kind == Kind::Tokens),
+        (Op::Attend { .. }, 1 | 2) => ("state", kind == Kind::State),
+        _ if positional => ("the rows of the step", kind == Kind::Activations(Count::Rows)),
+        _ => ("rows of activations", matches!(kind, Kind::Activations(_))),
+    };
+    if !fits {
+        return Some(format!("its operand '{name}' is not {need}, which '{}' needs here", node.op.name()));
+    }
+    (form.is_some() && Form::in_graph(graph, id) != form)
+        .then(|| format!("its operand '{name}' is used as a matrix and as a vector"))
+}
+
+fn kind(value: &Value) -> Kind {
+    match (value.role, value.outermost) {
+        (Role::Weight, _) => Kind::Weight,
+        (Role::State(_), _) => Kind::State,
+        (Role::Input, _) if value.dtype == DType::I32 => Kind::Tokens,
+        (_, Extent::Rows) => Kind::Activations(Count::Rows),
+        (_, Extent::Wanted) => Kind::Activations(Count::Wanted),
+        (_, Extent::Fixed | Extent::Context) => Kind::Other,
+    }
+}
+
+/// The instructions of a graph, and the numbers of scratch that they share.
+///
+/// # Errors
+/// When a node is refused, or a weight is not among `weights`.
+pub(crate) fn lower(graph: &Graph, weights: &Weights) -> Result<(Vec<Instruction>, usize), Error> {
+    if let Some(Refusal { node, reason }) = refusals(graph).first() {
+        return Err(Error::new(format!("the cpu backend does not run '{node}': {reason}")));
+    }
+    let plan = ScratchPlan::of(graph);
+    let lowering = Lowering { graph, weights, places: places(graph, &plan) };
+    let instructions = graph.nodes.iter().map(|node| lowering.node(node)).collect::<Result<_, _>>()?;
+    Ok((instructions, plan.bytes / size_of::<f32>()))
+}
+
+/// Where each value lies; nothing for tokens, weights and states.
+fn places(graph: &Graph, plan: &ScratchPlan) -> Vec<Option<Place>> {
+    let mut places: Vec<Option<Place>> = Vec::with_capacity(graph.values.len());
+    for (value, planned) in graph.values.iter().zip(&plan.places) {
+        let Kind::Activations(count) = kind(value) else {
+            places.push(None);
+            continue;
+        };
+        let at = match value.role {
+            Role::Input => At::Input,
+            Role::Output => At::Output,
+            _ => At::Scratch(planned.map_or(0, |place| place.offset / size_of::<f32>())),
+        };
+        places.push(Some(Place { at, stride: value.shape.stride(), count }));
+    }
+    // A reshaped input needs no memory of its own either; the plan speaks of
+    // scratch only.
+    for node in graph.nodes.iter().filter(|node| node.op == Op::Reshape) {
+        let (from, to) = (node.inputs[0].0 as usize, node.output.0 as usize);
+        if let (Some(from), Some(to)) = (places[from], &mut places[to])
+            && to.at != At::Output
+        {
+            to.at = from.at;
+        }
+    }
+    places
+}
+
+struct Lowering<'a> {
+    graph: &'a Graph,
+    weights: &'a Weights,
+    places: Vec<Option<Place>>,
+}
+
+impl Lowering<'_> {
+    fn node(&self, node: &Node) -> Result<Instruction, Error> {
+        if node.op == Op::Write {
+            let (x, state) = (self.place(node.inputs[0]), self.state(node.output));
+            return Ok(Instruction::Write { x, state });
+        }
+        let value = self.graph.value(node.output);
+        Ok(Instruction::Compute(Compute {
+            call: self.call(node)?,
+            output: self.place(node.output),
+            name: value.name.clone(),
+            shape: value.shape,
+        }))
+    }
+
+    fn call(&self, node: &Node) -> Result<Call, Error> {
+        let place = |index: usize| self.place(node.inputs[index]);
+        let weight = |index: usize| self.weights.index(&self.graph.value(node.inputs[index]).name);
+        Ok(match node.op {
+            Op::Reshape if place(0).at == self.place(node.output).at => Call::Alias,
+            Op::Embed => Call::Embed { table: weight(1)? },
+            Op::Norm { epsilon } => Call::Norm { x: place(0), weight: weight(1)?, epsilon },
+            Op::Linear => {
+                let bias = if node.inputs.len() > 2 { Some(weight(2)?) } else { None };
+                Call::Linear { x: place(0), weight: weight(1)?, bias }
+            }
+            Op::Rope { pairing } => Call::Rope { x: place(0), frequencies: weight(1)?, pairing },
+            Op::Attend { scale, span, softcap } => {
+                let attention = self.attention(node, scale, span, softcap);
+                let (keys, values) = (self.state(node.inputs[1]), self.state(node.inputs[2]));
+                Call::Attend { q: place(0), keys, values, attention }
+            }
+            Op::Take => Call::Take { x: place(0) },
+            Op::Reshape => Call::Elementwise(Elementwise::Copy { x: place(0) }),
+            Op::Gate { act } => Call::Elementwise(Elementwise::Gate { gate: place(0), up: place(1), act }),
+            Op::Add => Call::Elementwise(Elementwise::Add { a: place(0), b: place(1) }),
+            Op::Scale { factor } => Call::Elementwise(Elementwise::Scale { x: place(0), factor }),
+            Op::Softcap { cap } => Call::Elementwise(Elementwise::Softcap { x: place(0), cap }),
+            Op::Write => unreachable!("a write computes no value"),
+        })
+    }
+
+    fn attention(&self, node: &Node, scale: f32, span: Span, softcap: Option<f32>) -> Attention {
+        let [q, keys, values] = [0, 1, 2].map(|index| self.graph.value(node.inputs[index]).shape);
+        let groups = keys.extents()[1];
+        let (shared, size, value_size) = (q.extents()[1] / groups, q.columns(), values.columns());
+        Attention { groups, shared, size, value_size, scale, span, softcap }
+    }
+
+    fn place(&self, id: ValueId) -> Place {
+        self.places[id.0 as usize].expect("refusals were checked: it is a value of rows")
+    }
+
+    /// The index of a state value among those of the graph.
+    fn state(&self, id: ValueId) -> usize {
+        let before = &self.graph.values[..id.0 as usize];
+        before.iter().filter(|value| matches!(value.role, Role::State(_))).count()
+    }
+}
+
+/// Numbers of scratch that each thread needs for itself.
+pub(crate) fn local_size(graph: &Graph) -> usize {
+    graph.nodes.iter().map(|node| node_local_size(graph, node)).max().unwrap_or(0)
+}
+
+fn node_local_size(graph: &Graph, node: &Node) -> usize {
+    let input = |index: usize| graph.value(node.inputs[index]);
+    match node.op {
+        Op::Linear => {
+            let weight = input(1);
+            Matrix::scratch(weight.dtype, Matrix::band(weight.dtype), weight.shape.columns())
+        }
+        Op::Embed => Matrix::scratch(input(1).dtype, 1, input(1).shape.columns()),
+        Op::Rope { .. } => 2 * input(1).shape.elements(),
+        Op::Attend { .. } => {
+            let (heads, groups) = (input(0).shape.extents()[1], input(1).shape.extents()[1]);
+            let (size, value_size) = (input(1).shape.columns(), input(2).shape.columns());
+            ops::attend::local_size(heads / groups, size, value_size)
+        }
+        _ => 0,
+    }
+}

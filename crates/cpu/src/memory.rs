@@ -1,0 +1,86 @@
+//! Memory that begins at a cache line, asked for in a way that can fail.
+
+use std::ops::{Deref, DerefMut};
+
+use girih_graph::Error;
+
+/// Bytes of a cache line, which is also the widest vector of any kernel.
+const LINE: usize = 64;
+
+/// A slice of fixed length whose first element lies at the start of a cache line.
+#[derive(Debug)]
+pub(crate) struct Aligned<T> {
+    /// Longer than the slice by what alignment may cost.
+    data: Vec<T>,
+    start: usize,
+    len: usize,
+}
+
+impl<T: Copy + Default> Aligned<T> {
+    /// A slice of zeros. Pages take no memory until they are touched.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn zeroed(len: usize, purpose: &str) -> Result<Aligned<T>, Error> {
+        let short = || {
+            let bytes = len.saturating_mul(size_of::<T>());
+            Error::new(format!("{purpose} needs {bytes} bytes of memory, which the system does not give"))
+        };
+        let padded = len.checked_add(Self::PADDING).ok_or_else(short)?;
+        // `vec!` gets its zeros from the system without touching a page, but
+        // aborts where memory is short; so it is asked for only what was just
+        // given and handed back.
+        Vec::<T>::new().try_reserve_exact(padded).map_err(|_| short())?;
+        let data = vec![T::default(); padded];
+        let start = data.as_ptr().align_offset(LINE);
+        Ok(Aligned { data, start, len })
+    }
+}
+
+impl<T> Aligned<T> {
+    /// Elements that alignment may cost.
+    const PADDING: usize = LINE / size_of::<T>() - 1;
+
+    /// The bytes that a slice of `len` elements takes.
+    pub fn bytes(len: usize) -> u64 {
+        (len as u64).saturating_add(Self::PADDING as u64).saturating_mul(size_of::<T>() as u64)
+    }
+}
+
+impl<T> Deref for Aligned<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.data[self.start..self.start + self.len]
+    }
+}
+
+impl<T> DerefMut for Aligned<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.data[self.start..self.start + self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_begin_at_a_cache_line() {
+        for len in [0, 1, 63, 64, 1000] {
+            let bytes = Aligned::<u8>::zeroed(len, "a test").unwrap();
+            let floats = Aligned::<f32>::zeroed(len, "a test").unwrap();
+            assert_eq!((bytes.len(), floats.len()), (len, len));
+            assert_eq!((bytes.as_ptr().addr() % LINE, floats.as_ptr().addr() % LINE), (0, 0));
+            assert!(floats.iter().all(|&x| x == 0.0));
+        }
+    }
+
+    #[test]
+    fn too_much_is_an_error() {
+        for len in [usize::MAX, usize::MAX / 16] {
+            let error = Aligned::<f32>::zeroed(len, "a test").unwrap_err();
+            assert!(error.to_string().starts_with("a test needs "), "{error}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The operators over all rows of a step: how each is cut into pieces for the
+//! threads, and which kernels a piece calls.
+
+pub(crate) mod attend;
+mod linear;
+mod rows;
+
+use girih_graph::backend::Lane;
+
+use crate::kernels::Table;
+use crate::memory::Aligned;
+use crate::pool::Pool;
+
+pub(crate) use attend::{Heads, attend};
+pub(crate) use linear::linear;
+pub(crate) use rows::{elementwise, embed, norm, rope, take};
+
+/// What computes: kernels, threads, and memory of each thread's own.
+pub(crate) struct Executor<'a> {
+    pub table: &'a Table,
+    pub pool: &'a Pool,
+    pub locals: &'a mut [Aligned<f32>],
+}
+
+/// Whose rows they are, and which of them are wanted.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    pub lanes: &'a [Lane<'a>],
+    /// One entry for each row of the step.
+    pub origins: &'a [Origin],
+    /// The rows that are wanted, in order.
+    pub wanted: &'a [u32],
+}
+
+/// Where a row stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The index of its lane.
+    pub lane: u32,
+    /// Its position in the lane's sequence.
+    pub position: u32,
+}

@@ -1,0 +1,91 @@
+//! The operators that work on one row at a time, and those that work on one
+//! element at a time.
+
+use girih_graph::Pairing;
+
+use super::{Executor, Rows};
+use crate::kernels::Turns;
+use crate::pool::Grid;
+use crate::weights::Matrix;
+
+/// Values of a piece: fewer are computed sooner than a second thread is told.
+const PIECE: usize = 1 << 14;
+
+/// Whole rows of `width` values, as many as make a piece.
+fn by_rows(width: usize) -> Grid {
+    Grid { width, row_step: (PIECE / width).max(1), column_step: width }
+}
+
+/// The rows of `table` that the tokens name.
+pub(crate) fn embed(executor: &mut Executor<'_>, tokens: &[u32], table: &Matrix, output: &mut [f32]) {
+    let kernels = executor.table;
+    executor.pool.tiles(executor.locals, output, by_rows(table.columns), |tile, scratch| {
+        for row in tile.rows() {
+            let token = tokens[row] as usize;
+            tile.row(row).copy_from_slice(table.values(token..token + 1, kernels, scratch));
+        }
+    });
+}
+
+/// Normalises each run of as many values as there are weights.
+pub(crate) fn norm(executor: &mut Executor<'_>, x: &[f32], weight: &[f32], epsilon: f32, output: &mut [f32]) {
+    let (kernels, width) = (executor.table, weight.len());
+    executor.pool.tiles(executor.locals, output, by_rows(width), |tile, _| {
+        for row in tile.rows() {
+            (kernels.norm)(&x[row * width..(row + 1) * width], weight, epsilon, tile.row(row));
+        }
+    });
+}
+
+/// Turns every head of every row; `stride` values a row.
+///
+/// The angle is rounded to `f32` before its sine and cosine are taken, as the
+/// definition of the operator says, and they are taken once for all heads.
+pub(crate) fn rope(
+    executor: &mut Executor<'_>,
+    x: &[f32],
+    stride: usize,
+    frequencies: &[f32],
+    pairing: Pairing,
+    rows: Rows<'_>,
+    output: &mut [f32],
+) {
+    let (kernels, size) = (executor.table, 2 * frequencies.len());
+    executor.pool.tiles(executor.locals, output, by_rows(stride), |tile, scratch| {
+        let (cosines, rest) = scratch.split_at_mut(frequencies.len());
+        let sines = &mut rest[..frequencies.len()];
+        for row in tile.rows() {
+            let position = rows.origins[row].position as f32;
+            for ((sine, cosine), frequency) in sines.iter_mut().zip(&mut *cosines).zip(frequencies) {
+                let exact = f64::from(position * frequency).sin_cos();
+                (*sine, *cosine) = (exact.0 as f32, exact.1 as f32);
+            }
+            let turns = Turns { cosines, sines };
+            let heads = x[row * stride..(row + 1) * stride].chunks_exact(size);
+            for (x, y) in heads.zip(tile.row(row).chunks_exact_mut(size)) {
+                (kernels.rotate)(x, turns, pairing, y);
+            }
+        }
+    });
+}
+
+/// The wanted rows of `x`.
+pub(crate) fn take(x: &[f32], stride: usize, rows: Rows<'_>, output: &mut [f32]) {
+    for (&row, y) in rows.wanted.iter().zip(output.chunks_exact_mut(stride)) {
+        y.copy_from_slice(&x[row as usize * stride..][..stride]);
+    }
+}
+
+/// Calls `f` with each stretch of the output and the same stretch of the operands.
+pub(crate) fn elementwise<const N: usize>(
+    executor: &mut Executor<'_>,
+    operands: [&[f32]; N],
+    output: &mut [f32],
+    f: impl Fn([&[f32]; N], &mut [f32]) + Sync,
+) {
+    let grid = Grid { width: output.len().max(1), row_step: 1, column_step: PIECE };
+    executor.pool.tiles(executor.locals, output, grid, |tile, _| {
+        let columns = tile.columns();
+        f(operands.map(|operand| &operand[columns.clone()]), tile.row(0));
+    });
+}

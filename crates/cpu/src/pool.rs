@@ -1,0 +1,416 @@
+//! A fixed set of threads that share the pieces of one task at a time.
+//!
+//! The caller is one of the threads. Idle threads take the next piece from a
+//! counter, so who computes a piece is left to chance; what is computed is not,
+//! because a piece alone decides which part of the output it writes.
+//!
+//! This file holds the crate's two promises to the compiler: that threads have
+//! let go of a task before its borrows end ([`Pool::everyone`]), and that
+//! pieces write apart from each other ([`Shared`]).
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::cell::Cell;
+use std::hint;
+use std::marker::PhantomData;
+use std::mem;
+use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe};
+use std::slice;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+
+use girih_graph::Error;
+
+/// Pauses before a waiting thread sleeps: about a tenth of a millisecond, as
+/// waking up costs some ten microseconds and steps follow each other closely.
+const PAUSES: u32 = 2000;
+
+/// A task as the threads see it: begun once in each, with the thread's index.
+type Task<'a> = &'a (dyn Fn(usize) + Sync);
+
+/// Threads that wait for tasks; the thread that calls is one more of them.
+///
+/// Not `Sync`: there is one task at a time.
+#[derive(Debug)]
+pub struct Pool {
+    barrier: Arc<Barrier>,
+    workers: Vec<JoinHandle<()>>,
+    alone: PhantomData<Cell<()>>,
+}
+
+/// How a matrix of output is cut into pieces.
+#[derive(Clone, Copy, Debug)]
+pub struct Grid {
+    /// Values in a row.
+    pub width: usize,
+    /// Rows of a piece; those at the bottom may be shorter.
+    pub row_step: usize,
+    /// Columns of a piece; those at the right may be narrower.
+    pub column_step: usize,
+}
+
+/// The part of an output that one piece of a task writes.
+#[derive(Debug)]
+pub struct Tile<'a, T> {
+    output: &'a Shared<'a, T>,
+    width: usize,
+    rows: Range<usize>,
+    columns: Range<usize>,
+}
+
+impl Pool {
+    /// A pool of `threads`, the caller included.
+    ///
+    /// # Errors
+    /// When there are to be no threads, or the system gives no more.
+    pub fn new(threads: usize) -> Result<Pool, Error> {
+        if threads == 0 {
+            return Err(Error::new("0 threads were asked for; at least 1 is needed"));
+        }
+        let mut pool = Pool { barrier: Arc::default(), workers: Vec::new(), alone: PhantomData };
+        for index in 1..threads {
+            let barrier = Arc::clone(&pool.barrier);
+            let builder = thread::Builder::new().name(format!("girih-cpu-{index}"));
+            let worker = builder.spawn(move || barrier.work(index)).map_err(|error| {
+                Error::new(format!("thread {} of {threads} cannot be started: {error}", index + 1))
+            })?;
+            pool.workers.push(worker);
+        }
+        Ok(pool)
+    }
+
+    /// How many threads there are, the caller included.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `body` once for each tile of `output`, with memory of the thread's
+    /// own from `locals`.
+    ///
+    /// # Panics
+    /// When there are fewer `locals` than threads, the output is no whole
+    /// number of rows, or `body` panics.
+    pub fn tiles<T: Send, L: Send>(
+        &self,
+        locals: &mut [L],
+        output: &mut [T],
+        grid: Grid,
+        body: impl Fn(&mut Tile<'_, T>, &mut L) + Sync,
+    ) {
+        assert!(locals.len() >= self.threads(), "each thread has its own memory");
+        assert_eq!(output.len() % grid.width, 0, "the output is whole rows");
+        let rows = output.len() / grid.width;
+        let across = grid.width.div_ceil(grid.column_step);
+        let count = rows.div_ceil(grid.row_step) * across;
+        let next = AtomicUsize::new(0);
+        let (locals, output) = (Shared::new(locals), Shared::new(output));
+        let task = |index: usize| {
+            // SAFETY: `everyone` gives each of its threads another index, so no
+            // other thread has this element; the assertion above says it is one.
+            let local = unsafe { &mut locals.part(index..index + 1)[0] };
+            loop {
+                let piece = next.fetch_add(1, Ordering::Relaxed);
+                if piece >= count {
+                    return;
+                }
+                let (top, left) = (piece / across * grid.row_step, piece % across * grid.column_step);
+                let mut tile = Tile {
+                    output: &output,
+                    width: grid.width,
+                    rows: top..rows.min(top + grid.row_step),
+                    columns: left..grid.width.min(left + grid.column_step),
+                };
+                body(&mut tile, local);
+            }
+        };
+        if count <= 1 {
+            task(0);
+        } else {
+            self.everyone(&task);
+        }
+    }
+
+    /// Runs `task` in every thread and returns when all have ended.
+    fn everyone(&self, task: Task<'_>) {
+        if self.workers.is_empty() {
+            return task(0);
+        }
+        // SAFETY: the reference outlives its use: this function returns only
+        // after `wait` has seen every worker end its call of the task, whether
+        // by returning or by panicking, and workers call no task twice.
+        let unbounded = unsafe { mem::transmute::<Task<'_>, Task<'static>>(task) };
+        self.barrier.begin(unbounded, self.workers.len());
+        let own = panic::catch_unwind(AssertUnwindSafe(|| task(0)));
+        let theirs = self.barrier.wait();
+        if let Some(panic) = own.err().or(theirs) {
+            panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.barrier.close();
+        for worker in self.workers.drain(..) {
+            worker.join().expect("workers catch the panics of their tasks");
+        }
+    }
+}
+
+/// Where the caller and the workers meet, twice a task.
+#[derive(Default)]
+struct Barrier {
+    /// Counts the tasks; workers watch it without holding the lock.
+    generation: AtomicU64,
+    /// Workers that have not ended the present task.
+    busy: AtomicUsize,
+    slot: Mutex<Slot>,
+    /// A new generation has begun.
+    begun: Condvar,
+    /// The last worker has ended.
+    ended: Condvar,
+}
+
+/// What the caller tells the workers, and what they tell it.
+#[derive(Default)]
+struct Slot {
+    task: Option<Task<'static>>,
+    /// The first panic of a worker in the present task.
+    panic: Option<Box<dyn Any + Send>>,
+    /// There are no more tasks.
+    closed: bool,
+}
+
+impl Barrier {
+    fn lock(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().expect("nothing panics while it holds the lock")
+    }
+
+    /// Gives the workers a task.
+    fn begin(&self, task: Task<'static>, workers: usize) {
+        self.busy.store(workers, Ordering::Relaxed);
+        self.change(|slot| slot.task = Some(task));
+    }
+
+    /// Sends the workers home.
+    fn close(&self) {
+        self.change(|slot| slot.closed = true);
+    }
+
+    /// Begins a generation. The lock is held until it is counted, so that no
+    /// worker can go to sleep between looking at the count and being woken.
+    fn change(&self, change: impl FnOnce(&mut Slot)) {
+        let mut slot = self.lock();
+        change(&mut slot);
+        self.generation.fetch_add(1, Ordering::Release);
+        drop(slot);
+        self.begun.notify_all();
+    }
+
+    /// Waits until all workers have ended their task; yields what one panicked with.
+    fn wait(&self) -> Option<Box<dyn Any + Send>> {
+        spin(|| self.busy.load(Ordering::Acquire) == 0);
+        let mut slot = self.lock();
+        while self.busy.load(Ordering::Acquire) != 0 {
+            slot = self.ended.wait(slot).expect("nothing panics while it holds the lock");
+        }
+        slot.task = None;
+        slot.panic.take()
+    }
+
+    /// The life of a worker.
+    fn work(&self, index: usize) {
+        let mut seen = 0;
+        while let Some(task) = self.next(seen) {
+            seen += 1;
+            let outcome = panic::catch_unwind(AssertUnwindSafe(|| task(index)));
+            if let Err(panic) = outcome {
+                self.lock().panic.get_or_insert(panic);
+            }
+            if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+                let _slot = self.lock();
+                self.ended.notify_one();
+            }
+        }
+    }
+
+    /// Waits for the generation after `seen`; nothing when the pool closes.
+    fn next(&self, seen: u64) -> Option<Task<'static>> {
+        spin(|| self.generation.load(Ordering::Acquire) != seen);
+        let mut slot = self.lock();
+        while self.generation.load(Ordering::Acquire) == seen {
+            slot = self.begun.wait(slot).expect("nothing panics while it holds the lock");
+        }
+        if slot.closed { None } else { slot.task }
+    }
+}
+
+impl std::fmt::Debug for Barrier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Barrier").field("generation", &self.generation).finish_non_exhaustive()
+    }
+}
+
+/// Waits a short while for `ready`.
+fn spin(ready: impl Fn() -> bool) {
+    for _ in 0..PAUSES {
+        if ready() {
+            return;
+        }
+        hint::spin_loop();
+    }
+}
+
+impl<T> Tile<'_, T> {
+    /// The rows of the output that the tile covers.
+    pub fn rows(&self) -> Range<usize> {
+        self.rows.clone()
+    }
+
+    /// The columns of the output that the tile covers.
+    pub fn columns(&self) -> Range<usize> {
+        self.columns.clone()
+    }
+
+    /// The tile's part of `row`, which counts in the whole output.
+    ///
+    /// # Panics
+    /// When the row is not one of the tile's.
+    pub fn row(&mut self, row: usize) -> &mut [T] {
+        assert!(self.rows.contains(&row), "row {row} of a tile of the rows {:?}", self.rows);
+        let start = row * self.width;
+        // SAFETY: tiles do not overlap, because `Pool::tiles` makes one for each
+        // piece of the grid and hands each piece out once; and of this tile only
+        // one row is lent at a time, as the result borrows it mutably.
+        unsafe { self.output.part(start + self.columns.start..start + self.columns.end) }
+    }
+}
+
+/// A slice of which several threads change parts that do not overlap.
+#[derive(Debug)]
+struct Shared<'a, T> {
+    start: *mut T,
+    len: usize,
+    borrow: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: a shared slice gives out `&mut T` in other threads and nothing else,
+// which is what `T: Send` allows; that no two overlap, `part` asks its callers.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
+
+impl<'a, T> Shared<'a, T> {
+    fn new(slice: &'a mut [T]) -> Shared<'a, T> {
+        Shared { start: slice.as_mut_ptr(), len: slice.len(), borrow: PhantomData }
+    }
+
+    /// The elements of `range`.
+    ///
+    /// # Panics
+    /// When the range leaves the slice.
+    ///
+    /// # Safety
+    /// No element may be in two results that live at the same time.
+    #[allow(clippy::mut_from_ref)] // which is what the type is for
+    unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} elements", self.len);
+        // SAFETY: the range lies in the slice that `new` borrowed for longer
+        // than this result lives, and the caller lets no other result have it.
+        unsafe { slice::from_raw_parts_mut(self.start.wrapping_add(range.start), range.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds one to every value of a 37 × 53 matrix, by tiles of several sizes.
+    fn count(pool: &Pool, locals: &mut [usize], output: &mut [u32]) -> usize {
+        let mut pieces = 0;
+        for (row_step, column_step) in [(1, 53), (5, 7), (37, 1), (64, 64)] {
+            pool.tiles(locals, output, Grid { width: 53, row_step, column_step }, |tile, local| {
+                *local += 1;
+                for row in tile.rows() {
+                    assert_eq!(tile.row(row).len(), tile.columns().len());
+                    tile.row(row).iter_mut().for_each(|value| *value += 1);
+                }
+            });
+            pieces += 37usize.div_ceil(row_step) * 53usize.div_ceil(column_step);
+        }
+        pieces
+    }
+
+    #[test]
+    fn every_piece_runs_once() {
+        for threads in 1..=4 {
+            let pool = Pool::new(threads).unwrap();
+            let mut locals = vec![0; threads];
+            let mut output = vec![0; 37 * 53];
+            let pieces: usize = (0..200).map(|_| count(&pool, &mut locals, &mut output)).sum();
+            assert!(output.iter().all(|&value| value == 4 * 200), "{threads} threads");
+            assert_eq!(locals.iter().sum::<usize>(), pieces, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn a_panic_in_any_thread_is_the_callers_and_the_pool_goes_on() {
+        for threads in 1..=4 {
+            let pool = Pool::new(threads).unwrap();
+            let mut locals = vec![0usize; threads];
+            for bad in [0, 13, 39] {
+                let mut output = vec![0; 40];
+                let grid = Grid { width: 1, row_step: 1, column_step: 1 };
+                let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+                    pool.tiles(&mut locals, &mut output, grid, |tile, _| {
+                        assert_ne!(tile.rows().start, bad, "a bad piece");
+                        tile.row(tile.rows().start)[0] = 1;
+                    });
+                }));
+                let panic = outcome.unwrap_err();
+                let text = panic.downcast_ref::<String>().expect("the assertion's text");
+                assert!(text.contains("a bad piece"), "{text}");
+                count(&pool, &mut locals, &mut vec![0; 37 * 53]);
+            }
+        }
+    }
+
+    #[test]
+    fn sleeping_threads_wake_up() {
+        let pool = Pool::new(3).unwrap();
+        let mut locals = vec![0; 3];
+        for _ in 0..3 {
+            thread::sleep(std::time::Duration::from_millis(20));
+            let mut output = vec![0; 37 * 53];
+            count(&pool, &mut locals, &mut output);
+            assert!(output.iter().all(|&value| value == 4));
+        }
+    }
+
+    #[test]
+    fn a_slow_piece_is_waited_for() {
+        let pool = Pool::new(2).unwrap();
+        let mut output = vec![0; 8];
+        let grid = Grid { width: 8, row_step: 1, column_step: 1 };
+        pool.tiles(&mut [(); 2], &mut output, grid, |tile, ()| {
+            thread::sleep(std::time::Duration::from_millis(3));
+            tile.row(0)[0] = 1;
+        });
+        assert_eq!(output, [1; 8]);
+    }
+
+    /// Whether workers are still spinning, fall asleep, or sleep already.
+    #[test]
+    fn pools_close_at_any_time() {
+        for pause in 0..200 {
+            let pool = Pool::new(3).unwrap();
+            count(&pool, &mut [0; 3], &mut vec![0; 37 * 53]);
+            thread::sleep(std::time::Duration::from_micros(2 * pause));
+        }
+    }
+
+    #[test]
+    fn a_pool_without_threads_is_refused() {
+        assert!(Pool::new(0).is_err());
+    }
+}

@@ -1,0 +1,264 @@
+//! Walks a program. Nothing is allocated here: what varies between steps lies
+//! in memory that was made for the largest of them.
+
+use std::array;
+use std::cell::RefCell;
+
+use girih_graph::backend::{Inputs, Lane, Step, Watch};
+use girih_graph::{Error, Graph, Key};
+
+use crate::kernels::Table;
+use crate::lower::{At, Call, Compute, Count, Elementwise, Instruction, Place, local_size, lower};
+use crate::memory::Aligned;
+use crate::ops::{self, Executor, Heads, Origin, Rows};
+use crate::pool::Pool;
+use crate::state::Cache;
+use crate::weights::Weights;
+
+/// One graph, compiled.
+#[derive(Debug)]
+pub struct Program {
+    key: Key,
+    instructions: Vec<Instruction>,
+    memory: RefCell<Memory>,
+}
+
+/// What a step works in.
+#[derive(Debug)]
+struct Memory {
+    /// The scratch values of the graph.
+    scratch: Aligned<f32>,
+    /// What each thread needs for itself.
+    locals: Vec<Aligned<f32>>,
+    origins: Vec<Origin>,
+    wanted: Vec<u32>,
+}
+
+impl Program {
+    /// Compiles a graph for so many threads.
+    pub(crate) fn new(graph: &Graph, weights: &Weights, threads: usize) -> Result<Program, Error> {
+        let (instructions, scratch) = lower(graph, weights)?;
+        let local = local_size(graph);
+        let locals = (0..threads).map(|_| Aligned::zeroed(local, "a thread's scratch memory"));
+        let memory = Memory {
+            scratch: Aligned::zeroed(scratch, "the scratch memory of a step")?,
+            locals: locals.collect::<Result<_, _>>()?,
+            origins: Vec::with_capacity(graph.key.rows as usize),
+            wanted: Vec::with_capacity(graph.key.wanted as usize),
+        };
+        Ok(Program { key: graph.key, instructions, memory: RefCell::new(memory) })
+    }
+
+    /// The bytes that a program of this graph takes while it runs.
+    pub(crate) fn plan(graph: &Graph, threads: usize) -> u64 {
+        let scratch = girih_graph::ScratchPlan::of(graph).bytes / size_of::<f32>();
+        let rows = size_of::<Origin>() as u64 * u64::from(graph.key.rows);
+        let wanted = size_of::<u32>() as u64 * u64::from(graph.key.wanted);
+        let locals = threads as u64 * Aligned::<f32>::bytes(local_size(graph));
+        Aligned::<f32>::bytes(scratch) + locals + rows + wanted
+    }
+
+    /// Runs one step.
+    ///
+    /// # Panics
+    /// When the step is larger than the program's key, or contradicts itself.
+    pub(crate) fn run(
+        &self,
+        table: &Table,
+        pool: &Pool,
+        weights: &Weights,
+        state: &mut Cache,
+        step: Step<'_>,
+    ) {
+        let Step { inputs, lanes, output, watch } = step;
+        let Memory { scratch, locals, origins, wanted } = &mut *self.memory.borrow_mut();
+        trace(lanes, origins, wanted);
+        assert!(
+            origins.len() <= self.key.rows as usize && wanted.len() <= self.key.wanted as usize,
+            "a step of {} rows, {} of them wanted, in a program for [{}]",
+            origins.len(),
+            wanted.len(),
+            self.key,
+        );
+        let input = match inputs {
+            Inputs::Tokens(_) => &[],
+            Inputs::Embeddings(values) => values,
+        };
+        let mut run = Run {
+            executor: Executor { table, pool, locals },
+            weights,
+            state,
+            inputs,
+            rows: Rows { lanes, origins, wanted },
+            values: Values { input, scratch, output, rows: origins.len(), wanted: wanted.len() },
+        };
+        for instruction in &self.instructions {
+            match instruction {
+                Instruction::Write { x, state } => run.write(*x, *state),
+                Instruction::Compute(compute) => {
+                    run.compute(compute.call, compute.output);
+                    run.show(compute, watch);
+                }
+            }
+        }
+    }
+}
+
+/// Lists where each row stands, and which rows are wanted.
+fn trace(lanes: &[Lane<'_>], origins: &mut Vec<Origin>, wanted: &mut Vec<u32>) {
+    origins.clear();
+    wanted.clear();
+    for (index, lane) in lanes.iter().enumerate() {
+        let count = lane.rows.end - lane.rows.start;
+        origins.extend((0..count).map(|row| Origin { lane: index as u32, position: lane.position + row }));
+        wanted.extend(lane.wanted().map(|row| row as u32));
+    }
+}
+
+/// One step on its way through a program.
+struct Run<'a> {
+    executor: Executor<'a>,
+    weights: &'a Weights,
+    state: &'a mut Cache,
+    inputs: Inputs<'a>,
+    rows: Rows<'a>,
+    values: Values<'a>,
+}
+
+impl Run<'_> {
+    fn compute(&mut self, call: Call, place: Place) {
+        let Run { executor, weights, state, rows, values, .. } = self;
+        match call {
+            Call::Alias => {}
+            Call::Embed { table } => {
+                let Inputs::Tokens(tokens) = self.inputs else { unreachable!("checked: embed reads tokens") };
+                ops::embed(executor, tokens, weights.matrix(table), values.split(place, []).0);
+            }
+            Call::Norm { x, weight, epsilon } => {
+                let (y, [x]) = values.split(place, [x]);
+                ops::norm(executor, x, weights.vector(weight), epsilon, y);
+            }
+            Call::Linear { x, weight, bias } => {
+                let (y, [x]) = values.split(place, [x]);
+                let bias = bias.map(|bias| weights.vector(bias));
+                ops::linear(executor, x, weights.matrix(weight), bias, y);
+            }
+            Call::Rope { x, frequencies, pairing } => {
+                let (y, [x]) = values.split(place, [x]);
+                ops::rope(executor, x, place.stride, weights.vector(frequencies), pairing, *rows, y);
+            }
+            Call::Attend { q, keys, values: contents, attention } => {
+                let (y, [q]) = values.split(place, [q]);
+                let heads = Heads { q, keys: state.tensor(keys), values: state.tensor(contents) };
+                ops::attend(executor, heads, attention, *rows, y);
+            }
+            Call::Take { x } => {
+                let (y, [x]) = values.split(place, [x]);
+                ops::take(x, place.stride, *rows, y);
+            }
+            Call::Elementwise(call) => elementwise(call, executor, values, place),
+        }
+    }
+
+    /// Puts every row where its lane's state has its position.
+    fn write(&mut self, x: Place, state: usize) {
+        let state = self.state.tensor_mut(state);
+        let rows = self.values.get(x).chunks_exact(x.stride);
+        for (origin, row) in self.rows.origins.iter().zip(rows) {
+            state.write(&self.rows.lanes[origin.lane as usize], origin.position as usize, row);
+        }
+    }
+
+    /// Shows the result to whom it may concern.
+    fn show(&self, compute: &Compute, watch: &mut dyn Watch) {
+        if watch.wants(&compute.name) {
+            let shape = compute.shape.with_outermost(self.values.count(compute.output));
+            watch.value(&compute.name, &shape, self.values.get(compute.output));
+        }
+    }
+}
+
+fn elementwise(call: Elementwise, executor: &mut Executor<'_>, values: &mut Values<'_>, place: Place) {
+    let table = executor.table;
+    match call {
+        Elementwise::Copy { x } => {
+            let (y, x) = values.split(place, [x]);
+            ops::elementwise(executor, x, y, |[x], y| y.copy_from_slice(x));
+        }
+        Elementwise::Gate { gate, up, act } => {
+            let (y, operands) = values.split(place, [gate, up]);
+            ops::elementwise(executor, operands, y, |[gate, up], y| (table.gate)(act, gate, up, y));
+        }
+        Elementwise::Add { a, b } => {
+            let (y, operands) = values.split(place, [a, b]);
+            ops::elementwise(executor, operands, y, |[a, b], y| (table.add)(a, b, y));
+        }
+        Elementwise::Scale { x, factor } => {
+            let (y, x) = values.split(place, [x]);
+            ops::elementwise(executor, x, y, |[x], y| (table.scale)(x, factor, y));
+        }
+        Elementwise::Softcap { x, cap } => {
+            let (y, x) = values.split(place, [x]);
+            ops::elementwise(executor, x, y, |[x], y| {
+                y.copy_from_slice(x);
+                (table.softcap)(y, cap);
+            });
+        }
+    }
+}
+
+/// The values that a step brings, makes and yields.
+struct Values<'a> {
+    input: &'a [f32],
+    scratch: &'a mut [f32],
+    output: &'a mut [f32],
+    rows: usize,
+    wanted: usize,
+}
+
+impl Values<'_> {
+    /// How many rows of a value there are in this step.
+    fn count(&self, place: Place) -> usize {
+        match place.count {
+            Count::Rows => self.rows,
+            Count::Wanted => self.wanted,
+        }
+    }
+
+    /// The values at a place.
+    fn get(&self, place: Place) -> &[f32] {
+        let len = self.count(place) * place.stride;
+        match place.at {
+            At::Input => &self.input[..len],
+            At::Output => &self.output[..len],
+            At::Scratch(start) => &self.scratch[start..start + len],
+        }
+    }
+
+    /// The values at a place to be written, and those at places to be read.
+    ///
+    /// # Panics
+    /// When the first place and one of the others share memory, which plans
+    /// without faults rule out.
+    fn split<const N: usize>(&mut self, output: Place, operands: [Place; N]) -> (&mut [f32], [&[f32]; N]) {
+        let lens = operands.map(|place| self.count(place) * place.stride);
+        let len = self.count(output) * output.stride;
+        // The result, the scratch below it, and the scratch from `end` on.
+        let (result, below, above, end): (&mut [f32], &[f32], &[f32], usize) = match output.at {
+            At::Scratch(start) => {
+                let (below, rest) = self.scratch.split_at_mut(start);
+                let (result, above) = rest.split_at_mut(len);
+                (result, below, above, start + len)
+            }
+            At::Output => (&mut self.output[..len], self.scratch, &[], self.scratch.len()),
+            At::Input => unreachable!("checked: nothing writes the input"),
+        };
+        let operands = array::from_fn(|index| match operands[index].at {
+            At::Input => &self.input[..lens[index]],
+            At::Scratch(start) if start < below.len() => &below[start..start + lens[index]],
+            At::Scratch(start) => &above[start - end..][..lens[index]],
+            At::Output => unreachable!("checked: the last node writes the output, so none reads it"),
+        });
+        (result, operands)
+    }
+}

@@ -1,0 +1,307 @@
+//! Every operator with every format against the interpreter, each value within
+//! a bound that follows from the roundings the kernels may make.
+
+use girih_cpu::Cpu;
+use girih_cpu::kernels::Table;
+use girih_graph::backend::Inputs;
+use girih_graph::interpret::Interpreter;
+use girih_graph::{Act, Builder, Graph, InputKind, Op, Pairing, Want};
+use girih_tensor::{DType, Shape, reference};
+
+use crate::attention;
+use crate::fixture::{
+    Random, Sequence, Source, U, cpu, cpu_with, disagreement, gamma, key, on, portable, step,
+};
+
+/// One graph and one step of it.
+pub struct Case {
+    pub name: String,
+    pub graph: Graph,
+    pub source: Source,
+    pub tokens: Vec<u32>,
+    pub embeddings: Vec<f32>,
+    pub sequences: Vec<Sequence>,
+    /// How far each value of the result may lie from the interpreter's.
+    pub bounds: Vec<f64>,
+}
+
+impl Case {
+    /// What `cpu` computes otherwise than the interpreter, if anything.
+    pub fn disagreement(&self, cpu: Cpu) -> Option<String> {
+        let inputs = match self.graph.key.variant.input {
+            InputKind::Tokens => Inputs::Tokens(&self.tokens),
+            InputKind::Embeddings => Inputs::Embeddings(&self.embeddings),
+        };
+        let blocks = 16;
+        let want = step(&mut *on(Interpreter, &self.graph, &self.source, blocks), inputs, &self.sequences);
+        let got = step(&mut *on(cpu, &self.graph, &self.source, blocks), inputs, &self.sequences);
+        disagreement(&got, &want, &self.bounds).map(|what| format!("{}: {what}", self.name))
+    }
+}
+
+/// Numbers of columns that suit a format: whole blocks, and odd tails where
+/// blocks may reach over the edge.
+fn widths(dtype: DType) -> Vec<usize> {
+    match dtype.tile() {
+        (1, 1) => vec![1, 2, 7, 8, 33, 70],
+        (1, columns) => vec![columns, 3 * columns],
+        (_, columns) => vec![1, 70, columns, columns + 33],
+    }
+}
+
+fn linear(dtype: DType, inputs: usize, outputs: usize, rows: usize, random: &mut Random) -> Case {
+    let mut builder = Builder::new(key(rows, 64));
+    let x = builder.input("x", &[inputs], DType::F32);
+    let weight = builder.weight("weight", Shape::matrix(outputs, inputs), dtype);
+    let bias = builder.weight("bias", Shape::vector(outputs), DType::BF16);
+    let with_bias = outputs % 2 == 1;
+    let operands = if with_bias { vec![x, weight, bias] } else { vec![x, weight] };
+    let y = builder.shaped("y", Op::Linear, &operands, &[outputs]);
+    let mut graph = builder.finish(y);
+    let source = Source::random(&graph, random);
+    if !with_bias {
+        graph.values.remove(bias.0 as usize);
+        graph.nodes[0].output = bias;
+    }
+    let embeddings = random.numbers(rows * inputs);
+    let weights = source.numbers("weight", dtype, outputs, inputs);
+    let biases = source.numbers("bias", DType::BF16, 1, outputs);
+    let mut bounds = Vec::new();
+    for x in embeddings.chunks_exact(inputs) {
+        for (weights, &bias) in weights.chunks_exact(inputs).zip(&biases) {
+            let mut exact = reference::dot(x, weights);
+            if with_bias {
+                exact.sum += f64::from(bias);
+                exact.size += f64::from(bias.abs());
+            }
+            // The bias is one more term; the interpreter rounds once.
+            bounds.push(exact.bound(inputs + 1) + U * exact.sum.abs());
+        }
+    }
+    let name = format!("linear {dtype} [{outputs}, {inputs}] of {rows} rows");
+    let sequences = vec![Sequence::new(0, 0, rows as u32)];
+    Case { name, graph, source, tokens: Vec::new(), embeddings, sequences, bounds }
+}
+
+fn linears(random: &mut Random) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for &dtype in DType::ALL {
+        for inputs in widths(dtype) {
+            for (outputs, rows) in [(1, 1), (3, 17), (4, 2), (17, 3), (50, 1), (37, 5)] {
+                cases.push(linear(dtype, inputs, outputs, rows, random));
+            }
+        }
+    }
+    cases.extend((1..=17).map(|rows| linear(DType::BF16, 24, 9, rows, random)));
+    cases
+}
+
+fn embeds(random: &mut Random) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for &dtype in DType::ALL {
+        for width in widths(dtype) {
+            let tokens = vec![49, 0, 33, 31, 32, 7, 7];
+            let mut key = key(tokens.len(), 64);
+            key.variant.input = InputKind::Tokens;
+            let mut builder = Builder::new(key);
+            let x = builder.input("tokens", &[], DType::I32);
+            let table = builder.weight("table", Shape::matrix(50, width), dtype);
+            let y = builder.shaped("y", Op::Embed, &[x, table], &[width]);
+            let graph = builder.finish(y);
+            let source = Source::random(&graph, random);
+            cases.push(Case {
+                name: format!("embed {dtype} of width {width}"),
+                bounds: vec![0.0; tokens.len() * width],
+                sequences: vec![Sequence::new(0, 0, tokens.len() as u32)],
+                graph,
+                source,
+                tokens,
+                embeddings: Vec::new(),
+            });
+        }
+    }
+    cases
+}
+
+/// A case of one operator on embeddings of `inner` and a vector of weights, if
+/// the operator has one. `bound` gets the operand and the vector's numbers.
+fn one(
+    op: Op,
+    inner: &[usize],
+    vector: Option<(usize, DType)>,
+    random: &mut Random,
+    bound: impl Fn(&[f32], &[f32]) -> Vec<f64>,
+) -> Case {
+    let rows = 5;
+    let mut builder = Builder::new(key(rows, 200_000));
+    let x = builder.input("x", inner, DType::F32);
+    let weight = vector.map(|(len, dtype)| builder.weight("weight", Shape::vector(len), dtype));
+    let operands: Vec<_> = std::iter::once(x).chain(weight).collect();
+    let y = match op {
+        // The operand once as it is and once by way of another shape.
+        Op::Gate { .. } | Op::Add => {
+            let flat = builder.shaped("flat", Op::Reshape, &[x], &[inner.iter().product()]);
+            let twice = builder.same("twice", Op::Scale { factor: -2.0 }, &[flat]);
+            let shaped = builder.shaped("shaped", Op::Reshape, &[twice], inner);
+            builder.same("y", op, &[x, shaped])
+        }
+        Op::Take => builder.take("y", x),
+        _ => builder.same("y", op, &operands),
+    };
+    let graph = builder.finish(y);
+    let source = Source::random(&graph, random);
+    let numbers = vector.map_or(Vec::new(), |(len, dtype)| source.numbers("weight", dtype, 1, len));
+    let embeddings: Vec<f32> = random.numbers(rows * inner.iter().product::<usize>());
+    let embeddings: Vec<f32> = embeddings.iter().map(|x| x * 4.0).collect();
+    let mut sequences = vec![Sequence::new(0, 3, 2), Sequence::new(4, 131_070, 3)];
+    if op == Op::Take {
+        sequences[0].want = Want::Last;
+        sequences[1].want = Want::LastN(2);
+    }
+    let bounds = bound(&embeddings, &numbers);
+    let name = format!("{op:?} of {inner:?} with {vector:?}");
+    Case { name, graph, source, tokens: Vec::new(), embeddings, sequences, bounds }
+}
+
+fn norms(random: &mut Random) -> Vec<Case> {
+    let epsilon = 1e-5;
+    let mut cases = Vec::new();
+    for &dtype in DType::ALL {
+        for size in widths(dtype).into_iter().filter(|size| size % dtype.tile().1 == 0 || dtype.tile().0 > 1)
+        {
+            let case = one(Op::Norm { epsilon }, &[3, size], Some((size, dtype)), random, |x, weight| {
+                // The sum of squares errs by gamma(size + 1) of itself, of which
+                // the root halves; then come the mean, epsilon, the root, the
+                // quotient, two products and the interpreter's rounding.
+                let relative = gamma(size + 1) / 2.0 + gamma(8);
+                let rows = x.chunks_exact(size);
+                rows.flat_map(|row| {
+                    let root = reference::root_mean_square(row, f64::from(epsilon));
+                    let values = row.iter().zip(weight);
+                    values.map(move |(&x, &w)| (f64::from(x) / root * f64::from(w)).abs() * relative)
+                })
+                .collect()
+            });
+            cases.push(case);
+        }
+    }
+    cases
+}
+
+fn ropes(random: &mut Random) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for pairing in [Pairing::Halves, Pairing::Neighbours] {
+        for half in [1, 4, 17] {
+            let op = Op::Rope { pairing };
+            cases.push(one(op, &[3, 2 * half], Some((half, DType::F32)), random, |x, _| {
+                // Sine, cosine, two products and a sum are rounded, and once
+                // the interpreter's result; no term exceeds the pair's sizes.
+                let heads = x.chunks_exact(2 * half);
+                heads
+                    .flat_map(|head| {
+                        (0..2 * half).map(move |i| {
+                            let (a, b) = match pairing {
+                                Pairing::Halves => (i % half, i % half + half),
+                                Pairing::Neighbours => (i / 2 * 2, i / 2 * 2 + 1),
+                            };
+                            gamma(4) * f64::from(head[a].abs() + head[b].abs())
+                        })
+                    })
+                    .collect()
+            }));
+        }
+    }
+    cases
+}
+
+/// Operators whose every value is one exact operation, rounded once; functions
+/// computed in `f64` may round to a neighbour of what the interpreter rounds to.
+fn elements(random: &mut Random) -> Vec<Case> {
+    let exact = |x: &[f32], _: &[f32]| vec![0.0; x.len()];
+    let inner = [2, 7];
+    let taken = |_: &[f32], _: &[f32]| vec![0.0; 3 * 14];
+    let neighbour = |x: &[f32], _: &[f32]| x.iter().map(|x| 2.0 * U * f64::from(2.0 * x * x)).collect();
+    let mut cases = vec![
+        one(Op::Add, &inner, None, random, exact),
+        one(Op::Scale { factor: 0.3 }, &inner, None, random, exact),
+        one(Op::Reshape, &inner, None, random, exact),
+        one(Op::Take, &inner, None, random, taken),
+        one(Op::Softcap { cap: 1.5 }, &inner, None, random, |x, _| vec![2.0 * U * 1.5; x.len()]),
+        // More than one piece.
+        one(Op::Add, &[5, 2000], None, random, exact),
+    ];
+    cases.extend(Act::ALL.iter().map(|&act| one(Op::Gate { act }, &inner, None, random, neighbour)));
+    cases
+}
+
+fn cases() -> Vec<Case> {
+    let mut random = Random(7);
+    let families = [linears, embeds, norms, ropes, elements, attention::cases];
+    families.into_iter().flat_map(|family| family(&mut random)).collect()
+}
+
+#[test]
+fn every_operator_agrees_with_the_interpreter() {
+    for case in cases() {
+        assert_eq!(case.disagreement(cpu(2)), None);
+    }
+}
+
+/// A kernel that is wrong in one place, in a table that is right otherwise.
+fn broken() -> Vec<(&'static str, Table)> {
+    let right = portable();
+    let without_last = |rows: &[f32], x: &[f32]| {
+        let mut results = (portable().dots)(rows, x);
+        results[3] -= x[x.len() - 1] * rows[rows.len() - 1];
+        results
+    };
+    vec![
+        ("dot", Table { dot: |a, b| (portable().dot)(&a[1..], &b[1..]), ..right }),
+        ("dots", Table { dots: without_last, ..right }),
+        (
+            "unpack",
+            Table {
+                unpack: |dtype, bytes, values| {
+                    (portable().unpack)(dtype, bytes, values);
+                    values[0] *= 1.01;
+                },
+                ..right
+            },
+        ),
+        ("norm", Table { norm: |x, w, epsilon, y| (portable().norm)(x, w, epsilon + 1e-3, y), ..right }),
+        (
+            "rotate",
+            Table { rotate: |x, turns, _, y| (portable().rotate)(x, turns, Pairing::Halves, y), ..right },
+        ),
+        (
+            "weigh",
+            Table {
+                weigh: |scores| {
+                    let (top, sum) = (portable().weigh)(scores);
+                    (top, sum * 1.001)
+                },
+                ..right
+            },
+        ),
+        (
+            "blend",
+            Table {
+                blend: |weights, values, sums| (portable().blend)(&weights[1..], &values[sums.len()..], sums),
+                ..right
+            },
+        ),
+        ("gate", Table { gate: |_, gate, up, y| (portable().gate)(Act::Silu, gate, up, y), ..right }),
+        ("add", Table { add: |a, _, y| y.copy_from_slice(a), ..right }),
+        ("scale", Table { scale: |x, _, y| y.copy_from_slice(x), ..right }),
+        ("softcap", Table { softcap: |_, _| {}, ..right }),
+    ]
+}
+
+#[test]
+fn a_broken_kernel_is_caught() {
+    let cases = cases();
+    for (name, table) in broken() {
+        let caught = cases.iter().any(|case| case.disagreement(cpu_with(table)).is_some());
+        assert!(caught, "nothing notices that '{name}' is wrong");
+    }
+}

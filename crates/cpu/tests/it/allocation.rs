@@ -1,0 +1,135 @@
+//! Steps allocate nothing, and loading allocates what was planned. An
+//! allocator counts, in the threads that ask for it.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use girih_cpu::kernels::Table;
+use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::{Backend, Lane, Step, Want};
+
+use crate::fixture::{Random, Source, cpu, cpu_with, portable};
+use crate::invariance::{Model, model};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The system's allocator, with a count of calls and a sum of bytes in use.
+struct Counting;
+
+/// Allocations in threads that count.
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+/// Bytes in use that such threads asked for, modulo the size of `usize`.
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static COUNTS: Cell<bool> = const { Cell::new(false) };
+}
+
+// SAFETY: every call is handed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    // SAFETY: the caller keeps the contract of the trait.
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: as above.
+        unsafe { System.alloc(layout) }
+    }
+
+    // SAFETY: the caller keeps the contract of the trait.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    // SAFETY: the caller keeps the contract of the trait.
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        if COUNTS.get() {
+            BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
+        }
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+fn count(bytes: usize) {
+    if COUNTS.get() {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        BYTES.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Kernels that make each thread count that computes with them.
+fn counting() -> Table {
+    Table {
+        dots: |rows, x| {
+            COUNTS.set(true);
+            (portable().dots)(rows, x)
+        },
+        ..portable()
+    }
+}
+
+/// Steps of a prompt and of single tokens, after one of each has gone before.
+/// Both tests use the counters, so they are one.
+#[test]
+fn memory_is_what_was_planned_and_steps_allocate_nothing() {
+    loading_allocates_what_was_planned();
+    steps_allocate_nothing();
+}
+
+fn steps_allocate_nothing() {
+    let graph = model(Model::default());
+    let source = Source::random(&graph, &mut Random(3));
+    let cpu = cpu_with(counting());
+    let weights = cpu.load(&graph, &source).unwrap();
+    let mut state = cpu.state(&graph, &[16, 16]).unwrap();
+    let program = cpu.compile(&graph, &weights).unwrap();
+    let tokens: Vec<u32> = (0..40).map(|i| i % 50).collect();
+    let mut output = vec![0.0; 2 * 50];
+    let (blocks, others) = ([Block(0)], [Block(1)]);
+    let (blocks, others) = ([&blocks[..]; 2], [&others[..]; 2]);
+    for round in 0..4 {
+        for (rows, position) in [(20, 0), (1, 20)] {
+            // So that every thread has a share, and has come to count.
+            thread::sleep(std::time::Duration::from_millis(1));
+            let lane = |index: u32, blocks| Lane {
+                blocks,
+                position,
+                rows: Range32 { start: index * rows, end: (index + 1) * rows },
+                want: Want::Last,
+                spans: &[],
+            };
+            let lanes = [lane(0, &blocks), lane(1, &others)];
+            let inputs = Inputs::Tokens(&tokens[..2 * rows as usize]);
+            CALLS.store(0, Ordering::Relaxed);
+            let step = Step { inputs, lanes: &lanes, output: &mut output, watch: &mut Unwatched };
+            cpu.run(&program, &weights, &mut state, step).unwrap();
+            let calls = CALLS.load(Ordering::Relaxed);
+            assert!(round == 0 || calls == 0, "{calls} allocations in a step of 2 x {rows} rows");
+        }
+    }
+    COUNTS.set(false);
+}
+
+fn loading_allocates_what_was_planned() {
+    let graph = model(Model { width: 256, ..Model::default() });
+    let source = Source::random(&graph, &mut Random(3));
+    let cpu = cpu(1);
+    let plan = cpu.plan(&graph, &[16, 7]);
+    let before = BYTES.load(Ordering::Relaxed);
+    COUNTS.set(true);
+    let weights = cpu.load(&graph, &source).unwrap();
+    let state = cpu.state(&graph, &[16, 7]).unwrap();
+    let program = cpu.compile(&graph, &weights).unwrap();
+    COUNTS.set(false);
+    let taken = (BYTES.load(Ordering::Relaxed) - before) as u64;
+    // What lies beyond the plan is names and the list of instructions.
+    let rest = taken.checked_sub(plan.total()).expect("no less than was planned");
+    assert!(rest < 32 << 10, "{taken} bytes were allocated; {plan:?} is {}", plan.total());
+    drop((weights, state, program));
+}

@@ -1,0 +1,171 @@
+//! Cases of attention, with the bound of its results.
+
+use girih_graph::backend::Range32;
+use girih_graph::{Builder, Graph, Op, Span};
+use girih_tensor::{DType, Shape, reference};
+
+use crate::agree::Case;
+use crate::fixture::{Random, Sequence, Source, U, gamma, key};
+
+/// The sizes and constants of one case.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    /// Query heads, and heads of keys and values.
+    heads: usize,
+    groups: usize,
+    /// Values in a key and in a value.
+    size: usize,
+    value_size: usize,
+    scale: f32,
+    span: Span,
+    softcap: Option<f32>,
+    dtype: DType,
+}
+
+impl Sizes {
+    /// Values in a row of queries, of keys and of values.
+    fn parts(&self) -> [usize; 3] {
+        [self.heads * self.size, self.groups * self.size, self.groups * self.value_size]
+    }
+
+    fn width(&self) -> usize {
+        self.parts().iter().sum()
+    }
+}
+
+/// A graph whose input holds a row's query, key and value side by side. They
+/// are taken apart by matrices of zeros and ones, which is exact.
+fn graph(sizes: Sizes, rows: usize) -> (Graph, Source) {
+    let mut builder = Builder::new(key(rows, 1024));
+    let x = builder.input("x", &[sizes.width()], DType::F32);
+    let group = builder.group(sizes.span);
+    let mut source = Source::default();
+    let shapes = [[sizes.heads, sizes.size], [sizes.groups, sizes.size], [sizes.groups, sizes.value_size]];
+    let mut left = 0;
+    let [q, k, v] = ["q", "k", "v"].map(|name| {
+        let shape = shapes[["q", "k", "v"].iter().position(|&other| other == name).unwrap()];
+        let outputs = shape[0] * shape[1];
+        let mut matrix = vec![0.0; outputs * sizes.width()];
+        (0..outputs).for_each(|row| matrix[row * sizes.width() + left + row] = 1.0);
+        left += outputs;
+        let pick = format!("{name}.weight");
+        source.0.insert(pick.clone(), DType::I8.pack_matrix(outputs, sizes.width(), &matrix).unwrap());
+        let weight = builder.weight(&pick, Shape::matrix(outputs, sizes.width()), DType::I8);
+        let flat = builder.shaped(&format!("{name}.flat"), Op::Linear, &[x, weight], &[outputs]);
+        builder.shaped(name, Op::Reshape, &[flat], &shape)
+    });
+    let keys = builder.state("keys", &shapes[1], sizes.dtype, group);
+    let values = builder.state("values", &shapes[2], sizes.dtype, group);
+    builder.write(k, keys);
+    builder.write(v, values);
+    let Sizes { scale, span, softcap, .. } = sizes;
+    let op = Op::Attend { scale, span, softcap };
+    let y = builder.shaped("y", op, &[q, keys, values], &[sizes.heads, sizes.value_size]);
+    (builder.finish(y), source)
+}
+
+/// Numbers as the state keeps them.
+fn kept(numbers: &[f32], dtype: DType) -> Vec<f32> {
+    let mut bytes = vec![0; numbers.len() * dtype.block_bytes()];
+    dtype.pack(numbers, &mut bytes);
+    let mut kept = vec![0.0; numbers.len()];
+    dtype.unpack(&bytes, &mut kept);
+    kept
+}
+
+/// How far the results of one head of one row may lie from the interpreter's.
+///
+/// A score errs by gamma(size + 1) of its terms and by the rounding of its cap;
+/// the exponential makes that a relative error of its weight. A weight further
+/// suffers the rounding of its distance from the largest score, of the
+/// exponential (at most 2 ulp, that is 4 u), and the same again for each chunk
+/// that it is brought to the scale of. The largest score itself cancels. Sums
+/// of weights and of weighted values then err by gamma of their terms, relative
+/// to the sum of sizes; the result is their quotient.
+fn bounds(sizes: Sizes, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f64> {
+    let mut worst: f64 = 0.0;
+    let scores = keys.iter().map(|key| {
+        let exact = reference::dot(q, key);
+        let scale = f64::from(sizes.scale);
+        let error = gamma(sizes.size + 2) * scale.abs() * exact.size;
+        let capped = sizes.softcap.map(f64::from);
+        worst = worst.max(error + capped.unwrap_or(0.0) * 2.0 * U);
+        capped.map_or(scale * exact.sum, |cap| cap * (scale * exact.sum / cap).tanh())
+    });
+    let mut weights: Vec<f64> = scores.collect();
+    let (least, most) = weights.iter().fold((f64::MAX, f64::MIN), |(a, b), &s| (a.min(s), b.max(s)));
+    let reach = most - least + 2.0 * worst;
+    reference::softmax(&mut weights);
+    // One chunk more than whole ones fit: windows begin anywhere.
+    let chunks = (keys.len() / 256 + 2) as f64;
+    let weight = worst + U * reach + 4.0 * U + chunks * (U * reach + 5.0 * U);
+    // Numerator and denominator; a tenth for products of errors.
+    let relative = 1.1 * 2.0 * (weight + gamma(keys.len() + chunks as usize + 2));
+    let sizes_of =
+        |column: usize| weights.iter().zip(values).map(move |(w, v)| w * f64::from(v[column].abs()));
+    (0..sizes.value_size).map(|column| relative * sizes_of(column).sum::<f64>()).collect()
+}
+
+fn case(sizes: Sizes, sequences: Vec<Sequence>, random: &mut Random) -> Case {
+    let rows: u32 = sequences.iter().map(|sequence| sequence.rows).sum();
+    let (graph, source) = graph(sizes, rows as usize);
+    let embeddings = random.numbers(rows as usize * sizes.width());
+    let [q_part, k_part, _] = sizes.parts();
+    let rows: Vec<&[f32]> = embeddings.chunks_exact(sizes.width()).collect();
+    let stored: Vec<Vec<f32>> = rows.iter().map(|row| kept(&row[q_part..], sizes.dtype)).collect();
+    let mut all = Vec::new();
+    let mut first = 0;
+    for sequence in &sequences {
+        for row in 0..sequence.rows as usize {
+            let mutual = sequence.spans.iter().map(|span| span.indexes()).find(|span| span.contains(&row));
+            let seen = sizes.span.first(row)..mutual.map_or(row + 1, |span| span.end);
+            for head in 0..sizes.heads {
+                let q = &rows[first + row][head * sizes.size..][..sizes.size];
+                let group = head / (sizes.heads / sizes.groups);
+                let (key, value) = (group * sizes.size, k_part + group * sizes.value_size);
+                let stored = &stored[first..];
+                let keys: Vec<_> = seen.clone().map(|at| &stored[at][key..key + sizes.size]).collect();
+                let values: Vec<_> =
+                    seen.clone().map(|at| &stored[at][value..value + sizes.value_size]).collect();
+                all.extend(bounds(sizes, q, &keys, &values));
+            }
+        }
+        first += sequence.rows as usize;
+    }
+    let name = format!("attend {sizes:?} of {sequences:?}");
+    Case { name, graph, source, tokens: Vec::new(), embeddings, sequences, bounds: all }
+}
+
+/// Sequences that start at their beginning; a result of a later step is the
+/// same by the tests of invariance.
+pub fn cases(random: &mut Random) -> Vec<Case> {
+    let plain = Sizes {
+        heads: 4,
+        groups: 2,
+        size: 9,
+        value_size: 6,
+        scale: 0.35,
+        span: Span::Full,
+        softcap: None,
+        dtype: DType::F32,
+    };
+    let many = Sizes { heads: 1, groups: 1, size: 4, value_size: 5, ..plain };
+    let window = Span::Window(70);
+    let lanes = || vec![Sequence::new(0, 0, 5), Sequence::new(2, 0, 1), Sequence::new(4, 0, 21)];
+    let image = |at: u32| Sequence {
+        spans: vec![Range32 { start: at, end: at + 9 }, Range32 { start: at + 9, end: at + 11 }],
+        ..Sequence::new(0, 0, at + 20)
+    };
+    vec![
+        case(plain, lanes(), random),
+        case(Sizes { dtype: DType::F16, ..plain }, lanes(), random),
+        case(Sizes { dtype: DType::BF16, softcap: Some(0.5), ..plain }, lanes(), random),
+        case(Sizes { span: Span::Window(3), ..plain }, lanes(), random),
+        case(Sizes { heads: 3, groups: 3, scale: 20.0, ..plain }, lanes(), random),
+        case(Sizes { scale: 20.0, ..many }, vec![Sequence::new(0, 0, 600)], random),
+        case(Sizes { span: window, dtype: DType::F16, ..many }, vec![Sequence::new(3, 0, 400)], random),
+        case(plain, vec![image(5), Sequence::new(8, 0, 3)], random),
+        case(Sizes { span: Span::Window(4), ..plain }, vec![image(7)], random),
+        case(many, vec![image(250)], random),
+    ]
+}

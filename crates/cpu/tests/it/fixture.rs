@@ -1,0 +1,182 @@
+//! What the tests share: random numbers, weights in memory, and steps.
+
+use std::collections::HashMap;
+
+use girih_cpu::kernels::{Table, tables};
+use girih_cpu::{Cpu, Options};
+use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::{
+    BLOCK_POSITIONS, Backend, Error, Graph, InputKind, Key, Lane, OutputKind, Runner, Step, Variant, Want,
+    WeightSource, load,
+};
+use girih_tensor::{DType, Shape};
+
+/// A small fixed generator (Steele et al. 2014, SplitMix64), so that a failure repeats.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number in −1 .. 1.
+    pub fn number(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+
+    pub fn numbers(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.number()).collect()
+    }
+
+    /// Stored values of any format; those that girih does not write are random
+    /// bytes whose values are of moderate size.
+    pub fn stored(&mut self, dtype: DType, shape: &Shape) -> Vec<u8> {
+        if dtype.writes() {
+            // Integers would round numbers below one away.
+            let scale = if matches!(dtype, DType::I8 | DType::I32) { 100.0 } else { 1.0 };
+            let values: Vec<f32> = self.numbers(shape.elements()).iter().map(|x| x * scale).collect();
+            return dtype.pack_matrix(shape.rows(), shape.columns(), &values).unwrap();
+        }
+        let mut bytes = vec![0; dtype.bytes(shape).unwrap()];
+        for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
+            self.block(dtype, block);
+        }
+        bytes
+    }
+
+    fn block(&mut self, dtype: DType, block: &mut [u8]) {
+        let (rows, columns) = dtype.tile();
+        let mut values = vec![0.0; rows * columns];
+        for _ in 0..1000 {
+            block.iter_mut().for_each(|byte| *byte = self.bits() as u8);
+            dtype.unpack(block, &mut values);
+            if values.iter().all(|x| x.abs() < 1e4) {
+                return;
+            }
+        }
+        panic!("no block of {dtype} has moderate values");
+    }
+}
+
+/// Weights in memory, by name.
+#[derive(Default)]
+pub struct Source(pub HashMap<String, Vec<u8>>);
+
+impl Source {
+    /// Random weights for a graph.
+    pub fn random(graph: &Graph, random: &mut Random) -> Source {
+        let weights = graph.weights();
+        Source(weights.map(|(_, w)| (w.name.clone(), random.stored(w.dtype, &w.shape))).collect())
+    }
+
+    /// The numbers that a weight stands for.
+    pub fn numbers(&self, name: &str, dtype: DType, rows: usize, columns: usize) -> Vec<f32> {
+        let view = girih_tensor::View::new(dtype, rows, columns, &self.0[name]).unwrap();
+        let mut values = vec![0.0; rows * columns];
+        view.unpack_rows(0..rows, &mut values);
+        values
+    }
+}
+
+impl WeightSource for Source {
+    fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        let missing = || Error::new(format!("there is no weight '{name}'"));
+        let bytes = self.0.get(name).ok_or_else(missing)?;
+        into.copy_from_slice(&bytes[offset as usize..offset as usize + into.len()]);
+        Ok(())
+    }
+}
+
+/// A lane before it is borrowed: a sequence with blocks of its own.
+#[derive(Clone, Debug)]
+pub struct Sequence {
+    /// The first of its blocks, which follow each other, in every group.
+    pub block: u32,
+    pub position: u32,
+    pub rows: u32,
+    pub want: Want,
+    pub spans: Vec<Range32>,
+}
+
+impl Sequence {
+    pub fn new(block: u32, position: u32, rows: u32) -> Sequence {
+        Sequence { block, position, rows, want: Want::All, spans: Vec::new() }
+    }
+}
+
+/// Runs one step of these sequences.
+pub fn step(runner: &mut dyn Runner, inputs: Inputs<'_>, sequences: &[Sequence]) -> Vec<f32> {
+    let groups = runner.blocks().len();
+    let lists: Vec<Vec<Block>> = sequences
+        .iter()
+        .map(|s| {
+            let count = (s.position + s.rows).div_ceil(BLOCK_POSITIONS as u32);
+            (s.block..s.block + count).map(Block).collect()
+        })
+        .collect();
+    let blocks: Vec<Vec<&[Block]>> = lists.iter().map(|list| vec![&list[..]; groups]).collect();
+    let mut next = 0;
+    let lanes: Vec<Lane<'_>> = sequences
+        .iter()
+        .zip(&blocks)
+        .map(|(s, blocks)| {
+            let rows = Range32 { start: next, end: next + s.rows };
+            next = rows.end;
+            Lane { blocks, position: s.position, rows, want: s.want, spans: &s.spans }
+        })
+        .collect();
+    let wanted: usize = lanes.iter().map(|lane| lane.wanted().len()).sum();
+    let mut output = vec![f32::NAN; wanted * runner.width()];
+    runner.step(Step { inputs, lanes: &lanes, output: &mut output, watch: &mut Unwatched }).unwrap();
+    output
+}
+
+/// A key for embeddings in and hidden states out.
+pub fn key(rows: usize, context: u32) -> Key {
+    let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
+    Key { rows: rows as u32, lanes: 8, context, wanted: rows as u32, variant }
+}
+
+/// `graph` on a backend, with so many blocks in each of its groups.
+pub fn on<B: Backend>(backend: B, graph: &Graph, source: &Source, blocks: u32) -> Box<dyn Runner> {
+    let blocks = vec![blocks; graph.groups.len()];
+    load(backend, source, graph.key, &blocks, |_| Ok(graph.clone())).unwrap()
+}
+
+pub fn cpu(threads: usize) -> Cpu {
+    Cpu::new(Options { threads }).unwrap()
+}
+
+pub fn cpu_with(table: Table) -> Cpu {
+    Cpu::with_table(Options { threads: 2 }, table).unwrap()
+}
+
+/// The kernels that run anywhere.
+pub fn portable() -> Table {
+    *tables().last().expect("the portable table is always there")
+}
+
+/// The unit of rounding of `f32`.
+pub const U: f64 = f32::EPSILON as f64 / 2.0;
+
+/// The error of `n` roundings, one upon another (Higham, §3.1).
+pub fn gamma(n: usize) -> f64 {
+    let n = n as f64 * U;
+    n / (1.0 - n)
+}
+
+/// The first value that lies further from what is wanted than its bound.
+pub fn disagreement(got: &[f32], want: &[f32], bounds: &[f64]) -> Option<String> {
+    assert_eq!((got.len(), want.len()), (bounds.len(), bounds.len()), "one bound for each value");
+    let values = got.iter().zip(want).zip(bounds).enumerate();
+    values.into_iter().find_map(|(index, ((&got, &want), &bound))| {
+        let distance = (f64::from(got) - f64::from(want)).abs();
+        // A distance that is no number is no agreement.
+        let agrees = distance <= bound;
+        (!agrees).then(|| format!("value {index} is {got}, not {want}: {distance:e} apart, not {bound:e}"))
+    })
+}

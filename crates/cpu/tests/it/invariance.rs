@@ -1,0 +1,244 @@
+//! Results do not depend on threads, on how a prompt is cut into steps, or on
+//! what else is computed beside it: they are equal bit for bit.
+
+use girih_graph::backend::{Block, Inputs, Range32};
+use girih_graph::{
+    Act, BLOCK_POSITIONS, Builder, Graph, GroupId, Key, Op, Pairing, Runner, Span, ValueId, Variant, faults,
+};
+use girih_tensor::{DType, Shape};
+
+use crate::fixture::{Random, Sequence, Source, cpu, on, step};
+
+/// A model of two layers, one with a window.
+#[derive(Clone, Copy, Debug)]
+pub struct Model {
+    pub width: usize,
+    pub weights: DType,
+    pub state: DType,
+    pub pairing: Pairing,
+    pub softcap: Option<f32>,
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        let (weights, state) = (DType::BF16, DType::F16);
+        Model { width: 32, weights, state, pairing: Pairing::Halves, softcap: None }
+    }
+}
+
+const VOCABULARY: usize = 50;
+const HEADS: usize = 4;
+const GROUPS: usize = 2;
+const WINDOW: u32 = 20;
+
+/// The model's graph, as large as any test needs.
+pub fn model(model: Model) -> Graph {
+    let key = Key { rows: 400, lanes: 4, context: 512, wanted: 400, variant: Variant::GENERATE };
+    let mut layers = Layers { builder: Builder::new(key), model };
+    let tokens = layers.builder.input("tokens", &[], DType::I32);
+    let table = layers.weight("embed.weight", VOCABULARY, model.width);
+    let mut x = layers.builder.shaped("embed", Op::Embed, &[tokens, table], &[model.width]);
+    for (index, span) in [Span::Window(WINDOW), Span::Full].into_iter().enumerate() {
+        x = layers.layer(&format!("layers.{index}"), x, span);
+    }
+    let taken = layers.builder.take("taken", x);
+    let normed = layers.norm("norm", taken, model.width);
+    let logits = layers.builder.shaped("logits", Op::Linear, &[normed, table], &[VOCABULARY]);
+    let graph = layers.builder.finish(logits);
+    assert_eq!(faults(&graph), []);
+    graph
+}
+
+struct Layers {
+    builder: Builder,
+    model: Model,
+}
+
+impl Layers {
+    fn weight(&mut self, name: &str, outputs: usize, inputs: usize) -> ValueId {
+        self.builder.weight(name, Shape::matrix(outputs, inputs), self.model.weights)
+    }
+
+    fn linear(&mut self, name: &str, x: ValueId, inputs: usize, outputs: usize) -> ValueId {
+        let weight = self.weight(&format!("{name}.weight"), outputs, inputs);
+        self.builder.shaped(name, Op::Linear, &[x, weight], &[outputs])
+    }
+
+    fn norm(&mut self, name: &str, x: ValueId, size: usize) -> ValueId {
+        let weight = self.builder.weight(&format!("{name}.weight"), Shape::vector(size), DType::F32);
+        self.builder.same(name, Op::Norm { epsilon: 1e-5 }, &[x, weight])
+    }
+
+    fn heads(&mut self, name: &str, x: ValueId, heads: usize) -> ValueId {
+        let width = self.model.width;
+        let flat = self.linear(name, x, width, heads * width / HEADS);
+        self.builder.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &[heads, width / HEADS])
+    }
+
+    fn turned(&mut self, name: &str, x: ValueId) -> ValueId {
+        let half = self.model.width / HEADS / 2;
+        let frequencies = self.builder.weight("frequencies", Shape::vector(half), DType::F32);
+        let op = Op::Rope { pairing: self.model.pairing };
+        self.builder.same(&format!("{name}.turned"), op, &[x, frequencies])
+    }
+
+    fn layer(&mut self, name: &str, x: ValueId, span: Span) -> ValueId {
+        let (width, softcap) = (self.model.width, self.model.softcap);
+        let normed = self.norm(&format!("{name}.before_mixer"), x, width);
+        let q = self.heads(&format!("{name}.q"), normed, HEADS);
+        let q = self.turned(&format!("{name}.q"), q);
+        let k = self.heads(&format!("{name}.k"), normed, GROUPS);
+        let k = self.turned(&format!("{name}.k"), k);
+        let v = self.heads(&format!("{name}.v"), normed, GROUPS);
+        let group = self.builder.group(span);
+        let inner = [GROUPS, width / HEADS];
+        let keys = self.builder.state(&format!("{name}.keys"), &inner, self.model.state, group);
+        let values = self.builder.state(&format!("{name}.values"), &inner, self.model.state, group);
+        self.builder.write(k, keys);
+        self.builder.write(v, values);
+        let op = Op::Attend { scale: 0.4, span, softcap };
+        let mixed = self.builder.same(&format!("{name}.attend"), op, &[q, keys, values]);
+        let mixed = self.builder.shaped(&format!("{name}.flat"), Op::Reshape, &[mixed], &[width]);
+        let mixed = self.linear(&format!("{name}.o"), mixed, width, width);
+        let x = self.builder.same(&format!("{name}.mixed"), Op::Add, &[x, mixed]);
+        let normed = self.norm(&format!("{name}.before_ffn"), x, width);
+        let gate = self.linear(&format!("{name}.gate"), normed, width, 2 * width);
+        let up = self.linear(&format!("{name}.up"), normed, width, 2 * width);
+        let gated = self.builder.same(&format!("{name}.gated"), Op::Gate { act: Act::Silu }, &[gate, up]);
+        let down = self.linear(&format!("{name}.down"), gated, 2 * width, width);
+        self.builder.same(&format!("{name}.out"), Op::Add, &[x, down])
+    }
+}
+
+/// A prompt that ends in a fifth partial block and a second partial chunk.
+const PROMPT: usize = 300;
+
+fn prompt(seed: u64) -> Vec<u32> {
+    let mut random = Random(seed);
+    (0..PROMPT).map(|_| (random.bits() % VOCABULARY as u64) as u32).collect()
+}
+
+/// A runner of a model with weights of a fixed seed.
+pub fn runner(shape: Model, threads: usize) -> Box<dyn Runner> {
+    let graph = model(shape);
+    on(cpu(threads), &graph, &Source::random(&graph, &mut Random(11)), 16)
+}
+
+/// The logits of all rows, in steps of up to `chunk` rows; bits, so that they
+/// are compared as such.
+pub fn logits(runner: &mut dyn Runner, tokens: &[u32], chunk: usize) -> Vec<u32> {
+    let mut all = Vec::new();
+    for (index, tokens) in tokens.chunks(chunk).enumerate() {
+        let sequence = Sequence::new(0, (index * chunk) as u32, tokens.len() as u32);
+        all.extend(step(runner, Inputs::Tokens(tokens), &[sequence]));
+    }
+    assert!(all.iter().all(|x: &f32| x.is_finite()), "logits are numbers");
+    all.iter().map(|x| x.to_bits()).collect()
+}
+
+fn models() -> Vec<Model> {
+    vec![
+        Model::default(),
+        Model { pairing: Pairing::Neighbours, softcap: Some(2.0), state: DType::BF16, ..Model::default() },
+        Model { weights: DType::Q8_0, state: DType::F32, width: 64, ..Model::default() },
+        Model { weights: DType::F32, softcap: Some(5.0), width: 40, ..Model::default() },
+    ]
+}
+
+#[test]
+fn threads_and_chunks_change_nothing() {
+    let tokens = prompt(1);
+    for model in models() {
+        let want = logits(&mut *runner(model, 1), &tokens, PROMPT);
+        for threads in 1..=3 {
+            for chunk in [1, 7, 64, PROMPT] {
+                let got = logits(&mut *runner(model, threads), &tokens, chunk);
+                assert!(got == want, "{model:?}, {threads} threads, chunks of {chunk}");
+            }
+        }
+    }
+}
+
+/// Three sequences side by side, each at a place of its own in its prompt.
+#[test]
+fn other_lanes_change_nothing() {
+    let prompts: Vec<_> = (1..=3).map(prompt).collect();
+    for model in models() {
+        let want: Vec<_> =
+            prompts.iter().map(|tokens| logits(&mut *runner(model, 1), tokens, PROMPT)).collect();
+        let mut runner = runner(model, 2);
+        let mut at = [0; 3];
+        let mut random = Random(5);
+        let mut got = vec![Vec::new(); 3];
+        while at.iter().any(|&at| at < PROMPT) {
+            let mut tokens = Vec::new();
+            let mut sequences = Vec::new();
+            let rows = at.map(|at| (1 + random.bits() as usize % 90).min(PROMPT - at));
+            for (lane, &rows) in rows.iter().enumerate().filter(|(_, rows)| **rows > 0) {
+                tokens.extend(&prompts[lane][at[lane]..at[lane] + rows]);
+                sequences.push(Sequence::new(5 * lane as u32, at[lane] as u32, rows as u32));
+            }
+            let mut rest = &step(&mut *runner, Inputs::Tokens(&tokens), &sequences)[..];
+            for lane in 0..3 {
+                let (own, others) = rest.split_at(rows[lane] * VOCABULARY);
+                got[lane].extend(own.iter().map(|x| x.to_bits()));
+                rest = others;
+                at[lane] += rows[lane];
+            }
+        }
+        assert!(got == want, "{model:?}");
+    }
+}
+
+/// The rows of an image see each other wherever the step around it begins.
+#[test]
+fn mutual_spans_keep_their_results() {
+    let tokens = prompt(1);
+    let image = Range32 { start: 250, end: 270 };
+    let run = |cuts: &[u32], threads: usize| -> Vec<u32> {
+        let mut runner = runner(Model::default(), threads);
+        let mut all = Vec::new();
+        for cut in cuts.windows(2) {
+            let mut sequence = Sequence::new(0, cut[0], cut[1] - cut[0]);
+            if cut[0] <= image.start && image.end <= cut[1] {
+                sequence.spans.push(image);
+            }
+            let tokens = &tokens[cut[0] as usize..cut[1] as usize];
+            all.extend(step(&mut *runner, Inputs::Tokens(tokens), &[sequence]));
+        }
+        all.iter().map(|x| x.to_bits()).collect()
+    };
+    let want = run(&[0, 300], 1);
+    assert!(want != logits(&mut *runner(Model::default(), 1), &tokens, PROMPT), "a span has an effect");
+    for cuts in [&[0, 250, 270, 300][..], &[0, 1, 249, 271, 272, 300], &[0, 100, 300]] {
+        assert!(run(cuts, 2) == want, "{cuts:?}");
+    }
+}
+
+/// What blocks held before, and what other blocks hold, is not a number.
+#[test]
+fn stale_state_does_not_leak() {
+    let tokens = prompt(1);
+    for model in models() {
+        let want = logits(&mut *runner(model, 1), &tokens, 7);
+        let mut poisoned = runner(model, 2);
+        let (state, bytes) = (poisoned.state(), model.state.block_bytes());
+        for group in [GroupId(0), GroupId(1)] {
+            let mut nans = vec![0; state.export(group, Block(0)).len()];
+            model.state.pack(&vec![f32::NAN; nans.len() / bytes], &mut nans);
+            (0..16).for_each(|block| state.import(group, Block(block), &nans).unwrap());
+        }
+        assert!(logits(&mut *poisoned, &tokens, 7) == want, "{model:?}");
+        // A window that has moved on lets its blocks go.
+        let window = GroupId(0);
+        let seen = (PROMPT + 1 - WINDOW as usize) / BLOCK_POSITIONS;
+        let next = |runner: &mut dyn Runner| {
+            let sequence = Sequence::new(0, PROMPT as u32, 1);
+            step(runner, Inputs::Tokens(&[3]), &[sequence]).iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+        };
+        let want = next(&mut *poisoned);
+        let nans = poisoned.state().export(window, Block(15));
+        (0..seen as u32).for_each(|block| poisoned.state().import(window, Block(block), &nans).unwrap());
+        assert!(next(&mut *poisoned) == want, "{model:?}");
+    }
+}

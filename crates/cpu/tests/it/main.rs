@@ -1,0 +1,9 @@
+//! The backend as its users meet it: against the interpreter, against itself
+//! under other threads and other steps, and against its own promises.
+
+mod agree;
+mod allocation;
+mod attention;
+mod fixture;
+mod invariance;
+mod state;

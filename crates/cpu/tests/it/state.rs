@@ -1,0 +1,126 @@
+//! What an engine does to state, block by block, and what loading refuses.
+
+use girih_cpu::{Cpu, Options};
+use girih_graph::backend::{Block, Inputs, Watch};
+use girih_graph::{Backend, Builder, Error, GroupId, Op, Runner, Step, WeightSource};
+use girih_tensor::{DType, Shape};
+
+use crate::fixture::{Random, Sequence, Source, cpu, key, on, step};
+use crate::invariance::{Model, logits, model, runner};
+
+const GROUPS: [GroupId; 2] = [GroupId(0), GroupId(1)];
+
+fn next(runner: &mut dyn Runner, block: u32, position: usize) -> Vec<u32> {
+    let sequence = Sequence::new(block, position as u32, 1);
+    step(runner, Inputs::Tokens(&[7]), &[sequence]).iter().map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn a_copied_sequence_goes_on_as_the_first() {
+    let tokens: Vec<u32> = (0..100).collect::<Vec<_>>().iter().map(|i| i * 7 % 50).collect();
+    let mut runner = runner(Model::default(), 2);
+    logits(&mut *runner, &tokens, 40);
+    for group in GROUPS {
+        (0..2).for_each(|block| runner.state().copy(group, Block(block), Block(8 + block)));
+        let exported = runner.state().export(group, Block(1));
+        runner.state().import(group, Block(12), &exported).unwrap();
+        runner.state().copy(group, Block(0), Block(11));
+        assert_eq!(runner.state().export(group, Block(12)), exported);
+    }
+    let copied = next(&mut *runner, 8, 100);
+    assert_eq!(next(&mut *runner, 11, 100), copied, "through bytes");
+    assert_eq!(next(&mut *runner, 0, 100), copied, "the first itself");
+}
+
+#[test]
+fn a_zeroed_block_is_zero_and_its_neighbours_are_not() {
+    let tokens = vec![3; 150];
+    let mut runner = runner(Model::default(), 1);
+    logits(&mut *runner, &tokens, 150);
+    for group in GROUPS {
+        let neighbours = [0, 2].map(|block| runner.state().export(group, Block(block)));
+        runner.state().zero(group, Block(1));
+        assert!(runner.state().export(group, Block(1)).iter().all(|&byte| byte == 0));
+        assert_eq!(neighbours, [0, 2].map(|block| runner.state().export(group, Block(block))));
+        assert!(neighbours[0].iter().any(|&byte| byte != 0));
+    }
+}
+
+#[test]
+fn a_block_of_another_model_is_refused() {
+    let mut runner = runner(Model::default(), 1);
+    let error = runner.state().import(GroupId(0), Block(0), &[0; 3]).unwrap_err();
+    assert_eq!(error.to_string(), "a block of state is 4096 bytes; 3 were given");
+}
+
+#[test]
+fn a_failing_source_is_an_error() {
+    struct Broken;
+    impl WeightSource for Broken {
+        fn read(&self, name: &str, _: u64, _: &mut [u8]) -> Result<(), Error> {
+            Err(Error::new(format!("'{name}' cannot be read")))
+        }
+    }
+    let error = cpu(2).load(&model(Model::default()), &Broken).unwrap_err();
+    assert_eq!(error.to_string(), "'embed.weight' cannot be read");
+}
+
+#[test]
+fn too_much_state_is_an_error() {
+    let graph = model(Model { width: 4096, ..Model::default() });
+    let error = cpu(1).state(&graph, &[u32::MAX, 1]).unwrap_err();
+    assert!(error.to_string().contains("which the system does not give"), "{error}");
+}
+
+#[test]
+fn no_threads_are_refused() {
+    let error = Cpu::new(Options { threads: 0 }).unwrap_err();
+    assert_eq!(error.to_string(), "0 threads were asked for; at least 1 is needed");
+}
+
+#[test]
+fn operands_of_the_wrong_kind_are_refused_by_name() {
+    let mut builder = Builder::new(key(4, 64));
+    let x = builder.input("x", &[4, 8], DType::F32);
+    let taken = builder.take("taken", x);
+    let frequencies = builder.weight("frequencies", Shape::vector(4), DType::F32);
+    let op = Op::Rope { pairing: girih_graph::Pairing::Halves };
+    let y = builder.same("turned", op, &[taken, frequencies]);
+    let refusals = cpu(1).refuses(&builder.finish(y));
+    assert_eq!(refusals.len(), 1);
+    assert_eq!(refusals[0].node, "turned");
+    let reason = "its operand 'taken' is not the rows of the step, which 'rope' needs here";
+    assert_eq!(refusals[0].reason, reason);
+}
+
+/// Names and extents of what is shown, and that a result is shown as it is.
+#[test]
+fn a_watch_sees_the_values_it_wants() {
+    #[derive(Default)]
+    struct Log(Vec<(String, String, Vec<f32>)>);
+    impl Watch for Log {
+        fn wants(&self, name: &str) -> bool {
+            name == "layers.1.q.heads" || name == "logits"
+        }
+        fn value(&mut self, name: &str, shape: &Shape, data: &[f32]) {
+            self.0.push((name.to_owned(), shape.to_string(), data.to_vec()));
+        }
+    }
+    let graph = model(Model::default());
+    let mut runner = on(cpu(2), &graph, &Source::random(&graph, &mut Random(1)), 2);
+    let (mut log, mut output) = (Log::default(), vec![0.0; 50]);
+    let blocks = [Block(0)];
+    let lane = girih_graph::Lane {
+        blocks: &[&blocks, &blocks],
+        position: 0,
+        rows: girih_graph::backend::Range32 { start: 0, end: 3 },
+        want: girih_graph::Want::Last,
+        spans: &[],
+    };
+    let inputs = Inputs::Tokens(&[1, 2, 3]);
+    runner.step(Step { inputs, lanes: &[lane], output: &mut output, watch: &mut log }).unwrap();
+    let [(q, q_shape, heads), (name, shape, data)] = &log.0[..] else { panic!("two values: {:?}", log.0) };
+    assert_eq!((q.as_str(), q_shape.as_str(), heads.len()), ("layers.1.q.heads", "[3, 4, 8]", 96));
+    assert_eq!((name.as_str(), shape.as_str()), ("logits", "[1, 50]"));
+    assert_eq!(*data, output);
+}
