@@ -4,7 +4,8 @@
 //!    digits, `_` and `.`.
 //! 2. Every id names a value or group of the graph.
 //! 3. Values are declared before use: a node's output stands after its inputs
-//!    and after the outputs of earlier nodes; state that `write` fills need not.
+//!    (state may stand before what `write` puts there), and results stand after
+//!    the outputs of all earlier nodes.
 //! 4. Scratch and output values are written by exactly one node, inputs and
 //!    weights by none, state by exactly one, and only by `write`.
 //! 5. Nothing is read before it is written; state is written before it is read.
