@@ -50,6 +50,25 @@ fn heads_weigh_values_by_the_softmax_of_their_scores() {
 }
 
 #[test]
+fn neighbouring_query_heads_share_a_head_of_keys() {
+    // Four heads over two: the values 10 and 20 are read by two heads each.
+    let text = "graph rows 1 lanes 1 context 64 wanted 1 embeddings -> hidden
+        group full span full
+        input x: [rows 1, 2, 1] f32
+        flat: [rows 1, 2] = reshape x
+        weight twice: [4, 2] f32
+        q: [rows 1, 4] = linear flat, twice
+        heads: [rows 1, 4, 1] = reshape q
+        state values: [context 64, 2, 1] f32 in full
+        values = write x
+        seen: [rows 1, 4, 1] = attend(scale=1.0 span=full) heads, values, values
+        output taken: [wanted 1, 4, 1] = take seen";
+    let mut runner = open(text, |_, count| vec![1.0; count]);
+    let out = step(runner.as_mut(), Inputs::Embeddings(&[10.0, 20.0]), &[Part::whole(1)]);
+    assert_eq!(out, [10.0, 10.0, 20.0, 20.0]);
+}
+
+#[test]
 fn scores_are_capped_before_the_softmax() {
     // 2 · tanh(s / 2) = ln 3 gives the weights of the case above.
     let score = 2.0 * (3f64.ln() / 2.0).atanh();

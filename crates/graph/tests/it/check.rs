@@ -222,6 +222,62 @@ fn rule_7_positional_operators_read_rows() {
     expect(&parse(&wanted.replace("graph wanted 4", "graph rows 8")), "layers.0.q.turned", SHAPES);
 }
 
+/// A graph of square matrices in which rows, wanted rows and width are 4, so
+/// that only roles and what extents count tell its values apart.
+const SQUARE: &str = "graph rows 4 lanes 1 context 64 wanted 4 tokens -> hidden
+group full span full
+input tokens: [rows 4] i32
+weight table: [4, 4] f32
+x: [rows 4, 4] = embed tokens, table
+weight matrix: [4, 4] f32
+weight bias: [4] f32
+y: [rows 4, 4] = linear x, matrix, bias
+weight line: [1, 4] f32
+column: [rows 4, 1] = linear y, line
+flat: [rows 4] = reshape column
+same: [rows 4] = scale(factor=1.0) flat
+weight gain: [4] f32
+normed: [rows 4, 4] = norm(epsilon=0.0) y, gain
+heads: [rows 4, 1, 4] = reshape normed
+weight turns: [2] f32
+turned: [rows 4, 1, 4] = rope(pairing=halves) heads, turns
+state keys: [context 64, 1, 4] f32 in full
+keys = write turned
+seen: [rows 4, 1, 4] = attend(scale=1.0 span=full) turned, keys, keys
+thick: [rows 4, 4] = reshape seen
+thin: [rows 4, 1] = reshape same
+weight gains: [4, 1] f32
+again: [rows 4, 4] = linear thin, gains
+all: [rows 4, 4] = add thick, again
+output z: [wanted 4, 4] = take all
+";
+
+#[test]
+fn rule_7_shapes_alone_do_not_make_a_weight() {
+    assert_eq!(faults(&parse(SQUARE)), []);
+    let edit = |from: &str, to: &str, place: &str| expect(&parse(&edited(SQUARE, from, to)), place, SHAPES);
+    edit("linear x, matrix, bias", "linear x, x, bias", "y");
+    edit("linear thin, gains", "linear thin, thin", "again");
+    edit("norm(epsilon=0.0) y, gain", "norm(epsilon=0.0) y, same", "normed");
+    edit("x: [rows 4, 4] = embed", "x: [wanted 4, 4] = embed", "x");
+    edit("y: [rows 4, 4] = linear", "y: [wanted 4, 4] = linear", "y");
+    edit("= add thick, again", "= add thick, matrix", "all");
+    edit("= add thick, again", "= embed tokens, thick", "all");
+    edit("thick: [rows 4, 4]", "thick: [wanted 4, 4]", "thick");
+    edit("seen: [rows 4, 1, 4]", "seen: [wanted 4, 1, 4]", "seen");
+    edit("turned: [rows 4, 1, 4]", "turned: [wanted 4, 1, 4]", "turned");
+    edit("turned: [rows 4, 1, 4]", "turned: [wanted 4, 1, 4]", "keys");
+    let turned_by_its_rows = "graph rows 4 lanes 1 context 64 wanted 4 embeddings -> hidden
+        input x: [rows 4] f32
+        column: [rows 4, 1] = reshape x
+        weight line: [8, 1] f32
+        y: [rows 4, 8] = linear column, line
+        heads: [rows 4, 1, 8] = reshape y
+        turned: [rows 4, 1, 8] = rope(pairing=halves) heads, x
+        output z: [wanted 4, 1, 8] = take turned";
+    expect(&parse(turned_by_its_rows), "turned", SHAPES);
+}
+
 #[test]
 fn rule_7_attention_has_whole_groups_of_heads() {
     let keys = |size: &str| TOKENS.replace("[context 128, 2, 8]", &format!("[context 128, {size}]"));
@@ -230,6 +286,18 @@ fn rule_7_attention_has_whole_groups_of_heads() {
     }
     expect(&parse(&keys("3, 8")), "layers.0.mixed", SHAPES);
     expect(&parse(&keys("2, 7")), "layers.0.mixed", SHAPES);
+    edit(
+        "layers.0.keys: [context 128, 2, 8]",
+        "layers.0.keys: [context 128, 2, 7]",
+        "layers.0.mixed",
+        SHAPES,
+    );
+    edit(
+        "layers.0.values: [context 128, 2, 8]",
+        "layers.0.values: [context 128, 1, 8]",
+        "layers.0.mixed",
+        SHAPES,
+    );
     edit("layers.0.mixed: [rows 8, 4, 8]", "layers.0.mixed: [rows 8, 8, 4]", "layers.0.mixed", SHAPES);
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use girih_graph::backend::{Block, Inputs, MemoryPlan, Range32, Refusal, State, Stretch, Unwatched};
 use girih_graph::{
-    Backend, Error, Graph, GroupId, Key, Lane, Runner, Step, Variant, Want, WeightSource, load,
+    Backend, Error, Graph, GroupId, Key, Lane, OutputKind, Runner, Step, Variant, Want, WeightSource, load,
 };
 
 use crate::forms::parse;
@@ -137,6 +137,22 @@ fn the_smallest_program_that_fits_runs_and_the_state_is_shared() {
                     largest program, [rows 512 lanes 2 context 1152 wanted 4 tokens -> logits]";
     assert_eq!(ran(1152, 1), Err(sentence.to_owned()));
     assert_eq!(ran(0, 513).map_err(|error| error.contains("is larger than")), Err(true));
+}
+
+#[test]
+fn a_key_holds_what_is_no_larger_in_any_extent() {
+    let step = Key { rows: 3, lanes: 2, context: 90, wanted: 2, ..MOST };
+    assert!(step.holds(&step) && MOST.holds(&step) && !step.holds(&MOST));
+    let hidden = Variant { output: OutputKind::Hidden, ..Variant::GENERATE };
+    for larger in [
+        Key { rows: 4, ..step },
+        Key { lanes: 3, ..step },
+        Key { context: 91, ..step },
+        Key { wanted: 3, ..step },
+    ] {
+        assert!(!step.holds(&larger) && larger.holds(&step), "{larger}");
+    }
+    assert!(!MOST.holds(&Key { variant: hidden, ..step }), "programs of another variant hold nothing");
 }
 
 #[test]
