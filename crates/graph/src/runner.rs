@@ -53,7 +53,8 @@ struct Sizes {
 /// compiles one program for each rung of its ladder.
 ///
 /// # Errors
-/// When a graph has faults, the backend refuses a node, or loading fails.
+/// When a graph has faults or another key than was asked for, the backend
+/// refuses a node, or loading fails.
 pub fn load<B: Backend>(
     backend: B,
     source: &dyn WeightSource,
