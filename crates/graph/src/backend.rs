@@ -24,8 +24,9 @@ pub struct Lane<'a> {
     pub rows: Range32,
     /// Which of its rows leave the program.
     pub want: Want,
-    /// Stretches of positions, within the lane's rows, that see each other
-    /// both ways (the tokens of one image).
+    /// Stretches of positions of the lane's rows whose rows see each other
+    /// both ways (the tokens of one image); in order, none empty, none
+    /// overlapping another.
     pub spans: &'a [Range32],
 }
 
@@ -78,10 +79,12 @@ impl Lane<'_> {
     }
 
     /// The positions that the row at `position` sees: from where `span`
-    /// begins up to its own, or to the end of a mutual span that it lies in.
+    /// begins up to its own, and all of a mutual span that it lies in, also
+    /// what of it lies further back than `span` begins.
     pub fn sees(&self, span: crate::Span, position: usize) -> Range<usize> {
+        let first = span.first(position);
         let mutual = self.spans.iter().map(|span| span.indexes()).find(|span| span.contains(&position));
-        span.first(position)..mutual.map_or(position + 1, |span| span.end)
+        mutual.map_or(first..position + 1, |mutual| first.min(mutual.start)..mutual.end)
     }
 }
 

@@ -1,19 +1,24 @@
 //! What makes a graph well formed. The list is the specification:
 //!
-//! 1. Names are unique and made of letters, digits, `_` and `.`.
+//! 1. Names of values, and names of groups, are unique and made of letters,
+//!    digits, `_` and `.`.
 //! 2. Every id names a value or group of the graph.
-//! 3. Values are declared before use: a node's output stands after its inputs,
-//!    and outputs stand in the order of their nodes.
+//! 3. Values are declared before use: a node's output stands after its inputs
+//!    (state may stand before what `write` puts there), and results stand after
+//!    the outputs of all earlier nodes.
 //! 4. Scratch and output values are written by exactly one node, inputs and
-//!    weights by none, state by at most one, and only by `write`.
+//!    weights by none, state by exactly one, and only by `write`.
 //! 5. Nothing is read before it is written; state is written before it is read.
-//! 6. There is one input and one output, both of the kinds the variant names;
-//!    every other value is read.
+//! 6. There is one input, of the type that the variant names, and one output;
+//!    every value but the output is read.
 //! 7. Every operator has the operands, shapes and types that its description
 //!    asks for; scratch and outputs are `f32`.
-//! 8. An outermost extent that varies equals the key's.
+//! 8. An outermost extent counts what the value's role asks for: rows of an
+//!    input, wanted rows of the output, either of scratch, positions of state,
+//!    nothing that varies of a weight. What varies equals the key's.
 //! 9. `attend` sees as far back as the group that holds its keys and values.
-//! 10. Constants are finite; bounds, windows and extents are positive.
+//! 10. Constants are finite; bounds, windows and extents are positive; all
+//!     values together fit into the addresses of a process.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -21,6 +26,11 @@ use std::fmt;
 use girih_tensor::DType;
 
 use crate::{Extent, Graph, InputKind, Node, Op, Role, Span, Value, ValueId};
+
+/// What all values may take together, in bytes, each number as an `f32`: the
+/// addresses of a process on the machines of today. Sums of sizes below it do
+/// not overflow.
+const MOST_BYTES: u64 = 1 << 47;
 
 /// A rule broken at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +56,7 @@ pub fn faults(graph: &Graph) -> Vec<Fault> {
         check.order();
         check.roles();
         check.extents();
+        check.size();
         for node in &graph.nodes {
             check.node(node);
         }
@@ -63,16 +74,20 @@ impl Check<'_> {
         self.faults.push(Fault { place: place.to_owned(), sentence: sentence.into() });
     }
 
-    /// Rule 10, for the key.
+    /// Rule 10, for the key and the groups.
     fn key(&mut self) {
         let key = self.graph.key;
         if key.rows == 0 || key.lanes == 0 || key.context == 0 || key.wanted == 0 {
             self.fault("graph", "rows, lanes, context and wanted rows are all at least one");
         }
+        for group in self.graph.groups.iter().filter(|group| group.span == Span::Window(0)) {
+            self.fault(&group.name, "a window of no positions");
+        }
     }
 
     /// Rule 2; the other rules rely on it.
     fn ids(&mut self) -> bool {
+        let before = self.faults.len();
         let (values, groups) = (self.graph.values.len(), self.graph.groups.len());
         for (index, node) in self.graph.nodes.iter().enumerate() {
             if node.inputs.iter().chain([&node.output]).any(|id| id.0 as usize >= values) {
@@ -86,19 +101,25 @@ impl Check<'_> {
                 self.fault(&value.name, "its group is no group of the graph");
             }
         }
-        self.faults.is_empty()
+        self.faults.len() == before
     }
 
     /// Rule 1.
     fn names(&mut self) {
+        let graph = self.graph;
+        self.distinct("values", graph.values.iter().map(|value| value.name.as_str()));
+        self.distinct("groups", graph.groups.iter().map(|group| group.name.as_str()));
+    }
+
+    fn distinct<'n>(&mut self, things: &str, names: impl Iterator<Item = &'n str>) {
         let mut seen = HashSet::new();
-        for value in &self.graph.values {
+        for name in names {
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
-            if value.name.is_empty() || !value.name.chars().all(plain) {
-                self.fault(&value.name, "a name is made of letters, digits, '_' and '.'");
+            if name.is_empty() || !name.chars().all(plain) {
+                self.fault(name, "a name is made of letters, digits, '_' and '.'");
             }
-            if !seen.insert(&value.name) {
-                self.fault(&value.name, "two values have this name");
+            if !seen.insert(name) {
+                self.fault(name, format!("two {things} have this name"));
             }
         }
     }
@@ -122,12 +143,10 @@ impl Check<'_> {
             if std::mem::replace(&mut written[node.output.0 as usize], true) {
                 self.fault(&output.name, "two nodes write it");
             }
-            if node.op != Op::Write {
-                if last > Some(node.output) {
-                    self.fault(&output.name, "stands before the result of an earlier node");
-                }
-                last = Some(node.output);
+            if node.op != Op::Write && last > Some(node.output) {
+                self.fault(&output.name, "stands before the result of an earlier node");
             }
+            last = last.max(Some(node.output));
         }
         for (value, written) in self.graph.values.iter().zip(written) {
             if matches!(value.role, Role::Scratch | Role::Output) && !written {
@@ -146,7 +165,7 @@ impl Check<'_> {
                 _ => matches!(output.role, Role::Scratch | Role::Output),
             };
             if !fits {
-                self.fault(&output.name, format!("'{}' writes a value of this role", node.op.name()));
+                self.fault(&output.name, format!("'{}' does not write values of its role", node.op.name()));
             }
         }
         let read: HashSet<ValueId> =
@@ -164,34 +183,60 @@ impl Check<'_> {
         }
     }
 
-    /// Rules 7 and 8, for values.
+    /// Rules 6 to 8 and 10, for values.
     fn extents(&mut self) {
-        let key = self.graph.key;
         for value in &self.graph.values {
-            let need = match value.outermost {
-                Extent::Fixed => None,
-                Extent::Rows => Some(key.rows),
-                Extent::Wanted => Some(key.wanted),
-                Extent::Context => Some(key.context),
-            };
-            let have = value.shape.extents()[0];
-            if let Some(need) = need.filter(|&need| need as usize != have) {
-                self.fault(&value.name, format!("its outermost extent is {have}; the key says {need}"));
-            }
-            if value.shape.elements() == 0 {
+            self.outermost(value);
+            if value.shape.extents().contains(&0) {
                 self.fault(&value.name, "an extent is zero");
             }
             let typed = match value.role {
                 Role::Scratch | Role::Output => value.dtype == DType::F32,
                 Role::State(_) => matches!(value.dtype, DType::F32 | DType::F16 | DType::BF16),
-                Role::Input => match key.variant.input {
-                    InputKind::Tokens => value.dtype == DType::I32,
+                Role::Input => match self.graph.key.variant.input {
+                    InputKind::Tokens => value.dtype == DType::I32 && value.shape.extents().len() == 1,
                     InputKind::Embeddings => value.dtype == DType::F32,
                 },
                 Role::Weight => value.dtype.bytes(&value.shape).is_ok(),
             };
             if !typed {
                 self.fault(&value.name, format!("{} does not suit its role and shape", value.dtype));
+            }
+        }
+    }
+
+    /// Rule 8.
+    fn outermost(&mut self, value: &Value) {
+        let suits = match value.role {
+            Role::Input => value.outermost == Extent::Rows,
+            Role::Weight => value.outermost == Extent::Fixed,
+            Role::State(_) => value.outermost == Extent::Context,
+            Role::Scratch => matches!(value.outermost, Extent::Rows | Extent::Wanted),
+            Role::Output => value.outermost == Extent::Wanted,
+        };
+        if !suits {
+            self.fault(&value.name, "its outermost extent does not count what its role asks for");
+        }
+        let key = self.graph.key;
+        let need = match value.outermost {
+            Extent::Fixed => return,
+            Extent::Rows => key.rows,
+            Extent::Wanted => key.wanted,
+            Extent::Context => key.context,
+        };
+        let have = value.shape.extents()[0];
+        if have != need as usize {
+            self.fault(&value.name, format!("its outermost extent is {have}; the key says {need}"));
+        }
+    }
+
+    /// Rule 10, for the sizes of values; named is the first that is too much.
+    fn size(&mut self) {
+        let mut total = 0u64;
+        for value in &self.graph.values {
+            total = total.saturating_add((value.shape.elements() as u64).saturating_mul(4));
+            if total > MOST_BYTES {
+                return self.fault(&value.name, "with it, the values take more bytes than a process has");
             }
         }
     }
@@ -241,14 +286,18 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
     if !arity.contains(&inputs.len()) {
         return Some("it has too few or too many operands");
     }
+    let tokens = |value: &&Value| value.role == Role::Input && value.dtype == DType::I32;
+    if op != Op::Embed && inputs.iter().any(tokens) {
+        return Some("only 'embed' reads tokens");
+    }
     let x = inputs[0];
     let same = |a: &Value, b: &Value| a.shape == b.shape && a.outermost == b.outermost;
     let ok = match op {
-        Op::Embed => {
-            let table = inputs[1].shape;
-            x.dtype == DType::I32 && table.extents().len() == 2 && output.shape.columns() == table.columns()
+        Op::Embed => embed(inputs, output),
+        Op::Norm { .. } => {
+            let weight = inputs[1];
+            same(x, output) && weight.role == Role::Weight && weight.shape.extents() == [x.shape.columns()]
         }
-        Op::Norm { .. } => same(x, output) && inputs[1].shape.extents() == [x.shape.columns()],
         Op::Linear => linear(inputs, output),
         Op::Reshape => {
             x.outermost == output.outermost
@@ -256,11 +305,25 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
                 && x.shape.elements() == output.shape.elements()
         }
         Op::Rope { .. } => {
-            let size = x.shape.columns();
-            same(x, output) && x.shape.extents().len() == 3 && inputs[1].shape.elements() * 2 == size
+            let (size, frequencies) = (x.shape.columns(), inputs[1]);
+            same(x, output)
+                && x.outermost == Extent::Rows
+                && x.shape.extents().len() == 3
+                && size % 2 == 0
+                && frequencies.role == Role::Weight
+                && frequencies.shape.extents() == [size / 2]
         }
-        Op::Write => x.shape.extents()[1..] == output.shape.extents()[1..] && x.outermost == Extent::Rows,
-        Op::Attend { span, .. } => attend(graph, span, inputs, output),
+        Op::Write => {
+            x.outermost == Extent::Rows
+                && x.shape.extents().len() == 3
+                && x.shape.extents()[1..] == output.shape.extents()[1..]
+        }
+        Op::Attend { span, .. } => {
+            if !held(graph, span, inputs[1], inputs[2]) {
+                return Some("its keys and values are not state of one group that sees as far back");
+            }
+            attend(inputs, output)
+        }
         Op::Gate { .. } | Op::Add => same(x, inputs[1]) && same(x, output),
         Op::Scale { .. } | Op::Softcap { .. } => same(x, output),
         Op::Take => {
@@ -272,33 +335,41 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
     (!ok).then_some("its operands do not have the shapes it needs")
 }
 
+fn embed(inputs: &[&Value], output: &Value) -> bool {
+    let (tokens, table) = (inputs[0], inputs[1]);
+    tokens.role == Role::Input
+        && tokens.dtype == DType::I32
+        && table.role == Role::Weight
+        && table.shape.extents().len() == 2
+        && output.shape.extents() == [tokens.shape.extents()[0], table.shape.columns()]
+        && output.outermost == tokens.outermost
+}
+
 fn linear(inputs: &[&Value], output: &Value) -> bool {
     let (x, weight) = (inputs[0], inputs[1]);
     let matrix = x.shape.extents().len() == 2 && weight.shape.extents().len() == 2;
+    let constant = inputs[1..].iter().all(|value| value.role == Role::Weight);
     let bias = inputs.get(2).is_none_or(|bias| bias.shape.extents() == [weight.shape.extents()[0]]);
     matrix
+        && constant
         && bias
         && x.shape.columns() == weight.shape.columns()
         && output.shape.extents() == [x.shape.extents()[0], weight.shape.extents()[0]]
         && x.outermost == output.outermost
 }
 
-fn attend(graph: &Graph, span: Span, inputs: &[&Value], output: &Value) -> bool {
-    let [q, keys, values] = inputs else { return false };
-    let held = |state: &Value| match state.role {
-        Role::State(group) => graph.groups[group.0 as usize].span == span,
+/// Whether keys and values are state of the one group of this span (rule 9).
+fn held(graph: &Graph, span: Span, keys: &Value, values: &Value) -> bool {
+    match keys.role {
+        Role::State(group) => keys.role == values.role && graph.groups[group.0 as usize].span == span,
         _ => false,
-    };
-    let (q, k, v, y) =
-        (q.shape.extents(), keys.shape.extents(), values.shape.extents(), output.shape.extents());
+    }
+}
+
+fn attend(inputs: &[&Value], output: &Value) -> bool {
+    let (q, k, v, y) = (inputs[0], inputs[1], inputs[2], output);
+    let rows = q.outermost == Extent::Rows && y.outermost == Extent::Rows;
+    let (q, k, v, y) = (q.shape.extents(), k.shape.extents(), v.shape.extents(), y.shape.extents());
     let ranks = q.len() == 3 && k.len() == 3 && v.len() == 3 && y.len() == 3;
-    held(keys)
-        && held(values)
-        && keys.role == values.role
-        && ranks
-        && k[1] > 0
-        && q[1] % k[1] == 0
-        && q[2] == k[2]
-        && k[1] == v[1]
-        && y == [q[0], q[1], v[2]]
+    rows && ranks && k[1] > 0 && q[1] % k[1] == 0 && q[2] == k[2] && k[1] == v[1] && y == [q[0], q[1], v[2]]
 }

@@ -18,6 +18,9 @@ pub struct Graph {
 }
 
 /// The largest step of one program: every extent that varies between steps.
+///
+/// Keys are ordered by rows, then lanes, then context, then wanted rows: of two
+/// programs that fit, the smaller key is the one to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Rows: the tokens of all lanes together.

@@ -2,9 +2,6 @@
 
 use crate::{Graph, Op, Role, ValueId};
 
-/// Bytes to which every placement is aligned: one cache line.
-pub const ALIGNMENT: usize = 64;
-
 /// The memory of a graph's scratch values, at the extents of its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScratchPlan {
@@ -29,6 +26,9 @@ pub struct Placement {
 }
 
 impl ScratchPlan {
+    /// Bytes to which every placement is aligned: one cache line.
+    pub const ALIGNMENT: usize = 64;
+
     /// The plan of a graph without faults.
     ///
     /// Largest values first, each at the lowest offset that no overlapping
@@ -70,7 +70,7 @@ fn lives(graph: &Graph, roots: &[Option<ValueId>]) -> Vec<Option<Placement>> {
         for id in node.inputs.iter().chain([&node.output]) {
             let Some(root) = roots[id.0 as usize] else { continue };
             let bytes = graph.value(root).shape.elements() * size_of::<f32>();
-            let bytes = bytes.next_multiple_of(ALIGNMENT);
+            let bytes = bytes.next_multiple_of(ScratchPlan::ALIGNMENT);
             let life =
                 lives[root.0 as usize].get_or_insert(Placement { offset: 0, bytes, first: at, last: at });
             life.last = at;

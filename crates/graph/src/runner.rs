@@ -45,7 +45,7 @@ struct Sizes {
     input: usize,
     /// Values in a row of the output.
     output: usize,
-    /// Rows of the embedding table, which bound the tokens.
+    /// Rows of the smallest embedding table, which bound the tokens.
     vocabulary: usize,
 }
 
@@ -53,7 +53,8 @@ struct Sizes {
 /// compiles one program for each rung of its ladder.
 ///
 /// # Errors
-/// When a graph has faults, the backend refuses a node, or loading fails.
+/// When a graph has faults or another key than was asked for, the backend
+/// refuses a node, or loading fails.
 pub fn load<B: Backend>(
     backend: B,
     source: &dyn WeightSource,
@@ -62,7 +63,7 @@ pub fn load<B: Backend>(
     build: impl Fn(Key) -> Result<Graph, Error>,
 ) -> Result<Box<dyn Runner>, Error> {
     let largest = build(most)?;
-    accept(&backend, &largest)?;
+    accept(&backend, most, &largest)?;
     if blocks.len() != largest.groups.len() {
         let (have, need) = (blocks.len(), largest.groups.len());
         return Err(Error::new(format!("block counts for {have} groups were given; the graph has {need}")));
@@ -73,15 +74,22 @@ pub fn load<B: Backend>(
     let mut programs = BTreeMap::new();
     for key in backend.ladder(most) {
         let graph = build(key)?;
-        accept(&backend, &graph)?;
+        accept(&backend, key, &graph)?;
         programs.insert(key, backend.compile(&graph, &weights)?);
     }
     let (sizes, blocks) = (Sizes::of(&largest), blocks.to_vec());
     Ok(Box::new(Loaded { backend, weights, state, programs, most, blocks, sizes, plan }))
 }
 
-/// Refuses a graph with faults, or with nodes that the backend will not run.
-fn accept<B: Backend>(backend: &B, graph: &Graph) -> Result<(), Error> {
+/// Refuses a graph of another key, with faults, or with nodes that the backend
+/// will not run.
+fn accept<B: Backend>(backend: &B, key: Key, graph: &Graph) -> Result<(), Error> {
+    if graph.key != key {
+        let have = graph.key;
+        return Err(Error::new(format!(
+            "a graph for [{key}] has the key [{have}]; this is a fault of girih"
+        )));
+    }
     if let Some(fault) = faults(graph).first() {
         return Err(Error::new(format!("the graph is malformed at {fault}; this is a fault of girih")));
     }
@@ -96,12 +104,12 @@ impl Sizes {
     fn of(graph: &Graph) -> Sizes {
         let stride =
             |id: Option<ValueId>| graph.value(id.expect("a graph without faults has both")).shape.stride();
-        let embed = graph.nodes.iter().find(|node| node.op == Op::Embed);
-        let table = embed.map(|node| graph.value(node.inputs[1]).shape.extents()[0]);
+        let embeds = graph.nodes.iter().filter(|node| node.op == Op::Embed);
+        let tables = embeds.map(|node| graph.value(node.inputs[1]).shape.extents()[0]);
         Sizes {
             input: stride(graph.input()),
             output: stride(graph.output()),
-            vocabulary: table.unwrap_or(usize::MAX),
+            vocabulary: tables.min().unwrap_or(usize::MAX),
         }
     }
 
@@ -128,6 +136,7 @@ impl<B: Backend> Loaded<B> {
     /// The extents of a step, after checking that it does not contradict
     /// itself: backends rely on it.
     fn measure(&self, step: &Step<'_>) -> Result<Key, Error> {
+        let variant = self.variant(step.inputs)?;
         let rows = self.sizes.rows(step.inputs)?;
         let mut next = 0;
         let (mut context, mut wanted) = (0, 0);
@@ -143,6 +152,10 @@ impl<B: Backend> Loaded<B> {
             context = context.max(end);
             wanted += lane.want.count(count);
             self.check_blocks(lane, end)?;
+            check_spans(lane, end)?;
+        }
+        if rows == 0 {
+            return Err(Error::new("a step has no rows; at least one is needed"));
         }
         if next as usize != rows {
             return Err(Error::new(format!("a step of {rows} rows has lanes for {next}")));
@@ -153,31 +166,62 @@ impl<B: Backend> Loaded<B> {
                 "the output of a step has room for {have} values; {need} are wanted"
             )));
         }
-        let input = match step.inputs {
-            Inputs::Tokens(_) => InputKind::Tokens,
-            Inputs::Embeddings(_) => InputKind::Embeddings,
-        };
-        let variant = Variant { input, ..self.most.variant };
         Ok(Key { rows: next, lanes: step.lanes.len() as u32, context, wanted, variant })
     }
 
-    fn check_blocks(&self, lane: &Lane<'_>, end: u32) -> Result<(), Error> {
-        let need = (end as usize).div_ceil(BLOCK_POSITIONS);
-        let covered = lane.blocks.len() == self.blocks.len()
-            && lane.blocks.iter().all(|blocks| blocks.len() >= need)
-            && lane
-                .blocks
-                .iter()
-                .zip(&self.blocks)
-                .all(|(list, &have)| list.iter().all(|block| block.0 < have));
-        let spans = lane.spans.iter().all(|span| span.start >= lane.position && span.end <= end);
-        if covered && spans {
-            return Ok(());
+    /// The programs' variant, if the inputs are of its kind.
+    fn variant(&self, inputs: Inputs<'_>) -> Result<Variant, Error> {
+        let variant = self.most.variant;
+        match (inputs, variant.input) {
+            (Inputs::Tokens(_), InputKind::Tokens) | (Inputs::Embeddings(_), InputKind::Embeddings) => {
+                Ok(variant)
+            }
+            (Inputs::Tokens(_), _) => Err(Error::new("a step brings tokens; the programs take embeddings")),
+            (Inputs::Embeddings(_), _) => {
+                Err(Error::new("a step brings embeddings; the programs take tokens"))
+            }
         }
-        Err(Error::new(format!(
-            "a lane up to position {end} has too few blocks of state, or spans outside its rows"
-        )))
     }
+
+    /// Refuses a lane whose blocks do not cover its positions up to `end`.
+    fn check_blocks(&self, lane: &Lane<'_>, end: u32) -> Result<(), Error> {
+        let (have, need) = (lane.blocks.len(), self.blocks.len());
+        if have != need {
+            return Err(Error::new(format!(
+                "a lane has blocks of {have} groups of state; the programs have {need}"
+            )));
+        }
+        let need = (end as usize).div_ceil(BLOCK_POSITIONS);
+        for (list, &count) in lane.blocks.iter().zip(&self.blocks) {
+            if list.len() < need {
+                let have = list.len();
+                return Err(Error::new(format!(
+                    "a lane up to position {end} has {have} blocks of state; {need} are needed"
+                )));
+            }
+            if let Some(block) = list.iter().find(|block| block.0 >= count) {
+                let index = block.0;
+                return Err(Error::new(format!("a lane has the block {index}; its group has {count}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses mutual spans that leave the lane's rows, or are out of order.
+fn check_spans(lane: &Lane<'_>, end: u32) -> Result<(), Error> {
+    let mut next = lane.position;
+    for span in lane.spans {
+        if span.start < next || span.end <= span.start || span.end > end {
+            let (from, to, first) = (span.start, span.end, lane.position);
+            return Err(Error::new(format!(
+                "the mutual span {from}..{to} is empty, overlaps another, or leaves the positions \
+                 {first}..{end} of its lane"
+            )));
+        }
+        next = span.end;
+    }
+    Ok(())
 }
 
 impl<B: Backend> Runner for Loaded<B> {

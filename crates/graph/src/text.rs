@@ -35,16 +35,16 @@ impl fmt::Display for Graph {
             let written = node.output.0 as usize;
             let upto = if node.op == Op::Write { written + 1 } else { written };
             declare(self, &mut declared, upto, f)?;
-            let value = &self.values[written];
-            if node.op == Op::Write {
-                write!(f, "{} = write", value.name)?;
-            } else {
-                declared = written + 1;
-                let prefix = if value.role == Role::Output { "output " } else { "" };
-                write!(f, "{prefix}{}: {} = {}", value.name, extents(value), printed(node.op))?;
+            match self.values.get(written) {
+                Some(value) if node.op != Op::Write => {
+                    declared = declared.max(written + 1);
+                    let prefix = if value.role == Role::Output { "output " } else { "" };
+                    write!(f, "{prefix}{}: {} = {}", value.name, extents(value), printed(node.op))?;
+                }
+                _ => write!(f, "{} = {}", name(self, node.output), printed(node.op))?,
             }
             for (i, input) in node.inputs.iter().enumerate() {
-                write!(f, "{} {}", if i == 0 { "" } else { "," }, self.value(*input).name)?;
+                write!(f, "{} {}", if i == 0 { "" } else { "," }, name(self, *input))?;
             }
             writeln!(f)?;
         }
@@ -52,16 +52,21 @@ impl fmt::Display for Graph {
     }
 }
 
+/// The name of an operand; of an id that is none, what lets a faulty graph be read.
+fn name(graph: &Graph, id: ValueId) -> &str {
+    graph.values.get(id.0 as usize).map_or("?", |value| &value.name)
+}
+
 /// Prints the declarations of all values from `*from` up to `upto`.
 fn declare(graph: &Graph, from: &mut usize, upto: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    while *from < upto {
+    while *from < upto.min(graph.values.len()) {
         let value = &graph.values[*from];
         let (name, shape, dtype) = (&value.name, extents(value), value.dtype);
         match value.role {
             Role::Input => writeln!(f, "input {name}: {shape} {dtype}")?,
             Role::Weight => writeln!(f, "weight {name}: {shape} {dtype}")?,
             Role::State(group) => {
-                let group = &graph.groups[group.0 as usize].name;
+                let group = graph.groups.get(group.0 as usize).map_or("?", |group| &group.name);
                 writeln!(f, "state {name}: {shape} {dtype} in {group}")?;
             }
             Role::Scratch | Role::Output => writeln!(f, "unwritten {name}: {shape}")?,
@@ -126,13 +131,16 @@ impl FromStr for Graph {
 
     fn from_str(text: &str) -> Result<Graph, Error> {
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let (_, first) = lines.next().ok_or_else(|| Error::new("the text of a graph is empty"))?;
-        let key = first.strip_prefix("graph ").and_then(key).ok_or_else(|| {
-            Error::new("line 1: a graph opens with 'graph rows … lanes … context … wanted … input -> output'")
+        let (index, first) =
+            lines.next().ok_or_else(|| Error::new("line 1: the text of a graph is empty"))?;
+        let key = first.trim().strip_prefix("graph ").and_then(key).ok_or_else(|| {
+            let form = "graph rows … lanes … context … wanted … input -> output";
+            Error::new(format!("line {}: a graph opens with '{form}'", index + 1))
         })?;
         let mut parser = Parser {
             graph: Graph { key, groups: Vec::new(), values: Vec::new(), nodes: Vec::new() },
             names: HashMap::new(),
+            groups: HashMap::new(),
         };
         for (index, line) in lines {
             parser.line(line.trim()).map_err(|error| Error::new(format!("line {}: {error}", index + 1)))?;
@@ -170,42 +178,49 @@ fn key(text: &str) -> Option<Key> {
 struct Parser {
     graph: Graph,
     names: HashMap<String, ValueId>,
+    groups: HashMap<String, GroupId>,
 }
 
 impl Parser {
     fn line(&mut self, line: &str) -> Result<(), Error> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
-            "group" => {
-                let (name, span) =
-                    rest.split_once(" span ").ok_or_else(|| Error::new("a group has a span"))?;
-                self.graph.groups.push(Group { name: name.to_owned(), span: parse_span(span)? });
-                Ok(())
+            // State may have the name of a keyword: `input = write x`.
+            _ if rest.starts_with("= ") => self.node(line, Role::Scratch),
+            "group" => self.group(rest),
+            "input" => self.declare(rest, Role::Input),
+            "weight" => self.declare(rest, Role::Weight),
+            "state" => {
+                let (rest, group) = rest.rsplit_once(" in ").ok_or_else(|| {
+                    Error::new(format!("'{rest}' is no state 'name: [extents] dtype in group'"))
+                })?;
+                let group = self.groups.get(group).copied();
+                let group = group.ok_or_else(|| Error::new("its group is not declared above"))?;
+                self.declare(rest, Role::State(group))
             }
-            "input" => self.declare(rest, |_, _| Ok(Role::Input)),
-            "weight" => self.declare(rest, |_, _| Ok(Role::Weight)),
-            "state" => self.declare(rest, |graph, group| {
-                let index = graph.groups.iter().position(|known| known.name == group);
-                let index = index.ok_or_else(|| Error::new(format!("'{group}' is no group")))?;
-                Ok(Role::State(GroupId(index as u32)))
-            }),
             "output" => self.node(rest, Role::Output),
             _ => self.node(line, Role::Scratch),
         }
     }
 
-    /// `name: [extents] dtype` and, for state, `in group`.
-    fn declare(
-        &mut self,
-        text: &str,
-        role: impl Fn(&Graph, &str) -> Result<Role, Error>,
-    ) -> Result<(), Error> {
+    /// `name span span`.
+    fn group(&mut self, text: &str) -> Result<(), Error> {
+        let (name, span) = text.split_once(" span ").ok_or_else(|| Error::new("a group has a span"))?;
+        let span = parse_span(span)?;
+        let id = GroupId(index(self.graph.groups.len())?);
+        if self.groups.insert(name.to_owned(), id).is_some() {
+            return Err(Error::new(format!("the group '{name}' is declared twice")));
+        }
+        self.graph.groups.push(Group { name: name.to_owned(), span });
+        Ok(())
+    }
+
+    /// `name: [extents] dtype`.
+    fn declare(&mut self, text: &str, role: Role) -> Result<(), Error> {
         let malformed = || Error::new(format!("'{text}' is no declaration 'name: [extents] dtype'"));
-        let (name, rest) = text.split_once(": ").ok_or_else(malformed)?;
-        let (shape, rest) = rest.split_once("] ").ok_or_else(malformed)?;
-        let (dtype, group) = rest.split_once(" in ").unwrap_or((rest, ""));
+        let (name, rest) = text.split_once(": [").ok_or_else(malformed)?;
+        let (shape, dtype) = rest.split_once("] ").ok_or_else(malformed)?;
         let (shape, outermost) = parse_shape(shape)?;
-        let role = role(&self.graph, group)?;
         let dtype = dtype.parse::<DType>()?;
         self.add(Value { name: name.to_owned(), shape, dtype, role, outermost })?;
         Ok(())
@@ -227,7 +242,8 @@ impl Parser {
         };
         let inputs = operands.split(',').map(|name| self.known(name.trim())).collect::<Result<_, _>>()?;
         let output = match target.split_once(": [") {
-            None => self.known(target)?,
+            None if role == Role::Scratch => self.known(target)?,
+            None => return Err(malformed()),
             Some((name, shape)) => {
                 let (shape, outermost) = parse_shape(shape.strip_suffix(']').ok_or_else(malformed)?)?;
                 self.add(Value { name: name.to_owned(), shape, dtype: DType::F32, role, outermost })?
@@ -242,7 +258,7 @@ impl Parser {
     }
 
     fn add(&mut self, value: Value) -> Result<ValueId, Error> {
-        let id = ValueId(self.graph.values.len() as u32);
+        let id = ValueId(index(self.graph.values.len())?);
         if self.names.insert(value.name.clone(), id).is_some() {
             return Err(Error::new(format!("'{}' is declared twice", value.name)));
         }
@@ -251,9 +267,13 @@ impl Parser {
     }
 }
 
-/// `[rows 64, 8` without its brackets, as `extents` prints it.
+/// The index of the next value or group.
+fn index(count: usize) -> Result<u32, Error> {
+    u32::try_from(count).map_err(|_| Error::new("a graph has no room for so many values or groups"))
+}
+
+/// What `extents` prints, without its brackets: `rows 64, 8`.
 fn parse_shape(text: &str) -> Result<(Shape, Extent), Error> {
-    let text = text.trim_start_matches('[');
     let words = [("rows ", Extent::Rows), ("wanted ", Extent::Wanted), ("context ", Extent::Context)];
     let (text, outermost) = words
         .iter()
@@ -272,38 +292,71 @@ fn parse_span(text: &str) -> Result<Span, Error> {
 
 /// The operator of a printed name and its constants.
 fn parse_op(name: &str, constants: &str) -> Result<Op, Error> {
-    let find = |wanted: &str| {
-        constants
-            .split(' ')
-            .find_map(|pair| pair.split_once('=').filter(|(key, _)| *key == wanted))
-            .map(|(_, v)| v)
-    };
-    let word = |wanted: &str| find(wanted).ok_or_else(|| Error::new(format!("{name} needs '{wanted}='")));
-    let number = |wanted: &str| -> Result<f32, Error> {
-        let text = word(wanted)?;
-        text.parse().map_err(|_| Error::new(format!("'{text}' is no number")))
-    };
-    Ok(match name {
+    let mut constants = Constants::of(name, constants)?;
+    let op = match name {
         "embed" => Op::Embed,
-        "norm" => Op::Norm { epsilon: number("epsilon")? },
+        "norm" => Op::Norm { epsilon: constants.number("epsilon")? },
         "linear" => Op::Linear,
         "reshape" => Op::Reshape,
-        "rope" => Op::Rope {
-            pairing: named(word("pairing")?, [Pairing::Halves, Pairing::Neighbours], Pairing::name)?,
-        },
+        "rope" => {
+            let pairings = [Pairing::Halves, Pairing::Neighbours];
+            Op::Rope { pairing: named(constants.word("pairing")?, pairings, Pairing::name)? }
+        }
         "write" => Op::Write,
         "attend" => Op::Attend {
-            scale: number("scale")?,
-            span: parse_span(word("span")?)?,
-            softcap: find("softcap").map(|_| number("softcap")).transpose()?,
+            scale: constants.number("scale")?,
+            span: parse_span(constants.word("span")?)?,
+            softcap: constants.take("softcap").map(number).transpose()?,
         },
-        "gate" => Op::Gate { act: named(word("act")?, Act::ALL.iter().copied(), Act::name)? },
+        "gate" => Op::Gate { act: named(constants.word("act")?, Act::ALL.iter().copied(), Act::name)? },
         "add" => Op::Add,
-        "scale" => Op::Scale { factor: number("factor")? },
-        "softcap" => Op::Softcap { cap: number("cap")? },
+        "scale" => Op::Scale { factor: constants.number("factor")? },
+        "softcap" => Op::Softcap { cap: constants.number("cap")? },
         "take" => Op::Take,
         _ => return Err(Error::new(format!("'{name}' is no operator"))),
-    })
+    };
+    constants.end()?;
+    Ok(op)
+}
+
+/// The constants of a printed operator that are not yet read.
+struct Constants<'a> {
+    op: &'a str,
+    pairs: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Constants<'a> {
+    fn of(op: &'a str, text: &'a str) -> Result<Constants<'a>, Error> {
+        let pairs: Option<Vec<_>> = text.split_whitespace().map(|pair| pair.split_once('=')).collect();
+        let pairs =
+            pairs.ok_or_else(|| Error::new(format!("'{text}' is no list of constants 'name=value'")))?;
+        Ok(Constants { op, pairs })
+    }
+
+    fn take(&mut self, name: &str) -> Option<&'a str> {
+        let index = self.pairs.iter().position(|(known, _)| *known == name)?;
+        Some(self.pairs.remove(index).1)
+    }
+
+    fn word(&mut self, name: &str) -> Result<&'a str, Error> {
+        self.take(name).ok_or_else(|| Error::new(format!("{} needs '{name}='", self.op)))
+    }
+
+    fn number(&mut self, name: &str) -> Result<f32, Error> {
+        number(self.word(name)?)
+    }
+
+    /// Refuses what the operator has no use for.
+    fn end(self) -> Result<(), Error> {
+        let Constants { op, pairs } = self;
+        pairs.first().map_or(Ok(()), |(name, _)| {
+            Err(Error::new(format!("{op} has no constant '{name}', or has it twice")))
+        })
+    }
+}
+
+fn number(text: &str) -> Result<f32, Error> {
+    text.parse().map_err(|_| Error::new(format!("'{text}' is no number")))
 }
 
 /// The one of `choices` that is printed as `word`.

@@ -36,6 +36,13 @@ struct StateTensor {
 }
 
 impl StateTensor {
+    fn new(value: &Value, group: GroupId, blocks: u32) -> Result<StateTensor, Error> {
+        let inner = value.shape.stride();
+        let count = (blocks as usize * BLOCK_POSITIONS).checked_mul(inner);
+        let data = zeroed(&value.name, count)?;
+        Ok(StateTensor { name: value.name.clone(), group, dtype: value.dtype, inner, data })
+    }
+
     fn block(&self, block: Block) -> std::ops::Range<usize> {
         let length = self.inner * BLOCK_POSITIONS;
         block.0 as usize * length..(block.0 as usize + 1) * length
@@ -91,8 +98,10 @@ impl Backend for Interpreter {
         MemoryPlan {
             weights: graph.weights().map(|(_, value)| bytes(value)).sum(),
             state: state
-                .map(|(v, n)| n * (v.shape.stride() * BLOCK_POSITIONS * size_of::<f32>()) as u64)
-                .sum(),
+                .map(|(v, n)| {
+                    n.saturating_mul((v.shape.stride() * BLOCK_POSITIONS * size_of::<f32>()) as u64)
+                })
+                .fold(0, u64::saturating_add),
             scratch: graph.values.iter().filter(|v| v.role == Role::Scratch).map(bytes).sum(),
         }
     }
@@ -108,11 +117,9 @@ impl Backend for Interpreter {
     fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<Cache, Error> {
         let tensors = graph.values.iter().filter_map(|value| {
             let Role::State(group) = value.role else { return None };
-            let inner = value.shape.stride();
-            let data = vec![0.0; blocks[group.0 as usize] as usize * BLOCK_POSITIONS * inner];
-            Some(StateTensor { name: value.name.clone(), group, dtype: value.dtype, inner, data })
+            Some(StateTensor::new(value, group, blocks[group.0 as usize]))
         });
-        Ok(Cache { tensors: tensors.collect() })
+        Ok(Cache { tensors: tensors.collect::<Result<_, _>>()? })
     }
 
     fn compile(&self, graph: &Graph, _: &Weights) -> Result<Graph, Error> {
@@ -142,12 +149,21 @@ impl Backend for Interpreter {
 
 /// A weight's numbers.
 fn read(value: &Value, source: &dyn WeightSource) -> Result<Vec<f32>, Error> {
-    let mut bytes = vec![0; value.dtype.bytes(&value.shape)?];
+    let mut bytes = zeroed(&value.name, Some(value.dtype.bytes(&value.shape)?))?;
     source.read(&value.name, 0, &mut bytes)?;
     let view = girih_tensor::View::new(value.dtype, value.shape.rows(), value.shape.columns(), &bytes)?;
-    let mut numbers = vec![0.0; value.shape.elements()];
+    let mut numbers = zeroed(&value.name, Some(value.shape.elements()))?;
     view.unpack_rows(0..view.rows(), &mut numbers);
     Ok(numbers)
+}
+
+/// Zeros for the value of this name, if their count is one that memory has
+/// room for.
+fn zeroed<T: Clone + Default>(name: &str, count: Option<usize>) -> Result<Vec<T>, Error> {
+    let mut zeros = Vec::new();
+    let room = count.filter(|&count| zeros.try_reserve_exact(count).is_ok());
+    zeros.resize(room.ok_or_else(|| Error::new(format!("memory is short for '{name}'")))?, T::default());
+    Ok(zeros)
 }
 
 /// One step on its way through the graph.

@@ -1,0 +1,375 @@
+//! Every rule of the checker, broken on purpose in an otherwise sound graph.
+
+use girih_graph::{Graph, GroupId, Role, ValueId, faults};
+use girih_tensor::{DType, Shape};
+
+use crate::forms::{EMBEDDINGS, TOKENS, edited, parse};
+use crate::random;
+
+#[test]
+fn sound_graphs_have_no_faults() {
+    assert_eq!(faults(&parse(TOKENS)), []);
+    assert_eq!(faults(&parse(EMBEDDINGS)), []);
+    for seed in 0..300 {
+        assert_eq!(faults(&random::graph(seed)), [], "seed {seed}");
+    }
+}
+
+/// Whether the graph has a fault at `place` whose sentence holds `words`.
+fn expect(graph: &Graph, place: &str, words: &str) {
+    let found = faults(graph);
+    assert!(
+        found.iter().any(|fault| fault.place == place && fault.sentence.contains(words)),
+        "no fault at '{place}' that says '{words}' among {found:#?}"
+    );
+}
+
+/// Edits the form's text and expects a fault.
+fn edit(from: &str, to: &str, place: &str, words: &str) {
+    expect(&parse(&edited(TOKENS, from, to)), place, words);
+}
+
+/// Changes the parsed form and expects a fault.
+fn change(place: &str, words: &str, change: impl FnOnce(&mut Graph)) {
+    let mut graph = parse(TOKENS);
+    change(&mut graph);
+    expect(&graph, place, words);
+}
+
+/// The index of the value of this name.
+fn at(graph: &Graph, name: &str) -> usize {
+    graph.find(name).expect("the form has the value").0 as usize
+}
+
+/// The index of the node that writes the value of this name.
+fn node(graph: &Graph, name: &str) -> usize {
+    let id = graph.find(name);
+    graph.nodes.iter().position(|node| Some(node.output) == id).expect("the form has the node")
+}
+
+#[test]
+fn rule_1_names_are_plain_and_unique() {
+    change("a b", "letters, digits", |g| g.values[3].name = "a b".into());
+    change("", "letters, digits", |g| g.values[3].name.clear());
+    change("tokens", "two values", |g| g.values[3].name = "tokens".into());
+    change("a\nb", "letters, digits", |g| g.groups[0].name = "a\nb".into());
+    change("full", "two groups", |g| g.groups[1].name = "full".into());
+}
+
+#[test]
+fn rule_2_ids_name_values_and_groups() {
+    change("node 0", "no value of the graph", |g| g.nodes[0].inputs[1] = ValueId(1000));
+    change("node 7", "no value of the graph", |g| g.nodes[7].output = ValueId(u32::MAX));
+    change("layers.0.keys", "no group", |g| {
+        let index = at(g, "layers.0.keys");
+        g.values[index].role = Role::State(GroupId(2));
+    });
+}
+
+/// Makes two values stand in each other's place, with all that refers to them.
+fn exchange(graph: &mut Graph, names: [&str; 2]) {
+    let [a, b] = names.map(|name| at(graph, name));
+    graph.values.swap(a, b);
+    let renamed = |id: &mut ValueId| match id.0 as usize {
+        index if index == a => id.0 = b as u32,
+        index if index == b => id.0 = a as u32,
+        _ => {}
+    };
+    for node in &mut graph.nodes {
+        node.inputs.iter_mut().for_each(renamed);
+        renamed(&mut node.output);
+    }
+}
+
+#[test]
+fn rule_3_values_stand_before_their_use() {
+    change("embed", "stands before its operand 'embed.rows'", |g| exchange(g, ["embed.rows", "embed"]));
+    change("layers.0.up", "stands before the result of an earlier node", |g| {
+        exchange(g, ["layers.0.gate", "layers.0.up"]);
+    });
+    // State whose declaration would bring along a result that is written later.
+    change("layers.0.k", "stands before the result of an earlier node", |g| {
+        let [write, k] = ["layers.0.keys", "layers.0.k"].map(|name| node(g, name));
+        let write = g.nodes.remove(write);
+        g.nodes.insert(k, write);
+    });
+}
+
+#[test]
+fn rule_4_values_are_written_once_by_what_may_write_them() {
+    change("layers.0.norm", "two nodes write it", |g| {
+        let norm = g.nodes[node(g, "layers.0.norm")].clone();
+        g.nodes.insert(3, norm);
+    });
+    change("layers.0.keys", "two nodes write it", |g| {
+        let write = g.nodes[node(g, "layers.0.keys")].clone();
+        g.nodes.insert(14, write);
+    });
+    change("layers.0.norm", "nothing writes it", |g| {
+        let norm = node(g, "layers.0.norm");
+        g.nodes.remove(norm);
+    });
+    change("tokens", "does not write values of its role", |g| g.nodes[1].output = ValueId(0));
+    change("embed.table", "does not write values of its role", |g| g.nodes[1].output = ValueId(1));
+    edit(
+        "layers.0.keys = write layers.0.k.turned",
+        "layers.0.keys = reshape layers.0.k.turned",
+        "layers.0.keys",
+        "does not write",
+    );
+    edit(
+        "layers.0.read: [rows 8, 32] = add embed, layers.0.o",
+        "layers.0.read: [rows 8, 32] = write embed",
+        "layers.0.read",
+        "does not write",
+    );
+}
+
+#[test]
+fn rule_5_nothing_is_read_before_it_is_written() {
+    edit("layers.0.keys = write layers.0.k.turned\n", "", "layers.0.mixed", "reads 'layers.0.keys' before");
+    change("embed", "reads 'embed.rows' before anything", |g| g.nodes.swap(0, 1));
+}
+
+#[test]
+fn rule_6_one_input_one_output_and_nothing_unread() {
+    edit("input tokens", "weight tokens", "graph", "0 values of the role input");
+    edit("output logits", "logits", "graph", "0 values of the role output");
+    edit("output logits", "logits", "logits", "nothing reads it");
+    edit("head.norm: [wanted", "output head.norm: [wanted", "graph", "2 values of the role output");
+    edit(
+        "logits.raw: [wanted 4, 16] = linear head.norm,",
+        "logits.raw: [wanted 4, 16] = linear head.rows,",
+        "head.norm",
+        "nothing reads it",
+    );
+    edit("tokens -> logits", "embeddings -> logits", "tokens", "i32 does not suit");
+    edit("tokens: [rows 8] i32", "tokens: [rows 8] f32", "tokens", "f32 does not suit");
+    edit("tokens: [rows 8] i32", "tokens: [rows 8, 2] i32", "tokens", "i32 does not suit");
+}
+
+#[test]
+fn rule_7_types_suit_roles() {
+    change("embed", "f16 does not suit", |g| g.values[3].dtype = DType::F16);
+    change("logits", "bf16 does not suit", |g| {
+        g.values.last_mut().expect("it has values").dtype = DType::BF16
+    });
+    edit(
+        "state layers.0.keys: [context 128, 2, 8] f16",
+        "state layers.0.keys: [context 128, 2, 8] i8",
+        "layers.0.keys",
+        "i8 does not suit",
+    );
+    edit(
+        "layers.0.q.bias: [32] f32",
+        "layers.0.q.bias: [32, 8] q8_0",
+        "layers.0.q.bias",
+        "q8_0 does not suit",
+    );
+}
+
+const SHAPES: &str = "do not have the shapes";
+
+#[test]
+fn rule_7_operators_that_change_no_shape_have_equal_operands() {
+    edit("embed: [rows 8, 32] = scale", "embed: [rows 8, 16] = scale", "embed", SHAPES);
+    edit("logits: [wanted 4, 16] = softcap", "logits: [wanted 4, 15] = softcap", "logits", SHAPES);
+    edit("= add embed, layers.0.o", "= add embed, layers.0.q.heads", "layers.0.read", SHAPES);
+    edit("layers.0.gate, layers.0.up", "layers.0.read, layers.0.up", "layers.0.gated", SHAPES);
+    edit("layers.0.gate, layers.0.up", "layers.0.gate", "layers.0.gated", "too few or too many");
+    edit("head.rows, head.norm.weight", "head.rows, layers.0.gate.weight", "head.norm", SHAPES);
+    edit("embed, layers.0.norm.weight", "embed, embed", "layers.0.norm", SHAPES);
+    edit("layers.0.flat: [rows 8, 32]", "layers.0.flat: [rows 8, 31]", "layers.0.flat", SHAPES);
+    edit("layers.0.flat: [rows 8, 32]", "layers.0.flat: [32, 8]", "layers.0.flat", SHAPES);
+}
+
+#[test]
+fn rule_7_embed_and_linear_have_fitting_matrices() {
+    edit("embed.rows: [rows 8, 32]", "embed.rows: [rows 8, 4, 8]", "embed.rows", SHAPES);
+    edit("embed.rows: [rows 8, 32]", "embed.rows: [wanted 4, 32]", "embed.rows", SHAPES);
+    edit("= embed tokens, embed.table", "= embed tokens, tokens", "embed.rows", SHAPES);
+    edit(
+        "= embed tokens, embed.table",
+        "= scale(factor=1.0) tokens",
+        "embed.rows",
+        "only 'embed' reads tokens",
+    );
+    edit("layers.0.q: [rows 8, 32]", "layers.0.q: [rows 8, 64]", "layers.0.q", SHAPES);
+    edit("layers.0.q.bias: [32]", "layers.0.q.bias: [31]", "layers.0.q", SHAPES);
+    edit("layers.0.flat, layers.0.o.weight", "layers.0.flat, layers.0.k.weight", "layers.0.o", SHAPES);
+    edit("layers.0.gated, layers.0.down", "layers.0.read, layers.0.down", "layers.0.down", SHAPES);
+    edit("layers.0.flat, layers.0.o.weight", "layers.0.flat, layers.0.flat", "layers.0.o", SHAPES);
+    edit("layers.0.flat, layers.0.o.weight", "layers.0.keys, layers.0.o.weight", "layers.0.o", SHAPES);
+}
+
+#[test]
+fn rule_7_positional_operators_read_rows() {
+    edit(
+        "rope(pairing=halves) layers.0.q.heads",
+        "rope(pairing=halves) layers.0.q",
+        "layers.0.q.turned",
+        SHAPES,
+    );
+    edit("rope.halves: [4]", "rope.halves: [5]", "layers.0.q.turned", SHAPES);
+    edit("rope.halves: [4]", "rope.halves: [9223372036854775808]", "layers.0.q.turned", SHAPES);
+    edit("write layers.0.v.heads", "write layers.0.v", "layers.0.values", SHAPES);
+    edit("write layers.0.v.heads", "write layers.0.q.heads", "layers.0.values", SHAPES);
+    edit("head.rows: [wanted 4, 32]", "head.rows: [rows 8, 32]", "head.rows", SHAPES);
+    edit("head.rows: [wanted 4, 32]", "head.rows: [wanted 4, 33]", "head.rows", SHAPES);
+    edit("= take layers.1.out", "= take embed.table", "head.rows", SHAPES);
+    let wanted = TOKENS.replace("rows 8", "wanted 4");
+    expect(&parse(&wanted.replace("graph wanted 4", "graph rows 8")), "layers.0.mixed", SHAPES);
+    expect(&parse(&wanted.replace("graph wanted 4", "graph rows 8")), "layers.0.q.turned", SHAPES);
+}
+
+/// A graph of square matrices in which rows, wanted rows and width are 4, so
+/// that only roles and what extents count tell its values apart.
+const SQUARE: &str = "graph rows 4 lanes 1 context 64 wanted 4 tokens -> hidden
+group full span full
+input tokens: [rows 4] i32
+weight table: [4, 4] f32
+x: [rows 4, 4] = embed tokens, table
+weight matrix: [4, 4] f32
+weight bias: [4] f32
+y: [rows 4, 4] = linear x, matrix, bias
+weight line: [1, 4] f32
+column: [rows 4, 1] = linear y, line
+flat: [rows 4] = reshape column
+same: [rows 4] = scale(factor=1.0) flat
+weight gain: [4] f32
+normed: [rows 4, 4] = norm(epsilon=0.0) y, gain
+heads: [rows 4, 1, 4] = reshape normed
+weight turns: [2] f32
+turned: [rows 4, 1, 4] = rope(pairing=halves) heads, turns
+state keys: [context 64, 1, 4] f32 in full
+keys = write turned
+seen: [rows 4, 1, 4] = attend(scale=1.0 span=full) turned, keys, keys
+thick: [rows 4, 4] = reshape seen
+thin: [rows 4, 1] = reshape same
+weight gains: [4, 1] f32
+again: [rows 4, 4] = linear thin, gains
+all: [rows 4, 4] = add thick, again
+output z: [wanted 4, 4] = take all
+";
+
+#[test]
+fn rule_7_shapes_alone_do_not_make_a_weight() {
+    assert_eq!(faults(&parse(SQUARE)), []);
+    let edit = |from: &str, to: &str, place: &str| expect(&parse(&edited(SQUARE, from, to)), place, SHAPES);
+    edit("linear x, matrix, bias", "linear x, x, bias", "y");
+    edit("linear thin, gains", "linear thin, thin", "again");
+    edit("norm(epsilon=0.0) y, gain", "norm(epsilon=0.0) y, same", "normed");
+    edit("x: [rows 4, 4] = embed", "x: [wanted 4, 4] = embed", "x");
+    edit("y: [rows 4, 4] = linear", "y: [wanted 4, 4] = linear", "y");
+    edit("= add thick, again", "= add thick, matrix", "all");
+    edit("= add thick, again", "= embed tokens, thick", "all");
+    edit("thick: [rows 4, 4]", "thick: [wanted 4, 4]", "thick");
+    edit("seen: [rows 4, 1, 4]", "seen: [wanted 4, 1, 4]", "seen");
+    edit("turned: [rows 4, 1, 4]", "turned: [wanted 4, 1, 4]", "turned");
+    edit("turned: [rows 4, 1, 4]", "turned: [wanted 4, 1, 4]", "keys");
+    let turned_by_its_rows = "graph rows 4 lanes 1 context 64 wanted 4 embeddings -> hidden
+        input x: [rows 4] f32
+        column: [rows 4, 1] = reshape x
+        weight line: [8, 1] f32
+        y: [rows 4, 8] = linear column, line
+        heads: [rows 4, 1, 8] = reshape y
+        turned: [rows 4, 1, 8] = rope(pairing=halves) heads, x
+        output z: [wanted 4, 1, 8] = take turned";
+    expect(&parse(turned_by_its_rows), "turned", SHAPES);
+}
+
+#[test]
+fn rule_7_attention_has_whole_groups_of_heads() {
+    let keys = |size: &str| TOKENS.replace("[context 128, 2, 8]", &format!("[context 128, {size}]"));
+    for size in ["3, 8", "2, 7", "1, 8", "16"] {
+        expect(&parse(&keys(size)), "layers.0.keys", SHAPES);
+    }
+    expect(&parse(&keys("3, 8")), "layers.0.mixed", SHAPES);
+    expect(&parse(&keys("2, 7")), "layers.0.mixed", SHAPES);
+    edit(
+        "layers.0.keys: [context 128, 2, 8]",
+        "layers.0.keys: [context 128, 2, 7]",
+        "layers.0.mixed",
+        SHAPES,
+    );
+    edit(
+        "layers.0.values: [context 128, 2, 8]",
+        "layers.0.values: [context 128, 1, 8]",
+        "layers.0.mixed",
+        SHAPES,
+    );
+    edit("layers.0.mixed: [rows 8, 4, 8]", "layers.0.mixed: [rows 8, 8, 4]", "layers.0.mixed", SHAPES);
+}
+
+#[test]
+fn rule_8_outermost_extents_count_what_roles_ask_for() {
+    const COUNTS: &str = "does not count";
+    edit("tokens: [rows 8] i32", "tokens: [8] i32", "tokens", COUNTS);
+    edit("weight rope.halves: [4]", "weight rope.halves: [wanted 4]", "rope.halves", COUNTS);
+    edit("layers.0.keys: [context 128,", "layers.0.keys: [rows 8,", "layers.0.keys", COUNTS);
+    edit("layers.0.flat: [rows 8,", "layers.0.flat: [8,", "layers.0.flat", COUNTS);
+    edit("layers.0.flat: [rows 8,", "layers.0.flat: [context 128,", "layers.0.flat", COUNTS);
+    edit("output logits: [wanted 4,", "output logits: [rows 8,", "logits", COUNTS);
+    edit("layers.0.flat: [rows 8,", "layers.0.flat: [rows 9,", "layers.0.flat", "is 9; the key says 8");
+    edit("graph rows 8", "graph rows 9", "tokens", "is 8; the key says 9");
+    edit("context 128 wanted", "context 64 wanted", "layers.1.values", "is 128; the key says 64");
+}
+
+#[test]
+fn rule_9_attention_sees_as_far_as_its_group() {
+    const GROUP: &str = "state of one group that sees as far back";
+    edit("span=full", "span=window:5", "layers.0.mixed", GROUP);
+    edit("group window_4 span window:4", "group window_4 span window:5", "layers.1.mixed", GROUP);
+    edit(
+        "state layers.0.values: [context 128, 2, 8] f16 in full",
+        "state layers.0.values: [context 128, 2, 8] f16 in window_4",
+        "layers.0.mixed",
+        GROUP,
+    );
+    edit(
+        "layers.0.q.turned, layers.0.keys,",
+        "layers.0.q.turned, layers.0.k.turned,",
+        "layers.0.mixed",
+        GROUP,
+    );
+}
+
+#[test]
+fn rule_10_constants_and_extents_are_finite_and_positive() {
+    const FINITE: &str = "not finite";
+    let norm = "norm(epsilon=1e-5) embed,";
+    for epsilon in ["inf", "NaN", "-1e-5", "1e400"] {
+        edit(norm, &format!("norm(epsilon={epsilon}) embed,"), "layers.0.norm", FINITE);
+    }
+    for (from, to, place) in [
+        ("factor=5.656854", "factor=-inf", "embed"),
+        ("cap=30.0", "cap=0.0", "logits"),
+        ("softcap=50.0", "softcap=-50.0", "layers.1.mixed"),
+        ("scale=0.35355338 span=full", "scale=NaN span=full", "layers.0.mixed"),
+        ("span=window:4 softcap", "span=window:0 softcap", "layers.1.mixed"),
+    ] {
+        let words = if to.contains("window") { "state of one group" } else { FINITE };
+        edit(from, to, place, words);
+    }
+    edit("group window_4 span window:4", "group window_4 span window:0", "window_4", "no positions");
+    edit("embed.table: [16,", "embed.table: [0,", "embed.table", "an extent is zero");
+    for zero in ["rows 0 lanes 2 context 128 wanted 4", "rows 8 lanes 0 context 128 wanted 4"] {
+        edit("rows 8 lanes 2 context 128 wanted 4", zero, "graph", "at least one");
+    }
+}
+
+#[test]
+fn rule_10_values_fit_into_the_addresses_of_a_process() {
+    // 2^41 x 32 numbers of 4 bytes are 2^48 bytes; two of 2^46 are 2^47, which
+    // leaves no room for the rest.
+    edit("embed.table: [16, 32]", "embed.table: [2199023255552, 32]", "embed.table", "more bytes than");
+    let half = edited(TOKENS, "layers.0.gate.weight: [64,", "layers.0.gate.weight: [549755813888,");
+    let both = edited(&half, "layers.0.up.weight: [64,", "layers.0.up.weight: [549755813888,");
+    assert!(faults(&parse(&half)).iter().all(|fault| !fault.sentence.contains("more bytes than")));
+    expect(&parse(&both), "layers.0.up.weight", "more bytes than");
+    // A product of extents that overflows behind a zero.
+    change("layers.0.keys", "an extent is zero", |g| {
+        let index = at(g, "layers.0.keys");
+        g.values[index].shape = Shape::new(&[0, 1 << 40, 1 << 40]).expect("has no elements");
+    });
+}

@@ -1,0 +1,155 @@
+//! The interpreter on whole graphs: however a sequence is cut into steps, its
+//! results are exactly the same.
+
+use girih_graph::backend::{Block, Inputs};
+use girih_graph::interpret::Interpreter;
+use girih_graph::{Backend, GroupId, Runner, Want, Watch, load};
+use girih_tensor::Shape;
+
+use crate::forms::{EMBEDDINGS, TOKENS, parse};
+use crate::random::{self, Random};
+use crate::session::{Part, Table, open_random, run_once, step, watched};
+
+const FIRST: &[Block] = &[Block(0), Block(1)];
+const SCATTERED: &[Block] = &[Block(3), Block(1)];
+
+fn tokens(count: usize) -> Vec<u32> {
+    let mut random = Random(3);
+    (0..count).map(|_| random.below(16) as u32).collect()
+}
+
+/// The last two rows of a sequence that is run `chunk` rows at a time.
+fn chunked(tokens: &[u32], chunk: usize, blocks: &[Block]) -> Vec<f32> {
+    let mut runner = open_random(TOKENS);
+    let mut last = Vec::new();
+    let mut position = 0;
+    for rows in tokens.chunks(chunk) {
+        let count = rows.len() as u32;
+        let want =
+            if position as usize + rows.len() == tokens.len() { Want::LastN(2) } else { Want::Nothing };
+        let part = Part { blocks, position, rows: count, want, spans: &[] };
+        last = step(runner.as_mut(), Inputs::Tokens(rows), &[part]);
+        position += count;
+    }
+    last
+}
+
+#[test]
+fn a_prefill_in_chunks_equals_one_in_one_step() {
+    let tokens = tokens(8);
+    let whole = chunked(&tokens, 8, FIRST);
+    assert_eq!(whole.len(), 32);
+    assert!(whole.iter().all(|x| x.is_finite() && x.abs() <= 30.0));
+    for chunk in [2, 3, 6] {
+        assert_eq!(chunked(&tokens, chunk, FIRST), whole, "in chunks of {chunk}");
+    }
+}
+
+#[test]
+fn a_sequence_may_lie_in_any_blocks() {
+    let tokens = tokens(100);
+    assert_eq!(chunked(&tokens, 8, FIRST), chunked(&tokens, 7, SCATTERED));
+}
+
+#[test]
+fn lanes_side_by_side_equal_lanes_alone() {
+    let tokens = tokens(8);
+    let part = |blocks, rows| Part { blocks, position: 0, rows, want: Want::LastN(2), spans: &[] };
+    let (left, right) = (part(&[Block(2)], 3), part(&[Block(0)], 5));
+    let alone = |range: std::ops::Range<usize>, part| {
+        step(open_random(TOKENS).as_mut(), Inputs::Tokens(&tokens[range]), &[part])
+    };
+    let both = step(open_random(TOKENS).as_mut(), Inputs::Tokens(&tokens), &[left, right]);
+    assert_eq!(both, [alone(0..3, left), alone(3..8, right)].concat());
+}
+
+/// Keeps the values of some names.
+struct Kept(&'static [&'static str], Vec<(String, Shape, Vec<f32>)>);
+
+impl Watch for Kept {
+    fn wants(&self, name: &str) -> bool {
+        self.0.contains(&name)
+    }
+
+    fn value(&mut self, name: &str, shape: &Shape, data: &[f32]) {
+        assert!(self.wants(name), "only what is wanted is shown");
+        self.1.push((name.to_owned(), *shape, data.to_vec()));
+    }
+}
+
+#[test]
+fn embeddings_continue_where_tokens_would_have() {
+    let tokens = tokens(6);
+    let part = Part { want: Want::LastN(3), ..Part::whole(6) };
+    let mut kept = Kept(&["embed", "head.norm", "layers.0.keys"], Vec::new());
+    watched(open_random(TOKENS).as_mut(), Inputs::Tokens(&tokens), &[part], &mut kept);
+    // Values are shown as they are made, at the step's extents; state is not.
+    let shown: Vec<_> = kept.1.iter().map(|(name, shape, _)| (name.as_str(), shape.to_string())).collect();
+    assert_eq!(shown, [("embed", "[6, 32]".to_owned()), ("head.norm", "[3, 32]".to_owned())]);
+    let rows = Inputs::Embeddings(&kept.1[0].2);
+    assert_eq!(step(open_random(EMBEDDINGS).as_mut(), rows, &[part]), kept.1[1].2);
+}
+
+/// A runner that has read `tokens` into block 0.
+fn read(tokens: &[u32]) -> Box<dyn Runner> {
+    let mut runner = open_random(TOKENS);
+    let part = Part { want: Want::Nothing, ..Part::whole(tokens.len() as u32) };
+    step(runner.as_mut(), Inputs::Tokens(tokens), &[part]);
+    runner
+}
+
+/// The logits of the next token of a sequence that lies in `block`.
+fn next(runner: &mut dyn Runner, position: usize, block: Block) -> Vec<f32> {
+    let blocks = [block];
+    let part = Part { blocks: &blocks, position: position as u32, ..Part::whole(1) };
+    step(runner, Inputs::Tokens(&[5]), &[part])
+}
+
+#[test]
+fn copied_and_imported_blocks_continue_like_their_original() {
+    let tokens = tokens(7);
+    let expected = next(read(&tokens).as_mut(), 7, Block(0));
+    let mut runner = read(&tokens);
+    let groups = [GroupId(0), GroupId(1)];
+    let saved = groups.map(|group| runner.state().export(group, Block(0)));
+    for group in groups {
+        runner.state().copy(group, Block(0), Block(2));
+        runner.state().zero(group, Block(0));
+    }
+    assert_eq!(next(runner.as_mut(), 7, Block(2)), expected);
+    assert_ne!(next(runner.as_mut(), 7, Block(0)), expected);
+    for (group, bytes) in groups.into_iter().zip(&saved) {
+        runner.state().import(group, Block(3), bytes).expect("the bytes are of this model");
+    }
+    assert_eq!(next(runner.as_mut(), 7, Block(3)), expected);
+    let error = runner.state().import(groups[0], Block(3), &saved[0][1..]).expect_err("one byte is missing");
+    assert_eq!(error.to_string(), "a block of state is 8192 bytes; 8191 were given");
+}
+
+#[test]
+fn state_outlives_steps_but_not_the_runner() {
+    let tokens = tokens(4);
+    assert_ne!(next(read(&tokens).as_mut(), 4, Block(0)), next(open_random(TOKENS).as_mut(), 4, Block(0)));
+}
+
+#[test]
+fn state_larger_than_memory_is_an_error() {
+    let mut graph = parse(TOKENS);
+    let keys = graph.find("layers.0.keys").expect("the form has it").0 as usize;
+    graph.values[keys].shape = Shape::new(&[1, 1 << 40]).expect("an address for each");
+    let error = Interpreter.state(&graph, &[u32::MAX, 1]).expect_err("2^78 numbers");
+    assert_eq!(error.to_string(), "memory is short for 'layers.0.keys'");
+}
+
+#[test]
+fn a_failing_source_fails_the_load() {
+    let graph = parse(TOKENS);
+    let empty = Table::of(&parse(EMBEDDINGS), |_, count| vec![0.0; count]);
+    let loaded = load(Interpreter, &empty, graph.key, &[1, 1], |_| Ok(graph.clone()));
+    assert_eq!(loaded.err().expect("no table").to_string(), "there is no weight 'embed.table'");
+}
+
+#[test]
+fn random_graphs_run() {
+    (0..100).for_each(|seed| run_once(&random::graph(seed)));
+}

@@ -1,0 +1,12 @@
+//! Tests of graphs through the public interface: rules, text, plan, meaning, running.
+
+mod attention;
+mod check;
+mod forms;
+mod interpret;
+mod operators;
+mod plan;
+mod random;
+mod runner;
+mod session;
+mod text;

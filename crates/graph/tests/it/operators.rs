@@ -1,0 +1,179 @@
+//! The operators that work on one row: numbers worked out by hand.
+
+use girih_graph::Want;
+use girih_graph::backend::{Block, Inputs};
+
+use crate::session::{Part, open, step};
+
+/// Equal up to the rounding of the inputs (such as ln 3) and of the result: no
+/// case multiplies an error of its inputs by more than seven.
+#[track_caller]
+pub fn near(have: &[f32], want: &[f64]) {
+    assert_eq!(have.len(), want.len(), "{have:?} for {want:?}");
+    for (&have, &want) in have.iter().zip(want) {
+        let bound = 8.0 * f64::from(f32::EPSILON) / 2.0 * want.abs().max(1.0);
+        assert!((f64::from(have) - want).abs() <= bound, "{have} for {want}");
+    }
+}
+
+/// The rows of `y`, which the last line makes of the rows of `x`, as one
+/// sequence from its first position on.
+fn run(lines: &[&str], weights: &[(&str, &[f32])], x: &[f32]) -> Vec<f32> {
+    run_from(0, lines, weights, x)
+}
+
+fn run_from(position: u32, lines: &[&str], weights: &[(&str, &[f32])], x: &[f32]) -> Vec<f32> {
+    let last = lines[lines.len() - 1];
+    let shape = last.strip_prefix("y: [rows ").and_then(|rest| rest.split_once(']')).expect("makes y").0;
+    let rows = shape.split(',').next().expect("split yields one at least");
+    let text = format!(
+        "graph rows {rows} lanes 1 context 64 wanted {rows} embeddings -> hidden\n{}\n\
+         output taken: [wanted {shape}] = take y",
+        lines.join("\n"),
+    );
+    let mut runner = open(&text, |name, _| {
+        weights.iter().find(|(known, _)| *known == name).expect("the case has the weight").1.to_vec()
+    });
+    let part = Part { position, ..Part::whole(rows.parse().expect("a number of rows")) };
+    step(runner.as_mut(), Inputs::Embeddings(x), &[part])
+}
+
+#[test]
+fn embed_takes_rows_of_its_table() {
+    let text = "graph rows 3 lanes 1 context 64 wanted 3 tokens -> hidden
+        input tokens: [rows 3] i32
+        weight table: [3, 2] f32
+        rows: [rows 3, 2] = embed tokens, table
+        output taken: [wanted 3, 2] = take rows";
+    let mut runner = open(text, |_, _| vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let rows = step(runner.as_mut(), Inputs::Tokens(&[2, 0, 2]), &[Part::whole(3)]);
+    assert_eq!(rows, [5.0, 6.0, 1.0, 2.0, 5.0, 6.0]);
+}
+
+#[test]
+fn norm_divides_by_the_root_of_the_mean_square() {
+    let norm = |epsilon: &str, x: &[f32]| {
+        let last = format!("y: [rows 1, 2] = norm(epsilon={epsilon}) x, w");
+        run(&["input x: [rows 1, 2] f32", "weight w: [2] f32", &last], &[("w", &[1.0, 10.0])], x)
+    };
+    // The mean square of 3 and 4 is 12.5; √12.5 = 5/√2.
+    near(&norm("0.0", &[3.0, 4.0]), &[0.6 * 2f64.sqrt(), 8.0 * 2f64.sqrt()]);
+    // √(12.5 + 12.5) = 5: the epsilon stands inside the root.
+    near(&norm("12.5", &[3.0, 4.0]), &[0.6, 8.0]);
+    near(&norm("1.0", &[0.0, 0.0]), &[0.0, 0.0]);
+}
+
+#[test]
+fn norm_of_heads_is_over_each_head() {
+    let lines =
+        ["input x: [rows 1, 2, 2] f32", "weight w: [2] f32", "y: [rows 1, 2, 2] = norm(epsilon=12.5) x, w"];
+    // The second head: (36 + 64) / 2 + 12.5 = 62.5; √62.5 = 2.5·√10.
+    let tenth = 1.0 / (2.5 * 10f64.sqrt());
+    near(&run(&lines, &[("w", &[1.0, 1.0])], &[3.0, 4.0, 6.0, 8.0]), &[0.6, 0.8, 6.0 * tenth, 8.0 * tenth]);
+}
+
+#[test]
+fn linear_multiplies_by_the_transposed_weight() {
+    let linear = |operands: &str, bias: &str| {
+        let last = format!("y: [rows 2, 2] = linear {operands}");
+        let lines = ["input x: [rows 2, 3] f32", "weight w: [2, 3] f32", bias, &last];
+        let weights: [(&str, &[f32]); 2] = [("w", &[3.0, 4.0, 0.0, 5.0, 6.0, 1.0]), ("b", &[10.0, 20.0])];
+        run(&lines, &weights, &[1.0, 2.0, 0.0, 0.0, 0.0, 7.0])
+    };
+    // 1·3 + 2·4 = 11, 1·5 + 2·6 = 17; then 7·0 and 7·1.
+    assert_eq!(linear("x, w", ""), [11.0, 17.0, 0.0, 7.0]);
+    assert_eq!(linear("x, w, b", "weight b: [2] f32"), [21.0, 37.0, 10.0, 27.0]);
+}
+
+#[test]
+fn reshape_keeps_numbers_and_order() {
+    let lines = ["input x: [rows 2, 4] f32", "y: [rows 2, 2, 2] = reshape x"];
+    let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+    assert_eq!(run(&lines, &[], &x), x);
+}
+
+/// Four numbers, turned at positions 0 and 1; or 2 and 3.
+fn rotated(position: u32, pairing: &str) -> Vec<f32> {
+    let last = format!("y: [rows 2, 1, 4] = rope(pairing={pairing}) x, f");
+    let lines = ["input x: [rows 2, 1, 4] f32", "weight f: [2] f32", &last];
+    // The first pair turns by a quarter each position, the second not at all.
+    let frequencies = [std::f32::consts::FRAC_PI_2, 0.0];
+    run_from(position, &lines, &[("f", &frequencies)], &[1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0])
+}
+
+#[test]
+fn rope_turns_pairs_by_position_times_frequency() {
+    // A quarter takes (a, b) to (−b, a): halves pair 1 with 3, neighbours 1 with 2.
+    near(&rotated(0, "halves"), &[1.0, 2.0, 3.0, 4.0, -3.0, 2.0, 1.0, 4.0]);
+    near(&rotated(0, "neighbours"), &[1.0, 2.0, 3.0, 4.0, -2.0, 1.0, 3.0, 4.0]);
+    // Two quarters negate; three take (a, b) to (b, −a).
+    near(&rotated(2, "halves"), &[-1.0, 2.0, -3.0, 4.0, 3.0, 2.0, -1.0, 4.0]);
+    near(&rotated(2, "neighbours"), &[-1.0, -2.0, 3.0, 4.0, 2.0, -1.0, 3.0, 4.0]);
+}
+
+#[test]
+fn rope_turns_every_head_alike() {
+    let lines =
+        ["input x: [rows 1, 2, 2] f32", "weight f: [1] f32", "y: [rows 1, 2, 2] = rope(pairing=halves) x, f"];
+    let quarter = [std::f32::consts::FRAC_PI_2];
+    near(&run_from(1, &lines, &[("f", &quarter)], &[1.0, 2.0, 3.0, 4.0]), &[-2.0, 1.0, -4.0, 3.0]);
+}
+
+#[test]
+fn gate_activates_its_first_operand_and_multiplies() {
+    let gate = |act: &str, x: [f32; 2]| {
+        let last = format!("y: [rows 1, 1] = gate(act={act}) gate, up");
+        let lines = [
+            "input x: [rows 1, 2] f32",
+            "weight first: [1, 2] f32",
+            "gate: [rows 1, 1] = linear x, first",
+            "weight second: [1, 2] f32",
+            "up: [rows 1, 1] = linear x, second",
+            &last,
+        ];
+        run(&lines, &[("first", &[1.0, 0.0]), ("second", &[0.0, 1.0])], &x)
+    };
+    // silu(ln 3) = ln 3 / (1 + 1/3) = 3/4 · ln 3.
+    near(&gate("silu", [3f32.ln(), 2.0]), &[1.5 * 3f64.ln()]);
+    near(&gate("silu", [0.0, 2.0]), &[0.0]);
+    // √(2/π) · (1 + 0.044715) = 0.8335615754…; its tanh is 0.6823839…, from
+    // (e²ᵗ − 1) / (e²ᵗ + 1).
+    let grown = (2.0 * 0.797_884_560_802_865_4 * 1.044_715f64).exp();
+    near(&gate("gelu_tanh", [1.0, 4.0]), &[2.0 * (1.0 + (grown - 1.0) / (grown + 1.0))]);
+    near(&gate("gelu_tanh", [-1.0, 4.0]), &[-2.0 * (1.0 - (grown - 1.0) / (grown + 1.0))]);
+}
+
+#[test]
+fn add_scale_and_softcap_work_on_each_number() {
+    let x = "input x: [rows 1, 2] f32";
+    assert_eq!(run(&[x, "y: [rows 1, 2] = add x, x"], &[], &[1.5, -2.0]), [3.0, -4.0]);
+    assert_eq!(run(&[x, "y: [rows 1, 2] = scale(factor=-0.5) x"], &[], &[1.5, -2.0]), [-0.75, 1.0]);
+    // tanh(ln 3 / 2) = (3 − 1) / (3 + 1) = 1/2, times the cap of 2.
+    near(&run(&[x, "y: [rows 1, 2] = softcap(cap=2.0) x"], &[], &[3f32.ln(), -1e30]), &[1.0, -2.0]);
+}
+
+/// What `take` yields of rows 10, 20, 30, 40 of one lane.
+fn taken(want: Want) -> Vec<f32> {
+    two_lanes([4, 0], [want, Want::Nothing])
+}
+
+fn two_lanes(rows: [u32; 2], wants: [Want; 2]) -> Vec<f32> {
+    let text = "graph rows 4 lanes 2 context 64 wanted 4 embeddings -> hidden
+        input x: [rows 4, 1] f32
+        output taken: [wanted 4, 1] = take x";
+    let part =
+        |index: usize| Part { rows: rows[index], want: wants[index], blocks: &[Block(0)], ..Part::whole(0) };
+    let parts: Vec<_> = [part(0), part(1)].into_iter().filter(|part| part.rows > 0).collect();
+    step(open(text, |_, _| Vec::new()).as_mut(), Inputs::Embeddings(&[10.0, 20.0, 30.0, 40.0]), &parts)
+}
+
+#[test]
+fn take_yields_the_wanted_rows_in_order() {
+    assert!(taken(Want::Nothing).is_empty());
+    assert_eq!(taken(Want::Last), [40.0]);
+    assert_eq!(taken(Want::LastN(2)), [30.0, 40.0]);
+    assert_eq!(taken(Want::LastN(9)), [10.0, 20.0, 30.0, 40.0]);
+    assert_eq!(taken(Want::All), [10.0, 20.0, 30.0, 40.0]);
+    assert_eq!(two_lanes([1, 3], [Want::Last, Want::LastN(2)]), [10.0, 30.0, 40.0]);
+    assert_eq!(two_lanes([3, 1], [Want::Nothing, Want::All]), [40.0]);
+}
