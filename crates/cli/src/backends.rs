@@ -56,7 +56,10 @@ impl<'a> Layout<'a> {
             }
             Backend::Interpreter => ("interpreter".to_owned(), Interpreter.refuses(&self.graph)),
         };
-        Ok((kernels, refusals.into_iter().map(|refusal| format!("{}: {}", refusal.node, refusal.reason)).collect()))
+        Ok((
+            kernels,
+            refusals.into_iter().map(|refusal| format!("{}: {}", refusal.node, refusal.reason)).collect(),
+        ))
     }
 
     /// Loads the model, if it fits into memory.

@@ -1,6 +1,7 @@
 //! One reply: a request through the engine, text handed on as it comes.
 
-use girih_engine::{Detokenize, Engine, Request, Sampling, Stats, Stop, Stops, What};
+use girih_engine::text::Detokenize;
+use girih_engine::{Engine, Request, Sampling, Stats, Stop, Stops, What};
 use girih_model::words::{Specials, Words};
 use girih_model::{Generation, Model};
 use serde_json::{Value, json};

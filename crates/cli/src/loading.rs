@@ -57,7 +57,8 @@ impl Place {
     pub fn words(&self) -> Result<Words> {
         match self {
             Place::Builtin => {
-                let tokenizer = Tokenizer::from_json(builtin::STORIES.tokenizer.as_bytes(), &Limits::DEFAULT)?;
+                let tokenizer =
+                    Tokenizer::from_json(builtin::STORIES.tokenizer.as_bytes(), &Limits::DEFAULT)?;
                 Ok(Words::new(tokenizer, None))
             }
             Place::Path(path) => Ok(Words::open(path, &Limits::DEFAULT)?),
@@ -79,9 +80,8 @@ fn architectures(paths: &[PathBuf]) -> Result<Vec<Arch>> {
 }
 
 fn architecture(path: &Path) -> Result<Arch> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Error::call(format!("{}: cannot be read: {error}", path.display()))
-    })?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Error::call(format!("{}: cannot be read: {error}", path.display())))?;
     Ok(schema::parse(&text).map_err(|error| error.of(path.display()))?)
 }
 
@@ -94,9 +94,9 @@ pub fn context(model: &Model, device: &DeviceArgs) -> Result<u32> {
     match device.context {
         None => Ok(made_for.min(CONTEXT)),
         Some(asked) if asked <= made_for => Ok(asked),
-        Some(asked) => {
-            Err(Error::call(format!("--context {asked} was asked for; the model was made for {made_for} tokens")))
-        }
+        Some(asked) => Err(Error::call(format!(
+            "--context {asked} was asked for; the model was made for {made_for} tokens"
+        ))),
     }
 }
 
@@ -137,7 +137,8 @@ pub fn stop_tokens(model: &Model, words: &Words) -> Vec<u32> {
 /// The part of a model's generation settings that sampling uses, for a note.
 pub fn described(generation: &Generation) -> String {
     let mut parts = Vec::new();
-    let mut say = |name: &str, value: Option<String>| parts.extend(value.map(|value| format!("{name} {value}")));
+    let mut say =
+        |name: &str, value: Option<String>| parts.extend(value.map(|value| format!("{name} {value}")));
     say("do_sample", generation.do_sample.map(|value| value.to_string()));
     say("temperature", generation.temperature.map(|value| value.to_string()));
     say("top_k", generation.top_k.map(|value| value.to_string()));

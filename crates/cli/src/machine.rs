@@ -109,9 +109,12 @@ pub fn processor() -> (Option<String>, Vec<String>) {
         "amx_bf16",
     ];
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |key: &str| text.lines().find(|line| line.starts_with(key))?.split_once(':').map(|(_, value)| value.trim());
+    let field = |key: &str| {
+        text.lines().find(|line| line.starts_with(key))?.split_once(':').map(|(_, value)| value.trim())
+    };
     let flags: Vec<&str> = field("flags").map(|flags| flags.split_whitespace().collect()).unwrap_or_default();
-    let found = FEATURES.iter().filter(|feature| flags.contains(feature)).map(|feature| (*feature).to_owned());
+    let found =
+        FEATURES.iter().filter(|feature| flags.contains(feature)).map(|feature| (*feature).to_owned());
     (field("model name").map(str::to_owned), found.collect())
 }
 
@@ -135,7 +138,9 @@ mod tests {
     fn a_plan_that_does_not_fit_is_refused_with_the_arithmetic() {
         let plan = MemoryPlan { weights: 100, state: 20, scratch: 3 };
         let memory = Memory { available: 1000, cgroup: Some(122) };
-        let Err(Error::Work(sentence)) = fits(&plan, &memory) else { panic!("123 bytes do not fit into 122") };
+        let Err(Error::Work(sentence)) = fits(&plan, &memory) else {
+            panic!("123 bytes do not fit into 122")
+        };
         assert!(sentence.contains("123 bytes (weights 100 + KV cache 20 + scratch 3)"), "{sentence}");
         assert!(sentence.contains("the control group leaves 122"), "{sentence}");
         assert!(fits(&plan, &Memory { available: 123, cgroup: None }).is_ok());

@@ -24,7 +24,9 @@ pub fn read() -> Result<Cli> {
     let mut command = Cli::command();
     let unknown = unknown_keys(&command, &file);
     if let Some(key) = unknown.first() {
-        return Err(Error::call(format!("the configuration file sets '{key}', which is no flag of any command")));
+        return Err(Error::call(format!(
+            "the configuration file sets '{key}', which is no flag of any command"
+        )));
     }
     for name in command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect::<Vec<_>>() {
         command = command.mut_subcommand(name, |sub| sub.mut_args(|arg| with_sources(arg, &file)));
@@ -35,7 +37,9 @@ pub fn read() -> Result<Cli> {
 
 /// A flag that also reads its variable and its key.
 fn with_sources(arg: Arg, file: &BTreeMap<String, String>) -> Arg {
-    let Some(long) = arg.get_long().filter(|long| !NO_SETTING.contains(long)).map(str::to_owned) else { return arg };
+    let Some(long) = arg.get_long().filter(|long| !NO_SETTING.contains(long)).map(str::to_owned) else {
+        return arg;
+    };
     let variable = format!("GIRIH_{}", long.to_uppercase().replace('-', "_"));
     let arg = arg.env(variable).hide_env_values(true);
     match file.get(&long) {
@@ -46,7 +50,10 @@ fn with_sources(arg: Arg, file: &BTreeMap<String, String>) -> Arg {
 
 fn unknown_keys(command: &Command, file: &BTreeMap<String, String>) -> Vec<String> {
     let known = |key: &&String| {
-        command.get_subcommands().flat_map(Command::get_arguments).any(|arg| arg.get_long() == Some(key.as_str()))
+        command
+            .get_subcommands()
+            .flat_map(Command::get_arguments)
+            .any(|arg| arg.get_long() == Some(key.as_str()))
     };
     file.keys().filter(|key| !known(key)).cloned().collect()
 }
@@ -58,7 +65,9 @@ fn configuration() -> Result<BTreeMap<String, String>> {
     let Some(path) = named.clone().or_else(usual_place) else { return Ok(BTreeMap::new()) };
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(BTreeMap::new());
+        }
         Err(error) => return Err(Error::call(format!("{}: cannot be read: {error}", path.display()))),
     };
     let table: toml::Table =
@@ -76,7 +85,9 @@ fn plain(path: &std::path::Path, key: &str, value: toml::Value) -> Result<String
     match value {
         toml::Value::String(text) => Ok(text),
         toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => Ok(value.to_string()),
-        _ => Err(Error::call(format!("{}: '{key}' is a list or a table; one value is needed", path.display()))),
+        _ => {
+            Err(Error::call(format!("{}: '{key}' is a list or a table; one value is needed", path.display())))
+        }
     }
 }
 
@@ -91,7 +102,8 @@ mod tests {
 
     #[test]
     fn a_key_of_no_flag_is_found() {
-        let file = BTreeMap::from([("threads".to_owned(), "2".to_owned()), ("thread".to_owned(), "2".to_owned())]);
+        let file =
+            BTreeMap::from([("threads".to_owned(), "2".to_owned()), ("thread".to_owned(), "2".to_owned())]);
         assert_eq!(unknown_keys(&Cli::command(), &file), ["thread"]);
     }
 }

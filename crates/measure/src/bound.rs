@@ -21,6 +21,12 @@
 //! A value may so lie `7 · GAIN · √(1 + ROUNDINGS · l) · η · rms` away, where
 //! `rms` is the root mean square of its row in the golden.
 
+use girih_tensor::{DType, Shape};
+
+/// Values under one scale: 16 in Q2_K, Q3_K and Q6_K, 32 elsewhere; the larger
+/// gives the larger bound.
+const GROUP: usize = 32;
+
 /// Operators that round between two hidden states: norm, projections, norm of
 /// heads, rotation, scores, softmax, values, projection, norm, addition; norm,
 /// projections, gate, projection, norm, addition.
@@ -73,11 +79,44 @@ impl Bound {
         Bound { noise: (terms as f64).sqrt() * unit + precision.stored() + quantized }
     }
 
+    /// The relative error of weights that are stored as `dtype`, as root mean
+    /// squares: half a step of the format against the numbers themselves. A
+    /// rounding is uniform over a step, so its root mean square is a `√12`th
+    /// of the step; the step is that of the format's own levels.
+    pub fn relative_step(dtype: DType, shape: &Shape, numbers: &[f32]) -> f64 {
+        let Some(levels) = levels(dtype) else { return 0.0 };
+        let (_, columns) = dtype.tile();
+        let group = columns.min(GROUP).min(shape.columns());
+        let mut noise = 0.0;
+        for group in numbers.chunks(group) {
+            let largest = group.iter().fold(0.0f64, |most, number| most.max(f64::from(number.abs())));
+            noise += (2.0 * largest / levels).powi(2) / 12.0 * group.len() as f64;
+        }
+        let signal: f64 = numbers.iter().map(|number| f64::from(*number).powi(2)).sum();
+        if signal == 0.0 { 0.0 } else { (noise / signal).sqrt() }
+    }
+
     /// How far a value may lie from its golden after `layers` layers, in a row
     /// whose golden has the root mean square `rms`.
     pub fn after(&self, layers: usize, rms: f64) -> f64 {
         DEVIATIONS * GAIN * (1.0 + ROUNDINGS * layers as f64).sqrt() * self.noise * rms
     }
+}
+
+/// How many levels lie between the negative and the positive largest value of a
+/// group; `None` for formats that do not quantize.
+fn levels(dtype: DType) -> Option<f64> {
+    Some(match dtype {
+        DType::F32 | DType::F16 | DType::BF16 | DType::I32 | DType::I8 | DType::U8 => return None,
+        DType::Q2_K => 3.0,
+        DType::Q3_K => 7.0,
+        // The levels of a four-bit float lie up to a third of the largest apart.
+        DType::MXFP4 => 6.0,
+        DType::Q4_0 | DType::Q4_1 | DType::Q4_K | DType::Q4NX | DType::IQ4_NL | DType::IQ4_XS => 15.0,
+        DType::Q5_0 | DType::Q5_1 | DType::Q5_K => 31.0,
+        DType::Q6_K => 63.0,
+        DType::Q8_0 => 254.0,
+    })
 }
 
 /// The root mean square of a row.

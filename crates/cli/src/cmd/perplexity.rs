@@ -36,12 +36,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let tokens = words.tokenizer.encode(&text, Origin::User, Ends::Add)?;
     if tokens.len() < 2 {
         let count = tokens.len();
-        return Err(Error::call(format!("{}: has {count} tokens; at least 2 are needed", args.file.display())));
+        return Err(Error::call(format!(
+            "{}: has {count} tokens; at least 2 are needed",
+            args.file.display()
+        )));
     }
     let context = loading::context(&model, &args.device)?;
     let window = args.window.unwrap_or(512.min(context));
     if window > context {
-        return Err(Error::call(format!("a window of {window} tokens does not fit into a context of {context}")));
+        return Err(Error::call(format!(
+            "a window of {window} tokens does not fit into a context of {context}"
+        )));
     }
     let mut engine = loading::engine(&model, &args.device, WANTED)?;
     let result = girih_measure::perplexity(&mut engine, &tokens, window as usize)?;

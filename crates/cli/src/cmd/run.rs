@@ -53,31 +53,40 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let mut engine = loading::engine(&model, &args.device, 1)?;
     let mut out = io::stdout().lock();
     write!(out, "{prompt}")?;
-    let reply = generate(&mut engine, request, &words, || false, |text| {
-        out.write_all(text.as_bytes())?;
-        Ok(out.flush()?)
-    })?;
+    let reply = generate(
+        &mut engine,
+        request,
+        &words,
+        || false,
+        |text| {
+            out.write_all(text.as_bytes())?;
+            Ok(out.flush()?)
+        },
+    )?;
     writeln!(out)?;
     drop(out);
     show.note(summary(&reply));
     if args.json {
         let mut line = metrics(&reply);
         let ids: Vec<u32> = tokens.iter().chain(&reply.ids).copied().collect();
-        extend(&mut line, json!({
-            "model": name,
-            "prompt_tokens": tokens.len(),
-            "ids": ids,
-            "text": reply.text,
-            "kv": args.device.kv.dtype().name(),
-            "activations": "f32",
-            "memory": {
-                "planned": plan.total(),
-                "weights": plan.weights,
-                "state": plan.state,
-                "scratch": plan.scratch,
-                "peak_resident": machine::status("VmHWM"),
-            },
-        }));
+        extend(
+            &mut line,
+            json!({
+                "model": name,
+                "prompt_tokens": tokens.len(),
+                "ids": ids,
+                "text": reply.text,
+                "kv": args.device.kv.dtype().name(),
+                "activations": "f32",
+                "memory": {
+                    "planned": plan.total(),
+                    "weights": plan.weights,
+                    "state": plan.state,
+                    "scratch": plan.scratch,
+                    "peak_resident": machine::status("VmHWM"),
+                },
+            }),
+        );
         print_json(&line)?;
     }
     Ok(Outcome::Done)
@@ -91,12 +100,16 @@ fn prompt(args: &Args) -> Result<String> {
             let mut text = String::new();
             let read = io::stdin().lock().take(PROMPT_BYTES + 1).read_to_string(&mut text)?;
             if read as u64 > PROMPT_BYTES {
-                return Err(Error::call(format!("the prompt on standard input has over {PROMPT_BYTES} bytes")));
+                return Err(Error::call(format!(
+                    "the prompt on standard input has over {PROMPT_BYTES} bytes"
+                )));
             }
             Ok(text)
         }
         (None, None) => Ok(builtin::STORIES_PROMPT.to_owned()),
-        (None, Some(_)) => Err(Error::call("a model was given but no prompt; give a text, or '-' for standard input")),
+        (None, Some(_)) => {
+            Err(Error::call("a model was given but no prompt; give a text, or '-' for standard input"))
+        }
     }
 }
 

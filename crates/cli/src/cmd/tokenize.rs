@@ -63,7 +63,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
             text
         }
     };
-    let (origin, ends) = if args.special { (Origin::Template, Ends::Add) } else { (Origin::User, Ends::Omit) };
+    let (origin, ends) =
+        if args.special { (Origin::Template, Ends::Add) } else { (Origin::User, Ends::Omit) };
     let ids = words.tokenizer.encode(&text, origin, ends)?;
     show(&words.tokenizer, &ids, args)?;
     Ok(Outcome::Done)
@@ -97,9 +98,10 @@ fn show(tokenizer: &Tokenizer, ids: &[u32], args: &Args) -> Result<()> {
 pub fn lines(file: &PathBuf, mut answer: impl FnMut(&str) -> Result<Value>) -> Result<Outcome> {
     let source: Box<dyn BufRead> = match file.to_str() {
         Some("-") => Box::new(io::stdin().lock()),
-        _ => Box::new(io::BufReader::new(std::fs::File::open(file).map_err(|error| {
-            Error::call(format!("{}: cannot be read: {error}", file.display()))
-        })?)),
+        _ => Box::new(io::BufReader::new(
+            std::fs::File::open(file)
+                .map_err(|error| Error::call(format!("{}: cannot be read: {error}", file.display())))?,
+        )),
     };
     for line in source.lines() {
         let line = line?;

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use girih_engine::Engine;
-use girih_measure::{Bound, Golden, LayerRow, Precision, PromptVerdict, diagnose as layers_of, verify as gate};
+use girih_measure::{
+    Bound, Golden, LayerRow, Precision, PromptVerdict, diagnose as layers_of, verify as gate,
+};
 use girih_model::Model;
 use girih_tensor::DType;
 use serde_json::json;

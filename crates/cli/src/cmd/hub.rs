@@ -1,0 +1,175 @@
+//! `girih pull`, `list`, `rm` and `repair`: models in the Hugging Face cache.
+
+use girih_model::hub::{self, ModelId, Progress, PullOptions};
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+
+use super::{Outcome, bytes, print_json};
+use crate::error::{Error, Result};
+use crate::loading::environment;
+use crate::progress::Show;
+
+#[derive(Debug, clap::Args)]
+pub struct PullArgs {
+    /// org/name[@revision][:QUANT]; QUANT picks a GGUF by its label, such as Q4_K_M.
+    id: String,
+    /// Show no progress.
+    #[arg(long, short)]
+    quiet: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct RmArgs {
+    /// org/name for all of a model, org/name@revision for one revision.
+    id: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct RepairArgs {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn id(text: &str) -> Result<ModelId> {
+    ModelId::parse(text).map_err(|error| Error::call(error.to_string()))
+}
+
+pub fn pull(args: &PullArgs) -> Result<Outcome> {
+    let mut bars = Bars { show: Show::unless(args.quiet), bar: ProgressBar::hidden(), finished: 0 };
+    let pulled = hub::pull(&id(&args.id)?, &environment()?, &PullOptions::default(), &mut |progress| {
+        bars.take(&progress)
+    })?;
+    bars.bar.finish_and_clear();
+    let path = pulled.snapshot.path().display().to_string();
+    if args.json {
+        print_json(&json!({
+            "id": args.id,
+            "commit": pulled.snapshot.commit,
+            "path": path,
+            "files": pulled.files,
+            "bytes": pulled.bytes,
+            "fetched_bytes": pulled.fetched,
+        }))?;
+    } else {
+        println!("{path}");
+    }
+    Ok(Outcome::Done)
+}
+
+/// One bar over all files.
+struct Bars {
+    show: Show,
+    bar: ProgressBar,
+    /// Bytes of whole files.
+    finished: u64,
+}
+
+impl Bars {
+    fn take(&mut self, progress: &Progress<'_>) {
+        match progress {
+            Progress::Planned { files, bytes: all, present } => {
+                self.show.note(format!(
+                    "{files} files, {}, of which {} are there",
+                    bytes(*all),
+                    bytes(*present)
+                ));
+                self.bar = self.show.bar("pulling", *all);
+                self.finished = *present;
+            }
+            Progress::Received { bytes, .. } => self.bar.set_position(self.finished + bytes),
+            Progress::Finished { bytes, .. } => self.finished += bytes,
+            Progress::Retrying { why, wait } => {
+                self.show.note(format!("{why}; trying again in {:.1} s", wait.as_secs_f64()));
+            }
+        }
+    }
+}
+
+pub fn list(args: &ListArgs) -> Result<Outcome> {
+    let models = hub::list(&environment()?)?;
+    if args.json {
+        let revision = |revision: &hub::CachedRevision| {
+            json!({
+                "commit": revision.commit,
+                "names": revision.names,
+                "files": revision.files,
+                "bytes": revision.bytes,
+                "missing": revision.missing,
+            })
+        };
+        let models: Vec<Value> = models
+            .iter()
+            .map(|model| {
+                let revisions: Vec<Value> = model.revisions.iter().map(revision).collect();
+                json!({"id": model.repo, "bytes": model.bytes, "revisions": revisions})
+            })
+            .collect();
+        print_json(&models)?;
+        return Ok(Outcome::Done);
+    }
+    for model in &models {
+        println!("{}  {}", model.repo, bytes(model.bytes));
+        for revision in &model.revisions {
+            let state =
+                revision.missing.as_ref().map_or("complete".to_owned(), |file| format!("lacks {file}"));
+            let names = revision.names.join(", ");
+            println!(
+                "  {} {names} {} files, {}, {state}",
+                revision.commit,
+                revision.files,
+                bytes(revision.bytes)
+            );
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+pub fn rm(args: &RmArgs) -> Result<Outcome> {
+    let removed = hub::remove(&id(&args.id)?, &environment()?)?;
+    let (revisions, files) = (removed.revisions, removed.files);
+    if args.json {
+        print_json(&json!({"revisions": revisions, "files": files, "bytes": removed.bytes}))?;
+    } else {
+        println!("removed {revisions} revisions, {files} files, {}", bytes(removed.bytes));
+    }
+    Ok(Outcome::Done)
+}
+
+pub fn repair(args: &RepairArgs) -> Result<Outcome> {
+    let repaired = hub::repair(&environment()?, &mut |_, _| {})?;
+    if args.json {
+        print_json(&json!({
+            "good": repaired.good,
+            "bytes": repaired.bytes,
+            "removed": repaired.removed,
+            "unverified": repaired.unverified,
+            "pull_again": repaired.pull_again,
+        }))?;
+        return Ok(Outcome::Done);
+    }
+    println!("{} files are as their digests say ({} read)", repaired.good, bytes(repaired.bytes));
+    for (path, why) in &repaired.removed {
+        println!("removed {}: {why}", path.display());
+    }
+    for path in &repaired.unverified {
+        println!("not verifiable, no digest is known: {}", path.display());
+    }
+    for id in &repaired.pull_again {
+        println!("incomplete now: girih pull {id}");
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,183 @@
+//! `girih inspect`: what a model is and what it needs, before it is loaded.
+
+use std::collections::BTreeMap;
+
+use girih_graph::backend::MemoryPlan;
+use girih_model::Model;
+use girih_model::arch::{Attend, Ffn, Mixer};
+use serde_json::{Value, json};
+
+use super::{Outcome, bytes, print_json};
+use crate::args::{DeviceArgs, ModelArgs};
+use crate::error::Result;
+use crate::loading::{self, Place};
+use crate::machine::Memory;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// List every weight.
+    #[arg(long)]
+    tensors: bool,
+    /// Print the graph of the largest step.
+    #[arg(long)]
+    graph: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<Outcome> {
+    let model = Place::find(&args.model.model)?.model(&args.model.arch)?;
+    let layout = loading::layout(&model, &args.device, 1)?;
+    if args.graph {
+        print!("{}", layout.graph);
+        return Ok(Outcome::Done);
+    }
+    let (backend, refusals) = layout.reception()?;
+    let plan = layout.plan()?;
+    let memory = Memory::now();
+    if args.json {
+        print_json(&json!({
+            "facts": facts(&model),
+            "files": model.weights.container().paths().map(|path| path.display().to_string()).collect::<Vec<_>>(),
+            "storage": storage(&model),
+            "tensors": args.tensors.then(|| tensors(&model)),
+            "key": layout.key.to_string(),
+            "backend": backend,
+            "refusals": refusals,
+            "memory": plan_json(&plan, memory),
+        }))?;
+        return Ok(Outcome::Done);
+    }
+    print_facts(&model);
+    for (dtype, (count, size)) in storage(&model) {
+        println!("{count:>6} tensors {dtype:<6} {}", bytes(size));
+    }
+    if args.tensors {
+        for row in tensors(&model) {
+            println!("{:<40} {:<6} {}", text(&row["name"]), text(&row["dtype"]), row["shape"]);
+        }
+    }
+    println!("largest step: {}", layout.key);
+    println!("backend: {backend}");
+    refusals.iter().for_each(|refusal| println!("refused: {refusal}"));
+    println!(
+        "memory: weights {} + KV cache {} ({}) + scratch {} = {}",
+        bytes(plan.weights),
+        bytes(plan.state),
+        args.device.kv.dtype(),
+        bytes(plan.scratch),
+        bytes(plan.total())
+    );
+    if let Some(memory) = memory {
+        let verdict = if plan.total() <= memory.room() { "fits" } else { "does not fit" };
+        println!("available: {}; the model {verdict}", bytes(memory.room()));
+    }
+    Ok(Outcome::Done)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// How many tensors there are of each storage type, and their bytes.
+fn storage(model: &Model) -> BTreeMap<&'static str, (usize, u64)> {
+    let mut types = BTreeMap::new();
+    for info in model.weights.container().tensors().values() {
+        let entry = types.entry(info.dtype.name()).or_insert((0, 0u64));
+        *entry = (entry.0 + 1, entry.1 + info.bytes);
+    }
+    types
+}
+
+/// Every weight under girih's name.
+fn tensors(model: &Model) -> Vec<Value> {
+    let infos = model.weights.names().filter_map(|name| Some((name, model.weights.info(name)?)));
+    infos
+        .map(|(name, (dtype, shape))| json!({"name": name, "dtype": dtype.name(), "shape": shape.extents()}))
+        .collect()
+}
+
+fn plan_json(plan: &MemoryPlan, memory: Option<Memory>) -> Value {
+    json!({
+        "weights": plan.weights,
+        "state": plan.state,
+        "scratch": plan.scratch,
+        "total": plan.total(),
+        "available": memory.map(|memory| memory.room()),
+    })
+}
+
+fn facts(model: &Model) -> Value {
+    let facts = &model.facts;
+    let layers: Vec<Value> = facts
+        .layers
+        .iter()
+        .map(|layer| {
+            let Mixer::Attend(attend) = &layer.mixer;
+            let Ffn::Gated { size, act, biases } = layer.ffn;
+            json!({
+                "heads": attend.heads,
+                "kv_heads": attend.kv_heads,
+                "head_size": attend.head_size,
+                "span": attend.span.to_string(),
+                "scale": attend.scale,
+                "softcap": attend.softcap,
+                "qk_norm": attend.qk_norm.is_some(),
+                "attention_biases": [attend.biases.q, attend.biases.k, attend.biases.v, attend.biases.o],
+                "rope": {"base": attend.rope.base, "pairing": attend.rope.pairing.name(), "factors": attend.rope.factors},
+                "ffn": size,
+                "act": act.name(),
+                "ffn_biases": biases,
+                "norms": layer.norms.places.iter().map(|place| place.name()).collect::<Vec<_>>(),
+                "epsilon": layer.norms.epsilon,
+            })
+        })
+        .collect();
+    json!({
+        "architecture": facts.name,
+        "width": facts.sizes.width,
+        "vocabulary": facts.sizes.vocabulary,
+        "context": facts.sizes.context,
+        "embed_scale": facts.embed.scale,
+        "tied": facts.head.tied,
+        "logit_softcap": facts.head.softcap,
+        "layers": layers,
+        "generation": model.generation,
+    })
+}
+
+/// The facts for people; layers that are alike on one line.
+fn print_facts(model: &Model) {
+    let facts = &model.facts;
+    println!("architecture: {}", facts.name);
+    let sizes = facts.sizes;
+    println!("width {}, vocabulary {}, context {}", sizes.width, sizes.vocabulary, sizes.context);
+    println!("head: {}", if facts.head.tied { "tied to the embedding" } else { "its own" });
+    let described: Vec<String> = facts
+        .layers
+        .iter()
+        .map(|layer| {
+            let Mixer::Attend(Attend { heads, kv_heads, head_size, span, rope, qk_norm, .. }) = &layer.mixer;
+            let Ffn::Gated { size, act, .. } = layer.ffn;
+            let normed = if qk_norm.is_some() { ", q/k norm" } else { "" };
+            let scaled = if rope.factors.is_empty() { "" } else { ", scaled" };
+            format!(
+                "{heads} heads of {head_size}, {kv_heads} key heads, sees {span}{normed}, rope base {}{scaled}; {} {size}",
+                rope.base,
+                act.name()
+            )
+        })
+        .collect();
+    let mut first = 0;
+    for run in described.chunk_by(|a, b| a == b) {
+        let last = first + run.len() - 1;
+        let range = if first == last { format!("layer {first}") } else { format!("layers {first}-{last}") };
+        println!("{range}: {}", run[0]);
+        first = last + 1;
+    }
+}
