@@ -68,7 +68,11 @@ pub fn generate<'w>(
     cancelled: impl Fn() -> bool,
     mut show: impl FnMut(&str) -> Result<()>,
 ) -> Result<Reply> {
-    let detokenizer: Box<dyn Detokenize + 'w> = Box::new(words.tokenizer.detokenizer(Specials::Skip));
+    let mut detokenizer = words.tokenizer.detokenizer(Specials::Skip);
+    // The reply continues the prompt: whether its first word begins with a
+    // space depends on what stands before it.
+    request.tokens.iter().for_each(|id| drop(detokenizer.push(*id)));
+    let detokenizer: Box<dyn Detokenize + 'w> = Box::new(detokenizer);
     let id = engine.submit(request, Some(detokenizer))?;
     let (mut ids, mut whole) = (Vec::new(), String::new());
     let mut asked = false;

@@ -127,5 +127,5 @@ fn greedy_takes_the_first_of_equals() {
     assert_eq!(left(&[1.0, 3.0, 2.0, 3.0], greedy), [1]);
     assert_eq!(left(&[ALL, ALL], greedy), [0]);
     assert_eq!(left(&[-0.0, 0.0], greedy), [0]);
-    assert_eq!(left(&[OUT, OUT], greedy), []);
+    assert_eq!(left(&[OUT, OUT], greedy), Vec::<usize>::new());
 }
