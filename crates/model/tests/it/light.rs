@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{BLOCK_POSITIONS, Key, Lane, Runner, Step, Variant, Want, load};
+use girih_model::arch::{Arch, Biases, Ffn, Mixer, schema};
 use girih_model::file::Container;
 use girih_model::{Limits, Model};
 use girih_tensor::{DType, View};
-
-use crate::data;
 
 /// The fixtures that are part of the repository.
 fn committed(name: &str) -> PathBuf {
@@ -18,9 +17,36 @@ fn committed(name: &str) -> PathBuf {
     Path::new(&root).join("../../tests/fixtures").join(name)
 }
 
+/// Fixtures of the repository, and those of the larger test data that are made
+/// alike.
+fn fixtures(names: &[&str]) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = names.iter().map(|name| committed(name)).collect();
+    if let Some(more) = data("fixtures") {
+        folders.extend(
+            ["llama32_untied_scaled", "llama_wide", "gemma3_text_scaled"].map(|name| more.join(name)),
+        );
+    }
+    folders
+}
+
+/// A folder of the larger test data.
+fn data(name: &str) -> Option<PathBuf> {
+    crate::data::folder().map(|folder| folder.join(name))
+}
+
 fn open(path: &Path) -> Model {
-    Model::open(path, Vec::new(), &Limits::DEFAULT)
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    open_as(path, Vec::new())
+}
+
+/// Opens a model that may be of one of the architectures given.
+fn open_as(path: &Path, given: Vec<Arch>) -> Model {
+    Model::open(path, given, &Limits::DEFAULT).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The architecture that is described outside the binary.
+fn qwen2() -> Arch {
+    let text = std::fs::read_to_string(committed("../archs/qwen2.toml")).unwrap();
+    schema::parse(&text).unwrap()
 }
 
 /// A model on the interpreter, for one sequence of up to `context` tokens.
@@ -56,9 +82,8 @@ fn numbers(container: &Container, name: &str) -> Vec<f32> {
     numbers
 }
 
-/// Compares the logits of every prompt with those of a golden file.
-fn agrees_with_golden(folder: &Path) {
-    let model = open(folder);
+/// Compares the logits of every prompt with those of the folder's golden file.
+fn agrees_with_golden(folder: &Path, model: &Model) {
     let golden = Container::open(&folder.join("golden.safetensors"), &Limits::DEFAULT).unwrap();
     for prompt in 0.. {
         let Ok(info) = golden.tensor(&format!("p{prompt}.input_ids")) else {
@@ -69,7 +94,7 @@ fn agrees_with_golden(folder: &Path) {
             numbers(&golden, &format!("p{prompt}.input_ids")).iter().map(|&id| id as u32).collect();
         assert_eq!(tokens.len(), info.shape.elements());
         let want = numbers(&golden, &format!("p{prompt}.logits_f32"));
-        let got = logits(interpreted(&model, tokens.len() as u32).as_mut(), &tokens);
+        let got = logits(interpreted(model, tokens.len() as u32).as_mut(), &tokens);
         let worst = got.iter().zip(&want).map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
         assert!(worst < 1e-3, "{}, prompt {prompt}: logits differ by {worst}", folder.display());
     }
@@ -77,24 +102,48 @@ fn agrees_with_golden(folder: &Path) {
 
 #[test]
 fn the_interpreter_gives_the_logits_of_transformers() {
-    for name in ["llama32_tied", "qwen3", "gemma3_text"] {
-        agrees_with_golden(&committed(name));
+    for folder in fixtures(&["llama32_tied", "llama_biased", "qwen3", "gemma3_text"]) {
+        agrees_with_golden(&folder, &open(&folder));
     }
-    let Some(fixtures) = data::folder().map(|data| data.join("fixtures")) else { return };
-    for name in ["llama32_untied_scaled", "llama_wide", "gemma3_text_scaled"] {
-        agrees_with_golden(&fixtures.join(name));
+}
+
+#[test]
+fn an_architecture_is_added_by_a_file() {
+    let folder = committed("qwen2");
+    let error = Model::open(&folder, Vec::new(), &Limits::DEFAULT).unwrap_err().to_string();
+    assert!(error.contains("the architecture 'Qwen2ForCausalLM' is not known"), "{error}");
+    agrees_with_golden(&folder, &open_as(&folder, vec![qwen2()]));
+}
+
+#[test]
+fn an_added_architecture_refuses_what_it_does_not_describe() {
+    let folder = committed("qwen2");
+    let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
+    let sliding = config.replace("\"use_sliding_window\": false", "\"use_sliding_window\": true");
+    assert_ne!(config, sliding);
+    let copy = std::env::temp_dir().join(format!("girih-sliding-{}", std::process::id()));
+    std::fs::create_dir_all(&copy).unwrap();
+    std::fs::write(copy.join("config.json"), sliding).unwrap();
+    std::fs::copy(folder.join("model.safetensors"), copy.join("model.safetensors")).unwrap();
+    let opened = Model::open(&copy, vec![qwen2()], &Limits::DEFAULT);
+    std::fs::remove_dir_all(&copy).unwrap();
+    let error = opened.unwrap_err().to_string();
+    assert!(error.contains("'use_sliding_window'"), "{error}");
+}
+
+#[test]
+fn biases_of_every_projection_are_found() {
+    let facts = open(&committed("llama_biased")).facts;
+    for layer in facts.layers {
+        let Mixer::Attend(attend) = layer.mixer;
+        assert_eq!(attend.biases, Biases { q: true, k: true, v: true, o: true });
+        assert!(matches!(layer.ffn, Ffn::Gated { biases: [true, true, true], .. }));
     }
 }
 
 #[test]
 fn either_style_of_config_gives_the_same_facts() {
-    let mut folders: Vec<PathBuf> = ["llama32_tied", "qwen3", "gemma3_text"].map(committed).into();
-    if let Some(fixtures) = data::folder().map(|data| data.join("fixtures")) {
-        folders.extend(
-            ["llama32_untied_scaled", "llama_wide", "gemma3_text_scaled"].map(|name| fixtures.join(name)),
-        );
-    }
-    for folder in folders {
+    for folder in fixtures(&["llama32_tied", "qwen3", "gemma3_text"]) {
         let hub = open(&folder).facts;
         let copy = std::env::temp_dir().join(format!("girih-v5-{}", std::process::id()));
         std::fs::create_dir_all(&copy).unwrap();
@@ -108,7 +157,7 @@ fn either_style_of_config_gives_the_same_facts() {
 
 #[test]
 fn either_container_gives_the_same_facts_and_weights() {
-    let Some(folder) = data::folder().map(|data| data.join("models/stories260K")) else { return };
+    let Some(folder) = data("models/stories260K") else { return };
     let (hf, gguf) = (open(&folder.join("hf-f32")), open(&folder.join("stories260K-f32.gguf")));
     assert_eq!(hf.facts, gguf.facts);
     let names: Vec<&str> = hf.weights.names().collect();

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Make a golden file: what Hugging Face transformers computes with a model, for `girih verify`.
+
+    scripts/make_golden.py MODEL golden.safetensors --prompt "Once upon a time" --ids 1,17,4
+
+MODEL is the folder of a causal language model, or its id on the hub. Needed are torch, transformers and
+safetensors. Everything runs on the CPU with eager attention, on one thread unless told otherwise: the
+order of sums, and so the file, then depends on nothing but the libraries' versions and the processor.
+In bf16 the model is loaded as users load it: weights and arithmetic in bf16, the rotary frequencies in
+float32.
+
+A prompt is text, which the model's tokenizer encodes with the special tokens that it adds by itself, or
+token ids, or a number of random ids. Prompts are numbered in the order in which they are given.
+
+For prompt I (T tokens) and precision P (f32 or bf16: of weights and of arithmetic) the file holds
+
+    pI.input_ids     int32 [T]        the prompt
+    pI.hidden_P      P [L+1, T, D]    the embeddings, then the output of each layer, the last one
+                                      after the final norm
+    pI.logits_P      P [T, V]
+    pI.greedy_P      int32 [N]        the continuation by greatest logit
+    pI.margin_P      float32 [N]      how far the greatest logit of each step lies above the second
+    pI.step_top5_P   int32 [N, 5]     the ids of the five greatest logits of each step, best first
+
+The greedy continuation does not stop at a stop token. It is computed without a KV cache unless
+`--cache` is given: each step is then a plain pass over all tokens so far, and no fault of a cache can
+get into the golden. With a cache it takes far less time for a large model and rounds a little otherwise.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import save_file
+
+PRECISIONS = {"f32": torch.float32, "bf16": torch.bfloat16}
+BEST = 5
+"""How many ids `step_top5` has per step."""
+
+Tensors = dict[str, torch.Tensor]
+
+
+class Text(str):
+    """A prompt as text, to be tokenized."""
+
+
+class Ids(list[int]):
+    """A prompt as token ids."""
+
+
+class Random(int):
+    """A prompt of so many random token ids."""
+
+
+def ids(text: str) -> Ids:
+    """Reads `1,2,3`."""
+    return Ids(int(number) for number in text.split(","))
+
+
+def prompt_ids(prompts: list[Text | Ids | Random], model: str, seed: int) -> list[list[int]]:
+    """The token ids of all prompts.
+
+    Random ids leave out the special tokens that the configuration names.
+    """
+    config = transformers.AutoConfig.from_pretrained(model).get_text_config()
+    generator = np.random.default_rng(seed)
+    stated = [config.bos_token_id, config.eos_token_id, config.pad_token_id]
+    special = {token for entry in stated for token in (entry if isinstance(entry, list) else [entry])}
+    ordinary = [token for token in range(config.vocab_size) if token not in special]
+    result = []
+    for prompt in prompts:
+        match prompt:
+            case Text():
+                tokens = transformers.AutoTokenizer.from_pretrained(model)(str(prompt)).input_ids
+            case Ids():
+                tokens = list(prompt)
+            case Random():
+                tokens = generator.choice(ordinary, size=int(prompt)).tolist()
+        outside = [token for token in tokens if not 0 <= token < config.vocab_size]
+        if outside or not tokens:
+            raise SystemExit(f"prompt {len(result)}: needs ids from 0 to {config.vocab_size - 1}; has {tokens}")
+        result.append(tokens)
+    return result
+
+
+def greedy(model: torch.nn.Module, prompt: list[int], steps: int, cached: bool) -> Tensors:
+    """The continuation by greatest logit, with margins and the best ids of each step."""
+    tokens = torch.tensor([prompt])
+    cache = None
+    values, best = [], []
+    for _ in range(steps):
+        unseen = tokens if cache is None else tokens[:, -1:]
+        output = model(input_ids=unseen, past_key_values=cache, use_cache=cached, logits_to_keep=1)
+        cache = output.past_key_values if cached else None
+        top = output.logits[0, -1].float().topk(BEST)
+        values.append(top.values)
+        best.append(top.indices)
+        tokens = torch.cat([tokens, top.indices[None, :1]], dim=1)
+    top_values, top_ids = torch.stack(values), torch.stack(best)
+    return {
+        "greedy": top_ids[:, 0].to(torch.int32),
+        "margin": top_values[:, 0] - top_values[:, 1],
+        "step_top5": top_ids.to(torch.int32),
+    }
+
+
+def prompt_tensors(model: torch.nn.Module, prompt: list[int], steps: int, cached: bool) -> Tensors:
+    """What the golden file holds for one prompt at the model's precision."""
+    output = model(input_ids=torch.tensor([prompt]), output_hidden_states=True, use_cache=False)
+    hidden = torch.cat(output.hidden_states)
+    return {"hidden": hidden, "logits": output.logits[0]} | greedy(model, prompt, steps, cached)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description="Make a golden file from a model that transformers runs.",
+        epilog="--prompt, --ids and --random may be repeated and mixed.",
+    )
+    parser.add_argument("model", help="a folder, or an id on the hub")
+    parser.add_argument("out", type=Path, help="the golden file, a .safetensors")
+    add_prompt = {"dest": "prompts", "action": "append"}
+    parser.add_argument("--prompt", type=Text, metavar="TEXT", help="tokenized by the model's tokenizer", **add_prompt)
+    parser.add_argument("--ids", type=ids, metavar="1,2,3", help="token ids", **add_prompt)
+    parser.add_argument("--random", type=Random, metavar="LENGTH", help="random token ids", **add_prompt)
+    parser.add_argument("--seed", type=int, default=0, help="what random ids are drawn with (default: 0)")
+    parser.add_argument("--tokens", type=int, default=32, help="greedy steps (default: 32)")
+    parser.add_argument(
+        "--precision",
+        type=lambda text: text.split(","),
+        default=list(PRECISIONS),
+        help="f32, bf16 or both with a comma (default: f32,bf16)",
+    )
+    parser.add_argument("--cache", action="store_true", help="use a KV cache for the greedy continuation")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default: 1)")
+    args = parser.parse_args()
+    if not args.prompts:
+        parser.error("at least one of --prompt, --ids and --random is needed")
+    unknown = [name for name in args.precision if name not in PRECISIONS]
+    if unknown:
+        parser.error(f"--precision {unknown[0]} is unknown: known are {', '.join(PRECISIONS)}")
+    if args.tokens < 1:
+        parser.error(f"--tokens {args.tokens}: at least 1 is needed")
+    return args
+
+
+@torch.inference_mode()
+def main() -> None:
+    """Makes the golden file that the command line asks for."""
+    args = arguments()
+    torch.set_num_threads(args.threads)
+    torch.use_deterministic_algorithms(True)
+    transformers.utils.logging.disable_progress_bar()
+    prompts = prompt_ids(args.prompts, args.model, args.seed)
+    golden = {f"p{i}.input_ids": torch.tensor(prompt, dtype=torch.int32) for i, prompt in enumerate(prompts)}
+    for precision in args.precision:
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            args.model, dtype=PRECISIONS[precision], attn_implementation="eager"
+        ).eval()
+        for i, prompt in enumerate(prompts):
+            tensors = prompt_tensors(model, prompt, args.tokens, args.cache)
+            golden |= {f"p{i}.{part}_{precision}": tensor.contiguous() for part, tensor in tensors.items()}
+            margin = tensors["margin"].min().item()
+            print(f"prompt {i}, {precision}: {len(prompt)} tokens, smallest margin {margin:.4f}")
+    # One entry only: safetensors writes several in random order, and the file would differ from run to run.
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    save_file(golden, args.out, metadata={"made_with": versions})
+
+
+if __name__ == "__main__":
+    main()
