@@ -4,6 +4,7 @@
 
 pub mod arch;
 mod build;
+pub mod convert;
 mod error;
 pub mod file;
 mod generation;

@@ -151,7 +151,20 @@ impl Weights {
         decode(dtype, &shape, &bytes)
     }
 
-    fn fill(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
+    /// The container's tensor behind a weight, if it is one.
+    pub(crate) fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
+        match self.entries.get(name)? {
+            Entry::Stored { tensor, info, .. } => Some((tensor, info)),
+            Entry::Computed(_) => None,
+        }
+    }
+
+    /// Fills `into` with the bytes of a weight from `offset` on, in the format
+    /// that [`Weights::info`] says.
+    ///
+    /// # Errors
+    /// When there is no such weight, or its file cannot be read.
+    pub(crate) fn fill(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         match self.entries.get(name).ok_or_else(|| absent(name))? {
             Entry::Stored { info, order: Order::AsStored, .. } => self.container.read(info, offset, into),
             Entry::Stored { info, order: Order::AddOne, .. } => {
@@ -164,6 +177,12 @@ impl Weights {
             }
             Entry::Computed(numbers) => copy(numbers, offset, into),
         }
+    }
+
+    /// As [`Weights::fill`], with the bytes and in the order of the container.
+    pub(crate) fn fill_stored(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
+        let (_, info) = self.stored(name).ok_or_else(|| absent(name))?;
+        self.container.read(info, offset, into)
     }
 
     fn decoded(&self, info: &TensorInfo) -> Result<Vec<f32>> {

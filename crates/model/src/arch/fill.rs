@@ -235,16 +235,12 @@ impl Fill<'_> {
     fn ffn(&self, layer: usize) -> Result<Ffn> {
         let field = &self.arch.ffn.act;
         let word = self.origin.word(field)?.ok_or_else(|| self.missing("ffn.act", field))?;
-        let act = match word.as_str() {
-            "silu" | "swish" => Act::Silu,
-            "gelu_pytorch_tanh" | "gelu_new" | "gelu_tanh" => Act::GeluTanh,
-            _ => {
-                let place = self.origin.place(field);
-                return Err(Error::new(format!(
-                    "{place} is '{word}'; the activations 'silu' and 'gelu_pytorch_tanh' are supported"
-                )));
-            }
-        };
+        let act = act(&word).ok_or_else(|| {
+            let place = self.origin.place(field);
+            Error::new(format!(
+                "{place} is '{word}'; the activations 'silu' and 'gelu_pytorch_tanh' are supported"
+            ))
+        })?;
         let bias = |part: &str| self.stored.has(&format!("layers.{layer}.ffn.{part}.bias"));
         Ok(Ffn::Gated {
             size: self.size("sizes.ffn", &self.arch.sizes.ffn)?,
@@ -263,5 +259,14 @@ impl Fill<'_> {
         }
         let tied = stated.unwrap_or(!stored);
         Ok(Head { epsilon, tied, softcap: self.cap(self.arch.head.softcap.as_ref())? })
+    }
+}
+
+/// The activation that configurations call `word`.
+pub(crate) fn act(word: &str) -> Option<Act> {
+    match word {
+        "silu" | "swish" => Some(Act::Silu),
+        "gelu_pytorch_tanh" | "gelu_new" | "gelu_tanh" => Some(Act::GeluTanh),
+        _ => None,
     }
 }

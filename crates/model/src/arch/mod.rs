@@ -8,7 +8,7 @@ mod rope;
 pub mod schema;
 
 pub use facts::{Attend, Biases, Embed, Facts, Ffn, Head, Layer, Mixer, Norms, Rope, Sizes};
-pub(crate) use fill::{Stored, fill};
+pub(crate) use fill::{Stored, act, fill};
 pub use origin::Origin;
 pub(crate) use rope::frequencies;
 pub use schema::{Arch, Place};

@@ -76,6 +76,9 @@ pub struct Sizes {
     pub context: Field,
     /// Positions that a local layer sees.
     pub window: Option<Field>,
+    /// Rows of the embedding table: read from the table itself, and written
+    /// into GGUF files under this key.
+    pub vocabulary: Option<Field>,
 }
 
 /// The embedding.
@@ -266,6 +269,10 @@ pub struct Field {
     pub hf: Names,
     /// A key of GGUF.
     pub gguf: Option<String>,
+    /// Further keys that GGUF files get with the same value, for other
+    /// programs; they are not read.
+    #[serde(default)]
+    pub gguf_also: Vec<String>,
     /// What holds where a model does not say.
     pub default: Option<DefaultValue>,
 }

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use super::metadata::{Metadata, Value};
-use super::{Contents, ReadAt, TensorInfo, quote, shape};
+use super::{Contents, ReadAt, TensorInfo, q4nx, quote, shape};
 use crate::{Error, Limits, Result};
 
 /// The name under which a header keeps its string pairs.
@@ -61,6 +61,7 @@ pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
             "the tensors take {next} bytes, but {held} bytes follow the header; they must be equal"
         )));
     }
+    q4nx::reveal(&header.metadata, &mut tensors)?;
     Ok(Contents { metadata: header.metadata, tensors })
 }
 

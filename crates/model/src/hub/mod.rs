@@ -20,3 +20,4 @@ pub use env::HubEnv;
 pub use id::{ModelId, Reference};
 pub use manage::{CachedModel, CachedRevision, Removed, Repaired, list, remove, repair};
 pub use pull::{Progress, PullOptions, Pulled, pull};
+pub(crate) use select::{COMPANIONS, INDEX};

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crate::{Error, Limits, Result};
 
 /// The name of the list of a sharded model's files.
-pub(super) const INDEX: &str = "model.safetensors.index.json";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// The small files that stand beside safetensors.
-const COMPANIONS: &[&str] = &[
+pub(crate) const COMPANIONS: &[&str] = &[
     "config.json",
     "generation_config.json",
     "tokenizer.json",

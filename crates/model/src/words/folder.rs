@@ -14,6 +14,9 @@ use super::tokenizer::Tokenizer;
 use super::tokenizer_json;
 use crate::{Error, Limits, Result};
 
+/// The file that holds a folder's tokenizer.
+pub(super) const FILE: &str = "tokenizer.json";
+
 /// What of `tokenizer_config.json` matters for ids; the chat template and the
 /// settings of Python classes are others' business.
 ///
@@ -79,24 +82,30 @@ impl Tokenizer {
     /// # Errors
     /// As [`Tokenizer::from_json`], with the file's name.
     pub fn from_folder(folder: &Path, limits: &Limits) -> Result<Tokenizer> {
-        let path = folder.join("tokenizer.json");
-        let named = |error: Error| error.of(path.display());
-        let bytes = read(&path, limits.tokenizer_bytes).map_err(named)?;
-        let mut parts = tokenizer_json::parse(&bytes, limits).map_err(named)?;
+        let path = folder.join(FILE);
+        let bytes = read(&path, limits.tokenizer_bytes).map_err(|error| error.of(path.display()))?;
+        let parts = parts(folder, &bytes, limits)?;
         drop(bytes);
-        let config_path = folder.join("tokenizer_config.json");
-        if fs::exists(&config_path).unwrap_or(true) {
-            let config = read(&config_path, limits.json_bytes)
-                .and_then(|bytes| Config::parse(&bytes))
-                .and_then(|config| config.apply(&mut parts));
-            config.map_err(|error| error.of(config_path.display()))?;
-        }
-        Tokenizer::assemble(parts, limits).map_err(named)
+        Tokenizer::assemble(parts, limits).map_err(|error| error.of(path.display()))
     }
 }
 
+/// The parts of the tokenizer of a folder, whose `tokenizer.json` is `bytes`.
+pub(super) fn parts(folder: &Path, bytes: &[u8], limits: &Limits) -> Result<Parts> {
+    let path = folder.join(FILE);
+    let mut parts = tokenizer_json::parse(bytes, limits).map_err(|error| error.of(path.display()))?;
+    let config_path = folder.join("tokenizer_config.json");
+    if fs::exists(&config_path).unwrap_or(true) {
+        let config = read(&config_path, limits.json_bytes)
+            .and_then(|bytes| Config::parse(&bytes))
+            .and_then(|config| config.apply(&mut parts));
+        config.map_err(|error| error.of(config_path.display()))?;
+    }
+    Ok(parts)
+}
+
 /// The bytes of a regular file of at most `cap` bytes.
-fn read(path: &Path, cap: u64) -> Result<Vec<u8>> {
+pub(super) fn read(path: &Path, cap: u64) -> Result<Vec<u8>> {
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
         return Err(Error::new("not a regular file"));

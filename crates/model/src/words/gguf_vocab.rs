@@ -55,7 +55,7 @@ pub struct GgufVocab {
 
 /// The kinds of tokens in `token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Normal,
     Unknown,
     Control,
@@ -65,10 +65,17 @@ enum Kind {
 }
 
 impl Kind {
+    const ALL: [Kind; 6] =
+        [Kind::Normal, Kind::Unknown, Kind::Control, Kind::UserDefined, Kind::Unused, Kind::Byte];
+
     fn of(number: i32) -> Option<Kind> {
-        let kinds = [Kind::Normal, Kind::Unknown, Kind::Control, Kind::UserDefined, Kind::Unused, Kind::Byte];
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
-        kinds.get(index).copied()
+        Kind::ALL.get(index).copied()
+    }
+
+    /// GGUF's number of the kind.
+    pub(super) fn number(self) -> i32 {
+        self as i32 + 1
     }
 }
 

@@ -4,6 +4,7 @@ mod added;
 mod bpe;
 mod byte_level;
 mod folder;
+mod gguf_export;
 mod gguf_vocab;
 mod library;
 mod normalize;

@@ -1,0 +1,209 @@
+//! Which storage format each matrix gets: llama.cpp's types of files, its
+//! mixes, and its way out where a row is no whole number of blocks.
+//!
+//! The mixes are those of `llama_tensor_get_type_impl` and the fallbacks those
+//! of `tensor_type_fallback` in llama.cpp's `src/llama-quant.cpp`, for models
+//! without experts and quantization without an importance matrix.
+
+use girih_tensor::DType;
+
+/// A type of GGUF file: the format of most matrices, and a mix for the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types)] // llama.cpp's own spelling
+pub enum FileType {
+    /// Everything in single precision.
+    F32,
+    /// Matrices in half precision.
+    F16,
+    /// Matrices in brain float.
+    BF16,
+    /// Matrices as Q8_0.
+    Q8_0,
+    /// Matrices as Q4_0, the head as Q6_K.
+    Q4_0,
+    /// Matrices as Q4_1, the head as Q6_K.
+    Q4_1,
+    /// Matrices as Q5_0, the head as Q6_K.
+    Q5_0,
+    /// Matrices as MXFP4, embedding and head as Q8_0. llama.cpp packs only
+    /// experts so, and has no type for other matrices; this is the same number.
+    MXFP4,
+    /// Matrices as Q4_K, a few of the first as Q5_K, the head as Q6_K.
+    Q4_K_S,
+    /// Matrices as Q4_K, half of the values and of the way down as Q6_K.
+    Q4_K_M,
+    /// Matrices as Q5_K, the head as Q6_K.
+    Q5_K_S,
+    /// Matrices as Q5_K, half of the values and of the way down as Q6_K.
+    Q5_K_M,
+    /// Matrices as Q6_K.
+    Q6_K,
+}
+
+/// The types with their names, their numbers (`enum llama_ftype`) and the
+/// format of most matrices. Of several names the first is shown.
+const TYPES: [(FileType, &[&str], u32, DType); 13] = [
+    (FileType::F32, &["f32"], 0, DType::F32),
+    (FileType::F16, &["f16"], 1, DType::F16),
+    (FileType::BF16, &["bf16"], 32, DType::BF16),
+    (FileType::Q8_0, &["q8_0"], 7, DType::Q8_0),
+    (FileType::Q4_0, &["q4_0"], 2, DType::Q4_0),
+    (FileType::Q4_1, &["q4_1"], 3, DType::Q4_1),
+    (FileType::Q5_0, &["q5_0"], 8, DType::Q5_0),
+    (FileType::MXFP4, &["mxfp4"], 38, DType::MXFP4),
+    (FileType::Q4_K_S, &["q4_k_s"], 14, DType::Q4_K),
+    (FileType::Q4_K_M, &["q4_k_m", "q4_k"], 15, DType::Q4_K),
+    (FileType::Q5_K_S, &["q5_k_s"], 16, DType::Q5_K),
+    (FileType::Q5_K_M, &["q5_k_m", "q5_k"], 17, DType::Q5_K),
+    (FileType::Q6_K, &["q6_k"], 18, DType::Q6_K),
+];
+
+/// The type with this name, in any case.
+pub(super) fn parse(text: &str) -> Option<FileType> {
+    let known = |names: &[&str]| names.iter().any(|name| name.eq_ignore_ascii_case(text));
+    TYPES.iter().find(|row| known(row.1)).map(|row| row.0)
+}
+
+/// All names, for errors.
+pub(super) fn names() -> String {
+    TYPES.iter().flat_map(|row| row.1).copied().collect::<Vec<_>>().join(", ")
+}
+
+impl FileType {
+    /// Every type.
+    pub const ALL: [FileType; 13] = {
+        let mut all = [FileType::F32; 13];
+        let mut index = 0;
+        while index < all.len() {
+            all[index] = TYPES[index].0;
+            index += 1;
+        }
+        all
+    };
+
+    /// The name in flags and reports: `q4_k_m`.
+    pub fn name(self) -> &'static str {
+        self.row().1[0]
+    }
+
+    /// llama.cpp's number: `general.file_type`.
+    pub(super) fn number(self) -> u32 {
+        self.row().2
+    }
+
+    /// The format of most matrices.
+    pub fn dtype(self) -> DType {
+        self.row().3
+    }
+
+    fn row(self) -> &'static (FileType, &'static [&'static str], u32, DType) {
+        TYPES.iter().find(|row| row.0 == self).expect("the table has a row per type")
+    }
+}
+
+/// What a matrix is for, as far as mixes care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The embedding table, with a head of its own beside it.
+    Embedding,
+    /// The head, or the embedding table that is the head, too.
+    Head,
+    /// The values of attention in this layer.
+    Values(usize),
+    /// The way down of the feed-forward part in this layer.
+    Down(usize),
+    /// Any other.
+    Other,
+}
+
+/// What a mix depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Depth {
+    /// The number of layers.
+    pub layers: usize,
+    /// Whether several query heads share a key head.
+    pub shared_heads: bool,
+}
+
+impl Depth {
+    /// Whether a layer is among those that the mixes give more bits: the first
+    /// and the last eighth, and every third between (`use_more_bits`).
+    fn favours(self, layer: usize) -> bool {
+        let eighth = self.layers / 8;
+        layer < eighth || layer >= 7 * self.layers / 8 || (layer - eighth) % 3 == 2
+    }
+
+    /// llama.cpp knows the models of 70 billion weights by these two signs;
+    /// their values are few and get more bits.
+    fn is_70b(self) -> bool {
+        self.layers == 80 && self.shared_heads
+    }
+}
+
+/// The format that a mix wants for a matrix with rows of `columns` weights.
+pub(super) fn wanted(file_type: FileType, part: Part, columns: usize, depth: Depth) -> DType {
+    let most = file_type.dtype();
+    if most.tile() == (1, 1) {
+        return most;
+    }
+    let medium = matches!(file_type, FileType::Q4_K_M | FileType::Q5_K_M);
+    let small = file_type == FileType::Q4_K_S;
+    match part {
+        Part::Head if most == DType::Q8_0 || file_type == FileType::MXFP4 => DType::Q8_0,
+        Part::Head if !columns.is_multiple_of(most.tile().1) => DType::Q8_0,
+        Part::Head => DType::Q6_K,
+        Part::Embedding if file_type == FileType::MXFP4 => DType::Q8_0,
+        Part::Values(layer) if medium && depth.favours(layer) => DType::Q6_K,
+        Part::Values(layer) if small && layer < 4 => DType::Q5_K,
+        Part::Values(_) if most == DType::Q4_K && depth.is_70b() => DType::Q5_K,
+        Part::Down(layer) if medium && depth.favours(layer) => DType::Q6_K,
+        Part::Down(layer) if small && layer < depth.layers / 8 => DType::Q5_K,
+        _ => most,
+    }
+}
+
+/// The nearest format to `wanted` whose blocks fill rows of `columns` weights.
+///
+/// Where llama.cpp takes Q5_1, which girih does not write, the next more
+/// precise one is taken.
+pub(super) fn fitting(wanted: DType, columns: usize) -> DType {
+    let fits = |dtype: DType| columns.is_multiple_of(dtype.tile().1);
+    let smaller = match wanted {
+        DType::Q4_K => DType::Q5_0,
+        DType::Q5_K | DType::Q6_K => DType::Q8_0,
+        other => other,
+    };
+    [wanted, smaller].into_iter().find(|dtype| fits(*dtype)).unwrap_or(DType::F16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_are_no_whole_blocks_fall_back() {
+        let fallen = |wanted, columns| fitting(wanted, columns);
+        assert_eq!(fallen(DType::Q4_K, 512), DType::Q4_K);
+        assert_eq!(fallen(DType::Q4_K, 64), DType::Q5_0);
+        assert_eq!(fallen(DType::Q5_K, 64), DType::Q8_0);
+        assert_eq!(fallen(DType::Q6_K, 64), DType::Q8_0);
+        assert_eq!(fallen(DType::Q4_K, 172), DType::F16);
+        assert_eq!(fallen(DType::Q4_0, 172), DType::F16);
+    }
+
+    #[test]
+    fn a_medium_mix_favours_the_ends_and_every_third() {
+        let depth = Depth { layers: 16, shared_heads: true };
+        let favoured: Vec<usize> = (0..16).filter(|layer| depth.favours(*layer)).collect();
+        assert_eq!(favoured, [0, 1, 4, 7, 10, 13, 14, 15]);
+    }
+
+    #[test]
+    fn every_type_is_found_by_its_name() {
+        for file_type in FileType::ALL {
+            assert_eq!(parse(&file_type.name().to_uppercase()), Some(file_type));
+        }
+        assert_eq!(parse("q4_k"), Some(FileType::Q4_K_M));
+        assert_eq!(parse("q3_k_m"), None);
+    }
+}
