@@ -43,6 +43,8 @@ pub enum Command {
     Rm(cmd::hub::RmArgs),
     /// Check every file in the Hugging Face cache, and remove what is broken.
     Repair(cmd::hub::RepairArgs),
+    /// Write a model in another container or storage format.
+    Quantize(cmd::quantize::Args),
     /// Say what this machine is, and what holds girih back on it.
     Doctor(cmd::doctor::Args),
 }

@@ -9,7 +9,7 @@ use girih_model::Model;
 use crate::args::{Backend, DeviceArgs};
 use crate::error::Result;
 use crate::machine;
-use crate::progress::{Counted, Show};
+use crate::progress::{Counted, Show, Unit};
 
 /// How a model is going to run: its largest graph and its state.
 pub struct Layout<'a> {
@@ -69,7 +69,10 @@ impl<'a> Layout<'a> {
     pub fn load(&self, show: Show) -> Result<Box<dyn Runner>> {
         let plan = self.plan()?;
         machine::check(&plan)?;
-        let source = Counted { source: &self.model.weights, bar: show.bar("loading", self.stored_bytes()) };
+        let source = Counted {
+            source: &self.model.weights,
+            bar: show.bar("loading", self.stored_bytes(), Unit::Bytes),
+        };
         let build = |key| {
             let graph = self.model.graph(key, self.device.kv.dtype());
             graph.map_err(|error| girih_graph::Error::new(error.to_string()))

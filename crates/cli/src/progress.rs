@@ -14,19 +14,31 @@ pub enum Show {
     Nothing,
 }
 
+/// What a bar counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Weights of a model.
+    Weights,
+}
+
 impl Show {
     /// Nothing if `quiet`.
     pub fn unless(quiet: bool) -> Show {
         if quiet { Show::Nothing } else { Show::All }
     }
 
-    /// A bar over so many bytes; invisible where nobody would see it.
-    pub fn bar(self, what: &'static str, bytes: u64) -> ProgressBar {
-        let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
+    /// A bar over so many units; invisible where nobody would see it.
+    pub fn bar(self, what: &'static str, total: u64, unit: Unit) -> ProgressBar {
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
         if self == Show::Nothing || !std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
-        let style = ProgressStyle::with_template("{prefix} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}");
+        let style = ProgressStyle::with_template(match unit {
+            Unit::Bytes => "{prefix} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}",
+            Unit::Weights => "{prefix} [{bar:30}] {human_pos}/{human_len} weights",
+        });
         bar.set_style(style.expect("the template is a constant").progress_chars("=> "));
         bar.set_prefix(what);
         bar

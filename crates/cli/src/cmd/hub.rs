@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Outcome, bytes, print_json};
 use crate::error::{Error, Result};
 use crate::loading::environment;
-use crate::progress::Show;
+use crate::progress::{Show, Unit};
 
 #[derive(Debug, clap::Args)]
 pub struct PullArgs {
@@ -87,7 +87,7 @@ impl Bars {
                     bytes(*all),
                     bytes(*present)
                 ));
-                self.bar = self.show.bar("pulling", *all);
+                self.bar = self.show.bar("pulling", *all, Unit::Bytes);
                 self.finished = *present;
             }
             Progress::Received { bytes, .. } => self.bar.set_position(self.finished + bytes),

@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod hub;
 pub mod inspect;
 pub mod perplexity;
+pub mod quantize;
 pub mod render;
 pub mod run;
 pub mod tokenize;
@@ -44,6 +45,7 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::List(args) => hub::list(&args),
         Command::Rm(args) => hub::rm(&args),
         Command::Repair(args) => hub::repair(&args),
+        Command::Quantize(args) => quantize::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     }
 }

@@ -1,0 +1,94 @@
+//! `girih quantize`: writes a model in another container or storage format.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use girih_model::Limits;
+use girih_model::convert::{self, Options, Recipe, Target, Written};
+use serde_json::{Value, json};
+
+use super::{Outcome, print_json};
+use crate::args::ModelArgs;
+use crate::error::{Error, Result};
+use crate::loading::Place;
+use crate::progress::{Show, Unit};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// What to write: a .gguf file, or for q4nx a folder. It must not exist yet.
+    out: PathBuf,
+    /// The type of the file: f32, f16, bf16, q8_0, q4_0, q4_k_m, …, or q4nx.
+    #[arg(long = "type", value_name = "TYPE", value_parser = target)]
+    target: Target,
+    /// Storage formats of single tensors, as TOML.
+    #[arg(long, value_name = "FILE")]
+    recipe: Option<PathBuf>,
+    /// The model's name in a GGUF file [default: the name of its folder or file].
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Threads; the bytes do not depend on it [default: the cores this process may use].
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Show no progress.
+    #[arg(long, short)]
+    quiet: bool,
+    /// Print JSON: a row per tensor.
+    #[arg(long)]
+    json: bool,
+}
+
+fn target(text: &str) -> std::result::Result<Target, String> {
+    text.parse().map_err(|error: girih_model::Error| error.to_string())
+}
+
+pub fn run(args: &Args) -> Result<Outcome> {
+    let recipe = args.recipe.as_ref().map(|path| {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Error::call(format!("{}: cannot be read: {error}", path.display())))?;
+        Recipe::parse(&text).map_err(|error| Error::call(error.of(path.display()).to_string()))
+    });
+    let model = Place::find(&args.model.model)?.model(&args.model.arch)?;
+    let default = NonZeroUsize::new(girih_cpu::default_threads()).unwrap_or(NonZeroUsize::MIN);
+    let options = Options {
+        target: args.target,
+        recipe: recipe.transpose()?,
+        name: args.name.clone(),
+        threads: args.threads.unwrap_or(default),
+        limits: Limits::DEFAULT,
+    };
+    let bar = Show::unless(args.quiet).bar("writing", 0, Unit::Weights);
+    let report = convert::convert(&model, &args.out, &options, &mut |progress| {
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+    })?;
+    bar.finish_and_clear();
+    report.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    if args.json {
+        let rows: Vec<Value> = report.tensors.iter().map(row).collect();
+        print_json(&json!({"out": args.out, "tensors": rows, "warnings": report.warnings}))?;
+        return Ok(Outcome::Done);
+    }
+    for tensor in &report.tensors {
+        let note = tensor.note.as_ref().map(|note| format!("  ({note})")).unwrap_or_default();
+        println!(
+            "{:<40} {:<20} {} -> {}{note}",
+            tensor.name,
+            tensor.shape.to_string(),
+            tensor.source,
+            tensor.stored
+        );
+    }
+    Ok(Outcome::Done)
+}
+
+fn row(tensor: &Written) -> Value {
+    json!({
+        "name": tensor.name,
+        "shape": tensor.shape.extents(),
+        "source": tensor.source.name(),
+        "stored": tensor.stored.name(),
+        "note": tensor.note,
+    })
+}
