@@ -73,10 +73,7 @@ impl<'a> Layout<'a> {
             source: &self.model.weights,
             bar: show.bar("loading", self.stored_bytes(), Unit::Bytes),
         };
-        let build = |key| {
-            let graph = self.model.graph(key, self.device.kv.dtype());
-            graph.map_err(|error| girih_graph::Error::new(error.to_string()))
-        };
+        let build = |key| self.model.graph(key, self.device.kv.dtype());
         let runner = match self.device.backend {
             Backend::Cpu => girih_graph::load(self.cpu()?, &source, self.key, &self.blocks, build),
             Backend::Interpreter => girih_graph::load(Interpreter, &source, self.key, &self.blocks, build),

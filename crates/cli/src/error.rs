@@ -54,12 +54,4 @@ macro_rules! from_work {
     )*};
 }
 
-from_work!(
-    girih_tensor::Error,
-    girih_graph::Error,
-    girih_model::Error,
-    girih_engine::Error,
-    girih_measure::Error,
-    std::io::Error,
-    serde_json::Error
-);
+from_work!(girih_model::Error, std::io::Error, serde_json::Error);

@@ -32,7 +32,6 @@
 
 pub mod cache;
 mod engine;
-mod error;
 mod job;
 mod model;
 mod request;
@@ -42,6 +41,6 @@ pub mod schedule;
 pub mod text;
 
 pub use engine::Engine;
-pub use error::{Error, Result};
+pub use girih_graph::{Error, Result};
 pub use request::{Event, Limits, Rate, Request, RequestId, Stats, Stop, Stops, What};
 pub use sampling::Sampling;

@@ -62,7 +62,6 @@
 
 pub mod backend;
 mod check;
-mod error;
 mod graph;
 pub mod interpret;
 mod op;
@@ -72,7 +71,7 @@ mod text;
 
 pub use backend::{Backend, Lane, Step, Want, Watch, WeightSource};
 pub use check::{Fault, faults};
-pub use error::Error;
+pub use girih_tensor::{Error, Result};
 pub use graph::{
     Builder, Extent, Graph, Group, GroupId, InputKind, Key, Node, OutputKind, Role, Value, ValueId, Variant,
 };

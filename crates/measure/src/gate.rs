@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::golden::{Golden, Prompt};
 use crate::layers::{LayerRow, diagnose};
-use crate::{Bound, Error, Result};
+use crate::{Bound, Result};
 
 /// The outcome for a model.
 #[derive(Clone, Debug, Serialize)]
@@ -102,7 +102,7 @@ fn greedy(engine: &mut Engine<'_>, prompt: &Prompt) -> Result<(usize, Option<Div
         for event in engine.step() {
             let (ours, top) = match &event.what {
                 What::Token { id, logprobs, .. } => (*id, logprobs),
-                What::Failed(error) => return Err(Error::new(error.to_string())),
+                What::Failed(error) => return Err(error.clone()),
                 What::Prefilled(_) | What::Finished { .. } => continue,
             };
             let golden = reference.greedy[equal];

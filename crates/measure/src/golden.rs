@@ -63,7 +63,7 @@ impl Golden {
         let mut prompts = Vec::new();
         while file.has(&format!("p{}.input_ids", prompts.len())) {
             let prompt = file.prompt(prompts.len());
-            prompts.push(prompt.map_err(|error| Error::new(format!("{}: {error}", path.display())))?);
+            prompts.push(prompt.map_err(|error| error.of(path.display()))?);
         }
         if prompts.is_empty() {
             let path = path.display();

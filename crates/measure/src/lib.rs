@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 mod bound;
-mod error;
 mod gate;
 mod golden;
 mod hidden;
@@ -12,8 +11,8 @@ mod layers;
 mod perplexity;
 
 pub use bound::{Bound, Precision};
-pub use error::{Error, Result};
 pub use gate::{Divergence, PromptVerdict, Verdict, verify};
+pub use girih_tensor::{Error, Result};
 pub use golden::{Golden, Prompt, Reference};
 pub use hidden::Hidden;
 pub use layers::{LayerRow, diagnose};

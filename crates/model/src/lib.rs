@@ -5,7 +5,6 @@
 pub mod arch;
 mod build;
 pub mod convert;
-mod error;
 pub mod file;
 mod generation;
 pub mod hub;
@@ -15,8 +14,8 @@ mod weights;
 pub mod words;
 
 pub use build::layer_output;
-pub use error::{Error, Result};
 pub use generation::{Generation, Ids};
+pub use girih_tensor::{Error, Result};
 pub use limits::Limits;
 pub use model::{Embedded, Model};
 pub use weights::Weights;

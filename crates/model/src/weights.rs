@@ -218,8 +218,8 @@ pub(crate) fn interleaved_row(row: usize, size: usize) -> usize {
 }
 
 impl WeightSource for Weights {
-    fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), girih_graph::Error> {
-        self.fill(name, offset, into).map_err(|error| girih_graph::Error::new(error.to_string()))
+    fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.fill(name, offset, into)
     }
 }
 

@@ -22,7 +22,7 @@ mod shape;
 mod view;
 
 pub use dtype::DType;
-pub use error::Error;
+pub use error::{Error, Result};
 pub use format::{Block, Pack};
 pub use shape::Shape;
 pub use view::View;

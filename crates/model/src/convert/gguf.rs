@@ -46,7 +46,8 @@ pub(super) fn write(
 
     let factors = factors.as_ref().map(|(name, numbers)| (name.as_str(), numbers.as_slice()));
     let factors_shape = factors.map(|(name, numbers)| (name, Shape::vector(numbers.len())));
-    let mut tensors: Vec<NewTensor> = factors_shape.iter().map(|(name, shape)| new(name, DType::F32, *shape)).collect();
+    let mut tensors: Vec<NewTensor> =
+        factors_shape.iter().map(|(name, shape)| new(name, DType::F32, *shape)).collect();
     tensors.extend(planned.iter().map(|tensor| new(&tensor.name, tensor.stored, tensor.shape)));
     let mut writer = Writer::gguf(out, &metadata, &tensors)?;
     if let Some((name, numbers)) = factors {
@@ -153,7 +154,9 @@ fn layout(model: &Model, entry: &Weight, layer: Option<usize>, weight: &str) -> 
     match (entry.gguf_as, attend) {
         (None, _) => Ok(Layout::Ours),
         (Some(Relayout::UnpermuteHeads), Some(attend)) => Ok(Layout::Interleaved { heads: attend.heads }),
-        (Some(Relayout::UnpermuteKvHeads), Some(attend)) => Ok(Layout::Interleaved { heads: attend.kv_heads }),
+        (Some(Relayout::UnpermuteKvHeads), Some(attend)) => {
+            Ok(Layout::Interleaved { heads: attend.kv_heads })
+        }
         (Some(other), _) => Err(Error::new(format!("'{weight}' is {other:?} in GGUF, which is only read"))),
     }
 }

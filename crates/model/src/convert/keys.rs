@@ -59,7 +59,8 @@ impl Writing<'_> {
     }
 
     fn put_size(&mut self, what: &str, field: &Field, size: usize) -> Result<()> {
-        let number = u32::try_from(size).map_err(|_| Error::new(format!("{what} is {size}, too much for GGUF")))?;
+        let number =
+            u32::try_from(size).map_err(|_| Error::new(format!("{what} is {size}, too much for GGUF")))?;
         self.put(what, field, Value::U32(number))
     }
 
@@ -110,7 +111,8 @@ impl Writing<'_> {
         let fits = |period: &usize| {
             (0..layers.len()).all(|index| is_full(index) == (index + 1).is_multiple_of(*period))
         };
-        let period = (1..=layers.len() + 1).find(fits).ok_or_else(|| self.no_key("the kinds of its layers"))?;
+        let period =
+            (1..=layers.len() + 1).find(fits).ok_or_else(|| self.no_key("the kinds of its layers"))?;
         let field = arch.mixer.period.as_ref().ok_or_else(|| self.no_key("the period of its full layers"))?;
         self.put_size("mixer.period", field, period)
     }
@@ -158,7 +160,11 @@ impl Writing<'_> {
                     metadata.insert(format!("{prefix}.factor"), Value::F32(first))?;
                 }
                 (_, Some(tensor)) => self.keys.factors = Some((tensor.to_owned(), facts.factors.clone())),
-                _ => return Err(self.no_key(&format!("the scaling of its rotary frequencies ({name} layers)"))),
+                _ => {
+                    return Err(
+                        self.no_key(&format!("the scaling of its rotary frequencies ({name} layers)"))
+                    );
+                }
             }
         }
         Ok(())

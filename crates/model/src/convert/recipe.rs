@@ -58,7 +58,7 @@ impl Recipe {
             return Err(Error::new(format!("has {count} rules; 1 to {RULES_MAX} are taken")));
         }
         let rules = file.rule.into_iter().map(|rule| {
-            let dtype: DType = rule.dtype.parse().map_err(Error::from)?;
+            let dtype: DType = rule.dtype.parse()?;
             if !dtype.writes() {
                 return Err(Error::new(format!("wants {dtype}, which girih reads but does not write")));
             }
@@ -116,7 +116,15 @@ mod tests {
     #[test]
     fn stars_stand_for_any_characters() {
         let name = "layers.10.ffn.down.weight";
-        for pattern in [name, "*", "layers.*", "*.weight", "layers.*.ffn.*.weight", "*1*0*", "layers.10.ffn.down.weight*"] {
+        for pattern in [
+            name,
+            "*",
+            "layers.*",
+            "*.weight",
+            "layers.*.ffn.*.weight",
+            "*1*0*",
+            "layers.10.ffn.down.weight*",
+        ] {
             assert!(matches(pattern, name), "{pattern}");
         }
         for pattern in ["", "layers", "layers.*.ffn", "*.bias", "layers.1*.10.*", "ffn*", "*down*down*"] {

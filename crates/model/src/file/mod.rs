@@ -198,5 +198,5 @@ fn shape(extents: &[u64]) -> Result<Shape> {
         extents.iter().map(|&n| n.try_into()).collect::<Result<_, _>>().map_err(|_| overflow())?;
     // A zero must not hide the other extents: their product is used, too.
     narrow.iter().try_fold(1usize, |product, &n| product.checked_mul(n.max(1))).ok_or_else(overflow)?;
-    Ok(Shape::new(&narrow)?)
+    Shape::new(&narrow)
 }

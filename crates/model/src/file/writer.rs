@@ -27,7 +27,7 @@ pub struct NewTensor {
 impl NewTensor {
     /// Its size in bytes.
     pub(super) fn bytes(&self) -> Result<u64> {
-        Ok(self.dtype.bytes(&self.shape).map_err(|error| Error::from(error).of(quote(&self.name)))? as u64)
+        Ok(self.dtype.bytes(&self.shape).map_err(|error| error.of(quote(&self.name)))? as u64)
     }
 }
 

@@ -52,8 +52,7 @@ fn qwen2() -> Arch {
 /// A model on the interpreter, for one sequence of up to `context` tokens.
 fn interpreted(model: &Model, context: u32) -> Box<dyn Runner> {
     let key = Key { rows: context, lanes: 1, context, wanted: context, variant: Variant::GENERATE };
-    let build =
-        |key| model.graph(key, DType::F32).map_err(|error| girih_graph::Error::new(error.to_string()));
+    let build = |key| model.graph(key, DType::F32);
     let groups = build(key).expect("the facts fit the weights").groups.len();
     let blocks = vec![context.div_ceil(BLOCK_POSITIONS as u32); groups];
     load(Interpreter, &model.weights, key, &blocks, build).unwrap()
