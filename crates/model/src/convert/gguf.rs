@@ -27,6 +27,9 @@ const TAKEN: [DType; 11] = [
     DType::MXFP4,
 ];
 
+/// A key of the source that says nothing of the model.
+const ALIGNMENT: &str = "general.alignment";
+
 /// The version of the block formats (`GGML_QNT_VERSION`).
 const QUANTIZATION_VERSION: u32 = 2;
 
@@ -46,7 +49,8 @@ pub(super) fn write(
 
     let factors = factors.as_ref().map(|(name, numbers)| (name.as_str(), numbers.as_slice()));
     let factors_shape = factors.map(|(name, numbers)| (name, Shape::vector(numbers.len())));
-    let mut tensors: Vec<NewTensor> = factors_shape.iter().map(|(name, shape)| new(name, DType::F32, *shape)).collect();
+    let mut tensors: Vec<NewTensor> =
+        factors_shape.iter().map(|(name, shape)| new(name, DType::F32, *shape)).collect();
     tensors.extend(planned.iter().map(|tensor| new(&tensor.name, tensor.stored, tensor.shape)));
     let mut writer = Writer::gguf(out, &metadata, &tensors)?;
     if let Some((name, numbers)) = factors {
@@ -68,7 +72,8 @@ fn computed(name: &str, shape: Shape) -> Written {
     Written { name: name.to_owned(), shape, source: DType::F32, stored: DType::F32, note }
 }
 
-/// The keys that every model has.
+/// The keys that every model has, and what else a GGUF says of itself: its
+/// author, its licence.
 fn general(model: &Model, file_type: FileType, options: &Options) -> Result<Metadata> {
     let arch = model.arch();
     let name = arch.matches.gguf.first().ok_or_else(|| {
@@ -81,6 +86,11 @@ fn general(model: &Model, file_type: FileType, options: &Options) -> Result<Meta
     }
     metadata.insert("general.file_type", Value::U32(file_type.number()))?;
     metadata.insert("general.quantization_version", Value::U32(QUANTIZATION_VERSION))?;
+    for (key, value) in model.weights.container().metadata().iter() {
+        if key.starts_with("general.") && key != ALIGNMENT && metadata.value(key).is_none() {
+            metadata.insert(key, value.clone())?;
+        }
+    }
     Ok(metadata)
 }
 
@@ -153,7 +163,9 @@ fn layout(model: &Model, entry: &Weight, layer: Option<usize>, weight: &str) -> 
     match (entry.gguf_as, attend) {
         (None, _) => Ok(Layout::Ours),
         (Some(Relayout::UnpermuteHeads), Some(attend)) => Ok(Layout::Interleaved { heads: attend.heads }),
-        (Some(Relayout::UnpermuteKvHeads), Some(attend)) => Ok(Layout::Interleaved { heads: attend.kv_heads }),
+        (Some(Relayout::UnpermuteKvHeads), Some(attend)) => {
+            Ok(Layout::Interleaved { heads: attend.kv_heads })
+        }
         (Some(other), _) => Err(Error::new(format!("'{weight}' is {other:?} in GGUF, which is only read"))),
     }
 }

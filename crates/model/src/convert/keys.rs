@@ -4,7 +4,7 @@
 use girih_graph::Span;
 
 use crate::arch::schema::{Arch, DefaultValue, Field, SpanKind};
-use crate::arch::{Attend, Facts, Layer, Mixer, act};
+use crate::arch::{Attend, Facts, Ffn, Layer, Mixer, act};
 use crate::file::{Metadata, Value};
 use crate::{Error, Result};
 
@@ -59,14 +59,15 @@ impl Writing<'_> {
     }
 
     fn put_size(&mut self, what: &str, field: &Field, size: usize) -> Result<()> {
-        let number = u32::try_from(size).map_err(|_| Error::new(format!("{what} is {size}, too much for GGUF")))?;
+        let number =
+            u32::try_from(size).map_err(|_| Error::new(format!("{what} is {size}, too much for GGUF")))?;
         self.put(what, field, Value::U32(number))
     }
 
     fn sizes(&mut self) -> Result<()> {
         let (arch, facts) = (self.arch, self.facts);
         let layer = facts.layers.first().ok_or_else(|| Error::new("the model has no layers"))?;
-        let crate::arch::Ffn::Gated { size: ffn, .. } = layer.ffn;
+        let Ffn::Gated { size: ffn, .. } = layer.ffn;
         let attend = attend(layer);
         self.put_size("sizes.width", &arch.sizes.width, facts.sizes.width)?;
         self.put_size("sizes.layers", &arch.sizes.layers, facts.layers.len())?;
@@ -110,7 +111,8 @@ impl Writing<'_> {
         let fits = |period: &usize| {
             (0..layers.len()).all(|index| is_full(index) == (index + 1).is_multiple_of(*period))
         };
-        let period = (1..=layers.len() + 1).find(fits).ok_or_else(|| self.no_key("the kinds of its layers"))?;
+        let period =
+            (1..=layers.len() + 1).find(fits).ok_or_else(|| self.no_key("the kinds of its layers"))?;
         let field = arch.mixer.period.as_ref().ok_or_else(|| self.no_key("the period of its full layers"))?;
         self.put_size("mixer.period", field, period)
     }
@@ -138,8 +140,7 @@ impl Writing<'_> {
     }
 
     fn ropes(&mut self) -> Result<()> {
-        for stated in self.arch.rope.iter() {
-            let (kind, rope) = stated;
+        for (kind, rope) in &self.arch.rope {
             let name = match kind {
                 SpanKind::Full => "full",
                 SpanKind::Local => "local",
@@ -158,7 +159,11 @@ impl Writing<'_> {
                     metadata.insert(format!("{prefix}.factor"), Value::F32(first))?;
                 }
                 (_, Some(tensor)) => self.keys.factors = Some((tensor.to_owned(), facts.factors.clone())),
-                _ => return Err(self.no_key(&format!("the scaling of its rotary frequencies ({name} layers)"))),
+                _ => {
+                    return Err(
+                        self.no_key(&format!("the scaling of its rotary frequencies ({name} layers)"))
+                    );
+                }
             }
         }
         Ok(())
@@ -170,7 +175,7 @@ impl Writing<'_> {
             Some(DefaultValue::Word(word)) => act(word),
             _ => None,
         };
-        let crate::arch::Ffn::Gated { act, .. } = self.facts.layers[0].ffn;
+        let Ffn::Gated { act, .. } = self.facts.layers[0].ffn;
         if usual == Some(act) { Ok(()) } else { Err(self.no_key("its activation")) }
     }
 }

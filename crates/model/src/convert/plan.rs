@@ -91,7 +91,8 @@ impl<'a> Chooser<'a> {
             return Ok(default());
         };
         self.used.push(rule);
-        let of_rule = |error: Error| error.of(format!("rule {} of the recipe, tensor '{}'", rule + 1, names[1]));
+        let of_rule =
+            |error: Error| error.of(format!("rule {} of the recipe, tensor '{}'", rule + 1, names[1]));
         if !self.taken.contains(&dtype) {
             let taken: Vec<&str> = self.taken.iter().map(|dtype| dtype.name()).collect();
             return Err(of_rule(Error::new(format!(

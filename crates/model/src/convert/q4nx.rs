@@ -75,7 +75,8 @@ fn write_folder(
     }
     let tensors = planned.iter().map(new_tensor).collect::<Result<Vec<_>>>()?;
     // The weights come last: a folder without them is no model.
-    let mut writer = Writer::safetensors(&out.join("model.safetensors"), &metadata(model, planned), &tensors)?;
+    let mut writer =
+        Writer::safetensors(&out.join("model.safetensors"), &metadata(model, planned), &tensors)?;
     let places: HashMap<&str, usize> = writer.order().zip(0..).collect();
     let mut ordered = planned.to_vec();
     ordered.sort_by_key(|tensor| places[tensor.name.as_str()]);

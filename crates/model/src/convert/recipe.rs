@@ -116,7 +116,15 @@ mod tests {
     #[test]
     fn stars_stand_for_any_characters() {
         let name = "layers.10.ffn.down.weight";
-        for pattern in [name, "*", "layers.*", "*.weight", "layers.*.ffn.*.weight", "*1*0*", "layers.10.ffn.down.weight*"] {
+        for pattern in [
+            name,
+            "*",
+            "layers.*",
+            "*.weight",
+            "layers.*.ffn.*.weight",
+            "*1*0*",
+            "layers.10.ffn.down.weight*",
+        ] {
             assert!(matches(pattern, name), "{pattern}");
         }
         for pattern in ["", "layers", "layers.*.ffn", "*.bias", "layers.1*.10.*", "ffn*", "*down*down*"] {

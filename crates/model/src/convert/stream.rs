@@ -74,7 +74,8 @@ impl Matrix<'_> {
     fn of(tensor: &Planned) -> Matrix<'_> {
         let shape = &tensor.shape;
         // Only formats of single values can be taken as a column.
-        let column = shape.extents().len() == 1 && tensor.source.tile() == (1, 1) && tensor.stored.tile() == (1, 1);
+        let column =
+            shape.extents().len() == 1 && tensor.source.tile() == (1, 1) && tensor.stored.tile() == (1, 1);
         let (rows, columns) = if column { (shape.columns(), 1) } else { (shape.rows(), shape.columns()) };
         Matrix { tensor, rows, columns }
     }

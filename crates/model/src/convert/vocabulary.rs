@@ -23,13 +23,15 @@ pub(super) fn put(model: &Model, metadata: &mut Metadata, limits: &Limits) -> Re
     if !model.folder().join("tokenizer.json").exists() {
         metadata.insert("tokenizer.ggml.model", Value::String("none".to_owned()))?;
         return Ok(vec![
-            "the folder has no tokenizer.json; the file gets no vocabulary and works with ids only".to_owned(),
+            "the folder has no tokenizer.json; the file gets no vocabulary and works with ids only"
+                .to_owned(),
         ]);
     }
     let rows = model.facts.sizes.vocabulary;
     let (vocab, mut warnings) = GgufVocab::from_folder(model.folder(), rows, limits)?;
     put_vocab(vocab, metadata)?;
-    match ChatTemplate::read(model.folder(), limits)?.map(|template| template.source(None).map(str::to_owned)) {
+    match ChatTemplate::read(model.folder(), limits)?.map(|template| template.source(None).map(str::to_owned))
+    {
         Some(Ok(source)) => metadata.insert("tokenizer.chat_template", Value::String(source))?,
         Some(Err(error)) => warnings.push(format!("the file gets no chat template: {error}")),
         None => {}

@@ -261,9 +261,10 @@ fn loose_pairs(bpe: &BpeParts) -> Option<String> {
             tokens.contains(left) && tokens.contains(right) && !merges.contains(&(left, right))
         })
     };
-    let (count, first) = tokens.iter().copied().filter(loose).fold((0, None::<&str>), |(count, first), token| {
-        (count + 1, Some(first.map_or(token, |first| first.min(token))))
-    });
+    let (count, first) =
+        tokens.iter().copied().filter(loose).fold((0, None::<&str>), |(count, first), token| {
+            (count + 1, Some(first.map_or(token, |first| first.min(token))))
+        });
     first.map(|first| {
         format!(
             "{count} tokens, such as `{}`, can be made by pairs for which the tokenizer has no merge; \
