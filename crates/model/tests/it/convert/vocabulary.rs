@@ -78,28 +78,25 @@ fn rules_without_a_name_in_gguf_are_refused() {
         json!({ "type": "Split", "pattern": { "Regex": "x+" }, "behavior": "Isolated", "invert": false });
     let bytes =
         json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false });
-    let refused: [(&str, &dyn Fn(&mut Value), &str); 4] = [
-        (
-            "unnamed-words",
-            &|file| {
-                file["model"]["byte_fallback"] = json!(false);
-                file["pre_tokenizer"] = json!({ "type": "Sequence", "pretokenizers": [split, bytes] });
-            },
-            "pre_tokenizer",
-        ),
-        ("unnamed-normalizer", &|file| file["normalizer"] = json!({ "type": "NFKC" }), "normalizer"),
-        (
-            "unnamed-steps",
-            &|file| file["pre_tokenizer"] = json!({ "type": "Digits", "individual_digits": true }),
-            "pre_tokenizer",
-        ),
-        ("unnamed-whole", &|file| file["model"]["ignore_merges"] = json!(true), "ignore_merges"),
-    ];
-    for (name, change, word) in refused {
-        let folder = changed(&format!("convert-{name}"), change);
+    let words = json!({ "type": "Sequence", "pretokenizers": [split, bytes] });
+    let refuses = |folder: &str, word: &str, change: &dyn Fn(&mut Value)| {
+        let folder = changed(folder, change);
         let error = write(&open(&folder), &folder.join("out.gguf"), &options("f32")).unwrap_err().to_string();
         assert!(error.contains(word) && error.contains("GGUF"), "{error}");
-    }
+    };
+    refuses("convert-unnamed-words", "pre_tokenizer", &|file| {
+        file["model"]["byte_fallback"] = json!(false);
+        file["pre_tokenizer"] = words.clone();
+    });
+    refuses("convert-unnamed-steps", "pre_tokenizer", &|file| {
+        file["pre_tokenizer"] = json!({ "type": "Digits", "individual_digits": true });
+    });
+    refuses("convert-unnamed-normalizer", "normalizer", &|file| {
+        file["normalizer"] = json!({ "type": "NFKC" });
+    });
+    refuses("convert-unnamed-whole", "ignore_merges", &|file| {
+        file["model"]["ignore_merges"] = json!(true);
+    });
 }
 
 #[test]
