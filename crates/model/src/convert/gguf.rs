@@ -27,6 +27,9 @@ const TAKEN: [DType; 11] = [
     DType::MXFP4,
 ];
 
+/// A key of the source that says nothing of the model.
+const ALIGNMENT: &str = "general.alignment";
+
 /// The version of the block formats (`GGML_QNT_VERSION`).
 const QUANTIZATION_VERSION: u32 = 2;
 
@@ -69,7 +72,8 @@ fn computed(name: &str, shape: Shape) -> Written {
     Written { name: name.to_owned(), shape, source: DType::F32, stored: DType::F32, note }
 }
 
-/// The keys that every model has.
+/// The keys that every model has, and what else a GGUF says of itself: its
+/// author, its licence.
 fn general(model: &Model, file_type: FileType, options: &Options) -> Result<Metadata> {
     let arch = model.arch();
     let name = arch.matches.gguf.first().ok_or_else(|| {
@@ -82,6 +86,11 @@ fn general(model: &Model, file_type: FileType, options: &Options) -> Result<Meta
     }
     metadata.insert("general.file_type", Value::U32(file_type.number()))?;
     metadata.insert("general.quantization_version", Value::U32(QUANTIZATION_VERSION))?;
+    for (key, value) in model.weights.container().metadata().iter() {
+        if key.starts_with("general.") && key != ALIGNMENT && metadata.value(key).is_none() {
+            metadata.insert(key, value.clone())?;
+        }
+    }
     Ok(metadata)
 }
 

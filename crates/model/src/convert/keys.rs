@@ -4,7 +4,7 @@
 use girih_graph::Span;
 
 use crate::arch::schema::{Arch, DefaultValue, Field, SpanKind};
-use crate::arch::{Attend, Facts, Layer, Mixer, act};
+use crate::arch::{Attend, Facts, Ffn, Layer, Mixer, act};
 use crate::file::{Metadata, Value};
 use crate::{Error, Result};
 
@@ -67,7 +67,7 @@ impl Writing<'_> {
     fn sizes(&mut self) -> Result<()> {
         let (arch, facts) = (self.arch, self.facts);
         let layer = facts.layers.first().ok_or_else(|| Error::new("the model has no layers"))?;
-        let crate::arch::Ffn::Gated { size: ffn, .. } = layer.ffn;
+        let Ffn::Gated { size: ffn, .. } = layer.ffn;
         let attend = attend(layer);
         self.put_size("sizes.width", &arch.sizes.width, facts.sizes.width)?;
         self.put_size("sizes.layers", &arch.sizes.layers, facts.layers.len())?;
@@ -140,8 +140,7 @@ impl Writing<'_> {
     }
 
     fn ropes(&mut self) -> Result<()> {
-        for stated in self.arch.rope.iter() {
-            let (kind, rope) = stated;
+        for (kind, rope) in &self.arch.rope {
             let name = match kind {
                 SpanKind::Full => "full",
                 SpanKind::Local => "local",
@@ -176,7 +175,7 @@ impl Writing<'_> {
             Some(DefaultValue::Word(word)) => act(word),
             _ => None,
         };
-        let crate::arch::Ffn::Gated { act, .. } = self.facts.layers[0].ffn;
+        let Ffn::Gated { act, .. } = self.facts.layers[0].ffn;
         if usual == Some(act) { Ok(()) } else { Err(self.no_key("its activation")) }
     }
 }
