@@ -15,6 +15,12 @@
         the bytes are equal, and the root mean square error of each against
         PLAIN. Exits 1 if a format differs.
 
+    compare_llama_cpp.py logits PLAIN.gguf GOLDEN.safetensors --girih PROGRAM [--type T]...
+        For each type of file: girih quantizes PLAIN and runs the result; so
+        does llama.cpp. Prints how far the logits of both lie from the golden
+        ones (root mean square and largest difference). llama.cpp rounds
+        activations to 8 bits where weights are quantized; girih does not.
+
     compare_llama_cpp.py words MODEL.gguf STRINGS.jsonl
         Encodes every "text" of STRINGS with the vocabulary of the file, and
         prints how many give the recorded "ids". Exits 1 if any does not.
@@ -28,6 +34,7 @@ import argparse
 import ctypes
 import itertools
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -98,6 +105,69 @@ def greedy(arguments: argparse.Namespace) -> int:
     return int(different)
 
 
+# The types of file that both programs write, with llama.cpp's numbers for them.
+FILE_TYPES = {
+    "q8_0": 7, "q4_0": 2, "q4_1": 3, "q5_0": 8, "q4_k_s": 14, "q4_k_m": 15,
+    "q5_k_s": 16, "q5_k_m": 17, "q6_k": 18, "mxfp4": None, "q4nx": None,
+}
+
+
+def quantize(plain: Path, path: Path, file_type: int) -> bool:
+    """Lets llama.cpp write PLAIN again; whether it did."""
+    parameters = llama_cpp.llama_model_quantize_default_params()
+    parameters.ftype = file_type
+    parameters.nthread = 1
+    code = llama_cpp.llama_model_quantize(str(plain).encode(), str(path).encode(), ctypes.byref(parameters))
+    return code == 0
+
+
+def logit_errors(path: Path, golden: Path) -> tuple[float, float]:
+    """The rms and the largest difference of llama.cpp's logits from the golden ones."""
+    with safe_open(golden, "numpy") as file:
+        names = sorted(name for name in file.keys() if name.endswith("logits_f32"))
+        wanted = [(file.get_tensor(name.replace("logits_f32", "input_ids")).tolist(), file.get_tensor(name))
+                  for name in names]
+    model = load(path, n_ctx=max(len(ids) for ids, _ in wanted), logits_all=True)
+    differences = []
+    for ids, logits in wanted:
+        model.reset()
+        model.eval(ids)
+        differences.append((model.scores[: len(ids)] - logits).ravel())
+    all_ = np.concatenate(differences)
+    return float(np.sqrt(np.mean(all_**2))), float(np.abs(all_).max())
+
+
+def girih_errors(program: Path, model: Path, golden: Path) -> tuple[float, float]:
+    """The same of girih's logits."""
+    command = [program, "diagnose", model, "--golden", golden, "--json", "--quiet"]
+    prompts_ = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)["prompts"]
+    rows = [next(row for row in prompt if row["layer"] == "logits") for prompt in prompts_]
+    with safe_open(golden, "numpy") as file:
+        sizes = [file.get_tensor(f"p{index}.logits_f32").size for index in range(len(rows))]
+    squares = sum(row["rms"] ** 2 * size for row, size in zip(rows, sizes))
+    return float(np.sqrt(squares / sum(sizes))), max(row["max_abs"] for row in rows)
+
+
+def logits(arguments: argparse.Namespace) -> int:
+    print(f"{'type':8}{'girih rms':>12}{'girih max':>12}{'llama.cpp rms':>16}{'llama.cpp max':>16}")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.type or FILE_TYPES:
+            ours, theirs = Path(folder, f"girih-{name}.gguf"), Path(folder, f"llama-{name}.gguf")
+            source = arguments.source or arguments.plain
+            if name == "q4nx":
+                ours = ours.with_suffix("")
+            command = [arguments.girih, "quantize", source, ours, "--type", name, "--quiet"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            row = "{:12.4f}{:12.4f}".format(*girih_errors(arguments.girih, ours, arguments.golden))
+            number = FILE_TYPES[name]
+            if number is not None and quantize(arguments.plain, theirs, number):
+                row += "{:16.4f}{:16.4f}".format(*logit_errors(theirs, arguments.golden))
+            else:
+                row += f"{'-':>16}{'-':>16}"
+            print(f"{name:8}{row}")
+    return 0
+
+
 def read(path: Path) -> tuple[dict, int]:
     reader = gguf.GGUFReader(path)
     file_type = int(reader.fields["general.file_type"].contents())
@@ -114,13 +184,7 @@ def types(arguments: argparse.Namespace) -> int:
     ours, file_type = read(arguments.quantized)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "llama_cpp.gguf")
-        parameters = llama_cpp.llama_model_quantize_default_params()
-        parameters.ftype = file_type
-        parameters.nthread = 1
-        code = llama_cpp.llama_model_quantize(
-            str(arguments.plain).encode(), str(path).encode(), ctypes.byref(parameters)
-        )
-        if code != 0:
+        if not quantize(arguments.plain, path, file_type):
             print("llama.cpp refuses to quantize this file", file=sys.stderr)
             return 1
         theirs, _ = read(path)
@@ -174,6 +238,13 @@ def main() -> int:
     command.add_argument("plain", type=Path)
     command.add_argument("quantized", type=Path)
     command.set_defaults(run=types)
+    command = commands.add_parser("logits")
+    command.add_argument("plain", type=Path)
+    command.add_argument("golden", type=Path)
+    command.add_argument("--girih", type=Path, required=True)
+    command.add_argument("--source", type=Path, help="what girih quantizes instead of PLAIN (q4nx needs safetensors)")
+    command.add_argument("--type", action="append", choices=FILE_TYPES)
+    command.set_defaults(run=logits)
     command = commands.add_parser("words")
     command.add_argument("model", type=Path)
     command.add_argument("strings", type=Path)
