@@ -120,9 +120,9 @@ impl KvType {
 /// generation_config.json says, else greedy.
 #[derive(Debug, Clone, Args)]
 pub struct SamplingArgs {
-    /// The most tokens to generate; 0 for as many as the context holds.
-    #[arg(long, short = 'n', value_name = "N", default_value = "256")]
-    pub max_tokens: u32,
+    /// The most tokens to generate; 0 for as many as the context holds [default: 256, or what the context leaves].
+    #[arg(long, short = 'n', value_name = "N")]
+    pub max_tokens: Option<u32>,
     /// 0 always takes the likeliest token.
     #[arg(long, value_name = "T")]
     pub temp: Option<f32>,

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{Outcome, print_json};
 use crate::args::{DeviceArgs, ModelArgs, SamplingArgs};
 use crate::error::{Error, Result};
-use crate::generate::{Reply, generate, metrics, request, summary};
+use crate::generate::{Reply, described, generate, request, summary};
 use crate::loading::{self, Place};
 use crate::progress::Show;
 
@@ -179,21 +179,23 @@ impl<'a> Chat<'a> {
     /// A question and its answer; if anything fails, neither has been said.
     fn turn(&mut self, engine: &mut Engine<'a>, line: &str) -> Result<()> {
         self.messages.push(json!({"role": "user", "content": line}));
-        let reply = self.reply(engine).inspect_err(|_| {
+        let (prompt, reply) = self.reply(engine).inspect_err(|_| {
             self.messages.pop();
         })?;
         self.messages.push(json!({"role": "assistant", "content": reply.text}));
         if self.args.json {
-            print_json(&metrics(&reply))?;
+            print_json(&described(&prompt, &reply))?;
         }
         self.last = Some(reply);
         Ok(())
     }
 
-    fn reply(&mut self, engine: &mut Engine<'a>) -> Result<Reply> {
+    /// The tokens of the whole conversation, and what the model says to it.
+    fn reply(&mut self, engine: &mut Engine<'a>) -> Result<(Vec<u32>, Reply)> {
         let spans = render(&mut self.renderer, self.words, &conversation(&self.messages))?;
         let tokens = self.words.tokenizer.encode_spans(&spans, Ends::Omit)?;
-        let request = request(tokens, &self.args.sampling, self.model, self.words);
+        let request =
+            request(tokens.clone(), &self.args.sampling, self.model, self.words, engine.limits().context);
         self.cancelled.store(false, Ordering::Relaxed);
         let mut out = io::stdout().lock();
         let cancelled = || self.cancelled.load(Ordering::Relaxed);
@@ -205,6 +207,6 @@ impl<'a> Chat<'a> {
         if matches!(reply.stop, Stop::Length | Stop::Context) {
             self.show.note(format!("[the reply ended at the limit of {:?}]", reply.stop));
         }
-        Ok(reply)
+        Ok((tokens, reply))
     }
 }

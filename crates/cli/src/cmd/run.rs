@@ -3,13 +3,13 @@
 use std::io::{self, Read, Write};
 
 use girih_model::words::{Ends, Origin, Words};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Outcome, print_json};
 use crate::args::{ArchArgs, DeviceArgs, SamplingArgs};
 use crate::builtin;
 use crate::error::{Error, Result};
-use crate::generate::{generate, metrics, request, summary};
+use crate::generate::{described, generate, request, summary};
 use crate::loading::{self, Place};
 use crate::machine;
 use crate::progress::Show;
@@ -47,10 +47,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
         show.note(loading::described(generation));
     }
     let tokens = encode(&words, &prompt, args.special)?;
-    let request = request(tokens.clone(), &args.sampling, &model, &words);
     let layout = loading::layout(&model, &args.device, 1)?;
+    let request = request(tokens.clone(), &args.sampling, &model, &words, layout.key.context);
+    // What is refused is refused before the model is loaded and anything printed.
+    request.check(&loading::bounds(&layout), model.facts.sizes.vocabulary)?;
     let plan = layout.plan()?;
-    let mut engine = loading::engine(&model, &args.device, 1)?;
+    let mut engine = loading::start(&layout, show)?;
     let mut out = io::stdout().lock();
     write!(out, "{prompt}")?;
     let reply = generate(
@@ -67,26 +69,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
     drop(out);
     show.note(summary(&reply));
     if args.json {
-        let mut line = metrics(&reply);
-        let ids: Vec<u32> = tokens.iter().chain(&reply.ids).copied().collect();
-        extend(
-            &mut line,
-            json!({
-                "model": name,
-                "prompt_tokens": tokens.len(),
-                "ids": ids,
-                "text": reply.text,
-                "kv": args.device.kv.dtype().name(),
-                "activations": "f32",
-                "memory": {
-                    "planned": plan.total(),
-                    "weights": plan.weights,
-                    "state": plan.state,
-                    "scratch": plan.scratch,
-                    "peak_resident": machine::status("VmHWM"),
-                },
-            }),
-        );
+        let mut line = described(&tokens, &reply);
+        line["model"] = json!(name);
+        line["kv"] = json!(args.device.kv.dtype().name());
+        line["activations"] = json!("f32");
+        line["memory"] = json!({
+            "planned": plan.total(),
+            "weights": plan.weights,
+            "state": plan.state,
+            "scratch": plan.scratch,
+            "peak_resident": machine::status("VmHWM"),
+        });
         print_json(&line)?;
     }
     Ok(Outcome::Done)
@@ -121,11 +114,4 @@ fn encode(words: &Words, prompt: &str, special: bool) -> Result<Vec<u32>> {
         tokens.extend(words.tokenizer.named().bos);
     }
     Ok(tokens)
-}
-
-/// Adds the pairs of one object to another.
-fn extend(object: &mut Value, more: Value) {
-    if let (Value::Object(object), Value::Object(more)) = (object, more) {
-        object.extend(more);
-    }
 }
