@@ -226,7 +226,7 @@ fn a_golden_value_that_was_changed_is_found() {
     // [layers + 1, tokens, width]: layer, token 4, value 7; 40 tokens of 64 values.
     for (state, layer) in ["embed", "layers.0.out", "layers.1.out", "head.norm"].iter().enumerate() {
         let text = changed("p1.hidden_f32", (state * 40 + 4) * 64 + 7, &|value| value + 1e-3);
-        assert!(text.contains(&format!("prompt 1: 40 tokens; logits within")), "{text}");
+        assert!(text.contains("prompt 1: 40 tokens; logits within"), "{text}");
         assert!(text.contains(&format!("{layer} is out of bound at token 4: ")), "{text}");
         assert!(
             text.lines().any(|line| line.starts_with("prompt 0") && !line.contains("out of bound")),
