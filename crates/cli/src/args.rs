@@ -50,7 +50,7 @@ pub enum Command {
 /// Which model.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// A folder, a .gguf or .safetensors file, an id org/name[@revision][:QUANT] in the cache, or stories260k.
+    /// A folder, a .gguf or .safetensors file, an id in the cache (org/name, org/name@revision, org/name:QUANT), or stories260k.
     pub model: String,
     #[command(flatten)]
     pub arch: ArchArgs,

@@ -11,7 +11,7 @@ use crate::progress::Show;
 
 #[derive(Debug, clap::Args)]
 pub struct PullArgs {
-    /// org/name[@revision][:QUANT]; QUANT picks a GGUF by its label, such as Q4_K_M.
+    /// org/name, org/name@revision or org/name:QUANT; QUANT picks a GGUF by its label, such as Q4_K_M.
     id: String,
     /// Show no progress.
     #[arg(long, short)]

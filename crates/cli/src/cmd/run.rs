@@ -19,7 +19,7 @@ const PROMPT_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A folder, a .gguf or .safetensors file, an id org/name[@revision][:QUANT] in the cache, or stories260k.
+    /// A folder, a .gguf or .safetensors file, an id in the cache (org/name, org/name@revision, org/name:QUANT), or stories260k.
     model: Option<String>,
     /// The text to continue; '-' reads it from standard input.
     prompt: Option<String>,

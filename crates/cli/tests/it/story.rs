@@ -1,8 +1,6 @@
 //! `girih run` on the model that ships with girih and on its other forms: the
 //! greedy text is known token for token.
 
-use std::path::Path;
-
 use serde_json::Value;
 
 use crate::program::{data, fixture, girih, name, read_json};
@@ -109,25 +107,25 @@ fn q8_0_continues_as_known_for_115_positions() {
     }
 }
 
-/// Half precision in the cache moves the logits less than the gap between the
-/// two likeliest tokens at most steps, but not at all of them.
+/// Keys and values in half precision move no logit of these texts as far as to
+/// change a token.
 #[test]
-fn a_half_precision_cache_begins_as_known() {
+fn a_half_precision_cache_continues_as_known() {
     for run in &golden() {
-        let equal = agreement(&continued("stories260k", run, &["--kv", "f16"]), &run.ids);
-        eprintln!("{:?}: {equal} of {} ids", run.prompt, run.ids.len());
-        assert!(equal >= 100, "{:?}: {equal}", run.prompt);
+        assert_eq!(continued("stories260k", run, &["--kv", "f16"]), run.ids, "{:?}", run.prompt);
     }
 }
 
+/// The goldens in brain float also have activations in brain float, so they
+/// part from this program's in time; 120 ids is the least measured.
 #[test]
 fn bf16_weights_begin_as_those_of_transformers() {
     let Some(data) = data() else { return };
-    let golden_file = read_json(&fixture("stories260k/golden.json"));
-    let model: &Path = &data.join("models/stories260K/hf-bf16");
-    for (run, value) in golden().iter().zip(golden_file["runs"].as_array().expect("a list")) {
-        let ours = continued(name(model), run, &[]);
-        let (theirs, single) = (agreement(&ours, &ids(&value["ids_hf_bf16"])), agreement(&ours, &run.ids));
-        eprintln!("{:?}: {theirs} as in bf16, {single} as in f32", run.prompt);
+    let golden = read_json(&fixture("stories260k/golden.json"));
+    let model = data.join("models/stories260K/hf-bf16");
+    for golden in golden["runs"].as_array().expect("a list") {
+        let run = Run { ids: ids(&golden["ids_hf_bf16"]), ..Run::of(golden) };
+        let equal = agreement(&continued(name(&model), &run, &[]), &run.ids);
+        assert!(equal >= 100, "{:?}: {equal}", run.prompt);
     }
 }
