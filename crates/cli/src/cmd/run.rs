@@ -1,21 +1,17 @@
 //! `girih run`: continues a prompt, streaming to standard output.
 
-use std::io::{self, Read, Write};
-
 use girih_model::words::{Ends, Origin, Words};
 use serde_json::json;
 
-use super::{Outcome, print_json};
+use super::{Outcome, print_json, standard_input};
 use crate::args::{ArchArgs, DeviceArgs, SamplingArgs};
 use crate::builtin;
 use crate::error::{Error, Result};
 use crate::generate::{described, generate, request, summary};
 use crate::loading::{self, Place};
 use crate::machine;
+use crate::output::stream;
 use crate::progress::Show;
-
-/// The most bytes of a prompt from standard input.
-const PROMPT_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -53,20 +49,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     request.check(&loading::bounds(&layout), model.facts.sizes.vocabulary)?;
     let plan = layout.plan()?;
     let mut engine = loading::start(&layout, show)?;
-    let mut out = io::stdout().lock();
-    write!(out, "{prompt}")?;
-    let reply = generate(
-        &mut engine,
-        request,
-        &words,
-        || false,
-        |text| {
-            out.write_all(text.as_bytes())?;
-            Ok(out.flush()?)
-        },
-    )?;
-    writeln!(out)?;
-    drop(out);
+    stream(&prompt)?;
+    let reply = generate(&mut engine, request, &words, || false, stream)?;
+    print_line!("")?;
     show.note(summary(&reply));
     if args.json {
         let mut line = described(&tokens, &reply);
@@ -89,16 +74,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 fn prompt(args: &Args) -> Result<String> {
     match (&args.prompt, &args.model) {
         (Some(text), _) if text != "-" => Ok(text.clone()),
-        (Some(_), _) => {
-            let mut text = String::new();
-            let read = io::stdin().lock().take(PROMPT_BYTES + 1).read_to_string(&mut text)?;
-            if read as u64 > PROMPT_BYTES {
-                return Err(Error::call(format!(
-                    "the prompt on standard input has over {PROMPT_BYTES} bytes"
-                )));
-            }
-            Ok(text)
-        }
+        (Some(_), _) => standard_input(),
         (None, None) => Ok(builtin::STORIES_PROMPT.to_owned()),
         (None, Some(_)) => {
             Err(Error::call("a model was given but no prompt; give a text, or '-' for standard input"))

@@ -106,9 +106,9 @@ pub fn verify(args: &Args) -> Result<Outcome> {
         }))?;
     } else {
         for prompt in &verdict.prompts {
-            println!("{}", sentence(prompt));
+            print_line!("{}", sentence(prompt))?;
         }
-        println!("{}", if verdict.passed { "passed" } else { "failed" });
+        print_line!("{}", if verdict.passed { "passed" } else { "failed" })?;
     }
     Ok(if verdict.passed { Outcome::Done } else { Outcome::Failed })
 }
@@ -150,20 +150,22 @@ pub fn diagnose(args: &Args) -> Result<Outcome> {
     if args.json {
         print_json(&json!({"within": within, "prompts": prompts}))?;
     } else {
-        prompts.iter().enumerate().for_each(|(index, rows)| table(index, rows));
+        for (index, rows) in prompts.iter().enumerate() {
+            table(index, rows)?;
+        }
     }
     Ok(if within { Outcome::Done } else { Outcome::Failed })
 }
 
-fn table(prompt: usize, rows: &[LayerRow]) {
-    println!("prompt {prompt}");
-    println!("{:>16} {:>12} {:>11} {:>11} {:>9}", "layer", "cosine", "max abs", "rms", "of bound");
+fn table(prompt: usize, rows: &[LayerRow]) -> Result<()> {
+    print_line!("prompt {prompt}")?;
+    print_line!("{:>16} {:>12} {:>11} {:>11} {:>9}", "layer", "cosine", "max abs", "rms", "of bound")?;
     for row in rows {
         let LayerRow { layer, cosine, max_abs, rms, of_bound, .. } = row;
-        println!("{layer:>16} {cosine:>12.9} {max_abs:>11.3e} {rms:>11.3e} {of_bound:>9.4}");
+        print_line!("{layer:>16} {cosine:>12.9} {max_abs:>11.3e} {rms:>11.3e} {of_bound:>9.4}")?;
     }
     match rows.iter().find(|row| !row.within()) {
-        Some(row) => println!("first out of bound: {}, at token {}", row.layer, row.worst_token),
-        None => println!("every layer is within its bound"),
+        Some(row) => print_line!("first out of bound: {}, at token {}", row.layer, row.worst_token),
+        None => print_line!("every layer is within its bound"),
     }
 }

@@ -159,6 +159,22 @@ fn sampling_settings_outside_their_range_are_refused() {
     girih(&["run", "--temp", "nan"]).fails(1, "temperature");
 }
 
+/// Who leaves early, as `head` does, gets no panic and no sentence.
+#[test]
+fn results_that_nobody_reads_end_quietly() {
+    for call in [
+        girih(&["run", "--quiet"]),
+        girih(&["run", "--quiet", "--json"]),
+        girih(&["inspect", "stories260k", "--graph"]),
+        girih(&["inspect", "stories260k", "--tensors"]),
+        girih(&["tokenize", "stories260k", "--explain"]).stdin("a ".repeat(10_000)),
+        girih(&["doctor"]),
+    ] {
+        let ended = call.unread();
+        assert_eq!((ended.code, ended.stderr.as_str()), (1, ""));
+    }
+}
+
 #[test]
 fn no_colour_where_none_is_wanted() {
     let wrong = |call: crate::program::Call| call.fails(2, "unexpected argument").stderr;

@@ -52,8 +52,8 @@ impl Call {
     }
 
     /// What stands on standard input; nothing else does.
-    pub fn stdin(mut self, text: &str) -> Call {
-        self.stdin = text.as_bytes().to_vec();
+    pub fn stdin(mut self, text: impl AsRef<[u8]>) -> Call {
+        self.stdin = text.as_ref().to_vec();
         self
     }
 
@@ -66,8 +66,19 @@ impl Call {
     }
 
     /// Runs the call to its end.
-    pub fn end(mut self) -> Ended {
-        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    pub fn end(self) -> Ended {
+        self.print_to(Stdio::piped())
+    }
+
+    /// Runs the call with nobody who reads what it prints.
+    pub fn unread(self) -> Ended {
+        let (reader, writer) = std::io::pipe().expect("the system has pipes");
+        drop(reader);
+        self.print_to(writer.into())
+    }
+
+    fn print_to(mut self, stdout: Stdio) -> Ended {
+        self.command.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped());
         let mut child = self.command.spawn().expect("the binary is there");
         let mut pipe = child.stdin.take().expect("it is piped");
         let stdin = self.stdin;

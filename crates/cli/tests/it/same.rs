@@ -96,7 +96,7 @@ fn turns_of_a_chat_equal_fresh_runs() {
     let model = talker();
     let questions = ["Hello there.", "What did Tom see?", "Why?"];
     let settings = ["--temp", "0", "-n", "12", "--quiet", "--json"];
-    let chat = girih(&["chat", model.name()]).with(&settings).stdin(&questions.join("\n")).done();
+    let chat = girih(&["chat", model.name()]).with(&settings).stdin(questions.join("\n")).done();
     let replies: Vec<Value> =
         chat.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     assert_eq!(replies.len(), questions.len(), "{}", chat.stdout);
@@ -105,7 +105,7 @@ fn turns_of_a_chat_equal_fresh_runs() {
     for (turn, (question, reply)) in questions.iter().zip(&replies).enumerate() {
         messages.push(message("user", *question));
         let request = json!({"messages": messages, "add_generation_prompt": true});
-        let render = girih(&["render", model.name(), "--jsonl", "-"]).stdin(&request.to_string());
+        let render = girih(&["render", model.name(), "--jsonl", "-"]).stdin(request.to_string());
         let prompt = render.done().json()["text"].as_str().expect("a text").to_owned();
         // `run` adds the first token itself.
         let prompt = prompt.strip_prefix("<s>").expect("the template begins with it");
@@ -140,7 +140,7 @@ fn a_chat_from_a_pipe_ends_with_its_first_error() {
     let model = talker();
     let long = "a ".repeat(3000);
     girih(&["chat", model.name(), "--context", "256"])
-        .stdin(&format!("{long}\nHi\n"))
+        .stdin(format!("{long}\nHi\n"))
         .fails(1, "the prompt has");
     girih(&["chat", model.name()]).stdin("/dance\n").fails(2, "'/dance' is no command");
     girih(&["chat", "stories260k"]).stdin("Hi\n").fails(1, "no chat template");
