@@ -124,7 +124,7 @@ pub struct SamplingArgs {
     #[arg(long, short = 'n', value_name = "N")]
     pub max_tokens: Option<u32>,
     /// 0 always takes the likeliest token.
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub temp: Option<f32>,
     /// Keep this many likeliest tokens; 0 keeps all.
     #[arg(long, value_name = "K")]

@@ -46,7 +46,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let layout = loading::layout(&model, &args.device, 1)?;
     let request = request(tokens.clone(), &args.sampling, &model, &words, layout.key.context);
     // What is refused is refused before the model is loaded and anything printed.
-    request.check(&loading::bounds(&layout), model.facts.sizes.vocabulary)?;
+    let check = request.check(&loading::bounds(&layout), model.facts.sizes.vocabulary);
+    check.map_err(|error| Error::call(error.to_string()))?;
     let plan = layout.plan()?;
     let mut engine = loading::start(&layout, show)?;
     stream(&prompt)?;

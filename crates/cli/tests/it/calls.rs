@@ -118,14 +118,14 @@ fn a_prompt_is_an_argument_or_standard_input() {
 #[test]
 fn a_prompt_that_does_not_fit_is_refused_with_the_arithmetic() {
     let prompt = "once upon a time ".repeat(200);
-    let ended = girih(&["run", "stories260k", "-"]).stdin(&prompt).fails(1, "the context is 512");
+    let ended = girih(&["run", "stories260k", "-"]).stdin(&prompt).fails(2, "the context is 512");
     assert!(ended.stderr.contains("the prompt has") && ended.stderr.contains("by "), "{}", ended.stderr);
     assert_eq!(ended.stdout, "", "what fails has no result");
     // A number that nobody asked for is no reason to refuse.
     let prompt = "once upon a time ".repeat(75);
     let line = girih(&["run", "stories260k", "-", "--json"]).stdin(&prompt).done().json();
     assert_eq!(line["ids"].as_array().map(Vec::len), Some(512));
-    girih(&["run", "-n", "500"]).fails(1, "500 more were asked for; the context is 512");
+    girih(&["run", "-n", "500"]).fails(2, "500 more were asked for; the context is 512");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_stop_string_ends_the_text_before_it() {
     let ended = girih(&["run", "--quiet", "--json", "--stop", "never said", "--stop", " the park"]).done();
     assert_eq!(ended.stdout.lines().next(), Some(before));
     assert_eq!(ended.json()["stop"]["string"], " the park");
-    girih(&["run", "--stop", ""]).fails(1, "a stop string is empty");
+    girih(&["run", "--stop", ""]).fails(2, "a stop string is empty");
 }
 
 #[test]
@@ -149,14 +149,14 @@ fn a_bias_forces_and_forbids() {
     assert_eq!(ids("400=inf"), vec![Value::from(400); 3]);
     let forbidden = ids(&format!("{}=-inf", usual[0]));
     assert_ne!(forbidden[0], usual[0]);
-    girih(&["run", "--logit-bias", "512=1"]).fails(1, "outside the vocabulary of 512");
+    girih(&["run", "--logit-bias", "512=1"]).fails(2, "outside the vocabulary of 512");
 }
 
 #[test]
 fn sampling_settings_outside_their_range_are_refused() {
-    girih(&["run", "--temp=-1"]).fails(1, "temperature is -1");
-    girih(&["run", "--temp", "1", "--top-p", "1.5"]).fails(1, "top_p is 1.5");
-    girih(&["run", "--temp", "nan"]).fails(1, "temperature");
+    girih(&["run", "--temp", "-1"]).fails(2, "temperature is -1");
+    girih(&["run", "--temp", "1", "--top-p", "1.5"]).fails(2, "top_p is 1.5");
+    girih(&["run", "--temp", "nan"]).fails(2, "temperature");
 }
 
 /// Who leaves early, as `head` does, gets no panic and no sentence.
