@@ -24,7 +24,7 @@ pub fn print(text: impl Display) -> Result<()> {
 /// Prints a part of the result and lets it be seen at once.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn stream(text: &str) -> Result<()> {
     print(text)?;
     io::stdout().flush().map_err(failed)
