@@ -52,7 +52,7 @@ pub enum Command {
 /// Which model.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// A folder, a .gguf or .safetensors file, an id org/name[@revision][:QUANT] in the cache, or stories260k.
+    /// A folder, a .gguf or .safetensors file, an id in the cache (org/name, org/name@revision, org/name:QUANT), or stories260k.
     pub model: String,
     #[command(flatten)]
     pub arch: ArchArgs,
@@ -122,11 +122,11 @@ impl KvType {
 /// generation_config.json says, else greedy.
 #[derive(Debug, Clone, Args)]
 pub struct SamplingArgs {
-    /// The most tokens to generate; 0 for as many as the context holds.
-    #[arg(long, short = 'n', value_name = "N", default_value = "256")]
-    pub max_tokens: u32,
+    /// The most tokens to generate; 0 for as many as the context holds [default: 256, or what the context leaves].
+    #[arg(long, short = 'n', value_name = "N")]
+    pub max_tokens: Option<u32>,
     /// 0 always takes the likeliest token.
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub temp: Option<f32>,
     /// Keep this many likeliest tokens; 0 keeps all.
     #[arg(long, value_name = "K")]

@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use crate::output;
+
 /// Why a command did not do its work.
 #[derive(Debug)]
 pub enum Error {
@@ -10,6 +12,9 @@ pub enum Error {
     Call(String),
     /// The work failed: exit code 1.
     Work(String),
+    /// Whoever read the results has gone: exit code 1, for the work was not
+    /// done, and no sentence, for nobody misses it.
+    Closed,
     /// What the command-line parser has to say, help included.
     Usage(Box<clap::Error>),
 }
@@ -33,13 +38,14 @@ impl Error {
         let (sentence, code) = match self {
             Error::Call(sentence) => (sentence, 2),
             Error::Work(sentence) => (sentence, 1),
+            Error::Closed => return ExitCode::from(1),
             Error::Usage(error) => {
                 // Printing to a closed pipe is no reason for another exit code.
                 let _ = error.print();
                 return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
             }
         };
-        eprintln!("girih: {sentence}");
+        output::say(format_args!("girih: {sentence}"));
         ExitCode::from(code)
     }
 }

@@ -10,6 +10,9 @@ use crate::args::SamplingArgs;
 use crate::error::{Error, Result};
 use crate::loading::stop_tokens;
 
+/// The most tokens of a reply when no number is asked for.
+const MAX_TOKENS: u32 = 256;
+
 /// A reply and what it took.
 #[derive(Debug)]
 pub struct Reply {
@@ -46,12 +49,15 @@ pub fn sampling(args: &SamplingArgs, generation: Option<&Generation>) -> Samplin
     }
 }
 
-/// A request to continue `tokens`.
-pub fn request(tokens: Vec<u32>, args: &SamplingArgs, model: &Model, words: &Words) -> Request {
+/// A request to continue `tokens` in a context of this size.
+pub fn request(tokens: Vec<u32>, args: &SamplingArgs, model: &Model, words: &Words, context: u32) -> Request {
+    // Only a number that was asked for can be too large for the context.
+    let room = (context as usize).saturating_sub(tokens.len()).max(1);
+    let usual = room.min(MAX_TOKENS as usize) as u32;
     Request {
-        tokens,
         sampling: sampling(args, model.generation.as_ref()),
-        max_new: (args.max_tokens > 0).then_some(args.max_tokens),
+        max_new: Some(args.max_tokens.unwrap_or(usual)).filter(|most| *most > 0),
+        tokens,
         stops: Stops { tokens: stop_tokens(model, words), strings: args.stop.clone() },
         logprobs: None,
     }
@@ -102,8 +108,8 @@ pub fn generate<'w>(
     }
 }
 
-/// Amounts and times as one JSON object.
-pub fn metrics(reply: &Reply) -> Value {
+/// A reply to `prompt` as one JSON object: ids, text, amounts, times.
+pub fn described(prompt: &[u32], reply: &Reply) -> Value {
     let Stats { cached, prefill, decode } = reply.stats;
     let rate = |rate: girih_engine::Rate| {
         json!({
@@ -119,7 +125,16 @@ pub fn metrics(reply: &Reply) -> Value {
         Stop::Context => json!("context"),
         Stop::Cancelled => json!("cancelled"),
     };
-    json!({"cached_tokens": cached, "prefill": rate(prefill), "decode": rate(decode), "stop": stop})
+    let ids: Vec<u32> = prompt.iter().chain(&reply.ids).copied().collect();
+    json!({
+        "prompt_tokens": prompt.len(),
+        "ids": ids,
+        "text": reply.text,
+        "stop": stop,
+        "cached_tokens": cached,
+        "prefill": rate(prefill),
+        "decode": rate(decode),
+    })
 }
 
 /// Amounts and times as a line for people.

@@ -44,9 +44,11 @@ impl Place {
     /// # Errors
     /// When the files are not well formed or not supported.
     pub fn model(&self, arch: &ArchArgs) -> Result<Model> {
+        // Read even where they are not needed: a wrong option is never ignored.
+        let given = architectures(&arch.arch)?;
         match self {
             Place::Builtin => Ok(Model::embedded(&builtin::STORIES, &Limits::DEFAULT)?),
-            Place::Path(path) => Ok(Model::open(path, architectures(&arch.arch)?, &Limits::DEFAULT)?),
+            Place::Path(path) => Ok(Model::open(path, given, &Limits::DEFAULT)?),
         }
     }
 
@@ -116,9 +118,20 @@ pub fn layout<'a>(model: &'a Model, device: &'a DeviceArgs, wanted: u32) -> Resu
 /// # Errors
 /// As [`layout`] and [`Layout::load`].
 pub fn engine<'w>(model: &Model, device: &DeviceArgs, wanted: u32) -> Result<Engine<'w>> {
-    let layout = layout(model, device, wanted)?;
-    let runner = layout.load(Show::unless(device.quiet))?;
-    Ok(Engine::new(runner, Bounds::new(layout.key.context, layout.key.rows))?)
+    start(&layout(model, device, wanted)?, Show::unless(device.quiet))
+}
+
+/// Loads what was laid out.
+///
+/// # Errors
+/// As [`Layout::load`].
+pub fn start<'w>(layout: &Layout<'_>, show: Show) -> Result<Engine<'w>> {
+    Ok(Engine::new(layout.load(show)?, bounds(layout))?)
+}
+
+/// What a request may ask of the engine that `layout` leads to.
+pub fn bounds(layout: &Layout<'_>) -> Bounds {
+    Bounds::new(layout.key.context, layout.key.rows)
 }
 
 /// The tokens that end a text: those of generation_config.json, and the

@@ -2,6 +2,9 @@
 //! prints. What it prints about is computed in the other crates.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod output;
+
 mod args;
 mod backends;
 mod builtin;

@@ -5,6 +5,8 @@ use std::io::IsTerminal;
 use girih_graph::WeightSource;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::output;
+
 /// What is shown of long work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
@@ -47,7 +49,7 @@ impl Show {
     /// A line that is no result.
     pub fn note(self, line: impl AsRef<str>) {
         if self == Show::All {
-            eprintln!("{}", line.as_ref());
+            output::say(line.as_ref());
         }
     }
 }

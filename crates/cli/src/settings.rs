@@ -43,7 +43,8 @@ fn with_sources(arg: Arg, file: &BTreeMap<String, String>) -> Arg {
     let variable = format!("GIRIH_{}", long.to_uppercase().replace('-', "_"));
     let arg = arg.env(variable).hide_env_values(true);
     match file.get(&long) {
-        Some(value) => arg.default_value(value.clone()),
+        // The parser takes no default for an answer to what it requires.
+        Some(value) => arg.default_value(value.clone()).required(false),
         None => arg,
     }
 }

@@ -61,10 +61,11 @@ impl Divergence {
     }
 }
 
-/// Holds a model of `layers` layers against every prompt of a golden.
+/// Holds a model of `layers` layers against every prompt of a golden that was
+/// read for its sizes.
 ///
 /// # Errors
-/// When the golden is of another model's sizes, or a step fails.
+/// When a prompt does not fit into the context, or a step fails.
 pub fn verify(engine: &mut Engine<'_>, golden: &Golden, layers: usize, bound: &Bound) -> Result<Verdict> {
     let mut prompts = Vec::with_capacity(golden.prompts.len());
     for (index, prompt) in golden.prompts.iter().enumerate() {

@@ -12,12 +12,23 @@ use std::path::Path;
 
 use girih_model::Limits;
 use girih_model::file::{Container, TensorInfo};
-use girih_tensor::View;
+use girih_tensor::{DType, View};
 
 use crate::{Error, Precision, Result};
 
 /// Values above which a golden tensor is refused: 2³¹ of them are 8 GiB.
 const MOST_VALUES: usize = 1 << 31;
+
+/// The sizes of the model that a golden must be of.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// How many layers it has.
+    pub layers: usize,
+    /// Values of a hidden state.
+    pub width: usize,
+    /// Scores in a row of logits; ids are below it.
+    pub vocabulary: usize,
+}
 
 /// The prompts of a golden file, at one precision.
 #[derive(Debug)]
@@ -53,13 +64,14 @@ pub struct Reference {
 }
 
 impl Golden {
-    /// Reads the goldens of one precision.
+    /// Reads the goldens of one precision for a model of these sizes.
     ///
     /// # Errors
-    /// When the file is no golden, or has none of this precision.
-    pub fn read(path: &Path, precision: Precision) -> Result<Golden> {
+    /// When the file is no golden, has none of this precision, or is of a model
+    /// of other sizes.
+    pub fn read(path: &Path, precision: Precision, sizes: &Sizes) -> Result<Golden> {
         let container = Container::open(path, &Limits::DEFAULT)?;
-        let file = File { container, suffix: precision.name() };
+        let file = File { container, suffix: precision.name(), sizes };
         let mut prompts = Vec::new();
         while file.has(&format!("p{}.input_ids", prompts.len())) {
             let prompt = file.prompt(prompts.len());
@@ -73,28 +85,35 @@ impl Golden {
     }
 }
 
-struct File {
+struct File<'a> {
     container: Container,
     suffix: &'static str,
+    sizes: &'a Sizes,
 }
 
-impl File {
+impl File<'_> {
     fn has(&self, name: &str) -> bool {
         self.container.tensors().contains_key(name)
     }
 
     fn prompt(&self, index: usize) -> Result<Prompt> {
         let name = |part: &str| format!("p{index}.{part}_{}", self.suffix);
-        let tokens = self.ids(&format!("p{index}.input_ids"))?;
-        let (hidden, states) = self.numbers(&name("hidden"), 3)?;
-        let (logits, table) = self.numbers(&name("logits"), 2)?;
-        let top5 = self.ids(&name("step_top5"))?;
-        let greedy = self.ids(&name("greedy"))?;
-        let [_, rows, width] = states[..] else { unreachable!("asked for three dimensions") };
-        let [logit_rows, vocabulary] = table[..] else { unreachable!("asked for two dimensions") };
-        if tokens.is_empty() || rows != tokens.len() || logit_rows != rows || top5.len() != 5 * greedy.len() {
+        let tokens = self.ids(&format!("p{index}.input_ids"), 1)?;
+        let Sizes { layers, width, vocabulary } = *self.sizes;
+        let rows = tokens.len();
+        let hidden = self.numbers(&name("hidden"), &[layers + 1, rows, width])?;
+        let logits = self.numbers(&name("logits"), &[rows, vocabulary])?;
+        let top5 = self.ids(&name("step_top5"), 2)?;
+        let greedy = self.ids(&name("greedy"), 1)?;
+        if top5.len() != 5 * greedy.len() {
+            let (steps, top5) = (greedy.len(), top5.len());
             return Err(Error::new(format!(
-                "the tensors of prompt {index} do not have the sizes of one prompt"
+                "prompt {index} has {steps} greedy tokens and {top5} likeliest; 5 of each step are needed"
+            )));
+        }
+        if let Some(id) = tokens.iter().find(|id| **id as usize >= vocabulary) {
+            return Err(Error::new(format!(
+                "prompt {index} has the token {id}, which is outside the model's vocabulary of {vocabulary}"
             )));
         }
         let reference = Reference {
@@ -108,41 +127,46 @@ impl File {
         Ok(Prompt { tokens, reference })
     }
 
-    fn info(&self, name: &str, rank: usize) -> Result<&TensorInfo> {
+    /// A tensor of floats, row after row.
+    fn numbers(&self, name: &str, extents: &[usize]) -> Result<Vec<f32>> {
         let info = self.container.tensor(name)?;
-        let extents = info.shape.extents();
-        if extents.len() != rank || extents.contains(&0) || info.shape.elements() > MOST_VALUES {
+        if info.shape.extents() != extents || info.shape.elements() > MOST_VALUES {
             let shape = info.shape;
             return Err(Error::new(format!(
-                "tensor '{name}' has the shape {shape}; {rank} dimensions are needed"
+                "tensor '{name}' has the shape {shape}; for this model and prompt it must be {extents:?}"
             )));
         }
-        Ok(info)
-    }
-
-    fn numbers(&self, name: &str, rank: usize) -> Result<(Vec<f32>, Vec<usize>)> {
-        let info = self.info(name, rank)?;
-        let mut bytes = vec![0; info.bytes as usize];
-        self.container.read(info, 0, &mut bytes)?;
+        let bytes = self.bytes(info)?;
         let (rows, columns) = (info.shape.rows(), info.shape.columns());
         let view =
             View::new(info.dtype, rows, columns, &bytes).map_err(|error| Error::new(error.to_string()))?;
         let mut numbers = vec![0.0; rows * columns];
         view.unpack_rows(0..rows, &mut numbers);
-        Ok((numbers, info.shape.extents().to_vec()))
+        Ok(numbers)
     }
 
-    /// Token ids, of one or two dimensions.
-    fn ids(&self, name: &str) -> Result<Vec<u32>> {
-        let rank = self.container.tensor(name)?.shape.extents().len().min(2);
-        let info = self.info(name, rank)?;
-        if info.dtype != girih_tensor::DType::I32 {
+    /// A tensor of token ids, row after row.
+    fn ids(&self, name: &str, rank: usize) -> Result<Vec<u32>> {
+        let info = self.container.tensor(name)?;
+        let extents = info.shape.extents();
+        if extents.len() != rank || extents.contains(&0) || info.shape.elements() > MOST_VALUES {
+            let shape = info.shape;
+            return Err(Error::new(format!(
+                "tensor '{name}' has the shape {shape}; {rank} dimensions are needed, none of them 0"
+            )));
+        }
+        if info.dtype != DType::I32 {
             return Err(Error::new(format!("tensor '{name}' is stored as {}; i32 is needed", info.dtype)));
         }
-        let mut bytes = vec![0; info.bytes as usize];
-        self.container.read(info, 0, &mut bytes)?;
+        let bytes = self.bytes(info)?;
         let ids = bytes.chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().expect("chunks of four")));
         ids.map(|id| u32::try_from(id).map_err(|_| Error::new(format!("tensor '{name}' holds the id {id}"))))
             .collect()
+    }
+
+    fn bytes(&self, info: &TensorInfo) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; info.bytes as usize];
+        self.container.read(info, 0, &mut bytes)?;
+        Ok(bytes)
     }
 }

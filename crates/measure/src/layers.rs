@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::bound::rms;
 use crate::golden::Prompt;
-use crate::{Bound, Error, Hidden, Result};
+use crate::{Bound, Hidden, Result};
 
 /// How one hidden state, or the logits, agree with their golden.
 #[derive(Clone, Debug, Serialize)]
@@ -34,10 +34,10 @@ impl LayerRow {
 }
 
 /// Runs a prompt and compares every hidden state and the logits of a model of
-/// `layers` layers.
+/// `layers` layers, for whose sizes the golden was read.
 ///
 /// # Errors
-/// When the golden is of another model's sizes, or a step fails.
+/// When the prompt does not fit into the context, or a step fails.
 pub fn diagnose(
     engine: &mut Engine<'_>,
     prompt: &Prompt,
@@ -45,25 +45,12 @@ pub fn diagnose(
     bound: &Bound,
 ) -> Result<Vec<LayerRow>> {
     let reference = &prompt.reference;
-    let vocabulary = engine.runner().width();
-    if reference.vocabulary != vocabulary || reference.hidden.len() != layers + 1 {
-        let (logits, states) = (reference.vocabulary, reference.hidden.len());
-        return Err(Error::new(format!(
-            "the golden has {logits} logits and {states} hidden states; the model has {vocabulary} and {}",
-            layers + 1
-        )));
-    }
     let mut hidden = Hidden::of(layers);
     let mut logits = Vec::with_capacity(reference.logits.len());
     engine.logits(&prompt.tokens, &mut hidden, |_, row| logits.extend_from_slice(row))?;
     let mut rows = Vec::with_capacity(layers + 2);
     for (index, want) in reference.hidden.iter().enumerate() {
-        let got = &hidden.states[index];
-        if got.len() != want.len() {
-            let (have, need) = (got.len(), want.len());
-            return Err(Error::new(format!("{} has {have} values; the golden {need}", hidden.name(index))));
-        }
-        rows.push(compare(hidden.name(index), got, want, reference.width, index, bound));
+        rows.push(compare(hidden.name(index), &hidden.states[index], want, reference.width, index, bound));
     }
     rows.push(compare("logits", &logits, &reference.logits, reference.vocabulary, layers + 1, bound));
     Ok(rows)
@@ -79,11 +66,16 @@ fn compare(layer: &str, got: &[f32], want: &[f32], width: usize, layers: usize, 
         of_bound: 0.0,
         worst_token: 0,
     };
+    assert_eq!(
+        got.len(),
+        want.len(),
+        "the golden was read for the sizes of another model than '{layer}' is of"
+    );
     let mut squares = 0.0;
     for (token, (got, want)) in got.chunks_exact(width).zip(want.chunks_exact(width)).enumerate() {
         let largest = largest_difference(got, want);
         squares += got.iter().zip(want).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum::<f64>();
-        let share = largest / bound.after(layers, rms(want)).max(f64::MIN_POSITIVE);
+        let share = share(largest, bound.after(layers, rms(want)));
         row.cosine = row.cosine.min(cosine(got, want));
         row.max_abs = row.max_abs.max(largest);
         if share > row.of_bound {
@@ -92,6 +84,12 @@ fn compare(layer: &str, got: &[f32], want: &[f32], width: usize, layers: usize, 
     }
     row.rms = (squares / want.len().max(1) as f64).sqrt();
     row
+}
+
+/// The share of its bound that a difference takes; infinite where the golden
+/// itself is, for then nothing is known.
+fn share(difference: f64, bound: f64) -> f64 {
+    if bound.is_finite() { difference / bound.max(f64::MIN_POSITIVE) } else { f64::INFINITY }
 }
 
 /// The largest difference; infinite where one side is no number.

@@ -13,7 +13,7 @@ mod perplexity;
 pub use bound::{Bound, Precision};
 pub use gate::{Divergence, PromptVerdict, Verdict, verify};
 pub use girih_tensor::{Error, Result};
-pub use golden::{Golden, Prompt, Reference};
+pub use golden::{Golden, Prompt, Reference, Sizes};
 pub use hidden::Hidden;
 pub use layers::{LayerRow, diagnose};
 pub use perplexity::{Perplexity, perplexity};

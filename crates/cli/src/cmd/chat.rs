@@ -1,7 +1,7 @@
 //! `girih chat`: a conversation. What the model has read stays in its KV cache,
 //! so each turn reads only what is new.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 use super::{Outcome, print_json};
 use crate::args::{DeviceArgs, ModelArgs, SamplingArgs};
 use crate::error::{Error, Result};
-use crate::generate::{Reply, generate, metrics, request, summary};
+use crate::generate::{Reply, described, generate, request, summary};
 use crate::loading::{self, Place};
+use crate::output::{say, stream};
 use crate::progress::Show;
 
 const HELP: &str = "/system TEXT  set the system message and start anew
@@ -131,7 +132,9 @@ impl<'a> Chat<'a> {
                     match self.line(engine, &line) {
                         Ok(Next::Leave) => return Ok(Outcome::Done),
                         Ok(Next::Line) => {}
-                        Err(Error::Work(sentence) | Error::Call(sentence)) => eprintln!("girih: {sentence}"),
+                        Err(Error::Work(sentence) | Error::Call(sentence)) => {
+                            say(format_args!("girih: {sentence}"))
+                        }
                         Err(error) => return Err(error),
                     }
                 }
@@ -157,11 +160,11 @@ impl<'a> Chat<'a> {
         match command {
             "" => {}
             "/quit" | "/exit" => return Ok(Next::Leave),
-            "/help" => println!("{HELP}"),
+            "/help" => print_line!("{HELP}")?,
             "/clear" => self.messages = opening(self.args.system.as_deref()),
             "/system" => self.messages = opening(Some(rest)),
             "/undo" => self.undo(),
-            "/stats" => println!("{}", self.last.as_ref().map_or("no reply yet".to_owned(), summary)),
+            "/stats" => print_line!("{}", self.last.as_ref().map_or("no reply yet".to_owned(), summary))?,
             _ if command.starts_with('/') => {
                 return Err(Error::call(format!("'{command}' is no command; /help lists them")));
             }
@@ -179,32 +182,30 @@ impl<'a> Chat<'a> {
     /// A question and its answer; if anything fails, neither has been said.
     fn turn(&mut self, engine: &mut Engine<'a>, line: &str) -> Result<()> {
         self.messages.push(json!({"role": "user", "content": line}));
-        let reply = self.reply(engine).inspect_err(|_| {
+        let (prompt, reply) = self.reply(engine).inspect_err(|_| {
             self.messages.pop();
         })?;
         self.messages.push(json!({"role": "assistant", "content": reply.text}));
         if self.args.json {
-            print_json(&metrics(&reply))?;
+            print_json(&described(&prompt, &reply))?;
         }
         self.last = Some(reply);
         Ok(())
     }
 
-    fn reply(&mut self, engine: &mut Engine<'a>) -> Result<Reply> {
+    /// The tokens of the whole conversation, and what the model says to it.
+    fn reply(&mut self, engine: &mut Engine<'a>) -> Result<(Vec<u32>, Reply)> {
         let spans = render(&mut self.renderer, self.words, &conversation(&self.messages))?;
         let tokens = self.words.tokenizer.encode_spans(&spans, Ends::Omit)?;
-        let request = request(tokens, &self.args.sampling, self.model, self.words);
+        let request =
+            request(tokens.clone(), &self.args.sampling, self.model, self.words, engine.limits().context);
         self.cancelled.store(false, Ordering::Relaxed);
-        let mut out = io::stdout().lock();
         let cancelled = || self.cancelled.load(Ordering::Relaxed);
-        let reply = generate(engine, request, self.words, cancelled, |text| {
-            out.write_all(text.as_bytes())?;
-            Ok(out.flush()?)
-        })?;
-        writeln!(out)?;
+        let reply = generate(engine, request, self.words, cancelled, stream)?;
+        print_line!("")?;
         if matches!(reply.stop, Stop::Length | Stop::Context) {
             self.show.note(format!("[the reply ended at the limit of {:?}]", reply.stop));
         }
-        Ok(reply)
+        Ok((tokens, reply))
     }
 }

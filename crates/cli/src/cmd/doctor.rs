@@ -62,18 +62,24 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }))?;
         return Ok(if healthy { Outcome::Done } else { Outcome::Failed });
     }
-    println!("processor: {}", processor.as_deref().unwrap_or("unknown"));
-    println!("features: {}", features.join(" "));
-    println!("kernels: {}; threads: {threads}", kernels()?);
+    print_line!("processor: {}", processor.as_deref().unwrap_or("unknown"))?;
+    print_line!("features: {}", features.join(" "))?;
+    print_line!("kernels: {}; threads: {threads}", kernels()?)?;
     if let Some(memory) = memory {
-        println!("memory: {} available; the control group leaves {}", bytes(memory.available), room(&memory));
+        print_line!(
+            "memory: {} available; the control group leaves {}",
+            bytes(memory.available),
+            room(&memory)
+        )?;
     }
-    println!("huge pages: {}", machine::huge_pages().as_deref().unwrap_or("unknown"));
-    println!("read bandwidth: {:.1} GB/s with {threads} threads", bandwidth / 1e9);
-    print_cache(&environment, &cached);
-    println!("built-in model: {}", outcome(&story));
-    println!("chat templates: {}", outcome(&templates));
-    advice.iter().for_each(|line| println!("advice: {line}"));
+    print_line!("huge pages: {}", machine::huge_pages().as_deref().unwrap_or("unknown"))?;
+    print_line!("read bandwidth: {:.1} GB/s with {threads} threads", bandwidth / 1e9)?;
+    print_cache(&environment, &cached)?;
+    print_line!("built-in model: {}", outcome(&story))?;
+    print_line!("chat templates: {}", outcome(&templates))?;
+    for line in &advice {
+        print_line!("advice: {line}")?;
+    }
     Ok(if healthy { Outcome::Done } else { Outcome::Failed })
 }
 
@@ -81,11 +87,11 @@ fn room(memory: &Memory) -> String {
     memory.cgroup.map_or("all of it".to_owned(), bytes)
 }
 
-fn print_cache(environment: &HubEnv, cached: &std::result::Result<u64, girih_model::Error>) {
+fn print_cache(environment: &HubEnv, cached: &std::result::Result<u64, girih_model::Error>) -> Result<()> {
     let path = environment.cache.display();
     match cached {
-        Ok(size) => println!("cache: {} in {path}", bytes(*size)),
-        Err(error) => println!("cache: {path} cannot be read: {error}"),
+        Ok(size) => print_line!("cache: {} in {path}", bytes(*size)),
+        Err(error) => print_line!("cache: {path} cannot be read: {error}"),
     }
 }
 
@@ -94,6 +100,7 @@ fn outcome(check: &Result<()>) -> String {
         Ok(()) => "works".to_owned(),
         Err(Error::Call(sentence) | Error::Work(sentence)) => format!("fails: {sentence}"),
         Err(Error::Usage(error)) => format!("fails: {error}"),
+        Err(Error::Closed) => "fails: standard output is closed".to_owned(),
     }
 }
 

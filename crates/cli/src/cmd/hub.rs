@@ -11,7 +11,7 @@ use crate::progress::{Show, Unit};
 
 #[derive(Debug, clap::Args)]
 pub struct PullArgs {
-    /// org/name[@revision][:QUANT]; QUANT picks a GGUF by its label, such as Q4_K_M.
+    /// org/name, org/name@revision or org/name:QUANT; QUANT picks a GGUF by its label, such as Q4_K_M.
     id: String,
     /// Show no progress.
     #[arg(long, short)]
@@ -65,7 +65,7 @@ pub fn pull(args: &PullArgs) -> Result<Outcome> {
             "fetched_bytes": pulled.fetched,
         }))?;
     } else {
-        println!("{path}");
+        print_line!("{path}")?;
     }
     Ok(Outcome::Done)
 }
@@ -122,17 +122,17 @@ pub fn list(args: &ListArgs) -> Result<Outcome> {
         return Ok(Outcome::Done);
     }
     for model in &models {
-        println!("{}  {}", model.repo, bytes(model.bytes));
+        print_line!("{}  {}", model.repo, bytes(model.bytes))?;
         for revision in &model.revisions {
             let state =
                 revision.missing.as_ref().map_or("complete".to_owned(), |file| format!("lacks {file}"));
             let names = revision.names.join(", ");
-            println!(
+            print_line!(
                 "  {} {names} {} files, {}, {state}",
                 revision.commit,
                 revision.files,
                 bytes(revision.bytes)
-            );
+            )?;
         }
     }
     Ok(Outcome::Done)
@@ -144,7 +144,7 @@ pub fn rm(args: &RmArgs) -> Result<Outcome> {
     if args.json {
         print_json(&json!({"revisions": revisions, "files": files, "bytes": removed.bytes}))?;
     } else {
-        println!("removed {revisions} revisions, {files} files, {}", bytes(removed.bytes));
+        print_line!("removed {revisions} revisions, {files} files, {}", bytes(removed.bytes))?;
     }
     Ok(Outcome::Done)
 }
@@ -161,15 +161,15 @@ pub fn repair(args: &RepairArgs) -> Result<Outcome> {
         }))?;
         return Ok(Outcome::Done);
     }
-    println!("{} files are as their digests say ({} read)", repaired.good, bytes(repaired.bytes));
+    print_line!("{} files are as their digests say ({} read)", repaired.good, bytes(repaired.bytes))?;
     for (path, why) in &repaired.removed {
-        println!("removed {}: {why}", path.display());
+        print_line!("removed {}: {why}", path.display())?;
     }
     for path in &repaired.unverified {
-        println!("not verifiable, no digest is known: {}", path.display());
+        print_line!("not verifiable, no digest is known: {}", path.display())?;
     }
     for id in &repaired.pull_again {
-        println!("incomplete now: girih pull {id}");
+        print_line!("incomplete now: girih pull {id}")?;
     }
     Ok(Outcome::Done)
 }

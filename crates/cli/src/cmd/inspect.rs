@@ -12,6 +12,7 @@ use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::Result;
 use crate::loading::{self, Place};
 use crate::machine::Memory;
+use crate::output::print;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -34,7 +35,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let model = Place::find(&args.model.model)?.model(&args.model.arch)?;
     let layout = loading::layout(&model, &args.device, 1)?;
     if args.graph {
-        print!("{}", layout.graph);
+        print(&layout.graph)?;
         return Ok(Outcome::Done);
     }
     let (backend, refusals) = layout.reception()?;
@@ -53,29 +54,31 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }))?;
         return Ok(Outcome::Done);
     }
-    print_facts(&model);
+    print_facts(&model)?;
     for (dtype, (count, size)) in storage(&model) {
-        println!("{count:>6} tensors {dtype:<6} {}", bytes(size));
+        print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
     }
     if args.tensors {
         for row in tensors(&model) {
-            println!("{:<40} {:<6} {}", text(&row["name"]), text(&row["dtype"]), row["shape"]);
+            print_line!("{:<40} {:<6} {}", text(&row["name"]), text(&row["dtype"]), row["shape"])?;
         }
     }
-    println!("largest step: {}", layout.key);
-    println!("backend: {backend}");
-    refusals.iter().for_each(|refusal| println!("refused: {refusal}"));
-    println!(
+    print_line!("largest step: {}", layout.key)?;
+    print_line!("backend: {backend}")?;
+    for refusal in &refusals {
+        print_line!("refused: {refusal}")?;
+    }
+    print_line!(
         "memory: weights {} + KV cache {} ({}) + scratch {} = {}",
         bytes(plan.weights),
         bytes(plan.state),
         args.device.kv.dtype(),
         bytes(plan.scratch),
         bytes(plan.total())
-    );
+    )?;
     if let Some(memory) = memory {
         let verdict = if plan.total() <= memory.room() { "fits" } else { "does not fit" };
-        println!("available: {}; the model {verdict}", bytes(memory.room()));
+        print_line!("available: {}; the model {verdict}", bytes(memory.room()))?;
     }
     Ok(Outcome::Done)
 }
@@ -152,12 +155,12 @@ fn facts(model: &Model) -> Value {
 }
 
 /// The facts for people; layers that are alike on one line.
-fn print_facts(model: &Model) {
+fn print_facts(model: &Model) -> Result<()> {
     let facts = &model.facts;
-    println!("architecture: {}", facts.name);
+    print_line!("architecture: {}", facts.name)?;
     let sizes = facts.sizes;
-    println!("width {}, vocabulary {}, context {}", sizes.width, sizes.vocabulary, sizes.context);
-    println!("head: {}", if facts.head.tied { "tied to the embedding" } else { "its own" });
+    print_line!("width {}, vocabulary {}, context {}", sizes.width, sizes.vocabulary, sizes.context)?;
+    print_line!("head: {}", if facts.head.tied { "tied to the embedding" } else { "its own" })?;
     let described: Vec<String> = facts
         .layers
         .iter()
@@ -177,7 +180,8 @@ fn print_facts(model: &Model) {
     for run in described.chunk_by(|a, b| a == b) {
         let last = first + run.len() - 1;
         let range = if first == last { format!("layer {first}") } else { format!("layers {first}-{last}") };
-        println!("{range}: {}", run[0]);
+        print_line!("{range}: {}", run[0])?;
         first = last + 1;
     }
+    Ok(())
 }

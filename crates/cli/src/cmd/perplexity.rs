@@ -53,10 +53,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.json {
         print_json(&result)?;
     } else {
-        println!(
+        print_line!(
             "perplexity {:.4} (mean negative log-likelihood {:.6} nats over {} tokens, windows of {window})",
-            result.perplexity, result.nll, result.scored
-        );
+            result.perplexity,
+            result.nll,
+            result.scored
+        )?;
     }
     Ok(Outcome::Done)
 }

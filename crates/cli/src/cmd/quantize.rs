@@ -11,6 +11,7 @@ use super::{Outcome, print_json};
 use crate::args::ModelArgs;
 use crate::error::{Error, Result};
 use crate::loading::Place;
+use crate::output;
 use crate::progress::{Show, Unit};
 
 #[derive(Debug, clap::Args)]
@@ -64,7 +65,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         bar.set_position(progress.done);
     })?;
     bar.finish_and_clear();
-    report.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    report.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
     if args.json {
         let rows: Vec<Value> = report.tensors.iter().map(row).collect();
         print_json(&json!({"out": args.out, "tensors": rows, "warnings": report.warnings}))?;
@@ -72,13 +73,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     for tensor in &report.tensors {
         let note = tensor.note.as_ref().map(|note| format!("  ({note})")).unwrap_or_default();
-        println!(
-            "{:<40} {:<20} {} -> {}{note}",
-            tensor.name,
-            tensor.shape.to_string(),
-            tensor.source,
-            tensor.stored
-        );
+        let (name, shape) = (&tensor.name, tensor.shape.to_string());
+        print_line!("{name:<40} {shape:<20} {} -> {}{note}", tensor.source, tensor.stored)?;
     }
     Ok(Outcome::Done)
 }

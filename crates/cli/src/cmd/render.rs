@@ -12,6 +12,7 @@ use super::tokenize::lines;
 use super::{Outcome, print_json};
 use crate::error::{Error, Result};
 use crate::loading::Place;
+use crate::output::print;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -74,7 +75,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let spans: Vec<Value> = spans.iter().map(described).collect();
         print_json(&json!({"spans": spans}))?;
     } else {
-        print!("{}", joined(&spans));
+        print(joined(&spans))?;
     }
     Ok(Outcome::Done)
 }

@@ -1,25 +1,21 @@
 //! `girih run`: continues a prompt, streaming to standard output.
 
-use std::io::{self, Read, Write};
-
 use girih_model::words::{Ends, Origin, Words};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Outcome, print_json};
+use super::{Outcome, print_json, standard_input};
 use crate::args::{ArchArgs, DeviceArgs, SamplingArgs};
 use crate::builtin;
 use crate::error::{Error, Result};
-use crate::generate::{generate, metrics, request, summary};
+use crate::generate::{described, generate, request, summary};
 use crate::loading::{self, Place};
 use crate::machine;
+use crate::output::stream;
 use crate::progress::Show;
-
-/// The most bytes of a prompt from standard input.
-const PROMPT_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A folder, a .gguf or .safetensors file, an id org/name[@revision][:QUANT] in the cache, or stories260k.
+    /// A folder, a .gguf or .safetensors file, an id in the cache (org/name, org/name@revision, org/name:QUANT), or stories260k.
     model: Option<String>,
     /// The text to continue; '-' reads it from standard input.
     prompt: Option<String>,
@@ -47,46 +43,29 @@ pub fn run(args: &Args) -> Result<Outcome> {
         show.note(loading::described(generation));
     }
     let tokens = encode(&words, &prompt, args.special)?;
-    let request = request(tokens.clone(), &args.sampling, &model, &words);
     let layout = loading::layout(&model, &args.device, 1)?;
+    let request = request(tokens.clone(), &args.sampling, &model, &words, layout.key.context);
+    // What is refused is refused before the model is loaded and anything printed.
+    let check = request.check(&loading::bounds(&layout), model.facts.sizes.vocabulary);
+    check.map_err(|error| Error::call(error.to_string()))?;
     let plan = layout.plan()?;
-    let mut engine = loading::engine(&model, &args.device, 1)?;
-    let mut out = io::stdout().lock();
-    write!(out, "{prompt}")?;
-    let reply = generate(
-        &mut engine,
-        request,
-        &words,
-        || false,
-        |text| {
-            out.write_all(text.as_bytes())?;
-            Ok(out.flush()?)
-        },
-    )?;
-    writeln!(out)?;
-    drop(out);
+    let mut engine = loading::start(&layout, show)?;
+    stream(&prompt)?;
+    let reply = generate(&mut engine, request, &words, || false, stream)?;
+    print_line!("")?;
     show.note(summary(&reply));
     if args.json {
-        let mut line = metrics(&reply);
-        let ids: Vec<u32> = tokens.iter().chain(&reply.ids).copied().collect();
-        extend(
-            &mut line,
-            json!({
-                "model": name,
-                "prompt_tokens": tokens.len(),
-                "ids": ids,
-                "text": reply.text,
-                "kv": args.device.kv.dtype().name(),
-                "activations": "f32",
-                "memory": {
-                    "planned": plan.total(),
-                    "weights": plan.weights,
-                    "state": plan.state,
-                    "scratch": plan.scratch,
-                    "peak_resident": machine::status("VmHWM"),
-                },
-            }),
-        );
+        let mut line = described(&tokens, &reply);
+        line["model"] = json!(name);
+        line["kv"] = json!(args.device.kv.dtype().name());
+        line["activations"] = json!("f32");
+        line["memory"] = json!({
+            "planned": plan.total(),
+            "weights": plan.weights,
+            "state": plan.state,
+            "scratch": plan.scratch,
+            "peak_resident": machine::status("VmHWM"),
+        });
         print_json(&line)?;
     }
     Ok(Outcome::Done)
@@ -96,16 +75,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 fn prompt(args: &Args) -> Result<String> {
     match (&args.prompt, &args.model) {
         (Some(text), _) if text != "-" => Ok(text.clone()),
-        (Some(_), _) => {
-            let mut text = String::new();
-            let read = io::stdin().lock().take(PROMPT_BYTES + 1).read_to_string(&mut text)?;
-            if read as u64 > PROMPT_BYTES {
-                return Err(Error::call(format!(
-                    "the prompt on standard input has over {PROMPT_BYTES} bytes"
-                )));
-            }
-            Ok(text)
-        }
+        (Some(_), _) => standard_input(),
         (None, None) => Ok(builtin::STORIES_PROMPT.to_owned()),
         (None, Some(_)) => {
             Err(Error::call("a model was given but no prompt; give a text, or '-' for standard input"))
@@ -121,11 +91,4 @@ fn encode(words: &Words, prompt: &str, special: bool) -> Result<Vec<u32>> {
         tokens.extend(words.tokenizer.named().bos);
     }
     Ok(tokens)
-}
-
-/// Adds the pairs of one object to another.
-fn extend(object: &mut Value, more: Value) {
-    if let (Value::Object(object), Value::Object(more)) = (object, more) {
-        object.extend(more);
-    }
 }

@@ -1,13 +1,13 @@
 //! `girih tokenize`: text to ids.
 
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead};
 use std::path::PathBuf;
 
 use girih_model::words::{Ends, Origin, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Outcome, print_json};
+use super::{Outcome, print_json, standard_input};
 use crate::error::{Error, Result};
 use crate::loading::Place;
 
@@ -57,11 +57,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let text = match &args.text {
         Some(text) => text.clone(),
-        None => {
-            let mut text = String::new();
-            io::stdin().lock().read_to_string(&mut text)?;
-            text
-        }
+        None => standard_input()?,
     };
     let (origin, ends) =
         if args.special { (Origin::Template, Ends::Add) } else { (Origin::User, Ends::Omit) };
@@ -82,12 +78,12 @@ fn show(tokenizer: &Tokenizer, ids: &[u32], args: &Args) -> Result<()> {
     if args.explain {
         for id in ids {
             let special = if tokenizer.is_special(*id) { "  special" } else { "" };
-            println!("{id:>8}  {:?}{special}", token(id));
+            print_line!("{id:>8}  {:?}{special}", token(id))?;
         }
         return Ok(());
     }
     let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
-    println!("{}", ids.join(" "));
+    print_line!("{}", ids.join(" "))?;
     Ok(())
 }
 
@@ -103,12 +99,13 @@ pub fn lines(file: &PathBuf, mut answer: impl FnMut(&str) -> Result<Value>) -> R
                 .map_err(|error| Error::call(format!("{}: cannot be read: {error}", file.display())))?,
         )),
     };
-    for line in source.lines() {
-        let line = line?;
-        if line.trim().is_empty() {
+    for line in source.split(b'\n') {
+        let line = String::from_utf8(line?);
+        if line.as_ref().is_ok_and(|line| line.trim().is_empty()) {
             continue;
         }
-        match answer(&line) {
+        let line = line.map_err(|error| Error::work(format!("the line is no UTF-8: {error}")));
+        match line.and_then(|line| answer(&line)) {
             Ok(value) => print_json(&value)?,
             Err(Error::Work(sentence) | Error::Call(sentence)) => print_json(&json!({"error": sentence}))?,
             Err(error) => return Err(error),

@@ -4,15 +4,14 @@ use std::path::PathBuf;
 
 use girih_engine::Engine;
 use girih_measure::{
-    Bound, Golden, LayerRow, Precision, PromptVerdict, diagnose as layers_of, verify as gate,
+    Bound, Golden, LayerRow, Precision, PromptVerdict, Sizes, diagnose as layers_of, verify as gate,
 };
 use girih_model::Model;
-use girih_tensor::DType;
 use serde_json::json;
 
 use super::{Outcome, print_json};
 use crate::args::{DeviceArgs, ModelArgs};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::loading::{self, Place};
 
 /// The most rows of logits that one step hands out.
@@ -63,8 +62,14 @@ struct Case {
 
 impl Case {
     fn open(args: &Args) -> Result<Case> {
-        let golden = Golden::read(&args.golden, args.against.precision())?;
         let model = Place::find(&args.model.model)?.model(&args.model.arch)?;
+        let sizes = Sizes {
+            layers: model.facts.layers.len(),
+            width: model.facts.sizes.width,
+            vocabulary: model.facts.sizes.vocabulary,
+        };
+        let golden = Golden::read(&args.golden, args.against.precision(), &sizes);
+        let golden = golden.map_err(|error| Error::call(error.to_string()))?;
         let engine = loading::engine(&model, &args.device, WANTED)?;
         let bound = bound(&model, args)?;
         Ok(Case { model, engine, golden, bound })
@@ -84,12 +89,7 @@ fn bound(model: &Model, args: &Args) -> Result<Bound> {
             quantized = quantized.max(Bound::relative_step(dtype, &shape, &numbers));
         }
     }
-    let state = match args.device.kv.dtype() {
-        DType::F16 => 2f64.powi(-12),
-        DType::BF16 => 2f64.powi(-9),
-        _ => 0.0,
-    };
-    Ok(Bound::new(args.against.precision(), terms, quantized + state))
+    Ok(Bound::new(args.against.precision(), terms, args.device.kv.dtype(), quantized))
 }
 
 pub fn verify(args: &Args) -> Result<Outcome> {
@@ -106,9 +106,9 @@ pub fn verify(args: &Args) -> Result<Outcome> {
         }))?;
     } else {
         for prompt in &verdict.prompts {
-            println!("{}", sentence(prompt));
+            print_line!("{}", sentence(prompt))?;
         }
-        println!("{}", if verdict.passed { "passed" } else { "failed" });
+        print_line!("{}", if verdict.passed { "passed" } else { "failed" })?;
     }
     Ok(if verdict.passed { Outcome::Done } else { Outcome::Failed })
 }
@@ -150,20 +150,22 @@ pub fn diagnose(args: &Args) -> Result<Outcome> {
     if args.json {
         print_json(&json!({"within": within, "prompts": prompts}))?;
     } else {
-        prompts.iter().enumerate().for_each(|(index, rows)| table(index, rows));
+        for (index, rows) in prompts.iter().enumerate() {
+            table(index, rows)?;
+        }
     }
     Ok(if within { Outcome::Done } else { Outcome::Failed })
 }
 
-fn table(prompt: usize, rows: &[LayerRow]) {
-    println!("prompt {prompt}");
-    println!("{:>16} {:>12} {:>11} {:>11} {:>9}", "layer", "cosine", "max abs", "rms", "of bound");
+fn table(prompt: usize, rows: &[LayerRow]) -> Result<()> {
+    print_line!("prompt {prompt}")?;
+    print_line!("{:>16} {:>12} {:>11} {:>11} {:>9}", "layer", "cosine", "max abs", "rms", "of bound")?;
     for row in rows {
         let LayerRow { layer, cosine, max_abs, rms, of_bound, .. } = row;
-        println!("{layer:>16} {cosine:>12.9} {max_abs:>11.3e} {rms:>11.3e} {of_bound:>9.4}");
+        print_line!("{layer:>16} {cosine:>12.9} {max_abs:>11.3e} {rms:>11.3e} {of_bound:>9.4}")?;
     }
     match rows.iter().find(|row| !row.within()) {
-        Some(row) => println!("first out of bound: {}, at token {}", row.layer, row.worst_token),
-        None => println!("every layer is within its bound"),
+        Some(row) => print_line!("first out of bound: {}, at token {}", row.layer, row.worst_token),
+        None => print_line!("every layer is within its bound"),
     }
 }

@@ -1,0 +1,237 @@
+//! The command line itself: help, wrong calls, where settings come from.
+
+use serde_json::Value;
+
+use crate::program::{Folder, fixture, girih, name};
+
+/// Every command, as `--help` lists them.
+fn commands() -> Vec<String> {
+    let help = girih(&["--help"]).done().stdout;
+    let list = help.split("Commands:\n").nth(1).expect("the help lists the commands");
+    let names =
+        list.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != "help").map(str::to_owned).collect()
+}
+
+#[test]
+fn every_command_explains_itself() {
+    let commands = commands();
+    for command in
+        ["run", "chat", "tokenize", "render", "inspect", "verify", "diagnose", "perplexity", "pull"]
+    {
+        assert!(commands.iter().any(|name| name == command), "{command} is not in {commands:?}");
+    }
+    for command in &commands {
+        for flag in ["--help", "-h"] {
+            let help = girih(&[command, flag]).done().stdout;
+            assert!(help.contains(&format!("Usage: girih {command}")), "{help}");
+        }
+    }
+    let version = girih(&["--version"]).done().stdout;
+    assert_eq!(version, format!("girih {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn wrong_calls_end_with_2() {
+    let none: [&str; 0] = [];
+    girih(&none).fails(2, "Usage:");
+    girih(&["walk"]).fails(2, "unrecognized subcommand 'walk'");
+    for command in &commands() {
+        girih(&[command, "--no-such-flag"]).fails(2, "--no-such-flag");
+    }
+    girih(&["run", "--threads", "0"]).fails(2, "--threads");
+    girih(&["run", "--kv", "q8_0"]).fails(2, "f32, f16, bf16");
+    girih(&["run", "--backend", "gpu"]).fails(2, "cpu, interpreter");
+    girih(&["run", "--logit-bias", "5"]).fails(2, "'5' is not ID=X");
+    girih(&["run", "--seed", "soon"]).fails(2, "--seed");
+    girih(&["run", "stories260k"]).fails(2, "no prompt");
+    girih(&["run", "--context", "513"]).fails(2, "the model was made for 512 tokens");
+    girih(&["pull", "one-word"]).fails(2, "is not a model id");
+    girih(&["rm", "a/b/c"]).fails(2, "is not a model id");
+    girih(&["inspect", "stories260k", "--arch", "/nowhere.toml"]).fails(2, "/nowhere.toml: cannot be read");
+}
+
+/// How many tokens a call made that sets no number of them itself.
+fn made(call: crate::program::Call) -> usize {
+    let line = call.done().json();
+    line["ids"].as_array().expect("a list").len() - line["prompt_tokens"].as_u64().expect("a count") as usize
+}
+
+#[test]
+fn a_flag_beats_a_variable_beats_a_file_beats_the_default() {
+    let folder = Folder::new();
+    let file = folder.write("girih.toml", "max-tokens = 7\ntemp = 0\nquiet = true\njson = true\n");
+    let call = || girih(&["run"]).env("GIRIH_CONFIG", &file);
+    let ended = call().done();
+    assert_eq!(ended.stderr, "", "the file says quiet");
+    assert_eq!(made(call()), 7);
+    assert_eq!(made(call().env("GIRIH_MAX_TOKENS", "5")), 5);
+    assert_eq!(made(call().env("GIRIH_MAX_TOKENS", "5").with(&["--max-tokens", "3"])), 3);
+    assert_eq!(made(girih(&["run", "--json"]).env("GIRIH_MAX_TOKENS", "5")), 5);
+    assert_eq!(made(girih(&["run", "--json"])), 256);
+}
+
+#[test]
+fn the_usual_place_of_the_file_is_read() {
+    let text = "max-tokens = 4\n";
+    assert_eq!(made(girih(&["run", "--json"]).home_file(".config/girih/config.toml", text)), 4);
+    let folder = Folder::new();
+    std::fs::create_dir(folder.file("girih")).expect("the folder is new");
+    folder.write("girih/config.toml", "max-tokens = 6\n");
+    let call = girih(&["run", "--json"]).home_file(".config/girih/config.toml", text);
+    assert_eq!(made(call.env("XDG_CONFIG_HOME", folder.path())), 6);
+}
+
+#[test]
+fn a_wrong_setting_is_refused_where_it_stands() {
+    let folder = Folder::new();
+    let config = |text: &str| girih(&["run"]).env("GIRIH_CONFIG", folder.write("girih.toml", text));
+    config("max-token = 7\n").fails(2, "'max-token', which is no flag");
+    config("help = true\n").fails(2, "'help', which is no flag");
+    config("max-tokens = [7]\n").fails(2, "'max-tokens' is a list or a table");
+    config("max-tokens\n").fails(2, "is no TOML");
+    config("max-tokens = \"many\"\n").fails(2, "many");
+    girih(&["run"]).env("GIRIH_CONFIG", "/nowhere.toml").fails(2, "/nowhere.toml: cannot be read");
+    girih(&["run"]).env("GIRIH_MAX_TOKENS", "many").fails(2, "many");
+}
+
+/// A key stands for its flag in every command that has it, required ones too.
+#[test]
+fn a_file_can_set_what_a_command_requires() {
+    let folder = Folder::new();
+    let golden = fixture("llama32_tied/golden.safetensors");
+    let file = folder.write("girih.toml", &format!("golden = {:?}\n", name(&golden)));
+    girih(&["verify", name(&fixture("llama32_tied"))]).env("GIRIH_CONFIG", &file).done();
+    girih(&["doctor", "--json"]).env("GIRIH_CONFIG", &file).done();
+}
+
+#[test]
+fn a_prompt_is_an_argument_or_standard_input() {
+    let told = |call: crate::program::Call| call.with(&["-n", "8", "--quiet"]).done().stdout;
+    let argument = told(girih(&["run", "stories260k", "Tom saw a"]));
+    assert!(argument.starts_with("Tom saw a"), "{argument}");
+    assert_eq!(told(girih(&["run", "stories260k", "-"]).stdin("Tom saw a")), argument);
+    let empty = girih(&["run", "stories260k", "", "-n", "8", "--json"]).done().json();
+    assert_eq!(empty["prompt_tokens"], 1, "an empty prompt is the token that opens a text");
+}
+
+#[test]
+fn a_prompt_that_does_not_fit_is_refused_with_the_arithmetic() {
+    let prompt = "once upon a time ".repeat(200);
+    let ended = girih(&["run", "stories260k", "-"]).stdin(&prompt).fails(2, "the context is 512");
+    assert!(ended.stderr.contains("the prompt has") && ended.stderr.contains("by "), "{}", ended.stderr);
+    assert_eq!(ended.stdout, "", "what fails has no result");
+    // A number that nobody asked for is no reason to refuse.
+    let prompt = "once upon a time ".repeat(75);
+    let line = girih(&["run", "stories260k", "-", "--json"]).stdin(&prompt).done().json();
+    assert_eq!(line["ids"].as_array().map(Vec::len), Some(512));
+    girih(&["run", "-n", "500"]).fails(2, "500 more were asked for; the context is 512");
+}
+
+#[test]
+fn a_stop_string_ends_the_text_before_it() {
+    let whole = girih(&["run", "--quiet"]).done().stdout;
+    let (before, _) = whole.split_once(" the park").expect("the story plays there");
+    let ended = girih(&["run", "--quiet", "--json", "--stop", "never said", "--stop", " the park"]).done();
+    assert_eq!(ended.stdout.lines().next(), Some(before));
+    assert_eq!(ended.json()["stop"]["string"], " the park");
+    girih(&["run", "--stop", ""]).fails(2, "a stop string is empty");
+}
+
+#[test]
+fn a_bias_forces_and_forbids() {
+    let ids = |bias: &str| {
+        let line = girih(&["run", "-n", "3", "--json", "--logit-bias", bias]).done().json();
+        let first = line["prompt_tokens"].as_u64().expect("a count") as usize;
+        line["ids"].as_array().expect("a list")[first..].to_vec()
+    };
+    let usual = ids("400=0");
+    assert_eq!(ids("400=inf"), vec![Value::from(400); 3]);
+    let forbidden = ids(&format!("{}=-inf", usual[0]));
+    assert_ne!(forbidden[0], usual[0]);
+    girih(&["run", "--logit-bias", "512=1"]).fails(2, "outside the vocabulary of 512");
+}
+
+#[test]
+fn sampling_settings_outside_their_range_are_refused() {
+    girih(&["run", "--temp", "-1"]).fails(2, "temperature is -1");
+    girih(&["run", "--temp", "1", "--top-p", "1.5"]).fails(2, "top_p is 1.5");
+    girih(&["run", "--temp", "nan"]).fails(2, "temperature");
+}
+
+/// Who leaves early, as `head` does, gets no panic and no sentence.
+#[test]
+fn results_that_nobody_reads_end_quietly() {
+    for call in [
+        girih(&["run", "--quiet"]),
+        girih(&["run", "--quiet", "--json"]),
+        girih(&["inspect", "stories260k", "--graph"]),
+        girih(&["inspect", "stories260k", "--tensors"]),
+        girih(&["tokenize", "stories260k", "--explain"]).stdin("a ".repeat(10_000)),
+        girih(&["doctor"]),
+    ] {
+        let ended = call.unread();
+        assert_eq!((ended.code, ended.stderr.as_str()), (1, ""));
+    }
+}
+
+#[test]
+fn no_colour_where_none_is_wanted() {
+    let wrong = |call: crate::program::Call| call.fails(2, "unexpected argument").stderr;
+    assert!(!wrong(girih(&["run", "--colour"])).contains('\u{1b}'), "a pipe is no terminal");
+    let forced = girih(&["run", "--colour"]).env("CLICOLOR_FORCE", "1");
+    assert!(!wrong(forced.env("NO_COLOR", "1")).contains('\u{1b}'));
+}
+
+#[test]
+fn a_model_is_shown() {
+    let text = girih(&["inspect", "stories260k"]).done().stdout;
+    for words in [
+        "architecture: llama",
+        "width 64, vocabulary 512, context 512",
+        "layers 0-4: 8 heads of 8",
+        "memory: weights",
+    ] {
+        assert!(text.contains(words), "'{words}' is not in: {text}");
+    }
+    assert!(girih(&["inspect", "stories260k", "--tensors"]).done().stdout.lines().count() > 40);
+    let json = girih(&["inspect", "stories260k", "--json", "--tensors"]).done().json();
+    assert_eq!(json["facts"]["layers"].as_array().map(Vec::len), Some(5));
+    assert_eq!(json["refusals"], Value::Array(Vec::new()));
+    let (memory, part) = (&json["memory"], |key: &str| json["memory"][key].as_u64().expect("a count"));
+    assert_eq!(memory["total"], part("weights") + part("state") + part("scratch"));
+}
+
+#[test]
+fn a_printed_graph_can_be_read_again() {
+    let qwen = fixture("qwen3");
+    let gemma = fixture("gemma3_text");
+    for model in ["stories260k", name(&qwen), name(&gemma)] {
+        let text = girih(&["inspect", model, "--graph"]).done().stdout;
+        let graph: girih_graph::Graph = text.parse().unwrap_or_else(|error| panic!("{model}: {error}"));
+        assert_eq!(graph.to_string(), text, "{model}");
+    }
+}
+
+#[test]
+fn the_doctor_finds_this_program_healthy() {
+    let found = girih(&["doctor", "--json"]).done().json();
+    assert_eq!(found["built_in_model"], "works");
+    assert_eq!(found["chat_templates"], "works");
+    assert!(girih(&["doctor"]).done().stdout.contains("built-in model: works"));
+}
+
+#[test]
+fn an_empty_cache_is_an_empty_list() {
+    assert_eq!(girih(&["list"]).done().stdout, "");
+    assert_eq!(girih(&["list", "--json"]).done().json(), Value::Array(Vec::new()));
+    girih(&["repair"]).done();
+    girih(&["rm", "org/name"]).fails(1, "org/name");
+}
+
+#[test]
+fn a_model_that_is_not_there_is_told_how_to_get() {
+    girih(&["run", "org/name", "Hi"]).fails(1, "girih pull org/name");
+    girih(&["run", "/nowhere/model", "Hi"]).fails(1, "/nowhere/model");
+    girih(&["run", "./nowhere.gguf", "Hi"]).fails(1, "nowhere.gguf");
+}

@@ -1,0 +1,215 @@
+//! Calls of the binary, each in an environment of its own, and the places of
+//! the files that they are given.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::Value;
+
+/// A call of the binary. It sees no environment but what a test sets, and a
+/// home without a file in it.
+pub struct Call {
+    command: Command,
+    stdin: Vec<u8>,
+    home: Folder,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// The exit code.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it said of its work, or of its failure.
+    pub stderr: String,
+}
+
+/// A call with these arguments.
+pub fn girih<S: AsRef<str>>(arguments: &[S]) -> Call {
+    let home = Folder::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_girih"));
+    command.args(arguments.iter().map(AsRef::as_ref)).env_clear().env("HOME", home.path());
+    if let Some(path) = std::env::var_os("PATH") {
+        command.env("PATH", path);
+    }
+    Call { command, stdin: Vec::new(), home }
+}
+
+impl Call {
+    /// Sets a variable.
+    pub fn env(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Call {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Adds arguments.
+    pub fn with<S: AsRef<str>>(mut self, arguments: &[S]) -> Call {
+        self.command.args(arguments.iter().map(AsRef::as_ref));
+        self
+    }
+
+    /// What stands on standard input; nothing else does.
+    pub fn stdin(mut self, text: impl AsRef<[u8]>) -> Call {
+        self.stdin = text.as_ref().to_vec();
+        self
+    }
+
+    /// Puts a file into the home.
+    pub fn home_file(self, name: &str, text: &str) -> Call {
+        let path = self.home.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("it lies in the home")).expect("the home is writable");
+        std::fs::write(path, text).expect("the home is writable");
+        self
+    }
+
+    /// Runs the call to its end.
+    pub fn end(self) -> Ended {
+        self.print_to(Stdio::piped())
+    }
+
+    /// Runs the call with nobody who reads what it prints.
+    pub fn unread(self) -> Ended {
+        let (reader, writer) = std::io::pipe().expect("the system has pipes");
+        drop(reader);
+        self.print_to(writer.into())
+    }
+
+    fn print_to(mut self, stdout: Stdio) -> Ended {
+        self.command.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped());
+        let mut child = self.command.spawn().expect("the binary is there");
+        let mut pipe = child.stdin.take().expect("it is piped");
+        let stdin = self.stdin;
+        let writer = std::thread::spawn(move || {
+            // A call that fails early does not read its input.
+            let _ = pipe.write_all(&stdin);
+        });
+        let output = child.wait_with_output().expect("the call ends");
+        writer.join().expect("the writer does not panic");
+        let text = |bytes| String::from_utf8(bytes).expect("the binary prints UTF-8");
+        Ended {
+            code: output.status.code().expect("no signal ends it"),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
+
+    /// Runs the call, which must succeed.
+    pub fn done(self) -> Ended {
+        let ended = self.end();
+        assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+        ended
+    }
+
+    /// Runs the call, which must fail with this exit code and one sentence
+    /// that holds `words`.
+    pub fn fails(self, code: i32, words: &str) -> Ended {
+        let ended = self.end();
+        assert_eq!(ended.code, code, "{}{}", ended.stdout, ended.stderr);
+        assert!(ended.stderr.contains(words), "'{words}' is not in: {}", ended.stderr);
+        assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+        ended
+    }
+}
+
+impl Ended {
+    /// The last line, which is JSON.
+    pub fn json(&self) -> Value {
+        let line = self.stdout.lines().last().unwrap_or_default();
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    /// Every line, all of them JSON.
+    pub fn json_lines(&self) -> Vec<Value> {
+        let value = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        self.stdout.lines().map(value).collect()
+    }
+}
+
+/// A folder that lasts as long as this value.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// A new, empty folder.
+    pub fn new() -> Folder {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("girih-cli-{}-{count}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("the temporary folder is writable");
+        Folder(path)
+    }
+
+    /// A new folder with these files of another.
+    pub fn of(source: &Path, files: &[&str]) -> Folder {
+        let folder = Folder::new();
+        files.iter().for_each(|name| folder.copy(&source.join(name), name));
+        folder
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where it is, as an argument.
+    pub fn name(&self) -> &str {
+        name(&self.0)
+    }
+
+    /// Where a file of it is.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Copies a file into it.
+    pub fn copy(&self, from: &Path, to: &str) {
+        // Written anew: a copy would inherit a write protection.
+        let bytes = std::fs::read(from).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+        std::fs::write(self.file(to), bytes).expect("the temporary folder is writable");
+    }
+
+    /// Writes a file into it and returns its path.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        std::fs::write(self.file(name), text).expect("the temporary folder is writable");
+        self.file(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A folder that stays behind does no harm.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A path as an argument.
+pub fn name(path: &Path) -> &str {
+    path.to_str().expect("the paths of tests are UTF-8")
+}
+
+/// A folder of `tests/fixtures`.
+pub fn fixture(folder: &str) -> PathBuf {
+    let crate_folder = std::env::var("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
+    Path::new(&crate_folder).join("../../tests/fixtures").join(folder)
+}
+
+/// The folder of the test data, or none and a word about it.
+pub fn data() -> Option<PathBuf> {
+    let folder = std::env::var_os("GIRIH_TEST_DATA").map(PathBuf::from);
+    if folder.is_none() {
+        eprintln!("skipped: GIRIH_TEST_DATA is not set");
+    }
+    folder
+}
+
+/// The text of a file.
+pub fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A file of JSON.
+pub fn read_json(path: &Path) -> Value {
+    serde_json::from_str(&read(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}

@@ -1,0 +1,147 @@
+//! What must not change a result: threads, prefill chunks, what an earlier
+//! turn left in the cache.
+
+use serde_json::{Value, json};
+
+use crate::program::{Folder, fixture, girih, name};
+
+/// More than a hundred tokens of a story, so that chunks and threads have
+/// something to divide.
+const PROMPT: &str = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. \
+     One day, she saw a big, red ball. She wanted to play with it, but it was too high. Lily's mom said, \"Lily, \
+     let's go to the park.\" Lily was sad and did not know what to do. She said, \"I will be your friend.\"";
+
+/// A fixture with the tokenizer that all of them share.
+fn model(folder: &str) -> Folder {
+    let model = Folder::of(&fixture(folder), &["config.json", "model.safetensors"]);
+    ["tokenizer.json", "tokenizer_config.json"]
+        .iter()
+        .for_each(|file| model.copy(&fixture("llama32_tied").join(file), file));
+    model
+}
+
+/// Runs the prompt with every choice of threads and chunks; all print the same.
+fn prints_the_same(model: &str, sampling: &[&str]) {
+    let told = |threads: &str, chunk: &str| {
+        let call = girih(&["run", model, PROMPT, "-n", "64", "--context", "256"]).with(sampling);
+        call.with(&["--threads", threads, "--chunk", chunk]).done()
+    };
+    let first = told("1", "256");
+    assert!(first.stdout.len() > PROMPT.len() + 64, "{}", first.stdout);
+    assert!(first.stderr.contains("prefill 1"), "over a hundred tokens: {}", first.stderr);
+    for threads in ["1", "2", "3"] {
+        for chunk in ["1", "7", "64", "256"] {
+            assert_eq!(told(threads, chunk).stdout, first.stdout, "{threads} threads, chunks of {chunk}");
+        }
+    }
+}
+
+#[test]
+fn greedy_text_depends_on_no_setting() {
+    prints_the_same("stories260k", &["--temp", "0"]);
+}
+
+#[test]
+fn sampled_text_depends_on_no_setting_but_the_seed() {
+    prints_the_same("stories260k", &["--temp", "0.9", "--top-k", "40", "--top-p", "0.95", "--seed", "7"]);
+}
+
+/// Gemma's windows of 16 positions are shorter than most chunks.
+#[test]
+fn sliding_windows_depend_on_no_setting() {
+    prints_the_same(model("gemma3_text").name(), &["--temp", "0"]);
+}
+
+/// Text hides what a token's choice does not show; likelihoods do not.
+#[test]
+fn likelihoods_are_the_same_to_the_last_bit() {
+    let folder = Folder::new();
+    let file = folder.write("text", PROMPT);
+    let measured = |threads: &str, chunk: &str| {
+        let call = girih(&["perplexity", "stories260k", name(&file), "--json", "--quiet"]);
+        call.with(&["--threads", threads, "--chunk", chunk]).done().stdout
+    };
+    let first = measured("1", "256");
+    for (threads, chunk) in [("2", "256"), ("3", "1"), ("1", "7"), ("2", "64")] {
+        assert_eq!(measured(threads, chunk), first, "{threads} threads, chunks of {chunk}");
+    }
+}
+
+#[test]
+fn a_seed_is_a_text() {
+    let told =
+        |seed: &str| girih(&["run", "--temp", "1", "-n", "40", "--quiet", "--seed", seed]).done().stdout;
+    assert_eq!(told("1"), told("1"));
+    assert_ne!(told("1"), told("2"));
+}
+
+/// A template that spells with what the small tokenizer knows.
+const TEMPLATE: &str = "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.content }}\n\
+     {% endfor %}{% if add_generation_prompt %}assistant:{% endif %}";
+
+/// A model that can hold a conversation, of a kind.
+fn talker() -> Folder {
+    let folder = model("llama32_tied");
+    folder.write("chat_template.jinja", TEMPLATE);
+    folder
+}
+
+fn message(role: &str, content: impl Into<Value>) -> Value {
+    json!({"role": role, "content": content.into()})
+}
+
+/// Each turn must give what a program gives that has read nothing before.
+#[test]
+fn turns_of_a_chat_equal_fresh_runs() {
+    let model = talker();
+    let questions = ["Hello there.", "What did Tom see?", "Why?"];
+    let settings = ["--temp", "0", "-n", "12", "--quiet", "--json"];
+    let chat = girih(&["chat", model.name()]).with(&settings).stdin(questions.join("\n")).done();
+    let replies: Vec<Value> =
+        chat.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert_eq!(replies.len(), questions.len(), "{}", chat.stdout);
+
+    let mut messages = Vec::new();
+    for (turn, (question, reply)) in questions.iter().zip(&replies).enumerate() {
+        messages.push(message("user", *question));
+        let request = json!({"messages": messages, "add_generation_prompt": true});
+        let render = girih(&["render", model.name(), "--jsonl", "-"]).stdin(request.to_string());
+        let prompt = render.done().json()["text"].as_str().expect("a text").to_owned();
+        // `run` adds the first token itself.
+        let prompt = prompt.strip_prefix("<s>").expect("the template begins with it");
+        let fresh = girih(&["run", model.name(), prompt]).with(&settings).done().json();
+        assert_eq!(reply["ids"], fresh["ids"], "turn {turn}");
+        assert_eq!(reply["text"], fresh["text"], "turn {turn}");
+        assert_eq!(fresh["cached_tokens"], 0, "a new program has read nothing");
+        let cached = reply["cached_tokens"].as_u64().expect("a count");
+        assert_eq!(cached > 0, turn > 0, "turn {turn}: {cached} tokens are from the cache");
+        let read = cached + reply["prefill"]["tokens"].as_u64().expect("a count");
+        assert_eq!(reply["prompt_tokens"], read, "turn {turn}");
+        messages.push(message("assistant", reply["text"].clone()));
+    }
+}
+
+#[test]
+fn a_chat_begins_anew_when_it_is_told_to() {
+    let model = talker();
+    let lines = "Hello there.\nWhy?\n/undo\nWhy?\n/clear\nHello there.\n/stats\n/quit\nnever read\n";
+    let call = girih(&["chat", model.name(), "--temp", "0", "-n", "8", "--quiet", "--json"]);
+    let chat = call.stdin(lines).done().stdout;
+    let replies: Vec<Value> = chat.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert_eq!(replies.len(), 4, "{chat}");
+    assert_eq!(replies[1]["ids"], replies[2]["ids"], "the question was taken back and asked again");
+    assert_eq!(replies[0]["ids"], replies[3]["ids"], "the conversation was cleared");
+    assert_ne!(replies[0]["ids"], replies[1]["ids"]);
+    assert!(chat.contains("prefill"), "/stats shows what the reply took: {chat}");
+}
+
+#[test]
+fn a_chat_from_a_pipe_ends_with_its_first_error() {
+    let model = talker();
+    let long = "a ".repeat(3000);
+    girih(&["chat", model.name(), "--context", "256"])
+        .stdin(format!("{long}\nHi\n"))
+        .fails(1, "the prompt has");
+    girih(&["chat", model.name()]).stdin("/dance\n").fails(2, "'/dance' is no command");
+    girih(&["chat", "stories260k"]).stdin("Hi\n").fails(1, "no chat template");
+}

@@ -1,0 +1,304 @@
+//! `girih verify` and `girih diagnose`: what is right passes, what was changed
+//! is found and named.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::program::{Call, Folder, data, fixture, girih, name};
+
+/// The fixtures in the repository.
+const HERE: &[&str] = &["llama32_tied", "qwen3", "gemma3_text"];
+
+/// All fixtures that this program runs.
+const ALL: &[&str] =
+    &["llama32_tied", "llama32_untied_scaled", "llama_wide", "qwen3", "gemma3_text", "gemma3_text_scaled"];
+
+/// How far a logit in single precision may lie from its golden.
+const LOGITS_WITHIN: f64 = 1e-3;
+
+/// The call that holds a model against a golden.
+fn held(command: &str, model: &str, golden: &Path) -> Call {
+    girih(&[command, model, "--golden", name(golden), "--quiet"])
+}
+
+/// A fixture, with the style of its configuration that is asked for.
+fn model(folder: &Path, config: &str) -> Folder {
+    let model = Folder::of(folder, &["model.safetensors"]);
+    model.copy(&folder.join(config), "config.json");
+    model
+}
+
+/// Every prompt passes, with all greedy tokens; with `within`, logits too.
+fn passes(call: Call, what: &str, within: Option<f64>) {
+    let verdict = call.with(&["--json"]).done().json();
+    assert_eq!(verdict["passed"], true, "{what}");
+    let prompts = verdict["prompts"].as_array().expect("a list");
+    assert!(prompts.len() >= 2, "{what}");
+    for prompt in prompts {
+        assert_eq!(prompt["equal_tokens"], 32, "{what}: {prompt}");
+        assert_eq!(prompt["greedy_tokens"], 32, "{what}: {prompt}");
+        let largest = prompt["logits_max_abs"].as_f64().expect("a number");
+        assert!(within.is_none_or(|within| largest <= within), "{what}: {prompt}");
+    }
+}
+
+fn fixtures_pass(folder: impl Fn(&str) -> PathBuf, fixtures: &[&str]) {
+    for fixture in fixtures {
+        let folder = folder(fixture);
+        let golden = folder.join("golden.safetensors");
+        for config in ["config.json", "config.v5.json"] {
+            let model = model(&folder, config);
+            let what = format!("{fixture} with {config}");
+            passes(held("verify", model.name(), &golden), &what, Some(LOGITS_WITHIN));
+        }
+        for more in [["--against", "bf16"], ["--backend", "interpreter"], ["--chunk", "3"]] {
+            let what = format!("{fixture} with {more:?}");
+            passes(held("verify", name(&folder), &golden).with(&more), &what, None);
+        }
+        let diagnosis = held("diagnose", name(&folder), &golden).done().stdout;
+        assert!(diagnosis.contains("every layer is within its bound"), "{diagnosis}");
+    }
+}
+
+#[test]
+fn the_fixtures_of_the_repository_pass() {
+    fixtures_pass(fixture, HERE);
+}
+
+#[test]
+fn an_architecture_from_a_file_and_other_switches_of_llama_pass() {
+    let arch = fixture("../archs/qwen2.toml");
+    for (model, more) in [("qwen2", &["--arch", name(&arch)] as &[&str]), ("llama_biased", &[])] {
+        let folder = fixture(model);
+        let golden = folder.join("golden.safetensors");
+        passes(held("verify", name(&folder), &golden).with(more), model, Some(LOGITS_WITHIN));
+    }
+}
+
+#[test]
+fn a_gguf_that_girih_wrote_passes() {
+    for model in ["llama32_tied", "qwen3", "gemma3_text", "llama_biased"] {
+        let (folder, out) = (fixture(model), Folder::new());
+        let gguf = out.file("model.gguf");
+        girih(&["quantize", name(&folder), name(&gguf), "--type", "f32", "--quiet"]).done();
+        let golden = folder.join("golden.safetensors");
+        passes(held("verify", name(&gguf), &golden), model, Some(LOGITS_WITHIN));
+    }
+}
+
+#[test]
+fn the_fixtures_of_the_test_data_pass() {
+    let Some(data) = data() else { return };
+    let elsewhere: Vec<&str> = ALL.iter().filter(|name| !HERE.contains(name)).copied().collect();
+    fixtures_pass(|fixture| data.join("fixtures").join(fixture), &elsewhere);
+}
+
+#[test]
+fn the_built_in_model_passes() {
+    let golden = fixture("stories260k/golden.safetensors");
+    passes(held("verify", "stories260k", &golden), "stories260k", Some(LOGITS_WITHIN));
+    // The golden in brain float is of weights in brain float: both differ.
+    passes(held("verify", "stories260k", &golden).with(&["--against", "bf16"]), "bf16", None);
+}
+
+#[test]
+fn the_forms_of_the_trained_model_pass() {
+    let Some(data) = data() else { return };
+    let folder = data.join("models/stories260K");
+    let golden = folder.join("golden.safetensors");
+    for (form, within) in [
+        ("hf-f32", Some(LOGITS_WITHIN)),
+        ("stories260K-f32.gguf", Some(LOGITS_WITHIN)),
+        ("stories260K-q8_0.gguf", None),
+    ] {
+        passes(held("verify", name(&folder.join(form)), &golden), form, within);
+    }
+    let rounded = folder.join("hf-bf16");
+    passes(held("verify", name(&rounded), &golden).with(&["--against", "bf16"]), "hf-bf16", None);
+    // Weights that were rounded to brain float are other weights in single precision.
+    held("verify", name(&rounded), &golden).fails(1, "");
+}
+
+/// A coarser cache is another precision, with its own bound.
+#[test]
+fn coarser_caches_pass_within_their_bound() {
+    let folder = fixture("qwen3");
+    for kv in ["f16", "bf16"] {
+        let call = held("verify", name(&folder), &folder.join("golden.safetensors")).with(&["--kv", kv]);
+        let verdict = call.with(&["--json"]).done().json();
+        assert_eq!((&verdict["passed"], &verdict["kv"]), (&Value::Bool(true), &Value::from(kv)));
+    }
+}
+
+/// Changes one number of a safetensors file.
+fn change(file: &Path, tensor: &str, index: usize, change: impl Fn(f64) -> f64) {
+    let mut bytes = std::fs::read(file).expect("the file is there");
+    let length = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
+    let header: Value = serde_json::from_slice(&bytes[8..8 + length]).expect("the header is JSON");
+    let info = &header[tensor];
+    let start = 8 + length + info["data_offsets"][0].as_u64().expect("the tensor is there") as usize;
+    let (size, dtype) = match info["dtype"].as_str() {
+        Some("BF16") => (2, "BF16"),
+        Some(dtype @ ("F32" | "I32")) => (4, dtype),
+        other => panic!("{other:?} is not changed here"),
+    };
+    let place = &mut bytes[start + index * size..start + (index + 1) * size];
+    let old: Vec<u8> = place.to_vec();
+    match dtype {
+        "BF16" => {
+            let old = f32::from_bits(u32::from(u16::from_le_bytes([place[0], place[1]])) << 16);
+            let new = (change(old.into()) as f32).to_bits() + 0x8000;
+            place.copy_from_slice(&new.to_le_bytes()[2..]);
+        }
+        "F32" => {
+            let old = f32::from_le_bytes(old[..].try_into().expect("four bytes"));
+            place.copy_from_slice(&(change(old.into()) as f32).to_le_bytes());
+        }
+        _ => {
+            let old = i32::from_le_bytes(old[..].try_into().expect("four bytes"));
+            place.copy_from_slice(&(change(old.into()) as i32).to_le_bytes());
+        }
+    }
+    assert_ne!(place, old, "{tensor}: the number has not changed");
+    std::fs::write(file, bytes).expect("the file is writable");
+}
+
+/// Whose first layer out of bound the diagnosis names, for each prompt.
+fn first_out(diagnosis: &str) -> Vec<&str> {
+    let lines = diagnosis.lines().filter_map(|line| line.strip_prefix("first out of bound: "));
+    lines.map(|line| line.split(',').next().expect("split yields one")).collect()
+}
+
+/// Verification fails and names the prompt and this layer; diagnosis names it
+/// for every prompt.
+fn is_found(model: &Path, golden: &Path, layer: &str, what: &str) {
+    let ended = held("verify", name(model), golden).end();
+    assert_eq!(ended.code, 1, "{what}: {}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("prompt 0: ") && ended.stdout.contains("prompt 1: "), "{}", ended.stdout);
+    assert!(
+        ended.stdout.contains(&format!("; {layer} is out of bound at token ")),
+        "{what}: {}",
+        ended.stdout
+    );
+    assert!(ended.stdout.ends_with("failed\n"), "{}", ended.stdout);
+    let diagnosis = held("diagnose", name(model), golden).end();
+    assert_eq!(diagnosis.code, 1, "{what}");
+    let named = first_out(&diagnosis.stdout);
+    assert!(!named.is_empty() && named.iter().all(|named| *named == layer), "{what}: {}", diagnosis.stdout);
+}
+
+/// One weight of every kind, in a layer within the model, by a hundredth: one or
+/// two steps of brain float. Gemma's embeddings are eight times as large as its
+/// layers' share of the stream, so there it takes a twentieth.
+#[test]
+fn one_weight_slightly_off_is_found_in_its_layer() {
+    for (fixture_name, layer, factor) in
+        [("llama32_tied", 1, 1.01), ("qwen3", 1, 1.01), ("gemma3_text", 3, 1.05)]
+    {
+        let folder = fixture(fixture_name);
+        let tensors = [
+            "input_layernorm",
+            "self_attn.q_proj",
+            "self_attn.k_proj",
+            "self_attn.v_proj",
+            "self_attn.o_proj",
+            "post_attention_layernorm",
+            "mlp.gate_proj",
+            "mlp.up_proj",
+            "mlp.down_proj",
+        ];
+        for tensor in tensors {
+            let model = model(&folder, "config.json");
+            let tensor = format!("model.layers.{layer}.{tensor}.weight");
+            change(&model.file("model.safetensors"), &tensor, 3, |weight| weight * factor);
+            let what = format!("{fixture_name}: {tensor}");
+            is_found(model.path(), &folder.join("golden.safetensors"), &format!("layers.{layer}.out"), &what);
+        }
+    }
+}
+
+#[test]
+fn a_weight_outside_the_layers_is_found() {
+    let folder = fixture("llama32_tied");
+    let golden = folder.join("golden.safetensors");
+    let spoiled = |tensor: &str, index| {
+        let model = model(&folder, "config.json");
+        change(&model.file("model.safetensors"), tensor, index, |weight| weight * 1.5);
+        model
+    };
+    is_found(spoiled("model.norm.weight", 5).path(), &golden, "head.norm", "the last norm");
+    // The table is the embedding and the head. Both prompts begin with token 1.
+    is_found(spoiled("model.embed_tokens.weight", 64 + 2).path(), &golden, "embed", "the embedding");
+    // No prompt has token 510, whose row is then only of the head.
+    is_found(spoiled("model.embed_tokens.weight", 510 * 64 + 2).path(), &golden, "logits", "the head");
+}
+
+#[test]
+fn a_golden_value_that_was_changed_is_found() {
+    let folder = fixture("llama32_tied");
+    let changed = |tensor: &str, index, by: &dyn Fn(f64) -> f64| {
+        let golden = Folder::of(&folder, &["golden.safetensors"]);
+        change(&golden.file("golden.safetensors"), tensor, index, by);
+        let ended = held("verify", name(&folder), &golden.file("golden.safetensors")).end();
+        assert_eq!(ended.code, 1, "{tensor}: {}{}", ended.stdout, ended.stderr);
+        ended.stdout
+    };
+    // [layers + 1, tokens, width]: layer, token 4, value 7; 40 tokens of 64 values.
+    for (state, layer) in ["embed", "layers.0.out", "layers.1.out", "head.norm"].iter().enumerate() {
+        let text = changed("p1.hidden_f32", (state * 40 + 4) * 64 + 7, &|value| value + 1e-3);
+        assert!(text.contains("prompt 1: 40 tokens; logits within"), "{text}");
+        assert!(text.contains(&format!("{layer} is out of bound at token 4: ")), "{text}");
+        assert!(
+            text.lines().any(|line| line.starts_with("prompt 0") && !line.contains("out of bound")),
+            "{text}"
+        );
+    }
+    let text = changed("p0.logits_f32", 3 * 512 + 9, &|value| value + 1e-3);
+    assert!(text.contains("logits is out of bound at token 3: "), "{text}");
+    for wrong in [f64::NAN, f64::INFINITY] {
+        let text = changed("p0.logits_f32", 3 * 512 + 9, &|_| wrong);
+        assert!(text.contains("logits is out of bound at token 3: "), "{text}");
+    }
+}
+
+/// A greedy token that neither side found likely fails at its step.
+#[test]
+fn a_greedy_token_that_was_changed_is_found() {
+    let folder = fixture("llama32_tied");
+    let golden = Folder::of(&folder, &["golden.safetensors"]);
+    let file = golden.file("golden.safetensors");
+    change(&file, "p1.greedy_f32", 20, |id| (id + 101.0) % 512.0);
+    let ended = held("verify", name(&folder), &file).end();
+    assert_eq!(ended.code, 1, "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("prompt 1: 40 tokens"), "{}", ended.stdout);
+    assert!(
+        ended.stdout.contains("20 of 32 greedy tokens equal; at step 20 the model chose"),
+        "{}",
+        ended.stdout
+    );
+    assert!(ended.stdout.contains("not tolerable"), "{}", ended.stdout);
+}
+
+#[test]
+fn wrong_calls_end_with_2_and_a_sentence() {
+    let (llama, qwen) = (fixture("llama32_tied"), fixture("qwen3"));
+    let golden = llama.join("golden.safetensors");
+    girih(&["verify", name(&llama)]).fails(2, "--golden");
+    held("verify", name(&llama), Path::new("/nowhere.safetensors")).fails(2, "/nowhere.safetensors");
+    held("verify", name(&llama), &llama.join("model.safetensors")).fails(2, "a golden file is needed");
+    held("verify", name(&llama), &fixture("gemma3_text/golden.safetensors")).fails(2, "for this model");
+    held("verify", "stories260k", &golden).fails(2, "for this model");
+    held("verify", name(&llama), &golden).with(&["--context", "4096000"]).fails(2, "--context 4096000");
+    held("verify", name(&llama), &golden).with(&["--context", "8"]).fails(1, "8");
+    held("verify", name(&llama), &golden).with(&["--against", "f64"]).fails(2, "f32, bf16");
+    // Two models of the same sizes: the golden is read, and disagrees.
+    held("verify", name(&llama), &qwen.join("golden.safetensors")).fails(1, "");
+
+    let hostile = Folder::of(&llama, &["golden.safetensors"]);
+    let file = hostile.file("golden.safetensors");
+    change(&file, "p0.input_ids", 2, |_| 512.0);
+    held("verify", name(&llama), &file).fails(2, "outside the model's vocabulary of 512");
+    change(&file, "p0.input_ids", 2, |_| -1.0);
+    held("verify", name(&llama), &file).fails(2, "holds the id -1");
+}
