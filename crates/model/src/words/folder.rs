@@ -93,6 +93,13 @@ impl Tokenizer {
         }
         Tokenizer::assemble(parts, limits).map_err(named)
     }
+
+    /// The same from the bytes of the two files.
+    pub(crate) fn from_bytes(tokenizer: &[u8], config: &[u8], limits: &Limits) -> Result<Tokenizer> {
+        let mut parts = tokenizer_json::parse(tokenizer, limits)?;
+        Config::parse(config)?.apply(&mut parts)?;
+        Tokenizer::assemble(parts, limits)
+    }
 }
 
 /// The bytes of a regular file of at most `cap` bytes.
