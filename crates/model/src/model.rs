@@ -109,7 +109,7 @@ pub(crate) fn understand(
     let arch = arch::find(&known, &origin)?.clone();
     let layers = origin.layers(&arch, limits)?;
     let mut weights = Weights::resolve(&arch, container, layers)?;
-    let facts = arch::fill(&arch, &origin, layers, &weights)?;
+    let facts = arch::fill(&arch, &origin, layers, &weights, limits)?;
     weights.complete(&arch, &facts)?;
     Ok((facts, weights, arch))
 }

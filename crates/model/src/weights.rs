@@ -9,7 +9,7 @@ use girih_tensor::{DType, Shape, View};
 
 use crate::arch::schema::{Arch, Relayout, Weight};
 use crate::arch::{Facts, Mixer};
-use crate::file::{Container, Kind, TensorInfo};
+use crate::file::{Container, Kind, TensorInfo, quote};
 use crate::{Error, Result};
 
 /// The most names that an error lists.
@@ -56,6 +56,13 @@ impl Weights {
             for (name, tensor) in expand(pattern, names(weight, container.kind()), layers) {
                 let Some(tensor) = tensor else { continue };
                 if let Some(info) = container.tensors().get(&tensor) {
+                    if info.shape.elements() == 0 {
+                        let shape = info.shape;
+                        return Err(Error::new(format!(
+                            "tensor {} is empty: it has the shape {shape}",
+                            quote(&tensor)
+                        )));
+                    }
                     let entry =
                         Entry::Stored { tensor: tensor.clone(), info: info.clone(), order: Order::AsStored };
                     entries.insert(name, entry);
