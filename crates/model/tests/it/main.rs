@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_files;
+mod bad_models;
 mod data;
 mod files;
 mod hub;
