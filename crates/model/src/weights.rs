@@ -266,11 +266,11 @@ fn complain(arch: &Arch, what: &str, tensors: &[&String]) -> Result<()> {
     if tensors.is_empty() {
         return Ok(());
     }
-    let listed: Vec<&str> = tensors.iter().take(LISTED).map(|name| name.as_str()).collect();
+    let listed: Vec<String> = tensors.iter().take(LISTED).map(|name| quote(name)).collect();
     let more = tensors.len().saturating_sub(LISTED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let (name, list) = (&arch.name, listed.join("', '"));
-    Err(Error::new(format!("as a model of architecture {name}, the file {what} '{list}'{more}")))
+    let (name, list) = (&arch.name, listed.join(", "));
+    Err(Error::new(format!("as a model of architecture {name}, the file {what} {list}{more}")))
 }
 
 fn decode(dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<Vec<f32>> {

@@ -6,6 +6,7 @@ use super::facts::{Attend, Biases, Embed, Facts, Ffn, Head, Layer, Mixer, Norms,
 use super::origin::Origin;
 use super::rope;
 use super::schema::{self, Arch, DefaultValue, EmbedScale, Field, SpanKind};
+use crate::file::quote;
 use crate::{Error, Limits, Result};
 
 /// What the weights of a model say about it.
@@ -250,7 +251,8 @@ impl Fill<'_> {
             _ => {
                 let place = self.origin.place(field);
                 return Err(Error::new(format!(
-                    "{place} is '{word}'; the activations 'silu' and 'gelu_pytorch_tanh' are supported"
+                    "{place} is {}; the activations 'silu' and 'gelu_pytorch_tanh' are supported",
+                    quote(&word)
                 )));
             }
         };
