@@ -6,6 +6,8 @@ pub mod arch;
 mod build;
 pub mod convert;
 pub mod file;
+#[doc(hidden)]
+pub mod fuzz;
 mod generation;
 pub mod hub;
 mod limits;

@@ -22,6 +22,8 @@ pub struct Limits {
     pub repository_files: usize,
     /// Layers of one model.
     pub layers: u32,
+    /// Components of one head of attention.
+    pub head_size: usize,
     /// Bytes of a `config.json` and of other small JSON files.
     pub json_bytes: u64,
     /// Bytes of a `tokenizer.json`.
@@ -43,6 +45,7 @@ impl Limits {
         shards: 1_000,
         repository_files: 100_000,
         layers: 10_000,
+        head_size: 4_096,
         json_bytes: 16 << 20,
         tokenizer_bytes: 128 << 20,
         vocabulary: 4_000_000,

@@ -54,7 +54,7 @@ impl Model {
     /// # Errors
     /// As [`Model::open`].
     pub fn embedded(files: &Embedded, limits: &Limits) -> Result<Model> {
-        let container = Container::embedded(files.name, files.weights, limits)?;
+        let container = Container::memory(Kind::Safetensors, files.name, files.weights, limits)?;
         let config: Json = parse_json(files.config.as_bytes())?;
         let generation = Some(Generation::parse(files.generation.as_bytes())?);
         let (facts, weights, arch) = understand(container, Some(&config), Vec::new(), limits)?;
@@ -97,7 +97,7 @@ pub struct Embedded {
 }
 
 /// Facts and weights of a container.
-fn understand(
+pub(crate) fn understand(
     container: Container,
     config: Option<&Json>,
     given: Vec<Arch>,
@@ -109,7 +109,7 @@ fn understand(
     let arch = arch::find(&known, &origin)?.clone();
     let layers = origin.layers(&arch, limits)?;
     let mut weights = Weights::resolve(&arch, container, layers)?;
-    let facts = arch::fill(&arch, &origin, layers, &weights)?;
+    let facts = arch::fill(&arch, &origin, layers, &weights, limits)?;
     weights.complete(&arch, &facts)?;
     Ok((facts, weights, arch))
 }

@@ -9,7 +9,7 @@ use girih_tensor::{DType, Shape, View};
 
 use crate::arch::schema::{Arch, Relayout, Weight};
 use crate::arch::{Facts, Mixer};
-use crate::file::{Container, Kind, TensorInfo};
+use crate::file::{Container, Kind, TensorInfo, quote};
 use crate::{Error, Result};
 
 /// The most names that an error lists.
@@ -56,6 +56,13 @@ impl Weights {
             for (name, tensor) in expand(pattern, names(weight, container.kind()), layers) {
                 let Some(tensor) = tensor else { continue };
                 if let Some(info) = container.tensors().get(&tensor) {
+                    if info.shape.elements() == 0 {
+                        let shape = info.shape;
+                        return Err(Error::new(format!(
+                            "tensor {} is empty: it has the shape {shape}",
+                            quote(&tensor)
+                        )));
+                    }
                     let entry =
                         Entry::Stored { tensor: tensor.clone(), info: info.clone(), order: Order::AsStored };
                     entries.insert(name, entry);
@@ -278,11 +285,11 @@ fn complain(arch: &Arch, what: &str, tensors: &[&String]) -> Result<()> {
     if tensors.is_empty() {
         return Ok(());
     }
-    let listed: Vec<&str> = tensors.iter().take(LISTED).map(|name| name.as_str()).collect();
+    let listed: Vec<String> = tensors.iter().take(LISTED).map(|name| quote(name)).collect();
     let more = tensors.len().saturating_sub(LISTED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let (name, list) = (&arch.name, listed.join("', '"));
-    Err(Error::new(format!("as a model of architecture {name}, the file {what} '{list}'{more}")))
+    let (name, list) = (&arch.name, listed.join(", "));
+    Err(Error::new(format!("as a model of architecture {name}, the file {what} {list}{more}")))
 }
 
 fn decode(dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<Vec<f32>> {

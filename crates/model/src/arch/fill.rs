@@ -6,7 +6,8 @@ use super::facts::{Attend, Biases, Embed, Facts, Ffn, Head, Layer, Mixer, Norms,
 use super::origin::Origin;
 use super::rope;
 use super::schema::{self, Arch, DefaultValue, EmbedScale, Field, SpanKind};
-use crate::{Error, Result};
+use crate::file::quote;
+use crate::{Error, Limits, Result};
 
 /// What the weights of a model say about it.
 pub(crate) trait Stored {
@@ -23,14 +24,20 @@ pub(crate) trait Stored {
 /// # Errors
 /// When the model lacks a number that the architecture needs, or states one
 /// that it does not know.
-pub(crate) fn fill(arch: &Arch, origin: &Origin<'_>, layers: usize, stored: &dyn Stored) -> Result<Facts> {
+pub(crate) fn fill(
+    arch: &Arch,
+    origin: &Origin<'_>,
+    layers: usize,
+    stored: &dyn Stored,
+    limits: &Limits,
+) -> Result<Facts> {
     refused(arch, origin)?;
     let fill = Fill { arch, origin, stored };
     let norms = Norms {
         places: arch.norms.places.clone(),
         epsilon: fill.required("norms.epsilon", &arch.norms.epsilon)?,
     };
-    let heads = fill.heads()?;
+    let heads = fill.heads(limits)?;
     let spans = fill.spans(layers)?;
     let mut filled = Vec::with_capacity(layers);
     for (index, kind) in spans.into_iter().enumerate() {
@@ -114,7 +121,7 @@ impl Fill<'_> {
         })
     }
 
-    fn heads(&self) -> Result<Heads> {
+    fn heads(&self, limits: &Limits) -> Result<Heads> {
         let sizes = &self.arch.sizes;
         let width = self.size("sizes.width", &sizes.width)?;
         let heads = self.size("sizes.heads", &sizes.heads)?;
@@ -127,6 +134,9 @@ impl Fill<'_> {
         }
         if size == 0 || !size.is_multiple_of(2) {
             return Err(Error::new(format!("heads have {size} components; an even number is needed")));
+        }
+        if size > limits.head_size {
+            return Err(Error::new(format!("heads have {size} components; the cap is {}", limits.head_size)));
         }
         Ok(Heads { width, heads, kv_heads, size })
     }
@@ -238,7 +248,8 @@ impl Fill<'_> {
         let act = act(&word).ok_or_else(|| {
             let place = self.origin.place(field);
             Error::new(format!(
-                "{place} is '{word}'; the activations 'silu' and 'gelu_pytorch_tanh' are supported"
+                "{place} is {}; the activations 'silu' and 'gelu_pytorch_tanh' are supported",
+                quote(&word)
             ))
         })?;
         let bias = |part: &str| self.stored.has(&format!("layers.{layer}.ffn.{part}.bias"));

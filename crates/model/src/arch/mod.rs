@@ -13,7 +13,11 @@ pub use origin::Origin;
 pub(crate) use rope::frequencies;
 pub use schema::{Arch, Place};
 
+use crate::file::quote;
 use crate::{Error, Result};
+
+/// The most architectures of one model that an error names.
+const NAMED: usize = 5;
 
 /// The descriptions that girih ships with.
 const SHIPPED: &[&str] = &[
@@ -46,8 +50,8 @@ pub fn find<'a>(known: &'a [Arch], origin: &Origin<'_>) -> Result<&'a Arch> {
         let all = known.iter().flat_map(|arch| if origin.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf });
         let all: Vec<&str> = all.map(String::as_str).collect();
         Error::new(format!(
-            "the architecture '{}' is not known; known are {}; another can be described in a file and given with --arch",
-            names.join("', '"),
+            "the architecture {} is not known; known are {}; another can be described in a file and given with --arch",
+            names.iter().take(NAMED).map(|name| quote(name)).collect::<Vec<_>>().join(", "),
             all.join(", ")
         ))
     })

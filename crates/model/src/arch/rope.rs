@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 
 use super::Origin;
 use super::schema::Scaling;
+use crate::file::quote;
 use crate::{Error, Result};
 
 /// The frequencies in radians per position, `size / 2` of them:
@@ -95,7 +96,8 @@ fn described(path: &str, object: &Json, base: f32, size: usize) -> Result<Vec<f3
 
 fn unknown(kind: &str, place: &str) -> Error {
     Error::new(format!(
-        "{place} asks for rotary scaling '{kind}'; 'default', 'linear' and 'llama3' are supported"
+        "{place} asks for rotary scaling {}; 'default', 'linear' and 'llama3' are supported",
+        quote(kind)
     ))
 }
 

@@ -6,7 +6,7 @@
 mod ffn;
 mod mixer;
 
-use girih_graph::{Builder, Graph, InputKind, Key, Op, OutputKind, ValueId};
+use girih_graph::{Builder, Graph, InputKind, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
 use crate::arch::{Facts, Ffn, Layer, Mixer, Place};
@@ -21,8 +21,9 @@ pub fn layer_output(index: usize) -> String {
 /// The graph of a model for steps up to `key`, with state stored as `state`.
 ///
 /// # Errors
-/// When a weight is missing or has another shape than the facts say, or when
-/// the model has no output of the kind that the key asks for.
+/// When a weight is missing or has another shape than the facts say, when a
+/// number of the model cannot be computed with, or when it has no output of the
+/// kind that the key asks for.
 pub fn graph(facts: &Facts, weights: &Weights, key: Key, state: DType) -> Result<Graph> {
     let mut build = Build { facts, weights, state, graph: Builder::new(key) };
     let mut x = build.embed(key.variant.input)?;
@@ -30,7 +31,12 @@ pub fn graph(facts: &Facts, weights: &Weights, key: Key, state: DType) -> Result
         x = build.layer(index, layer, x)?;
     }
     let out = build.head(x, key.variant.output)?;
-    Ok(build.graph.finish(out))
+    let graph = build.graph.finish(out);
+    // Shapes were compared above; what is left are numbers of the model, such as a negative epsilon.
+    match faults(&graph).first() {
+        None => Ok(graph),
+        Some(fault) => Err(Error::new(format!("the model states what cannot be computed: {fault}"))),
+    }
 }
 
 /// A graph in the making.

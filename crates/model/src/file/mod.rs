@@ -16,12 +16,14 @@ mod source;
 mod staged;
 mod writer;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use girih_tensor::{DType, Shape};
 
 pub use metadata::{Array, Metadata, Strings, Value};
+pub(crate) use open::parse_index;
 pub(crate) use source::read_small;
 pub use source::{ReadAt, Source};
 pub use writer::{NewTensor, Writer};
@@ -92,13 +94,17 @@ impl Container {
         open::open(path, limits)
     }
 
-    /// The safetensors container in `bytes` that are part of the program, under
-    /// a name for errors.
+    /// The one-file container of these bytes, under a name for errors.
     ///
     /// # Errors
     /// As [`Container::open`].
-    pub fn embedded(name: &str, bytes: &'static [u8], limits: &Limits) -> Result<Container> {
-        open::embedded(name, bytes, limits)
+    pub fn memory(
+        kind: Kind,
+        name: &str,
+        bytes: impl Into<Cow<'static, [u8]>>,
+        limits: &Limits,
+    ) -> Result<Container> {
+        open::memory(kind, name, Source::memory(bytes), limits)
     }
 
     /// Which format the files have.

@@ -78,24 +78,26 @@ fn open_files(kind: Kind, paths: Vec<PathBuf>, limits: &Limits) -> Result<Contai
     Ok(container)
 }
 
-/// See [`Container::embedded`].
-pub(super) fn embedded(name: &str, bytes: &'static [u8], limits: &Limits) -> Result<Container> {
-    let kind = Kind::Safetensors;
+/// See [`Container::memory`].
+pub(super) fn memory(kind: Kind, name: &str, source: Source, limits: &Limits) -> Result<Container> {
     let mut container =
         Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new() };
-    let source = Source::embedded(bytes);
-    let contents = safetensors::parse(&source, limits).map_err(|error| error.of(name))?;
+    let contents = parse(kind, &source, limits).map_err(|error| error.of(name))?;
     container.add(Shard { path: PathBuf::from(name), source }, contents, limits)?;
     Ok(container)
 }
 
 fn open_file(kind: Kind, path: &Path, limits: &Limits) -> Result<(Source, Contents)> {
     let source = Source::open(path)?;
-    let contents = match kind {
-        Kind::Safetensors => safetensors::parse(&source, limits)?,
-        Kind::Gguf => gguf::parse(&source, limits)?,
-    };
+    let contents = parse(kind, &source, limits)?;
     Ok((source, contents))
+}
+
+fn parse(kind: Kind, source: &Source, limits: &Limits) -> Result<Contents> {
+    match kind {
+        Kind::Safetensors => safetensors::parse(source, limits),
+        Kind::Gguf => gguf::parse(source, limits),
+    }
 }
 
 /// `model.safetensors.index.json`. Its `total_size` is not compared with the
@@ -129,7 +131,12 @@ fn read_index(path: &Path, limits: &Limits) -> Result<BTreeMap<String, String>> 
     }
     let mut json = vec![0; source.length() as usize]; // below the cap
     source.read_at(0, &mut json)?;
-    let index: Index = serde_json::from_slice(&json)
+    parse_index(&json, limits)
+}
+
+/// The same from the file's bytes.
+pub(crate) fn parse_index(json: &[u8], limits: &Limits) -> Result<BTreeMap<String, String>> {
+    let index: Index = serde_json::from_slice(json)
         .map_err(|error| Error::new(format!("is no index of safetensors files: {error}")))?;
     let places = index.weight_map.0;
     let names: BTreeSet<&String> = places.values().collect();

@@ -1,6 +1,7 @@
 //! Bytes at an offset: the one way in which containers are read, from a file
 //! or, for tests and fuzzing, from memory.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -19,7 +20,7 @@ pub trait ReadAt {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 }
 
-/// An open regular file, or bytes that are part of the program.
+/// An open regular file, or bytes in memory.
 ///
 /// Reads of a file are `pread`, so threads may share it.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub struct Source {
 #[derive(Debug)]
 enum Place {
     File(File),
-    Memory(&'static [u8]),
+    Memory(Cow<'static, [u8]>),
 }
 
 impl Source {
@@ -51,9 +52,10 @@ impl Source {
         Ok(Source { place: Place::File(file), length: status.len() })
     }
 
-    /// Bytes that are part of the program.
-    pub fn embedded(bytes: &'static [u8]) -> Source {
-        Source { place: Place::Memory(bytes), length: bytes.len() as u64 }
+    /// Bytes in memory: part of the program, or made by a test.
+    pub fn memory(bytes: impl Into<Cow<'static, [u8]>>) -> Source {
+        let bytes = bytes.into();
+        Source { length: bytes.len() as u64, place: Place::Memory(bytes) }
     }
 }
 
@@ -85,7 +87,7 @@ impl ReadAt for Source {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         check_range(self.length, offset, into.len())?;
         match &self.place {
-            Place::Memory(bytes) => bytes.read_at(offset, into),
+            Place::Memory(bytes) => bytes.as_ref().read_at(offset, into),
             Place::File(file) => file.read_exact_at(into, offset).map_err(|error| {
                 Error::new(format!("{} bytes at {offset} could not be read: {error}", into.len()))
             }),

@@ -8,6 +8,7 @@ mod cache;
 mod client;
 mod digest;
 mod env;
+mod fuzz;
 mod id;
 mod listing;
 mod manage;
@@ -17,6 +18,8 @@ mod transfer;
 
 pub use cache::{Snapshot, find};
 pub use env::HubEnv;
+#[doc(hidden)]
+pub use fuzz::fuzz;
 pub use id::{ModelId, Reference};
 pub use manage::{CachedModel, CachedRevision, Removed, Repaired, list, remove, repair};
 pub use pull::{Progress, PullOptions, Pulled, pull};

@@ -1,7 +1,7 @@
 //! A tokenizer from a model's folder: `tokenizer.json` and what
 //! `tokenizer_config.json` adds to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::Read as _;
 use std::path::Path;
@@ -88,6 +88,13 @@ impl Tokenizer {
         drop(bytes);
         Tokenizer::assemble(parts, limits).map_err(|error| error.of(path.display()))
     }
+
+    /// The same from the bytes of the two files.
+    pub(crate) fn from_bytes(tokenizer: &[u8], config: &[u8], limits: &Limits) -> Result<Tokenizer> {
+        let mut parts = tokenizer_json::parse(tokenizer, limits)?;
+        Config::parse(config)?.apply(&mut parts)?;
+        Tokenizer::assemble(parts, limits)
+    }
 }
 
 /// The parts of the tokenizer of a folder, whose `tokenizer.json` is `bytes`.
@@ -151,14 +158,16 @@ impl Config {
 
     /// Tokens that only the config has are added, as transformers does.
     fn add_tokens(&self, parts: &mut Parts) -> Result<()> {
+        let known: HashMap<u32, String> =
+            parts.added.iter().map(|token| (token.id, token.content.clone())).collect();
         for (id, token) in &self.added_tokens_decoder {
-            match parts.added.iter().find(|added| added.id == *id) {
-                Some(added) if added.content == token.content => {}
-                Some(added) => {
+            match known.get(id) {
+                Some(content) if *content == token.content => {}
+                Some(content) => {
                     return Err(Error::new(format!(
                         "added_tokens_decoder gives id {id} to `{}`, tokenizer.json to `{}`",
                         short(&token.content),
-                        short(&added.content)
+                        short(content)
                     )));
                 }
                 None => parts.added.push(AddedToken {

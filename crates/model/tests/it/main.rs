@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_files;
+mod bad_models;
 mod convert;
 mod data;
 mod files;

@@ -1,7 +1,10 @@
 //! Files spoiled at random: each is refused, or describes only bytes that it has.
 
+use std::path::{Path, PathBuf};
+
 use girih_model::file::{Contents, ReadAt, gguf, safetensors};
-use girih_model::{Limits, Result};
+use girih_model::words::Words;
+use girih_model::{Limits, Model, Result, fuzz};
 
 use crate::raw;
 
@@ -38,16 +41,22 @@ fn spoil(bytes: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
+/// The same file, spoiled in one to three places.
+fn spoiled(good: &[u8], seed: u64) -> Vec<u8> {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut bytes = good.to_vec();
+    for _ in 0..=random.below(3) {
+        if !bytes.is_empty() {
+            spoil(&mut bytes, &mut random);
+        }
+    }
+    bytes
+}
+
 fn survives(good: &[u8], parse: fn(&dyn ReadAt, &Limits) -> Result<Contents>) {
     parse(&good, &Limits::DEFAULT).expect("the file is good before it is spoiled");
     for seed in 1..=MUTATIONS {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let mut bytes = good.to_vec();
-        for _ in 0..=random.below(3) {
-            if !bytes.is_empty() {
-                spoil(&mut bytes, &mut random);
-            }
-        }
+        let bytes = spoiled(good, seed);
         let Ok(contents) = parse(&bytes, &Limits::DEFAULT) else { continue };
         for (name, info) in &contents.tensors {
             let end = info.offset + info.bytes;
@@ -64,4 +73,21 @@ fn spoiled_gguf_files_never_panic() {
 #[test]
 fn spoiled_safetensors_files_never_panic() {
     survives(&raw::good_safetensors(), safetensors::parse);
+}
+
+/// The models that the fuzz target `gguf_model` starts from.
+fn seeds() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/gguf_model");
+    let entries = folder.read_dir().expect("the folder of seeds");
+    entries.map(|entry| entry.expect("an entry").path()).collect()
+}
+
+#[test]
+fn spoiled_gguf_models_keep_their_promises() {
+    for path in seeds() {
+        Model::open(&path, Vec::new(), &Limits::DEFAULT).expect("the model is good before it is spoiled");
+        Words::open(&path, &Limits::DEFAULT).expect("its words are good, too");
+        let good = std::fs::read(&path).expect("a file that was just opened");
+        (1..=MUTATIONS).for_each(|seed| fuzz::gguf_model(&spoiled(&good, seed)));
+    }
 }

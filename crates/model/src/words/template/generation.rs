@@ -3,11 +3,12 @@
 
 /// Replaces `{% generation %}` and `{% endgeneration %}` by `with` and
 /// `endwith`: like the original they open a scope and print their body.
-/// Comments, raw blocks and strings stay as they are.
+/// Comments, raw blocks and strings stay as they are. No byte is looked at more
+/// than a few times, since a template may be a megabyte of tags.
 pub fn replace_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
-    while let Some(at) = rest.find("{%").into_iter().chain(rest.find("{#")).chain(rest.find("{{")).min() {
+    while let Some(at) = tag_start(rest) {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
         let tag = &rest[..tag_end(rest)];
@@ -26,6 +27,11 @@ pub fn replace_generation_tags(source: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// Where the first tag or comment of `text` begins.
+fn tag_start(text: &str) -> Option<usize> {
+    text.as_bytes().windows(2).position(|pair| matches!(pair, b"{%" | b"{#" | b"{{"))
 }
 
 /// The one word that a statement tag consists of, if it does.
@@ -61,20 +67,27 @@ fn tag_end(text: &str) -> usize {
 
 /// Length of the raw block that `text` begins with, its closing tag included.
 fn raw_end(text: &str) -> usize {
-    let mut from = tag_end(text);
-    while let Some(at) = text[from..].find("{%") {
-        let start = from + at;
-        let end = start + tag_end(&text[start..]);
-        if word(&text[start..end]) == Some("endraw") {
-            return end;
+    let mut rest = &text[tag_end(text)..];
+    while let Some(at) = rest.find("{%") {
+        rest = &rest[at + 2..];
+        if let Some(after) = after_endraw(rest) {
+            return text.len() - after.len();
         }
-        from = start + 2;
     }
     text.len()
 }
 
+/// What follows the tag that `inner` is inside of, if its word is `endraw`.
+fn after_endraw(inner: &str) -> Option<&str> {
+    let word = inner.strip_prefix(['-', '+']).unwrap_or(inner).trim_start();
+    let end = word.strip_prefix("endraw")?.trim_start();
+    end.strip_prefix(['-', '+']).unwrap_or(end).strip_prefix("%}")
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::replace_generation_tags;
 
     #[test]
@@ -87,11 +100,32 @@ mod tests {
                 "{% raw %}{% generation %}{% endraw %}{% generation %}",
                 "{% raw %}{% generation %}{% endraw %}{% with %}",
             ),
+            (
+                "{% raw %}{%{% - endraw %}{%- endraw\n+%}{%generation%}",
+                "{% raw %}{%{% - endraw %}{%- endraw\n+%}{%with%}",
+            ),
             ("{% set generation = 1 %}{", "{% set generation = 1 %}{"),
             ("{{ 'é\\'{%' }}{%generation", "{{ 'é\\'{%' }}{%generation"),
         ];
         for (source, want) in cases {
             assert_eq!(replace_generation_tags(source), want);
         }
+    }
+
+    #[test]
+    fn a_megabyte_of_tags_takes_no_time() {
+        const CAP: usize = 1 << 20;
+        let started = Instant::now();
+        for (start, repeated) in [
+            ("", "{% if true %}"),
+            ("", "{{ a }}"),
+            ("{% raw %}", "{% "),
+            ("{% raw %}", "{% endraw "),
+            ("", "{%{#{{"),
+        ] {
+            let source = start.to_owned() + &repeated.repeat(CAP / repeated.len());
+            assert_eq!(replace_generation_tags(&source), source);
+        }
+        assert!(started.elapsed() < Duration::from_secs(2), "took {:?}", started.elapsed());
     }
 }

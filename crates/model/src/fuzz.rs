@@ -1,0 +1,117 @@
+//! The entries of the fuzz targets that need more than the public interface:
+//! whole models in memory, and parsers that are not public.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use girih_graph::{InputKind, Key, OutputKind, Variant, WeightSource, faults};
+use girih_tensor::DType;
+use serde_json::Value as Json;
+
+use crate::arch::Arch;
+use crate::file::{Container, Kind, parse_index};
+use crate::model::understand;
+use crate::words::{Ends, Origin, Specials, Tokenizer, Words};
+use crate::{Generation, Limits, Weights, build};
+
+const LIMITS: Limits = Limits::DEFAULT;
+
+/// What the graph of a model is built for.
+const KEY: Key = Key {
+    rows: 4,
+    lanes: 1,
+    context: 64,
+    wanted: 1,
+    variant: Variant { input: InputKind::Tokens, output: OutputKind::Logits },
+};
+
+/// The most bytes of one weight that are read.
+const READ: usize = 4096;
+
+/// A text with a special token, a character of three bytes, and digits.
+const TEXT: &str = "Once upon a time <s> there were 1234 ▁words.\n\u{0}";
+
+/// Any bytes as a GGUF: refused, or a model and words that keep their promises.
+///
+/// # Panics
+/// If they do not.
+pub fn gguf_model(bytes: &[u8]) {
+    let Ok(container) = Container::memory(Kind::Gguf, "fuzz", bytes.to_vec(), &LIMITS) else { return };
+    if let Ok(words) = Words::of_gguf(container.metadata(), &LIMITS) {
+        check_words(&words.tokenizer);
+    }
+    check_model(container, None, Vec::new());
+}
+
+/// Any bytes as `config.json` or `model.safetensors`, and perhaps an
+/// architecture of a model: refused, or a model that keeps its promises.
+///
+/// # Panics
+/// If it does not.
+pub fn safetensors_model(weights: impl Into<Cow<'static, [u8]>>, config: &[u8], given: Vec<Arch>) {
+    let Ok(config) = serde_json::from_slice::<Json>(config) else { return };
+    let Ok(container) = Container::memory(Kind::Safetensors, "fuzz", weights, &LIMITS) else { return };
+    check_model(container, Some(&config), given);
+}
+
+/// Any bytes as a `generation_config.json`.
+///
+/// # Panics
+/// If settings that were read do not survive being written.
+pub fn generation(bytes: &[u8]) {
+    let Ok(read) = Generation::parse(bytes) else { return };
+    let written = serde_json::to_vec(&read).expect("settings of numbers can be written");
+    assert!(Generation::parse(&written).is_ok(), "{read:?}");
+}
+
+/// Any bytes as a `tokenizer_config.json` beside this `tokenizer.json`.
+///
+/// # Panics
+/// If the tokenizer does not keep its promises.
+pub fn tokenizer_config(tokenizer: &[u8], config: &[u8]) {
+    if let Ok(tokenizer) = Tokenizer::from_bytes(tokenizer, config, &LIMITS) {
+        check_words(&tokenizer);
+    }
+}
+
+/// Any bytes as a `model.safetensors.index.json`.
+///
+/// # Panics
+/// If it leads out of its folder.
+pub fn index(bytes: &[u8]) {
+    let Ok(places) = parse_index(bytes, &LIMITS) else { return };
+    for name in places.values() {
+        assert_eq!(Path::new(name).file_name(), Some(name.as_ref()), "is no plain name");
+    }
+}
+
+/// A model that is understood has a graph without faults, or none, and every
+/// weight can be read to its end.
+fn check_model(container: Container, config: Option<&Json>, given: Vec<Arch>) {
+    let ours = given.is_empty();
+    let (facts, weights) = match understand(container, config, given, &LIMITS) {
+        Ok((facts, weights, _)) => (facts, weights),
+        // A terminal obeys control characters, so none may come from a file.
+        Err(error) => return assert!(!ours || !error.to_string().contains(char::is_control), "{error:?}"),
+    };
+    weights.names().for_each(|name| check_end(&weights, name));
+    if let Ok(graph) = build::graph(&facts, &weights, KEY, DType::F16) {
+        assert_eq!(faults(&graph), []);
+    }
+}
+
+fn check_end(weights: &Weights, name: &str) {
+    let (dtype, shape) = weights.info(name).expect("the name is one of the weights'");
+    let bytes = dtype.bytes(&shape).expect("the shape was checked when the file was opened");
+    let mut end = vec![0; bytes.min(READ)];
+    weights.read(name, (bytes - end.len()) as u64, &mut end).expect("the bytes are there");
+}
+
+/// Ids are in the vocabulary, and a stream of them is their text.
+fn check_words(tokenizer: &Tokenizer) {
+    let Ok(ids) = tokenizer.encode(TEXT, Origin::Template, Ends::Add) else { return };
+    assert!(ids.iter().all(|id| tokenizer.token(*id).is_some()));
+    let mut stream = tokenizer.detokenizer(Specials::Keep);
+    let pieces: String = ids.iter().map(|id| stream.push(*id)).collect();
+    assert_eq!(pieces + &stream.finish(), tokenizer.decode(&ids, Specials::Keep));
+}
