@@ -189,7 +189,7 @@ impl Matrix {
         let (tile_rows, tile_columns) = self.dtype.tile();
         if tile_rows == 1 {
             let row_bytes = self.columns / tile_columns * self.dtype.block_bytes();
-            (table.unpack)(self.dtype, &blocks[rows.start * row_bytes..rows.end * row_bytes], values);
+            table.unpack(self.dtype, &blocks[rows.start * row_bytes..rows.end * row_bytes], values);
         } else {
             self.unpack_tiles(rows, blocks, table, values, &mut tile[..tile_rows * tile_columns]);
         }
@@ -210,7 +210,7 @@ impl Matrix {
         let bands = rows.start / tile_rows..rows.end.div_ceil(tile_rows);
         let block_bytes = self.dtype.block_bytes();
         for block in bands.start * across..bands.end * across {
-            (table.unpack)(self.dtype, &blocks[block * block_bytes..(block + 1) * block_bytes], tile);
+            table.unpack(self.dtype, &blocks[block * block_bytes..(block + 1) * block_bytes], tile);
             let (top, left) = (block / across * tile_rows, block % across * tile_columns);
             let width = tile_columns.min(self.columns - left);
             for row in rows.start.max(top)..rows.end.min(top + tile_rows) {
