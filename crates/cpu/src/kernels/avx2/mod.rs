@@ -36,6 +36,8 @@ macro_rules! enter {
 const TABLE: Table = Table {
     name: "avx2",
     formats: &[
+        // A copy, for which the compiler knows what is best.
+        (DType::F32, portable::unpack::f32),
         (DType::F16, enter!(|bytes, values| unpack::f16)),
         (DType::BF16, enter!(|bytes, values| unpack::bf16)),
         (DType::Q4_0, enter!(|bytes, values| unpack::q4_0)),

@@ -16,7 +16,7 @@ use super::{QUAD, Table, Turns};
 /// This folder's kernels.
 pub(super) const TABLE: Table = Table {
     name: "portable",
-    formats: &[(DType::F16, unpack::f16), (DType::BF16, unpack::bf16)],
+    formats: &[(DType::F32, unpack::f32), (DType::F16, unpack::f16), (DType::BF16, unpack::bf16)],
     dot: dot::dot,
     dots: dot::dots,
     norm: norm::norm,

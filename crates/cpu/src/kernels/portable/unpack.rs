@@ -1,5 +1,13 @@
 //! Decoding of the formats whose definitions do not become vector code.
 
+pub(in super::super) fn f32(bytes: &[u8], values: &mut [f32]) {
+    let (words, rest) = bytes.as_chunks::<4>();
+    assert!(rest.is_empty() && words.len() == values.len(), "four bytes a value");
+    for (value, word) in values.iter_mut().zip(words) {
+        *value = f32::from_le_bytes(*word);
+    }
+}
+
 pub(in super::super) fn bf16(bytes: &[u8], values: &mut [f32]) {
     each(bytes, values, from_bf16);
 }
