@@ -51,15 +51,28 @@ fn products<const ROWS: usize>(rows: [&[f32]; ROWS], x: &[f32]) -> [__m128; ROWS
             }
         }
     }
-    let mut folded = [_mm_setzero_ps(); ROWS];
-    for ((folded, mut sums), (_, row)) in folded.iter_mut().zip(sums).zip(rows) {
-        let parts = row.chunks(LANES).zip(x_rest.chunks(LANES));
-        for (sum, (a, x)) in sums.iter_mut().zip(parts) {
-            *sum = _mm512_fmadd_ps(load_part(a), load_part(x), *sum);
+    if !x_rest.is_empty() {
+        for (sums, (_, row)) in sums.iter_mut().zip(rows) {
+            *sums = add_rest(*sums, row, x_rest);
         }
+    }
+    let mut folded = [_mm_setzero_ps(); ROWS];
+    for (folded, sums) in folded.iter_mut().zip(sums) {
         *folded = fold(sums);
     }
     folded
+}
+
+/// Adds the products of a last step that is shorter than the others.
+///
+/// Apart, so that the sums of rows of whole steps never leave their registers.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+#[cold]
+fn add_rest(mut sums: [__m512; VECTORS], row: &[f32], x: &[f32]) -> [__m512; VECTORS] {
+    for (sum, (a, x)) in sums.iter_mut().zip(row.chunks(LANES).zip(x.chunks(LANES))) {
+        *sum = _mm512_fmadd_ps(load_part(a), load_part(x), *sum);
+    }
+    sums
 }
 
 /// Adds up a row's sums to four lanes.
