@@ -158,15 +158,18 @@ impl Matrix {
         Ok(Matrix { dtype, rows, columns, data })
     }
 
-    /// Rows that are decoded together: what a kernel takes at once, or a tile
-    /// of the format, whose rows cannot be had apart.
-    pub fn band(dtype: DType) -> usize {
-        QUAD.next_multiple_of(dtype.tile().0)
+    /// Rows that are decoded together for so many rows of a step: what a kernel
+    /// takes at once, which stays nearest to it, for one; enough for each
+    /// activation to be fetched seldom, for several. At least a tile of the
+    /// format, whose rows cannot be had apart.
+    pub fn band(dtype: DType, rows: usize) -> usize {
+        let least = if rows == 1 { QUAD } else { 4 * QUAD };
+        least.next_multiple_of(dtype.tile().0)
     }
 
     /// The dtype's [`Matrix::band`].
-    pub fn band_rows(&self) -> usize {
-        Matrix::band(self.dtype)
+    pub fn band_rows(&self, rows: usize) -> usize {
+        Matrix::band(self.dtype, rows)
     }
 
     /// Numbers of scratch that decoding `rows` rows of `columns` takes.
