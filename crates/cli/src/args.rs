@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use girih_tensor::DType;
 
@@ -75,6 +76,9 @@ pub struct DeviceArgs {
     /// Threads; results do not depend on it [default: the cores this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
+    /// The instruction set of the cpu backend's kernels [default: the best that this processor has].
+    #[arg(long, value_name = "ISA", value_parser = PossibleValuesParser::new(girih_cpu::kernels::names()))]
+    pub isa: Option<String>,
     /// The type of the KV cache.
     #[arg(long, value_name = "TYPE", value_enum, default_value = "f32")]
     pub kv: KvType,

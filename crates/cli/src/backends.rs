@@ -1,13 +1,13 @@
 //! The single list of backends: from a name to a loaded model.
 
-use girih_cpu::Cpu;
+use girih_cpu::{Cpu, kernels};
 use girih_graph::backend::MemoryPlan;
 use girih_graph::interpret::Interpreter;
 use girih_graph::{BLOCK_POSITIONS, Backend as _, Graph, Key, Runner};
 use girih_model::Model;
 
 use crate::args::{Backend, DeviceArgs};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::machine;
 use crate::progress::{Counted, Show, Unit};
 
@@ -26,8 +26,12 @@ impl<'a> Layout<'a> {
     /// The layout of `model` for steps up to `key`.
     ///
     /// # Errors
-    /// When the model's weights do not have the shapes that its facts say.
+    /// When the model's weights do not have the shapes that its facts say, or
+    /// kernels are chosen for a backend that has no choice of them.
     pub fn new(model: &'a Model, device: &'a DeviceArgs, key: Key) -> Result<Layout<'a>> {
+        if device.isa.is_some() && device.backend != Backend::Cpu {
+            return Err(Error::call("--isa chooses kernels of the cpu backend; leave it out for others"));
+        }
         let graph = model.graph(key, device.kv.dtype())?;
         let blocks = vec![key.context.div_ceil(BLOCK_POSITIONS as u32); graph.groups.len()];
         Ok(Layout { model, device, key, graph, blocks })
@@ -52,7 +56,7 @@ impl<'a> Layout<'a> {
         let (kernels, refusals) = match self.device.backend {
             Backend::Cpu => {
                 let cpu = self.cpu()?;
-                (format!("cpu, {} kernels", cpu.kernels()), cpu.refuses(&self.graph))
+                (self.kernels(&cpu), cpu.refuses(&self.graph))
             }
             Backend::Interpreter => ("interpreter".to_owned(), Interpreter.refuses(&self.graph)),
         };
@@ -88,8 +92,26 @@ impl<'a> Layout<'a> {
         bytes.map(|bytes| bytes as u64).sum()
     }
 
+    /// The kernels that will run, and of which formats they decode weights no
+    /// faster than any machine does.
+    fn kernels(&self, cpu: &Cpu) -> String {
+        let stored = |dtype| self.graph.weights().any(|(_, value)| value.dtype == dtype);
+        let portable = cpu.kernels().portable_formats().filter(|&dtype| stored(dtype));
+        let portable: Vec<_> = portable.map(|dtype| dtype.name()).collect();
+        let rest = if portable.is_empty() {
+            String::new()
+        } else {
+            format!(", portable for {}", portable.join(", "))
+        };
+        format!("cpu, {} kernels{rest}", cpu.kernels().name)
+    }
+
     fn cpu(&self) -> Result<Cpu> {
         let threads = self.device.threads.map_or_else(girih_cpu::default_threads, usize::from);
-        Ok(Cpu::new(girih_cpu::Options { threads })?)
+        let options = girih_cpu::Options { threads };
+        Ok(match &self.device.isa {
+            Some(isa) => Cpu::with_table(options, kernels::by_name(isa)?)?,
+            None => Cpu::new(options)?,
+        })
     }
 }

@@ -66,9 +66,9 @@ impl Cpu {
         Ok(Cpu { table, pool: Pool::new(options.threads)? })
     }
 
-    /// The name of the kernels in use.
-    pub fn kernels(&self) -> &'static str {
-        self.table.name
+    /// The kernels in use.
+    pub fn kernels(&self) -> &Table {
+        &self.table
     }
 }
 

@@ -293,7 +293,8 @@ fn node_local_size(graph: &Graph, node: &Node) -> usize {
     match node.op {
         Op::Linear => {
             let weight = input(1);
-            Matrix::scratch(weight.dtype, Matrix::band(weight.dtype), weight.shape.columns())
+            let band = Matrix::band(weight.dtype, graph.key.rows as usize);
+            Matrix::scratch(weight.dtype, band, weight.shape.columns())
         }
         Op::Embed => Matrix::scratch(input(1).dtype, 1, input(1).shape.columns()),
         Op::Rope { .. } => 2 * input(1).shape.elements(),

@@ -124,7 +124,7 @@ impl StateTensor {
             let end = positions.end.min((position / BLOCK_POSITIONS + 1) * BLOCK_POSITIONS);
             let into = (position - positions.start) * self.size..(end - positions.start) * self.size;
             let bytes = &self.bytes[self.run(lane, head, position..end)];
-            (table.unpack)(self.dtype, bytes, &mut values[into]);
+            table.unpack(self.dtype, bytes, &mut values[into]);
             position = end;
         }
     }

@@ -158,15 +158,18 @@ impl Matrix {
         Ok(Matrix { dtype, rows, columns, data })
     }
 
-    /// Rows that are decoded together: what a kernel takes at once, or a tile
-    /// of the format, whose rows cannot be had apart.
-    pub fn band(dtype: DType) -> usize {
-        QUAD.next_multiple_of(dtype.tile().0)
+    /// Rows that are decoded together for so many rows of a step: what a kernel
+    /// takes at once, which stays nearest to it, for one; enough for each
+    /// activation to be fetched seldom, for several. At least a tile of the
+    /// format, whose rows cannot be had apart.
+    pub fn band(dtype: DType, rows: usize) -> usize {
+        let least = if rows == 1 { QUAD } else { 4 * QUAD };
+        least.next_multiple_of(dtype.tile().0)
     }
 
     /// The dtype's [`Matrix::band`].
-    pub fn band_rows(&self) -> usize {
-        Matrix::band(self.dtype)
+    pub fn band_rows(&self, rows: usize) -> usize {
+        Matrix::band(self.dtype, rows)
     }
 
     /// Numbers of scratch that decoding `rows` rows of `columns` takes.
@@ -189,7 +192,7 @@ impl Matrix {
         let (tile_rows, tile_columns) = self.dtype.tile();
         if tile_rows == 1 {
             let row_bytes = self.columns / tile_columns * self.dtype.block_bytes();
-            (table.unpack)(self.dtype, &blocks[rows.start * row_bytes..rows.end * row_bytes], values);
+            table.unpack(self.dtype, &blocks[rows.start * row_bytes..rows.end * row_bytes], values);
         } else {
             self.unpack_tiles(rows, blocks, table, values, &mut tile[..tile_rows * tile_columns]);
         }
@@ -210,7 +213,7 @@ impl Matrix {
         let bands = rows.start / tile_rows..rows.end.div_ceil(tile_rows);
         let block_bytes = self.dtype.block_bytes();
         for block in bands.start * across..bands.end * across {
-            (table.unpack)(self.dtype, &blocks[block * block_bytes..(block + 1) * block_bytes], tile);
+            table.unpack(self.dtype, &blocks[block * block_bytes..(block + 1) * block_bytes], tile);
             let (top, left) = (block / across * tile_rows, block % across * tile_columns);
             let width = tile_columns.min(self.columns - left);
             for row in rows.start.max(top)..rows.end.min(top + tile_rows) {

@@ -39,13 +39,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let cached = hub::list(&environment).map(|models| models.iter().map(|model| model.bytes).sum::<u64>());
     let story = check_story();
     let templates = check_templates();
-    let advice = advice(&features, threads);
+    let advice = advice(threads);
     let healthy = story.is_ok() && templates.is_ok();
     if args.json {
         print_json(&json!({
             "processor": processor,
             "features": features,
-            "kernels": kernels()?,
+            "kernels": kernels(),
             "threads": threads,
             "memory": {
                 "total": machine::meminfo("MemTotal"),
@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     print_line!("processor: {}", processor.as_deref().unwrap_or("unknown"))?;
     print_line!("features: {}", features.join(" "))?;
-    print_line!("kernels: {}; threads: {threads}", kernels()?)?;
+    print_line!("kernels: {}; threads: {threads}", kernels())?;
     if let Some(memory) = memory {
         print_line!(
             "memory: {} available; the control group leaves {}",
@@ -104,19 +104,19 @@ fn outcome(check: &Result<()>) -> String {
     }
 }
 
-fn kernels() -> Result<String> {
-    Ok(girih_cpu::Cpu::new(girih_cpu::Options { threads: 1 })?.kernels().to_owned())
+/// The kernels that commands use unless told otherwise.
+fn kernels() -> &'static str {
+    girih_cpu::kernels::tables()[0].name
 }
 
 /// What makes girih slower here than it could be.
-fn advice(features: &[String], threads: usize) -> Vec<String> {
+fn advice(threads: usize) -> Vec<String> {
     let mut lines = Vec::new();
-    if features.iter().any(|feature| feature == "avx2") {
-        lines.push(
-            "girih has portable kernels only so far: this processor's vector instructions are used as far as the \
-             compiler's baseline reaches"
-                .to_owned(),
-        );
+    let (have, best) = (kernels(), girih_cpu::kernels::names()[0]);
+    if have != best {
+        lines.push(format!(
+            "the kernels are '{have}': this processor lacks instructions that the faster '{best}' are made of"
+        ));
     }
     if let Some(load) = machine::load().filter(|&load| load > 0.5 * threads as f64) {
         lines.push(format!(
@@ -154,6 +154,7 @@ fn check_story() -> Result<()> {
     let device = DeviceArgs {
         backend: Backend::Cpu,
         threads: None,
+        isa: None,
         kv: KvType::F32,
         context: None,
         chunk: 256,

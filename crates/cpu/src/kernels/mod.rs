@@ -3,21 +3,42 @@
 //! A kernel takes plain slices, allocates nothing and knows no graphs. It adds
 //! up each of its results in one fixed order, so that a result depends on its
 //! operands only and not on what else is computed beside it.
-use girih_graph::{Act, Pairing};
-use girih_tensor::DType;
+//!
+//! A table of vector instructions can be had only from [`tables`], which asks
+//! the processor first: whoever holds one may call it. What a table does not
+//! have of its own it takes from the portable one; [`Table::portable_formats`]
+//! names the formats of which that is so.
 
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod avx512;
 mod portable;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod x86;
+
+use std::sync::LazyLock;
+
+use girih_graph::{Act, Error, Pairing};
+use girih_tensor::DType;
 
 /// Rows that [`Table::dots`] takes at once.
 pub const QUAD: usize = 4;
+
+/// A kernel that decodes whole blocks of one format.
+pub type Unpack = fn(bytes: &[u8], values: &mut [f32]);
 
 /// The kernels of one instruction set, as ordinary functions.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
     /// The name in logs and flags.
     pub name: &'static str,
-    /// Decodes whole blocks as [`DType::unpack`] does, to the same numbers.
-    pub unpack: fn(dtype: DType, bytes: &[u8], values: &mut [f32]),
+    /// The formats that the table decodes itself, each with what decodes its
+    /// whole blocks to the same numbers as [`DType::unpack`].
+    pub formats: &'static [(DType, Unpack)],
     /// The sum of the products of two equally long rows.
     pub dot: fn(a: &[f32], b: &[f32]) -> f32,
     /// [`Table::dot`] of `x` with each of [`QUAD`] rows that follow each
@@ -51,7 +72,50 @@ pub struct Turns<'a> {
     pub sines: &'a [f32],
 }
 
+impl Table {
+    /// Decodes whole blocks, one after another, as [`DType::unpack`] does.
+    ///
+    /// # Panics
+    /// When the lengths are not the same whole number of blocks.
+    pub fn unpack(&self, dtype: DType, bytes: &[u8], values: &mut [f32]) {
+        match self.formats.iter().find(|(format, _)| *format == dtype) {
+            Some((_, unpack)) => unpack(bytes, values),
+            None => dtype.unpack(bytes, values),
+        }
+    }
+
+    /// The formats that the table leaves to their definitions.
+    pub fn portable_formats(&self) -> impl Iterator<Item = DType> {
+        let own = self.formats;
+        DType::ALL.iter().copied().filter(move |dtype| own.iter().all(|(format, _)| format != dtype))
+    }
+}
+
+/// The names of all tables there are for this kind of machine, best first.
+pub fn names() -> &'static [&'static str] {
+    if cfg!(target_arch = "x86_64") { &["avx512", "avx2", "portable"] } else { &["portable"] }
+}
+
 /// The tables that this machine can run, best first; the last one runs anywhere.
 pub fn tables() -> &'static [Table] {
-    &[portable::TABLE]
+    static TABLES: LazyLock<Vec<Table>> = LazyLock::new(|| {
+        let mut tables = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        tables.extend([avx512::table(), avx2::table()].into_iter().flatten());
+        tables.push(portable::TABLE);
+        tables
+    });
+    &TABLES
+}
+
+/// The table of that name.
+///
+/// # Errors
+/// When this machine has none; the error names those it has.
+pub fn by_name(name: &str) -> Result<Table, Error> {
+    tables().iter().copied().find(|table| table.name == name).ok_or_else(|| {
+        let have: Vec<_> = tables().iter().map(|table| table.name).collect();
+        let have = have.join(", ");
+        Error::new(format!("this machine cannot run kernels named '{name}'; it runs these: {have}"))
+    })
 }

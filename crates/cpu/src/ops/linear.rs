@@ -1,9 +1,16 @@
 //! Products with a matrix of weights, cut by output columns only: a result is
 //! one dot product over the whole input, whoever computes it.
 //!
-//! A band of weight rows is decoded once and then met by every row of the step.
-//! Bytes moved: the weights as stored, once a step; a band's decoded rows and
-//! the activations stay in the caches of the thread.
+//! ```text
+//! for each band of weight rows, decoded:
+//!     for each block of 32 rows of the step:
+//!         for each four weight rows of the band:
+//!             for each row of the block:    four dot products
+//! ```
+//! Bytes moved: the weights as stored, once a step. A band and a block stay in
+//! the second cache of the thread, four weight rows of a few thousand columns
+//! in the first; the activations of a long step come from beyond both, once
+//! for each band.
 
 use super::Executor;
 use crate::kernels::{QUAD, Table};
@@ -14,6 +21,10 @@ use crate::weights::Matrix;
 /// few enough that the last ones are shared evenly.
 const COLUMNS: usize = 16;
 
+/// Rows of the step that meet a band before the next ones do: with a band they
+/// fill the second cache of today's processors at the most.
+const BLOCK: usize = 32;
+
 /// `output = x · weightᵀ + bias`.
 pub(crate) fn linear(
     executor: &mut Executor<'_>,
@@ -23,8 +34,8 @@ pub(crate) fn linear(
     output: &mut [f32],
 ) {
     let (table, pool) = (executor.table, executor.pool);
-    let band = weight.band_rows();
     let rows = output.len() / weight.rows;
+    let band = weight.band_rows(rows);
     let grid =
         Grid { width: weight.rows, row_step: rows.max(1), column_step: COLUMNS.next_multiple_of(band) };
     pool.tiles(executor.locals, output, grid, |tile, scratch| {
@@ -45,12 +56,17 @@ pub(crate) fn linear(
 /// The products of all rows of `x` with the decoded rows `weights`, the first
 /// of which makes the output's column `column`.
 fn multiply(table: &Table, x: &[f32], weights: &[f32], column: usize, tile: &mut Tile<'_, f32>) {
-    let inputs = x.len() / tile.rows().len();
+    let (inputs, rows) = (x.len() / tile.rows().len(), tile.rows());
     let left = column - tile.columns().start;
-    for (quad, weights) in weights.chunks(QUAD * inputs).enumerate() {
-        let left = left + quad * QUAD;
-        for (row, x) in tile.rows().zip(x.chunks_exact(inputs)) {
-            products(table, weights, x, &mut tile.row(row)[left..left + weights.len() / inputs]);
+    for first in rows.clone().step_by(BLOCK) {
+        let block = first..rows.end.min(first + BLOCK);
+        for (quad, weights) in weights.chunks(QUAD * inputs).enumerate() {
+            let left = left + quad * QUAD;
+            let columns = left..left + weights.len() / inputs;
+            for row in block.clone() {
+                let x = &x[row * inputs..(row + 1) * inputs];
+                products(table, weights, x, &mut tile.row(row)[columns.clone()]);
+            }
         }
     }
 }

@@ -85,7 +85,7 @@ fn memory_is_what_was_planned_and_steps_allocate_nothing() {
 fn steps_allocate_nothing() {
     let graph = model(Model::default());
     let source = Source::random(&graph, &mut Random(3));
-    let cpu = cpu_with(counting());
+    let cpu = cpu_with(counting(), 2);
     let weights = cpu.load(&graph, &source).unwrap();
     let mut state = cpu.state(&graph, &[16, 16]).unwrap();
     let program = cpu.compile(&graph, &weights).unwrap();

@@ -4,7 +4,7 @@ use girih_graph::backend::Range32;
 use girih_graph::{Builder, Graph, Op, Span};
 use girih_tensor::{DType, Shape, reference};
 
-use crate::agree::Case;
+use crate::agree::{Case, finish};
 use crate::fixture::{Random, Sequence, Source, U, gamma, key};
 
 /// The sizes and constants of one case.
@@ -61,7 +61,7 @@ fn graph(sizes: Sizes, rows: usize) -> (Graph, Source) {
     let Sizes { scale, span, softcap, .. } = sizes;
     let op = Op::Attend { scale, span, softcap };
     let y = builder.shaped("y", op, &[q, keys, values], &[sizes.heads, sizes.value_size]);
-    (builder.finish(y), source)
+    (finish(builder, y), source)
 }
 
 /// Numbers as the state keeps them.

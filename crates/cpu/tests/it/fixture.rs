@@ -151,8 +151,8 @@ pub fn cpu(threads: usize) -> Cpu {
     Cpu::new(Options { threads }).unwrap()
 }
 
-pub fn cpu_with(table: Table) -> Cpu {
-    Cpu::with_table(Options { threads: 2 }, table).unwrap()
+pub fn cpu_with(table: Table, threads: usize) -> Cpu {
+    Cpu::with_table(Options { threads }, table).unwrap()
 }
 
 /// The kernels that run anywhere.

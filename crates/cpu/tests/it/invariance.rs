@@ -1,13 +1,14 @@
 //! Results do not depend on threads, on how a prompt is cut into steps, or on
 //! what else is computed beside it: they are equal bit for bit.
 
+use girih_cpu::kernels::{Table, tables};
 use girih_graph::backend::{Block, Inputs, Range32};
 use girih_graph::{
     Act, BLOCK_POSITIONS, Builder, Graph, GroupId, Key, Op, Pairing, Runner, Span, ValueId, Variant, faults,
 };
 use girih_tensor::{DType, Shape};
 
-use crate::fixture::{Random, Sequence, Source, cpu, on, step};
+use crate::fixture::{Random, Sequence, Source, cpu_with, on, step};
 
 /// A model of two layers, one with a window.
 #[derive(Clone, Copy, Debug)]
@@ -118,10 +119,15 @@ fn prompt(seed: u64) -> Vec<u32> {
     (0..PROMPT).map(|_| (random.bits() % VOCABULARY as u64) as u32).collect()
 }
 
-/// A runner of a model with weights of a fixed seed.
+/// A runner with the best kernels of a model with weights of a fixed seed.
 pub fn runner(shape: Model, threads: usize) -> Box<dyn Runner> {
+    runner_with(tables()[0], shape, threads)
+}
+
+/// As [`runner`], with kernels of the caller's choice.
+fn runner_with(table: Table, shape: Model, threads: usize) -> Box<dyn Runner> {
     let graph = model(shape);
-    on(cpu(threads), &graph, &Source::random(&graph, &mut Random(11)), 16)
+    on(cpu_with(table, threads), &graph, &Source::random(&graph, &mut Random(11)), 16)
 }
 
 /// The logits of all rows, in steps of up to `chunk` rows; bits, so that they
@@ -145,15 +151,20 @@ fn models() -> Vec<Model> {
     ]
 }
 
+/// Every table with every model.
+fn combinations() -> Vec<(Table, Model)> {
+    tables().iter().flat_map(|table| models().into_iter().map(|model| (*table, model))).collect()
+}
+
 #[test]
 fn threads_and_chunks_change_nothing() {
     let tokens = prompt(1);
-    for model in models() {
-        let want = logits(&mut *runner(model, 1), &tokens, PROMPT);
+    for (table, model) in combinations() {
+        let want = logits(&mut *runner_with(table, model, 1), &tokens, PROMPT);
         for threads in 1..=3 {
             for chunk in [1, 7, 64, PROMPT] {
-                let got = logits(&mut *runner(model, threads), &tokens, chunk);
-                assert!(got == want, "{model:?}, {threads} threads, chunks of {chunk}");
+                let got = logits(&mut *runner_with(table, model, threads), &tokens, chunk);
+                assert!(got == want, "{}, {model:?}, {threads} threads, chunks of {chunk}", table.name);
             }
         }
     }
@@ -163,10 +174,10 @@ fn threads_and_chunks_change_nothing() {
 #[test]
 fn other_lanes_change_nothing() {
     let prompts: Vec<_> = (1..=3).map(prompt).collect();
-    for model in models() {
+    for (table, model) in combinations() {
         let want: Vec<_> =
-            prompts.iter().map(|tokens| logits(&mut *runner(model, 1), tokens, PROMPT)).collect();
-        let mut runner = runner(model, 2);
+            prompts.iter().map(|tokens| logits(&mut *runner_with(table, model, 1), tokens, PROMPT)).collect();
+        let mut runner = runner_with(table, model, 2);
         let mut at = [0; 3];
         let mut random = Random(5);
         let mut got = vec![Vec::new(); 3];
@@ -186,7 +197,7 @@ fn other_lanes_change_nothing() {
                 at[lane] += rows[lane];
             }
         }
-        assert!(got == want, "{model:?}");
+        assert!(got == want, "{}, {model:?}", table.name);
     }
 }
 

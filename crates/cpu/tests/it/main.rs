@@ -6,4 +6,5 @@ mod allocation;
 mod attention;
 mod fixture;
 mod invariance;
+mod kernels;
 mod state;

@@ -5,16 +5,18 @@
 mod attend;
 mod dot;
 mod elementwise;
-mod norm;
+pub(super) mod norm;
 mod rope;
-mod unpack;
+pub(super) mod unpack;
+
+use girih_tensor::DType;
 
 use super::{QUAD, Table, Turns};
 
 /// This folder's kernels.
 pub(super) const TABLE: Table = Table {
     name: "portable",
-    unpack: unpack::unpack,
+    formats: &[(DType::F32, unpack::f32), (DType::F16, unpack::f16), (DType::BF16, unpack::bf16)],
     dot: dot::dot,
     dots: dot::dots,
     norm: norm::norm,

@@ -1,0 +1,137 @@
+//! Decoding of stored values, sixteen at a time.
+//!
+//! ```text
+//! BF16, F16     widen, then shift or convert
+//! the others    16 bytes of small integers -> 16 numbers, times their scale
+//! ```
+//! Each operation is the one that the format is defined by, on numbers that
+//! are exact up to it, so the results are equal bit for bit.
+
+use std::arch::x86_64::*;
+
+use super::super::x86::{GROUP, blocks, half, load_bytes, nibbles};
+use super::super::{portable, x86};
+use super::store;
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+pub(super) fn bf16(bytes: &[u8], values: &mut [f32]) {
+    let whole = values.len() / GROUP * GROUP;
+    let (bytes, bytes_rest) = bytes.split_at(2 * whole);
+    let (values, values_rest) = values.split_at_mut(whole);
+    for (bytes, values) in blocks::<{ 2 * GROUP }, GROUP>(bytes, values) {
+        let bits = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(pair(bytes)));
+        store(_mm512_castsi512_ps(bits), values);
+    }
+    portable::unpack::bf16(bytes_rest, values_rest);
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+pub(super) fn f16(bytes: &[u8], values: &mut [f32]) {
+    let whole = values.len() / GROUP * GROUP;
+    let (bytes, bytes_rest) = bytes.split_at(2 * whole);
+    let (values, values_rest) = values.split_at_mut(whole);
+    for (bytes, values) in blocks::<{ 2 * GROUP }, GROUP>(bytes, values) {
+        store(_mm512_cvtph_ps(pair(bytes)), values);
+    }
+    portable::unpack::f16(bytes_rest, values_rest);
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+pub(super) fn q4_0(bytes: &[u8], values: &mut [f32]) {
+    for (block, values) in blocks::<18, 32>(bytes, values) {
+        let (scale, packed) = block.split_first_chunk().expect("18 bytes begin with 2");
+        let integers = x86::q4_0(&packed.as_chunks().0[0]);
+        let scale = half(*scale);
+        for (integers, values) in integers.into_iter().zip(values.as_chunks_mut().0) {
+            scaled(integers, scale, values);
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+pub(super) fn q8_0(bytes: &[u8], values: &mut [f32]) {
+    for (block, values) in blocks::<34, 32>(bytes, values) {
+        let (scale, integers) = block.split_first_chunk().expect("34 bytes begin with 2");
+        let scale = half(*scale);
+        for (integers, values) in integers.as_chunks().0.iter().zip(values.as_chunks_mut().0) {
+            scaled(load_bytes(integers), scale, values);
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+pub(super) fn q4_k(bytes: &[u8], values: &mut [f32]) {
+    for (block, values) in blocks::<144, 256>(bytes, values) {
+        let (head, packed) = block.split_first_chunk::<16>().expect("144 bytes begin with 16");
+        let lines = q4_k_lines(head);
+        let values = values.as_chunks_mut::<GROUP>().0;
+        for (index, packed) in packed.as_chunks().0.iter().enumerate() {
+            // Two vectors of bytes hold a line below and the next above.
+            let (line, group) = (index / 2 * 2, index / 2 * 4 + index % 2);
+            let (low, high) = nibbles(load_bytes(packed));
+            affine(low, lines[line], lines[8 + line], &mut values[group]);
+            affine(high, lines[line + 1], lines[9 + line], &mut values[group + 2]);
+        }
+    }
+}
+
+/// The eight scales and then the eight minimums of a block.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+#[inline]
+fn q4_k_lines(head: &[u8; 16]) -> [f32; GROUP] {
+    let (d, rest) = head.split_first_chunk().expect("16 bytes begin with 2");
+    let (dmin, packed) = rest.split_first_chunk().expect("14 bytes begin with 2");
+    let (d, dmin) = (half(*d), half(*dmin));
+    let packed = packed.first_chunk().expect("12 bytes");
+    let integers = load_bytes(&x86::q4_k_lines(packed));
+    let mut lines = [0.0; GROUP];
+    let own = _mm512_insertf32x8::<1>(_mm512_set1_ps(d), _mm256_set1_ps(dmin));
+    store(_mm512_mul_ps(own, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(integers))), &mut lines);
+    lines
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+pub(super) fn q6_k(bytes: &[u8], values: &mut [f32]) {
+    for (block, values) in blocks::<210, 256>(bytes, values) {
+        let (vectors, d) = block.as_chunks::<GROUP>();
+        let (lows, uppers, scales) = (&vectors[..8], &vectors[8..12], &vectors[12]);
+        let d = half([d[0], d[1]]);
+        let values = values.as_chunks_mut::<GROUP>().0;
+        // Two vectors for each half of the block, of which each brings every second group.
+        for (index, upper) in uppers.iter().enumerate() {
+            let (low, group) = (index / 2 * 4 + index % 2, index / 2 * 8 + index % 2);
+            let integers = x86::q6_k(&lows[low], &lows[low + 2], upper);
+            for (step, integers) in integers.into_iter().enumerate() {
+                let group = group + 2 * step;
+                scaled(integers, d * f32::from(scales[group] as i8), &mut values[group]);
+            }
+        }
+    }
+}
+
+/// Stores 16 integers times a scale.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+#[inline]
+fn scaled(integers: __m128i, scale: f32, values: &mut [f32; GROUP]) {
+    let numbers = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(integers));
+    store(_mm512_mul_ps(_mm512_set1_ps(scale), numbers), values);
+}
+
+/// Stores 16 integers times a scale, less a minimum.
+///
+/// The product of 11, 6 and 4 bits is exact, so it makes no difference that it
+/// is not rounded on its own.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+#[inline]
+fn affine(integers: __m128i, scale: f32, minimum: f32, values: &mut [f32; GROUP]) {
+    let numbers = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(integers));
+    store(_mm512_fmsub_ps(_mm512_set1_ps(scale), numbers, _mm512_set1_ps(minimum)), values);
+}
+
+/// Reads 16 values of two bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+#[inline]
+fn pair(bytes: &[u8; 2 * GROUP]) -> __m256i {
+    let halves = bytes.as_chunks().0;
+    _mm256_set_m128i(load_bytes(&halves[1]), load_bytes(&halves[0]))
+}
