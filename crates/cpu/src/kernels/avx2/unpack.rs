@@ -6,6 +6,11 @@
 //! ```
 //! Each operation is the one that the format is defined by, on numbers that
 //! are exact up to it, so the results are equal bit for bit.
+//!
+//! A core gets about 17 GB/s of DRAM, 5 bytes a cycle: 2.4 values of BF16, 8.5 of
+//! Q4_0. BF16 takes a load, two operations and a store for eight values, so
+//! DRAM binds; with four bits a value these instructions do, until weights are
+//! multiplied without being decoded to memory first.
 
 use std::arch::x86_64::*;
 
@@ -85,13 +90,12 @@ pub(super) fn q4_k(bytes: &[u8], values: &mut [f32]) {
 fn q4_k_lines(head: &[u8; 16]) -> [f32; GROUP] {
     let (d, rest) = head.split_first_chunk().expect("16 bytes begin with 2");
     let (dmin, packed) = rest.split_first_chunk().expect("14 bytes begin with 2");
-    let (d, dmin) = (half(*d), half(*dmin));
-    let packed = packed.first_chunk().expect("12 bytes");
-    let [scales, minimums] = numbers(load_bytes(&x86::q4_k_lines(packed)));
+    let own = [half(*d), half(*dmin)];
+    let integers = load_bytes(&x86::q4_k_lines(packed.first_chunk().expect("14 bytes less 2 are 12")));
     let mut lines = [0.0; GROUP];
-    let [first, second] = lines.as_chunks_mut().0 else { unreachable!("two vectors are a group") };
-    store(_mm256_mul_ps(_mm256_set1_ps(d), scales), first);
-    store(_mm256_mul_ps(_mm256_set1_ps(dmin), minimums), second);
+    for ((numbers, own), lines) in numbers(integers).into_iter().zip(own).zip(lines.as_chunks_mut().0) {
+        store(_mm256_mul_ps(_mm256_set1_ps(own), numbers), lines);
+    }
     lines
 }
 

@@ -5,12 +5,11 @@
 //! result     = vectors added, then halves, halves of these, then (l0 + l2) + (l1 + l3)
 //! ```
 //! Four vectors of sixteen lanes hold the sums of a row; a last, shorter step is
-//! filled up with zeros, which change no sum. Four rows are sixteen chains, and a
-//! processor that begins two FMAs a cycle, each four cycles long, asks for
-//! eight. A step of one vector loads five and multiplies four: loads bind, at
-//! 2.5 cycles for 64 products where two vectors are loaded a cycle. Rows in BF16
-//! come from DRAM at about 2.4 values a cycle and core, so decoding is bound by
-//! memory.
+//! filled up with zeros, which change no sum.
+//!
+//! Four rows are sixteen chains; a processor that begins two FMAs a cycle, each
+//! four cycles long, asks for eight. With one vector of `x` come one of each row
+//! and four FMAs, 64 products: 2.5 cycles where two vectors are loaded a cycle.
 
 use std::arch::x86_64::*;
 

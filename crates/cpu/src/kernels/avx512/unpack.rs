@@ -6,6 +6,11 @@
 //! ```
 //! Each operation is the one that the format is defined by, on numbers that
 //! are exact up to it, so the results are equal bit for bit.
+//!
+//! A core gets about 17 GB/s of DRAM, 5 bytes a cycle: 2.4 values of BF16, 8.5 of
+//! Q4_0. BF16 takes a load, two operations and a store for sixteen values, so
+//! DRAM binds; with four bits a value these instructions do, until weights are
+//! multiplied without being decoded to memory first.
 
 use std::arch::x86_64::*;
 
@@ -82,7 +87,7 @@ fn q4_k_lines(head: &[u8; 16]) -> [f32; GROUP] {
     let (d, rest) = head.split_first_chunk().expect("16 bytes begin with 2");
     let (dmin, packed) = rest.split_first_chunk().expect("14 bytes begin with 2");
     let (d, dmin) = (half(*d), half(*dmin));
-    let packed = packed.first_chunk().expect("12 bytes");
+    let packed = packed.first_chunk().expect("14 bytes less 2 are 12");
     let integers = load_bytes(&x86::q4_k_lines(packed));
     let mut lines = [0.0; GROUP];
     let own = _mm512_insertf32x8::<1>(_mm512_set1_ps(d), _mm256_set1_ps(dmin));
