@@ -68,6 +68,8 @@ fn with_newlines(source: &str) -> String {
 /// methods, its own `tojson`, `raise_exception` and (per job) `strftime_now`.
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
+    // Otherwise errors say less in release builds than in debug builds.
+    environment.set_debug(true);
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
     environment.set_auto_escape_callback(|_| AutoEscape::None);
