@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use girih_graph::{InputKind, Key, OutputKind, Variant, WeightSource, faults};
+use girih_graph::{InputKind, Key, OutputKind, ScratchPlan, Variant, WeightSource};
 use girih_tensor::DType;
 use serde_json::Value as Json;
 
@@ -43,8 +43,8 @@ pub fn gguf_model(bytes: &[u8]) {
     check_model(container, None, Vec::new());
 }
 
-/// Any bytes as `config.json` or `model.safetensors`, and perhaps an
-/// architecture of a model: refused, or a model that keeps its promises.
+/// Any bytes as `model.safetensors` or `config.json` of a model, perhaps with
+/// an architecture: refused, or a model that keeps its promises.
 ///
 /// # Panics
 /// If it does not.
@@ -85,8 +85,8 @@ pub fn index(bytes: &[u8]) {
     }
 }
 
-/// A model that is understood has a graph without faults, or none, and every
-/// weight can be read to its end.
+/// A model that is understood has a graph that can be planned, or none, and
+/// every weight can be read to its end.
 fn check_model(container: Container, config: Option<&Json>, given: Vec<Arch>) {
     let ours = given.is_empty();
     let (facts, weights) = match understand(container, config, given, &LIMITS) {
@@ -96,7 +96,7 @@ fn check_model(container: Container, config: Option<&Json>, given: Vec<Arch>) {
     };
     weights.names().for_each(|name| check_end(&weights, name));
     if let Ok(graph) = build::graph(&facts, &weights, KEY, DType::F16) {
-        assert_eq!(faults(&graph), []);
+        ScratchPlan::of(&graph);
     }
 }
 
