@@ -45,9 +45,20 @@ impl Error {
                 return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
             }
         };
-        output::say(format_args!("girih: {sentence}"));
+        output::say(format_args!("girih: {}", visible(&sentence)));
         ExitCode::from(code)
     }
+}
+
+/// A sentence whose control characters are spelled out: it may repeat what
+/// stands in a file, and a terminal would obey them.
+fn visible(sentence: &str) -> String {
+    let spelled = |c: char| match c {
+        '\n' | '\t' => c.to_string(),
+        c if c.is_control() => c.escape_default().to_string(),
+        c => c.to_string(),
+    };
+    sentence.chars().map(spelled).collect()
 }
 
 macro_rules! from_work {
@@ -61,3 +72,13 @@ macro_rules! from_work {
 }
 
 from_work!(girih_model::Error, std::io::Error, serde_json::Error);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_not_commanded_by_an_error() {
+        assert_eq!(visible("a\u{1b}[2J\u{7}b\nc"), "a\\u{1b}[2J\\u{7}b\nc");
+    }
+}
