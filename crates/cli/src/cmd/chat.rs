@@ -203,8 +203,10 @@ impl<'a> Chat<'a> {
         let cancelled = || self.cancelled.load(Ordering::Relaxed);
         let reply = generate(engine, request, self.words, cancelled, stream)?;
         print_line!("")?;
-        if matches!(reply.stop, Stop::Length | Stop::Context) {
-            self.show.note(format!("[the reply ended at the limit of {:?}]", reply.stop));
+        match reply.stop {
+            Stop::Length => self.show.note("[the reply ended at the limit of --max-tokens]"),
+            Stop::Context => self.show.note("[the reply ended because the context is full]"),
+            Stop::Token(_) | Stop::String(_) | Stop::Cancelled => {}
         }
         Ok((tokens, reply))
     }
