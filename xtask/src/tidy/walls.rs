@@ -11,7 +11,6 @@ const UNSAFE: &[&str] = &[
     "crates/cpu/src/pool.rs",
     "crates/cpu/src/os.rs",
     "crates/cpu/tests/it/allocation.rs",
-    "crates/model/src/file/map.rs",
 ];
 
 /// The folders and files that may ask which machine they are compiled for,
