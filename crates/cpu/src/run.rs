@@ -5,12 +5,12 @@ use std::array;
 use std::cell::RefCell;
 
 use girih_graph::backend::{Inputs, Lane, Step, Watch};
-use girih_graph::{Error, Graph, Key};
+use girih_graph::{Error, Graph, Key, ValueId};
 
 use crate::kernels::Table;
-use crate::lower::{At, Call, Compute, Count, Elementwise, Instruction, Place, local_size, lower};
+use crate::lower::{At, Call, Compute, Count, Elementwise, Instruction, Place, local_size, lower, rotations};
 use crate::memory::Aligned;
-use crate::ops::{self, Executor, Heads, Origin, Rows};
+use crate::ops::{self, Executor, Heads, Origin, Rows, StepTurns};
 use crate::pool::Pool;
 use crate::state::Cache;
 use crate::weights::Weights;
@@ -30,6 +30,8 @@ struct Memory {
     scratch: Aligned<f32>,
     /// What each thread needs for itself.
     locals: Vec<Aligned<f32>>,
+    /// One entry for each of [`rotations`].
+    turns: Vec<StepTurns>,
     origins: Vec<Origin>,
     wanted: Vec<u32>,
 }
@@ -40,9 +42,11 @@ impl Program {
         let (instructions, scratch) = lower(graph, weights)?;
         let local = local_size(graph);
         let locals = (0..threads).map(|_| Aligned::zeroed(local, "a thread's scratch memory"));
+        let turns = turns_shapes(graph).map(|(rows, pairs)| StepTurns::new(rows, pairs));
         let memory = Memory {
             scratch: Aligned::zeroed(scratch, "the scratch memory of a step")?,
             locals: locals.collect::<Result<_, _>>()?,
+            turns: turns.collect::<Result<_, _>>()?,
             origins: Vec::with_capacity(graph.key.rows as usize),
             wanted: Vec::with_capacity(graph.key.wanted as usize),
         };
@@ -55,7 +59,8 @@ impl Program {
         let rows = size_of::<Origin>() as u64 * u64::from(graph.key.rows);
         let wanted = size_of::<u32>() as u64 * u64::from(graph.key.wanted);
         let locals = threads as u64 * Aligned::<f32>::bytes(local_size(graph));
-        Aligned::<f32>::bytes(scratch) + locals + rows + wanted
+        let turns: u64 = turns_shapes(graph).map(|(rows, pairs)| StepTurns::bytes(rows, pairs)).sum();
+        Aligned::<f32>::bytes(scratch) + locals + turns + rows + wanted
     }
 
     /// Runs one step.
@@ -71,8 +76,9 @@ impl Program {
         step: Step<'_>,
     ) {
         let Step { inputs, lanes, output, watch } = step;
-        let Memory { scratch, locals, origins, wanted } = &mut *self.memory.borrow_mut();
+        let Memory { scratch, locals, turns, origins, wanted } = &mut *self.memory.borrow_mut();
         trace(lanes, origins, wanted);
+        turns.iter_mut().for_each(StepTurns::forget);
         assert!(
             origins.len() <= self.key.rows as usize && wanted.len() <= self.key.wanted as usize,
             "a step of {} rows, {} of them wanted, in a program for [{}]",
@@ -88,6 +94,7 @@ impl Program {
             executor: Executor { table, pool, locals },
             weights,
             state,
+            turns,
             inputs,
             rows: Rows { lanes, origins, wanted },
             values: Values { input, scratch, output, rows: origins.len(), wanted: wanted.len() },
@@ -102,6 +109,12 @@ impl Program {
             }
         }
     }
+}
+
+/// The rows and the pairs of each table of turns that a program of this graph has.
+fn turns_shapes(graph: &Graph) -> impl Iterator<Item = (usize, usize)> {
+    let pairs = |id: ValueId| graph.value(id).shape.elements();
+    rotations(graph).into_iter().map(move |id| (graph.key.rows as usize, pairs(id)))
 }
 
 /// Lists where each row stands, and which rows are wanted.
@@ -120,6 +133,7 @@ struct Run<'a> {
     executor: Executor<'a>,
     weights: &'a Weights,
     state: &'a mut Cache,
+    turns: &'a mut [StepTurns],
     inputs: Inputs<'a>,
     rows: Rows<'a>,
     values: Values<'a>,
@@ -127,7 +141,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn compute(&mut self, call: Call, place: Place) {
-        let Run { executor, weights, state, rows, values, .. } = self;
+        let Run { executor, weights, state, turns, rows, values, .. } = self;
         match call {
             Call::Alias => {}
             Call::Embed { table } => {
@@ -143,9 +157,10 @@ impl Run<'_> {
                 let bias = bias.map(|bias| weights.vector(bias));
                 ops::linear(executor, x, weights.matrix(weight), bias, y);
             }
-            Call::Rope { x, frequencies, pairing } => {
+            Call::Rope { x, frequencies, turns: index, pairing } => {
                 let (y, [x]) = values.split(place, [x]);
-                ops::rope(executor, x, place.stride, weights.vector(frequencies), pairing, *rows, y);
+                turns[index].fill(executor, weights.vector(frequencies), *rows);
+                ops::rope(executor, x, place.stride, &turns[index], pairing, y);
             }
             Call::Attend { q, keys, values: contents, attention } => {
                 let (y, [q]) = values.split(place, [q]);

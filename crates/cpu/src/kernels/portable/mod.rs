@@ -4,9 +4,10 @@
 
 mod attend;
 mod dot;
-mod elementwise;
+pub(super) mod elementwise;
 pub(super) mod norm;
-mod rope;
+pub(super) mod quantize;
+pub(super) mod rope;
 pub(super) mod unpack;
 
 use girih_tensor::DType;
@@ -27,4 +28,5 @@ pub(super) const TABLE: Table = Table {
     add: elementwise::add,
     scale: elementwise::scale,
     softcap: elementwise::softcap,
+    quantize: quantize::quantize,
 };
