@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! n      = x / ln 2, rounded          r = x − n · ln 2        |r| ≤ 0.3466
-//! e^r    = 1 + r + r² (1/2! + r/3! + … + r⁵/7!)               off by less than 1e-8 of itself
+//! e^r    = 1 + r + r² (c₀ + c₁ r + c₂ r² + c₃ r³ + c₄ r⁴)     off by 3.1e-9 of itself
 //! exp(x) = e^r · 2ⁿ
 //! ```
 //! Plain code: a table compiles it with its own instructions, and the compiler
@@ -27,6 +27,11 @@ const SHIFTER: f32 = 12_582_912.0;
 
 /// What `LN_2` lacks of ln 2.
 const LN_2_REST: f32 = (std::f64::consts::LN_2 - LN_2 as f64) as f32;
+
+/// With these the largest relative error of `e^r` over |r| ≤ ln 2 / 2 is the
+/// smallest that five coefficients can have (found by Remez' exchange).
+const COEFFICIENTS: [f64; 5] =
+    [0.499_999_934_517, 0.166_665_206_898, 0.041_668_387_361_3, 0.008_368_709_824_17, 0.001_381_461_326_08];
 
 /// 2⁻¹²⁴ is about `exp` of this; what is smaller becomes zero, so that no result
 /// is subnormal, which many processors compute a hundred times slower.
@@ -67,12 +72,11 @@ fn reduced(x: f32) -> (f32, u32) {
     // The first product is subtracted without a rounding: |r| is so small that
     // its last bit weighs less than that of n · LN_2.
     let r = n.mul_add(-LN_2_REST, n.mul_add(-LN_2, x));
-    let sum = 1.0 / 5040.0;
-    let sum = r.mul_add(sum, 1.0 / 720.0);
-    let sum = r.mul_add(sum, 1.0 / 120.0);
-    let sum = r.mul_add(sum, 1.0 / 24.0);
-    let sum = r.mul_add(sum, 1.0 / 6.0);
-    let sum = r.mul_add(sum, 0.5);
+    let [c0, c1, c2, c3, c4] = COEFFICIENTS.map(|c| c as f32);
+    let sum = r.mul_add(c4, c3);
+    let sum = r.mul_add(sum, c2);
+    let sum = r.mul_add(sum, c1);
+    let sum = r.mul_add(sum, c0);
     ((r * r).mul_add(sum, r), shifted.to_bits() << 23)
 }
 
@@ -126,9 +130,21 @@ mod tests {
         bits.map(f32::from_bits).map(|x| ulps(fast(x), exact(f64::from(x)))).fold(0.0, f64::max)
     }
 
+    #[test]
+    fn the_polynomial_is_as_near_as_is_said() {
+        let errors = (-1000..=1000).map(|i| {
+            let r = std::f64::consts::LN_2 / 2.0 * f64::from(i) / 1000.0;
+            let sum = COEFFICIENTS.iter().rev().fold(0.0, |sum, c| sum * r + c);
+            ((1.0 + r + r * r * sum) / r.exp() - 1.0).abs()
+        });
+        let largest = errors.fold(0.0, f64::max);
+        assert!((3.0e-9..3.1e-9).contains(&largest), "{largest}");
+    }
+
     /// In ulp, of `exp` and of `tanh`.
     fn check(step: usize) -> [f64; 2] {
-        let largest = f32::MAX.ln();
+        // The number next to ln(MAX) lies above it.
+        let largest = f32::MAX.ln().next_down();
         let exps = [worst(exp, f64::exp, [0.0, largest], step), worst(exp, f64::exp, [-0.0, LEAST], step)];
         let tanhs = worst(tanh, f64::tanh, [f32::MIN_POSITIVE, f32::MAX], step);
         let errors = [exps[0].max(exps[1]), tanhs];

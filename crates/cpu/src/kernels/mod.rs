@@ -36,6 +36,9 @@ pub const GROUP: usize = 32;
 /// A kernel that decodes whole blocks of one format.
 pub type Unpack = fn(bytes: &[u8], values: &mut [f32]);
 
+/// A kernel that makes integers of whole groups: codes, scales and sums of codes.
+pub type Quantize = fn(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]);
+
 /// The kernels of one instruction set, as ordinary functions.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
@@ -71,7 +74,7 @@ pub struct Table {
     /// infinity or NaN has that for its scale, and codes of zero.
     ///
     /// Panics when the lengths do not fit each other.
-    pub quantize: fn(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]),
+    pub quantize: Quantize,
 }
 
 /// The angles by which the pairs of a head are turned.

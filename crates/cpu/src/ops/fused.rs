@@ -167,6 +167,7 @@ pub(crate) fn gate_quantize(
 
 #[cfg(test)]
 mod tests {
+    use super::super::rows;
     use super::*;
     use crate::kernels::{Table, tables};
     use crate::memory::Aligned;
@@ -235,6 +236,57 @@ mod tests {
                     check(&mut executor, rows, width);
                 }
             }
+        }
+    }
+
+    /// The least time of a few calls, in milliseconds.
+    fn least(mut f: impl FnMut()) -> f64 {
+        let times = (0..15).map(|_| {
+            let start = std::time::Instant::now();
+            f();
+            start.elapsed().as_secs_f64() * 1e3
+        });
+        times.fold(f64::MAX, f64::min)
+    }
+
+    /// `cargo test --release --locked -p girih-cpu joined_operators -- --ignored --nocapture`:
+    /// 512 rows of Llama 3.2 1B, by two threads, in milliseconds.
+    #[test]
+    #[ignore = "measures, which takes some seconds of an idle machine in a release build"]
+    fn joined_operators_are_timed() {
+        let pool = Pool::new(2).unwrap();
+        let mut locals = [0; 2].map(|_| Aligned::zeroed(8192, "a test").unwrap());
+        for table in tables() {
+            let mut executor = Executor { table, pool: &pool, locals: &mut locals };
+            let (width, ffn) = (512 * 2048, 512 * 8192);
+            let [a, b, weight] = [numbers(ffn, 1), numbers(ffn, 2), numbers(2048, 3)];
+            let (mut sum, mut y) = (vec![0.0; width], vec![0.0; ffn]);
+            let (mut codes, mut scales, mut sums) = (vec![0; ffn], vec![0.0; ffn / 32], vec![0; ffn / 32]);
+            let mut integers = |len: usize, f: &mut dyn FnMut(Quantized<'_>)| {
+                let (codes, scales) = (&mut codes[..len], &mut scales[..len / 32]);
+                f(Quantized { codes, scales, sums: &mut sums[..len / 32] });
+            };
+            let operands = [&a[..width], &b[..width]];
+            let apart = least(|| {
+                rows::elementwise(&mut executor, operands, &mut sum, |[a, b], y| (table.add)(a, b, y));
+                rows::norm(&mut executor, &sum, &weight, EPSILON, &mut y[..width]);
+                integers(width, &mut |q| quantize(&mut executor, &y[..width], q));
+            });
+            let joined = least(|| {
+                integers(width, &mut |q| {
+                    add_norm_quantize(&mut executor, operands, &weight, EPSILON, &mut sum, q);
+                });
+            });
+            println!("{}: add, norm, quantize {apart:.3}, joined {joined:.3}", table.name);
+            let apart = least(|| {
+                let gate = |[a, b]: [&[f32]; 2], y: &mut [f32]| (table.gate)(Act::Silu, a, b, y);
+                rows::elementwise(&mut executor, [&a, &b], &mut y, gate);
+                integers(ffn, &mut |q| quantize(&mut executor, &y, q));
+            });
+            let joined = least(|| {
+                integers(ffn, &mut |q| gate_quantize(&mut executor, Act::Silu, [&a, &b], q));
+            });
+            println!("{}: gate, quantize {apart:.3}, joined {joined:.3}", table.name);
         }
     }
 }

@@ -7,4 +7,6 @@ mod attention;
 mod fixture;
 mod invariance;
 mod kernels;
+mod row_timing;
+mod rows;
 mod state;

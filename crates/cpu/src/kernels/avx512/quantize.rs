@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! largest = max |x| as integers     lane by lane, then four groups' lanes together
-//! codes   = x · (127 / largest)     converted to integers, to even where two are as near
+//! codes   = x · (127 / largest)     converted to integers, to even where two are as near,
+//!                                   which fit into bytes when they are packed
 //! sums    = Σ codes                 lane by lane, then four groups' lanes together
 //! ```
 //! The same operations as in `portable::quantize`, which also takes the groups
@@ -51,17 +52,30 @@ fn quad(
     let Some((found, inverses)) = x86::scales(largest) else { return false };
     x86::store_quad(found, scales);
     let mut totals = [_mm_setzero_si128(); QUAD];
-    let groups = x.as_chunks::<2>().0.iter().zip(codes.as_chunks_mut::<LANES>().0.as_chunks_mut::<2>().0);
-    for ((total, inverse), (x, codes)) in totals.iter_mut().zip(inverses).zip(groups) {
+    let mut words = [_mm512_setzero_si512(); QUAD];
+    let groups = x.as_chunks::<2>().0.iter().zip(inverses);
+    for (((x, inverse), total), words) in groups.zip(&mut totals).zip(&mut words) {
         let inverse = _mm512_broadcastss_ps(inverse);
         let a = _mm512_cvtps_epi32(_mm512_mul_ps(load(&x[0]), inverse));
         let b = _mm512_cvtps_epi32(_mm512_mul_ps(load(&x[1]), inverse));
-        x86::store_bytes(_mm512_cvtepi32_epi8(a), &mut codes[0]);
-        x86::store_bytes(_mm512_cvtepi32_epi8(b), &mut codes[1]);
+        *words = _mm512_packs_epi32(a, b);
         let lanes = _mm512_add_epi32(a, b);
         let lanes = _mm256_add_epi32(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64::<1>(lanes));
         *total = _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
     }
+    // Each quarter of packed bytes holds a quarter of each vector that went into it.
+    let sorted = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    for (words, codes) in words.as_chunks::<2>().0.iter().zip(codes.as_chunks_mut().0) {
+        let packed = _mm512_packs_epi16(words[0], words[1]);
+        store_codes(_mm512_permutexvar_epi32(sorted, packed), codes);
+    }
     x86::store_integers(x86::join_lanes(totals, |a, b| _mm_add_epi32(a, b)), sums);
     true
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+#[inline]
+fn store_codes(vector: __m512i, codes: &mut [i8; 2 * GROUP]) {
+    // SAFETY: the array is 64 writable bytes; this store needs no alignment.
+    unsafe { _mm512_storeu_si512(codes.as_mut_ptr().cast(), vector) }
 }

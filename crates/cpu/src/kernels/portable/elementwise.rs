@@ -1,5 +1,5 @@
 //! What is done element by element. Functions that are not arithmetic are
-//! computed in `f64` and rounded once, so that cancellation within them needs
+//! computed in `f64` and rounded once, so that their errors need
 //! no thought: these are the plain twins of `exponential`, which the tables of
 //! processors with vector instructions have in their place.
 
@@ -42,7 +42,8 @@ fn silu(x: f64) -> f64 {
     x / (1.0 + (-x).exp())
 }
 
+/// `x/2 · (1 + tanh(z))` is `x / (1 + e^−2z)`, in which nothing cancels.
 fn gelu(x: f64) -> f64 {
     let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-    0.5 * x * (1.0 + inner.tanh())
+    x / (1.0 + (-2.0 * inner).exp())
 }

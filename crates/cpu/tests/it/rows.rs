@@ -1,0 +1,391 @@
+//! The kernels of rows and elements of every table, against `f64`, against each
+//! other, and against themselves on one element.
+
+use girih_cpu::kernels::{GROUP, Table, Turns, tables};
+use girih_graph::{Act, Pairing};
+
+use crate::fixture::{Random, gamma};
+
+/// Lengths that end anywhere in a step, and long ones.
+fn lengths() -> impl Iterator<Item = usize> {
+    (0..=70).chain([127, 128, 129, 255, 1000])
+}
+
+/// Numbers of all sizes, and those at which something changes.
+fn numbers(count: usize, random: &mut Random) -> Vec<f32> {
+    let edges = [
+        0.0,
+        1e-45,
+        1e-40,
+        1e-38,
+        1e-20,
+        1e-7,
+        0.1733,
+        0.3466,
+        1.0,
+        8.66,
+        9.01,
+        10.1,
+        86.0,
+        86.5,
+        87.4,
+        88.0,
+        88.72,
+        88.73,
+        89.0,
+        100.0,
+        1e4,
+        1e19,
+        1e30,
+        f32::MAX,
+    ];
+    let edges = edges.into_iter().flat_map(|x| [x, -x]);
+    let powers = (0..).map(|_| random.number() * f32::powi(2.0, (random.bits() % 24) as i32 - 16));
+    edges.chain(powers).take(count).collect()
+}
+
+fn gated(table: &Table, act: Act, gate: &[f32], up: &[f32]) -> Vec<f32> {
+    let mut y = vec![f32::NAN; gate.len()];
+    (table.gate)(act, gate, up, &mut y);
+    y
+}
+
+/// `act(gate)` and how far a kernel's product with `up` may lie from the exact one.
+///
+/// The exponential errs by an ulp, two roundings; then come a sum, a quotient
+/// and a product. The argument of GELU's exponential has four roundings of its
+/// own, and what an exponential makes of an error is no more than its size. An
+/// exponential that leaves `f32` takes with it a quotient below 2⁻¹²¹.
+fn exact_gate(act: Act, gate: f32, up: f32) -> (f64, f64) {
+    let x = f64::from(gate);
+    let twice = 2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+    let (argument, relative) = match act {
+        Act::Silu => (x, gamma(6)),
+        Act::GeluTanh => (twice, gamma(6) + (twice.abs().min(100.0) * gamma(4)).exp_m1()),
+    };
+    let want = x / (1.0 + (-argument).exp()) * f64::from(up);
+    (want, relative * want.abs() + 2f64.powi(-121) * f64::from(up.abs()) + 2f64.powi(-149))
+}
+
+/// The first product of a gate that lies further off than its bound.
+fn wrong_gate(table: &Table, act: Act) -> Option<String> {
+    let mut random = Random(1);
+    let gates = numbers(5000, &mut random);
+    let ups: Vec<f32> = gates.iter().map(|gate| random.number() / gate.abs().max(1.0)).collect();
+    let ys = gated(table, act, &gates, &ups);
+    gates.iter().zip(&ups).zip(&ys).find_map(|((&gate, &up), &y)| {
+        let (want, bound) = exact_gate(act, gate, up);
+        let right = (f64::from(y) - want).abs() <= bound;
+        (!right).then(|| format!("{act:?} of {gate} and {up}: {y}, not {want}"))
+    })
+}
+
+#[test]
+fn gates_keep_their_bound() {
+    for table in tables() {
+        for &act in Act::ALL {
+            assert_eq!(wrong_gate(table, act), None, "{}", table.name);
+        }
+    }
+}
+
+#[test]
+fn a_gate_a_little_off_is_caught() {
+    let off = |act: Act, gate: &[f32], up: &[f32], y: &mut [f32]| {
+        (tables()[0].gate)(act, gate, up, y);
+        y.iter_mut().for_each(|y| *y *= 1.0 + 1e-6);
+    };
+    assert!(Act::ALL.iter().all(|&act| wrong_gate(&Table { gate: off, ..tables()[0] }, act).is_some()));
+}
+
+#[test]
+fn gates_have_their_limits() {
+    for table in tables() {
+        for &act in Act::ALL {
+            let one = |gate: f32, up: f32| gated(table, act, &[gate], &[up])[0];
+            assert_eq!(one(f32::INFINITY, 2.0), f32::INFINITY, "{} {act:?}", table.name);
+            assert_eq!(one(1e30, 2.0), 2e30, "{} {act:?}", table.name);
+            assert_eq!(one(-1e30, 2.0), 0.0, "{} {act:?}", table.name);
+            assert_eq!(one(0.0, 2.0), 0.0, "{} {act:?}", table.name);
+            for (gate, up) in [(f32::NAN, 2.0), (2.0, f32::NAN), (-2.0, -f32::NAN), (0.0, f32::INFINITY)] {
+                assert!(one(gate, up).is_nan(), "{} {act:?} of {gate} and {up}", table.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn capped_values_keep_their_bound() {
+    let values = numbers(5000, &mut Random(2));
+    for table in tables() {
+        for cap in [0.5f32, 1.0, 30.0, 50.0] {
+            let mut capped = values.clone();
+            (table.softcap)(&mut capped, cap);
+            for (x, got) in values.iter().zip(capped) {
+                let exact = f64::from(cap) * (f64::from(*x) / f64::from(cap)).tanh();
+                // A quotient, a tanh that is three ulp off, and a product; a
+                // quotient below the normal numbers is rounded to 2⁻¹⁴⁹.
+                let bound = gamma(8) * exact.abs() + f64::from(cap) * 2f64.powi(-148);
+                let right = (f64::from(got) - exact).abs() <= bound && got.abs() <= cap;
+                assert!(right, "{}: {x} capped by {cap} is {got}, not {exact}", table.name);
+            }
+            let mut odd = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+            (table.softcap)(&mut odd, cap);
+            assert!(odd[..2] == [cap, -cap] && odd[2].is_nan(), "{}: {odd:?}", table.name);
+        }
+    }
+}
+
+type Kernel = Box<dyn Fn(&Table, &[f32], &[f32], &mut [f32])>;
+
+/// The kernels that work element by element.
+fn elementwise() -> Vec<(&'static str, Kernel)> {
+    vec![
+        ("silu", Box::new(|table, a, b, y| (table.gate)(Act::Silu, a, b, y))),
+        ("gelu", Box::new(|table, a, b, y| (table.gate)(Act::GeluTanh, a, b, y))),
+        ("add", Box::new(|table, a, b, y| (table.add)(a, b, y))),
+        ("scale", Box::new(|table, a, _, y| (table.scale)(a, 0.7, y))),
+        (
+            "softcap",
+            Box::new(|table, a, _, y| {
+                y.copy_from_slice(a);
+                (table.softcap)(y, 2.0);
+            }),
+        ),
+    ]
+}
+
+#[test]
+fn an_element_does_not_depend_on_those_beside_it() {
+    let mut random = Random(3);
+    for (name, kernel) in elementwise() {
+        for len in lengths() {
+            let [a, b] = [numbers(len, &mut random), random.numbers(len)];
+            for table in tables() {
+                let mut y = vec![f32::NAN; len];
+                kernel(table, &a, &b, &mut y);
+                for (index, y) in y.iter().enumerate() {
+                    let mut alone = [f32::NAN];
+                    kernel(table, &a[index..=index], &b[index..=index], &mut alone);
+                    let what = format!("{name} of {}, value {index} of {len}", table.name);
+                    assert_eq!(y.to_bits(), alone[0].to_bits(), "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// `f` with each table yields the same bits; the portable one may be left out.
+fn assert_equal(what: &str, portable_too: bool, f: impl Fn(&Table) -> Vec<f32>) {
+    let tables = &tables()[..tables().len() - usize::from(!portable_too)];
+    for pair in tables.windows(2) {
+        let [a, b] =
+            [&pair[0], &pair[1]].map(|table| f(table).iter().map(|x| x.to_bits()).collect::<Vec<_>>());
+        assert!(a == b, "{what}: {} and {} differ", pair[0].name, pair[1].name);
+    }
+}
+
+#[test]
+fn tables_yield_equal_bits() {
+    let mut random = Random(4);
+    for len in lengths().skip(1) {
+        let [a, b] = [numbers(len, &mut random), random.numbers(len)];
+        for (name, kernel) in elementwise() {
+            // Of functions that are not arithmetic the portable table has its own.
+            assert_equal(name, matches!(name, "add" | "scale"), |table| {
+                let mut y = vec![f32::NAN; len];
+                kernel(table, &a, &b, &mut y);
+                y
+            });
+        }
+        let x: Vec<f32> = a.iter().map(|x| x.clamp(-1e9, 1e9)).collect();
+        assert_equal("norm", true, |table| {
+            let mut y = vec![f32::NAN; len];
+            (table.norm)(&x, &b, 1e-5, &mut y);
+            y
+        });
+        for pairing in [Pairing::Halves, Pairing::Neighbours] {
+            let x = random.numbers(2 * len * 3);
+            let turns = Turns { cosines: &a, sines: &b };
+            assert_equal("rotate", true, |table| {
+                let mut y = vec![f32::NAN; x.len()];
+                (table.rotate)(&x, turns, pairing, &mut y);
+                y
+            });
+        }
+    }
+}
+
+#[test]
+fn heads_are_turned_each_as_if_alone() {
+    let mut random = Random(5);
+    for pairs in 1..=40 {
+        let [cosines, sines] = [random.numbers(pairs), random.numbers(pairs)];
+        let turns = Turns { cosines: &cosines, sines: &sines };
+        let x = random.numbers(2 * pairs * 3);
+        for table in tables() {
+            for pairing in [Pairing::Halves, Pairing::Neighbours] {
+                let mut row = vec![f32::NAN; x.len()];
+                (table.rotate)(&x, turns, pairing, &mut row);
+                for (x, y) in x.chunks_exact(2 * pairs).zip(row.chunks_exact(2 * pairs)) {
+                    for i in 0..pairs {
+                        let (a, b) = match pairing {
+                            Pairing::Halves => (i, i + pairs),
+                            Pairing::Neighbours => (2 * i, 2 * i + 1),
+                        };
+                        let [u, v, c, s] = [x[a], x[b], cosines[i], sines[i]].map(f64::from);
+                        for (got, want) in [(y[a], u * c - v * s), (y[b], u * s + v * c)] {
+                            let bound = gamma(2) * (u.abs() + v.abs());
+                            let right = (f64::from(got) - want).abs() <= bound;
+                            assert!(
+                                right,
+                                "{} {pairing:?}, pair {i} of {pairs}: {got}, not {want}",
+                                table.name
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Codes, scales and sums of whole groups.
+type Integers = (Vec<i8>, Vec<f32>, Vec<i32>);
+
+fn quantized(table: &Table, x: &[f32]) -> Integers {
+    let groups = x.len() / GROUP;
+    let (mut codes, mut scales, mut sums) = (vec![99; x.len()], vec![f32::NAN; groups], vec![-1; groups]);
+    (table.quantize)(x, &mut codes, &mut scales, &mut sums);
+    (codes, scales, sums)
+}
+
+/// A group that begins with these numbers and goes on with zeros.
+fn group(first: &[f32]) -> Vec<f32> {
+    let mut group = first.to_vec();
+    group.resize(GROUP, 0.0);
+    group
+}
+
+/// The first value of `x` that its code and scale are too far from, or sum that
+/// is not one.
+///
+/// The scale is rounded once; 127 / largest, the product and the code's own
+/// half are what a code may err by.
+fn wrong_code(table: &Table, x: &[f32]) -> Option<String> {
+    let (codes, scales, sums) = quantized(table, x);
+    let groups = x.chunks_exact(GROUP).zip(codes.chunks_exact(GROUP)).zip(scales.iter().zip(&sums));
+    for ((x, codes), (&scale, &sum)) in groups {
+        let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+        let want = if largest < 2f32.powi(-119) { 0.0 } else { largest / 127.0 };
+        if scale != want || sum != codes.iter().map(|&code| i32::from(code)).sum::<i32>() {
+            return Some(format!("scale {scale}, not {want}, or sum {sum} of {codes:?}"));
+        }
+        for (&x, &code) in x.iter().zip(codes) {
+            let distance = (f64::from(x) - f64::from(scale) * f64::from(code)).abs();
+            let bound = f64::from(scale) * (0.5 + 127.0 * gamma(3)) + 2f64.powi(-119);
+            if distance > bound || code == i8::MIN {
+                return Some(format!("{x} is {code} times {scale}"));
+            }
+        }
+    }
+    None
+}
+
+/// Rows of groups that are hard to quantize.
+fn rows(random: &mut Random) -> Vec<Vec<f32>> {
+    let mut rows: Vec<Vec<f32>> = (0..=9).map(|groups| random.numbers(groups * GROUP)).collect();
+    rows.push(random.numbers(300 * GROUP));
+    let sizes = (0..70 * GROUP).map(|i| random.number() * f32::powi(2.0, (i / GROUP) as i32 * 4 - 149));
+    rows.push(sizes.collect());
+    for edge in [0.0, 1e-45, 1e-38, 1.5e-36, 1.6e-36, f32::MIN_POSITIVE, 1.0, f32::MAX] {
+        let first = [edge, -edge, edge / 2.0, -edge / 2.0, edge / 127.0, edge / 254.0];
+        // Beside groups of other sizes, at each place among four.
+        for place in 0..5 {
+            let mut row = vec![0.5; 5 * GROUP];
+            row[place * GROUP..][..GROUP].copy_from_slice(&group(&first));
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+#[test]
+fn quantized_values_are_near_and_equal_in_all_tables() {
+    for row in rows(&mut Random(6)) {
+        for table in tables() {
+            assert_eq!(wrong_code(table, &row), None, "{}", table.name);
+            assert!(quantized(table, &row) == quantized(tables().last().unwrap(), &row), "{}", table.name);
+        }
+    }
+}
+
+#[test]
+fn a_code_that_is_cut_off_instead_of_rounded_is_caught() {
+    let cut = |x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]| {
+        (tables()[0].quantize)(x, codes, scales, sums);
+        for (index, code) in codes.iter_mut().enumerate().filter(|(index, _)| scales[index / GROUP] > 0.0) {
+            *code = (x[index] / scales[index / GROUP]) as i8;
+        }
+        for (sum, codes) in sums.iter_mut().zip(codes.chunks_exact(GROUP)) {
+            *sum = codes.iter().map(|&code| i32::from(code)).sum();
+        }
+    };
+    let table = Table { quantize: cut, ..tables()[0] };
+    assert!(rows(&mut Random(6)).iter().any(|row| wrong_code(&table, row).is_some()));
+}
+
+#[test]
+fn ties_go_to_even_codes() {
+    let first = [127.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 125.5, 126.5, -126.5];
+    for table in tables() {
+        for groups in [1, 4, 6] {
+            let (codes, scales, sums) = quantized(table, &group(&first).repeat(groups));
+            assert_eq!((scales, sums), (vec![1.0; groups], vec![253; groups]), "{}", table.name);
+            for codes in codes.chunks_exact(GROUP) {
+                assert_eq!(codes[..10], [127, 0, 2, 2, 0, -2, -2, 126, 126, -126], "{}", table.name);
+            }
+        }
+    }
+}
+
+/// What is no number must not come out as one: its group's scale says so.
+#[test]
+fn groups_with_an_infinity_or_nan_have_that_for_their_scale() {
+    for table in tables() {
+        for (odd, place) in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN].into_iter().zip(0..) {
+            for at in [0, 31, 17] {
+                let mut x = vec![1.0; 5 * GROUP];
+                x[place * GROUP + at] = odd;
+                let (codes, scales, sums) = quantized(table, &x);
+                for group in 0..5 {
+                    let codes = &codes[group * GROUP..][..GROUP];
+                    let want = if group == place { 0 } else { 127 };
+                    assert!(codes.iter().all(|&code| code == want), "{} {odd}: {codes:?}", table.name);
+                    assert_eq!(sums[group], want as i32 * 32);
+                    let scale = scales[group];
+                    let right =
+                        if group == place { scale.is_nan() == odd.is_nan() } else { scale == 1.0 / 127.0 };
+                    assert!(right && scale.is_finite() == (group != place), "{} {odd}: {scale}", table.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn places_that_do_not_fit_are_refused() {
+    for table in tables() {
+        for (values, codes, scales, sums) in
+            [(33, 33, 1, 1), (64, 32, 2, 2), (64, 64, 1, 2), (64, 64, 2, 1), (31, 31, 0, 0)]
+        {
+            let call = || {
+                let (mut scales, mut sums) = (vec![0.0; scales], vec![0; sums]);
+                (table.quantize)(&vec![0.0; values], &mut vec![0; codes], &mut scales, &mut sums);
+            };
+            let what =
+                format!("{}: {values} values, {codes} codes, {scales} scales, {sums} sums", table.name);
+            assert!(std::panic::catch_unwind(call).is_err(), "{what}");
+        }
+    }
+}
