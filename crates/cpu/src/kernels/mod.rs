@@ -15,6 +15,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod avx512;
+pub mod packed;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
@@ -44,6 +45,8 @@ pub struct Table {
     /// [`Table::dot`] of `x` with each of [`QUAD`] rows that follow each
     /// other, bit for bit.
     pub dots: fn(rows: &[f32], x: &[f32]) -> [f32; QUAD],
+    /// What multiplies packed weights.
+    pub products: packed::Products,
     /// `y = x / √(mean(x²) + epsilon) · weight`.
     pub norm: fn(x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]),
     /// `y` = the head `x` with each of its pairs turned.

@@ -2,7 +2,7 @@
 //! threads, and which kernels a piece calls.
 
 pub(crate) mod attend;
-mod linear;
+pub(crate) mod linear;
 mod rows;
 
 use girih_graph::backend::Lane;
@@ -12,7 +12,7 @@ use crate::memory::Aligned;
 use crate::pool::Pool;
 
 pub(crate) use attend::{Heads, attend};
-pub(crate) use linear::linear;
+pub(crate) use linear::{arranged, linear};
 pub(crate) use rows::{elementwise, embed, norm, rope, take};
 
 /// What computes: kernels, threads, and memory of each thread's own.
