@@ -7,4 +7,5 @@ mod attention;
 mod fixture;
 mod invariance;
 mod kernels;
+mod speed;
 mod state;
