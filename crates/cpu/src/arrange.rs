@@ -10,6 +10,7 @@
 //! up to [`NARROW`] rows is one tile of just as many columns; a longer one has
 //! tiles of [`TILE`], the last of which may be narrower and have columns of zeros.
 
+use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Coding, DEPTH, FLOAT_DEPTH, GROUP, Layout, MAGIC, NARROW, TILE};
 
 /// What activations are rounded to before they are multiplied by weights.
@@ -144,20 +145,29 @@ impl<'a> Arranged<'a> {
     }
 }
 
-/// Arranges a block of a tile of rows of `width` values: `x` holds `rows` of
-/// them, and the tile has `columns` columns.
-pub(crate) fn arrange(kind: Kind, x: &[f32], width: usize, block: usize, columns: usize, words: &mut [u32]) {
+/// Arranges a block of a tile of rows of `width` values: `x` holds the rows,
+/// and the tile has `columns` columns.
+pub(crate) fn arrange(
+    table: &Table,
+    kind: Kind,
+    x: &[f32],
+    width: usize,
+    block: usize,
+    columns: usize,
+    words: &mut [u32],
+) {
     let values = block * kind.depth()..width.min((block + 1) * kind.depth());
     let words = &mut words[..columns * kind.words(values.len())];
     let rows = x.chunks_exact(width).map(|row| &row[values.clone()]);
+    if rows.len() < columns {
+        words.fill(0);
+    }
     match kind {
         Kind::Integers(coding) => {
-            words.fill(0);
+            let mut integers = Integers::ZERO;
             for (column, row) in rows.enumerate() {
-                let groups = words.chunks_exact_mut(coding.words() * columns);
-                for (group, words) in row.chunks(GROUP).zip(groups) {
-                    integers(coding, group, column, columns, words);
-                }
+                integers.round(table, row);
+                integers.put(coding, row.len() / GROUP, column, columns, words);
             }
         }
         Kind::Floats => floats(rows, columns, words, |x| x.to_bits()),
@@ -171,38 +181,63 @@ fn floats<'a>(
     words: &mut [u32],
     bits: impl Fn(f32) -> u32,
 ) {
-    words.fill(0);
     for (column, row) in rows.enumerate() {
-        for (words, x) in words.chunks_exact_mut(columns).zip(row) {
+        let mut words = words.chunks_exact_mut(columns);
+        for (words, x) in (&mut words).zip(row) {
             words[column] = bits(*x);
         }
+        words.for_each(|words| words[column] = 0);
     }
 }
 
-/// Rounds a group of one column to integers and puts it among its neighbours.
-fn integers(coding: Coding, values: &[f32], column: usize, columns: usize, words: &mut [u32]) {
-    let largest = values.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
-    let scale = largest / 127.0;
-    let inverse = if largest == 0.0 { 0.0 } else { 127.0 / largest };
-    let mut codes = [0i8; GROUP];
-    for (code, x) in codes.iter_mut().zip(values) {
-        *code = (x * inverse).round_ties_even() as i8;
+/// A block of one row, rounded to integers.
+struct Integers {
+    codes: [i8; DEPTH * GROUP],
+    scales: [f32; DEPTH],
+    sums: [i32; DEPTH],
+}
+
+impl Integers {
+    const ZERO: Integers = Integers { codes: [0; DEPTH * GROUP], scales: [0.0; DEPTH], sums: [0; DEPTH] };
+
+    /// Rounds whole groups.
+    fn round(&mut self, table: &Table, values: &[f32]) {
+        let groups = values.len() / GROUP;
+        let (scales, sums) = (&mut self.scales[..groups], &mut self.sums[..groups]);
+        (table.quantize)(values, &mut self.codes[..values.len()], scales, sums);
     }
-    let mut set = |row: usize, word: u32| words[row * columns + column] = word;
-    for (line, bytes) in codes.as_chunks::<4>().0.iter().enumerate() {
-        set(line, u32::from_le_bytes(bytes.map(|byte| byte as u8)));
+
+    /// Puts the groups into a column among its neighbours.
+    fn put(&self, coding: Coding, groups: usize, column: usize, columns: usize, words: &mut [u32]) {
+        let (codes, _) = self.codes.as_chunks::<GROUP>();
+        let groups = codes.iter().zip(&self.scales).zip(&self.sums).take(groups);
+        for (((codes, scale), sum), words) in groups.zip(words.chunks_exact_mut(coding.words() * columns)) {
+            let mut rows = words.chunks_exact_mut(columns);
+            let mut set = |word: u32| {
+                if let Some(row) = rows.next() {
+                    row[column] = word;
+                }
+            };
+            for bytes in codes.as_chunks::<4>().0 {
+                set(u32::from_le_bytes(bytes.map(i8::cast_unsigned)));
+            }
+            let total = |sum: i32| {
+                if coding.minimums {
+                    (scale * sum as f32).to_bits()
+                } else {
+                    (MAGIC - i32::from(coding.zero) * sum).cast_unsigned()
+                }
+            };
+            if coding.halves {
+                let first = codes[..GROUP / 2].iter().map(|&code| i32::from(code)).sum::<i32>();
+                set(total(first));
+                set(total(sum - first));
+            } else {
+                set(total(*sum));
+            }
+            set(scale.to_bits());
+        }
     }
-    let lines = GROUP / 4;
-    for (part, codes) in codes.chunks_exact(GROUP / coding.sums()).enumerate() {
-        let sum: i32 = codes.iter().map(|&code| i32::from(code)).sum();
-        let word = if coding.minimums {
-            (scale * sum as f32).to_bits()
-        } else {
-            (MAGIC - i32::from(coding.zero) * sum) as u32
-        };
-        set(lines + part, word);
-    }
-    set(lines + coding.sums(), scale.to_bits());
 }
 
 /// Bands that a matrix of so many rows has.

@@ -56,6 +56,8 @@ pub(crate) enum Call {
     Rope {
         x: Place,
         frequencies: usize,
+        /// The index among [`rotations`] of the turns by these frequencies.
+        turns: usize,
         pairing: Pairing,
     },
     Attend {
@@ -333,7 +335,11 @@ impl Lowering<'_> {
                 let width = self.graph.value(node.inputs[1]).shape.columns();
                 Call::Linear { slot, rows: place(0).count, width, weight: weight(1)?, bias }
             }
-            Op::Rope { pairing } => Call::Rope { x: place(0), frequencies: weight(1)?, pairing },
+            Op::Rope { pairing } => {
+                let turns = rotations(self.graph).iter().position(|id| *id == node.inputs[1]);
+                let turns = turns.expect("the frequencies of every rope are listed");
+                Call::Rope { x: place(0), frequencies: weight(1)?, turns, pairing }
+            }
             Op::Attend { scale, span, softcap } => {
                 let attention = self.attention(node, scale, span, softcap);
                 let (keys, values) = (self.state(node.inputs[1]), self.state(node.inputs[2]));
@@ -367,6 +373,17 @@ impl Lowering<'_> {
     }
 }
 
+/// The weights of frequencies by which a graph turns heads, each once.
+pub(crate) fn rotations(graph: &Graph) -> Vec<ValueId> {
+    let mut rotations = Vec::new();
+    for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Rope { .. })) {
+        if !rotations.contains(&node.inputs[1]) {
+            rotations.push(node.inputs[1]);
+        }
+    }
+    rotations
+}
+
 /// Numbers of scratch that each thread needs for itself.
 pub(crate) fn local_size(graph: &Graph) -> usize {
     graph.nodes.iter().map(|node| node_local_size(graph, node)).max().unwrap_or(0)
@@ -376,7 +393,6 @@ fn node_local_size(graph: &Graph, node: &Node) -> usize {
     let input = |index: usize| graph.value(node.inputs[index]);
     match node.op {
         Op::Linear => ops::linear::local_size(graph.key.rows as usize),
-        Op::Rope { .. } => 2 * input(1).shape.elements(),
         Op::Attend { .. } => {
             let (heads, groups) = (input(0).shape.extents()[1], input(1).shape.extents()[1]);
             let (size, value_size) = (input(1).shape.columns(), input(2).shape.columns());

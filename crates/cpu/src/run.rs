@@ -5,15 +5,16 @@ use std::array;
 use std::cell::RefCell;
 
 use girih_graph::backend::{Inputs, Lane, Step, Watch};
-use girih_graph::{Error, Graph, Key};
+use girih_graph::{Error, Graph, Key, ValueId};
 
 use crate::arrange::{Arranged, Precision};
 use crate::kernels::Table;
 use crate::lower::{
-    At, Call, Compute, Count, Elementwise, Instruction, Lowered, Place, Slot, local_size, lower, slots,
+    At, Call, Compute, Count, Elementwise, Instruction, Lowered, Place, Slot, local_size, lower, rotations,
+    slots,
 };
 use crate::memory::Aligned;
-use crate::ops::{self, Executor, Heads, Origin, Rows};
+use crate::ops::{self, Executor, Heads, Origin, Rows, StepTurns};
 use crate::pool::Pool;
 use crate::state::Cache;
 use crate::weights::Weights;
@@ -36,6 +37,8 @@ struct Memory {
     slots: Vec<Aligned<u32>>,
     /// What each thread needs for itself.
     locals: Vec<Aligned<f32>>,
+    /// One entry for each of [`rotations`].
+    turns: Vec<StepTurns>,
     origins: Vec<Origin>,
     wanted: Vec<u32>,
 }
@@ -52,10 +55,12 @@ impl Program {
         let arranged = slots.iter().map(|slot| Aligned::zeroed(slot.words, "the activations of a step"));
         let local = local_size(graph);
         let locals = (0..threads).map(|_| Aligned::zeroed(local, "a thread's scratch memory"));
+        let turns = turns_shapes(graph).map(|(rows, pairs)| StepTurns::new(rows, pairs));
         let memory = Memory {
             scratch: Aligned::zeroed(scratch, "the scratch memory of a step")?,
             slots: arranged.collect::<Result<_, _>>()?,
             locals: locals.collect::<Result<_, _>>()?,
+            turns: turns.collect::<Result<_, _>>()?,
             origins: Vec::with_capacity(graph.key.rows as usize),
             wanted: Vec::with_capacity(graph.key.wanted as usize),
         };
@@ -70,7 +75,8 @@ impl Program {
         let locals = threads as u64 * Aligned::<f32>::bytes(local_size(graph));
         let arranged: u64 =
             slots(graph, precision).iter().map(|slot| Aligned::<u32>::bytes(slot.words)).sum();
-        Aligned::<f32>::bytes(scratch) + arranged + locals + rows + wanted
+        let turns: u64 = turns_shapes(graph).map(|(rows, pairs)| StepTurns::bytes(rows, pairs)).sum();
+        Aligned::<f32>::bytes(scratch) + arranged + locals + turns + rows + wanted
     }
 
     /// Runs one step.
@@ -86,8 +92,9 @@ impl Program {
         step: Step<'_>,
     ) {
         let Step { inputs, lanes, output, watch } = step;
-        let Memory { scratch, slots, locals, origins, wanted } = &mut *self.memory.borrow_mut();
+        let Memory { scratch, slots, locals, turns, origins, wanted } = &mut *self.memory.borrow_mut();
         trace(lanes, origins, wanted);
+        turns.iter_mut().for_each(StepTurns::forget);
         assert!(
             origins.len() <= self.key.rows as usize && wanted.len() <= self.key.wanted as usize,
             "a step of {} rows, {} of them wanted, in a program for [{}]",
@@ -105,6 +112,7 @@ impl Program {
             slots,
             weights,
             state,
+            turns,
             inputs,
             rows: Rows { lanes, origins, wanted },
             values: Values { input, scratch, output, rows: origins.len(), wanted: wanted.len() },
@@ -120,6 +128,12 @@ impl Program {
             }
         }
     }
+}
+
+/// The rows and the pairs of each table of turns that a program of this graph has.
+fn turns_shapes(graph: &Graph) -> impl Iterator<Item = (usize, usize)> {
+    let pairs = |id: ValueId| graph.value(id).shape.elements();
+    rotations(graph).into_iter().map(move |id| (graph.key.rows as usize, pairs(id)))
 }
 
 /// Lists where each row stands, and which rows are wanted.
@@ -140,6 +154,7 @@ struct Run<'a> {
     slots: &'a mut [Aligned<u32>],
     weights: &'a Weights,
     state: &'a mut Cache,
+    turns: &'a mut [StepTurns],
     inputs: Inputs<'a>,
     rows: Rows<'a>,
     values: Values<'a>,
@@ -147,7 +162,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn compute(&mut self, call: Call, place: Place) {
-        let Run { executor, kinds, slots, weights, state, rows, values, .. } = self;
+        let Run { executor, kinds, slots, weights, turns, state, rows, values, .. } = self;
         match call {
             Call::Alias => {}
             Call::Embed { table } => {
@@ -165,9 +180,10 @@ impl Run<'_> {
                 let bias = bias.map(|bias| weights.vector(bias));
                 ops::linear(executor, x, weights.matrix(weight), bias, y);
             }
-            Call::Rope { x, frequencies, pairing } => {
+            Call::Rope { x, frequencies, turns: index, pairing } => {
                 let (y, [x]) = values.split(place, [x]);
-                ops::rope(executor, x, place.stride, weights.vector(frequencies), pairing, *rows, y);
+                turns[index].fill(executor, weights.vector(frequencies), *rows);
+                ops::rope(executor, x, place.stride, &turns[index], pairing, y);
             }
             Call::Attend { q, keys, values: contents, attention } => {
                 let (y, [q]) = values.split(place, [q]);

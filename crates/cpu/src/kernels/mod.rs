@@ -15,6 +15,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod exponential;
 pub mod packed;
 mod portable;
 #[cfg(target_arch = "x86_64")]
@@ -28,6 +30,9 @@ use girih_tensor::DType;
 
 /// Rows that [`Table::dots`] takes at once.
 pub const QUAD: usize = 4;
+
+/// Values of a row of activations that share one scale when they are quantized.
+pub const GROUP: usize = 32;
 
 /// A kernel that decodes whole blocks of one format.
 pub type Unpack = fn(bytes: &[u8], values: &mut [f32]);
@@ -49,7 +54,7 @@ pub struct Table {
     pub products: packed::Products,
     /// `y = x / √(mean(x²) + epsilon) · weight`.
     pub norm: fn(x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]),
-    /// `y` = the head `x` with each of its pairs turned.
+    /// `y` = the heads `x` of one row, each with its pairs turned.
     pub rotate: fn(x: &[f32], turns: Turns<'_>, pairing: Pairing, y: &mut [f32]),
     /// Replaces scores by `exp(score − largest)`; yields the largest score and
     /// the sum of the replacements.
@@ -64,6 +69,12 @@ pub struct Table {
     pub scale: fn(x: &[f32], factor: f32, y: &mut [f32]),
     /// Replaces each value `x` by `cap · tanh(x / cap)`.
     pub softcap: fn(values: &mut [f32], cap: f32),
+    /// Rounds each [`GROUP`] values to a scale times integers in −127 ..= 127,
+    /// and adds these up: all tables to the same bits. A group that holds an
+    /// infinity or NaN has that for its scale, and codes of zero.
+    ///
+    /// Panics when the lengths do not fit each other.
+    pub quantize: fn(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]),
 }
 
 /// The angles by which the pairs of a head are turned.

@@ -1,5 +1,5 @@
 //! What the tables for x86 share: bytes of blocks as vectors of small integers,
-//! and the end of a sum.
+//! the scales of small integers that are made, and the end of a sum.
 //!
 //! Everything here works within 256 bits, for which AVX2 is enough; how wide
 //! the numbers are that come of it is each table's own affair.
@@ -7,6 +7,7 @@
 use std::arch::x86_64::*;
 
 use super::QUAD;
+use super::portable::quantize::{CODE, LEAST};
 
 /// Small integers that are decoded at once.
 pub(super) const GROUP: usize = 16;
@@ -107,4 +108,63 @@ pub(super) fn add_lanes([a, b, c, d]: [__m128; QUAD]) -> [f32; QUAD] {
         _mm_cvtss_f32(_mm_shuffle_ps::<2>(sums, sums)),
         _mm_cvtss_f32(_mm_shuffle_ps::<3>(sums, sums)),
     ]
+}
+
+/// Stores 16 bytes.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn store_bytes(vector: __m128i, bytes: &mut [i8; 16]) {
+    // SAFETY: the array is 16 writable bytes; this store needs no alignment.
+    unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), vector) }
+}
+
+/// Stores four numbers.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn store_quad(vector: __m128, numbers: &mut [f32; QUAD]) {
+    // SAFETY: the array is 16 writable bytes; this store needs no alignment.
+    unsafe { _mm_storeu_ps(numbers.as_mut_ptr(), vector) }
+}
+
+/// Stores four integers.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn store_integers(vector: __m128i, integers: &mut [i32; QUAD]) {
+    // SAFETY: the array is 16 writable bytes; this store needs no alignment.
+    unsafe { _mm_storeu_si128(integers.as_mut_ptr().cast(), vector) }
+}
+
+/// Joins the four lanes of each vector by `join`, which no order changes.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn join_lanes(
+    [a, b, c, d]: [__m128i; QUAD],
+    join: impl Fn(__m128i, __m128i) -> __m128i,
+) -> __m128i {
+    let ab = join(_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b));
+    let cd = join(_mm_unpacklo_epi32(c, d), _mm_unpackhi_epi32(c, d));
+    join(_mm_unpacklo_epi64(ab, cd), _mm_unpackhi_epi64(ab, cd))
+}
+
+/// The scales of four groups, whose largest values are given as the bits of
+/// numbers without a sign, and what their values are multiplied by, each in all
+/// lanes of a vector; nothing if a group cannot be quantized.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn scales(largest: __m128i) -> Option<(__m128, [__m128; QUAD])> {
+    let largest = _mm_castsi128_ps(largest);
+    let enough = _mm_cmpge_ps(largest, _mm_set1_ps(LEAST));
+    let finite = _mm_cmplt_ps(largest, _mm_set1_ps(f32::INFINITY));
+    if _mm_movemask_ps(_mm_and_ps(enough, finite)) != 0b1111 {
+        return None;
+    }
+    let code = _mm_set1_ps(CODE);
+    let inverses = _mm_div_ps(code, largest);
+    let inverses = [
+        _mm_shuffle_ps::<0b00_00_00_00>(inverses, inverses),
+        _mm_shuffle_ps::<0b01_01_01_01>(inverses, inverses),
+        _mm_shuffle_ps::<0b10_10_10_10>(inverses, inverses),
+        _mm_shuffle_ps::<0b11_11_11_11>(inverses, inverses),
+    ];
+    Some((_mm_div_ps(largest, code), inverses))
 }

@@ -54,12 +54,13 @@ pub(crate) fn arranged<'a>(
     }
     let each = kind.block_words();
     let grid = Grid { width: padded(rows) * each, row_step: usize::MAX, column_step: TILE * each };
+    let table = executor.table;
     executor.pool.tiles(executor.locals, words, grid, |tile, _| {
         let first = tile.columns().start / each;
         let columns = tile.columns().len() / each;
         let x = &x[first * width..rows.min(first + columns) * width];
         for block in tile.rows() {
-            arrange(kind, x, width, block, columns, tile.row(block));
+            arrange(table, kind, x, width, block, columns, tile.row(block));
         }
     });
     Arranged { kind, rows, width, words }

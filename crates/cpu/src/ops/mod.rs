@@ -2,7 +2,10 @@
 //! threads, and which kernels a piece calls.
 
 pub(crate) mod attend;
+#[cfg_attr(not(test), expect(dead_code, reason = "the lowering does not join operators yet"))]
+mod fused;
 pub(crate) mod linear;
+mod rope;
 mod rows;
 
 use girih_graph::backend::Lane;
@@ -13,7 +16,8 @@ use crate::pool::Pool;
 
 pub(crate) use attend::{Heads, attend};
 pub(crate) use linear::{arranged, linear};
-pub(crate) use rows::{elementwise, embed, norm, rope, take};
+pub(crate) use rope::{StepTurns, rope};
+pub(crate) use rows::{elementwise, embed, norm, take};
 
 /// What computes: kernels, threads, and memory of each thread's own.
 pub(crate) struct Executor<'a> {

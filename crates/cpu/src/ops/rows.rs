@@ -1,18 +1,15 @@
 //! The operators that work on one row at a time, and those that work on one
 //! element at a time.
 
-use girih_graph::Pairing;
-
 use super::{Executor, Rows};
-use crate::kernels::Turns;
 use crate::pool::Grid;
 use crate::weights::Matrix;
 
 /// Values of a piece: fewer are computed sooner than a second thread is told.
-const PIECE: usize = 1 << 14;
+pub(super) const PIECE: usize = 1 << 14;
 
 /// Whole rows of `width` values, as many as make a piece.
-fn by_rows(width: usize) -> Grid {
+pub(super) fn by_rows(width: usize) -> Grid {
     Grid { width, row_step: (PIECE / width).max(1), column_step: width }
 }
 
@@ -32,38 +29,6 @@ pub(crate) fn norm(executor: &mut Executor<'_>, x: &[f32], weight: &[f32], epsil
     executor.pool.tiles(executor.locals, output, by_rows(width), |tile, _| {
         for row in tile.rows() {
             (kernels.norm)(&x[row * width..(row + 1) * width], weight, epsilon, tile.row(row));
-        }
-    });
-}
-
-/// Turns every head of every row; `stride` values a row.
-///
-/// The angle is rounded to `f32` before its sine and cosine are taken, as the
-/// definition of the operator says, and they are taken once for all heads.
-pub(crate) fn rope(
-    executor: &mut Executor<'_>,
-    x: &[f32],
-    stride: usize,
-    frequencies: &[f32],
-    pairing: Pairing,
-    rows: Rows<'_>,
-    output: &mut [f32],
-) {
-    let (kernels, size) = (executor.table, 2 * frequencies.len());
-    executor.pool.tiles(executor.locals, output, by_rows(stride), |tile, scratch| {
-        let (cosines, rest) = scratch.split_at_mut(frequencies.len());
-        let sines = &mut rest[..frequencies.len()];
-        for row in tile.rows() {
-            let position = rows.origins[row].position as f32;
-            for ((sine, cosine), frequency) in sines.iter_mut().zip(&mut *cosines).zip(frequencies) {
-                let exact = f64::from(position * frequency).sin_cos();
-                (*sine, *cosine) = (exact.0 as f32, exact.1 as f32);
-            }
-            let turns = Turns { cosines, sines };
-            let heads = x[row * stride..(row + 1) * stride].chunks_exact(size);
-            for (x, y) in heads.zip(tile.row(row).chunks_exact_mut(size)) {
-                (kernels.rotate)(x, turns, pairing, y);
-            }
         }
     });
 }

@@ -6,7 +6,10 @@
 
 mod attend;
 mod dot;
+mod elementwise;
 mod norm;
+mod quantize;
+mod rope;
 mod unpack;
 
 use std::arch::x86_64::*;
@@ -48,7 +51,13 @@ const TABLE: Table = Table {
     dot: enter!(|a, b| dot::dot),
     dots: enter!(|rows, x| dot::dots),
     norm: enter!(|x, weight, epsilon, y| norm::norm),
+    rotate: enter!(|x, turns, pairing, y| rope::rotate),
     blend: enter!(|weights, values, sums| attend::blend),
+    gate: enter!(|act, gate, up, y| elementwise::gate),
+    add: enter!(|a, b, y| elementwise::add),
+    scale: enter!(|x, factor, y| elementwise::scale),
+    softcap: enter!(|values, cap| elementwise::softcap),
+    quantize: enter!(|x, codes, scales, sums| quantize::quantize),
     ..portable::TABLE
 };
 

@@ -6,8 +6,11 @@
 
 mod attend;
 mod dot;
+mod elementwise;
 mod norm;
 mod packed;
+mod quantize;
+mod rope;
 mod unpack;
 
 use std::arch::x86_64::*;
@@ -61,7 +64,13 @@ const TABLE: Table = Table {
         floats: enter!(|band, first, x, sums| packed::floats),
     },
     norm: enter!(|x, weight, epsilon, y| norm::norm),
+    rotate: enter!(|x, turns, pairing, y| rope::rotate),
     blend: enter!(|weights, values, sums| attend::blend),
+    gate: enter!(|act, gate, up, y| elementwise::gate),
+    add: enter!(|a, b, y| elementwise::add),
+    scale: enter!(|x, factor, y| elementwise::scale),
+    softcap: enter!(|values, cap| elementwise::softcap),
+    quantize: enter!(|x, codes, scales, sums| quantize::quantize),
     ..portable::TABLE
 };
 

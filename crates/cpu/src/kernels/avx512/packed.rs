@@ -277,31 +277,46 @@ macro_rules! narrow {
                 x: &[[u32; C]; ROWS],
                 all: &mut [[__m512; 2]; C],
             ) {
-                let parts = if $halves { 2 } else { 1 };
-                for part in 0..parts {
-                    let mut n = [[_mm512_setzero_si512(); 2]; C];
+                if $halves {
+                    add_part::<C, 2, 0>(unit, group, scales, x, all);
+                    add_part::<C, 2, 1>(unit, group, scales, x, all);
+                } else {
+                    add_part::<C, 1, 0>(unit, group, scales, x, all);
+                }
+            }
+
+            /// Adds the products of part `PART` of `PARTS` of a group.
+            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+            #[inline]
+            fn add_part<const C: usize, const PARTS: usize, const PART: usize>(
+                unit: &[Line; LINES],
+                group: usize,
+                scales: &Scales,
+                x: &[[u32; C]; ROWS],
+                all: &mut [[__m512; 2]; C],
+            ) {
+                let mut n = [[_mm512_setzero_si512(); 2]; C];
+                for c in 0..C {
+                    n[c] = [words(if $minimums { MAGIC as u32 } else { x[8 + PART][c] }); 2];
+                }
+                for line in PART * 8 / PARTS..(PART + 1) * 8 / PARTS {
+                    let codes = codes(unit, group, line);
                     for c in 0..C {
-                        n[c] = [words(if $minimums { MAGIC as u32 } else { x[8 + part][c] }); 2];
+                        let x = words(x[line][c]);
+                        n[c][0] = _mm512_dpbusd_epi32(n[c][0], codes[0], x);
+                        n[c][1] = _mm512_dpbusd_epi32(n[c][1], codes[1], x);
                     }
-                    for line in part * 8 / parts..(part + 1) * 8 / parts {
-                        let codes = codes(unit, group, line);
-                        for c in 0..C {
-                            let x = words(x[line][c]);
-                            n[c][0] = _mm512_dpbusd_epi32(n[c][0], codes[0], x);
-                            n[c][1] = _mm512_dpbusd_epi32(n[c][1], codes[1], x);
-                        }
-                    }
-                    for half in 0..2 {
-                        let scale = scales.scales[part][half];
-                        let magic = _mm512_mul_ps(scale, _mm512_set1_ps(MAGIC_FLOAT));
-                        for c in 0..C {
-                            let sum = scale_in(n[c][half], scale, magic, x[ROWS - 1][c], all[c][half]);
-                            all[c][half] = if $minimums {
-                                _mm512_fnmadd_ps(scales.minimums[part][half], float(x[8 + part][c]), sum)
-                            } else {
-                                sum
-                            };
-                        }
+                }
+                for half in 0..2 {
+                    let scale = scales.scales[PART][half];
+                    let magic = _mm512_mul_ps(scale, _mm512_set1_ps(MAGIC_FLOAT));
+                    for c in 0..C {
+                        let sum = scale_in(n[c][half], scale, magic, x[ROWS - 1][c], all[c][half]);
+                        all[c][half] = if $minimums {
+                            _mm512_fnmadd_ps(scales.minimums[PART][half], float(x[8 + PART][c]), sum)
+                        } else {
+                            sum
+                        };
                     }
                 }
             }
@@ -417,32 +432,51 @@ fn tile_half<const C: usize, const ROWS: usize, const MINIMUMS: bool, const HALV
     for (all, sums) in all.iter_mut().zip(&*sums) {
         *all = load(&sums.as_chunks().0[half]);
     }
-    let parts = if HALVES { 2 } else { 1 };
     for (weights, x) in panel.iter().zip(x.as_chunks::<C>().0.as_chunks::<ROWS>().0) {
-        for part in 0..parts {
-            let mut n = [_mm512_setzero_si512(); C];
-            for c in 0..C {
-                n[c] = words(if MINIMUMS { MAGIC as u32 } else { x[8 + part][c] });
-            }
-            for line in part * 8 / parts..(part + 1) * 8 / parts {
-                let codes = load_line(&weights.codes[line]);
-                for c in 0..C {
-                    n[c] = _mm512_dpbusd_epi32(n[c], codes, words(x[line][c]));
-                }
-            }
-            let scale = load(&weights.scales[part]);
-            let magic = _mm512_mul_ps(scale, _mm512_set1_ps(MAGIC_FLOAT));
-            for c in 0..C {
-                all[c] = scale_in(n[c], scale, magic, x[ROWS - 1][c], all[c]);
-                if MINIMUMS {
-                    let minimum = load(&weights.minimums[part]);
-                    all[c] = _mm512_fnmadd_ps(minimum, float(x[8 + part][c]), all[c]);
-                }
-            }
+        if HALVES {
+            tile_part::<C, ROWS, MINIMUMS, 2, 0>(weights, x, &mut all);
+            tile_part::<C, ROWS, MINIMUMS, 2, 1>(weights, x, &mut all);
+        } else {
+            tile_part::<C, ROWS, MINIMUMS, 1, 0>(weights, x, &mut all);
         }
     }
     for (all, sums) in all.iter().zip(sums) {
         store(*all, &mut sums.as_chunks_mut().0[half]);
+    }
+}
+
+/// Adds the products of part `PART` of `PARTS` of a group, which has a scale of its own.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+#[inline]
+fn tile_part<
+    const C: usize,
+    const ROWS: usize,
+    const MINIMUMS: bool,
+    const PARTS: usize,
+    const PART: usize,
+>(
+    weights: &PanelGroup,
+    x: &[[u32; C]; ROWS],
+    all: &mut [__m512; C],
+) {
+    let mut n = [_mm512_setzero_si512(); C];
+    for c in 0..C {
+        n[c] = words(if MINIMUMS { MAGIC as u32 } else { x[8 + PART][c] });
+    }
+    for line in PART * 8 / PARTS..(PART + 1) * 8 / PARTS {
+        let codes = load_line(&weights.codes[line]);
+        for c in 0..C {
+            n[c] = _mm512_dpbusd_epi32(n[c], codes, words(x[line][c]));
+        }
+    }
+    let scale = load(&weights.scales[PART]);
+    let magic = _mm512_mul_ps(scale, _mm512_set1_ps(MAGIC_FLOAT));
+    for c in 0..C {
+        all[c] = scale_in(n[c], scale, magic, x[ROWS - 1][c], all[c]);
+        if MINIMUMS {
+            let minimum = load(&weights.minimums[PART]);
+            all[c] = _mm512_fnmadd_ps(minimum, float(x[8 + PART][c]), all[c]);
+        }
     }
 }
 

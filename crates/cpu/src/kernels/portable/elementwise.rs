@@ -1,6 +1,7 @@
 //! What is done element by element. Functions that are not arithmetic are
-//! computed in `f64` and rounded once: they are few beside the products of a
-//! matrix, and cancellation within them then needs no thought.
+//! computed in `f64` and rounded once, so that cancellation within them needs
+//! no thought: these are the plain twins of `exponential`, which the tables of
+//! processors with vector instructions have in their place.
 
 use girih_graph::Act;
 
@@ -11,11 +12,13 @@ pub(super) fn gate(act: Act, gate: &[f32], up: &[f32], y: &mut [f32]) {
     }
 }
 
-pub(super) fn add(a: &[f32], b: &[f32], y: &mut [f32]) {
+#[inline(always)] // A table's own vector instructions are to be had by it.
+pub(in super::super) fn add(a: &[f32], b: &[f32], y: &mut [f32]) {
     pairwise(a, b, y, |a, b| a + b);
 }
 
-pub(super) fn scale(x: &[f32], factor: f32, y: &mut [f32]) {
+#[inline(always)]
+pub(in super::super) fn scale(x: &[f32], factor: f32, y: &mut [f32]) {
     for (y, x) in y.iter_mut().zip(x) {
         *y = x * factor;
     }
@@ -29,7 +32,7 @@ pub(super) fn softcap(values: &mut [f32], cap: f32) {
 }
 
 #[inline(always)]
-fn pairwise(a: &[f32], b: &[f32], y: &mut [f32], f: impl Fn(f32, f32) -> f32) {
+pub(in super::super) fn pairwise(a: &[f32], b: &[f32], y: &mut [f32], f: impl Fn(f32, f32) -> f32) {
     for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
         *y = f(a, b);
     }

@@ -4,10 +4,11 @@
 
 mod attend;
 mod dot;
-mod elementwise;
+pub(super) mod elementwise;
 pub(super) mod norm;
 pub(super) mod packed;
-mod rope;
+pub(super) mod quantize;
+pub(super) mod rope;
 pub(super) mod unpack;
 
 use girih_tensor::DType;
@@ -29,4 +30,5 @@ pub(super) const TABLE: Table = Table {
     add: elementwise::add,
     scale: elementwise::scale,
     softcap: elementwise::softcap,
+    quantize: quantize::quantize,
 };

@@ -1,0 +1,67 @@
+//! Rows of activations as small integers, four groups at a time.
+//!
+//! ```text
+//! largest = max |x| as integers     lane by lane, then four groups' lanes together
+//! codes   = x · (127 / largest)     converted to integers, to even where two are as near
+//! sums    = Σ codes                 lane by lane, then four groups' lanes together
+//! ```
+//! The same operations as in `portable::quantize`, which also takes the groups
+//! that are left over and those that have no scale. Bytes: 4 read and 1.25
+//! written a value. The results of four groups are made by 2 divisions.
+
+use std::arch::x86_64::*;
+
+use super::super::{GROUP, portable, x86};
+use super::{LANES, QUAD, load};
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+pub(super) fn quantize(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]) {
+    portable::quantize::assert_fits(x, codes, scales, sums);
+    let (x, x_rest) = x.as_chunks::<{ QUAD * GROUP }>();
+    let (codes, codes_rest) = codes.as_chunks_mut::<{ QUAD * GROUP }>();
+    let (scales, scales_rest) = scales.as_chunks_mut::<QUAD>();
+    let (sums, sums_rest) = sums.as_chunks_mut::<QUAD>();
+    for (((x, codes), scales), sums) in x.iter().zip(codes).zip(scales).zip(sums) {
+        if !quad(x, codes, scales, sums) {
+            portable::quantize::quantize(x, codes, scales, sums);
+        }
+    }
+    portable::quantize::quantize(x_rest, codes_rest, scales_rest, sums_rest);
+}
+
+/// Quantizes four groups, unless one of them has no scale.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+#[inline]
+fn quad(
+    x: &[f32; QUAD * GROUP],
+    codes: &mut [i8; QUAD * GROUP],
+    scales: &mut [f32; QUAD],
+    sums: &mut [i32; QUAD],
+) -> bool {
+    let x = x.as_chunks::<LANES>().0;
+    let size = _mm512_set1_epi32(i32::MAX);
+    let mut largest = [_mm_setzero_si128(); QUAD];
+    for (largest, x) in largest.iter_mut().zip(x.as_chunks::<2>().0) {
+        let [a, b] = [_mm512_castps_si512(load(&x[0])), _mm512_castps_si512(load(&x[1]))];
+        let lanes = _mm512_max_epi32(_mm512_and_si512(a, size), _mm512_and_si512(b, size));
+        let lanes = _mm256_max_epi32(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64::<1>(lanes));
+        *largest = _mm_max_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
+    }
+    let largest = x86::join_lanes(largest, |a, b| _mm_max_epi32(a, b));
+    let Some((found, inverses)) = x86::scales(largest) else { return false };
+    x86::store_quad(found, scales);
+    let mut totals = [_mm_setzero_si128(); QUAD];
+    let groups = x.as_chunks::<2>().0.iter().zip(codes.as_chunks_mut::<LANES>().0.as_chunks_mut::<2>().0);
+    for ((total, inverse), (x, codes)) in totals.iter_mut().zip(inverses).zip(groups) {
+        let inverse = _mm512_broadcastss_ps(inverse);
+        let a = _mm512_cvtps_epi32(_mm512_mul_ps(load(&x[0]), inverse));
+        let b = _mm512_cvtps_epi32(_mm512_mul_ps(load(&x[1]), inverse));
+        x86::store_bytes(_mm512_cvtepi32_epi8(a), &mut codes[0]);
+        x86::store_bytes(_mm512_cvtepi32_epi8(b), &mut codes[1]);
+        let lanes = _mm512_add_epi32(a, b);
+        let lanes = _mm256_add_epi32(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64::<1>(lanes));
+        *total = _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
+    }
+    x86::store_integers(x86::join_lanes(totals, |a, b| _mm_add_epi32(a, b)), sums);
+    true
+}

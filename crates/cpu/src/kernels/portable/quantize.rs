@@ -1,0 +1,67 @@
+//! Rows of activations as small integers, by groups of [`GROUP`].
+//!
+//! ```text
+//! largest = max |x|                 of the group; NaN counts as larger than any number
+//! scale   = largest / 127
+//! code    = x · (127 / largest), rounded to an integer, to even where two are as near
+//! sum     = Σ code
+//! ```
+//! A group whose scale would be no normal number has a scale of zero, and one
+//! that holds an infinity or NaN has that for its scale. The codes of both are
+//! zero, so that what is computed with them is zero, or NaN.
+//!
+//! Nothing is fused and nothing is reordered but the largest and the integers'
+//! sum, which no order changes: all tables yield the same bits.
+
+use super::super::GROUP;
+
+/// 127 times the smallest normal number, rounded up to a power of two: the
+/// largest value of a group with a scale is no less.
+pub(in super::super) const LEAST: f32 = f32::MIN_POSITIVE * 128.0;
+
+/// The largest code.
+pub(in super::super) const CODE: f32 = 127.0;
+
+pub(in super::super) fn quantize(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]) {
+    assert_fits(x, codes, scales, sums);
+    let groups = x.as_chunks().0.iter().zip(codes.as_chunks_mut().0);
+    for ((x, codes), (scale, sum)) in groups.zip(scales.iter_mut().zip(sums)) {
+        (*scale, *sum) = group(x, codes);
+    }
+}
+
+/// That the results have as many places as there are values and groups.
+#[inline(always)]
+pub(in super::super) fn assert_fits(x: &[f32], codes: &[i8], scales: &[f32], sums: &[i32]) {
+    let groups = x.len() / GROUP;
+    let fits = x.len() == groups * GROUP && (scales.len(), sums.len()) == (groups, groups);
+    assert!(fits && codes.len() == x.len(), "a code for each value, a scale and a sum for each {GROUP}");
+}
+
+/// The scale of a group and the sum of its codes.
+fn group(x: &[f32; GROUP], codes: &mut [i8; GROUP]) -> (f32, i32) {
+    // As an integer a float without its sign is the larger, the larger it is.
+    let largest = x.iter().map(|x| x.abs().to_bits() as i32).fold(0, i32::max);
+    let largest = f32::from_bits(largest as u32);
+    if largest < LEAST {
+        codes.fill(0);
+        return (0.0, 0);
+    }
+    if !largest.is_finite() {
+        codes.fill(0);
+        return (largest, 0);
+    }
+    let inverse = CODE / largest;
+    for (code, x) in codes.iter_mut().zip(x) {
+        *code = rounded(x * inverse);
+    }
+    (largest / CODE, codes.iter().map(|&code| i32::from(code)).sum())
+}
+
+/// The integer next to a number of no more than 127 in size.
+#[inline(always)]
+fn rounded(x: f32) -> i8 {
+    /// Beside it a number has no room for a fraction; its own last bits are zero.
+    const SHIFTER: f32 = 12_582_912.0;
+    (x + SHIFTER).to_bits() as i8
+}
