@@ -79,6 +79,10 @@ pub struct DeviceArgs {
     /// The instruction set of the cpu backend's kernels [default: the best that this processor has].
     #[arg(long, value_name = "ISA", value_parser = PossibleValuesParser::new(girih_cpu::kernels::names()))]
     pub isa: Option<String>,
+    /// What the cpu backend rounds activations to before they meet weights
+    /// [default: int8 where weights are quantized, f32 where they are floats].
+    #[arg(long, value_name = "PRECISION", value_enum)]
+    pub act_precision: Option<ActPrecision>,
     /// The type of the KV cache.
     #[arg(long, value_name = "TYPE", value_enum, default_value = "f32")]
     pub kv: KvType,
@@ -100,6 +104,26 @@ pub enum Backend {
     Cpu,
     /// The definition of every operator: slow, exact, for comparison.
     Interpreter,
+}
+
+/// What activations can be rounded to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)] // the names say it
+pub enum ActPrecision {
+    F32,
+    Bf16,
+    Int8,
+}
+
+impl ActPrecision {
+    /// As the backend names it.
+    pub fn precision(self) -> girih_cpu::Precision {
+        match self {
+            ActPrecision::F32 => girih_cpu::Precision::F32,
+            ActPrecision::Bf16 => girih_cpu::Precision::Bf16,
+            ActPrecision::Int8 => girih_cpu::Precision::Int8,
+        }
+    }
 }
 
 /// The types that a KV cache can have.

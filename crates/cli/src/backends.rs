@@ -6,7 +6,7 @@ use girih_graph::interpret::Interpreter;
 use girih_graph::{BLOCK_POSITIONS, Backend as _, Graph, Key, Runner};
 use girih_model::Model;
 
-use crate::args::{Backend, DeviceArgs};
+use crate::args::{ActPrecision, Backend, DeviceArgs};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::progress::{Counted, Show, Unit};
@@ -31,6 +31,9 @@ impl<'a> Layout<'a> {
     pub fn new(model: &'a Model, device: &'a DeviceArgs, key: Key) -> Result<Layout<'a>> {
         if device.isa.is_some() && device.backend != Backend::Cpu {
             return Err(Error::call("--isa chooses kernels of the cpu backend; leave it out for others"));
+        }
+        if device.act_precision.is_some() && device.backend != Backend::Cpu {
+            return Err(Error::call("--act-precision is the cpu backend's; leave it out for others"));
         }
         let graph = model.graph(key, device.kv.dtype())?;
         let blocks = vec![key.context.div_ceil(BLOCK_POSITIONS as u32); graph.groups.len()];
@@ -108,7 +111,8 @@ impl<'a> Layout<'a> {
 
     fn cpu(&self) -> Result<Cpu> {
         let threads = self.device.threads.map_or_else(girih_cpu::default_threads, usize::from);
-        let options = girih_cpu::Options { threads };
+        let options =
+            girih_cpu::Options { threads, precision: self.device.act_precision.map(ActPrecision::precision) };
         Ok(match &self.device.isa {
             Some(isa) => Cpu::with_table(options, kernels::by_name(isa)?)?,
             None => Cpu::new(options)?,

@@ -8,16 +8,18 @@
 //! use girih_cpu::{Cpu, Options};
 //! use girih_graph::Backend;
 //!
-//! let cpu = Cpu::new(Options { threads: girih_cpu::default_threads() })?;
+//! let cpu = Cpu::new(Options { threads: girih_cpu::default_threads(), precision: None })?;
 //! assert_eq!(cpu.name(), "cpu");
 //! # Ok::<(), girih_graph::Error>(())
 //! ```
 #![deny(unsafe_code)]
 
+mod arrange;
 pub mod kernels;
 mod lower;
 mod memory;
 mod ops;
+mod pack;
 mod pool;
 mod probe;
 mod run;
@@ -27,6 +29,7 @@ mod weights;
 use girih_graph::backend::{Backend, MemoryPlan, Refusal, Step, Stretch, WeightSource};
 use girih_graph::{Error, Graph, Key};
 
+pub use arrange::Precision;
 pub use probe::default_threads;
 pub use run::Program;
 pub use state::Cache;
@@ -40,6 +43,9 @@ use pool::Pool;
 pub struct Options {
     /// Threads that compute, the caller's included; results do not depend on it.
     pub threads: usize,
+    /// What activations are rounded to before they meet weights; by default
+    /// bytes where weights are quantized, and nothing where they are floats.
+    pub precision: Option<Precision>,
 }
 
 /// The backend that runs graphs on the host's processor.
@@ -47,6 +53,7 @@ pub struct Options {
 pub struct Cpu {
     table: Table,
     pool: Pool,
+    precision: Option<Precision>,
 }
 
 impl Cpu {
@@ -63,7 +70,7 @@ impl Cpu {
     /// # Errors
     /// As [`Cpu::new`].
     pub fn with_table(options: Options, table: Table) -> Result<Cpu, Error> {
-        Ok(Cpu { table, pool: Pool::new(options.threads)? })
+        Ok(Cpu { table, pool: Pool::new(options.threads)?, precision: options.precision })
     }
 
     /// The kernels in use.
@@ -90,14 +97,14 @@ impl Backend for Cpu {
     }
 
     fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
-        lower::refusals(graph)
+        lower::refusals(graph, self.precision)
     }
 
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
         MemoryPlan {
             weights: Weights::plan(graph),
             state: Cache::plan(graph, blocks),
-            scratch: Program::plan(graph, self.pool.threads()),
+            scratch: Program::plan(graph, self.pool.threads(), self.precision),
         }
     }
 
@@ -110,7 +117,7 @@ impl Backend for Cpu {
     }
 
     fn compile(&self, graph: &Graph, weights: &Weights) -> Result<Program, Error> {
-        Program::new(graph, weights, self.pool.threads())
+        Program::new(graph, weights, self.pool.threads(), self.precision)
     }
 
     fn run(

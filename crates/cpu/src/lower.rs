@@ -4,14 +4,18 @@ use girih_graph::backend::Refusal;
 use girih_graph::{Act, Error, Extent, Graph, Node, Op, Pairing, Role, ScratchPlan, Span, Value, ValueId};
 use girih_tensor::{DType, Shape};
 
+use crate::arrange::{Kind, Precision};
+use crate::kernels::packed::Layout;
 use crate::ops;
-use crate::weights::{Form, Matrix, Weights};
+use crate::weights::{Form, Weights};
 
 /// One node, ready to run. Weights and states are indexes into their lists.
 #[derive(Debug)]
 pub(crate) enum Instruction {
     /// Puts rows into state.
     Write { x: Place, state: usize },
+    /// Arranges rows for the products that follow.
+    Arrange { x: Place, width: usize, slot: usize },
     /// Computes a value.
     Compute(Compute),
 }
@@ -41,7 +45,11 @@ pub(crate) enum Call {
         epsilon: f32,
     },
     Linear {
-        x: Place,
+        /// Where the activations were arranged.
+        slot: usize,
+        /// Their rows and values in a row.
+        rows: Count,
+        width: usize,
         weight: usize,
         bias: Option<usize>,
     },
@@ -118,7 +126,7 @@ pub(crate) enum Count {
 
 /// What a node may have as an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum Operand {
     Tokens,
     /// So many rows of floats.
     Activations(Count),
@@ -128,21 +136,33 @@ enum Kind {
     Other,
 }
 
-/// The nodes of `graph` that are not run.
-pub(crate) fn refusals(graph: &Graph) -> Vec<Refusal> {
+/// The nodes of `graph` that are not run with activations of `precision`.
+pub(crate) fn refusals(graph: &Graph, precision: Option<Precision>) -> Vec<Refusal> {
     let refuse =
         |node: &Node, reason: String| Refusal { node: graph.value(node.output).name.clone(), reason };
-    graph.nodes.iter().filter_map(|node| Some(refuse(node, objection(graph, node)?))).collect()
+    graph.nodes.iter().filter_map(|node| Some(refuse(node, objection(graph, node, precision)?))).collect()
 }
 
 /// Why a node is not run, if it is not.
-fn objection(graph: &Graph, node: &Node) -> Option<String> {
+fn objection(graph: &Graph, node: &Node, precision: Option<Precision>) -> Option<String> {
     let operands = (0..node.inputs.len()).find_map(|index| operand_objection(graph, node, index));
-    operands.or_else(|| {
+    operands.or_else(|| products_objection(graph, node, precision)).or_else(|| {
         let (row, table) = (graph.value(node.output).shape.stride(), graph.value(*node.inputs.last()?));
         let width = table.shape.columns();
         (node.op == Op::Embed && row != width)
             .then(|| format!("its rows of {row} values are not the {width} of a row of the table"))
+    })
+}
+
+/// Why activations of `precision` do not meet the weights of a node.
+fn products_objection(graph: &Graph, node: &Node, precision: Option<Precision>) -> Option<String> {
+    if node.op != Op::Linear {
+        return None;
+    }
+    let weight = graph.value(node.inputs[1]);
+    let name = precision?.name();
+    Kind::of(Layout::of(weight.dtype), precision).is_none().then(|| {
+        format!("weights of {} are not multiplied by activations of {name}; choose f32 or bf16", weight.dtype)
     })
 }
 
@@ -153,11 +173,11 @@ fn operand_objection(graph: &Graph, node: &Node, index: usize) -> Option<String>
     let form = Form::of(node.op, index);
     let positional = matches!(node.op, Op::Rope { .. } | Op::Write | Op::Attend { .. } | Op::Take);
     let (need, fits) = match (node.op, index) {
-        _ if form.is_some() => ("a weight", kind == Kind::Weight),
-        (Op::Embed, _) => ("tokens", kind == Kind::Tokens),
-        (Op::Attend { .. }, 1 | 2) => ("state", kind == Kind::State),
-        _ if positional => ("the rows of the step", kind == Kind::Activations(Count::Rows)),
-        _ => ("rows of activations", matches!(kind, Kind::Activations(_))),
+        _ if form.is_some() => ("a weight", kind == Operand::Weight),
+        (Op::Embed, _) => ("tokens", kind == Operand::Tokens),
+        (Op::Attend { .. }, 1 | 2) => ("state", kind == Operand::State),
+        _ if positional => ("the rows of the step", kind == Operand::Activations(Count::Rows)),
+        _ => ("rows of activations", matches!(kind, Operand::Activations(_))),
     };
     if !fits {
         return Some(format!("its operand '{name}' is not {need}, which '{}' needs here", node.op.name()));
@@ -166,36 +186,86 @@ fn operand_objection(graph: &Graph, node: &Node, index: usize) -> Option<String>
         .then(|| format!("its operand '{name}' is used as a matrix and as a vector"))
 }
 
-fn kind(value: &Value) -> Kind {
+fn kind(value: &Value) -> Operand {
     match (value.role, value.outermost) {
-        (Role::Weight, _) => Kind::Weight,
-        (Role::State(_), _) => Kind::State,
-        (Role::Input, _) if value.dtype == DType::I32 => Kind::Tokens,
-        (_, Extent::Rows) => Kind::Activations(Count::Rows),
-        (_, Extent::Wanted) => Kind::Activations(Count::Wanted),
-        (_, Extent::Fixed | Extent::Context) => Kind::Other,
+        (Role::Weight, _) => Operand::Weight,
+        (Role::State(_), _) => Operand::State,
+        (Role::Input, _) if value.dtype == DType::I32 => Operand::Tokens,
+        (_, Extent::Rows) => Operand::Activations(Count::Rows),
+        (_, Extent::Wanted) => Operand::Activations(Count::Wanted),
+        (_, Extent::Fixed | Extent::Context) => Operand::Other,
     }
 }
 
-/// The instructions of a graph, and the numbers of scratch that they share.
+/// A graph as the backend runs it.
+#[derive(Debug)]
+pub(crate) struct Lowered {
+    pub instructions: Vec<Instruction>,
+    /// Numbers of scratch that the instructions share.
+    pub scratch: usize,
+    /// What activations are arranged in.
+    pub slots: Vec<Slot>,
+}
+
+/// Memory for activations of one kind, the present ones until others come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub kind: Kind,
+    /// Words for the most and the widest rows.
+    pub words: usize,
+}
+
+/// The memory that the graph's products take for their activations.
+pub(crate) fn slots(graph: &Graph, precision: Option<Precision>) -> Vec<Slot> {
+    let mut slots: Vec<Slot> = Vec::new();
+    for node in graph.nodes.iter().filter(|node| node.op == Op::Linear) {
+        let (x, weight) = (graph.value(node.inputs[0]), graph.value(node.inputs[1]));
+        let Some(kind) = Kind::of(Layout::of(weight.dtype), precision) else { continue };
+        let words = kind.size(x.shape.rows(), x.shape.columns());
+        match slots.iter_mut().find(|slot| slot.kind == kind) {
+            Some(slot) => slot.words = slot.words.max(words),
+            None => slots.push(Slot { kind, words }),
+        }
+    }
+    slots
+}
+
+/// Lowers a graph.
 ///
 /// # Errors
 /// When a node is refused, or a weight is not among `weights`.
-pub(crate) fn lower(graph: &Graph, weights: &Weights) -> Result<(Vec<Instruction>, usize), Error> {
-    if let Some(Refusal { node, reason }) = refusals(graph).first() {
+pub(crate) fn lower(
+    graph: &Graph,
+    weights: &Weights,
+    precision: Option<Precision>,
+) -> Result<Lowered, Error> {
+    if let Some(Refusal { node, reason }) = refusals(graph, precision).first() {
         return Err(Error::new(format!("the cpu backend does not run '{node}': {reason}")));
     }
     let plan = ScratchPlan::of(graph);
-    let lowering = Lowering { graph, weights, places: places(graph, &plan) };
-    let instructions = graph.nodes.iter().map(|node| lowering.node(node)).collect::<Result<_, _>>()?;
-    Ok((instructions, plan.bytes / size_of::<f32>()))
+    let slots = slots(graph, precision);
+    let mut held: Vec<Option<ValueId>> = vec![None; slots.len()];
+    let lowering = Lowering { graph, weights, places: places(graph, &plan), precision, slots: &slots };
+    let mut instructions = Vec::with_capacity(graph.nodes.len());
+    for node in &graph.nodes {
+        if let Some(slot) = lowering.slot(node) {
+            let x = node.inputs[0];
+            if held[slot] != Some(x) {
+                let width = graph.value(node.inputs[1]).shape.columns();
+                instructions.push(Instruction::Arrange { x: lowering.place(x), width, slot });
+                held[slot] = Some(x);
+            }
+        }
+        instructions.push(lowering.node(node)?);
+    }
+    Ok(Lowered { instructions, scratch: plan.bytes / size_of::<f32>(), slots })
 }
 
 /// Where each value lies; nothing for tokens, weights and states.
 fn places(graph: &Graph, plan: &ScratchPlan) -> Vec<Option<Place>> {
     let mut places: Vec<Option<Place>> = Vec::with_capacity(graph.values.len());
     for (value, planned) in graph.values.iter().zip(&plan.places) {
-        let Kind::Activations(count) = kind(value) else {
+        let Operand::Activations(count) = kind(value) else {
             places.push(None);
             continue;
         };
@@ -223,9 +293,21 @@ struct Lowering<'a> {
     graph: &'a Graph,
     weights: &'a Weights,
     places: Vec<Option<Place>>,
+    precision: Option<Precision>,
+    slots: &'a [Slot],
 }
 
 impl Lowering<'_> {
+    /// Where a product's activations are arranged.
+    fn slot(&self, node: &Node) -> Option<usize> {
+        if node.op != Op::Linear {
+            return None;
+        }
+        let layout = Layout::of(self.graph.value(node.inputs[1]).dtype);
+        let kind = Kind::of(layout, self.precision).expect("refusals were checked: there is a way");
+        self.slots.iter().position(|slot| slot.kind == kind)
+    }
+
     fn node(&self, node: &Node) -> Result<Instruction, Error> {
         if node.op == Op::Write {
             let (x, state) = (self.place(node.inputs[0]), self.state(node.output));
@@ -249,7 +331,9 @@ impl Lowering<'_> {
             Op::Norm { epsilon } => Call::Norm { x: place(0), weight: weight(1)?, epsilon },
             Op::Linear => {
                 let bias = if node.inputs.len() > 2 { Some(weight(2)?) } else { None };
-                Call::Linear { x: place(0), weight: weight(1)?, bias }
+                let slot = self.slot(node).expect("there is a slot for each product");
+                let width = self.graph.value(node.inputs[1]).shape.columns();
+                Call::Linear { slot, rows: place(0).count, width, weight: weight(1)?, bias }
             }
             Op::Rope { pairing } => {
                 let turns = rotations(self.graph).iter().position(|id| *id == node.inputs[1]);
@@ -308,12 +392,7 @@ pub(crate) fn local_size(graph: &Graph) -> usize {
 fn node_local_size(graph: &Graph, node: &Node) -> usize {
     let input = |index: usize| graph.value(node.inputs[index]);
     match node.op {
-        Op::Linear => {
-            let weight = input(1);
-            let band = Matrix::band(weight.dtype, graph.key.rows as usize);
-            Matrix::scratch(weight.dtype, band, weight.shape.columns())
-        }
-        Op::Embed => Matrix::scratch(input(1).dtype, 1, input(1).shape.columns()),
+        Op::Linear => ops::linear::local_size(graph.key.rows as usize),
         Op::Attend { .. } => {
             let (heads, groups) = (input(0).shape.extents()[1], input(1).shape.extents()[1]);
             let (size, value_size) = (input(1).shape.columns(), input(2).shape.columns());

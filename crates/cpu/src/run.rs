@@ -7,8 +7,12 @@ use std::cell::RefCell;
 use girih_graph::backend::{Inputs, Lane, Step, Watch};
 use girih_graph::{Error, Graph, Key, ValueId};
 
+use crate::arrange::{Arranged, Precision};
 use crate::kernels::Table;
-use crate::lower::{At, Call, Compute, Count, Elementwise, Instruction, Place, local_size, lower, rotations};
+use crate::lower::{
+    At, Call, Compute, Count, Elementwise, Instruction, Lowered, Place, Slot, local_size, lower, rotations,
+    slots,
+};
 use crate::memory::Aligned;
 use crate::ops::{self, Executor, Heads, Origin, Rows, StepTurns};
 use crate::pool::Pool;
@@ -20,6 +24,7 @@ use crate::weights::Weights;
 pub struct Program {
     key: Key,
     instructions: Vec<Instruction>,
+    slots: Vec<Slot>,
     memory: RefCell<Memory>,
 }
 
@@ -28,6 +33,8 @@ pub struct Program {
 struct Memory {
     /// The scratch values of the graph.
     scratch: Aligned<f32>,
+    /// Arranged activations.
+    slots: Vec<Aligned<u32>>,
     /// What each thread needs for itself.
     locals: Vec<Aligned<f32>>,
     /// One entry for each of [`rotations`].
@@ -38,29 +45,38 @@ struct Memory {
 
 impl Program {
     /// Compiles a graph for so many threads.
-    pub(crate) fn new(graph: &Graph, weights: &Weights, threads: usize) -> Result<Program, Error> {
-        let (instructions, scratch) = lower(graph, weights)?;
+    pub(crate) fn new(
+        graph: &Graph,
+        weights: &Weights,
+        threads: usize,
+        precision: Option<Precision>,
+    ) -> Result<Program, Error> {
+        let Lowered { instructions, scratch, slots } = lower(graph, weights, precision)?;
+        let arranged = slots.iter().map(|slot| Aligned::zeroed(slot.words, "the activations of a step"));
         let local = local_size(graph);
         let locals = (0..threads).map(|_| Aligned::zeroed(local, "a thread's scratch memory"));
         let turns = turns_shapes(graph).map(|(rows, pairs)| StepTurns::new(rows, pairs));
         let memory = Memory {
             scratch: Aligned::zeroed(scratch, "the scratch memory of a step")?,
+            slots: arranged.collect::<Result<_, _>>()?,
             locals: locals.collect::<Result<_, _>>()?,
             turns: turns.collect::<Result<_, _>>()?,
             origins: Vec::with_capacity(graph.key.rows as usize),
             wanted: Vec::with_capacity(graph.key.wanted as usize),
         };
-        Ok(Program { key: graph.key, instructions, memory: RefCell::new(memory) })
+        Ok(Program { key: graph.key, instructions, slots, memory: RefCell::new(memory) })
     }
 
     /// The bytes that a program of this graph takes while it runs.
-    pub(crate) fn plan(graph: &Graph, threads: usize) -> u64 {
+    pub(crate) fn plan(graph: &Graph, threads: usize, precision: Option<Precision>) -> u64 {
         let scratch = girih_graph::ScratchPlan::of(graph).bytes / size_of::<f32>();
         let rows = size_of::<Origin>() as u64 * u64::from(graph.key.rows);
         let wanted = size_of::<u32>() as u64 * u64::from(graph.key.wanted);
         let locals = threads as u64 * Aligned::<f32>::bytes(local_size(graph));
+        let arranged: u64 =
+            slots(graph, precision).iter().map(|slot| Aligned::<u32>::bytes(slot.words)).sum();
         let turns: u64 = turns_shapes(graph).map(|(rows, pairs)| StepTurns::bytes(rows, pairs)).sum();
-        Aligned::<f32>::bytes(scratch) + locals + turns + rows + wanted
+        Aligned::<f32>::bytes(scratch) + arranged + locals + turns + rows + wanted
     }
 
     /// Runs one step.
@@ -76,7 +92,7 @@ impl Program {
         step: Step<'_>,
     ) {
         let Step { inputs, lanes, output, watch } = step;
-        let Memory { scratch, locals, turns, origins, wanted } = &mut *self.memory.borrow_mut();
+        let Memory { scratch, slots, locals, turns, origins, wanted } = &mut *self.memory.borrow_mut();
         trace(lanes, origins, wanted);
         turns.iter_mut().for_each(StepTurns::forget);
         assert!(
@@ -92,6 +108,8 @@ impl Program {
         };
         let mut run = Run {
             executor: Executor { table, pool, locals },
+            kinds: &self.slots,
+            slots,
             weights,
             state,
             turns,
@@ -102,6 +120,7 @@ impl Program {
         for instruction in &self.instructions {
             match instruction {
                 Instruction::Write { x, state } => run.write(*x, *state),
+                Instruction::Arrange { x, width, slot } => run.arrange(*x, *width, *slot),
                 Instruction::Compute(compute) => {
                     run.compute(compute.call, compute.output);
                     run.show(compute, watch);
@@ -131,6 +150,8 @@ fn trace(lanes: &[Lane<'_>], origins: &mut Vec<Origin>, wanted: &mut Vec<u32>) {
 /// One step on its way through a program.
 struct Run<'a> {
     executor: Executor<'a>,
+    kinds: &'a [Slot],
+    slots: &'a mut [Aligned<u32>],
     weights: &'a Weights,
     state: &'a mut Cache,
     turns: &'a mut [StepTurns],
@@ -141,7 +162,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn compute(&mut self, call: Call, place: Place) {
-        let Run { executor, weights, state, turns, rows, values, .. } = self;
+        let Run { executor, kinds, slots, weights, turns, state, rows, values, .. } = self;
         match call {
             Call::Alias => {}
             Call::Embed { table } => {
@@ -152,8 +173,10 @@ impl Run<'_> {
                 let (y, [x]) = values.split(place, [x]);
                 ops::norm(executor, x, weights.vector(weight), epsilon, y);
             }
-            Call::Linear { x, weight, bias } => {
-                let (y, [x]) = values.split(place, [x]);
+            Call::Linear { slot, rows, width, weight, bias } => {
+                let rows = values.rows_of(rows);
+                let x = Arranged { kind: kinds[slot].kind, rows, width, words: &slots[slot] };
+                let (y, []) = values.split(place, []);
                 let bias = bias.map(|bias| weights.vector(bias));
                 ops::linear(executor, x, weights.matrix(weight), bias, y);
             }
@@ -173,6 +196,12 @@ impl Run<'_> {
             }
             Call::Elementwise(call) => elementwise(call, executor, values, place),
         }
+    }
+
+    /// Arranges rows for the products that follow.
+    fn arrange(&mut self, x: Place, width: usize, slot: usize) {
+        let (kind, x) = (self.kinds[slot].kind, self.values.get(x));
+        ops::arranged(&mut self.executor, kind, x, width, &mut self.slots[slot]);
     }
 
     /// Puts every row where its lane's state has its position.
@@ -234,7 +263,11 @@ struct Values<'a> {
 impl Values<'_> {
     /// How many rows of a value there are in this step.
     fn count(&self, place: Place) -> usize {
-        match place.count {
+        self.rows_of(place.count)
+    }
+
+    fn rows_of(&self, count: Count) -> usize {
+        match count {
             Count::Rows => self.rows,
             Count::Wanted => self.wanted,
         }

@@ -1,19 +1,20 @@
-//! Weights as this device holds them: matrices in the format of their file,
-//! vectors as `f32`.
+//! Weights as this device holds them: matrices packed for the kernels, vectors
+//! as `f32`.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Mutex;
 
 use girih_graph::{Error, Graph, Op, Value, ValueId, WeightSource};
 use girih_tensor::{DType, View};
 
-use crate::kernels::{QUAD, Table};
+use crate::arrange::bands;
+use crate::kernels::Table;
+use crate::kernels::packed::{
+    BAND, Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, LANES, LINE, Layout, Panel, PanelGroup,
+};
 use crate::memory::Aligned;
+use crate::pack::pack_band;
 use crate::pool::{Grid, Pool};
-
-/// Bytes of a matrix that one thread reads at a time.
-const PIECE: usize = 16 << 20;
 
 /// All weights of a graph.
 #[derive(Debug)]
@@ -57,9 +58,9 @@ impl Form {
 
     /// The bytes that a weight of this form takes.
     fn bytes(self, value: &Value) -> u64 {
-        match (self, value.dtype) {
-            (Form::Vector, _) | (_, DType::F32) => Aligned::<f32>::bytes(value.shape.elements()),
-            _ => Aligned::<u8>::bytes(value.dtype.bytes(&value.shape).unwrap_or(usize::MAX)),
+        match self {
+            Form::Vector => Aligned::<f32>::bytes(value.shape.elements()),
+            Form::Matrix => Matrix::bytes(value),
         }
     }
 }
@@ -118,133 +119,184 @@ fn vector(value: &Value, source: &dyn WeightSource) -> Result<Aligned<f32>, Erro
     Ok(values)
 }
 
-/// A matrix of weights, `rows` outputs by `columns` inputs.
+/// A matrix of weights, `rows` outputs by `columns` inputs, in bands.
 #[derive(Debug)]
 pub(crate) struct Matrix {
-    dtype: DType,
+    pub layout: Layout,
     pub rows: usize,
     pub columns: usize,
-    data: Data,
-}
-
-/// The stored bytes; floats that need no decoding are kept as what they are.
-#[derive(Debug)]
-enum Data {
-    Floats(Aligned<f32>),
-    Blocks(Aligned<u8>),
+    bytes: Aligned<u8>,
+    band_bytes: usize,
 }
 
 impl Matrix {
+    /// Bytes that a matrix takes.
+    fn bytes(value: &Value) -> u64 {
+        let band = Layout::of(value.dtype).band_bytes(value.shape.columns());
+        let all = band.and_then(|band| band.checked_mul(bands(value.shape.rows())));
+        Aligned::<u8>::bytes(all.unwrap_or(usize::MAX))
+    }
+
+    /// Reads a matrix and packs it, in all threads.
     fn load(value: &Value, source: &dyn WeightSource, pool: &Pool) -> Result<Matrix, Error> {
         let (dtype, rows, columns) = (value.dtype, value.shape.rows(), value.shape.columns());
-        let data = if dtype == DType::F32 {
-            let mut floats = Aligned::zeroed(value.shape.elements(), &value.name)?;
-            let mut bytes = vec![Vec::new(); pool.threads()];
-            pieces(pool, &mut floats, &mut bytes, |start, floats: &mut [f32], bytes| {
-                bytes.resize(size_of_val(floats), 0);
-                source.read(&value.name, (start * size_of::<f32>()) as u64, bytes)?;
-                DType::F32.unpack(bytes, floats);
-                Ok(())
-            })?;
-            Data::Floats(floats)
-        } else {
-            let mut blocks = Aligned::zeroed(dtype.bytes(&value.shape)?, &value.name)?;
-            let mut nothing = vec![(); pool.threads()];
-            pieces(pool, &mut blocks, &mut nothing, |start, bytes: &mut [u8], ()| {
-                source.read(&value.name, start as u64, bytes)
-            })?;
-            Data::Blocks(blocks)
+        let layout = Layout::of(dtype);
+        let too_large = || Error::new(format!("the weight '{}' is larger than memory", value.name));
+        let band_bytes = layout.band_bytes(columns).ok_or_else(too_large)?;
+        let all = band_bytes.checked_mul(bands(rows)).ok_or_else(too_large)?;
+        let mut bytes = Aligned::zeroed(all, &value.name)?;
+        let stored = dtype.bytes(&value.shape)?;
+        let stored_band = match dtype.tile().0 {
+            1 => stored / rows.max(1) * BAND,
+            _ => stored / bands(rows).max(1),
         };
-        Ok(Matrix { dtype, rows, columns, data })
+        let mut buffers = vec![Vec::new(); pool.threads()];
+        let grid = Grid { width: band_bytes.max(1), row_step: 1, column_step: band_bytes.max(1) };
+        let failure = Failure::default();
+        pool.tiles(&mut buffers, &mut bytes, grid, |tile, buffer| {
+            let band = tile.rows().start;
+            let start = band * stored_band;
+            buffer.resize(stored_band.min(stored - start), 0);
+            match source.read(&value.name, start as u64, buffer) {
+                Ok(()) => pack_band(dtype, columns, buffer, tile.row(band)),
+                Err(error) => failure.note(band, error),
+            }
+        });
+        failure.outcome()?;
+        Ok(Matrix { layout, rows, columns, bytes, band_bytes })
     }
 
-    /// Rows that are decoded together for so many rows of a step: what a kernel
-    /// takes at once, which stays nearest to it, for one; enough for each
-    /// activation to be fetched seldom, for several. At least a tile of the
-    /// format, whose rows cannot be had apart.
-    pub fn band(dtype: DType, rows: usize) -> usize {
-        let least = if rows == 1 { QUAD } else { 4 * QUAD };
-        least.next_multiple_of(dtype.tile().0)
+    /// One band.
+    pub fn band(&self, index: usize) -> Band<'_> {
+        let bytes = &self.bytes[index * self.band_bytes..(index + 1) * self.band_bytes];
+        Band { layout: self.layout, columns: self.columns, bytes }
     }
 
-    /// The dtype's [`Matrix::band`].
-    pub fn band_rows(&self, rows: usize) -> usize {
-        Matrix::band(self.dtype, rows)
+    /// Whether kernels multiply its floats as they are packed.
+    pub fn is_float(&self) -> bool {
+        matches!(self.layout, Layout::Bf16 | Layout::F16 | Layout::F32)
     }
 
-    /// Numbers of scratch that decoding `rows` rows of `columns` takes.
-    pub fn scratch(dtype: DType, rows: usize, columns: usize) -> usize {
-        match dtype.tile() {
-            _ if dtype == DType::F32 => 0,
-            (1, _) => rows * columns,
-            (tile_rows, tile_columns) => rows * columns + tile_rows * tile_columns,
-        }
+    /// Groups of a row.
+    pub fn groups(&self) -> usize {
+        self.columns.div_ceil(GROUP)
     }
 
-    /// The values of `rows`, decoded into `scratch` unless they need not be.
-    pub fn values<'a>(&'a self, rows: Range<usize>, table: &Table, scratch: &'a mut [f32]) -> &'a [f32] {
-        let cells = rows.start * self.columns..rows.end * self.columns;
-        let blocks = match &self.data {
-            Data::Floats(floats) => return &floats[cells],
-            Data::Blocks(blocks) => blocks,
-        };
-        let (values, tile) = scratch.split_at_mut(cells.len());
-        let (tile_rows, tile_columns) = self.dtype.tile();
-        if tile_rows == 1 {
-            let row_bytes = self.columns / tile_columns * self.dtype.block_bytes();
-            table.unpack(self.dtype, &blocks[rows.start * row_bytes..rows.end * row_bytes], values);
-        } else {
-            self.unpack_tiles(rows, blocks, table, values, &mut tile[..tile_rows * tile_columns]);
-        }
-        values
-    }
-
-    /// Decodes rows out of two-dimensional blocks, each block once, by way of `tile`.
-    fn unpack_tiles(
+    /// Up to [`FLOAT_DEPTH`] columns of a band from `first` on, as floats that
+    /// are written to `lines`.
+    pub fn decoded<'a>(
         &self,
-        rows: Range<usize>,
-        blocks: &[u8],
         table: &Table,
-        values: &mut [f32],
-        tile: &mut [f32],
+        band: usize,
+        first: usize,
+        lines: &'a mut [u8; FLOAT_DEPTH * 2 * LINE],
+    ) -> Band<'a> {
+        let columns = FLOAT_DEPTH.min(self.columns - first);
+        let mut put = |column: usize, row: usize, value: f32| {
+            lines[(column * BAND + row) * 4..][..4].copy_from_slice(&value.to_le_bytes());
+        };
+        match (self.layout, self.layout.coding()) {
+            (_, Some(coding)) => {
+                let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
+                (table.products.decode)(self.band(band), first / GROUP, columns.div_ceil(GROUP), &mut panels);
+                for (row, column) in (0..BAND).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                    put(column, row, number(coding, &panels, row, column));
+                }
+            }
+            (Layout::Stored(dtype), _) => self.decoded_stored(dtype, band, first, columns, put),
+            _ => unreachable!("floats are multiplied as they are packed"),
+        }
+        Band { layout: Layout::F32, columns, bytes: &lines[..columns * 2 * LINE] }
+    }
+
+    /// Hands on the numbers of columns of a band that is kept as stored.
+    fn decoded_stored(
+        &self,
+        dtype: DType,
+        band: usize,
+        first: usize,
+        columns: usize,
+        mut put: impl FnMut(usize, usize, f32),
     ) {
-        let (tile_rows, tile_columns) = self.dtype.tile();
+        let ((tile_rows, tile_columns), block) = (dtype.tile(), dtype.block_bytes());
         let across = self.columns.div_ceil(tile_columns);
-        let bands = rows.start / tile_rows..rows.end.div_ceil(tile_rows);
-        let block_bytes = self.dtype.block_bytes();
-        for block in bands.start * across..bands.end * across {
-            table.unpack(self.dtype, &blocks[block * block_bytes..(block + 1) * block_bytes], tile);
-            let (top, left) = (block / across * tile_rows, block % across * tile_columns);
-            let width = tile_columns.min(self.columns - left);
-            for row in rows.start.max(top)..rows.end.min(top + tile_rows) {
-                let (to, from) = ((row - rows.start) * self.columns + left, (row - top) * tile_columns);
-                values[to..to + width].copy_from_slice(&tile[from..from + width]);
+        let mut values = [0.0; MOST_OF_A_BLOCK];
+        let values = &mut values[..tile_rows * tile_columns];
+        for top in (0..BAND).step_by(tile_rows) {
+            for index in first / tile_columns..(first + columns).div_ceil(tile_columns) {
+                let at = (top / tile_rows * across + index) * block;
+                dtype.unpack(&self.band(band).bytes[at..at + block], values);
+                for (row, values) in values.chunks_exact(tile_columns).enumerate() {
+                    for (column, value) in (index * tile_columns..first + columns).zip(values) {
+                        put(column - first, top + row, *value);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The numbers of one row.
+    pub fn row(&self, index: usize, table: &Table, values: &mut [f32]) {
+        let (band, row) = (self.band(index / BAND), index % BAND);
+        let (unit, bytes) = self.layout.unit();
+        match (self.layout, self.layout.coding()) {
+            (_, Some(coding)) => {
+                let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
+                for (block, values) in values.chunks_mut(DEPTH * GROUP).enumerate() {
+                    let groups = values.len().div_ceil(GROUP);
+                    (table.products.decode)(band, block * DEPTH, groups, &mut panels);
+                    for (column, value) in values.iter_mut().enumerate() {
+                        *value = number(coding, &panels, row, column);
+                    }
+                }
+            }
+            (Layout::Stored(dtype), _) => {
+                for (first, values) in (0..).step_by(FLOAT_DEPTH).zip(values.chunks_mut(FLOAT_DEPTH)) {
+                    self.decoded_stored(dtype, index / BAND, first, values.len(), |column, other, value| {
+                        if other == row {
+                            values[column] = value;
+                        }
+                    });
+                }
+            }
+            _ => {
+                for (column, value) in values.iter_mut().enumerate() {
+                    *value = self.layout.float(&band.bytes[column / unit * bytes..], column % unit, row);
+                }
             }
         }
     }
 }
 
-/// Fills `data` piece by piece, in all threads. `read` gets the index of the
-/// piece's first element; of several errors, the one of the first piece counts.
-fn pieces<T: Send, L: Send>(
-    pool: &Pool,
-    data: &mut [T],
-    locals: &mut [L],
-    read: impl Fn(usize, &mut [T], &mut L) -> Result<(), Error> + Sync,
-) -> Result<(), Error> {
-    let failure: Mutex<Option<(usize, Error)>> = Mutex::new(None);
-    let grid = Grid { width: data.len().max(1), row_step: 1, column_step: PIECE / size_of::<T>() };
-    pool.tiles(locals, data, grid, |tile, local| {
-        let start = tile.columns().start;
-        if let Err(error) = read(start, tile.row(0), local) {
-            let mut failure = failure.lock().expect("nothing panics while it holds the lock");
-            if failure.as_ref().is_none_or(|(first, _)| start < *first) {
-                *failure = Some((start, error));
-            }
+/// Values of the largest block of any format: a tile of Q4NX.
+const MOST_OF_A_BLOCK: usize = 32 * 256;
+
+/// The number in row `row` and column `column` of decoded groups.
+fn number(coding: Coding, panels: &[Panel; 2], row: usize, column: usize) -> f32 {
+    let group = &panels[row / LANES][column / GROUP];
+    let (lane, column) = (row % LANES, column % GROUP);
+    let part = if coding.halves { column / (GROUP / 2) } else { 0 };
+    let code = f32::from(group.codes[column / 4][4 * lane + column % 4]) - f32::from(coding.zero);
+    let value = group.scales[part][lane] * code;
+    if coding.minimums { value - group.minimums[part][lane] } else { value }
+}
+
+/// The first error of several pieces, in their order.
+#[derive(Default)]
+struct Failure(Mutex<Option<(usize, Error)>>);
+
+impl Failure {
+    fn note(&self, piece: usize, error: Error) {
+        let mut noted = self.0.lock().expect("nothing panics while it holds the lock");
+        if noted.as_ref().is_none_or(|(first, _)| piece < *first) {
+            *noted = Some((piece, error));
         }
-    });
-    match failure.into_inner().expect("nothing panics while it holds the lock") {
-        Some((_, error)) => Err(error),
-        None => Ok(()),
+    }
+
+    fn outcome(self) -> Result<(), Error> {
+        match self.0.into_inner().expect("nothing panics while it holds the lock") {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
     }
 }

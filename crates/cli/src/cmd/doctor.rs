@@ -155,6 +155,7 @@ fn check_story() -> Result<()> {
         backend: Backend::Cpu,
         threads: None,
         isa: None,
+        act_precision: None,
         kv: KvType::F32,
         context: None,
         chunk: 256,

@@ -17,6 +17,7 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod exponential;
+pub mod packed;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
@@ -52,6 +53,8 @@ pub struct Table {
     /// [`Table::dot`] of `x` with each of [`QUAD`] rows that follow each
     /// other, bit for bit.
     pub dots: fn(rows: &[f32], x: &[f32]) -> [f32; QUAD],
+    /// What multiplies packed weights.
+    pub products: packed::Products,
     /// `y = x / √(mean(x²) + epsilon) · weight`.
     pub norm: fn(x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]),
     /// `y` = the heads `x` of one row, each with its pairs turned.

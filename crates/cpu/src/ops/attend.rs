@@ -24,7 +24,6 @@ use std::ops::Range;
 use girih_graph::BLOCK_POSITIONS;
 use girih_graph::backend::Lane;
 
-use super::linear::products;
 use super::{Executor, Rows};
 use crate::kernels::{QUAD, Table};
 use crate::lower::Attention;
@@ -198,5 +197,16 @@ fn join(running: &mut [f32; 2], result: &mut [f32], [top, sum]: [f32; 2], blende
     *running = [larger, running[1] * before + sum * now];
     for (result, value) in result.iter_mut().zip(blended) {
         *result = *result * before + value * now;
+    }
+}
+
+/// The dot products of `x` with up to [`QUAD`] rows.
+fn products(table: &Table, rows: &[f32], x: &[f32], results: &mut [f32]) {
+    if results.len() == QUAD {
+        results.copy_from_slice(&(table.dots)(rows, x));
+        return;
+    }
+    for (result, row) in results.iter_mut().zip(rows.chunks_exact(x.len())) {
+        *result = (table.dot)(row, x);
     }
 }

@@ -1,83 +1,203 @@
-//! Products with a matrix of weights, cut by output columns only: a result is
-//! one dot product over the whole input, whoever computes it.
+//! Products with a matrix of weights, cut by bands of its rows only: a result
+//! is one sum over the whole input, whoever computes it.
 //!
 //! ```text
-//! for each band of weight rows, decoded:
-//!     for each block of 32 rows of the step:
-//!         for each four weight rows of the band:
-//!             for each row of the block:    four dot products
+//! for each chunk of blocks of the input:           activations stay in the second cache
+//!     for each band of the piece:
+//!         for each block:                          weights stay in the first cache,
+//!             decode the band's part               integers as panels
+//!             for each tile of columns:
+//!                 sums += weights · activations
 //! ```
-//! Bytes moved: the weights as stored, once a step. A band and a block stay in
-//! the second cache of the thread, four weight rows of a few thousand columns
-//! in the first; the activations of a long step come from beyond both, once
-//! for each band.
+//! A step of few rows goes through each band once, whole, and decodes it in
+//! registers. Bytes moved: the weights as packed, once for each step; the sums
+//! of a longer step once more for each chunk.
 
 use super::Executor;
-use crate::kernels::{QUAD, Table};
+use crate::arrange::{Arranged, Kind, arrange, bands, padded};
+use crate::kernels::Table;
+use crate::kernels::packed::{BAND, Band, DEPTH, FLOAT_DEPTH, LINE, NARROW, PanelGroup, TILE};
 use crate::pool::{Grid, Tile};
 use crate::weights::Matrix;
 
-/// Output columns of a piece: enough that taking one costs nothing beside it,
-/// few enough that the last ones are shared evenly.
-const COLUMNS: usize = 16;
+/// Bytes of activations that stay in the second cache, with the sums of a band
+/// and the weights that pass through.
+const CHUNK: usize = 1_400_000;
 
-/// Rows of the step that meet a band before the next ones do: with a band they
-/// fill the second cache of today's processors at the most.
-const BLOCK: usize = 32;
+/// Bands of a piece, at the most: with as many, activations that come from
+/// beyond the second cache are fetched seldom enough.
+const BANDS: usize = 8;
+
+/// Bands of a piece of a step of few rows, at the most.
+const NARROW_BANDS: usize = 4;
+
+/// Pieces for each thread, so that who is late leaves its last ones to others.
+const SHARE: usize = 4;
+
+/// Numbers of scratch for the products of so many rows.
+pub(crate) fn local_size(rows: usize) -> usize {
+    if rows <= NARROW { 0 } else { BANDS * padded(rows) * BAND }
+}
+
+/// Arranges activations for products; `x` holds rows of `width` values.
+pub(crate) fn arranged<'a>(
+    executor: &mut Executor<'_>,
+    kind: Kind,
+    x: &[f32],
+    width: usize,
+    words: &'a mut [u32],
+) -> Arranged<'a> {
+    let rows = x.len() / width;
+    let words = &mut words[..kind.size(rows, width)];
+    if rows == 0 {
+        return Arranged { kind, rows, width, words };
+    }
+    let each = kind.block_words();
+    let grid = Grid { width: padded(rows) * each, row_step: usize::MAX, column_step: TILE * each };
+    let table = executor.table;
+    executor.pool.tiles(executor.locals, words, grid, |tile, _| {
+        let first = tile.columns().start / each;
+        let columns = tile.columns().len() / each;
+        let x = &x[first * width..rows.min(first + columns) * width];
+        for block in tile.rows() {
+            arrange(table, kind, x, width, block, columns, tile.row(block));
+        }
+    });
+    Arranged { kind, rows, width, words }
+}
 
 /// `output = x · weightᵀ + bias`.
 pub(crate) fn linear(
     executor: &mut Executor<'_>,
-    x: &[f32],
+    x: Arranged<'_>,
     weight: &Matrix,
     bias: Option<&[f32]>,
     output: &mut [f32],
 ) {
     let (table, pool) = (executor.table, executor.pool);
-    let rows = output.len() / weight.rows;
-    let band = weight.band_rows(rows);
-    let grid =
-        Grid { width: weight.rows, row_step: rows.max(1), column_step: COLUMNS.next_multiple_of(band) };
+    let most = if x.rows <= NARROW { NARROW_BANDS } else { BANDS };
+    let bands = (bands(weight.rows) / (pool.threads() * SHARE)).clamp(1, most);
+    let grid = Grid { width: weight.rows, row_step: x.rows.max(1), column_step: bands * BAND };
     pool.tiles(executor.locals, output, grid, |tile, scratch| {
-        let columns = tile.columns();
-        for start in columns.clone().step_by(band) {
-            let end = columns.end.min(start + band);
-            let weights = weight.values(start..end, table, scratch);
-            multiply(table, x, weights, start, tile);
-        }
-        if let Some(bias) = bias {
-            for row in tile.rows() {
-                tile.row(row).iter_mut().zip(&bias[columns.clone()]).for_each(|(y, bias)| *y += bias);
+        let mut piece = Piece { table, x, weight, bias, tile };
+        match x.kind {
+            _ if x.rows > NARROW => piece.wide(scratch),
+            Kind::Integers(_) => piece.narrow(|band, sums| (table.products.narrow)(band, x.whole(), sums)),
+            _ if weight.layout.coding().is_none() && weight.is_float() => {
+                piece.narrow(|band, sums| (table.products.floats)(band, 0, x.whole(), sums));
             }
+            _ => piece.narrow_decoded(),
         }
     });
 }
 
-/// The products of all rows of `x` with the decoded rows `weights`, the first
-/// of which makes the output's column `column`.
-fn multiply(table: &Table, x: &[f32], weights: &[f32], column: usize, tile: &mut Tile<'_, f32>) {
-    let (inputs, rows) = (x.len() / tile.rows().len(), tile.rows());
-    let left = column - tile.columns().start;
-    for first in rows.clone().step_by(BLOCK) {
-        let block = first..rows.end.min(first + BLOCK);
-        for (quad, weights) in weights.chunks(QUAD * inputs).enumerate() {
-            let left = left + quad * QUAD;
-            let columns = left..left + weights.len() / inputs;
-            for row in block.clone() {
-                let x = &x[row * inputs..(row + 1) * inputs];
-                products(table, weights, x, &mut tile.row(row)[columns.clone()]);
+/// Some bands of the weights with all rows of the step.
+struct Piece<'a, 'b, 'c> {
+    table: &'a Table,
+    x: Arranged<'a>,
+    weight: &'a Matrix,
+    bias: Option<&'a [f32]>,
+    tile: &'b mut Tile<'c, f32>,
+}
+
+impl Piece<'_, '_, '_> {
+    fn bands(&self) -> std::ops::Range<usize> {
+        let columns = self.tile.columns();
+        columns.start / BAND..columns.end.div_ceil(BAND)
+    }
+
+    /// Few rows, each band at once.
+    fn narrow(&mut self, products: impl Fn(Band<'_>, &mut [[f32; BAND]])) {
+        for band in self.bands() {
+            let mut sums = [[0.0; BAND]; NARROW];
+            products(self.weight.band(band), &mut sums[..self.x.rows]);
+            self.put(band, 0, &sums[..self.x.rows]);
+        }
+    }
+
+    /// Few rows, and weights that are decoded to floats.
+    fn narrow_decoded(&mut self) {
+        for band in self.bands() {
+            let mut sums = [[0.0; BAND]; NARROW];
+            let sums = &mut sums[..self.x.rows];
+            self.multiply(band, 0..self.x.blocks(), sums);
+            self.put(band, 0, sums);
+        }
+    }
+
+    /// Many rows, chunk by chunk of the input.
+    fn wide(&mut self, scratch: &mut [f32]) {
+        let padded = padded(self.x.rows);
+        let (blocks, bands) = (self.x.blocks(), self.bands());
+        let chunk = (CHUNK / (padded * self.x.kind.block_words() * size_of::<u32>())).max(1);
+        let (all, _) = scratch.as_chunks_mut::<BAND>();
+        for first in (0..blocks).step_by(chunk) {
+            let last = blocks.min(first + chunk);
+            for (index, band) in bands.clone().enumerate() {
+                // Sums that are complete after one chunk need no place of their own.
+                let index = if blocks <= chunk { 0 } else { index };
+                let sums = &mut all[index * padded..(index + 1) * padded];
+                if first == 0 {
+                    sums.fill([0.0; BAND]);
+                }
+                self.multiply(band, first..last, sums);
+                if last == blocks {
+                    self.put(band, 0, &sums[..self.x.rows]);
+                }
             }
         }
     }
-}
 
-/// The dot products of `x` with up to [`QUAD`] rows.
-pub(super) fn products(table: &Table, rows: &[f32], x: &[f32], results: &mut [f32]) {
-    if results.len() == QUAD {
-        results.copy_from_slice(&(table.dots)(rows, x));
-        return;
+    /// Adds the products of some blocks of a band with all columns.
+    fn multiply(&self, band: usize, blocks: std::ops::Range<usize>, sums: &mut [[f32; BAND]]) {
+        let weights = self.weight.band(band);
+        match self.x.kind {
+            Kind::Integers(coding) => {
+                let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
+                for block in blocks {
+                    let groups = DEPTH.min(self.weight.groups() - block * DEPTH);
+                    (self.table.products.decode)(weights, block * DEPTH, groups, &mut panels);
+                    for tile in self.x.tiles() {
+                        let x = self.x.part(block, tile);
+                        let sums = &mut sums[tile.0..tile.0 + tile.1];
+                        (self.table.products.tile)(coding, &panels, groups, x, sums);
+                    }
+                }
+            }
+            Kind::Floats | Kind::Bf16 if self.weight.is_float() => {
+                for block in blocks {
+                    self.multiply_floats(weights, block * FLOAT_DEPTH, block, sums);
+                }
+            }
+            Kind::Floats | Kind::Bf16 => {
+                let mut lines = [0; FLOAT_DEPTH * 2 * LINE];
+                for block in blocks {
+                    let decoded = self.weight.decoded(self.table, band, block * FLOAT_DEPTH, &mut lines);
+                    self.multiply_floats(decoded, 0, block, sums);
+                }
+            }
+        }
     }
-    for (result, row) in results.iter_mut().zip(rows.chunks_exact(x.len())) {
-        *result = (table.dot)(row, x);
+
+    /// Adds the products of floats from column `first` on with a block of all
+    /// columns of activations.
+    fn multiply_floats(&self, weights: Band<'_>, first: usize, block: usize, sums: &mut [[f32; BAND]]) {
+        for tile in self.x.tiles() {
+            let x = self.x.part(block, tile);
+            (self.table.products.floats)(weights, first, x, &mut sums[tile.0..tile.0 + tile.1]);
+        }
+    }
+
+    /// Writes the results of a band for the rows from `first` on.
+    fn put(&mut self, band: usize, first: usize, sums: &[[f32; BAND]]) {
+        let columns = self.tile.columns();
+        let range = band * BAND..columns.end.min((band + 1) * BAND);
+        for (row, sums) in (first..).zip(sums) {
+            let y = &mut self.tile.row(row)[range.start - columns.start..range.end - columns.start];
+            y.copy_from_slice(&sums[..range.len()]);
+            if let Some(bias) = self.bias {
+                y.iter_mut().zip(&bias[range.clone()]).for_each(|(y, bias)| *y += bias);
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@
 pub(crate) mod attend;
 #[cfg_attr(not(test), expect(dead_code, reason = "the lowering does not join operators yet"))]
 mod fused;
-mod linear;
+pub(crate) mod linear;
 mod rope;
 mod rows;
 
@@ -15,7 +15,7 @@ use crate::memory::Aligned;
 use crate::pool::Pool;
 
 pub(crate) use attend::{Heads, attend};
-pub(crate) use linear::linear;
+pub(crate) use linear::{arranged, linear};
 pub(crate) use rope::{StepTurns, rope};
 pub(crate) use rows::{elementwise, embed, norm, take};
 

@@ -16,10 +16,9 @@ pub(super) fn by_rows(width: usize) -> Grid {
 /// The rows of `table` that the tokens name.
 pub(crate) fn embed(executor: &mut Executor<'_>, tokens: &[u32], table: &Matrix, output: &mut [f32]) {
     let kernels = executor.table;
-    executor.pool.tiles(executor.locals, output, by_rows(table.columns), |tile, scratch| {
+    executor.pool.tiles(executor.locals, output, by_rows(table.columns), |tile, _| {
         for row in tile.rows() {
-            let token = tokens[row] as usize;
-            tile.row(row).copy_from_slice(table.values(token..token + 1, kernels, scratch));
+            table.row(tokens[row] as usize, kernels, tile.row(row));
         }
     });
 }

@@ -2,14 +2,15 @@
 //! a bound that follows from the roundings the kernels may make.
 
 use girih_cpu::Cpu;
-use girih_cpu::kernels::{Table, Unpack, tables};
+use girih_cpu::kernels::packed::Products;
+use girih_cpu::kernels::{Table, tables};
 use girih_graph::backend::Inputs;
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Act, Builder, Graph, InputKind, Op, Pairing, ValueId, Want};
 use girih_tensor::{DType, Shape, reference};
 
 use crate::attention;
-use crate::fixture::{Random, Sequence, Source, U, cpu_with, disagreement, gamma, key, on, portable, step};
+use crate::fixture::{Random, Sequence, Source, U, disagreement, exact, gamma, key, on, portable, step};
 
 /// One graph and one step of it.
 pub struct Case {
@@ -249,7 +250,7 @@ fn cases() -> Vec<Case> {
 fn every_operator_agrees_with_the_interpreter() {
     for table in tables() {
         for case in cases() {
-            assert_eq!(case.disagreement(cpu_with(*table, 2)), None, "{}", table.name);
+            assert_eq!(case.disagreement(exact(*table, 2)), None, "{}", table.name);
         }
     }
 }
@@ -257,19 +258,34 @@ fn every_operator_agrees_with_the_interpreter() {
 /// A kernel that is wrong in one place, in a table that is right otherwise.
 fn broken() -> Vec<(&'static str, Table)> {
     let right = portable();
-    const FIRST_TOO_LARGE: &[(DType, Unpack)] = &[(DType::BF16, |bytes, values| {
-        portable().unpack(DType::BF16, bytes, values);
-        values[0] *= 1.01;
-    })];
-    let without_last = |rows: &[f32], x: &[f32]| {
-        let mut results = (portable().dots)(rows, x);
-        results[3] -= x[x.len() - 1] * rows[rows.len() - 1];
-        results
-    };
+    let products = right.products;
     vec![
         ("dot", Table { dot: |a, b| (portable().dot)(&a[1..], &b[1..]), ..right }),
-        ("dots", Table { dots: without_last, ..right }),
-        ("formats", Table { formats: FIRST_TOO_LARGE, ..right }),
+        (
+            "decode",
+            Table {
+                products: Products {
+                    decode: |band, first, count, panels| {
+                        (portable().products.decode)(band, first, count, panels);
+                        panels[1][0].codes[7][63] ^= 1;
+                    },
+                    ..products
+                },
+                ..right
+            },
+        ),
+        (
+            "floats",
+            Table {
+                products: Products {
+                    floats: |band, first, x, sums| {
+                        (portable().products.floats)(band, first, &x[..x.len() - sums.len()], sums);
+                    },
+                    ..products
+                },
+                ..right
+            },
+        ),
         ("norm", Table { norm: |x, w, epsilon, y| (portable().norm)(x, w, epsilon + 1e-3, y), ..right }),
         (
             "rotate",
@@ -303,7 +319,7 @@ fn broken() -> Vec<(&'static str, Table)> {
 fn a_broken_kernel_is_caught() {
     let cases = cases();
     for (name, table) in broken() {
-        let caught = cases.iter().any(|case| case.disagreement(cpu_with(table, 2)).is_some());
+        let caught = cases.iter().any(|case| case.disagreement(exact(table, 2)).is_some());
         assert!(caught, "nothing notices that '{name}' is wrong");
     }
 }

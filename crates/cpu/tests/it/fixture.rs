@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use girih_cpu::kernels::{Table, tables};
-use girih_cpu::{Cpu, Options};
+use girih_cpu::{Cpu, Options, Precision};
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{
     BLOCK_POSITIONS, Backend, Error, Graph, InputKind, Key, Lane, OutputKind, Runner, Step, Variant, Want,
@@ -148,11 +148,16 @@ pub fn on<B: Backend>(backend: B, graph: &Graph, source: &Source, blocks: u32) -
 }
 
 pub fn cpu(threads: usize) -> Cpu {
-    Cpu::new(Options { threads }).unwrap()
+    Cpu::new(Options { threads, precision: None }).unwrap()
 }
 
 pub fn cpu_with(table: Table, threads: usize) -> Cpu {
-    Cpu::with_table(Options { threads }, table).unwrap()
+    Cpu::with_table(Options { threads, precision: None }, table).unwrap()
+}
+
+/// A backend that rounds no activations.
+pub fn exact(table: Table, threads: usize) -> Cpu {
+    Cpu::with_table(Options { threads, precision: Some(Precision::F32) }, table).unwrap()
 }
 
 /// The kernels that run anywhere.

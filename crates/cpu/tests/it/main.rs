@@ -9,4 +9,5 @@ mod invariance;
 mod kernels;
 mod row_timing;
 mod rows;
+mod speed;
 mod state;

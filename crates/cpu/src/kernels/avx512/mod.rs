@@ -1,4 +1,4 @@
-//! Kernels for AVX-512 (F, BW, VL, DQ).
+//! Kernels for AVX-512 (F, BW, VL, DQ, VNNI).
 //!
 //! Bodies are safe code: within a `#[target_feature]` function the intrinsics
 //! that only compute are safe to call. What remains `unsafe` is reading and
@@ -8,6 +8,7 @@ mod attend;
 mod dot;
 mod elementwise;
 mod norm;
+mod packed;
 mod quantize;
 mod rope;
 mod unpack;
@@ -16,6 +17,7 @@ use std::arch::x86_64::*;
 
 use girih_tensor::DType;
 
+use super::packed::Products;
 use super::{QUAD, Table, portable};
 
 /// This folder's kernels, if the processor has the instructions.
@@ -24,6 +26,7 @@ pub(super) fn table() -> Option<Table> {
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vnni")
         && is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c");
@@ -54,6 +57,12 @@ const TABLE: Table = Table {
     ],
     dot: enter!(|a, b| dot::dot),
     dots: enter!(|rows, x| dot::dots),
+    products: Products {
+        narrow: enter!(|band, x, sums| packed::narrow),
+        decode: enter!(|band, first, count, panels| packed::decode),
+        tile: enter!(|coding, panels, groups, x, sums| packed::tile),
+        floats: enter!(|band, first, x, sums| packed::floats),
+    },
     norm: enter!(|x, weight, epsilon, y| norm::norm),
     rotate: enter!(|x, turns, pairing, y| rope::rotate),
     blend: enter!(|weights, values, sums| attend::blend),

@@ -6,6 +6,7 @@ mod attend;
 mod dot;
 pub(super) mod elementwise;
 pub(super) mod norm;
+pub(super) mod packed;
 pub(super) mod quantize;
 pub(super) mod rope;
 pub(super) mod unpack;
@@ -20,6 +21,7 @@ pub(super) const TABLE: Table = Table {
     formats: &[(DType::F32, unpack::f32), (DType::F16, unpack::f16), (DType::BF16, unpack::bf16)],
     dot: dot::dot,
     dots: dot::dots,
+    products: packed::PRODUCTS,
     norm: norm::norm,
     rotate: rope::rotate,
     weigh: attend::weigh,

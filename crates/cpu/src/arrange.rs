@@ -1,0 +1,246 @@
+//! Activations as the kernels for packed weights read them: side by side in
+//! tiles of columns, rounded to what they are multiplied as.
+//!
+//! ```text
+//! arranged = block 0 | block 1 | …     16 groups (integers) or 256 rows of floats each
+//! block    = tile 0 | tile 1 | …       up to 12 columns: rows of the step
+//! tile     = row 0 | row 1 | …         a word of each column
+//! ```
+//! So what meets one panel of weights follows each other in memory. A step of
+//! up to [`NARROW`] rows is one tile of just as many columns; a longer one has
+//! tiles of [`TILE`], the last of which may be narrower and have columns of zeros.
+
+use crate::kernels::Table;
+use crate::kernels::packed::{BAND, Coding, DEPTH, FLOAT_DEPTH, GROUP, Layout, MAGIC, NARROW, TILE};
+
+/// What activations are rounded to before they are multiplied by weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// Nothing: single precision.
+    F32,
+    /// Brain float.
+    Bf16,
+    /// Signed bytes under one scale for each 32 values of a row.
+    Int8,
+}
+
+impl Precision {
+    /// Every precision.
+    pub const ALL: &'static [Precision] = &[Precision::F32, Precision::Bf16, Precision::Int8];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+            Precision::Int8 => "int8",
+        }
+    }
+
+    /// What activations are rounded to for weights of a layout, if nothing else
+    /// is asked for.
+    pub fn default_for(layout: Layout) -> Precision {
+        if layout.coding().is_some() { Precision::Int8 } else { Precision::F32 }
+    }
+}
+
+/// What activations are arranged for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Integers(Coding),
+    Floats,
+    /// Floats that are rounded to brain float.
+    Bf16,
+}
+
+impl Kind {
+    /// How activations meet weights of a layout; nothing where there is no such way.
+    pub fn of(layout: Layout, precision: Option<Precision>) -> Option<Kind> {
+        match precision.unwrap_or(Precision::default_for(layout)) {
+            Precision::F32 => Some(Kind::Floats),
+            Precision::Bf16 => Some(Kind::Bf16),
+            Precision::Int8 => layout.coding().map(Kind::Integers),
+        }
+    }
+
+    /// Columns of weights that a block covers.
+    pub fn depth(self) -> usize {
+        match self {
+            Kind::Integers(_) => DEPTH * GROUP,
+            Kind::Floats | Kind::Bf16 => FLOAT_DEPTH,
+        }
+    }
+
+    /// Words of a block for each column of activations.
+    pub fn block_words(self) -> usize {
+        match self {
+            Kind::Integers(coding) => DEPTH * coding.words(),
+            Kind::Floats | Kind::Bf16 => FLOAT_DEPTH,
+        }
+    }
+
+    /// Words for `values` values of one column, in the last block of a row.
+    pub fn words(self, values: usize) -> usize {
+        match self {
+            Kind::Integers(coding) => values.div_ceil(GROUP) * coding.words(),
+            // Layouts of two columns in a lane end with a whole lane.
+            Kind::Floats | Kind::Bf16 => values.next_multiple_of(2),
+        }
+    }
+
+    /// Words for `rows` rows of `width` values.
+    pub fn size(self, rows: usize, width: usize) -> usize {
+        padded(rows) * self.block_words() * width.div_ceil(self.depth())
+    }
+}
+
+/// Columns that so many rows of a step take.
+pub(crate) fn padded(rows: usize) -> usize {
+    if rows <= NARROW { rows } else { rows.next_multiple_of(TILE / 3) }
+}
+
+/// Arranged activations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arranged<'a> {
+    pub kind: Kind,
+    /// Rows of the step.
+    pub rows: usize,
+    /// Values in a row.
+    pub width: usize,
+    pub words: &'a [u32],
+}
+
+impl<'a> Arranged<'a> {
+    /// Blocks of a row.
+    pub fn blocks(&self) -> usize {
+        self.width.div_ceil(self.kind.depth())
+    }
+
+    /// Each tile's first column and its number of columns.
+    pub fn tiles(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let padded = padded(self.rows);
+        (0..padded).step_by(TILE).map(move |first| (first, TILE.min(padded - first)))
+    }
+
+    /// The words of a tile in `blocks` blocks from `block` on.
+    ///
+    /// # Panics
+    /// When there is more than one of each.
+    pub fn part(&self, block: usize, (first, columns): (usize, usize)) -> &'a [u32] {
+        let each = self.kind.block_words();
+        let values = self.kind.depth().min(self.width - block * self.kind.depth());
+        let start = (block * padded(self.rows) + first) * each;
+        &self.words[start..start + columns * self.kind.words(values)]
+    }
+
+    /// The words of the only tile, in all blocks.
+    ///
+    /// # Panics
+    /// When there is more than one tile.
+    pub fn whole(&self) -> &'a [u32] {
+        assert!(self.rows <= NARROW, "{} rows are more than a tile", self.rows);
+        let blocks = self.blocks() - 1;
+        let rest = self.kind.words(self.width - blocks * self.kind.depth());
+        &self.words[..self.rows * (blocks * self.kind.block_words() + rest)]
+    }
+}
+
+/// Arranges a block of a tile of rows of `width` values: `x` holds the rows,
+/// and the tile has `columns` columns.
+pub(crate) fn arrange(
+    table: &Table,
+    kind: Kind,
+    x: &[f32],
+    width: usize,
+    block: usize,
+    columns: usize,
+    words: &mut [u32],
+) {
+    let values = block * kind.depth()..width.min((block + 1) * kind.depth());
+    let words = &mut words[..columns * kind.words(values.len())];
+    let rows = x.chunks_exact(width).map(|row| &row[values.clone()]);
+    if rows.len() < columns {
+        words.fill(0);
+    }
+    match kind {
+        Kind::Integers(coding) => {
+            let mut integers = Integers::ZERO;
+            for (column, row) in rows.enumerate() {
+                integers.round(table, row);
+                integers.put(coding, row.len() / GROUP, column, columns, words);
+            }
+        }
+        Kind::Floats => floats(rows, columns, words, |x| x.to_bits()),
+        Kind::Bf16 => floats(rows, columns, words, |x| half::bf16::from_f32(x).to_f32().to_bits()),
+    }
+}
+
+fn floats<'a>(
+    rows: impl Iterator<Item = &'a [f32]>,
+    columns: usize,
+    words: &mut [u32],
+    bits: impl Fn(f32) -> u32,
+) {
+    for (column, row) in rows.enumerate() {
+        let mut words = words.chunks_exact_mut(columns);
+        for (words, x) in (&mut words).zip(row) {
+            words[column] = bits(*x);
+        }
+        words.for_each(|words| words[column] = 0);
+    }
+}
+
+/// A block of one row, rounded to integers.
+struct Integers {
+    codes: [i8; DEPTH * GROUP],
+    scales: [f32; DEPTH],
+    sums: [i32; DEPTH],
+}
+
+impl Integers {
+    const ZERO: Integers = Integers { codes: [0; DEPTH * GROUP], scales: [0.0; DEPTH], sums: [0; DEPTH] };
+
+    /// Rounds whole groups.
+    fn round(&mut self, table: &Table, values: &[f32]) {
+        let groups = values.len() / GROUP;
+        let (scales, sums) = (&mut self.scales[..groups], &mut self.sums[..groups]);
+        (table.quantize)(values, &mut self.codes[..values.len()], scales, sums);
+    }
+
+    /// Puts the groups into a column among its neighbours.
+    fn put(&self, coding: Coding, groups: usize, column: usize, columns: usize, words: &mut [u32]) {
+        let (codes, _) = self.codes.as_chunks::<GROUP>();
+        let groups = codes.iter().zip(&self.scales).zip(&self.sums).take(groups);
+        for (((codes, scale), sum), words) in groups.zip(words.chunks_exact_mut(coding.words() * columns)) {
+            let mut rows = words.chunks_exact_mut(columns);
+            let mut set = |word: u32| {
+                if let Some(row) = rows.next() {
+                    row[column] = word;
+                }
+            };
+            for bytes in codes.as_chunks::<4>().0 {
+                set(u32::from_le_bytes(bytes.map(i8::cast_unsigned)));
+            }
+            let total = |sum: i32| {
+                if coding.minimums {
+                    (scale * sum as f32).to_bits()
+                } else {
+                    (MAGIC - i32::from(coding.zero) * sum).cast_unsigned()
+                }
+            };
+            if coding.halves {
+                let first = codes[..GROUP / 2].iter().map(|&code| i32::from(code)).sum::<i32>();
+                set(total(first));
+                set(total(sum - first));
+            } else {
+                set(total(*sum));
+            }
+            set(scale.to_bits());
+        }
+    }
+}
+
+/// Bands that a matrix of so many rows has.
+pub(crate) fn bands(rows: usize) -> usize {
+    rows.div_ceil(BAND)
+}

@@ -1,0 +1,83 @@
+//! How fast products of weights are, from memory to sums: a chain of matrices
+//! as in a feed-forward block, run as one step.
+//!
+//! ```text
+//! cargo test --release -p girih-cpu --test it speed -- --ignored --nocapture
+//! ```
+
+use std::time::Instant;
+
+use girih_cpu::kernels::{Table, by_name, tables};
+use girih_graph::backend::Inputs;
+use girih_graph::{Builder, Graph, Op, Runner, Want};
+use girih_tensor::{DType, Shape};
+
+use crate::fixture::{Random, Sequence, Source, cpu_with, key, on, step};
+
+const WIDTH: usize = 2048;
+const INNER: usize = 8192;
+
+/// So many pairs of matrices, up and down again.
+fn chain(dtype: DType, pairs: usize, rows: usize) -> Graph {
+    let mut builder = Builder::new(key(rows, 1024));
+    let mut x = builder.input("x", &[WIDTH], DType::F32);
+    for pair in 0..pairs {
+        let up = builder.weight(&format!("up.{pair}"), Shape::matrix(INNER, WIDTH), dtype);
+        let wide = builder.shaped(&format!("wide.{pair}"), Op::Linear, &[x, up], &[INNER]);
+        let down = builder.weight(&format!("down.{pair}"), Shape::matrix(WIDTH, INNER), dtype);
+        x = builder.shaped(&format!("x.{pair}"), Op::Linear, &[wide, down], &[WIDTH]);
+    }
+    let taken = builder.take("taken", x);
+    builder.finish(taken)
+}
+
+/// Seconds of a step, the least of several.
+fn seconds(runner: &mut dyn Runner, rows: usize, times: usize) -> f64 {
+    let embeddings = Random(1).numbers(rows * WIDTH);
+    let sequence = Sequence { want: Want::Last, ..Sequence::new(0, 0, rows as u32) };
+    let once = |runner: &mut dyn Runner| {
+        let begun = Instant::now();
+        step(runner, Inputs::Embeddings(&embeddings), std::slice::from_ref(&sequence));
+        begun.elapsed().as_secs_f64()
+    };
+    once(runner);
+    (0..times).map(|_| once(runner)).fold(f64::INFINITY, f64::min)
+}
+
+fn measure(table: Table, dtype: DType, threads: usize) {
+    let pairs = 8;
+    let most = 512;
+    let graph = chain(dtype, pairs, most);
+    // One matrix of random values, under every name: contents do not matter.
+    let stored = Random(3).stored(dtype, &Shape::matrix(INNER, WIDTH));
+    let source = Source(graph.weights().map(|(_, weight)| (weight.name.clone(), stored.clone())).collect());
+    let mut runner = on(cpu_with(table, threads), &graph, &source, 16);
+    let products = (2 * pairs * WIDTH * INNER) as f64;
+    let bytes = products * dtype.block_bytes() as f64 / dtype.tile().1 as f64;
+    print!("{:8} {:6} {threads} threads:", table.name, dtype.name());
+    for rows in [1, 2, 4, 8, 16, 64, 128, 512] {
+        let seconds = seconds(&mut *runner, rows, if rows > 64 { 3 } else { 8 });
+        if rows <= 8 {
+            print!("  {rows}: {:.1} GB/s", bytes / seconds / 1e9);
+        } else {
+            print!("  {rows}: {:.0} GOPS", 2.0 * products * rows as f64 / seconds / 1e9);
+        }
+    }
+    println!();
+}
+
+#[test]
+#[ignore = "measures for a minute"]
+fn speed() {
+    let tables = match std::env::var("GIRIH_ISA") {
+        Ok(name) => vec![by_name(&name).unwrap()],
+        Err(_) => vec![tables()[0]],
+    };
+    for table in tables {
+        for dtype in [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::Q6_K, DType::BF16] {
+            for threads in [1, 2] {
+                measure(table, dtype, threads);
+            }
+        }
+    }
+}
