@@ -7,6 +7,7 @@ mod attention;
 mod fixture;
 mod invariance;
 mod kernels;
+mod packed;
 mod row_timing;
 mod rows;
 mod speed;

@@ -8,6 +8,7 @@ mod attend;
 mod dot;
 mod elementwise;
 mod norm;
+mod packed;
 mod quantize;
 mod rope;
 mod unpack;
@@ -16,6 +17,7 @@ use std::arch::x86_64::*;
 
 use girih_tensor::DType;
 
+use super::packed::Products;
 use super::{QUAD, Table, portable};
 
 /// This folder's kernels, if the processor has the instructions.
@@ -50,6 +52,12 @@ const TABLE: Table = Table {
     ],
     dot: enter!(|a, b| dot::dot),
     dots: enter!(|rows, x| dot::dots),
+    products: Products {
+        narrow: enter!(|band, x, sums| packed::narrow),
+        decode: enter!(|band, first, count, panels| packed::decode),
+        tile: enter!(|coding, panels, groups, x, sums| packed::tile),
+        floats: enter!(|band, first, x, sums| packed::floats),
+    },
     norm: enter!(|x, weight, epsilon, y| norm::norm),
     rotate: enter!(|x, turns, pairing, y| rope::rotate),
     blend: enter!(|weights, values, sums| attend::blend),

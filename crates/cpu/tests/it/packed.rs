@@ -1,0 +1,282 @@
+//! The kernels for packed weights of every table: integers equal to the plain
+//! ones bit for bit, these against integers in `f64`, and floats within their bound.
+
+use girih_cpu::kernels::packed::{
+    BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, Layout, MAGIC, NARROW, Panel, PanelGroup, TILE,
+};
+use girih_cpu::kernels::{Table, tables};
+
+use crate::fixture::{Random, gamma, portable};
+
+const INTEGERS: [Layout; 4] = [Layout::Q4_0, Layout::Q8_0, Layout::Q4K, Layout::Q6K];
+
+/// What bytes are filled with: nothing in particular, or what is largest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fill {
+    Random,
+    Byte(u8),
+}
+
+/// Codes of weights and of activations: 0x81 is −127 of the latter.
+const FILLS: [[Fill; 2]; 7] = [
+    [Fill::Random, Fill::Random],
+    [Fill::Random, Fill::Byte(0x7f)],
+    [Fill::Byte(0), Fill::Byte(0x7f)],
+    [Fill::Byte(0), Fill::Byte(0x81)],
+    [Fill::Byte(0xff), Fill::Byte(0x7f)],
+    [Fill::Byte(0xff), Fill::Byte(0x81)],
+    [Fill::Byte(0x7f), Fill::Random],
+];
+
+fn bytes(fill: Fill, count: usize, random: &mut Random) -> Vec<u8> {
+    (0..count).map(|_| if let Fill::Byte(byte) = fill { byte } else { random.bits() as u8 }).collect()
+}
+
+/// A band of so many groups, with scales of moderate size.
+fn band(layout: Layout, groups: usize, fill: Fill, random: &mut Random) -> Vec<u8> {
+    let (columns, unit) = layout.unit();
+    let mut band = bytes(fill, (groups * GROUP).div_ceil(columns) * unit, random);
+    let scales = match layout {
+        Layout::Q4_0 => 8..9,
+        Layout::Q8_0 => 16..17,
+        Layout::Q4K => 70..72,
+        _ => 104..105,
+    };
+    for unit in band.chunks_exact_mut(unit) {
+        for scale in unit[scales.start * LINE..scales.end * LINE].chunks_exact_mut(2) {
+            // Any sign and fraction, sizes from 2⁻⁸ to 2.
+            let half = (random.bits() as u16 & 0x83ff) | (7 + random.bits() as u16 % 9) << 10;
+            scale.copy_from_slice(&half.to_le_bytes());
+        }
+    }
+    band
+}
+
+/// Activations of so many groups and columns, as words.
+fn activations(coding: Coding, groups: usize, columns: usize, fill: Fill, random: &mut Random) -> Vec<u32> {
+    let mut words = Vec::new();
+    for _ in 0..groups {
+        let mut group = vec![0; coding.words() * columns];
+        for column in 0..columns {
+            let codes = bytes(fill, GROUP, random);
+            let codes: Vec<i8> = codes.iter().map(|&code| (code as i8).max(-127)).collect();
+            let scale = random.number() / 16.0;
+            let each = codes.chunks_exact(4).map(|codes| {
+                u32::from_le_bytes([codes[0] as u8, codes[1] as u8, codes[2] as u8, codes[3] as u8])
+            });
+            let sums = codes.chunks_exact(GROUP / coding.sums()).map(|codes| {
+                let sum: i32 = codes.iter().map(|&code| i32::from(code)).sum();
+                let begin = (MAGIC - i32::from(coding.zero) * sum) as u32;
+                if coding.minimums { (scale * sum as f32).to_bits() } else { begin }
+            });
+            for (row, word) in each.chain(sums).chain([scale.to_bits()]).enumerate() {
+                group[row * columns + column] = word;
+            }
+        }
+        words.extend(group);
+    }
+    words
+}
+
+fn bits(sums: &[[f32; BAND]]) -> Vec<u32> {
+    sums.as_flattened().iter().map(|sum| sum.to_bits()).collect()
+}
+
+fn decoded(table: &Table, band: Band<'_>, first: usize, count: usize) -> [Panel; 2] {
+    let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
+    (table.products.decode)(band, first, count, &mut panels);
+    panels
+}
+
+/// Numbers of groups that a layout may have.
+fn group_counts(layout: Layout) -> Vec<usize> {
+    if layout.unit().0 == GROUP { vec![1, 2, 15, 16, 17, 40] } else { vec![8, 16, 24, 40] }
+}
+
+/// Calls `check` with a band and activations of every kind.
+fn each_case(columns: &[usize], check: impl Fn(Band<'_>, &[u32], usize, usize, &str)) {
+    let mut random = Random(21);
+    for layout in INTEGERS {
+        let coding = layout.coding().expect("it is a layout of integers");
+        for groups in group_counts(layout) {
+            for [weights, x] in FILLS {
+                let bytes = band(layout, groups, weights, &mut random);
+                let band = Band { layout, columns: groups * GROUP, bytes: &bytes };
+                for &columns in columns {
+                    let words = activations(coding, groups, columns, x, &mut random);
+                    let what = format!("{layout:?}, {groups} groups of {weights:?} by {columns} x {x:?}");
+                    check(band, &words, groups, columns, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_with_few_columns_are_equal_in_all_tables() {
+    let all: Vec<usize> = (1..=NARROW).collect();
+    each_case(&all, |band, x, _, columns, what| {
+        let run = |table: &Table| {
+            let mut sums = vec![[f32::NAN; BAND]; columns];
+            (table.products.narrow)(band, x, &mut sums);
+            bits(&sums)
+        };
+        let want = run(&portable());
+        for table in tables() {
+            assert!(run(table) == want, "{}: {what}", table.name);
+        }
+    });
+}
+
+#[test]
+fn panels_and_their_products_are_equal_in_all_tables() {
+    each_case(&[TILE / 3, 2 * TILE / 3, TILE], |band, x, groups, columns, what| {
+        let coding = band.layout.coding().expect("it is a layout of integers");
+        let run = |table: &Table| {
+            let mut sums = vec![[0.25; BAND]; columns];
+            let each = coding.words() * columns;
+            for first in (0..groups).step_by(DEPTH) {
+                let count = DEPTH.min(groups - first);
+                let panels = decoded(table, band, first, count);
+                (table.products.tile)(coding, &panels, count, &x[first * each..], &mut sums);
+            }
+            bits(&sums)
+        };
+        let want = run(&portable());
+        for table in tables() {
+            assert!(run(table) == want, "{}: {what}", table.name);
+        }
+    });
+}
+
+#[test]
+fn any_groups_can_be_decoded() {
+    let mut random = Random(22);
+    for layout in INTEGERS {
+        let bytes = band(layout, 40, Fill::Random, &mut random);
+        let band = Band { layout, columns: 40 * GROUP, bytes: &bytes };
+        for (first, count) in [(0, 16), (3, 1), (5, 16), (7, 2), (24, 16), (39, 1), (8, 0)] {
+            let want = decoded(&portable(), band, first, count);
+            for table in tables() {
+                let got = decoded(table, band, first, count);
+                for (got, want) in got.as_flattened().iter().zip(want.as_flattened()) {
+                    let coding = layout.coding().expect("it is a layout of integers");
+                    let mut equal = got.codes == want.codes && got.scales[0] == want.scales[0];
+                    equal &= !coding.halves || got.scales[1] == want.scales[1];
+                    equal &= !coding.minimums || got.minimums[0] == want.minimums[0];
+                    assert!(equal, "{} {layout:?}: {count} groups from {first}", table.name);
+                }
+            }
+        }
+    }
+}
+
+/// The products of one column with a band out of panels, and how far a chain
+/// of roundings may lead away from them: three for each scale, and one for the
+/// sum of each group before the first is as old as the last.
+fn exact(coding: Coding, panels: &[Panel], x: &[u32], row: usize) -> (f64, f64) {
+    let (mut sum, mut size) = (0.0, 0.0);
+    let panels = panels.iter().skip(row / LANES).step_by(2).flatten();
+    for (panel, x) in panels.zip(x.chunks_exact(coding.words())) {
+        let scale = f64::from(f32::from_bits(x[GROUP / 4 + coding.sums()]));
+        for column in 0..GROUP {
+            let part = column * coding.sums() / GROUP;
+            let code = panel.codes[column / 4][row % LANES * 4 + column % 4];
+            let value = scale * f64::from(x[column / 4].to_le_bytes()[column % 4] as i8);
+            let weight =
+                f64::from(panel.scales[part][row % LANES]) * (f64::from(code) - f64::from(coding.zero));
+            let minimum = if coding.minimums { f64::from(panel.minimums[part][row % LANES]) } else { 0.0 };
+            sum += (weight - minimum) * value;
+            size += (weight.abs() + minimum.abs()) * value.abs();
+        }
+    }
+    (sum, size)
+}
+
+#[test]
+fn integer_products_keep_their_bound() {
+    each_case(&[1], |band, x, groups, _, what| {
+        let coding = band.layout.coding().expect("it is a layout of integers");
+        let firsts = (0..groups).step_by(DEPTH);
+        let panels: Vec<Panel> =
+            firsts.flat_map(|first| decoded(&portable(), band, first, DEPTH.min(groups - first))).collect();
+        let mut sums = [[f32::NAN; BAND]];
+        (portable().products.narrow)(band, x, &mut sums);
+        for (row, got) in sums[0].iter().enumerate() {
+            let (want, size) = exact(coding, &panels, x, row);
+            let bound = gamma(3 + 2 * coding.sums() * groups) * size;
+            assert!((f64::from(*got) - want).abs() <= bound, "{what}, row {row}: {got}, not {want}");
+        }
+    });
+}
+
+/// Two products that an instruction adds up in 16 bits leave them here (255 · 127 · 2),
+/// so that the tests above see whether it saturates.
+#[test]
+fn cases_reach_beyond_16_bits() {
+    let mut random = Random(23);
+    for (layout, largest) in [(Layout::Q8_0, 255), (Layout::Q4_0, 15), (Layout::Q6K, 63), (Layout::Q4K, 15)] {
+        let bytes = band(layout, 8, Fill::Byte(0xff), &mut random);
+        let band = Band { layout, columns: 8 * GROUP, bytes: &bytes };
+        let panels = decoded(&portable(), band, 0, 8);
+        assert!(panels.iter().all(|panel| panel[0].codes.as_flattened().iter().all(|&code| code == largest)));
+    }
+    let coding = Layout::Q8_0.coding().expect("it is a layout of integers");
+    assert!(activations(coding, 1, 1, Fill::Byte(0x7f), &mut random)[..8].iter().all(|&x| x == 0x7f7f_7f7f));
+}
+
+/// A band of floats of moderate size.
+fn float_band(layout: Layout, columns: usize, random: &mut Random) -> Vec<u8> {
+    let (unit, bytes) = layout.unit();
+    let mut band = Vec::new();
+    for _ in 0..columns.div_ceil(unit) * bytes / 4 {
+        let number = random.number().to_bits();
+        // Two halves of sizes below two, or two brain floats, or a float.
+        let halves = (random.bits() as u32 & 0xbfff_bfff).to_le_bytes();
+        let brains = (number & 0xffff_0000 | random.number().to_bits() >> 16).to_le_bytes();
+        band.extend(match layout {
+            Layout::F16 => halves,
+            Layout::Bf16 => brains,
+            _ => number.to_le_bytes(),
+        });
+    }
+    band
+}
+
+#[test]
+fn float_products_keep_their_bound() {
+    let mut random = Random(24);
+    for layout in [Layout::Bf16, Layout::F16, Layout::F32] {
+        for (inputs, first) in [(2, 0), (6, 2), (64, 0), (300, 44)] {
+            let bytes = float_band(layout, inputs, &mut random);
+            let band = Band { layout, columns: inputs, bytes: &bytes };
+            let (unit, unit_bytes) = layout.unit();
+            for columns in (1..=NARROW).chain([TILE]) {
+                let x = random.numbers((inputs - first) * columns);
+                let words: Vec<u32> = x.iter().map(|x| x.to_bits()).collect();
+                let mut all = Vec::new();
+                for table in tables() {
+                    let mut sums = vec![[0.5; BAND]; columns];
+                    (table.products.floats)(band, first, &words, &mut sums);
+                    for (column, row) in (0..columns).flat_map(|c| (0..BAND).map(move |row| (c, row))) {
+                        let (mut want, mut size) = (0.5, 0.5);
+                        for input in first..inputs {
+                            let bytes = &bytes[input / unit * unit_bytes..];
+                            let weight = f64::from(layout.float(bytes, input % unit, row));
+                            let term = weight * f64::from(x[(input - first) * columns + column]);
+                            want += term;
+                            size += term.abs();
+                        }
+                        let got = f64::from(sums[column][row]);
+                        let right = (got - want).abs() <= gamma(inputs - first + 1) * size;
+                        assert!(right, "{} {layout:?}, {inputs} x {columns}: {got}, not {want}", table.name);
+                    }
+                    all.push(bits(&sums));
+                }
+                // The portable table rounds each product, the others fuse.
+                let fused = &all[..all.len() - 1];
+                assert!(fused.windows(2).all(|pair| pair[0] == pair[1]), "{layout:?}, {inputs} x {columns}");
+            }
+        }
+    }
+}
