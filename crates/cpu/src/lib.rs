@@ -14,11 +14,14 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod barrier;
 pub mod kernels;
 mod lower;
 mod memory;
 mod ops;
 mod pool;
+#[cfg(test)]
+mod pool_timing;
 mod probe;
 mod run;
 mod state;

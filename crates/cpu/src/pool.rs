@@ -2,7 +2,10 @@
 //!
 //! The caller is one of the threads. Idle threads take the next piece from a
 //! counter, so who computes a piece is left to chance; what is computed is not,
-//! because a piece alone decides which part of the output it writes.
+//! because a piece alone decides which part of the output it writes. A worker
+//! takes part in a task if it comes in time; the caller waits only for those
+//! that did, so a worker whose processor is busy with something foreign delays
+//! a task by no more than the piece that it holds.
 //!
 //! This file holds the crate's two promises to the compiler: that threads have
 //! let go of a task before its borrows end ([`Pool::everyone`]), and that
@@ -10,22 +13,19 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
-use std::cell::Cell;
-use std::hint;
+use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::mem;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::slice;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use girih_graph::Error;
 
-/// Pauses before a waiting thread sleeps: about a tenth of a millisecond, as
-/// waking up costs some ten microseconds and steps follow each other closely.
-const PAUSES: u32 = 2000;
+use crate::barrier::Barrier;
 
 /// A task as the threads see it: begun once in each, with the thread's index.
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
@@ -35,7 +35,7 @@ type Task<'a> = &'a (dyn Fn(usize) + Sync);
 /// Not `Sync`: there is one task at a time.
 #[derive(Debug)]
 pub struct Pool {
-    barrier: Arc<Barrier>,
+    crew: Arc<Crew>,
     workers: Vec<JoinHandle<()>>,
     alone: PhantomData<Cell<()>>,
 }
@@ -69,11 +69,17 @@ impl Pool {
         if threads == 0 {
             return Err(Error::new("0 threads were asked for; at least 1 is needed"));
         }
-        let mut pool = Pool { barrier: Arc::default(), workers: Vec::new(), alone: PhantomData };
+        let crew = Crew {
+            barrier: Barrier::new(threads - 1),
+            task: UnsafeCell::new(None),
+            panicked: AtomicBool::new(false),
+            panic: Mutex::new(None),
+        };
+        let mut pool = Pool { crew: Arc::new(crew), workers: Vec::new(), alone: PhantomData };
         for index in 1..threads {
-            let barrier = Arc::clone(&pool.barrier);
+            let crew = Arc::clone(&pool.crew);
             let builder = thread::Builder::new().name(format!("girih-cpu-{index}"));
-            let worker = builder.spawn(move || barrier.work(index)).map_err(|error| {
+            let worker = builder.spawn(move || crew.work(index - 1)).map_err(|error| {
                 Error::new(format!("thread {} of {threads} cannot be started: {error}", index + 1))
             })?;
             pool.workers.push(worker);
@@ -132,18 +138,25 @@ impl Pool {
         }
     }
 
-    /// Runs `task` in every thread and returns when all have ended.
+    /// Runs `task` in this thread, and in each worker that comes before this
+    /// thread is through with it; returns when all of them are.
     fn everyone(&self, task: Task<'_>) {
         if self.workers.is_empty() {
             return task(0);
         }
         // SAFETY: the reference outlives its use: this function returns only
-        // after `wait` has seen every worker end its call of the task, whether
-        // by returning or by panicking, and workers call no task twice.
+        // after `close` has seen every worker that joined leave the task,
+        // whether it returned or panicked, and a worker that has not joined
+        // does not read it.
         let unbounded = unsafe { mem::transmute::<Task<'_>, Task<'static>>(task) };
-        self.barrier.begin(unbounded, self.workers.len());
+        // SAFETY: the gate is closed and all workers have left the last task,
+        // since `close` returned or nothing was ever opened; and there is one
+        // caller at a time, as a pool is not `Sync`.
+        unsafe { *self.crew.task.get() = Some(unbounded) };
+        self.crew.barrier.open();
         let own = panic::catch_unwind(AssertUnwindSafe(|| task(0)));
-        let theirs = self.barrier.wait();
+        self.crew.barrier.close();
+        let theirs = self.crew.take_panic();
         if let Some(panic) = own.err().or(theirs) {
             panic::resume_unwind(panic);
         }
@@ -152,114 +165,64 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.barrier.close();
+        self.crew.barrier.end();
         for worker in self.workers.drain(..) {
             worker.join().expect("workers catch the panics of their tasks");
         }
     }
 }
 
-/// Where the caller and the workers meet, twice a task.
-#[derive(Default)]
-struct Barrier {
-    /// Counts the tasks; workers watch it without holding the lock.
-    generation: AtomicU64,
-    /// Workers that have not ended the present task.
-    busy: AtomicUsize,
-    slot: Mutex<Slot>,
-    /// A new generation has begun.
-    begun: Condvar,
-    /// The last worker has ended.
-    ended: Condvar,
+/// What the caller and the workers share.
+struct Crew {
+    barrier: Barrier,
+    /// The task at hand. The caller writes it while no worker is in a task;
+    /// workers read it while they are in one.
+    task: UnsafeCell<Option<Task<'static>>>,
+    /// Whether a worker has panicked in the present task, and with what.
+    panicked: AtomicBool,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// What the caller tells the workers, and what they tell it.
-#[derive(Default)]
-struct Slot {
-    task: Option<Task<'static>>,
-    /// The first panic of a worker in the present task.
-    panic: Option<Box<dyn Any + Send>>,
-    /// There are no more tasks.
-    closed: bool,
-}
+// SAFETY: of the fields only `task` is not `Sync` by itself, and the barrier
+// keeps its writer and its readers apart in time, as `everyone` and `work` say.
+unsafe impl Sync for Crew {}
 
-impl Barrier {
-    fn lock(&self) -> MutexGuard<'_, Slot> {
-        self.slot.lock().expect("nothing panics while it holds the lock")
-    }
-
-    /// Gives the workers a task.
-    fn begin(&self, task: Task<'static>, workers: usize) {
-        self.busy.store(workers, Ordering::Relaxed);
-        self.change(|slot| slot.task = Some(task));
-    }
-
-    /// Sends the workers home.
-    fn close(&self) {
-        self.change(|slot| slot.closed = true);
-    }
-
-    /// Begins a generation. The lock is held until it is counted, so that no
-    /// worker can go to sleep between looking at the count and being woken.
-    fn change(&self, change: impl FnOnce(&mut Slot)) {
-        let mut slot = self.lock();
-        change(&mut slot);
-        self.generation.fetch_add(1, Ordering::Release);
-        drop(slot);
-        self.begun.notify_all();
-    }
-
-    /// Waits until all workers have ended their task; yields what one panicked with.
-    fn wait(&self) -> Option<Box<dyn Any + Send>> {
-        spin(|| self.busy.load(Ordering::Acquire) == 0);
-        let mut slot = self.lock();
-        while self.busy.load(Ordering::Acquire) != 0 {
-            slot = self.ended.wait(slot).expect("nothing panics while it holds the lock");
-        }
-        slot.task = None;
-        slot.panic.take()
-    }
-
-    /// The life of a worker.
-    fn work(&self, index: usize) {
-        let mut seen = 0;
-        while let Some(task) = self.next(seen) {
-            seen += 1;
-            let outcome = panic::catch_unwind(AssertUnwindSafe(|| task(index)));
+impl Crew {
+    /// The life of a worker, which is the thread `worker + 1` of the pool.
+    fn work(&self, worker: usize) {
+        let mut last = 0;
+        while let Some(number) = self.barrier.join(worker, last) {
+            last = number;
+            // SAFETY: this worker has joined a task and not left it, so the
+            // caller is between `open` and the end of `close` and does not write.
+            let task = unsafe { *self.task.get() }.expect("set before the gate was opened");
+            let outcome = panic::catch_unwind(AssertUnwindSafe(|| task(worker + 1)));
             if let Err(panic) = outcome {
-                self.lock().panic.get_or_insert(panic);
+                self.panic().get_or_insert(panic);
+                self.panicked.store(true, Ordering::Relaxed);
             }
-            if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
-                let _slot = self.lock();
-                self.ended.notify_one();
-            }
+            self.barrier.leave(worker);
         }
     }
 
-    /// Waits for the generation after `seen`; nothing when the pool closes.
-    fn next(&self, seen: u64) -> Option<Task<'static>> {
-        spin(|| self.generation.load(Ordering::Acquire) != seen);
-        let mut slot = self.lock();
-        while self.generation.load(Ordering::Acquire) == seen {
-            slot = self.begun.wait(slot).expect("nothing panics while it holds the lock");
+    fn panic(&self) -> MutexGuard<'_, Option<Box<dyn Any + Send>>> {
+        self.panic.lock().expect("nothing panics while it holds the lock")
+    }
+
+    /// What the first worker panicked with, once the barrier has closed; no
+    /// lock is taken unless one did.
+    fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        if !self.panicked.load(Ordering::Relaxed) {
+            return None;
         }
-        if slot.closed { None } else { slot.task }
+        self.panicked.store(false, Ordering::Relaxed);
+        self.panic().take()
     }
 }
 
-impl std::fmt::Debug for Barrier {
+impl std::fmt::Debug for Crew {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Barrier").field("generation", &self.generation).finish_non_exhaustive()
-    }
-}
-
-/// Waits a short while for `ready`.
-fn spin(ready: impl Fn() -> bool) {
-    for _ in 0..PAUSES {
-        if ready() {
-            return;
-        }
-        hint::spin_loop();
+        f.debug_struct("Crew").field("barrier", &self.barrier).finish_non_exhaustive()
     }
 }
 
