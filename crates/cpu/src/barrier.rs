@@ -34,7 +34,7 @@ const OUTSIDE: u64 = 0;
 /// of which processors fetch two at a time.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Apart<T>(T);
+pub(crate) struct Apart<T>(pub T);
 
 /// The meeting place of one caller and a fixed number of workers.
 #[derive(Debug)]

@@ -19,6 +19,7 @@ pub mod kernels;
 mod lower;
 mod memory;
 mod ops;
+mod os;
 mod pool;
 #[cfg(test)]
 mod pool_timing;

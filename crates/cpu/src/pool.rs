@@ -13,6 +13,7 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
+use std::array;
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::mem;
@@ -25,7 +26,11 @@ use std::thread::{self, JoinHandle};
 
 use girih_graph::Error;
 
-use crate::barrier::Barrier;
+use crate::barrier::{Apart, Barrier};
+
+/// Groups of threads that have a range of pieces to themselves, at most: few,
+/// because who looks for left-over pieces looks at each.
+const MOST_GROUPS: usize = 8;
 
 /// A task as the threads see it: begun once in each, with the thread's index.
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
@@ -110,17 +115,14 @@ impl Pool {
         let rows = output.len() / grid.width;
         let across = grid.width.div_ceil(grid.column_step);
         let count = rows.div_ceil(grid.row_step) * across;
-        let next = AtomicUsize::new(0);
+        let queue = Queue::new(count, self.threads());
         let (locals, output) = (Shared::new(locals), Shared::new(output));
         let task = |index: usize| {
             // SAFETY: `everyone` gives each of its threads another index, so no
             // other thread has this element; the assertion above says it is one.
             let local = unsafe { &mut locals.part(index..index + 1)[0] };
-            loop {
-                let piece = next.fetch_add(1, Ordering::Relaxed);
-                if piece >= count {
-                    return;
-                }
+            let mut group = queue.group(index);
+            while let Some(piece) = queue.next(&mut group) {
                 let (top, left) = (piece / across * grid.row_step, piece % across * grid.column_step);
                 let mut tile = Tile {
                     output: &output,
@@ -226,6 +228,48 @@ impl std::fmt::Debug for Crew {
     }
 }
 
+/// The pieces of a task that nobody has taken. Each group of threads begins
+/// with a range of its own, so that threads seldom take turns at one counter,
+/// stream through memory that lies together, and meet the same part of a
+/// matrix in every step; who is through with it takes what others have left.
+struct Queue {
+    /// The next piece of each group's range.
+    next: [Apart<AtomicUsize>; MOST_GROUPS],
+    groups: usize,
+    threads: usize,
+    count: usize,
+}
+
+impl Queue {
+    fn new(count: usize, threads: usize) -> Queue {
+        let groups = threads.min(MOST_GROUPS);
+        let start = |group: usize| Apart(AtomicUsize::new(group.min(groups) * count / groups));
+        Queue { next: array::from_fn(start), groups, threads, count }
+    }
+
+    /// The group that a thread belongs to; neighbours share one.
+    fn group(&self, thread: usize) -> usize {
+        thread * self.groups / self.threads
+    }
+
+    /// Takes a piece of the range of `group`, or, when that is used up, of the
+    /// first group after it that has some left, which `group` then is.
+    fn next(&self, group: &mut usize) -> Option<usize> {
+        for _ in 0..self.groups {
+            let (next, end) = (&self.next[*group].0, (*group + 1) * self.count / self.groups);
+            // Looked at first, as a counter that all are done with is only read.
+            if next.load(Ordering::Relaxed) < end {
+                let piece = next.fetch_add(1, Ordering::Relaxed);
+                if piece < end {
+                    return Some(piece);
+                }
+            }
+            *group = (*group + 1) % self.groups;
+        }
+        None
+    }
+}
+
 impl<T> Tile<'_, T> {
     /// The rows of the output that the tile covers.
     pub fn rows(&self) -> Range<usize> {
@@ -314,6 +358,35 @@ mod tests {
             assert!(output.iter().all(|&value| value == 4 * 200), "{threads} threads");
             assert_eq!(locals.iter().sum::<usize>(), pieces, "{threads} threads");
         }
+    }
+
+    #[test]
+    fn queues_hand_out_each_piece_once() {
+        for threads in [1, 2, 3, 8, 9, 192] {
+            for count in [0, 1, 2, 7, 8, 9, 1000] {
+                let queue = Queue::new(count, threads);
+                let mut taken = vec![0; count];
+                // The last thread comes alone, then the others find the rest.
+                for thread in (0..threads).rev() {
+                    let mut group = queue.group(thread);
+                    let some = if thread == 0 { usize::MAX } else { count / 3 };
+                    for _ in 0..some {
+                        let Some(piece) = queue.next(&mut group) else { break };
+                        taken[piece] += 1;
+                    }
+                }
+                assert!(taken.iter().all(|&times| times == 1), "{count} pieces, {threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    fn each_group_begins_with_a_range_of_its_own() {
+        let queue = Queue::new(100, 4);
+        let first = |thread| queue.next(&mut queue.group(thread)).unwrap();
+        assert_eq!([0, 1, 2, 3].map(first), [0, 25, 50, 75]);
+        let queue = Queue::new(96, 192);
+        assert_eq!([0, 23, 24, 191].map(|thread| queue.group(thread)), [0, 0, 1, 7]);
     }
 
     #[test]
