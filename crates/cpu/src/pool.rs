@@ -22,11 +22,12 @@ use std::panic::{self, AssertUnwindSafe};
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle};
+use std::thread::{self, JoinHandle, ThreadId};
 
 use girih_graph::Error;
 
 use crate::barrier::{Apart, Barrier};
+use crate::os;
 
 /// Groups of threads that have a range of pieces to themselves, at most: few,
 /// because who looks for left-over pieces looks at each.
@@ -42,6 +43,8 @@ type Task<'a> = &'a (dyn Fn(usize) + Sync);
 pub struct Pool {
     crew: Arc<Crew>,
     workers: Vec<JoinHandle<()>>,
+    /// Dropped after the workers have ended.
+    _former: Option<FormerPlace>,
     alone: PhantomData<Cell<()>>,
 }
 
@@ -66,11 +69,26 @@ pub struct Tile<'a, T> {
 }
 
 impl Pool {
-    /// A pool of `threads`, the caller included.
+    /// A pool of `threads`, the caller included, that run anywhere.
     ///
     /// # Errors
     /// When there are to be no threads, or the system gives no more.
+    #[cfg(test)]
     pub fn new(threads: usize) -> Result<Pool, Error> {
+        Pool::placed(threads, None)
+    }
+
+    /// A pool of `threads`, the caller included, each of which stays on the
+    /// processors that `places` has for it, if any. The caller does so until
+    /// the pool is dropped in the same thread.
+    ///
+    /// # Errors
+    /// When there are to be no threads, or the system gives no more, or does
+    /// not let them stay.
+    ///
+    /// # Panics
+    /// When there are places for another number of threads.
+    pub fn placed(threads: usize, places: Option<Vec<Vec<usize>>>) -> Result<Pool, Error> {
         if threads == 0 {
             return Err(Error::new("0 threads were asked for; at least 1 is needed"));
         }
@@ -80,14 +98,25 @@ impl Pool {
             panicked: AtomicBool::new(false),
             panic: Mutex::new(None),
         };
-        let mut pool = Pool { crew: Arc::new(crew), workers: Vec::new(), alone: PhantomData };
-        for index in 1..threads {
-            let crew = Arc::clone(&pool.crew);
-            let builder = thread::Builder::new().name(format!("girih-cpu-{index}"));
-            let worker = builder.spawn(move || crew.work(index - 1)).map_err(|error| {
-                Error::new(format!("thread {} of {threads} cannot be started: {error}", index + 1))
-            })?;
-            pool.workers.push(worker);
+        let _former = places.is_some().then(FormerPlace::of_this_thread).transpose()?;
+        let mut pool = Pool { crew: Arc::new(crew), workers: Vec::new(), _former, alone: PhantomData };
+        if let Some(places) = &places {
+            assert_eq!(places.len(), threads, "each thread has a place");
+        }
+        // A thread begins where the one that starts it is, so this thread goes
+        // to each worker's place before its own.
+        for index in (0..threads).rev() {
+            if let Some(places) = &places {
+                stay_on(&places[index])?;
+            }
+            if index > 0 {
+                let crew = Arc::clone(&pool.crew);
+                let builder = thread::Builder::new().name(format!("girih-cpu-{index}"));
+                let worker = builder.spawn(move || crew.work(index - 1)).map_err(|error| {
+                    Error::new(format!("of {threads} threads one cannot be started: {error}"))
+                })?;
+                pool.workers.push(worker);
+            }
         }
         Ok(pool)
     }
@@ -172,6 +201,40 @@ impl Drop for Pool {
             worker.join().expect("workers catch the panics of their tasks");
         }
     }
+}
+
+/// Where a thread was allowed to run before it was kept elsewhere; it is again
+/// when this is dropped in that thread.
+#[derive(Debug)]
+struct FormerPlace {
+    thread: ThreadId,
+    allowed: Vec<usize>,
+}
+
+impl FormerPlace {
+    fn of_this_thread() -> Result<FormerPlace, Error> {
+        let allowed = os::allowed_cpus().ok_or_else(|| {
+            Error::new("this system cannot keep threads on processors: use the affinity 'none'")
+        })?;
+        Ok(FormerPlace { thread: thread::current().id(), allowed })
+    }
+}
+
+impl Drop for FormerPlace {
+    fn drop(&mut self) {
+        if thread::current().id() == self.thread {
+            // Where the system refuses, the thread stays where it computed.
+            os::stay_on(&self.allowed).ok();
+        }
+    }
+}
+
+fn stay_on(place: &[usize]) -> Result<(), Error> {
+    os::stay_on(place).map_err(|error| {
+        Error::new(format!(
+            "a thread cannot be kept on the processors {place:?}: {error}; use the affinity 'none'"
+        ))
+    })
 }
 
 /// What the caller and the workers share.
@@ -443,6 +506,29 @@ mod tests {
             count(&pool, &mut [0; 3], &mut vec![0; 37 * 53]);
             thread::sleep(std::time::Duration::from_micros(2 * pause));
         }
+    }
+
+    #[test]
+    fn threads_stay_at_their_places_until_the_pool_is_gone() {
+        let Some(allowed) = os::allowed_cpus() else { return };
+        let places =
+            |threads: usize| (0..threads).map(|index| vec![allowed[index % allowed.len()]]).collect();
+        let pool = Pool::placed(3, Some(places(3))).unwrap();
+        let mut seen = vec![Vec::new(); 3];
+        let mut output = vec![0u8; 300];
+        let grid = Grid { width: 300, row_step: 1, column_step: 1 };
+        pool.tiles(&mut seen, &mut output, grid, |_, seen| {
+            *seen = os::allowed_cpus().unwrap();
+            thread::sleep(std::time::Duration::from_micros(100));
+        });
+        for (index, seen) in seen.iter().enumerate().filter(|(_, seen)| !seen.is_empty()) {
+            assert_eq!(*seen, [allowed[index % allowed.len()]], "thread {index}");
+        }
+        drop(pool);
+        assert_eq!(os::allowed_cpus().unwrap(), allowed);
+        let error = Pool::placed(1, Some(vec![vec![]])).unwrap_err();
+        assert!(error.to_string().contains("use the affinity 'none'"), "{error}");
+        assert_eq!(os::allowed_cpus().unwrap(), allowed);
     }
 
     #[test]

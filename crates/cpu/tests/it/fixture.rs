@@ -148,11 +148,11 @@ pub fn on<B: Backend>(backend: B, graph: &Graph, source: &Source, blocks: u32) -
 }
 
 pub fn cpu(threads: usize) -> Cpu {
-    Cpu::new(Options { threads }).unwrap()
+    Cpu::new(Options { threads, ..Options::default() }).unwrap()
 }
 
 pub fn cpu_with(table: Table, threads: usize) -> Cpu {
-    Cpu::with_table(Options { threads }, table).unwrap()
+    Cpu::with_table(Options { threads, ..Options::default() }, table).unwrap()
 }
 
 /// The kernels that run anywhere.
