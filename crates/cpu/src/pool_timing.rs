@@ -14,8 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::affinity::{Affinity, places};
 use crate::memory::Aligned;
 use crate::pool::{Grid, Pool};
+use crate::probe::{Machine, default_threads};
 
 /// The matrices of one decode token of the Llama-3.2-1B shape in Q4_0, in rows
 /// and columns: for each layer q+k+v, o, gate+up and down; then the output matrix.
@@ -123,14 +125,18 @@ fn pool_timing_of_empty_tasks() {
     }
 }
 
+/// The words of all matrices of a token, all of them touched.
+fn token_weights() -> Aligned<u64> {
+    let words = token().iter().map(|(rows, width)| rows * width).sum();
+    let mut weights = Aligned::zeroed(words, "a test").unwrap();
+    weights.iter_mut().enumerate().for_each(|(index, word)| *word = index as u64);
+    weights
+}
+
 #[test]
 #[ignore = "measures; run it alone on the machine"]
 fn pool_timing_of_tokens() {
-    let words: usize = token().iter().map(|(rows, width)| rows * width).sum();
-    let mut weights = Aligned::<u64>::zeroed(words, "a test").unwrap();
-    for (index, word) in weights.iter_mut().enumerate() {
-        *word = index as u64;
-    }
+    let weights = token_weights();
     let mut output = vec![0u64; HEAD.0];
     for bound in [Bound::Memory, Bound::Arithmetic] {
         let mut quiet = [0.0; 2];
@@ -147,8 +153,37 @@ fn pool_timing_of_tokens() {
                 println!(
                     "{bound:?} {round}: {threads} threads beside {foreign} busy: \
                      {least:.1} / {median:.1} / {greatest:.1} ms, {:.1} GB/s, {:.0} % of quiet",
-                    words as f64 * 8.0 / median / 1e6,
+                    weights.len() as f64 * 8.0 / median / 1e6,
                     100.0 * quiet[threads - 1] / median,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "measures; run it alone on the machine"]
+fn pool_timing_of_places() {
+    let weights = token_weights();
+    let mut output = vec![0u64; HEAD.0];
+    let threads = default_threads();
+    let places = places(Affinity::Compact, &Machine::here().topology, threads).unwrap();
+    for bound in [Bound::Memory, Bound::Arithmetic] {
+        for round in 0..3 {
+            for (name, places, foreign) in [
+                ("none", None, 0),
+                ("compact", places.clone(), 0),
+                ("none", None, 1),
+                ("compact", places.clone(), 1),
+            ] {
+                let [least, median, greatest] = beside(foreign, || {
+                    let pool = Pool::placed(threads, places).unwrap();
+                    let mut locals = vec![(); threads];
+                    milliseconds(31, || token_time(&pool, &mut locals, &weights, bound, &mut output))
+                });
+                println!(
+                    "{bound:?} {round}: affinity {name}, {threads} threads beside {foreign} busy: \
+                     {least:.1} / {median:.1} / {greatest:.1} ms"
                 );
             }
         }
