@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use girih_cpu::{Affinity, Replicate};
 use girih_tensor::DType;
 
 use crate::cmd;
@@ -76,6 +77,8 @@ pub struct DeviceArgs {
     /// Threads; results do not depend on it [default: the cores this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
+    #[command(flatten)]
+    pub placement: PlacementArgs,
     /// The instruction set of the cpu backend's kernels [default: the best that this processor has].
     #[arg(long, value_name = "ISA", value_parser = PossibleValuesParser::new(girih_cpu::kernels::names()))]
     pub isa: Option<String>,
@@ -95,6 +98,52 @@ pub struct DeviceArgs {
     /// Show no progress and no notes.
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// Where threads and weights of the cpu backend lie.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PlacementArgs {
+    /// Which cores threads stay on: those of one memory node after another, of all nodes alike, or
+    /// any; auto is compact where memory has several nodes, else none [default: auto].
+    #[arg(long, value_name = "PLACES", value_enum)]
+    pub affinity: Option<AffinityArg>,
+    /// Bytes in each socket's memory for copies of the weights that all sockets read most, or off;
+    /// on one socket it changes nothing, on several it is not built yet [default: off].
+    #[arg(long, value_name = "BYTES", value_parser = replicate)]
+    pub hot_replicate: Option<Replicate>,
+}
+
+/// The values of `--affinity`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)] // the names say it
+pub enum AffinityArg {
+    Auto,
+    Compact,
+    Scatter,
+    None,
+}
+
+impl AffinityArg {
+    /// What the backend calls it.
+    pub fn affinity(self) -> Affinity {
+        match self {
+            AffinityArg::Auto => Affinity::Auto,
+            AffinityArg::Compact => Affinity::Compact,
+            AffinityArg::Scatter => Affinity::Scatter,
+            AffinityArg::None => Affinity::None,
+        }
+    }
+}
+
+/// Reads a number of bytes or `off`.
+fn replicate(text: &str) -> Result<Replicate, String> {
+    match text {
+        "off" => Ok(Replicate::Off),
+        _ => text
+            .parse()
+            .map(Replicate::UpTo)
+            .map_err(|_| format!("'{text}' is neither 'off' nor a number of bytes such as 1073741824")),
+    }
 }
 
 /// The backends; the only list of them.

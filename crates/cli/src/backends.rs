@@ -6,7 +6,7 @@ use girih_graph::interpret::Interpreter;
 use girih_graph::{BLOCK_POSITIONS, Backend as _, Graph, Key, Runner};
 use girih_model::Model;
 
-use crate::args::{ActPrecision, Backend, DeviceArgs};
+use crate::args::{ActPrecision, AffinityArg, Backend, DeviceArgs};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::progress::{Counted, Show, Unit};
@@ -27,13 +27,10 @@ impl<'a> Layout<'a> {
     ///
     /// # Errors
     /// When the model's weights do not have the shapes that its facts say, or
-    /// kernels are chosen for a backend that has no choice of them.
+    /// something is set that the chosen backend has no choice of.
     pub fn new(model: &'a Model, device: &'a DeviceArgs, key: Key) -> Result<Layout<'a>> {
-        if device.isa.is_some() && device.backend != Backend::Cpu {
-            return Err(Error::call("--isa chooses kernels of the cpu backend; leave it out for others"));
-        }
-        if device.act_precision.is_some() && device.backend != Backend::Cpu {
-            return Err(Error::call("--act-precision is the cpu backend's; leave it out for others"));
+        if device.backend != Backend::Cpu {
+            refuse_cpu_settings(device)?;
         }
         let graph = model.graph(key, device.kv.dtype())?;
         let blocks = vec![key.context.div_ceil(BLOCK_POSITIONS as u32); graph.groups.len()];
@@ -111,11 +108,31 @@ impl<'a> Layout<'a> {
 
     fn cpu(&self) -> Result<Cpu> {
         let threads = self.device.threads.map_or_else(girih_cpu::default_threads, usize::from);
-        let options =
-            girih_cpu::Options { threads, precision: self.device.act_precision.map(ActPrecision::precision) };
+        let placement = &self.device.placement;
+        let options = girih_cpu::Options {
+            threads,
+            precision: self.device.act_precision.map(ActPrecision::precision),
+            affinity: placement.affinity.map_or_else(Default::default, AffinityArg::affinity),
+            replicate: placement.hot_replicate.unwrap_or_default(),
+        };
         Ok(match &self.device.isa {
             Some(isa) => Cpu::with_table(options, kernels::by_name(isa)?)?,
             None => Cpu::new(options)?,
         })
+    }
+}
+
+/// Refuses what other backends than the cpu have no choice of.
+fn refuse_cpu_settings(device: &DeviceArgs) -> Result<()> {
+    let placement = &device.placement;
+    let settings = [
+        (device.isa.is_some(), "--isa chooses kernels"),
+        (device.act_precision.is_some(), "--act-precision rounds activations"),
+        (placement.affinity.is_some(), "--affinity places threads"),
+        (placement.hot_replicate.is_some(), "--hot-replicate places weights"),
+    ];
+    match settings.iter().find(|(given, _)| *given) {
+        Some((_, what)) => Err(Error::call(format!("{what} of the cpu backend; leave it out for others"))),
+        None => Ok(()),
     }
 }

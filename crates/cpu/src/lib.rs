@@ -8,29 +8,38 @@
 //! use girih_cpu::{Cpu, Options};
 //! use girih_graph::Backend;
 //!
-//! let cpu = Cpu::new(Options { threads: girih_cpu::default_threads(), precision: None })?;
+//! let cpu = Cpu::new(Options::default())?;
 //! assert_eq!(cpu.name(), "cpu");
 //! # Ok::<(), girih_graph::Error>(())
 //! ```
 #![deny(unsafe_code)]
 
+pub mod affinity;
 mod arrange;
+mod barrier;
 pub mod kernels;
 mod lower;
 mod memory;
 mod ops;
+mod os;
 mod pack;
 mod pool;
+#[cfg(test)]
+mod pool_timing;
 mod probe;
+pub mod replicate;
 mod run;
 mod state;
+pub mod topology;
 mod weights;
 
 use girih_graph::backend::{Backend, MemoryPlan, Refusal, Step, Stretch, WeightSource};
 use girih_graph::{Error, Graph, Key};
 
+pub use affinity::Affinity;
 pub use arrange::Precision;
-pub use probe::default_threads;
+pub use probe::{Machine, default_threads, huge_pages};
+pub use replicate::Replicate;
 pub use run::Program;
 pub use state::Cache;
 pub use weights::Weights;
@@ -46,6 +55,23 @@ pub struct Options {
     /// What activations are rounded to before they meet weights; by default
     /// bytes where weights are quantized, and nothing where they are floats.
     pub precision: Option<Precision>,
+    /// Whether threads stay on processors. The caller is one of the threads: it
+    /// is the thread that makes the backend, until the backend is dropped there.
+    pub affinity: Affinity,
+    /// Whether weights are copied into the memory of each socket.
+    pub replicate: Replicate,
+}
+
+impl Default for Options {
+    /// What suits the machine: [`default_threads`], placed by themselves.
+    fn default() -> Options {
+        Options {
+            threads: default_threads(),
+            precision: None,
+            affinity: Affinity::default(),
+            replicate: Replicate::default(),
+        }
+    }
 }
 
 /// The backend that runs graphs on the host's processor.
@@ -60,7 +86,9 @@ impl Cpu {
     /// The backend with the best kernels that the machine can run.
     ///
     /// # Errors
-    /// When no threads are asked for, or the system gives fewer.
+    /// When no threads are asked for, the system gives fewer or does not let
+    /// them stay where they are to, or copies of weights are asked for on a
+    /// machine of several sockets.
     pub fn new(options: Options) -> Result<Cpu, Error> {
         Cpu::with_table(options, kernels::tables()[0])
     }
@@ -70,7 +98,10 @@ impl Cpu {
     /// # Errors
     /// As [`Cpu::new`].
     pub fn with_table(options: Options, table: Table) -> Result<Cpu, Error> {
-        Ok(Cpu { table, pool: Pool::new(options.threads)?, precision: options.precision })
+        let topology = &Machine::here().topology;
+        replicate::check(options.replicate, topology.sockets())?;
+        let places = affinity::places(options.affinity, topology, options.threads)?;
+        Ok(Cpu { table, pool: Pool::placed(options.threads, places)?, precision: options.precision })
     }
 
     /// The kernels in use.

@@ -2,7 +2,10 @@
 //!
 //! The caller is one of the threads. Idle threads take the next piece from a
 //! counter, so who computes a piece is left to chance; what is computed is not,
-//! because a piece alone decides which part of the output it writes.
+//! because a piece alone decides which part of the output it writes. A worker
+//! takes part in a task if it comes in time; the caller waits only for those
+//! that did, so a worker whose processor is busy with something foreign delays
+//! a task by no more than the piece that it holds.
 //!
 //! This file holds the crate's two promises to the compiler: that threads have
 //! let go of a task before its borrows end ([`Pool::everyone`]), and that
@@ -10,22 +13,25 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
-use std::cell::Cell;
-use std::hint;
+use std::array;
+use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::mem;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::slice;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle, ThreadId};
 
 use girih_graph::Error;
 
-/// Pauses before a waiting thread sleeps: about a tenth of a millisecond, as
-/// waking up costs some ten microseconds and steps follow each other closely.
-const PAUSES: u32 = 2000;
+use crate::barrier::{Apart, Barrier};
+use crate::os;
+
+/// Groups of threads that have a range of pieces to themselves, at most: few,
+/// because who looks for left-over pieces looks at each.
+const MOST_GROUPS: usize = 8;
 
 /// A task as the threads see it: begun once in each, with the thread's index.
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
@@ -35,8 +41,10 @@ type Task<'a> = &'a (dyn Fn(usize) + Sync);
 /// Not `Sync`: there is one task at a time.
 #[derive(Debug)]
 pub struct Pool {
-    barrier: Arc<Barrier>,
+    crew: Arc<Crew>,
     workers: Vec<JoinHandle<()>>,
+    /// Dropped after the workers have ended.
+    _former: Option<FormerPlace>,
     alone: PhantomData<Cell<()>>,
 }
 
@@ -61,22 +69,54 @@ pub struct Tile<'a, T> {
 }
 
 impl Pool {
-    /// A pool of `threads`, the caller included.
+    /// A pool of `threads`, the caller included, that run anywhere.
     ///
     /// # Errors
     /// When there are to be no threads, or the system gives no more.
+    #[cfg(test)]
     pub fn new(threads: usize) -> Result<Pool, Error> {
+        Pool::placed(threads, None)
+    }
+
+    /// A pool of `threads`, the caller included, each of which stays on the
+    /// processors that `places` has for it, if any. The caller does so until
+    /// the pool is dropped in the same thread.
+    ///
+    /// # Errors
+    /// When there are to be no threads, or the system gives no more, or does
+    /// not let them stay.
+    ///
+    /// # Panics
+    /// When there are places for another number of threads.
+    pub fn placed(threads: usize, places: Option<Vec<Vec<usize>>>) -> Result<Pool, Error> {
         if threads == 0 {
             return Err(Error::new("0 threads were asked for; at least 1 is needed"));
         }
-        let mut pool = Pool { barrier: Arc::default(), workers: Vec::new(), alone: PhantomData };
-        for index in 1..threads {
-            let barrier = Arc::clone(&pool.barrier);
-            let builder = thread::Builder::new().name(format!("girih-cpu-{index}"));
-            let worker = builder.spawn(move || barrier.work(index)).map_err(|error| {
-                Error::new(format!("thread {} of {threads} cannot be started: {error}", index + 1))
-            })?;
-            pool.workers.push(worker);
+        let crew = Crew {
+            barrier: Barrier::new(threads - 1),
+            task: UnsafeCell::new(None),
+            panicked: AtomicBool::new(false),
+            panic: Mutex::new(None),
+        };
+        let _former = places.is_some().then(FormerPlace::of_this_thread).transpose()?;
+        let mut pool = Pool { crew: Arc::new(crew), workers: Vec::new(), _former, alone: PhantomData };
+        if let Some(places) = &places {
+            assert_eq!(places.len(), threads, "each thread has a place");
+        }
+        // A thread begins where the one that starts it is, so this thread goes
+        // to each worker's place before its own.
+        for index in (0..threads).rev() {
+            if let Some(places) = &places {
+                stay_on(&places[index])?;
+            }
+            if index > 0 {
+                let crew = Arc::clone(&pool.crew);
+                let builder = thread::Builder::new().name(format!("girih-cpu-{index}"));
+                let worker = builder.spawn(move || crew.work(index - 1)).map_err(|error| {
+                    Error::new(format!("of {threads} threads one cannot be started: {error}"))
+                })?;
+                pool.workers.push(worker);
+            }
         }
         Ok(pool)
     }
@@ -104,17 +144,14 @@ impl Pool {
         let rows = output.len() / grid.width;
         let across = grid.width.div_ceil(grid.column_step);
         let count = rows.div_ceil(grid.row_step) * across;
-        let next = AtomicUsize::new(0);
+        let queue = Queue::new(count, self.threads());
         let (locals, output) = (Shared::new(locals), Shared::new(output));
         let task = |index: usize| {
             // SAFETY: `everyone` gives each of its threads another index, so no
             // other thread has this element; the assertion above says it is one.
             let local = unsafe { &mut locals.part(index..index + 1)[0] };
-            loop {
-                let piece = next.fetch_add(1, Ordering::Relaxed);
-                if piece >= count {
-                    return;
-                }
+            let mut group = queue.group(index);
+            while let Some(piece) = queue.next(&mut group) {
                 let (top, left) = (piece / across * grid.row_step, piece % across * grid.column_step);
                 let mut tile = Tile {
                     output: &output,
@@ -132,18 +169,25 @@ impl Pool {
         }
     }
 
-    /// Runs `task` in every thread and returns when all have ended.
+    /// Runs `task` in this thread, and in each worker that comes before this
+    /// thread is through with it; returns when all of them are.
     fn everyone(&self, task: Task<'_>) {
         if self.workers.is_empty() {
             return task(0);
         }
         // SAFETY: the reference outlives its use: this function returns only
-        // after `wait` has seen every worker end its call of the task, whether
-        // by returning or by panicking, and workers call no task twice.
+        // after `close` has seen every worker that joined leave the task,
+        // whether it returned or panicked, and a worker that has not joined
+        // does not read it.
         let unbounded = unsafe { mem::transmute::<Task<'_>, Task<'static>>(task) };
-        self.barrier.begin(unbounded, self.workers.len());
+        // SAFETY: the gate is closed and all workers have left the last task,
+        // since `close` returned or nothing was ever opened; and there is one
+        // caller at a time, as a pool is not `Sync`.
+        unsafe { *self.crew.task.get() = Some(unbounded) };
+        self.crew.barrier.open();
         let own = panic::catch_unwind(AssertUnwindSafe(|| task(0)));
-        let theirs = self.barrier.wait();
+        self.crew.barrier.close();
+        let theirs = self.crew.take_panic();
         if let Some(panic) = own.err().or(theirs) {
             panic::resume_unwind(panic);
         }
@@ -152,114 +196,140 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.barrier.close();
+        self.crew.barrier.end();
         for worker in self.workers.drain(..) {
             worker.join().expect("workers catch the panics of their tasks");
         }
     }
 }
 
-/// Where the caller and the workers meet, twice a task.
-#[derive(Default)]
-struct Barrier {
-    /// Counts the tasks; workers watch it without holding the lock.
-    generation: AtomicU64,
-    /// Workers that have not ended the present task.
-    busy: AtomicUsize,
-    slot: Mutex<Slot>,
-    /// A new generation has begun.
-    begun: Condvar,
-    /// The last worker has ended.
-    ended: Condvar,
+/// Where a thread was allowed to run before it was kept elsewhere; it is again
+/// when this is dropped in that thread.
+#[derive(Debug)]
+struct FormerPlace {
+    thread: ThreadId,
+    allowed: Vec<usize>,
 }
 
-/// What the caller tells the workers, and what they tell it.
-#[derive(Default)]
-struct Slot {
-    task: Option<Task<'static>>,
-    /// The first panic of a worker in the present task.
-    panic: Option<Box<dyn Any + Send>>,
-    /// There are no more tasks.
-    closed: bool,
+impl FormerPlace {
+    fn of_this_thread() -> Result<FormerPlace, Error> {
+        let allowed = os::allowed_cpus().ok_or_else(|| {
+            Error::new("this system cannot keep threads on processors: use the affinity 'none'")
+        })?;
+        Ok(FormerPlace { thread: thread::current().id(), allowed })
+    }
 }
 
-impl Barrier {
-    fn lock(&self) -> MutexGuard<'_, Slot> {
-        self.slot.lock().expect("nothing panics while it holds the lock")
-    }
-
-    /// Gives the workers a task.
-    fn begin(&self, task: Task<'static>, workers: usize) {
-        self.busy.store(workers, Ordering::Relaxed);
-        self.change(|slot| slot.task = Some(task));
-    }
-
-    /// Sends the workers home.
-    fn close(&self) {
-        self.change(|slot| slot.closed = true);
-    }
-
-    /// Begins a generation. The lock is held until it is counted, so that no
-    /// worker can go to sleep between looking at the count and being woken.
-    fn change(&self, change: impl FnOnce(&mut Slot)) {
-        let mut slot = self.lock();
-        change(&mut slot);
-        self.generation.fetch_add(1, Ordering::Release);
-        drop(slot);
-        self.begun.notify_all();
-    }
-
-    /// Waits until all workers have ended their task; yields what one panicked with.
-    fn wait(&self) -> Option<Box<dyn Any + Send>> {
-        spin(|| self.busy.load(Ordering::Acquire) == 0);
-        let mut slot = self.lock();
-        while self.busy.load(Ordering::Acquire) != 0 {
-            slot = self.ended.wait(slot).expect("nothing panics while it holds the lock");
+impl Drop for FormerPlace {
+    fn drop(&mut self) {
+        if thread::current().id() == self.thread {
+            // Where the system refuses, the thread stays where it computed.
+            os::stay_on(&self.allowed).ok();
         }
-        slot.task = None;
-        slot.panic.take()
     }
+}
 
-    /// The life of a worker.
-    fn work(&self, index: usize) {
-        let mut seen = 0;
-        while let Some(task) = self.next(seen) {
-            seen += 1;
-            let outcome = panic::catch_unwind(AssertUnwindSafe(|| task(index)));
+fn stay_on(place: &[usize]) -> Result<(), Error> {
+    os::stay_on(place).map_err(|error| {
+        Error::new(format!(
+            "a thread cannot be kept on the processors {place:?}: {error}; use the affinity 'none'"
+        ))
+    })
+}
+
+/// What the caller and the workers share.
+struct Crew {
+    barrier: Barrier,
+    /// The task at hand. The caller writes it while no worker is in a task;
+    /// workers read it while they are in one.
+    task: UnsafeCell<Option<Task<'static>>>,
+    /// Whether a worker has panicked in the present task, and with what.
+    panicked: AtomicBool,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+// SAFETY: of the fields only `task` is not `Sync` by itself, and the barrier
+// keeps its writer and its readers apart in time, as `everyone` and `work` say.
+unsafe impl Sync for Crew {}
+
+impl Crew {
+    /// The life of a worker, which is the thread `worker + 1` of the pool.
+    fn work(&self, worker: usize) {
+        let mut last = 0;
+        while let Some(number) = self.barrier.join(worker, last) {
+            last = number;
+            // SAFETY: this worker has joined a task and not left it, so the
+            // caller is between `open` and the end of `close` and does not write.
+            let task = unsafe { *self.task.get() }.expect("set before the gate was opened");
+            let outcome = panic::catch_unwind(AssertUnwindSafe(|| task(worker + 1)));
             if let Err(panic) = outcome {
-                self.lock().panic.get_or_insert(panic);
+                self.panic().get_or_insert(panic);
+                self.panicked.store(true, Ordering::Relaxed);
             }
-            if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
-                let _slot = self.lock();
-                self.ended.notify_one();
-            }
+            self.barrier.leave(worker);
         }
     }
 
-    /// Waits for the generation after `seen`; nothing when the pool closes.
-    fn next(&self, seen: u64) -> Option<Task<'static>> {
-        spin(|| self.generation.load(Ordering::Acquire) != seen);
-        let mut slot = self.lock();
-        while self.generation.load(Ordering::Acquire) == seen {
-            slot = self.begun.wait(slot).expect("nothing panics while it holds the lock");
+    fn panic(&self) -> MutexGuard<'_, Option<Box<dyn Any + Send>>> {
+        self.panic.lock().expect("nothing panics while it holds the lock")
+    }
+
+    /// What the first worker panicked with, once the barrier has closed; no
+    /// lock is taken unless one did.
+    fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        if !self.panicked.load(Ordering::Relaxed) {
+            return None;
         }
-        if slot.closed { None } else { slot.task }
+        self.panicked.store(false, Ordering::Relaxed);
+        self.panic().take()
     }
 }
 
-impl std::fmt::Debug for Barrier {
+impl std::fmt::Debug for Crew {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Barrier").field("generation", &self.generation).finish_non_exhaustive()
+        f.debug_struct("Crew").field("barrier", &self.barrier).finish_non_exhaustive()
     }
 }
 
-/// Waits a short while for `ready`.
-fn spin(ready: impl Fn() -> bool) {
-    for _ in 0..PAUSES {
-        if ready() {
-            return;
+/// The pieces of a task that nobody has taken. Each group of threads begins
+/// with a range of its own, so that threads seldom take turns at one counter,
+/// stream through memory that lies together, and meet the same part of a
+/// matrix in every step; who is through with it takes what others have left.
+struct Queue {
+    /// The next piece of each group's range.
+    next: [Apart<AtomicUsize>; MOST_GROUPS],
+    groups: usize,
+    threads: usize,
+    count: usize,
+}
+
+impl Queue {
+    fn new(count: usize, threads: usize) -> Queue {
+        let groups = threads.min(MOST_GROUPS);
+        let start = |group: usize| Apart(AtomicUsize::new(group.min(groups) * count / groups));
+        Queue { next: array::from_fn(start), groups, threads, count }
+    }
+
+    /// The group that a thread belongs to; neighbours share one.
+    fn group(&self, thread: usize) -> usize {
+        thread * self.groups / self.threads
+    }
+
+    /// Takes a piece of the range of `group`, or, when that is used up, of the
+    /// first group after it that has some left, which `group` then is.
+    fn next(&self, group: &mut usize) -> Option<usize> {
+        for _ in 0..self.groups {
+            let (next, end) = (&self.next[*group].0, (*group + 1) * self.count / self.groups);
+            // Looked at first, as a counter that all are done with is only read.
+            if next.load(Ordering::Relaxed) < end {
+                let piece = next.fetch_add(1, Ordering::Relaxed);
+                if piece < end {
+                    return Some(piece);
+                }
+            }
+            *group = (*group + 1) % self.groups;
         }
-        hint::spin_loop();
+        None
     }
 }
 
@@ -354,6 +424,35 @@ mod tests {
     }
 
     #[test]
+    fn queues_hand_out_each_piece_once() {
+        for threads in [1, 2, 3, 8, 9, 192] {
+            for count in [0, 1, 2, 7, 8, 9, 1000] {
+                let queue = Queue::new(count, threads);
+                let mut taken = vec![0; count];
+                // The last thread comes alone, then the others find the rest.
+                for thread in (0..threads).rev() {
+                    let mut group = queue.group(thread);
+                    let some = if thread == 0 { usize::MAX } else { count / 3 };
+                    for _ in 0..some {
+                        let Some(piece) = queue.next(&mut group) else { break };
+                        taken[piece] += 1;
+                    }
+                }
+                assert!(taken.iter().all(|&times| times == 1), "{count} pieces, {threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    fn each_group_begins_with_a_range_of_its_own() {
+        let queue = Queue::new(100, 4);
+        let first = |thread| queue.next(&mut queue.group(thread)).unwrap();
+        assert_eq!([0, 1, 2, 3].map(first), [0, 25, 50, 75]);
+        let queue = Queue::new(96, 192);
+        assert_eq!([0, 23, 24, 191].map(|thread| queue.group(thread)), [0, 0, 1, 7]);
+    }
+
+    #[test]
     fn a_panic_in_any_thread_is_the_callers_and_the_pool_goes_on() {
         for threads in 1..=4 {
             let pool = Pool::new(threads).unwrap();
@@ -407,6 +506,29 @@ mod tests {
             count(&pool, &mut [0; 3], &mut vec![0; 37 * 53]);
             thread::sleep(std::time::Duration::from_micros(2 * pause));
         }
+    }
+
+    #[test]
+    fn threads_stay_at_their_places_until_the_pool_is_gone() {
+        let Some(allowed) = os::allowed_cpus() else { return };
+        let places =
+            |threads: usize| (0..threads).map(|index| vec![allowed[index % allowed.len()]]).collect();
+        let pool = Pool::placed(3, Some(places(3))).unwrap();
+        let mut seen = vec![Vec::new(); 3];
+        let mut output = vec![0u8; 300];
+        let grid = Grid { width: 300, row_step: 1, column_step: 1 };
+        pool.tiles(&mut seen, &mut output, grid, |_, seen| {
+            *seen = os::allowed_cpus().unwrap();
+            thread::sleep(std::time::Duration::from_micros(100));
+        });
+        for (index, seen) in seen.iter().enumerate().filter(|(_, seen)| !seen.is_empty()) {
+            assert_eq!(*seen, [allowed[index % allowed.len()]], "thread {index}");
+        }
+        drop(pool);
+        assert_eq!(os::allowed_cpus().unwrap(), allowed);
+        let error = Pool::placed(1, Some(vec![vec![]])).unwrap_err();
+        assert!(error.to_string().contains("use the affinity 'none'"), "{error}");
+        assert_eq!(os::allowed_cpus().unwrap(), allowed);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use girih_cpu::topology::Topology;
 use girih_model::hub::{self, HubEnv};
 use girih_model::words::template::{
     Conversation, RenderLimits, RenderRequest, Renderer, SpecialTokens, WORKER_COMMAND,
@@ -12,7 +13,7 @@ use girih_model::words::{Ends, Origin};
 use serde_json::{Map, json};
 
 use super::{Outcome, bytes, print_json};
-use crate::args::{ArchArgs, Backend, DeviceArgs, KvType};
+use crate::args::{ArchArgs, Backend, DeviceArgs, KvType, PlacementArgs};
 use crate::builtin;
 use crate::error::{Error, Result};
 use crate::generate::generate;
@@ -39,7 +40,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let cached = hub::list(&environment).map(|models| models.iter().map(|model| model.bytes).sum::<u64>());
     let story = check_story();
     let templates = check_templates();
-    let advice = advice(threads);
+    let topology = &girih_cpu::Machine::here().topology;
+    let trial = girih_cpu::huge_pages();
+    let advice = advice(threads, trial);
     let healthy = story.is_ok() && templates.is_ok();
     if args.json {
         print_json(&json!({
@@ -52,7 +55,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
                 "available": memory.map(|memory| memory.available),
                 "cgroup_room": memory.and_then(|memory| memory.cgroup),
             },
+            "topology": {
+                "sockets": topology.sockets(),
+                "nodes": topology.nodes(),
+                "cores": topology.cores(),
+                "processors": topology.processors().len(),
+                "quota": girih_cpu::Machine::here().quota,
+            },
             "huge_pages": machine::huge_pages(),
+            "huge_pages_trial": trial.map(|(huge, touched)| json!({"huge": huge, "touched": touched})),
             "load": machine::load(),
             "read_bandwidth_bytes_per_second": bandwidth,
             "cache": {"path": environment.cache, "bytes": cached.as_ref().ok()},
@@ -65,6 +76,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     print_line!("processor: {}", processor.as_deref().unwrap_or("unknown"))?;
     print_line!("features: {}", features.join(" "))?;
     print_line!("kernels: {}; threads: {threads}", kernels())?;
+    print_line!("topology: {}", shape(topology))?;
     if let Some(memory) = memory {
         print_line!(
             "memory: {} available; the control group leaves {}",
@@ -72,7 +84,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
             room(&memory)
         )?;
     }
-    print_line!("huge pages: {}", machine::huge_pages().as_deref().unwrap_or("unknown"))?;
+    print_line!(
+        "huge pages: {}; {}",
+        machine::huge_pages().as_deref().unwrap_or("unknown"),
+        trial.map_or("a trial cannot be told".to_owned(), |(huge, touched)| {
+            format!("a trial got {} of {}", bytes(huge), bytes(touched))
+        })
+    )?;
     print_line!("read bandwidth: {:.1} GB/s with {threads} threads", bandwidth / 1e9)?;
     print_cache(&environment, &cached)?;
     print_line!("built-in model: {}", outcome(&story))?;
@@ -109,8 +127,22 @@ fn kernels() -> &'static str {
     girih_cpu::kernels::tables()[0].name
 }
 
-/// What makes girih slower here than it could be.
-fn advice(threads: usize) -> Vec<String> {
+/// The machine's parts, and what of them this process is granted.
+fn shape(topology: &Topology) -> String {
+    let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let quota = girih_cpu::Machine::here().quota;
+    let granted = quota.map_or(String::new(), |quota| format!("; the control group grants {quota:.2}"));
+    format!(
+        "{}, {}, {}, {}{granted}",
+        plural(topology.sockets(), "socket"),
+        plural(topology.nodes(), "memory node"),
+        plural(topology.cores(), "core"),
+        plural(topology.processors().len(), "processor"),
+    )
+}
+
+/// What makes girih slower here than it could be. `trial` is of huge pages.
+fn advice(threads: usize, trial: Option<(u64, u64)>) -> Vec<String> {
     let mut lines = Vec::new();
     let (have, best) = (kernels(), girih_cpu::kernels::names()[0]);
     if have != best {
@@ -125,6 +157,9 @@ fn advice(threads: usize) -> Vec<String> {
     }
     if machine::huge_pages().as_deref() == Some("never") {
         lines.push("transparent huge pages are off; 'madvise' is worth a few percent".to_owned());
+    }
+    if let Some((0, _)) = trial.filter(|_| machine::huge_pages().as_deref() != Some("never")) {
+        lines.push("memory that asks for huge pages gets none; it may be fragmented".to_owned());
     }
     lines
 }
@@ -154,6 +189,7 @@ fn check_story() -> Result<()> {
     let device = DeviceArgs {
         backend: Backend::Cpu,
         threads: None,
+        placement: PlacementArgs::default(),
         isa: None,
         act_precision: None,
         kv: KvType::F32,

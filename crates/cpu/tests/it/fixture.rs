@@ -148,16 +148,17 @@ pub fn on<B: Backend>(backend: B, graph: &Graph, source: &Source, blocks: u32) -
 }
 
 pub fn cpu(threads: usize) -> Cpu {
-    Cpu::new(Options { threads, precision: None }).unwrap()
+    Cpu::new(Options { threads, ..Options::default() }).unwrap()
 }
 
 pub fn cpu_with(table: Table, threads: usize) -> Cpu {
-    Cpu::with_table(Options { threads, precision: None }, table).unwrap()
+    Cpu::with_table(Options { threads, ..Options::default() }, table).unwrap()
 }
 
 /// A backend that rounds no activations.
 pub fn exact(table: Table, threads: usize) -> Cpu {
-    Cpu::with_table(Options { threads, precision: Some(Precision::F32) }, table).unwrap()
+    let options = Options { threads, precision: Some(Precision::F32), ..Options::default() };
+    Cpu::with_table(options, table).unwrap()
 }
 
 /// The kernels that run anywhere.

@@ -74,7 +74,7 @@ fn too_much_state_is_an_error() {
 
 #[test]
 fn no_threads_are_refused() {
-    let error = Cpu::new(Options { threads: 0, precision: None }).unwrap_err();
+    let error = Cpu::new(Options { threads: 0, ..Options::default() }).unwrap_err();
     assert_eq!(error.to_string(), "0 threads were asked for; at least 1 is needed");
 }
 

@@ -1,0 +1,146 @@
+//! How many threads there are, and which processors each stays on.
+
+use girih_graph::Error;
+
+use crate::topology::{Processor, Topology};
+
+/// Whether threads stay on processors, and on which.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Affinity {
+    /// [`Affinity::Compact`] where memory has several nodes and every thread can
+    /// have a core of its own, otherwise [`Affinity::None`].
+    ///
+    /// With several nodes a thread must stay near the weights that it was the
+    /// first to touch. With one, all memory is as near; the system then moves
+    /// threads out of the way of foreign load, which nothing here can see.
+    #[default]
+    Auto,
+    /// Each thread on a core of its own, filling one node after another.
+    Compact,
+    /// Each thread on a core of its own, in all nodes alike.
+    Scatter,
+    /// Threads run where the system puts them.
+    None,
+}
+
+/// The threads that are to compute where none are asked for: one for each core,
+/// as the hyperthreads of a core share its arithmetic units and its path to
+/// memory, but never more than the control group grants.
+///
+/// A machine of a single core counts its hyperthreads: virtual machines often
+/// list processors as hyperthreads of one core that are none.
+pub fn default_threads(topology: &Topology, quota: Option<f64>) -> usize {
+    let count = match topology.cores() {
+        0 | 1 => topology.processors().len().clamp(1, 2),
+        cores => cores,
+    };
+    quota.map_or(count, |quota| count.min(quota as usize)).max(1)
+}
+
+/// The processors that each of `threads` stays on, or nothing where threads are
+/// to run anywhere. Threads of one node have neighbouring indexes.
+///
+/// # Errors
+/// When threads are to stay on processors and none are known.
+pub fn places(
+    affinity: Affinity,
+    topology: &Topology,
+    threads: usize,
+) -> Result<Option<Vec<Vec<usize>>>, Error> {
+    let compact = match affinity {
+        Affinity::None => return Ok(None),
+        Affinity::Auto if topology.nodes() < 2 || threads > topology.cores() => return Ok(None),
+        Affinity::Auto | Affinity::Compact => true,
+        Affinity::Scatter => false,
+    };
+    let mut order = ranked(topology, compact);
+    if order.is_empty() {
+        return Err(Error::new(
+            "this system does not say which processors it has, so threads cannot be kept on them: \
+             use the affinity 'none'",
+        ));
+    }
+    let alone = threads <= topology.cores();
+    order = order.into_iter().cycle().take(threads).collect();
+    order.sort_by_key(|processor| (processor.socket, processor.node, processor.core, processor.number));
+    let siblings = |chosen: Processor| {
+        let all = topology.processors().iter();
+        all.filter(|processor| processor.core == chosen.core).map(|processor| processor.number).collect()
+    };
+    let place = |chosen: Processor| if alone { siblings(chosen) } else { vec![chosen.number] };
+    Ok(Some(order.into_iter().map(place).collect()))
+}
+
+/// The processors in the order in which threads get them: the first hyperthread
+/// of each core before the second of any; then node by node, or in turns.
+fn ranked(topology: &Topology, compact: bool) -> Vec<Processor> {
+    let mut order: Vec<Processor> = topology.processors().to_vec();
+    order.sort_by_key(|processor| (processor.socket, processor.node, processor.core, processor.number));
+    let mut keys: Vec<(usize, usize, usize)> = (0..order.len())
+        .map(|index| {
+            let (own, before) = (order[index], &order[..index]);
+            let hyperthread = before.iter().filter(|other| other.core == own.core).count();
+            let in_node = before.iter().filter(|other| other.node == own.node).count();
+            (hyperthread, if compact { 0 } else { in_node }, index)
+        })
+        .collect();
+    keys.sort_unstable();
+    keys.into_iter().map(|(_, _, index)| order[index]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::tests::server_topology;
+
+    #[test]
+    fn cores_are_counted_and_not_hyperthreads() {
+        assert_eq!(default_threads(&server_topology(), None), 8);
+        assert_eq!(default_threads(&Topology::uniform(6), None), 6);
+        let (one_core, other) = (server_topology().restricted(&[1, 9]), server_topology().restricted(&[4]));
+        assert_eq!((default_threads(&one_core, None), default_threads(&other, None)), (2, 1));
+        assert_eq!(default_threads(&Topology::default(), None), 1);
+    }
+
+    #[test]
+    fn no_more_threads_than_the_control_group_grants() {
+        let of = |quota| default_threads(&Topology::uniform(8), Some(quota));
+        assert_eq!([0.2, 1.0, 2.9, 8.0, 100.0].map(of), [1, 1, 2, 8, 8]);
+    }
+
+    #[test]
+    fn compact_fills_node_after_node() {
+        let of = |threads| places(Affinity::Compact, &server_topology(), threads).unwrap().unwrap();
+        assert_eq!(of(3), [vec![0, 8], vec![1, 9], vec![2, 10]]);
+        assert_eq!(of(8).len(), 8);
+        // More threads than cores: hyperthreads, then each processor once more.
+        let all = of(14);
+        assert_eq!(all[..4], [vec![0], vec![8], vec![1], vec![9]]);
+        assert_eq!(of(15).iter().filter(|place| **place == vec![0]).count(), 2);
+    }
+
+    #[test]
+    fn scatter_uses_all_nodes_alike() {
+        let of = |threads| places(Affinity::Scatter, &server_topology(), threads).unwrap().unwrap();
+        assert_eq!(of(4), [vec![0, 8], vec![2, 10], vec![4, 12], vec![6, 14]]);
+        assert_eq!(of(5), [vec![0, 8], vec![1, 9], vec![2, 10], vec![4, 12], vec![6, 14]]);
+    }
+
+    #[test]
+    fn threads_stay_by_themselves_only_where_there_are_nodes() {
+        let auto = |topology: &Topology, threads| places(Affinity::Auto, topology, threads).unwrap();
+        assert_eq!(auto(&Topology::uniform(8), 8), None);
+        assert_eq!(auto(&server_topology(), 9), None);
+        let compact = places(Affinity::Compact, &server_topology(), 8).unwrap();
+        assert_eq!(auto(&server_topology(), 8), compact);
+        assert_eq!(places(Affinity::None, &server_topology(), 8).unwrap(), None);
+    }
+
+    #[test]
+    fn an_unknown_machine_refuses_by_name() {
+        for affinity in [Affinity::Compact, Affinity::Scatter] {
+            let error = places(affinity, &Topology::default(), 2).unwrap_err();
+            assert!(error.to_string().contains("use the affinity 'none'"), "{error}");
+        }
+    }
+}

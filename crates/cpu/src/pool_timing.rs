@@ -1,0 +1,191 @@
+//! What the pool costs, measured: barriers without work, and a decode token's
+//! reads, in quiet and beside foreign busy threads. It proves nothing about
+//! results and so runs only when asked for, alone on the machine:
+//!
+//! ```text
+//! cargo test --release -p girih-cpu --lib -- --ignored --nocapture --test-threads=1 pool_timing
+//! ```
+//!
+//! The foreign threads belong to the same process and scheduling group, so
+//! they have the same right to the processors as the pool's.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::affinity::{Affinity, places};
+use crate::memory::Aligned;
+use crate::pool::{Grid, Pool};
+use crate::probe::{Machine, default_threads};
+
+/// The matrices of one decode token of the Llama-3.2-1B shape in Q4_0, in rows
+/// and columns: for each layer q+k+v, o, gate+up and down; then the output matrix.
+const LAYER: [(usize, usize); 4] = [(3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192)];
+const LAYERS: usize = 16;
+const HEAD: (usize, usize) = (128_256, 2048);
+
+/// Rows of a piece: 16 of 2048 columns are 18 KB, a microsecond of reading.
+const ROWS: usize = 32;
+
+/// The matrices of a token as ranges of one large buffer, in words of eight bytes.
+fn token() -> Vec<(usize, usize)> {
+    let matrices = LAYER.iter().cycle().take(LAYER.len() * LAYERS).chain([&HEAD]);
+    matrices.map(|&(rows, columns)| (rows, columns / 32 * 18 / 8)).collect()
+}
+
+/// The sum of `words`, with enough chains to keep the memory busy.
+fn sum(words: &[u64]) -> u64 {
+    let mut sums = [0u64; 16];
+    for chunk in words.chunks_exact(16) {
+        for (sum, word) in sums.iter_mut().zip(chunk) {
+            *sum = sum.wrapping_add(*word);
+        }
+    }
+    sums.iter().fold(0, |sum, part| sum.wrapping_add(*part))
+}
+
+/// What a piece of a token is bound by.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    /// By memory: it reads its own rows.
+    Memory,
+    /// By arithmetic, with which threads do not get into each other's way: for
+    /// each of its rows it reads the first, which stays in the first cache, six
+    /// times, and so takes about two milliseconds a megabyte.
+    Arithmetic,
+}
+
+/// Goes through one token's matrices, each in one task.
+fn token_time(pool: &Pool, locals: &mut [()], weights: &[u64], bound: Bound, output: &mut [u64]) {
+    let mut start = 0;
+    for (rows, width) in token() {
+        let matrix = &weights[start..start + rows * width];
+        start += rows * width;
+        let grid = Grid { width: rows, row_step: 1, column_step: ROWS };
+        pool.tiles(locals, &mut output[..rows], grid, |tile, ()| {
+            for column in tile.columns() {
+                let first = tile.columns().start;
+                tile.row(0)[column - first] = match bound {
+                    Bound::Memory => sum(&matrix[column * width..(column + 1) * width]),
+                    Bound::Arithmetic => (0..6).map(|_| sum(black_box(&matrix[..width]))).sum(),
+                };
+            }
+        });
+    }
+}
+
+/// Least, median and greatest milliseconds of `runs` calls.
+fn milliseconds(runs: usize, mut call: impl FnMut()) -> [f64; 3] {
+    let mut times: Vec<f64> = (0..runs)
+        .map(|_| {
+            let start = Instant::now();
+            call();
+            start.elapsed().as_secs_f64() * 1e3
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    [times[0], times[runs / 2], times[runs - 1]]
+}
+
+/// Calls `body` while `count` foreign threads are busy.
+fn beside<R>(count: usize, body: impl FnOnce() -> R) -> R {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..count {
+            scope.spawn(|| {
+                let mut x = 0u64;
+                while !stop.load(Ordering::Relaxed) {
+                    x = black_box(x.wrapping_add(1));
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(20));
+        let result = body();
+        stop.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+#[test]
+#[ignore = "measures; run it alone on the machine"]
+fn pool_timing_of_empty_tasks() {
+    const TASKS: usize = 20_000;
+    for threads in 1..=2 {
+        let pool = Pool::new(threads).unwrap();
+        let (mut locals, mut output) = (vec![(); threads], vec![0u64; threads]);
+        let grid = Grid { width: threads, row_step: 1, column_step: 1 };
+        let times = milliseconds(9, || {
+            for _ in 0..TASKS {
+                pool.tiles(&mut locals, &mut output, grid, |_, ()| ());
+            }
+        });
+        let [least, median, greatest] = times.map(|ms| ms * 1e6 / TASKS as f64);
+        println!("{threads} threads: empty task {least:.0} / {median:.0} / {greatest:.0} ns");
+    }
+}
+
+/// The words of all matrices of a token, all of them touched.
+fn token_weights() -> Aligned<u64> {
+    let words = token().iter().map(|(rows, width)| rows * width).sum();
+    let mut weights = Aligned::zeroed(words, "a test").unwrap();
+    weights.iter_mut().enumerate().for_each(|(index, word)| *word = index as u64);
+    weights
+}
+
+#[test]
+#[ignore = "measures; run it alone on the machine"]
+fn pool_timing_of_tokens() {
+    let weights = token_weights();
+    let mut output = vec![0u64; HEAD.0];
+    for bound in [Bound::Memory, Bound::Arithmetic] {
+        let mut quiet = [0.0; 2];
+        for round in 0..3 {
+            for (threads, foreign) in [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)] {
+                let pool = Pool::new(threads).unwrap();
+                let mut locals = vec![(); threads];
+                let [least, median, greatest] = beside(foreign, || {
+                    milliseconds(31, || token_time(&pool, &mut locals, &weights, bound, &mut output))
+                });
+                if foreign == 0 {
+                    quiet[threads - 1] = median;
+                }
+                println!(
+                    "{bound:?} {round}: {threads} threads beside {foreign} busy: \
+                     {least:.1} / {median:.1} / {greatest:.1} ms, {:.1} GB/s, {:.0} % of quiet",
+                    weights.len() as f64 * 8.0 / median / 1e6,
+                    100.0 * quiet[threads - 1] / median,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "measures; run it alone on the machine"]
+fn pool_timing_of_places() {
+    let weights = token_weights();
+    let mut output = vec![0u64; HEAD.0];
+    let threads = default_threads();
+    let places = places(Affinity::Compact, &Machine::here().topology, threads).unwrap();
+    for bound in [Bound::Memory, Bound::Arithmetic] {
+        for round in 0..3 {
+            for (name, places, foreign) in [
+                ("none", None, 0),
+                ("compact", places.clone(), 0),
+                ("none", None, 1),
+                ("compact", places.clone(), 1),
+            ] {
+                let [least, median, greatest] = beside(foreign, || {
+                    let pool = Pool::placed(threads, places).unwrap();
+                    let mut locals = vec![(); threads];
+                    milliseconds(31, || token_time(&pool, &mut locals, &weights, bound, &mut output))
+                });
+                println!(
+                    "{bound:?} {round}: affinity {name}, {threads} threads beside {foreign} busy: \
+                     {least:.1} / {median:.1} / {greatest:.1} ms"
+                );
+            }
+        }
+    }
+}
