@@ -5,6 +5,7 @@ use girih_graph::{Act, Error, Extent, Graph, Node, Op, Pairing, Role, ScratchPla
 use girih_tensor::{DType, Shape};
 
 use crate::ops;
+use crate::state;
 use crate::weights::{Form, Matrix, Weights};
 
 /// One node, ready to run. Weights and states are indexes into their lists.
@@ -160,6 +161,11 @@ fn operand_objection(graph: &Graph, node: &Node, index: usize) -> Option<String>
     if !fits {
         return Some(format!("its operand '{name}' is not {need}, which '{}' needs here", node.op.name()));
     }
+    if kind == Kind::State
+        && let Some(reason) = state::objection(graph, id)
+    {
+        return Some(format!("its operand '{name}' cannot be kept: {reason}"));
+    }
     (form.is_some() && Form::in_graph(graph, id) != form)
         .then(|| format!("its operand '{name}' is used as a matrix and as a vector"))
 }
@@ -286,6 +292,12 @@ impl Lowering<'_> {
 /// Numbers of scratch that each thread needs for itself.
 pub(crate) fn local_size(graph: &Graph) -> usize {
     graph.nodes.iter().map(|node| node_local_size(graph, node)).max().unwrap_or(0)
+}
+
+/// Numbers of memory for the partial sums of attention.
+pub(crate) fn partials_size(graph: &Graph) -> usize {
+    let nodes = graph.nodes.iter().filter(|node| matches!(node.op, Op::Attend { .. }));
+    nodes.map(|node| ops::attend::partials_size(graph, node)).max().unwrap_or(0)
 }
 
 fn node_local_size(graph: &Graph, node: &Node) -> usize {

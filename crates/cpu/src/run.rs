@@ -8,7 +8,9 @@ use girih_graph::backend::{Inputs, Lane, Step, Watch};
 use girih_graph::{Error, Graph, Key};
 
 use crate::kernels::Table;
-use crate::lower::{At, Call, Compute, Count, Elementwise, Instruction, Place, local_size, lower};
+use crate::lower::{
+    At, Call, Compute, Count, Elementwise, Instruction, Place, local_size, lower, partials_size,
+};
 use crate::memory::Aligned;
 use crate::ops::{self, Executor, Heads, Origin, Rows};
 use crate::pool::Pool;
@@ -30,6 +32,8 @@ struct Memory {
     scratch: Aligned<f32>,
     /// What each thread needs for itself.
     locals: Vec<Aligned<f32>>,
+    /// Partial sums of attention.
+    partials: Aligned<f32>,
     origins: Vec<Origin>,
     wanted: Vec<u32>,
 }
@@ -43,6 +47,7 @@ impl Program {
         let memory = Memory {
             scratch: Aligned::zeroed(scratch, "the scratch memory of a step")?,
             locals: locals.collect::<Result<_, _>>()?,
+            partials: Aligned::zeroed(partials_size(graph), "the partial sums of attention")?,
             origins: Vec::with_capacity(graph.key.rows as usize),
             wanted: Vec::with_capacity(graph.key.wanted as usize),
         };
@@ -55,7 +60,8 @@ impl Program {
         let rows = size_of::<Origin>() as u64 * u64::from(graph.key.rows);
         let wanted = size_of::<u32>() as u64 * u64::from(graph.key.wanted);
         let locals = threads as u64 * Aligned::<f32>::bytes(local_size(graph));
-        Aligned::<f32>::bytes(scratch) + locals + rows + wanted
+        let partials = Aligned::<f32>::bytes(partials_size(graph));
+        Aligned::<f32>::bytes(scratch) + locals + partials + rows + wanted
     }
 
     /// Runs one step.
@@ -71,7 +77,7 @@ impl Program {
         step: Step<'_>,
     ) {
         let Step { inputs, lanes, output, watch } = step;
-        let Memory { scratch, locals, origins, wanted } = &mut *self.memory.borrow_mut();
+        let Memory { scratch, locals, partials, origins, wanted } = &mut *self.memory.borrow_mut();
         trace(lanes, origins, wanted);
         assert!(
             origins.len() <= self.key.rows as usize && wanted.len() <= self.key.wanted as usize,
@@ -85,7 +91,7 @@ impl Program {
             Inputs::Embeddings(values) => values,
         };
         let mut run = Run {
-            executor: Executor { table, pool, locals },
+            executor: Executor { table, pool, locals, partials },
             weights,
             state,
             inputs,
@@ -163,9 +169,11 @@ impl Run<'_> {
     /// Puts every row where its lane's state has its position.
     fn write(&mut self, x: Place, state: usize) {
         let state = self.state.tensor_mut(state);
-        let rows = self.values.get(x).chunks_exact(x.stride);
-        for (origin, row) in self.rows.origins.iter().zip(rows) {
-            state.write(&self.rows.lanes[origin.lane as usize], origin.position as usize, row);
+        let values = self.values.get(x);
+        for lane in self.rows.lanes {
+            let rows = lane.rows.indexes();
+            let rows = &values[rows.start * x.stride..rows.end * x.stride];
+            state.write(self.executor.table, lane, lane.position as usize, rows);
         }
     }
 

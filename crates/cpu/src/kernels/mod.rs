@@ -9,6 +9,7 @@
 //! have of its own it takes from the portable one; [`Table::portable_formats`]
 //! names the formats of which that is so.
 
+pub mod attend;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod avx2;
@@ -24,6 +25,8 @@ use std::sync::LazyLock;
 
 use girih_graph::{Act, Error, Pairing};
 use girih_tensor::DType;
+
+use attend::Attend;
 
 /// Rows that [`Table::dots`] takes at once.
 pub const QUAD: usize = 4;
@@ -48,11 +51,8 @@ pub struct Table {
     pub norm: fn(x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]),
     /// `y` = the head `x` with each of its pairs turned.
     pub rotate: fn(x: &[f32], turns: Turns<'_>, pairing: Pairing, y: &mut [f32]),
-    /// Replaces scores by `exp(score − largest)`; yields the largest score and
-    /// the sum of the replacements.
-    pub weigh: fn(scores: &mut [f32]) -> (f32, f32),
-    /// Adds `weights[i]` times row `i` of `values` to `sums`, in the order of `i`.
-    pub blend: fn(weights: &[f32], values: &[f32], sums: &mut [f32]),
+    /// The loops of attention.
+    pub attend: Attend,
     /// `y = act(gate) · up`.
     pub gate: fn(act: Act, gate: &[f32], up: &[f32], y: &mut [f32]),
     /// `y = a + b`.

@@ -36,6 +36,21 @@ pub(super) fn load_bytes(bytes: &[u8; GROUP]) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
+/// The bytes of numbers, in the order of memory, which on x86 is that of files.
+pub(super) fn as_bytes(values: &[f32]) -> &[u8] {
+    let (start, len) = (values.as_ptr().cast(), size_of_val(values));
+    // SAFETY: the bytes are those of the slice, which is borrowed for as long;
+    // bytes need no alignment, and numbers have no padding between them.
+    unsafe { std::slice::from_raw_parts(start, len) }
+}
+
+/// Asks for the line of memory in which `bytes` begins, for the second cache.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn prefetch(bytes: &[u8]) {
+    _mm_prefetch::<_MM_HINT_T1>(bytes.as_ptr().cast());
+}
+
 /// The half-precision number that two bytes hold.
 #[target_feature(enable = "f16c")]
 #[inline]

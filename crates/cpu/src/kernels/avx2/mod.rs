@@ -4,7 +4,6 @@
 //! that only compute are safe to call. What remains `unsafe` is reading and
 //! writing memory (`load`, `store`) and entering this folder (`enter!`).
 
-mod attend;
 mod dot;
 mod norm;
 mod unpack;
@@ -48,7 +47,6 @@ const TABLE: Table = Table {
     dot: enter!(|a, b| dot::dot),
     dots: enter!(|rows, x| dot::dots),
     norm: enter!(|x, weight, epsilon, y| norm::norm),
-    blend: enter!(|weights, values, sums| attend::blend),
     ..portable::TABLE
 };
 

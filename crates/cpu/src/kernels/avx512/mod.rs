@@ -4,6 +4,16 @@
 //! that only compute are safe to call. What remains `unsafe` is reading and
 //! writing memory (`load`, `store`) and entering this folder (`enter!`).
 
+/// A kernel of this folder as an ordinary function.
+macro_rules! enter {
+    (|$($operand:ident),*| $kernel:path) => {
+        // SAFETY: `TABLE` is private to this file and leaves it by way of
+        // `table` only, once the processor has reported every feature that the
+        // kernels enable.
+        |$($operand),*| unsafe { $kernel($($operand),*) }
+    };
+}
+
 mod attend;
 mod dot;
 mod norm;
@@ -27,16 +37,6 @@ pub(super) fn table() -> Option<Table> {
     present.then_some(TABLE)
 }
 
-/// A kernel of this folder as an ordinary function.
-macro_rules! enter {
-    (|$($operand:ident),*| $kernel:path) => {
-        // SAFETY: `TABLE` is private to this file and leaves it by way of
-        // `table` only, once the processor has reported every feature that the
-        // kernels enable.
-        |$($operand),*| unsafe { $kernel($($operand),*) }
-    };
-}
-
 const TABLE: Table = Table {
     name: "avx512",
     formats: &[
@@ -52,7 +52,7 @@ const TABLE: Table = Table {
     dot: enter!(|a, b| dot::dot),
     dots: enter!(|rows, x| dot::dots),
     norm: enter!(|x, weight, epsilon, y| norm::norm),
-    blend: enter!(|weights, values, sums| attend::blend),
+    attend: attend::ATTEND,
     ..portable::TABLE
 };
 
