@@ -226,6 +226,12 @@ impl StateTensor {
         self.layout.format
     }
 
+    /// The bytes of all blocks.
+    #[cfg(test)]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The bytes of a block.
     fn block(&self, block: Block) -> Range<usize> {
         let bytes = self.layout.block_bytes();

@@ -25,6 +25,9 @@
 //!
 //! Bytes moved: keys and values of the positions seen, once for a tile of rows.
 
+#[cfg(test)]
+mod speed;
+
 use std::array;
 use std::ops::Range;
 
@@ -268,7 +271,8 @@ impl<'a, S: Fn(&Lane<'_>) -> bool + Sync> Round<'a, S> {
             }
             let piece = self.attending.piece(lane, head, row..row + 1);
             let size = partial_size(value_size);
-            let (running, result) = (&mut scratch.running[..shared], &mut *scratch.results);
+            let running = &mut scratch.running[..shared];
+            let result = &mut scratch.results[..shared * scratch.width];
             running.fill([f32::NEG_INFINITY, 0.0]);
             result.fill(0.0);
             for (index, chunk) in self.attending.chunks(lane).enumerate() {
@@ -468,8 +472,8 @@ impl Piece<'_> {
         let Attention { shared, value_size, .. } = self.attention;
         let width = scratch.width;
         self.pack(scratch.queries);
-        scratch.running.fill([f32::NEG_INFINITY, 0.0]);
-        scratch.results.fill(0.0);
+        scratch.running[..self.queries()].fill([f32::NEG_INFINITY, 0.0]);
+        scratch.results[..self.queries() * width].fill(0.0);
         let seen = self.rows.clone().map(|row| sees(self.attention, self.lane, row)).fold(0..0, union);
         let chunks = seen.start / CHUNK..seen.end.div_ceil(CHUNK);
         for chunk in chunks.clone() {
@@ -580,7 +584,7 @@ impl<'a> Walk<'a> {
     fn blend(&self, seen: &Seen, some: Range<usize>, scratch: &mut Scratch<'_>) {
         let format = self.piece.heads.values.format();
         let (table, width, decodes) = (self.piece.table, scratch.width, self.decodes(format));
-        scratch.sums.fill(0.0);
+        scratch.sums[..self.piece.queries().next_multiple_of(WIDEST) * width].fill(0.0);
         for index in self.blocks.clone() {
             let at = index * BLOCK_POSITIONS;
             let positions = intersection(some.clone(), at..at + BLOCK_POSITIONS);

@@ -4,6 +4,17 @@
 //! that only compute are safe to call. What remains `unsafe` is reading and
 //! writing memory (`load`, `store`) and entering this folder (`enter!`).
 
+/// A kernel of this folder as an ordinary function.
+macro_rules! enter {
+    (|$($operand:ident),*| $kernel:path) => {
+        // SAFETY: `TABLE` is private to this file and leaves it by way of
+        // `table` only, once the processor has reported every feature that the
+        // kernels enable.
+        |$($operand),*| unsafe { $kernel($($operand),*) }
+    };
+}
+
+mod attend;
 mod dot;
 mod norm;
 mod unpack;
@@ -22,16 +33,6 @@ pub(super) fn table() -> Option<Table> {
     present.then_some(TABLE)
 }
 
-/// A kernel of this folder as an ordinary function.
-macro_rules! enter {
-    (|$($operand:ident),*| $kernel:path) => {
-        // SAFETY: `TABLE` is private to this file and leaves it by way of
-        // `table` only, once the processor has reported every feature that the
-        // kernels enable.
-        |$($operand),*| unsafe { $kernel($($operand),*) }
-    };
-}
-
 const TABLE: Table = Table {
     name: "avx2",
     formats: &[
@@ -46,6 +47,7 @@ const TABLE: Table = Table {
     ],
     dot: enter!(|a, b| dot::dot),
     dots: enter!(|rows, x| dot::dots),
+    attend: attend::ATTEND,
     norm: enter!(|x, weight, epsilon, y| norm::norm),
     ..portable::TABLE
 };

@@ -142,7 +142,9 @@ fn score_tile<const FORMAT: u8, const WIDTH: usize>(
         };
         let lines = group.chunks_exact(line).zip(ahead.chunks_exact(line));
         for ((line, ahead), queries) in lines.zip(queries) {
-            ahead.chunks(64).for_each(|line| prefetch(line));
+            for line in ahead.chunks(64) {
+                prefetch(line);
+            }
             let mut keys = [values::<FORMAT>(line), values::<FORMAT>(&line[bytes_of::<FORMAT>(LANES)..])];
             if FORMAT == Q8_0 {
                 keys = [_mm512_mul_ps(keys[0], scales[0]), _mm512_mul_ps(keys[1], scales[1])];
@@ -192,16 +194,14 @@ fn capped(x: __m512, cap: __m512) -> __m512 {
 fn weigh(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> [f32; 2] {
     // Whole vectors hold what is seen; what else they hold weighs nothing.
     let whole = seen.start / LANES * LANES..seen.end.next_multiple_of(LANES);
-    scores[whole.start..seen.start].fill(f32::NEG_INFINITY);
-    scores[seen.end..whole.end].fill(f32::NEG_INFINITY);
     if let Some(cap) = cap {
         let cap = _mm512_set1_ps(cap);
         for vector in scores[whole.clone()].as_chunks_mut().0 {
             store(capped(load(vector), cap), vector);
         }
-        scores[whole.start..seen.start].fill(f32::NEG_INFINITY);
-        scores[seen.end..whole.end].fill(f32::NEG_INFINITY);
     }
+    scores[whole.start..seen.start].fill(f32::NEG_INFINITY);
+    scores[seen.end..whole.end].fill(f32::NEG_INFINITY);
     let vectors = scores[whole].as_chunks_mut().0;
     let mut largest = _mm512_set1_ps(f32::NEG_INFINITY);
     for vector in &*vectors {
@@ -292,7 +292,9 @@ fn blend_vectors<const FORMAT: u8, const WIDTH: usize, const VECTORS: usize>(
     let rows = cells.chunks_exact(row_bytes).zip(ahead.chunks_exact(row_bytes));
     for (position, (row, ahead)) in rows.enumerate().take(end).skip(start) {
         let (row, ahead) = (&row[left..left + part], &ahead[left..left + part]);
-        ahead.chunks(64).for_each(|line| prefetch(line));
+        for line in ahead.chunks(64) {
+            prefetch(line);
+        }
         let mut values = [_mm512_setzero_ps(); VECTORS];
         for (index, value) in values.iter_mut().enumerate() {
             *value = self::values::<FORMAT>(&row[bytes_of::<FORMAT>(index * LANES)..]);
