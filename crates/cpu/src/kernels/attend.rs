@@ -48,6 +48,10 @@ pub const WIDTHS: [usize; 6] = [1, 2, 3, 4, 6, 8];
 /// Weights of one query over a chunk, or scores that become such.
 pub type Weights = [f32; CHUNK];
 
+/// The largest score, in units of log 2, and the sum of weights, which are
+/// `2^(score − largest)`.
+pub type Ends = [f32; 2];
+
 /// Stored keys or values of one head.
 #[derive(Clone, Copy, Debug)]
 pub enum Cells<'a> {
@@ -107,14 +111,14 @@ pub struct Attend {
     /// `2^(score − largest)`; yields the largest and the sum of the
     /// replacements. With a cap, a score is first replaced by
     /// `cap · tanh(score / 2 · ln 2)`.
-    pub weigh: fn(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> [f32; 2],
+    pub weigh: fn(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> Ends,
     /// Adds weights times values to `sums`, `[q][width]`, over positions of one
     /// block in their order; the block's first weight is `weights[q][at]`.
     /// There are as many rows of weights as one of [`WIDTHS`].
     pub blend: fn(weights: &[Weights], at: usize, values: Block<'_>, sums: &mut [f32]),
     /// Joins a partial sum to what ran up before it: both are brought to the
     /// larger of their largest scores.
-    pub join: fn(running: &mut [f32; 2], result: &mut [f32], partial: [f32; 2], sums: &[f32]),
+    pub join: fn(running: &mut Ends, result: &mut [f32], partial: Ends, sums: &[f32]),
     /// Decodes a tile of keys.
     pub widen_keys: fn(format: Format, tile: &[u8], into: &mut [f32]),
     /// Decodes the values of some positions of a block, to where they stand in it.

@@ -35,7 +35,7 @@ use girih_graph::backend::Lane;
 use girih_graph::{BLOCK_POSITIONS, Graph, Node};
 
 use super::{Executor, Rows};
-use crate::kernels::attend::{Attend, Block, CHUNK, Cells, Format, LANES, TILE, WIDTHS, Weights};
+use crate::kernels::attend::{Attend, Block, CHUNK, Cells, Ends, Format, LANES, TILE, WIDTHS, Weights};
 use crate::lower::Attention;
 use crate::pool::{Grid, Tile};
 use crate::state::StateTensor;
@@ -296,7 +296,7 @@ impl<'a, S: Fn(&Lane<'_>) -> bool + Sync> Round<'a, S> {
 }
 
 /// Divides weighted sums by the sums of weights.
-fn finish(output: &mut [f32], value_size: usize, running: &[[f32; 2]], results: &[f32], width: usize) {
+fn finish(output: &mut [f32], value_size: usize, running: &[Ends], results: &[f32], width: usize) {
     let sums = running.iter().zip(results.chunks_exact(width));
     for (output, ([_, sum], result)) in output.chunks_exact_mut(value_size).zip(sums) {
         for (output, value) in output.iter_mut().zip(result) {
@@ -363,9 +363,9 @@ struct Scratch<'a> {
     /// What ran up before, for each query.
     results: &'a mut [f32],
     /// The largest score and the sum of weights of a chunk, for each query.
-    partial: &'a mut [[f32; 2]],
+    partial: &'a mut [Ends],
     /// The same of what ran up before.
-    running: &'a mut [[f32; 2]],
+    running: &'a mut [Ends],
 }
 
 impl<'a> Scratch<'a> {

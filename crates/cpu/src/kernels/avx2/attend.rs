@@ -13,7 +13,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::super::attend::{
-    Attend, Block, Cells, EXP2, EXP2_LEAST, Format, GROUP, LANES, Q8_0_GROUP, TILE, Weights, add_lanes,
+    Attend, Block, Cells, EXP2, EXP2_LEAST, Ends, Format, GROUP, LANES, Q8_0_GROUP, TILE, Weights, add_lanes,
 };
 use super::super::x86::{as_bytes, half, load_bytes, prefetch};
 use super::{LANES as VECTOR, load, store};
@@ -208,7 +208,7 @@ fn capped(x: __m256, cap: __m256) -> __m256 {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn weigh(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> [f32; 2] {
+fn weigh(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> Ends {
     // Whole vectors hold what is seen; what else they hold weighs nothing.
     let whole = seen.start / LANES * LANES..seen.end.next_multiple_of(LANES);
     if let Some(cap) = cap {
@@ -339,7 +339,7 @@ fn blend_vectors<const FORMAT: u8, const WIDTH: usize, const VECTORS: usize>(
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn join(running: &mut [f32; 2], result: &mut [f32], [top, sum]: [f32; 2], sums: &[f32]) {
+fn join(running: &mut Ends, result: &mut [f32], [top, sum]: Ends, sums: &[f32]) {
     let larger = running[0].max(top);
     let before = exp2(_mm256_set1_ps(running[0] - larger));
     let now = exp2(_mm256_set1_ps(top - larger));

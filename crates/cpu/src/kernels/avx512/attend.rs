@@ -15,7 +15,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::super::attend::{
-    Attend, Block, Cells, EXP2, EXP2_LEAST, Format, GROUP, LANES, Q8_0_GROUP, TILE, Weights, add_lanes,
+    Attend, Block, Cells, EXP2, EXP2_LEAST, Ends, Format, GROUP, LANES, Q8_0_GROUP, TILE, Weights, add_lanes,
 };
 use super::super::x86::{as_bytes, half, load_bytes, prefetch};
 use super::{load, store};
@@ -191,7 +191,7 @@ fn capped(x: __m512, cap: __m512) -> __m512 {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-fn weigh(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> [f32; 2] {
+fn weigh(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> Ends {
     // Whole vectors hold what is seen; what else they hold weighs nothing.
     let whole = seen.start / LANES * LANES..seen.end.next_multiple_of(LANES);
     if let Some(cap) = cap {
@@ -320,7 +320,7 @@ fn blend_vectors<const FORMAT: u8, const WIDTH: usize, const VECTORS: usize>(
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-fn join(running: &mut [f32; 2], result: &mut [f32], [top, sum]: [f32; 2], sums: &[f32]) {
+fn join(running: &mut Ends, result: &mut [f32], [top, sum]: Ends, sums: &[f32]) {
     let larger = running[0].max(top);
     let before = exp2(_mm512_set1_ps(running[0] - larger));
     let now = exp2(_mm512_set1_ps(top - larger));

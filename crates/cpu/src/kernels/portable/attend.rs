@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::attend::{
-    Attend, Block, Cells, EXP2, EXP2_LEAST, Format, GROUP, LANES, Q8_0_GROUP, TILE, Weights, add_lanes,
+    Attend, Block, Cells, EXP2, EXP2_LEAST, Ends, Format, GROUP, LANES, Q8_0_GROUP, TILE, Weights, add_lanes,
 };
 use super::unpack;
 use girih_graph::BLOCK_POSITIONS;
@@ -26,7 +26,7 @@ fn score(queries: &[f32], keys: Cells<'_>, _ahead: &[u8], scores: &mut [Weights]
     }
 }
 
-fn weigh(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> [f32; 2] {
+fn weigh(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> Ends {
     if let Some(cap) = cap {
         scores[seen.clone()].iter_mut().for_each(|score| *score = cap * tanh(*score));
     }
@@ -76,7 +76,7 @@ fn blend(weights: &[Weights], at: usize, values: Block<'_>, sums: &mut [f32]) {
     }
 }
 
-fn join(running: &mut [f32; 2], result: &mut [f32], [top, sum]: [f32; 2], sums: &[f32]) {
+fn join(running: &mut Ends, result: &mut [f32], [top, sum]: Ends, sums: &[f32]) {
     let larger = running[0].max(top);
     let (before, now) = (exp2(running[0] - larger), exp2(top - larger));
     *running = [larger, sum * now + running[1] * before];
