@@ -177,11 +177,13 @@ impl ActPrecision {
 
 /// The types that a KV cache can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs, non_camel_case_types)] // the names say it; Q8_0 as the format is written
 pub enum KvType {
     F32,
     F16,
     Bf16,
+    #[value(name = "q8_0")]
+    Q8_0,
 }
 
 impl KvType {
@@ -191,6 +193,7 @@ impl KvType {
             KvType::F32 => DType::F32,
             KvType::F16 => DType::F16,
             KvType::Bf16 => DType::BF16,
+            KvType::Q8_0 => DType::Q8_0,
         }
     }
 }

@@ -7,6 +7,7 @@ use girih_tensor::{DType, Shape};
 use crate::arrange::{Kind, Precision};
 use crate::kernels::packed::Layout;
 use crate::ops;
+use crate::state;
 use crate::weights::{Form, Weights};
 
 /// One node, ready to run. Weights and states are indexes into their lists.
@@ -181,6 +182,11 @@ fn operand_objection(graph: &Graph, node: &Node, index: usize) -> Option<String>
     };
     if !fits {
         return Some(format!("its operand '{name}' is not {need}, which '{}' needs here", node.op.name()));
+    }
+    if kind == Operand::State
+        && let Some(reason) = state::objection(graph, id)
+    {
+        return Some(format!("its operand '{name}' cannot be kept: {reason}"));
     }
     (form.is_some() && Form::in_graph(graph, id) != form)
         .then(|| format!("its operand '{name}' is used as a matrix and as a vector"))
@@ -387,6 +393,12 @@ pub(crate) fn rotations(graph: &Graph) -> Vec<ValueId> {
 /// Numbers of scratch that each thread needs for itself.
 pub(crate) fn local_size(graph: &Graph) -> usize {
     graph.nodes.iter().map(|node| node_local_size(graph, node)).max().unwrap_or(0)
+}
+
+/// Numbers of memory for the partial sums of attention.
+pub(crate) fn partials_size(graph: &Graph) -> usize {
+    let nodes = graph.nodes.iter().filter(|node| matches!(node.op, Op::Attend { .. }));
+    nodes.map(|node| ops::attend::partials_size(graph, node)).max().unwrap_or(0)
 }
 
 fn node_local_size(graph: &Graph, node: &Node) -> usize {

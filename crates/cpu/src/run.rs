@@ -10,8 +10,8 @@ use girih_graph::{Error, Graph, Key, ValueId};
 use crate::arrange::{Arranged, Precision};
 use crate::kernels::Table;
 use crate::lower::{
-    At, Call, Compute, Count, Elementwise, Instruction, Lowered, Place, Slot, local_size, lower, rotations,
-    slots,
+    At, Call, Compute, Count, Elementwise, Instruction, Lowered, Place, Slot, local_size, lower,
+    partials_size, rotations, slots,
 };
 use crate::memory::Aligned;
 use crate::ops::{self, Executor, Heads, Origin, Rows, StepTurns};
@@ -39,6 +39,8 @@ struct Memory {
     locals: Vec<Aligned<f32>>,
     /// One entry for each of [`rotations`].
     turns: Vec<StepTurns>,
+    /// Partial sums of attention.
+    partials: Aligned<f32>,
     origins: Vec<Origin>,
     wanted: Vec<u32>,
 }
@@ -61,6 +63,7 @@ impl Program {
             slots: arranged.collect::<Result<_, _>>()?,
             locals: locals.collect::<Result<_, _>>()?,
             turns: turns.collect::<Result<_, _>>()?,
+            partials: Aligned::zeroed(partials_size(graph), "the partial sums of attention")?,
             origins: Vec::with_capacity(graph.key.rows as usize),
             wanted: Vec::with_capacity(graph.key.wanted as usize),
         };
@@ -76,7 +79,8 @@ impl Program {
         let arranged: u64 =
             slots(graph, precision).iter().map(|slot| Aligned::<u32>::bytes(slot.words)).sum();
         let turns: u64 = turns_shapes(graph).map(|(rows, pairs)| StepTurns::bytes(rows, pairs)).sum();
-        Aligned::<f32>::bytes(scratch) + arranged + locals + turns + rows + wanted
+        let partials = Aligned::<f32>::bytes(partials_size(graph));
+        Aligned::<f32>::bytes(scratch) + arranged + locals + turns + partials + rows + wanted
     }
 
     /// Runs one step.
@@ -92,7 +96,8 @@ impl Program {
         step: Step<'_>,
     ) {
         let Step { inputs, lanes, output, watch } = step;
-        let Memory { scratch, slots, locals, turns, origins, wanted } = &mut *self.memory.borrow_mut();
+        let Memory { scratch, slots, locals, turns, partials, origins, wanted } =
+            &mut *self.memory.borrow_mut();
         trace(lanes, origins, wanted);
         turns.iter_mut().for_each(StepTurns::forget);
         assert!(
@@ -107,7 +112,7 @@ impl Program {
             Inputs::Embeddings(values) => values,
         };
         let mut run = Run {
-            executor: Executor { table, pool, locals },
+            executor: Executor { table, pool, locals, partials },
             kinds: &self.slots,
             slots,
             weights,
@@ -207,9 +212,11 @@ impl Run<'_> {
     /// Puts every row where its lane's state has its position.
     fn write(&mut self, x: Place, state: usize) {
         let state = self.state.tensor_mut(state);
-        let rows = self.values.get(x).chunks_exact(x.stride);
-        for (origin, row) in self.rows.origins.iter().zip(rows) {
-            state.write(&self.rows.lanes[origin.lane as usize], origin.position as usize, row);
+        let values = self.values.get(x);
+        for lane in self.rows.lanes {
+            let rows = lane.rows.indexes();
+            let rows = &values[rows.start * x.stride..rows.end * x.stride];
+            state.write(self.executor.table, lane, lane.position as usize, rows);
         }
     }
 

@@ -3,18 +3,24 @@
 //! ```text
 //! tensor = block 0 | block 1 | …            blocks belong to whom the engine says
 //! block  = head 0 | head 1 | …
-//! head   = position 0 | … | position 63     a row of the head's size each
+//! head   = tile 0 | tile 1                  of keys: 32 positions each, transposed
+//!        | position 0 | … | position 63     of values: a row each, filled up to 16
 //! ```
-//! So what one head reads over the positions of a block lies in one piece.
+//! So what one head reads over the positions of a block lies in one piece, as
+//! [the kernels](crate::kernels::attend) want it.
 
 use std::ops::Range;
 
 use girih_graph::backend::{self, Block, Lane};
-use girih_graph::{BLOCK_POSITIONS, Error, Graph, GroupId, Role, Value};
+use girih_graph::{BLOCK_POSITIONS, Error, Graph, GroupId, Op, Role, Value, ValueId};
 use girih_tensor::DType;
 
 use crate::kernels::Table;
+use crate::kernels::attend::{Format, GROUP, LANES, Q8_0_GROUP, TILE};
 use crate::memory::Aligned;
+
+/// Dims that are rounded before they are put where they belong.
+const STRETCH: usize = 64;
 
 /// The state values of a graph, in the order in which they stand in it.
 #[derive(Debug)]
@@ -26,32 +32,53 @@ pub struct Cache {
 #[derive(Debug)]
 pub(crate) struct StateTensor {
     group: GroupId,
-    dtype: DType,
+    layout: Layout,
+    bytes: Aligned<u8>,
+}
+
+/// How a block of one state value is laid out.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    format: Format,
+    part: Part,
     heads: usize,
     /// Values of one head at one position.
     size: usize,
-    bytes: Aligned<u8>,
+    /// The same with what a row is filled up by.
+    width: usize,
+}
+
+/// What a state value is to attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Keys,
+    Values,
 }
 
 impl Cache {
     /// The bytes that so many blocks per group take.
     pub(crate) fn plan(graph: &Graph, blocks: &[u32]) -> u64 {
-        let sizes = values(graph).map(|(group, value)| {
+        let sizes = values(graph).map(|(id, group, value)| {
             let blocks = blocks.get(group.0 as usize).copied().unwrap_or(0) as usize;
-            Aligned::<u8>::bytes(tensor_bytes(value, blocks).unwrap_or(usize::MAX))
+            let bytes = Layout::of(graph, id, value).ok().and_then(|layout| layout.bytes(blocks));
+            Aligned::<u8>::bytes(bytes.unwrap_or(usize::MAX))
         });
         sizes.fold(0, u64::saturating_add)
     }
 
     /// Zeroed state of so many blocks per group.
+    ///
+    /// # Errors
+    /// When memory is short, or a value has a type that state does not have here.
     pub(crate) fn new(graph: &Graph, blocks: &[u32]) -> Result<Cache, Error> {
-        let tensors = values(graph).map(|(group, value)| {
+        let tensors = values(graph).map(|(id, group, value)| {
             let blocks = blocks.get(group.0 as usize).copied().unwrap_or(0);
             let too_many = || Error::new(format!("{blocks} blocks of '{}' are more than memory", value.name));
-            let bytes = tensor_bytes(value, blocks as usize).ok_or_else(too_many)?;
-            let (heads, size) = heads(value);
-            let bytes = Aligned::zeroed(bytes, &value.name)?;
-            Ok(StateTensor { group, dtype: value.dtype, heads, size, bytes })
+            let layout = Layout::of(graph, id, value).map_err(|reason| {
+                Error::new(format!("the cpu backend cannot keep '{}': {reason}", value.name))
+            })?;
+            let bytes = layout.bytes(blocks as usize).ok_or_else(too_many)?;
+            Ok(StateTensor { group, layout, bytes: Aligned::zeroed(bytes, &value.name)? })
         });
         Ok(Cache { tensors: tensors.collect::<Result<_, Error>>()? })
     }
@@ -76,64 +103,170 @@ impl Cache {
 }
 
 /// The state values of a graph, with their groups.
-fn values(graph: &Graph) -> impl Iterator<Item = (GroupId, &Value)> {
-    graph.values.iter().filter_map(|value| match value.role {
-        Role::State(group) => Some((group, value)),
+fn values(graph: &Graph) -> impl Iterator<Item = (ValueId, GroupId, &Value)> {
+    graph.ids().filter_map(|(id, value)| match value.role {
+        Role::State(group) => Some((id, group, value)),
         _ => None,
     })
 }
 
-/// The heads of a state value and the size of each.
-fn heads(value: &Value) -> (usize, usize) {
-    let size = value.shape.columns();
-    (value.shape.stride() / size, size)
+/// Why the state value of this id cannot be kept, if it cannot.
+pub(crate) fn objection(graph: &Graph, id: ValueId) -> Option<String> {
+    Layout::of(graph, id, graph.value(id)).err()
 }
 
-fn tensor_bytes(value: &Value, blocks: usize) -> Option<usize> {
-    let position = value.shape.stride().checked_mul(value.dtype.block_bytes())?;
-    position.checked_mul(BLOCK_POSITIONS)?.checked_mul(blocks)
-}
-
-impl StateTensor {
-    /// The bytes of a block.
-    fn block(&self, block: Block) -> Range<usize> {
-        let bytes = self.heads * BLOCK_POSITIONS * self.size * self.dtype.block_bytes();
-        block.0 as usize * bytes..(block.0 as usize + 1) * bytes
+impl Layout {
+    /// The layout of a state value, or the reason why it has none.
+    fn of(graph: &Graph, id: ValueId, value: &Value) -> Result<Layout, String> {
+        let read_as = |index: usize| {
+            let mut nodes = graph.nodes.iter().filter(|node| matches!(node.op, Op::Attend { .. }));
+            nodes.any(|node| node.inputs.get(index) == Some(&id))
+        };
+        let part = match (read_as(1), read_as(2)) {
+            (true, true) => return Err("it is read as keys and as values".to_owned()),
+            (true, false) => Part::Keys,
+            (false, _) => Part::Values,
+        };
+        let dtype = value.dtype;
+        let format = Format::of(dtype)
+            .ok_or_else(|| format!("its type is {dtype}; state is kept as f32, f16, bf16 or q8_0"))?;
+        let size = value.shape.columns();
+        if format == Format::Q8_0 && !size.is_multiple_of(GROUP) {
+            return Err(format!("heads of {size} values are no whole groups of {GROUP}, which q8_0 needs"));
+        }
+        let width = match part {
+            Part::Keys => size,
+            Part::Values => size.next_multiple_of(LANES),
+        };
+        Ok(Layout { format, part, heads: value.shape.stride() / size, size, width })
     }
 
-    /// The bytes of `positions` of one head; they lie in one block of the lane.
-    fn run(&self, lane: &Lane<'_>, head: usize, positions: Range<usize>) -> Range<usize> {
-        let block = lane.blocks[self.group.0 as usize][positions.start / BLOCK_POSITIONS];
-        let first =
-            (block.0 as usize * self.heads + head) * BLOCK_POSITIONS + positions.start % BLOCK_POSITIONS;
-        let row_bytes = self.size * self.dtype.block_bytes();
-        first * row_bytes..(first + positions.len()) * row_bytes
+    /// The bytes of so many blocks.
+    fn bytes(&self, blocks: usize) -> Option<usize> {
+        // Of one position, or of 32 values of it: sizes of a graph are not small.
+        let row = self.heads.checked_mul(self.width)?.checked_mul(size_of::<f32>())?;
+        row.checked_mul(BLOCK_POSITIONS)?.checked_mul(blocks)?;
+        Some(blocks * self.block_bytes())
     }
 
-    /// Decodes one head's rows at `positions`, one after another.
-    pub fn read(
-        &self,
-        table: &Table,
-        lane: &Lane<'_>,
-        head: usize,
-        positions: Range<usize>,
-        values: &mut [f32],
-    ) {
-        let mut position = positions.start;
-        while position < positions.end {
-            let end = positions.end.min((position / BLOCK_POSITIONS + 1) * BLOCK_POSITIONS);
-            let into = (position - positions.start) * self.size..(end - positions.start) * self.size;
-            let bytes = &self.bytes[self.run(lane, head, position..end)];
-            table.unpack(self.dtype, bytes, &mut values[into]);
-            position = end;
+    fn block_bytes(&self) -> usize {
+        self.heads * self.head_bytes()
+    }
+
+    fn head_bytes(&self) -> usize {
+        self.format.bytes(BLOCK_POSITIONS, self.width)
+    }
+
+    /// Puts rows of one head into the bytes of the head in a block, from
+    /// position `at` on. The rows lie `stride` values apart.
+    fn put(&self, table: &Table, rows: &[f32], stride: usize, at: usize, bytes: &mut [u8]) {
+        for (index, row) in rows.chunks(stride).enumerate() {
+            for (stretch, values) in row[..self.size].chunks(STRETCH).enumerate() {
+                self.put_stretch(table, values, stretch * STRETCH, at + index, bytes);
+            }
         }
     }
 
-    /// Stores a row of all heads, rounded to the state's type.
-    pub fn write(&mut self, lane: &Lane<'_>, position: usize, row: &[f32]) {
-        for (head, values) in row.chunks_exact(self.size).enumerate() {
-            let run = self.run(lane, head, position..position + 1);
-            self.dtype.pack(values, &mut self.bytes[run]);
+    /// Puts values from number `first` on of one head at one position.
+    fn put_stretch(&self, table: &Table, values: &[f32], first: usize, at: usize, bytes: &mut [u8]) {
+        let mut rounded = [0; STRETCH * 4];
+        let rounded = &mut rounded[..self.format.bytes(1, values.len())];
+        match self.format {
+            Format::F32 => DType::F32.pack(values, rounded),
+            Format::F16 => (table.attend.halve)(values, rounded),
+            Format::BF16 => DType::BF16.pack(values, rounded),
+            Format::Q8_0 => {
+                DType::Q8_0.pack(values, rounded);
+                return self.put_groups(rounded, first / GROUP, at, bytes);
+            }
+        }
+        let each = self.format.bytes(1, 1);
+        match self.part {
+            Part::Keys => {
+                let tile = &mut bytes[at / TILE * self.size * TILE * each..];
+                let lines = tile.chunks_exact_mut(TILE * each).skip(first);
+                for (line, value) in lines.zip(rounded.chunks_exact(each)) {
+                    line[at % TILE * each..][..each].copy_from_slice(value);
+                }
+            }
+            Part::Values => {
+                bytes[(at * self.width + first) * each..][..rounded.len()].copy_from_slice(rounded);
+            }
+        }
+    }
+
+    /// Puts blocks of Q8_0, from group `first` of one head on, at one position.
+    fn put_groups(&self, blocks: &[u8], first: usize, at: usize, bytes: &mut [u8]) {
+        let groups = self.width / GROUP;
+        for (group, block) in blocks.chunks_exact(2 + GROUP).enumerate() {
+            let (scale, integers) = block.split_at(2);
+            let group = first + group;
+            match self.part {
+                Part::Keys => {
+                    let (scales, lines) = bytes[(at / TILE * groups + group) * Q8_0_GROUP..][..Q8_0_GROUP]
+                        .split_at_mut(2 * TILE);
+                    scales[at % TILE * 2..][..2].copy_from_slice(scale);
+                    for (line, &integer) in lines.chunks_exact_mut(TILE).zip(integers) {
+                        line[at % TILE] = integer;
+                    }
+                }
+                Part::Values => {
+                    let (lines, scales) = bytes.split_at_mut(BLOCK_POSITIONS * self.width);
+                    lines[at * self.width + group * GROUP..][..GROUP].copy_from_slice(integers);
+                    scales[(at * groups + group) * 2..][..2].copy_from_slice(scale);
+                }
+            }
+        }
+    }
+}
+
+impl StateTensor {
+    /// How its values are stored.
+    pub fn format(&self) -> Format {
+        self.layout.format
+    }
+
+    /// The bytes of all blocks.
+    #[cfg(test)]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The bytes of a block.
+    fn block(&self, block: Block) -> Range<usize> {
+        let bytes = self.layout.block_bytes();
+        block.0 as usize * bytes..(block.0 as usize + 1) * bytes
+    }
+
+    /// The bytes of one head in block `index` of the lane.
+    fn range(&self, lane: &Lane<'_>, head: usize, index: usize) -> Range<usize> {
+        let block = lane.blocks[self.group.0 as usize][index];
+        let bytes = self.layout.head_bytes();
+        let start = (block.0 as usize * self.layout.heads + head) * bytes;
+        start..start + bytes
+    }
+
+    /// What block `index` of the lane holds of one head.
+    pub fn head(&self, lane: &Lane<'_>, head: usize, index: usize) -> &[u8] {
+        &self.bytes[self.range(lane, head, index)]
+    }
+
+    /// Stores the lane's rows of all heads from `position` on, rounded to the
+    /// state's type.
+    pub fn write(&mut self, table: &Table, lane: &Lane<'_>, position: usize, rows: &[f32]) {
+        let stride = self.layout.heads * self.layout.size;
+        let mut position = position;
+        let mut rest = rows;
+        while !rest.is_empty() {
+            let at = position % BLOCK_POSITIONS;
+            let count = (BLOCK_POSITIONS - at).min(rest.len() / stride);
+            let (run, others) = rest.split_at(count * stride);
+            for head in 0..self.layout.heads {
+                let range = self.range(lane, head, position / BLOCK_POSITIONS);
+                let rows = &run[head * self.layout.size..];
+                self.layout.put(table, rows, stride, at, &mut self.bytes[range]);
+            }
+            (rest, position) = (others, position + count);
         }
     }
 }

@@ -241,7 +241,7 @@ pub trait State {
 pub fn block_bytes(graph: &Graph, group: GroupId) -> u64 {
     let values = graph.values.iter().filter(|value| value.role == Role::State(group));
     let bytes = values.map(|value| {
-        let inner = value.shape.stride() * value.dtype.block_bytes();
+        let inner = value.shape.stride() / value.dtype.tile().1 * value.dtype.block_bytes();
         (inner * crate::BLOCK_POSITIONS) as u64
     });
     bytes.sum()

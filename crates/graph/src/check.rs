@@ -192,7 +192,7 @@ impl Check<'_> {
             }
             let typed = match value.role {
                 Role::Scratch | Role::Output => value.dtype == DType::F32,
-                Role::State(_) => matches!(value.dtype, DType::F32 | DType::F16 | DType::BF16),
+                Role::State(_) => state(value),
                 Role::Input => match self.graph.key.variant.input {
                     InputKind::Tokens => value.dtype == DType::I32 && value.shape.extents().len() == 1,
                     InputKind::Embeddings => value.dtype == DType::F32,
@@ -249,6 +249,16 @@ impl Check<'_> {
         {
             self.fault(&output.name, format!("{}: {sentence}", node.op.name()));
         }
+    }
+}
+
+/// Whether state can have the type of `value`: floats, or whole blocks of Q8_0
+/// in each head.
+fn state(value: &Value) -> bool {
+    match value.dtype {
+        DType::F32 | DType::F16 | DType::BF16 => true,
+        DType::Q8_0 => value.shape.columns().is_multiple_of(DType::Q8_0.tile().1),
+        _ => false,
     }
 }
 

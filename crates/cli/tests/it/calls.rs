@@ -40,7 +40,7 @@ fn wrong_calls_end_with_2() {
         girih(&[command, "--no-such-flag"]).fails(2, "--no-such-flag");
     }
     girih(&["run", "--threads", "0"]).fails(2, "--threads");
-    girih(&["run", "--kv", "q8_0"]).fails(2, "f32, f16, bf16");
+    girih(&["run", "--kv", "q4_0"]).fails(2, "f32, f16, bf16, q8_0");
     girih(&["run", "--backend", "gpu"]).fails(2, "cpu, interpreter");
     girih(&["run", "--logit-bias", "5"]).fails(2, "'5' is not ID=X");
     girih(&["run", "--seed", "soon"]).fails(2, "--seed");

@@ -6,9 +6,9 @@
 //!
 //! A table of vector instructions can be had only from [`tables`], which asks
 //! the processor first: whoever holds one may call it. What a table does not
-//! have of its own it takes from the portable one; [`Table::portable_formats`]
-//! names the formats of which that is so.
+//! have of its own it takes from the portable one.
 
+pub mod attend;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod avx2;
@@ -26,16 +26,11 @@ mod x86;
 use std::sync::LazyLock;
 
 use girih_graph::{Act, Error, Pairing};
-use girih_tensor::DType;
 
-/// Rows that [`Table::dots`] takes at once.
-pub const QUAD: usize = 4;
+use attend::Attend;
 
 /// Values of a row of activations that share one scale when they are quantized.
 pub const GROUP: usize = 32;
-
-/// A kernel that decodes whole blocks of one format.
-pub type Unpack = fn(bytes: &[u8], values: &mut [f32]);
 
 /// A kernel that makes integers of whole groups: codes, scales and sums of codes.
 pub type Quantize = fn(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]);
@@ -45,25 +40,14 @@ pub type Quantize = fn(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &m
 pub struct Table {
     /// The name in logs and flags.
     pub name: &'static str,
-    /// The formats that the table decodes itself, each with what decodes its
-    /// whole blocks to the same numbers as [`DType::unpack`].
-    pub formats: &'static [(DType, Unpack)],
-    /// The sum of the products of two equally long rows.
-    pub dot: fn(a: &[f32], b: &[f32]) -> f32,
-    /// [`Table::dot`] of `x` with each of [`QUAD`] rows that follow each
-    /// other, bit for bit.
-    pub dots: fn(rows: &[f32], x: &[f32]) -> [f32; QUAD],
     /// What multiplies packed weights.
     pub products: packed::Products,
     /// `y = x / √(mean(x²) + epsilon) · weight`.
     pub norm: fn(x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]),
     /// `y` = the heads `x` of one row, each with its pairs turned.
     pub rotate: fn(x: &[f32], turns: Turns<'_>, pairing: Pairing, y: &mut [f32]),
-    /// Replaces scores by `exp(score − largest)`; yields the largest score and
-    /// the sum of the replacements.
-    pub weigh: fn(scores: &mut [f32]) -> (f32, f32),
-    /// Adds `weights[i]` times row `i` of `values` to `sums`, in the order of `i`.
-    pub blend: fn(weights: &[f32], values: &[f32], sums: &mut [f32]),
+    /// The loops of attention.
+    pub attend: Attend,
     /// `y = act(gate) · up`.
     pub gate: fn(act: Act, gate: &[f32], up: &[f32], y: &mut [f32]),
     /// `y = a + b`.
@@ -87,25 +71,6 @@ pub struct Turns<'a> {
     pub cosines: &'a [f32],
     /// The sine for each pair.
     pub sines: &'a [f32],
-}
-
-impl Table {
-    /// Decodes whole blocks, one after another, as [`DType::unpack`] does.
-    ///
-    /// # Panics
-    /// When the lengths are not the same whole number of blocks.
-    pub fn unpack(&self, dtype: DType, bytes: &[u8], values: &mut [f32]) {
-        match self.formats.iter().find(|(format, _)| *format == dtype) {
-            Some((_, unpack)) => unpack(bytes, values),
-            None => dtype.unpack(bytes, values),
-        }
-    }
-
-    /// The formats that the table leaves to their definitions.
-    pub fn portable_formats(&self) -> impl Iterator<Item = DType> {
-        let own = self.formats;
-        DType::ALL.iter().copied().filter(move |dtype| own.iter().all(|(format, _)| format != dtype))
-    }
 }
 
 /// The names of all tables there are for this kind of machine, best first.

@@ -1,8 +1,8 @@
-//! Attention: one pass over the positions, in chunks that lie at fixed places.
+//! Attention: partial sums over chunks that lie at fixed places, joined in order.
 //!
 //! ```text
 //! for each chunk of 256 positions that the row sees some of, in order:
-//!     scores  = cap(scale · q·k)           of the positions seen, no others
+//!     scores  = cap(scale · q·k)           of the positions seen
 //!     top     = the largest score
 //!     weights = exp(scores − top)
 //!     partial = (top, Σ weights, Σ weights · v)
@@ -11,34 +11,82 @@
 //! ```
 //! Chunks begin at multiples of [`CHUNK`] of the absolute position, and a row
 //! sees in a chunk what its own position says, so its sums are the same however
-//! a prompt is cut into steps and whatever else a step holds. Positions that
-//! are not seen are not read at all.
+//! a prompt is cut into steps and whatever else a step holds. Nothing of a
+//! position that is not seen comes into a sum, and blocks of which nothing is
+//! seen are not read.
 //!
-//! A piece is one head of keys and values with a few rows of the step, so that
-//! a chunk is decoded once for all of these rows and all query heads that share
-//! it. Bytes moved: keys and values of the positions seen, once for
-//! [`ROWS`] rows.
+//! There are two ways to cut the work, with equal results. A lane of many rows
+//! is cut into tiles of rows with one head of keys and values each, which run
+//! through their chunks. A lane of few rows is cut by chunks as well, so that
+//! all threads share one sequence; its partial sums go to memory, from where a
+//! second pass joins them. Either way all query heads that share a head of keys
+//! and values go together, and cells are decoded in registers where they meet
+//! up to eight queries, else once for all queries of the piece.
+//!
+//! Bytes moved: keys and values of the positions seen, once for a tile of rows.
 
+#[cfg(test)]
+mod speed;
+
+use std::array;
 use std::ops::Range;
 
-use girih_graph::BLOCK_POSITIONS;
 use girih_graph::backend::Lane;
+use girih_graph::{BLOCK_POSITIONS, Graph, Node};
 
 use super::{Executor, Rows};
-use crate::kernels::{QUAD, Table};
+use crate::kernels::attend::{Attend, Block, CHUNK, Cells, Ends, Format, LANES, TILE, WIDTHS, Weights};
 use crate::lower::Attention;
 use crate::pool::{Grid, Tile};
 use crate::state::StateTensor;
 
-/// Positions over which a partial sum is formed.
-const CHUNK: usize = 4 * BLOCK_POSITIONS;
+/// Queries of a tile of rows: enough that decoding keys and values costs
+/// little beside them, few enough that their scores stay in the second cache.
+const QUERIES: usize = 64;
 
-/// Rows of a piece.
-const ROWS: usize = 8;
+/// The most queries that a kernel takes at once.
+const WIDEST: usize = WIDTHS[WIDTHS.len() - 1];
 
-/// Numbers of scratch for pieces of heads of these sizes.
+/// Rows of a lane that may be cut by chunks.
+const FEW: usize = 8;
+
+/// Pieces for each thread, so that the last ones are shared evenly.
+const PIECES: usize = 16;
+
+/// The largest number of chunks in a piece: each tells the caches of the next.
+const RUN: usize = 16;
+
+/// Rows of a tile.
+fn tile_rows(shared: usize) -> usize {
+    (QUERIES / shared).max(1)
+}
+
+/// Queries of a tile, filled up to whole calls of kernels.
+fn tile_queries(shared: usize) -> usize {
+    (tile_rows(shared) * shared).next_multiple_of(WIDEST)
+}
+
+/// Numbers of a thread's scratch for heads of these sizes.
 pub(crate) fn local_size(shared: usize, size: usize, value_size: usize) -> usize {
-    CHUNK * (size + value_size) + CHUNK + value_size + 2 * ROWS * shared
+    Sizes::of(shared, size, value_size.next_multiple_of(LANES)).total()
+}
+
+/// Numbers of memory for the partial sums of a step.
+pub(crate) fn partials_size(graph: &Graph, node: &Node) -> usize {
+    let [q, keys, values] = [0, 1, 2].map(|index| graph.value(node.inputs[index]).shape);
+    let (groups, shared) = (keys.extents()[1], q.extents()[1] / keys.extents()[1]);
+    units_at_once(graph) * groups * shared * partial_size(values.columns())
+}
+
+/// Rows times chunks whose partial sums are kept at once: those of two rows at
+/// the end of the context, or of many that are not as far.
+fn units_at_once(graph: &Graph) -> usize {
+    2 * (graph.key.context as usize).div_ceil(CHUNK) + graph.key.lanes as usize
+}
+
+/// Numbers of one partial sum: the values, the largest score, the sum of weights.
+fn partial_size(value_size: usize) -> usize {
+    value_size.next_multiple_of(LANES) + 2
 }
 
 /// The operands of attention besides the rows.
@@ -57,25 +105,209 @@ pub(crate) fn attend(
     rows: Rows<'_>,
     output: &mut [f32],
 ) {
-    let table = executor.table;
-    let column_step = attention.shared * attention.value_size;
-    let grid = Grid { width: attention.groups * column_step, row_step: ROWS, column_step };
-    executor.pool.tiles(executor.locals, output, grid, |tile, scratch| {
-        let head = tile.columns().start / column_step;
-        let mut row = tile.rows().start;
-        while row < tile.rows().end {
-            let lane = &rows.lanes[rows.origins[row].lane as usize];
-            let part = row..tile.rows().end.min(lane.rows.end as usize);
-            row = part.end;
-            let piece = Piece { table, heads, attention, head, lane, rows: part };
-            piece.attend(tile, Scratch::of(scratch, attention));
+    let attending = Attending { table: &executor.table.attend, heads, attention, rows };
+    let width = attention.groups * attention.shared * partial_size(attention.value_size);
+    let most = executor.partials.len() / width;
+    let split = |lane: &Lane<'_>| {
+        let chunks = attending.chunks(lane).len();
+        lane.rows.indexes().len() <= FEW && chunks > 1 && chunks * lane.rows.indexes().len() <= most
+    };
+    if rows.lanes.iter().any(|lane| !split(lane)) {
+        attending.whole(executor, split, output);
+    }
+    let mut lanes = rows.lanes;
+    while let Some(first) = lanes.iter().position(split) {
+        let mut units = 0;
+        let count = lanes[first..].iter().take_while(|lane| {
+            let own = if split(lane) { attending.units(lane) } else { 0 };
+            units += own;
+            units <= most
+        });
+        let (round, others) = lanes.split_at(first + count.count());
+        let round = Round { attending, lanes: &round[first..], split: &split };
+        round.run(executor, output);
+        lanes = others;
+    }
+}
+
+/// One call of the operator.
+#[derive(Clone, Copy)]
+struct Attending<'a> {
+    table: &'a Attend,
+    heads: Heads<'a>,
+    attention: Attention,
+    rows: Rows<'a>,
+}
+
+impl<'a> Attending<'a> {
+    /// The chunks of which some row of the lane sees something.
+    fn chunks(&self, lane: &Lane<'_>) -> Range<usize> {
+        let rows = lane.rows.indexes();
+        let seen = rows.map(|row| sees(self.attention, lane, row)).reduce(union).unwrap_or(0..0);
+        seen.start / CHUNK..seen.end.div_ceil(CHUNK)
+    }
+
+    /// Rows times chunks.
+    fn units(&self, lane: &Lane<'_>) -> usize {
+        self.chunks(lane).len() * lane.rows.indexes().len()
+    }
+
+    fn piece(&self, lane: &'a Lane<'a>, head: usize, rows: Range<usize>) -> Piece<'a> {
+        let Attending { table, heads, attention, .. } = *self;
+        Piece { table, heads, attention, head, lane, rows }
+    }
+
+    /// Attends with the lanes that are not split, by tiles of rows.
+    fn whole(
+        &self,
+        executor: &mut Executor<'_>,
+        split: impl Fn(&Lane<'_>) -> bool + Sync,
+        output: &mut [f32],
+    ) {
+        let attention = self.attention;
+        let column_step = attention.shared * attention.value_size;
+        let row_step = tile_rows(attention.shared);
+        let grid = Grid { width: attention.groups * column_step, row_step, column_step };
+        executor.pool.tiles(executor.locals, output, grid, |tile, scratch| {
+            let head = tile.columns().start / column_step;
+            let mut row = tile.rows().start;
+            while row < tile.rows().end {
+                let lane = &self.rows.lanes[self.rows.origins[row].lane as usize];
+                let part = row..tile.rows().end.min(lane.rows.end as usize);
+                row = part.end;
+                if !split(lane) {
+                    self.piece(lane, head, part).attend(tile, &mut Scratch::of(scratch, attention));
+                }
+            }
+        });
+    }
+}
+
+/// Some lanes that are cut by chunks, as many as there is memory for.
+struct Round<'a, S> {
+    attending: Attending<'a>,
+    lanes: &'a [Lane<'a>],
+    /// Whether a lane is one of them.
+    split: &'a S,
+}
+
+impl<'a, S: Fn(&Lane<'_>) -> bool + Sync> Round<'a, S> {
+    fn lanes(&self) -> impl Iterator<Item = &'a Lane<'a>> {
+        self.lanes.iter().filter(|lane| (self.split)(lane))
+    }
+
+    /// Forms the partial sums, then joins them.
+    fn run(&self, executor: &mut Executor<'_>, output: &mut [f32]) {
+        let attention = self.attending.attention;
+        let units = self.lanes().map(|lane| self.attending.units(lane)).sum::<usize>();
+        let column_step = attention.shared * partial_size(attention.value_size);
+        let width = attention.groups * column_step;
+        let row_step = (units * attention.groups / (executor.pool.threads() * PIECES)).clamp(1, RUN);
+        let grid = Grid { width, row_step, column_step };
+        let partials = &mut executor.partials[..units * width];
+        executor.pool.tiles(executor.locals, partials, grid, |tile, scratch| {
+            self.partials(tile, tile.columns().start / column_step, Scratch::of(scratch, attention));
+        });
+        let partials = &executor.partials[..units * width];
+        let column_step = attention.shared * attention.value_size;
+        let grid = Grid { width: attention.groups * column_step, row_step: 1, column_step };
+        executor.pool.tiles(executor.locals, output, grid, |tile, scratch| {
+            let head = tile.columns().start / column_step;
+            for row in tile.rows() {
+                self.join(tile.row(row), row, head, partials, Scratch::of(scratch, attention));
+            }
+        });
+    }
+
+    /// Where a unit stands: its lane, the chunk, and the row within the lane.
+    fn unit(&self, mut index: usize) -> (&'a Lane<'a>, usize, usize) {
+        for lane in self.lanes() {
+            let units = self.attending.units(lane);
+            if index < units {
+                let rows = lane.rows.indexes().len();
+                return (lane, self.attending.chunks(lane).start + index / rows, index % rows);
+            }
+            index -= units;
         }
-    });
+        unreachable!("there are as many units as the lanes have")
+    }
+
+    /// Forms the partial sums of some units with one head.
+    fn partials(&self, tile: &mut Tile<'_, f32>, head: usize, mut scratch: Scratch<'_>) {
+        let attention = self.attending.attention;
+        let units = tile.rows();
+        let mut index = units.start;
+        while index < units.end {
+            let (lane, chunk, first) = self.unit(index);
+            let rows = lane.rows.indexes();
+            let count = (rows.len() - first).min(units.end - index).min(tile_rows(attention.shared));
+            let part = rows.start + first..rows.start + first + count;
+            let piece = self.attending.piece(lane, head, part);
+            piece.pack(scratch.queries);
+            let more = index + rows.len() < units.end && chunk + 1 < self.attending.chunks(lane).end;
+            piece.chunk(chunk, more, &mut scratch);
+            for row in 0..count {
+                let into = tile.row(index + row).chunks_exact_mut(partial_size(attention.value_size));
+                for (query, into) in into.enumerate() {
+                    let query = row * attention.shared + query;
+                    let (sums, ends) = into.split_at_mut(scratch.width);
+                    sums.copy_from_slice(&scratch.sums[query * scratch.width..][..scratch.width]);
+                    ends.copy_from_slice(&scratch.partial[query]);
+                }
+            }
+            index += count;
+        }
+    }
+
+    /// Joins the partial sums of one row with one head, if its lane is split.
+    fn join(&self, output: &mut [f32], row: usize, head: usize, partials: &[f32], scratch: Scratch<'_>) {
+        let Attention { groups, shared, value_size, .. } = self.attending.attention;
+        let mut base = 0;
+        for lane in self.lanes() {
+            let rows = lane.rows.indexes();
+            if !rows.contains(&row) {
+                base += self.attending.units(lane);
+                continue;
+            }
+            let piece = self.attending.piece(lane, head, row..row + 1);
+            let size = partial_size(value_size);
+            let running = &mut scratch.running[..shared];
+            let result = &mut scratch.results[..shared * scratch.width];
+            running.fill([f32::NEG_INFINITY, 0.0]);
+            result.fill(0.0);
+            for (index, chunk) in self.attending.chunks(lane).enumerate() {
+                if piece.seen(row, chunk).is_empty() {
+                    continue;
+                }
+                let unit = base + index * rows.len() + row - rows.start;
+                let partials = &partials[((unit * groups + head) * shared) * size..][..shared * size];
+                let results = result.chunks_exact_mut(scratch.width);
+                for ((partial, running), result) in
+                    partials.chunks_exact(size).zip(&mut *running).zip(results)
+                {
+                    let (sums, ends) = partial.split_at(scratch.width);
+                    (self.attending.table.join)(running, result, [ends[0], ends[1]], sums);
+                }
+            }
+            finish(output, value_size, running, result, scratch.width);
+            return;
+        }
+    }
+}
+
+/// Divides weighted sums by the sums of weights.
+fn finish(output: &mut [f32], value_size: usize, running: &[Ends], results: &[f32], width: usize) {
+    let sums = running.iter().zip(results.chunks_exact(width));
+    for (output, ([_, sum], result)) in output.chunks_exact_mut(value_size).zip(sums) {
+        for (output, value) in output.iter_mut().zip(result) {
+            *output = value / sum;
+        }
+    }
 }
 
 /// Some rows of one lane with one head of keys and values.
 struct Piece<'a> {
-    table: &'a Table,
+    table: &'a Attend,
     heads: Heads<'a>,
     attention: Attention,
     head: usize,
@@ -83,130 +315,337 @@ struct Piece<'a> {
     rows: Range<usize>,
 }
 
+/// How many numbers each part of a thread's memory has.
+#[derive(Clone, Copy)]
+struct Sizes {
+    queries: usize,
+    keys: usize,
+    values: usize,
+    scores: usize,
+    sums: usize,
+    ends: usize,
+}
+
+impl Sizes {
+    /// For values filled up to `width`.
+    fn of(shared: usize, size: usize, width: usize) -> Sizes {
+        let count = tile_queries(shared);
+        Sizes {
+            queries: (count * size).next_multiple_of(LANES),
+            keys: size * TILE,
+            values: BLOCK_POSITIONS * width,
+            scores: count * CHUNK,
+            sums: count * width,
+            ends: count * 2,
+        }
+    }
+
+    fn total(self) -> usize {
+        let Sizes { queries, keys, values, scores, sums, ends } = self;
+        queries + keys + values + scores + 2 * sums + 2 * ends
+    }
+}
+
 /// A thread's memory, divided.
 struct Scratch<'a> {
-    /// [`CHUNK`] keys.
+    /// Values of a row, filled up to whole vectors.
+    width: usize,
+    /// The queries, in the order of kernels.
+    queries: &'a mut [f32],
+    /// A tile of keys.
     keys: &'a mut [f32],
-    /// [`CHUNK`] values.
+    /// A block of values.
     values: &'a mut [f32],
-    /// One number for each position of a chunk.
-    scores: &'a mut [f32],
-    /// A partial sum of values.
-    blended: &'a mut [f32],
-    /// The largest score and the sum of weights, for each query head of each row.
-    running: &'a mut [[f32; 2]],
+    /// Scores, then weights, of each query over a chunk.
+    scores: &'a mut [Weights],
+    /// The weighted sums of a chunk, for each query.
+    sums: &'a mut [f32],
+    /// What ran up before, for each query.
+    results: &'a mut [f32],
+    /// The largest score and the sum of weights of a chunk, for each query.
+    partial: &'a mut [Ends],
+    /// The same of what ran up before.
+    running: &'a mut [Ends],
 }
 
 impl<'a> Scratch<'a> {
     fn of(scratch: &'a mut [f32], attention: Attention) -> Scratch<'a> {
-        let (keys, rest) = scratch.split_at_mut(CHUNK * attention.size);
-        let (values, rest) = rest.split_at_mut(CHUNK * attention.value_size);
-        let (scores, rest) = rest.split_at_mut(CHUNK);
-        let (blended, rest) = rest.split_at_mut(attention.value_size);
-        let running = &mut rest.as_chunks_mut::<2>().0[..ROWS * attention.shared];
-        Scratch { keys, values, scores, blended, running }
+        let width = attention.value_size.next_multiple_of(LANES);
+        let sizes = Sizes::of(attention.shared, attention.size, width);
+        let (queries, rest) = scratch.split_at_mut(sizes.queries);
+        let (keys, rest) = rest.split_at_mut(sizes.keys);
+        let (values, rest) = rest.split_at_mut(sizes.values);
+        let (scores, rest) = rest.split_at_mut(sizes.scores);
+        let (sums, rest) = rest.split_at_mut(sizes.sums);
+        let (results, rest) = rest.split_at_mut(sizes.sums);
+        let (partial, rest) = rest.split_at_mut(sizes.ends);
+        let (scores, partial) = (scores.as_chunks_mut().0, partial.as_chunks_mut().0);
+        let running = rest[..sizes.ends].as_chunks_mut().0;
+        Scratch { width, queries, keys, values, scores, sums, results, partial, running }
     }
 }
 
-impl Piece<'_> {
-    /// The positions that a row sees.
-    fn sees(&self, row: usize) -> Range<usize> {
-        let position = self.lane.position as usize + row - self.lane.rows.start as usize;
-        self.lane.sees(self.attention.span, position)
-    }
-
-    fn attend(&self, tile: &mut Tile<'_, f32>, mut scratch: Scratch<'_>) {
-        scratch.running.fill([f32::NEG_INFINITY, 0.0]);
-        self.rows.clone().for_each(|row| tile.row(row).fill(0.0));
-        let seen = self.rows.clone().map(|row| self.sees(row)).reduce(union).unwrap_or(0..0);
-        for start in (seen.start / CHUNK * CHUNK..seen.end).step_by(CHUNK) {
-            let chunk = seen.start.max(start)..seen.end.min(start + CHUNK);
-            self.heads.keys.read(self.table, self.lane, self.head, chunk.clone(), scratch.keys);
-            self.heads.values.read(self.table, self.lane, self.head, chunk.clone(), scratch.values);
-            self.chunk(chunk, tile, &mut scratch);
-        }
-        let shared = self.attention.shared;
-        for (row, sums) in self.rows.clone().zip(scratch.running.chunks_exact(shared)) {
-            let results = tile.row(row).chunks_exact_mut(self.attention.value_size);
-            for (result, [_, sum]) in results.zip(sums) {
-                result.iter_mut().for_each(|value| *value /= sum);
-            }
-        }
-    }
-
-    /// Joins what each row sees of a decoded chunk to what it saw before.
-    fn chunk(&self, chunk: Range<usize>, tile: &mut Tile<'_, f32>, scratch: &mut Scratch<'_>) {
-        let Attention { shared, size, value_size, .. } = self.attention;
-        for (row, running) in self.rows.clone().zip(scratch.running.chunks_exact_mut(shared)) {
-            let seen = self.sees(row);
-            let part = seen.start.max(chunk.start)..seen.end.min(chunk.end);
-            if part.is_empty() {
-                continue;
-            }
-            let part = part.start - chunk.start..part.end - chunk.start;
-            let keys = &scratch.keys[part.start * size..part.end * size];
-            let values = &scratch.values[part.start * value_size..part.end * value_size];
-            let scores = &mut scratch.scores[..part.len()];
-            let results = tile.row(row).chunks_exact_mut(value_size);
-            for (head, (running, result)) in running.iter_mut().zip(results).enumerate() {
-                let partial = self.partial(row, head, keys, values, scores, scratch.blended);
-                join(running, result, partial, scratch.blended);
-            }
-        }
-    }
-
-    /// Attends over some positions: the largest score, the sum of weights, and
-    /// in `blended` the weighted sum of values.
-    fn partial(
-        &self,
-        row: usize,
-        head: usize,
-        keys: &[f32],
-        values: &[f32],
-        scores: &mut [f32],
-        blended: &mut [f32],
-    ) -> [f32; 2] {
-        let Attention { groups, shared, size, scale, softcap, .. } = self.attention;
-        let at = ((row * groups + self.head) * shared + head) * size;
-        let q = &self.heads.q[at..at + size];
-        for (keys, scores) in keys.chunks(QUAD * size).zip(scores.chunks_mut(QUAD)) {
-            products(self.table, keys, q, scores);
-        }
-        scores.iter_mut().for_each(|score| *score *= scale);
-        if let Some(cap) = softcap {
-            (self.table.softcap)(scores, cap);
-        }
-        let (top, sum) = (self.table.weigh)(scores);
-        blended.fill(0.0);
-        (self.table.blend)(scores, values, blended);
-        [top, sum]
-    }
+/// The positions that a row sees; rows count in the step.
+fn sees(attention: Attention, lane: &Lane<'_>, row: usize) -> Range<usize> {
+    let position = lane.position as usize + row - lane.rows.start as usize;
+    lane.sees(attention.span, position)
 }
 
 /// The smallest range that holds both; rows that follow each other see ranges
 /// with no gap between them.
 fn union(a: Range<usize>, b: Range<usize>) -> Range<usize> {
-    a.start.min(b.start)..a.end.max(b.end)
-}
-
-/// Joins a partial sum to what ran up before it: both are brought to the larger
-/// of their largest scores.
-fn join(running: &mut [f32; 2], result: &mut [f32], [top, sum]: [f32; 2], blended: &[f32]) {
-    let larger = running[0].max(top);
-    let (before, now) = ((running[0] - larger).exp(), (top - larger).exp());
-    *running = [larger, running[1] * before + sum * now];
-    for (result, value) in result.iter_mut().zip(blended) {
-        *result = *result * before + value * now;
+    match (a.is_empty(), b.is_empty()) {
+        (true, _) => b,
+        (_, true) => a,
+        _ => a.start.min(b.start)..a.end.max(b.end),
     }
 }
 
-/// The dot products of `x` with up to [`QUAD`] rows.
-fn products(table: &Table, rows: &[f32], x: &[f32], results: &mut [f32]) {
-    if results.len() == QUAD {
-        results.copy_from_slice(&(table.dots)(rows, x));
-        return;
+fn intersection(a: Range<usize>, b: Range<usize>) -> Range<usize> {
+    let start = a.start.max(b.start);
+    start..a.end.min(b.end).max(start)
+}
+
+/// What each row of a piece sees of a chunk, counted from its beginning.
+type Seen = [Range<usize>; QUERIES];
+
+/// Queries that a kernel takes at once.
+#[derive(Clone)]
+struct Batch {
+    /// Those there are; the kernel may take more.
+    queries: Range<usize>,
+    width: usize,
+    /// What some of their rows see of the chunk, and what all of them see.
+    some: Range<usize>,
+    all: Range<usize>,
+}
+
+impl Piece<'_> {
+    /// What a row sees of a chunk, counted from its beginning.
+    fn seen(&self, row: usize, chunk: usize) -> Range<usize> {
+        let seen = sees(self.attention, self.lane, row);
+        let part = intersection(seen, chunk * CHUNK..(chunk + 1) * CHUNK);
+        part.start - (chunk * CHUNK).min(part.start)..part.end - (chunk * CHUNK).min(part.end)
     }
-    for (result, row) in results.iter_mut().zip(rows.chunks_exact(x.len())) {
-        *result = (table.dot)(row, x);
+
+    fn queries(&self) -> usize {
+        self.rows.len() * self.attention.shared
+    }
+
+    /// The queries in the batches of kernels.
+    fn batches(&self, seen: &Seen) -> impl Iterator<Item = Batch> {
+        let (count, shared) = (self.queries(), self.attention.shared);
+        (0..count).step_by(WIDEST).map(move |first| {
+            let queries = first..count.min(first + WIDEST);
+            let rows = &seen[queries.start / shared..queries.end.div_ceil(shared)];
+            let some = rows.iter().cloned().fold(0..0, union);
+            let all = rows.iter().cloned().fold(0..CHUNK, intersection);
+            Batch { width: width(queries.len()), queries, some, all }
+        })
+    }
+
+    /// Lays out the queries of each batch `[dim][query]`, times the constant
+    /// that brings scores to units of log 2, or to what the cap begins with.
+    fn pack(&self, queries: &mut [f32]) {
+        let Attention { groups, shared, size, scale, softcap, .. } = self.attention;
+        let factor = match softcap {
+            None => f64::from(scale) * std::f64::consts::LOG2_E,
+            Some(cap) => 2.0 * f64::from(scale) / f64::from(cap) * std::f64::consts::LOG2_E,
+        } as f32;
+        let count = self.queries();
+        for first in (0..count).step_by(WIDEST) {
+            let width = width(WIDEST.min(count - first));
+            let batch = &mut queries[first * size..(first + width) * size];
+            batch.fill(0.0);
+            for query in first..count.min(first + WIDEST) {
+                let row = self.rows.start + query / shared;
+                let at = ((row * groups + self.head) * shared + query % shared) * size;
+                let q = &self.heads.q[at..at + size];
+                for (into, value) in batch[query - first..].iter_mut().step_by(width).zip(q) {
+                    *into = value * factor;
+                }
+            }
+        }
+    }
+
+    fn attend(&self, tile: &mut Tile<'_, f32>, scratch: &mut Scratch<'_>) {
+        let Attention { shared, value_size, .. } = self.attention;
+        let width = scratch.width;
+        self.pack(scratch.queries);
+        scratch.running[..self.queries()].fill([f32::NEG_INFINITY, 0.0]);
+        scratch.results[..self.queries() * width].fill(0.0);
+        let seen = self.rows.clone().map(|row| sees(self.attention, self.lane, row)).fold(0..0, union);
+        let chunks = seen.start / CHUNK..seen.end.div_ceil(CHUNK);
+        for chunk in chunks.clone() {
+            self.chunk(chunk, chunk + 1 < chunks.end, scratch);
+            for query in 0..self.queries() {
+                if !self.seen(self.rows.start + query / shared, chunk).is_empty() {
+                    let values = query * width..(query + 1) * width;
+                    let (result, sums) = (&mut scratch.results[values.clone()], &scratch.sums[values]);
+                    (self.table.join)(&mut scratch.running[query], result, scratch.partial[query], sums);
+                }
+            }
+        }
+        for (index, row) in self.rows.clone().enumerate() {
+            let running = &scratch.running[index * shared..(index + 1) * shared];
+            let results = &scratch.results[index * shared * width..];
+            finish(tile.row(row), value_size, running, results, width);
+        }
+    }
+
+    /// Forms the partial sums of a chunk. `more` says that the next one follows.
+    fn chunk(&self, chunk: usize, more: bool, scratch: &mut Scratch<'_>) {
+        let first = self.rows.start;
+        let seen: Seen = array::from_fn(|row| match row < self.rows.len() {
+            true => self.seen(first + row, chunk),
+            false => 0..0,
+        });
+        let some = seen.iter().cloned().fold(0..0, union);
+        let blocks = some.start / BLOCK_POSITIONS..some.end.div_ceil(BLOCK_POSITIONS);
+        let walk = Walk { piece: self, first: chunk * (CHUNK / BLOCK_POSITIONS), blocks, more };
+        walk.score(&seen, some.clone(), scratch);
+        let cap = self.attention.softcap.map(|cap| (f64::from(cap) * std::f64::consts::LOG2_E) as f32);
+        for query in 0..self.queries() {
+            let seen = seen[query / self.attention.shared].clone();
+            if !seen.is_empty() {
+                scratch.partial[query] = (self.table.weigh)(&mut scratch.scores[query], seen, cap);
+            }
+        }
+        walk.blend(&seen, some, scratch);
+    }
+}
+
+/// The least of the kernels' widths that holds so many queries.
+fn width(queries: usize) -> usize {
+    *WIDTHS.iter().find(|width| **width >= queries).expect("a batch is no wider than the widest")
+}
+
+/// The way through the blocks of a chunk: first their keys, then their values.
+struct Walk<'a> {
+    piece: &'a Piece<'a>,
+    /// The chunk's first block among those of the lane.
+    first: usize,
+    /// The blocks of which something is seen, counted from the first.
+    blocks: Range<usize>,
+    /// Whether the keys of the next chunk come after the values of this one.
+    more: bool,
+}
+
+impl<'a> Walk<'a> {
+    fn keys(&self, block: usize) -> &'a [u8] {
+        self.piece.heads.keys.head(self.piece.lane, self.piece.head, self.first + block)
+    }
+
+    fn values(&self, block: usize) -> &'a [u8] {
+        self.piece.heads.values.head(self.piece.lane, self.piece.head, self.first + block)
+    }
+
+    /// Whether cells are decoded apart: where more than one batch meets them.
+    fn decodes(&self, format: Format) -> bool {
+        self.piece.queries() > WIDEST && format != Format::F32
+    }
+
+    /// The scores of all positions of which some row sees.
+    fn score(&self, seen: &Seen, some: Range<usize>, scratch: &mut Scratch<'_>) {
+        let (table, size) = (self.piece.table, self.piece.attention.size);
+        let format = self.piece.heads.keys.format();
+        let tile_bytes = format.bytes(TILE, size);
+        let decodes = self.decodes(format);
+        for tile in some.start / TILE..some.end.div_ceil(TILE) {
+            let block = tile * TILE / BLOCK_POSITIONS;
+            let part = tile * TILE % BLOCK_POSITIONS / TILE * tile_bytes;
+            let part = part..part + tile_bytes;
+            let stored = &self.keys(block)[part.clone()];
+            let next = match block + 1 < self.blocks.end {
+                true => self.keys(block + 1),
+                false => self.values(self.blocks.start),
+            };
+            let mut ahead = next.get(part).unwrap_or(&[]);
+            let mut cells = Cells::Stored(format, stored);
+            if decodes {
+                (table.widen_keys)(format, stored, &mut scratch.keys[..size * TILE]);
+                cells = Cells::Decoded(&scratch.keys[..size * TILE]);
+            }
+            let positions = tile * TILE..(tile + 1) * TILE;
+            for batch in self.piece.batches(seen) {
+                if intersection(batch.some, positions.clone()).is_empty() {
+                    continue;
+                }
+                let Range { start, .. } = batch.queries;
+                let queries = &scratch.queries[start * size..(start + batch.width) * size];
+                let scores = &mut scratch.scores[start..start + batch.width];
+                (table.score)(queries, cells, ahead, scores, positions.start);
+                ahead = &[];
+            }
+        }
+    }
+
+    /// The weighted sums, block after block.
+    fn blend(&self, seen: &Seen, some: Range<usize>, scratch: &mut Scratch<'_>) {
+        let format = self.piece.heads.values.format();
+        let (table, width, decodes) = (self.piece.table, scratch.width, self.decodes(format));
+        scratch.sums[..self.piece.queries().next_multiple_of(WIDEST) * width].fill(0.0);
+        for index in self.blocks.clone() {
+            let at = index * BLOCK_POSITIONS;
+            let positions = intersection(some.clone(), at..at + BLOCK_POSITIONS);
+            let positions = positions.start - at..positions.end - at;
+            let ahead = match index + 1 < self.blocks.end {
+                true => self.values(index + 1),
+                false if self.more => self.keys(CHUNK / BLOCK_POSITIONS),
+                false => &[],
+            };
+            let cells = Cells::Stored(format, self.values(index));
+            let mut block = Block { cells, positions, width, ahead };
+            if decodes {
+                (table.widen_values)(block.clone(), scratch.values);
+                block.cells = Cells::Decoded(&scratch.values[..BLOCK_POSITIONS * width]);
+            }
+            for batch in self.piece.batches(seen) {
+                self.blend_batch(seen, &batch, at, block.clone(), scratch.scores, scratch.sums);
+                block.ahead = &[];
+            }
+        }
+    }
+
+    /// The weighted sums of one batch over one block: together where all of
+    /// its rows see, else each query by itself.
+    fn blend_batch(
+        &self,
+        seen: &Seen,
+        batch: &Batch,
+        at: usize,
+        block: Block<'_>,
+        weights: &[Weights],
+        sums: &mut [f32],
+    ) {
+        let (table, shared, width) = (self.piece.table, self.piece.attention.shared, block.width);
+        let in_block = |range: Range<usize>| {
+            let range = intersection(range, at..at + BLOCK_POSITIONS);
+            range.start - at.min(range.start)..range.end - at.min(range.end)
+        };
+        let all = in_block(batch.all.clone());
+        let alone = |positions: &dyn Fn(Range<usize>) -> Range<usize>, sums: &mut [f32]| {
+            for query in batch.queries.clone() {
+                let positions = positions(in_block(seen[query / shared].clone()));
+                if !positions.is_empty() {
+                    let block = Block { positions, ..block.clone() };
+                    let sums = &mut sums[query * width..(query + 1) * width];
+                    (table.blend)(&weights[query..query + 1], at, block, sums);
+                }
+            }
+        };
+        if all.is_empty() {
+            return alone(&|own| own, sums);
+        }
+        alone(&|own| own.start..all.start, sums);
+        let together = batch.queries.start..batch.queries.start + batch.width;
+        let block = Block { positions: all.clone(), ..block.clone() };
+        (table.blend)(
+            &weights[together.clone()],
+            at,
+            block,
+            &mut sums[together.start * width..together.end * width],
+        );
+        alone(&|own| all.end..own.end, sums);
     }
 }

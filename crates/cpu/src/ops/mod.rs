@@ -24,6 +24,8 @@ pub(crate) struct Executor<'a> {
     pub table: &'a Table,
     pub pool: &'a Pool,
     pub locals: &'a mut [Aligned<f32>],
+    /// Room for the partial sums of attention.
+    pub partials: &'a mut [f32],
 }
 
 /// Whose rows they are, and which of them are wanted.

@@ -1,7 +1,10 @@
 //! Every operator with every format against the interpreter, each value within
 //! a bound that follows from the roundings the kernels may make.
 
+use std::ops::Range;
+
 use girih_cpu::Cpu;
+use girih_cpu::kernels::attend::{Attend, Block, Cells, Weights};
 use girih_cpu::kernels::packed::Products;
 use girih_cpu::kernels::{Table, tables};
 use girih_graph::backend::Inputs;
@@ -255,12 +258,31 @@ fn every_operator_agrees_with_the_interpreter() {
     }
 }
 
+fn attending(attend: Attend) -> Table {
+    Table { attend, ..portable() }
+}
+
+fn sum_too_large(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> [f32; 2] {
+    let [top, sum] = (portable().attend.weigh)(scores, seen, cap);
+    [top, sum * 1.001]
+}
+
+fn without_last_position(weights: &[Weights], at: usize, mut values: Block<'_>, sums: &mut [f32]) {
+    values.positions.end -= 1;
+    (portable().attend.blend)(weights, at, values, sums);
+}
+
+fn without_last_dim(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [Weights], at: usize) {
+    let last = q.len() - scores.len();
+    let q = [&q[..last], &vec![0.0; scores.len()]].concat();
+    (portable().attend.score)(&q, keys, ahead, scores, at);
+}
+
 /// A kernel that is wrong in one place, in a table that is right otherwise.
 fn broken() -> Vec<(&'static str, Table)> {
     let right = portable();
     let products = right.products;
     vec![
-        ("dot", Table { dot: |a, b| (portable().dot)(&a[1..], &b[1..]), ..right }),
         (
             "decode",
             Table {
@@ -291,23 +313,13 @@ fn broken() -> Vec<(&'static str, Table)> {
             "rotate",
             Table { rotate: |x, turns, _, y| (portable().rotate)(x, turns, Pairing::Halves, y), ..right },
         ),
-        (
-            "weigh",
-            Table {
-                weigh: |scores| {
-                    let (top, sum) = (portable().weigh)(scores);
-                    (top, sum * 1.001)
-                },
-                ..right
-            },
-        ),
-        (
-            "blend",
-            Table {
-                blend: |weights, values, sums| (portable().blend)(&weights[1..], &values[sums.len()..], sums),
-                ..right
-            },
-        ),
+        ("weigh", attending(Attend { weigh: sum_too_large, ..right.attend })),
+        ("blend", attending(Attend { blend: without_last_position, ..right.attend })),
+        ("score", attending(Attend { score: without_last_dim, ..right.attend })),
+        ("join", attending(Attend { join: |_, _, _, _| {}, ..right.attend })),
+        ("widen_keys", attending(Attend { widen_keys: |_, _, into| into.fill(0.5), ..right.attend })),
+        ("widen_values", attending(Attend { widen_values: |_, into| into.fill(0.5), ..right.attend })),
+        ("halve", attending(Attend { halve: |_, bytes| bytes.fill(0x11), ..right.attend })),
         ("gate", Table { gate: |_, gate, up, y| (portable().gate)(Act::Silu, gate, up, y), ..right }),
         ("add", Table { add: |a, _, y| y.copy_from_slice(a), ..right }),
         ("scale", Table { scale: |x, _, y| y.copy_from_slice(x), ..right }),

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use girih_cpu::kernels::Table;
+use girih_cpu::kernels::packed::Products;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{Backend, Lane, Step, Want};
 
@@ -66,9 +67,12 @@ fn count(bytes: usize) {
 /// Kernels that make each thread count that computes with them.
 fn counting() -> Table {
     Table {
-        dots: |rows, x| {
-            COUNTS.set(true);
-            (portable().dots)(rows, x)
+        products: Products {
+            floats: |band, first, x, sums| {
+                COUNTS.set(true);
+                (portable().products.floats)(band, first, x, sums);
+            },
+            ..portable().products
         },
         ..portable()
     }

@@ -66,7 +66,7 @@ fn graph(sizes: Sizes, rows: usize) -> (Graph, Source) {
 
 /// Numbers as the state keeps them.
 fn kept(numbers: &[f32], dtype: DType) -> Vec<f32> {
-    let mut bytes = vec![0; numbers.len() * dtype.block_bytes()];
+    let mut bytes = vec![0; numbers.len() / dtype.tile().1 * dtype.block_bytes()];
     dtype.pack(numbers, &mut bytes);
     let mut kept = vec![0.0; numbers.len()];
     dtype.unpack(&bytes, &mut kept);
@@ -75,21 +75,25 @@ fn kept(numbers: &[f32], dtype: DType) -> Vec<f32> {
 
 /// How far the results of one head of one row may lie from the interpreter's.
 ///
-/// A score errs by gamma(size + 1) of its terms and by the rounding of its cap;
-/// the exponential makes that a relative error of its weight. A weight further
-/// suffers the rounding of its distance from the largest score, of the
-/// exponential (at most 2 ulp, that is 4 u), and the same again for each chunk
-/// that it is brought to the scale of. The largest score itself cancels. Sums
-/// of weights and of weighted values then err by gamma of their terms, relative
-/// to the sum of sizes; the result is their quotient.
+/// A score errs by gamma(size + 3) of its terms: the products and sums, and the
+/// roundings of the constant and of the query that it is multiplied with. A cap
+/// errs by 2 u of its tanh from the power, 3 u from a sum, a difference and a
+/// quotient, and 2 u from its own product: 8 u of it with what is left out of
+/// their products. The exponential makes that a relative error of a weight,
+/// which further suffers the rounding of its distance from the largest score,
+/// of the exponential (at most 2 ulp, that is 4 u), and the same again for each
+/// chunk that it is brought to the scale of. The largest score itself cancels.
+/// Sums of weights and of weighted values then err by gamma of their terms,
+/// relative to the sum of sizes; the result is their quotient. A weight of less
+/// than 2^-125 counts as none.
 fn bounds(sizes: Sizes, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f64> {
     let mut worst: f64 = 0.0;
     let scores = keys.iter().map(|key| {
         let exact = reference::dot(q, key);
         let scale = f64::from(sizes.scale);
-        let error = gamma(sizes.size + 2) * scale.abs() * exact.size;
+        let error = gamma(sizes.size + 4) * scale.abs() * exact.size;
         let capped = sizes.softcap.map(f64::from);
-        worst = worst.max(error + capped.unwrap_or(0.0) * 2.0 * U);
+        worst = worst.max(error + capped.unwrap_or(0.0) * 8.0 * U);
         capped.map_or(scale * exact.sum, |cap| cap * (scale * exact.sum / cap).tanh())
     });
     let mut weights: Vec<f64> = scores.collect();
@@ -103,7 +107,9 @@ fn bounds(sizes: Sizes, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f6
     let relative = 1.1 * 2.0 * (weight + gamma(keys.len() + chunks as usize + 2));
     let sizes_of =
         |column: usize| weights.iter().zip(values).map(move |(w, v)| w * f64::from(v[column].abs()));
-    (0..sizes.value_size).map(|column| relative * sizes_of(column).sum::<f64>()).collect()
+    let none =
+        |column: usize| values.iter().map(|v| 2f64.powi(-125) * f64::from(v[column].abs())).sum::<f64>();
+    (0..sizes.value_size).map(|column| relative * sizes_of(column).sum::<f64>() + none(column)).collect()
 }
 
 fn case(sizes: Sizes, sequences: Vec<Sequence>, random: &mut Random) -> Case {
@@ -112,6 +118,7 @@ fn case(sizes: Sizes, sequences: Vec<Sequence>, random: &mut Random) -> Case {
     let embeddings = random.numbers(rows as usize * sizes.width());
     let [q_part, k_part, _] = sizes.parts();
     let rows: Vec<&[f32]> = embeddings.chunks_exact(sizes.width()).collect();
+    // Blocks of Q8_0 do not reach from head to head, as heads are whole blocks.
     let stored: Vec<Vec<f32>> = rows.iter().map(|row| kept(&row[q_part..], sizes.dtype)).collect();
     let mut all = Vec::new();
     let mut first = 0;
@@ -156,16 +163,34 @@ pub fn cases(random: &mut Random) -> Vec<Case> {
         spans: vec![Range32 { start: at, end: at + 9 }, Range32 { start: at + 9, end: at + 11 }],
         ..Sequence::new(0, 0, at + 20)
     };
-    vec![
+    let (quantized, wide) = (DType::Q8_0, Sizes { size: 32, value_size: 64, ..plain });
+    let mut all = vec![
         case(plain, lanes(), random),
         case(Sizes { dtype: DType::F16, ..plain }, lanes(), random),
         case(Sizes { dtype: DType::BF16, softcap: Some(0.5), ..plain }, lanes(), random),
+        case(Sizes { dtype: quantized, softcap: Some(0.5), ..wide }, lanes(), random),
+        case(Sizes { dtype: quantized, ..wide }, vec![Sequence::new(0, 0, 330)], random),
         case(Sizes { span: Span::Window(3), ..plain }, lanes(), random),
         case(Sizes { heads: 3, groups: 3, scale: 20.0, ..plain }, lanes(), random),
         case(Sizes { scale: 20.0, ..many }, vec![Sequence::new(0, 0, 600)], random),
+        // Scores so far apart that one weight is all there is.
+        case(Sizes { scale: 2000.0, ..many }, vec![Sequence::new(0, 0, 300)], random),
+        // Scores that are all equal.
+        case(Sizes { scale: 0.0, ..many }, vec![Sequence::new(0, 0, 300)], random),
         case(Sizes { span: window, dtype: DType::F16, ..many }, vec![Sequence::new(3, 0, 400)], random),
         case(plain, vec![image(5), Sequence::new(8, 0, 3)], random),
         case(Sizes { span: Span::Window(4), ..plain }, vec![image(7)], random),
         case(many, vec![image(250)], random),
-    ]
+    ];
+    for (index, size) in [1, 5, 16, 31, 48, 64, 80, 96, 128, 256].into_iter().enumerate() {
+        let dtype = [DType::F32, DType::F16, DType::BF16][index % 3];
+        let sizes = Sizes { size, value_size: size, heads: 2, groups: 1, dtype, ..plain };
+        all.push(case(sizes, vec![Sequence::new(0, 0, 70)], random));
+    }
+    for shared in 1..=9 {
+        let dtype = [DType::F16, DType::BF16, quantized][shared % 3];
+        let sizes = Sizes { size: 32, value_size: 32, heads: 2 * shared, groups: 2, dtype, ..plain };
+        all.push(case(sizes, vec![Sequence::new(0, 0, 40)], random));
+    }
+    all
 }

@@ -3,6 +3,7 @@
 
 mod agree;
 mod allocation;
+mod attend_kernels;
 mod attention;
 mod fixture;
 mod invariance;

@@ -50,7 +50,7 @@ fn a_zeroed_block_is_zero_and_its_neighbours_are_not() {
 fn a_block_of_another_model_is_refused() {
     let mut runner = runner(Model::default(), 1);
     let error = runner.state().import(GroupId(0), Block(0), &[0; 3]).unwrap_err();
-    assert_eq!(error.to_string(), "a block of state is 4096 bytes; 3 were given");
+    assert_eq!(error.to_string(), "a block of state is 6144 bytes; 3 were given");
 }
 
 #[test]

@@ -61,7 +61,7 @@ impl StateTensor {
 
     /// Stores a row, rounded to the state's type.
     fn put(&mut self, lane: &Lane<'_>, position: usize, row: &[f32]) {
-        let mut bytes = vec![0; self.inner * self.dtype.block_bytes()];
+        let mut bytes = vec![0; self.inner / self.dtype.tile().1 * self.dtype.block_bytes()];
         self.dtype.pack(row, &mut bytes);
         let slot = self.slot(lane, position);
         self.dtype.unpack(&bytes, &mut self.data[slot]);

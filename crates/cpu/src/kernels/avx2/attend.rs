@@ -1,65 +1,431 @@
-//! The weighted sum of attention.
+//! The loops of attention; see [`super::super::attend`] for operands and orders.
 //!
 //! ```text
-//! for each 64 columns:   sums = fma(weights[i], values[i], sums)   for each row i
+//! score   for each dim:        two vectors of 8 keys, each times up to 6 queries
+//! blend   for each position:   two vectors of values, times up to 6 weights
 //! ```
-//! The sums of 64 columns stay in eight registers while all rows pass, so a row
-//! costs the loads of its values and no store.
+//! The same as those for AVX-512 in vectors half as wide, and with half as many
+//! registers: 12 hold sums at the most, so that eight queries go four at a time.
+//! Bytes moved: the cells, once from memory, and again from the first cache for
+//! each further pass.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
-use super::{LANES, load, load_part, store};
+use super::super::attend::{
+    Attend, Block, Cells, EXP2, EXP2_LEAST, Ends, Format, GROUP, LANES, Q8_0_GROUP, TILE, Weights, add_lanes,
+};
+use super::super::x86::{as_bytes, half, load_bytes, prefetch};
+use super::{LANES as VECTOR, load, store};
+use girih_graph::BLOCK_POSITIONS;
 
-/// Vectors of sums that stay in registers.
-const VECTORS: usize = 8;
+/// This file's kernels.
+pub(super) const ATTEND: Attend = Attend {
+    score: enter!(|queries, keys, ahead, scores, at| score),
+    weigh: enter!(|scores, seen, cap| weigh),
+    blend: enter!(|weights, at, values, sums| blend),
+    join: enter!(|running, result, partial, sums| join),
+    widen_keys: enter!(|format, tile, into| widen_keys),
+    widen_values: enter!(|values, into| widen_values),
+    halve: enter!(|values, bytes| halve),
+};
 
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn blend(weights: &[f32], values: &[f32], sums: &mut [f32]) {
-    let width = sums.len();
-    assert_eq!(values.len(), weights.len() * width, "one weight for each row");
-    let (wide, rest) = sums.as_chunks_mut::<{ VECTORS * LANES }>();
-    for (index, sums) in wide.iter_mut().enumerate() {
-        columns::<VECTORS>(weights, values, index * VECTORS * LANES, width, sums.as_chunks_mut().0);
-    }
-    let left = width - rest.len();
-    let (single, rest) = rest.as_chunks_mut::<LANES>();
-    for (index, sums) in single.iter_mut().enumerate() {
-        columns::<1>(weights, values, left + index * LANES, width, std::slice::from_mut(sums));
-    }
-    let left = width - rest.len();
-    let mut total = load_part(rest);
-    if !rest.is_empty() {
-        for (weight, row) in weights.iter().zip(values.chunks_exact(width)) {
-            total = _mm256_fmadd_ps(_mm256_set1_ps(*weight), load_part(&row[left..]), total);
+/// [`Format`] as a constant of a function.
+const F32: u8 = 0;
+const F16: u8 = 1;
+const BF16: u8 = 2;
+const Q8_0: u8 = 3;
+
+/// Calls a kernel for the format of `cells`, with their bytes.
+macro_rules! by_format {
+    ($cells:expr, |$bytes:ident| $kernel:ident($($operand:expr),*)) => {
+        match $cells {
+            Cells::Decoded(values) => {
+                let $bytes = as_bytes(values);
+                $kernel::<F32>($($operand),*)
+            }
+            Cells::Stored(Format::F32, $bytes) => $kernel::<F32>($($operand),*),
+            Cells::Stored(Format::F16, $bytes) => $kernel::<F16>($($operand),*),
+            Cells::Stored(Format::BF16, $bytes) => $kernel::<BF16>($($operand),*),
+            Cells::Stored(Format::Q8_0, $bytes) => $kernel::<Q8_0>($($operand),*),
         }
-        let mut padded = [0.0; LANES];
-        store(total, &mut padded);
-        rest.copy_from_slice(&padded[..rest.len()]);
+    };
+}
+
+/// Bytes of so many values, scales of Q8_0 apart.
+const fn bytes_of<const FORMAT: u8>(values: usize) -> usize {
+    match FORMAT {
+        F32 => 4 * values,
+        Q8_0 => values,
+        _ => 2 * values,
     }
 }
 
-/// Adds to the sums of some whole vectors of columns, from column `left` on.
+/// A vector of the values that begin `bytes`; those of Q8_0 are without their scale.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn columns<const N: usize>(
-    weights: &[f32],
-    values: &[f32],
-    left: usize,
-    width: usize,
-    sums: &mut [[f32; LANES]],
-) {
-    let mut totals = [_mm256_setzero_ps(); N];
-    for (total, sums) in totals.iter_mut().zip(&*sums) {
-        *total = load(sums);
-    }
-    for (weight, row) in weights.iter().zip(values.chunks_exact(width)) {
-        let weight = _mm256_set1_ps(*weight);
-        let row = row[left..left + N * LANES].as_chunks::<LANES>().0;
-        for (total, values) in totals.iter_mut().zip(row) {
-            *total = _mm256_fmadd_ps(weight, load(values), *total);
+fn values<const FORMAT: u8>(bytes: &[u8]) -> __m256 {
+    const WHOLE: &str = "a vector of values";
+    match FORMAT {
+        F32 => _mm256_castsi256_ps(load_256(bytes.first_chunk().expect(WHOLE))),
+        F16 => _mm256_cvtph_ps(load_bytes(bytes.first_chunk().expect(WHOLE))),
+        BF16 => {
+            let words = _mm256_cvtepu16_epi32(load_bytes(bytes.first_chunk().expect(WHOLE)));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words))
+        }
+        _ => {
+            let integers = _mm_cvtsi64_si128(i64::from_le_bytes(*bytes.first_chunk().expect(WHOLE)));
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(integers))
         }
     }
-    for (total, sums) in totals.iter().zip(sums) {
-        store(*total, sums);
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn load_256(bytes: &[u8; 32]) -> __m256i {
+    // SAFETY: the array is 32 readable bytes; this load needs no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn score(queries: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [Weights], at: usize) {
+    by_format!(keys, |bytes| score_by_width(queries, bytes, ahead, scores, at));
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn score_by_width<const FORMAT: u8>(
+    queries: &[f32],
+    tile: &[u8],
+    ahead: &[u8],
+    scores: &mut [Weights],
+    at: usize,
+) {
+    // What lies ahead is the same part of a block, or nothing.
+    let ahead = if ahead.len() < tile.len() { tile } else { ahead };
+    match scores.len() {
+        1 => score_tile::<FORMAT, 1, 1>(queries, tile, ahead, scores, at),
+        2 => score_tile::<FORMAT, 2, 2>(queries, tile, ahead, scores, at),
+        3 => score_tile::<FORMAT, 3, 3>(queries, tile, ahead, scores, at),
+        4 => score_tile::<FORMAT, 4, 4>(queries, tile, ahead, scores, at),
+        6 => score_tile::<FORMAT, 6, 6>(queries, tile, ahead, scores, at),
+        8 => score_tile::<FORMAT, 8, 4>(queries, tile, ahead, scores, at),
+        width => unreachable!("{width} queries are none of the widths"),
     }
+}
+
+/// Scores by halves of the tile, `TAKEN` queries at a time.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn score_tile<const FORMAT: u8, const WIDTH: usize, const TAKEN: usize>(
+    queries: &[f32],
+    tile: &[u8],
+    ahead: &[u8],
+    scores: &mut [Weights],
+    at: usize,
+) {
+    let queries = queries.as_chunks::<WIDTH>().0;
+    for half in [0, LANES] {
+        for (first, scores) in (0..WIDTH).step_by(TAKEN).zip(scores.chunks_exact_mut(TAKEN)) {
+            // Each half of the tile asks for every other line.
+            let ahead = if first == 0 { &ahead[bytes_of::<FORMAT>(half)..] } else { &[] };
+            let sums = score_half::<FORMAT, WIDTH, TAKEN>(queries, first, tile, half, ahead);
+            for (sums, scores) in sums.iter().zip(scores) {
+                let scores = scores[at + half..at + half + LANES].as_chunks_mut().0;
+                for (sum, scores) in sums.iter().zip(scores) {
+                    store(*sum, scores);
+                }
+            }
+        }
+    }
+}
+
+/// The scores of queries from number `first` on and the 16 positions from
+/// `half` on.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn score_half<const FORMAT: u8, const WIDTH: usize, const TAKEN: usize>(
+    queries: &[[f32; WIDTH]],
+    first: usize,
+    tile: &[u8],
+    half: usize,
+    ahead: &[u8],
+) -> [[__m256; 2]; TAKEN] {
+    let line = bytes_of::<FORMAT>(TILE);
+    let group = if FORMAT == Q8_0 { Q8_0_GROUP } else { GROUP * line };
+    for line in ahead.chunks(line.max(64)) {
+        prefetch(line);
+    }
+    let mut sums = [[_mm256_setzero_ps(); 2]; TAKEN];
+    for (group, queries) in tile.chunks(group).zip(queries.chunks(GROUP)) {
+        let (scales, group) = group.split_at(if FORMAT == Q8_0 { 2 * TILE } else { 0 });
+        let scales = if FORMAT == Q8_0 {
+            [values::<F16>(&scales[2 * half..]), values::<F16>(&scales[2 * half + 2 * VECTOR..])]
+        } else {
+            [_mm256_setzero_ps(); 2]
+        };
+        for (line, queries) in group.chunks_exact(line).zip(queries) {
+            let part = &line[bytes_of::<FORMAT>(half)..][..bytes_of::<FORMAT>(LANES)];
+            let mut keys = [values::<FORMAT>(part), values::<FORMAT>(&part[bytes_of::<FORMAT>(VECTOR)..])];
+            if FORMAT == Q8_0 {
+                keys = [_mm256_mul_ps(keys[0], scales[0]), _mm256_mul_ps(keys[1], scales[1])];
+            }
+            let queries: &[f32; TAKEN] = queries[first..].first_chunk().expect("as many as are taken");
+            for (sums, query) in sums.iter_mut().zip(queries) {
+                let query = _mm256_set1_ps(*query);
+                sums[0] = _mm256_fmadd_ps(query, keys[0], sums[0]);
+                sums[1] = _mm256_fmadd_ps(query, keys[1], sums[1]);
+            }
+        }
+    }
+    sums
+}
+
+/// `2^x` for `x ≤ 0`, at most 2 units in the last place off.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn exp2(x: __m256) -> __m256 {
+    let whole = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x);
+    let part = _mm256_sub_ps(x, whole);
+    let mut power = _mm256_set1_ps(EXP2[6]);
+    for coefficient in EXP2.iter().rev().skip(1) {
+        power = _mm256_fmadd_ps(power, part, _mm256_set1_ps(*coefficient));
+    }
+    // Exact: the power is near 1 and the exponent, where it counts, within reach.
+    let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(whole), _mm256_set1_epi32(127));
+    let scaled = _mm256_mul_ps(power, _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent)));
+    _mm256_and_ps(scaled, _mm256_cmp_ps::<_CMP_GE_OQ>(x, _mm256_set1_ps(EXP2_LEAST)))
+}
+
+/// `cap · tanh(x / 2 · ln 2)`.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn capped(x: __m256, cap: __m256) -> __m256 {
+    let sign = _mm256_set1_ps(-0.0);
+    let one = _mm256_set1_ps(1.0);
+    let power = exp2(_mm256_or_ps(x, sign));
+    let tanh = _mm256_div_ps(_mm256_sub_ps(one, power), _mm256_add_ps(one, power));
+    _mm256_mul_ps(cap, _mm256_or_ps(tanh, _mm256_and_ps(x, sign)))
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn weigh(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> Ends {
+    // Whole vectors hold what is seen; what else they hold weighs nothing.
+    let whole = seen.start / LANES * LANES..seen.end.next_multiple_of(LANES);
+    if let Some(cap) = cap {
+        let cap = _mm256_set1_ps(cap);
+        for vector in scores[whole.clone()].as_chunks_mut().0 {
+            store(capped(load(vector), cap), vector);
+        }
+    }
+    scores[whole.start..seen.start].fill(f32::NEG_INFINITY);
+    scores[seen.end..whole.end].fill(f32::NEG_INFINITY);
+    let vectors = scores[whole].as_chunks_mut().0;
+    let mut largest = _mm256_set1_ps(f32::NEG_INFINITY);
+    for vector in &*vectors {
+        largest = _mm256_max_ps(largest, load(vector));
+    }
+    let mut lanes = [0.0; VECTOR];
+    store(largest, &mut lanes);
+    let largest = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    let mut sums = [_mm256_setzero_ps(); 2];
+    for (index, vector) in vectors.iter_mut().enumerate() {
+        let weights = exp2(_mm256_sub_ps(load(vector), _mm256_set1_ps(largest)));
+        sums[index % 2] = _mm256_add_ps(sums[index % 2], weights);
+        store(weights, vector);
+    }
+    let mut lanes = [0.0; LANES];
+    for (lanes, sum) in lanes.as_chunks_mut().0.iter_mut().zip(sums) {
+        store(sum, lanes);
+    }
+    [largest, add_lanes(lanes)]
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn blend(weights: &[Weights], at: usize, values: Block<'_>, sums: &mut [f32]) {
+    let cells = values.cells;
+    by_format!(cells, |bytes| blend_by_width(weights, at, bytes, &values, sums));
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn blend_by_width<const FORMAT: u8>(
+    weights: &[Weights],
+    at: usize,
+    bytes: &[u8],
+    values: &Block<'_>,
+    sums: &mut [f32],
+) {
+    match weights.len() {
+        1 => blend_columns::<FORMAT, 1>(weights, at, bytes, values, sums),
+        2 => blend_columns::<FORMAT, 2>(weights, at, bytes, values, sums),
+        3 => blend_columns::<FORMAT, 3>(weights, at, bytes, values, sums),
+        4 => blend_columns::<FORMAT, 4>(weights, at, bytes, values, sums),
+        6 => blend_columns::<FORMAT, 6>(weights, at, bytes, values, sums),
+        8 => {
+            let (upper, lower) = sums.split_at_mut(4 * values.width);
+            blend_columns::<FORMAT, 4>(&weights[..4], at, bytes, values, upper);
+            blend_columns::<FORMAT, 4>(&weights[4..], at, bytes, values, lower);
+        }
+        width => unreachable!("{width} rows of weights are none of the widths"),
+    }
+}
+
+/// Blends all columns, 16 at a time.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn blend_columns<const FORMAT: u8, const WIDTH: usize>(
+    weights: &[Weights],
+    at: usize,
+    bytes: &[u8],
+    values: &Block<'_>,
+    sums: &mut [f32],
+) {
+    let weights = weights.as_array::<WIDTH>().expect("the caller has looked at their number");
+    for column in (0..values.width).step_by(LANES) {
+        blend_vectors::<FORMAT, WIDTH, 2>(weights, at, bytes, values, column, sums);
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn blend_vectors<const FORMAT: u8, const WIDTH: usize, const VECTORS: usize>(
+    weights: &[Weights; WIDTH],
+    at: usize,
+    bytes: &[u8],
+    block: &Block<'_>,
+    column: usize,
+    sums: &mut [f32],
+) {
+    let Range { start, end } = block.positions;
+    assert!(end <= BLOCK_POSITIONS && at + BLOCK_POSITIONS <= weights[0].len(), "positions of a chunk");
+    let mut totals = [[_mm256_setzero_ps(); VECTORS]; WIDTH];
+    for (totals, sums) in totals.iter_mut().zip(sums.chunks_exact(block.width)) {
+        let sums = sums[column..column + VECTORS * VECTOR].as_chunks().0;
+        for (total, sum) in totals.iter_mut().zip(sums) {
+            *total = load(sum);
+        }
+    }
+    let (row_bytes, left) = (bytes_of::<FORMAT>(block.width), bytes_of::<FORMAT>(column));
+    let (cells, scales) = bytes.split_at(BLOCK_POSITIONS * row_bytes);
+    let ahead = if block.ahead.len() < cells.len() { cells } else { block.ahead };
+    let part = bytes_of::<FORMAT>(VECTORS * VECTOR);
+    let rows = cells.chunks_exact(row_bytes).zip(ahead.chunks_exact(row_bytes));
+    for (position, (row, ahead)) in rows.enumerate().take(end).skip(start) {
+        let (row, ahead) = (&row[left..left + part], &ahead[left..left + part]);
+        for line in ahead.chunks(64) {
+            prefetch(line);
+        }
+        let mut values = [_mm256_setzero_ps(); VECTORS];
+        for (index, value) in values.iter_mut().enumerate() {
+            *value = self::values::<FORMAT>(&row[bytes_of::<FORMAT>(index * VECTOR)..]);
+            if FORMAT == Q8_0 {
+                let group = (position * block.width + column + index * VECTOR) / GROUP;
+                let scale = half([scales[2 * group], scales[2 * group + 1]]);
+                *value = _mm256_mul_ps(*value, _mm256_set1_ps(scale));
+            }
+        }
+        for (totals, weights) in totals.iter_mut().zip(weights) {
+            let weight = _mm256_set1_ps(weights[at + position]);
+            for (total, value) in totals.iter_mut().zip(values) {
+                *total = _mm256_fmadd_ps(weight, value, *total);
+            }
+        }
+    }
+    for (totals, sums) in totals.iter().zip(sums.chunks_exact_mut(block.width)) {
+        let sums = sums[column..column + VECTORS * VECTOR].as_chunks_mut().0;
+        for (total, sum) in totals.iter().zip(sums) {
+            store(*total, sum);
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn join(running: &mut Ends, result: &mut [f32], [top, sum]: Ends, sums: &[f32]) {
+    let larger = running[0].max(top);
+    let before = exp2(_mm256_set1_ps(running[0] - larger));
+    let now = exp2(_mm256_set1_ps(top - larger));
+    let total = _mm256_mul_ps(_mm256_set1_ps(running[1]), before);
+    *running = [larger, _mm256_cvtss_f32(_mm256_fmadd_ps(_mm256_set1_ps(sum), now, total))];
+    for (result, value) in result.as_chunks_mut().0.iter_mut().zip(sums.as_chunks().0) {
+        let kept = _mm256_mul_ps(load(result), before);
+        store(_mm256_fmadd_ps(load(value), now, kept), result);
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn widen_keys(format: Format, tile: &[u8], into: &mut [f32]) {
+    by_format!(Cells::Stored(format, tile), |bytes| widen_tile(bytes, into));
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn widen_tile<const FORMAT: u8>(tile: &[u8], into: &mut [f32]) {
+    let step = bytes_of::<FORMAT>(VECTOR);
+    if FORMAT == Q8_0 {
+        let groups = tile.chunks_exact(Q8_0_GROUP).zip(into.chunks_exact_mut(GROUP * TILE));
+        for (group, into) in groups {
+            let (scales, group) = group.split_at(2 * TILE);
+            let mut own = [_mm256_setzero_ps(); TILE / VECTOR];
+            for (own, scales) in own.iter_mut().zip(scales.chunks_exact(2 * VECTOR)) {
+                *own = values::<F16>(scales);
+            }
+            let vectors = group.chunks_exact(step).zip(into.as_chunks_mut().0);
+            for (index, (bytes, into)) in vectors.enumerate() {
+                store(_mm256_mul_ps(values::<FORMAT>(bytes), own[index % own.len()]), into);
+            }
+        }
+    } else {
+        widen_run::<FORMAT>(tile, into);
+    }
+}
+
+/// Decodes values without scales, one after another.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn widen_run<const FORMAT: u8>(bytes: &[u8], into: &mut [f32]) {
+    for (bytes, into) in bytes.chunks_exact(bytes_of::<FORMAT>(VECTOR)).zip(into.as_chunks_mut().0) {
+        store(values::<FORMAT>(bytes), into);
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn widen_values(values: Block<'_>, into: &mut [f32]) {
+    let range = values.positions.start * values.width..values.positions.end * values.width;
+    let into = &mut into[range.clone()];
+    by_format!(values.cells, |bytes| widen_range(bytes, range, values.width, into));
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn widen_range<const FORMAT: u8>(bytes: &[u8], range: Range<usize>, width: usize, into: &mut [f32]) {
+    let (cells, scales) = bytes.split_at(bytes_of::<FORMAT>(BLOCK_POSITIONS * width));
+    let cells = &cells[bytes_of::<FORMAT>(range.start)..bytes_of::<FORMAT>(range.end)];
+    if FORMAT == Q8_0 {
+        let scales = scales.as_chunks::<2>().0[range.start / GROUP..range.end / GROUP].iter();
+        let groups = cells.chunks_exact(GROUP).zip(into.as_chunks_mut::<GROUP>().0);
+        for ((cells, into), scale) in groups.zip(scales) {
+            let scale = _mm256_set1_ps(half(*scale));
+            for (cells, into) in cells.chunks_exact(VECTOR).zip(into.as_chunks_mut().0) {
+                store(_mm256_mul_ps(values::<FORMAT>(cells), scale), into);
+            }
+        }
+    } else {
+        widen_run::<FORMAT>(cells, into);
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn halve(values: &[f32], bytes: &mut [u8]) {
+    let (vectors, rest) = values.as_chunks::<VECTOR>();
+    let (halves, bytes_rest) = bytes.split_at_mut(vectors.len() * 2 * VECTOR);
+    for (values, bytes) in vectors.iter().zip(halves.as_chunks_mut().0) {
+        store_bytes(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(load(values)), bytes);
+    }
+    girih_tensor::DType::F16.pack(rest, bytes_rest);
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn store_bytes(vector: __m128i, bytes: &mut [u8; 16]) {
+    // SAFETY: the array is 16 writable bytes; this store needs no alignment.
+    unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), vector) }
 }

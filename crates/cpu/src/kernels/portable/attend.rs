@@ -1,19 +1,144 @@
-//! The two loops of attention besides the scores, which are dot products.
+//! The loops of attention; see [`super::super::attend`] for operands and orders.
 
-pub(super) fn weigh(scores: &mut [f32]) -> (f32, f32) {
-    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = 0.0;
-    for score in scores {
-        *score = (*score - largest).exp();
-        sum += *score;
+use std::ops::Range;
+
+use super::super::attend::{
+    Attend, Block, Cells, EXP2, EXP2_LEAST, Ends, Format, GROUP, LANES, Q8_0_GROUP, TILE, Weights, add_lanes,
+};
+use super::unpack;
+use girih_graph::BLOCK_POSITIONS;
+use girih_tensor::DType;
+
+/// This file's kernels.
+pub(super) const ATTEND: Attend = Attend { score, weigh, blend, join, widen_keys, widen_values, halve };
+
+fn score(queries: &[f32], keys: Cells<'_>, _ahead: &[u8], scores: &mut [Weights], at: usize) {
+    let width = scores.len();
+    scores.iter_mut().for_each(|scores| scores[at..at + TILE].fill(0.0));
+    let mut line = [0.0; TILE];
+    for (dim, queries) in queries.chunks_exact(width).enumerate() {
+        read_keys(keys, dim, &mut line);
+        for (query, scores) in queries.iter().zip(&mut *scores) {
+            for (score, key) in scores[at..at + TILE].iter_mut().zip(&line) {
+                *score += query * key;
+            }
+        }
     }
-    (largest, sum)
 }
 
-pub(super) fn blend(weights: &[f32], values: &[f32], sums: &mut [f32]) {
-    for (weight, values) in weights.iter().zip(values.chunks_exact(sums.len())) {
-        for (sum, value) in sums.iter_mut().zip(values) {
-            *sum += weight * value;
+fn weigh(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> Ends {
+    if let Some(cap) = cap {
+        scores[seen.clone()].iter_mut().for_each(|score| *score = cap * tanh(*score));
+    }
+    let largest = scores[seen.clone()].iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sums = [0.0; LANES];
+    for position in seen {
+        scores[position] = exp2(scores[position] - largest);
+        sums[position % LANES] += scores[position];
+    }
+    [largest, add_lanes(sums)]
+}
+
+/// `2^x` for `x ≤ 0`, at most 2 units in the last place off.
+#[inline(always)]
+pub(in super::super) fn exp2(x: f32) -> f32 {
+    if x < EXP2_LEAST {
+        return 0.0;
+    }
+    let whole = x.round_ties_even();
+    let part = x - whole;
+    let power = EXP2.iter().rev().skip(1).fold(EXP2[6], |sum, coefficient| sum * part + coefficient);
+    // Exact: the power is near 1 and the exponent within reach.
+    power * f32::from_bits(((whole as i32 + 127) as u32) << 23)
+}
+
+/// `tanh(x / 2 · ln 2)`.
+#[inline(always)]
+fn tanh(x: f32) -> f32 {
+    let power = exp2(-x.abs());
+    ((1.0 - power) / (1.0 + power)).copysign(x)
+}
+
+fn blend(weights: &[Weights], at: usize, values: Block<'_>, sums: &mut [f32]) {
+    let width = values.width;
+    assert_eq!(sums.len(), weights.len() * width, "a row of sums for each of weights");
+    let mut line = [0.0; LANES];
+    for position in values.positions.clone() {
+        for column in (0..width).step_by(LANES) {
+            read_values(values.cells, position * width + column, width, &mut line);
+            for (weights, sums) in weights.iter().zip(sums.chunks_exact_mut(width)) {
+                let weight = weights[at + position];
+                for (sum, value) in sums[column..column + LANES].iter_mut().zip(&line) {
+                    *sum += weight * value;
+                }
+            }
+        }
+    }
+}
+
+fn join(running: &mut Ends, result: &mut [f32], [top, sum]: Ends, sums: &[f32]) {
+    let larger = running[0].max(top);
+    let (before, now) = (exp2(running[0] - larger), exp2(top - larger));
+    *running = [larger, sum * now + running[1] * before];
+    for (result, value) in result.iter_mut().zip(sums) {
+        *result = value * now + *result * before;
+    }
+}
+
+fn widen_keys(format: Format, tile: &[u8], into: &mut [f32]) {
+    for (dim, line) in into.as_chunks_mut::<TILE>().0.iter_mut().enumerate() {
+        read_keys(Cells::Stored(format, tile), dim, line);
+    }
+}
+
+fn widen_values(values: Block<'_>, into: &mut [f32]) {
+    let width = values.width;
+    for index in (values.positions.start * width..values.positions.end * width).step_by(LANES) {
+        let line = into[index..].first_chunk_mut().expect("rows are whole vectors");
+        read_values(values.cells, index, width, line);
+    }
+}
+
+fn halve(values: &[f32], bytes: &mut [u8]) {
+    DType::F16.pack(values, bytes);
+}
+
+/// One dim of a tile of keys.
+#[inline(always)]
+fn read_keys(keys: Cells<'_>, dim: usize, line: &mut [f32; TILE]) {
+    match keys {
+        Cells::Decoded(values) => line.copy_from_slice(&values[dim * TILE..(dim + 1) * TILE]),
+        Cells::Stored(Format::F32, bytes) => unpack::f32(&bytes[dim * TILE * 4..(dim + 1) * TILE * 4], line),
+        Cells::Stored(Format::F16, bytes) => unpack::f16(&bytes[dim * TILE * 2..(dim + 1) * TILE * 2], line),
+        Cells::Stored(Format::BF16, bytes) => {
+            unpack::bf16(&bytes[dim * TILE * 2..(dim + 1) * TILE * 2], line);
+        }
+        Cells::Stored(Format::Q8_0, bytes) => {
+            let group = &bytes[dim / GROUP * Q8_0_GROUP..(dim / GROUP + 1) * Q8_0_GROUP];
+            let (scales, integers) = group.split_at(TILE * 2);
+            unpack::f16(scales, line);
+            let integers = &integers[dim % GROUP * TILE..(dim % GROUP + 1) * TILE];
+            line.iter_mut().zip(integers).for_each(|(value, &byte)| *value *= f32::from(byte as i8));
+        }
+    }
+}
+
+/// The values from number `index` of a block on.
+#[inline(always)]
+fn read_values(cells: Cells<'_>, index: usize, width: usize, line: &mut [f32; LANES]) {
+    match cells {
+        Cells::Decoded(values) => line.copy_from_slice(&values[index..index + LANES]),
+        Cells::Stored(Format::F32, bytes) => unpack::f32(&bytes[index * 4..(index + LANES) * 4], line),
+        Cells::Stored(Format::F16, bytes) => unpack::f16(&bytes[index * 2..(index + LANES) * 2], line),
+        Cells::Stored(Format::BF16, bytes) => unpack::bf16(&bytes[index * 2..(index + LANES) * 2], line),
+        Cells::Stored(Format::Q8_0, bytes) => {
+            let (integers, scales) = bytes.split_at(BLOCK_POSITIONS * width);
+            let mut scale = [0.0];
+            unpack::f16(&scales[index / GROUP * 2..][..2], &mut scale);
+            let integers = &integers[index..index + LANES];
+            line.iter_mut()
+                .zip(integers)
+                .for_each(|(value, &byte)| *value = scale[0] * f32::from(byte as i8));
         }
     }
 }

@@ -3,29 +3,22 @@
 #![forbid(unsafe_code)]
 
 mod attend;
-mod dot;
 pub(super) mod elementwise;
 pub(super) mod norm;
 pub(super) mod packed;
 pub(super) mod quantize;
 pub(super) mod rope;
-pub(super) mod unpack;
+mod unpack;
 
-use girih_tensor::DType;
-
-use super::{QUAD, Table, Turns};
+use super::{Table, Turns};
 
 /// This folder's kernels.
 pub(super) const TABLE: Table = Table {
     name: "portable",
-    formats: &[(DType::F32, unpack::f32), (DType::F16, unpack::f16), (DType::BF16, unpack::bf16)],
-    dot: dot::dot,
-    dots: dot::dots,
     products: packed::PRODUCTS,
     norm: norm::norm,
     rotate: rope::rotate,
-    weigh: attend::weigh,
-    blend: attend::blend,
+    attend: attend::ATTEND,
     gate: elementwise::gate,
     add: elementwise::add,
     scale: elementwise::scale,

@@ -1,0 +1,193 @@
+//! How fast attention is, beside a bare read of the same bytes:
+//! `cargo test --release -p girih-cpu --lib speed -- --ignored --nocapture`,
+//! for one of them `speed::decode` or `speed::prefill`.
+
+use std::time::Instant;
+
+use girih_graph::backend::{Block, Lane, Range32};
+use girih_graph::{
+    BLOCK_POSITIONS, Builder, Graph, InputKind, Key, Op, OutputKind, Span, Variant, Want, backend::State,
+};
+use girih_tensor::DType;
+
+use super::{Heads, attend, local_size, partials_size};
+use crate::kernels;
+use crate::lower::Attention;
+use crate::memory::Aligned;
+use crate::ops::{Executor, Origin, Rows};
+use crate::pool::{Grid, Pool};
+use crate::state::Cache;
+
+const HEADS: usize = 32;
+const GROUPS: usize = 8;
+const SIZE: usize = 64;
+/// Turns of which the median counts.
+const TURNS: usize = 7;
+
+/// Some layers that attend, each with keys and values of its own.
+fn graph(layers: usize, rows: u32, context: u32, dtype: DType) -> Graph {
+    let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
+    let mut builder = Builder::new(Key { rows, lanes: 1, context, wanted: rows, variant });
+    let mut x = builder.input("x", &[HEADS, SIZE], DType::F32);
+    let group = builder.group(Span::Full);
+    for layer in 0..layers {
+        let [keys, values] = ["keys", "values"]
+            .map(|name| builder.state(&format!("{layer}.{name}"), &[GROUPS, SIZE], dtype, group));
+        let op = Op::Attend { scale: 0.125, span: Span::Full, softcap: None };
+        x = builder.same(&format!("{layer}.y"), op, &[x, keys, values]);
+    }
+    builder.finish(x)
+}
+
+/// A step of `rows` that end at `context`, in each of `layers`.
+struct Bench {
+    cache: Cache,
+    layers: usize,
+    rows: usize,
+    context: usize,
+    pool: Pool,
+    locals: Vec<Aligned<f32>>,
+    partials: Aligned<f32>,
+}
+
+impl Bench {
+    fn new(layers: usize, rows: usize, context: usize, dtype: DType, threads: usize) -> Bench {
+        let graph = graph(layers, rows as u32, context as u32, dtype);
+        let blocks = context.div_ceil(BLOCK_POSITIONS);
+        let mut cache = Cache::new(&graph, &[blocks as u32]).unwrap();
+        let group = girih_graph::GroupId(0);
+        // Any number of f16 or bf16 near 1, any scale and integers near 50.
+        let len = cache.export(group, Block(0)).len();
+        let bytes: Vec<u8> = (0..len).map(|i| if i % 2 == 0 { (i * 37) as u8 } else { 0x3c }).collect();
+        (0..blocks).for_each(|block| cache.import(group, Block(block as u32), &bytes).unwrap());
+        let local = local_size(HEADS / GROUPS, SIZE, SIZE);
+        let locals = (0..threads).map(|_| Aligned::zeroed(local, "a test").unwrap()).collect();
+        let partials = Aligned::zeroed(partials_size(&graph, &graph.nodes[0]), "a test").unwrap();
+        let pool = Pool::new(threads).unwrap();
+        Bench { cache, layers, rows, context, pool, locals, partials }
+    }
+
+    /// Seconds of a layer of attention.
+    fn attend(&mut self) -> f64 {
+        let blocks: Vec<Block> = (0..self.context.div_ceil(BLOCK_POSITIONS) as u32).map(Block).collect();
+        let position = (self.context - self.rows) as u32;
+        let rows = Range32 { start: 0, end: self.rows as u32 };
+        let lane = Lane { blocks: &[&blocks], position, rows, want: Want::All, spans: &[] };
+        let origins: Vec<Origin> =
+            (0..self.rows as u32).map(|row| Origin { lane: 0, position: position + row }).collect();
+        let rows = Rows { lanes: &[lane], origins: &origins, wanted: &[] };
+        let attention = Attention {
+            groups: GROUPS,
+            shared: HEADS / GROUPS,
+            size: SIZE,
+            value_size: SIZE,
+            scale: 0.125,
+            span: Span::Full,
+            softcap: None,
+        };
+        let q: Vec<f32> = (0..self.rows * HEADS * SIZE).map(|i| (i % 97) as f32 / 97.0 - 0.5).collect();
+        let mut output = vec![0.0; q.len()];
+        let table = &kernels::by_name(&isa()).unwrap();
+        let mut executor =
+            Executor { table, pool: &self.pool, locals: &mut self.locals, partials: &mut self.partials };
+        let start = Instant::now();
+        for layer in 0..self.layers {
+            let (keys, values) = (self.cache.tensor(2 * layer), self.cache.tensor(2 * layer + 1));
+            let heads = Heads { q: &q, keys, values };
+            attend(&mut executor, heads, attention, rows, &mut output);
+        }
+        assert!(output.iter().all(|x| x.is_finite()));
+        start.elapsed().as_secs_f64() / self.layers as f64
+    }
+
+    /// Seconds of reading a layer's keys and values, and their bytes.
+    fn read(&mut self) -> (f64, usize) {
+        let mut sums = vec![0u8; 16];
+        let mut bytes = 0;
+        let start = Instant::now();
+        for tensor in 0..2 * self.layers {
+            let all = self.cache.tensor(tensor).bytes();
+            bytes += all.len();
+            let part = all.len() / 16;
+            let grid = Grid { width: 16, row_step: 1, column_step: 1 };
+            self.pool.tiles(&mut self.locals, &mut sums, grid, |tile, _| {
+                let column = tile.columns().start;
+                let mut sums = [0u8; 128];
+                for bytes in all[column * part..(column + 1) * part].as_chunks::<128>().0 {
+                    sums.iter_mut().zip(bytes).for_each(|(sum, byte)| *sum ^= byte);
+                }
+                tile.row(0)[0] ^= sums.iter().fold(0, |a, b| a ^ b);
+            });
+        }
+        assert!(sums.iter().any(|sum| *sum != 1));
+        (start.elapsed().as_secs_f64() / self.layers as f64, bytes / self.layers)
+    }
+}
+
+/// The name of the kernels to measure: the thread's name cannot say it, so the
+/// best unless the file is changed.
+fn isa() -> String {
+    kernels::tables()[0].name.to_owned()
+}
+
+fn median(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 2]
+}
+
+fn decode_at(context: usize, layers: usize, turns: usize) {
+    for threads in [1, 2] {
+        for dtype in [DType::F16, DType::Q8_0, DType::F32] {
+            let mut bench = Bench::new(layers, 1, context, dtype, threads);
+            bench.attend();
+            let turns: Vec<_> = (0..turns).map(|_| (bench.attend(), bench.read())).collect();
+            let bytes = turns[0].1.1 as f64;
+            let attend = median(turns.iter().map(|turn| turn.0).collect());
+            let read = median(turns.iter().map(|turn| turn.1.0).collect());
+            println!(
+                "{} threads {threads} {dtype} context {context} x {layers} layers: {:.3} ms, {:.1} GB/s; bare read {:.3} ms, {:.1} GB/s",
+                isa(),
+                attend * 1e3,
+                bytes / attend * 1e-9,
+                read * 1e3,
+                bytes / read * 1e-9,
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn decode() {
+    for (context, layers) in [(16384, 8), (4096, 24), (1024, 32)] {
+        decode_at(context, layers, TURNS);
+    }
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn cached() {
+    decode_at(1024, 1, 1000);
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn prefill() {
+    for threads in [1, 2] {
+        for rows in [32, 512, 2048] {
+            for dtype in [DType::F16, DType::Q8_0, DType::F32] {
+                let mut bench = Bench::new(1, rows, rows, dtype, threads);
+                bench.attend();
+                let seconds =
+                    median((0..if rows < 100 { 300 } else { TURNS }).map(|_| bench.attend()).collect());
+                let operations = 4.0 * (rows * (rows + 1) / 2 * SIZE * HEADS) as f64;
+                println!(
+                    "{} threads {threads} {dtype} prefill {rows}: {:.3} ms, {:.1} GFLOPS",
+                    isa(),
+                    seconds * 1e3,
+                    operations / seconds * 1e-9,
+                );
+            }
+        }
+    }
+}
