@@ -357,11 +357,12 @@ macro_rules! layout {
                 let mut at = first;
                 while at < first + count {
                     let unit = &units[at / GROUPS];
+                    let start = at / GROUPS * GROUPS;
                     let scales: [Scales; GROUPS] = $scales(unit);
-                    let last = (first + count).min((at / GROUPS + 1) * GROUPS);
+                    let last = (first + count).min(start + GROUPS);
                     for group in at..last {
                         let to = [&mut low[group - first], &mut high[group - first]];
-                        put(unit, group % GROUPS, &scales[group % GROUPS], to);
+                        put(unit, group - start, &scales[group - start], to);
                     }
                     at = last;
                 }
