@@ -113,14 +113,21 @@ impl Barrier {
             if task == OVER {
                 return None;
             }
-            if is_news(task, last) {
-                seat.inside.store(task, Ordering::SeqCst);
-                if self.gate.0.load(Ordering::SeqCst) == task {
-                    return Some(task);
-                }
-                self.leave(worker);
+            if is_news(task, last) && self.enter(worker, task) {
+                return Some(task);
             }
         }
+    }
+
+    /// Takes the seat in a task that was open a moment ago; false when it has
+    /// closed meanwhile.
+    fn enter(&self, worker: usize, task: u64) -> bool {
+        self.seats[worker].0.inside.store(task, Ordering::SeqCst);
+        let is_open = self.gate.0.load(Ordering::SeqCst) == task;
+        if !is_open {
+            self.leave(worker);
+        }
+        is_open
     }
 
     /// Says that the worker is through with the task that it joined.
@@ -223,6 +230,21 @@ mod tests {
         });
     }
 
+    /// Between seeing a gate and taking a seat, a worker can lose its processor.
+    #[test]
+    fn a_worker_that_comes_late_is_turned_away() {
+        let barrier = Barrier::new(1);
+        barrier.open();
+        let seen = barrier.gate.0.load(Ordering::SeqCst);
+        barrier.close();
+        assert!(!barrier.enter(0, seen));
+        barrier.open();
+        assert!(!barrier.enter(0, seen), "the next task is another");
+        assert!(barrier.enter(0, seen + 2));
+        barrier.leave(0);
+        barrier.close();
+    }
+
     #[test]
     fn workers_that_have_joined_are_waited_for() {
         for pause in [Duration::ZERO, WATCH, 3 * PATIENCE, 20 * PATIENCE] {
@@ -246,13 +268,16 @@ mod tests {
         }
     }
 
-    /// Workers look at what the caller writes outside of the gate only; each
-    /// pause of the caller lets them spin, yield or sleep.
+    /// A worker in a task sees the same number as long as it is there, and the
+    /// caller changes the number whenever no worker is to see it. The caller is
+    /// so quick that workers often come as the gate closes; now and then it
+    /// pauses, so that they yield or sleep.
     #[test]
     fn nobody_is_in_a_task_that_is_closed() {
-        const WORKERS: usize = 3;
+        const WORKERS: usize = 2;
         let barrier = Barrier::new(WORKERS);
         let (current, visits) = (AtomicU64::new(0), AtomicU64::new(0));
+        let spin = |turns: u64| (0..turns).for_each(|_| hint::spin_loop());
         thread::scope(|scope| {
             for worker in 0..WORKERS {
                 let (barrier, current, visits) = (&barrier, &current, &visits);
@@ -270,15 +295,14 @@ mod tests {
                     }
                 });
             }
-            for task in 1..=5000u64 {
+            for task in 1..=100_000u64 {
                 current.store(task, Ordering::Relaxed);
                 barrier.open();
-                if task % 50 == 0 {
-                    thread::yield_now();
-                }
+                spin(task % 7);
                 barrier.close();
                 current.store(0, Ordering::Relaxed);
-                if task % 500 == 0 {
+                spin(task % 5);
+                if task % 10_000 == 0 {
                     thread::sleep(2 * PATIENCE);
                 }
             }

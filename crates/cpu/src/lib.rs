@@ -29,6 +29,7 @@ mod pool_timing;
 mod probe;
 pub mod replicate;
 mod run;
+pub mod scaling;
 mod state;
 pub mod topology;
 mod weights;

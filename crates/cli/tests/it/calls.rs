@@ -128,6 +128,21 @@ fn a_prompt_that_does_not_fit_is_refused_with_the_arithmetic() {
     girih(&["run", "-n", "500"]).fails(2, "500 more were asked for; the context is 512");
 }
 
+/// Where threads and weights lie changes no result, and is nobody else's business.
+#[test]
+fn threads_are_placed_for_the_cpu_backend_only() {
+    let story = girih(&["run", "-q", "-n", "8"]).done().stdout;
+    for places in ["auto", "compact", "scatter", "none"] {
+        let placed = girih(&["run", "-q", "-n", "8", "--affinity", places, "--hot-replicate", "off"]);
+        assert_eq!(placed.done().stdout, story, "{places}");
+    }
+    girih(&["run", "--affinity", "here"]).fails(2, "auto, compact, scatter, none");
+    girih(&["run", "--hot-replicate", "1x"]).fails(2, "'1x' is neither 'off' nor a number of bytes");
+    for setting in [["--affinity", "none"], ["--hot-replicate", "off"]] {
+        girih(&["run", "--backend", "interpreter"]).with(&setting).fails(2, "of the cpu backend");
+    }
+}
+
 #[test]
 fn a_stop_string_ends_the_text_before_it() {
     let whole = girih(&["run", "--quiet"]).done().stdout;
