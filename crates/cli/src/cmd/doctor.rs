@@ -157,7 +157,7 @@ fn check_story() -> Result<()> {
         isa: None,
         kv: KvType::F32,
         context: None,
-        chunk: 256,
+        chunk: 512,
         quiet: true,
     };
     let mut engine = loading::engine(&model, &device, 1)?;
