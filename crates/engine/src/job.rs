@@ -23,7 +23,7 @@ pub(crate) struct Job<'w> {
     words: Option<Box<dyn Detokenize + 'w>>,
     stops: StopStrings,
     submitted: Instant,
-    /// How many of the tokens have ever been run.
+    /// How many of the tokens the state has ever held.
     reached: u32,
     pub stats: Stats,
 }
@@ -63,12 +63,10 @@ impl<'w> Job<'w> {
         (self.tokens.len() + BLOCK_POSITIONS).min(self.prompt + self.room) as u32
     }
 
-    /// Notes that the state already holds the first `cached` tokens. Only what
-    /// it holds of another request's tokens counts.
+    /// Notes that the state already holds the first `cached` tokens.
     pub fn begin(&mut self, cached: u32) {
-        if self.reached == 0 {
-            self.stats.cached = cached;
-        }
+        self.stats.cached += cached.saturating_sub(self.reached);
+        self.reached = self.reached.max(cached);
     }
 
     /// Notes that it was sent back to the queue, as another needed its blocks.
@@ -76,8 +74,8 @@ impl<'w> Job<'w> {
         self.stats.sent_back += 1;
     }
 
-    /// Counts a step that ran these of its positions. What had been run before
-    /// counts as repeated, with its share of the time.
+    /// Counts a step that ran these of its positions. What the state had held
+    /// before counts as repeated, with its share of the time.
     pub fn count(&mut self, positions: Range32, time: Duration) {
         let rows = positions.end - positions.start;
         let repeated = self.reached.saturating_sub(positions.start).min(rows);

@@ -219,7 +219,7 @@ pub struct Stats {
     pub decode: Rate,
     /// How often it had to make room for older requests.
     pub sent_back: u32,
-    /// Tokens that were run once more, after it had been sent back.
+    /// Tokens that the state had held before it was sent back, run once more.
     pub repeated: Rate,
     /// From the submission to the first token of the reply; waiting included.
     /// Zero where there is none.

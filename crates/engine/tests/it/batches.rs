@@ -128,6 +128,22 @@ fn the_youngest_makes_room_and_goes_on_later() {
 }
 
 #[test]
+fn who_made_room_is_the_next_to_begin() {
+    let (mut engine, _) = narrow(2, 64, &[8, 12]);
+    let requests = [(1, 100, 200), (2, 100, 200), (3, 10, 5)];
+    requests.iter().for_each(|&(number, length, new)| {
+        engine.submit(request(&prompt(number, length), new), None).unwrap();
+    });
+    let mut order = Vec::new();
+    while !engine.is_idle() {
+        order.extend(engine.step().iter().map(|event| event.request.0));
+    }
+    let first = order.iter().position(|id| *id == 2).expect("the third is answered");
+    assert!(order[first..].iter().all(|id| *id > 0), "the first has ended");
+    assert!(order[..first].iter().filter(|id| **id == 1).count() > 100, "the second has begun again");
+}
+
+#[test]
 fn what_does_not_fit_now_waits() {
     let (mut engine, _) = narrow(4, 64, &[5, 12]);
     let first = engine.submit(request(&prompt(1, 200), 50), None).unwrap();
@@ -258,6 +274,18 @@ fn nan_in_one_row_fails_one_request() {
     for index in [0, 2] {
         assert_eq!(replies[index].ids, oracle::greedy(&prompts[index], 30));
     }
+}
+
+#[test]
+fn what_shares_blocks_with_a_spoiled_sequence_is_forgotten() {
+    let (mut engine, watched) = batched(2, 64);
+    let tokens = prompt(1, 100);
+    reply(&mut engine, request(&tokens, 10));
+    watched.trouble.set(Some(Trouble::NaN(112)));
+    let spoiled = reply(&mut engine, request(&tokens, 30));
+    assert!(spoiled.failure.is_some());
+    assert_eq!(engine.cache().sequences().count(), 0);
+    assert_eq!(reply(&mut engine, request(&tokens, 30)).stats.unwrap().cached, 0);
 }
 
 #[test]
