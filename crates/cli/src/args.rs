@@ -93,7 +93,7 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub context: Option<u32>,
     /// Tokens of one step of prefill; results do not depend on it.
-    #[arg(long, value_name = "N", default_value = "256", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub chunk: u32,
     /// Show no progress and no notes.
     #[arg(long, short)]

@@ -1,9 +1,10 @@
 //! The single list of backends: from a name to a loaded model.
 
 use girih_cpu::{Cpu, kernels};
+use girih_engine::cache;
 use girih_graph::backend::MemoryPlan;
 use girih_graph::interpret::Interpreter;
-use girih_graph::{BLOCK_POSITIONS, Backend as _, Graph, Key, Runner};
+use girih_graph::{Backend as _, Graph, Group, Key, Runner};
 use girih_model::Model;
 
 use crate::args::{ActPrecision, AffinityArg, Backend, DeviceArgs};
@@ -33,8 +34,13 @@ impl<'a> Layout<'a> {
             refuse_cpu_settings(device)?;
         }
         let graph = model.graph(key, device.kv.dtype())?;
-        let blocks = vec![key.context.div_ceil(BLOCK_POSITIONS as u32); graph.groups.len()];
+        let blocks = graph.groups.iter().map(|group| cache::blocks(group.span, &key)).collect();
         Ok(Layout { model, device, key, graph, blocks })
+    }
+
+    /// The groups of state, and how many blocks each gets.
+    pub fn state(&self) -> impl Iterator<Item = (&Group, u32)> {
+        self.graph.groups.iter().zip(self.blocks.iter().copied())
     }
 
     /// Bytes that the loaded model will take.

@@ -110,7 +110,7 @@ pub fn generate<'w>(
 
 /// A reply to `prompt` as one JSON object: ids, text, amounts, times.
 pub fn described(prompt: &[u32], reply: &Reply) -> Value {
-    let Stats { cached, prefill, decode } = reply.stats;
+    let Stats { cached, prefill, decode, .. } = reply.stats;
     let rate = |rate: girih_engine::Rate| {
         json!({
             "tokens": rate.tokens,
@@ -139,7 +139,7 @@ pub fn described(prompt: &[u32], reply: &Reply) -> Value {
 
 /// Amounts and times as a line for people.
 pub fn summary(reply: &Reply) -> String {
-    let Stats { cached, prefill, decode } = reply.stats;
+    let Stats { cached, prefill, decode, .. } = reply.stats;
     format!(
         "prefill {} tokens ({cached} more from the cache) in {:.2} s, {:.1} tokens/s; decode {} tokens in {:.2} s, {:.1} tokens/s",
         prefill.tokens,

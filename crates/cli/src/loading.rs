@@ -131,7 +131,8 @@ pub fn start<'w>(layout: &Layout<'_>, show: Show) -> Result<Engine<'w>> {
 
 /// What a request may ask of the engine that `layout` leads to.
 pub fn bounds(layout: &Layout<'_>) -> Bounds {
-    Bounds::new(layout.key.context, layout.key.rows)
+    let Key { rows, lanes, context, .. } = layout.key;
+    Bounds { lanes, ..Bounds::new(context, rows) }
 }
 
 /// The tokens that end a text: those of generation_config.json, and the

@@ -1,6 +1,9 @@
 //! A request on its way through the engine.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use girih_graph::BLOCK_POSITIONS;
+use girih_graph::backend::Range32;
 
 use crate::sample::{History, Logprobs};
 use crate::text::{Certain, Detokenize, StopStrings};
@@ -19,6 +22,9 @@ pub(crate) struct Job<'w> {
     room: usize,
     words: Option<Box<dyn Detokenize + 'w>>,
     stops: StopStrings,
+    submitted: Instant,
+    /// How many of the tokens the state has ever held.
+    reached: u32,
     pub stats: Stats,
 }
 
@@ -33,7 +39,8 @@ impl<'w> Job<'w> {
         let stops = StopStrings::new(std::mem::take(&mut request.stops.strings));
         let tokens = std::mem::take(&mut request.tokens);
         let prompt = tokens.len();
-        Job { id, request, tokens, prompt, room, words, stops, stats: Stats::default() }
+        let (submitted, stats) = (Instant::now(), Stats::default());
+        Job { id, request, tokens, prompt, room, words, stops, submitted, reached: 0, stats }
     }
 
     pub fn id(&self) -> RequestId {
@@ -50,11 +57,39 @@ impl<'w> Job<'w> {
         Event { request: self.id, what }
     }
 
-    /// Counts a step of so many rows.
-    pub fn count(&mut self, rows: u32, time: Duration) {
-        let rate =
-            if self.history().reply.is_empty() { &mut self.stats.prefill } else { &mut self.stats.decode };
-        rate.add(rows, time);
+    /// The tokens that it will have before long: a block more than now, but no
+    /// more than it may get.
+    pub fn soon(&self) -> u32 {
+        (self.tokens.len() + BLOCK_POSITIONS).min(self.prompt + self.room) as u32
+    }
+
+    /// Notes that the state already holds the first `cached` tokens.
+    pub fn begin(&mut self, cached: u32) {
+        self.stats.cached += cached.saturating_sub(self.reached);
+        self.reached = self.reached.max(cached);
+    }
+
+    /// Notes that it was sent back to the queue, as another needed its blocks.
+    pub fn send_back(&mut self) {
+        self.stats.sent_back += 1;
+    }
+
+    /// Counts a step that ran these of its positions. What the state had held
+    /// before counts as repeated, with its share of the time.
+    pub fn count(&mut self, positions: Range32, time: Duration) {
+        let rows = positions.end - positions.start;
+        let repeated = self.reached.saturating_sub(positions.start).min(rows);
+        let part = time * repeated / rows;
+        self.reached = self.reached.max(positions.end);
+        let replying = !self.history().reply.is_empty();
+        let Stats { prefill, decode, repeated: again, .. } = &mut self.stats;
+        again.add(repeated, part);
+        if replying { decode } else { prefill }.add(rows - repeated, time - part);
+    }
+
+    /// Notes when the first token of the reply was chosen.
+    pub fn chose_first(&mut self) {
+        self.stats.first_token = self.submitted.elapsed();
     }
 
     /// Appends a token to the reply; returns its event, and why the reply ends
@@ -82,6 +117,7 @@ impl<'w> Job<'w> {
             text = self.stops.push(&rest).text;
             text.push_str(&std::mem::take(&mut self.stops).finish());
         }
+        self.stats.whole = self.submitted.elapsed();
         self.event(What::Finished { stop, text, stats: self.stats })
     }
 }

@@ -3,8 +3,9 @@
 //!
 //! An [`Engine`] owns a [`Runner`](girih_graph::Runner). A [`Request`] goes in
 //! by [`Engine::submit`]; each [`Engine::step`] runs the model once and returns
-//! the [`Event`]s of it. The same requests in the same order give the same
-//! tokens, whatever the size of the prefill chunks and whatever the cache held.
+//! the [`Event`]s of it. A request's tokens depend on nothing but the request:
+//! not on the size of the prefill chunks, on what the cache held, on which other
+//! requests ran beside it, or on whether it had to make room for them.
 //!
 //! ```
 //! use girih_engine::{Engine, Limits, Request, Result, Sampling, What};

@@ -35,8 +35,11 @@ pub struct Stops {
 pub struct Limits {
     /// Positions of a sequence: prompt and reply together.
     pub context: u32,
-    /// The most rows of one step of prefill.
+    /// The most rows of one step, those of all sequences together.
     pub chunk: u32,
+    /// The most sequences that are worked on together, each with a row of its
+    /// own in every step.
+    pub lanes: u32,
     /// The most stop tokens of a request.
     pub stop_tokens: usize,
     /// The most stop strings of a request.
@@ -50,11 +53,13 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits of a model with this context, prefilled in chunks of `chunk`.
+    /// The limits of a model with this context, prefilled in chunks of `chunk`,
+    /// one sequence at a time.
     pub fn new(context: u32, chunk: u32) -> Limits {
         Limits {
             context,
             chunk,
+            lanes: 1,
             stop_tokens: 64,
             stop_strings: 16,
             stop_string_bytes: 256,
@@ -200,15 +205,27 @@ pub enum Stop {
 }
 
 /// Amounts and times of a request.
+///
+/// A step that runs several sequences counts in full for each of them: what
+/// many requests took together is the wall-clock time between their events.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stats {
     /// Tokens of the prompt that the cache held already.
     pub cached: u32,
-    /// The other tokens of the prompt, over all chunks; the time to the first
-    /// token of the reply is in it.
+    /// The other tokens of the prompt, over all chunks; the time to choose the
+    /// first token of the reply is in it.
     pub prefill: Rate,
     /// Tokens after the first, each from a step of its own; a stop token counts.
     pub decode: Rate,
+    /// How often it had to make room for older requests.
+    pub sent_back: u32,
+    /// Tokens that the state had held before it was sent back, run once more.
+    pub repeated: Rate,
+    /// From the submission to the first token of the reply; waiting included.
+    /// Zero where there is none.
+    pub first_token: Duration,
+    /// From the submission to the end; waiting included. Zero before the end.
+    pub whole: Duration,
 }
 
 /// A number of tokens and the time they took.

@@ -14,9 +14,15 @@ pub struct Block(pub u32);
 /// One sequence's part of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane<'a> {
-    /// The sequence's blocks of each group, in order of position. Block `i`
-    /// holds the positions from `i · BLOCK_POSITIONS`; all positions that the
-    /// step reads or writes are covered.
+    /// The sequence's blocks of each group, in order of position. Entry `i` is
+    /// the block of the positions from `i · BLOCK_POSITIONS`, up to the lane's
+    /// last row.
+    ///
+    /// Blocks that the lane's rows write belong to no other lane of the step;
+    /// blocks that they only see may be shared. An entry of which no row of the
+    /// lane sees or writes a position (it lies behind the group's window) may
+    /// name any block of the group, also one that another lane now writes:
+    /// what stands there must not change any result.
     pub blocks: &'a [&'a [Block]],
     /// Where the lane's first row stands in its sequence.
     pub position: u32,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::backend::{Backend, Inputs, Lane, MemoryPlan, Refusal, State, Step, WeightSource};
-use crate::{BLOCK_POSITIONS, Error, Graph, InputKind, Key, Op, ValueId, Variant, faults};
+use crate::{BLOCK_POSITIONS, Error, Graph, Group, InputKind, Key, Op, ValueId, Variant, faults};
 
 /// A loaded model on some device: what the engine knows of it.
 pub trait Runner {
@@ -12,7 +12,9 @@ pub trait Runner {
     fn backend(&self) -> &'static str;
     /// The largest step.
     fn most(&self) -> Key;
-    /// The groups of state and how many blocks each has.
+    /// The groups of state.
+    fn groups(&self) -> &[Group];
+    /// How many blocks each group has.
     fn blocks(&self) -> &[u32];
     /// The columns of the output.
     fn width(&self) -> usize;
@@ -34,6 +36,7 @@ struct Loaded<B: Backend> {
     state: B::State,
     programs: BTreeMap<Key, B::Program>,
     most: Key,
+    groups: Vec<Group>,
     blocks: Vec<u32>,
     sizes: Sizes,
     plan: MemoryPlan,
@@ -77,8 +80,8 @@ pub fn load<B: Backend>(
         accept(&backend, key, &graph)?;
         programs.insert(key, backend.compile(&graph, &weights)?);
     }
-    let (sizes, blocks) = (Sizes::of(&largest), blocks.to_vec());
-    Ok(Box::new(Loaded { backend, weights, state, programs, most, blocks, sizes, plan }))
+    let (sizes, groups, blocks) = (Sizes::of(&largest), largest.groups, blocks.to_vec());
+    Ok(Box::new(Loaded { backend, weights, state, programs, most, groups, blocks, sizes, plan }))
 }
 
 /// Refuses a graph of another key, with faults, or with nodes that the backend
@@ -231,6 +234,10 @@ impl<B: Backend> Runner for Loaded<B> {
 
     fn most(&self) -> Key {
         self.most
+    }
+
+    fn groups(&self) -> &[Group] {
+        &self.groups
     }
 
     fn blocks(&self) -> &[u32] {

@@ -194,7 +194,7 @@ fn check_story() -> Result<()> {
         act_precision: None,
         kv: KvType::F32,
         context: None,
-        chunk: 256,
+        chunk: 512,
         quiet: true,
     };
     let mut engine = loading::engine(&model, &device, 1)?;

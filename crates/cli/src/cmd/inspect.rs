@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use girih_graph::BLOCK_POSITIONS;
 use girih_graph::backend::MemoryPlan;
 use girih_model::Model;
 use girih_model::arch::{Attend, Ffn, Mixer};
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Outcome, bytes, print_json};
 use crate::args::{DeviceArgs, ModelArgs};
+use crate::backends::Layout;
 use crate::error::Result;
 use crate::loading::{self, Place};
 use crate::machine::Memory;
@@ -50,6 +52,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "key": layout.key.to_string(),
             "backend": backend,
             "refusals": refusals,
+            "state": state(&layout),
             "memory": plan_json(&plan, memory),
         }))?;
         return Ok(Outcome::Done);
@@ -67,6 +70,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
     print_line!("backend: {backend}")?;
     for refusal in &refusals {
         print_line!("refused: {refusal}")?;
+    }
+    for (group, blocks) in layout.state() {
+        let positions = u64::from(blocks) * BLOCK_POSITIONS as u64;
+        print_line!("state of layers that see {}: {blocks} blocks, {positions} positions", group.span)?;
     }
     print_line!(
         "memory: weights {} + KV cache {} ({}) + scratch {} = {}",
@@ -103,6 +110,12 @@ fn tensors(model: &Model) -> Vec<Value> {
     infos
         .map(|(name, (dtype, shape))| json!({"name": name, "dtype": dtype.name(), "shape": shape.extents()}))
         .collect()
+}
+
+/// The blocks of each group of state.
+fn state(layout: &Layout<'_>) -> Vec<Value> {
+    let groups = layout.state();
+    groups.map(|(group, blocks)| json!({"span": group.span.to_string(), "blocks": blocks})).collect()
 }
 
 fn plan_json(plan: &MemoryPlan, memory: Option<Memory>) -> Value {

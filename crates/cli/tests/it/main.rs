@@ -1,5 +1,6 @@
 //! Tests of the binary and of what needs it.
 
+mod batches;
 mod calls;
 mod nll;
 mod program;

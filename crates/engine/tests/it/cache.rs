@@ -1,53 +1,336 @@
-//! The bookkeeping of blocks, and the schedule.
+//! The bookkeeping of blocks: by examples, and by chance against memory that
+//! remembers what was written into each block.
 
-use girih_engine::cache::Cache;
-use girih_engine::schedule::{Batch, schedule};
-use girih_graph::backend::{Block, Range32};
-use girih_graph::{GroupId, Want};
+use std::collections::{BTreeMap, BTreeSet};
+
+use girih_engine::cache::{Cache, Change, SequenceId, blocks};
+use girih_graph::backend::Block;
+use girih_graph::{BLOCK_POSITIONS, GroupId, Key, Span, Variant};
 
 use crate::oracle::prompt;
+use crate::random::Random;
 
-#[test]
-fn blocks_are_taken_and_given_back_in_order() {
-    let mut cache = Cache::new(&[4, 3]);
-    let fresh = cache.reserve(65).unwrap();
-    let pair = |group, block| (GroupId(group), Block(block));
-    assert_eq!(fresh, [pair(0, 0), pair(0, 1), pair(1, 0), pair(1, 1)]);
-    assert_eq!(cache.reserve(128).unwrap(), [], "there is room already");
-    cache.extend(&prompt(1, 128));
-    assert_eq!(cache.reserve(129).unwrap(), [pair(0, 2), pair(1, 2)]);
-    assert_eq!(cache.blocks()[1], [Block(0), Block(1), Block(2)]);
-    assert_eq!(cache.free(), [1, 0]);
-    let error = cache.reserve(200).unwrap_err().to_string();
-    assert_eq!(error, "200 positions need 4 blocks of state; group 1 has 3");
-    cache.truncate(64);
-    assert_eq!((cache.free(), cache.tokens().len()), (vec![3, 2], 64));
-    assert_eq!(cache.reserve(65).unwrap(), [pair(0, 1), pair(1, 1)]);
-    cache.truncate(0);
-    assert_eq!(cache.free(), [4, 3]);
+const FULL: [Span; 2] = [Span::Full, Span::Full];
+
+fn zero(group: u32, block: u32) -> Change {
+    Change::Zero(GroupId(group), Block(block))
+}
+
+/// A cache with one sequence that has run `tokens`.
+fn holding(spans: &[Span], counts: &[u32], tokens: &[u32]) -> (Cache, SequenceId) {
+    let mut cache = Cache::new(spans, counts);
+    let (id, _) = cache.begin(&[]);
+    cache.reserve(id, tokens.len() as u32).expect("enough blocks");
+    cache.extend(id, tokens);
+    (cache, id)
 }
 
 #[test]
-fn a_prompt_resumes_from_the_longest_shared_prefix() {
+fn blocks_are_taken_as_needed_and_given_back_at_the_end() {
+    let mut cache = Cache::new(&FULL, &[4, 3]);
+    let (id, shared) = cache.begin(&prompt(1, 200));
+    assert_eq!((shared, cache.free()), (0, vec![4, 3]));
+    let changes = cache.reserve(id, 65).unwrap();
+    assert_eq!(changes, [zero(0, 0), zero(0, 1), zero(1, 0), zero(1, 1)]);
+    cache.extend(id, &prompt(1, 65));
+    assert_eq!(cache.reserve(id, 128).unwrap(), [], "there is room already");
+    assert_eq!(cache.reserve(id, 129).unwrap(), [zero(0, 2), zero(1, 2)]);
+    assert_eq!(cache.lane(id)[1], [Block(0), Block(1), Block(2)]);
+    assert_eq!(cache.free(), [1, 0]);
+    assert_eq!(cache.reserve(id, 200), None);
+    cache.end(id);
+    assert_eq!(cache.free(), [2, 1], "what was reserved and not run is free");
+    cache.forget();
+    assert_eq!(cache.free(), [4, 3]);
+    assert_eq!(cache.sequences().count(), 0);
+}
+
+#[test]
+fn a_prompt_shares_blocks_and_copies_the_one_it_writes_into() {
     let held = prompt(2, 130);
-    let cases: [(&[u32], u32); 4] = [(&held, 129), (&held[..64], 63), (&held[..1], 0), (&[], 0)];
-    for (prompt, kept) in cases {
-        let mut cache = Cache::new(&[3]);
-        cache.reserve(130).unwrap();
-        cache.extend(&held);
-        assert_eq!(cache.resume(prompt), kept);
-        assert_eq!(cache.tokens(), &held[..kept as usize]);
-        assert_eq!(cache.free(), [3 - (kept as usize).div_ceil(64)]);
+    let cases: [(&[u32], u32); 4] = [(&held, 129), (&held[..65], 64), (&held[..1], 0), (&[], 0)];
+    for (prompt, shared) in cases {
+        let (mut cache, first) = holding(&[Span::Full], &[5], &held);
+        let (second, found) = cache.begin(prompt);
+        assert_eq!((found, cache.length(second)), (shared, shared));
+        assert_eq!(cache.free(), [2], "nothing is taken for what is shared");
+        let copied = Change::Copy { group: GroupId(0), from: Block(2), to: Block(3) };
+        let changes = cache.reserve(second, shared + 1).unwrap();
+        assert_eq!(changes, if shared == 129 { [copied] } else { [zero(0, 3)] });
+        assert_eq!(cache.lane(first)[0], [Block(0), Block(1), Block(2)], "the first is as it was");
+        cache.discard(first);
+        cache.discard(second);
+        assert_eq!(cache.free(), [5]);
     }
 }
 
 #[test]
-fn only_the_last_known_token_wants_logits() {
-    let batch = |start, end, want| Batch { positions: Range32 { start, end }, want };
-    assert_eq!(schedule(0, 10, 4), batch(0, 4, Want::Nothing));
-    assert_eq!(schedule(4, 10, 4), batch(4, 8, Want::Nothing));
-    assert_eq!(schedule(8, 10, 4), batch(8, 10, Want::Last));
-    assert_eq!(schedule(0, 4, 4), batch(0, 4, Want::Last));
-    assert_eq!(schedule(10, 11, 4), batch(10, 11, Want::Last));
-    assert_eq!(schedule(0, u32::MAX, u32::MAX), batch(0, u32::MAX, Want::Last));
+fn a_block_whose_other_holder_had_to_go_needs_no_copy() {
+    let held = prompt(3, 130);
+    let (mut cache, first) = holding(&[Span::Full], &[3], &held);
+    cache.end(first);
+    let (second, shared) = cache.begin(&held);
+    assert_eq!(shared, 129);
+    assert_eq!(cache.reserve(second, 130).unwrap(), []);
+    assert_eq!(cache.sequences().map(|(id, _)| id).collect::<Vec<_>>(), [second]);
+    assert_eq!(cache.lane(second)[0], [Block(0), Block(1), Block(2)]);
+}
+
+#[test]
+fn the_longest_prefix_is_found_and_the_least_recently_used_goes_first() {
+    let mut cache = Cache::new(&[Span::Full], &[6]);
+    let prompts = [prompt(4, 100), prompt(5, 100), prompt(6, 100)];
+    let ids = prompts.each_ref().map(|prompt| {
+        let (id, _) = cache.begin(prompt);
+        cache.reserve(id, 100).unwrap();
+        cache.extend(id, prompt);
+        cache.end(id);
+        id
+    });
+    // Using the first makes the second the one that was used least recently.
+    let (again, shared) = cache.begin(&prompts[0]);
+    assert_eq!(shared, 99);
+    cache.reserve(again, 100).unwrap();
+    let left: Vec<_> = cache.sequences().map(|(id, _)| id).collect();
+    assert_eq!(left, [ids[0], ids[2], again]);
+    cache.end(again);
+    assert_eq!(cache.sequences().count(), 2, "it has run nothing of its own");
+    assert_eq!(cache.begin(&prompts[1]).1, 0);
+}
+
+#[test]
+fn blocks_behind_a_window_go_before_anything_is_forgotten() {
+    let spans = [Span::Full, Span::Window(70)];
+    let tokens = prompt(7, 330);
+    let (mut cache, first) = holding(&spans, &[12, 6], &tokens[..300]);
+    cache.end(first);
+    assert_eq!(cache.free(), [7, 1], "nothing is given up before it must be");
+    let (second, shared) = cache.begin(&prompt(8, 10));
+    cache.reserve(second, 180).unwrap();
+    assert_eq!((shared, cache.free()), (0, vec![4, 0]));
+    // Positions from 128 on are left; the row at 300 sees those from 231 on,
+    // and the row at 197 those from 128 on.
+    let mut found = |length: usize| {
+        let (id, found) = cache.begin(&tokens[..length]);
+        cache.discard(id);
+        found
+    };
+    assert_eq!([330, 300, 198, 197, 100].map(&mut found), [300, 299, 197, 0, 0]);
+    // All but the last window of the first is given up for the second.
+    cache.extend(second, &prompt(8, 180));
+    assert!(cache.reserve(second, 200).is_some());
+    assert_eq!(cache.sequences().count(), 2);
+    let (third, found) = cache.begin(&tokens);
+    assert_eq!(found, 300);
+    cache.discard(third);
+}
+
+#[test]
+fn a_group_gets_blocks_for_its_window_and_a_step() {
+    let key = |lanes, rows, context| Key { rows, lanes, context, wanted: 1, variant: Variant::GENERATE };
+    let cases = [
+        (Span::Full, key(1, 512, 4096), 64),
+        (Span::Full, key(8, 512, 4095), 512),
+        (Span::Full, key(1, 1, 1), 1),
+        (Span::Window(512), key(1, 512, 4096), 17),
+        (Span::Window(512), key(1, 1, 4096), 9),
+        (Span::Window(512), key(8, 512, 4096), 87),
+        (Span::Window(512), key(8, 512, 512), 64),
+        (Span::Window(1), key(1, 1, 4096), 1),
+        (Span::Window(u32::MAX), key(2, 512, 4096), 128),
+    ];
+    for (span, key, need) in cases {
+        assert_eq!(blocks(span, &key), need, "{span} {key}");
+    }
+}
+
+/// However long a sequence gets, its window's blocks suffice for it alone.
+#[test]
+fn the_blocks_of_a_window_suffice() {
+    for window in [1, 2, 63, 64, 65, 66, 100, 128, 200] {
+        for rows in [1, 2, 3, 62, 63, 64, 65, 100, 128, 130] {
+            let key = Key { rows, lanes: 1, context: 2000, wanted: 1, variant: Variant::GENERATE };
+            let span = Span::Window(window);
+            let mut cache = Cache::new(&[span], &[blocks(span, &key)]);
+            let (id, _) = cache.begin(&[]);
+            // Every way to lie in a block: one row first, then large steps.
+            let mut end = 0;
+            while end < 2000 {
+                let count = if end % 7 == 0 { 1 } else { rows };
+                end += count;
+                assert!(cache.reserve(id, end).is_some(), "window {window}, {rows} rows, up to {end}");
+                cache.extend(id, &vec![0; count as usize]);
+            }
+        }
+    }
+}
+
+/// What stands in each block of a group: for each position the whole text up to
+/// it, as a hash.
+struct Memory {
+    groups: Vec<Vec<[u64; BLOCK_POSITIONS]>>,
+}
+
+/// What the position of the last of `tokens` holds.
+fn trace(tokens: &[u32]) -> u64 {
+    let mix =
+        |hash: u64, token: &u32| (hash ^ u64::from(*token)).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
+    tokens.iter().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
+/// A cache, its memory, and what each live sequence is to have.
+struct World {
+    spans: Vec<Span>,
+    counts: Vec<u32>,
+    cache: Cache,
+    memory: Memory,
+    /// The sequences that are being worked on and the tokens each has run.
+    live: BTreeMap<SequenceId, Vec<u32>>,
+    random: Random,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut random = Random(seed);
+        let spans = vec![Span::Full, Span::Window(1 + random.below(150) as u32), Span::Window(1)];
+        let counts: Vec<u32> =
+            [10 + random.below(20), 6 + random.below(12), 4 + random.below(6)].map(|n| n as u32).into();
+        let groups = counts.iter().map(|count| vec![[0; BLOCK_POSITIONS]; *count as usize]).collect();
+        let cache = Cache::new(&spans, &counts);
+        World { spans, counts, cache, memory: Memory { groups }, live: BTreeMap::new(), random }
+    }
+
+    fn any(&mut self) -> Option<SequenceId> {
+        let ids: Vec<_> = self.live.keys().copied().collect();
+        (!ids.is_empty()).then(|| ids[self.random.below(ids.len())])
+    }
+
+    /// Texts that part at few places, so that prefixes are shared.
+    fn text(&mut self) -> Vec<u32> {
+        let (story, parting) = (self.random.below(3) as u64, self.random.below(300));
+        let mut text = prompt(story, parting);
+        text.extend(prompt(10 + self.random.below(2) as u64, 1 + self.random.below(60)));
+        text
+    }
+
+    fn begin(&mut self) {
+        let text = self.text();
+        let (id, shared) = self.cache.begin(&text);
+        assert!((shared as usize) < text.len());
+        self.live.insert(id, text[..shared as usize].to_vec());
+    }
+
+    /// Runs the next few tokens of a sequence, if there is room.
+    fn run(&mut self, id: SequenceId) {
+        let count = if self.random.once_in(3) { 1 + self.random.below(130) } else { 1 };
+        let start = self.live[&id].len();
+        let Some(changes) = self.cache.reserve(id, (start + count) as u32) else {
+            let ended = self.cache.sequences().find(|(id, _)| !self.live.contains_key(id));
+            assert_eq!(ended, None, "ended sequences make room first");
+            return;
+        };
+        for change in changes {
+            match change {
+                Change::Zero(group, block) => self.memory.groups[group.0 as usize][block.0 as usize].fill(0),
+                Change::Copy { group, from, to } => {
+                    let group = &mut self.memory.groups[group.0 as usize];
+                    group[to.0 as usize] = group[from.0 as usize];
+                }
+            }
+        }
+        self.check_own(id, start, start + count);
+        let text = self.text();
+        let tokens: Vec<u32> = text.iter().cycle().skip(start).take(count).copied().collect();
+        let whole = self.live.get_mut(&id).expect("it is live");
+        for token in &tokens {
+            whole.push(*token);
+            let at = whole.len() - 1;
+            for (group, blocks) in self.memory.groups.iter_mut().zip(self.cache.lane(id)) {
+                group[blocks[at / BLOCK_POSITIONS].0 as usize][at % BLOCK_POSITIONS] = trace(whole);
+            }
+        }
+        self.cache.extend(id, &tokens);
+    }
+
+    /// What a sequence is to write no other sequence may see, ended or not.
+    fn check_own(&self, id: SequenceId, start: usize, end: usize) {
+        let own = self.cache.lane(id);
+        for (other, tokens) in self.cache.sequences().filter(|(other, _)| *other != id) {
+            for ((own, theirs), span) in own.iter().zip(self.cache.lane(other)).zip(&self.spans) {
+                let written = &own[start / BLOCK_POSITIONS..end.div_ceil(BLOCK_POSITIONS)];
+                let seen = &theirs[(span.first(tokens.len()) / BLOCK_POSITIONS).min(theirs.len())..];
+                assert!(
+                    written.iter().all(|block| !seen.contains(block)),
+                    "{id:?} writes what {other:?} sees"
+                );
+            }
+        }
+    }
+
+    /// Every sequence finds what its next row sees.
+    fn check_memory(&self) {
+        for (id, tokens) in self.cache.sequences() {
+            if let Some(expected) = self.live.get(&id) {
+                assert_eq!(tokens, expected);
+            }
+            for ((group, blocks), span) in self.memory.groups.iter().zip(self.cache.lane(id)).zip(&self.spans)
+            {
+                for at in span.first(tokens.len())..tokens.len() {
+                    let have = group[blocks[at / BLOCK_POSITIONS].0 as usize][at % BLOCK_POSITIONS];
+                    assert_eq!(have, trace(&tokens[..=at]), "{id:?} at {at}, which sees {span}");
+                }
+            }
+        }
+    }
+
+    /// No block that a sequence sees is free, and none is lost once the blocks
+    /// behind windows are left out.
+    fn check_blocks(&self) {
+        for (index, (free, count)) in self.cache.free().into_iter().zip(&self.counts).enumerate() {
+            let mut seen = BTreeSet::new();
+            let mut named = BTreeSet::new();
+            for (id, tokens) in self.cache.sequences() {
+                let blocks = self.cache.lane(id)[index];
+                let first = self.spans[index].first(tokens.len()) / BLOCK_POSITIONS;
+                seen.extend(blocks[first.min(blocks.len())..].iter().copied());
+                named.extend(blocks.iter().copied());
+            }
+            assert!(free + seen.len() <= *count as usize, "a block is free and used");
+            assert!(free + named.len() >= *count as usize, "a block is neither free nor used");
+        }
+    }
+
+    fn act(&mut self) {
+        match (self.random.below(10), self.any()) {
+            (0..=1, _) | (_, None) if self.live.len() < 5 => self.begin(),
+            (0..=6, Some(id)) => self.run(id),
+            (7..=8, Some(id)) => {
+                self.live.remove(&id);
+                self.cache.end(id);
+            }
+            (_, Some(id)) if self.random.once_in(3) => {
+                self.live.remove(&id);
+                self.cache.discard(id);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn no_block_is_lost_or_used_twice_whatever_happens() {
+    for seed in 0..60 {
+        println!("seed {seed}");
+        let mut world = World::new(seed);
+        for _ in 0..150 {
+            world.act();
+            world.check_blocks();
+            world.check_memory();
+        }
+        let ids: Vec<_> = world.live.keys().copied().collect();
+        ids.into_iter().for_each(|id| world.cache.end(id));
+        world.cache.forget();
+        let all: Vec<usize> = world.counts.iter().map(|count| *count as usize).collect();
+        assert_eq!(world.cache.free(), all, "nothing is held any more");
+    }
 }

@@ -6,7 +6,7 @@ use girih_graph::{Key, OutputKind, Variant, Watch};
 use girih_tensor::Shape;
 
 use crate::oracle::{self, BLOCKS, CONTEXT, Oracle, Reply, Trouble, VOCABULARY, Watched, finish, key};
-use crate::oracle::{engine, prompt, reply, request};
+use crate::oracle::{engine, narrow, prompt, reply, request};
 
 #[test]
 fn chunks_do_not_change_the_reply() {
@@ -38,13 +38,18 @@ fn a_seed_gives_one_reply_whatever_the_chunk_or_the_cache() {
     }
 }
 
+/// The tokens of the longest sequence that is held.
+fn held(engine: &Engine<'_>) -> usize {
+    engine.cache().sequences().map(|(_, tokens)| tokens.len()).max().unwrap_or(0)
+}
+
 #[test]
 fn a_shared_prefix_is_not_run_again() {
     let (mut engine, watched) = engine(64);
     let first = prompt(3, 150);
     let mut turns = first.clone();
     turns.extend(reply(&mut engine, request(&first, 20)).ids);
-    let held = engine.cache().tokens().len();
+    let held = held(&engine);
     assert_eq!(held, 169, "the last token of a reply has not been run");
 
     turns.extend(prompt(4, 30));
@@ -60,8 +65,8 @@ fn a_shared_prefix_is_not_run_again() {
 }
 
 #[test]
-fn a_diverging_prompt_forgets_the_rest() {
-    let (mut engine, _) = engine(64);
+fn a_diverging_prompt_goes_on_from_where_it_parts() {
+    let (mut engine, _) = narrow(1, 64, &[40, 40]);
     let long = prompt(5, 250);
     reply(&mut engine, request(&long, 5));
     for keep in [130, 128, 127, 64, 3, 0] {
@@ -108,8 +113,7 @@ fn a_cancelled_request_leaves_no_block_behind() {
         }
         assert!(engine.cancel(id));
         assert_eq!(finish(&mut engine, id).stop, Some(Stop::Cancelled));
-        let used = engine.cache().tokens().len().div_ceil(64);
-        assert_eq!(engine.cache().free(), BLOCKS.map(|all| all as usize - used));
+        assert!(held(&engine) <= prompt.len() + 10);
     }
     let whole = prompt(99, CONTEXT as usize - 1);
     assert_eq!(reply(&mut engine, request(&whole, 1)).ids, oracle::greedy(&whole, 1));
@@ -155,7 +159,7 @@ fn nan_logits_fail_one_request() {
     assert_eq!(spoiled.ids, oracle::greedy(&prompt, 5));
     let failure = spoiled.failure.unwrap();
     assert!(failure.contains("NaN for token 7 at position 104"), "{failure}");
-    assert!(engine.cache().tokens().is_empty(), "nothing of it is used again");
+    assert_eq!(held(&engine), 0, "nothing of it is used again");
     assert_eq!(reply(&mut engine, request(&prompt, 20)).ids, oracle::greedy(&prompt, 20));
 }
 
@@ -203,7 +207,7 @@ fn logits_are_refused_or_fail_cleanly() {
     assert_eq!(error, "the text has 321 tokens; the context is 320: cut it into windows");
     watched.trouble.set(Some(Trouble::Device(40)));
     assert!(engine.logits(&text[..100], &mut Unwatched, |_, _| {}).is_err());
-    assert!(engine.cache().tokens().is_empty());
+    assert_eq!(held(&engine), 0);
     engine.submit(request(&text[..200], 5), None).unwrap();
     engine.step();
     let error = engine.logits(&text[..10], &mut Unwatched, |_, _| {}).unwrap_err().to_string();
@@ -255,14 +259,25 @@ fn an_engine_refuses_programs_too_small_for_its_limits() {
         let runner = Box::new(Oracle::new(most, blocks, &Watched::default()));
         Engine::new(runner, limits).err().expect("a refusal").to_string()
     };
+    let together = |lanes, chunk| Limits { lanes, ..Limits::new(320, chunk) };
     let hidden = Variant { output: OutputKind::Hidden, ..Variant::GENERATE };
     for (most, blocks, limits, part) in [
         (key(), BLOCKS, Limits::new(321, 64), "context of 321 was asked for"),
-        (key(), [5, 4], Limits::new(320, 64), "1 to 256"),
+        (key(), [4, 5], Limits::new(320, 64), "1 to 256"),
+        (key(), [5, 3], Limits::new(320, 64), "1 to 192"),
         (key(), BLOCKS, Limits::new(320, 0), "prefill chunk of 0"),
         (Key { rows: 8, ..key() }, BLOCKS, Limits::new(320, 9), "1 to 8"),
         (Key { variant: hidden, ..key() }, BLOCKS, Limits::new(320, 9), "into logits"),
         (Key { wanted: 0, ..key() }, BLOCKS, Limits::new(320, 9), "into logits"),
+        (
+            key(),
+            BLOCKS,
+            together(2, 64),
+            "2 sequences together were asked for; the loaded programs take 1 to 1",
+        ),
+        (key(), BLOCKS, together(0, 64), "0 sequences together"),
+        (Key { lanes: 8, ..key() }, BLOCKS, together(4, 3), "1 to 3 in steps of 3 rows"),
+        (Key { lanes: 20, ..key() }, BLOCKS, together(20, 64), "1 to 16 in steps"),
     ] {
         let error = refusal(most, &blocks, limits);
         assert!(error.contains(part), "{error}");

@@ -1,9 +1,12 @@
 //! The engine from outside, over a runner that needs no weights.
 
+mod batches;
 mod cache;
 mod filters;
 mod generation;
 mod oracle;
+mod random;
 mod requests;
 mod sampling;
+mod schedule;
 mod stops;

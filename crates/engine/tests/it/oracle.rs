@@ -1,20 +1,22 @@
 //! A runner whose logits are a hash of all tokens that a row sees, as its
 //! blocks of state hold them: a mistake in positions, blocks or order changes
-//! every later token.
+//! every later token. Its second group of state sees a window only.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use girih_engine::text::Detokenize;
-use girih_engine::{Engine, Event, Limits, Request, RequestId, Sampling, Stats, Stop, Stops, What};
+use girih_engine::{Engine, Event, Limits, Request, RequestId, Sampling, Stats, Stop, Stops, What, cache};
 use girih_graph::backend::{Block, Inputs, MemoryPlan, State};
-use girih_graph::{BLOCK_POSITIONS, Error, GroupId, Key, Lane, Runner, Step, Variant};
+use girih_graph::{BLOCK_POSITIONS, Error, Group, GroupId, Key, Lane, Runner, Span, Step, Variant};
 use girih_tensor::Shape;
 
 pub const VOCABULARY: usize = 40;
 pub const CONTEXT: u32 = 320;
 /// How far back the second group of state sees.
 const WINDOW: usize = 70;
+/// What the groups see.
+pub const SPANS: [Span; 2] = [Span::Full, Span::Window(WINDOW as u32)];
 
 /// What goes wrong in the step that reaches a position; once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +31,15 @@ pub struct Watched {
     pub trouble: Rc<Cell<Option<Trouble>>>,
     pub zeroed: Rc<Cell<usize>>,
     pub rows: Rc<Cell<usize>>,
+    /// The most lanes that a step had.
+    pub lanes: Rc<Cell<usize>>,
+    /// The most rows that a step had.
+    pub largest: Rc<Cell<usize>>,
 }
 
 pub struct Oracle {
     most: Key,
+    groups: Vec<Group>,
     blocks: Vec<u32>,
     slots: Slots,
     watched: Watched,
@@ -83,7 +90,44 @@ impl Oracle {
     pub fn new(most: Key, blocks: &[u32], watched: &Watched) -> Oracle {
         let groups = blocks.iter().map(|count| vec![[0; BLOCK_POSITIONS]; *count as usize]).collect();
         let slots = Slots { groups, watched: watched.clone() };
-        Oracle { most, blocks: blocks.to_vec(), slots, watched: watched.clone() }
+        let groups = SPANS.map(|span| Group { name: span.to_string(), span }).to_vec();
+        Oracle { most, groups, blocks: blocks.to_vec(), slots, watched: watched.clone() }
+    }
+
+    /// What lanes owe each other: nobody writes what another sees.
+    fn check(&self, lanes: &[Lane<'_>]) {
+        for (group, span) in SPANS.into_iter().enumerate() {
+            let own = |lane: &Lane<'_>, from: usize| {
+                let end = lane.position as usize + lane.rows.indexes().len();
+                lane.blocks[group][from / BLOCK_POSITIONS..end.div_ceil(BLOCK_POSITIONS)].to_vec()
+            };
+            for (index, lane) in lanes.iter().enumerate() {
+                let written = own(lane, lane.position as usize);
+                for (other, lane) in lanes.iter().enumerate().filter(|(other, _)| *other != index) {
+                    let seen = own(lane, span.first(lane.position as usize));
+                    let clash = written.iter().find(|block| seen.contains(block));
+                    assert!(clash.is_none(), "lane {index} writes {clash:?}, which lane {other} sees");
+                }
+            }
+        }
+    }
+
+    /// Runs the rows of one lane; returns the logits of the wanted ones.
+    fn run(&mut self, lane: &Lane<'_>, tokens: &[u32], trouble: Option<Trouble>) -> Vec<f32> {
+        let mut output = Vec::new();
+        let start = lane.position as usize;
+        for (index, row) in lane.rows.indexes().enumerate() {
+            self.write(lane, start + index, tokens[row]);
+            if lane.wanted().contains(&row) {
+                let mut logits = self.read(lane, start + index);
+                if trouble == Some(Trouble::NaN((start + index) as u32)) {
+                    self.watched.trouble.set(None);
+                    logits[7] = f32::NAN;
+                }
+                output.extend(logits);
+            }
+        }
+        output
     }
 
     fn write(&mut self, lane: &Lane<'_>, position: usize, token: u32) {
@@ -114,6 +158,10 @@ impl Runner for Oracle {
         self.most
     }
 
+    fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
     fn blocks(&self) -> &[u32] {
         &self.blocks
     }
@@ -128,36 +176,37 @@ impl Runner for Oracle {
 
     fn step(&mut self, step: Step<'_>) -> Result<(), Error> {
         let Inputs::Tokens(tokens) = step.inputs else { panic!("the engine brings tokens") };
-        let [lane] = step.lanes else { panic!("the engine brings one lane") };
-        let start = lane.position as usize;
-        let end = start + tokens.len();
-        assert_eq!(lane.rows.indexes(), 0..tokens.len());
-        assert!(tokens.len() <= self.most.rows as usize && end <= self.most.context as usize);
-        assert!(lane.wanted().len() <= self.most.wanted as usize);
-        let trouble = self.watched.trouble.get().filter(|trouble| match trouble {
-            Trouble::Device(position) | Trouble::NaN(position) => {
-                (start..end).contains(&(*position as usize))
-            }
-        });
-        if trouble.is_some() {
-            self.watched.trouble.set(None);
+        let lanes = step.lanes;
+        let mut next = 0;
+        for lane in lanes {
+            assert_eq!(lane.rows.start, next, "lanes follow each other");
+            next = lane.rows.end;
+            assert!(lane.position as usize + lane.rows.indexes().len() <= self.most.context as usize);
         }
-        if let Some(Trouble::Device(_)) = trouble {
+        assert!(next as usize == tokens.len() && next <= self.most.rows, "{next} rows");
+        assert!(lanes.iter().map(|lane| lane.wanted().len()).sum::<usize>() <= self.most.wanted as usize);
+        assert!(lanes.len() <= self.most.lanes as usize);
+        self.check(lanes);
+        let trouble = self.watched.trouble.get();
+        let reaches = |at: u32| {
+            let ends =
+                lanes.iter().map(|lane| (lane.position, lane.position + lane.rows.indexes().len() as u32));
+            ends.into_iter().any(|(start, end)| (start..end).contains(&at))
+        };
+        if let Some(Trouble::Device(at)) = trouble
+            && reaches(at)
+        {
+            self.watched.trouble.set(None);
             return Err(Error::new("the device is gone"));
         }
         self.watched.rows.set(self.watched.rows.get() + tokens.len());
-        let mut output = step.output.chunks_exact_mut(VOCABULARY);
-        for (index, token) in tokens.iter().enumerate() {
-            self.write(lane, start + index, *token);
-            if lane.wanted().contains(&index) {
-                let mut logits = self.read(lane, start + index);
-                if let Some(Trouble::NaN(_)) = trouble {
-                    logits[7] = f32::NAN;
-                }
-                output.next().expect("one row for each wanted row").copy_from_slice(&logits);
-            }
+        self.watched.largest.set(self.watched.largest.get().max(tokens.len()));
+        self.watched.lanes.set(self.watched.lanes.get().max(lanes.len()));
+        let mut output = Vec::new();
+        for lane in lanes {
+            output.extend(self.run(lane, tokens, trouble));
         }
-        assert!(output.next().is_none(), "no more rows than are wanted");
+        step.output.copy_from_slice(&output);
         if step.watch.wants("tokens") {
             let values: Vec<f32> = tokens.iter().map(|token| *token as f32).collect();
             step.watch.value("tokens", &Shape::new(&[values.len()]).unwrap(), &values);
@@ -203,6 +252,21 @@ pub fn engine(chunk: u32) -> (Engine<'static>, Watched) {
     let watched = Watched::default();
     let runner = Box::new(Oracle::new(key(), &BLOCKS, &watched));
     (Engine::new(runner, Limits::new(CONTEXT, chunk)).unwrap(), watched)
+}
+
+/// An engine that works on several sequences in steps of `chunk` rows, with
+/// just the blocks that these need.
+pub fn batched(lanes: u32, chunk: u32) -> (Engine<'static>, Watched) {
+    let key = Key { rows: chunk, lanes, ..key() };
+    let blocks = SPANS.map(|span| cache::blocks(span, &key));
+    narrow(lanes, chunk, &blocks)
+}
+
+/// As [`batched`], with so many blocks.
+pub fn narrow(lanes: u32, chunk: u32, blocks: &[u32]) -> (Engine<'static>, Watched) {
+    let watched = Watched::default();
+    let runner = Box::new(Oracle::new(Key { lanes, ..key() }, blocks, &watched));
+    (Engine::new(runner, Limits { lanes, ..Limits::new(CONTEXT, chunk) }).unwrap(), watched)
 }
 
 /// A prompt that no other number makes.

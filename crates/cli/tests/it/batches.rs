@@ -1,0 +1,147 @@
+//! A reply is the same to the last bit whatever runs beside it: on real graphs,
+//! with windows, on the backends.
+
+use girih_cpu::{Cpu, Options, kernels};
+use girih_engine::{Engine, Limits as Bounds, Request, Result, Sampling, What, cache};
+use girih_graph::interpret::Interpreter;
+use girih_graph::{Graph, Key, Runner, Variant, load};
+use girih_model::{Limits, Model};
+use girih_tensor::DType;
+
+use crate::program::fixture;
+
+const CONTEXT: u32 = 256;
+
+/// What runs the model.
+#[derive(Clone, Copy, Debug)]
+enum Device {
+    Interpreter,
+    /// Kernels by their place in the list, with so many threads.
+    Cpu(usize, usize),
+}
+
+/// How the engine is set up.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    lanes: u32,
+    chunk: u32,
+    /// Blocks of the layers that see everything: enough for one sequence, or
+    /// for all.
+    full: u32,
+    /// Steps between one request and the next.
+    gap: usize,
+}
+
+/// Each request with the next one, in steps of its own.
+const ALONE: Setup = Setup { lanes: 1, chunk: 256, full: 4, gap: 0 };
+
+fn open(folder: &str) -> Model {
+    Model::open(&fixture(folder), Vec::new(), &Limits::DEFAULT).expect("fixtures are models")
+}
+
+fn engine(model: &Model, device: Device, setup: Setup) -> Engine<'static> {
+    let Setup { lanes, chunk, full, .. } = setup;
+    let key = Key { rows: chunk, lanes, context: CONTEXT, wanted: lanes, variant: Variant::GENERATE };
+    let build = |key| -> Result<Graph> { model.graph(key, DType::F16) };
+    let groups = build(key).expect("a graph").groups;
+    let blocks: Vec<u32> = groups.iter().map(|group| cache::blocks(group.span, &key).min(full)).collect();
+    let runner: Result<Box<dyn Runner>> = match device {
+        Device::Interpreter => load(Interpreter, &model.weights, key, &blocks, build),
+        Device::Cpu(table, threads) => {
+            let cpu = Cpu::with_table(Options { threads }, kernels::tables()[table]).expect("threads");
+            load(cpu, &model.weights, key, &blocks, build)
+        }
+    };
+    let limits = Bounds { lanes, ..Bounds::new(CONTEXT, chunk) };
+    Engine::new(runner.expect("it loads"), limits).expect("the limits fit the programs")
+}
+
+/// Requests of several lengths, some of which begin alike, each with a seed.
+fn requests(vocabulary: u32) -> Vec<Request> {
+    let text = |start: u32, count: u32| (start..start + count).map(move |i| i * i * 7 % 499 % vocabulary);
+    let shapes = [(1, 0, 90), (2, 0, 3), (1, 90, 20), (3, 0, 140), (1, 64, 1), (4, 0, 30), (1, 90, 0)];
+    let request = |(number, (story, shared, own)): (u32, (u32, u32, u32))| Request {
+        tokens: text(story * 100, shared).chain(text(number * 50, own)).collect(),
+        sampling: Sampling { temperature: 0.9, seed: number.into(), ..Sampling::default() },
+        // The first two outgrow five blocks together.
+        max_new: Some([160, 130, 20, 25, 30, 35, 40][number as usize]),
+        logprobs: Some(20),
+        ..Request::default()
+    };
+    (0..).zip(shapes).map(request).collect()
+}
+
+/// A token of a reply and the log-probabilities around it, as bits.
+type Said = (u32, Vec<(u32, u64)>);
+
+/// Runs the requests in the order in which they come; what each was told, and
+/// how often one was sent back.
+fn replies(engine: &mut Engine<'_>, requests: &[Request], gap: usize) -> (Vec<Vec<Said>>, u32) {
+    let mut replies = vec![Vec::new(); requests.len()];
+    let mut waiting = requests.iter().cloned();
+    let mut sent_back = 0;
+    for step in 0.. {
+        if step % gap.max(1) == 0 || engine.is_idle() {
+            let count = if gap == 0 { requests.len() } else { 1 };
+            waiting.by_ref().take(count).for_each(|request| {
+                engine.submit(request, None).expect("it fits");
+            });
+        }
+        if engine.is_idle() {
+            break;
+        }
+        for event in engine.step() {
+            match &event.what {
+                What::Token { id, logprobs, .. } => {
+                    let top = &logprobs.as_ref().expect("they were asked for").top;
+                    let bits = top.iter().map(|entry| (entry.id, entry.value.to_bits())).collect();
+                    replies[event.request.0 as usize].push((*id, bits));
+                }
+                What::Finished { stats, .. } => sent_back += stats.sent_back,
+                What::Failed(error) => panic!("{error}"),
+                What::Prefilled(_) => {}
+            }
+        }
+    }
+    (replies, sent_back)
+}
+
+fn same_in_every_batch(folder: &str, device: Device) {
+    let model = open(folder);
+    let requests = requests(model.facts.sizes.vocabulary as u32);
+    let (alone, _) = replies(&mut engine(&model, device, ALONE), &requests, 0);
+    assert!(alone.iter().zip(&requests).all(|(reply, ask)| Some(reply.len() as u32) == ask.max_new));
+    let setups = [
+        Setup { lanes: 8, chunk: 512, full: 32, gap: 0 },
+        Setup { lanes: 8, chunk: 8, full: 32, gap: 0 },
+        Setup { lanes: 3, chunk: 16, full: 12, gap: 3 },
+        Setup { lanes: 7, chunk: 64, full: 5, gap: 1 },
+        Setup { lanes: 1, chunk: 1, full: 4, gap: 0 },
+    ];
+    let mut made_room = 0;
+    for setup in setups {
+        let (together, sent_back) = replies(&mut engine(&model, device, setup), &requests, setup.gap);
+        for (number, (together, alone)) in together.iter().zip(&alone).enumerate() {
+            assert!(together == alone, "{folder} on {device:?}: request {number} differs in {setup:?}");
+        }
+        made_room += sent_back;
+    }
+    assert!(made_room > 0, "the narrowest setup is not narrow");
+}
+
+#[test]
+fn windows_on_the_interpreter() {
+    same_in_every_batch("gemma3_text", Device::Interpreter);
+}
+
+#[test]
+fn windows_on_the_cpu() {
+    for table in [0, kernels::tables().len() - 1] {
+        same_in_every_batch("gemma3_text", Device::Cpu(table, 1));
+    }
+}
+
+#[test]
+fn whole_contexts_on_the_cpu() {
+    same_in_every_batch("llama32_tied", Device::Cpu(0, 2));
+}

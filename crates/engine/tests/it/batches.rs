@@ -1,0 +1,329 @@
+//! Many sequences together: each reply is the one it would be alone.
+
+use std::collections::BTreeMap;
+
+use girih_engine::{Engine, Event, Request, RequestId, Sampling, Stop};
+use girih_graph::backend::Unwatched;
+
+use crate::oracle::{self, CONTEXT, Reply, SPANS, Trouble, Watched, batched, engine, narrow};
+use crate::oracle::{prompt, reply, request};
+use crate::random::Random;
+
+/// What came of each request so far.
+#[derive(Default)]
+struct Replies(BTreeMap<RequestId, Reply>);
+
+impl Replies {
+    fn take(&mut self, events: &[Event]) {
+        for event in events {
+            self.0.entry(event.request).or_default().take(event.clone());
+        }
+    }
+
+    fn finish(mut self, engine: &mut Engine<'_>) -> BTreeMap<RequestId, Reply> {
+        while !engine.is_idle() {
+            self.take(engine.step());
+        }
+        self.0
+    }
+}
+
+/// Steps until all requests have ended; their replies, in order.
+fn together(engine: &mut Engine<'_>, requests: &[Request]) -> Vec<Reply> {
+    let submit = |request: &Request| engine.submit(request.clone(), None).unwrap();
+    let ids: Vec<_> = requests.iter().map(submit).collect();
+    let mut replies = Replies::default().finish(engine);
+    ids.iter().map(|id| replies.remove(id).unwrap()).collect()
+}
+
+#[test]
+fn eight_sequences_decode_together() {
+    let (mut engine, watched) = batched(8, 64);
+    let prompts: Vec<_> = (0..8).map(|number| prompt(number, 20 + 9 * number as usize)).collect();
+    let requests: Vec<_> = prompts.iter().map(|prompt| request(prompt, 100)).collect();
+    let replies = together(&mut engine, &requests);
+    for (prompt, reply) in prompts.iter().zip(&replies) {
+        assert_eq!(reply.ids, oracle::greedy(prompt, 100));
+        let stats = reply.stats.unwrap();
+        assert_eq!((stats.sent_back, stats.repeated.tokens), (0, 0), "there are blocks for all");
+        assert_eq!((stats.prefill.tokens, stats.decode.tokens), (prompt.len() as u32, 99));
+        assert!(stats.first_token >= stats.prefill.time && stats.whole >= stats.first_token);
+    }
+    assert_eq!((watched.lanes.get(), watched.largest.get()), (8, 64));
+}
+
+#[test]
+fn a_long_prompt_does_not_stop_the_replies() {
+    let (mut engine, watched) = batched(3, 16);
+    let short = [prompt(1, 5), prompt(2, 5)];
+    for prompt in &short {
+        engine.submit(request(prompt, 60), None).unwrap();
+    }
+    for _ in 0..3 {
+        engine.step();
+    }
+    engine.submit(request(&prompt(3, 250), 5), None).unwrap();
+    for _ in 0..17 {
+        // 250 tokens take 17 steps of the 14 rows that two replies leave.
+        assert_eq!(engine.step().iter().filter(|event| event.request.0 < 2).count(), 2);
+    }
+    assert_eq!(watched.largest.get(), 16);
+    assert_eq!(engine.step().len(), 4, "its second token comes with those of the others");
+}
+
+#[test]
+fn prompts_share_what_a_running_one_has_read() {
+    let (mut engine, watched) = batched(4, 160);
+    let system = prompt(1, 150);
+    let ask = |number: u64| {
+        let mut tokens = system.clone();
+        tokens.extend(prompt(number, 10));
+        tokens
+    };
+    let requests: Vec<_> = (10..14).map(|number| request(&ask(number), 20)).collect();
+    let replies = together(&mut engine, &requests);
+    for (number, reply) in (10..14).zip(&replies) {
+        assert_eq!(reply.ids, oracle::greedy(&ask(number), 20));
+    }
+    let cached: Vec<_> = replies.iter().map(|reply| reply.stats.unwrap().cached).collect();
+    assert_eq!(cached, [0, 150, 150, 150]);
+    assert_eq!(watched.rows.get(), 150 + 4 * (10 + 19));
+}
+
+#[test]
+fn conversations_take_turns_in_one_cache() {
+    let key = girih_graph::Key { rows: 64, lanes: 4, ..oracle::key() };
+    let blocks = SPANS.map(|span| girih_engine::cache::blocks(span, &key));
+    let (mut engine, _) = narrow(1, 64, &blocks);
+    let mut talks: Vec<Vec<u32>> = (0..3).map(|number| prompt(number, 30)).collect();
+    for round in 0..4 {
+        for (number, talk) in talks.iter_mut().enumerate() {
+            let reply = reply(&mut engine, request(talk, 20));
+            assert_eq!(reply.ids, oracle::greedy(talk, 20), "talk {number}, round {round}");
+            let cached = reply.stats.unwrap().cached as usize;
+            assert_eq!(cached, if round == 0 { 0 } else { talk.len() - 31 }, "only what is new is read");
+            talk.extend(reply.ids);
+            talk.extend(prompt(100 + number as u64, 30));
+        }
+    }
+}
+
+#[test]
+fn the_youngest_makes_room_and_goes_on_later() {
+    // Three replies of 5 blocks each in 8 blocks.
+    let (mut engine, _) = narrow(3, 64, &[8, 12]);
+    let prompts: Vec<_> = (0..3).map(|number| prompt(number, 100)).collect();
+    let requests: Vec<_> = prompts.iter().map(|prompt| request(prompt, 200)).collect();
+    let replies = together(&mut engine, &requests);
+    for (prompt, reply) in prompts.iter().zip(&replies) {
+        assert_eq!(reply.ids, oracle::greedy(prompt, 200));
+        assert_eq!(reply.stop, Some(Stop::Length));
+        let stats = reply.stats.unwrap();
+        assert_eq!((stats.prefill.tokens, stats.decode.tokens), (100, 199), "each token counts once");
+        assert!((stats.repeated.tokens > 0) == (stats.sent_back > 0));
+    }
+    let sent_back: Vec<_> = replies.iter().map(|reply| reply.stats.unwrap().sent_back).collect();
+    assert_eq!(sent_back[0], 0, "the oldest never makes room");
+    assert!(sent_back[1] + sent_back[2] > 0, "{sent_back:?}");
+}
+
+#[test]
+fn who_made_room_is_the_next_to_begin() {
+    let (mut engine, _) = narrow(2, 64, &[8, 12]);
+    let requests = [(1, 100, 200), (2, 100, 200), (3, 10, 5)];
+    requests.iter().for_each(|&(number, length, new)| {
+        engine.submit(request(&prompt(number, length), new), None).unwrap();
+    });
+    let mut order = Vec::new();
+    while !engine.is_idle() {
+        order.extend(engine.step().iter().map(|event| event.request.0));
+    }
+    let first = order.iter().position(|id| *id == 2).expect("the third is answered");
+    assert!(order[first..].iter().all(|id| *id > 0), "the first has ended");
+    assert!(order[..first].iter().filter(|id| **id == 1).count() > 100, "the second has begun again");
+}
+
+#[test]
+fn what_does_not_fit_now_waits() {
+    let (mut engine, _) = narrow(4, 64, &[5, 12]);
+    let first = engine.submit(request(&prompt(1, 200), 50), None).unwrap();
+    let second = engine.submit(request(&prompt(2, 100), 5), None).unwrap();
+    let mut order = Vec::new();
+    while !engine.is_idle() {
+        order.extend(engine.step().iter().map(|event| event.request));
+        assert!(engine.active() <= 1);
+    }
+    assert!(order.is_sorted() && order.contains(&first) && order.contains(&second));
+}
+
+/// One run of many requests that come and go by chance.
+struct Traffic {
+    random: Random,
+    engine: Engine<'static>,
+    watched: Watched,
+    asked: BTreeMap<RequestId, (Vec<u32>, u32)>,
+    replies: Replies,
+}
+
+impl Traffic {
+    fn new(seed: u64) -> Traffic {
+        let mut random = Random(seed);
+        let lanes = 1 + random.below(6) as u32;
+        let chunk = lanes + random.below(100) as u32;
+        let one = girih_graph::Key { rows: chunk, lanes: 1, ..oracle::key() };
+        let least = SPANS.map(|span| girih_engine::cache::blocks(span, &one));
+        // From just enough for one sequence to enough for all.
+        let blocks = least.map(|least| least + random.below(4 * lanes as usize) as u32);
+        let (engine, watched) = narrow(lanes, chunk, &blocks);
+        Traffic { random, engine, watched, asked: BTreeMap::new(), replies: Replies::default() }
+    }
+
+    fn submit(&mut self) {
+        let (story, parting) = (self.random.below(3) as u64, self.random.below(160));
+        let mut tokens = prompt(story, parting);
+        tokens.extend(prompt(10 + self.random.below(1000) as u64, 1 + self.random.below(60)));
+        let new = 1 + self.random.below(200.min(CONTEXT as usize - tokens.len())) as u32;
+        let id = self.engine.submit(request(&tokens, new), None).unwrap();
+        self.asked.insert(id, (tokens, new));
+    }
+
+    fn act(&mut self) {
+        if self.random.once_in(4) {
+            self.submit();
+        }
+        if self.random.once_in(25) && !self.asked.is_empty() {
+            let index = self.random.below(self.asked.len());
+            let id = *self.asked.keys().nth(index).expect("below its length");
+            self.engine.cancel(id);
+        }
+        self.replies.take(self.engine.step());
+    }
+
+    /// Every reply is what the request alone would have got, or its beginning.
+    fn check(mut self, seed: u64) -> u32 {
+        let replies = self.replies.finish(&mut self.engine);
+        assert_eq!(replies.len(), self.asked.len(), "seed {seed}: each request has ended");
+        let mut sent_back = 0;
+        for (id, (tokens, new)) in &self.asked {
+            let reply = &replies[id];
+            let alone = oracle::greedy(tokens, reply.ids.len());
+            assert_eq!(reply.ids, alone, "seed {seed}, {id:?}");
+            match reply.stop {
+                Some(Stop::Cancelled) => assert!(reply.ids.len() < *new as usize),
+                Some(Stop::Length) => assert_eq!(reply.ids.len(), *new as usize),
+                ref other => panic!("seed {seed}, {id:?}: {other:?}"),
+            }
+            let stats = reply.stats.unwrap();
+            sent_back += stats.sent_back;
+            if let (Some(Stop::Length), Some(_)) = (&reply.stop, reply.prefilled) {
+                let read = stats.cached + stats.prefill.tokens;
+                assert_eq!(
+                    (read as usize, stats.decode.tokens),
+                    (tokens.len(), new - 1),
+                    "seed {seed}, {id:?}"
+                );
+            }
+        }
+        assert!(self.watched.largest.get() <= self.engine.limits().chunk as usize);
+        self.engine.forget().unwrap();
+        assert_eq!(self.engine.cache().sequences().count(), 0);
+        let all: Vec<_> = self.engine.runner().blocks().iter().map(|blocks| *blocks as usize).collect();
+        assert_eq!(self.engine.cache().free(), all, "seed {seed}: no block is lost");
+        sent_back
+    }
+}
+
+#[test]
+fn no_arrival_order_changes_a_reply() {
+    let mut sent_back = 0;
+    for seed in 0..120 {
+        println!("seed {seed}");
+        let mut traffic = Traffic::new(seed);
+        for _ in 0..150 {
+            traffic.act();
+        }
+        sent_back += traffic.check(seed);
+    }
+    assert!(sent_back > 20, "only {sent_back} requests had to make room; the test is too tame");
+}
+
+#[test]
+fn sampled_replies_do_not_depend_on_the_batch() {
+    let sampled = |seed: u64| {
+        let sampling = Sampling { seed, top_k: 30, frequency_penalty: 0.3, ..Sampling::default() };
+        Request { sampling, ..request(&prompt(seed, 40 + seed as usize), 50) }
+    };
+    let requests: Vec<_> = (0..6).map(sampled).collect();
+    let alone: Vec<_> = requests.iter().map(|ask| reply(&mut engine(64).0, ask.clone()).ids).collect();
+    for (lanes, chunk, blocks) in [(6, 64, [30, 30]), (3, 7, [10, 10]), (6, 6, [8, 5])] {
+        let (mut engine, _) = narrow(lanes, chunk, &blocks);
+        let replies = together(&mut engine, &requests);
+        let ids: Vec<_> = replies.into_iter().map(|reply| reply.ids).collect();
+        assert_eq!(ids, alone, "{lanes} lanes, steps of {chunk} rows");
+    }
+}
+
+#[test]
+fn nan_in_one_row_fails_one_request() {
+    let (mut engine, watched) = batched(3, 64);
+    watched.trouble.set(Some(Trouble::NaN(60)));
+    let prompts = [prompt(1, 20), prompt(2, 58), prompt(3, 21)];
+    let replies = together(&mut engine, &prompts.each_ref().map(|prompt| request(prompt, 30)));
+    assert!(replies[1].failure.as_ref().unwrap().contains("NaN for token 7 at position 60"));
+    assert_eq!(replies[1].ids, oracle::greedy(&prompts[1], 3));
+    for index in [0, 2] {
+        assert_eq!(replies[index].ids, oracle::greedy(&prompts[index], 30));
+    }
+}
+
+#[test]
+fn what_shares_blocks_with_a_spoiled_sequence_is_forgotten() {
+    let (mut engine, watched) = batched(2, 64);
+    let tokens = prompt(1, 100);
+    reply(&mut engine, request(&tokens, 10));
+    watched.trouble.set(Some(Trouble::NaN(112)));
+    let spoiled = reply(&mut engine, request(&tokens, 30));
+    assert!(spoiled.failure.is_some());
+    assert_eq!(engine.cache().sequences().count(), 0);
+    assert_eq!(reply(&mut engine, request(&tokens, 30)).stats.unwrap().cached, 0);
+}
+
+#[test]
+fn a_device_failure_fails_the_requests_of_the_step() {
+    let (mut engine, watched) = narrow(3, 16, &[20, 20]);
+    // The first takes all rows of the steps in which it is read; what waits is
+    // not touched.
+    let first = engine.submit(request(&prompt(1, 60), 10), None).unwrap();
+    let second = engine.submit(request(&prompt(2, 30), 10), None).unwrap();
+    watched.trouble.set(Some(Trouble::Device(40)));
+    let replies = Replies::default().finish(&mut engine);
+    assert_eq!(replies[&first].failure.as_deref(), Some("the device is gone"));
+    assert_eq!(replies[&second].ids, oracle::greedy(&prompt(2, 30), 10));
+    // Both are in the step that reaches position 31.
+    let ids = [1, 2].map(|number| engine.submit(request(&prompt(number, 30), 10), None).unwrap());
+    watched.trouble.set(Some(Trouble::Device(31)));
+    engine.forget().unwrap();
+    let replies = Replies::default().finish(&mut engine);
+    assert!(ids.iter().any(|id| replies[id].failure.is_some()));
+    assert_eq!(reply(&mut engine, request(&prompt(3, 50), 20)).ids, oracle::greedy(&prompt(3, 50), 20));
+    engine.forget().unwrap();
+    assert_eq!(engine.cache().free(), [20, 20]);
+}
+
+#[test]
+fn logits_need_an_engine_at_rest() {
+    let (mut engine, _) = batched(2, 64);
+    engine.submit(request(&prompt(1, 50), 2), None).unwrap();
+    engine.step();
+    let error = engine.logits(&[1, 2], &mut Unwatched, |_, _| {}).unwrap_err().to_string();
+    assert!(error.starts_with("request 0 is being worked on"), "{error}");
+    engine.step();
+    let tokens = prompt(2, 150);
+    let mut seen = 0;
+    let check = |position: usize, row: &[f32]| {
+        assert_eq!(row, oracle::logits(&tokens[..=position]));
+        seen += 1;
+    };
+    engine.logits(&tokens, &mut Unwatched, check).unwrap();
+    assert_eq!(seen, 150);
+}

@@ -1,0 +1,73 @@
+//! What a step runs.
+
+use girih_engine::schedule::{Part, Progress, schedule};
+use girih_graph::Want;
+use girih_graph::backend::Range32;
+
+use crate::random::Random;
+
+fn parts(sequences: &[(u32, u32)], rows: u32) -> Vec<Part> {
+    let sequences: Vec<_> = sequences.iter().map(|&(run, known)| Progress { run, known }).collect();
+    schedule(&sequences, rows)
+}
+
+fn part(sequence: usize, start: u32, end: u32, want: Want) -> Part {
+    Part { sequence, positions: Range32 { start, end }, want }
+}
+
+#[test]
+fn only_the_last_known_token_wants_logits() {
+    let one = |run, known, rows| parts(&[(run, known)], rows);
+    assert_eq!(one(0, 10, 4), [part(0, 0, 4, Want::Nothing)]);
+    assert_eq!(one(4, 10, 4), [part(0, 4, 8, Want::Nothing)]);
+    assert_eq!(one(8, 10, 4), [part(0, 8, 10, Want::Last)]);
+    assert_eq!(one(0, 4, 4), [part(0, 0, 4, Want::Last)]);
+    assert_eq!(one(10, 11, 4), [part(0, 10, 11, Want::Last)]);
+    assert_eq!(one(0, u32::MAX, u32::MAX), [part(0, 0, u32::MAX, Want::Last)]);
+    assert_eq!(parts(&[], 4), []);
+}
+
+#[test]
+fn replies_come_first_and_the_oldest_prompt_takes_the_rest() {
+    let sequences = [(0, 100), (30, 31), (7, 9), (50, 51)];
+    assert_eq!(
+        parts(&sequences, 10),
+        [part(0, 0, 8, Want::Nothing), part(1, 30, 31, Want::Last), part(3, 50, 51, Want::Last)]
+    );
+    assert_eq!(
+        parts(&sequences, 103),
+        [
+            part(0, 0, 100, Want::Last),
+            part(1, 30, 31, Want::Last),
+            part(2, 7, 8, Want::Nothing),
+            part(3, 50, 51, Want::Last)
+        ]
+    );
+}
+
+#[test]
+fn every_reply_and_the_oldest_prompt_always_advance() {
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let sequences: Vec<(u32, u32)> = (0..1 + random.below(8))
+            .map(|_| {
+                (random.below(100) as u32, if random.below(2) == 0 { 1 } else { random.below(90) as u32 + 1 })
+            })
+            .map(|(run, lacks)| (run, run + lacks))
+            .collect();
+        let rows = sequences.len() as u32 + random.below(40) as u32;
+        let parts = parts(&sequences, rows);
+        assert!(parts.iter().map(Part::rows).sum::<u32>() <= rows, "seed {seed}");
+        assert!(parts.is_sorted_by_key(|part| part.sequence), "seed {seed}");
+        let prompt = sequences.iter().position(|(run, known)| known - run > 1);
+        for (index, (run, known)) in sequences.iter().enumerate() {
+            let part = parts.iter().find(|part| part.sequence == index);
+            if known - run == 1 || prompt == Some(index) {
+                assert_eq!(part.expect("a part").positions.start, *run, "seed {seed}");
+            }
+        }
+        let left = rows - parts.iter().map(Part::rows).sum::<u32>();
+        let lacking: u32 = sequences.iter().map(|(run, known)| known - run).sum();
+        assert_eq!(left, rows.saturating_sub(lacking), "seed {seed}: no row is left while one could be run");
+    }
+}
