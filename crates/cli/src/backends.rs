@@ -1,11 +1,13 @@
 //! The single list of backends: from a name to a loaded model.
 
-use girih_cpu::{Cpu, kernels};
+use girih_cpu::Cpu;
+use girih_cpu::kernels::{self, packed};
 use girih_engine::cache;
 use girih_graph::backend::MemoryPlan;
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend as _, Graph, Group, Key, Runner};
 use girih_model::Model;
+use girih_tensor::DType;
 
 use crate::args::{ActPrecision, AffinityArg, Backend, DeviceArgs};
 use crate::error::{Error, Result};
@@ -98,16 +100,18 @@ impl<'a> Layout<'a> {
         bytes.map(|bytes| bytes as u64).sum()
     }
 
-    /// The kernels that will run, and of which formats they decode weights no
-    /// faster than any machine does.
+    /// The kernels that will run, and which formats they decode as they are
+    /// defined, no faster than any machine does.
     fn kernels(&self, cpu: &Cpu) -> String {
-        let stored = |dtype| self.graph.weights().any(|(_, value)| value.dtype == dtype);
-        let portable = cpu.kernels().portable_formats().filter(|&dtype| stored(dtype));
-        let portable: Vec<_> = portable.map(|dtype| dtype.name()).collect();
-        let rest = if portable.is_empty() {
+        let formats = DType::ALL.iter().filter(|&&dtype| {
+            matches!(packed::Layout::of(dtype), packed::Layout::Stored(_))
+                && self.graph.weights().any(|(_, value)| value.dtype == dtype)
+        });
+        let formats: Vec<_> = formats.map(|dtype| dtype.name()).collect();
+        let rest = if formats.is_empty() {
             String::new()
         } else {
-            format!(", portable for {}", portable.join(", "))
+            format!(", {} decoded portably and multiplied as floats", formats.join(", "))
         };
         format!("cpu, {} kernels{rest}", cpu.kernels().name)
     }

@@ -48,7 +48,8 @@ fn engine(model: &Model, device: Device, setup: Setup) -> Engine<'static> {
     let runner: Result<Box<dyn Runner>> = match device {
         Device::Interpreter => load(Interpreter, &model.weights, key, &blocks, build),
         Device::Cpu(table, threads) => {
-            let cpu = Cpu::with_table(Options { threads }, kernels::tables()[table]).expect("threads");
+            let cpu = Cpu::with_table(Options { threads, ..Options::default() }, kernels::tables()[table])
+                .expect("threads");
             load(cpu, &model.weights, key, &blocks, build)
         }
     };

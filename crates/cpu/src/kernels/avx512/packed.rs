@@ -200,7 +200,7 @@ fn q6_k_scales(unit: &[Line; 105]) -> [Scales; 8] {
 fn q6_k_codes(unit: &[Line; 105], group: usize, line: usize) -> [__m512i; 2] {
     let [low, high] = nibbles(&unit[12 * group + line]);
     let uppers = load_line(&unit[12 * group + 8 + line / 2]);
-    let uppers = if line % 2 == 0 {
+    let uppers = if line.is_multiple_of(2) {
         [_mm512_slli_epi16::<4>(uppers), _mm512_slli_epi16::<2>(uppers)]
     } else {
         [uppers, _mm512_srli_epi16::<2>(uppers)]
@@ -326,16 +326,15 @@ macro_rules! narrow {
             pub fn decode(bytes: &[u8], first: usize, count: usize, panels: &mut [Panel; 2]) {
                 let (units, _) = bytes.as_chunks::<LINE>().0.as_chunks::<LINES>();
                 let [low, high] = panels;
-                let mut at = first;
-                while at < first + count {
-                    let unit = &units[at / GROUPS];
+                let mut panels = low[..count].iter_mut().zip(&mut high[..count]);
+                let mut skip = first % GROUPS;
+                for unit in &units[first / GROUPS..] {
                     let scales = scales(unit);
-                    let last = (first + count).min((at / GROUPS + 1) * GROUPS);
-                    for group in at..last {
-                        let to = [&mut low[group - first], &mut high[group - first]];
-                        put(unit, group % GROUPS, &scales[group % GROUPS], to);
+                    for (group, scales) in scales.iter().enumerate().skip(skip) {
+                        let Some((low, high)) = panels.next() else { return };
+                        put(unit, group, scales, [low, high]);
                     }
-                    at = last;
+                    skip = 0;
                 }
             }
 
