@@ -1,7 +1,8 @@
 //! Memory that begins at a cache line, asked for in a way that can fail. Large
 //! slices get pages of their own, which are huge where the system has such:
 //! each entry of the processor's address cache then covers 512 times as much,
-//! so that streaming through weights waits for fewer page tables.
+//! so that streaming through weights waits for fewer page tables. On a virtual
+//! machine that took a fifth to a third off the time (`docs/scaling.md`).
 
 use std::ops::{Deref, DerefMut};
 
