@@ -210,6 +210,12 @@ impl PanelGroup {
         PanelGroup { codes: [[0; LINE]; GROUP / 4], scales: [[0.0; LANES]; 2], minimums: [[0.0; LANES]; 2] };
 }
 
+/// Decoded groups of the lower and of the upper half of a band.
+pub type Panels = [Panel; 2];
+
+/// What a band of rows and one column of activations yield.
+pub type Sums = [f32; BAND];
+
 /// The kernels that multiply packed weights.
 ///
 /// Activations of integer products come as words, for each group `words` rows
@@ -222,14 +228,14 @@ impl PanelGroup {
 pub struct Products {
     /// Sets `sums` to the products of a band with `sums.len()` columns, at most
     /// [`NARROW`], of integers.
-    pub narrow: fn(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]),
+    pub narrow: fn(band: Band<'_>, x: &[u32], sums: &mut [Sums]),
     /// Decodes some groups of a band, its lower and its upper half.
-    pub decode: fn(band: Band<'_>, first: usize, count: usize, panels: &mut [Panel; 2]),
+    pub decode: fn(band: Band<'_>, first: usize, count: usize, panels: &mut Panels),
     /// Adds to `sums` the products of `groups` groups of panels with
     /// `sums.len()` columns, which is a third, two thirds or all of [`TILE`].
-    pub tile: fn(coding: Coding, panels: &[Panel; 2], groups: usize, x: &[u32], sums: &mut [[f32; BAND]]),
+    pub tile: fn(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]),
     /// Adds to `sums` the products of floats of a band, from the column `first`
     /// on, with `sums.len()` columns, at most [`TILE`], of floats; as many as
     /// `x` has rows for.
-    pub floats: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]),
+    pub floats: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]),
 }

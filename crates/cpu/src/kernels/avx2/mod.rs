@@ -23,9 +23,9 @@ mod rope;
 
 use std::arch::x86_64::*;
 
+use super::Table;
 use super::packed::Products;
 use super::x86::QUAD;
-use super::{Table, portable};
 
 /// This folder's kernels, if the processor has the instructions.
 pub(super) fn table() -> Option<Table> {
@@ -51,7 +51,6 @@ const TABLE: Table = Table {
     softcap: enter!(|values, cap| elementwise::softcap),
     quantize: enter!(|x, codes, scales, sums| quantize::quantize),
     attend: attend::ATTEND,
-    ..portable::TABLE
 };
 
 /// Numbers in a vector.

@@ -327,7 +327,7 @@ macro_rules! narrow {
                 let (units, _) = bytes.as_chunks::<LINE>().0.as_chunks::<LINES>();
                 let [low, high] = panels;
                 let mut panels = low[..count].iter_mut().zip(&mut high[..count]);
-                let mut skip = first % GROUPS;
+                let mut skip = first - first / GROUPS * GROUPS;
                 for unit in &units[first / GROUPS..] {
                     let scales = scales(unit);
                     for (group, scales) in scales.iter().enumerate().skip(skip) {
@@ -462,10 +462,11 @@ fn tile_part<
     for c in 0..C {
         n[c] = words(if MINIMUMS { MAGIC as u32 } else { x[8 + PART][c] });
     }
-    for line in PART * 8 / PARTS..(PART + 1) * 8 / PARTS {
-        let codes = load_line(&weights.codes[line]);
+    let lines = PART * 8 / PARTS..(PART + 1) * 8 / PARTS;
+    for (codes, x) in weights.codes[lines.clone()].iter().zip(&x[lines]) {
+        let codes = load_line(codes);
         for c in 0..C {
-            n[c] = _mm512_dpbusd_epi32(n[c], codes, words(x[line][c]));
+            n[c] = _mm512_dpbusd_epi32(n[c], codes, words(x[c]));
         }
     }
     let scale = load(&weights.scales[PART]);
