@@ -102,14 +102,28 @@ pub fn context(model: &Model, device: &DeviceArgs) -> Result<u32> {
     }
 }
 
-/// How a model will run that hands out at most `wanted` rows of logits a step.
+/// How a model will run, one sequence at a time, that hands out at most
+/// `wanted` rows of logits a step.
 ///
 /// # Errors
 /// As [`context`] and [`Layout::new`].
 pub fn layout<'a>(model: &'a Model, device: &'a DeviceArgs, wanted: u32) -> Result<Layout<'a>> {
+    layout_together(model, device, 1, wanted)
+}
+
+/// As [`layout`], for so many sequences together; each wants a row of logits.
+///
+/// # Errors
+/// As [`context`] and [`Layout::new`].
+pub fn layout_together<'a>(
+    model: &'a Model,
+    device: &'a DeviceArgs,
+    lanes: u32,
+    wanted: u32,
+) -> Result<Layout<'a>> {
     let context = context(model, device)?;
     let rows = device.chunk.min(context);
-    let key = Key { rows, lanes: 1, context, wanted: wanted.min(rows), variant: Variant::GENERATE };
+    let key = Key { rows, lanes, context, wanted: wanted.max(lanes).min(rows), variant: Variant::GENERATE };
     Layout::new(model, device, key)
 }
 

@@ -58,6 +58,14 @@ impl Sampling {
         Sampling { temperature: 0.0, ..Sampling::default() }
     }
 
+    /// Whether no penalty and no bias changes a logit.
+    pub(crate) fn takes_logits_as_they_are(&self) -> bool {
+        self.bias.is_empty()
+            && self.repetition_penalty == 1.0
+            && self.presence_penalty == 0.0
+            && self.frequency_penalty == 0.0
+    }
+
     /// Checks every number against its range.
     ///
     /// # Errors

@@ -217,6 +217,16 @@ fn a_model_is_shown() {
     assert_eq!(memory["total"], part("weights") + part("state") + part("scratch"));
 }
 
+/// Layers with windows of 16 positions hold what a step of 512 rows touches.
+#[test]
+fn layers_with_windows_are_planned_with_their_windows() {
+    let gemma = fixture("gemma3_text");
+    let json = girih(&["inspect", name(&gemma), "--json", "--context", "4096"]).done().json();
+    let mut state: Vec<_> = json["state"].as_array().expect("a list").iter().map(Value::to_string).collect();
+    state.sort();
+    assert_eq!(state, [r#"{"span":"full","blocks":64}"#, r#"{"span":"window:16","blocks":10}"#]);
+}
+
 #[test]
 fn a_printed_graph_can_be_read_again() {
     let qwen = fixture("qwen3");

@@ -1,6 +1,6 @@
 //! Temperature, and its limit 0: greedy.
 
-use super::{highest, rule_out};
+use super::{first, highest, rule_out};
 
 /// Divides the logits by `temperature`, counted from the highest: 0 is greedy.
 ///
@@ -26,4 +26,12 @@ pub fn greedy(logits: &mut [f32]) {
     let first = logits.iter().position(|logit| *logit == highest);
     let others: Vec<u32> = (0..logits.len() as u32).filter(|id| Some(*id as usize) != first).collect();
     rule_out(logits, &others);
+}
+
+/// The token that [`greedy`] leaves: the first of the likeliest, whatever is
+/// drawn. `None` when every token is ruled out.
+pub fn likeliest(logits: &[f32]) -> Option<u32> {
+    let highest = highest(logits);
+    let found = first(logits, |logit| logit == highest)?;
+    (highest > f32::NEG_INFINITY).then_some(found as u32)
 }

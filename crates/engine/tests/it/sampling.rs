@@ -1,7 +1,9 @@
 //! The samplers together, and the draw.
 
 use girih_engine::Sampling;
-use girih_engine::sample::{History, SAMPLERS, draw, logprobs, pick, uniform};
+use girih_engine::sample::{History, SAMPLERS, draw, likeliest, logprobs, pick, uniform};
+
+use crate::random::Random;
 
 const OUT: f32 = f32::NEG_INFINITY;
 const ALL: f32 = f32::INFINITY;
@@ -128,6 +130,37 @@ fn a_token_is_banned_or_forced_whatever_else_is_set() {
     assert_eq!(pick(&greedy(vec![(0, ALL)])), Ok(0));
     let error = pick(&greedy(vec![(0, OUT), (1, OUT), (2, OUT)])).unwrap_err().to_string();
     assert!(error.starts_with("every token is ruled out"), "{error}");
+}
+
+/// The shortcut for a temperature of 0 against the samplers and the draw, with
+/// ties, infinities and lengths around those of its stretches.
+#[test]
+fn the_likeliest_token_is_what_the_samplers_leave() {
+    let slow = |logits: &[f32]| {
+        let mut logits = logits.to_vec();
+        for (_, sampler) in SAMPLERS {
+            sampler(&mut logits, &Sampling::greedy(), History::default());
+        }
+        draw(&logits, uniform(0, 0))
+    };
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let levels = 1 + random.below(400);
+        let mut logits: Vec<f32> =
+            (0..random.below(700)).map(|_| random.below(levels) as f32 - 200.0).collect();
+        for infinity in [f32::INFINITY, f32::NEG_INFINITY] {
+            if random.once_in(4) && !logits.is_empty() {
+                let index = random.below(logits.len());
+                logits[index] = infinity;
+            }
+        }
+        if random.once_in(20) {
+            logits.fill(f32::NEG_INFINITY);
+        }
+        assert_eq!(likeliest(&logits), slow(&logits), "seed {seed}");
+        let picked = pick(&logits, &Sampling::greedy(), History::default());
+        assert_eq!(picked.ok(), slow(&logits), "seed {seed}");
+    }
 }
 
 #[test]
