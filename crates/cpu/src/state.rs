@@ -213,7 +213,7 @@ impl Layout {
                 Part::Values => {
                     let (lines, scales) = bytes.split_at_mut(BLOCK_POSITIONS * self.width);
                     lines[at * self.width + group * GROUP..][..GROUP].copy_from_slice(integers);
-                    scales[(at * groups + group) * 2..][..2].copy_from_slice(scale);
+                    scales[(group * BLOCK_POSITIONS + at) * 2..][..2].copy_from_slice(scale);
                 }
             }
         }

@@ -5,7 +5,7 @@
 //! keys    32 positions of one head   [size][32]
 //! values  64 positions of one head   [64][width]
 //! Q8_0    keys    for each 32 dims of the head:  32 f16 scales, one a position | [32][32] i8
-//!         values  [64][width] i8 | [64][width / 32] f16 scales
+//!         values  [64][width] i8 | for each 32 columns:  64 f16 scales, one a position
 //! ```
 //! Keys lie transposed, so that one vector holds one dim of many positions and
 //! no sum runs across its lanes. Rows of values are filled up to whole vectors
@@ -38,6 +38,9 @@ pub const LANES: usize = 16;
 
 /// Dims of a head that share a scale; Q8_0 fixes it.
 pub const GROUP: usize = 32;
+
+/// The scales of [`GROUP`] columns of values in a block of positions.
+pub(crate) type Scales = [f32; BLOCK_POSITIONS];
 
 /// Bytes of [`GROUP`] dims of a tile of Q8_0 keys.
 pub(crate) const Q8_0_GROUP: usize = TILE * 2 + GROUP * TILE;

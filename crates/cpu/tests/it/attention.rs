@@ -1,11 +1,12 @@
 //! Cases of attention, with the bound of its results.
 
-use girih_graph::backend::Range32;
+use girih_cpu::kernels::{Table, tables};
+use girih_graph::backend::{Inputs, Range32};
 use girih_graph::{Builder, Graph, Op, Span};
 use girih_tensor::{DType, Shape, reference};
 
 use crate::agree::{Case, finish};
-use crate::fixture::{Random, Sequence, Source, U, gamma, key};
+use crate::fixture::{Random, Sequence, Source, U, cpu_with, gamma, key, on, step};
 
 /// The sizes and constants of one case.
 #[derive(Clone, Copy, Debug)]
@@ -193,4 +194,54 @@ pub fn cases(random: &mut Random) -> Vec<Case> {
         all.push(case(sizes, vec![Sequence::new(0, 0, 40)], random));
     }
     all
+}
+
+/// A long context is cut by chunks where a step brings few rows, and by rows
+/// where it brings many; windows begin within a chunk.
+#[test]
+fn few_rows_and_many_yield_equal_bits() {
+    const LENGTH: usize = 900;
+    let mut random = Random(9);
+    let plain = Sizes {
+        heads: 6,
+        groups: 2,
+        size: 32,
+        value_size: 32,
+        scale: 0.3,
+        span: Span::Full,
+        softcap: None,
+        dtype: DType::F16,
+    };
+    let variants = [
+        plain,
+        Sizes { dtype: DType::Q8_0, ..plain },
+        Sizes { dtype: DType::F32, heads: 1, groups: 1, size: 5, value_size: 7, ..plain },
+        Sizes { span: Span::Window(300), dtype: DType::BF16, softcap: Some(1.0), ..plain },
+    ];
+    for sizes in variants {
+        let (graph, source) = graph(sizes, LENGTH);
+        let embeddings = random.numbers(LENGTH * sizes.width());
+        let run = |table: Table, cuts: &[usize], threads: usize| -> Vec<u32> {
+            let mut runner = on(cpu_with(table, threads), &graph, &source, 16);
+            let mut last = Vec::new();
+            for cut in cuts.windows(2) {
+                let part = &embeddings[cut[0] * sizes.width()..cut[1] * sizes.width()];
+                let sequence = Sequence::new(0, cut[0] as u32, (cut[1] - cut[0]) as u32);
+                last.extend(step(&mut *runner, Inputs::Embeddings(part), &[sequence]));
+            }
+            let last = &last[last.len() - 20 * sizes.heads * sizes.value_size..];
+            last.iter().map(|x| x.to_bits()).collect()
+        };
+        let fused = tables().iter().find(|table| table.name != "portable");
+        for table in tables() {
+            let want = run(*table, &[0, LENGTH], 1);
+            for threads in 1..=3 {
+                let cuts = [0, 880, 881, 882, 884, 887, 891, 898, 899, LENGTH];
+                assert!(run(*table, &cuts, threads) == want, "{}, {sizes:?}", table.name);
+            }
+            if let Some(fused) = fused.filter(|_| table.name != "portable") {
+                assert!(run(*fused, &[0, LENGTH], 2) == want, "{} and {}", table.name, fused.name);
+            }
+        }
+    }
 }

@@ -13,7 +13,8 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::super::attend::{
-    Attend, Block, Cells, EXP2, EXP2_LEAST, Ends, Format, GROUP, LANES, Q8_0_GROUP, TILE, Weights, add_lanes,
+    Attend, Block, Cells, EXP2, EXP2_LEAST, Ends, Format, GROUP, LANES, Q8_0_GROUP, Scales, TILE, Weights,
+    add_lanes,
 };
 use super::super::x86::{as_bytes, half, load_bytes, prefetch};
 use super::{LANES as VECTOR, load, store};
@@ -285,6 +286,18 @@ fn blend_columns<const FORMAT: u8, const WIDTH: usize>(
     }
 }
 
+/// The scales of up to two groups of columns, which is as many as are blended
+/// at once.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn group_scales(bytes: &[u8]) -> [Scales; 2] {
+    let mut scales = [[0.0; BLOCK_POSITIONS]; 2];
+    for (bytes, scales) in bytes.chunks_exact(2 * BLOCK_POSITIONS).zip(&mut scales) {
+        widen_run::<F16>(bytes, scales);
+    }
+    scales
+}
+
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn blend_vectors<const FORMAT: u8, const WIDTH: usize, const VECTORS: usize>(
@@ -306,6 +319,7 @@ fn blend_vectors<const FORMAT: u8, const WIDTH: usize, const VECTORS: usize>(
     }
     let (row_bytes, left) = (bytes_of::<FORMAT>(block.width), bytes_of::<FORMAT>(column));
     let (cells, scales) = bytes.split_at(BLOCK_POSITIONS * row_bytes);
+    let scales = group_scales(&scales[scales.len().min(2 * BLOCK_POSITIONS * (column / GROUP))..]);
     let ahead = if block.ahead.len() < cells.len() { cells } else { block.ahead };
     let part = bytes_of::<FORMAT>(VECTORS * VECTOR);
     let rows = cells.chunks_exact(row_bytes).zip(ahead.chunks_exact(row_bytes));
@@ -318,8 +332,7 @@ fn blend_vectors<const FORMAT: u8, const WIDTH: usize, const VECTORS: usize>(
         for (index, value) in values.iter_mut().enumerate() {
             *value = self::values::<FORMAT>(&row[bytes_of::<FORMAT>(index * VECTOR)..]);
             if FORMAT == Q8_0 {
-                let group = (position * block.width + column + index * VECTOR) / GROUP;
-                let scale = half([scales[2 * group], scales[2 * group + 1]]);
+                let scale = scales[(column % GROUP + index * VECTOR) / GROUP][position];
                 *value = _mm256_mul_ps(*value, _mm256_set1_ps(scale));
             }
         }
@@ -400,12 +413,15 @@ fn widen_range<const FORMAT: u8>(bytes: &[u8], range: Range<usize>, width: usize
     let (cells, scales) = bytes.split_at(bytes_of::<FORMAT>(BLOCK_POSITIONS * width));
     let cells = &cells[bytes_of::<FORMAT>(range.start)..bytes_of::<FORMAT>(range.end)];
     if FORMAT == Q8_0 {
-        let scales = scales.as_chunks::<2>().0[range.start / GROUP..range.end / GROUP].iter();
-        let groups = cells.chunks_exact(GROUP).zip(into.as_chunks_mut::<GROUP>().0);
-        for ((cells, into), scale) in groups.zip(scales) {
-            let scale = _mm256_set1_ps(half(*scale));
-            for (cells, into) in cells.chunks_exact(VECTOR).zip(into.as_chunks_mut().0) {
-                store(_mm256_mul_ps(values::<FORMAT>(cells), scale), into);
+        let rows = cells.chunks_exact(width).zip(into.chunks_exact_mut(width));
+        for (position, (cells, into)) in (range.start / width..).zip(rows) {
+            let groups = cells.chunks_exact(GROUP).zip(into.as_chunks_mut::<GROUP>().0);
+            for (group, (cells, into)) in groups.enumerate() {
+                let at = 2 * (group * BLOCK_POSITIONS + position);
+                let scale = _mm256_set1_ps(half([scales[at], scales[at + 1]]));
+                for (cells, into) in cells.chunks_exact(VECTOR).zip(into.as_chunks_mut().0) {
+                    store(_mm256_mul_ps(values::<FORMAT>(cells), scale), into);
+                }
             }
         }
     } else {

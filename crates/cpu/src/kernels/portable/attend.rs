@@ -134,7 +134,8 @@ fn read_values(cells: Cells<'_>, index: usize, width: usize, line: &mut [f32; LA
         Cells::Stored(Format::Q8_0, bytes) => {
             let (integers, scales) = bytes.split_at(BLOCK_POSITIONS * width);
             let mut scale = [0.0];
-            unpack::f16(&scales[index / GROUP * 2..][..2], &mut scale);
+            let (position, group) = (index / width, index % width / GROUP);
+            unpack::f16(&scales[(group * BLOCK_POSITIONS + position) * 2..][..2], &mut scale);
             let integers = &integers[index..index + LANES];
             line.iter_mut()
                 .zip(integers)
