@@ -192,7 +192,10 @@ impl Check<'_> {
             }
             let typed = match value.role {
                 Role::Scratch | Role::Output => value.dtype == DType::F32,
-                Role::State(_) => state(value),
+                Role::State(_) => {
+                    self.heads(value);
+                    matches!(value.dtype, DType::F32 | DType::F16 | DType::BF16 | DType::Q8_0)
+                }
                 Role::Input => match self.graph.key.variant.input {
                     InputKind::Tokens => value.dtype == DType::I32 && value.shape.extents().len() == 1,
                     InputKind::Embeddings => value.dtype == DType::F32,
@@ -202,6 +205,18 @@ impl Check<'_> {
             if !typed {
                 self.fault(&value.name, format!("{} does not suit its role and shape", value.dtype));
             }
+        }
+    }
+
+    /// Rule 7, for state in blocks: none reaches from one head into the next.
+    fn heads(&mut self, value: &Value) {
+        let (size, (_, block)) = (value.shape.columns(), value.dtype.tile());
+        if !size.is_multiple_of(block) {
+            let dtype = value.dtype;
+            self.fault(
+                &value.name,
+                format!("heads of {size} values cannot be kept as {dtype}, whose blocks hold {block}"),
+            );
         }
     }
 
@@ -249,16 +264,6 @@ impl Check<'_> {
         {
             self.fault(&output.name, format!("{}: {sentence}", node.op.name()));
         }
-    }
-}
-
-/// Whether state can have the type of `value`: floats, or whole blocks of Q8_0
-/// in each head.
-fn state(value: &Value) -> bool {
-    match value.dtype {
-        DType::F32 | DType::F16 | DType::BF16 => true,
-        DType::Q8_0 => value.shape.columns().is_multiple_of(DType::Q8_0.tile().1),
-        _ => false,
     }
 }
 

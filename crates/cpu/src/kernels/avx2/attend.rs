@@ -320,7 +320,13 @@ fn blend_vectors<const FORMAT: u8, const WIDTH: usize, const VECTORS: usize>(
     let (row_bytes, left) = (bytes_of::<FORMAT>(block.width), bytes_of::<FORMAT>(column));
     let (cells, scales) = bytes.split_at(BLOCK_POSITIONS * row_bytes);
     let scales = group_scales(&scales[scales.len().min(2 * BLOCK_POSITIONS * (column / GROUP))..]);
-    let ahead = if block.ahead.len() < cells.len() { cells } else { block.ahead };
+    let ahead = if block.ahead.len() < bytes.len() { bytes } else { block.ahead };
+    let (ahead, scales_ahead) = ahead.split_at(cells.len());
+    if FORMAT == Q8_0 {
+        for line in scales_ahead[2 * BLOCK_POSITIONS * (column / GROUP)..].chunks(64).take(4) {
+            prefetch(line);
+        }
+    }
     let part = bytes_of::<FORMAT>(VECTORS * VECTOR);
     let rows = cells.chunks_exact(row_bytes).zip(ahead.chunks_exact(row_bytes));
     for (position, (row, ahead)) in rows.enumerate().take(end).skip(start) {

@@ -131,9 +131,9 @@ fn score_tile<const FORMAT: u8, const WIDTH: usize>(
 ) {
     let queries = queries.as_chunks::<WIDTH>().0;
     let line = bytes_of::<FORMAT>(TILE);
-    let group = if FORMAT == Q8_0 { Q8_0_GROUP } else { GROUP * line };
+    let group_bytes = if FORMAT == Q8_0 { Q8_0_GROUP } else { GROUP * line };
     let mut sums = [[_mm512_setzero_ps(); 2]; WIDTH];
-    let groups = tile.chunks(group).zip(ahead.chunks(group)).zip(queries.chunks(GROUP));
+    let groups = tile.chunks(group_bytes).zip(ahead.chunks(group_bytes)).zip(queries.chunks(GROUP));
     for ((group, ahead), queries) in groups {
         let (scales, group) = group.split_at(if FORMAT == Q8_0 { 2 * TILE } else { 0 });
         let scales = if FORMAT == Q8_0 {
@@ -141,7 +141,7 @@ fn score_tile<const FORMAT: u8, const WIDTH: usize>(
         } else {
             [_mm512_setzero_ps(); 2]
         };
-        let lines = group.chunks_exact(line).zip(ahead.chunks_exact(line));
+        let lines = group.chunks_exact(line).zip(ahead.chunks_exact(group_bytes / GROUP));
         for ((line, ahead), queries) in lines.zip(queries) {
             for line in ahead.chunks(64) {
                 prefetch(line);
@@ -301,7 +301,13 @@ fn blend_vectors<const FORMAT: u8, const WIDTH: usize, const VECTORS: usize>(
     let (row_bytes, left) = (bytes_of::<FORMAT>(block.width), bytes_of::<FORMAT>(column));
     let (cells, scales) = bytes.split_at(BLOCK_POSITIONS * row_bytes);
     let scales = group_scales(&scales[scales.len().min(2 * BLOCK_POSITIONS * (column / GROUP))..]);
-    let ahead = if block.ahead.len() < cells.len() { cells } else { block.ahead };
+    let ahead = if block.ahead.len() < bytes.len() { bytes } else { block.ahead };
+    let (ahead, scales_ahead) = ahead.split_at(cells.len());
+    if FORMAT == Q8_0 {
+        for line in scales_ahead[2 * BLOCK_POSITIONS * (column / GROUP)..].chunks(64).take(4) {
+            prefetch(line);
+        }
+    }
     let part = bytes_of::<FORMAT>(VECTORS * LANES);
     let rows = cells.chunks_exact(row_bytes).zip(ahead.chunks_exact(row_bytes));
     for (position, (row, ahead)) in rows.enumerate().take(end).skip(start) {
