@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::calls::{Folder, girih};
+use crate::program::{Folder, girih};
 
 /// A number of a JSON object.
 fn number(value: &Value, name: &str) -> f64 {
