@@ -10,6 +10,8 @@
 //! up to [`NARROW`] rows is one tile of just as many columns; a longer one has
 //! tiles of [`TILE`], the last of which may be narrower and have columns of zeros.
 
+use girih_graph::Act;
+
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Coding, DEPTH, FLOAT_DEPTH, GROUP, Layout, MAGIC, NARROW, TILE};
 
@@ -155,49 +157,78 @@ impl<'a> Arranged<'a> {
     }
 }
 
-/// Arranges a block of a tile of rows of `width` values: `x` holds the rows,
-/// and the tile has `columns` columns.
-pub(crate) fn arrange(
-    table: &Table,
-    kind: Kind,
-    x: &[f32],
-    width: usize,
-    block: usize,
-    columns: usize,
-    words: &mut [u32],
-) {
-    let values = block * kind.depth()..width.min((block + 1) * kind.depth());
-    let words = &mut words[..columns * kind.words(values.len())];
-    let rows = x.chunks_exact(width).map(|row| &row[values.clone()]);
-    if rows.len() < columns {
-        words.fill(0);
-    }
-    match kind {
-        Kind::Integers(coding) => {
-            let mut integers = Integers::ZERO;
-            for (column, row) in rows.enumerate() {
-                integers.round(table, row);
-                integers.put(coding, row.len() / GROUP, column, columns, words);
-            }
+/// Rows to be arranged: such as lie in memory, or what an operator makes of
+/// those; then they are made row by row, while they are needed, and never
+/// stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source<'a> {
+    Rows(&'a [f32]),
+    Norm { x: &'a [f32], weight: &'a [f32], epsilon: f32 },
+    Gate { gate: &'a [f32], up: &'a [f32], act: Act },
+}
+
+impl Source<'_> {
+    /// What is done besides arranging, for `profile`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Source::Rows(_) => "",
+            Source::Norm { .. } => "norm",
+            Source::Gate { .. } => "gate",
         }
-        Kind::Floats => floats(rows, columns, words, |x| x.to_bits()),
-        Kind::Bf16 => floats(rows, columns, words, |x| half::bf16::from_f32(x).to_f32().to_bits()),
+    }
+
+    /// The numbers of all rows.
+    pub fn len(&self) -> usize {
+        match self {
+            Source::Rows(x) | Source::Norm { x, .. } => x.len(),
+            Source::Gate { gate, .. } => gate.len(),
+        }
+    }
+
+    /// A row of `width` values, made in `scratch` if it is not there yet.
+    pub fn row<'a>(&'a self, table: &Table, row: usize, width: usize, scratch: &'a mut [f32]) -> &'a [f32] {
+        let range = row * width..(row + 1) * width;
+        let made = match self {
+            Source::Rows(x) => return &x[range],
+            Source::Norm { .. } | Source::Gate { .. } => &mut scratch[..width],
+        };
+        match *self {
+            Source::Rows(_) => unreachable!("returned above"),
+            Source::Norm { x, weight, epsilon } => (table.norm)(&x[range], weight, epsilon, made),
+            Source::Gate { gate, up, act } => (table.gate)(act, &gate[range.clone()], &up[range], made),
+        }
+        made
     }
 }
 
-fn floats<'a>(
-    rows: impl Iterator<Item = &'a [f32]>,
-    columns: usize,
+/// Puts a block of a row into column `column` of a tile of `columns`.
+pub(crate) fn arrange(
+    table: &Table,
+    kind: Kind,
+    values: &[f32],
+    (column, columns): (usize, usize),
     words: &mut [u32],
-    bits: impl Fn(f32) -> u32,
 ) {
-    for (column, row) in rows.enumerate() {
-        let mut words = words.chunks_exact_mut(columns);
-        for (words, x) in (&mut words).zip(row) {
-            words[column] = bits(*x);
+    let words = &mut words[..columns * kind.words(values.len())];
+    match kind {
+        Kind::Integers(coding) => {
+            let mut integers = Integers::ZERO;
+            integers.round(table, values);
+            integers.put(coding, values.len() / GROUP, column, columns, words);
         }
-        words.for_each(|words| words[column] = 0);
+        Kind::Floats => floats(values, column, columns, words, |x| x.to_bits()),
+        Kind::Bf16 => {
+            floats(values, column, columns, words, |x| half::bf16::from_f32(x).to_f32().to_bits());
+        }
     }
+}
+
+fn floats(values: &[f32], column: usize, columns: usize, words: &mut [u32], bits: impl Fn(f32) -> u32) {
+    let mut words = words.chunks_exact_mut(columns);
+    for (words, x) in (&mut words).zip(values) {
+        words[column] = bits(*x);
+    }
+    words.for_each(|words| words[column] = 0);
 }
 
 /// A block of one row, rounded to integers.

@@ -16,9 +16,18 @@ pub(crate) enum Instruction {
     /// Puts rows into state, whose name is kept for who watches.
     Write { x: Place, state: usize, name: String },
     /// Arranges rows for the products that follow; their name is kept, too.
-    Arrange { x: Place, width: usize, slot: usize, name: String },
+    Arrange { source: Source, count: Count, width: usize, slot: usize, name: String },
     /// Computes a value.
     Compute(Compute),
+}
+
+/// Where the rows to be arranged come from: a value, or operands of the
+/// operator that would make it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    Rows { x: Place },
+    Norm { x: Place, weight: usize, epsilon: f32 },
+    Gate { gate: Place, up: Place, act: Act },
 }
 
 /// How a value is computed, and where it lies.
@@ -32,6 +41,9 @@ pub(crate) struct Compute {
     pub op: &'static str,
     /// The value's shape at the program's key.
     pub shape: Shape,
+    /// Whether only those who watch need the value, as its readers take it from
+    /// where it was arranged while it was made.
+    pub joined: bool,
 }
 
 /// What is done, with everything about it that a step does not change.
@@ -255,17 +267,20 @@ pub(crate) fn lower(
     let mut held: Vec<Option<ValueId>> = vec![None; slots.len()];
     let lowering = Lowering { graph, weights, places: places(graph, &plan), precision, slots: &slots };
     let mut instructions = Vec::with_capacity(graph.nodes.len());
-    for node in &graph.nodes {
+    for (index, node) in graph.nodes.iter().enumerate() {
         if let Some(slot) = lowering.slot(node) {
             let x = node.inputs[0];
             if held[slot] != Some(x) {
-                let width = graph.value(node.inputs[1]).shape.columns();
-                let name = graph.value(x).name.clone();
-                instructions.push(Instruction::Arrange { x: lowering.place(x), width, slot, name });
+                instructions.push(lowering.arrange(x, Source::Rows { x: lowering.place(x) }, slot));
                 held[slot] = Some(x);
             }
         }
-        instructions.push(lowering.node(node)?);
+        let joined = lowering.joined(index);
+        instructions.push(lowering.node(node, joined.is_some())?);
+        if let Some(slot) = joined {
+            instructions.push(lowering.arrange(node.output, lowering.source(node)?, slot));
+            held[slot] = Some(node.output);
+        }
     }
     Ok(Lowered { instructions, scratch: plan.bytes / size_of::<f32>(), slots })
 }
@@ -317,7 +332,55 @@ impl Lowering<'_> {
         self.slots.iter().position(|slot| slot.kind == kind)
     }
 
-    fn node(&self, node: &Node) -> Result<Instruction, Error> {
+    /// The slot that the readers of node `index` take its value from, if it
+    /// can be arranged there while it is made: all readers are products that
+    /// take it from the same slot, and nothing else is arranged there before
+    /// the last of them.
+    fn joined(&self, index: usize) -> Option<usize> {
+        let node = &self.graph.nodes[index];
+        let (value, row) = (node.output, self.graph.value(node.output));
+        let makes_rows = match node.op {
+            Op::Norm { .. } => self.graph.value(node.inputs[1]).shape.elements() == row.shape.stride(),
+            Op::Gate { .. } => true,
+            _ => false,
+        };
+        if !makes_rows || row.role != Role::Scratch {
+            return None;
+        }
+        let after = || self.graph.nodes[index + 1..].iter();
+        let last = after().rposition(|reader| reader.inputs.contains(&value))?;
+        let mut slots =
+            after().take(last + 1).filter(|reader| reader.inputs.contains(&value)).map(|reader| {
+                self.slot(reader).filter(|_| reader.inputs.iter().filter(|id| **id == value).count() == 1)
+            });
+        let slot = slots.next()??;
+        let one_slot = slots.all(|other| other == Some(slot));
+        // Another norm or gate might be arranged there meanwhile, too.
+        let undisturbed = after().take(last + 1).all(|between| match between.op {
+            Op::Linear => self.slot(between) != Some(slot) || between.inputs[0] == value,
+            Op::Norm { .. } | Op::Gate { .. } => {
+                after().all(|reader| reader.inputs[0] != between.output || self.slot(reader) != Some(slot))
+            }
+            _ => true,
+        });
+        (one_slot && undisturbed).then_some(slot)
+    }
+
+    /// What a joined node makes its rows of.
+    fn source(&self, node: &Node) -> Result<Source, Error> {
+        Ok(match self.call(node)? {
+            Call::Norm { x, weight, epsilon } => Source::Norm { x, weight, epsilon },
+            Call::Elementwise(Elementwise::Gate { gate, up, act }) => Source::Gate { gate, up, act },
+            _ => unreachable!("only norms and gates are joined"),
+        })
+    }
+
+    fn arrange(&self, x: ValueId, source: Source, slot: usize) -> Instruction {
+        let (Place { stride, count, .. }, name) = (self.place(x), self.graph.value(x).name.clone());
+        Instruction::Arrange { source, count, width: stride, slot, name }
+    }
+
+    fn node(&self, node: &Node, joined: bool) -> Result<Instruction, Error> {
         if node.op == Op::Write {
             let (x, state) = (self.place(node.inputs[0]), self.state(node.output));
             let name = self.graph.value(node.output).name.clone();
@@ -330,6 +393,7 @@ impl Lowering<'_> {
             name: value.name.clone(),
             op: node.op.name(),
             shape: value.shape,
+            joined,
         }))
     }
 
@@ -409,7 +473,7 @@ pub(crate) fn partials_size(graph: &Graph) -> usize {
 fn node_local_size(graph: &Graph, node: &Node) -> usize {
     let input = |index: usize| graph.value(node.inputs[index]);
     match node.op {
-        Op::Linear => ops::linear::local_size(graph.key.rows as usize),
+        Op::Linear => ops::linear::local_size(graph.key.rows as usize, input(1).shape.columns()),
         Op::Attend { .. } => {
             let (heads, groups) = (input(0).shape.extents()[1], input(1).shape.extents()[1]);
             let (size, value_size) = (input(1).shape.columns(), input(2).shape.columns());

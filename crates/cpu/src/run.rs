@@ -9,10 +9,10 @@ use girih_graph::backend::{Inputs, Lane, NodeTime, Step, Watch};
 use girih_graph::{Error, Graph, Key, ValueId};
 
 use crate::amount::Amount;
-use crate::arrange::{Arranged, Precision};
+use crate::arrange::{Arranged, Precision, Source};
 use crate::kernels::Table;
 use crate::lower::{
-    At, Call, Compute, Count, Elementwise, Instruction, Lowered, Place, Slot, local_size, lower,
+    self, At, Call, Compute, Count, Elementwise, Instruction, Lowered, Place, Slot, local_size, lower,
     partials_size, rotations, slots,
 };
 use crate::memory::Aligned;
@@ -126,11 +126,17 @@ impl Program {
         };
         let clocks = watch.clocks();
         for instruction in &self.instructions {
+            if let Instruction::Compute(compute) = instruction
+                && compute.joined
+                && !watch.wants(&compute.name)
+            {
+                continue;
+            }
             let begun = clocks.then(Instant::now);
             run.executor.variant = [table.name, "", "", ""];
             match instruction {
                 Instruction::Write { x, state, .. } => run.write(*x, *state),
-                Instruction::Arrange { x, width, slot, .. } => run.arrange(*x, *width, *slot),
+                Instruction::Arrange { source, width, slot, .. } => run.arrange(*source, *width, *slot),
                 Instruction::Compute(compute) => run.compute(compute.call, compute.output),
             }
             if let Some(begun) = begun {
@@ -212,9 +218,17 @@ impl Run<'_> {
     }
 
     /// Arranges rows for the products that follow.
-    fn arrange(&mut self, x: Place, width: usize, slot: usize) {
-        let (kind, x) = (self.kinds[slot].kind, self.values.get(x));
-        ops::arranged(&mut self.executor, kind, x, width, &mut self.slots[slot]);
+    fn arrange(&mut self, source: lower::Source, width: usize, slot: usize) {
+        let get = |place| self.values.get(place);
+        let source = match source {
+            lower::Source::Rows { x } => Source::Rows(get(x)),
+            lower::Source::Norm { x, weight, epsilon } => {
+                Source::Norm { x: get(x), weight: self.weights.vector(weight), epsilon }
+            }
+            lower::Source::Gate { gate, up, act } => Source::Gate { gate: get(gate), up: get(up), act },
+        };
+        self.executor.variant = [self.executor.table.name, source.name(), "", ""];
+        ops::arranged(&mut self.executor, self.kinds[slot].kind, source, width, &mut self.slots[slot]);
     }
 
     /// Puts every row where its lane's state has its position.
@@ -232,8 +246,8 @@ impl Run<'_> {
     fn took<'i>(&'i self, instruction: &'i Instruction, time: Duration) -> NodeTime<'i> {
         let (name, op, rows, amount) = match instruction {
             Instruction::Write { x, name, .. } => (name, "write", self.values.count(*x), Amount::default()),
-            Instruction::Arrange { x, name, .. } => {
-                (name, "arrange", self.values.count(*x), Amount::default())
+            Instruction::Arrange { count, name, .. } => {
+                (name, "arrange", self.values.rows_of(*count), Amount::default())
             }
             Instruction::Compute(Compute { call, output, name, op, .. }) => {
                 let rows = self.values.count(*output);

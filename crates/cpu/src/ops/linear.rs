@@ -14,7 +14,7 @@
 //! of a longer step once more for each chunk.
 
 use super::Executor;
-use crate::arrange::{Arranged, Kind, arrange, bands, padded};
+use crate::arrange::{Arranged, Kind, Source, arrange, bands, padded};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Band, DEPTH, FLOAT_DEPTH, LINE, NARROW, PanelGroup, TILE};
 use crate::pool::{Grid, Tile};
@@ -34,36 +34,36 @@ const NARROW_BANDS: usize = 4;
 /// Pieces for each thread, so that who is late leaves its last ones to others.
 const SHARE: usize = 4;
 
-/// Numbers of scratch for the products of so many rows.
-pub(crate) fn local_size(rows: usize) -> usize {
-    if rows <= NARROW { 0 } else { BANDS * padded(rows) * BAND }
+/// Numbers of scratch for so many rows of `width` values: a row that is made
+/// while it is arranged, and the sums of products.
+pub(crate) fn local_size(rows: usize, width: usize) -> usize {
+    if rows <= NARROW { width } else { width.max(BANDS * padded(rows) * BAND) }
 }
 
-/// Arranges activations for products; `x` holds rows of `width` values.
-pub(crate) fn arranged<'a>(
+/// Arranges activations for products, rows of `width` values.
+pub(crate) fn arranged(
     executor: &mut Executor<'_>,
     kind: Kind,
-    x: &[f32],
+    source: Source<'_>,
     width: usize,
-    words: &'a mut [u32],
-) -> Arranged<'a> {
-    let rows = x.len() / width;
-    let words = &mut words[..kind.size(rows, width)];
-    if rows == 0 {
-        return Arranged { kind, rows, width, words };
-    }
+    words: &mut [u32],
+) {
+    let (table, rows) = (executor.table, source.len() / width);
     let each = kind.block_words();
-    let grid = Grid { width: padded(rows) * each, row_step: usize::MAX, column_step: TILE * each };
-    let table = executor.table;
-    executor.pool.tiles(executor.locals, words, grid, |tile, _| {
-        let first = tile.columns().start / each;
-        let columns = tile.columns().len() / each;
-        let x = &x[first * width..rows.min(first + columns) * width];
-        for block in tile.rows() {
-            arrange(table, kind, x, width, block, columns, tile.row(block));
+    let grid = Grid { width: padded(rows).max(1) * each, row_step: usize::MAX, column_step: TILE * each };
+    let words = &mut words[..kind.size(rows, width)];
+    executor.pool.tiles(executor.locals, words, grid, |tile, scratch| {
+        let (first, columns) = (tile.columns().start / each, tile.columns().len() / each);
+        if first + columns > rows {
+            tile.rows().for_each(|block| tile.row(block).fill(0));
+        }
+        for column in 0..columns.min(rows - first) {
+            let row = source.row(table, first + column, width, scratch);
+            for (block, values) in row.chunks(kind.depth()).enumerate() {
+                arrange(table, kind, values, (column, columns), tile.row(block));
+            }
         }
     });
-    Arranged { kind, rows, width, words }
 }
 
 /// `output = x · weightᵀ + bias`.

@@ -2,8 +2,6 @@
 //! threads, and which kernels a piece calls.
 
 pub(crate) mod attend;
-#[cfg_attr(not(test), expect(dead_code, reason = "the lowering does not join operators yet"))]
-mod fused;
 pub(crate) mod linear;
 mod rope;
 mod rows;

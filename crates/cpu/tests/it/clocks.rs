@@ -76,9 +76,10 @@ fn nodes_tell_what_they_did_to_whom_asks() {
     let least = sizes.iter().sum::<u64>() * DType::BF16.block_bytes() as u64;
     assert!(of("linear").map(|told| told.3).sum::<u64>() >= least);
     // Layer 0 sees 20 positions back, layer 1 all: 4 query heads of 8 values,
-    // and 2 heads each of keys and values in halves.
+    // and 2 heads each of keys and values in halves, the rows of values filled
+    // up to 16.
     let windowed: u64 = (1..=30).map(|seen: u64| seen.min(20)).sum();
     let attended: Vec<_> = of("attend").map(|told| (told.2, told.3, told.4)).collect();
-    let bytes = 30 * 2 * 2 * 8 * 2;
+    let bytes = 30 * 2 * (8 + 16) * 2;
     assert_eq!(attended, [(30, bytes, 2 * windowed * 4 * 16), (30, bytes, 2 * 465 * 4 * 16)]);
 }
