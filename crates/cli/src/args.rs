@@ -37,6 +37,10 @@ pub enum Command {
     Diagnose(cmd::verify::Args),
     /// Measure how surprised a model is by a text.
     Perplexity(cmd::perplexity::Args),
+    /// Measure how fast a model runs, in the rows of llama-bench.
+    Bench(cmd::bench::Args),
+    /// Show where the time goes, operator by operator.
+    Profile(cmd::profile::Args),
     /// Download a model into the Hugging Face cache.
     Pull(cmd::hub::PullArgs),
     /// List the models in the Hugging Face cache.

@@ -56,6 +56,11 @@ impl<'a> Layout<'a> {
         })
     }
 
+    /// The name of the model's architecture.
+    pub fn architecture(&self) -> &str {
+        &self.model.facts.name
+    }
+
     /// What the backend says of itself and refuses of the graph.
     ///
     /// # Errors

@@ -71,6 +71,57 @@ pub fn status(key: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
+/// Lets the peak of resident memory begin anew at what is resident now
+/// (`proc(5)`, `clear_refs`); says whether it does.
+pub fn reset_peak() -> bool {
+    fs::write("/proc/self/clear_refs", "5").is_ok()
+}
+
+/// Processor time so far, in seconds summed over the processors.
+#[derive(Clone, Copy, Debug)]
+pub struct Busy {
+    /// Of all processes.
+    all: f64,
+    /// Of this one, with its threads.
+    own: f64,
+}
+
+impl Busy {
+    /// The sums now.
+    pub fn now() -> Option<Busy> {
+        let stat = fs::read_to_string("/proc/stat").ok()?;
+        let own = fs::read_to_string("/proc/self/stat").ok()?;
+        Some(Busy { all: all_ticks(&stat)? / TICKS_PER_SECOND, own: own_ticks(&own)? / TICKS_PER_SECOND })
+    }
+
+    /// How many processors others have kept busy since `before`, on average
+    /// over so many seconds.
+    pub fn foreign_since(&self, before: &Busy, seconds: f64) -> f64 {
+        let others = (self.all - before.all) - (self.own - before.own);
+        (others / seconds.max(1e-9)).max(0.0)
+    }
+}
+
+/// The unit of `/proc/stat`: `USER_HZ`, which is 100 wherever Linux runs today.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// The ticks of all processors that were neither idle nor waiting for a disk.
+fn all_ticks(stat: &str) -> Option<f64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let fields: Vec<f64> = line.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq, steal; guests are in user.
+    let [user, nice, system, _, _, irq, softirq, ..] = fields[..] else { return None };
+    Some(user + nice + system + irq + softirq)
+}
+
+/// The ticks of this process: the 14th and the 15th field, of which the second
+/// is a name in parentheses that may hold anything.
+fn own_ticks(stat: &str) -> Option<f64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    Some(ticks()? + ticks()?)
+}
+
 /// The limit less the use of the control group this process is in, or of a
 /// parent of it, whichever is least; version 2 of the interface.
 fn cgroup_room(root: &Path) -> Option<u64> {
@@ -133,6 +184,17 @@ pub fn huge_pages() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processor_time_is_read_from_the_right_fields() {
+        let stat = "cpu  10 20 30 400 50 6 7 8 9 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n";
+        assert_eq!(all_ticks(stat), Some(73.0));
+        assert_eq!(own_ticks("12 (a) b) R 1 2 3 4 5 6 7 8 9 10 300 40 1 2"), Some(340.0));
+        assert_eq!((all_ticks("intr 1"), own_ticks("12 (a")), (None, None));
+        let before = Busy { all: 10.0, own: 4.0 };
+        let foreign = Busy { all: 16.0, own: 8.0 }.foreign_since(&before, 4.0);
+        assert!((foreign - 0.5).abs() < 1e-12);
+    }
 
     #[test]
     fn a_plan_that_does_not_fit_is_refused_with_the_arithmetic() {

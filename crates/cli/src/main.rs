@@ -11,6 +11,7 @@ mod builtin;
 mod cmd;
 mod error;
 mod generate;
+mod limits;
 mod loading;
 mod machine;
 mod progress;

@@ -63,6 +63,16 @@ impl Kind {
         }
     }
 
+    /// The name of the precision that it is for.
+    pub fn name(self) -> &'static str {
+        let precision = match self {
+            Kind::Integers(_) => Precision::Int8,
+            Kind::Floats => Precision::F32,
+            Kind::Bf16 => Precision::Bf16,
+        };
+        precision.name()
+    }
+
     /// Columns of weights that a block covers.
     pub fn depth(self) -> usize {
         match self {

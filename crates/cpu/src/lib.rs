@@ -15,9 +15,11 @@
 #![deny(unsafe_code)]
 
 pub mod affinity;
+mod amount;
 mod arrange;
 mod barrier;
 pub mod kernels;
+pub mod limits;
 mod lower;
 mod memory;
 mod ops;

@@ -13,10 +13,10 @@ use crate::weights::{Form, Weights};
 /// One node, ready to run. Weights and states are indexes into their lists.
 #[derive(Debug)]
 pub(crate) enum Instruction {
-    /// Puts rows into state.
-    Write { x: Place, state: usize },
-    /// Arranges rows for the products that follow.
-    Arrange { x: Place, width: usize, slot: usize },
+    /// Puts rows into state, whose name is kept for who watches.
+    Write { x: Place, state: usize, name: String },
+    /// Arranges rows for the products that follow; their name is kept, too.
+    Arrange { x: Place, width: usize, slot: usize, name: String },
     /// Computes a value.
     Compute(Compute),
 }
@@ -28,6 +28,8 @@ pub(crate) struct Compute {
     pub output: Place,
     /// The value's name, for who watches.
     pub name: String,
+    /// The operator's name, for who watches.
+    pub op: &'static str,
     /// The value's shape at the program's key.
     pub shape: Shape,
 }
@@ -258,7 +260,8 @@ pub(crate) fn lower(
             let x = node.inputs[0];
             if held[slot] != Some(x) {
                 let width = graph.value(node.inputs[1]).shape.columns();
-                instructions.push(Instruction::Arrange { x: lowering.place(x), width, slot });
+                let name = graph.value(x).name.clone();
+                instructions.push(Instruction::Arrange { x: lowering.place(x), width, slot, name });
                 held[slot] = Some(x);
             }
         }
@@ -317,13 +320,15 @@ impl Lowering<'_> {
     fn node(&self, node: &Node) -> Result<Instruction, Error> {
         if node.op == Op::Write {
             let (x, state) = (self.place(node.inputs[0]), self.state(node.output));
-            return Ok(Instruction::Write { x, state });
+            let name = self.graph.value(node.output).name.clone();
+            return Ok(Instruction::Write { x, state, name });
         }
         let value = self.graph.value(node.output);
         Ok(Instruction::Compute(Compute {
             call: self.call(node)?,
             output: self.place(node.output),
             name: value.name.clone(),
+            op: node.op.name(),
             shape: value.shape,
         }))
     }

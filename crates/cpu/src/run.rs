@@ -3,10 +3,12 @@
 
 use std::array;
 use std::cell::RefCell;
+use std::time::{Duration, Instant};
 
-use girih_graph::backend::{Inputs, Lane, Step, Watch};
+use girih_graph::backend::{Inputs, Lane, NodeTime, Step, Watch};
 use girih_graph::{Error, Graph, Key, ValueId};
 
+use crate::amount::Amount;
 use crate::arrange::{Arranged, Precision};
 use crate::kernels::Table;
 use crate::lower::{
@@ -112,7 +114,7 @@ impl Program {
             Inputs::Embeddings(values) => values,
         };
         let mut run = Run {
-            executor: Executor { table, pool, locals, partials },
+            executor: Executor { table, pool, locals, partials, variant: [""; 4] },
             kinds: &self.slots,
             slots,
             weights,
@@ -122,14 +124,20 @@ impl Program {
             rows: Rows { lanes, origins, wanted },
             values: Values { input, scratch, output, rows: origins.len(), wanted: wanted.len() },
         };
+        let clocks = watch.clocks();
         for instruction in &self.instructions {
+            let begun = clocks.then(Instant::now);
+            run.executor.variant = [table.name, "", "", ""];
             match instruction {
-                Instruction::Write { x, state } => run.write(*x, *state),
-                Instruction::Arrange { x, width, slot } => run.arrange(*x, *width, *slot),
-                Instruction::Compute(compute) => {
-                    run.compute(compute.call, compute.output);
-                    run.show(compute, watch);
-                }
+                Instruction::Write { x, state, .. } => run.write(*x, *state),
+                Instruction::Arrange { x, width, slot, .. } => run.arrange(*x, *width, *slot),
+                Instruction::Compute(compute) => run.compute(compute.call, compute.output),
+            }
+            if let Some(begun) = begun {
+                watch.took(&run.took(instruction, begun.elapsed()));
+            }
+            if let Instruction::Compute(compute) = instruction {
+                run.show(compute, watch);
             }
         }
     }
@@ -169,7 +177,7 @@ impl Run<'_> {
     fn compute(&mut self, call: Call, place: Place) {
         let Run { executor, kinds, slots, weights, turns, state, rows, values, .. } = self;
         match call {
-            Call::Alias => {}
+            Call::Alias => executor.variant[0] = "alias",
             Call::Embed { table } => {
                 let Inputs::Tokens(tokens) = self.inputs else { unreachable!("checked: embed reads tokens") };
                 ops::embed(executor, tokens, weights.matrix(table), values.split(place, []).0);
@@ -218,6 +226,24 @@ impl Run<'_> {
             let rows = &values[rows.start * x.stride..rows.end * x.stride];
             state.write(self.executor.table, lane, lane.position as usize, rows);
         }
+    }
+
+    /// What an instruction did that has just run.
+    fn took<'i>(&'i self, instruction: &'i Instruction, time: Duration) -> NodeTime<'i> {
+        let (name, op, rows, amount) = match instruction {
+            Instruction::Write { x, name, .. } => (name, "write", self.values.count(*x), Amount::default()),
+            Instruction::Arrange { x, name, .. } => {
+                (name, "arrange", self.values.count(*x), Amount::default())
+            }
+            Instruction::Compute(Compute { call, output, name, op, .. }) => {
+                let rows = self.values.count(*output);
+                let amount = Amount::of(*call, rows, self.weights, self.state, self.rows.lanes);
+                (name, *op, rows, amount)
+            }
+        };
+        let words = &self.executor.variant;
+        let variant = &words[..words.iter().take_while(|word| !word.is_empty()).count()];
+        NodeTime { name, op, variant, rows, bytes: amount.bytes, operations: amount.operations, time }
     }
 
     /// Shows the result to whom it may concern.

@@ -232,6 +232,11 @@ impl StateTensor {
         &self.bytes
     }
 
+    /// The bytes of all heads at one position.
+    pub fn position_bytes(&self) -> u64 {
+        (self.layout.block_bytes() / BLOCK_POSITIONS) as u64
+    }
+
     /// The bytes of a block.
     fn block(&self, block: Block) -> Range<usize> {
         let bytes = self.layout.block_bytes();

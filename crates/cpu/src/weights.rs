@@ -166,6 +166,11 @@ impl Matrix {
         Ok(Matrix { layout, rows, columns, bytes, band_bytes })
     }
 
+    /// The bytes that are read when all of it is.
+    pub fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     /// One band.
     pub fn band(&self, index: usize) -> Band<'_> {
         let bytes = &self.bytes[index * self.band_bytes..(index + 1) * self.band_bytes];

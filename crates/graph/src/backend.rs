@@ -1,6 +1,7 @@
 //! What a device must provide, and what a step brings to it.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use girih_tensor::Shape;
 
@@ -115,12 +116,42 @@ pub struct Step<'a> {
     pub watch: &'a mut dyn Watch,
 }
 
-/// Sees the values of a step as they are made: for `diagnose` and the like.
+/// Sees a step from within: its values as they are made, for `diagnose`, and
+/// the time that each node took, for `profile`.
 pub trait Watch {
     /// Whether the value of this name is wanted.
     fn wants(&self, name: &str) -> bool;
     /// A value that was wanted, at the extents of this step.
     fn value(&mut self, name: &str, shape: &Shape, data: &[f32]);
+    /// Whether times are wanted: asked once a step, before its first node.
+    fn clocks(&self) -> bool {
+        false
+    }
+    /// A node that has run, where times are wanted. A backend that does not
+    /// run node by node tells of none.
+    fn took(&mut self, _: &NodeTime<'_>) {}
+}
+
+/// What one node of a step did, and how long it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeTime<'a> {
+    /// The name of the node's result, or of what is prepared for a node.
+    pub name: &'a str,
+    /// The operator, `linear`, or what the device does between operators.
+    pub op: &'static str,
+    /// Which of the device's ways to compute it ran, in words: `gemm`,
+    /// `avx512`, `int8`, `q4_0`. Without words it has but one.
+    pub variant: &'a [&'static str],
+    /// Rows of the result.
+    pub rows: usize,
+    /// Bytes of weights and of state that had to be read, as the device holds
+    /// them; each is counted once, however often it was read.
+    pub bytes: u64,
+    /// Multiplications and additions of products and of attention; none are
+    /// counted of other operators, which are bound by memory.
+    pub operations: u64,
+    /// Wall-clock time.
+    pub time: Duration,
 }
 
 /// Wants nothing.

@@ -77,7 +77,7 @@ pub use graph::{
 };
 pub use op::{Act, Op, Pairing, Span};
 pub use plan::{Placement, ScratchPlan};
-pub use runner::{Runner, load};
+pub use runner::{Phases, Runner, load};
 
 /// Positions in one block of state: the unit in which sequences own memory.
 ///

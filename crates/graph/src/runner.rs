@@ -2,6 +2,7 @@
 //! steps of an engine are checked before a backend sees them.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, Inputs, Lane, MemoryPlan, Refusal, State, Step, WeightSource};
 use crate::{BLOCK_POSITIONS, Error, Graph, Group, InputKind, Key, Op, ValueId, Variant, faults};
@@ -20,6 +21,10 @@ pub trait Runner {
     fn width(&self) -> usize;
     /// What the loaded programs take.
     fn plan(&self) -> MemoryPlan;
+    /// How long loading took; zero where nothing was loaded.
+    fn phases(&self) -> Phases {
+        Phases::default()
+    }
     /// Runs the smallest program that fits.
     ///
     /// # Errors
@@ -27,6 +32,19 @@ pub trait Runner {
     fn step(&mut self, step: Step<'_>) -> Result<(), Error>;
     /// The state, for copying and forgetting blocks.
     fn state(&mut self) -> &mut dyn State;
+}
+
+/// The phases of [`load`], by the clock on the wall.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Phases {
+    /// Building and checking the largest graph, and planning its memory.
+    pub plan: Duration,
+    /// Reading the weights and laying them out.
+    pub weights: Duration,
+    /// Making the state.
+    pub state: Duration,
+    /// Compiling the programs.
+    pub compile: Duration,
 }
 
 /// A backend joined with its weights, its state and its programs.
@@ -40,6 +58,7 @@ struct Loaded<B: Backend> {
     blocks: Vec<u32>,
     sizes: Sizes,
     plan: MemoryPlan,
+    phases: Phases,
 }
 
 /// What the inputs and outputs of every program have in common.
@@ -65,6 +84,7 @@ pub fn load<B: Backend>(
     blocks: &[u32],
     build: impl Fn(Key) -> Result<Graph, Error>,
 ) -> Result<Box<dyn Runner>, Error> {
+    let begun = Instant::now();
     let largest = build(most)?;
     accept(&backend, most, &largest)?;
     if blocks.len() != largest.groups.len() {
@@ -72,8 +92,11 @@ pub fn load<B: Backend>(
         return Err(Error::new(format!("block counts for {have} groups were given; the graph has {need}")));
     }
     let plan = backend.plan(&largest, blocks);
+    let planned = Instant::now();
     let weights = backend.load(&largest, source)?;
+    let read = Instant::now();
     let state = backend.state(&largest, blocks)?;
+    let made = Instant::now();
     let mut programs = BTreeMap::new();
     for key in backend.ladder(most) {
         let graph = build(key)?;
@@ -81,7 +104,13 @@ pub fn load<B: Backend>(
         programs.insert(key, backend.compile(&graph, &weights)?);
     }
     let (sizes, groups, blocks) = (Sizes::of(&largest), largest.groups, blocks.to_vec());
-    Ok(Box::new(Loaded { backend, weights, state, programs, most, groups, blocks, sizes, plan }))
+    let phases = Phases {
+        plan: planned - begun,
+        weights: read - planned,
+        state: made - read,
+        compile: made.elapsed(),
+    };
+    Ok(Box::new(Loaded { backend, weights, state, programs, most, groups, blocks, sizes, plan, phases }))
 }
 
 /// Refuses a graph of another key, with faults, or with nodes that the backend
@@ -250,6 +279,10 @@ impl<B: Backend> Runner for Loaded<B> {
 
     fn plan(&self) -> MemoryPlan {
         self.plan
+    }
+
+    fn phases(&self) -> Phases {
+        self.phases
     }
 
     fn step(&mut self, step: Step<'_>) -> Result<(), Error> {

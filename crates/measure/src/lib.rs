@@ -1,6 +1,7 @@
-//! Is it right: a loaded model against goldens made by transformers, layer by
-//! layer and token by token. It compares and reports; it computes nothing that
-//! a user would call inference, and never prints.
+//! Is it right, and is it fast: a loaded model against goldens made by
+//! transformers, layer by layer and token by token; its times, and the work that
+//! it cannot do without. It compares and reports; it computes nothing that a
+//! user would call inference, and never prints.
 #![forbid(unsafe_code)]
 
 mod bound;
@@ -9,6 +10,10 @@ mod golden;
 mod hidden;
 mod layers;
 mod perplexity;
+mod profile;
+pub mod record;
+mod speed;
+mod work;
 
 pub use bound::{Bound, Precision};
 pub use gate::{Divergence, PromptVerdict, Verdict, verify};
@@ -17,3 +22,6 @@ pub use golden::{Golden, Prompt, Reference, Sizes};
 pub use hidden::Hidden;
 pub use layers::{LayerRow, diagnose};
 pub use perplexity::{Perplexity, perplexity};
+pub use profile::{Amounts, Profile, ProfileRow, profile};
+pub use speed::{Case, Random, Spread, Times, first_token, speed};
+pub use work::{Rows, Work};

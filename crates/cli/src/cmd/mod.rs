@@ -1,10 +1,12 @@
 //! The commands, one module each.
 
+pub mod bench;
 pub mod chat;
 pub mod doctor;
 pub mod hub;
 pub mod inspect;
 pub mod perplexity;
+pub mod profile;
 pub mod quantize;
 pub mod render;
 pub mod run;
@@ -44,6 +46,8 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Verify(args) => verify::verify(&args),
         Command::Diagnose(args) => verify::diagnose(&args),
         Command::Perplexity(args) => perplexity::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Profile(args) => profile::run(&args),
         Command::Pull(args) => hub::pull(&args),
         Command::List(args) => hub::list(&args),
         Command::Rm(args) => hub::rm(&args),

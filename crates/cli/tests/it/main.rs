@@ -5,6 +5,7 @@ mod calls;
 mod nll;
 mod program;
 mod same;
+mod speed;
 mod story;
 mod templates;
 mod verify;

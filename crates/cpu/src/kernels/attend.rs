@@ -86,6 +86,16 @@ impl Format {
         }
     }
 
+    /// The name of the type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::F32 => DType::F32.name(),
+            Format::F16 => DType::F16.name(),
+            Format::BF16 => DType::BF16.name(),
+            Format::Q8_0 => DType::Q8_0.name(),
+        }
+    }
+
     /// Bytes of so many values of each of `positions`.
     ///
     /// # Panics

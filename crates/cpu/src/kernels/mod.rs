@@ -18,6 +18,7 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod exponential;
 pub mod packed;
+pub mod peaks;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]

@@ -124,6 +124,20 @@ impl Layout {
         }
     }
 
+    /// The name of the format that it is for.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Q4_0 => DType::Q4_0.name(),
+            Layout::Q8_0 => DType::Q8_0.name(),
+            Layout::Q4K => DType::Q4_K.name(),
+            Layout::Q6K => DType::Q6_K.name(),
+            Layout::Bf16 => DType::BF16.name(),
+            Layout::F16 => DType::F16.name(),
+            Layout::F32 => DType::F32.name(),
+            Layout::Stored(dtype) => dtype.name(),
+        }
+    }
+
     /// How its integers become numbers, if integers are multiplied.
     pub fn coding(self) -> Option<Coding> {
         let coding = |zero, minimums, halves| Some(Coding { zero, minimums, halves });

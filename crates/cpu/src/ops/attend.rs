@@ -112,7 +112,15 @@ pub(crate) fn attend(
         let chunks = attending.chunks(lane).len();
         lane.rows.indexes().len() <= FEW && chunks > 1 && chunks * lane.rows.indexes().len() <= most
     };
-    if rows.lanes.iter().any(|lane| !split(lane)) {
+    let whole = rows.lanes.iter().any(|lane| !split(lane));
+    let parts = rows.lanes.iter().any(split);
+    let way = match (whole, parts) {
+        (true, true) => "whole and split",
+        (true, false) => "whole",
+        _ => "split",
+    };
+    executor.variant = [way, executor.table.name, heads.keys.format().name(), ""];
+    if whole {
         attending.whole(executor, split, output);
     }
     let mut lanes = rows.lanes;

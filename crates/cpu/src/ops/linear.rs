@@ -75,6 +75,12 @@ pub(crate) fn linear(
     output: &mut [f32],
 ) {
     let (table, pool) = (executor.table, executor.pool);
+    let way = match x.rows {
+        0 | 1 => "gemv",
+        rows if rows <= NARROW => "small",
+        _ => "gemm",
+    };
+    executor.variant = [way, table.name, x.kind.name(), weight.layout.name()];
     let most = if x.rows <= NARROW { NARROW_BANDS } else { BANDS };
     let bands = (bands(weight.rows) / (pool.threads() * SHARE)).clamp(1, most);
     let grid = Grid { width: weight.rows, row_step: x.rows.max(1), column_step: bands * BAND };

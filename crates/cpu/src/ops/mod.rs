@@ -26,6 +26,10 @@ pub(crate) struct Executor<'a> {
     pub locals: &'a mut [Aligned<f32>],
     /// Room for the partial sums of attention.
     pub partials: &'a mut [f32],
+    /// Which of its ways to compute the present operator took, in words, for
+    /// `profile`: an operator with several says so,
+    /// `executor.variant = ["gemm", table.name, "int8", "q4_0"]`.
+    pub variant: [&'static str; 4],
 }
 
 /// Whose rows they are, and which of them are wanted.

@@ -5,6 +5,7 @@ mod agree;
 mod allocation;
 mod attend_kernels;
 mod attention;
+mod clocks;
 mod fixture;
 mod invariance;
 mod kernels;

@@ -1,0 +1,406 @@
+//! `girih bench`: how fast models run, in the rows of `llama-bench`, and how
+//! near that is to what this machine can do.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
+
+use clap::ValueEnum;
+use girih_engine::Engine;
+use girih_measure::{Case, Spread, Times, Work, first_token, record, speed};
+use girih_model::hub;
+use serde_json::{Map, Value, json};
+
+use super::{Outcome, print_json};
+use crate::args::{ArchArgs, Backend, DeviceArgs};
+use crate::backends::Layout;
+use crate::error::{Error, Result};
+use crate::limits::Limits;
+use crate::loading::{self, Place};
+use crate::machine::{self, Busy};
+use crate::progress::Show;
+
+/// Tokens of the prompt whose first token is timed.
+const FIRST_PROMPT: u32 = 16;
+
+/// Where random prompts start.
+const SEED: u64 = 42;
+
+/// The precision of activations in products; kernels for others are to come.
+const ACTIVATIONS: &str = "f32";
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Models: folders, .gguf or .safetensors files, ids in the cache, or stories260k.
+    #[arg(required = true)]
+    models: Vec<String>,
+    #[command(flatten)]
+    arch: ArchArgs,
+    /// Tokens of prompts to be timed; 0 for none.
+    #[arg(long, short = 'p', value_name = "N,…", value_delimiter = ',', default_value = "512")]
+    prompt_tokens: Vec<u32>,
+    /// Numbers of tokens to be generated and timed; 0 for none.
+    #[arg(long, short = 'n', value_name = "N,…", value_delimiter = ',', default_value = "128")]
+    gen_tokens: Vec<u32>,
+    /// Tokens that the sequence has before those that are timed.
+    #[arg(long, short = 'd', value_name = "N,…", value_delimiter = ',', default_value = "0")]
+    depth: Vec<u32>,
+    /// Counted repetitions of each row; one more warms up.
+    #[arg(long, short = 'r', value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// What is printed.
+    #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value = "md")]
+    output: Form,
+    /// Print JSON; the same as --output json.
+    #[arg(long)]
+    json: bool,
+    /// Do not measure this machine's limits.
+    #[arg(long)]
+    no_limits: bool,
+    /// Append the rows to the record of this machine in this folder.
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "benches/record")]
+    record: Option<PathBuf>,
+}
+
+/// How rows are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)] // the names say it
+enum Form {
+    Md,
+    Csv,
+    Json,
+}
+
+pub fn run(args: &Args) -> Result<Outcome> {
+    let form = if args.json { Form::Json } else { args.output };
+    let cases = cases(args)?;
+    let show = Show::unless(args.device.quiet);
+    let limits = if args.no_limits { None } else { Some(Limits::measure(threads(&args.device))?) };
+    let mut rows = Vec::new();
+    if form == Form::Md {
+        print_line!("{}", Row::heading())?;
+    }
+    for name in &args.models {
+        measure(args, name, &cases, limits.as_ref(), show, &mut |row| {
+            match form {
+                Form::Md => print_line!("{}", row.markdown())?,
+                Form::Csv | Form::Json => show.note(row.markdown()),
+            }
+            rows.push(row);
+            Ok(())
+        })?;
+    }
+    match form {
+        Form::Md => {}
+        Form::Csv => print_csv(&rows)?,
+        Form::Json => print_json(&rows.iter().map(Row::json).collect::<Vec<_>>())?,
+    }
+    if let Some(folder) = &args.record {
+        let path = folder.join(format!("{}.csv", machine_name()));
+        rows.iter().try_for_each(|row| record::append(&path, &row.fields(true)))?;
+        show.note(format!("{} rows appended to {}", rows.len(), path.display()));
+    }
+    Ok(Outcome::Done)
+}
+
+/// The rows that are asked for: of each depth first the prompts.
+fn cases(args: &Args) -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    for &depth in &args.depth {
+        let prompts = args.prompt_tokens.iter().map(|&prompt| Case { prompt, generated: 0, depth });
+        let replies = args.gen_tokens.iter().map(|&generated| Case { prompt: 0, generated, depth });
+        cases.extend(prompts.chain(replies).filter(|case| case.tokens() > 0));
+    }
+    if cases.is_empty() {
+        return Err(Error::call("no tokens are to be timed: give --prompt-tokens or --gen-tokens a number"));
+    }
+    Ok(cases)
+}
+
+fn threads(device: &DeviceArgs) -> usize {
+    device.threads.map_or_else(girih_cpu::default_threads, usize::from)
+}
+
+/// Loads a model and hands each row on as it is measured.
+fn measure(
+    args: &Args,
+    name: &str,
+    cases: &[Case],
+    limits: Option<&Limits>,
+    show: Show,
+    each: &mut dyn FnMut(Row) -> Result<()>,
+) -> Result<()> {
+    let reset = machine::reset_peak();
+    let begun = Instant::now();
+    let model = Place::find(name)?.model(&args.arch)?;
+    let device = with_context(&args.device, cases, model.facts.sizes.context)?;
+    let layout = loading::layout(&model, &device, 1)?;
+    let mut engine = loading::start(&layout, show)?;
+    let load = begun.elapsed();
+    let first = first_token(&mut engine, FIRST_PROMPT.min(layout.key.context - 1), SEED)?;
+    let paths: Vec<&Path> = model.weights.container().paths().collect();
+    let digest = if args.record.is_some() { hub::sha256(paths)? } else { String::new() };
+    let subject = Subject::new(name, &layout, &device, digest);
+    for &case in cases {
+        let before = Busy::now();
+        let begun = Instant::now();
+        let times = speed(&mut engine, case, args.repetitions, SEED)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let foreign = before.and_then(|before| Some(Busy::now()?.foreign_since(&before, seconds)));
+        let work = work(&layout, &engine, case);
+        each(Row {
+            subject: subject.clone(),
+            case,
+            work,
+            limits: limits.copied(),
+            times,
+            foreign,
+            load,
+            first_token: load + first,
+            // What was resident before the model counts, where it cannot be forgotten.
+            peak_resident: reset.then(|| machine::status("VmHWM")).flatten(),
+        })?;
+    }
+    Ok(())
+}
+
+/// The least context that holds every case, where none is asked for.
+fn with_context(device: &DeviceArgs, cases: &[Case], made_for: usize) -> Result<DeviceArgs> {
+    let need = cases.iter().map(Case::positions).max().unwrap_or(1);
+    let mut device = device.clone();
+    let context = *device.context.get_or_insert(need);
+    if need > context {
+        return Err(Error::call(format!(
+            "the rows need a context of {need} tokens; --context is {context}: enlarge it or leave it out"
+        )));
+    }
+    if need as usize > made_for {
+        return Err(Error::call(format!(
+            "the rows need a context of {need} tokens; the model was made for {made_for}: time fewer tokens"
+        )));
+    }
+    Ok(device)
+}
+
+/// What a case cannot do without.
+fn work(layout: &Layout<'_>, engine: &Engine<'_>, case: Case) -> Work {
+    match case.generated {
+        0 => Work::of_prefill(&layout.graph, case.start(), case.prompt, engine.limits().chunk),
+        tokens => Work::of_decode(&layout.graph, case.start(), tokens),
+    }
+}
+
+/// What is measured: a model and how it runs.
+#[derive(Clone, Debug)]
+struct Subject {
+    file: String,
+    /// Architecture, and the format that most of the weights have.
+    kind: String,
+    bytes: u64,
+    parameters: u64,
+    threads: usize,
+    chunk: u32,
+    backend: &'static str,
+    isa: String,
+    kv: &'static str,
+    digest: String,
+}
+
+impl Subject {
+    fn new(name: &str, layout: &Layout<'_>, device: &DeviceArgs, digest: String) -> Subject {
+        let weights: Vec<_> = layout.graph.weights().map(|(_, value)| value).collect();
+        let bytes = |value: &&girih_graph::Value| value.dtype.bytes(&value.shape).unwrap_or(0) as u64;
+        let of = |dtype| weights.iter().filter(|value| value.dtype == dtype).map(bytes).sum::<u64>();
+        let most = weights.iter().map(|value| value.dtype).max_by_key(|&dtype| of(dtype));
+        let parameters = weights.iter().map(|value| value.shape.elements() as u64).sum();
+        let (backend, isa) = match device.backend {
+            Backend::Cpu => ("cpu", device.isa.as_deref().unwrap_or(girih_cpu::kernels::tables()[0].name)),
+            Backend::Interpreter => ("interpreter", "-"),
+        };
+        Subject {
+            file: Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy()).into_owned(),
+            kind: format!("{} {}", layout.architecture(), most.map_or("", |dtype| dtype.name())),
+            bytes: weights.iter().map(bytes).sum(),
+            parameters,
+            threads: threads(device),
+            chunk: layout.key.rows,
+            backend,
+            isa: isa.to_owned(),
+            kv: device.kv.dtype().name(),
+            digest,
+        }
+    }
+}
+
+/// One measured row.
+#[derive(Clone, Debug)]
+struct Row {
+    subject: Subject,
+    case: Case,
+    work: Work,
+    limits: Option<Limits>,
+    times: Times,
+    /// Processors that others kept busy.
+    foreign: Option<f64>,
+    /// From the model's name to a loaded engine.
+    load: Duration,
+    /// From the model's name to the first token of a short prompt.
+    first_token: Duration,
+    peak_resident: Option<u64>,
+}
+
+impl Row {
+    /// The head of the table for people.
+    fn heading() -> String {
+        let names = "| model | size | params | backend | threads | kv | act | test | t/s median (min–max) | of limit | others |";
+        format!("{names}\n|{}", "---|".repeat(11))
+    }
+
+    fn spread(&self) -> Spread {
+        Spread::of(&self.times.rates())
+    }
+
+    /// The seconds of the repetition in the middle.
+    fn seconds(&self) -> f64 {
+        let seconds: Vec<f64> = self.times.samples.iter().map(Duration::as_secs_f64).collect();
+        Spread::of(&seconds).median
+    }
+
+    fn verdict(&self) -> Option<crate::limits::Verdict> {
+        Some(self.limits?.verdict(&self.work, self.seconds(), ACTIVATIONS))
+    }
+
+    fn markdown(&self) -> String {
+        let Subject { file, bytes, parameters, backend, isa, threads, kv, .. } = &self.subject;
+        let (spread, test) = (self.spread(), self.case.name());
+        let limit = self.verdict().map_or("–".to_owned(), |verdict| {
+            format!("{:.0} % of {}", 100.0 * verdict.fraction, verdict.limit)
+        });
+        let foreign = self.foreign.map_or("–".to_owned(), |foreign| format!("{foreign:.2}"));
+        format!(
+            "| {file} | {} | {} | {backend} {isa} | {threads} | {kv} | {ACTIVATIONS} | {test} | \
+             {:.2} ({:.2}–{:.2}) | {limit} | {foreign} |",
+            super::bytes(*bytes),
+            parameter_count(*parameters),
+            spread.median,
+            spread.min,
+            spread.max,
+        )
+    }
+
+    /// Every column under llama-bench's name where it has one.
+    fn columns(&self) -> Vec<(&'static str, Value)> {
+        let Subject { file, kind, bytes, parameters, threads, chunk, backend, isa, kv, .. } = &self.subject;
+        let (spread, tokens) = (self.spread(), f64::from(self.times.tokens));
+        let nanoseconds: Vec<f64> = self.times.samples.iter().map(|time| time.as_nanos() as f64).collect();
+        let nanoseconds = Spread::of(&nanoseconds);
+        let verdict = self.verdict();
+        vec![
+            ("build_commit", json!(build())),
+            ("cpu_info", json!(machine::processor().0)),
+            ("backends", json!(backend)),
+            ("isa", json!(isa)),
+            ("model_filename", json!(file)),
+            ("model_type", json!(kind)),
+            ("model_size", json!(bytes)),
+            ("model_n_params", json!(parameters)),
+            ("n_batch", json!(chunk)),
+            ("n_threads", json!(threads)),
+            ("type_k", json!(kv)),
+            ("type_v", json!(kv)),
+            ("activations", json!(ACTIVATIONS)),
+            ("test", json!(self.case.name())),
+            ("n_prompt", json!(self.case.prompt)),
+            ("n_gen", json!(self.case.generated)),
+            ("n_depth", json!(self.case.depth)),
+            ("test_time", json!(unix_seconds())),
+            ("avg_ns", json!(nanoseconds.mean.round())),
+            ("stddev_ns", json!(nanoseconds.deviation.round())),
+            ("avg_ts", json!(spread.mean)),
+            ("stddev_ts", json!(spread.deviation)),
+            ("median_ts", json!(spread.median)),
+            ("min_ts", json!(spread.min)),
+            ("max_ts", json!(spread.max)),
+            ("repetitions", json!(self.times.samples.len())),
+            ("bytes_per_token", json!(self.work.bytes() / tokens)),
+            ("operations_per_token", json!(self.work.operations / tokens)),
+            ("limit", json!(verdict.map(|verdict| verdict.limit))),
+            ("fraction_of_limit", json!(verdict.map(|verdict| verdict.fraction))),
+            ("foreign_processors", json!(self.foreign)),
+            ("load_seconds", json!(self.load.as_secs_f64())),
+            ("first_token_seconds", json!(self.first_token.as_secs_f64())),
+            ("peak_resident", json!(self.peak_resident)),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        let mut row: Map<String, Value> =
+            self.columns().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let rates = self.times.rates();
+        let nanoseconds: Vec<u64> = self.times.samples.iter().map(|time| time.as_nanos() as u64).collect();
+        row.insert("samples_ns".to_owned(), json!(nanoseconds));
+        row.insert("samples_ts".to_owned(), json!(rates));
+        row.insert("limits".to_owned(), json!(self.limits.map(|limits| limits.json())));
+        Value::Object(row)
+    }
+
+    /// The columns as text, for CSV; a record also says which commit measured
+    /// and which bytes were the model.
+    fn fields(&self, recorded: bool) -> record::Fields {
+        let text = |value: Value| match value {
+            Value::String(text) => text,
+            Value::Null => String::new(),
+            value => value.to_string(),
+        };
+        let mut fields: record::Fields =
+            self.columns().into_iter().map(|(name, value)| (name, text(value))).collect();
+        if recorded {
+            fields.insert(0, ("commit", commit().unwrap_or_default()));
+            fields.push(("model_sha256", self.subject.digest.clone()));
+        }
+        fields
+    }
+}
+
+/// A number of parameters for people: `1.24 B`.
+fn parameter_count(count: u64) -> String {
+    let count = count as f64;
+    if count >= 1e9 { format!("{:.2} B", count / 1e9) } else { format!("{:.2} M", count / 1e6) }
+}
+
+fn print_csv(rows: &[Row]) -> Result<()> {
+    for (index, row) in rows.iter().enumerate() {
+        let fields = row.fields(false);
+        if index == 0 {
+            print_line!("{}", record::header(&fields))?;
+        }
+        print_line!("{}", record::row(&fields))?;
+    }
+    Ok(())
+}
+
+fn build() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// The commit of the repository in whose folder the record is made, with a
+/// sign where files differ from it.
+fn commit() -> Option<String> {
+    let output =
+        Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// What this machine's record is called: its processor and how many there are.
+fn machine_name() -> String {
+    let name = machine::processor().0.unwrap_or_else(|| "unknown".to_owned()).to_lowercase();
+    let words: Vec<&str> =
+        name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    format!("{}-x{}", words.join("-"), girih_cpu::default_threads())
+}

@@ -1,0 +1,83 @@
+//! `bench` and `profile`: their rows add up, and say what they are of.
+
+use serde_json::Value;
+
+use crate::calls::{Folder, girih};
+
+/// A number of a JSON object.
+fn number(value: &Value, name: &str) -> f64 {
+    value[name].as_f64().unwrap_or_else(|| panic!("{name} is no number in {value}"))
+}
+
+const SMALL: [&str; 10] = ["stories260k", "-p", "24,0", "-n", "8", "-d", "0,16", "-r", "3", "--quiet"];
+
+#[test]
+fn bench_prints_the_rows_of_llama_bench() {
+    let ended = girih(&["bench"]).with(&SMALL).with(&["--json", "--threads", "2"]).done();
+    let rows = ended.json();
+    let rows = rows.as_array().expect("a list of rows");
+    let tests: Vec<&str> = rows.iter().filter_map(|row| row["test"].as_str()).collect();
+    assert_eq!(tests, ["pp24", "tg8", "pp24 @ d16", "tg8 @ d16"]);
+    for row in rows {
+        assert_eq!(row["samples_ts"].as_array().map(Vec::len), Some(3));
+        let (min, median, max) = (number(row, "min_ts"), number(row, "median_ts"), number(row, "max_ts"));
+        assert!(0.0 < min && min <= median && median <= max, "{row}");
+        assert_eq!((number(row, "n_threads"), row["type_k"].as_str()), (2.0, Some("f32")));
+        // The tied table of the model is its largest matrix and counts once.
+        assert_eq!(number(row, "model_n_params"), 260_032.0 + 4.0, "{row}");
+        assert!(number(row, "fraction_of_limit") > 0.0, "{row}");
+        assert!(number(row, "first_token_seconds") > number(row, "load_seconds"), "{row}");
+    }
+    // A generated token reads every matrix once: bf16 weights, and at depth
+    // more keys and values.
+    let bytes = |index: usize| number(&rows[index], "bytes_per_token");
+    assert!(bytes(3) > bytes(1), "{} {}", bytes(3), bytes(1));
+}
+
+#[test]
+fn bench_prints_csv_and_tables_and_keeps_a_record() {
+    let bench = || girih(&["bench"]).with(&SMALL).with(&["--no-limits"]);
+    let csv = bench().with(&["-o", "csv"]).done().stdout;
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 5, "{csv}");
+    assert!(lines[0].contains(",test,") && lines[1].contains(",pp24,"), "{csv}");
+    let folder = Folder::new();
+    let table = bench().with(&["--record", folder.name()]).done().stdout;
+    assert_eq!(table.lines().count(), 6, "{table}");
+    bench().with(&["--record", folder.name()]).done();
+    let files: Vec<_> = std::fs::read_dir(folder.path()).expect("it is there").flatten().collect();
+    assert_eq!(files.len(), 1);
+    let record = std::fs::read_to_string(files[0].path()).expect("it is readable");
+    assert_eq!(record.lines().count(), 9, "{record}");
+    assert!(record.lines().next().is_some_and(|names| names.ends_with(",model_sha256")), "{record}");
+}
+
+#[test]
+fn bench_refuses_what_it_cannot_time() {
+    girih(&["bench", "stories260k", "-p", "0", "-n", "0"]).fails(2, "no tokens are to be timed");
+    girih(&["bench", "stories260k", "-p", "4096", "--no-limits"]).fails(2, "the model was made for 512");
+    girih(&["bench", "stories260k", "--context", "100", "--no-limits"]).fails(2, "--context is 100");
+    girih(&["bench", "stories260k", "-r", "0"]).fails(2, "--repetitions");
+}
+
+#[test]
+fn the_nodes_of_a_profile_add_up() {
+    let profile = || girih(&["profile", "stories260k", "-p", "40", "-n", "12", "-d", "8", "--chunk", "16"]);
+    let ended = profile().with(&["--json"]).done().json();
+    for (name, tokens, steps) in [("prefill", 40.0, 3.0), ("decode", 12.0, 12.0)] {
+        let part = &ended["profile"][name];
+        assert_eq!((number(part, "tokens"), number(part, "steps")), (tokens, steps));
+        let rows = part["rows"].as_array().expect("a list of rows");
+        let sum: f64 = rows.iter().map(|row| number(row, "seconds")).sum();
+        assert!((sum - number(part, "node_seconds")).abs() < 1e-9);
+        assert!(sum <= number(part, "wall_seconds"));
+        // 5 layers, and a way down in each.
+        let down = rows.iter().filter(|row| row["nodes"] == "layers.*.ffn.down");
+        assert_eq!(down.map(|row| number(row, "count")).sum::<f64>(), 5.0 * steps);
+    }
+    let text = profile().with(&["--no-limits"]).done().stdout;
+    assert!(text.contains("decode: 12 tokens in 12 steps"), "{text}");
+    assert!(text.contains("all nodes: "), "{text}");
+    girih(&["profile", "stories260k", "-p", "600"]).fails(2, "the model was made for 512");
+    girih(&["profile", "stories260k", "-p", "0", "-n", "0"]).fails(2, "0 tokens cannot be run");
+}

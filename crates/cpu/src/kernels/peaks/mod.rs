@@ -1,0 +1,138 @@
+//! Loops that do one thing as often as the processor can: they say what the
+//! machine could do, and compute nothing that anybody wants.
+//!
+//! Each keeps enough independent chains of one instruction that only the ports
+//! bind it, not the latency.
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod x86;
+
+use std::hint::black_box;
+use std::sync::LazyLock;
+
+/// One instruction, issued as fast as it can be.
+#[derive(Clone, Copy, Debug)]
+pub struct Peak {
+    /// The instruction and the width of its registers: `vpdpbusd zmm`.
+    pub instruction: &'static str,
+    /// What it multiplies.
+    pub numbers: Numbers,
+    /// Multiplications and additions in a round of the loop.
+    pub operations: u64,
+    /// Runs so many rounds.
+    pub run: fn(rounds: u64),
+}
+
+/// The numbers that an instruction multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbers {
+    /// Integers of 8 bits, added up in 32.
+    Int8,
+    /// Brain floats, added up in single precision.
+    Bf16,
+    /// Single precision.
+    F32,
+}
+
+impl Numbers {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Numbers::Int8 => "int8",
+            Numbers::Bf16 => "bf16",
+            Numbers::F32 => "f32",
+        }
+    }
+}
+
+/// Those that this machine has, the widest first; there is one for single
+/// precision at least.
+pub fn peaks() -> &'static [Peak] {
+    static PEAKS: LazyLock<Vec<Peak>> = LazyLock::new(|| {
+        let mut peaks = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        peaks.extend(x86::peaks());
+        peaks.push(Peak {
+            instruction: "multiply, add",
+            numbers: Numbers::F32,
+            operations: 2 * PORTABLE_LANES as u64,
+            run: multiply_add,
+        });
+        peaks
+    });
+    &PEAKS
+}
+
+/// The exclusive or of all words, by the widest loads that this machine has.
+///
+/// Bytes moved: the words, once.
+pub fn read(words: &[u64]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(read) = x86::read() {
+        return read(words);
+    }
+    fold(words)
+}
+
+/// Words that [`fold`] takes at once: eight vectors of 512 bits.
+const STRIDE: usize = 64;
+
+/// What [`read`] computes; the compiler makes vectors of it, as wide as those
+/// of the function that it is inlined into.
+#[inline(always)]
+fn fold(words: &[u64]) -> u64 {
+    let (strides, rest) = words.as_chunks::<STRIDE>();
+    let mut sums = [0; STRIDE];
+    for stride in strides {
+        for (sum, word) in sums.iter_mut().zip(stride) {
+            *sum ^= word;
+        }
+    }
+    sums.iter().chain(rest).fold(0, |sum, word| sum ^ word)
+}
+
+/// Chains of the portable loop: eight vectors of four, which is the width that
+/// every processor of the kind has.
+const PORTABLE_LANES: usize = 32;
+
+fn multiply_add(rounds: u64) {
+    let (factor, addend) = (black_box(0.5_f32), black_box(1.0_f32));
+    let mut sums = black_box([1.0_f32; PORTABLE_LANES]);
+    for _ in 0..rounds {
+        sums.iter_mut().for_each(|sum| *sum = *sum * factor + addend);
+    }
+    black_box(sums);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_reads_every_word() {
+        for len in [0, 1, 63, 64, 65, 200] {
+            for index in 0..len {
+                let mut words = vec![0; len];
+                words[index] = 1 << (index % 64);
+                assert_eq!(read(&words), 1 << (index % 64), "word {index} of {len}");
+            }
+        }
+    }
+
+    /// A loop that the compiler has removed takes no longer for more rounds.
+    #[test]
+    fn rounds_take_time() {
+        for peak in peaks() {
+            let time = |rounds| {
+                let begun = std::time::Instant::now();
+                (peak.run)(rounds);
+                begun.elapsed()
+            };
+            // 10⁵ rounds of the fastest loop are 10⁵ · 16 instructions at
+            // least, two in a cycle: over 0.1 ms at any clock below 8 GHz.
+            let best = (0..5).map(|_| time(100_000)).min().expect("five were taken");
+            assert!(best.as_micros() > 100, "{} takes {best:?}", peak.instruction);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The times of nodes: told to whom asks, of work that was done.
+
+use std::time::{Duration, Instant};
+
+use girih_graph::backend::{Block, Inputs, NodeTime, Range32};
+use girih_graph::{Graph, Lane, Op, Runner, Step, Want, Watch};
+use girih_tensor::{DType, Shape};
+
+use crate::fixture::{Random, Source, cpu, on};
+use crate::invariance::{Model, model};
+
+/// What a node told: name, operator, rows, bytes, operations, time.
+type Told = (String, &'static str, usize, u64, u64, Duration);
+
+/// Asks for times, or does not.
+struct Clock {
+    asks: bool,
+    told: Vec<Told>,
+}
+
+impl Watch for Clock {
+    fn wants(&self, _: &str) -> bool {
+        false
+    }
+
+    fn value(&mut self, name: &str, _: &Shape, _: &[f32]) {
+        panic!("'{name}' was not wanted");
+    }
+
+    fn clocks(&self) -> bool {
+        self.asks
+    }
+
+    fn took(&mut self, node: &NodeTime<'_>) {
+        let NodeTime { name, op, variant, rows, bytes, operations, time } = *node;
+        assert!(!variant.is_empty(), "'{name}' says which way it was computed");
+        self.told.push((name.to_owned(), op, rows, bytes, operations, time));
+    }
+}
+
+/// Runs 30 tokens of a sequence, of which the last is wanted.
+fn run(graph: &Graph, runner: &mut dyn Runner, asks: bool) -> (Vec<Told>, Duration) {
+    let (tokens, blocks) = ([7; 30], [Block(0)]);
+    let blocks = vec![&blocks[..]; graph.groups.len()];
+    let rows = Range32 { start: 0, end: 30 };
+    let lane = Lane { blocks: &blocks, position: 0, rows, want: Want::Last, spans: &[] };
+    let mut clock = Clock { asks, told: Vec::new() };
+    let mut output = vec![0.0; runner.width()];
+    let step =
+        Step { inputs: Inputs::Tokens(&tokens), lanes: &[lane], output: &mut output, watch: &mut clock };
+    let begun = Instant::now();
+    runner.step(step).unwrap();
+    (clock.told, begun.elapsed())
+}
+
+#[test]
+fn nodes_tell_what_they_did_to_whom_asks() {
+    let graph = model(Model::default());
+    let mut runner = on(cpu(2), &graph, &Source::random(&graph, &mut Random(1)), 2);
+    assert_eq!(run(&graph, &mut *runner, false).0, []);
+    let (told, wall) = run(&graph, &mut *runner, true);
+    let nodes = told.iter().filter(|told| told.1 != "arrange");
+    let order: Vec<_> = nodes
+        .map(|told| graph.nodes.iter().position(|node| graph.value(node.output).name == told.0))
+        .collect();
+    assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{told:?}");
+    assert!(told.iter().map(|told| told.5).sum::<Duration>() <= wall);
+
+    let of = |op| told.iter().filter(move |told| told.1 == op);
+    // All products with a matrix: 30 rows of each, but 1 of the head.
+    let linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
+    let sizes: Vec<u64> = linear.map(|node| graph.value(node.inputs[1]).shape.elements() as u64).collect();
+    let (head, others) = sizes.split_last().expect("the model has a head");
+    let operations = 2 * (30 * others.iter().sum::<u64>() + head);
+    assert_eq!(of("linear").map(|told| told.4).sum::<u64>(), operations);
+    let least = sizes.iter().sum::<u64>() * DType::BF16.block_bytes() as u64;
+    assert!(of("linear").map(|told| told.3).sum::<u64>() >= least);
+    // Layer 0 sees 20 positions back, layer 1 all: 4 query heads of 8 values,
+    // and 2 heads each of keys and values in halves.
+    let windowed: u64 = (1..=30).map(|seen: u64| seen.min(20)).sum();
+    let attended: Vec<_> = of("attend").map(|told| (told.2, told.3, told.4)).collect();
+    let bytes = 30 * 2 * 2 * 8 * 2;
+    assert_eq!(attended, [(30, bytes, 2 * windowed * 4 * 16), (30, bytes, 2 * 465 * 4 * 16)]);
+}

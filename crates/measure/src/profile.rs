@@ -1,0 +1,234 @@
+//! Where the time of a step goes: one row for each kind of node, such as the
+//! way down of all layers' feed-forward parts.
+//!
+//! The model is run without the engine: nothing is sampled or scheduled, so
+//! that the rows add up to the time of the steps.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use girih_graph::backend::{Block, Inputs, NodeTime, Range32, Unwatched};
+use girih_graph::{Lane, Runner, Step, Want, Watch};
+use girih_tensor::Shape;
+use serde::Serialize;
+
+use crate::speed::Random;
+use crate::{Error, Result};
+
+/// The time of all nodes of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProfileRow {
+    /// The nodes' names, with a `*` for the number of the layer.
+    pub nodes: String,
+    /// Their operator.
+    pub op: &'static str,
+    /// Which of the device's ways to compute it ran.
+    pub variant: String,
+    /// How often a node ran.
+    pub count: u64,
+    /// Seconds of all of them.
+    pub seconds: f64,
+    /// Bytes of weights and state that they had to read.
+    pub bytes: u64,
+    /// Operations that they had to do.
+    pub operations: u64,
+}
+
+/// The times of several steps.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Profile {
+    /// A row for each kind of node, in the order in which they run.
+    pub rows: Vec<ProfileRow>,
+    /// Steps.
+    pub steps: u64,
+    /// Rows of all steps.
+    pub tokens: u64,
+    /// Seconds from the beginning of each step to its end.
+    pub wall_seconds: f64,
+    /// Where a node's row is among the rows, by operator and name.
+    #[serde(skip)]
+    known: HashMap<&'static str, HashMap<String, usize>>,
+}
+
+impl Profile {
+    /// The sum of all rows, in seconds.
+    pub fn node_seconds(&self) -> f64 {
+        self.rows.iter().map(|row| row.seconds).sum()
+    }
+
+    /// The row of a node, made if there is none.
+    fn row(&mut self, node: &NodeTime<'_>) -> &mut ProfileRow {
+        let fits = |row: &ProfileRow| row.op == node.op && row.variant.split(' ').eq(words(node));
+        if let Some(&index) = self.known.get(node.op).and_then(|known| known.get(node.name))
+            && fits(&self.rows[index])
+        {
+            return &mut self.rows[index];
+        }
+        let nodes = kind(node.name);
+        let found = self.rows.iter().position(|row| fits(row) && row.nodes == nodes);
+        let index = found.unwrap_or_else(|| {
+            let (op, variant) = (node.op, words(node).collect::<Vec<_>>().join(" "));
+            self.rows.push(ProfileRow {
+                nodes,
+                op,
+                variant,
+                count: 0,
+                seconds: 0.0,
+                bytes: 0,
+                operations: 0,
+            });
+            self.rows.len() - 1
+        });
+        self.known.entry(node.op).or_default().insert(node.name.to_owned(), index);
+        &mut self.rows[index]
+    }
+}
+
+impl Watch for Profile {
+    fn wants(&self, _: &str) -> bool {
+        false
+    }
+
+    fn value(&mut self, _: &str, _: &Shape, _: &[f32]) {}
+
+    fn clocks(&self) -> bool {
+        true
+    }
+
+    fn took(&mut self, node: &NodeTime<'_>) {
+        let row = self.row(node);
+        row.count += 1;
+        row.seconds += node.time.as_secs_f64();
+        row.bytes += node.bytes;
+        row.operations += node.operations;
+    }
+}
+
+/// The words of a node's variant; one that is empty where it has none.
+fn words<'a>(node: &NodeTime<'a>) -> impl Iterator<Item = &'static str> + use<'a> {
+    node.variant.iter().copied().chain(node.variant.is_empty().then_some(""))
+}
+
+/// A name with a `*` for every number between dots.
+fn kind(name: &str) -> String {
+    let number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<&str> = name.split('.').map(|part| if number(&part) { "*" } else { part }).collect();
+    parts.join(".")
+}
+
+/// How much is profiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amounts {
+    /// Tokens that the sequence has before those that are timed.
+    pub depth: u32,
+    /// Tokens of the prompt.
+    pub prompt: u32,
+    /// Tokens that are generated after it, each in a step of its own.
+    pub generated: u32,
+}
+
+/// Runs a prompt of random tokens and then as many more, one by one. Yields
+/// the profiles of both; the depth before them is run untimed.
+///
+/// # Errors
+/// When the amounts do not fit into the loaded programs, or a step fails.
+pub fn profile(runner: &mut dyn Runner, amounts: Amounts, seed: u64) -> Result<[Profile; 2]> {
+    let Amounts { depth, prompt, generated } = amounts;
+    let total = u64::from(depth) + u64::from(prompt) + u64::from(generated);
+    let most = runner.most();
+    if total > u64::from(most.context) {
+        return Err(Error::new(format!(
+            "{total} tokens are to be run; the loaded programs take {}: enlarge the context",
+            most.context
+        )));
+    }
+    let tokens = Random(seed).tokens(total as usize, runner.width());
+    let blocks = runner.blocks().iter().map(|&count| (0..count).map(Block).collect()).collect();
+    let mut sequence = Sequence { runner, tokens, blocks, position: 0, output: Vec::new() };
+    let [mut prefill, mut decode] = [Profile::default(), Profile::default()];
+    while sequence.position < depth {
+        sequence.step((depth - sequence.position).min(most.rows), Want::Nothing, &mut Unwatched)?;
+    }
+    while sequence.position < depth + prompt {
+        let left = depth + prompt - sequence.position;
+        let want = if left <= most.rows { Want::Last } else { Want::Nothing };
+        sequence.timed(left.min(most.rows), want, &mut prefill)?;
+    }
+    for _ in 0..generated {
+        sequence.timed(1, Want::Last, &mut decode)?;
+    }
+    Ok([prefill, decode])
+}
+
+/// A sequence of known tokens on its way through a runner.
+struct Sequence<'a> {
+    runner: &'a mut dyn Runner,
+    tokens: Vec<u32>,
+    blocks: Vec<Vec<Block>>,
+    position: u32,
+    output: Vec<f32>,
+}
+
+impl Sequence<'_> {
+    /// Runs a step and adds it to `profile`.
+    fn timed(&mut self, rows: u32, want: Want, profile: &mut Profile) -> Result<()> {
+        let time = self.step(rows, want, profile)?;
+        profile.wall_seconds += time.as_secs_f64();
+        profile.steps += 1;
+        profile.tokens += u64::from(rows);
+        Ok(())
+    }
+
+    /// Runs the next tokens; yields the time that it took.
+    fn step(&mut self, rows: u32, want: Want, watch: &mut dyn Watch) -> Result<Duration> {
+        let first = self.position as usize;
+        let blocks: Vec<&[Block]> = self.blocks.iter().map(Vec::as_slice).collect();
+        let lane = Lane {
+            blocks: &blocks,
+            position: self.position,
+            rows: Range32 { start: 0, end: rows },
+            want,
+            spans: &[],
+        };
+        self.output.resize(want.count(rows) as usize * self.runner.width(), 0.0);
+        let inputs = Inputs::Tokens(&self.tokens[first..first + rows as usize]);
+        let step = Step { inputs, lanes: &[lane], output: &mut self.output, watch };
+        let begun = Instant::now();
+        self.runner.step(step)?;
+        let time = begun.elapsed();
+        self.position += rows;
+        Ok(time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_share_a_row_and_ways_to_compute_do_not() {
+        let node = |name, variant: &'static [&'static str]| NodeTime {
+            name,
+            op: "linear",
+            variant,
+            rows: 1,
+            bytes: 10,
+            operations: 20,
+            time: Duration::from_millis(5),
+        };
+        let mut profile = Profile::default();
+        for (name, variant) in [
+            ("layers.0.ffn.up", &["x", "a"]),
+            ("layers.11.ffn.up", &["x", "a"]),
+            ("layers.0.ffn.up", &["x", "b"]),
+            ("layers.0.ffn.up", &["x", "a"]),
+        ] {
+            profile.took(&node(name, variant));
+        }
+        let rows: Vec<_> =
+            profile.rows.iter().map(|row| (row.nodes.as_str(), row.variant.as_str(), row.count)).collect();
+        assert_eq!(rows, [("layers.*.ffn.up", "x a", 3), ("layers.*.ffn.up", "x b", 1)]);
+        assert_eq!((profile.rows[0].bytes, profile.rows[0].operations), (30, 60));
+        assert!((profile.node_seconds() - 0.020).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,216 @@
+//! How fast a loaded model is, through the engine as users run it: the time of
+//! a prefill and of generated tokens, at any depth of the context.
+//!
+//! A measurement is repeated on prompts of random tokens; one round before the
+//! counted ones warms caches up. Times are the engine's own: the steps of the
+//! model and the choice of tokens.
+
+use std::time::Duration;
+
+use girih_engine::{Engine, Request, Sampling, Stats, What};
+use serde::Serialize;
+
+use crate::{Error, Result};
+
+/// What a row of a benchmark measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Case {
+    /// Tokens of the prompt that is timed; 0 where generation is.
+    pub prompt: u32,
+    /// Tokens that are generated and timed; 0 where the prompt is.
+    pub generated: u32,
+    /// Tokens that the sequence has before those that are timed.
+    pub depth: u32,
+}
+
+impl Case {
+    /// llama-bench's name of it: `pp512`, `tg128 @ d4096`.
+    pub fn name(&self) -> String {
+        let test = match self.generated {
+            0 => format!("pp{}", self.prompt),
+            tokens => format!("tg{tokens}"),
+        };
+        if self.depth == 0 { test } else { format!("{test} @ d{}", self.depth) }
+    }
+
+    /// The tokens that are timed.
+    pub fn tokens(&self) -> u32 {
+        self.prompt + self.generated
+    }
+
+    /// The positions that a sequence takes, with the token that ends it.
+    pub fn positions(&self) -> u32 {
+        self.start() + self.tokens() + 1
+    }
+
+    /// The position of the first token that is timed. Generation goes on from
+    /// some token, so that it starts at 1 at least.
+    pub fn start(&self) -> u32 {
+        if self.generated > 0 { self.depth.max(1) } else { self.depth }
+    }
+}
+
+/// Times of one [`Case`], in the order in which they were taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Times {
+    /// The time of each repetition.
+    pub samples: Vec<Duration>,
+    /// The tokens of a repetition.
+    pub tokens: u32,
+}
+
+impl Times {
+    /// Tokens per second of each repetition.
+    pub fn rates(&self) -> Vec<f64> {
+        self.samples.iter().map(|time| f64::from(self.tokens) / time.as_secs_f64().max(1e-9)).collect()
+    }
+}
+
+/// Times `case` so many times, after a round that is not counted.
+///
+/// # Errors
+/// When the case exceeds the engine's limits, a step fails, or the engine
+/// holds other tokens than the case says.
+pub fn speed(engine: &mut Engine<'_>, case: Case, repetitions: u32, seed: u64) -> Result<Times> {
+    let mut random = Random(seed);
+    let vocabulary = engine.runner().width();
+    let before = random.tokens(case.start() as usize, vocabulary);
+    engine.forget()?;
+    if case.prompt > 0 && !before.is_empty() {
+        finish(engine, before.clone(), 1)?;
+    }
+    let mut samples = Vec::with_capacity(repetitions as usize);
+    for round in 0..=repetitions {
+        if before.is_empty() {
+            engine.forget()?;
+        }
+        let mut tokens = before.clone();
+        tokens.extend(random.tokens(case.prompt as usize, vocabulary));
+        let stats = finish(engine, tokens, case.generated + 1)?;
+        let time = counted(&case, &stats)?;
+        if round > 0 {
+            samples.push(time);
+        }
+    }
+    Ok(Times { samples, tokens: case.tokens() })
+}
+
+/// The time to the first token after a prompt of so many random tokens.
+///
+/// # Errors
+/// As [`speed`].
+pub fn first_token(engine: &mut Engine<'_>, prompt: u32, seed: u64) -> Result<Duration> {
+    let tokens = Random(seed).tokens(prompt as usize, engine.runner().width());
+    engine.forget()?;
+    Ok(finish(engine, tokens, 1)?.prefill.time)
+}
+
+/// The time of what the case times, if that is what was run.
+fn counted(case: &Case, stats: &Stats) -> Result<Duration> {
+    let rate = if case.generated > 0 { stats.decode } else { stats.prefill };
+    if rate.tokens != case.tokens() {
+        let (name, have, need) = (case.name(), rate.tokens, case.tokens());
+        return Err(Error::new(format!(
+            "{name} ran {have} tokens instead of {need}, {} came from the cache; this is a fault of girih",
+            stats.cached
+        )));
+    }
+    Ok(rate.time)
+}
+
+/// Runs a request to its end.
+fn finish(engine: &mut Engine<'_>, tokens: Vec<u32>, new: u32) -> Result<Stats> {
+    let request = Request { tokens, sampling: Sampling::greedy(), max_new: Some(new), ..Request::default() };
+    engine.submit(request, None)?;
+    loop {
+        for event in engine.step() {
+            match &event.what {
+                What::Finished { stats, .. } => return Ok(*stats),
+                What::Failed(error) => return Err(error.clone()),
+                What::Prefilled(_) | What::Token { .. } => {}
+            }
+        }
+    }
+}
+
+/// Random numbers for prompts: `SplitMix64` (Steele, Lea & Flood 2014, "Fast
+/// splittable pseudorandom number generators").
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// So many tokens of a vocabulary.
+    pub fn tokens(&mut self, count: usize, vocabulary: usize) -> Vec<u32> {
+        (0..count).map(|_| (self.number() % vocabulary.max(1) as u64) as u32).collect()
+    }
+}
+
+/// What a list of measurements says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// The smallest.
+    pub min: f64,
+    /// The one in the middle, or the mean of the two there.
+    pub median: f64,
+    /// The largest.
+    pub max: f64,
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation of a sample, as llama-bench gives it; 0 for one.
+    pub deviation: f64,
+}
+
+impl Spread {
+    /// The spread of some numbers; zeros for none.
+    pub fn of(values: &[f64]) -> Spread {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else { return Spread::default() };
+        let (half, count) = (sorted.len() / 2, sorted.len() as f64);
+        let median =
+            if sorted.len() % 2 == 1 { sorted[half] } else { (sorted[half - 1] + sorted[half]) / 2.0 };
+        let mean = sorted.iter().sum::<f64>() / count;
+        let squares: f64 = sorted.iter().map(|value| (value - mean).powi(2)).sum();
+        let deviation = if sorted.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };
+        Spread { min, median, max, mean, deviation }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        let spread = Spread::of(&[4.0, 1.0, 3.0, 2.0]);
+        assert_eq!((spread.min, spread.median, spread.max, spread.mean), (1.0, 2.5, 4.0, 2.5));
+        assert!((spread.deviation - (5.0f64 / 3.0).sqrt()).abs() <= f64::EPSILON * 4.0);
+        assert_eq!(Spread::of(&[7.0]).deviation, 0.0);
+        assert_eq!(Spread::of(&[]), Spread::default());
+    }
+
+    #[test]
+    fn cases_are_named_as_by_llama_bench() {
+        let case = |prompt, generated, depth| Case { prompt, generated, depth };
+        assert_eq!(case(512, 0, 0).name(), "pp512");
+        assert_eq!(case(0, 128, 4096).name(), "tg128 @ d4096");
+        assert_eq!(case(0, 128, 0).positions(), 130);
+        assert_eq!(case(512, 0, 16).positions(), 529);
+    }
+
+    /// The first numbers of the generator's reference program for the seed 0.
+    #[test]
+    fn random_numbers_are_those_of_the_reference() {
+        let mut random = Random(0);
+        assert_eq!([random.number(), random.number()], [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4]);
+        assert!(random.tokens(100, 7).iter().all(|&token| token < 7));
+    }
+}

@@ -1,0 +1,145 @@
+//! What a step cannot do without: the bytes that it has to read and the
+//! operations that it has to do, counted on the graph. It knows no device.
+
+use girih_graph::{Extent, Graph, Node, Op, Role, Span, Value};
+use serde::Serialize;
+
+/// Bytes and operations of one step, or of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Work {
+    /// Bytes of weights, as their files hold them; each weight is read once a
+    /// step, an embedding table only where a token points.
+    pub weight_bytes: f64,
+    /// Bytes of keys and values.
+    pub state_bytes: f64,
+    /// Multiplications and additions of products and of attention.
+    pub operations: f64,
+}
+
+/// The rows of a step of one sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// How many there are.
+    pub count: u32,
+    /// The position of the first.
+    pub position: u32,
+    /// How many leave the program.
+    pub wanted: u32,
+}
+
+impl Work {
+    /// The work of one step of `graph`.
+    pub fn of(graph: &Graph, rows: Rows) -> Work {
+        let nodes = graph.nodes.iter().map(|node| node_work(graph, node, rows));
+        nodes.fold(Work::default(), Work::plus)
+    }
+
+    /// The work of `tokens` steps of one row each, from `position` on.
+    pub fn of_decode(graph: &Graph, position: u32, tokens: u32) -> Work {
+        let step = |at| Work::of(graph, Rows { count: 1, position: at, wanted: 1 });
+        // What a row sees grows evenly, and windows fill up: the ends and the
+        // middle are near enough for a limit.
+        let last = position + tokens.saturating_sub(1);
+        let steps = [position, position + (last - position) / 2, last].map(step);
+        let sum = steps.into_iter().fold(Work::default(), Work::plus);
+        sum.times(f64::from(tokens) / steps.len() as f64)
+    }
+
+    /// The work of `tokens` rows from `position` on, in steps of up to `chunk`
+    /// rows; the last row is wanted.
+    pub fn of_prefill(graph: &Graph, position: u32, tokens: u32, chunk: u32) -> Work {
+        let mut sum = Work::default();
+        let mut done = 0;
+        while done < tokens {
+            let count = (tokens - done).min(chunk.max(1));
+            let wanted = u32::from(done + count == tokens);
+            sum = sum.plus(Work::of(graph, Rows { count, position: position + done, wanted }));
+            done += count;
+        }
+        sum
+    }
+
+    /// All bytes.
+    pub fn bytes(&self) -> f64 {
+        self.weight_bytes + self.state_bytes
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Work) -> Work {
+        Work {
+            weight_bytes: self.weight_bytes + other.weight_bytes,
+            state_bytes: self.state_bytes + other.state_bytes,
+            operations: self.operations + other.operations,
+        }
+    }
+
+    fn times(self, factor: f64) -> Work {
+        Work {
+            weight_bytes: self.weight_bytes * factor,
+            state_bytes: self.state_bytes * factor,
+            operations: self.operations * factor,
+        }
+    }
+}
+
+fn node_work(graph: &Graph, node: &Node, rows: Rows) -> Work {
+    let output = graph.value(node.output);
+    let count = if output.outermost == Extent::Wanted { rows.wanted } else { rows.count };
+    match node.op {
+        // Nothing is multiplied, and nothing read, for rows that are not there.
+        _ if count == 0 => Work::default(),
+        Op::Linear => {
+            let weight = graph.value(node.inputs[1]);
+            let operations = 2.0 * f64::from(count) * weight.shape.elements() as f64;
+            Work { weight_bytes: bytes(weight), operations, ..Work::default() }
+        }
+        Op::Embed => {
+            let table = graph.value(node.inputs[1]);
+            let row = bytes(table) / table.shape.rows().max(1) as f64;
+            Work { weight_bytes: f64::from(count) * row, ..Work::default() }
+        }
+        Op::Attend { span, .. } => {
+            let [q, keys, values] = [0, 1, 2].map(|index| graph.value(node.inputs[index]));
+            let state = [keys, values].into_iter().map(position_bytes).sum::<f64>();
+            let products = q.shape.stride() + output.shape.stride();
+            let (read, pairs) = seen(span, rows);
+            Work { state_bytes: read * state, operations: 2.0 * pairs * products as f64, ..Work::default() }
+        }
+        _ => Work::default(),
+    }
+}
+
+/// How many positions any of the rows sees, and how many all of them see
+/// together.
+fn seen(span: Span, rows: Rows) -> (f64, f64) {
+    let last = (rows.position + rows.count) as usize;
+    let first = span.first(rows.position as usize);
+    let pairs = (rows.position as usize..last).map(|position| position + 1 - span.first(position));
+    ((last - first) as f64, pairs.sum::<usize>() as f64)
+}
+
+fn bytes(value: &Value) -> f64 {
+    // A format that cannot hold the shape was refused when the graph was checked.
+    value.dtype.bytes(&value.shape).map_or(0.0, |bytes| bytes as f64)
+}
+
+/// The bytes of one position of a state value.
+fn position_bytes(value: &Value) -> f64 {
+    debug_assert!(matches!(value.role, Role::State(_)), "attention reads state");
+    let (rows, columns) = value.dtype.tile();
+    (value.shape.stride() * value.dtype.block_bytes()) as f64 / (rows * columns) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_bound_what_a_row_sees() {
+        let rows = |count, position| Rows { count, position, wanted: 1 };
+        assert_eq!(seen(Span::Full, rows(4, 0)), (4.0, 10.0));
+        assert_eq!(seen(Span::Full, rows(1, 99)), (100.0, 100.0));
+        assert_eq!(seen(Span::Window(8), rows(1, 99)), (8.0, 8.0));
+        assert_eq!(seen(Span::Window(2), rows(3, 0)), (3.0, 5.0));
+    }
+}
