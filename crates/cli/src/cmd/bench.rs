@@ -8,7 +8,6 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::ValueEnum;
 use girih_engine::Engine;
 use girih_measure::{Case, Spread, Times, Work, first_token, record, speed};
-use girih_model::hub;
 use serde_json::{Map, Value, json};
 
 use super::{Outcome, print_json};
@@ -18,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::loading::{self, Place};
 use crate::machine::{self, Busy};
+use crate::phases::Phases;
 use crate::progress::Show;
 
 /// Tokens of the prompt whose first token is timed.
@@ -133,15 +133,19 @@ fn measure(
     each: &mut dyn FnMut(Row) -> Result<()>,
 ) -> Result<()> {
     let reset = machine::reset_peak();
-    let begun = Instant::now();
+    let mut phases = Phases::begin();
     let model = Place::find(name)?.model(&args.arch)?;
+    phases.end("open");
     let device = with_context(&args.device, cases, model.facts.sizes.context)?;
     let layout = loading::layout(&model, &device, 1)?;
     let mut engine = loading::start(&layout, show)?;
-    let load = begun.elapsed();
-    let first = first_token(&mut engine, FIRST_PROMPT.min(layout.key.context - 1), SEED)?;
-    let paths: Vec<&Path> = model.weights.container().paths().collect();
-    let digest = if args.record.is_some() { hub::sha256(paths)? } else { String::new() };
+    phases.end_load(engine.runner());
+    phases.add("first token", first_token(&mut engine, FIRST_PROMPT.min(layout.key.context - 1), SEED)?);
+    show.note(phases.line());
+    let digest = match args.record {
+        Some(_) => model.weights.container().sha256()?,
+        None => String::new(),
+    };
     let subject = Subject::new(name, &layout, &device, digest);
     for &case in cases {
         let before = Busy::now();
@@ -157,8 +161,7 @@ fn measure(
             limits: limits.copied(),
             times,
             foreign,
-            load,
-            first_token: load + first,
+            phases: phases.clone(),
             // What was resident before the model counts, where it cannot be forgotten.
             peak_resident: reset.then(|| machine::status("VmHWM")).flatten(),
         })?;
@@ -244,10 +247,8 @@ struct Row {
     times: Times,
     /// Processors that others kept busy.
     foreign: Option<f64>,
-    /// From the model's name to a loaded engine.
-    load: Duration,
     /// From the model's name to the first token of a short prompt.
-    first_token: Duration,
+    phases: Phases,
     peak_resident: Option<u64>,
 }
 
@@ -329,8 +330,7 @@ impl Row {
             ("limit", json!(verdict.map(|verdict| verdict.limit))),
             ("fraction_of_limit", json!(verdict.map(|verdict| verdict.fraction))),
             ("foreign_processors", json!(self.foreign)),
-            ("load_seconds", json!(self.load.as_secs_f64())),
-            ("first_token_seconds", json!(self.first_token.as_secs_f64())),
+            ("first_token_seconds", json!(self.phases.total().as_secs_f64())),
             ("peak_resident", json!(self.peak_resident)),
         ]
     }
@@ -342,6 +342,7 @@ impl Row {
         let nanoseconds: Vec<u64> = self.times.samples.iter().map(|time| time.as_nanos() as u64).collect();
         row.insert("samples_ns".to_owned(), json!(nanoseconds));
         row.insert("samples_ts".to_owned(), json!(rates));
+        row.insert("start".to_owned(), self.phases.json());
         row.insert("limits".to_owned(), json!(self.limits.map(|limits| limits.json())));
         Value::Object(row)
     }

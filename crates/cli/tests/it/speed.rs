@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::calls::{Folder, girih};
+use crate::program::{Folder, girih};
 
 /// A number of a JSON object.
 fn number(value: &Value, name: &str) -> f64 {
@@ -23,10 +23,13 @@ fn bench_prints_the_rows_of_llama_bench() {
         let (min, median, max) = (number(row, "min_ts"), number(row, "median_ts"), number(row, "max_ts"));
         assert!(0.0 < min && min <= median && median <= max, "{row}");
         assert_eq!((number(row, "n_threads"), row["type_k"].as_str()), (2.0, Some("f32")));
-        // The tied table of the model is its largest matrix and counts once.
+        // The tied table counts once; the 4 rotary frequencies are weights, too.
         assert_eq!(number(row, "model_n_params"), 260_032.0 + 4.0, "{row}");
         assert!(number(row, "fraction_of_limit") > 0.0, "{row}");
-        assert!(number(row, "first_token_seconds") > number(row, "load_seconds"), "{row}");
+        let start = row["start"].as_object().expect("phases");
+        let names: Vec<&str> = start.keys().map(String::as_str).collect();
+        assert_eq!(names, ["open", "plan", "weights", "state", "compile", "first token", "total"]);
+        assert_eq!(number(row, "first_token_seconds"), number(&row["start"], "total"));
     }
     // A generated token reads every matrix once: bf16 weights, and at depth
     // more keys and values.
@@ -50,6 +53,8 @@ fn bench_prints_csv_and_tables_and_keeps_a_record() {
     let record = std::fs::read_to_string(files[0].path()).expect("it is readable");
     assert_eq!(record.lines().count(), 9, "{record}");
     assert!(record.lines().next().is_some_and(|names| names.ends_with(",model_sha256")), "{record}");
+    let digests: Vec<&str> = record.lines().skip(1).filter_map(|row| row.rsplit(',').next()).collect();
+    assert!(digests.iter().all(|digest| digest.len() == 64 && *digest == digests[0]), "{record}");
 }
 
 #[test]

@@ -2,14 +2,10 @@
 //! (sha1 over a header and the bytes) for small ones.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
 
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
-
-use crate::{Error, Result};
 
 /// What a file's bytes must hash to. Its text is the blob's file name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -107,30 +103,9 @@ impl Hasher {
     }
 }
 
-/// The sha256 of all bytes of some files, one file after another, in
-/// hexadecimal: which model was measured.
-///
-/// # Errors
-/// When a file cannot be read.
-pub fn sha256<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<String> {
-    let mut hasher = Hasher::Sha256(Sha256::new());
-    for path in paths {
-        let fails = |error| Error::new(format!("{}: cannot be read: {error}", path.display()));
-        hasher.update_from(File::open(path).map_err(fails)?).map_err(fails)?;
-    }
-    Ok(hasher.finish().to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_files_have_the_digest_of_no_bytes() {
-        let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-        assert_eq!(sha256([]).unwrap(), empty);
-        assert!(sha256([Path::new("/no/such/file")]).is_err());
-    }
 
     /// The empty file's digests: FIPS 180-4's empty message, and the id that
     /// `git hash-object /dev/null` prints.

@@ -17,7 +17,6 @@ mod select;
 mod transfer;
 
 pub use cache::{Snapshot, find};
-pub use digest::sha256;
 pub use env::HubEnv;
 #[doc(hidden)]
 pub use fuzz::fuzz;
