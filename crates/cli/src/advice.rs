@@ -115,7 +115,9 @@ impl State {
             return Some(format!("{threads} threads leave {} of {cores} cores idle", cores - threads));
         }
         let online = online.filter(|online| online > allowed)?;
-        Some(format!("this process may use {allowed} of {online} processors; its affinity withholds the others"))
+        Some(format!(
+            "this process may use {allowed} of {online} processors; its affinity withholds the others"
+        ))
     }
 }
 

@@ -105,10 +105,10 @@ impl Limits {
     }
 
     /// How near to its limit `work` was done, with activations of this
-    /// precision (`int8` or any other).
+    /// precision (`int8`, perhaps beside others, or any other).
     pub fn verdict(&self, work: &Work, seconds: f64, activations: &str) -> Verdict {
         let (numbers, peak) = match self.int8 {
-            Some(int8) if activations == "int8" => ("int8", int8),
+            Some(int8) if activations.contains("int8") => ("int8", int8),
             _ => ("f32", self.f32),
         };
         let (memory, compute) = (work.bytes() / self.read, work.operations / peak);

@@ -26,9 +26,6 @@ const FIRST_PROMPT: u32 = 16;
 /// Where random prompts start.
 const SEED: u64 = 42;
 
-/// The precision of activations in products; kernels for others are to come.
-const ACTIVATIONS: &str = "f32";
-
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Models: folders, .gguf or .safetensors files, ids in the cache, or stories260k.
@@ -45,6 +42,9 @@ pub struct Args {
     /// Tokens that the sequence has before those that are timed.
     #[arg(long, short = 'd', value_name = "N,…", value_delimiter = ',', default_value = "0")]
     depth: Vec<u32>,
+    /// Sequences that generate together, in the rows of generated tokens.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=256))]
+    parallel: u32,
     /// Counted repetitions of each row; one more warms up.
     #[arg(long, short = 'r', value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
@@ -109,8 +109,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
 fn cases(args: &Args) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for &depth in &args.depth {
-        let prompts = args.prompt_tokens.iter().map(|&prompt| Case { prompt, generated: 0, depth });
-        let replies = args.gen_tokens.iter().map(|&generated| Case { prompt: 0, generated, depth });
+        let prompts =
+            args.prompt_tokens.iter().map(|&prompt| Case { prompt, generated: 0, depth, parallel: 1 });
+        let parallel = args.parallel;
+        let replies = args.gen_tokens.iter().map(|&generated| Case { prompt: 0, generated, depth, parallel });
         cases.extend(prompts.chain(replies).filter(|case| case.tokens() > 0));
     }
     if cases.is_empty() {
@@ -137,7 +139,7 @@ fn measure(
     let model = Place::find(name)?.model(&args.arch)?;
     phases.end("open");
     let device = with_context(&args.device, cases, model.facts.sizes.context)?;
-    let layout = loading::layout(&model, &device, 1)?;
+    let layout = loading::layout_together(&model, &device, args.parallel, 1)?;
     let mut engine = loading::start(&layout, show)?;
     phases.end_load(engine.runner());
     phases.add("first token", first_token(&mut engine, FIRST_PROMPT.min(layout.key.context - 1), SEED)?);
@@ -191,7 +193,7 @@ fn with_context(device: &DeviceArgs, cases: &[Case], made_for: usize) -> Result<
 fn work(layout: &Layout<'_>, engine: &Engine<'_>, case: Case) -> Work {
     match case.generated {
         0 => Work::of_prefill(&layout.graph, case.start(), case.prompt, engine.limits().chunk),
-        tokens => Work::of_decode(&layout.graph, case.start(), tokens),
+        tokens => Work::of_decode(&layout.graph, case.start(), tokens).shared_by(case.parallel),
     }
 }
 
@@ -208,6 +210,7 @@ struct Subject {
     backend: &'static str,
     isa: String,
     kv: &'static str,
+    activations: String,
     digest: String,
 }
 
@@ -232,6 +235,7 @@ impl Subject {
             backend,
             isa: isa.to_owned(),
             kv: device.kv.dtype().name(),
+            activations: layout.activations(),
             digest,
         }
     }
@@ -270,18 +274,18 @@ impl Row {
     }
 
     fn verdict(&self) -> Option<crate::limits::Verdict> {
-        Some(self.limits?.verdict(&self.work, self.seconds(), ACTIVATIONS))
+        Some(self.limits?.verdict(&self.work, self.seconds(), &self.subject.activations))
     }
 
     fn markdown(&self) -> String {
-        let Subject { file, bytes, parameters, backend, isa, threads, kv, .. } = &self.subject;
+        let Subject { file, bytes, parameters, backend, isa, threads, kv, activations, .. } = &self.subject;
         let (spread, test) = (self.spread(), self.case.name());
         let limit = self.verdict().map_or("–".to_owned(), |verdict| {
             format!("{:.0} % of {}", 100.0 * verdict.fraction, verdict.limit)
         });
         let foreign = self.foreign.map_or("–".to_owned(), |foreign| format!("{foreign:.2}"));
         format!(
-            "| {file} | {} | {} | {backend} {isa} | {threads} | {kv} | {ACTIVATIONS} | {test} | \
+            "| {file} | {} | {} | {backend} {isa} | {threads} | {kv} | {activations} | {test} | \
              {:.2} ({:.2}–{:.2}) | {limit} | {foreign} |",
             super::bytes(*bytes),
             parameter_count(*parameters),
@@ -311,11 +315,12 @@ impl Row {
             ("n_threads", json!(threads)),
             ("type_k", json!(kv)),
             ("type_v", json!(kv)),
-            ("activations", json!(ACTIVATIONS)),
+            ("activations", json!(self.subject.activations)),
             ("test", json!(self.case.name())),
             ("n_prompt", json!(self.case.prompt)),
             ("n_gen", json!(self.case.generated)),
             ("n_depth", json!(self.case.depth)),
+            ("n_parallel", json!(self.case.parallel)),
             ("test_time", json!(unix_seconds())),
             ("avg_ns", json!(nanoseconds.mean.round())),
             ("stddev_ns", json!(nanoseconds.deviation.round())),

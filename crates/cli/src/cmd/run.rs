@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let mut line = described(&tokens, &reply);
         line["model"] = json!(name);
         line["kv"] = json!(args.device.kv.dtype().name());
-        line["activations"] = json!("f32");
+        line["activations"] = json!(layout.activations());
         line["start"] = phases.json();
         line["memory"] = json!({
             "planned": plan.total(),

@@ -37,6 +37,20 @@ fn bench_prints_the_rows_of_llama_bench() {
     assert!(bytes(3) > bytes(1), "{} {}", bytes(3), bytes(1));
 }
 
+/// Sequences that generate together share the bytes of the weights.
+#[test]
+fn sequences_are_timed_together() {
+    let bench =
+        girih(&["bench", "stories260k", "-p", "0", "-n", "8", "-d", "70", "-r", "1", "--parallel", "4"]);
+    let rows = bench.with(&["--json", "--quiet", "--no-limits"]).done().json();
+    assert_eq!((rows[0]["test"].as_str(), number(&rows[0], "n_parallel")), (Some("tg8 x4 @ d70"), 4.0));
+    let alone = girih(&["bench", "stories260k", "-p", "0", "-n", "8", "-d", "70", "-r", "1"]);
+    let alone = alone.with(&["--json", "--quiet", "--no-limits"]).done().json();
+    let bytes = |rows: &Value| number(&rows[0], "bytes_per_token");
+    assert!(bytes(&rows) < bytes(&alone) && 4.0 * bytes(&rows) > bytes(&alone));
+    assert_eq!(number(&rows[0], "operations_per_token"), number(&alone[0], "operations_per_token"));
+}
+
 #[test]
 fn bench_prints_csv_and_tables_and_keeps_a_record() {
     let bench = || girih(&["bench"]).with(&SMALL).with(&["--no-limits"]);

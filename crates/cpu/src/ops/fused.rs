@@ -230,7 +230,8 @@ mod tests {
                 let pool = Pool::new(threads).unwrap();
                 let locals = (0..threads).map(|_| Aligned::zeroed(8192, "a test").unwrap());
                 let mut locals: Vec<Aligned<f32>> = locals.collect();
-                let mut executor = Executor { table, pool: &pool, locals: &mut locals, partials: &mut [] };
+                let mut executor =
+                    Executor { table, pool: &pool, locals: &mut locals, partials: &mut [], variant: [""; 4] };
                 for (rows, width) in [(0, 64), (1, 32), (1, 2048), (3, 96), (65, 1056), (200, 256), (7, 8192)]
                 {
                     check(&mut executor, rows, width);
@@ -257,7 +258,8 @@ mod tests {
         let pool = Pool::new(2).unwrap();
         let mut locals = [0; 2].map(|_| Aligned::zeroed(8192, "a test").unwrap());
         for table in tables() {
-            let mut executor = Executor { table, pool: &pool, locals: &mut locals, partials: &mut [] };
+            let mut executor =
+                Executor { table, pool: &pool, locals: &mut locals, partials: &mut [], variant: [""; 4] };
             let (width, ffn) = (512 * 2048, 512 * 8192);
             let [a, b, weight] = [numbers(ffn, 1), numbers(ffn, 2), numbers(2048, 3)];
             let (mut sum, mut y) = (vec![0.0; width], vec![0.0; ffn]);

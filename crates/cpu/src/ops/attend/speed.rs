@@ -88,8 +88,13 @@ impl Bench {
         let q: Vec<f32> = (0..self.rows * HEADS * SIZE).map(|i| (i % 97) as f32 / 97.0 - 0.5).collect();
         let mut output = vec![0.0; q.len()];
         let table = &kernels::by_name(isa()).unwrap();
-        let mut executor =
-            Executor { table, pool: &self.pool, locals: &mut self.locals, partials: &mut self.partials };
+        let mut executor = Executor {
+            table,
+            pool: &self.pool,
+            locals: &mut self.locals,
+            partials: &mut self.partials,
+            variant: [""; 4],
+        };
         let start = Instant::now();
         for layer in 0..self.layers {
             let (keys, values) = (self.cache.tensor(2 * layer), self.cache.tensor(2 * layer + 1));
