@@ -1,11 +1,11 @@
 //! The single list of backends: from a name to a loaded model.
 
-use girih_cpu::Cpu;
 use girih_cpu::kernels::{self, packed};
+use girih_cpu::{Cpu, Precision};
 use girih_engine::cache;
 use girih_graph::backend::MemoryPlan;
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Backend as _, Graph, Group, Key, Runner};
+use girih_graph::{Backend as _, Graph, Group, Key, Op, Runner};
 use girih_model::Model;
 use girih_tensor::DType;
 
@@ -59,6 +59,21 @@ impl<'a> Layout<'a> {
     /// The name of the model's architecture.
     pub fn architecture(&self) -> &str {
         &self.model.facts.name
+    }
+
+    /// What activations are rounded to in products: a name, or several with a
+    /// `+` where weights of several formats differ in it.
+    pub fn activations(&self) -> String {
+        let (Backend::Cpu, None) = (self.device.backend, self.device.act_precision) else {
+            let asked = self.device.act_precision.map(|precision| precision.precision());
+            return asked.unwrap_or(Precision::F32).name().to_owned();
+        };
+        let products = self.graph.nodes.iter().filter(|node| node.op == Op::Linear);
+        let used: Vec<Precision> = products
+            .map(|node| Precision::default_for(packed::Layout::of(self.graph.value(node.inputs[1]).dtype)))
+            .collect();
+        let names = Precision::ALL.iter().rev().filter(|precision| used.contains(precision));
+        names.map(|precision| precision.name()).collect::<Vec<_>>().join("+")
     }
 
     /// What the backend says of itself and refuses of the graph.

@@ -3,8 +3,10 @@
 
 use girih_cpu::limits::{Numbers, Reading, peaks};
 use girih_measure::Work;
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::cmd;
 use crate::error::Result;
 use crate::machine;
 
@@ -22,6 +24,58 @@ pub struct Limits {
     pub int8: Option<f64>,
     /// The most operations per second in single precision.
     pub f32: f64,
+}
+
+/// One limit, with one thread and with several.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    /// What is done: `read memory (1.00 GiB)`, `vpdpbusd zmm (int8)`.
+    pub what: String,
+    /// What is counted: bytes or operations.
+    pub unit: &'static str,
+    /// How many a second one thread does.
+    pub one: f64,
+    /// How many a second all threads do together.
+    pub all: f64,
+}
+
+/// Everything that [`Measured`] can tell of this machine, memory first.
+///
+/// # Errors
+/// When memory is short.
+pub fn table(threads: usize) -> Result<Vec<Measured>> {
+    let mut rows = Vec::new();
+    for (place, bytes) in places(threads) {
+        let reading = Reading::new(bytes, threads)?;
+        let what = format!("read {place} ({})", cmd::bytes(bytes as u64));
+        rows.push(Measured { what, unit: "bytes", one: reading.rate(1), all: reading.rate(threads) });
+    }
+    rows.extend(peaks().iter().map(|peak| Measured {
+        what: format!("{} ({})", peak.instruction, peak.numbers.name()),
+        unit: "operations",
+        one: peak.rate(1),
+        all: peak.rate(threads),
+    }));
+    Ok(rows)
+}
+
+/// What there is to be read from, with how many bytes to read there: so many
+/// that the cache below cannot hold them, and the cache itself can.
+fn places(threads: usize) -> Vec<(&'static str, usize)> {
+    let cache = |level| machine::cache_bytes(level).map(|bytes| bytes as usize);
+    let mut places = vec![("memory", memory_bytes())];
+    let (second, third) = (cache(2), cache(3));
+    if let (Some(second), Some(third)) = (second, third) {
+        // A thread alone reads the parts of all.
+        let bytes = (third / 2).max(2 * second * threads);
+        if bytes <= third {
+            places.push(("the third cache", bytes));
+        }
+    }
+    if let Some(second) = second {
+        places.push(("the second cache", second / 2));
+    }
+    places
 }
 
 /// What binds a step, and how near it was to it.
@@ -51,10 +105,10 @@ impl Limits {
     }
 
     /// How near to its limit `work` was done, with activations of this
-    /// precision (`int8` or any other).
+    /// precision (`int8`, perhaps beside others, or any other).
     pub fn verdict(&self, work: &Work, seconds: f64, activations: &str) -> Verdict {
         let (numbers, peak) = match self.int8 {
-            Some(int8) if activations == "int8" => ("int8", int8),
+            Some(int8) if activations.contains("int8") => ("int8", int8),
             _ => ("f32", self.f32),
         };
         let (memory, compute) = (work.bytes() / self.read, work.operations / peak);

@@ -169,6 +169,44 @@ pub fn processor() -> (Option<String>, Vec<String>) {
     (field("model name").map(str::to_owned), found.collect())
 }
 
+/// The bytes of the first processor's cache of this level, not counting one
+/// that holds instructions only.
+pub fn cache_bytes(level: u32) -> Option<u64> {
+    let folder = Path::new("/sys/devices/system/cpu/cpu0/cache");
+    (0..8).find_map(|index| {
+        let read = |name: &str| fs::read_to_string(folder.join(format!("index{index}/{name}"))).ok();
+        let fits = read("level")?.trim().parse() == Ok(level) && read("type")?.trim() != "Instruction";
+        fits.then(|| size(read("size")?.trim())).flatten()
+    })
+}
+
+/// A size such as `1024K`, in bytes.
+fn size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(['K', 'M', 'G']);
+    let unit: u64 = match &text[digits.len()..] {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// The processors that the system runs.
+pub fn online() -> Option<usize> {
+    listed(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
+}
+
+/// How many numbers a list such as `0-3,8` has.
+fn listed(list: &str) -> Option<usize> {
+    list.trim().split(',').try_fold(0_usize, |sum, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        sum.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    })
+}
+
 /// The processes that wanted to run, averaged over the last minute.
 pub fn load() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
@@ -194,6 +232,18 @@ mod tests {
         let before = Busy { all: 10.0, own: 4.0 };
         let foreign = Busy { all: 16.0, own: 8.0 }.foreign_since(&before, 4.0);
         assert!((foreign - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn lists_and_sizes_of_the_system_are_read() {
+        assert_eq!(
+            [listed("0-3,8\n"), listed("5"), listed("0-"), listed("3-1")],
+            [Some(5), Some(1), None, None]
+        );
+        assert_eq!(
+            [size("1024K"), size("32M"), size("7"), size("7Q")],
+            [Some(1 << 20), Some(32 << 20), Some(7), None]
+        );
     }
 
     #[test]

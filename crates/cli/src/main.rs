@@ -5,6 +5,7 @@
 #[macro_use]
 mod output;
 
+mod advice;
 mod args;
 mod backends;
 mod builtin;
@@ -14,6 +15,7 @@ mod generate;
 mod limits;
 mod loading;
 mod machine;
+mod phases;
 mod progress;
 mod settings;
 

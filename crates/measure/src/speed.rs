@@ -5,9 +5,9 @@
 //! counted ones warms caches up. Times are the engine's own: the steps of the
 //! model and the choice of tokens.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use girih_engine::{Engine, Request, Sampling, Stats, What};
+use girih_engine::{Engine, Event, Request, Sampling, Stats, What};
 use serde::Serialize;
 
 use crate::{Error, Result};
@@ -19,8 +19,10 @@ pub struct Case {
     pub prompt: u32,
     /// Tokens that are generated and timed; 0 where the prompt is.
     pub generated: u32,
-    /// Tokens that the sequence has before those that are timed.
+    /// Tokens that each sequence has before those that are timed.
     pub depth: u32,
+    /// Sequences that generate together.
+    pub parallel: u32,
 }
 
 impl Case {
@@ -30,17 +32,20 @@ impl Case {
             0 => format!("pp{}", self.prompt),
             tokens => format!("tg{tokens}"),
         };
+        let test = if self.parallel == 1 { test } else { format!("{test} x{}", self.parallel) };
         if self.depth == 0 { test } else { format!("{test} @ d{}", self.depth) }
     }
 
-    /// The tokens that are timed.
+    /// The tokens that are timed, of all sequences.
     pub fn tokens(&self) -> u32 {
-        self.prompt + self.generated
+        (self.prompt + self.generated) * self.parallel
     }
 
-    /// The positions that a sequence takes, with the token that ends it.
+    /// The positions that a sequence takes, with the token that ends it; while
+    /// other prompts are run, steps of at least 64 rows, it generates already.
     pub fn positions(&self) -> u32 {
-        self.start() + self.tokens() + 1
+        let others = (self.parallel - 1) * (self.start() / 64 + 2);
+        self.start() + self.prompt + self.generated + others + 1
     }
 
     /// The position of the first token that is timed. Generation goes on from
@@ -86,13 +91,60 @@ pub fn speed(engine: &mut Engine<'_>, case: Case, repetitions: u32, seed: u64) -
         }
         let mut tokens = before.clone();
         tokens.extend(random.tokens(case.prompt as usize, vocabulary));
-        let stats = finish(engine, tokens, case.generated + 1)?;
-        let time = counted(&case, &stats)?;
+        let time = if case.parallel > 1 {
+            together(engine, case, &mut random)?
+        } else {
+            counted(&case, &finish(engine, tokens, case.generated + 1)?)?
+        };
         if round > 0 {
             samples.push(time);
         }
     }
     Ok(Times { samples, tokens: case.tokens() })
+}
+
+/// The time of so many steps in which all sequences generate a token each.
+fn together(engine: &mut Engine<'_>, case: Case, random: &mut Random) -> Result<Duration> {
+    let vocabulary = engine.runner().width();
+    let mut ids = Vec::new();
+    for _ in 0..case.parallel {
+        let tokens = random.tokens(case.start() as usize, vocabulary);
+        let request = Request { tokens, sampling: Sampling::greedy(), max_new: None, ..Request::default() };
+        ids.push(engine.submit(request, None)?);
+    }
+    let mut prefilled = 0;
+    while prefilled < case.parallel {
+        prefilled += happened(engine.step(), |what| matches!(what, What::Prefilled(_)))?;
+    }
+    let begun = Instant::now();
+    for _ in 0..case.generated {
+        let tokens = happened(engine.step(), |what| matches!(what, What::Token { .. }))?;
+        if tokens != case.parallel {
+            let (name, all) = (case.name(), case.parallel);
+            return Err(Error::new(format!("{name}: a step made {tokens} tokens for {all} sequences")));
+        }
+    }
+    let time = begun.elapsed();
+    for id in ids {
+        engine.cancel(id);
+    }
+    while !engine.is_idle() {
+        engine.step();
+    }
+    Ok(time)
+}
+
+/// How many events are of a kind; an end or a failure is an error here.
+fn happened(events: &[Event], kind: impl Fn(&What) -> bool) -> Result<u32> {
+    let mut count = 0;
+    for event in events {
+        match &event.what {
+            What::Failed(error) => return Err(error.clone()),
+            What::Finished { .. } => return Err(Error::new("a sequence ended while it was timed")),
+            what => count += u32::from(kind(what)),
+        }
+    }
+    Ok(count)
 }
 
 /// The time to the first token after a prompt of so many random tokens.
@@ -199,11 +251,13 @@ mod tests {
 
     #[test]
     fn cases_are_named_as_by_llama_bench() {
-        let case = |prompt, generated, depth| Case { prompt, generated, depth };
+        let case = |prompt, generated, depth| Case { prompt, generated, depth, parallel: 1 };
         assert_eq!(case(512, 0, 0).name(), "pp512");
         assert_eq!(case(0, 128, 4096).name(), "tg128 @ d4096");
         assert_eq!(case(0, 128, 0).positions(), 130);
         assert_eq!(case(512, 0, 16).positions(), 529);
+        let eight = Case { parallel: 8, ..case(0, 128, 0) };
+        assert_eq!((eight.name().as_str(), eight.tokens()), ("tg128 x8", 1024));
     }
 
     /// The first numbers of the generator's reference program for the seed 0.

@@ -45,6 +45,17 @@ impl Work {
         sum.times(f64::from(tokens) / steps.len() as f64)
     }
 
+    /// The same of so many sequences that share their steps: weights are read
+    /// once for all of them (the few bytes of more embeddings are left out).
+    pub fn shared_by(self, sequences: u32) -> Work {
+        let sequences = f64::from(sequences);
+        Work {
+            weight_bytes: self.weight_bytes,
+            state_bytes: self.state_bytes * sequences,
+            operations: self.operations * sequences,
+        }
+    }
+
     /// The work of `tokens` rows from `position` on, in steps of up to `chunk`
     /// rows; the last row is wanted.
     pub fn of_prefill(graph: &Graph, position: u32, tokens: u32, chunk: u32) -> Work {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::ValueEnum;
 use girih_engine::Engine;
 use girih_measure::{Case, Spread, Times, Work, first_token, record, speed};
-use girih_model::hub;
 use serde_json::{Map, Value, json};
 
 use super::{Outcome, print_json};
@@ -18,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::loading::{self, Place};
 use crate::machine::{self, Busy};
+use crate::phases::Phases;
 use crate::progress::Show;
 
 /// Tokens of the prompt whose first token is timed.
@@ -25,9 +25,6 @@ const FIRST_PROMPT: u32 = 16;
 
 /// Where random prompts start.
 const SEED: u64 = 42;
-
-/// The precision of activations in products; kernels for others are to come.
-const ACTIVATIONS: &str = "f32";
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -45,6 +42,9 @@ pub struct Args {
     /// Tokens that the sequence has before those that are timed.
     #[arg(long, short = 'd', value_name = "N,…", value_delimiter = ',', default_value = "0")]
     depth: Vec<u32>,
+    /// Sequences that generate together, in the rows of generated tokens.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=256))]
+    parallel: u32,
     /// Counted repetitions of each row; one more warms up.
     #[arg(long, short = 'r', value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
@@ -109,8 +109,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
 fn cases(args: &Args) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for &depth in &args.depth {
-        let prompts = args.prompt_tokens.iter().map(|&prompt| Case { prompt, generated: 0, depth });
-        let replies = args.gen_tokens.iter().map(|&generated| Case { prompt: 0, generated, depth });
+        let prompts =
+            args.prompt_tokens.iter().map(|&prompt| Case { prompt, generated: 0, depth, parallel: 1 });
+        let parallel = args.parallel;
+        let replies = args.gen_tokens.iter().map(|&generated| Case { prompt: 0, generated, depth, parallel });
         cases.extend(prompts.chain(replies).filter(|case| case.tokens() > 0));
     }
     if cases.is_empty() {
@@ -133,15 +135,19 @@ fn measure(
     each: &mut dyn FnMut(Row) -> Result<()>,
 ) -> Result<()> {
     let reset = machine::reset_peak();
-    let begun = Instant::now();
+    let mut phases = Phases::begin();
     let model = Place::find(name)?.model(&args.arch)?;
+    phases.end("open");
     let device = with_context(&args.device, cases, model.facts.sizes.context)?;
-    let layout = loading::layout(&model, &device, 1)?;
+    let layout = loading::layout_together(&model, &device, args.parallel, 1)?;
     let mut engine = loading::start(&layout, show)?;
-    let load = begun.elapsed();
-    let first = first_token(&mut engine, FIRST_PROMPT.min(layout.key.context - 1), SEED)?;
-    let paths: Vec<&Path> = model.weights.container().paths().collect();
-    let digest = if args.record.is_some() { hub::sha256(paths)? } else { String::new() };
+    phases.end_load(engine.runner());
+    phases.add("first token", first_token(&mut engine, FIRST_PROMPT.min(layout.key.context - 1), SEED)?);
+    show.note(phases.line());
+    let digest = match args.record {
+        Some(_) => model.weights.container().sha256()?,
+        None => String::new(),
+    };
     let subject = Subject::new(name, &layout, &device, digest);
     for &case in cases {
         let before = Busy::now();
@@ -157,8 +163,7 @@ fn measure(
             limits: limits.copied(),
             times,
             foreign,
-            load,
-            first_token: load + first,
+            phases: phases.clone(),
             // What was resident before the model counts, where it cannot be forgotten.
             peak_resident: reset.then(|| machine::status("VmHWM")).flatten(),
         })?;
@@ -188,7 +193,7 @@ fn with_context(device: &DeviceArgs, cases: &[Case], made_for: usize) -> Result<
 fn work(layout: &Layout<'_>, engine: &Engine<'_>, case: Case) -> Work {
     match case.generated {
         0 => Work::of_prefill(&layout.graph, case.start(), case.prompt, engine.limits().chunk),
-        tokens => Work::of_decode(&layout.graph, case.start(), tokens),
+        tokens => Work::of_decode(&layout.graph, case.start(), tokens).shared_by(case.parallel),
     }
 }
 
@@ -205,6 +210,7 @@ struct Subject {
     backend: &'static str,
     isa: String,
     kv: &'static str,
+    activations: String,
     digest: String,
 }
 
@@ -229,6 +235,7 @@ impl Subject {
             backend,
             isa: isa.to_owned(),
             kv: device.kv.dtype().name(),
+            activations: layout.activations(),
             digest,
         }
     }
@@ -244,10 +251,8 @@ struct Row {
     times: Times,
     /// Processors that others kept busy.
     foreign: Option<f64>,
-    /// From the model's name to a loaded engine.
-    load: Duration,
     /// From the model's name to the first token of a short prompt.
-    first_token: Duration,
+    phases: Phases,
     peak_resident: Option<u64>,
 }
 
@@ -269,18 +274,18 @@ impl Row {
     }
 
     fn verdict(&self) -> Option<crate::limits::Verdict> {
-        Some(self.limits?.verdict(&self.work, self.seconds(), ACTIVATIONS))
+        Some(self.limits?.verdict(&self.work, self.seconds(), &self.subject.activations))
     }
 
     fn markdown(&self) -> String {
-        let Subject { file, bytes, parameters, backend, isa, threads, kv, .. } = &self.subject;
+        let Subject { file, bytes, parameters, backend, isa, threads, kv, activations, .. } = &self.subject;
         let (spread, test) = (self.spread(), self.case.name());
         let limit = self.verdict().map_or("–".to_owned(), |verdict| {
             format!("{:.0} % of {}", 100.0 * verdict.fraction, verdict.limit)
         });
         let foreign = self.foreign.map_or("–".to_owned(), |foreign| format!("{foreign:.2}"));
         format!(
-            "| {file} | {} | {} | {backend} {isa} | {threads} | {kv} | {ACTIVATIONS} | {test} | \
+            "| {file} | {} | {} | {backend} {isa} | {threads} | {kv} | {activations} | {test} | \
              {:.2} ({:.2}–{:.2}) | {limit} | {foreign} |",
             super::bytes(*bytes),
             parameter_count(*parameters),
@@ -310,11 +315,12 @@ impl Row {
             ("n_threads", json!(threads)),
             ("type_k", json!(kv)),
             ("type_v", json!(kv)),
-            ("activations", json!(ACTIVATIONS)),
+            ("activations", json!(self.subject.activations)),
             ("test", json!(self.case.name())),
             ("n_prompt", json!(self.case.prompt)),
             ("n_gen", json!(self.case.generated)),
             ("n_depth", json!(self.case.depth)),
+            ("n_parallel", json!(self.case.parallel)),
             ("test_time", json!(unix_seconds())),
             ("avg_ns", json!(nanoseconds.mean.round())),
             ("stddev_ns", json!(nanoseconds.deviation.round())),
@@ -329,8 +335,7 @@ impl Row {
             ("limit", json!(verdict.map(|verdict| verdict.limit))),
             ("fraction_of_limit", json!(verdict.map(|verdict| verdict.fraction))),
             ("foreign_processors", json!(self.foreign)),
-            ("load_seconds", json!(self.load.as_secs_f64())),
-            ("first_token_seconds", json!(self.first_token.as_secs_f64())),
+            ("first_token_seconds", json!(self.phases.total().as_secs_f64())),
             ("peak_resident", json!(self.peak_resident)),
         ]
     }
@@ -342,6 +347,7 @@ impl Row {
         let nanoseconds: Vec<u64> = self.times.samples.iter().map(|time| time.as_nanos() as u64).collect();
         row.insert("samples_ns".to_owned(), json!(nanoseconds));
         row.insert("samples_ts".to_owned(), json!(rates));
+        row.insert("start".to_owned(), self.phases.json());
         row.insert("limits".to_owned(), json!(self.limits.map(|limits| limits.json())));
         Value::Object(row)
     }

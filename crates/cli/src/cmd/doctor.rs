@@ -1,22 +1,21 @@
 //! `girih doctor`: what this machine is, what holds girih back on it, and
 //! whether girih works on it at all.
 
-use std::hint::black_box;
-use std::time::Instant;
-
 use girih_cpu::topology::Topology;
 use girih_model::hub::{self, HubEnv};
 use girih_model::words::template::{
     Conversation, RenderLimits, RenderRequest, Renderer, SpecialTokens, WORKER_COMMAND,
 };
 use girih_model::words::{Ends, Origin};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::{Outcome, bytes, print_json};
+use crate::advice::State;
 use crate::args::{ArchArgs, Backend, DeviceArgs, KvType, PlacementArgs};
 use crate::builtin;
 use crate::error::{Error, Result};
 use crate::generate::generate;
+use crate::limits::{self, Measured};
 use crate::loading::{self, Place, environment};
 use crate::machine::{self, Memory};
 
@@ -26,79 +25,138 @@ const STORY: &str = " She loved to play outside in the park.";
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// Threads to measure with, and to judge [default: the cores this process may use].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
+/// What was found.
+struct Findings {
+    state: State,
+    processor: Option<String>,
+    features: Vec<String>,
+    memory: Option<Memory>,
+    limits: Result<Vec<Measured>>,
+    environment: HubEnv,
+    /// Bytes of the downloaded models.
+    cached: std::result::Result<u64, girih_model::Error>,
+    story: Result<()>,
+    templates: Result<()>,
+}
+
 pub fn run(args: &Args) -> Result<Outcome> {
-    let (processor, features) = machine::processor();
-    let threads = girih_cpu::default_threads();
-    let memory = Memory::now();
-    let bandwidth = read_bandwidth(threads);
-    let environment = environment()?;
-    let cached = hub::list(&environment).map(|models| models.iter().map(|model| model.bytes).sum::<u64>());
-    let story = check_story();
-    let templates = check_templates();
-    let topology = &girih_cpu::Machine::here().topology;
-    let trial = girih_cpu::huge_pages();
-    let advice = advice(threads, trial);
-    let healthy = story.is_ok() && templates.is_ok();
+    let findings = Findings::now(args.threads.map_or_else(girih_cpu::default_threads, usize::from))?;
     if args.json {
-        print_json(&json!({
-            "processor": processor,
-            "features": features,
-            "kernels": kernels(),
-            "threads": threads,
+        print_json(&findings.json())?
+    } else {
+        findings.print()?
+    }
+    let healthy = findings.story.is_ok() && findings.templates.is_ok();
+    Ok(if healthy { Outcome::Done } else { Outcome::Failed })
+}
+
+impl Findings {
+    fn now(threads: usize) -> Result<Findings> {
+        // Before anything else is done, as what is done here would count as load.
+        let state = State::now(threads);
+        let (processor, features) = machine::processor();
+        let environment = environment()?;
+        let cached =
+            hub::list(&environment).map(|models| models.iter().map(|model| model.bytes).sum::<u64>());
+        Ok(Findings {
+            state,
+            processor,
+            features,
+            memory: Memory::now(),
+            limits: limits::table(threads),
+            environment,
+            cached,
+            story: check_story(),
+            templates: check_templates(),
+        })
+    }
+
+    fn advice(&self) -> Vec<String> {
+        self.state.advice(self.limits.as_deref().unwrap_or_default())
+    }
+
+    fn json(&self) -> Value {
+        let (topology, trial) = (&girih_cpu::Machine::here().topology, self.state.huge_pages_trial);
+        let memory_rate = self.limits.as_ref().ok().and_then(|rows| rows.first()).map(|row| row.all);
+        json!({
+            "processor": self.processor,
+            "features": self.features,
+            "kernels": self.state.kernels,
+            "threads": self.state.threads,
             "memory": {
                 "total": machine::meminfo("MemTotal"),
-                "available": memory.map(|memory| memory.available),
-                "cgroup_room": memory.and_then(|memory| memory.cgroup),
+                "available": self.memory.map(|memory| memory.available),
+                "cgroup_room": self.memory.and_then(|memory| memory.cgroup),
             },
             "topology": {
                 "sockets": topology.sockets(),
                 "nodes": topology.nodes(),
                 "cores": topology.cores(),
                 "processors": topology.processors().len(),
-                "quota": girih_cpu::Machine::here().quota,
+                "quota": self.state.quota,
             },
-            "huge_pages": machine::huge_pages(),
+            "huge_pages": self.state.huge_pages,
             "huge_pages_trial": trial.map(|(huge, touched)| json!({"huge": huge, "touched": touched})),
-            "load": machine::load(),
-            "read_bandwidth_bytes_per_second": bandwidth,
-            "cache": {"path": environment.cache, "bytes": cached.as_ref().ok()},
-            "built_in_model": outcome(&story),
-            "chat_templates": outcome(&templates),
-            "advice": advice,
-        }))?;
-        return Ok(if healthy { Outcome::Done } else { Outcome::Failed });
-    }
-    print_line!("processor: {}", processor.as_deref().unwrap_or("unknown"))?;
-    print_line!("features: {}", features.join(" "))?;
-    print_line!("kernels: {}; threads: {threads}", kernels())?;
-    print_line!("topology: {}", shape(topology))?;
-    if let Some(memory) = memory {
-        print_line!(
-            "memory: {} available; the control group leaves {}",
-            bytes(memory.available),
-            room(&memory)
-        )?;
-    }
-    print_line!(
-        "huge pages: {}; {}",
-        machine::huge_pages().as_deref().unwrap_or("unknown"),
-        trial.map_or("a trial cannot be told".to_owned(), |(huge, touched)| {
-            format!("a trial got {} of {}", bytes(huge), bytes(touched))
+            "load": self.state.load,
+            "foreign_processors": self.state.foreign,
+            "read_bandwidth_bytes_per_second": memory_rate,
+            "limits": self.limits.as_ref().ok(),
+            "cache": {"path": self.environment.cache, "bytes": self.cached.as_ref().ok()},
+            "built_in_model": outcome(&self.story),
+            "chat_templates": outcome(&self.templates),
+            "advice": self.advice(),
         })
-    )?;
-    print_line!("read bandwidth: {:.1} GB/s with {threads} threads", bandwidth / 1e9)?;
-    print_cache(&environment, &cached)?;
-    print_line!("built-in model: {}", outcome(&story))?;
-    print_line!("chat templates: {}", outcome(&templates))?;
-    for line in &advice {
-        print_line!("advice: {line}")?;
     }
-    Ok(if healthy { Outcome::Done } else { Outcome::Failed })
+
+    fn print(&self) -> Result<()> {
+        let State { kernels, threads, huge_pages, huge_pages_trial, .. } = &self.state;
+        print_line!("processor: {}", self.processor.as_deref().unwrap_or("unknown"))?;
+        print_line!("features: {}", self.features.join(" "))?;
+        print_line!("kernels: {kernels}; threads: {threads}")?;
+        print_line!("topology: {}", shape(&girih_cpu::Machine::here().topology))?;
+        if let Some(memory) = self.memory {
+            print_line!(
+                "memory: {} available; the control group leaves {}",
+                bytes(memory.available),
+                room(&memory)
+            )?;
+        }
+        print_line!(
+            "huge pages: {}; {}",
+            huge_pages.as_deref().unwrap_or("unknown"),
+            huge_pages_trial.map_or("a trial cannot be told".to_owned(), |(huge, touched)| {
+                format!("a trial got {} of {}", bytes(huge), bytes(touched))
+            })
+        )?;
+        if let Some(foreign) = self.state.foreign {
+            print_line!("others: keep {foreign:.2} processors busy")?;
+        }
+        print_limits(&self.limits, *threads)?;
+        print_cache(&self.environment, &self.cached)?;
+        print_line!("built-in model: {}", outcome(&self.story))?;
+        print_line!("chat templates: {}", outcome(&self.templates))?;
+        self.advice().iter().try_for_each(|line| print_line!("advice: {line}"))
+    }
+}
+
+fn print_limits(limits: &Result<Vec<Measured>>, threads: usize) -> Result<()> {
+    let rows = match limits {
+        Ok(rows) => rows,
+        Err(_) => return print_line!("limits: not measured, as memory is short"),
+    };
+    print_line!("limits, billions per second with 1 thread and with {threads}:")?;
+    for Measured { what, unit, one, all } in rows {
+        print_line!("  {what:<36} {:>8.1} {:>8.1}  {unit}", one / 1e9, all / 1e9)?;
+    }
+    Ok(())
 }
 
 fn room(memory: &Memory) -> String {
@@ -122,11 +180,6 @@ fn outcome(check: &Result<()>) -> String {
     }
 }
 
-/// The kernels that commands use unless told otherwise.
-fn kernels() -> &'static str {
-    girih_cpu::kernels::tables()[0].name
-}
-
 /// The machine's parts, and what of them this process is granted.
 fn shape(topology: &Topology) -> String {
     let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
@@ -139,50 +192,6 @@ fn shape(topology: &Topology) -> String {
         plural(topology.cores(), "core"),
         plural(topology.processors().len(), "processor"),
     )
-}
-
-/// What makes girih slower here than it could be. `trial` is of huge pages.
-fn advice(threads: usize, trial: Option<(u64, u64)>) -> Vec<String> {
-    let mut lines = Vec::new();
-    let (have, best) = (kernels(), girih_cpu::kernels::names()[0]);
-    if have != best {
-        lines.push(format!(
-            "the kernels are '{have}': this processor lacks instructions that the faster '{best}' are made of"
-        ));
-    }
-    if let Some(load) = machine::load().filter(|&load| load > 0.5 * threads as f64) {
-        lines.push(format!(
-            "{load:.1} other processes wanted to run during the last minute; they slow every step down"
-        ));
-    }
-    if machine::huge_pages().as_deref() == Some("never") {
-        lines.push(
-            "transparent huge pages are off; 'madvise' takes up to a third off the time of reading weights"
-                .to_owned(),
-        );
-    }
-    if let Some((0, _)) = trial.filter(|_| machine::huge_pages().as_deref() != Some("never")) {
-        lines.push("memory that asks for huge pages gets none; it may be fragmented".to_owned());
-    }
-    lines
-}
-
-/// Bytes per second that all threads together read from memory, at best of
-/// three passes over a buffer larger than any cache.
-fn read_bandwidth(threads: usize) -> f64 {
-    const BYTES: usize = 128 << 20;
-    let words = BYTES / size_of::<u64>();
-    let buffers: Vec<Vec<u64>> = (0..threads).map(|seed| vec![seed as u64 | 1; words / threads]).collect();
-    let pass = || {
-        let start = Instant::now();
-        std::thread::scope(|scope| {
-            for buffer in &buffers {
-                scope.spawn(|| black_box(buffer.iter().fold(0u64, |sum, word| sum.wrapping_add(*word))));
-            }
-        });
-        BYTES as f64 / start.elapsed().as_secs_f64()
-    };
-    (0..3).map(|_| pass()).fold(0.0, f64::max)
 }
 
 /// Generates with the built-in model and compares with its known text.

@@ -76,7 +76,7 @@ fn standard_input() -> Result<String> {
 }
 
 /// A number of bytes for people: `1.50 GiB`.
-fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match UNITS.iter().find(|(_, size)| count >= *size) {
         Some((unit, size)) => format!("{:.2} {unit}", count as f64 / *size as f64),

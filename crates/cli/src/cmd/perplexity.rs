@@ -1,7 +1,11 @@
 //! `girih perplexity`: how surprised a model is by a text.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 
+use girih_engine::Engine;
+use girih_graph::backend::Unwatched;
 use girih_model::words::{Ends, Origin};
 
 use super::{Outcome, print_json};
@@ -23,6 +27,9 @@ pub struct Args {
     /// Tokens of a window; windows overlap by half [default: the context, at most 512].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     window: Option<u32>,
+    /// Write the logits of the first window here, to compare them: little-endian f32, a row for each token.
+    #[arg(long, value_name = "FILE")]
+    logits: Option<PathBuf>,
     /// Print JSON, with the surprise of each token.
     #[arg(long)]
     json: bool,
@@ -49,6 +56,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         )));
     }
     let mut engine = loading::engine(&model, &args.device, WANTED)?;
+    if let Some(path) = &args.logits {
+        write_logits(&mut engine, &tokens[..tokens.len().min(window as usize)], path)?;
+    }
     let result = girih_measure::perplexity(&mut engine, &tokens, window as usize)?;
     if args.json {
         print_json(&result)?;
@@ -61,4 +71,18 @@ pub fn run(args: &Args) -> Result<Outcome> {
         )?;
     }
     Ok(Outcome::Done)
+}
+
+/// Writes the logits of every one of `tokens`, in their order.
+fn write_logits(engine: &mut Engine<'_>, tokens: &[u32], path: &Path) -> Result<()> {
+    let fails = |error| Error::work(format!("{}: cannot be written: {error}", path.display()));
+    let mut file = BufWriter::new(File::create(path).map_err(fails)?);
+    let mut written = Ok(());
+    engine.logits(tokens, &mut Unwatched, |_, logits| {
+        let bytes: Vec<u8> = logits.iter().flat_map(|logit| logit.to_le_bytes()).collect();
+        if written.is_ok() {
+            written = file.write_all(&bytes);
+        }
+    })?;
+    written.and_then(|()| file.flush()).map_err(fails)
 }

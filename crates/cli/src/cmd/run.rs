@@ -11,6 +11,7 @@ use crate::generate::{described, generate, request, summary};
 use crate::loading::{self, Place};
 use crate::machine;
 use crate::output::stream;
+use crate::phases::Phases;
 use crate::progress::Show;
 
 #[derive(Debug, clap::Args)]
@@ -28,6 +29,9 @@ pub struct Args {
     /// Let special tokens that the prompt spells be special tokens.
     #[arg(long)]
     special: bool,
+    /// Say how long each phase of the start took.
+    #[arg(long, short)]
+    verbose: bool,
     /// End with one line of JSON: amounts, times, token ids.
     #[arg(long)]
     json: bool,
@@ -37,8 +41,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let name = args.model.as_deref().unwrap_or(builtin::STORIES.name);
     let prompt = prompt(args)?;
     let show = Show::unless(args.device.quiet);
+    let mut phases = Phases::begin();
     let place = Place::find(name)?;
-    let (model, words) = (place.model(&args.arch)?, place.words()?);
+    let model = place.model(&args.arch)?;
+    phases.end("open");
+    let words = place.words()?;
+    phases.end("tokenizer");
     if let Some(generation) = &model.generation {
         show.note(loading::described(generation));
     }
@@ -50,15 +58,21 @@ pub fn run(args: &Args) -> Result<Outcome> {
     check.map_err(|error| Error::call(error.to_string()))?;
     let plan = layout.plan()?;
     let mut engine = loading::start(&layout, show)?;
+    phases.end_load(engine.runner());
     stream(&prompt)?;
     let reply = generate(&mut engine, request, &words, || false, stream)?;
     print_line!("")?;
+    phases.add("first token", reply.stats.prefill.time);
+    if args.verbose {
+        show.note(phases.line());
+    }
     show.note(summary(&reply));
     if args.json {
         let mut line = described(&tokens, &reply);
         line["model"] = json!(name);
         line["kv"] = json!(args.device.kv.dtype().name());
-        line["activations"] = json!("f32");
+        line["activations"] = json!(layout.activations());
+        line["start"] = phases.json();
         line["memory"] = json!({
             "planned": plan.total(),
             "weights": plan.weights,

@@ -13,6 +13,7 @@ use super::{Outcome, print_json};
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::loading::{self, Place};
+use crate::progress::Show;
 
 /// The most rows of logits that one step hands out.
 const WANTED: u32 = 64;
@@ -58,6 +59,8 @@ struct Case {
     engine: Engine<'static>,
     golden: Golden,
     bound: Bound,
+    /// What activations are rounded to.
+    activations: String,
 }
 
 impl Case {
@@ -70,9 +73,11 @@ impl Case {
         };
         let golden = Golden::read(&args.golden, args.against.precision(), &sizes);
         let golden = golden.map_err(|error| Error::call(error.to_string()))?;
-        let engine = loading::engine(&model, &args.device, WANTED)?;
+        let layout = loading::layout(&model, &args.device, WANTED)?;
+        let engine = loading::start(&layout, Show::unless(args.device.quiet))?;
+        let activations = layout.activations();
         let bound = bound(&model, args)?;
-        Ok(Case { model, engine, golden, bound })
+        Ok(Case { model, engine, golden, bound, activations })
     }
 }
 
@@ -101,7 +106,7 @@ pub fn verify(args: &Args) -> Result<Outcome> {
             "passed": verdict.passed,
             "against": args.against.precision().name(),
             "kv": args.device.kv.dtype().name(),
-            "activations": "f32",
+            "activations": case.activations,
             "prompts": verdict.prompts,
         }))?;
     } else {

@@ -34,6 +34,27 @@ fn agrees(model: &str) {
     }
 }
 
+/// The logits that are written give the likelihood that is printed.
+#[test]
+fn logits_are_written_as_they_are_scored() {
+    let folder = Folder::new();
+    let (text, logits) = (folder.write("text", "Once upon a time"), folder.file("logits.f32"));
+    let call = girih(&["perplexity", "stories260k", name(&text), "--json", "--quiet"]);
+    let found = call.with(&["--logits", name(&logits)]).done().json();
+    let bytes = std::fs::read(&logits).expect("it was written");
+    let values: Vec<f32> = bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    let surprises = numbers(&found["tokens"]);
+    let rows: Vec<&[f32]> = values.chunks(512).collect();
+    assert_eq!(rows.len(), surprises.len() + 1);
+    let ids = girih(&["tokenize", "stories260k", "--special", "--json"]).stdin("Once upon a time").done();
+    let ids = numbers(&ids.json()["ids"]);
+    for ((row, surprise), next) in rows.iter().zip(surprises).zip(&ids[1..]) {
+        let sum: f64 = row.iter().map(|&logit| f64::from(logit).exp()).sum();
+        assert!((sum.ln() - f64::from(row[*next as usize]) - surprise).abs() < 1e-5);
+    }
+    girih(&["perplexity", "stories260k", name(&text), "--logits", "/no/folder/x"]).fails(1, "/no/folder/x");
+}
+
 #[test]
 fn the_built_in_model_is_as_surprised_as_known() {
     agrees("stories260k");

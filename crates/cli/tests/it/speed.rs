@@ -23,15 +23,32 @@ fn bench_prints_the_rows_of_llama_bench() {
         let (min, median, max) = (number(row, "min_ts"), number(row, "median_ts"), number(row, "max_ts"));
         assert!(0.0 < min && min <= median && median <= max, "{row}");
         assert_eq!((number(row, "n_threads"), row["type_k"].as_str()), (2.0, Some("f32")));
-        // The tied table of the model is its largest matrix and counts once.
+        // The tied table counts once; the 4 rotary frequencies are weights, too.
         assert_eq!(number(row, "model_n_params"), 260_032.0 + 4.0, "{row}");
         assert!(number(row, "fraction_of_limit") > 0.0, "{row}");
-        assert!(number(row, "first_token_seconds") > number(row, "load_seconds"), "{row}");
+        let start = row["start"].as_object().expect("phases");
+        let names: Vec<&str> = start.keys().map(String::as_str).collect();
+        assert_eq!(names, ["open", "plan", "weights", "state", "compile", "first token", "total"]);
+        assert_eq!(number(row, "first_token_seconds"), number(&row["start"], "total"));
     }
     // A generated token reads every matrix once: bf16 weights, and at depth
     // more keys and values.
     let bytes = |index: usize| number(&rows[index], "bytes_per_token");
     assert!(bytes(3) > bytes(1), "{} {}", bytes(3), bytes(1));
+}
+
+/// Sequences that generate together share the bytes of the weights.
+#[test]
+fn sequences_are_timed_together() {
+    let bench =
+        girih(&["bench", "stories260k", "-p", "0", "-n", "8", "-d", "70", "-r", "1", "--parallel", "4"]);
+    let rows = bench.with(&["--json", "--quiet", "--no-limits"]).done().json();
+    assert_eq!((rows[0]["test"].as_str(), number(&rows[0], "n_parallel")), (Some("tg8 x4 @ d70"), 4.0));
+    let alone = girih(&["bench", "stories260k", "-p", "0", "-n", "8", "-d", "70", "-r", "1"]);
+    let alone = alone.with(&["--json", "--quiet", "--no-limits"]).done().json();
+    let bytes = |rows: &Value| number(&rows[0], "bytes_per_token");
+    assert!(bytes(&rows) < bytes(&alone) && 4.0 * bytes(&rows) > bytes(&alone));
+    assert_eq!(number(&rows[0], "operations_per_token"), number(&alone[0], "operations_per_token"));
 }
 
 #[test]
@@ -50,6 +67,8 @@ fn bench_prints_csv_and_tables_and_keeps_a_record() {
     let record = std::fs::read_to_string(files[0].path()).expect("it is readable");
     assert_eq!(record.lines().count(), 9, "{record}");
     assert!(record.lines().next().is_some_and(|names| names.ends_with(",model_sha256")), "{record}");
+    let digests: Vec<&str> = record.lines().skip(1).filter_map(|row| row.rsplit(',').next()).collect();
+    assert!(digests.iter().all(|digest| digest.len() == 64 && *digest == digests[0]), "{record}");
 }
 
 #[test]

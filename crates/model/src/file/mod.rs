@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use girih_tensor::{DType, Shape};
+use sha2::{Digest as _, Sha256};
 
 pub use metadata::{Array, Metadata, Strings, Value};
 pub(crate) use open::parse_index;
@@ -159,6 +160,26 @@ impl Container {
             ))),
         }
         .map_err(|error| error.of(shard.path.display()))
+    }
+
+    /// The sha256 of the bytes of all files, one file after another, in
+    /// hexadecimal: which model it is.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn sha256(&self) -> Result<String> {
+        let mut hasher = Sha256::new();
+        let mut piece = vec![0; 1 << 20];
+        for Shard { path, source } in &self.shards {
+            let mut offset = 0;
+            while offset < source.length() {
+                let count = (source.length() - offset).min(piece.len() as u64) as usize;
+                source.read_at(offset, &mut piece[..count]).map_err(|error| error.of(path.display()))?;
+                hasher.update(&piece[..count]);
+                offset += count as u64;
+            }
+        }
+        Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// Puts the tensors of one more file to those that are known.

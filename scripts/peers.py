@@ -1,0 +1,485 @@
+#!/usr/bin/env python3
+"""Measures girih beside other engines: the same files, the same threads, in turns.
+
+    peers.py compare MODEL.gguf... --girih PROGRAM [--rounds 5] [--threads N]
+        Runs every engine in a process of its own, one after another, as many
+        rounds as asked for, and prints for each test the median of each engine
+        (least–most) and how many times as fast girih was; then the peak of
+        resident memory and the time to the first token of a 16-token prompt,
+        from opening the model on.
+
+    peers.py foreign MODEL.gguf... --girih PROGRAM
+        The same for generation alone, quiet and beside one process that is
+        always busy and has the same priority, in turns; prints which part of
+        its quiet speed each engine keeps.
+
+    peers.py logits MODEL.gguf... --girih PROGRAM [--text FILE]
+        How far the logits of girih as it runs by default and of llama.cpp lie
+        from those of girih with activations in single precision, over the
+        first 64 tokens of a text: mean Kullback-Leibler divergence and largest
+        difference. Exits 1 if girih's divergence is the larger one.
+
+Tests are written as llama-bench writes them: pp512, tg64, tg32@d4096.
+
+Engines:
+    girih                  its `bench`
+    llama.cpp              as it comes (package llama-cpp-python)
+    llama.cpp fa=0, fa=1   without and with flash attention
+    llama.cpp repack=0     weights left as the file has them
+    openvino               OpenVINO GenAI (package openvino-genai); prompts give
+                           its time to the first token, replies its time per token
+    ik_llama.cpp           if --ik-binary names its llama-bench (-rtr 1 -fa 1);
+                           tests at depth are left to the other engines
+All options of llama.cpp are compared where they matter: flash attention at
+depth, repacking in prompts. The best of them is llama.cpp's figure.
+
+llama-cpp-python compiles llama.cpp when it is installed, if there is no wheel.
+The line 'isa' says for what. If it lacks instructions that the processor has:
+    CMAKE_ARGS="-DGGML_NATIVE=ON" nice pip install --no-cache-dir --force-reinstall \\
+        --no-binary llama-cpp-python llama-cpp-python==0.3.36
+
+On a shared machine, run it ahead of what others do (but not `foreign`, whose
+busy process must be as important), and look at the least and the most.
+Needs the packages numpy, llama-cpp-python and openvino-genai; the two engines
+only if they are asked for.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+ENGINES = ["girih", "llama.cpp", "llama.cpp fa=0", "llama.cpp fa=1", "llama.cpp repack=0", "openvino"]
+SEED = 42
+FIRST_PROMPT = 16
+"""Tokens of the prompt whose first token is timed, as in `girih bench`."""
+
+TEXT = (
+    "The engine reads the file, lays its weights out for the processor, and multiplies. What a user sees "
+    "is a line of text that grows word by word; what a processor sees is a stream of bytes that memory "
+    "cannot deliver fast enough. Between the two lies everything that this program is about, and most of "
+    "it is the patient arrangement of numbers in the order in which they will be needed."
+)
+
+
+class Test(NamedTuple):
+    """One row: so many tokens of a prompt or of a reply, at a depth."""
+
+    prompt: int
+    reply: int
+    depth: int
+
+    @staticmethod
+    def parse(text: str) -> "Test":
+        match = re.fullmatch(r"(pp|tg)(\d+)(?:@d(\d+))?", text)
+        if not match or int(match[2]) == 0:
+            raise argparse.ArgumentTypeError(f"'{text}' is no test such as pp512 or tg32@d4096")
+        count, depth = int(match[2]), int(match[3] or 0)
+        return Test(count, 0, depth) if match[1] == "pp" else Test(0, count, depth)
+
+    def __str__(self) -> str:
+        name = f"pp{self.prompt}" if self.prompt else f"tg{self.reply}"
+        return f"{name}@d{self.depth}" if self.depth else name
+
+    @property
+    def start(self) -> int:
+        """The position of the first token that is timed."""
+        return max(self.depth, 1) if self.reply else self.depth
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt + self.reply
+
+
+def resident(key: str) -> int:
+    """A line of this process's status, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key + ":"))
+
+
+# What a process of an engine does, and prints as one line of JSON:
+# {"rates": {test: tokens per second}, "first_token": seconds, "peak": bytes, "isa": text}
+
+
+def girih(program: str, model: Path, tests: list[Test], threads: int, options: list[str]) -> dict:
+    """girih's `bench`, once for all prompts and replies of each depth."""
+    found = {"rates": {}, "isa": ""}
+    for depth in sorted({test.depth for test in tests}):
+        here = [test for test in tests if test.depth == depth]
+        lengths = lambda field: ",".join(str(getattr(test, field)) for test in here if getattr(test, field)) or "0"
+        command = [program, "bench", str(model), "--json", "--quiet", "--no-limits", "-r", "1"]
+        command += ["--threads", str(threads), "-d", str(depth)]
+        command += ["-p", lengths("prompt"), "-n", lengths("reply"), *options]
+        rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        for row in rows:
+            test = Test(row["n_prompt"], row["n_gen"], row["n_depth"])
+            found["rates"][str(test)] = row["median_ts"]
+        found.setdefault("first_token", rows[0]["first_token_seconds"])
+        found["peak"] = max(found.get("peak", 0), rows[-1]["peak_resident"] or 0)
+        found["isa"] = f"{rows[0]['isa']}, activations {rows[0]['activations']}, kv {rows[0]['type_k']}"
+    return found
+
+
+def llama_cpp(engine: str, model: Path, tests: list[Test], threads: int) -> dict:
+    """llama.cpp through its C interface, as llama-bench uses it: random tokens, no sampling."""
+    import ctypes
+
+    import llama_cpp as api
+    import numpy as np
+
+    @api.llama_log_callback
+    def silent(level, text, _):
+        if level == 4:  # GGML_LOG_LEVEL_ERROR
+            sys.stderr.write(text.decode(errors="replace"))
+
+    api.llama_log_set(silent, ctypes.c_void_p(0))
+    api.llama_backend_init()
+    options = dict(part.split("=") for part in engine.split()[1:])
+    base, begun = resident("VmRSS"), time.perf_counter()
+    model_options = api.llama_model_default_params()
+    model_options.use_extra_bufts = options.get("repack", "1") == "1"
+    loaded = api.llama_model_load_from_file(str(model).encode(), model_options)
+    if not loaded:
+        raise SystemExit(f"llama.cpp does not load {model}")
+    context_options = api.llama_context_default_params()
+    context_options.n_ctx = max(test.start + test.tokens + 1 for test in tests)
+    context_options.n_batch, context_options.n_ubatch = 2048, 512
+    context_options.n_threads = context_options.n_threads_batch = threads
+    context_options.flash_attn_type = int(options.get("fa", -1))
+    context = api.llama_init_from_model(loaded, context_options)
+    vocabulary = api.llama_vocab_n_tokens(api.llama_model_get_vocab(loaded))
+    random = np.random.default_rng(SEED)
+
+    def run(count: int, step: int) -> None:
+        tokens = random.integers(vocabulary, size=count, dtype=np.int32)
+        for start in range(0, count, step):
+            piece = np.ascontiguousarray(tokens[start : start + step])
+            pointer = piece.ctypes.data_as(ctypes.POINTER(api.llama_token))
+            if api.llama_decode(context, api.llama_batch_get_one(pointer, len(piece))) != 0:
+                raise SystemExit(f"llama.cpp fails at a step of {len(piece)} tokens")
+            api.llama_synchronize(context)
+
+    run(FIRST_PROMPT, FIRST_PROMPT)
+    first, rates = time.perf_counter() - begun, {}
+    for test in tests:
+        for counted in (False, True):
+            api.llama_memory_clear(api.llama_get_memory(context), True)
+            if test.start:
+                run(test.start, 2048)
+            start = time.perf_counter()
+            run(test.tokens, 2048 if test.prompt else 1)
+            if counted:
+                rates[str(test)] = test.tokens / (time.perf_counter() - start)
+    isa = " ".join(re.findall(r"(\w+) = 1", api.llama_print_system_info().decode()))
+    return {"rates": rates, "first_token": first, "peak": resident("VmHWM") - base, "isa": isa}
+
+
+def openvino(model: Path, tests: list[Test], threads: int) -> dict:
+    """OpenVINO GenAI: the time to the first token, and the time of each further one."""
+    import numpy as np
+    import openvino
+    import openvino_genai
+
+    base, begun = resident("VmRSS"), time.perf_counter()
+    pipeline = openvino_genai.LLMPipeline(str(model), "CPU", INFERENCE_NUM_THREADS=threads)
+    random = np.random.default_rng(SEED)
+
+    def run(prompt: int, reply: int):
+        options = openvino_genai.GenerationConfig(max_new_tokens=reply, ignore_eos=True, do_sample=False)
+        # Ordinary tokens only: the vocabulary's special ones come last.
+        ids = random.integers(1000, 100_000, size=(1, prompt), dtype=np.int64)
+        inputs = openvino_genai.TokenizedInputs(openvino.Tensor(ids), openvino.Tensor(np.ones_like(ids)))
+        return pipeline.generate(inputs, options).perf_metrics
+
+    run(FIRST_PROMPT, 1)
+    first, rates = time.perf_counter() - begun, {}
+    for test in tests:
+        if test.prompt and test.depth:
+            continue  # it keeps no sequence that a prompt could go on from
+        for _ in (False, True):
+            metrics = run(test.prompt or test.start, test.reply + 1)
+        if test.prompt:
+            rates[str(test)] = test.prompt / (metrics.get_ttft().mean / 1e3)
+        else:
+            rates[str(test)] = 1e3 / metrics.get_tpot().mean
+    isa = f"OpenVINO {openvino.__version__}"
+    return {"rates": rates, "first_token": first, "peak": resident("VmHWM") - base, "isa": isa}
+
+
+def ik_llama_cpp(binary: str, model: Path, tests: list[Test], threads: int) -> dict:
+    """ik_llama.cpp's llama-bench, without the tests at depth, which it times differently."""
+    here = [test for test in tests if not test.depth]
+    lengths = lambda field: ",".join(str(getattr(test, field)) for test in here if getattr(test, field)) or "0"
+    command = [binary, "-m", str(model), "-t", str(threads), "-r", "1", "-rtr", "1", "-fa", "1", "-o", "json"]
+    command += ["-p", lengths("prompt"), "-n", lengths("reply")]
+    rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    rates = {str(Test(row["n_prompt"], row["n_gen"], 0)): row["avg_ts"] for row in rows}
+    return {"rates": rates, "isa": "ik_llama.cpp -rtr 1 -fa 1"}
+
+
+def measured(engine: str, model: Path, tests: list[Test], arguments: argparse.Namespace) -> dict | None:
+    """Runs an engine in a process of its own; nothing if it fails, which is said."""
+    command = [sys.executable, __file__, "engine", engine, str(model), "--threads", str(arguments.threads)]
+    command += ["--tests", ",".join(map(str, tests)), "--girih", str(arguments.girih)]
+    command += [f"--girih-option={option}" for option in arguments.girih_option]
+    if arguments.ik_binary:
+        command += ["--ik-binary", str(arguments.ik_binary)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        reason = (ended.stderr.strip().splitlines() or ["no reason given"])[-1]
+        print(f"{engine} does not run {model.name}: {reason}", file=sys.stderr)
+        return None
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def engine(arguments: argparse.Namespace) -> int:
+    """The process of one engine."""
+    name, model, tests, threads = arguments.engine, arguments.model, arguments.tests, arguments.threads
+    if name == "girih":
+        found = girih(arguments.girih, model, tests, threads, arguments.girih_option)
+    elif name == "openvino":
+        found = openvino(model, tests, threads)
+    elif name == "ik_llama.cpp":
+        found = ik_llama_cpp(arguments.ik_binary, model, tests, threads)
+    else:
+        found = llama_cpp(name, model, tests, threads)
+    print(json.dumps(found))
+    return 0
+
+
+def wanted(engine_: str, tests: list[Test]) -> list[Test]:
+    """The tests in which an engine's options matter."""
+    if " fa=" in engine_:
+        return [test for test in tests if test.depth or test.prompt > 1024]
+    if " repack=" in engine_:
+        return [test for test in tests if not test.depth]
+    return tests
+
+
+def in_turns(model: Path, arguments: argparse.Namespace) -> dict[str, list[dict]]:
+    """All rounds of all engines; one that fails is not asked again."""
+    names = arguments.engines + (["ik_llama.cpp"] if arguments.ik_binary else [])
+    names = [name for name in names if wanted(name, arguments.tests)]
+    found: dict[str, list[dict]] = {name: [] for name in names}
+    for index in range(arguments.rounds):
+        for name in list(found):
+            result = measured(name, model, wanted(name, arguments.tests), arguments)
+            if result is None:
+                del found[name]
+                continue
+            found[name].append(result)
+            print(f"round {index + 1} of {arguments.rounds}: {name}: {result['rates']}", file=sys.stderr)
+    return found
+
+
+def spread(values: list[float]) -> tuple[float, float, float]:
+    return statistics.median(values), min(values), max(values)
+
+
+def table(model: Path, found: dict[str, list[dict]], tests: list[Test]) -> list[dict]:
+    """Prints what was found, and returns it as rows."""
+    rows = []
+    print(f"\n{model.name}\n")
+    print("| test | engine | t/s median (least–most) | girih / engine |\n|---|---|--:|--:|")
+    for test in map(str, tests):
+        rates = {name: [result["rates"][test] for result in results if test in result["rates"]]
+                 for name, results in found.items()}
+        rates = {name: spread(values) for name, values in rates.items() if values}
+        own = rates.get("girih", (None,))[0]
+        options = [rate for name, rate in rates.items() if name.startswith("llama.cpp")]
+        if len(options) > 1:
+            rates["llama.cpp, its best"] = max(options)
+        for name, (median, least, most) in rates.items():
+            ratio = own / median if own else None
+            shown = f"{ratio:.2f}" if ratio and name != "girih" else "–"
+            print(f"| {test} | {name} | {median:.2f} ({least:.2f}–{most:.2f}) | {shown} |")
+            rows.append({"model": model.name, "test": test, "engine": name, "median": median,
+                         "min": least, "max": most, "girih_over_engine": ratio})
+    print("\n| engine | first token, s, cold | then, median | peak resident, MiB | isa |\n|---|--:|--:|--:|---|")
+    for name, results in found.items():
+        times = [result["first_token"] for result in results if "first_token" in result]
+        if not times:
+            continue
+        peak = max(result["peak"] for result in results)
+        warm = statistics.median(times[1:]) if len(times) > 1 else times[0]
+        print(f"| {name} | {times[0]:.2f} | {warm:.2f} | {peak / 2**20:.0f} | {results[0]['isa']} |")
+        rows.append({"model": model.name, "engine": name, "first_token_seconds": times,
+                     "peak_resident": peak, "isa": results[0]["isa"]})
+    return rows
+
+
+def warn_of_missing_instructions(found: dict[str, list[dict]]) -> None:
+    """Says so where llama.cpp was compiled for less than this processor."""
+    flags = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")), "")
+    for name, results in found.items():
+        if not name.startswith("llama.cpp") or not results:
+            continue
+        for flag, sign in (("avx512_vnni", "AVX512_VNNI"), ("avx2", "AVX2")):
+            if f" {flag}" in flags and sign not in results[0]["isa"].split():
+                print(f"{name} was compiled without {flag}: see --help for how to compile it", file=sys.stderr)
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    rows = []
+    for model in arguments.models:
+        found = in_turns(model, arguments)
+        rows += table(model, found, arguments.tests)
+        warn_of_missing_instructions(found)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+    return 0
+
+
+@contextmanager
+def busy():
+    """One process that is always busy, in a session of its own."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    try:
+        time.sleep(0.5)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def foreign(arguments: argparse.Namespace) -> int:
+    rows = []
+    for model in arguments.models:
+        found: dict[str, dict[str, list[float]]] = {}
+        names = arguments.engines + (["ik_llama.cpp"] if arguments.ik_binary else [])
+        for _ in range(arguments.rounds):
+            for name in names:
+                quiet = measured(name, model, arguments.tests, arguments)
+                with busy():
+                    beside = measured(name, model, arguments.tests, arguments)
+                if quiet is None or beside is None:
+                    names = [other for other in names if other != name]
+                    continue
+                for test in map(str, arguments.tests):
+                    rates = found.setdefault(f"{test} {name}", {"quiet": [], "beside": []})
+                    rates["quiet"].append(quiet["rates"][test])
+                    rates["beside"].append(beside["rates"][test])
+        print(f"\n{model.name}, beside one busy thread\n")
+        print("| test, engine | quiet, t/s | beside it, t/s | kept |\n|---|--:|--:|--:|")
+        for name, rates in found.items():
+            quiet, beside = (statistics.median(rates[key]) for key in ("quiet", "beside"))
+            print(f"| {name} | {quiet:.2f} | {beside:.2f} | {100 * beside / quiet:.0f} % |")
+            rows.append({"model": model.name, "test": name, "quiet": quiet, "beside": beside})
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+    return 0
+
+
+def divergence(reference, other) -> tuple[float, float]:
+    """The mean divergence of `other` from `reference`, in nats, and the largest difference of a logit."""
+    import numpy as np
+
+    def log_softmax(rows):
+        rows = rows.astype(np.float64)
+        rows = rows - rows.max(axis=1, keepdims=True)
+        return rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
+
+    left, right = log_softmax(reference), log_softmax(other)
+    mean = float((np.exp(left) * (left - right)).sum(axis=1).mean())
+    return mean, float(np.abs(reference.astype(np.float64) - other).max())
+
+
+def girih_logits(arguments: argparse.Namespace, model: Path, text: Path, options: list[str]):
+    """girih's logits of the first tokens of a text."""
+    import numpy as np
+
+    with tempfile.NamedTemporaryFile(suffix=".f32") as file:
+        command = [arguments.girih, "perplexity", str(model), str(text), "--window", str(arguments.positions)]
+        command += ["--logits", file.name, "--json", "--quiet", *options]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return np.fromfile(file.name, dtype="<f4").reshape(arguments.positions, -1)
+
+
+def llama_logits(model: Path, ids: list[int], threads: int):
+    """llama.cpp's logits of some tokens, as it runs by default."""
+    import llama_cpp as api
+    import numpy as np
+
+    loaded = api.Llama(str(model), n_ctx=len(ids), n_batch=len(ids), n_threads=threads,
+                       n_threads_batch=threads, logits_all=True, verbose=False)
+    loaded.eval(ids)
+    return np.array(loaded.scores[: len(ids)])
+
+
+def logits(arguments: argparse.Namespace) -> int:
+    help_ = subprocess.run([arguments.girih, "perplexity", "--help"], capture_output=True, text=True).stdout
+    chosen = "--act-precision" in help_
+    if not chosen:
+        print("girih has activations in single precision only: its distance is 0 by definition")
+    worse = False
+    print("| model | girih: mean KL | max abs | llama.cpp: mean KL | max abs |\n|---|--:|--:|--:|--:|")
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(arguments.text.read_text() if arguments.text else TEXT)
+        file.flush()
+        for model in arguments.models:
+            text = Path(file.name)
+            command = [arguments.girih, "tokenize", str(model), "--special", "--json"]
+            with text.open() as stdin:
+                answer = subprocess.run(command, check=True, stdin=stdin, capture_output=True, text=True)
+            ids = json.loads(answer.stdout)["ids"][: arguments.positions]
+            if len(ids) < arguments.positions:
+                raise SystemExit(f"the text has {len(ids)} tokens; {arguments.positions} are needed")
+            exact = girih_logits(arguments, model, text, ["--act-precision", "f32"] if chosen else [])
+            own = divergence(exact, girih_logits(arguments, model, text, []))
+            theirs = divergence(exact, llama_logits(model, ids, arguments.threads))
+            print(f"| {model.name} | {own[0]:.3e} | {own[1]:.3e} | {theirs[0]:.3e} | {theirs[1]:.3e} |")
+            worse |= own[0] > theirs[0]
+    return int(worse)
+
+
+def tests(text: str) -> list[Test]:
+    return [Test.parse(part) for part in text.split(",")]
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = top.add_subparsers(dest="command", required=True)
+    for name, run, default in (
+        ("compare", compare, "pp512,pp128,tg64,tg32@d1024,tg32@d4096"),
+        ("foreign", foreign, "tg64"),
+        ("logits", logits, "pp1"),
+        ("engine", engine, "pp512"),
+    ):
+        command = commands.add_parser(name)
+        if name == "engine":
+            command.add_argument("engine")
+            command.add_argument("model", type=Path)
+        else:
+            command.add_argument("models", type=Path, nargs="+", metavar="MODEL.gguf")
+            command.add_argument("--rounds", type=int, default=5)
+            command.add_argument("--engines", type=lambda text: text.split(","),
+                                 default=ENGINES if name == "compare" else ["girih", "llama.cpp", "openvino"])
+            command.add_argument("--json", type=Path, metavar="FILE", help="also write the rows here")
+        if name == "logits":
+            command.add_argument("--text", type=Path, help="a text of at least as many tokens")
+            command.add_argument("--positions", type=int, default=64)
+        command.add_argument("--tests", type=tests, default=default)
+        command.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+        command.add_argument("--girih", required=True, help="the program")
+        command.add_argument("--girih-option", action="append", default=[], metavar="OPTION",
+                             help="an option of girih's bench, such as --kv=f16; may be given several times")
+        command.add_argument("--ik-binary", type=Path, help="llama-bench of ik_llama.cpp")
+        command.set_defaults(run=run)
+    return top
+
+
+def main() -> int:
+    arguments = parser().parse_args()
+    return arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
