@@ -11,7 +11,7 @@ use girih_tensor::reference;
 
 use crate::fixture::{Random, U, gamma};
 
-const FORMATS: [Format; 4] = [Format::F32, Format::F16, Format::BF16, Format::Q8_0];
+pub const FORMATS: [Format; 4] = [Format::F32, Format::F16, Format::BF16, Format::Q8_0];
 
 /// The tables with fused operations, which yield equal bits.
 fn fused() -> impl Iterator<Item = &'static Table> {
@@ -23,7 +23,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 /// Stored cells of any values of moderate size.
-fn stored(format: Format, positions: usize, values: usize, random: &mut Random) -> Vec<u8> {
+pub fn stored(format: Format, positions: usize, values: usize, random: &mut Random) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..format.bytes(positions, values)).map(|_| random.bits() as u8).collect();
     // Exponents that are small, where two bytes or four are a number.
     let (step, keep) = match format {

@@ -56,7 +56,7 @@ fn gated(table: &Table, act: Act, gate: &[f32], up: &[f32]) -> Vec<f32> {
 /// a quotient and a product. The argument of GELU's exponential has four roundings of its
 /// own, and what an exponential makes of an error is no more than its size. An
 /// exponential that leaves `f32` takes with it a quotient below 2⁻¹²¹.
-fn exact_gate(act: Act, gate: f32, up: f32) -> (f64, f64) {
+pub fn exact_gate(act: Act, gate: f32, up: f32) -> (f64, f64) {
     let x = f64::from(gate);
     let twice = 2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
     let (argument, relative) = match act {
@@ -272,7 +272,7 @@ fn group(first: &[f32]) -> Vec<f32> {
 ///
 /// The scale is rounded once; 127 / largest, the product and the code's own
 /// half are what a code may err by.
-fn wrong_code(table: &Table, x: &[f32]) -> Option<String> {
+pub fn wrong_code(table: &Table, x: &[f32]) -> Option<String> {
     let (codes, scales, sums) = quantized(table, x);
     let groups = x.chunks_exact(GROUP).zip(codes.chunks_exact(GROUP)).zip(scales.iter().zip(&sums));
     for ((x, codes), (&scale, &sum)) in groups {

@@ -1,0 +1,235 @@
+//! The paths through the loops of attention, with their checks.
+
+use girih_cpu::kernels::Table;
+use girih_cpu::kernels::attend::{Block, CHUNK, Cells, Format, LANES, TILE, WIDTHS, Weights};
+use girih_graph::BLOCK_POSITIONS;
+use girih_tensor::{DType, reference};
+
+use crate::attend_kernels::{FORMATS, stored};
+use crate::bands::below;
+use crate::fixture::{Random, U, gamma, portable};
+use crate::paths::{Path, Tally};
+
+/// The scores of one kind of case have a cap or none.
+const CAPS: [Option<f32>; 2] = [None, Some(3.5)];
+
+pub fn paths() -> Vec<Path> {
+    let mut paths = Vec::new();
+    for format in FORMATS {
+        for width in WIDTHS {
+            paths.push(Path::new(format!("score {format:?} x{width}"), move |table, random, tally| {
+                score(table, format, width, random, tally);
+            }));
+            paths.push(Path::new(format!("blend {format:?} x{width}"), move |table, random, tally| {
+                blend(table, format, width, random, tally);
+            }));
+        }
+        paths.push(Path::new(format!("widen_keys {format:?}"), move |table, random, tally| {
+            widen_keys(table, format, random, tally);
+        }));
+        paths.push(Path::new(format!("widen_values {format:?}"), move |table, random, tally| {
+            widen_values(table, format, random, tally);
+        }));
+    }
+    for cap in CAPS {
+        paths.push(Path::new(format!("weigh, cap {cap:?}"), move |table, random, tally| {
+            weigh(table, cap, random, tally);
+        }));
+    }
+    paths.push(Path::new("join".into(), join));
+    paths.push(Path::new("halve".into(), halve));
+    paths
+}
+
+/// The size of a head; Q8_0 has whole groups only.
+fn head(format: Format, random: &mut Random) -> usize {
+    if format == Format::Q8_0 { 32 * (1 + below(4, random)) } else { 1 + below(130, random) }
+}
+
+/// The size of a head filled up to whole vectors.
+fn padded_head(format: Format, random: &mut Random) -> usize {
+    head(format, random).next_multiple_of(if format == Format::Q8_0 { 32 } else { LANES })
+}
+
+/// What will be read soon, or nothing.
+fn ahead<'a>(cells: &'a [u8], random: &mut Random) -> &'a [u8] {
+    if random.bits().is_multiple_of(2) { cells } else { &[] }
+}
+
+fn score(table: &Table, format: Format, width: usize, random: &mut Random, tally: &mut Tally) {
+    let size = head(format, random);
+    let tile = stored(format, TILE, size, random);
+    let mut keys = vec![f32::NAN; size * TILE];
+    (portable().attend.widen_keys)(format, &tile, &mut keys);
+    let queries = random.numbers(size * width);
+    let at = TILE * below(CHUNK / TILE, random);
+    let cells =
+        if random.bits().is_multiple_of(8) { Cells::Decoded(&keys) } else { Cells::Stored(format, &tile) };
+    let mut scores: Vec<Weights> = vec![[7.0; CHUNK]; width];
+    (table.attend.score)(&queries, cells, ahead(&tile, random), &mut scores, at);
+    for (query, scores) in scores.iter().enumerate() {
+        let own: Vec<f32> = queries.iter().copied().skip(query).step_by(width).collect();
+        for (position, score) in scores.iter().enumerate() {
+            if !(at..at + TILE).contains(&position) {
+                assert!(*score == 7.0, "{}: score {position} is not of the tile", table.name);
+                continue;
+            }
+            let key: Vec<f32> = keys.iter().copied().skip(position - at).step_by(TILE).collect();
+            let exact = reference::dot(&own, &key);
+            let bound = exact.bound(size) + size as f64 * 2f64.powi(-149);
+            tally
+                .see(*score, exact.sum, bound, || format!("query {query}, position {position}, {size} dims"));
+        }
+    }
+}
+
+fn blend(table: &Table, format: Format, width: usize, random: &mut Random, tally: &mut Tally) {
+    let columns = padded_head(format, random);
+    let cells = stored(format, BLOCK_POSITIONS, columns, random);
+    let end = 1 + below(BLOCK_POSITIONS, random);
+    let positions = below(end, random)..end;
+    let block = |cells, positions| Block { cells, positions, width: columns, ahead: &[] };
+    let mut wide = vec![f32::NAN; BLOCK_POSITIONS * columns];
+    (portable().attend.widen_values)(block(Cells::Stored(format, &cells), 0..BLOCK_POSITIONS), &mut wide);
+    let at = BLOCK_POSITIONS * below(CHUNK / BLOCK_POSITIONS, random);
+    let weights: Vec<Weights> =
+        (0..width).map(|_| random.numbers(CHUNK).try_into().expect("a chunk of numbers")).collect();
+    let before = random.numbers(width * columns);
+    let mut sums = before.clone();
+    let stored =
+        Block { ahead: ahead(&cells, random), ..block(Cells::Stored(format, &cells), positions.clone()) };
+    (table.attend.blend)(&weights, at, stored, &mut sums);
+    for (index, got) in sums.iter().enumerate() {
+        let (query, column) = (index / columns, index % columns);
+        let (mut want, mut size) = (f64::from(before[index]), f64::from(before[index].abs()));
+        for position in positions.clone() {
+            let term =
+                f64::from(weights[query][at + position]) * f64::from(wide[position * columns + column]);
+            want += term;
+            size += term.abs();
+        }
+        let terms = positions.len();
+        let bound = gamma(terms + 1) * size + terms as f64 * 2f64.powi(-149);
+        tally.see(*got, want, bound, || format!("query {query}, column {column}, {positions:?}"));
+    }
+}
+
+/// The number of `bytes` that begins at value `index`, as its type defines it.
+fn defined(format: Format, bytes: &[u8], index: usize) -> f32 {
+    let (dtype, size) = match format {
+        Format::F32 => (DType::F32, 4),
+        Format::F16 => (DType::F16, 2),
+        _ => (DType::BF16, 2),
+    };
+    let mut value = [0.0];
+    dtype.unpack(&bytes[index * size..][..size], &mut value);
+    value[0]
+}
+
+fn widen_keys(table: &Table, format: Format, random: &mut Random, tally: &mut Tally) {
+    let size = head(format, random);
+    let tile = stored(format, TILE, size, random);
+    let mut wide = vec![f32::NAN; size * TILE];
+    (table.attend.widen_keys)(format, &tile, &mut wide);
+    for (index, got) in wide.iter().enumerate() {
+        let want = if format == Format::Q8_0 {
+            let (group, within) = (index / (32 * TILE), index % (32 * TILE));
+            let group = &tile[group * (2 * TILE + 32 * TILE)..];
+            let integer = f32::from(group[2 * TILE + within] as i8);
+            defined(Format::F16, group, within % TILE) * integer
+        } else {
+            defined(format, &tile, index)
+        };
+        tally.see(*got, f64::from(want), 0.0, || format!("value {index} of {size} dims"));
+    }
+}
+
+/// Values of Q8_0 are compared with those of the portable table, as the place
+/// of their scales is the table's own matter.
+fn widen_values(table: &Table, format: Format, random: &mut Random, tally: &mut Tally) {
+    let columns = padded_head(format, random);
+    let cells = stored(format, BLOCK_POSITIONS, columns, random);
+    let end = 1 + below(BLOCK_POSITIONS, random);
+    let positions = below(end, random)..end;
+    let widen = |table: &Table| {
+        let cells = Cells::Stored(format, &cells);
+        let block = Block { cells, positions: positions.clone(), width: columns, ahead: &[] };
+        let mut wide = vec![7.0; BLOCK_POSITIONS * columns];
+        (table.attend.widen_values)(block, &mut wide);
+        wide
+    };
+    let plain = widen(&portable());
+    for (index, got) in widen(table).iter().enumerate() {
+        let want = match format {
+            _ if !positions.contains(&(index / columns)) => 7.0,
+            Format::Q8_0 => plain[index],
+            _ => defined(format, &cells, index),
+        };
+        tally.see(*got, f64::from(want), 0.0, || format!("value {index}, {columns} columns, {positions:?}"));
+    }
+}
+
+/// Of a capped score a tanh is eight roundings off; of a weight its distance,
+/// the rounding of it, and its power, which is 2 units in the last place.
+fn weigh(table: &Table, cap: Option<f32>, random: &mut Random, tally: &mut Tally) {
+    let end = 1 + below(CHUNK, random);
+    let seen = below(end, random)..end;
+    let raw: Vec<f32> = (0..CHUNK).map(|_| random.number() * 20.0).collect();
+    let mut scores: Weights = [f32::NAN; CHUNK];
+    scores[seen.clone()].copy_from_slice(&raw[seen.clone()]);
+    let [top, sum] = (table.attend.weigh)(&mut scores, seen.clone(), cap);
+    let capped = |x: f32| match cap {
+        Some(cap) => f64::from(cap) * (f64::from(x) / 2.0 * std::f64::consts::LN_2).tanh(),
+        None => f64::from(x),
+    };
+    let exact: Vec<f64> = raw[seen.clone()].iter().map(|x| capped(*x)).collect();
+    let largest = exact.iter().copied().fold(f64::MIN, f64::max);
+    let error = f64::from(cap.unwrap_or(0.0)) * 8.0 * U;
+    tally.see(top, largest, error, || format!("the largest of {seen:?}"));
+    let weights: Vec<f64> = exact.iter().map(|x| (x - largest).exp2()).collect();
+    let relative = 2.0 * error + 44.0 * U;
+    let total: f64 = weights.iter().sum();
+    let bound = (relative + gamma(seen.len())) * total;
+    tally.see(sum, total, bound, || format!("the sum over {seen:?}"));
+    for (index, (got, want)) in scores[seen.clone()].iter().zip(&weights).enumerate() {
+        tally.see(*got, *want, relative * want, || format!("weight {index} of {seen:?}"));
+    }
+}
+
+/// Each factor is 2 units in the last place off; two products and a sum are rounded.
+fn join(table: &Table, random: &mut Random, tally: &mut Tally) {
+    let len = LANES * (1 + below(8, random));
+    let (result, sums) = (random.numbers(len), random.numbers(len));
+    let before = if random.bits().is_multiple_of(8) { f32::NEG_INFINITY } else { random.number() * 40.0 };
+    let now = random.number() * 40.0;
+    let (mut running, mut joined) = ([before, 2.0], result.clone());
+    (table.attend.join)(&mut running, &mut joined, [now, 5.0], &sums);
+    let larger = before.max(now);
+    tally.see(running[0], f64::from(larger), 0.0, || "the largest".into());
+    let factors = [before, now].map(|x| f64::from(x - larger).exp2());
+    let all = result.iter().zip(&sums).zip(&joined).map(|((a, b), got)| (*a, *b, *got));
+    for (a, b, got) in all.chain([(2.0, 5.0, running[1])]) {
+        let (a, b) = (f64::from(a) * factors[0], f64::from(b) * factors[1]);
+        let bound = (a.abs() + b.abs()) * (4.0 * U + gamma(3)) + 2f64.powi(-148);
+        tally.see(got, a + b, bound, || format!("{before} joined by {now}"));
+    }
+}
+
+/// To nearest even, of any finite numbers.
+fn halve(table: &Table, random: &mut Random, tally: &mut Tally) {
+    let values: Vec<f32> = (0..1 + below(70, random))
+        .map(|_| match random.bits() % 4 {
+            0 => f32::from_bits(random.bits() as u32 & 0xbfff_ffff),
+            1 => random.number() * 2f32.powi(-14),
+            2 => (1.0 + (random.bits() % 1024) as f32 / 1024.0) + 2f32.powi(-11), // ties
+            _ => random.number() * 70_000.0,
+        })
+        .collect();
+    let mut bytes = vec![0; 2 * values.len()];
+    (table.attend.halve)(&values, &mut bytes);
+    let wrong = values.iter().zip(bytes.as_chunks().0).find_map(|(value, bytes)| {
+        let (got, want) = (u16::from_le_bytes(*bytes), half::f16::from_f32(*value).to_bits());
+        (got != want).then(|| format!("{value} is {got:04x}, not {want:04x}"))
+    });
+    tally.see_exact(values.len(), wrong);
+}

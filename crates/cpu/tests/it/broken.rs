@@ -1,0 +1,539 @@
+//! Kernels that are wrong in one place, as kernels are when they are wrong: a
+//! last column forgotten, a lane's scale of its neighbour, a sum that saturates,
+//! a sign, a loop that begins or ends one too late. The checks of
+//! [`paths`](crate::paths) must notice each of them.
+
+use std::ops::Range;
+
+use girih_cpu::kernels::attend::{Attend, Block, Cells, Ends, Format, WIDTHS, Weights};
+use girih_cpu::kernels::packed::{
+    BAND, Band, Coding, DEPTH, GROUP, LANES, Layout, PanelGroup, Panels, Products, Sums,
+};
+use girih_cpu::kernels::{Table, Turns};
+use girih_graph::{Act, BLOCK_POSITIONS, Pairing};
+
+use crate::fixture::{Random, portable};
+use crate::paths::{Tally, paths};
+
+/// Cases of each path, as many as no fault hides from.
+const CASES: usize = 40;
+
+/// What the check of each path of a kernel finds wrong with a table.
+fn faults(table: &Table, kernel: &str) -> Vec<(String, Option<String>)> {
+    let paths = paths().into_iter().filter(|path| path.name.starts_with(kernel));
+    paths
+        .map(|path| {
+            let (mut random, mut tally) = (Random(51), Tally::default());
+            (0..CASES).for_each(|_| {
+                if tally.fault.is_none() {
+                    (path.check)(table, &mut random, &mut tally);
+                }
+            });
+            (path.name, tally.fault)
+        })
+        .collect()
+}
+
+/// That on each path of a kernel each of its wrong twins is noticed.
+fn assert_caught(kernel: &str, wrong: &[(&str, Table)]) {
+    assert!(faults(&portable(), kernel).iter().all(|(_, fault)| fault.is_none()), "{kernel} is right");
+    for (what, table) in wrong {
+        let faults = faults(table, kernel);
+        assert!(!faults.is_empty(), "'{kernel}' has paths");
+        for (path, fault) in faults {
+            assert!(fault.is_some(), "nothing notices that of '{path}' {what}");
+        }
+    }
+}
+
+fn right() -> Products {
+    portable().products
+}
+
+fn narrowing(narrow: fn(Band<'_>, &[u32], &mut [Sums])) -> Table {
+    Table { products: Products { narrow, ..right() }, ..portable() }
+}
+
+fn decoding(decode: fn(Band<'_>, usize, usize, &mut Panels)) -> Table {
+    Table { products: Products { decode, ..right() }, ..portable() }
+}
+
+fn tiling(tile: Tile) -> Table {
+    Table { products: Products { tile, ..right() }, ..portable() }
+}
+
+fn floating(floats: fn(Band<'_>, usize, &[u32], &mut [Sums])) -> Table {
+    Table { products: Products { floats, ..right() }, ..portable() }
+}
+
+fn attending(attend: Attend) -> Table {
+    Table { attend, ..portable() }
+}
+
+type Tile = fn(Coding, &Panels, usize, &[u32], &mut [Sums]);
+
+/// The products of a band by way of panels and a kernel for these.
+fn narrow_by(tile: Tile, band: Band<'_>, x: &[u32], sums: &mut [Sums]) {
+    let coding = band.layout.coding().expect("it is a layout of integers");
+    let words = coding.words() * sums.len();
+    let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
+    sums.fill([0.0; BAND]);
+    for (index, x) in x.chunks(DEPTH * words).enumerate() {
+        (right().decode)(band, index * DEPTH, x.len() / words, &mut panels);
+        tile(coding, &panels, x.len() / words, x, sums);
+    }
+}
+
+/// Multiplies panels in which something has been changed.
+fn changed(
+    change: impl Fn(&mut PanelGroup),
+    coding: Coding,
+    panels: &Panels,
+    groups: usize,
+    x: &[u32],
+    sums: &mut [Sums],
+) {
+    let mut panels = *panels;
+    panels.as_flattened_mut().iter_mut().for_each(change);
+    (right().tile)(coding, &panels, groups, x, sums);
+}
+
+fn neighbours_scale(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+    changed(|group| group.scales[0].swap(6, 7), coding, panels, groups, x, sums);
+}
+
+fn minimums_added(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+    let negate = |group: &mut PanelGroup| group.minimums.as_flattened_mut().iter_mut().for_each(|m| *m = -*m);
+    changed(negate, coding, panels, groups, x, sums);
+}
+
+fn one_scale_for_both_halves(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+    changed(|group| group.scales[1] = group.scales[0], coding, panels, groups, x, sums);
+}
+
+fn codes_of_seven_bits(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+    let cut = |group: &mut PanelGroup| group.codes.as_flattened_mut().iter_mut().for_each(|c| *c &= 0x7f);
+    changed(cut, coding, panels, groups, x, sums);
+}
+
+fn last_column_forgotten(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+    let last = sums.len() - 1;
+    let kept = sums[last];
+    (right().tile)(coding, panels, groups, x, sums);
+    sums[last] = kept;
+}
+
+fn first_group_skipped(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+    let mut without = *panels;
+    without.iter_mut().for_each(|panel| panel.rotate_left(1));
+    (right().tile)(coding, &without, groups - 1, &x[coding.words() * sums.len()..], sums);
+}
+
+fn last_group_skipped(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+    (right().tile)(coding, panels, groups - 1, x, sums);
+}
+
+fn one_group_more(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+    let words = coding.words() * sums.len();
+    let again = [x, &x[x.len() - words..]].concat();
+    let mut panels = *panels;
+    panels.iter_mut().filter(|_| groups < DEPTH).for_each(|panel| panel[groups] = panel[groups - 1]);
+    (right().tile)(coding, &panels, DEPTH.min(groups + 1), &again, sums);
+}
+
+/// Adds up two products in 16 bits, as an instruction for bytes does.
+fn saturating(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+    (right().tile)(coding, panels, groups, x, sums);
+    let columns = sums.len();
+    for (group, x) in x.chunks_exact(coding.words() * columns).take(groups).enumerate() {
+        for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {
+            let panel = &panels[row / LANES][group];
+            for line in 0..GROUP / 4 {
+                let codes = &panel.codes[line][row % LANES * 4..][..4];
+                let x = x[line * columns + column].to_le_bytes();
+                for pair in [0, 2] {
+                    let product = |at: usize| i32::from(codes[at]) * i32::from(x[at] as i8);
+                    let sum = product(pair) + product(pair + 1);
+                    let lost = sum - sum.clamp(i32::from(i16::MIN), i32::from(i16::MAX));
+                    let part = line * coding.sums() / (GROUP / 4);
+                    sums[column][row] -= lost as f32 * panel.scales[part][row % LANES];
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn wrong_tiles_are_caught() {
+    assert_caught(
+        "tile",
+        &[
+            ("the last column is forgotten", tiling(last_column_forgotten)),
+            ("two lanes have each other's scale", tiling(neighbours_scale)),
+            ("the first group is skipped", tiling(first_group_skipped)),
+            ("the last group is skipped", tiling(last_group_skipped)),
+            ("one group more counts", tiling(one_group_more)),
+        ],
+    );
+    assert_caught(
+        "tile Q8_0",
+        &[("sums saturate", tiling(saturating)), ("codes lose their last bit", tiling(codes_of_seven_bits))],
+    );
+    assert_caught("tile Q4K", &[("minimums are added", tiling(minimums_added))]);
+    assert_caught("tile Q6K", &[("the second scale is the first", tiling(one_scale_for_both_halves))]);
+}
+
+#[test]
+fn wrong_products_of_few_columns_are_caught() {
+    assert_caught(
+        "narrow",
+        &[
+            ("the last column is forgotten", narrowing(|b, x, s| narrow_by(last_column_forgotten, b, x, s))),
+            ("two lanes have each other's scale", narrowing(|b, x, s| narrow_by(neighbours_scale, b, x, s))),
+            ("the first group is skipped", narrowing(|b, x, s| narrow_by(first_group_skipped, b, x, s))),
+            ("the last group is skipped", narrowing(|b, x, s| narrow_by(last_group_skipped, b, x, s))),
+            ("one group more counts", narrowing(|b, x, s| narrow_by(one_group_more, b, x, s))),
+            (
+                "the sums begin with what was there",
+                narrowing(|band, x, sums| {
+                    let mut own = sums.to_vec();
+                    (right().narrow)(band, x, &mut own);
+                    sums.as_flattened_mut().iter_mut().zip(own.as_flattened()).for_each(|(a, b)| *a += b);
+                }),
+            ),
+        ],
+    );
+    let saturates = narrowing(|b, x, s| narrow_by(saturating, b, x, s));
+    assert_caught("narrow Q8_0", &[("sums saturate", saturates)]);
+    let minimums = narrowing(|b, x, s| narrow_by(minimums_added, b, x, s));
+    assert_caught("narrow Q4K", &[("minimums are added", minimums)]);
+    let halves = narrowing(|b, x, s| narrow_by(one_scale_for_both_halves, b, x, s));
+    assert_caught("narrow Q6K", &[("the second scale is the first", halves)]);
+}
+
+#[test]
+fn wrong_panels_are_caught() {
+    assert_caught(
+        "decode",
+        &[
+            (
+                "one bit is wrong",
+                decoding(|band, first, count, panels| {
+                    (right().decode)(band, first, count, panels);
+                    panels[1][count.saturating_sub(1)].codes[7][63] ^= 1;
+                }),
+            ),
+            (
+                "the last group is forgotten",
+                decoding(|band, first, count, panels| {
+                    (right().decode)(band, first, count.saturating_sub(1), panels);
+                }),
+            ),
+            (
+                "the first group is that of the unit",
+                decoding(|band, first, count, panels| {
+                    let each = band.layout.unit().0 / GROUP;
+                    let first = if each > 1 { first / each * each } else { first.saturating_sub(1) };
+                    (right().decode)(band, first, count, panels);
+                }),
+            ),
+            (
+                "the halves of a band are swapped",
+                decoding(|band, first, count, panels| {
+                    (right().decode)(band, first, count, panels);
+                    panels.swap(0, 1);
+                }),
+            ),
+        ],
+    );
+    let scale = decoding(|band, first, count, panels| {
+        (right().decode)(band, first, count, panels);
+        panels[0][0].scales[1][15] = panels[0][0].scales[0][15];
+    });
+    assert_caught("decode Q6K", &[("one lane's second scale is the first", scale)]);
+}
+
+#[test]
+fn wrong_products_of_floats_are_caught() {
+    assert_caught(
+        "floats",
+        &[
+            (
+                "the last input is forgotten",
+                floating(|band, first, x, sums| {
+                    (right().floats)(Band { columns: band.columns - 1, ..band }, first, x, sums);
+                }),
+            ),
+            (
+                "the first input is always the band's",
+                floating(|b, _, x, sums| (right().floats)(b, 0, x, sums)),
+            ),
+            (
+                "the last column is forgotten",
+                floating(|band, first, x, sums| {
+                    let (last, kept) = (sums.len() - 1, sums[sums.len() - 1]);
+                    (right().floats)(band, first, x, sums);
+                    sums[last] = kept;
+                }),
+            ),
+            (
+                "sums begin at zero",
+                floating(|band, first, x, sums| {
+                    sums.fill([0.0; BAND]);
+                    (right().floats)(band, first, x, sums);
+                }),
+            ),
+        ],
+    );
+    let swapped = floating(|band, first, x, sums| {
+        let mut bytes = band.bytes.to_vec();
+        let pair = |bytes: &mut [u8]| bytes.chunks_exact_mut(4).for_each(|lane| lane.rotate_left(2));
+        if band.layout == Layout::Bf16 {
+            pair(&mut bytes);
+        }
+        (right().floats)(Band { bytes: &bytes, ..band }, first, x, sums);
+    });
+    assert_caught("floats Bf16", &[("the columns of a pair are swapped", swapped)]);
+}
+
+fn keys_of(cells: Cells<'_>) -> Vec<u8> {
+    match cells {
+        Cells::Stored(_, bytes) => bytes.to_vec(),
+        Cells::Decoded(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    }
+}
+
+fn without_last_dim(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [Weights], at: usize) {
+    let last = q.len() - scores.len();
+    let q = [&q[..last], &vec![0.0; scores.len()]].concat();
+    (portable().attend.score)(&q, keys, ahead, scores, at);
+}
+
+fn queries_in_the_wrong_order(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [Weights], at: usize) {
+    (portable().attend.score)(q, keys, ahead, scores, at);
+    scores.reverse();
+}
+
+fn without_last_position_of_tile(
+    q: &[f32],
+    keys: Cells<'_>,
+    ahead: &[u8],
+    scores: &mut [Weights],
+    at: usize,
+) {
+    (portable().attend.score)(q, keys, ahead, scores, at);
+    scores.iter_mut().for_each(|scores| scores[at + 31] = 0.0);
+}
+
+fn scales_of_the_first_group(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [Weights], at: usize) {
+    let mut bytes = keys_of(keys);
+    if let Cells::Stored(Format::Q8_0, _) = keys {
+        let first = bytes[..64].to_vec();
+        bytes.chunks_exact_mut(64 + 1024).for_each(|group| group[..64].copy_from_slice(&first));
+        (portable().attend.score)(q, Cells::Stored(Format::Q8_0, &bytes), ahead, scores, at);
+    } else {
+        (portable().attend.score)(q, keys, ahead, scores, at);
+    }
+}
+
+fn shortened(weights: &[Weights], at: usize, values: Block<'_>, sums: &mut [f32], cut: Range<usize>) {
+    let Range { start, end } = values.positions;
+    (portable().attend.blend)(
+        weights,
+        at,
+        Block { positions: start + cut.start..end - cut.end, ..values },
+        sums,
+    );
+}
+
+#[test]
+fn wrong_attention_is_caught() {
+    let attend = portable().attend;
+    assert_caught(
+        "score",
+        &[
+            ("the last dim is forgotten", attending(Attend { score: without_last_dim, ..attend })),
+            (
+                "the last position is lost",
+                attending(Attend { score: without_last_position_of_tile, ..attend }),
+            ),
+        ],
+    );
+    let scales = attending(Attend { score: scales_of_the_first_group, ..attend });
+    for width in WIDTHS.into_iter().filter(|&width| width > 1) {
+        let order = attending(Attend { score: queries_in_the_wrong_order, ..attend });
+        assert_caught(&format!("score F16 x{width}"), &[("queries are in the wrong order", order)]);
+    }
+    assert_caught("score Q8_0", &[("all scales are the first group's", scales)]);
+    assert_caught(
+        "blend",
+        &[
+            (
+                "the first position is skipped",
+                attending(Attend { blend: |w, at, v, s| shortened(w, at, v, s, 1..0), ..attend }),
+            ),
+            (
+                "the last position is skipped",
+                attending(Attend { blend: |w, at, v, s| shortened(w, at, v, s, 0..1), ..attend }),
+            ),
+            (
+                "weights are those of another block",
+                attending(Attend {
+                    blend: |w, at, v, s| {
+                        let at = if at == 0 { BLOCK_POSITIONS } else { 0 };
+                        (portable().attend.blend)(w, at, v, s);
+                    },
+                    ..attend
+                }),
+            ),
+            (
+                "the last column is lost",
+                attending(Attend {
+                    blend: |w, at, v, s| {
+                        let kept = s[s.len() - 1];
+                        (portable().attend.blend)(w, at, v, s);
+                        *s.last_mut().expect("there are sums") = kept;
+                    },
+                    ..attend
+                }),
+            ),
+        ],
+    );
+}
+
+fn weighing(weigh: fn(&mut Weights, Range<usize>, Option<f32>) -> Ends) -> Table {
+    attending(Attend { weigh, ..portable().attend })
+}
+
+#[test]
+fn wrong_weights_and_joints_are_caught() {
+    let attend = portable().attend;
+    assert_caught(
+        "weigh",
+        &[
+            (
+                "the sum is a little too large",
+                weighing(|scores, seen, cap| {
+                    let [top, sum] = (portable().attend.weigh)(scores, seen, cap);
+                    [top, sum * 1.000_1]
+                }),
+            ),
+            (
+                "the last weight is not added up",
+                weighing(|scores, seen, cap| {
+                    let last = seen.end - 1;
+                    let [top, sum] = (portable().attend.weigh)(scores, seen, cap);
+                    [top, sum - scores[last]]
+                }),
+            ),
+            (
+                "weights are powers of e",
+                weighing(|scores, seen, cap| {
+                    let ends = (portable().attend.weigh)(scores, seen.clone(), cap);
+                    scores[seen]
+                        .iter_mut()
+                        .for_each(|weight| *weight = weight.powf(std::f32::consts::LOG2_E));
+                    ends
+                }),
+            ),
+        ],
+    );
+    let uncapped = weighing(|scores, seen, _| (portable().attend.weigh)(scores, seen, None));
+    assert_caught("weigh, cap Some", &[("the cap is not heeded", uncapped)]);
+    assert_caught(
+        "join",
+        &[
+            ("nothing is joined", attending(Attend { join: |_, _, _, _| {}, ..attend })),
+            (
+                "the partial sum counts in full",
+                attending(Attend {
+                    join: |running, result, [_, sum], sums| {
+                        (portable().attend.join)(running, result, [running[0], sum], sums);
+                    },
+                    ..attend
+                }),
+            ),
+            (
+                "the last vector is left out",
+                attending(Attend {
+                    join: |running, result, partial, sums| {
+                        let less = result.len() - 16;
+                        (portable().attend.join)(running, &mut result[..less], partial, &sums[..less]);
+                    },
+                    ..attend
+                }),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn wrong_decoding_of_state_is_caught() {
+    let attend = portable().attend;
+    let keys = attending(Attend {
+        widen_keys: |format, tile, into| {
+            (portable().attend.widen_keys)(format, tile, into);
+            into.swap(30, 31);
+        },
+        ..attend
+    });
+    assert_caught("widen_keys", &[("two positions are swapped", keys)]);
+    let values = attending(Attend {
+        widen_values: |mut values, into| {
+            values.positions.end -= 1;
+            (portable().attend.widen_values)(values, into);
+        },
+        ..attend
+    });
+    assert_caught("widen_values", &[("the last position is left out", values)]);
+    let halves = attending(Attend {
+        halve: |values, bytes| {
+            // Towards zero: one less where rounding went up.
+            (portable().attend.halve)(values, bytes);
+            for (value, bytes) in values.iter().zip(bytes.as_chunks_mut().0) {
+                let half = half::f16::from_le_bytes(*bytes);
+                if half.to_f32().abs() > value.abs() {
+                    *bytes = (half.to_bits() - 1).to_le_bytes();
+                }
+            }
+        },
+        ..attend
+    });
+    assert_caught("halve", &[("digits are cut off", halves)]);
+}
+
+fn without_last(y: &mut [f32], kernel: impl FnOnce(&mut [f32])) {
+    let last = y.len() - 1;
+    let kept = y[last];
+    kernel(y);
+    y[last] = kept;
+}
+
+#[test]
+fn wrong_kernels_of_rows_are_caught() {
+    let right = portable();
+    let norm = |x: &[f32], w: &[f32], _: f32, y: &mut [f32]| (portable().norm)(x, w, 0.0, y);
+    assert_caught("norm", &[("epsilon is not added", Table { norm, ..right })]);
+    let rotate = |x: &[f32], turns: Turns<'_>, pairing: Pairing, y: &mut [f32]| {
+        let sines: Vec<f32> = turns.sines.iter().map(|sine| -sine).collect();
+        (portable().rotate)(x, Turns { sines: &sines, ..turns }, pairing, y);
+    };
+    assert_caught("rotate", &[("heads turn the other way", Table { rotate, ..right })]);
+    let gate = |_: Act, gate: &[f32], up: &[f32], y: &mut [f32]| (portable().gate)(Act::Silu, gate, up, y);
+    assert_caught("gate GeluTanh", &[("the act is always the same", Table { gate, ..right })]);
+    let gate = |act: Act, gate: &[f32], up: &[f32], y: &mut [f32]| {
+        without_last(y, |y| (portable().gate)(act, gate, up, y));
+    };
+    assert_caught("gate", &[("the last value is left out", Table { gate, ..right })]);
+    let add = |a: &[f32], b: &[f32], y: &mut [f32]| without_last(y, |y| (portable().add)(a, b, y));
+    assert_caught("add", &[("the last value is left out", Table { add, ..right })]);
+    let scale = |x: &[f32], factor: f32, y: &mut [f32]| (portable().scale)(x, factor.abs(), y);
+    assert_caught("scale", &[("the factor loses its sign", Table { scale, ..right })]);
+    let softcap = |values: &mut [f32], cap: f32| values.iter_mut().for_each(|x| *x = x.clamp(-cap, cap));
+    assert_caught("softcap", &[("values are cut off", Table { softcap, ..right })]);
+    let quantize = |x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]| {
+        (portable().quantize)(x, codes, scales, sums);
+        codes.iter_mut().filter(|code| **code == 127).for_each(|code| *code = 126);
+    };
+    assert_caught("quantize", &[("the largest code is 126", Table { quantize, ..right })]);
+}

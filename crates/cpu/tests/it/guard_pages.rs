@@ -1,0 +1,189 @@
+//! No kernel reads or writes beyond its slices: every path of every table with
+//! all of its operands and results at the end of their pages, and at the begin.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+use girih_cpu::kernels::attend::{Attend, Block, Cells};
+use girih_cpu::kernels::packed::{Band, Products};
+use girih_cpu::kernels::{Table, Turns, tables};
+
+use crate::fixture::Random;
+use crate::guarded::{Guarded, Side};
+use crate::paths::{Tally, paths};
+
+/// Cases of each path.
+const CASES: usize = 12;
+
+/// The table `tables()[TABLE]`, whose kernels get copies of all slices between
+/// which and a guarded page nothing lies, at the side `END` tells.
+fn guarded<const TABLE: usize, const END: bool>() -> Table {
+    Table {
+        products: products::<TABLE, END>(),
+        attend: attend::<TABLE, END>(),
+        norm: |x, weight, epsilon, y| {
+            let (x, weight) = (copy::<_, END>(x), copy::<_, END>(weight));
+            with::<_, END>(y, |y| (tables()[TABLE].norm)(&x, &weight, epsilon, y));
+        },
+        rotate: |x, turns, pairing, y| {
+            let (x, cosines, sines) =
+                (copy::<_, END>(x), copy::<_, END>(turns.cosines), copy::<_, END>(turns.sines));
+            let turns = Turns { cosines: &cosines, sines: &sines };
+            with::<_, END>(y, |y| (tables()[TABLE].rotate)(&x, turns, pairing, y));
+        },
+        gate: |act, gate, up, y| {
+            let (gate, up) = (copy::<_, END>(gate), copy::<_, END>(up));
+            with::<_, END>(y, |y| (tables()[TABLE].gate)(act, &gate, &up, y));
+        },
+        add: |a, b, y| {
+            let (a, b) = (copy::<_, END>(a), copy::<_, END>(b));
+            with::<_, END>(y, |y| (tables()[TABLE].add)(&a, &b, y));
+        },
+        scale: |x, factor, y| {
+            let x = copy::<_, END>(x);
+            with::<_, END>(y, |y| (tables()[TABLE].scale)(&x, factor, y));
+        },
+        softcap: |values, cap| with::<_, END>(values, |values| (tables()[TABLE].softcap)(values, cap)),
+        quantize: |x, codes, scales, sums| {
+            let x = copy::<_, END>(x);
+            with::<_, END>(codes, |codes| {
+                with::<_, END>(scales, |scales| {
+                    with::<_, END>(sums, |sums| (tables()[TABLE].quantize)(&x, codes, scales, sums));
+                });
+            });
+        },
+        ..tables()[TABLE]
+    }
+}
+
+fn products<const TABLE: usize, const END: bool>() -> Products {
+    Products {
+        narrow: |band, x, sums| {
+            let (bytes, x) = (copy::<_, END>(band.bytes), copy::<_, END>(x));
+            let band = Band { bytes: &bytes, ..band };
+            with::<_, END>(sums, |sums| (tables()[TABLE].products.narrow)(band, &x, sums));
+        },
+        decode: |band, first, count, panels| {
+            let bytes = copy::<_, END>(band.bytes);
+            let band = Band { bytes: &bytes, ..band };
+            with::<_, END>(std::slice::from_mut(panels), |panels| {
+                (tables()[TABLE].products.decode)(band, first, count, &mut panels[0]);
+            });
+        },
+        tile: |coding, panels, groups, x, sums| {
+            let (panels, x) = (copy::<_, END>(std::slice::from_ref(panels)), copy::<_, END>(x));
+            with::<_, END>(sums, |sums| {
+                (tables()[TABLE].products.tile)(coding, &panels[0], groups, &x, sums)
+            });
+        },
+        floats: |band, first, x, sums| {
+            let (bytes, x) = (copy::<_, END>(band.bytes), copy::<_, END>(x));
+            let band = Band { bytes: &bytes, ..band };
+            with::<_, END>(sums, |sums| (tables()[TABLE].products.floats)(band, first, &x, sums));
+        },
+        ..tables()[TABLE].products
+    }
+}
+
+fn attend<const TABLE: usize, const END: bool>() -> Attend {
+    Attend {
+        score: |queries, keys, ahead, scores, at| {
+            let (queries, ahead) = (copy::<_, END>(queries), copy::<_, END>(ahead));
+            with_cells::<END>(keys, |keys| {
+                with::<_, END>(scores, |scores| {
+                    (tables()[TABLE].attend.score)(&queries, keys, &ahead, scores, at);
+                });
+            });
+        },
+        weigh: |scores, seen, cap| {
+            let mut ends = [f32::NAN; 2];
+            with::<_, END>(std::slice::from_mut(scores), |scores| {
+                ends = (tables()[TABLE].attend.weigh)(&mut scores[0], seen, cap);
+            });
+            ends
+        },
+        blend: |weights, at, values, sums| {
+            let (weights, ahead) = (copy::<_, END>(weights), copy::<_, END>(values.ahead));
+            with_cells::<END>(values.cells, |cells| {
+                let values = Block { cells, ahead: &ahead, ..values };
+                with::<_, END>(sums, |sums| (tables()[TABLE].attend.blend)(&weights, at, values, sums));
+            });
+        },
+        join: |running, result, partial, sums| {
+            let sums = copy::<_, END>(sums);
+            with::<_, END>(result, |result| (tables()[TABLE].attend.join)(running, result, partial, &sums));
+        },
+        widen_keys: |format, tile, into| {
+            let tile = copy::<_, END>(tile);
+            with::<_, END>(into, |into| (tables()[TABLE].attend.widen_keys)(format, &tile, into));
+        },
+        widen_values: |values, into| {
+            with_cells::<END>(values.cells, |cells| {
+                let values = Block { cells, ..values };
+                with::<_, END>(into, |into| (tables()[TABLE].attend.widen_values)(values, into));
+            });
+        },
+        halve: |values, bytes| {
+            let values = copy::<_, END>(values);
+            with::<_, END>(bytes, |bytes| (tables()[TABLE].attend.halve)(&values, bytes));
+        },
+        ..tables()[TABLE].attend
+    }
+}
+
+fn copy<T: Copy, const END: bool>(values: &[T]) -> Guarded<'_, T> {
+    Guarded::new(values, if END { Side::End } else { Side::Begin })
+}
+
+/// Calls `kernel` with a copy, which then replaces the slice.
+fn with<T: Copy, const END: bool>(values: &mut [T], kernel: impl FnOnce(&mut [T])) {
+    let before = values.to_vec();
+    let mut guarded = copy::<T, END>(&before);
+    kernel(&mut guarded);
+    values.copy_from_slice(&guarded);
+}
+
+fn with_cells<const END: bool>(cells: Cells<'_>, kernel: impl FnOnce(Cells<'_>)) {
+    match cells {
+        Cells::Decoded(values) => kernel(Cells::Decoded(&copy::<_, END>(values))),
+        Cells::Stored(format, bytes) => kernel(Cells::Stored(format, &copy::<_, END>(bytes))),
+    }
+}
+
+fn check(table: &Table) {
+    for path in paths() {
+        let (mut random, mut tally) = (Random(41), Tally::default());
+        (0..CASES).for_each(|_| (path.check)(table, &mut random, &mut tally));
+        assert_eq!(tally.fault, None, "{} {}", table.name, path.name);
+    }
+}
+
+#[test]
+fn no_kernel_goes_beyond_the_end_of_its_slices() {
+    let all = [guarded::<0, true>, guarded::<1, true>, guarded::<2, true>];
+    all.iter().take(tables().len()).for_each(|table| check(&table()));
+}
+
+#[test]
+fn no_kernel_goes_before_the_begin_of_its_slices() {
+    let all = [guarded::<0, false>, guarded::<1, false>, guarded::<2, false>];
+    all.iter().take(tables().len()).for_each(|table| check(&table()));
+}
+
+/// The tests above would see it: a process that reads one value more is ended.
+#[test]
+fn going_beyond_is_a_fault() {
+    /// The signal of a fault, on every Unix.
+    const SIGSEGV: i32 = 11;
+    let program = std::env::current_exe().expect("the test's own program");
+    let child = ["guard_pages::reads_beyond", "--exact", "--ignored"];
+    let status = Command::new(program).args(child).output().expect("the program starts").status;
+    assert_eq!(status.signal(), Some(SIGSEGV), "{status}");
+}
+
+#[test]
+#[ignore = "is ended by a fault, as the test beside it wants"]
+fn reads_beyond() {
+    let values = vec![1.0f32; 100];
+    println!("{}", Guarded::new(&values, Side::End).read_beyond());
+}

@@ -1,0 +1,227 @@
+//! Cycles of the main inner loops with their operands in the first cache, and
+//! bytes a second of the loops for few columns beside a bare read.
+//!
+//! ```text
+//! cargo test --release --locked -p girih-cpu --test it inner_loops -- --ignored --nocapture
+//! ```
+//! `scripts/inner_loops.py` counts the instructions of the same loops, and
+//! `docs/kernels.md` puts both side by side. A cycle is one of the core's clock,
+//! which a chain of dependent multiplications tells at the same time. What a
+//! call costs besides its loop is not counted: of two lengths the difference is.
+//! `GIRIH_ISA` names another table than the best.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use girih_cpu::kernels::attend::{Block, CHUNK, Cells, Format, TILE as KEYS, Weights};
+use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, PanelGroup, TILE};
+use girih_cpu::kernels::{Table, by_name, tables};
+use girih_graph::BLOCK_POSITIONS;
+
+use crate::bands::{Codes, Inputs, IntegerBand, IntegerInputs, Scales, coding, decoded, integer_layouts};
+use crate::fixture::Random;
+
+/// Rounds, of which the fastest counts.
+const ROUNDS: usize = 30;
+
+/// Bytes that lie in no cache.
+const FAR: usize = 256 << 20;
+
+fn table() -> Table {
+    std::env::var("GIRIH_ISA").map_or(tables()[0], |name| by_name(&name).expect("a table of this machine"))
+}
+
+/// Nanoseconds of a call, the least of several rounds.
+fn nanoseconds(mut call: impl FnMut()) -> f64 {
+    const CALLS: usize = 300;
+    let mut least = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        (0..CALLS).for_each(|_| call());
+        least = least.min(begun.elapsed().as_secs_f64() * 1e9 / CALLS as f64);
+    }
+    least
+}
+
+/// The core's clock in GHz, by a chain of an exclusive or and a product, which
+/// take one cycle and three on all processors that have AVX2.
+fn clock() -> f64 {
+    const STEPS: usize = 10_000;
+    let key = black_box(0x9e37_79b9_7f4a_7c15u64);
+    let chain = nanoseconds(|| {
+        let mut x = black_box(1u64);
+        for _ in 0..STEPS {
+            x = (x ^ key).wrapping_mul(key);
+        }
+        black_box(x);
+    });
+    4.0 * STEPS as f64 / chain
+}
+
+/// Prints the cycles of one turn of a loop: `time` tells the nanoseconds of so
+/// many turns.
+fn print(name: &str, [few, many]: [usize; 2], products: usize, time: impl Fn(usize) -> f64) {
+    let before = clock();
+    let [short, long] = [time(few), time(many)];
+    let clock = f64::max(before, clock());
+    let cycles = (long - short) / (many - few) as f64 * clock;
+    println!("{name:<28} {cycles:>8.2} {:>10.1} {clock:>8.2}", products as f64 / cycles);
+}
+
+fn tiles(table: &Table) {
+    for layout in [Layout::Q4_0, Layout::Q8_0, Layout::Q4K, Layout::Q6K] {
+        let coding = coding(layout);
+        let mut random = Random(61);
+        let band = IntegerBand::random(layout, 8, Codes::Any, Scales::Moderate, &mut random);
+        let x = IntegerInputs::random(coding, 8, TILE, Inputs::Any, &mut random);
+        let panels = decoded(&band, 0, 8);
+        // Two half bands a call.
+        print(&format!("tile {layout:?} x{TILE}"), [2 * 2, 2 * 8], TILE * GROUP * BAND / 2, |turns| {
+            let mut sums = [[0.0; BAND]; TILE];
+            nanoseconds(|| {
+                (table.products.tile)(coding, &panels, turns / 2, black_box(&x.words), black_box(&mut sums));
+            })
+        });
+    }
+}
+
+fn few_columns(table: &Table) {
+    for layout in integer_layouts() {
+        for columns in [1, 4, 8] {
+            let coding = coding(layout);
+            let mut random = Random(62);
+            let each = layout.unit().0 / GROUP;
+            let band = IntegerBand::random(layout, 16, Codes::Any, Scales::Moderate, &mut random);
+            let x = IntegerInputs::random(coding, 16, columns, Inputs::Any, &mut random);
+            let products = columns * GROUP * BAND;
+            print(&format!("narrow {layout:?} x{columns}"), [8, 16], products, |groups| {
+                let band = Band {
+                    layout,
+                    columns: groups * GROUP,
+                    bytes: &band.bytes[..groups / each * layout.unit().1],
+                };
+                let x = &x.words[..groups * coding.words() * columns];
+                let mut sums = [[0.0; BAND]; 8];
+                nanoseconds(|| {
+                    (table.products.narrow)(black_box(band), black_box(x), black_box(&mut sums[..columns]));
+                })
+            });
+        }
+    }
+}
+
+fn panels(table: &Table) {
+    for layout in integer_layouts() {
+        let band = IntegerBand::random(layout, DEPTH, Codes::Any, Scales::Moderate, &mut Random(63));
+        print(&format!("decode {layout:?}"), [8, DEPTH], GROUP * BAND, |groups| {
+            let mut panels = Box::new([[PanelGroup::ZERO; DEPTH]; 2]);
+            nanoseconds(|| {
+                (table.products.decode)(black_box(band.band()), 0, groups, black_box(&mut panels));
+            })
+        });
+    }
+}
+
+fn floats(table: &Table) {
+    for (layout, columns) in [Layout::Bf16, Layout::F16, Layout::F32]
+        .into_iter()
+        .flat_map(|layout| [1, 8, TILE].map(|c| (layout, c)))
+    {
+        let bytes = vec![0x11; layout.band_bytes(128).expect("a small band")];
+        let x = vec![0.5f32.to_bits(); 128 * columns];
+        // A turn is two columns of weights.
+        print(&format!("floats {layout:?} x{columns}"), [32, 64], 2 * columns * BAND, |turns| {
+            let bytes = &bytes[..layout.band_bytes(2 * turns).expect("a small band")];
+            let band = Band { layout, columns: 2 * turns, bytes };
+            let mut sums = [[0.0; BAND]; TILE];
+            nanoseconds(|| {
+                let x = &x[..2 * turns * columns];
+                (table.products.floats)(black_box(band), 0, black_box(x), black_box(&mut sums[..columns]));
+            })
+        });
+    }
+}
+
+fn attention(table: &Table) {
+    const SIZE: usize = 128;
+    for (format, width) in
+        [Format::F16, Format::Q8_0].into_iter().flat_map(|format| [1, 4, 8].map(|width| (format, width)))
+    {
+        let tile = vec![0x11; format.bytes(KEYS, SIZE)];
+        let queries = vec![0.5; SIZE * width];
+        let mut scores: Vec<Weights> = vec![[0.0; CHUNK]; width];
+        let scores = std::cell::RefCell::new(&mut scores);
+        print(&format!("score {format:?} x{width}, a dim"), [64, SIZE], width * KEYS, |dims| {
+            let tile = Cells::Stored(format, &tile[..format.bytes(KEYS, dims)]);
+            nanoseconds(|| {
+                let queries = black_box(&queries[..dims * width]);
+                (table.attend.score)(queries, black_box(tile), &[], &mut scores.borrow_mut(), 0);
+            })
+        });
+        let values = vec![0x11; format.bytes(BLOCK_POSITIONS, 64)];
+        let weights: Vec<Weights> = vec![[0.5; CHUNK]; width];
+        let name = format!("blend {format:?} x{width}, a position");
+        print(&name, [32, BLOCK_POSITIONS], width * 64, |positions| {
+            let cells = Cells::Stored(format, &values);
+            let mut sums = vec![0.0; width * 64];
+            nanoseconds(|| {
+                let block = Block { cells, positions: 0..positions, width: 64, ahead: &[] };
+                (table.attend.blend)(black_box(&weights), 0, black_box(block), black_box(&mut sums));
+            })
+        });
+    }
+}
+
+/// A sum of all bytes, eight at a time, in chains enough to wait for memory only.
+fn read(bytes: &[u8]) -> u64 {
+    let mut sums = [0u64; 8];
+    for line in bytes.as_chunks::<64>().0 {
+        for (sum, word) in sums.iter_mut().zip(line.as_chunks().0) {
+            *sum = sum.wrapping_add(u64::from_le_bytes(*word));
+        }
+    }
+    sums.iter().fold(0, |all, sum| all ^ sum)
+}
+
+/// Bytes a second from memory: kernels and a bare read in turns, the best of each.
+fn bandwidth(table: &Table) {
+    const COLUMNS: usize = 2048;
+    let memory = vec![0x11u8; FAR];
+    let layouts = [integer_layouts(), vec![Layout::Bf16, Layout::F16, Layout::F32]].concat();
+    let mut best = vec![0.0f64; layouts.len() + 1];
+    let x = vec![0x0101_0101; COLUMNS];
+    for _ in 0..3 {
+        let begun = Instant::now();
+        black_box(read(black_box(&memory)));
+        best[0] = best[0].max(FAR as f64 / begun.elapsed().as_secs_f64());
+        for (layout, best) in layouts.iter().zip(&mut best[1..]) {
+            let bytes = layout.band_bytes(COLUMNS).expect("a band of moderate size");
+            let words = layout.coding().map_or(COLUMNS, |coding| COLUMNS / GROUP * coding.words());
+            let begun = Instant::now();
+            for bytes in memory.chunks_exact(bytes) {
+                let band = Band { layout: *layout, columns: COLUMNS, bytes };
+                let mut sums = [[0.0; BAND]];
+                match layout.coding() {
+                    Some(_) => (table.products.narrow)(band, &x[..words], &mut sums),
+                    None => (table.products.floats)(band, 0, &x[..words], &mut sums),
+                }
+                black_box(&sums);
+            }
+            *best = best.max((FAR / bytes * bytes) as f64 / begun.elapsed().as_secs_f64());
+        }
+    }
+    println!("{:<28} {:>8.2} GB/s", "bare read", best[0] / 1e9);
+    for (layout, speed) in layouts.iter().zip(&best[1..]) {
+        let name = format!("x1 {layout:?}");
+        println!("{name:<28} {:>8.2} GB/s, {:.0} % of it", speed / 1e9, 100.0 * speed / best[0]);
+    }
+}
+
+#[test]
+#[ignore = "measures, which takes half a minute of an idle machine in a release build"]
+fn inner_loops_are_timed() {
+    let table = table();
+    println!("{:<28} {:>8} {:>10} {:>8}   {}", "loop", "cycles", "products/c", "GHz", table.name);
+    [tiles, few_columns, panels, floats, attention].iter().for_each(|measure| measure(&table));
+    bandwidth(&table);
+}

@@ -1,0 +1,190 @@
+//! The paths through the kernels, each with a check of one random case against
+//! `f64` and the bound that follows from its roundings. What the tests of
+//! outputs, of guard pages and of broken kernels share.
+
+use girih_cpu::kernels::Table;
+use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, NARROW, PanelGroup, Sums, TILE};
+
+use crate::bands::{
+    self, CODES, INPUTS, IntegerBand, IntegerInputs, SCALES, below, coding, decoded, float_band,
+    float_product, mostly_first,
+};
+use crate::fixture::Random;
+
+/// What checks have seen of one path.
+#[derive(Default)]
+pub struct Tally {
+    pub outputs: usize,
+    /// The largest error of those within their bounds, as a fraction of it.
+    pub worst: f64,
+    /// The first output beyond its bound.
+    pub fault: Option<String>,
+}
+
+impl Tally {
+    /// One output.
+    pub fn see(&mut self, got: f32, want: f64, bound: f64, what: impl FnOnce() -> String) {
+        let distance = (f64::from(got) - want).abs();
+        // A distance that is no number is no agreement.
+        let agrees = distance <= bound;
+        self.outputs += 1;
+        if agrees && distance > 0.0 {
+            self.worst = self.worst.max(distance / bound);
+        }
+        if !agrees {
+            self.fault.get_or_insert_with(|| format!("{}: {got}, not {want} within {bound:e}", what()));
+        }
+    }
+
+    /// Outputs that have to be exactly right.
+    pub fn see_exact(&mut self, outputs: usize, fault: Option<String>) {
+        self.outputs += outputs;
+        self.fault = self.fault.take().or(fault);
+    }
+}
+
+type Check = Box<dyn Fn(&Table, &mut Random, &mut Tally)>;
+
+/// A path through a kernel: a kernel with what it chooses its loop by.
+pub struct Path {
+    pub name: String,
+    /// Checks all outputs of one random case.
+    pub check: Check,
+}
+
+impl Path {
+    pub fn new(name: String, check: impl Fn(&Table, &mut Random, &mut Tally) + 'static) -> Path {
+        Path { name, check: Box::new(check) }
+    }
+}
+
+/// Every path of every kernel.
+pub fn paths() -> Vec<Path> {
+    let mut paths = products();
+    paths.extend(crate::attend_paths::paths());
+    paths.extend(crate::row_paths::paths());
+    paths
+}
+
+/// The paths of what multiplies packed weights.
+fn products() -> Vec<Path> {
+    let mut paths = Vec::new();
+    for layout in bands::integer_layouts() {
+        for columns in 1..=NARROW {
+            paths.push(Path::new(format!("narrow {layout:?} x{columns}"), move |table, random, tally| {
+                narrow(table, layout, columns, random, tally);
+            }));
+        }
+        paths.push(Path::new(format!("decode {layout:?}"), move |table, random, tally| {
+            decode(table, layout, random, tally);
+        }));
+        for columns in [TILE / 3, 2 * TILE / 3, TILE] {
+            paths.push(Path::new(format!("tile {layout:?} x{columns}"), move |table, random, tally| {
+                tile(table, layout, columns, random, tally);
+            }));
+        }
+    }
+    for layout in [Layout::Bf16, Layout::F16, Layout::F32] {
+        for columns in (1..=NARROW).chain([TILE]) {
+            paths.push(Path::new(format!("floats {layout:?} x{columns}"), move |table, random, tally| {
+                floats(table, layout, columns, random, tally);
+            }));
+        }
+    }
+    paths
+}
+
+/// A random band of up to 20 groups, or of up to three units of eight.
+fn random_band(layout: Layout, random: &mut Random) -> IntegerBand {
+    let each = layout.unit().0 / GROUP;
+    let groups = if each == 1 { 1 + below(20, random) } else { each * (1 + below(3, random)) };
+    let (codes, scales) = (mostly_first(&CODES, random), mostly_first(&SCALES, random));
+    IntegerBand::random(layout, groups, codes, scales, random)
+}
+
+fn narrow(table: &Table, layout: Layout, columns: usize, random: &mut Random, tally: &mut Tally) {
+    let band = random_band(layout, random);
+    let kind = mostly_first(&INPUTS, random);
+    let x = IntegerInputs::random(coding(layout), band.groups, columns, kind, random);
+    check_narrow(table, &band, &x, tally);
+}
+
+/// Checks all products of a band.
+pub fn check_narrow(table: &Table, band: &IntegerBand, x: &IntegerInputs, tally: &mut Tally) {
+    let mut sums = vec![[f32::NAN; BAND]; x.columns];
+    (table.products.narrow)(band.band(), &x.words, &mut sums);
+    see_products(band, 0, x, &sums, |_, _| 0.0, tally);
+}
+
+fn see_products(
+    band: &IntegerBand,
+    first: usize,
+    x: &IntegerInputs,
+    sums: &[Sums],
+    start: impl Fn(usize, usize) -> f32,
+    tally: &mut Tally,
+) {
+    for (column, sums) in sums.iter().enumerate() {
+        for (row, got) in sums.iter().enumerate() {
+            let (want, bound) = band.product(row, column, first, x, start(column, row));
+            tally.see(*got, want, bound, || format!("row {row}, column {column}, {} groups", x.groups));
+        }
+    }
+}
+
+fn decode(table: &Table, layout: Layout, random: &mut Random, tally: &mut Tally) {
+    let band = random_band(layout, random);
+    let first = below(band.groups, random);
+    let count = below(DEPTH.min(band.groups - first) + 1, random);
+    let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
+    (table.products.decode)(band.band(), first, count, &mut panels);
+    let what = band.wrong_panels(&panels, first, count);
+    let what = what.map(|what| format!("{count} groups from {first} of {}: {what}", band.groups));
+    tally.see_exact(count * GROUP * BAND, what);
+}
+
+fn tile(table: &Table, layout: Layout, columns: usize, random: &mut Random, tally: &mut Tally) {
+    let band = random_band(layout, random);
+    let first = below(band.groups, random);
+    let groups = 1 + below(DEPTH.min(band.groups - first), random);
+    let kind = mostly_first(&INPUTS, random);
+    let x = IntegerInputs::random(coding(layout), groups, columns, kind, random);
+    check_tile(table, &band, first, &x, random, tally);
+}
+
+/// Checks the products of a panel from group `first` of a band on.
+pub fn check_tile(
+    table: &Table,
+    band: &IntegerBand,
+    first: usize,
+    x: &IntegerInputs,
+    random: &mut Random,
+    tally: &mut Tally,
+) {
+    let panels = decoded(band, first, x.groups);
+    let start: Vec<Sums> =
+        (0..x.columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();
+    let mut sums = start.clone();
+    (table.products.tile)(coding(band.layout), &panels, x.groups, &x.words, &mut sums);
+    see_products(band, first, x, &sums, |column, row| start[column][row], tally);
+}
+
+fn floats(table: &Table, layout: Layout, columns: usize, random: &mut Random, tally: &mut Tally) {
+    // Any number of inputs, from any column that begins a unit on.
+    let inputs = 1 + below(70, random);
+    let first = below(inputs, random) / 2 * 2;
+    let bytes = float_band(layout, inputs, random);
+    let band = Band { layout, columns: inputs, bytes: &bytes };
+    let mut x = random.numbers((inputs - first) * columns);
+    x.resize((inputs - first).next_multiple_of(2) * columns, 0.0);
+    let words: Vec<u32> = x.iter().map(|x| x.to_bits()).collect();
+    let start: Vec<Sums> =
+        (0..columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();
+    let mut sums = start.clone();
+    (table.products.floats)(band, first, &words, &mut sums);
+    for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {
+        let (want, bound) = float_product(band, [row, column], first, &x, &start);
+        let what = || format!("row {row}, column {column}, inputs {first}..{inputs}");
+        tally.see(sums[column][row], want, bound, what);
+    }
+}
