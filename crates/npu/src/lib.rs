@@ -1,0 +1,9 @@
+//! The backend for a static-shape, tiled dataflow array: a compiler of six
+//! passes, the blob that it makes, and a simulator of values and time. It knows
+//! no models, text or requests.
+#![forbid(unsafe_code)]
+
+pub mod form;
+pub mod memory;
+
+pub use girih_tensor::{Error, Result};
