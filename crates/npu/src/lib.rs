@@ -5,5 +5,6 @@
 
 pub mod form;
 pub mod memory;
+pub mod pass;
 
 pub use girih_tensor::{Error, Result};

@@ -54,7 +54,7 @@
 //!   Words must not be left in a stream then: a reader that still waits has
 //!   received nothing of its current pass.
 
-mod text;
+pub(crate) mod text;
 
 use std::fmt;
 
