@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 pub mod form;
+pub mod kernel;
 pub mod memory;
+pub mod target;
 
 pub use girih_tensor::{Error, Result};
