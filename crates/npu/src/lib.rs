@@ -4,7 +4,10 @@
 #![forbid(unsafe_code)]
 
 pub mod form;
+pub mod kernel;
 pub mod memory;
 pub mod pass;
+pub mod target;
 
 pub use girih_tensor::{Error, Result};
+pub use target::Target;
