@@ -129,7 +129,7 @@ impl RoutedLaunch {
                 }
             }
         }
-        let ports = |direction| match direction {
+        let ports = |direction: &str| match direction {
             "north" => target.stream.ports_north,
             "south" => target.stream.ports_south,
             "east" => target.stream.ports_east,

@@ -86,19 +86,21 @@ pub fn partition(graph: &Graph, target: &Target, policy: Policy) -> Result<Group
 pub fn refusal(graph: &Graph, target: &Target, index: usize) -> Option<String> {
     let node = &graph.nodes[index];
     let x = node.inputs.first().map(|&x| graph.value(x));
-    let heads_padded = |inner: &[usize]| {
+    // Padding is whole heads, which are computed along and never looked at.
+    let heads_break = |inner: &[usize]| {
         let flat: usize = inner.iter().product();
-        inner.len() > 1 && !flat.is_multiple_of(column_granule(target) as usize)
+        let all = flat.next_multiple_of(column_granule(target) as usize);
+        inner.len() > 1 && !inner.last().is_some_and(|&size| all.is_multiple_of(size))
     };
     match node.op {
         Op::Linear if node.inputs.len() > 2 => {
             Some("a linear layer with a bias has no kernel on the array yet".to_owned())
         }
         Op::Norm { .. } | Op::Rope { .. }
-            if site(graph, index) == Site::Array && heads_padded(&x?.shape.extents()[1..]) =>
+            if site(graph, index) == Site::Array && heads_break(&x?.shape.extents()[1..]) =>
         {
             let granule = column_granule(target);
-            Some(format!("heads of {:?} values together are no multiple of {granule}", &x?.shape.extents()[1..]))
+            Some(format!("heads of {:?} values, padded to a multiple of {granule}, are no whole heads", &x?.shape.extents()[1..]))
         }
         Op::Scale { .. } | Op::Softcap { .. } if site(graph, index) == Site::Array => {
             Some(format!("{} of rows of the step has no kernel on the array yet", node.op.name()))
@@ -276,14 +278,17 @@ impl Cut<'_> {
             Op::Linear => Kernel::Gemm { m: rows, n: padded(1)[0], k: columns },
             Op::Norm { epsilon } => match *inner {
                 [width] => Kernel::RmsNorm { rows, n: columns, width: width as u32, epsilon },
-                [heads, size] => {
-                    let (rows, n) = (rows * heads as u32, size as u32);
-                    Kernel::RmsNorm { rows, n, width: n, epsilon }
+                [_, size] => {
+                    let n = size as u32;
+                    Kernel::RmsNorm { rows: all? / n, n, width: n, epsilon }
                 }
                 _ => return Err(Error::new("a norm of values of more than three dimensions has no kernel")),
             },
             Op::Rope { pairing } => match *inner {
-                [heads, size] => Kernel::Rope { rows, heads: heads as u32, size: size as u32, pairing },
+                [_, size] => {
+                    let size = size as u32;
+                    Kernel::Rope { rows, heads: columns / size, size, pairing }
+                }
                 _ => return Err(Error::new("a rotation of values that are no heads has no kernel")),
             },
             Op::Gate { act } => Kernel::Gate { n: all?, act },

@@ -88,17 +88,18 @@ fn way(
     let cores: Vec<Tile> = circuit.cores.iter().map(|&core| launch.tile(core)).collect();
     let (from_dram, to_cores) = (Direction::Mm2s, Direction::S2mm);
     let through = stream.through.is_some();
+    let by_memory = if through { vec![memory] } else { Vec::new() };
     let (shim, arrive, leave, cores) = match stream.flow {
         Flow::In => (
             channels.take(shim, from_dram)?,
-            channels.each(if through { &[memory] } else { &[] }, Direction::S2mm)?,
-            channels.each(if through { &[memory] } else { &[] }, Direction::Mm2s)?,
+            channels.each(&by_memory, Direction::S2mm)?,
+            channels.each(&by_memory, Direction::Mm2s)?,
             channels.each(&cores, to_cores)?,
         ),
         Flow::Out => (
             channels.take(shim, Direction::S2mm)?,
             channels.each(&vec![memory; if through { cores.len() } else { 0 }], Direction::S2mm)?,
-            channels.each(if through { &[memory] } else { &[] }, Direction::Mm2s)?,
+            channels.each(&by_memory, Direction::Mm2s)?,
             channels.each(&cores, Direction::Mm2s)?,
         ),
     };

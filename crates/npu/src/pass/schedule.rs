@@ -247,7 +247,10 @@ impl<'a> Builder<'a> {
             })
         });
         let links = links.collect();
-        way.leave.iter().try_for_each(|&channel| self.chain(channel, std::mem::take(&mut { Vec::clone(&links) })))
+        match *way.leave {
+            [channel] => self.chain(channel, links),
+            _ => Err(Error::new(format!("{}: '{}' does not leave L2 by one channel", self.group, stream.name))),
+        }
     }
 
     /// The tasks of a way's shim channel.
