@@ -3,11 +3,16 @@
 //! no models, text or requests.
 #![forbid(unsafe_code)]
 
+pub mod backend;
+pub mod driver;
 pub mod form;
+pub mod host;
 pub mod kernel;
 pub mod memory;
 pub mod pass;
+pub mod sim;
 pub mod target;
 
+pub use backend::{Npu, Options};
 pub use girih_tensor::{Error, Result};
 pub use target::Target;
