@@ -6,6 +6,7 @@
 pub mod form;
 pub mod kernel;
 pub mod memory;
+pub mod sim;
 pub mod target;
 
 pub use girih_tensor::{Error, Result};
