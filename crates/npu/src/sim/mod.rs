@@ -1,0 +1,264 @@
+//! Executes a schedule on a target: what it computes, how long that takes, and
+//! whether it breaks a rule. It knows schedules, kernels and targets, never ops.
+//!
+//! Values are exact. Times are those of a model whose figures stand in the
+//! target and kernel files: cores call kernels, channels move words at the pace
+//! of their stream, all shims share one DRAM, and one command processor starts
+//! it all. Not modelled are the FIFOs of the streams (a word leaves when it can
+//! arrive), conflicts between cores and DMA over a bank, and DRAM refresh.
+//!
+//! | part | file |
+//! |---|---|
+//! | a launch with its ids resolved | `plan` |
+//! | time, the queue of events, who may go on | `machine` |
+//! | semaphores | `lock` |
+//! | DMA channels and the streams between them | `channel` |
+//! | programs of the cores, and the cascade | `core` |
+//! | the command processor | `control` |
+//! | DRAM as a shared server | `ddr` |
+//! | bytes of tiles and of buffer objects | `memory` |
+//! | accesses that nothing orders | `hazard` |
+//! | what an observer sees, and totals | `watch` |
+
+mod channel;
+mod control;
+mod core;
+mod ddr;
+mod hazard;
+mod lock;
+mod machine;
+mod memory;
+mod plan;
+mod watch;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use girih_tensor::{Error, Result};
+
+use crate::form::schedule::Schedule;
+use crate::kernel::Table;
+use crate::memory::{Binding, Memory};
+use crate::target::Target;
+use machine::Machine;
+use plan::Plan;
+
+pub use watch::{CoreTotals, Event, LaunchReport, Report, Totals, Unwatched, Watch};
+
+/// A time, in cycles of the array.
+pub type Cycle = u64;
+
+/// In which order things happen that may happen in any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Each takes the time that the target says.
+    Earliest,
+    /// Each takes a time drawn from this seed: any order that the locks allow.
+    /// Such a run says nothing about time.
+    Seeded(u64),
+}
+
+/// Why a run did not end well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What kind of rule was broken.
+    pub kind: FaultKind,
+    /// When, counted from the beginning of its launch.
+    pub cycle: Cycle,
+    /// Launch, tile, buffer or lock, and what happened.
+    pub sentence: String,
+}
+
+/// The rules that only a run can see broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FaultKind {
+    /// Two accesses of one word, one of them a write, that nothing orders.
+    Race,
+    /// A word is read that nobody has written in its launch.
+    Unwritten,
+    /// Somebody waits for what cannot come.
+    Deadlock,
+    /// A lock counts too far, or an address lies outside of its buffer.
+    Overrun,
+    /// The launch ends while a transfer is under way or has not begun.
+    Unfinished,
+    /// The schedule is malformed or cannot be bound.
+    Malformed,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at cycle {}: {}", self.kind, self.cycle, self.sentence)
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FaultKind::Race => "race",
+            FaultKind::Unwritten => "unwritten memory",
+            FaultKind::Deadlock => "deadlock",
+            FaultKind::Overrun => "overrun",
+            FaultKind::Unfinished => "unfinished transfer",
+            FaultKind::Malformed => "malformed schedule",
+        })
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Error {
+        Error::new(fault.to_string())
+    }
+}
+
+/// Why a part cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blocked {
+    /// A channel has no task.
+    Idle,
+    /// A lock has less than is asked for.
+    Lock { lock: u32, needs: u32, has: u32 },
+    /// The neighbour has not come to the cascade.
+    Cascade,
+    /// The queue of a channel is full.
+    Queue { channel: u32 },
+    /// No token has come from a channel.
+    Token { channel: u32 },
+}
+
+/// An array that runs schedules.
+///
+/// It remembers how the array is configured, because a launch that finds its
+/// own configuration need not write it again, and how long launches took,
+/// because a launch that has been timed takes as long the next time.
+#[derive(Debug)]
+pub struct Simulator {
+    target: Target,
+    table: Table,
+    hazards: bool,
+    held: Option<u64>,
+    timed: HashMap<u64, (LaunchReport, Totals)>,
+}
+
+impl Simulator {
+    /// An array of this target that has not been configured.
+    ///
+    /// # Errors
+    /// When no kernel times are known for its cores.
+    pub fn new(target: &Target) -> Result<Simulator> {
+        let table = Table::of(target)?;
+        Ok(Simulator { target: target.clone(), table, hazards: true, held: None, timed: HashMap::new() })
+    }
+
+    /// The same with other kernel times.
+    pub fn with_table(mut self, table: Table) -> Simulator {
+        self.table = table;
+        self.timed.clear();
+        self
+    }
+
+    /// Whether runs that compute values look for accesses that nothing orders,
+    /// which takes about as long again. They do unless told otherwise.
+    pub fn look_for_hazards(&mut self, look: bool) {
+        self.hazards = look;
+    }
+
+    /// The target.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The kernel times.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Runs all launches of a schedule from one dispatch.
+    ///
+    /// `bindings` says for each argument which bytes of `memory` it is. Without
+    /// values in memory it may be empty, and only time passes.
+    ///
+    /// # Errors
+    /// With the first fault; memory is then as the fault left it.
+    pub fn run(
+        &mut self,
+        schedule: &Schedule,
+        bindings: &[Binding],
+        memory: &mut Memory<'_>,
+        watch: &mut dyn Watch,
+        order: Order,
+    ) -> Result<Report, Fault> {
+        let malformed = |error: Error| Fault {
+            kind: FaultKind::Malformed,
+            cycle: 0,
+            sentence: format!("{}: {error}", schedule.name),
+        };
+        let base = schedule.target.split('@').next();
+        if base != self.target.name.split('@').next() {
+            let made_for = &schedule.target;
+            let sentence = format!("it was made for {made_for}, and this is {}", self.target.name);
+            return Err(malformed(Error::new(sentence)));
+        }
+        let plans = schedule
+            .launches
+            .iter()
+            .map(|launch| Plan::new(schedule, launch, &self.target, &self.table))
+            .collect::<Result<Vec<_>>>()
+            .map_err(malformed)?;
+        let mut report = Report::new(self.target.cycles(self.target.control.dispatch_us * 1e-6));
+        // A program of one launch finds its own configuration when it runs again.
+        let mut held = self.held.or_else(|| plans.last().map(|plan| plan.configuration));
+        for plan in &plans {
+            let configure = if held == Some(plan.configuration) { 0 } else { self.configure(plan) };
+            held = Some(plan.configuration);
+            watch.event(report.cycles, &Event::Launch { name: &plan.name, configure });
+            report.cycles += configure;
+            let (launch, totals) = self.launch(schedule, plan, bindings, memory, watch, order, report.cycles)?;
+            report.add(launch, &totals, configure);
+        }
+        self.held = held;
+        Ok(report)
+    }
+
+    /// Forgets how the array is configured, as after another program ran.
+    pub fn forget(&mut self) {
+        self.held = None;
+    }
+
+    /// Cycles that configuring the array for a launch takes.
+    fn configure(&self, plan: &Plan) -> Cycle {
+        let control = &self.target.control;
+        self.target.cycles((control.configure_us + control.configure_tile_us * plan.tiles as f64) * 1e-6)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are those of run, and where the launch stands in it")]
+    fn launch(
+        &mut self,
+        schedule: &Schedule,
+        plan: &Plan,
+        bindings: &[Binding],
+        memory: &mut Memory<'_>,
+        watch: &mut dyn Watch,
+        order: Order,
+        begin: Cycle,
+    ) -> Result<(LaunchReport, Totals), Fault> {
+        let forgettable = matches!(memory, Memory::TimeOnly) && order == Order::Earliest && !watch.wants_all();
+        let key = plan.identity;
+        if forgettable && let Some((launch, totals)) = self.timed.get(&key) {
+            return Ok((LaunchReport { begin, ..launch.clone() }, totals.clone()));
+        }
+        let store = memory::Store::new(schedule, bindings, memory, &self.target)?;
+        let mut machine = Machine::new(plan, &self.target, &self.table, store, watch, order, begin);
+        if self.hazards {
+            machine.look_for_hazards(schedule);
+        }
+        let (launch, totals) = machine.run()?;
+        if forgettable {
+            self.timed.insert(key, (launch.clone(), totals.clone()));
+        }
+        Ok((launch, totals))
+    }
+}
+
+#[cfg(test)]
+mod tests;
