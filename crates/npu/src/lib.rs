@@ -6,7 +6,9 @@
 pub mod form;
 pub mod kernel;
 pub mod memory;
+pub mod pass;
 pub mod sim;
 pub mod target;
 
 pub use girih_tensor::{Error, Result};
+pub use target::Target;

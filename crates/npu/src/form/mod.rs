@@ -1,9 +1,27 @@
 //! The forms between the passes: each can be printed, parsed and checked.
 
+pub mod groups;
+pub mod placed;
 pub mod read;
+pub mod routed;
 pub mod schedule;
+pub mod tiled;
 
 use std::fmt;
+use std::str::FromStr;
+
+use girih_tensor::Error;
+
+use crate::Target;
+
+/// A form between two passes.
+pub trait Form: fmt::Display + FromStr<Err = Error> {
+    /// Its name in dumps.
+    const NAME: &'static str;
+    /// Every rule that it breaks on this target; a fault is girih's, not the
+    /// user's.
+    fn faults(&self, target: &Target) -> Vec<Fault>;
+}
 
 /// A rule that a form breaks, at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -84,6 +84,11 @@ impl<'a> Lines<'a> {
 }
 
 impl<'a> Line<'a> {
+    /// A text as a line of its own.
+    pub fn of(text: &'a str) -> Line<'a> {
+        Line { number: 1, words: text.split_whitespace() }
+    }
+
     /// The next word.
     ///
     /// # Errors

@@ -54,9 +54,12 @@
 //!   Words must not be left in a stream then: a reader that still waits has
 //!   received nothing of its current pass.
 
-mod text;
+mod check;
+pub(crate) mod text;
 
 use std::fmt;
+
+pub use check::numbers;
 
 /// One program: launches that run one after another from one submission.
 #[derive(Clone, Debug, PartialEq)]

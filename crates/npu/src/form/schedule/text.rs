@@ -20,10 +20,24 @@ impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "schedule {} target {}", self.name, self.target)?;
         for (number, argument) in self.arguments.iter().enumerate() {
-            let Argument { name, role, bytes } = argument;
-            writeln!(f, "argument {number} {name} {} {bytes}", role.name())?;
+            writeln!(f, "argument {number} {argument}")?;
         }
         self.launches.iter().try_for_each(|launch| write!(f, "{launch}"))
+    }
+}
+
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.name, self.role.name(), self.bytes)
+    }
+}
+
+impl fmt::Display for Parameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Number::Int(value) => write!(f, "{}={value}", self.name),
+            Number::Float(value) => write!(f, "{}={value:?}f", self.name),
+        }
     }
 }
 
@@ -102,10 +116,7 @@ impl fmt::Display for Call {
         if !self.parameters.is_empty() {
             f.write_str(" :")?;
         }
-        self.parameters.iter().try_for_each(|Parameter { name, value }| match value {
-            Number::Int(value) => write!(f, " {name}={value}"),
-            Number::Float(value) => write!(f, " {name}={value:?}f"),
-        })
+        self.parameters.iter().try_for_each(|parameter| write!(f, " {parameter}"))
     }
 }
 
@@ -188,11 +199,7 @@ impl FromStr for Schedule {
         head.need("target")?;
         let target = head.word("the target's name")?.to_owned();
         head.end()?;
-        let mut arguments = Vec::new();
-        while let Some(mut line) = lines.take("argument") {
-            numbered(&mut line, arguments.len())?;
-            arguments.push(argument(&mut line)?);
-        }
+        let arguments = arguments(&mut lines)?;
         let mut launches = Vec::new();
         while let Some(line) = lines.take("launch") {
             launches.push(launch(line, &mut lines)?);
@@ -210,6 +217,16 @@ fn numbered(line: &mut Line<'_>, place: usize) -> Result<()> {
     } else {
         Err(line.error(format!("has the number {number}; {place} follows")))
     }
+}
+
+/// The arguments of a program, one a line.
+pub(crate) fn arguments(lines: &mut Lines<'_>) -> Result<Vec<Argument>> {
+    let mut arguments = Vec::new();
+    while let Some(mut line) = lines.take("argument") {
+        numbered(&mut line, arguments.len())?;
+        arguments.push(argument(&mut line)?);
+    }
+    Ok(arguments)
 }
 
 fn argument(line: &mut Line<'_>) -> Result<Argument> {
@@ -273,13 +290,17 @@ fn launch(mut head: Line<'_>, lines: &mut Lines<'_>) -> Result<Launch> {
 fn buffer(line: &mut Line<'_>) -> Result<Buffer> {
     let name = line.word("a name")?.to_owned();
     let tile = line.value("a tile")?;
-    let word = line.word("an address")?;
-    let digits = word.strip_prefix("0x").ok_or_else(|| line.error("has an address that is not in hex"))?;
-    let address =
-        u32::from_str_radix(digits, 16).map_err(|_| line.error(format!("has the address {word}")))?;
+    let address = address(line)?;
     let bytes = line.value("a size in bytes")?;
     line.end()?;
     Ok(Buffer { name, tile, address, bytes })
+}
+
+/// An address, in hex.
+pub(crate) fn address(line: &mut Line<'_>) -> Result<u32> {
+    let word = line.word("an address")?;
+    let digits = word.strip_prefix("0x").ok_or_else(|| line.error("has an address that is not in hex"))?;
+    u32::from_str_radix(digits, 16).map_err(|_| line.error(format!("has the address {word}")))
 }
 
 fn descriptor(line: &mut Line<'_>) -> Result<Descriptor> {
@@ -331,7 +352,7 @@ fn instructions(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Instruction>>
 }
 
 /// The count of a loop, if it does not lie too deep.
-fn loop_head(mut line: Line<'_>, depth: usize) -> Result<u32> {
+pub(crate) fn loop_head(mut line: Line<'_>, depth: usize) -> Result<u32> {
     if depth == MAX_LOOPS {
         return Err(line.error(format!("has a loop within {depth} others, which is the most")));
     }
@@ -350,6 +371,13 @@ fn call(line: &mut Line<'_>) -> Result<Call> {
         }
         call.operands.push(operand(line, word)?);
     }
+    call.parameters = parameters(line)?;
+    Ok(call)
+}
+
+/// The parameters that end a line.
+pub(crate) fn parameters(line: &mut Line<'_>) -> Result<Vec<Parameter>> {
+    let mut parameters = Vec::new();
     while let Some(word) = line.optional() {
         let (name, value) =
             word.split_once('=').ok_or_else(|| line.error(format!("has '{word}' without a value")))?;
@@ -357,9 +385,9 @@ fn call(line: &mut Line<'_>) -> Result<Call> {
             Some(float) => Number::Float(line.parsed(float, "a float")?),
             None => Number::Int(line.parsed(value, "a whole number")?),
         };
-        call.parameters.push(Parameter { name: name.to_owned(), value });
+        parameters.push(Parameter { name: name.to_owned(), value });
     }
-    Ok(call)
+    Ok(parameters)
 }
 
 fn operand(line: &Line<'_>, word: &str) -> Result<Operand> {
