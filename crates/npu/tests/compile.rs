@@ -61,7 +61,11 @@ fn layer_of(
     let turn = |graph: &mut Builder, name: &str, x, count: usize| {
         let seen = graph.shaped(&at(&format!("{name}.heads")), Op::Reshape, &[x], &[count, head]);
         let frequencies = graph.weight("rope.default", vector(head / 2), DType::F32);
-        graph.same(&at(&format!("{name}.turned")), Op::Rope { pairing: Pairing::Halves }, &[seen, frequencies])
+        graph.same(
+            &at(&format!("{name}.turned")),
+            Op::Rope { pairing: Pairing::Halves },
+            &[seen, frequencies],
+        )
     };
     let q = linear(graph, "q", read, [width, heads * head]);
     let k = linear(graph, "k", read, [width, kv_heads * head]);
@@ -116,7 +120,8 @@ fn every_program_compiles_on_every_target() {
 #[test]
 fn layers_are_two_programs_compiled_once_and_bound_sixteen_times() {
     let target = Target::named("xdna2-strix").unwrap();
-    let names = |groups: &Groups| groups.programs.iter().map(|program| program.name.clone()).collect::<Vec<_>>();
+    let names =
+        |groups: &Groups| groups.programs.iter().map(|program| program.name.clone()).collect::<Vec<_>>();
     let prefill = cut(&LLAMA_1B, 2048, &target, Policy::Stitched);
     assert_eq!(names(&prefill)[..2], ["rms_gemms_rope", "o_ffn"]);
     assert_eq!(prefill.programs[0].launches.len(), 6);
@@ -126,7 +131,11 @@ fn layers_are_two_programs_compiled_once_and_bound_sixteen_times() {
     assert_eq!(names(&decode)[..2], ["rms_gemv_rope", "o_gemv_ffn"]);
     assert_eq!(decode.submissions(1), 33);
     let runs = |groups: &Groups, wanted: u32| {
-        groups.steps.iter().filter(|step| matches!(step, Step::Array { program, .. } if *program == wanted)).count()
+        groups
+            .steps
+            .iter()
+            .filter(|step| matches!(step, Step::Array { program, .. } if *program == wanted))
+            .count()
     };
     assert_eq!((runs(&decode, 0), runs(&decode, 1)), (16, 16));
     for program in prefill.programs.iter().chain(&decode.programs) {

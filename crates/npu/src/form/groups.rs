@@ -197,7 +197,9 @@ impl Kernel {
             Kernel::Gemm { m, n, k } => 2 * u64::from(m) * u64::from(n) * u64::from(k),
             Kernel::Gemv { n, k } => 2 * u64::from(n) * u64::from(k),
             Kernel::RmsNorm { rows, n, .. } => 4 * u64::from(rows) * u64::from(n),
-            Kernel::Rope { rows, heads, size, .. } => 3 * u64::from(rows) * u64::from(heads) * u64::from(size),
+            Kernel::Rope { rows, heads, size, .. } => {
+                3 * u64::from(rows) * u64::from(heads) * u64::from(size)
+            }
             Kernel::Gate { n, .. } => 4 * u64::from(n),
             Kernel::Add { n } => u64::from(n),
         }
@@ -243,12 +245,17 @@ fn task_faults(program: &Program, task: &Task) -> Vec<Fault> {
     let place = format!("{}: {}", program.name, task.name);
     let needs = task.kernel.operand_bytes();
     if needs.len() != task.arguments.len() {
-        return vec![Fault::new(place, format!("has {} operands; {} are needed", task.arguments.len(), needs.len()))];
+        return vec![Fault::new(
+            place,
+            format!("has {} operands; {} are needed", task.arguments.len(), needs.len()),
+        )];
     }
     let operands = task.arguments.iter().zip(needs);
     let short = operands.filter_map(|(&number, need)| match program.arguments.get(number as usize) {
         Some(argument) if argument.bytes >= need => None,
-        Some(argument) => Some(format!("needs {need} bytes of {}, which has {}", argument.name, argument.bytes)),
+        Some(argument) => {
+            Some(format!("needs {need} bytes of {}, which has {}", argument.name, argument.bytes))
+        }
         None => Some(format!("works on argument {number}, which there is not")),
     });
     short.map(|sentence| Fault::new(&place, sentence)).collect()
@@ -261,7 +268,11 @@ impl Groups {
             return fault(format!("runs program {program}, which there is not"));
         };
         if program.arguments.len() != tensors.len() {
-            return fault(format!("binds {} tensors to {} arguments", tensors.len(), program.arguments.len()));
+            return fault(format!(
+                "binds {} tensors to {} arguments",
+                tensors.len(),
+                program.arguments.len()
+            ));
         }
         for (argument, &number) in program.arguments.iter().zip(tensors) {
             let Some(tensor) = self.tensors.get(number as usize) else {
@@ -270,7 +281,10 @@ impl Groups {
             let fixed = argument.role == ArgumentRole::Static;
             if fixed != (tensor.kind == TensorKind::Static) || tensor.bytes() < argument.bytes {
                 let (name, role) = (&argument.name, argument.role.name());
-                return fault(format!("binds {} to {name}, which is {role} of {} bytes", tensor.name, argument.bytes));
+                return fault(format!(
+                    "binds {} to {name}, which is {role} of {} bytes",
+                    tensor.name, argument.bytes
+                ));
             }
         }
         None
@@ -381,7 +395,8 @@ fn tensor(line: &mut Line<'_>) -> Result<Tensor> {
 /// Rows and columns.
 fn sides(line: &mut Line<'_>) -> Result<[u32; 2]> {
     let word = line.word("rows and columns")?;
-    let (rows, columns) = word.split_once('x').ok_or_else(|| line.error(format!("has '{word}', which is no size")))?;
+    let (rows, columns) =
+        word.split_once('x').ok_or_else(|| line.error(format!("has '{word}', which is no size")))?;
     Ok([line.parsed(rows, "rows")?, line.parsed(columns, "columns")?])
 }
 

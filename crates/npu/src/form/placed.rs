@@ -80,8 +80,11 @@ impl PlacedLaunch {
     /// All stretches of tile memory: whose, from where, how many bytes, and
     /// what for.
     fn stretches(&self) -> impl Iterator<Item = (Tile, u32, u32, &str)> {
-        let l1 = self.l1.iter().map(|buffer| (buffer.tile, buffer.address, buffer.bytes, buffer.name.as_str()));
-        l1.chain(self.l2.iter().map(|buffer| (buffer.tile, buffer.address, buffer.bytes, buffer.stream.as_str())))
+        let l1 =
+            self.l1.iter().map(|buffer| (buffer.tile, buffer.address, buffer.bytes, buffer.name.as_str()));
+        l1.chain(
+            self.l2.iter().map(|buffer| (buffer.tile, buffer.address, buffer.bytes, buffer.stream.as_str())),
+        )
     }
 
     /// The rules: every tile is on the grid, every stretch within its tile's

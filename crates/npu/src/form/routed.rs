@@ -56,7 +56,8 @@ impl Way {
     /// The stream circuits of the way.
     pub fn routes(&self, flow: Flow) -> Vec<Route> {
         let route = |from: Channel, to: &[Channel]| {
-            let to = to.iter().map(|&channel| Hop { channel, hops: distance(from.tile, channel.tile) }).collect();
+            let to =
+                to.iter().map(|&channel| Hop { channel, hops: distance(from.tile, channel.tile) }).collect();
             Route { from, to }
         };
         match (flow, self.arrive.is_empty()) {
@@ -100,7 +101,10 @@ impl RoutedLaunch {
             };
             let have = if channel.direction == Direction::Mm2s { dma.channels_out } else { dma.channels_in };
             if u32::from(channel.number) >= have {
-                faults.push(Fault::new(format!("{name}: {channel}"), format!("the tile has {have} such channels")));
+                faults.push(Fault::new(
+                    format!("{name}: {channel}"),
+                    format!("the tile has {have} such channels"),
+                ));
             }
             if !seen.insert(channel) {
                 faults.push(Fault::new(format!("{name}: {channel}"), "two circuits use the channel"));

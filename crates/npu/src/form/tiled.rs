@@ -183,7 +183,9 @@ impl Stream {
         let circuit = |column, row, cores| Circuit { column, row, cores };
         let column_of = |column: u8| rows.clone().map(move |row| (column, row)).collect::<Vec<_>>();
         match self.share {
-            Share::Own if self.joins() => columns.map(|column| circuit(column, 0, column_of(column))).collect(),
+            Share::Own if self.joins() => {
+                columns.map(|column| circuit(column, 0, column_of(column))).collect()
+            }
             Share::Own => {
                 let cores = columns.flat_map(column_of);
                 cores.map(|(column, row)| circuit(column, row, vec![(column, row)])).collect()
@@ -234,7 +236,9 @@ impl TiledLaunch {
     /// one size on both ways; what a core holds fits its memory.
     fn faults(&self, arguments: &[Argument], target: &Target) -> Vec<Fault> {
         let mut faults = Vec::new();
-        let mut fault = |what: &str, sentence: String| faults.push(Fault::new(format!("{}: {what}", self.name), sentence));
+        let mut fault = |what: &str, sentence: String| {
+            faults.push(Fault::new(format!("{}: {what}", self.name), sentence))
+        };
         let (columns, rows) = (target.array.columns, target.array.compute_rows);
         if u32::from(self.herd.columns) > columns || u32::from(self.herd.rows) > rows {
             fault("herd", format!("is {}; the array has {columns}x{rows} cores", self.herd));
@@ -256,31 +260,38 @@ impl TiledLaunch {
             return Some("is used by no call".to_owned());
         };
         let level = usize::from(stream.level);
-        let follows: Option<Vec<u32>> = stream.dims.get(..level).map(|dims| dims.iter().map(|dim| dim.size).collect());
+        let follows: Option<Vec<u32>> =
+            stream.dims.get(..level).map(|dims| dims.iter().map(|dim| dim.size).collect());
         if loops.get(..level) != follows.as_deref() || stream.dims.len() <= level {
             return Some(format!("follows the loops {follows:?}; the calls that use it lie in {loops:?}"));
         }
         if let Some(through) = &stream.through {
             let words: u64 = through.dims.iter().map(|dim| u64::from(dim.size)).product();
             if words != u64::from(stream.chunk_words()) {
-                return Some(format!("has chunks of {} words, of which {words} leave L2", stream.chunk_words()));
+                return Some(format!(
+                    "has chunks of {} words, of which {words} leave L2",
+                    stream.chunk_words()
+                ));
             }
         }
         let Some(argument) = arguments.get(stream.argument as usize) else {
             return Some(format!("is of argument {}, which there is not", stream.argument));
         };
-        let reach: u64 = stream.dims.iter().map(|dim| u64::from(dim.size - 1) * u64::from(dim.stride) * 4).sum();
+        let reach: u64 =
+            stream.dims.iter().map(|dim| u64::from(dim.size - 1) * u64::from(dim.stride) * 4).sum();
         let last = u64::from(self.herd.columns - 1) * stream.column_bytes
             + u64::from(self.herd.rows - 1) * stream.row_bytes
             + reach
             + 4;
-        (last > argument.bytes)
-            .then(|| format!("reaches byte {last} of argument {}, which has {}", argument.name, argument.bytes))
+        (last > argument.bytes).then(|| {
+            format!("reaches byte {last} of argument {}, which has {}", argument.name, argument.bytes)
+        })
     }
 
     /// Bytes of a core's memory that its chunks and locals take.
     pub fn core_bytes(&self) -> u64 {
-        let chunks = self.streams.iter().map(|stream| u64::from(stream.chunk_bytes()) * u64::from(stream.depth));
+        let chunks =
+            self.streams.iter().map(|stream| u64::from(stream.chunk_bytes()) * u64::from(stream.depth));
         let locals = self.locals.iter().map(|local| u64::from(local.bytes));
         chunks.chain(locals).sum()
     }
@@ -302,7 +313,10 @@ impl fmt::Display for Tiled {
 
 /// Prints the arguments of a program, one a line.
 pub(super) fn print_arguments(arguments: &[Argument], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    arguments.iter().enumerate().try_for_each(|(number, argument)| writeln!(f, "argument {number} {argument}"))
+    arguments
+        .iter()
+        .enumerate()
+        .try_for_each(|(number, argument)| writeln!(f, "argument {number} {argument}"))
 }
 
 impl fmt::Display for TiledLaunch {
@@ -389,7 +403,8 @@ impl TiledLaunch {
         head.need("herd")?;
         let herd = head.value("a herd")?;
         head.end()?;
-        let mut launch = TiledLaunch { name, herd, streams: Vec::new(), locals: Vec::new(), body: Vec::new() };
+        let mut launch =
+            TiledLaunch { name, herd, streams: Vec::new(), locals: Vec::new(), body: Vec::new() };
         while let Some(mut line) = lines.take("stream") {
             launch.streams.push(stream(&mut line)?);
         }
@@ -414,12 +429,14 @@ fn stream(line: &mut Line<'_>) -> Result<Stream> {
         word => return Err(line.error(format!("has '{word}' where in or out is needed"))),
     };
     let word = line.word("an argument")?;
-    let number = word.strip_prefix('a').ok_or_else(|| line.error(format!("has '{word}', which is no argument")))?;
+    let number =
+        word.strip_prefix('a').ok_or_else(|| line.error(format!("has '{word}', which is no argument")))?;
     let argument = line.parsed(number, "an argument's number")?;
     line.need("share")?;
     let word = line.word("who shares")?;
     let share = SHARES.iter().find(|(_, name)| *name == word).map(|(share, _)| *share);
-    let share = share.ok_or_else(|| line.error(format!("has '{word}' where own, column, row or all is needed")))?;
+    let share =
+        share.ok_or_else(|| line.error(format!("has '{word}' where own, column, row or all is needed")))?;
     line.need("level")?;
     let level = line.value("a number of loops")?;
     line.need("depth")?;
@@ -469,7 +486,8 @@ fn items(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Item>> {
                     break;
                 }
                 let parts = word.split_once('@');
-                let (name, offset) = parts.ok_or_else(|| line.error(format!("has '{word}', which is no operand")))?;
+                let (name, offset) =
+                    parts.ok_or_else(|| line.error(format!("has '{word}', which is no operand")))?;
                 operands.push(Source { name: name.to_owned(), offset: line.parsed(offset, "an offset")? });
             }
             body.push(Item::Call { entry, operands, parameters: parameters(&mut line)? });
@@ -481,7 +499,9 @@ impl FromStr for Herd {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Herd> {
-        let sides = text.split_once('x').and_then(|(columns, rows)| Some((columns.parse().ok()?, rows.parse().ok()?)));
+        let sides = text
+            .split_once('x')
+            .and_then(|(columns, rows)| Some((columns.parse().ok()?, rows.parse().ok()?)));
         match sides {
             Some((columns, rows)) if columns > 0 && rows > 0 => Ok(Herd { columns, rows }),
             _ => Err(Error::new(format!("'{text}' is no herd"))),

@@ -77,7 +77,8 @@ pub fn groups(graph: &Graph, target: &Target, policy: Policy, dump: &mut dyn Dum
 /// # Errors
 /// An [`Unfit`] when no tiling of it fits the target.
 pub fn compile(program: &Program, target: &Target, dump: &mut dyn Dump) -> Result<Schedule> {
-    let mut tiled = Tiled { name: program.name.clone(), arguments: program.arguments.clone(), launches: Vec::new() };
+    let mut tiled =
+        Tiled { name: program.name.clone(), arguments: program.arguments.clone(), launches: Vec::new() };
     let mut placed =
         Placed { name: program.name.clone(), arguments: program.arguments.clone(), launches: Vec::new() };
     for task in &program.launches {
@@ -108,7 +109,8 @@ fn fit(
             }
         }
     }
-    let none = || Unfit { pass: "tile", group, resource: "tilings that divide it".to_owned(), need: 1, have: 0 };
+    let none =
+        || Unfit { pass: "tile", group, resource: "tilings that divide it".to_owned(), need: 1, have: 0 };
     Err(closest.unwrap_or_else(none).into())
 }
 
@@ -119,7 +121,9 @@ fn keep<F: Form>(form: F, program: &str, target: &Target, dump: &mut dyn Dump) -
         None => Ok(form),
         Some(fault) => {
             let name = F::NAME;
-            Err(Error::new(format!("the {name} form of {program} is wrong at {fault}; this is a fault of girih")))
+            Err(Error::new(format!(
+                "the {name} form of {program} is wrong at {fault}; this is a fault of girih"
+            )))
         }
     }
 }

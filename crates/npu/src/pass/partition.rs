@@ -100,7 +100,10 @@ pub fn refusal(graph: &Graph, target: &Target, index: usize) -> Option<String> {
             if site(graph, index) == Site::Array && heads_break(&x?.shape.extents()[1..]) =>
         {
             let granule = column_granule(target);
-            Some(format!("heads of {:?} values, padded to a multiple of {granule}, are no whole heads", &x?.shape.extents()[1..]))
+            Some(format!(
+                "heads of {:?} values, padded to a multiple of {granule}, are no whole heads",
+                &x?.shape.extents()[1..]
+            ))
         }
         Op::Scale { .. } | Op::Softcap { .. } if site(graph, index) == Site::Array => {
             Some(format!("{} of rows of the step has no kernel on the array yet", node.op.name()))
@@ -208,7 +211,8 @@ impl Cut<'_> {
                 }
                 _ => label(&tensor.name).to_owned(),
             };
-            let bytes = if each_wanted && role != ArgumentRole::Static { tensor.row_bytes() } else { tensor.bytes() };
+            let bytes =
+                if each_wanted && role != ArgumentRole::Static { tensor.row_bytes() } else { tensor.bytes() };
             arguments.push(Argument { name, role, bytes });
         }
         segment.clear();
@@ -314,7 +318,8 @@ impl Cut<'_> {
                 [n] => {
                     // Norm weights of heads are as wide as a head; others as the rows they scale.
                     let user = self.graph.nodes.iter().find(|node| node.inputs.contains(&root));
-                    let heads = user.is_some_and(|node| self.graph.value(node.inputs[0]).shape.extents().len() > 2);
+                    let heads =
+                        user.is_some_and(|node| self.graph.value(node.inputs[0]).shape.extents().len() > 2);
                     [1, if heads { n as u32 } else { self.wide(n)? }]
                 }
                 _ => [self.wide(value.shape.rows())?, self.wide(value.shape.columns())?],
@@ -368,7 +373,8 @@ pub fn root(graph: &Graph, value: ValueId) -> ValueId {
 }
 
 fn size(extent: usize) -> Result<u32> {
-    u32::try_from(extent).map_err(|_| Error::new(format!("an extent of {extent} is more than the array counts")))
+    u32::try_from(extent)
+        .map_err(|_| Error::new(format!("an extent of {extent} is more than the array counts")))
 }
 
 fn padded(extent: usize, granule: u32) -> Result<u32> {

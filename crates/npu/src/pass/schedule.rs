@@ -150,7 +150,12 @@ impl<'a> Builder<'a> {
         let (first, have) = if halves { (if odd { all / 2 } else { 0 }, all / 2) } else { (0, all) };
         let next = self.used.entry((tile, odd)).or_default();
         if u32::from(*next) >= have {
-            return Err(unfit(&self.group, format!("descriptors in tile {tile}"), u32::from(*next) + 1, have));
+            return Err(unfit(
+                &self.group,
+                format!("descriptors in tile {tile}"),
+                u32::from(*next) + 1,
+                have,
+            ));
         }
         *next += 1;
         Ok(first as u8 + *next - 1)
@@ -165,7 +170,11 @@ impl<'a> Builder<'a> {
     fn core_memory(&mut self) -> Result<()> {
         for placed in &self.placed().l1 {
             let stream = self.placed().tiled.streams.iter().find(|stream| stream.name == placed.name);
-            let name = if stream.is_some() { format!("{}.{}", placed.name, placed.slot) } else { placed.name.clone() };
+            let name = if stream.is_some() {
+                format!("{}.{}", placed.name, placed.slot)
+            } else {
+                placed.name.clone()
+            };
             let buffer = self.buffer(name, placed.tile, placed.address, placed.bytes);
             let key = (placed.tile, placed.name.clone());
             if let Some(ring) = self.rings.get_mut(&key) {
@@ -184,7 +193,9 @@ impl<'a> Builder<'a> {
 
     fn ring(&self, tile: Tile, name: &str) -> Result<Ring> {
         let found = self.rings.get(&(tile, name.to_owned()));
-        found.cloned().ok_or_else(|| Error::new(format!("{}: '{name}' has no place in tile {tile}", self.group)))
+        found
+            .cloned()
+            .ok_or_else(|| Error::new(format!("{}: '{name}' has no place in tile {tile}", self.group)))
     }
 
     /// An endless chain of descriptors on a channel.
@@ -195,7 +206,8 @@ impl<'a> Builder<'a> {
             let (acquire, release) = (Some(link.steps.0), Some(link.steps.1));
             let place = Place::Buffer(link.buffer, 0);
             let (tile, id) = (channel.tile, ids[index]);
-            let descriptor = Descriptor { tile, id, place, dims: link.dims, iteration: None, acquire, release, next };
+            let descriptor =
+                Descriptor { tile, id, place, dims: link.dims, iteration: None, acquire, release, next };
             self.launch.descriptors.push(descriptor);
         }
         self.launch.starts.push(Start { channel, descriptor: ids[0], repeats: 1 });
@@ -218,9 +230,14 @@ impl<'a> Builder<'a> {
     /// The channels of a memory tile on a way.
     fn pass_through(&mut self, way: &Way, stream: &Stream) -> Result<()> {
         let through = stream.through.as_ref();
-        let through = through.ok_or_else(|| Error::new(format!("{}: no chunks pass through L2", self.group)))?;
+        let through =
+            through.ok_or_else(|| Error::new(format!("{}: no chunks pass through L2", self.group)))?;
         let circuit = way.circuit;
-        let placed = self.placed().l2.iter().filter(|buffer| buffer.stream == stream.name && buffer.circuit == circuit);
+        let placed = self
+            .placed()
+            .l2
+            .iter()
+            .filter(|buffer| buffer.stream == stream.name && buffer.circuit == circuit);
         let mut rings: BTreeMap<u32, Ring> = BTreeMap::new();
         for place in placed {
             let name = format!("{}.{}.{}.{}", stream.name, circuit, place.part, place.slot);
@@ -234,7 +251,11 @@ impl<'a> Builder<'a> {
         }
         let linear = vec![Dim { size: stream.chunk_words(), stride: 1 }];
         for (ring, &channel) in rings.values().zip(&way.arrive) {
-            let links = ring.slots.iter().map(|&buffer| Link { buffer, dims: linear.clone(), steps: ring.locks.writer() });
+            let links = ring.slots.iter().map(|&buffer| Link {
+                buffer,
+                dims: linear.clone(),
+                steps: ring.locks.writer(),
+            });
             let links = links.collect();
             self.chain(channel, links)?;
         }
@@ -249,7 +270,9 @@ impl<'a> Builder<'a> {
         let links = links.collect();
         match *way.leave {
             [channel] => self.chain(channel, links),
-            _ => Err(Error::new(format!("{}: '{}' does not leave L2 by one channel", self.group, stream.name))),
+            _ => {
+                Err(Error::new(format!("{}: '{}' does not leave L2 by one channel", self.group, stream.name)))
+            }
         }
     }
 
@@ -264,9 +287,11 @@ impl<'a> Builder<'a> {
             let joined = Dim { size: circuit.cores.len() as u32, stride: (stream.row_bytes / 4) as u32 };
             dims.insert(usize::from(stream.level), joined);
         }
-        let base = u64::from(circuit.column) * stream.column_bytes + u64::from(circuit.row) * stream.row_bytes;
+        let base =
+            u64::from(circuit.column) * stream.column_bytes + u64::from(circuit.row) * stream.row_bytes;
         let dma = &self.target.shim.dma;
-        let walk = Walk::of(&dims, dma.dimensions as usize, dma.most_stride_words, dma.most_words, dma.most_repeat);
+        let walk =
+            Walk::of(&dims, dma.dimensions as usize, dma.most_stride_words, dma.most_words, dma.most_repeat);
         let pushes = walk.pushes();
         if pushes > MOST_PUSHES {
             let resource = format!("shim tasks for {}", stream.name);
@@ -320,7 +345,9 @@ impl<'a> Builder<'a> {
             .tiled
             .streams
             .iter()
-            .filter(|stream| usize::from(stream.level) == loops.len() && body.iter().any(|item| item.uses(&stream.name)))
+            .filter(|stream| {
+                usize::from(stream.level) == loops.len() && body.iter().any(|item| item.uses(&stream.name))
+            })
             .collect();
         let mut instructions = Vec::new();
         for (index, item) in body.iter().enumerate() {
@@ -383,7 +410,14 @@ struct Link {
 }
 
 fn unfit(group: &str, resource: String, need: u32, have: u32) -> Error {
-    Unfit { pass: "schedule", group: group.to_owned(), resource, need: u64::from(need), have: u64::from(have) }.into()
+    Unfit {
+        pass: "schedule",
+        group: group.to_owned(),
+        resource,
+        need: u64::from(need),
+        have: u64::from(have),
+    }
+    .into()
 }
 
 /// A walk over an argument, split as descriptors need it: the inner dimensions
@@ -410,8 +444,9 @@ impl Walk {
             rest.pop();
         }
         let iteration = rest.last().copied();
-        let iteration =
-            iteration.filter(|dim| dim.size <= most_repeat && u64::from(dim.stride) <= most_stride && !inner.is_empty());
+        let iteration = iteration.filter(|dim| {
+            dim.size <= most_repeat && u64::from(dim.stride) <= most_stride && !inner.is_empty()
+        });
         if iteration.is_some() {
             rest.pop();
         }
@@ -428,7 +463,10 @@ impl Walk {
         let mut offsets = vec![0];
         for dim in &self.outer {
             let step = i64::from(dim.stride) * 4;
-            offsets = offsets.iter().flat_map(|base| (0..i64::from(dim.size)).map(move |i| base + i * step)).collect();
+            offsets = offsets
+                .iter()
+                .flat_map(|base| (0..i64::from(dim.size)).map(move |i| base + i * step))
+                .collect();
         }
         offsets
     }

@@ -85,7 +85,8 @@ fn gemm(name: &str, [m, n, k]: [u32; 3], arguments: &[u32], target: &Target) -> 
     let mut tiles = Vec::new();
     for tile_m in [128, 64, 32, 16, 8].into_iter().filter(|tile| m.is_multiple_of(tile * columns)) {
         for tile_n in [128, 96, 64, 48, 32, 16, 8].into_iter().filter(|tile| n.is_multiple_of(tile * rows)) {
-            for tile_k in [256, 128, 96, 64, 48, 32, 16, 8].into_iter().filter(|tile| k.is_multiple_of(*tile)) {
+            for tile_k in [256, 128, 96, 64, 48, 32, 16, 8].into_iter().filter(|tile| k.is_multiple_of(*tile))
+            {
                 tiles.push(GemmTile { m: tile_m, n: tile_n, k: tile_k });
             }
         }
@@ -115,7 +116,13 @@ fn gemm_cost([m, n, k]: [u32; 3], tile: GemmTile, herd: Herd, target: &Target) -
 }
 
 /// The launch of a product with this tile.
-fn gemm_launch(name: &str, [m, n, k]: [u32; 3], tile: GemmTile, herd: Herd, arguments: &[u32]) -> TiledLaunch {
+fn gemm_launch(
+    name: &str,
+    [m, n, k]: [u32; 3],
+    tile: GemmTile,
+    herd: Herd,
+    arguments: &[u32],
+) -> TiledLaunch {
     let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
     let GemmTile { m: tile_m, n: tile_n, k: tile_k } = tile;
     let loops = [m / (tile_m * columns), n / (tile_n * rows), k / tile_k];
@@ -190,14 +197,16 @@ fn gemm_launch(name: &str, [m, n, k]: [u32; 3], tile: GemmTile, herd: Herd, argu
     };
     let sums = Local { name: "sums".to_owned(), bytes: tile_m * tile_n * 4 };
     let results = || vec![whole("n", tile_m * tile_n)];
-    let product = call("gemm_bf16", &["x", "w", "sums"], vec![
-        whole("m", tile_m),
-        whole("n", tile_n),
-        whole("k", tile_k),
-    ]);
+    let product = call(
+        "gemm_bf16",
+        &["x", "w", "sums"],
+        vec![whole("m", tile_m), whole("n", tile_n), whole("k", tile_k)],
+    );
     let inner = Item::Loop { count: loops[2], body: vec![product] };
-    let per_tile = vec![call("zero_f32", &["sums"], results()), inner, call("store_bf16", &["sums", "y"], results())];
-    let body = vec![Item::Loop { count: loops[0], body: vec![Item::Loop { count: loops[1], body: per_tile }] }];
+    let per_tile =
+        vec![call("zero_f32", &["sums"], results()), inner, call("store_bf16", &["sums", "y"], results())];
+    let body =
+        vec![Item::Loop { count: loops[0], body: vec![Item::Loop { count: loops[1], body: per_tile }] }];
     TiledLaunch { name: name.to_owned(), herd, streams: vec![x, w, y], locals: vec![sums], body }
 }
 
@@ -216,7 +225,13 @@ fn gemv(name: &str, [n, k]: [u32; 2], arguments: &[u32], target: &Target) -> Vec
     launches
 }
 
-fn gemv_launch(name: &str, [n, k]: [u32; 2], [tile, step]: [u32; 2], herd: Herd, arguments: &[u32]) -> TiledLaunch {
+fn gemv_launch(
+    name: &str,
+    [n, k]: [u32; 2],
+    [tile, step]: [u32; 2],
+    herd: Herd,
+    arguments: &[u32],
+) -> TiledLaunch {
     let own = n / u32::from(herd.columns);
     let loops = [own / tile, tile / step];
     let w = Stream {
@@ -286,7 +301,11 @@ fn by_rows(name: &str, rows: u32, kernel: RowKernel, arguments: &[u32], target: 
         let stream = |operand: usize| {
             let words = kernel.widths[operand] / 2;
             let shared = kernel.shared == Some(operand);
-            let chunk = if shared { vec![dim(words, 1)] } else { vec![dim(own / step, step * words), dim(step * words, 1)] };
+            let chunk = if shared {
+                vec![dim(words, 1)]
+            } else {
+                vec![dim(own / step, step * words), dim(step * words, 1)]
+            };
             Stream {
                 name: ["x", "w", "y"][operand].to_owned(),
                 argument: arguments[operand],
@@ -302,7 +321,8 @@ fn by_rows(name: &str, rows: u32, kernel: RowKernel, arguments: &[u32], target: 
         };
         let mut sizes = vec![whole("rows", step)];
         sizes.extend(kernel.sizes.iter().cloned());
-        let body = vec![Item::Loop { count: own / step, body: vec![call(kernel.entry, &["x", "w", "y"], sizes)] }];
+        let body =
+            vec![Item::Loop { count: own / step, body: vec![call(kernel.entry, &["x", "w", "y"], sizes)] }];
         let streams = (0..3).map(stream).collect();
         TiledLaunch { name: name.to_owned(), herd, streams, locals: Vec::new(), body }
     };

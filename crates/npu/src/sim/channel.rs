@@ -76,7 +76,9 @@ impl ChannelState {
         let pushed = |task: &TaskPlan| task.pushed;
         if self.pass.is_some_and(|pass| pass.done > 0) {
             Some("is amid a descriptor")
-        } else if self.queue.iter().any(|(task, _)| pushed(task)) || self.task.is_some_and(|task| pushed(&task.plan)) {
+        } else if self.queue.iter().any(|(task, _)| pushed(task))
+            || self.task.is_some_and(|task| pushed(&task.plan))
+        {
             Some("has a task that is not done")
         } else {
             None
@@ -139,7 +141,8 @@ impl Machine<'_> {
             state.take(value, self.clocks.as_mut().map(|clocks| &mut clocks[clock]));
         }
         let state = &mut self.channels[at];
-        let step = descriptor.iteration.map_or(0, |(size, stride)| (task.passes % size * stride * 4).cast_signed());
+        let step =
+            descriptor.iteration.map_or(0, |(size, stride)| (task.passes % size * stride * 4).cast_signed());
         state.pass =
             Some(Pass { descriptor: task.descriptor, done: 0, offset: task.plan.offset.wrapping_add(step) });
         state.blocked = None;

@@ -82,7 +82,9 @@ impl Machine<'_> {
             self.announce(cycles, Due::Control);
             return false;
         }
-        if let Err(blocked) = self.channels[channel as usize].room(channel, &self.plan.channels[channel as usize]) {
+        if let Err(blocked) =
+            self.channels[channel as usize].room(channel, &self.plan.channels[channel as usize])
+        {
             self.control.blocked = Some(blocked);
             return false;
         }

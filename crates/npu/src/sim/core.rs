@@ -100,7 +100,8 @@ impl Machine<'_> {
             Some(numbers) => numbers,
             None => {
                 let values = plan::values(entry, &plan.numbers, &self.cores[at].counters);
-                let malformed = |error: girih_tensor::Error| self.fault(FaultKind::Malformed, error.to_string());
+                let malformed =
+                    |error: girih_tensor::Error| self.fault(FaultKind::Malformed, error.to_string());
                 drawn = values.map_err(malformed)?;
                 entry.check(&drawn).map_err(malformed)?;
                 &drawn
@@ -173,7 +174,8 @@ impl Machine<'_> {
     /// A core comes to the cascade; words move when both ends are there.
     fn meet(&mut self, core: u32, sender: u32, call: u32, numbers: &[u32]) -> Result<(), Fault> {
         let Some(receiver) = self.plan.cores.get(sender as usize).and_then(|plan| plan.sends_to) else {
-            let text = format!("core {} has no such link of the cascade", self.plan.cores[core as usize].tile);
+            let text =
+                format!("core {} has no such link of the cascade", self.plan.cores[core as usize].tile);
             return Err(self.fault(FaultKind::Malformed, text));
         };
         let other = if core == sender { receiver } else { sender };
@@ -197,13 +199,21 @@ impl Machine<'_> {
         self.link(sender, receiver, send, receive, numbers)
     }
 
-    fn link(&mut self, sender: u32, receiver: u32, send: u32, receive: u32, numbers: &[u32]) -> Result<(), Fault> {
+    fn link(
+        &mut self,
+        sender: u32,
+        receiver: u32,
+        send: u32,
+        receive: u32,
+        numbers: &[u32],
+    ) -> Result<(), Fault> {
         let cascade = &self.target.cascade;
         let bytes = u64::from(numbers[0]) * 4;
         let link = bytes.div_ceil(u64::from(cascade.bytes_per_cycle)) + u64::from(cascade.latency_cycles);
         let (out, back) = (self.cycles(sender, send, numbers), self.cycles(receiver, receive, numbers));
         self.hand_over(sender, receiver, send, receive, bytes)?;
-        let begin = self.cores[sender as usize].free_at.max(self.cores[receiver as usize].free_at).max(self.now);
+        let begin =
+            self.cores[sender as usize].free_at.max(self.cores[receiver as usize].free_at).max(self.now);
         for core in [sender, receiver] {
             self.cores[core as usize].free_at = begin;
         }

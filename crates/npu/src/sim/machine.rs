@@ -257,7 +257,8 @@ impl<'a> Machine<'a> {
                 let from = self.plan.routes[route as usize].from as usize;
                 format!("channel {} still sends when the launch has ended", self.plan.channels[from].channel)
             }
-            _ => "a transfer to or from DRAM is under way when the launch has ended: wait for its token".to_owned(),
+            _ => "a transfer to or from DRAM is under way when the launch has ended: wait for its token"
+                .to_owned(),
         }
     }
 
@@ -287,7 +288,11 @@ impl<'a> Machine<'a> {
         }
         for (channel, state) in self.channels.iter().enumerate() {
             if let Some(blocked @ Blocked::Lock { .. }) = state.blocked {
-                waits.push(format!("channel {} waits for {}", self.plan.channels[channel].channel, self.cause(blocked)));
+                waits.push(format!(
+                    "channel {} waits for {}",
+                    self.plan.channels[channel].channel,
+                    self.cause(blocked)
+                ));
             }
         }
         self.fault(FaultKind::Deadlock, waits.join("; "))

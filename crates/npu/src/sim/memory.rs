@@ -56,7 +56,9 @@ impl<'a> Store<'a> {
         }
         for (argument, binding) in schedule.arguments.iter().zip(bindings) {
             let has = objects.bytes(binding.object).len() as u64;
-            if !binding.offset.is_multiple_of(4) || binding.offset.checked_add(argument.bytes).is_none_or(|end| end > has) {
+            if !binding.offset.is_multiple_of(4)
+                || binding.offset.checked_add(argument.bytes).is_none_or(|end| end > has)
+            {
                 let (name, bytes, offset) = (&argument.name, argument.bytes, binding.offset);
                 let text = format!("argument {name} of {bytes} bytes does not lie in its object at {offset}");
                 return Err(unbound(text));
@@ -115,9 +117,10 @@ impl Plan {
             let mut channels = self.channels.iter().map(|plan| plan.channel);
             channels.any(|channel| channel.tile == tile && channel.direction == Direction::S2mm)
         };
-        let shims = self.channels.iter().any(|plan| {
-            plan.channel.tile.kind() == TileKind::Shim && into(plan.channel.tile)
-        });
+        let shims = self
+            .channels
+            .iter()
+            .any(|plan| plan.channel.tile.kind() == TileKind::Shim && into(plan.channel.tile));
         let names = |descriptor: &Descriptor| match descriptor.place {
             Place::Argument(argument, _) => {
                 schedule.arguments.get(argument as usize).is_some_and(|argument| argument.name == name)
@@ -200,7 +203,8 @@ impl Machine<'_> {
             }
         };
         let first = (start + byte).checked_add_signed(offset);
-        let Some(first) = first.filter(|first| first.checked_add(bytes).is_some_and(|end| end <= size)) else {
+        let Some(first) = first.filter(|first| first.checked_add(bytes).is_some_and(|end| end <= size))
+        else {
             let channel = self.plan.channels[channel as usize].channel;
             let text = format!(
                 "descriptor {} on channel {channel} leaves {name}, which has {size} bytes",
@@ -253,7 +257,9 @@ impl Machine<'_> {
             },
             None => {
                 let covers = |(object, range, _): &&mut (ObjectId, Range<u64>, Shadow)| {
-                    *object == touch.object && range.start <= touch.byte && touch.byte + touch.bytes <= range.end
+                    *object == touch.object
+                        && range.start <= touch.byte
+                        && touch.byte + touch.bytes <= range.end
                 };
                 match store.watched.iter_mut().find(covers) {
                     Some((_, range, shadow)) => (shadow, range.start),
@@ -281,7 +287,8 @@ impl Machine<'_> {
             None => format!("byte {byte} of buffer object {}", touch.object.0),
             Some(tile) => {
                 let holds = |buffer: &&crate::form::schedule::Buffer| {
-                    let (first, end) = (u64::from(buffer.address), u64::from(buffer.address) + u64::from(buffer.bytes));
+                    let (first, end) =
+                        (u64::from(buffer.address), u64::from(buffer.address) + u64::from(buffer.bytes));
                     buffer.tile == tile && first <= byte && byte < end
                 };
                 let name = self.plan.buffers.iter().find(holds).map_or("no buffer", |buffer| &buffer.name);
@@ -292,10 +299,16 @@ impl Machine<'_> {
         let text = match what {
             Collision::Unwritten { .. } => format!("{who} {does} {place}, which nobody has written"),
             Collision::Written { agent, .. } => {
-                format!("{who} {does} {place}, and no lock orders that after {} wrote it", self.agent_name(agent))
+                format!(
+                    "{who} {does} {place}, and no lock orders that after {} wrote it",
+                    self.agent_name(agent)
+                )
             }
             Collision::Read { agent, .. } => {
-                format!("{who} {does} {place}, and no lock orders that after {} read it", self.agent_name(agent))
+                format!(
+                    "{who} {does} {place}, and no lock orders that after {} read it",
+                    self.agent_name(agent)
+                )
             }
         };
         self.fault(kind, text)

@@ -213,7 +213,8 @@ impl Simulator {
             held = Some(plan.configuration);
             watch.event(report.cycles, &Event::Launch { name: &plan.name, configure });
             report.cycles += configure;
-            let (launch, totals) = self.launch(schedule, plan, bindings, memory, watch, order, report.cycles)?;
+            let (launch, totals) =
+                self.launch(schedule, plan, bindings, memory, watch, order, report.cycles)?;
             report.add(launch, &totals, configure);
         }
         self.held = held;
@@ -242,7 +243,8 @@ impl Simulator {
         order: Order,
         begin: Cycle,
     ) -> Result<(LaunchReport, Totals), Fault> {
-        let forgettable = matches!(memory, Memory::TimeOnly) && order == Order::Earliest && !watch.wants_all();
+        let forgettable =
+            matches!(memory, Memory::TimeOnly) && order == Order::Earliest && !watch.wants_all();
         let key = plan.identity;
         if forgettable && let Some((launch, totals)) = self.timed.get(&key) {
             return Ok((LaunchReport { begin, ..launch.clone() }, totals.clone()));

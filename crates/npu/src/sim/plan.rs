@@ -263,7 +263,9 @@ impl Planner<'_> {
             }
             let next = match one.next.map(|id| ids.get(&(one.tile, id))) {
                 Some(None) => {
-                    return Err(self.fault(format!("what follows descriptor {} of {} lacks", one.id, one.tile)));
+                    return Err(
+                        self.fault(format!("what follows descriptor {} of {} lacks", one.id, one.tile))
+                    );
                 }
                 found => found.flatten().copied(),
             };
@@ -437,14 +439,6 @@ impl Descriptor {
             index /= size;
         }
         word
-    }
-
-    /// One past the last word that a pass reaches, counted from its place.
-    pub fn reach(&self) -> u64 {
-        let steps = self.outer.iter().map(|&(size, stride)| size.saturating_sub(1).saturating_mul(stride));
-        let iteration =
-            self.iteration.map_or(0, |(size, stride)| size.saturating_sub(1).saturating_mul(stride));
-        steps.fold(self.run, u64::saturating_add).saturating_add(iteration)
     }
 }
 

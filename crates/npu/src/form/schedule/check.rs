@@ -92,7 +92,10 @@ impl Check<'_> {
                 self.fault(what.clone(), format!("lies in tile {tile}, which is off the grid"));
             }
             if address < first || end > u64::from(last) || address % 4 != 0 || buffer.bytes == 0 {
-                self.fault(what.clone(), format!("lies at {address}..{end}; whole words of {first}..{last} may be used"));
+                self.fault(
+                    what.clone(),
+                    format!("lies at {address}..{end}; whole words of {first}..{last} may be used"),
+                );
             }
             if let Some((_, end)) = previous.filter(|&(of, end)| of == tile && end > u64::from(address)) {
                 self.fault(what, format!("begins at {address}, where another buffer reaches up to {end}"));
@@ -127,7 +130,8 @@ impl Check<'_> {
         if step.value == 0 || u32::from(step.value) > most {
             return Some(format!("changes a lock by {}; 1..={most} can be", step.value));
         }
-        (!reaches(tile, lock.tile)).then(|| format!("names a lock of tile {}, which it does not reach", lock.tile))
+        (!reaches(tile, lock.tile))
+            .then(|| format!("names a lock of tile {}, which it does not reach", lock.tile))
     }
 
     fn descriptors(&mut self) {
@@ -144,11 +148,13 @@ impl Check<'_> {
             }
             let sentence = self.dims_fault(descriptor).or_else(|| self.reach_fault(descriptor));
             let steps = [descriptor.acquire, descriptor.release];
-            let sentence =
-                sentence.or_else(|| steps.into_iter().flatten().find_map(|step| self.step_fault(step, *tile)));
+            let sentence = sentence
+                .or_else(|| steps.into_iter().flatten().find_map(|step| self.step_fault(step, *tile)));
             let next = descriptor.next;
-            let lost = next.filter(|next| !self.launch.descriptors.iter().any(|d| d.tile == *tile && d.id == *next));
-            let sentence = sentence.or_else(|| lost.map(|next| format!("leads to {next}, which there is not")));
+            let lost =
+                next.filter(|next| !self.launch.descriptors.iter().any(|d| d.tile == *tile && d.id == *next));
+            let sentence =
+                sentence.or_else(|| lost.map(|next| format!("leads to {next}, which there is not")));
             if let Some(sentence) = sentence {
                 self.fault(what, sentence);
             }
@@ -166,7 +172,10 @@ impl Check<'_> {
         }
         let strides = descriptor.dims.iter().chain(&descriptor.iteration).map(|dim| u64::from(dim.stride));
         let most = dma.most_stride_words;
-        strides.max().filter(|&stride| stride > most).map(|stride| format!("steps by {stride} words; {most} is the most"))
+        strides
+            .max()
+            .filter(|&stride| stride > most)
+            .map(|stride| format!("steps by {stride} words; {most} is the most"))
     }
 
     /// What is wrong with the stretch that a descriptor walks over.
@@ -181,14 +190,30 @@ impl Check<'_> {
                 Some(of) if !channel_reaches(descriptor.tile, of.tile) => {
                     Some(format!("names buffer {} of tile {}, which it does not reach", of.name, of.tile))
                 }
-                Some(of) => (u64::from(offset).saturating_add(reach) > u64::from(of.bytes) || offset % 4 != 0)
-                    .then(|| format!("walks to byte {} of {}, which has {}", u64::from(offset) + reach, of.name, of.bytes)),
+                Some(of) => (u64::from(offset).saturating_add(reach) > u64::from(of.bytes)
+                    || offset % 4 != 0)
+                    .then(|| {
+                        format!(
+                            "walks to byte {} of {}, which has {}",
+                            u64::from(offset) + reach,
+                            of.name,
+                            of.bytes
+                        )
+                    }),
             },
-            (Place::Argument(argument, offset), TileKind::Shim) => match self.arguments.get(argument as usize) {
-                None => Some(format!("names argument a{argument}, which there is not")),
-                Some(of) => (offset.saturating_add(reach) > of.bytes || offset % 4 != 0)
-                    .then(|| format!("walks to byte {} of {}, which has {}", offset.saturating_add(reach), of.name, of.bytes)),
-            },
+            (Place::Argument(argument, offset), TileKind::Shim) => {
+                match self.arguments.get(argument as usize) {
+                    None => Some(format!("names argument a{argument}, which there is not")),
+                    Some(of) => (offset.saturating_add(reach) > of.bytes || offset % 4 != 0).then(|| {
+                        format!(
+                            "walks to byte {} of {}, which has {}",
+                            offset.saturating_add(reach),
+                            of.name,
+                            of.bytes
+                        )
+                    }),
+                }
+            }
             (Place::Argument(..), _) => Some("reaches DRAM; only shim tiles do".to_owned()),
         }
     }
@@ -227,14 +252,24 @@ impl Check<'_> {
         let mut chain = BTreeSet::new();
         let mut at = Some(id);
         while let Some(id) = at.filter(|id| chain.insert(*id)) {
-            let found = self.launch.descriptors.iter().find(|descriptor| descriptor.tile == channel.tile && descriptor.id == id);
+            let found = self
+                .launch
+                .descriptors
+                .iter()
+                .find(|descriptor| descriptor.tile == channel.tile && descriptor.id == id);
             let Some(descriptor) = found else {
                 self.fault(what, format!("begins with descriptor {id}, which there is not"));
                 return;
             };
             let half = all / 2;
-            if channel.tile.kind() == TileKind::Memory && (u32::from(id) >= half) != (channel.number % 2 == 1) {
-                self.fault(what.clone(), format!("uses descriptor {id}; odd channels reach {half} and above, even ones the others"));
+            if channel.tile.kind() == TileKind::Memory && (u32::from(id) >= half) != (channel.number % 2 == 1)
+            {
+                self.fault(
+                    what.clone(),
+                    format!(
+                        "uses descriptor {id}; odd channels reach {half} and above, even ones the others"
+                    ),
+                );
             }
             if let Place::Argument(argument, offset) = descriptor.place {
                 let mut moved = descriptor.clone();
@@ -329,7 +364,9 @@ impl Check<'_> {
             }
             let sizes = entry.bytes(&numbers);
             let operands = call.operands.iter().zip(sizes);
-            let fault = operands.into_iter().find_map(|(operand, need)| self.operand_fault(tile, operand, need, &counters));
+            let fault = operands
+                .into_iter()
+                .find_map(|(operand, need)| self.operand_fault(tile, operand, need, &counters));
             if fault.is_some() {
                 return fault.map(|sentence| format!("calls {}: {sentence}", call.entry));
             }
@@ -347,11 +384,17 @@ impl Check<'_> {
                 return Some(format!("the operand {operand} names b{}, which there is not", slot.0));
             };
             if !reaches(tile, buffer.tile) {
-                return Some(format!("buffer {} lies in tile {}, which the core does not reach", buffer.name, buffer.tile));
+                return Some(format!(
+                    "buffer {} lies in tile {}, which the core does not reach",
+                    buffer.name, buffer.tile
+                ));
             }
             let end = u64::try_from(offset).ok().and_then(|offset| offset.checked_add(need));
             if end.is_none_or(|end| end > u64::from(buffer.bytes)) {
-                return Some(format!("{need} bytes at {offset} leave buffer {} of {}", buffer.name, buffer.bytes));
+                return Some(format!(
+                    "{need} bytes at {offset} leave buffer {} of {}",
+                    buffer.name, buffer.bytes
+                ));
             }
         }
         None
