@@ -61,7 +61,9 @@ impl<'a> Layout<'a> {
                 (self.kernels(&cpu), cpu.refuses(&self.graph))
             }
             Backend::Interpreter => ("interpreter".to_owned(), Interpreter.refuses(&self.graph)),
-            Backend::Npu(target) => (format!("npu, target {target}, simulated"), npu(target)?.refuses(&self.graph)),
+            Backend::Npu(target) => {
+                (format!("npu, target {target}, simulated"), npu(target)?.refuses(&self.graph))
+            }
         };
         Ok((
             kernels,

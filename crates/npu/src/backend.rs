@@ -141,7 +141,13 @@ impl Backend for Npu {
         Program::new(graph, groups, schedules, weights, &mut self.device())
     }
 
-    fn run(&self, program: &Program, weights: &Weights, state: &mut Cache, step: Step<'_>) -> Result<(), Error> {
+    fn run(
+        &self,
+        program: &Program,
+        weights: &Weights,
+        state: &mut Cache,
+        step: Step<'_>,
+    ) -> Result<(), Error> {
         program.run(&mut self.device(), weights, state, step)
     }
 }

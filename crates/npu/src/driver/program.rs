@@ -48,14 +48,16 @@ impl Program {
             if tensor.kind != TensorKind::Static {
                 continue;
             }
-            let resident = weights.resident.get(&tensor.name).filter(|resident| resident.padded == tensor.padded);
+            let resident =
+                weights.resident.get(&tensor.name).filter(|resident| resident.padded == tensor.padded);
             let resident = resident.ok_or_else(|| {
                 Error::new(format!("the weight '{}' was not loaded in the form of this program", tensor.name))
             })?;
             *slot = Some(resident.object);
         }
         let plan = Scratch::of(graph, &groups, &tensors);
-        let pool: Vec<ObjectId> = plan.sizes.iter().map(|&bytes| device.allocate(bytes)).collect::<Result<_>>()?;
+        let pool: Vec<ObjectId> =
+            plan.sizes.iter().map(|&bytes| device.allocate(bytes)).collect::<Result<_>>()?;
         for (slot, place) in objects.iter_mut().zip(&plan.place) {
             *slot = slot.or(place.map(|index| pool[index]));
         }
@@ -86,8 +88,12 @@ impl Program {
 
 /// The tensor of each value: its own, or that of the value that it shows.
 fn tensors_of(graph: &Graph, groups: &Groups) -> Vec<Option<u32>> {
-    let names: BTreeMap<&str, u32> =
-        groups.tensors.iter().enumerate().map(|(number, tensor)| (tensor.name.as_str(), number as u32)).collect();
+    let names: BTreeMap<&str, u32> = groups
+        .tensors
+        .iter()
+        .enumerate()
+        .map(|(number, tensor)| (tensor.name.as_str(), number as u32))
+        .collect();
     let ids = (0..graph.values.len()).map(|index| root(graph, ValueId(index as u32)));
     let found = |id: ValueId| {
         let number = names.get(graph.value(id).name.as_str()).copied()?;

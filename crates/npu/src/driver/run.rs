@@ -14,7 +14,13 @@ impl Program {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn run(&self, device: &mut Device, weights: &Weights, state: &mut Cache, step: Step<'_>) -> Result<()> {
+    pub fn run(
+        &self,
+        device: &mut Device,
+        weights: &Weights,
+        state: &mut Cache,
+        step: Step<'_>,
+    ) -> Result<()> {
         let mut run = Run {
             program: self,
             device,
@@ -173,7 +179,8 @@ impl Run<'_> {
     fn host(&mut self, node: usize) -> Result<()> {
         let node = &self.program.graph.nodes[node];
         let kernel = host::kernel(node.op);
-        let kernel = kernel.ok_or_else(|| Error::new(format!("the host has no kernel for {}", node.op.name())))?;
+        let kernel =
+            kernel.ok_or_else(|| Error::new(format!("the host has no kernel for {}", node.op.name())))?;
         let mut operands = Vec::new();
         for &input in &node.inputs {
             let value = self.program.graph.value(input);

@@ -46,7 +46,8 @@ impl Weights {
     /// Bytes that the weights of a graph take, on both sides.
     pub fn plan(graph: &Graph, groups: &Groups) -> u64 {
         let resident = fixed(groups).map(Tensor::bytes);
-        let host = host_only(graph, groups).map(|value| value.dtype.bytes(&value.shape).unwrap_or(usize::MAX) as u64);
+        let host = host_only(graph, groups)
+            .map(|value| value.dtype.bytes(&value.shape).unwrap_or(usize::MAX) as u64);
         resident.chain(host).fold(0, u64::saturating_add)
     }
 
@@ -54,11 +55,17 @@ impl Weights {
     ///
     /// # Errors
     /// When the source fails or memory is short.
-    pub fn load(graph: &Graph, groups: &Groups, source: &dyn WeightSource, device: &mut Device) -> Result<Weights> {
+    pub fn load(
+        graph: &Graph,
+        groups: &Groups,
+        source: &dyn WeightSource,
+        device: &mut Device,
+    ) -> Result<Weights> {
         let mut weights = Weights { resident: BTreeMap::new(), host: BTreeMap::new() };
         for tensor in fixed(groups) {
             let value = graph.find(&tensor.name).map(|id| graph.value(id));
-            let value = value.ok_or_else(|| Error::new(format!("the graph has no weight '{}'", tensor.name)))?;
+            let value =
+                value.ok_or_else(|| Error::new(format!("the graph has no weight '{}'", tensor.name)))?;
             let stored = read(value, source)?;
             let object = device.allocate(tensor.bytes())?;
             pack(value, &stored, tensor, device.map_mut(object))?;
@@ -129,14 +136,16 @@ struct HostView<'a> {
 
 impl Rows for HostView<'_> {
     fn row(&self, name: &str, row: usize) -> Result<Vec<f32>> {
-        let outside = |rows: usize| Error::new(format!("'{name}' has {rows} rows; row {row} is not one of them"));
+        let outside =
+            |rows: usize| Error::new(format!("'{name}' has {rows} rows; row {row} is not one of them"));
         if let Some(resident) = self.weights.resident.get(name) {
             if row >= resident.rows as usize {
                 return Err(outside(resident.rows as usize));
             }
             let mut numbers = vec![0.0; resident.columns as usize];
             let start = row * resident.padded[1] as usize * 2;
-            DType::BF16.unpack(&self.device.map(resident.object)[start..start + 2 * numbers.len()], &mut numbers);
+            DType::BF16
+                .unpack(&self.device.map(resident.object)[start..start + 2 * numbers.len()], &mut numbers);
             return Ok(numbers);
         }
         let weight = self.weights.host.get(name);
