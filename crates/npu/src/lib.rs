@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod blob;
 pub mod driver;
 pub mod form;
 pub mod host;
