@@ -29,7 +29,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { policy: Policy::Stitched, order: Order::Earliest, hazards: true }
+        Options { policy: Policy::MLIR_AIR, order: Order::Earliest, hazards: true }
     }
 }
 
@@ -107,7 +107,7 @@ impl Backend for Npu {
     fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
         let nodes = graph.nodes.iter().enumerate();
         let refusals = nodes.filter_map(|(index, node)| {
-            let reason = partition::refusal(graph, &self.target, index)?;
+            let reason = partition::refusal(graph, &self.target, self.options.policy, index)?;
             Some(Refusal { node: graph.value(node.output).name.clone(), reason })
         });
         refusals.collect()

@@ -11,7 +11,8 @@ use girih_npu::pass::{NoDump, Policy, compile, groups};
 use llama::{SMALL, key, llama};
 
 fn programs(target: &Target) -> Vec<Program> {
-    let cut = |rows| groups(&llama(&SMALL, key(rows)), target, Policy::Stitched, &mut NoDump).unwrap().programs;
+    let cut =
+        |rows| groups(&llama(&SMALL, key(rows)), target, Policy::MLIR_AIR, &mut NoDump).unwrap().programs;
     let mut programs = cut(64);
     // The head is the same program for a prompt and for a token.
     let decode = cut(1).into_iter().filter(|program| !programs.contains(program)).collect::<Vec<_>>();
@@ -48,10 +49,7 @@ fn another_target_or_version_is_refused_by_name() {
     let (_, schedule) = compiled(&toy).swap_remove(0);
     let bytes = encode(&schedule, &toy).unwrap();
     let refused = |bytes: &[u8], target: &Target| decode(bytes, target).unwrap_err().to_string();
-    assert_eq!(
-        refused(&bytes, &strix),
-        "blob rms_gemms_rope is for the target toy; this is xdna2-strix"
-    );
+    assert_eq!(refused(&bytes, &strix), "blob rms_gemms_rope is for the target toy; this is xdna2-strix");
     let mut changed = toy.clone();
     changed.figures[0].value = "7".to_owned();
     assert_eq!(

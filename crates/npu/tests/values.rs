@@ -6,7 +6,7 @@ mod llama;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Error, Lane, Runner, Step, Want, WeightSource, load};
-use girih_npu::pass::Policy;
+use girih_npu::pass::{Attention, Grouping, Policy};
 use girih_npu::sim::Order;
 use girih_npu::{Npu, Options};
 use girih_tensor::DType;
@@ -86,9 +86,14 @@ fn a_prompt_and_tokens_come_out_as_the_interpreter_says() {
     let exact = logits(&mut *exact, &PROMPT, &MORE);
     let toy = on_array("toy", Options::default());
     assert_close(&toy, &exact);
-    let unstitched = on_array("toy", Options { policy: Policy::Unstitched, ..Options::default() });
+    let policy = Policy { grouping: Grouping::Unstitched, ..Policy::MLIR_AIR };
+    let unstitched = on_array("toy", Options { policy, ..Options::default() });
     assert_eq!(toy, unstitched, "programs are cut elsewhere, but compute the same");
     let seeded = on_array("toy", Options { order: Order::Seeded(3), ..Options::default() });
     assert_eq!(toy, seeded, "any order that the locks allow computes the same");
+    for attention in [Attention::Host, Attention::Array] {
+        let policy = Policy { attention, ..Policy::MLIR_AIR };
+        assert_close(&on_array("toy", Options { policy, ..Options::default() }), &exact);
+    }
     assert_close(&on_array("xdna2-strix", Options::default()), &exact);
 }

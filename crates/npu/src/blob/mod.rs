@@ -86,7 +86,8 @@ pub fn encode(schedule: &Schedule, target: &Target) -> Result<Vec<u8>> {
     add(&mut file, ".shstrtab", elf::SHT_STRTAB, SectionData::SectionString);
     file.set_section_sizes();
     let mut bytes = Vec::new();
-    file.write(&mut bytes).map_err(|error| Error::new(format!("{} cannot become a blob: {error}", schedule.name)))?;
+    file.write(&mut bytes)
+        .map_err(|error| Error::new(format!("{} cannot become a blob: {error}", schedule.name)))?;
     Ok(bytes)
 }
 
@@ -103,7 +104,13 @@ fn section(file: &mut Builder<'_>, name: &str, bytes: Vec<u8>) -> SectionId {
     add(file, name, elf::SHT_PROGBITS, SectionData::Data(bytes.into()))
 }
 
-fn write_launch(file: &mut Builder<'_>, number: usize, launch: &Launch, symbols: &[SymbolId], table: SectionId) {
+fn write_launch(
+    file: &mut Builder<'_>,
+    number: usize,
+    launch: &Launch,
+    symbols: &[SymbolId],
+    table: SectionId,
+) {
     let mut bytes = Vec::new();
     launch.name.put(&mut bytes);
     launch.buffers.put(&mut bytes);
@@ -176,26 +183,35 @@ pub fn decode(bytes: &[u8], target: &Target) -> Result<Schedule> {
     }
     let file = Builder::read64(bytes).map_err(|error| Error::new(format!("this is no blob: {error}")))?;
     if file.header.e_machine.0 != MACHINE {
-        return Err(Error::new(format!("this ELF file is for machine {}; a blob is for {MACHINE}", file.header.e_machine.0)));
+        return Err(Error::new(format!(
+            "this ELF file is for machine {}; a blob is for {MACHINE}",
+            file.header.e_machine.0
+        )));
     }
     let file = Sections::of(&file)?;
     let mut head = Reader::new(file.data(".girih")?);
     let layout = u32::get(&mut head)?;
     if layout != LAYOUT {
-        return Err(Error::new(format!("the blob has layout {layout}; this girih reads {LAYOUT}: compile it again")));
+        return Err(Error::new(format!(
+            "the blob has layout {layout}; this girih reads {LAYOUT}: compile it again"
+        )));
     }
     let [version, made_for, digest, name] = [(); 4].map(|()| String::get(&mut head));
     let (version, made_for, digest, name) = (version?, made_for?, digest?, name?);
     head.end()?;
     let own = env!("CARGO_PKG_VERSION");
     if version != own {
-        return Err(Error::new(format!("blob {name} is of girih {version}; this is {own}: compile it again")));
+        return Err(Error::new(format!(
+            "blob {name} is of girih {version}; this is {own}: compile it again"
+        )));
     }
     if made_for != target.name {
         return Err(Error::new(format!("blob {name} is for the target {made_for}; this is {}", target.name)));
     }
     if digest != figures(target) {
-        return Err(Error::new(format!("blob {name} was made with other figures of {made_for}: compile it again")));
+        return Err(Error::new(format!(
+            "blob {name} was made with other figures of {made_for}: compile it again"
+        )));
     }
     let arguments: Vec<Argument> = file.whole(".arguments")?;
     let launches = (0..file.launches).map(|number| file.launch(number, arguments.len()));
@@ -287,7 +303,10 @@ impl<'a> Sections<'a> {
         let mut reader = Reader::new(bytes);
         let count = u64::get(&mut reader)?;
         if count > bytes.len() as u64 {
-            return Err(Error::new(format!("{name} says that {count} descriptors follow in {} bytes", bytes.len())));
+            return Err(Error::new(format!(
+                "{name} says that {count} descriptors follow in {} bytes",
+                bytes.len()
+            )));
         }
         let read = (0..count).map(|_| read_descriptor(&mut reader, patches, arguments));
         let read = read.collect::<Result<_>>().map_err(|error| error.of(&name))?;
@@ -302,8 +321,8 @@ fn read_descriptor(reader: &mut Reader<'_>, patches: &Patches, arguments: usize)
         let at = reader.at() as u64;
         reader.take(8)?;
         let patch = patches.get(&at).filter(|(argument, _)| (*argument as usize) < arguments);
-        let (argument, offset) =
-            *patch.ok_or_else(|| Error::new(format!("no relocation says which argument lies at byte {at}")))?;
+        let (argument, offset) = *patch
+            .ok_or_else(|| Error::new(format!("no relocation says which argument lies at byte {at}")))?;
         Place::Argument(argument, offset)
     } else {
         Place::Buffer(BufferId::get(reader)?, Wire::get(reader)?)

@@ -67,7 +67,9 @@ impl<'a> Reader<'a> {
     /// Reads within a loop's body.
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth == MAX_LOOPS {
-            return Err(Error::new(format!("a section has a loop within {MAX_LOOPS} others, which is the most")));
+            return Err(Error::new(format!(
+                "a section has a loop within {MAX_LOOPS} others, which is the most"
+            )));
         }
         self.depth += 1;
         let result = read(self);
@@ -157,7 +159,8 @@ impl Wire for String {
     fn get(input: &mut Reader<'_>) -> Result<String> {
         let count = input.count()?;
         let bytes = input.take(count)?;
-        let text = std::str::from_utf8(bytes).map_err(|_| Error::new("a section has a name that is no text"))?;
+        let text =
+            std::str::from_utf8(bytes).map_err(|_| Error::new("a section has a name that is no text"))?;
         Ok(text.to_owned())
     }
 }

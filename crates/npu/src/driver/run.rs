@@ -2,12 +2,12 @@
 //! and back.
 
 use girih_graph::backend::{Inputs, Lane};
-use girih_graph::{Extent, Graph, Role, Step, ValueId};
+use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Role, Step, ValueId};
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::{Device, Program, Weights};
-use crate::form::groups::{Step as Part, Tensor, TensorKind};
-use crate::host::{self, Cache, Job, Rows as _};
+use crate::form::groups::{CHUNK_HEAD, Step as Part, Tensor, TensorKind};
+use crate::host::{self, Cache, Job, Rows as _, Work};
 
 impl Program {
     /// Runs one step on rows that may be fewer than the program's.
@@ -208,6 +208,11 @@ impl Run<'_> {
 
     fn array(&mut self, program: usize, tensors: &[u32], each_wanted: bool) -> Result<()> {
         let schedule = &self.program.schedules[program];
+        for &tensor in tensors {
+            if self.program.groups.tensors[tensor as usize].kind == TensorKind::Chunks {
+                self.gather(tensor as usize)?;
+            }
+        }
         if !each_wanted {
             return self.device.submit(schedule, &self.program.bindings(tensors, None));
         }
@@ -215,5 +220,51 @@ impl Run<'_> {
             self.device.submit(schedule, &self.program.bindings(tensors, Some(row)))?;
         }
         Ok(())
+    }
+
+    /// Lays the keys and values of the step's one sequence out in chunks.
+    fn gather(&mut self, tensor: usize) -> Result<()> {
+        let Tensor { name, extent: [heads, size], padded, .. } = &self.program.groups.tensors[tensor];
+        let [lane] = self.lanes else {
+            return Err(Error::new("attention on the array takes steps of one sequence"));
+        };
+        if !lane.spans.is_empty() {
+            return Err(Error::new(
+                "attention on the array does not know rows that see each other both ways",
+            ));
+        }
+        let (keys, values) = name.split_once('|').unwrap_or((name, name));
+        let end = lane.position as usize + lane.rows.indexes().len();
+        let (heads, size) = (*heads as usize, *size as usize);
+        let chunk = padded[1] as usize * 2;
+        let blocks = padded[0] as usize / heads;
+        let bytes = padded[0] as usize * chunk;
+        let mut chunks = vec![0; bytes];
+        for (block, first) in (0..blocks).zip((0..).step_by(BLOCK_POSITIONS)) {
+            let seen = first..end.clamp(first, first + BLOCK_POSITIONS);
+            let keys = self.state.rows(keys, lane, seen.clone())?;
+            let values = self.state.rows(values, lane, seen)?;
+            for head in 0..heads {
+                let chunk = &mut chunks[(head * blocks + block) * chunk..][..chunk];
+                fill(chunk, lane.position, [&keys, &values], head * size, heads * size, size);
+            }
+        }
+        self.device.map_mut(self.program.objects[tensor])[..bytes].copy_from_slice(&chunks);
+        self.device.ledger.written_bytes += bytes as u64;
+        self.device.ledger.add(Work { flops: 0, bytes: 2 * bytes as u64 });
+        Ok(())
+    }
+}
+
+/// Fills a chunk with where the step begins, and with one head of keys and of
+/// values; what they do not fill stays zero.
+fn fill(chunk: &mut [u8], start: u32, sides: [&[f32]; 2], at: usize, stride: usize, size: usize) {
+    chunk[..4].copy_from_slice(&start.to_le_bytes());
+    let half = BLOCK_POSITIONS * size * 2;
+    let places = chunk[CHUNK_HEAD as usize..].chunks_exact_mut(half);
+    for (side, place) in sides.into_iter().zip(places) {
+        for (row, into) in side.chunks_exact(stride).zip(place.chunks_exact_mut(2 * size)) {
+            DType::BF16.pack(&row[at..at + size], into);
+        }
     }
 }

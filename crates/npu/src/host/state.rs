@@ -58,6 +58,14 @@ impl Cache {
         Ok(Cache { tensors: tensors.collect::<Result<_>>()? })
     }
 
+    /// Rows of the state value of this name, at some positions of a lane.
+    ///
+    /// # Errors
+    /// When the state was made of another graph.
+    pub fn rows(&self, name: &str, lane: &Lane<'_>, positions: Range<usize>) -> Result<Vec<f32>> {
+        Ok(self.tensor(name)?.read(lane, positions))
+    }
+
     /// The state value of this name.
     ///
     /// # Errors
