@@ -7,6 +7,7 @@ pub mod form;
 pub mod kernel;
 pub mod memory;
 pub mod pass;
+pub mod published;
 pub mod sim;
 pub mod target;
 
