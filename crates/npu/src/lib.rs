@@ -11,6 +11,7 @@ pub mod host;
 pub mod kernel;
 pub mod memory;
 pub mod pass;
+pub mod published;
 pub mod sim;
 pub mod target;
 

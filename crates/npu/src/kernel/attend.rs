@@ -2,7 +2,7 @@
 //! of its query rows, the largest score so far, the sum of the weights and the
 //! weighted sum of the values; chunks of keys and values pass by.
 //!
-//! The state is f32, `[rows][size + 2]`: the largest score, the sum, then the
+//! The state is f32, `[rows][values + 2]`: the largest score, the sum, then the
 //! weighted values. Scores are f32 sums over ascending components; weights are
 //! rounded to bf16 before they meet the values, as the matrix unit needs them.
 //! Published kernels keep the state in bf16, which costs accuracy and saves
@@ -27,7 +27,7 @@ pub(super) const ATTEND_CLEAR: Entry = Entry {
     },
 };
 
-/// Lets a chunk of keys and values pass by.
+/// Lets a chunk of keys, of `size` components, and of values pass by.
 ///
 /// Row `r` stands at position `start[0] + query + r / group`, key `j` at
 /// `key + j`. With `causal` = 1 a row sees the keys up to its own position, and
@@ -37,6 +37,7 @@ pub(super) const ATTEND: Entry = Entry {
     params: &[
         Param::size("rows"),
         Param::size("size"),
+        Param::size("values"),
         Param::size("keys"),
         Param::size("group"),
         Param::index("query"),
@@ -47,14 +48,14 @@ pub(super) const ATTEND: Entry = Entry {
     ],
     operands: &[
         Operand::reads("q", |p| matrix(p[0], p[1])),
-        Operand::reads("k", |p| matrix(p[2], p[1])),
-        Operand::reads("v", |p| matrix(p[2], p[1])),
+        Operand::reads("k", |p| matrix(p[3], p[1])),
+        Operand::reads("v", |p| matrix(p[3], p[2])),
         Operand::new("start", Access::Read, DType::I32, |_| matrix(1, 1)),
-        Operand::new("state", Access::Update, DType::F32, state),
+        Operand::new("state", Access::Update, DType::F32, |p| matrix(p[0], p[2] + 2)),
     ],
-    macs: |p| 2 * u64::from(p[0]) * u64::from(p[1]) * u64::from(p[2]),
+    macs: |p| u64::from(p[0]) * u64::from(p[3]) * (u64::from(p[1]) + u64::from(p[2])),
     cascade: Link::None,
-    fault: |p| (p[6] > 1).then(|| format!("causal is {}: it must be 0 or 1", p[6])),
+    fault: |p| (p[7] > 1).then(|| format!("causal is {}: it must be 0 or 1", p[7])),
     values: attend,
 };
 
@@ -91,7 +92,7 @@ pub(super) const ATTEND_STORE: Entry = Entry {
     },
 };
 
-const ROWS: &[Param] = &[Param::size("rows"), Param::size("size")];
+const ROWS: &[Param] = &[Param::size("rows"), Param::size("values")];
 
 fn state(params: &[u32]) -> Vec<Axis> {
     matrix(params[0], params[1] + 2)
@@ -107,17 +108,17 @@ fn divide(row: &[f32]) -> Vec<f32> {
 }
 
 fn attend(params: &[u32], values: &mut Values<'_>) {
-    let (size, group) = (params[1] as usize, params[3]);
+    let (size, width, group) = (params[1] as usize, params[2] as usize, params[4]);
     let (q, k, v) = (values.bf16(0), values.bf16(1), values.bf16(2));
     let start = i32::from_le_bytes(values.reads[3].try_into().expect("the start is one word"));
-    let scale = f32::from_bits(params[8]);
+    let scale = f32::from_bits(params[9]);
     let mut state = values.updated(0, DType::F32);
-    for ((row, q), state) in (0..).zip(q.chunks_exact(size)).zip(state.chunks_exact_mut(size + 2)) {
-        let position = i64::from(start) + i64::from(params[4] + row / group);
-        let first = i64::from(params[5]);
+    for ((row, q), state) in (0..).zip(q.chunks_exact(size)).zip(state.chunks_exact_mut(width + 2)) {
+        let position = i64::from(start) + i64::from(params[5] + row / group);
+        let first = i64::from(params[6]);
         let sees = |key: i64| {
             let back = position - (first + key);
-            params[6] == 0 || (back >= 0 && (params[7] == 0 || back < i64::from(params[7])))
+            params[7] == 0 || (back >= 0 && (params[8] == 0 || back < i64::from(params[8])))
         };
         let scores: Vec<f32> = (0..)
             .zip(k.chunks_exact(size))

@@ -80,7 +80,7 @@ fn wrong_numbers_are_refused_by_name() {
     ] {
         assert!(gemm.check(params).unwrap_err().to_string().contains(part), "{params:?}");
     }
-    assert!(entry("attend").unwrap().check(&[1, 1, 1, 1, 0, 0, 2, 0, 0]).is_err());
+    assert!(entry("attend").unwrap().check(&[1, 1, 1, 1, 1, 0, 0, 2, 0, 0]).is_err());
     assert!(entry("rope_halves").unwrap().check(&[1, 1, 3]).is_err());
     assert!(entry("rms_norm").unwrap().check(&[1, 8, 9, 0]).is_err());
 }
@@ -240,7 +240,7 @@ fn chunks_and_stages_of_attention_add_up() {
         let part = |x: &[f32]| pack(DType::BF16, &x[chunk * keys * size..][..keys * size]);
         let reads = [pack(DType::BF16, &q), part(&k), part(&v), pack_i32(&[9])];
         let key = (chunk * keys) as u32;
-        let numbers = [4, 8, 8, 2, 1, key, causal, window, 0.25f32.to_bits()];
+        let numbers = [4, 8, 8, 8, 2, 1, key, causal, window, 0.25f32.to_bits()];
         call("attend", &numbers, &reads, state);
     };
     let cases: [(u32, u32, &dyn Fn(usize, usize) -> bool); 3] = [

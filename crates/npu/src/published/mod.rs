@@ -1,0 +1,199 @@
+//! Published measurements beside the simulator: each row of the tables is
+//! simulated with the tile configuration that was measured.
+//!
+//! The designs are built by hand, as the public builders lay them out. One set
+//! of figures per target and per kernel entry explains all rows; what was
+//! fitted to which of them stands in the target and kernel files.
+
+mod attend;
+mod design;
+mod gemm;
+mod gemv;
+mod paper;
+mod rows;
+mod tables;
+
+use std::fmt;
+
+use girih_tensor::{Error, Result};
+
+use crate::form::schedule::Schedule;
+use crate::memory::Memory;
+use crate::sim::{Order, Simulator, Unwatched};
+use crate::target::Target;
+use attend::Attend;
+use design::program;
+use gemm::Gemm;
+use gemv::Gemv;
+use paper::Product;
+use rows::Walk;
+
+/// A published time.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// The file that it stands in.
+    pub table: String,
+    /// What was measured: shape, tile and variant.
+    pub label: String,
+    /// Microseconds from dispatch to end.
+    pub micros: f64,
+    /// The target that it was measured on.
+    pub target: &'static str,
+    plan: Plan,
+}
+
+/// What has to be built to simulate a measurement.
+#[derive(Clone, Debug)]
+enum Plan {
+    Gemm(Gemm),
+    /// A product in f32, then a launch that rounds it.
+    GemmAndCast(Gemm),
+    Gemv(Gemv),
+    /// With contiguous parts for the tiles, or pieces in turn.
+    Walk(Walk, bool),
+    Attend(Attend),
+    Product(Product),
+}
+
+/// A measurement and what the simulator says.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was measured.
+    pub measured: Measurement,
+    /// Simulated microseconds.
+    pub micros: f64,
+}
+
+/// All outcomes, with medians and percentiles of their errors.
+#[derive(Clone, Debug, Default)]
+pub struct Validation {
+    /// In the order of the tables.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Measurement {
+    fn new(table: &str, label: String, micros: f64, plan: Plan) -> Measurement {
+        Measurement { table: table.to_owned(), label, micros, target: "xdna2-strix", plan }
+    }
+
+    /// The program that was measured.
+    pub fn schedule(&self) -> Schedule {
+        let designs = match &self.plan {
+            Plan::Gemm(gemm) => vec![gemm.design("gemm")],
+            Plan::GemmAndCast(gemm) => vec![gemm.design("gemm"), cast(gemm.m * gemm.n).design("cast", false)],
+            Plan::Gemv(gemv) => vec![gemv.design("gemv")],
+            Plan::Walk(walk, parts) => vec![walk.design("walk", *parts)],
+            Plan::Attend(attend) => vec![attend.design("attend")],
+            Plan::Product(product) => vec![product.design("product")],
+        };
+        program("measured", self.target, designs)
+    }
+}
+
+/// The launch that rounds `n` values to bf16.
+fn cast(n: u64) -> Walk {
+    const TILE: u64 = 4096;
+    Walk {
+        entry: "store_bf16",
+        numbers: vec![TILE],
+        inputs: vec![TILE * 4],
+        output: TILE * 2,
+        constants: Vec::new(),
+        calls: n / TILE,
+        herd: (8, 1),
+    }
+}
+
+/// Reads tables, given as name and text, and simulates all their rows that
+/// `wanted` names by a part of table or label; an empty part names all.
+///
+/// # Errors
+/// When a table cannot be read or a run has a fault.
+pub fn validate(files: &[(String, String)], wanted: &str) -> Result<Validation> {
+    let mut validation = Validation::default();
+    let mut simulators: Vec<Simulator> = Vec::new();
+    for (name, text) in files {
+        for measured in tables::measurements(name, text)? {
+            if !measured.table.contains(wanted) && !measured.label.contains(wanted) {
+                continue;
+            }
+            let known = simulators.iter().position(|one| one.target().name == measured.target);
+            let at = match known {
+                Some(at) => at,
+                None => {
+                    simulators.push(Simulator::new(&Target::named(measured.target)?)?);
+                    simulators.len() - 1
+                }
+            };
+            let micros = time(&mut simulators[at], &measured.schedule())
+                .map_err(|error| error.of(format!("{} {}", measured.table, measured.label)))?;
+            validation.outcomes.push(Outcome { measured, micros });
+        }
+    }
+    Ok(validation)
+}
+
+/// Microseconds of a program that runs again and again.
+fn time(simulator: &mut Simulator, schedule: &Schedule) -> Result<f64> {
+    simulator.forget();
+    let report = simulator
+        .run(schedule, &[], &mut Memory::TimeOnly, &mut Unwatched, Order::Earliest)
+        .map_err(Error::from)?;
+    Ok(simulator.target().seconds(report.cycles) * 1e6)
+}
+
+impl Outcome {
+    /// The simulated time over the measured one, less one.
+    pub fn error(&self) -> f64 {
+        self.micros / self.measured.micros - 1.0
+    }
+}
+
+impl Validation {
+    /// Median and 90th percentile of the sizes of the errors of the outcomes
+    /// that `keep` keeps, and how many they are.
+    pub fn spread(&self, keep: impl Fn(&Outcome) -> bool) -> (f64, f64, usize) {
+        let mut errors: Vec<f64> = self
+            .outcomes
+            .iter()
+            .filter(|outcome| keep(outcome))
+            .map(|outcome| outcome.error().abs())
+            .collect();
+        errors.sort_by(f64::total_cmp);
+        let at = |part: f64| errors.get(((errors.len() as f64 * part).ceil() as usize).max(1) - 1).copied();
+        (at(0.5).unwrap_or(0.0), at(0.9).unwrap_or(0.0), errors.len())
+    }
+}
+
+/// Below this, the floor of a dispatch decides, in microseconds.
+const FLOOR: f64 = 500.0;
+
+impl fmt::Display for Validation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:>10} {:>10} {:>7}  row", "measured", "simulated", "error")?;
+        let mut tables: Vec<&str> = Vec::new();
+        for outcome in &self.outcomes {
+            let Measurement { table, label, micros, target, .. } = &outcome.measured;
+            if tables.last() != Some(&table.as_str()) {
+                tables.push(table);
+                writeln!(f, "# {table}, {target}")?;
+            }
+            let error = outcome.error() * 100.0;
+            writeln!(f, "{micros:>8.0}us {:>8.0}us {error:>+6.1}%  {label}", outcome.micros)?;
+        }
+        let mut line = |name: &str, keep: &dyn Fn(&Outcome) -> bool| {
+            let (median, high, count) = self.spread(keep);
+            if count == 0 {
+                return Ok(());
+            }
+            writeln!(f, "{:>6.1}% {:>6.1}% {count:>5}  {name}", median * 100.0, high * 100.0)
+        };
+        line("median, 90th percentile and number of all rows", &|_| true)?;
+        line("rows of 0.5 ms or more", &|outcome| outcome.measured.micros >= FLOOR)?;
+        line("GEMM and GEMV", &|outcome| {
+            outcome.measured.table.contains("GEM") || outcome.measured.table.contains("gemm")
+        })?;
+        tables.dedup();
+        tables.iter().try_for_each(|table| line(table, &|outcome| outcome.measured.table == **table))
+    }
+}
