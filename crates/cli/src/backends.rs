@@ -5,6 +5,7 @@ use girih_graph::backend::MemoryPlan;
 use girih_graph::interpret::Interpreter;
 use girih_graph::{BLOCK_POSITIONS, Backend as _, Graph, Key, Runner};
 use girih_model::Model;
+use girih_npu::Npu;
 
 use crate::args::{Backend, DeviceArgs};
 use crate::error::{Error, Result};
@@ -42,9 +43,10 @@ impl<'a> Layout<'a> {
     /// # Errors
     /// When the backend cannot be made.
     pub fn plan(&self) -> Result<MemoryPlan> {
-        Ok(match self.device.backend {
+        Ok(match &self.device.backend {
             Backend::Cpu => self.cpu()?.plan(&self.graph, &self.blocks),
             Backend::Interpreter => Interpreter.plan(&self.graph, &self.blocks),
+            Backend::Npu(target) => npu(target)?.plan(&self.graph, &self.blocks),
         })
     }
 
@@ -53,12 +55,15 @@ impl<'a> Layout<'a> {
     /// # Errors
     /// When the backend cannot be made.
     pub fn reception(&self) -> Result<(String, Vec<String>)> {
-        let (kernels, refusals) = match self.device.backend {
+        let (kernels, refusals) = match &self.device.backend {
             Backend::Cpu => {
                 let cpu = self.cpu()?;
                 (self.kernels(&cpu), cpu.refuses(&self.graph))
             }
             Backend::Interpreter => ("interpreter".to_owned(), Interpreter.refuses(&self.graph)),
+            Backend::Npu(target) => {
+                (format!("npu, target {target}, simulated"), npu(target)?.refuses(&self.graph))
+            }
         };
         Ok((
             kernels,
@@ -78,9 +83,10 @@ impl<'a> Layout<'a> {
             bar: show.bar("loading", self.stored_bytes(), Unit::Bytes),
         };
         let build = |key| self.model.graph(key, self.device.kv.dtype());
-        let runner = match self.device.backend {
+        let runner = match &self.device.backend {
             Backend::Cpu => girih_graph::load(self.cpu()?, &source, self.key, &self.blocks, build),
             Backend::Interpreter => girih_graph::load(Interpreter, &source, self.key, &self.blocks, build),
+            Backend::Npu(target) => girih_graph::load(npu(target)?, &source, self.key, &self.blocks, build),
         }?;
         source.bar.finish_and_clear();
         Ok(runner)
@@ -114,4 +120,9 @@ impl<'a> Layout<'a> {
             None => Cpu::new(options)?,
         })
     }
+}
+
+/// The backend of a simulated array.
+fn npu(target: &str) -> Result<Npu> {
+    Ok(Npu::new(target, girih_npu::Options::default())?)
 }

@@ -3,7 +3,11 @@
 //! no models, text or requests.
 #![forbid(unsafe_code)]
 
+pub mod backend;
+pub mod blob;
+pub mod driver;
 pub mod form;
+pub mod host;
 pub mod kernel;
 pub mod memory;
 pub mod pass;
@@ -11,5 +15,6 @@ pub mod published;
 pub mod sim;
 pub mod target;
 
+pub use backend::{Npu, Options};
 pub use girih_tensor::{Error, Result};
 pub use target::Target;

@@ -89,7 +89,8 @@ fn bound(model: &Model, args: &Args) -> Result<Bound> {
             quantized = quantized.max(Bound::relative_step(dtype, &shape, &numbers));
         }
     }
-    Ok(Bound::new(args.against.precision(), terms, args.device.kv.dtype(), quantized))
+    let bound = Bound::new(args.against.precision(), terms, args.device.kv.dtype(), quantized);
+    Ok(bound.storing(args.device.backend.activations()))
 }
 
 pub fn verify(args: &Args) -> Result<Outcome> {
@@ -101,7 +102,7 @@ pub fn verify(args: &Args) -> Result<Outcome> {
             "passed": verdict.passed,
             "against": args.against.precision().name(),
             "kv": args.device.kv.dtype().name(),
-            "activations": "f32",
+            "activations": args.device.backend.activations().name(),
             "prompts": verdict.prompts,
         }))?;
     } else {

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use girih_graph::{Act, Pairing};
+use girih_graph::{Act, BLOCK_POSITIONS, Pairing};
 use girih_tensor::{Error, Result};
 
 use super::read::{Line, Lines};
@@ -51,7 +51,24 @@ pub enum TensorKind {
     Turns,
     /// A value that lives within a step.
     Scratch,
+    /// Keys and values of one sequence, gathered by the host before each run
+    /// that reads them, as [`chunk_bytes`] says; its extent is heads and the
+    /// size of a head.
+    Chunks,
 }
+
+/// Keys and values of one head over a block of positions: one row of a tensor
+/// of [`TensorKind::Chunks`], whose heads follow each other, blocks within.
+///
+/// ```text
+/// row = position of the step's first row (i32, in 64 bytes) | keys [64, size] | values [64, size]
+/// ```
+pub fn chunk_bytes(size: u32) -> u32 {
+    CHUNK_HEAD + 2 * BLOCK_POSITIONS as u32 * size * 2
+}
+
+/// Bytes before the keys of a chunk.
+pub const CHUNK_HEAD: u32 = 64;
 
 /// One program of the array, before anything is known of tiles.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,9 +104,11 @@ pub enum Kernel {
         /// Terms of each sum.
         k: u32,
     },
-    /// `(x [k], w [n, k], y [n])`: `y = w · x`.
+    /// `(x [k], w [.., k], y [..])`: `n` values of `y = w · x`, from `first` on.
     Gemv {
-        /// Values of the result.
+        /// The first value of the result that is computed.
+        first: u32,
+        /// Values of the result that are computed.
         n: u32,
         /// Terms of each sum.
         k: u32,
@@ -128,6 +147,24 @@ pub enum Kernel {
     Add {
         /// Values.
         n: u32,
+    },
+    /// `(q [rows, heads, size], chunks, y [rows, heads, size])`: attention over
+    /// keys and values in chunks, see [`chunk_bytes`].
+    Attend {
+        /// Rows.
+        rows: u32,
+        /// Heads of the queries.
+        heads: u32,
+        /// Heads of keys and values.
+        kv_heads: u32,
+        /// Values of a head.
+        size: u32,
+        /// Positions, a multiple of a chunk's.
+        keys: u32,
+        /// How many of the last positions a row sees; 0 for all.
+        window: u32,
+        /// Multiplies every score.
+        scale: f32,
     },
 }
 
@@ -173,6 +210,7 @@ impl Kernel {
             Kernel::Rope { .. } => "rope",
             Kernel::Gate { .. } => "gate",
             Kernel::Add { .. } => "add",
+            Kernel::Attend { .. } => "attend",
         }
     }
 
@@ -181,13 +219,21 @@ impl Kernel {
         let of = |rows: u32, columns: u32| u64::from(rows) * u64::from(columns) * 2;
         match *self {
             Kernel::Gemm { m, n, k } => vec![of(m, k), of(n, k), of(m, n)],
-            Kernel::Gemv { n, k } => vec![of(1, k), of(n, k), of(1, n)],
+            Kernel::Gemv { first, n, k } => {
+                let all = first.saturating_add(n);
+                vec![of(1, k), of(all, k), of(1, all)]
+            }
             Kernel::RmsNorm { rows, n, .. } => vec![of(rows, n), of(1, n), of(rows, n)],
             Kernel::Rope { rows, heads, size, .. } => {
                 let x = of(rows, size) * u64::from(heads);
                 vec![x, of(rows, size), x]
             }
             Kernel::Gate { n, .. } | Kernel::Add { n } => vec![of(1, n); 3],
+            Kernel::Attend { rows, heads, kv_heads, size, keys, .. } => {
+                let x = of(rows, size) * u64::from(heads);
+                let chunks = u64::from(kv_heads) * u64::from(keys) / BLOCK_POSITIONS as u64;
+                vec![x, chunks * u64::from(chunk_bytes(size)), x]
+            }
         }
     }
 
@@ -195,13 +241,16 @@ impl Kernel {
     pub fn flops(&self) -> u64 {
         match *self {
             Kernel::Gemm { m, n, k } => 2 * u64::from(m) * u64::from(n) * u64::from(k),
-            Kernel::Gemv { n, k } => 2 * u64::from(n) * u64::from(k),
+            Kernel::Gemv { n, k, .. } => 2 * u64::from(n) * u64::from(k),
             Kernel::RmsNorm { rows, n, .. } => 4 * u64::from(rows) * u64::from(n),
             Kernel::Rope { rows, heads, size, .. } => {
                 3 * u64::from(rows) * u64::from(heads) * u64::from(size)
             }
             Kernel::Gate { n, .. } => 4 * u64::from(n),
             Kernel::Add { n } => u64::from(n),
+            Kernel::Attend { rows, heads, size, keys, .. } => {
+                4 * u64::from(rows) * u64::from(heads) * u64::from(size) * u64::from(keys)
+            }
         }
     }
 }
@@ -324,6 +373,7 @@ fn kind_name(kind: TensorKind) -> &'static str {
         TensorKind::Static => "static",
         TensorKind::Turns => "turns",
         TensorKind::Scratch => "scratch",
+        TensorKind::Chunks => "chunks",
     }
 }
 
@@ -331,7 +381,7 @@ impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Kernel::Gemm { m, n, k } => write!(f, "gemm m={m} n={n} k={k}"),
-            Kernel::Gemv { n, k } => write!(f, "gemv n={n} k={k}"),
+            Kernel::Gemv { first, n, k } => write!(f, "gemv first={first} n={n} k={k}"),
             Kernel::RmsNorm { rows, n, width, epsilon } => {
                 write!(f, "rms_norm rows={rows} n={n} width={width} epsilon={epsilon:?}f")
             }
@@ -340,6 +390,10 @@ impl fmt::Display for Kernel {
             }
             Kernel::Gate { n, act } => write!(f, "gate_{} n={n}", act.name()),
             Kernel::Add { n } => write!(f, "add n={n}"),
+            Kernel::Attend { rows, heads, kv_heads, size, keys, window, scale } => {
+                write!(f, "attend rows={rows} heads={heads} kv_heads={kv_heads} size={size} keys={keys} ")?;
+                write!(f, "window={window} scale={scale:?}f")
+            }
         }
     }
 }
@@ -383,6 +437,7 @@ fn tensor(line: &mut Line<'_>) -> Result<Tensor> {
         "static" => TensorKind::Static,
         "turns" => TensorKind::Turns,
         "scratch" => TensorKind::Scratch,
+        "chunks" => TensorKind::Chunks,
         word => return Err(line.error(format!("has '{word}', which is no kind of tensor"))),
     };
     let extent = sides(line)?;
@@ -449,7 +504,7 @@ fn kernel(line: &mut Line<'_>) -> Result<Kernel> {
     };
     match name {
         "gemm" => Ok(Kernel::Gemm { m: whole("m")?, n: whole("n")?, k: whole("k")? }),
-        "gemv" => Ok(Kernel::Gemv { n: whole("n")?, k: whole("k")? }),
+        "gemv" => Ok(Kernel::Gemv { first: whole("first")?, n: whole("n")?, k: whole("k")? }),
         "rms_norm" => Ok(Kernel::RmsNorm {
             rows: whole("rows")?,
             n: whole("n")?,
@@ -461,6 +516,15 @@ fn kernel(line: &mut Line<'_>) -> Result<Kernel> {
         "gate_silu" => Ok(Kernel::Gate { n: whole("n")?, act: Act::Silu }),
         "gate_gelu_tanh" => Ok(Kernel::Gate { n: whole("n")?, act: Act::GeluTanh }),
         "add" => Ok(Kernel::Add { n: whole("n")? }),
+        "attend" => Ok(Kernel::Attend {
+            rows: whole("rows")?,
+            heads: whole("heads")?,
+            kv_heads: whole("kv_heads")?,
+            size: whole("size")?,
+            keys: whole("keys")?,
+            window: whole("window")?,
+            scale: float("scale")?,
+        }),
         _ => Err(line.error(format!("has the kernel '{name}', which is none"))),
     }
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use girih_tensor::{Error, Result};
 
 use super::read::{Line, Lines};
-use super::schedule::text::{arguments, parameters};
+use super::schedule::text::{MAX_LOOPS, arguments, parameters};
 use super::schedule::{Affine, Argument, Dim, Parameter};
 use super::{Fault, Form};
 use crate::Target;
@@ -35,6 +35,8 @@ pub struct TiledLaunch {
     pub streams: Vec<Stream>,
     /// Memory that a core keeps to itself.
     pub locals: Vec<Local>,
+    /// Whether each core hands its accumulators down to the one below it.
+    pub cascade: bool,
     /// What each core does.
     pub body: Vec<Item>,
 }
@@ -64,6 +66,8 @@ pub struct Stream {
     pub level: u8,
     /// Chunks of it in a core's memory at once.
     pub depth: u8,
+    /// Where in the argument the first chunk begins, in bytes.
+    pub base_bytes: u64,
     /// Bytes from a herd column's first chunk to the next column's.
     pub column_bytes: u64,
     /// Bytes from a herd row's first chunk to the next row's.
@@ -105,7 +109,15 @@ pub enum Share {
     Row,
     /// All the same.
     All,
+    /// The bottom core of each column its own; the others none.
+    Bottom,
 }
+
+/// A term of this depth in a call's numbers counts the core's column in the
+/// herd, as if columns were a loop.
+pub const COLUMN: u8 = 254;
+/// As [`COLUMN`], the core's row.
+pub const ROW: u8 = 255;
 
 /// Memory of a core that no stream touches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +136,15 @@ pub enum Item {
         /// How many times.
         count: u32,
         /// What is repeated.
+        body: Vec<Item>,
+    },
+    /// Is done by the cores of some of the herd's rows only.
+    On {
+        /// The first row.
+        first: u8,
+        /// The last row.
+        last: u8,
+        /// What they do.
         body: Vec<Item>,
     },
     /// Calls a kernel entry.
@@ -196,6 +217,7 @@ impl Stream {
                 rows.clone().map(|row| circuit(0, row, row_of(row))).collect()
             }
             Share::All => vec![circuit(0, 0, columns.flat_map(column_of).collect())],
+            Share::Bottom => columns.map(|column| circuit(column, 0, vec![(column, 0)])).collect(),
         }
     }
 }
@@ -204,7 +226,7 @@ impl Item {
     /// Whether it uses the stream or local of this name.
     pub fn uses(&self, name: &str) -> bool {
         match self {
-            Item::Loop { body, .. } => body.iter().any(|item| item.uses(name)),
+            Item::Loop { body, .. } | Item::On { body, .. } => body.iter().any(|item| item.uses(name)),
             Item::Call { operands, .. } => operands.iter().any(|operand| operand.name == name),
         }
     }
@@ -215,6 +237,7 @@ impl Item {
 pub fn loops_of(body: &[Item], name: &str) -> Option<Vec<u32>> {
     body.iter().find_map(|item| match item {
         Item::Call { .. } => item.uses(name).then(Vec::new),
+        Item::On { body, .. } => loops_of(body, name),
         Item::Loop { count, body } => loops_of(body, name).map(|mut inner| {
             inner.insert(0, *count);
             inner
@@ -279,7 +302,8 @@ impl TiledLaunch {
         };
         let reach: u64 =
             stream.dims.iter().map(|dim| u64::from(dim.size - 1) * u64::from(dim.stride) * 4).sum();
-        let last = u64::from(self.herd.columns - 1) * stream.column_bytes
+        let last = stream.base_bytes
+            + u64::from(self.herd.columns - 1) * stream.column_bytes
             + u64::from(self.herd.rows - 1) * stream.row_bytes
             + reach
             + 4;
@@ -321,7 +345,8 @@ pub(super) fn print_arguments(arguments: &[Argument], f: &mut fmt::Formatter<'_>
 
 impl fmt::Display for TiledLaunch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "launch {} herd {}", self.name, self.herd)?;
+        let cascade = if self.cascade { " cascade" } else { "" };
+        writeln!(f, "launch {} herd {}{cascade}", self.name, self.herd)?;
         self.streams.iter().try_for_each(|stream| writeln!(f, "  {stream}"))?;
         for Local { name, bytes } in &self.locals {
             writeln!(f, "  local {name} {bytes}")?;
@@ -334,18 +359,23 @@ impl fmt::Display for TiledLaunch {
 
 impl fmt::Display for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stream { name, argument, level, depth, column_bytes, row_bytes, .. } = self;
+        let Stream { name, argument, level, depth, base_bytes, column_bytes, row_bytes, .. } = self;
         let flow = if self.flow == Flow::In { "in" } else { "out" };
         let share = SHARES.iter().find(|(share, _)| *share == self.share).map_or("?", |(_, word)| word);
         write!(f, "stream {name} {flow} a{argument} share {share} level {level} depth {depth}")?;
-        write!(f, " column {column_bytes} row {row_bytes} dims {}", Dims(&self.dims))?;
+        write!(f, " base {base_bytes} column {column_bytes} row {row_bytes} dims {}", Dims(&self.dims))?;
         let Some(through) = &self.through else { return Ok(()) };
         write!(f, " through {} dims {}", through.depth, Dims(&through.dims))
     }
 }
 
-const SHARES: [(Share, &str); 4] =
-    [(Share::Own, "own"), (Share::Column, "column"), (Share::Row, "row"), (Share::All, "all")];
+const SHARES: [(Share, &str); 5] = [
+    (Share::Own, "own"),
+    (Share::Column, "column"),
+    (Share::Row, "row"),
+    (Share::All, "all"),
+    (Share::Bottom, "bottom"),
+];
 
 /// Dimensions, separated by commas.
 struct Dims<'a>(&'a [Dim]);
@@ -362,6 +392,11 @@ fn print_item(item: &Item, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Res
     match item {
         Item::Loop { count, body } => {
             writeln!(f, "loop {count} {{")?;
+            body.iter().try_for_each(|inner| print_item(inner, depth + 1, f))?;
+            writeln!(f, "{:1$}}}", "", 2 * depth)
+        }
+        Item::On { first, last, body } => {
+            writeln!(f, "on {first} {last} {{")?;
             body.iter().try_for_each(|inner| print_item(inner, depth + 1, f))?;
             writeln!(f, "{:1$}}}", "", 2 * depth)
         }
@@ -402,9 +437,10 @@ impl TiledLaunch {
         let name = head.word("the launch's name")?.to_owned();
         head.need("herd")?;
         let herd = head.value("a herd")?;
+        let cascade = head.skip("cascade");
         head.end()?;
         let mut launch =
-            TiledLaunch { name, herd, streams: Vec::new(), locals: Vec::new(), body: Vec::new() };
+            TiledLaunch { name, herd, streams: Vec::new(), locals: Vec::new(), cascade, body: Vec::new() };
         while let Some(mut line) = lines.take("stream") {
             launch.streams.push(stream(&mut line)?);
         }
@@ -441,6 +477,8 @@ fn stream(line: &mut Line<'_>) -> Result<Stream> {
     let level = line.value("a number of loops")?;
     line.need("depth")?;
     let depth = line.value("a number of chunks")?;
+    line.need("base")?;
+    let base_bytes = line.value("a number of bytes")?;
     line.need("column")?;
     let column_bytes = line.value("a number of bytes")?;
     line.need("row")?;
@@ -455,7 +493,19 @@ fn stream(line: &mut Line<'_>) -> Result<Stream> {
         None
     };
     line.end()?;
-    Ok(Stream { name, argument, flow, share, level, depth, column_bytes, row_bytes, dims, through })
+    Ok(Stream {
+        name,
+        argument,
+        flow,
+        share,
+        level,
+        depth,
+        base_bytes,
+        column_bytes,
+        row_bytes,
+        dims,
+        through,
+    })
 }
 
 /// Dimensions separated by commas; none is empty.
@@ -477,6 +527,9 @@ fn items(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Item>> {
         } else if let Some(line) = lines.take("loop") {
             let count = super::schedule::text::loop_head(line, depth)?;
             body.push(Item::Loop { count, body: items(lines, depth + 1)? });
+        } else if let Some(line) = lines.take("on") {
+            let (first, last) = rows(line, depth)?;
+            body.push(Item::On { first, last, body: items(lines, depth + 1)? });
         } else {
             let mut line = lines.need("call")?;
             let entry = line.word("an entry")?.to_owned();
@@ -493,6 +546,17 @@ fn items(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Item>> {
             body.push(Item::Call { entry, operands, parameters: parameters(&mut line)? });
         }
     }
+}
+
+/// The rows that a body is for, if it does not lie too deep.
+fn rows(mut line: Line<'_>, depth: usize) -> Result<(u8, u8)> {
+    if depth == MAX_LOOPS {
+        return Err(line.error(format!("lies within {depth} others, which is the most")));
+    }
+    let rows = (line.value("a row")?, line.value("a row")?);
+    line.need("{")?;
+    line.end()?;
+    Ok(rows)
 }
 
 impl FromStr for Herd {

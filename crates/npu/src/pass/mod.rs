@@ -19,7 +19,7 @@ use crate::form::placed::Placed;
 use crate::form::schedule::Schedule;
 use crate::form::tiled::Tiled;
 
-pub use partition::Policy;
+pub use partition::{Attention, Grouping, Policy};
 
 /// A pass could not meet a limit of the target: news for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]

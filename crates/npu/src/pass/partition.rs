@@ -1,36 +1,67 @@
 //! Pass 1, from graph to groups: what the array computes and what the host,
 //! and which operations share a program. How programs are cut is a policy.
 
-use girih_graph::{Extent, Graph, Op, Role, ValueId};
+use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Op, Role, Span, ValueId};
 use girih_tensor::{Error, Result};
 
 use crate::Target;
-use crate::form::groups::{Groups, Kernel, Program, Step, Task, Tensor, TensorKind};
+use crate::form::groups::{Groups, Kernel, Program, Step, Task, Tensor, TensorKind, chunk_bytes};
 use crate::form::schedule::{Argument, ArgumentRole};
 
-/// How operations are grouped into programs.
+/// How a graph is cut: what shares a program, and where attention runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Policy {
-    /// One program for each operation.
+pub struct Policy {
+    /// What shares a program.
+    pub grouping: Grouping,
+    /// Where attention runs.
+    pub attention: Attention,
+}
+
+/// What shares a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Grouping {
+    /// Nothing: one program for each operation.
     Unstitched,
-    /// One program from the norm before attention up to attention, and one
-    /// from after attention to the end of the layer: the six programs of the
-    /// Llama mapping by AMD's mlir-air.
+    /// What lies between the norm before attention and attention, what lies
+    /// from after attention to the end of the layer, and the head in parts:
+    /// the six programs of the Llama mapping by AMD's mlir-air.
     Stitched,
 }
 
+/// Where attention runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Attention {
+    /// On the host.
+    Host,
+    /// On the array in steps of several rows, on the host for single rows, as
+    /// in the Llama mapping by AMD's mlir-air.
+    Prefill,
+    /// On the array.
+    Array,
+}
+
 impl Policy {
-    /// Every policy.
-    pub const ALL: &'static [Policy] = &[Policy::Unstitched, Policy::Stitched];
+    /// The mapping of Llama-3.2-1B by AMD's mlir-air.
+    pub const MLIR_AIR: Policy = Policy { grouping: Grouping::Stitched, attention: Attention::Prefill };
+
+    /// Every policy, by name.
+    pub const ALL: &'static [(&'static str, Policy)] = &[
+        ("mlir-air", Policy::MLIR_AIR),
+        ("mlir-air-host-attention", Policy { attention: Attention::Host, ..Policy::MLIR_AIR }),
+        ("mlir-air-array-attention", Policy { attention: Attention::Array, ..Policy::MLIR_AIR }),
+        ("unstitched", Policy { grouping: Grouping::Unstitched, ..Policy::MLIR_AIR }),
+        ("unstitched-host-attention", Policy { grouping: Grouping::Unstitched, attention: Attention::Host }),
+    ];
 
     /// The name in flags and printed groups.
     pub fn name(self) -> &'static str {
-        match self {
-            Policy::Unstitched => "unstitched",
-            Policy::Stitched => "stitched",
-        }
+        Policy::ALL.iter().find(|(_, policy)| *policy == self).map_or("unnamed", |(name, _)| name)
     }
 }
+
+/// The most values of a product that one launch computes; a head with more is
+/// cut into launches of one program (eight for Llama's vocabulary).
+const HEAD_VALUES: u32 = 16384;
 
 /// Where a node is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +84,7 @@ pub fn partition(graph: &Graph, target: &Target, policy: Policy) -> Result<Group
     let mut cut = Cut {
         graph,
         target,
+        policy,
         groups: Groups {
             policy: policy.name().to_owned(),
             tensors: Vec::new(),
@@ -63,18 +95,24 @@ pub fn partition(graph: &Graph, target: &Target, policy: Policy) -> Result<Group
     };
     let mut segment: Vec<usize> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate() {
-        let site = site(graph, index);
-        if let Some(reason) = refusal(graph, target, index) {
+        let site = site(graph, target, policy, index);
+        if let Some(reason) = refusal(graph, target, policy, index) {
             return Err(Error::new(format!("'{}': {reason}", graph.value(node.output).name)));
         }
-        let begins = policy == Policy::Unstitched || enters_attention(graph, index);
+        let attends = matches!(node.op, Op::Attend { .. });
+        let begins = policy.grouping == Grouping::Unstitched || attends || enters_attention(graph, index);
         if site != Site::View && (site != Site::Array || begins) {
             cut.close(&mut segment, false)?;
         }
         match site {
             Site::View => {}
             Site::Host => cut.groups.steps.push(Step::Host { node: index as u32 }),
-            Site::Array => segment.push(index),
+            Site::Array => {
+                segment.push(index);
+                if attends {
+                    cut.close(&mut segment, false)?;
+                }
+            }
             Site::EachWanted => cut.close(&mut vec![index], true)?,
         }
     }
@@ -83,7 +121,7 @@ pub fn partition(graph: &Graph, target: &Target, policy: Policy) -> Result<Group
 }
 
 /// Why a node cannot be run, if it cannot.
-pub fn refusal(graph: &Graph, target: &Target, index: usize) -> Option<String> {
+pub fn refusal(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Option<String> {
     let node = &graph.nodes[index];
     let x = node.inputs.first().map(|&x| graph.value(x));
     // Padding is whole heads, which are computed along and never looked at.
@@ -97,7 +135,7 @@ pub fn refusal(graph: &Graph, target: &Target, index: usize) -> Option<String> {
             Some("a linear layer with a bias has no kernel on the array yet".to_owned())
         }
         Op::Norm { .. } | Op::Rope { .. }
-            if site(graph, index) == Site::Array && heads_break(&x?.shape.extents()[1..]) =>
+            if site(graph, target, policy, index) == Site::Array && heads_break(&x?.shape.extents()[1..]) =>
         {
             let granule = column_granule(target);
             Some(format!(
@@ -105,7 +143,7 @@ pub fn refusal(graph: &Graph, target: &Target, index: usize) -> Option<String> {
                 &x?.shape.extents()[1..]
             ))
         }
-        Op::Scale { .. } | Op::Softcap { .. } if site(graph, index) == Site::Array => {
+        Op::Scale { .. } | Op::Softcap { .. } if site(graph, target, policy, index) == Site::Array => {
             Some(format!("{} of rows of the step has no kernel on the array yet", node.op.name()))
         }
         _ => None,
@@ -113,18 +151,36 @@ pub fn refusal(graph: &Graph, target: &Target, index: usize) -> Option<String> {
 }
 
 /// Where a node is computed.
-fn site(graph: &Graph, index: usize) -> Site {
+fn site(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Site {
     let node = &graph.nodes[index];
     let wanted = graph.value(node.output).outermost == Extent::Wanted;
     let embeds = |value: ValueId| graph.nodes.iter().any(|node| node.output == value && node.op == Op::Embed);
     match node.op {
         Op::Reshape => Site::View,
-        Op::Embed | Op::Take | Op::Write | Op::Attend { .. } => Site::Host,
+        Op::Embed | Op::Take | Op::Write => Site::Host,
+        Op::Attend { .. } if attends(graph, target, policy, index) => Site::Array,
+        Op::Attend { .. } => Site::Host,
         Op::Linear if wanted => Site::EachWanted,
         Op::Scale { .. } if embeds(node.inputs[0]) => Site::Host,
         _ if wanted => Site::Host,
         _ => Site::Array,
     }
+}
+
+/// Whether the array attends: the policy says so, all rows are of one
+/// sequence, scores have no cap, and padding would not reach into the heads.
+fn attends(graph: &Graph, target: &Target, policy: Policy, index: usize) -> bool {
+    let wanted = match policy.attention {
+        Attention::Host => false,
+        Attention::Prefill => graph.key.rows > 1,
+        Attention::Array => true,
+    };
+    let node = &graph.nodes[index];
+    let Op::Attend { softcap, .. } = node.op else { return false };
+    let (q, keys) = (graph.value(node.inputs[0]), graph.value(node.inputs[1]));
+    let values = graph.value(node.inputs[2]);
+    let whole = q.shape.stride().is_multiple_of(column_granule(target) as usize);
+    wanted && softcap.is_none() && graph.key.lanes == 1 && whole && keys.shape == values.shape
 }
 
 /// Whether a node is the norm that attention begins with: its result reaches a
@@ -165,6 +221,7 @@ fn row_granule(target: &Target) -> u32 {
 struct Cut<'a> {
     graph: &'a Graph,
     target: &'a Target,
+    policy: Policy,
     groups: Groups,
     tensor_of: Vec<Option<u32>>,
 }
@@ -216,7 +273,7 @@ impl Cut<'_> {
             arguments.push(Argument { name, role, bytes });
         }
         segment.clear();
-        let program = self.program(arguments, draft.launches);
+        let program = self.program(arguments, draft.launches, each_wanted);
         self.groups.steps.push(Step::Array { program, tensors: draft.tensors, each_wanted });
         Ok(())
     }
@@ -237,12 +294,12 @@ impl Cut<'_> {
     }
 
     /// The program of this content, made if there is none yet.
-    fn program(&mut self, arguments: Vec<Argument>, launches: Vec<Task>) -> u32 {
+    fn program(&mut self, arguments: Vec<Argument>, launches: Vec<Task>, head: bool) -> u32 {
         let equal = |program: &Program| program.arguments == arguments && program.launches == launches;
         if let Some(known) = self.groups.programs.iter().position(equal) {
             return known as u32;
         }
-        let base = name_of(&launches);
+        let base = if head { "lm_head_gemv".to_owned() } else { name_of(&launches) };
         let taken = |name: &str| self.groups.programs.iter().any(|program| program.name == name);
         let numbered = (2..).map(|number| format!("{base}.{number}"));
         let name = std::iter::once(base.clone()).chain(numbered).find(|name| !taken(name));
@@ -255,7 +312,14 @@ impl Cut<'_> {
     fn launch(&mut self, index: usize, draft: &mut Draft) -> Result<()> {
         let node = &self.graph.nodes[index];
         let mut tensors = Vec::new();
-        for &input in &node.inputs {
+        let inputs = if let Op::Attend { .. } = node.op {
+            tensors.push(self.tensor(node.inputs[0])?);
+            tensors.push(self.chunks(node.inputs[1], node.inputs[2])?);
+            &[]
+        } else {
+            &node.inputs[..]
+        };
+        for &input in inputs {
             let turns = matches!(node.op, Op::Rope { .. }) && self.graph.value(input).role == Role::Weight;
             tensors.push(if turns { self.turns(input)? } else { self.tensor(input)? });
         }
@@ -264,8 +328,52 @@ impl Cut<'_> {
         let arguments: Vec<u32> = tensors.iter().map(|&tensor| draft.argument(tensor)).collect();
         draft.written[arguments[arguments.len() - 1] as usize] = true;
         let name = label(&self.graph.value(node.output).name).to_owned();
-        draft.launches.push(Task { name, kernel, arguments });
+        let parts = self.parts(index, kernel);
+        for (part, kernel) in parts.iter().enumerate() {
+            let name = if parts.len() > 1 { format!("{name}.{part}") } else { name.clone() };
+            draft.launches.push(Task { name, kernel: *kernel, arguments: arguments.clone() });
+        }
         Ok(())
+    }
+
+    /// The launches of a kernel: one, or several for a large head.
+    fn parts(&self, index: usize, kernel: Kernel) -> Vec<Kernel> {
+        match kernel {
+            Kernel::Gemv { n, k, .. } if n > HEAD_VALUES && self.site(index) == Site::EachWanted => {
+                let granule = 16 * self.target.array.columns;
+                let least = n.div_ceil(HEAD_VALUES);
+                let count = (least..=n / granule)
+                    .find(|count| n.is_multiple_of(count * 2 * self.target.array.columns));
+                let count = count.unwrap_or(1);
+                (0..count).map(|part| Kernel::Gemv { first: part * (n / count), n: n / count, k }).collect()
+            }
+            _ => vec![kernel],
+        }
+    }
+
+    fn site(&self, index: usize) -> Site {
+        site(self.graph, self.target, self.policy, index)
+    }
+
+    /// The tensor of the chunks of keys and values.
+    fn chunks(&mut self, keys: ValueId, values: ValueId) -> Result<u32> {
+        let (keys, values) = (self.graph.value(keys), self.graph.value(values));
+        let name = format!("{}|{}", keys.name, values.name);
+        let size = size(keys.shape.columns())?;
+        let heads = self::size(keys.shape.stride())? / size;
+        let all = self.positions()? / BLOCK_POSITIONS as u32;
+        let rows = heads.checked_mul(all);
+        let rows =
+            rows.ok_or_else(|| Error::new(format!("{heads} heads of {all} blocks are more than 2^32")))?;
+        let (kind, padded) = (TensorKind::Chunks, [rows, chunk_bytes(size) / 2]);
+        self.groups.tensors.push(Tensor { name, kind, extent: [heads, size], padded });
+        Ok(self.groups.tensors.len() as u32 - 1)
+    }
+
+    /// Positions of the context, padded so that each row of cores has as many
+    /// blocks.
+    fn positions(&self) -> Result<u32> {
+        padded(self.graph.key.context as usize, BLOCK_POSITIONS as u32 * self.target.array.compute_rows)
     }
 
     fn kernel(&self, index: usize, tensors: &[u32]) -> Result<Kernel> {
@@ -276,8 +384,8 @@ impl Cut<'_> {
         let all = rows.checked_mul(columns);
         let all = all.ok_or_else(|| Error::new(format!("{rows}x{columns} values are more than 2^32")));
         Ok(match node.op {
-            Op::Linear if rows == 1 || site(self.graph, index) == Site::EachWanted => {
-                Kernel::Gemv { n: padded(1)[0], k: columns }
+            Op::Linear if rows == 1 || self.site(index) == Site::EachWanted => {
+                Kernel::Gemv { first: 0, n: padded(1)[0], k: columns }
             }
             Op::Linear => Kernel::Gemm { m: rows, n: padded(1)[0], k: columns },
             Op::Norm { epsilon } => match *inner {
@@ -297,6 +405,15 @@ impl Cut<'_> {
             },
             Op::Gate { act } => Kernel::Gate { n: all?, act },
             Op::Add => Kernel::Add { n: all? },
+            Op::Attend { scale, span, .. } => {
+                let [kv_heads, size] = self.groups.tensors[tensors[1] as usize].extent;
+                let window = match span {
+                    Span::Full => 0,
+                    Span::Window(length) => length,
+                };
+                let keys = self.positions()?;
+                Kernel::Attend { rows, heads: columns / size, kv_heads, size, keys, window, scale }
+            }
             op => return Err(Error::new(format!("{} has no kernel on the array", op.name()))),
         })
     }
@@ -401,6 +518,7 @@ fn name_of(launches: &[Task]) -> String {
     let has = |name: &str| launches.iter().any(|task| task.kernel.name() == name);
     let starts = |name: &str| launches.first().is_some_and(|task| task.kernel.name() == name);
     match launches {
+        [task] if task.kernel.name() == "attend" => "flash_attn".to_owned(),
         [task] => {
             let sizes = task.kernel.to_string().replace(|c: char| c == ' ' || c == '=', "_");
             sizes.split("_epsilon").next().unwrap_or(&sizes).to_owned()

@@ -7,7 +7,7 @@ use super::Unfit;
 use crate::Target;
 use crate::form::placed::{CoreBuffer, PlacedLaunch, SharedBuffer};
 use crate::form::schedule::Tile;
-use crate::form::tiled::{Share, Stream, TiledLaunch};
+use crate::form::tiled::{Circuit, Share, Stream, TiledLaunch};
 
 /// Buffers begin at multiples of a vector register, so that loads are aligned.
 const ALIGNMENT: u32 = 64;
@@ -84,7 +84,7 @@ fn place_shared(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<
     for stream in &placed.tiled.streams {
         let Some(through) = &stream.through else { continue };
         for (index, circuit) in stream.circuits(herd).iter().enumerate() {
-            let tile = Tile::new(home(stream, circuit.column, circuit.row, herd.columns, herd.rows), 1);
+            let tile = Tile::new(home(stream, circuit, herd.rows, target), 1);
             let parts = if stream.joins() { circuit.cores.len() as u32 } else { 1 };
             for part in 0..parts {
                 for slot in 0..through.depth {
@@ -99,10 +99,10 @@ fn place_shared(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<
 }
 
 /// The column whose shim and memory tile serve a circuit.
-pub(super) fn home(stream: &Stream, column: u8, row: u8, columns: u8, rows: u8) -> u8 {
+pub(super) fn home(stream: &Stream, circuit: &Circuit, rows: u8, target: &Target) -> u8 {
     match stream.share {
-        Share::Own | Share::Column => column,
-        Share::Row => (u16::from(row) * u16::from(columns) / u16::from(rows)) as u8,
+        Share::Own | Share::Column | Share::Bottom => circuit.column,
+        Share::Row => (u32::from(circuit.row) * target.array.shim_columns / u32::from(rows)) as u8,
         Share::All => 0,
     }
 }

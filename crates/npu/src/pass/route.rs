@@ -83,7 +83,7 @@ fn way(
     channels: &mut Channels<'_>,
 ) -> Result<Way, Unfit> {
     let herd = launch.tiled.herd;
-    let column = home(stream, circuit.column, circuit.row, herd.columns, herd.rows);
+    let column = home(stream, circuit, herd.rows, channels.target);
     let (shim, memory) = (Tile::new(column, 0), Tile::new(column, 1));
     let cores: Vec<Tile> = circuit.cores.iter().map(|&core| launch.tile(core)).collect();
     let (from_dram, to_cores) = (Direction::Mm2s, Direction::S2mm);

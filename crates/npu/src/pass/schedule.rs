@@ -14,10 +14,10 @@ use crate::Target;
 use crate::form::placed::PlacedLaunch;
 use crate::form::routed::{Routed, RoutedLaunch, Way};
 use crate::form::schedule::{
-    Affine, Buffer, BufferId, Call, Channel, Command, Core, Descriptor, Dim, Direction, Instruction, Launch,
-    Lock, LockId, Operand, Place, Push, Schedule, Start, Step, Tile, TileKind,
+    Affine, Buffer, BufferId, Call, Cascade, Channel, Command, Core, Descriptor, Dim, Direction, Instruction,
+    Launch, Lock, LockId, Number, Operand, Parameter, Place, Push, Schedule, Start, Step, Tile, TileKind,
 };
-use crate::form::tiled::{Flow, Item, Source, Stream};
+use crate::form::tiled::{COLUMN, Flow, Item, ROW, Source, Stream};
 
 /// The most tasks that the commands of one circuit may be.
 const MOST_PUSHES: u64 = 4096;
@@ -329,8 +329,13 @@ impl<'a> Builder<'a> {
         for column in 0..tiled.herd.columns {
             for row in 0..tiled.herd.rows {
                 let tile = self.placed().tile((column, row));
-                let program = self.instructions(tile, &tiled.body, &mut Vec::new())?;
+                let body = of_core(&tiled.body, column, row);
+                let program = self.instructions(tile, &body, &mut Vec::new())?;
                 self.launch.cores.push(Core { tile, program });
+                if tiled.cascade && row > 0 {
+                    let to = self.placed().tile((column, row - 1));
+                    self.launch.cascades.push(Cascade { from: tile, to });
+                }
             }
         }
         Ok(())
@@ -380,6 +385,7 @@ impl<'a> Builder<'a> {
                 loops.pop();
                 Instruction::Loop { count: *count, body }
             }
+            Item::On { .. } => return Err(Error::new("what only some rows do was resolved before")),
             Item::Call { entry, operands, parameters } => {
                 let operands = operands.iter().map(|source| self.operand(tile, source, loops));
                 let operands = operands.collect::<Result<_>>()?;
@@ -400,6 +406,48 @@ impl<'a> Builder<'a> {
         }
         Ok(Operand { slots, turn, offset: source.offset.clone() })
     }
+}
+
+/// The body of one core: without what other rows do, and with its column and
+/// row in the numbers of calls.
+fn of_core(body: &[Item], column: u8, row: u8) -> Vec<Item> {
+    let mut own = Vec::new();
+    for item in body {
+        match item {
+            Item::Loop { count, body } => {
+                own.push(Item::Loop { count: *count, body: of_core(body, column, row) })
+            }
+            Item::On { first, last, body } if (*first..=*last).contains(&row) => {
+                own.extend(of_core(body, column, row))
+            }
+            Item::On { .. } => {}
+            Item::Call { entry, operands, parameters } => {
+                let numbers = parameters.iter().map(|parameter| match &parameter.value {
+                    Number::Int(value) => {
+                        let value = Number::Int(at_core(value, column, row));
+                        Parameter { name: parameter.name.clone(), value }
+                    }
+                    Number::Float(_) => parameter.clone(),
+                });
+                let (entry, operands) = (entry.clone(), operands.clone());
+                own.push(Item::Call { entry, operands, parameters: numbers.collect() });
+            }
+        }
+    }
+    own
+}
+
+/// A number whose terms of the herd's columns and rows are constants.
+fn at_core(value: &Affine, column: u8, row: u8) -> Affine {
+    let mut own = Affine::constant(value.constant);
+    for term in &value.terms {
+        match term.depth {
+            COLUMN => own.constant += term.factor * i64::from(column),
+            ROW => own.constant += term.factor * i64::from(row),
+            depth => own = own.plus(depth, term.factor),
+        }
+    }
+    own
 }
 
 /// One descriptor of an endless chain.

@@ -1,6 +1,8 @@
 //! Pass 2, from a launch to its tilings: the herd, the loop nest, the chunks.
 //! The only pass with a choice: it yields candidates, the fastest guess first.
 
+mod attend;
+
 use girih_graph::{Act, Pairing};
 
 use crate::Target;
@@ -22,7 +24,7 @@ pub fn candidates(task: &Task, target: &Target) -> Vec<TiledLaunch> {
     let name = &task.name;
     let all = match task.kernel {
         Kernel::Gemm { m, n, k } => gemm(name, [m, n, k], &task.arguments, target),
-        Kernel::Gemv { n, k } => gemv(name, [n, k], &task.arguments, target),
+        Kernel::Gemv { first, n, k } => gemv(name, first, [n, k], &task.arguments, target),
         Kernel::RmsNorm { rows, n, width, epsilon } => {
             let sizes = vec![whole("n", n), whole("width", width), float("epsilon", epsilon)];
             let kernel = RowKernel { entry: "rms_norm", widths: [n, n, n], shared: Some(1), sizes };
@@ -45,6 +47,7 @@ pub fn candidates(task: &Task, target: &Target) -> Vec<TiledLaunch> {
             by_elements(name, n, entry, &task.arguments, target)
         }
         Kernel::Add { n } => by_elements(name, n, "add", &task.arguments, target),
+        Kernel::Attend { .. } => attend::candidates(name, &task.kernel, &task.arguments, target),
     };
     all.into_iter().filter(fits).collect()
 }
@@ -143,6 +146,7 @@ fn gemm_launch(
         share: Share::Column,
         level: 3,
         depth: 2,
+        base_bytes: 0,
         column_bytes: u64::from(tile_m) * u64::from(k) * 2,
         row_bytes: 0,
         dims: vec![
@@ -177,6 +181,7 @@ fn gemm_launch(
         share: Share::Own,
         level: 2,
         depth: 1,
+        base_bytes: 0,
         column_bytes: u64::from(tile_m) * u64::from(n) * 2,
         row_bytes: u64::from(tile_n) * 2,
         dims: vec![
@@ -207,19 +212,29 @@ fn gemm_launch(
         vec![call("zero_f32", &["sums"], results()), inner, call("store_bf16", &["sums", "y"], results())];
     let body =
         vec![Item::Loop { count: loops[0], body: vec![Item::Loop { count: loops[1], body: per_tile }] }];
-    TiledLaunch { name: name.to_owned(), herd, streams: vec![x, w, y], locals: vec![sums], body }
+    TiledLaunch {
+        name: name.to_owned(),
+        herd,
+        streams: vec![x, w, y],
+        locals: vec![sums],
+        cascade: false,
+        body,
+    }
 }
 
 /// Tilings of `y[n] = w[n, k] · x[k]`: each column's core has a stretch of the
 /// rows of `w`, some for each result it hands on, fewer for each call.
-fn gemv(name: &str, [n, k]: [u32; 2], arguments: &[u32], target: &Target) -> Vec<TiledLaunch> {
+fn gemv(name: &str, first: u32, [n, k]: [u32; 2], arguments: &[u32], target: &Target) -> Vec<TiledLaunch> {
     let columns = divisor(n / 2, target.array.columns);
     let herd = Herd { columns: columns as u8, rows: 1 };
     let own = n / columns;
     let mut launches = Vec::new();
     for tile in [32, 16, 8, 4, 2].into_iter().filter(|tile| own.is_multiple_of(*tile)) {
         for step in [8, 4, 2, 1].into_iter().filter(|step| *step <= tile) {
-            launches.push(gemv_launch(name, [n, k], [tile, step], herd, arguments));
+            let mut launch = gemv_launch(name, [n, k], [tile, step], herd, arguments);
+            launch.streams[0].base_bytes = u64::from(first) * u64::from(k) * 2;
+            launch.streams[2].base_bytes = u64::from(first) * 2;
+            launches.push(launch);
         }
     }
     launches
@@ -241,6 +256,7 @@ fn gemv_launch(
         share: Share::Own,
         level: 2,
         depth: 2,
+        base_bytes: 0,
         column_bytes: u64::from(own) * u64::from(k) * 2,
         row_bytes: 0,
         dims: vec![dim(loops[0], tile * (k / 2)), dim(loops[1], step * (k / 2)), dim(step * (k / 2), 1)],
@@ -277,7 +293,14 @@ fn gemv_launch(
     };
     let inner = Item::Loop { count: loops[1], body: vec![product] };
     let body = vec![Item::Loop { count: loops[0], body: vec![inner] }];
-    TiledLaunch { name: name.to_owned(), herd, streams: vec![w, x, y], locals: Vec::new(), body }
+    TiledLaunch {
+        name: name.to_owned(),
+        herd,
+        streams: vec![w, x, y],
+        locals: Vec::new(),
+        cascade: false,
+        body,
+    }
 }
 
 /// A kernel that works on whole rows.
@@ -313,6 +336,7 @@ fn by_rows(name: &str, rows: u32, kernel: RowKernel, arguments: &[u32], target: 
                 share: if shared { Share::All } else { Share::Own },
                 level: u8::from(!shared),
                 depth: if shared { 1 } else { 2 },
+                base_bytes: 0,
                 column_bytes: if shared { 0 } else { u64::from(own) * u64::from(words) * 4 },
                 row_bytes: 0,
                 dims: chunk,
@@ -324,7 +348,7 @@ fn by_rows(name: &str, rows: u32, kernel: RowKernel, arguments: &[u32], target: 
         let body =
             vec![Item::Loop { count: own / step, body: vec![call(kernel.entry, &["x", "w", "y"], sizes)] }];
         let streams = (0..3).map(stream).collect();
-        TiledLaunch { name: name.to_owned(), herd, streams, locals: Vec::new(), body }
+        TiledLaunch { name: name.to_owned(), herd, streams, locals: Vec::new(), cascade: false, body }
     };
     steps.map(launch).collect()
 }
@@ -344,6 +368,7 @@ fn by_elements(name: &str, n: u32, entry: &str, arguments: &[u32], target: &Targ
             share: Share::Own,
             level: 1,
             depth: 2,
+            base_bytes: 0,
             column_bytes: u64::from(own) * 2,
             row_bytes: 0,
             dims: vec![dim(own / chunk, chunk / 2), dim(chunk / 2, 1)],
@@ -354,7 +379,7 @@ fn by_elements(name: &str, n: u32, entry: &str, arguments: &[u32], target: &Targ
             body: vec![call(entry, &["a", "b", "y"], vec![whole("n", chunk)])],
         }];
         let streams = (0..3).map(stream).collect();
-        TiledLaunch { name: name.to_owned(), herd, streams, locals: Vec::new(), body }
+        TiledLaunch { name: name.to_owned(), herd, streams, locals: Vec::new(), cascade: false, body }
     };
     chunks.map(launch).collect()
 }
