@@ -629,7 +629,7 @@ mod tests {
     fn a_variant_changes_what_it_names_and_nothing_else() {
         let plain = Target::named("xdna2-kraken").unwrap();
         let capped = Target::named("xdna2-kraken@cap-2025").unwrap();
-        assert_eq!((plain.dram.bytes_per_second, capped.dram.bytes_per_second), (62.0e9, 40.0e9));
+        assert_eq!((plain.dram.bytes_per_second, capped.dram.bytes_per_second), (82.0e9, 40.0e9));
         assert_eq!(plain.dram.run_bytes, capped.dram.run_bytes);
         let other = |target: &Target| -> Vec<Figure> {
             let mut figures = target.figures.clone();
