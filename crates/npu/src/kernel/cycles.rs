@@ -40,6 +40,7 @@ pub struct Table {
 /// The times of one entry.
 #[derive(Clone, Debug)]
 struct Times {
+    program: f64,
     call: f64,
     loops: Vec<Turns>,
 }
@@ -69,6 +70,7 @@ pub struct Extent {
 #[serde(deny_unknown_fields)]
 struct EntryText {
     note: String,
+    program: f64,
     call: f64,
     #[serde(default)]
     loops: BTreeMap<String, LoopText>,
@@ -156,6 +158,14 @@ impl Table {
         cycles.ceil() as u64
     }
 
+    /// Bytes that an entry takes in a core's program.
+    ///
+    /// # Panics
+    /// When the entry's times are not known.
+    pub fn program_bytes(&self, entry: usize) -> f64 {
+        self.times[entry].as_ref().expect("the caller has asked whether the times are known").program
+    }
+
     /// Every figure, in the order of its path.
     pub fn figures(&self) -> &[Figure] {
         &self.figures
@@ -177,8 +187,10 @@ impl fmt::Display for Table {
 fn take(name: &str, value: &mut Value, figures: &mut Vec<Figure>) -> Result<()> {
     let not = || Error::new(format!("{name} is not a table"));
     let table = value.as_table_mut().ok_or_else(not)?;
-    if let Some(call) = table.get_mut("call") {
-        take_figure(&format!("{name}.call"), call, figures)?;
+    for key in ["program", "call"] {
+        if let Some(figure) = table.get_mut(key) {
+            take_figure(&format!("{name}.{key}"), figure, figures)?;
+        }
     }
     let Some(loops) = table.get_mut("loops").and_then(Value::as_table_mut) else { return Ok(()) };
     for (inner, turns) in loops {
@@ -220,7 +232,7 @@ fn times(entry: &Entry, text: &EntryText) -> Result<Times> {
         };
         loops.push(Turns { over: over.collect::<Result<_>>()?, cycles: time(name, turns.cycles)?, pairs });
     }
-    Ok(Times { call: time("call", text.call)?, loops })
+    Ok(Times { program: time("program", text.program)?, call: time("call", text.call)?, loops })
 }
 
 /// How likely it is that loads from two operands hit one bank: the operands are
@@ -269,8 +281,9 @@ mod tests {
         let target = Target::named("xdna2-strix").unwrap();
         let figure = |value: &str| format!("{{ value = {value}, grade = \"guessed\", source = \"test\" }}");
         let text = format!(
-            "[gemv_bf16]\nnote = \"test\"\ncall = {}\n[gemv_bf16.loops.step]\nover = {{ rows = 1, k = 64 }}\n\
+            "[gemv_bf16]\nnote = \"test\"\nprogram = {}\ncall = {}\n[gemv_bf16.loops.step]\nover = {{ rows = 1, k = 64 }}\n\
              cycles = {}\npairs = {{ operands = [\"w\", \"x\"], loads = 2 }}\n",
+            figure("100.0"),
             figure("10.0"),
             figure("3.0")
         );

@@ -1,5 +1,10 @@
 //! Measured matrix products of mlir-air (`matrix_multiplication/bf16/run.py`):
 //! 8 columns of 4 tiles; a column shares a tile of A, a row of tiles one of B.
+//!
+//! The source does not say over how many channels B comes from DRAM. Four would
+//! need longer for the drained products than was measured, so it comes over
+//! eight, each with one half of every step of `k`; a memory tile's neighbour
+//! writes the second half.
 
 use super::design::{Design, Fifo, Transfer, call, from_dram, repeat, to_dram};
 use crate::form::schedule::{Channel, Direction, Instruction, Operand, Tile};
@@ -33,14 +38,14 @@ pub(super) enum Out {
 
 const COLUMNS: u8 = 8;
 const ROWS: u8 = 4;
-/// Launch points whose transfers are queued together before the command
-/// processor waits: `runtime_loop_tiling_sizes` = [2, 2].
-const WAVE: u64 = 4;
+/// The command processor queues the transfers of so many launch points in each
+/// direction of the grid before it waits: `runtime_loop_tiling_sizes` = [2, 2].
+const WAVE: u64 = 2;
 
 /// Everything that one column or row of tiles shares.
 struct Feed {
     a: Vec<Fifo>,
-    b: Vec<Fifo>,
+    b: Vec<[Fifo; 2]>,
     c: Vec<Vec<Fifo>>,
 }
 
@@ -50,8 +55,13 @@ impl Gemm {
         if self.out == Out::F32 { 4 } else { 2 }
     }
 
+    /// Launch points down and across the product.
+    fn grid(&self) -> (u64, u64) {
+        (self.m / (self.tile_m * u64::from(COLUMNS)), self.n / (self.tile_n * u64::from(ROWS)))
+    }
+
     fn points(&self) -> u64 {
-        self.m / (self.tile_m * u64::from(COLUMNS)) * (self.n / (self.tile_n * u64::from(ROWS)))
+        self.grid().0 * self.grid().1
     }
 
     /// The launch.
@@ -85,11 +95,14 @@ impl Gemm {
             c.push(outs);
         }
         for row in 0..ROWS {
-            let tile = Tile::new(COLUMNS - ROWS + row, 1);
-            let fifo = design.fifo(tile, "b", self.k_l2 * self.tile_n * 2, 2);
-            design.fill(tile.channel(Direction::S2mm, 1), &fifo);
-            design.drain(tile.channel(Direction::Mm2s, 1), &fifo);
-            b.push(fifo);
+            let (tile, neighbour) = (Tile::new(2 * row, 1), Tile::new(2 * row + 1, 1));
+            let half = self.k_l2 * self.tile_n;
+            let halves = [design.fifo(tile, "b.low", half, 2), design.fifo(tile, "b.high", half, 2)];
+            let [low, high] = &halves;
+            design.fill(tile.channel(Direction::S2mm, 1), low);
+            design.fill(neighbour.channel(Direction::S2mm, 1), high);
+            design.drain_all(tile.channel(Direction::Mm2s, 1), &[low, high]);
+            b.push(halves);
         }
         Feed { a, b, c }
     }
@@ -146,13 +159,13 @@ impl Gemm {
             }
             design.route(memory.channel(Direction::Mm2s, 2), &[to_dram(column, 0)]);
         }
+        for column in 0..COLUMNS {
+            design.route(from_dram(column, 1), &[Tile::new(column, 1).channel(Direction::S2mm, 1)]);
+        }
         for row in 0..ROWS {
-            let column = COLUMNS - ROWS + row;
-            let memory = Tile::new(column, 1);
-            design.route(from_dram(column, 1), &[memory.channel(Direction::S2mm, 1)]);
             let cores: Vec<Channel> =
                 (0..COLUMNS).map(|column| Tile::new(column, 2 + row).channel(Direction::S2mm, 1)).collect();
-            design.route(memory.channel(Direction::Mm2s, 1), &cores);
+            design.route(Tile::new(2 * row, 1).channel(Direction::Mm2s, 1), &cores);
         }
     }
 
@@ -165,20 +178,24 @@ impl Gemm {
             dims: vec![(self.k / self.k_l2, self.k_l2 / 2), (self.tile_m, self.k / 2), (self.k_l2 / 2, 1)],
             repeats: 1,
         };
-        let b = Transfer::runs(1, self.k, self.tile_n * 2, self.n * 2);
+        let half = self.k_l2 / 2;
+        let words = self.n / 2;
+        let b = Transfer {
+            argument: 1,
+            dims: vec![(self.k / self.k_l2, self.k_l2 * words), (half, words), (self.tile_n / 2, 1)],
+            repeats: 1,
+        };
         let c = Transfer::runs(2, self.tile_m, rows * self.tile_n * self.size(), self.n * self.size());
-        let mut left = self.points();
-        while left > 0 {
-            let wave = left.min(WAVE);
-            left -= wave;
+        let (down, across) = self.grid();
+        let cut = |extent: u64| (0..extent.div_ceil(WAVE)).map(move |at| WAVE.min(extent - at * WAVE));
+        let waves = cut(down).flat_map(|rows| cut(across).map(move |columns| rows * columns));
+        for wave in waves {
             for _ in 0..wave {
                 for column in 0..COLUMNS {
                     design.push(to_dram(column, 0), &c, true);
                     design.push(from_dram(column, 0), &a, false);
                 }
-                for row in 0..ROWS {
-                    design.push(from_dram(COLUMNS - ROWS + row, 1), &b, false);
-                }
+                (0..COLUMNS).for_each(|column| design.push(from_dram(column, 1), &b, false));
             }
             for _ in 0..wave {
                 (0..COLUMNS).for_each(|column| design.wait(to_dram(column, 0)));

@@ -20,9 +20,8 @@ use girih_tensor::{Error, Result};
 use crate::form::schedule::Schedule;
 use crate::memory::Memory;
 use crate::sim::{Order, Simulator, Unwatched};
-use crate::target::Target;
 use attend::Attend;
-use design::program;
+use design::{Design, program};
 use gemm::Gemm;
 use gemv::Gemv;
 use paper::Product;
@@ -39,6 +38,8 @@ pub struct Measurement {
     pub micros: f64,
     /// The target that it was measured on.
     pub target: &'static str,
+    /// Whether every dispatch configures the array, as programs in ELF form do.
+    elf: bool,
     plan: Plan,
 }
 
@@ -53,6 +54,8 @@ enum Plan {
     Walk(Walk, bool),
     Attend(Attend),
     Product(Product),
+    /// Launches one after another.
+    Program(Vec<Plan>),
 }
 
 /// A measurement and what the simulator says.
@@ -73,20 +76,34 @@ pub struct Validation {
 
 impl Measurement {
     fn new(table: &str, label: String, micros: f64, plan: Plan) -> Measurement {
-        Measurement { table: table.to_owned(), label, micros, target: "xdna2-strix", plan }
+        Measurement { table: table.to_owned(), label, micros, target: "xdna2-strix", elf: false, plan }
+    }
+
+    fn elf(self) -> Measurement {
+        Measurement { elf: true, ..self }
     }
 
     /// The program that was measured.
     pub fn schedule(&self) -> Schedule {
-        let designs = match &self.plan {
-            Plan::Gemm(gemm) => vec![gemm.design("gemm")],
-            Plan::GemmAndCast(gemm) => vec![gemm.design("gemm"), cast(gemm.m * gemm.n).design("cast", false)],
-            Plan::Gemv(gemv) => vec![gemv.design("gemv")],
-            Plan::Walk(walk, parts) => vec![walk.design("walk", *parts)],
-            Plan::Attend(attend) => vec![attend.design("attend")],
-            Plan::Product(product) => vec![product.design("product")],
-        };
+        let mut designs = Vec::new();
+        self.plan.designs(&mut designs);
         program("measured", self.target, designs)
+    }
+}
+
+impl Plan {
+    fn designs(&self, all: &mut Vec<Design>) {
+        match self {
+            Plan::Gemm(gemm) => all.push(gemm.design("gemm")),
+            Plan::GemmAndCast(gemm) => {
+                all.extend([gemm.design("gemm"), cast(gemm.m * gemm.n).design("cast", false)]);
+            }
+            Plan::Gemv(gemv) => all.push(gemv.design("gemv")),
+            Plan::Walk(walk, parts) => all.push(walk.design(walk.entry, *parts)),
+            Plan::Attend(attend) => all.push(attend.design("attend")),
+            Plan::Product(product) => all.push(product.design("product")),
+            Plan::Program(parts) => parts.iter().for_each(|part| part.designs(all)),
+        }
     }
 }
 
@@ -105,11 +122,16 @@ fn cast(n: u64) -> Walk {
 }
 
 /// Reads tables, given as name and text, and simulates all their rows that
-/// `wanted` names by a part of table or label; an empty part names all.
+/// `wanted` names by a part of table or label; an empty part names all. `array`
+/// yields the array of a target's name.
 ///
 /// # Errors
 /// When a table cannot be read or a run has a fault.
-pub fn validate(files: &[(String, String)], wanted: &str) -> Result<Validation> {
+pub fn validate(
+    files: &[(String, String)],
+    wanted: &str,
+    array: &dyn Fn(&str) -> Result<Simulator>,
+) -> Result<Validation> {
     let mut validation = Validation::default();
     let mut simulators: Vec<Simulator> = Vec::new();
     for (name, text) in files {
@@ -121,11 +143,11 @@ pub fn validate(files: &[(String, String)], wanted: &str) -> Result<Validation> 
             let at = match known {
                 Some(at) => at,
                 None => {
-                    simulators.push(Simulator::new(&Target::named(measured.target)?)?);
+                    simulators.push(array(measured.target)?);
                     simulators.len() - 1
                 }
             };
-            let micros = time(&mut simulators[at], &measured.schedule())
+            let micros = time(&mut simulators[at], &measured)
                 .map_err(|error| error.of(format!("{} {}", measured.table, measured.label)))?;
             validation.outcomes.push(Outcome { measured, micros });
         }
@@ -133,12 +155,18 @@ pub fn validate(files: &[(String, String)], wanted: &str) -> Result<Validation> 
     Ok(validation)
 }
 
-/// Microseconds of a program that runs again and again.
-fn time(simulator: &mut Simulator, schedule: &Schedule) -> Result<f64> {
-    simulator.forget();
-    let report = simulator
-        .run(schedule, &[], &mut Memory::TimeOnly, &mut Unwatched, Order::Earliest)
-        .map_err(Error::from)?;
+/// Microseconds of a program that runs again and again: the second run finds
+/// the array as the first has left it.
+fn time(simulator: &mut Simulator, measured: &Measurement) -> Result<f64> {
+    let schedule = measured.schedule();
+    let mut run = |forget: bool| {
+        if forget {
+            simulator.forget();
+        }
+        simulator.run(&schedule, &[], &mut Memory::TimeOnly, &mut Unwatched, Order::Earliest)
+    };
+    run(true).map_err(Error::from)?;
+    let report = run(measured.elf).map_err(Error::from)?;
     Ok(simulator.target().seconds(report.cycles) * 1e6)
 }
 

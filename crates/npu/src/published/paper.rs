@@ -20,8 +20,8 @@ pub(super) struct Product {
     pub output: u64,
     /// Columns and rows of tiles.
     pub herd: (u8, u8),
-    /// Contiguous steps of `k` that are read from DRAM together.
-    pub ahead: u64,
+    /// The step of `k` in L2, which is read from DRAM in one run.
+    pub deep_k: u64,
 }
 
 impl Product {
@@ -30,8 +30,9 @@ impl Product {
         self.m.div_ceil(self.tile_m * rows) * self.n.div_ceil(self.tile_n * columns)
     }
 
+    /// Steps of `k` in L1, with what pads the last step in L2.
     fn steps(&self) -> u64 {
-        self.k.div_ceil(self.tile_k)
+        self.k.div_ceil(self.deep_k) * (self.deep_k / self.tile_k)
     }
 
     /// The launch.
@@ -61,7 +62,7 @@ impl Product {
 
     fn feed(&self, design: &mut Design, column: u8, number: u8, side: u64, ends: &[Channel]) {
         let memory = Tile::new(column, 1);
-        let fifo = design.fifo(memory, "in", side * self.tile_k * self.input, 4);
+        let fifo = design.fifo(memory, "in", side * self.deep_k * self.input, 2);
         design.fill(memory.channel(Direction::S2mm, number), &fifo);
         design.drain(memory.channel(Direction::Mm2s, number), &fifo);
         design.route(from_dram(column, number), &[memory.channel(Direction::S2mm, number)]);
@@ -111,10 +112,10 @@ impl Product {
     /// waits for the command processor (its section 4.4).
     fn commands(&self, design: &mut Design) {
         let (columns, rows) = self.herd;
-        let run = self.ahead * self.tile_k * self.input;
-        let reads = |side: u64, argument: u32| {
-            Transfer::runs(argument, (side * self.steps()).div_ceil(self.ahead), run, self.k * self.input)
-        };
+        let run = self.deep_k * self.input;
+        let deep = self.k.div_ceil(self.deep_k);
+        let reads =
+            |side: u64, argument: u32| Transfer::runs(argument, side * deep, run, self.k * self.input);
         let (a, b) = (reads(self.tile_m, 0), reads(self.tile_n, 1));
         let c =
             Transfer::runs(2, u64::from(rows) * self.tile_m, self.tile_n * self.output, self.n * self.output);

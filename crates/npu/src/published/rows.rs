@@ -2,7 +2,7 @@
 //! and to DRAM, and buffers that take turns.
 
 use super::design::{Design, Transfer, call, from_dram, repeat, to_dram};
-use crate::form::schedule::{Channel, Direction, Instruction, Operand, Tile};
+use crate::form::schedule::{Affine, Channel, Direction, Instruction, Operand, Tile};
 
 /// A kernel that walks over elements or rows.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Walk {
     pub fn design(&self, name: &str, parts: bool) -> Design {
         let (columns, rows) = self.herd;
         let tiles = u64::from(columns) * u64::from(rows);
-        let streams = self.inputs.len() + self.constants.len();
+        let streams = self.inputs.len() + usize::from(!self.constants.is_empty());
         let mut design = Design::new(name, streams + 1);
         let mut ports = Ports::default();
         let calls = self.calls / tiles;
@@ -47,15 +47,22 @@ impl Walk {
                 after.push(fifo.give_back());
                 operands.push(fifo.turn(0));
             }
-            for (number, &bytes) in (self.inputs.len() as u8..).zip(&self.constants) {
-                let fifo = design.fifo(tile, "constant", bytes, 1);
-                let channel = tile.channel(Direction::S2mm, number.min(1));
+            if !self.constants.is_empty() {
+                // Constants come one after another into one buffer.
+                let number = self.inputs.len() as u8;
+                let fifo = design.fifo(tile, "constants", self.constants.iter().sum(), 1);
+                let channel = tile.channel(Direction::S2mm, number);
                 design.fill(channel, &fifo);
                 let from = ports.next(Direction::Mm2s, at);
                 design.route(from, &[channel]);
-                design.push(from, &Transfer::linear(u32::from(number), bytes), false);
+                design.push(from, &Transfer::linear(u32::from(number), self.constants.iter().sum()), false);
                 program.push(fifo.take());
-                operands.push(Operand::whole(fifo.slots[0]));
+                let mut offset = 0;
+                for &bytes in &self.constants {
+                    let whole = Operand::whole(fifo.slots[0]);
+                    operands.push(Operand { offset: Affine::constant(offset), ..whole });
+                    offset += bytes.cast_signed();
+                }
             }
             let out = design.fifo(tile, "out", self.output, 2);
             let channel = tile.channel(Direction::Mm2s, 0);

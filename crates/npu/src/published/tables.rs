@@ -28,6 +28,7 @@ pub(super) fn measurements(file: &str, text: &str) -> Result<Vec<Measurement>> {
         "mlir_air_kernel_RoPE_bf16.csv" => rope,
         "mlir_air_kernel_FlashAttention_bf16.csv" => flash,
         "gemm_xdna_xdna2_striking_the_balance.csv" => paper,
+        "mlir_air_llama1b_kernel_breakdown.csv" => breakdown,
         _ => return Ok(Vec::new()),
     };
     read(file, &rows).map_err(|error| error.of(file))
@@ -109,7 +110,7 @@ fn gemm_f32(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
             all.push(product(file, row, "external", "gemm_bf16", Out::F32, false)?);
         } else if row[0].starts_with("DIRECT") && row[1].contains('×') {
             all.push(product(file, row, "direct", "gemm_bf16_direct", Out::F32, false)?);
-        } else if row[0].starts_with("tile choice") && row[3].ends_with("GFLOPS") {
+        } else if row[0].starts_with("tile choice") && row[1] != "shape" {
             let [m, k, n] = match row[1].as_str() {
                 "2048³" => [2048; 3],
                 "4096³" => [4096; 3],
@@ -332,13 +333,13 @@ fn flash(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
                 ..base
             };
             let label = format!("{} d{} heads {}", row[1], row[2], row[3]);
-            all.push(Measurement::new(file, label, need(micros(&row[6]), row)?, Plan::Attend(attend)));
+            all.push(Measurement::new(file, label, need(micros(&row[6]), row)?, Plan::Attend(attend)).elf());
         } else if row[0].starts_with("tile choice") && row[2] == "8" {
             // Published as rate of half the work: 2 products of 32 heads.
             let rate = need(number(&row[6]), row)?;
             let attend = Attend { q_tiles: 8, side: 1, ..base };
             let micros = 2.0 * 32.0 * 2048.0 * 2048.0 * 64.0 / rate * 1e-3;
-            all.push(Measurement::new(file, "8 query tiles".to_owned(), micros, Plan::Attend(attend)));
+            all.push(Measurement::new(file, "8 query tiles".to_owned(), micros, Plan::Attend(attend)).elf());
         }
     }
     Ok(all)
@@ -346,22 +347,36 @@ fn flash(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
 
 fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
-    for row in rows.iter().filter(|row| row.len() > 13 && row[0].ends_with("_array")) {
+    let kept =
+        |row: &&Vec<String>| row.len() > 13 && (row[0].ends_with("_array") || row[2].contains("k_mt=k_ct"));
+    for row in rows.iter().filter(kept) {
         let value =
             |at: usize| row[at].parse::<u64>().map_err(|_| Error::new(format!("{row:?} has no field {at}")));
-        let (m, k, n) = (value(10)?, value(11)?, value(12)?);
+        let short = row[2].contains("k_mt=k_ct");
+        // The text says only that the short runs were measured at about 4096.
+        let (m, k, n) = if short { (4224, 4032, 4224) } else { (value(10)?, value(11)?, value(12)?) };
+        let bf16 = row[2].starts_with("bf16");
         let output = match row[2].as_str() {
             "int8-int8" => 1,
-            "int8-int16" | "bf16-bf16" => 2,
+            "int8-int16" => 2,
+            _ if bf16 => 2,
             _ => 4,
         };
-        let bf16 = row[2].starts_with("bf16");
         // The kernels keep sums in the output's type; only bf16 and int32 are entries.
         if !bf16 && output != 4 {
             continue;
         }
         let xdna2 = row[1] == "XDNA2";
         let (tile_m, tile_k, tile_n) = (value(3)?, value(4)?, value(5)?);
+        let (input, herd) = (if bf16 { 2 } else { 1 }, if xdna2 { (8, 4) } else { (4, 4) });
+        // Two buffers each for A and B and one for the product fill what the table says of L2.
+        let c = u64::from(herd.0 * herd.1) * tile_m * tile_n * output;
+        let side = u64::from(herd.1) * tile_m + u64::from(herd.0) * tile_n;
+        let deep_k = if short {
+            tile_k
+        } else {
+            (value(8)? * 1024).saturating_sub(c) / (2 * input * side) / tile_k * tile_k
+        };
         let product = Product {
             entry: if bf16 { "gemm_bf16_tuned" } else { "gemm_int8" },
             m,
@@ -370,10 +385,10 @@ fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
             tile_m,
             tile_k,
             tile_n,
-            input: if bf16 { 2 } else { 1 },
+            input,
             output,
-            herd: if xdna2 { (8, 4) } else { (4, 4) },
-            ahead: 4,
+            herd,
+            deep_k,
         };
         let tops = need(number(&row[13]), row)?;
         let label = format!("{} {} {m}×{k}×{n} {tile_m}×{tile_k}×{tile_n}", row[1], row[2]);
@@ -383,4 +398,136 @@ fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
         all.push(measured);
     }
     Ok(all)
+}
+
+/// Rows, width, keys' width and inner width of the model of the breakdown.
+const LLAMA: (u64, u64, u64, u64) = (2048, 2048, 512, 8192);
+
+/// The programs of seed 000 as lists of launches. Each product is one launch, so
+/// it is a drained one; each launch configures the array anew.
+fn breakdown(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+    let mut all = Vec::new();
+    for row in rows.iter().filter(|row| row.len() > 3) {
+        let attend = Attend {
+            rows: 2048,
+            keys: 2048,
+            size: 64,
+            values: 64,
+            heads: 32,
+            causal: true,
+            q_tiles: 4,
+            side: 2,
+        };
+        let parts = match (row[0].as_str(), row[1].as_str()) {
+            ("prefill", "o_ffn") => o_ffn(),
+            ("prefill", "rms_gemms_rope") => rms_gemms_rope(),
+            ("prefill", "flash_attn") => vec![Plan::Attend(attend)],
+            ("decode", "o_gemv_ffn") => o_gemv_ffn(),
+            ("decode", "rms_gemv_rope") => rms_gemv_rope(),
+            (_, "lm_head_gemv") => vec![mv(16384, LLAMA.1); 8],
+            _ => continue,
+        };
+        let millis = need(number(&row[3]), row)?;
+        let label = format!("{} {}", row[0], row[1]);
+        all.push(Measurement::new(file, label, millis * 1e3, Plan::Program(parts)).elf());
+    }
+    Ok(all)
+}
+
+fn mm(k: u64, n: u64) -> Plan {
+    let (m, k_l2) = (LLAMA.0, 256);
+    Plan::Gemm(Gemm {
+        entry: "gemm_bf16",
+        m,
+        k,
+        n,
+        tile_m: 32,
+        tile_n: 128,
+        k_l2,
+        k_l1: 32,
+        out: Out::Drained,
+    })
+}
+
+fn mv(m: u64, k: u64) -> Plan {
+    let tile_m = if k > 4096 { 2 } else { 8 };
+    Plan::Gemv(Gemv { m, k, herd: 8, tile_m, rows: tile_m.min(4) })
+}
+
+/// A norm of rows of the model's width, on as many columns as there are rows.
+fn rms(rows: u64) -> Plan {
+    let n = LLAMA.1;
+    let walk = Walk {
+        entry: "rms_norm",
+        numbers: vec![1, n, n, 1],
+        inputs: vec![n * 2],
+        output: n * 2,
+        constants: vec![n * 2],
+        calls: rows,
+        herd: (rows.min(8) as u8, 1),
+    };
+    Plan::Walk(walk, true)
+}
+
+fn rotation(heads: u64, columns: u8) -> Plan {
+    let walk = Walk {
+        entry: "rope_halves",
+        numbers: vec![1, 1, 64],
+        inputs: vec![128; 2],
+        output: 128,
+        constants: Vec::new(),
+        calls: heads,
+        herd: (columns, 1),
+    };
+    Plan::Walk(walk, true)
+}
+
+fn o_ffn() -> Vec<Plan> {
+    let (rows, width, _, inner) = LLAMA;
+    let sum = walk("add", 2, rows * width, 2048, (8, 1));
+    let gate = walk("silu_mul", 2, rows * inner, 4096, (8, 1));
+    vec![
+        mm(width, width),
+        sum.clone(),
+        rms(rows),
+        mm(width, inner),
+        mm(width, inner),
+        gate,
+        mm(inner, width),
+        sum,
+    ]
+}
+
+fn rms_gemms_rope() -> Vec<Plan> {
+    let (rows, width, keys, _) = LLAMA;
+    let turn = |width: u64| rotation(rows * width / 64, 8);
+    vec![rms(rows), mm(width, width), mm(width, keys), mm(width, keys), turn(width), turn(keys)]
+}
+
+fn o_gemv_ffn() -> Vec<Plan> {
+    let (_, width, _, inner) = LLAMA;
+    let sum = walk("add", 2, width, width / 8, (8, 1));
+    let gate = walk("silu_mul", 2, inner, inner / 8, (8, 1));
+    vec![
+        mv(width, width),
+        sum.clone(),
+        rms(1),
+        mv(inner, width),
+        mv(inner, width),
+        gate,
+        mv(width, inner),
+        sum,
+    ]
+}
+
+fn rms_gemv_rope() -> Vec<Plan> {
+    let (_, width, keys, _) = LLAMA;
+    vec![
+        rms(1),
+        mv(width, width),
+        mv(keys, width),
+        mv(keys, width),
+        rotation(width / 64, 1),
+        rotation(keys / 64, 1),
+    ]
 }

@@ -206,18 +206,15 @@ impl Simulator {
             .collect::<Result<Vec<_>>>()
             .map_err(malformed)?;
         let mut report = Report::new(self.target.cycles(self.target.control.dispatch_us * 1e-6));
-        // A program of one launch finds its own configuration when it runs again.
-        let mut held = self.held.or_else(|| plans.last().map(|plan| plan.configuration));
         for plan in &plans {
+            let held = self.held.replace(plan.configuration);
             let configure = if held == Some(plan.configuration) { 0 } else { self.configure(plan) };
-            held = Some(plan.configuration);
             watch.event(report.cycles, &Event::Launch { name: &plan.name, configure });
             report.cycles += configure;
             let (launch, totals) =
                 self.launch(schedule, plan, bindings, memory, watch, order, report.cycles)?;
             report.add(launch, &totals, configure);
         }
-        self.held = held;
         Ok(report)
     }
 
@@ -226,10 +223,12 @@ impl Simulator {
         self.held = None;
     }
 
-    /// Cycles that configuring the array for a launch takes.
+    /// Cycles that configuring the array for a launch takes: registers of its
+    /// tiles and programs of its cores.
     fn configure(&self, plan: &Plan) -> Cycle {
         let control = &self.target.control;
-        self.target.cycles((control.configure_us + control.configure_tile_us * plan.tiles as f64) * 1e-6)
+        let tiles = control.configure_us + control.configure_tile_us * plan.tiles as f64;
+        self.target.cycles(tiles * 1e-6 + control.configure_byte_ns * plan.program_bytes * 1e-9)
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are those of run, and where the launch stands in it")]

@@ -1,7 +1,7 @@
 //! A launch made ready for execution: ids resolved to indices, loops flattened,
 //! descriptors reduced to runs of contiguous words.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use girih_tensor::{Error, Result};
@@ -26,6 +26,8 @@ pub(super) struct Plan {
     pub identity: u64,
     /// Tiles that the launch configures.
     pub tiles: usize,
+    /// Bytes of the programs of all cores.
+    pub program_bytes: f64,
     pub locks: Vec<form::Lock>,
     pub buffers: Vec<form::Buffer>,
     pub descriptors: Vec<Descriptor>,
@@ -163,6 +165,7 @@ impl Plan {
             }),
             identity: digest(launch),
             tiles: tiles.len(),
+            program_bytes: cores.iter().map(|core| planner.program_bytes(core)).sum(),
             locks: launch.locks.clone(),
             buffers: launch.buffers.clone(),
             descriptors,
@@ -371,6 +374,17 @@ impl Planner<'_> {
             constant = Some(values);
         }
         Ok(CallPlan { entry: at, operands: call.operands.clone(), numbers, constant })
+    }
+
+    /// Bytes of a core's program: what every program has, and each kernel once.
+    fn program_bytes(&self, core: &CorePlan) -> f64 {
+        let called = core.code.iter().filter_map(|op| match op {
+            Op::Call(call) => Some(self.calls[*call as usize].entry),
+            _ => None,
+        });
+        let entries: BTreeSet<usize> = called.collect();
+        let kernels: f64 = entries.into_iter().map(|entry| self.table.program_bytes(entry)).sum();
+        f64::from(self.target.core_unit.program_bytes) + kernels
     }
 
     fn commands(&self, body: &[form::Command], orders: &mut Vec<Order>) -> Result<()> {

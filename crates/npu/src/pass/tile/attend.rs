@@ -140,6 +140,7 @@ fn body(sizes: Sizes, queries: u32, herd: Herd, loops: [u32; 3]) -> Vec<Item> {
         parameters: vec![
             whole("rows", rows),
             whole("size", size),
+            whole("values", size),
             whole("keys", positions),
             whole("group", heads / kv_heads),
             number("query", query),
@@ -149,7 +150,7 @@ fn body(sizes: Sizes, queries: u32, herd: Herd, loops: [u32; 3]) -> Vec<Item> {
             float("scale", scale),
         ],
     };
-    let side = || vec![whole("rows", rows), whole("size", size)];
+    let side = || vec![whole("rows", rows), whole("values", size)];
     let words = || vec![whole("n", rows * (size + 2))];
     let mut batch =
         vec![call("attend_clear", &["state"], side()), Item::Loop { count: loops[2], body: vec![attend] }];
