@@ -46,6 +46,8 @@ pub enum Command {
     Repair(cmd::hub::RepairArgs),
     /// Write a model in another container or storage format.
     Quantize(cmd::quantize::Args),
+    /// Compile for a simulated array, and simulate.
+    Npu(cmd::npu::Args),
     /// Say what this machine is, and what holds girih back on it.
     Doctor(cmd::doctor::Args),
 }

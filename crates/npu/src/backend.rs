@@ -1,19 +1,17 @@
 //! The array as a backend of the waist: groups and schedules for each rung of
 //! the ladder, run on the simulated device.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 
 use girih_graph::backend::{Backend, MemoryPlan, Refusal, Stretch, WeightSource};
 use girih_graph::{Graph, Key, Step};
 use girih_tensor::{Error, Result};
 
 use crate::Target;
-use crate::driver::{Device, Program, Weights};
-use crate::form::groups::{Groups, Program as Source};
-use crate::form::schedule::Schedule;
+use crate::driver::{Compiled, Compiler, Device, Program, Weights};
+use crate::form::groups::Groups;
 use crate::host::Cache;
-use crate::pass::{self, Dump, NoDump, Policy, partition};
+use crate::pass::{NoDump, Policy, partition};
 use crate::sim::Order;
 
 /// How the backend is to use the array.
@@ -36,13 +34,8 @@ impl Default for Options {
 /// The backend that runs graphs on a simulated array.
 #[derive(Debug)]
 pub struct Npu {
-    name: &'static str,
-    target: Target,
-    options: Options,
+    compiler: Compiler,
     device: Mutex<Device>,
-    /// Schedules by the text of their programs: equal programs of several
-    /// rungs are compiled once.
-    compiled: Mutex<HashMap<String, Arc<Schedule>>>,
 }
 
 impl Npu {
@@ -54,13 +47,13 @@ impl Npu {
         let target = Target::named(target)?;
         let mut device = Device::new(&target, options.order)?;
         device.look_for_hazards(options.hazards);
-        let (device, compiled) = (Mutex::new(device), Mutex::new(HashMap::new()));
-        Ok(Npu { name: "npu", target, options, device, compiled })
+        let compiler = Compiler::new(target, options.policy, None);
+        Ok(Npu { compiler, device: Mutex::new(device) })
     }
 
     /// The target.
     pub fn target(&self) -> &Target {
-        &self.target
+        self.compiler.target()
     }
 
     /// The device, with what it has counted.
@@ -69,19 +62,7 @@ impl Npu {
     }
 
     fn groups(&self, graph: &Graph) -> Result<Groups> {
-        pass::groups(graph, &self.target, self.options.policy, &mut NoDump)
-    }
-
-    /// The schedule of a program, compiled when first asked for.
-    fn schedule(&self, source: &Source, dump: &mut dyn Dump) -> Result<Arc<Schedule>> {
-        let mut compiled = self.compiled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let text = format!("{source:?}");
-        if let Some(known) = compiled.get(&text) {
-            return Ok(known.clone());
-        }
-        let schedule = Arc::new(pass::compile(source, &self.target, dump)?);
-        compiled.insert(text, schedule.clone());
-        Ok(schedule)
+        self.compiler.groups(graph, &mut NoDump)
     }
 }
 
@@ -91,7 +72,7 @@ impl Backend for Npu {
     type Program = Program;
 
     fn name(&self) -> &'static str {
-        self.name
+        "npu"
     }
 
     fn stretch(&self) -> Stretch {
@@ -107,7 +88,7 @@ impl Backend for Npu {
     fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
         let nodes = graph.nodes.iter().enumerate();
         let refusals = nodes.filter_map(|(index, node)| {
-            let reason = partition::refusal(graph, &self.target, self.options.policy, index)?;
+            let reason = partition::refusal(graph, self.target(), self.compiler.policy(), index)?;
             Some(Refusal { node: graph.value(node.output).name.clone(), reason })
         });
         refusals.collect()
@@ -135,9 +116,7 @@ impl Backend for Npu {
     }
 
     fn compile(&self, graph: &Graph, weights: &Weights) -> Result<Program> {
-        let groups = self.groups(graph)?;
-        let schedules = groups.programs.iter().map(|program| self.schedule(program, &mut NoDump));
-        let schedules = schedules.collect::<Result<Vec<_>>>()?;
+        let Compiled { groups, schedules, .. } = self.compiler.compile(graph, &mut NoDump)?;
         Program::new(graph, groups, schedules, weights, &mut self.device())
     }
 

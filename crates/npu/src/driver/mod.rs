@@ -1,6 +1,8 @@
 //! The runtime: buffer objects, weights that stay on the device, programs and
 //! their bindings, and what a step costs.
 
+mod compiler;
+mod estimate;
 mod program;
 mod run;
 mod weights;
@@ -13,6 +15,8 @@ use crate::host::Work;
 use crate::memory::{Binding, Memory, ObjectId, Objects};
 use crate::sim::{Order, Simulator, Unwatched};
 
+pub use compiler::{Compiled, Compiler};
+pub use estimate::{Estimate, Timed, estimate};
 pub use program::Program;
 pub use weights::Weights;
 

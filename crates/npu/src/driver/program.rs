@@ -87,7 +87,7 @@ impl Program {
 }
 
 /// The tensor of each value: its own, or that of the value that it shows.
-fn tensors_of(graph: &Graph, groups: &Groups) -> Vec<Option<u32>> {
+pub(super) fn tensors_of(graph: &Graph, groups: &Groups) -> Vec<Option<u32>> {
     let names: BTreeMap<&str, u32> = groups
         .tensors
         .iter()

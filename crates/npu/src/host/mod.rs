@@ -5,7 +5,7 @@ mod attend;
 mod state;
 
 use girih_graph::backend::{Inputs, Lane};
-use girih_graph::{Graph, Node, Op};
+use girih_graph::{Extent, Graph, Node, Op, Value};
 use girih_tensor::{Error, Result, reference};
 
 pub use state::Cache;
@@ -89,10 +89,20 @@ impl Job<'_> {
         self.graph.value(self.node.inputs[index]).shape.stride()
     }
 
+    /// Numbers of a value in this step.
+    pub fn count(&self, value: &Value) -> usize {
+        let rows = match value.outermost {
+            Extent::Rows => self.lanes.last().map_or(0, |lane| lane.rows.end as usize),
+            Extent::Wanted => self.lanes.iter().map(|lane| lane.wanted().len()).sum(),
+            Extent::Fixed | Extent::Context => value.shape.extents()[0],
+        };
+        rows * value.shape.stride()
+    }
+
     /// Work that reads and writes each value of operand 0 once, with so many
     /// operations on it.
     fn each(&self, flops: u64) -> Work {
-        let count = self.operands.first().map_or(0, Vec::len) as u64;
+        let count = self.count(self.graph.value(self.node.inputs[0])) as u64;
         Work { flops: flops * count, bytes: 8 * count }
     }
 }
