@@ -197,8 +197,8 @@ fn rotations_pair_what_they_say() {
 fn elements_are_rounded_once() {
     let (a, b) = (values(32, 9), values(32, 10));
     let reads = [pack(DType::BF16, &a), pack(DType::BF16, &b)];
-    let cases: [(&str, fn(f32, f32) -> f32); 2] =
-        [("add", |a, b| a + b), ("silu_mul", |a, b| a / (1.0 + (-a).exp()) * b)];
+    type Case = (&'static str, fn(f32, f32) -> f32);
+    let cases: [Case; 2] = [("add", |a, b| a + b), ("silu_mul", |a, b| a / (1.0 + (-a).exp()) * b)];
     for (name, f) in cases {
         let mut y = [vec![0; 64]];
         call(name, &[32], &reads, &mut y);
@@ -243,10 +243,11 @@ fn chunks_and_stages_of_attention_add_up() {
         let numbers = [4, 8, 8, 8, 2, 1, key, causal, window, 0.25f32.to_bits()];
         call("attend", &numbers, &reads, state);
     };
-    let cases: [(u32, u32, &dyn Fn(usize, usize) -> bool); 3] = [
-        (0, 0, &|_, _| true),
-        (1, 0, &|row, key| key <= 10 + row / 2),
-        (1, 3, &|row, key| key <= 10 + row / 2 && key + 3 > 10 + row / 2),
+    type Case = (u32, u32, fn(usize, usize) -> bool);
+    let cases: [Case; 3] = [
+        (0, 0, |_, _| true),
+        (1, 0, |row, key| key <= 10 + row / 2),
+        (1, 3, |row, key| key <= 10 + row / 2 && key + 3 > 10 + row / 2),
     ];
     for (causal, window, seen) in cases {
         let mut one = [vec![0; bytes]];

@@ -520,7 +520,7 @@ fn name_of(launches: &[Task]) -> String {
     match launches {
         [task] if task.kernel.name() == "attend" => "flash_attn".to_owned(),
         [task] => {
-            let sizes = task.kernel.to_string().replace(|c: char| c == ' ' || c == '=', "_");
+            let sizes = task.kernel.to_string().replace([' ', '='], "_");
             sizes.split("_epsilon").next().unwrap_or(&sizes).to_owned()
         }
         _ if starts("rms_norm") && has("rope") && has("gemm") => "rms_gemms_rope".to_owned(),

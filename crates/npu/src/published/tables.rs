@@ -9,6 +9,9 @@ use super::paper::Product;
 use super::rows::Walk;
 use super::{Measurement, Plan};
 
+/// What reads the rows of a table.
+type Reader = fn(&str, &[Vec<String>]) -> Result<Vec<Measurement>>;
+
 /// Reads a table of measurements; tables without any that can be simulated
 /// yield none.
 ///
@@ -16,7 +19,7 @@ use super::{Measurement, Plan};
 /// When a row that should be a measurement cannot be read.
 pub(super) fn measurements(file: &str, text: &str) -> Result<Vec<Measurement>> {
     let rows: Vec<Vec<String>> = text.lines().map(fields).collect();
-    let read: fn(&str, &[Vec<String>]) -> Result<Vec<Measurement>> = match file {
+    let read: Reader = match file {
         "mlir_air_kernel_GEMM_bf16_in_fp32_out.csv" => gemm_f32,
         "mlir_air_kernel_GEMM_bf16_in_bf16_out.csv" => gemm_bf16,
         "mlir_air_kernel_GEMV_bf16.csv" => gemv,

@@ -12,8 +12,8 @@ use super::lock::Lock;
 use super::memory::Store;
 use super::plan::Plan;
 use super::watch::{CoreTotals, Event, LaunchReport, Totals, Watch};
-use super::{Blocked, Cycle, Fault, FaultKind, Order};
-use crate::form::schedule::{Direction, Schedule, TileKind};
+use super::{Blocked, Cycle, Fault, FaultKind, Order, Prepared};
+use crate::form::schedule::{Direction, TileKind};
 use crate::kernel::Table;
 use crate::target::Target;
 
@@ -116,12 +116,12 @@ impl<'a> Machine<'a> {
     }
 
     /// Looks for accesses that nothing orders, if values are computed.
-    pub fn look_for_hazards(&mut self, schedule: &Schedule) {
+    pub fn look_for_hazards(&mut self, program: &Prepared) {
         let Some(store) = &mut self.store else { return };
         let agents = self.cores.len() + self.channels.len() + 1;
         let mut before = Clock::new(agents);
         before.step(agents - 1);
-        store.look_for_hazards(schedule, self.plan, &before, agents - 1);
+        store.look_for_hazards(program, self.plan, &before, agents - 1);
         self.locks.iter_mut().for_each(|lock| lock.begin(before.clone()));
         let clock = |agent: usize| {
             let mut clock = before.clone();
@@ -132,7 +132,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Runs the launch to its end.
-    pub fn run(mut self) -> Result<(LaunchReport, Totals), Fault> {
+    pub fn run(mut self) -> Result<LaunchReport, Fault> {
         for &(channel, task) in &self.plan.starts {
             self.enqueue(channel, task, 0);
         }
@@ -319,21 +319,20 @@ impl<'a> Machine<'a> {
         Fault { kind, cycle: self.now, sentence: format!("launch {}: {text}", self.plan.name) }
     }
 
-    fn report(self, end: Cycle) -> (LaunchReport, Totals) {
+    fn report(self, end: Cycle) -> LaunchReport {
         let core = |(state, plan): (&CoreState, &super::plan::CorePlan)| CoreTotals {
             tile: plan.tile,
             busy: state.busy,
             calls: state.calls,
             macs: state.macs,
         };
-        let launch = LaunchReport {
+        LaunchReport {
             name: self.plan.name.clone(),
             begin: self.begin,
             cycles: end,
             cores: self.cores.iter().zip(&self.plan.cores).map(core).collect(),
-            totals: self.totals.clone(),
-        };
-        (launch, self.totals)
+            totals: self.totals,
+        }
     }
 
     /// Which way a channel's bytes go through DRAM, if they do.

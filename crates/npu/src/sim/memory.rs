@@ -6,9 +6,9 @@ use std::ops::Range;
 
 use super::hazard::{Clock, Collision, Shadow};
 use super::machine::Machine;
-use super::plan::{CallPlan, Descriptor, Plan};
-use super::{Fault, FaultKind};
-use crate::form::schedule::{Direction, Place, Schedule, Tile, TileKind};
+use super::plan::{CallPlan, ChannelPlan, Descriptor, Plan};
+use super::{Fault, FaultKind, Prepared};
+use crate::form::schedule::{Direction, Place, Tile, TileKind};
 use crate::kernel::{Access, ENTRIES, Values};
 use crate::memory::{Binding, Memory, ObjectId, Objects};
 use crate::target::Target;
@@ -39,7 +39,7 @@ const MOST_WATCHED: u64 = 16 << 20;
 impl<'a> Store<'a> {
     /// The bytes of a run, or none if only time is kept.
     pub fn new(
-        schedule: &Schedule,
+        program: &Prepared,
         bindings: &'a [Binding],
         memory: &'a mut Memory<'_>,
         target: &Target,
@@ -48,13 +48,13 @@ impl<'a> Store<'a> {
         let unbound = |text: String| Fault {
             kind: FaultKind::Malformed,
             cycle: 0,
-            sentence: format!("{}: {text}", schedule.name),
+            sentence: format!("{}: {text}", program.name),
         };
-        if bindings.len() != schedule.arguments.len() {
-            let (has, needs) = (bindings.len(), schedule.arguments.len());
+        if bindings.len() != program.arguments.len() {
+            let (has, needs) = (bindings.len(), program.arguments.len());
             return Err(unbound(format!("{has} arguments are bound, {needs} are needed")));
         }
-        for (argument, binding) in schedule.arguments.iter().zip(bindings) {
+        for (argument, binding) in program.arguments.iter().zip(bindings) {
             let has = objects.bytes(binding.object).len() as u64;
             if !binding.offset.is_multiple_of(4)
                 || binding.offset.checked_add(argument.bytes).is_none_or(|end| end > has)
@@ -68,7 +68,7 @@ impl<'a> Store<'a> {
             tiles: HashMap::new(),
             objects,
             bindings,
-            sizes: schedule.arguments.iter().map(|argument| argument.bytes).collect(),
+            sizes: program.arguments.iter().map(|argument| argument.bytes).collect(),
             watched: Vec::new(),
             compute_bytes: target.compute.bytes as usize,
             memory_bytes: target.memory.bytes as usize,
@@ -76,13 +76,13 @@ impl<'a> Store<'a> {
     }
 
     /// Begins to note who reads and writes what.
-    pub fn look_for_hazards(&mut self, schedule: &Schedule, plan: &Plan, before: &Clock, nobody: usize) {
+    pub fn look_for_hazards(&mut self, program: &Prepared, plan: &Plan, before: &Clock, nobody: usize) {
         for tile in plan.buffers.iter().map(|buffer| buffer.tile) {
             let size = self.size(tile);
             self.tiles.insert(tile, Local { bytes: vec![0xff; size], shadow: Some(Shadow::new(size / 4)) });
         }
-        for (argument, binding) in schedule.arguments.iter().zip(self.bindings) {
-            let written = plan.writes(schedule, &argument.name);
+        for (number, (argument, binding)) in (0..).zip(program.arguments.iter().zip(self.bindings)) {
+            let written = plan.writes(number);
             let range = binding.offset..binding.offset + argument.bytes.div_ceil(4) * 4;
             let apart = |(object, other, _): &(ObjectId, Range<u64>, Shadow)| {
                 *object != binding.object || other.end <= range.start || range.end <= other.start
@@ -111,23 +111,14 @@ impl<'a> Store<'a> {
 }
 
 impl Plan {
-    /// Whether a channel into DRAM may write the argument of this name.
-    fn writes(&self, schedule: &Schedule, name: &str) -> bool {
-        let into = |tile: Tile| {
-            let mut channels = self.channels.iter().map(|plan| plan.channel);
-            channels.any(|channel| channel.tile == tile && channel.direction == Direction::S2mm)
+    /// Whether a channel into DRAM may write the argument of this number.
+    fn writes(&self, number: u32) -> bool {
+        let into = |plan: &ChannelPlan| {
+            plan.channel.tile.kind() == TileKind::Shim && plan.channel.direction == Direction::S2mm
         };
-        let shims = self
-            .channels
-            .iter()
-            .any(|plan| plan.channel.tile.kind() == TileKind::Shim && into(plan.channel.tile));
-        let names = |descriptor: &Descriptor| match descriptor.place {
-            Place::Argument(argument, _) => {
-                schedule.arguments.get(argument as usize).is_some_and(|argument| argument.name == name)
-            }
-            Place::Buffer(..) => false,
-        };
-        shims && self.descriptors.iter().any(names)
+        let names =
+            |one: &Descriptor| matches!(one.place, Place::Argument(argument, _) if argument == number);
+        self.channels.iter().any(into) && self.descriptors.iter().any(names)
     }
 }
 

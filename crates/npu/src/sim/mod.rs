@@ -36,7 +36,7 @@ use std::fmt;
 
 use girih_tensor::{Error, Result};
 
-use crate::form::schedule::Schedule;
+use crate::form::schedule::{Argument, Schedule};
 use crate::kernel::Table;
 use crate::memory::{Binding, Memory};
 use crate::target::Target;
@@ -137,7 +137,7 @@ pub struct Simulator {
     table: Table,
     hazards: bool,
     held: Option<u64>,
-    timed: HashMap<u64, (LaunchReport, Totals)>,
+    timed: HashMap<u64, LaunchReport>,
 }
 
 impl Simulator {
@@ -173,6 +173,27 @@ impl Simulator {
         &self.table
     }
 
+    /// Makes a schedule ready to run, which takes longer than a short run.
+    ///
+    /// # Errors
+    /// When it was made for another target, or when it is malformed.
+    pub fn prepare(&self, schedule: &Schedule) -> Result<Prepared, Fault> {
+        let malformed = |error: Error| Fault {
+            kind: FaultKind::Malformed,
+            cycle: 0,
+            sentence: format!("{}: {error}", schedule.name),
+        };
+        let base = schedule.target.split('@').next();
+        if base != self.target.name.split('@').next() {
+            let made_for = &schedule.target;
+            let sentence = format!("it was made for {made_for}, and this is {}", self.target.name);
+            return Err(malformed(Error::new(sentence)));
+        }
+        let plan = |launch| Plan::new(schedule, launch, &self.target, &self.table);
+        let plans = schedule.launches.iter().map(plan).collect::<Result<_>>().map_err(malformed)?;
+        Ok(Prepared { name: schedule.name.clone(), arguments: schedule.arguments.clone(), plans })
+    }
+
     /// Runs all launches of a schedule from one dispatch.
     ///
     /// `bindings` says for each argument which bytes of `memory` it is. Without
@@ -188,32 +209,31 @@ impl Simulator {
         watch: &mut dyn Watch,
         order: Order,
     ) -> Result<Report, Fault> {
-        let malformed = |error: Error| Fault {
-            kind: FaultKind::Malformed,
-            cycle: 0,
-            sentence: format!("{}: {error}", schedule.name),
-        };
-        let base = schedule.target.split('@').next();
-        if base != self.target.name.split('@').next() {
-            let made_for = &schedule.target;
-            let sentence = format!("it was made for {made_for}, and this is {}", self.target.name);
-            return Err(malformed(Error::new(sentence)));
-        }
-        let plans = schedule
-            .launches
-            .iter()
-            .map(|launch| Plan::new(schedule, launch, &self.target, &self.table))
-            .collect::<Result<Vec<_>>>()
-            .map_err(malformed)?;
+        let program = self.prepare(schedule)?;
+        self.run_prepared(&program, bindings, memory, watch, order)
+    }
+
+    /// The same with a schedule that this array has [prepared](Simulator::prepare).
+    ///
+    /// # Errors
+    /// As [`Simulator::run`].
+    pub fn run_prepared(
+        &mut self,
+        program: &Prepared,
+        bindings: &[Binding],
+        memory: &mut Memory<'_>,
+        watch: &mut dyn Watch,
+        order: Order,
+    ) -> Result<Report, Fault> {
         let mut report = Report::new(self.target.cycles(self.target.control.dispatch_us * 1e-6));
-        for plan in &plans {
+        let mut run = Run { program, bindings, memory, watch, order };
+        for plan in &program.plans {
             let held = self.held.replace(plan.configuration);
             let configure = if held == Some(plan.configuration) { 0 } else { self.configure(plan) };
-            watch.event(report.cycles, &Event::Launch { name: &plan.name, configure });
+            run.watch.event(report.cycles, &Event::Launch { name: &plan.name, configure });
             report.cycles += configure;
-            let (launch, totals) =
-                self.launch(schedule, plan, bindings, memory, watch, order, report.cycles)?;
-            report.add(launch, &totals, configure);
+            let launch = self.launch(plan, &mut run, report.cycles)?;
+            report.add(launch, configure);
         }
         Ok(report)
     }
@@ -231,34 +251,40 @@ impl Simulator {
         self.target.cycles(tiles * 1e-6 + control.configure_byte_ns * plan.program_bytes * 1e-9)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are those of run, and where the launch stands in it")]
-    fn launch(
-        &mut self,
-        schedule: &Schedule,
-        plan: &Plan,
-        bindings: &[Binding],
-        memory: &mut Memory<'_>,
-        watch: &mut dyn Watch,
-        order: Order,
-        begin: Cycle,
-    ) -> Result<(LaunchReport, Totals), Fault> {
-        let forgettable =
-            matches!(memory, Memory::TimeOnly) && order == Order::Earliest && !watch.wants_all();
-        let key = plan.identity;
-        if forgettable && let Some((launch, totals)) = self.timed.get(&key) {
-            return Ok((LaunchReport { begin, ..launch.clone() }, totals.clone()));
+    fn launch(&mut self, plan: &Plan, run: &mut Run<'_, '_>, begin: Cycle) -> Result<LaunchReport, Fault> {
+        let known =
+            matches!(run.memory, Memory::TimeOnly) && run.order == Order::Earliest && !run.watch.wants_all();
+        if known && let Some(launch) = self.timed.get(&plan.identity) {
+            return Ok(LaunchReport { begin, ..launch.clone() });
         }
-        let store = memory::Store::new(schedule, bindings, memory, &self.target)?;
-        let mut machine = Machine::new(plan, &self.target, &self.table, store, watch, order, begin);
+        let store = memory::Store::new(run.program, run.bindings, run.memory, &self.target)?;
+        let mut machine = Machine::new(plan, &self.target, &self.table, store, run.watch, run.order, begin);
         if self.hazards {
-            machine.look_for_hazards(schedule);
+            machine.look_for_hazards(run.program);
         }
-        let (launch, totals) = machine.run()?;
-        if forgettable {
-            self.timed.insert(key, (launch.clone(), totals.clone()));
+        let launch = machine.run()?;
+        if known {
+            self.timed.insert(plan.identity, launch.clone());
         }
-        Ok((launch, totals))
+        Ok(launch)
     }
+}
+
+/// A schedule that is ready to run on one array.
+#[derive(Debug)]
+pub struct Prepared {
+    name: String,
+    arguments: Vec<Argument>,
+    plans: Vec<Plan>,
+}
+
+/// What all launches of a run share.
+struct Run<'a, 'm> {
+    program: &'a Prepared,
+    bindings: &'a [Binding],
+    memory: &'a mut Memory<'m>,
+    watch: &'a mut dyn Watch,
+    order: Order,
 }
 
 #[cfg(test)]

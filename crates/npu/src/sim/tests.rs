@@ -322,3 +322,109 @@ fn short_runs_take_longer_than_the_stream() {
     let grown = cycles(4096) - cycles(2048);
     assert!(grown.abs_diff(2048 + 2048 * 17 / 2) <= 2, "{grown}");
 }
+
+/// What happened, in words, with its time from the beginning of the launch.
+#[derive(Default)]
+struct Notes(Vec<(Cycle, String)>);
+
+impl Watch for Notes {
+    fn event(&mut self, at: Cycle, event: &Event<'_>) {
+        let text = match event {
+            Event::Launch { .. } => return,
+            Event::Call { entry, begin, .. } => format!("call {entry} since {begin}"),
+            Event::Move { from, bytes, begin, .. } => format!("move {bytes} from {from} since {begin}"),
+            Event::Push { channel } => format!("push {channel}"),
+            Event::Token { channel } => format!("token {channel}"),
+        };
+        self.0.push((at, text));
+    }
+}
+
+/// Notes of a run of the launch alone: no dispatch, no configuring.
+fn notes(text: &str) -> Vec<(Cycle, String)> {
+    let free = "[control]\ndispatch_us = Z\nconfigure_us = Z\nconfigure_tile_us = Z\nconfigure_byte_ns = Z\n";
+    let zero = "{ value = 0.0, grade = \"guessed\", source = \"test\" }";
+    let file = format!("name = \"toy\"\ntitle = \"test\"\nextends = \"toy\"\n{}", free.replace('Z', zero));
+    let target = Target::parse(&file, None).unwrap();
+    let mut notes = Notes::default();
+    let mut simulator = Simulator::new(&target).unwrap();
+    simulator.run(&schedule(text), &[], &mut Memory::TimeOnly, &mut notes, Order::Earliest).unwrap();
+    notes.0
+}
+
+/// When the note that begins so was made, and since when it lasted.
+fn when(notes: &[(Cycle, String)], start: &str) -> (Cycle, Cycle) {
+    let (at, text) = notes.iter().find(|(_, text)| text.starts_with(start)).unwrap();
+    let since = text.rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or(*at);
+    (since, *at)
+}
+
+#[test]
+fn a_read_of_dram_begins_after_its_latency_and_a_word_takes_a_cycle() {
+    let target = Target::named("toy").unwrap();
+    let notes = notes(&copy(1024, 1024));
+    let (_, pushed) = when(&notes, "push 0,0:mm2s:0");
+    let (begin, end) = when(&notes, "move 4096 from 0,0:mm2s:0");
+    assert_eq!(begin, pushed + u64::from(target.dram.read_cycles));
+    assert_eq!(end, begin + 1024);
+    // The way back through two switches: no latency of DRAM before the first word.
+    let (back, over) = when(&notes, "move 4096 from 0,1:mm2s:0");
+    assert_eq!(back, end + u64::from(target.dma.start_cycles + target.stream.hop_cycles));
+    let (_, token) = when(&notes, "token 0,0:s2mm:0");
+    assert_eq!(token, over + u64::from(target.dram.write_cycles), "when DRAM has acknowledged");
+}
+
+#[test]
+fn commands_take_their_writes_one_after_another() {
+    let target = Target::named("toy").unwrap();
+    let push = target.cycles((target.control.block_write_ns + target.control.write_ns) * 1e-9);
+    let notes = notes(PRODUCT);
+    let pushes: Vec<Cycle> =
+        notes.iter().filter(|(_, text)| text.starts_with("push")).map(|(at, _)| *at).collect();
+    assert_eq!(pushes, [push, 2 * push, 3 * push]);
+}
+
+#[test]
+fn a_core_goes_on_when_the_lock_is_released_and_not_before() {
+    let target = Target::named("toy").unwrap();
+    let table = Table::of(&target).unwrap();
+    let unit = &target.core_unit;
+    let notes = notes(PRODUCT);
+    let (_, zeroed) = when(&notes, "call zero_f32");
+    let (begin, at) = when(&notes, "call gemm_bf16");
+    let (_, a) = when(&notes, "move 128 from 0,0:mm2s:0");
+    let (_, b) = when(&notes, "move 128 from 0,0:mm2s:1");
+    assert!(zeroed < a && a < b, "it waits for its operands, of which that of a has come before");
+    // The event tells of the call when it begins; the lock of b is taken first.
+    assert_eq!((at, begin), (b, b + u64::from(unit.lock_cycles)));
+    let entry = crate::kernel::ENTRIES.iter().position(|entry| entry.name == "gemm_bf16").unwrap();
+    let operand = |address| crate::kernel::Extent { tile: 2, address, bytes: 128 };
+    let cycles = table.cycles(entry, &[8, 8, 8], &[operand(0x400), operand(0x1000), operand(0x2000)]);
+    let calls: Vec<&(Cycle, String)> =
+        notes.iter().filter(|(_, text)| text.starts_with("call gemm_bf16")).collect();
+    assert_eq!(calls[1].0, begin + cycles, "the operands of the second call are there already");
+}
+
+#[test]
+fn a_queue_holds_four_tasks_and_the_fifth_waits() {
+    let five = "    push 0,0:mm2s:0 0 0 1\n".repeat(6);
+    let text = PRODUCT.replace("    push 0,0:mm2s:0 0 0 1\n", &five).replace("        acquire l3 1\n", "");
+    // Without words of b the first task of a stops, four wait, and the sixth has no place.
+    let text = text.replace("    push 0,0:mm2s:1 1 0 1\n", "").replace("acquire l1 1", "acquire l3 1");
+    let fault = fault(&text);
+    assert_eq!(fault.kind, FaultKind::Deadlock, "{fault}");
+    assert!(fault.sentence.contains("waits for a place in the queue of 0,0:mm2s:0"), "{fault}");
+}
+
+#[test]
+fn an_array_that_holds_the_configuration_is_not_configured_again() {
+    let target = Target::named("toy").unwrap();
+    let mut simulator = Simulator::new(&target).unwrap();
+    let schedule = schedule(PRODUCT);
+    let mut configure = || {
+        let run = simulator.run(&schedule, &[], &mut Memory::TimeOnly, &mut Unwatched, Order::Earliest);
+        run.unwrap().configure
+    };
+    assert!(configure() > 0);
+    assert_eq!(configure(), 0);
+}

@@ -136,10 +136,10 @@ impl Report {
         Report { cycles: dispatch, dispatch, configure: 0, launches, totals }
     }
 
-    pub(super) fn add(&mut self, launch: LaunchReport, totals: &Totals, configure: Cycle) {
+    pub(super) fn add(&mut self, launch: LaunchReport, configure: Cycle) {
         self.cycles += launch.cycles;
         self.configure += configure;
-        self.totals.add(totals);
+        self.totals.add(&launch.totals);
         self.launches.push(launch);
     }
 }
