@@ -58,7 +58,8 @@ fn text_of(error: impl Display) -> String {
 fn tile_best(target: &Target, text: &str) -> Result<String, String> {
     let groups: Groups = text.parse().map_err(text_of)?;
     let program = &groups.programs[0];
-    let best = |task| tile::candidates(task, target).into_iter().next().ok_or("nothing divides it".to_owned());
+    let best =
+        |task| tile::candidates(task, target).into_iter().next().ok_or("nothing divides it".to_owned());
     let launches = program.launches.iter().map(best).collect::<Result<_, _>>()?;
     let tiled = Tiled { name: program.name.clone(), arguments: program.arguments.clone(), launches };
     Ok(shown(&tiled, target))
@@ -66,7 +67,8 @@ fn tile_best(target: &Target, text: &str) -> Result<String, String> {
 
 fn place_all(target: &Target, text: &str) -> Result<String, String> {
     let tiled: Tiled = text.parse().map_err(text_of)?;
-    let mut placed = Placed { name: tiled.name.clone(), arguments: tiled.arguments.clone(), launches: Vec::new() };
+    let mut placed =
+        Placed { name: tiled.name.clone(), arguments: tiled.arguments.clone(), launches: Vec::new() };
     for launch in tiled.launches {
         let group = format!("{}: {}", tiled.name, launch.name);
         placed.launches.push(place::place(&group, launch, target).map_err(text_of)?);
