@@ -1,6 +1,8 @@
 //! `girih npu`: a model or a graph compiled for a simulated array, what became
 //! of it, and how long it takes.
 
+mod report;
+
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -35,6 +37,8 @@ enum Command {
     Inspect(InspectArgs),
     /// Simulate the time of a step, without values.
     Sim(SimArgs),
+    /// Compare simulated times with published ones, or print the figures behind them.
+    Report(report::Args),
 }
 
 /// What is compiled, and how.
@@ -105,6 +109,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         Command::Compile(args) => compile(args),
         Command::Inspect(args) => inspect(args),
         Command::Sim(args) => sim(args),
+        Command::Report(args) => report::run(args),
     }
 }
 
