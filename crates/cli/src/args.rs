@@ -51,6 +51,8 @@ pub enum Command {
     Repair(cmd::hub::RepairArgs),
     /// Write a model in another container or storage format.
     Quantize(cmd::quantize::Args),
+    /// Compile for a simulated array, and simulate.
+    Npu(cmd::npu::Args),
     /// Say what this machine is, and what holds girih back on it.
     Doctor(cmd::doctor::Args),
 }
@@ -75,8 +77,8 @@ pub struct ArchArgs {
 /// Where and how a model runs.
 #[derive(Debug, Clone, Args)]
 pub struct DeviceArgs {
-    /// What runs the model.
-    #[arg(long, value_enum, default_value = "cpu")]
+    /// What runs the model: cpu, interpreter, or npu:TARGET, a simulated array such as npu:toy.
+    #[arg(long, value_name = "BACKEND", default_value = "cpu", value_parser = backend)]
     pub backend: Backend,
     /// Threads; results do not depend on it [default: the cores this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -151,12 +153,40 @@ fn replicate(text: &str) -> Result<Replicate, String> {
 }
 
 /// The backends; the only list of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backend {
     /// The host's processor.
     Cpu,
     /// The definition of every operator: slow, exact, for comparison.
     Interpreter,
+    /// The simulated array of this target.
+    Npu(String),
+}
+
+impl Backend {
+    /// The type in which it stores what operators yield.
+    pub fn activations(&self) -> DType {
+        match self {
+            Backend::Cpu | Backend::Interpreter => DType::F32,
+            Backend::Npu(_) => DType::BF16,
+        }
+    }
+}
+
+/// Reads the name of a backend.
+fn backend(text: &str) -> Result<Backend, String> {
+    match text.split_once(':') {
+        None if text == "cpu" => Ok(Backend::Cpu),
+        None if text == "interpreter" => Ok(Backend::Interpreter),
+        Some(("npu", target)) => {
+            let known = girih_npu::Target::names();
+            if known.iter().any(|name| name == target) {
+                return Ok(Backend::Npu(target.to_owned()));
+            }
+            Err(format!("no NPU target is called '{target}': known are {}", known.join(", ")))
+        }
+        _ => Err(format!("'{text}' is no backend: known are cpu, interpreter and npu:TARGET")),
+    }
 }
 
 /// What activations can be rounded to.

@@ -7,6 +7,7 @@ use girih_graph::backend::MemoryPlan;
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend as _, Graph, Group, Key, Op, Runner};
 use girih_model::Model;
+use girih_npu::Npu;
 use girih_tensor::DType;
 
 use crate::args::{ActPrecision, AffinityArg, Backend, DeviceArgs};
@@ -50,9 +51,10 @@ impl<'a> Layout<'a> {
     /// # Errors
     /// When the backend cannot be made.
     pub fn plan(&self) -> Result<MemoryPlan> {
-        Ok(match self.device.backend {
+        Ok(match &self.device.backend {
             Backend::Cpu => self.cpu()?.plan(&self.graph, &self.blocks),
             Backend::Interpreter => Interpreter.plan(&self.graph, &self.blocks),
+            Backend::Npu(target) => npu(target)?.plan(&self.graph, &self.blocks),
         })
     }
 
@@ -64,10 +66,11 @@ impl<'a> Layout<'a> {
     /// What activations are rounded to in products: a name, or several with a
     /// `+` where weights of several formats differ in it.
     pub fn activations(&self) -> String {
-        let (Backend::Cpu, None) = (self.device.backend, self.device.act_precision) else {
-            let asked = self.device.act_precision.map(|precision| precision.precision());
-            return asked.unwrap_or(Precision::F32).name().to_owned();
-        };
+        match (&self.device.backend, self.device.act_precision) {
+            (Backend::Cpu, None) => {}
+            (Backend::Cpu, Some(asked)) => return asked.precision().name().to_owned(),
+            (other, _) => return other.activations().name().to_owned(),
+        }
         let products = self.graph.nodes.iter().filter(|node| node.op == Op::Linear);
         let used: Vec<Precision> = products
             .map(|node| Precision::default_for(packed::Layout::of(self.graph.value(node.inputs[1]).dtype)))
@@ -81,12 +84,15 @@ impl<'a> Layout<'a> {
     /// # Errors
     /// When the backend cannot be made.
     pub fn reception(&self) -> Result<(String, Vec<String>)> {
-        let (kernels, refusals) = match self.device.backend {
+        let (kernels, refusals) = match &self.device.backend {
             Backend::Cpu => {
                 let cpu = self.cpu()?;
                 (self.kernels(&cpu), cpu.refuses(&self.graph))
             }
             Backend::Interpreter => ("interpreter".to_owned(), Interpreter.refuses(&self.graph)),
+            Backend::Npu(target) => {
+                (format!("npu, target {target}, simulated"), npu(target)?.refuses(&self.graph))
+            }
         };
         Ok((
             kernels,
@@ -106,9 +112,10 @@ impl<'a> Layout<'a> {
             bar: show.bar("loading", self.stored_bytes(), Unit::Bytes),
         };
         let build = |key| self.model.graph(key, self.device.kv.dtype());
-        let runner = match self.device.backend {
+        let runner = match &self.device.backend {
             Backend::Cpu => girih_graph::load(self.cpu()?, &source, self.key, &self.blocks, build),
             Backend::Interpreter => girih_graph::load(Interpreter, &source, self.key, &self.blocks, build),
+            Backend::Npu(target) => girih_graph::load(npu(target)?, &source, self.key, &self.blocks, build),
         }?;
         source.bar.finish_and_clear();
         Ok(runner)
@@ -165,4 +172,9 @@ fn refuse_cpu_settings(device: &DeviceArgs) -> Result<()> {
         Some((_, what)) => Err(Error::call(format!("{what} of the cpu backend; leave it out for others"))),
         None => Ok(()),
     }
+}
+
+/// The backend of a simulated array.
+fn npu(target: &str) -> Result<Npu> {
+    Ok(Npu::new(target, girih_npu::Options::default())?)
 }

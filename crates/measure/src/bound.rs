@@ -104,6 +104,12 @@ impl Bound {
         Bound { rounded: (sums + stores).sqrt(), quantized }
     }
 
+    /// The same where this program stores what its operators yield as
+    /// `activations`, as an array of brain floats does.
+    pub fn storing(self, activations: DType) -> Bound {
+        Bound { rounded: self.rounded.hypot(rounding(activations)), ..self }
+    }
+
     /// The relative error of weights that are stored as `dtype`, as root mean
     /// squares: half a step of the format against the numbers themselves. A
     /// rounding is uniform over a step, so its root mean square is a `√12`th
@@ -192,6 +198,7 @@ mod tests {
             after(Precision::F32, DType::F16, 0.0),
             after(Precision::F32, DType::BF16, 0.0),
             after(Precision::Bf16, DType::BF16, 0.0),
+            Bound::new(Precision::Bf16, 64, DType::BF16, 0.0).storing(DType::BF16).after(4, 1.0),
             after(Precision::Bf16, DType::BF16, 0.1),
         ];
         assert!(wider.is_sorted() && wider[0] > 100.0 * single, "{wider:?}");

@@ -8,9 +8,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("graph", &["tensor"]),
     ("model", &["tensor", "graph"]),
     ("cpu", &["tensor", "graph"]),
+    ("npu", &["tensor", "graph"]),
     ("engine", &["tensor", "graph", "model"]),
     ("measure", &["tensor", "graph", "model", "engine"]),
-    ("cli", &["tensor", "graph", "model", "cpu", "engine", "measure"]),
+    ("cli", &["tensor", "graph", "model", "cpu", "npu", "engine", "measure"]),
     ("xtask", &[]),
 ];
 

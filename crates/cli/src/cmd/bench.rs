@@ -74,6 +74,11 @@ enum Form {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
+    if let Backend::Npu(_) = args.device.backend {
+        return Err(Error::call(
+            "bench measures the time of this machine, and an array's is simulated: use 'girih npu sim'",
+        ));
+    }
     let form = if args.json { Form::Json } else { args.output };
     let cases = cases(args)?;
     let show = Show::unless(args.device.quiet);
@@ -221,9 +226,10 @@ impl Subject {
         let of = |dtype| weights.iter().filter(|value| value.dtype == dtype).map(bytes).sum::<u64>();
         let most = weights.iter().map(|value| value.dtype).max_by_key(|&dtype| of(dtype));
         let parameters = weights.iter().map(|value| value.shape.elements() as u64).sum();
-        let (backend, isa) = match device.backend {
+        let (backend, isa) = match &device.backend {
             Backend::Cpu => ("cpu", device.isa.as_deref().unwrap_or(girih_cpu::kernels::tables()[0].name)),
             Backend::Interpreter => ("interpreter", "-"),
+            Backend::Npu(_) => unreachable!("refused at the start: its times are simulated"),
         };
         Subject {
             file: Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy()).into_owned(),

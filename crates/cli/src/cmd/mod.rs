@@ -5,6 +5,7 @@ pub mod chat;
 pub mod doctor;
 pub mod hub;
 pub mod inspect;
+pub mod npu;
 pub mod perplexity;
 pub mod profile;
 pub mod quantize;
@@ -53,6 +54,7 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Rm(args) => hub::rm(&args),
         Command::Repair(args) => hub::repair(&args),
         Command::Quantize(args) => quantize::run(&args),
+        Command::Npu(args) => npu::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     }
 }

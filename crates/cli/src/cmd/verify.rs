@@ -94,7 +94,8 @@ fn bound(model: &Model, args: &Args) -> Result<Bound> {
             quantized = quantized.max(Bound::relative_step(dtype, &shape, &numbers));
         }
     }
-    Ok(Bound::new(args.against.precision(), terms, args.device.kv.dtype(), quantized))
+    let bound = Bound::new(args.against.precision(), terms, args.device.kv.dtype(), quantized);
+    Ok(bound.storing(args.device.backend.activations()))
 }
 
 pub fn verify(args: &Args) -> Result<Outcome> {

@@ -1,0 +1,103 @@
+//! `girih npu report`: published times beside simulated ones, and the figures
+//! that the simulator rests on.
+
+use std::path::{Path, PathBuf};
+
+use girih_npu::Target;
+use girih_npu::published::{Outcome as Row, Validation, validate};
+use girih_npu::sim::Simulator;
+use serde_json::json;
+
+use super::{Error, Outcome, Result, print, print_json};
+
+/// The longest table, in bytes, that is read.
+const TABLE_BYTES: u64 = 1 << 20;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    what: What,
+    /// Only rows whose table or label has this part.
+    #[arg(long, value_name = "PART", default_value = "", requires = "validate")]
+    only: String,
+    /// Print JSON.
+    #[arg(long, requires = "validate")]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct What {
+    /// Simulate each measurement in the tables of this folder with its tiles.
+    #[arg(long, value_name = "DIR")]
+    validate: Option<PathBuf>,
+    /// Print every figure of a target and of its kernels, with grade and source.
+    #[arg(long, value_name = "TARGET")]
+    figures: Option<String>,
+}
+
+pub fn run(args: &Args) -> Result<Outcome> {
+    let array = |name: &str| Simulator::new(&Target::named(name)?);
+    if let Some(name) = &args.what.figures {
+        let simulator = array(name).map_err(|error| Error::call(error.to_string()))?;
+        print(simulator.target())?;
+        print(simulator.table())?;
+    }
+    if let Some(folder) = &args.what.validate {
+        let validation = validate(&tables(folder)?, &args.only, &array)?;
+        if validation.outcomes.is_empty() {
+            let place = folder.display();
+            return Err(Error::call(format!("{place}: no table has a measurement that can be simulated")));
+        }
+        if args.json {
+            print_json(&described(&validation))?;
+        } else {
+            print(&validation)?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// The tables of a folder, by name.
+fn tables(folder: &Path) -> Result<Vec<(String, String)>> {
+    let failed = |path: &Path, error: std::io::Error| {
+        Error::call(format!("{}: cannot be read: {error}", path.display()))
+    };
+    let mut tables = Vec::new();
+    for entry in folder.read_dir().map_err(|error| failed(folder, error))? {
+        let path = entry.map_err(|error| failed(folder, error))?.path();
+        if path.extension().is_none_or(|extension| extension != "csv") {
+            continue;
+        }
+        let size = std::fs::metadata(&path).map_err(|error| failed(&path, error))?.len();
+        if size > TABLE_BYTES {
+            let most = TABLE_BYTES;
+            return Err(Error::call(format!("{}: a table has at most {most} bytes", path.display())));
+        }
+        let text = std::fs::read_to_string(&path).map_err(|error| failed(&path, error))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        tables.push((name, text));
+    }
+    tables.sort();
+    Ok(tables)
+}
+
+fn described(validation: &Validation) -> serde_json::Value {
+    let row = |row: &Row| {
+        json!({
+            "table": row.measured.table,
+            "label": row.measured.label,
+            "target": row.measured.target,
+            "measured_us": row.measured.micros,
+            "simulated_us": row.micros,
+            "error": row.error(),
+        })
+    };
+    let (median, high, rows) = validation.spread(|_| true);
+    json!({
+        "rows": validation.outcomes.iter().map(row).collect::<Vec<_>>(),
+        "count": rows,
+        "median_error": median,
+        "error_90th_percentile": high,
+    })
+}

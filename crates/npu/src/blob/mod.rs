@@ -1,0 +1,340 @@
+//! The blob: a schedule as an ELF file, and pass 6, which encodes it.
+//!
+//! | section | holds |
+//! |---|---|
+//! | `.girih` | versions, the target and the digest of its figures, the program's name |
+//! | `.arguments` | names, roles and sizes of what the host binds |
+//! | `.launch.N` | the name of launch N, its buffers, locks, tasks, streams and cascades |
+//! | `.text.N.C.R` | the program of the core in column C, row R |
+//! | `.descriptors.N` | the buffer descriptors |
+//! | `.rela.descriptors.N` | for each descriptor that reaches DRAM: which argument, from which byte |
+//! | `.commands.N` | what the command processor does |
+//!
+//! Each argument is an undefined symbol, and the descriptors of shim tiles have
+//! eight zero bytes where its address goes: a driver patches them at load, the
+//! way that a linker would.
+
+mod cache;
+mod wire;
+
+use std::collections::BTreeMap;
+
+use girih_tensor::{Error, Result};
+use object::build::elf::{Builder, Relocation, SectionData, SectionId, SymbolId};
+use object::elf;
+use sha2::{Digest as _, Sha256};
+
+use crate::Target;
+use crate::form::schedule::{Argument, BufferId, Core, Descriptor, Launch, Place, Schedule};
+use wire::{Reader, Wire};
+
+pub use cache::{Cache, Entry};
+
+/// The layout of blobs that this version writes and reads.
+const LAYOUT: u32 = 1;
+
+/// The machine of the file header: AMD's AI engine (llvm-aie, EM_AIE).
+const MACHINE: u16 = 264;
+
+/// The kind of all relocations: the address of an argument, in eight bytes.
+const ADDRESS: u32 = 1;
+
+/// The largest blob that is read.
+const MOST_BYTES: usize = 256 << 20;
+
+/// SHA-256 of a text, in hex.
+pub fn digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The digest of all figures of a target.
+fn figures(target: &Target) -> String {
+    digest(&target.to_string())
+}
+
+/// A schedule as the bytes of an ELF file.
+///
+/// # Errors
+/// When a name cannot stand in an ELF file.
+pub fn encode(schedule: &Schedule, target: &Target) -> Result<Vec<u8>> {
+    let mut file = Builder::new(object::Endianness::Little, true);
+    file.header.e_type = elf::ET_REL;
+    file.header.e_machine = elf::Machine(MACHINE);
+    let mut head = Vec::new();
+    LAYOUT.put(&mut head);
+    for word in [env!("CARGO_PKG_VERSION"), &schedule.target, &figures(target), &schedule.name] {
+        word.to_owned().put(&mut head);
+    }
+    section(&mut file, ".girih", head);
+    let mut arguments = Vec::new();
+    schedule.arguments.put(&mut arguments);
+    section(&mut file, ".arguments", arguments);
+    let mut symbols = Vec::new();
+    for argument in &schedule.arguments {
+        let symbol = file.symbols.add();
+        symbol.name = argument.name.clone().into_bytes().into();
+        symbol.set_st_info(elf::STB_GLOBAL, elf::STT_OBJECT);
+        symbol.st_size = argument.bytes;
+        symbols.push(symbol.id());
+    }
+    let strings = add(&mut file, ".strtab", elf::SHT_STRTAB, SectionData::String);
+    let table = add(&mut file, ".symtab", elf::SHT_SYMTAB, SectionData::Symbol);
+    file.sections.get_mut(table).sh_link_section = Some(strings);
+    for (number, launch) in schedule.launches.iter().enumerate() {
+        write_launch(&mut file, number, launch, &symbols, table);
+    }
+    add(&mut file, ".shstrtab", elf::SHT_STRTAB, SectionData::SectionString);
+    file.set_section_sizes();
+    let mut bytes = Vec::new();
+    file.write(&mut bytes)
+        .map_err(|error| Error::new(format!("{} cannot become a blob: {error}", schedule.name)))?;
+    Ok(bytes)
+}
+
+fn add(file: &mut Builder<'_>, name: &str, kind: elf::SectionType, data: SectionData<'static>) -> SectionId {
+    let section = file.sections.add();
+    section.name = name.as_bytes().to_vec().into();
+    section.sh_type = kind;
+    section.sh_addralign = 8;
+    section.data = data;
+    section.id()
+}
+
+fn section(file: &mut Builder<'_>, name: &str, bytes: Vec<u8>) -> SectionId {
+    add(file, name, elf::SHT_PROGBITS, SectionData::Data(bytes.into()))
+}
+
+fn write_launch(
+    file: &mut Builder<'_>,
+    number: usize,
+    launch: &Launch,
+    symbols: &[SymbolId],
+    table: SectionId,
+) {
+    let mut bytes = Vec::new();
+    launch.name.put(&mut bytes);
+    launch.buffers.put(&mut bytes);
+    launch.locks.put(&mut bytes);
+    launch.starts.put(&mut bytes);
+    launch.routes.put(&mut bytes);
+    launch.cascades.put(&mut bytes);
+    section(file, &format!(".launch.{number}"), bytes);
+    for core in &launch.cores {
+        let mut bytes = Vec::new();
+        core.put(&mut bytes);
+        section(file, &format!(".text.{number}.{}.{}", core.tile.column, core.tile.row), bytes);
+    }
+    let mut bytes = Vec::new();
+    let mut relocations = Vec::new();
+    (launch.descriptors.len() as u64).put(&mut bytes);
+    for descriptor in &launch.descriptors {
+        if let Some((r_offset, argument, offset)) = write_descriptor(descriptor, &mut bytes) {
+            let symbol = symbols.get(argument as usize).copied();
+            let (r_type, r_addend) = (elf::RelocationType(ADDRESS), offset as i64);
+            relocations.push(Relocation { r_offset, symbol, r_type, r_addend });
+        }
+    }
+    let patched = section(file, &format!(".descriptors.{number}"), bytes);
+    let name = format!(".rela.descriptors.{number}");
+    let list = add(file, &name, elf::SHT_RELA, SectionData::Relocation(relocations));
+    let list = file.sections.get_mut(list);
+    list.sh_link_section = Some(table);
+    list.sh_info_section = Some(patched);
+    let mut bytes = Vec::new();
+    launch.commands.put(&mut bytes);
+    section(file, &format!(".commands.{number}"), bytes);
+}
+
+/// Appends a descriptor; where it reaches DRAM, yields where its address goes,
+/// and the argument and byte that this is.
+fn write_descriptor(descriptor: &Descriptor, out: &mut Vec<u8>) -> Option<(u64, u32, u64)> {
+    descriptor.tile.put(out);
+    descriptor.id.put(out);
+    let relocation = match descriptor.place {
+        Place::Buffer(buffer, offset) => {
+            false.put(out);
+            buffer.put(out);
+            offset.put(out);
+            None
+        }
+        Place::Argument(argument, offset) => {
+            true.put(out);
+            let at = out.len() as u64;
+            out.extend_from_slice(&[0; 8]);
+            Some((at, argument, offset))
+        }
+    };
+    descriptor.dims.put(out);
+    descriptor.iteration.put(out);
+    descriptor.acquire.put(out);
+    descriptor.release.put(out);
+    descriptor.next.put(out);
+    relocation
+}
+
+/// Reads a blob back.
+///
+/// # Errors
+/// When it is no blob, of another version, or for another target or other
+/// figures of it.
+pub fn decode(bytes: &[u8], target: &Target) -> Result<Schedule> {
+    if bytes.len() > MOST_BYTES {
+        return Err(Error::new(format!("a blob of {} bytes is over the limit of {MOST_BYTES}", bytes.len())));
+    }
+    let file = Builder::read64(bytes).map_err(|error| Error::new(format!("this is no blob: {error}")))?;
+    if file.header.e_machine.0 != MACHINE {
+        return Err(Error::new(format!(
+            "this ELF file is for machine {}; a blob is for {MACHINE}",
+            file.header.e_machine.0
+        )));
+    }
+    let file = Sections::of(&file)?;
+    let mut head = Reader::new(file.data(".girih")?);
+    let layout = u32::get(&mut head)?;
+    if layout != LAYOUT {
+        return Err(Error::new(format!(
+            "the blob has layout {layout}; this girih reads {LAYOUT}: compile it again"
+        )));
+    }
+    let [version, made_for, digest, name] = [(); 4].map(|()| String::get(&mut head));
+    let (version, made_for, digest, name) = (version?, made_for?, digest?, name?);
+    head.end()?;
+    let own = env!("CARGO_PKG_VERSION");
+    if version != own {
+        return Err(Error::new(format!(
+            "blob {name} is of girih {version}; this is {own}: compile it again"
+        )));
+    }
+    if made_for != target.name {
+        return Err(Error::new(format!("blob {name} is for the target {made_for}; this is {}", target.name)));
+    }
+    if digest != figures(target) {
+        return Err(Error::new(format!(
+            "blob {name} was made with other figures of {made_for}: compile it again"
+        )));
+    }
+    let arguments: Vec<Argument> = file.whole(".arguments")?;
+    let launches = (0..file.launches).map(|number| file.launch(number, arguments.len()));
+    let launches = launches.collect::<Result<_>>()?;
+    Ok(Schedule { name, target: made_for, arguments, launches })
+}
+
+/// Relocations of one section: from the byte to the symbol's place and the addend.
+type Patches = BTreeMap<u64, (u32, u64)>;
+
+/// The sections of a blob, by name.
+struct Sections<'a> {
+    data: BTreeMap<String, &'a [u8]>,
+    patches: BTreeMap<String, Patches>,
+    launches: usize,
+}
+
+impl<'a> Sections<'a> {
+    fn of(file: &'a Builder<'_>) -> Result<Sections<'a>> {
+        let mut sections = Sections { data: BTreeMap::new(), patches: BTreeMap::new(), launches: 0 };
+        let symbols: Vec<SymbolId> = file.symbols.iter().map(|symbol| symbol.id()).collect();
+        for section in &file.sections {
+            let name = String::from_utf8_lossy(&section.name).into_owned();
+            let twice = match &section.data {
+                SectionData::Data(data) => {
+                    sections.launches += usize::from(name.starts_with(".launch."));
+                    sections.data.insert(name.clone(), data.as_slice()).is_some()
+                }
+                SectionData::Relocation(list) => {
+                    let mut patches = Patches::new();
+                    for relocation in list {
+                        let argument = symbols.iter().position(|id| Some(*id) == relocation.symbol);
+                        let addend = u64::try_from(relocation.r_addend).ok();
+                        let (Some(argument), Some(addend)) = (argument, addend) else {
+                            return Err(Error::new(format!("{name} has a relocation of no argument")));
+                        };
+                        patches.insert(relocation.r_offset, (argument as u32, addend));
+                    }
+                    sections.patches.insert(name.clone(), patches).is_some()
+                }
+                _ => false,
+            };
+            if twice {
+                return Err(Error::new(format!("the blob has two sections {name}")));
+            }
+        }
+        Ok(sections)
+    }
+
+    fn data(&self, name: &str) -> Result<&'a [u8]> {
+        self.data.get(name).copied().ok_or_else(|| Error::new(format!("the blob has no section {name}")))
+    }
+
+    /// A section that holds one thing.
+    fn whole<T: Wire>(&self, name: &str) -> Result<T> {
+        let mut reader = Reader::new(self.data(name)?);
+        let held = T::get(&mut reader).and_then(|held| reader.end().map(|()| held));
+        held.map_err(|error| error.of(name))
+    }
+
+    fn launch(&self, number: usize, arguments: usize) -> Result<Launch> {
+        let name = format!(".launch.{number}");
+        let mut reader = Reader::new(self.data(&name)?);
+        let mut launch = Launch {
+            name: Wire::get(&mut reader)?,
+            buffers: Wire::get(&mut reader)?,
+            locks: Wire::get(&mut reader)?,
+            starts: Wire::get(&mut reader)?,
+            routes: Wire::get(&mut reader)?,
+            cascades: Wire::get(&mut reader)?,
+            ..Launch::default()
+        };
+        reader.end()?;
+        let prefix = format!(".text.{number}.");
+        for name in self.data.keys().filter(|name| name.starts_with(&prefix)) {
+            launch.cores.push(self.whole::<Core>(name)?);
+        }
+        launch.cores.sort_by_key(|core| core.tile);
+        launch.commands = self.whole(&format!(".commands.{number}"))?;
+        launch.descriptors = self.descriptors(number, arguments)?;
+        Ok(launch)
+    }
+
+    fn descriptors(&self, number: usize, arguments: usize) -> Result<Vec<Descriptor>> {
+        let name = format!(".descriptors.{number}");
+        let none = Patches::new();
+        let patches = self.patches.get(&format!(".rela{name}")).unwrap_or(&none);
+        let bytes = self.data(&name)?;
+        let mut reader = Reader::new(bytes);
+        let count = u64::get(&mut reader)?;
+        if count > bytes.len() as u64 {
+            return Err(Error::new(format!(
+                "{name} says that {count} descriptors follow in {} bytes",
+                bytes.len()
+            )));
+        }
+        let read = (0..count).map(|_| read_descriptor(&mut reader, patches, arguments));
+        let read = read.collect::<Result<_>>().map_err(|error| error.of(&name))?;
+        reader.end()?;
+        Ok(read)
+    }
+}
+
+fn read_descriptor(reader: &mut Reader<'_>, patches: &Patches, arguments: usize) -> Result<Descriptor> {
+    let (tile, id) = (Wire::get(reader)?, Wire::get(reader)?);
+    let place = if bool::get(reader)? {
+        let at = reader.at() as u64;
+        reader.take(8)?;
+        let patch = patches.get(&at).filter(|(argument, _)| (*argument as usize) < arguments);
+        let (argument, offset) = *patch
+            .ok_or_else(|| Error::new(format!("no relocation says which argument lies at byte {at}")))?;
+        Place::Argument(argument, offset)
+    } else {
+        Place::Buffer(BufferId::get(reader)?, Wire::get(reader)?)
+    };
+    Ok(Descriptor {
+        tile,
+        id,
+        place,
+        dims: Wire::get(reader)?,
+        iteration: Wire::get(reader)?,
+        acquire: Wire::get(reader)?,
+        release: Wire::get(reader)?,
+        next: Wire::get(reader)?,
+    })
+}

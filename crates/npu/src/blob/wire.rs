@@ -1,0 +1,363 @@
+//! The bytes within a blob's sections: each part of a schedule as numbers of
+//! variable length. Reading trusts nothing: lengths are held against what is
+//! left, nesting against a cap.
+
+use girih_tensor::{Error, Result};
+
+use crate::form::schedule::text::MAX_LOOPS;
+use crate::form::schedule::{
+    Affine, Argument, ArgumentRole, Buffer, BufferId, Call, Cascade, Channel, Command, Core, Dim, Direction,
+    Hop, Instruction, Lock, LockId, Number, Operand, Parameter, Push, Route, Start, Step, Term, Tile,
+};
+
+/// Something that a section can hold.
+pub(super) trait Wire: Sized {
+    /// Appends it.
+    fn put(&self, out: &mut Vec<u8>);
+    /// Reads it back.
+    fn get(input: &mut Reader<'_>) -> Result<Self>;
+}
+
+/// Bytes being read.
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    depth: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { bytes, at: 0, depth: 0 }
+    }
+
+    /// How many bytes have been read.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The next `count` bytes.
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+        let end = self.at.checked_add(count).filter(|&end| end <= self.bytes.len());
+        let end = end.ok_or_else(|| Error::new("a section ends in the middle of what it holds"))?;
+        let taken = &self.bytes[self.at..end];
+        self.at = end;
+        Ok(taken)
+    }
+
+    fn byte(&mut self) -> Result<u8> {
+        self.take(1).map(|byte| byte[0])
+    }
+
+    /// The end of the section.
+    pub fn end(&self) -> Result<()> {
+        let left = self.bytes.len() - self.at;
+        if left == 0 { Ok(()) } else { Err(Error::new(format!("a section has {left} bytes too many"))) }
+    }
+
+    /// A number of things, of which each takes a byte at least.
+    fn count(&mut self) -> Result<usize> {
+        let count = u64::get(self)?;
+        let left = (self.bytes.len() - self.at) as u64;
+        if count > left {
+            return Err(Error::new(format!("a section says that {count} things follow in {left} bytes")));
+        }
+        Ok(count as usize)
+    }
+
+    /// Reads within a loop's body.
+    fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth == MAX_LOOPS {
+            return Err(Error::new(format!(
+                "a section has a loop within {MAX_LOOPS} others, which is the most"
+            )));
+        }
+        self.depth += 1;
+        let result = read(self);
+        self.depth -= 1;
+        result
+    }
+}
+
+impl Wire for u64 {
+    fn put(&self, out: &mut Vec<u8>) {
+        let mut rest = *self;
+        while rest >= 0x80 {
+            out.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        out.push(rest as u8);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = input.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Error::new("a section has a number of more than 64 bits"))
+    }
+}
+
+/// Smaller whole numbers are read as `u64` and held against their range.
+macro_rules! narrow {
+    ($($type:ty),*) => {$(
+        impl Wire for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                u64::from(*self).put(out);
+            }
+
+            fn get(input: &mut Reader<'_>) -> Result<$type> {
+                let value = u64::get(input)?;
+                <$type>::try_from(value).map_err(|_| {
+                    Error::new(format!("a section has the number {value}, which is too large for its place"))
+                })
+            }
+        }
+    )*};
+}
+
+narrow!(u8, u32);
+
+impl Wire for i64 {
+    fn put(&self, out: &mut Vec<u8>) {
+        (((self << 1) ^ (self >> 63)) as u64).put(out);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<i64> {
+        let value = u64::get(input)?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+}
+
+impl Wire for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<bool> {
+        match input.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            byte => Err(unknown("a truth value", byte)),
+        }
+    }
+}
+
+impl Wire for String {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u64).put(out);
+        out.extend_from_slice(self.as_bytes());
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<String> {
+        let count = input.count()?;
+        let bytes = input.take(count)?;
+        let text =
+            std::str::from_utf8(bytes).map_err(|_| Error::new("a section has a name that is no text"))?;
+        Ok(text.to_owned())
+    }
+}
+
+impl<T: Wire> Wire for Vec<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u64).put(out);
+        self.iter().for_each(|item| item.put(out));
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Vec<T>> {
+        let count = input.count()?;
+        (0..count).map(|_| T::get(input)).collect()
+    }
+}
+
+impl<T: Wire> Wire for Option<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        self.iter().for_each(|item| item.put(out));
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Option<T>> {
+        Ok(if bool::get(input)? { Some(T::get(input)?) } else { None })
+    }
+}
+
+fn unknown(what: &str, byte: u8) -> Error {
+    Error::new(format!("a section has the byte {byte} where {what} is needed"))
+}
+
+/// Structs are their fields, in order.
+macro_rules! fields {
+    ($($type:ident { $($field:ident),* })*) => {$(
+        impl Wire for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                $(self.$field.put(out);)*
+            }
+
+            fn get(input: &mut Reader<'_>) -> Result<$type> {
+                Ok($type { $($field: Wire::get(input)?),* })
+            }
+        }
+    )*};
+}
+
+fields! {
+    Argument { name, role, bytes }
+    Tile { column, row }
+    Buffer { name, tile, address, bytes }
+    Lock { tile, id, initial }
+    Step { lock, value }
+    Dim { size, stride }
+    Channel { tile, direction, number }
+    Start { channel, descriptor, repeats }
+    Hop { channel, hops }
+    Route { from, to }
+    Cascade { from, to }
+    Core { tile, program }
+    Call { entry, operands, parameters }
+    Operand { slots, turn, offset }
+    Parameter { name, value }
+    Affine { constant, terms }
+    Term { depth, factor }
+    Push { channel, descriptor, offset, repeats, token }
+}
+
+/// Newtypes are their number.
+macro_rules! ids {
+    ($($type:ident),*) => {$(
+        impl Wire for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                self.0.put(out);
+            }
+
+            fn get(input: &mut Reader<'_>) -> Result<$type> {
+                Ok($type(Wire::get(input)?))
+            }
+        }
+    )*};
+}
+
+ids!(BufferId, LockId);
+
+impl Wire for ArgumentRole {
+    fn put(&self, out: &mut Vec<u8>) {
+        let index = ArgumentRole::ALL.iter().position(|role| role == self);
+        out.push(index.expect("the list has every role") as u8);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<ArgumentRole> {
+        let byte = input.byte()?;
+        ArgumentRole::ALL.get(usize::from(byte)).copied().ok_or_else(|| unknown("a role", byte))
+    }
+}
+
+impl Wire for Direction {
+    fn put(&self, out: &mut Vec<u8>) {
+        (*self == Direction::S2mm).put(out);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Direction> {
+        Ok(if bool::get(input)? { Direction::S2mm } else { Direction::Mm2s })
+    }
+}
+
+impl Wire for Number {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Number::Int(value) => {
+                out.push(0);
+                value.put(out);
+            }
+            Number::Float(value) => {
+                out.push(1);
+                out.extend_from_slice(&value.to_le_bytes());
+            }
+        }
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Number> {
+        match input.byte()? {
+            0 => Ok(Number::Int(Affine::get(input)?)),
+            1 => {
+                let bytes = input.take(4)?;
+                Ok(Number::Float(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])))
+            }
+            byte => Err(unknown("a kind of number", byte)),
+        }
+    }
+}
+
+impl Wire for Instruction {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Instruction::Loop { count, body } => {
+                out.push(0);
+                count.put(out);
+                body.put(out);
+            }
+            Instruction::Acquire(step) => {
+                out.push(1);
+                step.put(out);
+            }
+            Instruction::Release(step) => {
+                out.push(2);
+                step.put(out);
+            }
+            Instruction::Call(call) => {
+                out.push(3);
+                call.put(out);
+            }
+        }
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Instruction> {
+        match input.byte()? {
+            0 => {
+                let count = u32::get(input)?;
+                Ok(Instruction::Loop { count, body: input.nested(Vec::get)? })
+            }
+            1 => Ok(Instruction::Acquire(Step::get(input)?)),
+            2 => Ok(Instruction::Release(Step::get(input)?)),
+            3 => Ok(Instruction::Call(Call::get(input)?)),
+            byte => Err(unknown("an instruction", byte)),
+        }
+    }
+}
+
+impl Wire for Command {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Command::Loop { count, body } => {
+                out.push(0);
+                count.put(out);
+                body.put(out);
+            }
+            Command::Push(push) => {
+                out.push(1);
+                push.put(out);
+            }
+            Command::Wait(channel) => {
+                out.push(2);
+                channel.put(out);
+            }
+        }
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Command> {
+        match input.byte()? {
+            0 => {
+                let count = u32::get(input)?;
+                Ok(Command::Loop { count, body: input.nested(Vec::get)? })
+            }
+            1 => Ok(Command::Push(Push::get(input)?)),
+            2 => Ok(Command::Wait(Channel::get(input)?)),
+            byte => Err(unknown("a command", byte)),
+        }
+    }
+}

@@ -1,0 +1,530 @@
+//! Groups: which operations form one program of the array, which stay on the
+//! host, and which tensors pass between them. Programs that differ only in
+//! the tensors that they work on are one program, bound several times.
+
+use std::fmt;
+use std::str::FromStr;
+
+use girih_graph::{Act, BLOCK_POSITIONS, Pairing};
+use girih_tensor::{Error, Result};
+
+use super::read::{Line, Lines};
+use super::schedule::text::{arguments, parameters};
+use super::schedule::{Affine, Argument, ArgumentRole, Number, Parameter};
+use super::tiled::print_arguments;
+use super::{Fault, Form};
+use crate::Target;
+
+/// A graph, cut into programs of the array and work of the host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Groups {
+    /// The policy that cut it.
+    pub policy: String,
+    /// What lies in DRAM for the array; an index here is a tensor's number.
+    pub tensors: Vec<Tensor>,
+    /// The programs, each once.
+    pub programs: Vec<Program>,
+    /// What is done, in order.
+    pub steps: Vec<Step>,
+}
+
+/// A matrix of bf16 in DRAM, padded so that tiles divide it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// The graph's value that it holds, or is made from.
+    pub name: String,
+    /// What it is.
+    pub kind: TensorKind,
+    /// Rows and columns that count.
+    pub extent: [u32; 2],
+    /// Rows and columns that it has; what is beyond is zero in weights.
+    pub padded: [u32; 2],
+}
+
+/// What a tensor holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TensorKind {
+    /// A weight: written when the model is loaded.
+    Static,
+    /// The cosines and sines of the rows' positions, made by the host in each
+    /// step from a weight of frequencies.
+    Turns,
+    /// A value that lives within a step.
+    Scratch,
+    /// Keys and values of one sequence, gathered by the host before each run
+    /// that reads them, as [`chunk_bytes`] says; its extent is heads and the
+    /// size of a head.
+    Chunks,
+}
+
+/// Keys and values of one head over a block of positions: one row of a tensor
+/// of [`TensorKind::Chunks`], whose heads follow each other, blocks within.
+///
+/// ```text
+/// row = position of the step's first row (i32, in 64 bytes) | keys [64, size] | values [64, size]
+/// ```
+pub fn chunk_bytes(size: u32) -> u32 {
+    CHUNK_HEAD + 2 * BLOCK_POSITIONS as u32 * size * 2
+}
+
+/// Bytes before the keys of a chunk.
+pub const CHUNK_HEAD: u32 = 64;
+
+/// One program of the array, before anything is known of tiles.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// Its name, unique within the groups.
+    pub name: String,
+    /// What is bound.
+    pub arguments: Vec<Argument>,
+    /// Its launches, in order.
+    pub launches: Vec<Task>,
+}
+
+/// One kernel and the arguments that it works on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// Its name within the program.
+    pub name: String,
+    /// What is computed.
+    pub kernel: Kernel,
+    /// The arguments, in the kernel's order.
+    pub arguments: Vec<u32>,
+}
+
+/// What a launch computes; sizes are those of the padded tensors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kernel {
+    /// `(x [m, k], w [n, k], y [m, n])`: `y = x · wᵀ`.
+    Gemm {
+        /// Rows.
+        m: u32,
+        /// Columns of the result.
+        n: u32,
+        /// Terms of each sum.
+        k: u32,
+    },
+    /// `(x [k], w [.., k], y [..])`: `n` values of `y = w · x`, from `first` on.
+    Gemv {
+        /// The first value of the result that is computed.
+        first: u32,
+        /// Values of the result that are computed.
+        n: u32,
+        /// Terms of each sum.
+        k: u32,
+    },
+    /// `(x [rows, n], w [n], y [rows, n])`: normalises the first `width`
+    /// values of each row; the rest is padding.
+    RmsNorm {
+        /// Rows.
+        rows: u32,
+        /// Values of a row.
+        n: u32,
+        /// Values of a row that count.
+        width: u32,
+        /// Added to the mean square.
+        epsilon: f32,
+    },
+    /// `(x [rows, heads, size], turns [rows, size], y)`: rotates pairs.
+    Rope {
+        /// Rows.
+        rows: u32,
+        /// Heads in a row.
+        heads: u32,
+        /// Values of a head.
+        size: u32,
+        /// Which components form a pair.
+        pairing: Pairing,
+    },
+    /// `(gate [n], up [n], y [n])`: `act(gate) · up`.
+    Gate {
+        /// Values.
+        n: u32,
+        /// The activation.
+        act: Act,
+    },
+    /// `(a [n], b [n], y [n])`: the sum.
+    Add {
+        /// Values.
+        n: u32,
+    },
+    /// `(q [rows, heads, size], chunks, y [rows, heads, size])`: attention over
+    /// keys and values in chunks, see [`chunk_bytes`].
+    Attend {
+        /// Rows.
+        rows: u32,
+        /// Heads of the queries.
+        heads: u32,
+        /// Heads of keys and values.
+        kv_heads: u32,
+        /// Values of a head.
+        size: u32,
+        /// Positions, a multiple of a chunk's.
+        keys: u32,
+        /// How many of the last positions a row sees; 0 for all.
+        window: u32,
+        /// Multiplies every score.
+        scale: f32,
+    },
+}
+
+/// Something that is done in a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The host computes a node of the graph.
+    Host {
+        /// The node's index.
+        node: u32,
+    },
+    /// The array runs a program.
+    Array {
+        /// Which.
+        program: u32,
+        /// The tensor of each argument.
+        tensors: Vec<u32>,
+        /// Whether it runs once for each wanted row, on that row of its inputs
+        /// and outputs.
+        each_wanted: bool,
+    },
+}
+
+impl Tensor {
+    /// The bytes that it takes.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.padded[0]) * u64::from(self.padded[1]) * 2
+    }
+
+    /// The bytes from one row to the next.
+    pub fn row_bytes(&self) -> u64 {
+        u64::from(self.padded[1]) * 2
+    }
+}
+
+impl Kernel {
+    /// The name in printed groups.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kernel::Gemm { .. } => "gemm",
+            Kernel::Gemv { .. } => "gemv",
+            Kernel::RmsNorm { .. } => "rms_norm",
+            Kernel::Rope { .. } => "rope",
+            Kernel::Gate { .. } => "gate",
+            Kernel::Add { .. } => "add",
+            Kernel::Attend { .. } => "attend",
+        }
+    }
+
+    /// The bytes of its operands, in order: so many does it read and write.
+    pub fn operand_bytes(&self) -> Vec<u64> {
+        let of = |rows: u32, columns: u32| u64::from(rows) * u64::from(columns) * 2;
+        match *self {
+            Kernel::Gemm { m, n, k } => vec![of(m, k), of(n, k), of(m, n)],
+            Kernel::Gemv { first, n, k } => {
+                let all = first.saturating_add(n);
+                vec![of(1, k), of(all, k), of(1, all)]
+            }
+            Kernel::RmsNorm { rows, n, .. } => vec![of(rows, n), of(1, n), of(rows, n)],
+            Kernel::Rope { rows, heads, size, .. } => {
+                let x = of(rows, size) * u64::from(heads);
+                vec![x, of(rows, size), x]
+            }
+            Kernel::Gate { n, .. } | Kernel::Add { n } => vec![of(1, n); 3],
+            Kernel::Attend { rows, heads, kv_heads, size, keys, .. } => {
+                let x = of(rows, size) * u64::from(heads);
+                let chunks = u64::from(kv_heads) * u64::from(keys) / BLOCK_POSITIONS as u64;
+                vec![x, chunks * u64::from(chunk_bytes(size)), x]
+            }
+        }
+    }
+
+    /// Multiplications and additions that count, for rooflines.
+    pub fn flops(&self) -> u64 {
+        match *self {
+            Kernel::Gemm { m, n, k } => 2 * u64::from(m) * u64::from(n) * u64::from(k),
+            Kernel::Gemv { n, k, .. } => 2 * u64::from(n) * u64::from(k),
+            Kernel::RmsNorm { rows, n, .. } => 4 * u64::from(rows) * u64::from(n),
+            Kernel::Rope { rows, heads, size, .. } => {
+                3 * u64::from(rows) * u64::from(heads) * u64::from(size)
+            }
+            Kernel::Gate { n, .. } => 4 * u64::from(n),
+            Kernel::Add { n } => u64::from(n),
+            Kernel::Attend { rows, heads, size, keys, .. } => {
+                4 * u64::from(rows) * u64::from(heads) * u64::from(size) * u64::from(keys)
+            }
+        }
+    }
+}
+
+impl Groups {
+    /// Runs of programs in one step of so many wanted rows.
+    pub fn submissions(&self, wanted: u32) -> u32 {
+        let runs = self.steps.iter().map(|step| match step {
+            Step::Host { .. } => 0,
+            Step::Array { each_wanted: true, .. } => wanted,
+            Step::Array { each_wanted: false, .. } => 1,
+        });
+        runs.sum()
+    }
+}
+
+impl Form for Groups {
+    const NAME: &'static str = "groups";
+
+    /// The rules: a program has launches, whose arguments are its own and at
+    /// least as large as the kernel works on; what is bound is a tensor of the
+    /// argument's size and role.
+    fn faults(&self, _: &Target) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        for program in &self.programs {
+            if program.launches.is_empty() {
+                faults.push(Fault::new(&program.name, "has no launches"));
+            }
+            faults.extend(program.launches.iter().flat_map(|task| task_faults(program, task)));
+        }
+        for (number, step) in self.steps.iter().enumerate() {
+            if let Step::Array { program, tensors, .. } = step {
+                faults.extend(self.binding_fault(number, *program, tensors));
+            }
+        }
+        faults
+    }
+}
+
+fn task_faults(program: &Program, task: &Task) -> Vec<Fault> {
+    let place = format!("{}: {}", program.name, task.name);
+    let needs = task.kernel.operand_bytes();
+    if needs.len() != task.arguments.len() {
+        return vec![Fault::new(
+            place,
+            format!("has {} operands; {} are needed", task.arguments.len(), needs.len()),
+        )];
+    }
+    let operands = task.arguments.iter().zip(needs);
+    let short = operands.filter_map(|(&number, need)| match program.arguments.get(number as usize) {
+        Some(argument) if argument.bytes >= need => None,
+        Some(argument) => {
+            Some(format!("needs {need} bytes of {}, which has {}", argument.name, argument.bytes))
+        }
+        None => Some(format!("works on argument {number}, which there is not")),
+    });
+    short.map(|sentence| Fault::new(&place, sentence)).collect()
+}
+
+impl Groups {
+    fn binding_fault(&self, step: usize, program: u32, tensors: &[u32]) -> Option<Fault> {
+        let fault = |sentence: String| Some(Fault::new(format!("step {step}"), sentence));
+        let Some(program) = self.programs.get(program as usize) else {
+            return fault(format!("runs program {program}, which there is not"));
+        };
+        if program.arguments.len() != tensors.len() {
+            return fault(format!(
+                "binds {} tensors to {} arguments",
+                tensors.len(),
+                program.arguments.len()
+            ));
+        }
+        for (argument, &number) in program.arguments.iter().zip(tensors) {
+            let Some(tensor) = self.tensors.get(number as usize) else {
+                return fault(format!("binds tensor {number}, which there is not"));
+            };
+            let fixed = argument.role == ArgumentRole::Static;
+            if fixed != (tensor.kind == TensorKind::Static) || tensor.bytes() < argument.bytes {
+                let (name, role) = (&argument.name, argument.role.name());
+                return fault(format!(
+                    "binds {} to {name}, which is {role} of {} bytes",
+                    tensor.name, argument.bytes
+                ));
+            }
+        }
+        None
+    }
+}
+
+impl fmt::Display for Groups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "groups {}", self.policy)?;
+        for (number, Tensor { name, kind, extent, padded }) in self.tensors.iter().enumerate() {
+            let (word, [rows, columns], [all_rows, all_columns]) = (kind_name(*kind), extent, padded);
+            writeln!(f, "tensor {number} {name} {word} {rows}x{columns} in {all_rows}x{all_columns}")?;
+        }
+        for program in &self.programs {
+            writeln!(f, "program {}", program.name)?;
+            print_arguments(&program.arguments, f)?;
+            for Task { name, kernel, arguments } in &program.launches {
+                write!(f, "launch {name} {kernel} :")?;
+                arguments.iter().try_for_each(|argument| write!(f, " {argument}"))?;
+                writeln!(f)?;
+            }
+        }
+        self.steps.iter().try_for_each(|step| match step {
+            Step::Host { node } => writeln!(f, "host {node}"),
+            Step::Array { program, tensors, each_wanted } => {
+                let word = if *each_wanted { "each_wanted" } else { "array" };
+                write!(f, "{word} {program} :")?;
+                tensors.iter().try_for_each(|tensor| write!(f, " {tensor}"))?;
+                writeln!(f)
+            }
+        })
+    }
+}
+
+fn kind_name(kind: TensorKind) -> &'static str {
+    match kind {
+        TensorKind::Static => "static",
+        TensorKind::Turns => "turns",
+        TensorKind::Scratch => "scratch",
+        TensorKind::Chunks => "chunks",
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kernel::Gemm { m, n, k } => write!(f, "gemm m={m} n={n} k={k}"),
+            Kernel::Gemv { first, n, k } => write!(f, "gemv first={first} n={n} k={k}"),
+            Kernel::RmsNorm { rows, n, width, epsilon } => {
+                write!(f, "rms_norm rows={rows} n={n} width={width} epsilon={epsilon:?}f")
+            }
+            Kernel::Rope { rows, heads, size, pairing } => {
+                write!(f, "rope_{} rows={rows} heads={heads} size={size}", pairing.name())
+            }
+            Kernel::Gate { n, act } => write!(f, "gate_{} n={n}", act.name()),
+            Kernel::Add { n } => write!(f, "add n={n}"),
+            Kernel::Attend { rows, heads, kv_heads, size, keys, window, scale } => {
+                write!(f, "attend rows={rows} heads={heads} kv_heads={kv_heads} size={size} keys={keys} ")?;
+                write!(f, "window={window} scale={scale:?}f")
+            }
+        }
+    }
+}
+
+impl FromStr for Groups {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Groups> {
+        let mut lines = Lines::new(text);
+        let mut head = lines.need("groups")?;
+        let policy = head.word("the policy")?.to_owned();
+        head.end()?;
+        let mut groups = Groups { policy, tensors: Vec::new(), programs: Vec::new(), steps: Vec::new() };
+        while let Some(mut line) = lines.take("tensor") {
+            line.need(&groups.tensors.len().to_string())?;
+            groups.tensors.push(tensor(&mut line)?);
+        }
+        while let Some(mut line) = lines.take("program") {
+            let name = line.word("the program's name")?.to_owned();
+            line.end()?;
+            let arguments = arguments(&mut lines)?;
+            let mut launches = Vec::new();
+            while let Some(mut line) = lines.take("launch") {
+                let name = line.word("the launch's name")?.to_owned();
+                let kernel = kernel(&mut line)?;
+                launches.push(Task { name, kernel, arguments: numbers(&mut line)? });
+            }
+            groups.programs.push(Program { name, arguments, launches });
+        }
+        while let Some(step) = step(&mut lines)? {
+            groups.steps.push(step);
+        }
+        lines.end()?;
+        Ok(groups)
+    }
+}
+
+fn tensor(line: &mut Line<'_>) -> Result<Tensor> {
+    let name = line.word("a name")?.to_owned();
+    let kind = match line.word("a kind")? {
+        "static" => TensorKind::Static,
+        "turns" => TensorKind::Turns,
+        "scratch" => TensorKind::Scratch,
+        "chunks" => TensorKind::Chunks,
+        word => return Err(line.error(format!("has '{word}', which is no kind of tensor"))),
+    };
+    let extent = sides(line)?;
+    line.need("in")?;
+    let padded = sides(line)?;
+    line.end()?;
+    Ok(Tensor { name, kind, extent, padded })
+}
+
+/// Rows and columns.
+fn sides(line: &mut Line<'_>) -> Result<[u32; 2]> {
+    let word = line.word("rows and columns")?;
+    let (rows, columns) =
+        word.split_once('x').ok_or_else(|| line.error(format!("has '{word}', which is no size")))?;
+    Ok([line.parsed(rows, "rows")?, line.parsed(columns, "columns")?])
+}
+
+/// The numbers that end a line.
+fn numbers(line: &mut Line<'_>) -> Result<Vec<u32>> {
+    let mut numbers = Vec::new();
+    while let Some(word) = line.optional() {
+        numbers.push(line.parsed(word, "a number")?);
+    }
+    Ok(numbers)
+}
+
+fn step(lines: &mut Lines<'_>) -> Result<Option<Step>> {
+    if let Some(mut line) = lines.take("host") {
+        let node = line.value("a node")?;
+        line.end()?;
+        return Ok(Some(Step::Host { node }));
+    }
+    for (word, each_wanted) in [("array", false), ("each_wanted", true)] {
+        if let Some(mut line) = lines.take(word) {
+            let program = line.value("a program")?;
+            line.need(":")?;
+            return Ok(Some(Step::Array { program, tensors: numbers(&mut line)?, each_wanted }));
+        }
+    }
+    Ok(None)
+}
+
+/// A kernel with its sizes, up to and with the colon.
+fn kernel(line: &mut Line<'_>) -> Result<Kernel> {
+    let name = line.word("a kernel")?;
+    let mut words = Vec::new();
+    while !line.skip(":") {
+        words.push(line.word("a size")?);
+    }
+    let sizes = parameters(&mut Line::of(&words.join(" ")))?;
+    let lacks = |what: &str| line.error(format!("has a kernel {name} without its {what}"));
+    let whole = |what: &str| match sizes.iter().find(|size| size.name == what) {
+        Some(Parameter { value: Number::Int(Affine { constant, terms }), .. }) if terms.is_empty() => {
+            u32::try_from(*constant).map_err(|_| lacks(what))
+        }
+        _ => Err(lacks(what)),
+    };
+    let float = |what: &str| match sizes.iter().find(|size| size.name == what) {
+        Some(Parameter { value: Number::Float(value), .. }) => Ok(*value),
+        _ => Err(lacks(what)),
+    };
+    let rope = |pairing| {
+        Ok(Kernel::Rope { rows: whole("rows")?, heads: whole("heads")?, size: whole("size")?, pairing })
+    };
+    match name {
+        "gemm" => Ok(Kernel::Gemm { m: whole("m")?, n: whole("n")?, k: whole("k")? }),
+        "gemv" => Ok(Kernel::Gemv { first: whole("first")?, n: whole("n")?, k: whole("k")? }),
+        "rms_norm" => Ok(Kernel::RmsNorm {
+            rows: whole("rows")?,
+            n: whole("n")?,
+            width: whole("width")?,
+            epsilon: float("epsilon")?,
+        }),
+        "rope_halves" => rope(Pairing::Halves),
+        "rope_neighbours" => rope(Pairing::Neighbours),
+        "gate_silu" => Ok(Kernel::Gate { n: whole("n")?, act: Act::Silu }),
+        "gate_gelu_tanh" => Ok(Kernel::Gate { n: whole("n")?, act: Act::GeluTanh }),
+        "add" => Ok(Kernel::Add { n: whole("n")? }),
+        "attend" => Ok(Kernel::Attend {
+            rows: whole("rows")?,
+            heads: whole("heads")?,
+            kv_heads: whole("kv_heads")?,
+            size: whole("size")?,
+            keys: whole("keys")?,
+            window: whole("window")?,
+            scale: float("scale")?,
+        }),
+        _ => Err(line.error(format!("has the kernel '{name}', which is none"))),
+    }
+}

@@ -1,0 +1,205 @@
+//! Placed programs: each core of a herd is a tile, each chunk and local has an
+//! address. It does not say how chunks travel.
+
+use std::fmt;
+use std::str::FromStr;
+
+use girih_tensor::{Error, Result};
+
+use super::read::Lines;
+use super::schedule::text::{address, arguments};
+use super::schedule::{Argument, Tile, TileKind};
+use super::tiled::{TiledLaunch, print_arguments};
+use super::{Fault, Form};
+use crate::Target;
+
+/// A program whose launches are placed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placed {
+    /// The program's name.
+    pub name: String,
+    /// What the host binds.
+    pub arguments: Vec<Argument>,
+    /// The launches, in order.
+    pub launches: Vec<PlacedLaunch>,
+}
+
+/// A launch whose cores and buffers have places.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlacedLaunch {
+    /// What is placed.
+    pub tiled: TiledLaunch,
+    /// The tile of the herd's lower left core.
+    pub origin: Tile,
+    /// Memory of cores, core by core.
+    pub l1: Vec<CoreBuffer>,
+    /// Memory of memory tiles.
+    pub l2: Vec<SharedBuffer>,
+}
+
+/// A stretch of a core's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoreBuffer {
+    /// The stream or local that it is for.
+    pub name: String,
+    /// Which of a stream's chunks; 0 for a local.
+    pub slot: u8,
+    /// Whose memory.
+    pub tile: Tile,
+    /// Where it begins.
+    pub address: u32,
+    /// Its size.
+    pub bytes: u32,
+}
+
+/// A stretch of a memory tile, for a chunk on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedBuffer {
+    /// The stream.
+    pub stream: String,
+    /// Which of the stream's circuits.
+    pub circuit: u32,
+    /// Which core's chunk, where chunks are joined; else 0.
+    pub part: u32,
+    /// Which of the chunks.
+    pub slot: u8,
+    /// Whose memory.
+    pub tile: Tile,
+    /// Where it begins.
+    pub address: u32,
+    /// Its size.
+    pub bytes: u32,
+}
+
+impl PlacedLaunch {
+    /// The tile of a core of the herd.
+    pub fn tile(&self, (column, row): (u8, u8)) -> Tile {
+        Tile::new(self.origin.column + column, self.origin.row + row)
+    }
+
+    /// All stretches of tile memory: whose, from where, how many bytes, and
+    /// what for.
+    fn stretches(&self) -> impl Iterator<Item = (Tile, u32, u32, &str)> {
+        let l1 =
+            self.l1.iter().map(|buffer| (buffer.tile, buffer.address, buffer.bytes, buffer.name.as_str()));
+        l1.chain(
+            self.l2.iter().map(|buffer| (buffer.tile, buffer.address, buffer.bytes, buffer.stream.as_str())),
+        )
+    }
+
+    /// The rules: every tile is on the grid, every stretch within its tile's
+    /// memory, above what is reserved, and no two of a tile overlap.
+    pub(super) fn faults(&self, target: &Target) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let mut ends: Vec<(Tile, u32, u32, &str)> = self.stretches().collect();
+        ends.sort_unstable();
+        let mut previous: Option<(Tile, u64)> = None;
+        for (tile, address, bytes, name) in ends {
+            let mut fault = |sentence: String| {
+                faults.push(Fault::new(format!("{}: {name} in tile {tile}", self.tiled.name), sentence));
+            };
+            let memory = match tile.kind() {
+                TileKind::Compute => &target.compute,
+                TileKind::Memory => &target.memory,
+                TileKind::Shim => {
+                    fault("lies in a shim tile, which has no memory".to_owned());
+                    continue;
+                }
+            };
+            if !on_grid(tile, target) {
+                fault("is off the grid".to_owned());
+            }
+            let end = u64::from(address) + u64::from(bytes);
+            if address < memory.reserved || end > u64::from(memory.bytes) || address % 4 != 0 {
+                let (first, last) = (memory.reserved, memory.bytes);
+                fault(format!("lies at {address}..{end}; whole words of {first}..{last} may be used"));
+            }
+            if let Some((_, end)) = previous.filter(|&(of, end)| of == tile && end > u64::from(address)) {
+                fault(format!("begins at {address}, where another buffer reaches up to {end}"));
+            }
+            previous = Some((tile, end));
+        }
+        faults
+    }
+}
+
+/// Whether the target has this tile.
+pub fn on_grid(tile: Tile, target: &Target) -> bool {
+    let rows = 1 + target.array.memory_rows + target.array.compute_rows;
+    u32::from(tile.column) < target.array.columns && u32::from(tile.row) < rows
+}
+
+impl Form for Placed {
+    const NAME: &'static str = "placed";
+
+    fn faults(&self, target: &Target) -> Vec<Fault> {
+        self.launches.iter().flat_map(|launch| launch.faults(target)).collect()
+    }
+}
+
+impl fmt::Display for Placed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "placed {}", self.name)?;
+        print_arguments(&self.arguments, f)?;
+        self.launches.iter().try_for_each(|launch| write!(f, "{launch}"))
+    }
+}
+
+impl fmt::Display for PlacedLaunch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.tiled)?;
+        writeln!(f, "  at {}", self.origin)?;
+        for CoreBuffer { name, slot, tile, address, bytes } in &self.l1 {
+            writeln!(f, "  l1 {name} {slot} {tile} {address:#x} {bytes}")?;
+        }
+        for SharedBuffer { stream, circuit, part, slot, tile, address, bytes } in &self.l2 {
+            writeln!(f, "  l2 {stream} {circuit} {part} {slot} {tile} {address:#x} {bytes}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Placed {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Placed> {
+        let mut lines = Lines::new(text);
+        let mut head = lines.need("placed")?;
+        let name = head.word("the program's name")?.to_owned();
+        head.end()?;
+        let arguments = arguments(&mut lines)?;
+        let mut launches = Vec::new();
+        while lines.peek() == Some("launch") {
+            launches.push(PlacedLaunch::read(&mut lines)?);
+        }
+        lines.end()?;
+        Ok(Placed { name, arguments, launches })
+    }
+}
+
+impl PlacedLaunch {
+    /// Reads a launch up to its last buffer.
+    pub(super) fn read(lines: &mut Lines<'_>) -> Result<PlacedLaunch> {
+        let tiled = TiledLaunch::read(lines)?;
+        let mut line = lines.need("at")?;
+        let origin = line.value("a tile")?;
+        line.end()?;
+        let mut launch = PlacedLaunch { tiled, origin, l1: Vec::new(), l2: Vec::new() };
+        while let Some(mut line) = lines.take("l1") {
+            let name = line.word("a name")?.to_owned();
+            let (slot, tile) = (line.value("a slot")?, line.value("a tile")?);
+            let (address, bytes) = (address(&mut line)?, line.value("a size in bytes")?);
+            launch.l1.push(CoreBuffer { name, slot, tile, address, bytes });
+            line.end()?;
+        }
+        while let Some(mut line) = lines.take("l2") {
+            let stream = line.word("a name")?.to_owned();
+            let (circuit, part) = (line.value("a circuit")?, line.value("a part")?);
+            let (slot, tile) = (line.value("a slot")?, line.value("a tile")?);
+            let (address, bytes) = (address(&mut line)?, line.value("a size in bytes")?);
+            launch.l2.push(SharedBuffer { stream, circuit, part, slot, tile, address, bytes });
+            line.end()?;
+        }
+        Ok(launch)
+    }
+}

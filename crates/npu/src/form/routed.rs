@@ -1,0 +1,248 @@
+//! Routed programs: each circuit of a stream has its channels, from the shim
+//! by way of a memory tile to the cores, or back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use girih_tensor::{Error, Result};
+
+use super::placed::PlacedLaunch;
+use super::read::Lines;
+use super::schedule::text::arguments;
+use super::schedule::{Argument, Channel, Direction, Hop, Route, Tile, TileKind};
+use super::tiled::{Flow, print_arguments};
+use super::{Fault, Form};
+use crate::Target;
+
+/// A program whose launches are routed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Routed {
+    /// The program's name.
+    pub name: String,
+    /// What the host binds.
+    pub arguments: Vec<Argument>,
+    /// The launches, in order.
+    pub launches: Vec<RoutedLaunch>,
+}
+
+/// A launch whose circuits have channels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoutedLaunch {
+    /// What is routed.
+    pub placed: PlacedLaunch,
+    /// One way for each circuit of each stream.
+    pub ways: Vec<Way>,
+}
+
+/// The channels of one circuit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The stream.
+    pub stream: String,
+    /// Which of its circuits.
+    pub circuit: u32,
+    /// The channel of the shim tile.
+    pub shim: Channel,
+    /// Channels of the memory tile, if it goes through one: what comes in.
+    pub arrive: Vec<Channel>,
+    /// Channels of the memory tile: what goes out.
+    pub leave: Vec<Channel>,
+    /// The cores' channels, in the order of the circuit's cores.
+    pub cores: Vec<Channel>,
+}
+
+impl Way {
+    /// The stream circuits of the way.
+    pub fn routes(&self, flow: Flow) -> Vec<Route> {
+        let route = |from: Channel, to: &[Channel]| {
+            let to =
+                to.iter().map(|&channel| Hop { channel, hops: distance(from.tile, channel.tile) }).collect();
+            Route { from, to }
+        };
+        match (flow, self.arrive.is_empty()) {
+            (Flow::In, true) => vec![route(self.shim, &self.cores)],
+            (Flow::In, false) => {
+                let far = self.leave.iter().map(|&channel| route(channel, &self.cores));
+                std::iter::once(route(self.shim, &self.arrive)).chain(far).collect()
+            }
+            (Flow::Out, true) => self.cores.iter().map(|&core| route(core, &[self.shim])).collect(),
+            (Flow::Out, false) => {
+                let near = self.cores.iter().zip(&self.arrive).map(|(&core, &into)| route(core, &[into]));
+                near.chain(self.leave.iter().map(|&channel| route(channel, &[self.shim]))).collect()
+            }
+        }
+    }
+
+    fn channels(&self) -> impl Iterator<Item = Channel> {
+        let inner = self.arrive.iter().chain(&self.leave).chain(&self.cores);
+        std::iter::once(self.shim).chain(inner.copied())
+    }
+}
+
+/// Stream switches between two tiles.
+fn distance(from: Tile, to: Tile) -> u8 {
+    from.column.abs_diff(to.column) + from.row.abs_diff(to.row)
+}
+
+impl RoutedLaunch {
+    /// The rules: each circuit has one way; each channel is its tile's and
+    /// used once; no switch carries more streams in a direction than it has
+    /// ports.
+    fn faults(&self, target: &Target) -> Vec<Fault> {
+        let mut faults = self.placed.faults(target);
+        let name = &self.placed.tiled.name;
+        let mut seen = BTreeSet::new();
+        for channel in self.ways.iter().flat_map(Way::channels) {
+            let dma = match channel.tile.kind() {
+                TileKind::Shim => &target.shim.dma,
+                TileKind::Memory => &target.memory.dma,
+                TileKind::Compute => &target.compute.dma,
+            };
+            let have = if channel.direction == Direction::Mm2s { dma.channels_out } else { dma.channels_in };
+            if u32::from(channel.number) >= have {
+                faults.push(Fault::new(
+                    format!("{name}: {channel}"),
+                    format!("the tile has {have} such channels"),
+                ));
+            }
+            if !seen.insert(channel) {
+                faults.push(Fault::new(format!("{name}: {channel}"), "two circuits use the channel"));
+            }
+        }
+        for stream in &self.placed.tiled.streams {
+            let circuits = stream.circuits(self.placed.tiled.herd).len();
+            let ways = self.ways.iter().filter(|way| way.stream == stream.name).count();
+            if circuits != ways {
+                let sentence = format!("has {circuits} circuits and {ways} ways");
+                faults.push(Fault::new(format!("{name}: {}", stream.name), sentence));
+            }
+        }
+        faults.extend(self.crowded(target));
+        faults
+    }
+
+    /// Switches through which more circuits pass than they have ports.
+    fn crowded(&self, target: &Target) -> Vec<Fault> {
+        let mut loads: BTreeMap<(Tile, &str), u32> = BTreeMap::new();
+        for way in &self.ways {
+            let stream = self.placed.tiled.streams.iter().find(|stream| stream.name == way.stream);
+            for route in stream.map_or(Vec::new(), |stream| way.routes(stream.flow)) {
+                for step in steps(&route) {
+                    *loads.entry(step).or_default() += 1;
+                }
+            }
+        }
+        let ports = |direction: &str| match direction {
+            "north" => target.stream.ports_north,
+            "south" => target.stream.ports_south,
+            "east" => target.stream.ports_east,
+            _ => target.stream.ports_west,
+        };
+        let over = loads.into_iter().filter(|((_, direction), load)| *load > ports(direction));
+        let fault = |((tile, direction), load): ((Tile, &str), u32)| {
+            let sentence = format!("{load} streams go {direction}; it has {} ports there", ports(direction));
+            Fault::new(format!("{}: the switch of tile {tile}", self.placed.tiled.name), sentence)
+        };
+        over.map(fault).collect()
+    }
+}
+
+/// The switches that a route leaves, and towards where: up or down the column
+/// of its source first, then along the row; a broadcast shares its way.
+fn steps(route: &Route) -> BTreeSet<(Tile, &'static str)> {
+    let mut steps = BTreeSet::new();
+    for Hop { channel, .. } in &route.to {
+        let (mut at, to) = (route.from.tile, channel.tile);
+        while at != to {
+            let direction = if at.row < to.row {
+                "north"
+            } else if at.row > to.row {
+                "south"
+            } else if at.column < to.column {
+                "east"
+            } else {
+                "west"
+            };
+            steps.insert((at, direction));
+            match direction {
+                "north" => at.row += 1,
+                "south" => at.row -= 1,
+                "east" => at.column += 1,
+                _ => at.column -= 1,
+            }
+        }
+    }
+    steps
+}
+
+impl Form for Routed {
+    const NAME: &'static str = "routed";
+
+    fn faults(&self, target: &Target) -> Vec<Fault> {
+        self.launches.iter().flat_map(|launch| launch.faults(target)).collect()
+    }
+}
+
+impl fmt::Display for Routed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "routed {}", self.name)?;
+        print_arguments(&self.arguments, f)?;
+        for launch in &self.launches {
+            write!(f, "{}", launch.placed)?;
+            launch.ways.iter().try_for_each(|way| writeln!(f, "  {way}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "way {} {} shim {}", self.stream, self.circuit, self.shim)?;
+        if !self.arrive.is_empty() {
+            f.write_str(" arrive")?;
+            self.arrive.iter().try_for_each(|channel| write!(f, " {channel}"))?;
+            f.write_str(" leave")?;
+            self.leave.iter().try_for_each(|channel| write!(f, " {channel}"))?;
+        }
+        f.write_str(" cores")?;
+        self.cores.iter().try_for_each(|channel| write!(f, " {channel}"))
+    }
+}
+
+impl FromStr for Routed {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Routed> {
+        let mut lines = Lines::new(text);
+        let mut head = lines.need("routed")?;
+        let name = head.word("the program's name")?.to_owned();
+        head.end()?;
+        let arguments = arguments(&mut lines)?;
+        let mut launches = Vec::new();
+        while lines.peek() == Some("launch") {
+            let mut launch = RoutedLaunch { placed: PlacedLaunch::read(&mut lines)?, ways: Vec::new() };
+            while let Some(mut line) = lines.take("way") {
+                let (stream, circuit) = (line.word("a stream")?.to_owned(), line.value("a circuit")?);
+                line.need("shim")?;
+                let shim = line.value("a channel")?;
+                let mut way =
+                    Way { stream, circuit, shim, arrive: Vec::new(), leave: Vec::new(), cores: Vec::new() };
+                let mut list: Option<&mut Vec<Channel>> = None;
+                while let Some(word) = line.optional() {
+                    match (word, &mut list) {
+                        ("arrive", _) => list = Some(&mut way.arrive),
+                        ("leave", _) => list = Some(&mut way.leave),
+                        ("cores", _) => list = Some(&mut way.cores),
+                        (word, Some(list)) => list.push(line.parsed(word, "a channel")?),
+                        (word, None) => return Err(line.error(format!("has '{word}' where cores is needed"))),
+                    }
+                }
+                launch.ways.push(way);
+            }
+            launches.push(launch);
+        }
+        lines.end()?;
+        Ok(Routed { name, arguments, launches })
+    }
+}

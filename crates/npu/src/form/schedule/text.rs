@@ -1,0 +1,590 @@
+//! The text form of schedules: `parse(print(s)) == s` for every schedule
+//! without faults.
+
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
+use girih_tensor::{Error, Result};
+
+use super::{
+    Affine, Argument, ArgumentRole, Buffer, BufferId, Call, Cascade, Channel, Command, Core, Descriptor, Dim,
+    Direction, Hop, Instruction, Launch, Lock, LockId, Number, Operand, Parameter, Place, Push, Route,
+    Schedule, Start, Step, Term, Tile,
+};
+use crate::form::read::{Line, Lines};
+
+/// Loops within loops that a printed schedule may have.
+pub const MAX_LOOPS: usize = 8;
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "schedule {} target {}", self.name, self.target)?;
+        for (number, argument) in self.arguments.iter().enumerate() {
+            writeln!(f, "argument {number} {argument}")?;
+        }
+        self.launches.iter().try_for_each(|launch| write!(f, "{launch}"))
+    }
+}
+
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.name, self.role.name(), self.bytes)
+    }
+}
+
+impl fmt::Display for Parameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Number::Int(value) => write!(f, "{}={value}", self.name),
+            Number::Float(value) => write!(f, "{}={value:?}f", self.name),
+        }
+    }
+}
+
+impl fmt::Display for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "launch {}", self.name)?;
+        for (number, Buffer { name, tile, address, bytes }) in self.buffers.iter().enumerate() {
+            writeln!(f, "  buffer {number} {name} {tile} {address:#x} {bytes}")?;
+        }
+        for (number, Lock { tile, id, initial }) in self.locks.iter().enumerate() {
+            writeln!(f, "  lock {number} {tile} {id} {initial}")?;
+        }
+        self.descriptors.iter().try_for_each(|descriptor| writeln!(f, "  {descriptor}"))?;
+        for Start { channel, descriptor, repeats } in &self.starts {
+            writeln!(f, "  start {channel} {descriptor} {repeats}")?;
+        }
+        for route in &self.routes {
+            write!(f, "  route {}", route.from)?;
+            route.to.iter().try_for_each(|Hop { channel, hops }| write!(f, " {channel}@{hops}"))?;
+            writeln!(f)?;
+        }
+        for Cascade { from, to } in &self.cascades {
+            writeln!(f, "  cascade {from} {to}")?;
+        }
+        for core in &self.cores {
+            writeln!(f, "  core {} {{", core.tile)?;
+            core.program.iter().try_for_each(|instruction| print_instruction(instruction, 2, f))?;
+            writeln!(f, "  }}")?;
+        }
+        writeln!(f, "  run {{")?;
+        self.commands.iter().try_for_each(|command| print_command(command, 2, f))?;
+        writeln!(f, "  }}")
+    }
+}
+
+fn indent(depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    (0..depth).try_for_each(|_| f.write_str("  "))
+}
+
+fn print_instruction(instruction: &Instruction, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    indent(depth, f)?;
+    match instruction {
+        Instruction::Loop { count, body } => {
+            writeln!(f, "loop {count} {{")?;
+            body.iter().try_for_each(|inner| print_instruction(inner, depth + 1, f))?;
+            indent(depth, f)?;
+            writeln!(f, "}}")
+        }
+        Instruction::Acquire(step) => writeln!(f, "acquire {step}"),
+        Instruction::Release(step) => writeln!(f, "release {step}"),
+        Instruction::Call(call) => writeln!(f, "{call}"),
+    }
+}
+
+fn print_command(command: &Command, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    indent(depth, f)?;
+    match command {
+        Command::Loop { count, body } => {
+            writeln!(f, "loop {count} {{")?;
+            body.iter().try_for_each(|inner| print_command(inner, depth + 1, f))?;
+            indent(depth, f)?;
+            writeln!(f, "}}")
+        }
+        Command::Push(Push { channel, descriptor, offset, repeats, token }) => {
+            let token = if *token { " token" } else { "" };
+            writeln!(f, "push {channel} {descriptor} {offset} {repeats}{token}")
+        }
+        Command::Wait(channel) => writeln!(f, "wait {channel}"),
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call {}", self.entry)?;
+        self.operands.iter().try_for_each(|operand| write!(f, " {operand}"))?;
+        if !self.parameters.is_empty() {
+            f.write_str(" :")?;
+        }
+        self.parameters.iter().try_for_each(|parameter| write!(f, " {parameter}"))
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, slot) in self.slots.iter().enumerate() {
+            write!(f, "{}b{}", if number == 0 { "" } else { "|" }, slot.0)?;
+        }
+        if self.turn != Affine::default() {
+            write!(f, "[{}]", self.turn)?;
+        }
+        write!(f, "@{}", self.offset)
+    }
+}
+
+impl fmt::Display for Affine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.constant)?;
+        self.terms.iter().try_for_each(|Term { depth, factor }| write!(f, "{factor:+}*i{depth}"))
+    }
+}
+
+impl fmt::Display for Descriptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "descriptor {} {} {} ", self.tile, self.id, self.place)?;
+        for (number, dim) in self.dims.iter().enumerate() {
+            write!(f, "{}{dim}", if number == 0 { "" } else { "," })?;
+        }
+        if let Some(dim) = self.iteration {
+            write!(f, " iteration {dim}")?;
+        }
+        if let Some(step) = self.acquire {
+            write!(f, " acquire {step}")?;
+        }
+        if let Some(step) = self.release {
+            write!(f, " release {step}")?;
+        }
+        self.next.map_or(Ok(()), |next| write!(f, " next {next}"))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Buffer(buffer, offset) => write!(f, "b{}+{offset}", buffer.0),
+            Place::Argument(argument, offset) => write!(f, "a{argument}+{offset}"),
+        }
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.size, self.stride)
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "l{} {}", self.lock.0, self.value)
+    }
+}
+
+impl fmt::Display for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let direction = match self.direction {
+            Direction::Mm2s => "mm2s",
+            Direction::S2mm => "s2mm",
+        };
+        write!(f, "{}:{direction}:{}", self.tile, self.number)
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Schedule> {
+        let mut lines = Lines::new(text);
+        let mut head = lines.need("schedule")?;
+        let name = head.word("the program's name")?.to_owned();
+        head.need("target")?;
+        let target = head.word("the target's name")?.to_owned();
+        head.end()?;
+        let arguments = arguments(&mut lines)?;
+        let mut launches = Vec::new();
+        while let Some(line) = lines.take("launch") {
+            launches.push(launch(line, &mut lines)?);
+        }
+        lines.end()?;
+        Ok(Schedule { name, target, arguments, launches })
+    }
+}
+
+/// Takes the number of an entry, which is its place in its list.
+fn numbered(line: &mut Line<'_>, place: usize) -> Result<()> {
+    let number: usize = line.value("a number")?;
+    if number == place {
+        Ok(())
+    } else {
+        Err(line.error(format!("has the number {number}; {place} follows")))
+    }
+}
+
+/// The arguments of a program, one a line.
+pub(crate) fn arguments(lines: &mut Lines<'_>) -> Result<Vec<Argument>> {
+    let mut arguments = Vec::new();
+    while let Some(mut line) = lines.take("argument") {
+        numbered(&mut line, arguments.len())?;
+        arguments.push(argument(&mut line)?);
+    }
+    Ok(arguments)
+}
+
+fn argument(line: &mut Line<'_>) -> Result<Argument> {
+    let name = line.word("a name")?.to_owned();
+    let word = line.word("a role")?;
+    let role = ArgumentRole::ALL.iter().find(|role| role.name() == word);
+    let role = *role.ok_or_else(|| line.error(format!("has the role '{word}', which is none")))?;
+    let bytes = line.value("a size in bytes")?;
+    line.end()?;
+    Ok(Argument { name, role, bytes })
+}
+
+fn launch(mut head: Line<'_>, lines: &mut Lines<'_>) -> Result<Launch> {
+    let mut launch = Launch { name: head.word("the launch's name")?.to_owned(), ..Launch::default() };
+    head.end()?;
+    while let Some(mut line) = lines.take("buffer") {
+        numbered(&mut line, launch.buffers.len())?;
+        launch.buffers.push(buffer(&mut line)?);
+    }
+    while let Some(mut line) = lines.take("lock") {
+        numbered(&mut line, launch.locks.len())?;
+        let (tile, id) = (line.value("a tile")?, line.value("a lock's id")?);
+        launch.locks.push(Lock { tile, id, initial: line.value("an initial value")? });
+        line.end()?;
+    }
+    while let Some(mut line) = lines.take("descriptor") {
+        launch.descriptors.push(descriptor(&mut line)?);
+    }
+    while let Some(mut line) = lines.take("start") {
+        let (channel, descriptor) = (line.value("a channel")?, line.value("a descriptor's id")?);
+        launch.starts.push(Start { channel, descriptor, repeats: line.value("how many repeats")? });
+        line.end()?;
+    }
+    while let Some(mut line) = lines.take("route") {
+        let mut route = Route { from: line.value("a channel")?, to: Vec::new() };
+        while let Some(word) = line.optional() {
+            let (channel, hops) =
+                word.split_once('@').ok_or_else(|| line.error("lacks the hops of an end"))?;
+            let channel = line.parsed(channel, "a channel")?;
+            route.to.push(Hop { channel, hops: line.parsed(hops, "a number of hops")? });
+        }
+        launch.routes.push(route);
+    }
+    while let Some(mut line) = lines.take("cascade") {
+        launch.cascades.push(Cascade { from: line.value("a tile")?, to: line.value("a tile")? });
+        line.end()?;
+    }
+    while let Some(mut line) = lines.take("core") {
+        let tile = line.value("a tile")?;
+        line.need("{")?;
+        line.end()?;
+        launch.cores.push(Core { tile, program: instructions(lines, 0)? });
+    }
+    let mut line = lines.need("run")?;
+    line.need("{")?;
+    line.end()?;
+    launch.commands = commands(lines, 0)?;
+    Ok(launch)
+}
+
+fn buffer(line: &mut Line<'_>) -> Result<Buffer> {
+    let name = line.word("a name")?.to_owned();
+    let tile = line.value("a tile")?;
+    let address = address(line)?;
+    let bytes = line.value("a size in bytes")?;
+    line.end()?;
+    Ok(Buffer { name, tile, address, bytes })
+}
+
+/// An address, in hex.
+pub(crate) fn address(line: &mut Line<'_>) -> Result<u32> {
+    let word = line.word("an address")?;
+    let digits = word.strip_prefix("0x").ok_or_else(|| line.error("has an address that is not in hex"))?;
+    u32::from_str_radix(digits, 16).map_err(|_| line.error(format!("has the address {word}")))
+}
+
+fn descriptor(line: &mut Line<'_>) -> Result<Descriptor> {
+    let (tile, id, place) = (line.value("a tile")?, line.value("an id")?, line.value("a place")?);
+    let dims = line.word("dimensions")?.split(',').map(|dim| line.parsed(dim, "a dimension"));
+    let dims = dims.collect::<Result<_>>()?;
+    let iteration = if line.skip("iteration") { Some(line.value("a dimension")?) } else { None };
+    let acquire = if line.skip("acquire") { Some(step(line)?) } else { None };
+    let release = if line.skip("release") { Some(step(line)?) } else { None };
+    let next = if line.skip("next") { Some(line.value("a descriptor's id")?) } else { None };
+    line.end()?;
+    Ok(Descriptor { tile, id, place, dims, iteration, acquire, release, next })
+}
+
+fn step(line: &mut Line<'_>) -> Result<Step> {
+    let word = line.word("a lock")?;
+    let lock = LockId(index(line, word, 'l')?);
+    Ok(Step { lock, value: line.value("a lock's change")? })
+}
+
+/// An index written as a letter and a number.
+fn index(line: &Line<'_>, word: &str, letter: char) -> Result<u32> {
+    let digits = word.strip_prefix(letter);
+    let digits =
+        digits.ok_or_else(|| line.error(format!("has '{word}' where {letter} and a number are needed")))?;
+    line.parsed(digits, "a number")
+}
+
+/// The body of a loop or a core, up to its closing brace.
+fn instructions(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Instruction>> {
+    let mut body = Vec::new();
+    loop {
+        if let Some(mut line) = lines.take("}") {
+            line.end()?;
+            return Ok(body);
+        } else if let Some(line) = lines.take("loop") {
+            let count = loop_head(line, depth)?;
+            body.push(Instruction::Loop { count, body: instructions(lines, depth + 1)? });
+        } else if let Some(mut line) = lines.take("acquire") {
+            body.push(Instruction::Acquire(step(&mut line)?));
+            line.end()?;
+        } else if let Some(mut line) = lines.take("release") {
+            body.push(Instruction::Release(step(&mut line)?));
+            line.end()?;
+        } else {
+            body.push(Instruction::Call(call(&mut lines.need("call")?)?));
+        }
+    }
+}
+
+/// The count of a loop, if it does not lie too deep.
+pub(crate) fn loop_head(mut line: Line<'_>, depth: usize) -> Result<u32> {
+    if depth == MAX_LOOPS {
+        return Err(line.error(format!("has a loop within {depth} others, which is the most")));
+    }
+    let count = line.value("a count")?;
+    line.need("{")?;
+    line.end()?;
+    Ok(count)
+}
+
+fn call(line: &mut Line<'_>) -> Result<Call> {
+    let mut call =
+        Call { entry: line.word("an entry")?.to_owned(), operands: Vec::new(), parameters: Vec::new() };
+    while let Some(word) = line.optional() {
+        if word == ":" {
+            break;
+        }
+        call.operands.push(operand(line, word)?);
+    }
+    call.parameters = parameters(line)?;
+    Ok(call)
+}
+
+/// The parameters that end a line.
+pub(crate) fn parameters(line: &mut Line<'_>) -> Result<Vec<Parameter>> {
+    let mut parameters = Vec::new();
+    while let Some(word) = line.optional() {
+        let (name, value) =
+            word.split_once('=').ok_or_else(|| line.error(format!("has '{word}' without a value")))?;
+        let value = match value.strip_suffix('f') {
+            Some(float) => Number::Float(line.parsed(float, "a float")?),
+            None => Number::Int(line.parsed(value, "a whole number")?),
+        };
+        parameters.push(Parameter { name: name.to_owned(), value });
+    }
+    Ok(parameters)
+}
+
+fn operand(line: &Line<'_>, word: &str) -> Result<Operand> {
+    let lacks = || line.error(format!("has '{word}' where an operand is needed"));
+    let (slots, offset) = word.split_once('@').ok_or_else(lacks)?;
+    let (slots, turn) = match slots.split_once('[') {
+        Some((slots, turn)) => (slots, line.parsed(turn.strip_suffix(']').ok_or_else(lacks)?, "a turn")?),
+        None => (slots, Affine::default()),
+    };
+    let slots = slots.split('|').map(|slot| Ok(BufferId(index(line, slot, 'b')?))).collect::<Result<_>>()?;
+    Ok(Operand { slots, turn, offset: line.parsed(offset, "an offset")? })
+}
+
+/// The body of a loop or of the run, up to its closing brace.
+fn commands(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Command>> {
+    let mut body = Vec::new();
+    loop {
+        if let Some(mut line) = lines.take("}") {
+            line.end()?;
+            return Ok(body);
+        } else if let Some(line) = lines.take("loop") {
+            let count = loop_head(line, depth)?;
+            body.push(Command::Loop { count, body: commands(lines, depth + 1)? });
+        } else if let Some(mut line) = lines.take("wait") {
+            body.push(Command::Wait(line.value("a channel")?));
+            line.end()?;
+        } else {
+            body.push(Command::Push(push(&mut lines.need("push")?)?));
+        }
+    }
+}
+
+fn push(line: &mut Line<'_>) -> Result<Push> {
+    let (channel, descriptor) = (line.value("a channel")?, line.value("a descriptor's id")?);
+    let (offset, repeats) = (line.value("an offset")?, line.value("how many repeats")?);
+    let token = line.skip("token");
+    line.end()?;
+    Ok(Push { channel, descriptor, offset, repeats, token })
+}
+
+/// What is wrong with a word that is not of its form; the reader adds where.
+fn unlike(what: &str) -> Error {
+    Error::new(format!("this is not {what}"))
+}
+
+impl FromStr for Tile {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Tile> {
+        let (column, row) = text.split_once(',').ok_or_else(|| unlike("a tile"))?;
+        let number = |digits: &str| digits.parse().map_err(|_| unlike("a tile"));
+        Ok(Tile { column: number(column)?, row: number(row)? })
+    }
+}
+
+impl FromStr for Channel {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Channel> {
+        let (tile, rest) = text.split_once(':').ok_or_else(|| unlike("a channel"))?;
+        let (direction, number) = rest.split_once(':').ok_or_else(|| unlike("a channel"))?;
+        let direction = match direction {
+            "mm2s" => Direction::Mm2s,
+            "s2mm" => Direction::S2mm,
+            _ => return Err(unlike("a channel")),
+        };
+        Ok(Channel {
+            tile: tile.parse()?,
+            direction,
+            number: number.parse().map_err(|_| unlike("a channel"))?,
+        })
+    }
+}
+
+impl FromStr for Dim {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Dim> {
+        let (size, stride) = text.split_once('x').ok_or_else(|| unlike("a dimension"))?;
+        let number = |digits: &str| digits.parse().map_err(|_| unlike("a dimension"));
+        Ok(Dim { size: number(size)?, stride: number(stride)? })
+    }
+}
+
+impl FromStr for Place {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Place> {
+        let (of, offset) = text.split_once('+').ok_or_else(|| unlike("a place"))?;
+        let wrong = |_| unlike("a place");
+        if let Some(buffer) = of.strip_prefix('b') {
+            return Ok(Place::Buffer(
+                BufferId(buffer.parse().map_err(wrong)?),
+                offset.parse().map_err(wrong)?,
+            ));
+        }
+        let argument = of.strip_prefix('a').ok_or_else(|| unlike("a place"))?;
+        Ok(Place::Argument(argument.parse().map_err(wrong)?, offset.parse().map_err(wrong)?))
+    }
+}
+
+impl FromStr for Affine {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Affine> {
+        let wrong = || unlike("a number that depends on loops");
+        // A sign begins a term, except the first, which is the constant's.
+        let mut parts = Vec::new();
+        let mut part = String::new();
+        for letter in text.chars() {
+            if matches!(letter, '+' | '-') && !part.is_empty() {
+                parts.push(std::mem::take(&mut part));
+            }
+            part.write_char(letter).map_err(|_| wrong())?;
+        }
+        parts.push(part);
+        let mut parts = parts.iter();
+        let constant = parts.next().ok_or_else(wrong)?.parse().map_err(|_| wrong())?;
+        let terms = parts.map(|part| {
+            let (factor, depth) = part.split_once("*i").ok_or_else(wrong)?;
+            let (factor, depth) = (factor.parse().map_err(|_| wrong())?, depth.parse().map_err(|_| wrong())?);
+            Ok(Term { depth, factor })
+        });
+        Ok(Affine { constant, terms: terms.collect::<Result<_>>()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADD: &str = "\
+schedule add target toy
+argument 0 x input 4096
+argument 1 y output 4096
+launch add
+  buffer 0 x.0 0,2 0x400 1024
+  buffer 1 x.1 0,2 0x800 1024
+  buffer 2 y 0,2 0xc00 1024
+  lock 0 0,2 0 2
+  lock 1 0,2 1 0
+  descriptor 0,2 0 b0+0 8x64,64x1 iteration 4x16 acquire l0 2 release l1 2 next 0
+  descriptor 0,0 0 a0+128 256x1
+  start 0,2:s2mm:0 0 1
+  route 0,0:mm2s:0 0,2:s2mm:0@2 1,2:s2mm:1@3
+  cascade 0,2 0,3
+  core 0,2 {
+    loop 4 {
+      acquire l1 1
+      call add b0|b1[1+1*i0]@0 b2@0-64*i0 : n=64 epsilon=1e-5f row=0+8*i0
+      release l0 1
+    }
+  }
+  run {
+    loop 2 {
+      push 0,0:mm2s:0 0 0+4096*i0 1 token
+    }
+    wait 0,0:mm2s:0
+  }
+";
+
+    #[test]
+    fn a_schedule_is_read_as_it_was_printed() {
+        let schedule: Schedule = ADD.parse().unwrap();
+        assert_eq!(schedule.to_string(), ADD);
+        assert_eq!(schedule.to_string().parse::<Schedule>().unwrap(), schedule);
+        let Instruction::Loop { body, .. } = &schedule.launches[0].cores[0].program[0] else {
+            panic!("a loop")
+        };
+        let Instruction::Call(call) = &body[1] else { panic!("a call") };
+        assert_eq!(call.operands[0].at(&[0]), (BufferId(1), 0));
+        assert_eq!(call.operands[1].at(&[3]), (BufferId(2), -192));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        let cases = [
+            ("schedule", "argument", "line 2 has 'argument'; 'schedule' is needed"),
+            ("lock 1 0,2", "lock 7 0,2", "line 9 has the number 7; 1 follows"),
+            ("b0+0 8x64", "c0+0 8x64", "line 10 has 'c0+0' where a place is needed"),
+            ("loop 4 {", "loop 4", "line 16 lacks the word '{'"),
+            ("n=64", "n", "line 18 has 'n' without a value"),
+            ("    wait 0,0:mm2s:0\n  }\n", "", "the text ends; a line 'push' is needed"),
+        ];
+        for (from, to, want) in cases {
+            let text = ADD.replacen(from, to, 1);
+            let text =
+                if from == "schedule" { ADD.replacen("schedule add target toy\n", "\n", 1) } else { text };
+            assert_eq!(text.parse::<Schedule>().unwrap_err().to_string(), want);
+        }
+    }
+
+    #[test]
+    fn loops_nest_only_so_deep() {
+        let deep = "loop 1 {\n".repeat(100_000);
+        let text = format!("schedule a target b\nlaunch c\nrun {{\n{deep}");
+        let error = text.parse::<Schedule>().unwrap_err().to_string();
+        assert_eq!(error, "line 12 has a loop within 8 others, which is the most");
+    }
+}

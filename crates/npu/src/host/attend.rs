@@ -1,0 +1,89 @@
+//! Attention on the host: one softmax over all that a row sees, position by
+//! position, so that it does not depend on how a prompt was cut into chunks.
+
+use girih_graph::Span;
+use girih_graph::backend::Lane;
+use girih_tensor::{Result, reference};
+
+use super::state::StateTensor;
+use super::{Cache, HostKernel, Job, Work};
+
+/// The constants of [`Op::Attend`](girih_graph::Op::Attend).
+#[derive(Clone, Copy)]
+pub(super) struct Attend {
+    pub scale: f32,
+    pub span: Span,
+    pub softcap: Option<f32>,
+}
+
+impl HostKernel for Attend {
+    fn compute(&self, job: &Job<'_>, state: &mut Cache) -> Result<Vec<f32>> {
+        let q = job.operand(0)?;
+        let shape = &job.graph.value(job.node.inputs[0]).shape;
+        let (heads, size) = (shape.extents()[1], shape.columns());
+        let keys = state.tensor(job.name(1))?;
+        let values = state.tensor(job.name(2))?;
+        let mut out = Vec::new();
+        for lane in job.lanes {
+            for (row, position) in lane.rows.indexes().zip(lane.position as usize..) {
+                let q = &q[row * heads * size..(row + 1) * heads * size];
+                self.row(q, size, keys, values, lane, position, &mut out);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Scores and the weighted sum, two operations a value each, over what
+    /// each row sees; keys and values are read once for all heads.
+    fn work(&self, job: &Job<'_>) -> Work {
+        let inner = job.graph.value(job.node.inputs[1]).shape.stride() as u64;
+        let width = job.stride(0) as u64;
+        let mut work = Work::default();
+        for lane in job.lanes {
+            for (_, position) in lane.rows.indexes().zip(lane.position as usize..) {
+                let seen = lane.sees(self.span, position).len() as u64;
+                work.flops += 4 * seen * width;
+                work.bytes += 4 * seen * inner;
+            }
+        }
+        work
+    }
+}
+
+impl Attend {
+    /// Attends with every head of one row.
+    #[allow(clippy::too_many_arguments)] // a row, its two states and where it stands
+    fn row(
+        &self,
+        q: &[f32],
+        size: usize,
+        keys: &StateTensor,
+        values: &StateTensor,
+        lane: &Lane<'_>,
+        position: usize,
+        out: &mut Vec<f32>,
+    ) {
+        let seen = lane.sees(self.span, position);
+        let count = seen.len();
+        let (k, v) = (keys.read(lane, seen.clone()), values.read(lane, seen));
+        let heads = q.len() / size;
+        let shared = heads * size / keys.inner;
+        let value_size = values.inner * size / keys.inner;
+        for (head, q) in q.chunks_exact(size).enumerate() {
+            let (key, value) = (head / shared * size, head / shared * value_size);
+            let score = |at: usize| {
+                let row = &k[at * keys.inner + key..][..size];
+                let score = f64::from(self.scale) * reference::dot(q, row).sum;
+                self.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
+            };
+            let mut weights: Vec<f64> = (0..count).map(score).collect();
+            reference::softmax(&mut weights);
+            let mut sums = vec![0.0f64; value_size];
+            for (at, weight) in weights.iter().enumerate() {
+                let row = &v[at * values.inner + value..][..value_size];
+                sums.iter_mut().zip(row).for_each(|(sum, &v)| *sum += weight * f64::from(v));
+            }
+            out.extend(sums.into_iter().map(|sum| sum as f32));
+        }
+    }
+}

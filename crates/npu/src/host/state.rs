@@ -1,0 +1,163 @@
+//! State on the host: keys and values of all sequences, position-major, so
+//! that a smaller context is a prefix of a larger one.
+//!
+//! ```text
+//! tensor = block 0 | block 1 | …            blocks belong to whom the engine says
+//! block  = position 0 | … | position 63
+//! position = head 0 | head 1 | …
+//! ```
+
+use std::ops::Range;
+
+use girih_graph::backend::{Block, Lane, State};
+use girih_graph::{BLOCK_POSITIONS, Graph, GroupId, Role, Value};
+use girih_tensor::{DType, Error, Result};
+
+/// The state values of a graph.
+#[derive(Debug)]
+pub struct Cache {
+    tensors: Vec<StateTensor>,
+}
+
+/// One state value, for all blocks of its group.
+#[derive(Debug)]
+pub(super) struct StateTensor {
+    name: String,
+    group: GroupId,
+    dtype: DType,
+    /// Values of one position.
+    pub inner: usize,
+    bytes: Vec<u8>,
+}
+
+impl Cache {
+    /// Bytes that so many blocks per group take.
+    pub fn plan(graph: &Graph, blocks: &[u32]) -> u64 {
+        let sizes = values(graph).map(|(group, value)| {
+            let blocks = blocks.get(group.0 as usize).copied().unwrap_or(0);
+            tensor_bytes(value, blocks).map_or(u64::MAX, |bytes| bytes as u64)
+        });
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    /// Zeroed state of so many blocks per group.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn new(graph: &Graph, blocks: &[u32]) -> Result<Cache> {
+        let tensors = values(graph).map(|(group, value)| {
+            let blocks = blocks.get(group.0 as usize).copied().unwrap_or(0);
+            let short = || Error::new(format!("memory is short for {blocks} blocks of '{}'", value.name));
+            let size = tensor_bytes(value, blocks).ok_or_else(short)?;
+            let mut bytes = Vec::new();
+            bytes.try_reserve_exact(size).map_err(|_| short())?;
+            bytes.resize(size, 0);
+            let inner = value.shape.stride();
+            Ok(StateTensor { name: value.name.clone(), group, dtype: value.dtype, inner, bytes })
+        });
+        Ok(Cache { tensors: tensors.collect::<Result<_>>()? })
+    }
+
+    /// Rows of the state value of this name, at some positions of a lane.
+    ///
+    /// # Errors
+    /// When the state was made of another graph.
+    pub fn rows(&self, name: &str, lane: &Lane<'_>, positions: Range<usize>) -> Result<Vec<f32>> {
+        Ok(self.tensor(name)?.read(lane, positions))
+    }
+
+    /// The state value of this name.
+    ///
+    /// # Errors
+    /// When the state was made of another graph.
+    pub(super) fn tensor(&self, name: &str) -> Result<&StateTensor> {
+        let found = self.tensors.iter().find(|tensor| tensor.name == name);
+        found.ok_or_else(|| Error::new(format!("the state has no '{name}'; it was made of another graph")))
+    }
+
+    /// As [`Cache::tensor`], to be written.
+    pub(super) fn tensor_mut(&mut self, name: &str) -> Result<&mut StateTensor> {
+        let found = self.tensors.iter_mut().find(|tensor| tensor.name == name);
+        found.ok_or_else(|| Error::new(format!("the state has no '{name}'; it was made of another graph")))
+    }
+}
+
+fn values(graph: &Graph) -> impl Iterator<Item = (GroupId, &Value)> {
+    graph.values.iter().filter_map(|value| match value.role {
+        Role::State(group) => Some((group, value)),
+        _ => None,
+    })
+}
+
+fn tensor_bytes(value: &Value, blocks: u32) -> Option<usize> {
+    let position = value.shape.stride().checked_mul(value.dtype.block_bytes())?;
+    position.checked_mul(BLOCK_POSITIONS)?.checked_mul(blocks as usize)
+}
+
+impl StateTensor {
+    fn block(&self, block: Block) -> Range<usize> {
+        let bytes = BLOCK_POSITIONS * self.inner * self.dtype.block_bytes();
+        block.0 as usize * bytes..(block.0 as usize + 1) * bytes
+    }
+
+    /// The bytes of a lane's position.
+    fn row(&self, lane: &Lane<'_>, position: usize) -> Range<usize> {
+        let block = lane.blocks[self.group.0 as usize][position / BLOCK_POSITIONS];
+        let row = block.0 as usize * BLOCK_POSITIONS + position % BLOCK_POSITIONS;
+        let bytes = self.inner * self.dtype.block_bytes();
+        row * bytes..(row + 1) * bytes
+    }
+
+    /// Decodes the rows at `positions`, one after another.
+    pub fn read(&self, lane: &Lane<'_>, positions: Range<usize>) -> Vec<f32> {
+        let mut values = vec![0.0; positions.len() * self.inner];
+        for (position, row) in positions.zip(values.chunks_exact_mut(self.inner.max(1))) {
+            self.dtype.unpack(&self.bytes[self.row(lane, position)], row);
+        }
+        values
+    }
+
+    /// Stores a row, rounded to the state's type.
+    pub fn write(&mut self, lane: &Lane<'_>, position: usize, row: &[f32]) {
+        let range = self.row(lane, position);
+        self.dtype.pack(row, &mut self.bytes[range]);
+    }
+}
+
+impl State for Cache {
+    fn copy(&mut self, group: GroupId, from: Block, to: Block) {
+        for tensor in self.tensors.iter_mut().filter(|tensor| tensor.group == group) {
+            let (from, to) = (tensor.block(from), tensor.block(to).start);
+            tensor.bytes.copy_within(from, to);
+        }
+    }
+
+    fn zero(&mut self, group: GroupId, block: Block) {
+        for tensor in self.tensors.iter_mut().filter(|tensor| tensor.group == group) {
+            let range = tensor.block(block);
+            tensor.bytes[range].fill(0);
+        }
+    }
+
+    fn export(&self, group: GroupId, block: Block) -> Vec<u8> {
+        let tensors = self.tensors.iter().filter(|tensor| tensor.group == group);
+        tensors.flat_map(|tensor| &tensor.bytes[tensor.block(block)]).copied().collect()
+    }
+
+    fn import(&mut self, group: GroupId, block: Block, bytes: &[u8]) -> Result<()> {
+        let tensors = || self.tensors.iter().filter(|tensor| tensor.group == group);
+        let need: usize = tensors().map(|tensor| tensor.block(block).len()).sum();
+        if bytes.len() != need {
+            let have = bytes.len();
+            return Err(Error::new(format!("a block of state is {need} bytes; {have} were given")));
+        }
+        let mut rest = bytes;
+        for tensor in self.tensors.iter_mut().filter(|tensor| tensor.group == group) {
+            let range = tensor.block(block);
+            let (own, others) = rest.split_at(range.len());
+            tensor.bytes[range].copy_from_slice(own);
+            rest = others;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! FlashAttention in pieces (Dao 2022, arXiv 2205.14135): a core keeps, for each
+//! of its query rows, the largest score so far, the sum of the weights and the
+//! weighted sum of the values; chunks of keys and values pass by.
+//!
+//! The state is f32, `[rows][values + 2]`: the largest score, the sum, then the
+//! weighted values. Scores are f32 sums over ascending components; weights are
+//! rounded to bf16 before they meet the values, as the matrix unit needs them.
+//! Published kernels keep the state in bf16, which costs accuracy and saves
+//! memory; these take the same steps. Stages that saw different keys are merged
+//! over the cascade.
+
+use girih_tensor::DType;
+
+use super::{Access, Axis, Entry, Link, Operand, Param, Values, matrix, no_fault, round, unpack};
+
+/// A state that has seen no keys.
+pub(super) const ATTEND_CLEAR: Entry = Entry {
+    name: "attend_clear",
+    params: ROWS,
+    operands: &[Operand::new("state", Access::Write, DType::F32, state)],
+    macs: |_| 0,
+    cascade: Link::None,
+    fault: no_fault,
+    values: |params, values| {
+        let clear: Vec<f32> = (0..params[0]).flat_map(|_| clear_row(params[1])).collect();
+        values.store(0, DType::F32, &clear);
+    },
+};
+
+/// Lets a chunk of keys, of `size` components, and of values pass by.
+///
+/// Row `r` stands at position `start[0] + query + r / group`, key `j` at
+/// `key + j`. With `causal` = 1 a row sees the keys up to its own position, and
+/// of those the last `window` if that is not 0.
+pub(super) const ATTEND: Entry = Entry {
+    name: "attend",
+    params: &[
+        Param::size("rows"),
+        Param::size("size"),
+        Param::size("values"),
+        Param::size("keys"),
+        Param::size("group"),
+        Param::index("query"),
+        Param::index("key"),
+        Param::index("causal"),
+        Param::index("window"),
+        Param::real("scale"),
+    ],
+    operands: &[
+        Operand::reads("q", |p| matrix(p[0], p[1])),
+        Operand::reads("k", |p| matrix(p[3], p[1])),
+        Operand::reads("v", |p| matrix(p[3], p[2])),
+        Operand::new("start", Access::Read, DType::I32, |_| matrix(1, 1)),
+        Operand::new("state", Access::Update, DType::F32, |p| matrix(p[0], p[2] + 2)),
+    ],
+    macs: |p| u64::from(p[0]) * u64::from(p[3]) * (u64::from(p[1]) + u64::from(p[2])),
+    cascade: Link::None,
+    fault: |p| (p[7] > 1).then(|| format!("causal is {}: it must be 0 or 1", p[7])),
+    values: attend,
+};
+
+/// Adds to a state what another one saw: `state = state ⊕ other`.
+pub(super) const ATTEND_MERGE: Entry = Entry {
+    name: "attend_merge",
+    params: ROWS,
+    operands: &[
+        Operand::new("other", Access::Read, DType::F32, state),
+        Operand::new("state", Access::Update, DType::F32, state),
+    ],
+    macs: |p| 2 * u64::from(p[0]) * u64::from(p[1]),
+    cascade: Link::None,
+    fault: no_fault,
+    values: merge,
+};
+
+/// The attention of each row, `y = values / sum`. A row that saw no key yields
+/// zeros.
+pub(super) const ATTEND_STORE: Entry = Entry {
+    name: "attend_store",
+    params: ROWS,
+    operands: &[
+        Operand::new("state", Access::Read, DType::F32, state),
+        Operand::writes("y", |p| matrix(p[0], p[1])),
+    ],
+    macs: |p| u64::from(p[0]) * u64::from(p[1]),
+    cascade: Link::None,
+    fault: no_fault,
+    values: |params, values| {
+        let rows = unpack(DType::F32, values.reads[0]);
+        let y: Vec<f32> = rows.chunks_exact(params[1] as usize + 2).flat_map(divide).collect();
+        values.store(0, DType::BF16, &y);
+    },
+};
+
+const ROWS: &[Param] = &[Param::size("rows"), Param::size("values")];
+
+fn state(params: &[u32]) -> Vec<Axis> {
+    matrix(params[0], params[1] + 2)
+}
+
+fn clear_row(size: u32) -> impl Iterator<Item = f32> {
+    std::iter::once(f32::NEG_INFINITY).chain(std::iter::repeat_n(0.0, size as usize + 1))
+}
+
+fn divide(row: &[f32]) -> Vec<f32> {
+    let sum = row[1];
+    row[2..].iter().map(|value| if sum > 0.0 { value / sum } else { 0.0 }).collect()
+}
+
+fn attend(params: &[u32], values: &mut Values<'_>) {
+    let (size, width, group) = (params[1] as usize, params[2] as usize, params[4]);
+    let (q, k, v) = (values.bf16(0), values.bf16(1), values.bf16(2));
+    let start = i32::from_le_bytes(values.reads[3].try_into().expect("the start is one word"));
+    let scale = f32::from_bits(params[9]);
+    let mut state = values.updated(0, DType::F32);
+    for ((row, q), state) in (0..).zip(q.chunks_exact(size)).zip(state.chunks_exact_mut(width + 2)) {
+        let position = i64::from(start) + i64::from(params[5] + row / group);
+        let first = i64::from(params[6]);
+        let sees = |key: i64| {
+            let back = position - (first + key);
+            params[7] == 0 || (back >= 0 && (params[8] == 0 || back < i64::from(params[8])))
+        };
+        let scores: Vec<f32> = (0..)
+            .zip(k.chunks_exact(size))
+            .map(|(key, k)| if sees(key) { scale * dot(q, k) } else { f32::NEG_INFINITY })
+            .collect();
+        pass(&scores, &v, state);
+    }
+    values.store(0, DType::F32, &state);
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).fold(0.0, |sum, (a, b)| sum + a * b)
+}
+
+/// One chunk passes one row.
+fn pass(scores: &[f32], v: &[f32], state: &mut [f32]) {
+    let largest = scores.iter().copied().fold(state[0], f32::max);
+    if largest == f32::NEG_INFINITY {
+        return;
+    }
+    let fade = (state[0] - largest).exp();
+    state[0] = largest;
+    state[1..].iter_mut().for_each(|value| *value *= fade);
+    let size = state.len() - 2;
+    for (score, v) in scores.iter().zip(v.chunks_exact(size)) {
+        let weight = round((score - largest).exp());
+        state[1] += weight;
+        state[2..].iter_mut().zip(v).for_each(|(sum, v)| *sum += weight * v);
+    }
+}
+
+fn merge(params: &[u32], values: &mut Values<'_>) {
+    let other = unpack(DType::F32, values.reads[0]);
+    let mut state = values.updated(0, DType::F32);
+    let width = params[1] as usize + 2;
+    for (other, state) in other.chunks_exact(width).zip(state.chunks_exact_mut(width)) {
+        let largest = state[0].max(other[0]);
+        if largest == f32::NEG_INFINITY {
+            continue;
+        }
+        let (ours, theirs) = ((state[0] - largest).exp(), (other[0] - largest).exp());
+        state[0] = largest;
+        for (value, other) in state[1..].iter_mut().zip(&other[1..]) {
+            *value = *value * ours + other * theirs;
+        }
+    }
+    values.store(0, DType::F32, &state);
+}

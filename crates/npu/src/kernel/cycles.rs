@@ -1,0 +1,314 @@
+//! How long a call takes: the bundles of its loops, as figures of
+//! `targets/npu/kernels-*.toml`, and the loads that wait for a bank.
+//!
+//! ```text
+//! cycles = call + Σ over loops: cycles of a turn · Π ⌈number / step⌉ + waiting loads
+//! ```
+//!
+//! `call` is what happens once: the entry, the prologue and the epilogue of the
+//! software pipeline. A loop's cycles are its initiation interval, or all of its
+//! bundles if it is not pipelined. Two loads of one bundle that hit one bank
+//! take a cycle more.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use girih_tensor::{Error, Result};
+use serde::Deserialize;
+use toml::{Table as Toml, Value};
+
+use super::{ENTRIES, Entry};
+use crate::target::{Figure, Target, print, take_figure};
+
+/// The files of the repository, by the core that they are for.
+const FILES: &[(&str, &str)] = &[
+    ("aie2p", include_str!("../../../../targets/npu/kernels-aie2p.toml")),
+    ("aie2", include_str!("../../../../targets/npu/kernels-aie2.toml")),
+];
+
+/// The times of all entries on one kind of core.
+#[derive(Clone, Debug)]
+pub struct Table {
+    core: String,
+    times: Vec<Option<Times>>,
+    notes: Vec<String>,
+    figures: Vec<Figure>,
+    conflict: f64,
+    bank_bytes: u32,
+}
+
+/// The times of one entry.
+#[derive(Clone, Debug)]
+struct Times {
+    program: f64,
+    call: f64,
+    loops: Vec<Turns>,
+}
+
+/// One loop: which numbers of a call it steps through, and what a turn takes.
+#[derive(Clone, Debug)]
+struct Turns {
+    /// The place of a number among a call's, and the step.
+    over: Vec<(usize, u32)>,
+    cycles: f64,
+    /// Loads of a turn that go to two operands at once.
+    pairs: Option<(usize, usize, f64)>,
+}
+
+/// Where an operand lies in the memory of its tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// A number that is equal for operands in one tile's memory.
+    pub tile: u32,
+    /// The first byte.
+    pub address: u32,
+    /// How many.
+    pub bytes: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EntryText {
+    note: String,
+    program: f64,
+    call: f64,
+    #[serde(default)]
+    loops: BTreeMap<String, LoopText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LoopText {
+    over: BTreeMap<String, u32>,
+    cycles: f64,
+    pairs: Option<PairsText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PairsText {
+    operands: [String; 2],
+    loads: f64,
+}
+
+impl Table {
+    /// The times on a target's cores.
+    ///
+    /// # Errors
+    /// When there is no file for its kind of core, or when the file is at
+    /// fault.
+    pub fn of(target: &Target) -> Result<Table> {
+        let found = FILES.iter().find(|(core, _)| *core == target.core);
+        let Some((_, text)) = found else {
+            return Err(Error::new(format!("there are no kernel times for cores of kind {:?}", target.core)));
+        };
+        Table::parse(text, target).map_err(|error| error.of(format!("kernel times of {}", target.core)))
+    }
+
+    /// Reads a file of times.
+    ///
+    /// # Errors
+    /// When an entry, a number or an operand is unknown; when a time has no
+    /// source or is negative.
+    pub fn parse(text: &str, target: &Target) -> Result<Table> {
+        let mut toml: Toml =
+            text.parse().map_err(|error: toml::de::Error| Error::new(error.message().to_owned()))?;
+        let mut table = Table {
+            core: target.core.clone(),
+            times: vec![None; ENTRIES.len()],
+            notes: vec![String::new(); ENTRIES.len()],
+            figures: Vec::new(),
+            conflict: f64::from(target.core_unit.conflict_cycles),
+            bank_bytes: target.compute.bank_bytes(),
+        };
+        for (name, value) in &mut toml {
+            let Some(at) = ENTRIES.iter().position(|entry| entry.name == name) else {
+                return Err(Error::new(format!("no kernel is called {name:?}")));
+            };
+            take(name, value, &mut table.figures)?;
+            let read: EntryText =
+                value.clone().try_into().map_err(|error: toml::de::Error| Error::new(error.message()))?;
+            table.times[at] = Some(times(&ENTRIES[at], &read).map_err(|error| error.of(name))?);
+            table.notes[at] = read.note;
+        }
+        table.figures.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(table)
+    }
+
+    /// Whether the times of an entry are known; its place is that in [`ENTRIES`].
+    pub fn knows(&self, entry: usize) -> bool {
+        self.times[entry].is_some()
+    }
+
+    /// Cycles of a call with these numbers and operands.
+    ///
+    /// # Panics
+    /// When the entry's times are not known.
+    pub fn cycles(&self, entry: usize, params: &[u32], operands: &[Extent]) -> u64 {
+        let times = self.times[entry].as_ref().expect("the caller has asked whether the times are known");
+        let mut cycles = times.call;
+        for turns in &times.loops {
+            let count: f64 =
+                turns.over.iter().map(|&(at, step)| f64::from(params[at].div_ceil(step))).product();
+            let waits = turns.pairs.map_or(0.0, |(a, b, loads)| {
+                loads * self.conflict * shared(operands[a], operands[b], self.bank_bytes)
+            });
+            cycles += count * (turns.cycles + waits);
+        }
+        cycles.ceil() as u64
+    }
+
+    /// Bytes that an entry takes in a core's program.
+    ///
+    /// # Panics
+    /// When the entry's times are not known.
+    pub fn program_bytes(&self, entry: usize) -> f64 {
+        self.times[entry].as_ref().expect("the caller has asked whether the times are known").program
+    }
+
+    /// Every figure, in the order of its path.
+    pub fn figures(&self) -> &[Figure] {
+        &self.figures
+    }
+}
+
+impl fmt::Display for Table {
+    /// For each entry what its times were fitted to, then all figures.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "kernel times of {}", self.core)?;
+        for (entry, note) in ENTRIES.iter().zip(&self.notes).filter(|(_, note)| !note.is_empty()) {
+            writeln!(f, "{}: {note}", entry.name)?;
+        }
+        print(f, &self.figures)
+    }
+}
+
+/// Takes the figures of an entry; the names and steps of its loops are none.
+fn take(name: &str, value: &mut Value, figures: &mut Vec<Figure>) -> Result<()> {
+    let not = || Error::new(format!("{name} is not a table"));
+    let table = value.as_table_mut().ok_or_else(not)?;
+    for key in ["program", "call"] {
+        if let Some(figure) = table.get_mut(key) {
+            take_figure(&format!("{name}.{key}"), figure, figures)?;
+        }
+    }
+    let Some(loops) = table.get_mut("loops").and_then(Value::as_table_mut) else { return Ok(()) };
+    for (inner, turns) in loops {
+        let path = format!("{name}.{inner}");
+        match turns.as_table_mut().and_then(|turns| turns.get_mut("cycles")) {
+            Some(cycles) => take_figure(&path, cycles, figures)?,
+            None => return Err(Error::new(format!("{path} has no cycles"))),
+        }
+    }
+    Ok(())
+}
+
+fn times(entry: &Entry, text: &EntryText) -> Result<Times> {
+    let time = |what: &str, cycles: f64| {
+        let known = (0.0..=1e9).contains(&cycles);
+        known
+            .then_some(cycles)
+            .ok_or_else(|| Error::new(format!("{what} is {cycles}: it must lie in 0..=1e9")))
+    };
+    let operand = |name: &String| {
+        let at = entry.operands.iter().position(|operand| operand.name == name);
+        at.ok_or_else(|| Error::new(format!("{name:?} is no operand")))
+    };
+    let mut loops = Vec::new();
+    for (name, turns) in &text.loops {
+        let over = turns.over.iter().map(|(number, &step)| {
+            let at = entry.params.iter().position(|param| param.name == number);
+            match at {
+                Some(at) if step > 0 => Ok((at, step)),
+                Some(_) => Err(Error::new(format!("loop {name} steps by 0 through {number}"))),
+                None => Err(Error::new(format!("loop {name}: {number:?} is no number of the kernel"))),
+            }
+        });
+        let pairs = match &turns.pairs {
+            Some(PairsText { operands: [a, b], loads }) => {
+                Some((operand(a)?, operand(b)?, time(name, *loads)?))
+            }
+            None => None,
+        };
+        loops.push(Turns { over: over.collect::<Result<_>>()?, cycles: time(name, turns.cycles)?, pairs });
+    }
+    Ok(Times { program: time("program", text.program)?, call: time("call", text.call)?, loops })
+}
+
+/// How likely it is that loads from two operands hit one bank: the operands are
+/// walked through independently of each other.
+fn shared(a: Extent, b: Extent, bank_bytes: u32) -> f64 {
+    if a.tile != b.tile || a.bytes == 0 || b.bytes == 0 {
+        return 0.0;
+    }
+    let within = |extent: Extent, bank: u32| {
+        let (from, to) =
+            (u64::from(bank) * u64::from(bank_bytes), (u64::from(bank) + 1) * u64::from(bank_bytes));
+        let (first, end) = (u64::from(extent.address), u64::from(extent.address) + u64::from(extent.bytes));
+        end.min(to).saturating_sub(first.max(from)) as f64 / f64::from(extent.bytes)
+    };
+    let last = a.address.saturating_add(a.bytes) / bank_bytes;
+    (a.address / bank_bytes..=last).map(|bank| within(a, bank) * within(b, bank)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(address: u32, bytes: u32) -> Extent {
+        Extent { tile: 0, address, bytes }
+    }
+
+    fn entry(name: &str) -> usize {
+        ENTRIES.iter().position(|entry| entry.name == name).unwrap()
+    }
+
+    #[test]
+    fn every_target_has_a_time_for_every_entry_that_its_cores_run() {
+        for name in Target::names() {
+            let target = Target::named(&name).unwrap();
+            let table = Table::of(&target).unwrap();
+            for (at, entry) in ENTRIES.iter().enumerate() {
+                let wanted = target.core_unit.bfp16_macs > 0 || entry.name != "gemm_bfp16";
+                assert_eq!(table.knows(at), wanted, "{} on {name}", entry.name);
+            }
+            assert!(table.to_string().lines().count() > table.figures().len());
+        }
+    }
+
+    #[test]
+    fn a_loop_takes_its_turns_and_a_pair_of_loads_from_one_bank_waits() {
+        let target = Target::named("xdna2-strix").unwrap();
+        let figure = |value: &str| format!("{{ value = {value}, grade = \"guessed\", source = \"test\" }}");
+        let text = format!(
+            "[gemv_bf16]\nnote = \"test\"\nprogram = {}\ncall = {}\n[gemv_bf16.loops.step]\nover = {{ rows = 1, k = 64 }}\n\
+             cycles = {}\npairs = {{ operands = [\"w\", \"x\"], loads = 2 }}\n",
+            figure("100.0"),
+            figure("10.0"),
+            figure("3.0")
+        );
+        let table = Table::parse(&text, &target).unwrap();
+        let cycles =
+            |w: Extent, x: Extent| table.cycles(entry("gemv_bf16"), &[4, 100], &[w, x, extent(0, 0)]);
+        let bank = target.compute.bank_bytes();
+        assert_eq!(cycles(extent(0, 64), extent(bank, 64)), 10 + 4 * 2 * 3);
+        assert_eq!(cycles(extent(0, 64), extent(64, 64)), 10 + 4 * 2 * (3 + 2));
+        assert_eq!(cycles(extent(0, 64), extent(bank - 32, 64)), 10 + 4 * 2 * (3 + 1), "half of it");
+        assert_eq!(cycles(extent(0, 64), Extent { tile: 1, ..extent(64, 64) }), 10 + 4 * 2 * 3);
+    }
+
+    #[test]
+    fn what_a_file_of_times_may_not_say_is_refused() {
+        let target = Target::named("toy").unwrap();
+        let call = "call = { value = 1.0, grade = \"guessed\", source = \"x\" }";
+        for (text, part) in [
+            ("[gemx]".to_owned(), "no kernel is called"),
+            ("[add]\nnote = \"\"\ncall = 3.0".to_owned(), "has no source"),
+            (format!("[add]\nnote = \"\"\n{call}\nloop = 1"), "unknown field"),
+            (format!("[add]\nnote = \"\"\n{call}\n[add.loops.a]\nover = {{ n = 1 }}"), "has no cycles"),
+        ] {
+            let error = Table::parse(&text, &target).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Products: matrix by matrix, matrix by vector, and matrix by matrix on int8.
+//!
+//! The matrix instruction of AIE2P multiplies a block of 4 × 8 by one of 8 × 8
+//! (`mac_4x8_8x8_bf16`). A tile lies in memory as the instruction loads it: row
+//! of blocks by row of blocks, each block row-major. The right operand has a
+//! row for each column of the product, as weights do.
+//!
+//! ```text
+//! a [m/4][k/8][4][8]    b [n/8][k/8][8][8]    c [m/4][n/8][4][8]    c += a · bᵀ
+//! ```
+//!
+//! Each element of `c` is one f32 sum over `k` in ascending order, continued
+//! from call to call. The product of two bf16 is exact in f32, so each step
+//! rounds once.
+
+use girih_tensor::DType;
+
+use super::{Access, Axis, Entry, Link, Operand, Param, Values, bfp16, blocks, matrix, vector, whole};
+
+/// Rows of a block of `a` and `c`.
+const ROWS: u32 = 4;
+/// Columns of a block, and rows of one of `b`.
+const SIDE: u32 = 8;
+/// Lanes of the vector unit that sum a row of a matrix-vector product.
+const LANES: usize = 64;
+
+/// `c += a · bᵀ` as the hand-written kernel of mlir-air (`mm_aie2p.cc`) times it.
+pub(super) const GEMM_BF16: Entry = gemm("gemm_bf16");
+/// The same product, with the times of the compiler's own code (`--codegen direct`).
+pub(super) const GEMM_BF16_DIRECT: Entry = gemm("gemm_bf16_direct");
+/// The same product, with the times of arXiv 2512.13282, tuned with the vendor's compiler.
+pub(super) const GEMM_BF16_TUNED: Entry = gemm("gemm_bf16_tuned");
+
+/// The compiler's code with `c` in bf16: rounded after every call.
+pub(super) const GEMM_BF16_LOW: Entry = Entry {
+    operands: &[
+        Operand::reads("a", blocks_a),
+        Operand::reads("b", blocks_b),
+        Operand::new("c", Access::Update, DType::BF16, blocks_c),
+    ],
+    values: |params, values| product(params, values, DType::BF16, |_| ()),
+    ..gemm("gemm_bf16_low")
+};
+
+/// The product as AIE2P's block floating point computes it: 8 operands along
+/// `k` share an exponent (bfp16ebs8).
+pub(super) const GEMM_BFP16: Entry = Entry {
+    values: |params, values| product(params, values, DType::F32, bfp16::quantise),
+    ..gemm("gemm_bfp16")
+};
+
+const fn gemm(name: &'static str) -> Entry {
+    Entry {
+        name,
+        params: SIZES,
+        operands: FACTORS,
+        macs,
+        cascade: Link::None,
+        fault: blocks_fault,
+        values: |params, values| product(params, values, DType::F32, |_| ()),
+    }
+}
+
+const FACTORS: &[Operand] = &[
+    Operand::reads("a", blocks_a),
+    Operand::reads("b", blocks_b),
+    Operand::new("c", Access::Update, DType::F32, blocks_c),
+];
+const SIZES: &[Param] = &[Param::size("m"), Param::size("n"), Param::size("k")];
+
+/// `c += a · bᵀ` on int8 with int32 sums, which wrap as the accumulators do.
+pub(super) const GEMM_INT8: Entry = Entry {
+    operands: &[
+        Operand::new("a", Access::Read, DType::I8, blocks_a),
+        Operand::new("b", Access::Read, DType::I8, blocks_b),
+        Operand::new("c", Access::Update, DType::I32, blocks_c),
+    ],
+    values: product_int8,
+    ..gemm("gemm_int8")
+};
+
+/// `y[i] = Σ a[i, j] · x[j]`: 64 lanes sum every 64th column in ascending
+/// order, then the lanes are halved until one is left (`mv.cc`).
+pub(super) const GEMV_BF16: Entry = Entry {
+    name: "gemv_bf16",
+    params: &[Param::size("rows"), Param::size("k")],
+    operands: &[
+        Operand::reads("w", |p| matrix(p[0], p[1])),
+        Operand::reads("x", |p| vector(p[1])),
+        Operand::writes("y", |p| vector(p[0])),
+    ],
+    macs: |p| u64::from(p[0]) * u64::from(p[1]),
+    cascade: Link::None,
+    fault: |_| None,
+    values: vector_product,
+};
+
+fn macs(params: &[u32]) -> u64 {
+    params.iter().map(|&size| u64::from(size)).product()
+}
+
+fn blocks_fault(params: &[u32]) -> Option<String> {
+    let units = [("m", ROWS), ("n", SIDE), ("k", SIDE)];
+    units.iter().zip(params).find_map(|((name, unit), &size)| whole(name, size, *unit))
+}
+
+fn blocks_a(params: &[u32]) -> Vec<Axis> {
+    blocks(params[0], params[2], (ROWS, SIDE))
+}
+
+fn blocks_b(params: &[u32]) -> Vec<Axis> {
+    blocks(params[1], params[2], (SIDE, SIDE))
+}
+
+fn blocks_c(params: &[u32]) -> Vec<Axis> {
+    blocks(params[0], params[1], (ROWS, SIDE))
+}
+
+/// The order of each sum does not depend on the blocks, so the loops are those
+/// that are fast here: four rows of `a` by eight of `b`, one block of `c`.
+fn product(params: &[u32], values: &mut Values<'_>, dtype: DType, convert: fn(&mut [f32])) {
+    let [_, n, k] = [params[0] as usize, params[1] as usize, params[2] as usize];
+    let (mut a, mut b) = (values.bf16(0), values.bf16(1));
+    a.chunks_exact_mut(8).for_each(convert);
+    b.chunks_exact_mut(8).for_each(convert);
+    let panels = panels_of(&b, k);
+    let mut c = values.updated(0, dtype);
+    for (rows, c) in a.chunks_exact(4 * k).zip(c.chunks_exact_mut(4 * n)) {
+        for (panel, c) in panels.chunks_exact(8 * k).zip(c.chunks_exact_mut(32)) {
+            block(rows, panel, c);
+        }
+    }
+    values.store(0, dtype, &c);
+}
+
+/// One block of `c`, `[4][8]`: reads a row of blocks of `a`, `[k/8][4][8]`, and
+/// a panel of `b`, `[k][8]`.
+fn block(a: &[f32], panel: &[f32], c: &mut [f32]) {
+    let mut sums: [[f32; 8]; 4] =
+        std::array::from_fn(|row| std::array::from_fn(|column| c[row * 8 + column]));
+    for (a, panel) in a.chunks_exact(32).zip(panel.chunks_exact(64)) {
+        for (step, b) in panel.chunks_exact(8).enumerate() {
+            for (row, sums) in sums.iter_mut().enumerate() {
+                let a = a[row * 8 + step];
+                for (sum, &b) in sums.iter_mut().zip(b) {
+                    *sum += a * b;
+                }
+            }
+        }
+    }
+    for (c, sums) in c.chunks_exact_mut(8).zip(&sums) {
+        c.copy_from_slice(sums);
+    }
+}
+
+/// `b` from blocks `[n/8][k/8][8 rows][8]` to panels `[n/8][k][8 rows]`.
+fn panels_of(blocks: &[f32], k: usize) -> Vec<f32> {
+    let mut panels = vec![0.0; blocks.len()];
+    for (block, panel) in blocks.chunks_exact(64).zip(panels.chunks_exact_mut(64)) {
+        for (at, &value) in block.iter().enumerate() {
+            panel[at % 8 * 8 + at / 8] = value;
+        }
+    }
+    debug_assert_eq!(panels.len() % (8 * k), 0, "whole panels");
+    panels
+}
+
+fn product_int8(params: &[u32], values: &mut Values<'_>) {
+    let [m, n, k] = [params[0] as usize, params[1] as usize, params[2] as usize];
+    let (a, b) = (values.reads[0], values.reads[1]);
+    let at = |columns: usize, rows: usize, row: usize, column: usize| {
+        ((row / rows * (columns / 8) + column / 8) * rows + row % rows) * 8 + column % 8
+    };
+    for row in 0..m {
+        for column in 0..n {
+            let cell = at(n, 4, row, column) * 4;
+            let bytes = &mut values.writes[0][cell..][..4];
+            let mut sum = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            for step in 0..k {
+                let a = a[at(k, 4, row, step)].cast_signed();
+                let b = b[at(k, 8, column, step)].cast_signed();
+                sum = sum.wrapping_add(i32::from(a) * i32::from(b));
+            }
+            bytes.copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+}
+
+fn vector_product(params: &[u32], values: &mut Values<'_>) {
+    let k = params[1] as usize;
+    let (a, x) = (values.bf16(0), values.bf16(1));
+    let y: Vec<f32> = a.chunks_exact(k).map(|row| lane_sum(row, &x)).collect();
+    values.store(0, DType::BF16, &y);
+}
+
+/// A dot product in 64 lanes.
+fn lane_sum(row: &[f32], x: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    for (row, x) in row.chunks(LANES).zip(x.chunks(LANES)) {
+        for ((lane, &a), &b) in lanes.iter_mut().zip(row).zip(x) {
+            *lane += a * b;
+        }
+    }
+    halve(&mut lanes)
+}
+
+/// The sum of lanes, halved until one is left.
+pub(super) fn halve(lanes: &mut [f32]) -> f32 {
+    let mut width = lanes.len();
+    while width > 1 {
+        width /= 2;
+        for lane in 0..width {
+            lanes[lane] += lanes[lane + width];
+        }
+    }
+    lanes[0]
+}

@@ -1,0 +1,295 @@
+//! What a core can call: for each entry the operands with their layouts, the
+//! values that the tile computes and the cycles that it takes.
+//!
+//! Values are those of the tile: operands are rounded to bf16, sums are kept in
+//! f32 and added in the order that each entry states. Cycles are figures of
+//! `targets/npu/kernels-*.toml`, one set for each published code generator.
+
+mod attend;
+mod bfp16;
+mod cycles;
+mod matmul;
+mod rows;
+
+use std::fmt;
+
+use girih_tensor::{DType, Error, Result};
+
+pub use bfp16::{BLOCK as BFP16_BLOCK, quantise as bfp16_quantise};
+pub use cycles::{Extent, Table};
+
+/// Every entry.
+pub const ENTRIES: &[Entry] = &[
+    matmul::GEMM_BF16,
+    matmul::GEMM_BF16_DIRECT,
+    matmul::GEMM_BF16_LOW,
+    matmul::GEMM_BF16_TUNED,
+    matmul::GEMM_BFP16,
+    matmul::GEMM_INT8,
+    matmul::GEMV_BF16,
+    rows::RMS_NORM,
+    rows::LAYER_NORM,
+    rows::ROPE_HALVES,
+    rows::ROPE_NEIGHBOURS,
+    rows::SILU_MUL,
+    rows::GELU_MUL,
+    rows::GELU,
+    rows::ADD,
+    rows::SCALE,
+    rows::ZERO_F32,
+    rows::COPY,
+    rows::STORE_BF16,
+    attend::ATTEND_CLEAR,
+    attend::ATTEND,
+    attend::ATTEND_MERGE,
+    attend::ATTEND_STORE,
+    rows::SEND,
+    rows::RECEIVE,
+];
+
+/// The entry with this name.
+pub fn entry(name: &str) -> Option<&'static Entry> {
+    ENTRIES.iter().find(|entry| entry.name == name)
+}
+
+/// One entry.
+pub struct Entry {
+    /// The name in programs: `gemm_bf16`.
+    pub name: &'static str,
+    /// The numbers that a call gives, in order.
+    pub params: &'static [Param],
+    /// The operands, in the order of a call's addresses.
+    pub operands: &'static [Operand],
+    /// Multiplications of a call, for rooflines.
+    pub macs: fn(&[u32]) -> u64,
+    /// What it does to the cascade.
+    pub cascade: Link,
+    /// Faults of the numbers beyond those that [`Entry::check`] sees for all.
+    fault: fn(&[u32]) -> Option<String>,
+    values: fn(&[u32], &mut Values<'_>),
+}
+
+/// A number that a call gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// Its name in programs.
+    pub name: &'static str,
+    /// What numbers are allowed.
+    pub kind: ParamKind,
+}
+
+/// What numbers a parameter may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParamKind {
+    /// At least 1.
+    Size,
+    /// At least 0.
+    Index,
+    /// A float; it is handed on as the bits of an `f32`.
+    Real,
+}
+
+/// What a call does to the link between neighbouring cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// Nothing.
+    None,
+    /// Its first operand leaves over it.
+    Send,
+    /// Its first operand arrives over it.
+    Receive,
+}
+
+/// One operand of an entry.
+pub struct Operand {
+    /// The name in faults: `a`.
+    pub name: &'static str,
+    /// What a call does to it.
+    pub access: Access,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// How its elements lie, outermost axis first.
+    pub layout: fn(&[u32]) -> Vec<Axis>,
+}
+
+/// What a call does to an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It is read.
+    Read,
+    /// All of it is written and none of it is read.
+    Write,
+    /// It is read and written.
+    Update,
+}
+
+/// One axis of an operand in memory: how many steps, and by how many logical
+/// rows and columns each step moves on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// Steps.
+    pub extent: u32,
+    /// Logical rows from one step to the next.
+    pub rows: u32,
+    /// Logical columns from one step to the next.
+    pub columns: u32,
+}
+
+/// The bytes of a call's operands.
+pub struct Values<'a> {
+    /// Operands that are read, in their order among each other.
+    pub reads: &'a [&'a [u8]],
+    /// Operands that are written or updated, in their order among each other;
+    /// updated ones hold their bytes.
+    pub writes: &'a mut [Vec<u8>],
+}
+
+impl Entry {
+    /// What is wrong with a call with these numbers, if anything.
+    ///
+    /// # Errors
+    /// A sentence that names the entry and the number.
+    pub fn check(&self, params: &[u32]) -> Result<()> {
+        let refuse = |text: String| Err(Error::new(format!("kernel {}: {text}", self.name)));
+        if params.len() != self.params.len() {
+            let needed = self.params.len();
+            return refuse(format!("{} numbers are given, {needed} are needed", params.len()));
+        }
+        for (param, &number) in self.params.iter().zip(params) {
+            let least = match param.kind {
+                ParamKind::Size => 1,
+                ParamKind::Index => 0,
+                ParamKind::Real => continue,
+            };
+            if number < least || number > MOST_SIZE {
+                let name = param.name;
+                return refuse(format!("{name} is {number}: it must lie in {least}..={MOST_SIZE}"));
+            }
+        }
+        match (self.fault)(params) {
+            Some(text) => refuse(text),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes of each operand of a call with these numbers, which must have
+    /// passed [`Entry::check`].
+    pub fn bytes(&self, params: &[u32]) -> Vec<u64> {
+        self.operands.iter().map(|operand| operand.bytes(params)).collect()
+    }
+
+    /// Computes a call. Lengths must be those of [`Entry::bytes`].
+    pub fn compute(&self, params: &[u32], values: &mut Values<'_>) {
+        (self.values)(params, values);
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// The largest size of a call; operands then have less than 2^50 bytes.
+const MOST_SIZE: u32 = 1 << 22;
+
+impl Param {
+    const fn size(name: &'static str) -> Param {
+        Param { name, kind: ParamKind::Size }
+    }
+
+    const fn index(name: &'static str) -> Param {
+        Param { name, kind: ParamKind::Index }
+    }
+
+    const fn real(name: &'static str) -> Param {
+        Param { name, kind: ParamKind::Real }
+    }
+}
+
+impl Operand {
+    /// Its bytes in a call with these numbers.
+    pub fn bytes(&self, params: &[u32]) -> u64 {
+        let elements: u64 = (self.layout)(params).iter().map(|axis| u64::from(axis.extent)).product();
+        elements * self.dtype.block_bytes() as u64
+    }
+
+    const fn new(name: &'static str, access: Access, dtype: DType, layout: fn(&[u32]) -> Vec<Axis>) -> Self {
+        Operand { name, access, dtype, layout }
+    }
+
+    /// A bf16 operand that is read.
+    const fn reads(name: &'static str, layout: fn(&[u32]) -> Vec<Axis>) -> Operand {
+        Operand::new(name, Access::Read, DType::BF16, layout)
+    }
+
+    /// A bf16 operand that is written.
+    const fn writes(name: &'static str, layout: fn(&[u32]) -> Vec<Axis>) -> Operand {
+        Operand::new(name, Access::Write, DType::BF16, layout)
+    }
+}
+
+/// A row-major matrix.
+fn matrix(rows: u32, columns: u32) -> Vec<Axis> {
+    vec![Axis { extent: rows, rows: 1, columns: 0 }, Axis { extent: columns, rows: 0, columns: 1 }]
+}
+
+/// A vector: one row.
+fn vector(columns: u32) -> Vec<Axis> {
+    vec![Axis { extent: columns, rows: 0, columns: 1 }]
+}
+
+/// Blocks of `side.0` rows and `side.1` columns, row of blocks by row of blocks,
+/// each block row-major.
+fn blocks(rows: u32, columns: u32, side: (u32, u32)) -> Vec<Axis> {
+    vec![
+        Axis { extent: rows / side.0, rows: side.0, columns: 0 },
+        Axis { extent: columns / side.1, rows: 0, columns: side.1 },
+        Axis { extent: side.0, rows: 1, columns: 0 },
+        Axis { extent: side.1, rows: 0, columns: 1 },
+    ]
+}
+
+fn no_fault(_: &[u32]) -> Option<String> {
+    None
+}
+
+/// The fault of a size that is no multiple of what the vector unit takes.
+fn whole(name: &str, size: u32, unit: u32) -> Option<String> {
+    (!size.is_multiple_of(unit)).then(|| format!("{name} is {size}: it must be a multiple of {unit}"))
+}
+
+impl Values<'_> {
+    /// Operand `i` of those that are read, as f32.
+    fn bf16(&self, i: usize) -> Vec<f32> {
+        unpack(DType::BF16, self.reads[i])
+    }
+
+    /// Operand `i` of those that are written or updated, as f32.
+    fn updated(&self, i: usize, dtype: DType) -> Vec<f32> {
+        unpack(dtype, &self.writes[i])
+    }
+
+    /// Writes operand `i`, rounded to nearest, ties to even.
+    fn store(&mut self, i: usize, dtype: DType, values: &[f32]) {
+        dtype.pack(values, &mut self.writes[i]);
+    }
+}
+
+fn unpack(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    let mut values = vec![0.0; bytes.len() / dtype.block_bytes()];
+    dtype.unpack(bytes, &mut values);
+    values
+}
+
+/// The bf16 nearest to a value, ties to even.
+fn round(value: f32) -> f32 {
+    let mut bytes = [0; 2];
+    DType::BF16.pack(&[value], &mut bytes);
+    let mut rounded = [0.0];
+    DType::BF16.unpack(&bytes, &mut rounded);
+    rounded[0]
+}
+
+#[cfg(test)]
+mod tests;

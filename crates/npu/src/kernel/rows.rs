@@ -1,0 +1,240 @@
+//! Entries that work on rows or on elements: norms, rotation, gates, sums, and
+//! the copies between them. All round once, when they store.
+
+use girih_tensor::DType;
+
+use super::matmul::halve;
+use super::{Access, Axis, Entry, Link, Operand, Param, Values, matrix, no_fault, unpack, vector, whole};
+
+/// Lanes of the vector unit that sum a row.
+const LANES: usize = 16;
+
+/// `y = x / √(mean(x²) + epsilon) · w`, row by row; 16 lanes sum the squares.
+/// The mean is that of `width` values; a row's other values are zeros.
+pub(super) const RMS_NORM: Entry = Entry {
+    name: "rms_norm",
+    params: NORM_SIZES,
+    operands: &[
+        Operand::reads("x", |p| matrix(p[0], p[1])),
+        Operand::reads("w", |p| vector(p[1])),
+        Operand::writes("y", |p| matrix(p[0], p[1])),
+    ],
+    macs: |p| 3 * u64::from(p[0]) * u64::from(p[1]),
+    cascade: Link::None,
+    fault: wider,
+    values: |params, values| {
+        let (n, width, epsilon) = (params[1] as usize, params[2] as f32, f32::from_bits(params[3]));
+        let (mut x, w) = (values.bf16(0), values.bf16(1));
+        for row in x.chunks_exact_mut(n) {
+            let scale = 1.0 / (lane_sum(row, |x| x * x) / width + epsilon).sqrt();
+            row.iter_mut().zip(&w).for_each(|(x, w)| *x = *x * scale * w);
+        }
+        values.store(0, DType::BF16, &x);
+    },
+};
+
+/// `y = (x − mean(x)) / √(var(x) + epsilon) · w + b`, row by row.
+pub(super) const LAYER_NORM: Entry = Entry {
+    name: "layer_norm",
+    params: NORM_SIZES,
+    operands: &[
+        Operand::reads("x", |p| matrix(p[0], p[1])),
+        Operand::reads("w", |p| vector(p[1])),
+        Operand::reads("b", |p| vector(p[1])),
+        Operand::writes("y", |p| matrix(p[0], p[1])),
+    ],
+    macs: |p| 4 * u64::from(p[0]) * u64::from(p[1]),
+    cascade: Link::None,
+    fault: wider,
+    values: |params, values| {
+        let (n, width, epsilon) = (params[1] as usize, params[2] as usize, f32::from_bits(params[3]));
+        let (mut x, w, b) = (values.bf16(0), values.bf16(1), values.bf16(2));
+        for row in x.chunks_exact_mut(n) {
+            let row = &mut row[..width];
+            let center = lane_sum(row, |x| x) / width as f32;
+            row.iter_mut().for_each(|x| *x -= center);
+            let scale = 1.0 / (lane_sum(row, |x| x * x) / width as f32 + epsilon).sqrt();
+            row.iter_mut().zip(w.iter().zip(&b)).for_each(|(x, (w, b))| *x = *x * scale * w + b);
+        }
+        values.store(0, DType::BF16, &x);
+    },
+};
+
+const NORM_SIZES: &[Param] =
+    &[Param::size("rows"), Param::size("n"), Param::size("width"), Param::real("epsilon")];
+
+fn wider(params: &[u32]) -> Option<String> {
+    (params[2] > params[1]).then(|| format!("width is {}: it may not exceed n, {}", params[2], params[1]))
+}
+
+/// Rotates component `i` with `i + size/2` of every head. A row of the table
+/// holds the cosines of the pairs and then their sines, and serves all heads of
+/// its row.
+pub(super) const ROPE_HALVES: Entry = rope("rope_halves", |params, values| {
+    let half = params[2] as usize / 2;
+    rotate(params, values, |pair| (pair, pair + half));
+});
+
+/// Rotates component `2i` with `2i + 1`, with the same table.
+pub(super) const ROPE_NEIGHBOURS: Entry = rope("rope_neighbours", |params, values| {
+    rotate(params, values, |pair| (2 * pair, 2 * pair + 1));
+});
+
+/// `y = a / (1 + e^−a) · b`.
+pub(super) const SILU_MUL: Entry = pairwise("silu_mul", |_, values| join(values, |a, b| silu(a) * b));
+/// `y = gelu(a) · b`, the tanh form.
+pub(super) const GELU_MUL: Entry = pairwise("gelu_mul", |_, values| join(values, |a, b| gelu(a) * b));
+/// `y = a + b`.
+pub(super) const ADD: Entry = pairwise("add", |_, values| join(values, |a, b| a + b));
+
+/// `y = gelu(x)`, the tanh form.
+pub(super) const GELU: Entry = Entry {
+    macs: |p| u64::from(p[0]),
+    values: |_, values| {
+        let y: Vec<f32> = values.bf16(0).into_iter().map(gelu).collect();
+        values.store(0, DType::BF16, &y);
+    },
+    ..elementwise("gelu")
+};
+
+/// `y = x · factor`.
+pub(super) const SCALE: Entry = Entry {
+    params: &[Param::size("n"), Param::real("factor")],
+    macs: |p| u64::from(p[0]),
+    values: |params, values| {
+        let factor = f32::from_bits(params[1]);
+        let y: Vec<f32> = values.bf16(0).into_iter().map(|x| x * factor).collect();
+        values.store(0, DType::BF16, &y);
+    },
+    ..elementwise("scale")
+};
+
+/// `y = 0`, in f32.
+pub(super) const ZERO_F32: Entry = Entry {
+    operands: &[Operand::new("y", Access::Write, DType::F32, length)],
+    values: |_, values| values.writes[0].fill(0),
+    ..elementwise("zero_f32")
+};
+
+/// Copies bf16.
+pub(super) const COPY: Entry =
+    Entry { values: |_, values| values.writes[0].copy_from_slice(values.reads[0]), ..elementwise("copy") };
+
+/// Rounds f32 to bf16.
+pub(super) const STORE_BF16: Entry = Entry {
+    operands: &[Operand::new("x", Access::Read, DType::F32, length), Operand::writes("y", length)],
+    values: |_, values| {
+        let x = unpack(DType::F32, values.reads[0]);
+        values.store(0, DType::BF16, &x);
+    },
+    ..elementwise("store_bf16")
+};
+
+/// Sends words of 4 bytes to the next core of the cascade.
+pub(super) const SEND: Entry = Entry {
+    operands: &[Operand::new("x", Access::Read, DType::F32, length)],
+    cascade: Link::Send,
+    values: |_, _| (),
+    ..elementwise("send")
+};
+
+/// Receives words of 4 bytes from the core before in the cascade.
+pub(super) const RECEIVE: Entry = Entry {
+    operands: &[Operand::new("y", Access::Write, DType::F32, length)],
+    cascade: Link::Receive,
+    values: |_, _| (),
+    ..elementwise("receive")
+};
+
+/// A vector of `n` values.
+fn length(params: &[u32]) -> Vec<Axis> {
+    vector(params[0])
+}
+
+const LENGTH: &[Param] = &[Param::size("n")];
+const ONE: &[Operand] = &[Operand::reads("x", length), Operand::writes("y", length)];
+const PAIR: &[Operand] =
+    &[Operand::reads("a", length), Operand::reads("b", length), Operand::writes("y", length)];
+
+/// An entry of one vector of bf16 to another, until it says otherwise.
+const fn elementwise(name: &'static str) -> Entry {
+    Entry {
+        name,
+        params: LENGTH,
+        operands: ONE,
+        macs: |_| 0,
+        cascade: Link::None,
+        fault: no_fault,
+        values: |_, _| (),
+    }
+}
+
+const fn pairwise(name: &'static str, values: fn(&[u32], &mut Values<'_>)) -> Entry {
+    Entry { operands: PAIR, macs: |p| u64::from(p[0]), values, ..elementwise(name) }
+}
+
+const HEADS: &[Param] = &[Param::size("rows"), Param::size("heads"), Param::size("size")];
+const ROTATION: &[Operand] = &[
+    Operand::reads("x", |p| matrix(p[0], p[1] * p[2])),
+    Operand::reads("table", |p| matrix(p[0], p[2])),
+    Operand::writes("y", |p| matrix(p[0], p[1] * p[2])),
+];
+
+const fn rope(name: &'static str, values: fn(&[u32], &mut Values<'_>)) -> Entry {
+    Entry {
+        name,
+        params: HEADS,
+        operands: ROTATION,
+        macs: |p| 2 * p.iter().map(|&size| u64::from(size)).product::<u64>(),
+        cascade: Link::None,
+        fault: |p| {
+            let width = u64::from(p[1]) * u64::from(p[2]);
+            let wide = width > u64::from(u32::MAX);
+            whole("size", p[2], 2).or_else(|| wide.then(|| format!("a row of {width} values is too long")))
+        },
+        values,
+    }
+}
+
+fn rotate(params: &[u32], values: &mut Values<'_>, pair: impl Fn(usize) -> (usize, usize)) {
+    let (heads, size) = (params[1] as usize, params[2] as usize);
+    let (mut x, table) = (values.bf16(0), values.bf16(1));
+    for (row, table) in x.chunks_exact_mut(heads * size).zip(table.chunks_exact(size)) {
+        let (cosines, sines) = table.split_at(size / 2);
+        for head in row.chunks_exact_mut(size) {
+            for (at, (cosine, sine)) in cosines.iter().zip(sines).enumerate() {
+                let (first, second) = pair(at);
+                let (x, y) = (head[first], head[second]);
+                head[first] = x * cosine - y * sine;
+                head[second] = y * cosine + x * sine;
+            }
+        }
+    }
+    values.store(0, DType::BF16, &x);
+}
+
+fn join(values: &mut Values<'_>, f: impl Fn(f32, f32) -> f32) {
+    let y: Vec<f32> = values.bf16(0).into_iter().zip(values.bf16(1)).map(|(a, b)| f(a, b)).collect();
+    values.store(0, DType::BF16, &y);
+}
+
+fn silu(x: f32) -> f32 {
+    x / (1.0 + (-x).exp())
+}
+
+/// `x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³)))` (Hendrycks & Gimpel 2016).
+fn gelu(x: f32) -> f32 {
+    let root = (2.0 / std::f32::consts::PI).sqrt();
+    x / 2.0 * (1.0 + (root * (x + 0.044715 * x * x * x)).tanh())
+}
+
+/// The sum of `f` over a row in 16 lanes, which are then halved.
+fn lane_sum(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    for part in row.chunks(LANES) {
+        for (lane, &x) in lanes.iter_mut().zip(part) {
+            *lane += f(x);
+        }
+    }
+    halve(&mut lanes)
+}

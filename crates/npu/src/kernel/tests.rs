@@ -1,0 +1,279 @@
+//! Entries against plain loops.
+
+use super::*;
+
+fn values(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..n)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            round((state >> 40) as f32 / (1 << 23) as f32 - 1.0)
+        })
+        .collect()
+}
+
+fn pack(dtype: DType, values: &[f32]) -> Vec<u8> {
+    let mut bytes = vec![0; values.len() * dtype.block_bytes()];
+    dtype.pack(values, &mut bytes);
+    bytes
+}
+
+/// A row-major matrix as the layout has it in memory.
+fn lay(layout: &[Axis], columns: usize, matrix: &[f32]) -> Vec<f32> {
+    walk(layout).map(|(row, column)| matrix[row * columns + column]).collect()
+}
+
+/// What a layout has in memory as a row-major matrix.
+fn unlay(layout: &[Axis], columns: usize, memory: &[f32]) -> Vec<f32> {
+    let mut matrix = vec![f32::NAN; memory.len()];
+    walk(layout).zip(memory).for_each(|((row, column), value)| matrix[row * columns + column] = *value);
+    matrix
+}
+
+/// Row and column of each element, in the order of memory.
+fn walk(layout: &[Axis]) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let count: u32 = layout.iter().map(|axis| axis.extent).product();
+    (0..count).map(|mut at| {
+        let (mut row, mut column) = (0, 0);
+        for axis in layout.iter().rev() {
+            let step = at % axis.extent;
+            at /= axis.extent;
+            row += step * axis.rows;
+            column += step * axis.columns;
+        }
+        (row as usize, column as usize)
+    })
+}
+
+fn call(name: &str, params: &[u32], reads: &[Vec<u8>], writes: &mut [Vec<u8>]) {
+    let entry = entry(name).unwrap();
+    entry.check(params).unwrap();
+    let reads: Vec<&[u8]> = reads.iter().map(Vec::as_slice).collect();
+    let lengths: Vec<u64> = entry.bytes(params);
+    let given = reads.iter().map(|bytes| bytes.len()).chain(writes.iter().map(Vec::len));
+    let mut sorted: Vec<u64> = given.map(|length| length as u64).collect();
+    let mut wanted = lengths;
+    sorted.sort_unstable();
+    wanted.sort_unstable();
+    assert_eq!(sorted, wanted, "{name}");
+    entry.compute(params, &mut Values { reads: &reads, writes });
+}
+
+#[test]
+fn names_are_unique_and_found() {
+    for entry in ENTRIES {
+        assert_eq!(super::entry(entry.name).unwrap().name, entry.name);
+        assert_eq!(ENTRIES.iter().filter(|other| other.name == entry.name).count(), 1);
+    }
+    assert!(entry("gemm").is_none());
+}
+
+#[test]
+fn wrong_numbers_are_refused_by_name() {
+    let gemm = entry("gemm_bf16").unwrap();
+    for (params, part) in [
+        (&[4, 8][..], "2 numbers are given, 3 are needed"),
+        (&[4, 8, 0], "k is 0"),
+        (&[6, 8, 8], "m is 6: it must be a multiple of 4"),
+        (&[4, 8, 12], "k is 12: it must be a multiple of 8"),
+        (&[u32::MAX, 8, 8], "m is 4294967295"),
+    ] {
+        assert!(gemm.check(params).unwrap_err().to_string().contains(part), "{params:?}");
+    }
+    assert!(entry("attend").unwrap().check(&[1, 1, 1, 1, 1, 0, 0, 2, 0, 0]).is_err());
+    assert!(entry("rope_halves").unwrap().check(&[1, 1, 3]).is_err());
+    assert!(entry("rms_norm").unwrap().check(&[1, 8, 9, 0]).is_err());
+}
+
+#[test]
+fn a_product_continues_its_sums_in_ascending_order() {
+    let [m, n, k] = [8usize, 16, 24];
+    let (a, b, c) = (values(m * k, 1), values(n * k, 2), values(m * n, 3));
+    let params = [m as u32, n as u32, k as u32];
+    let entry = entry("gemm_bf16").unwrap();
+    let layouts: Vec<Vec<Axis>> = entry.operands.iter().map(|operand| (operand.layout)(&params)).collect();
+    let reads = [pack(DType::BF16, &lay(&layouts[0], k, &a)), pack(DType::BF16, &lay(&layouts[1], k, &b))];
+    let mut writes = [pack(DType::F32, &lay(&layouts[2], n, &c))];
+    call("gemm_bf16", &params, &reads, &mut writes);
+    let got = unlay(&layouts[2], n, &unpack(DType::F32, &writes[0]));
+    for row in 0..m {
+        for column in 0..n {
+            let mut sum = c[row * n + column];
+            for step in 0..k {
+                sum += a[row * k + step] * b[column * k + step];
+            }
+            assert_eq!(got[row * n + column].to_bits(), sum.to_bits(), "{row},{column}");
+        }
+    }
+}
+
+#[test]
+fn an_int8_product_wraps() {
+    let params = [4, 8, 8];
+    let reads = [vec![0x80; 32], vec![0x80; 64]];
+    let mut writes = [pack_i32(&[i32::MAX; 32])];
+    call("gemm_int8", &params, &reads, &mut writes);
+    assert_eq!(writes[0], pack_i32(&[i32::MAX.wrapping_add(8 * 128 * 128); 32]));
+}
+
+fn pack_i32(values: &[i32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+#[test]
+fn low_precision_rounds_its_sums_and_bfp16_its_operands() {
+    let params = [4, 8, 8];
+    let (a, b) = (values(32, 5), values(64, 6));
+    let reads = [pack(DType::BF16, &a), pack(DType::BF16, &b)];
+    let mut low = [pack(DType::BF16, &[0.0; 32])];
+    call("gemm_bf16_low", &params, &reads, &mut low);
+    let mut full = [pack(DType::F32, &[0.0; 32])];
+    call("gemm_bf16", &params, &reads, &mut full);
+    assert_eq!(low[0], pack(DType::BF16, &unpack(DType::F32, &full[0])));
+    let mut blocks = [pack(DType::F32, &[0.0; 32])];
+    call("gemm_bfp16", &params, &reads, &mut blocks);
+    for ((got, exact), row) in
+        unpack(DType::F32, &blocks[0]).iter().zip(unpack(DType::F32, &full[0])).zip(0..)
+    {
+        // An operand moves by at most 2^-7 of the largest of its block, which is below 1.
+        let bound = 8.0 * (2.0 / 128.0 + 1.0 / 16384.0);
+        assert!((got - exact).abs() <= bound, "{row}: {got} {exact}");
+    }
+}
+
+#[test]
+fn bfp16_shares_the_largest_exponent() {
+    let mut block = [1.0, 0.5, 1.0 / 64.0, 1.0 / 128.0, 3.0 / 128.0, 0.0, -1.0, -1.984375];
+    bfp16_quantise(&mut block);
+    // Ties go to the even mantissa: 1/128 to 0, 3/128 to 2/64.
+    assert_eq!(block, [1.0, 0.5, 1.0 / 64.0, 0.0, 2.0 / 64.0, 0.0, -1.0, -1.984375]);
+    let mut bumped = [1.996_093_8, 1.0 / 64.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+    bfp16_quantise(&mut bumped);
+    assert_eq!(bumped, [2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], "127.75 bumps the exponent");
+    let mut tiny = [f32::MIN_POSITIVE / 2.0; 8];
+    bfp16_quantise(&mut tiny);
+    assert_eq!(tiny, [0.0; 8], "subnormals flush");
+}
+
+#[test]
+fn a_vector_product_is_a_dot_product_of_each_row() {
+    let [m, k] = [3usize, 100];
+    let (w, x) = (values(m * k, 7), values(k, 8));
+    let mut writes = [vec![0; m * 2]];
+    call("gemv_bf16", &[3, 100], &[pack(DType::BF16, &w), pack(DType::BF16, &x)], &mut writes);
+    for (row, got) in w.chunks_exact(k).zip(unpack(DType::BF16, &writes[0])) {
+        let exact = girih_tensor::reference::dot(row, &x);
+        let bound = exact.bound(k) + exact.sum.abs() / 256.0;
+        assert!((f64::from(got) - exact.sum).abs() <= bound);
+    }
+}
+
+#[test]
+fn a_norm_takes_the_mean_of_its_width() {
+    let x: Vec<f32> = [3.0, 4.0].into_iter().chain([0.0; 14]).collect();
+    let reads = [pack(DType::BF16, &x), pack(DType::BF16, &[2.0; 16])];
+    let mut writes = [vec![0; 32]];
+    call("rms_norm", &[1, 16, 2, 0], &reads, &mut writes);
+    let scale = 2.0 / 12.5f32.sqrt();
+    let y = unpack(DType::BF16, &writes[0]);
+    assert_eq!((y[0], y[1], y[2]), (round(3.0 * scale), round(4.0 * scale), 0.0));
+    let reads = [reads[0].clone(), reads[1].clone(), pack(DType::BF16, &[1.0; 16])];
+    call("layer_norm", &[1, 16, 2, 0], &reads, &mut writes);
+    assert_eq!(unpack(DType::BF16, &writes[0])[..3], [-1.0, 3.0, 0.0]);
+}
+
+#[test]
+fn rotations_pair_what_they_say() {
+    let x = pack(DType::BF16, &[1.0, 2.0, 3.0, 4.0]);
+    let table = pack(DType::BF16, &[0.0, 1.0, 1.0, 0.0]); // cosines 0 and 1, sines 1 and 0
+    let mut y = [vec![0; 8]];
+    call("rope_halves", &[1, 1, 4], &[x.clone(), table.clone()], &mut y);
+    assert_eq!(unpack(DType::BF16, &y[0]), [-3.0, 2.0, 1.0, 4.0]);
+    call("rope_neighbours", &[1, 1, 4], &[x, table], &mut y);
+    assert_eq!(unpack(DType::BF16, &y[0]), [-2.0, 1.0, 3.0, 4.0]);
+}
+
+#[test]
+fn elements_are_rounded_once() {
+    let (a, b) = (values(32, 9), values(32, 10));
+    let reads = [pack(DType::BF16, &a), pack(DType::BF16, &b)];
+    type Case = (&'static str, fn(f32, f32) -> f32);
+    let cases: [Case; 2] = [("add", |a, b| a + b), ("silu_mul", |a, b| a / (1.0 + (-a).exp()) * b)];
+    for (name, f) in cases {
+        let mut y = [vec![0; 64]];
+        call(name, &[32], &reads, &mut y);
+        let want: Vec<f32> = a.iter().zip(&b).map(|(a, b)| round(f(*a, *b))).collect();
+        assert_eq!(unpack(DType::BF16, &y[0]), want, "{name}");
+    }
+    let mut y = [vec![0; 64]];
+    call("gelu_mul", &[32], &[pack(DType::BF16, &[1.0; 32]), pack(DType::BF16, &[1.0; 32])], &mut y);
+    assert_eq!(unpack(DType::BF16, &y[0])[0], round(0.841_192));
+    call("store_bf16", &[32], &[pack(DType::F32, &[1.0 + 1.0 / 256.0; 32])], &mut y);
+    assert_eq!(unpack(DType::BF16, &y[0])[0], 1.0, "a tie goes to even");
+}
+
+/// The attention of `rows` rows over all keys, in f64.
+fn attention(q: &[f32], k: &[f32], v: &[f32], size: usize, seen: impl Fn(usize, usize) -> bool) -> Vec<f64> {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+    let mut all = Vec::new();
+    for (row, q) in q.chunks_exact(size).enumerate() {
+        let mut scores: Vec<f64> = (k.chunks_exact(size).enumerate())
+            .map(|(key, k)| if seen(row, key) { dot(q, k) / 4.0 } else { f64::NEG_INFINITY })
+            .collect();
+        girih_tensor::reference::softmax(&mut scores);
+        for column in 0..size {
+            let terms =
+                scores.iter().enumerate().map(|(key, weight)| weight * f64::from(v[key * size + column]));
+            all.push(terms.sum());
+        }
+    }
+    all
+}
+
+#[test]
+fn chunks_and_stages_of_attention_add_up() {
+    let [rows, size, keys] = [4usize, 8, 8];
+    let (q, k, v) = (values(rows * size, 11), values(2 * keys * size, 12), values(2 * keys * size, 13));
+    let state = [rows as u32, size as u32];
+    let bytes = rows * (size + 2) * 4;
+    let pass = |chunk: usize, causal: u32, window: u32, state: &mut [Vec<u8>]| {
+        let part = |x: &[f32]| pack(DType::BF16, &x[chunk * keys * size..][..keys * size]);
+        let reads = [pack(DType::BF16, &q), part(&k), part(&v), pack_i32(&[9])];
+        let key = (chunk * keys) as u32;
+        let numbers = [4, 8, 8, 8, 2, 1, key, causal, window, 0.25f32.to_bits()];
+        call("attend", &numbers, &reads, state);
+    };
+    type Case = (u32, u32, fn(usize, usize) -> bool);
+    let cases: [Case; 3] = [
+        (0, 0, |_, _| true),
+        (1, 0, |row, key| key <= 10 + row / 2),
+        (1, 3, |row, key| key <= 10 + row / 2 && key + 3 > 10 + row / 2),
+    ];
+    for (causal, window, seen) in cases {
+        let mut one = [vec![0; bytes]];
+        call("attend_clear", &state, &[], &mut one);
+        let mut two = one.clone();
+        pass(0, causal, window, &mut one);
+        pass(1, causal, window, &mut two);
+        let [other] = two;
+        call("attend_merge", &state, &[other], &mut one);
+        let mut y = [vec![0; rows * size * 2]];
+        let [one] = one;
+        call("attend_store", &state, &[one], &mut y);
+        let want = attention(&q, &k, &v, size, seen);
+        for (got, want) in unpack(DType::BF16, &y[0]).iter().zip(want) {
+            // Weights and result are rounded to bf16, values are at most 1.
+            assert!((f64::from(*got) - want).abs() <= 3.0 / 256.0, "{causal} {window}: {got} {want}");
+        }
+    }
+}
+
+#[test]
+fn a_row_that_sees_no_key_yields_zeros() {
+    let mut state = [vec![0; 2 * 10 * 4]];
+    call("attend_clear", &[2, 8], &[], &mut state);
+    let [state] = state;
+    let mut y = [vec![1; 32]];
+    call("attend_store", &[2, 8], &[state], &mut y);
+    assert_eq!(unpack(DType::BF16, &y[0]), [0.0; 16]);
+}

@@ -1,0 +1,108 @@
+//! Pass 3, from a tiling to places: which tile each core is, and where each
+//! chunk and local lies in tile memory.
+
+use std::collections::BTreeMap;
+
+use super::Unfit;
+use crate::Target;
+use crate::form::placed::{CoreBuffer, PlacedLaunch, SharedBuffer};
+use crate::form::schedule::Tile;
+use crate::form::tiled::{Circuit, Share, Stream, TiledLaunch};
+
+/// Buffers begin at multiples of a vector register, so that loads are aligned.
+const ALIGNMENT: u32 = 64;
+
+/// Places a launch in the lower left corner of the array.
+///
+/// # Errors
+/// When the herd is larger than the array, or a tile's memory is too small.
+pub fn place(group: &str, tiled: TiledLaunch, target: &Target) -> Result<PlacedLaunch, Unfit> {
+    let unfit = |resource: String, need: u64, have: u64| Unfit {
+        pass: "place",
+        group: group.to_owned(),
+        resource,
+        need,
+        have,
+    };
+    let (columns, rows) = (u32::from(tiled.herd.columns), u32::from(tiled.herd.rows));
+    if columns > target.array.columns {
+        return Err(unfit("columns".to_owned(), u64::from(columns), u64::from(target.array.columns)));
+    }
+    if rows > target.array.compute_rows {
+        return Err(unfit("rows of cores".to_owned(), u64::from(rows), u64::from(target.array.compute_rows)));
+    }
+    let origin = Tile::new(0, 1 + target.array.memory_rows as u8);
+    let mut placed = PlacedLaunch { tiled, origin, l1: Vec::new(), l2: Vec::new() };
+    let mut free = BTreeMap::new();
+    place_cores(&mut placed, target, &mut free);
+    place_shared(&mut placed, target, &mut free);
+    for (tile, end) in free {
+        let memory = if tile.row < origin.row { &target.memory } else { &target.compute };
+        if end > u64::from(memory.bytes) {
+            let resource = format!("bytes of memory in tile {tile}");
+            let have = u64::from(memory.bytes - memory.reserved);
+            return Err(unfit(resource, end - u64::from(memory.reserved), have));
+        }
+    }
+    Ok(placed)
+}
+
+/// Takes so many bytes of a tile's memory.
+fn take(free: &mut BTreeMap<Tile, u64>, tile: Tile, reserved: u32, bytes: u32) -> u32 {
+    let next = free.entry(tile).or_insert_with(|| u64::from(reserved.next_multiple_of(ALIGNMENT)));
+    let address = *next;
+    *next = (address + u64::from(bytes)).next_multiple_of(u64::from(ALIGNMENT));
+    u32::try_from(address).unwrap_or(u32::MAX)
+}
+
+/// Chunks of all streams, one slot after another, then the locals: so the two
+/// operands of a call, which are loaded together, mostly lie in two banks.
+fn place_cores(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<Tile, u64>) {
+    let herd = placed.tiled.herd;
+    for column in 0..herd.columns {
+        for row in 0..herd.rows {
+            let tile = placed.tile((column, row));
+            let streams = &placed.tiled.streams;
+            let depth = streams.iter().map(|stream| stream.depth).max().unwrap_or(0);
+            let chunks = (0..depth).flat_map(|slot| {
+                let deep = streams.iter().filter(move |stream| slot < stream.depth);
+                deep.map(move |stream| (stream.name.clone(), slot, stream.chunk_bytes()))
+            });
+            let locals = placed.tiled.locals.iter().map(|local| (local.name.clone(), 0, local.bytes));
+            for (name, slot, bytes) in chunks.chain(locals).collect::<Vec<_>>() {
+                let address = take(free, tile, target.compute.reserved, bytes);
+                placed.l1.push(CoreBuffer { name, slot, tile, address, bytes });
+            }
+        }
+    }
+}
+
+/// Chunks on their way lie in the memory tile of the column that they belong
+/// to; those of a row in one of the columns in turn.
+fn place_shared(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<Tile, u64>) {
+    let herd = placed.tiled.herd;
+    for stream in &placed.tiled.streams {
+        let Some(through) = &stream.through else { continue };
+        for (index, circuit) in stream.circuits(herd).iter().enumerate() {
+            let tile = Tile::new(home(stream, circuit, herd.rows, target), 1);
+            let parts = if stream.joins() { circuit.cores.len() as u32 } else { 1 };
+            for part in 0..parts {
+                for slot in 0..through.depth {
+                    let bytes = stream.stretch_words().saturating_mul(4);
+                    let address = take(free, tile, target.memory.reserved, bytes);
+                    let (stream, circuit) = (stream.name.clone(), index as u32);
+                    placed.l2.push(SharedBuffer { stream, circuit, part, slot, tile, address, bytes });
+                }
+            }
+        }
+    }
+}
+
+/// The column whose shim and memory tile serve a circuit.
+pub(super) fn home(stream: &Stream, circuit: &Circuit, rows: u8, target: &Target) -> u8 {
+    match stream.share {
+        Share::Own | Share::Column | Share::Bottom => circuit.column,
+        Share::Row => (u32::from(circuit.row) * target.array.shim_columns / u32::from(rows)) as u8,
+        Share::All => 0,
+    }
+}

@@ -1,0 +1,536 @@
+//! The published tables: which rows there are, and the design and time of each.
+
+use girih_tensor::{Error, Result};
+
+use super::attend::Attend;
+use super::gemm::{Gemm, Out};
+use super::gemv::Gemv;
+use super::paper::Product;
+use super::rows::Walk;
+use super::{Measurement, Plan};
+
+/// What reads the rows of a table.
+type Reader = fn(&str, &[Vec<String>]) -> Result<Vec<Measurement>>;
+
+/// Reads a table of measurements; tables without any that can be simulated
+/// yield none.
+///
+/// # Errors
+/// When a row that should be a measurement cannot be read.
+pub(super) fn measurements(file: &str, text: &str) -> Result<Vec<Measurement>> {
+    let rows: Vec<Vec<String>> = text.lines().map(fields).collect();
+    let read: Reader = match file {
+        "mlir_air_kernel_GEMM_bf16_in_fp32_out.csv" => gemm_f32,
+        "mlir_air_kernel_GEMM_bf16_in_bf16_out.csv" => gemm_bf16,
+        "mlir_air_kernel_GEMV_bf16.csv" => gemv,
+        "mlir_air_kernel_EltwiseAdd_bf16.csv" => add,
+        "mlir_air_kernel_SiLU_Mul_bf16.csv" => silu,
+        "mlir_air_kernel_GELU_bf16.csv" => gelu,
+        "mlir_air_kernel_RMSNorm_bf16.csv" => rms_norm,
+        "mlir_air_kernel_LayerNorm_bf16.csv" => layer_norm,
+        "mlir_air_kernel_RoPE_bf16.csv" => rope,
+        "mlir_air_kernel_FlashAttention_bf16.csv" => flash,
+        "gemm_xdna_xdna2_striking_the_balance.csv" => paper,
+        "mlir_air_llama1b_kernel_breakdown.csv" => breakdown,
+        _ => return Ok(Vec::new()),
+    };
+    read(file, &rows).map_err(|error| error.of(file))
+}
+
+/// The fields of a line of CSV; quotes may hold commas.
+fn fields(line: &str) -> Vec<String> {
+    let (mut all, mut field, mut quoted) = (Vec::new(), String::new(), false);
+    for letter in line.chars() {
+        match letter {
+            '"' => quoted = !quoted,
+            ',' if !quoted => all.push(std::mem::take(&mut field)),
+            _ => field.push(letter),
+        }
+    }
+    all.push(field);
+    all
+}
+
+/// The numbers of a text, whatever stands between them.
+fn numbers(text: &str) -> Vec<u64> {
+    let parts = text.split(|letter: char| !letter.is_ascii_digit());
+    parts.filter_map(|part| part.parse().ok()).collect()
+}
+
+/// The first number of a text: `437 µs`; of a range the middle: `15.4–16.1 ms`.
+fn number(text: &str) -> Option<f64> {
+    let mut parts = text.split(|letter: char| !letter.is_ascii_digit() && letter != '.');
+    let values: Vec<f64> = parts.by_ref().filter_map(|part| part.parse().ok()).collect();
+    match (text.contains('–'), &values[..]) {
+        (true, [low, high, ..]) => Some((low + high) / 2.0),
+        (_, [value, ..]) => Some(*value),
+        _ => None,
+    }
+}
+
+fn micros(text: &str) -> Option<f64> {
+    let value = number(text)?;
+    Some(if text.contains("ms") { value * 1e3 } else { value })
+}
+
+fn four(text: &str) -> Result<[u64; 4]> {
+    let all = numbers(text);
+    all.try_into().map_err(|all| Error::new(format!("the tile {text:?} has the numbers {all:?}, not four")))
+}
+
+fn three(text: &str) -> Result<[u64; 3]> {
+    let all = numbers(text);
+    all.try_into().map_err(|all| Error::new(format!("the shape {text:?} has the numbers {all:?}, not three")))
+}
+
+fn need(value: Option<f64>, row: &[String]) -> Result<f64> {
+    value.ok_or_else(|| Error::new(format!("the row {row:?} has no time or rate")))
+}
+
+fn product(
+    file: &str,
+    row: &[String],
+    label: &str,
+    entry: &'static str,
+    out: Out,
+    cast: bool,
+) -> Result<Measurement> {
+    let ([m, k, n], [tile_m, k_l2, k_l1, tile_n]) = (three(&row[1])?, four(&row[2])?);
+    let gigaflops = need(number(&row[3]), row)?;
+    let gemm = Gemm { entry, m, k, n, tile_m, tile_n, k_l2, k_l1, out };
+    let (plan, label) = if cast {
+        (Plan::GemmAndCast(gemm), format!("{label} {}", row[1]))
+    } else {
+        (Plan::Gemm(gemm), format!("{label} {} {}", row[1], row[2]))
+    };
+    Ok(Measurement::new(file, label, 2e-3 * (m * k * n) as f64 / gigaflops, plan))
+}
+
+fn gemm_f32(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+    let mut all = Vec::new();
+    for row in rows.iter().filter(|row| row.len() > 4) {
+        if row[0].starts_with("EXTERNAL") && row[1].contains('×') {
+            all.push(product(file, row, "external", "gemm_bf16", Out::F32, false)?);
+        } else if row[0].starts_with("DIRECT") && row[1].contains('×') {
+            all.push(product(file, row, "direct", "gemm_bf16_direct", Out::F32, false)?);
+        } else if row[0].starts_with("tile choice") && row[1] != "shape" {
+            let [m, k, n] = match row[1].as_str() {
+                "2048³" => [2048; 3],
+                "4096³" => [4096; 3],
+                _ => [2048, 8192, 2048],
+            };
+            let k_l2 = numbers(&row[2])[0];
+            for (tile_n, rate) in [(64, &row[3]), (128, &row[4])] {
+                let gemm =
+                    Gemm { entry: "gemm_bf16", m, k, n, tile_m: 64, tile_n, k_l2, k_l1: 32, out: Out::F32 };
+                let micros = 2e-3 * (m * k * n) as f64 / need(number(rate), row)?;
+                let label = format!("external {} n={tile_n}", row[1]);
+                all.push(Measurement::new(file, label, micros, Plan::Gemm(gemm)));
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn gemm_bf16(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+    let mut all = Vec::new();
+    for row in rows.iter().filter(|row| row.len() > 4 && row[1].contains('×') && row[2].contains('/')) {
+        all.push(if row[0].contains("fused-cast") {
+            product(file, row, "fused cast", "gemm_bf16", Out::F32, true)?
+        } else if row[0].contains("low-precision") {
+            product(file, row, "low", "gemm_bf16_low", Out::Bf16, false)?
+        } else {
+            product(file, row, "drain", "gemm_bf16", Out::Drained, false)?
+        });
+    }
+    Ok(all)
+}
+
+fn gemv(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+    let mut all = Vec::new();
+    for row in rows.iter().filter(|row| row[0] == "Tested shapes" && row[1].contains('×')) {
+        let (shape, [herd, tile_m, rows]) = (numbers(&row[1]), three(&row[2])?);
+        let gemv = Gemv { m: shape[0], k: shape[1], herd: herd as u8, tile_m, rows };
+        let label = format!("{} {}", row[1], row[2]);
+        all.push(Measurement::new(file, label, need(micros(&row[3]), row)?, Plan::Gemv(gemv)));
+    }
+    Ok(all)
+}
+
+/// A kernel on elements, of which each call takes `tile`.
+fn walk(entry: &'static str, inputs: usize, n: u64, tile: u64, herd: (u64, u64)) -> Plan {
+    let walk = Walk {
+        entry,
+        numbers: vec![tile],
+        inputs: vec![tile * 2; inputs],
+        output: tile * 2,
+        constants: Vec::new(),
+        calls: n / tile,
+        herd: (herd.0 as u8, herd.1 as u8),
+    };
+    Plan::Walk(walk, false)
+}
+
+/// What a table of a kernel on elements takes for granted.
+struct Elements {
+    entry: &'static str,
+    inputs: usize,
+    /// Elements, tile and herd of rows that vary something else.
+    n: u64,
+    tile: u64,
+    herd: (u64, u64),
+}
+
+fn elements(file: &str, rows: &[Vec<String>], kind: &Elements) -> Result<Vec<Measurement>> {
+    let mut all = Vec::new();
+    let mut add = |label: String, time: f64, n: u64, tile: u64, herd: (u64, u64)| {
+        all.push(Measurement::new(file, label, time, walk(kind.entry, kind.inputs, n, tile, herd)));
+    };
+    let mut head = "";
+    for row in rows.iter().filter(|row| row.len() > 3) {
+        if row[0] == "section" {
+            head = row[1].as_str();
+            continue;
+        }
+        let tunable = row[0].starts_with("Tunable");
+        if row[0] == "Tested shapes" && row[3].contains('/') {
+            let [x, y, tile] = three(&row[3])?;
+            let n = numbers(&row[1])[0];
+            add(format!("n={n} {}", row[3]), need(micros(&row[4]), row)?, n, tile, (x, y));
+        } else if tunable && row.iter().any(|field| field.contains('❌')) {
+            continue;
+        } else if tunable && head == "herd" && row[1].contains('×') {
+            let [x, y] = [numbers(&row[1])[0], numbers(&row[1])[1]];
+            let time = micros(&row[3]).filter(|_| row[3].contains("µs"));
+            // Some tables give the rate instead of the time: gigabytes a second.
+            let bytes = (kind.n * 2 * (kind.inputs as u64 + 1)) as f64;
+            let time = time.or_else(|| number(&row[3]).map(|rate| bytes / rate * 1e-3));
+            add(format!("herd {}", row[1]), need(time, row)?, kind.n, kind.tile, (x, y));
+        } else if tunable && (head == "cols" || head == "herd_x") {
+            let column = row.iter().find(|field| field.contains("µs"));
+            let time = column.and_then(|field| micros(field));
+            let x = numbers(&row[1])[0];
+            add(format!("columns {x}"), need(time, row)?, kind.n, kind.tile, (x, 1));
+        } else if tunable && head == "tile_n" {
+            let column = row.iter().find(|field| field.contains("µs"));
+            let tile = numbers(&row[1])[0];
+            add(
+                format!("tile {tile}"),
+                need(column.and_then(|field| micros(field)), row)?,
+                kind.n,
+                tile,
+                kind.herd,
+            );
+        }
+    }
+    Ok(all)
+}
+
+fn add(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+    elements(file, rows, &Elements { entry: "add", inputs: 2, n: 4_194_304, tile: 2048, herd: (8, 1) })
+}
+
+fn silu(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+    elements(file, rows, &Elements { entry: "silu_mul", inputs: 2, n: 16_777_216, tile: 4096, herd: (8, 1) })
+}
+
+fn gelu(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+    elements(file, rows, &Elements { entry: "gelu", inputs: 1, n: 3_145_728, tile: 4096, herd: (8, 2) })
+}
+
+/// A norm of `m` rows of `n`, with `constants` vectors.
+fn norm(
+    file: &str,
+    rows: &[Vec<String>],
+    entry: &'static str,
+    shape: (u64, u64),
+    constants: usize,
+) -> Result<Vec<Measurement>> {
+    let (m, n) = shape;
+    let mut all = Vec::new();
+    for row in rows.iter().filter(|row| row.len() > 2) {
+        let columns = match row[0].as_str() {
+            "Tested shapes" if row[1].contains('×') => numbers(&row[2])[0],
+            "herd_x choice vs performance" if row[2].contains("µs") => numbers(&row[1])[0],
+            _ => continue,
+        };
+        let time = row.iter().find(|field| field.contains("µs")).and_then(|field| micros(field));
+        let walk = Walk {
+            entry,
+            numbers: vec![1, n, n, 1],
+            inputs: vec![n * 2],
+            output: n * 2,
+            constants: vec![n * 2; constants],
+            calls: m,
+            herd: (columns as u8, 1),
+        };
+        let label = format!("{m}×{n} columns {columns}");
+        all.push(Measurement::new(file, label, need(time, row)?, Plan::Walk(walk, true)));
+    }
+    Ok(all)
+}
+
+fn rms_norm(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+    norm(file, rows, "rms_norm", (2048, 2048), 1)
+}
+
+fn layer_norm(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+    norm(file, rows, "layer_norm", (1024, 768), 2)
+}
+
+fn rope(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+    let mut all = Vec::new();
+    let mut head = "";
+    for row in rows.iter().filter(|row| row.len() > 3) {
+        if row[0] == "section" {
+            head = row[1].as_str();
+            continue;
+        }
+        let (n, size, herd) = if row[0] == "Tested shapes" {
+            let herd = numbers(&row[3]);
+            (numbers(&row[1])[0], numbers(&row[2])[0], (herd[0], herd[1]))
+        } else if row[0].starts_with("Tunable") && head == "herd_x" {
+            (65536, 64, (numbers(&row[1])[0], 1))
+        } else {
+            continue;
+        };
+        let time = row.iter().find(|field| field.contains("µs")).and_then(|field| micros(field));
+        let walk = Walk {
+            entry: "rope_halves",
+            numbers: vec![1, 1, size],
+            inputs: vec![size * 2; 2],
+            output: size * 2,
+            constants: Vec::new(),
+            calls: n,
+            herd: (herd.0 as u8, herd.1 as u8),
+        };
+        let label = format!("{n}×{size} herd {}×{}", herd.0, herd.1);
+        all.push(Measurement::new(file, label, need(time, row)?, Plan::Walk(walk, true)));
+    }
+    Ok(all)
+}
+
+fn flash(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+    let mut all = Vec::new();
+    for row in rows.iter().filter(|row| row.len() > 6) {
+        let base = Attend {
+            rows: 2048,
+            keys: 2048,
+            size: 64,
+            values: 64,
+            heads: 32,
+            causal: true,
+            q_tiles: 4,
+            side: 2,
+        };
+        if row[0] == "Tested shapes" && row[1].contains('×') {
+            let (shape, depth, heads) = (numbers(&row[1]), numbers(&row[2]), numbers(&row[3]));
+            let causal = row[4] == "✓";
+            let attend = Attend {
+                rows: shape[0],
+                keys: shape[1],
+                size: depth[0],
+                values: depth[1],
+                heads: heads[0],
+                causal,
+                ..base
+            };
+            let label = format!("{} d{} heads {}", row[1], row[2], row[3]);
+            all.push(Measurement::new(file, label, need(micros(&row[6]), row)?, Plan::Attend(attend)).elf());
+        } else if row[0].starts_with("tile choice") && row[2] == "8" {
+            // Published as rate of half the work: 2 products of 32 heads.
+            let rate = need(number(&row[6]), row)?;
+            let attend = Attend { q_tiles: 8, side: 1, ..base };
+            let micros = 2.0 * 32.0 * 2048.0 * 2048.0 * 64.0 / rate * 1e-3;
+            all.push(Measurement::new(file, "8 query tiles".to_owned(), micros, Plan::Attend(attend)).elf());
+        }
+    }
+    Ok(all)
+}
+
+fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+    let mut all = Vec::new();
+    let kept =
+        |row: &&Vec<String>| row.len() > 13 && (row[0].ends_with("_array") || row[2].contains("k_mt=k_ct"));
+    for row in rows.iter().filter(kept) {
+        let value =
+            |at: usize| row[at].parse::<u64>().map_err(|_| Error::new(format!("{row:?} has no field {at}")));
+        let short = row[2].contains("k_mt=k_ct");
+        // The text says only that the short runs were measured at about 4096.
+        let (m, k, n) = if short { (4224, 4032, 4224) } else { (value(10)?, value(11)?, value(12)?) };
+        let bf16 = row[2].starts_with("bf16");
+        let output = match row[2].as_str() {
+            "int8-int8" => 1,
+            "int8-int16" => 2,
+            _ if bf16 => 2,
+            _ => 4,
+        };
+        // The kernels keep sums in the output's type; only bf16 and int32 are entries.
+        if !bf16 && output != 4 {
+            continue;
+        }
+        let xdna2 = row[1] == "XDNA2";
+        let (tile_m, tile_k, tile_n) = (value(3)?, value(4)?, value(5)?);
+        let (input, herd) = (if bf16 { 2 } else { 1 }, if xdna2 { (8, 4) } else { (4, 4) });
+        // Two buffers each for A and B and one for the product fill what the table says of L2.
+        let c = u64::from(herd.0 * herd.1) * tile_m * tile_n * output;
+        let side = u64::from(herd.1) * tile_m + u64::from(herd.0) * tile_n;
+        let deep_k = if short {
+            tile_k
+        } else {
+            (value(8)? * 1024).saturating_sub(c) / (2 * input * side) / tile_k * tile_k
+        };
+        let product = Product {
+            entry: if bf16 { "gemm_bf16_tuned" } else { "gemm_int8" },
+            m,
+            k,
+            n,
+            tile_m,
+            tile_k,
+            tile_n,
+            input,
+            output,
+            herd,
+            deep_k,
+        };
+        let tops = need(number(&row[13]), row)?;
+        let label = format!("{} {} {m}×{k}×{n} {tile_m}×{tile_k}×{tile_n}", row[1], row[2]);
+        let mut measured =
+            Measurement::new(file, label, 2e-6 * (m * k * n) as f64 / tops, Plan::Product(product));
+        measured.target = if xdna2 { "xdna2-kraken" } else { "xdna1-phoenix" };
+        all.push(measured);
+    }
+    Ok(all)
+}
+
+/// Rows, width, keys' width and inner width of the model of the breakdown.
+const LLAMA: (u64, u64, u64, u64) = (2048, 2048, 512, 8192);
+
+/// The programs of seed 000 as lists of launches. Each product is one launch, so
+/// it is a drained one; each launch configures the array anew.
+fn breakdown(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+    let mut all = Vec::new();
+    for row in rows.iter().filter(|row| row.len() > 3) {
+        let attend = Attend {
+            rows: 2048,
+            keys: 2048,
+            size: 64,
+            values: 64,
+            heads: 32,
+            causal: true,
+            q_tiles: 4,
+            side: 2,
+        };
+        let parts = match (row[0].as_str(), row[1].as_str()) {
+            ("prefill", "o_ffn") => o_ffn(),
+            ("prefill", "rms_gemms_rope") => rms_gemms_rope(),
+            ("prefill", "flash_attn") => vec![Plan::Attend(attend)],
+            ("decode", "o_gemv_ffn") => o_gemv_ffn(),
+            ("decode", "rms_gemv_rope") => rms_gemv_rope(),
+            (_, "lm_head_gemv") => vec![mv(16384, LLAMA.1); 8],
+            _ => continue,
+        };
+        let millis = need(number(&row[3]), row)?;
+        let label = format!("{} {}", row[0], row[1]);
+        all.push(Measurement::new(file, label, millis * 1e3, Plan::Program(parts)).elf());
+    }
+    Ok(all)
+}
+
+fn mm(k: u64, n: u64) -> Plan {
+    let (m, k_l2) = (LLAMA.0, 256);
+    Plan::Gemm(Gemm {
+        entry: "gemm_bf16",
+        m,
+        k,
+        n,
+        tile_m: 32,
+        tile_n: 128,
+        k_l2,
+        k_l1: 32,
+        out: Out::Drained,
+    })
+}
+
+fn mv(m: u64, k: u64) -> Plan {
+    let tile_m = if k > 4096 { 2 } else { 8 };
+    Plan::Gemv(Gemv { m, k, herd: 8, tile_m, rows: tile_m.min(4) })
+}
+
+/// A norm of rows of the model's width, on as many columns as there are rows.
+fn rms(rows: u64) -> Plan {
+    let n = LLAMA.1;
+    let walk = Walk {
+        entry: "rms_norm",
+        numbers: vec![1, n, n, 1],
+        inputs: vec![n * 2],
+        output: n * 2,
+        constants: vec![n * 2],
+        calls: rows,
+        herd: (rows.min(8) as u8, 1),
+    };
+    Plan::Walk(walk, true)
+}
+
+fn rotation(heads: u64, columns: u8) -> Plan {
+    let walk = Walk {
+        entry: "rope_halves",
+        numbers: vec![1, 1, 64],
+        inputs: vec![128; 2],
+        output: 128,
+        constants: Vec::new(),
+        calls: heads,
+        herd: (columns, 1),
+    };
+    Plan::Walk(walk, true)
+}
+
+fn o_ffn() -> Vec<Plan> {
+    let (rows, width, _, inner) = LLAMA;
+    let sum = walk("add", 2, rows * width, 2048, (8, 1));
+    let gate = walk("silu_mul", 2, rows * inner, 4096, (8, 1));
+    vec![
+        mm(width, width),
+        sum.clone(),
+        rms(rows),
+        mm(width, inner),
+        mm(width, inner),
+        gate,
+        mm(inner, width),
+        sum,
+    ]
+}
+
+fn rms_gemms_rope() -> Vec<Plan> {
+    let (rows, width, keys, _) = LLAMA;
+    let turn = |width: u64| rotation(rows * width / 64, 8);
+    vec![rms(rows), mm(width, width), mm(width, keys), mm(width, keys), turn(width), turn(keys)]
+}
+
+fn o_gemv_ffn() -> Vec<Plan> {
+    let (_, width, _, inner) = LLAMA;
+    let sum = walk("add", 2, width, width / 8, (8, 1));
+    let gate = walk("silu_mul", 2, inner, inner / 8, (8, 1));
+    vec![
+        mv(width, width),
+        sum.clone(),
+        rms(1),
+        mv(inner, width),
+        mv(inner, width),
+        gate,
+        mv(width, inner),
+        sum,
+    ]
+}
+
+fn rms_gemv_rope() -> Vec<Plan> {
+    let (_, width, keys, _) = LLAMA;
+    vec![
+        rms(1),
+        mv(width, width),
+        mv(keys, width),
+        mv(keys, width),
+        rotation(width / 64, 1),
+        rotation(keys / 64, 1),
+    ]
+}

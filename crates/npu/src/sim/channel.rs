@@ -1,0 +1,322 @@
+//! DMA channels and the streams between them.
+//!
+//! A stream moves words while both its ends are within a pass of a descriptor,
+//! and stops when the first of them is through. So there is one event for each
+//! hand-off of a buffer, whatever its size.
+
+use std::collections::VecDeque;
+
+use super::hazard::Clock;
+use super::machine::{Agent, Due, Machine};
+use super::plan::{ChannelPlan, Descriptor, TaskPlan};
+use super::watch::Event;
+use super::{Blocked, Cycle, Fault, FaultKind};
+use crate::form::schedule::Direction;
+
+/// Where a channel is.
+#[derive(Debug, Default)]
+pub(super) struct ChannelState {
+    queue: VecDeque<(TaskPlan, Cycle)>,
+    task: Option<Task>,
+    pub pass: Option<Pass>,
+    /// When the first word of its task can move.
+    ready: Cycle,
+    pub blocked: Option<Blocked>,
+    pub tokens: u32,
+    /// What the command processor knew when it gave each task.
+    pub given: VecDeque<Clock>,
+    /// What the channel knew when each task ended that yields a token.
+    pub ended: VecDeque<Clock>,
+}
+
+/// A task under way.
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    plan: TaskPlan,
+    descriptor: u32,
+    left: u32,
+    /// Passes of the descriptor that it began with.
+    passes: u64,
+}
+
+/// A pass of a descriptor under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pass {
+    pub descriptor: u32,
+    /// Words that have moved.
+    pub done: u64,
+    /// Bytes added to its addresses.
+    pub offset: i64,
+}
+
+/// Where a stream is.
+#[derive(Debug, Default)]
+pub(super) struct RouteState {
+    moving: bool,
+    /// Words that it moves now.
+    words: u64,
+    begin: Cycle,
+    /// When it last stopped, if it has moved.
+    stopped: Option<Cycle>,
+}
+
+impl ChannelState {
+    /// Whether the queue has a place.
+    pub fn room(&self, channel: u32, plan: &ChannelPlan) -> Result<(), Blocked> {
+        if self.queue.len() < plan.queue { Ok(()) } else { Err(Blocked::Queue { channel }) }
+    }
+
+    /// Whether a token has come.
+    pub fn has_token(&self, channel: u32) -> Result<(), Blocked> {
+        if self.tokens > 0 { Ok(()) } else { Err(Blocked::Token { channel }) }
+    }
+
+    /// Why the launch may not end, if it may not.
+    pub fn unfinished(&self) -> Option<&'static str> {
+        let pushed = |task: &TaskPlan| task.pushed;
+        if self.pass.is_some_and(|pass| pass.done > 0) {
+            Some("is amid a descriptor")
+        } else if self.queue.iter().any(|(task, _)| pushed(task))
+            || self.task.is_some_and(|task| pushed(&task.plan))
+        {
+            Some("has a task that is not done")
+        } else {
+            None
+        }
+    }
+}
+
+impl Machine<'_> {
+    /// Queues a task.
+    pub fn enqueue(&mut self, channel: u32, task: TaskPlan, at: Cycle) {
+        self.channels[channel as usize].queue.push_back((task, at));
+    }
+
+    /// Lets a stream move, if all its ends are ready.
+    pub fn flow(&mut self, route: u32) -> Result<(), Fault> {
+        if self.routes[route as usize].moving {
+            return Ok(());
+        }
+        let plan = &self.plan.routes[route as usize];
+        let mut words = u64::MAX;
+        let (mut ready, mut fresh, mut blocked) = (self.now, false, false);
+        for &end in std::iter::once(&plan.from).chain(&plan.to) {
+            fresh |= self.channels[end as usize].pass.is_none();
+            match self.begin(end, route) {
+                Ok(at) => ready = ready.max(at),
+                Err(why) => {
+                    self.channels[end as usize].blocked = Some(why);
+                    blocked = true;
+                    continue;
+                }
+            }
+            let pass = self.channels[end as usize].pass.expect("it has just begun");
+            words = words.min(self.plan.descriptors[pass.descriptor as usize].words - pass.done);
+        }
+        if !blocked {
+            self.depart(route, words, ready, fresh);
+        }
+        Ok(())
+    }
+
+    /// Begins a pass of a channel unless it is within one. Tells when its first
+    /// word can move.
+    fn begin(&mut self, channel: u32, route: u32) -> Result<Cycle, Blocked> {
+        let at = channel as usize;
+        if self.channels[at].pass.is_some() {
+            return Ok(self.channels[at].ready);
+        }
+        if self.channels[at].task.is_none() {
+            self.take_task(channel)?;
+        }
+        let task = self.channels[at].task.expect("a task has been taken");
+        let descriptor = &self.plan.descriptors[task.descriptor as usize];
+        if let Some((lock, value)) = descriptor.acquire {
+            let state = &mut self.locks[lock as usize];
+            if let Err(blocked) = state.ready(lock, value) {
+                state.wait(Agent::Route(route));
+                return Err(blocked);
+            }
+            let clock = self.cores.len() + at;
+            state.take(value, self.clocks.as_mut().map(|clocks| &mut clocks[clock]));
+        }
+        let state = &mut self.channels[at];
+        let step =
+            descriptor.iteration.map_or(0, |(size, stride)| (task.passes % size * stride * 4).cast_signed());
+        state.pass =
+            Some(Pass { descriptor: task.descriptor, done: 0, offset: task.plan.offset.wrapping_add(step) });
+        state.blocked = None;
+        Ok(state.ready)
+    }
+
+    fn take_task(&mut self, channel: u32) -> Result<(), Blocked> {
+        let plan = &self.plan.channels[channel as usize];
+        let state = &mut self.channels[channel as usize];
+        let Some((task, pushed)) = state.queue.pop_front() else { return Err(Blocked::Idle) };
+        state.task = Some(Task { plan: task, descriptor: task.descriptor, left: task.repeats, passes: 0 });
+        // A task that waited in the queue has been read ahead of.
+        state.ready = pushed + plan.latency;
+        let given = if task.pushed { state.given.pop_front() } else { None };
+        if let Some(clock) = given {
+            let at = self.channel_clock(channel);
+            self.learn(at, &clock);
+        }
+        if self.control.blocked == Some(Blocked::Queue { channel }) {
+            self.woken.push(Agent::Control);
+        }
+        Ok(())
+    }
+
+    /// Sets words off. A stream that moves on without a stop has no latency.
+    fn depart(&mut self, route: u32, words: u64, ready: Cycle, fresh: bool) {
+        let plan = &self.plan.routes[route as usize];
+        let (dma, stream) = (&self.target.dma, &self.target.stream);
+        let goes_on = self.routes[route as usize].stopped == Some(self.now);
+        let overhead = match (goes_on, fresh) {
+            (true, false) => 0,
+            (true, true) => u64::from(dma.switch_cycles),
+            (false, _) => u64::from(dma.start_cycles) + plan.hops * u64::from(stream.hop_cycles),
+        };
+        let dram = self.crosses_dram(route);
+        let begin = if dram && goes_on { ready } else { ready.max(self.now + overhead) };
+        let state = &mut self.routes[route as usize];
+        (state.moving, state.words, state.begin) = (true, words, begin);
+        if self.seeded() || !dram {
+            let cycles = (words * 4).div_ceil(u64::from(stream.bytes_per_cycle));
+            self.announce(begin - self.now + cycles, Due::Route(route));
+        } else if begin == self.now {
+            self.join(route);
+        } else {
+            self.announce_at(begin, Due::Join(route));
+        }
+    }
+
+    fn crosses_dram(&self, route: u32) -> bool {
+        let plan = &self.plan.routes[route as usize];
+        std::iter::once(&plan.from).chain(&plan.to).any(|&end| self.dram(end).is_some())
+    }
+
+    /// A stream's words become a client of DRAM.
+    pub fn join(&mut self, route: u32) {
+        let plan = &self.plan.routes[route as usize];
+        let bytes = (self.routes[route as usize].words * 4) as f64;
+        let mut cost = 0.0;
+        for &end in std::iter::once(&plan.from).chain(&plan.to) {
+            if let (Some(_), Some(pass)) = (self.dram(end), self.channels[end as usize].pass) {
+                let run = self.plan.descriptors[pass.descriptor as usize].run as f64 * 4.0;
+                cost += 1.0 / self.target.dram.efficiency(run);
+            }
+        }
+        let cap = f64::from(self.target.stream.bytes_per_cycle);
+        self.ddr.join(self.now, route, bytes, cap, cost);
+        self.foresee();
+    }
+
+    /// Announces the next end of a transfer of DRAM.
+    fn foresee(&mut self) {
+        if let Some(at) = self.ddr.next_end() {
+            self.announce_at(at, Due::Ddr(self.ddr.version));
+        }
+    }
+
+    /// Transfers of DRAM have ended, if the announcement still holds.
+    pub fn served(&mut self, version: u64) -> Result<(), Fault> {
+        if version != self.ddr.version {
+            return Ok(());
+        }
+        let mut ended = Vec::new();
+        self.ddr.ended(self.now, &mut ended);
+        self.foresee();
+        ended.into_iter().try_for_each(|route| self.moved(route))
+    }
+
+    /// A stream has moved its words.
+    pub fn moved(&mut self, route: u32) -> Result<(), Fault> {
+        let plan = &self.plan.routes[route as usize];
+        let state = &mut self.routes[route as usize];
+        let (words, begin) = (state.words, state.begin);
+        (state.moving, state.stopped) = (false, Some(self.now));
+        self.carry(route, words)?;
+        self.totals.streamed += words * 4;
+        let (from, to) = (plan.from, plan.to[0]);
+        let event = Event::Move {
+            from: self.plan.channels[from as usize].channel,
+            to: self.plan.channels[to as usize].channel,
+            bytes: words * 4,
+            begin: begin.min(self.now),
+        };
+        self.tell(&event);
+        for &end in std::iter::once(&plan.from).chain(&plan.to) {
+            match self.dram(end) {
+                Some(Direction::Mm2s) => self.totals.dram_read += words * 4,
+                Some(Direction::S2mm) => self.totals.dram_written += words * 4,
+                None => (),
+            }
+            let pass = self.channels[end as usize].pass.as_mut().expect("a stream moves within passes");
+            pass.done += words;
+            if pass.done == self.plan.descriptors[pass.descriptor as usize].words {
+                self.end_pass(end)?;
+            }
+        }
+        self.woken.push(Agent::Route(route));
+        Ok(())
+    }
+
+    fn end_pass(&mut self, channel: u32) -> Result<(), Fault> {
+        let at = channel as usize;
+        let pass = self.channels[at].pass.take().expect("the pass has just moved words");
+        let descriptor = &self.plan.descriptors[pass.descriptor as usize];
+        if let Some((lock, value)) = descriptor.release {
+            self.release(lock, value, self.channel_clock(channel))?;
+        }
+        let state = &mut self.channels[at];
+        let task = state.task.as_mut().expect("a pass belongs to a task");
+        task.passes += u64::from(pass.descriptor == task.plan.descriptor);
+        if let Some(next) = descriptor.next {
+            task.descriptor = next;
+            return Ok(());
+        }
+        task.left -= 1;
+        if task.left > 0 {
+            task.descriptor = task.plan.descriptor;
+            return Ok(());
+        }
+        let token = task.plan.token;
+        state.task = None;
+        if token {
+            self.yield_token(channel);
+        }
+        Ok(())
+    }
+
+    /// A token leaves; that of a write leaves when DRAM has acknowledged.
+    fn yield_token(&mut self, channel: u32) {
+        if self.clocks.is_some() {
+            let clock = self.publish(self.channel_clock(channel));
+            self.channels[channel as usize].ended.push_back(clock);
+        }
+        let wait = match self.dram(channel) {
+            Some(Direction::S2mm) => self.plan.channels[channel as usize].latency,
+            _ => 0,
+        };
+        self.announce(wait, Due::Token(channel));
+    }
+
+    /// Adds to a lock.
+    pub fn release(&mut self, lock: u32, value: u32, agent: usize) -> Result<(), Fault> {
+        let clock = self.clocks.is_some().then(|| self.publish(agent));
+        if self.locks[lock as usize].give(value, clock.as_ref(), &mut self.woken) {
+            return Ok(());
+        }
+        let (name, tile) = (self.agent_name(agent), self.plan.locks[lock as usize].tile);
+        let has = self.locks[lock as usize].value();
+        let text = format!("{name} releases {value} of lock l{lock} of tile {tile}, which is {has} already");
+        Err(self.fault(FaultKind::Overrun, text))
+    }
+
+    /// The pass of a channel and its descriptor.
+    pub fn pass(&self, channel: u32) -> (Pass, &Descriptor) {
+        let pass = self.channels[channel as usize].pass.expect("a stream moves within passes");
+        (pass, &self.plan.descriptors[pass.descriptor as usize])
+    }
+}

@@ -1,0 +1,150 @@
+//! The command processor: gives tasks to channels, one register write after
+//! another, and waits for their tokens.
+
+use super::hazard::Clock;
+use super::machine::{Agent, Due, Machine};
+use super::plan::{Order, TaskPlan};
+use super::watch::Event;
+use super::{Blocked, Cycle, Fault};
+
+/// Where the command processor is.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    at: usize,
+    counters: Vec<u32>,
+    /// The task whose registers are written.
+    writing: bool,
+    /// Whether what it began is over.
+    pub free: bool,
+    busy: bool,
+    pub blocked: Option<Blocked>,
+    /// When the last command was done.
+    pub ended: Option<Cycle>,
+}
+
+impl Machine<'_> {
+    /// Runs commands until one takes time or must wait.
+    pub fn command(&mut self) -> Result<(), Fault> {
+        if self.control.ended.is_some() || (self.control.busy && !self.control.free) {
+            return Ok(());
+        }
+        (self.control.busy, self.control.free, self.control.blocked) = (false, false, None);
+        let plan = self.plan;
+        loop {
+            match plan.commands.get(self.control.at) {
+                None => {
+                    self.control.ended = Some(self.now);
+                    return Ok(());
+                }
+                Some(&Order::Enter { count: 0, end }) => self.control.at = end as usize + 1,
+                Some(Order::Enter { .. }) => {
+                    self.control.counters.push(0);
+                    self.control.at += 1;
+                }
+                Some(&Order::Turn { start }) => self.turn(start as usize),
+                Some(Order::Push(channel, task, offset)) => {
+                    let offset = offset.at(&self.control.counters);
+                    if !self.push(*channel, TaskPlan { offset, ..*task }) {
+                        return Ok(());
+                    }
+                }
+                Some(&Order::Wait(channel)) => {
+                    if !self.wait(channel) {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, start: usize) {
+        let Order::Enter { count, .. } = self.plan.commands[start] else {
+            unreachable!("a plan's turn points to its enter")
+        };
+        let counter = self.control.counters.last_mut().expect("a turn is within its loop");
+        *counter += 1;
+        if *counter < count {
+            self.control.at = start + 1;
+        } else {
+            self.control.counters.pop();
+            self.control.at += 1;
+        }
+    }
+
+    /// Writes a task's registers, then queues it. The answer is no if that is
+    /// not over yet.
+    fn push(&mut self, channel: u32, task: TaskPlan) -> bool {
+        if !self.control.writing {
+            let control = &self.target.control;
+            let cycles = self.target.cycles((control.block_write_ns + control.write_ns) * 1e-9);
+            self.control.writing = true;
+            self.control.busy = true;
+            self.announce(cycles, Due::Control);
+            return false;
+        }
+        if let Err(blocked) =
+            self.channels[channel as usize].room(channel, &self.plan.channels[channel as usize])
+        {
+            self.control.blocked = Some(blocked);
+            return false;
+        }
+        self.control.writing = false;
+        self.control.at += 1;
+        self.enqueue(channel, task, self.now);
+        if self.clocks.is_some() {
+            let at = self.control_clock();
+            let clock = self.publish(at);
+            self.channels[channel as usize].given.push_back(clock);
+        }
+        self.totals.pushes += 1;
+        let plan = &self.plan.channels[channel as usize];
+        let event = Event::Push { channel: plan.channel };
+        self.woken.push(Agent::Route(plan.route));
+        self.tell(&event);
+        true
+    }
+
+    /// Takes a token. The answer is no if there is none yet, or if taking it
+    /// is not over.
+    fn wait(&mut self, channel: u32) -> bool {
+        let state = &mut self.channels[channel as usize];
+        if let Err(blocked) = state.has_token(channel) {
+            self.control.blocked = Some(blocked);
+            return false;
+        }
+        state.tokens -= 1;
+        if let Some(clock) = state.ended.pop_front() {
+            let at = self.control_clock();
+            self.learn(at, &clock);
+        }
+        self.control.at += 1;
+        self.control.busy = true;
+        let event = Event::Token { channel: self.plan.channels[channel as usize].channel };
+        self.tell(&event);
+        self.announce(self.target.cycles(self.target.control.poll_ns * 1e-9), Due::Control);
+        false
+    }
+
+    /// A token has come to the command processor.
+    pub fn token(&mut self, channel: u32) {
+        self.channels[channel as usize].tokens += 1;
+        if self.control.blocked == Some(Blocked::Token { channel }) {
+            self.woken.push(Agent::Control);
+        }
+    }
+
+    /// What an agent knows, before it takes its next step.
+    pub fn publish(&mut self, agent: usize) -> Clock {
+        let clocks = self.clocks.as_mut().expect("hazards are looked for");
+        let clock = clocks[agent].clone();
+        clocks[agent].step(agent);
+        clock
+    }
+
+    /// An agent learns what another one knew.
+    pub fn learn(&mut self, agent: usize, clock: &Clock) {
+        if let Some(clocks) = &mut self.clocks {
+            clocks[agent].join(clock);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Cores: programs of loops, locks and kernel calls, and the cascade between
+//! neighbours.
+
+use super::machine::{Agent, Due, Machine};
+use super::plan::{self, CallPlan, Op};
+use super::watch::Event;
+use super::{Blocked, Cycle, Fault, FaultKind};
+use crate::form::schedule::BufferId;
+use crate::kernel::{ENTRIES, Extent, Link};
+
+/// Where a core is.
+#[derive(Debug, Default)]
+pub(super) struct CoreState {
+    at: usize,
+    counters: Vec<u32>,
+    pub doing: Doing,
+    /// When it is done with what it has begun.
+    pub free_at: Cycle,
+    pub busy: Cycle,
+    pub calls: u64,
+    pub macs: u64,
+    /// Cycles of calls whose numbers no loop changes, by call and slots.
+    known: Vec<((u32, u32), u64)>,
+}
+
+/// What a core does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Doing {
+    #[default]
+    Ready,
+    Calling,
+    Waiting(Blocked),
+    Halted,
+}
+
+/// Loop turns and lock operations in a row, without a call, after which a
+/// program counts as endless.
+const MOST_IDLE: u64 = 1 << 24;
+
+impl Machine<'_> {
+    /// Runs a core until it calls, waits or halts.
+    pub fn go_on(&mut self, core: u32) -> Result<(), Fault> {
+        if matches!(self.cores[core as usize].doing, Doing::Calling | Doing::Halted) {
+            return Ok(());
+        }
+        let plan = &self.plan.cores[core as usize];
+        let unit = &self.target.core_unit;
+        for _ in 0..MOST_IDLE {
+            let state = &mut self.cores[core as usize];
+            state.doing = Doing::Ready;
+            let Some(&op) = plan.code.get(state.at) else {
+                state.doing = Doing::Halted;
+                state.free_at = state.free_at.max(self.now);
+                return Ok(());
+            };
+            match op {
+                Op::Enter { count: 0, end } => state.at = end as usize + 1,
+                Op::Enter { .. } => {
+                    state.counters.push(0);
+                    state.at += 1;
+                }
+                Op::Turn { start } => {
+                    turn(state, &plan.code, start as usize);
+                    self.spend(core, u64::from(unit.loop_cycles));
+                }
+                Op::Acquire(lock, value) => {
+                    if let Err(blocked) = self.locks[lock as usize].ready(lock, value) {
+                        self.locks[lock as usize].wait(Agent::Core(core));
+                        self.cores[core as usize].doing = Doing::Waiting(blocked);
+                        return Ok(());
+                    }
+                    let clock = self.clocks.as_mut().map(|clocks| &mut clocks[core as usize]);
+                    self.locks[lock as usize].take(value, clock);
+                    self.cores[core as usize].at += 1;
+                    self.spend(core, u64::from(unit.lock_cycles));
+                }
+                Op::Release(lock, value) => {
+                    self.release(lock, value, core as usize)?;
+                    self.cores[core as usize].at += 1;
+                    self.spend(core, u64::from(unit.lock_cycles));
+                }
+                Op::Call(call) => return self.call(core, call),
+            }
+        }
+        let text = format!("core {} turns loops without a call", plan.tile);
+        Err(self.fault(FaultKind::Deadlock, text))
+    }
+
+    fn spend(&mut self, core: u32, cycles: Cycle) {
+        let state = &mut self.cores[core as usize];
+        state.free_at = state.free_at.max(self.now) + cycles;
+    }
+
+    fn call(&mut self, core: u32, call: u32) -> Result<(), Fault> {
+        let plan = &self.plan.calls[call as usize];
+        let entry = &ENTRIES[plan.entry];
+        let at = core as usize;
+        let drawn;
+        let numbers: &[u32] = match &plan.constant {
+            Some(numbers) => numbers,
+            None => {
+                let values = plan::values(entry, &plan.numbers, &self.cores[at].counters);
+                let malformed =
+                    |error: girih_tensor::Error| self.fault(FaultKind::Malformed, error.to_string());
+                drawn = values.map_err(malformed)?;
+                entry.check(&drawn).map_err(malformed)?;
+                &drawn
+            }
+        };
+        match entry.cascade {
+            Link::None => {
+                let cycles = self.cycles(core, call, numbers);
+                self.compute(core, plan, numbers)?;
+                self.begin_call(core, call, numbers, cycles);
+                Ok(())
+            }
+            Link::Send => self.meet(core, core, call, numbers),
+            Link::Receive => self.meet(core, call_of(self, core), call, numbers),
+        }
+    }
+
+    fn begin_call(&mut self, core: u32, call: u32, numbers: &[u32], cycles: Cycle) {
+        let entry = &ENTRIES[self.plan.calls[call as usize].entry];
+        self.spend(core, cycles);
+        let macs = (entry.macs)(numbers);
+        let state = &mut self.cores[core as usize];
+        (state.at, state.doing) = (state.at + 1, Doing::Calling);
+        state.busy += cycles;
+        state.calls += 1;
+        state.macs += macs;
+        let wait = state.free_at - self.now;
+        self.totals.macs += macs;
+        let begin = self.now + wait - cycles;
+        let event = Event::Call { tile: self.plan.cores[core as usize].tile, entry: entry.name, begin };
+        self.tell(&event);
+        self.announce(wait, Due::Core(core));
+    }
+
+    /// Cycles of a call; those of equal numbers and slots are looked up.
+    fn cycles(&mut self, core: u32, call: u32, numbers: &[u32]) -> Cycle {
+        let plan = &self.plan.calls[call as usize];
+        let mut slots = 0;
+        if plan.constant.is_some() {
+            let counters = &self.cores[core as usize].counters;
+            for operand in &plan.operands {
+                let many = operand.slots.len() as i64;
+                let turn = if many == 1 { 0 } else { operand.turn.at(counters).rem_euclid(many) };
+                slots = slots * many as u32 + turn as u32;
+            }
+            let known = self.cores[core as usize].known.iter().find(|(key, _)| *key == (call, slots));
+            if let Some((_, cycles)) = known {
+                return *cycles;
+            }
+        }
+        let counters = &self.cores[core as usize].counters;
+        let bytes = ENTRIES[plan.entry].bytes(numbers);
+        let extent = |(operand, bytes): (&crate::form::schedule::Operand, u64)| {
+            let (BufferId(buffer), offset) = operand.at(counters);
+            let buffer = &self.plan.buffers[buffer as usize];
+            Extent {
+                tile: u32::from(buffer.tile.column) << 8 | u32::from(buffer.tile.row),
+                address: buffer.address.saturating_add(offset.clamp(0, i64::from(u32::MAX)) as u32),
+                bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            }
+        };
+        let extents: Vec<Extent> = plan.operands.iter().zip(bytes).map(extent).collect();
+        let cycles = self.table.cycles(plan.entry, numbers, &extents);
+        if plan.constant.is_some() {
+            self.cores[core as usize].known.push(((call, slots), cycles));
+        }
+        cycles
+    }
+
+    /// A core comes to the cascade; words move when both ends are there.
+    fn meet(&mut self, core: u32, sender: u32, call: u32, numbers: &[u32]) -> Result<(), Fault> {
+        let Some(receiver) = self.plan.cores.get(sender as usize).and_then(|plan| plan.sends_to) else {
+            let text =
+                format!("core {} has no such link of the cascade", self.plan.cores[core as usize].tile);
+            return Err(self.fault(FaultKind::Malformed, text));
+        };
+        let other = if core == sender { receiver } else { sender };
+        let state = &self.cores[other as usize];
+        let waits = state.doing == Doing::Waiting(Blocked::Cascade);
+        let theirs = match self.plan.cores[other as usize].code.get(state.at) {
+            Some(&Op::Call(theirs)) if waits => theirs,
+            _ => {
+                self.cores[core as usize].doing = Doing::Waiting(Blocked::Cascade);
+                return Ok(());
+            }
+        };
+        let wanted = if core == sender { Link::Receive } else { Link::Send };
+        let plan = &self.plan.calls[theirs as usize];
+        if ENTRIES[plan.entry].cascade != wanted {
+            // The other core is in the middle of a chain and waits at its other link.
+            self.cores[core as usize].doing = Doing::Waiting(Blocked::Cascade);
+            return Ok(());
+        }
+        if plan.constant.as_deref() != Some(numbers) {
+            let tiles = (self.plan.cores[sender as usize].tile, self.plan.cores[receiver as usize].tile);
+            let text = format!("cores {} and {} do not send and receive alike", tiles.0, tiles.1);
+            return Err(self.fault(FaultKind::Malformed, text));
+        }
+        let (send, receive) = if core == sender { (call, theirs) } else { (theirs, call) };
+        self.link(sender, receiver, send, receive, numbers)
+    }
+
+    fn link(
+        &mut self,
+        sender: u32,
+        receiver: u32,
+        send: u32,
+        receive: u32,
+        numbers: &[u32],
+    ) -> Result<(), Fault> {
+        let cascade = &self.target.cascade;
+        let bytes = u64::from(numbers[0]) * 4;
+        let link = bytes.div_ceil(u64::from(cascade.bytes_per_cycle)) + u64::from(cascade.latency_cycles);
+        let (out, back) = (self.cycles(sender, send, numbers), self.cycles(receiver, receive, numbers));
+        self.hand_over(sender, receiver, send, receive, bytes)?;
+        let begin =
+            self.cores[sender as usize].free_at.max(self.cores[receiver as usize].free_at).max(self.now);
+        for core in [sender, receiver] {
+            self.cores[core as usize].free_at = begin;
+        }
+        self.begin_call(sender, send, numbers, out + link);
+        self.begin_call(receiver, receive, numbers, back + link);
+        Ok(())
+    }
+
+    /// The buffer and the byte in it that an operand of a call is.
+    pub fn operand(&self, core: u32, call: &CallPlan, operand: usize) -> (usize, i64) {
+        let (BufferId(buffer), offset) = call.operands[operand].at(&self.cores[core as usize].counters);
+        (buffer as usize, offset)
+    }
+}
+
+/// The core that sends to `core`; a number that is none if there is no link.
+fn call_of(machine: &Machine<'_>, core: u32) -> u32 {
+    machine.plan.cores[core as usize].receives_from.unwrap_or(u32::MAX)
+}
+
+fn turn(state: &mut CoreState, code: &[Op], start: usize) {
+    let Op::Enter { count, .. } = code[start] else { unreachable!("a plan's turn points to its enter") };
+    let counter = state.counters.last_mut().expect("a turn is within its loop");
+    *counter += 1;
+    if *counter < count {
+        state.at = start + 1;
+    } else {
+        state.counters.pop();
+        state.at += 1;
+    }
+}

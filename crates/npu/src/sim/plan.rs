@@ -1,0 +1,472 @@
+//! A launch made ready for execution: ids resolved to indices, loops flattened,
+//! descriptors reduced to runs of contiguous words.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use girih_tensor::{Error, Result};
+
+use crate::form::schedule as form;
+use crate::form::schedule::{Affine, Channel, Direction, Number, Schedule, Tile, TileKind};
+use crate::kernel::{self, ENTRIES, ParamKind, Table};
+use crate::target::Target;
+
+/// Index of a lock of the launch.
+pub(super) type LockIndex = u32;
+/// Index of a channel in use.
+pub(super) type ChannelIndex = u32;
+
+/// One launch.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub name: String,
+    /// Equal for launches that configure the array alike.
+    pub configuration: u64,
+    /// Equal for launches that take the same time.
+    pub identity: u64,
+    /// Tiles that the launch configures.
+    pub tiles: usize,
+    /// Bytes of the programs of all cores.
+    pub program_bytes: f64,
+    pub locks: Vec<form::Lock>,
+    pub buffers: Vec<form::Buffer>,
+    pub descriptors: Vec<Descriptor>,
+    pub channels: Vec<ChannelPlan>,
+    pub routes: Vec<RoutePlan>,
+    pub cores: Vec<CorePlan>,
+    pub calls: Vec<CallPlan>,
+    pub starts: Vec<(ChannelIndex, TaskPlan)>,
+    pub commands: Vec<Order>,
+}
+
+/// A descriptor with its words as runs.
+#[derive(Debug)]
+pub(super) struct Descriptor {
+    pub id: u8,
+    pub place: form::Place,
+    /// Words that one pass moves.
+    pub words: u64,
+    /// Contiguous words, the innermost dimension.
+    pub run: u64,
+    /// The dimensions outside of a run, innermost first: size, stride in words.
+    pub outer: Vec<(u64, u64)>,
+    /// Of the dimension that advances from pass to pass.
+    pub iteration: Option<(u64, u64)>,
+    pub acquire: Option<(LockIndex, u32)>,
+    pub release: Option<(LockIndex, u32)>,
+    pub next: Option<u32>,
+}
+
+#[derive(Debug)]
+pub(super) struct ChannelPlan {
+    pub channel: Channel,
+    pub route: u32,
+    /// Tasks that wait in its queue.
+    pub queue: usize,
+    /// Cycles before the first word when the channel was idle.
+    pub latency: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct RoutePlan {
+    pub from: ChannelIndex,
+    pub to: Vec<ChannelIndex>,
+    /// Switches to the farthest end.
+    pub hops: u64,
+}
+
+/// What a channel is told to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TaskPlan {
+    pub descriptor: u32,
+    pub repeats: u32,
+    pub token: bool,
+    /// Bytes added to the addresses of its descriptors.
+    pub offset: i64,
+    /// Whether the command processor gave it, so that it must end.
+    pub pushed: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct CorePlan {
+    pub tile: Tile,
+    pub code: Vec<Op>,
+    /// Cores at the other end of the cascade links.
+    pub sends_to: Option<u32>,
+    pub receives_from: Option<u32>,
+}
+
+/// One step of a core.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Op {
+    /// Begins a loop that ends with the [`Op::Turn`] at `end`.
+    Enter {
+        count: u32,
+        end: u32,
+    },
+    /// Goes back to behind the [`Op::Enter`] at `start`, or on.
+    Turn {
+        start: u32,
+    },
+    Acquire(LockIndex, u32),
+    Release(LockIndex, u32),
+    Call(u32),
+}
+
+/// One step of the command processor.
+#[derive(Clone, Debug)]
+pub(super) enum Order {
+    Enter { count: u32, end: u32 },
+    Turn { start: u32 },
+    Push(ChannelIndex, TaskPlan, Affine),
+    Wait(ChannelIndex),
+}
+
+#[derive(Debug)]
+pub(super) struct CallPlan {
+    /// Place in [`ENTRIES`].
+    pub entry: usize,
+    pub operands: Vec<form::Operand>,
+    pub numbers: Vec<Number>,
+    /// The numbers, if no loop changes them.
+    pub constant: Option<Vec<u32>>,
+}
+
+impl Plan {
+    /// Resolves a launch.
+    ///
+    /// # Errors
+    /// When an id is not there, when a channel has two routes or none, or when
+    /// a call is none of its entry. A checked schedule has no such fault.
+    pub fn new(schedule: &Schedule, launch: &form::Launch, target: &Target, table: &Table) -> Result<Plan> {
+        let mut planner = Planner { launch, target, table, channels: Vec::new(), calls: Vec::new() };
+        let routes = planner.routes()?;
+        let descriptors = planner.descriptors(schedule)?;
+        let cores = planner.cores()?;
+        let starts = launch.starts.iter().map(|start| {
+            let descriptor = planner.descriptor(start.channel.tile, start.descriptor)?;
+            let task =
+                TaskPlan { descriptor, repeats: start.repeats, token: false, offset: 0, pushed: false };
+            Ok((planner.channel(start.channel)?, task))
+        });
+        let starts = starts.collect::<Result<Vec<_>>>()?;
+        let mut commands = Vec::new();
+        planner.commands(&launch.commands, &mut commands)?;
+        let mut tiles: Vec<Tile> = planner.channels.iter().map(|plan| plan.channel.tile).collect();
+        tiles.extend(launch.cores.iter().map(|core| core.tile));
+        tiles.sort_unstable();
+        tiles.dedup();
+        Ok(Plan {
+            name: launch.name.clone(),
+            configuration: digest(&form::Launch {
+                name: String::new(),
+                commands: Vec::new(),
+                ..launch.clone()
+            }),
+            identity: digest(launch),
+            tiles: tiles.len(),
+            program_bytes: cores.iter().map(|core| planner.program_bytes(core)).sum(),
+            locks: launch.locks.clone(),
+            buffers: launch.buffers.clone(),
+            descriptors,
+            channels: planner.channels,
+            routes,
+            cores,
+            calls: planner.calls,
+            starts,
+            commands,
+        })
+    }
+}
+
+/// A number that is equal for equal launches.
+fn digest(launch: &form::Launch) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    launch.to_string().hash(&mut hasher);
+    hasher.finish()
+}
+
+struct Planner<'a> {
+    launch: &'a form::Launch,
+    target: &'a Target,
+    table: &'a Table,
+    channels: Vec<ChannelPlan>,
+    calls: Vec<CallPlan>,
+}
+
+impl Planner<'_> {
+    fn fault(&self, text: impl std::fmt::Display) -> Error {
+        Error::new(format!("launch {}: {text}", self.launch.name))
+    }
+
+    fn routes(&mut self) -> Result<Vec<RoutePlan>> {
+        let mut routes = Vec::new();
+        for (number, route) in self.launch.routes.iter().enumerate() {
+            let from = self.open(route.from, number, Direction::Mm2s)?;
+            let mut to = Vec::new();
+            for hop in &route.to {
+                to.push(self.open(hop.channel, number, Direction::S2mm)?);
+            }
+            let hops = route.to.iter().map(|hop| u64::from(hop.hops)).max().unwrap_or(0);
+            routes.push(RoutePlan { from, to, hops });
+        }
+        Ok(routes)
+    }
+
+    fn open(&mut self, channel: Channel, route: usize, way: Direction) -> Result<ChannelIndex> {
+        if channel.direction != way {
+            return Err(self.fault(format!("channel {channel} is at the wrong end of a route")));
+        }
+        if self.channels.iter().any(|plan| plan.channel == channel) {
+            return Err(self.fault(format!("channel {channel} has two routes")));
+        }
+        let dram = &self.target.dram;
+        let (dma, latency) = match (channel.tile.kind(), way) {
+            (TileKind::Shim, Direction::Mm2s) => (&self.target.shim.dma, dram.read_cycles),
+            (TileKind::Shim, Direction::S2mm) => (&self.target.shim.dma, dram.write_cycles),
+            (TileKind::Memory, _) => (&self.target.memory.dma, 0),
+            (TileKind::Compute, _) => (&self.target.compute.dma, 0),
+        };
+        let (queue, latency) = (dma.queue as usize, u64::from(latency));
+        self.channels.push(ChannelPlan { channel, route: route as u32, queue, latency });
+        Ok(self.channels.len() as u32 - 1)
+    }
+
+    fn channel(&self, channel: Channel) -> Result<ChannelIndex> {
+        let at = self.channels.iter().position(|plan| plan.channel == channel);
+        at.map(|at| at as u32)
+            .ok_or_else(|| self.fault(format!("channel {channel} is given a task and has no route")))
+    }
+
+    fn descriptor(&self, tile: Tile, id: u8) -> Result<u32> {
+        let found = self.launch.descriptors.iter().position(|one| one.tile == tile && one.id == id);
+        found.map(|at| at as u32).ok_or_else(|| self.fault(format!("tile {tile} has no descriptor {id}")))
+    }
+
+    fn step(&self, step: form::Step) -> Result<(LockIndex, u32)> {
+        if step.lock.0 as usize >= self.launch.locks.len() {
+            return Err(self.fault(format!("there is no lock l{}", step.lock.0)));
+        }
+        Ok((step.lock.0, u32::from(step.value)))
+    }
+
+    fn descriptors(&self, schedule: &Schedule) -> Result<Vec<Descriptor>> {
+        let ids: HashMap<(Tile, u8), u32> =
+            (0..).zip(&self.launch.descriptors).map(|(at, one)| ((one.tile, one.id), at)).collect();
+        let mut all = Vec::new();
+        for one in &self.launch.descriptors {
+            let known = match one.place {
+                form::Place::Buffer(buffer, _) => (buffer.0 as usize) < self.launch.buffers.len(),
+                form::Place::Argument(argument, _) => (argument as usize) < schedule.arguments.len(),
+            };
+            if !known || one.dims.is_empty() {
+                return Err(
+                    self.fault(format!("descriptor {} of tile {} has no such place", one.id, one.tile))
+                );
+            }
+            let next = match one.next.map(|id| ids.get(&(one.tile, id))) {
+                Some(None) => {
+                    return Err(
+                        self.fault(format!("what follows descriptor {} of {} lacks", one.id, one.tile))
+                    );
+                }
+                found => found.flatten().copied(),
+            };
+            let (run, outer) = runs(&one.dims);
+            all.push(Descriptor {
+                id: one.id,
+                place: one.place,
+                words: one.words(),
+                run,
+                outer,
+                iteration: one.iteration.map(|dim| (u64::from(dim.size), u64::from(dim.stride))),
+                acquire: one.acquire.map(|step| self.step(step)).transpose()?,
+                release: one.release.map(|step| self.step(step)).transpose()?,
+                next,
+            });
+        }
+        Ok(all)
+    }
+
+    fn cores(&mut self) -> Result<Vec<CorePlan>> {
+        let launch = self.launch;
+        let at = |tile: Tile| launch.cores.iter().position(|core| core.tile == tile).map(|at| at as u32);
+        let mut cores = Vec::new();
+        for core in &launch.cores {
+            let mut code = Vec::new();
+            self.instructions(&core.program, &mut code)?;
+            let sends = launch.cascades.iter().find(|link| link.from == core.tile);
+            let receives = launch.cascades.iter().find(|link| link.to == core.tile);
+            cores.push(CorePlan {
+                tile: core.tile,
+                code,
+                sends_to: sends.and_then(|link| at(link.to)),
+                receives_from: receives.and_then(|link| at(link.from)),
+            });
+        }
+        Ok(cores)
+    }
+
+    fn instructions(&mut self, body: &[form::Instruction], code: &mut Vec<Op>) -> Result<()> {
+        for instruction in body {
+            match instruction {
+                form::Instruction::Loop { count, body } => {
+                    let start = code.len();
+                    code.push(Op::Enter { count: *count, end: 0 });
+                    self.instructions(body, code)?;
+                    code[start] = Op::Enter { count: *count, end: code.len() as u32 };
+                    code.push(Op::Turn { start: start as u32 });
+                }
+                form::Instruction::Acquire(step) => {
+                    let (lock, value) = self.step(*step)?;
+                    code.push(Op::Acquire(lock, value));
+                }
+                form::Instruction::Release(step) => {
+                    let (lock, value) = self.step(*step)?;
+                    code.push(Op::Release(lock, value));
+                }
+                form::Instruction::Call(call) => {
+                    let plan = self.call(call)?;
+                    code.push(Op::Call(self.calls.len() as u32));
+                    self.calls.push(plan);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&self, call: &form::Call) -> Result<CallPlan> {
+        let refuse = |text: String| Err(self.fault(format!("call of {}: {text}", call.entry)));
+        let Some(at) = ENTRIES.iter().position(|entry| entry.name == call.entry) else {
+            return refuse("no kernel has this name".to_owned());
+        };
+        let entry = &ENTRIES[at];
+        if !self.table.knows(at) {
+            return refuse(format!("cores of kind {} do not run it", self.target.core));
+        }
+        if call.operands.len() != entry.operands.len() {
+            return refuse(format!("{} operands, not {}", call.operands.len(), entry.operands.len()));
+        }
+        let slots = call.operands.iter().flat_map(|operand| &operand.slots);
+        if slots.clone().any(|slot| slot.0 as usize >= self.launch.buffers.len())
+            || call.operands.iter().any(|operand| operand.slots.is_empty())
+        {
+            return refuse("an operand has no buffer".to_owned());
+        }
+        let wanted = entry.params.iter().map(|param| param.name);
+        if !wanted.eq(call.parameters.iter().map(|parameter| parameter.name.as_str())) {
+            return refuse(format!("its numbers are not {:?}", entry.params));
+        }
+        let numbers: Vec<Number> = call.parameters.iter().map(|parameter| parameter.value.clone()).collect();
+        for (param, number) in entry.params.iter().zip(&numbers) {
+            if (param.kind == ParamKind::Real) != matches!(number, Number::Float(_)) {
+                return refuse(format!("{} has the wrong kind of number", param.name));
+            }
+        }
+        let fixed = |number: &Number| match number {
+            Number::Int(affine) => affine.terms.is_empty(),
+            Number::Float(_) => true,
+        };
+        let mut constant = None;
+        if numbers.iter().all(fixed) {
+            let values = values(entry, &numbers, &[]).map_err(|error| self.fault(error))?;
+            entry.check(&values).map_err(|error| self.fault(error))?;
+            constant = Some(values);
+        }
+        Ok(CallPlan { entry: at, operands: call.operands.clone(), numbers, constant })
+    }
+
+    /// Bytes of a core's program: what every program has, and each kernel once.
+    fn program_bytes(&self, core: &CorePlan) -> f64 {
+        let called = core.code.iter().filter_map(|op| match op {
+            Op::Call(call) => Some(self.calls[*call as usize].entry),
+            _ => None,
+        });
+        let entries: BTreeSet<usize> = called.collect();
+        let kernels: f64 = entries.into_iter().map(|entry| self.table.program_bytes(entry)).sum();
+        f64::from(self.target.core_unit.program_bytes) + kernels
+    }
+
+    fn commands(&self, body: &[form::Command], orders: &mut Vec<Order>) -> Result<()> {
+        for command in body {
+            match command {
+                form::Command::Loop { count, body } => {
+                    let start = orders.len();
+                    orders.push(Order::Enter { count: *count, end: 0 });
+                    self.commands(body, orders)?;
+                    orders[start] = Order::Enter { count: *count, end: orders.len() as u32 };
+                    orders.push(Order::Turn { start: start as u32 });
+                }
+                form::Command::Push(push) => {
+                    let task = TaskPlan {
+                        descriptor: self.descriptor(push.channel.tile, push.descriptor)?,
+                        repeats: push.repeats,
+                        token: push.token,
+                        offset: 0,
+                        pushed: true,
+                    };
+                    orders.push(Order::Push(self.channel(push.channel)?, task, push.offset.clone()));
+                }
+                form::Command::Wait(channel) => orders.push(Order::Wait(self.channel(*channel)?)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of a call at these loop counters.
+///
+/// # Errors
+/// When one is negative or too large.
+pub(super) fn values(entry: &kernel::Entry, numbers: &[Number], counters: &[u32]) -> Result<Vec<u32>> {
+    let value = |(param, number): (&kernel::Param, &Number)| match number {
+        Number::Float(value) => Ok(value.to_bits()),
+        Number::Int(affine) => {
+            let value = affine.at(counters);
+            u32::try_from(value)
+                .map_err(|_| Error::new(format!("kernel {}: {} is {value}", entry.name, param.name)))
+        }
+    };
+    entry.params.iter().zip(numbers).map(value).collect()
+}
+
+/// The contiguous run, and the dimensions outside of it, innermost first.
+/// Dimensions that only continue a run are part of it.
+fn runs(dims: &[form::Dim]) -> (u64, Vec<(u64, u64)>) {
+    let (mut run, mut outer) = (1u64, Vec::new());
+    for dim in dims.iter().rev().filter(|dim| dim.size != 1) {
+        if outer.is_empty() && u64::from(dim.stride) == run {
+            run = run.saturating_mul(u64::from(dim.size));
+        } else {
+            outer.push((u64::from(dim.size), u64::from(dim.stride)));
+        }
+    }
+    (run, outer)
+}
+
+impl Descriptor {
+    /// The first word of run `index`, counted from the descriptor's place.
+    pub fn run_start(&self, mut index: u64) -> u64 {
+        let mut word = 0;
+        for &(size, stride) in &self.outer {
+            word += index % size * stride;
+            index /= size;
+        }
+        word
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::form::schedule::Dim;
+
+    #[test]
+    fn dimensions_that_continue_a_run_are_part_of_it() {
+        let dim = |size, stride| Dim { size, stride };
+        assert_eq!(runs(&[dim(4, 8), dim(8, 1)]), (32, vec![]));
+        assert_eq!(runs(&[dim(4, 16), dim(8, 1)]), (8, vec![(4, 16)]));
+        assert_eq!(runs(&[dim(3, 1), dim(4, 16), dim(2, 32)]), (1, vec![(2, 32), (4, 16), (3, 1)]));
+        assert_eq!(runs(&[dim(1, 99)]), (1, vec![]));
+    }
+}

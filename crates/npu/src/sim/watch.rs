@@ -1,0 +1,156 @@
+//! What an observer sees of a run, and the totals that every run counts.
+
+use super::Cycle;
+use crate::form::schedule::{Channel, Tile};
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// A launch begins, after so many cycles of configuring.
+    Launch {
+        /// Its name.
+        name: &'a str,
+        /// Cycles of configuring; 0 if the array held the configuration.
+        configure: Cycle,
+    },
+    /// A core has called a kernel.
+    Call {
+        /// The core's tile.
+        tile: Tile,
+        /// The entry's name.
+        entry: &'static str,
+        /// When it began.
+        begin: Cycle,
+    },
+    /// A stream has moved words.
+    Move {
+        /// Where they came from.
+        from: Channel,
+        /// The first of where they went.
+        to: Channel,
+        /// How many bytes, once for all destinations.
+        bytes: u64,
+        /// When the first word left.
+        begin: Cycle,
+    },
+    /// The command processor has queued a task.
+    Push {
+        /// On this channel.
+        channel: Channel,
+    },
+    /// The command processor has had a token.
+    Token {
+        /// Of this channel.
+        channel: Channel,
+    },
+}
+
+/// An observer. Events come when they are over; `at` counts from the beginning
+/// of the dispatch.
+pub trait Watch {
+    /// Something has happened.
+    fn event(&mut self, at: Cycle, event: &Event<'_>);
+
+    /// Whether it must see every launch event by event, even one whose time is
+    /// known already.
+    fn wants_all(&self) -> bool {
+        true
+    }
+}
+
+/// Nobody watches.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unwatched;
+
+impl Watch for Unwatched {
+    fn event(&mut self, _: Cycle, _: &Event<'_>) {}
+
+    fn wants_all(&self) -> bool {
+        false
+    }
+}
+
+/// How a run went.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// From the dispatch to its end.
+    pub cycles: Cycle,
+    /// Of these, the dispatch itself.
+    pub dispatch: Cycle,
+    /// Of these, configuring the array.
+    pub configure: Cycle,
+    /// Each launch.
+    pub launches: Vec<LaunchReport>,
+    /// Sums over all launches.
+    pub totals: Totals,
+}
+
+/// How one launch went.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LaunchReport {
+    /// Its name.
+    pub name: String,
+    /// When its first command began.
+    pub begin: Cycle,
+    /// How long it took from there.
+    pub cycles: Cycle,
+    /// What its cores did.
+    pub cores: Vec<CoreTotals>,
+    /// Its share of the totals.
+    pub totals: Totals,
+}
+
+/// What one core did in a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreTotals {
+    /// Its tile.
+    pub tile: Tile,
+    /// Cycles within calls.
+    pub busy: Cycle,
+    /// Calls.
+    pub calls: u64,
+    /// Multiplications.
+    pub macs: u64,
+}
+
+/// What was counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Bytes read from DRAM.
+    pub dram_read: u64,
+    /// Bytes written to DRAM.
+    pub dram_written: u64,
+    /// Bytes that all streams moved.
+    pub streamed: u64,
+    /// Multiplications.
+    pub macs: u64,
+    /// Tasks that the command processor gave.
+    pub pushes: u64,
+    /// Events of the simulation.
+    pub events: u64,
+}
+
+impl Report {
+    pub(super) fn new(dispatch: Cycle) -> Report {
+        let (launches, totals) = (Vec::new(), Totals::default());
+        Report { cycles: dispatch, dispatch, configure: 0, launches, totals }
+    }
+
+    pub(super) fn add(&mut self, launch: LaunchReport, configure: Cycle) {
+        self.cycles += launch.cycles;
+        self.configure += configure;
+        self.totals.add(&launch.totals);
+        self.launches.push(launch);
+    }
+}
+
+impl Totals {
+    fn add(&mut self, other: &Totals) {
+        self.dram_read += other.dram_read;
+        self.dram_written += other.dram_written;
+        self.streamed += other.streamed;
+        self.macs += other.macs;
+        self.pushes += other.pushes;
+        self.events += other.events;
+    }
+}

@@ -1,0 +1,80 @@
+//! Graphs of Llama's form become schedules without faults, on every target.
+
+mod llama;
+
+use girih_npu::Target;
+use girih_npu::form::groups::{Groups, Step};
+use girih_npu::form::schedule::Schedule;
+use girih_npu::pass::{Grouping, NoDump, Policy, compile, groups};
+use llama::{LLAMA_1B, SMALL, Sizes, key, llama};
+
+fn cut(sizes: &Sizes, rows: u32, target: &Target, policy: Policy) -> Groups {
+    let graph = llama(sizes, key(rows));
+    assert_eq!(girih_graph::faults(&graph), vec![]);
+    groups(&graph, target, policy, &mut NoDump).unwrap_or_else(|error| panic!("{}: {error}", target.name))
+}
+
+#[test]
+fn every_program_compiles_on_every_target() {
+    for name in Target::names() {
+        let target = Target::named(&name).unwrap();
+        for (_, policy) in Policy::ALL {
+            for rows in [1, 64] {
+                let groups = cut(&SMALL, rows, &target, *policy);
+                assert_eq!(groups.to_string().parse::<Groups>().unwrap(), groups);
+                for program in &groups.programs {
+                    let schedule = compile(program, &target, &mut NoDump);
+                    let schedule = schedule.unwrap_or_else(|error| panic!("{name} {rows}: {error}"));
+                    assert_eq!(schedule.to_string().parse::<Schedule>().unwrap(), schedule);
+                }
+            }
+        }
+    }
+}
+
+/// The counts of the Llama-3.2-1B mapping by AMD's mlir-air: six programs, of
+/// which a layer runs three in prefill and two for a token.
+#[test]
+fn layers_are_compiled_once_and_bound_sixteen_times() {
+    let target = Target::named("xdna2-strix").unwrap();
+    let launches = |groups: &Groups| {
+        let each = groups.programs.iter().map(|program| (program.name.clone(), program.launches.len()));
+        each.collect::<Vec<_>>()
+    };
+    let named =
+        |list: &[(&str, usize)]| list.iter().map(|(name, n)| (name.to_string(), *n)).collect::<Vec<_>>();
+    let prefill = cut(&LLAMA_1B, 2048, &target, Policy::MLIR_AIR);
+    let six = [("rms_gemms_rope", 6), ("flash_attn", 1), ("o_ffn", 8), ("lm_head_gemv", 8)];
+    assert_eq!(launches(&prefill), named(&six));
+    assert_eq!(prefill.submissions(1), 49);
+    let decode = cut(&LLAMA_1B, 1, &target, Policy::MLIR_AIR);
+    let six = [("rms_gemv_rope", 6), ("o_gemv_ffn", 8), ("lm_head_gemv", 8)];
+    assert_eq!(launches(&decode), named(&six));
+    assert_eq!(decode.submissions(1), 33);
+    assert_eq!(prefill.programs[3], decode.programs[2], "one head for both");
+    let runs = |groups: &Groups, wanted: u32| {
+        groups
+            .steps
+            .iter()
+            .filter(|step| matches!(step, Step::Array { program, .. } if *program == wanted))
+            .count()
+    };
+    assert_eq!((runs(&prefill, 0), runs(&prefill, 1), runs(&prefill, 2)), (16, 16, 16));
+    assert_eq!((runs(&decode, 0), runs(&decode, 1)), (16, 16));
+    let unstitched =
+        cut(&LLAMA_1B, 2048, &target, Policy { grouping: Grouping::Unstitched, ..Policy::MLIR_AIR });
+    assert_eq!(unstitched.submissions(1), 16 * 15 + 1);
+    for program in prefill.programs.iter().chain(&decode.programs) {
+        let schedule = compile(program, &target, &mut NoDump).unwrap();
+        let cores: Vec<usize> = schedule.launches.iter().map(|launch| launch.cores.len()).collect();
+        let want: &[usize] = match program.name.as_str() {
+            "rms_gemms_rope" => &[8, 32, 32, 32, 8, 8],
+            "flash_attn" => &[32],
+            "o_ffn" => &[32, 8, 8, 32, 32, 8, 32, 8],
+            "rms_gemv_rope" => &[1, 8, 8, 8, 1, 1],
+            "o_gemv_ffn" => &[8, 8, 1, 8, 8, 8, 8, 8],
+            _ => &[8; 8],
+        };
+        assert_eq!(cores, want, "cores of {}", program.name);
+    }
+}

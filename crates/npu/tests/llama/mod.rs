@@ -1,0 +1,96 @@
+//! Llama's graph in several sizes, as the model crate builds it.
+
+use girih_graph::{Act, Builder, Graph, Key, Op, Pairing, Span, Variant};
+use girih_tensor::{DType, Shape};
+
+/// The sizes of a Llama.
+pub struct Sizes {
+    pub layers: usize,
+    pub width: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head: usize,
+    pub hidden: usize,
+    pub vocabulary: usize,
+}
+
+/// Three layers, small enough to simulate in a test.
+#[allow(dead_code)] // each test program uses the sizes it needs
+pub const SMALL: Sizes =
+    Sizes { layers: 3, width: 64, heads: 4, kv_heads: 2, head: 16, hidden: 176, vocabulary: 512 };
+/// Llama-3.2-1B.
+#[allow(dead_code)] // each test program uses the sizes it needs
+pub const LLAMA_1B: Sizes =
+    Sizes { layers: 16, width: 2048, heads: 32, kv_heads: 8, head: 64, hidden: 8192, vocabulary: 128256 };
+
+/// A step of so many rows of one sequence, of which the last is wanted.
+pub fn key(rows: u32) -> Key {
+    Key { rows, lanes: 1, context: 2048, wanted: 1, variant: Variant::GENERATE }
+}
+
+/// The graph for steps up to `key`.
+pub fn llama(sizes: &Sizes, key: Key) -> Graph {
+    let mut graph = Builder::new(key);
+    let tokens = graph.input("tokens", &[], DType::I32);
+    let table = graph.weight("embed.table", Shape::matrix(sizes.vocabulary, sizes.width), DType::BF16);
+    let mut x = graph.shaped("embed", Op::Embed, &[tokens, table], &[sizes.width]);
+    for layer in 0..sizes.layers {
+        x = layer_of(&mut graph, sizes, layer, x);
+    }
+    let wanted = graph.take("head.rows", x);
+    let weight = graph.weight("head.norm.weight", Shape::new(&[sizes.width]).unwrap(), DType::BF16);
+    let normed = graph.same("head.norm", Op::Norm { epsilon: 1e-5 }, &[wanted, weight]);
+    let logits = graph.shaped("logits", Op::Linear, &[normed, table], &[sizes.vocabulary]);
+    graph.finish(logits)
+}
+
+fn layer_of(
+    graph: &mut Builder,
+    sizes: &Sizes,
+    layer: usize,
+    x: girih_graph::ValueId,
+) -> girih_graph::ValueId {
+    let at = |name: &str| format!("layers.{layer}.{name}");
+    let Sizes { width, heads, kv_heads, head, hidden, .. } = *sizes;
+    let vector = |n: usize| Shape::new(&[n]).unwrap();
+    let linear = |graph: &mut Builder, name: &str, x, [from, to]: [usize; 2]| {
+        let weight = graph.weight(&at(&format!("{name}.weight")), Shape::matrix(to, from), DType::BF16);
+        graph.shaped(&at(name), Op::Linear, &[x, weight], &[to])
+    };
+    let norm = |graph: &mut Builder, name: &str, x| {
+        let weight = graph.weight(&at(&format!("{name}.weight")), vector(width), DType::BF16);
+        graph.same(&at(name), Op::Norm { epsilon: 1e-5 }, &[x, weight])
+    };
+    let read = norm(graph, "before_mixer", x);
+    let turn = |graph: &mut Builder, name: &str, x, count: usize| {
+        let seen = graph.shaped(&at(&format!("{name}.heads")), Op::Reshape, &[x], &[count, head]);
+        let frequencies = graph.weight("rope.default", vector(head / 2), DType::F32);
+        graph.same(
+            &at(&format!("{name}.turned")),
+            Op::Rope { pairing: Pairing::Halves },
+            &[seen, frequencies],
+        )
+    };
+    let q = linear(graph, "q", read, [width, heads * head]);
+    let k = linear(graph, "k", read, [width, kv_heads * head]);
+    let v = linear(graph, "v", read, [width, kv_heads * head]);
+    let v = graph.shaped(&at("v.heads"), Op::Reshape, &[v], &[kv_heads, head]);
+    let q = turn(graph, "q", q, heads);
+    let k = turn(graph, "k", k, kv_heads);
+    let group = graph.group(Span::Full);
+    let keys = graph.state(&at("keys"), &[kv_heads, head], DType::BF16, group);
+    let values = graph.state(&at("values"), &[kv_heads, head], DType::BF16, group);
+    graph.write(k, keys);
+    graph.write(v, values);
+    let attend = Op::Attend { scale: (head as f32).powf(-0.5), span: Span::Full, softcap: None };
+    let mixed = graph.same(&at("mixed_heads"), attend, &[q, keys, values]);
+    let flat = graph.shaped(&at("flat"), Op::Reshape, &[mixed], &[heads * head]);
+    let o = linear(graph, "o", flat, [heads * head, width]);
+    let x = graph.same(&at("mixed"), Op::Add, &[x, o]);
+    let read = norm(graph, "before_ffn", x);
+    let gate = linear(graph, "gate", read, [width, hidden]);
+    let up = linear(graph, "up", read, [width, hidden]);
+    let gated = graph.same(&at("gated"), Op::Gate { act: Act::Silu }, &[gate, up]);
+    let down = linear(graph, "down", gated, [hidden, width]);
+    graph.same(&at("out"), Op::Add, &[x, down])
+}

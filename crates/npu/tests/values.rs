@@ -1,0 +1,129 @@
+//! The array computes what the interpreter does, up to the rounding of what it
+//! stores as brain floats.
+
+mod llama;
+
+use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::interpret::Interpreter;
+use girih_graph::{Backend as _, Error, Lane, Runner, Step, Want, WeightSource, load};
+use girih_npu::pass::{Attention, Grouping, Policy};
+use girih_npu::sim::Order;
+use girih_npu::{Npu, Options};
+use girih_tensor::DType;
+use llama::{SMALL, key, llama};
+
+/// Random weights, the same for the same seed and name.
+struct Random(u64);
+
+impl WeightSource for Random {
+    fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        assert_eq!(offset, 0, "backends read weights whole");
+        let mut state =
+            name.bytes().fold(self.0, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        let mut uniform = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 40) as f32) / (1 << 23) as f32 - 1.0
+        };
+        if name.starts_with("rope") {
+            let values: Vec<f32> = (0..into.len() / 4).map(|i| 0.1f32.powi(i as i32)).collect();
+            DType::F32.pack(&values, into);
+            return Ok(());
+        }
+        let norm = name.contains("norm") || name.contains("before");
+        let value = |x: f32| if norm { 1.0 + 0.2 * x } else { 0.3 * x };
+        let values: Vec<f32> = (0..into.len() / 2).map(|_| value(uniform())).collect();
+        DType::BF16.pack(&values, into);
+        Ok(())
+    }
+}
+
+/// The logits after a prompt and after each of some further tokens.
+fn logits(runner: &mut dyn Runner, prompt: &[u32], more: &[u32]) -> Vec<Vec<f32>> {
+    let blocks: Vec<Block> = (0..32).map(Block).collect();
+    let blocks: &[&[Block]] = &[&blocks];
+    let mut position = 0;
+    let mut all = Vec::new();
+    for tokens in std::iter::once(prompt).chain(more.chunks(1)) {
+        let rows = Range32 { start: 0, end: tokens.len() as u32 };
+        let lane = Lane { blocks, position, rows, want: Want::Last, spans: &[] };
+        let mut output = vec![0.0; SMALL.vocabulary];
+        let inputs = Inputs::Tokens(tokens);
+        runner.step(Step { inputs, lanes: &[lane], output: &mut output, watch: &mut Unwatched }).unwrap();
+        position += tokens.len() as u32;
+        all.push(output);
+    }
+    all
+}
+
+const PROMPT: [u32; 19] = [1, 17, 300, 4, 250, 99, 12, 13, 14, 511, 1, 0, 77, 76, 75, 74, 73, 300, 301];
+const MORE: [u32; 3] = [5, 6, 500];
+
+fn on_array(target: &str, options: Options) -> Vec<Vec<f32>> {
+    let npu = Npu::new(target, options).unwrap();
+    let mut runner = load(npu, &Random(7), key(24), &[32], |key| Ok(llama(&SMALL, key))).unwrap();
+    logits(&mut *runner, &PROMPT, &MORE)
+}
+
+/// The bound of `girih_measure::Bound` for three layers: sixteen operators in
+/// a row between two hidden states, each of which rounds to 8 bits, with its
+/// gain of two and its seven standard deviations.
+fn assert_close(found: &[Vec<f32>], exact: &[Vec<f32>]) {
+    let rounding = 0.424_661 * 2f64.powi(-8);
+    let noise = ((1.0 + 16.0 * 3.0) * rounding * rounding).sqrt();
+    for (found, exact) in found.iter().zip(exact) {
+        let squares: f64 = exact.iter().map(|x| f64::from(*x).powi(2)).sum();
+        let rms = (squares / exact.len() as f64).sqrt();
+        let errors = found.iter().zip(exact).map(|(a, b)| f64::from(a - b).abs());
+        let worst = errors.fold(0.0, f64::max);
+        assert!(worst <= 7.0 * 2.0 * noise * rms, "{worst} where the root mean square is {rms}");
+        assert!(worst > 0.0, "brain floats cannot be exact");
+    }
+}
+
+#[test]
+fn a_prompt_and_tokens_come_out_as_the_interpreter_says() {
+    let mut exact = load(Interpreter, &Random(7), key(24), &[32], |key| Ok(llama(&SMALL, key))).unwrap();
+    let exact = logits(&mut *exact, &PROMPT, &MORE);
+    let toy = on_array("toy", Options::default());
+    assert_close(&toy, &exact);
+    let policy = Policy { grouping: Grouping::Unstitched, ..Policy::MLIR_AIR };
+    let unstitched = on_array("toy", Options { policy, ..Options::default() });
+    assert_eq!(toy, unstitched, "programs are cut elsewhere, but compute the same");
+    let seeded = on_array("toy", Options { order: Order::Seeded(3), ..Options::default() });
+    assert_eq!(toy, seeded, "any order that the locks allow computes the same");
+    for attention in [Attention::Host, Attention::Array] {
+        let policy = Policy { attention, ..Policy::MLIR_AIR };
+        assert_close(&on_array("toy", Options { policy, ..Options::default() }), &exact);
+    }
+    assert_close(&on_array("xdna2-strix", Options::default()), &exact);
+}
+
+/// What the runtime counts: a prompt is three programs a layer and the head, a
+/// token two a layer and the head.
+#[test]
+fn submissions_and_traffic_are_counted() {
+    let npu = Npu::new("toy", Options::default()).unwrap();
+    let graph = |rows| llama(&SMALL, key(rows));
+    let weights = npu.load(&graph(24), &Random(7)).unwrap();
+    let mut state = npu.state(&graph(24), &[32]).unwrap();
+    let mut output = vec![0.0; SMALL.vocabulary];
+    let blocks: Vec<Block> = (0..32).map(Block).collect();
+    let blocks: &[&[Block]] = &[&blocks];
+    let layers = SMALL.layers as u64;
+    let mut position = 0;
+    for (tokens, rows, want) in [(&PROMPT[..], 24, 3 * layers + 1), (&MORE[..1], 1, 2 * layers + 1)] {
+        let program = npu.compile(&graph(rows), &weights).unwrap();
+        let before = npu.device().ledger;
+        let range = Range32 { start: 0, end: tokens.len() as u32 };
+        let lane = Lane { blocks, position, rows: range, want: Want::Last, spans: &[] };
+        let inputs = Inputs::Tokens(tokens);
+        let step = Step { inputs, lanes: &[lane], output: &mut output, watch: &mut Unwatched };
+        npu.run(&program, &weights, &mut state, step).unwrap();
+        position += tokens.len() as u32;
+        let after = npu.device().ledger;
+        assert_eq!(after.submissions - before.submissions, want);
+        assert!(after.array_cycles > before.array_cycles);
+        assert!(after.written_bytes > before.written_bytes && after.read_bytes > before.read_bytes);
+        assert_eq!(after.preloaded_bytes, before.preloaded_bytes, "weights stay where they are");
+    }
+}
