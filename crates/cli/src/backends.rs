@@ -5,7 +5,7 @@ use girih_cpu::{Cpu, Precision};
 use girih_engine::cache;
 use girih_graph::backend::MemoryPlan;
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Backend as _, Graph, Group, Key, Op, Runner};
+use girih_graph::{Backend as _, Graph, Group, Key, Runner};
 use girih_model::Model;
 use girih_npu::Npu;
 use girih_tensor::DType;
@@ -66,17 +66,20 @@ impl<'a> Layout<'a> {
     /// What activations are rounded to in products: a name, or several with a
     /// `+` where weights of several formats differ in it.
     pub fn activations(&self) -> String {
-        match (&self.device.backend, self.device.act_precision) {
-            (Backend::Cpu, None) => {}
-            (Backend::Cpu, Some(asked)) => return asked.precision().name().to_owned(),
-            (other, _) => return other.activations().name().to_owned(),
+        if let Backend::Npu(_) = self.device.backend {
+            return self.device.backend.activations().name().to_owned();
         }
-        let products = self.graph.nodes.iter().filter(|node| node.op == Op::Linear);
-        let used: Vec<Precision> = products
-            .map(|node| Precision::default_for(packed::Layout::of(self.graph.value(node.inputs[1]).dtype)))
-            .collect();
-        let names = Precision::ALL.iter().rev().filter(|precision| used.contains(precision));
-        names.map(|precision| precision.name()).collect::<Vec<_>>().join("+")
+        self.precisions().iter().map(|precision| precision.name()).collect::<Vec<_>>().join("+")
+    }
+
+    /// What activations are rounded to in products beyond how the backend
+    /// stores them: each precision once, the coarsest first.
+    pub fn precisions(&self) -> Vec<Precision> {
+        match &self.device.backend {
+            Backend::Cpu => girih_cpu::activations(&self.graph, self.precision()),
+            Backend::Interpreter => vec![Precision::F32],
+            Backend::Npu(_) => Vec::new(),
+        }
     }
 
     /// What the backend says of itself and refuses of the graph.
@@ -143,12 +146,16 @@ impl<'a> Layout<'a> {
         format!("cpu, {} kernels{rest}", cpu.kernels().name)
     }
 
+    fn precision(&self) -> Option<Precision> {
+        self.device.act_precision.map(ActPrecision::precision)
+    }
+
     fn cpu(&self) -> Result<Cpu> {
         let threads = self.device.threads.map_or_else(girih_cpu::default_threads, usize::from);
         let placement = &self.device.placement;
         let options = girih_cpu::Options {
             threads,
-            precision: self.device.act_precision.map(ActPrecision::precision),
+            precision: self.precision(),
             affinity: placement.affinity.map_or_else(Default::default, AffinityArg::affinity),
             replicate: placement.hot_replicate.unwrap_or_default(),
         };

@@ -11,6 +11,7 @@
 //! tiles of [`TILE`], the last of which may be narrower and have columns of zeros.
 
 use girih_graph::Act;
+use girih_tensor::DType;
 
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Coding, DEPTH, FLOAT_DEPTH, GROUP, Layout, MAGIC, NARROW, TILE};
@@ -27,7 +28,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Every precision.
+    /// Every precision, the finest first.
     pub const ALL: &'static [Precision] = &[Precision::F32, Precision::Bf16, Precision::Int8];
 
     /// The name on the command line.
@@ -36,6 +37,16 @@ impl Precision {
             Precision::F32 => "f32",
             Precision::Bf16 => "bf16",
             Precision::Int8 => "int8",
+        }
+    }
+
+    /// The format with the same rounding: int8 has a scale for as many values
+    /// as Q8_0.
+    pub fn format(self) -> DType {
+        match self {
+            Precision::F32 => DType::F32,
+            Precision::Bf16 => DType::BF16,
+            Precision::Int8 => DType::Q8_0,
         }
     }
 

@@ -41,6 +41,7 @@ use girih_graph::{Error, Graph, Key};
 
 pub use affinity::Affinity;
 pub use arrange::Precision;
+pub use lower::activations;
 pub use probe::{Machine, default_threads, huge_pages};
 pub use replicate::Replicate;
 pub use run::Program;

@@ -151,6 +151,17 @@ enum Operand {
     Other,
 }
 
+/// What activations are rounded to before they meet the weights of `graph`,
+/// when `precision` is asked for: each precision once, the coarsest first.
+pub fn activations(graph: &Graph, precision: Option<Precision>) -> Vec<Precision> {
+    let linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
+    let layouts: Vec<Layout> = linear.map(|node| Layout::of(graph.value(node.inputs[1]).dtype)).collect();
+    let used = |of: &Precision| {
+        layouts.iter().any(|&layout| precision.unwrap_or(Precision::default_for(layout)) == *of)
+    };
+    Precision::ALL.iter().rev().copied().filter(used).collect()
+}
+
 /// The nodes of `graph` that are not run with activations of `precision`.
 pub(crate) fn refusals(graph: &Graph, precision: Option<Precision>) -> Vec<Refusal> {
     let refuse =

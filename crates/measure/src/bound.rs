@@ -1,7 +1,7 @@
 //! How far a right result may lie from a golden: derived, not guessed.
 //!
 //! Two programs that compute the same function differ because they round.
-//! Four facts give the size of it.
+//! Five facts give the size of it.
 //!
 //! 1. Rounding to the nearest number, in a format with unit roundoff `u`, is
 //!    off by up to `u` of the number's power of two, evenly spread. Where the
@@ -15,29 +15,42 @@
 //!    order: their results are `√K` roundings apart. Sums in lanes or blocks
 //!    have smaller errors; the bound holds for every order.
 //! 3. What a golden's program stores in a coarser format is off by one rounding
-//!    of that format; so is a state that this program stores. These are
-//!    independent too, so their squares add up: with `r` a rounding of sums and
-//!    `s` of stores, one operator adds noise of the relative size `√(K r² + s²)`.
+//!    of that format. These are independent too, so their squares add up: with
+//!    `r` a rounding of sums and `s` of stores, one operator adds noise of the
+//!    relative size `√(K r² + s²)`.
 //!    If a weight was quantized, each of its products is off by the weight's
-//!    relative error `q`, and so is their sum.
-//! 4. A layer has [`ROUNDINGS`] operators in a row between one hidden state and
-//!    the next, [`PRODUCTS`] of them with weights, and the residual stream
-//!    carries the noise of all before it: after `l` layers it is
-//!    `η = √((1 + ROUNDINGS · l)(K r² + s²) + (1 + PRODUCTS · l) q²)`. The largest
+//!    relative error `q`, and so is their sum. If this program rounds the
+//!    activations before they meet weights, each product is off by the
+//!    activation's relative error `a` as well.
+//! 4. Rounding to bytes under one scale per group, as Q8_0 and activations in
+//!    int8 are rounded, is off by up to half a step of `max/127`, evenly spread:
+//!    `max / (127 √12)` as root mean square, where `max` is the largest size in
+//!    the group. The largest of 32 normal values is [`LARGEST`] times their root
+//!    mean square, so that is 0.54 % of the latter. Values that are less alike
+//!    have more, up to `√32` in place of [`LARGEST`] where one value is all of
+//!    its group; that is part of what [`GAIN`] leaves room for.
+//! 5. A layer has [`ROUNDINGS`] operators in a row between one hidden state and
+//!    the next, [`PRODUCTS`] of them with weights and [`STATES`] with what was
+//!    kept as state, and the residual stream carries the noise of all before it:
+//!    after `l` layers it is `η = √((1 + ROUNDINGS · l)(K r² + s²) + STATES · l · k² +
+//!    (1 + PRODUCTS · l)(q² + a²))`, with `k` a rounding of state. The largest
 //!    of `n` such errors lies within `√(2 ln 2n)` standard deviations, seven for
 //!    the largest models here, and the operators' own gain (norms divide, heads
 //!    select) stays below [`GAIN`].
 //!
 //! A value may so lie `7 · GAIN · η · rms` away, where `rms` is the root mean
-//! square of its row in the golden. The goldens of the tests take 1 to 25 % of
-//! it in single precision, 3 to 60 % in brain float and 5 to 40 % where weights
-//! were quantized.
+//! square of its row in the golden. The goldens of the tests take up to 25 % of
+//! it in single precision, and 15 to 85 % where weights, activations, the state
+//! or the golden itself are coarser.
 
 use girih_tensor::{DType, Shape};
 
 /// Values under one scale: 16 in Q2_K, Q3_K and Q6_K, 32 elsewhere; the larger
 /// gives the larger bound.
 const GROUP: usize = 32;
+
+/// Levels of Q8_0 between −127 and 127.
+const Q8_0_LEVELS: f64 = 254.0;
 
 /// The relative error of a rounding, as root mean square and in unit roundoffs:
 /// `√(1 / (8 ln 2))`.
@@ -51,6 +64,13 @@ const ROUNDINGS: f64 = 16.0;
 /// Products with weights in a row: projections, projection of heads, gate and
 /// the other half, projection back.
 const PRODUCTS: f64 = 4.0;
+
+/// Operators in a row that read what was kept as state: scores and values.
+const STATES: f64 = 2.0;
+
+/// The largest of [`GROUP`] independent normal values, in standard deviations:
+/// `√∫ x² d(erf(x/√2)^32)`, the root mean square of its size.
+const LARGEST: f64 = 2.389_457;
 
 /// How much an operator may enlarge the relative error of what it reads.
 const GAIN: f64 = 2.0;
@@ -90,8 +110,10 @@ impl Precision {
 pub struct Bound {
     /// The relative error of an operator's sums and stores.
     rounded: f64,
-    /// The relative error of weights.
-    quantized: f64,
+    /// The relative error of what is kept as state.
+    kept: f64,
+    /// The relative error of a product of a weight and an activation.
+    multiplied: f64,
 }
 
 impl Bound {
@@ -100,8 +122,14 @@ impl Bound {
     /// `quantized` (zero if they were not).
     pub fn new(precision: Precision, terms: usize, state: DType, quantized: f64) -> Bound {
         let sums = terms as f64 * rounding(DType::F32).powi(2);
-        let stores = rounding(precision.stored()).powi(2) + rounding(state).powi(2);
-        Bound { rounded: (sums + stores).sqrt(), quantized }
+        let stores = rounding(precision.stored()).powi(2);
+        Bound { rounded: (sums + stores).sqrt(), kept: coarser(state), multiplied: quantized }
+    }
+
+    /// The same where this program rounds activations to `activations` before
+    /// they meet weights; [`DType::Q8_0`] is int8 with a scale per 32 values.
+    pub fn meeting(self, activations: DType) -> Bound {
+        Bound { multiplied: self.multiplied.hypot(coarser(activations)), ..self }
     }
 
     /// The same where this program stores what its operators yield as
@@ -130,23 +158,34 @@ impl Bound {
     /// How far a value may lie from its golden after `layers` layers, in a row
     /// whose golden has the root mean square `rms`.
     pub fn after(&self, layers: usize, rms: f64) -> f64 {
-        let grown = |in_a_row: f64, noise: f64| (1.0 + in_a_row * layers as f64) * noise.powi(2);
-        let noise = grown(ROUNDINGS, self.rounded) + grown(PRODUCTS, self.quantized);
+        let layers = layers as f64;
+        let noise = (1.0 + ROUNDINGS * layers) * self.rounded.powi(2)
+            + STATES * layers * self.kept.powi(2)
+            + (1.0 + PRODUCTS * layers) * self.multiplied.powi(2);
         DEVIATIONS * GAIN * noise.sqrt() * rms
     }
 }
 
-/// The relative error of rounding a number to a format of floats, as root mean
-/// square; zero for formats that are none.
+/// The relative error of rounding what a program computes to a format, as root
+/// mean square.
+///
+/// # Panics
+/// When no program stores what it computes in such a format.
 fn rounding(dtype: DType) -> f64 {
     // The digits of the significand, the implicit one included.
     let digits = match dtype {
         DType::F32 => 24,
         DType::F16 => 11,
         DType::BF16 => 8,
-        _ => return 0.0,
+        DType::Q8_0 => return 2.0 * LARGEST / Q8_0_LEVELS / 12f64.sqrt(),
+        other => panic!("activations and states are not rounded to {other}"),
     };
     ROOT_MEAN_SQUARE * 2f64.powi(-digits)
+}
+
+/// The relative error of keeping single precision in a format; none in its own.
+fn coarser(dtype: DType) -> f64 {
+    if dtype == DType::F32 { 0.0 } else { rounding(dtype) }
 }
 
 /// How many levels lie between the negative and the positive largest value of a
@@ -161,7 +200,7 @@ fn levels(dtype: DType) -> Option<f64> {
         DType::Q4_0 | DType::Q4_1 | DType::Q4_K | DType::Q4NX | DType::IQ4_NL | DType::IQ4_XS => 15.0,
         DType::Q5_0 | DType::Q5_1 | DType::Q5_K => 31.0,
         DType::Q6_K => 63.0,
-        DType::Q8_0 => 254.0,
+        DType::Q8_0 => Q8_0_LEVELS,
     })
 }
 
@@ -172,6 +211,8 @@ pub(crate) fn rms(row: &[f32]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use girih_tensor::View;
+
     use super::*;
 
     #[test]
@@ -187,6 +228,36 @@ mod tests {
     fn to_bf16(number: f32) -> f32 {
         let bits = number.to_bits();
         f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
+    }
+
+    /// Normal values by the method of Box and Muller (1958), as girih rounds them.
+    #[test]
+    fn a_rounding_to_bytes_is_as_large_as_derived() {
+        let mut state = 1u64;
+        let mut uniform = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+        };
+        let mut normal = || (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+        let numbers: Vec<f32> = (0..32 * 10_000).map(|_| normal() as f32).collect();
+        let bytes = DType::Q8_0.pack_matrix(1, numbers.len(), &numbers).expect("whole blocks");
+        let mut rounded = vec![0.0; numbers.len()];
+        View::new(DType::Q8_0, 1, numbers.len(), &bytes)
+            .expect("just packed")
+            .unpack_rows(0..1, &mut rounded);
+        let errors = numbers.iter().zip(&rounded).map(|(a, b)| f64::from(a - b).powi(2));
+        let measured = (errors.sum::<f64>() / numbers.len() as f64).sqrt() / rms(&numbers);
+        assert!((measured / rounding(DType::Q8_0) - 1.0).abs() < 0.01, "{measured}");
+    }
+
+    #[test]
+    fn rounded_activations_add_to_quantized_weights() {
+        let bound = Bound::new(Precision::F32, 64, DType::F32, 0.01);
+        assert_eq!(bound.meeting(DType::F32).after(4, 1.0), bound.after(4, 1.0));
+        let after = [DType::F32, DType::BF16, DType::Q8_0].map(|dtype| bound.meeting(dtype).after(4, 1.0));
+        assert!(after.is_sorted(), "{after:?}");
+        // One hundredth of weights, and 0.54 hundredths of activations.
+        assert!((after[2] / after[0] - 1.138).abs() < 1e-3, "{after:?}");
     }
 
     #[test]

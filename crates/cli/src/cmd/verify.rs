@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use girih_cpu::Precision;
 use girih_engine::Engine;
 use girih_measure::{
-    Bound, Golden, LayerRow, Precision, PromptVerdict, Sizes, diagnose as layers_of, verify as gate,
+    Bound, Golden, LayerRow, Precision as Arithmetic, PromptVerdict, Sizes, diagnose as layers_of,
+    verify as gate,
 };
 use girih_model::Model;
 use serde_json::json;
@@ -45,10 +47,10 @@ enum Against {
 }
 
 impl Against {
-    fn precision(self) -> Precision {
+    fn precision(self) -> Arithmetic {
         match self {
-            Against::F32 => Precision::F32,
-            Against::Bf16 => Precision::Bf16,
+            Against::F32 => Arithmetic::F32,
+            Against::Bf16 => Arithmetic::Bf16,
         }
     }
 }
@@ -76,14 +78,15 @@ impl Case {
         let layout = loading::layout(&model, &args.device, WANTED)?;
         let engine = loading::start(&layout, Show::unless(args.device.quiet))?;
         let activations = layout.activations();
-        let bound = bound(&model, args)?;
+        let bound = bound(&model, args, layout.precisions().first().copied())?;
         Ok(Case { model, engine, golden, bound, activations })
     }
 }
 
 /// The bound for the precision in use: the longest sum, the golden's
-/// arithmetic, the state's type, and how coarsely weights are stored.
-fn bound(model: &Model, args: &Args) -> Result<Bound> {
+/// arithmetic, the state's type, how coarsely weights are stored, and what
+/// activations are rounded to at the coarsest.
+fn bound(model: &Model, args: &Args, activations: Option<Precision>) -> Result<Bound> {
     let infos = model.weights.names().filter_map(|name| Some((name, model.weights.info(name)?)));
     let mut terms = 1;
     let mut quantized = 0.0f64;
@@ -95,7 +98,8 @@ fn bound(model: &Model, args: &Args) -> Result<Bound> {
         }
     }
     let bound = Bound::new(args.against.precision(), terms, args.device.kv.dtype(), quantized);
-    Ok(bound.storing(args.device.backend.activations()))
+    let bound = bound.storing(args.device.backend.activations());
+    Ok(activations.map_or(bound, |coarsest| bound.meeting(coarsest.format())))
 }
 
 pub fn verify(args: &Args) -> Result<Outcome> {
@@ -114,6 +118,7 @@ pub fn verify(args: &Args) -> Result<Outcome> {
         for prompt in &verdict.prompts {
             print_line!("{}", sentence(prompt))?;
         }
+        print_line!("activations in {}", case.activations)?;
         print_line!("{}", if verdict.passed { "passed" } else { "failed" })?;
     }
     Ok(if verdict.passed { Outcome::Done } else { Outcome::Failed })
@@ -154,7 +159,13 @@ pub fn diagnose(args: &Args) -> Result<Outcome> {
     }
     let within = prompts.iter().flatten().all(LayerRow::within);
     if args.json {
-        print_json(&json!({"within": within, "prompts": prompts}))?;
+        let kv = args.device.kv.dtype().name();
+        print_json(&json!({
+            "within": within,
+            "kv": kv,
+            "activations": case.activations,
+            "prompts": prompts,
+        }))?;
     } else {
         for (index, rows) in prompts.iter().enumerate() {
             table(index, rows)?;

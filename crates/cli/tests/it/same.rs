@@ -67,6 +67,28 @@ fn likelihoods_are_the_same_to_the_last_bit() {
     }
 }
 
+/// A quantized model's activations are rounded to bytes, in every kernel alike.
+#[test]
+fn likelihoods_of_a_quantized_model_are_the_same_to_the_last_bit() {
+    let (folder, plain) = (Folder::new(), model("llama32_tied"));
+    let file = folder.write("text", PROMPT);
+    for format in ["q8_0", "q4_0"] {
+        let copy = folder.file(&format!("{format}.gguf"));
+        girih(&["quantize", plain.name(), name(&copy), "--type", format, "--quiet"]).done();
+        for table in girih_cpu::kernels::tables() {
+            let measured = |threads: &str, chunk: &str| {
+                let call = girih(&["perplexity", name(&copy), name(&file), "--json", "--quiet"]);
+                call.with(&["--isa", table.name, "--threads", threads, "--chunk", chunk]).done().stdout
+            };
+            let first = measured("1", "256");
+            for (threads, chunk) in [("2", "16"), ("3", "1"), ("1", "3"), ("2", "512")] {
+                let what = format!("{format}, {}: {threads} threads, chunks of {chunk}", table.name);
+                assert_eq!(measured(threads, chunk), first, "{what}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_seed_is_a_text() {
     let told =

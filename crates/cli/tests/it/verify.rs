@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use girih_cpu::kernels::tables;
 use serde_json::Value;
 
 use crate::program::{Call, Folder, data, fixture, girih, name};
@@ -120,15 +121,100 @@ fn the_forms_of_the_trained_model_pass() {
     held("verify", name(&rounded), &golden).fails(1, "");
 }
 
-/// A coarser cache is another precision, with its own bound.
-#[test]
-fn coarser_caches_pass_within_their_bound() {
-    let folder = fixture("qwen3");
-    for kv in ["f16", "bf16"] {
-        let call = held("verify", name(&folder), &folder.join("golden.safetensors")).with(&["--kv", kv]);
-        let verdict = call.with(&["--json"]).done().json();
-        assert_eq!((&verdict["passed"], &verdict["kv"]), (&Value::Bool(true), &Value::from(kv)));
+/// What `command` says of a model that agrees with its golden, with these
+/// options and with activations of this precision.
+fn agrees(command: &str, model: &str, golden: &Path, more: &[&str], activations: &str) -> Value {
+    let ended = held(command, model, golden).with(more).with(&["--json"]).end();
+    assert_eq!(ended.code, 0, "{command} {model} with {more:?}: {}{}", ended.stdout, ended.stderr);
+    let verdict = ended.json();
+    assert_eq!(verdict["activations"], activations, "{model} with {more:?}");
+    verdict
+}
+
+/// Every instruction set that this processor has, with every type of cache. A
+/// coarser cache is another precision, with its own bound; Q8_0 has blocks of
+/// 32 values, which heads must fill.
+fn kernels_and_caches_pass(model: &str, golden: &Path) {
+    let graph: girih_graph::Graph =
+        girih(&["inspect", model, "--graph"]).done().stdout.parse().expect("a graph");
+    let whole = |value: &girih_graph::Value| {
+        !matches!(value.role, girih_graph::Role::State(_)) || value.shape.columns().is_multiple_of(32)
+    };
+    let kinds: &[&str] = if graph.values.iter().all(whole) { &["q8_0"] } else { &[] };
+    for table in tables() {
+        for kv in ["f32", "f16", "bf16"].iter().chain(kinds) {
+            let verdict = agrees("verify", model, golden, &["--isa", table.name, "--kv", kv], "f32");
+            assert_eq!(verdict["kv"], *kv);
+        }
     }
+}
+
+#[test]
+fn every_isa_and_cache_passes_on_the_fixtures_of_the_repository() {
+    for fixture in HERE.iter().map(|name| fixture(name)) {
+        kernels_and_caches_pass(name(&fixture), &fixture.join("golden.safetensors"));
+    }
+    kernels_and_caches_pass("stories260k", &fixture("stories260k/golden.safetensors"));
+}
+
+#[test]
+fn every_isa_and_cache_passes_on_the_fixtures_of_the_test_data() {
+    let Some(data) = data() else { return };
+    for fixture in ALL.iter().filter(|name| !HERE.contains(name)) {
+        let folder = data.join("fixtures").join(fixture);
+        kernels_and_caches_pass(name(&folder), &folder.join("golden.safetensors"));
+    }
+}
+
+/// Copies of a model in these types of file, held against the golden of the
+/// model itself, by every instruction set and with every precision.
+fn quantized_copies_agree(command: &str, model: &str, golden: &Path, types: &[(&str, &str)]) {
+    let out = Folder::new();
+    for (file, default) in types {
+        let copy = out.file(&format!("{file}.gguf"));
+        girih(&["quantize", model, name(&copy), "--type", file, "--quiet"]).done();
+        for table in tables() {
+            agrees(command, name(&copy), golden, &["--isa", table.name], default);
+        }
+        for precision in ["f32", "bf16"] {
+            agrees(command, name(&copy), golden, &["--act-precision", precision], precision);
+        }
+    }
+}
+
+/// The trained model's greedy text outlives its quantization. Its last products
+/// have rows of 172 values, no whole blocks: they are stored as halves, which
+/// meet activations in single precision.
+#[test]
+fn quantized_copies_of_the_built_in_model_pass() {
+    let golden = fixture("stories260k/golden.safetensors");
+    let types = ["q8_0", "q4_0", "q4_k_m"].map(|file| (file, "int8+f32"));
+    quantized_copies_agree("verify", "stories260k", &golden, &types);
+}
+
+/// Random weights in four bits say another text, whatever the activations are;
+/// hidden states and logits still lie within the bound.
+#[test]
+fn quantized_copies_of_a_fixture_are_within_their_bound() {
+    let gemma = fixture("gemma3_text");
+    let types = [("q8_0", "int8"), ("q4_0", "int8")];
+    quantized_copies_agree("diagnose", name(&gemma), &gemma.join("golden.safetensors"), &types);
+    let Some(data) = data() else { return };
+    let wide = data.join("fixtures/llama_wide");
+    let types = ["q8_0", "q6_k", "q4_0", "q4_k_m"].map(|file| (file, "int8"));
+    quantized_copies_agree("diagnose", name(&wide), &wide.join("golden.safetensors"), &types);
+}
+
+#[test]
+fn the_verdict_says_what_activations_were_rounded_to() {
+    let golden = fixture("stories260k/golden.safetensors");
+    let text = held("verify", "stories260k", &golden).done().stdout;
+    assert!(text.ends_with("activations in f32\npassed\n"), "{text}");
+    let text = held("verify", "stories260k", &golden).with(&["--act-precision", "bf16"]).done().stdout;
+    assert!(text.ends_with("activations in bf16\npassed\n"), "{text}");
+    agrees("verify", "stories260k", &golden, &["--backend", "interpreter"], "f32");
+    // Bytes meet no floats, and nothing else takes their place.
+    held("verify", "stories260k", &golden).with(&["--act-precision", "int8"]).fails(1, "int8");
 }
 
 /// Changes one number of a safetensors file.
@@ -188,13 +274,13 @@ fn is_found(model: &Path, golden: &Path, layer: &str, what: &str) {
     assert!(!named.is_empty() && named.iter().all(|named| *named == layer), "{what}: {}", diagnosis.stdout);
 }
 
-/// One weight of every kind, in a layer within the model, by a hundredth: one or
-/// two steps of brain float. Gemma's embeddings are eight times as large as its
-/// layers' share of the stream, so there it takes a twentieth.
+/// One weight of every kind, in a layer within the model, by a hundredth or two:
+/// up to three steps of brain float. Gemma's embeddings are eight times as large
+/// as its layers' share of the stream, so there it takes a twentieth.
 #[test]
 fn one_weight_slightly_off_is_found_in_its_layer() {
     for (fixture_name, layer, factor) in
-        [("llama32_tied", 1, 1.01), ("qwen3", 1, 1.01), ("gemma3_text", 3, 1.05)]
+        [("llama32_tied", 1, 1.01), ("qwen3", 1, 1.02), ("gemma3_text", 3, 1.05)]
     {
         let folder = fixture(fixture_name);
         let tensors = [

@@ -2,6 +2,7 @@
 //! what else is computed beside it: they are equal bit for bit.
 
 use girih_cpu::kernels::{Table, tables};
+use girih_cpu::{Cpu, Options, Precision};
 use girih_graph::backend::{Block, Inputs, Range32};
 use girih_graph::{
     Act, BLOCK_POSITIONS, Builder, Graph, GroupId, Key, Op, Pairing, Runner, Span, ValueId, Variant, faults,
@@ -34,7 +35,7 @@ const WINDOW: u32 = 20;
 
 /// The model's graph, as large as any test needs.
 pub fn model(model: Model) -> Graph {
-    let key = Key { rows: 400, lanes: 4, context: 512, wanted: 400, variant: Variant::GENERATE };
+    let key = Key { rows: 512, lanes: 4, context: 512, wanted: 512, variant: Variant::GENERATE };
     let mut layers = Layers { builder: Builder::new(key), model };
     let tokens = layers.builder.input("tokens", &[], DType::I32);
     let table = layers.weight("embed.weight", VOCABULARY, model.width);
@@ -115,8 +116,12 @@ impl Layers {
 const PROMPT: usize = 300;
 
 fn prompt(seed: u64) -> Vec<u32> {
+    tokens(seed, PROMPT)
+}
+
+fn tokens(seed: u64, count: usize) -> Vec<u32> {
     let mut random = Random(seed);
-    (0..PROMPT).map(|_| (random.bits() % VOCABULARY as u64) as u32).collect()
+    (0..count).map(|_| (random.bits() % VOCABULARY as u64) as u32).collect()
 }
 
 /// A runner with the best kernels of a model with weights of a fixed seed.
@@ -126,8 +131,12 @@ pub fn runner(shape: Model, threads: usize) -> Box<dyn Runner> {
 
 /// As [`runner`], with kernels of the caller's choice.
 fn runner_with(table: Table, shape: Model, threads: usize) -> Box<dyn Runner> {
+    runner_on(cpu_with(table, threads), shape)
+}
+
+fn runner_on(cpu: Cpu, shape: Model) -> Box<dyn Runner> {
     let graph = model(shape);
-    on(cpu_with(table, threads), &graph, &Source::random(&graph, &mut Random(11)), 16)
+    on(cpu, &graph, &Source::random(&graph, &mut Random(11)), 16)
 }
 
 /// The logits of all rows, in steps of up to `chunk` rows; bits, so that they
@@ -166,6 +175,61 @@ fn threads_and_chunks_change_nothing() {
             for chunk in [1, 7, 64, PROMPT] {
                 let got = logits(&mut *runner_with(table, model, threads), &tokens, chunk);
                 assert!(got == want, "{}, {model:?}, {threads} threads, chunks of {chunk}", table.name);
+            }
+        }
+    }
+}
+
+/// The widths that each layout of weights needs, the narrowest.
+const LAYOUTS: [(DType, usize); 6] = [
+    (DType::Q4_0, 64),
+    (DType::Q8_0, 64),
+    (DType::Q4_K, 256),
+    (DType::Q6_K, 256),
+    (DType::BF16, 64),
+    (DType::F16, 64),
+];
+
+/// The rows of one stream of tokens in steps of 512, 16, 3 and 1, which are
+/// multiplied by kernels of their own.
+#[test]
+fn rows_of_a_step_change_nothing_in_any_layout() {
+    const FEW: usize = 40;
+    let tokens = tokens(3, 512);
+    for (weights, width) in LAYOUTS {
+        let model = Model { weights, width, ..Model::default() };
+        for table in tables() {
+            let want = logits(&mut *runner_with(*table, model, 1), &tokens, 512);
+            for (threads, rows) in [(2, 1), (3, 3), (1, 16), (2, 16)] {
+                let got = logits(&mut *runner_with(*table, model, threads), &tokens[..FEW], rows);
+                let what = format!("{}, {weights}, {threads} threads, {rows} rows", table.name);
+                assert!(got == want[..FEW * VOCABULARY], "{what}");
+            }
+            let got = logits(&mut *runner_with(*table, model, 3), &tokens, 512);
+            assert!(got == want, "{}, {weights}, 3 threads, 512 rows", table.name);
+        }
+    }
+}
+
+/// As above, where activations are rounded to what is not the default.
+#[test]
+fn rows_of_a_step_change_nothing_in_any_precision() {
+    let tokens = tokens(4, 40);
+    for (weights, width) in LAYOUTS {
+        let model = Model { weights, width, ..Model::default() };
+        for (table, precision) in tables()
+            .iter()
+            .flat_map(|table| [Precision::F32, Precision::Bf16].map(|precision| (*table, precision)))
+        {
+            let runner = |threads| {
+                let options = Options { threads, precision: Some(precision), ..Options::default() };
+                runner_on(Cpu::with_table(options, table).unwrap(), model)
+            };
+            let want = logits(&mut *runner(1), &tokens, 40);
+            for (threads, rows) in [(2, 1), (3, 3), (1, 16)] {
+                let got = logits(&mut *runner(threads), &tokens, rows);
+                let what = format!("{weights}, {precision:?}, {threads} threads, {rows} rows");
+                assert!(got == want, "{}, {what}", table.name);
             }
         }
     }
