@@ -6,6 +6,7 @@ mod allocation;
 mod attend_kernels;
 mod attention;
 mod fixture;
+mod integers;
 mod invariance;
 mod kernels;
 mod packed;
