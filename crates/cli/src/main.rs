@@ -13,6 +13,7 @@ mod error;
 mod generate;
 mod loading;
 mod machine;
+mod packed_cache;
 mod progress;
 mod settings;
 
