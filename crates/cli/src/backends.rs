@@ -10,9 +10,10 @@ use girih_model::Model;
 use girih_npu::Npu;
 use girih_tensor::DType;
 
-use crate::args::{ActPrecision, AffinityArg, Backend, DeviceArgs};
+use crate::args::{ActPrecision, AffinityArg, Backend, DeviceArgs, PackedCache};
 use crate::error::{Error, Result};
 use crate::machine;
+use crate::packed_cache::{Folder, Store, Wishes};
 use crate::progress::{Counted, Show, Unit};
 
 /// How a model is going to run: its largest graph and its state.
@@ -116,7 +117,13 @@ impl<'a> Layout<'a> {
         };
         let build = |key| self.model.graph(key, self.device.kv.dtype());
         let runner = match &self.device.backend {
-            Backend::Cpu => girih_graph::load(self.cpu()?, &source, self.key, &self.blocks, build),
+            Backend::Cpu => {
+                let cpu = match self.store(show) {
+                    Some(store) => self.cpu()?.with_store(Box::new(store)),
+                    None => self.cpu()?,
+                };
+                girih_graph::load(cpu, &source, self.key, &self.blocks, build)
+            }
             Backend::Interpreter => girih_graph::load(Interpreter, &source, self.key, &self.blocks, build),
             Backend::Npu(target) => girih_graph::load(npu(target)?, &source, self.key, &self.blocks, build),
         }?;
@@ -150,6 +157,19 @@ impl<'a> Layout<'a> {
         self.device.act_precision.map(ActPrecision::precision)
     }
 
+    /// Where packed weights are kept, if they are to be and there is a place.
+    fn store(&self, show: Show) -> Option<Store> {
+        let placement = &self.device.placement;
+        let writes = match placement.packed_cache.unwrap_or_default() {
+            PackedCache::On => true,
+            PackedCache::ReadOnly => false,
+            PackedCache::Off => return None,
+        };
+        let wishes = Wishes::new(writes, placement.packed_cache_limit);
+        let path = self.model.weights.container().paths().next()?;
+        Some(Store::new(Folder::usual()?, wishes, path, show))
+    }
+
     fn cpu(&self) -> Result<Cpu> {
         let threads = self.device.threads.map_or_else(girih_cpu::default_threads, usize::from);
         let placement = &self.device.placement;
@@ -174,6 +194,8 @@ fn refuse_cpu_settings(device: &DeviceArgs) -> Result<()> {
         (device.act_precision.is_some(), "--act-precision rounds activations"),
         (placement.affinity.is_some(), "--affinity places threads"),
         (placement.hot_replicate.is_some(), "--hot-replicate places weights"),
+        (placement.packed_cache.is_some(), "--packed-cache keeps weights"),
+        (placement.packed_cache_limit.is_some(), "--packed-cache-limit keeps weights"),
     ];
     match settings.iter().find(|(given, _)| *given) {
         Some((_, what)) => Err(Error::call(format!("{what} of the cpu backend; leave it out for others"))),
