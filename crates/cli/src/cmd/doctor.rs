@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::generate::generate;
 use crate::loading::{self, Place, environment};
 use crate::machine::{self, Memory};
+use crate::packed_cache::Holdings;
 
 /// How the greedy continuation of the built-in prompt begins
 /// (`ids_f32` of the model's golden file).
@@ -37,6 +38,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let memory = Memory::now();
     let bandwidth = read_bandwidth(threads);
     let environment = environment()?;
+    let packed = Holdings::now();
     let cached = hub::list(&environment).map(|models| models.iter().map(|model| model.bytes).sum::<u64>());
     let story = check_story();
     let templates = check_templates();
@@ -67,6 +69,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "load": machine::load(),
             "read_bandwidth_bytes_per_second": bandwidth,
             "cache": {"path": environment.cache, "bytes": cached.as_ref().ok()},
+            "packed_weights": packed.as_ref().map(Holdings::json),
             "built_in_model": outcome(&story),
             "chat_templates": outcome(&templates),
             "advice": advice,
@@ -93,6 +96,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     )?;
     print_line!("read bandwidth: {:.1} GB/s with {threads} threads", bandwidth / 1e9)?;
     print_cache(&environment, &cached)?;
+    packed.iter().flat_map(|packed| packed.lines(bytes)).try_for_each(|line| print_line!("{line}"))?;
     print_line!("built-in model: {}", outcome(&story))?;
     print_line!("chat templates: {}", outcome(&templates))?;
     for line in &advice {

@@ -38,7 +38,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let prompt = prompt(args)?;
     let show = Show::unless(args.device.quiet);
     let place = Place::find(name)?;
-    let (model, words) = (place.model(&args.arch)?, place.words()?);
+    let model = place.model(&args.arch)?;
+    let words = place.words_of(&model)?;
     if let Some(generation) = &model.generation {
         show.note(loading::described(generation));
     }

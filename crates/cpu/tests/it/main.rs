@@ -9,6 +9,7 @@ mod fixture;
 mod invariance;
 mod kernels;
 mod packed;
+mod packed_store;
 mod row_timing;
 mod rows;
 mod speed;
