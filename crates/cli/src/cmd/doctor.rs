@@ -18,6 +18,7 @@ use crate::generate::generate;
 use crate::limits::{self, Measured};
 use crate::loading::{self, Place, environment};
 use crate::machine::{self, Memory};
+use crate::packed_cache::Holdings;
 
 /// How the greedy continuation of the built-in prompt begins
 /// (`ids_f32` of the model's golden file).
@@ -41,6 +42,8 @@ struct Findings {
     memory: Option<Memory>,
     limits: Result<Vec<Measured>>,
     environment: HubEnv,
+    /// What is kept of packed weights, if there is a place for it.
+    packed: Option<Holdings>,
     /// Bytes of the downloaded models.
     cached: std::result::Result<u64, girih_model::Error>,
     story: Result<()>,
@@ -73,6 +76,7 @@ impl Findings {
             memory: Memory::now(),
             limits: limits::table(threads),
             environment,
+            packed: Holdings::now(),
             cached,
             story: check_story(),
             templates: check_templates(),
@@ -110,6 +114,7 @@ impl Findings {
             "read_bandwidth_bytes_per_second": memory_rate,
             "limits": self.limits.as_ref().ok(),
             "cache": {"path": self.environment.cache, "bytes": self.cached.as_ref().ok()},
+            "packed_weights": self.packed.as_ref().map(Holdings::json),
             "built_in_model": outcome(&self.story),
             "chat_templates": outcome(&self.templates),
             "advice": self.advice(),
@@ -141,6 +146,8 @@ impl Findings {
         }
         print_limits(&self.limits, *threads)?;
         print_cache(&self.environment, &self.cached)?;
+        let packed = self.packed.iter().flat_map(|packed| packed.lines(bytes));
+        packed.into_iter().try_for_each(|line| print_line!("{line}"))?;
         print_line!("built-in model: {}", outcome(&self.story))?;
         print_line!("chat templates: {}", outcome(&self.templates))?;
         self.advice().iter().try_for_each(|line| print_line!("advice: {line}"))
