@@ -3,6 +3,7 @@
 mod batches;
 mod calls;
 mod nll;
+mod npu;
 mod program;
 mod same;
 mod speed;

@@ -39,6 +39,9 @@ const MACHINE: u16 = 264;
 /// The kind of all relocations: the address of an argument, in eight bytes.
 const ADDRESS: u32 = 1;
 
+/// The size of a relocation entry with addend (`Elf64_Rela`).
+const RELOCATION_BYTES: u64 = 24;
+
 /// The largest blob that is read.
 const MOST_BYTES: usize = 256 << 20;
 
@@ -140,6 +143,7 @@ fn write_launch(
     let list = file.sections.get_mut(list);
     list.sh_link_section = Some(table);
     list.sh_info_section = Some(patched);
+    list.sh_entsize = RELOCATION_BYTES;
     let mut bytes = Vec::new();
     launch.commands.put(&mut bytes);
     section(file, &format!(".commands.{number}"), bytes);
