@@ -336,14 +336,9 @@ fn scales_of_the_first_group(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &
     }
 }
 
-fn shortened(weights: &[Weights], at: usize, values: Block<'_>, sums: &mut [f32], cut: Range<usize>) {
+fn shortened(weights: &[Weights], at: usize, values: Block<'_>, sums: &mut [f32], [first, last]: [usize; 2]) {
     let Range { start, end } = values.positions;
-    (portable().attend.blend)(
-        weights,
-        at,
-        Block { positions: start + cut.start..end - cut.end, ..values },
-        sums,
-    );
+    (portable().attend.blend)(weights, at, Block { positions: start + first..end - last, ..values }, sums);
 }
 
 #[test]
@@ -370,11 +365,11 @@ fn wrong_attention_is_caught() {
         &[
             (
                 "the first position is skipped",
-                attending(Attend { blend: |w, at, v, s| shortened(w, at, v, s, 1..0), ..attend }),
+                attending(Attend { blend: |w, at, v, s| shortened(w, at, v, s, [1, 0]), ..attend }),
             ),
             (
                 "the last position is skipped",
-                attending(Attend { blend: |w, at, v, s| shortened(w, at, v, s, 0..1), ..attend }),
+                attending(Attend { blend: |w, at, v, s| shortened(w, at, v, s, [0, 1]), ..attend }),
             ),
             (
                 "weights are those of another block",

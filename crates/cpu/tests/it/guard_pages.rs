@@ -81,7 +81,6 @@ fn products<const TABLE: usize, const END: bool>() -> Products {
             let band = Band { bytes: &bytes, ..band };
             with::<_, END>(sums, |sums| (tables()[TABLE].products.floats)(band, first, &x, sums));
         },
-        ..tables()[TABLE].products
     }
 }
 
@@ -127,7 +126,6 @@ fn attend<const TABLE: usize, const END: bool>() -> Attend {
             let values = copy::<_, END>(values);
             with::<_, END>(bytes, |bytes| (tables()[TABLE].attend.halve)(&values, bytes));
         },
-        ..tables()[TABLE].attend
     }
 }
 
