@@ -15,6 +15,7 @@ mod guarded;
 mod inner_loops;
 mod invariance;
 mod kernels;
+mod linear_rows;
 mod outputs;
 mod packed;
 mod paths;
