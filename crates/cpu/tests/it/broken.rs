@@ -16,7 +16,7 @@ use crate::fixture::{Random, portable};
 use crate::paths::{Tally, paths};
 
 /// Cases of each path, as many as no fault hides from.
-const CASES: usize = 40;
+const CASES: usize = 25;
 
 /// What the check of each path of a kernel finds wrong with a table.
 fn faults(table: &Table, kernel: &str) -> Vec<(String, Option<String>)> {

@@ -16,6 +16,7 @@ mod inner_loops;
 mod integers;
 mod invariance;
 mod kernels;
+mod linear_rows;
 mod outputs;
 mod packed;
 mod packed_store;

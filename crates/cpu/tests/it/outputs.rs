@@ -19,7 +19,7 @@ use crate::fixture::Random;
 use crate::paths::{Tally, check_narrow, check_tile, paths};
 
 /// Outputs of each path that the suite checks each time.
-const FEW: usize = 10_000;
+const FEW: usize = 4000;
 
 /// Checks so many outputs of each path; `print` is told each path's table,
 /// name, seed and tally.

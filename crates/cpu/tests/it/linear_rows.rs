@@ -1,0 +1,114 @@
+//! Products with activations rounded to bytes, from stored weights to results:
+//! every number of rows of a step and of the weights up to one beyond a band,
+//! so that tiles, bands and panels are cut at every place.
+
+use girih_cpu::kernels::{GROUP, Table, tables};
+use girih_graph::backend::Inputs;
+use girih_graph::{Builder, Graph, Op};
+use girih_tensor::{DType, Shape};
+use half::f16;
+
+use crate::agree::finish;
+use crate::bands::below;
+use crate::fixture::{Random, Sequence, Source, cpu_with, gamma, key, on, portable, step};
+
+const FORMATS: [DType; 4] = [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::Q6_K];
+
+fn graph(dtype: DType, inputs: usize, outputs: usize, rows: usize) -> Graph {
+    let mut builder = Builder::new(key(rows, 64));
+    let x = builder.input("x", &[inputs], DType::F32);
+    let weight = builder.weight("weight", Shape::matrix(outputs, inputs), dtype);
+    let y = builder.shaped("y", Op::Linear, &[x, weight], &[outputs]);
+    finish(builder, y)
+}
+
+/// How much larger than a weight the numbers can be that it is the difference
+/// of, both together: a code times its scale is the weight and the minimum.
+fn extra(dtype: DType, block: &[u8]) -> f64 {
+    match dtype {
+        // The second number of the block times at most 63 is the minimum.
+        DType::Q4_K => 2.0 * 63.0 * f16::from_le_bytes([block[2], block[3]]).to_f64().abs(),
+        _ => 0.0,
+    }
+}
+
+/// The product of rounded activations with a row of weights, and its bound: to
+/// decode a weight takes three roundings at the most, and a group adds to the
+/// chain two for each of its scales or for a scale and a minimum.
+fn exact(dtype: DType, codes: &[i8], scales: &[f32], weights: &[f32], stored: &[u8]) -> (f64, f64) {
+    let (mut sum, mut size) = (0.0, 0.0);
+    let block = dtype.tile().1;
+    for (index, (&code, &weight)) in codes.iter().zip(weights).enumerate() {
+        let x = f64::from(scales[index / GROUP]) * f64::from(code);
+        let stored = &stored[index / block * dtype.block_bytes()..];
+        sum += x * f64::from(weight);
+        size += x.abs() * (f64::from(weight.abs()) + extra(dtype, stored));
+    }
+    (sum, gamma(4 + 2 * codes.len() / 16) * size)
+}
+
+/// The first result of a step that lies beyond its bound.
+fn wrong(
+    table: &Table,
+    dtype: DType,
+    [inputs, outputs, rows]: [usize; 3],
+    random: &mut Random,
+) -> Option<String> {
+    let graph = graph(dtype, inputs, outputs, rows);
+    let source = Source::random(&graph, random);
+    let x = random.numbers(rows * inputs);
+    let sequences = [Sequence::new(0, 0, rows as u32)];
+    let mut runner = on(cpu_with(*table, 1 + below(2, random)), &graph, &source, 16);
+    let got = step(&mut *runner, Inputs::Embeddings(&x), &sequences);
+    let weights = source.numbers("weight", dtype, outputs, inputs);
+    let row_bytes = inputs / dtype.tile().1 * dtype.block_bytes();
+    let (mut codes, mut scales) = (vec![0; inputs], vec![0.0; inputs / GROUP]);
+    for (x, got) in x.chunks_exact(inputs).zip(got.chunks_exact(outputs)) {
+        (portable().quantize)(x, &mut codes, &mut scales, &mut vec![0; inputs / GROUP]);
+        for (row, got) in got.iter().enumerate() {
+            let stored = &source.0["weight"][row * row_bytes..][..row_bytes];
+            let (want, bound) = exact(dtype, &codes, &scales, &weights[row * inputs..][..inputs], stored);
+            let agrees = (f64::from(*got) - want).abs() <= bound;
+            if !agrees {
+                return Some(format!("row {row}: {got}, not {want} within {bound:e}"));
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn steps_and_matrices_of_any_rows_keep_their_bound() {
+    let mut random = Random(71);
+    for (table, dtype) in tables().iter().flat_map(|table| FORMATS.map(|dtype| (table, dtype))) {
+        let inputs = if dtype.tile().1 > GROUP { 768 } else { 17 * GROUP };
+        let cuts = (1..=33).map(|rows| [inputs, 34 - rows, rows]);
+        let bands = (1..=33).map(|outputs| [dtype.tile().1, outputs, 5]);
+        for shape in cuts.chain(bands) {
+            let wrong = wrong(table, dtype, shape, &mut random);
+            assert_eq!(wrong, None, "{} {dtype}, inputs, outputs and rows {shape:?}", table.name);
+        }
+    }
+}
+
+#[test]
+fn a_band_too_little_is_caught() {
+    let mut table = portable();
+    // The last group of every matrix is left out where rows are few, and
+    // the last third of a tile where they are many.
+    table.products.narrow = |band, x, sums| {
+        let coding = band.layout.coding().expect("it is a layout of integers");
+        let less = x.len() - coding.words() * sums.len();
+        (portable().products.narrow)(band, &x[..less], sums);
+    };
+    table.products.tile = |coding, panels, groups, x, sums| {
+        let kept: Vec<_> = sums[sums.len() - 4..].to_vec();
+        (portable().products.tile)(coding, panels, groups, x, sums);
+        let less = sums.len() - 4;
+        sums[less..].copy_from_slice(&kept);
+    };
+    for (dtype, rows) in FORMATS.into_iter().flat_map(|dtype| [1, 8, 9, 33].map(|rows| (dtype, rows))) {
+        let inputs = dtype.tile().1 * 2;
+        assert!(wrong(&table, dtype, [inputs, 33, rows], &mut Random(72)).is_some(), "{dtype}, {rows} rows");
+    }
+}
