@@ -214,7 +214,7 @@ pub(crate) fn arrange(
         Kind::Integers(coding) => {
             let mut integers = Integers::ZERO;
             integers.round(table, values);
-            integers.put(coding, values.len() / GROUP, column, columns, words);
+            integers.put(coding, values.len().div_ceil(GROUP), column, columns, words);
         }
         Kind::Floats => floats(values, column, columns, words, |x| x.to_bits()),
         Kind::Bf16 => {
@@ -241,11 +241,19 @@ struct Integers {
 impl Integers {
     const ZERO: Integers = Integers { codes: [0; DEPTH * GROUP], scales: [0.0; DEPTH], sums: [0; DEPTH] };
 
-    /// Rounds whole groups.
+    /// Rounds groups, the last of which is filled up with zeros.
     fn round(&mut self, table: &Table, values: &[f32]) {
         let groups = values.len() / GROUP;
-        let (scales, sums) = (&mut self.scales[..groups], &mut self.sums[..groups]);
-        (table.quantize)(values, &mut self.codes[..values.len()], scales, sums);
+        let (whole, rest) = values.split_at(groups * GROUP);
+        let (scales, last_scale) = self.scales.split_at_mut(groups);
+        let (sums, last_sum) = self.sums.split_at_mut(groups);
+        let (codes, last_codes) = self.codes.split_at_mut(whole.len());
+        (table.quantize)(whole, codes, scales, sums);
+        if !rest.is_empty() {
+            let mut last = [0.0; GROUP];
+            last[..rest.len()].copy_from_slice(rest);
+            (table.quantize)(&last, &mut last_codes[..GROUP], &mut last_scale[..1], &mut last_sum[..1]);
+        }
     }
 
     /// Puts the groups into a column among its neighbours.

@@ -13,6 +13,7 @@ mod fixture;
 mod guard_pages;
 mod guarded;
 mod inner_loops;
+mod integers;
 mod invariance;
 mod kernels;
 mod outputs;

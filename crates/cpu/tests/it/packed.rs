@@ -2,13 +2,11 @@
 //! ones bit for bit, these against integers in `f64`, and floats within their bound.
 
 use girih_cpu::kernels::packed::{
-    BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, Layout, MAGIC, NARROW, Panel, PanelGroup, TILE,
+    BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, Layout, MAGIC, NARROW, Panel, PanelGroup, Scales, TILE,
 };
 use girih_cpu::kernels::{Table, tables};
 
 use crate::fixture::{Random, gamma, portable};
-
-const INTEGERS: [Layout; 4] = [Layout::Q4_0, Layout::Q8_0, Layout::Q4K, Layout::Q6K];
 
 /// What bytes are filled with: nothing in particular, or what is largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,14 +15,17 @@ enum Fill {
     Byte(u8),
 }
 
-/// Codes of weights and of activations: 0x81 is −127 of the latter.
-const FILLS: [[Fill; 2]; 7] = [
+/// Codes of weights and of activations: 0x81 is −127 of the latter, and 0x77
+/// the largest number of E2M1 among the former.
+const FILLS: [[Fill; 2]; 9] = [
     [Fill::Random, Fill::Random],
     [Fill::Random, Fill::Byte(0x7f)],
     [Fill::Byte(0), Fill::Byte(0x7f)],
     [Fill::Byte(0), Fill::Byte(0x81)],
     [Fill::Byte(0xff), Fill::Byte(0x7f)],
     [Fill::Byte(0xff), Fill::Byte(0x81)],
+    [Fill::Byte(0x77), Fill::Byte(0x7f)],
+    [Fill::Byte(0x77), Fill::Byte(0x81)],
     [Fill::Byte(0x7f), Fill::Random],
 ];
 
@@ -35,18 +36,28 @@ fn bytes(fill: Fill, count: usize, random: &mut Random) -> Vec<u8> {
 /// A band of so many groups, with scales of moderate size.
 fn band(layout: Layout, groups: usize, fill: Fill, random: &mut Random) -> Vec<u8> {
     let (columns, unit) = layout.unit();
+    let (_, scales) = layout.parts().expect("it is a layout of integers");
     let mut band = bytes(fill, (groups * GROUP).div_ceil(columns) * unit, random);
-    let scales = match layout {
-        Layout::Q4_0 => 8..9,
-        Layout::Q8_0 => 16..17,
-        Layout::Q4K => 70..72,
-        _ => 104..105,
+    // The last lines of a unit are numbers of two bytes each.
+    let lines = match scales {
+        Scales::Half | Scales::Bytes | Scales::HalvedBytes => 1,
+        Scales::HalfOffset | Scales::Sixes | Scales::Fours => 2,
+        Scales::BrainOffset => 16,
+        Scales::Powers => 0,
     };
     for unit in band.chunks_exact_mut(unit) {
-        for scale in unit[scales.start * LINE..scales.end * LINE].chunks_exact_mut(2) {
+        let (rest, numbers) = unit.split_at_mut(unit.len() - lines * LINE);
+        for number in numbers.chunks_exact_mut(2) {
             // Any sign and fraction, sizes from 2⁻⁸ to 2.
-            let half = (random.bits() as u16 & 0x83ff) | (7 + random.bits() as u16 % 9) << 10;
-            scale.copy_from_slice(&half.to_le_bytes());
+            let (bits, size) = (random.bits() as u16, random.bits() as u16 % 9);
+            let half = bits & 0x83ff | (7 + size) << 10;
+            let brain = bits & 0x807f | (119 + size) << 7;
+            let number_bits = if scales == Scales::BrainOffset { brain } else { half };
+            number.copy_from_slice(&number_bits.to_le_bytes());
+        }
+        if scales == Scales::Powers {
+            let at = rest.len() - LINE;
+            rest[at..].iter_mut().for_each(|exponent| *exponent = 120 + (random.bits() % 9) as u8);
         }
     }
     band
@@ -88,17 +99,15 @@ fn decoded(table: &Table, band: Band<'_>, first: usize, count: usize) -> [Panel;
     panels
 }
 
-/// Numbers of groups that a layout may have.
-fn group_counts(layout: Layout) -> Vec<usize> {
-    if layout.unit().0 == GROUP { vec![1, 2, 15, 16, 17, 40] } else { vec![8, 16, 24, 40] }
-}
+/// Numbers of groups: units and panels that are full, and others.
+const GROUP_COUNTS: [usize; 8] = [1, 2, 3, 8, 15, 16, 17, 40];
 
 /// Calls `check` with a band and activations of every kind.
 fn each_case(columns: &[usize], check: impl Fn(Band<'_>, &[u32], usize, usize, &str)) {
     let mut random = Random(21);
-    for layout in INTEGERS {
+    for &layout in Layout::INTEGERS {
         let coding = layout.coding().expect("it is a layout of integers");
-        for groups in group_counts(layout) {
+        for groups in GROUP_COUNTS {
             for [weights, x] in FILLS {
                 let bytes = band(layout, groups, weights, &mut random);
                 let band = Band { layout, columns: groups * GROUP, bytes: &bytes };
@@ -152,7 +161,7 @@ fn panels_and_their_products_are_equal_in_all_tables() {
 #[test]
 fn any_groups_can_be_decoded() {
     let mut random = Random(22);
-    for layout in INTEGERS {
+    for &layout in Layout::INTEGERS {
         let bytes = band(layout, 40, Fill::Random, &mut random);
         let band = Band { layout, columns: 40 * GROUP, bytes: &bytes };
         for (first, count) in [(0, 16), (3, 1), (5, 16), (7, 2), (24, 16), (39, 1), (8, 0)] {
@@ -164,6 +173,7 @@ fn any_groups_can_be_decoded() {
                     let mut equal = got.codes == want.codes && got.scales[0] == want.scales[0];
                     equal &= !coding.halves || got.scales[1] == want.scales[1];
                     equal &= !coding.minimums || got.minimums[0] == want.minimums[0];
+                    equal &= !(coding.halves && coding.minimums) || got.minimums[1] == want.minimums[1];
                     assert!(equal, "{} {layout:?}: {count} groups from {first}", table.name);
                 }
             }
@@ -215,11 +225,18 @@ fn integer_products_keep_their_bound() {
 #[test]
 fn cases_reach_beyond_16_bits() {
     let mut random = Random(23);
-    for (layout, largest) in [(Layout::Q8_0, 255), (Layout::Q4_0, 15), (Layout::Q6K, 63), (Layout::Q4K, 15)] {
-        let bytes = band(layout, 8, Fill::Byte(0xff), &mut random);
+    for &layout in Layout::INTEGERS {
+        let (fill, largest) = match layout {
+            Layout::Q8_0 => (0xff, 255),
+            Layout::Iq4Nl | Layout::Iq4Xs => (0xff, 241),
+            Layout::Mxfp4 => (0x77, 24),
+            other => (0xff, (1 << other.coding().expect("it is a layout of integers").bits) - 1),
+        };
+        let bytes = band(layout, 8, Fill::Byte(fill), &mut random);
         let band = Band { layout, columns: 8 * GROUP, bytes: &bytes };
         let panels = decoded(&portable(), band, 0, 8);
-        assert!(panels.iter().all(|panel| panel[0].codes.as_flattened().iter().all(|&code| code == largest)));
+        let mut codes = panels.iter().flat_map(|panel| panel[0].codes.as_flattened());
+        assert!(codes.all(|&code| code == largest), "{layout:?}");
     }
     let coding = Layout::Q8_0.coding().expect("it is a layout of integers");
     assert!(activations(coding, 1, 1, Fill::Byte(0x7f), &mut random)[..8].iter().all(|&x| x == 0x7f7f_7f7f));
@@ -277,6 +294,33 @@ fn float_products_keep_their_bound() {
                 let fused = &all[..all.len() - 1];
                 assert!(fused.windows(2).all(|pair| pair[0] == pair[1]), "{layout:?}, {inputs} x {columns}");
             }
+        }
+    }
+}
+
+/// The smallest and the largest exponents of scales that are powers of two, as
+/// far as products with them are numbers.
+#[test]
+fn powers_of_two_are_exact() {
+    let mut random = Random(25);
+    for exponent in [0, 1, 2, 3, 127, 128, 231] {
+        let mut bytes = band(Layout::Mxfp4, 2, Fill::Random, &mut random);
+        let at = bytes.len() - LINE;
+        bytes[at..].fill(exponent);
+        let band = Band { layout: Layout::Mxfp4, columns: 2 * GROUP, bytes: &bytes };
+        let coding = band.layout.coding().expect("it is a layout of integers");
+        let x = activations(coding, 2, 1, Fill::Random, &mut random);
+        let run = |table: &Table| {
+            let mut sums = vec![[f32::NAN; BAND]];
+            (table.products.narrow)(band, &x, &mut sums);
+            bits(&sums)
+        };
+        for table in tables() {
+            let panels = decoded(table, band, 0, 2);
+            let want = 2.0_f64.powi(i32::from(exponent) - 128);
+            let scales = panels.iter().flat_map(|panel| [panel[0].scales[0], panel[1].scales[0]]);
+            assert!(scales.flatten().all(|scale| f64::from(scale) == want), "{}: {exponent}", table.name);
+            assert!(run(table) == run(&portable()), "{}: {exponent}", table.name);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! as in a feed-forward block, run as one step.
 //!
 //! ```text
-//! cargo test --release -p girih-cpu --test it speed -- --ignored --nocapture
+//! GIRIH_FORMATS=q4_0,q5_1 cargo test --release -p girih-cpu --test it speed -- --ignored --nocapture
 //! ```
 
 use std::time::Instant;
@@ -66,6 +66,17 @@ fn measure(table: Table, dtype: DType, threads: usize) {
     println!();
 }
 
+/// The formats that are asked for, or those that most files have.
+fn formats() -> Vec<DType> {
+    match std::env::var("GIRIH_FORMATS") {
+        Ok(names) => {
+            let named = |name: &str| DType::ALL.iter().copied().find(|dtype| dtype.name() == name);
+            names.split(',').map(|name| named(name).expect("the name of a format")).collect()
+        }
+        Err(_) => vec![DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::Q6_K, DType::BF16],
+    }
+}
+
 #[test]
 #[ignore = "measures for a minute"]
 fn speed() {
@@ -74,7 +85,7 @@ fn speed() {
         Err(_) => vec![tables()[0]],
     };
     for table in tables {
-        for dtype in [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::Q6_K, DType::BF16] {
+        for dtype in formats() {
             for threads in [1, 2] {
                 measure(table, dtype, threads);
             }

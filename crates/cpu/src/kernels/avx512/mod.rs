@@ -18,6 +18,7 @@ mod attend;
 mod elementwise;
 mod norm;
 mod packed;
+mod parts;
 mod quantize;
 mod rope;
 

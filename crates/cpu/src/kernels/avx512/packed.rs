@@ -20,11 +20,12 @@
 
 use std::arch::x86_64::*;
 
+use super::parts::{Scales, codes, half_line, load_line, scales};
 use super::{load, store};
+use crate::kernels::layout::{Parts, for_parts};
 use crate::kernels::packed::{
     BAND, Band, Coding, DEPTH, LINE, Layout, MAGIC, MAGIC_FLOAT, NARROW, Panel, PanelGroup, TILE,
 };
-use crate::kernels::portable;
 
 /// Bytes ahead of the present line that are brought into the second cache.
 const FAR: usize = 8192;
@@ -32,20 +33,13 @@ const FAR: usize = 8192;
 /// Bytes ahead of the present line that are brought into the first cache.
 const NEAR: usize = 1024;
 
-type Line = [u8; LINE];
+pub(super) type Line = [u8; LINE];
 
 /// Rows of a group of activations, without those of codes: a sum and a scale.
 const PLAIN: usize = 10;
 
 /// As [`PLAIN`], with two sums.
 const HALVED: usize = 11;
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-#[inline]
-fn load_line(line: &Line) -> __m512i {
-    // SAFETY: the array is 64 readable bytes; this load needs no alignment.
-    unsafe { _mm512_loadu_si512(line.as_ptr().cast()) }
-}
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 #[inline]
@@ -61,155 +55,6 @@ fn prefetch(line: &Line) {
     let line = line.as_ptr();
     _mm_prefetch::<_MM_HINT_T1>(line.wrapping_add(FAR).cast());
     _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(NEAR).cast());
-}
-
-/// The 16 numbers of half precision in the lower or the upper half of a line.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-#[inline]
-fn half_line(line: &Line) -> [__m512; 2] {
-    let line = load_line(line);
-    [_mm512_cvtph_ps(_mm512_castsi512_si256(line)), _mm512_cvtph_ps(_mm512_extracti64x4_epi64::<1>(line))]
-}
-
-/// The lower and the upper four bits of each byte.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-#[inline]
-fn nibbles(line: &Line) -> [__m512i; 2] {
-    let (line, mask) = (load_line(line), _mm512_set1_epi8(15));
-    [_mm512_and_si512(line, mask), _mm512_and_si512(_mm512_srli_epi16::<4>(line), mask)]
-}
-
-/// What belongs to the scale of a group: for each half of its columns and each
-/// half of the band.
-#[derive(Clone, Copy)]
-struct Scales {
-    scales: [[__m512; 2]; 2],
-    minimums: [[__m512; 2]; 2],
-}
-
-impl Scales {
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-    #[inline]
-    fn plain(scales: [__m512; 2]) -> Scales {
-        Scales { scales: [scales; 2], minimums: [[_mm512_setzero_ps(); 2]; 2] }
-    }
-}
-
-/// A layout of `LINES` lines for `GROUPS` groups, as far as kernels know it.
-macro_rules! layout {
-    ($name:ident, $groups:expr, $lines:expr, scales: $scales:expr, codes: $codes:expr) => {
-        mod $name {
-            use super::*;
-
-            pub const GROUPS: usize = $groups;
-            pub const LINES: usize = $lines;
-
-            /// The scales of all groups of a unit.
-            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-            #[inline]
-            pub fn scales(unit: &[Line; LINES]) -> [Scales; GROUPS] {
-                $scales(unit)
-            }
-
-            /// The codes of line `line` of group `group`, of both halves of the band.
-            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-            #[inline]
-            pub fn codes(unit: &[Line; LINES], group: usize, line: usize) -> [__m512i; 2] {
-                $codes(unit, group, line)
-            }
-        }
-    };
-}
-
-layout!(q4_0, 1, 9,
-    scales: |unit: &[Line; 9]| [Scales::plain(half_line(&unit[8]))],
-    codes: |unit: &[Line; 9], _, line: usize| nibbles(&unit[line]));
-layout!(q8_0, 1, 17,
-    scales: |unit: &[Line; 17]| [Scales::plain(half_line(&unit[16]))],
-    codes: |unit: &[Line; 17], _, line: usize| [load_line(&unit[line]), load_line(&unit[8 + line])]);
-layout!(q4_k, 8, 72, scales: q4_k_scales,
-    codes: |unit: &[Line; 72], group: usize, line: usize| nibbles(&unit[8 * group + line]));
-layout!(q6_k, 8, 105, scales: q6_k_scales, codes: q6_k_codes);
-
-/// The scales and the minimums of the eight groups of Q4_K.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-#[inline]
-fn q4_k_scales(unit: &[Line; 72]) -> [Scales; 8] {
-    let mut all = [Scales::plain([_mm512_setzero_ps(); 2]); 8];
-    let (outer, outer_minimums) = (half_line(&unit[70]), half_line(&unit[71]));
-    for half in 0..2 {
-        let sixes = sixes(&unit[64 + 3 * half], &unit[65 + 3 * half], &unit[66 + 3 * half]);
-        for (group, all) in all.iter_mut().enumerate() {
-            let scale = _mm512_mul_ps(byte(sixes[group / 4], group % 4), outer[half]);
-            let minimum = _mm512_mul_ps(byte(sixes[2 + group / 4], group % 4), outer_minimums[half]);
-            all.scales[0][half] = scale;
-            all.minimums[0][half] = minimum;
-        }
-    }
-    all
-}
-
-/// Sixteen six-bit numbers for each row: four vectors of four bytes in a lane.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-#[inline]
-fn sixes(first: &Line, second: &Line, uppers: &Line) -> [__m512i; 4] {
-    let ([a, b], [c, d], uppers) = (nibbles(first), nibbles(second), load_line(uppers));
-    let mask = _mm512_set1_epi8(0x30);
-    let join = |lower, upper| _mm512_or_si512(lower, _mm512_and_si512(upper, mask));
-    [
-        join(a, _mm512_slli_epi16::<4>(uppers)),
-        join(b, _mm512_slli_epi16::<2>(uppers)),
-        join(c, uppers),
-        join(d, _mm512_srli_epi16::<2>(uppers)),
-    ]
-}
-
-/// Byte `index` of each lane as a float.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-#[inline]
-fn byte(lanes: __m512i, index: usize) -> __m512 {
-    let shifted = _mm512_srlv_epi32(lanes, _mm512_set1_epi32(8 * index as i32));
-    _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(255)))
-}
-
-/// The scales of the eight groups of Q6_K.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-#[inline]
-fn q6_k_scales(unit: &[Line; 105]) -> [Scales; 8] {
-    let mut all = [Scales::plain([_mm512_setzero_ps(); 2]); 8];
-    let outer = half_line(&unit[104]);
-    for (group, all) in all.iter_mut().enumerate() {
-        let line = load_line(&unit[96 + group]);
-        let bytes = [
-            _mm512_castsi512_si128(line),
-            _mm512_extracti32x4_epi32::<1>(line),
-            _mm512_extracti32x4_epi32::<2>(line),
-            _mm512_extracti32x4_epi32::<3>(line),
-        ];
-        for (index, bytes) in bytes.into_iter().enumerate() {
-            let inner = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
-            all.scales[index / 2][index % 2] = _mm512_mul_ps(inner, outer[index % 2]);
-        }
-    }
-    all
-}
-
-/// A line of codes of Q6_K.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-#[inline]
-fn q6_k_codes(unit: &[Line; 105], group: usize, line: usize) -> [__m512i; 2] {
-    let [low, high] = nibbles(&unit[12 * group + line]);
-    let uppers = load_line(&unit[12 * group + 8 + line / 2]);
-    let uppers = if line.is_multiple_of(2) {
-        [_mm512_slli_epi16::<4>(uppers), _mm512_slli_epi16::<2>(uppers)]
-    } else {
-        [uppers, _mm512_srli_epi16::<2>(uppers)]
-    };
-    let mask = _mm512_set1_epi8(0x30);
-    [
-        _mm512_or_si512(low, _mm512_and_si512(uppers[0], mask)),
-        _mm512_or_si512(high, _mm512_and_si512(uppers[1], mask)),
-    ]
 }
 
 /// A word of each of four columns' codes, in every lane.
@@ -234,139 +79,6 @@ fn scale_in(n: __m512i, scale: __m512, magic: __m512, x: u32, sum: __m512) -> __
     _mm512_fmadd_ps(scaled, float(x), sum)
 }
 
-/// A kernel for few columns of a layout.
-macro_rules! narrow {
-    ($layout:ident, minimums: $minimums:expr, halves: $halves:expr) => {
-        pub(super) mod $layout {
-            use super::super::$layout::*;
-            use super::super::*;
-
-            /// Rows of a group of activations.
-            const ROWS: usize = if $halves { HALVED } else { PLAIN };
-
-            /// The products of a band with `C` columns.
-            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-            pub fn products<const C: usize>(bytes: &[u8], x: &[u32], sums: &mut [[f32; BAND]]) {
-                let (units, _) = bytes.as_chunks::<LINE>().0.as_chunks::<LINES>();
-                let mut groups = x.as_chunks::<C>().0.as_chunks::<ROWS>().0.iter();
-                let mut all = [[_mm512_setzero_ps(); 2]; C];
-                for unit in units {
-                    let scales = scales(unit);
-                    for group in 0..GROUPS {
-                        let Some(x) = groups.next() else { break };
-                        for line in 0..LINES / GROUPS {
-                            prefetch(&unit[group * (LINES / GROUPS) + line]);
-                        }
-                        add::<C>(unit, group, &scales[group], x, &mut all);
-                    }
-                }
-                for (sums, all) in sums.iter_mut().zip(&all) {
-                    let (halves, _) = sums.as_chunks_mut();
-                    store(all[0], &mut halves[0]);
-                    store(all[1], &mut halves[1]);
-                }
-            }
-
-            /// Adds the products of one group.
-            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-            #[inline]
-            fn add<const C: usize>(
-                unit: &[Line; LINES],
-                group: usize,
-                scales: &Scales,
-                x: &[[u32; C]; ROWS],
-                all: &mut [[__m512; 2]; C],
-            ) {
-                if $halves {
-                    add_part::<C, 2, 0>(unit, group, scales, x, all);
-                    add_part::<C, 2, 1>(unit, group, scales, x, all);
-                } else {
-                    add_part::<C, 1, 0>(unit, group, scales, x, all);
-                }
-            }
-
-            /// Adds the products of part `PART` of `PARTS` of a group.
-            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-            #[inline]
-            fn add_part<const C: usize, const PARTS: usize, const PART: usize>(
-                unit: &[Line; LINES],
-                group: usize,
-                scales: &Scales,
-                x: &[[u32; C]; ROWS],
-                all: &mut [[__m512; 2]; C],
-            ) {
-                let mut n = [[_mm512_setzero_si512(); 2]; C];
-                for c in 0..C {
-                    n[c] = [words(if $minimums { MAGIC as u32 } else { x[8 + PART][c] }); 2];
-                }
-                for line in PART * 8 / PARTS..(PART + 1) * 8 / PARTS {
-                    let codes = codes(unit, group, line);
-                    for c in 0..C {
-                        let x = words(x[line][c]);
-                        n[c][0] = _mm512_dpbusd_epi32(n[c][0], codes[0], x);
-                        n[c][1] = _mm512_dpbusd_epi32(n[c][1], codes[1], x);
-                    }
-                }
-                for half in 0..2 {
-                    let scale = scales.scales[PART][half];
-                    let magic = _mm512_mul_ps(scale, _mm512_set1_ps(MAGIC_FLOAT));
-                    for c in 0..C {
-                        let sum = scale_in(n[c][half], scale, magic, x[ROWS - 1][c], all[c][half]);
-                        all[c][half] = if $minimums {
-                            _mm512_fnmadd_ps(scales.minimums[PART][half], float(x[8 + PART][c]), sum)
-                        } else {
-                            sum
-                        };
-                    }
-                }
-            }
-
-            /// Puts some groups into panels.
-            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-            pub fn decode(bytes: &[u8], first: usize, count: usize, panels: &mut [Panel; 2]) {
-                let (units, _) = bytes.as_chunks::<LINE>().0.as_chunks::<LINES>();
-                let [low, high] = panels;
-                let mut panels = low[..count].iter_mut().zip(&mut high[..count]);
-                let mut skip = first - first / GROUPS * GROUPS;
-                for unit in &units[first / GROUPS..] {
-                    let scales = scales(unit);
-                    for (group, scales) in scales.iter().enumerate().skip(skip) {
-                        let Some((low, high)) = panels.next() else { return };
-                        put(unit, group, scales, [low, high]);
-                    }
-                    skip = 0;
-                }
-            }
-
-            /// Puts one group into two panels.
-            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-            #[inline]
-            fn put(unit: &[Line; LINES], group: usize, scales: &Scales, to: [&mut PanelGroup; 2]) {
-                for line in 0..8 {
-                    let codes = codes(unit, group, line);
-                    store_line(codes[0], &mut to[0].codes[line]);
-                    store_line(codes[1], &mut to[1].codes[line]);
-                }
-                for (half, to) in to.into_iter().enumerate() {
-                    for part in 0..if $halves { 2 } else { 1 } {
-                        store(scales.scales[part][half], &mut to.scales[part]);
-                        if $minimums {
-                            store(scales.minimums[part][half], &mut to.minimums[part]);
-                        }
-                    }
-                }
-            }
-        }
-    };
-}
-
-mod narrow {
-    narrow!(q4_0, minimums: false, halves: false);
-    narrow!(q8_0, minimums: false, halves: false);
-    narrow!(q4_k, minimums: true, halves: false);
-    narrow!(q6_k, minimums: false, halves: true);
-}
-
 /// Calls a kernel for as many columns as there are.
 macro_rules! columns {
     ($count:expr, [$($c:literal)*], |$n:ident| $call:expr) => {
@@ -381,26 +93,121 @@ macro_rules! columns {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 pub(super) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {
     const { assert!(NARROW == 8, "a kernel for each number of columns") };
-    let bytes = band.bytes;
-    columns!(sums.len(), [1 2 3 4 5 6 7 8], |C| match band.layout {
-        Layout::Q4_0 => narrow::q4_0::products::<C>(bytes, x, sums),
-        Layout::Q8_0 => narrow::q8_0::products::<C>(bytes, x, sums),
-        Layout::Q4K => narrow::q4_k::products::<C>(bytes, x, sums),
-        Layout::Q6K => narrow::q6_k::products::<C>(bytes, x, sums),
-        _ => portable::packed::narrow(band, x, sums),
-    })
+    columns!(sums.len(), [1 2 3 4 5 6 7 8], |C| for_parts!(band.layout, |P| products::<P, C>(
+        band.bytes, x, sums
+    )));
+}
+
+/// The products of a band with `C` columns.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn products<P: Parts, const C: usize>(bytes: &[u8], x: &[u32], sums: &mut [[f32; BAND]]) {
+    let (each, lines, share) = const {
+        let (groups, lines) = (P::SCALES.groups(), P::CODES.lines());
+        (groups, lines, P::SCALES.lines().div_ceil(groups))
+    };
+    let units = bytes.as_chunks::<LINE>().0.chunks_exact(each * lines + P::SCALES.lines());
+    let mut groups = x.as_chunks::<C>().0.chunks_exact(P::CODING.words());
+    let mut all = [[_mm512_setzero_ps(); 2]; C];
+    for unit in units {
+        let (codes, tail) = unit.split_at(each * lines);
+        for (group, codes) in codes.chunks_exact(lines).enumerate() {
+            let Some(x) = groups.next() else { break };
+            codes.iter().for_each(|line| prefetch(line));
+            for index in group * share..(group + 1) * share {
+                prefetch(&tail[index.min(P::SCALES.lines() - 1)]);
+            }
+            let scales = scales::<P>(tail, group);
+            if P::CODING.halves {
+                add_part::<P, C, 2, 0>(codes, &scales, x, &mut all);
+                add_part::<P, C, 2, 1>(codes, &scales, x, &mut all);
+            } else {
+                add_part::<P, C, 1, 0>(codes, &scales, x, &mut all);
+            }
+        }
+    }
+    for (sums, all) in sums.iter_mut().zip(&all) {
+        let (halves, _) = sums.as_chunks_mut();
+        store(all[0], &mut halves[0]);
+        store(all[1], &mut halves[1]);
+    }
+}
+
+/// Adds the products of part `PART` of `PARTS` of a group.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+#[inline]
+fn add_part<P: Parts, const C: usize, const PARTS: usize, const PART: usize>(
+    lines: &[Line],
+    scales: &Scales,
+    x: &[[u32; C]],
+    all: &mut [[__m512; 2]; C],
+) {
+    let coding = P::CODING;
+    let mut n = [[_mm512_setzero_si512(); 2]; C];
+    for c in 0..C {
+        n[c] = [words(if coding.minimums { MAGIC as u32 } else { x[8 + PART][c] }); 2];
+    }
+    for line in PART * 8 / PARTS..(PART + 1) * 8 / PARTS {
+        let codes = codes::<P>(lines, line);
+        for c in 0..C {
+            let x = words(x[line][c]);
+            n[c][0] = _mm512_dpbusd_epi32(n[c][0], codes[0], x);
+            n[c][1] = _mm512_dpbusd_epi32(n[c][1], codes[1], x);
+        }
+    }
+    for half in 0..2 {
+        let scale = scales.scales[PART][half];
+        let magic = _mm512_mul_ps(scale, _mm512_set1_ps(MAGIC_FLOAT));
+        for c in 0..C {
+            let sum = scale_in(n[c][half], scale, magic, x[8 + PARTS][c], all[c][half]);
+            all[c][half] = if coding.minimums {
+                _mm512_fnmadd_ps(scales.minimums[PART][half], float(x[8 + PART][c]), sum)
+            } else {
+                sum
+            };
+        }
+    }
 }
 
 /// Decodes groups of a band into panels.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 pub(super) fn decode(band: Band<'_>, first: usize, count: usize, panels: &mut [Panel; 2]) {
     assert!(count <= DEPTH, "a panel holds {DEPTH} groups");
-    match band.layout {
-        Layout::Q4_0 => narrow::q4_0::decode(band.bytes, first, count, panels),
-        Layout::Q8_0 => narrow::q8_0::decode(band.bytes, first, count, panels),
-        Layout::Q4K => narrow::q4_k::decode(band.bytes, first, count, panels),
-        Layout::Q6K => narrow::q6_k::decode(band.bytes, first, count, panels),
-        _ => portable::packed::decode(band, first, count, panels),
+    for_parts!(band.layout, |P| decode_groups::<P>(band.bytes, first, count, panels));
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn decode_groups<P: Parts>(bytes: &[u8], first: usize, count: usize, panels: &mut [Panel; 2]) {
+    let (each, lines) = (P::SCALES.groups(), P::CODES.lines());
+    let units = bytes.as_chunks::<LINE>().0.chunks_exact(each * lines + P::SCALES.lines());
+    let [low, high] = panels;
+    let mut panels = low[..count].iter_mut().zip(&mut high[..count]);
+    let mut skip = first % each;
+    for unit in units.skip(first / each) {
+        let (codes, tail) = unit.split_at(each * lines);
+        for (group, codes) in codes.chunks_exact(lines).enumerate().skip(skip) {
+            let Some((low, high)) = panels.next() else { return };
+            put::<P>(codes, &scales::<P>(tail, group), [low, high]);
+        }
+        skip = 0;
+    }
+}
+
+/// Puts one group into two panels.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+#[inline]
+fn put<P: Parts>(lines: &[Line], scales: &Scales, to: [&mut PanelGroup; 2]) {
+    for line in 0..8 {
+        let codes = codes::<P>(lines, line);
+        store_line(codes[0], &mut to[0].codes[line]);
+        store_line(codes[1], &mut to[1].codes[line]);
+    }
+    for (half, to) in to.into_iter().enumerate() {
+        for part in 0..P::CODING.sums() {
+            store(scales.scales[part][half], &mut to.scales[part]);
+            if P::CODING.minimums {
+                store(scales.minimums[part][half], &mut to.minimums[part]);
+            }
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Products of packed weights, in plain loops: the twin of every other table's.
 
-use half::f16;
+use half::{bf16, f16};
 
+use crate::kernels::layout::{Codes, E2M1, IQ4, Scales};
 use crate::kernels::packed::{
-    BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, Layout, MAGIC, Panel, PanelGroup, Products,
+    BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, MAGIC, Panel, PanelGroup, Products,
 };
 
 pub(crate) const PRODUCTS: Products = Products { narrow, decode, tile, floats };
@@ -23,70 +24,114 @@ pub(crate) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {
 
 /// Decodes groups of a band.
 pub(crate) fn decode(band: Band<'_>, first: usize, count: usize, panels: &mut [Panel; 2]) {
+    let (codes, scales) = band.layout.parts().expect("integers are decoded in layouts that hold some");
     let (columns, bytes) = band.layout.unit();
     let each = columns / GROUP;
-    for group in 0..count {
-        let unit = &band.bytes[(first + group) / each * bytes..][..bytes];
+    for at in 0..count {
+        let unit = &band.bytes[(first + at) / each * bytes..][..bytes];
+        let group = (first + at) % each;
+        let lines = &unit[group * codes.lines() * LINE..][..codes.lines() * LINE];
+        let tail = &unit[each * codes.lines() * LINE..];
         for (half, panel) in panels.iter_mut().enumerate() {
-            decode_group(band.layout, unit, (first + group) % each, half, &mut panel[group]);
+            decode_codes(codes, lines, half, &mut panel[at].codes);
+            decode_scales(scales, tail, group, half, &mut panel[at]);
         }
     }
 }
 
-/// Decodes group `group` of a unit for the rows of one half of the band.
-fn decode_group(layout: Layout, unit: &[u8], group: usize, half: usize, to: &mut PanelGroup) {
-    let shift = 4 * half;
-    match layout {
-        Layout::Q4_0 => {
-            nibbles(unit, shift, &mut to.codes);
-            to.scales[0] = halves(&unit[8 * LINE + half * 2 * LANES..]);
+/// Decodes the codes of a group for the rows of one half of the band.
+fn decode_codes(kind: Codes, lines: &[u8], half: usize, codes: &mut [[u8; LINE]; GROUP / 4]) {
+    codes.as_flattened_mut().fill(0);
+    let (eight, upper) = lines.split_at(lines.len().min(8 * LINE));
+    match kind {
+        Codes::Two => add_bits(2, lines, half, 0, codes),
+        Codes::Three => {
+            add_bits(2, &lines[..4 * LINE], half, 0, codes);
+            add_bits(1, &lines[4 * LINE..], half, 2, codes);
         }
-        Layout::Q8_0 => {
-            let lines = unit[half * 8 * LINE..].chunks_exact(LINE);
-            to.codes.iter_mut().zip(lines).for_each(|(codes, line)| codes.copy_from_slice(line));
-            to.scales[0] = halves(&unit[16 * LINE + half * 2 * LANES..]);
+        Codes::Four => add_bits(4, eight, half, 0, codes),
+        Codes::Five => {
+            add_bits(4, eight, half, 0, codes);
+            add_bits(1, upper, half, 4, codes);
         }
-        Layout::Q4K => {
-            nibbles(&unit[group * 8 * LINE..], shift, &mut to.codes);
-            let tail = &unit[64 * LINE..];
+        Codes::Six => {
+            add_bits(4, eight, half, 0, codes);
+            add_bits(2, upper, half, 4, codes);
+        }
+        Codes::Eight => codes.as_flattened_mut().copy_from_slice(&lines[half * 8 * LINE..][..8 * LINE]),
+        Codes::Iq4 | Codes::E2m1 => {
+            let levels = if kind == Codes::Iq4 { IQ4 } else { E2M1 };
+            add_bits(4, eight, half, 0, codes);
+            codes.as_flattened_mut().iter_mut().for_each(|code| *code = levels[usize::from(*code)]);
+        }
+    }
+}
+
+/// Adds bits that lie in lines of so many bits for a code, from bit `to` of a code on.
+fn add_bits(bits: usize, lines: &[u8], half: usize, to: usize, codes: &mut [[u8; LINE]; GROUP / 4]) {
+    let each = 8 / (2 * bits);
+    let mask = (1 << bits) - 1;
+    for (together, line) in codes.chunks_exact_mut(each).zip(lines.chunks_exact(LINE)) {
+        for (index, codes) in together.iter_mut().enumerate() {
+            let shift = (2 * index + half) * bits;
+            codes.iter_mut().zip(line).for_each(|(code, byte)| *code |= (byte >> shift & mask) << to);
+        }
+    }
+}
+
+/// Decodes the scales of group `group` of a unit for the rows of one half of the band.
+fn decode_scales(kind: Scales, tail: &[u8], group: usize, half: usize, to: &mut PanelGroup) {
+    // What has two bytes for each row has a line, what has one has half a line.
+    let wide = |line: usize| &tail[line * LINE + half * 2 * LANES..];
+    let bytes = |index: usize| &tail[index * BAND + half * LANES..][..LANES];
+    match kind {
+        Scales::Half => to.scales[0] = halves(wide(0)),
+        Scales::HalfOffset => {
+            to.scales[0] = halves(wide(0));
+            to.minimums[0] = halves(wide(1)).map(|offset| -offset);
+        }
+        Scales::BrainOffset => {
+            to.scales[0] = brains(wide(group));
+            to.minimums[0] = brains(wide(8 + group)).map(|offset| -offset);
+        }
+        Scales::Sixes => {
             let sixes = &tail[half * 3 * LINE..][..3 * LINE];
-            let outer = &tail[6 * LINE + half * 2 * LANES..];
-            to.scales[0] = scaled(&halves(outer), |row| six(sixes, group, row));
-            to.minimums[0] = scaled(&halves(&outer[LINE..]), |row| six(sixes, 8 + group, row));
+            to.scales[0] = scaled(&halves(wide(6)), |row| six(sixes, group, row));
+            to.minimums[0] = scaled(&halves(wide(7)), |row| six(sixes, 8 + group, row));
         }
-        Layout::Q6K => {
-            let lines = &unit[group * 12 * LINE..];
-            nibbles(lines, shift, &mut to.codes);
-            let uppers = lines[8 * LINE..12 * LINE].chunks_exact(LINE);
-            for (pair, uppers) in to.codes.chunks_exact_mut(2).zip(uppers) {
-                for (index, codes) in pair.iter_mut().enumerate() {
-                    let shift = 4 * index + 2 * half;
-                    codes.iter_mut().zip(uppers).for_each(|(code, upper)| *code |= (upper >> shift & 3) << 4);
-                }
-            }
-            let (scales, outer) = unit[96 * LINE..].split_at(8 * LINE);
-            let outer = halves(&outer[half * 2 * LANES..]);
-            for (index, to) in to.scales.iter_mut().enumerate() {
-                let inner = &scales[(2 * group + index) * BAND + half * LANES..];
-                *to = scaled(&outer, |row| inner[row] as i8);
+        Scales::Fours => {
+            for part in 0..2 {
+                let inner = bytes(2 * group + part);
+                to.scales[part] = scaled(&halves(wide(8)), |row| (inner[row] & 15) as i8);
+                to.minimums[part] = scaled(&halves(wide(9)), |row| (inner[row] >> 4) as i8);
             }
         }
-        Layout::Bf16 | Layout::F16 | Layout::F32 | Layout::Stored(_) => {
-            unreachable!("only layouts of integers are decoded")
+        Scales::Bytes => to.scales[0] = scaled(&halves(wide(4)), |row| bytes(group)[row] as i8),
+        Scales::HalvedBytes => {
+            for part in 0..2 {
+                to.scales[part] = scaled(&halves(wide(8)), |row| bytes(2 * group + part)[row] as i8);
+            }
         }
-    }
-}
-
-/// The four bits from bit `shift` on of each byte of eight lines.
-fn nibbles(lines: &[u8], shift: usize, codes: &mut [[u8; LINE]; GROUP / 4]) {
-    for (codes, line) in codes.iter_mut().zip(lines.chunks_exact(LINE)) {
-        codes.iter_mut().zip(line).for_each(|(code, byte)| *code = byte >> shift & 15);
+        Scales::Powers => to.scales[0] = std::array::from_fn(|row| power(bytes(group)[row])),
     }
 }
 
 /// A number of half precision for each row of half a band.
 fn halves(bytes: &[u8]) -> [f32; LANES] {
     std::array::from_fn(|row| f16::from_le_bytes([bytes[2 * row], bytes[2 * row + 1]]).to_f32())
+}
+
+/// A brain float for each row of half a band.
+fn brains(bytes: &[u8]) -> [f32; LANES] {
+    std::array::from_fn(|row| bf16::from_le_bytes([bytes[2 * row], bytes[2 * row + 1]]).to_f32())
+}
+
+/// `2^(exponent − 128)`, of which the two smallest are subnormal.
+fn power(exponent: u8) -> f32 {
+    match exponent {
+        0 | 1 => f32::from_bits(0x0020_0000 << exponent),
+        _ => f32::from_bits(u32::from(exponent - 1) << 23),
+    }
 }
 
 /// The six-bit number `index` of a row, out of its three lines.
