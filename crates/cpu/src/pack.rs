@@ -280,7 +280,10 @@ fn wide_nibbles(bytes: &[u8], group: usize) -> Group {
 fn fives(bytes: &[u8]) -> Group {
     let fifths = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     // Four bits become the lowest ones of four bytes: their places are 7 apart from each other's.
-    let spread = |index: usize| (fifths >> (4 * index) & 15) * 0x0020_4081 & ONES;
+    let spread = |index: usize| {
+        let four = fifths >> (4 * index) & 15;
+        ONES & (four * 0x0020_4081)
+    };
     with(nibbles(&bytes[4..]), std::array::from_fn(spread), 4)
 }
 

@@ -9,11 +9,12 @@
 //! unit  = codes of group 0 | codes of group 1 | … | scales of all its groups
 //! ```
 //!
-//! What a scale is multiplied by to get there, `1.5 · 2²³` and sums of integers
-//! below `2²²`, leaves no rounding but one where a scale has at most 22 bits:
-//! half precision has 11, and 18 times a signed byte; brain floats have 8, and
-//! powers of two one. Beyond `2¹⁰³` such a product is no number any more, which
-//! only brain floats and powers of two could reach.
+//! Kernels multiply a scale by `1.5 · 2²³ + n` and take `1.5 · 2²³` times the
+//! scale away (see [`MAGIC`](super::packed::MAGIC)). That rounds once, like
+//! `scale · n`, where `|n| < 2²²`, which `255 · 127 · 32` is far below, and where
+//! the scale has at most 22 bits. Half precision has 11; times six bits or a
+//! signed byte 17 and 18; brain floats have 8, powers of two one. It is no number
+//! from scales of `2¹⁰⁵` on, which only the last two could reach.
 
 use girih_tensor::DType;
 use half::{bf16, f16};
@@ -333,8 +334,8 @@ impl Layout {
 
     /// The name of the format that it is for.
     pub fn name(self) -> &'static str {
-        let dtype = DType::ALL.iter().find(|&&dtype| Layout::of(dtype) == self);
-        dtype.expect("each layout is for a format").name()
+        let format = DType::ALL.iter().find(|&&dtype| Layout::of(dtype) == self);
+        format.expect("each layout is for a format").name()
     }
 
     /// How its integers become numbers, if integers are multiplied.

@@ -3,7 +3,7 @@
 //! not by the crate's own packing, with the edges of what a file may hold.
 
 use girih_cpu::kernels::packed::{
-    BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, Layout, MAGIC, PanelGroup, Panels, Sums,
+    self, BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, Layout, MAGIC, PanelGroup, Panels, Sums,
 };
 use girih_tensor::DType;
 use half::f16;
@@ -151,10 +151,16 @@ impl IntegerBand {
     }
 
     /// Of a layout that this file does not know, bytes whose halves are below
-    /// two; what they say is what the portable table decodes.
+    /// two, and powers of two near one; what they say is what the portable table decodes.
     fn fill_unknown(&mut self, random: &mut Random) {
         for (index, byte) in self.bytes.iter_mut().enumerate() {
             *byte = random.bits() as u8 & if index % 2 == 1 { 0xbf } else { 0xff };
+        }
+        if self.layout.parts().is_some_and(|(_, scales)| scales == packed::Scales::Powers) {
+            for unit in self.bytes.chunks_exact_mut(self.layout.unit().1) {
+                let exponents = unit.len() - LINE;
+                unit[exponents..].iter_mut().for_each(|exponent| *exponent = 100 + *exponent % 56);
+            }
         }
         let coding = coding(self.layout);
         for first in (0..self.groups).step_by(DEPTH) {

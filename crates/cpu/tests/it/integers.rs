@@ -41,7 +41,8 @@ fn graph(dtype: DType, inputs: usize) -> Graph {
 /// group up to 127 of them.
 fn embeddings(inputs: usize, random: &mut Random) -> Vec<f32> {
     let numbers = (0..ROWS * inputs).map(|index| {
-        let whole = if index % inputs % GROUP == 0 { 127 } else { (random.bits() % 255) as i32 - 127 };
+        let whole =
+            if (index % inputs).is_multiple_of(GROUP) { 127 } else { (random.bits() % 255) as i32 - 127 };
         whole as f32 / 128.0
     });
     numbers.collect()

@@ -156,7 +156,7 @@ fn models() -> Vec<Model> {
         Model::default(),
         Model { pairing: Pairing::Neighbours, softcap: Some(2.0), state: DType::BF16, ..Model::default() },
         Model { weights: DType::Q8_0, state: DType::F32, width: 64, ..Model::default() },
-        Model { weights: DType::MXFP4, width: 96, ..Model::default() },
+        Model { weights: DType::MXFP4, ..Model::default() },
         Model { weights: DType::Q4NX, width: 40, ..Model::default() },
         Model { weights: DType::F32, softcap: Some(5.0), width: 40, ..Model::default() },
         Model { state: DType::Q8_0, width: 128, ..Model::default() },

@@ -189,7 +189,10 @@ fn add<P: Parts, const C: usize>(
 ) {
     let (bits, minimums, parts) = const { (P::CODING.bits, P::CODING.minimums, P::CODING.sums()) };
     for part in 0..parts {
-        let mut n = x[LINES + part].map(|word| [begin(bits, minimums, word); 2]);
+        let mut n = [[_mm256_setzero_si256(); 2]; C];
+        for c in 0..C {
+            n[c] = [begin(bits, minimums, x[LINES + part][c]); 2];
+        }
         for first in (part * LINES / parts..(part + 1) * LINES / parts).step_by(run(bits)) {
             let mut sums = [[_mm256_setzero_si256(); 2]; C];
             for line in first..first + (LINES / parts).min(run(bits)) {
@@ -298,7 +301,10 @@ fn tile_quarter<const C: usize, const ROWS: usize, const BITS: u8, const MINIMUM
     let parts = ROWS - LINES - 1;
     for (weights, x) in panel.iter().zip(x.as_chunks::<C>().0.as_chunks::<ROWS>().0) {
         for part in 0..parts {
-            let mut n = x[LINES + part].map(|word| begin(BITS, MINIMUMS, word));
+            let mut n = [_mm256_setzero_si256(); C];
+            for c in 0..C {
+                n[c] = begin(BITS, MINIMUMS, x[LINES + part][c]);
+            }
             for first in (part * LINES / parts..(part + 1) * LINES / parts).step_by(run(BITS)) {
                 let mut sums = [_mm256_setzero_si256(); C];
                 for line in first..first + (LINES / parts).min(run(BITS)) {

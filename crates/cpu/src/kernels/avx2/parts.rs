@@ -106,8 +106,8 @@ pub(super) fn scales<P: Parts>(tail: &[Line], group: usize, half: usize) -> Scal
         Kind::Bytes => plain(products(signed(tail, group, half), half_numbers(&tail[4], half))),
         Kind::HalvedBytes => {
             let outer = half_numbers(&tail[8], half);
-            let scales = [2 * group, 2 * group + 1].map(|index| products(signed(tail, index, half), outer));
-            Scales { scales, ..plain(outer) }
+            let part = |part: usize| products(signed(tail, 2 * group + part, half), outer);
+            Scales { scales: [part(0), part(1)], ..plain(outer) }
         }
         Kind::Powers => plain(unsigned(tail, group, half).map(|exponents| power(exponents))),
     }
@@ -178,11 +178,16 @@ fn unsigned(tail: &[Line], index: usize, half: usize) -> [__m256i; 2] {
 fn fours(tail: &[Line], group: usize, half: usize) -> Scales {
     let (outer, outer_minimums) = (half_numbers(&tail[8], half), half_numbers(&tail[9], half));
     let parts = [unsigned(tail, 2 * group, half), unsigned(tail, 2 * group + 1, half)];
-    let lower = |part: [__m256i; 2]| part.map(|both| _mm256_and_si256(both, _mm256_set1_epi32(15)));
-    let upper = |part: [__m256i; 2]| part.map(|both| _mm256_srli_epi32::<4>(both));
+    let mask = _mm256_set1_epi32(15);
+    let scales = |[one, other]: [__m256i; 2]| {
+        products([_mm256_and_si256(one, mask), _mm256_and_si256(other, mask)], outer)
+    };
+    let minimums = |[one, other]: [__m256i; 2]| {
+        products([_mm256_srli_epi32::<4>(one), _mm256_srli_epi32::<4>(other)], outer_minimums)
+    };
     Scales {
-        scales: parts.map(|part| products(lower(part), outer)),
-        minimums: parts.map(|part| products(upper(part), outer_minimums)),
+        scales: [scales(parts[0]), scales(parts[1])],
+        minimums: [minimums(parts[0]), minimums(parts[1])],
     }
 }
 

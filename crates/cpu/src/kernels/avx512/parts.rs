@@ -92,8 +92,8 @@ pub(super) fn scales<P: Parts>(tail: &[Line], group: usize) -> Scales {
         Kind::Bytes => plain(products(signed(tail, group), half_line(&tail[4]))),
         Kind::HalvedBytes => {
             let outer = half_line(&tail[8]);
-            let scales = [2 * group, 2 * group + 1].map(|index| products(signed(tail, index), outer));
-            Scales { scales, ..plain(outer) }
+            let part = |part: usize| products(signed(tail, 2 * group + part), outer);
+            Scales { scales: [part(0), part(1)], ..plain(outer) }
         }
         Kind::Powers => plain(unsigned(tail, group).map(|exponents| power(exponents))),
     }
@@ -158,10 +158,16 @@ fn unsigned(tail: &[Line], index: usize) -> [__m512i; 2] {
 fn fours(tail: &[Line], group: usize) -> Scales {
     let (outer, outer_minimums) = (half_line(&tail[8]), half_line(&tail[9]));
     let parts = [unsigned(tail, 2 * group), unsigned(tail, 2 * group + 1)];
-    let lower = |part: [__m512i; 2]| part.map(|both| _mm512_and_si512(both, _mm512_set1_epi32(15)));
+    let mask = _mm512_set1_epi32(15);
+    let scales = |[low, high]: [__m512i; 2]| {
+        products([_mm512_and_si512(low, mask), _mm512_and_si512(high, mask)], outer)
+    };
+    let minimums = |[low, high]: [__m512i; 2]| {
+        products([_mm512_srli_epi32::<4>(low), _mm512_srli_epi32::<4>(high)], outer_minimums)
+    };
     Scales {
-        scales: parts.map(|part| products(lower(part), outer)),
-        minimums: parts.map(|part| products(part.map(|both| _mm512_srli_epi32::<4>(both)), outer_minimums)),
+        scales: [scales(parts[0]), scales(parts[1])],
+        minimums: [minimums(parts[0]), minimums(parts[1])],
     }
 }
 
