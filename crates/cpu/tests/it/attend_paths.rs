@@ -144,25 +144,28 @@ fn widen_keys(table: &Table, format: Format, random: &mut Random, tally: &mut Ta
     }
 }
 
-/// Values of Q8_0 are compared with those of the portable table, as the place
-/// of their scales is the table's own matter.
 fn widen_values(table: &Table, format: Format, random: &mut Random, tally: &mut Tally) {
     let columns = padded_head(format, random);
     let cells = stored(format, BLOCK_POSITIONS, columns, random);
     let end = 1 + below(BLOCK_POSITIONS, random);
     let positions = below(end, random)..end;
-    let widen = |table: &Table| {
-        let cells = Cells::Stored(format, &cells);
-        let block = Block { cells, positions: positions.clone(), width: columns, ahead: &[] };
-        let mut wide = vec![7.0; BLOCK_POSITIONS * columns];
-        (table.attend.widen_values)(block, &mut wide);
-        wide
+    let block = Block {
+        cells: Cells::Stored(format, &cells),
+        positions: positions.clone(),
+        width: columns,
+        ahead: &[],
     };
-    let plain = widen(&portable());
-    for (index, got) in widen(table).iter().enumerate() {
+    let mut wide = vec![7.0; BLOCK_POSITIONS * columns];
+    (table.attend.widen_values)(block, &mut wide);
+    for (index, got) in wide.iter().enumerate() {
+        let (position, column) = (index / columns, index % columns);
         let want = match format {
-            _ if !positions.contains(&(index / columns)) => 7.0,
-            Format::Q8_0 => plain[index],
+            _ if !positions.contains(&position) => 7.0,
+            Format::Q8_0 => {
+                let (integers, scales) = cells.split_at(BLOCK_POSITIONS * columns);
+                let scale = defined(Format::F16, scales, column / 32 * BLOCK_POSITIONS + position);
+                scale * f32::from(integers[index] as i8)
+            }
             _ => defined(format, &cells, index),
         };
         tally.see(*got, f64::from(want), 0.0, || format!("value {index}, {columns} columns, {positions:?}"));
