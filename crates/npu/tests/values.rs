@@ -5,7 +5,7 @@ mod llama;
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Error, Lane, Runner, Step, Want, WeightSource, load};
+use girih_graph::{Backend as _, Error, Lane, Runner, Step, Want, WeightSource, load};
 use girih_npu::pass::{Attention, Grouping, Policy};
 use girih_npu::sim::Order;
 use girih_npu::{Npu, Options};
@@ -96,4 +96,34 @@ fn a_prompt_and_tokens_come_out_as_the_interpreter_says() {
         assert_close(&on_array("toy", Options { policy, ..Options::default() }), &exact);
     }
     assert_close(&on_array("xdna2-strix", Options::default()), &exact);
+}
+
+/// What the runtime counts: a prompt is three programs a layer and the head, a
+/// token two a layer and the head.
+#[test]
+fn submissions_and_traffic_are_counted() {
+    let npu = Npu::new("toy", Options::default()).unwrap();
+    let graph = |rows| llama(&SMALL, key(rows));
+    let weights = npu.load(&graph(24), &Random(7)).unwrap();
+    let mut state = npu.state(&graph(24), &[32]).unwrap();
+    let mut output = vec![0.0; SMALL.vocabulary];
+    let blocks: Vec<Block> = (0..32).map(Block).collect();
+    let blocks: &[&[Block]] = &[&blocks];
+    let layers = SMALL.layers as u64;
+    let mut position = 0;
+    for (tokens, rows, want) in [(&PROMPT[..], 24, 3 * layers + 1), (&MORE[..1], 1, 2 * layers + 1)] {
+        let program = npu.compile(&graph(rows), &weights).unwrap();
+        let before = npu.device().ledger;
+        let range = Range32 { start: 0, end: tokens.len() as u32 };
+        let lane = Lane { blocks, position, rows: range, want: Want::Last, spans: &[] };
+        let inputs = Inputs::Tokens(tokens);
+        let step = Step { inputs, lanes: &[lane], output: &mut output, watch: &mut Unwatched };
+        npu.run(&program, &weights, &mut state, step).unwrap();
+        position += tokens.len() as u32;
+        let after = npu.device().ledger;
+        assert_eq!(after.submissions - before.submissions, want);
+        assert!(after.array_cycles > before.array_cycles);
+        assert!(after.written_bytes > before.written_bytes && after.read_bytes > before.read_bytes);
+        assert_eq!(after.preloaded_bytes, before.preloaded_bytes, "weights stay where they are");
+    }
 }

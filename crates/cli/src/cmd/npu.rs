@@ -263,6 +263,11 @@ fn table(graph: &Graph, estimate: &Estimate, target: &Target, seconds: f64) -> R
         ledger.sync_seconds(target) * 1e3,
         bytes(ledger.written_bytes),
         bytes(ledger.read_bytes)
+    )?;
+    print_line!(
+        "programs share buffer objects; else the host would copy {} more; weights are written once, {}",
+        bytes(estimate.brokered_bytes),
+        bytes(estimate.preload_bytes)
     )
 }
 
@@ -289,5 +294,7 @@ fn described(graph: &Graph, estimate: &Estimate, target: &Target) -> serde_json:
         "sync_ms": ledger.sync_seconds(target) * 1e3,
         "written_bytes": ledger.written_bytes,
         "read_bytes": ledger.read_bytes,
+        "brokered_bytes": estimate.brokered_bytes,
+        "preload_bytes": estimate.preload_bytes,
     })
 }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod nll;
+mod npu;
 mod program;
 mod same;
 mod story;

@@ -8,6 +8,7 @@ use girih_tensor::Result;
 use super::{Compiled, Ledger};
 use crate::Target;
 use crate::form::groups::{Groups, Step, TensorKind};
+use crate::form::schedule::ArgumentRole;
 use crate::host::{self, Job, Rows};
 use crate::memory::Memory;
 use crate::sim::{Order, Report, Simulator, Unwatched};
@@ -19,6 +20,13 @@ pub struct Estimate {
     pub programs: Vec<Timed>,
     /// Counts and the array's cycles over all runs.
     pub ledger: Ledger,
+    /// Bytes that the host would copy besides, each up and down once, if every
+    /// program had buffer objects of its own: what one program writes for
+    /// another then goes through the host. The runtime binds both to one
+    /// object instead.
+    pub brokered_bytes: u64,
+    /// Bytes of weights that are written once, before the first step.
+    pub preload_bytes: u64,
 }
 
 /// One program and how often it runs.
@@ -60,13 +68,33 @@ pub fn estimate(graph: &Graph, compiled: &Compiled, target: &Target, position: u
     let rows = Range32 { start: 0, end: graph.key.rows };
     let lanes = [Lane { blocks: &[], position, rows, want: Want::Last, spans: &[] }];
     let mut ledger = traffic(graph, &compiled.groups, &lanes);
+    let weights = compiled.groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static);
+    let preload_bytes = weights.map(|tensor| tensor.bytes()).sum();
     for Timed { runs, report, .. } in &programs {
         ledger.submissions += runs;
         ledger.launches += runs * report.launches.len() as u64;
         ledger.array_cycles += runs * report.cycles;
         ledger.configure_cycles += runs * report.configure;
     }
-    Ok(Estimate { programs, ledger })
+    let brokered_bytes = brokered(&compiled.groups);
+    Ok(Estimate { programs, ledger, brokered_bytes, preload_bytes })
+}
+
+/// Bytes that programs write for other programs.
+fn brokered(groups: &Groups) -> u64 {
+    let mut written = vec![false; groups.tensors.len()];
+    let mut bytes = 0;
+    for step in &groups.steps {
+        let Step::Array { program, tensors, .. } = step else { continue };
+        for (argument, &tensor) in groups.programs[*program as usize].arguments.iter().zip(tensors) {
+            match argument.role {
+                ArgumentRole::Input if written[tensor as usize] => bytes += argument.bytes,
+                ArgumentRole::Output => written[tensor as usize] = true,
+                _ => {}
+            }
+        }
+    }
+    bytes
 }
 
 fn runs_program(step: &Step, number: usize) -> bool {

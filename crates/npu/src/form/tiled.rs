@@ -73,7 +73,8 @@ pub struct Stream {
     /// Bytes from a herd row's first chunk to the next row's.
     pub row_bytes: u64,
     /// Where the words lie in DRAM, outermost first: one dimension for each
-    /// loop it follows, then those of a chunk.
+    /// loop it follows, then those of a chunk. Where a memory tile cuts
+    /// stretches into slices, the innermost loop counts stretches.
     pub dims: Vec<Dim>,
     /// If set, chunks pass through a memory tile.
     pub through: Option<Through>,
@@ -82,9 +83,14 @@ pub struct Stream {
 /// The way of chunks through a memory tile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Through {
-    /// Chunks in the memory tile at once.
+    /// Stretches in the memory tile at once.
     pub depth: u8,
-    /// The order in which the chunk leaves it, as words of the chunk as it
+    /// Chunks of a core that one stretch from DRAM holds: so DRAM is read in
+    /// longer runs than a core's memory has room for.
+    pub slices: u32,
+    /// Words from where one slice begins in the stretch to the next.
+    pub slice_words: u32,
+    /// The order in which a slice leaves it, as words of the stretch as it
     /// came in.
     pub dims: Vec<Dim>,
 }
@@ -182,6 +188,16 @@ pub struct Circuit {
 impl Stream {
     /// Words of one chunk.
     pub fn chunk_words(&self) -> u32 {
+        self.stretch_words() / self.slices()
+    }
+
+    /// Chunks in a stretch from DRAM.
+    pub fn slices(&self) -> u32 {
+        self.through.as_ref().map_or(1, |through| through.slices.max(1))
+    }
+
+    /// Words that come from or go to DRAM together.
+    pub fn stretch_words(&self) -> u32 {
         let chunk = self.dims.get(usize::from(self.level)..).unwrap_or(&[]);
         chunk.iter().fold(1, |words: u32, dim| words.saturating_mul(dim.size))
     }
@@ -283,13 +299,21 @@ impl TiledLaunch {
             return Some("is used by no call".to_owned());
         };
         let level = usize::from(stream.level);
-        let follows: Option<Vec<u32>> =
+        let mut follows: Option<Vec<u32>> =
             stream.dims.get(..level).map(|dims| dims.iter().map(|dim| dim.size).collect());
+        if let Some(last) = follows.as_mut().and_then(|follows| follows.last_mut()) {
+            *last = last.saturating_mul(stream.slices());
+        } else if stream.slices() > 1 {
+            return Some("is sliced, but follows no loop".to_owned());
+        }
         if loops.get(..level) != follows.as_deref() || stream.dims.len() <= level {
             return Some(format!("follows the loops {follows:?}; the calls that use it lie in {loops:?}"));
         }
         if let Some(through) = &stream.through {
             let words: u64 = through.dims.iter().map(|dim| u64::from(dim.size)).product();
+            if through.slices == 0 || (through.slices > 1 && stream.flow == Flow::Out) {
+                return Some(format!("has {} slices in a stretch", through.slices));
+            }
             if words != u64::from(stream.chunk_words()) {
                 return Some(format!(
                     "has chunks of {} words, of which {words} leave L2",
@@ -365,7 +389,8 @@ impl fmt::Display for Stream {
         write!(f, "stream {name} {flow} a{argument} share {share} level {level} depth {depth}")?;
         write!(f, " base {base_bytes} column {column_bytes} row {row_bytes} dims {}", Dims(&self.dims))?;
         let Some(through) = &self.through else { return Ok(()) };
-        write!(f, " through {} dims {}", through.depth, Dims(&through.dims))
+        let Through { depth, slices, slice_words, dims } = through;
+        write!(f, " through {depth} slices {slices} {slice_words} dims {}", Dims(dims))
     }
 }
 
@@ -486,9 +511,11 @@ fn stream(line: &mut Line<'_>) -> Result<Stream> {
     line.need("dims")?;
     let dims = dims(line)?;
     let through = if line.skip("through") {
-        let depth = line.value("a number of chunks")?;
+        let depth = line.value("a number of stretches")?;
+        line.need("slices")?;
+        let (slices, slice_words) = (line.value("a number of slices")?, line.value("words of a slice")?);
         line.need("dims")?;
-        Some(Through { depth, dims: self::dims(line)? })
+        Some(Through { depth, slices, slice_words, dims: self::dims(line)? })
     } else {
         None
     };

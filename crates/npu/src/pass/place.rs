@@ -88,7 +88,7 @@ fn place_shared(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<
             let parts = if stream.joins() { circuit.cores.len() as u32 } else { 1 };
             for part in 0..parts {
                 for slot in 0..through.depth {
-                    let bytes = stream.chunk_bytes();
+                    let bytes = stream.stretch_words().saturating_mul(4);
                     let address = take(free, tile, target.memory.reserved, bytes);
                     let (stream, circuit) = (stream.name.clone(), index as u32);
                     placed.l2.push(SharedBuffer { stream, circuit, part, slot, tile, address, bytes });

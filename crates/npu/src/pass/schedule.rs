@@ -203,8 +203,8 @@ impl<'a> Builder<'a> {
         let ids: Vec<u8> = links.iter().map(|_| self.descriptor_id(channel)).collect::<Result<_>>()?;
         for (index, link) in links.into_iter().enumerate() {
             let next = Some(ids[(index + 1) % ids.len()]);
-            let (acquire, release) = (Some(link.steps.0), Some(link.steps.1));
-            let place = Place::Buffer(link.buffer, 0);
+            let (acquire, release) = link.steps;
+            let place = Place::Buffer(link.buffer, link.offset);
             let (tile, id) = (channel.tile, ids[index]);
             let descriptor =
                 Descriptor { tile, id, place, dims: link.dims, iteration: None, acquire, release, next };
@@ -219,9 +219,8 @@ impl<'a> Builder<'a> {
         for &channel in &way.cores {
             let ring = self.ring(channel.tile, &stream.name)?;
             let steps = if stream.flow == Flow::In { ring.locks.writer() } else { ring.locks.reader() };
-            let dims = vec![Dim { size: stream.chunk_words(), stride: 1 }];
-            let links = ring.slots.iter().map(|&buffer| Link { buffer, dims: dims.clone(), steps });
-            let links = links.collect();
+            let words = stream.chunk_words();
+            let links = ring.slots.iter().map(|&buffer| Link::linear(buffer, words, steps)).collect();
             self.chain(channel, links)?;
         }
         Ok(())
@@ -249,25 +248,28 @@ impl<'a> Builder<'a> {
                 rings.insert(place.part, Ring { slots: vec![buffer], locks });
             }
         }
-        let linear = vec![Dim { size: stream.chunk_words(), stride: 1 }];
+        let words = stream.stretch_words();
         for (ring, &channel) in rings.values().zip(&way.arrive) {
-            let links = ring.slots.iter().map(|&buffer| Link {
-                buffer,
-                dims: linear.clone(),
-                steps: ring.locks.writer(),
-            });
-            let links = links.collect();
+            let steps = ring.locks.writer();
+            let links = ring.slots.iter().map(|&buffer| Link::linear(buffer, words, steps)).collect();
             self.chain(channel, links)?;
         }
-        let slots = 0..usize::from(through.depth);
-        let links = slots.flat_map(|slot| {
-            rings.values().map(move |ring| Link {
-                buffer: ring.slots[slot],
-                dims: through.dims.clone(),
-                steps: ring.locks.reader(),
-            })
-        });
-        let links = links.collect();
+        // The first slice of a stretch waits for it, the last one gives it back.
+        let mut links = Vec::new();
+        for slot in 0..usize::from(through.depth) {
+            for ring in rings.values() {
+                let (acquire, release) = ring.locks.reader();
+                links.extend((0..through.slices).map(|slice| Link {
+                    buffer: ring.slots[slot],
+                    offset: slice * through.slice_words * 4,
+                    dims: through.dims.clone(),
+                    steps: (
+                        (slice == 0).then_some(acquire),
+                        (slice + 1 == through.slices).then_some(release),
+                    ),
+                }));
+            }
+        }
         match *way.leave {
             [channel] => self.chain(channel, links),
             _ => {
@@ -453,8 +455,19 @@ fn at_core(value: &Affine, column: u8, row: u8) -> Affine {
 /// One descriptor of an endless chain.
 struct Link {
     buffer: BufferId,
+    /// Where it begins in the buffer, in bytes.
+    offset: u32,
     dims: Vec<Dim>,
-    steps: (Step, Step),
+    /// What it acquires and what it releases.
+    steps: (Option<Step>, Option<Step>),
+}
+
+impl Link {
+    /// A whole buffer, word by word.
+    fn linear(buffer: BufferId, words: u32, (acquire, release): (Step, Step)) -> Link {
+        let dims = vec![Dim { size: words, stride: 1 }];
+        Link { buffer, offset: 0, dims, steps: (Some(acquire), Some(release)) }
+    }
 }
 
 fn unfit(group: &str, resource: String, need: u32, have: u32) -> Error {

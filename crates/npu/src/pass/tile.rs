@@ -78,6 +78,8 @@ pub struct GemmTile {
     pub n: u32,
     /// Terms.
     pub k: u32,
+    /// Calls whose operands come from DRAM together.
+    pub slices: u32,
 }
 
 /// Tilings of `y[m, n] = x[m, k] · w[n, k]ᵀ`: rows over the herd's columns,
@@ -90,7 +92,9 @@ fn gemm(name: &str, [m, n, k]: [u32; 3], arguments: &[u32], target: &Target) -> 
         for tile_n in [128, 96, 64, 48, 32, 16, 8].into_iter().filter(|tile| n.is_multiple_of(tile * rows)) {
             for tile_k in [256, 128, 96, 64, 48, 32, 16, 8].into_iter().filter(|tile| k.is_multiple_of(*tile))
             {
-                tiles.push(GemmTile { m: tile_m, n: tile_n, k: tile_k });
+                let whole = |slices: &u32| k.is_multiple_of(tile_k * slices);
+                let slices = [4, 3, 2, 1].into_iter().filter(whole);
+                tiles.extend(slices.map(|slices| GemmTile { m: tile_m, n: tile_n, k: tile_k, slices }));
             }
         }
     }
@@ -113,7 +117,7 @@ fn gemm_cost([m, n, k]: [u32; 3], tile: GemmTile, herd: Herd, target: &Target) -
     let core = tm * tn * tk / u64::from(target.core_unit.bf16_macs) * 3 / 2 + 100;
     let stream = tm.max(tn) * tk * 2 / u64::from(target.stream.bytes_per_cycle);
     let read = m * k * (n / (tn * rows)) + n * k * (m / (tm * columns));
-    let efficiency = target.dram.efficiency((2 * tk) as f64);
+    let efficiency = target.dram.efficiency((2 * tk * u64::from(tile.slices)) as f64);
     let dram = ((read + m * n) * 2) as f64 / (target.dram_bytes_per_cycle() * efficiency);
     (calls * core.max(stream)).max(dram as u64)
 }
@@ -126,22 +130,49 @@ fn gemm_launch(
     herd: Herd,
     arguments: &[u32],
 ) -> TiledLaunch {
+    let GemmTile { m: tile_m, n: tile_n, k: tile_k, .. } = tile;
+    let loops = [m / (tile_m * u32::from(herd.columns)), n / (tile_n * u32::from(herd.rows)), k / tile_k];
+    let streams = [gemm_inputs(loops, k, tile, herd), vec![gemm_output(loops, n, tile, herd)]].concat();
+    let streams = streams.into_iter().zip(arguments);
+    let streams = streams.map(|(stream, &argument)| Stream { argument, ..stream });
+    let sums = Local { name: "sums".to_owned(), bytes: tile_m * tile_n * 4 };
+    let results = || vec![whole("n", tile_m * tile_n)];
+    let product = call(
+        "gemm_bf16",
+        &["x", "w", "sums"],
+        vec![whole("m", tile_m), whole("n", tile_n), whole("k", tile_k)],
+    );
+    let inner = Item::Loop { count: loops[2], body: vec![product] };
+    let per_tile =
+        vec![call("zero_f32", &["sums"], results()), inner, call("store_bf16", &["sums", "y"], results())];
+    let body =
+        vec![Item::Loop { count: loops[0], body: vec![Item::Loop { count: loops[1], body: per_tile }] }];
+    let (name, streams) = (name.to_owned(), streams.collect());
+    TiledLaunch { name, herd, streams, locals: vec![sums], cascade: false, body }
+}
+
+/// The operands of a product: they come in rows and leave L2 in blocks.
+fn gemm_inputs(loops: [u32; 3], k: u32, tile: GemmTile, herd: Herd) -> Vec<Stream> {
     let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
-    let GemmTile { m: tile_m, n: tile_n, k: tile_k } = tile;
-    let loops = [m / (tile_m * columns), n / (tile_n * rows), k / tile_k];
+    let GemmTile { m: tile_m, n: tile_n, k: tile_k, slices } = tile;
     let (block_rows, block_columns) = BLOCK;
+    let stretch = tile_k * slices;
     // A block's row is four words: eight values of bf16.
     let blocked = |size: u32, block: u32| {
-        vec![
-            dim(size / block, block * tile_k / 2),
+        let dims = vec![
+            dim(size / block, block * stretch / 2),
             dim(tile_k / block_columns, block_columns / 2),
-            dim(block, tile_k / 2),
+            dim(block, stretch / 2),
             dim(block_columns / 2, 1),
-        ]
+        ];
+        Some(Through { depth: 2, slices, slice_words: tile_k / 2, dims })
+    };
+    let walk = |outer: [Dim; 2], size: u32| {
+        vec![outer[0], outer[1], dim(loops[2] / slices, stretch / 2), dim(size, k / 2), dim(stretch / 2, 1)]
     };
     let x = Stream {
         name: "x".to_owned(),
-        argument: arguments[0],
+        argument: 0,
         flow: Flow::In,
         share: Share::Column,
         level: 3,
@@ -149,34 +180,37 @@ fn gemm_launch(
         base_bytes: 0,
         column_bytes: u64::from(tile_m) * u64::from(k) * 2,
         row_bytes: 0,
-        dims: vec![
-            dim(loops[0], tile_m * columns * (k / 2)),
-            dim(loops[1], 0),
-            dim(loops[2], tile_k / 2),
-            dim(tile_m, k / 2),
-            dim(tile_k / 2, 1),
-        ],
-        through: Some(Through { depth: 2, dims: blocked(tile_m, block_rows) }),
+        dims: walk([dim(loops[0], tile_m * columns * (k / 2)), dim(loops[1], 0)], tile_m),
+        through: blocked(tile_m, block_rows),
     };
     let w = Stream {
         name: "w".to_owned(),
-        argument: arguments[1],
         share: Share::Row,
         column_bytes: 0,
         row_bytes: u64::from(tile_n) * u64::from(k) * 2,
-        dims: vec![
-            dim(loops[0], 0),
-            dim(loops[1], tile_n * rows * (k / 2)),
-            dim(loops[2], tile_k / 2),
-            dim(tile_n, k / 2),
-            dim(tile_k / 2, 1),
-        ],
-        through: Some(Through { depth: 2, dims: blocked(tile_n, block_columns) }),
+        dims: walk([dim(loops[0], 0), dim(loops[1], tile_n * rows * (k / 2))], tile_n),
+        through: blocked(tile_n, block_columns),
         ..x.clone()
     };
-    let y = Stream {
+    vec![x, w]
+}
+
+/// The result of a product: it comes in blocks, of a column's cores one after
+/// another, and leaves L2 in rows.
+fn gemm_output(loops: [u32; 3], n: u32, tile: GemmTile, herd: Herd) -> Stream {
+    let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
+    let GemmTile { m: tile_m, n: tile_n, .. } = tile;
+    let (block_rows, block_columns) = BLOCK;
+    let block_words = block_rows * block_columns / 2;
+    let by_rows = vec![
+        dim(tile_m / block_rows, tile_n / block_columns * block_words),
+        dim(block_rows, block_columns / 2),
+        dim(tile_n / block_columns, block_words),
+        dim(block_columns / 2, 1),
+    ];
+    Stream {
         name: "y".to_owned(),
-        argument: arguments[2],
+        argument: 0,
         flow: Flow::Out,
         share: Share::Own,
         level: 2,
@@ -190,35 +224,7 @@ fn gemm_launch(
             dim(tile_m, n / 2),
             dim(tile_n / 2, 1),
         ],
-        through: Some(Through {
-            depth: 1,
-            dims: vec![
-                dim(tile_m / block_rows, tile_n / block_columns * (block_rows * block_columns / 2)),
-                dim(block_rows, block_columns / 2),
-                dim(tile_n / block_columns, block_rows * block_columns / 2),
-                dim(block_columns / 2, 1),
-            ],
-        }),
-    };
-    let sums = Local { name: "sums".to_owned(), bytes: tile_m * tile_n * 4 };
-    let results = || vec![whole("n", tile_m * tile_n)];
-    let product = call(
-        "gemm_bf16",
-        &["x", "w", "sums"],
-        vec![whole("m", tile_m), whole("n", tile_n), whole("k", tile_k)],
-    );
-    let inner = Item::Loop { count: loops[2], body: vec![product] };
-    let per_tile =
-        vec![call("zero_f32", &["sums"], results()), inner, call("store_bf16", &["sums", "y"], results())];
-    let body =
-        vec![Item::Loop { count: loops[0], body: vec![Item::Loop { count: loops[1], body: per_tile }] }];
-    TiledLaunch {
-        name: name.to_owned(),
-        herd,
-        streams: vec![x, w, y],
-        locals: vec![sums],
-        cascade: false,
-        body,
+        through: Some(Through { depth: 1, slices: 1, slice_words: 0, dims: by_rows }),
     }
 }
 

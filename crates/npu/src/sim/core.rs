@@ -190,7 +190,12 @@ impl Machine<'_> {
         };
         let wanted = if core == sender { Link::Receive } else { Link::Send };
         let plan = &self.plan.calls[theirs as usize];
-        if ENTRIES[plan.entry].cascade != wanted || plan.constant.as_deref() != Some(numbers) {
+        if ENTRIES[plan.entry].cascade != wanted {
+            // The other core is in the middle of a chain and waits at its other link.
+            self.cores[core as usize].doing = Doing::Waiting(Blocked::Cascade);
+            return Ok(());
+        }
+        if plan.constant.as_deref() != Some(numbers) {
             let tiles = (self.plan.cores[sender as usize].tile, self.plan.cores[receiver as usize].tile);
             let text = format!("cores {} and {} do not send and receive alike", tiles.0, tiles.1);
             return Err(self.fault(FaultKind::Malformed, text));

@@ -15,6 +15,7 @@ pub struct Sizes {
 }
 
 /// Three layers, small enough to simulate in a test.
+#[allow(dead_code)] // each test program uses the sizes it needs
 pub const SMALL: Sizes =
     Sizes { layers: 3, width: 64, heads: 4, kv_heads: 2, head: 16, hidden: 176, vocabulary: 512 };
 /// Llama-3.2-1B.

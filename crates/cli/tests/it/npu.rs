@@ -1,0 +1,47 @@
+//! The simulated array, from the command line.
+
+use crate::program::{Folder, fixture, girih, name};
+
+#[test]
+fn a_model_on_the_toy_array_passes_against_its_golden() {
+    for model in ["llama32_tied", "qwen3"] {
+        let folder = fixture(model);
+        let golden = folder.join("golden.safetensors");
+        let call = girih(&["verify", name(&folder), "--golden", name(&golden), "--quiet", "--json"]);
+        let verdict = call.with(&["--backend", "npu:toy", "--kv", "bf16", "--against", "bf16"]).done().json();
+        assert_eq!(verdict["passed"], true, "{model}: {verdict}");
+        assert_eq!(verdict["activations"], "bf16");
+    }
+}
+
+#[test]
+fn a_target_or_model_that_does_not_run_is_named() {
+    let folder = fixture("llama32_tied");
+    let model = name(&folder);
+    girih(&["inspect", model, "--backend", "npu:none"]).fails(2, "no NPU target is called 'none'");
+    girih(&["inspect", model, "--backend", "npu"]).fails(2, "'npu' is no backend");
+}
+
+#[test]
+fn programs_are_compiled_once_printed_and_timed() {
+    let folder = fixture("llama32_tied");
+    let blobs = Folder::new();
+    let compile = ["npu", "compile", name(&folder), "--target", "toy", "--rows", "64", "--context", "128"];
+    let compile = || girih(&compile).with(&["--blobs", blobs.name()]).done().stdout;
+    let cold = compile();
+    assert!(cold.contains("4 of 4 programs compiled"), "{cold}");
+    assert!(cold.contains("10 submissions a step"), "three layers of three, and the head: {cold}");
+    let warm = compile();
+    assert!(warm.contains("0 of 4 programs compiled"), "{warm}");
+    let blob = std::fs::read_dir(blobs.path()).unwrap().map(|entry| entry.unwrap().path());
+    let blob =
+        blob.filter(|path| path.extension().is_some_and(|end| end == "elf")).min().expect("blobs were kept");
+    let text = girih(&["npu", "inspect", name(&blob), "--target", "toy", "--text"]).done().stdout;
+    assert!(text.starts_with("schedule "), "{text}");
+    girih(&["npu", "inspect", name(&blob), "--target", "xdna2-strix"]).fails(1, "is for the target toy");
+    let sim = ["npu", "sim", name(&folder), "--target", "toy", "--rows", "64", "--context", "128", "--json"];
+    let sim = girih(&sim).done().json();
+    assert_eq!(sim["steps"][0]["submissions"], 10);
+    assert_eq!(sim["steps"][1]["submissions"], 7);
+    assert!(sim["steps"][0]["array_ms"].as_f64() > sim["steps"][1]["array_ms"].as_f64());
+}

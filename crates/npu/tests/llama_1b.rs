@@ -1,0 +1,76 @@
+//! How long Llama-3.2-1B takes: to compile, to take from the cache, to
+//! simulate, and on the array, program by program and launch by launch. A
+//! benchmark as much as a test: `--nocapture` shows the table.
+
+mod llama;
+
+use std::path::Path;
+use std::time::Instant;
+
+use girih_npu::Target;
+use girih_npu::blob::Cache;
+use girih_npu::driver::{Compiler, Estimate, Timed, estimate};
+use girih_npu::pass::{Grouping, NoDump, Policy};
+use llama::{LLAMA_1B, key, llama};
+
+/// Times a step of so many rows, the last of which is position 2047.
+fn time(target: &Target, policy: Policy, rows: u32, folder: &Path) -> Estimate {
+    let cache = Cache::open(folder).unwrap();
+    let graph = llama(&LLAMA_1B, key(rows));
+    let compile = || {
+        let begun = Instant::now();
+        let compiler = Compiler::new(target.clone(), policy, Some(cache.clone()));
+        (compiler.compile(&graph, &mut NoDump).unwrap(), begun.elapsed().as_secs_f64())
+    };
+    let (_, cold) = compile();
+    let (compiled, warm) = compile();
+    assert_eq!(compiled.fresh, 0, "the cache has them all");
+    let begun = Instant::now();
+    let estimate = estimate(&graph, &compiled, target, 2048 - rows).unwrap();
+    let simulated = begun.elapsed().as_secs_f64();
+    println!(
+        "{}, {rows} rows: compiled in {cold:.2} s, from the cache in {warm:.3} s, simulated in {simulated:.2} s",
+        policy.name()
+    );
+    estimate.programs.iter().for_each(|timed| print(timed, target));
+    let ledger = &estimate.ledger;
+    println!(
+        "  array {:.1} ms in {} submissions, host {:.1} ms, sync {:.1} ms",
+        ledger.array_seconds(target) * 1e3,
+        ledger.submissions,
+        ledger.host_seconds(target) * 1e3,
+        ledger.sync_seconds(target) * 1e3
+    );
+    estimate
+}
+
+fn print(timed: &Timed, target: &Target) {
+    let ms = |cycles: u64| target.seconds(cycles) * 1e3;
+    println!("  {:<40} {:>9.3} ms x {}", timed.name, ms(timed.report.cycles), timed.runs);
+    for launch in &timed.report.launches {
+        let busy: u64 = launch.cores.iter().map(|core| core.busy).sum();
+        let share = busy as f64 / (launch.cycles as f64 * launch.cores.len() as f64) * 100.0;
+        let moved = (launch.totals.dram_read + launch.totals.dram_written) as f64;
+        let rate = moved / target.seconds(launch.cycles) / 1e9;
+        let (name, time) = (&launch.name, ms(launch.cycles));
+        println!("    {name:<18} {time:>9.3} ms, cores busy {share:>4.0} %, DRAM {rate:>5.1} GB/s");
+    }
+}
+
+#[test]
+fn stitching_saves_submissions_and_their_time() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("llama-1b");
+    let _ = std::fs::remove_dir_all(&folder);
+    let target = Target::named("xdna2-strix").unwrap();
+    let unstitched = Policy { grouping: Grouping::Unstitched, ..Policy::MLIR_AIR };
+    for (rows, submissions) in [(2048, [49, 241]), (1, [33, 225])] {
+        let stitched = time(&target, Policy::MLIR_AIR, rows, &folder).ledger;
+        let unstitched = time(&target, unstitched, rows, &folder).ledger;
+        assert_eq!([stitched.submissions, unstitched.submissions], submissions);
+        assert!(stitched.array_cycles < unstitched.array_cycles);
+        // What is saved is the time of dispatches: everything else is the same work.
+        let saved = target.seconds(unstitched.array_cycles - stitched.array_cycles) * 1e6;
+        let dispatches = (submissions[1] - submissions[0]) as f64 * target.control.dispatch_us;
+        assert!(saved <= dispatches * 1.01, "{saved} us saved, {dispatches} us of dispatches");
+    }
+}

@@ -1,0 +1,113 @@
+//! The locks that the passes set are needed and are enough: any order that
+//! they allow computes the same bytes, and without one of them the simulator
+//! names what goes wrong, or nothing does because another orders the same.
+
+use girih_npu::Target;
+use girih_npu::form::groups::{Kernel, Program, Task};
+use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
+use girih_npu::memory::{Binding, Memory, Objects};
+use girih_npu::pass::{NoDump, compile};
+use girih_npu::sim::{Fault, FaultKind, Order, Simulator, Unwatched};
+use girih_tensor::DType;
+
+/// Programs of one launch, large enough that every buffer is used again.
+fn programs() -> Vec<(&'static str, String)> {
+    let attend =
+        Kernel::Attend { rows: 64, heads: 4, kv_heads: 2, size: 16, keys: 512, window: 0, scale: 0.25 };
+    let kernels = [
+        ("add", Kernel::Add { n: 32768 }),
+        ("gemm", Kernel::Gemm { m: 128, n: 192, k: 256 }),
+        ("gemv", Kernel::Gemv { first: 0, n: 256, k: 256 }),
+        ("attend", attend),
+    ];
+    kernels.into_iter().map(|(name, kernel)| (name, scheduled(name, kernel))).collect()
+}
+
+/// The schedule of one kernel, as text.
+fn scheduled(name: &str, kernel: Kernel) -> String {
+    let roles = [ArgumentRole::Input, ArgumentRole::Input, ArgumentRole::Output];
+    let arguments = kernel.operand_bytes().into_iter().zip(roles).enumerate();
+    let arguments = arguments.map(|(i, (bytes, role))| Argument { name: format!("a{i}"), role, bytes });
+    let launches = vec![Task { name: name.to_owned(), kernel, arguments: vec![0, 1, 2] }];
+    let program = Program { name: name.to_owned(), arguments: arguments.collect(), launches };
+    compile(&program, &Target::named("toy").unwrap(), &mut NoDump).unwrap().to_string()
+}
+
+/// The bytes of all arguments after a run on arguments full of small numbers.
+fn run(schedule: &Schedule, order: Order) -> Result<Vec<Vec<u8>>, Fault> {
+    let mut simulator = Simulator::new(&Target::named("toy").unwrap()).unwrap();
+    let mut objects = Objects::new();
+    let mut bindings = Vec::new();
+    for argument in &schedule.arguments {
+        let object = objects.add(argument.bytes).unwrap();
+        let given = matches!(argument.role, ArgumentRole::Input | ArgumentRole::Static);
+        let values =
+            (0..argument.bytes / 2).map(|i| if given { (i * 37 % 64) as f32 / 32.0 - 1.0 } else { 0.0 });
+        DType::BF16.pack(&values.collect::<Vec<f32>>(), objects.bytes_mut(object));
+        bindings.push(Binding { object, offset: 0 });
+    }
+    simulator.run(schedule, &bindings, &mut Memory::Values(&mut objects), &mut Unwatched, order)?;
+    Ok(bindings.iter().map(|binding| objects.bytes(binding.object).to_vec()).collect())
+}
+
+/// The schedule with each acquire or release left out in turn, and what it was.
+fn without_one(text: &str) -> Vec<(String, Schedule)> {
+    let mut all = Vec::new();
+    let lines: Vec<&str> = text.lines().collect();
+    for (number, line) in lines.iter().enumerate() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        for at in 0..words.len() {
+            if !matches!(words[at], "acquire" | "release") {
+                continue;
+            }
+            let kept = [&words[..at], &words[at + 3..]].concat().join(" ");
+            let mut changed = lines.clone();
+            changed[number] = &kept;
+            all.push((
+                format!("line {}: {}", number + 1, words[at..at + 3].join(" ")),
+                changed.join("\n").parse().unwrap(),
+            ));
+        }
+    }
+    all
+}
+
+#[test]
+fn any_order_that_the_locks_allow_computes_the_same() {
+    for (name, text) in programs() {
+        let schedule: Schedule = text.parse().unwrap();
+        let want = run(&schedule, Order::Earliest).unwrap();
+        for seed in 0..30 {
+            let found = run(&schedule, Order::Seeded(seed));
+            let found = found.unwrap_or_else(|fault| panic!("{name}, seed {seed}: {fault}"));
+            assert!(found == want, "{name}, seed {seed}");
+        }
+    }
+}
+
+/// Every fourth of them is left out, which takes the test from a minute to
+/// seconds and still leaves out each kind in each program.
+#[test]
+fn without_a_lock_the_fault_is_named_or_there_is_none() {
+    for (name, text) in programs() {
+        let want = run(&text.parse().unwrap(), Order::Earliest).unwrap();
+        let (mut named, mut redundant) = (0, Vec::new());
+        for (what, schedule) in without_one(&text).into_iter().step_by(4) {
+            let fault = [Order::Earliest, Order::Seeded(1)].into_iter().find_map(|order| {
+                let found = run(&schedule, order);
+                let silent = found.as_ref().is_ok_and(|found| *found != want);
+                assert!(!silent, "{name}, {what}, {order:?}: wrong numbers in silence");
+                found.err()
+            });
+            match fault {
+                Some(fault) => {
+                    assert_ne!(fault.kind, FaultKind::Malformed, "{name}, {what}: {fault}");
+                    named += 1;
+                }
+                None => redundant.push(what),
+            }
+        }
+        println!("{name}: {named} named; redundant: {redundant:#?}");
+        assert!(named > redundant.len(), "{name}: {named} named, {} redundant", redundant.len());
+    }
+}
