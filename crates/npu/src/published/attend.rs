@@ -34,6 +34,11 @@ struct Relay {
 }
 
 impl Attend {
+    /// Pieces that the components of queries and keys come in.
+    fn depth(&self) -> u64 {
+        self.size / CHUNK
+    }
+
     fn chunks(&self) -> u64 {
         self.keys / CHUNK / u64::from(STAGES)
     }
@@ -78,7 +83,8 @@ impl Attend {
             let columns = (0..self.q_tiles).map(|tile| head * self.q_tiles + tile);
             columns.map(|column| Tile::new(column, 2 + stage).channel(Direction::S2mm, number)).collect()
         };
-        let mut pass = |number: u8, name: &str, bytes: u64| {
+        let bytes = CHUNK * CHUNK * 2;
+        let mut pass = |number: u8, name: &str| {
             let fifo = design.fifo(memory, name, bytes, 1);
             design.fill(memory.channel(Direction::S2mm, number), &fifo);
             design.drain(memory.channel(Direction::Mm2s, number), &fifo);
@@ -86,28 +92,30 @@ impl Attend {
             design.route(memory.channel(Direction::Mm2s, number), &row(number));
             fifo
         };
-        Relay { qk: pass(0, "qk", CHUNK * self.size * 2), v: pass(1, "v", CHUNK * CHUNK * 2) }
+        Relay { qk: pass(0, "qk"), v: pass(1, "v") }
     }
 
     fn core(&self, design: &mut Design, column: u8, stage: u8) {
         let tile = Tile::new(column, 2 + stage);
         let bytes = CHUNK * CHUNK * 2;
-        let qk = design.fifo(tile, "qk", CHUNK * self.size * 2, 1);
+        let qk = design.fifo(tile, "qk", bytes, 1);
         let v = design.fifo(tile, "v", bytes, 1);
         design.fill(tile.channel(Direction::S2mm, 0), &qk);
         design.fill(tile.channel(Direction::S2mm, 1), &v);
         let q = design.buffer(tile, "q", (CHUNK * self.size * 2) as u32);
         let start = design.buffer(tile, "start", 64);
-        let words = CHUNK * (CHUNK + 2);
+        // The measured kernels keep their state in bf16.
+        let words = CHUNK * (CHUNK + 2) / 2;
         let state = Operand::whole(design.buffer(tile, "state", (words * 4) as u32));
         let other = Operand::whole(design.buffer(tile, "other", (words * 4) as u32));
         let shape = [CHUNK, CHUNK];
         let mut body = vec![call("attend_clear", vec![state.clone()], &shape)];
+        let depth = self.depth();
         let tile_of_q = u64::from(column % self.q_tiles);
-        for sent in 0..u64::from(self.q_tiles) {
+        for sent in 0..u64::from(self.q_tiles) * depth {
             body.push(qk.take());
-            if sent == tile_of_q {
-                body.push(call("copy", vec![qk.turn(0), Operand::whole(q)], &[CHUNK * self.size]));
+            if sent / depth == tile_of_q {
+                body.push(call("copy", vec![qk.turn(0), Operand::whole(q)], &[CHUNK * CHUNK]));
             }
             body.push(qk.give_back());
         }
@@ -135,13 +143,16 @@ impl Attend {
 
     fn chunk(&self, qk: &Fifo, v: &Fifo, q: Operand, start: Operand, state: &Operand) -> Vec<Instruction> {
         let numbers = [CHUNK, self.size, CHUNK, CHUNK, 1, 0, 0, u64::from(self.causal), 0, 0];
-        vec![
+        let mut body: Vec<Instruction> =
+            (1..self.depth()).flat_map(|_| [qk.take(), qk.give_back()]).collect();
+        body.extend([
             qk.take(),
             v.take(),
             call("attend", vec![q, qk.turn(1), v.turn(1), start, state.clone()], &numbers),
             qk.give_back(),
             v.give_back(),
-        ]
+        ]);
+        body
     }
 
     /// The lowest stage's results gather in a memory tile of the head.

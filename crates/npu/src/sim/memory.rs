@@ -1,7 +1,6 @@
 //! Bytes: the memory of the tiles and the buffer objects behind the shims, and
 //! what was last done to each word of them.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use super::hazard::{Clock, Collision, Shadow};
@@ -16,7 +15,9 @@ use crate::target::Target;
 /// Everything that holds bytes in a launch.
 #[derive(Debug)]
 pub(super) struct Store<'a> {
-    tiles: HashMap<Tile, Local>,
+    /// By column and row.
+    tiles: Vec<Option<Local>>,
+    rows: usize,
     objects: &'a mut Objects,
     bindings: &'a [Binding],
     sizes: Vec<u64>,
@@ -64,8 +65,10 @@ impl<'a> Store<'a> {
                 return Err(unbound(text));
             }
         }
+        let rows = (1 + target.array.memory_rows + target.array.compute_rows) as usize;
         Ok(Some(Store {
-            tiles: HashMap::new(),
+            tiles: (0..target.array.columns as usize * rows).map(|_| None).collect(),
+            rows,
             objects,
             bindings,
             sizes: program.arguments.iter().map(|argument| argument.bytes).collect(),
@@ -78,8 +81,8 @@ impl<'a> Store<'a> {
     /// Begins to note who reads and writes what.
     pub fn look_for_hazards(&mut self, program: &Prepared, plan: &Plan, before: &Clock, nobody: usize) {
         for tile in plan.buffers.iter().map(|buffer| buffer.tile) {
-            let size = self.size(tile);
-            self.tiles.insert(tile, Local { bytes: vec![0xff; size], shadow: Some(Shadow::new(size / 4)) });
+            let local = self.local(tile);
+            local.shadow = Some(Shadow::new(local.bytes.len() / 4));
         }
         for (number, (argument, binding)) in (0..).zip(program.arguments.iter().zip(self.bindings)) {
             let written = plan.writes(number);
@@ -106,7 +109,8 @@ impl<'a> Store<'a> {
 
     fn local(&mut self, tile: Tile) -> &mut Local {
         let size = self.size(tile);
-        self.tiles.entry(tile).or_insert_with(|| Local { bytes: vec![0xff; size], shadow: None })
+        let at = usize::from(tile.column) * self.rows + usize::from(tile.row);
+        self.tiles[at].get_or_insert_with(|| Local { bytes: vec![0xff; size], shadow: None })
     }
 }
 
@@ -132,6 +136,13 @@ struct Touch {
     bytes: u64,
 }
 
+/// The memory that a channel works on.
+#[derive(Clone, Copy, Debug)]
+enum Region {
+    Tile(Tile),
+    Object(ObjectId),
+}
+
 impl Machine<'_> {
     /// Moves words of a stream from its source to all its destinations.
     pub fn carry(&mut self, route: u32, words: u64) -> Result<(), Fault> {
@@ -139,110 +150,107 @@ impl Machine<'_> {
             return Ok(());
         }
         let plan = &self.plan.routes[route as usize];
+        let (region, runs) = self.reach(plan.from, words)?;
+        self.check_runs(&region, &runs, plan.from)?;
         let mut bytes = Vec::with_capacity(words as usize * 4);
-        for touch in self.touches(plan.from, words)? {
-            self.check(&touch, Direction::Mm2s, self.channel_clock(plan.from))?;
-            bytes.extend_from_slice(self.bytes(&touch)?);
+        let memory = self.memory(&region);
+        for run in &runs {
+            bytes.extend_from_slice(&memory[run.clone()]);
         }
         let sent = self.clocks.is_some().then(|| self.publish(self.channel_clock(plan.from)));
         for &end in &plan.to {
             if let Some(sent) = &sent {
                 self.learn(self.channel_clock(end), sent);
             }
-            let mut at = 0;
-            for touch in self.touches(end, words)? {
-                self.check(&touch, Direction::S2mm, self.channel_clock(end))?;
-                let length = touch.bytes as usize;
-                self.bytes(&touch)?.copy_from_slice(&bytes[at..at + length]);
-                at += length;
+            let (region, runs) = self.reach(end, words)?;
+            self.check_runs(&region, &runs, end)?;
+            let memory = self.memory(&region);
+            let mut rest = bytes.as_slice();
+            for run in runs {
+                let (now, later) = rest.split_at(run.len());
+                memory[run].copy_from_slice(now);
+                rest = later;
             }
         }
         Ok(())
     }
 
-    /// The stretches that a channel's next words lie in.
-    fn touches(&self, channel: u32, words: u64) -> Result<Vec<Touch>, Fault> {
+    /// The memory that a channel's next words lie in, and where in it.
+    fn reach(&self, channel: u32, words: u64) -> Result<(Region, Vec<Range<usize>>), Fault> {
         let (pass, descriptor) = self.pass(channel);
-        let mut touches = Vec::new();
-        let (mut word, end) = (pass.done, pass.done + words);
-        while word < end {
-            let within = word % descriptor.run;
-            let many = (descriptor.run - within).min(end - word);
-            let first = descriptor.run_start(word / descriptor.run) + within;
-            touches.push(self.locate(channel, descriptor, pass.offset, first * 4, many * 4)?);
-            word += many;
-        }
-        Ok(touches)
-    }
-
-    fn locate(
-        &self,
-        channel: u32,
-        descriptor: &Descriptor,
-        offset: i64,
-        byte: u64,
-        bytes: u64,
-    ) -> Result<Touch, Fault> {
-        let (start, size, name) = match descriptor.place {
+        let store = self.store.as_ref().expect("values are computed");
+        let (region, start, low, high) = match descriptor.place {
             Place::Buffer(buffer, start) => {
                 let buffer = &self.plan.buffers[buffer.0 as usize];
-                (u64::from(start), u64::from(buffer.bytes), buffer.name.as_str())
+                let (low, high) =
+                    (u64::from(buffer.address), u64::from(buffer.address) + u64::from(buffer.bytes));
+                (Region::Tile(buffer.tile), low + u64::from(start), low, high)
             }
             Place::Argument(argument, start) => {
-                let store = self.store.as_ref().expect("values are computed");
-                (start, store.sizes[argument as usize], "an argument")
+                let binding = store.bindings[argument as usize];
+                let (low, high) = (binding.offset, binding.offset + store.sizes[argument as usize]);
+                (Region::Object(binding.object), low + start, low, high)
             }
         };
-        let first = (start + byte).checked_add_signed(offset);
-        let Some(first) = first.filter(|first| first.checked_add(bytes).is_some_and(|end| end <= size))
-        else {
+        let leaves = || {
             let channel = self.plan.channels[channel as usize].channel;
+            let name = match descriptor.place {
+                Place::Buffer(buffer, _) => &self.plan.buffers[buffer.0 as usize].name,
+                Place::Argument(..) => "an argument",
+            };
+            let size = high - low;
             let text = format!(
                 "descriptor {} on channel {channel} leaves {name}, which has {size} bytes",
                 descriptor.id
             );
-            return Err(self.fault(FaultKind::Overrun, text));
+            self.fault(FaultKind::Overrun, text)
         };
-        Ok(match descriptor.place {
-            Place::Buffer(buffer, _) => {
-                let buffer = &self.plan.buffers[buffer.0 as usize];
-                let byte = u64::from(buffer.address) + first;
-                Touch { tile: Some(buffer.tile), object: ObjectId(0), byte, bytes }
-            }
-            Place::Argument(argument, _) => {
-                let store = self.store.as_ref().expect("values are computed");
-                let binding = store.bindings[argument as usize];
-                Touch { tile: None, object: binding.object, byte: binding.offset + first, bytes }
-            }
+        let base = start.checked_add_signed(pass.offset).ok_or_else(leaves)?;
+        let mut runs = Vec::new();
+        let mut outside = false;
+        descriptor.walk(pass.done, words, |word, many| {
+            let (first, end) = (base + word * 4, base + (word + many) * 4);
+            outside |= first < low || end > high;
+            runs.push(first as usize..end as usize);
+        });
+        if outside { Err(leaves()) } else { Ok((region, runs)) }
+    }
+
+    /// The bytes of a region, of which its buffer or argument is a part.
+    fn memory(&mut self, region: &Region) -> &mut [u8] {
+        let store = self.store.as_mut().expect("values are computed");
+        match region {
+            Region::Tile(tile) => &mut store.local(*tile).bytes,
+            Region::Object(object) => store.objects.bytes_mut(*object),
+        }
+    }
+
+    fn check_runs(&mut self, region: &Region, runs: &[Range<usize>], channel: u32) -> Result<(), Fault> {
+        if self.clocks.is_none() {
+            return Ok(());
+        }
+        let way = self.plan.channels[channel as usize].channel.direction;
+        let (tile, object) = match region {
+            Region::Tile(tile) => (Some(*tile), ObjectId(0)),
+            Region::Object(object) => (None, *object),
+        };
+        runs.iter().try_for_each(|run| {
+            let touch = Touch { tile, object, byte: run.start as u64, bytes: run.len() as u64 };
+            self.check(&touch, way, self.channel_clock(channel))
         })
     }
 
-    fn bytes(&mut self, touch: &Touch) -> Result<&mut [u8], Fault> {
-        let range = touch.byte as usize..(touch.byte + touch.bytes) as usize;
-        let outside = |machine: &Self, tile: Tile| {
-            machine.fault(FaultKind::Overrun, format!("bytes {range:?} lie outside of tile {tile}"))
-        };
-        match touch.tile {
-            None => {
-                let store = self.store.as_mut().expect("values are computed");
-                Ok(&mut store.objects.bytes_mut(touch.object)[range])
-            }
-            Some(tile) => {
-                let size = self.store.as_ref().expect("values are computed").size(tile);
-                if range.end > size {
-                    return Err(outside(self, tile));
-                }
-                let store = self.store.as_mut().expect("values are computed");
-                Ok(&mut store.local(tile).bytes[range])
-            }
-        }
+    /// The bytes of an operand.
+    fn bytes(&mut self, touch: &Touch) -> &mut [u8] {
+        let tile = touch.tile.expect("an operand lies in a tile");
+        &mut self.memory(&Region::Tile(tile))[touch.byte as usize..(touch.byte + touch.bytes) as usize]
     }
 
     /// Notes an access; a collision is a fault.
     fn check(&mut self, touch: &Touch, way: Direction, agent: usize) -> Result<(), Fault> {
         let (Some(clocks), Some(store)) = (&self.clocks, &mut self.store) else { return Ok(()) };
         let (shadow, base) = match touch.tile {
-            Some(tile) => match store.tiles.get_mut(&tile).and_then(|local| local.shadow.as_mut()) {
+            Some(tile) => match &mut store.local(tile).shadow {
                 Some(shadow) => (shadow, 0),
                 None => return Ok(()),
             },
@@ -325,14 +333,14 @@ impl Machine<'_> {
         }
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for (touch, access) in &touches {
-            let bytes = self.bytes(touch)?.to_vec();
+            let bytes = self.bytes(touch).to_vec();
             if *access == Access::Read { reads.push(bytes) } else { writes.push(bytes) }
         }
         let reads: Vec<&[u8]> = reads.iter().map(Vec::as_slice).collect();
         entry.compute(numbers, &mut Values { reads: &reads, writes: &mut writes });
         let written = touches.iter().filter(|(_, access)| *access != Access::Read);
         for ((touch, _), bytes) in written.zip(&writes) {
-            self.bytes(touch)?.copy_from_slice(bytes);
+            self.bytes(touch).copy_from_slice(bytes);
         }
         Ok(())
     }
@@ -375,8 +383,8 @@ impl Machine<'_> {
             self.learn(receiver as usize, &clock);
         }
         self.check(&to, Direction::S2mm, receiver as usize)?;
-        let sent = self.bytes(&from)?.to_vec();
-        self.bytes(&to)?.copy_from_slice(&sent);
+        let sent = self.bytes(&from).to_vec();
+        self.bytes(&to).copy_from_slice(&sent);
         Ok(())
     }
 }

@@ -139,6 +139,22 @@ impl Plan {
     /// When an id is not there, when a channel has two routes or none, or when
     /// a call is none of its entry. A checked schedule has no such fault.
     pub fn new(schedule: &Schedule, launch: &form::Launch, target: &Target, table: &Table) -> Result<Plan> {
+        let rows = 1 + target.array.memory_rows + target.array.compute_rows;
+        for buffer in &launch.buffers {
+            let form::Buffer { name, tile, address, bytes } = buffer;
+            let size = match tile.kind() {
+                TileKind::Shim => 0,
+                TileKind::Memory => target.memory.bytes,
+                TileKind::Compute => target.compute.bytes,
+            };
+            let there = u32::from(tile.column) < target.array.columns && u32::from(tile.row) < rows;
+            if !there || address.checked_add(*bytes).is_none_or(|end| end > size) {
+                let (launch, target) = (&launch.name, &target.name);
+                return Err(Error::new(format!(
+                    "launch {launch}: {name} does not lie in tile {tile} of {target}"
+                )));
+            }
+        }
         let mut planner = Planner { launch, target, table, channels: Vec::new(), calls: Vec::new() };
         let routes = planner.routes()?;
         let descriptors = planner.descriptors(schedule)?;
@@ -445,14 +461,32 @@ fn runs(dims: &[form::Dim]) -> (u64, Vec<(u64, u64)>) {
 }
 
 impl Descriptor {
-    /// The first word of run `index`, counted from the descriptor's place.
-    pub fn run_start(&self, mut index: u64) -> u64 {
-        let mut word = 0;
+    /// Gives the contiguous pieces of `words` words after the first `done` of a
+    /// pass: the word where each begins, counted from the descriptor's place,
+    /// and how many.
+    pub fn walk(&self, done: u64, words: u64, mut piece: impl FnMut(u64, u64)) {
+        let (mut index, mut within, mut left) = (done / self.run, done % self.run, words);
+        let mut counters: Vec<u64> = Vec::with_capacity(self.outer.len());
+        let mut start = 0;
         for &(size, stride) in &self.outer {
-            word += index % size * stride;
+            counters.push(index % size);
+            start += index % size * stride;
             index /= size;
         }
-        word
+        while left > 0 {
+            let many = (self.run - within).min(left);
+            piece(start + within, many);
+            (left, within) = (left - many, 0);
+            for (counter, &(size, stride)) in counters.iter_mut().zip(&self.outer) {
+                *counter += 1;
+                start += stride;
+                if *counter < size {
+                    break;
+                }
+                start -= size * stride;
+                *counter = 0;
+            }
+        }
     }
 }
 
@@ -468,5 +502,24 @@ mod tests {
         assert_eq!(runs(&[dim(4, 16), dim(8, 1)]), (8, vec![(4, 16)]));
         assert_eq!(runs(&[dim(3, 1), dim(4, 16), dim(2, 32)]), (1, vec![(2, 32), (4, 16), (3, 1)]));
         assert_eq!(runs(&[dim(1, 99)]), (1, vec![]));
+    }
+
+    #[test]
+    fn a_walk_gives_the_words_that_the_dimensions_say() {
+        let (run, outer) =
+            runs(&[Dim { size: 2, stride: 100 }, Dim { size: 3, stride: 10 }, Dim { size: 4, stride: 1 }]);
+        let place = form::Place::Argument(0, 0);
+        let (words, iteration, acquire, release, next) = (24, None, None, None, None);
+        let descriptor = Descriptor { id: 0, place, words, run, outer, iteration, acquire, release, next };
+        let all: Vec<u64> = (0..2)
+            .flat_map(|a| (0..3).flat_map(move |b| (0..4).map(move |c| 100 * a + 10 * b + c)))
+            .collect();
+        for done in 0..24 {
+            for many in 1..=24 - done {
+                let mut walked = Vec::new();
+                descriptor.walk(done, many, |word, count| walked.extend(word..word + count));
+                assert_eq!(walked, all[done as usize..(done + many) as usize], "{many} after {done}");
+            }
+        }
     }
 }
