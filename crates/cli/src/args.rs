@@ -115,6 +115,24 @@ pub struct PlacementArgs {
     /// on one socket it changes nothing, on several it is not built yet [default: off].
     #[arg(long, value_name = "BYTES", value_parser = replicate)]
     pub hot_replicate: Option<Replicate>,
+    /// Whether packed weights are kept on disk, in $XDG_CACHE_HOME/girih/packed, so that the next
+    /// start reads them: also written, only read, or neither [default: on].
+    #[arg(long, value_name = "USE", value_enum)]
+    pub packed_cache: Option<PackedCache>,
+    /// The most bytes of kept packed weights; those that were used longest ago go first
+    /// [default: a fifth of the free space, at most 32 GiB].
+    #[arg(long, value_name = "BYTES")]
+    pub packed_cache_limit: Option<u64>,
+}
+
+/// The values of `--packed-cache`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)] // the names say it
+pub enum PackedCache {
+    #[default]
+    On,
+    ReadOnly,
+    Off,
 }
 
 /// The values of `--affinity`.

@@ -9,9 +9,10 @@ use girih_graph::{Backend as _, Graph, Group, Key, Op, Runner};
 use girih_model::Model;
 use girih_tensor::DType;
 
-use crate::args::{ActPrecision, AffinityArg, Backend, DeviceArgs};
+use crate::args::{ActPrecision, AffinityArg, Backend, DeviceArgs, PackedCache};
 use crate::error::{Error, Result};
 use crate::machine;
+use crate::packed_cache::{Folder, Store, Wishes};
 use crate::progress::{Counted, Show, Unit};
 
 /// How a model is going to run: its largest graph and its state.
@@ -107,7 +108,13 @@ impl<'a> Layout<'a> {
         };
         let build = |key| self.model.graph(key, self.device.kv.dtype());
         let runner = match self.device.backend {
-            Backend::Cpu => girih_graph::load(self.cpu()?, &source, self.key, &self.blocks, build),
+            Backend::Cpu => {
+                let cpu = match self.store(show) {
+                    Some(store) => self.cpu()?.with_store(Box::new(store)),
+                    None => self.cpu()?,
+                };
+                girih_graph::load(cpu, &source, self.key, &self.blocks, build)
+            }
             Backend::Interpreter => girih_graph::load(Interpreter, &source, self.key, &self.blocks, build),
         }?;
         source.bar.finish_and_clear();
@@ -136,6 +143,19 @@ impl<'a> Layout<'a> {
         format!("cpu, {} kernels{rest}", cpu.kernels().name)
     }
 
+    /// Where packed weights are kept, if they are to be and there is a place.
+    fn store(&self, show: Show) -> Option<Store> {
+        let placement = &self.device.placement;
+        let writes = match placement.packed_cache.unwrap_or_default() {
+            PackedCache::On => true,
+            PackedCache::ReadOnly => false,
+            PackedCache::Off => return None,
+        };
+        let wishes = Wishes::new(writes, placement.packed_cache_limit);
+        let path = self.model.weights.container().paths().next()?;
+        Some(Store::new(Folder::usual()?, wishes, path, show))
+    }
+
     fn cpu(&self) -> Result<Cpu> {
         let threads = self.device.threads.map_or_else(girih_cpu::default_threads, usize::from);
         let placement = &self.device.placement;
@@ -160,6 +180,8 @@ fn refuse_cpu_settings(device: &DeviceArgs) -> Result<()> {
         (device.act_precision.is_some(), "--act-precision rounds activations"),
         (placement.affinity.is_some(), "--affinity places threads"),
         (placement.hot_replicate.is_some(), "--hot-replicate places weights"),
+        (placement.packed_cache.is_some(), "--packed-cache keeps weights"),
+        (placement.packed_cache_limit.is_some(), "--packed-cache-limit keeps weights"),
     ];
     match settings.iter().find(|(given, _)| *given) {
         Some((_, what)) => Err(Error::call(format!("{what} of the cpu backend; leave it out for others"))),

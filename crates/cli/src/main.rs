@@ -15,6 +15,7 @@ mod generate;
 mod limits;
 mod loading;
 mod machine;
+mod packed_cache;
 mod phases;
 mod progress;
 mod settings;

@@ -68,4 +68,8 @@ impl WeightSource for Counted<'_> {
         self.bar.inc(into.len() as u64);
         Ok(())
     }
+
+    fn identity(&self) -> Option<[u8; 32]> {
+        self.source.identity()
+    }
 }

@@ -25,6 +25,7 @@ mod memory;
 mod ops;
 mod os;
 mod pack;
+mod packed_store;
 mod pool;
 #[cfg(test)]
 mod pool_timing;
@@ -41,6 +42,7 @@ use girih_graph::{Error, Graph, Key};
 
 pub use affinity::Affinity;
 pub use arrange::Precision;
+pub use packed_store::{PackKey, PackReader, PackWriter, PackedStore};
 pub use probe::{Machine, default_threads, huge_pages};
 pub use replicate::Replicate;
 pub use run::Program;
@@ -83,6 +85,7 @@ pub struct Cpu {
     table: Table,
     pool: Pool,
     precision: Option<Precision>,
+    store: Option<Box<dyn PackedStore>>,
 }
 
 impl Cpu {
@@ -104,7 +107,13 @@ impl Cpu {
         let topology = &Machine::here().topology;
         replicate::check(options.replicate, topology.sockets())?;
         let places = affinity::places(options.affinity, topology, options.threads)?;
-        Ok(Cpu { table, pool: Pool::placed(options.threads, places)?, precision: options.precision })
+        let pool = Pool::placed(options.threads, places)?;
+        Ok(Cpu { table, pool, precision: options.precision, store: None })
+    }
+
+    /// The same, but packed weights are kept in `store` for the next start.
+    pub fn with_store(self, store: Box<dyn PackedStore>) -> Cpu {
+        Cpu { store: Some(store), ..self }
     }
 
     /// The kernels in use.
@@ -143,7 +152,7 @@ impl Backend for Cpu {
     }
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<Weights, Error> {
-        Weights::load(graph, source, &self.pool)
+        Weights::load(graph, source, self.store.as_deref(), &self.pool)
     }
 
     fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<Cache, Error> {

@@ -14,6 +14,7 @@ use crate::kernels::packed::{
 };
 use crate::memory::Aligned;
 use crate::pack::pack_band;
+use crate::packed_store::{Contents, Keeping, Kept, Listed, PackReader, PackedStore};
 use crate::pool::{Grid, Pool};
 
 /// All weights of a graph.
@@ -72,12 +73,72 @@ impl Weights {
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// Reads the weights of `graph`, a large one with all threads at once.
-    pub(crate) fn load(graph: &Graph, source: &dyn WeightSource, pool: &Pool) -> Result<Weights, Error> {
+    /// Reads the weights of `graph`, a large one with all threads at once, as
+    /// `store` kept them, or packs them and keeps them there.
+    ///
+    /// # Errors
+    /// When `source` fails or memory is short; never because of the store.
+    pub(crate) fn load(
+        graph: &Graph,
+        source: &dyn WeightSource,
+        store: Option<&dyn PackedStore>,
+        pool: &Pool,
+    ) -> Result<Weights, Error> {
+        let contents = source.identity().and_then(|identity| contents(graph, &identity));
+        let (Some(store), Some(contents)) = (store, contents) else {
+            return Weights::fill(graph, source, pool, &|value, band, stored, packed| {
+                read_and_pack(value, source, band, stored, packed)
+            });
+        };
+        if let Some(reader) = store.find(contents.key) {
+            match Weights::read(graph, source, &contents, reader, pool) {
+                Ok(weights) => return Ok(weights),
+                Err(error) => store.note(&error),
+            }
+        }
+        let keeping = store.create(contents.key, contents.bytes).map(|to| Keeping::new(&contents, to));
+        let weights = Weights::fill(graph, source, pool, &|value, band, stored, packed| {
+            read_and_pack(value, source, band, stored, packed)?;
+            if let Some(keeping) = keeping.as_ref().filter(|_| contents.holds(&value.name)) {
+                keeping.write(&value.name, band, packed);
+            }
+            Ok(())
+        })?;
+        if let Some(Err(error)) = keeping.map(Keeping::publish) {
+            store.note(&error);
+        }
+        Ok(weights)
+    }
+
+    /// The weights of `graph`, as far as they are in `contents` from `reader`.
+    fn read(
+        graph: &Graph,
+        source: &dyn WeightSource,
+        contents: &Contents,
+        reader: Box<dyn PackReader>,
+        pool: &Pool,
+    ) -> Result<Weights, Error> {
+        let kept = Kept::open(contents, reader)?;
+        Weights::fill(graph, source, pool, &|value, band, stored, packed| {
+            if contents.holds(&value.name) {
+                kept.read(&value.name, band, packed)
+            } else {
+                read_and_pack(value, source, band, stored, packed)
+            }
+        })
+    }
+
+    /// The weights of `graph`, vectors from `source`, matrices from `fill`.
+    fn fill(
+        graph: &Graph,
+        source: &dyn WeightSource,
+        pool: &Pool,
+        fill: &FillBand<'_>,
+    ) -> Result<Weights, Error> {
         let mut weights = Weights { indexes: HashMap::new(), tensors: Vec::new() };
         for (id, value) in graph.weights() {
             let tensor = match Form::in_graph(graph, id) {
-                Some(Form::Matrix) => Tensor::Matrix(Matrix::load(value, source, pool)?),
+                Some(Form::Matrix) => Tensor::Matrix(Matrix::load(value, pool, fill)?),
                 Some(Form::Vector) => Tensor::Vector(vector(value, source)?),
                 None => continue,
             };
@@ -109,6 +170,43 @@ impl Weights {
     }
 }
 
+/// Fills a band, all zeros, of a weight; with memory for its stored bytes.
+type FillBand<'a> = dyn Fn(&Value, usize, &mut Vec<u8>, &mut [u8]) -> Result<(), Error> + Sync + 'a;
+
+/// What is worth keeping of a graph's weights: the matrices that are packed.
+/// The others are read as fast from where they come.
+fn contents(graph: &Graph, identity: &[u8]) -> Option<Contents> {
+    let matrices = graph.weights().filter_map(|(id, value)| {
+        let layout = Layout::of(value.dtype);
+        let is_packed =
+            Form::in_graph(graph, id) == Some(Form::Matrix) && !matches!(layout, Layout::Stored(_));
+        let (rows, columns) = (value.shape.rows(), value.shape.columns());
+        is_packed.then_some(Listed { name: &value.name, layout, rows, columns })
+    });
+    Contents::of(&matrices.collect::<Vec<_>>(), identity)
+}
+
+/// Reads the rows of a band from where weights come, and packs them.
+fn read_and_pack(
+    value: &Value,
+    source: &dyn WeightSource,
+    band: usize,
+    stored: &mut Vec<u8>,
+    packed: &mut [u8],
+) -> Result<(), Error> {
+    let (dtype, rows) = (value.dtype, value.shape.rows());
+    let all = dtype.bytes(&value.shape)?;
+    let band_bytes = match dtype.tile().0 {
+        1 => all / rows.max(1) * BAND,
+        _ => all / bands(rows).max(1),
+    };
+    let start = band * band_bytes;
+    stored.resize(band_bytes.min(all - start), 0);
+    source.read(&value.name, start as u64, stored)?;
+    pack_band(dtype, value.shape.columns(), stored, packed);
+    Ok(())
+}
+
 /// A weight's values as `f32`.
 fn vector(value: &Value, source: &dyn WeightSource) -> Result<Aligned<f32>, Error> {
     let mut bytes = Aligned::<u8>::zeroed(value.dtype.bytes(&value.shape)?, &value.name)?;
@@ -137,29 +235,21 @@ impl Matrix {
         Aligned::<u8>::bytes(all.unwrap_or(usize::MAX))
     }
 
-    /// Reads a matrix and packs it, in all threads.
-    fn load(value: &Value, source: &dyn WeightSource, pool: &Pool) -> Result<Matrix, Error> {
-        let (dtype, rows, columns) = (value.dtype, value.shape.rows(), value.shape.columns());
-        let layout = Layout::of(dtype);
+    /// A matrix of bands that `fill` fills, in all threads.
+    fn load(value: &Value, pool: &Pool, fill: &FillBand<'_>) -> Result<Matrix, Error> {
+        let (rows, columns) = (value.shape.rows(), value.shape.columns());
+        let layout = Layout::of(value.dtype);
         let too_large = || Error::new(format!("the weight '{}' is larger than memory", value.name));
         let band_bytes = layout.band_bytes(columns).ok_or_else(too_large)?;
         let all = band_bytes.checked_mul(bands(rows)).ok_or_else(too_large)?;
         let mut bytes = Aligned::zeroed(all, &value.name)?;
-        let stored = dtype.bytes(&value.shape)?;
-        let stored_band = match dtype.tile().0 {
-            1 => stored / rows.max(1) * BAND,
-            _ => stored / bands(rows).max(1),
-        };
         let mut buffers = vec![Vec::new(); pool.threads()];
         let grid = Grid { width: band_bytes.max(1), row_step: 1, column_step: band_bytes.max(1) };
         let failure = Failure::default();
         pool.tiles(&mut buffers, &mut bytes, grid, |tile, buffer| {
             let band = tile.rows().start;
-            let start = band * stored_band;
-            buffer.resize(stored_band.min(stored - start), 0);
-            match source.read(&value.name, start as u64, buffer) {
-                Ok(()) => pack_band(dtype, columns, buffer, tile.row(band)),
-                Err(error) => failure.note(band, error),
+            if let Err(error) = fill(value, band, buffer, tile.row(band)) {
+                failure.note(band, error);
             }
         });
         failure.outcome()?;

@@ -174,6 +174,12 @@ pub trait WeightSource: Sync {
     /// # Errors
     /// When there is no such weight, or its file cannot be read.
     fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error>;
+
+    /// Names what is read, where that can be told without reading it all: two
+    /// sources of one identity have the same bytes under the same names.
+    fn identity(&self) -> Option<[u8; 32]> {
+        None
+    }
 }
 
 /// Bytes that a loaded program takes, known before anything is loaded.

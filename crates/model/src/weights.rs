@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use girih_graph::WeightSource;
 use girih_tensor::{DType, Shape, View};
+use sha2::{Digest as _, Sha256};
 
 use crate::arch::schema::{Arch, Relayout, Weight};
 use crate::arch::{Facts, Mixer};
@@ -14,6 +15,10 @@ use crate::{Error, Result};
 
 /// The most names that an error lists.
 const LISTED: usize = 5;
+
+/// The version of what [`Order`]s mean: it is raised when one of them hands out
+/// other bytes, as bytes are kept under the source's identity.
+const ORDERS: u32 = 1;
 
 /// All weights of a model, read from its container on demand.
 #[derive(Debug)]
@@ -227,6 +232,17 @@ pub(crate) fn interleaved_row(row: usize, size: usize) -> usize {
 impl WeightSource for Weights {
     fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         self.fill(name, offset, into)
+    }
+
+    /// The files, and what is made of their tensors: the same files under
+    /// another description may be handed out in another order.
+    fn identity(&self) -> Option<[u8; 32]> {
+        let mut digest = Sha256::new();
+        digest.update(format!("{ORDERS}\n{}\n", self.container.identity()?));
+        for (name, entry) in &self.entries {
+            digest.update(format!("{name:?} {entry:?}\n"));
+        }
+        Some(digest.finalize().into())
     }
 }
 

@@ -18,6 +18,10 @@
 use girih_tensor::DType;
 use half::{bf16, f16};
 
+/// The version of the layouts: it is raised with every change of what a layout's
+/// bytes mean, as packed weights are kept on disk. A new layout changes nothing.
+pub const VERSION: u32 = 1;
+
 /// Rows of a band.
 pub const BAND: usize = 32;
 

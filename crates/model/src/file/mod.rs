@@ -7,6 +7,7 @@
 mod cursor;
 pub mod gguf;
 mod gguf_writer;
+mod identity;
 pub mod metadata;
 mod open;
 pub(crate) mod q4nx;
@@ -180,6 +181,13 @@ impl Container {
             }
         }
         Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// What the files are, one line for each, without reading them; nothing
+    /// for bytes in memory.
+    pub(crate) fn identity(&self) -> Option<String> {
+        let lines = self.shards.iter().map(|shard| shard.source.identity(&shard.path));
+        Some(lines.collect::<Option<Vec<_>>>()?.join("\n"))
     }
 
     /// Puts the tensors of one more file to those that are known.

@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use super::identity;
 use crate::{Error, Result};
 
 /// Something of a known length that can be read at any offset.
@@ -50,6 +51,14 @@ impl Source {
             return Err(Error::new("is no regular file; girih reads models from regular files only"));
         }
         Ok(Source { place: Place::File(file), length: status.len() })
+    }
+
+    /// See [`identity::of`]; nothing for bytes in memory.
+    pub(super) fn identity(&self, path: &Path) -> Option<String> {
+        match &self.place {
+            Place::File(file) => identity::of(file, path),
+            Place::Memory(_) => None,
+        }
     }
 
     /// Bytes in memory: part of the program, or made by a test.
