@@ -45,7 +45,7 @@ pub enum Command {
     Pull(cmd::hub::PullArgs),
     /// List the models in the Hugging Face cache.
     List(cmd::hub::ListArgs),
-    /// Remove a model from the Hugging Face cache.
+    /// Remove a model from the Hugging Face cache, or the packed weights that girih keeps.
     Rm(cmd::hub::RmArgs),
     /// Check every file in the Hugging Face cache, and remove what is broken.
     Repair(cmd::hub::RepairArgs),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use girih_engine::{Engine, Limits as Bounds};
 use girih_graph::{Key, Variant};
 use girih_model::arch::{Arch, schema};
+use girih_model::file::Kind;
 use girih_model::hub::{self, HubEnv, Reference};
 use girih_model::words::{Tokenizer, Words};
 use girih_model::{Generation, Limits, Model};
@@ -64,6 +65,22 @@ impl Place {
                 Ok(Words::new(tokenizer, None))
             }
             Place::Path(path) => Ok(Words::open(path, &Limits::DEFAULT)?),
+        }
+    }
+
+    /// The words of `model`, which was opened here: a header that holds both
+    /// is not read a second time.
+    ///
+    /// # Errors
+    /// As [`Place::words`].
+    pub fn words_of(&self, model: &Model) -> Result<Words> {
+        let container = model.weights.container();
+        let has_folder = model.folder().join("tokenizer.json").exists();
+        match (self, container.kind()) {
+            (Place::Path(path), Kind::Gguf) if !(path.is_dir() && has_folder) => {
+                Ok(Words::of_gguf(container.metadata(), &Limits::DEFAULT)?)
+            }
+            _ => self.words(),
         }
     }
 }

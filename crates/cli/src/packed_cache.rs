@@ -118,7 +118,7 @@ impl Folder {
     /// When they never are, or a file cannot be removed.
     fn make_room(&self, bytes: u64, limit: u64) -> io::Result<()> {
         let files = self.files()?;
-        let mut held: u64 = files.iter().map(|file| file.bytes).sum();
+        let mut held = bytes_of(&files);
         if bytes > limit {
             return Err(io::Error::other(format!("{bytes} bytes are more than the limit of {limit}")));
         }
@@ -159,37 +159,58 @@ impl Folder {
         ours.iter().try_for_each(|(name, _)| remove(&self.0.join(name)))?;
         Ok((ours.len(), ours.iter().map(|(_, status)| status.len()).sum()))
     }
+}
 
-    /// What is held, for `girih doctor`.
-    ///
-    /// # Errors
-    /// When the folder cannot be read.
-    pub fn json(&self) -> io::Result<Value> {
-        let files = self.files()?;
-        let held = files.iter().map(|file| file.bytes).sum();
+/// What is kept for the next starts, for `girih doctor`.
+#[derive(Debug)]
+pub struct Holdings {
+    path: PathBuf,
+    /// What there is, or why nobody knows.
+    files: io::Result<Vec<Held>>,
+    /// The most bytes that are kept where nobody says how many.
+    limit: Option<u64>,
+}
+
+impl Holdings {
+    /// What there is now; nothing where there is no home to keep it in.
+    pub fn now() -> Option<Holdings> {
+        let folder = Folder::usual()?;
+        let files = folder.files();
+        let limit = folder.usual_limit(files.as_deref().map_or(0, bytes_of)).ok();
+        Some(Holdings { path: folder.0, files, limit })
+    }
+
+    /// The folder, the bytes, the limit and the files; `null` for what cannot be read.
+    pub fn json(&self) -> Value {
         let seconds = |time: SystemTime| Some(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs());
         let row = |file: &Held| json!({"name": file.name, "bytes": file.bytes, "used": seconds(file.used)});
-        Ok(json!({
-            "path": self.0,
-            "bytes": held,
-            "limit": self.usual_limit(held)?,
-            "files": files.iter().map(row).collect::<Vec<_>>(),
-        }))
+        let files = self.files.as_ref().ok();
+        json!({
+            "path": self.path,
+            "bytes": files.map(|files| bytes_of(files)),
+            "limit": self.limit,
+            "files": files.map(|files| files.iter().map(row).collect::<Vec<_>>()),
+        })
     }
 
-    /// The same for people, a line for the folder and one for each file.
-    ///
-    /// # Errors
-    /// As [`Folder::json`].
-    pub fn lines(&self, bytes: fn(u64) -> String) -> io::Result<Vec<String>> {
-        let files = self.files()?;
-        let held = files.iter().map(|file| file.bytes).sum();
-        let limit = bytes(self.usual_limit(held)?);
-        let place = self.0.display();
-        let mut lines = vec![format!("packed weights: {} of at most {limit} in {place}", bytes(held))];
+    /// The same for people: a line for the folder and one for each file, the
+    /// one that was used last first; `bytes` writes a number of bytes.
+    pub fn lines(&self, bytes: fn(u64) -> String) -> Vec<String> {
+        let place = self.path.display();
+        let files = match &self.files {
+            Ok(files) => files,
+            Err(error) => return vec![format!("packed weights: {place} cannot be read: {error}")],
+        };
+        let limit = self.limit.map_or("an unknown number".to_owned(), bytes);
+        let mut lines =
+            vec![format!("packed weights: {} of at most {limit} in {place}", bytes(bytes_of(files)))];
         lines.extend(files.iter().rev().map(|file| format!("  {}  {}", file.name, bytes(file.bytes))));
-        Ok(lines)
+        lines
     }
+}
+
+fn bytes_of(files: &[Held]) -> u64 {
+    files.iter().map(|file| file.bytes).sum()
 }
 
 /// Removes a file, which may have gone already.
@@ -252,10 +273,7 @@ impl Store {
         self.folder.sweep()?;
         let limit = match self.wishes.limit {
             Some(limit) => limit,
-            None => {
-                let held = self.folder.files()?.iter().map(|file| file.bytes).sum();
-                self.folder.usual_limit(held)?
-            }
+            None => self.folder.usual_limit(bytes_of(&self.folder.files()?))?,
         };
         self.folder.make_room(bytes, limit)?;
         let name = format!("{}-{key}{WHOLE}", self.model);
@@ -318,7 +336,8 @@ impl PackReader for Reader {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let unread = |error| Error::new(format!("{} bytes at {offset} cannot be read: {error}", into.len()));
+        let bytes = into.len();
+        let unread = |error| Error::new(format!("{bytes} bytes at {offset} cannot be read: {error}"));
         self.file.read_exact_at(into, offset).map_err(unread)
     }
 }
@@ -385,3 +404,6 @@ fn label(path: &Path) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     name.chars().map(plain).take(NAME_LENGTH).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -72,7 +72,8 @@ pub fn render(renderer: &mut Renderer, words: &Words, conversation: &Conversatio
 pub fn run(args: &Args) -> Result<Outcome> {
     let show = Show::unless(args.device.quiet);
     let place = Place::find(&args.model.model)?;
-    let (model, words) = (place.model(&args.model.arch)?, place.words()?);
+    let model = place.model(&args.model.arch)?;
+    let words = place.words_of(&model)?;
     if let Some(generation) = &model.generation {
         show.note(loading::described(generation));
     }

@@ -18,6 +18,7 @@ use crate::generate::generate;
 use crate::limits::{self, Measured};
 use crate::loading::{self, Place, environment};
 use crate::machine::{self, Memory};
+use crate::packed_cache::Holdings;
 
 /// How the greedy continuation of the built-in prompt begins
 /// (`ids_f32` of the model's golden file).
@@ -43,6 +44,7 @@ struct Findings {
     environment: HubEnv,
     /// Bytes of the downloaded models.
     cached: std::result::Result<u64, girih_model::Error>,
+    packed: Option<Holdings>,
     story: Result<()>,
     templates: Result<()>,
 }
@@ -74,6 +76,7 @@ impl Findings {
             limits: limits::table(threads),
             environment,
             cached,
+            packed: Holdings::now(),
             story: check_story(),
             templates: check_templates(),
         })
@@ -110,6 +113,7 @@ impl Findings {
             "read_bandwidth_bytes_per_second": memory_rate,
             "limits": self.limits.as_ref().ok(),
             "cache": {"path": self.environment.cache, "bytes": self.cached.as_ref().ok()},
+            "packed_weights": self.packed.as_ref().map(Holdings::json),
             "built_in_model": outcome(&self.story),
             "chat_templates": outcome(&self.templates),
             "advice": self.advice(),
@@ -141,6 +145,8 @@ impl Findings {
         }
         print_limits(&self.limits, *threads)?;
         print_cache(&self.environment, &self.cached)?;
+        let packed = self.packed.iter().flat_map(|packed| packed.lines(bytes));
+        packed.into_iter().try_for_each(|line| print_line!("{line}"))?;
         print_line!("built-in model: {}", outcome(&self.story))?;
         print_line!("chat templates: {}", outcome(&self.templates))?;
         self.advice().iter().try_for_each(|line| print_line!("advice: {line}"))

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{Outcome, bytes, print_json};
 use crate::error::{Error, Result};
 use crate::loading::environment;
+use crate::packed_cache::Folder;
 use crate::progress::{Show, Unit};
 
 #[derive(Debug, clap::Args)]
@@ -31,7 +32,11 @@ pub struct ListArgs {
 #[derive(Debug, clap::Args)]
 pub struct RmArgs {
     /// org/name for all of a model, org/name@revision for one revision.
-    id: String,
+    #[arg(required_unless_present = "packed")]
+    id: Option<String>,
+    /// Remove the packed weights that girih keeps, those of all models; the next start packs anew.
+    #[arg(long, conflicts_with = "id")]
+    packed: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -139,12 +144,23 @@ pub fn list(args: &ListArgs) -> Result<Outcome> {
 }
 
 pub fn rm(args: &RmArgs) -> Result<Outcome> {
-    let removed = hub::remove(&id(&args.id)?, &environment()?)?;
+    let Some(model) = &args.id else { return rm_packed(args.json) };
+    let removed = hub::remove(&id(model)?, &environment()?)?;
     let (revisions, files) = (removed.revisions, removed.files);
     if args.json {
         print_json(&json!({"revisions": revisions, "files": files, "bytes": removed.bytes}))?;
     } else {
         print_line!("removed {revisions} revisions, {files} files, {}", bytes(removed.bytes))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn rm_packed(as_json: bool) -> Result<Outcome> {
+    let (files, size) = Folder::usual().map_or(Ok((0, 0)), |folder| folder.clear())?;
+    if as_json {
+        print_json(&json!({"files": files, "bytes": size}))?;
+    } else {
+        print_line!("removed {files} files of packed weights, {}", bytes(size))?;
     }
     Ok(Outcome::Done)
 }

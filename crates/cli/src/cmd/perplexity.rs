@@ -39,7 +39,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let text = std::fs::read_to_string(&args.file)
         .map_err(|error| Error::call(format!("{}: cannot be read: {error}", args.file.display())))?;
     let place = Place::find(&args.model.model)?;
-    let (model, words) = (place.model(&args.model.arch)?, place.words()?);
+    let model = place.model(&args.model.arch)?;
+    let words = place.words_of(&model)?;
     let tokens = words.tokenizer.encode(&text, Origin::User, Ends::Add)?;
     if tokens.len() < 2 {
         let count = tokens.len();

@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let place = Place::find(name)?;
     let model = place.model(&args.arch)?;
     phases.end("open");
-    let words = place.words()?;
+    let words = place.words_of(&model)?;
     phases.end("tokenizer");
     if let Some(generation) = &model.generation {
         show.note(loading::described(generation));

@@ -17,6 +17,7 @@ mod invariance;
 mod kernels;
 mod outputs;
 mod packed;
+mod packed_store;
 mod paths;
 mod row_paths;
 mod row_timing;

@@ -22,6 +22,33 @@ pub(super) struct BpeParts {
     pub ignore_merges: bool,
 }
 
+/// Spellings that are looked for among hundreds of thousands of tokens: most of
+/// these begin with another byte, which is seen without hashing them.
+struct Spellings<'a> {
+    spellings: &'a HashSet<String>,
+    first_bytes: [bool; 256],
+}
+
+impl<'a> Spellings<'a> {
+    fn of(spellings: &'a HashSet<String>) -> Spellings<'a> {
+        let mut first_bytes = [false; 256];
+        spellings
+            .iter()
+            .filter_map(|s| s.bytes().next())
+            .for_each(|byte| first_bytes[usize::from(byte)] = true);
+        Spellings { spellings, first_bytes }
+    }
+
+    /// Whether one of them may begin as `token` does; all begin as nothing does.
+    fn may_begin(&self, token: &str) -> bool {
+        token.bytes().next().is_none_or(|byte| self.first_bytes[usize::from(byte)])
+    }
+
+    fn contain(&self, token: &str) -> bool {
+        self.may_begin(token) && self.spellings.contains(token)
+    }
+}
+
 /// A BPE model of the library.
 pub(super) struct Bpe(Box<BPE>);
 
@@ -30,16 +57,19 @@ impl Bpe {
     /// that these and their merges are left out.
     pub(super) fn new(mut parts: BpeParts, special: &HashSet<String>) -> Result<Bpe> {
         let unknown = parts.unknown.as_deref();
-        parts.vocabulary.retain(|(token, _)| Some(token.as_str()) == unknown || !special.contains(token));
-        if !special.is_empty() {
-            let mut joined = String::new();
-            parts.merges.retain(|(left, right)| {
-                joined.clear();
-                joined.push_str(left);
-                joined.push_str(right);
-                ![left, right, &joined].into_iter().any(|token| special.contains(token))
-            });
-        }
+        let special = Spellings::of(special);
+        parts.vocabulary.retain(|(token, _)| Some(token.as_str()) == unknown || !special.contain(token));
+        let mut joined = String::new();
+        parts.merges.retain(|(left, right)| {
+            // What the two make begins as the left one does.
+            if !special.may_begin(left) {
+                return !special.contain(right);
+            }
+            joined.clear();
+            joined.push_str(left);
+            joined.push_str(right);
+            ![left, right, &joined].into_iter().any(|token| special.contain(token))
+        });
         let mut builder = BPE::builder()
             .vocab_and_merges(parts.vocabulary.into_iter().collect::<Vocab>(), parts.merges)
             .fuse_unk(parts.fuse_unknown)

@@ -1,0 +1,290 @@
+//! Packed weights that are kept: a start from them computes the same bits as
+//! one that packs, and whatever else a store hands out is refused by name and
+//! packed anew.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use girih_cpu::kernels::packed::Layout;
+use girih_cpu::{PackKey, PackReader, PackWriter, PackedStore};
+use girih_graph::backend::Inputs;
+use girih_graph::{Error, Graph, WeightSource, load};
+use girih_tensor::DType;
+
+use crate::fixture::{Random, Sequence, Source, cpu, step};
+use crate::invariance::{Model, model};
+
+/// A source that says what it is, and counts the bytes that are read from it.
+struct Named<'a> {
+    source: &'a Source,
+    identity: [u8; 32],
+    read: Mutex<usize>,
+}
+
+impl<'a> Named<'a> {
+    fn new(source: &'a Source, identity: u8) -> Named<'a> {
+        Named { source, identity: [identity; 32], read: Mutex::new(0) }
+    }
+
+    /// The bytes that were read since the last call.
+    fn read(&self) -> usize {
+        std::mem::take(&mut *self.read.lock().unwrap())
+    }
+}
+
+impl WeightSource for Named<'_> {
+    fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        *self.read.lock().unwrap() += into.len();
+        self.source.read(name, offset, into)
+    }
+
+    fn identity(&self) -> Option<[u8; 32]> {
+        Some(self.identity)
+    }
+}
+
+/// A store in memory.
+#[derive(Clone, Debug, Default)]
+struct Shelf(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    files: HashMap<PackKey, Vec<u8>>,
+    notes: Vec<String>,
+    /// Whether writing fails from some byte on.
+    full_at: Option<u64>,
+    /// What is handed out whatever key is asked for.
+    foreign: Option<Vec<u8>>,
+}
+
+impl Shelf {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap()
+    }
+
+    /// The only file.
+    fn file(&self) -> Vec<u8> {
+        let kept = self.lock();
+        assert_eq!(kept.files.len(), 1);
+        kept.files.values().next().unwrap().clone()
+    }
+
+    fn replace(&self, bytes: Vec<u8>) {
+        self.lock().files.values_mut().for_each(|file| file.clone_from(&bytes));
+    }
+
+    fn notes(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().notes)
+    }
+}
+
+struct Bytes(Vec<u8>);
+
+impl PackReader for Bytes {
+    fn length(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        let part = self.0.get(offset as usize..offset as usize + into.len());
+        into.copy_from_slice(part.ok_or_else(|| Error::new("past the end"))?);
+        Ok(())
+    }
+}
+
+struct Draft {
+    shelf: Shelf,
+    key: PackKey,
+    bytes: Mutex<Vec<u8>>,
+}
+
+impl PackWriter for Draft {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        if self.shelf.lock().full_at.is_some_and(|full| offset >= full) {
+            return Err(Error::new("the shelf is full"));
+        }
+        self.bytes.lock().unwrap()[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn publish(self: Box<Self>) -> Result<(), Error> {
+        self.shelf.lock().files.insert(self.key, self.bytes.into_inner().unwrap());
+        Ok(())
+    }
+}
+
+impl PackedStore for Shelf {
+    fn find(&self, key: PackKey) -> Option<Box<dyn PackReader>> {
+        let kept = self.lock();
+        let file = kept.foreign.as_ref().or_else(|| kept.files.get(&key))?;
+        Some(Box::new(Bytes(file.clone())))
+    }
+
+    fn create(&self, key: PackKey, bytes: u64) -> Option<Box<dyn PackWriter>> {
+        let bytes = Mutex::new(vec![0; bytes as usize]);
+        Some(Box::new(Draft { shelf: self.clone(), key, bytes }))
+    }
+
+    fn note(&self, why: &Error) {
+        self.lock().notes.push(why.to_string());
+    }
+}
+
+/// The bits of the logits of a few tokens.
+fn logits(graph: &Graph, source: &dyn WeightSource, shelf: Option<&Shelf>, threads: usize) -> Vec<u32> {
+    let cpu = match shelf {
+        Some(shelf) => cpu(threads).with_store(Box::new(shelf.clone())),
+        None => cpu(threads),
+    };
+    let blocks = vec![2; graph.groups.len()];
+    let mut runner = load(cpu, source, graph.key, &blocks, |_| Ok(graph.clone())).unwrap();
+    let tokens = [3, 1, 4, 1, 5];
+    let output = step(&mut *runner, Inputs::Tokens(&tokens), &[Sequence::new(0, 0, 5)]);
+    output.into_iter().map(f32::to_bits).collect()
+}
+
+fn q4_0() -> (Graph, Source) {
+    let graph = model(Model { width: 256, weights: DType::Q4_0, ..Model::default() });
+    let source = Source::random(&graph, &mut Random(9));
+    (graph, source)
+}
+
+#[test]
+fn a_start_from_kept_weights_computes_the_same_bits() {
+    let packed = [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::Q6_K, DType::BF16, DType::F16, DType::F32];
+    for dtype in packed {
+        let graph = model(Model { width: 256, weights: dtype, ..Model::default() });
+        let source = Source::random(&graph, &mut Random(dtype as u64));
+        let (named, shelf) = (Named::new(&source, 1), Shelf::default());
+        let want = logits(&graph, &source, None, 2);
+        assert_eq!(logits(&graph, &named, Some(&shelf), 1), want, "{dtype}, packed and kept");
+        let (all, file) = (named.read(), shelf.file());
+        for threads in 1..4 {
+            assert_eq!(logits(&graph, &named, Some(&shelf), threads), want, "{dtype} from the store");
+        }
+        // Only vectors still come from the source.
+        let read = named.read();
+        assert!(read < all / 10, "{dtype}: {read} of {all} bytes were read again");
+        assert_eq!(shelf.notes(), [""; 0]);
+        // Who packed it in how many threads is not to be seen.
+        let other = Shelf::default();
+        logits(&graph, &named, Some(&other), 3);
+        assert!(other.file() == file, "{dtype}: the bytes depend on the threads");
+    }
+}
+
+#[test]
+fn what_is_damaged_is_refused_and_made_anew() {
+    let (graph, source) = q4_0();
+    let (named, shelf) = (Named::new(&source, 1), Shelf::default());
+    let want = logits(&graph, &named, Some(&shelf), 2);
+    let whole = shelf.file();
+    let flipped = |at: usize| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        bytes
+    };
+    let end_of_table = whole[..4096].iter().rposition(|&byte| byte != 0).expect("the table is there");
+    let longer = [&whole[..], &[0]].concat();
+    let zeros = vec![0; whole.len()];
+    let cases = [
+        (Vec::new(), "0 bytes instead of"),
+        (whole[..whole.len() - 1].to_vec(), "bytes instead of"),
+        (longer, "bytes instead of"),
+        (zeros, "of another model or of another version"),
+        (flipped(0), "of another model or of another version"),
+        (flipped(8), "of another model or of another version"),
+        (flipped(12), "of another model or of another version"),
+        (flipped(20), "of another model or of another version"),
+        (flipped(60), "of another model or of another version"),
+        (flipped(end_of_table), "damaged: their table"),
+        (flipped(whole.len() - 1), "damaged: band "),
+        (flipped(whole.len() / 2), "damaged: band "),
+    ];
+    for (bytes, words) in cases {
+        shelf.replace(bytes);
+        assert_eq!(logits(&graph, &named, Some(&shelf), 2), want, "{words}");
+        let notes = shelf.notes();
+        assert!(notes.len() == 1 && notes[0].contains(words), "{words}: {notes:?}");
+        assert!(shelf.file() == whole, "{words}: it was not made anew");
+    }
+}
+
+/// Every byte that counts is covered by the comparison or by a digest: a flip
+/// of any is refused, or lies in the padding and changes nothing.
+#[test]
+fn no_flipped_byte_gets_through() {
+    let (graph, source) = q4_0();
+    let (named, shelf) = (Named::new(&source, 1), Shelf::default());
+    let want = logits(&graph, &named, Some(&shelf), 1);
+    let whole = shelf.file();
+    let mut random = Random(11);
+    for _ in 0..200 {
+        let (at, bit) = (random.bits() as usize % whole.len(), random.bits() % 8);
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << bit;
+        shelf.replace(bytes);
+        assert_eq!(logits(&graph, &named, Some(&shelf), 1), want, "byte {at}, bit {bit}");
+        let was_made_anew = shelf.file() == whole;
+        assert_eq!(shelf.notes().len(), usize::from(was_made_anew), "byte {at}, bit {bit}");
+    }
+}
+
+#[test]
+fn weights_of_another_source_or_shape_are_not_taken() {
+    let (graph, source) = q4_0();
+    let shelf = Shelf::default();
+    logits(&graph, &Named::new(&source, 1), Some(&shelf), 2);
+    let other = Source::random(&graph, &mut Random(10));
+    let want = logits(&graph, &other, None, 2);
+    assert_eq!(logits(&graph, &Named::new(&other, 2), Some(&shelf), 2), want);
+    assert_eq!(shelf.notes(), [""; 0]);
+    assert_eq!(shelf.lock().files.len(), 2);
+    // As many bytes, of another identity, whatever key was asked for.
+    let shelf_of_first = Shelf::default();
+    logits(&graph, &Named::new(&source, 1), Some(&shelf_of_first), 2);
+    let foreign = shelf_of_first.file();
+    shelf.lock().foreign = Some(foreign);
+    assert_eq!(logits(&graph, &Named::new(&other, 2), Some(&shelf), 2), want);
+    assert!(shelf.notes()[0].contains("of another model"));
+    let wider = model(Model { width: 512, weights: DType::Q4_0, ..Model::default() });
+    let source = Source::random(&wider, &mut Random(9));
+    let want = logits(&wider, &source, None, 2);
+    assert_eq!(logits(&wider, &Named::new(&source, 1), Some(&shelf), 2), want);
+    assert!(shelf.notes()[0].contains("bytes instead of"));
+}
+
+#[test]
+fn a_store_that_fails_is_no_failure_of_the_start() {
+    let (graph, source) = q4_0();
+    let (named, shelf) = (Named::new(&source, 1), Shelf::default());
+    let want = logits(&graph, &source, None, 2);
+    for full_at in [0, 4096, 20_000] {
+        shelf.lock().full_at = Some(full_at);
+        assert_eq!(logits(&graph, &named, Some(&shelf), 2), want);
+        assert_eq!(shelf.notes(), ["the shelf is full"]);
+        assert!(shelf.lock().files.is_empty());
+    }
+}
+
+#[test]
+fn a_source_without_identity_is_not_kept() {
+    let (graph, source) = q4_0();
+    let shelf = Shelf::default();
+    logits(&graph, &source, Some(&shelf), 2);
+    assert!(shelf.lock().files.is_empty());
+}
+
+#[test]
+fn what_is_not_packed_is_not_kept() {
+    let stored = |dtype: &DType| {
+        matches!(Layout::of(*dtype), Layout::Stored(_)) && dtype.writes() && dtype.tile().0 == 1
+    };
+    let Some(&weights) = DType::ALL.iter().find(|dtype| stored(dtype)) else { return };
+    let graph = model(Model { width: 256, weights, ..Model::default() });
+    let source = Source::random(&graph, &mut Random(9));
+    let shelf = Shelf::default();
+    logits(&graph, &Named::new(&source, 1), Some(&shelf), 2);
+    let kept = &shelf.lock().files;
+    assert!(kept.is_empty(), "{weights}");
+}
