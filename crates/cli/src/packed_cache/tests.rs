@@ -125,7 +125,9 @@ fn what_was_used_longest_ago_goes_first() {
     home.start("first", ALL);
     let one = bytes_of(&home.folder().files().unwrap());
     let limit = Wishes { limit: Some(2 * one + one / 2), ..ALL };
-    ["second", "third"].map(|name| home.copy_model(name));
+    for name in ["second", "third"] {
+        home.copy_model(name);
+    }
     home.start("second", limit);
     assert_eq!(home.start("first", limit), 0, "it is now the one that was used last");
     home.start("third", limit);
