@@ -273,3 +273,70 @@ impl<'a> Keeping<'a> {
         self.writer.publish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use girih_tensor::DType;
+
+    use super::*;
+    use crate::pack::pack_band;
+
+    /// Bands of known bytes, for each layout that is kept. Where a line differs,
+    /// `kernels::packed::VERSION` must be raised, and then the line changed: else
+    /// the next start would take weights of the former layout for its own.
+    #[test]
+    fn layouts_are_those_of_their_version() {
+        let columns = 256;
+        let digest = |dtype: DType| {
+            let row = columns / dtype.tile().1 * dtype.block_bytes();
+            let rows: Vec<u8> = (0..32 * row).map(|i| (i * 7 + i / 256 * 13) as u8).collect();
+            let mut band = vec![0; Layout::of(dtype).band_bytes(columns).unwrap()];
+            pack_band(dtype, columns, &rows, &mut band);
+            format!("{dtype} {:016x}", xxh3_64(&band))
+        };
+        let kept = [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::Q6_K, DType::BF16, DType::F16, DType::F32];
+        let lines: Vec<String> = kept.map(digest).into_iter().chain([format!("version {VERSION}")]).collect();
+        assert_eq!(lines, LAYOUTS);
+    }
+
+    const LAYOUTS: [&str; 8] = [
+        "q4_0 789443f975e8d8fe",
+        "q8_0 02fabd8fa9ba7546",
+        "q4_k 26aff82c9db98d90",
+        "q6_k c8710e05f7d6a00f",
+        "bf16 718b5deb726678a6",
+        "f16 e8428cf25685d2c0",
+        "f32 f1d5a0d479bdfb5c",
+        "version 1",
+    ];
+
+    #[test]
+    fn keys_differ_by_source_name_layout_and_shape() {
+        let listed = |name, layout, rows, columns| Listed { name, layout, rows, columns };
+        let key = |matrices: &[Listed<'_>], identity: &[u8]| Contents::of(matrices, identity).unwrap().key;
+        let matrix = listed("a", Layout::Q4_0, 64, 32);
+        let keys = [
+            key(&[matrix], &[1; 32]),
+            key(&[matrix], &[2; 32]),
+            key(&[listed("b", Layout::Q4_0, 64, 32)], &[1; 32]),
+            key(&[listed("a", Layout::Q8_0, 64, 32)], &[1; 32]),
+            key(&[listed("a", Layout::Q4_0, 63, 32)], &[1; 32]),
+            key(&[listed("a", Layout::Q4_0, 32, 64)], &[1; 32]),
+            key(&[matrix, listed("b", Layout::Q4_0, 64, 32)], &[1; 32]),
+        ];
+        for (index, key) in keys.iter().enumerate() {
+            assert!(!keys[..index].contains(key), "key {index}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_counted_has_no_contents() {
+        let listed = |rows, columns| Listed { name: "a", layout: Layout::F32, rows, columns };
+        for (rows, columns) in
+            [(usize::MAX, 1), (1, usize::MAX), (1 << 40, 1 << 40), (usize::MAX, usize::MAX)]
+        {
+            assert!(Contents::of(&[listed(rows, columns)], &[]).is_none(), "{rows} × {columns}");
+        }
+        assert!(Contents::of(&[], &[]).is_none());
+    }
+}

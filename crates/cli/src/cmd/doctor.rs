@@ -46,6 +46,7 @@ struct Findings {
     packed: Option<Holdings>,
     /// Bytes of the downloaded models.
     cached: std::result::Result<u64, girih_model::Error>,
+    packed: Option<Holdings>,
     story: Result<()>,
     templates: Result<()>,
 }
@@ -78,6 +79,7 @@ impl Findings {
             environment,
             packed: Holdings::now(),
             cached,
+            packed: Holdings::now(),
             story: check_story(),
             templates: check_templates(),
         })
