@@ -42,8 +42,6 @@ struct Findings {
     memory: Option<Memory>,
     limits: Result<Vec<Measured>>,
     environment: HubEnv,
-    /// What is kept of packed weights, if there is a place for it.
-    packed: Option<Holdings>,
     /// Bytes of the downloaded models.
     cached: std::result::Result<u64, girih_model::Error>,
     packed: Option<Holdings>,
@@ -77,7 +75,6 @@ impl Findings {
             memory: Memory::now(),
             limits: limits::table(threads),
             environment,
-            packed: Holdings::now(),
             cached,
             packed: Holdings::now(),
             story: check_story(),

@@ -21,10 +21,6 @@ pub use super::layout::{Codes, Coding, Layout, Scales};
 /// bytes mean, as packed weights are kept on disk. A new layout changes nothing.
 pub const VERSION: u32 = 1;
 
-/// The version of the layouts: it is raised with every change of what a layout's
-/// bytes mean, as packed weights are kept on disk. A new layout changes nothing.
-pub const VERSION: u32 = 1;
-
 /// Rows of a band.
 pub const BAND: usize = 32;
 
