@@ -13,8 +13,9 @@
 //! scale away (see [`MAGIC`](super::packed::MAGIC)). That rounds once, like
 //! `scale · n`, where `|n| < 2²²`, which `255 · 127 · 32` is far below, and where
 //! the scale has at most 22 bits. Half precision has 11; times six bits or a
-//! signed byte 17 and 18; brain floats have 8, powers of two one. It is no number
-//! from scales of `2¹⁰⁵` on, which only the last two could reach.
+//! signed byte 17 and 18; brain floats have 8, powers of two one. The result is
+//! no number where `1.5 · 2²³` times the scale is none, above `2¹⁰⁴`: only brain
+//! floats and powers of two reach that, and no model's do.
 
 use girih_tensor::DType;
 use half::{bf16, f16};
@@ -23,11 +24,11 @@ use super::packed::{BAND, GROUP, LINE};
 
 /// The codes of a layout, those of 32 rows and 32 columns.
 ///
-/// Lines `j` in 0..8 of four bits hold the columns `4j..4j+4`, in each lane four
+/// Line `j` in 0..8 of four bits holds the columns `4j..4j+4`, in each lane four
 /// bytes, row `r` in the lower four bits and row `16 + r` in the upper ones. A
-/// line of fewer bits holds what belongs to two (two bits) or four (one bit) of
-/// these, in each byte from bit 0 upward row `r` and row `16 + r` of the first,
-/// then of the next.
+/// line of two bits holds what belongs to two of these, one of one bit what
+/// belongs to four: in each byte from bit 0 upward row `r` and row `16 + r` of
+/// the first, then of the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codes {
     /// Four lines of two bits.

@@ -53,7 +53,8 @@ fn measure(table: Table, dtype: DType, threads: usize) {
     let source = Source(graph.weights().map(|(_, weight)| (weight.name.clone(), stored.clone())).collect());
     let mut runner = on(cpu_with(table, threads), &graph, &source, 16);
     let products = (2 * pairs * WIDTH * INNER) as f64;
-    let bytes = products * dtype.block_bytes() as f64 / dtype.tile().1 as f64;
+    let (rows, columns) = dtype.tile();
+    let bytes = products * dtype.block_bytes() as f64 / (rows * columns) as f64;
     print!("{:8} {:6} {threads} threads:", table.name, dtype.name());
     for rows in [1, 2, 4, 8, 16, 64, 128, 512] {
         let seconds = seconds(&mut *runner, rows, if rows > 64 { 3 } else { 8 });
