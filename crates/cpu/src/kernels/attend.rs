@@ -14,7 +14,7 @@
 //! # The order of sums
 //! For one query head of one row: a score is one chain of fused
 //! multiply-additions over the dims; the weights of a chunk are added up in 16
-//! lanes by position and then by [`add_lanes`]; a column of the weighted sum is
+//! lanes by position and then by `add_lanes`; a column of the weighted sum is
 //! one chain over the positions of the chunk; chunks are joined in order. No
 //! sum depends on which queries, rows or positions are computed beside it.
 //! The tables for AVX-512 and AVX2 do the same operations in the same order and
