@@ -19,7 +19,7 @@
         For each type of file: girih quantizes PLAIN and runs the result; so
         does llama.cpp. Prints how far the logits of both lie from the golden
         ones (root mean square and largest difference). llama.cpp rounds
-        activations to 8 bits where weights are quantized; girih does not.
+        activations to 8 bits where weights are quantized, and so does girih by default.
 
     compare_llama_cpp.py words MODEL.gguf STRINGS.jsonl
         Encodes every "text" of STRINGS with the vocabulary of the file, and
