@@ -304,7 +304,8 @@ impl Matrix {
         Band { layout: Layout::F32, columns, bytes: &lines[..columns * 2 * LINE] }
     }
 
-    /// Hands on the numbers of columns of a band that is kept as stored.
+    /// Hands on the numbers of columns of a band whose rows lie as their file
+    /// holds them, number after number.
     fn decoded_stored(
         &self,
         dtype: DType,
@@ -313,21 +314,17 @@ impl Matrix {
         columns: usize,
         mut put: impl FnMut(usize, usize, f32),
     ) {
-        let ((tile_rows, tile_columns), block) = (dtype.tile(), dtype.block_bytes());
-        let across = self.columns.div_ceil(tile_columns);
-        let mut values = [0.0; MOST_OF_A_BLOCK];
-        let values = &mut values[..tile_rows * tile_columns];
-        for top in (0..BAND).step_by(tile_rows) {
-            for index in first / tile_columns..(first + columns).div_ceil(tile_columns) {
-                let at = (top / tile_rows * across + index) * block;
-                dtype.unpack(&self.band(band).bytes[at..at + block], values);
-                for (row, values) in values.chunks_exact(tile_columns).enumerate() {
-                    for (column, value) in (index * tile_columns..first + columns).zip(values) {
-                        put(column - first, top + row, *value);
-                    }
-                }
-            }
+        let mut values = [0.0; FLOAT_DEPTH];
+        let values = &mut values[..columns];
+        for (row, bytes) in self.stored_rows(dtype, band).enumerate() {
+            dtype.unpack(&bytes[first * dtype.block_bytes()..][..columns * dtype.block_bytes()], values);
+            values.iter().enumerate().for_each(|(column, value)| put(column, row, *value));
         }
+    }
+
+    /// The rows of a band that lie as their file holds them.
+    fn stored_rows(&self, dtype: DType, band: usize) -> impl Iterator<Item = &[u8]> {
+        self.band(band).bytes.chunks_exact((self.columns * dtype.block_bytes()).max(1))
     }
 
     /// The numbers of one row.
@@ -346,13 +343,8 @@ impl Matrix {
                 }
             }
             (Layout::Stored(dtype), _) => {
-                for (first, values) in (0..).step_by(FLOAT_DEPTH).zip(values.chunks_mut(FLOAT_DEPTH)) {
-                    self.decoded_stored(dtype, index / BAND, first, values.len(), |column, other, value| {
-                        if other == row {
-                            values[column] = value;
-                        }
-                    });
-                }
+                let bytes = self.stored_rows(dtype, index / BAND).nth(row);
+                dtype.unpack(bytes.expect("a band has all of its rows"), values);
             }
             _ => {
                 for (column, value) in values.iter_mut().enumerate() {
@@ -362,9 +354,6 @@ impl Matrix {
         }
     }
 }
-
-/// Values of the largest block of any format: a tile of Q4NX.
-const MOST_OF_A_BLOCK: usize = 32 * 256;
 
 /// The number in row `row` and column `column` of decoded groups.
 fn number(coding: Coding, panels: &[Panel; 2], row: usize, column: usize) -> f32 {
