@@ -310,19 +310,14 @@ fn rope(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     Ok(all)
 }
 
+/// The attention of a prefill of 2048 rows of Llama-3.2-1B, tiled as published.
+const LLAMA_ATTENTION: Attend =
+    Attend { rows: 2048, keys: 2048, size: 64, values: 64, heads: 32, causal: true, q_tiles: 4, side: 2 };
+
 fn flash(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for row in rows.iter().filter(|row| row.len() > 6) {
-        let base = Attend {
-            rows: 2048,
-            keys: 2048,
-            size: 64,
-            values: 64,
-            heads: 32,
-            causal: true,
-            q_tiles: 4,
-            side: 2,
-        };
+        let base = LLAMA_ATTENTION;
         if row[0] == "Tested shapes" && row[1].contains('×') {
             let (shape, depth, heads) = (numbers(&row[1]), numbers(&row[2]), numbers(&row[3]));
             let causal = row[4] == "✓";
@@ -411,16 +406,7 @@ const LLAMA: (u64, u64, u64, u64) = (2048, 2048, 512, 8192);
 fn breakdown(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for row in rows.iter().filter(|row| row.len() > 3) {
-        let attend = Attend {
-            rows: 2048,
-            keys: 2048,
-            size: 64,
-            values: 64,
-            heads: 32,
-            causal: true,
-            q_tiles: 4,
-            side: 2,
-        };
+        let attend = LLAMA_ATTENTION;
         let parts = match (row[0].as_str(), row[1].as_str()) {
             ("prefill", "o_ffn") => o_ffn(),
             ("prefill", "rms_gemms_rope") => rms_gemms_rope(),
