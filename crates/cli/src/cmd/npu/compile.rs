@@ -1,0 +1,69 @@
+//! `girih npu compile`: every program of a model, and its blobs.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use girih_npu::blob;
+use girih_npu::driver::Compiled;
+use girih_npu::pass::{Dump, NoDump};
+
+use super::super::bytes;
+use super::{Outcome, Result, Source};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// Keep blobs in this folder, and take those that it has.
+    #[arg(long, value_name = "DIR")]
+    blobs: Option<PathBuf>,
+    /// Write every form of every program into this folder.
+    #[arg(long, value_name = "DIR")]
+    dump: Option<PathBuf>,
+}
+
+/// Writes forms into a folder, in the order in which they are made.
+struct Files {
+    folder: PathBuf,
+    count: usize,
+    failed: Option<std::io::Error>,
+}
+
+impl Dump for Files {
+    fn form(&mut self, name: &str, program: &str, text: &dyn Display) {
+        self.count += 1;
+        let file = self.folder.join(format!("{:03}-{program}.{name}.npu", self.count));
+        if let Err(error) = std::fs::write(file, text.to_string()) {
+            self.failed.get_or_insert(error);
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<Outcome> {
+    let compiler = args.source.compiler(args.blobs.as_deref())?;
+    for graph in args.source.graphs()? {
+        let begun = Instant::now();
+        let compiled = match &args.dump {
+            None => compiler.compile(&graph, &mut NoDump)?,
+            Some(folder) => {
+                std::fs::create_dir_all(folder)?;
+                let mut files = Files { folder: folder.clone(), count: 0, failed: None };
+                let compiled = compiler.compile(&graph, &mut files)?;
+                files.failed.map_or(Ok(compiled), Err)?
+            }
+        };
+        let Compiled { groups, schedules, fresh } = &compiled;
+        print_line!("{}: {} submissions a step", graph.key, groups.submissions(1))?;
+        print_line!("{:<32} {:>8} {:>6} {:>10}", "program", "launches", "cores", "blob")?;
+        for schedule in schedules {
+            let size = blob::encode(schedule, compiler.target())?.len();
+            let cores = schedule.launches.iter().map(|launch| launch.cores.len()).max().unwrap_or(0);
+            let (name, launches) = (&schedule.name, schedule.launches.len());
+            print_line!("{name:<32} {launches:>8} {cores:>6} {:>10}", bytes(size as u64))?;
+        }
+        let (all, seconds) = (schedules.len(), begun.elapsed().as_secs_f64());
+        print_line!("{fresh} of {all} programs compiled, in {seconds:.2} s")?;
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,96 @@
+//! `girih npu sim`: how long the steps of a model take, without values.
+
+use std::time::Instant;
+
+use girih_graph::Graph;
+use girih_npu::Target;
+use girih_npu::driver::{Estimate, Timed, estimate};
+use girih_npu::pass::NoDump;
+use girih_npu::sim::LaunchReport;
+use serde_json::json;
+
+use super::super::bytes;
+use super::{Outcome, Result, Source, print_json};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<Outcome> {
+    let compiler = args.source.compiler(None)?;
+    let target = compiler.target();
+    let mut steps = Vec::new();
+    for graph in args.source.graphs()? {
+        let compiled = compiler.compile(&graph, &mut NoDump)?;
+        let begun = Instant::now();
+        let position = graph.key.context - graph.key.rows;
+        let estimate = estimate(&graph, &compiled, target, position)?;
+        if args.json {
+            steps.push(described(&graph, &estimate, target));
+        } else {
+            table(&graph, &estimate, target, begun.elapsed().as_secs_f64())?;
+        }
+    }
+    if args.json {
+        print_json(&json!({"target": target.name, "policy": args.source.policy.name(), "steps": steps}))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn table(graph: &Graph, estimate: &Estimate, target: &Target, seconds: f64) -> Result<()> {
+    print_line!("{}, simulated on {} in {seconds:.2} s", graph.key, target.name)?;
+    print_line!("{:<32} {:>8} {:>10} {:>6} {:>10}", "program", "launches", "ms/run", "runs", "ms")?;
+    for timed in &estimate.programs {
+        let ms = target.seconds(timed.report.cycles) * 1e3;
+        let (name, launches, runs) = (&timed.name, timed.report.launches.len(), timed.runs);
+        print_line!("{name:<32} {launches:>8} {ms:>10.3} {runs:>6} {:>10.1}", ms * runs as f64)?;
+    }
+    let ledger = &estimate.ledger;
+    print_line!("array {:.1} ms in {} submissions", ledger.array_seconds(target) * 1e3, ledger.submissions)?;
+    print_line!("host {:.1} ms, not simulated but counted", ledger.host_seconds(target) * 1e3)?;
+    print_line!(
+        "sync {:.1} ms: {} up, {} down",
+        ledger.sync_seconds(target) * 1e3,
+        bytes(ledger.written_bytes),
+        bytes(ledger.read_bytes)
+    )?;
+    print_line!(
+        "programs share buffer objects; else the host would copy {} more; weights are written once, {}",
+        bytes(estimate.brokered_bytes),
+        bytes(estimate.preload_bytes)
+    )
+}
+
+fn described(graph: &Graph, estimate: &Estimate, target: &Target) -> serde_json::Value {
+    let launch =
+        |launch: &LaunchReport| json!({"name": launch.name, "ms": target.seconds(launch.cycles) * 1e3});
+    let program = |timed: &Timed| {
+        json!({
+            "name": timed.name,
+            "runs": timed.runs,
+            "ms": target.seconds(timed.report.cycles) * 1e3,
+            "configure_ms": target.seconds(timed.report.configure) * 1e3,
+            "dram_read": timed.report.totals.dram_read,
+            "dram_written": timed.report.totals.dram_written,
+            "launches": timed.report.launches.iter().map(launch).collect::<Vec<_>>(),
+        })
+    };
+    let ledger = &estimate.ledger;
+    json!({
+        "key": graph.key.to_string(),
+        "programs": estimate.programs.iter().map(program).collect::<Vec<_>>(),
+        "submissions": ledger.submissions,
+        "array_ms": ledger.array_seconds(target) * 1e3,
+        "host_ms": ledger.host_seconds(target) * 1e3,
+        "sync_ms": ledger.sync_seconds(target) * 1e3,
+        "written_bytes": ledger.written_bytes,
+        "read_bytes": ledger.read_bytes,
+        "brokered_bytes": estimate.brokered_bytes,
+        "preload_bytes": estimate.preload_bytes,
+    })
+}
