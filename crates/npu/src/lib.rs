@@ -12,6 +12,7 @@ pub mod kernel;
 pub mod memory;
 pub mod pass;
 pub mod published;
+pub mod report;
 pub mod sim;
 pub mod target;
 

@@ -9,7 +9,7 @@ use super::{Compiled, Ledger};
 use crate::Target;
 use crate::form::groups::{Groups, Step, TensorKind};
 use crate::form::schedule::ArgumentRole;
-use crate::host::{self, Job, Rows};
+use crate::host::{self, Job, Rows, Work};
 use crate::memory::Memory;
 use crate::sim::{Order, Report, Simulator, Unwatched};
 
@@ -65,9 +65,7 @@ pub fn estimate(graph: &Graph, compiled: &Compiled, target: &Target, position: u
         // Between two programs the array holds the other one's configuration.
         simulator.forget();
     }
-    let rows = Range32 { start: 0, end: graph.key.rows };
-    let lanes = [Lane { blocks: &[], position, rows, want: Want::Last, spans: &[] }];
-    let mut ledger = traffic(graph, &compiled.groups, &lanes);
+    let mut ledger = costs(graph, &compiled.groups, position).total();
     let weights = compiled.groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static);
     let preload_bytes = weights.map(|tensor| tensor.bytes()).sum();
     for Timed { runs, report, .. } in &programs {
@@ -101,45 +99,85 @@ fn runs_program(step: &Step, number: usize) -> bool {
     matches!(step, Step::Array { program, .. } if *program as usize == number)
 }
 
+/// What the host does in a step: before its parts, in each of them, after them.
+/// The ledgers count work and bytes of the host only.
+#[derive(Clone, Debug, Default)]
+pub struct Costs {
+    /// Before the first part.
+    pub begin: Ledger,
+    /// In each part of the groups.
+    pub parts: Vec<Ledger>,
+    /// After the last part.
+    pub end: Ledger,
+}
+
+impl Costs {
+    /// All of it.
+    pub fn total(&self) -> Ledger {
+        let mut total = Ledger::default();
+        for part in [&self.begin].into_iter().chain(&self.parts).chain([&self.end]) {
+            total.written_bytes += part.written_bytes;
+            total.read_bytes += part.read_bytes;
+            total.add(part.host);
+        }
+        total
+    }
+}
+
+/// The costs of one step of all rows, as [`estimate`] times it.
+pub fn costs(graph: &Graph, groups: &Groups, position: u32) -> Costs {
+    let rows = Range32 { start: 0, end: graph.key.rows };
+    costs_of(graph, groups, &[Lane { blocks: &[], position, rows, want: Want::Last, spans: &[] }])
+}
+
 /// What the host computes, writes for the array and reads of it.
-fn traffic(graph: &Graph, groups: &Groups, lanes: &[Lane<'_>]) -> Ledger {
-    let mut ledger = Ledger::default();
-    let bytes_of = |kind: TensorKind| {
-        move |&&tensor: &&u32| groups.tensors.get(tensor as usize).is_some_and(|tensor| tensor.kind == kind)
-    };
+fn costs_of(graph: &Graph, groups: &Groups, lanes: &[Lane<'_>]) -> Costs {
     let tensors = super::program::tensors_of(graph, groups);
     let turns = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Turns);
-    ledger.written_bytes += turns.map(|tensor| tensor.bytes()).sum::<u64>();
+    let mut costs = Costs::default();
+    costs.begin.written_bytes = turns.map(|tensor| tensor.bytes()).sum();
     for step in &groups.steps {
-        match step {
-            Step::Array { tensors, .. } => {
-                let chunks = tensors.iter().filter(bytes_of(TensorKind::Chunks));
-                let bytes: u64 = chunks.map(|&tensor| groups.tensors[tensor as usize].bytes()).sum();
-                ledger.written_bytes += bytes;
-                ledger.host.bytes += 2 * bytes;
-            }
-            Step::Host { node } => {
-                let node = &graph.nodes[*node as usize];
-                let inputs = Inputs::Tokens(&[]);
-                let job = Job { graph, node, operands: &[], weights: &Shapes, inputs, lanes };
-                if let Some(kernel) = host::kernel(node.op) {
-                    ledger.add(kernel.work(&job));
-                }
-                for &input in node.inputs.iter().filter(|input| graph.value(**input).role == Role::Scratch) {
-                    if tensors[input.0 as usize].is_some() {
-                        ledger.read_bytes += 2 * job.count(graph.value(input)) as u64;
-                    }
-                }
-                if let Some(tensor) = tensors[node.output.0 as usize].filter(|_| node.op != Op::Write) {
-                    ledger.written_bytes += groups.tensors[tensor as usize].bytes();
-                }
-            }
-        }
+        costs.parts.push(match step {
+            Step::Array { tensors, .. } => gathering(groups, tensors),
+            Step::Host { node } => host_cost(graph, groups, lanes, &tensors, *node as usize),
+        });
     }
     if let Some(output) = graph.output() {
         let value = graph.value(output);
         let rows = if value.outermost == Extent::Wanted { 1 } else { graph.key.rows as usize };
-        ledger.read_bytes += 2 * (rows * value.shape.stride()) as u64;
+        costs.end.read_bytes = 2 * (rows * value.shape.stride()) as u64;
+    }
+    costs
+}
+
+/// What the host lays out for a program that reads keys and values in chunks.
+fn gathering(groups: &Groups, tensors: &[u32]) -> Ledger {
+    let tensors = tensors.iter().filter_map(|&tensor| groups.tensors.get(tensor as usize));
+    let bytes = tensors.filter(|tensor| tensor.kind == TensorKind::Chunks).map(|tensor| tensor.bytes()).sum();
+    Ledger { written_bytes: bytes, host: Work { flops: 0, bytes: 2 * bytes }, ..Ledger::default() }
+}
+
+fn host_cost(
+    graph: &Graph,
+    groups: &Groups,
+    lanes: &[Lane<'_>],
+    tensors: &[Option<u32>],
+    node: usize,
+) -> Ledger {
+    let mut ledger = Ledger::default();
+    let node = &graph.nodes[node];
+    let inputs = Inputs::Tokens(&[]);
+    let job = Job { graph, node, operands: &[], weights: &Shapes, inputs, lanes };
+    if let Some(kernel) = host::kernel(node.op) {
+        ledger.add(kernel.work(&job));
+    }
+    for &input in node.inputs.iter().filter(|input| graph.value(**input).role == Role::Scratch) {
+        if tensors[input.0 as usize].is_some() {
+            ledger.read_bytes += 2 * job.count(graph.value(input)) as u64;
+        }
+    }
+    if let Some(tensor) = tensors[node.output.0 as usize].filter(|_| node.op != Op::Write) {
+        ledger.written_bytes += groups.tensors[tensor as usize].bytes();
     }
     ledger
 }

@@ -16,7 +16,7 @@ use crate::memory::{Binding, Memory, ObjectId, Objects};
 use crate::sim::{Order, Simulator, Unwatched};
 
 pub use compiler::{Compiled, Compiler};
-pub use estimate::{Estimate, Timed, estimate};
+pub use estimate::{Costs, Estimate, Timed, costs, estimate};
 pub use program::Program;
 pub use weights::Weights;
 

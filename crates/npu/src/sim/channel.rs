@@ -208,6 +208,7 @@ impl Machine<'_> {
             }
         }
         let cap = f64::from(self.target.stream.bytes_per_cycle);
+        self.totals.dram_service += (bytes * cost) as u64;
         self.ddr.join(self.now, route, bytes, cap, cost);
         self.foresee();
     }
@@ -243,7 +244,7 @@ impl Machine<'_> {
             from: self.plan.channels[from as usize].channel,
             to: self.plan.channels[to as usize].channel,
             bytes: words * 4,
-            begin: begin.min(self.now),
+            begin: self.told(begin.min(self.now)),
         };
         self.tell(&event);
         for &end in std::iter::once(&plan.from).chain(&plan.to) {

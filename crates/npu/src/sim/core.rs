@@ -3,7 +3,7 @@
 
 use super::machine::{Agent, Due, Machine};
 use super::plan::{self, CallPlan, Op};
-use super::watch::Event;
+use super::watch::{Cause, Event};
 use super::{Blocked, Cycle, Fault, FaultKind};
 use crate::form::schedule::BufferId;
 use crate::kernel::{ENTRIES, Extent, Link};
@@ -16,6 +16,8 @@ pub(super) struct CoreState {
     pub doing: Doing,
     /// When it is done with what it has begun.
     pub free_at: Cycle,
+    /// Since when it waits, if it does.
+    waits_since: Option<Cycle>,
     pub busy: Cycle,
     pub calls: u64,
     pub macs: u64,
@@ -66,9 +68,10 @@ impl Machine<'_> {
                 Op::Acquire(lock, value) => {
                     if let Err(blocked) = self.locks[lock as usize].ready(lock, value) {
                         self.locks[lock as usize].wait(Agent::Core(core));
-                        self.cores[core as usize].doing = Doing::Waiting(blocked);
+                        self.hold(core, blocked);
                         return Ok(());
                     }
+                    self.waited(core, self.now, Cause::Lock(lock));
                     let clock = self.clocks.as_mut().map(|clocks| &mut clocks[core as usize]);
                     self.locks[lock as usize].take(value, clock);
                     self.cores[core as usize].at += 1;
@@ -89,6 +92,23 @@ impl Machine<'_> {
     fn spend(&mut self, core: u32, cycles: Cycle) {
         let state = &mut self.cores[core as usize];
         state.free_at = state.free_at.max(self.now) + cycles;
+    }
+
+    /// Stops a core that cannot go on.
+    fn hold(&mut self, core: u32, blocked: Blocked) {
+        let now = self.now;
+        let state = &mut self.cores[core as usize];
+        state.doing = Doing::Waiting(blocked);
+        state.waits_since.get_or_insert(state.free_at.max(now));
+    }
+
+    /// A core goes on at `until`, if it has been held.
+    fn waited(&mut self, core: u32, until: Cycle, cause: Cause) {
+        let Some(begin) = self.cores[core as usize].waits_since.take() else { return };
+        if begin < until {
+            let (tile, begin) = (self.plan.cores[core as usize].tile, self.told(begin));
+            self.tell_at(until, &Event::Wait { tile, cause, begin });
+        }
     }
 
     fn call(&mut self, core: u32, call: u32) -> Result<(), Fault> {
@@ -131,8 +151,9 @@ impl Machine<'_> {
         let wait = state.free_at - self.now;
         self.totals.macs += macs;
         let begin = self.now + wait - cycles;
-        let event = Event::Call { tile: self.plan.cores[core as usize].tile, entry: entry.name, begin };
-        self.tell(&event);
+        let (begin, end) = (self.told(begin), self.told(begin + cycles));
+        let tile = self.plan.cores[core as usize].tile;
+        self.tell(&Event::Call { tile, entry: entry.name, begin, end, macs });
         self.announce(wait, Due::Core(core));
     }
 
@@ -184,7 +205,7 @@ impl Machine<'_> {
         let theirs = match self.plan.cores[other as usize].code.get(state.at) {
             Some(&Op::Call(theirs)) if waits => theirs,
             _ => {
-                self.cores[core as usize].doing = Doing::Waiting(Blocked::Cascade);
+                self.hold(core, Blocked::Cascade);
                 return Ok(());
             }
         };
@@ -192,7 +213,7 @@ impl Machine<'_> {
         let plan = &self.plan.calls[theirs as usize];
         if ENTRIES[plan.entry].cascade != wanted {
             // The other core is in the middle of a chain and waits at its other link.
-            self.cores[core as usize].doing = Doing::Waiting(Blocked::Cascade);
+            self.hold(core, Blocked::Cascade);
             return Ok(());
         }
         if plan.constant.as_deref() != Some(numbers) {
@@ -220,6 +241,7 @@ impl Machine<'_> {
         let begin =
             self.cores[sender as usize].free_at.max(self.cores[receiver as usize].free_at).max(self.now);
         for core in [sender, receiver] {
+            self.waited(core, begin, Cause::Cascade);
             self.cores[core as usize].free_at = begin;
         }
         self.begin_call(sender, send, numbers, out + link);

@@ -231,7 +231,16 @@ impl<'a> Machine<'a> {
     }
 
     pub fn tell(&mut self, event: &Event<'_>) {
-        self.watch.event(self.begin + self.now, event);
+        self.tell_at(self.now, event);
+    }
+
+    pub fn tell_at(&mut self, cycle: Cycle, event: &Event<'_>) {
+        self.watch.event(self.begin + cycle, event);
+    }
+
+    /// A time of this launch as observers count it.
+    pub fn told(&self, cycle: Cycle) -> Cycle {
+        self.begin + cycle
     }
 
     /// When the launch ended: the commands have run and all cores have halted.

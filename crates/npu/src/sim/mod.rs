@@ -43,7 +43,7 @@ use crate::target::Target;
 use machine::Machine;
 use plan::Plan;
 
-pub use watch::{CoreTotals, Event, LaunchReport, Report, Totals, Unwatched, Watch};
+pub use watch::{Cause, CoreTotals, Event, LaunchReport, Report, Totals, Unwatched, Watch};
 
 /// A time, in cycles of the array.
 pub type Cycle = u64;

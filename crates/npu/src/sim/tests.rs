@@ -332,6 +332,7 @@ impl Watch for Notes {
         let text = match event {
             Event::Launch { .. } => return,
             Event::Call { entry, begin, .. } => format!("call {entry} since {begin}"),
+            Event::Wait { cause, begin, .. } => format!("wait for {cause:?} since {begin}"),
             Event::Move { from, bytes, begin, .. } => format!("move {bytes} from {from} since {begin}"),
             Event::Push { channel } => format!("push {channel}"),
             Event::Token { channel } => format!("token {channel}"),
@@ -395,6 +396,9 @@ fn a_core_goes_on_when_the_lock_is_released_and_not_before() {
     let (_, a) = when(&notes, "move 128 from 0,0:mm2s:0");
     let (_, b) = when(&notes, "move 128 from 0,0:mm2s:1");
     assert!(zeroed < a && a < b, "it waits for its operands, of which that of a has come before");
+    // It is busy with its lock and its loop before it finds the next lock closed.
+    let (since, over) = when(&notes, "wait for Lock");
+    assert!((zeroed..a).contains(&since) && over == a, "the first wait is that for a: {since} {over}");
     // The event tells of the call when it begins; the lock of b is taken first.
     assert_eq!((at, begin), (b, b + u64::from(unit.lock_cycles)));
     let entry = crate::kernel::ENTRIES.iter().position(|entry| entry.name == "gemm_bf16").unwrap();

@@ -13,13 +13,26 @@ pub enum Event<'a> {
         /// Cycles of configuring; 0 if the array held the configuration.
         configure: Cycle,
     },
-    /// A core has called a kernel.
+    /// A core calls a kernel; told when it is issued, as its end is known then.
     Call {
         /// The core's tile.
         tile: Tile,
         /// The entry's name.
         entry: &'static str,
-        /// When it began.
+        /// When it begins.
+        begin: Cycle,
+        /// When it is over.
+        end: Cycle,
+        /// Multiplications.
+        macs: u64,
+    },
+    /// A core has waited and goes on.
+    Wait {
+        /// The core's tile.
+        tile: Tile,
+        /// For what.
+        cause: Cause,
+        /// Since when.
         begin: Cycle,
     },
     /// A stream has moved words.
@@ -45,8 +58,17 @@ pub enum Event<'a> {
     },
 }
 
-/// An observer. Events come when they are over; `at` counts from the beginning
-/// of the dispatch.
+/// What a core waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A lock, an index into those of the launch.
+    Lock(u32),
+    /// Its neighbour in the cascade.
+    Cascade,
+}
+
+/// An observer. Events come when they are over unless they say otherwise; all
+/// times count from the beginning of the dispatch.
 pub trait Watch {
     /// Something has happened.
     fn event(&mut self, at: Cycle, event: &Event<'_>);
@@ -120,6 +142,9 @@ pub struct Totals {
     pub dram_read: u64,
     /// Bytes written to DRAM.
     pub dram_written: u64,
+    /// Bytes of long runs that DRAM could have moved in the time that it gave
+    /// to transfers; 0 in a seeded order.
+    pub dram_service: u64,
     /// Bytes that all streams moved.
     pub streamed: u64,
     /// Multiplications.
@@ -148,6 +173,7 @@ impl Totals {
     fn add(&mut self, other: &Totals) {
         self.dram_read += other.dram_read;
         self.dram_written += other.dram_written;
+        self.dram_service += other.dram_service;
         self.streamed += other.streamed;
         self.macs += other.macs;
         self.pushes += other.pushes;

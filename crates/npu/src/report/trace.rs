@@ -1,0 +1,421 @@
+//! A step as a trace in the JSON of Chrome's trace viewer, which Perfetto opens:
+//! complete events (`"ph": "X"`) with times in microseconds, and metadata that
+//! names tracks. Google's "Trace Event Format" is the definition.
+//!
+//! | process | tracks |
+//! |---|---|
+//! | `step` | the host, programs from dispatch to end, their launches |
+//! | `column N` | the cores of the column: kernel calls and waits; its DMA channels: transfers |
+//!
+//! What would be said again is left out: a program's tiles are traced in its
+//! first run, and a launch that only works on other bytes than a former one is
+//! not traced inside. Of a launch with more events than the limit the first
+//! and the last are kept. The trace says what it lacks.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, VecDeque};
+
+use girih_graph::Graph;
+use girih_tensor::Result;
+use serde::Serialize;
+
+use super::walk::{Span, SpanKind, walk};
+use crate::Target;
+use crate::driver::{Compiled, costs};
+use crate::form::groups::Step;
+use crate::form::schedule::{Channel, Command, Direction, Launch, Place, Schedule, Tile, TileKind};
+use crate::memory::Memory;
+use crate::sim::{Cause, Cycle, Event, Order, Simulator, Watch};
+
+/// A trace, to be written as one JSON object.
+#[derive(Debug, Serialize)]
+pub struct Trace {
+    #[serde(rename = "traceEvents")]
+    events: Vec<Entry>,
+    #[serde(rename = "displayTimeUnit")]
+    unit: &'static str,
+    #[serde(rename = "otherData")]
+    about: About,
+}
+
+/// What a trace is of, and what it lacks.
+#[derive(Clone, Debug, Serialize)]
+pub struct About {
+    /// The array.
+    pub target: String,
+    /// The step's key.
+    pub step: String,
+    /// Cycles of the array in a second.
+    pub hertz: f64,
+    /// Sentences about what has been left out.
+    pub left_out: Vec<String>,
+}
+
+/// One event of the format.
+#[derive(Debug, Serialize)]
+struct Entry {
+    name: Cow<'static, str>,
+    ph: &'static str,
+    pid: u32,
+    tid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ts: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    args: Option<Args>,
+}
+
+/// What is said of an event besides its time.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Args {
+    Name { name: String },
+    Order { sort_index: u32 },
+    Call { macs: u64 },
+    Move { bytes: u64, to: String },
+    Launch { configure_us: f64, events: u64 },
+    Lock { lock: String },
+}
+
+/// The process of the step as a whole.
+const STEP: u32 = 1;
+/// The tracks of it.
+const HOST: u32 = 1;
+const PROGRAMS: u32 = 2;
+const LAUNCHES: u32 = 3;
+/// The process of the first column.
+const COLUMNS: u32 = 10;
+
+impl Trace {
+    /// Simulates a step of all rows of a graph and traces it; at most `limit`
+    /// events within each launch.
+    ///
+    /// # Errors
+    /// When a schedule is faulty.
+    pub fn of(
+        graph: &Graph,
+        compiled: &Compiled,
+        target: &Target,
+        position: u32,
+        limit: usize,
+    ) -> Result<Trace> {
+        let mut runs = Vec::new();
+        let mut simulator = Simulator::new(target)?;
+        let mut seen = BTreeSet::new();
+        for schedule in &compiled.schedules {
+            let mut recorder = Recorder::new(schedule, &mut seen, limit);
+            let mut memory = Memory::TimeOnly;
+            let report = simulator.run(schedule, &[], &mut memory, &mut recorder, Order::Earliest)?;
+            simulator.forget();
+            runs.push((report.cycles, recorder.launches));
+        }
+        let cycles: Vec<Cycle> = runs.iter().map(|(cycles, _)| *cycles).collect();
+        let costs = costs(graph, &compiled.groups, position);
+        let spans = walk(graph, compiled, target, &costs, &cycles);
+        let about = About {
+            target: target.name.clone(),
+            step: graph.key.to_string(),
+            hertz: target.clock.hertz,
+            left_out: Vec::new(),
+        };
+        let mut trace = Trace { events: Vec::new(), unit: "ns", about };
+        let recorded: Vec<Vec<Recorded>> = runs.into_iter().map(|(_, launches)| launches).collect();
+        trace.say_missing(&recorded);
+        trace.spans(compiled, &spans, recorded, target);
+        trace.tracks();
+        Ok(trace)
+    }
+
+    /// What the trace is of, and what it lacks.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// How many events it has.
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    fn say_missing(&mut self, recorded: &[Vec<Recorded>]) {
+        let lack = &mut self.about.left_out;
+        lack.push("tiles and channels are traced in the first run of each program".to_owned());
+        let launches = recorded.iter().flatten();
+        let alike: Vec<&str> =
+            launches.clone().filter(|one| one.alike).map(|one| one.name.as_str()).collect();
+        if !alike.is_empty() {
+            lack.push(format!("launches like a former one are not traced inside: {}", alike.join(", ")));
+        }
+        for one in launches.filter(|one| one.dropped > 0) {
+            let (name, dropped, all) = (&one.name, one.dropped, one.dropped + one.kept() as u64);
+            lack.push(format!("{name}: {dropped} of {all} events, from the middle of the launch"));
+        }
+    }
+
+    fn spans(
+        &mut self,
+        compiled: &Compiled,
+        spans: &[Span],
+        mut recorded: Vec<Vec<Recorded>>,
+        target: &Target,
+    ) {
+        let micros = |cycles: Cycle| target.seconds(cycles) * 1e6;
+        for span in spans {
+            let (begin, long) = (span.begin * 1e6, span.seconds * 1e6);
+            let track = if span.kind == SpanKind::Array { PROGRAMS } else { HOST };
+            self.complete(span.name.clone().into(), (STEP, track), begin, long, None);
+            let Some(Step::Array { program, .. }) = span.part.map(|part| &compiled.groups.steps[part]) else {
+                continue;
+            };
+            if span.kind != SpanKind::Array {
+                continue;
+            }
+            let launches = &mut recorded[*program as usize];
+            if let Some(first) = launches.first() {
+                let long = micros(first.configured_at);
+                self.complete("dispatch".into(), (STEP, LAUNCHES), begin, long, None);
+            }
+            let ends: Vec<Cycle> = launches.iter().map(|one| one.configured_at).skip(1).collect();
+            let end = target.cycles(span.seconds);
+            for (one, until) in launches.iter_mut().zip(ends.into_iter().chain([end])) {
+                let from = one.configured_at + one.configure;
+                if one.configure > 0 {
+                    let (at, long) = (begin + micros(one.configured_at), micros(one.configure));
+                    self.complete("configure".into(), (STEP, LAUNCHES), at, long, None);
+                }
+                let events = one.dropped + one.kept() as u64;
+                let args = Args::Launch { configure_us: round(micros(one.configure)), events };
+                let long = micros(until.saturating_sub(from));
+                self.complete(
+                    one.name.clone().into(),
+                    (STEP, LAUNCHES),
+                    begin + micros(from),
+                    long,
+                    Some(args),
+                );
+                for detail in one.head.drain(..).chain(one.tail.drain(..)) {
+                    self.detail(&detail, begin, &micros);
+                }
+            }
+        }
+    }
+
+    fn detail(&mut self, detail: &Detail, base: f64, micros: &dyn Fn(Cycle) -> f64) {
+        let (begin, long) = (base + micros(detail.begin), micros(detail.end - detail.begin));
+        match &detail.what {
+            What::Call { tile, entry, macs } => {
+                let args = Some(Args::Call { macs: *macs });
+                self.complete((*entry).into(), core_track(*tile), begin, long, args);
+            }
+            What::Wait { tile, lock } => {
+                let (name, args) = match lock {
+                    Some((at, id)) => ("wait for lock", Some(Args::Lock { lock: format!("{at} #{id}") })),
+                    None => ("wait for cascade", None),
+                };
+                self.complete(name.into(), core_track(*tile), begin, long, args);
+            }
+            What::Move { from, to, bytes } => {
+                let args = Args::Move { bytes: *bytes, to: to.to_string() };
+                let name = if from.tile.kind() == TileKind::Shim { "from DRAM" } else { "send" };
+                self.complete(name.into(), channel_track(*from), begin, long, Some(args));
+                let args = Args::Move { bytes: *bytes, to: to.to_string() };
+                let name = if to.tile.kind() == TileKind::Shim { "to DRAM" } else { "receive" };
+                self.complete(name.into(), channel_track(*to), begin, long, Some(args));
+            }
+        }
+    }
+
+    fn complete(&mut self, name: Cow<'static, str>, at: (u32, u32), ts: f64, dur: f64, args: Option<Args>) {
+        let (pid, tid) = at;
+        let (ts, dur) = (Some(round(ts)), Some(round(dur)));
+        self.events.push(Entry { name, ph: "X", pid, tid, ts, dur, args });
+    }
+
+    /// Names and orders the processes and tracks that occur.
+    fn tracks(&mut self) {
+        let used: BTreeSet<(u32, u32)> = self.events.iter().map(|event| (event.pid, event.tid)).collect();
+        let processes: BTreeSet<u32> = used.iter().map(|(pid, _)| *pid).collect();
+        for pid in processes {
+            let name = if pid == STEP { "step".to_owned() } else { format!("column {}", pid - COLUMNS) };
+            self.meta("process_name", (pid, 0), Args::Name { name });
+            self.meta("process_sort_index", (pid, 0), Args::Order { sort_index: pid });
+        }
+        for at in used {
+            self.meta("thread_name", at, Args::Name { name: track_name(at) });
+            self.meta("thread_sort_index", at, Args::Order { sort_index: at.1 });
+        }
+    }
+
+    fn meta(&mut self, name: &'static str, (pid, tid): (u32, u32), args: Args) {
+        let (name, args) = (name.into(), Some(args));
+        self.events.push(Entry { name, ph: "M", pid, tid, ts: None, dur: None, args });
+    }
+}
+
+/// Microseconds to the tenth of a nanosecond, below which no cycle lies.
+fn round(micros: f64) -> f64 {
+    (micros * 1e4).round() / 1e4
+}
+
+/// Tracks of a tile: the core, then channels by direction and number.
+const TRACKS: u32 = 32;
+
+fn core_track(tile: Tile) -> (u32, u32) {
+    (COLUMNS + u32::from(tile.column), TRACKS * (1 + u32::from(tile.row)))
+}
+
+fn channel_track(channel: Channel) -> (u32, u32) {
+    let (pid, tid) = core_track(channel.tile);
+    let side = if channel.direction == Direction::S2mm { 1 } else { TRACKS / 2 };
+    (pid, tid + side + u32::from(channel.number).min(TRACKS / 2 - 2))
+}
+
+fn track_name((pid, tid): (u32, u32)) -> String {
+    if pid == STEP {
+        return ["", "host", "programs", "launches"][tid as usize].to_owned();
+    }
+    let tile = Tile::new((pid - COLUMNS) as u8, (tid / TRACKS - 1) as u8);
+    let kind = match tile.kind() {
+        TileKind::Shim => "shim",
+        TileKind::Memory => "memory",
+        TileKind::Compute => "core",
+    };
+    match tid % TRACKS {
+        0 => format!("{kind} {tile}"),
+        side if side < TRACKS / 2 => format!("{kind} {tile} in {}", side - 1),
+        side => format!("{kind} {tile} out {}", side - TRACKS / 2),
+    }
+}
+
+/// What has been recorded of a launch.
+struct Recorded {
+    name: String,
+    /// Whether its inside is that of a former launch.
+    alike: bool,
+    /// When configuring it begins.
+    configured_at: Cycle,
+    configure: Cycle,
+    head: Vec<Detail>,
+    tail: VecDeque<Detail>,
+    dropped: u64,
+}
+
+/// Something that a core or a channel did.
+struct Detail {
+    begin: Cycle,
+    end: Cycle,
+    what: What,
+}
+
+enum What {
+    Call {
+        tile: Tile,
+        entry: &'static str,
+        macs: u64,
+    },
+    /// For a lock of a tile, or for the cascade.
+    Wait {
+        tile: Tile,
+        lock: Option<(Tile, u8)>,
+    },
+    Move {
+        from: Channel,
+        to: Channel,
+        bytes: u64,
+    },
+}
+
+impl Recorded {
+    fn kept(&self) -> usize {
+        self.head.len() + self.tail.len()
+    }
+
+    fn keep(&mut self, detail: Detail, limit: usize) {
+        let most = limit.div_ceil(2);
+        if self.head.len() < most {
+            self.head.push(detail);
+            return;
+        }
+        self.tail.push_back(detail);
+        if self.tail.len() > limit - most {
+            self.tail.pop_front();
+            self.dropped += 1;
+        }
+    }
+}
+
+/// Watches one run of a program.
+struct Recorder<'a> {
+    schedule: &'a Schedule,
+    alike: Vec<bool>,
+    limit: usize,
+    launches: Vec<Recorded>,
+}
+
+impl<'a> Recorder<'a> {
+    /// `seen` are the launches that have been traced already.
+    fn new(schedule: &'a Schedule, seen: &mut BTreeSet<String>, limit: usize) -> Recorder<'a> {
+        let alike = schedule.launches.iter().map(|launch| !seen.insert(likeness(launch))).collect();
+        Recorder { schedule, alike, limit, launches: Vec::new() }
+    }
+}
+
+impl Watch for Recorder<'_> {
+    fn event(&mut self, at: Cycle, event: &Event<'_>) {
+        if let Event::Launch { name, configure } = *event {
+            self.launches.push(Recorded {
+                name: name.to_owned(),
+                alike: self.alike[self.launches.len()],
+                configured_at: at,
+                configure,
+                head: Vec::new(),
+                tail: VecDeque::new(),
+                dropped: 0,
+            });
+        }
+        let launch = self.launches.len().wrapping_sub(1);
+        let Some(recorded) = self.launches.last_mut().filter(|one| !one.alike) else { return };
+        let (begin, end, what) = match *event {
+            Event::Call { tile, entry, begin, end, macs } => (begin, end, What::Call { tile, entry, macs }),
+            Event::Wait { tile, cause, begin } => {
+                let locks = &self.schedule.launches[launch].locks;
+                let lock = match cause {
+                    Cause::Lock(lock) => locks.get(lock as usize).map(|lock| (lock.tile, lock.id)),
+                    Cause::Cascade => None,
+                };
+                (begin, at, What::Wait { tile, lock })
+            }
+            Event::Move { from, to, bytes, begin } => (begin, at, What::Move { from, to, bytes }),
+            Event::Launch { .. } | Event::Push { .. } | Event::Token { .. } => return,
+        };
+        recorded.keep(Detail { begin, end, what }, self.limit);
+    }
+}
+
+/// Equal for launches that do the same to other bytes.
+fn likeness(launch: &Launch) -> String {
+    let mut launch = Launch { name: String::new(), ..launch.clone() };
+    for descriptor in &mut launch.descriptors {
+        if let Place::Argument(..) = descriptor.place {
+            descriptor.place = Place::Argument(0, 0);
+        }
+    }
+    forget_offsets(&mut launch.commands);
+    launch.to_string()
+}
+
+/// Loops of commands lie as deep as passes make them, a few levels.
+fn forget_offsets(commands: &mut [Command]) {
+    for command in commands {
+        match command {
+            Command::Loop { body, .. } => forget_offsets(body),
+            Command::Push(push) => push.offset.constant = 0,
+            Command::Wait(_) => {}
+        }
+    }
+}
