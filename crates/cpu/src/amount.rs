@@ -3,7 +3,7 @@
 
 use girih_graph::backend::Lane;
 
-use crate::lower::{Attention, Call};
+use crate::lower::{Attention, Call, Products};
 use crate::state::Cache;
 use crate::weights::Weights;
 
@@ -22,11 +22,6 @@ impl Amount {
         let rows = rows as u64;
         let bytes_of = |index: usize| size_of_val(weights.vector(index)) as u64;
         match call {
-            Call::Linear { weight, bias, .. } => {
-                let matrix = weights.matrix(weight);
-                let bytes = matrix.size() + bias.map_or(0, bytes_of);
-                Amount { bytes, operations: 2 * rows * (matrix.rows * matrix.columns) as u64 }
-            }
             Call::Embed { table } => {
                 let matrix = weights.matrix(table);
                 Amount { bytes: rows * (matrix.size() / matrix.rows.max(1) as u64), operations: 0 }
@@ -39,6 +34,17 @@ impl Amount {
             }
             Call::Alias | Call::Take { .. } | Call::Elementwise(_) => Amount::default(),
         }
+    }
+
+    /// The amount of products of so many rows.
+    pub fn of_products(products: &Products, rows: usize, weights: &Weights) -> Amount {
+        let amounts = products.parts.iter().map(|part| {
+            let matrix = weights.matrix(part.weight);
+            let bias = part.bias.map_or(0, |bias| size_of_val(weights.vector(bias)) as u64);
+            let operations = 2 * rows as u64 * (matrix.rows * matrix.columns) as u64;
+            Amount { bytes: matrix.size() + bias, operations }
+        });
+        amounts.fold(Amount::default(), sum)
     }
 }
 

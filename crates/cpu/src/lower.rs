@@ -1,5 +1,7 @@
 //! Graph to program: a flat list of steps whose operands are places in memory.
 
+use std::collections::HashMap;
+
 use girih_graph::backend::Refusal;
 use girih_graph::{Act, Error, Extent, Graph, Node, Op, Pairing, Role, ScratchPlan, Span, Value, ValueId};
 use girih_tensor::{DType, Shape};
@@ -17,8 +19,35 @@ pub(crate) enum Instruction {
     Write { x: Place, state: usize, name: String },
     /// Arranges rows for the products that follow; their name is kept, too.
     Arrange { source: Source, count: Count, width: usize, slot: usize, name: String },
-    /// Computes a value.
+    /// Multiplies rows by matrices of weights.
+    Products(Products),
+    /// Computes a value in another way.
     Compute(Compute),
+}
+
+/// Products of the same rows with several matrices, in one task.
+#[derive(Debug)]
+pub(crate) struct Products {
+    pub rows: Count,
+    /// Values in a row.
+    pub width: usize,
+    /// At most [`ops::MOST_PRODUCTS`], whose results do not share memory.
+    pub parts: Vec<Product>,
+    /// The names of all results in one.
+    pub name: String,
+}
+
+/// A product with one matrix.
+#[derive(Debug)]
+pub(crate) struct Product {
+    /// Where the activations were arranged.
+    pub slot: usize,
+    pub weight: usize,
+    pub bias: Option<usize>,
+    pub output: Place,
+    /// The result's name and its shape at the program's key, for who watches.
+    pub name: String,
+    pub shape: Shape,
 }
 
 /// Where the rows to be arranged come from: a value, or operands of the
@@ -58,15 +87,6 @@ pub(crate) enum Call {
         x: Place,
         weight: usize,
         epsilon: f32,
-    },
-    Linear {
-        /// Where the activations were arranged.
-        slot: usize,
-        /// Their rows and values in a row.
-        rows: Count,
-        width: usize,
-        weight: usize,
-        bias: Option<usize>,
     },
     Rope {
         x: Place,
@@ -273,27 +293,70 @@ pub(crate) fn lower(
     if let Some(Refusal { node, reason }) = refusals(graph, precision).first() {
         return Err(Error::new(format!("the cpu backend does not run '{node}': {reason}")));
     }
+    let graph = &grouped(graph);
     let plan = ScratchPlan::of(graph);
     let slots = slots(graph, precision);
     let mut held: Vec<Option<ValueId>> = vec![None; slots.len()];
     let lowering = Lowering { graph, weights, places: places(graph, &plan), precision, slots: &slots };
     let mut instructions = Vec::with_capacity(graph.nodes.len());
-    for (index, node) in graph.nodes.iter().enumerate() {
-        if let Some(slot) = lowering.slot(node) {
+    let mut index = 0;
+    while index < graph.nodes.len() {
+        let together = lowering.together(index);
+        let nodes = &graph.nodes[index..index + together];
+        for (slot, node) in nodes.iter().filter_map(|node| Some((lowering.slot(node)?, node))) {
             let x = node.inputs[0];
             if held[slot] != Some(x) {
                 instructions.push(lowering.arrange(x, Source::Rows { x: lowering.place(x) }, slot));
                 held[slot] = Some(x);
             }
         }
-        let joined = lowering.joined(index);
-        instructions.push(lowering.node(node, joined.is_some())?);
-        if let Some(slot) = joined {
-            instructions.push(lowering.arrange(node.output, lowering.source(node)?, slot));
-            held[slot] = Some(node.output);
+        if nodes[0].op == Op::Linear {
+            instructions.push(Instruction::Products(lowering.products(nodes)?));
+        } else {
+            let joined = lowering.joined(index);
+            instructions.push(lowering.node(&nodes[0], joined.is_some())?);
+            if let Some(slot) = joined {
+                let source = lowering.source(&nodes[0])?;
+                instructions.push(lowering.arrange(nodes[0].output, source, slot));
+                held[slot] = Some(nodes[0].output);
+            }
         }
+        index += together;
     }
     Ok(Lowered { instructions, scratch: plan.bytes / size_of::<f32>(), slots })
+}
+
+/// Numbers of scratch that a program of `graph` takes for its values.
+pub(crate) fn scratch_size(graph: &Graph) -> usize {
+    ScratchPlan::of(&grouped(graph)).bytes / size_of::<f32>()
+}
+
+/// The graph with all products of one value behind the first of them. They read
+/// that value and weights only, so each of them could as well have come then.
+fn grouped(graph: &Graph) -> Graph {
+    let mut groups: HashMap<ValueId, Vec<Node>> = HashMap::new();
+    for node in graph.nodes.iter().filter(|node| node.op == Op::Linear) {
+        groups.entry(node.inputs[0]).or_default().push(node.clone());
+    }
+    let mut nodes = Vec::with_capacity(graph.nodes.len());
+    for node in &graph.nodes {
+        match node.op {
+            Op::Linear => nodes.extend(groups.remove(&node.inputs[0]).unwrap_or_default()),
+            _ => nodes.push(node.clone()),
+        }
+    }
+    Graph { key: graph.key, groups: graph.groups.clone(), values: graph.values.clone(), nodes }
+}
+
+/// One name for several: `a.q`, `a.k` and `a.v` are `a.q+k+v`.
+fn joined_name(names: &[&str]) -> String {
+    let split = |name| str::rsplit_once(name, '.').unwrap_or(("", name));
+    let (first, _) = split(names[0]);
+    if !first.is_empty() && names.iter().all(|name| split(name).0 == first) {
+        let last: Vec<&str> = names.iter().map(|name| split(name).1).collect();
+        return format!("{first}.{}", last.join("+"));
+    }
+    names.join("+")
 }
 
 /// Where each value lies; nothing for tokens, weights and states.
@@ -341,6 +404,58 @@ impl Lowering<'_> {
         let layout = Layout::of(self.graph.value(node.inputs[1]).dtype);
         let kind = Kind::of(layout, self.precision).expect("refusals were checked: there is a way");
         self.slots.iter().position(|slot| slot.kind == kind)
+    }
+
+    /// How many nodes from `index` on are one instruction: products of one value
+    /// that write apart from each other.
+    fn together(&self, index: usize) -> usize {
+        let nodes = &self.graph.nodes[index..];
+        let fits = |count: &usize| {
+            let (node, before) = (&nodes[*count], &nodes[..*count]);
+            node.op == Op::Linear
+                && node.inputs[0] == nodes[0].inputs[0]
+                && before.iter().all(|other| self.apart(node.output, other.output))
+        };
+        if nodes[0].op != Op::Linear {
+            return 1;
+        }
+        1 + (1..nodes.len().min(ops::MOST_PRODUCTS)).take_while(fits).count()
+    }
+
+    /// Whether two values share no memory.
+    fn apart(&self, a: ValueId, b: ValueId) -> bool {
+        let range = |id| {
+            let (place, len) = (self.place(id), self.graph.value(id).shape.elements());
+            match place.at {
+                At::Scratch(start) => (At::Scratch(0), start..start + len),
+                at => (at, 0..len),
+            }
+        };
+        let ((a, range_a), (b, range_b)) = (range(a), range(b));
+        a != b || range_a.end <= range_b.start || range_b.end <= range_a.start
+    }
+
+    /// Products of one value, in one task.
+    fn products(&self, nodes: &[Node]) -> Result<Products, Error> {
+        let name = |id: ValueId| self.graph.value(id).name.as_str();
+        let part = |node: &Node| {
+            let weight = |index: usize| self.weights.index(name(node.inputs[index]));
+            Ok(Product {
+                slot: self.slot(node).expect("there is a slot for each product"),
+                weight: weight(1)?,
+                bias: if node.inputs.len() > 2 { Some(weight(2)?) } else { None },
+                output: self.place(node.output),
+                name: name(node.output).to_owned(),
+                shape: self.graph.value(node.output).shape,
+            })
+        };
+        let names: Vec<&str> = nodes.iter().map(|node| name(node.output)).collect();
+        Ok(Products {
+            rows: self.place(nodes[0].inputs[0]).count,
+            width: self.graph.value(nodes[0].inputs[1]).shape.columns(),
+            parts: nodes.iter().map(part).collect::<Result<_, Error>>()?,
+            name: joined_name(&names),
+        })
     }
 
     /// The slot that the readers of node `index` take its value from, if it
@@ -415,12 +530,6 @@ impl Lowering<'_> {
             Op::Reshape if place(0).at == self.place(node.output).at => Call::Alias,
             Op::Embed => Call::Embed { table: weight(1)? },
             Op::Norm { epsilon } => Call::Norm { x: place(0), weight: weight(1)?, epsilon },
-            Op::Linear => {
-                let bias = if node.inputs.len() > 2 { Some(weight(2)?) } else { None };
-                let slot = self.slot(node).expect("there is a slot for each product");
-                let width = self.graph.value(node.inputs[1]).shape.columns();
-                Call::Linear { slot, rows: place(0).count, width, weight: weight(1)?, bias }
-            }
             Op::Rope { pairing } => {
                 let turns = rotations(self.graph).iter().position(|id| *id == node.inputs[1]);
                 let turns = turns.expect("the frequencies of every rope are listed");
@@ -437,7 +546,7 @@ impl Lowering<'_> {
             Op::Add => Call::Elementwise(Elementwise::Add { a: place(0), b: place(1) }),
             Op::Scale { factor } => Call::Elementwise(Elementwise::Scale { x: place(0), factor }),
             Op::Softcap { cap } => Call::Elementwise(Elementwise::Softcap { x: place(0), cap }),
-            Op::Write => unreachable!("a write computes no value"),
+            Op::Write | Op::Linear => unreachable!("these are instructions of their own"),
         })
     }
 

@@ -139,30 +139,34 @@ impl Pool {
         grid: Grid,
         body: impl Fn(&mut Tile<'_, T>, &mut L) + Sync,
     ) {
+        self.tiles_of(locals, [(output, grid)], |_, tile, local| body(tile, local));
+    }
+
+    /// As [`Pool::tiles`], for several outputs in one task; `body` is told
+    /// which of them a tile belongs to.
+    ///
+    /// # Panics
+    /// As [`Pool::tiles`].
+    pub fn tiles_of<T: Send, L: Send, const N: usize>(
+        &self,
+        locals: &mut [L],
+        outputs: [(&mut [T], Grid); N],
+        body: impl Fn(usize, &mut Tile<'_, T>, &mut L) + Sync,
+    ) {
         assert!(locals.len() >= self.threads(), "each thread has its own memory");
-        assert_eq!(output.len() % grid.width, 0, "the output is whole rows");
-        let rows = output.len() / grid.width;
-        let across = grid.width.div_ceil(grid.column_step);
-        let count = rows.div_ceil(grid.row_step) * across;
-        let queue = Queue::new(count, self.threads());
-        let (locals, output) = (Shared::new(locals), Shared::new(output));
+        let (locals, cuts) = (Shared::new(locals), outputs.map(|(output, grid)| Cut::new(output, grid)));
+        let counts = cuts.each_ref().map(Cut::count);
+        let queue = Queue::new(counts, self.threads());
         let task = |index: usize| {
             // SAFETY: `everyone` gives each of its threads another index, so no
             // other thread has this element; the assertion above says it is one.
             let local = unsafe { &mut locals.part(index..index + 1)[0] };
             let mut group = queue.group(index);
-            while let Some(piece) = queue.next(&mut group) {
-                let (top, left) = (piece / across * grid.row_step, piece % across * grid.column_step);
-                let mut tile = Tile {
-                    output: &output,
-                    width: grid.width,
-                    rows: top..rows.min(top + grid.row_step),
-                    columns: left..grid.width.min(left + grid.column_step),
-                };
-                body(&mut tile, local);
+            while let Some((output, piece)) = queue.next(&mut group) {
+                body(output, &mut cuts[output].tile(piece), local);
             }
         };
-        if count <= 1 {
+        if counts.iter().sum::<usize>() <= 1 {
             task(0);
         } else {
             self.everyone(&task);
@@ -291,23 +295,24 @@ impl std::fmt::Debug for Crew {
     }
 }
 
-/// The pieces of a task that nobody has taken. Each group of threads begins
-/// with a range of its own, so that threads seldom take turns at one counter,
-/// stream through memory that lies together, and meet the same part of a
-/// matrix in every step; who is through with it takes what others have left.
-struct Queue {
-    /// The next piece of each group's range.
+/// The pieces of a task that nobody has taken, of `N` outputs. Each group of
+/// threads begins with a range of its own of each output, so that threads seldom
+/// take turns at one counter, stream through memory that lies together, and meet
+/// the same part of a matrix in every step, whatever other matrices its task has;
+/// who is through with them takes what others have left.
+struct Queue<const N: usize> {
+    /// The next of each group's pieces, counted over the ranges of all outputs.
     next: [Apart<AtomicUsize>; MOST_GROUPS],
     groups: usize,
     threads: usize,
-    count: usize,
+    /// The pieces of each output.
+    counts: [usize; N],
 }
 
-impl Queue {
-    fn new(count: usize, threads: usize) -> Queue {
+impl<const N: usize> Queue<N> {
+    fn new(counts: [usize; N], threads: usize) -> Queue<N> {
         let groups = threads.min(MOST_GROUPS);
-        let start = |group: usize| Apart(AtomicUsize::new(group.min(groups) * count / groups));
-        Queue { next: array::from_fn(start), groups, threads, count }
+        Queue { next: array::from_fn(|_| Apart::default()), groups, threads, counts }
     }
 
     /// The group that a thread belongs to; neighbours share one.
@@ -315,21 +320,69 @@ impl Queue {
         thread * self.groups / self.threads
     }
 
-    /// Takes a piece of the range of `group`, or, when that is used up, of the
+    /// The pieces of each output that `group` begins with.
+    fn ranges(&self, group: usize) -> impl Iterator<Item = Range<usize>> {
+        self.counts.iter().map(move |count| group * count / self.groups..(group + 1) * count / self.groups)
+    }
+
+    /// The output and the number of one of the pieces that `group` begins with.
+    fn piece(&self, group: usize, mut index: usize) -> Option<(usize, usize)> {
+        for (output, range) in self.ranges(group).enumerate() {
+            if index < range.len() {
+                return Some((output, range.start + index));
+            }
+            index -= range.len();
+        }
+        None
+    }
+
+    /// Takes a piece of the ranges of `group`, or, when those are used up, of the
     /// first group after it that has some left, which `group` then is.
-    fn next(&self, group: &mut usize) -> Option<usize> {
+    fn next(&self, group: &mut usize) -> Option<(usize, usize)> {
         for _ in 0..self.groups {
-            let (next, end) = (&self.next[*group].0, (*group + 1) * self.count / self.groups);
+            let (next, count) = (&self.next[*group].0, self.ranges(*group).map(|range| range.len()).sum());
             // Looked at first, as a counter that all are done with is only read.
-            if next.load(Ordering::Relaxed) < end {
-                let piece = next.fetch_add(1, Ordering::Relaxed);
-                if piece < end {
-                    return Some(piece);
-                }
+            if next.load(Ordering::Relaxed) < count
+                && let Some(piece) = self.piece(*group, next.fetch_add(1, Ordering::Relaxed))
+            {
+                return Some(piece);
             }
             *group = (*group + 1) % self.groups;
         }
         None
+    }
+}
+
+/// An output and how it is cut.
+struct Cut<'a, T> {
+    output: Shared<'a, T>,
+    grid: Grid,
+    rows: usize,
+    /// Pieces side by side.
+    across: usize,
+}
+
+impl<'a, T> Cut<'a, T> {
+    fn new(output: &'a mut [T], grid: Grid) -> Cut<'a, T> {
+        assert_eq!(output.len() % grid.width, 0, "the output is whole rows");
+        let (rows, across) = (output.len() / grid.width, grid.width.div_ceil(grid.column_step));
+        Cut { output: Shared::new(output), grid, rows, across }
+    }
+
+    /// How many pieces there are.
+    fn count(&self) -> usize {
+        self.rows.div_ceil(self.grid.row_step) * self.across
+    }
+
+    fn tile(&self, piece: usize) -> Tile<'_, T> {
+        let Grid { width, row_step, column_step } = self.grid;
+        let (top, left) = (piece / self.across * row_step, piece % self.across * column_step);
+        Tile {
+            output: &self.output,
+            width,
+            rows: top..self.rows.min(top.saturating_add(row_step)),
+            columns: left..width.min(left + column_step),
+        }
     }
 }
 
@@ -351,7 +404,7 @@ impl<T> Tile<'_, T> {
     pub fn row(&mut self, row: usize) -> &mut [T] {
         assert!(self.rows.contains(&row), "row {row} of a tile of the rows {:?}", self.rows);
         let start = row * self.width;
-        // SAFETY: tiles do not overlap, because `Pool::tiles` makes one for each
+        // SAFETY: tiles do not overlap, because `Pool::tiles_of` makes one for each
         // piece of the grid and hands each piece out once; and of this tile only
         // one row is lent at a time, as the result borrows it mutably.
         unsafe { self.output.part(start + self.columns.start..start + self.columns.end) }
@@ -424,31 +477,58 @@ mod tests {
     }
 
     #[test]
+    fn every_piece_of_several_outputs_runs_once() {
+        for threads in 1..=3 {
+            let pool = Pool::new(threads).unwrap();
+            let (mut first, mut second) = (vec![0; 40 * 3], vec![0; 7]);
+            let grids = [(3, 1, 2), (7, 1, 3)];
+            let grids = grids.map(|(width, row_step, column_step)| Grid { width, row_step, column_step });
+            for _ in 0..100 {
+                let outputs = [(&mut first[..], grids[0]), (&mut second[..], grids[1]), (&mut [], grids[0])];
+                pool.tiles_of(&mut vec![(); threads], outputs, |output, tile, ()| {
+                    for row in tile.rows() {
+                        tile.row(row).iter_mut().for_each(|value| *value += 1 + output);
+                    }
+                });
+            }
+            assert!(first.iter().all(|&value| value == 100), "{threads} threads");
+            assert!(second.iter().all(|&value| value == 200), "{threads} threads");
+        }
+    }
+
+    #[test]
     fn queues_hand_out_each_piece_once() {
         for threads in [1, 2, 3, 8, 9, 192] {
             for count in [0, 1, 2, 7, 8, 9, 1000] {
-                let queue = Queue::new(count, threads);
-                let mut taken = vec![0; count];
+                let counts = [count, 0, count / 3, 1];
+                let queue = Queue::new(counts, threads);
+                let mut taken = counts.map(|count| vec![0; count]);
                 // The last thread comes alone, then the others find the rest.
                 for thread in (0..threads).rev() {
                     let mut group = queue.group(thread);
                     let some = if thread == 0 { usize::MAX } else { count / 3 };
                     for _ in 0..some {
-                        let Some(piece) = queue.next(&mut group) else { break };
-                        taken[piece] += 1;
+                        let Some((output, piece)) = queue.next(&mut group) else { break };
+                        taken[output][piece] += 1;
                     }
                 }
-                assert!(taken.iter().all(|&times| times == 1), "{count} pieces, {threads} threads");
+                let once = taken.iter().flatten().all(|&times| times == 1);
+                assert!(once, "{counts:?} pieces, {threads} threads");
             }
         }
     }
 
     #[test]
     fn each_group_begins_with_a_range_of_its_own() {
-        let queue = Queue::new(100, 4);
-        let first = |thread| queue.next(&mut queue.group(thread)).unwrap();
+        let queue = Queue::new([100], 4);
+        let first = |thread| queue.next(&mut queue.group(thread)).unwrap().1;
         assert_eq!([0, 1, 2, 3].map(first), [0, 25, 50, 75]);
-        let queue = Queue::new(96, 192);
+        // Of each output the same range as if it were a task of its own.
+        let queue = Queue::new([4, 8], 2);
+        let mine = |thread| [(); 6].map(|()| queue.next(&mut queue.group(thread)).unwrap());
+        assert_eq!(mine(0), [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]);
+        assert_eq!(mine(1), [(0, 2), (0, 3), (1, 4), (1, 5), (1, 6), (1, 7)]);
+        let queue = Queue::new([96], 192);
         assert_eq!([0, 23, 24, 191].map(|thread| queue.group(thread)), [0, 0, 1, 7]);
     }
 

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use girih_graph::backend::{Inputs, Lane, NodeTime, Step, Watch};
 use girih_graph::{Error, Graph, Key, ValueId};
+use girih_tensor::Shape;
 
 use crate::amount::Amount;
 use crate::arrange::{Arranged, Precision, Source};
 use crate::kernels::Table;
 use crate::lower::{
-    self, At, Call, Compute, Count, Elementwise, Instruction, Lowered, Place, Slot, local_size, lower,
-    partials_size, rotations, slots,
+    self, At, Call, Compute, Count, Elementwise, Instruction, Lowered, Place, Products, Slot, local_size,
+    lower, partials_size, rotations, scratch_size, slots,
 };
 use crate::memory::Aligned;
 use crate::ops::{self, Executor, Heads, Origin, Rows, StepTurns};
@@ -74,7 +75,6 @@ impl Program {
 
     /// The bytes that a program of this graph takes while it runs.
     pub(crate) fn plan(graph: &Graph, threads: usize, precision: Option<Precision>) -> u64 {
-        let scratch = girih_graph::ScratchPlan::of(graph).bytes / size_of::<f32>();
         let rows = size_of::<Origin>() as u64 * u64::from(graph.key.rows);
         let wanted = size_of::<u32>() as u64 * u64::from(graph.key.wanted);
         let locals = threads as u64 * Aligned::<f32>::bytes(local_size(graph));
@@ -82,7 +82,7 @@ impl Program {
             slots(graph, precision).iter().map(|slot| Aligned::<u32>::bytes(slot.words)).sum();
         let turns: u64 = turns_shapes(graph).map(|(rows, pairs)| StepTurns::bytes(rows, pairs)).sum();
         let partials = Aligned::<f32>::bytes(partials_size(graph));
-        Aligned::<f32>::bytes(scratch) + arranged + locals + turns + partials + rows + wanted
+        Aligned::<f32>::bytes(scratch_size(graph)) + arranged + locals + turns + partials + rows + wanted
     }
 
     /// Runs one step.
@@ -137,13 +137,23 @@ impl Program {
             match instruction {
                 Instruction::Write { x, state, .. } => run.write(*x, *state),
                 Instruction::Arrange { source, width, slot, .. } => run.arrange(*source, *width, *slot),
+                Instruction::Products(products) => run.products(products, watch),
                 Instruction::Compute(compute) => run.compute(compute.call, compute.output),
             }
             if let Some(begun) = begun {
                 watch.took(&run.took(instruction, begun.elapsed()));
             }
-            if let Instruction::Compute(compute) = instruction {
-                run.show(compute, watch);
+            match instruction {
+                Instruction::Compute(Compute { name, shape, output, .. }) => {
+                    run.show(name, shape, *output, watch);
+                }
+                Instruction::Products(products) => {
+                    products
+                        .parts
+                        .iter()
+                        .for_each(|part| run.show(&part.name, &part.shape, part.output, watch));
+                }
+                Instruction::Write { .. } | Instruction::Arrange { .. } => {}
             }
         }
     }
@@ -181,7 +191,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn compute(&mut self, call: Call, place: Place) {
-        let Run { executor, kinds, slots, weights, turns, state, rows, values, .. } = self;
+        let Run { executor, weights, turns, state, rows, values, .. } = self;
         match call {
             Call::Alias => executor.variant[0] = "alias",
             Call::Embed { table } => {
@@ -191,13 +201,6 @@ impl Run<'_> {
             Call::Norm { x, weight, epsilon } => {
                 let (y, [x]) = values.split(place, [x]);
                 ops::norm(executor, x, weights.vector(weight), epsilon, y);
-            }
-            Call::Linear { slot, rows, width, weight, bias } => {
-                let rows = values.rows_of(rows);
-                let x = Arranged { kind: kinds[slot].kind, rows, width, words: &slots[slot] };
-                let (y, []) = values.split(place, []);
-                let bias = bias.map(|bias| weights.vector(bias));
-                ops::linear(executor, x, weights.matrix(weight), bias, y);
             }
             Call::Rope { x, frequencies, turns: index, pairing } => {
                 let (y, [x]) = values.split(place, [x]);
@@ -214,6 +217,26 @@ impl Run<'_> {
                 ops::take(x, place.stride, *rows, y);
             }
             Call::Elementwise(call) => elementwise(call, executor, values, place),
+        }
+    }
+
+    /// Multiplies rows by all matrices at once, or by one after another where
+    /// someone watches: with the same bits.
+    fn products(&mut self, products: &Products, watch: &dyn Watch) {
+        let Products { rows, width, parts, .. } = products;
+        let most = if parts.iter().any(|part| watch.wants(&part.name)) { 1 } else { parts.len() };
+        let Run { executor, kinds, slots, weights, values, .. } = self;
+        let rows = values.rows_of(*rows);
+        for parts in parts.chunks(most) {
+            let products = array::from_fn(|index| {
+                let part = parts.get(index)?;
+                let x =
+                    Arranged { kind: kinds[part.slot].kind, rows, width: *width, words: &slots[part.slot] };
+                let bias = part.bias.map(|bias| weights.vector(bias));
+                Some(ops::Product { x, weight: weights.matrix(part.weight), bias })
+            });
+            let places = array::from_fn(|index| Some(parts.get(index)?.output));
+            ops::linear(executor, products, values.lend(places, []).0);
         }
     }
 
@@ -249,6 +272,10 @@ impl Run<'_> {
             Instruction::Arrange { count, name, .. } => {
                 (name, "arrange", self.values.rows_of(*count), Amount::default())
             }
+            Instruction::Products(products) => {
+                let rows = self.values.rows_of(products.rows);
+                (&products.name, "linear", rows, Amount::of_products(products, rows, self.weights))
+            }
             Instruction::Compute(Compute { call, output, name, op, .. }) => {
                 let rows = self.values.count(*output);
                 let amount = Amount::of(*call, rows, self.weights, self.state, self.rows.lanes);
@@ -260,11 +287,11 @@ impl Run<'_> {
         NodeTime { name, op, variant, rows, bytes: amount.bytes, operations: amount.operations, time }
     }
 
-    /// Shows the result to whom it may concern.
-    fn show(&self, compute: &Compute, watch: &mut dyn Watch) {
-        if watch.wants(&compute.name) {
-            let shape = compute.shape.with_outermost(self.values.count(compute.output));
-            watch.value(&compute.name, &shape, self.values.get(compute.output));
+    /// Shows a value to whom it may concern.
+    fn show(&self, name: &str, shape: &Shape, place: Place, watch: &mut dyn Watch) {
+        if watch.wants(name) {
+            let shape = shape.with_outermost(self.values.count(place));
+            watch.value(name, &shape, self.values.get(place));
         }
     }
 }
@@ -333,27 +360,65 @@ impl Values<'_> {
     /// The values at a place to be written, and those at places to be read.
     ///
     /// # Panics
-    /// When the first place and one of the others share memory, which plans
-    /// without faults rule out.
+    /// As [`Values::lend`].
     fn split<const N: usize>(&mut self, output: Place, operands: [Place; N]) -> (&mut [f32], [&[f32]; N]) {
-        let lens = operands.map(|place| self.count(place) * place.stride);
-        let len = self.count(output) * output.stride;
-        // The result, the scratch below it, and the scratch from `end` on.
-        let (result, below, above, end): (&mut [f32], &[f32], &[f32], usize) = match output.at {
-            At::Scratch(start) => {
-                let (below, rest) = self.scratch.split_at_mut(start);
-                let (result, above) = rest.split_at_mut(len);
-                (result, below, above, start + len)
-            }
-            At::Output => (&mut self.output[..len], self.scratch, &[], self.scratch.len()),
+        let ([output], operands) = self.lend([Some(output)], operands.map(Some));
+        (output, operands)
+    }
+
+    /// The values at places to be written, and those at places to be read;
+    /// nothing where there is no place.
+    ///
+    /// # Panics
+    /// When a place to be written shares memory with another, which plans
+    /// without faults rule out.
+    fn lend<const W: usize, const R: usize>(
+        &mut self,
+        outputs: [Option<Place>; W],
+        operands: [Option<Place>; R],
+    ) -> ([&mut [f32]; W], [&[f32]; R]) {
+        let len = |place: Place| self.rows_of(place.count) * place.stride;
+        let (lens, operand_lens) =
+            (outputs.map(|place| place.map(len)), operands.map(|place| place.map(len)));
+        let start = |place: Option<Place>| match place?.at {
+            At::Scratch(start) => Some(start),
+            At::Output => None,
             At::Input => unreachable!("checked: nothing writes the input"),
         };
-        let operands = array::from_fn(|index| match operands[index].at {
-            At::Input => &self.input[..lens[index]],
-            At::Scratch(start) if start < below.len() => &below[start..start + lens[index]],
-            At::Scratch(start) => &above[start - end..][..lens[index]],
-            At::Output => unreachable!("checked: the last node writes the output, so none reads it"),
+        let mut order: [usize; W] = array::from_fn(|index| index);
+        order.sort_unstable_by_key(|&index| start(outputs[index]));
+        // The scratch between the results, from a number on.
+        let mut gaps: [(usize, &[f32]); W] = [(0, &[]); W];
+        let mut results: [&mut [f32]; W] = array::from_fn(|_| &mut [][..]);
+        let (mut output, mut rest, mut at) = (Some(&mut *self.output), &mut *self.scratch, 0);
+        for index in order {
+            let Some(len) = lens[index] else { continue };
+            results[index] = match start(outputs[index]) {
+                None => &mut output.take().expect("a step has one output")[..len],
+                Some(start) => {
+                    let (gap, others) = rest.split_at_mut(start - at);
+                    let (result, others) = others.split_at_mut(len);
+                    gaps[index] = (at, gap);
+                    (rest, at) = (others, start + len);
+                    result
+                }
+            };
+        }
+        let (input, rest) = (self.input, &*rest);
+        let operands = array::from_fn(|index| {
+            let (Some(place), Some(len)) = (operands[index], operand_lens[index]) else { return &[][..] };
+            let start = match place.at {
+                At::Input => return &input[..len],
+                At::Scratch(start) => start,
+                At::Output => unreachable!("checked: the last node writes the output, so none reads it"),
+            };
+            let mut parts = gaps.iter().copied().chain([(at, rest)]);
+            let part = parts.find(|(first, part)| {
+                (*first..=first + part.len()).contains(&(start + len)) && start >= *first
+            });
+            let (first, part) = part.expect("a plan keeps what is read apart from what is written");
+            &part[start - first..][..len]
         });
-        (result, operands)
+        (results, operands)
     }
 }

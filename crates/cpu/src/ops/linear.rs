@@ -66,35 +66,55 @@ pub(crate) fn arranged(
     });
 }
 
-/// `output = x · weightᵀ + bias`.
+/// Products of one task, at the most: those of attention are three.
+pub(crate) const MOST_PRODUCTS: usize = 4;
+
+/// Activations and the matrix that they are multiplied by.
+#[derive(Clone, Copy)]
+pub(crate) struct Product<'a> {
+    pub x: Arranged<'a>,
+    pub weight: &'a Matrix,
+    pub bias: Option<&'a [f32]>,
+}
+
+/// Each `output = x · weightᵀ + bias`, in one task, of the same rows; an output
+/// without a product is empty.
 pub(crate) fn linear(
     executor: &mut Executor<'_>,
-    x: Arranged<'_>,
-    weight: &Matrix,
-    bias: Option<&[f32]>,
-    output: &mut [f32],
+    products: [Option<Product<'_>>; MOST_PRODUCTS],
+    outputs: [&mut [f32]; MOST_PRODUCTS],
 ) {
     let (table, pool) = (executor.table, executor.pool);
-    let way = match x.rows {
+    let rows = products.iter().flatten().map(|product| product.x.rows).max().unwrap_or(0);
+    executor.variant = variant(table, rows, &products);
+    let all: usize = products.iter().flatten().map(|product| bands(product.weight.rows)).sum();
+    let most = if rows <= NARROW { NARROW_BANDS } else { BANDS };
+    let bands = (all / (pool.threads() * SHARE)).clamp(1, most);
+    let mut widths = products.iter().map(|product| product.as_ref().map_or(1, |product| product.weight.rows));
+    let outputs = outputs.map(|output| {
+        let width = widths.next().expect("as many products as outputs");
+        (output, Grid { width, row_step: rows.max(1), column_step: bands * BAND })
+    });
+    pool.tiles_of(executor.locals, outputs, |index, tile, scratch| {
+        let product = products[index].expect("where there is no product there are no tiles");
+        let Product { x, weight, bias } = product;
+        Piece { table, x, weight, bias, tile }.compute(scratch);
+    });
+}
+
+/// Which kernels compute products of so many rows, in words.
+fn variant(table: &Table, rows: usize, products: &[Option<Product<'_>>]) -> [&'static str; 4] {
+    let way = match rows {
         0 | 1 => "gemv",
         rows if rows <= NARROW => "small",
         _ => "gemm",
     };
-    executor.variant = [way, table.name, x.kind.name(), weight.layout.name()];
-    let most = if x.rows <= NARROW { NARROW_BANDS } else { BANDS };
-    let bands = (bands(weight.rows) / (pool.threads() * SHARE)).clamp(1, most);
-    let grid = Grid { width: weight.rows, row_step: x.rows.max(1), column_step: bands * BAND };
-    pool.tiles(executor.locals, output, grid, |tile, scratch| {
-        let mut piece = Piece { table, x, weight, bias, tile };
-        match x.kind {
-            _ if x.rows > NARROW => piece.wide(scratch),
-            Kind::Integers(_) => piece.narrow(|band, sums| (table.products.narrow)(band, x.whole(), sums)),
-            _ if weight.layout.coding().is_none() && weight.is_float() => {
-                piece.narrow(|band, sums| (table.products.floats)(band, 0, x.whole(), sums));
-            }
-            _ => piece.narrow_decoded(),
-        }
-    });
+    let one = |name: fn(&Product<'_>) -> &'static str| {
+        let mut names = products.iter().flatten().map(name);
+        let first = names.next().unwrap_or("");
+        if names.all(|name| name == first) { first } else { "mixed" }
+    };
+    [way, table.name, one(|product| product.x.kind.name()), one(|product| product.weight.layout.name())]
 }
 
 /// Some bands of the weights with all rows of the step.
@@ -107,6 +127,18 @@ struct Piece<'a, 'b, 'c> {
 }
 
 impl Piece<'_, '_, '_> {
+    fn compute(&mut self, scratch: &mut [f32]) {
+        let (products, x) = (&self.table.products, self.x);
+        match x.kind {
+            _ if x.rows > NARROW => self.wide(scratch),
+            Kind::Integers(_) => self.narrow(|band, sums| (products.narrow)(band, x.whole(), sums)),
+            _ if self.weight.layout.coding().is_none() && self.weight.is_float() => {
+                self.narrow(|band, sums| (products.floats)(band, 0, x.whole(), sums));
+            }
+            _ => self.narrow_decoded(),
+        }
+    }
+
     fn bands(&self) -> std::ops::Range<usize> {
         let columns = self.tile.columns();
         columns.start / BAND..columns.end.div_ceil(BAND)
@@ -117,7 +149,7 @@ impl Piece<'_, '_, '_> {
         for band in self.bands() {
             let mut sums = [[0.0; BAND]; NARROW];
             products(self.weight.band(band), &mut sums[..self.x.rows]);
-            self.put(band, 0, &sums[..self.x.rows]);
+            self.put(band, &sums[..self.x.rows]);
         }
     }
 
@@ -127,7 +159,7 @@ impl Piece<'_, '_, '_> {
             let mut sums = [[0.0; BAND]; NARROW];
             let sums = &mut sums[..self.x.rows];
             self.multiply(band, 0..self.x.blocks(), sums);
-            self.put(band, 0, sums);
+            self.put(band, sums);
         }
     }
 
@@ -148,7 +180,7 @@ impl Piece<'_, '_, '_> {
                 }
                 self.multiply(band, first..last, sums);
                 if last == blocks {
-                    self.put(band, 0, &sums[..self.x.rows]);
+                    self.put(band, &sums[..self.x.rows]);
                 }
             }
         }
@@ -194,11 +226,11 @@ impl Piece<'_, '_, '_> {
         }
     }
 
-    /// Writes the results of a band for the rows from `first` on.
-    fn put(&mut self, band: usize, first: usize, sums: &[[f32; BAND]]) {
+    /// Writes the results of a band for all rows.
+    fn put(&mut self, band: usize, sums: &[[f32; BAND]]) {
         let columns = self.tile.columns();
         let range = band * BAND..columns.end.min((band + 1) * BAND);
-        for (row, sums) in (first..).zip(sums) {
+        for (row, sums) in sums.iter().enumerate() {
             let y = &mut self.tile.row(row)[range.start - columns.start..range.end - columns.start];
             y.copy_from_slice(&sums[..range.len()]);
             if let Some(bias) = self.bias {

@@ -13,7 +13,7 @@ use crate::memory::Aligned;
 use crate::pool::Pool;
 
 pub(crate) use attend::{Heads, attend};
-pub(crate) use linear::{arranged, linear};
+pub(crate) use linear::{MOST_PRODUCTS, Product, arranged, linear};
 pub(crate) use rope::{StepTurns, rope};
 pub(crate) use rows::{elementwise, embed, norm, take};
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use girih_graph::backend::{Block, Inputs, NodeTime, Range32};
-use girih_graph::{Graph, Lane, Op, Runner, Step, Want, Watch};
+use girih_graph::backend::{Block, Inputs, NodeTime, Range32, Unwatched};
+use girih_graph::{Graph, Lane, Op, Pairing, Runner, Step, Want, Watch};
 use girih_tensor::{DType, Shape};
 
 use crate::fixture::{Random, Source, cpu, on};
@@ -11,6 +11,20 @@ use crate::invariance::{Model, model};
 
 /// What a node told: name, operator, rows, bytes, operations, time.
 type Told = (String, &'static str, usize, u64, u64, Duration);
+
+/// Wants every value, and keeps their bits.
+#[derive(Default)]
+struct Everything(Vec<(String, Vec<u32>)>);
+
+impl Watch for Everything {
+    fn wants(&self, _: &str) -> bool {
+        true
+    }
+
+    fn value(&mut self, name: &str, _: &Shape, data: &[f32]) {
+        self.0.push((name.to_owned(), data.iter().map(|x| x.to_bits()).collect()));
+    }
+}
 
 /// Asks for times, or does not.
 struct Clock {
@@ -38,19 +52,44 @@ impl Watch for Clock {
     }
 }
 
-/// Runs 30 tokens of a sequence, of which the last is wanted.
-fn run(graph: &Graph, runner: &mut dyn Runner, asks: bool) -> (Vec<Told>, Duration) {
+/// Runs 30 tokens of a sequence, of which the last is wanted: its logits.
+fn watched(graph: &Graph, runner: &mut dyn Runner, watch: &mut dyn Watch) -> Vec<f32> {
     let (tokens, blocks) = ([7; 30], [Block(0)]);
     let blocks = vec![&blocks[..]; graph.groups.len()];
     let rows = Range32 { start: 0, end: 30 };
     let lane = Lane { blocks: &blocks, position: 0, rows, want: Want::Last, spans: &[] };
-    let mut clock = Clock { asks, told: Vec::new() };
     let mut output = vec![0.0; runner.width()];
-    let step =
-        Step { inputs: Inputs::Tokens(&tokens), lanes: &[lane], output: &mut output, watch: &mut clock };
+    runner
+        .step(Step { inputs: Inputs::Tokens(&tokens), lanes: &[lane], output: &mut output, watch })
+        .unwrap();
+    output
+}
+
+fn run(graph: &Graph, runner: &mut dyn Runner, asks: bool) -> (Vec<Told>, Duration) {
+    let mut clock = Clock { asks, told: Vec::new() };
     let begun = Instant::now();
-    runner.step(step).unwrap();
+    watched(graph, runner, &mut clock);
     (clock.told, begun.elapsed())
+}
+
+/// What is computed together for nobody who watches is computed one by one for
+/// who wants to see it, with the same bits; and every value is shown.
+#[test]
+fn who_watches_changes_no_bit() {
+    for (pairing, weights) in [(Pairing::Halves, DType::BF16), (Pairing::Neighbours, DType::Q8_0)] {
+        let graph = model(Model { pairing, weights, ..Model::default() });
+        let mut runner = on(cpu(2), &graph, &Source::random(&graph, &mut Random(1)), 2);
+        let unseen = watched(&graph, &mut *runner, &mut Unwatched);
+        let mut seen = Everything::default();
+        assert_eq!(watched(&graph, &mut *runner, &mut seen), unseen);
+        let named = |name: &str| seen.0.iter().filter(|(seen, _)| seen == name).count();
+        for node in graph.nodes.iter().filter(|node| node.op != Op::Write) {
+            assert_eq!(named(&graph.value(node.output).name), 1, "'{}'", graph.value(node.output).name);
+        }
+        let mut again = Everything::default();
+        watched(&graph, &mut *on(cpu(1), &graph, &Source::random(&graph, &mut Random(1)), 2), &mut again);
+        assert_eq!(again.0, seen.0);
+    }
 }
 
 #[test]
@@ -60,13 +99,20 @@ fn nodes_tell_what_they_did_to_whom_asks() {
     assert_eq!(run(&graph, &mut *runner, false).0, []);
     let (told, wall) = run(&graph, &mut *runner, true);
     let nodes = told.iter().filter(|told| told.1 != "arrange");
+    // Products of one value are told of as one, where the first of them stands.
+    let first = |told: &Told| told.0.split('+').next().map(str::to_owned);
     let order: Vec<_> = nodes
-        .map(|told| graph.nodes.iter().position(|node| graph.value(node.output).name == told.0))
+        .map(|told| {
+            graph.nodes.iter().position(|node| Some(&graph.value(node.output).name) == first(told).as_ref())
+        })
         .collect();
     assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{told:?}");
     assert!(told.iter().map(|told| told.5).sum::<Duration>() <= wall);
 
     let of = |op| told.iter().filter(move |told| told.1 == op);
+    let layer = |index: usize| ["q+k+v", "o", "gate+up", "down"].map(|name| format!("layers.{index}.{name}"));
+    let tasks: Vec<&str> = of("linear").map(|told| told.0.as_str()).collect();
+    assert_eq!(tasks, [&layer(0)[..], &layer(1), &["logits".to_owned()]].concat());
     // All products with a matrix: 30 rows of each, but 1 of the head.
     let linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
     let sizes: Vec<u64> = linear.map(|node| graph.value(node.inputs[1]).shape.elements() as u64).collect();
