@@ -11,8 +11,9 @@ use girih_npu::pass::{NoDump, Policy, compile, groups};
 use llama::{SMALL, key, llama};
 
 fn programs(target: &Target) -> Vec<Program> {
-    let cut =
-        |rows| groups(&llama(&SMALL, key(rows)), target, Policy::MLIR_AIR, &mut NoDump).unwrap().programs;
+    let cut = |rows| {
+        groups(&llama(&SMALL, key(rows)), target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap().programs
+    };
     let mut programs = cut(64);
     // The head is the same program for a prompt and for a token.
     let decode = cut(1).into_iter().filter(|program| !programs.contains(program)).collect::<Vec<_>>();

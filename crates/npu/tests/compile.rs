@@ -11,7 +11,8 @@ use llama::{LLAMA_1B, SMALL, Sizes, key, llama};
 fn cut(sizes: &Sizes, rows: u32, target: &Target, policy: Policy) -> Groups {
     let graph = llama(sizes, key(rows));
     assert_eq!(girih_graph::faults(&graph), vec![]);
-    groups(&graph, target, policy, &mut NoDump).unwrap_or_else(|error| panic!("{}: {error}", target.name))
+    groups(&graph, target, &policy.into(), &mut NoDump)
+        .unwrap_or_else(|error| panic!("{}: {error}", target.name))
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn shown<F: Form + PartialEq + std::fmt::Debug>(form: &F, target: &Target) -> St
 
 fn partition(target: &Target, policy: Policy, text: &str) -> Result<String, String> {
     let graph: Graph = text.parse().map_err(|error: girih_graph::Error| error.to_string())?;
-    let groups = groups(&graph, target, policy, &mut NoDump).map_err(|error| error.to_string())?;
+    let groups = groups(&graph, target, &policy.into(), &mut NoDump).map_err(|error| error.to_string())?;
     Ok(shown(&groups, target))
 }
 

@@ -28,7 +28,7 @@ fn scheduled(name: &str, kernel: Kernel) -> String {
     let roles = [ArgumentRole::Input, ArgumentRole::Input, ArgumentRole::Output];
     let arguments = kernel.operand_bytes().into_iter().zip(roles).enumerate();
     let arguments = arguments.map(|(i, (bytes, role))| Argument { name: format!("a{i}"), role, bytes });
-    let launches = vec![Task { name: name.to_owned(), kernel, arguments: vec![0, 1, 2] }];
+    let launches = vec![Task { name: name.to_owned(), kernel, arguments: vec![0, 1, 2], tiling: None }];
     let program = Program { name: name.to_owned(), arguments: arguments.collect(), launches };
     compile(&program, &Target::named("toy").unwrap(), &mut NoDump).unwrap().to_string()
 }

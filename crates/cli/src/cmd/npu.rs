@@ -1,6 +1,6 @@
 //! `girih npu`: a model or a graph compiled for a simulated array, what became
 //! of it, and how long it takes. Each command has a file; here is what names
-//! the work: model, target and policy.
+//! the work: model, target and mapping.
 
 mod compile;
 mod inspect;
@@ -14,7 +14,7 @@ use girih_graph::{Graph, faults};
 use girih_npu::Target;
 use girih_npu::blob::Cache;
 use girih_npu::driver::Compiler;
-use girih_npu::pass::Policy;
+use girih_npu::pass::Mapping;
 
 use super::{Outcome, print_json};
 use crate::args::{ArchArgs, KvType};
@@ -24,6 +24,8 @@ use crate::output::print;
 
 /// The longest graph, in bytes, that is read from a file.
 const GRAPH_BYTES: u64 = 64 << 20;
+/// The longest mapping, in bytes, that is read from a file.
+const MAPPING_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -53,9 +55,9 @@ struct Source {
     /// The array, such as toy or xdna2-strix; another name lists those that there are.
     #[arg(long, value_name = "TARGET", default_value = "xdna2-strix")]
     target: String,
-    /// What shares a program and where attention runs.
-    #[arg(long, value_name = "POLICY", default_value = "mlir-air", value_parser = policy)]
-    policy: Policy,
+    /// How the model is laid onto the array: a file, or a name, such as mlir-air, seed-000 or unstitched.
+    #[arg(long, value_name = "FILE|NAME", default_value = "mlir-air")]
+    mapping: String,
     /// Rows of a step of prefill.
     #[arg(long, value_name = "N", default_value = "2048", value_parser = clap::value_parser!(u32).range(1..=65536))]
     rows: u32,
@@ -64,13 +66,14 @@ struct Source {
     context: u32,
 }
 
-/// Reads the name of a policy.
-fn policy(text: &str) -> Result<Policy, String> {
-    let found = Policy::ALL.iter().find(|(name, _)| *name == text);
-    found.map(|(_, policy)| *policy).ok_or_else(|| {
-        let known: Vec<&str> = Policy::ALL.iter().map(|(name, _)| *name).collect();
-        format!("no policy is called '{text}': known are {}", known.join(", "))
-    })
+/// Reads a mapping: one that girih has, or else a file.
+fn mapping(name: &str) -> Result<Mapping> {
+    let path = Path::new(name);
+    if !path.is_file() {
+        return Mapping::named(name).map_err(|error| Error::call(format!("{error}, or a file")));
+    }
+    let text = read_text(path, MAPPING_BYTES)?;
+    text.parse().map_err(|error| Error::call(format!("{name}: {error}")))
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
@@ -104,17 +107,23 @@ impl Source {
     fn compiler(&self, blobs: Option<&Path>) -> Result<Compiler> {
         let target = Target::named(&self.target).map_err(|error| Error::call(error.to_string()))?;
         let cache = blobs.map(Cache::open).transpose()?;
-        Ok(Compiler::new(target, self.policy, cache))
+        Ok(Compiler::new(target, mapping(&self.mapping)?, cache))
     }
+}
+
+/// A file of text that has at most so many bytes.
+fn read_text(path: &Path, most: u64) -> Result<String> {
+    let failed = |error: &dyn Display| Error::call(format!("{}: {error}", path.display()));
+    if std::fs::metadata(path).map_err(|error| failed(&error))?.len() > most {
+        return Err(failed(&format!("such a file has at most {most} bytes")));
+    }
+    std::fs::read_to_string(path).map_err(|error| failed(&error))
 }
 
 /// A graph from a file of its text form.
 fn read_graph(path: &Path) -> Result<Graph> {
     let failed = |error: &dyn Display| Error::call(format!("{}: {error}", path.display()));
-    if std::fs::metadata(path).map_err(|error| failed(&error))?.len() > GRAPH_BYTES {
-        return Err(failed(&format!("a graph has at most {GRAPH_BYTES} bytes")));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+    let text = read_text(path, GRAPH_BYTES)?;
     let graph: Graph = text.parse().map_err(|error| failed(&error))?;
     match faults(&graph).first() {
         None => Ok(graph),

@@ -11,13 +11,13 @@ use crate::Target;
 use crate::blob::Cache;
 use crate::form::groups::{Groups, Program};
 use crate::form::schedule::Schedule;
-use crate::pass::{self, Dump, Policy};
+use crate::pass::{self, Dump, Mapping, Policy};
 
-/// Compiles graphs for one target by one policy.
+/// Compiles graphs for one target by one mapping.
 #[derive(Debug)]
 pub struct Compiler {
     target: Target,
-    policy: Policy,
+    mapping: Mapping,
     cache: Option<Cache>,
     known: Mutex<HashMap<String, Arc<Schedule>>>,
 }
@@ -35,8 +35,9 @@ pub struct Compiled {
 
 impl Compiler {
     /// A compiler that keeps blobs in `cache`, if one is given.
-    pub fn new(target: Target, policy: Policy, cache: Option<Cache>) -> Compiler {
-        Compiler { target, policy, cache, known: Mutex::new(HashMap::new()) }
+    pub fn new(target: Target, mapping: impl Into<Mapping>, cache: Option<Cache>) -> Compiler {
+        let mapping = mapping.into();
+        Compiler { target, mapping, cache, known: Mutex::new(HashMap::new()) }
     }
 
     /// The target.
@@ -44,9 +45,9 @@ impl Compiler {
         &self.target
     }
 
-    /// The policy.
+    /// What shares a program and where attention runs.
     pub fn policy(&self) -> Policy {
-        self.policy
+        self.mapping.policy
     }
 
     /// Cuts a graph.
@@ -54,7 +55,7 @@ impl Compiler {
     /// # Errors
     /// When it has an op that neither host nor array computes.
     pub fn groups(&self, graph: &Graph, dump: &mut dyn Dump) -> Result<Groups> {
-        pass::groups(graph, &self.target, self.policy, dump)
+        pass::groups(graph, &self.target, &self.mapping, dump)
     }
 
     /// Compiles a graph.

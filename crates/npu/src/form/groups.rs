@@ -12,6 +12,7 @@ use super::read::{Line, Lines};
 use super::schedule::text::{arguments, parameters};
 use super::schedule::{Affine, Argument, ArgumentRole, Number, Parameter};
 use super::tiled::print_arguments;
+use super::tiling::Tiling;
 use super::{Fault, Form};
 use crate::Target;
 
@@ -90,6 +91,8 @@ pub struct Task {
     pub kernel: Kernel,
     /// The arguments, in the kernel's order.
     pub arguments: Vec<u32>,
+    /// The tiling, if the mapping gives one.
+    pub tiling: Option<Tiling>,
 }
 
 /// What a launch computes; sizes are those of the padded tensors.
@@ -350,9 +353,10 @@ impl fmt::Display for Groups {
         for program in &self.programs {
             writeln!(f, "program {}", program.name)?;
             print_arguments(&program.arguments, f)?;
-            for Task { name, kernel, arguments } in &program.launches {
+            for Task { name, kernel, arguments, tiling } in &program.launches {
                 write!(f, "launch {name} {kernel} :")?;
                 arguments.iter().try_for_each(|argument| write!(f, " {argument}"))?;
+                tiling.iter().try_for_each(|tiling| write!(f, " tile {tiling}"))?;
                 writeln!(f)?;
             }
         }
@@ -419,7 +423,16 @@ impl FromStr for Groups {
             while let Some(mut line) = lines.take("launch") {
                 let name = line.word("the launch's name")?.to_owned();
                 let kernel = kernel(&mut line)?;
-                launches.push(Task { name, kernel, arguments: numbers(&mut line)? });
+                let mut arguments = Vec::new();
+                let mut tiling = None;
+                while let Some(word) = line.optional() {
+                    if word == "tile" {
+                        tiling = Some(Tiling::read(kernel.name(), &mut line)?);
+                        break;
+                    }
+                    arguments.push(line.parsed(word, "a number")?);
+                }
+                launches.push(Task { name, kernel, arguments, tiling });
             }
             groups.programs.push(Program { name, arguments, launches });
         }

@@ -6,6 +6,7 @@ pub mod read;
 pub mod routed;
 pub mod schedule;
 pub mod tiled;
+pub mod tiling;
 
 use std::fmt;
 use std::str::FromStr;

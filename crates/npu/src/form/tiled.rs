@@ -88,11 +88,36 @@ pub struct Through {
     /// Chunks of a core that one stretch from DRAM holds: so DRAM is read in
     /// longer runs than a core's memory has room for.
     pub slices: u32,
-    /// Words from where one slice begins in the stretch to the next.
+    /// Words from where one slice begins in the stretch to the next; 0 where
+    /// the dimensions bring out all slices.
     pub slice_words: u32,
-    /// The order in which a slice leaves it, as words of the stretch as it
-    /// came in.
+    /// How often a stretch leaves: with more than one pass all its slices do,
+    /// one pass after another, and the cores have a loop of passes around that
+    /// of slices.
+    pub passes: u32,
+    /// Where the words of a stretch go as they come in; empty if one after
+    /// another.
+    pub into: Vec<Dim>,
+    /// The order in which a slice leaves it, or with several passes the whole
+    /// stretch, as words of the memory tile's buffer.
     pub dims: Vec<Dim>,
+}
+
+impl Through {
+    /// Chunks that stop as they are, so many at once.
+    pub fn whole(depth: u8, dims: Vec<Dim>) -> Through {
+        Through { depth, slices: 1, slice_words: 0, passes: 1, into: Vec::new(), dims }
+    }
+
+    /// Whether a stretch leaves more than once.
+    pub fn repeats(&self) -> bool {
+        self.passes > 1
+    }
+
+    /// Words that leave it for each descriptor.
+    fn leaving_words(&self) -> u64 {
+        self.dims.iter().map(|dim| u64::from(dim.size)).product()
+    }
 }
 
 /// Which way chunks travel.
@@ -194,6 +219,13 @@ impl Stream {
     /// Chunks in a stretch from DRAM.
     pub fn slices(&self) -> u32 {
         self.through.as_ref().map_or(1, |through| through.slices.max(1))
+    }
+
+    /// The loops around the calls that use it: those that it follows in DRAM,
+    /// and those of passes and slices where a memory tile repeats it.
+    pub fn loops(&self) -> usize {
+        let repeats = self.through.as_ref().is_some_and(Through::repeats);
+        usize::from(self.level) + if repeats { 2 } else { 0 }
     }
 
     /// Words that come from or go to DRAM together.
@@ -301,20 +333,32 @@ impl TiledLaunch {
         let level = usize::from(stream.level);
         let mut follows: Option<Vec<u32>> =
             stream.dims.get(..level).map(|dims| dims.iter().map(|dim| dim.size).collect());
-        if let Some(last) = follows.as_mut().and_then(|follows| follows.last_mut()) {
+        let repeated = stream.through.as_ref().filter(|through| through.repeats());
+        if let (Some(follows), Some(through)) = (&mut follows, repeated) {
+            follows.extend([through.passes, through.slices]);
+        } else if let Some(last) = follows.as_mut().and_then(|follows| follows.last_mut()) {
             *last = last.saturating_mul(stream.slices());
         } else if stream.slices() > 1 {
             return Some("is sliced, but follows no loop".to_owned());
         }
-        if loops.get(..level) != follows.as_deref() || stream.dims.len() <= level {
+        if loops.get(..stream.loops()) != follows.as_deref() || stream.dims.len() <= level {
             return Some(format!("follows the loops {follows:?}; the calls that use it lie in {loops:?}"));
         }
         if let Some(through) = &stream.through {
-            let words: u64 = through.dims.iter().map(|dim| u64::from(dim.size)).product();
+            let words = through.leaving_words();
             if through.slices == 0 || (through.slices > 1 && stream.flow == Flow::Out) {
                 return Some(format!("has {} slices in a stretch", through.slices));
             }
-            if words != u64::from(stream.chunk_words()) {
+            if through.passes == 0 || (through.repeats() && stream.flow == Flow::Out) {
+                return Some(format!("leaves L2 {} times", through.passes));
+            }
+            let arriving = through.into.iter().map(|dim| u64::from(dim.size)).product::<u64>();
+            if !through.into.is_empty() && arriving != u64::from(stream.stretch_words()) {
+                let words = stream.stretch_words();
+                return Some(format!("has stretches of {words} words, of which {arriving} arrive in L2"));
+            }
+            let whole = if through.repeats() { stream.stretch_words() } else { stream.chunk_words() };
+            if words != u64::from(whole) {
                 return Some(format!(
                     "has chunks of {} words, of which {words} leave L2",
                     stream.chunk_words()
@@ -389,8 +433,12 @@ impl fmt::Display for Stream {
         write!(f, "stream {name} {flow} a{argument} share {share} level {level} depth {depth}")?;
         write!(f, " base {base_bytes} column {column_bytes} row {row_bytes} dims {}", Dims(&self.dims))?;
         let Some(through) = &self.through else { return Ok(()) };
-        let Through { depth, slices, slice_words, dims } = through;
-        write!(f, " through {depth} slices {slices} {slice_words} dims {}", Dims(dims))
+        let Through { depth, slices, slice_words, passes, into, dims } = through;
+        write!(f, " through {depth} slices {slices} {slice_words} dims {}", Dims(dims))?;
+        if through.repeats() {
+            write!(f, " passes {passes}")?;
+        }
+        if into.is_empty() { Ok(()) } else { write!(f, " into {}", Dims(into)) }
     }
 }
 
@@ -515,7 +563,10 @@ fn stream(line: &mut Line<'_>) -> Result<Stream> {
         line.need("slices")?;
         let (slices, slice_words) = (line.value("a number of slices")?, line.value("words of a slice")?);
         line.need("dims")?;
-        Some(Through { depth, slices, slice_words, dims: self::dims(line)? })
+        let dims = self::dims(line)?;
+        let passes = if line.skip("passes") { line.value("a number of passes")? } else { 1 };
+        let into = if line.skip("into") { self::dims(line)? } else { Vec::new() };
+        Some(Through { depth, slices, slice_words, passes, into, dims })
     } else {
         None
     };

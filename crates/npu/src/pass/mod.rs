@@ -1,6 +1,7 @@
 //! The six passes. Each is a pure function from one form to the next; none
 //! calls another, and only tiling searches.
 
+mod mapping;
 pub mod partition;
 pub mod place;
 pub mod route;
@@ -19,6 +20,7 @@ use crate::form::placed::Placed;
 use crate::form::schedule::Schedule;
 use crate::form::tiled::Tiled;
 
+pub use mapping::{Mapping, TileRule};
 pub use partition::{Attention, Grouping, Policy};
 
 /// A pass could not meet a limit of the target: news for the user.
@@ -67,8 +69,8 @@ impl Dump for NoDump {
 ///
 /// # Errors
 /// When the graph has an op that no kernel computes.
-pub fn groups(graph: &Graph, target: &Target, policy: Policy, dump: &mut dyn Dump) -> Result<Groups> {
-    let groups = partition::partition(graph, target, policy)?;
+pub fn groups(graph: &Graph, target: &Target, mapping: &Mapping, dump: &mut dyn Dump) -> Result<Groups> {
+    let groups = partition::partition(graph, target, mapping)?;
     keep(groups, "graph", target, dump)
 }
 
@@ -109,8 +111,11 @@ fn fit(
             }
         }
     }
-    let none =
-        || Unfit { pass: "tile", group, resource: "tilings that divide it".to_owned(), need: 1, have: 0 };
+    let resource = match task.tiling {
+        None => "tilings that divide it".to_owned(),
+        Some(tiling) => format!("tilings like the mapping's, {tiling}, that divide it and fit a core"),
+    };
+    let none = || Unfit { pass: "tile", group, resource, need: 1, have: 0 };
     Err(closest.unwrap_or_else(none).into())
 }
 

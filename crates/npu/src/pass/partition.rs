@@ -4,6 +4,7 @@
 use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Op, Role, Span, ValueId};
 use girih_tensor::{Error, Result};
 
+use super::Mapping;
 use crate::Target;
 use crate::form::groups::{Groups, Kernel, Program, Step, Task, Tensor, TensorKind, chunk_bytes};
 use crate::form::schedule::{Argument, ArgumentRole};
@@ -26,6 +27,23 @@ pub enum Grouping {
     /// from after attention to the end of the layer, and the head in parts:
     /// the six programs of the Llama mapping by AMD's mlir-air.
     Stitched,
+    /// As stitched, but a layer's end shares a program with what follows it up
+    /// to the next attention.
+    Joined,
+}
+
+impl Grouping {
+    /// Every grouping, by name.
+    pub const ALL: &'static [(&'static str, Grouping)] = &[
+        ("unstitched", Grouping::Unstitched),
+        ("stitched", Grouping::Stitched),
+        ("joined", Grouping::Joined),
+    ];
+
+    /// The name in mappings.
+    pub fn name(self) -> &'static str {
+        Grouping::ALL.iter().find(|(_, grouping)| *grouping == self).map_or("unnamed", |(name, _)| name)
+    }
 }
 
 /// Where attention runs.
@@ -38,6 +56,17 @@ pub enum Attention {
     Prefill,
     /// On the array.
     Array,
+}
+
+impl Attention {
+    /// Every place for attention, by name.
+    pub const ALL: &'static [(&'static str, Attention)] =
+        &[("host", Attention::Host), ("prefill", Attention::Prefill), ("array", Attention::Array)];
+
+    /// The name in mappings.
+    pub fn name(self) -> &'static str {
+        Attention::ALL.iter().find(|(_, attention)| *attention == self).map_or("unnamed", |(name, _)| name)
+    }
 }
 
 impl Policy {
@@ -80,13 +109,14 @@ enum Site {
 ///
 /// # Errors
 /// When a node is of a kind that neither host nor array computes.
-pub fn partition(graph: &Graph, target: &Target, policy: Policy) -> Result<Groups> {
+pub fn partition(graph: &Graph, target: &Target, mapping: &Mapping) -> Result<Groups> {
+    let policy = mapping.policy;
     let mut cut = Cut {
         graph,
         target,
-        policy,
+        mapping,
         groups: Groups {
-            policy: policy.name().to_owned(),
+            policy: mapping.name.clone(),
             tensors: Vec::new(),
             programs: Vec::new(),
             steps: Vec::new(),
@@ -100,7 +130,11 @@ pub fn partition(graph: &Graph, target: &Target, policy: Policy) -> Result<Group
             return Err(Error::new(format!("'{}': {reason}", graph.value(node.output).name)));
         }
         let attends = matches!(node.op, Op::Attend { .. });
-        let begins = policy.grouping == Grouping::Unstitched || attends || enters_attention(graph, index);
+        let begins = match policy.grouping {
+            Grouping::Unstitched => true,
+            Grouping::Stitched => attends || enters_attention(graph, index),
+            Grouping::Joined => attends,
+        };
         if site != Site::View && (site != Site::Array || begins) {
             cut.close(&mut segment, false)?;
         }
@@ -221,7 +255,7 @@ fn row_granule(target: &Target) -> u32 {
 struct Cut<'a> {
     graph: &'a Graph,
     target: &'a Target,
-    policy: Policy,
+    mapping: &'a Mapping,
     groups: Groups,
     tensor_of: Vec<Option<u32>>,
 }
@@ -331,7 +365,8 @@ impl Cut<'_> {
         let parts = self.parts(index, kernel);
         for (part, kernel) in parts.iter().enumerate() {
             let name = if parts.len() > 1 { format!("{name}.{part}") } else { name.clone() };
-            draft.launches.push(Task { name, kernel: *kernel, arguments: arguments.clone() });
+            let tiling = self.mapping.tiling(kernel);
+            draft.launches.push(Task { name, kernel: *kernel, arguments: arguments.clone(), tiling });
         }
         Ok(())
     }
@@ -352,7 +387,7 @@ impl Cut<'_> {
     }
 
     fn site(&self, index: usize) -> Site {
-        site(self.graph, self.target, self.policy, index)
+        site(self.graph, self.target, self.mapping.policy, index)
     }
 
     /// The tensor of the chunks of keys and values.
@@ -523,6 +558,8 @@ fn name_of(launches: &[Task]) -> String {
             let sizes = task.kernel.to_string().replace([' ', '='], "_");
             sizes.split("_epsilon").next().unwrap_or(&sizes).to_owned()
         }
+        _ if starts("gemm") && has("gate") && has("rope") => "o_ffn_rms_gemms_rope".to_owned(),
+        _ if starts("gemv") && has("gate") && has("rope") => "o_gemv_ffn_rms_gemv_rope".to_owned(),
         _ if starts("rms_norm") && has("rope") && has("gemm") => "rms_gemms_rope".to_owned(),
         _ if starts("rms_norm") && has("rope") && has("gemv") => "rms_gemv_rope".to_owned(),
         _ if starts("gemm") && has("gate") => "o_ffn".to_owned(),

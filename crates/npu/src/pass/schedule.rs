@@ -17,7 +17,7 @@ use crate::form::schedule::{
     Affine, Buffer, BufferId, Call, Cascade, Channel, Command, Core, Descriptor, Dim, Direction, Instruction,
     Launch, Lock, LockId, Number, Operand, Parameter, Place, Push, Schedule, Start, Step, Tile, TileKind,
 };
-use crate::form::tiled::{COLUMN, Flow, Item, ROW, Source, Stream};
+use crate::form::tiled::{COLUMN, Flow, Item, ROW, Source, Stream, Through};
 
 /// The most tasks that the commands of one circuit may be.
 const MOST_PUSHES: u64 = 4096;
@@ -226,6 +226,22 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
+    /// The two locks of a stretch in L2. One that leaves several times counts
+    /// its passes: the writer waits until all have left.
+    fn stretch_locks(&mut self, tile: Tile, stream: &Stream, through: &Through) -> Result<Pair> {
+        if !through.repeats() {
+            return self.pair(tile, through.depth);
+        }
+        let most = self.dma(tile).most_lock;
+        match u8::try_from(through.passes).ok().filter(|&passes| u32::from(passes) <= most) {
+            Some(passes) if through.depth == 1 => self.pair(tile, passes),
+            _ => {
+                let resource = format!("passes of {} of one stretch", stream.name);
+                Err(unfit(&self.group, resource, through.passes, most))
+            }
+        }
+    }
+
     /// The channels of a memory tile on a way.
     fn pass_through(&mut self, way: &Way, stream: &Stream) -> Result<()> {
         let through = stream.through.as_ref();
@@ -244,29 +260,30 @@ impl<'a> Builder<'a> {
             if let Some(ring) = rings.get_mut(&place.part) {
                 ring.slots.push(buffer);
             } else {
-                let locks = self.pair(place.tile, through.depth)?;
+                let locks = self.stretch_locks(place.tile, stream, through)?;
                 rings.insert(place.part, Ring { slots: vec![buffer], locks });
             }
         }
         let words = stream.stretch_words();
+        let arriving =
+            if through.into.is_empty() { vec![Dim { size: words, stride: 1 }] } else { through.into.clone() };
         for (ring, &channel) in rings.values().zip(&way.arrive) {
-            let steps = ring.locks.writer();
-            let links = ring.slots.iter().map(|&buffer| Link::linear(buffer, words, steps)).collect();
-            self.chain(channel, links)?;
+            let steps = each_of(ring.locks.writer(), through.passes);
+            let link =
+                |&buffer: &BufferId| Link { dims: arriving.clone(), ..Link::linear(buffer, words, steps) };
+            self.chain(channel, ring.slots.iter().map(link).collect())?;
         }
         // The first slice of a stretch waits for it, the last one gives it back.
         let mut links = Vec::new();
         for slot in 0..usize::from(through.depth) {
             for ring in rings.values() {
                 let (acquire, release) = ring.locks.reader();
-                links.extend((0..through.slices).map(|slice| Link {
+                let pieces = if through.repeats() { 1 } else { through.slices };
+                links.extend((0..pieces).map(|slice| Link {
                     buffer: ring.slots[slot],
                     offset: slice * through.slice_words * 4,
                     dims: through.dims.clone(),
-                    steps: (
-                        (slice == 0).then_some(acquire),
-                        (slice + 1 == through.slices).then_some(release),
-                    ),
+                    steps: ((slice == 0).then_some(acquire), (slice + 1 == pieces).then_some(release)),
                 }));
             }
         }
@@ -352,9 +369,7 @@ impl<'a> Builder<'a> {
             .tiled
             .streams
             .iter()
-            .filter(|stream| {
-                usize::from(stream.level) == loops.len() && body.iter().any(|item| item.uses(&stream.name))
-            })
+            .filter(|stream| stream.loops() == loops.len() && body.iter().any(|item| item.uses(&stream.name)))
             .collect();
         let mut instructions = Vec::new();
         for (index, item) in body.iter().enumerate() {
@@ -399,7 +414,7 @@ impl<'a> Builder<'a> {
     fn operand(&self, tile: Tile, source: &Source, loops: &[u32]) -> Result<Operand> {
         let slots = self.ring(tile, &source.name)?.slots;
         let stream = self.placed().tiled.streams.iter().find(|stream| stream.name == source.name);
-        let level = stream.map_or(0, |stream| usize::from(stream.level));
+        let level = stream.map_or(0, Stream::loops);
         let mut turn = Affine::default();
         let mut factor = 1;
         for depth in (0..level).rev() {
@@ -431,7 +446,11 @@ fn of_core(body: &[Item], column: u8, row: u8) -> Vec<Item> {
                     }
                     Number::Float(_) => parameter.clone(),
                 });
-                let (entry, operands) = (entry.clone(), operands.clone());
+                let operands = operands.iter().map(|source| {
+                    let offset = at_core(&source.offset, column, row);
+                    Source { name: source.name.clone(), offset }
+                });
+                let (entry, operands) = (entry.clone(), operands.collect());
                 own.push(Item::Call { entry, operands, parameters: numbers.collect() });
             }
         }
@@ -468,6 +487,13 @@ impl Link {
         let dims = vec![Dim { size: words, stride: 1 }];
         Link { buffer, offset: 0, dims, steps: (Some(acquire), Some(release)) }
     }
+}
+
+/// Steps of one that takes and gives what the other side takes and gives one
+/// at a time, so often.
+fn each_of((acquire, release): (Step, Step), times: u32) -> (Step, Step) {
+    let of = |step: Step| Step { value: u8::try_from(times).unwrap_or(u8::MAX), ..step };
+    if times > 1 { (of(acquire), of(release)) } else { (acquire, release) }
 }
 
 fn unfit(group: &str, resource: String, need: u32, have: u32) -> Error {

@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }
     }
     if args.json {
-        print_json(&json!({"target": target.name, "policy": args.source.policy.name(), "steps": steps}))?;
+        print_json(&json!({"target": target.name, "mapping": args.source.mapping, "steps": steps}))?;
     }
     Ok(Outcome::Done)
 }

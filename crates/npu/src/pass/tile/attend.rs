@@ -13,11 +13,12 @@
 
 use girih_graph::BLOCK_POSITIONS;
 
-use super::{call, dim, divisor, float, whole};
+use super::{Launch, call, dim, divisor, float, whole};
 use crate::Target;
 use crate::form::groups::{CHUNK_HEAD, Kernel, chunk_bytes};
 use crate::form::schedule::{Affine, Number, Parameter};
 use crate::form::tiled::{COLUMN, Flow, Herd, Item, Local, ROW, Share, Source, Stream, TiledLaunch};
+use crate::form::tiling::AttendTiling;
 
 /// The sizes of an attention.
 #[derive(Clone, Copy)]
@@ -31,36 +32,37 @@ struct Sizes {
     scale: f32,
 }
 
-/// Tilings of an attention: so many query rows at once, with chunks of keys
-/// that take turns or do not.
-pub(super) fn candidates(
-    name: &str,
-    kernel: &Kernel,
-    arguments: &[u32],
-    target: &Target,
-) -> Vec<TiledLaunch> {
-    let Kernel::Attend { rows, heads, kv_heads, size, keys, window, scale } = *kernel else {
-        return Vec::new();
-    };
-    let sizes = Sizes { rows, heads, kv_heads, size, keys, window, scale };
-    let chunks = keys / BLOCK_POSITIONS as u32;
+/// Query rows that a core may have, over the heads of one head of keys.
+const SIDES: [u32; 7] = [64, 32, 16, 8, 4, 2, 1];
+
+/// The tilings of an attention: so many query rows at once, with chunks of
+/// keys that take turns or do not, best first.
+pub(super) fn space(kernel: &Kernel, target: &Target) -> Vec<AttendTiling> {
+    let Kernel::Attend { rows, heads, kv_heads, .. } = *kernel else { return Vec::new() };
     let columns = divisor(rows, target.array.columns);
-    let stages = divisor(chunks, target.array.compute_rows);
+    let queries = SIDES.map(|side| side / (heads / kv_heads)).into_iter();
+    let queries = queries.filter(|&queries| queries > 0 && rows.is_multiple_of(queries * columns));
+    queries.flat_map(|queries| [2, 1].map(|depth| AttendTiling { queries, depth })).collect()
+}
+
+/// The launch of an attention with this tile, if the tile divides it.
+pub(super) fn build(
+    launch: Launch<'_>,
+    kernel: &Kernel,
+    tile: AttendTiling,
+    target: &Target,
+) -> Option<TiledLaunch> {
+    let Kernel::Attend { rows, heads, kv_heads, size, keys, window, scale } = *kernel else { return None };
+    let sizes = Sizes { rows, heads, kv_heads, size, keys, window, scale };
+    let columns = divisor(rows, target.array.columns);
+    let stages = divisor(keys / BLOCK_POSITIONS as u32, target.array.compute_rows);
     let herd = Herd { columns: columns as u8, rows: stages as u8 };
-    let group = heads / kv_heads;
-    let mut launches = Vec::new();
-    for queries in
-        [64, 32, 16, 8, 4, 2, 1].map(|side| side / group).into_iter().filter(|&queries| queries > 0)
-    {
-        if rows.is_multiple_of(queries * columns) {
-            launches.extend([2, 1].map(|depth| launch(name, sizes, queries, depth, herd, arguments)));
-        }
-    }
-    launches
+    let divides = rows.is_multiple_of(tile.queries.checked_mul(columns)?);
+    divides.then(|| nest(launch.name, sizes, tile.queries, tile.depth, herd, launch.arguments))
 }
 
 /// The launch with so many positions of queries in a core at once.
-fn launch(name: &str, sizes: Sizes, queries: u32, depth: u8, herd: Herd, arguments: &[u32]) -> TiledLaunch {
+fn nest(name: &str, sizes: Sizes, queries: u32, depth: u8, herd: Herd, arguments: &[u32]) -> TiledLaunch {
     let Sizes { rows, heads, kv_heads, size, keys, .. } = sizes;
     let (columns, stages) = (u32::from(herd.columns), u32::from(herd.rows));
     let group = heads / kv_heads;

@@ -1,0 +1,155 @@
+//! A mapping: how a model is laid onto an array, as data. What shares a
+//! program, where attention runs, and the tiling of each kind of launch.
+//!
+//! ```text
+//! mapping seed-000
+//! grouping stitched
+//! attention prefill
+//! tile gemm : m=32 n=128 k=32 slices=8 keep=0
+//! tile gemv k=8192 : herd=8x1 rows=2 step=2 depth=1 staged=1
+//! tile gemv : herd=8x1 rows=8 step=4 depth=1 staged=1
+//! ```
+//!
+//! The first line whose words are all words of a launch's kernel, as groups
+//! print it, gives the launch its tiling; `first` and floats never count. What
+//! no line names is left to the tile pass.
+
+use std::fmt;
+use std::str::FromStr;
+
+use girih_tensor::{Error, Result};
+
+use super::{Attention, Grouping, Policy};
+use crate::form::groups::Kernel;
+use crate::form::read::{Line, Lines};
+use crate::form::tiling::Tiling;
+
+/// A mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Its name, one word.
+    pub name: String,
+    /// What shares a program and where attention runs.
+    pub policy: Policy,
+    /// The tilings, of which the first that matches a launch is taken.
+    pub tiles: Vec<TileRule>,
+}
+
+/// The tiling of all launches of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TileRule {
+    /// The kernel and those of its sizes that must be just so.
+    pub words: Vec<String>,
+    /// The tiling.
+    pub tiling: Tiling,
+}
+
+/// What is published of the Llama mapping by AMD's mlir-air, as far as girih
+/// has its parts: tiles of the products, single buffers and a vector anew for
+/// each call in matrix-vector products, eight columns of one core for rows and
+/// elements, one core for the norms and rotations of a single row.
+const SEED_000: &str = include_str!("mapping/seed-000.mapping");
+
+impl From<Policy> for Mapping {
+    /// The mapping of a policy that leaves all tilings to the tile pass.
+    fn from(policy: Policy) -> Mapping {
+        Mapping { name: policy.name().to_owned(), policy, tiles: Vec::new() }
+    }
+}
+
+impl Mapping {
+    /// The names of the mappings that girih has.
+    pub fn names() -> Vec<&'static str> {
+        Policy::ALL.iter().map(|(name, _)| *name).chain(["seed-000"]).collect()
+    }
+
+    /// The mapping of a name.
+    ///
+    /// # Errors
+    /// When there is none; the error lists those that there are.
+    pub fn named(name: &str) -> Result<Mapping> {
+        if name == "seed-000" {
+            return SEED_000.parse();
+        }
+        let policy = Policy::ALL.iter().find(|(known, _)| *known == name);
+        policy.map(|(_, policy)| Mapping::from(*policy)).ok_or_else(|| {
+            Error::new(format!("no mapping is called '{name}': known are {}", Mapping::names().join(", ")))
+        })
+    }
+
+    /// The tiling that it gives a kernel, if it gives one.
+    pub fn tiling(&self, kernel: &Kernel) -> Option<Tiling> {
+        let words = size_words(kernel);
+        let rule = self.tiles.iter().find(|rule| rule.words.iter().all(|word| words.contains(word)));
+        rule.map(|rule| rule.tiling)
+    }
+}
+
+impl TileRule {
+    /// The rule of just this kernel.
+    pub fn of(kernel: &Kernel, tiling: Tiling) -> TileRule {
+        TileRule { words: size_words(kernel), tiling }
+    }
+}
+
+/// The words that a rule may ask for: the kernel's name and its whole sizes. A
+/// part of a product has the tiling of any other part.
+fn size_words(kernel: &Kernel) -> Vec<String> {
+    let text = kernel.to_string();
+    let counts = |word: &&str| !word.starts_with("first=") && !word.ends_with('f');
+    text.split(' ').filter(counts).map(str::to_owned).collect()
+}
+
+impl fmt::Display for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "mapping {}", self.name)?;
+        writeln!(f, "grouping {}", self.policy.grouping.name())?;
+        writeln!(f, "attention {}", self.policy.attention.name())?;
+        let rule = |TileRule { words, tiling }: &TileRule, f: &mut fmt::Formatter<'_>| {
+            writeln!(f, "tile {} : {tiling}", words.join(" "))
+        };
+        self.tiles.iter().try_for_each(|tile| rule(tile, f))
+    }
+}
+
+impl FromStr for Mapping {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Mapping> {
+        let mut lines = Lines::new(text);
+        let mut head = lines.need("mapping")?;
+        let name = head.word("the mapping's name")?.to_owned();
+        head.end()?;
+        let grouping = choice(lines.need("grouping")?, Grouping::ALL, "a grouping")?;
+        let attention = choice(lines.need("attention")?, Attention::ALL, "a place for attention")?;
+        let mut tiles = Vec::new();
+        while let Some(mut line) = lines.take("tile") {
+            let mut words = vec![line.word("a kernel")?.to_owned()];
+            while !line.skip(":") {
+                words.push(line.word("a size, or ':' before the tiling")?.to_owned());
+            }
+            let tiling = Tiling::read(kind(&words[0]), &mut line)?;
+            tiles.push(TileRule { words, tiling });
+        }
+        lines.end()?;
+        Ok(Mapping { name, policy: Policy { grouping, attention }, tiles })
+    }
+}
+
+/// The kernel's name of a rule without the function or pairing behind it.
+fn kind(word: &str) -> &str {
+    let known = ["rope", "gate"].into_iter().find(|kind| word.split('_').next() == Some(*kind));
+    known.unwrap_or(word)
+}
+
+/// The last word of a line as one of several choices.
+fn choice<T: Copy>(mut line: Line<'_>, all: &[(&str, T)], what: &str) -> Result<T> {
+    let word = line.word(what)?;
+    let found = all.iter().find(|(name, _)| *name == word).map(|(_, choice)| *choice);
+    let choice = found.ok_or_else(|| {
+        let known: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        line.error(format!("has '{word}', which is not {what}: known are {}", known.join(", ")))
+    })?;
+    line.end()?;
+    Ok(choice)
+}

@@ -1,0 +1,211 @@
+//! Products of matrices `y[m, n] = x[m, k] · w[n, k]ᵀ`: rows over the herd's
+//! columns, columns over its rows. A column of cores shares `x`, a row `w`.
+
+use super::{BLOCK, Launch, call, dim, whole};
+use crate::Target;
+use crate::form::schedule::Dim;
+use crate::form::tiled::{Flow, Herd, Item, Local, Share, Stream, Through, TiledLaunch};
+use crate::form::tiling::GemmTiling;
+
+/// The most slices of a stretch that is not kept: a memory tile has a
+/// descriptor for each, of two stretches, and half of its descriptors for a
+/// channel.
+const MOST_SLICES: u32 = 8;
+
+/// The tilings that are tried without a mapping, fastest guess first.
+pub(super) fn guesses([m, n, k]: [u32; 3], target: &Target) -> Vec<GemmTiling> {
+    let mut tiles = tiles([m, n, k], target, &[4, 3, 2, 1]);
+    tiles.retain(|tile| !tile.keep);
+    // Stable, so that equal guesses stay in the order of the tiles.
+    tiles.sort_by_key(|tile| guess([m, n, k], *tile, target));
+    tiles
+}
+
+/// All tilings that divide the product.
+pub(super) fn space(sizes: [u32; 3], target: &Target) -> Vec<GemmTiling> {
+    tiles(sizes, target, &[MOST_SLICES, 4, 2, 1])
+}
+
+fn tiles([m, n, k]: [u32; 3], target: &Target, slices: &[u32]) -> Vec<GemmTiling> {
+    let herd = herd(target);
+    let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
+    let mut tiles = Vec::new();
+    for tile_m in [128, 64, 32, 16, 8].into_iter().filter(|tile| m.is_multiple_of(tile * columns)) {
+        for tile_n in [128, 96, 64, 48, 32, 16, 8].into_iter().filter(|tile| n.is_multiple_of(tile * rows)) {
+            for tile_k in [256, 128, 96, 64, 48, 32, 16, 8].into_iter().filter(|tile| k.is_multiple_of(*tile))
+            {
+                for &slices in slices.iter().filter(|slices| k.is_multiple_of(tile_k * **slices)) {
+                    let tile = GemmTiling { m: tile_m, n: tile_n, k: tile_k, slices, keep: false };
+                    tiles.push(tile);
+                    if n > tile_n * rows {
+                        tiles.push(GemmTiling { keep: true, ..tile });
+                    }
+                }
+            }
+        }
+    }
+    tiles
+}
+
+fn herd(target: &Target) -> Herd {
+    Herd { columns: target.array.columns as u8, rows: target.array.compute_rows as u8 }
+}
+
+/// Guessed cycles of a product: the slowest of core, stream and DRAM. It only
+/// ranks; the simulator tells the time.
+fn guess([m, n, k]: [u32; 3], tile: GemmTiling, target: &Target) -> u64 {
+    let herd = herd(target);
+    let (columns, rows) = (u64::from(herd.columns), u64::from(herd.rows));
+    let [m, n, k] = [u64::from(m), u64::from(n), u64::from(k)];
+    let [tm, tn, tk] = [u64::from(tile.m), u64::from(tile.n), u64::from(tile.k)];
+    let calls = (m / (tm * columns)) * (n / (tn * rows)) * (k / tk);
+    let core = tm * tn * tk / u64::from(target.core_unit.bf16_macs) * 3 / 2 + 100;
+    let stream = tm.max(tn) * tk * 2 / u64::from(target.stream.bytes_per_cycle);
+    let read = m * k * (n / (tn * rows)) + n * k * (m / (tm * columns));
+    let efficiency = target.dram.efficiency((2 * tk * u64::from(tile.slices)) as f64);
+    let dram = ((read + m * n) * 2) as f64 / (target.dram_bytes_per_cycle() * efficiency);
+    (calls * core.max(stream)).max(dram as u64)
+}
+
+/// The launch of a product with this tile, if the tile divides it.
+pub(super) fn build(
+    launch: Launch<'_>,
+    [m, n, k]: [u32; 3],
+    tile: GemmTiling,
+    target: &Target,
+) -> Option<TiledLaunch> {
+    let GemmTiling { m: tile_m, n: tile_n, k: tile_k, slices, .. } = tile;
+    let herd = herd(target);
+    let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
+    let blocks =
+        tile_m.is_multiple_of(BLOCK.0) && tile_n.is_multiple_of(BLOCK.1) && tile_k.is_multiple_of(BLOCK.1);
+    let divides = m.is_multiple_of(tile_m.checked_mul(columns)?)
+        && n.is_multiple_of(tile_n.checked_mul(rows)?)
+        && k.is_multiple_of(tile_k.checked_mul(slices)?);
+    if !blocks || !divides {
+        return None;
+    }
+    let loops = [m / (tile_m * columns), n / (tile_n * rows), k / tile_k];
+    let mut streams = inputs(loops, k, tile, herd);
+    if tile.keep && loops[1] > 1 {
+        streams[0] = kept(streams[0].clone(), loops, k, tile, columns);
+    }
+    streams.push(output(loops, n, tile, herd));
+    let streams = streams.into_iter().zip(launch.arguments);
+    let streams = streams.map(|(stream, &argument)| Stream { argument, ..stream });
+    let sums = Local { name: "sums".to_owned(), bytes: tile_m * tile_n * 4 };
+    let results = || vec![whole("n", tile_m * tile_n)];
+    let product = call(
+        "gemm_bf16",
+        &["x", "w", "sums"],
+        vec![whole("m", tile_m), whole("n", tile_n), whole("k", tile_k)],
+    );
+    let inner = Item::Loop { count: loops[2], body: vec![product] };
+    let per_tile =
+        vec![call("zero_f32", &["sums"], results()), inner, call("store_bf16", &["sums", "y"], results())];
+    let body =
+        vec![Item::Loop { count: loops[0], body: vec![Item::Loop { count: loops[1], body: per_tile }] }];
+    let (name, streams) = (launch.name.to_owned(), streams.collect());
+    Some(TiledLaunch { name, herd, streams, locals: vec![sums], cascade: false, body })
+}
+
+/// The operands of a product: they come in rows and leave L2 in blocks.
+fn inputs(loops: [u32; 3], k: u32, tile: GemmTiling, herd: Herd) -> Vec<Stream> {
+    let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
+    let GemmTiling { m: tile_m, n: tile_n, k: tile_k, slices, .. } = tile;
+    let (block_rows, block_columns) = BLOCK;
+    let stretch = tile_k * slices;
+    // A block's row is four words: eight values of bf16.
+    let blocked = |size: u32, block: u32| {
+        let dims = vec![
+            dim(size / block, block * stretch / 2),
+            dim(tile_k / block_columns, block_columns / 2),
+            dim(block, stretch / 2),
+            dim(block_columns / 2, 1),
+        ];
+        Some(Through { depth: 2, slices, slice_words: tile_k / 2, passes: 1, into: Vec::new(), dims })
+    };
+    let walk = |outer: [Dim; 2], size: u32| {
+        vec![outer[0], outer[1], dim(loops[2] / slices, stretch / 2), dim(size, k / 2), dim(stretch / 2, 1)]
+    };
+    let x = Stream {
+        name: "x".to_owned(),
+        argument: 0,
+        flow: Flow::In,
+        share: Share::Column,
+        level: 3,
+        depth: 2,
+        base_bytes: 0,
+        column_bytes: u64::from(tile_m) * u64::from(k) * 2,
+        row_bytes: 0,
+        dims: walk([dim(loops[0], tile_m * columns * (k / 2)), dim(loops[1], 0)], tile_m),
+        through: blocked(tile_m, block_rows),
+    };
+    let w = Stream {
+        name: "w".to_owned(),
+        share: Share::Row,
+        column_bytes: 0,
+        row_bytes: u64::from(tile_n) * u64::from(k) * 2,
+        dims: walk([dim(loops[0], 0), dim(loops[1], tile_n * rows * (k / 2))], tile_n),
+        through: blocked(tile_n, block_columns),
+        ..x.clone()
+    };
+    vec![x, w]
+}
+
+/// The rows of a column as they stay in L2: whole rows arrive, scattered so
+/// that the same eight terms of all rows lie side by side; then a block's rows
+/// follow each other, and four dimensions bring out all slices.
+fn kept(x: Stream, loops: [u32; 3], k: u32, tile: GemmTiling, columns: u32) -> Stream {
+    let GemmTiling { m, k: tile_k, .. } = tile;
+    let (block_rows, block_columns) = BLOCK;
+    let words = block_columns / 2;
+    let per_slice = tile_k / block_columns;
+    let dims = vec![
+        dim(loops[2], per_slice * m * words),
+        dim(m / block_rows, block_rows * words),
+        dim(per_slice, m * words),
+        dim(block_rows * words, 1),
+    ];
+    let into = vec![dim(m, words), dim(k / block_columns, m * words), dim(words, 1)];
+    let through = Through { depth: 1, slices: loops[2], slice_words: 0, passes: loops[1], into, dims };
+    Stream {
+        level: 1,
+        dims: vec![dim(loops[0], m * columns * (k / 2)), dim(m, k / 2), dim(k / 2, 1)],
+        through: Some(through),
+        ..x
+    }
+}
+
+/// The result of a product: it comes in blocks, of a column's cores one after
+/// another, and leaves L2 in rows.
+fn output(loops: [u32; 3], n: u32, tile: GemmTiling, herd: Herd) -> Stream {
+    let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
+    let GemmTiling { m: tile_m, n: tile_n, .. } = tile;
+    let (block_rows, block_columns) = BLOCK;
+    let block_words = block_rows * block_columns / 2;
+    let by_rows = vec![
+        dim(tile_m / block_rows, tile_n / block_columns * block_words),
+        dim(block_rows, block_columns / 2),
+        dim(tile_n / block_columns, block_words),
+        dim(block_columns / 2, 1),
+    ];
+    Stream {
+        name: "y".to_owned(),
+        argument: 0,
+        flow: Flow::Out,
+        share: Share::Own,
+        level: 2,
+        depth: 1,
+        base_bytes: 0,
+        column_bytes: u64::from(tile_m) * u64::from(n) * 2,
+        row_bytes: u64::from(tile_n) * 2,
+        dims: vec![
+            dim(loops[0], tile_m * columns * (n / 2)),
+            dim(loops[1], tile_n * rows / 2),
+            dim(tile_m, n / 2),
+            dim(tile_n / 2, 1),
+        ],
+        through: Some(Through::whole(1, by_rows)),
+    }
+}

@@ -1,0 +1,125 @@
+//! Products of a matrix and a vector `y[n] = w[n, k] · x[k]`: each core has a
+//! stretch of the rows of `w`, some for each result it hands on, fewer for each
+//! call.
+
+use super::{Launch, dim, divisor, whole};
+use crate::Target;
+use crate::form::schedule::Affine;
+use crate::form::tiled::{Flow, Herd, Item, Share, Source, Stream, Through, TiledLaunch};
+use crate::form::tiling::GemvTiling;
+
+/// Results that a core may hand on at once.
+const ROWS: [u32; 5] = [32, 16, 8, 4, 2];
+/// Rows that a call may have.
+const STEPS: [u32; 4] = [8, 4, 2, 1];
+
+/// The tilings that are tried without a mapping, best first.
+pub(super) fn guesses(n: u32, target: &Target) -> Vec<GemvTiling> {
+    let columns = divisor(n / 2, target.array.columns);
+    tiles(n, Herd { columns: columns as u8, rows: 1 }, 2, false)
+}
+
+/// All tilings that divide the product.
+pub(super) fn space(n: u32, target: &Target) -> Vec<GemvTiling> {
+    let columns = (1..=target.array.columns as u8).rev();
+    columns.flat_map(|columns| tiles(n, Herd { columns, rows: 1 }, 2, false)).collect()
+}
+
+fn tiles(n: u32, herd: Herd, depth: u8, staged: bool) -> Vec<GemvTiling> {
+    let cores = u32::from(herd.columns) * u32::from(herd.rows);
+    if !n.is_multiple_of(cores) {
+        return Vec::new();
+    }
+    let rows = ROWS.into_iter().filter(|rows| (n / cores).is_multiple_of(*rows));
+    let steps = |rows: u32| STEPS.into_iter().filter(move |step| *step <= rows);
+    rows.flat_map(|rows| steps(rows).map(move |step| GemvTiling { herd, rows, step, depth, staged }))
+        .collect()
+}
+
+/// The launch of a product with this tile, if the tile divides it.
+pub(super) fn build(
+    launch: Launch<'_>,
+    first: u32,
+    [n, k]: [u32; 2],
+    tile: GemvTiling,
+    target: &Target,
+) -> Option<TiledLaunch> {
+    let GemvTiling { herd, rows, step, .. } = tile;
+    let columns = u32::from(herd.columns);
+    let fits = columns <= target.array.columns && herd.rows == 1;
+    let even = rows.is_multiple_of(2) && rows.is_multiple_of(step);
+    if !fits || !even || !n.is_multiple_of(rows.checked_mul(columns)?) {
+        return None;
+    }
+    let own = n / columns;
+    let loops = [own / rows, rows / step];
+    let streams = if tile.staged { staged(loops, k, tile) } else { direct(loops, k, tile) };
+    let [mut w, mut x, mut y] = streams;
+    (w.argument, x.argument, y.argument) = (launch.arguments[1], launch.arguments[0], launch.arguments[2]);
+    w.base_bytes = u64::from(first) * u64::from(k) * 2;
+    y.base_bytes = u64::from(first) * 2;
+    let offset = |name: &str, offset: Affine| Source { name: name.to_owned(), offset };
+    let product = Item::Call {
+        entry: "gemv_bf16".to_owned(),
+        operands: vec![
+            offset("w", Affine::default()),
+            offset("x", Affine::default()),
+            offset("y", Affine::constant(0).plus(1, i64::from(step) * 2)),
+        ],
+        parameters: vec![whole("rows", step), whole("k", k)],
+    };
+    let inner = Item::Loop { count: loops[1], body: vec![product] };
+    let body = vec![Item::Loop { count: loops[0], body: vec![inner] }];
+    let name = launch.name.to_owned();
+    Some(TiledLaunch { name, herd, streams: vec![w, x, y], locals: Vec::new(), cascade: false, body })
+}
+
+/// Weights from DRAM into the core, the vector once for all cores.
+fn direct(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
+    let GemvTiling { rows, step, depth, .. } = tile;
+    let own = u64::from(loops[0]) * u64::from(rows);
+    let w = Stream {
+        name: "w".to_owned(),
+        argument: 0,
+        flow: Flow::In,
+        share: Share::Own,
+        level: 2,
+        depth,
+        base_bytes: 0,
+        column_bytes: own * u64::from(k) * 2,
+        row_bytes: 0,
+        dims: vec![dim(loops[0], rows * (k / 2)), dim(loops[1], step * (k / 2)), dim(step * (k / 2), 1)],
+        through: None,
+    };
+    let x = Stream {
+        name: "x".to_owned(),
+        share: Share::All,
+        level: 0,
+        depth: 1,
+        column_bytes: 0,
+        dims: vec![dim(k / 2, 1)],
+        ..w.clone()
+    };
+    let y = Stream {
+        name: "y".to_owned(),
+        flow: Flow::Out,
+        level: 1,
+        column_bytes: own * 2,
+        dims: vec![dim(loops[0], rows / 2), dim(rows / 2, 1)],
+        ..w.clone()
+    };
+    [w, x, y]
+}
+
+/// The published design: weights stop in the memory tile, the vector comes for
+/// each call, and what a core hands on has one buffer.
+fn staged(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
+    let [mut w, mut x, mut y] = direct(loops, k, tile);
+    let through = Through::whole(2, vec![dim(w.chunk_words(), 1)]);
+    w.through = Some(through);
+    x.share = Share::Own;
+    x.level = 2;
+    x.dims = vec![dim(loops[0], 0), dim(loops[1], 0), dim(k / 2, 1)];
+    y.depth = 1;
+    [w, x, y]
+}

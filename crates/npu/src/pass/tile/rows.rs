@@ -1,0 +1,216 @@
+//! Kernels on rows and on elements: each core has its share of them. Where a
+//! column has several cores, all receive the column's words and each uses its
+//! own; what they make is joined in the column's memory tile.
+
+use girih_graph::Pairing;
+
+use super::{Launch, dim, divisor, float, whole};
+use crate::Target;
+use crate::form::groups::Kernel;
+use crate::form::schedule::{Affine, Parameter};
+use crate::form::tiled::{Flow, Herd, Item, ROW, Share, Source, Stream, Through, TiledLaunch};
+use crate::form::tiling::{ElementTiling, RowTiling};
+
+/// Rows that a call may have.
+const STEPS: [u32; 4] = [8, 4, 2, 1];
+/// Elements that a call may have.
+const CHUNKS: [u32; 15] = [4096, 3072, 2048, 1024, 768, 512, 384, 256, 192, 128, 96, 64, 48, 32, 16];
+/// Elements are handed out in vectors.
+const VECTOR: u32 = 16;
+
+/// A kernel that works on pieces of its operands.
+struct PieceKernel {
+    entry: &'static str,
+    /// Names of the operands; the last is the result.
+    names: [&'static str; 3],
+    /// Pieces in all.
+    pieces: u32,
+    /// Values in a piece of each operand.
+    widths: [u32; 3],
+    /// Whether the second operand is one piece, which all share.
+    shared: bool,
+    /// The number of a call that counts its pieces.
+    count: &'static str,
+    /// Its other numbers, which follow or, for heads, surround it.
+    sizes: Vec<Parameter>,
+}
+
+/// What a kernel does to its rows; to heads, if there is one row to rotate.
+fn row_kernel(kernel: &Kernel) -> Option<PieceKernel> {
+    let names = ["x", "w", "y"];
+    match *kernel {
+        Kernel::RmsNorm { rows, n, width, epsilon } => {
+            let sizes = vec![whole("n", n), whole("width", width), float("epsilon", epsilon)];
+            let widths = [n, n, n];
+            let entry = "rms_norm";
+            Some(PieceKernel { entry, names, pieces: rows, widths, shared: true, count: "rows", sizes })
+        }
+        Kernel::Rope { rows, heads, size, pairing } => {
+            let entry = match pairing {
+                Pairing::Halves => "rope_halves",
+                Pairing::Neighbours => "rope_neighbours",
+            };
+            let sizes = vec![whole("heads", heads), whole("size", size)];
+            let widths = [heads * size, size, heads * size];
+            Some(PieceKernel { entry, names, pieces: rows, widths, shared: false, count: "rows", sizes })
+        }
+        _ => None,
+    }
+}
+
+/// The heads of a single row as pieces.
+fn head_kernel(kernel: &Kernel) -> Option<PieceKernel> {
+    match *kernel {
+        Kernel::Rope { rows: 1, heads, size, .. } => {
+            let base = row_kernel(kernel)?;
+            let sizes = vec![whole("rows", 1), whole("size", size)];
+            Some(PieceKernel {
+                pieces: heads,
+                widths: [size; 3],
+                shared: true,
+                count: "heads",
+                sizes,
+                ..base
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The tilings of a kernel on rows that are tried without a mapping.
+pub(super) fn row_guesses(rows: u32, target: &Target) -> Vec<RowTiling> {
+    let columns = divisor(rows, target.array.columns);
+    row_tiles(rows, Herd { columns: columns as u8, rows: 1 })
+}
+
+/// All tilings of a kernel on rows that divide it.
+pub(super) fn row_space(kernel: &Kernel, target: &Target) -> Vec<RowTiling> {
+    let pieces = head_kernel(kernel).or_else(|| row_kernel(kernel)).map_or(0, |kernel| kernel.pieces);
+    herds(target).into_iter().flat_map(|herd| row_tiles(pieces, herd)).collect()
+}
+
+fn row_tiles(rows: u32, herd: Herd) -> Vec<RowTiling> {
+    let cores = u32::from(herd.columns) * u32::from(herd.rows);
+    let steps = STEPS.into_iter().filter(|step| rows.is_multiple_of(cores * step));
+    steps.map(|step| RowTiling { herd, step }).collect()
+}
+
+/// Every herd of whole columns, largest first.
+fn herds(target: &Target) -> Vec<Herd> {
+    let sides = |most: u32| (0..=most.ilog2()).rev().map(|power| 1u8 << power);
+    let columns = sides(target.array.columns);
+    columns
+        .flat_map(|columns| sides(target.array.compute_rows).map(move |rows| Herd { columns, rows }))
+        .collect()
+}
+
+/// The tilings of a kernel on elements that are tried without a mapping.
+pub(super) fn element_guesses(n: u32, target: &Target) -> Vec<ElementTiling> {
+    let columns = divisor(n / VECTOR, target.array.columns);
+    element_tiles(n, Herd { columns: columns as u8, rows: 1 })
+}
+
+/// All tilings of a kernel on elements that divide it.
+pub(super) fn element_space(n: u32, target: &Target) -> Vec<ElementTiling> {
+    herds(target).into_iter().flat_map(|herd| element_tiles(n, herd)).collect()
+}
+
+fn element_tiles(n: u32, herd: Herd) -> Vec<ElementTiling> {
+    let cores = u32::from(herd.columns) * u32::from(herd.rows);
+    let chunks = CHUNKS.into_iter().filter(|chunk| n.is_multiple_of(cores * chunk));
+    chunks.map(|chunk| ElementTiling { herd, chunk }).collect()
+}
+
+/// The launch of a kernel on rows with this tile, if the tile divides it. Heads
+/// of a single row are handed out where the herd has more than one core.
+pub(super) fn build_rows(
+    launch: Launch<'_>,
+    kernel: &Kernel,
+    tile: RowTiling,
+    target: &Target,
+) -> Option<TiledLaunch> {
+    let rows = row_kernel(kernel)?;
+    let cores = u32::from(tile.herd.columns) * u32::from(tile.herd.rows);
+    let heads = head_kernel(kernel).filter(|_| cores > 1 || tile.step > 1);
+    build(launch, heads.unwrap_or(rows), tile.herd, tile.step, target)
+}
+
+/// The launch of `y = f(a, b)`, element by element, if the tile divides it.
+pub(super) fn build_elements(
+    launch: Launch<'_>,
+    entry: &'static str,
+    n: u32,
+    tile: ElementTiling,
+    target: &Target,
+) -> Option<TiledLaunch> {
+    let (names, widths) = (["a", "b", "y"], [1; 3]);
+    let kernel =
+        PieceKernel { entry, names, pieces: n, widths, shared: false, count: "n", sizes: Vec::new() };
+    build(launch, kernel, tile.herd, tile.chunk, target).filter(|_| tile.chunk.is_multiple_of(2))
+}
+
+fn build(
+    launch: Launch<'_>,
+    kernel: PieceKernel,
+    herd: Herd,
+    step: u32,
+    target: &Target,
+) -> Option<TiledLaunch> {
+    let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
+    let fits = columns <= target.array.columns && rows <= target.array.compute_rows;
+    if !fits || !kernel.pieces.is_multiple_of(step.checked_mul(columns)?.checked_mul(rows)?) {
+        return None;
+    }
+    let count = kernel.pieces / (columns * rows * step);
+    let streams = (0..3).map(|operand| {
+        let argument = launch.arguments[operand];
+        Stream { argument, ..stream(&kernel, operand, herd, [count, step]) }
+    });
+    let own = |operand: usize| {
+        let bytes = step * kernel.widths[operand] * 2;
+        let apart = rows > 1 && operand < 2 && !(kernel.shared && operand == 1);
+        let offset = if apart { Affine::constant(0).plus(ROW, i64::from(bytes)) } else { Affine::default() };
+        Source { name: kernel.names[operand].to_owned(), offset }
+    };
+    let mut parameters = vec![whole(kernel.count, step)];
+    let at = kernel.sizes.iter().position(|size| size.name == "rows").map_or(0, |rows| rows + 1);
+    parameters.splice(0..0, kernel.sizes[..at].iter().cloned());
+    parameters.extend(kernel.sizes[at..].iter().cloned());
+    let work = Item::Call { entry: kernel.entry.to_owned(), operands: (0..3).map(own).collect(), parameters };
+    let body = vec![Item::Loop { count, body: vec![work] }];
+    let (name, streams) = (launch.name.to_owned(), streams.collect());
+    Some(TiledLaunch { name, herd, streams, locals: Vec::new(), cascade: false, body })
+}
+
+/// The stream of one operand: so many calls, of so many pieces for each core.
+fn stream(kernel: &PieceKernel, operand: usize, herd: Herd, [count, step]: [u32; 2]) -> Stream {
+    let (rows, is_result) = (u32::from(herd.rows), operand == 2);
+    // The words of a call of one core, and of all cores of a column.
+    let words = step * kernel.widths[operand] / 2;
+    let column_words = rows * words;
+    let shared = kernel.shared && operand == 1;
+    let arrives = if is_result { words } else { column_words };
+    let dims = if shared {
+        vec![dim(kernel.widths[operand] / 2, 1)]
+    } else {
+        vec![dim(count, column_words), dim(arrives, 1)]
+    };
+    let share = match (shared, is_result, rows) {
+        (true, ..) => Share::All,
+        (false, false, 2..) => Share::Column,
+        _ => Share::Own,
+    };
+    Stream {
+        name: kernel.names[operand].to_owned(),
+        argument: 0,
+        flow: if is_result { Flow::Out } else { Flow::In },
+        share,
+        level: u8::from(!shared),
+        depth: if shared { 1 } else { 2 },
+        base_bytes: 0,
+        column_bytes: if shared { 0 } else { u64::from(count) * u64::from(column_words) * 4 },
+        row_bytes: if is_result && rows > 1 { u64::from(words) * 4 } else { 0 },
+        dims,
+        through: (is_result && rows > 1).then(|| Through::whole(2, vec![dim(words, 1)])),
+    }
+}

@@ -1,0 +1,142 @@
+//! Mappings as data: printed, read back, part of a blob's key; and every
+//! tiling that a search may choose computes the same values.
+
+mod llama;
+
+use girih_npu::Target;
+use girih_npu::blob::Cache;
+use girih_npu::form::groups::{Kernel, Program, Task};
+use girih_npu::form::schedule::{Argument, ArgumentRole};
+use girih_npu::form::tiling::Tiling;
+use girih_npu::memory::{Binding, Memory, Objects};
+use girih_npu::pass::{Mapping, NoDump, TileRule, compile, groups, tile};
+use girih_npu::sim::{Order, Simulator, Unwatched};
+use girih_tensor::DType;
+use llama::{LLAMA_1B, SMALL, key, llama};
+
+/// A program of one launch of this kernel.
+fn program(kernel: Kernel, tiling: Option<Tiling>) -> Program {
+    let roles = [ArgumentRole::Input, ArgumentRole::Input, ArgumentRole::Output];
+    let arguments = kernel.operand_bytes().into_iter().zip(roles).enumerate();
+    let arguments = arguments.map(|(i, (bytes, role))| Argument { name: format!("a{i}"), role, bytes });
+    let launches = vec![Task { name: "one".to_owned(), kernel, arguments: vec![0, 1, 2], tiling }];
+    Program { name: "one".to_owned(), arguments: arguments.collect(), launches }
+}
+
+/// What a launch with this tiling makes of small numbers; none if it does not
+/// fit. Accesses that nothing orders would be a fault.
+fn result(kernel: Kernel, tiling: Option<Tiling>, target: &Target) -> Option<Vec<u8>> {
+    let schedule = compile(&program(kernel, tiling), target, &mut NoDump);
+    let schedule = match schedule {
+        Ok(schedule) => schedule,
+        Err(error) if error.to_string().contains("fault of girih") => panic!("{tiling:?}: {error}"),
+        Err(_) => return None,
+    };
+    let mut simulator = Simulator::new(target).unwrap();
+    let mut objects = Objects::new();
+    let mut bindings = Vec::new();
+    for argument in &schedule.arguments {
+        let object = objects.add(argument.bytes).unwrap();
+        let given = argument.role == ArgumentRole::Input;
+        let values =
+            (0..argument.bytes / 2).map(|i| if given { (i * 37 % 64) as f32 / 32.0 - 1.0 } else { 0.0 });
+        DType::BF16.pack(&values.collect::<Vec<f32>>(), objects.bytes_mut(object));
+        bindings.push(Binding { object, offset: 0 });
+    }
+    let mut memory = Memory::Values(&mut objects);
+    let run = simulator.run(&schedule, &bindings, &mut memory, &mut Unwatched, Order::Seeded(7));
+    run.unwrap_or_else(|fault| panic!("{tiling:?}: {fault}"));
+    Some(objects.bytes(bindings[2].object).to_vec())
+}
+
+#[test]
+fn every_tiling_computes_the_same() {
+    let target = Target::named("toy").unwrap();
+    let pairing = girih_graph::Pairing::Halves;
+    let kernels = [
+        (Kernel::Gemm { m: 64, n: 64, k: 64 }, 30),
+        (Kernel::Gemv { first: 0, n: 64, k: 64 }, 4),
+        (Kernel::RmsNorm { rows: 16, n: 32, width: 24, epsilon: 1e-5 }, 8),
+        (Kernel::Rope { rows: 16, heads: 2, size: 16, pairing }, 8),
+        (Kernel::Rope { rows: 1, heads: 8, size: 16, pairing }, 4),
+        (Kernel::Add { n: 512 }, 8),
+        (Kernel::Gate { n: 512, act: girih_graph::Act::Silu }, 8),
+    ];
+    for (kernel, least) in kernels {
+        let want = result(kernel, None, &target).expect("the default fits");
+        let space = tile::space(&kernel, &target);
+        let mut fit = 0;
+        for tiling in &space {
+            if let Some(found) = result(kernel, Some(*tiling), &target) {
+                assert!(found == want, "{kernel}: {tiling}");
+                fit += 1;
+            }
+        }
+        println!("{kernel}: {fit} of {} tilings fit", space.len());
+        assert!(fit >= least, "{kernel}: {fit} of {} tilings fit", space.len());
+    }
+}
+
+#[test]
+fn a_mapping_is_read_back_as_it_was_printed() {
+    for name in Mapping::names() {
+        let mapping = Mapping::named(name).unwrap();
+        assert_eq!(mapping.to_string().parse::<Mapping>().unwrap(), mapping, "{name}");
+    }
+    let error = Mapping::named("fastest").unwrap_err().to_string();
+    assert!(error.contains("no mapping is called 'fastest'") && error.contains("seed-000"), "{error}");
+    let head = "mapping x\ngrouping stitched\nattention prefill\n";
+    for (line, part) in [
+        ("tile gemm : m=32 n=0 k=32 slices=1 keep=0", "line 4 has no n"),
+        ("tile gemm : m=32 n=32 k=32 slices=1 keep=2", "line 4 has keep=2"),
+        ("tile conv : herd=1x1 step=1", "the kernel 'conv', which is none"),
+        ("tile add n=64", "line 4 ends"),
+        ("tile add : herd=0x1 chunk=16", "where herd is needed"),
+    ] {
+        let error = format!("{head}{line}\n").parse::<Mapping>().unwrap_err().to_string();
+        assert!(error.contains(part), "{line}: {error}");
+    }
+}
+
+#[test]
+fn the_tiling_of_a_mapping_is_in_the_groups_and_in_the_key_of_a_blob() {
+    let target = Target::named("toy").unwrap();
+    let mut mapping = Mapping::named("mlir-air").unwrap();
+    let cut = |mapping: &Mapping| groups(&llama(&SMALL, key(64)), &target, mapping, &mut NoDump).unwrap();
+    let before = cut(&mapping);
+    let task = before.programs[0].launches[0].clone();
+    let tiling = *tile::space(&task.kernel, &target).last().unwrap();
+    mapping.tiles.push(TileRule::of(&task.kernel, tiling));
+    let after = cut(&mapping);
+    assert_eq!(after.programs[0].launches[0].tiling, Some(tiling));
+    assert!(after.to_string().contains(&format!("tile {tiling}")));
+    assert_eq!(after.to_string().parse::<girih_npu::form::groups::Groups>().unwrap(), after);
+    let keys = [before, after].map(|groups| Cache::key(&groups.programs[0], &target));
+    assert_ne!(keys[0], keys[1]);
+}
+
+#[test]
+fn a_tile_that_does_not_divide_is_refused_by_name() {
+    let kernel = Kernel::Add { n: 48 };
+    let tiling = "mapping x\ngrouping stitched\nattention prefill\ntile add : herd=2x1 chunk=32\n";
+    let tiling = tiling.parse::<Mapping>().unwrap().tiling(&kernel);
+    let error = compile(&program(kernel, tiling), &Target::named("toy").unwrap(), &mut NoDump).unwrap_err();
+    assert!(error.to_string().contains("herd=2x1 chunk=32, that divide it"), "{error}");
+}
+
+#[test]
+fn the_published_mapping_keeps_the_counts_of_its_programs() {
+    let target = Target::named("xdna2-strix").unwrap();
+    let seed = Mapping::named("seed-000").unwrap();
+    for (rows, submissions) in [(2048, 49), (1, 33)] {
+        let groups = groups(&llama(&LLAMA_1B, key(rows)), &target, &seed, &mut NoDump).unwrap();
+        assert_eq!(groups.submissions(1), submissions);
+        let launches = groups.programs.iter().map(|program| program.launches.len()).collect::<Vec<_>>();
+        assert_eq!(launches, if rows > 1 { vec![6, 1, 8, 8] } else { vec![6, 8, 8] });
+        let tasks = groups.programs.iter().flat_map(|program| &program.launches);
+        assert!(tasks.into_iter().all(|task| task.tiling.is_some()), "a launch is left to the tile pass");
+        for program in &groups.programs {
+            compile(program, &target, &mut NoDump).unwrap();
+        }
+    }
+}
