@@ -10,6 +10,7 @@ use girih_model::Model;
 use girih_npu::Npu;
 use girih_tensor::DType;
 
+use crate::array;
 use crate::args::{ActPrecision, AffinityArg, Backend, DeviceArgs, PackedCache};
 use crate::error::{Error, Result};
 use crate::machine;
@@ -36,6 +37,9 @@ impl<'a> Layout<'a> {
     pub fn new(model: &'a Model, device: &'a DeviceArgs, key: Key) -> Result<Layout<'a>> {
         if device.backend != Backend::Cpu {
             refuse_cpu_settings(device)?;
+        }
+        if !matches!(device.backend, Backend::Npu(_)) {
+            refuse_array_settings(device)?;
         }
         let graph = model.graph(key, device.kv.dtype())?;
         let blocks = graph.groups.iter().map(|group| cache::blocks(group.span, &key)).collect();
@@ -125,7 +129,13 @@ impl<'a> Layout<'a> {
                 girih_graph::load(cpu, &source, self.key, &self.blocks, build)
             }
             Backend::Interpreter => girih_graph::load(Interpreter, &source, self.key, &self.blocks, build),
-            Backend::Npu(target) => girih_graph::load(npu(target)?, &source, self.key, &self.blocks, build),
+            Backend::Npu(target) => {
+                let npu = match self.device.blobs.cache(show)? {
+                    Some(cache) => npu(target)?.with_blobs(cache, array::tell(show)),
+                    None => npu(target)?,
+                };
+                girih_graph::load(npu, &source, self.key, &self.blocks, build)
+            }
         }?;
         source.bar.finish_and_clear();
         Ok(runner)
@@ -199,6 +209,14 @@ fn refuse_cpu_settings(device: &DeviceArgs) -> Result<()> {
     ];
     match settings.iter().find(|(given, _)| *given) {
         Some((_, what)) => Err(Error::call(format!("{what} of the cpu backend; leave it out for others"))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses what only arrays have a choice of.
+fn refuse_array_settings(device: &DeviceArgs) -> Result<()> {
+    match device.blobs.given() {
+        Some(what) => Err(Error::call(format!("{what} of an array; leave it out for other backends"))),
         None => Ok(()),
     }
 }

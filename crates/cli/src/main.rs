@@ -7,6 +7,7 @@ mod output;
 
 mod advice;
 mod args;
+mod array;
 mod backends;
 mod builtin;
 mod cmd;

@@ -56,12 +56,16 @@ pub struct Held {
     used: SystemTime,
 }
 
+/// `$XDG_CACHE_HOME`, else `~/.cache`.
+pub fn cache_home() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))
+}
+
 impl Folder {
     /// `$XDG_CACHE_HOME/girih/packed`, else `~/.cache/girih/packed`.
     pub fn usual() -> Option<Folder> {
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
-        Some(Folder(cache.join("girih/packed")))
+        Some(Folder(cache_home()?.join("girih/packed")))
     }
 
     /// The whole files, the one that was read longest ago first; none where

@@ -8,7 +8,8 @@ use girih_graph::{Graph, Key, Step};
 use girih_tensor::{Error, Result};
 
 use crate::Target;
-use crate::driver::{Compiled, Compiler, Device, Program, Weights};
+use crate::blob;
+use crate::driver::{Compiled, Compiler, Device, Program, Tell, Weights};
 use crate::form::groups::Groups;
 use crate::host::Cache;
 use crate::pass::{NoDump, Policy, partition};
@@ -49,6 +50,14 @@ impl Npu {
         device.look_for_hazards(options.hazards);
         let compiler = Compiler::new(target, options.policy, None);
         Ok(Npu { compiler, device: Mutex::new(device) })
+    }
+
+    /// The same with blobs on disk: what `cache` has is not compiled. `tell`
+    /// hears why a blob was refused or could not be kept.
+    #[must_use]
+    pub fn with_blobs(self, cache: blob::Cache, tell: Tell) -> Npu {
+        let (target, policy) = (self.target().clone(), self.compiler.policy());
+        Npu { compiler: Compiler::new(target, policy, Some(cache)).telling(tell), ..self }
     }
 
     /// The target.

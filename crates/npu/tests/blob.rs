@@ -107,3 +107,74 @@ fn the_cache_finds_what_it_was_given() {
     let error = cache.get(&all[0].0, &target).unwrap_err().to_string();
     assert!(error.contains(&entry.key) && error.contains("no blob"), "{error}");
 }
+
+/// The most bytes that a cache holds, and which blobs go: those that were used
+/// longest ago.
+#[test]
+fn the_cache_stays_within_its_limit() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("few-blobs");
+    let _ = std::fs::remove_dir_all(&folder);
+    let target = Target::named("toy").unwrap();
+    let all = compiled(&target);
+    let sizes: Vec<u64> =
+        all.iter().map(|(_, schedule)| encode(schedule, &target).unwrap().len() as u64).collect();
+    let cache = Cache::open(&folder).unwrap().with_limit(sizes[0] + sizes[1] + sizes[2] - 1);
+    let put = |index: usize| cache.put(&all[index].0, &target, &all[index].1).unwrap();
+    let has = |index: usize| cache.get(&all[index].0, &target).unwrap().is_some();
+    put(0);
+    // Times of files are those of the system's clock, which ticks.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    put(1);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert!(has(0), "read again, it is the younger one");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    put(2);
+    assert!(has(2) && !has(1), "the one that was used longest ago has made room");
+    let listed = cache.list().unwrap();
+    assert!(listed.iter().all(|entry| entry.program != all[1].1.name), "{listed:?}");
+    let held: u64 = listed.iter().map(|entry| entry.bytes).sum();
+    assert!(held < sizes.iter().take(3).sum());
+    let none = Cache::open(&folder.join("none")).unwrap().with_limit(sizes[0] - 1);
+    none.put(&all[0].0, &target, &all[0].1).unwrap();
+    assert_eq!(none.get(&all[0].0, &target).unwrap(), None, "larger than the limit");
+    let names = |end: &str| {
+        let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|extension| extension == end)).count()
+    };
+    assert_eq!(names("part"), 0);
+}
+
+/// A blob that cannot be used is named, compiled again, and replaced.
+#[test]
+fn a_refused_blob_is_told_of_and_replaced() {
+    use girih_npu::driver::{Compiler, Tell};
+    use std::sync::{Arc, Mutex};
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("refused-blobs");
+    let _ = std::fs::remove_dir_all(&folder);
+    let cache = Cache::open(&folder).unwrap();
+    let target = Target::named("toy").unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let compile = || {
+        let told = Arc::clone(&told);
+        let tell = Tell::new(move |sentence| told.lock().unwrap().push(sentence.to_owned()));
+        let compiler =
+            Compiler::new(target.clone(), Policy::MLIR_AIR, Some(cache.clone())).telling(tell);
+        compiler.compile(&llama(&SMALL, key(1)), &mut NoDump).unwrap()
+    };
+    let first = compile();
+    assert_eq!(compile().fresh, 0);
+    let entry = cache.list().unwrap().remove(0);
+    let path = folder.join(format!("{}.elf", entry.key));
+    let mut bytes = std::fs::read(&path).unwrap();
+    let version = env!("CARGO_PKG_VERSION").as_bytes();
+    let at = bytes.windows(version.len()).position(|window| window == version).unwrap();
+    bytes[at] = b'9';
+    std::fs::write(&path, &bytes).unwrap();
+    let again = compile();
+    assert_eq!(again.fresh, 1);
+    assert!(again.schedules.iter().zip(&first.schedules).all(|(a, b)| a == b));
+    let sentences = told.lock().unwrap().clone();
+    assert_eq!(sentences.len(), 1, "{sentences:?}");
+    assert!(sentences[0].contains("is of girih 9") && sentences[0].contains("is compiled again"));
+    assert_eq!(compile().fresh, 0, "it was replaced");
+}

@@ -1,14 +1,20 @@
 //! Blobs on disk, found again by the digest of what they were made from: the
 //! program, the target's figures and the version of girih. Beside them lies a
 //! manifest, for people.
+//!
+//! A blob gets its name only when all of it is written, so that nobody ever
+//! finds half of one. There are at most so many bytes of blobs; those that were
+//! used longest ago go first.
 
-use std::fs;
-use std::io::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use girih_tensor::{Error, Result};
 
-use super::{decode, digest, encode, figures};
+use super::{MOST_BYTES as MOST_BLOB_BYTES, decode, digest, encode, figures};
 use crate::Target;
 use crate::form::groups::Program;
 use crate::form::schedule::Schedule;
@@ -19,10 +25,18 @@ const MANIFEST: &str = "manifest.tsv";
 /// The largest manifest that is read.
 const MOST_BYTES: u64 = 16 << 20;
 
+/// Bytes of blobs that are kept where nobody says how many: some hundred sets
+/// of the programs of a model.
+pub const USUAL_LIMIT: u64 = 1 << 30;
+
+/// How long nobody has written to what an ended process has left behind.
+const LEFT: Duration = Duration::from_secs(3600);
+
 /// A folder of blobs.
 #[derive(Clone, Debug)]
 pub struct Cache {
     folder: PathBuf,
+    limit: u64,
 }
 
 /// A line of the manifest.
@@ -41,13 +55,21 @@ pub struct Entry {
 }
 
 impl Cache {
-    /// The cache in a folder, which is made if there is none.
+    /// The cache in a folder, which is made if there is none, of at most
+    /// [`USUAL_LIMIT`] bytes.
     ///
     /// # Errors
     /// When the folder cannot be made.
     pub fn open(folder: &Path) -> Result<Cache> {
         fs::create_dir_all(folder).map_err(|error| Error::new(format!("{}: {error}", folder.display())))?;
-        Ok(Cache { folder: folder.to_owned() })
+        Ok(Cache { folder: folder.to_owned(), limit: USUAL_LIMIT })
+    }
+
+    /// The same with room for so many bytes of blobs; a larger blob is not
+    /// kept.
+    #[must_use]
+    pub fn with_limit(self, limit: u64) -> Cache {
+        Cache { limit, ..self }
     }
 
     /// What a blob of this program for this target is found by.
@@ -65,26 +87,36 @@ impl Cache {
     /// When the blob cannot be read, or is not what its name says.
     pub fn get(&self, program: &Program, target: &Target) -> Result<Option<Schedule>> {
         let path = self.path(&Cache::key(program, target));
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::new(format!("{}: {error}", path.display()))),
+        let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
+        let size = match fs::metadata(&path) {
+            Ok(status) => status.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
         };
-        decode(&bytes, target).map(Some).map_err(|error| error.of(path.display()))
+        if size > MOST_BLOB_BYTES as u64 {
+            let place = path.display();
+            return Err(Error::new(format!("{place}: {size} bytes; a blob has at most {MOST_BLOB_BYTES}")));
+        }
+        let bytes = fs::read(&path).map_err(failed)?;
+        let schedule = decode(&bytes, target).map_err(|error| error.of(path.display()))?;
+        // Where the folder may only be read, the order of use stays as it is.
+        let _ = File::options().append(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));
+        Ok(Some(schedule))
     }
 
-    /// Keeps a schedule as a blob.
+    /// Keeps a schedule as a blob, if there is room for it.
     ///
     /// # Errors
-    /// When the folder cannot be written.
+    /// When the folder cannot be written, or the schedule cannot be a blob.
     pub fn put(&self, program: &Program, target: &Target, schedule: &Schedule) -> Result<()> {
         let key = Cache::key(program, target);
         let bytes = encode(schedule, target)?;
         let path = self.path(&key);
-        let failed = |error: std::io::Error| Error::new(format!("{}: {error}", path.display()));
-        // Under another name first, so that nobody ever finds half a blob.
-        let part = self.folder.join(format!("{key}.{}.part", std::process::id()));
-        fs::write(&part, &bytes).and_then(|()| fs::rename(&part, &path)).map_err(failed)?;
+        let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
+        if !self.make_room(&path, bytes.len() as u64).map_err(failed)? {
+            return Ok(());
+        }
+        self.write(&path, &bytes).map_err(failed)?;
         let line = format!(
             "{key}\t{}\t{}\t{}\t{}\n",
             schedule.name,
@@ -92,8 +124,68 @@ impl Cache {
             env!("CARGO_PKG_VERSION"),
             bytes.len()
         );
-        let manifest = fs::OpenOptions::new().create(true).append(true).open(self.folder.join(MANIFEST));
+        let manifest = File::options().create(true).append(true).open(self.folder.join(MANIFEST));
         manifest.and_then(|mut file| file.write_all(line.as_bytes())).map_err(failed)
+    }
+
+    /// Writes a file under another name first, one that no other thread or
+    /// process has.
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        static WRITTEN: AtomicU64 = AtomicU64::new(0);
+        let (process, number) = (std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed));
+        let part = path.with_extension(format!("{process}.{number}.part"));
+        let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
+        written.inspect_err(|_| drop(fs::remove_file(&part)))
+    }
+
+    /// Removes what was used longest ago until so many bytes more are within
+    /// the limit, and what ended processes left unfinished; `false` where they
+    /// never are.
+    fn make_room(&self, path: &Path, bytes: u64) -> io::Result<bool> {
+        if bytes > self.limit {
+            return Ok(false);
+        }
+        let (mut blobs, mut held) = (Vec::new(), bytes);
+        for entry in self.folder.read_dir()? {
+            let (place, status) = match entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))) {
+                Ok(found) => found,
+                // Another process may have removed it in between.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            let ends = |with: &str| place.extension().is_some_and(|end| end == with);
+            if ends("elf") && place != path {
+                held = held.saturating_add(status.len());
+                blobs.push((status.modified()?, status.len(), place));
+            } else if ends("part") && status.modified()?.elapsed().is_ok_and(|age| age > LEFT) {
+                remove(&place)?;
+            }
+        }
+        if held <= self.limit {
+            return Ok(true);
+        }
+        blobs.sort();
+        for (_, size, place) in blobs {
+            if held <= self.limit {
+                break;
+            }
+            remove(&place)?;
+            held -= size;
+        }
+        self.shorten_manifest();
+        Ok(true)
+    }
+
+    /// Writes the manifest anew with what is still there. It is for people, so
+    /// no failure here matters.
+    fn shorten_manifest(&self) {
+        let Ok(entries) = self.list() else { return };
+        let line = |entry: &Entry| {
+            let Entry { key, program, target, version, bytes } = entry;
+            format!("{key}\t{program}\t{target}\t{version}\t{bytes}\n")
+        };
+        let text: String = entries.iter().map(line).collect();
+        let _ = self.write(&self.folder.join(MANIFEST), text.as_bytes());
     }
 
     /// What the manifest lists and the folder still has, oldest first.
@@ -102,7 +194,7 @@ impl Cache {
     /// When the manifest cannot be read or has a line of another form.
     pub fn list(&self) -> Result<Vec<Entry>> {
         let path = self.folder.join(MANIFEST);
-        let failed = |error: std::io::Error| Error::new(format!("{}: {error}", path.display()));
+        let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
         if !path.exists() {
             return Ok(Vec::new());
         }
@@ -120,6 +212,14 @@ impl Cache {
         }
         entries.retain(|entry| self.path(&entry.key).exists());
         Ok(entries)
+    }
+}
+
+/// Removes a file that another process may have removed.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -28,7 +28,7 @@ use crate::Target;
 use crate::form::schedule::{Argument, BufferId, Core, Descriptor, Launch, Place, Schedule};
 use wire::{Reader, Wire};
 
-pub use cache::{Cache, Entry};
+pub use cache::{Cache, Entry, USUAL_LIMIT};
 
 /// The layout of blobs that this version writes and reads.
 const LAYOUT: u32 = 1;

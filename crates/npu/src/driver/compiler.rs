@@ -2,6 +2,7 @@
 //! was compiled before is remembered, and found again on disk.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use girih_graph::Graph;
@@ -19,8 +20,12 @@ pub struct Compiler {
     target: Target,
     mapping: Mapping,
     cache: Option<Cache>,
+    tell: Tell,
     known: Mutex<HashMap<String, Arc<Schedule>>>,
 }
+
+/// Who hears of blobs that were refused or could not be kept: a sentence each.
+pub struct Tell(Box<dyn Fn(&str) + Send + Sync>);
 
 /// A compiled graph.
 #[derive(Clone, Debug)]
@@ -36,8 +41,14 @@ pub struct Compiled {
 impl Compiler {
     /// A compiler that keeps blobs in `cache`, if one is given.
     pub fn new(target: Target, mapping: impl Into<Mapping>, cache: Option<Cache>) -> Compiler {
-        let mapping = mapping.into();
-        Compiler { target, mapping, cache, known: Mutex::new(HashMap::new()) }
+        let (mapping, tell) = (mapping.into(), Tell::new(|_| ()));
+        Compiler { target, mapping, cache, tell, known: Mutex::new(HashMap::new()) }
+    }
+
+    /// The same, but `tell` hears why a blob was refused or could not be kept.
+    #[must_use]
+    pub fn telling(self, tell: Tell) -> Compiler {
+        Compiler { tell, ..self }
     }
 
     /// The target.
@@ -58,11 +69,11 @@ impl Compiler {
         pass::groups(graph, &self.target, &self.mapping, dump)
     }
 
-    /// Compiles a graph.
+    /// Compiles a graph. What the cache has is taken from it; a blob of it that
+    /// is refused is compiled again, and replaced.
     ///
     /// # Errors
-    /// As [`Compiler::groups`]; when a program does not fit the target; when
-    /// the cache cannot be read or written.
+    /// As [`Compiler::groups`]; when a program does not fit the target.
     pub fn compile(&self, graph: &Graph, dump: &mut dyn Dump) -> Result<Compiled> {
         let groups = self.groups(graph, dump)?;
         let mut fresh = 0;
@@ -82,17 +93,40 @@ impl Compiler {
         if let Some(schedule) = known.get(&key) {
             return Ok((schedule.clone(), false));
         }
-        let kept = self.cache.as_ref().map_or(Ok(None), |cache| cache.get(program, &self.target))?;
+        let kept = self.kept(program);
         let new = kept.is_none();
         let schedule = match kept {
             Some(schedule) => schedule,
             None => pass::compile(program, &self.target, dump)?,
         };
-        if let Some(cache) = self.cache.as_ref().filter(|_| new) {
-            cache.put(program, &self.target, &schedule)?;
+        if let Some(cache) = self.cache.as_ref().filter(|_| new)
+            && let Err(error) = cache.put(program, &self.target, &schedule)
+        {
+            (self.tell.0)(&format!("{error}; the blob of {} is not kept", program.name));
         }
         let schedule = Arc::new(schedule);
         known.insert(key, schedule.clone());
         Ok((schedule, new))
+    }
+
+    /// The schedule that the cache has.
+    fn kept(&self, program: &Program) -> Option<Schedule> {
+        self.cache.as_ref()?.get(program, &self.target).unwrap_or_else(|error| {
+            (self.tell.0)(&format!("{error}; {} is compiled again", program.name));
+            None
+        })
+    }
+}
+
+impl Tell {
+    /// Hands each sentence to `tell`.
+    pub fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> Tell {
+        Tell(Box::new(tell))
+    }
+}
+
+impl fmt::Debug for Tell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tell")
     }
 }

@@ -15,8 +15,13 @@ use crate::host::Work;
 use crate::memory::{Binding, Memory, ObjectId, Objects};
 use crate::sim::{Order, Simulator, Unwatched};
 
+<<<<<<< HEAD
 pub use compiler::{Compiled, Compiler};
 pub use estimate::{Costs, Estimate, Timed, costs, estimate};
+=======
+pub use compiler::{Compiled, Compiler, Tell};
+pub use estimate::{Estimate, Timed, estimate};
+>>>>>>> 1413c95 (npu: the backend keeps compiled programs on disk, within a limit; what is refused is told of and replaced)
 pub use program::Program;
 pub use weights::Weights;
 
