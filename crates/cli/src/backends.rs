@@ -10,8 +10,8 @@ use girih_model::Model;
 use girih_npu::Npu;
 use girih_tensor::DType;
 
-use crate::array;
 use crate::args::{ActPrecision, AffinityArg, Backend, DeviceArgs, PackedCache};
+use crate::array;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::packed_cache::{Folder, Store, Wishes};

@@ -12,15 +12,16 @@ use std::path::Path;
 
 use girih_graph::{Graph, faults};
 use girih_npu::Target;
-use girih_npu::blob::Cache;
 use girih_npu::driver::Compiler;
 use girih_npu::pass::Mapping;
 
 use super::{Outcome, print_json};
 use crate::args::{ArchArgs, KvType};
+use crate::array::{self, BlobArgs};
 use crate::error::{Error, Result};
 use crate::loading::Place;
 use crate::output::print;
+use crate::progress::Show;
 
 /// The longest graph, in bytes, that is read from a file.
 const GRAPH_BYTES: u64 = 64 << 20;
@@ -64,6 +65,8 @@ struct Source {
     /// Positions of the longest sequence.
     #[arg(long, value_name = "N", default_value = "2048", value_parser = clap::value_parser!(u32).range(1..))]
     context: u32,
+    #[command(flatten)]
+    blobs: BlobArgs,
 }
 
 /// Reads a mapping: one that girih has, or else a file.
@@ -104,10 +107,18 @@ impl Source {
         keys.into_iter().map(|key| Ok(model.graph(key, KvType::Bf16.dtype())?)).collect()
     }
 
-    fn compiler(&self, blobs: Option<&Path>) -> Result<Compiler> {
+    /// A compiler that takes what it can from kept blobs, and keeps the rest.
+    fn compiler(&self) -> Result<Compiler> {
         let target = Target::named(&self.target).map_err(|error| Error::call(error.to_string()))?;
-        let cache = blobs.map(Cache::open).transpose()?;
-        Ok(Compiler::new(target, mapping(&self.mapping)?, cache))
+        let cache = self.blobs.cache(Show::All)?;
+        let compiler = Compiler::new(target, mapping(&self.mapping)?, cache);
+        Ok(compiler.telling(array::tell(Show::All)))
+    }
+
+    /// A compiler that compiles everything, so that each form is seen.
+    fn fresh_compiler(&self) -> Result<Compiler> {
+        let target = Target::named(&self.target).map_err(|error| Error::call(error.to_string()))?;
+        Ok(Compiler::new(target, mapping(&self.mapping)?, None))
     }
 }
 

@@ -15,10 +15,7 @@ use super::{Outcome, Result, Source};
 pub struct Args {
     #[command(flatten)]
     source: Source,
-    /// Keep blobs in this folder, and take those that it has.
-    #[arg(long, value_name = "DIR")]
-    blobs: Option<PathBuf>,
-    /// Write every form of every program into this folder.
+    /// Write every form of every program into this folder; kept blobs are not looked for.
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
 }
@@ -41,7 +38,8 @@ impl Dump for Files {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let compiler = args.source.compiler(args.blobs.as_deref())?;
+    let compiler =
+        if args.dump.is_some() { args.source.fresh_compiler()? } else { args.source.compiler()? };
     for graph in args.source.graphs()? {
         let begun = Instant::now();
         let compiled = match &args.dump {
@@ -53,6 +51,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
                 files.failed.map_or(Ok(compiled), Err)?
             }
         };
+        let seconds = begun.elapsed().as_secs_f64();
         let Compiled { groups, schedules, fresh } = &compiled;
         print_line!("{}: {} submissions a step", graph.key, groups.submissions(1))?;
         print_line!("{:<32} {:>8} {:>6} {:>10}", "program", "launches", "cores", "blob")?;
@@ -62,8 +61,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             let (name, launches) = (&schedule.name, schedule.launches.len());
             print_line!("{name:<32} {launches:>8} {cores:>6} {:>10}", bytes(size as u64))?;
         }
-        let (all, seconds) = (schedules.len(), begun.elapsed().as_secs_f64());
-        print_line!("{fresh} of {all} programs compiled, in {seconds:.2} s")?;
+        print_line!("{fresh} of {} programs compiled, in {seconds:.3} s", schedules.len())?;
     }
     Ok(Outcome::Done)
 }

@@ -1,6 +1,7 @@
 //! `girih npu sim`: how long the steps of a model take, without values.
 
-use std::time::Instant;
+use std::fmt;
+use std::time::{Duration, Instant};
 
 use girih_graph::Graph;
 use girih_npu::Target;
@@ -21,18 +22,38 @@ pub struct Args {
     json: bool,
 }
 
+/// What it took to have the programs of a step.
+struct Compiling {
+    programs: usize,
+    /// Those that no kept blob had.
+    fresh: usize,
+    time: Duration,
+}
+
+impl fmt::Display for Compiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Compiling { programs, fresh, time } = self;
+        let kept = programs - fresh;
+        write!(f, "{fresh} programs compiled and {kept} taken from blobs, in {:.3} s", time.as_secs_f64())
+    }
+}
+
 pub fn run(args: &Args) -> Result<Outcome> {
-    let compiler = args.source.compiler(None)?;
+    let compiler = args.source.compiler()?;
     let target = compiler.target();
     let mut steps = Vec::new();
     for graph in args.source.graphs()? {
+        let begun = Instant::now();
         let compiled = compiler.compile(&graph, &mut NoDump)?;
+        let took =
+            Compiling { programs: compiled.schedules.len(), fresh: compiled.fresh, time: begun.elapsed() };
         let begun = Instant::now();
         let position = graph.key.context - graph.key.rows;
         let estimate = estimate(&graph, &compiled, target, position)?;
         if args.json {
-            steps.push(described(&graph, &estimate, target));
+            steps.push(described(&graph, &took, &estimate, target));
         } else {
+            print_line!("{took}")?;
             table(&graph, &estimate, target, begun.elapsed().as_secs_f64())?;
         }
     }
@@ -66,7 +87,7 @@ fn table(graph: &Graph, estimate: &Estimate, target: &Target, seconds: f64) -> R
     )
 }
 
-fn described(graph: &Graph, estimate: &Estimate, target: &Target) -> serde_json::Value {
+fn described(graph: &Graph, took: &Compiling, estimate: &Estimate, target: &Target) -> serde_json::Value {
     let launch =
         |launch: &LaunchReport| json!({"name": launch.name, "ms": target.seconds(launch.cycles) * 1e3});
     let program = |timed: &Timed| {
@@ -83,6 +104,8 @@ fn described(graph: &Graph, estimate: &Estimate, target: &Target) -> serde_json:
     let ledger = &estimate.ledger;
     json!({
         "key": graph.key.to_string(),
+        "compile_s": took.time.as_secs_f64(),
+        "compiled_programs": took.fresh,
         "programs": estimate.programs.iter().map(program).collect::<Vec<_>>(),
         "submissions": ledger.submissions,
         "array_ms": ledger.array_seconds(target) * 1e3,
