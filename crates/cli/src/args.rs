@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use girih_cpu::{Affinity, Replicate};
 use girih_tensor::DType;
 
-use crate::array::BlobArgs;
+use crate::array::ArrayArgs;
 use crate::cmd;
 
 /// Runs open-weights language models, and says how right and how fast.
@@ -87,7 +87,7 @@ pub struct DeviceArgs {
     #[command(flatten)]
     pub placement: PlacementArgs,
     #[command(flatten)]
-    pub blobs: BlobArgs,
+    pub array: ArrayArgs,
     /// The instruction set of the cpu backend's kernels [default: the best that this processor has].
     #[arg(long, value_name = "ISA", value_parser = PossibleValuesParser::new(girih_cpu::kernels::names()))]
     pub isa: Option<String>,

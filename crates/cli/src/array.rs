@@ -1,17 +1,114 @@
-//! What the command line says of a simulated array: where compiled programs
-//! are kept.
+//! What the command line says of a simulated array: how its runtime works, for
+//! which lengths programs are compiled, and where they are kept.
 
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
 use girih_npu::blob::{Cache, USUAL_LIMIT};
-use girih_npu::driver::Tell;
+use girih_npu::driver::{Runtime, Tell};
+use girih_npu::pass::Mapping;
+use girih_npu::{Npu, Options};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::packed_cache::cache_home;
 use crate::progress::Show;
+
+/// The longest mapping, in bytes, that is read from a file.
+const MAPPING_BYTES: u64 = 1 << 20;
+
+/// How a model runs on an array.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ArrayArgs {
+    /// How the model is laid onto the array: a file, or a name, such as mlir-air, seed-000 or
+    /// unstitched [default: mlir-air].
+    #[arg(long, value_name = "FILE|NAME")]
+    pub npu_mapping: Option<String>,
+    /// One way in which the array's runtime works, such as values=brokered; another name lists
+    /// them; may be given several times. Results do not depend on it.
+    #[arg(long, value_name = "CHOICE", value_parser = choice)]
+    pub npu_runtime: Vec<String>,
+    /// Rows for which programs of the array are compiled besides one and --chunk, so that short
+    /// prompts are padded less [default: 64,256,1024].
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub npu_lengths: Option<Vec<u32>>,
+    /// Positions for which programs that attend on the array are compiled, besides --context
+    /// [default: 256,1024].
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub npu_contexts: Option<Vec<u32>>,
+    #[command(flatten)]
+    pub blobs: BlobArgs,
+}
+
+impl ArrayArgs {
+    /// The backend of the array of this name; where `show` is given, with what
+    /// is kept of its programs.
+    ///
+    /// # Errors
+    /// When there is no such array, or no folder for its programs.
+    pub fn npu(&self, target: &str, show: Option<Show>) -> Result<Npu> {
+        let usual = Options::default();
+        let mut runtime = Runtime::default();
+        for name in &self.npu_runtime {
+            runtime = runtime.with(name)?;
+        }
+        let options = Options {
+            runtime,
+            lengths: self.npu_lengths.clone().unwrap_or(usual.lengths),
+            contexts: self.npu_contexts.clone().unwrap_or(usual.contexts),
+            ..usual
+        };
+        let npu = Npu::new(target, options)?;
+        let npu = match &self.npu_mapping {
+            Some(name) => npu.with_mapping(mapping(name)?),
+            None => npu,
+        };
+        let Some(show) = show else { return Ok(npu) };
+        Ok(match self.blobs.cache(show)? {
+            Some(cache) => npu.with_blobs(cache, tell(show)),
+            None => npu,
+        })
+    }
+
+    /// What was said first of all this, in words.
+    pub fn given(&self) -> Option<&'static str> {
+        let said = [
+            (self.npu_mapping.is_some(), "--npu-mapping lays models out"),
+            (!self.npu_runtime.is_empty(), "--npu-runtime sets the runtime"),
+            (self.npu_lengths.is_some(), "--npu-lengths chooses lengths"),
+            (self.npu_contexts.is_some(), "--npu-contexts chooses contexts"),
+            (self.blobs.blobs.is_some(), "--blobs keeps compiled programs"),
+            (self.blobs.blobs_limit.is_some(), "--blobs-limit keeps compiled programs"),
+        ];
+        said.into_iter().find(|(given, _)| *given).map(|(_, what)| what)
+    }
+}
+
+/// Reads a mapping: one that girih has, or else a file.
+pub fn mapping(name: &str) -> Result<Mapping> {
+    let path = Path::new(name);
+    if !path.is_file() {
+        return Mapping::named(name).map_err(|error| Error::call(format!("{error}, or a file")));
+    }
+    let text = read_text(path, MAPPING_BYTES)?;
+    text.parse().map_err(|error| Error::call(format!("{name}: {error}")))
+}
+
+/// A file of text that has at most so many bytes.
+pub fn read_text(path: &Path, most: u64) -> Result<String> {
+    let failed = |error: &dyn Display| Error::call(format!("{}: {error}", path.display()));
+    if std::fs::metadata(path).map_err(|error| failed(&error))?.len() > most {
+        return Err(failed(&format!("such a file has at most {most} bytes")));
+    }
+    std::fs::read_to_string(path).map_err(|error| failed(&error))
+}
+
+/// Reads the name of a choice of the runtime.
+fn choice(text: &str) -> Result<String, String> {
+    Runtime::default().with(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
 
 /// Where the compiled programs of an array are kept.
 #[derive(Debug, Clone, Default, Args)]
@@ -65,12 +162,6 @@ impl BlobArgs {
                 Ok(None)
             }
         }
-    }
-
-    /// What was said first of these, in words.
-    pub fn given(&self) -> Option<&'static str> {
-        let limit = self.blobs_limit.map(|_| "--blobs-limit keeps compiled programs");
-        self.blobs.as_ref().map(|_| "--blobs keeps compiled programs").or(limit)
     }
 }
 

@@ -7,11 +7,9 @@ use girih_graph::backend::MemoryPlan;
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend as _, Graph, Group, Key, Runner};
 use girih_model::Model;
-use girih_npu::Npu;
 use girih_tensor::DType;
 
 use crate::args::{ActPrecision, AffinityArg, Backend, DeviceArgs, PackedCache};
-use crate::array;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::packed_cache::{Folder, Store, Wishes};
@@ -59,7 +57,7 @@ impl<'a> Layout<'a> {
         Ok(match &self.device.backend {
             Backend::Cpu => self.cpu()?.plan(&self.graph, &self.blocks),
             Backend::Interpreter => Interpreter.plan(&self.graph, &self.blocks),
-            Backend::Npu(target) => npu(target)?.plan(&self.graph, &self.blocks),
+            Backend::Npu(target) => self.device.array.npu(target, None)?.plan(&self.graph, &self.blocks),
         })
     }
 
@@ -98,9 +96,10 @@ impl<'a> Layout<'a> {
                 (self.kernels(&cpu), cpu.refuses(&self.graph))
             }
             Backend::Interpreter => ("interpreter".to_owned(), Interpreter.refuses(&self.graph)),
-            Backend::Npu(target) => {
-                (format!("npu, target {target}, simulated"), npu(target)?.refuses(&self.graph))
-            }
+            Backend::Npu(target) => (
+                format!("npu, target {target}, simulated"),
+                self.device.array.npu(target, None)?.refuses(&self.graph),
+            ),
         };
         Ok((
             kernels,
@@ -130,10 +129,7 @@ impl<'a> Layout<'a> {
             }
             Backend::Interpreter => girih_graph::load(Interpreter, &source, self.key, &self.blocks, build),
             Backend::Npu(target) => {
-                let npu = match self.device.blobs.cache(show)? {
-                    Some(cache) => npu(target)?.with_blobs(cache, array::tell(show)),
-                    None => npu(target)?,
-                };
+                let npu = self.device.array.npu(target, Some(show))?;
                 girih_graph::load(npu, &source, self.key, &self.blocks, build)
             }
         }?;
@@ -215,13 +211,8 @@ fn refuse_cpu_settings(device: &DeviceArgs) -> Result<()> {
 
 /// Refuses what only arrays have a choice of.
 fn refuse_array_settings(device: &DeviceArgs) -> Result<()> {
-    match device.blobs.given() {
+    match device.array.given() {
         Some(what) => Err(Error::call(format!("{what} of an array; leave it out for other backends"))),
         None => Ok(()),
     }
-}
-
-/// The backend of a simulated array.
-fn npu(target: &str) -> Result<Npu> {
-    Ok(Npu::new(target, girih_npu::Options::default())?)
 }

@@ -1,6 +1,7 @@
 //! The array as a backend of the waist: groups and schedules for each rung of
 //! the ladder, run on the simulated device.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 
 use girih_graph::backend::{Backend, MemoryPlan, Refusal, Stretch, WeightSource};
@@ -9,14 +10,15 @@ use girih_tensor::{Error, Result};
 
 use crate::Target;
 use crate::blob;
-use crate::driver::{Compiled, Compiler, Device, Program, Tell, Weights};
+use crate::driver::{Compiled, Compiler, Device, Program, Runtime, Tell, Weights};
 use crate::form::groups::Groups;
 use crate::host::Cache;
-use crate::pass::{NoDump, Policy, partition};
+use crate::pass::{Attention, Mapping, NoDump, Policy, partition};
 use crate::sim::Order;
 
-/// How the backend is to use the array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How the backend is to use the array. Nothing here changes a value but where
+/// attention runs and, by their rounding, other programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How operations are grouped into programs.
     pub policy: Policy,
@@ -24,11 +26,26 @@ pub struct Options {
     pub order: Order,
     /// Whether runs look for accesses that nothing orders.
     pub hazards: bool,
+    /// How buffer objects, lists and completion are used.
+    pub runtime: Runtime,
+    /// Rows for which programs are compiled besides one and the largest step;
+    /// a step runs on the least of them that holds it, padded.
+    pub lengths: Vec<u32>,
+    /// Positions for which programs are compiled in which the array attends,
+    /// besides the longest sequence; a step runs on the least that holds it.
+    pub contexts: Vec<u32>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { policy: Policy::MLIR_AIR, order: Order::Earliest, hazards: true }
+        Options {
+            policy: Policy::MLIR_AIR,
+            order: Order::Earliest,
+            hazards: true,
+            runtime: Runtime::default(),
+            lengths: vec![64, 256, 1024],
+            contexts: vec![256, 1024],
+        }
     }
 }
 
@@ -37,6 +54,9 @@ impl Default for Options {
 pub struct Npu {
     compiler: Compiler,
     device: Mutex<Device>,
+    runtime: Runtime,
+    lengths: Vec<u32>,
+    contexts: Vec<u32>,
 }
 
 impl Npu {
@@ -46,18 +66,24 @@ impl Npu {
     /// When there is no such target.
     pub fn new(target: &str, options: Options) -> Result<Npu> {
         let target = Target::named(target)?;
-        let mut device = Device::new(&target, options.order)?;
-        device.look_for_hazards(options.hazards);
-        let compiler = Compiler::new(target, options.policy, None);
-        Ok(Npu { compiler, device: Mutex::new(device) })
+        let Options { policy, order, hazards, runtime, lengths, contexts } = options;
+        let mut device = Device::new(&target, order)?.with_runtime(runtime);
+        device.look_for_hazards(hazards);
+        let compiler = Compiler::new(target, policy, None);
+        Ok(Npu { compiler, device: Mutex::new(device), runtime, lengths, contexts })
+    }
+
+    /// The same, but models are laid onto the array by this mapping.
+    #[must_use]
+    pub fn with_mapping(self, mapping: Mapping) -> Npu {
+        Npu { compiler: Compiler::new(self.target().clone(), mapping, None), ..self }
     }
 
     /// The same with blobs on disk: what `cache` has is not compiled. `tell`
     /// hears why a blob was refused or could not be kept.
     #[must_use]
     pub fn with_blobs(self, cache: blob::Cache, tell: Tell) -> Npu {
-        let (target, policy) = (self.target().clone(), self.compiler.policy());
-        Npu { compiler: Compiler::new(target, policy, Some(cache)).telling(tell), ..self }
+        Npu { compiler: self.compiler.with_cache(cache).telling(tell), ..self }
     }
 
     /// The target.
@@ -68,6 +94,17 @@ impl Npu {
     /// The device, with what it has counted.
     pub fn device(&self) -> MutexGuard<'_, Device> {
         self.device.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Whether the array may attend in steps of this key.
+    fn attends(&self, key: Key) -> bool {
+        let single = key.rows == 1;
+        key.lanes == 1
+            && match self.compiler.policy().attention {
+                Attention::Host => false,
+                Attention::Prefill => !single,
+                Attention::Array => true,
+            }
     }
 
     fn groups(&self, graph: &Graph) -> Result<Groups> {
@@ -88,10 +125,22 @@ impl Backend for Npu {
         Stretch::Rigid
     }
 
-    /// One program for a single row and one for the largest step.
+    /// A program for a single row, for each length, and for the largest step;
+    /// where the array attends, each for every context.
     fn ladder(&self, most: Key) -> Vec<Key> {
-        let single = Key { rows: 1, lanes: 1, wanted: 1, ..most };
-        if most.rows == 1 { vec![most] } else { vec![single, most] }
+        let shorter = |lengths: &[u32], least: u32, most: u32| {
+            let within = lengths.iter().copied().filter(move |&length| length >= least && length < most);
+            within.chain([most]).collect::<BTreeSet<u32>>()
+        };
+        let mut keys = BTreeSet::new();
+        for rows in shorter(&self.lengths, 2, most.rows).into_iter().chain([1]) {
+            let lanes = most.lanes.min(rows);
+            let key = Key { rows, lanes, wanted: most.wanted.min(rows), ..most };
+            let contexts = if self.attends(key) { &self.contexts[..] } else { &[] };
+            let contexts = shorter(contexts, rows, most.context).into_iter();
+            keys.extend(contexts.map(|context| Key { context, ..key }));
+        }
+        keys.into_iter().collect()
     }
 
     fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
@@ -107,9 +156,9 @@ impl Backend for Npu {
         let state = Cache::plan(graph, blocks);
         match self.groups(graph) {
             Ok(groups) => MemoryPlan {
-                weights: Weights::plan(graph, &groups),
+                weights: Weights::plan(graph, &groups, self.runtime),
                 state,
-                scratch: Program::plan(graph, &groups),
+                scratch: Program::plan(graph, &groups, self.runtime),
             },
             // What cannot be cut is refused when it is compiled.
             Err(_) => MemoryPlan { weights: 0, state, scratch: 0 },
@@ -126,7 +175,7 @@ impl Backend for Npu {
 
     fn compile(&self, graph: &Graph, weights: &Weights) -> Result<Program> {
         let Compiled { groups, schedules, .. } = self.compiler.compile(graph, &mut NoDump)?;
-        Program::new(graph, groups, schedules, weights, &mut self.device())
+        Program::new(graph, groups, &schedules, weights, &mut self.device())
     }
 
     fn run(

@@ -43,6 +43,23 @@ impl Objects {
         Ok(ObjectId(self.list.len() as u32 - 1))
     }
 
+    /// Makes an object at least so large; what is new is zero.
+    ///
+    /// # Errors
+    /// When memory is short.
+    ///
+    /// # Panics
+    /// When the id belongs to other objects.
+    pub fn grow(&mut self, id: ObjectId, bytes: u64) -> Result<()> {
+        let short = || Error::new(format!("a buffer object of {bytes} bytes is more than memory has"));
+        let size = usize::try_from(bytes).map_err(|_| short())?;
+        let object = &mut self.list[id.0 as usize];
+        let more = size.saturating_sub(object.len());
+        object.try_reserve_exact(more).map_err(|_| short())?;
+        object.resize(object.len() + more, 0);
+        Ok(())
+    }
+
     /// The bytes of an object.
     ///
     /// # Panics

@@ -325,6 +325,10 @@ pub struct Host {
     pub sync_bytes_per_second: f64,
     /// A call into the driver.
     pub call_us: f64,
+    /// Of a dispatch, from the array's interrupt until the host's thread runs.
+    pub interrupt_us: f64,
+    /// From one look at a completion word to the next.
+    pub poll_us: f64,
 }
 
 impl Target {
@@ -457,6 +461,8 @@ impl Target {
             ("control.runlist_us", self.control.runlist_us),
             ("control.wake_us", self.control.wake_us),
             ("host.call_us", self.host.call_us),
+            ("host.interrupt_us", self.host.interrupt_us),
+            ("host.poll_us", self.host.poll_us),
         ];
         for (path, time) in times {
             if !(0.0..=1e9).contains(&time) {

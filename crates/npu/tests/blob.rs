@@ -157,8 +157,7 @@ fn a_refused_blob_is_told_of_and_replaced() {
     let compile = || {
         let told = Arc::clone(&told);
         let tell = Tell::new(move |sentence| told.lock().unwrap().push(sentence.to_owned()));
-        let compiler =
-            Compiler::new(target.clone(), Policy::MLIR_AIR, Some(cache.clone())).telling(tell);
+        let compiler = Compiler::new(target.clone(), Policy::MLIR_AIR, Some(cache.clone())).telling(tell);
         compiler.compile(&llama(&SMALL, key(1)), &mut NoDump).unwrap()
     };
     let first = compile();

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::{Outcome, bytes, print_json};
 use crate::advice::State;
 use crate::args::{ArchArgs, Backend, DeviceArgs, KvType, PlacementArgs};
-use crate::array::BlobArgs;
+use crate::array::ArrayArgs;
 use crate::builtin;
 use crate::error::{Error, Result};
 use crate::generate::generate;
@@ -209,7 +209,7 @@ fn check_story() -> Result<()> {
         backend: Backend::Cpu,
         threads: None,
         placement: PlacementArgs::default(),
-        blobs: BlobArgs::default(),
+        array: ArrayArgs::default(),
         isa: None,
         act_precision: None,
         kv: KvType::F32,

@@ -5,6 +5,7 @@
 mod compile;
 mod inspect;
 mod report;
+mod runtime;
 mod sim;
 
 use std::fmt::Display;
@@ -25,8 +26,6 @@ use crate::progress::Show;
 
 /// The longest graph, in bytes, that is read from a file.
 const GRAPH_BYTES: u64 = 64 << 20;
-/// The longest mapping, in bytes, that is read from a file.
-const MAPPING_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -42,6 +41,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Simulate the time of a step, without values.
     Sim(sim::Args),
+    /// Compare the ways in which the runtime can work, and the lengths that programs are compiled for.
+    Runtime(runtime::Args),
     /// Compare simulated times with published ones, or print the figures behind them.
     Report(report::Args),
 }
@@ -69,21 +70,12 @@ struct Source {
     blobs: BlobArgs,
 }
 
-/// Reads a mapping: one that girih has, or else a file.
-fn mapping(name: &str) -> Result<Mapping> {
-    let path = Path::new(name);
-    if !path.is_file() {
-        return Mapping::named(name).map_err(|error| Error::call(format!("{error}, or a file")));
-    }
-    let text = read_text(path, MAPPING_BYTES)?;
-    text.parse().map_err(|error| Error::call(format!("{name}: {error}")))
-}
-
 pub fn run(args: &Args) -> Result<Outcome> {
     match &args.command {
         Command::Compile(args) => compile::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Sim(args) => sim::run(args),
+        Command::Runtime(args) => runtime::run(args),
         Command::Report(args) => report::run(args),
     }
 }
@@ -109,32 +101,32 @@ impl Source {
 
     /// A compiler that takes what it can from kept blobs, and keeps the rest.
     fn compiler(&self) -> Result<Compiler> {
+        self.compiler_for(self.mapping()?)
+    }
+
+    /// How the model is laid onto the array.
+    fn mapping(&self) -> Result<Mapping> {
+        array::mapping(&self.mapping)
+    }
+
+    /// The same by another mapping.
+    fn compiler_for(&self, mapping: Mapping) -> Result<Compiler> {
         let target = Target::named(&self.target).map_err(|error| Error::call(error.to_string()))?;
         let cache = self.blobs.cache(Show::All)?;
-        let compiler = Compiler::new(target, mapping(&self.mapping)?, cache);
-        Ok(compiler.telling(array::tell(Show::All)))
+        Ok(Compiler::new(target, mapping, cache).telling(array::tell(Show::All)))
     }
 
     /// A compiler that compiles everything, so that each form is seen.
     fn fresh_compiler(&self) -> Result<Compiler> {
         let target = Target::named(&self.target).map_err(|error| Error::call(error.to_string()))?;
-        Ok(Compiler::new(target, mapping(&self.mapping)?, None))
+        Ok(Compiler::new(target, self.mapping()?, None))
     }
-}
-
-/// A file of text that has at most so many bytes.
-fn read_text(path: &Path, most: u64) -> Result<String> {
-    let failed = |error: &dyn Display| Error::call(format!("{}: {error}", path.display()));
-    if std::fs::metadata(path).map_err(|error| failed(&error))?.len() > most {
-        return Err(failed(&format!("such a file has at most {most} bytes")));
-    }
-    std::fs::read_to_string(path).map_err(|error| failed(&error))
 }
 
 /// A graph from a file of its text form.
 fn read_graph(path: &Path) -> Result<Graph> {
     let failed = |error: &dyn Display| Error::call(format!("{}: {error}", path.display()));
-    let text = read_text(path, GRAPH_BYTES)?;
+    let text = array::read_text(path, GRAPH_BYTES)?;
     let graph: Graph = text.parse().map_err(|error| failed(&error))?;
     match faults(&graph).first() {
         None => Ok(graph),

@@ -100,7 +100,8 @@ impl Cache {
         let bytes = fs::read(&path).map_err(failed)?;
         let schedule = decode(&bytes, target).map_err(|error| error.of(path.display()))?;
         // Where the folder may only be read, the order of use stays as it is.
-        let _ = File::options().append(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));
+        let _ =
+            File::options().append(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));
         Ok(Some(schedule))
     }
 

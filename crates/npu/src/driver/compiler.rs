@@ -45,6 +45,12 @@ impl Compiler {
         Compiler { target, mapping, cache, tell, known: Mutex::new(HashMap::new()) }
     }
 
+    /// The same, but it keeps blobs in `cache`.
+    #[must_use]
+    pub fn with_cache(self, cache: Cache) -> Compiler {
+        Compiler { cache: Some(cache), ..self }
+    }
+
     /// The same, but `tell` hears why a blob was refused or could not be kept.
     #[must_use]
     pub fn telling(self, tell: Tell) -> Compiler {

@@ -2,10 +2,14 @@
 //! simulator, and what the host does and moves is counted from shapes.
 
 use girih_graph::backend::{Inputs, Lane, Range32};
-use girih_graph::{Extent, Graph, Op, Role, Want};
+use girih_graph::{Graph, ValueId, Want};
 use girih_tensor::Result;
 
-use super::{Compiled, Ledger};
+use super::list::Words;
+use super::program::{tensors_of, values_of};
+use super::runtime::Runtime;
+use super::traffic::{Move, Passing, Place, Traffic, copies, elements};
+use super::{Compiled, Ledger, LoadCost};
 use crate::Target;
 use crate::form::groups::{Groups, Step, TensorKind};
 use crate::form::schedule::ArgumentRole;
@@ -27,6 +31,8 @@ pub struct Estimate {
     pub brokered_bytes: u64,
     /// Bytes of weights that are written once, before the first step.
     pub preload_bytes: u64,
+    /// What the host copies and keeps when they are loaded.
+    pub load: LoadCost,
 }
 
 /// One program and how often it runs.
@@ -38,6 +44,18 @@ pub struct Timed {
     pub runs: u64,
     /// How each run goes.
     pub report: Report,
+}
+
+/// A step to be timed: so many rows of one sequence that has `position` tokens
+/// already, of which the last is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scene {
+    /// Tokens of the sequence before the step.
+    pub position: u32,
+    /// Rows that count; the program computes all that it was compiled for.
+    pub rows: u32,
+    /// How the runtime works.
+    pub runtime: Runtime,
 }
 
 /// No weights: work is counted from shapes alone.
@@ -55,6 +73,16 @@ impl Rows for Shapes {
 /// # Errors
 /// When a schedule is faulty.
 pub fn estimate(graph: &Graph, compiled: &Compiled, target: &Target, position: u32) -> Result<Estimate> {
+    let scene = Scene { position, rows: graph.key.rows, runtime: Runtime::default() };
+    Ok(estimate_scene(graph, compiled, target, times(compiled, target)?, scene))
+}
+
+/// Times each program of a graph once, from an array that holds another
+/// program's configuration.
+///
+/// # Errors
+/// When a schedule is faulty.
+pub fn times(compiled: &Compiled, target: &Target) -> Result<Vec<Timed>> {
     let mut simulator = Simulator::new(target)?;
     let mut programs = Vec::new();
     for (number, schedule) in compiled.schedules.iter().enumerate() {
@@ -65,17 +93,30 @@ pub fn estimate(graph: &Graph, compiled: &Compiled, target: &Target, position: u
         // Between two programs the array holds the other one's configuration.
         simulator.forget();
     }
-    let mut ledger = costs(graph, &compiled.groups, position).total();
-    let weights = compiled.groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static);
+    Ok(programs)
+}
+
+/// Counts a step of programs that were timed: one of many alike, so lists are
+/// bound to what the step before left.
+pub fn estimate_scene(
+    graph: &Graph,
+    compiled: &Compiled,
+    target: &Target,
+    programs: Vec<Timed>,
+    scene: Scene,
+) -> Estimate {
+    let Scene { position, rows, runtime } = scene;
+    let range = Range32 { start: 0, end: rows };
+    let lanes = [Lane { blocks: &[], position, rows: range, want: Want::Last, spans: &[] }];
+    let groups = &compiled.groups;
+    let tensors = tensors_of(graph, groups);
+    let traffic = Traffic::new(graph, groups, &tensors, runtime);
+    let mut ledger = costs_of(graph, groups, &tensors, &traffic, &lanes, runtime).total();
+    count_runs(compiled, &traffic, &programs, target, runtime, &mut ledger);
+    let weights = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static);
     let preload_bytes = weights.map(|tensor| tensor.bytes()).sum();
-    for Timed { runs, report, .. } in &programs {
-        ledger.submissions += runs;
-        ledger.launches += runs * report.launches.len() as u64;
-        ledger.array_cycles += runs * report.cycles;
-        ledger.configure_cycles += runs * report.configure;
-    }
-    let brokered_bytes = brokered(&compiled.groups);
-    Ok(Estimate { programs, ledger, brokered_bytes, preload_bytes })
+    let load = LoadCost::of(graph, groups, runtime.weights);
+    Estimate { programs, ledger, brokered_bytes: brokered(groups), preload_bytes, load }
 }
 
 /// Bytes that programs write for other programs.
@@ -116,9 +157,7 @@ impl Costs {
     pub fn total(&self) -> Ledger {
         let mut total = Ledger::default();
         for part in [&self.begin].into_iter().chain(&self.parts).chain([&self.end]) {
-            total.written_bytes += part.written_bytes;
-            total.read_bytes += part.read_bytes;
-            total.add(part.host);
+            total += *part;
         }
         total
     }
@@ -127,57 +166,105 @@ impl Costs {
 /// The costs of one step of all rows, as [`estimate`] times it.
 pub fn costs(graph: &Graph, groups: &Groups, position: u32) -> Costs {
     let rows = Range32 { start: 0, end: graph.key.rows };
-    costs_of(graph, groups, &[Lane { blocks: &[], position, rows, want: Want::Last, spans: &[] }])
+    let lanes = [Lane { blocks: &[], position, rows, want: Want::Last, spans: &[] }];
+    let tensors = tensors_of(graph, groups);
+    let runtime = Runtime::default();
+    let traffic = Traffic::new(graph, groups, &tensors, runtime);
+    costs_of(graph, groups, &tensors, &traffic, &lanes, runtime)
 }
 
 /// What the host computes, writes for the array and reads of it.
-fn costs_of(graph: &Graph, groups: &Groups, lanes: &[Lane<'_>]) -> Costs {
-    let tensors = super::program::tensors_of(graph, groups);
-    let turns = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Turns);
-    let mut costs = Costs::default();
-    costs.begin.written_bytes = turns.map(|tensor| tensor.bytes()).sum();
-    for step in &groups.steps {
-        costs.parts.push(match step {
-            Step::Array { tensors, .. } => gathering(groups, tensors),
-            Step::Host { node } => host_cost(graph, groups, lanes, &tensors, *node as usize),
-        });
-    }
-    if let Some(output) = graph.output() {
-        let value = graph.value(output);
-        let rows = if value.outermost == Extent::Wanted { 1 } else { graph.key.rows as usize };
-        costs.end.read_bytes = 2 * (rows * value.shape.stride()) as u64;
-    }
+fn costs_of(
+    graph: &Graph,
+    groups: &Groups,
+    tensors: &[Option<u32>],
+    traffic: &Traffic,
+    lanes: &[Lane<'_>],
+    runtime: Runtime,
+) -> Costs {
+    let values = values_of(graph, groups, tensors);
+    let count = Count { graph, groups, values: &values, lanes, runtime };
+    let part = |(step, passing): (&Step, &Passing)| {
+        let mut ledger = Ledger::default();
+        passing.down.iter().for_each(|&step| count.down(step, &mut ledger));
+        if let Step::Host { node } = step {
+            count.work(*node as usize, &mut ledger);
+        }
+        passing.up.iter().chain(&passing.made).for_each(|&step| count.up(step, &mut ledger));
+        ledger
+    };
+    let mut costs =
+        Costs { parts: groups.steps.iter().zip(&traffic.parts).map(part).collect(), ..Costs::default() };
+    traffic.begin.iter().for_each(|&step| count.up(step, &mut costs.begin));
+    traffic.end.iter().for_each(|&step| count.down(step, &mut costs.end));
     costs
 }
 
-/// What the host lays out for a program that reads keys and values in chunks.
-fn gathering(groups: &Groups, tensors: &[u32]) -> Ledger {
-    let tensors = tensors.iter().filter_map(|&tensor| groups.tensors.get(tensor as usize));
-    let bytes = tensors.filter(|tensor| tensor.kind == TensorKind::Chunks).map(|tensor| tensor.bytes()).sum();
-    Ledger { written_bytes: bytes, host: Work { flops: 0, bytes: 2 * bytes }, ..Ledger::default() }
+/// A step whose costs are counted.
+struct Count<'a> {
+    graph: &'a Graph,
+    groups: &'a Groups,
+    values: &'a [Option<ValueId>],
+    lanes: &'a [Lane<'a>],
+    runtime: Runtime,
 }
 
-fn host_cost(
-    graph: &Graph,
-    groups: &Groups,
-    lanes: &[Lane<'_>],
-    tensors: &[Option<u32>],
-    node: usize,
-) -> Ledger {
-    let mut ledger = Ledger::default();
-    let node = &graph.nodes[node];
-    let inputs = Inputs::Tokens(&[]);
-    let job = Job { graph, node, operands: &[], weights: &Shapes, inputs, lanes };
-    if let Some(kernel) = host::kernel(node.op) {
-        ledger.add(kernel.work(&job));
-    }
-    for &input in node.inputs.iter().filter(|input| graph.value(**input).role == Role::Scratch) {
-        if tensors[input.0 as usize].is_some() {
-            ledger.read_bytes += 2 * job.count(graph.value(input)) as u64;
+impl Count<'_> {
+    /// What the host computes for a node.
+    fn work(&self, node: usize, ledger: &mut Ledger) {
+        let Count { graph, lanes, .. } = *self;
+        let (node, inputs) = (&graph.nodes[node], Inputs::Tokens(&[]));
+        let job = Job { graph, node, operands: &[], weights: &Shapes, inputs, lanes };
+        if let Some(kernel) = host::kernel(node.op) {
+            ledger.add(kernel.work(&job));
         }
     }
-    if let Some(tensor) = tensors[node.output.0 as usize].filter(|_| node.op != Op::Write) {
-        ledger.written_bytes += groups.tensors[tensor as usize].bytes();
+
+    fn up(&self, step: Move, ledger: &mut Ledger) {
+        let tensor = &self.groups.tensors[step.tensor as usize];
+        let bytes = tensor.bytes();
+        if tensor.kind == TensorKind::Chunks {
+            ledger.add(Work { flops: 0, bytes: 2 * bytes });
+        }
+        if copies(tensor, self.runtime) {
+            ledger.copied_bytes += bytes;
+        }
+        ledger.sync_up(bytes);
     }
-    ledger
+
+    fn down(&self, step: Move, ledger: &mut Ledger) {
+        let Some(value) = self.values[step.tensor as usize] else { return };
+        let tensor = &self.groups.tensors[step.tensor as usize];
+        let rows = self.lanes.last().map_or(0, |lane| lane.rows.end as usize);
+        let rows = elements(self.graph, value, rows, wanted(self.lanes)) / tensor.extent[1].max(1) as usize;
+        ledger.sync_down(rows as u64 * tensor.row_bytes());
+    }
+}
+
+fn wanted(lanes: &[Lane<'_>]) -> usize {
+    lanes.iter().map(|lane| lane.wanted().len()).sum()
+}
+
+/// Counts what the array does, for one wanted row, and what is written of
+/// lists that the same step has bound before.
+fn count_runs(
+    compiled: &Compiled,
+    traffic: &Traffic,
+    programs: &[Timed],
+    target: &Target,
+    runtime: Runtime,
+    ledger: &mut Ledger,
+) {
+    let mut lists: Vec<Words<Place>> =
+        compiled.schedules.iter().map(|schedule| Words::of(schedule)).collect();
+    for pass in 0..2 {
+        for (step, passing) in compiled.groups.steps.iter().zip(&traffic.parts) {
+            let Step::Array { program, .. } = step else { continue };
+            let words = lists[*program as usize].bind(&passing.places, runtime.lists);
+            if pass == 1 {
+                ledger.list_words += words;
+                ledger.submit(&programs[*program as usize].report, target, runtime, passing.follows);
+            }
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! A compiled graph: its groups, the schedules of its programs, and the buffer
-//! objects of the values that live within a step.
+//! A compiled graph: its groups, the command lists of its programs, and the
+//! buffer objects that each of them is bound to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,6 +7,9 @@ use std::sync::Arc;
 use girih_graph::{Graph, Op, ValueId};
 use girih_tensor::{Error, Result};
 
+use super::device::ListId;
+use super::runtime::Runtime;
+use super::traffic::{Place, Traffic};
 use super::{Device, Weights};
 use crate::form::groups::{Groups, Step, TensorKind};
 use crate::form::schedule::Schedule;
@@ -18,12 +21,18 @@ use crate::pass::partition::root;
 pub struct Program {
     pub(super) graph: Graph,
     pub(super) groups: Groups,
-    /// The schedule of each program of the groups.
-    pub(super) schedules: Vec<Arc<Schedule>>,
-    /// Where each tensor lies.
-    pub(super) objects: Vec<ObjectId>,
+    /// The command list of each program of the groups.
+    pub(super) lists: Vec<ListId>,
+    /// What passes between host and array.
+    pub(super) traffic: Traffic,
+    /// The object of each slot.
+    slots: Vec<ObjectId>,
+    /// The object of each weight that has one.
+    weights: Vec<Option<ObjectId>>,
     /// The tensor of each value that has one.
     pub(super) tensors: Vec<Option<u32>>,
+    /// The value that each tensor holds, but for those that hold another thing.
+    pub(super) values: Vec<Option<ValueId>>,
     /// The values that each step makes.
     pub(super) made: Vec<Vec<ValueId>>,
 }
@@ -37,53 +46,76 @@ impl Program {
     pub fn new(
         graph: &Graph,
         groups: Groups,
-        schedules: Vec<Arc<Schedule>>,
+        schedules: &[Arc<Schedule>],
         weights: &Weights,
         device: &mut Device,
     ) -> Result<Program> {
         let tensors = tensors_of(graph, &groups);
         let made = made(graph, &groups, &tensors);
-        let mut objects = vec![None; groups.tensors.len()];
-        for (slot, tensor) in objects.iter_mut().zip(&groups.tensors) {
+        let object = |tensor: &crate::form::groups::Tensor| {
             if tensor.kind != TensorKind::Static {
-                continue;
+                return Ok(None);
             }
             let resident =
                 weights.resident.get(&tensor.name).filter(|resident| resident.padded == tensor.padded);
             let resident = resident.ok_or_else(|| {
                 Error::new(format!("the weight '{}' was not loaded in the form of this program", tensor.name))
             })?;
-            *slot = Some(resident.object);
-        }
-        let plan = Scratch::of(graph, &groups, &tensors);
-        let pool: Vec<ObjectId> =
-            plan.sizes.iter().map(|&bytes| device.allocate(bytes)).collect::<Result<_>>()?;
-        for (slot, place) in objects.iter_mut().zip(&plan.place) {
-            *slot = slot.or(place.map(|index| pool[index]));
-        }
-        let objects = objects.into_iter().map(|object| {
-            object.ok_or_else(|| Error::new("a tensor is used by no step; this is a fault of girih"))
-        });
-        let objects = objects.collect::<Result<_>>()?;
-        Ok(Program { graph: graph.clone(), groups, schedules, objects, tensors, made })
+            Ok(resident.object())
+        };
+        let weights = groups.tensors.iter().map(object).collect::<Result<_>>()?;
+        let traffic = Traffic::new(graph, &groups, &tensors, device.runtime());
+        let slots = device.arena(&traffic.slots)?;
+        let lists = schedules.iter().map(|schedule| device.list(schedule)).collect::<Result<_>>()?;
+        let values = values_of(graph, &groups, &tensors);
+        Ok(Program { graph: graph.clone(), groups, lists, traffic, slots, weights, tensors, values, made })
     }
 
     /// Bytes of buffer objects that a graph's values need beside its weights.
-    pub fn plan(graph: &Graph, groups: &Groups) -> u64 {
-        Scratch::of(graph, groups, &tensors_of(graph, groups)).sizes.iter().sum()
+    pub fn plan(graph: &Graph, groups: &Groups, runtime: Runtime) -> u64 {
+        Traffic::new(graph, groups, &tensors_of(graph, groups), runtime).slot_bytes()
     }
 
-    /// The bindings of an array step; `wanted` chooses a row where it runs
-    /// once for each.
-    pub(super) fn bindings(&self, tensors: &[u32], wanted: Option<u64>) -> Vec<Binding> {
-        let binding = |&number: &u32| {
+    /// The object at a place.
+    pub(super) fn object(&self, place: Place) -> Result<ObjectId> {
+        let weight = |tensor: u32| {
+            let lost =
+                || Error::new("a weight has no object and comes with no call; this is a fault of girih");
+            self.weights[tensor as usize].ok_or_else(lost)
+        };
+        match place {
+            Place::Slot(slot) => Ok(self.slots[slot as usize]),
+            Place::Weight(tensor) => weight(tensor),
+        }
+    }
+
+    /// The bindings of an array step whose arguments lie at `places`; `wanted`
+    /// chooses a row where it runs once for each.
+    pub(super) fn bindings(
+        &self,
+        tensors: &[u32],
+        places: &[Place],
+        wanted: Option<u64>,
+    ) -> Result<Vec<Binding>> {
+        let binding = |(&number, &place): (&u32, &Place)| {
             let tensor = &self.groups.tensors[number as usize];
             let row = if tensor.kind == TensorKind::Static { None } else { wanted };
             let offset = row.map_or(0, |row| row * tensor.row_bytes());
-            Binding { object: self.objects[number as usize], offset }
+            Ok(Binding { object: self.object(place)?, offset })
         };
-        tensors.iter().map(binding).collect()
+        tensors.iter().zip(places).map(binding).collect()
     }
+}
+
+/// The value that each tensor holds.
+pub(super) fn values_of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>]) -> Vec<Option<ValueId>> {
+    let mut values = vec![None; groups.tensors.len()];
+    for (index, tensor) in tensors.iter().enumerate() {
+        if let Some(tensor) = tensor {
+            values[*tensor as usize].get_or_insert(root(graph, ValueId(index as u32)));
+        }
+    }
+    values
 }
 
 /// The tensor of each value: its own, or that of the value that it shows.
@@ -134,63 +166,4 @@ fn made(graph: &Graph, groups: &Groups, tensors: &[Option<u32>]) -> Vec<Vec<Valu
         computed.iter().filter(makes).copied().collect()
     };
     groups.steps.iter().map(of_step).collect()
-}
-
-/// Objects for values that live within a step.
-struct Scratch {
-    /// The object of each tensor that is no weight.
-    place: Vec<Option<usize>>,
-    sizes: Vec<u64>,
-}
-
-impl Scratch {
-    /// Gives each tensor the smallest object that is free while it lives; it
-    /// lives from the first step that touches it to the last, the output and
-    /// the turns of rotations always.
-    fn of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>]) -> Scratch {
-        let mut lives: Vec<Option<(usize, usize)>> = vec![None; groups.tensors.len()];
-        for (at, step) in groups.steps.iter().enumerate() {
-            for tensor in touches(graph, tensors, step) {
-                let life = lives[tensor as usize].get_or_insert((at, at));
-                life.1 = at;
-            }
-        }
-        let end = groups.steps.len();
-        let output = graph.output().and_then(|output| tensors[output.0 as usize]);
-        for (number, tensor) in groups.tensors.iter().enumerate() {
-            if tensor.kind == TensorKind::Turns || Some(number as u32) == output {
-                lives[number] = Some((0, end));
-            }
-        }
-        let mut order: Vec<usize> = (0..lives.len()).filter(|&number| lives[number].is_some()).collect();
-        order.retain(|&number| groups.tensors[number].kind != TensorKind::Static);
-        order.sort_by_key(|&number| lives[number]);
-        let mut scratch = Scratch { place: vec![None; lives.len()], sizes: Vec::new() };
-        let mut busy: Vec<usize> = Vec::new(); // until which step each object is taken
-        for number in order {
-            let Some((from, to)) = lives[number] else { continue };
-            let need = groups.tensors[number].bytes();
-            let free = (0..busy.len()).filter(|&index| busy[index] < from && scratch.sizes[index] >= need);
-            let index = free.min_by_key(|&index| scratch.sizes[index]).unwrap_or_else(|| {
-                scratch.sizes.push(need);
-                busy.push(0);
-                busy.len() - 1
-            });
-            busy[index] = to;
-            scratch.place[number] = Some(index);
-        }
-        scratch
-    }
-}
-
-/// The tensors that a step reads or writes.
-fn touches(graph: &Graph, tensors: &[Option<u32>], step: &Step) -> Vec<u32> {
-    match step {
-        Step::Array { tensors, .. } => tensors.clone(),
-        Step::Host { node } => {
-            let node = &graph.nodes[*node as usize];
-            let values = node.inputs.iter().chain([&node.output]);
-            values.filter_map(|value| tensors[value.0 as usize]).collect()
-        }
-    }
 }

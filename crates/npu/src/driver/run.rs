@@ -2,9 +2,11 @@
 //! and back.
 
 use girih_graph::backend::{Inputs, Lane};
-use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Role, Step, ValueId};
+use girih_graph::{BLOCK_POSITIONS, Graph, Role, Step, ValueId};
 use girih_tensor::{DType, Error, Result, Shape};
 
+use super::device::Sync;
+use super::traffic::{Move, Passing, Place, copies, elements};
 use super::{Device, Program, Weights};
 use crate::form::groups::{CHUNK_HEAD, Step as Part, Tensor, TensorKind};
 use crate::host::{self, Cache, Job, Rows as _, Work};
@@ -29,24 +31,22 @@ impl Program {
             inputs: step.inputs,
             lanes: step.lanes,
             values: vec![None; self.graph.values.len()],
+            tensors: vec![None; self.groups.tensors.len()],
+            places: vec![None; self.groups.tensors.len()],
         };
         run.begin()?;
-        for (part, made) in self.groups.steps.iter().zip(&self.made) {
-            match part {
-                Part::Host { node } => run.host(*node as usize)?,
-                Part::Array { program, tensors, each_wanted } => {
-                    run.array(*program as usize, tensors, *each_wanted)?;
-                }
-            }
+        for ((part, passing), made) in self.groups.steps.iter().zip(&self.traffic.parts).zip(&self.made) {
+            run.part(part, passing)?;
             for &value in made {
                 let name = &self.graph.value(value).name;
                 if step.watch.wants(name) {
-                    step.watch.value(name, &run.shape(value), &run.read(value)?);
+                    step.watch.value(name, &run.shape(value), &run.watched(value)?);
                 }
             }
         }
         let output = self.graph.output().ok_or_else(|| Error::new("the program has no output"))?;
-        step.output.copy_from_slice(&run.fetch(output)?);
+        self.traffic.end.iter().try_for_each(|&end| run.down(end))?;
+        step.output.copy_from_slice(&run.held(output)?);
         Ok(())
     }
 }
@@ -61,6 +61,10 @@ struct Run<'a> {
     lanes: &'a [Lane<'a>],
     /// What the host holds of values that no tensor holds.
     values: Vec<Option<Vec<f32>>>,
+    /// What the host holds of tensors: rows that count.
+    tensors: Vec<Option<Vec<f32>>>,
+    /// Where the array has each tensor.
+    places: Vec<Option<Place>>,
 }
 
 impl Run<'_> {
@@ -73,32 +77,29 @@ impl Run<'_> {
         self.lanes.last().map_or(0, |lane| lane.rows.end as usize)
     }
 
-    /// A value's extents in this step.
-    fn shape(&self, value: ValueId) -> Shape {
-        let value = self.graph().value(value);
-        match value.outermost {
-            Extent::Rows => value.shape.with_outermost(self.rows()),
-            Extent::Wanted => value.shape.with_outermost(self.wanted()),
-            Extent::Fixed | Extent::Context => value.shape,
-        }
-    }
-
     fn wanted(&self) -> usize {
         self.lanes.iter().map(|lane| lane.wanted().len()).sum()
     }
 
-    /// Writes the step's inputs, and the turns of its positions.
+    /// A value's extents in this step.
+    fn shape(&self, value: ValueId) -> Shape {
+        let elements = elements(self.graph(), value, self.rows(), self.wanted());
+        let value = self.graph().value(value);
+        value.shape.with_outermost(elements / value.shape.stride().max(1))
+    }
+
+    /// Makes the step's inputs, and the turns of its positions.
     fn begin(&mut self) -> Result<()> {
         if let (Inputs::Embeddings(rows), Some(input)) = (self.inputs, self.graph().input()) {
-            self.store(input, rows.to_vec())?;
+            self.store(input, rows.to_vec());
         }
         for (number, tensor) in self.program.groups.tensors.iter().enumerate() {
             if tensor.kind == TensorKind::Turns {
                 let turns = self.turns(tensor)?;
-                self.write(number, &turns)?;
+                self.tensors[number] = Some(rounded(turns));
             }
         }
-        Ok(())
+        self.program.traffic.begin.iter().try_for_each(|&first| self.up(first))
     }
 
     /// Cosines and sines of every row's position. The angle is rounded to
@@ -116,24 +117,62 @@ impl Run<'_> {
         Ok(turns)
     }
 
-    /// Puts what the host computed to where its readers look.
-    fn store(&mut self, value: ValueId, numbers: Vec<f32>) -> Result<()> {
-        match self.program.tensors[value.0 as usize] {
-            Some(tensor) => self.write(tensor as usize, &numbers),
-            None => {
-                self.values[value.0 as usize] = Some(numbers);
-                Ok(())
+    fn part(&mut self, part: &Part, passing: &Passing) -> Result<()> {
+        passing.down.iter().try_for_each(|&step| self.down(step))?;
+        match part {
+            Part::Host { node } => {
+                self.host(*node as usize)?;
+                passing.made.iter().try_for_each(|&step| self.up(step))
+            }
+            Part::Array { program, tensors, each_wanted } => {
+                passing.up.iter().try_for_each(|&step| self.up(step))?;
+                self.array(*program as usize, tensors, *each_wanted, passing)
             }
         }
     }
 
-    /// Writes rows into a tensor, rounded to bf16. What the rows do not fill
-    /// is zero, so that what the array computes on padding is always the same.
-    fn write(&mut self, tensor: usize, numbers: &[f32]) -> Result<()> {
+    /// Keeps what the host computed. What the array will read is rounded as it
+    /// will see it, so that the host sees the same.
+    fn store(&mut self, value: ValueId, numbers: Vec<f32>) {
+        match self.program.tensors[value.0 as usize] {
+            Some(tensor) => self.tensors[tensor as usize] = Some(rounded(numbers)),
+            None => self.values[value.0 as usize] = Some(numbers),
+        }
+    }
+
+    /// Writes a tensor to where the array reads it.
+    fn up(&mut self, Move { tensor, place }: Move) -> Result<()> {
+        let object = self.program.object(place)?;
+        let Tensor { kind, .. } = self.program.groups.tensors[tensor as usize];
+        let bytes = self.program.groups.tensors[tensor as usize].bytes();
+        match kind {
+            TensorKind::Static => {
+                let weight = self.weights.copy(&self.program.groups.tensors[tensor as usize].name)?;
+                self.device.map_mut(object, 0..bytes).copy_from_slice(weight);
+            }
+            TensorKind::Chunks => {
+                let chunks = self.gather(tensor as usize)?;
+                self.device.map_mut(object, 0..bytes).copy_from_slice(&chunks);
+            }
+            TensorKind::Turns | TensorKind::Scratch => self.write(tensor as usize, place)?,
+        }
+        if copies(&self.program.groups.tensors[tensor as usize], self.device.runtime()) {
+            self.device.ledger.copied_bytes += bytes;
+        }
+        self.device.sync(object, 0..bytes, Sync::ToDevice);
+        Ok(())
+    }
+
+    /// Writes the rows that the host holds of a tensor, as bf16. What they do
+    /// not fill is zero, so that what the array computes on padding is always
+    /// the same.
+    fn write(&mut self, tensor: usize, place: Place) -> Result<()> {
         let Tensor { name, extent: [_, columns], padded, .. } = &self.program.groups.tensors[tensor];
+        let unmade = || Error::new(format!("'{name}' is sent before it is made; this is a fault of girih"));
+        let numbers = self.tensors[tensor].as_ref().ok_or_else(unmade)?;
         let row_bytes = padded[1] as usize * 2;
         let bytes = padded[0] as usize * row_bytes;
-        let object = &mut self.device.map_mut(self.program.objects[tensor])[..bytes];
+        let object = self.device.map_mut(self.program.object(place)?, 0..bytes as u64);
         object.fill(0);
         let rows = numbers.chunks_exact(*columns as usize);
         if rows.len() > padded[0] as usize {
@@ -142,38 +181,49 @@ impl Run<'_> {
         for (row, into) in rows.zip(object.chunks_exact_mut(row_bytes)) {
             DType::BF16.pack(row, &mut into[..2 * row.len()]);
         }
-        self.device.ledger.written_bytes += bytes as u64;
+        self.places[tensor] = Some(place);
         Ok(())
     }
 
-    /// A value's numbers, rows that count only.
-    fn read(&self, value: ValueId) -> Result<Vec<f32>> {
-        let shape = self.shape(value);
-        let Some(tensor) = self.program.tensors[value.0 as usize] else {
-            let root = crate::pass::partition::root(self.graph(), value);
-            let held = self.values[root.0 as usize].clone();
-            return held.ok_or_else(|| {
-                Error::new(format!("'{}' is read before it is made", self.graph().value(value).name))
-            });
+    /// Brings the rows of a tensor that count to the host.
+    fn down(&mut self, Move { tensor, place }: Move) -> Result<()> {
+        let Some(value) = self.program.values[tensor as usize] else {
+            return Err(Error::new("what holds no value comes to the host; this is a fault of girih"));
         };
+        let object = self.program.object(place)?;
         let Tensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
-        let rows = shape.elements() / columns as usize;
-        let mut numbers = vec![0.0; rows * columns as usize];
-        let object = self.device.map(self.program.objects[tensor as usize]);
-        let bytes = object.chunks_exact(padded[1] as usize * 2);
-        for (row, bytes) in numbers.chunks_exact_mut(columns as usize).zip(bytes) {
-            DType::BF16.unpack(&bytes[..2 * row.len()], row);
-        }
-        Ok(numbers)
+        let rows = elements(self.graph(), value, self.rows(), self.wanted()) / columns as usize;
+        let row_bytes = u64::from(padded[1]) * 2;
+        self.device.sync(object, 0..rows as u64 * row_bytes, Sync::FromDevice);
+        let bytes = self.device.map(object, 0..rows as u64 * row_bytes)?;
+        self.tensors[tensor as usize] = Some(unpacked(bytes, row_bytes as usize, columns as usize));
+        Ok(())
     }
 
-    /// As [`Run::read`], with what it costs to make the bytes visible.
-    fn fetch(&mut self, value: ValueId) -> Result<Vec<f32>> {
-        let numbers = self.read(value)?;
-        if self.program.tensors[value.0 as usize].is_some() {
-            self.device.ledger.read_bytes += 2 * numbers.len() as u64;
-        }
-        Ok(numbers)
+    /// A value's numbers as the host holds them, rows that count only.
+    fn held(&self, value: ValueId) -> Result<Vec<f32>> {
+        let held = match self.program.tensors[value.0 as usize] {
+            Some(tensor) => self.tensors[tensor as usize].clone(),
+            None => {
+                let root = crate::pass::partition::root(self.graph(), value);
+                self.values[root.0 as usize].clone()
+            }
+        };
+        let name = &self.graph().value(value).name;
+        held.ok_or_else(|| {
+            Error::new(format!("'{name}' is read before it is made; this is a fault of girih"))
+        })
+    }
+
+    /// A value's numbers wherever they are: nothing is synced or counted.
+    fn watched(&self, value: ValueId) -> Result<Vec<f32>> {
+        let Some(tensor) = self.program.tensors[value.0 as usize] else { return self.held(value) };
+        let Some(place) = self.places[tensor as usize] else { return self.held(value) };
+        let Tensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
+        let bytes = self.device.peek(self.program.object(place)?);
+        let count = elements(self.graph(), value, self.rows(), self.wanted());
+        let row_bytes = padded[1] as usize * 2;
+        Ok(unpacked(&bytes[..count / columns as usize * row_bytes], row_bytes, columns as usize))
     }
 
     fn host(&mut self, node: usize) -> Result<()> {
@@ -186,7 +236,7 @@ impl Run<'_> {
             let value = self.program.graph.value(input);
             let held = value.role == Role::Scratch
                 || (value.role == Role::Input && matches!(self.inputs, Inputs::Embeddings(_)));
-            operands.push(if held { self.fetch(input)? } else { Vec::new() });
+            operands.push(if held { self.held(input)? } else { Vec::new() });
         }
         let rows = self.weights.rows(self.device);
         let job = Job {
@@ -201,29 +251,30 @@ impl Run<'_> {
         drop(rows);
         self.device.ledger.add(work);
         if self.program.graph.value(node.output).role == Role::Scratch || !numbers.is_empty() {
-            self.store(node.output, numbers)?;
+            self.store(node.output, numbers);
         }
         Ok(())
     }
 
-    fn array(&mut self, program: usize, tensors: &[u32], each_wanted: bool) -> Result<()> {
-        let schedule = &self.program.schedules[program];
-        for &tensor in tensors {
-            if self.program.groups.tensors[tensor as usize].kind == TensorKind::Chunks {
-                self.gather(tensor as usize)?;
+    fn array(&mut self, program: usize, tensors: &[u32], each_wanted: bool, passing: &Passing) -> Result<()> {
+        let (list, places) = (self.program.lists[program], &passing.places);
+        if each_wanted {
+            for row in 0..self.wanted() as u64 {
+                let bindings = self.program.bindings(tensors, places, Some(row))?;
+                self.device.submit(list, &bindings, passing.follows || row > 0)?;
             }
+        } else {
+            let bindings = self.program.bindings(tensors, places, None)?;
+            self.device.submit(list, &bindings, passing.follows)?;
         }
-        if !each_wanted {
-            return self.device.submit(schedule, &self.program.bindings(tensors, None));
-        }
-        for row in 0..self.wanted() as u64 {
-            self.device.submit(schedule, &self.program.bindings(tensors, Some(row)))?;
+        for (&tensor, &place) in tensors.iter().zip(places) {
+            self.places[tensor as usize] = Some(place);
         }
         Ok(())
     }
 
-    /// Lays the keys and values of the step's one sequence out in chunks.
-    fn gather(&mut self, tensor: usize) -> Result<()> {
+    /// The keys and values of the step's one sequence, laid out in chunks.
+    fn gather(&mut self, tensor: usize) -> Result<Vec<u8>> {
         let Tensor { name, extent: [heads, size], padded, .. } = &self.program.groups.tensors[tensor];
         let [lane] = self.lanes else {
             return Err(Error::new("attention on the array takes steps of one sequence"));
@@ -249,11 +300,27 @@ impl Run<'_> {
                 fill(chunk, lane.position, [&keys, &values], head * size, heads * size, size);
             }
         }
-        self.device.map_mut(self.program.objects[tensor])[..bytes].copy_from_slice(&chunks);
-        self.device.ledger.written_bytes += bytes as u64;
         self.device.ledger.add(Work { flops: 0, bytes: 2 * bytes as u64 });
-        Ok(())
+        Ok(chunks)
     }
+}
+
+/// What is left of numbers when they are stored as bf16.
+fn rounded(mut numbers: Vec<f32>) -> Vec<f32> {
+    let mut bytes = vec![0; 2 * numbers.len()];
+    DType::BF16.pack(&numbers, &mut bytes);
+    DType::BF16.unpack(&bytes, &mut numbers);
+    numbers
+}
+
+/// Rows of bf16, without their padding.
+fn unpacked(bytes: &[u8], row_bytes: usize, columns: usize) -> Vec<f32> {
+    let rows = bytes.chunks_exact(row_bytes);
+    let mut numbers = vec![0.0; rows.len() * columns];
+    for (row, bytes) in numbers.chunks_exact_mut(columns).zip(rows) {
+        DType::BF16.unpack(&bytes[..2 * columns], row);
+    }
+    numbers
 }
 
 /// Fills a chunk with where the step begins, and with one head of keys and of

@@ -1,0 +1,320 @@
+//! `girih npu runtime`: what each choice of the runtime costs or saves, and
+//! what it costs to compile for fewer or more rows and positions than a step
+//! has. Times are simulated, without values.
+
+use std::collections::HashMap;
+
+use girih_graph::{Graph, Key, Variant};
+use girih_model::Model;
+use girih_npu::Target;
+use girih_npu::driver::{
+    Compiled, Compiler, Estimate, Runtime, Scene, Timed, WeightUse, estimate_scene, times,
+};
+use girih_npu::pass::{Attention, Grouping, Mapping, NoDump, Policy};
+use serde_json::{Value, json};
+
+use super::super::bytes;
+use super::{Error, Outcome, Result, Source, print_json};
+use crate::args::KvType;
+use crate::loading::Place;
+
+/// Rows, and positions, for which programs are compiled here.
+const LADDER: [u32; 6] = [64, 128, 256, 512, 1024, 2048];
+
+/// The ways in which weights reach the array.
+const WEIGHT_USES: &[(&str, WeightUse)] = &[
+    ("in place", WeightUse::InPlace),
+    ("copied once", WeightUse::Copied),
+    ("copied with every submission", WeightUse::EachCall),
+];
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// Tokens of a short prompt, which is padded to what programs are compiled for.
+    #[arg(long, value_name = "N", default_value = "30", value_parser = clap::value_parser!(u32).range(1..))]
+    prompt: u32,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The steps of a model, compiled and timed once.
+struct Bench<'a> {
+    args: &'a Args,
+    model: Model,
+    /// That of the mapping that was asked for.
+    policy: Policy,
+    compilers: HashMap<Policy, Compiler>,
+    steps: HashMap<(Policy, u32, u32), Step>,
+}
+
+/// A compiled step.
+struct Step {
+    graph: Graph,
+    compiled: Compiled,
+    times: Vec<Timed>,
+}
+
+/// A line of a table.
+struct Line {
+    what: String,
+    /// One estimate a column.
+    costs: Vec<Estimate>,
+}
+
+pub fn run(args: &Args) -> Result<Outcome> {
+    if args.source.model.ends_with(".graph") {
+        return Err(Error::call(
+            "a graph has one length; girih npu runtime needs a model, to compile several",
+        ));
+    }
+    if args.prompt > args.source.rows || args.source.rows > args.source.context {
+        return Err(Error::call("--prompt must be at most --rows, and --rows at most --context"));
+    }
+    let model = Place::find(&args.source.model)?.model(&args.source.arch)?;
+    let policy = args.source.mapping()?.policy;
+    let mut bench = Bench { args, model, policy, compilers: HashMap::new(), steps: HashMap::new() };
+    let tables = [bench.switches()?, bench.lengths()?, bench.chunks()?, bench.contexts()?];
+    let target = bench.target()?;
+    if args.json {
+        let tables: Vec<Value> = tables.iter().map(|table| table.json(&target)).collect();
+        print_json(&json!({"target": target.name, "tables": tables}))?;
+    } else {
+        tables.iter().try_for_each(|table| table.print(&target))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Lines that are compared with the first.
+struct Table {
+    title: String,
+    columns: &'static [&'static str],
+    lines: Vec<Line>,
+    notes: Vec<String>,
+}
+
+impl Bench<'_> {
+    fn target(&self) -> Result<Target> {
+        Target::named(&self.args.source.target).map_err(|error| Error::call(error.to_string()))
+    }
+
+    /// The step of so many rows in a context, compiled and timed.
+    fn step(&mut self, policy: Policy, rows: u32, context: u32) -> Result<&Step> {
+        if !self.steps.contains_key(&(policy, rows, context)) {
+            if !self.compilers.contains_key(&policy) {
+                self.compilers.insert(policy, self.args.source.compiler_for(self.mapping(policy)?)?);
+            }
+            let compiler = &self.compilers[&policy];
+            let key = Key { rows, lanes: 1, context, wanted: 1, variant: Variant::GENERATE };
+            let graph = self.model.graph(key, KvType::Bf16.dtype())?;
+            let compiled = compiler.compile(&graph, &mut NoDump)?;
+            let times = times(&compiled, compiler.target())?;
+            self.steps.insert((policy, rows, context), Step { graph, compiled, times });
+        }
+        Ok(&self.steps[&(policy, rows, context)])
+    }
+
+    /// The mapping that was asked for, cut by a policy.
+    fn mapping(&self, policy: Policy) -> Result<Mapping> {
+        let asked = self.args.source.mapping()?;
+        let name = if policy == asked.policy { asked.name } else { policy.name().to_owned() };
+        Ok(Mapping { name, policy, tiles: asked.tiles })
+    }
+
+    /// What a scene costs on the programs for so many rows in a context.
+    fn cost(&mut self, policy: Policy, [rows, context]: [u32; 2], scene: Scene) -> Result<Estimate> {
+        let target = self.target()?;
+        let step = self.step(policy, rows, context)?;
+        Ok(estimate_scene(&step.graph, &step.compiled, &target, step.times.clone(), scene))
+    }
+
+    /// A prompt that fills the longest program and a token at the end of the
+    /// context, in each way.
+    fn switches(&mut self) -> Result<Table> {
+        let (Source { rows, context, .. }, policy) = (&self.args.source, self.policy);
+        let (rows, context) = (*rows, *context);
+        let mut ways = vec![("all below, as they are by default".to_owned(), policy, Runtime::default())];
+        let named = |(name, runtime): (&str, Runtime)| (name.to_owned(), policy, runtime);
+        ways.extend(Runtime::default().departures().into_iter().map(named));
+        ways.push(named(("as the mlir-air example works", Runtime::MLIR_AIR)));
+        let other = match policy.grouping {
+            Grouping::Unstitched => Policy { grouping: Grouping::Stitched, ..policy },
+            _ => Policy { grouping: Grouping::Unstitched, ..policy },
+        };
+        for other in [
+            other,
+            Policy { attention: Attention::Host, ..policy },
+            Policy { attention: Attention::Array, ..policy },
+        ] {
+            if other != policy {
+                ways.push((format!("policy {}", other.name()), other, Runtime::default()));
+            }
+        }
+        let mut lines = Vec::new();
+        for (what, policy, runtime) in ways {
+            let prefill = Scene { position: context - rows, rows, runtime };
+            let token = Scene { position: context - 1, rows: 1, runtime };
+            let costs =
+                vec![self.cost(policy, [rows, context], prefill)?, self.cost(policy, [1, context], token)?];
+            lines.push(Line { what, costs });
+        }
+        let title = format!("{rows} tokens of prefill, and a token at position {}", context - 1);
+        let mut notes = Vec::new();
+        for (name, weights) in WEIGHT_USES {
+            let runtime = Runtime { weights: *weights, ..Runtime::default() };
+            let load = self.cost(policy, [1, context], Scene { position: 0, rows: 1, runtime })?.load;
+            let (copied, kept) = (bytes(load.copied), bytes(load.kept));
+            notes.push(format!("weights {name}: loading copies {copied}, and the host keeps {kept}"));
+        }
+        Ok(Table { title, columns: &["prefill", "token"], lines, notes })
+    }
+
+    /// A short prompt on programs for more and more rows.
+    fn lengths(&mut self) -> Result<Table> {
+        let (Source { rows: most, context, .. }, policy) = (&self.args.source, self.policy);
+        let (most, context) = (*most, *context);
+        let rows = self.args.prompt;
+        let scene = Scene { position: 0, rows, runtime: Runtime::default() };
+        let mut lines = Vec::new();
+        for length in self.ladder(rows, most) {
+            let least = self.ladder(length, context)[0];
+            for context in if least == context { vec![context] } else { vec![least, context] } {
+                let what = format!("compiled for {length} rows, {context} positions");
+                lines.push(Line { what, costs: vec![self.cost(policy, [length, context], scene)?] });
+            }
+        }
+        Ok(Table {
+            title: format!("a prompt of {rows} tokens, padded"),
+            columns: &["prefill"],
+            lines,
+            notes: Vec::new(),
+        })
+    }
+
+    /// The longest prompt in chunks, each on the programs of its length and of
+    /// the least context that holds it.
+    fn chunks(&mut self) -> Result<Table> {
+        let (Source { rows, context, .. }, policy) = (&self.args.source, self.policy);
+        let (rows, context) = (*rows, *context);
+        let mut lines = Vec::new();
+        for chunk in self.ladder(1, rows).into_iter().rev() {
+            let mut costs: Vec<Estimate> = Vec::new();
+            for position in (0..rows).step_by(chunk as usize) {
+                let count = chunk.min(rows - position);
+                let least = self.ladder(position + count, context)[0];
+                let scene = Scene { position, rows: count, runtime: Runtime::default() };
+                costs.push(self.cost(policy, [chunk, least.max(chunk)], scene)?);
+            }
+            let sum = costs.into_iter().reduce(joined);
+            lines.push(Line { what: format!("in chunks of {chunk}"), costs: sum.into_iter().collect() });
+        }
+        Ok(Table {
+            title: format!("a prompt of {rows} tokens in chunks"),
+            columns: &["prefill"],
+            lines,
+            notes: Vec::new(),
+        })
+    }
+
+    /// A token after a short prompt on programs for longer and longer contexts.
+    fn contexts(&mut self) -> Result<Table> {
+        let (most, policy) = (self.args.source.context, self.policy);
+        let position = self.args.prompt;
+        let array = Policy { attention: Attention::Array, ..policy };
+        let scene = Scene { position, rows: 1, runtime: Runtime::default() };
+        let mut lines = Vec::new();
+        for context in self.ladder(position + 1, most) {
+            let what = format!("the array attends to {context} positions");
+            lines.push(Line { what, costs: vec![self.cost(array, [1, context], scene)?] });
+        }
+        let host = Policy { attention: Attention::Host, ..policy };
+        let what = "the host attends to what there is".to_owned();
+        lines.push(Line { what, costs: vec![self.cost(host, [1, most], scene)?] });
+        Ok(Table {
+            title: format!("a token at position {position}"),
+            columns: &["token"],
+            lines,
+            notes: Vec::new(),
+        })
+    }
+
+    /// What of the ladder holds `least`, up to `most` and with it.
+    fn ladder(&self, least: u32, most: u32) -> Vec<u32> {
+        let within = LADDER.into_iter().filter(|&length| length >= least && length < most);
+        within.chain([most]).collect()
+    }
+}
+
+/// Two steps, one after the other.
+fn joined(mut a: Estimate, b: Estimate) -> Estimate {
+    a.ledger += b.ledger;
+    a
+}
+
+impl Table {
+    fn print(&self, target: &Target) -> Result<()> {
+        let wide = self.lines.iter().map(|line| line.what.len()).max().unwrap_or(0).max(self.title.len());
+        let mut head = format!("{:<wide$}", self.title);
+        for column in self.columns {
+            head += &format!(
+                " | {:>10} {:>7} {:>10} {:>10} {:>6} {:>6} {:>6} {:>9}",
+                format!("{column} ms"),
+                "times",
+                "copied",
+                "synced",
+                "syncs",
+                "runs",
+                "calls",
+                "list"
+            );
+        }
+        print_line!("{head}")?;
+        for line in &self.lines {
+            let mut text = format!("{:<wide$}", line.what);
+            for (cost, first) in line.costs.iter().zip(&self.lines[0].costs) {
+                let (ledger, ms) = (&cost.ledger, cost.ledger.seconds(target) * 1e3);
+                let times = ms / (first.ledger.seconds(target) * 1e3);
+                text += &format!(
+                    " | {ms:>10.2} {times:>7.3} {:>10} {:>10} {:>6} {:>6} {:>6} {:>9}",
+                    bytes(ledger.copied_bytes),
+                    bytes(ledger.written_bytes + ledger.read_bytes),
+                    ledger.syncs,
+                    ledger.submissions,
+                    ledger.calls,
+                    bytes(4 * ledger.list_words),
+                );
+            }
+            print_line!("{text}")?;
+        }
+        self.notes.iter().try_for_each(|note| print_line!("{note}"))?;
+        print_line!("")
+    }
+
+    fn json(&self, target: &Target) -> Value {
+        let cost = |cost: &Estimate| {
+            let ledger = &cost.ledger;
+            json!({
+                "ms": ledger.seconds(target) * 1e3,
+                "array_ms": ledger.array_seconds(target) * 1e3,
+                "host_ms": ledger.host_seconds(target) * 1e3,
+                "sync_ms": ledger.sync_seconds(target) * 1e3,
+                "copy_ms": ledger.copy_seconds(target) * 1e3,
+                "polled_ms": target.seconds(ledger.polled_cycles) * 1e3,
+                "copied_bytes": ledger.copied_bytes,
+                "written_bytes": ledger.written_bytes,
+                "read_bytes": ledger.read_bytes,
+                "syncs": ledger.syncs,
+                "submissions": ledger.submissions,
+                "calls": ledger.calls,
+                "list_words": ledger.list_words,
+                "load_copied_bytes": cost.load.copied,
+                "load_kept_bytes": cost.load.kept,
+            })
+        };
+        let line = |line: &Line| json!({"what": line.what, "costs": line.costs.iter().map(cost).collect::<Vec<_>>()});
+        let lines: Vec<Value> = self.lines.iter().map(line).collect();
+        json!({"title": self.title, "columns": self.columns, "lines": lines})
+    }
+}

@@ -1,0 +1,356 @@
+//! The array with its memory: buffer objects that host and array share, and
+//! the command lists of its programs.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use girih_tensor::{Error, Result};
+
+use super::Ledger;
+use super::list::CommandList;
+use super::runtime::{Completion, Dispatch, Runtime};
+use crate::Target;
+use crate::form::schedule::{ArgumentRole, Schedule};
+use crate::memory::{Binding, Memory, ObjectId, Objects};
+use crate::sim::{Order, Report, Simulator, Unwatched};
+
+/// The array with its memory.
+#[derive(Debug)]
+pub struct Device {
+    simulator: Simulator,
+    objects: Objects,
+    /// What of each object one side has written and the other cannot see yet.
+    hidden: Vec<Hidden>,
+    /// Objects for values that live within a step; all programs use the same,
+    /// as only one runs at a time.
+    arena: Vec<ObjectId>,
+    lists: Vec<CommandList>,
+    runtime: Runtime,
+    order: Order,
+    /// What has been done so far.
+    pub ledger: Ledger,
+}
+
+/// For which side bytes are made visible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// The array sees what the host wrote.
+    ToDevice,
+    /// The host sees what the array wrote.
+    FromDevice,
+}
+
+/// Index of a command list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListId(u32);
+
+/// What one side has written and the other cannot see yet.
+#[derive(Debug, Default)]
+struct Hidden {
+    from_array: Ranges,
+    from_host: Ranges,
+}
+
+/// Bytes of an object: ranges in order, none touching another.
+#[derive(Debug, Default)]
+struct Ranges(Vec<Range<u64>>);
+
+impl Ranges {
+    fn add(&mut self, range: Range<u64>) {
+        let (mut start, mut end) = (range.start, range.end);
+        self.0.retain(|known| {
+            let apart = known.end < start || known.start > end;
+            if !apart {
+                (start, end) = (start.min(known.start), end.max(known.end));
+            }
+            apart
+        });
+        let at = self.0.partition_point(|known| known.start < start);
+        self.0.insert(at, start..end);
+    }
+
+    fn remove(&mut self, range: &Range<u64>) {
+        let split = |known: Range<u64>| {
+            let before = known.start..known.end.min(range.start);
+            let after = known.start.max(range.end)..known.end;
+            [before, after].into_iter().filter(|part| part.start < part.end)
+        };
+        self.0 = std::mem::take(&mut self.0).into_iter().flat_map(split).collect();
+    }
+
+    fn meet(&self, range: &Range<u64>) -> bool {
+        self.0.iter().any(|known| known.start < range.end && range.start < known.end)
+    }
+}
+
+impl Device {
+    /// An array of this target, simulated, with no memory yet.
+    ///
+    /// # Errors
+    /// When no kernel times are known for its cores.
+    pub fn new(target: &Target, order: Order) -> Result<Device> {
+        Ok(Device {
+            simulator: Simulator::new(target)?,
+            objects: Objects::new(),
+            hidden: Vec::new(),
+            arena: Vec::new(),
+            lists: Vec::new(),
+            runtime: Runtime::default(),
+            order,
+            ledger: Ledger::default(),
+        })
+    }
+
+    /// The same, used in another way.
+    #[must_use]
+    pub fn with_runtime(self, runtime: Runtime) -> Device {
+        Device { runtime, ..self }
+    }
+
+    /// How it is used.
+    pub fn runtime(&self) -> Runtime {
+        self.runtime
+    }
+
+    /// The target.
+    pub fn target(&self) -> &Target {
+        self.simulator.target()
+    }
+
+    /// Whether runs look for accesses that nothing orders.
+    pub fn look_for_hazards(&mut self, look: bool) {
+        self.simulator.look_for_hazards(look);
+    }
+
+    /// A new buffer object of zeros.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn allocate(&mut self, bytes: u64) -> Result<ObjectId> {
+        let object = self.objects.add(bytes)?;
+        self.hidden.push(Hidden::default());
+        Ok(object)
+    }
+
+    /// An object for each of these sizes, of those that all programs share:
+    /// what they hold lasts only to the end of a step.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub(super) fn arena(&mut self, sizes: &[u64]) -> Result<Vec<ObjectId>> {
+        let mut order: Vec<usize> = (0..sizes.len()).collect();
+        order.sort_by_key(|&index| std::cmp::Reverse(sizes[index]));
+        let mut objects = vec![ObjectId(0); sizes.len()];
+        for (place, &index) in order.iter().enumerate() {
+            objects[index] = match self.arena.get(place) {
+                Some(&object) => {
+                    self.objects.grow(object, sizes[index])?;
+                    object
+                }
+                None => {
+                    let object = self.allocate(sizes[index])?;
+                    self.arena.push(object);
+                    object
+                }
+            };
+        }
+        Ok(objects)
+    }
+
+    /// Bytes of a buffer object, for the host to read.
+    ///
+    /// # Errors
+    /// When the array has written some of them since they were last synced.
+    pub fn map(&self, object: ObjectId, range: Range<u64>) -> Result<&[u8]> {
+        if self.hidden[object.0 as usize].from_array.meet(&range) {
+            return Err(Error::new(format!(
+                "the host reads bytes {range:?} of buffer object {}, which the array wrote and nobody synced",
+                object.0
+            )));
+        }
+        Ok(&self.objects.bytes(object)[range.start as usize..range.end as usize])
+    }
+
+    /// Bytes of a buffer object, for the host to write all of them; the array
+    /// sees them after a sync.
+    pub fn map_mut(&mut self, object: ObjectId, range: Range<u64>) -> &mut [u8] {
+        let hidden = &mut self.hidden[object.0 as usize];
+        hidden.from_array.remove(&range);
+        let bytes = &mut self.objects.bytes_mut(object)[range.start as usize..range.end as usize];
+        hidden.from_host.add(range);
+        bytes
+    }
+
+    /// Bytes of a buffer object as they are, visible to the host or not: for
+    /// watching.
+    pub(super) fn peek(&self, object: ObjectId) -> &[u8] {
+        self.objects.bytes(object)
+    }
+
+    /// Makes bytes visible to the other side, and counts them, if there are any.
+    pub fn sync(&mut self, object: ObjectId, range: Range<u64>, sync: Sync) {
+        if range.is_empty() {
+            return;
+        }
+        let (hidden, bytes) = (&mut self.hidden[object.0 as usize], range.end - range.start);
+        match sync {
+            Sync::ToDevice => {
+                hidden.from_host.remove(&range);
+                self.ledger.sync_up(bytes);
+            }
+            Sync::FromDevice => {
+                hidden.from_array.remove(&range);
+                self.ledger.sync_down(bytes);
+            }
+        }
+    }
+
+    /// Makes a whole object visible to the array that was written when a model
+    /// was loaded.
+    pub(super) fn preload(&mut self, object: ObjectId) {
+        self.hidden[object.0 as usize].from_host = Ranges::default();
+        self.ledger.preloaded_bytes += self.objects.bytes(object).len() as u64;
+    }
+
+    /// Bytes of all buffer objects.
+    pub fn bytes(&self) -> u64 {
+        self.objects.total()
+    }
+
+    /// The command list of a program: a new one, or that which its schedule
+    /// has already.
+    ///
+    /// # Errors
+    /// When the schedule cannot run on this array.
+    pub fn list(&mut self, schedule: &Arc<Schedule>) -> Result<ListId> {
+        let known = self.lists.iter().position(|list| Arc::ptr_eq(&list.schedule, schedule));
+        let index = match known {
+            Some(index) => index,
+            None => {
+                self.lists.push(CommandList::new(schedule, &self.simulator)?);
+                self.lists.len() - 1
+            }
+        };
+        Ok(ListId(index as u32))
+    }
+
+    /// Runs a program on these bytes. One that `follows` was started by the
+    /// call that started the one before, if programs are chained.
+    ///
+    /// # Errors
+    /// When an argument is not what was synced last, or with the fault that
+    /// the simulator found.
+    pub fn submit(&mut self, list: ListId, bindings: &[Binding], follows: bool) -> Result<()> {
+        let list = &mut self.lists[list.0 as usize];
+        let schedule = &list.schedule;
+        if bindings.len() != schedule.arguments.len() {
+            let (have, need) = (bindings.len(), schedule.arguments.len());
+            return Err(Error::new(format!("{}: {have} bindings; {need} are needed", schedule.name)));
+        }
+        for (argument, binding) in schedule.arguments.iter().zip(bindings) {
+            let range = binding.offset..binding.offset + argument.bytes;
+            let hidden = &mut self.hidden[binding.object.0 as usize];
+            if hidden.from_host.meet(&range) {
+                let (program, name) = (&schedule.name, &argument.name);
+                return Err(Error::new(format!(
+                    "{program}: the host wrote argument '{name}' and did not sync it to the array"
+                )));
+            }
+            if matches!(argument.role, ArgumentRole::Output | ArgumentRole::Intermediate) {
+                hidden.from_array.add(range);
+            }
+        }
+        self.ledger.list_words += list.words.bind(bindings, self.runtime.lists);
+        let mut memory = Memory::Values(&mut self.objects);
+        let prepared = &list.prepared;
+        let report = self.simulator.run_prepared(prepared, bindings, &mut memory, &mut Unwatched, self.order);
+        let report = report.map_err(|fault| Error::from(fault).of(&schedule.name))?;
+        self.ledger.submit(&report, self.simulator.target(), self.runtime, follows);
+        Ok(())
+    }
+}
+
+impl Ledger {
+    pub(super) fn sync_up(&mut self, bytes: u64) {
+        self.written_bytes += bytes;
+        self.syncs += 1;
+    }
+
+    pub(super) fn sync_down(&mut self, bytes: u64) {
+        self.read_bytes += bytes;
+        self.syncs += 1;
+    }
+
+    /// Counts a run of a program. What follows in a chain is dispatched by the
+    /// command processor; the host waits once for the whole chain.
+    pub(super) fn submit(&mut self, report: &Report, target: &Target, runtime: Runtime, follows: bool) {
+        let micro = |time: f64| target.cycles(time * 1e-6);
+        let follows = follows && runtime.dispatch == Dispatch::Chained;
+        let mut cycles = report.cycles;
+        if follows {
+            cycles = cycles - report.dispatch + report.dispatch.min(micro(target.control.runlist_us));
+        } else {
+            self.calls += 1;
+        }
+        if runtime.completion == Completion::Polling {
+            if !follows {
+                // The host sees the end half an interval late, on average.
+                cycles = cycles.saturating_sub(micro(target.host.interrupt_us));
+                cycles += micro(target.host.poll_us / 2.0);
+            }
+            self.polled_cycles += cycles;
+        }
+        self.submissions += 1;
+        self.launches += report.launches.len() as u64;
+        self.array_cycles += cycles;
+        self.configure_cycles += report.configure;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_joined_and_cut() {
+        let mut ranges = Ranges::default();
+        for range in [10..20, 30..40, 18..32, 50..60] {
+            ranges.add(range);
+        }
+        assert_eq!(ranges.0, [10..40, 50..60]);
+        ranges.remove(&(15..25));
+        assert_eq!(ranges.0, [10..15, 25..40, 50..60]);
+        ranges.remove(&(0..26));
+        assert_eq!(ranges.0, [26..40, 50..60]);
+        assert!(ranges.meet(&(39..50)) && !ranges.meet(&(40..50)));
+    }
+
+    #[test]
+    fn what_nobody_synced_is_not_read() {
+        let target = Target::named("toy").unwrap();
+        let mut device = Device::new(&target, Order::Earliest).unwrap();
+        let object = device.allocate(64).unwrap();
+        device.hidden[0].from_array.add(8..16);
+        assert!(device.map(object, 0..8).is_ok());
+        let error = device.map(object, 4..12).unwrap_err().to_string();
+        assert!(error.contains("nobody synced"), "{error}");
+        device.sync(object, 8..16, Sync::FromDevice);
+        assert_eq!(device.map(object, 4..12).unwrap(), [0; 8]);
+        device.map_mut(object, 0..4).fill(1);
+        assert!(device.hidden[0].from_host.meet(&(0..1)));
+        device.sync(object, 0..4, Sync::ToDevice);
+        assert!(!device.hidden[0].from_host.meet(&(0..64)));
+        let Ledger { written_bytes, read_bytes, syncs, .. } = device.ledger;
+        assert_eq!((written_bytes, read_bytes, syncs), (4, 8, 2));
+    }
+
+    #[test]
+    fn programs_share_the_objects_of_a_step() {
+        let target = Target::named("toy").unwrap();
+        let mut device = Device::new(&target, Order::Earliest).unwrap();
+        let small = device.arena(&[64, 256]).unwrap();
+        let large = device.arena(&[128, 64, 512]).unwrap();
+        assert_eq!(device.bytes(), 512 + 128 + 64);
+        assert_eq!([small[1], small[0]], [large[2], large[0]]);
+    }
+}

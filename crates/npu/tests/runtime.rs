@@ -1,0 +1,255 @@
+//! The runtime: whatever it does in one way or another, the same bytes come
+//! out; and what it counts is what was estimated from shapes.
+
+mod llama;
+
+use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::{Backend as _, Error, Key, Lane, Runner, Step, Want, WeightSource, load};
+use girih_npu::driver::{
+    Compiler, Dispatch, Ledger, ListUse, Runtime, Scene, ValueUse, WeightUse, estimate_scene, times,
+};
+use girih_npu::form::groups::{Groups, Step as Part, TensorKind};
+use girih_npu::form::schedule::{Place, Schedule};
+use girih_npu::pass::{Attention, NoDump, Policy};
+use girih_npu::{Npu, Options, Target};
+use girih_tensor::DType;
+use llama::{SMALL, key, llama};
+
+/// Weights that are waves of a length that belongs to their name.
+struct Waves;
+
+impl WeightSource for Waves {
+    fn read(&self, name: &str, _: u64, into: &mut [u8]) -> Result<(), Error> {
+        if name.starts_with("rope") {
+            let values: Vec<f32> = (0..into.len() / 4).map(|i| 0.1f32.powi(i as i32)).collect();
+            DType::F32.pack(&values, into);
+            return Ok(());
+        }
+        let length = name.bytes().fold(7u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 97;
+        let pace = 0.37 + length as f32 / 41.0;
+        let norm = name.contains("norm") || name.contains("before");
+        let value = |i: usize| {
+            let wave = (i as f32 * pace).sin();
+            if norm { 1.0 + 0.2 * wave } else { 0.25 * wave }
+        };
+        let values: Vec<f32> = (0..into.len() / 2).map(value).collect();
+        DType::BF16.pack(&values, into);
+        Ok(())
+    }
+}
+
+const PROMPT: [u32; 19] = [1, 17, 300, 4, 250, 99, 12, 13, 14, 511, 1, 0, 77, 76, 75, 74, 73, 300, 301];
+const MORE: [u32; 3] = [5, 6, 500];
+
+/// The logits after each of these stretches of tokens of one sequence.
+fn logits(runner: &mut dyn Runner, stretches: &[&[u32]]) -> Vec<Vec<f32>> {
+    let blocks: Vec<Block> = (0..32).map(Block).collect();
+    let blocks: &[&[Block]] = &[&blocks];
+    let (mut position, mut all) = (0, Vec::new());
+    for tokens in stretches {
+        let rows = Range32 { start: 0, end: tokens.len() as u32 };
+        let lane = Lane { blocks, position, rows, want: Want::Last, spans: &[] };
+        let mut output = vec![0.0; SMALL.vocabulary];
+        let inputs = Inputs::Tokens(tokens);
+        runner.step(Step { inputs, lanes: &[lane], output: &mut output, watch: &mut Unwatched }).unwrap();
+        position += tokens.len() as u32;
+        all.push(output);
+    }
+    all
+}
+
+fn with(options: Options, most: Key, stretches: &[&[u32]]) -> Vec<Vec<f32>> {
+    let npu = Npu::new("toy", options).unwrap();
+    let mut runner = load(npu, &Waves, most, &[32], |key| Ok(llama(&SMALL, key))).unwrap();
+    logits(&mut *runner, stretches)
+}
+
+/// Without a ladder: one program for a row, and one for the largest step.
+fn plain() -> Options {
+    Options { lengths: Vec::new(), contexts: Vec::new(), hazards: false, ..Options::default() }
+}
+
+/// The prompt, then tokens one by one.
+fn story() -> Vec<&'static [u32]> {
+    std::iter::once(&PROMPT[..]).chain(MORE.chunks(1)).collect()
+}
+
+#[test]
+fn no_length_and_no_context_changes_a_byte() {
+    let most = Key { context: 512, ..key(64) };
+    let padded = with(plain(), most, &story());
+    assert!(padded.iter().flatten().all(|logit| logit.is_finite()));
+    let short = Key { context: 512, ..key(24) };
+    assert_eq!(with(plain(), short, &story()), padded, "compiled for fewer rows");
+    let ladder = Options { lengths: vec![8, 16, 24], contexts: vec![64, 128], ..plain() };
+    assert_eq!(with(ladder.clone(), most, &story()), padded, "the least program that holds the step");
+    let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
+    let padded = with(Options { policy: array, ..plain() }, most, &story());
+    assert_eq!(with(Options { policy: array, ..ladder }, most, &story()), padded, "tokens, too");
+}
+
+/// A prompt that is longer than the longest program, in chunks of it; a chunk
+/// of one row would be a token's program, which adds up in another order.
+#[test]
+fn no_chunk_changes_a_byte() {
+    let whole = with(plain(), Key { context: 512, ..key(24) }, &story());
+    let ladder = || Options { lengths: vec![8], contexts: vec![64], ..plain() };
+    for chunk in [8, 11, 16] {
+        let mut chunks: Vec<&[u32]> = PROMPT.chunks(chunk).collect();
+        let skipped = chunks.len() - 1;
+        chunks.extend(MORE.chunks(1));
+        let found = with(ladder(), Key { context: 512, ..key(chunk as u32) }, &chunks);
+        assert_eq!(found[skipped..], whole[..], "chunks of {chunk}");
+    }
+}
+
+#[test]
+fn nothing_that_the_runtime_chooses_changes_a_byte() {
+    let most = Key { context: 512, ..key(24) };
+    let usual = with(plain(), most, &story());
+    let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
+    let usual_array = with(Options { policy: array, ..plain() }, most, &story());
+    let base = Runtime { weights: WeightUse::EachCall, ..Runtime::MLIR_AIR };
+    let others = Runtime::default().departures().into_iter().map(|(_, runtime)| runtime);
+    for runtime in others.chain([Runtime::MLIR_AIR, base]) {
+        assert_eq!(with(Options { runtime, ..plain() }, most, &story()), usual, "{runtime:?}");
+        let policy = Options { runtime, policy: array, ..plain() };
+        assert_eq!(with(policy, most, &story()), usual_array, "{runtime:?}");
+    }
+}
+
+/// What a step has cost, but for the array's cycles.
+fn counts(ledger: Ledger) -> Ledger {
+    Ledger {
+        array_cycles: 0,
+        configure_cycles: 0,
+        polled_cycles: 0,
+        preloaded_bytes: 0,
+        load_copied_bytes: 0,
+        ..ledger
+    }
+}
+
+fn since(before: Ledger, after: Ledger) -> Ledger {
+    let mut difference = counts(after);
+    difference.submissions -= before.submissions;
+    difference.calls -= before.calls;
+    difference.launches -= before.launches;
+    difference.list_words -= before.list_words;
+    difference.written_bytes -= before.written_bytes;
+    difference.read_bytes -= before.read_bytes;
+    difference.syncs -= before.syncs;
+    difference.copied_bytes -= before.copied_bytes;
+    difference.host.flops -= before.host.flops;
+    difference.host.bytes -= before.host.bytes;
+    difference
+}
+
+/// A step is counted the same while it runs and from shapes alone.
+#[test]
+fn estimates_count_what_runs_count() {
+    let target = Target::named("toy").unwrap();
+    let all = Runtime::default().departures().into_iter().map(|(_, runtime)| runtime);
+    for runtime in all.chain([Runtime::default(), Runtime::MLIR_AIR]) {
+        for (tokens, rows) in [(&PROMPT[..], 24), (&MORE[..1], 1)] {
+            let graph = llama(&SMALL, key(rows));
+            let npu = Npu::new("toy", Options { runtime, ..plain() }).unwrap();
+            let weights = npu.load(&graph, &Waves).unwrap();
+            let copied = npu.device().ledger.load_copied_bytes;
+            let mut state = npu.state(&graph, &[32]).unwrap();
+            let program = npu.compile(&graph, &weights).unwrap();
+            let blocks: Vec<Block> = (0..32).map(Block).collect();
+            let blocks: &[&[Block]] = &[&blocks];
+            let mut output = vec![0.0; SMALL.vocabulary];
+            let range = Range32 { start: 0, end: tokens.len() as u32 };
+            let mut before = Ledger::default();
+            for _ in 0..2 {
+                before = npu.device().ledger;
+                let lane = Lane { blocks, position: 40, rows: range, want: Want::Last, spans: &[] };
+                let inputs = Inputs::Tokens(tokens);
+                let step = Step { inputs, lanes: &[lane], output: &mut output, watch: &mut Unwatched };
+                npu.run(&program, &weights, &mut state, step).unwrap();
+            }
+            let found = since(before, npu.device().ledger);
+            let compiler = Compiler::new(target.clone(), Policy::MLIR_AIR, None);
+            let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
+            let scene = Scene { position: 40, rows: tokens.len() as u32, runtime };
+            let programs = times(&compiled, &target).unwrap();
+            let estimate = estimate_scene(&graph, &compiled, &target, programs, scene);
+            assert_eq!(found, counts(estimate.ledger), "{rows} rows, {runtime:?}");
+            assert_eq!(copied, estimate.load.copied, "{rows} rows, {runtime:?}");
+        }
+    }
+}
+
+/// The switches do what they are for.
+#[test]
+fn each_way_costs_what_it_should() {
+    let target = Target::named("xdna2-strix").unwrap();
+    let compiler = Compiler::new(target.clone(), Policy::MLIR_AIR, None);
+    let graph = llama(&SMALL, key(24));
+    let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
+    let programs = times(&compiled, &target).unwrap();
+    let cost = |runtime: Runtime| {
+        let scene = Scene { position: 0, rows: 24, runtime };
+        estimate_scene(&graph, &compiled, &target, programs.clone(), scene).ledger
+    };
+    let usual = Runtime::default();
+    let best = cost(usual);
+    assert_eq!(best.copied_bytes, 0);
+    let brokered = cost(Runtime { values: ValueUse::Brokered, ..usual });
+    assert!(brokered.copied_bytes > 0 && brokered.syncs > best.syncs);
+    let each = cost(Runtime { weights: WeightUse::EachCall, ..usual });
+    let weights = compiled.groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static);
+    assert_eq!(each.copied_bytes, weights.map(|tensor| tensor.bytes()).sum::<u64>());
+    assert_eq!(each.written_bytes - best.written_bytes, each.copied_bytes);
+    let rebuilt = cost(Runtime { lists: ListUse::Rebuilt, ..usual });
+    assert!(rebuilt.list_words > 4 * best.list_words);
+    let single = cost(Runtime { dispatch: Dispatch::Single, ..usual });
+    assert_eq!((single.calls, best.submissions), (single.submissions, single.submissions));
+    // Keys and values go through the host; after attention nothing does until the next layer's.
+    assert_eq!(best.calls, 1 + SMALL.layers as u64 + 1);
+    let follows = single.calls - best.calls;
+    let saved =
+        target.cycles(target.control.dispatch_us * 1e-6) - target.cycles(target.control.runlist_us * 1e-6);
+    assert_eq!(single.array_cycles - best.array_cycles, follows * saved);
+}
+
+/// Descriptors of a schedule that reach an argument.
+fn descriptors(schedule: &Schedule, wanted: usize) -> u64 {
+    let all = schedule.launches.iter().flat_map(|launch| &launch.descriptors);
+    let reach = |place: &Place| matches!(place, Place::Argument(number, _) if *number as usize == wanted);
+    all.filter(|descriptor| reach(&descriptor.place)).count() as u64
+}
+
+/// The list of a layer's program is patched for the next layer: the addresses
+/// of its weights, and where the residual stream comes from and goes to, which
+/// are two objects that change places. All else stays.
+#[test]
+fn an_equal_layer_patches_only_its_weights_and_the_residual_stream() {
+    let target = Target::named("toy").unwrap();
+    let compiler = Compiler::new(target.clone(), Policy::MLIR_AIR, None);
+    for rows in [24, 1] {
+        let graph = llama(&SMALL, key(rows));
+        let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
+        let scene = Scene { position: 64, rows, runtime: Runtime::default() };
+        let programs = times(&compiled, &target).unwrap();
+        let found = estimate_scene(&graph, &compiled, &target, programs, scene).ledger.list_words;
+        let Groups { tensors, steps, programs, .. } = &compiled.groups;
+        let mut most = 0;
+        let mut least = 0;
+        let residual = |name: &str| name == "embed" || name.ends_with(".out");
+        for step in steps {
+            let Part::Array { program, tensors: bound, .. } = step else { continue };
+            let repeated = programs[*program as usize].name != "lm_head_gemv";
+            for (argument, &tensor) in bound.iter().enumerate().filter(|_| repeated) {
+                let words = 2 * descriptors(&compiled.schedules[*program as usize], argument);
+                let tensor = &tensors[tensor as usize];
+                let weight = tensor.kind == TensorKind::Static;
+                least += if weight { words } else { 0 };
+                most += if weight || residual(&tensor.name) { words } else { 0 };
+            }
+        }
+        assert!((least..=most).contains(&found), "{rows} rows: {found} words, not {least} to {most}");
+    }
+}
