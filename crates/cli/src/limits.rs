@@ -22,6 +22,8 @@ pub struct Limits {
     /// The most operations per second on integers of 8 bits, if there is an
     /// instruction for them.
     pub int8: Option<f64>,
+    /// The same on brain floats.
+    pub bf16: Option<f64>,
     /// The most operations per second in single precision.
     pub f32: f64,
 }
@@ -100,15 +102,18 @@ impl Limits {
         Ok(Limits {
             read: Reading::new(memory_bytes(), threads)?.rate(threads),
             int8: most(Numbers::Int8),
+            bf16: most(Numbers::Bf16),
             f32: most(Numbers::F32).unwrap_or(f64::INFINITY),
         })
     }
 
     /// How near to its limit `work` was done, with activations of this
-    /// precision (`int8`, perhaps beside others, or any other).
+    /// precision: `int8`, perhaps beside others, or `bf16-dot` where brain floats
+    /// have products of their own, or any other.
     pub fn verdict(&self, work: &Work, seconds: f64, activations: &str) -> Verdict {
-        let (numbers, peak) = match self.int8 {
-            Some(int8) if activations.contains("int8") => ("int8", int8),
+        let (numbers, peak) = match (self.int8, self.bf16) {
+            (Some(int8), _) if activations.contains("int8") => ("int8", int8),
+            (_, Some(bf16)) if activations.contains("bf16-dot") => ("bf16", bf16),
             _ => ("f32", self.f32),
         };
         let (memory, compute) = (work.bytes() / self.read, work.operations / peak);
@@ -121,6 +126,7 @@ impl Limits {
         json!({
             "read_bytes_per_second": self.read,
             "int8_operations_per_second": self.int8,
+            "bf16_operations_per_second": self.bf16,
             "f32_operations_per_second": self.f32,
         })
     }
@@ -138,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_slower_of_memory_and_arithmetic_is_the_limit() {
-        let limits = Limits { read: 10.0, int8: Some(400.0), f32: 100.0 };
+        let limits = Limits { read: 10.0, int8: Some(400.0), bf16: Some(200.0), f32: 100.0 };
         let work = |bytes, operations| Work { weight_bytes: bytes, operations, ..Work::default() };
         assert_eq!(
             limits.verdict(&work(20.0, 100.0), 4.0, "f32"),
@@ -146,5 +152,8 @@ mod tests {
         );
         assert_eq!(limits.verdict(&work(20.0, 800.0), 16.0, "f32"), Verdict { limit: "f32", fraction: 0.5 });
         assert_eq!(limits.verdict(&work(2.0, 800.0), 4.0, "int8"), Verdict { limit: "int8", fraction: 0.5 });
+        assert_eq!(limits.verdict(&work(2.0, 800.0), 16.0, "bf16"), Verdict { limit: "f32", fraction: 0.5 });
+        let dots = Verdict { limit: "bf16", fraction: 0.5 };
+        assert_eq!(limits.verdict(&work(2.0, 800.0), 8.0, "gemm avx512bf16 bf16-dot bf16"), dots);
     }
 }

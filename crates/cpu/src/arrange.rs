@@ -2,7 +2,7 @@
 //! tiles of columns, rounded to what they are multiplied as.
 //!
 //! ```text
-//! arranged = block 0 | block 1 | …     16 groups (integers) or 256 rows of floats each
+//! arranged = block 0 | block 1 | …     16 groups (integers), 256 rows of floats or 128 of pairs each
 //! block    = tile 0 | tile 1 | …       up to 12 columns: rows of the step
 //! tile     = row 0 | row 1 | …         a word of each column
 //! ```
@@ -64,6 +64,8 @@ pub(crate) enum Kind {
     Floats,
     /// Floats that are rounded to brain float.
     Bf16,
+    /// Brain floats, those of two columns of weights in a word.
+    Brains,
 }
 
 impl Kind {
@@ -71,6 +73,7 @@ impl Kind {
     pub fn of(layout: Layout, precision: Option<Precision>) -> Option<Kind> {
         match precision.unwrap_or(Precision::default_for(layout)) {
             Precision::F32 => Some(Kind::Floats),
+            Precision::Bf16 if layout == Layout::Bf16 => Some(Kind::Brains),
             Precision::Bf16 => Some(Kind::Bf16),
             Precision::Int8 => layout.coding().map(Kind::Integers),
         }
@@ -81,7 +84,7 @@ impl Kind {
         let precision = match self {
             Kind::Integers(_) => Precision::Int8,
             Kind::Floats => Precision::F32,
-            Kind::Bf16 => Precision::Bf16,
+            Kind::Bf16 | Kind::Brains => Precision::Bf16,
         };
         precision.name()
     }
@@ -90,7 +93,7 @@ impl Kind {
     pub fn depth(self) -> usize {
         match self {
             Kind::Integers(_) => DEPTH * GROUP,
-            Kind::Floats | Kind::Bf16 => FLOAT_DEPTH,
+            Kind::Floats | Kind::Bf16 | Kind::Brains => FLOAT_DEPTH,
         }
     }
 
@@ -99,6 +102,7 @@ impl Kind {
         match self {
             Kind::Integers(coding) => DEPTH * coding.words(),
             Kind::Floats | Kind::Bf16 => FLOAT_DEPTH,
+            Kind::Brains => FLOAT_DEPTH / 2,
         }
     }
 
@@ -108,6 +112,7 @@ impl Kind {
             Kind::Integers(coding) => values.div_ceil(GROUP) * coding.words(),
             // Layouts of two columns in a lane end with a whole lane.
             Kind::Floats | Kind::Bf16 => values.next_multiple_of(2),
+            Kind::Brains => values.div_ceil(2),
         }
     }
 
@@ -229,7 +234,13 @@ pub(crate) fn arrange(
         }
         Kind::Floats => floats(values, column, columns, words, |x| x.to_bits()),
         Kind::Bf16 => {
-            floats(values, column, columns, words, |x| half::bf16::from_f32(x).to_f32().to_bits());
+            floats(values, column, columns, words, |x| u32::from(brain(x)) << 16);
+        }
+        Kind::Brains => {
+            for (words, pair) in words.chunks_exact_mut(columns).zip(values.chunks(2)) {
+                let upper = pair.get(1).map_or(0, |&x| brain(x));
+                words[column] = u32::from(brain(pair[0])) | u32::from(upper) << 16;
+            }
         }
     }
 }
@@ -240,6 +251,11 @@ fn floats(values: &[f32], column: usize, columns: usize, words: &mut [u32], bits
         words[column] = bits(*x);
     }
     words.for_each(|words| words[column] = 0);
+}
+
+/// The bits of the brain float next to a number, to even where two are as near.
+fn brain(x: f32) -> u16 {
+    half::bf16::from_f32(x).to_bits()
 }
 
 /// A block of one row, rounded to integers.

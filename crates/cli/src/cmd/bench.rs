@@ -216,6 +216,8 @@ struct Subject {
     isa: String,
     kv: &'static str,
     activations: String,
+    /// What products multiply, as [`Limits::verdict`] takes it.
+    numbers: String,
     digest: String,
 }
 
@@ -231,6 +233,9 @@ impl Subject {
             Backend::Interpreter => ("interpreter", "-"),
             Backend::Npu(_) => unreachable!("refused at the start: its times are simulated"),
         };
+        let activations = layout.activations();
+        let brains_by = girih_cpu::kernels::by_name(isa).map_or("bf16", |table| table.products.brains_by);
+        let brains = most == Some(girih_tensor::DType::BF16) && activations == "bf16";
         Subject {
             file: Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy()).into_owned(),
             kind: format!("{} {}", layout.architecture(), most.map_or("", |dtype| dtype.name())),
@@ -241,7 +246,8 @@ impl Subject {
             backend,
             isa: isa.to_owned(),
             kv: device.kv.dtype().name(),
-            activations: layout.activations(),
+            numbers: if brains { brains_by.to_owned() } else { activations.clone() },
+            activations,
             digest,
         }
     }
@@ -280,7 +286,7 @@ impl Row {
     }
 
     fn verdict(&self) -> Option<crate::limits::Verdict> {
-        Some(self.limits?.verdict(&self.work, self.seconds(), &self.subject.activations))
+        Some(self.limits?.verdict(&self.work, self.seconds(), &self.subject.numbers))
     }
 
     fn markdown(&self) -> String {

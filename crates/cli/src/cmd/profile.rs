@@ -137,7 +137,7 @@ fn work(row: &ProfileRow) -> Work {
 
 /// The numbers that a row's instructions multiply: a variant says so.
 fn activations(row: &ProfileRow) -> &'static str {
-    if row.variant.contains("int8") { "int8" } else { "f32" }
+    ["int8", "bf16-dot"].into_iter().find(|numbers| row.variant.contains(numbers)).unwrap_or("f32")
 }
 
 fn described(profile: &Profile, limits: Option<&Limits>) -> Value {

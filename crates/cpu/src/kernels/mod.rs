@@ -77,7 +77,7 @@ pub struct Turns<'a> {
 
 /// The names of all tables there are for this kind of machine, best first.
 pub fn names() -> &'static [&'static str] {
-    if cfg!(target_arch = "x86_64") { &["avx512", "avx2", "portable"] } else { &["portable"] }
+    if cfg!(target_arch = "x86_64") { &["avx512bf16", "avx512", "avx2", "portable"] } else { &["portable"] }
 }
 
 /// The tables that this machine can run, best first; the last one runs anywhere.
@@ -85,7 +85,7 @@ pub fn tables() -> &'static [Table] {
     static TABLES: LazyLock<Vec<Table>> = LazyLock::new(|| {
         let mut tables = Vec::new();
         #[cfg(target_arch = "x86_64")]
-        tables.extend([avx512::table(), avx2::table()].into_iter().flatten());
+        tables.extend([avx512::brain_table(), avx512::table(), avx2::table()].into_iter().flatten());
         tables.push(portable::TABLE);
         tables
     });

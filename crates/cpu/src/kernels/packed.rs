@@ -101,7 +101,9 @@ pub type Sums = [f32; BAND];
 /// each; then, for each sum, the starting value `MAGIC − zero · Σ codes`, or
 /// the float `scale · Σ codes` where there are minimums; then the scale.
 /// Activations of float products are one row of floats for each column of the
-/// weights; an odd number of them is filled up with a row of zeros.
+/// weights; an odd number of them is filled up with a row of zeros. Of products
+/// of brain floats they are one row for each two columns: the first column's
+/// number in the lower half of a word, the second's in the upper.
 #[derive(Clone, Copy, Debug)]
 pub struct Products {
     /// Sets `sums` to the products of a band with `sums.len()` columns, at most
@@ -116,4 +118,16 @@ pub struct Products {
     /// on, with `sums.len()` columns, at most [`TILE`], of floats; as many as
     /// `x` has rows for.
     pub floats: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]),
+    /// As `floats`, with a band of [`Layout::Bf16`] and with brain floats: of
+    /// each word the upper product is added first, then the lower one.
+    ///
+    /// A product is exact, as two numbers of 8 bits have one of 16, so only the
+    /// sums are rounded, each to the nearest, and all tables yield the same bits
+    /// as long as no operand, product or sum lies below the normal numbers:
+    /// there an operand or a sum counts as zero or as itself, as the table's
+    /// instructions have it.
+    pub brains: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]),
+    /// What `brains` is done with, in `profile`: the precision's name, with
+    /// what marks an instruction of its own.
+    pub brains_by: &'static str,
 }

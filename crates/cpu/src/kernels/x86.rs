@@ -6,6 +6,7 @@
 
 use std::arch::x86_64::*;
 
+use super::packed::{Band, FLOAT_DEPTH, LINE, Layout, TILE};
 use super::portable::quantize::{CODE, LEAST};
 
 /// Groups whose results are made together.
@@ -101,4 +102,31 @@ pub(super) fn scales(largest: __m128i) -> Option<(__m128, [__m128; QUAD])> {
         _mm_shuffle_ps::<0b11_11_11_11>(inverses, inverses),
     ];
     Some((_mm_div_ps(largest, code), inverses))
+}
+
+/// The lines of a band of brain floats from column `first` on.
+///
+/// # Panics
+/// When the band is of another layout.
+pub(super) fn brain_lines(band: Band<'_>, first: usize) -> &[[u8; LINE]] {
+    assert_eq!(band.layout, Layout::Bf16, "brain floats are multiplied by brain floats");
+    &band.bytes.as_chunks().0[first..]
+}
+
+/// Words of two brain floats, `columns` of them a row, as rows of floats: of
+/// each row the upper halves, then the lower ones.
+#[inline(always)]
+pub(super) fn widened<'a>(
+    words: &[u32],
+    columns: usize,
+    floats: &'a mut [u32; FLOAT_DEPTH * TILE],
+) -> &'a [u32] {
+    let floats = &mut floats[..2 * words.len()];
+    for (words, floats) in words.chunks_exact(columns).zip(floats.chunks_exact_mut(2 * columns)) {
+        let (upper, lower) = floats.split_at_mut(columns);
+        for ((word, upper), lower) in words.iter().zip(upper).zip(lower) {
+            (*upper, *lower) = (word & 0xffff_0000, word << 16);
+        }
+    }
+    floats
 }

@@ -109,12 +109,16 @@ fn variant(table: &Table, rows: usize, products: &[Option<Product<'_>>]) -> [&'s
         rows if rows <= NARROW => "small",
         _ => "gemm",
     };
-    let one = |name: fn(&Product<'_>) -> &'static str| {
-        let mut names = products.iter().flatten().map(name);
+    let one = |name: fn(&Table, &Product<'_>) -> &'static str| {
+        let mut names = products.iter().flatten().map(|product| name(table, product));
         let first = names.next().unwrap_or("");
         if names.all(|name| name == first) { first } else { "mixed" }
     };
-    [way, table.name, one(|product| product.x.kind.name()), one(|product| product.weight.layout.name())]
+    let numbers = one(|table, product| match product.x.kind {
+        Kind::Brains => table.products.brains_by,
+        kind => kind.name(),
+    });
+    [way, table.name, numbers, one(|_, product| product.weight.layout.name())]
 }
 
 /// Some bands of the weights with all rows of the step.
@@ -132,6 +136,7 @@ impl Piece<'_, '_, '_> {
         match x.kind {
             _ if x.rows > NARROW => self.wide(scratch),
             Kind::Integers(_) => self.narrow(|band, sums| (products.narrow)(band, x.whole(), sums)),
+            Kind::Brains => self.narrow(|band, sums| (products.brains)(band, 0, x.whole(), sums)),
             _ if self.weight.layout.coding().is_none() && self.weight.is_float() => {
                 self.narrow(|band, sums| (products.floats)(band, 0, x.whole(), sums));
             }
@@ -200,6 +205,17 @@ impl Piece<'_, '_, '_> {
                         let sums = &mut sums[tile.0..tile.0 + tile.1];
                         (self.table.products.tile)(coding, &panels, groups, x, sums);
                     }
+                }
+            }
+            Kind::Brains => {
+                for (block, tile) in blocks.flat_map(|block| self.x.tiles().map(move |tile| (block, tile))) {
+                    let sums = &mut sums[tile.0..tile.0 + tile.1];
+                    (self.table.products.brains)(
+                        weights,
+                        block * FLOAT_DEPTH,
+                        self.x.part(block, tile),
+                        sums,
+                    );
                 }
             }
             Kind::Floats | Kind::Bf16 if self.weight.is_float() => {

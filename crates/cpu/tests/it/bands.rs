@@ -461,3 +461,49 @@ pub fn float_product(
     let terms = band.columns - first;
     (sum, gamma(terms + 1) * size + terms as f64 * 2f64.powi(-149))
 }
+
+/// Columns of activations as brain floats, those of two inputs in a word, some
+/// of them zeros and some below the normal numbers; an odd input has a zero
+/// beside it.
+pub fn brain_words(inputs: usize, columns: usize, random: &mut Random) -> Vec<u32> {
+    let mut brain = || match random.bits() % 32 {
+        0 => 0,
+        1 => random.bits() as u32 & 0x807f,
+        _ => u32::from(half::bf16::from_f32(random.number()).to_bits()),
+    };
+    let mut words = vec![0; inputs.div_ceil(2) * columns];
+    for (index, word) in words.iter_mut().enumerate() {
+        let odd = 2 * (index / columns) + 1 < inputs;
+        *word = brain() | if odd { brain() << 16 } else { 0 };
+    }
+    words
+}
+
+/// The product of a row of a band of brain floats with a column of brain floats,
+/// and its bound. Products are exact and each addition is rounded. An operand
+/// below the normal numbers may count as zero, as may a sum: the one takes away
+/// as much as the other operand is large, times the smallest normal number, the
+/// other that number.
+pub fn brain_product(
+    band: Band<'_>,
+    [row, column]: [usize; 2],
+    first: usize,
+    x: &[u32],
+    start: &[Sums],
+) -> (f64, f64) {
+    let bytes = band.layout.unit().1;
+    let begin = f64::from(start[column][row]);
+    let (mut sum, mut size, mut lost) = (begin, begin.abs(), 1.0);
+    let units = band.bytes.chunks_exact(bytes).skip(first / 2);
+    for (unit, x) in units.zip(x.chunks_exact(start.len())) {
+        for (half, bits) in [x[column] << 16, x[column] & 0xffff_0000].into_iter().enumerate() {
+            let (weight, x) =
+                (f64::from(band.layout.float(unit, half, row)), f64::from(f32::from_bits(bits)));
+            sum += weight * x;
+            size += (weight * x).abs();
+            lost += 1.0 + weight.abs() + x.abs();
+        }
+    }
+    let rounded = gamma(x.len() / start.len() * 2);
+    (sum, rounded * size + (1.0 + rounded) * lost * f64::from(f32::MIN_POSITIVE))
+}

@@ -66,6 +66,10 @@ fn floating(floats: fn(Band<'_>, usize, &[u32], &mut [Sums])) -> Table {
     Table { products: Products { floats, ..right() }, ..portable() }
 }
 
+fn braining(brains: fn(Band<'_>, usize, &[u32], &mut [Sums])) -> Table {
+    Table { products: Products { brains, ..right() }, ..portable() }
+}
+
 fn attending(attend: Attend) -> Table {
     Table { attend, ..portable() }
 }
@@ -294,6 +298,54 @@ fn wrong_products_of_floats_are_caught() {
         (right().floats)(Band { bytes: &bytes, ..band }, first, x, sums);
     });
     assert_caught("floats Bf16", &[("the columns of a pair are swapped", swapped)]);
+}
+
+#[test]
+fn wrong_products_of_brain_floats_are_caught() {
+    assert_caught(
+        "brains",
+        &[
+            (
+                "the last pair is forgotten",
+                braining(|band, first, x, sums| {
+                    (right().brains)(band, first, &x[..x.len() - sums.len()], sums);
+                }),
+            ),
+            (
+                "the first input is always the band's",
+                braining(|b, _, x, sums| (right().brains)(b, 0, x, sums)),
+            ),
+            (
+                "the last column is forgotten",
+                braining(|band, first, x, sums| {
+                    let (last, kept) = (sums.len() - 1, sums[sums.len() - 1]);
+                    (right().brains)(band, first, x, sums);
+                    sums[last] = kept;
+                }),
+            ),
+            (
+                "sums begin at zero",
+                braining(|band, first, x, sums| {
+                    sums.fill([0.0; BAND]);
+                    (right().brains)(band, first, x, sums);
+                }),
+            ),
+            (
+                "the inputs of a pair are swapped",
+                braining(|band, first, x, sums| {
+                    let x: Vec<u32> = x.iter().map(|word| word.rotate_left(16)).collect();
+                    (right().brains)(band, first, &x, sums);
+                }),
+            ),
+            (
+                "only the upper inputs count",
+                braining(|band, first, x, sums| {
+                    let x: Vec<u32> = x.iter().map(|word| word & 0xffff_0000).collect();
+                    (right().brains)(band, first, &x, sums);
+                }),
+            ),
+        ],
+    );
 }
 
 fn keys_of(cells: Cells<'_>) -> Vec<u8> {

@@ -142,6 +142,22 @@ fn floats(table: &Table) {
     }
 }
 
+fn brains(table: &Table) {
+    for columns in [1, 8, TILE] {
+        let bytes = vec![0x11; Layout::Bf16.band_bytes(128).expect("a small band")];
+        let x = vec![0x3f00_3f00; 64 * columns];
+        print(&format!("brains x{columns}"), [32, 64], 2 * columns * BAND, |turns| {
+            let bytes = &bytes[..Layout::Bf16.band_bytes(2 * turns).expect("a small band")];
+            let band = Band { layout: Layout::Bf16, columns: 2 * turns, bytes };
+            let mut sums = [[0.0; BAND]; TILE];
+            nanoseconds(|| {
+                let x = &x[..turns * columns];
+                (table.products.brains)(black_box(band), 0, black_box(x), black_box(&mut sums[..columns]));
+            })
+        });
+    }
+}
+
 fn attention(table: &Table) {
     const SIZE: usize = 128;
     for (format, width) in
@@ -222,6 +238,6 @@ fn bandwidth(table: &Table) {
 fn inner_loops_are_timed() {
     let table = table();
     println!("{:<28} {:>8} {:>10} {:>8}   {}", "loop", "cycles", "products/c", "GHz", table.name);
-    [tiles, few_columns, panels, floats, attention].iter().for_each(|measure| measure(&table));
+    [tiles, few_columns, panels, floats, brains, attention].iter().for_each(|measure| measure(&table));
     bandwidth(&table);
 }

@@ -1,12 +1,13 @@
-//! Products with activations rounded to bytes, from stored weights to results:
+//! Products with activations rounded to bytes or brain floats, from stored weights to results:
 //! every number of rows of a step and of the weights up to one beyond a band,
 //! so that tiles, bands and panels are cut at every place.
 
 use girih_cpu::kernels::{GROUP, Table, tables};
+use girih_cpu::{Cpu, Options, Precision};
 use girih_graph::backend::Inputs;
 use girih_graph::{Builder, Graph, Op};
-use girih_tensor::{DType, Shape};
-use half::f16;
+use girih_tensor::{DType, Shape, reference};
+use half::{bf16, f16};
 
 use crate::agree::finish;
 use crate::bands::below;
@@ -88,6 +89,52 @@ fn steps_and_matrices_of_any_rows_keep_their_bound() {
             let wrong = wrong(table, dtype, shape, &mut random);
             assert_eq!(wrong, None, "{} {dtype}, inputs, outputs and rows {shape:?}", table.name);
         }
+    }
+}
+
+/// The first result of a step with brain floats on both sides that lies beyond
+/// its bound: a product is exact, each addition is rounded.
+fn wrong_brains(table: &Table, [inputs, outputs, rows]: [usize; 3], random: &mut Random) -> Option<String> {
+    let graph = graph(DType::BF16, inputs, outputs, rows);
+    let source = Source::random(&graph, random);
+    let x = random.numbers(rows * inputs);
+    let (threads, precision) = (1 + below(2, random), Some(Precision::Bf16));
+    let cpu = Cpu::with_table(Options { threads, precision, ..Options::default() }, *table).unwrap();
+    let sequences = [Sequence::new(0, 0, rows as u32)];
+    let got = step(&mut *on(cpu, &graph, &source, 16), Inputs::Embeddings(&x), &sequences);
+    let x: Vec<f32> = x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect();
+    let weights = source.numbers("weight", DType::BF16, outputs, inputs);
+    for (x, got) in x.chunks_exact(inputs).zip(got.chunks_exact(outputs)) {
+        for (row, (got, weights)) in got.iter().zip(weights.chunks_exact(inputs)).enumerate() {
+            let exact = reference::dot(x, weights);
+            let bound = gamma(inputs) * exact.size;
+            let agrees = (f64::from(*got) - exact.sum).abs() <= bound;
+            if !agrees {
+                return Some(format!("row {row}: {got}, not {} within {bound:e}", exact.sum));
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn brain_floats_keep_their_bound_in_steps_and_matrices_of_any_rows() {
+    let mut random = Random(73);
+    for table in tables() {
+        let cuts = (1..=33).map(|rows| [70, 34 - rows, rows]);
+        let widths = [1, 2, 255, 256, 257, 769].map(|inputs| [inputs, 33, 13]);
+        for shape in cuts.chain(widths) {
+            let wrong = wrong_brains(table, shape, &mut random);
+            assert_eq!(wrong, None, "{}, inputs, outputs and rows {shape:?}", table.name);
+        }
+    }
+    let mut table = portable();
+    // The last pair of columns is left out.
+    table.products.brains = |band, first, x, sums| {
+        (portable().products.brains)(band, first, &x[..x.len() - sums.len()], sums);
+    };
+    for rows in [1, 8, 9, 33] {
+        assert!(wrong_brains(&table, [70, 33, rows], &mut random).is_some(), "{rows} rows");
     }
 }
 

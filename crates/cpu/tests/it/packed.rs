@@ -298,6 +298,38 @@ fn float_products_keep_their_bound() {
     }
 }
 
+/// The bits that the words of [`Products::brains`](girih_cpu::kernels::packed::Products)
+/// say: where all numbers are normal, all tables yield them.
+#[test]
+fn products_of_brain_floats_have_one_order() {
+    let mut random = Random(26);
+    for (inputs, first) in [(2, 0), (6, 2), (64, 0), (300, 44), (1025, 0)] {
+        let bytes = float_band(Layout::Bf16, inputs, &mut random);
+        let band = Band { layout: Layout::Bf16, columns: inputs, bytes: &bytes };
+        for columns in (1..=NARROW).chain([TILE]) {
+            let count = (inputs - first).div_ceil(2) * columns;
+            let brain = |x: f32| u32::from(half::bf16::from_f32(x).to_bits());
+            let x: Vec<u32> =
+                (0..count).map(|_| brain(random.number()) | brain(random.number()) << 16).collect();
+            let mut want = vec![[0.5; BAND]; columns];
+            for (column, row) in (0..columns).flat_map(|c| (0..BAND).map(move |row| (c, row))) {
+                let units = bytes.chunks_exact(2 * LINE).skip(first / 2);
+                for (unit, x) in units.zip(x.chunks_exact(columns)) {
+                    let weight = |half| Layout::Bf16.float(unit, half, row);
+                    let sum = &mut want[column][row];
+                    *sum = weight(1).mul_add(f32::from_bits(x[column] & 0xffff_0000), *sum);
+                    *sum = weight(0).mul_add(f32::from_bits(x[column] << 16), *sum);
+                }
+            }
+            for table in tables() {
+                let mut sums = vec![[0.5; BAND]; columns];
+                (table.products.brains)(band, first, &x, &mut sums);
+                assert!(bits(&sums) == bits(&want), "{}, {inputs} x {columns}", table.name);
+            }
+        }
+    }
+}
+
 /// The smallest and the largest exponents of scales that are powers of two, as
 /// far as products with them are numbers.
 #[test]

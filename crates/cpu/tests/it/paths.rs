@@ -6,8 +6,8 @@ use girih_cpu::kernels::Table;
 use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, NARROW, PanelGroup, Sums, TILE};
 
 use crate::bands::{
-    self, CODES, INPUTS, IntegerBand, IntegerInputs, SCALES, below, coding, decoded, float_band,
-    float_product, mostly_first,
+    self, CODES, INPUTS, IntegerBand, IntegerInputs, SCALES, below, brain_product, brain_words, coding,
+    decoded, float_band, float_product, mostly_first,
 };
 use crate::fixture::Random;
 
@@ -90,6 +90,11 @@ fn products() -> Vec<Path> {
                 floats(table, layout, columns, random, tally);
             }));
         }
+    }
+    for columns in (1..=NARROW).chain([TILE]) {
+        paths.push(Path::new(format!("brains x{columns}"), move |table, random, tally| {
+            brains(table, columns, random, tally);
+        }));
     }
     paths
 }
@@ -184,6 +189,24 @@ fn floats(table: &Table, layout: Layout, columns: usize, random: &mut Random, ta
     (table.products.floats)(band, first, &words, &mut sums);
     for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {
         let (want, bound) = float_product(band, [row, column], first, &x, &start);
+        let what = || format!("row {row}, column {column}, inputs {first}..{inputs}");
+        tally.see(sums[column][row], want, bound, what);
+    }
+}
+
+fn brains(table: &Table, columns: usize, random: &mut Random, tally: &mut Tally) {
+    // At times more than are widened at once.
+    let inputs = 1 + below(if random.bits().is_multiple_of(8) { 600 } else { 70 }, random);
+    let first = below(inputs, random) / 2 * 2;
+    let bytes = float_band(Layout::Bf16, inputs, random);
+    let band = Band { layout: Layout::Bf16, columns: inputs, bytes: &bytes };
+    let words = brain_words(inputs - first, columns, random);
+    let start: Vec<Sums> =
+        (0..columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();
+    let mut sums = start.clone();
+    (table.products.brains)(band, first, &words, &mut sums);
+    for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {
+        let (want, bound) = brain_product(band, [row, column], first, &words, &start);
         let what = || format!("row {row}, column {column}, inputs {first}..{inputs}");
         tally.see(sums[column][row], want, bound, what);
     }

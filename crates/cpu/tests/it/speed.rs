@@ -4,15 +4,17 @@
 //! ```text
 //! GIRIH_FORMATS=q4_0,q5_1 cargo test --release -p girih-cpu --test it speed -- --ignored --nocapture
 //! ```
+//! `GIRIH_ISA` names a table, `GIRIH_ACT` a precision of activations.
 
 use std::time::Instant;
 
 use girih_cpu::kernels::{Table, by_name, tables};
+use girih_cpu::{Cpu, Options, Precision};
 use girih_graph::backend::Inputs;
 use girih_graph::{Builder, Graph, Op, Runner, Want};
 use girih_tensor::{DType, Shape};
 
-use crate::fixture::{Random, Sequence, Source, cpu_with, key, on, step};
+use crate::fixture::{Random, Sequence, Source, key, on, step};
 
 const WIDTH: usize = 2048;
 const INNER: usize = 8192;
@@ -51,7 +53,8 @@ fn measure(table: Table, dtype: DType, threads: usize) {
     // One matrix of random values, under every name: contents do not matter.
     let stored = Random(3).stored(dtype, &Shape::matrix(INNER, WIDTH));
     let source = Source(graph.weights().map(|(_, weight)| (weight.name.clone(), stored.clone())).collect());
-    let mut runner = on(cpu_with(table, threads), &graph, &source, 16);
+    let cpu = Cpu::with_table(Options { threads, precision: precision(), ..Options::default() }, table);
+    let mut runner = on(cpu.expect("the machine has such kernels"), &graph, &source, 16);
     let products = (2 * pairs * WIDTH * INNER) as f64;
     let (rows, columns) = dtype.tile();
     let bytes = products * dtype.block_bytes() as f64 / (rows * columns) as f64;
@@ -65,6 +68,12 @@ fn measure(table: Table, dtype: DType, threads: usize) {
         }
     }
     println!();
+}
+
+/// The precision of activations that is asked for, if one is.
+fn precision() -> Option<Precision> {
+    let name = std::env::var("GIRIH_ACT").ok()?;
+    Some(*Precision::ALL.iter().find(|precision| precision.name() == name).expect("the name of a precision"))
 }
 
 /// The formats that are asked for, or those that most files have.

@@ -43,6 +43,8 @@ const TABLE: Table = Table {
         decode: enter!(|band, first, count, panels| packed::decode),
         tile: enter!(|coding, panels, groups, x, sums| packed::tile),
         floats: enter!(|band, first, x, sums| packed::floats),
+        brains: enter!(|band, first, x, sums| packed::brains),
+        brains_by: "bf16",
     },
     norm: enter!(|x, weight, epsilon, y| norm::norm),
     rotate: enter!(|x, turns, pairing, y| rope::rotate),

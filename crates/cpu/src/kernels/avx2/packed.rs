@@ -31,9 +31,9 @@ use super::parts::{Scales, codes, half_of, load_codes, scales};
 use super::{LANES, load, store};
 use crate::kernels::layout::{Parts, for_parts};
 use crate::kernels::packed::{
-    BAND, Band, Coding, DEPTH, LINE, Layout, MAGIC, MAGIC_FLOAT, NARROW, Panel, PanelGroup, TILE,
+    BAND, Band, Coding, DEPTH, FLOAT_DEPTH, LINE, Layout, MAGIC, MAGIC_FLOAT, NARROW, Panel, PanelGroup, TILE,
 };
-use crate::kernels::x86::load_bytes;
+use crate::kernels::x86::{brain_lines, load_bytes, widened};
 
 /// Bytes ahead of the present line that are brought into the second cache.
 const FAR: usize = 8192;
@@ -405,9 +405,38 @@ floats!(bf16, 2, 2, |unit: &[Line; 2], column: usize, quarter: usize| {
         _mm256_castsi256_ps(_mm256_and_si256(lanes, _mm256_set1_epi32(0xffff_0000_u32 as i32)))
     }
 });
+floats!(brain_pairs, 2, 2, |unit: &[Line; 2], row: usize, quarter: usize| {
+    let lanes = load_codes(half_of(&unit[quarter / 2], quarter % 2));
+    if row == 0 {
+        _mm256_castsi256_ps(_mm256_and_si256(lanes, _mm256_set1_epi32(0xffff_0000_u32 as i32)))
+    } else {
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(lanes))
+    }
+});
 floats!(f16, 1, 1, |unit: &[Line; 1], _, quarter: usize| {
     _mm256_cvtph_ps(load_bytes(&unit[0].as_chunks().0[quarter]))
 });
 floats!(f32, 2, 1, |unit: &[Line; 2], _, quarter: usize| {
     _mm256_castsi256_ps(load_codes(half_of(&unit[quarter / 2], quarter % 2)))
 });
+
+/// Adds the products of a band of brain floats with brain floats, which become
+/// floats first.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn brains(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]) {
+    let mut floats = [0; FLOAT_DEPTH * TILE];
+    let lines = brain_lines(band, first).chunks(FLOAT_DEPTH);
+    for (lines, x) in lines.zip(x.chunks(FLOAT_DEPTH / 2 * sums.len())) {
+        let x = widened(x, sums.len(), &mut floats);
+        columns!(sums.len(), [1 2 3 4 5 6 7 8 12], |C| {
+            let at_once = const { if C <= 3 { 4 } else if C <= 6 { 2 } else { 1 } };
+            for quarter in (0..QUARTERS).step_by(at_once) {
+                match at_once {
+                    4 => brain_pairs::<C, 4>(lines, x, quarter, sums),
+                    2 => brain_pairs::<C, 2>(lines, x, quarter, sums),
+                    _ => brain_pairs::<C, 1>(lines, x, quarter, sums),
+                }
+            }
+        })
+    }
+}

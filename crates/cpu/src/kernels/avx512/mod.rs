@@ -1,4 +1,4 @@
-//! Kernels for AVX-512 (F, BW, VL, DQ, VNNI).
+//! Kernels for AVX-512 (F, BW, VL, DQ, VNNI), and those that BF16 adds.
 //!
 //! Bodies are safe code: within a `#[target_feature]` function the intrinsics
 //! that only compute are safe to call. What remains `unsafe` is reading and
@@ -41,6 +41,18 @@ pub(super) fn table() -> Option<Table> {
     present.then_some(TABLE)
 }
 
+/// The same with products of brain floats, if the processor has them, too.
+pub(super) fn brain_table() -> Option<Table> {
+    let table = table().filter(|_| is_x86_feature_detected!("avx512bf16"))?;
+    let products = Products {
+        // SAFETY: the processor has just reported this feature, and to `table` all others.
+        brains: |band, first, x, sums| unsafe { packed::brain_dots(band, first, x, sums) },
+        brains_by: "bf16-dot",
+        ..table.products
+    };
+    Some(Table { name: "avx512bf16", products, ..table })
+}
+
 const TABLE: Table = Table {
     name: "avx512",
     products: Products {
@@ -48,6 +60,8 @@ const TABLE: Table = Table {
         decode: enter!(|band, first, count, panels| packed::decode),
         tile: enter!(|coding, panels, groups, x, sums| packed::tile),
         floats: enter!(|band, first, x, sums| packed::floats),
+        brains: enter!(|band, first, x, sums| packed::brains),
+        brains_by: "bf16",
     },
     norm: enter!(|x, weight, epsilon, y| norm::norm),
     rotate: enter!(|x, turns, pairing, y| rope::rotate),

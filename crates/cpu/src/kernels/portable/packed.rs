@@ -7,7 +7,7 @@ use crate::kernels::packed::{
     BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, MAGIC, Panel, PanelGroup, Products,
 };
 
-pub(crate) const PRODUCTS: Products = Products { narrow, decode, tile, floats };
+pub(crate) const PRODUCTS: Products = Products { narrow, decode, tile, floats, brains, brains_by: "bf16" };
 
 /// Decodes as many groups as a panel has, and multiplies them.
 pub(crate) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {
@@ -198,6 +198,22 @@ fn floats(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]) {
         for (sums, x) in sums.iter_mut().zip(x) {
             let x = f32::from_bits(*x);
             sums.iter_mut().zip(&weights).for_each(|(sum, weight)| *sum += weight * x);
+        }
+    }
+}
+
+/// Multiplies a band of brain floats by brain floats. Their products are exact,
+/// so to round before they are added changes nothing.
+fn brains(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]) {
+    let (unit, bytes) = band.layout.unit();
+    let lines = band.bytes[first / unit * bytes..].chunks_exact(bytes);
+    for (line, x) in lines.zip(x.chunks_exact(sums.len())) {
+        let weights = |column| std::array::from_fn(|row| band.layout.float(line, column, row));
+        let (lower, upper): ([f32; BAND], [f32; BAND]) = (weights(0), weights(1));
+        for (sums, x) in sums.iter_mut().zip(x) {
+            let [low, high] = [f32::from_bits(x << 16), f32::from_bits(x & 0xffff_0000)];
+            sums.iter_mut().zip(&upper).for_each(|(sum, weight)| *sum += weight * high);
+            sums.iter_mut().zip(&lower).for_each(|(sum, weight)| *sum += weight * low);
         }
     }
 }
