@@ -91,8 +91,8 @@ fn decode_scales(kind: Scales, tail: &[u8], group: usize, half: usize, to: &mut 
             to.minimums[0] = halves(wide(1)).map(|offset| -offset);
         }
         Scales::BrainOffset => {
-            to.scales[0] = brains(wide(group));
-            to.minimums[0] = brains(wide(8 + group)).map(|offset| -offset);
+            to.scales[0] = brain_line(wide(group));
+            to.minimums[0] = brain_line(wide(8 + group)).map(|offset| -offset);
         }
         Scales::Sixes => {
             let sixes = &tail[half * 3 * LINE..][..3 * LINE];
@@ -122,7 +122,7 @@ fn halves(bytes: &[u8]) -> [f32; LANES] {
 }
 
 /// A brain float for each row of half a band.
-fn brains(bytes: &[u8]) -> [f32; LANES] {
+fn brain_line(bytes: &[u8]) -> [f32; LANES] {
     std::array::from_fn(|row| bf16::from_le_bytes([bytes[2 * row], bytes[2 * row + 1]]).to_f32())
 }
 
