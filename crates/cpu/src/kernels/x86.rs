@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use super::packed::{Band, FLOAT_DEPTH, LINE, Layout, TILE};
+use super::packed::{Band, FLOAT_DEPTH, LINE, Layout};
 use super::portable::quantize::{CODE, LEAST};
 
 /// Groups whose results are made together.
@@ -113,20 +113,18 @@ pub(super) fn brain_lines(band: Band<'_>, first: usize) -> &[[u8; LINE]] {
     &band.bytes.as_chunks().0[first..]
 }
 
-/// Words of two brain floats, `columns` of them a row, as rows of floats: of
-/// each row the upper halves, then the lower ones.
+/// Rows of words of two brain floats as rows of floats: of each the upper
+/// halves, then the lower ones.
 #[inline(always)]
-pub(super) fn widened<'a>(
-    words: &[u32],
-    columns: usize,
-    floats: &'a mut [u32; FLOAT_DEPTH * TILE],
+pub(super) fn widened<'a, const C: usize>(
+    words: &[[u32; C]],
+    floats: &'a mut [[[u32; C]; 2]; FLOAT_DEPTH / 2],
 ) -> &'a [u32] {
-    let floats = &mut floats[..2 * words.len()];
-    for (words, floats) in words.chunks_exact(columns).zip(floats.chunks_exact_mut(2 * columns)) {
-        let (upper, lower) = floats.split_at_mut(columns);
+    let floats = &mut floats[..words.len()];
+    for (words, [upper, lower]) in words.iter().zip(&mut *floats) {
         for ((word, upper), lower) in words.iter().zip(upper).zip(lower) {
             (*upper, *lower) = (word & 0xffff_0000, word << 16);
         }
     }
-    floats
+    floats.as_flattened().as_flattened()
 }

@@ -424,12 +424,12 @@ floats!(f32, 2, 1, |unit: &[Line; 2], _, quarter: usize| {
 /// floats first.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn brains(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]) {
-    let mut floats = [0; FLOAT_DEPTH * TILE];
     let lines = brain_lines(band, first).chunks(FLOAT_DEPTH);
-    for (lines, x) in lines.zip(x.chunks(FLOAT_DEPTH / 2 * sums.len())) {
-        let x = widened(x, sums.len(), &mut floats);
-        columns!(sums.len(), [1 2 3 4 5 6 7 8 12], |C| {
-            let at_once = const { if C <= 3 { 4 } else if C <= 6 { 2 } else { 1 } };
+    columns!(sums.len(), [1 2 3 4 5 6 7 8 12], |C| {
+        let at_once = const { if C <= 3 { 4 } else if C <= 6 { 2 } else { 1 } };
+        let mut floats = [[[0; C]; 2]; FLOAT_DEPTH / 2];
+        for (lines, x) in lines.zip(x.as_chunks::<C>().0.chunks(FLOAT_DEPTH / 2)) {
+            let x = widened(x, &mut floats);
             for quarter in (0..QUARTERS).step_by(at_once) {
                 match at_once {
                     4 => brain_pairs::<C, 4>(lines, x, quarter, sums),
@@ -437,6 +437,6 @@ pub(super) fn brains(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; 
                     _ => brain_pairs::<C, 1>(lines, x, quarter, sums),
                 }
             }
-        })
-    }
+        }
+    });
 }

@@ -367,12 +367,13 @@ floats!(f32, 2, 1, |unit: &[Line; 2], _| [float_line(&unit[0]), float_line(&unit
 /// floats first: for processors without products of their own for them.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 pub(super) fn brains(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]) {
-    let mut floats = [0; FLOAT_DEPTH * TILE];
     let lines = brain_lines(band, first).chunks(FLOAT_DEPTH);
-    for (lines, x) in lines.zip(x.chunks(FLOAT_DEPTH / 2 * sums.len())) {
-        let x = widened(x, sums.len(), &mut floats);
-        columns!(sums.len(), [1 2 3 4 5 6 7 8 12], |C| brain_pairs::<C>(lines, x, sums));
-    }
+    columns!(sums.len(), [1 2 3 4 5 6 7 8 12], |C| {
+        let mut floats = [[[0; C]; 2]; FLOAT_DEPTH / 2];
+        for (lines, x) in lines.zip(x.as_chunks::<C>().0.chunks(FLOAT_DEPTH / 2)) {
+            brain_pairs::<C>(lines, widened(x, &mut floats), sums);
+        }
+    });
 }
 
 /// As [`brains`], with the products of pairs that some processors have.
