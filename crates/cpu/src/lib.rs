@@ -30,6 +30,7 @@ mod pool;
 #[cfg(test)]
 mod pool_timing;
 mod probe;
+pub mod read_ahead;
 pub mod replicate;
 mod run;
 pub mod scaling;
@@ -153,7 +154,9 @@ impl Backend for Cpu {
     }
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<Weights, Error> {
-        Weights::load(graph, source, self.store.as_deref(), &self.pool)
+        let weights = Weights::load(graph, source, self.store.as_deref(), &self.pool)?;
+        read_ahead::choose(&self.table, &self.pool, &weights);
+        Ok(weights)
     }
 
     fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<Cache, Error> {

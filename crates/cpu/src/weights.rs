@@ -162,6 +162,14 @@ impl Weights {
         }
     }
 
+    /// All matrices, in the order of the graph.
+    pub(crate) fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        self.tensors.iter().filter_map(|tensor| match tensor {
+            Tensor::Matrix(matrix) => Some(matrix),
+            Tensor::Vector(_) => None,
+        })
+    }
+
     pub(crate) fn vector(&self, index: usize) -> &[f32] {
         match &self.tensors[index] {
             Tensor::Vector(vector) => vector,

@@ -1,6 +1,8 @@
 //! `girih doctor`: what this machine is, what holds girih back on it, and
 //! whether girih works on it at all.
 
+use girih_cpu::kernels::packed::Layout;
+use girih_cpu::read_ahead::{self, Rate};
 use girih_cpu::topology::Topology;
 use girih_model::hub::{self, HubEnv};
 use girih_model::words::template::{
@@ -42,6 +44,8 @@ struct Findings {
     features: Vec<String>,
     memory: Option<Memory>,
     limits: Result<Vec<Measured>>,
+    /// How fast weights are read with each distance of reading ahead.
+    read_ahead: Result<Vec<Rate>>,
     environment: HubEnv,
     /// Bytes of the downloaded models.
     cached: std::result::Result<u64, girih_model::Error>,
@@ -75,6 +79,8 @@ impl Findings {
             features,
             memory: Memory::now(),
             limits: limits::table(threads),
+            read_ahead: read_ahead::measure(&girih_cpu::kernels::tables()[0], threads, Layout::Q4_0)
+                .map_err(Error::from),
             environment,
             cached,
             packed: Holdings::now(),
@@ -113,6 +119,7 @@ impl Findings {
             "foreign_processors": self.state.foreign,
             "read_bandwidth_bytes_per_second": memory_rate,
             "limits": self.limits.as_ref().ok(),
+            "read_ahead": self.read_ahead.as_ref().ok().map(|rates| rates.iter().map(rate_json).collect::<Vec<_>>()),
             "cache": {"path": self.environment.cache, "bytes": self.cached.as_ref().ok()},
             "packed_weights": self.packed.as_ref().map(Holdings::json),
             "built_in_model": outcome(&self.story),
@@ -145,6 +152,7 @@ impl Findings {
             print_line!("others: keep {foreign:.2} processors busy")?;
         }
         print_limits(&self.limits, *threads)?;
+        print_read_ahead(&self.read_ahead)?;
         print_cache(&self.environment, &self.cached)?;
         let packed = self.packed.iter().flat_map(|packed| packed.lines(bytes));
         packed.into_iter().try_for_each(|line| print_line!("{line}"))?;
@@ -164,6 +172,30 @@ fn print_limits(limits: &Result<Vec<Measured>>, threads: usize) -> Result<()> {
         print_line!("  {what:<36} {:>8.1} {:>8.1}  {unit}", one / 1e9, all / 1e9)?;
     }
     Ok(())
+}
+
+/// What was chosen for one column of activations and for several, with the
+/// gigabytes of Q4_0 weights a second of each choice.
+fn print_read_ahead(rates: &Result<Vec<Rate>>) -> Result<()> {
+    let Ok(rates) = rates else { return print_line!("read-ahead: not measured, as memory is short") };
+    for of in rates.chunk_by(|a, b| a.columns == b.columns) {
+        let figures: Vec<String> =
+            of.iter().map(|rate| format!("{} {:.1}", rate.ahead.name(), rate.bytes / 1e9)).collect();
+        let chosen = of.iter().find(|rate| rate.chosen).map_or_else(String::new, |rate| rate.ahead.name());
+        let rows = if of[0].columns == 1 { "one row" } else { "several rows" };
+        print_line!("read-ahead for {rows} a step: {chosen} (GB/s: {})", figures.join(", "))?;
+    }
+    Ok(())
+}
+
+fn rate_json(rate: &Rate) -> Value {
+    json!({
+        "rows": rate.columns,
+        "far_bytes": rate.ahead.far,
+        "near_bytes": rate.ahead.near,
+        "bytes_per_second": rate.bytes,
+        "chosen": rate.chosen,
+    })
 }
 
 fn room(memory: &Memory) -> String {

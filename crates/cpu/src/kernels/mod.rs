@@ -8,6 +8,7 @@
 //! the processor first: whoever holds one may call it. What a table does not
 //! have of its own it takes from the portable one.
 
+pub mod ahead;
 pub mod attend;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]

@@ -1,21 +1,24 @@
 //! Cycles of the main inner loops with their operands in the first cache, and
-//! bytes a second of the loops for few columns beside a bare read.
+//! bytes a second of the loops for few columns with each distance of reading ahead.
 //!
 //! ```text
 //! cargo test --release --locked -p girih-cpu --test it inner_loops -- --ignored --nocapture
 //! ```
 //! `scripts/inner_loops.py` counts the instructions of the same loops, and
-//! `docs/kernels.md` puts both side by side. A cycle is one of the core's clock,
-//! which a chain of dependent multiplications tells at the same time. What a
+//! `docs/kernels.md` puts both side by side. Ticks are those of the time stamp
+//! counter, read before and after; a cycle is one of the core's clock, which a
+//! chain of dependent multiplications relates to ticks at the same time. What a
 //! call costs besides its loop is not counted: of two lengths the difference is.
 //! `GIRIH_ISA` names another table than the best.
 
 use std::hint::black_box;
-use std::time::Instant;
 
+use girih_cpu::kernels::ahead::Ahead;
 use girih_cpu::kernels::attend::{Block, CHUNK, Cells, Format, TILE as KEYS, Weights};
 use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, PanelGroup, TILE};
+use girih_cpu::kernels::peaks::time_stamp;
 use girih_cpu::kernels::{Table, by_name, tables};
+use girih_cpu::read_ahead::measure;
 use girih_graph::BLOCK_POSITIONS;
 
 use crate::bands::{Codes, Inputs, IntegerBand, IntegerInputs, Scales, coding, decoded, integer_layouts};
@@ -24,31 +27,33 @@ use crate::fixture::Random;
 /// Rounds, of which the fastest counts.
 const ROUNDS: usize = 30;
 
-/// Bytes that lie in no cache.
-const FAR: usize = 256 << 20;
-
 fn table() -> Table {
     std::env::var("GIRIH_ISA").map_or(tables()[0], |name| by_name(&name).expect("a table of this machine"))
 }
 
-/// Nanoseconds of a call, the least of several rounds.
-fn nanoseconds(mut call: impl FnMut()) -> f64 {
+/// Ticks of a call, the least of several rounds.
+fn ticks(mut call: impl FnMut()) -> f64 {
     const CALLS: usize = 300;
     let mut least = f64::INFINITY;
     for _ in 0..ROUNDS {
-        let begun = Instant::now();
+        let begun = stamp();
         (0..CALLS).for_each(|_| call());
-        least = least.min(begun.elapsed().as_secs_f64() * 1e9 / CALLS as f64);
+        least = least.min((stamp() - begun) as f64 / CALLS as f64);
     }
     least
 }
 
-/// The core's clock in GHz, by a chain of an exclusive or and a product, which
+/// The time stamp.
+fn stamp() -> u64 {
+    time_stamp().expect("this machine has a time stamp counter")
+}
+
+/// Cycles of the core's clock in a tick, by a chain of an exclusive or and a product, which
 /// take one cycle and three on all processors that have AVX2.
 fn clock() -> f64 {
     const STEPS: usize = 10_000;
     let key = black_box(0x9e37_79b9_7f4a_7c15u64);
-    let chain = nanoseconds(|| {
+    let chain = ticks(|| {
         let mut x = black_box(1u64);
         for _ in 0..STEPS {
             x = (x ^ key).wrapping_mul(key);
@@ -58,14 +63,15 @@ fn clock() -> f64 {
     4.0 * STEPS as f64 / chain
 }
 
-/// Prints the cycles of one turn of a loop: `time` tells the nanoseconds of so
-/// many turns.
+/// Prints the ticks and cycles of one turn of a loop: `time` tells the ticks of
+/// so many turns.
 fn print(name: &str, [few, many]: [usize; 2], products: usize, time: impl Fn(usize) -> f64) {
     let before = clock();
     let [short, long] = [time(few), time(many)];
     let clock = f64::max(before, clock());
-    let cycles = (long - short) / (many - few) as f64 * clock;
-    println!("{name:<28} {cycles:>8.2} {:>10.1} {clock:>8.2}", products as f64 / cycles);
+    let ticks = (long - short) / (many - few) as f64;
+    let cycles = ticks * clock;
+    println!("{name:<28} {ticks:>8.2} {cycles:>8.2} {:>10.1} {clock:>8.3}", products as f64 / cycles);
 }
 
 fn tiles(table: &Table) {
@@ -78,7 +84,7 @@ fn tiles(table: &Table) {
         // Two half bands a call.
         print(&format!("tile {layout:?} x{TILE}"), [2 * 2, 2 * 8], TILE * GROUP * BAND / 2, |turns| {
             let mut sums = [[0.0; BAND]; TILE];
-            nanoseconds(|| {
+            ticks(|| {
                 (table.products.tile)(coding, &panels, turns / 2, black_box(&x.words), black_box(&mut sums));
             })
         });
@@ -102,7 +108,7 @@ fn few_columns(table: &Table) {
                 };
                 let x = &x.words[..groups * coding.words() * columns];
                 let mut sums = [[0.0; BAND]; 8];
-                nanoseconds(|| {
+                ticks(|| {
                     (table.products.narrow)(black_box(band), black_box(x), black_box(&mut sums[..columns]));
                 })
             });
@@ -115,7 +121,7 @@ fn panels(table: &Table) {
         let band = IntegerBand::random(layout, DEPTH, Codes::Any, Scales::Moderate, &mut Random(63));
         print(&format!("decode {layout:?}"), [8, DEPTH], GROUP * BAND, |groups| {
             let mut panels = Box::new([[PanelGroup::ZERO; DEPTH]; 2]);
-            nanoseconds(|| {
+            ticks(|| {
                 (table.products.decode)(black_box(band.band()), 0, groups, black_box(&mut panels));
             })
         });
@@ -134,7 +140,7 @@ fn floats(table: &Table) {
             let bytes = &bytes[..layout.band_bytes(2 * turns).expect("a small band")];
             let band = Band { layout, columns: 2 * turns, bytes };
             let mut sums = [[0.0; BAND]; TILE];
-            nanoseconds(|| {
+            ticks(|| {
                 let x = &x[..2 * turns * columns];
                 (table.products.floats)(black_box(band), 0, black_box(x), black_box(&mut sums[..columns]));
             })
@@ -150,7 +156,7 @@ fn brains(table: &Table) {
             let bytes = &bytes[..Layout::Bf16.band_bytes(2 * turns).expect("a small band")];
             let band = Band { layout: Layout::Bf16, columns: 2 * turns, bytes };
             let mut sums = [[0.0; BAND]; TILE];
-            nanoseconds(|| {
+            ticks(|| {
                 let x = &x[..turns * columns];
                 (table.products.brains)(black_box(band), 0, black_box(x), black_box(&mut sums[..columns]));
             })
@@ -169,7 +175,7 @@ fn attention(table: &Table) {
         let scores = std::cell::RefCell::new(&mut scores);
         print(&format!("score {format:?} x{width}, a dim"), [64, SIZE], width * KEYS, |dims| {
             let tile = Cells::Stored(format, &tile[..format.bytes(KEYS, dims)]);
-            nanoseconds(|| {
+            ticks(|| {
                 let queries = black_box(&queries[..dims * width]);
                 (table.attend.score)(queries, black_box(tile), &[], &mut scores.borrow_mut(), 0);
             })
@@ -180,7 +186,7 @@ fn attention(table: &Table) {
         print(&name, [32, BLOCK_POSITIONS], width * 64, |positions| {
             let cells = Cells::Stored(format, &values);
             let mut sums = vec![0.0; width * 64];
-            nanoseconds(|| {
+            ticks(|| {
                 let block = Block { cells, positions: 0..positions, width: 64, ahead: &[] };
                 (table.attend.blend)(black_box(&weights), 0, black_box(block), black_box(&mut sums));
             })
@@ -188,48 +194,18 @@ fn attention(table: &Table) {
     }
 }
 
-/// A sum of all bytes, eight at a time, in chains enough to wait for memory only.
-fn read(bytes: &[u8]) -> u64 {
-    let mut sums = [0u64; 8];
-    for line in bytes.as_chunks::<64>().0 {
-        for (sum, word) in sums.iter_mut().zip(line.as_chunks().0) {
-            *sum = sum.wrapping_add(u64::from_le_bytes(*word));
-        }
-    }
-    sums.iter().fold(0, |all, sum| all ^ sum)
-}
-
-/// Bytes a second from memory: kernels and a bare read in turns, the best of each.
-fn bandwidth(table: &Table) {
-    const COLUMNS: usize = 2048;
-    let memory = vec![0x11u8; FAR];
+/// Bytes a second of kernels with each distance of reading ahead, in turns, the
+/// best of each.
+fn distances(table: &Table) {
     let layouts = [integer_layouts(), vec![Layout::Bf16, Layout::F16, Layout::F32]].concat();
-    let mut best = vec![0.0f64; layouts.len() + 1];
-    let x = vec![0x0101_0101; COLUMNS];
-    for _ in 0..3 {
-        let begun = Instant::now();
-        black_box(read(black_box(&memory)));
-        best[0] = best[0].max(FAR as f64 / begun.elapsed().as_secs_f64());
-        for (layout, best) in layouts.iter().zip(&mut best[1..]) {
-            let bytes = layout.band_bytes(COLUMNS).expect("a band of moderate size");
-            let words = layout.coding().map_or(COLUMNS, |coding| COLUMNS / GROUP * coding.words());
-            let begun = Instant::now();
-            for bytes in memory.chunks_exact(bytes) {
-                let band = Band { layout: *layout, columns: COLUMNS, bytes };
-                let mut sums = [[0.0; BAND]];
-                match layout.coding() {
-                    Some(_) => (table.products.narrow)(band, &x[..words], &mut sums),
-                    None => (table.products.floats)(band, 0, &x[..words], &mut sums),
-                }
-                black_box(&sums);
-            }
-            *best = best.max((FAR / bytes * bytes) as f64 / begun.elapsed().as_secs_f64());
-        }
-    }
-    println!("{:<28} {:>8.2} GB/s", "bare read", best[0] / 1e9);
-    for (layout, speed) in layouts.iter().zip(&best[1..]) {
-        let name = format!("x1 {layout:?}");
-        println!("{name:<28} {:>8.2} GB/s, {:.0} % of it", speed / 1e9, 100.0 * speed / best[0]);
+    for (threads, layout) in [1, 2].into_iter().flat_map(|threads| layouts.iter().map(move |l| (threads, *l)))
+    {
+        let rates = measure(table, threads, layout).expect("memory for a trial");
+        let figures: Vec<String> = rates
+            .iter()
+            .map(|rate| format!("{:>8.2}{}", rate.bytes / 1e9, if rate.chosen { "*" } else { " " }))
+            .collect();
+        println!("{threads} threads, {layout:<8?} {}", figures.join(""));
     }
 }
 
@@ -237,7 +213,16 @@ fn bandwidth(table: &Table) {
 #[ignore = "measures, which takes half a minute of an idle machine in a release build"]
 fn inner_loops_are_timed() {
     let table = table();
-    println!("{:<28} {:>8} {:>10} {:>8}   {}", "loop", "cycles", "products/c", "GHz", table.name);
+    println!(
+        "{:<28} {:>8} {:>8} {:>10} {:>8}   {}",
+        "loop", "ticks", "cycles", "products/c", "c/tick", table.name
+    );
     [tiles, few_columns, panels, floats, brains, attention].iter().for_each(|measure| measure(&table));
-    bandwidth(&table);
+}
+
+#[test]
+#[ignore = "measures, which takes a minute of an idle machine in a release build"]
+fn memory_is_read_with_each_distance() {
+    println!("GB/s with one column, then with four; distances of {}", Ahead::ALL.map(Ahead::name).join(", "));
+    distances(&table());
 }

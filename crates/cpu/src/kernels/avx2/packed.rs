@@ -22,24 +22,18 @@
 //! and the decoding are shared by all columns or run beside them.
 //!
 //! With few columns weights come from memory and are decoded in registers;
-//! every line is asked for early: into the second cache 8 KB ahead, into the
-//! first 1 KB ahead.
+//! every line is asked for early where that helps (see [`ahead`]).
 
 use std::arch::x86_64::*;
 
 use super::parts::{Scales, codes, half_of, load_codes, scales};
 use super::{LANES, load, store};
+use crate::kernels::ahead::{self, Ahead};
 use crate::kernels::layout::{Parts, for_parts};
 use crate::kernels::packed::{
     BAND, Band, Coding, DEPTH, FLOAT_DEPTH, LINE, Layout, MAGIC, MAGIC_FLOAT, NARROW, Panel, PanelGroup, TILE,
 };
 use crate::kernels::x86::{brain_lines, load_bytes, widened};
-
-/// Bytes ahead of the present line that are brought into the second cache.
-const FAR: usize = 8192;
-
-/// Bytes ahead of the present line that are brought into the first cache.
-const NEAR: usize = 1024;
 
 /// Vectors of rows in a band.
 const QUARTERS: usize = BAND / LANES;
@@ -68,10 +62,10 @@ fn store_codes(codes: __m256i, bytes: &mut HalfLine) {
 /// Asks for the memory beyond a line; what lies there is not read.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn prefetch(line: &Line) {
+fn prefetch(line: &Line, ahead: Ahead) {
     let line = line.as_ptr();
-    _mm_prefetch::<_MM_HINT_T1>(line.wrapping_add(FAR).cast());
-    _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(NEAR).cast());
+    _mm_prefetch::<_MM_HINT_T1>(line.wrapping_add(ahead.far).cast());
+    _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(ahead.near).cast());
 }
 
 /// Products of codes of so many bits with bytes, two neighbours added up in 16
@@ -156,14 +150,17 @@ fn products<P: Parts, const C: usize>(bytes: &[u8], x: &[u32], sums: &mut [[f32;
     };
     let units = bytes.as_chunks::<LINE>().0.chunks_exact(each * lines + P::SCALES.lines());
     let mut groups = x.as_chunks::<C>().0.chunks_exact(P::CODING.words());
+    let ahead = ahead::chosen(C);
     let mut all = [[_mm256_setzero_ps(); QUARTERS]; C];
     for unit in units {
         let (codes, tail) = unit.split_at(each * lines);
         for (group, codes) in codes.chunks_exact(lines).enumerate() {
             let Some(x) = groups.next() else { break };
-            codes.iter().for_each(|line| prefetch(line));
-            for index in group * share..(group + 1) * share {
-                prefetch(&tail[index.min(P::SCALES.lines() - 1)]);
+            if ahead.asks() {
+                codes.iter().for_each(|line| prefetch(line, ahead));
+                for index in group * share..(group + 1) * share {
+                    prefetch(&tail[index.min(P::SCALES.lines() - 1)], ahead);
+                }
             }
             for half in 0..2 {
                 add::<P, C>(codes, half, &scales::<P>(tail, group, half), x, &mut all);
@@ -375,9 +372,12 @@ macro_rules! floats {
                     *all = load(sums);
                 }
             }
+            let ahead = ahead::chosen(C);
             let units = lines.as_chunks::<$lines>().0.iter();
             for (unit, x) in units.zip(x.as_chunks::<C>().0.as_chunks::<$columns>().0) {
-                unit.iter().for_each(|line| prefetch(line));
+                if ahead.asks() {
+                    unit.iter().for_each(|line| prefetch(line, ahead));
+                }
                 for column in 0..$columns {
                     for quarter in 0..Q {
                         let weights: __m256 = $decode(unit, column, first + quarter);

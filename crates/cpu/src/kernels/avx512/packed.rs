@@ -15,24 +15,20 @@
 //! and 66 % of the peak at the most, with the panel's own multiplication.
 //!
 //! With few columns weights come from memory and are decoded in registers;
-//! then bandwidth is the limit, if every line is asked for early: into the
-//! second cache 8 KB ahead, into the first 1 KB ahead.
+//! then bandwidth is the limit, if every line is there in time. Lines are read
+//! in their order, which some processors see; others are asked for early (see
+//! [`ahead`]).
 
 use std::arch::x86_64::*;
 
 use super::parts::{Scales, codes, half_line, load_line, scales};
 use super::{load, store};
-use crate::kernels::layout::{Parts, for_parts};
+use crate::kernels::ahead::{self, Ahead};
+use crate::kernels::layout::{Codes, Parts, for_parts};
 use crate::kernels::packed::{
     BAND, Band, Coding, DEPTH, FLOAT_DEPTH, LINE, Layout, MAGIC, MAGIC_FLOAT, NARROW, Panel, PanelGroup, TILE,
 };
 use crate::kernels::x86::{brain_lines, widened};
-
-/// Bytes ahead of the present line that are brought into the second cache.
-const FAR: usize = 8192;
-
-/// Bytes ahead of the present line that are brought into the first cache.
-const NEAR: usize = 1024;
 
 pub(super) type Line = [u8; LINE];
 
@@ -52,10 +48,10 @@ fn store_line(vector: __m512i, line: &mut Line) {
 /// Asks for the memory beyond a line; what lies there is not read.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 #[inline]
-fn prefetch(line: &Line) {
+fn prefetch(line: &Line, ahead: Ahead) {
     let line = line.as_ptr();
-    _mm_prefetch::<_MM_HINT_T1>(line.wrapping_add(FAR).cast());
-    _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(NEAR).cast());
+    _mm_prefetch::<_MM_HINT_T1>(line.wrapping_add(ahead.far).cast());
+    _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(ahead.near).cast());
 }
 
 /// A word of each of four columns' codes, in every lane.
@@ -108,21 +104,25 @@ fn products<P: Parts, const C: usize>(bytes: &[u8], x: &[u32], sums: &mut [[f32;
     };
     let units = bytes.as_chunks::<LINE>().0.chunks_exact(each * lines + P::SCALES.lines());
     let mut groups = x.as_chunks::<C>().0.chunks_exact(P::CODING.words());
+    let ahead = ahead::chosen(C);
     let mut all = [[_mm512_setzero_ps(); 2]; C];
     for unit in units {
         let (codes, tail) = unit.split_at(each * lines);
         for (group, codes) in codes.chunks_exact(lines).enumerate() {
             let Some(x) = groups.next() else { break };
-            codes.iter().for_each(|line| prefetch(line));
-            for index in group * share..(group + 1) * share {
-                prefetch(&tail[index.min(P::SCALES.lines() - 1)]);
+            if ahead.asks() {
+                codes.iter().for_each(|line| prefetch(line, ahead));
+                for index in group * share..(group + 1) * share {
+                    prefetch(&tail[index.min(P::SCALES.lines() - 1)], ahead);
+                }
             }
-            let scales = scales::<P>(tail, group);
-            if P::CODING.halves {
-                add_part::<P, C, 2, 0>(codes, &scales, x, &mut all);
-                add_part::<P, C, 2, 1>(codes, &scales, x, &mut all);
-            } else {
-                add_part::<P, C, 1, 0>(codes, &scales, x, &mut all);
+            match const { (P::CODES, P::CODING.halves) } {
+                (Codes::Eight, _) => add_bytes::<P, C>(codes, tail, x, &mut all),
+                (_, false) => add_part::<P, C, 1, 0>(codes, (tail, group), x, &mut all),
+                (_, true) => {
+                    add_part::<P, C, 2, 0>(codes, (tail, group), x, &mut all);
+                    add_part::<P, C, 2, 1>(codes, (tail, group), x, &mut all);
+                }
             }
         }
     }
@@ -138,34 +138,76 @@ fn products<P: Parts, const C: usize>(bytes: &[u8], x: &[u32], sums: &mut [[f32;
 #[inline]
 fn add_part<P: Parts, const C: usize, const PARTS: usize, const PART: usize>(
     lines: &[Line],
-    scales: &Scales,
+    (tail, group): (&[Line], usize),
     x: &[[u32; C]],
     all: &mut [[__m512; 2]; C],
 ) {
-    let coding = P::CODING;
-    let mut n = [[_mm512_setzero_si512(); 2]; C];
+    let mut n = [[_mm512_setzero_si512(); C]; 2];
     for c in 0..C {
-        n[c] = [words(if coding.minimums { MAGIC as u32 } else { x[8 + PART][c] }); 2];
+        let begin = words(if P::CODING.minimums { MAGIC as u32 } else { x[8 + PART][c] });
+        (n[0][c], n[1][c]) = (begin, begin);
     }
     for line in PART * 8 / PARTS..(PART + 1) * 8 / PARTS {
         let codes = codes::<P>(lines, line);
         for c in 0..C {
             let x = words(x[line][c]);
-            n[c][0] = _mm512_dpbusd_epi32(n[c][0], codes[0], x);
-            n[c][1] = _mm512_dpbusd_epi32(n[c][1], codes[1], x);
+            n[0][c] = _mm512_dpbusd_epi32(n[0][c], codes[0], x);
+            n[1][c] = _mm512_dpbusd_epi32(n[1][c], codes[1], x);
         }
     }
-    for half in 0..2 {
-        let scale = scales.scales[PART][half];
-        let magic = _mm512_mul_ps(scale, _mm512_set1_ps(MAGIC_FLOAT));
+    // They lie behind the codes, and lines are best read in their order.
+    let scales = scales::<P>(tail, group);
+    add_scaled::<P, C, PARTS, PART>(n[0], 0, &scales, x, all);
+    add_scaled::<P, C, PARTS, PART>(n[1], 1, &scales, x, all);
+}
+
+/// Adds the products of a group of bytes, which has one scale for each row. Its
+/// lines are those of the lower half of the band and then of the upper: in this
+/// order, so that memory is read from one end to the other.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+#[inline]
+fn add_bytes<P: Parts, const C: usize>(
+    lines: &[Line],
+    tail: &[Line],
+    x: &[[u32; C]],
+    all: &mut [[__m512; 2]; C],
+) {
+    let mut n = [[_mm512_setzero_si512(); C]; 2];
+    for (n, lines) in n.iter_mut().zip(lines.chunks_exact(8)) {
         for c in 0..C {
-            let sum = scale_in(n[c][half], scale, magic, x[8 + PARTS][c], all[c][half]);
-            all[c][half] = if coding.minimums {
-                _mm512_fnmadd_ps(scales.minimums[PART][half], float(x[8 + PART][c]), sum)
-            } else {
-                sum
-            };
+            n[c] = words(x[8][c]);
         }
+        for (line, x) in lines.iter().zip(x) {
+            let codes = load_line(line);
+            for c in 0..C {
+                n[c] = _mm512_dpbusd_epi32(n[c], codes, words(x[c]));
+            }
+        }
+    }
+    let scales = scales::<P>(tail, 0);
+    add_scaled::<P, C, 1, 0>(n[0], 0, &scales, x, all);
+    add_scaled::<P, C, 1, 0>(n[1], 1, &scales, x, all);
+}
+
+/// Adds what the sums of integers of one half of the band yield.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+#[inline]
+fn add_scaled<P: Parts, const C: usize, const PARTS: usize, const PART: usize>(
+    n: [__m512i; C],
+    half: usize,
+    scales: &Scales,
+    x: &[[u32; C]],
+    all: &mut [[__m512; 2]; C],
+) {
+    let scale = scales.scales[PART][half];
+    let magic = _mm512_mul_ps(scale, _mm512_set1_ps(MAGIC_FLOAT));
+    for c in 0..C {
+        let sum = scale_in(n[c], scale, magic, x[8 + PARTS][c], all[c][half]);
+        all[c][half] = if P::CODING.minimums {
+            _mm512_fnmadd_ps(scales.minimums[PART][half], float(x[8 + PART][c]), sum)
+        } else {
+            sum
+        };
     }
 }
 
@@ -227,6 +269,18 @@ pub(super) fn tile(coding: Coding, panels: &[Panel; 2], groups: usize, x: &[u32]
     }
 }
 
+/// Asks for the activations `groups` groups ahead: those of the next tile, which
+/// lie behind this one's. They come from the second cache or the third, and
+/// their lines are too far apart in time for the processor to ask by itself.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+#[inline]
+fn prefetch_next<const C: usize, const ROWS: usize>(x: &[[u32; C]; ROWS], groups: usize) {
+    let next = x.as_ptr().wrapping_add(groups * ROWS).cast::<i8>();
+    for line in (0..size_of_val(x)).step_by(LINE) {
+        _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(line));
+    }
+}
+
 /// Adds the products of half a band with `C` columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 fn tile_half<const C: usize, const ROWS: usize, const MINIMUMS: bool, const HALVES: bool>(
@@ -240,6 +294,9 @@ fn tile_half<const C: usize, const ROWS: usize, const MINIMUMS: bool, const HALV
         *all = load(&sums.as_chunks().0[half]);
     }
     for (weights, x) in panel.iter().zip(x.as_chunks::<C>().0.as_chunks::<ROWS>().0) {
+        if half == 0 {
+            prefetch_next(x, panel.len());
+        }
         if HALVES {
             tile_part::<C, ROWS, MINIMUMS, 2, 0>(weights, x, &mut all);
             tile_part::<C, ROWS, MINIMUMS, 2, 1>(weights, x, &mut all);
@@ -319,10 +376,11 @@ macro_rules! floats {
                 let (halves, _) = sums.as_chunks();
                 *all = [load(&halves[0]), load(&halves[1])];
             }
+            let ahead = ahead::chosen(C);
             let units = lines.as_chunks::<$lines>().0.iter();
             for (unit, x) in units.zip(x.as_chunks::<C>().0.as_chunks::<$columns>().0) {
-                for line in unit {
-                    prefetch(line);
+                if ahead.asks() {
+                    unit.iter().for_each(|line| prefetch(line, ahead));
                 }
                 for column in 0..$columns {
                     let weights: [__m512; 2] = $decode(unit, column);
@@ -399,8 +457,11 @@ fn dots<const C: usize>(lines: &[Line], x: &[u32], sums: &mut [[f32; BAND]]) {
         let (halves, _) = sums.as_chunks();
         *all = [load(&halves[0]), load(&halves[1])];
     }
+    let ahead = ahead::chosen(C);
     for (unit, x) in lines.as_chunks::<2>().0.iter().zip(x.as_chunks::<C>().0) {
-        unit.iter().for_each(|line| prefetch(line));
+        if ahead.asks() {
+            unit.iter().for_each(|line| prefetch(line, ahead));
+        }
         let weights = [brain_vector(load_line(&unit[0])), brain_vector(load_line(&unit[1]))];
         for c in 0..C {
             let x = brain_vector(words(x[c]));

@@ -64,6 +64,15 @@ pub fn peaks() -> &'static [Peak] {
     &PEAKS
 }
 
+/// The processor's time stamp, which counts at one rate whatever the core's
+/// clock does; nothing where there is none.
+pub fn time_stamp() -> Option<u64> {
+    #[cfg(target_arch = "x86_64")]
+    return Some(x86::time_stamp());
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
+
 /// The exclusive or of all words, by the widest loads that this machine has.
 ///
 /// Bytes moved: the words, once.
@@ -118,6 +127,15 @@ mod tests {
                 assert_eq!(read(&words), 1 << (index % 64), "word {index} of {len}");
             }
         }
+    }
+
+    #[test]
+    fn the_time_stamp_grows() {
+        let stamps = [(); 3].map(|()| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            time_stamp()
+        });
+        assert!(stamps.is_sorted() && (stamps[0] < stamps[2] || stamps[0].is_none()), "{stamps:?}");
     }
 
     /// A loop that the compiler has removed takes no longer for more rounds.

@@ -120,6 +120,12 @@ chains!(
     |chain, a, _| _mm256_maddubs_epi16(chain, a)
 );
 
+/// The time stamp (`rdtsc`).
+pub(super) fn time_stamp() -> u64 {
+    // SAFETY: every processor of this kind has the instruction, and it touches no memory.
+    unsafe { _rdtsc() }
+}
+
 /// The widest loads of this processor, if it has wider ones than all have.
 pub(super) fn read() -> Option<fn(&[u64]) -> u64> {
     if is_x86_feature_detected!("avx512f") {

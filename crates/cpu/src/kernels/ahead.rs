@@ -1,0 +1,79 @@
+//! How far ahead of its use a kernel asks for memory that it reads once.
+//!
+//! Some processors see that lines are read one after another and fetch the next
+//! ones by themselves; to ask as well only gets in their way. Others wait for
+//! each line that nobody has asked for. A measurement says which is which
+//! ([`read_ahead`](crate::read_ahead)); no result depends on it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes ahead of the present line from which memory is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// For the second cache; with zero nothing is asked for at all.
+    pub far: usize,
+    /// For the first cache.
+    pub near: usize,
+}
+
+impl Ahead {
+    /// Those that are tried. The first is used until one is chosen.
+    pub const ALL: [Ahead; 3] =
+        [Ahead { far: 8192, near: 1024 }, Ahead { far: 4096, near: 2048 }, Ahead { far: 0, near: 0 }];
+
+    /// Whether anything is asked for.
+    pub fn asks(self) -> bool {
+        self.far > 0
+    }
+
+    /// In words.
+    pub fn name(self) -> String {
+        if self.asks() { format!("{} and {} bytes", self.far, self.near) } else { "none".to_owned() }
+    }
+}
+
+/// Columns of activations up to which a kernel computes less than it waits for
+/// memory; with more it computes so long that a processor does not see far enough.
+pub const FEW: usize = 1;
+
+/// Indexes into [`Ahead::ALL`], for up to [`FEW`] columns and for more.
+static CHOSEN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+fn place(columns: usize) -> &'static AtomicUsize {
+    &CHOSEN[usize::from(columns > FEW)]
+}
+
+/// What kernels for so many columns ask for.
+#[inline(always)]
+pub fn chosen(columns: usize) -> Ahead {
+    Ahead::ALL[place(columns).load(Ordering::Relaxed) % Ahead::ALL.len()]
+}
+
+/// Lets kernels for as many columns ask for `ahead`, one of [`Ahead::ALL`].
+///
+/// # Panics
+/// When it is none of these.
+pub fn choose(columns: usize, ahead: Ahead) {
+    let index = Ahead::ALL.iter().position(|&known| known == ahead);
+    place(columns).store(index.expect("a choice is one of those that are tried"), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_and_many_columns_are_chosen_for_apart() {
+        for (few, many) in [(0, 1), (2, 0), (0, 0)] {
+            choose(1, Ahead::ALL[few]);
+            choose(8, Ahead::ALL[many]);
+            assert_eq!((chosen(FEW), chosen(FEW + 1)), (Ahead::ALL[few], Ahead::ALL[many]));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "one of those that are tried")]
+    fn a_distance_that_was_never_tried_is_no_choice() {
+        choose(1, Ahead { far: 1, near: 1 });
+    }
+}
