@@ -147,7 +147,9 @@ def emerald_rapids(c):
     })
 
 
-DEFAULT = r"kernels::avx512::(packed::(narrow::q\w+::products::<[18]>|tile|floats)|attend::(score|blend))"
+DEFAULT = (
+    r"kernels::avx512::(packed::(products::<.*(Q4_0|Q8_0|Q4K|Q6K), [18](usize)?>|tile|bf16|f16|f32|dots|brain)|attend::(score|blend))"
+)
 
 
 def main():

@@ -41,11 +41,12 @@ pub struct Rate {
     pub chosen: bool,
 }
 
-/// Chooses for the weights of a model, by what most of them are packed as. They
-/// stay with what is usual where they are so few that caches may hold them.
+/// Chooses for the weights of a model, by what most of those are packed as whose
+/// lines are read in their order. They stay with what is usual where they are so
+/// few that caches may hold them.
 pub(crate) fn choose(table: &Table, pool: &Pool, weights: &Weights) {
     let mut layouts: Vec<(Layout, u64)> = Vec::new();
-    for matrix in weights.matrices().filter(|matrix| is_read(matrix.layout)) {
+    for matrix in weights.matrices().filter(|matrix| is_read_in_order(matrix.layout)) {
         match layouts.iter_mut().find(|(layout, _)| *layout == matrix.layout) {
             Some((_, bytes)) => *bytes += matrix.size(),
             None => layouts.push((matrix.layout, matrix.size())),
@@ -60,17 +61,17 @@ pub(crate) fn choose(table: &Table, pool: &Pool, weights: &Weights) {
     }
 }
 
-/// How fast each distance is on this machine, with weights of a layout that
-/// kernels read as it is packed; the fastest are chosen.
+/// How fast each distance is on this machine, with weights of a layout whose
+/// lines are read in their order; the fastest are chosen.
 ///
 /// # Errors
 /// When memory is short, or the system gives fewer threads.
 ///
 /// # Panics
-/// When the layout is none that kernels read as it is.
+/// When the layout is none of these.
 pub fn measure(table: &Table, threads: usize, layout: Layout) -> Result<Vec<Rate>, Error> {
     const WIDTH: usize = 2048;
-    assert!(is_read(layout), "{layout:?} is decoded before it is multiplied");
+    assert!(is_read_in_order(layout), "{layout:?} is not read line after line");
     let pool = Pool::placed(threads, None)?;
     let each = layout.band_bytes(WIDTH).expect("a band of moderate size");
     let mut bytes = Aligned::<u8>::zeroed(BYTES.next_multiple_of(each), "a trial of reading ahead")?;
@@ -81,9 +82,12 @@ pub fn measure(table: &Table, threads: usize, layout: Layout) -> Result<Vec<Rate
     Ok(rates)
 }
 
-/// Whether kernels read a layout as it is packed.
-fn is_read(layout: Layout) -> bool {
-    layout.coding().is_some() || matches!(layout, Layout::Bf16 | Layout::F16 | Layout::F32)
+/// Whether kernels read a layout as it is packed, line after line.
+fn is_read_in_order(layout: Layout) -> bool {
+    match layout.parts() {
+        Some((_, scales)) => scales.groups() == 1,
+        None => matches!(layout, Layout::Bf16 | Layout::F16 | Layout::F32),
+    }
 }
 
 /// The first bands that hold [`BYTES`] together.

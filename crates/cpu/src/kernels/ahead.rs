@@ -21,6 +21,10 @@ impl Ahead {
     pub const ALL: [Ahead; 3] =
         [Ahead { far: 8192, near: 1024 }, Ahead { far: 4096, near: 2048 }, Ahead { far: 0, near: 0 }];
 
+    /// What is always asked for of layouts whose units hold several groups: their
+    /// scales lie behind all codes, and no processor sees that they come next.
+    pub const OF_UNITS: Ahead = Ahead::ALL[0];
+
     /// Whether anything is asked for.
     pub fn asks(self) -> bool {
         self.far > 0
@@ -43,7 +47,7 @@ fn place(columns: usize) -> &'static AtomicUsize {
     &CHOSEN[usize::from(columns > FEW)]
 }
 
-/// What kernels for so many columns ask for.
+/// What kernels for so many columns ask for where lines are read in their order.
 #[inline(always)]
 pub fn chosen(columns: usize) -> Ahead {
     Ahead::ALL[place(columns).load(Ordering::Relaxed) % Ahead::ALL.len()]

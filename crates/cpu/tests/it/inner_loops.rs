@@ -197,7 +197,8 @@ fn attention(table: &Table) {
 /// Bytes a second of kernels with each distance of reading ahead, in turns, the
 /// best of each.
 fn distances(table: &Table) {
-    let layouts = [integer_layouts(), vec![Layout::Bf16, Layout::F16, Layout::F32]].concat();
+    let layouts =
+        [Layout::Q4_0, Layout::Q4_1, Layout::Q5_0, Layout::Q8_0, Layout::Bf16, Layout::F16, Layout::F32];
     for (threads, layout) in [1, 2].into_iter().flat_map(|threads| layouts.iter().map(move |l| (threads, *l)))
     {
         let rates = measure(table, threads, layout).expect("memory for a trial");

@@ -104,7 +104,7 @@ fn products<P: Parts, const C: usize>(bytes: &[u8], x: &[u32], sums: &mut [[f32;
     };
     let units = bytes.as_chunks::<LINE>().0.chunks_exact(each * lines + P::SCALES.lines());
     let mut groups = x.as_chunks::<C>().0.chunks_exact(P::CODING.words());
-    let ahead = ahead::chosen(C);
+    let ahead = if each == 1 { ahead::chosen(C) } else { Ahead::OF_UNITS };
     let mut all = [[_mm512_setzero_ps(); 2]; C];
     for unit in units {
         let (codes, tail) = unit.split_at(each * lines);
