@@ -40,17 +40,36 @@ impl Ahead {
 /// memory; with more it computes so long that a processor does not see far enough.
 pub const FEW: usize = 1;
 
-/// Indexes into [`Ahead::ALL`], for up to [`FEW`] columns and for more.
-static CHOSEN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// What was chosen: indexes into [`Ahead::ALL`], for up to [`FEW`] columns and for more.
+struct Chosen([AtomicUsize; 2]);
 
-fn place(columns: usize) -> &'static AtomicUsize {
-    &CHOSEN[usize::from(columns > FEW)]
+static CHOSEN: Chosen = Chosen::usual();
+
+impl Chosen {
+    const fn usual() -> Chosen {
+        Chosen([const { AtomicUsize::new(0) }; 2])
+    }
+
+    fn place(&self, columns: usize) -> &AtomicUsize {
+        &self.0[usize::from(columns > FEW)]
+    }
+
+    #[inline(always)]
+    fn get(&self, columns: usize) -> Ahead {
+        Ahead::ALL[self.place(columns).load(Ordering::Relaxed) % Ahead::ALL.len()]
+    }
+
+    fn set(&self, columns: usize, ahead: Ahead) {
+        let index = Ahead::ALL.iter().position(|&known| known == ahead);
+        let index = index.expect("a choice is one of those that are tried");
+        self.place(columns).store(index, Ordering::Relaxed);
+    }
 }
 
 /// What kernels for so many columns ask for where lines are read in their order.
 #[inline(always)]
 pub fn chosen(columns: usize) -> Ahead {
-    Ahead::ALL[place(columns).load(Ordering::Relaxed) % Ahead::ALL.len()]
+    CHOSEN.get(columns)
 }
 
 /// Lets kernels for as many columns ask for `ahead`, one of [`Ahead::ALL`].
@@ -58,8 +77,7 @@ pub fn chosen(columns: usize) -> Ahead {
 /// # Panics
 /// When it is none of these.
 pub fn choose(columns: usize, ahead: Ahead) {
-    let index = Ahead::ALL.iter().position(|&known| known == ahead);
-    place(columns).store(index.expect("a choice is one of those that are tried"), Ordering::Relaxed);
+    CHOSEN.set(columns, ahead);
 }
 
 #[cfg(test)]
@@ -68,16 +86,17 @@ mod tests {
 
     #[test]
     fn few_and_many_columns_are_chosen_for_apart() {
+        let chosen = Chosen::usual();
         for (few, many) in [(0, 1), (2, 0), (0, 0)] {
-            choose(1, Ahead::ALL[few]);
-            choose(8, Ahead::ALL[many]);
-            assert_eq!((chosen(FEW), chosen(FEW + 1)), (Ahead::ALL[few], Ahead::ALL[many]));
+            chosen.set(1, Ahead::ALL[few]);
+            chosen.set(8, Ahead::ALL[many]);
+            assert_eq!((chosen.get(FEW), chosen.get(FEW + 1)), (Ahead::ALL[few], Ahead::ALL[many]));
         }
     }
 
     #[test]
     #[should_panic(expected = "one of those that are tried")]
     fn a_distance_that_was_never_tried_is_no_choice() {
-        choose(1, Ahead { far: 1, near: 1 });
+        Chosen::usual().set(1, Ahead { far: 1, near: 1 });
     }
 }
