@@ -7,6 +7,7 @@ mod inspect;
 mod report;
 mod runtime;
 mod sim;
+mod trace;
 
 use std::fmt::Display;
 use std::path::Path;

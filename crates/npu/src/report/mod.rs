@@ -30,7 +30,7 @@ use crate::target::{Figure, Grade};
 pub use energy::Energy;
 pub use limits::{Bound, Limits, Shares};
 pub use step::{ChannelUse, EntryUse, LaunchUse, ProgramUse, StepReport, TileUse};
-pub use trace::{About, Trace};
+pub use trace::{About, AboutStep, Trace};
 pub use walk::{Span, SpanKind};
 
 /// A model on an array.
@@ -80,12 +80,8 @@ impl Report {
     ///
     /// # Errors
     /// When a schedule is faulty.
-    pub fn of(
-        model: &str,
-        policy: &str,
-        target: &Target,
-        steps: &[(&Graph, &Compiled, u32)],
-    ) -> Result<Report> {
+    pub fn of(model: &str, target: &Target, steps: &[(&Graph, &Compiled, u32)]) -> Result<Report> {
+        let policy = steps.first().map_or(String::new(), |(_, compiled, _)| compiled.groups.policy.clone());
         let limits = Limits::of(target);
         let steps = steps
             .iter()
@@ -97,7 +93,7 @@ impl Report {
             model: model.to_owned(),
             target: target.name.clone(),
             title: target.title.clone(),
-            policy: policy.to_owned(),
+            policy,
             grid: (1 + target.array.memory_rows + target.array.compute_rows, target.array.columns),
             limits,
             steps,

@@ -4,8 +4,8 @@
 //!
 //! | process | tracks |
 //! |---|---|
-//! | `step` | the host, programs from dispatch to end, their launches |
-//! | `column N` | the cores of the column: kernel calls and waits; its DMA channels: transfers |
+//! | a step | the host, programs from dispatch to end, their launches |
+//! | a step's `column N` | the cores of the column: kernel calls and waits; its DMA channels: transfers |
 //!
 //! What would be said again is left out: a program's tiles are traced in its
 //! first run, and a launch that only works on other bytes than a former one is
@@ -36,6 +36,12 @@ pub struct Trace {
     unit: &'static str,
     #[serde(rename = "otherData")]
     about: About,
+    /// Events within a launch.
+    #[serde(skip)]
+    limit: usize,
+    /// When the next step begins, in microseconds.
+    #[serde(skip)]
+    now: f64,
 }
 
 /// What a trace is of, and what it lacks.
@@ -43,10 +49,19 @@ pub struct Trace {
 pub struct About {
     /// The array.
     pub target: String,
-    /// The step's key.
-    pub step: String,
     /// Cycles of the array in a second.
     pub hertz: f64,
+    /// The steps, one after another.
+    pub steps: Vec<AboutStep>,
+}
+
+/// One step of a trace.
+#[derive(Clone, Debug, Serialize)]
+pub struct AboutStep {
+    /// What its processes are called after.
+    pub name: String,
+    /// The key of its graph.
+    pub key: String,
     /// Sentences about what has been left out.
     pub left_out: Vec<String>,
 }
@@ -78,53 +93,58 @@ enum Args {
     Lock { lock: String },
 }
 
-/// The process of the step as a whole.
+/// The process of a step as a whole, among those of the step.
 const STEP: u32 = 1;
-/// The tracks of it.
+/// The process of the first column, among those of a step.
+const COLUMNS: u32 = 2;
+/// The numbers of processes that a step has.
+const PROCESSES: u32 = 100;
+/// The tracks of the step's process.
 const HOST: u32 = 1;
 const PROGRAMS: u32 = 2;
 const LAUNCHES: u32 = 3;
-/// The process of the first column.
-const COLUMNS: u32 = 10;
 
 impl Trace {
-    /// Simulates a step of all rows of a graph and traces it; at most `limit`
-    /// events within each launch.
+    /// An empty trace of steps on an array, which keeps at most `limit` events
+    /// within each launch.
+    pub fn new(target: &Target, limit: usize) -> Trace {
+        let about = About { target: target.name.clone(), hertz: target.clock.hertz, steps: Vec::new() };
+        Trace { events: Vec::new(), unit: "ns", about, limit, now: 0.0 }
+    }
+
+    /// Simulates a step of all rows of a graph, after `position` tokens, and
+    /// adds it behind the steps that are there.
     ///
     /// # Errors
     /// When a schedule is faulty.
-    pub fn of(
+    pub fn add(
+        &mut self,
+        name: &str,
         graph: &Graph,
         compiled: &Compiled,
         target: &Target,
         position: u32,
-        limit: usize,
-    ) -> Result<Trace> {
-        let mut runs = Vec::new();
+    ) -> Result<()> {
+        let (mut recorded, mut cycles) = (Vec::new(), Vec::new());
         let mut simulator = Simulator::new(target)?;
         let mut seen = BTreeSet::new();
         for schedule in &compiled.schedules {
-            let mut recorder = Recorder::new(schedule, &mut seen, limit);
+            let mut recorder = Recorder::new(schedule, &mut seen, self.limit);
             let mut memory = Memory::TimeOnly;
             let report = simulator.run(schedule, &[], &mut memory, &mut recorder, Order::Earliest)?;
             simulator.forget();
-            runs.push((report.cycles, recorder.launches));
+            cycles.push(report.cycles);
+            recorded.push(recorder.launches);
         }
-        let cycles: Vec<Cycle> = runs.iter().map(|(cycles, _)| *cycles).collect();
         let costs = costs(graph, &compiled.groups, position);
         let spans = walk(graph, compiled, target, &costs, &cycles);
-        let about = About {
-            target: target.name.clone(),
-            step: graph.key.to_string(),
-            hertz: target.clock.hertz,
-            left_out: Vec::new(),
-        };
-        let mut trace = Trace { events: Vec::new(), unit: "ns", about };
-        let recorded: Vec<Vec<Recorded>> = runs.into_iter().map(|(_, launches)| launches).collect();
-        trace.say_missing(&recorded);
-        trace.spans(compiled, &spans, recorded, target);
-        trace.tracks();
-        Ok(trace)
+        let left_out = missing(&recorded);
+        self.about.steps.push(AboutStep { name: name.to_owned(), key: graph.key.to_string(), left_out });
+        let from = self.events.len();
+        self.spans(compiled, &spans, recorded, target);
+        self.now += spans.last().map_or(0.0, |span| span.begin + span.seconds) * 1e6;
+        self.tracks(name, from);
+        Ok(())
     }
 
     /// What the trace is of, and what it lacks.
@@ -142,21 +162,6 @@ impl Trace {
         self.events.is_empty()
     }
 
-    fn say_missing(&mut self, recorded: &[Vec<Recorded>]) {
-        let lack = &mut self.about.left_out;
-        lack.push("tiles and channels are traced in the first run of each program".to_owned());
-        let launches = recorded.iter().flatten();
-        let alike: Vec<&str> =
-            launches.clone().filter(|one| one.alike).map(|one| one.name.as_str()).collect();
-        if !alike.is_empty() {
-            lack.push(format!("launches like a former one are not traced inside: {}", alike.join(", ")));
-        }
-        for one in launches.filter(|one| one.dropped > 0) {
-            let (name, dropped, all) = (&one.name, one.dropped, one.dropped + one.kept() as u64);
-            lack.push(format!("{name}: {dropped} of {all} events, from the middle of the launch"));
-        }
-    }
-
     fn spans(
         &mut self,
         compiled: &Compiled,
@@ -166,7 +171,7 @@ impl Trace {
     ) {
         let micros = |cycles: Cycle| target.seconds(cycles) * 1e6;
         for span in spans {
-            let (begin, long) = (span.begin * 1e6, span.seconds * 1e6);
+            let (begin, long) = (self.now + span.begin * 1e6, span.seconds * 1e6);
             let track = if span.kind == SpanKind::Array { PROGRAMS } else { HOST };
             self.complete(span.name.clone().into(), (STEP, track), begin, long, None);
             let Some(Step::Array { program, .. }) = span.part.map(|part| &compiled.groups.steps[part]) else {
@@ -231,23 +236,33 @@ impl Trace {
     }
 
     fn complete(&mut self, name: Cow<'static, str>, at: (u32, u32), ts: f64, dur: f64, args: Option<Args>) {
-        let (pid, tid) = at;
+        let (pid, tid) = (self.first_process() + at.0, at.1);
         let (ts, dur) = (Some(round(ts)), Some(round(dur)));
         self.events.push(Entry { name, ph: "X", pid, tid, ts, dur, args });
     }
 
-    /// Names and orders the processes and tracks that occur.
-    fn tracks(&mut self) {
-        let used: BTreeSet<(u32, u32)> = self.events.iter().map(|event| (event.pid, event.tid)).collect();
+    /// The number before those of the last step's processes.
+    fn first_process(&self) -> u32 {
+        PROCESSES * (self.about.steps.len() as u32).saturating_sub(1)
+    }
+
+    /// Names and orders the processes and tracks of the events from `from` on.
+    fn tracks(&mut self, step: &str, from: usize) {
+        let first = self.first_process();
+        let used: BTreeSet<(u32, u32)> =
+            self.events[from..].iter().map(|event| (event.pid, event.tid)).collect();
         let processes: BTreeSet<u32> = used.iter().map(|(pid, _)| *pid).collect();
         for pid in processes {
-            let name = if pid == STEP { "step".to_owned() } else { format!("column {}", pid - COLUMNS) };
+            let name = match pid - first {
+                STEP => step.to_owned(),
+                column => format!("{step}: column {}", column - COLUMNS),
+            };
             self.meta("process_name", (pid, 0), Args::Name { name });
             self.meta("process_sort_index", (pid, 0), Args::Order { sort_index: pid });
         }
-        for at in used {
-            self.meta("thread_name", at, Args::Name { name: track_name(at) });
-            self.meta("thread_sort_index", at, Args::Order { sort_index: at.1 });
+        for (pid, tid) in used {
+            self.meta("thread_name", (pid, tid), Args::Name { name: track_name((pid - first, tid)) });
+            self.meta("thread_sort_index", (pid, tid), Args::Order { sort_index: tid });
         }
     }
 
@@ -255,6 +270,21 @@ impl Trace {
         let (name, args) = (name.into(), Some(args));
         self.events.push(Entry { name, ph: "M", pid, tid, ts: None, dur: None, args });
     }
+}
+
+/// Sentences about what is left out.
+fn missing(recorded: &[Vec<Recorded>]) -> Vec<String> {
+    let mut lack = vec!["tiles and channels are traced in the first run of each program".to_owned()];
+    let launches = recorded.iter().flatten();
+    let alike: Vec<&str> = launches.clone().filter(|one| one.alike).map(|one| one.name.as_str()).collect();
+    if !alike.is_empty() {
+        lack.push(format!("launches like a former one are not traced inside: {}", alike.join(", ")));
+    }
+    for one in launches.filter(|one| one.dropped > 0) {
+        let (name, dropped, all) = (&one.name, one.dropped, one.dropped + one.kept() as u64);
+        lack.push(format!("{name}: {dropped} of {all} events, from the middle of the launch"));
+    }
+    lack
 }
 
 /// Microseconds to the tenth of a nanosecond, below which no cycle lies.

@@ -11,7 +11,7 @@ use girih_npu::sim::LaunchReport;
 use serde_json::json;
 
 use super::super::bytes;
-use super::{Outcome, Result, Source, print_json};
+use super::{Outcome, Result, Source, print_json, trace};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -20,6 +20,8 @@ pub struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    trace: trace::Args,
 }
 
 /// What it took to have the programs of a step.
@@ -42,6 +44,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let compiler = args.source.compiler()?;
     let target = compiler.target();
     let mut steps = Vec::new();
+    let mut trace = args.trace.begin(target);
     for graph in args.source.graphs()? {
         let begun = Instant::now();
         let compiled = compiler.compile(&graph, &mut NoDump)?;
@@ -50,6 +53,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let begun = Instant::now();
         let position = graph.key.context - graph.key.rows;
         let estimate = estimate(&graph, &compiled, target, position)?;
+        if let Some(trace) = &mut trace {
+            trace.add(&graph, &compiled, target, position)?;
+        }
         if args.json {
             steps.push(described(&graph, &took, &estimate, target));
         } else {
@@ -60,6 +66,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.json {
         print_json(&json!({"target": target.name, "mapping": args.source.mapping, "steps": steps}))?;
     }
+    trace.map_or(Ok(()), |trace| trace.write(args.json))?;
     Ok(Outcome::Done)
 }
 

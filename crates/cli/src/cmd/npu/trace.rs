@@ -1,0 +1,72 @@
+//! `girih npu sim --trace`: a file that Perfetto opens.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use girih_graph::Graph;
+use girih_npu::Target;
+use girih_npu::driver::Compiled;
+use girih_npu::report::Trace;
+
+use super::super::bytes;
+use super::{Error, Result};
+use crate::output::say;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Write a trace of the steps into this file: JSON, for ui.perfetto.dev or chrome://tracing.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Events that the trace keeps within a launch, its first and its last ones.
+    #[arg(long, value_name = "N", default_value = "10000", requires = "trace",
+          value_parser = clap::value_parser!(u32).range(2..=10_000_000))]
+    trace_events: u32,
+}
+
+/// A trace that is being made.
+pub struct Tracing<'a> {
+    path: &'a Path,
+    trace: Trace,
+}
+
+impl Args {
+    /// A trace, if one is asked for.
+    pub fn begin(&self, target: &Target) -> Option<Tracing<'_>> {
+        let path = self.trace.as_deref()?;
+        Some(Tracing { path, trace: Trace::new(target, self.trace_events as usize) })
+    }
+}
+
+impl Tracing<'_> {
+    /// Adds a step.
+    ///
+    /// # Errors
+    /// When a schedule is faulty.
+    pub fn add(&mut self, graph: &Graph, compiled: &Compiled, target: &Target, position: u32) -> Result<()> {
+        let name = if graph.key.rows > 1 { "prefill" } else { "token" };
+        Ok(self.trace.add(name, graph, compiled, target, position)?)
+    }
+
+    /// Writes the file, and says unless `quiet` what it has and lacks.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(self, quiet: bool) -> Result<()> {
+        let failed = |error: &dyn std::fmt::Display| Error::work(format!("{}: {error}", self.path.display()));
+        let mut file = BufWriter::new(File::create(self.path).map_err(|error| failed(&error))?);
+        serde_json::to_writer(&mut file, &self.trace).map_err(|error| failed(&error))?;
+        file.flush().map_err(|error| failed(&error))?;
+        if quiet {
+            return Ok(());
+        }
+        let size = std::fs::metadata(self.path)?.len();
+        say(format_args!("{}: {} events, {}", self.path.display(), self.trace.len(), bytes(size)));
+        for step in &self.trace.about().steps {
+            for text in &step.left_out {
+                say(format_args!("left out of {}: {text}", step.name));
+            }
+        }
+        Ok(())
+    }
+}
