@@ -25,13 +25,15 @@ fn the_parts_of_a_step_add_up() {
     let target = Target::named("toy").unwrap();
     let (prefill, token) = (compiled(&target, 64), compiled(&target, 1));
     let steps = [(&prefill.0, &prefill.1, 0), (&token.0, &token.1, 64)];
-    let report = Report::of("a model", &target, &steps).unwrap();
+    let report = Report::of("a model", "mlir-air", &target, &steps).unwrap();
     for (step, (graph, compiled, position)) in report.steps.iter().zip(steps) {
         let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
         let known = estimate(graph, compiled, &target, position).unwrap();
         assert_eq!(step.submissions, known.ledger.submissions);
         assert!(near(step.array_seconds, known.ledger.array_seconds(&target)), "watched, it takes as long");
         assert!(near(step.sync_seconds, known.ledger.sync_seconds(&target)));
+        let runs: f64 = step.programs.iter().map(|program| program.step_seconds).sum();
+        assert!(near(step.array_seconds, runs));
         assert!(near(step.seconds, step.array_seconds + step.host_seconds + step.sync_seconds));
         for program in &step.programs {
             let launches: f64 = program.launches.iter().map(|launch| launch.seconds).sum();

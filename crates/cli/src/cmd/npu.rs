@@ -2,6 +2,7 @@
 //! of it, and how long it takes. Each command has a file; here is what names
 //! the work: model, target and mapping.
 
+mod bench;
 mod compile;
 mod inspect;
 mod report;
@@ -12,7 +13,7 @@ mod trace;
 use std::fmt::Display;
 use std::path::Path;
 
-use girih_graph::{Graph, faults};
+use girih_graph::{Graph, Key, Variant, faults};
 use girih_npu::Target;
 use girih_npu::driver::Compiler;
 use girih_npu::pass::Mapping;
@@ -44,8 +45,11 @@ enum Command {
     Sim(sim::Args),
     /// Compare the ways in which the runtime can work, and the lengths that programs are compiled for.
     Runtime(runtime::Args),
-    /// Compare simulated times with published ones, or print the figures behind them.
+    /// Report what a model does on the array, with pictures; compare simulated times with published
+    /// ones; or print the figures behind them.
     Report(report::Args),
+    /// Measure how long compiling and simulating take on this machine.
+    Bench(bench::Args),
 }
 
 /// What is compiled, and how.
@@ -53,6 +57,13 @@ enum Command {
 struct Source {
     /// A model, as for the other commands, or a file *.graph as `girih inspect --graph` prints it.
     model: String,
+    #[command(flatten)]
+    choice: Choice,
+}
+
+/// How a model is compiled.
+#[derive(Debug, clap::Args)]
+struct Choice {
     #[command(flatten)]
     arch: ArchArgs,
     /// The array, such as toy or xdna2-strix; another name lists those that there are.
@@ -78,26 +89,42 @@ pub fn run(args: &Args) -> Result<Outcome> {
         Command::Sim(args) => sim::run(args),
         Command::Runtime(args) => runtime::run(args),
         Command::Report(args) => report::run(args),
+        Command::Bench(args) => bench::run(args),
+    }
+}
+
+impl std::ops::Deref for Source {
+    type Target = Choice;
+
+    fn deref(&self) -> &Choice {
+        &self.choice
     }
 }
 
 impl Source {
     /// The graphs of a step of prefill and of a step of one token.
     fn graphs(&self) -> Result<Vec<Graph>> {
-        if self.model.ends_with(".graph") {
-            return Ok(vec![read_graph(Path::new(&self.model))?]);
+        self.graphs_of(&self.model)
+    }
+}
+
+impl Choice {
+    /// The graphs of a step of prefill and of a step of one token.
+    fn graphs_of(&self, name: &str) -> Result<Vec<Graph>> {
+        if name.ends_with(".graph") {
+            return Ok(vec![read_graph(Path::new(name))?]);
         }
-        let model = Place::find(&self.model)?.model(&self.arch)?;
-        let key = girih_graph::Key {
-            rows: self.rows.min(self.context),
-            lanes: 1,
-            context: self.context,
-            wanted: 1,
-            variant: girih_graph::Variant::GENERATE,
-        };
-        let single = girih_graph::Key { rows: 1, ..key };
+        let model = Place::find(name)?.model(&self.arch)?;
+        let key = self.key();
+        let single = Key { rows: 1, ..key };
         let keys = if key == single { vec![key] } else { vec![key, single] };
         keys.into_iter().map(|key| Ok(model.graph(key, KvType::Bf16.dtype())?)).collect()
+    }
+
+    /// The key of a step of prefill.
+    fn key(&self) -> Key {
+        let rows = self.rows.min(self.context);
+        Key { rows, lanes: 1, context: self.context, wanted: 1, variant: Variant::GENERATE }
     }
 
     /// A compiler that takes what it can from kept blobs, and keeps the rest.

@@ -111,8 +111,9 @@ pub fn estimate_scene(
     let groups = &compiled.groups;
     let tensors = tensors_of(graph, groups);
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
-    let mut ledger = costs_of(graph, groups, &tensors, &traffic, &lanes, runtime).total();
-    count_runs(compiled, &traffic, &programs, target, runtime, &mut ledger);
+    let mut costs = costs_of(graph, groups, &tensors, &traffic, &lanes, runtime);
+    count_runs(compiled, &traffic, &programs, target, runtime, &mut costs.parts);
+    let ledger = costs.total();
     let weights = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static);
     let preload_bytes = weights.map(|tensor| tensor.bytes()).sum();
     let load = LoadCost::of(graph, groups, runtime.weights);
@@ -140,8 +141,7 @@ fn runs_program(step: &Step, number: usize) -> bool {
     matches!(step, Step::Array { program, .. } if *program as usize == number)
 }
 
-/// What the host does in a step: before its parts, in each of them, after them.
-/// The ledgers count work and bytes of the host only.
+/// What a step costs: before its parts, in each of them, after them.
 #[derive(Clone, Debug, Default)]
 pub struct Costs {
     /// Before the first part.
@@ -163,14 +163,24 @@ impl Costs {
     }
 }
 
-/// The costs of one step of all rows, as [`estimate`] times it.
-pub fn costs(graph: &Graph, groups: &Groups, position: u32) -> Costs {
+/// The costs of one step of all rows, as [`estimate`] counts them, of programs
+/// that were timed.
+pub fn costs(
+    graph: &Graph,
+    compiled: &Compiled,
+    target: &Target,
+    programs: &[Timed],
+    position: u32,
+) -> Costs {
+    let groups = &compiled.groups;
     let rows = Range32 { start: 0, end: graph.key.rows };
     let lanes = [Lane { blocks: &[], position, rows, want: Want::Last, spans: &[] }];
     let tensors = tensors_of(graph, groups);
     let runtime = Runtime::default();
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
-    costs_of(graph, groups, &tensors, &traffic, &lanes, runtime)
+    let mut costs = costs_of(graph, groups, &tensors, &traffic, &lanes, runtime);
+    count_runs(compiled, &traffic, programs, target, runtime, &mut costs.parts);
+    costs
 }
 
 /// What the host computes, writes for the array and reads of it.
@@ -253,12 +263,13 @@ fn count_runs(
     programs: &[Timed],
     target: &Target,
     runtime: Runtime,
-    ledger: &mut Ledger,
+    parts: &mut [Ledger],
 ) {
     let mut lists: Vec<Words<Place>> =
         compiled.schedules.iter().map(|schedule| Words::of(schedule)).collect();
     for pass in 0..2 {
-        for (step, passing) in compiled.groups.steps.iter().zip(&traffic.parts) {
+        let steps = compiled.groups.steps.iter().zip(&traffic.parts);
+        for ((step, passing), ledger) in steps.zip(parts.iter_mut()) {
             let Step::Array { program, .. } = step else { continue };
             let words = lists[*program as usize].bind(&passing.places, runtime.lists);
             if pass == 1 {

@@ -193,21 +193,65 @@ impl Validation {
     }
 }
 
+/// The array time of a whole pass through the model of the breakdown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PassTime {
+    /// `prefill` or `decode`.
+    pub phase: &'static str,
+    /// Simulated milliseconds.
+    pub millis: f64,
+    /// What was published, in milliseconds: from, to.
+    pub published: (f64, f64),
+}
+
 impl Validation {
-    /// The array time of whole passes, from the programs of the breakdown.
-    fn passes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Pass { phase, programs, millis: (low, high) } in PASSES {
+    /// The array time of whole passes, from the programs of the breakdown, if
+    /// all of them are among the outcomes.
+    pub fn pass_times(&self) -> Vec<PassTime> {
+        let time = |pass: &Pass| {
             let millis = |&(name, times): &(&str, f64)| {
-                let label = format!("{phase} {name}");
+                let label = format!("{} {name}", pass.phase);
                 let outcome = self.outcomes.iter().find(|outcome| outcome.measured.label == label)?;
                 Some(outcome.micros * times * 1e-3)
             };
-            if let Some(total) = programs.iter().map(millis).sum::<Option<f64>>() {
-                writeln!(f, "{phase} of the model: {total:.1} ms of array time, published {low}-{high} ms")?;
-            }
-        }
-        Ok(())
+            let millis = pass.programs.iter().map(millis).sum::<Option<f64>>()?;
+            Some(PassTime { phase: pass.phase, millis, published: pass.millis })
+        };
+        PASSES.iter().filter_map(time).collect()
     }
+}
+
+/// Published work of the host in a pass of the breakdown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostTime {
+    /// `prefill` or `decode`.
+    pub phase: String,
+    /// What it is.
+    pub work: String,
+    /// Milliseconds in the pass.
+    pub millis: f64,
+}
+
+/// The rows of the breakdown that are none of the array: what processors
+/// compute, and buffer objects written and read. Rows without a plain number
+/// are left out.
+pub fn host_times(breakdown: &str) -> Vec<HostTime> {
+    let time = |line: &str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        let (phase, work, millis) = (fields.first()?, fields.get(1)?, fields.get(5)?);
+        let host = ["cpu ", "BO ", "python"].iter().any(|start| work.starts_with(start));
+        let millis = millis.parse().ok().filter(|_| host)?;
+        Some(HostTime { phase: (*phase).to_owned(), work: (*work).to_owned(), millis })
+    };
+    breakdown.lines().filter_map(time).collect()
+}
+
+/// Rows and layers of the model of the breakdown, and operations of the
+/// products of one layer's prefill.
+pub fn llama_layers() -> (u64, u64, u64) {
+    const LAYERS: u64 = 16;
+    let (rows, width, keys, inner) = tables::LLAMA;
+    (rows, LAYERS, 2 * rows * width * (2 * width + 2 * keys + 3 * inner))
 }
 
 /// A pass through the model of the breakdown.
@@ -233,7 +277,7 @@ const PASSES: &[Pass] = &[
 ];
 
 /// Published figures that contradict each other; no figure was bent to them.
-const CONTRADICTIONS: &[&str] = &[
+pub const CONTRADICTIONS: &[&str] = &[
     "FlashAttention of 2048 rows takes 15.4-16.1 ms alone and 21.6 ms in the breakdown",
     "the head takes 8 x 2.19 ms by its own table and 13.5 ms in the breakdown",
     "the external product 2048x8192x2048 is published twice, 5 % apart",
@@ -268,7 +312,9 @@ impl fmt::Display for Validation {
             outcome.measured.table.contains("GEM") || outcome.measured.table.contains("gemm")
         })?;
         tables.iter().try_for_each(|table| line(table, &|outcome| outcome.measured.table == **table))?;
-        self.passes(f)?;
+        for PassTime { phase, millis, published: (low, high) } in self.pass_times() {
+            writeln!(f, "{phase} of the model: {millis:.1} ms of array time, published {low}-{high} ms")?;
+        }
         CONTRADICTIONS.iter().try_for_each(|text| writeln!(f, "published figures contradict: {text}"))
     }
 }

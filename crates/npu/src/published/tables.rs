@@ -399,7 +399,7 @@ fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
 }
 
 /// Rows, width, keys' width and inner width of the model of the breakdown.
-const LLAMA: (u64, u64, u64, u64) = (2048, 2048, 512, 8192);
+pub(super) const LLAMA: (u64, u64, u64, u64) = (2048, 2048, 512, 8192);
 
 /// The programs of seed 000 as lists of launches. Each product is one launch, so
 /// it is a drained one; each launch configures the array anew.

@@ -9,12 +9,16 @@
 //! | limits, and what binds a launch | `limits` |
 //! | the estimate of energy | `energy` |
 //! | a trace for Perfetto | `trace` |
-//! | one page of HTML | `page` |
+//! | published times beside it | `compare` |
+//! | text, and one page of HTML | `text`, `page` |
 
+mod compare;
 mod count;
 mod energy;
 mod limits;
+mod page;
 mod step;
+mod text;
 mod trace;
 mod walk;
 
@@ -27,8 +31,10 @@ use crate::driver::Compiled;
 use crate::kernel::Table;
 use crate::target::{Figure, Grade};
 
+pub use compare::{Compared, ComparedHost, ComparedPass, ComparedRow};
 pub use energy::Energy;
 pub use limits::{Bound, Limits, Shares};
+pub use page::page;
 pub use step::{ChannelUse, EntryUse, LaunchUse, ProgramUse, StepReport, TileUse};
 pub use trace::{About, AboutStep, Trace};
 pub use walk::{Span, SpanKind};
@@ -42,8 +48,8 @@ pub struct Report {
     pub target: String,
     /// The target's name for people.
     pub title: String,
-    /// The policy that cut the graph.
-    pub policy: String,
+    /// What the user calls the mapping.
+    pub mapping: String,
     /// Rows of tiles, shims and memory tiles included, and columns.
     pub grid: (u32, u32),
     /// What the array could do.
@@ -75,13 +81,18 @@ impl From<&Figure> for Sourced {
 }
 
 impl Report {
-    /// Simulates a step of each graph. `steps` are the graphs as they were
+    /// Simulates a step of each graph, laid onto the array by a mapping of this
+    /// name. `steps` are the graphs as they were
     /// compiled, and how many tokens their sequence has before them.
     ///
     /// # Errors
     /// When a schedule is faulty.
-    pub fn of(model: &str, target: &Target, steps: &[(&Graph, &Compiled, u32)]) -> Result<Report> {
-        let policy = steps.first().map_or(String::new(), |(_, compiled, _)| compiled.groups.policy.clone());
+    pub fn of(
+        model: &str,
+        mapping: &str,
+        target: &Target,
+        steps: &[(&Graph, &Compiled, u32)],
+    ) -> Result<Report> {
         let limits = Limits::of(target);
         let steps = steps
             .iter()
@@ -93,7 +104,7 @@ impl Report {
             model: model.to_owned(),
             target: target.name.clone(),
             title: target.title.clone(),
-            policy,
+            mapping: mapping.to_owned(),
             grid: (1 + target.array.memory_rows + target.array.compute_rows, target.array.columns),
             limits,
             steps,

@@ -12,9 +12,9 @@ use super::energy::Energy;
 use super::limits::{Bound, Limits, Shares};
 use super::walk::{self, Span, SpanKind};
 use crate::Target;
-use crate::driver::{Compiled, costs};
+use crate::driver::{Compiled, Timed, costs};
 use crate::form::groups::{Program, Step, TensorKind};
-use crate::form::schedule::{Channel, Direction, Schedule, Tile, TileKind};
+use crate::form::schedule::{Channel, Direction, Tile, TileKind};
 use crate::memory::Memory;
 use crate::sim::{self, Order, Simulator};
 
@@ -76,8 +76,10 @@ pub struct ProgramUse {
     pub name: String,
     /// Runs in the step.
     pub runs: u64,
-    /// Seconds of a run, from dispatch to end.
+    /// Seconds of a run by itself, from dispatch to end.
     pub seconds: f64,
+    /// Seconds of all its runs; one that follows another is dispatched sooner.
+    pub step_seconds: f64,
     /// Of these, the dispatch.
     pub dispatch_seconds: f64,
     /// Of these, configuring the array.
@@ -131,6 +133,12 @@ pub struct LaunchUse {
     pub channels: Vec<ChannelUse>,
 }
 
+/// Whether two launches are one kernel that takes the same time and traffic.
+pub(super) fn alike(a: &LaunchUse, b: &LaunchUse) -> bool {
+    let what = |launch: &LaunchUse| (launch.operations, launch.dram_read, launch.dram_written);
+    a.kernel == b.kernel && a.entry == b.entry && a.seconds == b.seconds && what(a) == what(b)
+}
+
 /// A channel in one launch.
 #[derive(Clone, Debug, Serialize)]
 pub struct ChannelUse {
@@ -177,9 +185,10 @@ pub struct EntryUse {
 
 /// A program's run.
 struct Run {
-    report: sim::Report,
+    timed: Timed,
     launches: Vec<Counts>,
-    runs: u64,
+    /// Cycles of the array in the step, all runs.
+    cycles: u64,
 }
 
 impl StepReport {
@@ -191,26 +200,29 @@ impl StepReport {
         limits: &Limits,
         position: u32,
     ) -> Result<StepReport> {
-        let mut simulator = Simulator::new(target)?;
-        let mut runs = Vec::new();
-        for (number, schedule) in compiled.schedules.iter().enumerate() {
-            runs.push(Run { runs: runs_of(compiled, number), ..run(&mut simulator, schedule)? });
+        let mut runs = runs(compiled, target)?;
+        let programs: Vec<Timed> = runs.iter().map(|run| run.timed.clone()).collect();
+        let costs = costs(graph, compiled, target, &programs, position);
+        for (step, cost) in compiled.groups.steps.iter().zip(&costs.parts) {
+            if let Step::Array { program, .. } = step {
+                runs[*program as usize].cycles += cost.array_cycles;
+            }
         }
-        let costs = costs(graph, &compiled.groups, position);
-        let cycles: Vec<u64> = runs.iter().map(|run| run.report.cycles).collect();
-        let spans = walk::walk(graph, compiled, target, &costs, &cycles);
+        let spans = walk::walk(graph, compiled, target, &costs);
         let took = |kind: SpanKind| {
             spans.iter().filter(|span| span.kind == kind).map(|span| span.seconds).sum::<f64>()
         };
-        let sum = |of: &dyn Fn(&Run) -> u64| runs.iter().map(|run| run.runs * of(run)).sum::<u64>();
         let array_seconds = took(SpanKind::Array);
+        let sum = |of: &dyn Fn(&sim::Report) -> u64| {
+            runs.iter().map(|run| run.timed.runs * of(&run.timed.report)).sum::<u64>()
+        };
         let (dram_read, dram_written) =
-            (sum(&|run| run.report.totals.dram_read), sum(&|run| run.report.totals.dram_written));
-        let macs = sum(&|run| run.report.totals.macs);
-        let bytes = dram_read + dram_written;
-        let weights = compiled.groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static);
+            (sum(&|report| report.totals.dram_read), sum(&|report| report.totals.dram_written));
+        let macs = sum(&|report| report.totals.macs);
         let total = costs.total();
+        let weights = compiled.groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static);
         let programs = compiled.groups.programs.iter().zip(&runs);
+        let bytes = dram_read + dram_written;
         Ok(StepReport {
             key: graph.key.to_string(),
             rows: graph.key.rows,
@@ -219,10 +231,11 @@ impl StepReport {
             array_seconds,
             host_seconds: took(SpanKind::Host),
             sync_seconds: took(SpanKind::Sync),
-            dispatch_seconds: target.seconds(sum(&|run| run.report.dispatch)),
-            configure_seconds: target.seconds(sum(&|run| run.report.configure)),
-            submissions: sum(&|_| 1),
-            launches: sum(&|run| run.launches.len() as u64),
+            dispatch_seconds: target
+                .seconds(total.array_cycles - sum(&|report| report.cycles - report.dispatch)),
+            configure_seconds: target.seconds(total.configure_cycles),
+            submissions: total.submissions,
+            launches: total.launches,
             macs,
             dram_read,
             dram_written,
@@ -244,23 +257,26 @@ impl StepReport {
     }
 }
 
-fn runs_of(compiled: &Compiled, number: usize) -> u64 {
-    let steps = compiled.groups.steps.iter();
-    let runs = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
-    steps.filter(runs).count() as u64
-}
-
-fn run(simulator: &mut Simulator, schedule: &Schedule) -> Result<Run> {
-    let mut counter = Counter::new(schedule);
-    let mut memory = Memory::TimeOnly;
-    let report = simulator.run(schedule, &[], &mut memory, &mut counter, Order::Earliest)?;
-    // Between two programs the array holds the other one's configuration.
-    simulator.forget();
-    Ok(Run { report, launches: counter.launches, runs: 0 })
+/// Runs each program once, with everything counted.
+fn runs(compiled: &Compiled, target: &Target) -> Result<Vec<Run>> {
+    let mut simulator = Simulator::new(target)?;
+    let mut all = Vec::new();
+    for (number, schedule) in compiled.schedules.iter().enumerate() {
+        let mut counter = Counter::new(schedule);
+        let mut memory = Memory::TimeOnly;
+        let report = simulator.run(schedule, &[], &mut memory, &mut counter, Order::Earliest)?;
+        // Between two programs the array holds the other one's configuration.
+        simulator.forget();
+        let steps = compiled.groups.steps.iter();
+        let one = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
+        let timed = Timed { name: schedule.name.clone(), runs: steps.filter(one).count() as u64, report };
+        all.push(Run { timed, launches: counter.launches, cycles: 0 });
+    }
+    Ok(all)
 }
 
 fn program_use(program: &Program, run: &Run, target: &Target, limits: &Limits) -> ProgramUse {
-    let Run { report, launches, runs } = run;
+    let Run { timed: Timed { report, runs, .. }, launches, cycles } = run;
     let uses = report.launches.iter().zip(launches).enumerate().map(|(at, (launch, counts))| {
         let task = program.launches.get(at).filter(|task| task.name == launch.name);
         let kernel = task.map_or("", |task| task.kernel.name());
@@ -271,6 +287,7 @@ fn program_use(program: &Program, run: &Run, target: &Target, limits: &Limits) -
         name: program.name.clone(),
         runs: *runs,
         seconds: target.seconds(report.cycles),
+        step_seconds: target.seconds(*cycles),
         dispatch_seconds: target.seconds(report.dispatch),
         configure_seconds: target.seconds(report.configure),
         launches: uses.collect(),
@@ -347,7 +364,7 @@ fn tiles(runs: &[Run], target: &Target, seconds: f64) -> Vec<TileUse> {
     let cycles = (seconds * target.clock.hertz).max(1.0);
     let mut cores: BTreeMap<Tile, CoreCounts> = BTreeMap::new();
     let mut channels: BTreeMap<Channel, ChannelCounts> = BTreeMap::new();
-    for Run { launches, runs, .. } in runs {
+    for Run { timed: Timed { runs, .. }, launches, .. } in runs {
         for counts in launches {
             for (tile, counts) in &counts.cores {
                 let core = cores.entry(*tile).or_default();
@@ -387,7 +404,7 @@ fn tiles(runs: &[Run], target: &Target, seconds: f64) -> Vec<TileUse> {
 /// All entries, the one with most cycles first.
 fn entries(runs: &[Run], target: &Target) -> Vec<EntryUse> {
     let mut all: BTreeMap<&'static str, EntryCounts> = BTreeMap::new();
-    for Run { launches, runs, .. } in runs {
+    for Run { timed: Timed { runs, .. }, launches, .. } in runs {
         for (name, counts) in launches.iter().flat_map(|launch| &launch.entries) {
             let entry = all.entry(name).or_default();
             entry.calls += runs * counts.calls;

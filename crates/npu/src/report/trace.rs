@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use super::walk::{Span, SpanKind, walk};
 use crate::Target;
-use crate::driver::{Compiled, costs};
+use crate::driver::{Compiled, Timed, costs};
 use crate::form::groups::Step;
 use crate::form::schedule::{Channel, Command, Direction, Launch, Place, Schedule, Tile, TileKind};
 use crate::memory::Memory;
@@ -125,7 +125,7 @@ impl Trace {
         target: &Target,
         position: u32,
     ) -> Result<()> {
-        let (mut recorded, mut cycles) = (Vec::new(), Vec::new());
+        let (mut recorded, mut programs) = (Vec::new(), Vec::new());
         let mut simulator = Simulator::new(target)?;
         let mut seen = BTreeSet::new();
         for schedule in &compiled.schedules {
@@ -133,15 +133,16 @@ impl Trace {
             let mut memory = Memory::TimeOnly;
             let report = simulator.run(schedule, &[], &mut memory, &mut recorder, Order::Earliest)?;
             simulator.forget();
-            cycles.push(report.cycles);
+            programs.push(Timed { name: schedule.name.clone(), runs: 1, report });
             recorded.push(recorder.launches);
         }
-        let costs = costs(graph, &compiled.groups, position);
-        let spans = walk(graph, compiled, target, &costs, &cycles);
+        let costs = costs(graph, compiled, target, &programs, position);
+        let spans = walk(graph, compiled, target, &costs);
+        let cycles: Vec<Cycle> = programs.iter().map(|program| program.report.cycles).collect();
         let left_out = missing(&recorded);
         self.about.steps.push(AboutStep { name: name.to_owned(), key: graph.key.to_string(), left_out });
         let from = self.events.len();
-        self.spans(compiled, &spans, recorded, target);
+        self.spans(compiled, &spans, (recorded, &cycles), target);
         self.now += spans.last().map_or(0.0, |span| span.begin + span.seconds) * 1e6;
         self.tracks(name, from);
         Ok(())
@@ -162,50 +163,51 @@ impl Trace {
         self.events.is_empty()
     }
 
+    /// Adds the spans of a step, and what has been recorded of its programs,
+    /// each of which takes so many cycles by itself.
     fn spans(
         &mut self,
         compiled: &Compiled,
         spans: &[Span],
-        mut recorded: Vec<Vec<Recorded>>,
+        (mut recorded, cycles): (Vec<Vec<Recorded>>, &[Cycle]),
         target: &Target,
     ) {
-        let micros = |cycles: Cycle| target.seconds(cycles) * 1e6;
         for span in spans {
             let (begin, long) = (self.now + span.begin * 1e6, span.seconds * 1e6);
             let track = if span.kind == SpanKind::Array { PROGRAMS } else { HOST };
             self.complete(span.name.clone().into(), (STEP, track), begin, long, None);
-            let Some(Step::Array { program, .. }) = span.part.map(|part| &compiled.groups.steps[part]) else {
-                continue;
-            };
-            if span.kind != SpanKind::Array {
-                continue;
+            let part = span.part.filter(|_| span.kind == SpanKind::Array);
+            if let Some(Step::Array { program, .. }) = part.map(|part| &compiled.groups.steps[part]) {
+                let program = *program as usize;
+                // A run that follows another one has a shorter dispatch.
+                let alone = target.seconds(cycles[program]) * 1e6;
+                self.run(&mut recorded[program], begin, long - alone, cycles[program], target);
             }
-            let launches = &mut recorded[*program as usize];
-            if let Some(first) = launches.first() {
-                let long = micros(first.configured_at);
-                self.complete("dispatch".into(), (STEP, LAUNCHES), begin, long, None);
+        }
+    }
+
+    /// Adds the launches of a run that ends at `end`, `early` microseconds from
+    /// where it would stand by itself.
+    fn run(&mut self, launches: &mut [Recorded], begin: f64, early: f64, end: Cycle, target: &Target) {
+        let micros = |cycles: Cycle| target.seconds(cycles) * 1e6;
+        let base = begin + early;
+        if let Some(first) = launches.first() {
+            let long = micros(first.configured_at) + early;
+            self.complete("dispatch".into(), (STEP, LAUNCHES), begin, long.max(0.0), None);
+        }
+        let ends: Vec<Cycle> = launches.iter().map(|one| one.configured_at).skip(1).chain([end]).collect();
+        for (one, until) in launches.iter_mut().zip(ends) {
+            let from = one.configured_at + one.configure;
+            if one.configure > 0 {
+                let (at, long) = (base + micros(one.configured_at), micros(one.configure));
+                self.complete("configure".into(), (STEP, LAUNCHES), at, long, None);
             }
-            let ends: Vec<Cycle> = launches.iter().map(|one| one.configured_at).skip(1).collect();
-            let end = target.cycles(span.seconds);
-            for (one, until) in launches.iter_mut().zip(ends.into_iter().chain([end])) {
-                let from = one.configured_at + one.configure;
-                if one.configure > 0 {
-                    let (at, long) = (begin + micros(one.configured_at), micros(one.configure));
-                    self.complete("configure".into(), (STEP, LAUNCHES), at, long, None);
-                }
-                let events = one.dropped + one.kept() as u64;
-                let args = Args::Launch { configure_us: round(micros(one.configure)), events };
-                let long = micros(until.saturating_sub(from));
-                self.complete(
-                    one.name.clone().into(),
-                    (STEP, LAUNCHES),
-                    begin + micros(from),
-                    long,
-                    Some(args),
-                );
-                for detail in one.head.drain(..).chain(one.tail.drain(..)) {
-                    self.detail(&detail, begin, &micros);
-                }
+            let events = one.dropped + one.kept() as u64;
+            let args = Args::Launch { configure_us: round(micros(one.configure)), events };
+            let (at, long) = (base + micros(from), micros(until.saturating_sub(from)));
+            self.complete(one.name.clone().into(), (STEP, LAUNCHES), at, long, Some(args));
+            for detail in one.head.drain(..).chain(one.tail.drain(..)) {
+                self.detail(&detail, base, &micros);
             }
         }
     }

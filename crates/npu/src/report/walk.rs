@@ -28,7 +28,7 @@ pub struct Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpanKind {
-    /// The host computes.
+    /// The host computes or copies.
     Host,
     /// Bytes are made visible to the other side.
     Sync,
@@ -36,8 +36,8 @@ pub enum SpanKind {
     Array,
 }
 
-/// The spans of a step; `cycles` says how long a run of each program takes.
-pub fn walk(graph: &Graph, compiled: &Compiled, target: &Target, costs: &Costs, cycles: &[u64]) -> Vec<Span> {
+/// The spans of a step that costs so much.
+pub fn walk(graph: &Graph, compiled: &Compiled, target: &Target, costs: &Costs) -> Vec<Span> {
     let mut walk = Walk { target, now: 0.0, spans: Vec::new() };
     walk.host(&costs.begin, "inputs", None);
     for (number, (part, cost)) in compiled.groups.steps.iter().zip(&costs.parts).enumerate() {
@@ -50,7 +50,7 @@ pub fn walk(graph: &Graph, compiled: &Compiled, target: &Target, costs: &Costs, 
             Step::Array { program, .. } => {
                 let name = &compiled.groups.programs[*program as usize].name;
                 walk.host(cost, &format!("operands of {name}"), Some(number));
-                let seconds = target.seconds(cycles[*program as usize]);
+                let seconds = cost.array_seconds(target);
                 walk.span(SpanKind::Array, name, seconds, Some(number));
             }
         }
@@ -93,11 +93,10 @@ impl Walk<'_> {
 
     /// What is read, then what is computed, then what is written.
     fn host(&mut self, cost: &Ledger, name: &str, part: Option<usize>) {
-        let sync = |written_bytes, read_bytes| {
-            Ledger { written_bytes, read_bytes, ..Ledger::default() }.sync_seconds(self.target)
-        };
-        let (up, down) = (sync(cost.written_bytes, 0), sync(0, cost.read_bytes));
-        let work = cost.host_seconds(self.target);
+        let read = cost.read_bytes as f64 / (cost.read_bytes + cost.written_bytes).max(1) as f64;
+        let sync = cost.sync_seconds(self.target);
+        let (up, down) = (sync * (1.0 - read), sync * read);
+        let work = cost.host_seconds(self.target) + cost.copy_seconds(self.target);
         self.span(SpanKind::Sync, &format!("read for {name}"), down, part);
         self.span(SpanKind::Host, name, work, part);
         self.span(SpanKind::Sync, &format!("write of {name}"), up, part);

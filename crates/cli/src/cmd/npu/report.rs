@@ -1,17 +1,25 @@
-//! `girih npu report`: published times beside simulated ones, and the figures
-//! that the simulator rests on.
+//! `girih npu report`: what a model does on the array, as text, JSON or a page
+//! of HTML; published times beside simulated ones; and the figures that the
+//! simulator rests on.
 
 use std::path::{Path, PathBuf};
 
 use girih_npu::Target;
+use girih_npu::pass::NoDump;
 use girih_npu::published::{Outcome as Row, Validation, validate};
+use girih_npu::report::{Compared, Report, page};
 use girih_npu::sim::Simulator;
 use serde_json::json;
 
-use super::{Error, Outcome, Result, print, print_json};
+use super::super::bytes;
+use super::{Choice, Error, Outcome, Result, print, print_json};
+use crate::output::say;
 
 /// The longest table, in bytes, that is read.
 const TABLE_BYTES: u64 = 1 << 20;
+
+/// Options that say how a model is compiled.
+const OF_A_MODEL: [&str; 5] = ["arch", "target", "mapping", "rows", "context"];
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -21,18 +29,28 @@ pub struct Args {
     #[arg(long, value_name = "PART", default_value = "", requires = "validate")]
     only: String,
     /// Print JSON.
-    #[arg(long, requires = "validate")]
+    #[arg(long, conflicts_with = "figures")]
     json: bool,
+    /// Write one page of HTML into this file: pictures and tables, without scripts or outside links.
+    #[arg(long, value_name = "FILE", requires = "model")]
+    html: Option<PathBuf>,
+    /// Put the published times of the tables in this folder beside the model's.
+    #[arg(long, value_name = "DIR", requires = "model")]
+    published: Option<PathBuf>,
+    #[command(flatten)]
+    choice: Choice,
 }
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct What {
+    /// A model, as for the other commands, or a file *.graph as `girih inspect --graph` prints it.
+    model: Option<String>,
     /// Simulate each measurement in the tables of this folder with its tiles.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = OF_A_MODEL)]
     validate: Option<PathBuf>,
     /// Print every figure of a target and of its kernels, with grade and source.
-    #[arg(long, value_name = "TARGET")]
+    #[arg(long, value_name = "TARGET", conflicts_with_all = OF_A_MODEL)]
     figures: Option<String>,
 }
 
@@ -55,7 +73,45 @@ pub fn run(args: &Args) -> Result<Outcome> {
             print(&validation)?;
         }
     }
+    if let Some(model) = &args.what.model {
+        of_model(model, args)?;
+    }
     Ok(Outcome::Done)
+}
+
+/// Reports what a model does on the array.
+fn of_model(model: &str, args: &Args) -> Result<()> {
+    let compiler = args.choice.compiler()?;
+    let target = compiler.target();
+    let graphs = args.choice.graphs_of(model)?;
+    let mut steps = Vec::new();
+    for graph in &graphs {
+        steps.push((graph, compiler.compile(graph, &mut NoDump)?, graph.key.context - graph.key.rows));
+    }
+    let steps: Vec<_> =
+        steps.iter().map(|(graph, compiled, position)| (*graph, compiled, *position)).collect();
+    let report = Report::of(model, &args.choice.mapping, target, &steps)?;
+    let array = |name: &str| Simulator::new(&Target::named(name)?);
+    let compared = match &args.published {
+        None => None,
+        Some(folder) => {
+            let none = || Error::call(format!("{}: no table has times of whole programs", folder.display()));
+            Some(Compared::of(&report, &tables(folder)?, &array)?.ok_or_else(none)?)
+        }
+    };
+    if let Some(path) = &args.html {
+        let text = page(&report, compared.as_ref());
+        std::fs::write(path, &text)
+            .map_err(|error| Error::work(format!("{}: cannot be written: {error}", path.display())))?;
+        say(format_args!("{}: {}", path.display(), bytes(text.len() as u64)));
+    }
+    if args.json {
+        print_json(&json!({"report": report, "published": compared}))?;
+    } else {
+        print(&report)?;
+        compared.map_or(Ok(()), print)?;
+    }
+    Ok(())
 }
 
 /// The tables of a folder, by name.

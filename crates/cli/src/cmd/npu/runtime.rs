@@ -14,7 +14,7 @@ use girih_npu::pass::{Attention, Grouping, Mapping, NoDump, Policy};
 use serde_json::{Value, json};
 
 use super::super::bytes;
-use super::{Error, Outcome, Result, Source, print_json};
+use super::{Choice, Error, Outcome, Result, Source, print_json};
 use crate::args::KvType;
 use crate::loading::Place;
 
@@ -133,7 +133,7 @@ impl Bench<'_> {
     /// A prompt that fills the longest program and a token at the end of the
     /// context, in each way.
     fn switches(&mut self) -> Result<Table> {
-        let (Source { rows, context, .. }, policy) = (&self.args.source, self.policy);
+        let (Choice { rows, context, .. }, policy) = (&self.args.source.choice, self.policy);
         let (rows, context) = (*rows, *context);
         let mut ways = vec![("all below, as they are by default".to_owned(), policy, Runtime::default())];
         let named = |(name, runtime): (&str, Runtime)| (name.to_owned(), policy, runtime);
@@ -173,7 +173,7 @@ impl Bench<'_> {
 
     /// A short prompt on programs for more and more rows.
     fn lengths(&mut self) -> Result<Table> {
-        let (Source { rows: most, context, .. }, policy) = (&self.args.source, self.policy);
+        let (Choice { rows: most, context, .. }, policy) = (&self.args.source.choice, self.policy);
         let (most, context) = (*most, *context);
         let rows = self.args.prompt;
         let scene = Scene { position: 0, rows, runtime: Runtime::default() };
@@ -196,7 +196,7 @@ impl Bench<'_> {
     /// The longest prompt in chunks, each on the programs of its length and of
     /// the least context that holds it.
     fn chunks(&mut self) -> Result<Table> {
-        let (Source { rows, context, .. }, policy) = (&self.args.source, self.policy);
+        let (Choice { rows, context, .. }, policy) = (&self.args.source.choice, self.policy);
         let (rows, context) = (*rows, *context);
         let mut lines = Vec::new();
         for chunk in self.ladder(1, rows).into_iter().rev() {

@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    trace: trace::Args,
+    trace: trace::TraceArgs,
 }
 
 /// What it took to have the programs of a step.
@@ -53,6 +53,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let begun = Instant::now();
         let position = graph.key.context - graph.key.rows;
         let estimate = estimate(&graph, &compiled, target, position)?;
+        let seconds = begun.elapsed().as_secs_f64();
         if let Some(trace) = &mut trace {
             trace.add(&graph, &compiled, target, position)?;
         }
@@ -60,11 +61,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
             steps.push(described(&graph, &took, &estimate, target));
         } else {
             print_line!("{took}")?;
-            table(&graph, &estimate, target, begun.elapsed().as_secs_f64())?;
+            table(&graph, &estimate, target, seconds)?;
         }
     }
     if args.json {
-        print_json(&json!({"target": target.name, "mapping": args.source.mapping, "steps": steps}))?;
+        let mapping = &args.source.mapping;
+        print_json(&json!({"target": target.name, "mapping": mapping, "steps": steps}))?;
     }
     trace.map_or(Ok(()), |trace| trace.write(args.json))?;
     Ok(Outcome::Done)

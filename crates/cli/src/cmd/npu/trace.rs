@@ -14,7 +14,7 @@ use super::{Error, Result};
 use crate::output::say;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct TraceArgs {
     /// Write a trace of the steps into this file: JSON, for ui.perfetto.dev or chrome://tracing.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -30,7 +30,7 @@ pub struct Tracing<'a> {
     trace: Trace,
 }
 
-impl Args {
+impl TraceArgs {
     /// A trace, if one is asked for.
     pub fn begin(&self, target: &Target) -> Option<Tracing<'_>> {
         let path = self.trace.as_deref()?;
