@@ -23,6 +23,8 @@ pub enum Unit {
     Bytes,
     /// Weights of a model.
     Weights,
+    /// Tilings of a search.
+    Tilings,
 }
 
 impl Show {
@@ -40,6 +42,7 @@ impl Show {
         let style = ProgressStyle::with_template(match unit {
             Unit::Bytes => "{prefix} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}",
             Unit::Weights => "{prefix} [{bar:30}] {human_pos}/{human_len} weights",
+            Unit::Tilings => "{prefix} [{bar:30}] {human_pos}/{human_len}",
         });
         bar.set_style(style.expect("the template is a constant").progress_chars("=> "));
         bar.set_prefix(what);

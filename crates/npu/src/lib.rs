@@ -14,6 +14,7 @@ pub mod pass;
 pub mod published;
 pub mod report;
 pub mod sim;
+pub mod sweep;
 pub mod target;
 
 pub use backend::{Npu, Options};

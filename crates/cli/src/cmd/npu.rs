@@ -8,6 +8,7 @@ mod inspect;
 mod report;
 mod runtime;
 mod sim;
+mod sweep;
 mod trace;
 
 use std::fmt::Display;
@@ -45,6 +46,8 @@ enum Command {
     Sim(sim::Args),
     /// Compare the ways in which the runtime can work, and the lengths that programs are compiled for.
     Runtime(runtime::Args),
+    /// Search for the mapping that takes the least time, and say why it does.
+    Sweep(sweep::Args),
     /// Report what a model does on the array, with pictures; compare simulated times with published
     /// ones; or print the figures behind them.
     Report(report::Args),
@@ -88,6 +91,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         Command::Inspect(args) => inspect::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Runtime(args) => runtime::run(args),
+        Command::Sweep(args) => sweep::run(args),
         Command::Report(args) => report::run(args),
         Command::Bench(args) => bench::run(args),
     }

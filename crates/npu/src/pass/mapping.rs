@@ -79,7 +79,7 @@ impl Mapping {
 
     /// The tiling that it gives a kernel, if it gives one.
     pub fn tiling(&self, kernel: &Kernel) -> Option<Tiling> {
-        let words = size_words(kernel);
+        let words = TileRule::words(kernel);
         let rule = self.tiles.iter().find(|rule| rule.words.iter().all(|word| words.contains(word)));
         rule.map(|rule| rule.tiling)
     }
@@ -88,16 +88,16 @@ impl Mapping {
 impl TileRule {
     /// The rule of just this kernel.
     pub fn of(kernel: &Kernel, tiling: Tiling) -> TileRule {
-        TileRule { words: size_words(kernel), tiling }
+        TileRule { words: TileRule::words(kernel), tiling }
     }
-}
 
-/// The words that a rule may ask for: the kernel's name and its whole sizes. A
-/// part of a product has the tiling of any other part.
-fn size_words(kernel: &Kernel) -> Vec<String> {
-    let text = kernel.to_string();
-    let counts = |word: &&str| !word.starts_with("first=") && !word.ends_with('f');
-    text.split(' ').filter(counts).map(str::to_owned).collect()
+    /// The words that a rule may ask for: the kernel's name and its whole
+    /// sizes. A part of a product has the tiling of any other part.
+    pub fn words(kernel: &Kernel) -> Vec<String> {
+        let text = kernel.to_string();
+        let counts = |word: &&str| !word.starts_with("first=") && !word.ends_with('f');
+        text.split(' ').filter(counts).map(str::to_owned).collect()
+    }
 }
 
 impl fmt::Display for Mapping {

@@ -95,7 +95,7 @@ pub fn compile(program: &Program, target: &Target, dump: &mut dyn Dump) -> Resul
 }
 
 /// The best tiling of a launch that can be placed.
-fn fit(
+pub(crate) fn fit(
     program: &Program,
     task: &crate::form::groups::Task,
     target: &Target,

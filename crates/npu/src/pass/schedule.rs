@@ -589,29 +589,33 @@ struct Feed {
     offsets: Vec<i64>,
 }
 
-/// The tasks of all channels, in rounds of one of each, so that no channel's
-/// full queue keeps another from beginning; at the end all are waited for. A
-/// descriptor is not written again before the task that used it has ended.
+/// The tasks of all channels, each at its share of its channel's tasks, so that
+/// no channel's full queue keeps another from what it waits for; at the end all
+/// are waited for. A descriptor is not written again before the task that used
+/// it has ended.
 fn commands(feeds: Vec<Feed>) -> Vec<Command> {
     let mut commands = Vec::new();
-    let rounds = feeds.iter().map(|feed| feed.offsets.len()).max().unwrap_or(0);
     // What the cores make must have a place to go before they are fed.
     let (outs, ins): (Vec<Feed>, Vec<Feed>) =
         feeds.into_iter().partition(|feed| feed.channel.direction == Direction::S2mm);
     let feeds: Vec<Feed> = outs.into_iter().chain(ins).collect();
-    for round in 0..rounds {
-        for feed in feeds.iter().filter(|feed| round < feed.offsets.len()) {
-            if round >= feed.ids.len() {
-                commands.push(Command::Wait(feed.channel));
-            }
-            commands.push(Command::Push(Push {
-                channel: feed.channel,
-                descriptor: feed.ids[round % feed.ids.len()],
-                offset: Affine::constant(feed.offsets[round]),
-                repeats: feed.repeats,
-                token: true,
-            }));
+    let mut tasks: Vec<(usize, &Feed)> = Vec::new();
+    for feed in &feeds {
+        tasks.extend((0..feed.offsets.len()).map(|task| (task, feed)));
+    }
+    // Stable: tasks of equal shares stay in the order of the channels.
+    tasks.sort_by(|(a, of), (b, other)| (a * other.offsets.len()).cmp(&(b * of.offsets.len())));
+    for (task, feed) in tasks {
+        if task >= feed.ids.len() {
+            commands.push(Command::Wait(feed.channel));
         }
+        commands.push(Command::Push(Push {
+            channel: feed.channel,
+            descriptor: feed.ids[task % feed.ids.len()],
+            offset: Affine::constant(feed.offsets[task]),
+            repeats: feed.repeats,
+            token: true,
+        }));
     }
     for feed in &feeds {
         let waits = feed.ids.len().min(feed.offsets.len());

@@ -1,0 +1,81 @@
+//! `girih npu sweep`: searches for the best mapping of a model, writes it, and
+//! says why it is better than another.
+
+use std::path::PathBuf;
+
+use girih_npu::Target;
+use girih_npu::sweep::{self, Found, Searched, Weighed};
+
+use super::{Error, Outcome, Result, Source, mapping, print};
+use crate::progress::{Show, Unit};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// Write the best mapping into this file.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Compare with this mapping, a file or a name; the search starts from none.
+    #[arg(long, value_name = "FILE|NAME", default_value = "seed-000")]
+    against: String,
+    /// Threads of the search; the result is the same for any number.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// No progress bar.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub fn run(args: &Args) -> Result<Outcome> {
+    let target = Target::named(&args.source.target).map_err(|error| Error::call(error.to_string()))?;
+    let graphs = args.source.graphs()?;
+    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
+    let against = sweep::weigh(&graphs, &target, &mapping(&args.against)?)?;
+    let bar = Show::unless(args.quiet).bar("tilings", 0, Unit::Tilings);
+    let progress = |done: usize, all: usize| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    };
+    let found = sweep::sweep(&graphs, &target, &against, threads.unwrap_or(1), &progress)?;
+    bar.finish_and_clear();
+    kernels(&found)?;
+    groupings(&found, &against, &target)?;
+    let keys: Vec<String> = graphs.iter().map(|graph| graph.key.to_string()).collect();
+    let best = found.policies.iter().find(|weighed| weighed.mapping == found.mapping);
+    let best = best.ok_or_else(|| Error::call("the search weighed no mapping"))?;
+    print(&sweep::explain(&keys, &target, [&against, best])?)?;
+    if let Some(path) = &args.output {
+        std::fs::write(path, found.mapping.to_string())
+            .map_err(|error| Error::call(format!("{}: cannot be written: {error}", path.display())))?;
+        print_line!("written to {}", path.display())?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// What was found for each kernel, and how much of its space its bound ruled
+/// out.
+fn kernels(found: &Found) -> Result<()> {
+    print_line!("{:>8} {:>8} {:>10}  kernel: best tiling", "tilings", "hopeless", "cycles")?;
+    for Searched { of, tiling, cycles, space, hopeless, .. } in &found.kernels {
+        print_line!("{space:>8} {hopeless:>8} {cycles:>10}  {}: {tiling}", of.kernel)?;
+    }
+    Ok(())
+}
+
+/// Every grouping and place of attention, times of all steps in milliseconds.
+fn groupings(found: &Found, against: &Weighed, target: &Target) -> Result<()> {
+    print_line!("grouping, attention: for each step ms of array, host and sync, and submissions")?;
+    for weighed in std::iter::once(against).chain(&found.policies) {
+        let policy = weighed.mapping.policy;
+        let steps = weighed.steps.iter().map(|step| {
+            let [array, host, sync] = step.seconds(target).map(|seconds| seconds * 1e3);
+            format!("{array:>8.1} {host:>6.1} {sync:>6.1} {:>4}", step.estimate.ledger.submissions)
+        });
+        let name = format!("{} {}", policy.grouping.name(), policy.attention.name());
+        let mark = if weighed.mapping == found.mapping { "*" } else { "" };
+        let steps = steps.collect::<Vec<_>>().join(" |");
+        print_line!("{:<9} {name:<20} {steps} {mark}", weighed.mapping.name)?;
+    }
+    Ok(())
+}

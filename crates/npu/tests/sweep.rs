@@ -1,0 +1,70 @@
+//! The search for a mapping, on a model small enough for a test, and on
+//! Llama-3.2-1B when asked for: `cargo nextest run --release -p girih-npu
+//! llama_1b_is_mapped --run-ignored all --no-capture`.
+
+mod llama;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use girih_graph::Graph;
+use girih_npu::Target;
+use girih_npu::pass::Mapping;
+use girih_npu::sweep::{Comparison, Found, LaunchRow, explain, sweep, weigh};
+use llama::{LLAMA_1B, SMALL, Sizes, key, llama};
+
+/// The best mapping of a model's prefill and decode, and why it is.
+fn search(sizes: &Sizes, rows: u32, target: &Target, against: &str, threads: usize) -> (Found, Comparison) {
+    let graphs: Vec<Graph> = [rows, 1].into_iter().map(|rows| llama(sizes, key(rows))).collect();
+    let against = weigh(&graphs, target, &Mapping::named(against).unwrap()).unwrap();
+    let most = AtomicUsize::new(0);
+    let progress = |done: usize, all: usize| {
+        assert!(done <= all);
+        most.fetch_max(done, Ordering::Relaxed);
+    };
+    let found = sweep(&graphs, target, &against, threads, &progress).unwrap();
+    assert_eq!(most.into_inner(), found.kernels.iter().map(|one| one.space).sum::<usize>());
+    let keys: Vec<String> = graphs.iter().map(|graph| graph.key.to_string()).collect();
+    let best = found.policies.iter().find(|weighed| weighed.mapping == found.mapping).unwrap();
+    let why = explain(&keys, target, [&against, best]).unwrap();
+    (found, why)
+}
+
+#[test]
+fn the_best_mapping_is_the_same_for_any_number_of_threads() {
+    let target = Target::named("toy").unwrap();
+    let (one, why) = search(&SMALL, 64, &target, "mlir-air", 1);
+    let (three, also) = search(&SMALL, 64, &target, "mlir-air", 3);
+    assert_eq!(one.mapping.to_string(), three.mapping.to_string());
+    assert_eq!(one.kernels, three.kernels);
+    assert_eq!(why, also);
+    // No time is below its bound, or leaving tilings out by it would be wrong.
+    for kernel in &one.kernels {
+        assert!(kernel.cycles >= kernel.bound.cycles(), "{}: {:?}", kernel.of.kernel, kernel.bound);
+        assert!(kernel.hopeless < kernel.space);
+    }
+    for step in &why.steps {
+        let [from, to] = step.millis.map(|parts| parts.iter().sum::<f64>());
+        assert!(to <= from, "{}: {to} ms after {from} ms", step.key);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes; girih npu sweep does the same for a model in files"]
+fn llama_1b_is_mapped_faster_than_the_published_way() {
+    let target = Target::named("xdna2-strix").unwrap();
+    let begun = std::time::Instant::now();
+    let (found, why) = search(&LLAMA_1B, 2048, &target, "seed-000", 2);
+    println!("{why}{}searched in {:.0} s", found.mapping, begun.elapsed().as_secs_f64());
+    for one in &found.kernels {
+        println!("{} of {} hopeless: {}", one.hopeless, one.space, one.of.kernel);
+    }
+    for weighed in &found.policies {
+        let times: Vec<[f64; 3]> = weighed.steps.iter().map(|step| step.seconds(&target)).collect();
+        println!("{:?} {times:.4?}", weighed.mapping.policy);
+    }
+    for step in &why.steps {
+        assert!(step.millis[0][0] > 1.2 * step.millis[1][0], "{}: {:?}", step.key, step.millis);
+        let unexplained = |row: &&LaunchRow| row.gain() > 1.0 && row.mechanisms.is_empty();
+        assert_eq!(step.launches.iter().filter(|row| row.parts[1].is_some()).find(unexplained), None);
+    }
+}
