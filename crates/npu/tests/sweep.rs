@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::pass::Mapping;
-use girih_npu::sweep::{Comparison, Found, LaunchRow, explain, sweep, weigh};
+use girih_npu::pass::{Grouping, Mapping};
+use girih_npu::sweep::{Comparison, Found, LaunchRow, explain, stitching, sweep, weigh};
 use llama::{LLAMA_1B, SMALL, Sizes, key, llama};
 
 /// The best mapping of a model's prefill and decode, and why it is.
@@ -49,12 +49,33 @@ fn the_best_mapping_is_the_same_for_any_number_of_threads() {
 }
 
 #[test]
+fn stitching_saves_dispatches_and_traffic_and_one_layout_is_left_to_the_host() {
+    let target = Target::named("toy").unwrap();
+    let graphs: Vec<Graph> = [64, 1].into_iter().map(|rows| llama(&SMALL, key(rows))).collect();
+    let tables = stitching(&graphs, &target, &Mapping::named("mlir-air").unwrap()).unwrap();
+    println!("{tables}");
+    for rows in tables.groupings.chunks(Grouping::ALL.len()) {
+        let [apart, stitched, joined] = rows else { panic!("a row for each grouping") };
+        assert_eq!(apart.grouping, Grouping::Unstitched);
+        assert!(apart.submissions > stitched.submissions && stitched.submissions > joined.submissions);
+        assert!(apart.brokered_bytes > stitched.brokered_bytes);
+        assert!(stitched.brokered_bytes > joined.brokered_bytes);
+        assert!(apart.millis[0] > stitched.millis[0] && stitched.millis[0] > joined.millis[0]);
+        assert_eq!(apart.passed_bytes, joined.passed_bytes);
+    }
+    let left: Vec<u8> = tables.layouts.iter().filter(|row| row.bytes > 0).map(|row| row.number).collect();
+    assert_eq!(left, [2], "keys and values are gathered; the rest lies as it is needed");
+}
+
+#[test]
 #[ignore = "takes minutes; girih npu sweep does the same for a model in files"]
 fn llama_1b_is_mapped_faster_than_the_published_way() {
     let target = Target::named("xdna2-strix").unwrap();
     let begun = std::time::Instant::now();
     let (found, why) = search(&LLAMA_1B, 2048, &target, "seed-000", 2);
     println!("{why}{}searched in {:.0} s", found.mapping, begun.elapsed().as_secs_f64());
+    let graphs: Vec<Graph> = [2048, 1].into_iter().map(|rows| llama(&LLAMA_1B, key(rows))).collect();
+    println!("{}", stitching(&graphs, &target, &found.mapping).unwrap());
     for one in &found.kernels {
         println!("{} of {} hopeless: {}", one.hopeless, one.space, one.of.kernel);
     }

@@ -26,7 +26,7 @@ pub struct Comparison {
 pub struct StepRow {
     /// The graph's key.
     pub key: String,
-    /// Array, host and sync.
+    /// Array, host, and passing bytes between them.
     pub millis: [[f64; 3]; 2],
     /// Of the array: dispatches, configurations, and the rest.
     pub array: [[f64; 3]; 2],
@@ -150,8 +150,9 @@ fn array_millis(step: &Timed, target: &Target) -> [f64; 3] {
         let cycles = step.estimate.programs.iter().map(|timed| timed.runs * part(&timed.report)).sum();
         target.seconds(cycles) * 1e3
     };
-    let (dispatch, configure) = (of(&|report| report.dispatch), of(&|report| report.configure));
-    [dispatch, configure, of(&|report| report.cycles) - dispatch - configure]
+    let configure = of(&|report| report.configure);
+    let launches = of(&|report| report.cycles - report.dispatch) - configure;
+    [step.seconds(target)[0] * 1e3 - configure - launches, configure, launches]
 }
 
 /// The launches of a step, those of one name together.
@@ -300,7 +301,7 @@ impl StepRow {
             line(name, [0, 1].map(|at| self.array[at][part]))?;
         }
         line("host, counted", [0, 1].map(|at| self.millis[at][1]))?;
-        line("sync", [0, 1].map(|at| self.millis[at][2]))?;
+        line("sync and copies", [0, 1].map(|at| self.millis[at][2]))?;
         writeln!(f, "  {:<28} {:>9}    {:>9}", "submissions", self.submissions[0], self.submissions[1])
     }
 }

@@ -6,6 +6,7 @@
 mod bound;
 mod explain;
 mod search;
+mod stitch;
 
 use girih_graph::Graph;
 use girih_tensor::Result;
@@ -17,6 +18,7 @@ use crate::pass::{self, Attention, Grouping, Mapping, NoDump, Policy, TileRule};
 pub use bound::Bound;
 pub use explain::{Comparison, LaunchPart, LaunchRow, Mechanism, explain};
 pub use search::{Searched, Use};
+pub use stitch::{GroupingRow, LayoutRow, Stitching, stitching};
 
 /// What a search found.
 #[derive(Clone, Debug)]
@@ -48,10 +50,12 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// Seconds of array, host and sync.
+    /// Seconds of the array, of the host's work, and of passing bytes between
+    /// them: syncs, copies and command lists.
     pub fn seconds(&self, target: &Target) -> [f64; 3] {
         let ledger = &self.estimate.ledger;
-        [ledger.array_seconds(target), ledger.host_seconds(target), ledger.sync_seconds(target)]
+        let passing = ledger.sync_seconds(target) + ledger.copy_seconds(target);
+        [ledger.array_seconds(target), ledger.host_seconds(target), passing]
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use girih_npu::Target;
 use girih_npu::sweep::{self, Found, Searched, Weighed};
 
-use super::{Error, Outcome, Result, Source, mapping, print};
+use super::{Error, Outcome, Result, Source, array, print};
 use crate::progress::{Show, Unit};
 
 #[derive(Debug, clap::Args)]
@@ -31,7 +31,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let target = Target::named(&args.source.target).map_err(|error| Error::call(error.to_string()))?;
     let graphs = args.source.graphs()?;
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
-    let against = sweep::weigh(&graphs, &target, &mapping(&args.against)?)?;
+    let against = sweep::weigh(&graphs, &target, &array::mapping(&args.against)?)?;
     let bar = Show::unless(args.quiet).bar("tilings", 0, Unit::Tilings);
     let progress = |done: usize, all: usize| {
         bar.set_length(all as u64);
@@ -45,6 +45,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let best = found.policies.iter().find(|weighed| weighed.mapping == found.mapping);
     let best = best.ok_or_else(|| Error::call("the search weighed no mapping"))?;
     print(&sweep::explain(&keys, &target, [&against, best])?)?;
+    print(&sweep::stitching(&graphs, &target, &found.mapping)?)?;
     if let Some(path) = &args.output {
         std::fs::write(path, found.mapping.to_string())
             .map_err(|error| Error::call(format!("{}: cannot be written: {error}", path.display())))?;
@@ -65,7 +66,7 @@ fn kernels(found: &Found) -> Result<()> {
 
 /// Every grouping and place of attention, times of all steps in milliseconds.
 fn groupings(found: &Found, against: &Weighed, target: &Target) -> Result<()> {
-    print_line!("grouping, attention: for each step ms of array, host and sync, and submissions")?;
+    print_line!("grouping, attention: for each step ms of array, host and passing bytes, and submissions")?;
     for weighed in std::iter::once(against).chain(&found.policies) {
         let policy = weighed.mapping.policy;
         let steps = weighed.steps.iter().map(|step| {
