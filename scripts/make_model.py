@@ -229,6 +229,9 @@ def arguments() -> argparse.Namespace:
         metavar="FOLDER",
         help="copy tokenizer.json and tokenizer_config.json from here",
     )
+    parser.add_argument(
+        "--layers", type=int, metavar="N", help="write only so many layers (default: those of the shape)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="what weights are drawn with (default: 0)")
     return parser.parse_args()
 
@@ -237,6 +240,8 @@ def main() -> None:
     """Writes the model that the command line asks for."""
     args = arguments()
     config = SHAPES[args.shape]
+    if args.layers is not None:
+        config = config | {"num_hidden_layers": args.layers}
     args.folder.mkdir(parents=True, exist_ok=True)
     if args.tokenizer:
         for name in ("tokenizer.json", "tokenizer_config.json"):

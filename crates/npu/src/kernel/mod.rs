@@ -140,8 +140,8 @@ pub struct Values<'a> {
     /// Operands that are read, in their order among each other.
     pub reads: &'a [&'a [u8]],
     /// Operands that are written or updated, in their order among each other;
-    /// updated ones hold their bytes.
-    pub writes: &'a mut [Vec<u8>],
+    /// updated ones hold their bytes, written ones anything.
+    pub writes: &'a mut [&'a mut [u8]],
 }
 
 impl Entry {
@@ -267,12 +267,12 @@ impl Values<'_> {
 
     /// Operand `i` of those that are written or updated, as f32.
     fn updated(&self, i: usize, dtype: DType) -> Vec<f32> {
-        unpack(dtype, &self.writes[i])
+        unpack(dtype, self.writes[i])
     }
 
     /// Writes operand `i`, rounded to nearest, ties to even.
     fn store(&mut self, i: usize, dtype: DType, values: &[f32]) {
-        dtype.pack(values, &mut self.writes[i]);
+        dtype.pack(values, self.writes[i]);
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use super::hazard::Clock;
 use super::machine::{Agent, Due, Machine};
-use super::plan::{ChannelPlan, Descriptor, TaskPlan};
+use super::plan::{ChannelPlan, TaskPlan};
 use super::watch::Event;
 use super::{Blocked, Cycle, Fault, FaultKind};
 use crate::form::schedule::Direction;
@@ -203,7 +203,7 @@ impl Machine<'_> {
         let mut cost = 0.0;
         for &end in std::iter::once(&plan.from).chain(&plan.to) {
             if let (Some(_), Some(pass)) = (self.dram(end), self.channels[end as usize].pass) {
-                let run = self.plan.descriptors[pass.descriptor as usize].run as f64 * 4.0;
+                let run = self.plan.descriptors[pass.descriptor as usize].order.run as f64 * 4.0;
                 cost += 1.0 / self.target.dram.efficiency(run);
             }
         }
@@ -313,11 +313,5 @@ impl Machine<'_> {
         let has = self.locks[lock as usize].value();
         let text = format!("{name} releases {value} of lock l{lock} of tile {tile}, which is {has} already");
         Err(self.fault(FaultKind::Overrun, text))
-    }
-
-    /// The pass of a channel and its descriptor.
-    pub fn pass(&self, channel: u32) -> (Pass, &Descriptor) {
-        let pass = self.channels[channel as usize].pass.expect("a stream moves within passes");
-        (pass, &self.plan.descriptors[pass.descriptor as usize])
     }
 }

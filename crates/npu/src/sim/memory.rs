@@ -1,14 +1,17 @@
 //! Bytes: the memory of the tiles and the buffer objects behind the shims, and
 //! what was last done to each word of them.
+//!
+//! Values move as the tiles move them, but no oftener: a call works on the
+//! memory of its tile in place, and a stream copies once for each of its ends.
 
 use std::ops::Range;
 
 use super::hazard::{Clock, Collision, Shadow};
 use super::machine::Machine;
-use super::plan::{CallPlan, ChannelPlan, Descriptor, Plan};
+use super::plan::{CallPlan, ChannelPlan, Descriptor, Plan, Runs};
 use super::{Fault, FaultKind, Prepared};
-use crate::form::schedule::{Direction, Place, Tile, TileKind};
-use crate::kernel::{Access, ENTRIES, Values};
+use crate::form::schedule::{Buffer, Direction, Place, Tile, TileKind};
+use crate::kernel::{Access, ENTRIES, Entry, Values};
 use crate::memory::{Binding, Memory, ObjectId, Objects};
 use crate::target::Target;
 
@@ -23,24 +26,25 @@ pub(super) struct Store<'a> {
     sizes: Vec<u64>,
     /// Watched stretches of objects: those that the launch writes.
     watched: Vec<(ObjectId, Range<u64>, Shadow)>,
-    compute_bytes: usize,
-    memory_bytes: usize,
 }
 
-/// The memory of a tile.
-#[derive(Debug)]
+/// The memory of a tile, up to the end of its last buffer.
+#[derive(Debug, Default)]
 struct Local {
     bytes: Vec<u8>,
-    shadow: Option<Shadow>,
+    /// Watched words, in their order: those of each buffer, and of buffers that
+    /// overlap together.
+    watched: Vec<(Range<usize>, Shadow)>,
 }
 
 /// The largest stretch of DRAM whose words are watched, in bytes.
-const MOST_WATCHED: u64 = 16 << 20;
+const MOST_WATCHED: u64 = 64 << 20;
 
 impl<'a> Store<'a> {
-    /// The bytes of a run, or none if only time is kept.
+    /// The bytes of a launch, or none if only time is kept.
     pub fn new(
         program: &Prepared,
+        plan: &Plan,
         bindings: &'a [Binding],
         memory: &'a mut Memory<'_>,
         target: &Target,
@@ -66,23 +70,32 @@ impl<'a> Store<'a> {
             }
         }
         let rows = (1 + target.array.memory_rows + target.array.compute_rows) as usize;
+        let mut tiles: Vec<Option<Local>> = Vec::new();
+        tiles.resize_with(target.array.columns as usize * rows, || None);
+        for buffer in &plan.buffers {
+            let local = tiles[place(buffer.tile, rows)].get_or_insert_with(Local::default);
+            local.reach(buffer.address as usize + buffer.bytes as usize);
+        }
         Ok(Some(Store {
-            tiles: (0..target.array.columns as usize * rows).map(|_| None).collect(),
+            tiles,
             rows,
             objects,
             bindings,
             sizes: program.arguments.iter().map(|argument| argument.bytes).collect(),
             watched: Vec::new(),
-            compute_bytes: target.compute.bytes as usize,
-            memory_bytes: target.memory.bytes as usize,
         }))
     }
 
     /// Begins to note who reads and writes what.
     pub fn look_for_hazards(&mut self, program: &Prepared, plan: &Plan, before: &Clock, nobody: usize) {
-        for tile in plan.buffers.iter().map(|buffer| buffer.tile) {
-            let local = self.local(tile);
-            local.shadow = Some(Shadow::new(local.bytes.len() / 4));
+        for tile in self.tiles.iter_mut().flatten() {
+            tile.watched.clear();
+        }
+        let mut buffers: Vec<&Buffer> = plan.buffers.iter().collect();
+        buffers.sort_by_key(|buffer| (buffer.tile, buffer.address));
+        for buffer in buffers {
+            let (first, end) = (buffer.address as usize, buffer.address as usize + buffer.bytes as usize);
+            self.local(buffer.tile).watch(first / 4..end.div_ceil(4));
         }
         for (number, (argument, binding)) in (0..).zip(program.arguments.iter().zip(self.bindings)) {
             let written = plan.writes(number);
@@ -99,18 +112,43 @@ impl<'a> Store<'a> {
         }
     }
 
-    fn size(&self, tile: Tile) -> usize {
-        match tile.kind() {
-            TileKind::Shim => 0,
-            TileKind::Memory => self.memory_bytes,
-            TileKind::Compute => self.compute_bytes,
+    /// The memory of a tile that has buffers.
+    fn local(&mut self, tile: Tile) -> &mut Local {
+        let at = place(tile, self.rows);
+        self.tiles[at].as_mut().expect("whoever accesses a tile does so by a buffer in it")
+    }
+}
+
+/// The place of a tile among all, by column and row.
+fn place(tile: Tile, rows: usize) -> usize {
+    usize::from(tile.column) * rows + usize::from(tile.row)
+}
+
+impl Local {
+    /// Grows to so many bytes; what nobody has written are NaN.
+    fn reach(&mut self, bytes: usize) {
+        self.bytes.resize(bytes.max(self.bytes.len()), 0xff);
+    }
+
+    /// Watches words that begin at or after those that are watched.
+    fn watch(&mut self, words: Range<usize>) {
+        match self.watched.last_mut() {
+            Some((last, shadow)) if words.start < last.end => {
+                last.end = last.end.max(words.end);
+                *shadow = Shadow::new(last.len());
+            }
+            _ => {
+                let shadow = Shadow::new(words.len());
+                self.watched.push((words, shadow));
+            }
         }
     }
 
-    fn local(&mut self, tile: Tile) -> &mut Local {
-        let size = self.size(tile);
-        let at = usize::from(tile.column) * self.rows + usize::from(tile.row);
-        self.tiles[at].get_or_insert_with(|| Local { bytes: vec![0xff; size], shadow: None })
+    /// The notes of the words from `first` on, and the first word of them.
+    fn shadow(&mut self, first: usize) -> Option<(usize, &mut Shadow)> {
+        let behind = self.watched.partition_point(|(words, _)| words.start <= first);
+        let (words, shadow) = self.watched.get_mut(behind.checked_sub(1)?)?;
+        Some((words.start, shadow))
     }
 }
 
@@ -136,6 +174,33 @@ struct Touch {
     bytes: u64,
 }
 
+/// Words that a channel is about to move.
+struct Reach<'a> {
+    region: Region,
+    /// The byte of its region that word 0 is.
+    base: u64,
+    /// In which order they move, after so many words of the pass.
+    order: &'a Runs,
+    done: u64,
+    /// The same words in ascending order, if they are a whole pass and known.
+    ascending: Option<&'a Runs>,
+}
+
+impl Reach<'_> {
+    /// Where words lie in the region.
+    fn bytes(&self, word: u64, many: u64) -> Range<usize> {
+        (self.base + word * 4) as usize..(self.base + (word + many) * 4) as usize
+    }
+
+    /// Gives the words in as few pieces as are known.
+    fn pieces(&self, words: u64, piece: impl FnMut(u64, u64)) {
+        match self.ascending {
+            Some(runs) => runs.walk(0, words, piece),
+            None => self.order.walk(self.done, words, piece),
+        }
+    }
+}
+
 /// The memory that a channel works on.
 #[derive(Clone, Copy, Debug)]
 enum Region {
@@ -143,41 +208,42 @@ enum Region {
     Object(ObjectId),
 }
 
-impl Machine<'_> {
+impl<'a> Machine<'a> {
     /// Moves words of a stream from its source to all its destinations.
     pub fn carry(&mut self, route: u32, words: u64) -> Result<(), Fault> {
         if self.store.is_none() {
             return Ok(());
         }
         let plan = &self.plan.routes[route as usize];
-        let (region, runs) = self.reach(plan.from, words)?;
-        self.check_runs(&region, &runs, plan.from)?;
+        let from = self.reach(plan.from, words)?;
+        self.check_words(&from, plan.from, words)?;
         let mut bytes = Vec::with_capacity(words as usize * 4);
-        let memory = self.memory(&region);
-        for run in &runs {
-            bytes.extend_from_slice(&memory[run.clone()]);
-        }
+        let (memory, order) = (self.memory(&from.region), from.order);
+        order.walk(from.done, words, |word, many| {
+            bytes.extend_from_slice(&memory[from.bytes(word, many)]);
+        });
         let sent = self.clocks.is_some().then(|| self.publish(self.channel_clock(plan.from)));
         for &end in &plan.to {
             if let Some(sent) = &sent {
                 self.learn(self.channel_clock(end), sent);
             }
-            let (region, runs) = self.reach(end, words)?;
-            self.check_runs(&region, &runs, end)?;
-            let memory = self.memory(&region);
-            let mut rest = bytes.as_slice();
-            for run in runs {
-                let (now, later) = rest.split_at(run.len());
-                memory[run].copy_from_slice(now);
+            let to = self.reach(end, words)?;
+            self.check_words(&to, end, words)?;
+            let (memory, mut rest) = (self.memory(&to.region), bytes.as_slice());
+            to.order.walk(to.done, words, |word, many| {
+                let (now, later) = rest.split_at(many as usize * 4);
+                memory[to.bytes(word, many)].copy_from_slice(now);
                 rest = later;
-            }
+            });
         }
         Ok(())
     }
 
-    /// The memory that a channel's next words lie in, and where in it.
-    fn reach(&self, channel: u32, words: u64) -> Result<(Region, Vec<Range<usize>>), Fault> {
-        let (pass, descriptor) = self.pass(channel);
+    /// Where a channel's next words lie; they are within their buffer or
+    /// argument.
+    fn reach(&self, channel: u32, words: u64) -> Result<Reach<'a>, Fault> {
+        let pass = self.channels[channel as usize].pass.expect("a stream moves within passes");
+        let descriptor = &self.plan.descriptors[pass.descriptor as usize];
         let store = self.store.as_ref().expect("values are computed");
         let (region, start, low, high) = match descriptor.place {
             Place::Buffer(buffer, start) => {
@@ -206,14 +272,14 @@ impl Machine<'_> {
             self.fault(FaultKind::Overrun, text)
         };
         let base = start.checked_add_signed(pass.offset).ok_or_else(leaves)?;
-        let mut runs = Vec::new();
+        let ascending = descriptor.ascending.as_ref().filter(|_| words == descriptor.words);
+        let reach = Reach { region, base, order: &descriptor.order, done: pass.done, ascending };
         let mut outside = false;
-        descriptor.walk(pass.done, words, |word, many| {
-            let (first, end) = (base + word * 4, base + (word + many) * 4);
-            outside |= first < low || end > high;
-            runs.push(first as usize..end as usize);
+        reach.pieces(words, |word, many| {
+            let end = base.checked_add((word + many) * 4);
+            outside |= base + word * 4 < low || end.is_none_or(|end| end > high);
         });
-        if outside { Err(leaves()) } else { Ok((region, runs)) }
+        if outside { Err(leaves()) } else { Ok(reach) }
     }
 
     /// The bytes of a region, of which its buffer or argument is a part.
@@ -225,19 +291,25 @@ impl Machine<'_> {
         }
     }
 
-    fn check_runs(&mut self, region: &Region, runs: &[Range<usize>], channel: u32) -> Result<(), Fault> {
+    /// Notes that a channel accesses its next words.
+    fn check_words(&mut self, reach: &Reach<'_>, channel: u32, words: u64) -> Result<(), Fault> {
         if self.clocks.is_none() {
             return Ok(());
         }
         let way = self.plan.channels[channel as usize].channel.direction;
-        let (tile, object) = match region {
-            Region::Tile(tile) => (Some(*tile), ObjectId(0)),
-            Region::Object(object) => (None, *object),
+        let (tile, object) = match reach.region {
+            Region::Tile(tile) => (Some(tile), ObjectId(0)),
+            Region::Object(object) => (None, object),
         };
-        runs.iter().try_for_each(|run| {
-            let touch = Touch { tile, object, byte: run.start as u64, bytes: run.len() as u64 };
-            self.check(&touch, way, self.channel_clock(channel))
-        })
+        let agent = self.channel_clock(channel);
+        let mut outcome = Ok(());
+        reach.pieces(words, |word, many| {
+            if outcome.is_ok() {
+                let touch = Touch { tile, object, byte: reach.base + word * 4, bytes: many * 4 };
+                outcome = self.check(&touch, way, agent);
+            }
+        });
+        outcome
     }
 
     /// The bytes of an operand.
@@ -250,8 +322,8 @@ impl Machine<'_> {
     fn check(&mut self, touch: &Touch, way: Direction, agent: usize) -> Result<(), Fault> {
         let (Some(clocks), Some(store)) = (&self.clocks, &mut self.store) else { return Ok(()) };
         let (shadow, base) = match touch.tile {
-            Some(tile) => match &mut store.local(tile).shadow {
-                Some(shadow) => (shadow, 0),
+            Some(tile) => match store.local(tile).shadow((touch.byte / 4) as usize) {
+                Some((first, shadow)) => (shadow, first as u64 * 4),
                 None => return Ok(()),
             },
             None => {
@@ -285,7 +357,7 @@ impl Machine<'_> {
         let place = match touch.tile {
             None => format!("byte {byte} of buffer object {}", touch.object.0),
             Some(tile) => {
-                let holds = |buffer: &&crate::form::schedule::Buffer| {
+                let holds = |buffer: &&Buffer| {
                     let (first, end) =
                         (u64::from(buffer.address), u64::from(buffer.address) + u64::from(buffer.bytes));
                     buffer.tile == tile && first <= byte && byte < end
@@ -331,18 +403,37 @@ impl Machine<'_> {
             }
             touches.push((touch, access));
         }
-        let (mut reads, mut writes) = (Vec::new(), Vec::new());
-        for (touch, access) in &touches {
-            let bytes = self.bytes(touch).to_vec();
-            if *access == Access::Read { reads.push(bytes) } else { writes.push(bytes) }
-        }
-        let reads: Vec<&[u8]> = reads.iter().map(Vec::as_slice).collect();
-        entry.compute(numbers, &mut Values { reads: &reads, writes: &mut writes });
-        let written = touches.iter().filter(|(_, access)| *access != Access::Read);
-        for ((touch, _), bytes) in written.zip(&writes) {
-            self.bytes(touch).copy_from_slice(bytes);
-        }
+        self.apply(entry, numbers, &touches);
         Ok(())
+    }
+
+    /// Computes a call on its operands, in place where each lies apart from
+    /// the others in the memory of one tile, as they do unless a schedule is
+    /// odd.
+    fn apply(&mut self, entry: &Entry, numbers: &[u32], touches: &[(Touch, Access)]) {
+        let tile = touches[0].0.tile.expect("an operand lies in a tile");
+        let near = touches.iter().all(|(touch, _)| touch.tile == Some(tile));
+        if near && let Some(slices) = apart(self.memory(&Region::Tile(tile)), touches) {
+            let (mut reads, mut writes) = (Vec::new(), Vec::new());
+            for (slice, (_, access)) in slices.into_iter().zip(touches) {
+                if *access == Access::Read { reads.push(&*slice) } else { writes.push(slice) }
+            }
+            return entry.compute(numbers, &mut Values { reads: &reads, writes: &mut writes });
+        }
+        let mut copies: Vec<Vec<u8>> = Vec::new();
+        for (touch, _) in touches {
+            copies.push(self.bytes(touch).to_vec());
+        }
+        let (mut reads, mut writes): (Vec<&[u8]>, Vec<&mut [u8]>) = (Vec::new(), Vec::new());
+        for (copy, (_, access)) in copies.iter_mut().zip(touches) {
+            if *access == Access::Read { reads.push(copy) } else { writes.push(copy) }
+        }
+        entry.compute(numbers, &mut Values { reads: &reads, writes: &mut writes });
+        for (copy, (touch, access)) in copies.iter().zip(touches) {
+            if *access != Access::Read {
+                self.bytes(touch).copy_from_slice(copy);
+            }
+        }
     }
 
     fn touch(&self, core: u32, call: &CallPlan, operand: usize, bytes: u64) -> Result<Touch, Fault> {
@@ -387,4 +478,19 @@ impl Machine<'_> {
         self.bytes(&to).copy_from_slice(&sent);
         Ok(())
     }
+}
+
+/// The bytes of each touch, unless two of them overlap.
+fn apart<'m>(memory: &'m mut [u8], touches: &[(Touch, Access)]) -> Option<Vec<&'m mut [u8]>> {
+    let mut order: Vec<usize> = (0..touches.len()).collect();
+    order.sort_unstable_by_key(|&at| touches[at].0.byte);
+    let (mut rest, mut start) = (memory, 0);
+    let mut slices: Vec<Option<&mut [u8]>> = touches.iter().map(|_| None).collect();
+    for at in order {
+        let touch = &touches[at].0;
+        let skip = touch.byte.checked_sub(start)? as usize;
+        let (slice, behind) = rest.split_at_mut(skip).1.split_at_mut(touch.bytes as usize);
+        (slices[at], rest, start) = (Some(slice), behind, touch.byte + touch.bytes);
+    }
+    slices.into_iter().collect()
 }

@@ -257,7 +257,7 @@ impl Simulator {
         if known && let Some(launch) = self.timed.get(&plan.identity) {
             return Ok(LaunchReport { begin, ..launch.clone() });
         }
-        let store = memory::Store::new(run.program, run.bindings, run.memory, &self.target)?;
+        let store = memory::Store::new(run.program, plan, run.bindings, run.memory, &self.target)?;
         let mut machine = Machine::new(plan, &self.target, &self.table, store, run.watch, run.order, begin);
         if self.hazards {
             machine.look_for_hazards(run.program);

@@ -46,15 +46,24 @@ pub(super) struct Descriptor {
     pub place: form::Place,
     /// Words that one pass moves.
     pub words: u64,
-    /// Contiguous words, the innermost dimension.
-    pub run: u64,
-    /// The dimensions outside of a run, innermost first: size, stride in words.
-    pub outer: Vec<(u64, u64)>,
+    /// The order in which they move.
+    pub order: Runs,
+    /// The same words in ascending order, unless a pass moves some twice.
+    pub ascending: Option<Runs>,
     /// Of the dimension that advances from pass to pass.
     pub iteration: Option<(u64, u64)>,
     pub acquire: Option<(LockIndex, u32)>,
     pub release: Option<(LockIndex, u32)>,
     pub next: Option<u32>,
+}
+
+/// Words in some order: runs of contiguous ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Runs {
+    /// Contiguous words, the innermost dimension.
+    pub run: u64,
+    /// The dimensions outside of a run, innermost first: size, stride in words.
+    outer: Vec<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -288,13 +297,12 @@ impl Planner<'_> {
                 }
                 found => found.flatten().copied(),
             };
-            let (run, outer) = runs(&one.dims);
             all.push(Descriptor {
                 id: one.id,
                 place: one.place,
                 words: one.words(),
-                run,
-                outer,
+                order: Runs::new(&one.dims),
+                ascending: Runs::ascending(&one.dims),
                 iteration: one.iteration.map(|dim| (u64::from(dim.size), u64::from(dim.stride))),
                 acquire: one.acquire.map(|step| self.step(step)).transpose()?,
                 release: one.release.map(|step| self.step(step)).transpose()?,
@@ -446,21 +454,38 @@ pub(super) fn values(entry: &kernel::Entry, numbers: &[Number], counters: &[u32]
     entry.params.iter().zip(numbers).map(value).collect()
 }
 
-/// The contiguous run, and the dimensions outside of it, innermost first.
-/// Dimensions that only continue a run are part of it.
-fn runs(dims: &[form::Dim]) -> (u64, Vec<(u64, u64)>) {
-    let (mut run, mut outer) = (1u64, Vec::new());
-    for dim in dims.iter().rev().filter(|dim| dim.size != 1) {
-        if outer.is_empty() && u64::from(dim.stride) == run {
-            run = run.saturating_mul(u64::from(dim.size));
-        } else {
-            outer.push((u64::from(dim.size), u64::from(dim.stride)));
+impl Runs {
+    /// Words in the order of these dimensions, outermost first. Dimensions that
+    /// only continue a run are part of it.
+    fn new(dims: &[form::Dim]) -> Runs {
+        let (mut run, mut outer) = (1u64, Vec::new());
+        for dim in dims.iter().rev().filter(|dim| dim.size != 1) {
+            if outer.is_empty() && u64::from(dim.stride) == run {
+                run = run.saturating_mul(u64::from(dim.size));
+            } else {
+                outer.push((u64::from(dim.size), u64::from(dim.stride)));
+            }
         }
+        Runs { run, outer }
     }
-    (run, outer)
-}
 
-impl Descriptor {
+    /// The same words in ascending order: larger strides go outside. None
+    /// unless each stride steps over all that lies within, so that no word
+    /// comes twice.
+    fn ascending(dims: &[form::Dim]) -> Option<Runs> {
+        let mut sorted: Vec<form::Dim> = dims.iter().filter(|dim| dim.size != 1).copied().collect();
+        sorted.sort_by_key(|dim| std::cmp::Reverse(dim.stride));
+        let mut extent = 1u64;
+        for dim in sorted.iter().rev() {
+            let (size, stride) = (u64::from(dim.size), u64::from(dim.stride));
+            if stride < extent || size == 0 {
+                return None;
+            }
+            extent = extent.checked_add(stride.checked_mul(size - 1)?)?;
+        }
+        Some(Runs::new(&sorted))
+    }
+
     /// Gives the contiguous pieces of `words` words after the first `done` of a
     /// pass: the word where each begins, counted from the descriptor's place,
     /// and how many.
@@ -495,31 +520,54 @@ mod tests {
     use super::*;
     use crate::form::schedule::Dim;
 
+    fn dims(list: &[(u32, u32)]) -> Vec<Dim> {
+        list.iter().map(|&(size, stride)| Dim { size, stride }).collect()
+    }
+
     #[test]
     fn dimensions_that_continue_a_run_are_part_of_it() {
-        let dim = |size, stride| Dim { size, stride };
-        assert_eq!(runs(&[dim(4, 8), dim(8, 1)]), (32, vec![]));
-        assert_eq!(runs(&[dim(4, 16), dim(8, 1)]), (8, vec![(4, 16)]));
-        assert_eq!(runs(&[dim(3, 1), dim(4, 16), dim(2, 32)]), (1, vec![(2, 32), (4, 16), (3, 1)]));
-        assert_eq!(runs(&[dim(1, 99)]), (1, vec![]));
+        let runs = |list: &[(u32, u32)]| {
+            let Runs { run, outer } = Runs::new(&dims(list));
+            (run, outer)
+        };
+        assert_eq!(runs(&[(4, 8), (8, 1)]), (32, vec![]));
+        assert_eq!(runs(&[(4, 16), (8, 1)]), (8, vec![(4, 16)]));
+        assert_eq!(runs(&[(3, 1), (4, 16), (2, 32)]), (1, vec![(2, 32), (4, 16), (3, 1)]));
+        assert_eq!(runs(&[(1, 99)]), (1, vec![]));
+    }
+
+    fn walked(runs: &Runs, done: u64, many: u64) -> Vec<u64> {
+        let mut words = Vec::new();
+        runs.walk(done, many, |word, count| words.extend(word..word + count));
+        words
     }
 
     #[test]
     fn a_walk_gives_the_words_that_the_dimensions_say() {
-        let (run, outer) =
-            runs(&[Dim { size: 2, stride: 100 }, Dim { size: 3, stride: 10 }, Dim { size: 4, stride: 1 }]);
-        let place = form::Place::Argument(0, 0);
-        let (words, iteration, acquire, release, next) = (24, None, None, None, None);
-        let descriptor = Descriptor { id: 0, place, words, run, outer, iteration, acquire, release, next };
+        let runs = Runs::new(&dims(&[(2, 100), (3, 10), (4, 1)]));
         let all: Vec<u64> = (0..2)
             .flat_map(|a| (0..3).flat_map(move |b| (0..4).map(move |c| 100 * a + 10 * b + c)))
             .collect();
         for done in 0..24 {
             for many in 1..=24 - done {
-                let mut walked = Vec::new();
-                descriptor.walk(done, many, |word, count| walked.extend(word..word + count));
-                assert_eq!(walked, all[done as usize..(done + many) as usize], "{many} after {done}");
+                let want = &all[done as usize..(done + many) as usize];
+                assert_eq!(walked(&runs, done, many), want, "{many} after {done}");
             }
         }
+    }
+
+    /// A matrix that leaves in blocks is one run when its order does not
+    /// matter; words that come twice have no such order.
+    #[test]
+    fn words_in_ascending_order_are_the_same_words() {
+        let blocks = dims(&[(4, 64), (2, 4), (4, 16), (4, 1)]);
+        let ascending = Runs::ascending(&blocks).unwrap();
+        assert_eq!((Runs::new(&blocks).run, ascending.run), (4, 8));
+        let mut sorted = walked(&Runs::new(&blocks), 0, 128);
+        sorted.sort_unstable();
+        assert_eq!(walked(&ascending, 0, 128), sorted);
+        assert_eq!(Runs::ascending(&dims(&[(4, 8), (2, 4), (8, 1)])), None);
+        assert_eq!(Runs::ascending(&dims(&[(2, 0), (8, 1)])), None);
+        assert_eq!(Runs::ascending(&dims(&[(2, 4), (4, 8), (4, 1)])), Some(Runs { run: 32, outer: vec![] }));
     }
 }
