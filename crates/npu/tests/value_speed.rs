@@ -1,0 +1,48 @@
+//! How long values take: one layer of Llama-3.2-1B, a prompt of 2048 tokens.
+//! A benchmark as much as a test:
+//!
+//! ```text
+//! cargo test --release --locked -p girih-npu --test value_speed -- --ignored --nocapture
+//! ```
+
+mod llama;
+mod random;
+
+use std::time::Instant;
+
+use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::{Backend as _, Lane, Step, Want};
+use girih_npu::{Npu, Options};
+use llama::{LLAMA_1B, Sizes, key, llama};
+use random::Random;
+
+/// What a prefill of one layer may take, on one core.
+const SECONDS: f64 = 60.0;
+
+#[test]
+#[ignore = "takes ten seconds when it is compiled for speed, and minutes when it is not"]
+fn a_layer_of_a_real_shape_is_computed_in_a_minute() {
+    // The head is another matter: a small vocabulary leaves it out.
+    let sizes = Sizes { layers: 1, vocabulary: 512, ..LLAMA_1B };
+    for hazards in [true, false] {
+        let npu = Npu::new("xdna2-strix", Options { hazards, ..Options::default() }).unwrap();
+        let graph = llama(&sizes, key(2048));
+        let weights = npu.load(&graph, &Random(7)).unwrap();
+        let program = npu.compile(&graph, &weights).unwrap();
+        let mut state = npu.state(&graph, &[32]).unwrap();
+        let tokens: Vec<u32> = (0..2048).map(|at| at * 37 % 512).collect();
+        let blocks: Vec<Block> = (0..32).map(Block).collect();
+        let blocks: &[&[Block]] = &[&blocks];
+        let rows = Range32 { start: 0, end: 2048 };
+        let lane = Lane { blocks, position: 0, rows, want: Want::Last, spans: &[] };
+        let mut output = vec![0.0; sizes.vocabulary];
+        let (inputs, watch) = (Inputs::Tokens(&tokens), &mut Unwatched);
+        let begun = Instant::now();
+        npu.run(&program, &weights, &mut state, Step { inputs, lanes: &[lane], output: &mut output, watch })
+            .unwrap();
+        let seconds = begun.elapsed().as_secs_f64();
+        println!("one layer, 2048 rows, hazards looked for: {hazards}: {seconds:.1} s");
+        assert!(output.iter().all(|logit| logit.is_finite()));
+        assert!(seconds < SECONDS, "{seconds} s");
+    }
+}
