@@ -4,6 +4,7 @@ mod batches;
 mod calls;
 mod nll;
 mod npu;
+mod npu_verify;
 mod program;
 mod same;
 mod speed;

@@ -1,0 +1,73 @@
+//! `girih verify` and `girih diagnose` on simulated arrays.
+
+use std::path::{Path, PathBuf};
+
+use crate::program::{data, fixture, girih, name};
+
+/// The fixtures of architectures that the array runs, besides the trained model.
+const FIXTURES: &[&str] = &["llama32_tied", "llama32_untied_scaled", "llama_wide", "qwen3"];
+
+/// The array agrees with the golden of this arithmetic, whose KV cache is kept
+/// in brain float as the array keeps it.
+fn passes(model: &Path, golden: &Path, target: &str, against: &str) {
+    let call = girih(&["verify", name(model), "--golden", name(golden), "--quiet", "--json"]);
+    let backend = format!("npu:{target}");
+    let ended = call.with(&["--backend", &backend, "--kv", "bf16", "--against", against]).end();
+    let what = format!("{} on {target} against {against}", model.display());
+    assert_eq!(ended.code, 0, "{what}: {}{}", ended.stdout, ended.stderr);
+    let verdict = ended.json();
+    assert_eq!(verdict["activations"], "bf16", "{what}");
+    assert!(verdict["prompts"].as_array().is_some_and(|prompts| prompts.len() >= 2), "{what}");
+}
+
+/// Every model with its golden, if the data are there.
+fn models() -> Vec<(PathBuf, PathBuf)> {
+    let Some(data) = data() else { return Vec::new() };
+    let of = |folder: PathBuf| (folder.clone(), folder.join("golden.safetensors"));
+    let mut models: Vec<_> = FIXTURES.iter().map(|name| of(data.join("fixtures").join(name))).collect();
+    let stories = data.join("models/stories260K");
+    models.push((stories.join("hf-bf16"), stories.join("golden.safetensors")));
+    models
+}
+
+/// Heads and widths of 8, 172 and 160 are padded to what tiles divide.
+#[test]
+fn every_model_on_the_toy_array_passes_against_its_golden() {
+    for (model, golden) in models() {
+        passes(&model, &golden, "toy", "bf16");
+    }
+}
+
+#[test]
+fn padded_models_on_the_full_array_pass_against_their_goldens() {
+    for (model, golden) in models().iter().filter(|(model, _)| !model.ends_with("llama_wide")) {
+        passes(model, golden, "xdna2-strix", "bf16");
+    }
+}
+
+/// All models with both goldens, on both arrays:
+///
+/// ```text
+/// cargo test --release --locked -p girih-cli --test it every_golden_on_every_array -- --ignored
+/// ```
+#[test]
+#[ignore = "takes minutes"]
+fn every_golden_on_every_array() {
+    let more = ["gemma3_text", "gemma3_text_scaled"];
+    let gemma = data().map(|data| more.map(|name| data.join("fixtures").join(name)));
+    let gemma = gemma.into_iter().flatten().map(|folder| (folder.clone(), folder.join("golden.safetensors")));
+    for (model, golden) in models().into_iter().chain(gemma) {
+        for target in ["toy", "xdna2-strix"] {
+            for against in ["f32", "bf16"] {
+                passes(&model, &golden, target, against);
+            }
+        }
+    }
+}
+
+/// Weights with biases: Llama with `attention_bias` and `mlp_bias`.
+#[test]
+fn a_model_with_biases_passes_on_the_toy_array() {
+    let folder = fixture("llama_biased");
+    passes(&folder, &folder.join("golden.safetensors"), "toy", "f32");
+}
