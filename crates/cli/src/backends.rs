@@ -7,6 +7,7 @@ use girih_graph::backend::MemoryPlan;
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend as _, Graph, Group, Key, Runner};
 use girih_model::Model;
+use girih_npu::pass::Stays;
 use girih_tensor::DType;
 
 use crate::args::{ActPrecision, AffinityArg, Backend, DeviceArgs, PackedCache};
@@ -105,6 +106,24 @@ impl<'a> Layout<'a> {
             kernels,
             refusals.into_iter().map(|refusal| format!("{}: {}", refusal.node, refusal.reason)).collect(),
         ))
+    }
+
+    /// What of each program's work does not run on the backend's device but on
+    /// the host, and why, in sentences.
+    ///
+    /// # Errors
+    /// When the backend or a graph cannot be made.
+    pub fn host_work(&self) -> Result<Vec<String>> {
+        let Backend::Npu(target) = &self.device.backend else { return Ok(Vec::new()) };
+        let npu = self.device.array.npu(target, None)?;
+        let mut sentences = Vec::new();
+        for key in npu.ladder(self.key) {
+            let graph = self.model.graph(key, self.device.kv.dtype())?;
+            sentences.extend(npu.stays(&graph).into_iter().map(|Stays { name, op, count, reason }| {
+                format!("steps of {} rows: the host computes {count} x {name} ({op}): {reason}", key.rows)
+            }));
+        }
+        Ok(sentences)
     }
 
     /// Loads the model, if it fits into memory.

@@ -13,7 +13,7 @@ use crate::blob;
 use crate::driver::{Compiled, Compiler, Device, Program, Runtime, Tell, Weights};
 use crate::form::groups::Groups;
 use crate::host::Cache;
-use crate::pass::{Attention, Mapping, NoDump, Policy, partition};
+use crate::pass::{self, Attention, Mapping, NoDump, Policy, Stays, partition};
 use crate::sim::Order;
 
 /// How the backend is to use the array. Nothing here changes a value but where
@@ -105,6 +105,11 @@ impl Npu {
                 Attention::Prefill => !single,
                 Attention::Array => true,
             }
+    }
+
+    /// What of a graph the host computes, and why.
+    pub fn stays(&self, graph: &Graph) -> Vec<Stays> {
+        pass::stays(graph, self.target(), self.compiler.policy())
     }
 
     fn groups(&self, graph: &Graph) -> Result<Groups> {

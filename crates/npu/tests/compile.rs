@@ -2,10 +2,11 @@
 
 mod llama;
 
+use girih_graph::Key;
 use girih_npu::Target;
 use girih_npu::form::groups::{Groups, Step};
 use girih_npu::form::schedule::Schedule;
-use girih_npu::pass::{Grouping, NoDump, Policy, compile, groups};
+use girih_npu::pass::{Attention, Grouping, NoDump, Policy, compile, groups, stays};
 use llama::{LLAMA_1B, SMALL, Sizes, key, llama};
 
 fn cut(sizes: &Sizes, rows: u32, target: &Target, policy: Policy) -> Groups {
@@ -78,4 +79,25 @@ fn layers_are_compiled_once_and_bound_sixteen_times() {
         };
         assert_eq!(cores, want, "cores of {}", program.name);
     }
+}
+
+/// Nothing goes to the host in silence: each kind of work has its reason.
+#[test]
+fn what_stays_on_the_host_has_its_reason() {
+    let target = Target::named("toy").unwrap();
+    let why = |key, policy| {
+        let all = stays(&llama(&SMALL, key), &target, policy);
+        let reason =
+            |name: &str| all.iter().find(|stays| stays.name == name).map(|stays| stays.reason.clone());
+        assert_eq!(reason("embed").as_deref(), Some("rows are looked up where tokens are known"));
+        let heads = all.iter().find(|stays| stays.name == "mixed_heads");
+        assert!(heads.is_none_or(|heads| heads.op == "attend" && heads.count == SMALL.layers), "{all:?}");
+        reason("mixed_heads")
+    };
+    let host = Policy { attention: Attention::Host, ..Policy::MLIR_AIR };
+    assert_eq!(why(key(64), Policy::MLIR_AIR), None, "the array attends");
+    assert_eq!(why(key(64), host).unwrap(), "the policy leaves attention to the host");
+    assert!(why(key(1), Policy::MLIR_AIR).unwrap().contains("single rows"));
+    let two = Key { lanes: 2, ..key(64) };
+    assert!(why(two, Policy::MLIR_AIR).unwrap().contains("2 sequences; the array attends for one"));
 }

@@ -16,6 +16,7 @@ fn programs() -> Vec<(&'static str, String)> {
         Kernel::Attend { rows: 64, heads: 4, kv_heads: 2, size: 16, keys: 512, window: 0, scale: 0.25 };
     let kernels = [
         ("add", Kernel::Add { n: 32768 }),
+        ("bias", Kernel::Bias { rows: 64, n: 512 }),
         ("gemm", Kernel::Gemm { m: 128, n: 192, k: 256 }),
         ("gemv", Kernel::Gemv { first: 0, n: 256, k: 256 }),
         ("attend", attend),

@@ -40,7 +40,7 @@ pub struct Args {
 enum Command {
     /// Compile every program, and keep the blobs.
     Compile(compile::Args),
-    /// Print what a blob holds.
+    /// Print what a blob holds, or what of a model the array does and what the host, and why.
     Inspect(inspect::Args),
     /// Simulate the time of a step, without values.
     Sim(sim::Args),

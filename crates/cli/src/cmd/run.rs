@@ -29,7 +29,7 @@ pub struct Args {
     /// Let special tokens that the prompt spells be special tokens.
     #[arg(long)]
     special: bool,
-    /// Say how long each phase of the start took.
+    /// Say how long each phase of the start took, and what an array leaves to the host.
     #[arg(long, short)]
     verbose: bool,
     /// End with one line of JSON: amounts, times, token ids.
@@ -64,6 +64,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     print_line!("")?;
     phases.add("first token", reply.stats.prefill.time);
     if args.verbose {
+        layout.host_work()?.into_iter().for_each(|sentence| show.note(sentence));
         show.note(phases.line());
     }
     show.note(summary(&reply));

@@ -71,3 +71,24 @@ fn a_model_with_biases_passes_on_the_toy_array() {
     let folder = fixture("llama_biased");
     passes(&folder, &folder.join("golden.safetensors"), "toy", "f32");
 }
+
+/// What the array leaves to the host is named with its reason, of a model and
+/// by a verbose run.
+#[test]
+fn what_the_host_does_is_named() {
+    let folder = fixture("qwen3");
+    let inspect = ["npu", "inspect", name(&folder), "--target", "toy", "--rows", "64", "--context", "128"];
+    let text = girih(&inspect).done().stdout;
+    for part in [
+        "array   3 x rms_gemms_rope",
+        "host    1 x embed                embed: rows are looked up where tokens are known",
+        "attend: the policy leaves attention of single rows to the host",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let steps = girih(&inspect).with(&["--json"]).done().json();
+    assert_eq!(steps["steps"][1]["host"][0]["op"], "embed");
+    let run = girih(&["run", "stories260k", "Once", "-n", "1", "--backend", "npu:toy", "--kv", "bf16", "-v"]);
+    let notes = run.done().stderr;
+    assert!(notes.contains("steps of 1 rows: the host computes 5 x"), "{notes}");
+}

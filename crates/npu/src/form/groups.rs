@@ -151,6 +151,13 @@ pub enum Kernel {
         /// Values.
         n: u32,
     },
+    /// `(x [rows, n], b [n], y [rows, n])`: adds `b` to each row.
+    Bias {
+        /// Rows.
+        rows: u32,
+        /// Values of a row.
+        n: u32,
+    },
     /// `(q [rows, heads, size], chunks, y [rows, heads, size])`: attention over
     /// keys and values in chunks, see [`chunk_bytes`].
     Attend {
@@ -213,6 +220,7 @@ impl Kernel {
             Kernel::Rope { .. } => "rope",
             Kernel::Gate { .. } => "gate",
             Kernel::Add { .. } => "add",
+            Kernel::Bias { .. } => "bias",
             Kernel::Attend { .. } => "attend",
         }
     }
@@ -232,6 +240,7 @@ impl Kernel {
                 vec![x, of(rows, size), x]
             }
             Kernel::Gate { n, .. } | Kernel::Add { n } => vec![of(1, n); 3],
+            Kernel::Bias { rows, n } => vec![of(rows, n), of(1, n), of(rows, n)],
             Kernel::Attend { rows, heads, kv_heads, size, keys, .. } => {
                 let x = of(rows, size) * u64::from(heads);
                 let chunks = u64::from(kv_heads) * u64::from(keys) / BLOCK_POSITIONS as u64;
@@ -251,6 +260,7 @@ impl Kernel {
             }
             Kernel::Gate { n, .. } => 4 * u64::from(n),
             Kernel::Add { n } => u64::from(n),
+            Kernel::Bias { rows, n } => u64::from(rows) * u64::from(n),
             Kernel::Attend { rows, heads, size, keys, .. } => {
                 4 * u64::from(rows) * u64::from(heads) * u64::from(size) * u64::from(keys)
             }
@@ -394,6 +404,7 @@ impl fmt::Display for Kernel {
             }
             Kernel::Gate { n, act } => write!(f, "gate_{} n={n}", act.name()),
             Kernel::Add { n } => write!(f, "add n={n}"),
+            Kernel::Bias { rows, n } => write!(f, "bias rows={rows} n={n}"),
             Kernel::Attend { rows, heads, kv_heads, size, keys, window, scale } => {
                 write!(f, "attend rows={rows} heads={heads} kv_heads={kv_heads} size={size} keys={keys} ")?;
                 write!(f, "window={window} scale={scale:?}f")
@@ -529,6 +540,7 @@ fn kernel(line: &mut Line<'_>) -> Result<Kernel> {
         "gate_silu" => Ok(Kernel::Gate { n: whole("n")?, act: Act::Silu }),
         "gate_gelu_tanh" => Ok(Kernel::Gate { n: whole("n")?, act: Act::GeluTanh }),
         "add" => Ok(Kernel::Add { n: whole("n")? }),
+        "bias" => Ok(Kernel::Bias { rows: whole("rows")?, n: whole("n")? }),
         "attend" => Ok(Kernel::Attend {
             rows: whole("rows")?,
             heads: whole("heads")?,

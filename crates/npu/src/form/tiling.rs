@@ -66,7 +66,8 @@ pub struct RowTiling {
     pub step: u32,
 }
 
-/// The tile of a kernel on elements.
+/// The tile of a kernel on elements, or of a bias, whose chunks are parts of
+/// rows and whose herd is one row of cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElementTiling {
     /// The cores, as of [`RowTiling`].
@@ -125,7 +126,7 @@ impl Tiling {
             "rms_norm" | "rope" => {
                 Tiling::Rows(RowTiling { herd: field(line, "herd")?, step: number(line, "step")? })
             }
-            "gate" | "add" => {
+            "gate" | "add" | "bias" => {
                 Tiling::Elements(ElementTiling { herd: field(line, "herd")?, chunk: number(line, "chunk")? })
             }
             "attend" => {

@@ -21,7 +21,7 @@ use crate::form::schedule::Schedule;
 use crate::form::tiled::Tiled;
 
 pub use mapping::{Mapping, TileRule};
-pub use partition::{Attention, Grouping, Policy};
+pub use partition::{Attention, Grouping, Policy, Stays, stays};
 
 /// A pass could not meet a limit of the target: news for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -165,9 +165,6 @@ pub fn refusal(graph: &Graph, target: &Target, policy: Policy, index: usize) -> 
         inner.len() > 1 && !inner.last().is_some_and(|&size| all.is_multiple_of(size))
     };
     match node.op {
-        Op::Linear if node.inputs.len() > 2 => {
-            Some("a linear layer with a bias has no kernel on the array yet".to_owned())
-        }
         Op::Norm { .. } | Op::Rope { .. }
             if site(graph, target, policy, index) == Site::Array && heads_break(&x?.shape.extents()[1..]) =>
         {
@@ -204,17 +201,71 @@ fn site(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Site {
 /// Whether the array attends: the policy says so, all rows are of one
 /// sequence, scores have no cap, and padding would not reach into the heads.
 fn attends(graph: &Graph, target: &Target, policy: Policy, index: usize) -> bool {
-    let wanted = match policy.attention {
-        Attention::Host => false,
-        Attention::Prefill => graph.key.rows > 1,
-        Attention::Array => true,
-    };
+    attention_stays(graph, target, policy, index).is_none()
+}
+
+/// Why an attention stays on the host, if it does.
+fn attention_stays(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Option<String> {
     let node = &graph.nodes[index];
-    let Op::Attend { softcap, .. } = node.op else { return false };
+    let Op::Attend { softcap, .. } = node.op else { return None };
     let (q, keys) = (graph.value(node.inputs[0]), graph.value(node.inputs[1]));
-    let values = graph.value(node.inputs[2]);
-    let whole = q.shape.stride().is_multiple_of(column_granule(target) as usize);
-    wanted && softcap.is_none() && graph.key.lanes == 1 && whole && keys.shape == values.shape
+    let (values, width, granule) =
+        (graph.value(node.inputs[2]), q.shape.stride(), column_granule(target) as usize);
+    if policy.attention == Attention::Host {
+        Some("the policy leaves attention to the host".to_owned())
+    } else if policy.attention == Attention::Prefill && graph.key.rows == 1 {
+        Some("the policy leaves attention of single rows to the host".to_owned())
+    } else if let Some(cap) = softcap {
+        Some(format!("scores have a cap of {cap}, which the attention of the array does not know"))
+    } else if graph.key.lanes > 1 {
+        Some(format!("a step may have rows of {} sequences; the array attends for one", graph.key.lanes))
+    } else if !width.is_multiple_of(granule) {
+        Some(format!("{width} values of all heads are no multiple of {granule}: padding would be a head"))
+    } else if keys.shape != values.shape {
+        Some(format!("keys of {} and values of {} differ in shape", keys.shape, values.shape))
+    } else {
+        None
+    }
+}
+
+/// Work of one kind that stays on the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stays {
+    /// What the results are called, without what tells layers apart.
+    pub name: String,
+    /// The op.
+    pub op: &'static str,
+    /// How many nodes of the graph there are of it.
+    pub count: usize,
+    /// Why it is not on the array.
+    pub reason: String,
+}
+
+/// All that stays on the host, in the graph's order.
+pub fn stays(graph: &Graph, target: &Target, policy: Policy) -> Vec<Stays> {
+    let mut all: Vec<Stays> = Vec::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        if site(graph, target, policy, index) != Site::Host {
+            continue;
+        }
+        let reason = match node.op {
+            Op::Attend { .. } => attention_stays(graph, target, policy, index).unwrap_or_default(),
+            Op::Embed => "rows are looked up where tokens are known".to_owned(),
+            Op::Write => "the KV cache is the host's".to_owned(),
+            Op::Take => "which rows are wanted is known to the host alone".to_owned(),
+            _ if graph.value(node.output).outermost == Extent::Wanted => {
+                "it is of the wanted rows, which the host has taken".to_owned()
+            }
+            _ => "it is of what the host has just looked up".to_owned(),
+        };
+        let name = label(&graph.value(node.output).name);
+        let alike = |known: &&mut Stays| known.name == name && known.reason == reason;
+        match all.iter_mut().find(alike) {
+            Some(known) => known.count += 1,
+            None => all.push(Stays { name: name.to_owned(), op: node.op.name(), count: 1, reason }),
+        }
+    }
+    all
 }
 
 /// Whether a node is the norm that attention begins with: its result reaches a
@@ -346,12 +397,15 @@ impl Cut<'_> {
     fn launch(&mut self, index: usize, draft: &mut Draft) -> Result<()> {
         let node = &self.graph.nodes[index];
         let mut tensors = Vec::new();
-        let inputs = if let Op::Attend { .. } = node.op {
-            tensors.push(self.tensor(node.inputs[0])?);
-            tensors.push(self.chunks(node.inputs[1], node.inputs[2])?);
-            &[]
-        } else {
-            &node.inputs[..]
+        let inputs = match node.op {
+            Op::Attend { .. } => {
+                tensors.push(self.tensor(node.inputs[0])?);
+                tensors.push(self.chunks(node.inputs[1], node.inputs[2])?);
+                &[]
+            }
+            // A bias is added by a launch of its own.
+            Op::Linear => &node.inputs[..2],
+            _ => &node.inputs[..],
         };
         for &input in inputs {
             let turns = matches!(node.op, Op::Rope { .. }) && self.graph.value(input).role == Role::Weight;
@@ -367,6 +421,15 @@ impl Cut<'_> {
             let name = if parts.len() > 1 { format!("{name}.{part}") } else { name.clone() };
             let tiling = self.mapping.tiling(kernel);
             draft.launches.push(Task { name, kernel: *kernel, arguments: arguments.clone(), tiling });
+        }
+        if let (Op::Linear, Some(&bias)) = (node.op, node.inputs.get(2)) {
+            let (sum, bias) = (tensors[tensors.len() - 1], self.tensor(bias)?);
+            let [rows, n] = self.groups.tensors[sum as usize].padded;
+            let rows = if self.site(index) == Site::EachWanted { 1 } else { rows };
+            let [sum, bias] = [sum, bias].map(|tensor| draft.argument(tensor));
+            let (kernel, arguments) = (Kernel::Bias { rows, n }, vec![sum, bias, sum]);
+            let (name, tiling) = (format!("{name}.bias"), self.mapping.tiling(&kernel));
+            draft.launches.push(Task { name, kernel, arguments, tiling });
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! guesses, the best first.
 
 mod attend;
+mod bias;
 mod gemm;
 mod gemv;
 mod rows;
@@ -44,6 +45,9 @@ fn guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
         Kernel::Gate { n, .. } | Kernel::Add { n } => {
             rows::element_guesses(n, target).into_iter().map(Tiling::Elements).collect()
         }
+        Kernel::Bias { rows, n } => {
+            bias::space([rows, n], target).into_iter().map(Tiling::Elements).collect()
+        }
         Kernel::Attend { .. } => attend::space(kernel, target).into_iter().map(Tiling::Attend).collect(),
     }
 }
@@ -58,6 +62,9 @@ pub fn space(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
         }
         Kernel::Gate { n, .. } | Kernel::Add { n } => {
             rows::element_space(n, target).into_iter().map(Tiling::Elements).collect()
+        }
+        Kernel::Bias { rows, n } => {
+            bias::space([rows, n], target).into_iter().map(Tiling::Elements).collect()
         }
         Kernel::Attend { .. } => attend::space(kernel, target).into_iter().map(Tiling::Attend).collect(),
     }
@@ -83,6 +90,7 @@ pub fn build(task: &Task, tiling: Tiling, target: &Target) -> Option<TiledLaunch
             rows::build_elements(launch, entry, n, tile, target)
         }
         (Kernel::Add { n }, Tiling::Elements(tile)) => rows::build_elements(launch, "add", n, tile, target),
+        (Kernel::Bias { rows, n }, Tiling::Elements(tile)) => bias::build(launch, [rows, n], tile, target),
         (Kernel::Attend { .. }, Tiling::Attend(tile)) => attend::build(launch, &task.kernel, tile, target),
         _ => None,
     };

@@ -1,33 +1,62 @@
-//! `girih npu inspect`: what a blob holds.
+//! `girih npu inspect`: what a blob holds, or what of a model the array does
+//! and what the host, and why.
 
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::Path;
 
+use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::blob;
+use girih_npu::form::groups::{Groups, Step};
+use girih_npu::form::schedule::Schedule;
+use girih_npu::pass::{NoDump, Stays, stays};
+use serde_json::{Value, json};
 
-use super::{Error, Outcome, Result, print};
+use super::{Error, Outcome, Result, Source, print, print_json};
+
+/// What an ELF file begins with.
+const MAGIC: [u8; 4] = *b"\x7fELF";
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A blob.
-    blob: PathBuf,
-    /// The array that it was made for.
-    #[arg(long, value_name = "TARGET", default_value = "xdna2-strix")]
-    target: String,
-    /// Print all of it, as text that can be read back.
+    /// Instead of a model it may be a blob that `girih npu compile --blobs` kept.
+    #[command(flatten)]
+    source: Source,
+    /// Print all of it, as text that can be read back: a schedule, or the groups of each step.
     #[arg(long)]
     text: bool,
+    /// Print JSON, of a model.
+    #[arg(long, conflicts_with = "text")]
+    json: bool,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let target = Target::named(&args.target).map_err(|error| Error::call(error.to_string()))?;
-    let bytes = std::fs::read(&args.blob)
-        .map_err(|error| Error::call(format!("{}: cannot be read: {error}", args.blob.display())))?;
-    let schedule = blob::decode(&bytes, &target).map_err(|error| error.of(args.blob.display()))?;
-    if args.text {
-        print(&schedule)?;
-        return Ok(Outcome::Done);
+    let path = Path::new(&args.source.model);
+    if !is_blob(path) {
+        return model(args);
     }
+    let target = Target::named(&args.source.target).map_err(|error| Error::call(error.to_string()))?;
+    let bytes = std::fs::read(path)
+        .map_err(|error| Error::call(format!("{}: cannot be read: {error}", path.display())))?;
+    let schedule = blob::decode(&bytes, &target).map_err(|error| error.of(path.display()))?;
+    if args.json {
+        return Err(Error::call("--json is of models; a blob is printed with --text"));
+    }
+    if args.text {
+        print(&schedule)?
+    } else {
+        describe(&schedule)?
+    }
+    Ok(Outcome::Done)
+}
+
+/// Whether a file begins as blobs do.
+fn is_blob(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == MAGIC
+}
+
+fn describe(schedule: &Schedule) -> Result<()> {
     print_line!("program {} for {}", schedule.name, schedule.target)?;
     for argument in &schedule.arguments {
         let (name, role) = (&argument.name, argument.role.name());
@@ -44,5 +73,64 @@ pub fn run(args: &Args) -> Result<Outcome> {
             launch.routes.len()
         )?;
     }
+    Ok(())
+}
+
+fn model(args: &Args) -> Result<Outcome> {
+    let compiler = args.source.compiler(None)?;
+    let mut steps = Vec::new();
+    for graph in args.source.graphs()? {
+        let groups = compiler.groups(&graph, &mut NoDump)?;
+        let host = stays(&graph, compiler.target(), compiler.policy());
+        if args.json {
+            steps.push(described(&graph, &groups, &host));
+        } else if args.text {
+            print(&groups)?;
+        } else {
+            table(&graph, &groups, &host)?;
+        }
+    }
+    if args.json {
+        print_json(&json!({
+            "target": compiler.target().name,
+            "policy": compiler.policy().name(),
+            "steps": steps,
+        }))?;
+    }
     Ok(Outcome::Done)
+}
+
+/// How often a step runs the program of this number, for one wanted row.
+fn runs(groups: &Groups, number: usize) -> usize {
+    let runs = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
+    groups.steps.iter().filter(runs).count()
+}
+
+fn table(graph: &Graph, groups: &Groups, host: &[Stays]) -> Result<()> {
+    print_line!("{}", graph.key)?;
+    for (number, program) in groups.programs.iter().enumerate() {
+        let launches: Vec<&str> = program.launches.iter().map(|task| task.name.as_str()).collect();
+        let (name, runs) = (&program.name, runs(groups, number));
+        print_line!("  array {runs:>3} x {name:<20} {}", launches.join(", "))?;
+    }
+    for Stays { name, op, count, reason } in host {
+        print_line!("  host  {count:>3} x {name:<20} {op}: {reason}")?;
+    }
+    Ok(())
+}
+
+fn described(graph: &Graph, groups: &Groups, host: &[Stays]) -> Value {
+    let programs = groups.programs.iter().enumerate().map(|(number, program)| {
+        let launches: Vec<String> =
+            program.launches.iter().map(|task| format!("{} {}", task.name, task.kernel)).collect();
+        json!({"name": program.name, "runs": runs(groups, number), "launches": launches})
+    });
+    let host = host.iter().map(
+        |stays| json!({"name": stays.name, "op": stays.op, "count": stays.count, "reason": stays.reason}),
+    );
+    json!({
+        "key": graph.key.to_string(),
+        "array": programs.collect::<Vec<_>>(),
+        "host": host.collect::<Vec<_>>(),
+    })
 }

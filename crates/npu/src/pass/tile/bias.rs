@@ -1,0 +1,67 @@
+//! A vector that is added to each row of a matrix: each column's core has a
+//! stretch of the rows, which it takes part by part; a part of the vector stays
+//! with the core while the same part of all its rows passes by.
+
+use super::{Launch, call, dim, divisor, whole};
+use crate::Target;
+use crate::form::tiled::{Flow, Herd, Item, Share, Stream, TiledLaunch};
+use crate::form::tiling::ElementTiling;
+
+/// The most parts that rows are cut into.
+const PARTS: u32 = 64;
+/// Elements are handed out in vectors.
+const VECTOR: u32 = 16;
+
+/// The tilings of `y[rows, n] = x + b`, the fewest parts first. A chunk is a
+/// part of a row.
+pub(super) fn space([rows, n]: [u32; 2], target: &Target) -> Vec<ElementTiling> {
+    let herd = Herd { columns: divisor(rows, target.array.columns) as u8, rows: 1 };
+    let parts = (1..=PARTS).filter(|parts| n.is_multiple_of(parts * VECTOR));
+    parts.map(|parts| ElementTiling { herd, chunk: n / parts }).collect()
+}
+
+/// The launch with this tile, if the tile divides it.
+pub(super) fn build(
+    launch: Launch<'_>,
+    [rows, n]: [u32; 2],
+    tile: ElementTiling,
+    target: &Target,
+) -> Option<TiledLaunch> {
+    let columns = u32::from(tile.herd.columns);
+    let fits = tile.herd.rows == 1 && (1..=target.array.columns).contains(&columns);
+    let whole_vectors = tile.chunk > 0 && tile.chunk.is_multiple_of(VECTOR);
+    let divides = fits && whole_vectors && rows.is_multiple_of(columns) && n.is_multiple_of(tile.chunk);
+    divides.then(|| nest(launch, [rows / columns, n], tile))
+}
+
+fn nest(launch: Launch<'_>, [own, n]: [u32; 2], tile: ElementTiling) -> TiledLaunch {
+    let (parts, words, part) = (n / tile.chunk, n / 2, tile.chunk / 2);
+    let x = Stream {
+        name: "x".to_owned(),
+        argument: launch.arguments[0],
+        flow: Flow::In,
+        share: Share::Own,
+        level: 2,
+        depth: 2,
+        base_bytes: 0,
+        column_bytes: u64::from(own) * u64::from(words) * 4,
+        row_bytes: 0,
+        dims: vec![dim(parts, part), dim(own, words), dim(part, 1)],
+        through: None,
+    };
+    let b = Stream {
+        name: "b".to_owned(),
+        argument: launch.arguments[1],
+        share: Share::All,
+        level: 1,
+        depth: if parts > 1 { 2 } else { 1 },
+        column_bytes: 0,
+        dims: vec![dim(parts, part), dim(part, 1)],
+        ..x.clone()
+    };
+    let y = Stream { name: "y".to_owned(), argument: launch.arguments[2], flow: Flow::Out, ..x.clone() };
+    let sum = call("add", &["x", "b", "y"], vec![whole("n", tile.chunk)]);
+    let body = vec![Item::Loop { count: parts, body: vec![Item::Loop { count: own, body: vec![sum] }] }];
+    let (name, streams) = (launch.name.to_owned(), vec![x, b, y]);
+    TiledLaunch { name, herd: tile.herd, streams, locals: Vec::new(), cascade: false, body }
+}
