@@ -2,11 +2,13 @@
 //! they allow computes the same bytes, and without one of them the simulator
 //! names what goes wrong, or nothing does because another orders the same.
 
+mod llama;
+
 use girih_npu::Target;
 use girih_npu::form::groups::{Kernel, Program, Task};
 use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
 use girih_npu::memory::{Binding, Memory, Objects};
-use girih_npu::pass::{NoDump, compile};
+use girih_npu::pass::{NoDump, Policy, compile, groups};
 use girih_npu::sim::{Fault, FaultKind, Order, Simulator, Unwatched};
 use girih_tensor::DType;
 
@@ -86,29 +88,72 @@ fn any_order_that_the_locks_allow_computes_the_same() {
     }
 }
 
+/// Leaves out each `step`th acquire or release of a program in turn: none may
+/// change the numbers in silence. Returns how many were named, and what is
+/// redundant.
+fn leave_out(name: &str, text: &str, step: usize) -> (usize, Vec<String>) {
+    let want = run(&text.parse().unwrap(), Order::Earliest).unwrap();
+    let (mut named, mut redundant) = (0, Vec::new());
+    for (what, schedule) in without_one(text).into_iter().step_by(step) {
+        let fault = [Order::Earliest, Order::Seeded(1)].into_iter().find_map(|order| {
+            let found = run(&schedule, order);
+            let silent = found.as_ref().is_ok_and(|found| *found != want);
+            assert!(!silent, "{name}, {what}, {order:?}: wrong numbers in silence");
+            found.err()
+        });
+        match fault {
+            Some(fault) => {
+                assert_ne!(fault.kind, FaultKind::Malformed, "{name}, {what}: {fault}");
+                named += 1;
+            }
+            None => redundant.push(what),
+        }
+    }
+    println!("{name}: {named} named; redundant: {redundant:#?}");
+    (named, redundant)
+}
+
 /// Every fourth of them is left out, which takes the test from a minute to
 /// seconds and still leaves out each kind in each program.
 #[test]
 fn without_a_lock_the_fault_is_named_or_there_is_none() {
     for (name, text) in programs() {
-        let want = run(&text.parse().unwrap(), Order::Earliest).unwrap();
-        let (mut named, mut redundant) = (0, Vec::new());
-        for (what, schedule) in without_one(&text).into_iter().step_by(4) {
-            let fault = [Order::Earliest, Order::Seeded(1)].into_iter().find_map(|order| {
-                let found = run(&schedule, order);
-                let silent = found.as_ref().is_ok_and(|found| *found != want);
-                assert!(!silent, "{name}, {what}, {order:?}: wrong numbers in silence");
-                found.err()
-            });
-            match fault {
-                Some(fault) => {
-                    assert_ne!(fault.kind, FaultKind::Malformed, "{name}, {what}: {fault}");
-                    named += 1;
-                }
-                None => redundant.push(what),
-            }
-        }
-        println!("{name}: {named} named; redundant: {redundant:#?}");
+        let (named, redundant) = leave_out(name, &text, 4);
         assert!(named > redundant.len(), "{name}: {named} named, {} redundant", redundant.len());
     }
+}
+
+/// The programs of one layer of Llama's form.
+fn layer() -> Vec<(String, String)> {
+    let target = Target::named("toy").unwrap();
+    let graph = llama::llama(&llama::Sizes { layers: 1, ..llama::SMALL }, llama::key(16));
+    let programs = groups(&graph, &target, Policy::MLIR_AIR, &mut NoDump).unwrap().programs;
+    let compiled = programs
+        .iter()
+        .map(|program| (program.name.clone(), compile(program, &target, &mut NoDump).unwrap().to_string()));
+    compiled.collect()
+}
+
+fn a_layer_without_a_lock(step: usize) {
+    let layer = layer();
+    let names: Vec<&str> = layer.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["rms_gemms_rope", "flash_attn", "o_ffn", "lm_head_gemv"]);
+    for (name, text) in &layer {
+        let (named, _) = leave_out(name, text, step);
+        assert!(named > 0, "{name}");
+    }
+}
+
+#[test]
+fn a_compiled_layer_without_a_lock_is_named_or_the_same() {
+    a_layer_without_a_lock(37);
+}
+
+/// ```text
+/// cargo test --release --locked -p girih-npu --test locks -- --ignored
+/// ```
+#[test]
+#[ignore = "leaves out every lock of a layer in turn, which takes minutes"]
+fn a_compiled_layer_without_any_lock_is_named_or_the_same() {
+    a_layer_without_a_lock(1);
 }

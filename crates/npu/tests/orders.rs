@@ -1,0 +1,59 @@
+//! Full logits do not depend on the order in which things happen that may
+//! happen in any: 30 seeded orders with the tests, 1,000 with
+//!
+//! ```text
+//! cargo test --release --locked -p girih-npu --test orders -- --ignored
+//! ```
+
+mod llama;
+mod random;
+
+use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::{Lane, Step, Want, load};
+use girih_npu::sim::Order;
+use girih_npu::{Npu, Options};
+use llama::{SMALL, key, llama};
+use random::Random;
+
+const PROMPT: [u32; 11] = [1, 17, 300, 4, 250, 99, 12, 13, 14, 511, 0];
+
+/// The bits of all logits of a prompt's rows and of a further token.
+fn logits(order: Order) -> Vec<u32> {
+    let npu = Npu::new("toy", Options { order, ..Options::default() }).unwrap();
+    let most = girih_graph::Key { wanted: 16, context: 128, ..key(16) };
+    let mut runner = load(npu, &Random(7), most, &[2], |key| Ok(llama(&SMALL, key))).unwrap();
+    let blocks: &[&[Block]] = &[&[Block(0), Block(1)]];
+    let (mut position, mut bits) = (0, Vec::new());
+    for tokens in [&PROMPT[..], &[500]] {
+        let rows = Range32 { start: 0, end: tokens.len() as u32 };
+        let lanes = [Lane { blocks, position, rows, want: Want::All, spans: &[] }];
+        let mut output = vec![0.0; tokens.len() * SMALL.vocabulary];
+        let (inputs, watch) = (Inputs::Tokens(tokens), &mut Unwatched);
+        runner.step(Step { inputs, lanes: &lanes, output: &mut output, watch }).unwrap();
+        position += tokens.len() as u32;
+        bits.extend(output.iter().map(|logit| logit.to_bits()));
+    }
+    bits
+}
+
+fn seeded_orders_agree(seeds: std::ops::Range<u64>) {
+    let want = logits(Order::Earliest);
+    assert_eq!(want.len(), (PROMPT.len() + 1) * SMALL.vocabulary);
+    let mut agreed = 0;
+    for seed in seeds {
+        assert!(logits(Order::Seeded(seed)) == want, "seed {seed} gives other logits");
+        agreed += 1;
+    }
+    println!("{agreed} seeded orders give the same {} logits, bit for bit", want.len());
+}
+
+#[test]
+fn thirty_orders_give_the_same_logits() {
+    seeded_orders_agree(0..30);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_thousand_orders_give_the_same_logits() {
+    seeded_orders_agree(0..1000);
+}
