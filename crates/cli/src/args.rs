@@ -34,8 +34,8 @@ pub enum Command {
     Inspect(cmd::inspect::Args),
     /// Hold a model against a golden file; exit code 1 if it disagrees.
     Verify(cmd::verify::Args),
-    /// Compare a model with a golden file, layer by layer.
-    Diagnose(cmd::verify::Args),
+    /// Compare a model with a golden file or another backend, layer by layer.
+    Diagnose(cmd::diagnose::Args),
     /// Measure how surprised a model is by a text.
     Perplexity(cmd::perplexity::Args),
     /// Measure how fast a model runs, in the rows of llama-bench.
@@ -194,8 +194,19 @@ impl Backend {
     }
 }
 
+impl std::fmt::Display for Backend {
+    /// As the command line names it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Backend::Cpu => f.write_str("cpu"),
+            Backend::Interpreter => f.write_str("interpreter"),
+            Backend::Npu(target) => write!(f, "npu:{target}"),
+        }
+    }
+}
+
 /// Reads the name of a backend.
-fn backend(text: &str) -> Result<Backend, String> {
+pub fn backend(text: &str) -> Result<Backend, String> {
     match text.split_once(':') {
         None if text == "cpu" => Ok(Backend::Cpu),
         None if text == "interpreter" => Ok(Backend::Interpreter),

@@ -326,6 +326,36 @@ impl<'w> Engine<'w> {
         watch: &mut dyn Watch,
         each: impl FnMut(usize, &[f32]),
     ) -> Result<()> {
+        self.alone(tokens, |engine, sequence| engine.read(sequence, tokens, watch, each))
+    }
+
+    /// As [`Engine::logits`], in the largest chunks that there are: only the
+    /// logits that follow the last token are computed. None follow no tokens.
+    ///
+    /// # Errors
+    /// As [`Engine::logits`].
+    pub fn last_logits(&mut self, tokens: &[u32], watch: &mut dyn Watch) -> Result<Vec<f32>> {
+        self.alone(tokens, |engine, sequence| {
+            let mut row = vec![0.0; engine.runner().width()];
+            let (mut end, all) = (0, tokens.len());
+            for tokens in tokens.chunks(engine.limits.chunk as usize) {
+                end += tokens.len();
+                let room = engine.model.reserve(sequence, end as u32);
+                assert!(room, "one sequence within the limits fits into the state");
+                let want = if end == all { Want::Last } else { Want::Nothing };
+                engine.model.run(&[Stretch { sequence, tokens, want }], &mut row, watch)?;
+            }
+            Ok(row)
+        })
+    }
+
+    /// Lets `run` work on an empty sequence that `tokens` fit, while there is
+    /// no other. It is held afterwards unless `run` fails.
+    fn alone<T>(
+        &mut self,
+        tokens: &[u32],
+        run: impl FnOnce(&mut Engine<'w>, SequenceId) -> Result<T>,
+    ) -> Result<T> {
         self.at_rest("no other sequence can be run")?;
         if tokens.len() > self.limits.context as usize {
             let (have, most) = (tokens.len(), self.limits.context);
@@ -335,9 +365,9 @@ impl<'w> Engine<'w> {
         }
         self.model.cache.forget();
         let (sequence, _) = self.model.cache.begin(&[]);
-        let result = self.read(sequence, tokens, watch, each);
+        let result = run(self, sequence);
         match result {
-            Ok(()) => self.model.cache.end(sequence),
+            Ok(_) => self.model.cache.end(sequence),
             Err(_) => self.model.cache.discard(sequence),
         }
         result

@@ -23,6 +23,15 @@ impl Hidden {
         Hidden { states: vec![Vec::new(); names.len()], names }
     }
 
+    /// What every layer of a model of `layers` hands on, the last one too,
+    /// beside what the first reads and what the head's norm makes.
+    pub(crate) fn every(layers: usize) -> Hidden {
+        let all = (0..layers).map(layer_output);
+        let names: Vec<String> =
+            std::iter::once("embed".to_owned()).chain(all).chain(["head.norm".to_owned()]).collect();
+        Hidden { states: vec![Vec::new(); names.len()], names }
+    }
+
     /// What a hidden state is called.
     pub fn name(&self, index: usize) -> &str {
         &self.names[index]

@@ -1,5 +1,5 @@
-//! The microscope: hidden states and logits against their goldens, one row per
-//! layer.
+//! The microscope: hidden states and logits against their goldens, or against
+//! what another backend makes of the same tokens, one row per layer.
 
 use girih_engine::Engine;
 use serde::Serialize;
@@ -53,6 +53,31 @@ pub fn diagnose(
         rows.push(compare(hidden.name(index), &hidden.states[index], want, reference.width, index, bound));
     }
     rows.push(compare("logits", &logits, &reference.logits, reference.vocabulary, layers + 1, bound));
+    Ok(rows)
+}
+
+/// Runs tokens on two engines of one model of `layers` layers, and compares
+/// every hidden state and the logits that follow the last token. `reference`
+/// is what the bound is of.
+///
+/// # Errors
+/// When the tokens do not fit into a context, or a step fails.
+pub fn diagnose_against(
+    engine: &mut Engine<'_>,
+    reference: &mut Engine<'_>,
+    tokens: &[u32],
+    layers: usize,
+    bound: &Bound,
+) -> Result<Vec<LayerRow>> {
+    let (mut got, mut want) = (Hidden::every(layers), Hidden::every(layers));
+    let logits = [engine.last_logits(tokens, &mut got)?, reference.last_logits(tokens, &mut want)?];
+    let (mut rows, names) = (Vec::with_capacity(layers + 3), &got);
+    for (index, (got, want)) in got.states.iter().zip(&want.states).enumerate() {
+        // The norm of the last row alone comes after the last layer.
+        let of = if index > layers { 1 } else { tokens.len().max(1) };
+        rows.push(compare(names.name(index), got, want, want.len() / of, index.min(layers), bound));
+    }
+    rows.push(compare("logits", &logits[0], &logits[1], logits[1].len(), layers + 1, bound));
     Ok(rows)
 }
 

@@ -20,7 +20,7 @@ pub use gate::{Divergence, PromptVerdict, Verdict, verify};
 pub use girih_tensor::{Error, Result};
 pub use golden::{Golden, Prompt, Reference, Sizes};
 pub use hidden::Hidden;
-pub use layers::{LayerRow, diagnose};
+pub use layers::{LayerRow, diagnose, diagnose_against};
 pub use perplexity::{Perplexity, perplexity};
 pub use profile::{Amounts, Profile, ProfileRow, profile};
 pub use speed::{Case, Random, Spread, Times, first_token, speed};

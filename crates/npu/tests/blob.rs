@@ -9,6 +9,7 @@ use girih_npu::form::groups::Program;
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{NoDump, Policy, compile, groups};
 use llama::{SMALL, key, llama};
+use object::{Object as _, ObjectSection as _};
 
 fn programs(target: &Target) -> Vec<Program> {
     let cut = |rows| {
@@ -64,6 +65,29 @@ fn another_target_or_version_is_refused_by_name() {
     assert!(refused(&older, &toy).contains("is of girih 9"), "{}", refused(&older, &toy));
     assert!(refused(&bytes[..40], &toy).starts_with("this is no blob"));
     assert!(refused(b"", &toy).starts_with("this is no blob"));
+}
+
+/// What a kernel is given as floats stands once in a section of its own.
+#[test]
+fn constants_have_a_section() {
+    let target = Target::named("toy").unwrap();
+    for (program, schedule) in compiled(&target) {
+        let file = encode(&schedule, &target).unwrap();
+        let file = object::read::elf::ElfFile64::<object::Endianness>::parse(&*file).unwrap();
+        let section = file.section_by_name(".constants").unwrap();
+        let constants: Vec<f32> = section
+            .data()
+            .unwrap()
+            .chunks(4)
+            .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+            .collect();
+        let want: &[f32] = match program.name.as_str() {
+            "rms_gemms_rope" | "rms_gemv_rope" | "o_ffn" | "o_gemv_ffn" => &[1e-5],
+            "flash_attn" => &[0.25],
+            _ => &[],
+        };
+        assert_eq!(constants, want, "{}", program.name);
+    }
 }
 
 /// Cut and flipped blobs are refused, or decode to something; none brings the

@@ -127,7 +127,7 @@ fn without_a_lock_the_fault_is_named_or_there_is_none() {
 fn layer() -> Vec<(String, String)> {
     let target = Target::named("toy").unwrap();
     let graph = llama::llama(&llama::Sizes { layers: 1, ..llama::SMALL }, llama::key(16));
-    let programs = groups(&graph, &target, Policy::MLIR_AIR, &mut NoDump).unwrap().programs;
+    let programs = groups(&graph, &target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap().programs;
     let compiled = programs
         .iter()
         .map(|program| (program.name.clone(), compile(program, &target, &mut NoDump).unwrap().to_string()));

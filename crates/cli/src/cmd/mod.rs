@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod chat;
+pub mod diagnose;
 pub mod doctor;
 pub mod hub;
 pub mod inspect;
@@ -45,7 +46,7 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Render(args) => render::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Verify(args) => verify::verify(&args),
-        Command::Diagnose(args) => verify::diagnose(&args),
+        Command::Diagnose(args) => diagnose::run(&args),
         Command::Perplexity(args) => perplexity::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Profile(args) => profile::run(&args),

@@ -1,13 +1,10 @@
-//! `girih verify` and `girih diagnose`: a model against a golden file.
+//! `girih verify`: a model against a golden file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use girih_cpu::Precision;
 use girih_engine::Engine;
-use girih_measure::{
-    Bound, Golden, LayerRow, Precision as Arithmetic, PromptVerdict, Sizes, diagnose as layers_of,
-    verify as gate,
-};
+use girih_measure::{Bound, Golden, Precision as Arithmetic, PromptVerdict, Sizes, verify as gate};
 use girih_model::Model;
 use serde_json::json;
 
@@ -39,7 +36,7 @@ pub struct Args {
 
 /// The arithmetic of a golden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Against {
+pub enum Against {
     /// Weights and arithmetic in single precision.
     F32,
     /// Weights and arithmetic in brain float.
@@ -47,7 +44,7 @@ enum Against {
 }
 
 impl Against {
-    fn precision(self) -> Arithmetic {
+    pub fn precision(self) -> Arithmetic {
         match self {
             Against::F32 => Arithmetic::F32,
             Against::Bf16 => Arithmetic::Bf16,
@@ -56,29 +53,33 @@ impl Against {
 }
 
 /// A model ready to be compared.
-struct Case {
-    model: Model,
-    engine: Engine<'static>,
-    golden: Golden,
-    bound: Bound,
+pub struct Case {
+    pub model: Model,
+    pub engine: Engine<'static>,
+    pub golden: Golden,
+    pub bound: Bound,
     /// What activations are rounded to.
-    activations: String,
+    pub activations: String,
 }
 
 impl Case {
-    fn open(args: &Args) -> Result<Case> {
-        let model = Place::find(&args.model.model)?.model(&args.model.arch)?;
+    /// Opens a model beside a golden of this arithmetic.
+    ///
+    /// # Errors
+    /// When either cannot be read, or the model does not load.
+    pub fn open(model: &ModelArgs, device: &DeviceArgs, golden: &Path, against: Against) -> Result<Case> {
+        let model = Place::find(&model.model)?.model(&model.arch)?;
         let sizes = Sizes {
             layers: model.facts.layers.len(),
             width: model.facts.sizes.width,
             vocabulary: model.facts.sizes.vocabulary,
         };
-        let golden = Golden::read(&args.golden, args.against.precision(), &sizes);
+        let golden = Golden::read(golden, against.precision(), &sizes);
         let golden = golden.map_err(|error| Error::call(error.to_string()))?;
-        let layout = loading::layout(&model, &args.device, WANTED)?;
-        let engine = loading::start(&layout, Show::unless(args.device.quiet))?;
+        let layout = loading::layout(&model, device, WANTED)?;
+        let engine = loading::start(&layout, Show::unless(device.quiet))?;
         let activations = layout.activations();
-        let bound = bound(&model, args, layout.precisions().first().copied())?;
+        let bound = bound(&model, device, against, layout.precisions().first().copied())?;
         Ok(Case { model, engine, golden, bound, activations })
     }
 }
@@ -86,7 +87,12 @@ impl Case {
 /// The bound for the precision in use: the longest sum, the golden's
 /// arithmetic, the state's type, how coarsely weights are stored, and what
 /// activations are rounded to at the coarsest.
-fn bound(model: &Model, args: &Args, activations: Option<Precision>) -> Result<Bound> {
+pub fn bound(
+    model: &Model,
+    device: &DeviceArgs,
+    against: Against,
+    activations: Option<Precision>,
+) -> Result<Bound> {
     let infos = model.weights.names().filter_map(|name| Some((name, model.weights.info(name)?)));
     let mut terms = 1;
     let mut quantized = 0.0f64;
@@ -97,13 +103,13 @@ fn bound(model: &Model, args: &Args, activations: Option<Precision>) -> Result<B
             quantized = quantized.max(Bound::relative_step(dtype, &shape, &numbers));
         }
     }
-    let bound = Bound::new(args.against.precision(), terms, args.device.kv.dtype(), quantized);
-    let bound = bound.storing(args.device.backend.activations());
+    let bound = Bound::new(against.precision(), terms, device.kv.dtype(), quantized);
+    let bound = bound.storing(device.backend.activations());
     Ok(activations.map_or(bound, |coarsest| bound.meeting(coarsest.format())))
 }
 
 pub fn verify(args: &Args) -> Result<Outcome> {
-    let mut case = Case::open(args)?;
+    let mut case = Case::open(&args.model, &args.device, &args.golden, args.against)?;
     let layers = case.model.facts.layers.len();
     let verdict = gate(&mut case.engine, &case.golden, layers, &case.bound)?;
     if args.json {
@@ -148,41 +154,4 @@ fn sentence(prompt: &PromptVerdict) -> String {
         );
     }
     text
-}
-
-pub fn diagnose(args: &Args) -> Result<Outcome> {
-    let mut case = Case::open(args)?;
-    let layers = case.model.facts.layers.len();
-    let mut prompts = Vec::new();
-    for prompt in &case.golden.prompts {
-        prompts.push(layers_of(&mut case.engine, prompt, layers, &case.bound)?);
-    }
-    let within = prompts.iter().flatten().all(LayerRow::within);
-    if args.json {
-        let kv = args.device.kv.dtype().name();
-        print_json(&json!({
-            "within": within,
-            "kv": kv,
-            "activations": case.activations,
-            "prompts": prompts,
-        }))?;
-    } else {
-        for (index, rows) in prompts.iter().enumerate() {
-            table(index, rows)?;
-        }
-    }
-    Ok(if within { Outcome::Done } else { Outcome::Failed })
-}
-
-fn table(prompt: usize, rows: &[LayerRow]) -> Result<()> {
-    print_line!("prompt {prompt}")?;
-    print_line!("{:>16} {:>12} {:>11} {:>11} {:>9}", "layer", "cosine", "max abs", "rms", "of bound")?;
-    for row in rows {
-        let LayerRow { layer, cosine, max_abs, rms, of_bound, .. } = row;
-        print_line!("{layer:>16} {cosine:>12.9} {max_abs:>11.3e} {rms:>11.3e} {of_bound:>9.4}")?;
-    }
-    match rows.iter().find(|row| !row.within()) {
-        Some(row) => print_line!("first out of bound: {}, at token {}", row.layer, row.worst_token),
-        None => print_line!("every layer is within its bound"),
-    }
 }

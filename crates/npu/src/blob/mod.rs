@@ -6,6 +6,7 @@
 //! | `.arguments` | names, roles and sizes of what the host binds |
 //! | `.launch.N` | the name of launch N, its buffers, locks, tasks, streams and cascades |
 //! | `.text.N.C.R` | the program of the core in column C, row R |
+//! | `.constants` | the floats that programs give to kernels, four bytes each; programs name them by place |
 //! | `.descriptors.N` | the buffer descriptors |
 //! | `.rela.descriptors.N` | for each descriptor that reaches DRAM: which argument, from which byte |
 //! | `.commands.N` | what the command processor does |
@@ -26,12 +27,12 @@ use sha2::{Digest as _, Sha256};
 
 use crate::Target;
 use crate::form::schedule::{Argument, BufferId, Core, Descriptor, Launch, Place, Schedule};
-use wire::{Reader, Wire};
+use wire::{Reader, Wire, Writer};
 
 pub use cache::{Cache, Entry, USUAL_LIMIT};
 
 /// The layout of blobs that this version writes and reads.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 /// The machine of the file header: AMD's AI engine (llvm-aie, EM_AIE).
 const MACHINE: u16 = 264;
@@ -63,15 +64,14 @@ pub fn encode(schedule: &Schedule, target: &Target) -> Result<Vec<u8>> {
     let mut file = Builder::new(object::Endianness::Little, true);
     file.header.e_type = elf::ET_REL;
     file.header.e_machine = elf::Machine(MACHINE);
-    let mut head = Vec::new();
-    LAYOUT.put(&mut head);
+    let mut out = Writer::default();
+    LAYOUT.put(&mut out);
     for word in [env!("CARGO_PKG_VERSION"), &schedule.target, &figures(target), &schedule.name] {
-        word.to_owned().put(&mut head);
+        word.to_owned().put(&mut out);
     }
-    section(&mut file, ".girih", head);
-    let mut arguments = Vec::new();
-    schedule.arguments.put(&mut arguments);
-    section(&mut file, ".arguments", arguments);
+    section(&mut file, ".girih", out.section());
+    schedule.arguments.put(&mut out);
+    section(&mut file, ".arguments", out.section());
     let mut symbols = Vec::new();
     for argument in &schedule.arguments {
         let symbol = file.symbols.add();
@@ -84,8 +84,10 @@ pub fn encode(schedule: &Schedule, target: &Target) -> Result<Vec<u8>> {
     let table = add(&mut file, ".symtab", elf::SHT_SYMTAB, SectionData::Symbol);
     file.sections.get_mut(table).sh_link_section = Some(strings);
     for (number, launch) in schedule.launches.iter().enumerate() {
-        write_launch(&mut file, number, launch, &symbols, table);
+        write_launch(&mut file, number, launch, (&symbols, table), &mut out);
     }
+    let constants = section(&mut file, ".constants", out.constants());
+    file.sections.get_mut(constants).sh_entsize = 4;
     add(&mut file, ".shstrtab", elf::SHT_STRTAB, SectionData::SectionString);
     file.set_section_sizes();
     let mut bytes = Vec::new();
@@ -111,47 +113,43 @@ fn write_launch(
     file: &mut Builder<'_>,
     number: usize,
     launch: &Launch,
-    symbols: &[SymbolId],
-    table: SectionId,
+    (symbols, table): (&[SymbolId], SectionId),
+    out: &mut Writer,
 ) {
-    let mut bytes = Vec::new();
-    launch.name.put(&mut bytes);
-    launch.buffers.put(&mut bytes);
-    launch.locks.put(&mut bytes);
-    launch.starts.put(&mut bytes);
-    launch.routes.put(&mut bytes);
-    launch.cascades.put(&mut bytes);
-    section(file, &format!(".launch.{number}"), bytes);
+    launch.name.put(out);
+    launch.buffers.put(out);
+    launch.locks.put(out);
+    launch.starts.put(out);
+    launch.routes.put(out);
+    launch.cascades.put(out);
+    section(file, &format!(".launch.{number}"), out.section());
     for core in &launch.cores {
-        let mut bytes = Vec::new();
-        core.put(&mut bytes);
-        section(file, &format!(".text.{number}.{}.{}", core.tile.column, core.tile.row), bytes);
+        core.put(out);
+        section(file, &format!(".text.{number}.{}.{}", core.tile.column, core.tile.row), out.section());
     }
-    let mut bytes = Vec::new();
     let mut relocations = Vec::new();
-    (launch.descriptors.len() as u64).put(&mut bytes);
+    (launch.descriptors.len() as u64).put(out);
     for descriptor in &launch.descriptors {
-        if let Some((r_offset, argument, offset)) = write_descriptor(descriptor, &mut bytes) {
+        if let Some((r_offset, argument, offset)) = write_descriptor(descriptor, out) {
             let symbol = symbols.get(argument as usize).copied();
             let (r_type, r_addend) = (elf::RelocationType(ADDRESS), offset as i64);
             relocations.push(Relocation { r_offset, symbol, r_type, r_addend });
         }
     }
-    let patched = section(file, &format!(".descriptors.{number}"), bytes);
+    let patched = section(file, &format!(".descriptors.{number}"), out.section());
     let name = format!(".rela.descriptors.{number}");
     let list = add(file, &name, elf::SHT_RELA, SectionData::Relocation(relocations));
     let list = file.sections.get_mut(list);
     list.sh_link_section = Some(table);
     list.sh_info_section = Some(patched);
     list.sh_entsize = RELOCATION_BYTES;
-    let mut bytes = Vec::new();
-    launch.commands.put(&mut bytes);
-    section(file, &format!(".commands.{number}"), bytes);
+    launch.commands.put(out);
+    section(file, &format!(".commands.{number}"), out.section());
 }
 
 /// Appends a descriptor; where it reaches DRAM, yields where its address goes,
 /// and the argument and byte that this is.
-fn write_descriptor(descriptor: &Descriptor, out: &mut Vec<u8>) -> Option<(u64, u32, u64)> {
+fn write_descriptor(descriptor: &Descriptor, out: &mut Writer) -> Option<(u64, u32, u64)> {
     descriptor.tile.put(out);
     descriptor.id.put(out);
     let relocation = match descriptor.place {
@@ -193,7 +191,7 @@ pub fn decode(bytes: &[u8], target: &Target) -> Result<Schedule> {
         )));
     }
     let file = Sections::of(&file)?;
-    let mut head = Reader::new(file.data(".girih")?);
+    let mut head = Reader::new(file.data(".girih")?, &[]);
     let layout = u32::get(&mut head)?;
     if layout != LAYOUT {
         return Err(Error::new(format!(
@@ -230,12 +228,14 @@ type Patches = BTreeMap<u64, (u32, u64)>;
 struct Sections<'a> {
     data: BTreeMap<String, &'a [u8]>,
     patches: BTreeMap<String, Patches>,
+    constants: &'a [[u8; 4]],
     launches: usize,
 }
 
 impl<'a> Sections<'a> {
     fn of(file: &'a Builder<'_>) -> Result<Sections<'a>> {
-        let mut sections = Sections { data: BTreeMap::new(), patches: BTreeMap::new(), launches: 0 };
+        let (data, patches) = (BTreeMap::new(), BTreeMap::new());
+        let mut sections = Sections { data, patches, constants: &[], launches: 0 };
         let symbols: Vec<SymbolId> = file.symbols.iter().map(|symbol| symbol.id()).collect();
         for section in &file.sections {
             let name = String::from_utf8_lossy(&section.name).into_owned();
@@ -262,6 +262,12 @@ impl<'a> Sections<'a> {
                 return Err(Error::new(format!("the blob has two sections {name}")));
             }
         }
+        let (constants, rest) =
+            sections.data.get(".constants").map_or((&[][..], &[][..]), |data| data.as_chunks());
+        if !rest.is_empty() {
+            return Err(Error::new(format!(".constants ends in {} of a float's four bytes", rest.len())));
+        }
+        sections.constants = constants;
         Ok(sections)
     }
 
@@ -271,14 +277,14 @@ impl<'a> Sections<'a> {
 
     /// A section that holds one thing.
     fn whole<T: Wire>(&self, name: &str) -> Result<T> {
-        let mut reader = Reader::new(self.data(name)?);
+        let mut reader = Reader::new(self.data(name)?, self.constants);
         let held = T::get(&mut reader).and_then(|held| reader.end().map(|()| held));
         held.map_err(|error| error.of(name))
     }
 
     fn launch(&self, number: usize, arguments: usize) -> Result<Launch> {
         let name = format!(".launch.{number}");
-        let mut reader = Reader::new(self.data(&name)?);
+        let mut reader = Reader::new(self.data(&name)?, self.constants);
         let mut launch = Launch {
             name: Wire::get(&mut reader)?,
             buffers: Wire::get(&mut reader)?,
@@ -304,7 +310,7 @@ impl<'a> Sections<'a> {
         let none = Patches::new();
         let patches = self.patches.get(&format!(".rela{name}")).unwrap_or(&none);
         let bytes = self.data(&name)?;
-        let mut reader = Reader::new(bytes);
+        let mut reader = Reader::new(bytes, self.constants);
         let count = u64::get(&mut reader)?;
         if count > bytes.len() as u64 {
             return Err(Error::new(format!(

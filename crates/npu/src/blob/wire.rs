@@ -13,21 +13,72 @@ use crate::form::schedule::{
 /// Something that a section can hold.
 pub(super) trait Wire: Sized {
     /// Appends it.
-    fn put(&self, out: &mut Vec<u8>);
+    fn put(&self, out: &mut Writer);
     /// Reads it back.
     fn get(input: &mut Reader<'_>) -> Result<Self>;
 }
 
-/// Bytes being read.
+/// Bytes being written, and the constants that they name by their place.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    bytes: Vec<u8>,
+    constants: Vec<f32>,
+}
+
+impl Writer {
+    /// How many bytes the section has so far.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.bytes.push(byte);
+    }
+
+    /// The place of a constant; equal ones have one place.
+    fn constant(&mut self, value: f32) -> u32 {
+        let known = self.constants.iter().position(|known| known.to_bits() == value.to_bits());
+        known.unwrap_or_else(|| {
+            self.constants.push(value);
+            self.constants.len() - 1
+        }) as u32
+    }
+
+    /// Ends a section: what has been written since the last one.
+    pub fn section(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// All constants, four bytes each.
+    pub fn constants(&self) -> Vec<u8> {
+        self.constants.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+}
+
+/// Bytes being read, and the constants that they name.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
+    constants: &'a [[u8; 4]],
     at: usize,
     depth: usize,
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, at: 0, depth: 0 }
+    pub fn new(bytes: &'a [u8], constants: &'a [[u8; 4]]) -> Reader<'a> {
+        Reader { bytes, constants, at: 0, depth: 0 }
+    }
+
+    /// The constant whose place comes next.
+    fn constant(&mut self) -> Result<f32> {
+        let place = u32::get(self)?;
+        let bytes = self.constants.get(place as usize);
+        let none =
+            || Error::new(format!("a program names constant {place}; there are {}", self.constants.len()));
+        Ok(f32::from_le_bytes(*bytes.ok_or_else(none)?))
     }
 
     /// How many bytes have been read.
@@ -79,7 +130,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Wire for u64 {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Writer) {
         let mut rest = *self;
         while rest >= 0x80 {
             out.push(rest as u8 | 0x80);
@@ -109,7 +160,7 @@ impl Wire for u64 {
 macro_rules! narrow {
     ($($type:ty),*) => {$(
         impl Wire for $type {
-            fn put(&self, out: &mut Vec<u8>) {
+            fn put(&self, out: &mut Writer) {
                 u64::from(*self).put(out);
             }
 
@@ -126,7 +177,7 @@ macro_rules! narrow {
 narrow!(u8, u32);
 
 impl Wire for i64 {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Writer) {
         (((self << 1) ^ (self >> 63)) as u64).put(out);
     }
 
@@ -137,7 +188,7 @@ impl Wire for i64 {
 }
 
 impl Wire for bool {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Writer) {
         out.push(u8::from(*self));
     }
 
@@ -151,7 +202,7 @@ impl Wire for bool {
 }
 
 impl Wire for String {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Writer) {
         (self.len() as u64).put(out);
         out.extend_from_slice(self.as_bytes());
     }
@@ -166,7 +217,7 @@ impl Wire for String {
 }
 
 impl<T: Wire> Wire for Vec<T> {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Writer) {
         (self.len() as u64).put(out);
         self.iter().for_each(|item| item.put(out));
     }
@@ -178,7 +229,7 @@ impl<T: Wire> Wire for Vec<T> {
 }
 
 impl<T: Wire> Wire for Option<T> {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Writer) {
         self.is_some().put(out);
         self.iter().for_each(|item| item.put(out));
     }
@@ -196,7 +247,7 @@ fn unknown(what: &str, byte: u8) -> Error {
 macro_rules! fields {
     ($($type:ident { $($field:ident),* })*) => {$(
         impl Wire for $type {
-            fn put(&self, out: &mut Vec<u8>) {
+            fn put(&self, out: &mut Writer) {
                 $(self.$field.put(out);)*
             }
 
@@ -232,7 +283,7 @@ fields! {
 macro_rules! ids {
     ($($type:ident),*) => {$(
         impl Wire for $type {
-            fn put(&self, out: &mut Vec<u8>) {
+            fn put(&self, out: &mut Writer) {
                 self.0.put(out);
             }
 
@@ -246,7 +297,7 @@ macro_rules! ids {
 ids!(BufferId, LockId);
 
 impl Wire for ArgumentRole {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Writer) {
         let index = ArgumentRole::ALL.iter().position(|role| role == self);
         out.push(index.expect("the list has every role") as u8);
     }
@@ -258,7 +309,7 @@ impl Wire for ArgumentRole {
 }
 
 impl Wire for Direction {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Writer) {
         (*self == Direction::S2mm).put(out);
     }
 
@@ -268,7 +319,7 @@ impl Wire for Direction {
 }
 
 impl Wire for Number {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Writer) {
         match self {
             Number::Int(value) => {
                 out.push(0);
@@ -276,7 +327,7 @@ impl Wire for Number {
             }
             Number::Float(value) => {
                 out.push(1);
-                out.extend_from_slice(&value.to_le_bytes());
+                out.constant(*value).put(out);
             }
         }
     }
@@ -284,17 +335,14 @@ impl Wire for Number {
     fn get(input: &mut Reader<'_>) -> Result<Number> {
         match input.byte()? {
             0 => Ok(Number::Int(Affine::get(input)?)),
-            1 => {
-                let bytes = input.take(4)?;
-                Ok(Number::Float(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])))
-            }
+            1 => Ok(Number::Float(input.constant()?)),
             byte => Err(unknown("a kind of number", byte)),
         }
     }
 }
 
 impl Wire for Instruction {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Writer) {
         match self {
             Instruction::Loop { count, body } => {
                 out.push(0);
@@ -331,7 +379,7 @@ impl Wire for Instruction {
 }
 
 impl Wire for Command {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Writer) {
         match self {
             Command::Loop { count, body } => {
                 out.push(0);

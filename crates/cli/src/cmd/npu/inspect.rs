@@ -77,7 +77,7 @@ fn describe(schedule: &Schedule) -> Result<()> {
 }
 
 fn model(args: &Args) -> Result<Outcome> {
-    let compiler = args.source.compiler(None)?;
+    let compiler = args.source.compiler()?;
     let mut steps = Vec::new();
     for graph in args.source.graphs()? {
         let groups = compiler.groups(&graph, &mut NoDump)?;
