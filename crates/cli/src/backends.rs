@@ -116,14 +116,21 @@ impl<'a> Layout<'a> {
     pub fn host_work(&self) -> Result<Vec<String>> {
         let Backend::Npu(target) = &self.device.backend else { return Ok(Vec::new()) };
         let npu = self.device.array.npu(target, None)?;
-        let mut sentences = Vec::new();
+        let mut all: Vec<(Stays, Vec<String>)> = Vec::new();
         for key in npu.ladder(self.key) {
             let graph = self.model.graph(key, self.device.kv.dtype())?;
-            sentences.extend(npu.stays(&graph).into_iter().map(|Stays { name, op, count, reason }| {
-                format!("steps of {} rows: the host computes {count} x {name} ({op}): {reason}", key.rows)
-            }));
+            for stays in npu.stays(&graph) {
+                match all.iter_mut().find(|(known, _)| *known == stays) {
+                    Some((_, rows)) => rows.push(key.rows.to_string()),
+                    None => all.push((stays, vec![key.rows.to_string()])),
+                }
+            }
         }
-        Ok(sentences)
+        let sentence = |(Stays { name, op, count, reason }, rows): (Stays, Vec<String>)| {
+            let rows = rows.join(", ");
+            format!("the host computes {count} x {name} ({op}) in steps of {rows} rows: {reason}")
+        };
+        Ok(all.into_iter().map(sentence).collect())
     }
 
     /// Loads the model, if it fits into memory.

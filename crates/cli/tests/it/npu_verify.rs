@@ -72,6 +72,26 @@ fn a_model_with_biases_passes_on_the_toy_array() {
     passes(&folder, &folder.join("golden.safetensors"), "toy", "f32");
 }
 
+/// Without a golden: what another backend makes of the same tokens.
+#[test]
+fn layers_are_compared_with_another_backend() {
+    let call = |backend: &str, reference: &str| {
+        let backends = ["--backend", backend, "--reference", reference, "--kv", "bf16", "--quiet"];
+        girih(&["diagnose", "stories260k", "--tokens", "70", "--json"]).with(&backends)
+    };
+    let rows = |verdict: serde_json::Value| verdict["prompts"][0].as_array().expect("rows").clone();
+    let array = call("npu:toy", "cpu").done().json();
+    assert_eq!((&array["within"], &array["reference"]), (&true.into(), &"cpu".into()));
+    let array = rows(array);
+    assert_eq!(array.len(), 5 + 3, "embeddings, five layers, the last norm and logits");
+    assert!(array.iter().skip(1).all(|row| row["rms"].as_f64() > Some(0.0)), "brain floats are rounded");
+    // Two backends of single precision are hundreds of times nearer.
+    let cpu = rows(call("cpu", "interpreter").done().json());
+    let share = |rows: &[serde_json::Value]| rows[7]["rms"].as_f64().expect("a number");
+    assert!(share(&cpu) < share(&array) / 100.0, "{cpu:?}");
+    girih(&["diagnose", "stories260k"]).fails(2, "--golden");
+}
+
 /// What the array leaves to the host is named with its reason, of a model and
 /// by a verbose run.
 #[test]
@@ -90,5 +110,5 @@ fn what_the_host_does_is_named() {
     assert_eq!(steps["steps"][1]["host"][0]["op"], "embed");
     let run = girih(&["run", "stories260k", "Once", "-n", "1", "--backend", "npu:toy", "--kv", "bf16", "-v"]);
     let notes = run.done().stderr;
-    assert!(notes.contains("steps of 1 rows: the host computes 5 x"), "{notes}");
+    assert!(notes.contains("the host computes 5 x mixer.heads (attend) in steps of 1"), "{notes}");
 }
