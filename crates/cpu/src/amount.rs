@@ -27,7 +27,7 @@ impl Amount {
                 Amount { bytes: rows * (matrix.size() / matrix.rows.max(1) as u64), operations: 0 }
             }
             Call::Norm { weight, .. } => Amount { bytes: bytes_of(weight), operations: 0 },
-            Call::Rope { frequencies, .. } => Amount { bytes: bytes_of(frequencies), operations: 0 },
+            Call::Rope { turn, .. } => Amount { bytes: bytes_of(turn.frequencies), operations: 0 },
             Call::Attend { keys, values, attention, .. } => {
                 let position = state.tensor(keys).position_bytes() + state.tensor(values).position_bytes();
                 lanes.iter().map(|lane| attended(lane, attention, position)).fold(Amount::default(), sum)

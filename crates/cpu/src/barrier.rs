@@ -74,6 +74,11 @@ impl Barrier {
         }
     }
 
+    /// How many tasks have been opened.
+    pub fn tasks(&self) -> u64 {
+        self.gate.0.load(Ordering::Relaxed) / 2
+    }
+
     /// Lets workers join the next task. For the caller, while the gate is closed.
     pub fn open(&self) {
         self.announce(self.gate.0.load(Ordering::Relaxed) + 1);

@@ -18,6 +18,7 @@ pub mod affinity;
 mod amount;
 mod arrange;
 mod barrier;
+mod fuse;
 pub mod kernels;
 pub mod limits;
 mod lower;
@@ -116,6 +117,12 @@ impl Cpu {
     /// The same, but packed weights are kept in `store` for the next start.
     pub fn with_store(self, store: Box<dyn PackedStore>) -> Cpu {
         Cpu { store: Some(store), ..self }
+    }
+
+    /// How many tasks its threads have shared so far: so often they had to meet.
+    /// A single thread meets nobody.
+    pub fn tasks(&self) -> u64 {
+        self.pool.tasks()
     }
 
     /// The kernels in use.

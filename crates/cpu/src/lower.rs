@@ -1,12 +1,11 @@
 //! Graph to program: a flat list of steps whose operands are places in memory.
 
-use std::collections::HashMap;
-
 use girih_graph::backend::Refusal;
 use girih_graph::{Act, Error, Extent, Graph, Node, Op, Pairing, Role, ScratchPlan, Span, Value, ValueId};
 use girih_tensor::{DType, Shape};
 
 use crate::arrange::{Kind, Precision};
+use crate::fuse::{grouped, joined_name};
 use crate::kernels::packed::Layout;
 use crate::ops;
 use crate::state;
@@ -15,14 +14,45 @@ use crate::weights::{Form, Weights};
 /// One node, ready to run. Weights and states are indexes into their lists.
 #[derive(Debug)]
 pub(crate) enum Instruction {
-    /// Puts rows into state, whose name is kept for who watches.
-    Write { x: Place, state: usize, name: String },
+    /// Puts rows into state.
+    Write(Writes),
     /// Arranges rows for the products that follow; their name is kept, too.
     Arrange { source: Source, count: Count, width: usize, slot: usize, name: String },
     /// Multiplies rows by matrices of weights.
     Products(Products),
     /// Computes a value in another way.
     Compute(Compute),
+}
+
+/// Rows put into state values of one group, in one task.
+#[derive(Debug)]
+pub(crate) struct Writes {
+    /// One or two, of different state values.
+    pub parts: Vec<Write>,
+    /// The value of heads that are turned on their way, unless someone wants to
+    /// see it.
+    pub turned: Option<String>,
+    /// The names of all that is done, in one.
+    pub name: String,
+}
+
+/// Rows put into one state value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    pub x: Place,
+    /// What the rows at `x` are before their heads are turned, and how they are
+    /// turned, if that is done on their way.
+    pub unturned: Option<(Place, Turn)>,
+    pub state: usize,
+}
+
+/// How heads are turned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub frequencies: usize,
+    /// The index among [`rotations`] of the turns by these frequencies.
+    pub turns: usize,
+    pub pairing: Pairing,
 }
 
 /// Products of the same rows with several matrices, in one task.
@@ -33,8 +63,20 @@ pub(crate) struct Products {
     pub width: usize,
     /// At most [`ops::MOST_PRODUCTS`], whose results do not share memory.
     pub parts: Vec<Product>,
+    /// What becomes of the results before they are stored, and where; unless
+    /// someone wants to see them.
+    pub finish: Option<(Finish, Place)>,
     /// The names of all results in one.
     pub name: String,
+}
+
+/// What is made of results of products.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Finish {
+    /// The sum of the only one and of what lies here.
+    Add { residual: Place },
+    /// The second gated by the first.
+    Gate { act: Act },
 }
 
 /// A product with one matrix.
@@ -70,9 +112,19 @@ pub(crate) struct Compute {
     pub op: &'static str,
     /// The value's shape at the program's key.
     pub shape: Shape,
-    /// Whether only those who watch need the value, as its readers take it from
-    /// where it was arranged while it was made.
-    pub joined: bool,
+    pub made: Made,
+}
+
+/// When a value is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// When its instruction comes.
+    Here,
+    /// Row by row by the instruction that needs it; when its own comes, for
+    /// those who watch only.
+    InPassing,
+    /// By the products before it, unless someone watches these.
+    WithProducts,
 }
 
 /// What is done, with everything about it that a step does not change.
@@ -90,10 +142,7 @@ pub(crate) enum Call {
     },
     Rope {
         x: Place,
-        frequencies: usize,
-        /// The index among [`rotations`] of the turns by these frequencies.
-        turns: usize,
-        pairing: Pairing,
+        turn: Turn,
     },
     Attend {
         q: Place,
@@ -299,7 +348,7 @@ pub(crate) fn lower(
     let mut held: Vec<Option<ValueId>> = vec![None; slots.len()];
     let lowering = Lowering { graph, weights, places: places(graph, &plan), precision, slots: &slots };
     let mut instructions = Vec::with_capacity(graph.nodes.len());
-    let mut index = 0;
+    let (mut index, mut finish) = (0, None);
     while index < graph.nodes.len() {
         let together = lowering.together(index);
         let nodes = &graph.nodes[index..index + together];
@@ -310,16 +359,25 @@ pub(crate) fn lower(
                 held[slot] = Some(x);
             }
         }
-        if nodes[0].op == Op::Linear {
-            instructions.push(Instruction::Products(lowering.products(nodes)?));
-        } else {
-            let joined = lowering.joined(index);
-            instructions.push(lowering.node(&nodes[0], joined.is_some())?);
-            if let Some(slot) = joined {
-                let source = lowering.source(&nodes[0])?;
-                instructions.push(lowering.arrange(nodes[0].output, source, slot));
-                held[slot] = Some(nodes[0].output);
+        let joined = if finish == Some(index) { None } else { lowering.joined(index) };
+        match nodes[0].op {
+            Op::Linear => {
+                finish = lowering.finish(index, together).map(|_| index + together);
+                instructions.push(Instruction::Products(lowering.products(index, together)?));
             }
+            Op::Write => instructions.push(Instruction::Write(lowering.writes(index, together)?)),
+            _ => {
+                let made = match finish == Some(index) {
+                    true => Made::WithProducts,
+                    false if joined.is_some() || lowering.turned_in_passing(index) => Made::InPassing,
+                    false => Made::Here,
+                };
+                instructions.push(Instruction::Compute(lowering.compute(&nodes[0], made)?));
+            }
+        }
+        if let Some(slot) = joined {
+            instructions.push(lowering.arrange(nodes[0].output, lowering.source(&nodes[0])?, slot));
+            held[slot] = Some(nodes[0].output);
         }
         index += together;
     }
@@ -329,34 +387,6 @@ pub(crate) fn lower(
 /// Numbers of scratch that a program of `graph` takes for its values.
 pub(crate) fn scratch_size(graph: &Graph) -> usize {
     ScratchPlan::of(&grouped(graph)).bytes / size_of::<f32>()
-}
-
-/// The graph with all products of one value behind the first of them. They read
-/// that value and weights only, so each of them could as well have come then.
-fn grouped(graph: &Graph) -> Graph {
-    let mut groups: HashMap<ValueId, Vec<Node>> = HashMap::new();
-    for node in graph.nodes.iter().filter(|node| node.op == Op::Linear) {
-        groups.entry(node.inputs[0]).or_default().push(node.clone());
-    }
-    let mut nodes = Vec::with_capacity(graph.nodes.len());
-    for node in &graph.nodes {
-        match node.op {
-            Op::Linear => nodes.extend(groups.remove(&node.inputs[0]).unwrap_or_default()),
-            _ => nodes.push(node.clone()),
-        }
-    }
-    Graph { key: graph.key, groups: graph.groups.clone(), values: graph.values.clone(), nodes }
-}
-
-/// One name for several: `a.q`, `a.k` and `a.v` are `a.q+k+v`.
-fn joined_name(names: &[&str]) -> String {
-    let split = |name| str::rsplit_once(name, '.').unwrap_or(("", name));
-    let (first, _) = split(names[0]);
-    if !first.is_empty() && names.iter().all(|name| split(name).0 == first) {
-        let last: Vec<&str> = names.iter().map(|name| split(name).1).collect();
-        return format!("{first}.{}", last.join("+"));
-    }
-    names.join("+")
 }
 
 /// Where each value lies; nothing for tokens, weights and states.
@@ -387,8 +417,9 @@ fn places(graph: &Graph, plan: &ScratchPlan) -> Vec<Option<Place>> {
     places
 }
 
-struct Lowering<'a> {
-    graph: &'a Graph,
+/// A graph on its way to instructions; what is fused, [`fuse`](crate::fuse) says.
+pub(crate) struct Lowering<'a> {
+    pub graph: &'a Graph,
     weights: &'a Weights,
     places: Vec<Option<Place>>,
     precision: Option<Precision>,
@@ -397,7 +428,7 @@ struct Lowering<'a> {
 
 impl Lowering<'_> {
     /// Where a product's activations are arranged.
-    fn slot(&self, node: &Node) -> Option<usize> {
+    pub fn slot(&self, node: &Node) -> Option<usize> {
         if node.op != Op::Linear {
             return None;
         }
@@ -406,90 +437,56 @@ impl Lowering<'_> {
         self.slots.iter().position(|slot| slot.kind == kind)
     }
 
-    /// How many nodes from `index` on are one instruction: products of one value
-    /// that write apart from each other.
-    fn together(&self, index: usize) -> usize {
-        let nodes = &self.graph.nodes[index..];
-        let fits = |count: &usize| {
-            let (node, before) = (&nodes[*count], &nodes[..*count]);
-            node.op == Op::Linear
-                && node.inputs[0] == nodes[0].inputs[0]
-                && before.iter().all(|other| self.apart(node.output, other.output))
-        };
-        if nodes[0].op != Op::Linear {
-            return 1;
-        }
-        1 + (1..nodes.len().min(ops::MOST_PRODUCTS)).take_while(fits).count()
-    }
-
-    /// Whether two values share no memory.
-    fn apart(&self, a: ValueId, b: ValueId) -> bool {
-        let range = |id| {
-            let (place, len) = (self.place(id), self.graph.value(id).shape.elements());
-            match place.at {
-                At::Scratch(start) => (At::Scratch(0), start..start + len),
-                at => (at, 0..len),
-            }
-        };
-        let ((a, range_a), (b, range_b)) = (range(a), range(b));
-        a != b || range_a.end <= range_b.start || range_b.end <= range_a.start
-    }
-
-    /// Products of one value, in one task.
-    fn products(&self, nodes: &[Node]) -> Result<Products, Error> {
-        let name = |id: ValueId| self.graph.value(id).name.as_str();
+    /// The products of one value that begin at node `index`, in one task.
+    fn products(&self, index: usize, count: usize) -> Result<Products, Error> {
+        let nodes = &self.graph.nodes[index..index + count];
         let part = |node: &Node| {
-            let weight = |index: usize| self.weights.index(name(node.inputs[index]));
             Ok(Product {
                 slot: self.slot(node).expect("there is a slot for each product"),
-                weight: weight(1)?,
-                bias: if node.inputs.len() > 2 { Some(weight(2)?) } else { None },
+                weight: self.weight(node, 1)?,
+                bias: if node.inputs.len() > 2 { Some(self.weight(node, 2)?) } else { None },
                 output: self.place(node.output),
-                name: name(node.output).to_owned(),
+                name: self.name(node.output).to_owned(),
                 shape: self.graph.value(node.output).shape,
             })
         };
-        let names: Vec<&str> = nodes.iter().map(|node| name(node.output)).collect();
+        let finish = self.finish(index, count);
+        let last = if finish.is_some() { index + count + 1 } else { index + count };
+        let names: Vec<&str> =
+            self.graph.nodes[index..last].iter().map(|node| self.name(node.output)).collect();
         Ok(Products {
             rows: self.place(nodes[0].inputs[0]).count,
             width: self.graph.value(nodes[0].inputs[1]).shape.columns(),
             parts: nodes.iter().map(part).collect::<Result<_, Error>>()?,
+            finish: finish.map(|finish| (finish, self.place(self.graph.nodes[index + count].output))),
             name: joined_name(&names),
         })
     }
 
-    /// The slot that the readers of node `index` take its value from, if it
-    /// can be arranged there while it is made: all readers are products that
-    /// take it from the same slot, and nothing else is arranged there before
-    /// the last of them.
-    fn joined(&self, index: usize) -> Option<usize> {
-        let node = &self.graph.nodes[index];
-        let (value, row) = (node.output, self.graph.value(node.output));
-        let makes_rows = match node.op {
-            Op::Norm { .. } => self.graph.value(node.inputs[1]).shape.elements() == row.shape.stride(),
-            Op::Gate { .. } => true,
-            _ => false,
+    /// The writes that begin at node `index`, in one task.
+    fn writes(&self, index: usize, count: usize) -> Result<Writes, Error> {
+        let before = index.checked_sub(1).filter(|&before| self.turned_in_passing(before));
+        let rope = before.map(|before| &self.graph.nodes[before]);
+        let part = |node: &Node| {
+            let rope = rope.filter(|rope| rope.output == node.inputs[0]);
+            let unturned = rope.map(|rope| Ok((self.place(rope.inputs[0]), self.turn(rope)?)));
+            let x = self.place(node.inputs[0]);
+            Ok(Write { x, unturned: unturned.transpose()?, state: self.state(node.output) })
         };
-        if !makes_rows || row.role != Role::Scratch {
-            return None;
-        }
-        let after = || self.graph.nodes[index + 1..].iter();
-        let last = after().rposition(|reader| reader.inputs.contains(&value))?;
-        let mut slots =
-            after().take(last + 1).filter(|reader| reader.inputs.contains(&value)).map(|reader| {
-                self.slot(reader).filter(|_| reader.inputs.iter().filter(|id| **id == value).count() == 1)
-            });
-        let slot = slots.next()??;
-        let one_slot = slots.all(|other| other == Some(slot));
-        // Another norm or gate might be arranged there meanwhile, too.
-        let undisturbed = after().take(last + 1).all(|between| match between.op {
-            Op::Linear => self.slot(between) != Some(slot) || between.inputs[0] == value,
-            Op::Norm { .. } | Op::Gate { .. } => {
-                after().all(|reader| reader.inputs[0] != between.output || self.slot(reader) != Some(slot))
-            }
-            _ => true,
-        });
-        (one_slot && undisturbed).then_some(slot)
+        let nodes = &self.graph.nodes[index..index + count];
+        let names: Vec<&str> = rope.into_iter().chain(nodes).map(|node| self.name(node.output)).collect();
+        Ok(Writes {
+            parts: nodes.iter().map(part).collect::<Result<_, Error>>()?,
+            turned: rope.map(|rope| self.name(rope.output).to_owned()),
+            name: joined_name(&names),
+        })
+    }
+
+    fn turn(&self, rope: &Node) -> Result<Turn, Error> {
+        let Op::Rope { pairing } = rope.op else { unreachable!("only ropes turn heads") };
+        let turns = rotations(self.graph).iter().position(|id| *id == rope.inputs[1]);
+        let turns = turns.expect("the frequencies of every rope are listed");
+        Ok(Turn { frequencies: self.weight(rope, 1)?, turns, pairing })
     }
 
     /// What a joined node makes its rows of.
@@ -506,35 +503,35 @@ impl Lowering<'_> {
         Instruction::Arrange { source, count, width: stride, slot, name }
     }
 
-    fn node(&self, node: &Node, joined: bool) -> Result<Instruction, Error> {
-        if node.op == Op::Write {
-            let (x, state) = (self.place(node.inputs[0]), self.state(node.output));
-            let name = self.graph.value(node.output).name.clone();
-            return Ok(Instruction::Write { x, state, name });
-        }
+    fn compute(&self, node: &Node, made: Made) -> Result<Compute, Error> {
         let value = self.graph.value(node.output);
-        Ok(Instruction::Compute(Compute {
+        Ok(Compute {
             call: self.call(node)?,
             output: self.place(node.output),
             name: value.name.clone(),
             op: node.op.name(),
             shape: value.shape,
-            joined,
-        }))
+            made,
+        })
+    }
+
+    /// Where the weight lies that is operand `index` of a node.
+    fn weight(&self, node: &Node, index: usize) -> Result<usize, Error> {
+        self.weights.index(self.name(node.inputs[index]))
+    }
+
+    fn name(&self, id: ValueId) -> &str {
+        &self.graph.value(id).name
     }
 
     fn call(&self, node: &Node) -> Result<Call, Error> {
         let place = |index: usize| self.place(node.inputs[index]);
-        let weight = |index: usize| self.weights.index(&self.graph.value(node.inputs[index]).name);
+        let weight = |index: usize| self.weight(node, index);
         Ok(match node.op {
             Op::Reshape if place(0).at == self.place(node.output).at => Call::Alias,
             Op::Embed => Call::Embed { table: weight(1)? },
             Op::Norm { epsilon } => Call::Norm { x: place(0), weight: weight(1)?, epsilon },
-            Op::Rope { pairing } => {
-                let turns = rotations(self.graph).iter().position(|id| *id == node.inputs[1]);
-                let turns = turns.expect("the frequencies of every rope are listed");
-                Call::Rope { x: place(0), frequencies: weight(1)?, turns, pairing }
-            }
+            Op::Rope { .. } => Call::Rope { x: place(0), turn: self.turn(node)? },
             Op::Attend { scale, span, softcap } => {
                 let attention = self.attention(node, scale, span, softcap);
                 let (keys, values) = (self.state(node.inputs[1]), self.state(node.inputs[2]));
@@ -557,7 +554,7 @@ impl Lowering<'_> {
         Attention { groups, shared, size, value_size, scale, span, softcap }
     }
 
-    fn place(&self, id: ValueId) -> Place {
+    pub fn place(&self, id: ValueId) -> Place {
         self.places[id.0 as usize].expect("refusals were checked: it is a value of rows")
     }
 
@@ -599,6 +596,7 @@ fn node_local_size(graph: &Graph, node: &Node) -> usize {
             let (size, value_size) = (input(1).shape.columns(), input(2).shape.columns());
             ops::attend::local_size(heads / groups, size, value_size)
         }
+        Op::Write => ops::write::local_size(input(0).shape.columns()),
         _ => 0,
     }
 }

@@ -126,6 +126,12 @@ impl Pool {
         self.workers.len() + 1
     }
 
+    /// How many tasks its threads were called to; those of one piece the caller
+    /// does alone.
+    pub fn tasks(&self) -> u64 {
+        self.crew.barrier.tasks()
+    }
+
     /// Calls `body` once for each tile of `output`, with memory of the thread's
     /// own from `locals`.
     ///
@@ -153,8 +159,35 @@ impl Pool {
         outputs: [(&mut [T], Grid); N],
         body: impl Fn(usize, &mut Tile<'_, T>, &mut L) + Sync,
     ) {
+        let cuts = outputs.map(|(output, grid)| Cut::new(output, grid, None));
+        self.cuts(locals, cuts, body);
+    }
+
+    /// As [`Pool::tiles_of`], for some rows of the outputs only, each of which
+    /// makes pieces of its own.
+    ///
+    /// # Panics
+    /// As [`Pool::tiles`], and when `rows` do not ascend or leave an output.
+    pub fn tiles_of_rows<T: Send, L: Send, const N: usize>(
+        &self,
+        locals: &mut [L],
+        rows: &[usize],
+        outputs: [(&mut [T], Grid); N],
+        body: impl Fn(usize, &mut Tile<'_, T>, &mut L) + Sync,
+    ) {
+        let cuts = outputs.map(|(output, grid)| Cut::new(output, grid, Some(rows)));
+        self.cuts(locals, cuts, body);
+    }
+
+    /// Calls `body` once for each tile.
+    fn cuts<T: Send, L: Send, const N: usize>(
+        &self,
+        locals: &mut [L],
+        cuts: [Cut<'_, T>; N],
+        body: impl Fn(usize, &mut Tile<'_, T>, &mut L) + Sync,
+    ) {
         assert!(locals.len() >= self.threads(), "each thread has its own memory");
-        let (locals, cuts) = (Shared::new(locals), outputs.map(|(output, grid)| Cut::new(output, grid)));
+        let locals = Shared::new(locals);
         let counts = cuts.each_ref().map(Cut::count);
         let queue = Queue::new(counts, self.threads());
         let task = |index: usize| {
@@ -358,31 +391,37 @@ struct Cut<'a, T> {
     output: Shared<'a, T>,
     grid: Grid,
     rows: usize,
+    /// The rows that are cut if not all are, from the first to the last.
+    listed: Option<&'a [usize]>,
     /// Pieces side by side.
     across: usize,
 }
 
 impl<'a, T> Cut<'a, T> {
-    fn new(output: &'a mut [T], grid: Grid) -> Cut<'a, T> {
+    fn new(output: &'a mut [T], grid: Grid, listed: Option<&'a [usize]>) -> Cut<'a, T> {
         assert_eq!(output.len() % grid.width, 0, "the output is whole rows");
         let (rows, across) = (output.len() / grid.width, grid.width.div_ceil(grid.column_step));
-        Cut { output: Shared::new(output), grid, rows, across }
+        if let Some(listed) = listed {
+            let ascending = listed.windows(2).all(|pair| pair[0] < pair[1]);
+            assert!(ascending && listed.last().is_none_or(|&last| last < rows), "{listed:?} of {rows} rows");
+        }
+        Cut { output: Shared::new(output), grid, rows, listed, across }
     }
 
     /// How many pieces there are.
     fn count(&self) -> usize {
-        self.rows.div_ceil(self.grid.row_step) * self.across
+        let down = self.listed.map_or_else(|| self.rows.div_ceil(self.grid.row_step), <[usize]>::len);
+        down * self.across
     }
 
     fn tile(&self, piece: usize) -> Tile<'_, T> {
         let Grid { width, row_step, column_step } = self.grid;
-        let (top, left) = (piece / self.across * row_step, piece % self.across * column_step);
-        Tile {
-            output: &self.output,
-            width,
-            rows: top..self.rows.min(top.saturating_add(row_step)),
-            columns: left..width.min(left + column_step),
-        }
+        let (down, left) = (piece / self.across, piece % self.across * column_step);
+        let rows = match self.listed {
+            None => down * row_step..self.rows.min((down * row_step).saturating_add(row_step)),
+            Some(listed) => listed[down]..listed[down] + 1,
+        };
+        Tile { output: &self.output, width, rows, columns: left..width.min(left + column_step) }
     }
 }
 
@@ -404,8 +443,9 @@ impl<T> Tile<'_, T> {
     pub fn row(&mut self, row: usize) -> &mut [T] {
         assert!(self.rows.contains(&row), "row {row} of a tile of the rows {:?}", self.rows);
         let start = row * self.width;
-        // SAFETY: tiles do not overlap, because `Pool::tiles_of` makes one for each
-        // piece of the grid and hands each piece out once; and of this tile only
+        // SAFETY: tiles do not overlap, because `Pool::cuts` makes one for each
+        // piece of the grid, or of the listed rows, no two of which are equal, and
+        // hands each piece out once; and of this tile only
         // one row is lent at a time, as the result borrows it mutably.
         unsafe { self.output.part(start + self.columns.start..start + self.columns.end) }
     }
@@ -493,6 +533,25 @@ mod tests {
             }
             assert!(first.iter().all(|&value| value == 100), "{threads} threads");
             assert!(second.iter().all(|&value| value == 200), "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn only_listed_rows_are_cut() {
+        let pool = Pool::new(2).unwrap();
+        let grid = Grid { width: 3, row_step: 1, column_step: 2 };
+        let run = |rows: &[usize]| {
+            let mut output = vec![0; 12];
+            pool.tiles_of_rows(&mut [(); 2], rows, [(&mut output[..], grid)], |_, tile, ()| {
+                let row = tile.rows().start;
+                tile.row(row).iter_mut().for_each(|value| *value += 1);
+            });
+            output
+        };
+        assert_eq!(run(&[0, 3]), [1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1]);
+        assert_eq!(run(&[]), [0; 12]);
+        for bad in [&[1, 1][..], &[2, 1], &[4]] {
+            assert!(panic::catch_unwind(AssertUnwindSafe(|| run(bad))).is_err(), "{bad:?}");
         }
     }
 

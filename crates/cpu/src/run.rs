@@ -3,6 +3,7 @@
 
 use std::array;
 use std::cell::RefCell;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::{Inputs, Lane, NodeTime, Step, Watch};
@@ -13,11 +14,11 @@ use crate::amount::Amount;
 use crate::arrange::{Arranged, Precision, Source};
 use crate::kernels::Table;
 use crate::lower::{
-    self, At, Call, Compute, Count, Elementwise, Instruction, Lowered, Place, Products, Slot, local_size,
-    lower, partials_size, rotations, scratch_size, slots,
+    self, At, Call, Compute, Count, Elementwise, Finish, Instruction, Lowered, Made, Place, Product,
+    Products, Slot, Turn, Write, Writes, local_size, lower, partials_size, rotations, scratch_size, slots,
 };
 use crate::memory::Aligned;
-use crate::ops::{self, Executor, Heads, Origin, Rows, StepTurns};
+use crate::ops::{self, Executor, Heads, Origin, Rows, StepTurns, Written};
 use crate::pool::Pool;
 use crate::state::Cache;
 use crate::weights::Weights;
@@ -46,6 +47,7 @@ struct Memory {
     partials: Aligned<f32>,
     origins: Vec<Origin>,
     wanted: Vec<u32>,
+    written: Written,
 }
 
 impl Program {
@@ -69,13 +71,14 @@ impl Program {
             partials: Aligned::zeroed(partials_size(graph), "the partial sums of attention")?,
             origins: Vec::with_capacity(graph.key.rows as usize),
             wanted: Vec::with_capacity(graph.key.wanted as usize),
+            written: Written::new(graph),
         };
         Ok(Program { key: graph.key, instructions, slots, memory: RefCell::new(memory) })
     }
 
     /// The bytes that a program of this graph takes while it runs.
     pub(crate) fn plan(graph: &Graph, threads: usize, precision: Option<Precision>) -> u64 {
-        let rows = size_of::<Origin>() as u64 * u64::from(graph.key.rows);
+        let rows = size_of::<Origin>() as u64 * u64::from(graph.key.rows) + Written::bytes(graph);
         let wanted = size_of::<u32>() as u64 * u64::from(graph.key.wanted);
         let locals = threads as u64 * Aligned::<f32>::bytes(local_size(graph));
         let arranged: u64 =
@@ -98,7 +101,7 @@ impl Program {
         step: Step<'_>,
     ) {
         let Step { inputs, lanes, output, watch } = step;
-        let Memory { scratch, slots, locals, turns, partials, origins, wanted } =
+        let Memory { scratch, slots, locals, turns, partials, origins, wanted, written } =
             &mut *self.memory.borrow_mut();
         trace(lanes, origins, wanted);
         turns.iter_mut().for_each(StepTurns::forget);
@@ -120,25 +123,27 @@ impl Program {
             weights,
             state,
             turns,
+            written,
+            finished: false,
             inputs,
             rows: Rows { lanes, origins, wanted },
             values: Values { input, scratch, output, rows: origins.len(), wanted: wanted.len() },
         };
         let clocks = watch.clocks();
         for instruction in &self.instructions {
-            if let Instruction::Compute(compute) = instruction
-                && compute.joined
-                && !watch.wants(&compute.name)
-            {
-                continue;
-            }
             let begun = clocks.then(Instant::now);
             run.executor.variant = [table.name, "", "", ""];
             match instruction {
-                Instruction::Write { x, state, .. } => run.write(*x, *state),
+                Instruction::Write(writes) => run.write(writes, watch),
                 Instruction::Arrange { source, width, slot, .. } => run.arrange(*source, *width, *slot),
                 Instruction::Products(products) => run.products(products, watch),
-                Instruction::Compute(compute) => run.compute(compute.call, compute.output),
+                Instruction::Compute(compute) if run.is_due(compute, watch) => {
+                    run.compute(compute.call, compute.output);
+                }
+                Instruction::Compute(compute) => {
+                    run.show(&compute.name, &compute.shape, compute.output, watch);
+                    continue;
+                }
             }
             if let Some(begun) = begun {
                 watch.took(&run.took(instruction, begun.elapsed()));
@@ -147,13 +152,10 @@ impl Program {
                 Instruction::Compute(Compute { name, shape, output, .. }) => {
                     run.show(name, shape, *output, watch);
                 }
-                Instruction::Products(products) => {
-                    products
-                        .parts
-                        .iter()
-                        .for_each(|part| run.show(&part.name, &part.shape, part.output, watch));
+                Instruction::Products(Products { parts, .. }) => {
+                    parts.iter().for_each(|part| run.show(&part.name, &part.shape, part.output, watch));
                 }
-                Instruction::Write { .. } | Instruction::Arrange { .. } => {}
+                Instruction::Write(_) | Instruction::Arrange { .. } => {}
             }
         }
     }
@@ -184,12 +186,24 @@ struct Run<'a> {
     weights: &'a Weights,
     state: &'a mut Cache,
     turns: &'a mut [StepTurns],
+    written: &'a mut Written,
+    /// Whether the last products have made the value of the next node, too.
+    finished: bool,
     inputs: Inputs<'a>,
     rows: Rows<'a>,
     values: Values<'a>,
 }
 
 impl Run<'_> {
+    /// Whether a value is to be made now.
+    fn is_due(&self, compute: &Compute, watch: &dyn Watch) -> bool {
+        match compute.made {
+            Made::Here => true,
+            Made::InPassing => watch.wants(&compute.name),
+            Made::WithProducts => !self.finished,
+        }
+    }
+
     fn compute(&mut self, call: Call, place: Place) {
         let Run { executor, weights, turns, state, rows, values, .. } = self;
         match call {
@@ -202,7 +216,7 @@ impl Run<'_> {
                 let (y, [x]) = values.split(place, [x]);
                 ops::norm(executor, x, weights.vector(weight), epsilon, y);
             }
-            Call::Rope { x, frequencies, turns: index, pairing } => {
+            Call::Rope { x, turn: Turn { frequencies, turns: index, pairing } } => {
                 let (y, [x]) = values.split(place, [x]);
                 turns[index].fill(executor, weights.vector(frequencies), *rows);
                 ops::rope(executor, x, place.stride, &turns[index], pairing, y);
@@ -223,21 +237,57 @@ impl Run<'_> {
     /// Multiplies rows by all matrices at once, or by one after another where
     /// someone watches: with the same bits.
     fn products(&mut self, products: &Products, watch: &dyn Watch) {
-        let Products { rows, width, parts, .. } = products;
-        let most = if parts.iter().any(|part| watch.wants(&part.name)) { 1 } else { parts.len() };
-        let Run { executor, kinds, slots, weights, values, .. } = self;
-        let rows = values.rows_of(*rows);
-        for parts in parts.chunks(most) {
-            let products = array::from_fn(|index| {
-                let part = parts.get(index)?;
-                let x =
-                    Arranged { kind: kinds[part.slot].kind, rows, width: *width, words: &slots[part.slot] };
-                let bias = part.bias.map(|bias| weights.vector(bias));
-                Some(ops::Product { x, weight: weights.matrix(part.weight), bias })
-            });
-            let places = array::from_fn(|index| Some(parts.get(index)?.output));
-            ops::linear(executor, products, values.lend(places, []).0);
+        let Products { rows, width, parts, finish, .. } = products;
+        let is_watched = parts.iter().any(|part| watch.wants(&part.name));
+        self.finished = finish.is_some() && !is_watched;
+        let results = array::from_fn(|index| Some(parts.get(index)?.output));
+        match *finish {
+            _ if is_watched => {
+                for part in parts {
+                    self.linear(
+                        *rows,
+                        *width,
+                        slice::from_ref(part),
+                        None,
+                        [Some(part.output), None, None, None],
+                    );
+                }
+            }
+            None => self.linear(*rows, *width, parts, None, results),
+            Some((finish, output)) => {
+                self.linear(*rows, *width, parts, Some(finish), [Some(output), None, None, None]);
+            }
         }
+    }
+
+    /// Multiplies rows by some matrices.
+    fn linear(
+        &mut self,
+        rows: Count,
+        width: usize,
+        parts: &[Product],
+        finish: Option<Finish>,
+        outputs: [Option<Place>; ops::MOST_PRODUCTS],
+    ) {
+        let Run { executor, kinds, slots, weights, values, .. } = self;
+        let rows = values.rows_of(rows);
+        let products = array::from_fn(|index| {
+            let part = parts.get(index)?;
+            let x = Arranged { kind: kinds[part.slot].kind, rows, width, words: &slots[part.slot] };
+            let bias = part.bias.map(|bias| weights.vector(bias));
+            Some(ops::Product { x, weight: weights.matrix(part.weight), bias })
+        });
+        let residual = match finish {
+            Some(Finish::Add { residual }) => Some(residual),
+            _ => None,
+        };
+        let (outputs, [residual]) = values.lend(outputs, [residual]);
+        let finish = match finish {
+            None => ops::Finish::Store,
+            Some(Finish::Add { .. }) => ops::Finish::Add(residual),
+            Some(Finish::Gate { act }) => ops::Finish::Gate(act),
+        };
+        ops::linear(executor, products, finish, outputs);
     }
 
     /// Arranges rows for the products that follow.
@@ -254,21 +304,43 @@ impl Run<'_> {
         ops::arranged(&mut self.executor, self.kinds[slot].kind, source, width, &mut self.slots[slot]);
     }
 
-    /// Puts every row where its lane's state has its position.
-    fn write(&mut self, x: Place, state: usize) {
-        let state = self.state.tensor_mut(state);
-        let values = self.values.get(x);
-        for lane in self.rows.lanes {
-            let rows = lane.rows.indexes();
-            let rows = &values[rows.start * x.stride..rows.end * x.stride];
-            state.write(self.executor.table, lane, lane.position as usize, rows);
+    /// Puts every row where its lane's state has its position. Heads that someone
+    /// wants to see turned have been turned before.
+    fn write(&mut self, writes: &Writes, watch: &dyn Watch) {
+        let is_turned = writes.turned.as_ref().is_none_or(|name| watch.wants(name));
+        let part = |part: Write| match part.unturned {
+            Some((x, turn)) if !is_turned => (x, Some(turn), part.state),
+            _ => (part.x, None, part.state),
+        };
+        if !is_turned {
+            self.executor.variant[1] = "rope";
         }
+        match writes.parts[..] {
+            [one] => self.write_parts([part(one)]),
+            [first, second] => self.write_parts([first, second].map(part)),
+            _ => unreachable!("a task writes one state value or two"),
+        }
+    }
+
+    /// Puts rows, after they are turned, into as many state values.
+    fn write_parts<const N: usize>(&mut self, parts: [(Place, Option<Turn>, usize); N]) {
+        let Run { executor, weights, turns, state, rows, values, written, .. } = self;
+        for Turn { frequencies, turns: index, .. } in parts.iter().filter_map(|part| part.1) {
+            turns[index].fill(executor, weights.vector(frequencies), *rows);
+        }
+        let sources = parts.map(|(x, turn, _)| ops::write::Source {
+            x: values.get(x),
+            turns: turn.map(|turn| (&turns[turn.turns], turn.pairing)),
+        });
+        ops::write(executor, sources, state.tensors_mut(parts.map(|(.., state)| state)), *rows, written);
     }
 
     /// What an instruction did that has just run.
     fn took<'i>(&'i self, instruction: &'i Instruction, time: Duration) -> NodeTime<'i> {
         let (name, op, rows, amount) = match instruction {
-            Instruction::Write { x, name, .. } => (name, "write", self.values.count(*x), Amount::default()),
+            Instruction::Write(Writes { parts, name, .. }) => {
+                (name, "write", self.values.count(parts[0].x), Amount::default())
+            }
             Instruction::Arrange { count, name, .. } => {
                 (name, "arrange", self.values.rows_of(*count), Amount::default())
             }

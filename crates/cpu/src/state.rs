@@ -38,12 +38,12 @@ pub(crate) struct StateTensor {
 
 /// How a block of one state value is laid out.
 #[derive(Clone, Copy, Debug)]
-struct Layout {
+pub(crate) struct Layout {
     format: Format,
     part: Part,
-    heads: usize,
+    pub heads: usize,
     /// Values of one head at one position.
-    size: usize,
+    pub size: usize,
     /// The same with what a row is filled up by.
     width: usize,
 }
@@ -88,9 +88,12 @@ impl Cache {
         &self.tensors[index]
     }
 
-    /// As [`Cache::tensor`], to be written to.
-    pub(crate) fn tensor_mut(&mut self, index: usize) -> &mut StateTensor {
-        &mut self.tensors[index]
+    /// As [`Cache::tensor`], of several at once, to be written to.
+    ///
+    /// # Panics
+    /// When two of them are the same.
+    pub(crate) fn tensors_mut<const N: usize>(&mut self, indexes: [usize; N]) -> [&mut StateTensor; N] {
+        self.tensors.get_disjoint_mut(indexes).expect("a task writes each state value once")
     }
 
     fn of_group(&self, group: GroupId) -> impl Iterator<Item = &StateTensor> {
@@ -149,49 +152,71 @@ impl Layout {
         Some(blocks * self.block_bytes())
     }
 
-    fn block_bytes(&self) -> usize {
+    /// The bytes of a block.
+    pub fn block_bytes(&self) -> usize {
         self.heads * self.head_bytes()
     }
 
-    fn head_bytes(&self) -> usize {
+    /// The bytes of one head in a block.
+    pub fn head_bytes(&self) -> usize {
         self.format.bytes(BLOCK_POSITIONS, self.width)
     }
 
     /// Puts rows of one head into the bytes of the head in a block, from
     /// position `at` on. The rows lie `stride` values apart.
-    fn put(&self, table: &Table, rows: &[f32], stride: usize, at: usize, bytes: &mut [u8]) {
+    pub fn put(&self, table: &Table, rows: &[f32], stride: usize, at: usize, bytes: &mut [u8]) {
+        if self.part == Part::Keys && self.format != Format::Q8_0 {
+            return self.put_keys(table, rows, stride, at, bytes);
+        }
         for (index, row) in rows.chunks(stride).enumerate() {
             for (stretch, values) in row[..self.size].chunks(STRETCH).enumerate() {
-                self.put_stretch(table, values, stretch * STRETCH, at + index, bytes);
+                let mut rounded = [0; STRETCH * 4];
+                let rounded = &mut rounded[..self.format.bytes(1, values.len())];
+                self.round(table, values, rounded);
+                let (first, at) = (stretch * STRETCH, at + index);
+                if self.format == Format::Q8_0 {
+                    self.put_groups(rounded, first / GROUP, at, bytes);
+                } else {
+                    let each = self.format.bytes(1, 1);
+                    bytes[(at * self.width + first) * each..][..rounded.len()].copy_from_slice(rounded);
+                }
             }
         }
     }
 
-    /// Puts values from number `first` on of one head at one position.
-    fn put_stretch(&self, table: &Table, values: &[f32], first: usize, at: usize, bytes: &mut [u8]) {
-        let mut rounded = [0; STRETCH * 4];
-        let rounded = &mut rounded[..self.format.bytes(1, values.len())];
+    /// As [`Layout::put`], for keys that lie in lines of one dim each: the rows
+    /// of a tile are rounded first, so that each line is visited once.
+    fn put_keys(&self, table: &Table, rows: &[f32], stride: usize, at: usize, bytes: &mut [u8]) {
+        let mut rounded = [0; TILE * STRETCH * 4];
+        let (mut rest, mut at) = (rows, at);
+        while !rest.is_empty() {
+            let count = (TILE - at % TILE).min(rest.len().div_ceil(stride));
+            let (some, others) = rest.split_at(rest.len().min(count * stride));
+            let tile = &mut bytes[at / TILE * self.format.bytes(TILE, self.size)..];
+            for first in (0..self.size).step_by(STRETCH) {
+                let dims = STRETCH.min(self.size - first);
+                let row_bytes = self.format.bytes(1, dims);
+                for (row, rounded) in some.chunks(stride).zip(rounded.chunks_exact_mut(row_bytes)) {
+                    self.round(table, &row[first..first + dims], rounded);
+                }
+                let lines = &mut tile[self.format.bytes(TILE, first)..][..self.format.bytes(TILE, dims)];
+                let rounded = &rounded[..count * row_bytes];
+                match self.format {
+                    Format::F32 => put_columns::<4>(rounded, dims, at % TILE, lines),
+                    _ => put_columns::<2>(rounded, dims, at % TILE, lines),
+                }
+            }
+            (rest, at) = (others, at + count);
+        }
+    }
+
+    /// Rounds values to the state's type.
+    fn round(&self, table: &Table, values: &[f32], rounded: &mut [u8]) {
         match self.format {
             Format::F32 => DType::F32.pack(values, rounded),
             Format::F16 => (table.attend.halve)(values, rounded),
             Format::BF16 => DType::BF16.pack(values, rounded),
-            Format::Q8_0 => {
-                DType::Q8_0.pack(values, rounded);
-                return self.put_groups(rounded, first / GROUP, at, bytes);
-            }
-        }
-        let each = self.format.bytes(1, 1);
-        match self.part {
-            Part::Keys => {
-                let tile = &mut bytes[at / TILE * self.size * TILE * each..];
-                let lines = tile.chunks_exact_mut(TILE * each).skip(first);
-                for (line, value) in lines.zip(rounded.chunks_exact(each)) {
-                    line[at % TILE * each..][..each].copy_from_slice(value);
-                }
-            }
-            Part::Values => {
-                bytes[(at * self.width + first) * each..][..rounded.len()].copy_from_slice(rounded);
-            }
+            Format::Q8_0 => DType::Q8_0.pack(values, rounded),
         }
     }
 
@@ -217,6 +242,16 @@ impl Layout {
                 }
             }
         }
+    }
+}
+
+/// Puts rows of `dims` values of `BYTES` bytes each into the columns of as many
+/// lines, from column `at` on.
+fn put_columns<const BYTES: usize>(rows: &[u8], dims: usize, at: usize, lines: &mut [u8]) {
+    let rows = rows.as_chunks::<BYTES>().0;
+    for (dim, line) in lines.chunks_exact_mut(TILE * BYTES).enumerate() {
+        let columns = line.as_chunks_mut::<BYTES>().0[at..].iter_mut();
+        columns.zip(rows.chunks_exact(dims)).for_each(|(column, row)| *column = row[dim]);
     }
 }
 
@@ -256,23 +291,14 @@ impl StateTensor {
         &self.bytes[self.range(lane, head, index)]
     }
 
-    /// Stores the lane's rows of all heads from `position` on, rounded to the
-    /// state's type.
-    pub fn write(&mut self, table: &Table, lane: &Lane<'_>, position: usize, rows: &[f32]) {
-        let stride = self.layout.heads * self.layout.size;
-        let mut position = position;
-        let mut rest = rows;
-        while !rest.is_empty() {
-            let at = position % BLOCK_POSITIONS;
-            let count = (BLOCK_POSITIONS - at).min(rest.len() / stride);
-            let (run, others) = rest.split_at(count * stride);
-            for head in 0..self.layout.heads {
-                let range = self.range(lane, head, position / BLOCK_POSITIONS);
-                let rows = &run[head * self.layout.size..];
-                self.layout.put(table, rows, stride, at, &mut self.bytes[range]);
-            }
-            (rest, position) = (others, position + count);
-        }
+    /// The group that its blocks are of.
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// How a block is laid out, and the bytes of all blocks.
+    pub fn blocks_mut(&mut self) -> (Layout, &mut [u8]) {
+        (self.layout, &mut self.bytes)
     }
 }
 

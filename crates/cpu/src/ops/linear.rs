@@ -13,6 +13,11 @@
 //! registers. Bytes moved: the weights as packed, once for each step; the sums
 //! of a longer step once more for each chunk.
 
+use std::iter;
+use std::ops::Range;
+
+use girih_graph::Act;
+
 use super::Executor;
 use crate::arrange::{Arranged, Kind, Source, arrange, bands, padded};
 use crate::kernels::Table;
@@ -30,6 +35,9 @@ const BANDS: usize = 8;
 
 /// Bands of a piece of a step of few rows, at the most.
 const NARROW_BANDS: usize = 4;
+
+/// Values of a piece of rows that are arranged: about 10 µs.
+const PIECE: usize = 1 << 13;
 
 /// Pieces for each thread, so that who is late leaves its last ones to others.
 const SHARE: usize = 4;
@@ -50,16 +58,22 @@ pub(crate) fn arranged(
 ) {
     let (table, rows) = (executor.table, source.len() / width);
     let each = kind.block_words();
-    let grid = Grid { width: padded(rows).max(1) * each, row_step: usize::MAX, column_step: TILE * each };
+    // Few rows are one tile; such as lie in memory are cut by blocks.
+    let row_step = match source {
+        Source::Rows(_) if rows <= NARROW => (PIECE / (rows.max(1) * kind.depth())).max(1),
+        _ => usize::MAX,
+    };
+    let grid = Grid { width: padded(rows).max(1) * each, row_step, column_step: TILE * each };
     let words = &mut words[..kind.size(rows, width)];
     executor.pool.tiles(executor.locals, words, grid, |tile, scratch| {
         let (first, columns) = (tile.columns().start / each, tile.columns().len() / each);
+        let blocks = tile.rows();
         if first + columns > rows {
-            tile.rows().for_each(|block| tile.row(block).fill(0));
+            blocks.clone().for_each(|block| tile.row(block).fill(0));
         }
         for column in 0..columns.min(rows - first) {
             let row = source.row(table, first + column, width, scratch);
-            for (block, values) in row.chunks(kind.depth()).enumerate() {
+            for (block, values) in blocks.clone().zip(row.chunks(kind.depth()).skip(blocks.start)) {
                 arrange(table, kind, values, (column, columns), tile.row(block));
             }
         }
@@ -77,11 +91,24 @@ pub(crate) struct Product<'a> {
     pub bias: Option<&'a [f32]>,
 }
 
+/// What becomes of products before they are stored.
+#[derive(Clone, Copy)]
+pub(crate) enum Finish<'a> {
+    /// Nothing: each is stored where its output is.
+    Store,
+    /// The only one is added to this, in rows of as many values.
+    Add(&'a [f32]),
+    /// The second, gated by the first, is stored where the first output is.
+    /// They are of activations of one kind.
+    Gate(Act),
+}
+
 /// Each `output = x · weightᵀ + bias`, in one task, of the same rows; an output
 /// without a product is empty.
 pub(crate) fn linear(
     executor: &mut Executor<'_>,
     products: [Option<Product<'_>>; MOST_PRODUCTS],
+    finish: Finish<'_>,
     outputs: [&mut [f32]; MOST_PRODUCTS],
 ) {
     let (table, pool) = (executor.table, executor.pool);
@@ -89,16 +116,20 @@ pub(crate) fn linear(
     executor.variant = variant(table, rows, &products);
     let all: usize = products.iter().flatten().map(|product| bands(product.weight.rows)).sum();
     let most = if rows <= NARROW { NARROW_BANDS } else { BANDS };
-    let bands = (all / (pool.threads() * SHARE)).clamp(1, most);
+    let mut bands = (all / (pool.threads() * SHARE)).clamp(1, most);
+    if matches!(finish, Finish::Gate(_)) {
+        // Of each of the two matrices.
+        bands = bands.div_ceil(2);
+    }
     let mut widths = products.iter().map(|product| product.as_ref().map_or(1, |product| product.weight.rows));
     let outputs = outputs.map(|output| {
         let width = widths.next().expect("as many products as outputs");
         (output, Grid { width, row_step: rows.max(1), column_step: bands * BAND })
     });
     pool.tiles_of(executor.locals, outputs, |index, tile, scratch| {
-        let product = products[index].expect("where there is no product there are no tiles");
-        let Product { x, weight, bias } = product;
-        Piece { table, x, weight, bias, tile }.compute(scratch);
+        let gated = if matches!(finish, Finish::Gate(_)) { products[1] } else { None };
+        let first = products[index].expect("where there is no product there are no tiles");
+        Piece { table, first, gated, finish, tile }.compute(scratch);
     });
 }
 
@@ -124,110 +155,156 @@ fn variant(table: &Table, rows: usize, products: &[Option<Product<'_>>]) -> [&'s
 /// Some bands of the weights with all rows of the step.
 struct Piece<'a, 'b, 'c> {
     table: &'a Table,
-    x: Arranged<'a>,
-    weight: &'a Matrix,
-    bias: Option<&'a [f32]>,
+    first: Product<'a>,
+    /// What the first gates.
+    gated: Option<Product<'a>>,
+    finish: Finish<'a>,
     tile: &'b mut Tile<'c, f32>,
 }
 
 impl Piece<'_, '_, '_> {
     fn compute(&mut self, scratch: &mut [f32]) {
-        let (products, x) = (&self.table.products, self.x);
-        match x.kind {
-            _ if x.rows > NARROW => self.wide(scratch),
-            Kind::Integers(_) => self.narrow(|band, sums| (products.narrow)(band, x.whole(), sums)),
-            Kind::Brains => self.narrow(|band, sums| (products.brains)(band, 0, x.whole(), sums)),
-            _ if self.weight.layout.coding().is_none() && self.weight.is_float() => {
-                self.narrow(|band, sums| (products.floats)(band, 0, x.whole(), sums));
-            }
-            _ => self.narrow_decoded(),
-        }
+        if self.first.x.rows > NARROW { self.wide(scratch) } else { self.narrow() }
     }
 
-    fn bands(&self) -> std::ops::Range<usize> {
+    fn bands(&self) -> Range<usize> {
         let columns = self.tile.columns();
         columns.start / BAND..columns.end.div_ceil(BAND)
     }
 
-    /// Few rows, each band at once.
-    fn narrow(&mut self, products: impl Fn(Band<'_>, &mut [[f32; BAND]])) {
-        for band in self.bands() {
-            let mut sums = [[0.0; BAND]; NARROW];
-            products(self.weight.band(band), &mut sums[..self.x.rows]);
-            self.put(band, &sums[..self.x.rows]);
-        }
+    fn products(&self) -> impl Iterator<Item = &Product<'_>> {
+        iter::once(&self.first).chain(&self.gated)
     }
 
-    /// Few rows, and weights that are decoded to floats.
-    fn narrow_decoded(&mut self) {
+    /// Few rows, each band at once.
+    fn narrow(&mut self) {
+        let rows = self.first.x.rows;
         for band in self.bands() {
-            let mut sums = [[0.0; BAND]; NARROW];
-            let sums = &mut sums[..self.x.rows];
-            self.multiply(band, 0..self.x.blocks(), sums);
-            self.put(band, sums);
+            let mut sums = [[[0.0; BAND]; NARROW]; 2];
+            for (product, sums) in self.products().zip(&mut sums) {
+                product.narrow(self.table, band, &mut sums[..rows]);
+            }
+            let [first, gated] = &mut sums;
+            self.put(band, &mut first[..rows], &mut gated[..rows]);
         }
     }
 
     /// Many rows, chunk by chunk of the input.
     fn wide(&mut self, scratch: &mut [f32]) {
-        let padded = padded(self.x.rows);
-        let (blocks, bands) = (self.x.blocks(), self.bands());
-        let chunk = (CHUNK / (padded * self.x.kind.block_words() * size_of::<u32>())).max(1);
+        let x = self.first.x;
+        let (padded, count) = (padded(x.rows), self.products().count());
+        let (blocks, bands) = (x.blocks(), self.bands());
+        let chunk = (CHUNK / (padded * x.kind.block_words() * size_of::<u32>())).max(1);
         let (all, _) = scratch.as_chunks_mut::<BAND>();
         for first in (0..blocks).step_by(chunk) {
             let last = blocks.min(first + chunk);
             for (index, band) in bands.clone().enumerate() {
                 // Sums that are complete after one chunk need no place of their own.
                 let index = if blocks <= chunk { 0 } else { index };
-                let sums = &mut all[index * padded..(index + 1) * padded];
-                if first == 0 {
-                    sums.fill([0.0; BAND]);
+                let sums = &mut all[index * count * padded..(index + 1) * count * padded];
+                for (product, sums) in self.products().zip(sums.chunks_exact_mut(padded)) {
+                    if first == 0 {
+                        sums.fill([0.0; BAND]);
+                    }
+                    product.multiply(self.table, band, first..last, sums);
                 }
-                self.multiply(band, first..last, sums);
                 if last == blocks {
-                    self.put(band, &sums[..self.x.rows]);
+                    let (sums, gated) = sums.split_at_mut(padded);
+                    self.put(band, &mut sums[..x.rows], gated);
                 }
             }
         }
     }
 
+    /// Writes what becomes of the sums of a band, for all rows.
+    fn put(&mut self, band: usize, sums: &mut [[f32; BAND]], gated: &mut [[f32; BAND]]) {
+        let (table, width) = (self.table, self.first.weight.rows);
+        let range = band * BAND..self.tile.columns().end.min((band + 1) * BAND);
+        self.first.add_bias(range.clone(), sums);
+        if let Some(product) = &self.gated {
+            product.add_bias(range.clone(), gated);
+        }
+        let columns = range.clone();
+        match self.finish {
+            Finish::Store => self.write(range, sums, |_, sums, y| y.copy_from_slice(sums)),
+            Finish::Add(other) => self.write(range, sums, |row, sums, y| {
+                (table.add)(&other[row * width..][columns.clone()], sums, y);
+            }),
+            Finish::Gate(act) => self.write(range, sums, |row, sums, y| {
+                (table.gate)(act, sums, &gated[row][..sums.len()], y);
+            }),
+        }
+    }
+
+    /// Lets `write` make the results of these columns of each row's sums.
+    fn write(
+        &mut self,
+        columns: Range<usize>,
+        sums: &[[f32; BAND]],
+        write: impl Fn(usize, &[f32], &mut [f32]),
+    ) {
+        let first = self.tile.columns().start;
+        for (row, sums) in sums.iter().enumerate() {
+            let y = &mut self.tile.row(row)[columns.start - first..columns.end - first];
+            write(row, &sums[..columns.len()], y);
+        }
+    }
+}
+
+impl Product<'_> {
+    /// The products of a band with few rows, added to zeros.
+    fn narrow(&self, table: &Table, band: usize, sums: &mut [[f32; BAND]]) {
+        let (weights, x) = (self.weight.band(band), self.x);
+        match x.kind {
+            Kind::Integers(_) => (table.products.narrow)(weights, x.whole(), sums),
+            Kind::Brains => (table.products.brains)(weights, 0, x.whole(), sums),
+            _ if self.weight.layout.coding().is_none() && self.weight.is_float() => {
+                (table.products.floats)(weights, 0, x.whole(), sums);
+            }
+            _ => self.multiply(table, band, 0..x.blocks(), sums),
+        }
+    }
+
+    /// Adds the bias of the rows `range` of the weights.
+    fn add_bias(&self, range: Range<usize>, sums: &mut [[f32; BAND]]) {
+        let Some(bias) = self.bias else { return };
+        for sums in sums {
+            sums.iter_mut().zip(&bias[range.clone()]).for_each(|(sum, bias)| *sum += bias);
+        }
+    }
+
     /// Adds the products of some blocks of a band with all columns.
-    fn multiply(&self, band: usize, blocks: std::ops::Range<usize>, sums: &mut [[f32; BAND]]) {
+    fn multiply(&self, table: &Table, band: usize, blocks: Range<usize>, sums: &mut [[f32; BAND]]) {
         let weights = self.weight.band(band);
         match self.x.kind {
             Kind::Integers(coding) => {
                 let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
                 for block in blocks {
                     let groups = DEPTH.min(self.weight.groups() - block * DEPTH);
-                    (self.table.products.decode)(weights, block * DEPTH, groups, &mut panels);
+                    (table.products.decode)(weights, block * DEPTH, groups, &mut panels);
                     for tile in self.x.tiles() {
                         let x = self.x.part(block, tile);
                         let sums = &mut sums[tile.0..tile.0 + tile.1];
-                        (self.table.products.tile)(coding, &panels, groups, x, sums);
+                        (table.products.tile)(coding, &panels, groups, x, sums);
                     }
                 }
             }
             Kind::Brains => {
                 for (block, tile) in blocks.flat_map(|block| self.x.tiles().map(move |tile| (block, tile))) {
                     let sums = &mut sums[tile.0..tile.0 + tile.1];
-                    (self.table.products.brains)(
-                        weights,
-                        block * FLOAT_DEPTH,
-                        self.x.part(block, tile),
-                        sums,
-                    );
+                    (table.products.brains)(weights, block * FLOAT_DEPTH, self.x.part(block, tile), sums);
                 }
             }
             Kind::Floats | Kind::Bf16 if self.weight.is_float() => {
                 for block in blocks {
-                    self.multiply_floats(weights, block * FLOAT_DEPTH, block, sums);
+                    self.multiply_floats(table, weights, block * FLOAT_DEPTH, block, sums);
                 }
             }
             Kind::Floats | Kind::Bf16 => {
                 let mut lines = [0; FLOAT_DEPTH * 2 * LINE];
                 for block in blocks {
-                    let decoded = self.weight.decoded(self.table, band, block * FLOAT_DEPTH, &mut lines);
-                    self.multiply_floats(decoded, 0, block, sums);
+                    let decoded = self.weight.decoded(table, band, block * FLOAT_DEPTH, &mut lines);
+                    self.multiply_floats(table, decoded, 0, block, sums);
                 }
             }
         }
@@ -235,23 +312,17 @@ impl Piece<'_, '_, '_> {
 
     /// Adds the products of floats from column `first` on with a block of all
     /// columns of activations.
-    fn multiply_floats(&self, weights: Band<'_>, first: usize, block: usize, sums: &mut [[f32; BAND]]) {
+    fn multiply_floats(
+        &self,
+        table: &Table,
+        weights: Band<'_>,
+        first: usize,
+        block: usize,
+        sums: &mut [[f32; BAND]],
+    ) {
         for tile in self.x.tiles() {
             let x = self.x.part(block, tile);
-            (self.table.products.floats)(weights, first, x, &mut sums[tile.0..tile.0 + tile.1]);
-        }
-    }
-
-    /// Writes the results of a band for all rows.
-    fn put(&mut self, band: usize, sums: &[[f32; BAND]]) {
-        let columns = self.tile.columns();
-        let range = band * BAND..columns.end.min((band + 1) * BAND);
-        for (row, sums) in sums.iter().enumerate() {
-            let y = &mut self.tile.row(row)[range.start - columns.start..range.end - columns.start];
-            y.copy_from_slice(&sums[..range.len()]);
-            if let Some(bias) = self.bias {
-                y.iter_mut().zip(&bias[range.clone()]).for_each(|(y, bias)| *y += bias);
-            }
+            (table.products.floats)(weights, first, x, &mut sums[tile.0..tile.0 + tile.1]);
         }
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod attend;
 pub(crate) mod linear;
 mod rope;
 mod rows;
+pub(crate) mod write;
 
 use girih_graph::backend::Lane;
 
@@ -13,9 +14,10 @@ use crate::memory::Aligned;
 use crate::pool::Pool;
 
 pub(crate) use attend::{Heads, attend};
-pub(crate) use linear::{MOST_PRODUCTS, Product, arranged, linear};
+pub(crate) use linear::{Finish, MOST_PRODUCTS, Product, arranged, linear};
 pub(crate) use rope::{StepTurns, rope};
 pub(crate) use rows::{elementwise, embed, norm, take};
+pub(crate) use write::{MOST_WRITES, Written, write};
 
 /// What computes: kernels, threads, and memory of each thread's own.
 pub(crate) struct Executor<'a> {

@@ -82,7 +82,7 @@ impl StepTurns {
     }
 
     /// The turns of a row.
-    fn row(&self, row: usize) -> Turns<'_> {
+    pub fn row(&self, row: usize) -> Turns<'_> {
         let (cosines, sines) =
             self.values[2 * self.pairs * row..2 * self.pairs * (row + 1)].split_at(self.pairs);
         Turns { cosines, sines }

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use girih_cpu::kernels::tables;
 use girih_graph::backend::{Block, Inputs, NodeTime, Range32, Unwatched};
 use girih_graph::{Graph, Lane, Op, Pairing, Runner, Step, Want, Watch};
 use girih_tensor::{DType, Shape};
 
-use crate::fixture::{Random, Source, cpu, on};
+use crate::fixture::{Random, Source, cpu, cpu_with, on};
 use crate::invariance::{Model, model};
 
 /// What a node told: name, operator, rows, bytes, operations, time.
@@ -23,6 +24,19 @@ impl Watch for Everything {
 
     fn value(&mut self, name: &str, _: &Shape, data: &[f32]) {
         self.0.push((name.to_owned(), data.iter().map(|x| x.to_bits()).collect()));
+    }
+}
+
+/// Wants one value, and keeps its bits.
+struct One<'a>(&'a str, Vec<u32>);
+
+impl Watch for One<'_> {
+    fn wants(&self, name: &str) -> bool {
+        name == self.0
+    }
+
+    fn value(&mut self, _: &str, _: &Shape, data: &[f32]) {
+        self.1.extend(data.iter().map(|x| x.to_bits()));
     }
 }
 
@@ -76,19 +90,36 @@ fn run(graph: &Graph, runner: &mut dyn Runner, asks: bool) -> (Vec<Told>, Durati
 /// who wants to see it, with the same bits; and every value is shown.
 #[test]
 fn who_watches_changes_no_bit() {
-    for (pairing, weights) in [(Pairing::Halves, DType::BF16), (Pairing::Neighbours, DType::Q8_0)] {
-        let graph = model(Model { pairing, weights, ..Model::default() });
-        let mut runner = on(cpu(2), &graph, &Source::random(&graph, &mut Random(1)), 2);
-        let unseen = watched(&graph, &mut *runner, &mut Unwatched);
-        let mut seen = Everything::default();
-        assert_eq!(watched(&graph, &mut *runner, &mut seen), unseen);
-        let named = |name: &str| seen.0.iter().filter(|(seen, _)| seen == name).count();
-        for node in graph.nodes.iter().filter(|node| node.op != Op::Write) {
-            assert_eq!(named(&graph.value(node.output).name), 1, "'{}'", graph.value(node.output).name);
+    let half = Model { pairing: Pairing::Neighbours, weights: DType::Q8_0, ..Model::default() };
+    for (width, state) in [(32, DType::F32), (32, DType::F16), (32, DType::BF16), (128, DType::Q8_0)] {
+        for shape in [Model { width, state, ..Model::default() }, Model { width, state, ..half }] {
+            let graph = model(shape);
+            let source = Source::random(&graph, &mut Random(1));
+            for &table in tables() {
+                let mut runner = on(cpu_with(table, 2), &graph, &source, 2);
+                let unseen = watched(&graph, &mut *runner, &mut Unwatched);
+                let mut seen = Everything::default();
+                assert_eq!(watched(&graph, &mut *runner, &mut seen), unseen, "{} {shape:?}", table.name);
+                for node in graph.nodes.iter().filter(|node| node.op != Op::Write) {
+                    let name = &graph.value(node.output).name;
+                    assert_eq!(seen.0.iter().filter(|seen| seen.0 == *name).count(), 1, "'{name}'");
+                }
+            }
         }
-        let mut again = Everything::default();
-        watched(&graph, &mut *on(cpu(1), &graph, &Source::random(&graph, &mut Random(1)), 2), &mut again);
-        assert_eq!(again.0, seen.0);
+    }
+}
+
+/// A value alone is what it is among others.
+#[test]
+fn each_value_is_shown_by_itself_as_with_all() {
+    let graph = model(Model::default());
+    let mut runner = on(cpu(2), &graph, &Source::random(&graph, &mut Random(1)), 2);
+    let mut all = Everything::default();
+    let output = watched(&graph, &mut *runner, &mut all);
+    for (name, bits) in &all.0 {
+        let mut one = One(name, Vec::new());
+        assert_eq!(watched(&graph, &mut *runner, &mut one), output, "'{name}'");
+        assert_eq!(one.1, *bits, "'{name}'");
     }
 }
 
@@ -110,7 +141,9 @@ fn nodes_tell_what_they_did_to_whom_asks() {
     assert!(told.iter().map(|told| told.5).sum::<Duration>() <= wall);
 
     let of = |op| told.iter().filter(move |told| told.1 == op);
-    let layer = |index: usize| ["q+k+v", "o", "gate+up", "down"].map(|name| format!("layers.{index}.{name}"));
+    let layer = |index: usize| {
+        ["q+k+v", "o+mixed", "gate+up+gated", "down+out"].map(|name| format!("layers.{index}.{name}"))
+    };
     let tasks: Vec<&str> = of("linear").map(|told| told.0.as_str()).collect();
     assert_eq!(tasks, [&layer(0)[..], &layer(1), &["logits".to_owned()]].concat());
     // All products with a matrix: 30 rows of each, but 1 of the head.

@@ -26,3 +26,4 @@ mod row_timing;
 mod rows;
 mod speed;
 mod state;
+mod tasks;

@@ -1,0 +1,38 @@
+//! How often threads have to meet in a step.
+
+use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::{BLOCK_POSITIONS, Backend, Lane, Step, Want};
+
+use crate::fixture::{Random, Source, cpu};
+use crate::invariance::{Model, model};
+
+/// Of each layer one for q, k and v, one for attention, one for its way out, one
+/// for the two ways up and one for the way down; and one for the logits. Norms,
+/// gates, residuals, rotations and state are parts of these, or a caller's own in
+/// a step of one row. Beyond one chunk of attention, joining sums is one more.
+#[test]
+fn a_token_takes_five_tasks_a_layer() {
+    const LAYERS: u64 = 2;
+    let graph = model(Model { width: 128, ..Model::default() });
+    let source = Source::random(&graph, &mut Random(3));
+    let cpu = cpu(2);
+    let weights = cpu.load(&graph, &source).unwrap();
+    let mut state = cpu.state(&graph, &[8, 8]).unwrap();
+    let program = cpu.compile(&graph, &weights).unwrap();
+    let blocks: Vec<Block> = (0..8).map(Block).collect();
+    let mut tasks = |position: u32, rows: u32| {
+        let blocks = &blocks[..((position + rows) as usize).div_ceil(BLOCK_POSITIONS)];
+        let rows = Range32 { start: 0, end: rows };
+        let lane = Lane { blocks: &[blocks, blocks], position, rows, want: Want::Last, spans: &[] };
+        let (tokens, mut output) = (vec![7; rows.end as usize], vec![0.0; 50]);
+        let inputs = Inputs::Tokens(&tokens);
+        let before = cpu.tasks();
+        let step = Step { inputs, lanes: &[lane], output: &mut output, watch: &mut Unwatched };
+        cpu.run(&program, &weights, &mut state, step).unwrap();
+        cpu.tasks() - before
+    };
+    assert!(tasks(0, 300) > 5 * LAYERS, "a prompt takes more: its rows are many");
+    assert_eq!(tasks(20, 1), 5 * LAYERS + 1);
+    // The layer with a window sees one chunk only.
+    assert_eq!(tasks(300, 1), 5 * LAYERS + 1 + 1);
+}
