@@ -45,3 +45,47 @@ fn programs_are_compiled_once_printed_and_timed() {
     assert_eq!(sim["steps"][1]["submissions"], 7);
     assert!(sim["steps"][0]["array_ms"].as_f64() > sim["steps"][1]["array_ms"].as_f64());
 }
+
+#[test]
+fn a_report_is_a_page_that_needs_nothing_else_and_obeys_no_name() {
+    let folder = Folder::new();
+    let model = folder.path().join("<script>alert(1)<");
+    std::os::unix::fs::symlink(fixture("llama32_tied"), &model).unwrap();
+    let (html, trace) = (folder.path().join("report.html"), folder.path().join("trace.json"));
+    let array = ["--target", "toy", "--rows", "64", "--context", "128"];
+    let report = ["npu", "report", name(&model), "--html", name(&html), "--json"];
+    let json = girih(&report).with(&array).done().json();
+    let step = &json["report"]["steps"][0];
+    assert_eq!(step["submissions"], 10);
+    let tiles = step["tiles"].as_array().unwrap();
+    assert_eq!(tiles.len(), 2 * 4, "two columns of a shim, a memory tile and two cores");
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(page.contains("&lt;script&gt;alert(1)&lt;") && !page.contains("<script"));
+    for outside in ["http", "src=", "href=", "url(", "@import"] {
+        assert!(!page.contains(outside), "the page has {outside}");
+    }
+    assert_eq!(page.matches("<svg").count(), 2 * 3 + 1, "two arrays, four timelines, a roofline");
+    let sim = ["npu", "sim", name(&model), "--trace", name(&trace), "--trace-events", "100", "--json"];
+    girih(&sim).with(&array).done();
+    let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
+    let names: Vec<&str> = trace["otherData"]["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| step["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["prefill", "token"]);
+    girih(&["npu", "report", "--figures", "toy", "--rows", "3"]).fails(2, "cannot be used with '--rows");
+}
+
+#[test]
+fn the_benchmark_of_the_compiler_and_the_simulator_measures() {
+    let folder = fixture("llama32_tied");
+    let bench = ["npu", "bench", name(&folder), "--target", "toy", "--rows", "64", "--context", "128"];
+    let json = girih(&bench).with(&["--runs", "1", "--values", "--json"]).done().json();
+    let rows = json["rows"].as_array().unwrap();
+    let what: Vec<&str> = rows.iter().map(|row| row["what"].as_str().unwrap()).collect();
+    assert_eq!(what[0], "compile 6 programs");
+    assert_eq!(what.len(), 5, "{what:?}");
+    assert!(rows.iter().all(|row| row["seconds"].as_f64().unwrap() > 0.0));
+}

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::{Escaped, Report, StepReport, amount, name, percent};
+use super::{Escaped, Report, StepReport, amount, name, percent, rests};
 use crate::form::schedule::{Tile, TileKind};
 use crate::report::step::TileUse;
 
@@ -25,7 +25,13 @@ pub(super) fn section(html: &mut String, report: &Report) -> fmt::Result {
     for step in &report.steps {
         picture(html, report, step)?;
     }
-    html.push_str("</div></section>\n");
+    html.push_str("</div>");
+    rests(
+        html,
+        report,
+        &["clock.hertz", "stream.bytes_per_cycle", "dram.bytes_per_second", "dram.run_bytes"],
+    )?;
+    html.push_str("</section>\n");
     Ok(())
 }
 

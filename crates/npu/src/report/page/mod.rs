@@ -133,6 +133,17 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// Names the figures that a section rests on, with their grades; those that
+/// the target lacks are left out.
+fn rests(html: &mut String, report: &Report, paths: &[&str]) -> fmt::Result {
+    let graded = |path: &&str| {
+        let grade = report.grade(path)?;
+        Some(format!("<span><code>{path}</code> <span class=\"tag {grade}\">{grade}</span></span>"))
+    };
+    let list: Vec<String> = paths.iter().filter_map(graded).collect();
+    writeln!(html, "<p class=\"note grades\">Rests on {}.</p>", list.join(", "))
+}
+
 /// The colour of what a launch computes, by the name of the style.
 fn colour(kernel: &str) -> &'static str {
     const KNOWN: &[&str] = &["gemm", "gemv", "attend", "rms_norm", "rope", "gate", "add"];

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write};
 
-use super::{Escaped, Report, amount, colour, millis, percent};
+use super::{Escaped, Report, amount, colour, millis, percent, rests};
 use crate::report::Limits;
 use crate::report::step::LaunchUse;
 
@@ -65,7 +65,10 @@ pub(super) fn section(html: &mut String, report: &Report) -> fmt::Result {
         let at = (scales.x(point.launch.intensity), scales.y(point.launch.ops_per_second));
         label(html, point, at, &mut taken)?;
     }
-    html.push_str("</svg></div></figure></section>\n");
+    html.push_str("</svg></div></figure>");
+    let figures = ["core_unit.bf16_macs", "core_unit.bfp16_macs", "clock.hertz", "dram.bytes_per_second"];
+    rests(html, report, &figures)?;
+    html.push_str("</section>\n");
     Ok(())
 }
 

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use super::{Escaped, Report, StepReport, amount, colour, millis, name, number, percent};
+use super::{Escaped, Report, StepReport, amount, colour, millis, name, number, percent, rests};
+use crate::report::Sourced;
 use crate::report::compare::Compared;
 use crate::report::step::{LaunchUse, ProgramUse, alike};
 use crate::report::walk::SpanKind;
@@ -168,6 +169,8 @@ pub(super) fn host(html: &mut String, report: &Report) -> fmt::Result {
         row(html, "sum", &["all".to_owned(), String::new(), millis(all), bar(share)])?;
         end(html);
     }
+    let figures = ["host.flops", "host.bytes_per_second", "host.sync_bytes_per_second", "host.call_us"];
+    rests(html, report, &figures)?;
     html.push_str("</section>\n");
     Ok(())
 }
@@ -233,7 +236,10 @@ pub(super) fn entries(html: &mut String, report: &Report) -> fmt::Result {
     );
     for step in &report.steps {
         write!(html, "<h3>{}</h3>", name(step))?;
-        head(html, &["entry", "calls", "core time", "of all calls", "MAC in a second and core"])?;
+        head(
+            html,
+            &["entry", "calls", "core time", "of all calls", "MAC in a second and core", "its cycles"],
+        )?;
         let all: f64 = step.entries.iter().map(|entry| entry.core_seconds).sum();
         for entry in &step.entries {
             let rate = entry.macs as f64 / entry.core_seconds.max(f64::MIN_POSITIVE);
@@ -246,6 +252,7 @@ pub(super) fn entries(html: &mut String, report: &Report) -> fmt::Result {
                     millis(entry.core_seconds),
                     bar(entry.core_seconds / all.max(f64::MIN_POSITIVE)),
                     if entry.macs == 0 { "–".to_owned() } else { amount(rate) },
+                    cycles(report, &entry.entry),
                 ],
             )?;
         }
@@ -253,6 +260,20 @@ pub(super) fn entries(html: &mut String, report: &Report) -> fmt::Result {
     }
     html.push_str("</section>\n");
     Ok(())
+}
+
+/// The loops of an entry with the grades of their cycles.
+fn cycles(report: &Report, entry: &str) -> String {
+    let of_loop = |path: &str| {
+        let name = path.strip_prefix(entry)?.strip_prefix('.')?;
+        (!matches!(name, "program")).then(|| name.to_owned())
+    };
+    let tag = |figure: &Sourced| {
+        let (name, grade) = (of_loop(&figure.path)?, Escaped(&figure.grade).to_string());
+        let source = Escaped(&figure.source);
+        Some(format!("{} <span class=\"tag {grade}\" title=\"{source}\">{grade}</span>", Escaped(&name)))
+    };
+    report.figures.iter().filter_map(tag).collect::<Vec<_>>().join(" ")
 }
 
 pub(super) fn energy(html: &mut String, report: &Report) -> fmt::Result {
@@ -283,6 +304,14 @@ pub(super) fn energy(html: &mut String, report: &Report) -> fmt::Result {
         )?;
     }
     end(html);
+    let figures = [
+        "power.prefill_watts",
+        "power.decode_watts",
+        "power.idle_watts",
+        "power.joules_per_dram_byte",
+        "power.joules_per_mac",
+    ];
+    rests(html, report, &figures)?;
     html.push_str("</section>\n");
     Ok(())
 }

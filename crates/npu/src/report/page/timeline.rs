@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::{Escaped, Report, StepReport, colour, millis, name};
+use super::{Escaped, Report, StepReport, colour, millis, name, rests};
 use crate::report::step::ProgramUse;
 use crate::report::walk::{Span, SpanKind};
 
@@ -72,6 +72,14 @@ pub(super) fn section(html: &mut String, report: &Report) -> fmt::Result {
             )?;
         }
     }
+    let figures = [
+        "control.dispatch_us",
+        "control.runlist_us",
+        "control.configure_us",
+        "control.configure_tile_us",
+        "control.configure_byte_ns",
+    ];
+    rests(html, report, &figures)?;
     html.push_str("</section>\n");
     Ok(())
 }
