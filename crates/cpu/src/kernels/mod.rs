@@ -25,6 +25,8 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86;
+#[cfg(target_arch = "x86_64")]
+mod x86_attend;
 
 use std::sync::LazyLock;
 

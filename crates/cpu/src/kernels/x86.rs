@@ -7,10 +7,13 @@
 use std::arch::x86_64::*;
 
 use super::packed::{Band, FLOAT_DEPTH, LINE, Layout};
-use super::portable::quantize::{CODE, LEAST};
+use super::portable::quantize::{self, CODE, LEAST};
 
 /// Groups whose results are made together.
 pub(super) const QUAD: usize = 4;
+
+/// Values of four groups.
+const QUAD_VALUES: usize = QUAD * super::GROUP;
 
 /// Small integers that are decoded at once.
 pub(super) const GROUP: usize = 16;
@@ -127,4 +130,27 @@ pub(super) fn widened<'a, const C: usize>(
         }
     }
     floats.as_flattened().as_flattened()
+}
+
+/// Quantizes four groups at a time by `quad`, which says whether it could; what
+/// it could not, and the groups that are left over, the portable kernel takes.
+#[inline(always)]
+pub(super) fn by_quads(
+    x: &[f32],
+    codes: &mut [i8],
+    scales: &mut [f32],
+    sums: &mut [i32],
+    quad: impl Fn(&[f32; QUAD_VALUES], &mut [i8; QUAD_VALUES], &mut [f32; QUAD], &mut [i32; QUAD]) -> bool,
+) {
+    quantize::assert_fits(x, codes, scales, sums);
+    let (x, x_rest) = x.as_chunks::<QUAD_VALUES>();
+    let (codes, codes_rest) = codes.as_chunks_mut::<QUAD_VALUES>();
+    let (scales, scales_rest) = scales.as_chunks_mut::<QUAD>();
+    let (sums, sums_rest) = sums.as_chunks_mut::<QUAD>();
+    for (((x, codes), scales), sums) in x.iter().zip(codes).zip(scales).zip(sums) {
+        if !quad(x, codes, scales, sums) {
+            quantize::quantize(x, codes, scales, sums);
+        }
+    }
+    quantize::quantize(x_rest, codes_rest, scales_rest, sums_rest);
 }

@@ -11,7 +11,7 @@
 
 use std::arch::x86_64::*;
 
-use super::super::{GROUP, portable, x86};
+use super::super::{GROUP, x86};
 use super::{LANES, QUAD, load};
 
 /// Vectors of a group.
@@ -19,17 +19,7 @@ const VECTORS: usize = GROUP / LANES;
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn quantize(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]) {
-    portable::quantize::assert_fits(x, codes, scales, sums);
-    let (x, x_rest) = x.as_chunks::<{ QUAD * GROUP }>();
-    let (codes, codes_rest) = codes.as_chunks_mut::<{ QUAD * GROUP }>();
-    let (scales, scales_rest) = scales.as_chunks_mut::<QUAD>();
-    let (sums, sums_rest) = sums.as_chunks_mut::<QUAD>();
-    for (((x, codes), scales), sums) in x.iter().zip(codes).zip(scales).zip(sums) {
-        if !quad(x, codes, scales, sums) {
-            portable::quantize::quantize(x, codes, scales, sums);
-        }
-    }
-    portable::quantize::quantize(x_rest, codes_rest, scales_rest, sums_rest);
+    x86::by_quads(x, codes, scales, sums, |x, codes, scales, sums| quad(x, codes, scales, sums));
 }
 
 /// Quantizes four groups, unless one of them has no scale.

@@ -18,8 +18,9 @@ use super::super::attend::{
     Attend, Block, Cells, EXP2, EXP2_LEAST, Ends, Format, GROUP, LANES, Q8_0_GROUP, Scales, TILE, Weights,
     add_lanes,
 };
-use super::super::x86::{as_bytes, half, load_bytes, prefetch};
-use super::{load, store};
+use super::super::x86::{half, load_bytes, prefetch};
+use super::super::x86_attend::{BF16, F16, F32, Q8_0, by_format, bytes_of, loops_of_width};
+use super::{LANES as VECTOR, load, store};
 use girih_graph::BLOCK_POSITIONS;
 
 /// This file's kernels.
@@ -32,37 +33,6 @@ pub(super) const ATTEND: Attend = Attend {
     widen_values: enter!(|values, into| widen_values),
     halve: enter!(|values, bytes| halve),
 };
-
-/// [`Format`] as a constant of a function.
-const F32: u8 = 0;
-const F16: u8 = 1;
-const BF16: u8 = 2;
-const Q8_0: u8 = 3;
-
-/// Calls a kernel for the format of `cells`, with their bytes.
-macro_rules! by_format {
-    ($cells:expr, |$bytes:ident| $kernel:ident($($operand:expr),*)) => {
-        match $cells {
-            Cells::Decoded(values) => {
-                let $bytes = as_bytes(values);
-                $kernel::<F32>($($operand),*)
-            }
-            Cells::Stored(Format::F32, $bytes) => $kernel::<F32>($($operand),*),
-            Cells::Stored(Format::F16, $bytes) => $kernel::<F16>($($operand),*),
-            Cells::Stored(Format::BF16, $bytes) => $kernel::<BF16>($($operand),*),
-            Cells::Stored(Format::Q8_0, $bytes) => $kernel::<Q8_0>($($operand),*),
-        }
-    };
-}
-
-/// Bytes of so many values, scales of Q8_0 apart.
-const fn bytes_of<const FORMAT: u8>(values: usize) -> usize {
-    match FORMAT {
-        F32 => 4 * values,
-        Q8_0 => values,
-        _ => 2 * values,
-    }
-}
 
 /// A vector of the values that begin `bytes`; those of Q8_0 are without their scale.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
@@ -338,80 +308,13 @@ fn blend_vectors<const FORMAT: u8, const WIDTH: usize, const VECTORS: usize>(
     }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-fn join(running: &mut Ends, result: &mut [f32], [top, sum]: Ends, sums: &[f32]) {
-    let larger = running[0].max(top);
-    let before = exp2(_mm512_set1_ps(running[0] - larger));
-    let now = exp2(_mm512_set1_ps(top - larger));
-    let total = _mm512_mul_ps(_mm512_set1_ps(running[1]), before);
-    *running = [larger, _mm512_cvtss_f32(_mm512_fmadd_ps(_mm512_set1_ps(sum), now, total))];
-    for (result, value) in result.as_chunks_mut().0.iter_mut().zip(sums.as_chunks().0) {
-        let kept = _mm512_mul_ps(load(result), before);
-        store(_mm512_fmadd_ps(load(value), now, kept), result);
-    }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-fn widen_keys(format: Format, tile: &[u8], into: &mut [f32]) {
-    by_format!(Cells::Stored(format, tile), |bytes| widen_tile(bytes, into));
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-#[inline]
-fn widen_tile<const FORMAT: u8>(tile: &[u8], into: &mut [f32]) {
-    let step = bytes_of::<FORMAT>(LANES);
-    if FORMAT == Q8_0 {
-        let groups = tile.chunks_exact(Q8_0_GROUP).zip(into.chunks_exact_mut(GROUP * TILE));
-        for (group, into) in groups {
-            let (scales, group) = group.split_at(2 * TILE);
-            let scales = [values::<F16>(scales), values::<F16>(&scales[2 * LANES..])];
-            let vectors = group.chunks_exact(step).zip(into.as_chunks_mut().0);
-            for (index, (bytes, into)) in vectors.enumerate() {
-                store(_mm512_mul_ps(values::<FORMAT>(bytes), scales[index % 2]), into);
-            }
-        }
-    } else {
-        widen_run::<FORMAT>(tile, into);
-    }
-}
-
-/// Decodes values without scales, one after another.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-#[inline]
-fn widen_run<const FORMAT: u8>(bytes: &[u8], into: &mut [f32]) {
-    for (bytes, into) in bytes.chunks_exact(bytes_of::<FORMAT>(LANES)).zip(into.as_chunks_mut().0) {
-        store(values::<FORMAT>(bytes), into);
-    }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-fn widen_values(values: Block<'_>, into: &mut [f32]) {
-    let range = values.positions.start * values.width..values.positions.end * values.width;
-    let into = &mut into[range.clone()];
-    by_format!(values.cells, |bytes| widen_range(bytes, range, values.width, into));
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-#[inline]
-fn widen_range<const FORMAT: u8>(bytes: &[u8], range: Range<usize>, width: usize, into: &mut [f32]) {
-    let (cells, scales) = bytes.split_at(bytes_of::<FORMAT>(BLOCK_POSITIONS * width));
-    let cells = &cells[bytes_of::<FORMAT>(range.start)..bytes_of::<FORMAT>(range.end)];
-    if FORMAT == Q8_0 {
-        let rows = cells.chunks_exact(width).zip(into.chunks_exact_mut(width));
-        for (position, (cells, into)) in (range.start / width..).zip(rows) {
-            let groups = cells.chunks_exact(GROUP).zip(into.as_chunks_mut::<GROUP>().0);
-            for (group, (cells, into)) in groups.enumerate() {
-                let at = 2 * (group * BLOCK_POSITIONS + position);
-                let scale = _mm512_set1_ps(half([scales[at], scales[at + 1]]));
-                for (cells, into) in cells.chunks_exact(LANES).zip(into.as_chunks_mut().0) {
-                    store(_mm512_mul_ps(values::<FORMAT>(cells), scale), into);
-                }
-            }
-        }
-    } else {
-        widen_run::<FORMAT>(cells, into);
-    }
-}
+loops_of_width!(
+    "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c",
+    _mm512_set1_ps,
+    _mm512_mul_ps,
+    _mm512_fmadd_ps,
+    _mm512_cvtss_f32
+);
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
 fn halve(values: &[f32], bytes: &mut [u8]) {

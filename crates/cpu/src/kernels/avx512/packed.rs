@@ -23,7 +23,7 @@ use std::arch::x86_64::*;
 
 use super::parts::{Scales, codes, half_line, load_line, scales};
 use super::{load, store};
-use crate::kernels::ahead::{self, Ahead};
+use crate::kernels::ahead::{self, Ahead, FEW};
 use crate::kernels::layout::{Codes, Parts, for_parts};
 use crate::kernels::packed::{
     BAND, Band, Coding, DEPTH, FLOAT_DEPTH, LINE, Layout, MAGIC, MAGIC_FLOAT, NARROW, Panel, PanelGroup, TILE,
@@ -117,7 +117,7 @@ fn products<P: Parts, const C: usize>(bytes: &[u8], x: &[u32], sums: &mut [[f32;
                 }
             }
             match const { (P::CODES, P::CODING.halves) } {
-                (Codes::Eight, _) => add_bytes::<P, C>(codes, tail, x, &mut all),
+                (Codes::Eight, _) if C <= FEW => add_bytes::<P, C>(codes, tail, x, &mut all),
                 (_, false) => add_part::<P, C, 1, 0>(codes, (tail, group), x, &mut all),
                 (_, true) => {
                     add_part::<P, C, 2, 0>(codes, (tail, group), x, &mut all);
@@ -163,7 +163,8 @@ fn add_part<P: Parts, const C: usize, const PARTS: usize, const PART: usize>(
 
 /// Adds the products of a group of bytes, which has one scale for each row. Its
 /// lines are those of the lower half of the band and then of the upper: in this
-/// order, so that memory is read from one end to the other.
+/// order, so that memory is read from one end to the other. With more columns
+/// than few both halves at once are faster, as they share the activations' loads.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 #[inline]
 fn add_bytes<P: Parts, const C: usize>(
