@@ -14,7 +14,7 @@ their products tell them apart. One line of the table is one loop:
 
     all      instructions, a memory operand counting as part of its instruction
     vnni     integer dot products (vpdpbusd)
-    fma      fused multiply-adds, multiplications and byte products of floats or integers
+    fma      fused multiply-adds, multiplications, byte products, pairs of brain floats
     shift    shifts, shuffles, conversions
     logic    other vector arithmetic: and, or, additions, compares, maxima
     line     loads of whole vectors
@@ -87,7 +87,7 @@ def kind(instruction):
     name = instruction.name
     if name.startswith("vpdpbusd"):
         return "vnni"
-    if re.match(r"vf(n?m)(add|sub)|vmul[ps]|vpmadd|vpmull", name):
+    if re.match(r"vf(n?m)(add|sub)|vmul[ps]|vpmadd|vpmull|vdpbf16ps", name):
         return "fma"
     if re.match(r"vps[lr][la]|vpshuf|vperm|vcvt|vpmov[sz]x|vextract|vinsert|vunpck|vpunpck|vscalef|vrnd", name):
         return "shift"

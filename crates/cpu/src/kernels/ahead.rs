@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::packed::NARROW;
+
 /// Bytes ahead of the present line from which memory is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
@@ -66,10 +68,11 @@ impl Chosen {
     }
 }
 
-/// What kernels for so many columns ask for where lines are read in their order.
+/// What kernels for so many columns ask for where lines are read in their order:
+/// nothing with whole tiles, which come back to the same lines in the first cache.
 #[inline(always)]
 pub fn chosen(columns: usize) -> Ahead {
-    CHOSEN.get(columns)
+    if columns > NARROW { Ahead { far: 0, near: 0 } } else { CHOSEN.get(columns) }
 }
 
 /// Lets kernels for as many columns ask for `ahead`, one of [`Ahead::ALL`].
