@@ -1,5 +1,7 @@
 //! The tokenizer of a model as keys of GGUF.
 
+use std::borrow::Cow;
+
 use crate::file::{Array, Kind, Metadata, Strings, Value};
 use crate::words::GgufVocab;
 use crate::words::template::ChatTemplate;
@@ -39,8 +41,8 @@ pub(super) fn put(model: &Model, metadata: &mut Metadata, limits: &Limits) -> Re
     Ok(warnings)
 }
 
-fn put_vocab(vocab: GgufVocab, metadata: &mut Metadata) -> Result<()> {
-    let strings = |list: Vec<String>| Value::Array(Array::String(list.iter().collect::<Strings>()));
+fn put_vocab(vocab: GgufVocab<'_>, metadata: &mut Metadata) -> Result<()> {
+    let strings = |list: Cow<'_, Strings>| Value::Array(Array::String(list.into_owned()));
     let values = [
         ("model", Some(Value::String(vocab.model))),
         ("pre", vocab.pre.map(Value::String)),

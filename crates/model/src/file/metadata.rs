@@ -247,6 +247,11 @@ impl Strings {
         self.ends.is_empty()
     }
 
+    /// Bytes of all strings together.
+    pub fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
     /// The string at `index`, if there are so many.
     pub fn get(&self, index: usize) -> Option<&str> {
         let end = *self.ends.get(index)?;

@@ -210,7 +210,7 @@ fn switch(ids: &mut Vec<u32>, wanted: Option<bool>, id: Option<u32>, name: &str,
 fn id_of(parts: &Parts, text: &str) -> Option<u32> {
     let added = parts.added.iter().find(|token| token.content == text).map(|token| token.id);
     added.or_else(|| match &parts.model {
-        ModelParts::Bpe(bpe) => bpe.vocabulary.iter().find(|(token, _)| token == text).map(|(_, id)| *id),
+        ModelParts::Bpe(bpe) => bpe.vocabulary.id(text),
         ModelParts::Spm(..) => None,
     })
 }

@@ -5,6 +5,7 @@
 //! pre-tokenizers, and BPE with byte fallback, which becomes SentencePiece's
 //! BPE with scores. Anything else is refused.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
@@ -17,6 +18,7 @@ use super::gguf_vocab::{GgufVocab, Kind};
 use super::parts::{ModelParts, Parts, short};
 use super::split::{GPT2, LLAMA3, QWEN2};
 use super::stream::byte_token;
+use crate::file::Strings;
 use crate::{Error, Limits, Result};
 
 /// What GGUF can say of a tokenizer.
@@ -40,7 +42,7 @@ struct Stages {
     pre_tokenizer: Option<Json>,
 }
 
-impl GgufVocab {
+impl GgufVocab<'static> {
     /// The vocabulary of the tokenizer in `folder` for a model whose embedding
     /// table has `rows` rows, and what is lost, as sentences.
     ///
@@ -49,7 +51,7 @@ impl GgufVocab {
     ///
     /// # Errors
     /// When the tokenizer cannot be read, or GGUF has no name for its rules.
-    pub fn from_folder(folder: &Path, rows: usize, limits: &Limits) -> Result<(GgufVocab, Vec<String>)> {
+    pub fn from_folder(folder: &Path, rows: usize, limits: &Limits) -> Result<(Self, Vec<String>)> {
         let path = folder.join(FILE);
         let of_file = |error: Error| error.of(path.display());
         let bytes = folder::read(&path, limits.tokenizer_bytes).map_err(of_file)?;
@@ -62,7 +64,7 @@ impl GgufVocab {
     }
 }
 
-fn export(parts: Parts, stages: &Stages, rows: usize) -> Result<(GgufVocab, Vec<String>)> {
+fn export(parts: Parts, stages: &Stages, rows: usize) -> Result<(GgufVocab<'static>, Vec<String>)> {
     let ModelParts::Bpe(bpe) = &parts.model else {
         return Err(Error::new("holds no BPE model; GGUF vocabularies are made from BPE"));
     };
@@ -73,7 +75,7 @@ fn export(parts: Parts, stages: &Stages, rows: usize) -> Result<(GgufVocab, Vec<
     let (eos, add_eos) = end(&parts.ends.after, parts.named.eos, "after")?;
     let in_table = |id: Option<u32>| id.filter(|id| (*id as usize) < rows);
     let mut vocab = GgufVocab {
-        tokens,
+        tokens: Cow::Owned(tokens.iter().collect()),
         types: Some(kinds.into_iter().map(Kind::number).collect()),
         bos,
         eos,
@@ -87,7 +89,8 @@ fn export(parts: Parts, stages: &Stages, rows: usize) -> Result<(GgufVocab, Vec<
         Family::ByteLevel { pre } => {
             vocab.model = "gpt2".to_owned();
             vocab.pre = Some(pre.to_owned());
-            vocab.merges = Some(bpe.merges.iter().map(|(left, right)| format!("{left} {right}")).collect());
+            let joined = bpe.merges.iter().map(|(left, right)| format!("{left} {right}"));
+            vocab.merges = Some(Cow::Owned(joined.collect()));
         }
         Family::Spm { prefix } => {
             vocab.model = "llama".to_owned();
@@ -188,16 +191,16 @@ fn tokens(
 ) -> Result<(Vec<String>, Vec<Kind>)> {
     let mut tokens: Vec<String> = (0..rows).map(|id| format!("[PAD{id}]")).collect();
     let mut kinds = vec![Kind::Unused; rows];
-    for (token, id) in &bpe.vocabulary {
-        let place = tokens.get_mut(*id as usize).ok_or_else(|| {
+    for (token, id) in bpe.vocabulary.iter() {
+        let place = tokens.get_mut(id as usize).ok_or_else(|| {
             Error::new(format!(
                 "token `{}` has id {id}, but the embedding table has {rows} rows",
                 short(token)
             ))
         })?;
-        place.clone_from(token);
+        token.clone_into(place);
         let byte = bpe.byte_fallback && byte_token(token).is_some();
-        kinds[*id as usize] = if byte { Kind::Byte } else { Kind::Normal };
+        kinds[id as usize] = if byte { Kind::Byte } else { Kind::Normal };
     }
     for added in &parts.added {
         let Some(place) = tokens.get_mut(added.id as usize) else {
@@ -240,7 +243,7 @@ fn end(ids: &[u32], named: Option<u32>, side: &str) -> Result<(Option<u32>, bool
 /// Scores in the order of the merges: the token that the first merge makes is
 /// joined first, so it has the highest score. Characters and tokens that no
 /// merge makes come last.
-fn scores(tokens: &[String], bpe: &BpeParts) -> Vec<f32> {
+fn scores(tokens: &Strings, bpe: &BpeParts) -> Vec<f32> {
     let mut ranks = HashMap::with_capacity(bpe.merges.len());
     for (rank, (left, right)) in bpe.merges.iter().enumerate() {
         ranks.entry(format!("{left}{right}")).or_insert(rank);
@@ -252,9 +255,8 @@ fn scores(tokens: &[String], bpe: &BpeParts) -> Vec<f32> {
 /// A warning where neighbours make a token although no merge joins them:
 /// SentencePiece's BPE, which has no merges, would join them.
 fn loose_pairs(bpe: &BpeParts) -> Option<String> {
-    let tokens: HashSet<&str> = bpe.vocabulary.iter().map(|(token, _)| token.as_str()).collect();
-    let merges: HashSet<(&str, &str)> =
-        bpe.merges.iter().map(|(left, right)| (left.as_str(), right.as_str())).collect();
+    let tokens: HashSet<&str> = bpe.vocabulary.iter().map(|(token, _)| token).collect();
+    let merges: HashSet<(&str, &str)> = bpe.merges.iter().collect();
     let loose = |token: &&str| {
         let cuts = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
         cuts.into_iter().any(|(left, right)| {

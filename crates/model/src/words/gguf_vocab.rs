@@ -3,16 +3,16 @@
 //! The defaults are those of llama.cpp (`llama-vocab.cpp`): what a key that the
 //! file lacks means depends on the model and on the pre-tokenizer's name.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 
 use tokenizers::normalizers::{NFC, NormalizerWrapper};
 
 use super::added::AddedToken;
-use super::bpe::BpeParts;
+use super::bpe::{BpeParts, Merges, Vocabulary};
 use super::normalize::Normalization;
 use super::parts::{EndIds, ModelParts, Named, Parts, short};
 use super::split::{self, GPT2, LLAMA3, QWEN2, Step};
-use super::spm::{Scored, Spm, TOKEN_BYTES_MAX};
+use super::spm::{Spm, TOKEN_BYTES_MAX};
 use super::stream::{Decoding, byte_token};
 use super::tokenizer::Tokenizer;
 use super::tokenizer_json::{self, CANONICAL_EXPANSION};
@@ -24,19 +24,19 @@ const SPACE_MARK: char = '▁';
 
 /// The `tokenizer.ggml.*` values of a GGUF file.
 #[derive(Clone, Debug, Default)]
-pub struct GgufVocab {
+pub struct GgufVocab<'a> {
     /// `model`: `llama` for SentencePiece's BPE with scores, `gpt2` for byte-level BPE.
     pub model: String,
     /// `pre`: the name of the pre-tokenizer.
     pub pre: Option<String>,
     /// `tokens`, by id.
-    pub tokens: Vec<String>,
+    pub tokens: Cow<'a, Strings>,
     /// `scores`, by id.
     pub scores: Option<Vec<f32>>,
     /// `token_type`, by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
     pub types: Option<Vec<i32>>,
     /// `merges`: two tokens with a space between them.
-    pub merges: Option<Vec<String>>,
+    pub merges: Option<Cow<'a, Strings>>,
     /// `bos_token_id`.
     pub bos: Option<u32>,
     /// `eos_token_id`.
@@ -87,22 +87,21 @@ struct Family {
     add_bos: bool,
 }
 
-impl GgufVocab {
+impl<'a> GgufVocab<'a> {
     /// The vocabulary in the metadata of a GGUF file.
     ///
     /// # Errors
     /// When the model or the tokens are missing, or a value has another type.
-    pub fn of(metadata: &Metadata) -> Result<GgufVocab> {
-        let strings = |strings: &Strings| strings.iter().map(str::to_owned).collect::<Vec<_>>();
+    pub fn of(metadata: &'a Metadata) -> Result<GgufVocab<'a>> {
         let id = |name: &str| metadata.get::<u32>(&format!("tokenizer.ggml.{name}_token_id"));
         let switch = |name: &str| metadata.get::<bool>(&format!("tokenizer.ggml.add_{name}"));
         Ok(GgufVocab {
             model: metadata.require::<&str>("tokenizer.ggml.model")?.to_owned(),
             pre: metadata.get::<&str>("tokenizer.ggml.pre")?.map(str::to_owned),
-            tokens: strings(metadata.require("tokenizer.ggml.tokens")?),
+            tokens: Cow::Borrowed(metadata.require("tokenizer.ggml.tokens")?),
             scores: metadata.get::<&[f32]>("tokenizer.ggml.scores")?.map(<[f32]>::to_vec),
             types: metadata.get::<&[i32]>("tokenizer.ggml.token_type")?.map(<[i32]>::to_vec),
-            merges: metadata.get("tokenizer.ggml.merges")?.map(strings),
+            merges: metadata.get("tokenizer.ggml.merges")?.map(Cow::Borrowed),
             bos: id("bos")?,
             eos: id("eos")?,
             unk: id("unknown")?,
@@ -149,7 +148,7 @@ impl GgufVocab {
                 byte_fallback: true,
                 strip: prefix.then_some((' ', 1)),
             },
-            model: ModelParts::Spm(spm, self.tokens),
+            model: ModelParts::Spm(spm, self.tokens.into_owned()),
         })
     }
 
@@ -159,9 +158,9 @@ impl GgufVocab {
             let (scores, tokens) = (scores.len(), self.tokens.len());
             return Err(Error::new(format!("{scores} scores for {tokens} tokens; each token needs one")));
         }
-        let mut tokens = HashMap::with_capacity(self.tokens.len());
+        let (mut given, mut longest) = (vec![None; self.tokens.len()], 0);
         let mut bytes = Box::new([None; 256]);
-        for (id, ((token, kind), score)) in (0..).zip(self.tokens.iter().zip(kinds).zip(scores)) {
+        for (id, ((token, kind), score)) in (0_u32..).zip(self.tokens.iter().zip(kinds).zip(scores)) {
             match kind {
                 Kind::Byte => {
                     let byte = byte_token(token).ok_or_else(|| {
@@ -172,11 +171,12 @@ impl GgufVocab {
                 Kind::Control | Kind::Unknown => {}
                 Kind::Normal | Kind::UserDefined | Kind::Unused => {
                     check_joined(token, id, *score)?;
-                    tokens.insert(token.as_str().into(), Scored { id, score: *score });
+                    given[id as usize] = Some(*score);
+                    longest = longest.max(token.len());
                 }
             }
         }
-        Ok(Spm::new(tokens, bytes, self.unk))
+        Ok(Spm { scores: given, bytes, unknown: self.unk, longest })
     }
 
     fn bpe_parts(mut self, limits: &Limits) -> Result<Parts> {
@@ -187,14 +187,8 @@ impl GgufVocab {
             normalization.add(step, expansion)?;
         }
         let merges = self.merges.take().ok_or_else(|| Error::new("merges are missing; BPE needs them"))?;
-        let merges = merges
-            .iter()
-            .map(|text| {
-                let (left, right) = tokenizer_json::merge(text)
-                    .ok_or_else(|| Error::new(format!("merge `{}` is not two tokens", short(text))))?;
-                Ok((left.to_owned(), right.to_owned()))
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let merges = pairs(&merges)?;
+        let ids = (0..).take(self.tokens.len()).collect();
         Ok(Parts {
             added: self.added(&kinds),
             normalization,
@@ -203,7 +197,7 @@ impl GgufVocab {
             named: self.named(),
             decoding: Decoding::ByteLevel,
             model: ModelParts::Bpe(BpeParts {
-                vocabulary: self.tokens.into_iter().zip(0..).collect(),
+                vocabulary: Vocabulary { tokens: self.tokens.into_owned(), ids },
                 merges,
                 unknown: None,
                 fuse_unknown: false,
@@ -220,8 +214,12 @@ impl GgufVocab {
         if count > cap {
             return Err(Error::new(format!("{count} tokens; at most {cap} are taken")));
         }
-        for (id, token) in self.tokens.iter_mut().enumerate().filter(|(_, token)| token.is_empty()) {
-            *token = format!("[EMPTY_{id}]");
+        if self.tokens.iter().any(str::is_empty) {
+            let named = self.tokens.iter().enumerate().map(|(id, token)| match token {
+                "" => Cow::Owned(format!("[EMPTY_{id}]")),
+                token => Cow::Borrowed(token),
+            });
+            self.tokens = Cow::Owned(named.collect());
         }
         let Some(types) = &self.types else {
             return Ok(vec![Kind::Normal; count]);
@@ -247,7 +245,7 @@ impl GgufVocab {
         spelled
             .map(|(id, (token, kind))| AddedToken {
                 id,
-                content: token.clone(),
+                content: token.to_owned(),
                 single_word: false,
                 lstrip: false,
                 rstrip: false,
@@ -275,6 +273,17 @@ impl GgufVocab {
     fn named(&self) -> Named {
         Named { bos: self.bos, eos: self.eos, unk: self.unk, pad: self.pad }
     }
+}
+
+/// The two tokens of each merge.
+fn pairs(merges: &Strings) -> Result<Merges> {
+    let mut pairs = Merges::default();
+    for text in merges.iter() {
+        let (left, right) = tokenizer_json::merge(text)
+            .ok_or_else(|| Error::new(format!("merge `{}` is not two tokens", short(text))))?;
+        pairs.push(left, right);
+    }
+    Ok(pairs)
 }
 
 /// Checks a token that characters are joined to.

@@ -15,6 +15,7 @@ mod span;
 mod split;
 mod spm;
 mod stream;
+mod table;
 pub mod template;
 mod tokenizer;
 mod tokenizer_json;

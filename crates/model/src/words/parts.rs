@@ -1,7 +1,7 @@
 //! What a tokenizer consists of: one form for `tokenizer.json` and for the
 //! vocabularies inside GGUF files, and the rules that both must keep.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use super::added::{AddedToken, SPELLING_BYTES_MAX};
 use super::bpe::{Bpe, BpeParts};
@@ -9,6 +9,8 @@ use super::normalize::Normalization;
 use super::split::Step;
 use super::spm::Spm;
 use super::stream::Decoding;
+use super::table::Table;
+use crate::file::Strings;
 use crate::{Error, Limits, Result};
 
 /// The parts of one tokenizer.
@@ -27,7 +29,7 @@ pub(super) struct Parts {
 pub(super) enum ModelParts {
     Bpe(BpeParts),
     /// A model with all its tokens by id.
-    Spm(Spm, Vec<String>),
+    Spm(Spm, Strings),
 }
 
 /// The model, built.
@@ -56,58 +58,6 @@ pub struct Named {
     pub pad: Option<u32>,
 }
 
-/// Every token by its id and every id by its token.
-#[derive(Default)]
-pub(super) struct Table {
-    tokens: Vec<Option<Box<str>>>,
-    ids: HashMap<Box<str>, u32>,
-}
-
-impl Table {
-    pub(super) fn token(&self, id: u32) -> Option<&str> {
-        self.tokens.get(usize::try_from(id).ok()?)?.as_deref()
-    }
-
-    pub(super) fn id(&self, token: &str) -> Option<u32> {
-        self.ids.get(token).copied()
-    }
-
-    /// One more than the highest id.
-    pub(super) fn len(&self) -> u32 {
-        u32::try_from(self.tokens.len()).expect("ids are below the cap on vocabularies")
-    }
-
-    /// Enters a token; entering the same one twice is no fault.
-    fn enter(&mut self, token: &str, id: u32, limits: &Limits) -> Result<()> {
-        if id >= limits.vocabulary {
-            let cap = limits.vocabulary;
-            return Err(Error::new(format!("token `{}` has id {id}; ids must be below {cap}", short(token))));
-        }
-        let index = usize::try_from(id).expect("the cap fits into memory");
-        if index >= self.tokens.len() {
-            self.tokens.resize(index + 1, None);
-        }
-        let place = &mut self.tokens[index];
-        match place {
-            Some(other) if **other != *token => {
-                return Err(Error::new(format!(
-                    "id {id} is given to `{}` and to `{}`; each token needs its own",
-                    short(other),
-                    short(token)
-                )));
-            }
-            _ => *place = Some(token.into()),
-        }
-        match self.ids.insert(token.into(), id) {
-            Some(other) if other != id => Err(Error::new(format!(
-                "token `{}` has the ids {other} and {id}; each token needs one",
-                short(token)
-            ))),
-            _ => Ok(()),
-        }
-    }
-}
-
 /// The beginning of a text, fit for an error message.
 pub(super) fn short(text: &str) -> String {
     let mut chars = text.chars();
@@ -128,15 +78,16 @@ pub(super) fn short(text: &str) -> String {
 impl Parts {
     /// Checks the ids of all parts against each other.
     pub(super) fn table(&self, limits: &Limits) -> Result<Table> {
-        let mut table = Table::default();
+        let tokens = self.model.tokens();
+        let mut table = Table::with_capacity(tokens.len(), tokens.bytes());
         match &self.model {
             ModelParts::Bpe(bpe) => {
-                for (token, id) in &bpe.vocabulary {
-                    table.enter(token, *id, limits)?;
+                for (token, id) in bpe.vocabulary.iter() {
+                    table.enter(token, id, limits)?;
                 }
             }
             ModelParts::Spm(_, tokens) => {
-                for (id, token) in (0..).zip(tokens) {
+                for (id, token) in (0..).zip(tokens.iter()) {
                     table.enter(token, id, limits)?;
                 }
             }
@@ -145,7 +96,7 @@ impl Parts {
         for token in &self.added {
             table.enter(&token.content, token.id, limits).map_err(|error| error.of("added tokens"))?;
         }
-        if table.ids.is_empty() {
+        if table.is_empty() {
             return Err(Error::new("the vocabulary is empty"));
         }
         self.check_references(&table)?;
@@ -189,20 +140,29 @@ impl Parts {
 }
 
 impl ModelParts {
-    pub(super) fn build(self, special: &HashSet<String>) -> Result<Model> {
+    /// The tokens of the vocabulary.
+    fn tokens(&self) -> &Strings {
         match self {
-            ModelParts::Bpe(parts) => Ok(Model::Bpe(Bpe::new(parts, special)?)),
+            ModelParts::Bpe(bpe) => &bpe.vocabulary.tokens,
+            ModelParts::Spm(_, tokens) => tokens,
+        }
+    }
+
+    /// The model, whose tokens `table` holds and which never makes a `special` one.
+    pub(super) fn build(self, special: &HashSet<u32>, table: &Table) -> Result<Model> {
+        match self {
+            ModelParts::Bpe(parts) => Ok(Model::Bpe(Bpe::new(&parts, special, table)?)),
             ModelParts::Spm(spm, _) => Ok(Model::Spm(spm)),
         }
     }
 }
 
 impl Model {
-    /// Appends the ids of `word`.
-    pub(super) fn encode(&self, word: &str, ids: &mut Vec<u32>) -> Result<()> {
+    /// Appends the ids of `word`; `table` is the one that the model was built with.
+    pub(super) fn encode(&self, word: &str, table: &Table, ids: &mut Vec<u32>) -> Result<()> {
         match self {
-            Model::Bpe(bpe) => bpe.encode(word, ids),
-            Model::Spm(spm) => spm.encode(word, ids),
+            Model::Bpe(bpe) => bpe.encode(word, table, ids),
+            Model::Spm(spm) => spm.encode(word, table, ids),
         }
     }
 }

@@ -5,26 +5,26 @@
 //! (llama.cpp, `llm_tokenizer_spm`). A heap keeps this at n log n.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 
+use super::table::Table;
 use crate::{Error, Result};
 
 /// The longest token that texts are joined to: it bounds the work for one
 /// lookup. Real ones are below 100 bytes.
 pub(super) const TOKEN_BYTES_MAX: usize = 1024;
 
-/// A vocabulary with scores.
+/// A vocabulary with scores. Its tokens' spellings are in a table that is
+/// handed in.
 pub(super) struct Spm {
-    tokens: HashMap<Box<str>, Scored>,
-    bytes: Box<[Option<u32>; 256]>,
-    unknown: Option<u32>,
-    longest: usize,
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Scored {
-    pub id: u32,
-    pub score: f32,
+    /// By id; none for what text cannot make.
+    pub scores: Vec<Option<f32>>,
+    /// What stands in for characters that are no token.
+    pub bytes: Box<[Option<u32>; 256]>,
+    /// Stands in where a byte is missing.
+    pub unknown: Option<u32>,
+    /// Bytes of the longest token that has a score.
+    pub longest: usize,
 }
 
 /// A stretch of the text; an empty one has been joined to its left neighbour.
@@ -65,34 +65,29 @@ impl PartialEq for Pair {
 impl Eq for Pair {}
 
 impl Spm {
-    /// `tokens` are those that text can make; `bytes` stand in for characters
-    /// that are no token, and `unknown` where a byte is missing.
-    pub(super) fn new(
-        tokens: HashMap<Box<str>, Scored>,
-        bytes: Box<[Option<u32>; 256]>,
-        unknown: Option<u32>,
-    ) -> Spm {
-        let longest = tokens.keys().map(|token| token.len()).max().unwrap_or(0);
-        Spm { tokens, bytes, unknown, longest }
+    /// The id and the score of a token that text can make.
+    fn scored(&self, token: &str, table: &Table) -> Option<(u32, f32)> {
+        let id = table.id(token)?;
+        Some((id, (*self.scores.get(id as usize)?)?))
     }
 
     /// Appends the ids of `text`.
-    pub(super) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+    pub(super) fn encode(&self, text: &str, table: &Table, ids: &mut Vec<u32>) -> Result<()> {
         let mut symbols = symbols(text);
         let mut pairs = BinaryHeap::with_capacity(symbols.len());
         for right in 1..symbols.len() {
-            pairs.extend(self.pair(text, &symbols, Some(right - 1), Some(right)));
+            pairs.extend(self.pair(text, table, &symbols, Some(right - 1), Some(right)));
         }
         while let Some(pair) = pairs.pop() {
             if !join(&mut symbols, &pair) {
                 continue;
             }
             let Symbol { previous, next, .. } = symbols[pair.left];
-            pairs.extend(self.pair(text, &symbols, previous, Some(pair.left)));
-            pairs.extend(self.pair(text, &symbols, Some(pair.left), next));
+            pairs.extend(self.pair(text, table, &symbols, previous, Some(pair.left)));
+            pairs.extend(self.pair(text, table, &symbols, Some(pair.left), next));
         }
         for symbol in symbols.iter().filter(|symbol| symbol.len > 0) {
-            self.push_symbol(&text[symbol.start..symbol.start + symbol.len], ids)?;
+            self.push_symbol(&text[symbol.start..symbol.start + symbol.len], table, ids)?;
         }
         Ok(())
     }
@@ -100,6 +95,7 @@ impl Spm {
     fn pair(
         &self,
         text: &str,
+        table: &Table,
         symbols: &[Symbol],
         left: Option<usize>,
         right: Option<usize>,
@@ -110,13 +106,13 @@ impl Spm {
         if len > self.longest {
             return None;
         }
-        let token = self.tokens.get(&text[start..start + len])?;
-        Some(Pair { score: token.score, left, right, len })
+        let (_, score) = self.scored(&text[start..start + len], table)?;
+        Some(Pair { score, left, right, len })
     }
 
-    fn push_symbol(&self, symbol: &str, ids: &mut Vec<u32>) -> Result<()> {
-        if let Some(token) = self.tokens.get(symbol) {
-            ids.push(token.id);
+    fn push_symbol(&self, symbol: &str, table: &Table, ids: &mut Vec<u32>) -> Result<()> {
+        if let Some((id, _)) = self.scored(symbol, table) {
+            ids.push(id);
             return Ok(());
         }
         for byte in symbol.bytes() {
@@ -168,19 +164,23 @@ fn join(symbols: &mut [Symbol], pair: &Pair) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Limits;
 
-    fn spm(tokens: &[(&str, f32)], unknown: Option<u32>) -> Spm {
-        let scored = |(id, (token, score)): (usize, &(&str, f32))| {
-            ((*token).into(), Scored { id: u32::try_from(id).expect("few tokens"), score: *score })
-        };
+    fn spm(tokens: &[(&str, f32)], unknown: Option<u32>) -> (Spm, Table) {
+        let mut table = Table::default();
+        for ((token, _), id) in tokens.iter().zip(0..) {
+            table.enter(token, id, &Limits::DEFAULT).expect("no token is there twice");
+        }
         let mut bytes = Box::new([None; 256]);
         bytes[0xC3] = Some(100);
-        Spm::new(tokens.iter().enumerate().map(scored).collect(), bytes, unknown)
+        let longest = tokens.iter().map(|(token, _)| token.len()).max().unwrap_or(0);
+        let scores = tokens.iter().map(|(_, score)| Some(*score)).collect();
+        (Spm { scores, bytes, unknown, longest }, table)
     }
 
-    fn encode(spm: &Spm, text: &str) -> Vec<u32> {
+    fn encode((spm, table): &(Spm, Table), text: &str) -> Vec<u32> {
         let mut ids = Vec::new();
-        spm.encode(text, &mut ids).expect("every character has an id");
+        spm.encode(text, table, &mut ids).expect("every character has an id");
         ids
     }
 
@@ -196,7 +196,8 @@ mod tests {
     #[test]
     fn characters_without_a_token_become_bytes_or_the_unknown() {
         assert_eq!(encode(&spm(&[("a", 0.0)], Some(7)), "aé"), [0, 100, 7]);
-        let error = spm(&[("a", 0.0)], None).encode("é", &mut Vec::new()).expect_err("no token");
+        let (spm, table) = spm(&[("a", 0.0)], None);
+        let error = spm.encode("é", &table, &mut Vec::new()).expect_err("no token");
         assert!(error.to_string().contains("0xA9"), "{error}");
     }
 }

@@ -20,10 +20,11 @@ use tokenizers::normalizer::Range as Within;
 use super::added::{AddedToken, Matcher, Part, UserRanges};
 use super::library;
 use super::normalize::Normalization;
-use super::parts::{EndIds, Model, Named, Parts, Table};
+use super::parts::{EndIds, Model, Named, Parts};
 use super::span::{Origin, Span};
 use super::split::{self, Place, Step};
 use super::stream::{Decoding, Detokenizer, Specials};
+use super::table::Table;
 use crate::{Error, Limits, Result};
 
 /// Bytes of text that are encoded at once. Some families (Gemma) see a text as
@@ -69,11 +70,8 @@ impl Tokenizer {
     pub(super) fn assemble(parts: Parts, limits: &Limits) -> Result<Tokenizer> {
         let table = parts.table(limits)?;
         let Parts { added, normalization, steps, model, ends, decoding, named } = parts;
-        let special_tokens = || added.iter().filter(|token| token.special);
-        let spellings: HashSet<String> = special_tokens().map(|token| token.content.clone()).collect();
-        let special = special_tokens().map(|token| token.id).collect();
-        let model = library::guard("building the model", || model.build(&spellings))
-            .map_err(|error| error.of("model"))?;
+        let special = added.iter().filter(|token| token.special).map(|token| token.id).collect();
+        let model = model.build(&special, &table).map_err(|error| error.of("model"))?;
         let (plain, normalized) = library::guard("normalizing the added tokens", || {
             let (normalized, plain) = added.into_iter().partition(|token: &AddedToken| token.normalized);
             Ok((matcher(plain, &Normalization::none())?, matcher(normalized, &normalization)?))
@@ -167,7 +165,7 @@ impl Tokenizer {
 
     fn encode_words(&self, text: &str, place: Place, ids: &mut Vec<u32>) -> Result<()> {
         for word in split::words(&self.steps, text.to_owned(), place) {
-            self.model.encode(&word, ids)?;
+            self.model.encode(&word, &self.table, ids)?;
         }
         Ok(())
     }

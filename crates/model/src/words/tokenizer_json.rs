@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use tokenizers::normalizers::{NFC, NFD, NFKC, NFKD, NormalizerWrapper};
 
 use super::added::AddedToken;
-use super::bpe::BpeParts;
+use super::bpe::{BpeParts, Merges, Vocabulary};
 use super::normalize::Normalization;
 use super::parts::{EndIds, ModelParts, Named, Parts, short};
 use super::pattern::Pattern;
@@ -79,7 +79,8 @@ struct Bpe {
     #[serde(default)]
     ignore_merges: bool,
     vocab: Unique<u32>,
-    merges: Vec<Merge>,
+    #[serde(deserialize_with = "merges")]
+    merges: Merges,
 }
 
 #[derive(Deserialize)]
@@ -276,6 +277,25 @@ impl<'de> Deserialize<'de> for Merge {
     }
 }
 
+/// Merges in order, none of which stays in memory of its own.
+fn merges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Merges, D::Error> {
+    struct List;
+    impl<'de> Visitor<'de> for List {
+        type Value = Merges;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a sequence")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Merges, A::Error> {
+            let mut merges = Merges::default();
+            while let Some(Merge(left, right)) = list.next_element()? {
+                merges.push(&left, &right);
+            }
+            Ok(merges)
+        }
+    }
+    deserializer.deserialize_seq(List)
+}
+
 /// The two tokens of a merge written as one string.
 pub(super) fn merge(text: &str) -> Option<(&str, &str)> {
     text.split_once(' ').filter(|(left, right)| !left.is_empty() && !right.is_empty() && !right.contains(' '))
@@ -284,9 +304,7 @@ pub(super) fn merge(text: &str) -> Option<(&str, &str)> {
 impl File {
     fn parts(self) -> Result<Parts> {
         let model = self.model.parts().map_err(|error| error.of("model"))?;
-        let unk = model.unknown.as_ref().and_then(|unknown| {
-            model.vocabulary.iter().find(|(token, _)| token == unknown).map(|(_, id)| *id)
-        });
+        let unk = model.unknown.as_ref().and_then(|unknown| model.vocabulary.id(unknown));
         Ok(Parts {
             added: self.added_tokens,
             normalization: normalization(self.normalizer).map_err(|error| error.of("normalizer"))?,
@@ -313,8 +331,11 @@ impl Bpe {
             }
         }
         Ok(BpeParts {
-            vocabulary: self.vocab.0,
-            merges: self.merges.into_iter().map(|Merge(left, right)| (left, right)).collect(),
+            vocabulary: Vocabulary {
+                tokens: self.vocab.0.iter().map(|(token, _)| token).collect(),
+                ids: self.vocab.0.iter().map(|(_, id)| *id).collect(),
+            },
+            merges: self.merges,
             unknown: self.unk_token,
             fuse_unknown: self.fuse_unk,
             byte_fallback: self.byte_fallback,

@@ -4,11 +4,13 @@
 //! The files lie in `tests/bad/tokenizers`, their sentences in its
 //! `expected.tsv`, which `UPDATE=1` writes anew; then read the sentences.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use girih_model::Limits;
+use girih_model::file::Strings;
 use girih_model::words::{GgufVocab, Tokenizer};
 
 /// No small file may take longer, whatever it claims.
@@ -53,11 +55,15 @@ fn a_tokenizer_over_the_cap_is_refused_before_it_is_read() {
     assert_eq!(error.to_string(), "11 bytes; at most 10 are taken");
 }
 
+fn list(strings: &[&str]) -> Cow<'static, Strings> {
+    Cow::Owned(strings.iter().collect())
+}
+
 /// A good vocabulary of each model.
-fn spm() -> GgufVocab {
+fn spm() -> GgufVocab<'static> {
     GgufVocab {
         model: "llama".to_owned(),
-        tokens: ["<unk>", "<s>", "<0x0A>", "▁", "a", "▁a"].map(str::to_owned).to_vec(),
+        tokens: list(&["<unk>", "<s>", "<0x0A>", "▁", "a", "▁a"]),
         scores: Some(vec![0.0, 0.0, 0.0, -3.0, -2.0, -1.0]),
         types: Some(vec![2, 3, 6, 1, 1, 1]),
         bos: Some(1),
@@ -66,17 +72,17 @@ fn spm() -> GgufVocab {
     }
 }
 
-fn bpe() -> GgufVocab {
+fn bpe() -> GgufVocab<'static> {
     GgufVocab {
         model: "gpt2".to_owned(),
         pre: Some("gpt-2".to_owned()),
-        tokens: ["a", "b", "ab"].map(str::to_owned).to_vec(),
-        merges: Some(vec!["a b".to_owned()]),
+        tokens: list(&["a", "b", "ab"]),
+        merges: Some(list(&["a b"])),
         ..GgufVocab::default()
     }
 }
 
-fn refusal(vocab: GgufVocab) -> String {
+fn refusal(vocab: GgufVocab<'_>) -> String {
     vocab.tokenizer(&Limits::DEFAULT).expect_err("the vocabulary is bad").to_string()
 }
 
@@ -97,16 +103,16 @@ fn lists_that_do_not_fit_together_are_refused() {
     assert_eq!(refusal(few_types), "tokenizer.ggml: 5 token types for 6 tokens; each token needs one");
     let no_merges = GgufVocab { merges: None, ..bpe() };
     assert_eq!(refusal(no_merges), "tokenizer.ggml: merges are missing; BPE needs them");
-    let twice = GgufVocab { tokens: ["a", "b", "a"].map(str::to_owned).to_vec(), ..bpe() };
+    let twice = GgufVocab { tokens: list(&["a", "b", "a"]), ..bpe() };
     assert_eq!(refusal(twice), "tokenizer.ggml: token `a` has the ids 0 and 2; each token needs one");
-    let none = GgufVocab { tokens: Vec::new(), merges: Some(Vec::new()), ..bpe() };
+    let none = GgufVocab { tokens: list(&[]), merges: Some(list(&[])), ..bpe() };
     assert_eq!(refusal(none), "tokenizer.ggml: the vocabulary is empty");
 }
 
 #[test]
 fn values_out_of_range_are_refused() {
     let mut byte = spm();
-    byte.tokens[2] = "<0x-1>".to_owned();
+    byte.tokens = list(&["<unk>", "<s>", "<0x-1>", "▁", "a", "▁a"]);
     assert_eq!(refusal(byte), "tokenizer.ggml: byte token 2 is `<0x-1>`; it must be `<0xNN>`");
     for bad in [0, 7, -1, i32::MAX] {
         let types = GgufVocab { types: Some(vec![2, 3, 6, 1, 1, bad]), ..spm() };
@@ -115,7 +121,7 @@ fn values_out_of_range_are_refused() {
     let score = GgufVocab { scores: Some(vec![0.0, 0.0, 0.0, -3.0, f32::NAN, -1.0]), ..spm() };
     assert_eq!(refusal(score), "tokenizer.ggml: token 4 has the score NaN; it must be a finite number");
     let mut long = spm();
-    long.tokens[5] = "a".repeat(1025);
+    long.tokens = list(&["<unk>", "<s>", "<0x0A>", "▁", "a", &"a".repeat(1025)]);
     assert_eq!(refusal(long), "tokenizer.ggml: token 5 has 1025 bytes; at most 1024 are taken");
     let bos = GgufVocab { bos: Some(6), ..spm() };
     assert_eq!(refusal(bos), "tokenizer.ggml: the BOS token has id 6, which is not in the vocabulary of 6");
@@ -134,7 +140,7 @@ fn merges_that_do_not_fit_are_refused() {
         ("a c", "model: the merges do not fit the vocabulary: Token `c` out of vocabulary"),
         ("b a", "model: the merges do not fit the vocabulary: Token `ba` out of vocabulary"),
     ] {
-        let vocab = GgufVocab { merges: Some(vec![merge.to_owned()]), ..bpe() };
+        let vocab = GgufVocab { merges: Some(list(&[merge])), ..bpe() };
         assert_eq!(refusal(vocab), format!("tokenizer.ggml: {sentence}"));
     }
 }
