@@ -103,12 +103,13 @@ pub(crate) fn understand(
     given: Vec<Arch>,
     limits: &Limits,
 ) -> Result<(Facts, Weights, Arch)> {
-    let metadata = container.metadata().clone();
-    let origin = config.map_or(Origin::Gguf(&metadata), Origin::Hf);
+    let origin = config.map_or(Origin::Gguf(container.metadata()), Origin::Hf);
     let known = arch::known(given)?;
     let arch = arch::find(&known, &origin)?.clone();
     let layers = origin.layers(&arch, limits)?;
     let mut weights = Weights::resolve(&arch, container, layers)?;
+    // The header, which may hold a vocabulary, has moved with the container.
+    let origin = config.map_or(Origin::Gguf(weights.container().metadata()), Origin::Hf);
     let facts = arch::fill(&arch, &origin, layers, &weights, limits)?;
     weights.complete(&arch, &facts)?;
     Ok((facts, weights, arch))
