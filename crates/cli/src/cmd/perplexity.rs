@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use girih_engine::Engine;
 use girih_graph::backend::Unwatched;
 use girih_model::words::{Ends, Origin};
+use serde_json::json;
 
 use super::{Outcome, print_json};
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::loading::{self, Place};
+use crate::progress::Show;
 
 /// The most rows of logits that one step hands out.
 const WANTED: u32 = 64;
@@ -56,13 +58,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "a window of {window} tokens does not fit into a context of {context}"
         )));
     }
-    let mut engine = loading::engine(&model, &args.device, WANTED)?;
+    let layout = loading::layout(&model, &args.device, WANTED)?;
+    let mut engine = loading::start(&layout, Show::unless(args.device.quiet))?;
     if let Some(path) = &args.logits {
         write_logits(&mut engine, &tokens[..tokens.len().min(window as usize)], path)?;
     }
     let result = girih_measure::perplexity(&mut engine, &tokens, window as usize)?;
     if args.json {
-        print_json(&result)?;
+        let mut line = json!(result);
+        line["kv"] = json!(args.device.kv.dtype().name());
+        line["activations"] = json!(layout.activations());
+        print_json(&line)?;
     } else {
         print_line!(
             "perplexity {:.4} (mean negative log-likelihood {:.6} nats over {} tokens, windows of {window})",

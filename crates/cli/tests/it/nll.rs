@@ -80,6 +80,7 @@ fn windows_score_every_token_once() {
         let found = call.done().json();
         assert_eq!(found["scored"], 200, "windows of {window}");
         assert_eq!(found["tokens"].as_array().map(Vec::len), Some(200), "windows of {window}");
+        assert_eq!(found["activations"], "f32");
     }
 }
 

@@ -192,7 +192,7 @@ const LAYOUTS: [(DType, usize); 6] = [
     (DType::F16, 64),
 ];
 
-/// The rows of one stream of tokens in steps of 512, 16, 3 and 1, which are
+/// The rows of one stream of tokens in steps of 512, 40, 16, 3 and 1, which are
 /// multiplied by kernels of their own.
 #[test]
 fn rows_of_a_step_change_nothing_in_any_layout() {
@@ -201,14 +201,12 @@ fn rows_of_a_step_change_nothing_in_any_layout() {
     for (weights, width) in LAYOUTS {
         let model = Model { weights, width, ..Model::default() };
         for table in tables() {
-            let want = logits(&mut *runner_with(*table, model, 1), &tokens, 512);
-            for (threads, rows) in [(2, 1), (3, 3), (1, 16), (2, 16)] {
+            let want = logits(&mut *runner_with(*table, model, 2), &tokens, 512);
+            for (threads, rows) in [(1, 1), (2, 3), (3, 16), (1, 40)] {
                 let got = logits(&mut *runner_with(*table, model, threads), &tokens[..FEW], rows);
                 let what = format!("{}, {weights}, {threads} threads, {rows} rows", table.name);
                 assert!(got == want[..FEW * VOCABULARY], "{what}");
             }
-            let got = logits(&mut *runner_with(*table, model, 3), &tokens, 512);
-            assert!(got == want, "{}, {weights}, 3 threads, 512 rows", table.name);
         }
     }
 }
