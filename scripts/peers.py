@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Measures girih beside other engines: the same files, the same threads, in turns.
 
-    peers.py compare MODEL.gguf... --girih PROGRAM [--rounds 5] [--threads N]
+    peers.py compare MODEL.gguf... --girih PROGRAM [--rounds 5] [--threads N] [--csv FILE]
         Runs every engine in a process of its own, one after another, as many
         rounds as asked for, and prints for each test the median of each engine
-        (least–most) and how many times as fast girih was; then the peak of
-        resident memory and the time to the first token of a 16-token prompt,
-        from opening the model on.
+        (least–most) and how many times as fast girih was; then the time to the
+        first token of a prompt of 16 tokens, from opening the model on, and the
+        peak of resident memory. girih's cold start finds no packed weights and
+        keeps them, its warm start finds them; the others keep nothing, so that
+        their one figure stands beside both. --csv writes all of it as rows.
 
     peers.py foreign MODEL.gguf... --girih PROGRAM
-        The same for generation alone, quiet and beside one process that is
-        always busy and has the same priority, in turns; prints which part of
-        its quiet speed each engine keeps.
+        The same for a short reply, quiet and beside one process that is always
+        busy and has the same priority, in turns; prints which part of its quiet
+        speed each engine keeps. Two rounds of the three engines take less than
+        five minutes for a model of 1B; no process may take longer than --limit.
 
     peers.py logits MODEL.gguf... --girih PROGRAM [--text FILE]
         How far the logits of girih as it runs by default and of llama.cpp lie
@@ -38,16 +41,19 @@ The line 'isa' says for what. If it lacks instructions that the processor has:
     CMAKE_ARGS="-DGGML_NATIVE=ON" nice pip install --no-cache-dir --force-reinstall \\
         --no-binary llama-cpp-python llama-cpp-python==0.3.36
 
-On a shared machine, run it ahead of what others do (but not `foreign`, whose
-busy process must be as important), and look at the least and the most.
+On a shared machine, run it ahead of what others do, and look at the least and
+the most. The busy process of `foreign` begins in the session of this program, so
+that the system gives it the share of one thread of an engine.
 Needs the packages numpy, llama-cpp-python and openvino-genai; the two engines
 only if they are asked for.
 """
 
 import argparse
+import csv
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -60,7 +66,13 @@ from typing import NamedTuple
 ENGINES = ["girih", "llama.cpp", "llama.cpp fa=0", "llama.cpp fa=1", "llama.cpp repack=0", "openvino"]
 SEED = 42
 FIRST_PROMPT = 16
-"""Tokens of the prompt whose first token is timed, as in `girih bench`."""
+"""Tokens of the prompt whose first token is timed."""
+
+FIRST_TEXT = "The engine reads the file, lays its weights out for the processor and then"
+"""So many tokens in Llama's vocabulary, with the one that begins a text."""
+
+COLUMNS = ["model", "test", "unit", "engine", "median", "min", "max", "girih_faster", "isa"]
+"""Those of `--csv`: `girih_faster` is how many times as fast girih was."""
 
 TEXT = (
     "The engine reads the file, lays its weights out for the processor, and multiplies. What a user sees "
@@ -106,12 +118,24 @@ def resident(key: str) -> int:
 
 
 # What a process of an engine does, and prints as one line of JSON:
-# {"rates": {test: tokens per second}, "first_token": seconds, "peak": bytes, "isa": text}
+# {"rates": {test: tokens per second}, "first token, …": seconds, "peak": bytes, "isa": text}
 
 
-def girih(program: str, model: Path, tests: list[Test], threads: int, options: list[str]) -> dict:
+def girih_starts(program: str, model: Path, threads: int) -> dict:
+    """The seconds to girih's first token without packed weights, and with those that this start kept."""
+    found = {}
+    with tempfile.TemporaryDirectory() as cache:
+        for start in ("cold", "warm"):
+            command = [program, "run", str(model), FIRST_TEXT, "-n", "1", "--json", "--quiet"]
+            ended = subprocess.run([*command, "--threads", str(threads)], check=True, capture_output=True, text=True,
+                                   env={**os.environ, "XDG_CACHE_HOME": cache})
+            found[f"first token, {start}"] = json.loads(ended.stdout.splitlines()[-1])["start"]["total"]
+    return found
+
+
+def girih(program: str, model: Path, tests: list[Test], threads: int, options: list[str], starts: bool) -> dict:
     """girih's `bench`, once for all prompts and replies of each depth."""
-    found = {"rates": {}, "isa": ""}
+    found = {"rates": {}, "isa": "", **(girih_starts(program, model, threads) if starts else {})}
     for depth in sorted({test.depth for test in tests}):
         here = [test for test in tests if test.depth == depth]
         lengths = lambda field: ",".join(str(getattr(test, field)) for test in here if getattr(test, field)) or "0"
@@ -122,7 +146,6 @@ def girih(program: str, model: Path, tests: list[Test], threads: int, options: l
         for row in rows:
             test = Test(row["n_prompt"], row["n_gen"], row["n_depth"])
             found["rates"][str(test)] = row["median_ts"]
-        found.setdefault("first_token", rows[0]["first_token_seconds"])
         found["peak"] = max(found.get("peak", 0), rows[-1]["peak_resident"] or 0)
         found["isa"] = f"{rows[0]['isa']}, activations {rows[0]['activations']}, kv {rows[0]['type_k']}"
     return found
@@ -179,7 +202,8 @@ def llama_cpp(engine: str, model: Path, tests: list[Test], threads: int) -> dict
             if counted:
                 rates[str(test)] = test.tokens / (time.perf_counter() - start)
     isa = " ".join(re.findall(r"(\w+) = 1", api.llama_print_system_info().decode()))
-    return {"rates": rates, "first_token": first, "peak": resident("VmHWM") - base, "isa": isa}
+    starts = dict.fromkeys(("first token, cold", "first token, warm"), first)
+    return {"rates": rates, **starts, "peak": resident("VmHWM") - base, "isa": isa}
 
 
 def openvino(model: Path, tests: list[Test], threads: int) -> dict:
@@ -211,7 +235,8 @@ def openvino(model: Path, tests: list[Test], threads: int) -> dict:
         else:
             rates[str(test)] = 1e3 / metrics.get_tpot().mean
     isa = f"OpenVINO {openvino.__version__}"
-    return {"rates": rates, "first_token": first, "peak": resident("VmHWM") - base, "isa": isa}
+    starts = dict.fromkeys(("first token, cold", "first token, warm"), first)
+    return {"rates": rates, **starts, "peak": resident("VmHWM") - base, "isa": isa}
 
 
 def ik_llama_cpp(binary: str, model: Path, tests: list[Test], threads: int) -> dict:
@@ -226,25 +251,35 @@ def ik_llama_cpp(binary: str, model: Path, tests: list[Test], threads: int) -> d
 
 
 def measured(engine: str, model: Path, tests: list[Test], arguments: argparse.Namespace) -> dict | None:
-    """Runs an engine in a process of its own; nothing if it fails, which is said."""
+    """Runs an engine in a process of its own; nothing if it fails or takes too long, which is said."""
     command = [sys.executable, __file__, "engine", engine, str(model), "--threads", str(arguments.threads)]
     command += ["--tests", ",".join(map(str, tests)), "--girih", str(arguments.girih)]
     command += [f"--girih-option={option}" for option in arguments.girih_option]
+    if arguments.command == "compare":
+        command += ["--starts"]
     if arguments.ik_binary:
         command += ["--ik-binary", str(arguments.ik_binary)]
-    ended = subprocess.run(command, capture_output=True, text=True)
-    if ended.returncode:
-        reason = (ended.stderr.strip().splitlines() or ["no reason given"])[-1]
+    # A group of its own, so that what it has started ends with it.
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
+    try:
+        output, errors = process.communicate(timeout=arguments.limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        print(f"{engine} takes longer than {arguments.limit} s for {model.name}", file=sys.stderr)
+        return None
+    if process.returncode:
+        reason = (errors.strip().splitlines() or ["no reason given"])[-1]
         print(f"{engine} does not run {model.name}: {reason}", file=sys.stderr)
         return None
-    return json.loads(ended.stdout.splitlines()[-1])
+    return json.loads(output.splitlines()[-1])
 
 
 def engine(arguments: argparse.Namespace) -> int:
     """The process of one engine."""
     name, model, tests, threads = arguments.engine, arguments.model, arguments.tests, arguments.threads
     if name == "girih":
-        found = girih(arguments.girih, model, tests, threads, arguments.girih_option)
+        found = girih(arguments.girih, model, tests, threads, arguments.girih_option, arguments.starts)
     elif name == "openvino":
         found = openvino(model, tests, threads)
     elif name == "ik_llama.cpp":
@@ -284,36 +319,40 @@ def spread(values: list[float]) -> tuple[float, float, float]:
     return statistics.median(values), min(values), max(values)
 
 
-def table(model: Path, found: dict[str, list[dict]], tests: list[Test]) -> list[dict]:
-    """Prints what was found, and returns it as rows."""
-    rows = []
+def rows_of(model: Path, found: dict[str, list[dict]], tests: list[Test]) -> list[dict]:
+    """What was found, a row for each test and engine."""
+
+    def rows(test: str, unit: str, values: dict[str, list[float]]) -> list[dict]:
+        spreads = {name: spread(list_) for name, list_ in values.items() if list_}
+        options = [spread_ for name, spread_ in spreads.items() if name.startswith("llama.cpp")]
+        if len(options) > 1 and unit == "t/s":
+            spreads["llama.cpp, its best"] = max(options)
+        own = spreads.get("girih", (None,))[0]
+        faster = lambda median: None if own is None or unit == "MiB" else own / median if unit == "t/s" else median / own
+        return [{"model": model.name, "test": test, "unit": unit, "engine": name, "median": median, "min": least,
+                 "max": most, "girih_faster": faster(median), "isa": found.get(name, [{}])[0].get("isa", "")}
+                for name, (median, least, most) in spreads.items()]
+
+    def values(of) -> dict[str, list[float]]:
+        every = {name: [of(result) for result in results] for name, results in found.items()}
+        return {name: [value for value in list_ if value is not None] for name, list_ in every.items()}
+
+    all_ = [row for test in map(str, tests) for row in rows(test, "t/s", values(lambda it: it["rates"].get(test)))]
+    for start in ("first token, cold", "first token, warm"):
+        all_ += rows(start, "s", values(lambda it: it.get(start)))
+    return all_ + rows("peak resident", "MiB", values(lambda it: it["peak"] / 2**20 if "peak" in it else None))
+
+
+def print_table(model: Path, rows: list[dict]) -> None:
     print(f"\n{model.name}\n")
-    print("| test | engine | t/s median (least–most) | girih / engine |\n|---|---|--:|--:|")
-    for test in map(str, tests):
-        rates = {name: [result["rates"][test] for result in results if test in result["rates"]]
-                 for name, results in found.items()}
-        rates = {name: spread(values) for name, values in rates.items() if values}
-        own = rates.get("girih", (None,))[0]
-        options = [rate for name, rate in rates.items() if name.startswith("llama.cpp")]
-        if len(options) > 1:
-            rates["llama.cpp, its best"] = max(options)
-        for name, (median, least, most) in rates.items():
-            ratio = own / median if own else None
-            shown = f"{ratio:.2f}" if ratio and name != "girih" else "–"
-            print(f"| {test} | {name} | {median:.2f} ({least:.2f}–{most:.2f}) | {shown} |")
-            rows.append({"model": model.name, "test": test, "engine": name, "median": median,
-                         "min": least, "max": most, "girih_over_engine": ratio})
-    print("\n| engine | first token, s, cold | then, median | peak resident, MiB | isa |\n|---|--:|--:|--:|---|")
-    for name, results in found.items():
-        times = [result["first_token"] for result in results if "first_token" in result]
-        if not times:
-            continue
-        peak = max(result["peak"] for result in results)
-        warm = statistics.median(times[1:]) if len(times) > 1 else times[0]
-        print(f"| {name} | {times[0]:.2f} | {warm:.2f} | {peak / 2**20:.0f} | {results[0]['isa']} |")
-        rows.append({"model": model.name, "engine": name, "first_token_seconds": times,
-                     "peak_resident": peak, "isa": results[0]["isa"]})
-    return rows
+    print("| test | engine | median (least–most) | unit | girih is times as fast |\n|---|---|--:|---|--:|")
+    for row in rows:
+        faster = row["girih_faster"] if row["engine"] != "girih" else None
+        shown = f"{faster:.2f}" if faster else "–"
+        spread_ = f"{row['median']:.2f} ({row['min']:.2f}–{row['max']:.2f})"
+        print(f"| {row['test']} | {row['engine']} | {spread_} | {row['unit']} | {shown} |")
+    for name, isa in {row["engine"]: row["isa"] for row in rows if row["isa"]}.items():
+        print(f"{name}: {isa}")
 
 
 def warn_of_missing_instructions(found: dict[str, list[dict]]) -> None:
@@ -331,17 +370,23 @@ def compare(arguments: argparse.Namespace) -> int:
     rows = []
     for model in arguments.models:
         found = in_turns(model, arguments)
-        rows += table(model, found, arguments.tests)
+        rows += rows_of(model, found, arguments.tests)
+        print_table(model, [row for row in rows if row["model"] == model.name])
         warn_of_missing_instructions(found)
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+    if arguments.csv:
+        with arguments.csv.open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
     return 0
 
 
 @contextmanager
 def busy():
-    """One process that is always busy, in a session of its own."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    """One process that is always busy. Sessions share processors alike, so it must be in that of the engines."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         time.sleep(0.5)
         yield
@@ -355,14 +400,16 @@ def foreign(arguments: argparse.Namespace) -> int:
     for model in arguments.models:
         found: dict[str, dict[str, list[float]]] = {}
         names = arguments.engines + (["ik_llama.cpp"] if arguments.ik_binary else [])
-        for _ in range(arguments.rounds):
-            for name in names:
+        for index in range(arguments.rounds):
+            for name in list(names):
                 quiet = measured(name, model, arguments.tests, arguments)
                 with busy():
-                    beside = measured(name, model, arguments.tests, arguments)
+                    beside = quiet and measured(name, model, arguments.tests, arguments)
                 if quiet is None or beside is None:
                     names = [other for other in names if other != name]
                     continue
+                shown = f"{name}: quiet {quiet['rates']}, beside {beside['rates']}"
+                print(f"round {index + 1} of {arguments.rounds}: {shown}", file=sys.stderr)
                 for test in map(str, arguments.tests):
                     rates = found.setdefault(f"{test} {name}", {"quiet": [], "beside": []})
                     rates["quiet"].append(quiet["rates"][test])
@@ -444,12 +491,20 @@ def tests(text: str) -> list[Test]:
     return [Test.parse(part) for part in text.split(",")]
 
 
+def program(text: str) -> Path:
+    """A file that can be run."""
+    path = Path(text)
+    if not (path.is_file() and os.access(path, os.X_OK)):
+        raise argparse.ArgumentTypeError(f"'{text}' is no program")
+    return path
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = top.add_subparsers(dest="command", required=True)
     for name, run, default in (
         ("compare", compare, "pp512,pp128,tg64,tg32@d1024,tg32@d4096"),
-        ("foreign", foreign, "tg64"),
+        ("foreign", foreign, "tg16"),
         ("logits", logits, "pp1"),
         ("engine", engine, "pp512"),
     ):
@@ -459,10 +514,16 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("model", type=Path)
         else:
             command.add_argument("models", type=Path, nargs="+", metavar="MODEL.gguf")
-            command.add_argument("--rounds", type=int, default=5)
+            command.add_argument("--rounds", type=int, default=2 if name == "foreign" else 5)
+            command.add_argument("--limit", type=float, default=60 if name == "foreign" else 900, metavar="SECONDS",
+                                 help="the longest that a process of an engine may take")
             command.add_argument("--engines", type=lambda text: text.split(","),
                                  default=ENGINES if name == "compare" else ["girih", "llama.cpp", "openvino"])
             command.add_argument("--json", type=Path, metavar="FILE", help="also write the rows here")
+        if name == "engine":
+            command.add_argument("--starts", action="store_true", help="time the first token, too")
+        if name == "compare":
+            command.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows here, as CSV")
         if name == "logits":
             command.add_argument("--text", type=Path, help="a text of at least as many tokens")
             command.add_argument("--positions", type=int, default=64)
@@ -471,7 +532,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--girih", required=True, help="the program")
         command.add_argument("--girih-option", action="append", default=[], metavar="OPTION",
                              help="an option of girih's bench, such as --kv=f16; may be given several times")
-        command.add_argument("--ik-binary", type=Path, help="llama-bench of ik_llama.cpp")
+        command.add_argument("--ik-binary", type=program, help="llama-bench of ik_llama.cpp")
         command.set_defaults(run=run)
     return top
 
