@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use girih_cpu::{Affinity, Replicate};
+use girih_cpu::{Affinity, Replicate, Residence};
 use girih_tensor::DType;
 
 use crate::array::ArrayArgs;
@@ -128,6 +128,29 @@ pub struct PlacementArgs {
     /// [default: a fifth of the free space, at most 32 GiB].
     #[arg(long, value_name = "BYTES")]
     pub packed_cache_limit: Option<u64>,
+    /// How kept packed weights are used: read into memory and checked, or mapped, which starts
+    /// sooner, checks less and computes more slowly [default: read].
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub weights: Option<KeptWeights>,
+}
+
+/// The values of `--weights`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)] // the names say it
+pub enum KeptWeights {
+    #[default]
+    Read,
+    Mmap,
+}
+
+impl KeptWeights {
+    /// Where the backend has them.
+    pub fn residence(self) -> Residence {
+        match self {
+            KeptWeights::Read => Residence::Memory,
+            KeptWeights::Mmap => Residence::File,
+        }
+    }
 }
 
 /// The values of `--packed-cache`.

@@ -1,5 +1,8 @@
 //! The single list of backends: from a name to a loaded model.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use girih_cpu::kernels::{self, packed};
 use girih_cpu::{Cpu, Precision};
 use girih_engine::cache;
@@ -138,16 +141,25 @@ impl<'a> Layout<'a> {
     /// # Errors
     /// When it does not fit, the backend refuses a node, or a file fails.
     pub fn load(&self, show: Show) -> Result<Box<dyn Runner>> {
+        self.load_unless(&Arc::default(), show)
+    }
+
+    /// The same, but it ends early, and fails, once `abandoned` is set.
+    ///
+    /// # Errors
+    /// As [`Layout::load`].
+    pub fn load_unless(&self, abandoned: &Arc<AtomicBool>, show: Show) -> Result<Box<dyn Runner>> {
         let plan = self.plan()?;
         machine::check(&plan)?;
         let source = Counted {
             source: &self.model.weights,
             bar: show.bar("loading", self.stored_bytes(), Unit::Bytes),
+            abandoned,
         };
         let build = |key| self.model.graph(key, self.device.kv.dtype());
         let runner = match &self.device.backend {
             Backend::Cpu => {
-                let cpu = match self.store(show) {
+                let cpu = match self.store(show, abandoned) {
                     Some(store) => self.cpu()?.with_store(Box::new(store)),
                     None => self.cpu()?,
                 };
@@ -190,7 +202,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Where packed weights are kept, if they are to be and there is a place.
-    fn store(&self, show: Show) -> Option<Store> {
+    fn store(&self, show: Show, abandoned: &Arc<AtomicBool>) -> Option<Store> {
         let placement = &self.device.placement;
         let writes = match placement.packed_cache.unwrap_or_default() {
             PackedCache::On => true,
@@ -199,7 +211,7 @@ impl<'a> Layout<'a> {
         };
         let wishes = Wishes::new(writes, placement.packed_cache_limit);
         let path = self.model.weights.container().paths().next()?;
-        Some(Store::new(Folder::usual()?, wishes, path, show))
+        Some(Store::new(Folder::usual()?, wishes, path, show, abandoned.clone()))
     }
 
     fn cpu(&self) -> Result<Cpu> {
@@ -210,6 +222,7 @@ impl<'a> Layout<'a> {
             precision: self.precision(),
             affinity: placement.affinity.map_or_else(Default::default, AffinityArg::affinity),
             replicate: placement.hot_replicate.unwrap_or_default(),
+            residence: placement.weights.unwrap_or_default().residence(),
         };
         Ok(match &self.device.isa {
             Some(isa) => Cpu::with_table(options, kernels::by_name(isa)?)?,
@@ -228,6 +241,7 @@ fn refuse_cpu_settings(device: &DeviceArgs) -> Result<()> {
         (placement.hot_replicate.is_some(), "--hot-replicate places weights"),
         (placement.packed_cache.is_some(), "--packed-cache keeps weights"),
         (placement.packed_cache_limit.is_some(), "--packed-cache-limit keeps weights"),
+        (placement.weights.is_some(), "--weights maps packed weights"),
     ];
     match settings.iter().find(|(given, _)| *given) {
         Some((_, what)) => Err(Error::call(format!("{what} of the cpu backend; leave it out for others"))),

@@ -1,6 +1,10 @@
 //! From what a user calls a model to an engine that runs it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
 
 use girih_engine::{Engine, Limits as Bounds};
 use girih_graph::{Key, Variant};
@@ -14,6 +18,7 @@ use crate::args::{ArchArgs, DeviceArgs};
 use crate::backends::Layout;
 use crate::builtin;
 use crate::error::{Error, Result};
+use crate::phases::Phases;
 use crate::progress::Show;
 
 /// The longest context that is set up without being asked for.
@@ -158,6 +163,38 @@ pub fn engine<'w>(model: &Model, device: &DeviceArgs, wanted: u32) -> Result<Eng
 /// As [`Layout::load`].
 pub fn start<'w>(layout: &Layout<'_>, show: Show) -> Result<Engine<'w>> {
     Ok(Engine::new(layout.load(show)?, bounds(layout))?)
+}
+
+/// Loads what was laid out while another thread does what needs no weights:
+/// `prepare`, whose failure ends the loading. The phases of loading end, and
+/// then one called `tokenizer`, which is what was still to be waited for.
+///
+/// # Errors
+/// As `prepare`, else as [`Layout::load`].
+pub fn start_beside<'w, T: Send>(
+    layout: &Layout<'_>,
+    show: Show,
+    phases: &mut Phases,
+    prepare: impl FnOnce() -> Result<T> + Send,
+) -> Result<(T, Engine<'w>)> {
+    let abandoned = Arc::new(AtomicBool::new(false));
+    thread::scope(|scope| {
+        let preparing = scope.spawn(|| {
+            let begun = Instant::now();
+            let prepared = prepare();
+            abandoned.store(prepared.is_err(), Ordering::Relaxed);
+            (prepared, begun.elapsed())
+        });
+        let runner = layout.load_unless(&abandoned, show);
+        if let Ok(runner) = &runner {
+            phases.end_load(&**runner);
+        }
+        let (prepared, time) = preparing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        phases.end_beside("tokenizer", time);
+        // What was prepared explains why loading ended.
+        let prepared = prepared?;
+        Ok((prepared, Engine::new(runner?, bounds(layout))?))
+    })
 }
 
 /// What a request may ask of the engine that `layout` leads to.

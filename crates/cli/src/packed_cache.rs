@@ -7,16 +7,17 @@
 
 use std::collections::hash_map::RandomState;
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::hash::BuildHasher;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
-use girih_cpu::{PackKey, PackReader, PackWriter, PackedStore};
+use girih_cpu::{PackKey, PackReader, PackWriter, PackedStore, Unkept};
 use girih_graph::Error;
 use serde_json::{Value, json};
 
@@ -244,6 +245,12 @@ impl Wishes {
 }
 
 /// A folder as the backend uses it.
+///
+/// New weights are written by a thread that runs only while nobody else wants
+/// its processor, so that no token waits for the disk. Who drops the store, at
+/// the latest at the end of the program, writes what is left and waits until
+/// the file has its name. A program that is killed before leaves an unfinished
+/// file, which a later start removes.
 #[derive(Debug)]
 pub struct Store {
     folder: Folder,
@@ -251,14 +258,17 @@ pub struct Store {
     /// How files of this model begin.
     model: String,
     show: Show,
-    /// Who brings files to the disk.
-    publishers: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    /// Whether nobody wants what is read any longer.
+    abandoned: Arc<AtomicBool>,
+    /// What is being written, and by whom.
+    drafts: Mutex<Vec<(Arc<Draft>, JoinHandle<()>)>>,
 }
 
 impl Store {
-    /// A store for packed weights of the model whose first file is at `path`.
-    pub fn new(folder: Folder, wishes: Wishes, path: &Path, show: Show) -> Store {
-        Store { folder, wishes, model: label(path), show, publishers: Arc::default() }
+    /// A store for packed weights of the model whose first file is at `path`;
+    /// once `abandoned` is set, reading from it fails.
+    pub fn new(folder: Folder, wishes: Wishes, path: &Path, show: Show, abandoned: Arc<AtomicBool>) -> Store {
+        Store { folder, wishes, model: label(path), show, abandoned, drafts: Mutex::default() }
     }
 
     fn open(&self, key: PackKey) -> io::Result<Option<Reader>> {
@@ -269,10 +279,12 @@ impl Store {
         let file = File::open(self.folder.0.join(held.name))?;
         // Who may not say that the file was used leaves it to be removed sooner.
         let _ = file.set_modified(SystemTime::now());
-        Ok(Some(Reader { length: file.metadata()?.len(), file }))
+        let abandoned = self.abandoned.clone();
+        Ok(Some(Reader { length: file.metadata()?.len(), file, abandoned }))
     }
 
-    fn begin(&self, key: PackKey, bytes: u64) -> io::Result<Writer> {
+    fn begin(&self, weights: Unkept) -> io::Result<Draft> {
+        let (key, bytes) = (weights.key(), weights.bytes());
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder.0)?;
         self.folder.sweep()?;
         let limit = match self.wishes.limit {
@@ -284,18 +296,31 @@ impl Store {
         let part = self.folder.0.join(format!("{name}.{:016x}{PART}", RandomState::new().hash_one(0)));
         let file = File::options().write(true).create_new(true).open(&part)?;
         let target = self.folder.0.join(name);
-        let writer = Writer { file, part, target, show: self.show, publishers: self.publishers.clone() };
-        writer.file.set_len(bytes)?;
-        Ok(writer)
+        let draft = Draft { weights, file, part, target, show: self.show };
+        draft.file.set_len(bytes)?;
+        Ok(draft)
+    }
+
+    /// Begins to write `weights` in a thread.
+    fn write(&self, weights: Unkept) -> io::Result<()> {
+        let draft = Arc::new(self.begin(weights)?);
+        let of_thread = draft.clone();
+        let write = move || {
+            girih_cpu::run_last();
+            of_thread.write();
+        };
+        let thread = thread::Builder::new().name("packed weights".to_owned()).spawn(write)?;
+        lock(&self.drafts).push((draft, thread));
+        Ok(())
     }
 }
 
 impl Drop for Store {
-    /// Waits for what is on its way to the disk.
+    /// Writes what the threads have left, and waits for them.
     fn drop(&mut self) {
-        let publishers = std::mem::take(&mut *lock(&self.publishers));
-        for publisher in publishers {
-            publisher.join().expect("bringing a file to the disk does not panic");
+        for (draft, thread) in std::mem::take(&mut *lock(&self.drafts)) {
+            draft.write();
+            thread.join().expect("writing a file does not panic");
         }
     }
 }
@@ -307,21 +332,19 @@ impl PackedStore for Store {
         Some(Box::new(found.ok()??))
     }
 
-    fn create(&self, key: PackKey, bytes: u64) -> Option<Box<dyn PackWriter>> {
-        if !self.wishes.writes || bytes < self.wishes.least {
-            return None;
+    fn keep(&self, weights: Unkept) {
+        if !self.wishes.writes || weights.bytes() < self.wishes.least {
+            return;
         }
-        match self.begin(key, bytes) {
-            Ok(writer) => Some(Box::new(writer)),
-            Err(error) => {
-                self.note(&Error::new(format!("they are not kept: {error}")));
-                None
-            }
+        if let Err(error) = self.write(weights) {
+            self.note(&Error::new(format!("they are not kept: {error}")));
         }
     }
 
     fn note(&self, why: &Error) {
-        self.show.note(format!("packed weights in {}: {why}", self.folder.0.display()));
+        if !self.abandoned.load(Ordering::Relaxed) {
+            self.show.note(format!("packed weights in {}: {why}", self.folder.0.display()));
+        }
     }
 }
 
@@ -332,6 +355,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 struct Reader {
     file: File,
     length: u64,
+    abandoned: Arc<AtomicBool>,
 }
 
 impl PackReader for Reader {
@@ -340,23 +364,45 @@ impl PackReader for Reader {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        if self.abandoned.load(Ordering::Relaxed) {
+            return Err(Error::new("nobody wants them any longer"));
+        }
         let bytes = into.len();
         let unread = |error| Error::new(format!("{bytes} bytes at {offset} cannot be read: {error}"));
         self.file.read_exact_at(into, offset).map_err(unread)
     }
+
+    fn file(&self) -> Option<&File> {
+        Some(&self.file)
+    }
 }
 
-struct Writer {
+/// Weights on their way into a file.
+#[derive(Debug)]
+struct Draft {
+    weights: Unkept,
     file: File,
     part: PathBuf,
     target: PathBuf,
     show: Show,
-    publishers: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
-impl Writer {
-    /// Brings the file to the disk and to its name.
+impl Draft {
+    /// Writes what nobody else writes; who is last brings the file to its name.
+    fn write(&self) {
+        let outcome = self.weights.write(self).and_then(|is_last| match is_last {
+            true => self.settle().map_err(|error| Error::new(format!("is not kept: {error}"))),
+            false => Ok(()),
+        });
+        if let Err(error) = outcome {
+            self.show.note(format!("{}: {error}", self.target.display()));
+        }
+    }
+
+    /// Brings the file to the disk and to its name. Nobody may write to it after
+    /// that, as programs may have mapped it.
     fn settle(&self) -> io::Result<()> {
+        self.file.set_permissions(Permissions::from_mode(0o400))?;
         self.file.sync_all()?;
         fs::rename(&self.part, &self.target)?;
         // The name must reach the disk, too.
@@ -364,28 +410,14 @@ impl Writer {
     }
 }
 
-impl PackWriter for Writer {
+impl PackWriter for Draft {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        let unwritten = |error| Error::new(format!("they are not kept: {} bytes: {error}", bytes.len()));
+        let unwritten = |error| Error::new(format!("is not kept: {} bytes: {error}", bytes.len()));
         self.file.write_all_at(bytes, offset).map_err(unwritten)
-    }
-
-    /// Leaves the disk to a thread, as the first token need not wait for it.
-    fn publish(self: Box<Self>) -> Result<(), Error> {
-        let publishers = self.publishers.clone();
-        let bring = move || {
-            if let Err(error) = self.settle() {
-                self.show.note(format!("{}: is not kept: {error}", self.target.display()));
-            }
-        };
-        let unstarted = |error| Error::new(format!("they are not kept: {error}"));
-        let publisher = thread::Builder::new().spawn(bring).map_err(unstarted)?;
-        lock(&publishers).push(publisher);
-        Ok(())
     }
 }
 
-impl Drop for Writer {
+impl Drop for Draft {
     fn drop(&mut self) {
         // There is nothing under this name once the file has its own.
         let _ = fs::remove_file(&self.part);

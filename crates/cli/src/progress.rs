@@ -1,6 +1,7 @@
 //! Progress bars and notes: on standard error, and only where a person reads.
 
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use girih_graph::WeightSource;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -57,16 +58,21 @@ impl Show {
     }
 }
 
-/// Weights whose reading moves a bar.
+/// Weights whose reading moves a bar, and ends when nobody wants them.
 pub struct Counted<'a> {
     /// Where they come from.
     pub source: &'a dyn WeightSource,
     /// What moves.
     pub bar: ProgressBar,
+    /// Whether nobody wants the weights any longer; then reading fails.
+    pub abandoned: &'a AtomicBool,
 }
 
 impl WeightSource for Counted<'_> {
     fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), girih_graph::Error> {
+        if self.abandoned.load(Ordering::Relaxed) {
+            return Err(girih_graph::Error::new("nobody wants the weights any longer"));
+        }
         self.source.read(name, offset, into)?;
         self.bar.inc(into.len() as u64);
         Ok(())

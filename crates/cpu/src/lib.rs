@@ -45,7 +45,8 @@ use girih_graph::{Error, Graph, Key};
 pub use affinity::Affinity;
 pub use arrange::Precision;
 pub use lower::activations;
-pub use packed_store::{PackKey, PackReader, PackWriter, PackedStore};
+pub use os::run_last;
+pub use packed_store::{PackKey, PackReader, PackWriter, PackedStore, Residence, Unkept};
 pub use probe::{Machine, default_threads, huge_pages};
 pub use replicate::Replicate;
 pub use run::Program;
@@ -68,6 +69,8 @@ pub struct Options {
     pub affinity: Affinity,
     /// Whether weights are copied into the memory of each socket.
     pub replicate: Replicate,
+    /// Where weights that a store has kept are while they are used.
+    pub residence: Residence,
 }
 
 impl Default for Options {
@@ -78,6 +81,7 @@ impl Default for Options {
             precision: None,
             affinity: Affinity::default(),
             replicate: Replicate::default(),
+            residence: Residence::default(),
         }
     }
 }
@@ -88,6 +92,7 @@ pub struct Cpu {
     table: Table,
     pool: Pool,
     precision: Option<Precision>,
+    residence: Residence,
     store: Option<Box<dyn PackedStore>>,
 }
 
@@ -111,7 +116,8 @@ impl Cpu {
         replicate::check(options.replicate, topology.sockets())?;
         let places = affinity::places(options.affinity, topology, options.threads)?;
         let pool = Pool::placed(options.threads, places)?;
-        Ok(Cpu { table, pool, precision: options.precision, store: None })
+        let Options { precision, residence, .. } = options;
+        Ok(Cpu { table, pool, precision, residence, store: None })
     }
 
     /// The same, but packed weights are kept in `store` for the next start.
@@ -161,7 +167,7 @@ impl Backend for Cpu {
     }
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<Weights, Error> {
-        let weights = Weights::load(graph, source, self.store.as_deref(), &self.pool)?;
+        let weights = Weights::load(graph, source, self.store.as_deref(), self.residence, &self.pool)?;
         read_ahead::choose(&self.table, &self.pool, &weights);
         Ok(weights)
     }

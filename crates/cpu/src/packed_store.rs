@@ -1,7 +1,7 @@
 //! Packed weights that outlive the process, so that the next start reads them
 //! straight into place: what is kept, under which key, and how it is checked.
-//! Where the bytes lie is the matter of a [`PackedStore`]; this crate knows no
-//! files.
+//! Where the bytes lie is the matter of a [`PackedStore`]; this crate knows of
+//! files only that they can be mapped.
 //!
 //! ```text
 //! magic 8 | FORMAT u32 | VERSION u32 | key 16 | bytes of all u64 | matrices u64
@@ -12,18 +12,23 @@
 //! Numbers are little-endian, texts have their length before them. Who reads
 //! knows the matrices from its graph, so nothing above the digests is parsed:
 //! it is compared with what it must be, and so is the length of the whole. The
-//! digests are XXH3; they tell damage, not forgery.
+//! digests are XXH3; they tell damage, not forgery. Weights that are mapped are
+//! used as they are: then only the table's digest is compared.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use girih_graph::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::arrange::bands;
 use crate::kernels::packed::{Layout, VERSION};
+use crate::memory::Shared;
+use crate::os::Mapping;
 
 const MAGIC: &[u8; 8] = b"girihpak";
 
@@ -33,6 +38,9 @@ const FORMAT: u32 = 1;
 /// What the bytes of a matrix begin at a multiple of: a page, so that they
 /// could be mapped.
 const ALIGNMENT: u64 = 4096;
+
+/// Bytes that are written at once.
+const PIECE: usize = 1 << 20;
 
 /// Bytes of a digest.
 const DIGEST: usize = size_of::<u64>();
@@ -53,11 +61,11 @@ pub trait PackedStore: fmt::Debug + Send + Sync {
     /// What is kept under `key`, if something is.
     fn find(&self, key: PackKey) -> Option<Box<dyn PackReader>>;
 
-    /// Room for so many bytes, all zeros, to be kept under `key`; nothing where
-    /// the store wants none.
-    fn create(&self, key: PackKey, bytes: u64) -> Option<Box<dyn PackWriter>>;
+    /// Takes weights that were just packed, to have them written when it suits
+    /// the store: at once, or in threads of its own while they are in use.
+    fn keep(&self, weights: Unkept);
 
-    /// Hears why something kept is not used, or something is not kept.
+    /// Hears why something kept is not used.
     fn note(&self, why: &Error);
 }
 
@@ -71,22 +79,20 @@ pub trait PackReader: Sync {
     /// # Errors
     /// When they are not all there, or cannot be read.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error>;
+
+    /// The file that holds nothing but these bytes, if there is one, to be mapped.
+    fn file(&self) -> Option<&File> {
+        None
+    }
 }
 
-/// Packed weights on the way into a store; threads share it. What is dropped
-/// unpublished is forgotten.
+/// Room in a store, all zeros at first; threads share it.
 pub trait PackWriter: Sync {
     /// Puts `bytes` at `offset`.
     ///
     /// # Errors
     /// When they cannot be written.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
-
-    /// Keeps what was written, all at once.
-    ///
-    /// # Errors
-    /// When it cannot be kept.
-    fn publish(self: Box<Self>) -> Result<(), Error>;
 }
 
 /// A matrix to be kept.
@@ -99,7 +105,7 @@ pub(crate) struct Listed<'a> {
 }
 
 /// What packed weights consist of, and where each matrix lies.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Contents {
     pub key: PackKey,
     /// All bytes.
@@ -114,6 +120,7 @@ pub(crate) struct Contents {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     offset: u64,
+    bands: usize,
     band_bytes: usize,
     /// The index of its first digest.
     digest: usize,
@@ -144,7 +151,7 @@ impl Contents {
             }
             let numbers = [matrix.rows as u64, matrix.columns as u64, offset, length];
             table.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
-            places.insert(matrix.name.to_owned(), Place { offset, band_bytes, digest });
+            places.insert(matrix.name.to_owned(), Place { offset, bands: count, band_bytes, digest });
             digest += count;
         }
         let versions = [FORMAT.to_le_bytes(), VERSION.to_le_bytes()].concat();
@@ -157,9 +164,11 @@ impl Contents {
         Some(Contents { key: PackKey(key), bytes: end, head, digests, places })
     }
 
-    /// Whether the matrix of this name is among them.
-    pub fn holds(&self, name: &str) -> bool {
-        self.places.contains_key(name)
+    /// Where the bands of a matrix lie, if it is among them.
+    fn range(&self, name: &str) -> Option<Range<usize>> {
+        let place = self.places.get(name)?;
+        let start = usize::try_from(place.offset).ok()?;
+        Some(start..start + place.bands * place.band_bytes)
     }
 
     /// Bytes before the bands.
@@ -183,14 +192,21 @@ pub(crate) struct Kept<'a> {
     contents: &'a Contents,
     reader: Box<dyn PackReader>,
     digests: Vec<u64>,
+    /// All bytes, if they are to be used where they lie.
+    mapping: Option<Arc<Mapping>>,
 }
 
 impl<'a> Kept<'a> {
-    /// Takes what a store has found.
+    /// Takes what a store has found; it is mapped if that is wished and can be.
     ///
     /// # Errors
-    /// When it is anything but `contents`, whole and undamaged.
-    pub fn open(contents: &'a Contents, reader: Box<dyn PackReader>) -> Result<Kept<'a>, Error> {
+    /// When it is anything but `contents`, whole and undamaged as far as it is
+    /// looked at here.
+    pub fn open(
+        contents: &'a Contents,
+        reader: Box<dyn PackReader>,
+        residence: Residence,
+    ) -> Result<Kept<'a>, Error> {
         let (found, needed) = (reader.length(), contents.bytes);
         if found != needed {
             return Err(Error::new(format!("the packed weights have {found} bytes instead of {needed}")));
@@ -206,7 +222,25 @@ impl<'a> Kept<'a> {
             return Err(damaged("their table"));
         }
         let digests = digests.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-        Ok(Kept { contents, reader, digests })
+        let mapping = match (residence, reader.file()) {
+            (Residence::File, Some(file)) => {
+                let unmapped = |error| Error::new(format!("the packed weights cannot be mapped: {error}"));
+                Some(Arc::new(Mapping::of(file, contents.bytes).map_err(unmapped)?))
+            }
+            _ => None,
+        };
+        Ok(Kept { contents, reader, digests, mapping })
+    }
+
+    /// A matrix where it lies in the mapped file.
+    pub fn mapped(&self, name: &str) -> Option<Shared> {
+        let range = self.contents.range(name)?;
+        Some(Shared::mapped(self.mapping.clone()?, range))
+    }
+
+    /// Whether the matrix of this name is among them.
+    pub fn holds(&self, name: &str) -> bool {
+        self.contents.places.contains_key(name)
     }
 
     /// Reads a band and checks it.
@@ -228,49 +262,104 @@ fn damaged(part: &str) -> Error {
     Error::new(format!("the packed weights are damaged: {part} is not as its digest says"))
 }
 
-/// Weights that are written while they are packed.
-pub(crate) struct Keeping<'a> {
-    contents: &'a Contents,
-    writer: Box<dyn PackWriter>,
-    digests: Vec<AtomicU64>,
-    /// Whether there is a failure, after which nothing more is written.
-    failed: AtomicBool,
-    failure: Mutex<Option<Error>>,
+/// Where kept weights are while they are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Residence {
+    /// Copied into memory, in huge pages, and each band compared with its digest.
+    #[default]
+    Memory,
+    /// In the store's file, mapped, if it has one: nothing is copied or
+    /// compared, pages are read when they are first needed, and processes share
+    /// them.
+    File,
 }
 
-impl<'a> Keeping<'a> {
-    pub fn new(contents: &'a Contents, writer: Box<dyn PackWriter>) -> Keeping<'a> {
+/// Packed weights that are in use and not in a store yet.
+#[derive(Debug)]
+pub struct Unkept {
+    contents: Contents,
+    /// What is written at once: a part of a matrix.
+    pieces: Vec<Piece>,
+    digests: Vec<AtomicU64>,
+    /// The first piece that nobody has begun.
+    next: AtomicUsize,
+    /// How many pieces are written.
+    written: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Piece {
+    matrix: Shared,
+    place: Place,
+    bands: Range<usize>,
+}
+
+impl Unkept {
+    /// The weights of `contents`, whose matrices `matrix` yields.
+    pub(crate) fn new<'a>(contents: Contents, matrix: impl Fn(&str) -> &'a Shared) -> Unkept {
+        let mut pieces = Vec::new();
+        for (name, &place) in &contents.places {
+            let step = (PIECE / place.band_bytes.max(1)).max(1);
+            let firsts = (0..place.bands).step_by(step);
+            pieces.extend(firsts.map(|first| Piece {
+                matrix: matrix(name).clone(),
+                place,
+                bands: first..place.bands.min(first + step),
+            }));
+        }
+        pieces.sort_by_key(|piece| piece.place.digest + piece.bands.start);
         let digests = (0..contents.digests).map(|_| AtomicU64::new(0)).collect();
-        Keeping { contents, writer, digests, failed: AtomicBool::new(false), failure: Mutex::new(None) }
+        Unkept { contents, pieces, digests, next: AtomicUsize::new(0), written: AtomicUsize::new(0) }
     }
 
-    /// Writes a packed band.
-    pub fn write(&self, name: &str, band: usize, bytes: &[u8]) {
-        if self.failed.load(Ordering::Relaxed) {
-            return;
-        }
-        let (offset, digest) = self.contents.band(name, band);
-        // Who publishes has waited for all threads, so that no order is needed here.
-        self.digests[digest].store(xxh3_64(bytes), Ordering::Relaxed);
-        if let Err(error) = self.writer.write(offset, bytes) {
-            self.failed.store(true, Ordering::Relaxed);
-            *self.failure.lock().expect("nothing panics while it holds the lock") = Some(error);
-        }
+    /// What to keep them under.
+    pub fn key(&self) -> PackKey {
+        self.contents.key
     }
 
-    /// Keeps the weights, all bands of which were written.
+    /// All bytes.
+    pub fn bytes(&self) -> u64 {
+        self.contents.bytes
+    }
+
+    /// Writes piece after piece until none is left to begin. Any number of
+    /// threads may do so at once; whether everything is written now is said to
+    /// the one that was last, and only to that one.
     ///
     /// # Errors
-    /// When any of them could not be, or they cannot be kept.
-    pub fn publish(self) -> Result<(), Error> {
-        if let Some(error) = self.failure.into_inner().expect("nothing panics while it holds the lock") {
-            return Err(error);
+    /// When a piece cannot be written; then nobody is told that everything is.
+    pub fn write(&self, to: &dyn PackWriter) -> Result<bool, Error> {
+        while let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = self.write_piece(piece, to);
+            if outcome.is_err() {
+                self.next.store(self.pieces.len(), Ordering::Relaxed);
+            }
+            outcome?;
+            // Who writes the last piece sees the digests of all others.
+            if self.written.fetch_add(1, Ordering::AcqRel) + 1 == self.pieces.len() {
+                self.write_start(to)?;
+                return Ok(true);
+            }
         }
+        Ok(false)
+    }
+
+    fn write_piece(&self, piece: &Piece, to: &dyn PackWriter) -> Result<(), Error> {
+        let Place { offset, band_bytes, digest, .. } = piece.place;
+        let bytes = &piece.matrix[piece.bands.start * band_bytes..piece.bands.end * band_bytes];
+        let digests = &self.digests[digest + piece.bands.start..];
+        for (digest, band) in digests.iter().zip(bytes.chunks_exact(band_bytes.max(1))) {
+            digest.store(xxh3_64(band), Ordering::Relaxed);
+        }
+        to.write(offset + (piece.bands.start * band_bytes) as u64, bytes)
+    }
+
+    /// Writes everything before the bands.
+    fn write_start(&self, to: &dyn PackWriter) -> Result<(), Error> {
         let mut start = self.contents.head.clone();
-        start.extend(self.digests.into_iter().flat_map(|digest| digest.into_inner().to_le_bytes()));
+        start.extend(self.digests.iter().flat_map(|digest| digest.load(Ordering::Relaxed).to_le_bytes()));
         start.extend(xxh3_64(&start).to_le_bytes());
-        self.writer.write(0, &start)?;
-        self.writer.publish()
+        to.write(0, &start)
     }
 }
 
@@ -279,34 +368,47 @@ mod tests {
     use girih_tensor::DType;
 
     use super::*;
+    use crate::kernels::packed::BAND;
     use crate::pack::pack_band;
 
-    /// Bands of known bytes, for each layout that is kept. Where a line differs,
+    /// Bands of known bytes, for each format that is packed. Where a line differs,
     /// `kernels::packed::VERSION` must be raised, and then the line changed: else
     /// the next start would take weights of the former layout for its own.
     #[test]
     fn layouts_are_those_of_their_version() {
         let columns = 256;
         let digest = |dtype: DType| {
-            let row = columns / dtype.tile().1 * dtype.block_bytes();
-            let rows: Vec<u8> = (0..32 * row).map(|i| (i * 7 + i / 256 * 13) as u8).collect();
+            let (tall, wide) = dtype.tile();
+            let bytes = BAND / tall * columns / wide * dtype.block_bytes();
+            let rows: Vec<u8> = (0..bytes).map(|i| (i * 7 + i / 256 * 13) as u8).collect();
             let mut band = vec![0; Layout::of(dtype).band_bytes(columns).unwrap()];
             pack_band(dtype, columns, &rows, &mut band);
             format!("{dtype} {:016x}", xxh3_64(&band))
         };
-        let kept = [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::Q6_K, DType::BF16, DType::F16, DType::F32];
-        let lines: Vec<String> = kept.map(digest).into_iter().chain([format!("version {VERSION}")]).collect();
+        let packed = |dtype: &&DType| !matches!(Layout::of(**dtype), Layout::Stored(_));
+        let lines: Vec<String> = DType::ALL.iter().filter(packed).map(|&dtype| digest(dtype)).collect();
+        let lines: Vec<String> = lines.into_iter().chain([format!("version {VERSION}")]).collect();
         assert_eq!(lines, LAYOUTS);
     }
 
-    const LAYOUTS: [&str; 8] = [
-        "q4_0 789443f975e8d8fe",
-        "q8_0 02fabd8fa9ba7546",
-        "q4_k 26aff82c9db98d90",
-        "q6_k c8710e05f7d6a00f",
-        "bf16 718b5deb726678a6",
-        "f16 e8428cf25685d2c0",
+    const LAYOUTS: [&str; 18] = [
         "f32 f1d5a0d479bdfb5c",
+        "f16 e8428cf25685d2c0",
+        "bf16 718b5deb726678a6",
+        "q4_0 789443f975e8d8fe",
+        "q4_1 f63578a86411825c",
+        "q5_0 e93aafa35598a9f3",
+        "q5_1 e6e49e8f4803e27b",
+        "q8_0 02fabd8fa9ba7546",
+        "q2_k 0e6098dd08c71209",
+        "q3_k 9348e0707cc7c1dd",
+        "q4_k 26aff82c9db98d90",
+        "q5_k 572986adcaff1a2d",
+        "q6_k c8710e05f7d6a00f",
+        "iq4_nl 789443f975e8d8fe",
+        "iq4_xs f062c2c0cbde96d0",
+        "mxfp4 97d9930772b1466a",
+        "q4nx f6fdb27109e5858a",
         "version 1",
     ];
 

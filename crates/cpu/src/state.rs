@@ -18,6 +18,7 @@ use girih_tensor::DType;
 use crate::kernels::Table;
 use crate::kernels::attend::{Format, GROUP, LANES, Q8_0_GROUP, TILE};
 use crate::memory::Aligned;
+use crate::os::Use;
 
 /// Dims that are rounded before they are put where they belong.
 const STRETCH: usize = 64;
@@ -78,7 +79,7 @@ impl Cache {
                 Error::new(format!("the cpu backend cannot keep '{}': {reason}", value.name))
             })?;
             let bytes = layout.bytes(blocks as usize).ok_or_else(too_many)?;
-            Ok(StateTensor { group, layout, bytes: Aligned::zeroed(bytes, &value.name)? })
+            Ok(StateTensor { group, layout, bytes: Aligned::zeroed_for(bytes, &value.name, Use::Start)? })
         });
         Ok(Cache { tensors: tensors.collect::<Result<_, Error>>()? })
     }

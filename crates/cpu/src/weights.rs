@@ -12,9 +12,9 @@ use crate::kernels::Table;
 use crate::kernels::packed::{
     BAND, Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, LANES, LINE, Layout, Panel, PanelGroup,
 };
-use crate::memory::Aligned;
+use crate::memory::{Aligned, Shared};
 use crate::pack::pack_band;
-use crate::packed_store::{Contents, Keeping, Kept, Listed, PackReader, PackedStore};
+use crate::packed_store::{Contents, Kept, Listed, PackedStore, Residence, Unkept};
 use crate::pool::{Grid, Pool};
 
 /// All weights of a graph.
@@ -74,7 +74,7 @@ impl Weights {
     }
 
     /// Reads the weights of `graph`, a large one with all threads at once, as
-    /// `store` kept them, or packs them and keeps them there.
+    /// `store` kept them, or packs them and has them kept there.
     ///
     /// # Errors
     /// When `source` fails or memory is short; never because of the store.
@@ -82,65 +82,53 @@ impl Weights {
         graph: &Graph,
         source: &dyn WeightSource,
         store: Option<&dyn PackedStore>,
+        residence: Residence,
         pool: &Pool,
     ) -> Result<Weights, Error> {
         let contents = source.identity().and_then(|identity| contents(graph, &identity));
         let (Some(store), Some(contents)) = (store, contents) else {
-            return Weights::fill(graph, source, pool, &|value, band, stored, packed| {
-                read_and_pack(value, source, band, stored, packed)
-            });
+            return Weights::fill(graph, source, None, pool);
         };
         if let Some(reader) = store.find(contents.key) {
-            match Weights::read(graph, source, &contents, reader, pool) {
+            let kept = Kept::open(&contents, reader, residence);
+            match kept.and_then(|kept| Weights::fill(graph, source, Some(&kept), pool)) {
                 Ok(weights) => return Ok(weights),
                 Err(error) => store.note(&error),
             }
         }
-        let keeping = store.create(contents.key, contents.bytes).map(|to| Keeping::new(&contents, to));
-        let weights = Weights::fill(graph, source, pool, &|value, band, stored, packed| {
-            read_and_pack(value, source, band, stored, packed)?;
-            if let Some(keeping) = keeping.as_ref().filter(|_| contents.holds(&value.name)) {
-                keeping.write(&value.name, band, packed);
-            }
-            Ok(())
-        })?;
-        if let Some(Err(error)) = keeping.map(Keeping::publish) {
-            store.note(&error);
-        }
+        let weights = Weights::fill(graph, source, None, pool)?;
+        let matrix = |name: &str| {
+            let index = weights.indexes.get(name).expect("what is packed is a matrix of the graph");
+            &weights.matrix(*index).bytes
+        };
+        store.keep(Unkept::new(contents, matrix));
         Ok(weights)
     }
 
-    /// The weights of `graph`, as far as they are in `contents` from `reader`.
-    fn read(
-        graph: &Graph,
-        source: &dyn WeightSource,
-        contents: &Contents,
-        reader: Box<dyn PackReader>,
-        pool: &Pool,
-    ) -> Result<Weights, Error> {
-        let kept = Kept::open(contents, reader)?;
-        Weights::fill(graph, source, pool, &|value, band, stored, packed| {
-            if contents.holds(&value.name) {
-                kept.read(&value.name, band, packed)
-            } else {
-                read_and_pack(value, source, band, stored, packed)
-            }
-        })
-    }
-
-    /// The weights of `graph`, vectors from `source`, matrices from `fill`.
+    /// The weights of `graph`: matrices as they are `kept`, all else from `source`.
     fn fill(
         graph: &Graph,
         source: &dyn WeightSource,
+        kept: Option<&Kept<'_>>,
         pool: &Pool,
-        fill: &FillBand<'_>,
     ) -> Result<Weights, Error> {
         let mut weights = Weights { indexes: HashMap::new(), tensors: Vec::new() };
         for (id, value) in graph.weights() {
-            let tensor = match Form::in_graph(graph, id) {
-                Some(Form::Matrix) => Tensor::Matrix(Matrix::load(value, pool, fill)?),
-                Some(Form::Vector) => Tensor::Vector(vector(value, source)?),
-                None => continue,
+            let kept = kept.filter(|kept| kept.holds(&value.name));
+            let tensor = match (Form::in_graph(graph, id), kept) {
+                (Some(Form::Matrix), Some(kept)) => Tensor::Matrix(match kept.mapped(&value.name) {
+                    Some(bytes) => Matrix::new(value, bytes)?,
+                    None => {
+                        Matrix::load(value, pool, &|band, _, packed| kept.read(&value.name, band, packed))?
+                    }
+                }),
+                (Some(Form::Matrix), None) => {
+                    Tensor::Matrix(Matrix::load(value, pool, &|band, stored, packed| {
+                        read_and_pack(value, source, band, stored, packed)
+                    })?)
+                }
+                (Some(Form::Vector), _) => Tensor::Vector(vector(value, source)?),
+                (None, _) => continue,
             };
             weights.indexes.insert(value.name.clone(), weights.tensors.len());
             weights.tensors.push(tensor);
@@ -179,7 +167,7 @@ impl Weights {
 }
 
 /// Fills a band, all zeros, of a weight; with memory for its stored bytes.
-type FillBand<'a> = dyn Fn(&Value, usize, &mut Vec<u8>, &mut [u8]) -> Result<(), Error> + Sync + 'a;
+type FillBand<'a> = dyn Fn(usize, &mut Vec<u8>, &mut [u8]) -> Result<(), Error> + Sync + 'a;
 
 /// What is worth keeping of a graph's weights: the matrices that are packed.
 /// The others are read as fast from where they come.
@@ -231,7 +219,7 @@ pub(crate) struct Matrix {
     pub layout: Layout,
     pub rows: usize,
     pub columns: usize,
-    bytes: Aligned<u8>,
+    bytes: Shared,
     band_bytes: usize,
 }
 
@@ -245,23 +233,34 @@ impl Matrix {
 
     /// A matrix of bands that `fill` fills, in all threads.
     fn load(value: &Value, pool: &Pool, fill: &FillBand<'_>) -> Result<Matrix, Error> {
-        let (rows, columns) = (value.shape.rows(), value.shape.columns());
-        let layout = Layout::of(value.dtype);
-        let too_large = || Error::new(format!("the weight '{}' is larger than memory", value.name));
-        let band_bytes = layout.band_bytes(columns).ok_or_else(too_large)?;
-        let all = band_bytes.checked_mul(bands(rows)).ok_or_else(too_large)?;
+        let (band_bytes, all) = Matrix::sizes(value)?;
         let mut bytes = Aligned::zeroed(all, &value.name)?;
         let mut buffers = vec![Vec::new(); pool.threads()];
         let grid = Grid { width: band_bytes.max(1), row_step: 1, column_step: band_bytes.max(1) };
         let failure = Failure::default();
         pool.tiles(&mut buffers, &mut bytes, grid, |tile, buffer| {
             let band = tile.rows().start;
-            if let Err(error) = fill(value, band, buffer, tile.row(band)) {
+            if let Err(error) = fill(band, buffer, tile.row(band)) {
                 failure.note(band, error);
             }
         });
         failure.outcome()?;
-        Ok(Matrix { layout, rows, columns, bytes, band_bytes })
+        Matrix::new(value, bytes.into())
+    }
+
+    /// A matrix of packed bands.
+    fn new(value: &Value, bytes: Shared) -> Result<Matrix, Error> {
+        let (band_bytes, all) = Matrix::sizes(value)?;
+        assert_eq!(bytes.len(), all, "'{}' has the bytes of its layout", value.name);
+        let (rows, columns) = (value.shape.rows(), value.shape.columns());
+        Ok(Matrix { layout: Layout::of(value.dtype), rows, columns, bytes, band_bytes })
+    }
+
+    /// Bytes of a band, and of all bands.
+    fn sizes(value: &Value) -> Result<(usize, usize), Error> {
+        let band_bytes = Layout::of(value.dtype).band_bytes(value.shape.columns());
+        let sizes = band_bytes.and_then(|band| Some((band, band.checked_mul(bands(value.shape.rows()))?)));
+        sizes.ok_or_else(|| Error::new(format!("the weight '{}' is larger than memory", value.name)))
     }
 
     /// The bytes that are read when all of it is.

@@ -45,20 +45,21 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let place = Place::find(name)?;
     let model = place.model(&args.arch)?;
     phases.end("open");
-    let words = place.words_of(&model)?;
-    phases.end("tokenizer");
     if let Some(generation) = &model.generation {
         show.note(loading::described(generation));
     }
-    let tokens = encode(&words, &prompt, args.special)?;
     let layout = loading::layout(&model, &args.device, 1)?;
-    let request = request(tokens.clone(), &args.sampling, &model, &words, layout.key.context);
-    // What is refused is refused before the model is loaded and anything printed.
-    let check = request.check(&loading::bounds(&layout), model.facts.sizes.vocabulary);
-    check.map_err(|error| Error::call(error.to_string()))?;
     let plan = layout.plan()?;
-    let mut engine = loading::start(&layout, show)?;
-    phases.end_load(engine.runner());
+    // What is refused is refused before anything is printed.
+    let prepare = || {
+        let words = place.words_of(&model)?;
+        let tokens = encode(&words, &prompt, args.special)?;
+        let request = request(tokens.clone(), &args.sampling, &model, &words, layout.key.context);
+        let check = request.check(&loading::bounds(&layout), model.facts.sizes.vocabulary);
+        check.map_err(|error| Error::call(error.to_string()))?;
+        Ok((words, tokens, request))
+    };
+    let ((words, tokens, request), mut engine) = loading::start_beside(&layout, show, &mut phases, prepare)?;
     stream(&prompt)?;
     let reply = generate(&mut engine, request, &words, || false, stream)?;
     print_line!("")?;

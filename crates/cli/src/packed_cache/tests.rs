@@ -1,7 +1,7 @@
 //! Starts of a small model with a folder of packed weights. Whether a start
 //! packed is told by the bytes that it read of the model's own files.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use girih_cpu::{Cpu, Options};
 use girih_graph::{Backend, Key, Variant, WeightSource};
@@ -77,7 +77,7 @@ fn start(model: &Path, folder: Folder, wishes: Wishes) -> u64 {
     let key = Key { rows: 4, lanes: 1, context: 64, wanted: 1, variant: Variant::GENERATE };
     let graph = model.graph(key, DType::F32).unwrap();
     let path = model.weights.container().paths().next().unwrap();
-    let store = Store::new(folder, wishes, path, Show::Nothing);
+    let store = Store::new(folder, wishes, path, Show::Nothing, Arc::default());
     let cpu = Cpu::new(Options { threads: 2, ..Options::default() }).unwrap().with_store(Box::new(store));
     let counting = Counting(&model.weights, AtomicU64::new(0));
     cpu.load(&graph, &counting).unwrap();
@@ -147,13 +147,36 @@ fn a_damaged_file_is_replaced() {
     let damaged =
         [Vec::new(), whole[..whole.len() / 2].to_vec(), [&whole[..], b"more"].concat(), vec![7; whole.len()]];
     for bytes in damaged {
+        // Nobody may write to the file itself.
+        fs::remove_file(&path).unwrap();
         fs::write(&path, bytes).unwrap();
         assert_ne!(home.start("first", ALL), 0, "it is packed anew");
         assert!(fs::read(&path).unwrap() == whole, "the file is whole again");
     }
+    fs::remove_file(&path).unwrap();
     fs::write(&path, b"").unwrap();
     home.start("first", Wishes { writes: false, ..ALL });
     assert_eq!(fs::read(&path).unwrap(), b"", "who only reads does not write");
+}
+
+#[test]
+fn what_is_kept_is_not_to_be_written_to() {
+    let home = Home::new();
+    home.start("first", ALL);
+    let status = fs::metadata(home.0.join("cache/packed").join(&home.names()[0])).unwrap();
+    assert_eq!(status.permissions().mode() & 0o777, 0o400);
+}
+
+#[test]
+fn nothing_is_read_for_those_who_want_it_no_longer() {
+    let home = Home::new();
+    home.start("first", ALL);
+    let abandoned = Arc::new(AtomicBool::new(false));
+    let file = File::open(home.folder().0.join(&home.names()[0])).unwrap();
+    let reader = Reader { length: file.metadata().unwrap().len(), file, abandoned: abandoned.clone() };
+    assert!(reader.read(0, &mut [0; 8]).is_ok());
+    abandoned.store(true, Ordering::Relaxed);
+    assert!(reader.read(0, &mut [0; 8]).is_err());
 }
 
 #[test]

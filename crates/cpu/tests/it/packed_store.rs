@@ -3,10 +3,11 @@
 //! packed anew.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use girih_cpu::kernels::packed::Layout;
-use girih_cpu::{PackKey, PackReader, PackWriter, PackedStore};
+use girih_cpu::{Cpu, Options, PackKey, PackReader, PackWriter, PackedStore, Residence, Unkept};
 use girih_graph::backend::Inputs;
 use girih_graph::{Error, Graph, WeightSource, load};
 use girih_tensor::DType;
@@ -55,6 +56,10 @@ struct Kept {
     full_at: Option<u64>,
     /// What is handed out whatever key is asked for.
     foreign: Option<Vec<u8>>,
+    /// How many threads write.
+    writers: usize,
+    /// Whether what is handed out is also a file.
+    has_files: bool,
 }
 
 impl Shelf {
@@ -78,7 +83,18 @@ impl Shelf {
     }
 }
 
-struct Bytes(Vec<u8>);
+struct Bytes(Vec<u8>, Option<File>);
+
+impl Bytes {
+    /// Bytes that are also a file, which has no name any longer.
+    fn in_file(bytes: Vec<u8>) -> Bytes {
+        let path = std::env::temp_dir().join(format!("girih-pack-{}", std::process::id()));
+        std::fs::write(&path, &bytes).unwrap();
+        let file = File::open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        Bytes(bytes, Some(file))
+    }
+}
 
 impl PackReader for Bytes {
     fn length(&self) -> u64 {
@@ -90,25 +106,23 @@ impl PackReader for Bytes {
         into.copy_from_slice(part.ok_or_else(|| Error::new("past the end"))?);
         Ok(())
     }
+
+    fn file(&self) -> Option<&File> {
+        self.1.as_ref()
+    }
 }
 
 struct Draft {
-    shelf: Shelf,
-    key: PackKey,
+    full_at: Option<u64>,
     bytes: Mutex<Vec<u8>>,
 }
 
 impl PackWriter for Draft {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        if self.shelf.lock().full_at.is_some_and(|full| offset >= full) {
+        if self.full_at.is_some_and(|full| offset >= full) {
             return Err(Error::new("the shelf is full"));
         }
         self.bytes.lock().unwrap()[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn publish(self: Box<Self>) -> Result<(), Error> {
-        self.shelf.lock().files.insert(self.key, self.bytes.into_inner().unwrap());
         Ok(())
     }
 }
@@ -116,13 +130,24 @@ impl PackWriter for Draft {
 impl PackedStore for Shelf {
     fn find(&self, key: PackKey) -> Option<Box<dyn PackReader>> {
         let kept = self.lock();
-        let file = kept.foreign.as_ref().or_else(|| kept.files.get(&key))?;
-        Some(Box::new(Bytes(file.clone())))
+        let file = kept.foreign.as_ref().or_else(|| kept.files.get(&key))?.clone();
+        Some(Box::new(if kept.has_files { Bytes::in_file(file) } else { Bytes(file, None) }))
     }
 
-    fn create(&self, key: PackKey, bytes: u64) -> Option<Box<dyn PackWriter>> {
-        let bytes = Mutex::new(vec![0; bytes as usize]);
-        Some(Box::new(Draft { shelf: self.clone(), key, bytes }))
+    fn keep(&self, weights: Unkept) {
+        let mut kept = self.lock();
+        let draft = Draft { full_at: kept.full_at, bytes: Mutex::new(vec![0; weights.bytes() as usize]) };
+        let write = || weights.write(&draft);
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..kept.writers.max(1)).map(|_| scope.spawn(write)).collect();
+            writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+        });
+        let whole = outcomes.iter().filter(|outcome| matches!(outcome, Ok(true))).count();
+        assert!(whole <= 1, "one thread is the last one");
+        kept.notes.extend(outcomes.into_iter().filter_map(Result::err).map(|error| error.to_string()));
+        if whole == 1 {
+            kept.files.insert(weights.key(), draft.bytes.into_inner().unwrap());
+        }
     }
 
     fn note(&self, why: &Error) {
@@ -132,10 +157,17 @@ impl PackedStore for Shelf {
 
 /// The bits of the logits of a few tokens.
 fn logits(graph: &Graph, source: &dyn WeightSource, shelf: Option<&Shelf>, threads: usize) -> Vec<u32> {
-    let cpu = match shelf {
-        Some(shelf) => cpu(threads).with_store(Box::new(shelf.clone())),
-        None => cpu(threads),
-    };
+    logits_of(
+        match shelf {
+            Some(shelf) => cpu(threads).with_store(Box::new(shelf.clone())),
+            None => cpu(threads),
+        },
+        graph,
+        source,
+    )
+}
+
+fn logits_of(cpu: Cpu, graph: &Graph, source: &dyn WeightSource) -> Vec<u32> {
     let blocks = vec![2; graph.groups.len()];
     let mut runner = load(cpu, source, graph.key, &blocks, |_| Ok(graph.clone())).unwrap();
     let tokens = [3, 1, 4, 1, 5];
@@ -168,6 +200,7 @@ fn a_start_from_kept_weights_computes_the_same_bits() {
         assert_eq!(shelf.notes(), [""; 0]);
         // Who packed it in how many threads is not to be seen.
         let other = Shelf::default();
+        other.lock().writers = 4;
         logits(&graph, &named, Some(&other), 3);
         assert!(other.file() == file, "{dtype}: the bytes depend on the threads");
     }
@@ -259,12 +292,57 @@ fn a_store_that_fails_is_no_failure_of_the_start() {
     let (graph, source) = q4_0();
     let (named, shelf) = (Named::new(&source, 1), Shelf::default());
     let want = logits(&graph, &source, None, 2);
-    for full_at in [0, 4096, 20_000] {
+    for (full_at, writers) in [(0, 1), (4096, 1), (20_000, 1), (4096, 3)] {
         shelf.lock().full_at = Some(full_at);
+        shelf.lock().writers = writers;
         assert_eq!(logits(&graph, &named, Some(&shelf), 2), want);
-        assert_eq!(shelf.notes(), ["the shelf is full"]);
+        let notes = shelf.notes();
+        assert!(!notes.is_empty() && notes.iter().all(|note| note == "the shelf is full"), "{notes:?}");
         assert!(shelf.lock().files.is_empty());
     }
+}
+
+/// Weights that are mapped are not read, and compute the same bits; what is
+/// not whole is refused before it is mapped.
+#[test]
+fn mapped_weights_compute_the_same_bits() {
+    let (graph, source) = q4_0();
+    let (named, shelf) = (Named::new(&source, 1), Shelf::default());
+    let want = logits(&graph, &named, Some(&shelf), 2);
+    let (all, whole) = (named.read(), shelf.file());
+    shelf.lock().has_files = true;
+    let mapped = || {
+        let options = Options { threads: 2, residence: Residence::File, ..Options::default() };
+        let cpu = Cpu::new(options).unwrap().with_store(Box::new(shelf.clone()));
+        logits_of(cpu, &graph, &named)
+    };
+    assert_eq!(mapped(), want);
+    let read = named.read();
+    assert!(read < all / 10, "{read} of {all} bytes were read again");
+    for bytes in [whole[..whole.len() - 1].to_vec(), vec![0; whole.len()]] {
+        shelf.replace(bytes);
+        assert_eq!(mapped(), want);
+        assert_eq!(shelf.notes().len(), 1);
+        assert!(named.read() == all && shelf.file() == whole, "it is made anew");
+    }
+}
+
+/// A band that is damaged is noticed where weights are read, not where they are
+/// mapped: the documentation of `Residence` says so.
+#[test]
+fn mapped_weights_are_taken_as_they_are() {
+    let (graph, source) = q4_0();
+    let (named, shelf) = (Named::new(&source, 1), Shelf::default());
+    let want = logits(&graph, &named, Some(&shelf), 2);
+    let mut spoiled = shelf.file();
+    let half = spoiled.len() / 2;
+    spoiled[half..].fill(0x11);
+    shelf.replace(spoiled);
+    shelf.lock().has_files = true;
+    let options = Options { threads: 2, residence: Residence::File, ..Options::default() };
+    let cpu = Cpu::new(options).unwrap().with_store(Box::new(shelf.clone()));
+    assert_ne!(logits_of(cpu, &graph, &named), want);
+    assert_eq!(shelf.notes(), [""; 0]);
 }
 
 #[test]
