@@ -91,7 +91,7 @@ fn cell(html: &mut String, tile: &TileUse, rows: u32) -> fmt::Result {
         busy.clamp(0.0, 1.0)
     )?;
     let tone = match busy {
-        b if b > 0.65 => "on",
+        b if b > 0.7 => "on",
         b if b > 0.0 => "",
         _ => "soft",
     };

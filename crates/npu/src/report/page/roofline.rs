@@ -174,7 +174,7 @@ fn roofs(html: &mut String, scales: &Scales, limits: &Limits) -> fmt::Result {
     if limits.bfp16_ops_per_second > limits.bf16_ops_per_second {
         roof(limits.bfp16_ops_per_second, "dash", -7.0, "block floating point")?;
     }
-    roof(limits.bf16_ops_per_second, "strong", 17.0, "bf16, all cores")?;
+    roof(limits.bf16_ops_per_second, "strong", 17.0, "bf16")?;
     let middle = 10f64.powf(scales.x.0 + 0.35 * ((limits.bf16_ops_per_second / slope).log10() - scales.x.0));
     let (x, y) = (scales.x(middle), scales.y(middle * slope));
     write!(
