@@ -504,7 +504,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True)
     for name, run, default in (
         ("compare", compare, "pp512,pp128,tg64,tg32@d1024,tg32@d4096"),
-        ("foreign", foreign, "tg16"),
+        ("foreign", foreign, "tg8"),
         ("logits", logits, "pp1"),
         ("engine", engine, "pp512"),
     ):
