@@ -76,6 +76,9 @@ pub struct Stream {
     /// loop it follows, then those of a chunk. Where a memory tile cuts
     /// stretches into slices, the innermost loop counts stretches.
     pub dims: Vec<Dim>,
+    /// If set, it has no channels of its own: its only chunk comes over those
+    /// of the stream of this name, before that one's first.
+    pub ahead_of: Option<String>,
     /// If set, chunks pass through a memory tile.
     pub through: Option<Through>,
 }
@@ -252,6 +255,7 @@ impl Stream {
         let circuit = |column, row, cores| Circuit { column, row, cores };
         let column_of = |column: u8| rows.clone().map(move |row| (column, row)).collect::<Vec<_>>();
         match self.share {
+            _ if self.ahead_of.is_some() => Vec::new(),
             Share::Own if self.joins() => {
                 columns.map(|column| circuit(column, 0, column_of(column))).collect()
             }
@@ -317,6 +321,11 @@ impl TiledLaunch {
         for stream in &self.streams {
             if let Some(sentence) = self.stream_fault(stream, arguments) {
                 fault(&stream.name, sentence);
+            }
+            if let Some(host) = &stream.ahead_of
+                && !self.streams.iter().any(|other| other.name == *host && carries(other, stream))
+            {
+                fault(&stream.name, format!("comes ahead of {host}, over which one chunk cannot come"));
             }
         }
         let (need, have) = (self.core_bytes(), target.compute.bytes - target.compute.reserved);
@@ -389,6 +398,14 @@ impl TiledLaunch {
     }
 }
 
+/// Whether the one chunk of a stream can come over another's channels: both go
+/// straight to the cores, the other to each on its own.
+fn carries(other: &Stream, stream: &Stream) -> bool {
+    let straight = |stream: &Stream| stream.flow == Flow::In && stream.through.is_none();
+    let own = other.share == Share::Own && other.ahead_of.is_none();
+    straight(other) && straight(stream) && own && stream.level == 0 && stream.depth == 1
+}
+
 impl fmt::Display for Herd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}x{}", self.columns, self.rows)
@@ -432,6 +449,9 @@ impl fmt::Display for Stream {
         let share = SHARES.iter().find(|(share, _)| *share == self.share).map_or("?", |(_, word)| word);
         write!(f, "stream {name} {flow} a{argument} share {share} level {level} depth {depth}")?;
         write!(f, " base {base_bytes} column {column_bytes} row {row_bytes} dims {}", Dims(&self.dims))?;
+        if let Some(host) = &self.ahead_of {
+            write!(f, " ahead {host}")?;
+        }
         let Some(through) = &self.through else { return Ok(()) };
         let Through { depth, slices, slice_words, passes, into, dims } = through;
         write!(f, " through {depth} slices {slices} {slice_words} dims {}", Dims(dims))?;
@@ -558,6 +578,7 @@ fn stream(line: &mut Line<'_>) -> Result<Stream> {
     let row_bytes = line.value("a number of bytes")?;
     line.need("dims")?;
     let dims = dims(line)?;
+    let ahead_of = if line.skip("ahead") { Some(line.word("a stream's name")?.to_owned()) } else { None };
     let through = if line.skip("through") {
         let depth = line.value("a number of stretches")?;
         line.need("slices")?;
@@ -582,6 +603,7 @@ fn stream(line: &mut Line<'_>) -> Result<Stream> {
         column_bytes,
         row_bytes,
         dims,
+        ahead_of,
         through,
     })
 }

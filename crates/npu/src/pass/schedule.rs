@@ -200,9 +200,14 @@ impl<'a> Builder<'a> {
 
     /// An endless chain of descriptors on a channel.
     fn chain(&mut self, channel: Channel, links: Vec<Link>) -> Result<()> {
+        self.chain_after(channel, 0, links)
+    }
+
+    /// The same, but the first links, so many, are passed only once.
+    fn chain_after(&mut self, channel: Channel, once: usize, links: Vec<Link>) -> Result<()> {
         let ids: Vec<u8> = links.iter().map(|_| self.descriptor_id(channel)).collect::<Result<_>>()?;
         for (index, link) in links.into_iter().enumerate() {
-            let next = Some(ids[(index + 1) % ids.len()]);
+            let next = Some(ids.get(index + 1).copied().unwrap_or(ids[once]));
             let (acquire, release) = link.steps;
             let place = Place::Buffer(link.buffer, link.offset);
             let (tile, id) = (channel.tile, ids[index]);
@@ -220,10 +225,22 @@ impl<'a> Builder<'a> {
             let ring = self.ring(channel.tile, &stream.name)?;
             let steps = if stream.flow == Flow::In { ring.locks.writer() } else { ring.locks.reader() };
             let words = stream.chunk_words();
-            let links = ring.slots.iter().map(|&buffer| Link::linear(buffer, words, steps)).collect();
-            self.chain(channel, links)?;
+            let mut links = Vec::new();
+            if let Some(ahead) = self.ahead(stream) {
+                let first = self.ring(channel.tile, &ahead.name)?;
+                links.push(Link::linear(first.slots[0], ahead.chunk_words(), first.locks.writer()));
+            }
+            let once = links.len();
+            links.extend(ring.slots.iter().map(|&buffer| Link::linear(buffer, words, steps)));
+            self.chain_after(channel, once, links)?;
         }
         Ok(())
+    }
+
+    /// The stream whose one chunk comes over another's channels.
+    fn ahead(&self, stream: &Stream) -> Option<&'a Stream> {
+        let streams = &self.placed().tiled.streams;
+        streams.iter().find(|other| other.ahead_of.as_deref() == Some(&stream.name))
     }
 
     /// The two locks of a stretch in L2. One that leaves several times counts
@@ -322,6 +339,7 @@ impl<'a> Builder<'a> {
                 have: MOST_PUSHES,
             }));
         }
+        let ahead = self.ahead(stream).map(|ahead| self.feed_ahead(way, ahead)).transpose()?;
         let count = pushes.min(u64::from(dma.queue)) as usize;
         let mut ids = Vec::new();
         for _ in 0..count {
@@ -339,7 +357,23 @@ impl<'a> Builder<'a> {
             });
         }
         let repeats = walk.iteration.map_or(1, |dim| dim.size);
-        Ok(Feed { channel: way.shim, ids, repeats, offsets: walk.offsets() })
+        Ok(Feed { channel: way.shim, ahead, ids, repeats, offsets: walk.offsets() })
+    }
+
+    /// The descriptor of a chunk that comes ahead of a way's stream.
+    fn feed_ahead(&mut self, way: &Way, ahead: &Stream) -> Result<u8> {
+        let id = self.descriptor_id(way.shim)?;
+        self.launch.descriptors.push(Descriptor {
+            tile: way.shim.tile,
+            id,
+            place: Place::Argument(ahead.argument, ahead.base_bytes),
+            dims: vec![Dim { size: ahead.chunk_words(), stride: 1 }],
+            iteration: None,
+            acquire: None,
+            release: None,
+            next: None,
+        });
+        Ok(id)
     }
 
     /// The programs of all cores.
@@ -583,6 +617,8 @@ fn merged(dims: &[Dim]) -> Vec<Dim> {
 /// The tasks of one shim channel, in order.
 struct Feed {
     channel: Channel,
+    /// The descriptor of what comes once, before all else.
+    ahead: Option<u8>,
     /// Descriptors that take turns.
     ids: Vec<u8>,
     repeats: u32,
@@ -606,6 +642,10 @@ fn commands(feeds: Vec<Feed>) -> Vec<Command> {
     // Stable: tasks of equal shares stay in the order of the channels.
     tasks.sort_by(|(a, of), (b, other)| (a * other.offsets.len()).cmp(&(b * of.offsets.len())));
     for (task, feed) in tasks {
+        if let Some(descriptor) = feed.ahead.filter(|_| task == 0) {
+            let (channel, offset) = (feed.channel, Affine::constant(0));
+            commands.push(Command::Push(Push { channel, descriptor, offset, repeats: 1, token: false }));
+        }
         if task >= feed.ids.len() {
             commands.push(Command::Wait(feed.channel));
         }

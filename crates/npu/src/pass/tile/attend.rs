@@ -84,6 +84,7 @@ fn nest(name: &str, sizes: Sizes, queries: u32, depth: u8, herd: Herd, arguments
             dim(queries, row_words),
             dim(group * size / 2, 1),
         ],
+        ahead_of: None,
         through: None,
     };
     let chunk_words = chunk_bytes(size) / 4;

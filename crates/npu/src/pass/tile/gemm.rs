@@ -139,6 +139,7 @@ fn inputs(loops: [u32; 3], k: u32, tile: GemmTiling, herd: Herd) -> Vec<Stream> 
         column_bytes: u64::from(tile_m) * u64::from(k) * 2,
         row_bytes: 0,
         dims: walk([dim(loops[0], tile_m * columns * (k / 2)), dim(loops[1], 0)], tile_m),
+        ahead_of: None,
         through: blocked(tile_m, block_rows),
     };
     let w = Stream {
@@ -206,6 +207,7 @@ fn output(loops: [u32; 3], n: u32, tile: GemmTiling, herd: Herd) -> Stream {
             dim(tile_m, n / 2),
             dim(tile_n / 2, 1),
         ],
+        ahead_of: None,
         through: Some(Through::whole(1, by_rows)),
     }
 }

@@ -1,6 +1,8 @@
 //! Products of a matrix and a vector `y[n] = w[n, k] · x[k]`: each core has a
 //! stretch of the rows of `w`, some for each result it hands on, fewer for each
-//! call.
+//! call. One channel of a column's shim is slower than its share of DRAM; with
+//! two cores in a column the weights come over both channels of its shim, and the
+//! vector ahead of them.
 
 use super::{Launch, dim, divisor, whole};
 use crate::Target;
@@ -21,8 +23,10 @@ pub(super) fn guesses(n: u32, target: &Target) -> Vec<GemvTiling> {
 
 /// All tilings that divide the product.
 pub(super) fn space(n: u32, target: &Target) -> Vec<GemvTiling> {
+    let most = target.shim.dma.channels_out.min(target.shim.dma.channels_in).min(target.array.compute_rows);
     let columns = (1..=target.array.columns as u8).rev();
-    columns.flat_map(|columns| tiles(n, Herd { columns, rows: 1 }, 2, false)).collect()
+    let herds = columns.flat_map(|columns| (1..=most.min(2) as u8).map(move |rows| Herd { columns, rows }));
+    herds.flat_map(|herd| tiles(n, herd, 2, false)).collect()
 }
 
 fn tiles(n: u32, herd: Herd, depth: u8, staged: bool) -> Vec<GemvTiling> {
@@ -45,13 +49,15 @@ pub(super) fn build(
     target: &Target,
 ) -> Option<TiledLaunch> {
     let GemvTiling { herd, rows, step, .. } = tile;
-    let columns = u32::from(herd.columns);
-    let fits = columns <= target.array.columns && herd.rows == 1;
+    let (columns, side) = (u32::from(herd.columns), u32::from(herd.rows));
+    let channels = target.shim.dma.channels_out.min(target.shim.dma.channels_in);
+    let most = if tile.staged { 1 } else { channels.min(target.array.compute_rows) };
+    let fits = columns <= target.array.columns && side <= most;
     let even = rows.is_multiple_of(2) && rows.is_multiple_of(step);
-    if !fits || !even || !n.is_multiple_of(rows.checked_mul(columns)?) {
+    if !fits || !even || !n.is_multiple_of(rows.checked_mul(columns)?.checked_mul(side)?) {
         return None;
     }
-    let own = n / columns;
+    let own = n / (columns * side);
     let loops = [own / rows, rows / step];
     let streams = if tile.staged { staged(loops, k, tile) } else { direct(loops, k, tile) };
     let [mut w, mut x, mut y] = streams;
@@ -76,8 +82,8 @@ pub(super) fn build(
 
 /// Weights from DRAM into the core, the vector once for all cores.
 fn direct(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
-    let GemvTiling { rows, step, depth, .. } = tile;
-    let own = u64::from(loops[0]) * u64::from(rows);
+    let GemvTiling { herd, rows, step, depth, .. } = tile;
+    let (own, side) = (u64::from(loops[0]) * u64::from(rows), u64::from(herd.rows));
     let w = Stream {
         name: "w".to_owned(),
         argument: 0,
@@ -86,9 +92,10 @@ fn direct(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
         level: 2,
         depth,
         base_bytes: 0,
-        column_bytes: own * u64::from(k) * 2,
-        row_bytes: 0,
+        column_bytes: side * own * u64::from(k) * 2,
+        row_bytes: own * u64::from(k) * 2,
         dims: vec![dim(loops[0], rows * (k / 2)), dim(loops[1], step * (k / 2)), dim(step * (k / 2), 1)],
+        ahead_of: None,
         through: None,
     };
     let x = Stream {
@@ -97,14 +104,17 @@ fn direct(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
         level: 0,
         depth: 1,
         column_bytes: 0,
+        row_bytes: 0,
         dims: vec![dim(k / 2, 1)],
+        ahead_of: (side > 1).then(|| "w".to_owned()),
         ..w.clone()
     };
     let y = Stream {
         name: "y".to_owned(),
         flow: Flow::Out,
         level: 1,
-        column_bytes: own * 2,
+        column_bytes: side * own * 2,
+        row_bytes: own * 2,
         dims: vec![dim(loops[0], rows / 2), dim(rows / 2, 1)],
         ..w.clone()
     };

@@ -211,6 +211,7 @@ fn stream(kernel: &PieceKernel, operand: usize, herd: Herd, [count, step]: [u32;
         column_bytes: if shared { 0 } else { u64::from(count) * u64::from(column_words) * 4 },
         row_bytes: if is_result && rows > 1 { u64::from(words) * 4 } else { 0 },
         dims,
+        ahead_of: None,
         through: (is_result && rows > 1).then(|| Through::whole(2, vec![dim(words, 1)])),
     }
 }
