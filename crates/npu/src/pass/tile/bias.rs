@@ -47,6 +47,7 @@ fn nest(launch: Launch<'_>, [own, n]: [u32; 2], tile: ElementTiling) -> TiledLau
         column_bytes: u64::from(own) * u64::from(words) * 4,
         row_bytes: 0,
         dims: vec![dim(parts, part), dim(own, words), dim(part, 1)],
+        ahead_of: None,
         through: None,
     };
     let b = Stream {
