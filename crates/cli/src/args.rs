@@ -9,6 +9,7 @@ use girih_tensor::DType;
 
 use crate::array::ArrayArgs;
 use crate::cmd;
+use crate::overflow::Overflow;
 
 /// Runs open-weights language models, and says how right and how fast.
 #[derive(Debug, Parser)]
@@ -321,6 +322,10 @@ pub struct SamplingArgs {
     /// Where the random numbers start; the same seed gives the same text.
     #[arg(long, default_value = "0")]
     pub seed: u64,
+    /// What becomes of a prompt and reply that are more than the context holds: an error, or the
+    /// oldest tokens but the first are left out and the rest is read anew.
+    #[arg(long, value_name = "WAY", value_enum, default_value = "error")]
+    pub overflow: Overflow,
     /// Ends the reply where this text would come; may be given several times.
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::args::SamplingArgs;
 use crate::error::{Error, Result};
 use crate::loading::stop_tokens;
+use crate::overflow::Overflow;
 
 /// The most tokens of a reply when no number is asked for.
 const MAX_TOKENS: u32 = 256;
@@ -53,7 +54,10 @@ pub fn sampling(args: &SamplingArgs, generation: Option<&Generation>) -> Samplin
 pub fn request(tokens: Vec<u32>, args: &SamplingArgs, model: &Model, words: &Words, context: u32) -> Request {
     // Only a number that was asked for can be too large for the context.
     let room = (context as usize).saturating_sub(tokens.len()).max(1);
-    let usual = room.min(MAX_TOKENS as usize) as u32;
+    let usual = match args.overflow {
+        Overflow::Error => room.min(MAX_TOKENS as usize) as u32,
+        Overflow::Truncate => MAX_TOKENS,
+    };
     Request {
         sampling: sampling(args, model.generation.as_ref()),
         max_new: Some(args.max_tokens.unwrap_or(usual)).filter(|most| *most > 0),

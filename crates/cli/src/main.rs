@@ -16,6 +16,7 @@ mod generate;
 mod limits;
 mod loading;
 mod machine;
+mod overflow;
 mod packed_cache;
 mod phases;
 mod progress;

@@ -6,7 +6,7 @@ mod llama;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{Backend as _, Error, Key, Lane, Runner, Step, Want, WeightSource, load};
 use girih_npu::driver::{
-    Compiler, Dispatch, Ledger, ListUse, Runtime, Scene, ValueUse, WeightUse, estimate_scene, times,
+    Compiler, Dispatch, KeyUse, Ledger, ListUse, Runtime, Scene, ValueUse, WeightUse, estimate_scene, times,
 };
 use girih_npu::form::groups::{Groups, Step as Part, TensorKind};
 use girih_npu::form::schedule::{Place, Schedule};
@@ -41,21 +41,27 @@ impl WeightSource for Waves {
 const PROMPT: [u32; 19] = [1, 17, 300, 4, 250, 99, 12, 13, 14, 511, 1, 0, 77, 76, 75, 74, 73, 300, 301];
 const MORE: [u32; 3] = [5, 6, 500];
 
+/// The logits after these tokens of the sequence that has these blocks of
+/// state and `position` tokens already.
+fn after(runner: &mut dyn Runner, blocks: std::ops::Range<u32>, position: u32, tokens: &[u32]) -> Vec<f32> {
+    let blocks: Vec<Block> = blocks.map(Block).collect();
+    let blocks: &[&[Block]] = &[&blocks];
+    let rows = Range32 { start: 0, end: tokens.len() as u32 };
+    let lane = Lane { blocks, position, rows, want: Want::Last, spans: &[] };
+    let mut output = vec![0.0; SMALL.vocabulary];
+    let inputs = Inputs::Tokens(tokens);
+    runner.step(Step { inputs, lanes: &[lane], output: &mut output, watch: &mut Unwatched }).unwrap();
+    output
+}
+
 /// The logits after each of these stretches of tokens of one sequence.
 fn logits(runner: &mut dyn Runner, stretches: &[&[u32]]) -> Vec<Vec<f32>> {
-    let blocks: Vec<Block> = (0..32).map(Block).collect();
-    let blocks: &[&[Block]] = &[&blocks];
-    let (mut position, mut all) = (0, Vec::new());
-    for tokens in stretches {
-        let rows = Range32 { start: 0, end: tokens.len() as u32 };
-        let lane = Lane { blocks, position, rows, want: Want::Last, spans: &[] };
-        let mut output = vec![0.0; SMALL.vocabulary];
-        let inputs = Inputs::Tokens(tokens);
-        runner.step(Step { inputs, lanes: &[lane], output: &mut output, watch: &mut Unwatched }).unwrap();
+    let mut position = 0;
+    let each = stretches.iter().map(|tokens| {
         position += tokens.len() as u32;
-        all.push(output);
-    }
-    all
+        after(runner, 0..32, position - tokens.len() as u32, tokens)
+    });
+    each.collect()
 }
 
 fn with(options: Options, most: Key, stretches: &[&[u32]]) -> Vec<Vec<f32>> {
@@ -118,6 +124,37 @@ fn nothing_that_the_runtime_chooses_changes_a_byte() {
     }
 }
 
+/// A sequence that outgrows a context goes on in the next; another one comes in
+/// between, and both go on.
+#[test]
+fn keys_that_stay_are_those_of_their_sequence() {
+    let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
+    let say = |keys: KeyUse, contexts: Vec<u32>| {
+        let runtime = Runtime { keys, ..Runtime::default() };
+        let npu = Npu::new("toy", Options { policy: array, runtime, contexts, ..plain() }).unwrap();
+        let most = Key { context: 512, ..key(24) };
+        let mut runner = load(npu, &Waves, most, &[32], |key| Ok(llama(&SMALL, key))).unwrap();
+        let (long, short) = (0..8, 8..16);
+        let tokens: Vec<u32> = (0..160).map(|i| i * 37 % 512).collect();
+        let mut said = Vec::new();
+        for chunk in 0..5 {
+            let at = chunk * 24;
+            said.push(after(&mut *runner, long.clone(), at, &tokens[at as usize..][..24]));
+        }
+        for at in 120..132 {
+            said.push(after(&mut *runner, long.clone(), at, &tokens[at as usize..][..1]));
+        }
+        said.push(after(&mut *runner, short.clone(), 0, &tokens[40..60]));
+        said.push(after(&mut *runner, short.clone(), 20, &tokens[60..61]));
+        said.push(after(&mut *runner, long, 132, &tokens[132..133]));
+        said.push(after(&mut *runner, short, 21, &tokens[61..62]));
+        said
+    };
+    let gathered = say(KeyUse::Gathered, Vec::new());
+    assert_eq!(say(KeyUse::Kept, Vec::new()), gathered);
+    assert_eq!(say(KeyUse::Kept, vec![64, 128, 256]), gathered, "promoted at 128 positions");
+}
+
 /// What a step has cost, but for the array's cycles.
 fn counts(ledger: Ledger) -> Ledger {
     Ledger {
@@ -151,9 +188,12 @@ fn estimates_count_what_runs_count() {
     let target = Target::named("toy").unwrap();
     let all = Runtime::default().departures().into_iter().map(|(_, runtime)| runtime);
     for runtime in all.chain([Runtime::default(), Runtime::MLIR_AIR]) {
-        for (tokens, rows) in [(&PROMPT[..], 24), (&MORE[..1], 1)] {
-            let graph = llama(&SMALL, key(rows));
-            let npu = Npu::new("toy", Options { runtime, ..plain() }).unwrap();
+        let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
+        let cases =
+            [(&PROMPT[..], 24, Policy::MLIR_AIR), (&MORE[..1], 1, Policy::MLIR_AIR), (&MORE[..1], 1, array)];
+        for (tokens, rows, policy) in cases {
+            let graph = llama(&SMALL, Key { context: 256, ..key(rows) });
+            let npu = Npu::new("toy", Options { runtime, policy, ..plain() }).unwrap();
             let weights = npu.load(&graph, &Waves).unwrap();
             let copied = npu.device().ledger.load_copied_bytes;
             let mut state = npu.state(&graph, &[32]).unwrap();
@@ -171,7 +211,7 @@ fn estimates_count_what_runs_count() {
                 npu.run(&program, &weights, &mut state, step).unwrap();
             }
             let found = since(before, npu.device().ledger);
-            let compiler = Compiler::new(target.clone(), Policy::MLIR_AIR, None);
+            let compiler = Compiler::new(target.clone(), policy, None);
             let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
             let scene = Scene { position: 40, rows: tokens.len() as u32, runtime };
             let programs = times(&compiled, &target).unwrap();

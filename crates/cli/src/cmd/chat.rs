@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{Outcome, print_json};
 use crate::args::{DeviceArgs, ModelArgs, SamplingArgs};
 use crate::error::{Error, Result};
-use crate::generate::{Reply, described, generate, request, summary};
+use crate::generate::{Reply, described, request, summary};
 use crate::loading::{self, Place};
 use crate::output::{say, stream};
 use crate::progress::Show;
@@ -202,7 +202,7 @@ impl<'a> Chat<'a> {
             request(tokens.clone(), &self.args.sampling, self.model, self.words, engine.limits().context);
         self.cancelled.store(false, Ordering::Relaxed);
         let cancelled = || self.cancelled.load(Ordering::Relaxed);
-        let reply = generate(engine, request, self.words, cancelled, stream)?;
+        let reply = self.args.sampling.overflow.generate(engine, request, self.words, cancelled, stream)?;
         print_line!("")?;
         match reply.stop {
             Stop::Length => self.show.note("[the reply ended at the limit of --max-tokens]"),

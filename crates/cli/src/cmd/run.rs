@@ -7,7 +7,7 @@ use super::{Outcome, print_json, standard_input};
 use crate::args::{ArchArgs, DeviceArgs, SamplingArgs};
 use crate::builtin;
 use crate::error::{Error, Result};
-use crate::generate::{described, generate, request, summary};
+use crate::generate::{described, request, summary};
 use crate::loading::{self, Place};
 use crate::machine;
 use crate::output::stream;
@@ -49,19 +49,21 @@ pub fn run(args: &Args) -> Result<Outcome> {
         show.note(loading::described(generation));
     }
     let layout = loading::layout(&model, &args.device, 1)?;
+    let overflow = args.sampling.overflow;
     let plan = layout.plan()?;
     // What is refused is refused before anything is printed.
     let prepare = || {
         let words = place.words_of(&model)?;
         let tokens = encode(&words, &prompt, args.special)?;
         let request = request(tokens.clone(), &args.sampling, &model, &words, layout.key.context);
-        let check = request.check(&loading::bounds(&layout), model.facts.sizes.vocabulary);
+        let first = overflow.first(request.clone(), layout.key.context);
+        let check = first.check(&loading::bounds(&layout), model.facts.sizes.vocabulary);
         check.map_err(|error| Error::call(error.to_string()))?;
         Ok((words, tokens, request))
     };
     let ((words, tokens, request), mut engine) = loading::start_beside(&layout, show, &mut phases, prepare)?;
     stream(&prompt)?;
-    let reply = generate(&mut engine, request, &words, || false, stream)?;
+    let reply = overflow.generate(&mut engine, request, &words, || false, stream)?;
     print_line!("")?;
     phases.add("first token", reply.stats.prefill.time);
     if args.verbose {

@@ -89,3 +89,52 @@ fn the_benchmark_of_the_compiler_and_the_simulator_measures() {
     assert_eq!(what.len(), 5, "{what:?}");
     assert!(rows.iter().all(|row| row["seconds"].as_f64().unwrap() > 0.0));
 }
+
+#[test]
+fn the_ways_of_the_runtime_are_compared() {
+    let folder = fixture("llama32_tied");
+    let call = ["npu", "runtime", name(&folder), "--target", "toy", "--rows", "64", "--context", "128"];
+    let blobs = Folder::new();
+    let report = girih(&call).with(&["--prompt", "5", "--blobs", blobs.name(), "--json"]).done().json();
+    let lines = |table: usize| report["tables"][table]["lines"].as_array().expect("lines").clone();
+    let number = |line: &serde_json::Value, column: usize, what: &str| {
+        line["costs"][column][what].as_f64().unwrap_or_else(|| panic!("{what} in {line}"))
+    };
+    let switches = lines(0);
+    let named = |name: &str| {
+        let found = switches.iter().find(|line| line["what"] == name);
+        found.unwrap_or_else(|| panic!("no line {name} in {report}"))
+    };
+    let (usual, brokered) = (&switches[0], named("values=brokered"));
+    assert_eq!(number(usual, 0, "copied_bytes"), 0.0);
+    assert!(number(brokered, 0, "copied_bytes") > 0.0);
+    assert!(number(brokered, 0, "ms") > number(usual, 0, "ms"));
+    assert!(number(named("dispatch=single"), 1, "calls") > number(usual, 1, "calls"));
+    assert!(number(named("policy unstitched"), 1, "submissions") > number(usual, 1, "submissions"));
+    assert!(number(named("weights=copied"), 0, "load_kept_bytes") > 0.0);
+    let padded = lines(1);
+    assert!(number(padded.last().expect("lengths"), 0, "ms") >= number(&padded[0], 0, "ms"));
+    girih(&["run", "stories260k", "Once", "--npu-lengths", "64"]).fails(2, "--npu-lengths chooses lengths");
+    girih(&["run", "stories260k", "Once", "--backend", "npu:toy", "--npu-runtime", "values=lost"])
+        .fails(2, "'values=lost' is no choice");
+}
+
+/// A text that is longer than the context: refused, or its oldest tokens go.
+#[test]
+fn a_context_that_overflows_is_an_error_or_is_cut() {
+    let call =
+        ["run", "stories260k", "Once upon a time", "--temp", "0", "--json", "--quiet", "--context", "24"];
+    girih(&call).with(&["-n", "40"]).fails(2, "the context is 24");
+    let cut = girih(&call).with(&["-n", "40", "--overflow", "truncate"]).done().json();
+    assert_eq!(cut["stop"], "length", "{cut}");
+    let ids = cut["ids"].as_array().expect("ids").len();
+    let prompt = cut["prompt_tokens"].as_u64().expect("a number") as usize;
+    assert_eq!(ids, prompt + 40, "all that was asked for came");
+    let short = girih(&call).with(&["-n", "10"]).done().json();
+    let short = short["ids"].as_array().expect("ids").clone();
+    assert_eq!(cut["ids"].as_array().expect("ids")[..short.len()], short[..], "until it is full, the same");
+    let array =
+        ["--backend", "npu:toy", "--kv", "bf16", "--chunk", "8", "--overflow", "truncate", "-n", "24"];
+    let on_array = girih(&call).with(&array).done().json();
+    assert_eq!(on_array["ids"].as_array().expect("ids").len(), prompt + 24);
+}

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use girih_tensor::{Error, Result};
 
 use super::Ledger;
+use super::keys::{Held, Kept, KeptId};
 use super::list::CommandList;
 use super::runtime::{Completion, Dispatch, Runtime};
 use crate::Target;
@@ -24,6 +25,7 @@ pub struct Device {
     /// Objects for values that live within a step; all programs use the same,
     /// as only one runs at a time.
     arena: Vec<ObjectId>,
+    kept: Vec<Kept>,
     lists: Vec<CommandList>,
     runtime: Runtime,
     order: Order,
@@ -94,6 +96,7 @@ impl Device {
             objects: Objects::new(),
             hidden: Vec::new(),
             arena: Vec::new(),
+            kept: Vec::new(),
             lists: Vec::new(),
             runtime: Runtime::default(),
             order,
@@ -155,6 +158,37 @@ impl Device {
             };
         }
         Ok(objects)
+    }
+
+    /// The keys and values of this name, with room for so many blocks: all
+    /// programs share them.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub(super) fn keep(&mut self, name: &str, bytes: u64, blocks: usize) -> Result<KeptId> {
+        let known = self.kept.iter().position(|kept| kept.name == name);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let object = self.allocate(bytes)?;
+                self.kept.push(Kept { name: name.to_owned(), object, blocks: Vec::new() });
+                self.kept.len() - 1
+            }
+        };
+        let kept = &mut self.kept[index];
+        self.objects.grow(kept.object, bytes)?;
+        kept.blocks.resize(kept.blocks.len().max(blocks), Held::default());
+        Ok(KeptId(index as u32))
+    }
+
+    /// Keys and values that stay.
+    pub(super) fn kept(&self, id: KeptId) -> &Kept {
+        &self.kept[id.0 as usize]
+    }
+
+    /// Notes what blocks hold now.
+    pub(super) fn note(&mut self, id: KeptId, blocks: &[Held]) {
+        self.kept[id.0 as usize].blocks[..blocks.len()].copy_from_slice(blocks);
     }
 
     /// Bytes of a buffer object, for the host to read.

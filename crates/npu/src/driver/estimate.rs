@@ -5,13 +5,14 @@ use girih_graph::backend::{Inputs, Lane, Range32};
 use girih_graph::{Graph, ValueId, Want};
 use girih_tensor::Result;
 
+use super::keys::{Seen, usual};
 use super::list::Words;
 use super::program::{tensors_of, values_of};
 use super::runtime::Runtime;
-use super::traffic::{Move, Passing, Place, Traffic, copies, elements};
+use super::traffic::{Move, Passing, Place, Traffic, copies, elements, sees_all};
 use super::{Compiled, Ledger, LoadCost};
 use crate::Target;
-use crate::form::groups::{Groups, Step, TensorKind};
+use crate::form::groups::{Groups, Step, Tensor, TensorKind};
 use crate::form::schedule::ArgumentRole;
 use crate::host::{self, Job, Rows, Work};
 use crate::memory::Memory;
@@ -233,6 +234,9 @@ impl Count<'_> {
     fn up(&self, step: Move, ledger: &mut Ledger) {
         let tensor = &self.groups.tensors[step.tensor as usize];
         let bytes = tensor.bytes();
+        if let Place::Kept(_) = step.place {
+            return self.keep(tensor, ledger);
+        }
         if tensor.kind == TensorKind::Chunks {
             ledger.add(Work { flops: 0, bytes: 2 * bytes });
         }
@@ -240,6 +244,20 @@ impl Count<'_> {
             ledger.copied_bytes += bytes;
         }
         ledger.sync_up(bytes);
+    }
+
+    /// Keys and values that stay: what of them changes.
+    fn keep(&self, tensor: &Tensor, ledger: &mut Ledger) {
+        let Some(lane) = self.lanes.last() else { return };
+        let end = lane.position + lane.rows.end - lane.rows.start;
+        let full = sees_all(self.graph, &tensor.name);
+        let blocks = tensor.padded[0] / tensor.extent[0].max(1);
+        let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
+        for range in usual(Seen { position: lane.position, end, full }, blocks as usize) {
+            let bytes = range.len() as u64 * block_bytes;
+            ledger.add(Work { flops: 0, bytes: 2 * bytes });
+            ledger.sync_up(bytes);
+        }
     }
 
     fn down(&self, step: Move, ledger: &mut Ledger) {

@@ -9,6 +9,7 @@
 //! | what of a command list is written | `list` |
 //! | what passes between host and array | `traffic` |
 //! | values that share an object | `scratch` |
+//! | keys and values that stay with the array | `keys` |
 //! | weights and where they lie | `weights` |
 //! | a compiled graph bound to memory, and its steps | `program`, `run` |
 //! | what all that cost, counted while it runs | `ledger` |
@@ -17,6 +18,7 @@
 mod compiler;
 mod device;
 mod estimate;
+mod keys;
 mod ledger;
 mod list;
 mod program;
@@ -31,5 +33,5 @@ pub use device::{Device, ListId, Sync};
 pub use estimate::{Costs, Estimate, Scene, Timed, costs, estimate, estimate_scene, times};
 pub use ledger::Ledger;
 pub use program::Program;
-pub use runtime::{Completion, Dispatch, ListUse, Runtime, ValueUse, WeightUse};
+pub use runtime::{Completion, Dispatch, KeyUse, ListUse, Runtime, ValueUse, WeightUse};
 pub use weights::{LoadCost, Weights};

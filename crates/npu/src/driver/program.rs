@@ -8,10 +8,11 @@ use girih_graph::{Graph, Op, ValueId};
 use girih_tensor::{Error, Result};
 
 use super::device::ListId;
+use super::keys::KeptId;
 use super::runtime::Runtime;
 use super::traffic::{Place, Traffic};
 use super::{Device, Weights};
-use crate::form::groups::{Groups, Step, TensorKind};
+use crate::form::groups::{Groups, Step, Tensor, TensorKind};
 use crate::form::schedule::Schedule;
 use crate::memory::{Binding, ObjectId};
 use crate::pass::partition::root;
@@ -29,6 +30,8 @@ pub struct Program {
     slots: Vec<ObjectId>,
     /// The object of each weight that has one.
     weights: Vec<Option<ObjectId>>,
+    /// The keys and values that stay, of each tensor that is such.
+    pub(super) kept: Vec<Option<KeptId>>,
     /// The tensor of each value that has one.
     pub(super) tensors: Vec<Option<u32>>,
     /// The value that each tensor holds, but for those that hold another thing.
@@ -52,7 +55,7 @@ impl Program {
     ) -> Result<Program> {
         let tensors = tensors_of(graph, &groups);
         let made = made(graph, &groups, &tensors);
-        let object = |tensor: &crate::form::groups::Tensor| {
+        let object = |tensor: &Tensor| {
             if tensor.kind != TensorKind::Static {
                 return Ok(None);
             }
@@ -66,18 +69,38 @@ impl Program {
         let weights = groups.tensors.iter().map(object).collect::<Result<_>>()?;
         let traffic = Traffic::new(graph, &groups, &tensors, device.runtime());
         let slots = device.arena(&traffic.slots)?;
+        let mut kept = vec![None; groups.tensors.len()];
+        for place in traffic.parts.iter().flat_map(|part| &part.places) {
+            if let Place::Kept(tensor) = *place {
+                let Tensor { name, extent: [heads, _], padded: [rows, _], .. } =
+                    &groups.tensors[tensor as usize];
+                let bytes = groups.tensors[tensor as usize].bytes();
+                kept[tensor as usize] = Some(device.keep(name, bytes, (rows / heads) as usize)?);
+            }
+        }
         let lists = schedules.iter().map(|schedule| device.list(schedule)).collect::<Result<_>>()?;
         let values = values_of(graph, &groups, &tensors);
-        Ok(Program { graph: graph.clone(), groups, lists, traffic, slots, weights, tensors, values, made })
+        Ok(Program {
+            graph: graph.clone(),
+            groups,
+            lists,
+            traffic,
+            slots,
+            weights,
+            kept,
+            tensors,
+            values,
+            made,
+        })
     }
 
     /// Bytes of buffer objects that a graph's values need beside its weights.
     pub fn plan(graph: &Graph, groups: &Groups, runtime: Runtime) -> u64 {
-        Traffic::new(graph, groups, &tensors_of(graph, groups), runtime).slot_bytes()
+        Traffic::new(graph, groups, &tensors_of(graph, groups), runtime).bytes(groups)
     }
 
     /// The object at a place.
-    pub(super) fn object(&self, place: Place) -> Result<ObjectId> {
+    pub(super) fn object(&self, device: &Device, place: Place) -> Result<ObjectId> {
         let weight = |tensor: u32| {
             let lost =
                 || Error::new("a weight has no object and comes with no call; this is a fault of girih");
@@ -86,13 +109,21 @@ impl Program {
         match place {
             Place::Slot(slot) => Ok(self.slots[slot as usize]),
             Place::Weight(tensor) => weight(tensor),
+            Place::Kept(tensor) => Ok(device.kept(self.kept(tensor)?).object),
         }
+    }
+
+    /// The keys and values that stay, which a tensor is.
+    pub(super) fn kept(&self, tensor: u32) -> Result<KeptId> {
+        let lost = || Error::new("keys and values stay nowhere; this is a fault of girih");
+        self.kept[tensor as usize].ok_or_else(lost)
     }
 
     /// The bindings of an array step whose arguments lie at `places`; `wanted`
     /// chooses a row where it runs once for each.
     pub(super) fn bindings(
         &self,
+        device: &Device,
         tensors: &[u32],
         places: &[Place],
         wanted: Option<u64>,
@@ -101,7 +132,7 @@ impl Program {
             let tensor = &self.groups.tensors[number as usize];
             let row = if tensor.kind == TensorKind::Static { None } else { wanted };
             let offset = row.map_or(0, |row| row * tensor.row_bytes());
-            Ok(Binding { object: self.object(place)?, offset })
+            Ok(Binding { object: self.object(device, place)?, offset })
         };
         tensors.iter().zip(places).map(binding).collect()
     }

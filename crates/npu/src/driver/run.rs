@@ -6,7 +6,8 @@ use girih_graph::{BLOCK_POSITIONS, Graph, Role, Step, ValueId};
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::device::Sync;
-use super::traffic::{Move, Passing, Place, copies, elements};
+use super::keys::{Held, Seen, changed};
+use super::traffic::{Move, Passing, Place, copies, elements, sees_all};
 use super::{Device, Program, Weights};
 use crate::form::groups::{CHUNK_HEAD, Step as Part, Tensor, TensorKind};
 use crate::host::{self, Cache, Job, Rows as _, Work};
@@ -142,7 +143,10 @@ impl Run<'_> {
 
     /// Writes a tensor to where the array reads it.
     fn up(&mut self, Move { tensor, place }: Move) -> Result<()> {
-        let object = self.program.object(place)?;
+        if let Place::Kept(tensor) = place {
+            return self.keep(tensor);
+        }
+        let object = self.program.object(self.device, place)?;
         let Tensor { kind, .. } = self.program.groups.tensors[tensor as usize];
         let bytes = self.program.groups.tensors[tensor as usize].bytes();
         match kind {
@@ -172,7 +176,8 @@ impl Run<'_> {
         let numbers = self.tensors[tensor].as_ref().ok_or_else(unmade)?;
         let row_bytes = padded[1] as usize * 2;
         let bytes = padded[0] as usize * row_bytes;
-        let object = self.device.map_mut(self.program.object(place)?, 0..bytes as u64);
+        let object = self.program.object(self.device, place)?;
+        let object = self.device.map_mut(object, 0..bytes as u64);
         object.fill(0);
         let rows = numbers.chunks_exact(*columns as usize);
         if rows.len() > padded[0] as usize {
@@ -190,7 +195,7 @@ impl Run<'_> {
         let Some(value) = self.program.values[tensor as usize] else {
             return Err(Error::new("what holds no value comes to the host; this is a fault of girih"));
         };
-        let object = self.program.object(place)?;
+        let object = self.program.object(self.device, place)?;
         let Tensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
         let rows = elements(self.graph(), value, self.rows(), self.wanted()) / columns as usize;
         let row_bytes = u64::from(padded[1]) * 2;
@@ -220,7 +225,7 @@ impl Run<'_> {
         let Some(tensor) = self.program.tensors[value.0 as usize] else { return self.held(value) };
         let Some(place) = self.places[tensor as usize] else { return self.held(value) };
         let Tensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
-        let bytes = self.device.peek(self.program.object(place)?);
+        let bytes = self.device.peek(self.program.object(self.device, place)?);
         let count = elements(self.graph(), value, self.rows(), self.wanted());
         let row_bytes = padded[1] as usize * 2;
         Ok(unpacked(&bytes[..count / columns as usize * row_bytes], row_bytes, columns as usize))
@@ -260,11 +265,11 @@ impl Run<'_> {
         let (list, places) = (self.program.lists[program], &passing.places);
         if each_wanted {
             for row in 0..self.wanted() as u64 {
-                let bindings = self.program.bindings(tensors, places, Some(row))?;
+                let bindings = self.program.bindings(self.device, tensors, places, Some(row))?;
                 self.device.submit(list, &bindings, passing.follows || row > 0)?;
             }
         } else {
-            let bindings = self.program.bindings(tensors, places, None)?;
+            let bindings = self.program.bindings(self.device, tensors, places, None)?;
             self.device.submit(list, &bindings, passing.follows)?;
         }
         for (&tensor, &place) in tensors.iter().zip(places) {
@@ -273,9 +278,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The keys and values of the step's one sequence, laid out in chunks.
-    fn gather(&mut self, tensor: usize) -> Result<Vec<u8>> {
-        let Tensor { name, extent: [heads, size], padded, .. } = &self.program.groups.tensors[tensor];
+    /// The step's one sequence, where the array attends to it.
+    fn attended(&self) -> Result<&Lane<'_>> {
         let [lane] = self.lanes else {
             return Err(Error::new("attention on the array takes steps of one sequence"));
         };
@@ -284,24 +288,71 @@ impl Run<'_> {
                 "attention on the array does not know rows that see each other both ways",
             ));
         }
-        let (keys, values) = name.split_once('|').unwrap_or((name, name));
-        let end = lane.position as usize + lane.rows.indexes().len();
-        let (heads, size) = (*heads as usize, *size as usize);
-        let chunk = padded[1] as usize * 2;
-        let blocks = padded[0] as usize / heads;
-        let bytes = padded[0] as usize * chunk;
-        let mut chunks = vec![0; bytes];
-        for (block, first) in (0..blocks).zip((0..).step_by(BLOCK_POSITIONS)) {
-            let seen = first..end.clamp(first, first + BLOCK_POSITIONS);
-            let keys = self.state.rows(keys, lane, seen.clone())?;
-            let values = self.state.rows(values, lane, seen)?;
-            for head in 0..heads {
-                let chunk = &mut chunks[(head * blocks + block) * chunk..][..chunk];
-                fill(chunk, lane.position, [&keys, &values], head * size, heads * size, size);
-            }
+        Ok(lane)
+    }
+
+    /// The keys and values of the step's one sequence, laid out in chunks.
+    fn gather(&mut self, tensor: usize) -> Result<Vec<u8>> {
+        let tensor = &self.program.groups.tensors[tensor];
+        let heads = tensor.extent[0] as usize;
+        let mut chunks = vec![0; tensor.bytes() as usize];
+        let block_bytes = heads * tensor.row_bytes() as usize;
+        for (block, into) in chunks.chunks_exact_mut(block_bytes).enumerate() {
+            self.lay(tensor, block, into)?;
         }
-        self.device.ledger.add(Work { flops: 0, bytes: 2 * bytes as u64 });
+        self.device.ledger.add(Work { flops: 0, bytes: 2 * tensor.bytes() });
         Ok(chunks)
+    }
+
+    /// Lays a block of keys and values out, all heads, over zeros.
+    fn lay(&self, tensor: &Tensor, block: usize, into: &mut [u8]) -> Result<()> {
+        let lane = self.attended()?;
+        let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
+        let (heads, size) = (tensor.extent[0] as usize, tensor.extent[1] as usize);
+        let end = lane.position as usize + lane.rows.indexes().len();
+        let first = block * BLOCK_POSITIONS;
+        let seen = first..end.clamp(first, first + BLOCK_POSITIONS);
+        let keys = self.state.rows(keys, lane, seen.clone())?;
+        let values = self.state.rows(values, lane, seen)?;
+        for (head, chunk) in into.chunks_exact_mut(tensor.row_bytes() as usize).enumerate() {
+            fill(chunk, lane.position, [&keys, &values], head * size, heads * size, size);
+        }
+        Ok(())
+    }
+
+    /// Writes what has changed of keys and values that stay.
+    fn keep(&mut self, number: u32) -> Result<()> {
+        let tensor = &self.program.groups.tensors[number as usize];
+        let id = self.program.kept(number)?;
+        let lane = self.attended()?;
+        let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
+        let end = lane.position + lane.rows.indexes().len() as u32;
+        let seen = Seen { position: lane.position, end, full: sees_all(self.graph(), &tensor.name) };
+        let count = self.device.kept(id).blocks.len();
+        let mut wanted = vec![Held::default(); count];
+        let filled = (end as usize).div_ceil(BLOCK_POSITIONS);
+        for (block, wanted) in wanted.iter_mut().enumerate().take(filled) {
+            let stamps = [self.state.stamp(keys, lane, block)?, self.state.stamp(values, lane, block)?];
+            *wanted = seen.wanted(block, stamps);
+        }
+        let mut held = self.device.kept(id).blocks.clone();
+        let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
+        for range in changed(seen, &held, &wanted) {
+            let bytes = range.start as u64 * block_bytes..range.end as u64 * block_bytes;
+            let mut laid = vec![0; (bytes.end - bytes.start) as usize];
+            for (block, into) in range.clone().zip(laid.chunks_exact_mut(block_bytes as usize)) {
+                if wanted[block].stamps.is_some() {
+                    self.lay(tensor, block, into)?;
+                }
+            }
+            let object = self.device.kept(id).object;
+            self.device.map_mut(object, bytes.clone()).copy_from_slice(&laid);
+            self.device.ledger.add(Work { flops: 0, bytes: 2 * (bytes.end - bytes.start) });
+            self.device.sync(object, bytes, Sync::ToDevice);
+            held[range.clone()].copy_from_slice(&wanted[range]);
+        }
+        self.device.note(id, &held);
+        Ok(())
     }
 }
 

@@ -13,6 +13,8 @@ pub struct Runtime {
     pub weights: WeightUse,
     /// How values pass from one program to the next.
     pub values: ValueUse,
+    /// How keys and values reach the array where it attends.
+    pub keys: KeyUse,
     /// How command lists are written.
     pub lists: ListUse,
     /// What one call of the driver starts.
@@ -43,6 +45,16 @@ pub enum ValueUse {
     Aliased,
     /// Each program has buffer objects of its own, and the host copies.
     Brokered,
+}
+
+/// How keys and values reach the array where it attends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyUse {
+    /// They stay in one object for each layer; what has changed is written.
+    #[default]
+    Kept,
+    /// All of them are laid out anew for every program that reads them.
+    Gathered,
 }
 
 /// How command lists are written.
@@ -82,6 +94,7 @@ impl Runtime {
     pub const MLIR_AIR: Runtime = Runtime {
         weights: WeightUse::Copied,
         values: ValueUse::Brokered,
+        keys: KeyUse::Gathered,
         lists: ListUse::Patched,
         dispatch: Dispatch::Single,
         completion: Completion::Interrupt,
@@ -118,6 +131,8 @@ const CHOICES: &[Choice] = &[
     Choice { name: "weights=each-call", make: |it| Runtime { weights: WeightUse::EachCall, ..it } },
     Choice { name: "values=aliased", make: |it| Runtime { values: ValueUse::Aliased, ..it } },
     Choice { name: "values=brokered", make: |it| Runtime { values: ValueUse::Brokered, ..it } },
+    Choice { name: "keys=kept", make: |it| Runtime { keys: KeyUse::Kept, ..it } },
+    Choice { name: "keys=gathered", make: |it| Runtime { keys: KeyUse::Gathered, ..it } },
     Choice { name: "lists=patched", make: |it| Runtime { lists: ListUse::Patched, ..it } },
     Choice { name: "lists=rebuilt", make: |it| Runtime { lists: ListUse::Rebuilt, ..it } },
     Choice { name: "dispatch=chained", make: |it| Runtime { dispatch: Dispatch::Chained, ..it } },
@@ -137,7 +152,7 @@ mod tests {
         let back = brokered.with("values=aliased").unwrap();
         assert_eq!(back, Runtime::default());
         let names: Vec<&str> = Runtime::default().departures().into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names.len(), 6, "{names:?}");
+        assert_eq!(names.len(), 7, "{names:?}");
         assert!(!names.contains(&"weights=in-place"));
         let error = Runtime::default().with("values=lost").unwrap_err().to_string();
         assert!(error.contains("'values=lost' is no choice") && error.contains("lists=patched"), "{error}");

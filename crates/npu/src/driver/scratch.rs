@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use girih_graph::Graph;
 
+use super::runtime::KeyUse;
 use crate::form::groups::{Groups, Step, TensorKind};
 
 /// Objects for values that live within a step.
 pub(super) struct Scratch {
-    /// The object of each tensor that is no weight.
+    /// The object of each tensor that is no weight, and does not stay.
     pub place: Vec<Option<usize>>,
     /// Bytes of each object.
     pub sizes: Vec<u64>,
@@ -26,7 +27,7 @@ impl Scratch {
     /// have little to patch, else the smallest. It lives from the first step
     /// that touches it to the last, the output and the turns of rotations
     /// always.
-    pub fn of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>]) -> Scratch {
+    pub fn of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], keys: KeyUse) -> Scratch {
         let mut lives: Vec<Option<(usize, usize)>> = vec![None; groups.tensors.len()];
         for (at, step) in groups.steps.iter().enumerate() {
             for tensor in touches(graph, tensors, step) {
@@ -42,7 +43,11 @@ impl Scratch {
             }
         }
         let mut order: Vec<usize> = (0..lives.len()).filter(|&number| lives[number].is_some()).collect();
-        order.retain(|&number| groups.tensors[number].kind != TensorKind::Static);
+        order.retain(|&number| match groups.tensors[number].kind {
+            TensorKind::Static => false,
+            TensorKind::Chunks => keys == KeyUse::Gathered,
+            TensorKind::Scratch | TensorKind::Turns => true,
+        });
         order.sort_by_key(|&number| lives[number]);
         let bound = first_bound(groups);
         let mut usual: BTreeMap<(u32, usize), usize> = BTreeMap::new();

@@ -2,9 +2,9 @@
 //! before any value is known. Running a step carries it out, and estimating
 //! one counts it, so that both say the same.
 
-use girih_graph::{Extent, Graph, Op, Role, ValueId};
+use girih_graph::{Extent, Graph, Op, Role, Span, ValueId};
 
-use super::runtime::{Runtime, ValueUse, WeightUse};
+use super::runtime::{KeyUse, Runtime, ValueUse, WeightUse};
 use super::scratch::{Scratch, touches};
 use crate::form::groups::{Groups, Step, Tensor, TensorKind};
 use crate::form::schedule::ArgumentRole;
@@ -16,6 +16,8 @@ pub(super) enum Place {
     Slot(u32),
     /// In the object of a weight.
     Weight(u32),
+    /// Among the keys and values that stay with the array.
+    Kept(u32),
 }
 
 /// A tensor that passes to a place, or from it.
@@ -76,9 +78,14 @@ impl Traffic {
         Traffic { slots: planner.slots, begin, parts, end }
     }
 
-    /// Bytes of all slots.
-    pub fn slot_bytes(&self) -> u64 {
-        self.slots.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes))
+    /// Bytes of all slots, and of the keys and values that stay.
+    pub fn bytes(&self, groups: &Groups) -> u64 {
+        let places = self.parts.iter().flat_map(|part| &part.places);
+        let kept = places.filter_map(|place| match place {
+            Place::Kept(tensor) => Some(groups.tensors[*tensor as usize].bytes()),
+            _ => None,
+        });
+        self.slots.iter().copied().chain(kept).fold(0, u64::saturating_add)
     }
 }
 
@@ -93,10 +100,22 @@ pub(super) fn elements(graph: &Graph, value: ValueId, rows: usize, wanted: usize
     outermost * value.shape.stride()
 }
 
+/// Whether rows see all keys and values before them, of which a tensor of
+/// chunks has the name.
+pub(super) fn sees_all(graph: &Graph, name: &str) -> bool {
+    let keys = name.split_once('|').map_or(name, |(keys, _)| keys);
+    let role = graph.find(keys).map(|keys| graph.value(keys).role);
+    matches!(role, Some(Role::State(group)) if graph.groups[group.0 as usize].span == Span::Full)
+}
+
 /// Whether the host copies what it sends, because it has it in memory of its
 /// own; else it makes it where the array reads it.
 pub(super) fn copies(tensor: &Tensor, runtime: Runtime) -> bool {
-    tensor.kind == TensorKind::Static || runtime.values == ValueUse::Brokered
+    match tensor.kind {
+        TensorKind::Static => true,
+        TensorKind::Chunks if runtime.keys == KeyUse::Kept => false,
+        _ => runtime.values == ValueUse::Brokered,
+    }
 }
 
 /// Traffic being planned: where each tensor is so far.
@@ -128,7 +147,7 @@ impl<'a> Planner<'a> {
         runtime: Runtime,
     ) -> Planner<'a> {
         let scratch = match runtime.values {
-            ValueUse::Aliased => Scratch::of(graph, groups, tensors),
+            ValueUse::Aliased => Scratch::of(graph, groups, tensors, runtime.keys),
             ValueUse::Brokered => Scratch::none(groups),
         };
         let count = groups.tensors.len();
@@ -166,6 +185,7 @@ impl<'a> Planner<'a> {
                 let tensor = &self.groups.tensors[tensor as usize];
                 let needs = match tensor.kind {
                     TensorKind::Static => self.runtime.weights == WeightUse::EachCall,
+                    TensorKind::Chunks if self.runtime.keys == KeyUse::Kept => false,
                     _ => self.runtime.values == ValueUse::Brokered,
                 };
                 if !needs {
@@ -194,6 +214,7 @@ impl<'a> Planner<'a> {
     fn shared(&self, tensor: u32) -> Place {
         match self.scratch.place[tensor as usize] {
             Some(slot) => Place::Slot(slot as u32),
+            None if self.groups.tensors[tensor as usize].kind == TensorKind::Chunks => Place::Kept(tensor),
             None => Place::Weight(tensor),
         }
     }
@@ -280,11 +301,11 @@ impl<'a> Planner<'a> {
         passing
     }
 
-    /// The tensor in a slot; `None` for the place of a weight.
+    /// The tensor in a slot; `None` for a place that is none.
     fn held(&self, place: Place) -> Option<Option<u32>> {
         match place {
             Place::Slot(slot) => Some(self.content[slot as usize]),
-            Place::Weight(_) => None,
+            Place::Weight(_) | Place::Kept(_) => None,
         }
     }
 

@@ -59,7 +59,8 @@ pub enum TensorKind {
 }
 
 /// Keys and values of one head over a block of positions: one row of a tensor
-/// of [`TensorKind::Chunks`], whose heads follow each other, blocks within.
+/// of [`TensorKind::Chunks`], whose blocks follow each other, heads within: so
+/// a shorter context is the beginning of a longer one.
 ///
 /// ```text
 /// row = position of the step's first row (i32, in 64 bytes) | keys [64, size] | values [64, size]

@@ -8,6 +8,7 @@
 //! ```
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use girih_graph::backend::{Block, Lane, State};
 use girih_graph::{BLOCK_POSITIONS, Graph, GroupId, Role, Value};
@@ -28,6 +29,14 @@ pub(super) struct StateTensor {
     /// Values of one position.
     pub inner: usize,
     bytes: Vec<u8>,
+    /// When each block was written last; 0 if never.
+    stamps: Vec<u64>,
+}
+
+/// A number that no block of any state was written with before.
+fn next_stamp() -> u64 {
+    static WRITTEN: AtomicU64 = AtomicU64::new(1);
+    WRITTEN.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Cache {
@@ -53,7 +62,8 @@ impl Cache {
             bytes.try_reserve_exact(size).map_err(|_| short())?;
             bytes.resize(size, 0);
             let inner = value.shape.stride();
-            Ok(StateTensor { name: value.name.clone(), group, dtype: value.dtype, inner, bytes })
+            let stamps = vec![0; blocks as usize];
+            Ok(StateTensor { name: value.name.clone(), group, dtype: value.dtype, inner, bytes, stamps })
         });
         Ok(Cache { tensors: tensors.collect::<Result<_>>()? })
     }
@@ -64,6 +74,17 @@ impl Cache {
     /// When the state was made of another graph.
     pub fn rows(&self, name: &str, lane: &Lane<'_>, positions: Range<usize>) -> Result<Vec<f32>> {
         Ok(self.tensor(name)?.read(lane, positions))
+    }
+
+    /// When the block of a lane's positions from `index` · 64 on was written
+    /// last: as long as that stays, the block holds the same.
+    ///
+    /// # Errors
+    /// When the state was made of another graph.
+    pub fn stamp(&self, name: &str, lane: &Lane<'_>, index: usize) -> Result<u64> {
+        let tensor = self.tensor(name)?;
+        let block = lane.blocks[tensor.group.0 as usize][index];
+        Ok(tensor.stamps[block.0 as usize])
     }
 
     /// The state value of this name.
@@ -121,14 +142,17 @@ impl StateTensor {
     pub fn write(&mut self, lane: &Lane<'_>, position: usize, row: &[f32]) {
         let range = self.row(lane, position);
         self.dtype.pack(row, &mut self.bytes[range]);
+        let block = lane.blocks[self.group.0 as usize][position / BLOCK_POSITIONS];
+        self.stamps[block.0 as usize] = next_stamp();
     }
 }
 
 impl State for Cache {
     fn copy(&mut self, group: GroupId, from: Block, to: Block) {
         for tensor in self.tensors.iter_mut().filter(|tensor| tensor.group == group) {
-            let (from, to) = (tensor.block(from), tensor.block(to).start);
-            tensor.bytes.copy_within(from, to);
+            let (from, to_bytes) = (tensor.block(from), tensor.block(to).start);
+            tensor.bytes.copy_within(from, to_bytes);
+            tensor.stamps[to.0 as usize] = next_stamp();
         }
     }
 
@@ -136,6 +160,7 @@ impl State for Cache {
         for tensor in self.tensors.iter_mut().filter(|tensor| tensor.group == group) {
             let range = tensor.block(block);
             tensor.bytes[range].fill(0);
+            tensor.stamps[block.0 as usize] = next_stamp();
         }
     }
 
@@ -156,6 +181,7 @@ impl State for Cache {
             let range = tensor.block(block);
             let (own, others) = rest.split_at(range.len());
             tensor.bytes[range].copy_from_slice(own);
+            tensor.stamps[block.0 as usize] = next_stamp();
             rest = others;
         }
         Ok(())

@@ -88,6 +88,8 @@ fn nest(name: &str, sizes: Sizes, queries: u32, depth: u8, herd: Herd, arguments
         through: None,
     };
     let chunk_words = chunk_bytes(size) / 4;
+    // All heads of a block lie together.
+    let block_words = kv_heads * chunk_words;
     let chunks = Stream {
         name: "kv".to_owned(),
         argument: arguments[1],
@@ -95,11 +97,11 @@ fn nest(name: &str, sizes: Sizes, queries: u32, depth: u8, herd: Herd, arguments
         level: 3,
         depth,
         column_bytes: 0,
-        row_bytes: u64::from(chunk_words) * 4,
+        row_bytes: u64::from(block_words) * 4,
         dims: vec![
-            dim(loops[0], keys / BLOCK_POSITIONS as u32 * chunk_words),
+            dim(loops[0], chunk_words),
             dim(loops[1], 0),
-            dim(loops[2], stages * chunk_words),
+            dim(loops[2], stages * block_words),
             dim(chunk_words, 1),
         ],
         ..q.clone()

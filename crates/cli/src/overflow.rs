@@ -1,0 +1,123 @@
+//! Prompts and replies that are more than the context holds: refused, or, if
+//! asked for, continued with the oldest tokens left out and a new prefill.
+
+use girih_engine::{Engine, Rate, Request, Stats, Stop};
+use girih_model::words::Words;
+
+use crate::error::Result;
+use crate::generate::{Reply, generate};
+
+/// What becomes of a sequence that fills the context.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Overflow {
+    /// A call that asks for more than the context holds is refused.
+    #[default]
+    Error,
+    /// The oldest tokens but the first are left out, and the rest is prefilled
+    /// anew.
+    Truncate,
+}
+
+impl Overflow {
+    /// The request that can be run first, within a context of this size.
+    pub fn first(self, request: Request, context: u32) -> Request {
+        match self {
+            Overflow::Error => request,
+            Overflow::Truncate => within(request, context),
+        }
+    }
+
+    /// Runs a request, in pieces if it is to be.
+    ///
+    /// # Errors
+    /// As [`generate`].
+    pub fn generate<'w>(
+        self,
+        engine: &mut Engine<'w>,
+        request: Request,
+        words: &'w Words,
+        cancelled: impl Fn() -> bool,
+        mut show: impl FnMut(&str) -> Result<()>,
+    ) -> Result<Reply> {
+        let context = engine.limits().context;
+        let (mut known, asked) = (request.tokens.clone(), request.max_new);
+        let mut whole: Option<Reply> = None;
+        loop {
+            let done = whole.as_ref().map_or(0, |reply| reply.ids.len() as u32);
+            let mut piece = Request { tokens: known.clone(), ..request.clone() };
+            piece.max_new = asked.map(|most| most - done);
+            // Each piece would draw the random numbers of the one before.
+            piece.sampling.seed = piece.sampling.seed.wrapping_add(u64::from(done));
+            let reply = generate(engine, self.first(piece, context), words, &cancelled, &mut show)?;
+            known.extend(&reply.ids);
+            let reply = match whole.take() {
+                Some(before) => joined(before, reply),
+                None => reply,
+            };
+            let lacks = asked.is_some_and(|most| (reply.ids.len() as u32) < most);
+            if self == Overflow::Error || reply.stop != Stop::Length || !lacks {
+                return Ok(reply);
+            }
+            whole = Some(reply);
+        }
+    }
+}
+
+/// A request that fits: all of its prompt if the context has room for that and
+/// a token, else its first token, which often opens every text, and the last
+/// half context; and as many new tokens as there is room for.
+fn within(mut request: Request, context: u32) -> Request {
+    let have = request.tokens.len() as u32;
+    if have >= context && context > 1 {
+        let kept = (context / 2).max(1).min(context - 1);
+        let last = request.tokens.split_off((have - (kept - 1)) as usize);
+        request.tokens.truncate(1);
+        request.tokens.extend(last);
+    }
+    let room = context.saturating_sub(request.tokens.len() as u32).max(1);
+    request.max_new = request.max_new.map(|most| most.min(room));
+    request
+}
+
+/// A reply and what continued it.
+fn joined(mut before: Reply, after: Reply) -> Reply {
+    let sum = |a: Rate, b: Rate| Rate { tokens: a.tokens + b.tokens, time: a.time + b.time };
+    let (a, b) = (before.stats, after.stats);
+    before.ids.extend(after.ids);
+    before.text.push_str(&after.text);
+    before.stop = after.stop;
+    before.stats = Stats {
+        cached: a.cached + b.cached,
+        prefill: sum(a.prefill, b.prefill),
+        decode: sum(a.decode, b.decode),
+        sent_back: a.sent_back + b.sent_back,
+        repeated: sum(a.repeated, b.repeated),
+        first_token: a.first_token,
+        whole: a.whole + b.whole,
+    };
+    before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fitted(tokens: u32, new: Option<u32>, context: u32) -> (Vec<u32>, Option<u32>) {
+        let request = Request { tokens: (0..tokens).collect(), max_new: new, ..Request::default() };
+        let request = Overflow::Truncate.first(request, context);
+        (request.tokens, request.max_new)
+    }
+
+    #[test]
+    fn what_fits_stays_and_what_does_not_loses_its_oldest() {
+        assert_eq!(fitted(5, Some(3), 8), ((0..5).collect(), Some(3)));
+        assert_eq!(fitted(5, Some(9), 8), ((0..5).collect(), Some(3)));
+        assert_eq!(fitted(7, None, 8), ((0..7).collect(), None));
+        assert_eq!(fitted(8, Some(9), 8), (vec![0, 5, 6, 7], Some(4)));
+        assert_eq!(fitted(20, Some(1), 8), (vec![0, 17, 18, 19], Some(1)));
+        assert_eq!(fitted(20, Some(5), 2), (vec![0], Some(1)));
+        let same =
+            Overflow::Error.first(Request { tokens: vec![1; 9], max_new: Some(4), ..Request::default() }, 8);
+        assert_eq!((same.tokens.len(), same.max_new), (9, Some(4)), "left to be refused");
+    }
+}
