@@ -32,7 +32,9 @@ pub struct Options {
     /// a step runs on the least of them that holds it, padded.
     pub lengths: Vec<u32>,
     /// Positions for which programs are compiled in which the array attends,
-    /// besides the longest sequence; a step runs on the least that holds it.
+    /// besides the longest sequence; a step runs on the least that holds it. No
+    /// room is reserved ahead: keys and values are where the next program looks
+    /// for them, too, so a sequence that outgrows one goes on at no cost.
     pub contexts: Vec<u32>,
 }
 

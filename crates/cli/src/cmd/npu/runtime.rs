@@ -148,8 +148,18 @@ impl Bench<'_> {
             Policy { attention: Attention::Host, ..policy },
             Policy { attention: Attention::Array, ..policy },
         ] {
-            if other != policy {
-                ways.push((format!("policy {}", other.name()), other, Runtime::default()));
+            if other == policy {
+                continue;
+            }
+            let name = format!("policy {}", other.name());
+            let way = match (other.grouping == policy.grouping, other.attention) {
+                (false, _) => Some("dispatch=single"),
+                (true, Attention::Array) => Some("keys=gathered"),
+                _ => None,
+            };
+            ways.push((name.clone(), other, Runtime::default()));
+            if let Some(way) = way {
+                ways.push((format!("{name}, {way}"), other, Runtime::default().with(way)?));
             }
         }
         let mut lines = Vec::new();

@@ -36,7 +36,7 @@ impl fmt::Display for Compiling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Compiling { programs, fresh, time } = self;
         let kept = programs - fresh;
-        write!(f, "{fresh} programs compiled and {kept} taken from blobs, in {:.3} s", time.as_secs_f64())
+        write!(f, "{fresh} programs compiled, {kept} at hand, in {:.3} s", time.as_secs_f64())
     }
 }
 
