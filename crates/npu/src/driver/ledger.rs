@@ -69,7 +69,7 @@ impl Ledger {
     /// Seconds that the host takes to write command lists. Copies to buffer
     /// objects take none besides: what is published of syncs is the time of a
     /// copy and a sync together.
-    pub fn list_seconds(&self, target: &Target) -> f64 {
+    pub fn copy_seconds(&self, target: &Target) -> f64 {
         (4 * self.list_words) as f64 / target.host.bytes_per_second
     }
 
@@ -78,7 +78,7 @@ impl Ledger {
         self.array_seconds(target)
             + self.host_seconds(target)
             + self.sync_seconds(target)
-            + self.list_seconds(target)
+            + self.copy_seconds(target)
     }
 }
 

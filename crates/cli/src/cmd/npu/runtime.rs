@@ -310,7 +310,7 @@ impl Table {
                 "array_ms": ledger.array_seconds(target) * 1e3,
                 "host_ms": ledger.host_seconds(target) * 1e3,
                 "sync_ms": ledger.sync_seconds(target) * 1e3,
-                "list_ms": ledger.list_seconds(target) * 1e3,
+                "copy_ms": ledger.copy_seconds(target) * 1e3,
                 "polled_ms": target.seconds(ledger.polled_cycles) * 1e3,
                 "copied_bytes": ledger.copied_bytes,
                 "written_bytes": ledger.written_bytes,
