@@ -108,29 +108,45 @@ fn divide(row: &[f32]) -> Vec<f32> {
 }
 
 fn attend(params: &[u32], values: &mut Values<'_>) {
-    let (size, width, group) = (params[1] as usize, params[2] as usize, params[4]);
-    let (q, k, v) = (values.bf16(0), values.bf16(1), values.bf16(2));
+    let (size, width, keys, group) = (params[1] as usize, params[2] as usize, params[3] as usize, params[4]);
+    let (q, v) = (values.bf16(0), values.bf16(2));
+    let components = transposed(&values.bf16(1), size);
     let start = i32::from_le_bytes(values.reads[3].try_into().expect("the start is one word"));
-    let scale = f32::from_bits(params[9]);
+    let (first, scale) = (i64::from(params[6]), f32::from_bits(params[9]));
     let mut state = values.updated(0, DType::F32);
+    let mut scores = vec![0.0; keys];
     for ((row, q), state) in (0..).zip(q.chunks_exact(size)).zip(state.chunks_exact_mut(width + 2)) {
         let position = i64::from(start) + i64::from(params[5] + row / group);
-        let first = i64::from(params[6]);
         let sees = |key: i64| {
             let back = position - (first + key);
             params[7] == 0 || (back >= 0 && (params[8] == 0 || back < i64::from(params[8])))
         };
-        let scores: Vec<f32> = (0..)
-            .zip(k.chunks_exact(size))
-            .map(|(key, k)| if sees(key) { scale * dot(q, k) } else { f32::NEG_INFINITY })
-            .collect();
+        if (0..keys as i64).any(sees) {
+            score(q, &components, scale, &mut scores);
+        }
+        for (key, score) in (0..).zip(&mut scores) {
+            *score = if sees(key) { *score } else { f32::NEG_INFINITY };
+        }
         pass(&scores, &v, state);
     }
     values.store(0, DType::F32, &state);
 }
 
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    a.iter().zip(b).fold(0.0, |sum, (a, b)| sum + a * b)
+/// Rows of `size` values as columns: `[size][rows]`.
+fn transposed(rows: &[f32], size: usize) -> Vec<f32> {
+    (0..size).flat_map(|component| rows.iter().skip(component).step_by(size)).copied().collect()
+}
+
+/// The scores of all keys, whose components are `[size][keys]`. Each is a sum
+/// over ascending components, so keys may lie in lanes.
+fn score(q: &[f32], components: &[f32], scale: f32, scores: &mut [f32]) {
+    scores.fill(0.0);
+    for (q, component) in q.iter().zip(components.chunks_exact(scores.len())) {
+        for (score, k) in scores.iter_mut().zip(component) {
+            *score += q * k;
+        }
+    }
+    scores.iter_mut().for_each(|score| *score *= scale);
 }
 
 /// One chunk passes one row.
@@ -143,8 +159,9 @@ fn pass(scores: &[f32], v: &[f32], state: &mut [f32]) {
     state[0] = largest;
     state[1..].iter_mut().for_each(|value| *value *= fade);
     let size = state.len() - 2;
-    for (score, v) in scores.iter().zip(v.chunks_exact(size)) {
-        let weight = round((score - largest).exp());
+    for (&score, v) in scores.iter().zip(v.chunks_exact(size)) {
+        let unseen = score == f32::NEG_INFINITY;
+        let weight = if unseen { 0.0 } else { round((score - largest).exp()) };
         state[1] += weight;
         state[2..].iter_mut().zip(v).for_each(|(sum, v)| *sum += weight * v);
     }

@@ -38,16 +38,14 @@ pub(super) const GEMM_BF16_LOW: Entry = Entry {
         Operand::reads("b", blocks_b),
         Operand::new("c", Access::Update, DType::BF16, blocks_c),
     ],
-    values: |params, values| product(params, values, DType::BF16, |_| ()),
+    values: product_low,
     ..gemm("gemm_bf16_low")
 };
 
 /// The product as AIE2P's block floating point computes it: 8 operands along
 /// `k` share an exponent (bfp16ebs8).
-pub(super) const GEMM_BFP16: Entry = Entry {
-    values: |params, values| product(params, values, DType::F32, bfp16::quantise),
-    ..gemm("gemm_bfp16")
-};
+pub(super) const GEMM_BFP16: Entry =
+    Entry { values: |params, values| product(params, values, bfp16::quantise), ..gemm("gemm_bfp16") };
 
 const fn gemm(name: &'static str) -> Entry {
     Entry {
@@ -57,7 +55,7 @@ const fn gemm(name: &'static str) -> Entry {
         macs,
         cascade: Link::None,
         fault: blocks_fault,
-        values: |params, values| product(params, values, DType::F32, |_| ()),
+        values: |params, values| product(params, values, |_| ()),
     }
 }
 
@@ -116,30 +114,57 @@ fn blocks_c(params: &[u32]) -> Vec<Axis> {
     blocks(params[0], params[1], (ROWS, SIDE))
 }
 
+/// A product whose sums stay in f32.
+///
 /// The order of each sum does not depend on the blocks, so the loops are those
 /// that are fast here: four rows of `a` by eight of `b`, one block of `c`.
-fn product(params: &[u32], values: &mut Values<'_>, dtype: DType, convert: fn(&mut [f32])) {
+fn product(params: &[u32], values: &mut Values<'_>, convert: fn(&mut [f32])) {
+    let (a, panels) = factors(params, values, convert);
     let [_, n, k] = [params[0] as usize, params[1] as usize, params[2] as usize];
-    let (mut a, mut b) = (values.bf16(0), values.bf16(1));
-    a.chunks_exact_mut(8).for_each(convert);
-    b.chunks_exact_mut(8).for_each(convert);
-    let panels = panels_of(&b, k);
-    let mut c = values.updated(0, dtype);
+    for (rows, c) in a.chunks_exact(4 * k).zip(values.writes[0].chunks_exact_mut(16 * n)) {
+        for (panel, c) in panels.chunks_exact(8 * k).zip(c.as_chunks_mut::<128>().0) {
+            let mut sums = [0.0; 32];
+            for (sum, bytes) in sums.iter_mut().zip(c.as_chunks::<4>().0) {
+                *sum = f32::from_le_bytes(*bytes);
+            }
+            block(rows, panel, &mut sums);
+            for (sum, bytes) in sums.iter().zip(c.as_chunks_mut::<4>().0) {
+                *bytes = sum.to_le_bytes();
+            }
+        }
+    }
+}
+
+/// A product whose sums are rounded to bf16 after the call.
+fn product_low(params: &[u32], values: &mut Values<'_>) {
+    let (a, panels) = factors(params, values, |_| ());
+    let [_, n, k] = [params[0] as usize, params[1] as usize, params[2] as usize];
+    let mut c = values.updated(0, DType::BF16);
     for (rows, c) in a.chunks_exact(4 * k).zip(c.chunks_exact_mut(4 * n)) {
-        for (panel, c) in panels.chunks_exact(8 * k).zip(c.chunks_exact_mut(32)) {
+        for (panel, c) in panels.chunks_exact(8 * k).zip(c.as_chunks_mut().0) {
             block(rows, panel, c);
         }
     }
-    values.store(0, dtype, &c);
+    values.store(0, DType::BF16, &c);
+}
+
+/// Both factors, eight values at a time as the matrix unit takes them: `a` in
+/// its blocks, `b` in panels.
+fn factors(params: &[u32], values: &Values<'_>, convert: fn(&mut [f32])) -> (Vec<f32>, Vec<f32>) {
+    let (mut a, mut b) = (values.bf16(0), values.bf16(1));
+    a.chunks_exact_mut(8).for_each(convert);
+    b.chunks_exact_mut(8).for_each(convert);
+    let panels = panels_of(&b, params[2] as usize);
+    (a, panels)
 }
 
 /// One block of `c`, `[4][8]`: reads a row of blocks of `a`, `[k/8][4][8]`, and
 /// a panel of `b`, `[k][8]`.
-fn block(a: &[f32], panel: &[f32], c: &mut [f32]) {
+fn block(a: &[f32], panel: &[f32], c: &mut [f32; 32]) {
     let mut sums: [[f32; 8]; 4] =
         std::array::from_fn(|row| std::array::from_fn(|column| c[row * 8 + column]));
-    for (a, panel) in a.chunks_exact(32).zip(panel.chunks_exact(64)) {
-        for (step, b) in panel.chunks_exact(8).enumerate() {
+    for (a, panel) in a.as_chunks::<32>().0.iter().zip(panel.as_chunks::<64>().0) {
+        for (step, b) in panel.as_chunks::<8>().0.iter().enumerate() {
             for (row, sums) in sums.iter_mut().enumerate() {
                 let a = a[row * 8 + step];
                 for (sum, &b) in sums.iter_mut().zip(b) {

@@ -282,13 +282,15 @@ fn unpack(dtype: DType, bytes: &[u8]) -> Vec<f32> {
     values
 }
 
-/// The bf16 nearest to a value, ties to even.
+/// The bf16 nearest to a value, ties to even: as `DType::BF16` packs it, without
+/// the way over bytes.
 fn round(value: f32) -> f32 {
-    let mut bytes = [0; 2];
-    DType::BF16.pack(&[value], &mut bytes);
-    let mut rounded = [0.0];
-    DType::BF16.unpack(&bytes, &mut rounded);
-    rounded[0]
+    let bits = value.to_bits();
+    let upper = match value.is_nan() {
+        true => bits | 0x0040_0000,
+        false => bits + 0x7fff + (bits >> 16 & 1),
+    };
+    f32::from_bits(upper & 0xffff_0000)
 }
 
 #[cfg(test)]

@@ -278,3 +278,19 @@ fn a_row_that_sees_no_key_yields_zeros() {
     call("attend_store", &[2, 8], &[state], &mut y);
     assert_eq!(unpack(DType::BF16, &y[0]), [0.0; 16]);
 }
+
+/// Every upper half with lower halves around the middle, NaN and infinities
+/// among them.
+#[test]
+fn rounding_is_that_of_the_format() {
+    for upper in 0..=u16::MAX {
+        for lower in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
+            let value = f32::from_bits(u32::from(upper) << 16 | lower);
+            let mut bytes = [0; 2];
+            DType::BF16.pack(&[value], &mut bytes);
+            let mut packed = [0.0];
+            DType::BF16.unpack(&bytes, &mut packed);
+            assert_eq!(round(value).to_bits(), packed[0].to_bits(), "{:#x}", value.to_bits());
+        }
+    }
+}
