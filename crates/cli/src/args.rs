@@ -92,8 +92,9 @@ pub struct DeviceArgs {
     /// The instruction set of the cpu backend's kernels [default: the best that this processor has].
     #[arg(long, value_name = "ISA", value_parser = PossibleValuesParser::new(girih_cpu::kernels::names()))]
     pub isa: Option<String>,
-    /// What the cpu backend rounds activations to before they meet weights
-    /// [default: int8 where weights are quantized, f32 where they are floats].
+    /// What the cpu backend rounds activations to before they meet weights; float weights
+    /// meet none in int8 or int8x2, but f32 [default: int8 where weights are quantized, and
+    /// int8x2, the sum of two such terms, where products are logits].
     #[arg(long, value_name = "PRECISION", value_enum)]
     pub act_precision: Option<ActPrecision>,
     /// The type of the KV cache.
@@ -250,6 +251,7 @@ pub fn backend(text: &str) -> Result<Backend, String> {
 #[allow(missing_docs)] // the names say it
 pub enum ActPrecision {
     F32,
+    Int8x2,
     Bf16,
     Int8,
 }
@@ -259,6 +261,7 @@ impl ActPrecision {
     pub fn precision(self) -> girih_cpu::Precision {
         match self {
             ActPrecision::F32 => girih_cpu::Precision::F32,
+            ActPrecision::Int8x2 => girih_cpu::Precision::Int8x2,
             ActPrecision::Bf16 => girih_cpu::Precision::Bf16,
             ActPrecision::Int8 => girih_cpu::Precision::Int8,
         }

@@ -89,6 +89,15 @@ impl<'a> Layout<'a> {
         }
     }
 
+    /// What activations are rounded to before the product that yields logits.
+    pub fn head_precision(&self) -> Precision {
+        let rounded = match &self.device.backend {
+            Backend::Cpu => girih_cpu::output_activations(&self.graph, self.precision()),
+            Backend::Interpreter | Backend::Npu(_) => None,
+        };
+        rounded.unwrap_or(Precision::F32)
+    }
+
     /// What the backend says of itself and refuses of the graph.
     ///
     /// # Errors

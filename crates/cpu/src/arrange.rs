@@ -3,12 +3,13 @@
 //!
 //! ```text
 //! arranged = block 0 | block 1 | …     16 groups (integers), 256 rows of floats or 128 of pairs each
-//! block    = tile 0 | tile 1 | …       up to 12 columns: rows of the step
+//! block    = tile 0 | tile 1 | …       up to 12 columns
 //! tile     = row 0 | row 1 | …         a word of each column
 //! ```
-//! So what meets one panel of weights follows each other in memory. A step of
-//! up to [`NARROW`] rows is one tile of just as many columns; a longer one has
-//! tiles of [`TILE`], the last of which may be narrower and have columns of zeros.
+//! So what meets one panel of weights follows each other in memory. A row of the
+//! step is a column, or two whose products are added ([`Precision::Int8x2`]). Up
+//! to [`NARROW`] columns are one tile of just as many; more of them are tiles of
+//! [`TILE`], the last of which may be narrower and have columns of zeros.
 
 use girih_graph::Act;
 use girih_tensor::DType;
@@ -21,6 +22,9 @@ use crate::kernels::packed::{BAND, Coding, DEPTH, FLOAT_DEPTH, GROUP, Layout, MA
 pub enum Precision {
     /// Nothing: single precision.
     F32,
+    /// The sum of two terms, the second of which is what [`Precision::Int8`]
+    /// makes of what the first one left.
+    Int8x2,
     /// Brain float.
     Bf16,
     /// Signed bytes under one scale for each 32 values of a row.
@@ -29,31 +33,30 @@ pub enum Precision {
 
 impl Precision {
     /// Every precision, the finest first.
-    pub const ALL: &'static [Precision] = &[Precision::F32, Precision::Bf16, Precision::Int8];
+    pub const ALL: &'static [Precision] =
+        &[Precision::F32, Precision::Int8x2, Precision::Bf16, Precision::Int8];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Precision::F32 => "f32",
+            Precision::Int8x2 => "int8x2",
             Precision::Bf16 => "bf16",
             Precision::Int8 => "int8",
         }
     }
 
-    /// The format with the same rounding: int8 has a scale for as many values
-    /// as Q8_0.
+    /// The format with the same rounding, or a coarser one: int8 has a scale for
+    /// as many values as Q8_0. Two terms leave `1 / (124 · 248 √12)` of a group's
+    /// largest value (root mean squares), at the most 6e-5 of the group's own;
+    /// half precision leaves 2e-4.
     pub fn format(self) -> DType {
         match self {
             Precision::F32 => DType::F32,
+            Precision::Int8x2 => DType::F16,
             Precision::Bf16 => DType::BF16,
             Precision::Int8 => DType::Q8_0,
         }
-    }
-
-    /// What activations are rounded to for weights of a layout, if nothing else
-    /// is asked for.
-    pub fn default_for(layout: Layout) -> Precision {
-        if layout.coding().is_some() { Precision::Int8 } else { Precision::F32 }
     }
 }
 
@@ -61,6 +64,8 @@ impl Precision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Integers(Coding),
+    /// Two columns of integers for each row.
+    IntegersTwice(Coding),
     Floats,
     /// Floats that are rounded to brain float.
     Bf16,
@@ -70,12 +75,13 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// How activations meet weights of a layout; nothing where there is no such way.
-    pub fn of(layout: Layout, precision: Option<Precision>) -> Option<Kind> {
-        match precision.unwrap_or(Precision::default_for(layout)) {
+    pub fn of(layout: Layout, precision: Precision) -> Option<Kind> {
+        match precision {
             Precision::F32 => Some(Kind::Floats),
             Precision::Bf16 if layout == Layout::Bf16 => Some(Kind::Brains),
             Precision::Bf16 => Some(Kind::Bf16),
             Precision::Int8 => layout.coding().map(Kind::Integers),
+            Precision::Int8x2 => layout.coding().map(Kind::IntegersTwice),
         }
     }
 
@@ -83,24 +89,35 @@ impl Kind {
     pub fn name(self) -> &'static str {
         let precision = match self {
             Kind::Integers(_) => Precision::Int8,
+            Kind::IntegersTwice(_) => Precision::Int8x2,
             Kind::Floats => Precision::F32,
             Kind::Bf16 | Kind::Brains => Precision::Bf16,
         };
         precision.name()
     }
 
+    /// How integers become numbers; nothing where floats are multiplied.
+    pub fn coding(self) -> Option<Coding> {
+        match self {
+            Kind::Integers(coding) | Kind::IntegersTwice(coding) => Some(coding),
+            Kind::Floats | Kind::Bf16 | Kind::Brains => None,
+        }
+    }
+
+    /// Columns for each row of a step.
+    pub fn terms(self) -> usize {
+        if matches!(self, Kind::IntegersTwice(_)) { 2 } else { 1 }
+    }
+
     /// Columns of weights that a block covers.
     pub fn depth(self) -> usize {
-        match self {
-            Kind::Integers(_) => DEPTH * GROUP,
-            Kind::Floats | Kind::Bf16 | Kind::Brains => FLOAT_DEPTH,
-        }
+        if self.coding().is_some() { DEPTH * GROUP } else { FLOAT_DEPTH }
     }
 
     /// Words of a block for each column of activations.
     pub fn block_words(self) -> usize {
         match self {
-            Kind::Integers(coding) => DEPTH * coding.words(),
+            Kind::Integers(coding) | Kind::IntegersTwice(coding) => DEPTH * coding.words(),
             Kind::Floats | Kind::Bf16 => FLOAT_DEPTH,
             Kind::Brains => FLOAT_DEPTH / 2,
         }
@@ -109,7 +126,7 @@ impl Kind {
     /// Words for `values` values of one column, in the last block of a row.
     pub fn words(self, values: usize) -> usize {
         match self {
-            Kind::Integers(coding) => values.div_ceil(GROUP) * coding.words(),
+            Kind::Integers(coding) | Kind::IntegersTwice(coding) => values.div_ceil(GROUP) * coding.words(),
             // Layouts of two columns in a lane end with a whole lane.
             Kind::Floats | Kind::Bf16 => values.next_multiple_of(2),
             Kind::Brains => values.div_ceil(2),
@@ -118,13 +135,13 @@ impl Kind {
 
     /// Words for `rows` rows of `width` values.
     pub fn size(self, rows: usize, width: usize) -> usize {
-        padded(rows) * self.block_words() * width.div_ceil(self.depth())
+        padded(rows * self.terms()) * self.block_words() * width.div_ceil(self.depth())
     }
 }
 
-/// Columns that so many rows of a step take.
-pub(crate) fn padded(rows: usize) -> usize {
-    if rows <= NARROW { rows } else { rows.next_multiple_of(TILE / 3) }
+/// Columns that there is room for where so many are needed.
+pub(crate) fn padded(columns: usize) -> usize {
+    if columns <= NARROW { columns } else { columns.next_multiple_of(TILE / 3) }
 }
 
 /// Arranged activations.
@@ -144,9 +161,14 @@ impl<'a> Arranged<'a> {
         self.width.div_ceil(self.kind.depth())
     }
 
+    /// Columns without those of zeros.
+    pub fn columns(&self) -> usize {
+        self.rows * self.kind.terms()
+    }
+
     /// Each tile's first column and its number of columns.
     pub fn tiles(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let padded = padded(self.rows);
+        let padded = padded(self.columns());
         (0..padded).step_by(TILE).map(move |first| (first, TILE.min(padded - first)))
     }
 
@@ -157,7 +179,7 @@ impl<'a> Arranged<'a> {
     pub fn part(&self, block: usize, (first, columns): (usize, usize)) -> &'a [u32] {
         let each = self.kind.block_words();
         let values = self.kind.depth().min(self.width - block * self.kind.depth());
-        let start = (block * padded(self.rows) + first) * each;
+        let start = (block * padded(self.columns()) + first) * each;
         &self.words[start..start + columns * self.kind.words(values)]
     }
 
@@ -166,10 +188,11 @@ impl<'a> Arranged<'a> {
     /// # Panics
     /// When there is more than one tile.
     pub fn whole(&self) -> &'a [u32] {
-        assert!(self.rows <= NARROW, "{} rows are more than a tile", self.rows);
+        let columns = self.columns();
+        assert!(columns <= NARROW, "{columns} columns are more than a tile");
         let blocks = self.blocks() - 1;
         let rest = self.kind.words(self.width - blocks * self.kind.depth());
-        &self.words[..self.rows * (blocks * self.kind.block_words() + rest)]
+        &self.words[..columns * (blocks * self.kind.block_words() + rest)]
     }
 }
 
@@ -217,7 +240,7 @@ impl Source<'_> {
     }
 }
 
-/// Puts a block of a row into column `column` of a tile of `columns`.
+/// Puts a block of a row into a tile of `columns`, from column `column` on.
 pub(crate) fn arrange(
     table: &Table,
     kind: Kind,
@@ -231,6 +254,15 @@ pub(crate) fn arrange(
             let mut integers = Integers::ZERO;
             integers.round(table, values);
             integers.put(coding, values.len().div_ceil(GROUP), column, columns, words);
+        }
+        Kind::IntegersTwice(coding) => {
+            let (mut integers, mut rest) = (Integers::ZERO, [0.0; DEPTH * GROUP]);
+            let (groups, rest) = (values.len().div_ceil(GROUP), &mut rest[..values.len()]);
+            integers.round(table, values);
+            integers.put(coding, groups, column, columns, words);
+            integers.rest(values, rest);
+            integers.round(table, rest);
+            integers.put(coding, groups, column + 1, columns, words);
         }
         Kind::Floats => floats(values, column, columns, words, |x| x.to_bits()),
         Kind::Bf16 => {
@@ -280,6 +312,17 @@ impl Integers {
             let mut last = [0.0; GROUP];
             last[..rest.len()].copy_from_slice(rest);
             (table.quantize)(&last, &mut last_codes[..GROUP], &mut last_scale[..1], &mut last_sum[..1]);
+        }
+    }
+
+    /// What rounding took from the values.
+    fn rest(&self, values: &[f32], rest: &mut [f32]) {
+        let groups = values.chunks(GROUP).zip(rest.chunks_mut(GROUP));
+        let (codes, _) = self.codes.as_chunks::<GROUP>();
+        for (((values, rest), codes), scale) in groups.zip(codes).zip(self.scales) {
+            for ((rest, value), code) in rest.iter_mut().zip(values).zip(codes) {
+                *rest = value - scale * f32::from(*code);
+            }
         }
     }
 

@@ -44,7 +44,7 @@ use girih_graph::{Error, Graph, Key};
 
 pub use affinity::Affinity;
 pub use arrange::Precision;
-pub use lower::activations;
+pub use lower::{activations, output_activations};
 pub use os::run_last;
 pub use packed_store::{PackKey, PackReader, PackWriter, PackedStore, Residence, Unkept};
 pub use probe::{Machine, default_threads, huge_pages};
@@ -62,7 +62,8 @@ pub struct Options {
     /// Threads that compute, the caller's included; results do not depend on it.
     pub threads: usize,
     /// What activations are rounded to before they meet weights; by default
-    /// bytes where weights are quantized, and nothing where they are floats.
+    /// bytes where weights are quantized, two of them where products are the
+    /// output, and nothing where weights are floats.
     pub precision: Option<Precision>,
     /// Whether threads stay on processors. The caller is one of the threads: it
     /// is the thread that makes the backend, until the backend is dropped there.

@@ -224,11 +224,48 @@ enum Operand {
 /// when `precision` is asked for: each precision once, the coarsest first.
 pub fn activations(graph: &Graph, precision: Option<Precision>) -> Vec<Precision> {
     let linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
-    let layouts: Vec<Layout> = linear.map(|node| Layout::of(graph.value(node.inputs[1]).dtype)).collect();
-    let used = |of: &Precision| {
-        layouts.iter().any(|&layout| precision.unwrap_or(Precision::default_for(layout)) == *of)
-    };
-    Precision::ALL.iter().rev().copied().filter(used).collect()
+    let used: Vec<Precision> = linear.map(|node| met_as(graph, node, precision)).collect();
+    Precision::ALL.iter().rev().copied().filter(|precision| used.contains(precision)).collect()
+}
+
+/// What activations are rounded to before the product that yields the output of
+/// `graph`, when `precision` is asked for; nothing if no product does.
+pub fn output_activations(graph: &Graph, precision: Option<Precision>) -> Option<Precision> {
+    let mut linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
+    linear.find(|node| yields_output(graph, node.output)).map(|node| met_as(graph, node, precision))
+}
+
+/// What activations are rounded to for a product, when `precision` is asked for.
+/// By default integers meet integers, and floats are met as they are, also where
+/// integers are asked for, which they cannot meet. What logits are made of is rounded more
+/// finely, as nothing after it averages the error out; it costs little, as a
+/// prompt wants the logits of one row and a reply's step waits for the weights.
+fn met_as(graph: &Graph, node: &Node, precision: Option<Precision>) -> Precision {
+    let integers = Layout::of(graph.value(node.inputs[1]).dtype).coding().is_some();
+    match precision {
+        Some(Precision::Int8 | Precision::Int8x2) | None if !integers => Precision::F32,
+        Some(precision) => precision,
+        None if yields_output(graph, node.output) => Precision::Int8x2,
+        None => Precision::Int8,
+    }
+}
+
+/// Whether a value is the graph's output, or is only scaled or capped to be that.
+fn yields_output(graph: &Graph, mut id: ValueId) -> bool {
+    loop {
+        let mut readers = graph.nodes.iter().filter(|node| node.inputs.contains(&id));
+        match (readers.next(), readers.next()) {
+            (None, _) => return graph.value(id).role == Role::Output,
+            (Some(Node { op: Op::Scale { .. } | Op::Softcap { .. }, output, .. }), None) => id = *output,
+            _ => return false,
+        }
+    }
+}
+
+/// How activations are arranged for a product.
+fn arranged_as(graph: &Graph, node: &Node, precision: Option<Precision>) -> Kind {
+    let kind = Kind::of(Layout::of(graph.value(node.inputs[1]).dtype), met_as(graph, node, precision));
+    kind.expect("floats are met as they are, and integers by what is asked for")
 }
 
 /// The nodes of `graph` that are not run with activations of `precision`.
@@ -249,16 +286,15 @@ fn objection(graph: &Graph, node: &Node, precision: Option<Precision>) -> Option
     })
 }
 
-/// Why activations of `precision` do not meet the weights of a node.
+/// Why activations of `precision` do not meet the weights of a node: integers are
+/// asked for, and meet no weights at all.
 fn products_objection(graph: &Graph, node: &Node, precision: Option<Precision>) -> Option<String> {
-    if node.op != Op::Linear {
+    let precision = precision?;
+    if node.op != Op::Linear || activations(graph, Some(precision)).contains(&precision) {
         return None;
     }
-    let weight = graph.value(node.inputs[1]);
-    let name = precision?.name();
-    Kind::of(Layout::of(weight.dtype), precision).is_none().then(|| {
-        format!("weights of {} are not multiplied by activations of {name}; choose f32 or bf16", weight.dtype)
-    })
+    let (dtype, name) = (graph.value(node.inputs[1]).dtype, precision.name());
+    Some(format!("weights of {dtype} are not multiplied by activations of {name}; choose f32 or bf16"))
 }
 
 /// What is wrong with one operand of a node.
@@ -319,8 +355,8 @@ pub(crate) struct Slot {
 pub(crate) fn slots(graph: &Graph, precision: Option<Precision>) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
     for node in graph.nodes.iter().filter(|node| node.op == Op::Linear) {
-        let (x, weight) = (graph.value(node.inputs[0]), graph.value(node.inputs[1]));
-        let Some(kind) = Kind::of(Layout::of(weight.dtype), precision) else { continue };
+        let x = graph.value(node.inputs[0]);
+        let kind = arranged_as(graph, node, precision);
         let words = kind.size(x.shape.rows(), x.shape.columns());
         match slots.iter_mut().find(|slot| slot.kind == kind) {
             Some(slot) => slot.words = slot.words.max(words),
@@ -432,8 +468,7 @@ impl Lowering<'_> {
         if node.op != Op::Linear {
             return None;
         }
-        let layout = Layout::of(self.graph.value(node.inputs[1]).dtype);
-        let kind = Kind::of(layout, self.precision).expect("refusals were checked: there is a way");
+        let kind = arranged_as(self.graph, node, self.precision);
         self.slots.iter().position(|slot| slot.kind == kind)
     }
 
@@ -577,8 +612,8 @@ pub(crate) fn rotations(graph: &Graph) -> Vec<ValueId> {
 }
 
 /// Numbers of scratch that each thread needs for itself.
-pub(crate) fn local_size(graph: &Graph) -> usize {
-    graph.nodes.iter().map(|node| node_local_size(graph, node)).max().unwrap_or(0)
+pub(crate) fn local_size(graph: &Graph, precision: Option<Precision>) -> usize {
+    graph.nodes.iter().map(|node| node_local_size(graph, node, precision)).max().unwrap_or(0)
 }
 
 /// Numbers of memory for the partial sums of attention.
@@ -587,10 +622,13 @@ pub(crate) fn partials_size(graph: &Graph) -> usize {
     nodes.map(|node| ops::attend::partials_size(graph, node)).max().unwrap_or(0)
 }
 
-fn node_local_size(graph: &Graph, node: &Node) -> usize {
+fn node_local_size(graph: &Graph, node: &Node, precision: Option<Precision>) -> usize {
     let input = |index: usize| graph.value(node.inputs[index]);
     match node.op {
-        Op::Linear => ops::linear::local_size(graph.key.rows as usize, input(1).shape.columns()),
+        Op::Linear => {
+            let terms = arranged_as(graph, node, precision).terms();
+            ops::linear::local_size(input(0).shape.rows() * terms, input(1).shape.columns())
+        }
         Op::Attend { .. } => {
             let (heads, groups) = (input(0).shape.extents()[1], input(1).shape.extents()[1]);
             let (size, value_size) = (input(1).shape.columns(), input(2).shape.columns());

@@ -60,7 +60,7 @@ impl Program {
     ) -> Result<Program, Error> {
         let Lowered { instructions, scratch, slots } = lower(graph, weights, precision)?;
         let arranged = slots.iter().map(|slot| Aligned::zeroed(slot.words, "the activations of a step"));
-        let local = local_size(graph);
+        let local = local_size(graph, precision);
         let locals = (0..threads).map(|_| Aligned::zeroed(local, "a thread's scratch memory"));
         let turns = turns_shapes(graph).map(|(rows, pairs)| StepTurns::new(rows, pairs));
         let memory = Memory {
@@ -80,7 +80,7 @@ impl Program {
     pub(crate) fn plan(graph: &Graph, threads: usize, precision: Option<Precision>) -> u64 {
         let rows = size_of::<Origin>() as u64 * u64::from(graph.key.rows) + Written::bytes(graph);
         let wanted = size_of::<u32>() as u64 * u64::from(graph.key.wanted);
-        let locals = threads as u64 * Aligned::<f32>::bytes(local_size(graph));
+        let locals = threads as u64 * Aligned::<f32>::bytes(local_size(graph, precision));
         let arranged: u64 =
             slots(graph, precision).iter().map(|slot| Aligned::<u32>::bytes(slot.words)).sum();
         let turns: u64 = turns_shapes(graph).map(|(rows, pairs)| StepTurns::bytes(rows, pairs)).sum();

@@ -4,7 +4,7 @@
 use girih_engine::Engine;
 use serde::Serialize;
 
-use crate::bound::rms;
+use crate::bound::{Depth, rms};
 use crate::golden::Prompt;
 use crate::{Bound, Hidden, Result};
 
@@ -50,9 +50,23 @@ pub fn diagnose(
     engine.logits(&prompt.tokens, &mut hidden, |_, row| logits.extend_from_slice(row))?;
     let mut rows = Vec::with_capacity(layers + 2);
     for (index, want) in reference.hidden.iter().enumerate() {
-        rows.push(compare(hidden.name(index), &hidden.states[index], want, reference.width, index, bound));
+        rows.push(compare(
+            hidden.name(index),
+            &hidden.states[index],
+            want,
+            reference.width,
+            Depth::Layers(index),
+            bound,
+        ));
     }
-    rows.push(compare("logits", &logits, &reference.logits, reference.vocabulary, layers + 1, bound));
+    rows.push(compare(
+        "logits",
+        &logits,
+        &reference.logits,
+        reference.vocabulary,
+        Depth::Logits(layers),
+        bound,
+    ));
     Ok(rows)
 }
 
@@ -75,14 +89,15 @@ pub fn diagnose_against(
     for (index, (got, want)) in got.states.iter().zip(&want.states).enumerate() {
         // The norm of the last row alone comes after the last layer.
         let of = if index > layers { 1 } else { tokens.len().max(1) };
-        rows.push(compare(names.name(index), got, want, want.len() / of, index.min(layers), bound));
+        let depth = Depth::Layers(index.min(layers));
+        rows.push(compare(names.name(index), got, want, want.len() / of, depth, bound));
     }
-    rows.push(compare("logits", &logits[0], &logits[1], logits[1].len(), layers + 1, bound));
+    rows.push(compare("logits", &logits[0], &logits[1], logits[1].len(), Depth::Logits(layers), bound));
     Ok(rows)
 }
 
-/// Compares rows of `width` values, `layers` layers into the model.
-fn compare(layer: &str, got: &[f32], want: &[f32], width: usize, layers: usize, bound: &Bound) -> LayerRow {
+/// Compares rows of `width` values, so deep in the model.
+fn compare(layer: &str, got: &[f32], want: &[f32], width: usize, depth: Depth, bound: &Bound) -> LayerRow {
     let mut row = LayerRow {
         layer: layer.to_owned(),
         cosine: 1.0,
@@ -100,7 +115,7 @@ fn compare(layer: &str, got: &[f32], want: &[f32], width: usize, layers: usize, 
     for (token, (got, want)) in got.chunks_exact(width).zip(want.chunks_exact(width)).enumerate() {
         let largest = largest_difference(got, want);
         squares += got.iter().zip(want).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum::<f64>();
-        let share = share(largest, bound.after(layers, rms(want)));
+        let share = share(largest, bound.at(depth, rms(want)));
         row.cosine = row.cosine.min(cosine(got, want));
         row.max_abs = row.max_abs.max(largest);
         if share > row.of_bound {

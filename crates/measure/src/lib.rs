@@ -15,7 +15,7 @@ pub mod record;
 mod speed;
 mod work;
 
-pub use bound::{Bound, Precision};
+pub use bound::{Bound, Depth, Precision};
 pub use gate::{Divergence, PromptVerdict, Verdict, verify};
 pub use girih_tensor::{Error, Result};
 pub use golden::{Golden, Prompt, Reference, Sizes};

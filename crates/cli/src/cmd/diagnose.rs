@@ -66,7 +66,7 @@ fn against_backend(args: &Args, reference: &Backend) -> Result<Outcome> {
     let other = loading::layout(&model, &other, 1)?;
     let mut other = loading::start(&other, show)?;
     let tokens = Random(args.seed).tokens(args.tokens as usize, model.facts.sizes.vocabulary);
-    let bound = bound(&model, &args.device, Against::F32, layout.precisions().first().copied())?;
+    let bound = bound(&model, &args.device, Against::F32, &layout)?;
     let rows = diagnose_against(&mut engine, &mut other, &tokens, model.facts.layers.len(), &bound)?;
     report(args, &layout.activations(), &json!(reference.to_string()), &[rows])
 }

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::{Outcome, print_json};
 use crate::args::{DeviceArgs, ModelArgs};
+use crate::backends::Layout;
 use crate::error::{Error, Result};
 use crate::loading::{self, Place};
 use crate::progress::Show;
@@ -79,20 +80,15 @@ impl Case {
         let layout = loading::layout(&model, device, WANTED)?;
         let engine = loading::start(&layout, Show::unless(device.quiet))?;
         let activations = layout.activations();
-        let bound = bound(&model, device, against, layout.precisions().first().copied())?;
+        let bound = bound(&model, device, against, &layout)?;
         Ok(Case { model, engine, golden, bound, activations })
     }
 }
 
 /// The bound for the precision in use: the longest sum, the golden's
 /// arithmetic, the state's type, how coarsely weights are stored, and what
-/// activations are rounded to at the coarsest.
-pub fn bound(
-    model: &Model,
-    device: &DeviceArgs,
-    against: Against,
-    activations: Option<Precision>,
-) -> Result<Bound> {
+/// activations are rounded to, at the coarsest and before logits.
+pub fn bound(model: &Model, device: &DeviceArgs, against: Against, layout: &Layout) -> Result<Bound> {
     let infos = model.weights.names().filter_map(|name| Some((name, model.weights.info(name)?)));
     let mut terms = 1;
     let mut quantized = 0.0f64;
@@ -105,7 +101,8 @@ pub fn bound(
     }
     let bound = Bound::new(against.precision(), terms, device.kv.dtype(), quantized);
     let bound = bound.storing(device.backend.activations());
-    Ok(activations.map_or(bound, |coarsest| bound.meeting(coarsest.format())))
+    let coarsest = layout.precisions().first().copied().unwrap_or(Precision::F32);
+    Ok(bound.meeting(coarsest.format(), layout.head_precision().format()))
 }
 
 pub fn verify(args: &Args) -> Result<Outcome> {

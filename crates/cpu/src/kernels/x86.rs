@@ -7,7 +7,7 @@
 use std::arch::x86_64::*;
 
 use super::packed::{Band, FLOAT_DEPTH, LINE, Layout};
-use super::portable::quantize::{self, CODE, LEAST};
+use super::portable::quantize::{self, LEAST, LEVELS};
 
 /// Groups whose results are made together.
 pub(super) const QUAD: usize = 4;
@@ -86,25 +86,54 @@ pub(super) fn join_lanes(
 
 /// The scales of four groups, whose largest values are given as the bits of
 /// numbers without a sign, and what their values are multiplied by, each in all
-/// lanes of a vector; nothing if a group cannot be quantized.
+/// lanes of a vector; nothing if a group cannot be quantized. `left` gives the
+/// sums of squares that multiplying by such numbers leaves.
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn scales(largest: __m128i) -> Option<(__m128, [__m128; QUAD])> {
+pub(super) fn scales(
+    largest: __m128i,
+    left: impl Fn([__m128; QUAD]) -> __m128,
+) -> Option<(__m128, [__m128; QUAD])> {
     let largest = _mm_castsi128_ps(largest);
     let enough = _mm_cmpge_ps(largest, _mm_set1_ps(LEAST));
     let finite = _mm_cmplt_ps(largest, _mm_set1_ps(f32::INFINITY));
     if _mm_movemask_ps(_mm_and_ps(enough, finite)) != 0b1111 {
         return None;
     }
-    let code = _mm_set1_ps(CODE);
-    let inverses = _mm_div_ps(code, largest);
-    let inverses = [
-        _mm_shuffle_ps::<0b00_00_00_00>(inverses, inverses),
-        _mm_shuffle_ps::<0b01_01_01_01>(inverses, inverses),
-        _mm_shuffle_ps::<0b10_10_10_10>(inverses, inverses),
-        _mm_shuffle_ps::<0b11_11_11_11>(inverses, inverses),
-    ];
-    Some((_mm_div_ps(largest, code), inverses))
+    let (mut best, mut inverses) = (_mm_setzero_ps(), _mm_setzero_ps());
+    let mut least = _mm_set1_ps(f32::INFINITY);
+    for (levels, weight) in LEVELS {
+        let levels = _mm_set1_ps(levels);
+        let these = _mm_div_ps(levels, largest);
+        let squares = _mm_mul_ps(left(spread(these)), _mm_set1_ps(weight));
+        let less = _mm_cmplt_ps(squares, least);
+        best = _mm_blendv_ps(best, levels, less);
+        inverses = _mm_blendv_ps(inverses, these, less);
+        least = _mm_blendv_ps(least, squares, less);
+    }
+    Some((_mm_div_ps(largest, best), spread(inverses)))
+}
+
+/// Each of four numbers in all lanes of a vector.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn spread(numbers: __m128) -> [__m128; QUAD] {
+    [
+        _mm_shuffle_ps::<0b00_00_00_00>(numbers, numbers),
+        _mm_shuffle_ps::<0b01_01_01_01>(numbers, numbers),
+        _mm_shuffle_ps::<0b10_10_10_10>(numbers, numbers),
+        _mm_shuffle_ps::<0b11_11_11_11>(numbers, numbers),
+    ]
+}
+
+/// The sum of each of four vectors' lanes.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn lane_sums(vectors: [__m128; QUAD]) -> __m128 {
+    let bits = vectors.map(|vector| _mm_castps_si128(vector));
+    _mm_castsi128_ps(join_lanes(bits, |a, b| {
+        _mm_castps_si128(_mm_add_ps(_mm_castsi128_ps(a), _mm_castsi128_ps(b)))
+    }))
 }
 
 /// The lines of a band of brain floats from column `first` on.

@@ -12,7 +12,11 @@
 //! A step of few rows goes through each band once, whole, and decodes it in
 //! registers. Bytes moved: the weights as packed, once for each step; the sums
 //! of a longer step once more for each chunk.
+//!
+//! Where a row is two columns of activations, its result is the sum of theirs:
+//! the first one's and then the second one's, each made as if it were alone.
 
+use std::array;
 use std::iter;
 use std::ops::Range;
 
@@ -42,10 +46,10 @@ const PIECE: usize = 1 << 13;
 /// Pieces for each thread, so that who is late leaves its last ones to others.
 const SHARE: usize = 4;
 
-/// Numbers of scratch for so many rows of `width` values: a row that is made
-/// while it is arranged, and the sums of products.
-pub(crate) fn local_size(rows: usize, width: usize) -> usize {
-    if rows <= NARROW { width } else { width.max(BANDS * padded(rows) * BAND) }
+/// Numbers of scratch for so many columns of `width` activations: a row that is
+/// made while it is arranged, and the sums of products.
+pub(crate) fn local_size(columns: usize, width: usize) -> usize {
+    if columns <= NARROW { width } else { width.max(BANDS * padded(columns) * BAND) }
 }
 
 /// Arranges activations for products, rows of `width` values.
@@ -56,23 +60,23 @@ pub(crate) fn arranged(
     width: usize,
     words: &mut [u32],
 ) {
-    let (table, rows) = (executor.table, source.len() / width);
-    let each = kind.block_words();
+    let (table, rows, terms) = (executor.table, source.len() / width, kind.terms());
+    let (each, all) = (kind.block_words(), rows * terms);
     // Few rows are one tile; such as lie in memory are cut by blocks.
     let row_step = match source {
-        Source::Rows(_) if rows <= NARROW => (PIECE / (rows.max(1) * kind.depth())).max(1),
+        Source::Rows(_) if all <= NARROW => (PIECE / (rows.max(1) * kind.depth())).max(1),
         _ => usize::MAX,
     };
-    let grid = Grid { width: padded(rows).max(1) * each, row_step, column_step: TILE * each };
+    let grid = Grid { width: padded(all).max(1) * each, row_step, column_step: TILE * each };
     let words = &mut words[..kind.size(rows, width)];
     executor.pool.tiles(executor.locals, words, grid, |tile, scratch| {
         let (first, columns) = (tile.columns().start / each, tile.columns().len() / each);
         let blocks = tile.rows();
-        if first + columns > rows {
+        if first + columns > all {
             blocks.clone().for_each(|block| tile.row(block).fill(0));
         }
-        for column in 0..columns.min(rows - first) {
-            let row = source.row(table, first + column, width, scratch);
+        for column in (0..columns.min(all - first)).step_by(terms) {
+            let row = source.row(table, (first + column) / terms, width, scratch);
             for (block, values) in blocks.clone().zip(row.chunks(kind.depth()).skip(blocks.start)) {
                 arrange(table, kind, values, (column, columns), tile.row(block));
             }
@@ -112,10 +116,13 @@ pub(crate) fn linear(
     outputs: [&mut [f32]; MOST_PRODUCTS],
 ) {
     let (table, pool) = (executor.table, executor.pool);
-    let rows = products.iter().flatten().map(|product| product.x.rows).max().unwrap_or(0);
-    executor.variant = variant(table, rows, &products);
+    let most = |of: fn(&Arranged<'_>) -> usize| {
+        products.iter().flatten().map(|product| of(&product.x)).max().unwrap_or(0)
+    };
+    let (rows, few) = (most(|x| x.rows), most(|x| x.columns()) <= NARROW);
+    executor.variant = variant(table, rows, few, &products);
     let all: usize = products.iter().flatten().map(|product| bands(product.weight.rows)).sum();
-    let most = if rows <= NARROW { NARROW_BANDS } else { BANDS };
+    let most = if few { NARROW_BANDS } else { BANDS };
     let mut bands = (all / (pool.threads() * SHARE)).clamp(1, most);
     if matches!(finish, Finish::Gate(_)) {
         // Of each of the two matrices.
@@ -134,10 +141,10 @@ pub(crate) fn linear(
 }
 
 /// Which kernels compute products of so many rows, in words.
-fn variant(table: &Table, rows: usize, products: &[Option<Product<'_>>]) -> [&'static str; 4] {
+fn variant(table: &Table, rows: usize, few: bool, products: &[Option<Product<'_>>]) -> [&'static str; 4] {
     let way = match rows {
         0 | 1 => "gemv",
-        rows if rows <= NARROW => "small",
+        _ if few => "small",
         _ => "gemm",
     };
     let one = |name: fn(&Table, &Product<'_>) -> &'static str| {
@@ -164,7 +171,7 @@ struct Piece<'a, 'b, 'c> {
 
 impl Piece<'_, '_, '_> {
     fn compute(&mut self, scratch: &mut [f32]) {
-        if self.first.x.rows > NARROW { self.wide(scratch) } else { self.narrow() }
+        if self.first.x.columns() > NARROW { self.wide(scratch) } else { self.narrow() }
     }
 
     fn bands(&self) -> Range<usize> {
@@ -178,21 +185,21 @@ impl Piece<'_, '_, '_> {
 
     /// Few rows, each band at once.
     fn narrow(&mut self) {
-        let rows = self.first.x.rows;
+        let columns = self.first.x.columns();
         for band in self.bands() {
             let mut sums = [[[0.0; BAND]; NARROW]; 2];
             for (product, sums) in self.products().zip(&mut sums) {
-                product.narrow(self.table, band, &mut sums[..rows]);
+                product.narrow(self.table, band, &mut sums[..columns]);
             }
             let [first, gated] = &mut sums;
-            self.put(band, &mut first[..rows], &mut gated[..rows]);
+            self.put(band, &mut first[..columns], &mut gated[..columns]);
         }
     }
 
     /// Many rows, chunk by chunk of the input.
     fn wide(&mut self, scratch: &mut [f32]) {
         let x = self.first.x;
-        let (padded, count) = (padded(x.rows), self.products().count());
+        let (padded, count) = (padded(x.columns()), self.products().count());
         let (blocks, bands) = (x.blocks(), self.bands());
         let chunk = (CHUNK / (padded * x.kind.block_words() * size_of::<u32>())).max(1);
         let (all, _) = scratch.as_chunks_mut::<BAND>();
@@ -210,19 +217,19 @@ impl Piece<'_, '_, '_> {
                 }
                 if last == blocks {
                     let (sums, gated) = sums.split_at_mut(padded);
-                    self.put(band, &mut sums[..x.rows], gated);
+                    self.put(band, &mut sums[..x.columns()], gated);
                 }
             }
         }
     }
 
-    /// Writes what becomes of the sums of a band, for all rows.
+    /// Writes what becomes of the sums of a band, for all columns.
     fn put(&mut self, band: usize, sums: &mut [[f32; BAND]], gated: &mut [[f32; BAND]]) {
         let (table, width) = (self.table, self.first.weight.rows);
         let range = band * BAND..self.tile.columns().end.min((band + 1) * BAND);
-        self.first.add_bias(range.clone(), sums);
+        let sums = self.first.joined(range.clone(), sums);
         if let Some(product) = &self.gated {
-            product.add_bias(range.clone(), gated);
+            product.joined(range.clone(), gated);
         }
         let columns = range.clone();
         match self.finish {
@@ -256,7 +263,7 @@ impl Product<'_> {
     fn narrow(&self, table: &Table, band: usize, sums: &mut [[f32; BAND]]) {
         let (weights, x) = (self.weight.band(band), self.x);
         match x.kind {
-            Kind::Integers(_) => (table.products.narrow)(weights, x.whole(), sums),
+            Kind::Integers(_) | Kind::IntegersTwice(_) => (table.products.narrow)(weights, x.whole(), sums),
             Kind::Brains => (table.products.brains)(weights, 0, x.whole(), sums),
             _ if self.weight.layout.coding().is_none() && self.weight.is_float() => {
                 (table.products.floats)(weights, 0, x.whole(), sums);
@@ -265,19 +272,30 @@ impl Product<'_> {
         }
     }
 
-    /// Adds the bias of the rows `range` of the weights.
-    fn add_bias(&self, range: Range<usize>, sums: &mut [[f32; BAND]]) {
-        let Some(bias) = self.bias else { return };
-        for sums in sums {
-            sums.iter_mut().zip(&bias[range.clone()]).for_each(|(sum, bias)| *sum += bias);
+    /// The sums of each row, which lie before those of columns: of one column or of
+    /// two, and of the bias of the rows `range` of the weights.
+    fn joined<'a>(&self, range: Range<usize>, sums: &'a mut [[f32; BAND]]) -> &'a mut [[f32; BAND]] {
+        let terms = self.x.kind.terms();
+        let rows = sums.len() / terms;
+        if terms > 1 {
+            for row in 0..rows {
+                sums[row] = array::from_fn(|lane| sums[2 * row][lane] + sums[2 * row + 1][lane]);
+            }
         }
+        let sums = &mut sums[..rows];
+        if let Some(bias) = self.bias {
+            for sums in sums.iter_mut() {
+                sums.iter_mut().zip(&bias[range.clone()]).for_each(|(sum, bias)| *sum += bias);
+            }
+        }
+        sums
     }
 
     /// Adds the products of some blocks of a band with all columns.
     fn multiply(&self, table: &Table, band: usize, blocks: Range<usize>, sums: &mut [[f32; BAND]]) {
         let weights = self.weight.band(band);
         match self.x.kind {
-            Kind::Integers(coding) => {
+            Kind::Integers(coding) | Kind::IntegersTwice(coding) => {
                 let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
                 for block in blocks {
                     let groups = DEPTH.min(self.weight.groups() - block * DEPTH);

@@ -159,3 +159,67 @@ fn a_band_too_little_is_caught() {
         assert!(wrong(&table, dtype, [inputs, 33, rows], &mut Random(72)).is_some(), "{dtype}, {rows} rows");
     }
 }
+
+/// The results of a step with activations of a precision.
+fn results(table: &Table, precision: Precision, graph: &Graph, source: &Source, x: &[f32]) -> Vec<f32> {
+    let options = Options { threads: 2, precision: Some(precision), ..Options::default() };
+    let mut runner = on(Cpu::with_table(options, *table).unwrap(), graph, source, 16);
+    step(&mut *runner, Inputs::Embeddings(x), &[Sequence::new(0, 0, graph.key.rows)])
+}
+
+/// What bytes leave of a row's values, in single precision.
+fn rest(x: &[f32]) -> Vec<f32> {
+    let (mut codes, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / GROUP]);
+    (portable().quantize)(x, &mut codes, &mut scales, &mut vec![0; x.len() / GROUP]);
+    let numbers = x.iter().zip(codes).enumerate();
+    numbers.map(|(index, (x, code))| x - scales[index / GROUP] * f32::from(code)).collect()
+}
+
+/// The product with a row of weights, and how far from it two terms may lie: the
+/// first leaves half a step of the group's scale, the second half a 124th of
+/// that at the most, and taking one from the other rounds twice.
+fn exact_of_two(dtype: DType, x: &[f32], weights: &[f32], stored: &[u8]) -> (f64, f64) {
+    let (mut sum, mut size, mut left) = (0.0, 0.0, 0.0);
+    let block = dtype.tile().1;
+    for (index, (group, weights)) in x.chunks(GROUP).zip(weights.chunks(GROUP)).enumerate() {
+        let extra = extra(dtype, &stored[index * GROUP / block * dtype.block_bytes()..]);
+        let largest = group.iter().fold(0.0f64, |most, x| most.max(f64::from(x.abs())));
+        for (x, weight) in group.iter().zip(weights) {
+            sum += f64::from(*x) * f64::from(*weight);
+            size += largest * (f64::from(weight.abs()) + extra);
+            left += largest * f64::from(weight.abs());
+        }
+    }
+    (sum, left / (4.0 * 124.0 * 124.0) * 1.01 + gamma(8 + 2 * x.len() / 16) * size)
+}
+
+#[test]
+fn two_terms_are_the_sum_of_both_and_nearer_than_one() {
+    let mut random = Random(73);
+    for (table, dtype) in tables().iter().flat_map(|table| FORMATS.map(|dtype| (table, dtype))) {
+        let (inputs, outputs) = (768, 33);
+        for rows in [1, 4, 5, 13] {
+            let what = format!("{} {dtype}, {rows} rows", table.name);
+            let graph = graph(dtype, inputs, outputs, rows);
+            let source = Source::random(&graph, &mut random);
+            let x = random.numbers(rows * inputs);
+            let [first, second] =
+                [&x, &rest(&x)].map(|x| results(table, Precision::Int8, &graph, &source, x));
+            let got = results(table, Precision::Int8x2, &graph, &source, &x);
+            let sums = first.iter().zip(&second).map(|(first, second)| first + second);
+            assert!(got.iter().map(|y| y.to_bits()).eq(sums.map(f32::to_bits)), "{what}");
+            let weights = source.numbers("weight", dtype, outputs, inputs);
+            let row_bytes = inputs / dtype.tile().1 * dtype.block_bytes();
+            let (mut far, mut near) = (0.0f64, 0.0f64);
+            for (index, got) in got.iter().enumerate() {
+                let (x, row) = (&x[index / outputs * inputs..][..inputs], index % outputs);
+                let stored = &source.0["weight"][row * row_bytes..][..row_bytes];
+                let (want, bound) = exact_of_two(dtype, x, &weights[row * inputs..][..inputs], stored);
+                let off = (f64::from(*got) - want).abs();
+                assert!(off <= bound, "{what}: {got}, not {want} within {bound:e}");
+                (near, far) = (near.max(off), far.max((f64::from(first[index]) - want).abs()));
+            }
+            assert!(far > 50.0 * near, "{what}: off by {near:e}, and by {far:e} with one term");
+        }
+    }
+}

@@ -356,3 +356,35 @@ fn powers_of_two_are_exact() {
         }
     }
 }
+
+/// An infinite scale, or one that is too large, yields no number, and the same in
+/// every table.
+#[test]
+fn scales_that_cannot_be_counted_yield_no_number() {
+    let mut random = Random(26);
+    // Of half precision 0x7c00 is an infinity.
+    for (layout, scale) in [(Layout::Q4_0, [0, 0x7c]), (Layout::Mxfp4, [233; 2]), (Layout::Mxfp4, [255; 2])] {
+        let mut bytes = band(layout, 2, Fill::Random, &mut random);
+        let at = bytes.len() - LINE;
+        bytes[at..].chunks_exact_mut(2).for_each(|two| two.copy_from_slice(&scale));
+        let band = Band { layout, columns: 2 * GROUP, bytes: &bytes };
+        let coding = layout.coding().expect("it is a layout of integers");
+        let few = activations(coding, 2, 1, Fill::Random, &mut random);
+        let many = activations(coding, 2, TILE, Fill::Random, &mut random);
+        let run = |table: &Table| {
+            let (mut narrow, mut tile) = ([[0.0; BAND]; 1], [[0.0; BAND]; TILE]);
+            (table.products.narrow)(band, &few, &mut narrow);
+            (table.products.tile)(coding, &decoded(table, band, 0, 2), 2, &many, &mut tile);
+            // The bits of NaN are the processor's.
+            let number = |sum: &f32| if sum.is_nan() { f32::NAN.to_bits() } else { sum.to_bits() };
+            let sums: Vec<u32> = narrow.iter().chain(&tile).flatten().map(number).collect();
+            sums
+        };
+        for table in tables() {
+            let sums = run(table);
+            let numbers = sums.iter().filter(|bits| f32::from_bits(**bits).is_finite()).count();
+            assert!(numbers == 0, "{}: {layout:?}, {scale:?}: {numbers} numbers", table.name);
+            assert!(sums == run(&portable()), "{}: {layout:?}, {scale:?}", table.name);
+        }
+    }
+}

@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use crate::kernels::layout::{Codes, E2M1, IQ4, Scales};
 use crate::kernels::packed::{
-    BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, MAGIC, Panel, PanelGroup, Products,
+    BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, MAGIC, MAGIC_FLOAT, Panel, PanelGroup, Products,
 };
 
 pub(crate) const PRODUCTS: Products = Products { narrow, decode, tile, floats, brains, brains_by: "bf16" };
@@ -174,13 +174,20 @@ fn add_group(coding: Coding, panel: &PanelGroup, word: impl Fn(usize) -> u32, su
                 let x = word(line).to_le_bytes();
                 n += codes.iter().zip(x).map(|(&code, x)| i32::from(code) * i32::from(x as i8)).sum::<i32>();
             }
-            *sum = (n as f32 * panel.scales[part][row]).mul_add(scale, *sum);
+            *sum = counted(n, panel.scales[part][row]).mul_add(scale, *sum);
             if coding.minimums {
                 let total = f32::from_bits(word(GROUP / 4 + part));
                 *sum = (-panel.minimums[part][row]).mul_add(total, *sum);
             }
         }
     }
+}
+
+/// `n · scale`; where `MAGIC_FLOAT · scale` is infinite, what the other tables make
+/// of it, which count from there.
+fn counted(n: i32, scale: f32) -> f32 {
+    let magic = MAGIC_FLOAT * scale;
+    if magic.is_finite() { n as f32 * scale } else { scale.mul_add(MAGIC_FLOAT + n as f32, -magic) }
 }
 
 /// Multiplies a band of floats. Products are rounded before they are added, as
