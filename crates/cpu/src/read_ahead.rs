@@ -2,7 +2,7 @@
 //! for one column and for several go through bands of weights, with each
 //! distance in turns.
 //!
-//! Bytes moved: [`BYTES`] for each distance, each number of columns and each round.
+//! Bytes moved: `BYTES` for each distance, each number of columns and each round.
 
 use std::hint::black_box;
 use std::time::Instant;
