@@ -90,8 +90,8 @@ fn the_nodes_of_a_profile_add_up() {
         let sum: f64 = rows.iter().map(|row| number(row, "seconds")).sum();
         assert!((sum - number(part, "node_seconds")).abs() < 1e-9);
         assert!(sum <= number(part, "wall_seconds"));
-        // 5 layers, and a way down in each.
-        let down = rows.iter().filter(|row| row["nodes"] == "layers.*.ffn.down");
+        // 5 layers, and a way down in each, whose result is added to what the layer was given.
+        let down = rows.iter().filter(|row| row["nodes"] == "layers.*.ffn.down+out");
         assert_eq!(down.map(|row| number(row, "count")).sum::<f64>(), 5.0 * steps);
     }
     let text = profile().with(&["--no-limits"]).done().stdout;
