@@ -174,7 +174,7 @@ def llama_cpp(engine: str, model: Path, tests: list[Test], threads: int) -> dict
     if not loaded:
         raise SystemExit(f"llama.cpp does not load {model}")
     context_options = api.llama_context_default_params()
-    context_options.n_ctx = max(test.start + test.tokens + 1 for test in tests)
+    context_options.n_ctx = max(FIRST_PROMPT, *(test.start + test.tokens for test in tests)) + 1
     context_options.n_batch, context_options.n_ubatch = 2048, 512
     context_options.n_threads = context_options.n_threads_batch = threads
     context_options.flash_attn_type = int(options.get("fa", -1))
