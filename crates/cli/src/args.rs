@@ -93,8 +93,8 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "ISA", value_parser = PossibleValuesParser::new(girih_cpu::kernels::names()))]
     pub isa: Option<String>,
     /// What the cpu backend rounds activations to before they meet weights; float weights
-    /// meet none in int8 or int8x2, but f32 [default: int8 where weights are quantized, and
-    /// int8x2, the sum of two such terms, where products are logits].
+    /// meet none in int8 or int8x2, but f32 [default: int8 where weights are quantized;
+    /// int8x2 is the sum of two such terms, about 15 bits].
     #[arg(long, value_name = "PRECISION", value_enum)]
     pub act_precision: Option<ActPrecision>,
     /// The type of the KV cache.

@@ -237,15 +237,12 @@ pub fn output_activations(graph: &Graph, precision: Option<Precision>) -> Option
 
 /// What activations are rounded to for a product, when `precision` is asked for.
 /// By default integers meet integers, and floats are met as they are, also where
-/// integers are asked for, which they cannot meet. What logits are made of is rounded more
-/// finely, as nothing after it averages the error out; it costs little, as a
-/// prompt wants the logits of one row and a reply's step waits for the weights.
+/// integers are asked for, which they cannot meet.
 fn met_as(graph: &Graph, node: &Node, precision: Option<Precision>) -> Precision {
     let integers = Layout::of(graph.value(node.inputs[1]).dtype).coding().is_some();
     match precision {
         Some(Precision::Int8 | Precision::Int8x2) | None if !integers => Precision::F32,
         Some(precision) => precision,
-        None if yields_output(graph, node.output) => Precision::Int8x2,
         None => Precision::Int8,
     }
 }
