@@ -32,7 +32,7 @@ use wire::{Reader, Wire, Writer};
 pub use cache::{Cache, Entry, USUAL_LIMIT};
 
 /// The layout of blobs that this version writes and reads.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 /// The machine of the file header: AMD's AI engine (llvm-aie, EM_AIE).
 const MACHINE: u16 = 264;

@@ -323,8 +323,9 @@ impl<'a> Builder<'a> {
             let joined = Dim { size: circuit.cores.len() as u32, stride: (stream.row_bytes / 4) as u32 };
             dims.insert(usize::from(stream.level), joined);
         }
-        let base =
-            u64::from(circuit.column) * stream.column_bytes + u64::from(circuit.row) * stream.row_bytes;
+        let base = stream.base_bytes
+            + u64::from(circuit.column) * stream.column_bytes
+            + u64::from(circuit.row) * stream.row_bytes;
         let dma = &self.target.shim.dma;
         let walk =
             Walk::of(&dims, dma.dimensions as usize, dma.most_stride_words, dma.most_words, dma.most_repeat);
