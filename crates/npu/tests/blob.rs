@@ -4,11 +4,11 @@
 mod llama;
 
 use girih_npu::Target;
-use girih_npu::blob::{Cache, decode, encode};
+use girih_npu::blob::{Cache, decode, digest, encode};
 use girih_npu::form::groups::Program;
 use girih_npu::form::schedule::Schedule;
-use girih_npu::pass::{NoDump, Policy, compile, groups};
-use llama::{SMALL, key, llama};
+use girih_npu::pass::{NoDump, Policy, VERSION, compile, groups};
+use llama::{SMALL, Sizes, key, llama};
 use object::{Object as _, ObjectSection as _};
 
 fn programs(target: &Target) -> Vec<Program> {
@@ -65,6 +65,20 @@ fn another_target_or_version_is_refused_by_name() {
     assert!(refused(&older, &toy).contains("is of girih 9"), "{}", refused(&older, &toy));
     assert!(refused(&bytes[..40], &toy).starts_with("this is no blob"));
     assert!(refused(b"", &toy).starts_with("this is no blob"));
+}
+
+/// Kept blobs are found by the version of the passes: when this fails, passes
+/// make other schedules; raise `pass::VERSION` and write down the new digest.
+#[test]
+fn changed_passes_have_another_version() {
+    let target = Target::named("toy").unwrap();
+    let mut text: String = compiled(&target).iter().map(|(_, schedule)| schedule.to_string()).collect();
+    let head = Sizes { layers: 1, vocabulary: 3 * 16384, ..SMALL };
+    let head = groups(&llama(&head, key(1)), &target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap();
+    for program in &head.programs {
+        text += &compile(program, &target, &mut NoDump).unwrap().to_string();
+    }
+    assert_eq!((VERSION, &digest(&text)[..16]), (2, "ffb0004b2767ca1f"));
 }
 
 /// What a kernel is given as floats stands once in a section of its own.

@@ -10,11 +10,12 @@ use girih_graph::{Backend as _, Lane, Runner, Step, Want, load};
 use girih_npu::pass::{Attention, Grouping, Policy};
 use girih_npu::sim::Order;
 use girih_npu::{Npu, Options};
-use llama::{SMALL, key, llama};
+use llama::{SMALL, Sizes, key, llama};
 use random::Random;
 
 /// The logits after a prompt and after each of some further tokens.
 fn logits(runner: &mut dyn Runner, prompt: &[u32], more: &[u32]) -> Vec<Vec<f32>> {
+    let vocabulary = runner.width();
     let blocks: Vec<Block> = (0..32).map(Block).collect();
     let blocks: &[&[Block]] = &[&blocks];
     let mut position = 0;
@@ -22,7 +23,7 @@ fn logits(runner: &mut dyn Runner, prompt: &[u32], more: &[u32]) -> Vec<Vec<f32>
     for tokens in std::iter::once(prompt).chain(more.chunks(1)) {
         let rows = Range32 { start: 0, end: tokens.len() as u32 };
         let lane = Lane { blocks, position, rows, want: Want::Last, spans: &[] };
-        let mut output = vec![0.0; SMALL.vocabulary];
+        let mut output = vec![0.0; vocabulary];
         let inputs = Inputs::Tokens(tokens);
         runner.step(Step { inputs, lanes: &[lane], output: &mut output, watch: &mut Unwatched }).unwrap();
         position += tokens.len() as u32;
@@ -72,6 +73,21 @@ fn a_prompt_and_tokens_come_out_as_the_interpreter_says() {
         assert_close(&on_array("toy", Options { policy, ..Options::default() }), &exact);
     }
     assert_close(&on_array("xdna2-strix", Options::default()), &exact);
+}
+
+/// The bug of the head in parts: each launch computed the values of the first,
+/// and the others stayed zero. A vocabulary of one part did not show it.
+#[test]
+fn a_head_of_several_launches_computes_all_of_its_values() {
+    let sizes = Sizes { layers: 1, vocabulary: 3 * 16384, ..SMALL };
+    let graph = |key| Ok(llama(&sizes, key));
+    let mut exact = load(Interpreter, &Random(7), key(8), &[32], graph).unwrap();
+    let exact = logits(&mut *exact, &PROMPT[..5], &[]);
+    for target in ["toy", "xdna2-strix"] {
+        let npu = Npu::new(target, Options::default()).unwrap();
+        let mut array = load(npu, &Random(7), key(8), &[32], graph).unwrap();
+        assert_close(&logits(&mut *array, &PROMPT[..5], &[]), &exact);
+    }
 }
 
 /// What the runtime counts: a prompt is three programs a layer and the head, a

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::verify::{Against, Case, bound};
 use super::{Outcome, print_json};
 use crate::args::{ActPrecision, Backend, DeviceArgs, ModelArgs, PlacementArgs, backend};
+use crate::array::ArrayArgs;
 use crate::error::Result;
 use crate::loading::{self, Place};
 use crate::progress::Show;
@@ -73,8 +74,13 @@ fn against_backend(args: &Args, reference: &Backend) -> Result<Outcome> {
 
 /// The reference runs the same steps, with activations as exact as it has them.
 fn exactly(reference: &Backend, device: &DeviceArgs) -> DeviceArgs {
+    let array = match reference {
+        Backend::Npu(_) => device.array.clone(),
+        Backend::Cpu | Backend::Interpreter => ArrayArgs::default(),
+    };
     DeviceArgs {
         backend: reference.clone(),
+        array,
         isa: None,
         placement: PlacementArgs::default(),
         act_precision: (*reference == Backend::Cpu).then_some(ActPrecision::F32),

@@ -18,6 +18,7 @@ use super::{MOST_BYTES as MOST_BLOB_BYTES, decode, digest, encode, figures};
 use crate::Target;
 use crate::form::groups::Program;
 use crate::form::schedule::Schedule;
+use crate::pass;
 
 /// The name of the list of what the cache holds.
 const MANIFEST: &str = "manifest.tsv";
@@ -74,7 +75,8 @@ impl Cache {
 
     /// What a blob of this program for this target is found by.
     pub fn key(program: &Program, target: &Target) -> String {
-        digest(&format!("{}\n{}\n{program:?}", env!("CARGO_PKG_VERSION"), figures(target)))
+        let made_by = (env!("CARGO_PKG_VERSION"), pass::VERSION);
+        digest(&format!("{made_by:?}\n{}\n{program:?}", figures(target)))
     }
 
     fn path(&self, key: &str) -> PathBuf {

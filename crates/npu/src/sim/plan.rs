@@ -183,11 +183,7 @@ impl Plan {
         tiles.dedup();
         Ok(Plan {
             name: launch.name.clone(),
-            configuration: digest(&form::Launch {
-                name: String::new(),
-                commands: Vec::new(),
-                ..launch.clone()
-            }),
+            configuration: configuration(launch),
             identity: digest(launch),
             tiles: tiles.len(),
             program_bytes: cores.iter().map(|core| planner.program_bytes(core)).sum(),
@@ -202,6 +198,18 @@ impl Plan {
             commands,
         })
     }
+}
+
+/// A number that is equal for launches that configure the array alike. Where
+/// in an argument a transfer begins is no part of it: a push writes that.
+fn configuration(launch: &form::Launch) -> u64 {
+    let mut launch = form::Launch { name: String::new(), commands: Vec::new(), ..launch.clone() };
+    for descriptor in &mut launch.descriptors {
+        if let form::Place::Argument(_, offset) = &mut descriptor.place {
+            *offset = 0;
+        }
+    }
+    digest(&launch)
 }
 
 /// A number that is equal for equal launches.
