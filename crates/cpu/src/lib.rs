@@ -18,6 +18,7 @@ pub mod affinity;
 mod amount;
 mod arrange;
 mod barrier;
+mod early;
 mod fuse;
 pub mod kernels;
 pub mod limits;

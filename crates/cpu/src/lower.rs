@@ -5,6 +5,7 @@ use girih_graph::{Act, Error, Extent, Graph, Node, Op, Pairing, Role, ScratchPla
 use girih_tensor::{DType, Shape};
 
 use crate::arrange::{Kind, Precision};
+use crate::early::early;
 use crate::fuse::{grouped, joined_name};
 use crate::kernels::packed::Layout;
 use crate::ops;
@@ -334,8 +335,6 @@ fn kind(value: &Value) -> Operand {
 #[derive(Debug)]
 pub(crate) struct Lowered {
     pub instructions: Vec<Instruction>,
-    /// Numbers of scratch that the instructions share.
-    pub scratch: usize,
     /// What activations are arranged in.
     pub slots: Vec<Slot>,
 }
@@ -414,12 +413,13 @@ pub(crate) fn lower(
         }
         index += together;
     }
-    Ok(Lowered { instructions, scratch: plan.bytes / size_of::<f32>(), slots })
+    Ok(Lowered { instructions, slots })
 }
 
 /// Numbers of scratch that a program of `graph` takes for its values.
 pub(crate) fn scratch_size(graph: &Graph) -> usize {
-    ScratchPlan::of(&grouped(graph)).bytes / size_of::<f32>()
+    let size = |graph: &Graph| ScratchPlan::of(&grouped(graph)).bytes / size_of::<f32>();
+    size(graph).max(early(graph).map_or(0, |early| size(&early.graph)))
 }
 
 /// Where each value lies; nothing for tokens, weights and states.

@@ -12,6 +12,7 @@ use girih_tensor::Shape;
 
 use crate::amount::Amount;
 use crate::arrange::{Arranged, Precision, Source};
+use crate::early::{Early, early};
 use crate::kernels::Table;
 use crate::lower::{
     self, At, Call, Compute, Count, Elementwise, Finish, Instruction, Lowered, Made, Place, Product,
@@ -27,9 +28,19 @@ use crate::weights::Weights;
 #[derive(Debug)]
 pub struct Program {
     key: Key,
+    /// All rows of every value.
     instructions: Vec<Instruction>,
+    early: Option<WantedOnly>,
     slots: Vec<Slot>,
     memory: RefCell<Memory>,
+}
+
+/// What a program runs unless someone watches the values that it makes less of.
+#[derive(Debug)]
+struct WantedOnly {
+    instructions: Vec<Instruction>,
+    /// The values of which only wanted rows are made, by name.
+    names: Vec<String>,
 }
 
 /// What a step works in.
@@ -58,13 +69,17 @@ impl Program {
         threads: usize,
         precision: Option<Precision>,
     ) -> Result<Program, Error> {
-        let Lowered { instructions, scratch, slots } = lower(graph, weights, precision)?;
+        let Lowered { instructions, slots } = lower(graph, weights, precision)?;
+        let early = early(graph).map(|Early { graph, names }| {
+            let Lowered { instructions, .. } = lower(&graph, weights, precision)?;
+            Ok(WantedOnly { instructions, names })
+        });
         let arranged = slots.iter().map(|slot| Aligned::zeroed(slot.words, "the activations of a step"));
         let local = local_size(graph, precision);
         let locals = (0..threads).map(|_| Aligned::zeroed(local, "a thread's scratch memory"));
         let turns = turns_shapes(graph).map(|(rows, pairs)| StepTurns::new(rows, pairs));
         let memory = Memory {
-            scratch: Aligned::zeroed(scratch, "the scratch memory of a step")?,
+            scratch: Aligned::zeroed(scratch_size(graph), "the scratch memory of a step")?,
             slots: arranged.collect::<Result<_, _>>()?,
             locals: locals.collect::<Result<_, _>>()?,
             turns: turns.collect::<Result<_, _>>()?,
@@ -73,7 +88,8 @@ impl Program {
             wanted: Vec::with_capacity(graph.key.wanted as usize),
             written: Written::new(graph),
         };
-        Ok(Program { key: graph.key, instructions, slots, memory: RefCell::new(memory) })
+        let early = early.transpose()?;
+        Ok(Program { key: graph.key, instructions, early, slots, memory: RefCell::new(memory) })
     }
 
     /// The bytes that a program of this graph takes while it runs.
@@ -129,8 +145,14 @@ impl Program {
             rows: Rows { lanes, origins, wanted },
             values: Values { input, scratch, output, rows: origins.len(), wanted: wanted.len() },
         };
+        let instructions = match &self.early {
+            Some(WantedOnly { instructions, names }) if !names.iter().any(|name| watch.wants(name)) => {
+                instructions
+            }
+            _ => &self.instructions,
+        };
         let clocks = watch.clocks();
-        for instruction in &self.instructions {
+        for instruction in instructions {
             let begun = clocks.then(Instant::now);
             run.executor.variant = [table.name, "", "", ""];
             match instruction {

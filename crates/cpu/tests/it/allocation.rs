@@ -133,8 +133,8 @@ fn loading_allocates_what_was_planned() {
     let program = cpu.compile(&graph, &weights).unwrap();
     COUNTS.set(false);
     let taken = (BYTES.load(Ordering::Relaxed) - before) as u64;
-    // What lies beyond the plan is names and the list of instructions.
+    // What lies beyond the plan is names and the two lists of instructions.
     let rest = taken.checked_sub(plan.total()).expect("no less than was planned");
-    assert!(rest < 32 << 10, "{taken} bytes were allocated; {plan:?} is {}", plan.total());
+    assert!(rest < 64 << 10, "{taken} bytes were allocated; {plan:?} is {}", plan.total());
     drop((weights, state, program));
 }

@@ -129,7 +129,8 @@ fn nodes_tell_what_they_did_to_whom_asks() {
     let mut runner = on(cpu(2), &graph, &Source::random(&graph, &mut Random(1)), 2);
     assert_eq!(run(&graph, &mut *runner, false).0, []);
     let (told, wall) = run(&graph, &mut *runner, true);
-    let nodes = told.iter().filter(|told| told.1 != "arrange");
+    // What is taken early is no value of the graph.
+    let nodes = told.iter().filter(|told| told.1 != "arrange" && !told.0.ends_with(".taken"));
     // Products of one value are told of as one, where the first of them stands.
     let first = |told: &Told| told.0.split('+').next().map(str::to_owned);
     let order: Vec<_> = nodes
@@ -146,11 +147,12 @@ fn nodes_tell_what_they_did_to_whom_asks() {
     };
     let tasks: Vec<&str> = of("linear").map(|told| told.0.as_str()).collect();
     assert_eq!(tasks, [&layer(0)[..], &layer(1), &["logits".to_owned()]].concat());
-    // All products with a matrix: 30 rows of each, but 1 of the head.
+    // All products with a matrix: 30 rows of each, but 1 of the head and of what
+    // stands between it and the last attention: o, gate, up and down.
     let linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
     let sizes: Vec<u64> = linear.map(|node| graph.value(node.inputs[1]).shape.elements() as u64).collect();
-    let (head, others) = sizes.split_last().expect("the model has a head");
-    let operations = 2 * (30 * others.iter().sum::<u64>() + head);
+    let (others, last) = sizes.split_at(sizes.len() - 5);
+    let operations = 2 * (30 * others.iter().sum::<u64>() + last.iter().sum::<u64>());
     assert_eq!(of("linear").map(|told| told.4).sum::<u64>(), operations);
     let least = sizes.iter().sum::<u64>() * DType::BF16.block_bytes() as u64;
     assert!(of("linear").map(|told| told.3).sum::<u64>() >= least);

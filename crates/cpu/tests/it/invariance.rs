@@ -6,7 +6,8 @@ use girih_cpu::kernels::{Table, tables};
 use girih_cpu::{Cpu, Options, Precision};
 use girih_graph::backend::{Block, Inputs, Range32};
 use girih_graph::{
-    Act, BLOCK_POSITIONS, Builder, Graph, GroupId, Key, Op, Pairing, Runner, Span, ValueId, Variant, faults,
+    Act, BLOCK_POSITIONS, Builder, Graph, GroupId, Key, Op, Pairing, Runner, Span, ValueId, Variant, Want,
+    faults,
 };
 use girih_tensor::{DType, Shape};
 
@@ -266,6 +267,40 @@ fn other_lanes_change_nothing() {
             }
         }
         assert!(got == want, "{}, {model:?}", table.name);
+    }
+}
+
+/// Whoever wants a row gets it as if all were wanted, also after steps that
+/// wanted none, and beside lanes that want others.
+#[test]
+fn wanted_rows_are_those_of_all() {
+    let tokens = prompt(1);
+    for (table, model) in combinations() {
+        let all = logits(&mut *runner_with(table, model, 1), &tokens, PROMPT);
+        let mut runner = runner_with(table, model, 2);
+        let mut some = |position: usize, rows: usize, wants: [Want; 2]| {
+            let part = &tokens[position..position + rows];
+            let sequences = [0, 1].map(|lane| Sequence {
+                want: wants[lane],
+                ..Sequence::new(5 * lane as u32, position as u32, rows as u32)
+            });
+            let inputs = [part, part].concat();
+            let got = step(&mut *runner, Inputs::Tokens(&inputs), &sequences);
+            let end = position + rows;
+            let want = wants.map(|want| match want {
+                Want::Nothing => &[][..],
+                Want::Last => &all[(end - 1) * VOCABULARY..end * VOCABULARY],
+                Want::LastN(count) => &all[(end - count as usize) * VOCABULARY..end * VOCABULARY],
+                Want::All => &all[position * VOCABULARY..end * VOCABULARY],
+            });
+            let got: Vec<u32> = got.iter().map(|x| x.to_bits()).collect();
+            assert!(got == want.concat(), "{}, {model:?}, {wants:?} at {position}", table.name);
+        };
+        some(0, 100, [Want::Nothing, Want::Nothing]);
+        some(100, 1, [Want::Nothing, Want::Last]);
+        some(101, 20, [Want::LastN(3), Want::Nothing]);
+        some(121, 100, [Want::All, Want::Last]);
+        some(221, 79, [Want::Last, Want::LastN(12)]);
     }
 }
 
