@@ -18,7 +18,6 @@ pub mod affinity;
 mod amount;
 mod arrange;
 mod barrier;
-mod early;
 mod fuse;
 pub mod kernels;
 pub mod limits;

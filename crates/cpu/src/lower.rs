@@ -1,11 +1,12 @@
 //! Graph to program: a flat list of steps whose operands are places in memory.
 
 use girih_graph::backend::Refusal;
-use girih_graph::{Act, Error, Extent, Graph, Node, Op, Pairing, Role, ScratchPlan, Span, Value, ValueId};
+use girih_graph::{
+    Act, Error, Extent, Graph, Node, Op, Pairing, Role, ScratchPlan, Span, Value, ValueId, early,
+};
 use girih_tensor::{DType, Shape};
 
 use crate::arrange::{Kind, Precision};
-use crate::early::early;
 use crate::fuse::{grouped, joined_name};
 use crate::kernels::packed::Layout;
 use crate::ops;

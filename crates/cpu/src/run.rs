@@ -7,12 +7,11 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::{Inputs, Lane, NodeTime, Step, Watch};
-use girih_graph::{Error, Graph, Key, ValueId};
+use girih_graph::{Early, Error, Graph, Key, ValueId, early};
 use girih_tensor::Shape;
 
 use crate::amount::Amount;
 use crate::arrange::{Arranged, Precision, Source};
-use crate::early::{Early, early};
 use crate::kernels::Table;
 use crate::lower::{
     self, At, Call, Compute, Count, Elementwise, Finish, Instruction, Lowered, Made, Place, Product,

@@ -62,6 +62,7 @@
 
 pub mod backend;
 mod check;
+mod early;
 mod graph;
 pub mod interpret;
 mod op;
@@ -71,6 +72,7 @@ mod text;
 
 pub use backend::{Backend, Lane, Step, Want, Watch, WeightSource};
 pub use check::{Fault, faults};
+pub use early::{Early, early};
 pub use girih_tensor::{Error, Result};
 pub use graph::{
     Builder, Extent, Graph, Group, GroupId, InputKind, Key, Node, OutputKind, Role, Value, ValueId, Variant,

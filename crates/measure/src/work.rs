@@ -1,7 +1,7 @@
 //! What a step cannot do without: the bytes that it has to read and the
 //! operations that it has to do, counted on the graph. It knows no device.
 
-use girih_graph::{Extent, Graph, Node, Op, Role, Span, Value};
+use girih_graph::{Extent, Graph, Node, Op, Role, Span, Value, early};
 use serde::Serialize;
 
 /// Bytes and operations of one step, or of several.
@@ -28,8 +28,11 @@ pub struct Rows {
 }
 
 impl Work {
-    /// The work of one step of `graph`.
+    /// The work of one step of `graph`; other than wanted rows are made only as
+    /// long as others look at them.
     pub fn of(graph: &Graph, rows: Rows) -> Work {
+        let early = early(graph).map(|early| early.graph);
+        let graph = early.as_ref().unwrap_or(graph);
         let nodes = graph.nodes.iter().map(|node| node_work(graph, node, rows));
         nodes.fold(Work::default(), Work::plus)
     }

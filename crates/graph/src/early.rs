@@ -1,5 +1,5 @@
 //! Which nodes compute the wanted rows of a step only: those behind the last
-//! that looks at other rows. It rewrites a graph and lowers nothing.
+//! that looks at other rows. It rewrites a graph, for backends that gain by it.
 //!
 //! ```text
 //! attend → product → add → … → take → norm → logits
@@ -11,10 +11,13 @@
 //! to attend. Rows do not depend on their neighbours, so the results have the
 //! same bits.
 
-use girih_graph::{Extent, Graph, Node, Op, Role, Value, ValueId};
+use crate::{Extent, Graph, Node, Op, Role, Value, ValueId};
 
 /// A graph whose wanted rows are taken as early as can be.
-pub(crate) struct Early {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Early {
+    /// The graph, whose values that are taken, `x.taken`, stand behind all others:
+    /// only its nodes are in their order.
     pub graph: Graph,
     /// The values of which only wanted rows are made, by name.
     pub names: Vec<String>,
@@ -22,7 +25,7 @@ pub(crate) struct Early {
 
 /// The graph with its rows taken early; nothing where no product would have
 /// fewer of them.
-pub(crate) fn early(graph: &Graph) -> Option<Early> {
+pub fn early(graph: &Graph) -> Option<Early> {
     let mut takes = graph.nodes.iter().filter(|node| node.op == Op::Take);
     let (take, None) = (takes.next()?, takes.next()) else { return None };
     let mut fewer = vec![false; graph.values.len()];
@@ -94,10 +97,10 @@ fn rewritten(graph: &Graph, take: &Node, fewer: &[bool]) -> Graph {
 
 #[cfg(test)]
 mod tests {
-    use girih_graph::{Act, Builder, Key, Span, Variant, faults};
     use girih_tensor::{DType, Shape};
 
     use super::*;
+    use crate::{Act, Builder, Key, Span, Variant, faults};
 
     const KEY: Key = Key { rows: 4, lanes: 1, context: 16, wanted: 1, variant: Variant::GENERATE };
 
