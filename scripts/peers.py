@@ -33,7 +33,7 @@ Engines:
     openvino               OpenVINO GenAI (package openvino-genai); prompts give
                            its time to the first token, replies its time per token
     ik_llama.cpp           if --ik-binary names its llama-bench (-rtr 1 -fa 1);
-                           tests at depth are left to the other engines
+                           prompts at depth are left to the other engines
 All options of llama.cpp are compared where they matter: flash attention at
 depth, repacking in prompts. The best of them is llama.cpp's figure.
 
@@ -241,13 +241,17 @@ def openvino(model: Path, tests: list[Test], threads: int) -> dict:
 
 
 def ik_llama_cpp(binary: str, model: Path, tests: list[Test], threads: int) -> dict:
-    """ik_llama.cpp's llama-bench, without the tests at depth, which it times differently."""
+    """ik_llama.cpp's llama-bench, which times replies at depth (-gp), but no prompts there."""
     here = [test for test in tests if not test.depth]
     lengths = lambda field: ",".join(str(getattr(test, field)) for test in here if getattr(test, field)) or "0"
     command = [binary, "-m", str(model), "-t", str(threads), "-r", "1", "-rtr", "1", "-fa", "1", "-o", "json"]
     command += ["-p", lengths("prompt"), "-n", lengths("reply")]
+    for test in tests:
+        if test.depth and test.reply:
+            command += ["-gp", f"{test.depth},{test.reply}"]
     rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    rates = {str(Test(row["n_prompt"], row["n_gen"], 0)): row["avg_ts"] for row in rows}
+    deep = lambda row: row["n_prompt"] if row["n_gen"] else 0
+    rates = {str(Test(row["n_prompt"] - deep(row), row["n_gen"], deep(row))): row["avg_ts"] for row in rows}
     return {"rates": rates, "isa": "ik_llama.cpp -rtr 1 -fa 1"}
 
 
