@@ -69,6 +69,8 @@ pub(super) struct Machine<'a> {
 const MOST_EVENTS: u64 = 1 << 34;
 /// The longest time that a seeded order draws, in cycles.
 const LONGEST_DRAW: u64 = 4096;
+/// Of those who wait in a deadlock so many are named; the others are counted.
+const MOST_NAMED: usize = 8;
 
 impl<'a> Machine<'a> {
     pub fn new(
@@ -283,27 +285,24 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Names everybody who waits, and for what.
+    /// Names who waits, and for what: the command processor first, as there is
+    /// one of it only, then cores and channels.
     fn deadlock(&self) -> Fault {
-        let mut waits = Vec::new();
-        for (core, state) in self.cores.iter().enumerate() {
-            if let Doing::Waiting(blocked) = state.doing {
-                let tile = self.plan.cores[core].tile;
-                waits.push(format!("core {tile} waits for {}", self.cause(blocked)));
-            }
-        }
-        if let Some(blocked) = self.control.blocked {
-            waits.push(format!("the command processor waits for {}", self.cause(blocked)));
-        }
-        for (channel, state) in self.channels.iter().enumerate() {
-            if let Some(blocked @ Blocked::Lock { .. }) = state.blocked {
-                waits.push(format!(
-                    "channel {} waits for {}",
-                    self.plan.channels[channel].channel,
-                    self.cause(blocked)
-                ));
-            }
-        }
+        let control = self.control.blocked.map(|blocked| ("the command processor".to_owned(), blocked));
+        let cores = self.cores.iter().zip(&self.plan.cores).filter_map(|(state, plan)| match state.doing {
+            Doing::Waiting(blocked) => Some((format!("core {}", plan.tile), blocked)),
+            _ => None,
+        });
+        let channels = self.channels.iter().zip(&self.plan.channels);
+        let channels = channels.filter_map(|(state, plan)| match state.blocked {
+            Some(blocked @ Blocked::Lock { .. }) => Some((format!("channel {}", plan.channel), blocked)),
+            _ => None,
+        });
+        let waiting: Vec<(String, Blocked)> = control.into_iter().chain(cores).chain(channels).collect();
+        let (named, others) = waiting.split_at(waiting.len().min(MOST_NAMED));
+        let named = named.iter().map(|(who, blocked)| format!("{who} waits for {}", self.cause(*blocked)));
+        let others = (!others.is_empty()).then(|| format!("{} more wait", others.len()));
+        let waits: Vec<String> = named.chain(others).collect();
         self.fault(FaultKind::Deadlock, waits.join("; "))
     }
 

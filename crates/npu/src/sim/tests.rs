@@ -409,6 +409,27 @@ fn a_core_goes_on_when_the_lock_is_released_and_not_before() {
     assert_eq!(calls[1].0, begin + cycles, "the operands of the second call are there already");
 }
 
+/// Ten cores that wait, and the command processor: a sentence about each would
+/// be a page for a whole array.
+#[test]
+fn a_deadlock_names_eight_who_wait_and_counts_the_others() {
+    let mut text = "schedule stuck target xdna2-strix\nlaunch stuck\n".to_owned();
+    let tiles: Vec<String> = (0..10).map(|at| format!("{},{}", at % 8, 2 + at / 8)).collect();
+    tiles.iter().enumerate().for_each(|(lock, tile)| text += &format!("lock {lock} {tile} 0 0\n"));
+    text += "route 0,0:mm2s:0 0,2:s2mm:0@2\n";
+    for (lock, tile) in tiles.iter().enumerate() {
+        text += &format!("core {tile} {{\nacquire l{lock} 1\n}}\n");
+    }
+    text += "run {\nwait 0,0:mm2s:0\n}\n";
+    let mut simulator = Simulator::new(&Target::named("xdna2-strix").unwrap()).unwrap();
+    let run = simulator.run(&schedule(&text), &[], &mut Memory::TimeOnly, &mut Unwatched, Order::Earliest);
+    let fault = run.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Deadlock, "{fault}");
+    assert_eq!(fault.sentence.matches("waits for").count(), 8, "{fault}");
+    assert!(fault.sentence.contains("the command processor waits for a token"), "{fault}");
+    assert!(fault.sentence.ends_with("; 3 more wait"), "{fault}");
+}
+
 #[test]
 fn a_queue_holds_four_tasks_and_the_fifth_waits() {
     let five = "    push 0,0:mm2s:0 0 0 1\n".repeat(6);
