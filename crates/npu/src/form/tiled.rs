@@ -8,7 +8,7 @@ use std::str::FromStr;
 use girih_tensor::{Error, Result};
 
 use super::read::{Line, Lines};
-use super::schedule::text::{MAX_LOOPS, arguments, parameters};
+use super::schedule::text::{MAX_LOOPS, arguments, pair, parameters};
 use super::schedule::{Affine, Argument, Dim, Parameter};
 use super::{Fault, Form};
 use crate::Target;
@@ -663,11 +663,8 @@ impl FromStr for Herd {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Herd> {
-        let sides = text
-            .split_once('x')
-            .and_then(|(columns, rows)| Some((columns.parse().ok()?, rows.parse().ok()?)));
-        match sides {
-            Some((columns, rows)) if columns > 0 && rows > 0 => Ok(Herd { columns, rows }),
+        match pair(text, 'x', "a herd")? {
+            (columns, rows) if columns > 0 && rows > 0 => Ok(Herd { columns, rows }),
             _ => Err(Error::new(format!("'{text}' is no herd"))),
         }
     }

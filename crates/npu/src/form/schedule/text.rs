@@ -433,13 +433,18 @@ fn unlike(what: &str) -> Error {
     Error::new(format!("this is not {what}"))
 }
 
+/// Two numbers with a sign between them.
+pub(crate) fn pair<A: FromStr, B: FromStr>(text: &str, sign: char, what: &str) -> Result<(A, B)> {
+    let numbers = text.split_once(sign).and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    numbers.ok_or_else(|| unlike(what))
+}
+
 impl FromStr for Tile {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Tile> {
-        let (column, row) = text.split_once(',').ok_or_else(|| unlike("a tile"))?;
-        let number = |digits: &str| digits.parse().map_err(|_| unlike("a tile"));
-        Ok(Tile { column: number(column)?, row: number(row)? })
+        let (column, row) = pair(text, ',', "a tile")?;
+        Ok(Tile { column, row })
     }
 }
 
@@ -466,9 +471,8 @@ impl FromStr for Dim {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Dim> {
-        let (size, stride) = text.split_once('x').ok_or_else(|| unlike("a dimension"))?;
-        let number = |digits: &str| digits.parse().map_err(|_| unlike("a dimension"));
-        Ok(Dim { size: number(size)?, stride: number(stride)? })
+        let (size, stride) = pair(text, 'x', "a dimension")?;
+        Ok(Dim { size, stride })
     }
 }
 
@@ -476,16 +480,13 @@ impl FromStr for Place {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Place> {
-        let (of, offset) = text.split_once('+').ok_or_else(|| unlike("a place"))?;
-        let wrong = |_| unlike("a place");
-        if let Some(buffer) = of.strip_prefix('b') {
-            return Ok(Place::Buffer(
-                BufferId(buffer.parse().map_err(wrong)?),
-                offset.parse().map_err(wrong)?,
-            ));
+        if let Some(text) = text.strip_prefix('b') {
+            let (buffer, offset) = pair(text, '+', "a place")?;
+            return Ok(Place::Buffer(BufferId(buffer), offset));
         }
-        let argument = of.strip_prefix('a').ok_or_else(|| unlike("a place"))?;
-        Ok(Place::Argument(argument.parse().map_err(wrong)?, offset.parse().map_err(wrong)?))
+        let text = text.strip_prefix('a').ok_or_else(|| unlike("a place"))?;
+        let (argument, offset) = pair(text, '+', "a place")?;
+        Ok(Place::Argument(argument, offset))
     }
 }
 
