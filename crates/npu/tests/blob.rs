@@ -144,6 +144,10 @@ fn the_cache_finds_what_it_was_given() {
     std::fs::write(folder.join(format!("{}.elf", entry.key)), b"no blob").unwrap();
     let error = cache.get(&all[0].0, &target).unwrap_err().to_string();
     assert!(error.contains(&entry.key) && error.contains("no blob"), "{error}");
+    let place = |program: &Program| folder.join(format!("{}.elf", Cache::key(program, &target)));
+    std::fs::copy(place(&all[1].0), place(&all[2].0)).unwrap();
+    let error = cache.get(&all[2].0, &target).unwrap_err().to_string();
+    assert!(error.ends_with("a program flash_attn lies where o_ffn and its arguments are sought"), "{error}");
 }
 
 /// The most bytes that a cache holds, and which blobs go: those that were used

@@ -101,6 +101,12 @@ impl Cache {
         }
         let bytes = fs::read(&path).map_err(failed)?;
         let schedule = decode(&bytes, target).map_err(|error| error.of(path.display()))?;
+        if schedule.name != program.name || schedule.arguments != program.arguments {
+            let (place, held, sought) = (path.display(), &schedule.name, &program.name);
+            return Err(Error::new(format!(
+                "{place}: a program {held} lies where {sought} and its arguments are sought"
+            )));
+        }
         // Where the folder may only be read, the order of use stays as it is.
         let _ =
             File::options().append(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));
