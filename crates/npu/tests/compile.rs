@@ -82,6 +82,23 @@ fn layers_are_compiled_once_and_bound_sixteen_times() {
 }
 
 /// Nothing goes to the host in silence: each kind of work has its reason.
+/// Strides and tiles of what is larger would not be numbers of 32 bits.
+#[test]
+fn what_is_larger_than_the_array_counts_is_refused_by_name() {
+    let target = Target::named("toy").unwrap();
+    for (sizes, rows, name) in [
+        (Sizes { hidden: 1 << 25, ..SMALL }, 64, "layers.0.gate.weight"),
+        (Sizes { hidden: 1 << 20, ..SMALL }, 4096, "layers.0.gate"),
+    ] {
+        let graph = llama(&sizes, Key { context: 4096, ..key(rows) });
+        let error = groups(&graph, &target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("'{name}' has ")), "{error}");
+        assert!(error.ends_with("values with its padding; the array takes 2147483647"), "{error}");
+    }
+    let most = Sizes { hidden: 1 << 19, ..SMALL };
+    assert!(cut(&most, 2048, &target, Policy::MLIR_AIR).programs.len() > 1);
+}
+
 #[test]
 fn what_stays_on_the_host_has_its_reason() {
     let target = Target::named("toy").unwrap();

@@ -3,6 +3,7 @@
 
 use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Op, Role, Span, ValueId};
 use girih_tensor::{Error, Result};
+use serde::Serialize;
 
 use super::Mapping;
 use crate::Target;
@@ -19,7 +20,8 @@ pub struct Policy {
 }
 
 /// What shares a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Grouping {
     /// Nothing: one program for each operation.
     Unstitched,
@@ -91,6 +93,13 @@ impl Policy {
 /// The most values of a product that one launch computes; a head with more is
 /// cut into launches of one program (eight for Llama's vocabulary).
 const HEAD_VALUES: u32 = 16384;
+
+/// The most values of a tensor, with its padding: four gigabytes, as sizes of
+/// tiles and strides, in words and bytes, are numbers of 32 bits.
+const MOST_VALUES: u64 = (1 << 31) - 1;
+
+/// The most values of a head whose keys and values can be laid out in chunks.
+const MOST_HEAD: u32 = 1 << 16;
 
 /// Where a node is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -458,13 +467,29 @@ impl Cut<'_> {
         let (keys, values) = (self.graph.value(keys), self.graph.value(values));
         let name = format!("{}|{}", keys.name, values.name);
         let size = size(keys.shape.columns())?;
+        if size > MOST_HEAD {
+            let most = MOST_HEAD;
+            return Err(Error::new(format!("'{name}' has heads of {size} values; they may have {most}")));
+        }
         let heads = self::size(keys.shape.stride())? / size;
         let all = self.positions()? / BLOCK_POSITIONS as u32;
         let rows = heads.checked_mul(all);
         let rows =
             rows.ok_or_else(|| Error::new(format!("{heads} heads of {all} blocks are more than 2^32")))?;
         let (kind, padded) = (TensorKind::Chunks, [rows, chunk_bytes(size) / 2]);
-        self.groups.tensors.push(Tensor { name, kind, extent: [heads, size], padded });
+        self.add(Tensor { name, kind, extent: [heads, size], padded })
+    }
+
+    /// The number of a new tensor, if it is not too large.
+    fn add(&mut self, tensor: Tensor) -> Result<u32> {
+        let [rows, columns] = tensor.padded;
+        if u64::from(rows) * u64::from(columns) > MOST_VALUES {
+            let name = &tensor.name;
+            return Err(Error::new(format!(
+                "'{name}' has {rows}x{columns} values with its padding; the array takes {MOST_VALUES}"
+            )));
+        }
+        self.groups.tensors.push(tensor);
         Ok(self.groups.tensors.len() as u32 - 1)
     }
 
@@ -549,8 +574,7 @@ impl Cut<'_> {
         };
         let extent = [size(extent[0])?, size(extent[1])?];
         let name = value.name.clone();
-        self.groups.tensors.push(Tensor { name, kind, extent, padded });
-        let number = self.groups.tensors.len() as u32 - 1;
+        let number = self.add(Tensor { name, kind, extent, padded })?;
         self.tensor_of[root.0 as usize] = Some(number);
         Ok(number)
     }
@@ -564,8 +588,7 @@ impl Cut<'_> {
         let (rows, size) = (self.graph.key.rows, 2 * size(value.shape.columns())?);
         let all = if rows == 1 { 1 } else { padded(rows as usize, row_granule(self.target))? };
         let (kind, extent, padded) = (TensorKind::Turns, [rows, size], [all, size]);
-        self.groups.tensors.push(Tensor { name: value.name.clone(), kind, extent, padded });
-        let number = self.groups.tensors.len() as u32 - 1;
+        let number = self.add(Tensor { name: value.name.clone(), kind, extent, padded })?;
         self.tensor_of[frequencies.0 as usize] = Some(number);
         Ok(number)
     }
