@@ -51,10 +51,25 @@ fn fields(line: &str) -> Vec<String> {
     all
 }
 
-/// The numbers of a text, whatever stands between them.
+/// The largest size that a row may give.
+const MOST_SIZE: u64 = 1 << 24;
+
+/// The sizes of a text, whatever stands between them.
 fn numbers(text: &str) -> Vec<u64> {
     let parts = text.split(|letter: char| !letter.is_ascii_digit());
-    parts.filter_map(|part| part.parse().ok()).collect()
+    let sizes = parts.filter_map(|part| part.parse().ok());
+    sizes.filter(|size| (1..=MOST_SIZE).contains(size)).collect()
+}
+
+/// The first sizes of a text.
+fn sizes<const COUNT: usize>(text: &str) -> Result<[u64; COUNT]> {
+    let found = numbers(text).first_chunk().copied();
+    found.ok_or_else(|| Error::new(format!("{text:?} has not the sizes that are needed: {COUNT}")))
+}
+
+/// The operations of a product, times `unit`.
+fn operations([m, k, n]: [u64; 3], unit: f64) -> f64 {
+    2.0 * unit * m as f64 * k as f64 * n as f64
 }
 
 /// The first number of a text: `437 µs`; of a range the middle: `15.4–16.1 ms`.
@@ -103,7 +118,7 @@ fn product(
     } else {
         (Plan::Gemm(gemm), format!("{label} {} {}", row[1], row[2]))
     };
-    Ok(Measurement::new(file, label, 2e-3 * (m * k * n) as f64 / gigaflops, plan))
+    Ok(Measurement::new(file, label, operations([m, k, n], 1e-3) / gigaflops, plan))
 }
 
 fn gemm_f32(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
@@ -119,11 +134,11 @@ fn gemm_f32(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
                 "4096³" => [4096; 3],
                 _ => [2048, 8192, 2048],
             };
-            let k_l2 = numbers(&row[2])[0];
+            let [k_l2] = sizes(&row[2])?;
             for (tile_n, rate) in [(64, &row[3]), (128, &row[4])] {
                 let gemm =
                     Gemm { entry: "gemm_bf16", m, k, n, tile_m: 64, tile_n, k_l2, k_l1: 32, out: Out::F32 };
-                let micros = 2e-3 * (m * k * n) as f64 / need(number(rate), row)?;
+                let micros = operations([m, k, n], 1e-3) / need(number(rate), row)?;
                 let label = format!("external {} n={tile_n}", row[1]);
                 all.push(Measurement::new(file, label, micros, Plan::Gemm(gemm)));
             }
@@ -148,9 +163,10 @@ fn gemm_bf16(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
 
 fn gemv(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
-    for row in rows.iter().filter(|row| row[0] == "Tested shapes" && row[1].contains('×')) {
-        let (shape, [herd, tile_m, rows]) = (numbers(&row[1]), three(&row[2])?);
-        let gemv = Gemv { m: shape[0], k: shape[1], herd: herd as u8, tile_m, rows };
+    let tested = |row: &&Vec<String>| row.len() > 3 && row[0] == "Tested shapes" && row[1].contains('×');
+    for row in rows.iter().filter(tested) {
+        let ([m, k], [herd, tile_m, rows]) = (sizes(&row[1])?, three(&row[2])?);
+        let gemv = Gemv { m, k, herd: herd as u8, tile_m, rows };
         let label = format!("{} {}", row[1], row[2]);
         all.push(Measurement::new(file, label, need(micros(&row[3]), row)?, Plan::Gemv(gemv)));
     }
@@ -193,14 +209,13 @@ fn elements(file: &str, rows: &[Vec<String>], kind: &Elements) -> Result<Vec<Mea
             continue;
         }
         let tunable = row[0].starts_with("Tunable");
-        if row[0] == "Tested shapes" && row[3].contains('/') {
-            let [x, y, tile] = three(&row[3])?;
-            let n = numbers(&row[1])[0];
+        if row[0] == "Tested shapes" && row.len() > 4 && row[3].contains('/') {
+            let ([x, y, tile], [n]) = (three(&row[3])?, sizes(&row[1])?);
             add(format!("n={n} {}", row[3]), need(micros(&row[4]), row)?, n, tile, (x, y));
         } else if tunable && row.iter().any(|field| field.contains('❌')) {
             continue;
         } else if tunable && head == "herd" && row[1].contains('×') {
-            let [x, y] = [numbers(&row[1])[0], numbers(&row[1])[1]];
+            let [x, y] = sizes(&row[1])?;
             let time = micros(&row[3]).filter(|_| row[3].contains("µs"));
             // Some tables give the rate instead of the time: gigabytes a second.
             let bytes = (kind.n * 2 * (kind.inputs as u64 + 1)) as f64;
@@ -209,11 +224,11 @@ fn elements(file: &str, rows: &[Vec<String>], kind: &Elements) -> Result<Vec<Mea
         } else if tunable && (head == "cols" || head == "herd_x") {
             let column = row.iter().find(|field| field.contains("µs"));
             let time = column.and_then(|field| micros(field));
-            let x = numbers(&row[1])[0];
+            let [x] = sizes(&row[1])?;
             add(format!("columns {x}"), need(time, row)?, kind.n, kind.tile, (x, 1));
         } else if tunable && head == "tile_n" {
             let column = row.iter().find(|field| field.contains("µs"));
-            let tile = numbers(&row[1])[0];
+            let [tile] = sizes(&row[1])?;
             add(
                 format!("tile {tile}"),
                 need(column.and_then(|field| micros(field)), row)?,
@@ -249,9 +264,9 @@ fn norm(
     let (m, n) = shape;
     let mut all = Vec::new();
     for row in rows.iter().filter(|row| row.len() > 2) {
-        let columns = match row[0].as_str() {
-            "Tested shapes" if row[1].contains('×') => numbers(&row[2])[0],
-            "herd_x choice vs performance" if row[2].contains("µs") => numbers(&row[1])[0],
+        let [columns] = match row[0].as_str() {
+            "Tested shapes" if row[1].contains('×') => sizes(&row[2])?,
+            "herd_x choice vs performance" if row[2].contains("µs") => sizes(&row[1])?,
             _ => continue,
         };
         let time = row.iter().find(|field| field.contains("µs")).and_then(|field| micros(field));
@@ -287,10 +302,11 @@ fn rope(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
             continue;
         }
         let (n, size, herd) = if row[0] == "Tested shapes" {
-            let herd = numbers(&row[3]);
-            (numbers(&row[1])[0], numbers(&row[2])[0], (herd[0], herd[1]))
+            let ([n], [size], [x, y]) = (sizes(&row[1])?, sizes(&row[2])?, sizes(&row[3])?);
+            (n, size, (x, y))
         } else if row[0].starts_with("Tunable") && head == "herd_x" {
-            (65536, 64, (numbers(&row[1])[0], 1))
+            let [x] = sizes(&row[1])?;
+            (65536, 64, (x, 1))
         } else {
             continue;
         };
@@ -319,17 +335,9 @@ fn flash(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     for row in rows.iter().filter(|row| row.len() > 6) {
         let base = LLAMA_ATTENTION;
         if row[0] == "Tested shapes" && row[1].contains('×') {
-            let (shape, depth, heads) = (numbers(&row[1]), numbers(&row[2]), numbers(&row[3]));
+            let ([rows, keys], [size, values], [heads]) = (sizes(&row[1])?, sizes(&row[2])?, sizes(&row[3])?);
             let causal = row[4] == "✓";
-            let attend = Attend {
-                rows: shape[0],
-                keys: shape[1],
-                size: depth[0],
-                values: depth[1],
-                heads: heads[0],
-                causal,
-                ..base
-            };
+            let attend = Attend { rows, keys, size, values, heads, causal, ..base };
             let label = format!("{} d{} heads {}", row[1], row[2], row[3]);
             all.push(Measurement::new(file, label, need(micros(&row[6]), row)?, Plan::Attend(attend)).elf());
         } else if row[0].starts_with("tile choice") && row[2] == "8" {
@@ -348,8 +356,9 @@ fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     let kept =
         |row: &&Vec<String>| row.len() > 13 && (row[0].ends_with("_array") || row[2].contains("k_mt=k_ct"));
     for row in rows.iter().filter(kept) {
-        let value =
-            |at: usize| row[at].parse::<u64>().map_err(|_| Error::new(format!("{row:?} has no field {at}")));
+        let value = |at: usize| {
+            sizes(&row[at]).map(|[size]| size).map_err(|_| Error::new(format!("{row:?} has no field {at}")))
+        };
         let short = row[2].contains("k_mt=k_ct");
         // The text says only that the short runs were measured at about 4096.
         let (m, k, n) = if short { (4224, 4032, 4224) } else { (value(10)?, value(11)?, value(12)?) };
@@ -391,7 +400,7 @@ fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
         let tops = need(number(&row[13]), row)?;
         let label = format!("{} {} {m}×{k}×{n} {tile_m}×{tile_k}×{tile_n}", row[1], row[2]);
         let mut measured =
-            Measurement::new(file, label, 2e-6 * (m * k * n) as f64 / tops, Plan::Product(product));
+            Measurement::new(file, label, operations([m, k, n], 1e-6) / tops, Plan::Product(product));
         measured.target = if xdna2 { "xdna2-kraken" } else { "xdna1-phoenix" };
         all.push(measured);
     }
@@ -519,4 +528,26 @@ fn rms_gemv_rope() -> Vec<Plan> {
         rotation(width / 64, 1),
         rotation(keys / 64, 1),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_without_its_sizes_is_an_error() {
+        let refused = |table: &str, row: &str| {
+            let error = measurements(&format!("mlir_air_kernel_{table}_bf16.csv"), row).unwrap_err();
+            assert!(error.to_string().contains("sizes that are needed"), "{row}: {error}");
+        };
+        refused("GEMV", "Tested shapes,2048×,8/8/4,437 µs");
+        refused("GEMV", "Tested shapes,2048×0,8/8/4,437 µs");
+        refused("GEMV", "Tested shapes,2048×99999999999,8/8/4,437 µs");
+        refused("EltwiseAdd", "Tested shapes,n,,8/1/64,437 µs");
+        refused("RMSNorm", "Tested shapes,2048×2048,columns,437 µs");
+        refused("RoPE", "Tested shapes,65536,64,8,437 µs");
+        refused("FlashAttention", "Tested shapes,2048×2048,64,32,✓,,15.4 ms");
+        let short = measurements("mlir_air_kernel_GEMV_bf16.csv", "Tested shapes\n\nTested shapes,1×1");
+        assert!(short.unwrap().is_empty(), "what has no time is no measurement");
+    }
 }
