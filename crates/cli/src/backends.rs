@@ -121,7 +121,8 @@ impl<'a> Layout<'a> {
     }
 
     /// What of each program's work does not run on the backend's device but on
-    /// the host, and why, in sentences.
+    /// the host, and why, in sentences; and what an array's steps of one row
+    /// mean for its bytes.
     ///
     /// # Errors
     /// When the backend or a graph cannot be made.
@@ -142,7 +143,7 @@ impl<'a> Layout<'a> {
             let rows = rows.join(", ");
             format!("the host computes {count} x {name} ({op}) in steps of {rows} rows: {reason}")
         };
-        Ok(all.into_iter().map(sentence).collect())
+        Ok(all.into_iter().map(sentence).chain([girih_npu::ONE_ROW.to_owned()]).collect())
     }
 
     /// Loads the model, if it fits into memory.

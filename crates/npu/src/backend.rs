@@ -16,6 +16,15 @@ use crate::host::Cache;
 use crate::pass::{self, Attention, Mapping, NoDump, Policy, Stays, partition};
 use crate::sim::Order;
 
+/// Why bytes may differ where a step has one row in one run and several in
+/// another. The matrix unit sums each product's terms in order; the kernel of
+/// single rows sums them in 64 lanes, since a row of weights is a row of its
+/// vectors. The matrix kernel would have the order of steps of several rows, but
+/// only at the times of another kernel, for which no figure is published.
+pub const ONE_ROW: &str = "steps of one row sum products, and unless the mapping says otherwise attend, in \
+    another order than steps of several rows: a prompt whose last chunk or whose uncached rest is one row, \
+    and sequences that decode together, may get other bytes than without";
+
 /// How the backend is to use the array. Nothing here changes a value but where
 /// attention runs and, by their rounding, other programs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,6 +17,6 @@ pub mod sim;
 pub mod sweep;
 pub mod target;
 
-pub use backend::{Npu, Options};
+pub use backend::{Npu, ONE_ROW, Options};
 pub use girih_tensor::{Error, Result};
 pub use target::Target;

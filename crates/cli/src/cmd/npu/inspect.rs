@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use girih_graph::Graph;
-use girih_npu::Target;
+use girih_npu::ONE_ROW;
 use girih_npu::blob;
 use girih_npu::form::groups::{Groups, Step};
 use girih_npu::form::schedule::Schedule;
@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if !is_blob(path) {
         return model(args);
     }
-    let target = Target::named(&args.source.target).map_err(|error| Error::call(error.to_string()))?;
+    let target = args.source.array()?;
     let bytes = std::fs::read(path)
         .map_err(|error| Error::call(format!("{}: cannot be read: {error}", path.display())))?;
     let schedule = blob::decode(&bytes, &target).map_err(|error| error.of(path.display()))?;
@@ -96,6 +96,8 @@ fn model(args: &Args) -> Result<Outcome> {
             "policy": compiler.policy().name(),
             "steps": steps,
         }))?;
+    } else if !args.text {
+        print_line!("{ONE_ROW}")?;
     }
     Ok(Outcome::Done)
 }
