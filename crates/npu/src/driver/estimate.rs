@@ -250,11 +250,7 @@ impl Count<'_> {
     fn keep(&self, tensor: &Tensor, ledger: &mut Ledger) {
         let Some(lane) = self.lanes.last() else { return };
         let end = lane.position + lane.rows.end - lane.rows.start;
-        let full = sees_all(self.graph, &tensor.name);
-        let blocks = tensor.padded[0] / tensor.extent[0].max(1);
-        let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
-        for range in usual(Seen { position: lane.position, end, full }, blocks as usize) {
-            let bytes = range.len() as u64 * block_bytes;
+        for bytes in changed_bytes(self.graph, tensor, lane.position, end) {
             ledger.add(Work { flops: 0, bytes: 2 * bytes });
             ledger.sync_up(bytes);
         }
@@ -267,6 +263,24 @@ impl Count<'_> {
         let rows = elements(self.graph, value, rows, wanted(self.lanes)) / tensor.extent[1].max(1) as usize;
         ledger.sync_down(rows as u64 * tensor.row_bytes());
     }
+}
+
+/// The bytes of each stretch of keys and values that stay which a step changes
+/// that begins after `position` tokens and ends before `end`.
+fn changed_bytes(graph: &Graph, tensor: &Tensor, position: u32, end: u32) -> Vec<u64> {
+    let full = sees_all(graph, &tensor.name);
+    let blocks = tensor.padded[0] / tensor.extent[0].max(1);
+    let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
+    let ranges = usual(Seen { position, end, full }, blocks as usize);
+    ranges.into_iter().map(|range| range.len() as u64 * block_bytes).collect()
+}
+
+/// Bytes of keys and values that the host lays out for the array in a step of
+/// all rows of a graph, after `position` tokens.
+pub(crate) fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
+    let chunks = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Chunks);
+    let end = position.saturating_add(graph.key.rows);
+    chunks.flat_map(|tensor| changed_bytes(graph, tensor, position, end)).sum()
 }
 
 fn wanted(lanes: &[Lane<'_>]) -> usize {

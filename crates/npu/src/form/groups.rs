@@ -52,9 +52,9 @@ pub enum TensorKind {
     Turns,
     /// A value that lives within a step.
     Scratch,
-    /// Keys and values of one sequence, gathered by the host before each run
-    /// that reads them, as [`chunk_bytes`] says; its extent is heads and the
-    /// size of a head.
+    /// Keys and values of one sequence, which the host lays out as
+    /// [`chunk_bytes`] says before a run reads them: what has changed of them,
+    /// or all. Its extent is heads and the size of a head.
     Chunks,
 }
 

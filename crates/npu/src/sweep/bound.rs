@@ -3,6 +3,7 @@
 //! nest with the figures of the simulator, so that no run is below it.
 
 use girih_tensor::{Error, Result};
+use serde::Serialize;
 
 use crate::Target;
 use crate::form::schedule::{Dim, Number};
@@ -11,7 +12,7 @@ use crate::kernel::{self, Extent, Table};
 use crate::sim::Cycle;
 
 /// Least cycles of a launch, by what holds it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bound {
     /// Calls of the busiest core.
     pub core: Cycle,

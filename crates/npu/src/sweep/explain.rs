@@ -4,6 +4,7 @@
 use std::fmt;
 
 use girih_tensor::Result;
+use serde::Serialize;
 
 use super::{Bound, Timed, Weighed};
 use crate::Target;
@@ -13,7 +14,7 @@ use crate::pass;
 use crate::sim::{Cycle, Report};
 
 /// Two mappings over the same steps.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// The names of both.
     pub names: [String; 2],
@@ -22,7 +23,7 @@ pub struct Comparison {
 }
 
 /// A step by both mappings; times in milliseconds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepRow {
     /// The graph's key.
     pub key: String,
@@ -37,7 +38,7 @@ pub struct StepRow {
 }
 
 /// All launches of one name in a step.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LaunchRow {
     /// The name.
     pub name: String,
@@ -48,7 +49,7 @@ pub struct LaunchRow {
 }
 
 /// The launches of a name by one mapping.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LaunchPart {
     /// How many.
     pub runs: u64,
@@ -74,7 +75,8 @@ pub struct LaunchPart {
 
 /// Something that makes a launch faster, and which published rows hold the
 /// simulator to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mechanism {
     /// Operands come from DRAM less often.
     FewerBytes,

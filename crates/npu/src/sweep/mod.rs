@@ -69,11 +69,15 @@ pub fn weigh(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Result<Wei
     let mut steps = Vec::new();
     for graph in graphs {
         let compiled = compiler.compile(graph, &mut NoDump)?;
-        let position = graph.key.context - graph.key.rows.min(graph.key.context);
-        let estimate = estimate(graph, &compiled, target, position)?;
+        let estimate = estimate(graph, &compiled, target, tokens_before(graph))?;
         steps.push(Timed { compiled, estimate });
     }
     Ok(Weighed { mapping: mapping.clone(), steps })
+}
+
+/// Tokens before the last step that a graph's context has room for.
+fn tokens_before(graph: &Graph) -> u32 {
+    graph.key.context.saturating_sub(graph.key.rows)
 }
 
 /// Searches for the mapping with which the steps of `graphs` take the least

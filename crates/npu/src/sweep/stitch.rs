@@ -6,14 +6,16 @@ use std::fmt;
 
 use girih_graph::Graph;
 use girih_tensor::Result;
+use serde::Serialize;
 
-use super::{Timed, Weighed, weigh};
+use super::{Timed, Weighed, tokens_before, weigh};
 use crate::Target;
-use crate::form::groups::{Groups, Kernel, Step, TensorKind};
+use crate::driver::laid_bytes;
+use crate::form::groups::Kernel;
 use crate::pass::{Grouping, Mapping, Policy};
 
 /// One way of grouping, over one step.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GroupingRow {
     /// The graph's key.
     pub key: String,
@@ -31,7 +33,7 @@ pub struct GroupingRow {
 }
 
 /// One disagreement about a layout: how it is solved here, and what remains.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LayoutRow {
     /// Seed 000's number, B4.
     pub number: u8,
@@ -46,7 +48,7 @@ pub struct LayoutRow {
 }
 
 /// Both tables.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stitching {
     /// The groupings of each step.
     pub groupings: Vec<GroupingRow>,
@@ -81,15 +83,17 @@ pub fn stitching(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Result
         }
     }
     let own = ways.iter().find(|(grouping, _)| *grouping == mapping.policy.grouping);
-    let layouts = own.map(|(_, weighed)| layouts(&weighed.steps, target)).unwrap_or_default();
+    let layouts = own.map(|(_, weighed)| layouts(graphs, &weighed.steps, target)).unwrap_or_default();
     Ok(Stitching { groupings, layouts })
 }
 
 /// The five disagreements of seed 000 (B4) over these steps.
-fn layouts(steps: &[Timed], target: &Target) -> Vec<LayoutRow> {
-    let gathered: u64 = steps.iter().map(|step| gathered_bytes(&step.compiled.groups)).sum();
-    let host = 2.0 * gathered as f64 / target.host.bytes_per_second;
-    let sync = gathered as f64 / target.host.sync_bytes_per_second;
+fn layouts(graphs: &[Graph], steps: &[Timed], target: &Target) -> Vec<LayoutRow> {
+    let laid =
+        |(graph, step): (&Graph, &Timed)| laid_bytes(graph, &step.compiled.groups, tokens_before(graph));
+    let laid: u64 = graphs.iter().zip(steps).map(laid).sum();
+    let host = 2.0 * laid as f64 / target.host.bytes_per_second;
+    let sync = laid as f64 / target.host.sync_bytes_per_second;
     let second: f64 = steps.iter().map(|step| further_gemv_seconds(step, target)).sum();
     let row = |number, between, solution, bytes, seconds: f64| LayoutRow {
         number,
@@ -109,8 +113,8 @@ fn layouts(steps: &[Timed], target: &Target) -> Vec<LayoutRow> {
         row(
             2,
             "rotated keys, the KV cache and attention",
-            "remains: the host gathers keys and values of a head in blocks before each attention on the array",
-            gathered,
+            "remains: what has changed of keys and values the host lays out in blocks for attention on the array",
+            laid,
             host + sync,
         ),
         row(
@@ -135,18 +139,6 @@ fn layouts(steps: &[Timed], target: &Target) -> Vec<LayoutRow> {
             second,
         ),
     ]
-}
-
-/// Bytes of keys and values that the host gathers for the array in a step.
-fn gathered_bytes(groups: &Groups) -> u64 {
-    let chunks = |number: &&u32| groups.tensors[**number as usize].kind == TensorKind::Chunks;
-    let of = |step: &Step| match step {
-        Step::Array { tensors, .. } => {
-            tensors.iter().filter(chunks).map(|&number| groups.tensors[number as usize].bytes()).sum()
-        }
-        Step::Host { .. } => 0u64,
-    };
-    groups.steps.iter().map(of).sum()
 }
 
 /// Seconds of configuring for matrix-vector products whose width another such
