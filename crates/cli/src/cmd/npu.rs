@@ -1,6 +1,6 @@
 //! `girih npu`: a model or a graph compiled for a simulated array, what became
 //! of it, and how long it takes. Each command has a file; here is what names
-//! the work: model, target and mapping.
+//! the work: model, steps, target and mapping.
 
 mod bench;
 mod compile;
@@ -29,6 +29,10 @@ use crate::progress::Show;
 
 /// The longest graph, in bytes, that is read from a file.
 const GRAPH_BYTES: u64 = 64 << 20;
+
+/// Positions of the longest sequence, and the most rows of a step, where nobody
+/// says how many.
+const USUAL: u32 = 2048;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -68,21 +72,28 @@ struct Source {
 #[derive(Debug, clap::Args)]
 struct Choice {
     #[command(flatten)]
+    steps: Steps,
+    /// How the model is laid onto the array: a file, or a name, such as mlir-air, seed-000 or unstitched.
+    #[arg(long, value_name = "FILE|NAME", default_value = "mlir-air")]
+    mapping: String,
+    #[command(flatten)]
+    blobs: BlobArgs,
+}
+
+/// Which steps of a model, on which array.
+#[derive(Debug, clap::Args)]
+struct Steps {
+    #[command(flatten)]
     arch: ArchArgs,
     /// The array, such as toy or xdna2-strix; another name lists those that there are.
     #[arg(long, value_name = "TARGET", default_value = "xdna2-strix")]
     target: String,
-    /// How the model is laid onto the array: a file, or a name, such as mlir-air, seed-000 or unstitched.
-    #[arg(long, value_name = "FILE|NAME", default_value = "mlir-air")]
-    mapping: String,
-    /// Rows of a step of prefill.
-    #[arg(long, value_name = "N", default_value = "2048", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    rows: u32,
-    /// Positions of the longest sequence.
-    #[arg(long, value_name = "N", default_value = "2048", value_parser = clap::value_parser!(u32).range(1..))]
-    context: u32,
-    #[command(flatten)]
-    blobs: BlobArgs,
+    /// Rows of a step of prefill [default: 2048, or as many as the context has].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    rows: Option<u32>,
+    /// Positions of the longest sequence [default: 2048].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    context: Option<u32>,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
@@ -105,6 +116,14 @@ impl std::ops::Deref for Source {
     }
 }
 
+impl std::ops::Deref for Choice {
+    type Target = Steps;
+
+    fn deref(&self) -> &Steps {
+        &self.steps
+    }
+}
+
 impl Source {
     /// The graphs of a step of prefill and of a step of one token.
     fn graphs(&self) -> Result<Vec<Graph>> {
@@ -112,25 +131,41 @@ impl Source {
     }
 }
 
-impl Choice {
+impl Steps {
     /// The graphs of a step of prefill and of a step of one token.
     fn graphs_of(&self, name: &str) -> Result<Vec<Graph>> {
         if name.ends_with(".graph") {
+            if self.rows.is_some() || self.context.is_some() || !self.arch.arch.is_empty() {
+                let sentence =
+                    "a graph says its own rows and context; --rows, --context and --arch are of models";
+                return Err(Error::call(format!("{name}: {sentence}")));
+            }
             return Ok(vec![read_graph(Path::new(name))?]);
         }
         let model = Place::find(name)?.model(&self.arch)?;
-        let key = self.key();
+        let key = self.key()?;
         let single = Key { rows: 1, ..key };
         let keys = if key == single { vec![key] } else { vec![key, single] };
         keys.into_iter().map(|key| Ok(model.graph(key, KvType::Bf16.dtype())?)).collect()
     }
 
     /// The key of a step of prefill.
-    fn key(&self) -> Key {
-        let rows = self.rows.min(self.context);
-        Key { rows, lanes: 1, context: self.context, wanted: 1, variant: Variant::GENERATE }
+    fn key(&self) -> Result<Key> {
+        let context = self.context.unwrap_or(USUAL);
+        let rows = self.rows.unwrap_or(USUAL.min(context));
+        if rows > context {
+            return Err(Error::call(format!("--rows is {rows}: it must be at most --context, {context}")));
+        }
+        Ok(Key { rows, lanes: 1, context, wanted: 1, variant: Variant::GENERATE })
     }
 
+    /// The array.
+    fn array(&self) -> Result<Target> {
+        Target::named(&self.target).map_err(|error| Error::call(error.to_string()))
+    }
+}
+
+impl Choice {
     /// A compiler that takes what it can from kept blobs, and keeps the rest.
     fn compiler(&self) -> Result<Compiler> {
         self.compiler_for(self.mapping()?)
@@ -143,15 +178,13 @@ impl Choice {
 
     /// The same by another mapping.
     fn compiler_for(&self, mapping: Mapping) -> Result<Compiler> {
-        let target = Target::named(&self.target).map_err(|error| Error::call(error.to_string()))?;
         let cache = self.blobs.cache(Show::All)?;
-        Ok(Compiler::new(target, mapping, cache).telling(array::tell(Show::All)))
+        Ok(Compiler::new(self.array()?, mapping, cache).telling(array::tell(Show::All)))
     }
 
     /// A compiler that compiles everything, so that each form is seen.
     fn fresh_compiler(&self) -> Result<Compiler> {
-        let target = Target::named(&self.target).map_err(|error| Error::call(error.to_string()))?;
-        Ok(Compiler::new(target, self.mapping()?, None))
+        Ok(Compiler::new(self.array()?, self.mapping()?, None))
     }
 }
 

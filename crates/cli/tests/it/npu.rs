@@ -91,6 +91,42 @@ fn the_benchmark_of_the_compiler_and_the_simulator_measures() {
 }
 
 #[test]
+fn a_sweep_says_what_it_found_and_why() {
+    let (folder, out) = (fixture("llama32_tied"), Folder::new());
+    let best = out.path().join("best.mapping");
+    let array = ["--target", "toy", "--rows", "64", "--context", "128"];
+    let sweep = ["npu", "sweep", name(&folder), "--against", "mlir-air", "--quiet", "--output", name(&best)];
+    let json = girih(&sweep).with(&array).with(&["--json"]).done().json();
+    assert_eq!(json["mapping"], std::fs::read_to_string(&best).unwrap());
+    let kernels = json["kernels"].as_array().unwrap();
+    assert!(kernels.iter().all(|kernel| kernel["hopeless"].as_u64() < kernel["tilings"].as_u64()), "{json}");
+    assert_eq!(json["policies"].as_array().unwrap().len(), 9, "three groupings, three places of attention");
+    let millis = |at: usize| -> f64 {
+        let parts = json["why"]["steps"][0]["millis"][at].as_array().unwrap();
+        parts.iter().map(|part| part.as_f64().unwrap()).sum()
+    };
+    assert!(millis(1) <= millis(0), "{json}");
+    assert_eq!(json["stitching"]["layouts"].as_array().unwrap().len(), 5);
+    girih(&sweep).with(&["--mapping", "mlir-air"]).fails(2, "unexpected argument '--mapping'");
+}
+
+/// What would have no effect is refused.
+#[test]
+fn options_that_the_work_cannot_follow_are_refused() {
+    let (folder, out) = (fixture("llama32_tied"), Folder::new());
+    let graph = out.path().join("step.graph");
+    std::fs::write(&graph, "no graph").unwrap();
+    for option in ["--rows", "--context"] {
+        girih(&["npu", "sim", name(&graph), option, "64"]).fails(2, "a graph says its own rows and context");
+    }
+    girih(&["npu", "sim", name(&folder), "--rows", "64", "--context", "32"])
+        .fails(2, "--rows is 64: it must be at most --context, 32");
+    girih(&["npu", "bench", name(&folder), "--blobs", "off"]).fails(2, "takes no --blobs");
+    girih(&["npu", "compile", name(&folder), "--dump", out.name(), "--blobs", "off"])
+        .fails(2, "cannot be used with '--blobs");
+}
+
+#[test]
 fn the_ways_of_the_runtime_are_compared() {
     let folder = fixture("llama32_tied");
     let call = ["npu", "runtime", name(&folder), "--target", "toy", "--rows", "64", "--context", "128"];

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::{Outcome, Result, Source, print_json};
 use crate::args::KvType;
+use crate::array::BlobArgs;
 use crate::error::Error;
 use crate::loading::Place;
 
@@ -44,9 +45,13 @@ struct Row {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
+    let BlobArgs { blobs, blobs_limit } = &args.source.blobs;
+    if blobs.is_some() || blobs_limit.is_some() {
+        return Err(Error::call("npu bench measures with a folder of its own: it takes no --blobs"));
+    }
     let mut rows = Vec::new();
     let graphs = args.source.graphs()?;
-    let (target, mapping) = (args.source.fresh_compiler()?.target().clone(), args.source.mapping()?);
+    let (target, mapping) = (args.source.array()?, args.source.mapping()?);
     let folder = Folder::new()?;
     let compile = |cache: Option<Cache>| {
         let compiler = Compiler::new(target.clone(), mapping.clone(), cache);
@@ -101,7 +106,7 @@ fn values(source: &Source) -> Result<Row> {
     }
     let mut model = Place::find(&source.model)?.model(&source.arch)?;
     model.facts.layers.truncate(1);
-    let graph: Graph = model.graph(source.key(), KvType::Bf16.dtype())?;
+    let graph: Graph = model.graph(source.key()?, KvType::Bf16.dtype())?;
     let npu = Npu::new(&source.target, Options { hazards: false, ..Options::default() })?;
     let npu = npu.with_mapping(source.mapping()?);
     let weights = npu.load(&graph, &model.weights)?;

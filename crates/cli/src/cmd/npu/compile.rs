@@ -15,8 +15,8 @@ use super::{Outcome, Result, Source};
 pub struct Args {
     #[command(flatten)]
     source: Source,
-    /// Write every form of every program into this folder; kept blobs are not looked for.
-    #[arg(long, value_name = "DIR")]
+    /// Write every form of every program into this folder; blobs are neither looked for nor kept.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["blobs", "blobs_limit"])]
     dump: Option<PathBuf>,
 }
 

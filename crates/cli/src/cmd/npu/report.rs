@@ -19,7 +19,7 @@ use crate::output::say;
 const TABLE_BYTES: u64 = 1 << 20;
 
 /// Options that say how a model is compiled.
-const OF_A_MODEL: [&str; 5] = ["arch", "target", "mapping", "rows", "context"];
+const OF_A_MODEL: [&str; 7] = ["arch", "target", "mapping", "rows", "context", "blobs", "blobs_limit"];
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

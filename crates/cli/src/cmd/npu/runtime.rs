@@ -14,7 +14,7 @@ use girih_npu::pass::{Attention, Grouping, Mapping, NoDump, Policy};
 use serde_json::{Value, json};
 
 use super::super::bytes;
-use super::{Choice, Error, Outcome, Result, Source, print_json};
+use super::{Error, Outcome, Result, Source, print_json};
 use crate::args::KvType;
 use crate::loading::Place;
 
@@ -43,6 +43,9 @@ pub struct Args {
 /// The steps of a model, compiled and timed once.
 struct Bench<'a> {
     args: &'a Args,
+    /// Those of a step of prefill.
+    rows: u32,
+    context: u32,
     model: Model,
     /// That of the mapping that was asked for.
     policy: Policy,
@@ -70,12 +73,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "a graph has one length; girih npu runtime needs a model, to compile several",
         ));
     }
-    if args.prompt > args.source.rows || args.source.rows > args.source.context {
-        return Err(Error::call("--prompt must be at most --rows, and --rows at most --context"));
+    let Key { rows, context, .. } = args.source.key()?;
+    if args.prompt > rows {
+        return Err(Error::call(format!("--prompt is {}: it must be at most --rows, {rows}", args.prompt)));
     }
     let model = Place::find(&args.source.model)?.model(&args.source.arch)?;
     let policy = args.source.mapping()?.policy;
-    let mut bench = Bench { args, model, policy, compilers: HashMap::new(), steps: HashMap::new() };
+    let (compilers, steps) = (HashMap::new(), HashMap::new());
+    let mut bench = Bench { args, rows, context, model, policy, compilers, steps };
     let tables = [bench.switches()?, bench.lengths()?, bench.chunks()?, bench.contexts()?];
     let target = bench.target()?;
     if args.json {
@@ -97,7 +102,7 @@ struct Table {
 
 impl Bench<'_> {
     fn target(&self) -> Result<Target> {
-        Target::named(&self.args.source.target).map_err(|error| Error::call(error.to_string()))
+        self.args.source.array()
     }
 
     /// The step of so many rows in a context, compiled and timed.
@@ -133,8 +138,7 @@ impl Bench<'_> {
     /// A prompt that fills the longest program and a token at the end of the
     /// context, in each way.
     fn switches(&mut self) -> Result<Table> {
-        let (Choice { rows, context, .. }, policy) = (&self.args.source.choice, self.policy);
-        let (rows, context) = (*rows, *context);
+        let Bench { rows, context, policy, .. } = *self;
         let mut ways = vec![("all below, as they are by default".to_owned(), policy, Runtime::default())];
         let named = |(name, runtime): (&str, Runtime)| (name.to_owned(), policy, runtime);
         ways.extend(Runtime::default().departures().into_iter().map(named));
@@ -183,8 +187,7 @@ impl Bench<'_> {
 
     /// A short prompt on programs for more and more rows.
     fn lengths(&mut self) -> Result<Table> {
-        let (Choice { rows: most, context, .. }, policy) = (&self.args.source.choice, self.policy);
-        let (most, context) = (*most, *context);
+        let Bench { rows: most, context, policy, .. } = *self;
         let rows = self.args.prompt;
         let scene = Scene { position: 0, rows, runtime: Runtime::default() };
         let mut lines = Vec::new();
@@ -206,8 +209,7 @@ impl Bench<'_> {
     /// The longest prompt in chunks, each on the programs of its length and of
     /// the least context that holds it.
     fn chunks(&mut self) -> Result<Table> {
-        let (Choice { rows, context, .. }, policy) = (&self.args.source.choice, self.policy);
-        let (rows, context) = (*rows, *context);
+        let Bench { rows, context, policy, .. } = *self;
         let mut lines = Vec::new();
         for chunk in self.ladder(1, rows).into_iter().rev() {
             let mut costs: Vec<Estimate> = Vec::new();
@@ -230,7 +232,7 @@ impl Bench<'_> {
 
     /// A token after a short prompt on programs for longer and longer contexts.
     fn contexts(&mut self) -> Result<Table> {
-        let (most, policy) = (self.args.source.context, self.policy);
+        let Bench { context: most, policy, .. } = *self;
         let position = self.args.prompt;
         let array = Policy { attention: Attention::Array, ..policy };
         let scene = Scene { position, rows: 1, runtime: Runtime::default() };

@@ -4,15 +4,19 @@
 use std::path::PathBuf;
 
 use girih_npu::Target;
-use girih_npu::sweep::{self, Found, Searched, Weighed};
+use girih_npu::sweep::{self, Found, Searched, Timed, Weighed};
 
-use super::{Error, Outcome, Result, Source, array, print};
+use serde_json::{Value, json};
+
+use super::{Error, Outcome, Result, Steps, array, print, print_json};
 use crate::progress::{Show, Unit};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// A model, as for the other commands, or a file *.graph as `girih inspect --graph` prints it.
+    model: String,
     #[command(flatten)]
-    source: Source,
+    steps: Steps,
     /// Write the best mapping into this file.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -22,14 +26,17 @@ pub struct Args {
     /// Threads of the search; the result is the same for any number.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
     /// No progress bar.
     #[arg(short, long)]
     quiet: bool,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let target = Target::named(&args.source.target).map_err(|error| Error::call(error.to_string()))?;
-    let graphs = args.source.graphs()?;
+    let target = args.steps.array()?;
+    let graphs = args.steps.graphs_of(&args.model)?;
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
     let against = sweep::weigh(&graphs, &target, &array::mapping(&args.against)?)?;
     let bar = Show::unless(args.quiet).bar("tilings", 0, Unit::Tilings);
@@ -39,19 +46,61 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     let found = sweep::sweep(&graphs, &target, &against, threads.unwrap_or(1), &progress)?;
     bar.finish_and_clear();
-    kernels(&found)?;
-    groupings(&found, &against, &target)?;
     let keys: Vec<String> = graphs.iter().map(|graph| graph.key.to_string()).collect();
     let best = found.policies.iter().find(|weighed| weighed.mapping == found.mapping);
     let best = best.ok_or_else(|| Error::call("the search weighed no mapping"))?;
-    print(&sweep::explain(&keys, &target, [&against, best])?)?;
-    print(&sweep::stitching(&graphs, &target, &found.mapping)?)?;
+    let why = sweep::explain(&keys, &target, [&against, best])?;
+    let stitching = sweep::stitching(&graphs, &target, &found.mapping)?;
     if let Some(path) = &args.output {
         std::fs::write(path, found.mapping.to_string())
             .map_err(|error| Error::call(format!("{}: cannot be written: {error}", path.display())))?;
-        print_line!("written to {}", path.display())?;
     }
+    if args.json {
+        let mut all = described(&found, &against, &target);
+        all["why"] = json!(why);
+        all["stitching"] = json!(stitching);
+        print_json(&all)?;
+        return Ok(Outcome::Done);
+    }
+    kernels(&found)?;
+    groupings(&found, &against, &target)?;
+    print(&why)?;
+    print(&stitching)?;
+    args.output.as_ref().map_or(Ok(()), |path| print_line!("written to {}", path.display()))?;
     Ok(Outcome::Done)
+}
+
+/// What was found; the mapping as `--output` writes it.
+fn described(found: &Found, against: &Weighed, target: &Target) -> Value {
+    let kernel = |one: &Searched| {
+        json!({
+            "kernel": one.of.kernel.to_string(),
+            "tiling": one.tiling.to_string(),
+            "cycles": one.cycles,
+            "tilings": one.space,
+            "hopeless": one.hopeless,
+        })
+    };
+    let step = |step: &Timed| {
+        let [array, host, passing] = step.seconds(target).map(|seconds| seconds * 1e3);
+        let submissions = step.estimate.ledger.submissions;
+        json!({"array_ms": array, "host_ms": host, "passing_ms": passing, "submissions": submissions})
+    };
+    let weighed = |one: &Weighed| {
+        json!({
+            "mapping": one.mapping.name,
+            "grouping": one.mapping.policy.grouping.name(),
+            "attention": one.mapping.policy.attention.name(),
+            "steps": one.steps.iter().map(step).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "target": target.name,
+        "mapping": found.mapping.to_string(),
+        "kernels": found.kernels.iter().map(kernel).collect::<Vec<_>>(),
+        "against": weighed(against),
+        "policies": found.policies.iter().map(weighed).collect::<Vec<_>>(),
+    })
 }
 
 /// What was found for each kernel, and how much of its space its bound ruled
