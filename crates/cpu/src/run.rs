@@ -103,6 +103,17 @@ impl Program {
         Aligned::<f32>::bytes(scratch_size(graph)) + arranged + locals + turns + partials + rows + wanted
     }
 
+    /// The instructions of a step: those on wanted rows only, unless somebody
+    /// watches a value that they leave out rows of.
+    fn instructions(&self, watch: &dyn Watch) -> &[Instruction] {
+        match &self.early {
+            Some(WantedOnly { instructions, names }) if !names.iter().any(|name| watch.wants(name)) => {
+                instructions
+            }
+            _ => &self.instructions,
+        }
+    }
+
     /// Runs one step.
     ///
     /// # Panics
@@ -144,14 +155,8 @@ impl Program {
             rows: Rows { lanes, origins, wanted },
             values: Values { input, scratch, output, rows: origins.len(), wanted: wanted.len() },
         };
-        let instructions = match &self.early {
-            Some(WantedOnly { instructions, names }) if !names.iter().any(|name| watch.wants(name)) => {
-                instructions
-            }
-            _ => &self.instructions,
-        };
         let clocks = watch.clocks();
-        for instruction in instructions {
+        for instruction in self.instructions(watch) {
             let begun = clocks.then(Instant::now);
             run.executor.variant = [table.name, "", "", ""];
             match instruction {
