@@ -1,11 +1,16 @@
 //! From the rows of a file to bands: the same numbers in another order, so
 //! that nothing is lost. How a layout is read is said where it is defined.
 //!
-//! Rows are taken in pairs, `r` and `16 + r`, which share the bytes of four-bit
-//! layouts; four columns at a time, which share a lane.
+//! Columns are taken a few at a time, those of all rows before the next ones:
+//! so what is written lies in a few lines, one after another, and each line that
+//! is read is read once. What has to be moved is each byte of the file once in and
+//! once out; loops over the lanes of a line are plain, and become vectors.
+
+use std::array::from_fn;
 
 use girih_tensor::DType;
 
+use crate::kernels::layout::{Parts, parts};
 use crate::kernels::packed::{BAND, Codes, GROUP, LANES, LINE, Layout, Scales};
 
 /// Packs up to [`BAND`] rows of `dtype`, one after another in `rows`, into a
@@ -23,50 +28,49 @@ pub(crate) fn pack_band(dtype: DType, columns: usize, rows: &[u8], band: &mut [u
     }
     let row_bytes = columns / dtype.tile().1 * dtype.block_bytes();
     assert!(rows.len().is_multiple_of(row_bytes) && rows.len() <= BAND * row_bytes, "whole rows of a band");
-    let row = |row: usize| rows.get(row * row_bytes..(row + 1) * row_bytes);
-    let each = (0..BAND).filter_map(|r| Some((r, row(r)?)));
     match layout {
-        Layout::Bf16 => each.for_each(|(r, row)| pairs(row, r, band)),
-        Layout::F16 => each.for_each(|(r, row)| halves(row, r, band)),
-        Layout::F32 => each.for_each(|(r, row)| singles(row, r, band)),
-        _ => {
-            let nothing = vec![0; row_bytes];
-            for lane in 0..LANES {
-                let Some(low) = row(lane) else { break };
-                let high = row(LANES + lane).unwrap_or(&nothing);
-                Pair { layout, lane, low, high }.pack(dtype, band);
+        Layout::Bf16 | Layout::F32 => words::<4, { 4 * BAND }>(rows, row_bytes, band),
+        Layout::F16 => words::<2, { 2 * BAND }>(rows, row_bytes, band),
+        _ => pack_blocks(dtype, rows, row_bytes, band),
+    }
+}
+
+/// Rows of words: first the first ones of all rows, in `ALL` bytes. Words are two
+/// columns of BF16, the second of which may be missing in the end, or one of
+/// another format.
+fn words<const BYTES: usize, const ALL: usize>(rows: &[u8], row_bytes: usize, band: &mut [u8]) {
+    for (part, lines) in band.chunks_mut(LINE / BYTES * ALL).enumerate() {
+        for (row, bytes) in rows.chunks_exact(row_bytes.max(1)).enumerate() {
+            let bytes = &bytes[part * LINE..row_bytes.min((part + 1) * LINE)];
+            let (words, rest) = bytes.as_chunks::<BYTES>();
+            let lines = lines.as_chunks_mut::<ALL>().0;
+            for (word, line) in words.iter().zip(&mut *lines) {
+                line.as_chunks_mut().0[row] = *word;
+            }
+            if let [.., last] = lines {
+                last[row * BYTES..][..rest.len()].copy_from_slice(rest);
             }
         }
-    }
-}
-
-/// A row of BF16: two columns in a lane.
-fn pairs(row: &[u8], at: usize, band: &mut [u8]) {
-    let lane = at / LANES * LINE + 4 * (at % LANES);
-    for (unit, pair) in band.chunks_exact_mut(2 * LINE).zip(row.chunks(4)) {
-        unit[lane..lane + pair.len()].copy_from_slice(pair);
-    }
-}
-
-/// A row of F16: a column in a line.
-fn halves(row: &[u8], at: usize, band: &mut [u8]) {
-    for (line, value) in band.chunks_exact_mut(LINE).zip(row.chunks_exact(2)) {
-        line[2 * at..2 * at + 2].copy_from_slice(value);
-    }
-}
-
-/// A row of F32: a column in two lines.
-fn singles(row: &[u8], at: usize, band: &mut [u8]) {
-    for (lines, value) in band.chunks_exact_mut(2 * LINE).zip(row.chunks_exact(4)) {
-        lines[4 * at..4 * at + 4].copy_from_slice(value);
     }
 }
 
 /// Four codes, of four columns of one row.
 type Word = u32;
 
-/// The codes of a group, four in a word.
-type Group = [Word; GROUP / 4];
+/// A word of each of half a band's rows.
+type Lanes = [Word; LANES];
+
+/// The codes of a group of half a band's rows, four columns in a word.
+type Half = [Lanes; GROUP / 4];
+
+/// Words of a block by their index.
+type Words<'a> = dyn Fn(usize) -> Word + 'a;
+
+/// A block of each of half a band's rows.
+type Blocks<'a, const BYTES: usize> = [&'a [u8; BYTES]; LANES];
+
+/// A line of a unit.
+type Line = [u8; LINE];
 
 /// What a block multiplies its codes by.
 struct Factors {
@@ -77,6 +81,7 @@ struct Factors {
 }
 
 /// Factors of so many bytes; what is missing is not packed.
+#[inline(always)]
 fn factors(outer: &[u8], inner: &[u8]) -> Factors {
     let mut factors = Factors { outer: [[0; 2]; 2], inner: [0; 16] };
     factors.outer.as_flattened_mut()[..outer.len()].copy_from_slice(outer);
@@ -84,126 +89,223 @@ fn factors(outer: &[u8], inner: &[u8]) -> Factors {
     factors
 }
 
-/// Two rows that share bytes.
-struct Pair<'a> {
-    layout: Layout,
-    lane: usize,
-    low: &'a [u8],
-    high: &'a [u8],
+/// Packs rows of blocks of integers: of each format, where the words with its
+/// codes begin and how many there are, which bits of them are word `i` of the
+/// codes of group `g`, and its factors. Where a format has what is said in its
+/// own file.
+fn pack_blocks(dtype: DType, rows: &[u8], row_bytes: usize, band: &mut [u8]) {
+    let mut rows = Rows { rows, row_bytes, band };
+    match dtype {
+        DType::Q2_K => rows.pack::<parts::Q2K, 84, 16>(
+            16,
+            |w, g, i| w(g / 4 * 8 + i) >> (2 * (g % 4)) & TWOS,
+            |b| factors(&b[80..], &b[..16]),
+        ),
+        DType::Q3_K => rows.pack::<parts::Q3K, 110, 24>(
+            0,
+            |w, g, i| w(8 + g / 4 * 8 + i) >> (2 * (g % 4)) & TWOS | (w(i) >> g & ONES) << 2,
+            |b| factors(&b[108..], &q3_k_scales(&b[96..108])),
+        ),
+        DType::Q4_0 => rows.pack::<parts::Q4_0, 18, 4>(2, nibbles, |b| factors(&b[..2], &[])),
+        DType::Q4_1 => rows.pack::<parts::Q4_1, 20, 4>(4, nibbles, |b| factors(&b[..4], &[])),
+        DType::Q4_K => rows.pack::<parts::Q4K, 144, 32>(
+            16,
+            |w, g, i| w(g / 2 * 8 + i) >> (4 * (g % 2)) & NIBBLES,
+            |b| factors(&b[..4], &six_bits(&b[4..16])),
+        ),
+        DType::Q5_0 => rows.pack::<parts::Q5_0, 22, 5>(2, fives, |b| factors(&b[..2], &[])),
+        DType::Q5_1 => rows.pack::<parts::Q5_1, 24, 5>(4, fives, |b| factors(&b[..4], &[])),
+        DType::Q5_K => rows.pack::<parts::Q5K, 176, 40>(
+            16,
+            |w, g, i| w(8 + g / 2 * 8 + i) >> (4 * (g % 2)) & NIBBLES | (w(i) >> g & ONES) << 4,
+            |b| factors(&b[..4], &six_bits(&b[4..16])),
+        ),
+        DType::Q6_K => {
+            rows.pack::<parts::Q6K, 210, 48>(0, sixes_of_q6_k, |b| factors(&b[208..], &b[192..208]))
+        }
+        DType::Q8_0 => {
+            rows.pack::<parts::Q8_0, 34, 8>(2, |w, _, i| w(i) ^ 0x8080_8080, |b| factors(&b[..2], &[]));
+        }
+        DType::IQ4_NL => rows.pack::<parts::Iq4Nl, 18, 4>(2, nibbles, |b| factors(&b[..2], &[])),
+        DType::IQ4_XS => {
+            rows.pack::<parts::Iq4Xs, 136, 32>(8, nibbles, |b| factors(&b[..2], &iq4_xs_scales(&b[2..8])));
+        }
+        DType::MXFP4 => rows.pack::<parts::Mxfp4, 17, 4>(1, nibbles, |b| factors(&[], &b[..1])),
+        _ => unreachable!("{dtype} has no layout of integers for rows"),
+    }
 }
 
-impl Pair<'_> {
-    /// Packs both rows. Where a format has what is said in its own file.
-    fn pack(&self, dtype: DType, band: &mut [u8]) {
-        match dtype {
-            DType::Q2_K => self.each::<84>(8, band, q2_k, |b| factors(&b[80..], &b[..16])),
-            DType::Q3_K => self.each::<110>(8, band, q3_k, |b| factors(&b[108..], &q3_k_scales(&b[96..108]))),
-            DType::Q4_0 => self.each::<18>(1, band, |b, _| nibbles(&b[2..]), |b| factors(&b[..2], &[])),
-            DType::Q4_1 => self.each::<20>(1, band, |b, _| nibbles(&b[4..]), |b| factors(&b[..4], &[])),
-            DType::Q4_K => self.each::<144>(
-                8,
-                band,
-                |b, group| wide_nibbles(&b[16..], group),
-                |b| factors(&b[..4], &six_bits(&b[4..16])),
-            ),
-            DType::Q5_0 => self.each::<22>(1, band, |b, _| fives(&b[2..]), |b| factors(&b[..2], &[])),
-            DType::Q5_1 => self.each::<24>(1, band, |b, _| fives(&b[4..]), |b| factors(&b[..4], &[])),
-            DType::Q5_K => self.each::<176>(
-                8,
-                band,
-                |b, group| {
-                    let fifths = select(&b[16..48], group, ONES);
-                    with(wide_nibbles(&b[48..], group), fifths, 4)
-                },
-                |b| factors(&b[..4], &six_bits(&b[4..16])),
-            ),
-            DType::Q6_K => self.each::<210>(8, band, q6_k, |b| factors(&b[208..], &b[192..208])),
-            DType::Q8_0 => self.each::<34>(
-                1,
-                band,
-                |b, _| select(&b[2..], 0, !0).map(|word| word ^ 0x8080_8080),
-                |b| factors(&b[..2], &[]),
-            ),
-            DType::IQ4_NL => self.each::<18>(1, band, |b, _| nibbles(&b[2..]), |b| factors(&b[..2], &[])),
-            DType::IQ4_XS => self.each::<136>(
-                8,
-                band,
-                |b, group| nibbles(&b[8 + 16 * group..]),
-                |b| factors(&b[..2], &iq4_xs_scales(&b[2..8])),
-            ),
-            DType::MXFP4 => self.each::<17>(1, band, |b, _| nibbles(&b[1..]), |b| factors(&[], &b[..1])),
-            _ => unreachable!("{dtype} has no layout of integers for rows"),
-        }
-    }
+/// The codes of groups whose first half lies in the lower four bits of 16 bytes.
+#[inline(always)]
+fn nibbles(word: &Words<'_>, group: usize, index: usize) -> Word {
+    word(4 * group + index % 4) >> (index / 4 * 4) & NIBBLES
+}
 
-    /// Packs the blocks of both rows, given what to read of one: the codes of
-    /// each of its `groups` groups, and its factors.
-    fn each<const BYTES: usize>(
-        &self,
-        groups: usize,
-        band: &mut [u8],
-        codes: impl Fn(&[u8; BYTES], usize) -> Group,
+/// The same with a word of fifth bits before them.
+#[inline(always)]
+fn fives(word: &Words<'_>, _: usize, index: usize) -> Word {
+    // Four bits become the lowest ones of four bytes: their places are 7 apart from each other's.
+    let four = word(0) >> (4 * index) & 15;
+    let fifths = ONES & (four | four << 7 | four << 14 | four << 21);
+    word(1 + index % 4) >> (index / 4 * 4) & NIBBLES | fifths << 4
+}
+
+#[inline(always)]
+fn sixes_of_q6_k(word: &Words<'_>, group: usize, index: usize) -> Word {
+    let (half, part) = (group / 4, group % 4);
+    let lower = word(16 * half + 8 * (part % 2) + index) >> (4 * (part / 2)) & NIBBLES;
+    lower | (word(32 + 8 * half + index) >> (2 * part) & TWOS) << 4
+}
+
+/// Rows of blocks, and where they are packed.
+struct Rows<'a> {
+    rows: &'a [u8],
+    row_bytes: usize,
+    band: &'a mut [u8],
+}
+
+impl<'a> Rows<'a> {
+    /// Packs the blocks of all rows. Rows `r` and `16 + r` share lanes, so where
+    /// only the first is there the other one has blocks of zeros.
+    #[inline(always)]
+    fn pack<P: Parts, const BYTES: usize, const WORDS: usize>(
+        &mut self,
+        from: usize,
+        code: impl Fn(&Words<'_>, usize, usize) -> Word,
         factors: impl Fn(&[u8; BYTES]) -> Factors,
     ) {
-        let (kind, scales) = self.layout.parts().expect("blocks of integers go into a layout of integers");
-        let (bytes, of_group) = (self.layout.unit().1, kind.lines() * LINE);
-        let blocks = self.low.as_chunks::<BYTES>().0.iter().zip(self.high.as_chunks::<BYTES>().0);
-        for (index, (low, high)) in blocks.enumerate() {
-            let (unit, first) = (index * groups / scales.groups(), index * groups % scales.groups());
-            let (lines, tail) = band[unit * bytes..][..bytes].split_at_mut(scales.groups() * of_group);
+        let (rows, lanes) = self.blocks::<BYTES>();
+        let units = self.band.as_chunks_mut::<LINE>().0;
+        let (mut words, mut codes) = ([[[0; LANES]; WORDS]; 2], [[[0; LANES]; GROUP / 4]; 2]);
+        // A block is a group, or as many as a unit has.
+        let (in_unit, of_group) = (P::SCALES.groups(), P::CODES.lines());
+        let groups = if in_unit == 8 { 8 } else { 1 };
+        let unit_lines = in_unit * of_group + P::SCALES.lines();
+        for index in 0..self.row_bytes / BYTES {
+            let (unit, first) = (index * groups / in_unit, index * groups % in_unit);
+            let (lines, tail) = units[unit * unit_lines..][..unit_lines].split_at_mut(in_unit * of_group);
+            let block = |row: usize| rows[row].get(index).unwrap_or(&[0; BYTES]);
+            let halves: [Blocks<'_, BYTES>; 2] = [from_fn(block), from_fn(|row| block(LANES + row))];
+            for (words, blocks) in words.iter_mut().zip(&halves) {
+                turn(blocks, from, words);
+            }
             let lines = lines[first * of_group..].chunks_exact_mut(of_group);
             for (group, lines) in lines.take(groups).enumerate() {
-                self.put_codes(kind, [codes(low, group), codes(high, group)], lines);
+                for (codes, words) in codes.iter_mut().zip(&words) {
+                    take_codes(
+                        lanes,
+                        |word, lane, index| code(&|at| word[at][lane], group, index),
+                        words,
+                        codes,
+                    );
+                }
+                put_codes(P::CODES, &codes, lines);
             }
-            put_factors(scales, factors(low), self.lane, first, tail);
-            put_factors(scales, factors(high), LANES + self.lane, first, tail);
-        }
-    }
-
-    /// Puts codes of both rows into the lines of a group.
-    fn put_codes(&self, kind: Codes, codes: [Group; 2], lines: &mut [u8]) {
-        match kind {
-            Codes::Two => self.put_bits::<2>(codes, 0, lines),
-            Codes::Three => {
-                self.put_bits::<2>(codes, 0, &mut lines[..4 * LINE]);
-                self.put_bits::<1>(codes, 2, &mut lines[4 * LINE..]);
-            }
-            Codes::Four | Codes::Iq4 | Codes::E2m1 => self.put_bits::<4>(codes, 0, lines),
-            Codes::Five => {
-                self.put_bits::<4>(codes, 0, &mut lines[..8 * LINE]);
-                self.put_bits::<1>(codes, 4, &mut lines[8 * LINE..]);
-            }
-            Codes::Six => {
-                self.put_bits::<4>(codes, 0, &mut lines[..8 * LINE]);
-                self.put_bits::<2>(codes, 4, &mut lines[8 * LINE..]);
-            }
-            Codes::Eight => {
-                for (word, line) in codes.as_flattened().iter().zip(lines.chunks_exact_mut(LINE)) {
-                    put(line, self.lane, *word);
+            for (half, blocks) in halves.iter().enumerate() {
+                for (lane, block) in blocks[..lanes].iter().enumerate() {
+                    put_factors(P::SCALES, &factors(block), half * LANES + lane, first, tail);
                 }
             }
         }
     }
 
-    /// Puts the `BITS` bits from bit `from` on of codes of both rows into lines.
-    fn put_bits<const BITS: usize>(&self, [low, high]: [Group; 2], from: usize, lines: &mut [u8]) {
-        let each = 8 / (2 * BITS);
-        let mask = Word::from_le_bytes([(1 << BITS) - 1; 4]);
-        let together = low.chunks_exact(each).zip(high.chunks_exact(each));
-        for ((low, high), line) in together.zip(lines.chunks_exact_mut(LINE)) {
-            let pairs = low.iter().zip(high).enumerate();
-            let word = pairs.fold(0, |word, (index, (low, high))| {
-                let both = low >> from & mask | (high >> from & mask) << BITS;
-                word | both << (2 * BITS * index)
-            });
-            put(line, self.lane, word);
+    /// The blocks of each row, none of a row that is missing, and the number of
+    /// lanes with a row.
+    fn blocks<const BYTES: usize>(&self) -> ([&'a [[u8; BYTES]]; BAND], usize) {
+        let mut blocks = [&[][..]; BAND];
+        let rows = self.rows.chunks_exact(self.row_bytes.max(1));
+        let lanes = rows.len().min(LANES);
+        blocks.iter_mut().zip(rows).for_each(|(blocks, row)| *blocks = row.as_chunks().0);
+        (blocks, lanes)
+    }
+}
+
+/// Makes codes of words, in so many lanes; the others stay zeros.
+#[inline(always)]
+fn take_codes<const WORDS: usize>(
+    lanes: usize,
+    code: impl Fn(&[Lanes; WORDS], usize, usize) -> Word,
+    words: &[Lanes; WORDS],
+    codes: &mut Half,
+) {
+    for (index, codes) in codes.iter_mut().enumerate() {
+        for (lane, to) in codes.iter_mut().enumerate() {
+            *to = code(words, lane, index);
         }
+        if lanes < LANES {
+            codes[lanes..].fill(0);
+        }
+    }
+}
+
+/// Words of sixteen rows that begin `from` so many bytes, each row's into its lane.
+#[inline(always)]
+fn turn<const BYTES: usize, const WORDS: usize>(
+    blocks: &Blocks<'_, BYTES>,
+    from: usize,
+    words: &mut [Lanes; WORDS],
+) {
+    // Four rows at a time, as vectors of four words are turned in registers.
+    for (four, blocks) in blocks.as_chunks::<4>().0.iter().enumerate() {
+        let [a, b, c, d] = blocks.map(|block| block[from..from + 4 * WORDS].as_chunks::<4>().0);
+        for ((((words, a), b), c), d) in words.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+            let column = [a, b, c, d].map(|bytes| Word::from_le_bytes(*bytes));
+            words[4 * four..][..4].copy_from_slice(&column);
+        }
+    }
+}
+
+/// Puts the codes of both halves of a band into the lines of a group.
+#[inline(always)]
+fn put_codes(kind: Codes, halves: &[Half; 2], lines: &mut [Line]) {
+    match kind {
+        Codes::Two => put_bits::<2>(halves, 0, lines),
+        Codes::Three => {
+            put_bits::<2>(halves, 0, &mut lines[..4]);
+            put_bits::<1>(halves, 2, &mut lines[4..]);
+        }
+        Codes::Four | Codes::Iq4 | Codes::E2m1 => put_bits::<4>(halves, 0, lines),
+        Codes::Five => {
+            put_bits::<4>(halves, 0, &mut lines[..8]);
+            put_bits::<1>(halves, 4, &mut lines[8..]);
+        }
+        Codes::Six => {
+            put_bits::<4>(halves, 0, &mut lines[..8]);
+            put_bits::<2>(halves, 4, &mut lines[8..]);
+        }
+        Codes::Eight => halves.as_flattened().iter().zip(lines).for_each(|(words, line)| put(words, line)),
+    }
+}
+
+/// Puts the `BITS` bits from bit `from` on of codes of both halves into lines.
+#[inline(always)]
+fn put_bits<const BITS: usize>([low, high]: &[Half; 2], from: usize, lines: &mut [Line]) {
+    let each = 8 / (2 * BITS);
+    let mask = Word::from_le_bytes([(1 << BITS) - 1; 4]);
+    for (line, (low, high)) in lines.iter_mut().zip(low.chunks_exact(each).zip(high.chunks_exact(each))) {
+        let mut words = [0; LANES];
+        for (index, (low, high)) in low.iter().zip(high).enumerate() {
+            for (word, (low, high)) in words.iter_mut().zip(low.iter().zip(high)) {
+                let both = low >> from & mask | (high >> from & mask) << BITS;
+                *word |= both << (2 * BITS * index);
+            }
+        }
+        put(&words, line);
+    }
+}
+
+/// Stores a word in each lane of a line.
+#[inline(always)]
+fn put(words: &Lanes, line: &mut Line) {
+    for (bytes, word) in line.as_chunks_mut().0.iter_mut().zip(words) {
+        *bytes = word.to_le_bytes();
     }
 }
 
 /// Puts the factors of a block of one row, which begins with group `first` of a
 /// unit, among the scales of that unit.
-fn put_factors(kind: Scales, factors: Factors, row: usize, first: usize, tail: &mut [u8]) {
+#[inline(always)]
+fn put_factors(kind: Scales, factors: &Factors, row: usize, first: usize, tail: &mut [Line]) {
     let (inner, outer) = match kind {
         Scales::Half => (0, 1),
         Scales::HalfOffset => (0, 2),
@@ -217,22 +319,28 @@ fn put_factors(kind: Scales, factors: Factors, row: usize, first: usize, tail: &
         }
         Scales::BrainOffset => unreachable!("tiles are not packed"),
     };
+    let bytes = tail.as_flattened_mut();
     for (index, byte) in factors.inner[..inner].iter().enumerate() {
-        tail[(first + index) * BAND + row] = *byte;
+        bytes[(first + index) * BAND + row] = *byte;
     }
-    for (index, bytes) in factors.outer[..outer].iter().enumerate() {
-        let line = kind.lines() - outer + index;
-        tail[line * LINE + 2 * row..][..2].copy_from_slice(bytes);
+    for (line, value) in tail[kind.lines() - outer..].iter_mut().zip(&factors.outer) {
+        line.as_chunks_mut().0[row] = *value;
     }
 }
 
 /// Puts sixteen six-bit numbers of one row into the three lines of its half.
-fn sixes(numbers: &[u8; 16], row: usize, tail: &mut [u8]) {
-    let lines = &mut tail[row / LANES * 3 * LINE..][..3 * LINE];
-    for (index, number) in numbers.iter().enumerate() {
-        let (part, at) = (index / 4, 4 * (row % LANES) + index % 4);
-        lines[part / 2 * LINE + at] |= (number & 15) << (4 * (part % 2));
-        lines[2 * LINE + at] |= number >> 4 << (2 * part);
+#[inline(always)]
+fn sixes(numbers: &[u8; 16], row: usize, tail: &mut [Line]) {
+    let lane = row % LANES;
+    let mut parts = [0; 4];
+    for (part, bytes) in parts.iter_mut().zip(numbers.as_chunks().0) {
+        *part = Word::from_le_bytes(*bytes);
+    }
+    let uppers =
+        parts.iter().enumerate().fold(0, |all, (index, part)| all | (part >> 4 & TWOS) << (2 * index));
+    let [a, b, c, d] = parts.map(|part| part & NIBBLES);
+    for (line, word) in tail[row / LANES * 3..].iter_mut().zip([a | b << 4, c | d << 4, uppers]) {
+        line.as_chunks_mut().0[lane] = word.to_le_bytes();
     }
 }
 
@@ -245,66 +353,10 @@ const TWOS: Word = 0x0303_0303;
 /// The lowest bit of each byte of a word.
 const ONES: Word = 0x0101_0101;
 
-/// Stores a word in a lane of a line.
-fn put(line: &mut [u8], lane: usize, word: Word) {
-    line[4 * lane..4 * lane + 4].copy_from_slice(&word.to_le_bytes());
-}
-
-/// Bits of the first eight words of bytes.
-fn select(bytes: &[u8], shift: usize, mask: Word) -> Group {
-    let mut codes = [0; GROUP / 4];
-    for (code, bytes) in codes.iter_mut().zip(bytes.as_chunks().0) {
-        *code = Word::from_le_bytes(*bytes) >> shift & mask;
-    }
-    codes
-}
-
-/// Codes with further bits from bit `to` on.
-fn with(mut codes: Group, bits: Group, to: usize) -> Group {
-    codes.iter_mut().zip(bits).for_each(|(code, bits)| *code |= bits << to);
-    codes
-}
-
-/// The codes of a group whose first half lies in the lower four bits of 16 bytes.
-fn nibbles(bytes: &[u8]) -> Group {
-    let words = select(&bytes[..16], 0, !0);
-    std::array::from_fn(|index| words[index % 4] >> (index / 4 * 4) & NIBBLES)
-}
-
-/// The codes of a group that shares its 32 bytes with a neighbour.
-fn wide_nibbles(bytes: &[u8], group: usize) -> Group {
-    select(&bytes[group / 2 * 32..], 4 * (group % 2), NIBBLES)
-}
-
-/// The codes of a group with four bytes of fifth bits before the others.
-fn fives(bytes: &[u8]) -> Group {
-    let fifths = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-    // Four bits become the lowest ones of four bytes: their places are 7 apart from each other's.
-    let spread = |index: usize| {
-        let four = fifths >> (4 * index) & 15;
-        ONES & (four * 0x0020_4081)
-    };
-    with(nibbles(&bytes[4..]), std::array::from_fn(spread), 4)
-}
-
-fn q2_k(block: &[u8; 84], group: usize) -> Group {
-    select(&block[16 + group / 4 * 32..], 2 * (group % 4), TWOS)
-}
-
-fn q3_k(block: &[u8; 110], group: usize) -> Group {
-    let lower = select(&block[32 + group / 4 * 32..], 2 * (group % 4), TWOS);
-    with(lower, select(&block[..32], group, ONES), 2)
-}
-
-fn q6_k(block: &[u8; 210], group: usize) -> Group {
-    let (half, part) = (group / 4, group % 4);
-    let lower = select(&block[64 * half + 32 * (part % 2)..], 4 * (part / 2), NIBBLES);
-    with(lower, select(&block[128 + 32 * half..], 2 * part, TWOS), 4)
-}
-
 /// The sixteen scales of a block of Q3_K, less 32.
+#[inline(always)]
 fn q3_k_scales(packed: &[u8]) -> [u8; 16] {
-    std::array::from_fn(|index| {
+    from_fn(|index| {
         let lower = packed[index % 8] >> (index / 8 * 4) & 15;
         let upper = packed[8 + index % 4] >> (index / 4 * 2) & 3;
         (lower | upper << 4).wrapping_sub(32)
@@ -312,8 +364,9 @@ fn q3_k_scales(packed: &[u8]) -> [u8; 16] {
 }
 
 /// The eight scales of a block of IQ4_XS, less 32.
+#[inline(always)]
 fn iq4_xs_scales(packed: &[u8]) -> [u8; 8] {
-    std::array::from_fn(|group| {
+    from_fn(|group| {
         let lower = packed[2 + group / 2] >> (4 * (group % 2)) & 15;
         let upper = packed[group / 4] >> (2 * (group % 4)) & 3;
         (lower | upper << 4).wrapping_sub(32)
@@ -322,6 +375,7 @@ fn iq4_xs_scales(packed: &[u8]) -> [u8; 8] {
 
 /// The eight scales and the eight minimums of a block of Q4_K, as the format's
 /// own file draws them.
+#[inline(always)]
 fn six_bits(packed: &[u8]) -> [u8; 16] {
     let mut numbers = [0; 16];
     for i in 0..4 {
@@ -332,4 +386,31 @@ fn six_bits(packed: &[u8]) -> [u8; 16] {
         numbers[12 + i] = b >> 6 << 4 | c >> 4;
     }
     numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows that share lanes with others are zeros where they are missing; so
+    /// are lanes without rows.
+    #[test]
+    fn missing_rows_are_zeros() {
+        for &dtype in DType::ALL.iter().filter(|dtype| dtype.tile().0 == 1) {
+            let columns = 3 * dtype.tile().1;
+            let row_bytes = 3 * dtype.block_bytes();
+            let rows: Vec<u8> = (0..BAND * row_bytes).map(|i| (i * 7 + i / 256 * 13) as u8 | 1).collect();
+            let pack = |rows: &[u8]| {
+                let mut band = vec![0; Layout::of(dtype).band_bytes(columns).unwrap()];
+                pack_band(dtype, columns, rows, &mut band);
+                band
+            };
+            for count in [LANES, LANES + 1, BAND - 1] {
+                let mut padded = rows[..count * row_bytes].to_vec();
+                padded.resize(BAND * row_bytes, 0);
+                assert_eq!(pack(&rows[..count * row_bytes]), pack(&padded), "{dtype}: {count} rows");
+            }
+            assert!(pack(&[]).iter().all(|&byte| byte == 0), "{dtype} without rows");
+        }
+    }
 }

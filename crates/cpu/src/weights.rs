@@ -112,23 +112,27 @@ impl Weights {
         kept: Option<&Kept<'_>>,
         pool: &Pool,
     ) -> Result<Weights, Error> {
+        let mapped = |value: &Value| kept.and_then(|kept| kept.mapped(&value.name));
+        let matrices = graph.weights().filter(|(id, _)| Form::in_graph(graph, *id) == Some(Form::Matrix));
+        let unmapped = matrices.map(|(_, value)| value).filter(|value| mapped(value).is_none());
+        let rooms = unmapped.map(Room::of).collect::<Result<Vec<_>, Error>>()?;
+        let filled = fill_all(rooms, pool, &|value, band, stored, packed| match kept
+            .filter(|kept| kept.holds(&value.name))
+        {
+            Some(kept) => kept.read(&value.name, band, packed),
+            None => read_and_pack(value, source, band, stored, packed),
+        })?;
+        let mut filled = filled.into_iter();
+        let mut next = || filled.next().expect("each matrix that is not mapped was filled");
         let mut weights = Weights { indexes: HashMap::new(), tensors: Vec::new() };
         for (id, value) in graph.weights() {
-            let kept = kept.filter(|kept| kept.holds(&value.name));
-            let tensor = match (Form::in_graph(graph, id), kept) {
-                (Some(Form::Matrix), Some(kept)) => Tensor::Matrix(match kept.mapped(&value.name) {
-                    Some(bytes) => Matrix::new(value, bytes)?,
-                    None => {
-                        Matrix::load(value, pool, &|band, _, packed| kept.read(&value.name, band, packed))?
-                    }
-                }),
-                (Some(Form::Matrix), None) => {
-                    Tensor::Matrix(Matrix::load(value, pool, &|band, stored, packed| {
-                        read_and_pack(value, source, band, stored, packed)
-                    })?)
+            let tensor = match Form::in_graph(graph, id) {
+                Some(Form::Matrix) => {
+                    let bytes = mapped(value).unwrap_or_else(|| next().bytes.into());
+                    Tensor::Matrix(Matrix::new(value, bytes)?)
                 }
-                (Some(Form::Vector), _) => Tensor::Vector(vector(value, source)?),
-                (None, _) => continue,
+                Some(Form::Vector) => Tensor::Vector(vector(value, source)?),
+                None => continue,
             };
             weights.indexes.insert(value.name.clone(), weights.tensors.len());
             weights.tensors.push(tensor);
@@ -167,7 +171,55 @@ impl Weights {
 }
 
 /// Fills a band, all zeros, of a weight; with memory for its stored bytes.
-type FillBand<'a> = dyn Fn(usize, &mut Vec<u8>, &mut [u8]) -> Result<(), Error> + Sync + 'a;
+type FillBand<'a> = dyn Fn(&Value, usize, &mut Vec<u8>, &mut [u8]) -> Result<(), Error> + Sync + 'a;
+
+/// Memory for the bands of a matrix.
+struct Room<'a> {
+    value: &'a Value,
+    bytes: Aligned<u8>,
+    band_bytes: usize,
+}
+
+impl Room<'_> {
+    /// Memory of zeros, which takes none before it is touched.
+    fn of(value: &Value) -> Result<Room<'_>, Error> {
+        let (band_bytes, all) = Matrix::sizes(value)?;
+        Ok(Room { value, bytes: Aligned::zeroed(all, &value.name)?, band_bytes })
+    }
+}
+
+/// A band to be filled.
+struct Empty<'a> {
+    value: &'a Value,
+    band: usize,
+    bytes: &'a mut [u8],
+}
+
+/// Has `fill` fill the bands of all matrices. They are one task, since threads
+/// wait for each other at its end: for one that has lost its processor, which
+/// something else may want meanwhile, that is milliseconds.
+fn fill_all<'a>(mut rooms: Vec<Room<'a>>, pool: &Pool, fill: &FillBand<'_>) -> Result<Vec<Room<'a>>, Error> {
+    let bands = rooms.iter_mut().flat_map(|Room { value, bytes, band_bytes }| {
+        let bands = bytes.chunks_mut((*band_bytes).max(1)).enumerate();
+        bands.map(|(band, bytes)| Empty { value, band, bytes })
+    });
+    let mut bands: Vec<_> = bands.collect();
+    let mut buffers = vec![Vec::new(); pool.threads()];
+    let failure = Failure::default();
+    let grid = Grid { width: 1, row_step: 1, column_step: 1 };
+    pool.tiles(&mut buffers, &mut bands, grid, |tile, buffer| {
+        let index = tile.rows().start;
+        let [Empty { value, band, bytes }] = tile.row(index) else { unreachable!("a row is one band") };
+        if failure.is_before(index) {
+            return;
+        }
+        if let Err(error) = fill(value, *band, buffer, bytes) {
+            failure.note(index, error);
+        }
+    });
+    failure.outcome()?;
+    Ok(rooms)
+}
 
 /// What is worth keeping of a graph's weights: the matrices that are packed.
 /// The others are read as fast from where they come.
@@ -229,23 +281,6 @@ impl Matrix {
         let band = Layout::of(value.dtype).band_bytes(value.shape.columns());
         let all = band.and_then(|band| band.checked_mul(bands(value.shape.rows())));
         Aligned::<u8>::bytes(all.unwrap_or(usize::MAX))
-    }
-
-    /// A matrix of bands that `fill` fills, in all threads.
-    fn load(value: &Value, pool: &Pool, fill: &FillBand<'_>) -> Result<Matrix, Error> {
-        let (band_bytes, all) = Matrix::sizes(value)?;
-        let mut bytes = Aligned::zeroed(all, &value.name)?;
-        let mut buffers = vec![Vec::new(); pool.threads()];
-        let grid = Grid { width: band_bytes.max(1), row_step: 1, column_step: band_bytes.max(1) };
-        let failure = Failure::default();
-        pool.tiles(&mut buffers, &mut bytes, grid, |tile, buffer| {
-            let band = tile.rows().start;
-            if let Err(error) = fill(band, buffer, tile.row(band)) {
-                failure.note(band, error);
-            }
-        });
-        failure.outcome()?;
-        Matrix::new(value, bytes.into())
     }
 
     /// A matrix of packed bands.
@@ -377,6 +412,12 @@ fn number(coding: Coding, panels: &[Panel; 2], row: usize, column: usize) -> f32
 struct Failure(Mutex<Option<(usize, Error)>>);
 
 impl Failure {
+    /// Whether a piece before this one has failed, so that this one does not matter.
+    fn is_before(&self, piece: usize) -> bool {
+        let noted = self.0.lock().expect("nothing panics while it holds the lock");
+        noted.as_ref().is_some_and(|(first, _)| *first < piece)
+    }
+
     fn note(&self, piece: usize, error: Error) {
         let mut noted = self.0.lock().expect("nothing panics while it holds the lock");
         if noted.as_ref().is_none_or(|(first, _)| piece < *first) {

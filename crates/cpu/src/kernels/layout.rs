@@ -181,7 +181,6 @@ macro_rules! integers {
         }
 
         /// The layouts of integers, as types.
-        #[cfg(target_arch = "x86_64")]
         pub(crate) mod parts {
             use super::{Codes, Parts, Scales};
 

@@ -18,7 +18,7 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod exponential;
-mod layout;
+pub(crate) mod layout;
 pub mod packed;
 pub mod peaks;
 mod portable;
