@@ -1,12 +1,16 @@
 //! What the tables for x86 share: bytes of blocks as vectors of small integers,
-//! and the scales of small integers that are made.
+//! the scales of small integers that are made, and the way through the units of
+//! packed weights.
 //!
 //! Everything here works within 256 bits, for which AVX2 is enough; how wide
 //! the numbers are that come of it is each table's own affair.
 
 use std::arch::x86_64::*;
+use std::slice::{self, ChunksExact};
 
-use super::packed::{Band, FLOAT_DEPTH, LINE, Layout};
+use super::ahead::Ahead;
+use super::layout::Parts;
+use super::packed::{Band, DEPTH, FLOAT_DEPTH, LINE, Layout, Panel, PanelGroup};
 use super::portable::quantize::{self, LEAST, LEVELS};
 
 /// Groups whose results are made together.
@@ -31,7 +35,7 @@ pub(super) fn as_bytes(values: &[f32]) -> &[u8] {
     let (start, len) = (values.as_ptr().cast(), size_of_val(values));
     // SAFETY: the bytes are those of the slice, which is borrowed for as long;
     // bytes need no alignment, and numbers have no padding between them.
-    unsafe { std::slice::from_raw_parts(start, len) }
+    unsafe { slice::from_raw_parts(start, len) }
 }
 
 /// Asks for the line of memory in which `bytes` begins, for the second cache.
@@ -136,11 +140,96 @@ pub(super) fn lane_sums(vectors: [__m128; QUAD]) -> __m128 {
     }))
 }
 
+/// A line of packed weights.
+pub(super) type Line = [u8; LINE];
+
+/// Rows of a group of activations: eight of codes, one of what a sum begins
+/// with, one of scales.
+pub(super) const PLAIN: usize = 10;
+
+/// As [`PLAIN`], with two sums.
+pub(super) const HALVED: usize = 11;
+
+/// Calls a kernel for as many columns as there are.
+macro_rules! columns {
+    ($count:expr, [$($c:literal)*], |$n:ident| $call:expr) => {
+        match $count {
+            $($c => { const $n: usize = $c; $call })*
+            other => unreachable!("no kernel is made for {other} columns"),
+        }
+    };
+}
+
+pub(super) use columns;
+
+/// Asks for the memory that lies `ahead` of each line, if it says that any is to
+/// be asked for; what lies there is not read.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn ask(lines: &[Line], ahead: Ahead) {
+    if !ahead.asks() {
+        return;
+    }
+    for line in lines {
+        let line = line.as_ptr();
+        _mm_prefetch::<_MM_HINT_T1>(line.wrapping_add(ahead.far).cast());
+        _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(ahead.near).cast());
+    }
+}
+
+/// As [`ask`], of the codes of group `group` of a unit and of its share of the
+/// unit's scales `tail`.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn ask_for_group<P: Parts>(codes: &[Line], tail: &[Line], group: usize, ahead: Ahead) {
+    if !ahead.asks() {
+        return;
+    }
+    ask(codes, ahead);
+    let share = const { P::SCALES.lines().div_ceil(P::SCALES.groups()) };
+    for index in group * share..(group + 1) * share {
+        ask(slice::from_ref(&tail[index.min(P::SCALES.lines() - 1)]), ahead);
+    }
+}
+
+/// The units of a band, each the codes of all its groups and then their scales.
+#[inline(always)]
+pub(super) fn units<P: Parts>(bytes: &[u8]) -> ChunksExact<'_, Line> {
+    bytes.as_chunks().0.chunks_exact(const { P::SCALES.groups() * P::CODES.lines() + P::SCALES.lines() })
+}
+
+/// Lets `put` decode `count` groups of a band from number `first` on, each into
+/// both panels, given its codes, the scales of its unit and its number there.
+///
+/// # Panics
+/// When a panel has no room for as many.
+#[inline(always)]
+pub(super) fn decode_groups<P: Parts>(
+    bytes: &[u8],
+    first: usize,
+    count: usize,
+    [low, high]: &mut [Panel; 2],
+    put: impl Fn(&[Line], &[Line], usize, [&mut PanelGroup; 2]),
+) {
+    assert!(count <= DEPTH, "a panel holds {DEPTH} groups");
+    let (each, lines) = const { (P::SCALES.groups(), P::CODES.lines()) };
+    let mut panels = low[..count].iter_mut().zip(&mut high[..count]);
+    let mut skip = first % each;
+    for unit in units::<P>(bytes).skip(first / each) {
+        let (codes, tail) = unit.split_at(each * lines);
+        for (group, codes) in codes.chunks_exact(lines).enumerate().skip(skip) {
+            let Some((low, high)) = panels.next() else { return };
+            put(codes, tail, group, [low, high]);
+        }
+        skip = 0;
+    }
+}
+
 /// The lines of a band of brain floats from column `first` on.
 ///
 /// # Panics
 /// When the band is of another layout.
-pub(super) fn brain_lines(band: Band<'_>, first: usize) -> &[[u8; LINE]] {
+pub(super) fn brain_lines(band: Band<'_>, first: usize) -> &[Line] {
     assert_eq!(band.layout, Layout::Bf16, "brain floats are multiplied by brain floats");
     &band.bytes.as_chunks().0[first..]
 }

@@ -12,9 +12,10 @@
 //! A byte product adds two neighbours in 16 bits, and must not saturate. Codes
 //! of four bits leave room for all eight lines of a group before the pairs are
 //! added up (15 · 127 · 2 · 8 = 30 480), codes of five bits for four (31 · 127 ·
-//! 2 · 4 = 31 496), of six for two (63 · 127 · 2 · 2 = 32 004). Codes of eight bits are made signed again and multiplied by their
-//! size with the sign carried over to `x` (128 · 127 · 2 = 32 512), which takes
-//! two instructions more; their zero point then has no share.
+//! 2 · 4 = 31 496), of six for two (63 · 127 · 2 · 2 = 32 004). Codes of eight
+//! bits are made signed again and multiplied by their size with the sign carried
+//! over to `x` (128 · 127 · 2 = 32 512), which takes two instructions more; their
+//! zero point then has no share.
 //!
 //! From `n` on the operations are those of the other tables, so are the bits. A
 //! group of one column and one quarter takes 16 instructions of arithmetic for
@@ -31,23 +32,17 @@ use super::{LANES, load, store};
 use crate::kernels::ahead::{self, Ahead};
 use crate::kernels::layout::{Parts, for_parts};
 use crate::kernels::packed::{
-    BAND, Band, Coding, DEPTH, FLOAT_DEPTH, LINE, Layout, MAGIC, MAGIC_FLOAT, NARROW, Panel, PanelGroup, TILE,
+    BAND, Band, Coding, FLOAT_DEPTH, LINE, Layout, MAGIC, MAGIC_FLOAT, NARROW, Panel, PanelGroup, TILE,
 };
-use crate::kernels::x86::{brain_lines, load_bytes, widened};
+use crate::kernels::x86::{
+    HALVED, Line, PLAIN, ask, ask_for_group, brain_lines, columns, decode_groups, load_bytes, units, widened,
+};
 
 /// Vectors of rows in a band.
 const QUARTERS: usize = BAND / LANES;
 
-pub(super) type Line = [u8; LINE];
-
 /// Half a line: the codes of eight rows, or of twice as many.
 pub(super) type HalfLine = [u8; LINE / 2];
-
-/// Rows of a group of activations, without those of codes: a sum and a scale.
-const PLAIN: usize = 10;
-
-/// As [`PLAIN`], with two sums.
-const HALVED: usize = 11;
 
 /// Lines of codes in a group.
 const LINES: usize = 8;
@@ -57,15 +52,6 @@ const LINES: usize = 8;
 fn store_codes(codes: __m256i, bytes: &mut HalfLine) {
     // SAFETY: the array is 32 writable bytes; this store needs no alignment.
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), codes) }
-}
-
-/// Asks for the memory beyond a line; what lies there is not read.
-#[target_feature(enable = "avx2,fma,f16c")]
-#[inline]
-fn prefetch(line: &Line, ahead: Ahead) {
-    let line = line.as_ptr();
-    _mm_prefetch::<_MM_HINT_T1>(line.wrapping_add(ahead.far).cast());
-    _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(ahead.near).cast());
 }
 
 /// Products of codes of so many bits with bytes, two neighbours added up in 16
@@ -122,16 +108,6 @@ fn scale_in(n: __m256i, scale: __m256, x: u32, sum: __m256) -> __m256 {
     _mm256_fmadd_ps(_mm256_fmsub_ps(_mm256_castsi256_ps(n), scale, magic), float(x), sum)
 }
 
-/// Calls a kernel for as many columns as there are.
-macro_rules! columns {
-    ($count:expr, [$($c:literal)*], |$n:ident| $call:expr) => {
-        match $count {
-            $($c => { const $n: usize = $c; $call })*
-            other => unreachable!("no kernel is made for {other} columns"),
-        }
-    };
-}
-
 /// The products of a band with up to [`NARROW`] columns.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {
@@ -144,24 +120,15 @@ pub(super) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {
 /// The products of a band with `C` columns.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn products<P: Parts, const C: usize>(bytes: &[u8], x: &[u32], sums: &mut [[f32; BAND]]) {
-    let (each, lines, share) = const {
-        let (groups, lines) = (P::SCALES.groups(), P::CODES.lines());
-        (groups, lines, P::SCALES.lines().div_ceil(groups))
-    };
-    let units = bytes.as_chunks::<LINE>().0.chunks_exact(each * lines + P::SCALES.lines());
+    let (each, lines) = const { (P::SCALES.groups(), P::CODES.lines()) };
     let mut groups = x.as_chunks::<C>().0.chunks_exact(P::CODING.words());
     let ahead = if each == 1 { ahead::chosen(C) } else { Ahead::OF_UNITS };
     let mut all = [[_mm256_setzero_ps(); QUARTERS]; C];
-    for unit in units {
+    for unit in units::<P>(bytes) {
         let (codes, tail) = unit.split_at(each * lines);
         for (group, codes) in codes.chunks_exact(lines).enumerate() {
             let Some(x) = groups.next() else { break };
-            if ahead.asks() {
-                codes.iter().for_each(|line| prefetch(line, ahead));
-                for index in group * share..(group + 1) * share {
-                    prefetch(&tail[index.min(P::SCALES.lines() - 1)], ahead);
-                }
-            }
+            ask_for_group::<P>(codes, tail, group, ahead);
             for half in 0..2 {
                 add::<P, C>(codes, half, &scales::<P>(tail, group, half), x, &mut all);
             }
@@ -222,27 +189,16 @@ fn add<P: Parts, const C: usize>(
 /// Decodes groups of a band into panels.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn decode(band: Band<'_>, first: usize, count: usize, panels: &mut [Panel; 2]) {
-    assert!(count <= DEPTH, "a panel holds {DEPTH} groups");
-    for_parts!(band.layout, |P| decode_groups::<P>(band.bytes, first, count, panels));
+    for_parts!(band.layout, |P| decode_parts::<P>(band.bytes, first, count, panels));
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn decode_groups<P: Parts>(bytes: &[u8], first: usize, count: usize, panels: &mut [Panel; 2]) {
-    let (each, lines) = (P::SCALES.groups(), P::CODES.lines());
-    let units = bytes.as_chunks::<LINE>().0.chunks_exact(each * lines + P::SCALES.lines());
-    let [low, high] = panels;
-    let mut panels = low[..count].iter_mut().zip(&mut high[..count]);
-    let mut skip = first % each;
-    for unit in units.skip(first / each) {
-        let (codes, tail) = unit.split_at(each * lines);
-        for (group, codes) in codes.chunks_exact(lines).enumerate().skip(skip) {
-            let Some((low, high)) = panels.next() else { return };
-            for half in 0..2 {
-                put::<P>(codes, half, &scales::<P>(tail, group, half), [low, high]);
-            }
+fn decode_parts<P: Parts>(bytes: &[u8], first: usize, count: usize, panels: &mut [Panel; 2]) {
+    decode_groups::<P>(bytes, first, count, panels, |codes, tail, group, [low, high]| {
+        for half in 0..2 {
+            put::<P>(codes, half, &scales::<P>(tail, group, half), [&mut *low, &mut *high]);
         }
-        skip = 0;
-    }
+    });
 }
 
 /// Puts two quarters of one group into two panels.
@@ -375,9 +331,7 @@ macro_rules! floats {
             let ahead = ahead::chosen(C);
             let units = lines.as_chunks::<$lines>().0.iter();
             for (unit, x) in units.zip(x.as_chunks::<C>().0.as_chunks::<$columns>().0) {
-                if ahead.asks() {
-                    unit.iter().for_each(|line| prefetch(line, ahead));
-                }
+                ask(unit, ahead);
                 for column in 0..$columns {
                     for quarter in 0..Q {
                         let weights: __m256 = $decode(unit, column, first + quarter);
@@ -397,22 +351,21 @@ macro_rules! floats {
     };
 }
 
-floats!(bf16, 2, 2, |unit: &[Line; 2], column: usize, quarter: usize| {
+/// A column of two in lines of brain floats, as floats.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn brain_column(unit: &[Line; 2], column: usize, quarter: usize) -> __m256 {
     let lanes = load_codes(half_of(&unit[quarter / 2], quarter % 2));
-    if column == 0 {
-        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(lanes))
+    _mm256_castsi256_ps(if column == 0 {
+        _mm256_slli_epi32::<16>(lanes)
     } else {
-        _mm256_castsi256_ps(_mm256_and_si256(lanes, _mm256_set1_epi32(0xffff_0000_u32 as i32)))
-    }
-});
-floats!(brain_pairs, 2, 2, |unit: &[Line; 2], row: usize, quarter: usize| {
-    let lanes = load_codes(half_of(&unit[quarter / 2], quarter % 2));
-    if row == 0 {
-        _mm256_castsi256_ps(_mm256_and_si256(lanes, _mm256_set1_epi32(0xffff_0000_u32 as i32)))
-    } else {
-        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(lanes))
-    }
-});
+        _mm256_and_si256(lanes, _mm256_set1_epi32(0xffff_0000_u32 as i32))
+    })
+}
+
+floats!(bf16, 2, 2, |unit, column, quarter| brain_column(unit, column, quarter));
+// Of a pair the second column comes first.
+floats!(brain_pairs, 2, 2, |unit, row, quarter| brain_column(unit, 1 - row, quarter));
 floats!(f16, 1, 1, |unit: &[Line; 1], _, quarter: usize| {
     _mm256_cvtph_ps(load_bytes(&unit[0].as_chunks().0[quarter]))
 });

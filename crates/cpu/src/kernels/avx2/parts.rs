@@ -4,9 +4,9 @@
 
 use std::arch::x86_64::*;
 
-use super::packed::{HalfLine, Line};
+use super::packed::HalfLine;
 use crate::kernels::layout::{Codes, E2M1, IQ4, Parts, Scales as Kind};
-use crate::kernels::x86::load_bytes;
+use crate::kernels::x86::{Line, load_bytes};
 
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]

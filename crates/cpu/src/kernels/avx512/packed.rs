@@ -26,32 +26,17 @@ use super::{load, store};
 use crate::kernels::ahead::{self, Ahead, FEW};
 use crate::kernels::layout::{Codes, Parts, for_parts};
 use crate::kernels::packed::{
-    BAND, Band, Coding, DEPTH, FLOAT_DEPTH, LINE, Layout, MAGIC, MAGIC_FLOAT, NARROW, Panel, PanelGroup, TILE,
+    BAND, Band, Coding, FLOAT_DEPTH, LINE, Layout, MAGIC, MAGIC_FLOAT, NARROW, Panel, PanelGroup, TILE,
 };
-use crate::kernels::x86::{brain_lines, widened};
-
-pub(super) type Line = [u8; LINE];
-
-/// Rows of a group of activations, without those of codes: a sum and a scale.
-const PLAIN: usize = 10;
-
-/// As [`PLAIN`], with two sums.
-const HALVED: usize = 11;
+use crate::kernels::x86::{
+    HALVED, Line, PLAIN, ask, ask_for_group, brain_lines, columns, decode_groups, units, widened,
+};
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 #[inline]
 fn store_line(vector: __m512i, line: &mut Line) {
     // SAFETY: the array is 64 writable bytes; this store needs no alignment.
     unsafe { _mm512_storeu_si512(line.as_mut_ptr().cast(), vector) }
-}
-
-/// Asks for the memory beyond a line; what lies there is not read.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-#[inline]
-fn prefetch(line: &Line, ahead: Ahead) {
-    let line = line.as_ptr();
-    _mm_prefetch::<_MM_HINT_T1>(line.wrapping_add(ahead.far).cast());
-    _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(ahead.near).cast());
 }
 
 /// A word of each of four columns' codes, in every lane.
@@ -76,16 +61,6 @@ fn scale_in(n: __m512i, scale: __m512, magic: __m512, x: u32, sum: __m512) -> __
     _mm512_fmadd_ps(scaled, float(x), sum)
 }
 
-/// Calls a kernel for as many columns as there are.
-macro_rules! columns {
-    ($count:expr, [$($c:literal)*], |$n:ident| $call:expr) => {
-        match $count {
-            $($c => { const $n: usize = $c; $call })*
-            other => unreachable!("no kernel is made for {other} columns"),
-        }
-    };
-}
-
 /// The products of a band with up to [`NARROW`] columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 pub(super) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {
@@ -98,24 +73,15 @@ pub(super) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {
 /// The products of a band with `C` columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 fn products<P: Parts, const C: usize>(bytes: &[u8], x: &[u32], sums: &mut [[f32; BAND]]) {
-    let (each, lines, share) = const {
-        let (groups, lines) = (P::SCALES.groups(), P::CODES.lines());
-        (groups, lines, P::SCALES.lines().div_ceil(groups))
-    };
-    let units = bytes.as_chunks::<LINE>().0.chunks_exact(each * lines + P::SCALES.lines());
+    let (each, lines) = const { (P::SCALES.groups(), P::CODES.lines()) };
     let mut groups = x.as_chunks::<C>().0.chunks_exact(P::CODING.words());
     let ahead = if each == 1 { ahead::chosen(C) } else { Ahead::OF_UNITS };
     let mut all = [[_mm512_setzero_ps(); 2]; C];
-    for unit in units {
+    for unit in units::<P>(bytes) {
         let (codes, tail) = unit.split_at(each * lines);
         for (group, codes) in codes.chunks_exact(lines).enumerate() {
             let Some(x) = groups.next() else { break };
-            if ahead.asks() {
-                codes.iter().for_each(|line| prefetch(line, ahead));
-                for index in group * share..(group + 1) * share {
-                    prefetch(&tail[index.min(P::SCALES.lines() - 1)], ahead);
-                }
-            }
+            ask_for_group::<P>(codes, tail, group, ahead);
             match const { (P::CODES, P::CODING.halves) } {
                 (Codes::Eight, _) if C <= FEW => add_bytes::<P, C>(codes, tail, x, &mut all),
                 (_, false) => add_part::<P, C, 1, 0>(codes, (tail, group), x, &mut all),
@@ -215,25 +181,14 @@ fn add_scaled<P: Parts, const C: usize, const PARTS: usize, const PART: usize>(
 /// Decodes groups of a band into panels.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 pub(super) fn decode(band: Band<'_>, first: usize, count: usize, panels: &mut [Panel; 2]) {
-    assert!(count <= DEPTH, "a panel holds {DEPTH} groups");
-    for_parts!(band.layout, |P| decode_groups::<P>(band.bytes, first, count, panels));
+    for_parts!(band.layout, |P| decode_parts::<P>(band.bytes, first, count, panels));
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-fn decode_groups<P: Parts>(bytes: &[u8], first: usize, count: usize, panels: &mut [Panel; 2]) {
-    let (each, lines) = (P::SCALES.groups(), P::CODES.lines());
-    let units = bytes.as_chunks::<LINE>().0.chunks_exact(each * lines + P::SCALES.lines());
-    let [low, high] = panels;
-    let mut panels = low[..count].iter_mut().zip(&mut high[..count]);
-    let mut skip = first % each;
-    for unit in units.skip(first / each) {
-        let (codes, tail) = unit.split_at(each * lines);
-        for (group, codes) in codes.chunks_exact(lines).enumerate().skip(skip) {
-            let Some((low, high)) = panels.next() else { return };
-            put::<P>(codes, &scales::<P>(tail, group), [low, high]);
-        }
-        skip = 0;
-    }
+fn decode_parts<P: Parts>(bytes: &[u8], first: usize, count: usize, panels: &mut [Panel; 2]) {
+    decode_groups::<P>(bytes, first, count, panels, |codes, tail, group, panels| {
+        put::<P>(codes, &scales::<P>(tail, group), panels);
+    });
 }
 
 /// Puts one group into two panels.
@@ -380,9 +335,7 @@ macro_rules! floats {
             let ahead = ahead::chosen(C);
             let units = lines.as_chunks::<$lines>().0.iter();
             for (unit, x) in units.zip(x.as_chunks::<C>().0.as_chunks::<$columns>().0) {
-                if ahead.asks() {
-                    unit.iter().for_each(|line| prefetch(line, ahead));
-                }
+                ask(unit, ahead);
                 for column in 0..$columns {
                     let weights: [__m512; 2] = $decode(unit, column);
                     for c in 0..C {
@@ -401,7 +354,10 @@ macro_rules! floats {
     };
 }
 
-floats!(bf16, 2, 2, |unit: &[Line; 2], column: usize| {
+/// A column of two in lines of brain floats, as floats.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+#[inline]
+fn brain_column(unit: &[Line; 2], column: usize) -> [__m512; 2] {
     let lanes = [load_line(&unit[0]), load_line(&unit[1])];
     let upper = _mm512_set1_epi32(0xffff_0000_u32 as i32);
     if column == 0 {
@@ -409,16 +365,11 @@ floats!(bf16, 2, 2, |unit: &[Line; 2], column: usize| {
     } else {
         lanes.map(|lanes| _mm512_castsi512_ps(_mm512_and_si512(lanes, upper)))
     }
-});
-floats!(brain_pairs, 2, 2, |unit: &[Line; 2], row: usize| {
-    let lanes = [load_line(&unit[0]), load_line(&unit[1])];
-    let upper = _mm512_set1_epi32(0xffff_0000_u32 as i32);
-    if row == 0 {
-        lanes.map(|lanes| _mm512_castsi512_ps(_mm512_and_si512(lanes, upper)))
-    } else {
-        lanes.map(|lanes| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(lanes)))
-    }
-});
+}
+
+floats!(bf16, 2, 2, |unit, column| brain_column(unit, column));
+// Of a pair the second column comes first.
+floats!(brain_pairs, 2, 2, |unit, row| brain_column(unit, 1 - row));
 floats!(f16, 1, 1, |unit: &[Line; 1], _| half_line(&unit[0]));
 floats!(f32, 2, 1, |unit: &[Line; 2], _| [float_line(&unit[0]), float_line(&unit[1])]);
 
@@ -460,9 +411,7 @@ fn dots<const C: usize>(lines: &[Line], x: &[u32], sums: &mut [[f32; BAND]]) {
     }
     let ahead = ahead::chosen(C);
     for (unit, x) in lines.as_chunks::<2>().0.iter().zip(x.as_chunks::<C>().0) {
-        if ahead.asks() {
-            unit.iter().for_each(|line| prefetch(line, ahead));
-        }
+        ask(unit, ahead);
         let weights = [brain_vector(load_line(&unit[0])), brain_vector(load_line(&unit[1]))];
         for c in 0..C {
             let x = brain_vector(words(x[c]));

@@ -3,10 +3,9 @@
 
 use std::arch::x86_64::*;
 
-use super::packed::Line;
 use crate::kernels::layout::{Codes, E2M1, IQ4, Parts, Scales as Kind};
 use crate::kernels::packed::LINE;
-use crate::kernels::x86::load_bytes;
+use crate::kernels::x86::{Line, load_bytes};
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 #[inline]
