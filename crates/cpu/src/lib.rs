@@ -62,8 +62,7 @@ pub struct Options {
     /// Threads that compute, the caller's included; results do not depend on it.
     pub threads: usize,
     /// What activations are rounded to before they meet weights; by default
-    /// bytes where weights are quantized, two of them where products are the
-    /// output, and nothing where weights are floats.
+    /// bytes where weights are quantized, and nothing where weights are floats.
     pub precision: Option<Precision>,
     /// Whether threads stay on processors. The caller is one of the threads: it
     /// is the thread that makes the backend, until the backend is dropped there.

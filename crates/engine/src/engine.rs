@@ -330,7 +330,7 @@ impl<'w> Engine<'w> {
     }
 
     /// As [`Engine::logits`], in the largest chunks that there are: only the
-    /// logits that follow the last token are computed. None follow no tokens.
+    /// logits that follow the last token are computed. Zeros follow no tokens.
     ///
     /// # Errors
     /// As [`Engine::logits`].
