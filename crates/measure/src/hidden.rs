@@ -1,5 +1,7 @@
 //! The hidden states of a run, numbered as transformers numbers them.
 
+use std::iter;
+
 use girih_graph::Watch;
 use girih_model::layer_output;
 use girih_tensor::Shape;
@@ -17,18 +19,21 @@ pub struct Hidden {
 impl Hidden {
     /// The hidden states of a model of `layers` layers.
     pub fn of(layers: usize) -> Hidden {
-        let inner = (0..layers.saturating_sub(1)).map(layer_output);
-        let names: Vec<String> =
-            std::iter::once("embed".to_owned()).chain(inner).chain(["head.norm".to_owned()]).collect();
-        Hidden { states: vec![Vec::new(); names.len()], names }
+        Hidden::after(layers.saturating_sub(1))
     }
 
     /// What every layer of a model of `layers` hands on, the last one too,
     /// beside what the first reads and what the head's norm makes.
     pub(crate) fn every(layers: usize) -> Hidden {
-        let all = (0..layers).map(layer_output);
+        Hidden::after(layers)
+    }
+
+    /// What the first layer reads, what the first `layers` hand on, and what the
+    /// head's norm makes.
+    fn after(layers: usize) -> Hidden {
+        let (first, last) = ("embed".to_owned(), "head.norm".to_owned());
         let names: Vec<String> =
-            std::iter::once("embed".to_owned()).chain(all).chain(["head.norm".to_owned()]).collect();
+            iter::once(first).chain((0..layers).map(layer_output)).chain([last]).collect();
         Hidden { states: vec![Vec::new(); names.len()], names }
     }
 

@@ -62,11 +62,11 @@ fn tiling(tile: Tile) -> Table {
     Table { products: Products { tile, ..right() }, ..portable() }
 }
 
-fn floating(floats: fn(Band<'_>, usize, &[u32], &mut [Sums])) -> Table {
+fn floating(floats: Floats) -> Table {
     Table { products: Products { floats, ..right() }, ..portable() }
 }
 
-fn braining(brains: fn(Band<'_>, usize, &[u32], &mut [Sums])) -> Table {
+fn braining(brains: Floats) -> Table {
     Table { products: Products { brains, ..right() }, ..portable() }
 }
 
@@ -75,6 +75,20 @@ fn attending(attend: Attend) -> Table {
 }
 
 type Tile = fn(Coding, &Panels, usize, &[u32], &mut [Sums]);
+
+/// A kernel for floats, or for brain floats on both sides.
+type Floats = fn(Band<'_>, usize, &[u32], &mut [Sums]);
+
+fn without_last_column(kernel: Floats, band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]) {
+    let (last, kept) = (sums.len() - 1, sums[sums.len() - 1]);
+    kernel(band, first, x, sums);
+    sums[last] = kept;
+}
+
+fn from_zero(kernel: Floats, band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]) {
+    sums.fill([0.0; BAND]);
+    kernel(band, first, x, sums);
+}
 
 /// The products of a band by way of panels and a kernel for these.
 fn narrow_by(tile: Tile, band: Band<'_>, x: &[u32], sums: &mut [Sums]) {
@@ -274,18 +288,11 @@ fn wrong_products_of_floats_are_caught() {
             ),
             (
                 "the last column is forgotten",
-                floating(|band, first, x, sums| {
-                    let (last, kept) = (sums.len() - 1, sums[sums.len() - 1]);
-                    (right().floats)(band, first, x, sums);
-                    sums[last] = kept;
-                }),
+                floating(|band, first, x, sums| without_last_column(right().floats, band, first, x, sums)),
             ),
             (
                 "sums begin at zero",
-                floating(|band, first, x, sums| {
-                    sums.fill([0.0; BAND]);
-                    (right().floats)(band, first, x, sums);
-                }),
+                floating(|band, first, x, sums| from_zero(right().floats, band, first, x, sums)),
             ),
         ],
     );
@@ -317,18 +324,11 @@ fn wrong_products_of_brain_floats_are_caught() {
             ),
             (
                 "the last column is forgotten",
-                braining(|band, first, x, sums| {
-                    let (last, kept) = (sums.len() - 1, sums[sums.len() - 1]);
-                    (right().brains)(band, first, x, sums);
-                    sums[last] = kept;
-                }),
+                braining(|band, first, x, sums| without_last_column(right().brains, band, first, x, sums)),
             ),
             (
                 "sums begin at zero",
-                braining(|band, first, x, sums| {
-                    sums.fill([0.0; BAND]);
-                    (right().brains)(band, first, x, sums);
-                }),
+                braining(|band, first, x, sums| from_zero(right().brains, band, first, x, sums)),
             ),
             (
                 "the inputs of a pair are swapped",
