@@ -2,7 +2,6 @@
 //! which lengths programs are compiled, and where they are kept.
 
 use std::convert::Infallible;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -13,6 +12,7 @@ use girih_npu::pass::Mapping;
 use girih_npu::{Npu, Options};
 
 use crate::error::{Error, Result};
+use crate::input::text_file;
 use crate::packed_cache::cache_home;
 use crate::progress::Show;
 
@@ -92,17 +92,8 @@ pub fn mapping(name: &str) -> Result<Mapping> {
     if !path.is_file() {
         return Mapping::named(name).map_err(|error| Error::call(format!("{error}, or a file")));
     }
-    let text = read_text(path, MAPPING_BYTES)?;
+    let text = text_file(path, MAPPING_BYTES)?;
     text.parse().map_err(|error| Error::call(format!("{name}: {error}")))
-}
-
-/// A file of text that has at most so many bytes.
-pub fn read_text(path: &Path, most: u64) -> Result<String> {
-    let failed = |error: &dyn Display| Error::call(format!("{}: {error}", path.display()));
-    if std::fs::metadata(path).map_err(|error| failed(&error))?.len() > most {
-        return Err(failed(&format!("such a file has at most {most} bytes")));
-    }
-    std::fs::read_to_string(path).map_err(|error| failed(&error))
 }
 
 /// Reads the name of a choice of the runtime.

@@ -18,6 +18,7 @@ use crate::args::{ArchArgs, DeviceArgs};
 use crate::backends::Layout;
 use crate::builtin;
 use crate::error::{Error, Result};
+use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::phases::Phases;
 use crate::progress::Show;
 
@@ -104,8 +105,7 @@ fn architectures(paths: &[PathBuf]) -> Result<Vec<Arch>> {
 }
 
 fn architecture(path: &Path) -> Result<Arch> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Error::call(format!("{}: cannot be read: {error}", path.display())))?;
+    let text = text_file(path, DESCRIPTION_BYTES)?;
     Ok(schema::parse(&text).map_err(|error| error.of(path.display()))?)
 }
 

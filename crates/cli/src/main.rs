@@ -13,6 +13,7 @@ mod builtin;
 mod cmd;
 mod error;
 mod generate;
+mod input;
 mod limits;
 mod loading;
 mod machine;

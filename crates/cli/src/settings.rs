@@ -21,18 +21,26 @@ const NO_SETTING: &[&str] = &["help", "version"];
 /// When the call or the configuration file is wrong.
 pub fn read() -> Result<Cli> {
     let file = configuration()?;
-    let mut command = Cli::command();
+    let command = Cli::command();
     let unknown = unknown_keys(&command, &file);
     if let Some(key) = unknown.first() {
         return Err(Error::call(format!(
             "the configuration file sets '{key}', which is no flag of any command"
         )));
     }
-    for name in command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect::<Vec<_>>() {
-        command = command.mut_subcommand(name, |sub| sub.mut_args(|arg| with_sources(arg, &file)));
-    }
-    let matches = command.try_get_matches().map_err(|error| Error::Usage(Box::new(error)))?;
+    let matches =
+        all_with_sources(command, &file).try_get_matches().map_err(|error| Error::Usage(Box::new(error)))?;
     Cli::from_arg_matches(&matches).map_err(|error| Error::Usage(Box::new(error)))
+}
+
+/// A command whose flags, and those of the commands below it, also read their
+/// variables and keys.
+fn all_with_sources(command: Command, file: &BTreeMap<String, String>) -> Command {
+    let below: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    let command = command.mut_args(|arg| with_sources(arg, file));
+    below
+        .into_iter()
+        .fold(command, |command, name| command.mut_subcommand(name, |sub| all_with_sources(sub, file)))
 }
 
 /// A flag that also reads its variable and its key.
@@ -50,13 +58,13 @@ fn with_sources(arg: Arg, file: &BTreeMap<String, String>) -> Arg {
 }
 
 fn unknown_keys(command: &Command, file: &BTreeMap<String, String>) -> Vec<String> {
-    let known = |key: &&String| {
-        command
-            .get_subcommands()
-            .flat_map(Command::get_arguments)
-            .any(|arg| arg.get_long() == Some(key.as_str()))
-    };
-    file.keys().filter(|key| !known(key)).cloned().collect()
+    file.keys().filter(|key| !is_flag(command, key)).cloned().collect()
+}
+
+/// Whether a command, or one below it, has a flag of this name.
+fn is_flag(command: &Command, name: &str) -> bool {
+    let has_it = command.get_arguments().any(|arg| arg.get_long() == Some(name));
+    has_it || command.get_subcommands().any(|sub| is_flag(sub, name))
 }
 
 /// The values in `$GIRIH_CONFIG`, else `$XDG_CONFIG_HOME/girih/config.toml`,
@@ -103,8 +111,9 @@ mod tests {
 
     #[test]
     fn a_key_of_no_flag_is_found() {
-        let file =
-            BTreeMap::from([("threads".to_owned(), "2".to_owned()), ("thread".to_owned(), "2".to_owned())]);
+        // The last is a flag of commands below `npu` only.
+        let keys = ["threads", "thread", "trace-events"];
+        let file = keys.map(|key| (key.to_owned(), "2".to_owned())).into();
         assert_eq!(unknown_keys(&Cli::command(), &file), ["thread"]);
     }
 }

@@ -10,7 +10,7 @@ use super::verify::{Against, Case, bound};
 use super::{Outcome, print_json};
 use crate::args::{ActPrecision, Backend, DeviceArgs, ModelArgs, PlacementArgs, backend};
 use crate::array::ArrayArgs;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::loading::{self, Place};
 use crate::progress::Show;
 
@@ -30,9 +30,10 @@ pub struct Args {
     #[arg(long, value_name = "BACKEND", value_parser = backend, conflicts_with = "golden")]
     reference: Option<Backend>,
     /// Random tokens that both backends run.
-    #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value = "64", conflicts_with = "golden",
+          value_parser = clap::value_parser!(u32).range(1..))]
     tokens: u32,
-    /// What the tokens are drawn with.
+    /// What the tokens of --reference are drawn with.
     #[arg(long, value_name = "SEED", default_value = "42")]
     seed: u64,
     /// Print JSON.
@@ -61,6 +62,13 @@ fn against_golden(args: &Args, golden: &Path) -> Result<Outcome> {
 fn against_backend(args: &Args, reference: &Backend) -> Result<Outcome> {
     let model = Place::find(&args.model.model)?.model(&args.model.arch)?;
     let show = Show::unless(args.device.quiet);
+    let context = loading::context(&model, &args.device)?;
+    if args.tokens > context {
+        let asked = args.tokens;
+        return Err(Error::call(format!(
+            "--tokens {asked} do not fit into a context of {context}; take fewer"
+        )));
+    }
     let layout = loading::layout(&model, &args.device, 1)?;
     let mut engine = loading::start(&layout, show)?;
     let other = exactly(reference, &args.device);

@@ -5,13 +5,11 @@ use girih_cpu::kernels::packed::Layout;
 use girih_cpu::read_ahead::{self, Rate};
 use girih_cpu::topology::Topology;
 use girih_model::hub::{self, HubEnv};
-use girih_model::words::template::{
-    Conversation, RenderLimits, RenderRequest, Renderer, SpecialTokens, WORKER_COMMAND,
-};
+use girih_model::words::template::{Conversation, RenderRequest, SpecialTokens};
 use girih_model::words::{Ends, Origin};
 use serde_json::{Map, Value, json};
 
-use super::{Outcome, bytes, print_json};
+use super::{Outcome, bytes, chat, print_json};
 use crate::advice::State;
 use crate::args::{ArchArgs, Backend, DeviceArgs, KvType, PlacementArgs};
 use crate::array::ArrayArgs;
@@ -266,9 +264,7 @@ fn check_story() -> Result<()> {
 
 /// Renders a small template in the worker process.
 fn check_templates() -> Result<()> {
-    let mut renderer =
-        Renderer::new(std::env::current_exe()?, vec![WORKER_COMMAND.into()], RenderLimits::default());
-    let spans = renderer.render(&RenderRequest {
+    let spans = chat::renderer()?.render(&RenderRequest {
         template: "{{ messages[0].content | trim }}",
         variables: &Map::new(),
         special_tokens: &SpecialTokens::new(&[]),

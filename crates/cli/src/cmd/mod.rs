@@ -15,15 +15,10 @@ pub mod run;
 pub mod tokenize;
 pub mod verify;
 
-use std::io::{self, Read};
-
 use serde::Serialize;
 
 use crate::args::{Cli, Command};
-use crate::error::{Error, Result};
-
-/// The most bytes of a text from standard input.
-const INPUT_BYTES: u64 = 64 << 20;
+use crate::error::Result;
 
 /// How a command ended that could do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,19 +58,6 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
 /// Prints one line of JSON.
 fn print_json(value: &impl Serialize) -> Result<()> {
     print_line!("{}", serde_json::to_string(value)?)
-}
-
-/// The text on standard input.
-///
-/// # Errors
-/// When it is no text, or too long for one.
-fn standard_input() -> Result<String> {
-    let mut bytes = Vec::new();
-    let read = io::stdin().lock().take(INPUT_BYTES + 1).read_to_end(&mut bytes)?;
-    if read as u64 > INPUT_BYTES {
-        return Err(Error::call(format!("standard input has over {INPUT_BYTES} bytes, the most of a text")));
-    }
-    String::from_utf8(bytes).map_err(|error| Error::call(format!("standard input is no UTF-8: {error}")))
 }
 
 /// A number of bytes for people: `1.50 GiB`.

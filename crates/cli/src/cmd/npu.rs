@@ -23,6 +23,7 @@ use super::{Outcome, print_json};
 use crate::args::{ArchArgs, KvType};
 use crate::array::{self, BlobArgs};
 use crate::error::{Error, Result};
+use crate::input::text_file;
 use crate::loading::Place;
 use crate::output::print;
 use crate::progress::Show;
@@ -191,7 +192,7 @@ impl Choice {
 /// A graph from a file of its text form.
 fn read_graph(path: &Path) -> Result<Graph> {
     let failed = |error: &dyn Display| Error::call(format!("{}: {error}", path.display()));
-    let text = array::read_text(path, GRAPH_BYTES)?;
+    let text = text_file(path, GRAPH_BYTES)?;
     let graph: Graph = text.parse().map_err(|error| failed(&error))?;
     match faults(&graph).first() {
         None => Ok(graph),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Outcome, print_json};
 use crate::args::ModelArgs;
 use crate::error::{Error, Result};
+use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::loading::Place;
 use crate::output;
 use crate::progress::{Show, Unit};
@@ -46,8 +47,7 @@ fn target(text: &str) -> std::result::Result<Target, String> {
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let recipe = args.recipe.as_ref().map(|path| {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Error::call(format!("{}: cannot be read: {error}", path.display())))?;
+        let text = text_file(path, DESCRIPTION_BYTES)?;
         Recipe::parse(&text).map_err(|error| Error::call(error.of(path.display()).to_string()))
     });
     let model = Place::find(&args.model.model)?.model(&args.model.arch)?;

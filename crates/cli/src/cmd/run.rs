@@ -3,11 +3,12 @@
 use girih_model::words::{Ends, Origin, Words};
 use serde_json::json;
 
-use super::{Outcome, print_json, standard_input};
+use super::{Outcome, print_json};
 use crate::args::{ArchArgs, DeviceArgs, SamplingArgs};
 use crate::builtin;
 use crate::error::{Error, Result};
 use crate::generate::{described, request, summary};
+use crate::input::standard_input;
 use crate::loading::{self, Place};
 use crate::machine;
 use crate::output::stream;

@@ -7,8 +7,9 @@ use girih_model::words::{Ends, Origin, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Outcome, print_json, standard_input};
+use super::{Outcome, print_json};
 use crate::error::{Error, Result};
+use crate::input::standard_input;
 use crate::loading::Place;
 
 #[derive(Debug, clap::Args)]

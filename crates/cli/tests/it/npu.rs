@@ -46,6 +46,18 @@ fn programs_are_compiled_once_printed_and_timed() {
     assert!(sim["steps"][0]["array_ms"].as_f64() > sim["steps"][1]["array_ms"].as_f64());
 }
 
+/// The bug was that variables and keys counted for the commands of the first
+/// level only, so that those of the array ignored the ones and refused the others.
+#[test]
+fn settings_of_the_arrays_commands_count() {
+    let (model, home) = (fixture("llama32_tied"), Folder::new());
+    let file = home.write("girih.toml", "target = \"toy\"\nrows = 64\n");
+    let sim = || girih(&["npu", "sim", name(&model), "--context", "128", "--json"]).env("GIRIH_BLOBS", "off");
+    assert_eq!(sim().env("GIRIH_CONFIG", &file).done().json()["target"], "toy");
+    assert_eq!(sim().env("GIRIH_TARGET", "toy").env("GIRIH_ROWS", "64").done().json()["target"], "toy");
+    sim().env("GIRIH_TARGET", "none").fails(2, "none");
+}
+
 #[test]
 fn a_report_is_a_page_that_needs_nothing_else_and_obeys_no_name() {
     let folder = Folder::new();

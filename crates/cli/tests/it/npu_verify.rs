@@ -72,6 +72,15 @@ fn a_model_with_biases_passes_on_the_toy_array() {
     passes(&folder, &folder.join("golden.safetensors"), "toy", "f32");
 }
 
+#[test]
+fn tokens_that_do_not_fit_or_are_not_drawn_are_refused() {
+    let reference = ["diagnose", "stories260k", "--reference", "interpreter", "--tokens", "4000000000"];
+    girih(&reference).fails(2, "do not fit into a context of 512");
+    let golden = fixture("stories260k/golden.safetensors");
+    let both = ["diagnose", "stories260k", "--golden", name(&golden), "--tokens", "9"];
+    girih(&both).fails(2, "cannot be used with");
+}
+
 /// Without a golden: what another backend makes of the same tokens.
 #[test]
 fn layers_are_compared_with_another_backend() {

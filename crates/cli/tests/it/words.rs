@@ -97,7 +97,7 @@ fn a_line_that_is_no_request_is_answered_with_its_error() {
     let found = girih(&["tokenize", "stories260k", "--jsonl", "-"]).stdin(bytes).done().json_lines();
     assert!(found[0]["error"].as_str().is_some_and(|error| error.contains("no UTF-8")), "{found:?}");
     assert!(found[1]["ids"].is_array(), "{found:?}");
-    girih(&["tokenize", "stories260k"]).stdin(b"a\xffb").fails(2, "standard input is no UTF-8");
+    girih(&["tokenize", "stories260k"]).stdin(b"a\xffb").fails(2, "standard input: is no UTF-8");
     girih(&["tokenize", "stories260k", "--jsonl", "/nowhere"]).fails(2, "/nowhere: cannot be read");
     girih(&["tokenize", "stories260k", "Once", "--jsonl", "-"]).fails(2, "cannot be used with");
 }

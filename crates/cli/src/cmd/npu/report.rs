@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::super::bytes;
 use super::{Choice, Error, Outcome, Result, print, print_json};
+use crate::input::text_file;
 use crate::output::say;
 
 /// The longest table, in bytes, that is read.
@@ -116,21 +117,15 @@ fn of_model(model: &str, args: &Args) -> Result<()> {
 
 /// The tables of a folder, by name.
 fn tables(folder: &Path) -> Result<Vec<(String, String)>> {
-    let failed = |path: &Path, error: std::io::Error| {
-        Error::call(format!("{}: cannot be read: {error}", path.display()))
-    };
+    let failed =
+        |error: std::io::Error| Error::call(format!("{}: cannot be read: {error}", folder.display()));
     let mut tables = Vec::new();
-    for entry in folder.read_dir().map_err(|error| failed(folder, error))? {
-        let path = entry.map_err(|error| failed(folder, error))?.path();
+    for entry in folder.read_dir().map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
         if path.extension().is_none_or(|extension| extension != "csv") {
             continue;
         }
-        let size = std::fs::metadata(&path).map_err(|error| failed(&path, error))?.len();
-        if size > TABLE_BYTES {
-            let most = TABLE_BYTES;
-            return Err(Error::call(format!("{}: a table has at most {most} bytes", path.display())));
-        }
-        let text = std::fs::read_to_string(&path).map_err(|error| failed(&path, error))?;
+        let text = text_file(&path, TABLE_BYTES)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         tables.push((name, text));
     }

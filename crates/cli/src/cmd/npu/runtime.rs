@@ -233,7 +233,8 @@ impl Bench<'_> {
     /// A token after a short prompt on programs for longer and longer contexts.
     fn contexts(&mut self) -> Result<Table> {
         let Bench { context: most, policy, .. } = *self;
-        let position = self.args.prompt;
+        // After a prompt that fills the context there is no room for a token.
+        let position = self.args.prompt.min(most - 1);
         let array = Policy { attention: Attention::Array, ..policy };
         let scene = Scene { position, rows: 1, runtime: Runtime::default() };
         let mut lines = Vec::new();
