@@ -5,10 +5,11 @@
         Runs every engine in a process of its own, one after another, as many
         rounds as asked for, and prints for each test the median of each engine
         (least–most) and how many times as fast girih was; then the time to the
-        first token of a prompt of 16 tokens, from opening the model on, and the
-        peak of resident memory. girih's cold start finds no packed weights and
-        keeps them, its warm start finds them; the others keep nothing, so that
-        their one figure stands beside both. --csv writes all of it as rows.
+        first token of a prompt of 16 tokens, from opening the model on, after 3
+        GiB of memory were written to, and the peak of resident memory. girih's
+        cold start finds no packed weights and keeps them, its warm start finds
+        them; the others keep nothing, so that their one figure stands beside
+        both. --csv writes all of it as rows.
 
     peers.py foreign MODEL.gguf... --girih PROGRAM
         The same for a short reply, quiet and beside one process that is always
@@ -255,6 +256,13 @@ def ik_llama_cpp(binary: str, model: Path, tests: list[Test], threads: int) -> d
     return {"rates": rates, "isa": "ik_llama.cpp -rtr 1 -fa 1"}
 
 
+def touch_memory(size: int = 3 << 30) -> None:
+    """Lets a process that ends at once write to so many bytes. The host of a virtual machine may have taken back
+    what lay free, and to give it out again can take longer than a start."""
+    write = f"memory = bytearray({size}); memory[::4096] = bytes({size} // 4096)"
+    subprocess.run([sys.executable, "-c", write], check=True)
+
+
 def measured(engine: str, model: Path, tests: list[Test], arguments: argparse.Namespace) -> dict | None:
     """Runs an engine in a process of its own; nothing if it fails or takes too long, which is said."""
     command = [sys.executable, __file__, "engine", engine, str(model), "--threads", str(arguments.threads)]
@@ -264,6 +272,7 @@ def measured(engine: str, model: Path, tests: list[Test], arguments: argparse.Na
         command += ["--starts"]
     if arguments.ik_binary:
         command += ["--ik-binary", str(arguments.ik_binary)]
+    touch_memory()
     # A group of its own, so that what it has started ends with it.
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
     try:
