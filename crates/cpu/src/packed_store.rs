@@ -35,8 +35,8 @@ const MAGIC: &[u8; 8] = b"girihpak";
 /// The version of the form that the module's documentation draws.
 const FORMAT: u32 = 1;
 
-/// What the bytes of a matrix begin at a multiple of: a page, so that they
-/// could be mapped.
+/// What the bytes of a matrix begin at a multiple of: a page, so that they can
+/// be mapped.
 const ALIGNMENT: u64 = 4096;
 
 /// Bytes that are written at once.

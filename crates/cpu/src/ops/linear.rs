@@ -265,7 +265,7 @@ impl Product<'_> {
         match x.kind {
             Kind::Integers(_) | Kind::IntegersTwice(_) => (table.products.narrow)(weights, x.whole(), sums),
             Kind::Brains => (table.products.brains)(weights, 0, x.whole(), sums),
-            _ if self.weight.layout.coding().is_none() && self.weight.is_float() => {
+            _ if self.weight.is_float() => {
                 (table.products.floats)(weights, 0, x.whole(), sums);
             }
             _ => self.multiply(table, band, 0..x.blocks(), sums),
