@@ -5,7 +5,7 @@
         Runs every engine in a process of its own, one after another, as many
         rounds as asked for, and prints for each test the median of each engine
         (least–most) and how many times as fast girih was; then the time to the
-        first token of a prompt of 16 tokens, from opening the model on, after 3
+        first token of a prompt of 16 tokens, from opening the model on, after 2
         GiB of memory were written to, and the peak of resident memory. girih's
         cold start finds no packed weights and keeps them, its warm start finds
         them; the others keep nothing, so that their one figure stands beside
@@ -256,7 +256,7 @@ def ik_llama_cpp(binary: str, model: Path, tests: list[Test], threads: int) -> d
     return {"rates": rates, "isa": "ik_llama.cpp -rtr 1 -fa 1"}
 
 
-def touch_memory(size: int = 3 << 30) -> None:
+def touch_memory(size: int = 2 << 30) -> None:
     """Lets a process that ends at once write to so many bytes. The host of a virtual machine may have taken back
     what lay free, and to give it out again can take longer than a start."""
     write = f"memory = bytearray({size}); memory[::4096] = bytes({size} // 4096)"

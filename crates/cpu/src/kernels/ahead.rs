@@ -25,7 +25,7 @@ impl Ahead {
 
     /// What is always asked for of layouts whose units hold several groups: their
     /// scales lie behind all codes, and no processor sees that they come next.
-    pub const OF_UNITS: Ahead = Ahead::ALL[0];
+    pub const OF_UNITS: Ahead = Ahead { far: 16384, near: 2048 };
 
     /// Whether anything is asked for.
     pub fn asks(self) -> bool {

@@ -37,7 +37,8 @@ const CHUNK: usize = 1_400_000;
 /// beyond the second cache are fetched seldom enough.
 const BANDS: usize = 8;
 
-/// Bands of a piece of a step of few rows, at the most.
+/// Bands of a matrix in a piece of a step of few rows, at the most. Processors
+/// that fetch what comes next have to see anew where each run of bands begins.
 const NARROW_BANDS: usize = 4;
 
 /// Values of a piece of rows that are arranged: about 10 µs.
@@ -122,12 +123,10 @@ pub(crate) fn linear(
     let (rows, few) = (most(|x| x.rows), most(|x| x.columns()) <= NARROW);
     executor.variant = variant(table, rows, few, &products);
     let all: usize = products.iter().flatten().map(|product| bands(product.weight.rows)).sum();
-    let most = if few { NARROW_BANDS } else { BANDS };
-    let mut bands = (all / (pool.threads() * SHARE)).clamp(1, most);
-    if matches!(finish, Finish::Gate(_)) {
-        // Of each of the two matrices.
-        bands = bands.div_ceil(2);
-    }
+    // Where one product gates another, a piece has as many bands of each.
+    let each = if matches!(finish, Finish::Gate(_)) { 2 } else { 1 };
+    let most = if few { NARROW_BANDS } else { BANDS / each };
+    let bands = (all / each / (pool.threads() * SHARE)).clamp(1, most);
     let mut widths = products.iter().map(|product| product.as_ref().map_or(1, |product| product.weight.rows));
     let outputs = outputs.map(|output| {
         let width = widths.next().expect("as many products as outputs");
@@ -183,15 +182,18 @@ impl Piece<'_, '_, '_> {
         iter::once(&self.first).chain(&self.gated)
     }
 
-    /// Few rows, each band at once.
+    /// Few rows: the bands of one matrix and then those of the other, as they
+    /// follow each other in memory.
     fn narrow(&mut self) {
-        let columns = self.first.x.columns();
-        for band in self.bands() {
-            let mut sums = [[[0.0; BAND]; NARROW]; 2];
-            for (product, sums) in self.products().zip(&mut sums) {
+        let (columns, bands) = (self.first.x.columns(), self.bands());
+        let mut sums = [[[[0.0; BAND]; NARROW]; NARROW_BANDS]; 2];
+        for (product, sums) in self.products().zip(&mut sums) {
+            for (band, sums) in bands.clone().zip(sums) {
                 product.narrow(self.table, band, &mut sums[..columns]);
             }
-            let [first, gated] = &mut sums;
+        }
+        let [first, gated] = &mut sums;
+        for ((band, first), gated) in bands.zip(first).zip(gated) {
             self.put(band, &mut first[..columns], &mut gated[..columns]);
         }
     }
