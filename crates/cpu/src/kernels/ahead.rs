@@ -24,7 +24,8 @@ impl Ahead {
         [Ahead { far: 8192, near: 1024 }, Ahead { far: 4096, near: 2048 }, Ahead { far: 0, near: 0 }];
 
     /// What is always asked for of layouts whose units hold several groups: their
-    /// scales lie behind all codes, and no processor sees that they come next.
+    /// scales lie behind all codes, and no processor sees that they come next. The
+    /// distances were measured (`docs/kernels.md`).
     pub const OF_UNITS: Ahead = Ahead { far: 16384, near: 2048 };
 
     /// Whether anything is asked for.
