@@ -3,13 +3,13 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// The most bytes of a text from standard input.
-const INPUT_BYTES: u64 = 64 << 20;
+/// The most bytes of a text that a model is to read, or of a line that holds one.
+pub const PROSE_BYTES: u64 = 64 << 20;
 
 /// The most bytes of a description that a person writes, such as of an
 /// architecture or of what is to become of each tensor.
@@ -20,7 +20,7 @@ pub const DESCRIPTION_BYTES: u64 = 1 << 20;
 /// # Errors
 /// When it is no text, or too long for one.
 pub fn standard_input() -> Result<String> {
-    text(io::stdin().lock(), INPUT_BYTES, "standard input")
+    text(io::stdin().lock(), PROSE_BYTES, "standard input")
 }
 
 /// The text of a file that has at most `most` bytes.
@@ -28,8 +28,23 @@ pub fn standard_input() -> Result<String> {
 /// # Errors
 /// When it cannot be read, is no text, or is longer.
 pub fn text_file(path: &Path, most: u64) -> Result<String> {
-    let name = path.display();
-    text(File::open(path).map_err(|error| unreadable(&name, &error))?, most, &name)
+    text(open(path)?, most, path.display())
+}
+
+/// Hands each line of a file to `take`; `-` is standard input. A line has at
+/// most [`PROSE_BYTES`] bytes, and is handed on without its end.
+///
+/// # Errors
+/// When the file cannot be read or a line is longer, and what `take` says.
+pub fn each_line(file: &Path, take: impl FnMut(Vec<u8>) -> Result<()>) -> Result<()> {
+    if file == Path::new("-") {
+        return lines(io::stdin().lock(), PROSE_BYTES, "standard input", take);
+    }
+    lines(BufReader::new(open(file)?), PROSE_BYTES, file.display(), take)
+}
+
+fn open(path: &Path) -> Result<File> {
+    File::open(path).map_err(|error| unreadable(path.display(), &error))
 }
 
 fn text(from: impl Read, most: u64, name: impl Display) -> Result<String> {
@@ -39,6 +54,30 @@ fn text(from: impl Read, most: u64, name: impl Display) -> Result<String> {
         return Err(Error::call(format!("{name}: has over {most} bytes, the most of such a text")));
     }
     String::from_utf8(bytes).map_err(|error| Error::call(format!("{name}: is no UTF-8: {error}")))
+}
+
+fn lines(
+    mut from: impl BufRead,
+    most: u64,
+    name: impl Display,
+    mut take: impl FnMut(Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    for number in 1.. {
+        let mut line = Vec::new();
+        // One more for the line's end.
+        let read = from.by_ref().take(most + 1).read_until(b'\n', &mut line);
+        if read.map_err(|error| unreadable(&name, &error))? == 0 {
+            break;
+        }
+        line.pop_if(|byte| *byte == b'\n');
+        if line.len() as u64 > most {
+            let sentence =
+                format!("{name} line {number}: has over {most} bytes, the most of a line: divide its text");
+            return Err(Error::call(sentence));
+        }
+        take(line)?;
+    }
+    Ok(())
 }
 
 fn unreadable(name: impl Display, error: &io::Error) -> Error {
@@ -65,5 +104,26 @@ mod tests {
     fn what_never_ends_is_not_read_to_its_end() {
         let Err(Error::Call(sentence)) = text(io::repeat(b'a'), 1000, "a") else { panic!("read") };
         assert_eq!(sentence, "a: has over 1000 bytes, the most of such a text");
+        let read = lines(BufReader::new(io::repeat(b'a')), 1000, "a", |_| panic!("a line"));
+        let Err(Error::Call(sentence)) = read else { panic!("read") };
+        assert_eq!(sentence, "a line 1: has over 1000 bytes, the most of a line: divide its text");
+    }
+
+    #[test]
+    fn lines_come_without_their_ends_and_as_long_as_they_may_be() {
+        let read = |bytes: &[u8]| {
+            let mut all = Vec::new();
+            let read = lines(bytes, 4, "a", |line| {
+                all.push(String::from_utf8(line).unwrap());
+                Ok(())
+            });
+            (all.join("|"), read.err().map(|error| format!("{error:?}")).unwrap_or_default())
+        };
+        assert_eq!(read(b"four\n\nend"), ("four||end".to_owned(), String::new()));
+        assert_eq!(read(b"four\nfour"), ("four|four".to_owned(), String::new()));
+        assert_eq!(read(b""), (String::new(), String::new()));
+        let (before, refusal) = read(b"four\nfiver\n");
+        assert_eq!(before, "four");
+        assert!(refusal.contains("a line 2: has over 4 bytes"), "{refusal}");
     }
 }

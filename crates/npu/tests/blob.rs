@@ -4,7 +4,7 @@
 mod llama;
 
 use girih_npu::Target;
-use girih_npu::blob::{Cache, decode, digest, encode};
+use girih_npu::blob::{Cache, decode, digest, encode, read};
 use girih_npu::form::groups::Program;
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{NoDump, Policy, VERSION, compile, groups};
@@ -101,6 +101,29 @@ fn constants_have_a_section() {
             _ => &[],
         };
         assert_eq!(constants, want, "{}", program.name);
+    }
+}
+
+/// A device says that it has no bytes and has no end of them; so may a file of
+/// a folder that others write.
+#[test]
+fn what_never_ends_is_read_as_far_as_a_blob_goes() {
+    let target = Target::named("toy").unwrap();
+    let error = read(std::io::repeat(0x7f), &target).unwrap_err().to_string();
+    assert_eq!(error, "has over 268435456 bytes, the most of a blob: remove it");
+    let (_, schedule) = compiled(&target).swap_remove(0);
+    let bytes = encode(&schedule, &target).unwrap();
+    assert_eq!(read(&bytes[..], &target).unwrap(), schedule);
+    #[cfg(unix)]
+    {
+        let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("endless-blobs");
+        let _ = std::fs::remove_dir_all(&folder);
+        let cache = Cache::open(&folder).unwrap();
+        let (program, _) = compiled(&target).swap_remove(0);
+        let place = folder.join(format!("{}.elf", Cache::key(&program, &target)));
+        std::os::unix::fs::symlink("/dev/zero", &place).unwrap();
+        let error = cache.get(&program, &target).unwrap_err().to_string();
+        assert!(error.contains("has over 268435456 bytes"), "{error}");
     }
 }
 

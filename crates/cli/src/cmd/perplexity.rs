@@ -12,6 +12,7 @@ use serde_json::json;
 use super::{Outcome, print_json};
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
+use crate::input::{PROSE_BYTES, text_file};
 use crate::loading::{self, Place};
 use crate::progress::Show;
 
@@ -38,8 +39,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let text = std::fs::read_to_string(&args.file)
-        .map_err(|error| Error::call(format!("{}: cannot be read: {error}", args.file.display())))?;
+    let text = text_file(&args.file, PROSE_BYTES)?;
     let place = Place::find(&args.model.model)?;
     let model = place.model(&args.model.arch)?;
     let words = place.words_of(&model)?;

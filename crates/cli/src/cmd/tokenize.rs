@@ -1,7 +1,6 @@
 //! `girih tokenize`: text to ids.
 
-use std::io::{self, BufRead};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use girih_model::words::{Ends, Origin, Tokenizer};
 use serde::Deserialize;
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Outcome, print_json};
 use crate::error::{Error, Result};
-use crate::input::standard_input;
+use crate::input::{each_line, standard_input};
 use crate::loading::Place;
 
 #[derive(Debug, clap::Args)]
@@ -91,26 +90,19 @@ fn show(tokenizer: &Tokenizer, ids: &[u32], args: &Args) -> Result<()> {
 /// Answers each line of a file, errors as `{"error": …}`.
 ///
 /// # Errors
-/// When the file cannot be read.
-pub fn lines(file: &PathBuf, mut answer: impl FnMut(&str) -> Result<Value>) -> Result<Outcome> {
-    let source: Box<dyn BufRead> = match file.to_str() {
-        Some("-") => Box::new(io::stdin().lock()),
-        _ => Box::new(io::BufReader::new(
-            std::fs::File::open(file)
-                .map_err(|error| Error::call(format!("{}: cannot be read: {error}", file.display())))?,
-        )),
-    };
-    for line in source.split(b'\n') {
-        let line = String::from_utf8(line?);
+/// When the file cannot be read, or a line is too long.
+pub fn lines(file: &Path, mut answer: impl FnMut(&str) -> Result<Value>) -> Result<Outcome> {
+    each_line(file, |line| {
+        let line = String::from_utf8(line);
         if line.as_ref().is_ok_and(|line| line.trim().is_empty()) {
-            continue;
+            return Ok(());
         }
         let line = line.map_err(|error| Error::work(format!("the line is no UTF-8: {error}")));
         match line.and_then(|line| answer(&line)) {
-            Ok(value) => print_json(&value)?,
-            Err(Error::Work(sentence) | Error::Call(sentence)) => print_json(&json!({"error": sentence}))?,
-            Err(error) => return Err(error),
+            Ok(value) => print_json(&value),
+            Err(Error::Work(sentence) | Error::Call(sentence)) => print_json(&json!({"error": sentence})),
+            Err(error) => Err(error),
         }
-    }
+    })?;
     Ok(Outcome::Done)
 }

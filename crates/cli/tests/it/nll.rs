@@ -90,6 +90,7 @@ fn what_cannot_be_scored_is_refused() {
     let empty = folder.write("empty", "");
     girih(&["perplexity", "stories260k", name(&empty)]).fails(2, "at least 2 are needed");
     girih(&["perplexity", "stories260k", name(&folder.file("none"))]).fails(2, "cannot be read");
+    girih(&["perplexity", "stories260k", "/dev/zero"]).fails(2, "/dev/zero: has over 67108864 bytes");
     let text = folder.write("text", "Once upon a time");
     girih(&["perplexity", "stories260k", name(&text), "--window", "1"]).fails(2, "--window");
     girih(&["perplexity", "stories260k", name(&text), "--window", "513"]).fails(2, "context of 512");

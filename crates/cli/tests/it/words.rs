@@ -99,6 +99,9 @@ fn a_line_that_is_no_request_is_answered_with_its_error() {
     assert!(found[1]["ids"].is_array(), "{found:?}");
     girih(&["tokenize", "stories260k"]).stdin(b"a\xffb").fails(2, "standard input: is no UTF-8");
     girih(&["tokenize", "stories260k", "--jsonl", "/nowhere"]).fails(2, "/nowhere: cannot be read");
+    // A device says that it has no bytes, and has no end of them.
+    girih(&["tokenize", "stories260k", "--jsonl", "/dev/zero"])
+        .fails(2, "/dev/zero line 1: has over 67108864 bytes");
     girih(&["tokenize", "stories260k", "Once", "--jsonl", "-"]).fails(2, "cannot be used with");
 }
 

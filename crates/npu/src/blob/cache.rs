@@ -7,14 +7,14 @@
 //! used longest ago go first.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use girih_tensor::{Error, Result};
 
-use super::{MOST_BYTES as MOST_BLOB_BYTES, decode, digest, encode, figures};
+use super::{digest, encode, figures, read};
 use crate::Target;
 use crate::form::groups::Program;
 use crate::form::schedule::Schedule;
@@ -90,17 +90,12 @@ impl Cache {
     pub fn get(&self, program: &Program, target: &Target) -> Result<Option<Schedule>> {
         let path = self.path(&Cache::key(program, target));
         let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
-        let size = match fs::metadata(&path) {
-            Ok(status) => status.len(),
+        let file = match File::open(&path) {
+            Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
-        if size > MOST_BLOB_BYTES as u64 {
-            let place = path.display();
-            return Err(Error::new(format!("{place}: {size} bytes; a blob has at most {MOST_BLOB_BYTES}")));
-        }
-        let bytes = fs::read(&path).map_err(failed)?;
-        let schedule = decode(&bytes, target).map_err(|error| error.of(path.display()))?;
+        let schedule = read(file, target).map_err(|error| error.of(path.display()))?;
         if schedule.name != program.name || schedule.arguments != program.arguments {
             let (place, held, sought) = (path.display(), &schedule.name, &program.name);
             return Err(Error::new(format!(
@@ -204,13 +199,19 @@ impl Cache {
     pub fn list(&self) -> Result<Vec<Entry>> {
         let path = self.folder.join(MANIFEST);
         let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
-        if !path.exists() {
-            return Ok(Vec::new());
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut text = String::new();
+        file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MOST_BYTES {
+            let place = path.display();
+            return Err(Error::new(format!(
+                "{place}: has over {MOST_BYTES} bytes, the most of a manifest: remove it"
+            )));
         }
-        if fs::metadata(&path).map_err(failed)?.len() > MOST_BYTES {
-            return Err(Error::new(format!("{} is over the limit of {MOST_BYTES} bytes", path.display())));
-        }
-        let text = fs::read_to_string(&path).map_err(failed)?;
         let mut entries: Vec<Entry> = Vec::new();
         for (number, line) in text.lines().enumerate() {
             let entry = entry(line).ok_or_else(|| {

@@ -19,6 +19,7 @@ mod cache;
 mod wire;
 
 use std::collections::BTreeMap;
+use std::io::Read;
 
 use girih_tensor::{Error, Result};
 use object::build::elf::{Builder, Relocation, SectionData, SectionId, SymbolId};
@@ -174,14 +175,26 @@ fn write_descriptor(descriptor: &Descriptor, out: &mut Writer) -> Option<(u64, u
     relocation
 }
 
+/// Reads a blob from a file, no further than a blob may be long, whatever the
+/// system says of the file's length.
+///
+/// # Errors
+/// When it cannot be read, and those of [`decode`].
+pub fn read(from: impl Read, target: &Target) -> Result<Schedule> {
+    let mut bytes = Vec::new();
+    let read = from.take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Error::new(format!("cannot be read: {error}")))?;
+    decode(&bytes, target)
+}
+
 /// Reads a blob back.
 ///
 /// # Errors
-/// When it is no blob, of another version, or for another target or other
-/// figures of it.
+/// When it is no blob, too long for one, of another version, or for another
+/// target or other figures of it.
 pub fn decode(bytes: &[u8], target: &Target) -> Result<Schedule> {
     if bytes.len() > MOST_BYTES {
-        return Err(Error::new(format!("a blob of {} bytes is over the limit of {MOST_BYTES}", bytes.len())));
+        return Err(Error::new(format!("has over {MOST_BYTES} bytes, the most of a blob: remove it")));
     }
     let file = Builder::read64(bytes).map_err(|error| Error::new(format!("this is no blob: {error}")))?;
     if file.header.e_machine.0 != MACHINE {

@@ -36,9 +36,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return model(args);
     }
     let target = args.source.array()?;
-    let bytes = std::fs::read(path)
+    let file = std::fs::File::open(path)
         .map_err(|error| Error::call(format!("{}: cannot be read: {error}", path.display())))?;
-    let schedule = blob::decode(&bytes, &target).map_err(|error| error.of(path.display()))?;
+    let schedule = blob::read(file, &target).map_err(|error| error.of(path.display()))?;
     if args.json {
         return Err(Error::call("--json is of models; a blob is printed with --text"));
     }
