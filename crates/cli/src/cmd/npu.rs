@@ -69,16 +69,23 @@ struct Source {
     choice: Choice,
 }
 
-/// How a model is compiled.
+/// How a model is compiled, and where its programs are kept.
 #[derive(Debug, clap::Args)]
 struct Choice {
+    #[command(flatten)]
+    layout: Layout,
+    #[command(flatten)]
+    blobs: BlobArgs,
+}
+
+/// How a model is compiled.
+#[derive(Debug, clap::Args)]
+struct Layout {
     #[command(flatten)]
     steps: Steps,
     /// How the model is laid onto the array: a file, or a name, such as mlir-air, seed-000 or unstitched.
     #[arg(long, value_name = "FILE|NAME", default_value = "mlir-air")]
     mapping: String,
-    #[command(flatten)]
-    blobs: BlobArgs,
 }
 
 /// Which steps of a model, on which array.
@@ -118,6 +125,14 @@ impl std::ops::Deref for Source {
 }
 
 impl std::ops::Deref for Choice {
+    type Target = Layout;
+
+    fn deref(&self) -> &Layout {
+        &self.layout
+    }
+}
+
+impl std::ops::Deref for Layout {
     type Target = Steps;
 
     fn deref(&self) -> &Steps {
@@ -172,15 +187,17 @@ impl Choice {
         self.compiler_for(self.mapping()?)
     }
 
-    /// How the model is laid onto the array.
-    fn mapping(&self) -> Result<Mapping> {
-        array::mapping(&self.mapping)
-    }
-
     /// The same by another mapping.
     fn compiler_for(&self, mapping: Mapping) -> Result<Compiler> {
         let cache = self.blobs.cache(Show::All)?;
         Ok(Compiler::new(self.array()?, mapping, cache).telling(array::tell(Show::All)))
+    }
+}
+
+impl Layout {
+    /// How the model is laid onto the array.
+    fn mapping(&self) -> Result<Mapping> {
+        array::mapping(&self.mapping)
     }
 
     /// A compiler that compiles everything, so that each form is seen.

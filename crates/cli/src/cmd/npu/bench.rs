@@ -12,16 +12,18 @@ use girih_npu::pass::NoDump;
 use girih_npu::{Npu, Options};
 use serde::Serialize;
 
-use super::{Outcome, Result, Source, print_json};
+use super::{Layout, Outcome, Result, print_json};
 use crate::args::KvType;
-use crate::array::BlobArgs;
 use crate::error::Error;
 use crate::loading::Place;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// A model, as for the other commands, or a file *.graph as `girih inspect --graph` prints it.
+    model: String,
+    // Kept programs would be measured as compiled ones: there is a folder for them here, and no choice of it.
     #[command(flatten)]
-    source: Source,
+    layout: Layout,
     /// Runs of each measurement; the median counts.
     #[arg(long, short = 'r', value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
     runs: u32,
@@ -45,13 +47,9 @@ struct Row {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let BlobArgs { blobs, blobs_limit } = &args.source.blobs;
-    if blobs.is_some() || blobs_limit.is_some() {
-        return Err(Error::call("npu bench measures with a folder of its own: it takes no --blobs"));
-    }
     let mut rows = Vec::new();
-    let graphs = args.source.graphs()?;
-    let (target, mapping) = (args.source.array()?, args.source.mapping()?);
+    let graphs = args.layout.graphs_of(&args.model)?;
+    let (target, mapping) = (args.layout.array()?, args.layout.mapping()?);
     let folder = Folder::new()?;
     let compile = |cache: Option<Cache>| {
         let compiler = Compiler::new(target.clone(), mapping.clone(), cache);
@@ -81,7 +79,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         measure(what, aim, &mut || Ok(estimate(graph, compiled, &target, position).map(drop)?))?;
     }
     if args.values {
-        rows.push(values(&args.source)?);
+        rows.push(values(&args.model, &args.layout)?);
     }
     show(args, &target.name, &rows)?;
     Ok(Outcome::Done)
@@ -100,15 +98,15 @@ fn median(runs: u32, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
 }
 
 /// A step of prefill of the first layer alone, with its values.
-fn values(source: &Source) -> Result<Row> {
-    if source.model.ends_with(".graph") {
-        return Err(Error::call(format!("{}: --values needs a model, for its weights", source.model)));
+fn values(name: &str, layout: &Layout) -> Result<Row> {
+    if name.ends_with(".graph") {
+        return Err(Error::call(format!("{name}: --values needs a model, for its weights")));
     }
-    let mut model = Place::find(&source.model)?.model(&source.arch)?;
+    let mut model = Place::find(name)?.model(&layout.arch)?;
     model.facts.layers.truncate(1);
-    let graph: Graph = model.graph(source.key()?, KvType::Bf16.dtype())?;
-    let npu = Npu::new(&source.target, Options { hazards: false, ..Options::default() })?;
-    let npu = npu.with_mapping(source.mapping()?);
+    let graph: Graph = model.graph(layout.key()?, KvType::Bf16.dtype())?;
+    let npu = Npu::new(&layout.target, Options { hazards: false, ..Options::default() })?;
+    let npu = npu.with_mapping(layout.mapping()?);
     let weights = npu.load(&graph, &model.weights)?;
     let blocks: Vec<Block> = (0..graph.key.context.div_ceil(64)).map(Block).collect();
     let mut state = npu.state(&graph, &[blocks.len() as u32])?;
