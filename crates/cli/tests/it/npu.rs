@@ -112,8 +112,11 @@ fn a_sweep_says_what_it_found_and_why() {
     let (folder, out) = (fixture("llama32_tied"), Folder::new());
     let best = out.path().join("best.mapping");
     let array = ["--target", "toy", "--rows", "64", "--context", "128"];
-    let sweep = ["npu", "sweep", name(&folder), "--against", "mlir-air", "--quiet", "--output", name(&best)];
-    let json = girih(&sweep).with(&array).with(&["--json"]).done().json();
+    let sweep = ["npu", "sweep", name(&folder), "--output", name(&best)];
+    let ended = girih(&sweep).with(&array).with(&["--json"]).done();
+    let note = "compared with mlir-air, as seed-000 does not fit toy: ";
+    assert!(ended.stderr.contains(note), "what was published is for eight columns: {}", ended.stderr);
+    let json = ended.json();
     assert_eq!(json["mapping"], std::fs::read_to_string(&best).unwrap());
     let kernels = json["kernels"].as_array().unwrap();
     assert!(kernels.iter().all(|kernel| kernel["hopeless"].as_u64() < kernel["tilings"].as_u64()), "{json}");
@@ -124,6 +127,7 @@ fn a_sweep_says_what_it_found_and_why() {
     };
     assert!(millis(1) <= millis(0), "{json}");
     assert_eq!(json["stitching"]["layouts"].as_array().unwrap().len(), 5);
+    girih(&sweep).with(&array).with(&["--against", "seed-000"]).fails(1, "needs 1 tilings");
     girih(&sweep).with(&["--mapping", "mlir-air"]).fails(2, "unexpected argument '--mapping'");
 }
 

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::sweep::{self, Found, Searched, Timed, Weighed};
 
@@ -20,9 +21,10 @@ pub struct Args {
     /// Write the best mapping into this file.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Compare with this mapping, a file or a name; the search starts from none.
-    #[arg(long, value_name = "FILE|NAME", default_value = "seed-000")]
-    against: String,
+    /// Compare with this mapping, a file or a name; the search starts from none
+    /// [default: seed-000, or mlir-air where seed-000 does not fit the array].
+    #[arg(long, value_name = "FILE|NAME")]
+    against: Option<String>,
     /// Threads of the search; the result is the same for any number.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -38,8 +40,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let target = args.steps.array()?;
     let graphs = args.steps.graphs_of(&args.model)?;
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
-    let against = sweep::weigh(&graphs, &target, &array::mapping(&args.against)?)?;
-    let bar = Show::unless(args.quiet).bar("tilings", 0, Unit::Tilings);
+    let show = Show::unless(args.quiet);
+    let against = match &args.against {
+        Some(name) => sweep::weigh(&graphs, &target, &array::mapping(name)?)?,
+        None => usual(&graphs, &target, show)?,
+    };
+    let bar = show.bar("tilings", 0, Unit::Tilings);
     let progress = |done: usize, all: usize| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
@@ -68,6 +74,16 @@ pub fn run(args: &Args) -> Result<Outcome> {
     print(&stitching)?;
     args.output.as_ref().map_or(Ok(()), |path| print_line!("written to {}", path.display()))?;
     Ok(Outcome::Done)
+}
+
+/// What is compared with where nobody says: what was published, or, as that is
+/// made for eight columns, what fits any array.
+fn usual(graphs: &[Graph], target: &Target, show: Show) -> Result<Weighed> {
+    sweep::weigh(graphs, target, &array::mapping("seed-000")?).or_else(|error| {
+        let fits_all = sweep::weigh(graphs, target, &array::mapping("mlir-air")?)?;
+        show.note(format!("compared with mlir-air, as seed-000 does not fit {}: {error}", target.name));
+        Ok(fits_all)
+    })
 }
 
 /// What was found; the mapping as `--output` writes it.
