@@ -3,7 +3,11 @@
 //! tiles of its head and keeps one; each stage sees a quarter of the keys. No
 //! buffers take turns.
 
-use super::design::{Design, Fifo, Transfer, call, from_dram, repeat, to_dram};
+use girih_tensor::Result;
+
+use super::design::{
+    Design, Fifo, Transfer, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
+};
 use crate::form::schedule::{Channel, Direction, Instruction, Operand, Tile};
 
 /// Attention with its tiles.
@@ -46,6 +50,24 @@ impl Attend {
     fn points(&self) -> u64 {
         let blocks = self.rows / (CHUNK * u64::from(self.q_tiles));
         blocks * (self.heads / u64::from(self.side)) * (self.values / CHUNK)
+    }
+
+    /// Whether the tiles divide the heads and could lie in an array.
+    ///
+    /// # Errors
+    /// When they do not; the error says which size is at fault.
+    pub fn fits(&self) -> Result<()> {
+        let Attend { rows, keys, size, values, heads, .. } = *self;
+        divides("the number of query rows", rows, CHUNK * u64::from(self.q_tiles))?;
+        divides("the number of keys", keys, CHUNK * u64::from(STAGES))?;
+        divides("a head's size", size, CHUNK)?;
+        divides("the size of a head's values", values, CHUNK)?;
+        divides("the number of heads", heads, u64::from(self.side))?;
+        buffer("a query tile", CHUNK * size * 2)?;
+        argument("the queries", (rows * heads).saturating_mul(size * 2))?;
+        argument("the keys", (keys * heads).saturating_mul(size * 2))?;
+        argument("the values", (keys * heads).saturating_mul(values * 2))?;
+        work(self.points(), self.chunks())
     }
 
     /// The launch.

@@ -3,12 +3,67 @@
 
 use std::collections::HashMap;
 
+use girih_tensor::{Error, Result};
+
 use crate::form::schedule::{
     Affine, Argument, ArgumentRole, Buffer, BufferId, Call, Channel, Command, Core, Descriptor, Dim,
     Direction, Hop, Instruction, Launch, Lock, LockId, Number, Operand, Parameter, Place, Push, Route,
     Schedule, Start, Step, Tile,
 };
 use crate::kernel::{ParamKind, entry};
+
+/// The most bytes of a buffer: no tile of a measured array has as many.
+const MOST_BUFFER: u64 = 1 << 20;
+
+/// The most bytes of an argument; the published ones have at most 128 MiB.
+const MOST_ARGUMENT: u64 = 1 << 32;
+
+/// The most launch points, each of which has commands of its own; the published
+/// products have at most some hundred.
+const MOST_POINTS: u64 = 1 << 12;
+
+/// The most calls of one core; the published launches have at most some ten
+/// thousand.
+const MOST_CALLS: u64 = 1 << 20;
+
+/// Refuses sizes that tiles do not divide.
+pub(super) fn divides(what: &str, whole: u64, part: u64) -> Result<()> {
+    if whole > 0 && whole.checked_rem(part) == Some(0) {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "{what} is {whole}, and must be a multiple of {part} for its tiles: correct the row"
+    )))
+}
+
+/// Refuses what a tile cannot hold, or does not consist of words of four bytes.
+pub(super) fn buffer(what: &str, bytes: u64) -> Result<()> {
+    divides(&format!("bytes of {what}"), bytes, 4)?;
+    within(&format!("bytes of {what}"), bytes, MOST_BUFFER)
+}
+
+/// Refuses arguments whose words are too many to count.
+pub(super) fn argument(what: &str, bytes: u64) -> Result<()> {
+    within(&format!("bytes of {what}"), bytes, MOST_ARGUMENT)
+}
+
+/// Refuses more launch points, and calls of a core at each, than are simulated.
+pub(super) fn work(points: u64, calls: u64) -> Result<()> {
+    within("launch points", points, MOST_POINTS)?;
+    self::calls(points * calls.min(MOST_CALLS + 1))
+}
+
+/// Refuses more calls of a core than are simulated.
+pub(super) fn calls(calls: u64) -> Result<()> {
+    within("calls of a core", calls, MOST_CALLS)
+}
+
+fn within(what: &str, found: u64, most: u64) -> Result<()> {
+    if found <= most {
+        return Ok(());
+    }
+    Err(Error::new(format!("{found} {what} are over {most}, the most that is simulated: correct the row")))
+}
 
 /// A launch under construction.
 #[derive(Default)]

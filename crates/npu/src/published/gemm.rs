@@ -6,7 +6,11 @@
 //! eight, each with one half of every step of `k`; a memory tile's neighbour
 //! writes the second half.
 
-use super::design::{Design, Fifo, Transfer, call, from_dram, repeat, to_dram};
+use girih_tensor::Result;
+
+use super::design::{
+    Design, Fifo, Transfer, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
+};
 use crate::form::schedule::{Channel, Direction, Instruction, Operand, Tile};
 
 /// A matrix product with its tiles.
@@ -62,6 +66,30 @@ impl Gemm {
 
     fn points(&self) -> u64 {
         self.grid().0 * self.grid().1
+    }
+
+    /// Whether the tiles divide the product and could lie in an array.
+    ///
+    /// # Errors
+    /// When they do not; the error says which size is at fault.
+    pub fn fits(&self) -> Result<()> {
+        let Gemm { m, k, n, tile_m, tile_n, k_l2, k_l1, .. } = *self;
+        divides("m", m, tile_m * u64::from(COLUMNS))?;
+        divides("n", n, tile_n * u64::from(ROWS))?;
+        divides("k", k, k_l2)?;
+        divides("the step of k in L2", k_l2, k_l1)?;
+        // Two elements are a word.
+        divides("the step of k in L2", k_l2, 2)?;
+        divides("the tile's n", tile_n, 2)?;
+        buffer("A in L2", tile_m * k_l2 * 2)?;
+        buffer("B in L2", tile_n * k_l2)?;
+        buffer("A in L1", tile_m * k_l1 * 2)?;
+        buffer("B in L1", tile_n * k_l1 * 2)?;
+        buffer("the sums", tile_m * tile_n * 4)?;
+        argument("A", m * k * 2)?;
+        argument("B", k * n * 2)?;
+        argument("the product", m * n * 4)?;
+        work(self.points(), k / k_l1)
     }
 
     /// The launch.

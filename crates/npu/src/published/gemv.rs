@@ -2,7 +2,9 @@
 //! one tile, weights through L2, the vector from DRAM for every call, and no
 //! buffers that take turns in L1 (`omit_pingpong`).
 
-use super::design::{Design, Transfer, call, from_dram, repeat, to_dram};
+use girih_tensor::Result;
+
+use super::design::{Design, Transfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram};
 use crate::form::schedule::{Direction, Operand, Tile};
 
 /// A matrix-vector product with its tiles.
@@ -19,6 +21,23 @@ pub(super) struct Gemv {
 }
 
 impl Gemv {
+    /// Whether the tiles divide the matrix and could lie in an array.
+    ///
+    /// # Errors
+    /// When they do not; the error says which size is at fault.
+    pub fn fits(&self) -> Result<()> {
+        let Gemv { m, k, herd, tile_m, rows } = *self;
+        divides("m", m, tile_m * u64::from(herd))?;
+        divides("the tile's m", tile_m, rows)?;
+        // Two elements are a word.
+        divides("k", k, 2)?;
+        buffer("the weights in L2", tile_m * k * 2)?;
+        buffer("the vector", k * 2)?;
+        buffer("the results", (tile_m * 2).max(4))?;
+        argument("the matrix", m * k * 2)?;
+        calls(m / (tile_m * u64::from(herd)) * (tile_m / rows))
+    }
+
     /// The launch.
     pub fn design(&self, name: &str) -> Design {
         let mut design = Design::new(name, 3);

@@ -21,7 +21,7 @@ use crate::form::schedule::Schedule;
 use crate::memory::Memory;
 use crate::sim::{Order, Simulator, Unwatched};
 use attend::Attend;
-use design::{Design, program};
+use design::{Design, divides, program};
 use gemm::Gemm;
 use gemv::Gemv;
 use paper::Product;
@@ -92,6 +92,26 @@ impl Measurement {
 }
 
 impl Plan {
+    /// Whether it can be built: the tables are read, not trusted.
+    ///
+    /// # Errors
+    /// When sizes do not fit their tiles.
+    fn fits(&self) -> Result<()> {
+        match self {
+            Plan::Gemm(gemm) => gemm.fits(),
+            Plan::GemmAndCast(gemm) => {
+                gemm.fits()?;
+                divides("the number of results to round", gemm.m * gemm.n, CAST_TILE)?;
+                cast(gemm.m * gemm.n).fits()
+            }
+            Plan::Gemv(gemv) => gemv.fits(),
+            Plan::Walk(walk, _) => walk.fits(),
+            Plan::Attend(attend) => attend.fits(),
+            Plan::Product(product) => product.fits(),
+            Plan::Program(parts) => parts.iter().try_for_each(Plan::fits),
+        }
+    }
+
     fn designs(&self, all: &mut Vec<Design>) {
         match self {
             Plan::Gemm(gemm) => all.push(gemm.design("gemm")),
@@ -107,16 +127,18 @@ impl Plan {
     }
 }
 
+/// Values that a call of the launch that rounds takes.
+const CAST_TILE: u64 = 4096;
+
 /// The launch that rounds `n` values to bf16.
 fn cast(n: u64) -> Walk {
-    const TILE: u64 = 4096;
     Walk {
         entry: "store_bf16",
-        numbers: vec![TILE],
-        inputs: vec![TILE * 4],
-        output: TILE * 2,
+        numbers: vec![CAST_TILE],
+        inputs: vec![CAST_TILE * 4],
+        output: CAST_TILE * 2,
         constants: Vec::new(),
-        calls: n / TILE,
+        calls: n / CAST_TILE,
         herd: (8, 1),
     }
 }

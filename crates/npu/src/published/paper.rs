@@ -1,7 +1,11 @@
 //! Measured matrix products of arXiv 2512.13282: A broadcast over a row of
 //! tiles, B down a column, a chunk of `k` in L2, and one buffer for the product.
 
-use super::design::{Design, Fifo, Transfer, call, from_dram, repeat, to_dram};
+use girih_tensor::Result;
+
+use super::design::{
+    Design, Fifo, Transfer, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
+};
 use crate::form::schedule::{Channel, Direction, Operand, Tile};
 
 /// A matrix product with its tiles.
@@ -33,6 +37,27 @@ impl Product {
     /// Steps of `k` in L1, with what pads the last step in L2.
     fn steps(&self) -> u64 {
         self.k.div_ceil(self.deep_k) * (self.deep_k / self.tile_k)
+    }
+
+    /// Whether the tiles could lie in an array; what they do not divide is
+    /// padded.
+    ///
+    /// # Errors
+    /// When they could not; the error says which size is at fault.
+    pub fn fits(&self) -> Result<()> {
+        let Product { m, k, n, tile_m, tile_k, tile_n, input, output, deep_k, .. } = *self;
+        divides("the step of k in L2", deep_k, tile_k)?;
+        // Runs are moved in words.
+        divides("bytes of k in L2", deep_k * input, 4)?;
+        divides("bytes of a tile's row", tile_n * output, 4)?;
+        for side in [tile_m, tile_n] {
+            buffer("an operand in L2", side * deep_k * input)?;
+            buffer("an operand in L1", side * tile_k * input)?;
+            argument("an operand", (side * k.div_ceil(deep_k)).saturating_mul(k * input))?;
+        }
+        buffer("the sums", tile_m * tile_n * output)?;
+        argument("the product", m * n * output)?;
+        work(self.points(), self.steps())
     }
 
     /// The launch.

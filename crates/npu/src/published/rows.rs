@@ -1,7 +1,9 @@
 //! Measured kernels on elements and rows: every tile has its own streams from
 //! and to DRAM, and buffers that take turns.
 
-use super::design::{Design, Transfer, call, from_dram, repeat, to_dram};
+use girih_tensor::{Error, Result};
+
+use super::design::{Design, Transfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram};
 use crate::form::schedule::{Affine, Channel, Direction, Instruction, Operand, Tile};
 
 /// A kernel that walks over elements or rows.
@@ -21,7 +23,49 @@ pub(super) struct Walk {
     pub herd: (u8, u8),
 }
 
+/// Columns and rows of tiles that measured arrays have for a kernel.
+const HERD: (u8, u8) = (8, 4);
+
+/// Streams that shims have for each direction, two a column.
+const STREAMS: usize = 16;
+
+/// Columns and rows of tiles, if an array has so many.
+///
+/// # Errors
+/// When it has fewer.
+pub(super) fn herd(columns: u64, rows: u64) -> Result<(u8, u8)> {
+    let within = |size: u64, most: u8| u8::try_from(size).ok().filter(|size| (1..=most).contains(size));
+    within(columns, HERD.0).zip(within(rows, HERD.1)).ok_or_else(|| {
+        let (most_columns, most_rows) = HERD;
+        Error::new(format!(
+            "a herd of {columns}×{rows} tiles does not fit an array, which has {most_columns}×{most_rows}: correct the row"
+        ))
+    })
+}
+
 impl Walk {
+    /// Whether the calls divide among the tiles, and could be fed on an array.
+    ///
+    /// # Errors
+    /// When they cannot; the error says what is at fault.
+    pub fn fits(&self) -> Result<()> {
+        let (columns, rows) = self.herd;
+        let tiles = u64::from(columns) * u64::from(rows);
+        divides("the number of calls", self.calls, tiles)?;
+        calls(self.calls / tiles)?;
+        let streams = self.inputs.len() + usize::from(!self.constants.is_empty());
+        if tiles as usize * streams.max(1) > STREAMS {
+            return Err(Error::new(format!(
+                "{tiles} tiles with {streams} streams each are over {STREAMS}, which shims have: correct the row"
+            )));
+        }
+        for &bytes in self.inputs.iter().chain([&self.output]) {
+            buffer("an operand", bytes)?;
+            argument("an argument", bytes * self.calls)?;
+        }
+        self.constants.iter().try_for_each(|&bytes| buffer("a constant", bytes))
+    }
+
     /// The launch. Tiles take pieces in turn, as `scf.parallel` hands them out,
     /// or a contiguous part each where `parts` says so.
     pub fn design(&self, name: &str, parts: bool) -> Design {

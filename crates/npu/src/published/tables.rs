@@ -3,10 +3,11 @@
 use girih_tensor::{Error, Result};
 
 use super::attend::Attend;
+use super::design::divides;
 use super::gemm::{Gemm, Out};
 use super::gemv::Gemv;
 use super::paper::Product;
-use super::rows::Walk;
+use super::rows::{Walk, herd};
 use super::{Measurement, Plan};
 
 /// What reads the rows of a table.
@@ -16,7 +17,8 @@ type Reader = fn(&str, &[Vec<String>]) -> Result<Vec<Measurement>>;
 /// yield none.
 ///
 /// # Errors
-/// When a row that should be a measurement cannot be read.
+/// When a row that should be a measurement cannot be read, or its sizes do not
+/// fit its tiles.
 pub(super) fn measurements(file: &str, text: &str) -> Result<Vec<Measurement>> {
     let rows: Vec<Vec<String>> = text.lines().map(fields).collect();
     let read: Reader = match file {
@@ -34,7 +36,10 @@ pub(super) fn measurements(file: &str, text: &str) -> Result<Vec<Measurement>> {
         "mlir_air_llama1b_kernel_breakdown.csv" => breakdown,
         _ => return Ok(Vec::new()),
     };
-    read(file, &rows).map_err(|error| error.of(file))
+    let all = read(file, &rows).map_err(|error| error.of(file))?;
+    let fits = |one: &Measurement| one.plan.fits().map_err(|error| error.of(format!("{file} {}", one.label)));
+    all.iter().try_for_each(fits)?;
+    Ok(all)
 }
 
 /// The fields of a line of CSV; quotes may hold commas.
@@ -165,8 +170,8 @@ fn gemv(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     let tested = |row: &&Vec<String>| row.len() > 3 && row[0] == "Tested shapes" && row[1].contains('×');
     for row in rows.iter().filter(tested) {
-        let ([m, k], [herd, tile_m, rows]) = (sizes(&row[1])?, three(&row[2])?);
-        let gemv = Gemv { m, k, herd: herd as u8, tile_m, rows };
+        let ([m, k], [columns, tile_m, rows]) = (sizes(&row[1])?, three(&row[2])?);
+        let gemv = Gemv { m, k, herd: herd(columns, 1)?.0, tile_m, rows };
         let label = format!("{} {}", row[1], row[2]);
         all.push(Measurement::new(file, label, need(micros(&row[3]), row)?, Plan::Gemv(gemv)));
     }
@@ -174,7 +179,7 @@ fn gemv(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
 }
 
 /// A kernel on elements, of which each call takes `tile`.
-fn walk(entry: &'static str, inputs: usize, n: u64, tile: u64, herd: (u64, u64)) -> Plan {
+fn walk(entry: &'static str, inputs: usize, n: u64, tile: u64, herd: (u8, u8)) -> Plan {
     let walk = Walk {
         entry,
         numbers: vec![tile],
@@ -182,7 +187,7 @@ fn walk(entry: &'static str, inputs: usize, n: u64, tile: u64, herd: (u64, u64))
         output: tile * 2,
         constants: Vec::new(),
         calls: n / tile,
-        herd: (herd.0 as u8, herd.1 as u8),
+        herd,
     };
     Plan::Walk(walk, false)
 }
@@ -194,13 +199,15 @@ struct Elements {
     /// Elements, tile and herd of rows that vary something else.
     n: u64,
     tile: u64,
-    herd: (u64, u64),
+    herd: (u8, u8),
 }
 
 fn elements(file: &str, rows: &[Vec<String>], kind: &Elements) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
-    let mut add = |label: String, time: f64, n: u64, tile: u64, herd: (u64, u64)| {
+    let mut add = |label: String, time: f64, n: u64, tile: u64, herd: (u8, u8)| {
+        divides("the number of elements", n, tile).map_err(|error| error.of(&label))?;
         all.push(Measurement::new(file, label, time, walk(kind.entry, kind.inputs, n, tile, herd)));
+        Ok::<(), Error>(())
     };
     let mut head = "";
     for row in rows.iter().filter(|row| row.len() > 3) {
@@ -211,7 +218,7 @@ fn elements(file: &str, rows: &[Vec<String>], kind: &Elements) -> Result<Vec<Mea
         let tunable = row[0].starts_with("Tunable");
         if row[0] == "Tested shapes" && row.len() > 4 && row[3].contains('/') {
             let ([x, y, tile], [n]) = (three(&row[3])?, sizes(&row[1])?);
-            add(format!("n={n} {}", row[3]), need(micros(&row[4]), row)?, n, tile, (x, y));
+            add(format!("n={n} {}", row[3]), need(micros(&row[4]), row)?, n, tile, herd(x, y)?)?;
         } else if tunable && row.iter().any(|field| field.contains('❌')) {
             continue;
         } else if tunable && head == "herd" && row[1].contains('×') {
@@ -220,12 +227,12 @@ fn elements(file: &str, rows: &[Vec<String>], kind: &Elements) -> Result<Vec<Mea
             // Some tables give the rate instead of the time: gigabytes a second.
             let bytes = (kind.n * 2 * (kind.inputs as u64 + 1)) as f64;
             let time = time.or_else(|| number(&row[3]).map(|rate| bytes / rate * 1e-3));
-            add(format!("herd {}", row[1]), need(time, row)?, kind.n, kind.tile, (x, y));
+            add(format!("herd {}", row[1]), need(time, row)?, kind.n, kind.tile, herd(x, y)?)?;
         } else if tunable && (head == "cols" || head == "herd_x") {
             let column = row.iter().find(|field| field.contains("µs"));
             let time = column.and_then(|field| micros(field));
             let [x] = sizes(&row[1])?;
-            add(format!("columns {x}"), need(time, row)?, kind.n, kind.tile, (x, 1));
+            add(format!("columns {x}"), need(time, row)?, kind.n, kind.tile, herd(x, 1)?)?;
         } else if tunable && head == "tile_n" {
             let column = row.iter().find(|field| field.contains("µs"));
             let [tile] = sizes(&row[1])?;
@@ -235,7 +242,7 @@ fn elements(file: &str, rows: &[Vec<String>], kind: &Elements) -> Result<Vec<Mea
                 kind.n,
                 tile,
                 kind.herd,
-            );
+            )?;
         }
     }
     Ok(all)
@@ -277,7 +284,7 @@ fn norm(
             output: n * 2,
             constants: vec![n * 2; constants],
             calls: m,
-            herd: (columns as u8, 1),
+            herd: herd(columns, 1)?,
         };
         let label = format!("{m}×{n} columns {columns}");
         all.push(Measurement::new(file, label, need(time, row)?, Plan::Walk(walk, true)));
@@ -301,7 +308,7 @@ fn rope(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
             head = row[1].as_str();
             continue;
         }
-        let (n, size, herd) = if row[0] == "Tested shapes" {
+        let (n, size, (x, y)) = if row[0] == "Tested shapes" {
             let ([n], [size], [x, y]) = (sizes(&row[1])?, sizes(&row[2])?, sizes(&row[3])?);
             (n, size, (x, y))
         } else if row[0].starts_with("Tunable") && head == "herd_x" {
@@ -318,9 +325,9 @@ fn rope(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
             output: size * 2,
             constants: Vec::new(),
             calls: n,
-            herd: (herd.0 as u8, herd.1 as u8),
+            herd: herd(x, y)?,
         };
-        let label = format!("{n}×{size} herd {}×{}", herd.0, herd.1);
+        let label = format!("{n}×{size} herd {x}×{y}");
         all.push(Measurement::new(file, label, need(time, row)?, Plan::Walk(walk, true)));
     }
     Ok(all)
@@ -549,5 +556,95 @@ mod tests {
         refused("FlashAttention", "Tested shapes,2048×2048,64,32,✓,,15.4 ms");
         let short = measurements("mlir_air_kernel_GEMV_bf16.csv", "Tested shapes\n\nTested shapes,1×1");
         assert!(short.unwrap().is_empty(), "what has no time is no measurement");
+    }
+
+    /// The rows of each table; `#` stands for a size.
+    const ROWS: &[(&str, &str)] = &[
+        ("mlir_air_kernel_GEMM_bf16_in_fp32_out.csv", "EXTERNAL,#×#×#,#/#/#/#,900,ok"),
+        ("mlir_air_kernel_GEMM_bf16_in_fp32_out.csv", "tile choice,2048³,#,900,900"),
+        ("mlir_air_kernel_GEMM_bf16_in_bf16_out.csv", "fused-cast,#×#×#,#/#/#/#,900,ok"),
+        ("mlir_air_kernel_GEMM_bf16_in_bf16_out.csv", "low-precision,#×#×#,#/#/#/#,900,ok"),
+        ("mlir_air_kernel_GEMM_bf16_in_bf16_out.csv", "drain,#×#×#,#/#/#/#,900,ok"),
+        ("mlir_air_kernel_GEMV_bf16.csv", "Tested shapes,#×#,#/#/#,437 µs"),
+        ("mlir_air_kernel_EltwiseAdd_bf16.csv", "Tested shapes,#,-,#/#/#,437 µs,x"),
+        ("mlir_air_kernel_GELU_bf16.csv", "Tested shapes,#,-,#/#/#,437 µs,x"),
+        ("mlir_air_kernel_RMSNorm_bf16.csv", "Tested shapes,2048×2048,#,437 µs"),
+        ("mlir_air_kernel_LayerNorm_bf16.csv", "herd_x choice vs performance,#,437 µs"),
+        ("mlir_air_kernel_RoPE_bf16.csv", "Tested shapes,#,#,#/#,437 µs"),
+        ("mlir_air_kernel_FlashAttention_bf16.csv", "Tested shapes,#×#,#/#,#/8,✓,1,15.4 ms"),
+        ("gemm_xdna_xdna2_striking_the_balance.csv", "2_array,XDNA2,bf16-bf16,#,#,#,x,x,#,x,#,#,#,9"),
+        ("gemm_xdna_xdna2_striking_the_balance.csv", "2_array,XDNA,int8-int32,#,#,#,x,x,#,x,#,#,#,9"),
+    ];
+
+    /// Sizes that tables have, and some that break what a design counts on.
+    const SIZES: [u64; 16] = [1, 2, 3, 4, 8, 16, 32, 64, 96, 256, 257, 512, 2048, 4096, 1 << 20, MOST_SIZE];
+
+    /// The bug was that sizes which do not fit their tiles brought the program
+    /// down: buffers beyond 32 bits, no channel left, a division by zero.
+    #[test]
+    fn whatever_a_row_says_is_built_or_refused() {
+        let mut state = 1u64;
+        let (mut built, mut refused) = (0, 0);
+        for (table, row) in ROWS {
+            for _ in 0..2000 {
+                let mut size = || {
+                    state =
+                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    SIZES[(state >> 60) as usize].to_string()
+                };
+                let mut parts = row.split('#');
+                let first = parts.next().unwrap_or_default().to_owned();
+                let row = parts.fold(first, |row, part| row + &size() + part);
+                match measurements(table, &row) {
+                    Ok(all) => {
+                        built += all.len();
+                        all.iter().for_each(|one| assert!(!one.schedule().launches.is_empty(), "{row}"));
+                    }
+                    Err(error) => {
+                        refused += 1;
+                        assert!(error.to_string().contains("correct the row"), "{row}: {error}");
+                    }
+                }
+            }
+        }
+        assert!(built > 100 && refused > 1000, "{built} built, {refused} refused");
+    }
+
+    #[test]
+    fn sizes_that_do_not_fit_their_tiles_are_named() {
+        let refused = |table: &str, row: &str, want: &str| {
+            let error = measurements(table, row).unwrap_err().to_string();
+            assert!(error.starts_with(table) && error.contains(want), "{row}: {error}");
+        };
+        let gemm = "mlir_air_kernel_GEMM_bf16_in_fp32_out.csv";
+        refused(
+            gemm,
+            "DIRECT,2000×2048×2048,64/256/32/128,900,ok",
+            "m is 2000, and must be a multiple of 512",
+        );
+        refused(
+            gemm,
+            "DIRECT,512×16777216×512,64/16777216/32/128,900,ok",
+            "2147483648 bytes of A in L2 are over",
+        );
+        let gemv = "mlir_air_kernel_GEMV_bf16.csv";
+        refused(
+            gemv,
+            "Tested shapes,2048×2048,256/8/8,437 µs",
+            "a herd of 256×1 tiles does not fit an array",
+        );
+        let add = "mlir_air_kernel_EltwiseAdd_bf16.csv";
+        refused(add, "Tested shapes,1048576,-,8/4/2048,437 µs,x", "32 tiles with 2 streams each are over 16");
+        refused(
+            add,
+            "Tested shapes,8,-,8/1/1,437 µs,x",
+            "bytes of an operand is 2, and must be a multiple of 4",
+        );
+        let paper = "gemm_xdna_xdna2_striking_the_balance.csv";
+        refused(
+            paper,
+            "2_array,XDNA2,bf16-bf16,112,48,96,x,x,1,x,4032,4224,4608,9",
+            "the step of k in L2 is 0",
+        );
     }
 }

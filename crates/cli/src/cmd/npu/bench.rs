@@ -21,7 +21,7 @@ use crate::loading::Place;
 pub struct Args {
     /// A model, as for the other commands, or a file *.graph as `girih inspect --graph` prints it.
     model: String,
-    // Kept programs would be measured as compiled ones: there is a folder for them here, and no choice of it.
+    // Without a choice of a folder for programs: what is measured is kept in one of its own.
     #[command(flatten)]
     layout: Layout,
     /// Runs of each measurement; the median counts.
