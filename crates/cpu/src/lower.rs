@@ -2,7 +2,7 @@
 
 use girih_graph::backend::Refusal;
 use girih_graph::{
-    Act, Error, Extent, Graph, Node, Op, Pairing, Role, ScratchPlan, Span, Value, ValueId, early,
+    Act, Early, Error, Extent, Graph, Node, Op, Pairing, Role, ScratchPlan, Span, Value, ValueId,
 };
 use girih_tensor::{DType, Shape};
 
@@ -417,10 +417,11 @@ pub(crate) fn lower(
     Ok(Lowered { instructions, slots })
 }
 
-/// Numbers of scratch that a program of `graph` takes for its values.
-pub(crate) fn scratch_size(graph: &Graph) -> usize {
+/// Numbers of scratch that a program of `graph` takes for its values, whether or
+/// not it takes rows `early`.
+pub(crate) fn scratch_size(graph: &Graph, early: Option<&Early>) -> usize {
     let size = |graph: &Graph| ScratchPlan::of(&grouped(graph)).bytes / size_of::<f32>();
-    size(graph).max(early(graph).map_or(0, |early| size(&early.graph)))
+    size(graph).max(early.map_or(0, |early| size(&early.graph)))
 }
 
 /// Where each value lies; nothing for tokens, weights and states.

@@ -69,16 +69,18 @@ impl Program {
         precision: Option<Precision>,
     ) -> Result<Program, Error> {
         let Lowered { instructions, slots } = lower(graph, weights, precision)?;
-        let early = early(graph).map(|Early { graph, names }| {
+        let early = early(graph);
+        let scratch = scratch_size(graph, early.as_ref());
+        let early = early.map(|Early { graph, names }| {
             let Lowered { instructions, .. } = lower(&graph, weights, precision)?;
-            Ok(WantedOnly { instructions, names })
+            Ok::<_, Error>(WantedOnly { instructions, names })
         });
         let arranged = slots.iter().map(|slot| Aligned::zeroed(slot.words, "the activations of a step"));
         let local = local_size(graph, precision);
         let locals = (0..threads).map(|_| Aligned::zeroed(local, "a thread's scratch memory"));
         let turns = turns_shapes(graph).map(|(rows, pairs)| StepTurns::new(rows, pairs));
         let memory = Memory {
-            scratch: Aligned::zeroed(scratch_size(graph), "the scratch memory of a step")?,
+            scratch: Aligned::zeroed(scratch, "the scratch memory of a step")?,
             slots: arranged.collect::<Result<_, _>>()?,
             locals: locals.collect::<Result<_, _>>()?,
             turns: turns.collect::<Result<_, _>>()?,
@@ -87,8 +89,7 @@ impl Program {
             wanted: Vec::with_capacity(graph.key.wanted as usize),
             written: Written::new(graph),
         };
-        let early = early.transpose()?;
-        Ok(Program { key: graph.key, instructions, early, slots, memory: RefCell::new(memory) })
+        Ok(Program { key: graph.key, instructions, early: early.transpose()?, slots, memory: RefCell::new(memory) })
     }
 
     /// The bytes that a program of this graph takes while it runs.
@@ -100,7 +101,8 @@ impl Program {
             slots(graph, precision).iter().map(|slot| Aligned::<u32>::bytes(slot.words)).sum();
         let turns: u64 = turns_shapes(graph).map(|(rows, pairs)| StepTurns::bytes(rows, pairs)).sum();
         let partials = Aligned::<f32>::bytes(partials_size(graph));
-        Aligned::<f32>::bytes(scratch_size(graph)) + arranged + locals + turns + partials + rows + wanted
+        let scratch = Aligned::<f32>::bytes(scratch_size(graph, early(graph).as_ref()));
+        scratch + arranged + locals + turns + partials + rows + wanted
     }
 
     /// The instructions of a step: those on wanted rows only, unless somebody
