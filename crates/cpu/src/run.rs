@@ -89,7 +89,13 @@ impl Program {
             wanted: Vec::with_capacity(graph.key.wanted as usize),
             written: Written::new(graph),
         };
-        Ok(Program { key: graph.key, instructions, early: early.transpose()?, slots, memory: RefCell::new(memory) })
+        Ok(Program {
+            key: graph.key,
+            instructions,
+            early: early.transpose()?,
+            slots,
+            memory: RefCell::new(memory),
+        })
     }
 
     /// The bytes that a program of this graph takes while it runs.

@@ -5,14 +5,14 @@
 
 use std::fmt::{self, Write};
 
+use crate::kernels::packed::{BAND, NARROW};
+use crate::ops::linear::bands_of_piece;
 use crate::replicate::{Candidate, chosen};
 
 /// Bytes of 32 weights and their scale in Q4_0.
 const BLOCK_BYTES: u64 = 18;
 /// Weights in such a block.
 const BLOCK: u64 = 32;
-/// Rows of weights in a piece: those that a packed block interleaves.
-const PIECE_ROWS: u64 = 32;
 
 /// A machine, in the figures that bound it.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +99,9 @@ pub struct Matrix {
     pub rows: u64,
     /// Inputs.
     pub columns: u64,
+    /// Of how many matrices a piece has the same rows: of two where one gates
+    /// the other.
+    pub each: u64,
     /// How many there are in the model.
     pub count: u64,
 }
@@ -108,16 +111,24 @@ impl Matrix {
     pub fn bytes(&self) -> u64 {
         self.rows * self.columns / BLOCK * BLOCK_BYTES
     }
+
+    /// Rows of weights in a piece of a product with so many rows, as the backend
+    /// cuts it for so many threads.
+    fn piece_rows(&self, rows: u64, threads: u64) -> u64 {
+        let [all, each] = [self.rows.div_ceil(BAND as u64), self.each].map(|count| count as usize);
+        let bands = bands_of_piece(all, each, rows <= NARROW as u64, threads as usize);
+        (bands * each * BAND) as u64
+    }
 }
 
 /// The matrices of Llama-3.2-1B: 16 layers with fused projections, and the
 /// output matrix, which a prefill applies to one row only.
 pub const MATRICES: [Matrix; 5] = [
-    Matrix { name: "q+k+v", rows: 3072, columns: 2048, count: 16 },
-    Matrix { name: "o", rows: 2048, columns: 2048, count: 16 },
-    Matrix { name: "gate+up", rows: 16384, columns: 2048, count: 16 },
-    Matrix { name: "down", rows: 2048, columns: 8192, count: 16 },
-    Matrix { name: "output", rows: 128_256, columns: 2048, count: 1 },
+    Matrix { name: "q+k+v", rows: 3072, columns: 2048, each: 1, count: 16 },
+    Matrix { name: "o", rows: 2048, columns: 2048, each: 1, count: 16 },
+    Matrix { name: "gate+up", rows: 16384, columns: 2048, each: 2, count: 16 },
+    Matrix { name: "down", rows: 2048, columns: 8192, each: 1, count: 16 },
+    Matrix { name: "output", rows: 128_256, columns: 2048, each: 1, count: 1 },
 ];
 
 /// Barriers of a token: one for each matrix, one for the attention of each layer.
@@ -129,21 +140,24 @@ pub const BARRIERS: u64 = 16 * 5 + 1;
 pub fn prefill_rows(matrix: Matrix, rows: u64, threads: u64) -> u64 {
     const LEAST: u64 = 48;
     let mut step = rows;
-    while step / 2 >= LEAST && pieces(matrix, rows, step) < 4 * threads {
+    while step / 2 >= LEAST && pieces(matrix, rows, step, threads) < 4 * threads {
         step = step.div_ceil(2);
     }
     step
 }
 
-/// Pieces of a product with so many rows, `step` of them to a piece.
-pub fn pieces(matrix: Matrix, rows: u64, step: u64) -> u64 {
-    matrix.rows.div_ceil(PIECE_ROWS) * rows.div_ceil(step)
+/// Pieces of a product with so many rows, `step` of them to a piece, for so
+/// many threads. Matrices that are one task are counted as one; the backend cuts
+/// each of them, which may make a piece more of each.
+pub fn pieces(matrix: Matrix, rows: u64, step: u64, threads: u64) -> u64 {
+    matrix.rows.div_ceil(matrix.piece_rows(rows, threads)) * rows.div_ceil(step)
 }
 
 /// Nanoseconds of a product with one row. Memory bounds it, and the threads
 /// that still have a piece when others have none.
 pub fn decode_time(machine: Machine, matrix: Matrix) -> f64 {
-    let (pieces, threads) = (pieces(matrix, 1, 1), machine.threads());
+    let threads = machine.threads();
+    let pieces = pieces(matrix, 1, 1, threads);
     let piece = matrix.bytes() as f64 / pieces as f64;
     let full = pieces / threads * threads;
     let rest = pieces - full;
@@ -155,8 +169,9 @@ pub fn decode_time(machine: Machine, matrix: Matrix) -> f64 {
 /// Nanoseconds of a product with `rows` rows, `step` of them to a piece, where
 /// arithmetic bounds it.
 pub fn prefill_time(machine: Machine, matrix: Matrix, rows: u64, step: u64) -> f64 {
-    let rounds = pieces(matrix, rows, step).div_ceil(machine.threads());
-    let operations = 2 * PIECE_ROWS * matrix.columns * step;
+    let threads = machine.threads();
+    let rounds = pieces(matrix, rows, step, threads).div_ceil(threads);
+    let operations = 2 * matrix.piece_rows(rows, threads) * matrix.columns * step;
     rounds as f64 * operations as f64 / machine.core_speed
 }
 
@@ -202,7 +217,7 @@ fn write_report(text: &mut String) -> fmt::Result {
     for machine in MACHINES {
         write!(text, "| {} |", machine.name)?;
         for matrix in MATRICES {
-            let pieces = pieces(matrix, 1, 1);
+            let pieces = pieces(matrix, 1, 1, machine.threads());
             write!(text, " {pieces} ({:.1}) |", pieces as f64 / machine.threads() as f64)?;
         }
         writeln!(text)?;
@@ -283,8 +298,19 @@ mod tests {
     fn rows_are_cut_only_where_threads_would_wait() {
         let [_, o, gate, ..] = MATRICES;
         assert_eq!([8, 64, 192].map(|threads| prefill_rows(o, 512, threads)), [512, 128, 64]);
-        assert_eq!([8, 64, 192].map(|threads| prefill_rows(gate, 512, threads)), [512, 512, 256]);
+        assert_eq!([8, 64, 192].map(|threads| prefill_rows(gate, 512, threads)), [512, 512, 128]);
         assert_eq!(prefill_rows(o, 20, 192), 20);
+    }
+
+    /// Up to four bands of each matrix are a piece where threads have enough of
+    /// them, and gate and up are one.
+    #[test]
+    fn pieces_are_those_of_the_backend() {
+        let [qkv, o, gate, _, output] = MATRICES;
+        let decode = |matrix| [8, 64, 192].map(|threads| pieces(matrix, 1, 1, threads));
+        assert_eq!([qkv, o, gate].map(decode), [[32, 96, 96], [32, 64, 64], [64, 256, 256]]);
+        assert_eq!(decode(output), [1002; 3]);
+        assert_eq!(pieces(output, 512, 512, 8), 501, "eight bands in prefill");
     }
 
     #[test]

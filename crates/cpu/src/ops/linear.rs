@@ -125,8 +125,7 @@ pub(crate) fn linear(
     let all: usize = products.iter().flatten().map(|product| bands(product.weight.rows)).sum();
     // Where one product gates another, a piece has as many bands of each.
     let each = if matches!(finish, Finish::Gate(_)) { 2 } else { 1 };
-    let most = if few { NARROW_BANDS } else { BANDS / each };
-    let bands = (all / each / (pool.threads() * SHARE)).clamp(1, most);
+    let bands = bands_of_piece(all, each, few, pool.threads());
     let mut widths = products.iter().map(|product| product.as_ref().map_or(1, |product| product.weight.rows));
     let outputs = outputs.map(|output| {
         let width = widths.next().expect("as many products as outputs");
@@ -137,6 +136,13 @@ pub(crate) fn linear(
         let first = products[index].expect("where there is no product there are no tiles");
         Piece { table, first, gated, finish, tile }.compute(scratch);
     });
+}
+
+/// Bands of a matrix in a piece of a task of `all` bands, where a piece has as
+/// many of `each` of one or two matrices.
+pub(crate) fn bands_of_piece(all: usize, each: usize, few: bool, threads: usize) -> usize {
+    let most = if few { NARROW_BANDS } else { BANDS / each };
+    (all / each / (threads * SHARE)).clamp(1, most)
 }
 
 /// Which kernels compute products of so many rows, in words.
