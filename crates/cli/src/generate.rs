@@ -62,6 +62,7 @@ pub fn request(tokens: Vec<u32>, args: &SamplingArgs, model: &Model, words: &Wor
         sampling: sampling(args, model.generation.as_ref()),
         max_new: Some(args.max_tokens.unwrap_or(usual)).filter(|most| *most > 0),
         tokens,
+        replied: 0,
         stops: Stops { tokens: stop_tokens(model, words), strings: args.stop.clone() },
         logprobs: None,
     }

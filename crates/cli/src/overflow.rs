@@ -44,7 +44,7 @@ impl Overflow {
         let mut whole: Option<Reply> = None;
         loop {
             let done = whole.as_ref().map_or(0, |reply| reply.ids.len() as u32);
-            let mut piece = Request { tokens: known.clone(), ..request.clone() };
+            let mut piece = Request { tokens: known.clone(), replied: done, ..request.clone() };
             piece.max_new = asked.map(|most| most - done);
             // Each piece would draw the random numbers of the one before.
             piece.sampling.seed = piece.sampling.seed.wrapping_add(u64::from(done));
@@ -73,6 +73,7 @@ fn within(mut request: Request, context: u32) -> Request {
         let last = request.tokens.split_off((have - (kept - 1)) as usize);
         request.tokens.truncate(1);
         request.tokens.extend(last);
+        request.replied = request.replied.min(kept - 1);
     }
     let room = context.saturating_sub(request.tokens.len() as u32).max(1);
     request.max_new = request.max_new.map(|most| most.min(room));
@@ -119,5 +120,15 @@ mod tests {
         let same =
             Overflow::Error.first(Request { tokens: vec![1; 9], max_new: Some(4), ..Request::default() }, 8);
         assert_eq!((same.tokens.len(), same.max_new), (9, Some(4)), "left to be refused");
+    }
+
+    /// Penalties count what is left of the reply, and nothing else.
+    #[test]
+    fn no_more_is_the_replys_than_is_left_of_it() {
+        let left = |replied, context| {
+            let request = Request { tokens: vec![1; 20], replied, max_new: Some(5), ..Request::default() };
+            Overflow::Truncate.first(request, context).replied
+        };
+        assert_eq!([left(2, 8), left(12, 8), left(12, 2), left(12, 32)], [2, 3, 0, 12]);
     }
 }

@@ -266,7 +266,7 @@ impl<'w> Engine<'w> {
             Ok(choice) => choice,
             Err(error) => return Some(Err(error)),
         };
-        if job.history().reply.is_empty() {
+        if job.made().is_empty() {
             job.chose_first();
             self.events.push(job.event(What::Prefilled(job.stats)));
         }

@@ -18,6 +18,8 @@ pub(crate) struct Job<'w> {
     pub tokens: Vec<u32>,
     /// How many of the tokens are the prompt's.
     prompt: usize,
+    /// How many of the prompt's last ones are the reply's already.
+    replied: usize,
     /// The most tokens of the reply.
     room: usize,
     words: Option<Box<dyn Detokenize + 'w>>,
@@ -38,9 +40,9 @@ impl<'w> Job<'w> {
         let room = request.room(context);
         let stops = StopStrings::new(std::mem::take(&mut request.stops.strings));
         let tokens = std::mem::take(&mut request.tokens);
-        let prompt = tokens.len();
+        let (prompt, replied) = (tokens.len(), request.replied as usize);
         let (submitted, stats) = (Instant::now(), Stats::default());
-        Job { id, request, tokens, prompt, room, words, stops, submitted, reached: 0, stats }
+        Job { id, request, tokens, prompt, replied, room, words, stops, submitted, reached: 0, stats }
     }
 
     pub fn id(&self) -> RequestId {
@@ -48,8 +50,13 @@ impl<'w> Job<'w> {
     }
 
     pub fn history(&self) -> History<'_> {
-        let (prompt, reply) = self.tokens.split_at(self.prompt);
+        let (prompt, reply) = self.tokens.split_at(self.prompt - self.replied);
         History { prompt, reply }
+    }
+
+    /// The tokens that it has made.
+    pub fn made(&self) -> &[u32] {
+        &self.tokens[self.prompt..]
     }
 
     /// The event that this happened to the request.
@@ -81,7 +88,7 @@ impl<'w> Job<'w> {
         let repeated = self.reached.saturating_sub(positions.start).min(rows);
         let part = time * repeated / rows;
         self.reached = self.reached.max(positions.end);
-        let replying = !self.history().reply.is_empty();
+        let replying = !self.made().is_empty();
         let Stats { prefill, decode, repeated: again, .. } = &mut self.stats;
         again.add(repeated, part);
         if replying { decode } else { prefill }.add(rows - repeated, time - part);
@@ -98,7 +105,7 @@ impl<'w> Job<'w> {
         self.tokens.push(id);
         let text = self.words.as_mut().map_or_else(String::new, |words| words.push(id));
         let Certain { text, stop } = self.stops.push(&text);
-        let full = self.history().reply.len() >= self.room;
+        let full = self.made().len() >= self.room;
         let stop = stop.map(Stop::String).or_else(|| full.then(|| self.limit()));
         (self.event(What::Token { id, text, logprobs }), stop)
     }

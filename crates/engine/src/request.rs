@@ -11,6 +11,9 @@ use crate::{Error, Result, Sampling};
 pub struct Request {
     /// The token ids of the prompt, special tokens included.
     pub tokens: Vec<u32>,
+    /// How many of the last of them are the reply's already: penalties count
+    /// them as those that follow.
+    pub replied: u32,
     /// How the next token is chosen.
     pub sampling: Sampling,
     /// The most tokens to generate; `None` for as many as the context holds.
@@ -107,6 +110,12 @@ impl Request {
             Some(new) => new as usize,
             None => 1,
         };
+        let replied = self.replied;
+        if replied as usize > prompt {
+            return Err(Error::new(format!(
+                "{replied} tokens of the prompt are said to be the reply's; it has {prompt}: count no others"
+            )));
+        }
         let total = prompt.saturating_add(new);
         if total <= context as usize {
             return Ok(());

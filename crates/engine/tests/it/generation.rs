@@ -38,6 +38,27 @@ fn a_seed_gives_one_reply_whatever_the_chunk_or_the_cache() {
     }
 }
 
+/// The bug was that penalties forgot the reply at each piece of one that went
+/// beyond its context.
+#[test]
+fn a_reply_that_goes_on_is_penalized_for_what_it_has() {
+    let begun = prompt(2, 50);
+    let sampling = Sampling { presence_penalty: 0.7, frequency_penalty: 0.4, ..Sampling::greedy() };
+    let ask = |tokens: &[u32], replied, new| {
+        let request = girih_engine::Request { sampling: sampling.clone(), replied, ..request(tokens, new) };
+        reply(&mut engine(64).0, request).ids
+    };
+    let whole = ask(&begun, 0, 30);
+    for cut in [0, 1, 12, 29] {
+        let so_far = [&begun[..], &whole[..cut]].concat();
+        let rest = 30 - cut as u32;
+        assert_eq!(ask(&so_far, cut as u32, rest), whole[cut..], "cut at {cut}");
+        // To forget few tokens need not show.
+        let forgotten = ask(&so_far, 0, rest) != whole[cut..];
+        assert!(forgotten || cut != 12, "the penalties matter here");
+    }
+}
+
 /// The tokens of the longest sequence that is held.
 fn held(engine: &Engine<'_>) -> usize {
     engine.cache().sequences().map(|(_, tokens)| tokens.len()).max().unwrap_or(0)

@@ -278,6 +278,7 @@ pub fn prompt(number: u64, length: usize) -> Vec<u32> {
 pub fn request(tokens: &[u32], new: u32) -> Request {
     Request {
         tokens: tokens.to_vec(),
+        replied: 0,
         sampling: Sampling::greedy(),
         max_new: Some(new),
         stops: Stops::default(),

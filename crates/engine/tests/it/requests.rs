@@ -38,6 +38,10 @@ fn requests_out_of_range_are_refused_by_name() {
     let none = Sampling::default;
     let cases = [
         (request(&[], 4), "the prompt has no tokens"),
+        (
+            Request { replied: 3, ..good.clone() },
+            "3 tokens of the prompt are said to be the reply's; it has 2",
+        ),
         (request(&[1], 0), "0 new tokens were asked for"),
         (request(&[1, 40], 4), "token 40 in the prompt is outside the vocabulary of 40"),
         (stopped(Stops { tokens: vec![u32::MAX], strings: vec![] }), "in the list of stop tokens"),
