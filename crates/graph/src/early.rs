@@ -1,5 +1,6 @@
 //! Which nodes compute the wanted rows of a step only: those behind the last
-//! that looks at other rows. It rewrites a graph, for backends that gain by it.
+//! that looks at other rows (elsewhere: last-token pruning). It rewrites a graph,
+//! for backends that gain by it.
 //!
 //! ```text
 //! attend → product → add → … → take → norm → logits
@@ -16,8 +17,7 @@ use crate::{Extent, Graph, Node, Op, Role, Value, ValueId};
 /// A graph whose wanted rows are taken as early as can be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Early {
-    /// The graph, whose values that are taken, `x.taken`, stand behind all others:
-    /// only its nodes are in their order.
+    /// The graph. Of a value `x` that is taken, the wanted rows are `x.taken`.
     pub graph: Graph,
     /// The values of which only wanted rows are made, by name.
     pub names: Vec<String>,
@@ -27,18 +27,19 @@ pub struct Early {
 /// fewer of them.
 pub fn early(graph: &Graph) -> Option<Early> {
     let mut takes = graph.nodes.iter().filter(|node| node.op == Op::Take);
-    let (take, None) = (takes.next()?, takes.next()) else { return None };
-    let mut fewer = vec![false; graph.values.len()];
+    let (Some(_), None) = (takes.next(), takes.next()) else { return None };
+    // What nothing but the take and such values is made of.
+    let mut fewer: Vec<bool> = graph.values.iter().map(|value| value.role == Role::Scratch).collect();
     for node in graph.nodes.iter().rev() {
-        let mut readers = graph.nodes.iter().filter(|reader| reader.inputs.contains(&node.output));
-        fewer[node.output.0 as usize] = graph.value(node.output).role == Role::Scratch
-            && works_on_rows(node.op)
-            && readers.all(|reader| reader == take || fewer[reader.output.0 as usize]);
+        fewer[node.output.0 as usize] &= works_on_rows(node.op);
+        if node.op != Op::Take && !fewer[node.output.0 as usize] {
+            node.inputs.iter().for_each(|id| fewer[id.0 as usize] = false);
+        }
     }
     let makes_fewer = |node: &&Node| fewer[node.output.0 as usize];
     graph.nodes.iter().filter(makes_fewer).find(|node| node.op == Op::Linear)?;
     let names = graph.nodes.iter().filter(makes_fewer).map(|node| graph.value(node.output).name.clone());
-    Some(Early { names: names.collect(), graph: rewritten(graph, take, &fewer) })
+    Some(Early { names: names.collect(), graph: rewritten(graph, &fewer) })
 }
 
 /// Whether each row of an operator's result is made of the same row of its
@@ -58,41 +59,40 @@ fn works_on_rows(op: Op) -> bool {
 
 /// The graph in which the values `fewer` have wanted rows only, and where what
 /// they are made of is taken as soon as it is there.
-fn rewritten(graph: &Graph, take: &Node, fewer: &[bool]) -> Graph {
-    let Graph { key, groups, mut values, .. } = graph.clone();
+fn rewritten(graph: &Graph, fewer: &[bool]) -> Graph {
+    let is_fewer = |id: ValueId| fewer[id.0 as usize];
+    let mut is_taken = vec![false; graph.values.len()];
+    for id in graph.nodes.iter().filter(|node| is_fewer(node.output)).flat_map(|node| &node.inputs) {
+        is_taken[id.0 as usize] = graph.value(*id).outermost == Extent::Rows && !is_fewer(*id);
+    }
     let wanted = |value: &Value| Value {
-        shape: value.shape.with_outermost(key.wanted as usize),
+        shape: value.shape.with_outermost(graph.key.wanted as usize),
         outermost: Extent::Wanted,
         ..value.clone()
     };
-    for (value, _) in values.iter_mut().zip(fewer).filter(|(_, fewer)| **fewer) {
-        *value = wanted(value);
-    }
-    // For each value that is taken, its wanted rows.
-    let mut taken: Vec<Option<ValueId>> = vec![None; values.len()];
-    for id in graph.nodes.iter().filter(|node| fewer[node.output.0 as usize]).flat_map(|node| &node.inputs) {
-        let (index, value) = (id.0 as usize, graph.value(*id));
-        if value.outermost == Extent::Rows && !fewer[index] && taken[index].is_none() {
-            taken[index] = Some(ValueId(values.len() as u32));
+    // Behind each value that is taken stand its wanted rows.
+    let (mut values, mut ids) = (Vec::new(), Vec::new());
+    for ((value, fewer), is_taken) in graph.values.iter().zip(fewer).zip(&is_taken) {
+        ids.push(ValueId(values.len() as u32));
+        values.push(if *fewer { wanted(value) } else { value.clone() });
+        if *is_taken {
             let name = format!("{}.taken", value.name);
             values.push(Value { name, role: Role::Scratch, ..wanted(value) });
         }
     }
-    let takes =
-        |id: ValueId| taken[id.0 as usize].map(|output| Node { op: Op::Take, inputs: vec![id], output });
-    let mut nodes: Vec<Node> = graph.input().and_then(takes).into_iter().collect();
+    let moved = |id: ValueId| ids[id.0 as usize];
+    let taken = |id: ValueId| is_taken[id.0 as usize].then(|| ValueId(moved(id).0 + 1));
+    let take = |id: ValueId| Some(Node { op: Op::Take, inputs: vec![moved(id)], output: taken(id)? });
+    let mut nodes: Vec<Node> = graph.input().and_then(take).into_iter().collect();
     for node in &graph.nodes {
-        let mut node = node.clone();
-        if node.output == take.output && fewer[node.inputs[0].0 as usize] {
-            node.op = Op::Reshape;
-        } else if fewer[node.output.0 as usize] {
-            node.inputs.iter_mut().for_each(|id| *id = taken[id.0 as usize].unwrap_or(*id));
-        }
-        let taken = takes(node.output);
-        nodes.push(node);
-        nodes.extend(taken);
+        let reads_taken = is_fewer(node.output);
+        let inputs = node.inputs.iter().map(|&id| taken(id).filter(|_| reads_taken).unwrap_or(moved(id)));
+        let has_them = node.op == Op::Take && is_fewer(node.inputs[0]);
+        let op = if has_them { Op::Reshape } else { node.op };
+        nodes.push(Node { op, inputs: inputs.collect(), output: moved(node.output) });
+        nodes.extend(take(node.output));
     }
-    Graph { key, groups, values, nodes }
+    Graph { key: graph.key, groups: graph.groups.clone(), values, nodes }
 }
 
 #[cfg(test)]
@@ -132,6 +132,7 @@ mod tests {
         let given = model();
         assert_eq!(faults(&given), []);
         let Early { graph, names } = early(&given).unwrap();
+        assert_eq!(faults(&graph), []);
         assert_eq!(names, ["flat", "product", "sum", "gated"]);
         let line = |node: &Node| {
             let name = |id: &ValueId| graph.value(*id).name.clone();

@@ -2,6 +2,7 @@
 
 mod attention;
 mod check;
+mod early;
 mod forms;
 mod interpret;
 mod operators;
