@@ -33,12 +33,14 @@ use crate::weights::Matrix;
 /// and the weights that pass through.
 const CHUNK: usize = 1_400_000;
 
-/// Bands of a piece, at the most: with as many, activations that come from
-/// beyond the second cache are fetched seldom enough.
+/// Bands of a piece, of both matrices together where one gates the other, at the
+/// most: with as many, activations that come from beyond the second cache are
+/// fetched seldom enough.
 const BANDS: usize = 8;
 
-/// Bands of a matrix in a piece of a step of few rows, at the most. Processors
-/// that fetch what comes next have to see anew where each run of bands begins.
+/// Bands of each matrix in a piece of few columns of activations, at the most.
+/// Processors that fetch what comes next have to see anew where each run of bands
+/// begins.
 const NARROW_BANDS: usize = 4;
 
 /// Values of a piece of rows that are arranged: about 10 µs.
@@ -125,7 +127,9 @@ pub(crate) fn linear(
     let all: usize = products.iter().flatten().map(|product| bands(product.weight.rows)).sum();
     // Where one product gates another, a piece has as many bands of each.
     let each = if matches!(finish, Finish::Gate(_)) { 2 } else { 1 };
-    let bands = bands_of_piece(all, each, few, pool.threads());
+    // Each product takes the way for its own number of columns.
+    let narrow = products.iter().flatten().any(|product| product.x.columns() <= NARROW);
+    let bands = bands_of_piece(all, each, narrow, pool.threads());
     let mut widths = products.iter().map(|product| product.as_ref().map_or(1, |product| product.weight.rows));
     let outputs = outputs.map(|output| {
         let width = widths.next().expect("as many products as outputs");
@@ -139,9 +143,9 @@ pub(crate) fn linear(
 }
 
 /// Bands of a matrix in a piece of a task of `all` bands, where a piece has as
-/// many of `each` of one or two matrices.
-pub(crate) fn bands_of_piece(all: usize, each: usize, few: bool, threads: usize) -> usize {
-    let most = if few { NARROW_BANDS } else { BANDS / each };
+/// many of `each` of one or two matrices; `narrow` if one meets few columns.
+pub(crate) fn bands_of_piece(all: usize, each: usize, narrow: bool, threads: usize) -> usize {
+    let most = if narrow { NARROW_BANDS } else { BANDS / each };
     (all / each / (threads * SHARE)).clamp(1, most)
 }
 
@@ -192,6 +196,7 @@ impl Piece<'_, '_, '_> {
     /// follow each other in memory.
     fn narrow(&mut self) {
         let (columns, bands) = (self.first.x.columns(), self.bands());
+        assert!(bands.len() <= NARROW_BANDS, "{bands:?} have sums");
         let mut sums = [[[[0.0; BAND]; NARROW]; NARROW_BANDS]; 2];
         for (product, sums) in self.products().zip(&mut sums) {
             for (band, sums) in bands.clone().zip(sums) {

@@ -1,7 +1,9 @@
 //! Products with activations rounded to bytes or brain floats, from stored weights to results:
 //! every number of rows of a step and of the weights up to one beyond a band,
-//! so that tiles, bands and panels are cut at every place.
+//! so that tiles, bands and panels are cut at every place; and matrices of several
+//! formats that one task multiplies.
 
+use girih_cpu::kernels::packed::BAND;
 use girih_cpu::kernels::{GROUP, Table, tables};
 use girih_cpu::{Cpu, Options, Precision};
 use girih_graph::backend::Inputs;
@@ -220,6 +222,48 @@ fn two_terms_are_the_sum_of_both_and_nearer_than_one() {
                 (near, far) = (near.max(off), far.max((f64::from(first[index]) - want).abs()));
             }
             assert!(far > 50.0 * near, "{what}: off by {near:e}, and by {far:e} with one term");
+        }
+    }
+}
+
+/// The sum of two products of one input, with integers and with floats.
+fn mixed(rows: usize) -> Graph {
+    const OUTPUTS: usize = 41 * BAND - 5;
+    let mut builder = Builder::new(key(rows, 64));
+    let x = builder.input("x", &[64], DType::F32);
+    let [integers, floats] = [("integers", DType::Q4_0), ("floats", DType::F16)].map(|(name, dtype)| {
+        let weight = builder.weight(&format!("{name}.weight"), Shape::matrix(OUTPUTS, 64), dtype);
+        builder.shaped(name, Op::Linear, &[x, weight], &[OUTPUTS])
+    });
+    let sum = builder.same("sum", Op::Add, &[integers, floats]);
+    finish(builder, sum)
+}
+
+/// One of the two may have twice as many columns of activations as the other, and
+/// then one is multiplied as few columns are and the other as many: whatever the
+/// cut, a row's results have the bits that it has alone.
+#[test]
+fn matrices_of_integers_and_floats_share_a_task() {
+    const ROWS: usize = 9;
+    let mut random = Random(74);
+    let source = Source::random(&mixed(ROWS), &mut random);
+    let x = random.numbers(ROWS * 64);
+    let precisions = [None, Some(Precision::F32), Some(Precision::Bf16), Some(Precision::Int8x2)];
+    for (table, precision) in tables().iter().flat_map(|table| precisions.map(|it| (*table, it))) {
+        let results = |threads: usize, x: &[f32]| {
+            let options = Options { threads, precision, ..Options::default() };
+            let graph = mixed(x.len() / 64);
+            let mut runner = on(Cpu::with_table(options, table).unwrap(), &graph, &source, 16);
+            step(&mut *runner, Inputs::Embeddings(x), &[Sequence::new(0, 0, graph.key.rows)])
+        };
+        let bits = |numbers: Vec<f32>| numbers.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+        let want = bits(x.chunks_exact(64).flat_map(|x| results(1, x)).collect());
+        for (threads, rows) in
+            [1, 2, 3].into_iter().flat_map(|threads| [4, 5, 8, 9].map(|rows| (threads, rows)))
+        {
+            let got = bits(results(threads, &x[..rows * 64]));
+            let what = format!("{}, {precision:?}, {threads} threads, {rows} rows", table.name);
+            assert!(got == want[..got.len()], "{what}");
         }
     }
 }
