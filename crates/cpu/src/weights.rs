@@ -193,28 +193,46 @@ struct Empty<'a> {
     value: &'a Value,
     band: usize,
     bytes: &'a mut [u8],
+    /// Which part of its matrix it belongs to.
+    part: usize,
+    /// Its place among the bands of all matrices.
+    number: usize,
+}
+
+/// The bands of all matrices: the first part of each matrix before the second
+/// part of any, a part for each thread. Memory lies near the thread that first
+/// writes to it, and in a step each begins with its own part of each matrix.
+fn by_parts<'a>(rooms: &'a mut [Room<'_>], parts: usize) -> Vec<Empty<'a>> {
+    let mut all = Vec::new();
+    for Room { value, bytes, band_bytes } in rooms {
+        let bands = bytes.chunks_mut((*band_bytes).max(1));
+        let count = bands.len();
+        for (band, bytes) in bands.enumerate() {
+            all.push(Empty { value, band, bytes, part: band * parts / count, number: all.len() });
+        }
+    }
+    all.sort_by_key(|empty| empty.part);
+    all
 }
 
 /// Has `fill` fill the bands of all matrices. They are one task, since threads
 /// wait for each other at its end: for one that has lost its processor, which
 /// something else may want meanwhile, that is milliseconds.
 fn fill_all<'a>(mut rooms: Vec<Room<'a>>, pool: &Pool, fill: &FillBand<'_>) -> Result<Vec<Room<'a>>, Error> {
-    let bands = rooms.iter_mut().flat_map(|Room { value, bytes, band_bytes }| {
-        let bands = bytes.chunks_mut((*band_bytes).max(1)).enumerate();
-        bands.map(|(band, bytes)| Empty { value, band, bytes })
-    });
-    let mut bands: Vec<_> = bands.collect();
+    let mut bands = by_parts(&mut rooms, pool.threads());
     let mut buffers = vec![Vec::new(); pool.threads()];
     let failure = Failure::default();
     let grid = Grid { width: 1, row_step: 1, column_step: 1 };
     pool.tiles(&mut buffers, &mut bands, grid, |tile, buffer| {
         let index = tile.rows().start;
-        let [Empty { value, band, bytes }] = tile.row(index) else { unreachable!("a row is one band") };
-        if failure.is_before(index) {
+        let [Empty { value, band, bytes, number, .. }] = tile.row(index) else {
+            unreachable!("a row is one band")
+        };
+        if failure.is_before(*number) {
             return;
         }
         if let Err(error) = fill(value, *band, buffer, bytes) {
-            failure.note(index, error);
+            failure.note(*number, error);
         }
     });
     failure.outcome()?;
@@ -430,5 +448,32 @@ impl Failure {
             Some((_, error)) => Err(error),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use girih_graph::{Extent, Role};
+    use girih_tensor::Shape;
+
+    use super::*;
+
+    /// Each thread begins with its own part of every matrix, as in a step.
+    #[test]
+    fn parts_of_matrices_are_filled_together() {
+        let value = |name: &str, rows| Value {
+            name: name.to_owned(),
+            dtype: DType::F32,
+            shape: Shape::matrix(rows, 4),
+            role: Role::Weight,
+            outermost: Extent::Fixed,
+        };
+        let values = [value("a", 4 * BAND), value("b", 1), value("c", 6 * BAND)];
+        let mut rooms: Vec<_> = values.iter().map(|value| Room::of(value).unwrap()).collect();
+        let order: Vec<_> =
+            by_parts(&mut rooms, 2).iter().map(|empty| (&*empty.value.name, empty.band)).collect();
+        let first = [("a", 0), ("a", 1), ("b", 0), ("c", 0), ("c", 1), ("c", 2)];
+        let second = [("a", 2), ("a", 3), ("c", 3), ("c", 4), ("c", 5)];
+        assert_eq!(order, [&first[..], &second].concat());
     }
 }
