@@ -266,12 +266,13 @@ pub(crate) fn arrange(
         }
         Kind::Floats => floats(values, column, columns, words, |x| x.to_bits()),
         Kind::Bf16 => {
-            floats(values, column, columns, words, |x| u32::from(brain(x)) << 16);
+            floats(values, column, columns, words, |x| brain(x) << 16);
         }
         Kind::Brains => {
-            for (words, pair) in words.chunks_exact_mut(columns).zip(values.chunks(2)) {
-                let upper = pair.get(1).map_or(0, |&x| brain(x));
-                words[column] = u32::from(brain(pair[0])) | u32::from(upper) << 16;
+            let mut pairs = [0; FLOAT_DEPTH / 2];
+            pair_up(values, &mut pairs);
+            for (words, pair) in words.chunks_exact_mut(columns).zip(pairs) {
+                words[column] = pair;
             }
         }
     }
@@ -285,9 +286,24 @@ fn floats(values: &[f32], column: usize, columns: usize, words: &mut [u32], bits
     words.for_each(|words| words[column] = 0);
 }
 
-/// The bits of the brain float next to a number, to even where two are as near.
-fn brain(x: f32) -> u16 {
-    half::bf16::from_f32(x).to_bits()
+/// Two brain floats in each word, the first in its lower half; an odd last one
+/// beside zero. Without branches, so that it becomes vectors.
+fn pair_up(values: &[f32], words: &mut [u32; FLOAT_DEPTH / 2]) {
+    let (pairs, last) = values.as_chunks::<2>();
+    for (word, [lower, upper]) in words.iter_mut().zip(pairs) {
+        *word = brain(*lower) | brain(*upper) << 16;
+    }
+    if let [last] = last {
+        words[pairs.len()] = brain(*last);
+    }
+}
+
+/// The bits of the brain float next to a number, to even where two are as near;
+/// what is no number stays none.
+fn brain(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    if x.is_nan() { bits >> 16 | 0x40 } else { rounded }
 }
 
 /// A block of one row, rounded to integers.
@@ -362,4 +378,34 @@ impl Integers {
 /// Bands that a matrix of so many rows has.
 pub(crate) fn bands(rows: usize) -> usize {
     rows.div_ceil(BAND)
+}
+
+#[cfg(test)]
+mod tests {
+    use half::bf16;
+
+    use super::*;
+
+    /// Every upper half of a number, with lower halves at and beside ties.
+    #[test]
+    fn brain_floats_are_the_nearest() {
+        let lower = [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
+        for bits in (0..=u16::MAX).flat_map(|upper| lower.map(|lower| u32::from(upper) << 16 | lower)) {
+            let x = f32::from_bits(bits);
+            let (got, want) = (brain(x), bf16::from_f32(x));
+            assert!(got >> 16 == 0, "{bits:x}");
+            if x.is_nan() {
+                assert!(bf16::from_bits(got as u16).is_nan(), "{bits:x}");
+            } else {
+                assert_eq!(got as u16, want.to_bits(), "{bits:x}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_odd_value_is_paired_with_zero() {
+        let mut words = [7; FLOAT_DEPTH / 2];
+        pair_up(&[1.0, -2.0, 0.5], &mut words);
+        assert_eq!(words[..2], [0xc000_3f80, 0x3f00]);
+    }
 }
