@@ -74,26 +74,32 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// How activations meet weights of a layout; nothing where there is no such way.
-    pub fn of(layout: Layout, precision: Precision) -> Option<Kind> {
-        match precision {
-            Precision::F32 => Some(Kind::Floats),
-            Precision::Bf16 if layout == Layout::Bf16 => Some(Kind::Brains),
-            Precision::Bf16 => Some(Kind::Bf16),
-            Precision::Int8 => layout.coding().map(Kind::Integers),
-            Precision::Int8x2 => layout.coding().map(Kind::IntegersTwice),
+    /// How activations meet weights of a layout when `precision` is asked for. By
+    /// default quantized weights meet integers; weights that are floats meet floats
+    /// also where integers are asked for, as no kernel multiplies the two.
+    pub fn of(layout: Layout, precision: Option<Precision>) -> Kind {
+        match (precision, layout.coding()) {
+            (Some(Precision::Bf16), _) if layout == Layout::Bf16 => Kind::Brains,
+            (Some(Precision::Bf16), _) => Kind::Bf16,
+            (Some(Precision::Int8) | None, Some(coding)) => Kind::Integers(coding),
+            (Some(Precision::Int8x2), Some(coding)) => Kind::IntegersTwice(coding),
+            (Some(Precision::F32), _) | (_, None) => Kind::Floats,
         }
     }
 
-    /// The name of the precision that it is for.
-    pub fn name(self) -> &'static str {
-        let precision = match self {
+    /// What activations are rounded to.
+    pub fn precision(self) -> Precision {
+        match self {
             Kind::Integers(_) => Precision::Int8,
             Kind::IntegersTwice(_) => Precision::Int8x2,
             Kind::Floats => Precision::F32,
             Kind::Bf16 | Kind::Brains => Precision::Bf16,
-        };
-        precision.name()
+        }
+    }
+
+    /// The name of its precision.
+    pub fn name(self) -> &'static str {
+        self.precision().name()
     }
 
     /// How integers become numbers; nothing where floats are multiplied.

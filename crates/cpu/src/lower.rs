@@ -226,7 +226,7 @@ enum Operand {
 /// when `precision` is asked for: each precision once, the coarsest first.
 pub fn activations(graph: &Graph, precision: Option<Precision>) -> Vec<Precision> {
     let linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
-    let used: Vec<Precision> = linear.map(|node| met_as(graph, node, precision)).collect();
+    let used: Vec<Precision> = linear.map(|node| arranged_as(graph, node, precision).precision()).collect();
     Precision::ALL.iter().rev().copied().filter(|precision| used.contains(precision)).collect()
 }
 
@@ -234,19 +234,9 @@ pub fn activations(graph: &Graph, precision: Option<Precision>) -> Vec<Precision
 /// `graph`, when `precision` is asked for; nothing if no product does.
 pub fn output_activations(graph: &Graph, precision: Option<Precision>) -> Option<Precision> {
     let mut linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
-    linear.find(|node| yields_output(graph, node.output)).map(|node| met_as(graph, node, precision))
-}
-
-/// What activations are rounded to for a product, when `precision` is asked for.
-/// By default integers meet integers, and floats are met as they are, also where
-/// integers are asked for, which they cannot meet.
-fn met_as(graph: &Graph, node: &Node, precision: Option<Precision>) -> Precision {
-    let integers = Layout::of(graph.value(node.inputs[1]).dtype).coding().is_some();
-    match precision {
-        Some(Precision::Int8 | Precision::Int8x2) | None if !integers => Precision::F32,
-        Some(precision) => precision,
-        None => Precision::Int8,
-    }
+    linear
+        .find(|node| yields_output(graph, node.output))
+        .map(|node| arranged_as(graph, node, precision).precision())
 }
 
 /// Whether a value is the graph's output, or is only scaled or capped to be that.
@@ -263,21 +253,22 @@ fn yields_output(graph: &Graph, mut id: ValueId) -> bool {
 
 /// How activations are arranged for a product.
 fn arranged_as(graph: &Graph, node: &Node, precision: Option<Precision>) -> Kind {
-    let kind = Kind::of(Layout::of(graph.value(node.inputs[1]).dtype), met_as(graph, node, precision));
-    kind.expect("floats are met as they are, and integers by what is asked for")
+    Kind::of(Layout::of(graph.value(node.inputs[1]).dtype), precision)
 }
 
 /// The nodes of `graph` that are not run with activations of `precision`.
 pub(crate) fn refusals(graph: &Graph, precision: Option<Precision>) -> Vec<Refusal> {
     let refuse =
         |node: &Node, reason: String| Refusal { node: graph.value(node.output).name.clone(), reason };
-    graph.nodes.iter().filter_map(|node| Some(refuse(node, objection(graph, node, precision)?))).collect()
+    let unmet = precision.filter(|precision| !activations(graph, Some(*precision)).contains(precision));
+    graph.nodes.iter().filter_map(|node| Some(refuse(node, objection(graph, node, unmet)?))).collect()
 }
 
-/// Why a node is not run, if it is not.
-fn objection(graph: &Graph, node: &Node, precision: Option<Precision>) -> Option<String> {
+/// Why a node is not run, if it is not; `unmet` is a precision of activations
+/// that is asked for, and that meets none of the weights.
+fn objection(graph: &Graph, node: &Node, unmet: Option<Precision>) -> Option<String> {
     let operands = (0..node.inputs.len()).find_map(|index| operand_objection(graph, node, index));
-    operands.or_else(|| products_objection(graph, node, precision)).or_else(|| {
+    operands.or_else(|| product_objection(graph, node, unmet?)).or_else(|| {
         let (row, table) = (graph.value(node.output).shape.stride(), graph.value(*node.inputs.last()?));
         let width = table.shape.columns();
         (node.op == Op::Embed && row != width)
@@ -285,15 +276,12 @@ fn objection(graph: &Graph, node: &Node, precision: Option<Precision>) -> Option
     })
 }
 
-/// Why activations of `precision` do not meet the weights of a node: integers are
-/// asked for, and meet no weights at all.
-fn products_objection(graph: &Graph, node: &Node, precision: Option<Precision>) -> Option<String> {
-    let precision = precision?;
-    if node.op != Op::Linear || activations(graph, Some(precision)).contains(&precision) {
-        return None;
-    }
-    let (dtype, name) = (graph.value(node.inputs[1]).dtype, precision.name());
-    Some(format!("weights of {dtype} are not multiplied by activations of {name}; choose f32 or bf16"))
+/// Why activations of a precision that meets none of the weights do not meet
+/// those of this node.
+fn product_objection(graph: &Graph, node: &Node, unmet: Precision) -> Option<String> {
+    let (dtype, name) = (graph.value(*node.inputs.get(1)?).dtype, unmet.name());
+    let sentence = "are not multiplied by activations of";
+    (node.op == Op::Linear).then(|| format!("weights of {dtype} {sentence} {name}; choose f32 or bf16"))
 }
 
 /// What is wrong with one operand of a node.
