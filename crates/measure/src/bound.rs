@@ -138,7 +138,8 @@ pub struct Bound {
 /// Where in a model a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// A hidden state after so many layers; the head's norm counts to the last.
+    /// A hidden state after so many layers; what the head's norm yields counts as one
+    /// after the last.
     Layers(usize),
     /// A logit of a model of so many layers.
     Logits(usize),
@@ -272,7 +273,8 @@ mod tests {
         f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
     }
 
-    /// Normal values by the method of Box and Muller (1958), as girih rounds them.
+    /// Normal values by the method of Box and Muller (1958), rounded as Q8_0 is:
+    /// activations take the best of four scales and so come nearer.
     #[test]
     fn a_rounding_to_bytes_is_as_large_as_derived() {
         let mut state = 1u64;

@@ -28,23 +28,28 @@ pub struct Rows {
 }
 
 impl Work {
-    /// The work of one step of `graph`; other than wanted rows are made only as
-    /// long as others look at them.
+    /// The work of one step of `graph`; after the last attention only wanted rows
+    /// are counted.
     pub fn of(graph: &Graph, rows: Rows) -> Work {
+        Work::of_steps(graph, [rows])
+    }
+
+    /// The work of several steps.
+    fn of_steps(graph: &Graph, steps: impl IntoIterator<Item = Rows>) -> Work {
         let early = early(graph).map(|early| early.graph);
         let graph = early.as_ref().unwrap_or(graph);
-        let nodes = graph.nodes.iter().map(|node| node_work(graph, node, rows));
-        nodes.fold(Work::default(), Work::plus)
+        let of_step = |rows| graph.nodes.iter().map(move |node| node_work(graph, node, rows));
+        steps.into_iter().flat_map(of_step).fold(Work::default(), Work::plus)
     }
 
     /// The work of `tokens` steps of one row each, from `position` on.
     pub fn of_decode(graph: &Graph, position: u32, tokens: u32) -> Work {
-        let step = |at| Work::of(graph, Rows { count: 1, position: at, wanted: 1 });
+        let step = |at| Rows { count: 1, position: at, wanted: 1 };
         // What a row sees grows evenly, and windows fill up: the ends and the
         // middle are near enough for a limit.
         let last = position + tokens.saturating_sub(1);
         let steps = [position, position + (last - position) / 2, last].map(step);
-        let sum = steps.into_iter().fold(Work::default(), Work::plus);
+        let sum = Work::of_steps(graph, steps);
         sum.times(f64::from(tokens) / steps.len() as f64)
     }
 
@@ -62,15 +67,12 @@ impl Work {
     /// The work of `tokens` rows from `position` on, in steps of up to `chunk`
     /// rows; the last row is wanted.
     pub fn of_prefill(graph: &Graph, position: u32, tokens: u32, chunk: u32) -> Work {
-        let mut sum = Work::default();
-        let mut done = 0;
-        while done < tokens {
-            let count = (tokens - done).min(chunk.max(1));
-            let wanted = u32::from(done + count == tokens);
-            sum = sum.plus(Work::of(graph, Rows { count, position: position + done, wanted }));
-            done += count;
-        }
-        sum
+        let chunk = chunk.max(1);
+        let step = |done: u32| {
+            let count = (tokens - done).min(chunk);
+            Rows { count, position: position + done, wanted: u32::from(done + count == tokens) }
+        };
+        Work::of_steps(graph, (0..tokens).step_by(chunk as usize).map(step))
     }
 
     /// All bytes.
