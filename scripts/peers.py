@@ -18,11 +18,12 @@
         five minutes for a model of 1B; no process may take longer than --limit.
 
     peers.py logits MODEL.gguf... --girih PROGRAM [--text FILE]
-        How far the logits of girih as it runs by default and of llama.cpp, by
-        default and with its cache in single precision as girih's, lie from
-        those of girih with activations in single precision, over the first 64
-        tokens of a text: mean Kullback-Leibler divergence and largest
-        difference. Exits 1 if one of girih's is larger than llama.cpp's by default.
+        How far the logits of girih, with --girih-option if there are any, and of
+        llama.cpp, by default (its cache is F16) and with its cache in single
+        precision as girih's by default, lie from those of girih with activations
+        and cache in single precision, over the first 64 tokens of a text: mean
+        Kullback-Leibler divergence and largest difference. Exits 1 if one of
+        girih's is larger than llama.cpp's by default.
 
 Tests are written as llama-bench writes them: pp512, tg64, tg32@d4096.
 
@@ -123,13 +124,13 @@ def resident(key: str) -> int:
 # {"rates": {test: tokens per second}, "first token, …": seconds, "peak": bytes, "isa": text}
 
 
-def girih_starts(program: str, model: Path, threads: int) -> dict:
+def girih_starts(program: str, model: Path, threads: int, options: list[str]) -> dict:
     """The seconds to girih's first token without packed weights, and with those that this start kept."""
     found = {}
     with tempfile.TemporaryDirectory() as cache:
         for start in ("cold", "warm"):
             command = [program, "run", str(model), FIRST_TEXT, "-n", "1", "--json", "--quiet"]
-            ended = subprocess.run([*command, "--threads", str(threads)], check=True, capture_output=True, text=True,
+            ended = subprocess.run([*command, "--threads", str(threads), *options], check=True, capture_output=True, text=True,
                                    env={**os.environ, "XDG_CACHE_HOME": cache})
             found[f"first token, {start}"] = json.loads(ended.stdout.splitlines()[-1])["start"]["total"]
     return found
@@ -137,7 +138,7 @@ def girih_starts(program: str, model: Path, threads: int) -> dict:
 
 def girih(program: str, model: Path, tests: list[Test], threads: int, options: list[str], starts: bool) -> dict:
     """girih's `bench`, once for all prompts and replies of each depth."""
-    found = {"rates": {}, "isa": "", **(girih_starts(program, model, threads) if starts else {})}
+    found = {"rates": {}, "isa": "", **(girih_starts(program, model, threads, options) if starts else {})}
     for depth in sorted({test.depth for test in tests}):
         here = [test for test in tests if test.depth == depth]
         lengths = lambda field: ",".join(str(getattr(test, field)) for test in here if getattr(test, field)) or "0"
@@ -496,7 +497,7 @@ def logits(arguments: argparse.Namespace) -> int:
             if len(ids) < arguments.positions:
                 raise SystemExit(f"the text has {len(ids)} tokens; {arguments.positions} are needed")
             exact = girih_logits(arguments, model, text, ["--act-precision", "f32"] if chosen else [])
-            own = divergence(exact, girih_logits(arguments, model, text, []))
+            own = divergence(exact, girih_logits(arguments, model, text, arguments.girih_option))
             theirs = divergence(exact, llama_logits(model, ids, arguments.threads))
             finer = divergence(exact, llama_logits(model, ids, arguments.threads, **single))
             found = [f"{kl:.2e} | {most:.3f}" for kl, most in (own, theirs, finer)]
@@ -549,7 +550,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
         command.add_argument("--girih", required=True, help="the program")
         command.add_argument("--girih-option", action="append", default=[], metavar="OPTION",
-                             help="an option of girih's bench, such as --kv=f16; may be given several times")
+                             help="an option of girih, such as --kv=f16; may be given several times")
         command.add_argument("--ik-binary", type=program, help="llama-bench of ik_llama.cpp")
         command.set_defaults(run=run)
     return top
