@@ -1,10 +1,10 @@
 //! From the rows of a file to bands: the same numbers in another order, so
 //! that nothing is lost. How a layout is read is said where it is defined.
 //!
-//! Columns are taken a few at a time, those of all rows before the next ones:
-//! so what is written lies in a few lines, one after another, and each line that
-//! is read is read once. What has to be moved is each byte of the file once in and
-//! once out; loops over the lanes of a line are plain, and become vectors.
+//! A few columns of all 32 rows of a band are packed before the next columns, so
+//! that lines are written one after another and each line is read once. What has
+//! to be moved is each byte of the file once in and once out; loops over the lanes
+//! of a line are plain, and become vectors.
 
 use std::array::from_fn;
 

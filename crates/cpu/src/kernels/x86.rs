@@ -76,7 +76,8 @@ pub(super) fn store_integers(vector: __m128i, integers: &mut [i32; QUAD]) {
     unsafe { _mm_storeu_si128(integers.as_mut_ptr().cast(), vector) }
 }
 
-/// Joins the four lanes of each vector by `join`, which no order changes.
+/// Joins the four lanes of each vector by `join`: 0 with 2, 1 with 3, then both,
+/// the order in which [`quantize`] adds numbers.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn join_lanes(

@@ -66,8 +66,8 @@ impl Watch for Clock {
     }
 }
 
-/// Runs 30 tokens of a sequence, of which the last is wanted: its logits.
-fn watched(graph: &Graph, runner: &mut dyn Runner, watch: &mut dyn Watch) -> Vec<f32> {
+/// Runs 30 tokens of a sequence, of which the last is wanted: the bits of its logits.
+fn watched(graph: &Graph, runner: &mut dyn Runner, watch: &mut dyn Watch) -> Vec<u32> {
     let (tokens, blocks) = ([7; 30], [Block(0)]);
     let blocks = vec![&blocks[..]; graph.groups.len()];
     let rows = Range32 { start: 0, end: 30 };
@@ -76,7 +76,7 @@ fn watched(graph: &Graph, runner: &mut dyn Runner, watch: &mut dyn Watch) -> Vec
     runner
         .step(Step { inputs: Inputs::Tokens(&tokens), lanes: &[lane], output: &mut output, watch })
         .unwrap();
-    output
+    output.into_iter().map(f32::to_bits).collect()
 }
 
 fn run(graph: &Graph, runner: &mut dyn Runner, asks: bool) -> (Vec<Told>, Duration) {
