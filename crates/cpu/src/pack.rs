@@ -405,10 +405,29 @@ mod tests {
                 pack_band(dtype, columns, rows, &mut band);
                 band
             };
-            for count in [LANES, LANES + 1, BAND - 1] {
-                let mut padded = rows[..count * row_bytes].to_vec();
-                padded.resize(BAND * row_bytes, 0);
-                assert_eq!(pack(&rows[..count * row_bytes]), pack(&padded), "{dtype}: {count} rows");
+            // The first `count` rows, with `other` in all lanes that none of them has.
+            let filled = |count: usize, other: &dyn Fn(usize) -> u8| {
+                let mut rows = rows.clone();
+                rows[count * row_bytes..].fill(0);
+                for (row, bytes) in rows.chunks_exact_mut(row_bytes).enumerate() {
+                    if row % LANES >= count {
+                        bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = other(row * row_bytes + i));
+                    }
+                }
+                pack(&rows)
+            };
+            for count in [1, LANES - 1, LANES, LANES + 1, BAND - 1] {
+                let (got, padded) = (pack(&rows[..count * row_bytes]), filled(count, &|_| 0));
+                let others: Vec<_> = (1..16).map(|by| filled(count, &|i| (i * 29 + by * 17) as u8)).collect();
+                // What the others change are the lanes without rows.
+                let mut empty = 0;
+                for (at, &byte) in got.iter().enumerate() {
+                    let other = others.iter().any(|other| other[at] != others[0][at]);
+                    let want = if other { 0 } else { padded[at] };
+                    assert_eq!(byte, want, "{dtype}: byte {at} of {count} rows");
+                    empty += usize::from(other);
+                }
+                assert_eq!(empty > 0, count < LANES, "{dtype}: {count} rows leave lanes empty");
             }
             assert!(pack(&[]).iter().all(|&byte| byte == 0), "{dtype} without rows");
         }
