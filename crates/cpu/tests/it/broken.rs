@@ -14,6 +14,7 @@ use girih_graph::{Act, BLOCK_POSITIONS, Pairing};
 
 use crate::fixture::{Random, portable};
 use crate::paths::{Tally, paths};
+use crate::rows;
 
 /// Cases of each path, as many as no fault hides from.
 const CASES: usize = 25;
@@ -583,4 +584,68 @@ fn wrong_kernels_of_rows_are_caught() {
         codes.iter_mut().filter(|code| **code == 127).for_each(|code| *code = 126);
     };
     assert_caught("quantize", &[("the largest code is 126", Table { quantize, ..right })]);
+}
+
+/// Quantizes groups of normal numbers as is right, by those levels that `left`
+/// says leave least: it adds up squares that are in steps of so many levels.
+fn quantize_by(
+    left: fn(&[f32], f32) -> f32,
+    x: &[f32],
+    codes: &mut [i8],
+    scales: &mut [f32],
+    sums: &mut [i32],
+) {
+    (portable().quantize)(x, codes, scales, sums);
+    let groups = x.chunks_exact(GROUP).zip(codes.chunks_exact_mut(GROUP)).zip(scales.iter_mut().zip(sums));
+    for ((x, codes), (scale, sum)) in groups.filter(|(_, (scale, _))| **scale > 0.0 && scale.is_finite()) {
+        let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+        let left = |levels: f32| {
+            let scaled = x.iter().map(|x| x * (levels / largest));
+            let squares: Vec<f32> = scaled.map(|x| (x - x.round_ties_even()).powi(2)).collect();
+            left(&squares, levels)
+        };
+        let lefts = [127.0, 126.0, 125.0, 124.0].map(|levels| (left(levels), levels));
+        // Of equal ones the first.
+        let (_, levels) = lefts.into_iter().reduce(|a, b| if b.0 < a.0 { b } else { a }).expect("four");
+        codes
+            .iter_mut()
+            .zip(x)
+            .for_each(|(code, x)| *code = (x * (levels / largest)).round_ties_even() as i8);
+        (*scale, *sum) = (largest / levels, codes.iter().map(|&code| i32::from(code)).sum());
+    }
+}
+
+/// A square in steps of so many levels, in steps of 127.
+fn weight(levels: f32) -> f32 {
+    127.0 * 127.0 / (levels * levels)
+}
+
+/// Adds up halves, quarters and so on, as vectors' lanes are.
+fn by_halves(squares: &[f32], levels: f32) -> f32 {
+    let mut sums = squares.to_vec();
+    while sums.len() > 1 {
+        let rest = sums.split_off(sums.len() / 2);
+        sums.iter_mut().zip(rest).for_each(|(sum, more)| *sum += more);
+    }
+    sums[0] * weight(levels)
+}
+
+/// Adds up one after another.
+fn in_turn(squares: &[f32], levels: f32) -> f32 {
+    squares.iter().fold(0.0, |sum, square| sum + square) * weight(levels)
+}
+
+#[test]
+fn wrong_levels_are_caught() {
+    let right = portable();
+    let halves = Table { quantize: |x, c, s, n| quantize_by(by_halves, x, c, s, n), ..right };
+    let turn = Table { quantize: |x, c, s, n| quantize_by(in_turn, x, c, s, n), ..right };
+    let most = Table { quantize: |x, c, s, n| quantize_by(|_, levels| -levels, x, c, s, n), ..right };
+    assert!(faults(&halves, "quantize").iter().all(|(_, fault)| fault.is_none()), "halves are right");
+    let wrong = [("levels are always 127", most), ("squares are added up in turn", turn)];
+    assert_caught("quantize", &wrong);
+    // Another order is within the bound: only bits tell it.
+    let rows = rows::rows(&mut Random(6));
+    assert!(rows.iter().all(|row| rows::wrong_code(&turn, row).is_none()), "near enough");
+    assert!(rows.iter().any(|row| rows::unequal_codes(&turn, row).is_some()), "other bits");
 }

@@ -7,7 +7,7 @@ use girih_tensor::reference;
 use crate::bands::below;
 use crate::fixture::{Random, U, gamma};
 use crate::paths::{Path, Tally};
-use crate::rows::{exact_gate, wrong_code};
+use crate::rows::{edge, exact_gate, unequal_codes, wrong_code};
 
 pub fn paths() -> Vec<Path> {
     let mut paths = vec![
@@ -124,6 +124,7 @@ fn softcap(table: &Table, random: &mut Random, tally: &mut Tally) {
 }
 
 fn quantize(table: &Table, random: &mut Random, tally: &mut Tally) {
-    let x = numbers(GROUP * (1 + below(8, random)), random);
-    tally.see_exact(x.len(), wrong_code(table, &x));
+    for x in [numbers(GROUP * (1 + below(8, random)), random), edge(random)] {
+        tally.see_exact(x.len(), wrong_code(table, &x).or_else(|| unequal_codes(table, &x)));
+    }
 }

@@ -4,7 +4,7 @@
 use girih_cpu::kernels::{GROUP, Table, Turns, tables};
 use girih_graph::{Act, Pairing};
 
-use crate::fixture::{Random, gamma};
+use crate::fixture::{Random, gamma, portable};
 
 /// Lengths that end anywhere in a step, and long ones.
 fn lengths() -> impl Iterator<Item = usize> {
@@ -314,8 +314,42 @@ pub fn wrong_code(table: &Table, x: &[f32]) -> Option<String> {
     None
 }
 
+/// Two groups that differ in the last bit of one number and have other levels:
+/// which leave less hangs by a rounding there, and so by the order in which
+/// squares are added up.
+pub fn edge(random: &mut Random) -> Vec<f32> {
+    let edge = (0..10_000).find_map(|_| {
+        let mut x = random.numbers(GROUP);
+        x[0] = 1.0;
+        // A number of a few steps, so that its last bit is less than a sum's.
+        let [mut low, mut high] = [0; 2].map(|_| (random.number().abs() / 16.0).to_bits());
+        let mut scale = |last: u32| {
+            x[GROUP - 1] = f32::from_bits(last);
+            quantized(&portable(), &x).1[0]
+        };
+        if scale(low) == scale(high) {
+            return None;
+        }
+        while low.abs_diff(high) > 1 {
+            let middle = low.midpoint(high);
+            *(if scale(middle) == scale(low) { &mut low } else { &mut high }) = middle;
+        }
+        x[GROUP - 1] = f32::from_bits(low);
+        let mut both = x.repeat(2);
+        both[2 * GROUP - 1] = f32::from_bits(high);
+        Some(both)
+    });
+    edge.expect("levels change somewhere")
+}
+
+/// Where a table makes other integers of `x` than the portable one.
+pub fn unequal_codes(table: &Table, x: &[f32]) -> Option<String> {
+    let unequal = quantized(table, x) != quantized(&portable(), x);
+    unequal.then(|| format!("other bits than the portable ones of {x:?}"))
+}
+
 /// Rows of groups that are hard to quantize.
-fn rows(random: &mut Random) -> Vec<Vec<f32>> {
+pub fn rows(random: &mut Random) -> Vec<Vec<f32>> {
     let mut rows: Vec<Vec<f32>> = (0..=9).map(|groups| random.numbers(groups * GROUP)).collect();
     rows.push(random.numbers(300 * GROUP));
     let sizes = (0..70 * GROUP).map(|i| random.number() * f32::powi(2.0, (i / GROUP) as i32 * 4 - 149));
@@ -329,6 +363,7 @@ fn rows(random: &mut Random) -> Vec<Vec<f32>> {
             rows.push(row);
         }
     }
+    rows.extend((0..20).map(|_| edge(random)));
     rows
 }
 
@@ -337,8 +372,31 @@ fn quantized_values_are_near_and_equal_in_all_tables() {
     for row in rows(&mut Random(6)) {
         for table in tables() {
             assert_eq!(wrong_code(table, &row), None, "{}", table.name);
-            assert!(quantized(table, &row) == quantized(tables().last().unwrap(), &row), "{}", table.name);
+            assert_eq!(unequal_codes(table, &row), None, "{}", table.name);
         }
+    }
+}
+
+/// Numbers of a normal distribution (Box and Muller 1958).
+fn normal(count: usize, random: &mut Random) -> Vec<f32> {
+    let mut number = || (1.0 - f64::from(random.number())) / 2.0;
+    let numbers =
+        (0..count).map(|_| (-2.0 * number().ln()).sqrt() * (std::f64::consts::TAU * number()).cos());
+    numbers.map(|x| x as f32).collect()
+}
+
+/// The best of four levels leaves 14 % less than 127 do, squared and in the mean.
+#[test]
+fn the_best_levels_leave_less_of_normal_numbers() {
+    let x = normal(20_000 * GROUP, &mut Random(7));
+    let by_127: f64 = x.chunks_exact(GROUP).map(|x| squares_left(x, 127.0)).sum();
+    for table in tables() {
+        let (codes, scales, _) = quantized(table, &x);
+        let values = codes.iter().zip(scales.iter().flat_map(|&scale| [scale; GROUP]));
+        let left = x.iter().zip(values);
+        let left: f64 = left.map(|(&x, (&code, scale))| f64::from(x - scale * f32::from(code)).powi(2)).sum();
+        let ratio = left / by_127;
+        assert!((0.84..0.88).contains(&ratio), "{} leaves {ratio} of what 127 levels do", table.name);
     }
 }
 
