@@ -3,7 +3,7 @@
 //! so that tiles, bands and panels are cut at every place; and matrices of several
 //! formats that one task multiplies.
 
-use girih_cpu::kernels::packed::BAND;
+use girih_cpu::kernels::packed::{BAND, Layout};
 use girih_cpu::kernels::{GROUP, Table, tables};
 use girih_cpu::{Cpu, Options, Precision};
 use girih_graph::backend::Inputs;
@@ -25,14 +25,23 @@ fn graph(dtype: DType, inputs: usize, outputs: usize, rows: usize) -> Graph {
     finish(builder, y)
 }
 
+/// The formats that activations meet as integers and whose blocks are of one row.
+fn integer_formats() -> impl Iterator<Item = DType> {
+    let formats = DType::ALL.iter().copied().filter(|dtype| dtype.tile().0 == 1);
+    formats.filter(|&dtype| Layout::of(dtype).coding().is_some())
+}
+
 /// How much larger than a weight the numbers can be that it is the difference
 /// of, both together: a code times its scale is the weight and the minimum.
 fn extra(dtype: DType, block: &[u8]) -> f64 {
-    match dtype {
-        // The second number of the block times at most 63 is the minimum.
-        DType::Q4_K => 2.0 * 63.0 * f16::from_le_bytes([block[2], block[3]]).to_f64().abs(),
-        _ => 0.0,
-    }
+    // Where the number is that times at most so much is the minimum.
+    let (at, most) = match dtype {
+        DType::Q4_1 | DType::Q5_1 => (2, 1.0),
+        DType::Q4_K | DType::Q5_K => (2, 63.0),
+        DType::Q2_K => (82, 15.0),
+        _ => return 0.0,
+    };
+    2.0 * most * f16::from_le_bytes([block[at], block[at + 1]]).to_f64().abs()
 }
 
 /// The product of rounded activations with a row of weights, and its bound: to
@@ -198,7 +207,8 @@ fn exact_of_two(dtype: DType, x: &[f32], weights: &[f32], stored: &[u8]) -> (f64
 #[test]
 fn two_terms_are_the_sum_of_both_and_nearer_than_one() {
     let mut random = Random(73);
-    for (table, dtype) in tables().iter().flat_map(|table| FORMATS.map(|dtype| (table, dtype))) {
+    for (table, dtype) in tables().iter().flat_map(|table| integer_formats().map(move |dtype| (table, dtype)))
+    {
         let (inputs, outputs) = (768, 33);
         for rows in [1, 4, 5, 13] {
             let what = format!("{} {dtype}, {rows} rows", table.name);
@@ -222,6 +232,57 @@ fn two_terms_are_the_sum_of_both_and_nearer_than_one() {
                 (near, far) = (near.max(off), far.max((f64::from(first[index]) - want).abs()));
             }
             assert!(far > 50.0 * near, "{what}: off by {near:e}, and by {far:e} with one term");
+        }
+    }
+}
+
+/// A row's results, where NaN is NaN.
+fn bits(numbers: &[f32]) -> Vec<u32> {
+    numbers.iter().map(|x| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }).collect()
+}
+
+/// What one row of a step holds, be it no number, is nothing to its neighbours:
+/// theirs are the bits that they have alone. Of its own results none is a number
+/// then, and numbers below the normal ones count as zeros.
+#[test]
+fn two_terms_of_odd_rows_change_no_other_row() {
+    const SMALL: [f32; 3] = [1e-39, -1e-42, f32::from_bits(1)];
+    const INFINITE: f32 = f32::INFINITY;
+    let all = [&SMALL[..], &[INFINITE, f32::NAN, -INFINITE]].concat();
+    let kinds = [&SMALL[..], &[INFINITE], &[-INFINITE], &[f32::NAN], &all];
+    let (inputs, outputs, mut random) = (768, 33, Random(75));
+    for (table, dtype) in tables().iter().flat_map(|table| integer_formats().map(move |dtype| (table, dtype)))
+    {
+        let source = Source::random(&graph(dtype, inputs, outputs, 1), &mut random);
+        let run = |x: &[f32]| {
+            let graph = graph(dtype, inputs, outputs, x.len() / inputs);
+            bits(&results(table, Precision::Int8x2, &graph, &source, x))
+        };
+        // As few columns, and as a tile.
+        for (rows, kind) in [4, 7].into_iter().flat_map(|rows| kinds.map(|kind| (rows, kind))) {
+            let mut x = random.numbers(rows * inputs);
+            let odd = below(rows, &mut random);
+            let row = &mut x[odd * inputs..][..inputs];
+            // In every third group: at one place beside numbers, or everywhere.
+            let whole = kind.iter().all(|x| x.is_finite());
+            for (group, odd) in row.chunks_exact_mut(GROUP).step_by(3).zip(kind.iter().cycle()) {
+                if whole {
+                    group.fill(*odd);
+                }
+                group[below(GROUP, &mut random)] = *odd;
+            }
+            let what = format!("{} {dtype}, row {odd} of {rows} with {kind:?}", table.name);
+            let got = run(&x);
+            for (row, (x, got)) in x.chunks_exact(inputs).zip(got.chunks_exact(outputs)).enumerate() {
+                assert!(run(x) == got, "{what}: row {row} has other bits alone");
+                let numbers = got.iter().filter(|bits| f32::from_bits(**bits).is_finite()).count();
+                let some = row != odd || whole;
+                assert_eq!(numbers, if some { outputs } else { 0 }, "{what}: numbers in row {row}");
+            }
+            if whole {
+                let zeros: Vec<f32> = x.iter().map(|&x| if x.is_subnormal() { 0.0 } else { x }).collect();
+                assert!(run(&zeros) == got, "{what}: they count as zeros");
+            }
         }
     }
 }
