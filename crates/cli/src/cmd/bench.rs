@@ -104,7 +104,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     if let Some(folder) = &args.record {
         let path = folder.join(format!("{}.csv", machine_name()));
-        rows.iter().try_for_each(|row| record::append(&path, &row.fields(true)))?;
+        // All before the first is appended, after which the record differs from its commit.
+        let fields: Vec<_> = rows.iter().map(|row| row.fields(true)).collect();
+        fields.iter().try_for_each(|fields| record::append(&path, fields))?;
         show.note(format!("{} rows appended to {}", rows.len(), path.display()));
     }
     Ok(Outcome::Done)

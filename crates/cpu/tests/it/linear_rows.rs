@@ -317,12 +317,11 @@ fn matrices_of_integers_and_floats_share_a_task() {
             let mut runner = on(Cpu::with_table(options, table).unwrap(), &graph, &source, 16);
             step(&mut *runner, Inputs::Embeddings(x), &[Sequence::new(0, 0, graph.key.rows)])
         };
-        let bits = |numbers: Vec<f32>| numbers.into_iter().map(f32::to_bits).collect::<Vec<_>>();
-        let want = bits(x.chunks_exact(64).flat_map(|x| results(1, x)).collect());
+        let want = bits(&x.chunks_exact(64).flat_map(|x| results(1, x)).collect::<Vec<_>>());
         for (threads, rows) in
             [1, 2, 3].into_iter().flat_map(|threads| [4, 5, 8, 9].map(|rows| (threads, rows)))
         {
-            let got = bits(results(threads, &x[..rows * 64]));
+            let got = bits(&results(threads, &x[..rows * 64]));
             let what = format!("{}, {precision:?}, {threads} threads, {rows} rows", table.name);
             assert!(got == want[..got.len()], "{what}");
         }

@@ -415,7 +415,8 @@ fn dots<const C: usize>(lines: &[Line], x: &[u32], sums: &mut [[f32; BAND]]) {
     for (unit, x) in lines.as_chunks::<2>().0.iter().zip(pairs) {
         ask(unit, ahead);
         if C == TILE {
-            // A tile is as long as what it meets: here the next one's words begin.
+            // The next tile's words lie behind this one's, as many. Behind the last
+            // tile of a block lies nothing that is wanted, and nothing is read.
             _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(pairs.len() * C).cast());
         }
         let weights = [brain_vector(load_line(&unit[0])), brain_vector(load_line(&unit[1]))];
