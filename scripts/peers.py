@@ -39,6 +39,11 @@ Engines:
 All options of llama.cpp are compared where they matter: flash attention at
 depth, repacking in prompts. The best of them is llama.cpp's figure.
 
+The tokens before those that are timed are read once in a process; llama.cpp
+keeps its state at depth in a file, so that its later rounds read none at all.
+A turn that is not counted goes before the one that is; OpenVINO GenAI's, which
+would read the whole depth again, is a short one.
+
 llama-cpp-python compiles llama.cpp when it is installed, if there is no wheel.
 The line 'isa' says for what. If it lacks instructions that the processor has:
     CMAKE_ARGS="-DGGML_NATIVE=ON" nice pip install --no-cache-dir --force-reinstall \\
@@ -154,8 +159,9 @@ def girih(program: str, model: Path, tests: list[Test], threads: int, options: l
     return found
 
 
-def llama_cpp(engine: str, model: Path, tests: list[Test], threads: int) -> dict:
-    """llama.cpp through its C interface, as llama-bench uses it: random tokens, no sampling."""
+def llama_cpp(engine: str, model: Path, tests: list[Test], threads: int, kept: Path) -> dict:
+    """llama.cpp through its C interface, as llama-bench uses it: random tokens, no sampling. States of depths lie in
+    the folder `kept`."""
     import ctypes
 
     import llama_cpp as api
@@ -193,13 +199,25 @@ def llama_cpp(engine: str, model: Path, tests: list[Test], threads: int) -> dict
                 raise SystemExit(f"llama.cpp fails at a step of {len(piece)} tokens")
             api.llama_synchronize(context)
 
+    def begin(at: int) -> None:
+        """Leaves a sequence of so many tokens. At depth, only the first one to ask reads them."""
+        api.llama_memory_clear(api.llama_get_memory(context), True)
+        if at <= 1:
+            return run(at, 1)
+        state = kept / f"{engine}, {model.name}, {at} tokens"
+        name, none, count = str(state).encode(), (api.llama_token * 1)(), ctypes.c_size_t()
+        if not state.exists():
+            run(at, 2048)
+            if not api.llama_state_seq_save_file(context, name, 0, none, 0):
+                raise SystemExit(f"llama.cpp cannot keep its state at {at} tokens in {kept}")
+        elif not api.llama_state_seq_load_file(context, name, 0, none, 1, ctypes.byref(count)):
+            raise SystemExit(f"llama.cpp does not take back its state at {at} tokens")
+
     run(FIRST_PROMPT, FIRST_PROMPT)
     first, rates = time.perf_counter() - begun, {}
     for test in tests:
         for counted in (False, True):
-            api.llama_memory_clear(api.llama_get_memory(context), True)
-            if test.start:
-                run(test.start, 2048)
+            begin(test.start)
             start = time.perf_counter()
             run(test.tokens, 2048 if test.prompt else 1)
             if counted:
@@ -231,8 +249,8 @@ def openvino(model: Path, tests: list[Test], threads: int) -> dict:
     for test in tests:
         if test.prompt and test.depth:
             continue  # it keeps no sequence that a prompt could go on from
-        for _ in (False, True):
-            metrics = run(test.prompt or test.start, test.reply + 1)
+        for before in (test.prompt or 1, test.prompt or test.start):
+            metrics = run(before, test.reply + 1)
         if test.prompt:
             rates[str(test)] = test.prompt / (metrics.get_ttft().mean / 1e3)
         else:
@@ -267,7 +285,7 @@ def touch_memory(size: int = 2 << 30) -> None:
 def measured(engine: str, model: Path, tests: list[Test], arguments: argparse.Namespace) -> dict | None:
     """Runs an engine in a process of its own; nothing if it fails or takes too long, which is said."""
     command = [sys.executable, __file__, "engine", engine, str(model), "--threads", str(arguments.threads)]
-    command += ["--tests", ",".join(map(str, tests)), "--girih", str(arguments.girih)]
+    command += ["--tests", ",".join(map(str, tests)), "--girih", str(arguments.girih), "--kept", arguments.kept]
     command += [f"--girih-option={option}" for option in arguments.girih_option]
     if arguments.command == "compare":
         command += ["--starts"]
@@ -300,7 +318,7 @@ def engine(arguments: argparse.Namespace) -> int:
     elif name == "ik_llama.cpp":
         found = ik_llama_cpp(arguments.ik_binary, model, tests, threads)
     else:
-        found = llama_cpp(name, model, tests, threads)
+        found = llama_cpp(name, model, tests, threads, arguments.kept)
     print(json.dumps(found))
     return 0
 
@@ -541,6 +559,7 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--json", type=Path, metavar="FILE", help="also write the rows here")
         if name == "engine":
             command.add_argument("--starts", action="store_true", help="time the first token, too")
+            command.add_argument("--kept", type=Path, required=True, help="a folder for what later rounds need")
         if name == "compare":
             command.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows here, as CSV")
         if name == "logits":
@@ -558,7 +577,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     arguments = parser().parse_args()
-    return arguments.run(arguments)
+    if arguments.command == "engine":
+        return engine(arguments)
+    with tempfile.TemporaryDirectory() as arguments.kept:
+        return arguments.run(arguments)
 
 
 if __name__ == "__main__":
