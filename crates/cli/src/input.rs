@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -12,15 +13,18 @@ use crate::error::{Error, Result};
 pub const PROSE_BYTES: u64 = 64 << 20;
 
 /// The most bytes of a description that a person writes, such as of an
-/// architecture or of what is to become of each tensor.
+/// architecture, of what is to become of each tensor, or of how girih is set up.
 pub const DESCRIPTION_BYTES: u64 = 1 << 20;
+
+/// What errors call it.
+const STANDARD_INPUT: &str = "standard input";
 
 /// The text on standard input.
 ///
 /// # Errors
 /// When it is no text, or too long for one.
 pub fn standard_input() -> Result<String> {
-    text(io::stdin().lock(), PROSE_BYTES, "standard input")
+    text(io::stdin().lock(), PROSE_BYTES, STANDARD_INPUT)
 }
 
 /// The text of a file that has at most `most` bytes.
@@ -36,11 +40,26 @@ pub fn text_file(path: &Path, most: u64) -> Result<String> {
 ///
 /// # Errors
 /// When the file cannot be read or a line is longer, and what `take` says.
-pub fn each_line(file: &Path, take: impl FnMut(Vec<u8>) -> Result<()>) -> Result<()> {
+pub fn each_line(file: &Path, mut take: impl FnMut(Vec<u8>) -> Result<()>) -> Result<()> {
+    let take = |line| take(line).map(ControlFlow::Continue);
     if file == Path::new("-") {
-        return lines(io::stdin().lock(), PROSE_BYTES, "standard input", take);
+        return lines(io::stdin().lock(), PROSE_BYTES, STANDARD_INPUT, take);
     }
     lines(BufReader::new(open(file)?), PROSE_BYTES, file.display(), take)
+}
+
+/// Hands each line of text on standard input to `take`, until that says that
+/// it has enough. A line has at most [`PROSE_BYTES`] bytes, and is handed on
+/// without its end.
+///
+/// # Errors
+/// When a line cannot be read, is longer or no text, and what `take` says.
+pub fn each_line_of_text(mut take: impl FnMut(&str) -> Result<ControlFlow<()>>) -> Result<()> {
+    lines(io::stdin().lock(), PROSE_BYTES, STANDARD_INPUT, |line| {
+        let line = String::from_utf8(line);
+        let line = line.map_err(|error| Error::call(format!("{STANDARD_INPUT}: is no UTF-8: {error}")))?;
+        take(line.strip_suffix('\r').unwrap_or(&line))
+    })
 }
 
 fn open(path: &Path) -> Result<File> {
@@ -60,7 +79,7 @@ fn lines(
     mut from: impl BufRead,
     most: u64,
     name: impl Display,
-    mut take: impl FnMut(Vec<u8>) -> Result<()>,
+    mut take: impl FnMut(Vec<u8>) -> Result<ControlFlow<()>>,
 ) -> Result<()> {
     for number in 1.. {
         let mut line = Vec::new();
@@ -75,7 +94,9 @@ fn lines(
                 format!("{name} line {number}: has over {most} bytes, the most of a line: divide its text");
             return Err(Error::call(sentence));
         }
-        take(line)?;
+        if take(line)?.is_break() {
+            break;
+        }
     }
     Ok(())
 }
@@ -114,13 +135,15 @@ mod tests {
         let read = |bytes: &[u8]| {
             let mut all = Vec::new();
             let read = lines(bytes, 4, "a", |line| {
+                let enough = line == b"stop";
                 all.push(String::from_utf8(line).unwrap());
-                Ok(())
+                Ok(if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             });
             (all.join("|"), read.err().map(|error| format!("{error:?}")).unwrap_or_default())
         };
         assert_eq!(read(b"four\n\nend"), ("four||end".to_owned(), String::new()));
         assert_eq!(read(b"four\nfour"), ("four|four".to_owned(), String::new()));
+        assert_eq!(read(b"stop\nhere"), ("stop".to_owned(), String::new()));
         assert_eq!(read(b""), (String::new(), String::new()));
         let (before, refusal) = read(b"four\nfiver\n");
         assert_eq!(before, "four");

@@ -11,6 +11,7 @@ use clap::{Arg, Command, CommandFactory, FromArgMatches};
 
 use crate::args::Cli;
 use crate::error::{Error, Result};
+use crate::input::{DESCRIPTION_BYTES, text_file};
 
 /// Flags that say what a call is, not how girih is set up.
 const NO_SETTING: &[&str] = &["help", "version"];
@@ -72,13 +73,10 @@ fn is_flag(command: &Command, name: &str) -> bool {
 fn configuration() -> Result<BTreeMap<String, String>> {
     let named = std::env::var_os("GIRIH_CONFIG").map(PathBuf::from);
     let Some(path) = named.clone().or_else(usual_place) else { return Ok(BTreeMap::new()) };
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(BTreeMap::new());
-        }
-        Err(error) => return Err(Error::call(format!("{}: cannot be read: {error}", path.display()))),
-    };
+    if named.is_none() && matches!(path.try_exists(), Ok(false)) {
+        return Ok(BTreeMap::new());
+    }
+    let text = text_file(&path, DESCRIPTION_BYTES)?;
     let table: toml::Table =
         text.parse().map_err(|error| Error::call(format!("{}: is no TOML: {error}", path.display())))?;
     table.into_iter().map(|(key, value)| Ok((key.clone(), plain(&path, &key, value)?))).collect()

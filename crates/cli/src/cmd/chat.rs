@@ -1,7 +1,8 @@
 //! `girih chat`: a conversation. What the model has read stays in its KV cache,
 //! so each turn reads only what is new.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,6 +17,7 @@ use super::{Outcome, print_json};
 use crate::args::{DeviceArgs, ModelArgs, SamplingArgs};
 use crate::error::{Error, Result};
 use crate::generate::{Reply, described, request, summary};
+use crate::input::each_line_of_text;
 use crate::loading::{self, Place};
 use crate::output::{say, stream};
 use crate::progress::Show;
@@ -102,13 +104,6 @@ fn conversation(messages: &[Value]) -> Conversation {
     Conversation { messages: messages.to_vec(), add_generation_prompt: true, ..Conversation::default() }
 }
 
-/// What a line leads to.
-#[derive(PartialEq)]
-enum Next {
-    Line,
-    Leave,
-}
-
 struct Chat<'a> {
     args: &'a Args,
     show: Show,
@@ -131,8 +126,8 @@ impl<'a> Chat<'a> {
                     // A history that cannot grow is no reason to stop.
                     let _ = editor.add_history_entry(&line);
                     match self.line(engine, &line) {
-                        Ok(Next::Leave) => return Ok(Outcome::Done),
-                        Ok(Next::Line) => {}
+                        Ok(ControlFlow::Break(())) => return Ok(Outcome::Done),
+                        Ok(ControlFlow::Continue(())) => {}
                         Err(Error::Work(sentence) | Error::Call(sentence)) => {
                             say(format_args!("girih: {sentence}"))
                         }
@@ -148,19 +143,16 @@ impl<'a> Chat<'a> {
 
     /// From a pipe: one turn a line; the first error ends it.
     fn read_lines(&mut self, engine: &mut Engine<'a>) -> Result<Outcome> {
-        for line in io::stdin().lock().lines() {
-            if self.line(engine, &line?)? == Next::Leave {
-                break;
-            }
-        }
+        each_line_of_text(|line| self.line(engine, line))?;
         Ok(Outcome::Done)
     }
 
-    fn line(&mut self, engine: &mut Engine<'a>, line: &str) -> Result<Next> {
+    /// Does what a line says; a break leaves the conversation.
+    fn line(&mut self, engine: &mut Engine<'a>, line: &str) -> Result<ControlFlow<()>> {
         let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
         match command {
             "" => {}
-            "/quit" | "/exit" => return Ok(Next::Leave),
+            "/quit" | "/exit" => return Ok(ControlFlow::Break(())),
             "/help" => print_line!("{HELP}")?,
             "/clear" => self.messages = opening(self.args.system.as_deref()),
             "/system" => self.messages = opening(Some(rest)),
@@ -171,7 +163,7 @@ impl<'a> Chat<'a> {
             }
             _ => self.turn(engine, line)?,
         }
-        Ok(Next::Line)
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Takes back the last question and its answer.

@@ -91,6 +91,7 @@ fn a_wrong_setting_is_refused_where_it_stands() {
     config("max-tokens = [7]\n").fails(2, "'max-tokens' is a list or a table");
     config("max-tokens\n").fails(2, "is no TOML");
     config("max-tokens = \"many\"\n").fails(2, "many");
+    config(&format!("# {}\n", "a".repeat(1 << 20))).fails(2, "girih.toml: has over 1048576 bytes");
     girih(&["run"]).env("GIRIH_CONFIG", "/nowhere.toml").fails(2, "/nowhere.toml: cannot be read");
     girih(&["run"]).env("GIRIH_MAX_TOKENS", "many").fails(2, "many");
 }

@@ -164,6 +164,9 @@ fn a_chat_from_a_pipe_ends_with_its_first_error() {
     girih(&["chat", model.name(), "--context", "256"])
         .stdin(format!("{long}\nHi\n"))
         .fails(1, "the prompt has");
+    girih(&["chat", model.name()])
+        .stdin(vec![b'a'; (64 << 20) + 1])
+        .fails(2, "standard input line 1: has over 67108864 bytes");
     girih(&["chat", model.name()]).stdin("/dance\n").fails(2, "'/dance' is no command");
     girih(&["chat", "stories260k"]).stdin("Hi\n").fails(1, "no chat template");
 }
