@@ -326,8 +326,8 @@ pub struct SamplingArgs {
     #[arg(long, default_value = "0")]
     pub seed: u64,
     /// What becomes of a prompt and reply that are more than the context holds: an error, or the
-    /// oldest tokens but the first are left out and the rest is read anew; stop texts then look at
-    /// what follows only, and penalties at what was kept, too.
+    /// oldest tokens but the first are left out and the rest is read anew; penalties then count
+    /// what was kept.
     #[arg(long, value_name = "WAY", value_enum, default_value = "error")]
     pub overflow: Overflow,
     /// Ends the reply where this text would come; may be given several times.

@@ -1,8 +1,12 @@
 //! One reply: a request through the engine, text handed on as it comes.
 
+use std::cell::RefCell;
+use std::mem::take;
+use std::rc::Rc;
+
 use girih_engine::text::Detokenize;
 use girih_engine::{Engine, Request, Sampling, Stats, Stop, Stops, What};
-use girih_model::words::{Specials, Words};
+use girih_model::words::{Detokenizer, Specials, Words};
 use girih_model::{Generation, Model};
 use serde_json::{Value, json};
 
@@ -68,23 +72,69 @@ pub fn request(tokens: Vec<u32>, args: &SamplingArgs, model: &Model, words: &Wor
     }
 }
 
-/// Runs a request to its end, or until `cancelled` says so.
+/// The end of a reply's text that is not certain yet: half a character, or what
+/// may begin a stop string. Where a reply takes several requests, the text of
+/// the next goes on from it as if there were one.
+pub struct Tail<'w>(Rc<RefCell<Uncertain<'w>>>);
+
+struct Uncertain<'w> {
+    detokenizer: Detokenizer<'w>,
+    /// What the last request held back.
+    held: String,
+}
+
+impl<'w> Tail<'w> {
+    /// Where the text begins that continues a prompt of these tokens: whether
+    /// its first word has a space before it depends on them.
+    pub fn after(prompt: &[u32], words: &'w Words) -> Tail<'w> {
+        let mut detokenizer = words.tokenizer.detokenizer(Specials::Skip);
+        prompt.iter().for_each(|id| drop(detokenizer.push(*id)));
+        Tail(Rc::new(RefCell::new(Uncertain { detokenizer, held: String::new() })))
+    }
+
+    /// Ends a reply: what was uncertain is shown and becomes part of it.
+    ///
+    /// # Errors
+    /// When it cannot be shown.
+    pub fn finish(self, reply: &mut Reply, mut show: impl FnMut(&str) -> Result<()>) -> Result<()> {
+        let uncertain = Rc::into_inner(self.0).expect("the engine drops its part with the last event");
+        // What follows a stop string is never shown.
+        if !matches!(reply.stop, Stop::String(_)) {
+            let Uncertain { detokenizer, held } = uncertain.into_inner();
+            let text = held + &detokenizer.finish();
+            show(&text)?;
+            reply.text.push_str(&text);
+        }
+        Ok(())
+    }
+}
+
+impl Detokenize for Tail<'_> {
+    fn push(&mut self, id: u32) -> String {
+        let mut uncertain = self.0.borrow_mut();
+        let text = uncertain.detokenizer.push(id);
+        take(&mut uncertain.held) + &text
+    }
+
+    /// Half a character may yet be completed.
+    fn finish(self: Box<Self>) -> String {
+        take(&mut self.0.borrow_mut().held)
+    }
+}
+
+/// Runs a request to its end, or until `cancelled` says so. What its text lacks
+/// in the end is in `tail`.
 ///
 /// # Errors
 /// When the request is refused, or the model fails.
 pub fn generate<'w>(
     engine: &mut Engine<'w>,
     request: Request,
-    words: &'w Words,
+    tail: &Tail<'w>,
     cancelled: impl Fn() -> bool,
     mut show: impl FnMut(&str) -> Result<()>,
 ) -> Result<Reply> {
-    let mut detokenizer = words.tokenizer.detokenizer(Specials::Skip);
-    // The reply continues the prompt: whether its first word begins with a
-    // space depends on what stands before it.
-    request.tokens.iter().for_each(|id| drop(detokenizer.push(*id)));
-    let detokenizer: Box<dyn Detokenize + 'w> = Box::new(detokenizer);
-    let id = engine.submit(request, Some(detokenizer))?;
+    let id = engine.submit(request, Some(Box::new(Tail(Rc::clone(&tail.0)))))?;
     let (mut ids, mut whole) = (Vec::new(), String::new());
     let mut asked = false;
     loop {
@@ -100,8 +150,7 @@ pub fn generate<'w>(
                     show(text)?;
                 }
                 What::Finished { stop, text, stats } => {
-                    whole.push_str(text);
-                    show(text)?;
+                    tail.0.borrow_mut().held.clone_from(text);
                     if let Stop::Token(id) = stop {
                         ids.push(*id);
                     }

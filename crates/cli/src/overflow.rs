@@ -5,7 +5,7 @@ use girih_engine::{Engine, Rate, Request, Stats, Stop};
 use girih_model::words::Words;
 
 use crate::error::Result;
-use crate::generate::{Reply, generate};
+use crate::generate::{Reply, Tail, generate};
 
 /// What becomes of a sequence that fills the context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -41,6 +41,7 @@ impl Overflow {
     ) -> Result<Reply> {
         let context = engine.limits().context;
         let (mut known, asked) = (request.tokens.clone(), request.max_new);
+        let tail = Tail::after(&request.tokens, words);
         let mut whole: Option<Reply> = None;
         loop {
             let done = whole.as_ref().map_or(0, |reply| reply.ids.len() as u32);
@@ -48,14 +49,15 @@ impl Overflow {
             piece.max_new = asked.map(|most| most - done);
             // Each piece would draw the random numbers of the one before.
             piece.sampling.seed = piece.sampling.seed.wrapping_add(u64::from(done));
-            let reply = generate(engine, self.first(piece, context), words, &cancelled, &mut show)?;
+            let reply = generate(engine, self.first(piece, context), &tail, &cancelled, &mut show)?;
             known.extend(&reply.ids);
-            let reply = match whole.take() {
+            let mut reply = match whole.take() {
                 Some(before) => joined(before, reply),
                 None => reply,
             };
             let lacks = asked.is_some_and(|most| (reply.ids.len() as u32) < most);
             if self == Overflow::Error || reply.stop != Stop::Length || !lacks {
+                tail.finish(&mut reply, show)?;
                 return Ok(reply);
             }
             whole = Some(reply);

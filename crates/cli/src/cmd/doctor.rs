@@ -15,10 +15,10 @@ use crate::args::{ArchArgs, Backend, DeviceArgs, KvType, PlacementArgs};
 use crate::array::ArrayArgs;
 use crate::builtin;
 use crate::error::{Error, Result};
-use crate::generate::generate;
 use crate::limits::{self, Measured};
 use crate::loading::{self, Place, environment};
 use crate::machine::{self, Memory};
+use crate::overflow::Overflow;
 use crate::packed_cache::Holdings;
 
 /// How the greedy continuation of the built-in prompt begins
@@ -255,7 +255,7 @@ fn check_story() -> Result<()> {
         max_new: Some(24),
         ..Default::default()
     };
-    let reply = generate(&mut engine, request, &words, || false, |_| Ok(()))?;
+    let reply = Overflow::Error.generate(&mut engine, request, &words, || false, |_| Ok(()))?;
     if reply.text.starts_with(STORY) {
         return Ok(());
     }

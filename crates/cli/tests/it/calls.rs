@@ -154,6 +154,29 @@ fn a_stop_string_ends_the_text_before_it() {
     girih(&["run", "--stop", ""]).fails(2, "a stop string is empty");
 }
 
+/// The bug was that a stop string was looked for anew, and half a character
+/// given up, wherever a reply went on in a new request.
+#[test]
+fn a_reply_that_goes_on_has_the_text_of_one_that_fits() {
+    let call = ["run", "stories260k", "Once upon a time", "--temp", "0", "--json", "--quiet", "-n", "40"];
+    let cut = || girih(&call).with(&["--context", "12", "--overflow", "truncate"]);
+    let whole = cut().done().json()["text"].as_str().expect("a text").to_owned();
+    for start in (0..whole.len() - 24).filter(|at| at % 5 == 0) {
+        let stop = &whole[start..start + 24];
+        let ended = cut().with(&["--stop", "never said", "--stop", stop]).done().json();
+        let before = &whole[..whole.find(stop).expect("it was taken from there")];
+        assert_eq!((&ended["text"], &ended["stop"]["string"]), (&before.into(), &stop.into()));
+    }
+    // It looks like a stop string to its end, and is none.
+    let stop = format!("{}#", &whole[4..]);
+    assert_eq!(cut().with(&["--stop", &stop]).done().json()["text"], whole);
+    // Each of these tokens, <0xC3>, begins a character.
+    let forced = ["--logit-bias", "198=inf"];
+    let (cut, fits) = (cut().with(&forced).done().json(), girih(&call).with(&forced).done().json());
+    assert_eq!(fits["text"], "\u{FFFD}".repeat(40));
+    assert_eq!(cut["text"], fits["text"]);
+}
+
 #[test]
 fn a_bias_forces_and_forbids() {
     let ids = |bias: &str| {
