@@ -210,6 +210,11 @@ pub enum Backend {
 }
 
 impl Backend {
+    /// Whether it is a simulated array.
+    pub fn is_array(&self) -> bool {
+        matches!(self, Backend::Npu(_))
+    }
+
     /// The type in which it stores what operators yield.
     pub fn activations(&self) -> DType {
         match self {

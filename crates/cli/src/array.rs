@@ -71,19 +71,6 @@ impl ArrayArgs {
             None => npu,
         })
     }
-
-    /// What was said first of all this, in words.
-    pub fn given(&self) -> Option<&'static str> {
-        let said = [
-            (self.npu_mapping.is_some(), "--npu-mapping lays models out"),
-            (!self.npu_runtime.is_empty(), "--npu-runtime sets the runtime"),
-            (self.npu_lengths.is_some(), "--npu-lengths chooses lengths"),
-            (self.npu_contexts.is_some(), "--npu-contexts chooses contexts"),
-            (self.blobs.blobs.is_some(), "--blobs keeps compiled programs"),
-            (self.blobs.blobs_limit.is_some(), "--blobs-limit keeps compiled programs"),
-        ];
-        said.into_iter().find(|(given, _)| *given).map(|(_, what)| what)
-    }
 }
 
 /// Reads a mapping: one that girih has, or else a file.

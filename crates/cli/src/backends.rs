@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use clap::ArgMatches;
+use clap::parser::ValueSource;
 use girih_cpu::kernels::{self, packed};
 use girih_cpu::{Cpu, Precision};
 use girih_engine::cache;
@@ -34,15 +36,8 @@ impl<'a> Layout<'a> {
     /// The layout of `model` for steps up to `key`.
     ///
     /// # Errors
-    /// When the model's weights do not have the shapes that its facts say, or
-    /// something is set that the chosen backend has no choice of.
+    /// When the model's weights do not have the shapes that its facts say.
     pub fn new(model: &'a Model, device: &'a DeviceArgs, key: Key) -> Result<Layout<'a>> {
-        if device.backend != Backend::Cpu {
-            refuse_cpu_settings(device)?;
-        }
-        if !matches!(device.backend, Backend::Npu(_)) {
-            refuse_array_settings(device)?;
-        }
         let graph = model.graph(key, device.kv.dtype())?;
         let blocks = graph.groups.iter().map(|group| cache::blocks(group.span, &key)).collect();
         Ok(Layout { model, device, key, graph, blocks })
@@ -241,28 +236,48 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Refuses what other backends than the cpu have no choice of.
-fn refuse_cpu_settings(device: &DeviceArgs) -> Result<()> {
-    let placement = &device.placement;
-    let settings = [
-        (device.isa.is_some(), "--isa chooses kernels"),
-        (device.act_precision.is_some(), "--act-precision rounds activations"),
-        (placement.affinity.is_some(), "--affinity places threads"),
-        (placement.hot_replicate.is_some(), "--hot-replicate places weights"),
-        (placement.packed_cache.is_some(), "--packed-cache keeps weights"),
-        (placement.packed_cache_limit.is_some(), "--packed-cache-limit keeps weights"),
-        (placement.weights.is_some(), "--weights maps packed weights"),
-    ];
-    match settings.iter().find(|(given, _)| *given) {
-        Some((_, what)) => Err(Error::call(format!("{what} of the cpu backend; leave it out for others"))),
-        None => Ok(()),
-    }
-}
+/// The options that only the cpu backend has, and what each does.
+const OF_THE_CPU: [(&str, &str); 7] = [
+    ("isa", "chooses kernels"),
+    ("act_precision", "rounds activations"),
+    ("affinity", "places threads"),
+    ("hot_replicate", "places weights"),
+    ("packed_cache", "keeps weights"),
+    ("packed_cache_limit", "keeps weights"),
+    ("weights", "maps packed weights"),
+];
 
-/// Refuses what only arrays have a choice of.
-fn refuse_array_settings(device: &DeviceArgs) -> Result<()> {
-    match device.array.given() {
-        Some(what) => Err(Error::call(format!("{what} of an array; leave it out for other backends"))),
-        None => Ok(()),
+/// The options that only arrays have, and what each does.
+const OF_ARRAYS: [(&str, &str); 6] = [
+    ("npu_mapping", "lays models out"),
+    ("npu_runtime", "sets the runtime"),
+    ("npu_lengths", "chooses lengths"),
+    ("npu_contexts", "chooses contexts"),
+    ("blobs", "keeps compiled programs"),
+    ("blobs_limit", "keeps compiled programs"),
+];
+
+/// Refuses options on the command line that mean nothing to the backend of this
+/// call. Variables and the configuration file are set for many calls: what they
+/// say to another backend is not for this one.
+///
+/// # Errors
+/// When there is such an option.
+pub fn refuse_idle_options(matches: &ArgMatches) -> Result<()> {
+    // Not every command has a backend, and few a second one.
+    let named = |id| matches.try_get_one::<Backend>(id).ok().flatten();
+    let Some(backend) = named("backend") else { return Ok(()) };
+    let typed = |options: &[(&str, &str)]| {
+        let here = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let (id, what) = options.iter().find(|(id, _)| here(id))?;
+        Some(format!("--{} {what}", id.replace('_', "-")))
+    };
+    if let (false, Some(option)) = (*backend == Backend::Cpu, typed(&OF_THE_CPU)) {
+        return Err(Error::call(format!("{option} of the cpu backend; leave it out for others")));
     }
+    let array = [Some(backend), named("reference")].into_iter().flatten().any(Backend::is_array);
+    if let (false, Some(option)) = (array, typed(&OF_ARRAYS)) {
+        return Err(Error::call(format!("{option} of an array; leave it out for other backends")));
+    }
+    Ok(())
 }

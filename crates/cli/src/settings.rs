@@ -5,11 +5,13 @@
 //! the configuration file, `some-flag`; neither is written down a second time.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::path::PathBuf;
 
-use clap::{Arg, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use crate::args::Cli;
+use crate::backends::refuse_idle_options;
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 
@@ -31,7 +33,13 @@ pub fn read() -> Result<Cli> {
     }
     let matches =
         all_with_sources(command, &file).try_get_matches().map_err(|error| Error::Usage(Box::new(error)))?;
+    refuse_idle_options(innermost(&matches))?;
     Cli::from_arg_matches(&matches).map_err(|error| Error::Usage(Box::new(error)))
+}
+
+/// What was said to the command that does the work.
+fn innermost(matches: &ArgMatches) -> &ArgMatches {
+    iter::successors(Some(matches), |matches| Some(matches.subcommand()?.1)).last().unwrap_or(matches)
 }
 
 /// A command whose flags, and those of the commands below it, also read their

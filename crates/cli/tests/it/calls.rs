@@ -144,6 +144,46 @@ fn threads_are_placed_for_the_cpu_backend_only() {
     }
 }
 
+/// The bug was that what one command or backend was set to once for all calls
+/// stopped the others.
+#[test]
+fn what_is_set_for_another_backend_stops_no_call() {
+    let folder = Folder::new();
+    let file = folder.write("girih.toml", "isa = \"portable\"\nblobs-limit = 1\nnpu-lengths = 8\n");
+    let settings = [
+        ("GIRIH_BLOBS", "off"),
+        ("GIRIH_NPU_RUNTIME", "values=brokered"),
+        ("GIRIH_ACT_PRECISION", "f32"),
+        ("GIRIH_PACKED_CACHE", "off"),
+    ];
+    let set = |backend: &str| {
+        let call = girih(&["run", "-q", "-n", "2", "--context", "32", "--kv", "bf16", "--backend", backend]);
+        settings.iter().fold(call, |call, (name, value)| call.env(name, value)).env("GIRIH_CONFIG", &file)
+    };
+    for backend in ["cpu", "interpreter", "npu:toy"] {
+        set(backend).done();
+    }
+    // Who says it here and now means this call.
+    let of_the_cpu = ["--isa=avx2", "--act-precision=f32", "--affinity=none", "--hot-replicate=off"];
+    let of_its_weights = ["--packed-cache=off", "--packed-cache-limit=1", "--weights=mmap"];
+    for option in of_the_cpu.iter().chain(&of_its_weights) {
+        set("interpreter").with(&[option]).fails(2, "of the cpu backend; leave it out");
+        set("npu:toy").with(&[option]).fails(2, option.split_once('=').expect("it has a value").0);
+    }
+    let of_runs = ["--npu-mapping=seed-000", "--npu-runtime=values=brokered", "--npu-lengths=8"];
+    for option in of_runs.iter().chain(&["--npu-contexts=8", "--blobs=off", "--blobs-limit=1"]) {
+        set("interpreter").with(&[option]).fails(2, "of an array; leave it out");
+        set("cpu").with(&[option]).fails(2, option.split_once('=').expect("it has a value").0);
+    }
+    let compare = |backend, reference| {
+        let call = ["diagnose", "stories260k", "--context", "64", "--tokens", "8", "--kv", "bf16"];
+        girih(&call).with(&["--backend", backend, "--reference", reference]).env("GIRIH_ISA", "portable")
+    };
+    compare("npu:toy", "cpu").done();
+    // It is the reference's.
+    compare("cpu", "npu:toy").with(&["--npu-mapping", "none"]).fails(2, "'none'");
+}
+
 #[test]
 fn a_stop_string_ends_the_text_before_it() {
     let whole = girih(&["run", "--quiet"]).done().stdout;
