@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::ArgMatches;
-use clap::parser::ValueSource;
 use girih_cpu::kernels::{self, packed};
 use girih_cpu::{Cpu, Precision};
 use girih_engine::cache;
@@ -20,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::packed_cache::{Folder, Store, Wishes};
 use crate::progress::{Counted, Show, Unit};
+use crate::settings::is_on_command_line;
 
 /// How a model is going to run: its largest graph and its state.
 pub struct Layout<'a> {
@@ -268,8 +268,7 @@ pub fn refuse_idle_options(matches: &ArgMatches) -> Result<()> {
     let named = |id| matches.try_get_one::<Backend>(id).ok().flatten();
     let Some(backend) = named("backend") else { return Ok(()) };
     let typed = |options: &[(&str, &str)]| {
-        let here = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
-        let (id, what) = options.iter().find(|(id, _)| here(id))?;
+        let (id, what) = options.iter().find(|(id, _)| is_on_command_line(matches, id))?;
         Some(format!("--{} {what}", id.replace('_', "-")))
     };
     if let (false, Some(option)) = (*backend == Backend::Cpu, typed(&OF_THE_CPU)) {

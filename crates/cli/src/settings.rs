@@ -3,12 +3,16 @@
 //!
 //! Every flag `--some-flag` has one variable, `GIRIH_SOME_FLAG`, and one key in
 //! the configuration file, `some-flag`; neither is written down a second time.
+//! They are set for many calls: where a flag cannot be used with what stands on
+//! the command line, they do not count.
 
 use std::collections::BTreeMap;
 use std::iter;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::builder::Resettable;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
 
 use crate::args::Cli;
 use crate::backends::refuse_idle_options;
@@ -31,8 +35,10 @@ pub fn read() -> Result<Cli> {
             "the configuration file sets '{key}', which is no flag of any command"
         )));
     }
-    let matches =
-        all_with_sources(command, &file).try_get_matches().map_err(|error| Error::Usage(Box::new(error)))?;
+    // Read first without what stands behind it, whatever else is wrong with it.
+    let typed = command.clone().ignore_errors(true).try_get_matches().ok();
+    let command = all_with_sources(command, &file, typed.as_ref());
+    let matches = command.try_get_matches().map_err(|error| Error::Usage(Box::new(error)))?;
     refuse_idle_options(innermost(&matches))?;
     Cli::from_arg_matches(&matches).map_err(|error| Error::Usage(Box::new(error)))
 }
@@ -43,13 +49,43 @@ fn innermost(matches: &ArgMatches) -> &ArgMatches {
 }
 
 /// A command whose flags, and those of the commands below it, also read their
-/// variables and keys.
-fn all_with_sources(command: Command, file: &BTreeMap<String, String>) -> Command {
+/// variables and keys, beside what is `typed`.
+fn all_with_sources(
+    command: Command,
+    file: &BTreeMap<String, String>,
+    typed: Option<&ArgMatches>,
+) -> Command {
+    let is_typed = |arg: &Arg| typed.is_some_and(|typed| is_on_command_line(typed, arg.get_id().as_str()));
+    let excluded = excluded(&command, is_typed);
+    let command = command.mut_args(|arg| {
+        if excluded.contains(arg.get_id()) {
+            return arg;
+        }
+        // What is set for many calls need not have an effect in each.
+        let arg = if is_typed(&arg) { arg } else { arg.requires(Resettable::Reset) };
+        with_sources(arg, file)
+    });
     let below: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-    let command = command.mut_args(|arg| with_sources(arg, file));
-    below
-        .into_iter()
-        .fold(command, |command, name| command.mut_subcommand(name, |sub| all_with_sources(sub, file)))
+    below.into_iter().fold(command, |command, name| {
+        let typed = typed.and_then(|typed| typed.subcommand()).filter(|(chosen, _)| *chosen == name);
+        command.mut_subcommand(name, |sub| all_with_sources(sub, file, typed.map(|(_, below)| below)))
+    })
+}
+
+/// The arguments that cannot be used with one that is typed.
+fn excluded(command: &Command, is_typed: impl Fn(&Arg) -> bool) -> Vec<Id> {
+    let exclude = |one: &Arg, other: &Arg| {
+        command.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id() == other.get_id())
+    };
+    let typed: Vec<&Arg> = command.get_arguments().filter(|arg| is_typed(arg)).collect();
+    let all = command.get_arguments();
+    let excluded = all.filter(|arg| typed.iter().any(|typed| exclude(typed, arg) || exclude(arg, typed)));
+    excluded.map(|arg| arg.get_id().clone()).collect()
+}
+
+/// Whether an argument stands on the command line itself.
+pub fn is_on_command_line(matches: &ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 /// A flag that also reads its variable and its key.

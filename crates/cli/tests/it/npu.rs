@@ -90,6 +90,28 @@ fn a_report_is_a_page_that_needs_nothing_else_and_obeys_no_name() {
     girih(&["npu", "report", "--figures", "toy", "--rows", "3"]).fails(2, "cannot be used with '--rows");
 }
 
+/// The bug was that a variable stopped the calls in which its flag cannot be
+/// used, and that a key was taken there in place of what was typed.
+#[test]
+fn what_is_typed_excludes_what_is_set_for_all_calls() {
+    let (model, home) = (fixture("llama32_tied"), Folder::new());
+    let figures = || girih(&["npu", "report", "--figures", "toy"]);
+    let set = figures().env("GIRIH_ROWS", "3").env("GIRIH_JSON", "true").env("GIRIH_HTML", "none/none");
+    assert_eq!(set.done().stdout, figures().done().stdout);
+    let sim = ["npu", "sim", name(&model), "--target", "toy", "--rows", "64", "--context", "128"];
+    let sim = || girih(&sim).env("GIRIH_BLOBS", "off").env("GIRIH_TRACE_EVENTS", "100");
+    sim().done();
+    sim().with(&["--trace-events", "100"]).fails(2, "--trace <FILE>");
+    let dump = home.path().join("forms");
+    let compile = ["npu", "compile", name(&model), "--target", "toy", "--rows", "8", "--context", "64"];
+    let compile = || girih(&compile).with(&["--dump", name(&dump)]).env("GIRIH_BLOBS", "off");
+    compile().done();
+    compile().with(&["--blobs", "off"]).fails(2, "cannot be used with");
+    let file = home.write("girih.toml", "golden = \"nowhere\"\nagainst = \"bf16\"\n");
+    let call = ["diagnose", "stories260k", "--reference", "interpreter", "--context", "64", "--json"];
+    assert_eq!(girih(&call).env("GIRIH_CONFIG", &file).done().json()["reference"], "interpreter");
+}
+
 /// The bug was that a place for programs, set once for all commands, stopped
 /// this one, which has a place of its own.
 #[test]
