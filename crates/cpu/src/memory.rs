@@ -103,31 +103,28 @@ impl<T> DerefMut for Aligned<T> {
     }
 }
 
-/// Bytes that are only read from now on; those who hold them share them.
+/// Bytes that are only read from now on, a part of a memory or of a mapped file;
+/// those who hold parts of it share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Shared(Place);
+pub(crate) struct Shared {
+    whole: Whole,
+    range: Range<usize>,
+}
 
 #[derive(Clone, Debug)]
-enum Place {
+pub(crate) enum Whole {
     Memory(Arc<Aligned<u8>>),
-    /// A part of a mapped file.
-    File(Arc<Mapping>, Range<usize>),
+    File(Arc<Mapping>),
 }
 
 impl Shared {
-    /// A part of a mapped file.
+    /// A part of `whole`.
     ///
     /// # Panics
-    /// When it is not in the file.
-    pub fn mapped(file: Arc<Mapping>, range: Range<usize>) -> Shared {
-        assert!(file.get(range.clone()).is_some(), "{range:?} is not in a file of {} bytes", file.len());
-        Shared(Place::File(file, range))
-    }
-}
-
-impl From<Aligned<u8>> for Shared {
-    fn from(memory: Aligned<u8>) -> Shared {
-        Shared(Place::Memory(Arc::new(memory)))
+    /// When it is not in there.
+    pub fn part(whole: Whole, range: Range<usize>) -> Shared {
+        assert!(whole.get(range.clone()).is_some(), "{range:?} is not in {} bytes", whole.len());
+        Shared { whole, range }
     }
 }
 
@@ -135,9 +132,17 @@ impl Deref for Shared {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Place::Memory(memory) => memory,
-            Place::File(file, range) => &file[range.clone()],
+        &self.whole[self.range.clone()]
+    }
+}
+
+impl Deref for Whole {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Whole::Memory(memory) => memory,
+            Whole::File(file) => file,
         }
     }
 }

@@ -27,7 +27,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::arrange::bands;
 use crate::kernels::packed::{Layout, VERSION};
-use crate::memory::Shared;
+use crate::memory::{Shared, Whole};
 use crate::os::Mapping;
 
 const MAGIC: &[u8; 8] = b"girihpak";
@@ -235,7 +235,7 @@ impl<'a> Kept<'a> {
     /// A matrix where it lies in the mapped file.
     pub fn mapped(&self, name: &str) -> Option<Shared> {
         let range = self.contents.range(name)?;
-        Some(Shared::mapped(self.mapping.clone()?, range))
+        Some(Shared::part(Whole::File(self.mapping.clone()?), range))
     }
 
     /// Whether the matrix of this name is among them.

@@ -2,7 +2,8 @@
 //! as `f32`.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
 use girih_graph::{Error, Graph, Op, Value, ValueId, WeightSource};
 use girih_tensor::{DType, View};
@@ -12,7 +13,7 @@ use crate::kernels::Table;
 use crate::kernels::packed::{
     BAND, Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, LANES, LINE, Layout, Panel, PanelGroup,
 };
-use crate::memory::{Aligned, Shared};
+use crate::memory::{Aligned, Shared, Whole};
 use crate::pack::pack_band;
 use crate::packed_store::{Contents, Kept, Listed, PackedStore, Residence, Unkept};
 use crate::pool::{Grid, Pool};
@@ -56,21 +57,16 @@ impl Form {
             Form::of(node.op, index)
         })
     }
-
-    /// The bytes that a weight of this form takes.
-    fn bytes(self, value: &Value) -> u64 {
-        match self {
-            Form::Vector => Aligned::<f32>::bytes(value.shape.elements()),
-            Form::Matrix => Matrix::bytes(value),
-        }
-    }
 }
 
 impl Weights {
     /// The bytes that the weights of `graph` take.
     pub(crate) fn plan(graph: &Graph) -> u64 {
-        let sizes = graph.weights().filter_map(|(id, value)| Some(Form::in_graph(graph, id)?.bytes(value)));
-        sizes.fold(0, u64::saturating_add)
+        let vectors = of_form(graph, Form::Vector);
+        let vectors = vectors.map(|value| Aligned::<f32>::bytes(value.shape.elements()));
+        let matrices = Place::of_all(of_form(graph, Form::Matrix));
+        let matrices = matrices.map_or(u64::MAX, |places| Aligned::<u8>::bytes(Place::end(&places)));
+        vectors.fold(matrices, u64::saturating_add)
     }
 
     /// Reads the weights of `graph`, a large one with all threads at once, as
@@ -113,22 +109,23 @@ impl Weights {
         pool: &Pool,
     ) -> Result<Weights, Error> {
         let mapped = |value: &Value| kept.and_then(|kept| kept.mapped(&value.name));
-        let matrices = graph.weights().filter(|(id, _)| Form::in_graph(graph, *id) == Some(Form::Matrix));
-        let unmapped = matrices.map(|(_, value)| value).filter(|value| mapped(value).is_none());
-        let rooms = unmapped.map(Room::of).collect::<Result<Vec<_>, Error>>()?;
-        let filled = fill_all(rooms, pool, &|value, band, stored, packed| match kept
+        let unmapped = of_form(graph, Form::Matrix).filter(|value| mapped(value).is_none());
+        let places = Place::of_all(unmapped)?;
+        let mut memory = Aligned::zeroed(Place::end(&places), "all that the weights pack to")?;
+        fill_all(&places, &mut memory, pool, &|value, band, stored, packed| match kept
             .filter(|kept| kept.holds(&value.name))
         {
             Some(kept) => kept.read(&value.name, band, packed),
             None => read_and_pack(value, source, band, stored, packed),
         })?;
-        let mut filled = filled.into_iter();
+        let memory = Whole::Memory(Arc::new(memory));
+        let mut filled = places.into_iter().map(|place| Shared::part(memory.clone(), place.range));
         let mut next = || filled.next().expect("each matrix that is not mapped was filled");
         let mut weights = Weights { indexes: HashMap::new(), tensors: Vec::new() };
         for (id, value) in graph.weights() {
             let tensor = match Form::in_graph(graph, id) {
                 Some(Form::Matrix) => {
-                    let bytes = mapped(value).unwrap_or_else(|| next().bytes.into());
+                    let bytes = mapped(value).unwrap_or_else(&mut next);
                     Tensor::Matrix(Matrix::new(value, bytes)?)
                 }
                 Some(Form::Vector) => Tensor::Vector(vector(value, source)?),
@@ -173,18 +170,38 @@ impl Weights {
 /// Fills a band, all zeros, of a weight; with memory for its stored bytes.
 type FillBand<'a> = dyn Fn(&Value, usize, &mut Vec<u8>, &mut [u8]) -> Result<(), Error> + Sync + 'a;
 
-/// Memory for the bands of a matrix.
-struct Room<'a> {
+/// The weights of `graph` that it takes for this.
+fn of_form(graph: &Graph, form: Form) -> impl Iterator<Item = &Value> {
+    let of_form = move |(id, _): &(ValueId, _)| Form::in_graph(graph, *id) == Some(form);
+    graph.weights().filter(of_form).map(|(_, value)| value)
+}
+
+/// Where a matrix lies in the memory of all: one memory, because what does not
+/// fill a huge page gets pages of the usual size, and matrices one by one left
+/// a tenth of a model in these (of small ones, such as those of keys, all).
+struct Place<'a> {
     value: &'a Value,
-    bytes: Aligned<u8>,
+    range: Range<usize>,
     band_bytes: usize,
 }
 
-impl Room<'_> {
-    /// Memory of zeros, which takes none before it is touched.
-    fn of(value: &Value) -> Result<Room<'_>, Error> {
-        let (band_bytes, all) = Matrix::sizes(value)?;
-        Ok(Room { value, bytes: Aligned::zeroed(all, &value.name)?, band_bytes })
+impl Place<'_> {
+    /// One matrix after another, each from the start of a cache line on.
+    fn of_all<'a>(matrices: impl Iterator<Item = &'a Value>) -> Result<Vec<Place<'a>>, Error> {
+        let mut end = 0;
+        let place = |value: &'a Value| {
+            let (band_bytes, all) = Matrix::sizes(value)?;
+            let next = all.checked_next_multiple_of(LINE).and_then(|all| all.checked_add(end));
+            let start = end;
+            end = next.ok_or_else(|| too_large(value))?;
+            Ok(Place { value, range: start..start + all, band_bytes })
+        };
+        matrices.map(place).collect()
+    }
+
+    /// The bytes of all.
+    fn end(places: &[Place<'_>]) -> usize {
+        places.last().map_or(0, |place| place.range.end)
     }
 }
 
@@ -202,10 +219,12 @@ struct Empty<'a> {
 /// The bands of all matrices: the first part of each matrix before the second
 /// part of any, a part for each thread. Memory lies near the thread that first
 /// writes to it, and in a step each begins with its own part of each matrix.
-fn by_parts<'a>(rooms: &'a mut [Room<'_>], parts: usize) -> Vec<Empty<'a>> {
-    let mut all = Vec::new();
-    for Room { value, bytes, band_bytes } in rooms {
-        let bands = bytes.chunks_mut((*band_bytes).max(1));
+fn by_parts<'a>(places: &'a [Place<'_>], memory: &'a mut [u8], parts: usize) -> Vec<Empty<'a>> {
+    let (mut all, mut rest, mut end) = (Vec::new(), memory, 0);
+    for Place { value, range, band_bytes } in places {
+        let taken = rest.split_off_mut(..range.end - end).expect("places are those of this memory");
+        let bands = taken[range.start - end..].chunks_mut((*band_bytes).max(1));
+        end = range.end;
         let count = bands.len();
         for (band, bytes) in bands.enumerate() {
             all.push(Empty { value, band, bytes, part: band * parts / count, number: all.len() });
@@ -218,8 +237,8 @@ fn by_parts<'a>(rooms: &'a mut [Room<'_>], parts: usize) -> Vec<Empty<'a>> {
 /// Has `fill` fill the bands of all matrices. They are one task, since threads
 /// wait for each other at its end: for one that has lost its processor, which
 /// something else may want meanwhile, that is milliseconds.
-fn fill_all<'a>(mut rooms: Vec<Room<'a>>, pool: &Pool, fill: &FillBand<'_>) -> Result<Vec<Room<'a>>, Error> {
-    let mut bands = by_parts(&mut rooms, pool.threads());
+fn fill_all(places: &[Place<'_>], memory: &mut [u8], pool: &Pool, fill: &FillBand<'_>) -> Result<(), Error> {
+    let mut bands = by_parts(places, memory, pool.threads());
     let mut buffers = vec![Vec::new(); pool.threads()];
     let failure = Failure::default();
     let grid = Grid { width: 1, row_step: 1, column_step: 1 };
@@ -235,8 +254,7 @@ fn fill_all<'a>(mut rooms: Vec<Room<'a>>, pool: &Pool, fill: &FillBand<'_>) -> R
             failure.note(*number, error);
         }
     });
-    failure.outcome()?;
-    Ok(rooms)
+    failure.outcome()
 }
 
 /// What is worth keeping of a graph's weights: the matrices that are packed.
@@ -294,13 +312,6 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    /// Bytes that a matrix takes.
-    fn bytes(value: &Value) -> u64 {
-        let band = Layout::of(value.dtype).band_bytes(value.shape.columns());
-        let all = band.and_then(|band| band.checked_mul(bands(value.shape.rows())));
-        Aligned::<u8>::bytes(all.unwrap_or(usize::MAX))
-    }
-
     /// A matrix of packed bands.
     fn new(value: &Value, bytes: Shared) -> Result<Matrix, Error> {
         let (band_bytes, all) = Matrix::sizes(value)?;
@@ -313,7 +324,7 @@ impl Matrix {
     fn sizes(value: &Value) -> Result<(usize, usize), Error> {
         let band_bytes = Layout::of(value.dtype).band_bytes(value.shape.columns());
         let sizes = band_bytes.and_then(|band| Some((band, band.checked_mul(bands(value.shape.rows()))?)));
-        sizes.ok_or_else(|| Error::new(format!("the weight '{}' is larger than memory", value.name)))
+        sizes.ok_or_else(|| too_large(value))
     }
 
     /// The bytes that are read when all of it is.
@@ -415,6 +426,10 @@ impl Matrix {
     }
 }
 
+fn too_large(value: &Value) -> Error {
+    Error::new(format!("the weight '{}' is larger than memory", value.name))
+}
+
 /// The number in row `row` and column `column` of decoded groups.
 fn number(coding: Coding, panels: &[Panel; 2], row: usize, column: usize) -> f32 {
     let group = &panels[row / LANES][column / GROUP];
@@ -469,9 +484,11 @@ mod tests {
             outermost: Extent::Fixed,
         };
         let values = [value("a", 4 * BAND), value("b", 1), value("c", 6 * BAND)];
-        let mut rooms: Vec<_> = values.iter().map(|value| Room::of(value).unwrap()).collect();
-        let order: Vec<_> =
-            by_parts(&mut rooms, 2).iter().map(|empty| (&*empty.value.name, empty.band)).collect();
+        let places = Place::of_all(values.iter()).unwrap();
+        assert!(places.iter().all(|place| place.range.start % LINE == 0));
+        let mut memory = vec![0; Place::end(&places)];
+        let bands = by_parts(&places, &mut memory, 2);
+        let order: Vec<_> = bands.iter().map(|empty| (&*empty.value.name, empty.band)).collect();
         let first = [("a", 0), ("a", 1), ("b", 0), ("c", 0), ("c", 1), ("c", 2)];
         let second = [("a", 2), ("a", 3), ("c", 3), ("c", 4), ("c", 5)];
         assert_eq!(order, [&first[..], &second].concat());
