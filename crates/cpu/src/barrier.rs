@@ -90,8 +90,9 @@ impl Barrier {
     }
 
     /// Lets no more workers join, and returns when those that have joined have
-    /// left: from then on no worker is in the task.
-    pub fn close(&self) {
+    /// left: from then on no worker is in the task. As long as the caller watches
+    /// for that, it does some of `meanwhile` again and again.
+    pub fn close(&self, mut meanwhile: impl FnMut()) {
         let task = self.gate.0.load(Ordering::Relaxed);
         // In the one order of sequentially consistent operations, a worker
         // writes its seat and then reads the gate, and this writes the gate and
@@ -99,19 +100,20 @@ impl Barrier {
         self.gate.0.store(task + 1, Ordering::SeqCst);
         for seat in &self.seats {
             let left = || seat.0.inside.load(Ordering::SeqCst) != task;
-            while !wait(left) {
+            while !wait(left, &mut meanwhile) {
                 self.caller.0.sleep(left);
             }
         }
     }
 
     /// Waits for a task after `last` and joins it: the number of the task, which
-    /// is to be the next call's `last`, or nothing when there are no more.
-    pub fn join(&self, worker: usize, last: u64) -> Option<u64> {
+    /// is to be the next call's `last`, or nothing when there are no more. As long
+    /// as it watches, it does some of `meanwhile` again and again.
+    pub fn join(&self, worker: usize, last: u64, mut meanwhile: impl FnMut()) -> Option<u64> {
         let seat = &self.seats[worker].0;
         loop {
             let new = || is_news(self.gate.0.load(Ordering::SeqCst), last);
-            while !wait(new) {
+            while !wait(new, &mut meanwhile) {
                 self.sleep(seat, new);
             }
             let task = self.gate.0.load(Ordering::Relaxed);
@@ -193,14 +195,16 @@ fn is_news(gate: u64, last: u64) -> bool {
     gate % 2 == 1 && gate != last
 }
 
-/// Watches for `ready`; false when it is time to sleep.
-fn wait(ready: impl Fn() -> bool) -> bool {
+/// Watches for `ready`, and does some of `meanwhile` between two looks; false when
+/// it is time to sleep.
+fn wait(ready: impl Fn() -> bool, mut meanwhile: impl FnMut()) -> bool {
     let mut start = None;
     loop {
         for _ in 0..LOOKS {
             if ready() {
                 return true;
             }
+            meanwhile();
             hint::spin_loop();
         }
         let waited = start.get_or_insert_with(Instant::now).elapsed();
@@ -224,10 +228,10 @@ mod tests {
         let barrier = Barrier::new(1);
         for _ in 0..3 {
             barrier.open();
-            barrier.close();
+            barrier.close(|| ());
         }
         thread::scope(|scope| {
-            let worker = scope.spawn(|| barrier.join(0, 0));
+            let worker = scope.spawn(|| barrier.join(0, 0, || ()));
             thread::sleep(2 * PATIENCE);
             assert!(!worker.is_finished(), "the tasks are over, so none of them can be joined");
             barrier.end();
@@ -241,13 +245,13 @@ mod tests {
         let barrier = Barrier::new(1);
         barrier.open();
         let seen = barrier.gate.0.load(Ordering::SeqCst);
-        barrier.close();
+        barrier.close(|| ());
         assert!(!barrier.enter(0, seen));
         barrier.open();
         assert!(!barrier.enter(0, seen), "the next task is another");
         assert!(barrier.enter(0, seen + 2));
         barrier.leave(0);
-        barrier.close();
+        barrier.close(|| ());
     }
 
     #[test]
@@ -257,7 +261,7 @@ mod tests {
             let (joined, left) = (AtomicBool::new(false), AtomicBool::new(false));
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    assert!(barrier.join(0, 0).is_some());
+                    assert!(barrier.join(0, 0, || ()).is_some());
                     joined.store(true, Ordering::SeqCst);
                     thread::sleep(pause);
                     left.store(true, Ordering::SeqCst);
@@ -267,7 +271,7 @@ mod tests {
                 while !joined.load(Ordering::SeqCst) {
                     thread::yield_now();
                 }
-                barrier.close();
+                barrier.close(|| ());
                 assert!(left.load(Ordering::SeqCst), "closed while a worker was in the task");
             });
         }
@@ -288,7 +292,7 @@ mod tests {
                 let (barrier, current, visits) = (&barrier, &current, &visits);
                 scope.spawn(move || {
                     let mut last = 0;
-                    while let Some(task) = barrier.join(worker, last) {
+                    while let Some(task) = barrier.join(worker, last, || ()) {
                         assert_ne!(task, last, "a task is joined once");
                         last = task;
                         let seen = current.load(Ordering::Relaxed);
@@ -304,7 +308,7 @@ mod tests {
                 current.store(task, Ordering::Relaxed);
                 barrier.open();
                 spin(task % 7);
-                barrier.close();
+                barrier.close(|| ());
                 current.store(0, Ordering::Relaxed);
                 spin(task % 5);
                 if task % 10_000 == 0 {

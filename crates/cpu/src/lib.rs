@@ -18,6 +18,7 @@ pub mod affinity;
 mod amount;
 mod arrange;
 mod barrier;
+mod coming;
 mod fuse;
 pub mod kernels;
 pub mod limits;

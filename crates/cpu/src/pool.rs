@@ -27,6 +27,7 @@ use std::thread::{self, JoinHandle, ThreadId};
 use girih_graph::Error;
 
 use crate::barrier::{Apart, Barrier};
+use crate::coming::{Asked, Coming};
 use crate::os;
 
 /// Groups of threads that have a range of pieces to themselves, at most: few,
@@ -94,6 +95,7 @@ impl Pool {
         }
         let crew = Crew {
             barrier: Barrier::new(threads - 1),
+            coming: (0..threads).map(|_| Apart::default()).collect(),
             task: UnsafeCell::new(None),
             panicked: AtomicBool::new(false),
             panic: Mutex::new(None),
@@ -130,6 +132,16 @@ impl Pool {
     /// does alone.
     pub fn tasks(&self) -> u64 {
         self.crew.barrier.tasks()
+    }
+
+    /// Tells each thread what it will read first of a task to come, whose first
+    /// output has so many `pieces`: what `bytes` yields for the thread's first one.
+    /// It asks memory for that while it waits.
+    pub fn foresee<'a>(&self, pieces: usize, bytes: impl Fn(usize) -> &'a [u8]) {
+        let queue = Queue::new([pieces], self.threads());
+        for (thread, coming) in self.crew.coming.iter().enumerate() {
+            coming.0.set(queue.first(thread).map_or(&[], &bytes));
+        }
     }
 
     /// Calls `body` once for each tile of `output`, with memory of the thread's
@@ -223,7 +235,8 @@ impl Pool {
         unsafe { *self.crew.task.get() = Some(unbounded) };
         self.crew.barrier.open();
         let own = panic::catch_unwind(AssertUnwindSafe(|| task(0)));
-        self.crew.barrier.close();
+        let (coming, mut asked) = (&self.crew.coming[0].0, Asked::default());
+        self.crew.barrier.close(|| asked.go_on(coming));
         let theirs = self.crew.take_panic();
         if let Some(panic) = own.err().or(theirs) {
             panic::resume_unwind(panic);
@@ -277,6 +290,8 @@ fn stay_on(place: &[usize]) -> Result<(), Error> {
 /// What the caller and the workers share.
 struct Crew {
     barrier: Barrier,
+    /// What each thread reads first in the task after this one.
+    coming: Box<[Apart<Coming>]>,
     /// The task at hand. The caller writes it while no worker is in a task;
     /// workers read it while they are in one.
     task: UnsafeCell<Option<Task<'static>>>,
@@ -292,8 +307,8 @@ unsafe impl Sync for Crew {}
 impl Crew {
     /// The life of a worker, which is the thread `worker + 1` of the pool.
     fn work(&self, worker: usize) {
-        let mut last = 0;
-        while let Some(number) = self.barrier.join(worker, last) {
+        let (mut last, coming, mut asked) = (0, &self.coming[worker + 1].0, Asked::default());
+        while let Some(number) = self.barrier.join(worker, last, || asked.go_on(coming)) {
             last = number;
             // SAFETY: this worker has joined a task and not left it, so the
             // caller is between `open` and the end of `close` and does not write.
@@ -351,6 +366,14 @@ impl<const N: usize> Queue<N> {
     /// The group that a thread belongs to; neighbours share one.
     fn group(&self, thread: usize) -> usize {
         thread * self.groups / self.threads
+    }
+
+    /// The piece of the first output that a thread begins with if all threads come
+    /// in their order.
+    fn first(&self, thread: usize) -> Option<usize> {
+        let group = self.group(thread);
+        let before = (0..thread).rev().take_while(|&other| self.group(other) == group).count();
+        self.ranges(group).next()?.nth(before)
     }
 
     /// The pieces of each output that `group` begins with.
@@ -589,6 +612,29 @@ mod tests {
         assert_eq!(mine(1), [(0, 2), (0, 3), (1, 4), (1, 5), (1, 6), (1, 7)]);
         let queue = Queue::new([96], 192);
         assert_eq!([0, 23, 24, 191].map(|thread| queue.group(thread)), [0, 0, 1, 7]);
+    }
+
+    /// What a thread is told to foresee is the piece that it takes.
+    #[test]
+    fn threads_that_come_in_order_begin_with_their_first_pieces() {
+        for threads in [1, 2, 3, 8, 9, 20] {
+            for count in [threads + 7, 10 * threads] {
+                let queue = Queue::new([count, 5], threads);
+                for thread in 0..threads {
+                    let piece = queue.next(&mut queue.group(thread));
+                    let first = queue.first(thread).map(|first| (0, first));
+                    assert!(
+                        first.is_none() || piece == first,
+                        "thread {thread} of {threads}, {count} pieces"
+                    );
+                }
+                assert_eq!(queue.first(0), Some(0));
+            }
+        }
+        assert_eq!(
+            [0, 1, 2, 3].map(|thread| Queue::new([3], 4).first(thread)),
+            [None, Some(0), Some(1), Some(2)]
+        );
     }
 
     #[test]

@@ -13,6 +13,7 @@ use girih_tensor::Shape;
 use crate::amount::Amount;
 use crate::arrange::{Arranged, Precision, Source};
 use crate::kernels::Table;
+use crate::kernels::packed::NARROW;
 use crate::lower::{
     self, At, Call, Compute, Count, Elementwise, Finish, Instruction, Lowered, Made, Place, Product,
     Products, Slot, Turn, Write, Writes, local_size, lower, partials_size, rotations, scratch_size, slots,
@@ -164,13 +165,19 @@ impl Program {
             values: Values { input, scratch, output, rows: origins.len(), wanted: wanted.len() },
         };
         let clocks = watch.clocks();
-        for instruction in self.instructions(watch) {
+        let instructions = self.instructions(watch);
+        // The products of the next step follow those of this one.
+        let mut following = products_of(instructions).cycle().skip(1);
+        for instruction in instructions {
             let begun = clocks.then(Instant::now);
             run.executor.variant = [table.name, "", "", ""];
             match instruction {
                 Instruction::Write(writes) => run.write(writes, watch),
                 Instruction::Arrange { source, width, slot, .. } => run.arrange(*source, *width, *slot),
-                Instruction::Products(products) => run.products(products, watch),
+                Instruction::Products(products) => {
+                    following.next().inspect(|next| run.foresee(next));
+                    run.products(products, watch);
+                }
                 Instruction::Compute(compute) if run.is_due(compute, watch) => {
                     run.compute(compute.call, compute.output);
                 }
@@ -182,15 +189,7 @@ impl Program {
             if let Some(begun) = begun {
                 watch.took(&run.took(instruction, begun.elapsed()));
             }
-            match instruction {
-                Instruction::Compute(Compute { name, shape, output, .. }) => {
-                    run.show(name, shape, *output, watch);
-                }
-                Instruction::Products(Products { parts, .. }) => {
-                    parts.iter().for_each(|part| run.show(&part.name, &part.shape, part.output, watch));
-                }
-                Instruction::Write(_) | Instruction::Arrange { .. } => {}
-            }
+            run.show_results(instruction, watch);
         }
     }
 }
@@ -210,6 +209,13 @@ fn trace(lanes: &[Lane<'_>], origins: &mut Vec<Origin>, wanted: &mut Vec<u32>) {
         origins.extend((0..count).map(|row| Origin { lane: index as u32, position: lane.position + row }));
         wanted.extend(lane.wanted().map(|row| row as u32));
     }
+}
+
+fn products_of(instructions: &[Instruction]) -> impl Iterator<Item = &Products> + Clone {
+    instructions.iter().filter_map(|instruction| match instruction {
+        Instruction::Products(products) => Some(products),
+        _ => None,
+    })
 }
 
 /// One step on its way through a program.
@@ -265,6 +271,16 @@ impl Run<'_> {
                 ops::take(x, place.stride, *rows, y);
             }
             Call::Elementwise(call) => elementwise(call, executor, values, place),
+        }
+    }
+
+    /// Lets threads that wait ask for the weights of the products that come next,
+    /// where reading these is what takes the time.
+    fn foresee(&self, next: &Products) {
+        if self.values.rows_of(next.rows) <= NARROW {
+            let weights = next.parts.iter().map(|part| self.weights.matrix(part.weight));
+            let gated = matches!(next.finish, Some((Finish::Gate { .. }, _)));
+            ops::foresee(self.executor.pool, weights, gated);
         }
     }
 
@@ -391,6 +407,19 @@ impl Run<'_> {
         let words = &self.executor.variant;
         let variant = &words[..words.iter().take_while(|word| !word.is_empty()).count()];
         NodeTime { name, op, variant, rows, bytes: amount.bytes, operations: amount.operations, time }
+    }
+
+    /// Shows what an instruction has made.
+    fn show_results(&self, instruction: &Instruction, watch: &mut dyn Watch) {
+        match instruction {
+            Instruction::Compute(Compute { name, shape, output, .. }) => {
+                self.show(name, shape, *output, watch)
+            }
+            Instruction::Products(Products { parts, .. }) => {
+                parts.iter().for_each(|part| self.show(&part.name, &part.shape, part.output, watch));
+            }
+            Instruction::Write(_) | Instruction::Arrange { .. } => {}
+        }
     }
 
     /// Shows a value to whom it may concern.

@@ -338,6 +338,11 @@ impl Matrix {
         Band { layout: self.layout, columns: self.columns, bytes }
     }
 
+    /// All bands from one on.
+    pub fn bytes_from(&self, band: usize) -> &[u8] {
+        &self.bytes[band * self.band_bytes..]
+    }
+
     /// Whether kernels multiply its floats as they are packed.
     pub fn is_float(&self) -> bool {
         matches!(self.layout, Layout::Bf16 | Layout::F16 | Layout::F32)

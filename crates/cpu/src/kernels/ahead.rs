@@ -84,9 +84,32 @@ pub fn choose(columns: usize, ahead: Ahead) {
     CHOSEN.set(columns, ahead);
 }
 
+/// Asks for the line at an address, for the second cache, where the processor can
+/// be asked. Nothing need lie there.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn ask(address: usize) {
+    super::x86::prefetch_at(address);
+}
+
+/// Asks for nothing: there are no vector kernels for this processor either.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub fn ask(_address: usize) {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_address_may_be_asked_for() {
+        let memory = vec![0u8; 64];
+        let gone = memory.as_ptr().addr();
+        drop(memory);
+        for address in [gone, 0, 1, usize::MAX, 1 << 63, usize::MAX / 2] {
+            ask(address);
+        }
+    }
 
     #[test]
     fn few_and_many_columns_are_chosen_for_apart() {

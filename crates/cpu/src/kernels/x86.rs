@@ -6,6 +6,7 @@
 //! the numbers are that come of it is each table's own affair.
 
 use std::arch::x86_64::*;
+use std::ptr;
 use std::slice::{self, ChunksExact};
 
 use super::ahead::Ahead;
@@ -43,6 +44,14 @@ pub(super) fn as_bytes(values: &[f32]) -> &[u8] {
 #[inline]
 pub(super) fn prefetch(bytes: &[u8]) {
     _mm_prefetch::<_MM_HINT_T1>(bytes.as_ptr().cast());
+}
+
+/// As [`prefetch`], of the line at an address, whatever lies there.
+#[inline]
+pub(super) fn prefetch_at(address: usize) {
+    // SAFETY: SSE, which has the instruction, is part of x86-64; it reads nothing
+    // that the program sees, and faults at no address.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(ptr::without_provenance(address)) }
 }
 
 /// The half-precision number that two bytes hold.

@@ -26,7 +26,7 @@ use super::Executor;
 use crate::arrange::{Arranged, Kind, Source, arrange, bands, padded};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Band, DEPTH, FLOAT_DEPTH, LINE, NARROW, PanelGroup, TILE};
-use crate::pool::{Grid, Tile};
+use crate::pool::{Grid, Pool, Tile};
 use crate::weights::Matrix;
 
 /// Bytes of activations that stay in the second cache, with the sums of a band
@@ -124,12 +124,10 @@ pub(crate) fn linear(
     };
     let (rows, few) = (most(|x| x.rows), most(|x| x.columns()) <= NARROW);
     executor.variant = variant(table, rows, few, &products);
-    let all: usize = products.iter().flatten().map(|product| bands(product.weight.rows)).sum();
-    // Where one product gates another, a piece has as many bands of each.
-    let each = if matches!(finish, Finish::Gate(_)) { 2 } else { 1 };
+    let weights = products.iter().flatten().map(|product| product.weight);
     // Each product takes the way for its own number of columns.
     let narrow = products.iter().flatten().any(|product| product.x.columns() <= NARROW);
-    let bands = bands_of_piece(all, each, narrow, pool.threads());
+    let bands = bands_of_task(weights, matches!(finish, Finish::Gate(_)), narrow, pool.threads());
     let mut widths = products.iter().map(|product| product.as_ref().map_or(1, |product| product.weight.rows));
     let outputs = outputs.map(|output| {
         let width = widths.next().expect("as many products as outputs");
@@ -140,6 +138,27 @@ pub(crate) fn linear(
         let first = products[index].expect("where there is no product there are no tiles");
         Piece { table, first, gated, finish, tile }.compute(scratch);
     });
+}
+
+/// Has each thread ask for what it reads first of a task of these matrices, for few
+/// columns of activations, whenever it waits.
+pub(crate) fn foresee<'a>(pool: &Pool, weights: impl Iterator<Item = &'a Matrix> + Clone, gated: bool) {
+    let Some(first) = weights.clone().next() else { return };
+    let bands_of_piece = bands_of_task(weights, gated, true, pool.threads());
+    let pieces = bands(first.rows).div_ceil(bands_of_piece);
+    pool.foresee(pieces, |piece| first.bytes_from(piece * bands_of_piece));
+}
+
+/// Bands of a matrix in a piece of a task; where one matrix gates another, a piece
+/// has as many bands of each.
+fn bands_of_task<'a>(
+    weights: impl Iterator<Item = &'a Matrix>,
+    gated: bool,
+    narrow: bool,
+    threads: usize,
+) -> usize {
+    let all = weights.map(|weight| bands(weight.rows)).sum();
+    bands_of_piece(all, if gated { 2 } else { 1 }, narrow, threads)
 }
 
 /// Bands of a matrix in a piece of a task of `all` bands, where a piece has as

@@ -14,7 +14,7 @@ use crate::memory::Aligned;
 use crate::pool::Pool;
 
 pub(crate) use attend::{Heads, attend};
-pub(crate) use linear::{Finish, MOST_PRODUCTS, Product, arranged, linear};
+pub(crate) use linear::{Finish, MOST_PRODUCTS, Product, arranged, foresee, linear};
 pub(crate) use rope::{StepTurns, rope};
 pub(crate) use rows::{elementwise, embed, norm, take};
 pub(crate) use write::{MOST_WRITES, Written, write};
