@@ -74,6 +74,11 @@ impl Barrier {
         }
     }
 
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.seats.len()
+    }
+
     /// How many tasks have been opened.
     pub fn tasks(&self) -> u64 {
         self.gate.0.load(Ordering::Relaxed) / 2

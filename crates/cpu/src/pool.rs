@@ -27,7 +27,7 @@ use std::thread::{self, JoinHandle, ThreadId};
 use girih_graph::Error;
 
 use crate::barrier::{Apart, Barrier};
-use crate::coming::{Asked, Coming};
+use crate::coming::{Asking, Coming};
 use crate::os;
 
 /// Groups of threads that have a range of pieces to themselves, at most: few,
@@ -95,7 +95,7 @@ impl Pool {
         }
         let crew = Crew {
             barrier: Barrier::new(threads - 1),
-            coming: (0..threads).map(|_| Apart::default()).collect(),
+            coming: Apart::default(),
             task: UnsafeCell::new(None),
             panicked: AtomicBool::new(false),
             panic: Mutex::new(None),
@@ -134,14 +134,11 @@ impl Pool {
         self.crew.barrier.tasks()
     }
 
-    /// Tells each thread what it will read first of a task to come, whose first
-    /// output has so many `pieces`: what `bytes` yields for the thread's first one.
-    /// It asks memory for that while it waits.
-    pub fn foresee<'a>(&self, pieces: usize, bytes: impl Fn(usize) -> &'a [u8]) {
-        let queue = Queue::new([pieces], self.threads());
-        for (thread, coming) in self.crew.coming.iter().enumerate() {
-            coming.0.set(queue.first(thread).map_or(&[], &bytes));
-        }
+    /// Tells threads what they will read in the pieces of the first output of a task
+    /// to come: `bytes`, so many in each `piece`. While they wait, each asks memory for
+    /// what it reads first.
+    pub fn foresee(&self, bytes: &[u8], piece: usize) {
+        self.crew.coming.0.set(bytes, piece);
     }
 
     /// Calls `body` once for each tile of `output`, with memory of the thread's
@@ -235,8 +232,8 @@ impl Pool {
         unsafe { *self.crew.task.get() = Some(unbounded) };
         self.crew.barrier.open();
         let own = panic::catch_unwind(AssertUnwindSafe(|| task(0)));
-        let (coming, mut asked) = (&self.crew.coming[0].0, Asked::default());
-        self.crew.barrier.close(|| asked.go_on(coming));
+        let (crew, mut asking) = (&self.crew, Asking::default());
+        crew.barrier.close(|| asking.go_on(&crew.coming.0, |pieces| first_piece(pieces, 0, self.threads())));
         let theirs = self.crew.take_panic();
         if let Some(panic) = own.err().or(theirs) {
             panic::resume_unwind(panic);
@@ -290,8 +287,8 @@ fn stay_on(place: &[usize]) -> Result<(), Error> {
 /// What the caller and the workers share.
 struct Crew {
     barrier: Barrier,
-    /// What each thread reads first in the task after this one.
-    coming: Box<[Apart<Coming>]>,
+    /// What threads read first in the next task for which it is known.
+    coming: Apart<Coming>,
     /// The task at hand. The caller writes it while no worker is in a task;
     /// workers read it while they are in one.
     task: UnsafeCell<Option<Task<'static>>>,
@@ -307,8 +304,9 @@ unsafe impl Sync for Crew {}
 impl Crew {
     /// The life of a worker, which is the thread `worker + 1` of the pool.
     fn work(&self, worker: usize) {
-        let (mut last, coming, mut asked) = (0, &self.coming[worker + 1].0, Asked::default());
-        while let Some(number) = self.barrier.join(worker, last, || asked.go_on(coming)) {
+        let (mut last, mut asking) = (0, Asking::default());
+        let first = |pieces| first_piece(pieces, worker + 1, self.barrier.workers() + 1);
+        while let Some(number) = self.barrier.join(worker, last, || asking.go_on(&self.coming.0, first)) {
             last = number;
             // SAFETY: this worker has joined a task and not left it, so the
             // caller is between `open` and the end of `close` and does not write.
@@ -368,14 +366,6 @@ impl<const N: usize> Queue<N> {
         thread * self.groups / self.threads
     }
 
-    /// The piece of the first output that a thread begins with if all threads come
-    /// in their order.
-    fn first(&self, thread: usize) -> Option<usize> {
-        let group = self.group(thread);
-        let before = (0..thread).rev().take_while(|&other| self.group(other) == group).count();
-        self.ranges(group).next()?.nth(before)
-    }
-
     /// The pieces of each output that `group` begins with.
     fn ranges(&self, group: usize) -> impl Iterator<Item = Range<usize>> {
         self.counts.iter().map(move |count| group * count / self.groups..(group + 1) * count / self.groups)
@@ -407,6 +397,14 @@ impl<const N: usize> Queue<N> {
         }
         None
     }
+}
+
+/// The piece of so many with which a thread begins, if threads come in their order.
+fn first_piece(pieces: usize, thread: usize, threads: usize) -> Option<usize> {
+    let queue = Queue::new([pieces], threads);
+    let group = queue.group(thread);
+    let before = (0..thread).rev().take_while(|&other| queue.group(other) == group).count();
+    queue.ranges(group).next()?.nth(before)
 }
 
 /// An output and how it is cut.
@@ -622,19 +620,16 @@ mod tests {
                 let queue = Queue::new([count, 5], threads);
                 for thread in 0..threads {
                     let piece = queue.next(&mut queue.group(thread));
-                    let first = queue.first(thread).map(|first| (0, first));
+                    let first = first_piece(count, thread, threads).map(|first| (0, first));
                     assert!(
                         first.is_none() || piece == first,
                         "thread {thread} of {threads}, {count} pieces"
                     );
                 }
-                assert_eq!(queue.first(0), Some(0));
+                assert_eq!(first_piece(count, 0, threads), Some(0));
             }
         }
-        assert_eq!(
-            [0, 1, 2, 3].map(|thread| Queue::new([3], 4).first(thread)),
-            [None, Some(0), Some(1), Some(2)]
-        );
+        assert_eq!([0, 1, 2, 3].map(|thread| first_piece(3, thread, 4)), [None, Some(0), Some(1), Some(2)]);
     }
 
     #[test]

@@ -338,9 +338,9 @@ impl Matrix {
         Band { layout: self.layout, columns: self.columns, bytes }
     }
 
-    /// All bands from one on.
-    pub fn bytes_from(&self, band: usize) -> &[u8] {
-        &self.bytes[band * self.band_bytes..]
+    /// All bands, and the bytes of each.
+    pub fn all_bands(&self) -> (&[u8], usize) {
+        (&self.bytes, self.band_bytes)
     }
 
     /// Whether kernels multiply its floats as they are packed.

@@ -144,9 +144,8 @@ pub(crate) fn linear(
 /// columns of activations, whenever it waits.
 pub(crate) fn foresee<'a>(pool: &Pool, weights: impl Iterator<Item = &'a Matrix> + Clone, gated: bool) {
     let Some(first) = weights.clone().next() else { return };
-    let bands_of_piece = bands_of_task(weights, gated, true, pool.threads());
-    let pieces = bands(first.rows).div_ceil(bands_of_piece);
-    pool.foresee(pieces, |piece| first.bytes_from(piece * bands_of_piece));
+    let (bytes, band_bytes) = first.all_bands();
+    pool.foresee(bytes, bands_of_task(weights, gated, true, pool.threads()) * band_bytes);
 }
 
 /// Bands of a matrix in a piece of a task; where one matrix gates another, a piece
