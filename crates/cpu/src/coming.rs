@@ -39,13 +39,13 @@ impl Coming {
     fn part(&self, start: usize, first: impl Fn(usize) -> Option<usize>) -> Option<(usize, usize)> {
         let (length, piece) = (self.length.load(Ordering::Relaxed), self.piece.load(Ordering::Relaxed));
         let before = first(length.div_ceil(piece.max(1)))?.checked_mul(piece)?;
-        let own = length.checked_sub(before)?.min(MOST);
-        Some((start.checked_add(before)?, start.checked_add(before)?.checked_add(own)?))
+        let (begin, own) = (start.checked_add(before)?, length.checked_sub(before)?.min(MOST));
+        Some((begin, begin.checked_add(own)?))
     }
 }
 
 /// What of it a thread has not asked for yet.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asking {
     /// That of the present [`Coming`].
     start: usize,
@@ -112,6 +112,7 @@ mod tests {
             for first in [0, 1, usize::MAX] {
                 asking.start = 0;
                 asking.go_on(&coming, |_| Some(first));
+                assert!(asking.end.saturating_sub(asking.next) <= MOST, "{coming:?}, piece {first}");
             }
         }
     }

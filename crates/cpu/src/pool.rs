@@ -46,7 +46,8 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
     /// Dropped after the workers have ended.
     _former: Option<FormerPlace>,
-    alone: PhantomData<Cell<()>>,
+    /// What the caller has asked for of what comes next.
+    asking: Cell<Asking>,
 }
 
 /// How a matrix of output is cut into pieces.
@@ -101,7 +102,7 @@ impl Pool {
             panic: Mutex::new(None),
         };
         let _former = places.is_some().then(FormerPlace::of_this_thread).transpose()?;
-        let mut pool = Pool { crew: Arc::new(crew), workers: Vec::new(), _former, alone: PhantomData };
+        let mut pool = Pool { crew: Arc::new(crew), workers: Vec::new(), _former, asking: Cell::default() };
         if let Some(places) = &places {
             assert_eq!(places.len(), threads, "each thread has a place");
         }
@@ -232,8 +233,9 @@ impl Pool {
         unsafe { *self.crew.task.get() = Some(unbounded) };
         self.crew.barrier.open();
         let own = panic::catch_unwind(AssertUnwindSafe(|| task(0)));
-        let (crew, mut asking) = (&self.crew, Asking::default());
+        let (crew, mut asking) = (&self.crew, self.asking.get());
         crew.barrier.close(|| asking.go_on(&crew.coming.0, |pieces| first_piece(pieces, 0, self.threads())));
+        self.asking.set(asking);
         let theirs = self.crew.take_panic();
         if let Some(panic) = own.err().or(theirs) {
             panic::resume_unwind(panic);

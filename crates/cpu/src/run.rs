@@ -211,6 +211,7 @@ fn trace(lanes: &[Lane<'_>], origins: &mut Vec<Origin>, wanted: &mut Vec<u32>) {
     }
 }
 
+/// The products of a program, in their order.
 fn products_of(instructions: &[Instruction]) -> impl Iterator<Item = &Products> + Clone {
     instructions.iter().filter_map(|instruction| match instruction {
         Instruction::Products(products) => Some(products),
