@@ -1,4 +1,4 @@
-//! Errors as a user meets them: one sentence and an exit code.
+//! Errors of commands: one sentence, and the kind that decides the exit code.
 
 use std::fmt::Display;
 
@@ -9,14 +9,14 @@ pub enum Error {
     Call(String),
     /// The work failed: exit code 1.
     Work(String),
-    /// Whoever read the results has gone: exit code 1, for the work was not
-    /// done, and no sentence, for nobody misses it.
+    /// Standard output was closed: exit code 1, as the work was not done, and no
+    /// sentence, as `head` closes it on purpose.
     Closed,
-    /// What the command-line parser has to say, help included.
+    /// The command-line parser's message, including help.
     Usage(Box<clap::Error>),
 }
 
-/// A result of a command.
+/// The result of a command.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
