@@ -54,7 +54,9 @@ impl<'a> LoadPlan<'a> {
         Ok(match &self.device.backend {
             BackendChoice::Cpu => self.cpu()?.plan(&self.graph, &self.blocks),
             BackendChoice::Interpreter => Interpreter.plan(&self.graph, &self.blocks),
-            BackendChoice::Npu(target) => self.device.array.npu(target, None)?.plan(&self.graph, &self.blocks),
+            BackendChoice::Npu(target) => {
+                self.device.array.npu(target, None)?.plan(&self.graph, &self.blocks)
+            }
         })
     }
 
@@ -168,7 +170,9 @@ impl<'a> LoadPlan<'a> {
                 };
                 girih_graph::load(cpu, &source, self.key, &self.blocks, build)
             }
-            BackendChoice::Interpreter => girih_graph::load(Interpreter, &source, self.key, &self.blocks, build),
+            BackendChoice::Interpreter => {
+                girih_graph::load(Interpreter, &source, self.key, &self.blocks, build)
+            }
             BackendChoice::Npu(target) => {
                 let npu = self.device.array.npu(target, Some(show))?;
                 girih_graph::load(npu, &source, self.key, &self.blocks, build)

@@ -190,7 +190,7 @@ pub fn start_beside<'w, T: Send>(
             phases.end_load(&**runner);
         }
         let (prepared, time) = preparing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        phases.end_beside("tokenizer", time);
+        phases.end_parallel("tokenizer", time);
         // The error of `prepare` is the reason why loading was cancelled.
         let prepared = prepared?;
         Ok((prepared, Engine::new(runner?, bounds(plan))?))

@@ -160,8 +160,9 @@ impl PackedFolder {
     /// When a file cannot be removed.
     pub fn clear(&self) -> io::Result<(usize, u64)> {
         let entries = self.entries()?.into_iter();
-        let ours: Vec<_> =
-            entries.filter(|(name, _)| name.ends_with(PACKED_SUFFIX) || name.ends_with(PARTIAL_SUFFIX)).collect();
+        let ours: Vec<_> = entries
+            .filter(|(name, _)| name.ends_with(PACKED_SUFFIX) || name.ends_with(PARTIAL_SUFFIX))
+            .collect();
         ours.iter().try_for_each(|(name, _)| remove(&self.0.join(name)))?;
         Ok((ours.len(), ours.iter().map(|(_, status)| status.len()).sum()))
     }
@@ -188,7 +189,8 @@ impl PackedStatus {
     /// The folder, the bytes, the limit and the files as JSON; unknown values are `null`.
     pub fn json(&self) -> Value {
         let seconds = |time: SystemTime| Some(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs());
-        let row = |file: &PackedFile| json!({"name": file.name, "bytes": file.bytes, "used": seconds(file.used)});
+        let row =
+            |file: &PackedFile| json!({"name": file.name, "bytes": file.bytes, "used": seconds(file.used)});
         let files = self.files.as_ref().ok();
         json!({
             "path": self.path,
@@ -245,7 +247,7 @@ impl StoreOptions {
 
 /// The store that the backend uses: a folder and one model.
 ///
-/// New weights are written by a thread of idle priority, so that no token waits
+/// New weights are written by a thread of the lowest priority, so that no token waits
 /// for the disk. Dropping the store writes the rest and waits until the file
 /// has its final name. A program that is killed earlier leaves a partial file,
 /// which a later start removes.
@@ -417,7 +419,8 @@ impl FileWrite {
 
 impl PackWriter for FileWrite {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        let unwritten = |error| Error::new(format!("not kept: {} bytes cannot be written: {error}", bytes.len()));
+        let unwritten =
+            |error| Error::new(format!("not kept: {} bytes cannot be written: {error}", bytes.len()));
         self.file.write_all_at(bytes, offset).map_err(unwritten)
     }
 }

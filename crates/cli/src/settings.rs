@@ -120,8 +120,9 @@ fn configuration() -> Result<BTreeMap<String, String>> {
         return Ok(BTreeMap::new());
     }
     let text = text_file(&path, DESCRIPTION_BYTES)?;
-    let table: toml::Table =
-        text.parse().map_err(|error| Error::call(format!("{}: is not valid TOML: {error}", path.display())))?;
+    let table: toml::Table = text
+        .parse()
+        .map_err(|error| Error::call(format!("{}: is not valid TOML: {error}", path.display())))?;
     table.into_iter().map(|(key, value)| Ok((key.clone(), single_value(&path, &key, value)?))).collect()
 }
 
@@ -135,9 +136,10 @@ fn single_value(path: &std::path::Path, key: &str, value: toml::Value) -> Result
     match value {
         toml::Value::String(text) => Ok(text),
         toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => Ok(value.to_string()),
-        _ => {
-            Err(Error::call(format!("{}: '{key}' is a list or a table; a single value is needed", path.display())))
-        }
+        _ => Err(Error::call(format!(
+            "{}: '{key}' is a list or a table; a single value is needed",
+            path.display()
+        ))),
     }
 }
 
