@@ -55,7 +55,7 @@ impl MachineState {
         }
     }
 
-    /// What makes girih slower than it could be, given the measured limits.
+    /// Advice against everything that slows girih down, given the measured limits.
     pub fn advice(&self, limits: &[MeasuredLimit]) -> Vec<String> {
         let mut lines = Vec::new();
         let MachineState { kernels, best_kernels, threads, .. } = self;

@@ -86,7 +86,7 @@ pub struct PlacementArgs {
 
 /// The values of `--weights`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // self-explanatory
 pub enum KeptWeights {
     #[default]
     Read,
@@ -105,7 +105,7 @@ impl KeptWeights {
 
 /// The values of `--packed-cache`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // self-explanatory
 pub enum PackedCache {
     #[default]
     On,
@@ -115,7 +115,7 @@ pub enum PackedCache {
 
 /// The values of `--affinity`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // self-explanatory
 pub enum AffinityArg {
     Auto,
     Compact,
@@ -190,7 +190,7 @@ pub fn parse_backend(text: &str) -> Result<BackendChoice, String> {
 
 /// The values of `--act-precision`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // self-explanatory
 pub enum ActPrecision {
     F32,
     Int8x2,
@@ -212,7 +212,7 @@ impl ActPrecision {
 
 /// The values of `--kv`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs, non_camel_case_types)] // the names say it; Q8_0 as the format is written
+#[allow(missing_docs, non_camel_case_types)] // self-explanatory; Q8_0 is spelled as in GGUF
 pub enum KvType {
     F32,
     F16,

@@ -171,7 +171,7 @@ pub fn start<'w>(plan: &LoadPlan<'_>, show: Show) -> Result<Engine<'w>> {
 ///
 /// # Errors
 /// As `prepare`, else as [`LoadPlan::load`].
-pub fn start_beside<'w, T: Send>(
+pub fn start_parallel<'w, T: Send>(
     plan: &LoadPlan<'_>,
     show: Show,
     phases: &mut StartPhases,

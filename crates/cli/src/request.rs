@@ -56,9 +56,9 @@ pub fn request(tokens: Vec<u32>, args: &SamplingArgs, model: &Model, words: &Wor
 fn stop_tokens(model: &Model, words: &Words) -> Vec<u32> {
     let listed = model.generation.as_ref().map(|generation| generation.eos_token_id.list().to_vec());
     let metadata = model.weights.container().metadata();
-    let turn = metadata.get::<u32>("tokenizer.ggml.eot_token_id").ok().flatten();
+    let end_of_turn = metadata.get::<u32>("tokenizer.ggml.eot_token_id").ok().flatten();
     let mut tokens: Vec<u32> = listed.unwrap_or_default();
-    tokens.extend(words.tokenizer.named().eos.into_iter().chain(turn));
+    tokens.extend(words.tokenizer.named().eos.into_iter().chain(end_of_turn));
     tokens.sort_unstable();
     tokens.dedup();
     tokens

@@ -67,7 +67,7 @@ pub struct Args {
 
 /// The values of `--output`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // self-explanatory
 enum OutputFormat {
     Md,
     Csv,

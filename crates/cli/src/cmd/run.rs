@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         check.map_err(|error| Error::call(error.to_string()))?;
         Ok((words, tokens, request))
     };
-    let ((words, tokens, request), mut engine) = loading::start_beside(&plan, show, &mut phases, prepare)?;
+    let ((words, tokens, request), mut engine) = loading::start_parallel(&plan, show, &mut phases, prepare)?;
     stream(&prompt)?;
     let reply = overflow.generate(&mut engine, request, &words, || false, stream)?;
     print_line!("")?;
