@@ -124,15 +124,15 @@ pub fn context(model: &Model, device: &DeviceArgs) -> Result<u32> {
 }
 
 /// Plans a model that runs one sequence at a time. A step yields at most
-/// `logits_rows` rows of logits.
+/// `output_rows` rows of logits.
 ///
 /// # Errors
 /// As [`context`] and [`LoadPlan::new`].
-pub fn plan<'a>(model: &'a Model, device: &'a DeviceArgs, logits_rows: u32) -> Result<LoadPlan<'a>> {
-    plan_parallel(model, device, 1, logits_rows)
+pub fn plan<'a>(model: &'a Model, device: &'a DeviceArgs, output_rows: u32) -> Result<LoadPlan<'a>> {
+    plan_parallel(model, device, 1, output_rows)
 }
 
-/// As [`plan`], for `sequences` in parallel, each with at least one row of logits.
+/// As [`plan`], for `sequences` in parallel, each with at least one output row.
 ///
 /// # Errors
 /// As [`context`] and [`LoadPlan::new`].
@@ -140,12 +140,12 @@ pub fn plan_parallel<'a>(
     model: &'a Model,
     device: &'a DeviceArgs,
     sequences: u32,
-    logits_rows: u32,
+    output_rows: u32,
 ) -> Result<LoadPlan<'a>> {
     let context = context(model, device)?;
     let rows = device.chunk.min(context);
-    let wanted = logits_rows.max(sequences).min(rows);
-    let key = Key { rows, lanes: sequences, context, wanted, variant: Variant::GENERATE };
+    let output_rows = output_rows.max(sequences).min(rows);
+    let key = Key { rows, sequences, context, output_rows, variant: Variant::GENERATE };
     LoadPlan::new(model, device, key)
 }
 
@@ -153,8 +153,8 @@ pub fn plan_parallel<'a>(
 ///
 /// # Errors
 /// As [`plan`] and [`LoadPlan::load`].
-pub fn engine<'w>(model: &Model, device: &DeviceArgs, logits_rows: u32) -> Result<Engine<'w>> {
-    start(&plan(model, device, logits_rows)?, Show::unless(device.quiet))
+pub fn engine<'w>(model: &Model, device: &DeviceArgs, output_rows: u32) -> Result<Engine<'w>> {
+    start(&plan(model, device, output_rows)?, Show::unless(device.quiet))
 }
 
 /// Loads a planned model.
@@ -199,8 +199,8 @@ pub fn start_parallel<'w, T: Send>(
 
 /// The limits of the engine that `plan` loads.
 pub fn bounds(plan: &LoadPlan<'_>) -> Bounds {
-    let Key { rows, lanes, context, .. } = plan.key;
-    Bounds { lanes, ..Bounds::new(context, rows) }
+    let Key { rows, sequences, context, .. } = plan.key;
+    Bounds { sequences, ..Bounds::new(context, rows) }
 }
 
 /// A note with the generation settings that sampling uses.

@@ -17,8 +17,8 @@ use crate::loading::{self, ModelLocation};
 use crate::output::print_json;
 use crate::progress::Show;
 
-/// The maximum number of rows of logits per step.
-const LOGITS_ROWS: u32 = 64;
+/// The maximum number of output rows (rows of logits) per step.
+const OUTPUT_ROWS: u32 = 64;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "a window of {window} tokens does not fit into a context of {context}"
         )));
     }
-    let plan = loading::plan(&model, &args.device, LOGITS_ROWS)?;
+    let plan = loading::plan(&model, &args.device, OUTPUT_ROWS)?;
     let mut engine = loading::start(&plan, Show::unless(args.device.quiet))?;
     if let Some(path) = &args.logits {
         write_logits(&mut engine, &tokens[..tokens.len().min(window as usize)], path)?;

@@ -16,8 +16,8 @@ use crate::loading::{self, ModelLocation};
 use crate::output::print_json;
 use crate::progress::Show;
 
-/// The maximum number of rows of logits per step.
-const LOGITS_ROWS: u32 = 64;
+/// The maximum number of output rows (rows of logits) per step.
+const OUTPUT_ROWS: u32 = 64;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -83,7 +83,7 @@ impl GoldenRun {
         };
         let golden = Golden::read(golden, against.precision(), &sizes);
         let golden = golden.map_err(|error| Error::call(error.to_string()))?;
-        let plan = loading::plan(&model, device, LOGITS_ROWS)?;
+        let plan = loading::plan(&model, device, OUTPUT_ROWS)?;
         let engine = loading::start(&plan, Show::unless(device.quiet))?;
         let activations = plan.activations();
         let bound = bound(&model, device, against, &plan)?;

@@ -105,7 +105,7 @@ fn model(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The number of times that a step runs program `number`, for one row of logits.
+/// The number of times that a step runs program `number`, for one output row.
 fn runs(groups: &Groups, number: usize) -> usize {
     let runs = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
     groups.steps.iter().filter(runs).count()
