@@ -147,8 +147,9 @@ pub fn reply_json(prompt: &[u32], reply: &Reply) -> Value {
 pub fn summary(reply: &Reply) -> String {
     let Stats { cached, prefill, decode, .. } = reply.stats;
     format!(
-        "prompt: {} tokens ({cached} cached), prefill {:.2} s, {:.1} tokens/s; reply: {} tokens, decode {:.2} s, {:.1} tokens/s",
+        "prompt: {} tokens ({cached} cached); prefill: {} tokens in {:.2} s, {:.1} tokens/s; decode: {} tokens in {:.2} s, {:.1} tokens/s",
         cached + prefill.tokens,
+        prefill.tokens,
         prefill.time.as_secs_f64(),
         prefill.per_second(),
         decode.tokens,

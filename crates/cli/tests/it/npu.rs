@@ -18,8 +18,8 @@ fn a_model_on_the_toy_array_passes_against_its_golden() {
 fn a_target_or_model_that_does_not_run_is_named() {
     let folder = fixture("llama32_tied");
     let model = name(&folder);
-    girih(&["inspect", model, "--backend", "npu:none"]).fails(2, "no NPU target is called 'none'");
-    girih(&["inspect", model, "--backend", "npu"]).fails(2, "'npu' is no backend");
+    girih(&["inspect", model, "--backend", "npu:none"]).fails(2, "unknown NPU target 'none'");
+    girih(&["inspect", model, "--backend", "npu"]).fails(2, "unknown backend 'npu'");
 }
 
 #[test]
