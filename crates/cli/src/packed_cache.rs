@@ -247,10 +247,10 @@ impl StoreOptions {
 
 /// The store that the backend uses: a folder and one model.
 ///
-/// New weights are written by a thread of the lowest priority, so that no token waits
-/// for the disk. Dropping the store writes the rest and waits until the file
-/// has its final name. A program that is killed earlier leaves a partial file,
-/// which a later start removes.
+/// New weights are written by a thread of the lowest priority, so that no token
+/// waits for the disk. Dropping the store writes the rest and waits until the
+/// file has its final name. A program that is killed earlier leaves a partial
+/// file, which a later start removes.
 #[derive(Debug)]
 pub struct FileStore {
     folder: PackedFolder,
