@@ -71,7 +71,7 @@ macro_rules! from_work {
     )*};
 }
 
-from_work!(girih_model::Error, std::io::Error, serde_json::Error);
+from_work!(girih_tensor::Error, std::io::Error, serde_json::Error);
 
 #[cfg(test)]
 mod tests {

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use girih_engine::text::Detokenize;
 use girih_engine::{Engine, Request, Sampling, Stats, Stop, Stops, What};
-use girih_model::words::{Detokenizer, Specials, Words};
 use girih_model::{Generation, Model};
+use girih_words::{Detokenizer, Specials, Words};
 use serde_json::{Value, json};
 
 use crate::args::SamplingArgs;

@@ -7,12 +7,12 @@ use std::thread;
 use std::time::Instant;
 
 use girih_engine::{Engine, Limits as Bounds};
+use girih_file::Kind;
 use girih_graph::{Key, Variant};
+use girih_hub::{HubEnv, Reference};
 use girih_model::arch::{Arch, schema};
-use girih_model::file::Kind;
-use girih_model::hub::{self, HubEnv, Reference};
-use girih_model::words::{Tokenizer, Words};
-use girih_model::{Generation, Limits, Model};
+use girih_model::{Generation, Model};
+use girih_words::{Tokenizer, Words};
 
 use crate::args::{ArchArgs, DeviceArgs};
 use crate::backends::Layout;
@@ -42,7 +42,7 @@ impl Place {
         match Reference::parse(name, builtin::NAMES)? {
             Reference::BuiltIn(_) => Ok(Place::Builtin),
             Reference::Path(path) => Ok(Place::Path(path)),
-            Reference::Id(id) => Ok(Place::Path(hub::find(&id, &environment()?)?.path().to_owned())),
+            Reference::Id(id) => Ok(Place::Path(girih_hub::find(&id, &environment()?)?.path().to_owned())),
         }
     }
 
@@ -54,8 +54,8 @@ impl Place {
         // Read even where they are not needed: a wrong option is never ignored.
         let given = architectures(&arch.arch)?;
         match self {
-            Place::Builtin => Ok(Model::embedded(&builtin::STORIES, &Limits::DEFAULT)?),
-            Place::Path(path) => Ok(Model::open(path, given, &Limits::DEFAULT)?),
+            Place::Builtin => Ok(Model::embedded(&builtin::STORIES, &girih_model::Limits::DEFAULT)?),
+            Place::Path(path) => Ok(Model::open(path, given, &girih_model::Limits::DEFAULT)?),
         }
     }
 
@@ -66,11 +66,13 @@ impl Place {
     pub fn words(&self) -> Result<Words> {
         match self {
             Place::Builtin => {
-                let tokenizer =
-                    Tokenizer::from_json(builtin::STORIES.tokenizer.as_bytes(), &Limits::DEFAULT)?;
+                let tokenizer = Tokenizer::from_json(
+                    builtin::STORIES.tokenizer.as_bytes(),
+                    &girih_words::Limits::DEFAULT,
+                )?;
                 Ok(Words::new(tokenizer, None))
             }
-            Place::Path(path) => Ok(Words::open(path, &Limits::DEFAULT)?),
+            Place::Path(path) => Ok(Words::open(path, &girih_words::Limits::DEFAULT)?),
         }
     }
 
@@ -84,7 +86,7 @@ impl Place {
         let has_folder = model.folder().join("tokenizer.json").exists();
         match (self, container.kind()) {
             (Place::Path(path), Kind::Gguf) if !(path.is_dir() && has_folder) => {
-                Ok(Words::of_gguf(container.metadata(), &Limits::DEFAULT)?)
+                Ok(Words::of_gguf(container.metadata(), &girih_words::Limits::DEFAULT)?)
             }
             _ => self.words(),
         }

@@ -25,7 +25,7 @@ mod settings;
 
 use std::process::ExitCode;
 
-use girih_model::words::template;
+use girih_words::template;
 
 fn main() -> ExitCode {
     // Chat templates run in a process of their own, which is this program

@@ -2,7 +2,7 @@
 //! asked for, continued with the oldest tokens left out and a new prefill.
 
 use girih_engine::{Engine, Rate, Request, Stats, Stop};
-use girih_model::words::Words;
+use girih_words::Words;
 
 use crate::error::Result;
 use crate::generate::{Reply, Tail, generate};
