@@ -239,9 +239,9 @@ mod tests {
             assert_eq!(parse(path).unwrap(), Reference::Path(path.into()));
         }
         // Tests run in the crate's folder, so this path exists.
-        assert_eq!(parse("src/hub").unwrap(), Reference::Path("src/hub".into()));
+        assert_eq!(parse("tests/it").unwrap(), Reference::Path("tests/it".into()));
         assert!(matches!(parse("org/name").unwrap(), Reference::Id(_)));
-        assert!(matches!(parse("hf://src/hub").unwrap(), Reference::Id(_)));
+        assert!(matches!(parse("hf://tests/it").unwrap(), Reference::Id(_)));
         let error = parse("storys260k").unwrap_err().to_string();
         assert!(error.contains("built-in model (stories260k)"), "{error}");
     }
