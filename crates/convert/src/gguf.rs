@@ -8,9 +8,11 @@ use girih_model::arch::schema::{Relayout, Weight};
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::keys::{Keys, attend, keys};
+use super::options::Options;
 use super::plan::{Chooser, Layout, Planned, at, weights};
+use super::report::{Progress, Report, Written};
 use super::types::{Depth, FileType, Part, fitting, wanted};
-use super::{Options, Progress, Report, Written, stream, vocabulary};
+use super::{stream, vocabulary};
 
 /// The formats that such a file has a place for and girih writes.
 const TAKEN: [DType; 11] = [

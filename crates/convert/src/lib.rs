@@ -8,97 +8,25 @@
 
 mod gguf;
 mod keys;
+mod options;
 mod plan;
 mod q4nx;
 mod recipe;
+mod report;
 mod stream;
 mod types;
 mod vocabulary;
 
-use std::num::NonZeroUsize;
 use std::path::Path;
-use std::str::FromStr;
 
 use girih_graph::{Key, Variant};
 use girih_model::Model;
-use girih_tensor::{DType, Error, Result, Shape};
-use girih_words::Limits;
+use girih_tensor::{DType, Error, Result};
 
+pub use options::{Options, Target};
 pub use recipe::Recipe;
+pub use report::{Progress, Report, Written};
 pub use types::FileType;
-
-/// What is to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// One GGUF file.
-    Gguf(FileType),
-    /// A folder in the hub's layout whose matrices are Q4NX.
-    Q4nx,
-}
-
-impl FromStr for Target {
-    type Err = Error;
-
-    /// Reads `q4nx` or the name of a [`FileType`], in any case.
-    fn from_str(text: &str) -> Result<Target> {
-        if text.eq_ignore_ascii_case("q4nx") {
-            return Ok(Target::Q4nx);
-        }
-        types::parse(text).map(Target::Gguf).ok_or_else(|| {
-            Error::new(format!("'{text}' is no type of file; known are {}, q4nx", types::names()))
-        })
-    }
-}
-
-/// How a model is to be written.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// What is to be written.
-    pub target: Target,
-    /// Storage formats of single tensors.
-    pub recipe: Option<Recipe>,
-    /// The model's name in a GGUF file; that of its folder or file if not given.
-    pub name: Option<String>,
-    /// Threads that pack at a time; the bytes do not depend on it.
-    pub threads: NonZeroUsize,
-    /// Caps on the files that are read beside the weights.
-    pub limits: Limits,
-}
-
-/// How far the writing is.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// The tensor at work.
-    pub tensor: &'a str,
-    /// Weights that are written.
-    pub done: u64,
-    /// Weights of the whole model.
-    pub total: u64,
-}
-
-/// What was written.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// The tensors in the order of their writing.
-    pub tensors: Vec<Written>,
-    /// What differs from the source beyond the rounding of weights.
-    pub warnings: Vec<String>,
-}
-
-/// One tensor that was written.
-#[derive(Clone, Debug)]
-pub struct Written {
-    /// Its name in the file.
-    pub name: String,
-    /// Its shape, outermost dimension first.
-    pub shape: Shape,
-    /// How the source stores it.
-    pub source: DType,
-    /// How it is stored now.
-    pub stored: DType,
-    /// Why it is stored otherwise than the type of the file says.
-    pub note: Option<String>,
-}
 
 /// Writes `model` to `out`: a file for GGUF, a folder for Q4NX.
 ///

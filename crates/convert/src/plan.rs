@@ -5,7 +5,8 @@ use girih_model::arch::Arch;
 use girih_model::arch::schema::Weight;
 use girih_tensor::{DType, Error, Result, Shape};
 
-use super::{Recipe, Written};
+use super::recipe::Recipe;
+use super::report::Written;
 
 /// One weight that is to be written.
 #[derive(Clone, Debug)]

@@ -12,8 +12,10 @@ use girih_file::{COMPANIONS, INDEX, Kind, NewTensor, Value, Writer, q4nx};
 use girih_model::Model;
 use girih_tensor::{DType, Error, Result};
 
+use super::options::Options;
 use super::plan::{Chooser, Layout, Planned, weights};
-use super::{Options, Progress, Report, stream};
+use super::report::{Progress, Report};
+use super::stream;
 
 /// The formats that such a folder has a place for.
 const TAKEN: [DType; 4] = [DType::Q4NX, DType::F32, DType::F16, DType::BF16];

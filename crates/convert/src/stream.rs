@@ -8,8 +8,9 @@ use girih_graph::WeightSource;
 use girih_model::{Weights, interleaved_row};
 use girih_tensor::{DType, Error, Result, Shape, View};
 
+use super::options::Options;
 use super::plan::{Layout, Planned};
-use super::{Options, Progress, Report};
+use super::report::{Progress, Report};
 
 /// The weights that are in memory at a time, about: 16 MiB of `f32`.
 const BAND_WEIGHTS: usize = 4 << 20;

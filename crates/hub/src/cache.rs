@@ -20,10 +20,10 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
 
 use super::digest::Digest;
+use super::env::HubEnv;
 use super::id::ModelId;
-use super::listing::check_commit;
+use super::listing::{check_commit, check_file_name};
 use super::select::select;
-use super::{HubEnv, listing};
 
 /// The end of the name of a blob that is not whole yet. It differs from
 /// `huggingface_hub`'s `.incomplete`, which may be written out of order.
@@ -249,7 +249,7 @@ fn shards(index: &Path) -> Result<BTreeSet<String>> {
     let index: Index = serde_json::from_str(&text)
         .map_err(|error| Error::new(format!("is not an index of shards ({error})")).of(index.display()))?;
     let shards: BTreeSet<String> = index.weight_map.into_values().collect();
-    shards.iter().try_for_each(|name| listing::check_file_name(name))?;
+    shards.iter().try_for_each(|name| check_file_name(name))?;
     Ok(shards)
 }
 

@@ -11,7 +11,8 @@ use ureq::http::header::{HeaderMap, LOCATION, RETRY_AFTER};
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol};
 
-use super::{HubEnv, PullOptions};
+use super::env::HubEnv;
+use super::options::PullOptions;
 
 /// Redirects of one request; the hub itself uses one or two.
 const REDIRECTS_MAX: u32 = 5;

@@ -12,8 +12,9 @@ use girih_tensor::{Error, Result};
 
 use super::cache::{PARTIAL, Repo, unreadable, walk};
 use super::digest::Digest;
+use super::env::HubEnv;
+use super::id::ModelId;
 use super::listing::check_commit;
-use super::{HubEnv, ModelId};
 
 /// How long `remove` and `repair` wait for a pull of the same model.
 const LOCK_WAIT: Duration = Duration::from_secs(2);

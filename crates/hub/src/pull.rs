@@ -2,7 +2,6 @@
 //! point the revision at the commit, so that no reader sees half a model.
 
 use std::fs;
-use std::time::Duration;
 
 use girih_file::Limits;
 use girih_tensor::{Error, Result};
@@ -10,78 +9,13 @@ use girih_tensor::{Error, Result};
 use super::cache::{Repo, Snapshot, unreadable};
 use super::client::{Client, Failure, Method, encode};
 use super::digest::Digest;
+use super::env::HubEnv;
+use super::id::ModelId;
 use super::listing::{Listing, RemoteFile, check_commit};
+use super::options::PullOptions;
+use super::progress::Progress;
 use super::select::select;
 use super::transfer::{Partial, Wanted};
-use super::{HubEnv, ModelId};
-
-/// How long to wait, and how often to try again.
-#[derive(Clone, Debug)]
-pub struct PullOptions {
-    /// For finding a host and for connecting to it.
-    pub connect_timeout: Duration,
-    /// For a first byte, and between bytes; a drip counts as no progress.
-    pub stall_timeout: Duration,
-    /// For another process that writes the same model.
-    pub lock_wait: Duration,
-    /// Tries after the first one, for each file.
-    pub retries: u32,
-    /// Before the first retry; doubles with each further one.
-    pub backoff: Duration,
-    /// The longest wait, by doubling or by a server's `Retry-After`. A server
-    /// that asks for more is told of in the error.
-    pub wait_max: Duration,
-}
-
-impl Default for PullOptions {
-    fn default() -> PullOptions {
-        PullOptions {
-            connect_timeout: Duration::from_secs(10),
-            stall_timeout: Duration::from_secs(30),
-            lock_wait: Duration::from_secs(10),
-            retries: 5,
-            backoff: Duration::from_secs(1),
-            wait_max: Duration::from_secs(60),
-        }
-    }
-}
-
-/// What a pull is doing.
-#[derive(Clone, Debug)]
-pub enum Progress<'a> {
-    /// The files are chosen.
-    Planned {
-        /// How many.
-        files: usize,
-        /// Their bytes.
-        bytes: u64,
-        /// How many of the bytes are in the cache already, in whole files.
-        present: u64,
-    },
-    /// More of a file is on disk.
-    Received {
-        /// Its name in the repository.
-        file: &'a str,
-        /// Bytes on disk, counted from the file's start.
-        bytes: u64,
-        /// Bytes of the whole file.
-        of: u64,
-    },
-    /// A file is in the cache, checked.
-    Finished {
-        /// Its name in the repository.
-        file: &'a str,
-        /// Its bytes.
-        bytes: u64,
-    },
-    /// Something failed that may pass.
-    Retrying {
-        /// What failed.
-        why: &'a Error,
-        /// The time until the next try.
-        wait: Duration,
-    },
-}
 
 /// A finished pull.
 #[derive(Clone, Debug)]

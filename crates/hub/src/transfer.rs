@@ -11,7 +11,7 @@ use ureq::http::header::{CONTENT_LENGTH, CONTENT_RANGE};
 use super::cache::{Repo, sync_folder_of};
 use super::client::{Answer, Client, Failure, Method, Url, text_of};
 use super::digest::{Digest, Hasher};
-use super::pull::Progress;
+use super::progress::Progress;
 
 /// Bytes read from the connection at a time.
 const CHUNK_BYTES: usize = 256 << 10;

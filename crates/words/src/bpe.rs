@@ -15,7 +15,7 @@ use girih_file::Strings;
 use girih_tensor::{Error, Result};
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::parts::short;
+use super::short::short;
 use super::table::Table;
 
 /// A BPE model, ready to be built.
@@ -299,7 +299,7 @@ mod tests {
     use tokenizers::models::bpe::{BPE, Vocab};
 
     use super::*;
-    use crate::Limits;
+    use crate::limits::Limits;
 
     /// A model of all strings that the merges make of `letters`.
     struct Sample {

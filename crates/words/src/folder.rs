@@ -10,7 +10,8 @@ use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
 use super::added::AddedToken;
-use super::parts::{ModelParts, Parts, short};
+use super::parts::{ModelParts, Parts};
+use super::short::short;
 use super::tokenizer::Tokenizer;
 use super::tokenizer_json;
 use crate::limits::Limits;

@@ -15,11 +15,12 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::bpe::BpeParts;
+use super::decoding::byte_token;
 use super::folder::{self, FILE};
 use super::gguf_vocab::{GgufVocab, Kind};
-use super::parts::{ModelParts, Parts, short};
+use super::parts::{ModelParts, Parts};
+use super::short::short;
 use super::split::{GPT2, LLAMA3, QWEN2};
-use super::stream::byte_token;
 use crate::limits::Limits;
 
 /// What GGUF can say of a tokenizer.

@@ -11,11 +11,12 @@ use tokenizers::normalizers::{NFC, NormalizerWrapper};
 
 use super::added::AddedToken;
 use super::bpe::{BpeParts, Merges, Vocabulary};
+use super::decoding::{Decoding, byte_token};
 use super::normalize::Normalization;
-use super::parts::{EndIds, ModelParts, Named, Parts, short};
+use super::parts::{EndIds, ModelParts, Named, Parts};
+use super::short::short;
 use super::split::{self, GPT2, LLAMA3, QWEN2, Step};
 use super::spm::{Spm, TOKEN_BYTES_MAX};
-use super::stream::{Decoding, byte_token};
 use super::tokenizer::Tokenizer;
 use super::tokenizer_json::{self, CANONICAL_EXPANSION};
 use crate::limits::Limits;

@@ -4,6 +4,7 @@
 mod added;
 mod bpe;
 mod byte_level;
+mod decoding;
 mod folder;
 #[doc(hidden)]
 pub mod fuzz;
@@ -15,6 +16,7 @@ mod normalize;
 mod open;
 mod parts;
 mod pattern;
+mod short;
 mod span;
 mod split;
 mod spm;

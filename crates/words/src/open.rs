@@ -7,8 +7,9 @@ use girih_file::{Container, Kind, Metadata};
 use girih_tensor::Result;
 use serde_json::{Map, Value};
 
+use super::gguf_vocab::GgufVocab;
 use super::template::{ChatTemplate, SpecialTokens};
-use super::{GgufVocab, Tokenizer};
+use super::tokenizer::Tokenizer;
 use crate::limits::Limits;
 
 /// A model's words.

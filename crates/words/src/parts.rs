@@ -8,10 +8,10 @@ use girih_tensor::{Error, Result};
 
 use super::added::{AddedToken, SPELLING_BYTES_MAX};
 use super::bpe::{Bpe, BpeParts};
+use super::decoding::Decoding;
 use super::normalize::Normalization;
 use super::split::Step;
 use super::spm::Spm;
-use super::stream::Decoding;
 use super::table::Table;
 use crate::limits::Limits;
 
@@ -58,23 +58,6 @@ pub struct Named {
     pub unk: Option<u32>,
     /// Fills up a batch.
     pub pad: Option<u32>,
-}
-
-/// The beginning of a text, fit for an error message.
-pub(super) fn short(text: &str) -> String {
-    let mut chars = text.chars();
-    let mut shown = String::new();
-    for char in chars.by_ref().take(40) {
-        if char.is_control() {
-            shown.extend(char.escape_default());
-        } else {
-            shown.push(char);
-        }
-    }
-    if chars.next().is_some() {
-        shown.push('…');
-    }
-    shown
 }
 
 impl Parts {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use girih_tensor::{Error, Result};
 use regex_automata::{Input, meta};
 
-use super::parts::short;
+use super::short::short;
 
 /// The longest pattern in use (gpt-oss) has 300 bytes.
 const PATTERN_BYTES_MAX: usize = 4096;

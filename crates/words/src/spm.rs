@@ -165,7 +165,7 @@ fn join(symbols: &mut [Symbol], pair: &Pair) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Limits;
+    use crate::limits::Limits;
 
     fn spm(tokens: &[(&str, f32)], unknown: Option<u32>) -> (Spm, Table) {
         let mut table = Table::default();

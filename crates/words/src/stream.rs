@@ -6,49 +6,8 @@
 //! for each byte of such a run, which is known only at its end; here the valid
 //! characters of the run are kept.
 
-use super::byte_level;
+use super::decoding::Decoding;
 use super::tokenizer::Tokenizer;
-
-/// How a token's string becomes text: a decoder of `tokenizer.json`.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Decoding {
-    /// Each character stands for a byte.
-    ByteLevel,
-    /// Strings with their marks replaced, and tokens `<0xNN>` that are bytes.
-    Pieces {
-        /// Applied to each token, in order.
-        replace: Vec<(String, String)>,
-        byte_fallback: bool,
-        /// A character that is taken off the beginning of the text, and how often.
-        strip: Option<(char, usize)>,
-    },
-}
-
-impl Decoding {
-    /// The bytes that `token` adds to the text.
-    fn bytes(&self, token: &str) -> Vec<u8> {
-        match self {
-            Decoding::ByteLevel => {
-                let bytes: Option<Vec<u8>> = token.chars().map(byte_level::byte_of).collect();
-                bytes.unwrap_or_else(|| token.as_bytes().to_vec())
-            }
-            Decoding::Pieces { replace, byte_fallback, .. } => {
-                let text = replace.iter().fold(token.to_owned(), |text, (from, to)| text.replace(from, to));
-                match byte_token(&text) {
-                    Some(byte) if *byte_fallback => vec![byte],
-                    _ => text.into_bytes(),
-                }
-            }
-        }
-    }
-}
-
-/// The byte that a token `<0xNN>` stands for.
-pub(super) fn byte_token(token: &str) -> Option<u8> {
-    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
-    let is_hex = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    if is_hex { u8::from_str_radix(digits, 16).ok() } else { None }
-}
 
 /// What becomes of special tokens in decoded text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +73,21 @@ impl<'t> Detokenizer<'t> {
     }
 }
 
+impl Tokenizer {
+    /// The text of `ids`.
+    pub fn decode(&self, ids: &[u32], specials: Specials) -> String {
+        let mut stream = self.detokenizer(specials);
+        let mut text: String = ids.iter().map(|id| stream.push(*id)).collect();
+        text.push_str(&stream.finish());
+        text
+    }
+
+    /// A stream of text that ids are pushed into.
+    pub fn detokenizer(&self, specials: Specials) -> Detokenizer<'_> {
+        Detokenizer::new(self, specials)
+    }
+}
+
 /// Takes the whole characters off the front of `bytes`; invalid ones become
 /// U+FFFD, and the beginning of a character stays at the end.
 fn take_characters(bytes: &mut Vec<u8>) -> String {
@@ -163,14 +137,6 @@ mod tests {
             }
             text += &String::from_utf8_lossy(&pending);
             assert_eq!(text, String::from_utf8_lossy(bytes), "in steps of {step}");
-        }
-    }
-
-    #[test]
-    fn only_two_hexadecimal_digits_make_a_byte_token() {
-        assert_eq!((byte_token("<0x0A>"), byte_token("<0xff>")), (Some(10), Some(255)));
-        for other in ["<0x-1>", "<0x+1>", "<0x1>", "<0x100>", "0x10", "<0xé>"] {
-            assert_eq!(byte_token(other), None, "{other}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use girih_tensor::{Error, Result};
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::parts::short;
+use super::short::short;
 use crate::limits::Limits;
 
 /// Every token by its id and every id by its token.

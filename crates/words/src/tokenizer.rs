@@ -19,12 +19,12 @@ use girih_tensor::{Error, Result};
 use tokenizers::normalizer::Range as Within;
 
 use super::added::{AddedToken, Matcher, Part, UserRanges};
+use super::decoding::Decoding;
 use super::library;
 use super::normalize::Normalization;
 use super::parts::{EndIds, Model, Named, Parts};
 use super::span::{Origin, Span};
 use super::split::{self, Place, Step};
-use super::stream::{Decoding, Detokenizer, Specials};
 use super::table::Table;
 use crate::limits::Limits;
 
@@ -169,19 +169,6 @@ impl Tokenizer {
             self.model.encode(&word, &self.table, ids)?;
         }
         Ok(())
-    }
-
-    /// The text of `ids`.
-    pub fn decode(&self, ids: &[u32], specials: Specials) -> String {
-        let mut stream = self.detokenizer(specials);
-        let mut text: String = ids.iter().map(|id| stream.push(*id)).collect();
-        text.push_str(&stream.finish());
-        text
-    }
-
-    /// A stream of text that ids are pushed into.
-    pub fn detokenizer(&self, specials: Specials) -> Detokenizer<'_> {
-        Detokenizer::new(self, specials)
     }
 
     pub(super) fn decoding(&self) -> &Decoding {

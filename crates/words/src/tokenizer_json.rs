@@ -16,11 +16,12 @@ use tokenizers::normalizers::{NFC, NFD, NFKC, NFKD, NormalizerWrapper};
 
 use super::added::AddedToken;
 use super::bpe::{BpeParts, Merges, Vocabulary};
+use super::decoding::Decoding;
 use super::normalize::Normalization;
-use super::parts::{EndIds, ModelParts, Named, Parts, short};
+use super::parts::{EndIds, ModelParts, Named, Parts};
 use super::pattern::Pattern;
+use super::short::short;
 use super::split::{self, Keep, Matched, Prefix, Step};
-use super::stream::Decoding;
 use crate::limits::Limits;
 
 /// How much longer than its tokens a decoded text may become.

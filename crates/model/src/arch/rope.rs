@@ -10,7 +10,7 @@ use girih_file::quote;
 use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
-use super::Origin;
+use super::origin::Origin;
 use super::schema::Scaling;
 
 /// The frequencies in radians per position, `size / 2` of them:

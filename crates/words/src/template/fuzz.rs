@@ -5,7 +5,7 @@
 use super::generation::replace_generation_tags;
 use super::mark::{Marks, SpecialTokens};
 use super::protocol::{Answer, read_frame};
-use crate::Origin;
+use crate::span::Origin;
 
 /// The most special tokens: the check looks for each of them everywhere.
 const TOKENS: usize = 64;

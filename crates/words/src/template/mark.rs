@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use girih_tensor::{Error, Result};
 use serde_json::{Map, Value};
 
-use crate::{Origin, Span};
+use crate::span::{Origin, Span};
 
 /// The spellings that a tokenizer turns into special tokens.
 #[derive(Clone, Debug)]

@@ -13,6 +13,7 @@ mod fuzz;
 mod generation;
 mod jinja;
 mod json;
+mod limits;
 mod mark;
 mod protocol;
 mod renderer;
@@ -23,8 +24,9 @@ mod worker;
 
 #[doc(hidden)]
 pub use fuzz::fuzz;
+pub use limits::RenderLimits;
 pub use mark::SpecialTokens;
-pub use renderer::{RenderLimits, Renderer};
+pub use renderer::Renderer;
 pub use request::{Conversation, RenderRequest};
 pub use source::ChatTemplate;
 pub use worker::{WORKER_COMMAND, worker_main};

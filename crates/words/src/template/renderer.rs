@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use girih_tensor::{Error, Result};
 
+use super::limits::RenderLimits;
 use super::mark::Marks;
 use super::protocol::{Answer, read_frame, write_frame};
 use super::request::{RenderRequest, job};
 use super::worker::{MEMORY_BYTES, STACK_BYTES};
-use crate::Span;
-use crate::limits::Limits;
+use crate::span::Span;
 
 /// Jobs that one worker answers before a new one takes its place: bounds what
 /// a template may leave behind in it.
@@ -25,31 +25,6 @@ const JOBS_PER_WORKER: u32 = 256;
 
 /// Bytes of a worker's dying words that are looked at.
 const LAST_WORDS_BYTES: u64 = 4096;
-
-/// Bounds of one rendering.
-#[derive(Clone, Debug)]
-pub struct RenderLimits {
-    /// Time on the clock. Real templates take under 10 ms; the rest is for a
-    /// machine that is busy with other things, and for starting the worker.
-    pub time: Duration,
-    /// Bytes of the template's source.
-    pub template_bytes: usize,
-    /// Bytes of messages, tools, documents and other variables, as JSON.
-    pub input_bytes: usize,
-    /// Bytes of output.
-    pub output_bytes: usize,
-}
-
-impl Default for RenderLimits {
-    fn default() -> RenderLimits {
-        RenderLimits {
-            time: Duration::from_secs(2),
-            template_bytes: usize::try_from(Limits::DEFAULT.template_bytes).expect("1 MiB fits every usize"),
-            input_bytes: 16 << 20,
-            output_bytes: 4 << 20,
-        }
-    }
-}
 
 /// Renders chat templates in a worker process, started when first needed and
 /// kept for the requests that follow.

@@ -3,9 +3,9 @@
 use girih_tensor::{Error, Result};
 use serde_json::{Map, Value};
 
+use super::limits::RenderLimits;
 use super::mark::{Marks, SpecialTokens};
 use super::protocol::Job;
-use super::renderer::RenderLimits;
 
 /// Nesting of a message, tool or variable: JSON readers stop at 128 levels, of
 /// which the job takes some.
