@@ -7,18 +7,17 @@ use std::borrow::Cow;
 
 use girih_file::{Metadata, Strings};
 use girih_tensor::{Error, Result};
-use tokenizers::normalizers::{NFC, NormalizerWrapper};
 
 use super::added::AddedToken;
 use super::bpe::{BpeParts, Merges, Vocabulary};
 use super::decoding::{Decoding, byte_token};
-use super::normalize::Normalization;
+use super::normalize::{Form, Normalization};
 use super::parts::{EndIds, ModelParts, Named, Parts};
 use super::short::short;
 use super::split::{self, GPT2, LLAMA3, QWEN2, Step};
 use super::spm::{Spm, TOKEN_BYTES_MAX};
 use super::tokenizer::Tokenizer;
-use super::tokenizer_json::{self, CANONICAL_EXPANSION};
+use super::tokenizer_json;
 use crate::limits::Limits;
 
 /// What SentencePiece writes for a space.
@@ -84,7 +83,7 @@ impl Kind {
 /// What a pre-tokenizer's name means.
 struct Family {
     pattern: &'static str,
-    normalization: Option<(NormalizerWrapper, usize)>,
+    normalization: Option<Form>,
     ignore_merges: bool,
     add_bos: bool,
 }
@@ -185,8 +184,8 @@ impl<'a> GgufVocab<'a> {
         let kinds = self.kinds(limits)?;
         let family = family(self.pre.as_deref())?;
         let mut normalization = Normalization::none();
-        if let Some((step, expansion)) = family.normalization {
-            normalization.add(step, expansion)?;
+        if let Some(form) = family.normalization {
+            normalization.add_form(form)?;
         }
         let merges = self.merges.take().ok_or_else(|| Error::new("merges are missing; BPE needs them"))?;
         let merges = pairs(&merges)?;
@@ -313,7 +312,7 @@ fn family(pre: Option<&str>) -> Result<Family> {
         // llama.cpp leaves NFC out; the model was trained with it, and its tokenizer.json has it.
         Some("qwen2") => Ok(Family {
             pattern: QWEN2,
-            normalization: Some((NormalizerWrapper::NFC(NFC), CANONICAL_EXPANSION)),
+            normalization: Some(Form::Nfc),
             ignore_merges: false,
             add_bos: false,
         }),

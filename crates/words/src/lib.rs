@@ -10,7 +10,6 @@ mod folder;
 pub mod fuzz;
 mod gguf_export;
 mod gguf_vocab;
-mod library;
 mod limits;
 mod normalize;
 mod open;

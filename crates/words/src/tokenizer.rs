@@ -16,11 +16,9 @@
 use std::collections::HashSet;
 
 use girih_tensor::{Error, Result};
-use tokenizers::normalizer::Range as Within;
 
 use super::added::{AddedToken, Matcher, Part, UserRanges};
 use super::decoding::Decoding;
-use super::library;
 use super::normalize::Normalization;
 use super::parts::{EndIds, Model, Named, Parts};
 use super::span::{Origin, Span};
@@ -73,10 +71,9 @@ impl Tokenizer {
         let Parts { added, normalization, steps, model, ends, decoding, named } = parts;
         let special = added.iter().filter(|token| token.special).map(|token| token.id).collect();
         let model = model.build(&special, &table).map_err(|error| error.of("model"))?;
-        let (plain, normalized) = library::guard("normalizing the added tokens", || {
-            let (normalized, plain) = added.into_iter().partition(|token: &AddedToken| token.normalized);
-            Ok((matcher(plain, &Normalization::none())?, matcher(normalized, &normalization)?))
-        })?;
+        let (normalized, plain) = added.into_iter().partition(|token: &AddedToken| token.normalized);
+        let (plain, normalized) =
+            (matcher(plain, &Normalization::none())?, matcher(normalized, &normalization)?);
         Ok(Tokenizer {
             table,
             special,
@@ -125,15 +122,12 @@ impl Tokenizer {
         if ends == Ends::Add {
             ids.extend(&self.ends.before);
         }
-        library::guard("encoding a text", || {
-            for part in self.plain.cut(text, |range| users.touch(range)) {
-                match part.token {
-                    Some(id) => ids.push(id),
-                    None => self.encode_part(text, &part, users, &mut ids)?,
-                }
+        for part in self.plain.cut(text, |range| users.touch(range)) {
+            match part.token {
+                Some(id) => ids.push(id),
+                None => self.encode_part(text, &part, users, &mut ids)?,
             }
-            Ok(())
-        })?;
+        }
         if ends == Ends::Add {
             ids.extend(&self.ends.after);
         }
@@ -149,16 +143,16 @@ impl Tokenizer {
         }
         let normal = self.normalization.apply(source)?;
         let is_users = |range: &std::ops::Range<usize>| {
-            let original = normal.convert_offsets(Within::Normalized(range.clone()));
+            let original = normal.origin(range.clone());
             original.is_none_or(|range| {
                 users.touch(&(part.range.start + range.start..part.range.start + range.end))
             })
         };
-        for inner in self.normalized.cut(normal.get(), is_users) {
+        for inner in self.normalized.cut(normal.text(), is_users) {
             let place = if inner.range.start == 0 { place } else { Place::Later };
             match inner.token {
                 Some(id) => ids.push(id),
-                None => self.encode_words(&normal.get()[inner.range], place, ids)?,
+                None => self.encode_words(&normal.text()[inner.range], place, ids)?,
             }
         }
         Ok(())
@@ -204,7 +198,7 @@ impl Tokenizer {
 fn matcher(tokens: Vec<AddedToken>, normalization: &Normalization) -> Result<Matcher> {
     let spellings = tokens
         .iter()
-        .map(|token| Ok(normalization.apply(&token.content)?.get().to_owned()))
+        .map(|token| Ok(normalization.apply(&token.content)?.text().to_owned()))
         .collect::<Result<Vec<String>>>()?;
     if let Some(empty) = spellings.iter().position(String::is_empty) {
         return Err(Error::new(format!("the normalizer leaves nothing of added token {}", tokens[empty].id)));

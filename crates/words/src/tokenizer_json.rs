@@ -1,5 +1,5 @@
 //! Reads `tokenizer.json`: what is in it is checked here, before any of it
-//! reaches the `tokenizers` crate.
+//! is used.
 //!
 //! Only the components that decoder models use are known; a file with another
 //! one, or with a field that is not known, is refused by its name rather than
@@ -12,12 +12,11 @@ use std::fmt;
 use girih_tensor::{Error, Result};
 use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use tokenizers::normalizers::{NFC, NFD, NFKC, NFKD, NormalizerWrapper};
 
 use super::added::AddedToken;
 use super::bpe::{BpeParts, Merges, Vocabulary};
 use super::decoding::Decoding;
-use super::normalize::Normalization;
+use super::normalize::{Form, Normalization};
 use super::parts::{EndIds, ModelParts, Named, Parts};
 use super::pattern::Pattern;
 use super::short::short;
@@ -26,11 +25,6 @@ use crate::limits::Limits;
 
 /// How much longer than its tokens a decoded text may become.
 const EXPANSION_MAX: usize = 64;
-/// The growth of a text by compatibility decomposition: U+FDFA, 3 bytes to 33
-/// (UAX #15, section 12).
-const COMPATIBILITY_EXPANSION: usize = 11;
-/// The growth by canonical decomposition (the same table).
-pub(super) const CANONICAL_EXPANSION: usize = 3;
 /// Steps of one normalizer, pre-tokenizer or decoder.
 const STEPS_MAX: usize = 64;
 
@@ -370,10 +364,10 @@ fn normalization(normalizer: Option<Normalizer>) -> Result<Normalization> {
     let mut steps = Normalization::none();
     for item in flat {
         match item {
-            Normalizer::Nfc => steps.add(NormalizerWrapper::NFC(NFC), CANONICAL_EXPANSION)?,
-            Normalizer::Nfd => steps.add(NormalizerWrapper::NFD(NFD), CANONICAL_EXPANSION)?,
-            Normalizer::Nfkc => steps.add(NormalizerWrapper::NFKC(NFKC), COMPATIBILITY_EXPANSION)?,
-            Normalizer::Nfkd => steps.add(NormalizerWrapper::NFKD(NFKD), COMPATIBILITY_EXPANSION)?,
+            Normalizer::Nfc => steps.add_form(Form::Nfc)?,
+            Normalizer::Nfd => steps.add_form(Form::Nfd)?,
+            Normalizer::Nfkc => steps.add_form(Form::Nfkc)?,
+            Normalizer::Nfkd => steps.add_form(Form::Nfkd)?,
             Normalizer::Prepend { prepend } => steps.add_prepend(prepend)?,
             Normalizer::Replace { pattern, content } => steps.add_replace(literal(pattern)?, content)?,
             Normalizer::Sequence { .. } => unreachable!("sequences were flattened"),
