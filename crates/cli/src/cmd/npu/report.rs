@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use girih_npu::Target;
 use girih_npu::pass::NoDump;
-use girih_npu::published::{Outcome as Row, Validation, validate};
-use girih_npu::report::{Compared, Report, page};
 use girih_npu::sim::Simulator;
+use girih_npu_lab::published::{Outcome as Row, Validation, validate};
+use girih_npu_lab::report::{Compared, Report, page};
 use serde_json::json;
 
 use super::super::bytes;

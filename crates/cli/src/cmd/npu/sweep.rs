@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::sweep::{self, Found, Searched, Timed, Weighed};
+use girih_npu_lab::sweep::{self, Found, Searched, Timed, Weighed};
 
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@
 use girih_tensor::Result;
 
 use super::design::{Design, Transfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram};
-use crate::form::schedule::{Direction, Operand, Tile};
+use girih_npu::form::schedule::{Direction, Operand, Tile};
 
 /// A matrix-vector product with its tiles.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use girih_tensor::Result;
 use super::design::{
     Design, Fifo, Transfer, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
 };
-use crate::form::schedule::{Channel, Direction, Instruction, Operand, Tile};
+use girih_npu::form::schedule::{Channel, Direction, Instruction, Operand, Tile};
 
 /// A matrix product with its tiles.
 #[derive(Clone, Copy, Debug)]

@@ -4,9 +4,9 @@
 use girih_graph::Graph;
 use serde::Serialize;
 
-use crate::Target;
-use crate::driver::{Compiled, Costs, Ledger};
-use crate::form::groups::Step;
+use girih_npu::Target;
+use girih_npu::driver::{Compiled, Costs, Ledger};
+use girih_npu::form::groups::Step;
 
 /// Something that takes time in a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]

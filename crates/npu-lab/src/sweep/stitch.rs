@@ -9,10 +9,10 @@ use girih_tensor::Result;
 use serde::Serialize;
 
 use super::{Timed, Weighed, tokens_before, weigh};
-use crate::Target;
-use crate::driver::laid_bytes;
-use crate::form::groups::Kernel;
-use crate::pass::{Grouping, Mapping, Policy};
+use girih_npu::Target;
+use girih_npu::driver::laid_bytes;
+use girih_npu::form::groups::Kernel;
+use girih_npu::pass::{Grouping, Mapping, Policy};
 
 /// One way of grouping, over one step.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -5,11 +5,11 @@
 use girih_tensor::{Error, Result};
 use serde::Serialize;
 
-use crate::Target;
-use crate::form::schedule::{Dim, Number};
-use crate::form::tiled::{Flow, Item, Stream, TiledLaunch};
-use crate::kernel::{self, Extent, Table};
-use crate::sim::Cycle;
+use girih_npu::Target;
+use girih_npu::form::schedule::{Dim, Number};
+use girih_npu::form::tiled::{Flow, Item, Stream, TiledLaunch};
+use girih_npu::kernel::{self, Extent, Table};
+use girih_npu::sim::Cycle;
 
 /// Least cycles of a launch, by what holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -3,8 +3,8 @@
 use std::fmt::{self, Write};
 
 use super::{Escaped, Report, StepReport, amount, name, percent, rests};
-use crate::form::schedule::{Tile, TileKind};
 use crate::report::step::TileUse;
+use girih_npu::form::schedule::{Tile, TileKind};
 
 /// Sizes in the units of the drawing.
 const CELL: f64 = 52.0;

@@ -20,12 +20,12 @@ use girih_tensor::Result;
 use serde::Serialize;
 
 use super::walk::{Span, SpanKind, walk};
-use crate::Target;
-use crate::driver::{Compiled, Timed, costs};
-use crate::form::groups::Step;
-use crate::form::schedule::{Channel, Command, Direction, Launch, Place, Schedule, Tile, TileKind};
-use crate::memory::Memory;
-use crate::sim::{Cause, Cycle, Event, Order, Simulator, Watch};
+use girih_npu::Target;
+use girih_npu::driver::{Compiled, Timed, costs};
+use girih_npu::form::groups::Step;
+use girih_npu::form::schedule::{Channel, Command, Direction, Launch, Place, Schedule, Tile, TileKind};
+use girih_npu::memory::Memory;
+use girih_npu::sim::{Cause, Cycle, Event, Order, Simulator, Watch};
 
 /// A trace, to be written as one JSON object.
 #[derive(Debug, Serialize)]

@@ -26,10 +26,10 @@ use girih_graph::Graph;
 use girih_tensor::Result;
 use serde::Serialize;
 
-use crate::Target;
-use crate::driver::Compiled;
-use crate::kernel::Table;
-use crate::target::{Figure, Grade};
+use girih_npu::Target;
+use girih_npu::driver::Compiled;
+use girih_npu::kernel::Table;
+use girih_npu::target::{Figure, Grade};
 
 pub use compare::{Compared, ComparedHost, ComparedPass, ComparedRow};
 pub use energy::Energy;

@@ -1,8 +1,8 @@
 //! Published times beside simulated ones.
 
 use girih_npu::Target;
-use girih_npu::published::{Validation, validate};
 use girih_npu::sim::Simulator;
+use girih_npu_lab::published::{Validation, validate};
 
 /// The tables that lie beside the test data; without it the test says that it
 /// is skipped.

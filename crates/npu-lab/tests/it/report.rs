@@ -1,16 +1,14 @@
 //! What the report says of a small Llama: its parts add up, and its trace is
 //! what trace viewers read.
 
-mod llama;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::llama::{SMALL, key, llama};
 use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::driver::{Compiled, Compiler, estimate};
 use girih_npu::pass::{NoDump, Policy};
-use girih_npu::report::{Report, SpanKind, Trace};
-use llama::{SMALL, key, llama};
+use girih_npu_lab::report::{Report, SpanKind, Trace};
 use serde_json::Value;
 
 fn compiled(target: &Target, rows: u32) -> (Graph, Compiled) {

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 
 use girih_tensor::{Error, Result};
 
-use crate::form::schedule::{
+use girih_npu::form::schedule::{
     Affine, Argument, ArgumentRole, Buffer, BufferId, Call, Channel, Command, Core, Descriptor, Dim,
     Direction, Hop, Instruction, Launch, Lock, LockId, Number, Operand, Parameter, Place, Push, Route,
     Schedule, Start, Step, Tile,
 };
-use crate::kernel::{ParamKind, entry};
+use girih_npu::kernel::{ParamKind, entry};
 
 /// The most bytes of a buffer: no tile of a measured array has as many.
 const MOST_BUFFER: u64 = 1 << 20;
@@ -242,7 +242,7 @@ impl Design {
 
     /// Links the accumulators of two neighbours.
     pub fn cascade(&mut self, from: Tile, to: Tile) {
-        self.launch.cascades.push(crate::form::schedule::Cascade { from, to });
+        self.launch.cascades.push(girih_npu::form::schedule::Cascade { from, to });
     }
 }
 
@@ -288,7 +288,7 @@ pub(super) fn repeat(count: u64, body: Vec<Instruction>) -> Instruction {
 pub(super) fn call(name: &str, operands: Vec<Operand>, numbers: &[u64]) -> Instruction {
     let params = entry(name).expect("a published kernel is an entry").params;
     assert_eq!(params.len(), numbers.len(), "{name} has other numbers");
-    let number = |(param, &number): (&crate::kernel::Param, &u64)| Parameter {
+    let number = |(param, &number): (&girih_npu::kernel::Param, &u64)| Parameter {
         name: param.name.to_owned(),
         value: match param.kind {
             ParamKind::Real => Number::Float(1.0),

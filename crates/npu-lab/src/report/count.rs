@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::form::schedule::{Channel, Schedule, Tile};
-use crate::sim::{Cause, Cycle, Event, Watch};
+use girih_npu::form::schedule::{Channel, Schedule, Tile};
+use girih_npu::sim::{Cause, Cycle, Event, Watch};
 
 /// Counts of one launch.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +61,7 @@ pub(super) struct Counter {
 impl Counter {
     pub fn new(schedule: &Schedule) -> Counter {
         let ends = schedule.launches.iter().map(|launch| {
-            let route = |route: &crate::form::schedule::Route| {
+            let route = |route: &girih_npu::form::schedule::Route| {
                 (route.from, route.to.iter().map(|hop| hop.channel).collect())
             };
             launch.routes.iter().map(route).collect()

@@ -1,16 +1,14 @@
 //! The search for a mapping, on a model small enough for a test, and on
-//! Llama-3.2-1B when asked for: `cargo nextest run --release -p girih-npu
+//! Llama-3.2-1B when asked for: `cargo nextest run --release -p girih-npu-lab
 //! llama_1b_is_mapped --run-ignored all --no-capture`.
-
-mod llama;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::llama::{LLAMA_1B, SMALL, Sizes, key, llama};
 use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::pass::{Grouping, Mapping};
-use girih_npu::sweep::{Comparison, Found, LaunchRow, explain, stitching, sweep, weigh};
-use llama::{LLAMA_1B, SMALL, Sizes, key, llama};
+use girih_npu_lab::sweep::{Comparison, Found, LaunchRow, explain, stitching, sweep, weigh};
 
 /// The best mapping of a model's prefill and decode, and why it is.
 fn search(sizes: &Sizes, rows: u32, target: &Target, against: &str, threads: usize) -> (Found, Comparison) {

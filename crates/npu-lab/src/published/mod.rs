@@ -17,13 +17,13 @@ use std::fmt;
 
 use girih_tensor::{Error, Result};
 
-use crate::form::schedule::Schedule;
-use crate::memory::Memory;
-use crate::sim::{Order, Simulator, Unwatched};
 use attend::Attend;
 use design::{Design, divides, program};
 use gemm::Gemm;
 use gemv::Gemv;
+use girih_npu::form::schedule::Schedule;
+use girih_npu::memory::Memory;
+use girih_npu::sim::{Order, Simulator, Unwatched};
 use paper::Product;
 use rows::Walk;
 

@@ -8,14 +8,14 @@ use std::sync::{Mutex, PoisonError};
 use girih_tensor::{Error, Result};
 
 use super::Bound;
-use crate::Target;
-use crate::form::groups::{Groups, Kernel, Program, Step, Task};
-use crate::form::schedule::{Argument, ArgumentRole};
-use crate::form::tiling::Tiling;
-use crate::kernel::Table;
-use crate::memory::Memory;
-use crate::pass::{self, NoDump, TileRule, tile};
-use crate::sim::{Cycle, Order, Simulator, Unwatched};
+use girih_npu::Target;
+use girih_npu::form::groups::{Groups, Kernel, Program, Step, Task};
+use girih_npu::form::schedule::{Argument, ArgumentRole};
+use girih_npu::form::tiling::Tiling;
+use girih_npu::kernel::Table;
+use girih_npu::memory::Memory;
+use girih_npu::pass::{self, NoDump, TileRule, tile};
+use girih_npu::sim::{Cycle, Order, Simulator, Unwatched};
 
 /// A kernel that a model launches, and how often.
 #[derive(Clone, Debug, PartialEq)]

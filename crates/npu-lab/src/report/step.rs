@@ -11,12 +11,12 @@ use super::count::{ChannelCounts, CoreCounts, Counter, Counts, EntryCounts};
 use super::energy::Energy;
 use super::limits::{Bound, Limits, Shares};
 use super::walk::{self, Span, SpanKind};
-use crate::Target;
-use crate::driver::{Compiled, Timed, costs};
-use crate::form::groups::{Program, Step, TensorKind};
-use crate::form::schedule::{Channel, Direction, Tile, TileKind};
-use crate::memory::Memory;
-use crate::sim::{self, Order, Simulator};
+use girih_npu::Target;
+use girih_npu::driver::{Compiled, Timed, costs};
+use girih_npu::form::groups::{Program, Step, TensorKind};
+use girih_npu::form::schedule::{Channel, Direction, Tile, TileKind};
+use girih_npu::memory::Memory;
+use girih_npu::sim::{self, Order, Simulator};
 
 /// A step of a model.
 #[derive(Clone, Debug, Serialize)]

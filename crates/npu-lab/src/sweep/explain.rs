@@ -7,11 +7,11 @@ use girih_tensor::Result;
 use serde::Serialize;
 
 use super::{Bound, Timed, Weighed};
-use crate::Target;
-use crate::form::groups::{Program, Task};
-use crate::kernel::Table;
-use crate::pass;
-use crate::sim::{Cycle, Report};
+use girih_npu::Target;
+use girih_npu::form::groups::{Program, Task};
+use girih_npu::kernel::Table;
+use girih_npu::pass;
+use girih_npu::sim::{Cycle, Report};
 
 /// Two mappings over the same steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]

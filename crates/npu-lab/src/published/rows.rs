@@ -4,7 +4,7 @@
 use girih_tensor::{Error, Result};
 
 use super::design::{Design, Transfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram};
-use crate::form::schedule::{Affine, Channel, Direction, Instruction, Operand, Tile};
+use girih_npu::form::schedule::{Affine, Channel, Direction, Instruction, Operand, Tile};
 
 /// A kernel that walks over elements or rows.
 #[derive(Clone, Debug)]

@@ -11,9 +11,9 @@ mod stitch;
 use girih_graph::Graph;
 use girih_tensor::Result;
 
-use crate::Target;
-use crate::driver::{Compiled, Compiler, Estimate, estimate};
-use crate::pass::{self, Attention, Grouping, Mapping, NoDump, Policy, TileRule};
+use girih_npu::Target;
+use girih_npu::driver::{Compiled, Compiler, Estimate, estimate};
+use girih_npu::pass::{self, Attention, Grouping, Mapping, NoDump, Policy, TileRule};
 
 pub use bound::Bound;
 pub use explain::{Comparison, LaunchPart, LaunchRow, Mechanism, explain};

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Report;
 use super::step::{ProgramUse, StepReport};
 use crate::published::{self, Validation, validate};
-use crate::sim::Simulator;
+use girih_npu::sim::Simulator;
 
 /// The table that has the programs.
 const BREAKDOWN: &str = "mlir_air_llama1b_kernel_breakdown.csv";

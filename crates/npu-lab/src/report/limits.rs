@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::Target;
+use girih_npu::Target;
 
 /// The limits of an array.
 #[derive(Clone, Debug, Serialize)]

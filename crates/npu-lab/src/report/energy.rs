@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use crate::Target;
+use girih_npu::Target;
 
 /// Joules of a step's array time, estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
