@@ -1,18 +1,18 @@
 //! Measured FlashAttention of mlir-air (`attn_npu2.py`): four cascade stages in
 //! the rows, query tiles and heads in the columns. Every tile receives all query
-//! tiles of its head and keeps one; each stage sees a quarter of the keys. No
-//! buffers take turns.
+//! tiles of its head and keeps one; each stage reads a quarter of the keys. No
+//! buffer is doubled.
 
+use girih_npu::form::schedule::{Channel, Direction, Instruction, Operand, Tile};
 use girih_tensor::Result;
 
 use super::design::{
     Design, Fifo, Transfer, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
 };
-use girih_npu::form::schedule::{Channel, Direction, Instruction, Operand, Tile};
 
-/// Attention with its tiles.
+/// FlashAttention with its tiles.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Attend {
+pub(super) struct AirAttention {
     /// Query rows and keys.
     pub rows: u64,
     pub keys: u64,
@@ -22,48 +22,48 @@ pub(super) struct Attend {
     /// Query heads.
     pub heads: u64,
     pub causal: bool,
-    /// Query tiles and heads side by side; their product is 8.
+    /// Query tiles of a head, and heads side by side; their product is 8.
     pub q_tiles: u8,
-    pub side: u8,
+    pub heads_abreast: u8,
 }
 
-const STAGES: u8 = 4;
+const CASCADE_STAGES: u8 = 4;
 /// Rows of a query tile, and keys of a chunk.
-const CHUNK: u64 = 64;
+const ATTENTION_CHUNK: u64 = 64;
 
-/// What the streams of a stage and head pass through.
+/// The memory-tile buffers of one stage of a head.
 struct Relay {
     qk: Fifo,
     v: Fifo,
 }
 
-impl Attend {
-    /// Pieces that the components of queries and keys come in.
+impl AirAttention {
+    /// Pieces that a query or key is split into.
     fn depth(&self) -> u64 {
-        self.size / CHUNK
+        self.size / ATTENTION_CHUNK
     }
 
     fn chunks(&self) -> u64 {
-        self.keys / CHUNK / u64::from(STAGES)
+        self.keys / ATTENTION_CHUNK / u64::from(CASCADE_STAGES)
     }
 
     fn points(&self) -> u64 {
-        let blocks = self.rows / (CHUNK * u64::from(self.q_tiles));
-        blocks * (self.heads / u64::from(self.side)) * (self.values / CHUNK)
+        let blocks = self.rows / (ATTENTION_CHUNK * u64::from(self.q_tiles));
+        blocks * (self.heads / u64::from(self.heads_abreast)) * (self.values / ATTENTION_CHUNK)
     }
 
-    /// Whether the tiles divide the heads and could lie in an array.
+    /// Checks that the tiles divide the heads and fit an array.
     ///
     /// # Errors
-    /// When they do not; the error says which size is at fault.
+    /// When a size does not fit; the error names it.
     pub fn fits(&self) -> Result<()> {
-        let Attend { rows, keys, size, values, heads, .. } = *self;
-        divides("the number of query rows", rows, CHUNK * u64::from(self.q_tiles))?;
-        divides("the number of keys", keys, CHUNK * u64::from(STAGES))?;
-        divides("a head's size", size, CHUNK)?;
-        divides("the size of a head's values", values, CHUNK)?;
-        divides("the number of heads", heads, u64::from(self.side))?;
-        buffer("a query tile", CHUNK * size * 2)?;
+        let AirAttention { rows, keys, size, values, heads, .. } = *self;
+        divides("the number of query rows", rows, ATTENTION_CHUNK * u64::from(self.q_tiles))?;
+        divides("the number of keys", keys, ATTENTION_CHUNK * u64::from(CASCADE_STAGES))?;
+        divides("a head's size", size, ATTENTION_CHUNK)?;
+        divides("the size of a head's values", values, ATTENTION_CHUNK)?;
+        divides("the number of heads", heads, u64::from(self.heads_abreast))?;
+        buffer("a query tile", ATTENTION_CHUNK * size * 2)?;
         argument("the queries", (rows * heads).saturating_mul(size * 2))?;
         argument("the keys", (keys * heads).saturating_mul(size * 2))?;
         argument("the values", (keys * heads).saturating_mul(values * 2))?;
@@ -73,17 +73,17 @@ impl Attend {
     /// The launch.
     pub fn design(&self, name: &str) -> Design {
         let mut design = Design::new(name, 4);
-        for head in 0..self.side {
-            for stage in 0..STAGES {
+        for head in 0..self.heads_abreast {
+            for stage in 0..CASCADE_STAGES {
                 let relay = self.relay(&mut design, head, stage);
                 debug_assert_eq!(relay.qk.tile(), relay.v.tile(), "a relay lies in one tile");
             }
             for tile in 0..self.q_tiles {
                 let column = head * self.q_tiles + tile;
-                for stage in 0..STAGES {
+                for stage in 0..CASCADE_STAGES {
                     self.core(&mut design, column, stage);
                 }
-                for stage in 1..STAGES {
+                for stage in 1..CASCADE_STAGES {
                     design.cascade(Tile::new(column, 2 + stage), Tile::new(column, 1 + stage));
                 }
             }
@@ -93,9 +93,9 @@ impl Attend {
         design
     }
 
-    /// The memory tile of a stage of a head: one of the head's columns.
+    /// The column of the memory tile of a head's stage: one of the head's columns.
     fn relay_column(&self, head: u8, stage: u8) -> u8 {
-        head * self.q_tiles + stage % self.q_tiles.min(STAGES)
+        head * self.q_tiles + stage % self.q_tiles.min(CASCADE_STAGES)
     }
 
     fn relay(&self, design: &mut Design, head: u8, stage: u8) -> Relay {
@@ -105,7 +105,7 @@ impl Attend {
             let columns = (0..self.q_tiles).map(|tile| head * self.q_tiles + tile);
             columns.map(|column| Tile::new(column, 2 + stage).channel(Direction::S2mm, number)).collect()
         };
-        let bytes = CHUNK * CHUNK * 2;
+        let bytes = ATTENTION_CHUNK * ATTENTION_CHUNK * 2;
         let mut pass = |number: u8, name: &str| {
             let fifo = design.fifo(memory, name, bytes, 1);
             design.fill(memory.channel(Direction::S2mm, number), &fifo);
@@ -119,33 +119,37 @@ impl Attend {
 
     fn core(&self, design: &mut Design, column: u8, stage: u8) {
         let tile = Tile::new(column, 2 + stage);
-        let bytes = CHUNK * CHUNK * 2;
+        let bytes = ATTENTION_CHUNK * ATTENTION_CHUNK * 2;
         let qk = design.fifo(tile, "qk", bytes, 1);
         let v = design.fifo(tile, "v", bytes, 1);
         design.fill(tile.channel(Direction::S2mm, 0), &qk);
         design.fill(tile.channel(Direction::S2mm, 1), &v);
-        let q = design.buffer(tile, "q", (CHUNK * self.size * 2) as u32);
+        let q = design.buffer(tile, "q", (ATTENTION_CHUNK * self.size * 2) as u32);
         let start = design.buffer(tile, "start", 64);
         // The measured kernels keep their state in bf16.
-        let words = CHUNK * (CHUNK + 2) / 2;
+        let words = ATTENTION_CHUNK * (ATTENTION_CHUNK + 2) / 2;
         let state = Operand::whole(design.buffer(tile, "state", (words * 4) as u32));
         let other = Operand::whole(design.buffer(tile, "other", (words * 4) as u32));
-        let shape = [CHUNK, CHUNK];
+        let shape = [ATTENTION_CHUNK, ATTENTION_CHUNK];
         let mut body = vec![call("attend_clear", vec![state.clone()], &shape)];
         let depth = self.depth();
         let tile_of_q = u64::from(column % self.q_tiles);
         for sent in 0..u64::from(self.q_tiles) * depth {
-            body.push(qk.take());
+            body.push(qk.acquire_full());
             if sent / depth == tile_of_q {
-                body.push(call("copy", vec![qk.turn(0), Operand::whole(q)], &[CHUNK * CHUNK]));
+                body.push(call(
+                    "copy",
+                    vec![qk.slot(0), Operand::whole(q)],
+                    &[ATTENTION_CHUNK * ATTENTION_CHUNK],
+                ));
             }
-            body.push(qk.give_back());
+            body.push(qk.release_empty());
         }
         body.push(repeat(
             self.chunks(),
             self.chunk(&qk, &v, Operand::whole(q), Operand::whole(start), &state),
         ));
-        if stage + 1 < STAGES {
+        if stage + 1 < CASCADE_STAGES {
             body.push(call("receive", vec![other.clone()], &[words]));
             body.push(call("attend_merge", vec![other, state.clone()], &shape));
         }
@@ -155,33 +159,44 @@ impl Attend {
             let y = design.fifo(tile, "y", bytes, 1);
             design.drain(tile.channel(Direction::Mm2s, 0), &y);
             body.extend([
-                y.reserve(),
+                y.acquire_empty(),
                 call("attend_store", vec![state, Operand::whole(y.slots[0])], &shape),
-                y.pass_on(),
+                y.release_full(),
             ]);
         }
         design.core(tile, vec![repeat(self.points(), body)]);
     }
 
     fn chunk(&self, qk: &Fifo, v: &Fifo, q: Operand, start: Operand, state: &Operand) -> Vec<Instruction> {
-        let numbers = [CHUNK, self.size, CHUNK, CHUNK, 1, 0, 0, u64::from(self.causal), 0, 0];
+        let numbers = [
+            ATTENTION_CHUNK,
+            self.size,
+            ATTENTION_CHUNK,
+            ATTENTION_CHUNK,
+            1,
+            0,
+            0,
+            u64::from(self.causal),
+            0,
+            0,
+        ];
         let mut body: Vec<Instruction> =
-            (1..self.depth()).flat_map(|_| [qk.take(), qk.give_back()]).collect();
+            (1..self.depth()).flat_map(|_| [qk.acquire_full(), qk.release_empty()]).collect();
         body.extend([
-            qk.take(),
-            v.take(),
-            call("attend", vec![q, qk.turn(1), v.turn(1), start, state.clone()], &numbers),
-            qk.give_back(),
-            v.give_back(),
+            qk.acquire_full(),
+            v.acquire_full(),
+            call("attend", vec![q, qk.slot(1), v.slot(1), start, state.clone()], &numbers),
+            qk.release_empty(),
+            v.release_empty(),
         ]);
         body
     }
 
-    /// The lowest stage's results gather in a memory tile of the head.
+    /// Gathers the lowest stage's results in a memory tile of the head.
     fn outputs(&self, design: &mut Design) {
-        let bytes = CHUNK * CHUNK * 2;
-        for head in 0..self.side {
-            // A memory tile has four inputs left beside the two of its relay.
+        let bytes = ATTENTION_CHUNK * ATTENTION_CHUNK * 2;
+        for head in 0..self.heads_abreast {
+            // A memory tile has four inputs left besides the two of its relay.
             let column = head * self.q_tiles;
             let mut gathered = Vec::new();
             for tile in 0..self.q_tiles {
@@ -201,17 +216,17 @@ impl Attend {
     }
 
     fn commands(&self, design: &mut Design) {
-        let (piece, run) = (CHUNK * CHUNK * 2, CHUNK * 2);
+        let (piece, run) = (ATTENTION_CHUNK * ATTENTION_CHUNK * 2, ATTENTION_CHUNK * 2);
         let stride = self.heads * self.size * 2;
         let depth = self.size * 2;
-        let q = Transfer::runs(0, u64::from(self.q_tiles) * CHUNK, depth, stride);
-        let k = Transfer::runs(1, self.chunks() * CHUNK, depth, stride);
-        let v = Transfer::runs(2, self.chunks() * CHUNK, run, stride);
+        let q = Transfer::runs(0, u64::from(self.q_tiles) * ATTENTION_CHUNK, depth, stride);
+        let k = Transfer::runs(1, self.chunks() * ATTENTION_CHUNK, depth, stride);
+        let v = Transfer::runs(2, self.chunks() * ATTENTION_CHUNK, run, stride);
         let parts = self.q_tiles.div_ceil(4);
         let y = Transfer::runs(3, u64::from(self.q_tiles / parts) * piece / run, run, stride);
         for _ in 0..self.points() {
-            for head in 0..self.side {
-                for stage in 0..STAGES {
+            for head in 0..self.heads_abreast {
+                for stage in 0..CASCADE_STAGES {
                     let column = self.relay_column(head, stage);
                     design.push(from_dram(column, 0), &q, false);
                     design.push(from_dram(column, 0), &k, false);
@@ -221,7 +236,7 @@ impl Attend {
                     design.push(to_dram(head * self.q_tiles + part, 0), &y, true);
                 }
             }
-            for head in 0..self.side {
+            for head in 0..self.heads_abreast {
                 (0..parts).for_each(|part| design.wait(to_dram(head * self.q_tiles + part, 0)));
             }
         }

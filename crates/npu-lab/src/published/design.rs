@@ -1,30 +1,29 @@
 //! Builds launches by hand, as the public builders of measured kernels lay them
-//! out: fifos of buffers that take turns between channels and cores.
+//! out: channels and cores pass buffers to each other through fifos.
 
 use std::collections::HashMap;
 
-use girih_tensor::{Error, Result};
-
 use girih_npu::form::schedule::{
-    Affine, Argument, ArgumentRole, Buffer, BufferId, Call, Channel, Command, Core, Descriptor, Dim,
+    Affine, Argument, ArgumentRole, Buffer, BufferId, Call, Cascade, Channel, Command, Core, Descriptor, Dim,
     Direction, Hop, Instruction, Launch, Lock, LockId, Number, Operand, Parameter, Place, Push, Route,
     Schedule, Start, Step, Tile,
 };
-use girih_npu::kernel::{ParamKind, entry};
+use girih_npu::kernel::{Param, ParamKind, entry};
+use girih_tensor::{Error, Result};
 
-/// The most bytes of a buffer: no tile of a measured array has as many.
-const MOST_BUFFER: u64 = 1 << 20;
+/// The maximum size of a buffer, more than any tile of a measured array holds.
+const MAX_BUFFER_BYTES: u64 = 1 << 20;
 
-/// The most bytes of an argument; the published ones have at most 128 MiB.
-const MOST_ARGUMENT: u64 = 1 << 32;
+/// The maximum size of an argument; published ones have at most 128 MiB.
+const MAX_ARGUMENT_BYTES: u64 = 1 << 32;
 
-/// The most launch points, each of which has commands of its own; the published
-/// products have at most some hundred.
-const MOST_POINTS: u64 = 1 << 12;
+/// The maximum number of launch points, each with its own commands; published
+/// matmuls have at most some hundred.
+const MAX_LAUNCH_POINTS: u64 = 1 << 12;
 
-/// The most calls of one core; the published launches have at most some ten
-/// thousand.
-const MOST_CALLS: u64 = 1 << 20;
+/// The maximum number of calls of one core; published launches have at most some
+/// ten thousand.
+const MAX_CORE_CALLS: u64 = 1 << 20;
 
 /// Refuses sizes that tiles do not divide.
 pub(super) fn divides(what: &str, whole: u64, part: u64) -> Result<()> {
@@ -36,33 +35,35 @@ pub(super) fn divides(what: &str, whole: u64, part: u64) -> Result<()> {
     )))
 }
 
-/// Refuses what a tile cannot hold, or does not consist of words of four bytes.
+/// Refuses buffers that no tile can hold, or that are not whole words of four
+/// bytes.
 pub(super) fn buffer(what: &str, bytes: u64) -> Result<()> {
-    divides(&format!("bytes of {what}"), bytes, 4)?;
-    within(&format!("bytes of {what}"), bytes, MOST_BUFFER)
+    divides(&format!("the byte count of {what}"), bytes, 4)?;
+    within(&format!("bytes of {what}"), bytes, MAX_BUFFER_BYTES)
 }
 
-/// Refuses arguments whose words are too many to count.
+/// Refuses arguments that are too large to address by words of 32 bits.
 pub(super) fn argument(what: &str, bytes: u64) -> Result<()> {
-    within(&format!("bytes of {what}"), bytes, MOST_ARGUMENT)
+    within(&format!("bytes of {what}"), bytes, MAX_ARGUMENT_BYTES)
 }
 
-/// Refuses more launch points, and calls of a core at each, than are simulated.
+/// Refuses more launch points, and more calls of a core in all, than are
+/// simulated.
 pub(super) fn work(points: u64, calls: u64) -> Result<()> {
-    within("launch points", points, MOST_POINTS)?;
-    self::calls(points * calls.min(MOST_CALLS + 1))
+    within("launch points", points, MAX_LAUNCH_POINTS)?;
+    self::calls(points * calls.min(MAX_CORE_CALLS + 1))
 }
 
 /// Refuses more calls of a core than are simulated.
 pub(super) fn calls(calls: u64) -> Result<()> {
-    within("calls of a core", calls, MOST_CALLS)
+    within("calls of a core", calls, MAX_CORE_CALLS)
 }
 
-fn within(what: &str, found: u64, most: u64) -> Result<()> {
-    if found <= most {
+fn within(what: &str, found: u64, max: u64) -> Result<()> {
+    if found <= max {
         return Ok(());
     }
-    Err(Error::new(format!("{found} {what} are over {most}, the most that is simulated: correct the row")))
+    Err(Error::new(format!("{found} {what} exceed the simulated maximum of {max}: correct the row")))
 }
 
 /// A launch under construction.
@@ -71,11 +72,12 @@ pub(super) struct Design {
     launch: Launch,
     /// The next free byte, lock and descriptor of each tile.
     free: HashMap<Tile, (u32, u8, u8)>,
-    /// Largest byte of each argument that is touched.
+    /// The size of each argument: the end of the last byte that is used.
     arguments: Vec<u64>,
 }
 
-/// Buffers of one tile that take turns, with the locks that pass them on.
+/// Buffers of one tile that are filled and emptied in rotation, with the locks
+/// that count the empty and the full ones.
 #[derive(Clone, Debug)]
 pub(super) struct Fifo {
     tile: Tile,
@@ -95,19 +97,19 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// Words one after another.
+    /// Contiguous words.
     pub fn linear(argument: u32, bytes: u64) -> Transfer {
         Transfer { argument, dims: vec![(bytes / 4, 1)], repeats: 1 }
     }
 
-    /// So many runs of contiguous bytes, each as far from the last.
+    /// Runs of `bytes` contiguous bytes, `stride` bytes apart.
     pub fn runs(argument: u32, runs: u64, bytes: u64, stride: u64) -> Transfer {
         Transfer { argument, dims: vec![(runs, stride / 4), (bytes / 4, 1)], repeats: 1 }
     }
 }
 
 impl Design {
-    /// A launch of this name with so many arguments.
+    /// An empty launch with this name and number of arguments.
     pub fn new(name: &str, arguments: usize) -> Design {
         let launch = Launch { name: name.to_owned(), ..Launch::default() };
         Design { launch, free: HashMap::new(), arguments: vec![0; arguments] }
@@ -122,16 +124,16 @@ impl Design {
         self.free.entry(tile).or_insert((if tile.row > 1 { 1024 } else { 0 }, 0, 0))
     }
 
-    /// Buffers that take turns, all empty at first.
+    /// A fifo whose buffers are all empty.
     pub fn fifo(&mut self, tile: Tile, name: &str, bytes: u64, slots: usize) -> Fifo {
-        let bytes = u32::try_from(bytes).expect("a published buffer fits a tile");
+        let bytes = u32::try_from(bytes).expect("`buffer` has limited the size");
         let slots =
             (0..slots).map(|slot| self.buffer(tile, &format!("{name}.{slot}"), bytes)).collect::<Vec<_>>();
         let empty = self.lock(tile, slots.len() as u8);
         Fifo { tile, bytes, slots, empty, full: self.lock(tile, 0) }
     }
 
-    /// A buffer that is not passed on.
+    /// A buffer that only its own core uses.
     pub fn buffer(&mut self, tile: Tile, name: &str, bytes: u32) -> BufferId {
         let free = &mut self.free(tile).0;
         let address = free.next_multiple_of(64);
@@ -148,29 +150,29 @@ impl Design {
         LockId(self.launch.locks.len() as u32 - 1)
     }
 
-    /// A channel fills a fifo, for as long as words come.
+    /// Makes a channel fill a fifo, as long as words arrive.
     pub fn fill(&mut self, channel: Channel, fifo: &Fifo) {
         self.ring(channel, &[fifo], |fifo| (fifo.empty, fifo.full));
     }
 
-    /// A channel empties a fifo.
+    /// Makes a channel empty a fifo.
     pub fn drain(&mut self, channel: Channel, fifo: &Fifo) {
         self.ring(channel, &[fifo], |fifo| (fifo.full, fifo.empty));
     }
 
-    /// A channel empties one fifo after another, a buffer of each in turn.
+    /// Makes a channel empty fifos in rotation, one buffer of each.
     pub fn drain_all(&mut self, channel: Channel, fifos: &[&Fifo]) {
         self.ring(channel, fifos, |fifo| (fifo.full, fifo.empty));
     }
 
     fn ring(&mut self, channel: Channel, fifos: &[&Fifo], locks: fn(&Fifo) -> (LockId, LockId)) {
         let tile = channel.tile;
-        let many: usize = fifos.iter().map(|fifo| fifo.slots.len()).sum();
+        let count: usize = fifos.iter().map(|fifo| fifo.slots.len()).sum();
         let first = self.free(tile).2;
-        self.free(tile).2 += many as u8;
+        self.free(tile).2 += count as u8;
         let rounds = fifos[0].slots.len();
-        let turns = (0..rounds).flat_map(|slot| fifos.iter().map(move |fifo| (slot, *fifo)));
-        for ((slot, fifo), at) in turns.zip(0u8..) {
+        let order = (0..rounds).flat_map(|slot| fifos.iter().map(move |fifo| (slot, *fifo)));
+        for ((slot, fifo), at) in order.zip(0u8..) {
             let (acquire, release) = locks(fifo);
             let step = |lock| Some(Step { lock, value: 1 });
             self.launch.descriptors.push(Descriptor {
@@ -181,13 +183,13 @@ impl Design {
                 iteration: None,
                 acquire: step(acquire),
                 release: step(release),
-                next: Some(if usize::from(at) + 1 == many { first } else { first + at + 1 }),
+                next: Some(if usize::from(at) + 1 == count { first } else { first + at + 1 }),
             });
         }
         self.launch.starts.push(Start { channel, descriptor: first, repeats: 1 });
     }
 
-    /// A circuit; each switch on the way counts.
+    /// Adds a circuit. Its hops include the switches of both end tiles.
     pub fn route(&mut self, from: Channel, to: &[Channel]) {
         let hops = |to: &Channel| {
             let (a, b) = (from.tile, to.tile);
@@ -196,13 +198,13 @@ impl Design {
         self.launch.routes.push(Route { from, to: to.iter().map(hops).collect() });
     }
 
-    /// The program of a core.
+    /// Sets the program of a core.
     pub fn core(&mut self, tile: Tile, program: Vec<Instruction>) {
         self.launch.cores.push(Core { tile, program });
     }
 
-    /// Tells a channel of a shim what to move. With a token its end can be
-    /// waited for.
+    /// Queues a transfer on a channel of a shim. A token allows a wait for its
+    /// end.
     pub fn push(&mut self, channel: Channel, transfer: &Transfer, token: bool) {
         let reach: u64 = transfer.dims.iter().map(|&(size, stride)| (size - 1) * stride).sum::<u64>() + 1;
         let bytes = &mut self.arguments[transfer.argument as usize];
@@ -235,45 +237,45 @@ impl Design {
         self.launch.commands.push(Command::Push(Push { channel, descriptor: id, offset, repeats, token }));
     }
 
-    /// Waits for a token.
+    /// Waits for a token of a channel.
     pub fn wait(&mut self, channel: Channel) {
         self.launch.commands.push(Command::Wait(channel));
     }
 
     /// Links the accumulators of two neighbours.
     pub fn cascade(&mut self, from: Tile, to: Tile) {
-        self.launch.cascades.push(girih_npu::form::schedule::Cascade { from, to });
+        self.launch.cascades.push(Cascade { from, to });
     }
 }
 
 impl Fifo {
-    /// Takes a full buffer.
-    pub fn take(&self) -> Instruction {
+    /// Waits for a full buffer.
+    pub fn acquire_full(&self) -> Instruction {
         Instruction::Acquire(Step { lock: self.full, value: 1 })
     }
 
-    /// Gives an emptied buffer back.
-    pub fn give_back(&self) -> Instruction {
+    /// Releases a buffer that the core has emptied.
+    pub fn release_empty(&self) -> Instruction {
         Instruction::Release(Step { lock: self.empty, value: 1 })
     }
 
-    /// Takes an empty buffer.
-    pub fn reserve(&self) -> Instruction {
+    /// Waits for an empty buffer.
+    pub fn acquire_empty(&self) -> Instruction {
         Instruction::Acquire(Step { lock: self.empty, value: 1 })
     }
 
-    /// Passes a filled buffer on.
-    pub fn pass_on(&self) -> Instruction {
+    /// Releases a buffer that the core has filled.
+    pub fn release_full(&self) -> Instruction {
         Instruction::Release(Step { lock: self.full, value: 1 })
     }
 
-    /// The buffer whose turn it is in the loop at `depth`.
-    pub fn turn(&self, depth: u8) -> Operand {
+    /// The buffer that the current iteration of the loop at `depth` uses.
+    pub fn slot(&self, depth: u8) -> Operand {
         let turn = if self.slots.len() > 1 { Affine::default().plus(depth, 1) } else { Affine::default() };
         Operand { slots: self.slots.clone(), turn, offset: Affine::default() }
     }
 
-    /// The tile whose memory it lies in.
+    /// The tile whose memory holds the buffers.
     pub fn tile(&self) -> Tile {
         self.tile
     }
@@ -281,14 +283,17 @@ impl Fifo {
 
 /// A loop.
 pub(super) fn repeat(count: u64, body: Vec<Instruction>) -> Instruction {
-    Instruction::Loop { count: u32::try_from(count).expect("a published loop is not that long"), body }
+    Instruction::Loop {
+        count: u32::try_from(count).expect("`work` and `calls` have limited the iterations"),
+        body,
+    }
 }
 
-/// A call with whole numbers; floats are given as 1.
+/// A call with whole numbers; a float parameter becomes 1.
 pub(super) fn call(name: &str, operands: Vec<Operand>, numbers: &[u64]) -> Instruction {
-    let params = entry(name).expect("a published kernel is an entry").params;
-    assert_eq!(params.len(), numbers.len(), "{name} has other numbers");
-    let number = |(param, &number): (&girih_npu::kernel::Param, &u64)| Parameter {
+    let params = entry(name).expect("the designs name entries of the kernel table").params;
+    assert_eq!(params.len(), numbers.len(), "{name}: wrong number of parameters");
+    let number = |(param, &number): (&Param, &u64)| Parameter {
         name: param.name.to_owned(),
         value: match param.kind {
             ParamKind::Real => Number::Float(1.0),
@@ -299,7 +304,7 @@ pub(super) fn call(name: &str, operands: Vec<Operand>, numbers: &[u64]) -> Instr
     Instruction::Call(Call { entry: name.to_owned(), operands, parameters })
 }
 
-/// A program of these launches, each with arguments of its own.
+/// A program of these launches, each with its own arguments.
 pub(super) fn program(name: &str, target: &str, designs: Vec<Design>) -> Schedule {
     let (mut launches, mut arguments) = (Vec::new(), Vec::new());
     for design in designs {
@@ -319,12 +324,12 @@ pub(super) fn program(name: &str, target: &str, designs: Vec<Design>) -> Schedul
     Schedule { name: name.to_owned(), target: target.to_owned(), arguments, launches }
 }
 
-/// A channel from a shim into the array.
+/// A channel of a shim that sends data from DRAM into the array.
 pub(super) const fn from_dram(column: u8, number: u8) -> Channel {
     Tile::new(column, 0).channel(Direction::Mm2s, number)
 }
 
-/// A channel from the array to DRAM.
+/// A channel of a shim that writes data from the array to DRAM.
 pub(super) const fn to_dram(column: u8, number: u8) -> Channel {
     Tile::new(column, 0).channel(Direction::S2mm, number)
 }

@@ -1,84 +1,84 @@
-//! Measured matrix products of mlir-air (`matrix_multiplication/bf16/run.py`):
-//! 8 columns of 4 tiles; a column shares a tile of A, a row of tiles one of B.
+//! Measured matmuls of mlir-air (`matrix_multiplication/bf16/run.py`): 8 columns
+//! of 4 tiles; a column shares a tile of A, a row of tiles one of B.
 //!
-//! The source does not say over how many channels B comes from DRAM. Four would
-//! need longer for the drained products than was measured, so it comes over
+//! The source does not state how many channels read B from DRAM. With four, the
+//! drained matmuls would take longer than was measured, so the design uses
 //! eight, each with one half of every step of `k`; a memory tile's neighbour
 //! writes the second half.
 
+use girih_npu::form::schedule::{Channel, Direction, Instruction, Operand, Tile};
 use girih_tensor::Result;
 
 use super::design::{
     Design, Fifo, Transfer, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
 };
-use girih_npu::form::schedule::{Channel, Direction, Instruction, Operand, Tile};
 
-/// A matrix product with its tiles.
+/// A matmul with its tiles.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gemm {
+pub(super) struct AirGemm {
     pub entry: &'static str,
-    /// The product: `m × k` by `k × n`.
+    /// `m × k` by `k × n`.
     pub m: u64,
     pub k: u64,
     pub n: u64,
-    /// A tile of the product, and the steps of `k` in L2 and L1.
+    /// A tile of the result, and the steps of `k` in L2 and L1.
     pub tile_m: u64,
     pub tile_n: u64,
     pub k_l2: u64,
     pub k_l1: u64,
-    pub out: Out,
+    pub out: GemmOutput,
 }
 
-/// How the product leaves a tile.
+/// How the result leaves a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Out {
-    /// As f32, from the buffer that it was summed up in.
+pub(super) enum GemmOutput {
+    /// As f32, from the accumulator.
     F32,
-    /// As bf16, which it was summed up in.
+    /// As bf16, from a bf16 accumulator.
     Bf16,
-    /// As bf16, rounded in the tile from the f32 sums.
+    /// As bf16, rounded in the tile from an f32 accumulator.
     Drained,
 }
 
-const COLUMNS: u8 = 8;
-const ROWS: u8 = 4;
-/// The command processor queues the transfers of so many launch points in each
-/// direction of the grid before it waits: `runtime_loop_tiling_sizes` = [2, 2].
-const WAVE: u64 = 2;
+const GEMM_COLUMNS: u8 = 8;
+const GEMM_ROWS: u8 = 4;
+/// Launch points, in each direction of the grid, whose transfers the command
+/// processor queues before it waits: `runtime_loop_tiling_sizes` = [2, 2].
+const WAVE_POINTS: u64 = 2;
 
-/// Everything that one column or row of tiles shares.
-struct Feed {
+/// The memory-tile buffers that a column or row of tiles shares.
+struct MemoryFifos {
     a: Vec<Fifo>,
     b: Vec<[Fifo; 2]>,
     c: Vec<Vec<Fifo>>,
 }
 
-impl Gemm {
-    /// Bytes of an element of the product.
+impl AirGemm {
+    /// Bytes of an element of the result.
     fn size(&self) -> u64 {
-        if self.out == Out::F32 { 4 } else { 2 }
+        if self.out == GemmOutput::F32 { 4 } else { 2 }
     }
 
-    /// Launch points down and across the product.
+    /// Launch points down and across the result.
     fn grid(&self) -> (u64, u64) {
-        (self.m / (self.tile_m * u64::from(COLUMNS)), self.n / (self.tile_n * u64::from(ROWS)))
+        (self.m / (self.tile_m * u64::from(GEMM_COLUMNS)), self.n / (self.tile_n * u64::from(GEMM_ROWS)))
     }
 
     fn points(&self) -> u64 {
         self.grid().0 * self.grid().1
     }
 
-    /// Whether the tiles divide the product and could lie in an array.
+    /// Checks that the tiles divide the matmul and fit an array.
     ///
     /// # Errors
-    /// When they do not; the error says which size is at fault.
+    /// When a size does not fit; the error names it.
     pub fn fits(&self) -> Result<()> {
-        let Gemm { m, k, n, tile_m, tile_n, k_l2, k_l1, .. } = *self;
-        divides("m", m, tile_m * u64::from(COLUMNS))?;
-        divides("n", n, tile_n * u64::from(ROWS))?;
+        let AirGemm { m, k, n, tile_m, tile_n, k_l2, k_l1, .. } = *self;
+        divides("m", m, tile_m * u64::from(GEMM_COLUMNS))?;
+        divides("n", n, tile_n * u64::from(GEMM_ROWS))?;
         divides("k", k, k_l2)?;
         divides("the step of k in L2", k_l2, k_l1)?;
-        // Two elements are a word.
+        // A word holds two elements.
         divides("the step of k in L2", k_l2, 2)?;
         divides("the tile's n", tile_n, 2)?;
         buffer("A in L2", tile_m * k_l2 * 2)?;
@@ -88,7 +88,7 @@ impl Gemm {
         buffer("the sums", tile_m * tile_n * 4)?;
         argument("A", m * k * 2)?;
         argument("B", k * n * 2)?;
-        argument("the product", m * n * 4)?;
+        argument("the result", m * n * 4)?;
         work(self.points(), k / k_l1)
     }
 
@@ -96,8 +96,8 @@ impl Gemm {
     pub fn design(&self, name: &str) -> Design {
         let mut design = Design::new(name, 3);
         let feed = self.memories(&mut design);
-        for column in 0..COLUMNS {
-            for row in 0..ROWS {
+        for column in 0..GEMM_COLUMNS {
+            for row in 0..GEMM_ROWS {
                 self.core(&mut design, Tile::new(column, 2 + row), &feed);
             }
         }
@@ -106,23 +106,23 @@ impl Gemm {
         design
     }
 
-    fn memories(&self, design: &mut Design) -> Feed {
+    fn memories(&self, design: &mut Design) -> MemoryFifos {
         let (mut a, mut b, mut c) = (Vec::new(), Vec::new(), Vec::new());
-        for column in 0..COLUMNS {
+        for column in 0..GEMM_COLUMNS {
             let tile = Tile::new(column, 1);
             let fifo = design.fifo(tile, "a", self.tile_m * self.k_l2 * 2, 2);
             design.fill(tile.channel(Direction::S2mm, 0), &fifo);
             design.drain(tile.channel(Direction::Mm2s, 0), &fifo);
             a.push(fifo);
             let bytes = self.tile_m * self.tile_n * self.size();
-            let outs: Vec<Fifo> = (0..ROWS).map(|_| design.fifo(tile, "c", bytes, 1)).collect();
-            for (row, out) in (0..ROWS).zip(&outs) {
+            let outs: Vec<Fifo> = (0..GEMM_ROWS).map(|_| design.fifo(tile, "c", bytes, 1)).collect();
+            for (row, out) in (0..GEMM_ROWS).zip(&outs) {
                 design.fill(tile.channel(Direction::S2mm, 2 + row), out);
             }
             design.drain_all(tile.channel(Direction::Mm2s, 2), &outs.iter().collect::<Vec<_>>());
             c.push(outs);
         }
-        for row in 0..ROWS {
+        for row in 0..GEMM_ROWS {
             let (tile, neighbour) = (Tile::new(2 * row, 1), Tile::new(2 * row + 1, 1));
             let half = self.k_l2 * self.tile_n;
             let halves = [design.fifo(tile, "b.low", half, 2), design.fifo(tile, "b.high", half, 2)];
@@ -132,10 +132,10 @@ impl Gemm {
             design.drain_all(tile.channel(Direction::Mm2s, 1), &[low, high]);
             b.push(halves);
         }
-        Feed { a, b, c }
+        MemoryFifos { a, b, c }
     }
 
-    fn core(&self, design: &mut Design, tile: Tile, feed: &Feed) {
+    fn core(&self, design: &mut Design, tile: Tile, feed: &MemoryFifos) {
         debug_assert_eq!((feed.a.len(), feed.b.len(), feed.c.len()), (8, 4, 8), "one feed for each stream");
         let a = design.fifo(tile, "a", self.tile_m * self.k_l1 * 2, 2);
         let b = design.fifo(tile, "b", self.tile_n * self.k_l1 * 2, 2);
@@ -145,62 +145,63 @@ impl Gemm {
         design.drain(tile.channel(Direction::Mm2s, 0), &c);
         let cells = self.tile_m * self.tile_n;
         let sums = match self.out {
-            Out::Drained => design.buffer(tile, "sums", (cells * 4) as u32),
+            GemmOutput::Drained => design.buffer(tile, "sums", (cells * 4) as u32),
             _ => c.slots[0],
         };
-        let words = if self.out == Out::Bf16 { cells / 2 } else { cells };
+        let words = if self.out == GemmOutput::Bf16 { cells / 2 } else { cells };
         let zero = call("zero_f32", vec![Operand::whole(sums)], &[words]);
         let step = repeat(
             self.k / self.k_l1,
             vec![
-                a.take(),
-                b.take(),
+                a.acquire_full(),
+                b.acquire_full(),
                 call(
                     self.entry,
-                    vec![a.turn(1), b.turn(1), Operand::whole(sums)],
+                    vec![a.slot(1), b.slot(1), Operand::whole(sums)],
                     &[self.tile_m, self.tile_n, self.k_l1],
                 ),
-                a.give_back(),
-                b.give_back(),
+                a.release_empty(),
+                b.release_empty(),
             ],
         );
         let body: Vec<Instruction> = match self.out {
-            Out::Drained => {
+            GemmOutput::Drained => {
                 let store = vec![Operand::whole(sums), Operand::whole(c.slots[0])];
-                vec![zero, step, c.reserve(), call("store_bf16", store, &[cells]), c.pass_on()]
+                vec![zero, step, c.acquire_empty(), call("store_bf16", store, &[cells]), c.release_full()]
             }
-            _ => vec![c.reserve(), zero, step, c.pass_on()],
+            _ => vec![c.acquire_empty(), zero, step, c.release_full()],
         };
         design.core(tile, vec![repeat(self.points(), body)]);
     }
 
     fn routes(&self, design: &mut Design) {
-        for column in 0..COLUMNS {
+        for column in 0..GEMM_COLUMNS {
             let memory = Tile::new(column, 1);
             design.route(from_dram(column, 0), &[memory.channel(Direction::S2mm, 0)]);
             let cores: Vec<Channel> =
-                (0..ROWS).map(|row| Tile::new(column, 2 + row).channel(Direction::S2mm, 0)).collect();
+                (0..GEMM_ROWS).map(|row| Tile::new(column, 2 + row).channel(Direction::S2mm, 0)).collect();
             design.route(memory.channel(Direction::Mm2s, 0), &cores);
-            for row in 0..ROWS {
+            for row in 0..GEMM_ROWS {
                 let core = Tile::new(column, 2 + row).channel(Direction::Mm2s, 0);
                 design.route(core, &[memory.channel(Direction::S2mm, 2 + row)]);
             }
             design.route(memory.channel(Direction::Mm2s, 2), &[to_dram(column, 0)]);
         }
-        for column in 0..COLUMNS {
+        for column in 0..GEMM_COLUMNS {
             design.route(from_dram(column, 1), &[Tile::new(column, 1).channel(Direction::S2mm, 1)]);
         }
-        for row in 0..ROWS {
-            let cores: Vec<Channel> =
-                (0..COLUMNS).map(|column| Tile::new(column, 2 + row).channel(Direction::S2mm, 1)).collect();
+        for row in 0..GEMM_ROWS {
+            let cores: Vec<Channel> = (0..GEMM_COLUMNS)
+                .map(|column| Tile::new(column, 2 + row).channel(Direction::S2mm, 1))
+                .collect();
             design.route(Tile::new(2 * row, 1).channel(Direction::Mm2s, 1), &cores);
         }
     }
 
-    /// For each wave of launch points all transfers, then a wait for the last
+    /// Pushes all transfers of a wave of launch points, then waits for the last
     /// writes.
     fn commands(&self, design: &mut Design) {
-        let rows = u64::from(ROWS);
+        let rows = u64::from(GEMM_ROWS);
         let a = Transfer {
             argument: 0,
             dims: vec![(self.k / self.k_l2, self.k_l2 / 2), (self.tile_m, self.k / 2), (self.k_l2 / 2, 1)],
@@ -215,18 +216,20 @@ impl Gemm {
         };
         let c = Transfer::runs(2, self.tile_m, rows * self.tile_n * self.size(), self.n * self.size());
         let (down, across) = self.grid();
-        let cut = |extent: u64| (0..extent.div_ceil(WAVE)).map(move |at| WAVE.min(extent - at * WAVE));
+        let cut = |extent: u64| {
+            (0..extent.div_ceil(WAVE_POINTS)).map(move |at| WAVE_POINTS.min(extent - at * WAVE_POINTS))
+        };
         let waves = cut(down).flat_map(|rows| cut(across).map(move |columns| rows * columns));
         for wave in waves {
             for _ in 0..wave {
-                for column in 0..COLUMNS {
+                for column in 0..GEMM_COLUMNS {
                     design.push(to_dram(column, 0), &c, true);
                     design.push(from_dram(column, 0), &a, false);
                 }
-                (0..COLUMNS).for_each(|column| design.push(from_dram(column, 1), &b, false));
+                (0..GEMM_COLUMNS).for_each(|column| design.push(from_dram(column, 1), &b, false));
             }
             for _ in 0..wave {
-                (0..COLUMNS).for_each(|column| design.wait(to_dram(column, 0)));
+                (0..GEMM_COLUMNS).for_each(|column| design.wait(to_dram(column, 0)));
             }
         }
     }

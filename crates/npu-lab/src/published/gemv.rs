@@ -1,15 +1,15 @@
 //! Measured matrix-vector products of mlir-air (`bf16/matvec.py`): 8 columns of
 //! one tile, weights through L2, the vector from DRAM for every call, and no
-//! buffers that take turns in L1 (`omit_pingpong`).
+//! double buffers in L1 (`omit_pingpong`).
 
+use girih_npu::form::schedule::{Direction, Operand, Tile};
 use girih_tensor::Result;
 
 use super::design::{Design, Transfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram};
-use girih_npu::form::schedule::{Direction, Operand, Tile};
 
 /// A matrix-vector product with its tiles.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gemv {
+pub(super) struct AirGemv {
     /// Rows and columns of the matrix.
     pub m: u64,
     pub k: u64,
@@ -20,16 +20,16 @@ pub(super) struct Gemv {
     pub rows: u64,
 }
 
-impl Gemv {
-    /// Whether the tiles divide the matrix and could lie in an array.
+impl AirGemv {
+    /// Checks that the tiles divide the matrix and fit an array.
     ///
     /// # Errors
-    /// When they do not; the error says which size is at fault.
+    /// When a size does not fit; the error names it.
     pub fn fits(&self) -> Result<()> {
-        let Gemv { m, k, herd, tile_m, rows } = *self;
+        let AirGemv { m, k, herd, tile_m, rows } = *self;
         divides("m", m, tile_m * u64::from(herd))?;
         divides("the tile's m", tile_m, rows)?;
-        // Two elements are a word.
+        // A word holds two elements.
         divides("k", k, 2)?;
         buffer("the weights in L2", tile_m * k * 2)?;
         buffer("the vector", k * 2)?;
@@ -62,24 +62,29 @@ impl Gemv {
             design.route(from_dram(column, 1), &[tile.channel(Direction::S2mm, 1)]);
             design.route(tile.channel(Direction::Mm2s, 0), &[memory.channel(Direction::S2mm, 1)]);
             design.route(memory.channel(Direction::Mm2s, 1), &[to_dram(column, 0)]);
-            let operands = vec![w.turn(0), x.turn(0), Operand::whole(y.slots[0])];
-            let turn = vec![
-                x.take(),
-                w.take(),
+            let operands = vec![w.slot(0), x.slot(0), Operand::whole(y.slots[0])];
+            let iteration = vec![
+                x.acquire_full(),
+                w.acquire_full(),
                 call("gemv_bf16", operands, &[self.rows, self.k]),
-                x.give_back(),
-                w.give_back(),
+                x.release_empty(),
+                w.release_empty(),
             ];
             let zero = call("zero_f32", vec![Operand::whole(y.slots[0])], &[self.tile_m.div_ceil(2)]);
-            design
-                .core(tile, vec![repeat(points, vec![y.reserve(), zero, repeat(calls, turn), y.pass_on()])]);
+            design.core(
+                tile,
+                vec![repeat(
+                    points,
+                    vec![y.acquire_empty(), zero, repeat(calls, iteration), y.release_full()],
+                )],
+            );
         }
         self.commands(&mut design, points, calls);
         design
     }
 
-    /// One task for each stream: the weights of a column point by point, the
-    /// vector again and again, the results point by point.
+    /// Pushes one task per stream: a column's weights point by point, the vector
+    /// once per call, and the results point by point.
     fn commands(&self, design: &mut Design, points: u64, calls: u64) {
         let herd = u64::from(self.herd);
         let piece = self.tile_m * self.k * 2;

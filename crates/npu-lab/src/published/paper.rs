@@ -1,62 +1,62 @@
-//! Measured matrix products of arXiv 2512.13282: A broadcast over a row of
-//! tiles, B down a column, a chunk of `k` in L2, and one buffer for the product.
+//! Measured matmuls of arXiv 2512.13282: A is broadcast over a row of tiles, B
+//! down a column; L2 holds a chunk of `k`, and the result has one buffer.
 
+use girih_npu::form::schedule::{Channel, Direction, Operand, Tile};
 use girih_tensor::Result;
 
 use super::design::{
     Design, Fifo, Transfer, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
 };
-use girih_npu::form::schedule::{Channel, Direction, Operand, Tile};
 
-/// A matrix product with its tiles.
+/// A matmul with its tiles.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Product {
+pub(super) struct PaperGemm {
     pub entry: &'static str,
     pub m: u64,
     pub k: u64,
     pub n: u64,
-    /// A tile of the product, and the step of `k` in L1.
+    /// A tile of the result, and the step of `k` in L1.
     pub tile_m: u64,
     pub tile_k: u64,
     pub tile_n: u64,
-    /// Bytes of an operand's and of the product's element.
+    /// Bytes of an operand's element, and of the result's.
     pub input: u64,
     pub output: u64,
     /// Columns and rows of tiles.
     pub herd: (u8, u8),
-    /// The step of `k` in L2, which is read from DRAM in one run.
+    /// The step of `k` in L2, which is contiguous in DRAM.
     pub deep_k: u64,
 }
 
-impl Product {
+impl PaperGemm {
     fn points(&self) -> u64 {
         let (columns, rows) = (u64::from(self.herd.0), u64::from(self.herd.1));
         self.m.div_ceil(self.tile_m * rows) * self.n.div_ceil(self.tile_n * columns)
     }
 
-    /// Steps of `k` in L1, with what pads the last step in L2.
+    /// Steps of `k` in L1, including the padding of the last step in L2.
     fn steps(&self) -> u64 {
         self.k.div_ceil(self.deep_k) * (self.deep_k / self.tile_k)
     }
 
-    /// Whether the tiles could lie in an array; what they do not divide is
+    /// Checks that the tiles fit an array; sizes that they do not divide are
     /// padded.
     ///
     /// # Errors
-    /// When they could not; the error says which size is at fault.
+    /// When a size does not fit; the error names it.
     pub fn fits(&self) -> Result<()> {
-        let Product { m, k, n, tile_m, tile_k, tile_n, input, output, deep_k, .. } = *self;
+        let PaperGemm { m, k, n, tile_m, tile_k, tile_n, input, output, deep_k, .. } = *self;
         divides("the step of k in L2", deep_k, tile_k)?;
-        // Runs are moved in words.
-        divides("bytes of k in L2", deep_k * input, 4)?;
-        divides("bytes of a tile's row", tile_n * output, 4)?;
+        // Transfers move whole words.
+        divides("the byte count of k in L2", deep_k * input, 4)?;
+        divides("the byte count of a tile's row", tile_n * output, 4)?;
         for side in [tile_m, tile_n] {
             buffer("an operand in L2", side * deep_k * input)?;
             buffer("an operand in L1", side * tile_k * input)?;
             argument("an operand", (side * k.div_ceil(deep_k)).saturating_mul(k * input))?;
         }
         buffer("the sums", tile_m * tile_n * output)?;
-        argument("the product", m * n * output)?;
+        argument("the result", m * n * output)?;
         work(self.points(), self.steps())
     }
 
@@ -72,7 +72,7 @@ impl Product {
         for row in 0..rows {
             let ends: Vec<Channel> =
                 (0..columns).map(|column| Tile::new(column, 2 + row).channel(Direction::S2mm, 0)).collect();
-            // Two columns share the reading of a row of tiles where there are eight.
+            // With eight columns, only every other column reads for a row of tiles.
             self.feed(&mut design, row * (columns / rows), 0, self.tile_m, &ends);
         }
         for column in 0..columns {
@@ -104,18 +104,18 @@ impl Product {
         let sums = Operand::whole(c.slots[0]);
         let numbers = [self.tile_m, self.tile_n, self.tile_k];
         let step = vec![
-            a.take(),
-            b.take(),
-            call(self.entry, vec![a.turn(1), b.turn(1), sums.clone()], &numbers),
-            a.give_back(),
-            b.give_back(),
+            a.acquire_full(),
+            b.acquire_full(),
+            call(self.entry, vec![a.slot(1), b.slot(1), sums.clone()], &numbers),
+            a.release_empty(),
+            b.release_empty(),
         ];
         let words = self.tile_m * self.tile_n * self.output / 4;
         let body = vec![
-            c.reserve(),
+            c.acquire_empty(),
             call("zero_f32", vec![sums], &[words]),
             repeat(self.steps(), step),
-            c.pass_on(),
+            c.release_full(),
         ];
         design.core(tile, vec![repeat(self.points(), body)]);
     }
@@ -133,8 +133,8 @@ impl Product {
         design.route(memory.channel(Direction::Mm2s, 2), &[to_dram(column, 0)]);
     }
 
-    /// Descriptors are written ahead of the transfers, so that the array never
-    /// waits for the command processor (its section 4.4).
+    /// Writes descriptors before their transfers start, so that the array never
+    /// waits for the command processor (section 4.4 of the paper).
     fn commands(&self, design: &mut Design) {
         let (columns, rows) = self.herd;
         let run = self.deep_k * self.input;

@@ -1,62 +1,80 @@
 //! Measured kernels on elements and rows: every tile has its own streams from
-//! and to DRAM, and buffers that take turns.
+//! and to DRAM, and double buffers.
 
+use girih_npu::form::schedule::{Affine, Channel, Direction, Instruction, Operand, Tile};
 use girih_tensor::{Error, Result};
 
 use super::design::{Design, Transfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram};
-use girih_npu::form::schedule::{Affine, Channel, Direction, Instruction, Operand, Tile};
 
-/// A kernel that walks over elements or rows.
+/// A kernel on elements or rows.
 #[derive(Clone, Debug)]
-pub(super) struct Walk {
+pub(super) struct RowKernel {
     pub entry: &'static str,
     /// The numbers of a call.
     pub numbers: Vec<u64>,
-    /// Bytes of each operand that streams in, and of the one that streams out.
+    /// Bytes of each operand that is streamed in, and of the one streamed out.
     pub inputs: Vec<u64>,
     pub output: u64,
-    /// Bytes of operands that are loaded once, behind the inputs.
+    /// Bytes of operands that are loaded once; they follow the inputs.
     pub constants: Vec<u64>,
     /// Calls of all tiles together.
     pub calls: u64,
     /// Columns and rows of tiles.
     pub herd: (u8, u8),
+    /// Whether each tile takes one contiguous part of the data. Otherwise tiles
+    /// take pieces in rotation, as `scf.parallel` assigns them.
+    pub contiguous: bool,
 }
 
-/// Columns and rows of tiles that measured arrays have for a kernel.
-const HERD: (u8, u8) = (8, 4);
+/// The columns and rows of tiles that a measured array has for one kernel.
+const MAX_HERD: (u8, u8) = (8, 4);
 
-/// Streams that shims have for each direction, two a column.
-const STREAMS: usize = 16;
+/// Streams of all shims in each direction: two per column.
+const SHIM_STREAMS: usize = 16;
 
-/// Columns and rows of tiles, if an array has so many.
+/// Columns and rows of tiles, if an array has them.
 ///
 /// # Errors
-/// When it has fewer.
+/// When the herd is larger than the array.
 pub(super) fn herd(columns: u64, rows: u64) -> Result<(u8, u8)> {
-    let within = |size: u64, most: u8| u8::try_from(size).ok().filter(|size| (1..=most).contains(size));
-    within(columns, HERD.0).zip(within(rows, HERD.1)).ok_or_else(|| {
-        let (most_columns, most_rows) = HERD;
+    let within = |size: u64, max: u8| u8::try_from(size).ok().filter(|size| (1..=max).contains(size));
+    within(columns, MAX_HERD.0).zip(within(rows, MAX_HERD.1)).ok_or_else(|| {
+        let (max_columns, max_rows) = MAX_HERD;
         Error::new(format!(
-            "a herd of {columns}×{rows} tiles does not fit an array, which has {most_columns}×{most_rows}: correct the row"
+            "a herd of {columns}×{rows} tiles does not fit an array, which has {max_columns}×{max_rows}: correct the row"
         ))
     })
 }
 
-impl Walk {
-    /// Whether the calls divide among the tiles, and could be fed on an array.
+impl RowKernel {
+    /// A kernel on `n` elements of bf16; each call takes `tile` of them.
+    pub fn elements(entry: &'static str, inputs: usize, n: u64, tile: u64, herd: (u8, u8)) -> RowKernel {
+        RowKernel {
+            entry,
+            numbers: vec![tile],
+            inputs: vec![tile * 2; inputs],
+            output: tile * 2,
+            constants: Vec::new(),
+            calls: n / tile,
+            herd,
+            contiguous: false,
+        }
+    }
+
+    /// Checks that the tiles divide the calls, and that the array has streams
+    /// and memory for them.
     ///
     /// # Errors
-    /// When they cannot; the error says what is at fault.
+    /// When a size does not fit; the error names it.
     pub fn fits(&self) -> Result<()> {
         let (columns, rows) = self.herd;
         let tiles = u64::from(columns) * u64::from(rows);
         divides("the number of calls", self.calls, tiles)?;
         calls(self.calls / tiles)?;
         let streams = self.inputs.len() + usize::from(!self.constants.is_empty());
-        if tiles as usize * streams.max(1) > STREAMS {
+        if tiles as usize * streams.max(1) > SHIM_STREAMS {
             return Err(Error::new(format!(
-                "{tiles} tiles with {streams} streams each are over {STREAMS}, which shims have: correct the row"
+                "{tiles} tiles with {streams} streams each exceed the {SHIM_STREAMS} streams of the shims: correct the row"
             )));
         }
         for &bytes in self.inputs.iter().chain([&self.output]) {
@@ -66,9 +84,8 @@ impl Walk {
         self.constants.iter().try_for_each(|&bytes| buffer("a constant", bytes))
     }
 
-    /// The launch. Tiles take pieces in turn, as `scf.parallel` hands them out,
-    /// or a contiguous part each where `parts` says so.
-    pub fn design(&self, name: &str, parts: bool) -> Design {
+    /// The launch.
+    pub fn design(&self, name: &str) -> Design {
         let (columns, rows) = self.herd;
         let tiles = u64::from(columns) * u64::from(rows);
         let streams = self.inputs.len() + usize::from(!self.constants.is_empty());
@@ -86,13 +103,13 @@ impl Walk {
                 design.fill(channel, &fifo);
                 let from = ports.next(Direction::Mm2s, at);
                 design.route(from, &[channel]);
-                design.push(from, &self.piece(u32::from(number), bytes, calls, tiles, parts), false);
-                before.push(fifo.take());
-                after.push(fifo.give_back());
-                operands.push(fifo.turn(0));
+                design.push(from, &self.piece(u32::from(number), bytes, calls, tiles), false);
+                before.push(fifo.acquire_full());
+                after.push(fifo.release_empty());
+                operands.push(fifo.slot(0));
             }
             if !self.constants.is_empty() {
-                // Constants come one after another into one buffer.
+                // All constants share one buffer and arrive in order.
                 let number = self.inputs.len() as u8;
                 let fifo = design.fifo(tile, "constants", self.constants.iter().sum(), 1);
                 let channel = tile.channel(Direction::S2mm, number);
@@ -100,7 +117,7 @@ impl Walk {
                 let from = ports.next(Direction::Mm2s, at);
                 design.route(from, &[channel]);
                 design.push(from, &Transfer::linear(u32::from(number), self.constants.iter().sum()), false);
-                program.push(fifo.take());
+                program.push(fifo.acquire_full());
                 let mut offset = 0;
                 for &bytes in &self.constants {
                     let whole = Operand::whole(fifo.slots[0]);
@@ -113,10 +130,10 @@ impl Walk {
             design.drain(channel, &out);
             let to = ports.next(Direction::S2mm, at);
             design.route(channel, &[to]);
-            design.push(to, &self.piece(streams as u32, self.output, calls, tiles, parts), true);
-            operands.push(out.turn(0));
-            before.push(out.reserve());
-            after.push(out.pass_on());
+            design.push(to, &self.piece(streams as u32, self.output, calls, tiles), true);
+            operands.push(out.slot(0));
+            before.push(out.acquire_empty());
+            after.push(out.release_full());
             let mut body: Vec<Instruction> = before;
             body.push(call(self.entry, operands, &self.numbers));
             body.extend(after);
@@ -128,8 +145,8 @@ impl Walk {
         design
     }
 
-    fn piece(&self, argument: u32, bytes: u64, calls: u64, tiles: u64, parts: bool) -> Transfer {
-        if parts {
+    fn piece(&self, argument: u32, bytes: u64, calls: u64, tiles: u64) -> Transfer {
+        if self.contiguous {
             Transfer::linear(argument, bytes * calls)
         } else {
             Transfer::runs(argument, calls, bytes, bytes * tiles)
@@ -137,11 +154,11 @@ impl Walk {
     }
 }
 
-/// Channels of the shims, two a column and direction; a tile has those of the
-/// column of its number first, then the next that are free.
+/// Assigns channels of the shims, two per column and direction. Tile `n` gets
+/// those of column `n` first, then free ones of the following columns.
 #[derive(Default)]
 struct Ports {
-    taken: Vec<Channel>,
+    used: Vec<Channel>,
 }
 
 impl Ports {
@@ -151,9 +168,9 @@ impl Ports {
             Direction::S2mm => to_dram(column, number),
         };
         let order = (0..8).flat_map(|next| (0..2).map(move |number| (number, (at + next) % 8)));
-        let free = order.map(shim).find(|channel| !self.taken.contains(channel));
-        let channel = free.expect("a published design has channels for all its streams");
-        self.taken.push(channel);
+        let free = order.map(shim).find(|channel| !self.used.contains(channel));
+        let channel = free.expect("`fits` has limited the streams to the shims' channels");
+        self.used.push(channel);
         channel
     }
 }

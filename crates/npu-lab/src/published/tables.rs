@@ -1,27 +1,28 @@
-//! The published tables: which rows there are, and the design and time of each.
+//! Reads the published tables: the design and the time of each row.
 
 use girih_tensor::{Error, Result};
 
-use super::attend::Attend;
+use super::attend::AirAttention;
+use super::breakdown;
 use super::design::divides;
-use super::gemm::{Gemm, Out};
-use super::gemv::Gemv;
-use super::paper::Product;
-use super::rows::{Walk, herd};
-use super::{Measurement, Plan};
+use super::gemm::{AirGemm, GemmOutput};
+use super::gemv::AirGemv;
+use super::measurement::Measurement;
+use super::paper::PaperGemm;
+use super::rows::{RowKernel, herd};
+use super::workload::Workload;
 
-/// What reads the rows of a table.
-type Reader = fn(&str, &[Vec<String>]) -> Result<Vec<Measurement>>;
+/// Reads the rows of a table with this file name.
+type TableReader = fn(&str, &[Vec<String>]) -> Result<Vec<Measurement>>;
 
-/// Reads a table of measurements; tables without any that can be simulated
-/// yield none.
+/// Reads the measurements of a table that can be simulated; an unknown table has
+/// none.
 ///
 /// # Errors
-/// When a row that should be a measurement cannot be read, or its sizes do not
-/// fit its tiles.
+/// When a measurement's row cannot be read, or its sizes do not fit its tiles.
 pub(super) fn measurements(file: &str, text: &str) -> Result<Vec<Measurement>> {
     let rows: Vec<Vec<String>> = text.lines().map(fields).collect();
-    let read: Reader = match file {
+    let read: TableReader = match file {
         "mlir_air_kernel_GEMM_bf16_in_fp32_out.csv" => gemm_f32,
         "mlir_air_kernel_GEMM_bf16_in_bf16_out.csv" => gemm_bf16,
         "mlir_air_kernel_GEMV_bf16.csv" => gemv,
@@ -37,12 +38,12 @@ pub(super) fn measurements(file: &str, text: &str) -> Result<Vec<Measurement>> {
         _ => return Ok(Vec::new()),
     };
     let all = read(file, &rows).map_err(|error| error.of(file))?;
-    let fits = |one: &Measurement| one.plan.fits().map_err(|error| error.of(format!("{file} {}", one.label)));
+    let fits = |one: &Measurement| one.fits().map_err(|error| error.of(format!("{file} {}", one.label)));
     all.iter().try_for_each(fits)?;
     Ok(all)
 }
 
-/// The fields of a line of CSV; quotes may hold commas.
+/// The fields of a line of CSV; quoted fields may contain commas.
 fn fields(line: &str) -> Vec<String> {
     let (mut all, mut field, mut quoted) = (Vec::new(), String::new(), false);
     for letter in line.chars() {
@@ -56,28 +57,28 @@ fn fields(line: &str) -> Vec<String> {
     all
 }
 
-/// The largest size that a row may give.
-const MOST_SIZE: u64 = 1 << 24;
+/// The largest size that a row may contain.
+const MAX_TABLE_SIZE: u64 = 1 << 24;
 
-/// The sizes of a text, whatever stands between them.
+/// The sizes in a text, with any separators.
 fn numbers(text: &str) -> Vec<u64> {
     let parts = text.split(|letter: char| !letter.is_ascii_digit());
     let sizes = parts.filter_map(|part| part.parse().ok());
-    sizes.filter(|size| (1..=MOST_SIZE).contains(size)).collect()
+    sizes.filter(|size| (1..=MAX_TABLE_SIZE).contains(size)).collect()
 }
 
-/// The first sizes of a text.
+/// The first `COUNT` sizes in a text.
 fn sizes<const COUNT: usize>(text: &str) -> Result<[u64; COUNT]> {
     let found = numbers(text).first_chunk().copied();
-    found.ok_or_else(|| Error::new(format!("{text:?} has not the sizes that are needed: {COUNT}")))
+    found.ok_or_else(|| Error::new(format!("{text:?} has too few sizes: {COUNT} are needed")))
 }
 
-/// The operations of a product, times `unit`.
+/// The operations of a matmul, times `unit`.
 fn operations([m, k, n]: [u64; 3], unit: f64) -> f64 {
     2.0 * unit * m as f64 * k as f64 * n as f64
 }
 
-/// The first number of a text: `437 µs`; of a range the middle: `15.4–16.1 ms`.
+/// The first number in a text, `437 µs`, or the middle of a range, `15.4–16.1 ms`.
 fn number(text: &str) -> Option<f64> {
     let mut parts = text.split(|letter: char| !letter.is_ascii_digit() && letter != '.');
     let values: Vec<f64> = parts.by_ref().filter_map(|part| part.parse().ok()).collect();
@@ -95,33 +96,35 @@ fn micros(text: &str) -> Option<f64> {
 
 fn four(text: &str) -> Result<[u64; 4]> {
     let all = numbers(text);
-    all.try_into().map_err(|all| Error::new(format!("the tile {text:?} has the numbers {all:?}, not four")))
+    all.try_into()
+        .map_err(|all| Error::new(format!("the tile {text:?} has the sizes {all:?}: four are needed")))
 }
 
 fn three(text: &str) -> Result<[u64; 3]> {
     let all = numbers(text);
-    all.try_into().map_err(|all| Error::new(format!("the shape {text:?} has the numbers {all:?}, not three")))
+    all.try_into()
+        .map_err(|all| Error::new(format!("the shape {text:?} has the sizes {all:?}: three are needed")))
 }
 
 fn need(value: Option<f64>, row: &[String]) -> Result<f64> {
     value.ok_or_else(|| Error::new(format!("the row {row:?} has no time or rate")))
 }
 
-fn product(
+fn gemm(
     file: &str,
     row: &[String],
     label: &str,
     entry: &'static str,
-    out: Out,
+    out: GemmOutput,
     cast: bool,
 ) -> Result<Measurement> {
     let ([m, k, n], [tile_m, k_l2, k_l1, tile_n]) = (three(&row[1])?, four(&row[2])?);
     let gigaflops = need(number(&row[3]), row)?;
-    let gemm = Gemm { entry, m, k, n, tile_m, tile_n, k_l2, k_l1, out };
+    let gemm = AirGemm { entry, m, k, n, tile_m, tile_n, k_l2, k_l1, out };
     let (plan, label) = if cast {
-        (Plan::GemmAndCast(gemm), format!("{label} {}", row[1]))
+        (Workload::GemmAndCast(gemm), format!("{label} {}", row[1]))
     } else {
-        (Plan::Gemm(gemm), format!("{label} {} {}", row[1], row[2]))
+        (Workload::Gemm(gemm), format!("{label} {} {}", row[1], row[2]))
     };
     Ok(Measurement::new(file, label, operations([m, k, n], 1e-3) / gigaflops, plan))
 }
@@ -130,9 +133,9 @@ fn gemm_f32(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for row in rows.iter().filter(|row| row.len() > 4) {
         if row[0].starts_with("EXTERNAL") && row[1].contains('×') {
-            all.push(product(file, row, "external", "gemm_bf16", Out::F32, false)?);
+            all.push(gemm(file, row, "external", "gemm_bf16", GemmOutput::F32, false)?);
         } else if row[0].starts_with("DIRECT") && row[1].contains('×') {
-            all.push(product(file, row, "direct", "gemm_bf16_direct", Out::F32, false)?);
+            all.push(gemm(file, row, "direct", "gemm_bf16_direct", GemmOutput::F32, false)?);
         } else if row[0].starts_with("tile choice") && row[1] != "shape" {
             let [m, k, n] = match row[1].as_str() {
                 "2048³" => [2048; 3],
@@ -141,11 +144,20 @@ fn gemm_f32(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
             };
             let [k_l2] = sizes(&row[2])?;
             for (tile_n, rate) in [(64, &row[3]), (128, &row[4])] {
-                let gemm =
-                    Gemm { entry: "gemm_bf16", m, k, n, tile_m: 64, tile_n, k_l2, k_l1: 32, out: Out::F32 };
+                let gemm = AirGemm {
+                    entry: "gemm_bf16",
+                    m,
+                    k,
+                    n,
+                    tile_m: 64,
+                    tile_n,
+                    k_l2,
+                    k_l1: 32,
+                    out: GemmOutput::F32,
+                };
                 let micros = operations([m, k, n], 1e-3) / need(number(rate), row)?;
                 let label = format!("external {} n={tile_n}", row[1]);
-                all.push(Measurement::new(file, label, micros, Plan::Gemm(gemm)));
+                all.push(Measurement::new(file, label, micros, Workload::Gemm(gemm)));
             }
         }
     }
@@ -156,11 +168,11 @@ fn gemm_bf16(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for row in rows.iter().filter(|row| row.len() > 4 && row[1].contains('×') && row[2].contains('/')) {
         all.push(if row[0].contains("fused-cast") {
-            product(file, row, "fused cast", "gemm_bf16", Out::F32, true)?
+            gemm(file, row, "fused cast", "gemm_bf16", GemmOutput::F32, true)?
         } else if row[0].contains("low-precision") {
-            product(file, row, "low", "gemm_bf16_low", Out::Bf16, false)?
+            gemm(file, row, "low", "gemm_bf16_low", GemmOutput::Bf16, false)?
         } else {
-            product(file, row, "drain", "gemm_bf16", Out::Drained, false)?
+            gemm(file, row, "drain", "gemm_bf16", GemmOutput::Drained, false)?
         });
     }
     Ok(all)
@@ -171,42 +183,29 @@ fn gemv(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     let tested = |row: &&Vec<String>| row.len() > 3 && row[0] == "Tested shapes" && row[1].contains('×');
     for row in rows.iter().filter(tested) {
         let ([m, k], [columns, tile_m, rows]) = (sizes(&row[1])?, three(&row[2])?);
-        let gemv = Gemv { m, k, herd: herd(columns, 1)?.0, tile_m, rows };
+        let gemv = AirGemv { m, k, herd: herd(columns, 1)?.0, tile_m, rows };
         let label = format!("{} {}", row[1], row[2]);
-        all.push(Measurement::new(file, label, need(micros(&row[3]), row)?, Plan::Gemv(gemv)));
+        all.push(Measurement::new(file, label, need(micros(&row[3]), row)?, Workload::Gemv(gemv)));
     }
     Ok(all)
 }
 
-/// A kernel on elements, of which each call takes `tile`.
-fn walk(entry: &'static str, inputs: usize, n: u64, tile: u64, herd: (u8, u8)) -> Plan {
-    let walk = Walk {
-        entry,
-        numbers: vec![tile],
-        inputs: vec![tile * 2; inputs],
-        output: tile * 2,
-        constants: Vec::new(),
-        calls: n / tile,
-        herd,
-    };
-    Plan::Walk(walk, false)
-}
-
-/// What a table of a kernel on elements takes for granted.
-struct Elements {
+/// A table of a kernel on elements, and the values that its rows leave out.
+struct ElementTable {
     entry: &'static str,
     inputs: usize,
-    /// Elements, tile and herd of rows that vary something else.
+    /// Elements, tile and herd of rows that vary another parameter.
     n: u64,
     tile: u64,
     herd: (u8, u8),
 }
 
-fn elements(file: &str, rows: &[Vec<String>], kind: &Elements) -> Result<Vec<Measurement>> {
+fn elements(file: &str, rows: &[Vec<String>], kind: &ElementTable) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     let mut add = |label: String, time: f64, n: u64, tile: u64, herd: (u8, u8)| {
         divides("the number of elements", n, tile).map_err(|error| error.of(&label))?;
-        all.push(Measurement::new(file, label, time, walk(kind.entry, kind.inputs, n, tile, herd)));
+        let kernel = RowKernel::elements(kind.entry, kind.inputs, n, tile, herd);
+        all.push(Measurement::new(file, label, time, Workload::Rows(kernel)));
         Ok::<(), Error>(())
     };
     let mut head = "";
@@ -224,7 +223,7 @@ fn elements(file: &str, rows: &[Vec<String>], kind: &Elements) -> Result<Vec<Mea
         } else if tunable && head == "herd" && row[1].contains('×') {
             let [x, y] = sizes(&row[1])?;
             let time = micros(&row[3]).filter(|_| row[3].contains("µs"));
-            // Some tables give the rate instead of the time: gigabytes a second.
+            // Some tables have a rate, in GB/s, instead of a time.
             let bytes = (kind.n * 2 * (kind.inputs as u64 + 1)) as f64;
             let time = time.or_else(|| number(&row[3]).map(|rate| bytes / rate * 1e-3));
             add(format!("herd {}", row[1]), need(time, row)?, kind.n, kind.tile, herd(x, y)?)?;
@@ -249,18 +248,22 @@ fn elements(file: &str, rows: &[Vec<String>], kind: &Elements) -> Result<Vec<Mea
 }
 
 fn add(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
-    elements(file, rows, &Elements { entry: "add", inputs: 2, n: 4_194_304, tile: 2048, herd: (8, 1) })
+    elements(file, rows, &ElementTable { entry: "add", inputs: 2, n: 4_194_304, tile: 2048, herd: (8, 1) })
 }
 
 fn silu(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
-    elements(file, rows, &Elements { entry: "silu_mul", inputs: 2, n: 16_777_216, tile: 4096, herd: (8, 1) })
+    elements(
+        file,
+        rows,
+        &ElementTable { entry: "silu_mul", inputs: 2, n: 16_777_216, tile: 4096, herd: (8, 1) },
+    )
 }
 
 fn gelu(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
-    elements(file, rows, &Elements { entry: "gelu", inputs: 1, n: 3_145_728, tile: 4096, herd: (8, 2) })
+    elements(file, rows, &ElementTable { entry: "gelu", inputs: 1, n: 3_145_728, tile: 4096, herd: (8, 2) })
 }
 
-/// A norm of `m` rows of `n`, with `constants` vectors.
+/// A norm of `m` rows of `n` values, with `constants` vectors of weights.
 fn norm(
     file: &str,
     rows: &[Vec<String>],
@@ -277,7 +280,7 @@ fn norm(
             _ => continue,
         };
         let time = row.iter().find(|field| field.contains("µs")).and_then(|field| micros(field));
-        let walk = Walk {
+        let kernel = RowKernel {
             entry,
             numbers: vec![1, n, n, 1],
             inputs: vec![n * 2],
@@ -285,9 +288,10 @@ fn norm(
             constants: vec![n * 2; constants],
             calls: m,
             herd: herd(columns, 1)?,
+            contiguous: true,
         };
         let label = format!("{m}×{n} columns {columns}");
-        all.push(Measurement::new(file, label, need(time, row)?, Plan::Walk(walk, true)));
+        all.push(Measurement::new(file, label, need(time, row)?, Workload::Rows(kernel)));
     }
     Ok(all)
 }
@@ -318,7 +322,7 @@ fn rope(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
             continue;
         };
         let time = row.iter().find(|field| field.contains("µs")).and_then(|field| micros(field));
-        let walk = Walk {
+        let kernel = RowKernel {
             entry: "rope_halves",
             numbers: vec![1, 1, size],
             inputs: vec![size * 2; 2],
@@ -326,33 +330,34 @@ fn rope(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
             constants: Vec::new(),
             calls: n,
             herd: herd(x, y)?,
+            contiguous: true,
         };
         let label = format!("{n}×{size} herd {x}×{y}");
-        all.push(Measurement::new(file, label, need(time, row)?, Plan::Walk(walk, true)));
+        all.push(Measurement::new(file, label, need(time, row)?, Workload::Rows(kernel)));
     }
     Ok(all)
 }
 
-/// The attention of a prefill of 2048 rows of Llama-3.2-1B, tiled as published.
-const LLAMA_ATTENTION: Attend =
-    Attend { rows: 2048, keys: 2048, size: 64, values: 64, heads: 32, causal: true, q_tiles: 4, side: 2 };
-
 fn flash(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for row in rows.iter().filter(|row| row.len() > 6) {
-        let base = LLAMA_ATTENTION;
+        let base = breakdown::ATTENTION;
         if row[0] == "Tested shapes" && row[1].contains('×') {
             let ([rows, keys], [size, values], [heads]) = (sizes(&row[1])?, sizes(&row[2])?, sizes(&row[3])?);
             let causal = row[4] == "✓";
-            let attend = Attend { rows, keys, size, values, heads, causal, ..base };
+            let attend = AirAttention { rows, keys, size, values, heads, causal, ..base };
             let label = format!("{} d{} heads {}", row[1], row[2], row[3]);
-            all.push(Measurement::new(file, label, need(micros(&row[6]), row)?, Plan::Attend(attend)).elf());
+            all.push(
+                Measurement::new(file, label, need(micros(&row[6]), row)?, Workload::Attention(attend)).elf(),
+            );
         } else if row[0].starts_with("tile choice") && row[2] == "8" {
-            // Published as rate of half the work: 2 products of 32 heads.
+            // Published as a rate, with half the work: 2 matmuls of 32 heads.
             let rate = need(number(&row[6]), row)?;
-            let attend = Attend { q_tiles: 8, side: 1, ..base };
+            let attend = AirAttention { q_tiles: 8, heads_abreast: 1, ..base };
             let micros = 2.0 * 32.0 * 2048.0 * 2048.0 * 64.0 / rate * 1e-3;
-            all.push(Measurement::new(file, "8 query tiles".to_owned(), micros, Plan::Attend(attend)).elf());
+            all.push(
+                Measurement::new(file, "8 query tiles".to_owned(), micros, Workload::Attention(attend)).elf(),
+            );
         }
     }
     Ok(all)
@@ -364,10 +369,12 @@ fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
         |row: &&Vec<String>| row.len() > 13 && (row[0].ends_with("_array") || row[2].contains("k_mt=k_ct"));
     for row in rows.iter().filter(kept) {
         let value = |at: usize| {
-            sizes(&row[at]).map(|[size]| size).map_err(|_| Error::new(format!("{row:?} has no field {at}")))
+            sizes(&row[at])
+                .map(|[size]| size)
+                .map_err(|_| Error::new(format!("{row:?} has no size in field {at}")))
         };
         let short = row[2].contains("k_mt=k_ct");
-        // The text says only that the short runs were measured at about 4096.
+        // The paper states only that the short runs were measured at about 4096.
         let (m, k, n) = if short { (4224, 4032, 4224) } else { (value(10)?, value(11)?, value(12)?) };
         let bf16 = row[2].starts_with("bf16");
         let output = match row[2].as_str() {
@@ -376,14 +383,14 @@ fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
             _ if bf16 => 2,
             _ => 4,
         };
-        // The kernels keep sums in the output's type; only bf16 and int32 are entries.
+        // The kernels accumulate in the output's type; only bf16 and int32 are entries.
         if !bf16 && output != 4 {
             continue;
         }
         let xdna2 = row[1] == "XDNA2";
         let (tile_m, tile_k, tile_n) = (value(3)?, value(4)?, value(5)?);
         let (input, herd) = (if bf16 { 2 } else { 1 }, if xdna2 { (8, 4) } else { (4, 4) });
-        // Two buffers each for A and B and one for the product fill what the table says of L2.
+        // Double buffers of A and B and one of the result fill the table's L2.
         let c = u64::from(herd.0 * herd.1) * tile_m * tile_n * output;
         let side = u64::from(herd.1) * tile_m + u64::from(herd.0) * tile_n;
         let deep_k = if short {
@@ -391,7 +398,7 @@ fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
         } else {
             (value(8)? * 1024).saturating_sub(c) / (2 * input * side) / tile_k * tile_k
         };
-        let product = Product {
+        let gemm = PaperGemm {
             entry: if bf16 { "gemm_bf16_tuned" } else { "gemm_int8" },
             m,
             k,
@@ -407,134 +414,23 @@ fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
         let tops = need(number(&row[13]), row)?;
         let label = format!("{} {} {m}×{k}×{n} {tile_m}×{tile_k}×{tile_n}", row[1], row[2]);
         let mut measured =
-            Measurement::new(file, label, operations([m, k, n], 1e-6) / tops, Plan::Product(product));
+            Measurement::new(file, label, operations([m, k, n], 1e-6) / tops, Workload::PaperGemm(gemm));
         measured.target = if xdna2 { "xdna2-kraken" } else { "xdna1-phoenix" };
         all.push(measured);
     }
     Ok(all)
 }
 
-/// Rows, width, keys' width and inner width of the model of the breakdown.
-pub(super) const LLAMA: (u64, u64, u64, u64) = (2048, 2048, 512, 8192);
-
-/// The programs of seed 000 as lists of launches. Each product is one launch, so
-/// it is a drained one; each launch configures the array anew.
+/// Times of the programs of [`breakdown::launches`].
 fn breakdown(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for row in rows.iter().filter(|row| row.len() > 3) {
-        let attend = LLAMA_ATTENTION;
-        let parts = match (row[0].as_str(), row[1].as_str()) {
-            ("prefill", "o_ffn") => o_ffn(),
-            ("prefill", "rms_gemms_rope") => rms_gemms_rope(),
-            ("prefill", "flash_attn") => vec![Plan::Attend(attend)],
-            ("decode", "o_gemv_ffn") => o_gemv_ffn(),
-            ("decode", "rms_gemv_rope") => rms_gemv_rope(),
-            (_, "lm_head_gemv") => vec![mv(16384, LLAMA.1); 8],
-            _ => continue,
-        };
+        let Some(launches) = breakdown::launches(&row[0], &row[1]) else { continue };
         let millis = need(number(&row[3]), row)?;
         let label = format!("{} {}", row[0], row[1]);
-        all.push(Measurement::new(file, label, millis * 1e3, Plan::Program(parts)).elf());
+        all.push(Measurement::new(file, label, millis * 1e3, Workload::Program(launches)).elf());
     }
     Ok(all)
-}
-
-fn mm(k: u64, n: u64) -> Plan {
-    let (m, k_l2) = (LLAMA.0, 256);
-    Plan::Gemm(Gemm {
-        entry: "gemm_bf16",
-        m,
-        k,
-        n,
-        tile_m: 32,
-        tile_n: 128,
-        k_l2,
-        k_l1: 32,
-        out: Out::Drained,
-    })
-}
-
-fn mv(m: u64, k: u64) -> Plan {
-    let tile_m = if k > 4096 { 2 } else { 8 };
-    Plan::Gemv(Gemv { m, k, herd: 8, tile_m, rows: tile_m.min(4) })
-}
-
-/// A norm of rows of the model's width, on as many columns as there are rows.
-fn rms(rows: u64) -> Plan {
-    let n = LLAMA.1;
-    let walk = Walk {
-        entry: "rms_norm",
-        numbers: vec![1, n, n, 1],
-        inputs: vec![n * 2],
-        output: n * 2,
-        constants: vec![n * 2],
-        calls: rows,
-        herd: (rows.min(8) as u8, 1),
-    };
-    Plan::Walk(walk, true)
-}
-
-fn rotation(heads: u64, columns: u8) -> Plan {
-    let walk = Walk {
-        entry: "rope_halves",
-        numbers: vec![1, 1, 64],
-        inputs: vec![128; 2],
-        output: 128,
-        constants: Vec::new(),
-        calls: heads,
-        herd: (columns, 1),
-    };
-    Plan::Walk(walk, true)
-}
-
-fn o_ffn() -> Vec<Plan> {
-    let (rows, width, _, inner) = LLAMA;
-    let sum = walk("add", 2, rows * width, 2048, (8, 1));
-    let gate = walk("silu_mul", 2, rows * inner, 4096, (8, 1));
-    vec![
-        mm(width, width),
-        sum.clone(),
-        rms(rows),
-        mm(width, inner),
-        mm(width, inner),
-        gate,
-        mm(inner, width),
-        sum,
-    ]
-}
-
-fn rms_gemms_rope() -> Vec<Plan> {
-    let (rows, width, keys, _) = LLAMA;
-    let turn = |width: u64| rotation(rows * width / 64, 8);
-    vec![rms(rows), mm(width, width), mm(width, keys), mm(width, keys), turn(width), turn(keys)]
-}
-
-fn o_gemv_ffn() -> Vec<Plan> {
-    let (_, width, _, inner) = LLAMA;
-    let sum = walk("add", 2, width, width / 8, (8, 1));
-    let gate = walk("silu_mul", 2, inner, inner / 8, (8, 1));
-    vec![
-        mv(width, width),
-        sum.clone(),
-        rms(1),
-        mv(inner, width),
-        mv(inner, width),
-        gate,
-        mv(width, inner),
-        sum,
-    ]
-}
-
-fn rms_gemv_rope() -> Vec<Plan> {
-    let (_, width, keys, _) = LLAMA;
-    vec![
-        rms(1),
-        mv(width, width),
-        mv(keys, width),
-        mv(keys, width),
-        rotation(width / 64, 1),
-        rotation(keys / 64, 1),
-    ]
 }
 
 #[cfg(test)]
@@ -545,7 +441,7 @@ mod tests {
     fn a_row_without_its_sizes_is_an_error() {
         let refused = |table: &str, row: &str| {
             let error = measurements(&format!("mlir_air_kernel_{table}_bf16.csv"), row).unwrap_err();
-            assert!(error.to_string().contains("sizes that are needed"), "{row}: {error}");
+            assert!(error.to_string().contains("too few sizes"), "{row}: {error}");
         };
         refused("GEMV", "Tested shapes,2048×,8/8/4,437 µs");
         refused("GEMV", "Tested shapes,2048×0,8/8/4,437 µs");
@@ -555,11 +451,11 @@ mod tests {
         refused("RoPE", "Tested shapes,65536,64,8,437 µs");
         refused("FlashAttention", "Tested shapes,2048×2048,64,32,✓,,15.4 ms");
         let short = measurements("mlir_air_kernel_GEMV_bf16.csv", "Tested shapes\n\nTested shapes,1×1");
-        assert!(short.unwrap().is_empty(), "what has no time is no measurement");
+        assert!(short.unwrap().is_empty(), "a row without a time is no measurement");
     }
 
-    /// The rows of each table; `#` stands for a size.
-    const ROWS: &[(&str, &str)] = &[
+    /// A row of each kind; each `#` is replaced by a size.
+    const ROW_TEMPLATES: &[(&str, &str)] = &[
         ("mlir_air_kernel_GEMM_bf16_in_fp32_out.csv", "EXTERNAL,#×#×#,#/#/#/#,900,ok"),
         ("mlir_air_kernel_GEMM_bf16_in_fp32_out.csv", "tile choice,2048³,#,900,900"),
         ("mlir_air_kernel_GEMM_bf16_in_bf16_out.csv", "fused-cast,#×#×#,#/#/#/#,900,ok"),
@@ -576,21 +472,22 @@ mod tests {
         ("gemm_xdna_xdna2_striking_the_balance.csv", "2_array,XDNA,int8-int32,#,#,#,x,x,#,x,#,#,#,9"),
     ];
 
-    /// Sizes that tables have, and some that break what a design counts on.
-    const SIZES: [u64; 16] = [1, 2, 3, 4, 8, 16, 32, 64, 96, 256, 257, 512, 2048, 4096, 1 << 20, MOST_SIZE];
+    /// Sizes of published tables, and some that no design can use.
+    const TRIED_SIZES: [u64; 16] =
+        [1, 2, 3, 4, 8, 16, 32, 64, 96, 256, 257, 512, 2048, 4096, 1 << 20, MAX_TABLE_SIZE];
 
-    /// The bug was that sizes which do not fit their tiles brought the program
-    /// down: buffers beyond 32 bits, no channel left, a division by zero.
+    /// The bug: sizes that do not fit their tiles caused panics from buffers
+    /// beyond 32 bits, a lack of channels, or a division by zero.
     #[test]
-    fn whatever_a_row_says_is_built_or_refused() {
+    fn any_sizes_are_built_or_refused() {
         let mut state = 1u64;
         let (mut built, mut refused) = (0, 0);
-        for (table, row) in ROWS {
+        for (table, row) in ROW_TEMPLATES {
             for _ in 0..2000 {
                 let mut size = || {
                     state =
                         state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    SIZES[(state >> 60) as usize].to_string()
+                    TRIED_SIZES[(state >> 60) as usize].to_string()
                 };
                 let mut parts = row.split('#');
                 let first = parts.next().unwrap_or_default().to_owned();
@@ -625,7 +522,7 @@ mod tests {
         refused(
             gemm,
             "DIRECT,512×16777216×512,64/16777216/32/128,900,ok",
-            "2147483648 bytes of A in L2 are over",
+            "2147483648 bytes of A in L2 exceed the simulated maximum of 1048576",
         );
         let gemv = "mlir_air_kernel_GEMV_bf16.csv";
         refused(
@@ -634,11 +531,15 @@ mod tests {
             "a herd of 256×1 tiles does not fit an array",
         );
         let add = "mlir_air_kernel_EltwiseAdd_bf16.csv";
-        refused(add, "Tested shapes,1048576,-,8/4/2048,437 µs,x", "32 tiles with 2 streams each are over 16");
+        refused(
+            add,
+            "Tested shapes,1048576,-,8/4/2048,437 µs,x",
+            "32 tiles with 2 streams each exceed the 16 streams",
+        );
         refused(
             add,
             "Tested shapes,8,-,8/1/1,437 µs,x",
-            "bytes of an operand is 2, and must be a multiple of 4",
+            "the byte count of an operand is 2, and must be a multiple of 4",
         );
         let paper = "gemm_xdna_xdna2_striking_the_balance.csv";
         refused(

@@ -1,54 +1,54 @@
-//! A report beside what others measured of the same model: the programs of
-//! mlir-air's Llama-3.2-1B on Strix.
+//! Compares a report with published measurements of the same model: the
+//! programs of mlir-air's Llama-3.2-1B on Strix.
 
+use girih_npu::sim::Simulator;
 use girih_tensor::Result;
 use serde::Serialize;
 
-use super::Report;
+use super::model::ModelReport;
 use super::step::{ProgramUse, StepReport};
 use crate::published::{self, Validation, validate};
-use girih_npu::sim::Simulator;
 
-/// The table that has the programs.
+/// The table of the programs.
 const BREAKDOWN: &str = "mlir_air_llama1b_kernel_breakdown.csv";
 
 /// Published, simulated and mapped times.
 #[derive(Clone, Debug, Serialize)]
-pub struct Compared {
+pub struct PublishedComparison {
     /// Each published program.
-    pub rows: Vec<ComparedRow>,
+    pub rows: Vec<PublishedProgram>,
     /// Whole passes.
-    pub passes: Vec<ComparedPass>,
-    /// What was published of the host.
-    pub host: Vec<ComparedHost>,
+    pub passes: Vec<PublishedPass>,
+    /// Published work of the host.
+    pub host: Vec<PublishedHostWork>,
     /// Published figures that contradict each other.
     pub contradictions: Vec<String>,
 }
 
-/// One program.
+/// The times of one program.
 #[derive(Clone, Debug, Serialize)]
-pub struct ComparedRow {
+pub struct PublishedProgram {
     /// `prefill` or `decode`.
     pub phase: String,
-    /// Its name.
+    /// The program's name.
     pub program: String,
-    /// Seconds of a call, as published.
+    /// Published seconds of a call.
     pub published_seconds: f64,
-    /// Seconds in simulation, with the tiles that were measured.
+    /// Simulated seconds, with the tiles that were measured.
     pub simulated_seconds: f64,
     /// Seconds in the report, if its model is the published one and its
-    /// mapping has such a program.
+    /// mapping has this program.
     pub mapped_seconds: Option<f64>,
 }
 
 /// The array time of a whole pass.
 #[derive(Clone, Debug, Serialize)]
-pub struct ComparedPass {
+pub struct PublishedPass {
     /// `prefill` or `decode`.
     pub phase: String,
     /// The published range, in seconds.
     pub published_seconds: (f64, f64),
-    /// Seconds in simulation, with the tiles that were measured.
+    /// Simulated seconds, with the tiles that were measured.
     pub simulated_seconds: f64,
     /// Seconds in the report, if its model is the published one.
     pub mapped_seconds: Option<f64>,
@@ -56,36 +56,36 @@ pub struct ComparedPass {
 
 /// Published work of the host.
 #[derive(Clone, Debug, Serialize)]
-pub struct ComparedHost {
+pub struct PublishedHostWork {
     /// `prefill` or `decode`.
     pub phase: String,
-    /// What it is.
+    /// The name of the work.
     pub work: String,
     /// Seconds in the pass.
     pub seconds: f64,
 }
 
-impl Compared {
+impl PublishedComparison {
     /// Simulates the published programs of the tables, given as name and text;
-    /// `array` yields the array of a target's name. None if the tables have no
-    /// such programs.
+    /// `array` returns the simulator of a target's name. Returns `None` if the
+    /// table of programs is missing.
     ///
     /// # Errors
     /// When a table cannot be read or a run has a fault.
     pub fn of(
-        report: &Report,
+        report: &ModelReport,
         tables: &[(String, String)],
         array: &dyn Fn(&str) -> Result<Simulator>,
-    ) -> Result<Option<Compared>> {
+    ) -> Result<Option<PublishedComparison>> {
         let Some((_, text)) = tables.iter().find(|(name, _)| name == BREAKDOWN) else { return Ok(None) };
         let validation = validate(tables, BREAKDOWN, array)?;
         let model = Mapped(if is_published_model(report) { &report.steps } else { &[] });
-        let host = published::host_times(text).into_iter().map(|time| ComparedHost {
+        let host = published::host_times(text).into_iter().map(|time| PublishedHostWork {
             phase: time.phase,
             work: time.work,
             seconds: time.millis * 1e-3,
         });
-        Ok(Some(Compared {
+        Ok(Some(PublishedComparison {
             rows: rows(&validation, &model),
             passes: passes(&validation, &model),
             host: host.collect(),
@@ -107,9 +107,9 @@ impl Mapped<'_> {
     }
 }
 
-/// Whether the first step is a prefill of as many rows and as much
-/// multiplication in its layers as the published model's.
-fn is_published_model(report: &Report) -> bool {
+/// Whether the prefill step has the same number of rows, and of GEMM operations
+/// in its layers, as the published model.
+fn is_published_model(report: &ModelReport) -> bool {
     let (rows, layers, operations) = published::llama_layers();
     let Some(step) = report.steps.iter().find(|step| step.is_prefill()) else { return false };
     let of = |program: &ProgramUse| {
@@ -119,10 +119,10 @@ fn is_published_model(report: &Report) -> bool {
     u64::from(step.rows) == rows && step.programs.iter().map(of).sum::<u64>() == layers * operations
 }
 
-fn rows(validation: &Validation, model: &Mapped<'_>) -> Vec<ComparedRow> {
-    let row = |outcome: &published::Outcome| {
+fn rows(validation: &Validation, model: &Mapped<'_>) -> Vec<PublishedProgram> {
+    let row = |outcome: &published::Prediction| {
         let (phase, program) = outcome.measured.label.split_once(' ')?;
-        Some(ComparedRow {
+        Some(PublishedProgram {
             phase: phase.to_owned(),
             program: program.to_owned(),
             published_seconds: outcome.measured.micros * 1e-6,
@@ -130,11 +130,11 @@ fn rows(validation: &Validation, model: &Mapped<'_>) -> Vec<ComparedRow> {
             mapped_seconds: model.program(phase, program).map(|program| program.seconds),
         })
     };
-    validation.outcomes.iter().filter_map(row).collect()
+    validation.predictions.iter().filter_map(row).collect()
 }
 
-fn passes(validation: &Validation, model: &Mapped<'_>) -> Vec<ComparedPass> {
-    let pass = |pass: published::PassTime| ComparedPass {
+fn passes(validation: &Validation, model: &Mapped<'_>) -> Vec<PublishedPass> {
+    let pass = |pass: published::PassTime| PublishedPass {
         phase: pass.phase.to_owned(),
         published_seconds: (pass.published.0 * 1e-3, pass.published.1 * 1e-3),
         simulated_seconds: pass.millis * 1e-3,

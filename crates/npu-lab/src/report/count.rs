@@ -1,59 +1,59 @@
-//! What cores and channels do in one run of a program, launch by launch.
+//! Counts what cores and channels do in each launch of one run of a program.
 
 use std::collections::BTreeMap;
 
-use girih_npu::form::schedule::{Channel, Schedule, Tile};
+use girih_npu::form::schedule::{Channel, Route, Schedule, Tile};
 use girih_npu::sim::{Cause, Cycle, Event, Watch};
 
 /// Counts of one launch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
-    /// Cycles of configuring the array for it.
+    /// Cycles of configuring the array for the launch.
     pub configure: Cycle,
-    /// Each core's, by tile.
+    /// The counts of each core, by tile.
     pub cores: BTreeMap<Tile, CoreCounts>,
-    /// Each channel's.
+    /// The counts of each channel.
     pub channels: BTreeMap<Channel, ChannelCounts>,
-    /// Each kernel entry's, over all cores.
+    /// The counts of each kernel entry, over all cores.
     pub entries: BTreeMap<&'static str, EntryCounts>,
 }
 
-/// What a core did.
+/// The activity of a core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CoreCounts {
     /// Cycles within calls.
     pub busy: Cycle,
-    /// Cycles of waiting for locks.
+    /// Cycles spent waiting for locks.
     pub locks: Cycle,
-    /// Cycles of waiting for the neighbour in the cascade.
+    /// Cycles spent waiting for the neighbour in the cascade.
     pub cascade: Cycle,
 }
 
-/// What a channel did.
+/// The activity of a channel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ChannelCounts {
-    /// Bytes.
+    /// Bytes moved.
     pub bytes: u64,
-    /// Cycles of moving them.
+    /// Cycles spent moving them.
     pub moving: Cycle,
-    /// Stretches between two stops.
+    /// The number of uninterrupted moves.
     pub moves: u64,
 }
 
-/// What the calls of an entry were.
+/// The calls of a kernel entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EntryCounts {
     /// Calls.
     pub calls: u64,
-    /// Cycles within them.
+    /// Cycles within calls.
     pub cycles: Cycle,
-    /// Multiplications.
+    /// Multiply-accumulates.
     pub macs: u64,
 }
 
 /// Counts the launches of one run.
 pub(super) struct Counter {
-    /// Where the words of each channel go, by launch.
+    /// The receiving channels of each channel, by launch.
     ends: Vec<BTreeMap<Channel, Vec<Channel>>>,
     pub launches: Vec<Counts>,
 }
@@ -61,9 +61,7 @@ pub(super) struct Counter {
 impl Counter {
     pub fn new(schedule: &Schedule) -> Counter {
         let ends = schedule.launches.iter().map(|launch| {
-            let route = |route: &girih_npu::form::schedule::Route| {
-                (route.from, route.to.iter().map(|hop| hop.channel).collect())
-            };
+            let route = |route: &Route| (route.from, route.to.iter().map(|hop| hop.channel).collect());
             launch.routes.iter().map(route).collect()
         });
         Counter { ends: ends.collect(), launches: Vec::new() }

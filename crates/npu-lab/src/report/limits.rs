@@ -1,67 +1,66 @@
-//! What an array could do at most, and what binds a launch.
+//! The limits of an array, and the bottleneck of a launch.
 
 use serde::Serialize;
 
 use girih_npu::Target;
 
-/// The limits of an array.
+/// The maximum rates of an array.
 #[derive(Clone, Debug, Serialize)]
-pub struct Limits {
+pub struct ArrayLimits {
     /// Compute tiles.
     pub cores: u32,
-    /// Multiplications and additions of bf16 in a second, all cores.
+    /// Multiplications and additions of bf16 per second, all cores.
     pub bf16_ops_per_second: f64,
-    /// The same through block floating point; 0 if there is none.
+    /// The same in block floating point; 0 if the cores lack it.
     pub bfp16_ops_per_second: f64,
-    /// Bytes of DRAM in a second, in long runs.
+    /// DRAM bytes per second, in long runs.
     pub dram_bytes_per_second: f64,
-    /// Bytes of one stream in a second.
+    /// Bytes per second of one stream.
     pub stream_bytes_per_second: f64,
-    /// Bytes that all shims could read from DRAM in a second.
+    /// Bytes per second that all shims together can read from DRAM.
     pub shim_bytes_per_second: f64,
 }
 
-/// How much of its time each part of the array was busy in a launch.
+/// The share of a launch's time that each part of the array was busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Shares {
+pub struct BusyShares {
     /// The busiest core.
     pub cores: f64,
-    /// DRAM, short runs counted at what they cost.
+    /// DRAM; a short run counts with its longer service time.
     pub dram: f64,
-    /// The busiest stream on the chip, or the one to or from DRAM that comes
-    /// nearest to its width.
+    /// The stream that moved the most bytes, relative to its bandwidth.
     pub streams: f64,
-    /// The command processor, giving tasks.
+    /// The command processor, pushing tasks.
     pub control: f64,
 }
 
-/// What keeps a launch from being faster.
+/// The part that limits the speed of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Bound {
-    /// A core is busy.
+pub enum Bottleneck {
+    /// The busiest core.
     Cores,
-    /// DRAM is busy.
+    /// DRAM.
     Dram,
-    /// A stream is busy.
+    /// The busiest stream.
     Streams,
-    /// The command processor is busy.
+    /// The command processor.
     Control,
-    /// Nobody is busy: parts wait for each other.
+    /// No part is busy; parts wait for each other.
     Waiting,
 }
 
-/// Below this share of the busiest part, parts wait for each other.
-const BUSY: f64 = 0.7;
+/// If the busiest part is busy for a smaller share, parts wait for each other.
+const BUSY_SHARE: f64 = 0.7;
 
-impl Limits {
-    /// The limits that follow from a target's figures.
-    pub fn of(target: &Target) -> Limits {
+impl ArrayLimits {
+    /// Derives the limits from a target's figures.
+    pub fn of(target: &Target) -> ArrayLimits {
         let (cores, unit) = (target.cores(), &target.core_unit);
         let ops = |macs: u32| 2.0 * f64::from(macs) * f64::from(cores) * target.clock.hertz;
         let stream = f64::from(target.stream.bytes_per_cycle) * target.clock.hertz;
         let shims = target.array.shim_columns * target.shim.dma.channels_out;
-        Limits {
+        ArrayLimits {
             cores,
             bf16_ops_per_second: ops(unit.bf16_macs),
             bfp16_ops_per_second: ops(unit.bfp16_macs),
@@ -71,40 +70,41 @@ impl Limits {
         }
     }
 
-    /// Operations in a second that this many per byte of DRAM allow.
+    /// The maximum operations per second at an intensity, in operations per byte of
+    /// DRAM.
     pub fn roof(&self, intensity: f64) -> f64 {
         self.bf16_ops_per_second.min(intensity * self.dram_bytes_per_second)
     }
 }
 
-impl Shares {
-    /// The part that was busiest, unless all of them waited.
-    pub fn bound(&self) -> Bound {
+impl BusyShares {
+    /// The busiest part, or `Waiting` if no part was busy most of the time.
+    pub fn bound(&self) -> Bottleneck {
         let parts = self.parts();
-        let (bound, most) = parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("there are four");
-        if most < BUSY { Bound::Waiting } else { bound }
+        let (bound, max) = parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("there are four");
+        if max < BUSY_SHARE { Bottleneck::Waiting } else { bound }
     }
 
-    /// The shares, by part.
-    pub fn parts(&self) -> [(Bound, f64); 4] {
+    /// Each part with its share.
+    pub fn parts(&self) -> [(Bottleneck, f64); 4] {
         [
-            (Bound::Cores, self.cores),
-            (Bound::Dram, self.dram),
-            (Bound::Streams, self.streams),
-            (Bound::Control, self.control),
+            (Bottleneck::Cores, self.cores),
+            (Bottleneck::Dram, self.dram),
+            (Bottleneck::Streams, self.streams),
+            (Bottleneck::Control, self.control),
         ]
     }
 }
 
-impl Bound {
+impl Bottleneck {
     /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Bound::Cores => "cores",
-            Bound::Dram => "DRAM",
-            Bound::Streams => "streams",
-            Bound::Control => "control",
-            Bound::Waiting => "waiting",
+            Bottleneck::Cores => "cores",
+            Bottleneck::Dram => "DRAM",
+            Bottleneck::Streams => "streams",
+            Bottleneck::Control => "control",
+            Bottleneck::Waiting => "waiting",
         }
     }
 }
@@ -114,11 +114,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_those_that_the_data_sheet_implies() {
-        let limits = Limits::of(&Target::named("xdna2-strix").unwrap());
-        // 32 cores, 256 multiplications, two operations each, 1.8 GHz.
+    fn limits_agree_with_the_data_sheet() {
+        let limits = ArrayLimits::of(&Target::named("xdna2-strix").unwrap());
+        // 32 cores × 256 multiply-accumulates × 2 operations × 1.8 GHz.
         assert_eq!(limits.bf16_ops_per_second, 32.0 * 256.0 * 2.0 * 1.8e9);
-        // Eight shims with two channels of four bytes a cycle.
+        // Eight shims with two channels of four bytes per cycle.
         assert_eq!(limits.shim_bytes_per_second, 8.0 * 2.0 * 4.0 * 1.8e9);
         let ridge = limits.bf16_ops_per_second / limits.dram_bytes_per_second;
         assert_eq!(limits.roof(ridge / 2.0), limits.bf16_ops_per_second / 2.0);
@@ -126,10 +126,10 @@ mod tests {
     }
 
     #[test]
-    fn the_busiest_part_binds_unless_all_wait() {
-        let shares = Shares { cores: 0.8, dram: 0.9, streams: 0.1, control: 0.0 };
-        assert_eq!(shares.bound(), Bound::Dram);
-        let shares = Shares { cores: 0.5, dram: 0.45, streams: 0.48, control: 0.0 };
-        assert_eq!(shares.bound(), Bound::Waiting);
+    fn the_busiest_part_is_the_bottleneck_unless_all_wait() {
+        let shares = BusyShares { cores: 0.8, dram: 0.9, streams: 0.1, control: 0.0 };
+        assert_eq!(shares.bound(), Bottleneck::Dram);
+        let shares = BusyShares { cores: 0.5, dram: 0.45, streams: 0.48, control: 0.0 };
+        assert_eq!(shares.bound(), Bottleneck::Waiting);
     }
 }

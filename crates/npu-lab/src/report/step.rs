@@ -1,22 +1,22 @@
-//! One step: its programs run once each with everything counted, and the
-//! counts put together for all runs.
+//! Reports one step: each program is simulated once with counters, and the counts
+//! are added up over all its runs.
 
 use std::collections::BTreeMap;
 
 use girih_graph::Graph;
-use girih_tensor::Result;
-use serde::Serialize;
-
-use super::count::{ChannelCounts, CoreCounts, Counter, Counts, EntryCounts};
-use super::energy::Energy;
-use super::limits::{Bound, Limits, Shares};
-use super::walk::{self, Span, SpanKind};
 use girih_npu::Target;
 use girih_npu::driver::{Compiled, Timed, costs};
 use girih_npu::form::groups::{Program, Step, TensorKind};
 use girih_npu::form::schedule::{Channel, Direction, Tile, TileKind};
 use girih_npu::memory::Memory;
 use girih_npu::sim::{self, Order, Simulator};
+use girih_tensor::Result;
+use serde::Serialize;
+
+use super::count::{ChannelCounts, CoreCounts, Counter, Counts, EntryCounts};
+use super::energy::EnergyEstimate;
+use super::limits::{ArrayLimits, Bottleneck, BusyShares};
+use super::spans::{self, StepSpan, StepSpanKind};
 
 /// A step of a model.
 #[derive(Clone, Debug, Serialize)]
@@ -25,25 +25,25 @@ pub struct StepReport {
     pub key: String,
     /// Rows of the step: 1 for a decoded token.
     pub rows: u32,
-    /// Tokens before it.
+    /// Tokens before the step.
     pub position: u32,
-    /// From its beginning to its end, one thing after another.
+    /// Seconds of the whole step; nothing overlaps.
     pub seconds: f64,
-    /// Of these, the array.
+    /// Seconds of the array.
     pub array_seconds: f64,
-    /// The host's own work: counted, then timed by the target's figures.
+    /// Seconds of host work: counted, then timed by the target's figures.
     pub host_seconds: f64,
-    /// Making bytes visible to the other side.
+    /// Seconds of making bytes visible to host or array.
     pub sync_seconds: f64,
-    /// Of the array's time, dispatching.
+    /// The part of `array_seconds` spent on dispatch.
     pub dispatch_seconds: f64,
-    /// Of the array's time, configuring.
+    /// The part of `array_seconds` spent on configuration.
     pub configure_seconds: f64,
     /// Runs of programs.
     pub submissions: u64,
-    /// Launches in them.
+    /// Launches in all runs.
     pub launches: u64,
-    /// Multiplications on the array.
+    /// Multiply-accumulates on the array.
     pub macs: u64,
     /// Bytes that the array read from DRAM.
     pub dram_read: u64,
@@ -51,61 +51,62 @@ pub struct StepReport {
     pub dram_written: u64,
     /// Bytes that the host wrote for the array.
     pub host_written: u64,
-    /// Bytes that the host read of what the array wrote.
+    /// Bytes that the host read from the array's results.
     pub host_read: u64,
     /// Bytes of weights, written once before the first step.
     pub preload_bytes: u64,
-    /// Each program.
+    /// The programs.
     pub programs: Vec<ProgramUse>,
-    /// Each tile, over the whole step.
+    /// The tiles, over the whole step.
     pub tiles: Vec<TileUse>,
-    /// Each kernel entry, over the whole step.
+    /// The kernel entries, over the whole step.
     pub entries: Vec<EntryUse>,
-    /// The step in the order of its time.
-    pub spans: Vec<Span>,
-    /// The parts that make one layer, if layers repeat.
+    /// The spans in order of time.
+    pub spans: Vec<StepSpan>,
+    /// The first part of one layer and the part after its last, if layers repeat.
     pub layer: Option<(usize, usize)>,
-    /// The estimate of energy.
-    pub energy: Energy,
+    /// The energy estimate.
+    pub energy: EnergyEstimate,
 }
 
 /// A program and how often it runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProgramUse {
-    /// Its name.
+    /// The program's name.
     pub name: String,
     /// Runs in the step.
     pub runs: u64,
-    /// Seconds of a run by itself, from dispatch to end.
+    /// Seconds of a run alone, from dispatch to end.
     pub seconds: f64,
-    /// Seconds of all its runs; one that follows another is dispatched sooner.
+    /// Seconds of all runs in the step; a run that directly follows another has a
+    /// shorter dispatch.
     pub step_seconds: f64,
-    /// Of these, the dispatch.
+    /// The part of `seconds` spent on dispatch.
     pub dispatch_seconds: f64,
-    /// Of these, configuring the array.
+    /// The part of `seconds` spent on configuration.
     pub configure_seconds: f64,
-    /// Its launches, in order.
+    /// The launches, in order.
     pub launches: Vec<LaunchUse>,
 }
 
-/// One launch in one run.
+/// One launch in one run of its program.
 #[derive(Clone, Debug, Serialize)]
 pub struct LaunchUse {
-    /// Its name.
+    /// The launch's name.
     pub name: String,
-    /// What it computes.
+    /// The kernel that it computes.
     pub kernel: String,
-    /// The kernel entry that took most cycles.
+    /// The kernel entry with the most cycles.
     pub entry: String,
     /// Cores in use.
     pub cores: usize,
-    /// Seconds, without configuring.
+    /// Seconds, without configuration.
     pub seconds: f64,
-    /// Seconds of configuring the array for it.
+    /// Seconds of configuring the array for the launch.
     pub configure_seconds: f64,
-    /// Multiplications and additions that count.
+    /// Multiplications and additions that the kernel needs.
     pub operations: u64,
-    /// Multiplications that were done.
+    /// Multiply-accumulates that were executed, including padding.
     pub macs: u64,
     /// Bytes read from DRAM.
     pub dram_read: u64,
@@ -113,91 +114,91 @@ pub struct LaunchUse {
     pub dram_written: u64,
     /// Bytes that all streams moved.
     pub streamed: u64,
-    /// Share of the time that a core in use was within calls, on average.
+    /// The share of time within calls, averaged over the cores in use.
     pub busy: f64,
-    /// Share of the time that a core in use waited for locks or the cascade.
+    /// The share of time waiting for locks or the cascade, averaged likewise.
     pub waits: f64,
-    /// Operations in a second.
+    /// Operations per second.
     pub ops_per_second: f64,
-    /// Bytes of DRAM in a second.
+    /// DRAM bytes per second.
     pub bytes_per_second: f64,
-    /// Operations for each byte of DRAM.
+    /// Operations per DRAM byte.
     pub intensity: f64,
-    /// The share of what the roofline allows at this intensity.
+    /// `ops_per_second` as a share of the roofline at this intensity.
     pub of_roof: f64,
-    /// How busy each part was.
-    pub shares: Shares,
-    /// What keeps it from being faster.
-    pub bound: Bound,
-    /// Each channel.
+    /// How busy each part of the array was.
+    pub shares: BusyShares,
+    /// The part that limits the speed.
+    pub bound: Bottleneck,
+    /// The channels.
     pub channels: Vec<ChannelUse>,
 }
 
-/// Whether two launches are one kernel that takes the same time and traffic.
+/// Whether two launches have the same kernel, time and traffic.
 pub(super) fn alike(a: &LaunchUse, b: &LaunchUse) -> bool {
-    let what = |launch: &LaunchUse| (launch.operations, launch.dram_read, launch.dram_written);
-    a.kernel == b.kernel && a.entry == b.entry && a.seconds == b.seconds && what(a) == what(b)
+    let work = |launch: &LaunchUse| (launch.operations, launch.dram_read, launch.dram_written);
+    a.kernel == b.kernel && a.entry == b.entry && a.seconds == b.seconds && work(a) == work(b)
 }
 
 /// A channel in one launch.
 #[derive(Clone, Debug, Serialize)]
 pub struct ChannelUse {
-    /// Its name: tile, direction, number.
+    /// The channel's name: tile, direction, number.
     pub channel: String,
-    /// Bytes that it moved.
+    /// Bytes moved.
     pub bytes: u64,
-    /// Stretches between two stops.
+    /// The number of uninterrupted moves.
     pub moves: u64,
-    /// Share of the launch's time that it moved words.
+    /// The share of the launch's time that it moved words.
     pub moving: f64,
 }
 
 /// A tile in the whole step.
 #[derive(Clone, Debug, Serialize)]
 pub struct TileUse {
-    /// Counted from the left.
+    /// The column, counted from the left.
     pub column: u8,
-    /// Counted from the bottom.
+    /// The row, counted from the bottom.
     pub row: u8,
-    /// Share of the array's time that its core was within calls; of the other
-    /// tiles, that its busiest channel moved words.
+    /// The share of array time that its core was within calls; for other tiles,
+    /// that its busiest channel moved words.
     pub busy: f64,
-    /// Share that its core waited for locks or the cascade.
+    /// The share of array time that its core waited for locks or the cascade.
     pub waits: f64,
-    /// Bytes that came in over its channels.
+    /// Bytes received over its channels.
     pub bytes_in: u64,
-    /// Bytes that left over them.
+    /// Bytes sent over its channels.
     pub bytes_out: u64,
 }
 
 /// A kernel entry in the whole step.
 #[derive(Clone, Debug, Serialize)]
 pub struct EntryUse {
-    /// Its name.
+    /// The entry's name.
     pub entry: String,
     /// Calls on all cores.
     pub calls: u64,
-    /// Seconds within them, all cores added up.
+    /// Seconds within calls, summed over all cores.
     pub core_seconds: f64,
-    /// Multiplications.
+    /// Multiply-accumulates.
     pub macs: u64,
 }
 
-/// A program's run.
-struct Run {
+/// The counted run of a program.
+struct ProgramRun {
     timed: Timed,
     launches: Vec<Counts>,
-    /// Cycles of the array in the step, all runs.
+    /// Array cycles of all runs in the step.
     cycles: u64,
 }
 
 impl StepReport {
-    /// Simulates a step of all rows, after so many tokens.
+    /// Simulates a step of all rows of a graph, after `position` tokens.
     pub(super) fn of(
         graph: &Graph,
         compiled: &Compiled,
         target: &Target,
-        limits: &Limits,
+        limits: &ArrayLimits,
         position: u32,
     ) -> Result<StepReport> {
         let mut runs = runs(compiled, target)?;
@@ -208,11 +209,11 @@ impl StepReport {
                 runs[*program as usize].cycles += cost.array_cycles;
             }
         }
-        let spans = walk::walk(graph, compiled, target, &costs);
-        let took = |kind: SpanKind| {
+        let spans = spans::step_spans(graph, compiled, target, &costs);
+        let took = |kind: StepSpanKind| {
             spans.iter().filter(|span| span.kind == kind).map(|span| span.seconds).sum::<f64>()
         };
-        let array_seconds = took(SpanKind::Array);
+        let array_seconds = took(StepSpanKind::Array);
         let sum = |of: &dyn Fn(&sim::Report) -> u64| {
             runs.iter().map(|run| run.timed.runs * of(&run.timed.report)).sum::<u64>()
         };
@@ -229,8 +230,8 @@ impl StepReport {
             position,
             seconds: spans.last().map_or(0.0, |span| span.begin + span.seconds),
             array_seconds,
-            host_seconds: took(SpanKind::Host),
-            sync_seconds: took(SpanKind::Sync),
+            host_seconds: took(StepSpanKind::Host),
+            sync_seconds: took(StepSpanKind::Sync),
             dispatch_seconds: target
                 .seconds(total.array_cycles - sum(&|report| report.cycles - report.dispatch)),
             configure_seconds: target.seconds(total.configure_cycles),
@@ -245,38 +246,38 @@ impl StepReport {
             programs: programs.map(|(program, run)| program_use(program, run, target, limits)).collect(),
             tiles: tiles(&runs, target, array_seconds),
             entries: entries(&runs, target),
-            layer: walk::layer(compiled).map(|parts| (parts.start, parts.end)),
+            layer: spans::layer_parts(compiled).map(|parts| (parts.start, parts.end)),
             spans,
-            energy: Energy::of(target, graph.key.rows > 1, array_seconds, bytes, macs),
+            energy: EnergyEstimate::of(target, graph.key.rows > 1, array_seconds, bytes, macs),
         })
     }
 
-    /// Whether it is a prompt rather than one decoded token.
+    /// Whether the step is prefill, not the decode of one token.
     pub fn is_prefill(&self) -> bool {
         self.rows > 1
     }
 }
 
-/// Runs each program once, with everything counted.
-fn runs(compiled: &Compiled, target: &Target) -> Result<Vec<Run>> {
+/// Simulates each program once, with counters.
+fn runs(compiled: &Compiled, target: &Target) -> Result<Vec<ProgramRun>> {
     let mut simulator = Simulator::new(target)?;
     let mut all = Vec::new();
     for (number, schedule) in compiled.schedules.iter().enumerate() {
         let mut counter = Counter::new(schedule);
         let mut memory = Memory::TimeOnly;
         let report = simulator.run(schedule, &[], &mut memory, &mut counter, Order::Earliest)?;
-        // Between two programs the array holds the other one's configuration.
+        // In a step, another program's configuration precedes the next run.
         simulator.forget();
         let steps = compiled.groups.steps.iter();
         let one = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
         let timed = Timed { name: schedule.name.clone(), runs: steps.filter(one).count() as u64, report };
-        all.push(Run { timed, launches: counter.launches, cycles: 0 });
+        all.push(ProgramRun { timed, launches: counter.launches, cycles: 0 });
     }
     Ok(all)
 }
 
-fn program_use(program: &Program, run: &Run, target: &Target, limits: &Limits) -> ProgramUse {
-    let Run { timed: Timed { report, runs, .. }, launches, cycles } = run;
+fn program_use(program: &Program, run: &ProgramRun, target: &Target, limits: &ArrayLimits) -> ProgramUse {
+    let ProgramRun { timed: Timed { report, runs, .. }, launches, cycles } = run;
     let uses = report.launches.iter().zip(launches).enumerate().map(|(at, (launch, counts))| {
         let task = program.launches.get(at).filter(|task| task.name == launch.name);
         let kernel = task.map_or("", |task| task.kernel.name());
@@ -299,7 +300,7 @@ fn launch_use(
     counts: &Counts,
     (kernel, operations): (&str, u64),
     target: &Target,
-    limits: &Limits,
+    limits: &ArrayLimits,
 ) -> LaunchUse {
     let seconds = target.seconds(launch.cycles);
     let share = |cycles: u64| cycles as f64 / launch.cycles.max(1) as f64;
@@ -343,28 +344,28 @@ fn launch_use(
     }
 }
 
-fn shares(launch: &sim::LaunchReport, counts: &Counts, target: &Target) -> Shares {
+fn shares(launch: &sim::LaunchReport, counts: &Counts, target: &Target) -> BusyShares {
     let cycles = launch.cycles.max(1) as f64;
     let control = &target.control;
     let push = target.cycles((control.block_write_ns + control.write_ns) * 1e-9);
     let stream = f64::from(target.stream.bytes_per_cycle);
-    let most = |shares: &mut dyn Iterator<Item = f64>| shares.fold(0.0, f64::max);
-    // A stream that shares DRAM moves slowly; so its words count, not its time.
+    let max = |shares: &mut dyn Iterator<Item = f64>| shares.fold(0.0, f64::max);
+    // A stream that waits for DRAM moves slowly, so its bytes count, not its time.
     let moving = |(_, channel): (&Channel, &ChannelCounts)| channel.bytes as f64 / stream / cycles;
-    Shares {
-        cores: most(&mut counts.cores.values().map(|core| core.busy as f64 / cycles)),
+    BusyShares {
+        cores: max(&mut counts.cores.values().map(|core| core.busy as f64 / cycles)),
         dram: launch.totals.dram_service as f64 / (target.dram_bytes_per_cycle() * cycles),
-        streams: most(&mut counts.channels.iter().map(moving)),
+        streams: max(&mut counts.channels.iter().map(moving)),
         control: (launch.totals.pushes * push) as f64 / cycles,
     }
 }
 
-/// All tiles of the grid, the unused ones too.
-fn tiles(runs: &[Run], target: &Target, seconds: f64) -> Vec<TileUse> {
+/// All tiles of the grid, including unused ones.
+fn tiles(runs: &[ProgramRun], target: &Target, seconds: f64) -> Vec<TileUse> {
     let cycles = (seconds * target.clock.hertz).max(1.0);
     let mut cores: BTreeMap<Tile, CoreCounts> = BTreeMap::new();
     let mut channels: BTreeMap<Channel, ChannelCounts> = BTreeMap::new();
-    for Run { timed: Timed { runs, .. }, launches, .. } in runs {
+    for ProgramRun { timed: Timed { runs, .. }, launches, .. } in runs {
         for counts in launches {
             for (tile, counts) in &counts.cores {
                 let core = cores.entry(*tile).or_default();
@@ -384,8 +385,8 @@ fn tiles(runs: &[Run], target: &Target, seconds: f64) -> Vec<TileUse> {
         let tile = Tile::new(column as u8, row as u8);
         let core = cores.get(&tile).copied().unwrap_or_default();
         let own = || channels.iter().filter(|(channel, _)| channel.tile == tile);
-        let bytes = |way: Direction| {
-            own().filter(|(channel, _)| channel.direction == way).map(|(_, counts)| counts.bytes).sum()
+        let bytes = |direction: Direction| {
+            own().filter(|(channel, _)| channel.direction == direction).map(|(_, counts)| counts.bytes).sum()
         };
         let moving = own().map(|(_, counts)| counts.moving).max().unwrap_or(0);
         let busy = if tile.kind() == TileKind::Compute { core.busy } else { moving };
@@ -401,10 +402,10 @@ fn tiles(runs: &[Run], target: &Target, seconds: f64) -> Vec<TileUse> {
     grid.map(tile).collect()
 }
 
-/// All entries, the one with most cycles first.
-fn entries(runs: &[Run], target: &Target) -> Vec<EntryUse> {
+/// All entries, sorted by cycles, most first.
+fn entries(runs: &[ProgramRun], target: &Target) -> Vec<EntryUse> {
     let mut all: BTreeMap<&'static str, EntryCounts> = BTreeMap::new();
-    for Run { timed: Timed { runs, .. }, launches, .. } in runs {
+    for ProgramRun { timed: Timed { runs, .. }, launches, .. } in runs {
         for (name, counts) in launches.iter().flat_map(|launch| &launch.entries) {
             let entry = all.entry(name).or_default();
             entry.calls += runs * counts.calls;

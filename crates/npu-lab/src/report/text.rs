@@ -1,19 +1,20 @@
-//! The report as text for a terminal.
+//! Prints the report as text for a terminal.
 
 use std::fmt;
 
-use super::compare::Compared;
+use super::compare::PublishedComparison;
+use super::figures::grades;
+use super::model::ModelReport;
 use super::step::{LaunchUse, ProgramUse, StepReport, alike};
-use super::{Report, grades};
 
-impl fmt::Display for Report {
+impl fmt::Display for ModelReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { model, target, title, mapping, .. } = self;
+        let ModelReport { model, target, title, mapping, .. } = self;
         writeln!(f, "{model} on {target} ({title}), mapped by {mapping}; simulated, not measured")?;
         self.steps.iter().try_for_each(|step| step_text(f, step))?;
         let counts = grades(&self.figures).into_iter().map(|(grade, count)| format!("{count} {grade}"));
         let counts: Vec<String> = counts.collect();
-        writeln!(f, "rests on {} figures: {}", self.figures.len(), counts.join(", "))
+        writeln!(f, "based on {} figures: {}", self.figures.len(), counts.join(", "))
     }
 }
 
@@ -36,7 +37,7 @@ fn step_text(f: &mut fmt::Formatter<'_>, step: &StepReport) -> fmt::Result {
         step.submissions
     )?;
     let (dispatch, configure) = (ms(step.dispatch_seconds), ms(step.configure_seconds));
-    writeln!(f, "of the array's time {dispatch:.1} ms dispatching and {configure:.1} ms configuring")?;
+    writeln!(f, "array time includes {dispatch:.1} ms of dispatch and {configure:.1} ms of configuration")?;
     let gigabytes = |bytes: u64| bytes as f64 * 1e-9;
     let (read, written) = (gigabytes(step.dram_read), gigabytes(step.dram_written));
     writeln!(f, "DRAM {read:.3} GB read, {written:.3} GB written")?;
@@ -44,7 +45,7 @@ fn step_text(f: &mut fmt::Formatter<'_>, step: &StepReport) -> fmt::Result {
     let (rail, parts) = (energy.rail_joules, energy.parts_joules());
     writeln!(
         f,
-        "energy {:.3} to {:.3} J, an estimate from four published points of another board, without a claim",
+        "energy {:.3} to {:.3} J (rough estimate from four published points of another board)",
         rail.min(parts),
         rail.max(parts)
     )
@@ -65,14 +66,14 @@ fn program_text(
         let LaunchUse {
             name, seconds, busy, waits, ops_per_second, bytes_per_second, of_roof, bound, ..
         } = &group[0];
-        let many = if group.len() > 1 { format!("  and {} alike", group.len() - 1) } else { String::new() };
+        let more = if group.len() > 1 { format!("  and {} alike", group.len() - 1) } else { String::new() };
         let share = share(seconds * group.len() as f64);
         let (ms, busy, waits, roof) = (seconds * 1e3, busy * 1e2, waits * 1e2, of_roof * 1e2);
         let (ops, bytes) = (ops_per_second * 1e-9, bytes_per_second * 1e-9);
         let name = format!("  {name}");
         writeln!(
             f,
-            "{name:<width$} {ms:>8.3} {:>8} {share:>8.1} {busy:>7.0}% {waits:>7.0}% {ops:>8.0} {bytes:>8.1} {roof:>7.0}%  {}{many}",
+            "{name:<width$} {ms:>8.3} {:>8} {share:>8.1} {busy:>7.0}% {waits:>7.0}% {ops:>8.0} {bytes:>8.1} {roof:>7.0}%  {}{more}",
             "",
             bound.name()
         )?;
@@ -80,12 +81,12 @@ fn program_text(
     Ok(())
 }
 
-impl fmt::Display for Compared {
+impl fmt::Display for PublishedComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "\n{:<26} {:>12} {:>12} {:>12}",
-            "beside published, in ms", "published", "its tiles", "this mapping"
+            "published times, in ms", "published", "same tiles", "this mapping"
         )?;
         let ms = |seconds: f64| format!("{:.1}", seconds * 1e3);
         let mapped = |seconds: Option<f64>| seconds.map_or("-".to_owned(), ms);
@@ -103,7 +104,7 @@ impl fmt::Display for Compared {
         }
         for host in &self.host {
             let name = format!("{} {}", host.phase, host.work);
-            writeln!(f, "{name:<40} {:>12}  host, apart", ms(host.seconds))?;
+            writeln!(f, "{name:<40} {:>12}  host, not included", ms(host.seconds))?;
         }
         self.contradictions.iter().try_for_each(|text| writeln!(f, "published figures contradict: {text}"))
     }

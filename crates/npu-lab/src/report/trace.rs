@@ -1,74 +1,74 @@
-//! A step as a trace in the JSON of Chrome's trace viewer, which Perfetto opens:
-//! complete events (`"ph": "X"`) with times in microseconds, and metadata that
-//! names tracks. Google's "Trace Event Format" is the definition.
+//! Writes steps as a trace in the JSON of Chrome's trace viewer, which Perfetto
+//! opens: complete events (`"ph": "X"`) with times in microseconds, and metadata
+//! that names tracks. Google's "Trace Event Format" defines it.
 //!
 //! | process | tracks |
 //! |---|---|
 //! | a step | the host, programs from dispatch to end, their launches |
 //! | a step's `column N` | the cores of the column: kernel calls and waits; its DMA channels: transfers |
 //!
-//! What would be said again is left out: a program's tiles are traced in its
-//! first run, and a launch that only works on other bytes than a former one is
-//! not traced inside. Of a launch with more events than the limit the first
-//! and the last are kept. The trace says what it lacks.
+//! Repetitions are left out: tiles are traced in the first run of each program,
+//! and not for a launch that differs from an earlier one only in its addresses.
+//! If a launch exceeds the limit of events, its first and last events are kept.
+//! The trace lists what is left out.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 
 use girih_graph::Graph;
-use girih_tensor::Result;
-use serde::Serialize;
-
-use super::walk::{Span, SpanKind, walk};
 use girih_npu::Target;
 use girih_npu::driver::{Compiled, Timed, costs};
 use girih_npu::form::groups::Step;
 use girih_npu::form::schedule::{Channel, Command, Direction, Launch, Place, Schedule, Tile, TileKind};
 use girih_npu::memory::Memory;
 use girih_npu::sim::{Cause, Cycle, Event, Order, Simulator, Watch};
+use girih_tensor::Result;
+use serde::Serialize;
 
-/// A trace, to be written as one JSON object.
+use super::spans::{StepSpan, StepSpanKind, step_spans};
+
+/// A trace; it serializes as one JSON object.
 #[derive(Debug, Serialize)]
 pub struct Trace {
     #[serde(rename = "traceEvents")]
-    events: Vec<Entry>,
+    events: Vec<TraceEvent>,
     #[serde(rename = "displayTimeUnit")]
     unit: &'static str,
     #[serde(rename = "otherData")]
-    about: About,
-    /// Events within a launch.
+    about: TraceInfo,
+    /// The maximum number of events within a launch.
     #[serde(skip)]
     limit: usize,
-    /// When the next step begins, in microseconds.
+    /// The start of the next step, in microseconds.
     #[serde(skip)]
     now: f64,
 }
 
-/// What a trace is of, and what it lacks.
+/// The contents of a trace, and what is left out.
 #[derive(Clone, Debug, Serialize)]
-pub struct About {
-    /// The array.
+pub struct TraceInfo {
+    /// The target's name.
     pub target: String,
-    /// Cycles of the array in a second.
+    /// Array cycles per second.
     pub hertz: f64,
-    /// The steps, one after another.
-    pub steps: Vec<AboutStep>,
+    /// The steps, in order.
+    pub steps: Vec<TracedStep>,
 }
 
 /// One step of a trace.
 #[derive(Clone, Debug, Serialize)]
-pub struct AboutStep {
+pub struct TracedStep {
     /// What its processes are called after.
     pub name: String,
     /// The key of its graph.
     pub key: String,
-    /// Sentences about what has been left out.
+    /// Sentences that name what is left out.
     pub left_out: Vec<String>,
 }
 
 /// One event of the format.
 #[derive(Debug, Serialize)]
-struct Entry {
+struct TraceEvent {
     name: Cow<'static, str>,
     ph: &'static str,
     pid: u32,
@@ -78,13 +78,13 @@ struct Entry {
     #[serde(skip_serializing_if = "Option::is_none")]
     dur: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    args: Option<Args>,
+    args: Option<EventArgs>,
 }
 
-/// What is said of an event besides its time.
+/// Details of an event besides its time.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Args {
+enum EventArgs {
     Name { name: String },
     Order { sort_index: u32 },
     Call { macs: u64 },
@@ -93,27 +93,25 @@ enum Args {
     Lock { lock: String },
 }
 
-/// The process of a step as a whole, among those of the step.
-const STEP: u32 = 1;
-/// The process of the first column, among those of a step.
-const COLUMNS: u32 = 2;
-/// The numbers of processes that a step has.
-const PROCESSES: u32 = 100;
-/// The tracks of the step's process.
-const HOST: u32 = 1;
-const PROGRAMS: u32 = 2;
-const LAUNCHES: u32 = 3;
+/// Process ids, relative to those of the step: the step, and its first column.
+const STEP_PROCESS: u32 = 1;
+const FIRST_COLUMN_PROCESS: u32 = 2;
+/// Process ids that each step reserves.
+const PROCESSES_PER_STEP: u32 = 100;
+/// Tracks of the step's process.
+const HOST_TRACK: u32 = 1;
+const PROGRAMS_TRACK: u32 = 2;
+const LAUNCHES_TRACK: u32 = 3;
 
 impl Trace {
-    /// An empty trace of steps on an array, which keeps at most `limit` events
-    /// within each launch.
+    /// An empty trace that keeps at most `limit` events of each launch.
     pub fn new(target: &Target, limit: usize) -> Trace {
-        let about = About { target: target.name.clone(), hertz: target.clock.hertz, steps: Vec::new() };
+        let about = TraceInfo { target: target.name.clone(), hertz: target.clock.hertz, steps: Vec::new() };
         Trace { events: Vec::new(), unit: "ns", about, limit, now: 0.0 }
     }
 
     /// Simulates a step of all rows of a graph, after `position` tokens, and
-    /// adds it behind the steps that are there.
+    /// appends it.
     ///
     /// # Errors
     /// When a schedule is faulty.
@@ -137,10 +135,10 @@ impl Trace {
             recorded.push(recorder.launches);
         }
         let costs = costs(graph, compiled, target, &programs, position);
-        let spans = walk(graph, compiled, target, &costs);
+        let spans = step_spans(graph, compiled, target, &costs);
         let cycles: Vec<Cycle> = programs.iter().map(|program| program.report.cycles).collect();
-        let left_out = missing(&recorded);
-        self.about.steps.push(AboutStep { name: name.to_owned(), key: graph.key.to_string(), left_out });
+        let left_out = left_out(&recorded);
+        self.about.steps.push(TracedStep { name: name.to_owned(), key: graph.key.to_string(), left_out });
         let from = self.events.len();
         self.spans(compiled, &spans, (recorded, &cycles), target);
         self.now += spans.last().map_or(0.0, |span| span.begin + span.seconds) * 1e6;
@@ -148,64 +146,64 @@ impl Trace {
         Ok(())
     }
 
-    /// What the trace is of, and what it lacks.
-    pub fn about(&self) -> &About {
+    /// The contents of the trace, and what is left out.
+    pub fn about(&self) -> &TraceInfo {
         &self.about
     }
 
-    /// How many events it has.
+    /// The number of events.
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether it has none.
+    /// Whether it has no events.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// Adds the spans of a step, and what has been recorded of its programs,
-    /// each of which takes so many cycles by itself.
+    /// Adds the spans of a step and the recorded activity of its programs.
+    /// `cycles` is the time of each program alone.
     fn spans(
         &mut self,
         compiled: &Compiled,
-        spans: &[Span],
+        spans: &[StepSpan],
         (mut recorded, cycles): (Vec<Vec<Recorded>>, &[Cycle]),
         target: &Target,
     ) {
         for span in spans {
             let (begin, long) = (self.now + span.begin * 1e6, span.seconds * 1e6);
-            let track = if span.kind == SpanKind::Array { PROGRAMS } else { HOST };
-            self.complete(span.name.clone().into(), (STEP, track), begin, long, None);
-            let part = span.part.filter(|_| span.kind == SpanKind::Array);
+            let track = if span.kind == StepSpanKind::Array { PROGRAMS_TRACK } else { HOST_TRACK };
+            self.complete(span.name.clone().into(), (STEP_PROCESS, track), begin, long, None);
+            let part = span.part.filter(|_| span.kind == StepSpanKind::Array);
             if let Some(Step::Array { program, .. }) = part.map(|part| &compiled.groups.steps[part]) {
                 let program = *program as usize;
-                // A run that follows another one has a shorter dispatch.
+                // A run that directly follows another has a shorter dispatch.
                 let alone = target.seconds(cycles[program]) * 1e6;
                 self.run(&mut recorded[program], begin, long - alone, cycles[program], target);
             }
         }
     }
 
-    /// Adds the launches of a run that ends at `end`, `early` microseconds from
-    /// where it would stand by itself.
+    /// Adds the launches of a run. `end` is its last cycle, and `early` the offset
+    /// in microseconds from a run alone.
     fn run(&mut self, launches: &mut [Recorded], begin: f64, early: f64, end: Cycle, target: &Target) {
         let micros = |cycles: Cycle| target.seconds(cycles) * 1e6;
         let base = begin + early;
         if let Some(first) = launches.first() {
             let long = micros(first.configured_at) + early;
-            self.complete("dispatch".into(), (STEP, LAUNCHES), begin, long.max(0.0), None);
+            self.complete("dispatch".into(), (STEP_PROCESS, LAUNCHES_TRACK), begin, long.max(0.0), None);
         }
         let ends: Vec<Cycle> = launches.iter().map(|one| one.configured_at).skip(1).chain([end]).collect();
         for (one, until) in launches.iter_mut().zip(ends) {
             let from = one.configured_at + one.configure;
             if one.configure > 0 {
                 let (at, long) = (base + micros(one.configured_at), micros(one.configure));
-                self.complete("configure".into(), (STEP, LAUNCHES), at, long, None);
+                self.complete("configure".into(), (STEP_PROCESS, LAUNCHES_TRACK), at, long, None);
             }
             let events = one.dropped + one.kept() as u64;
-            let args = Args::Launch { configure_us: round(micros(one.configure)), events };
+            let args = EventArgs::Launch { configure_us: round(micros(one.configure)), events };
             let (at, long) = (base + micros(from), micros(until.saturating_sub(from)));
-            self.complete(one.name.clone().into(), (STEP, LAUNCHES), at, long, Some(args));
+            self.complete(one.name.clone().into(), (STEP_PROCESS, LAUNCHES_TRACK), at, long, Some(args));
             for detail in one.head.drain(..).chain(one.tail.drain(..)) {
                 self.detail(&detail, base, &micros);
             }
@@ -214,122 +212,132 @@ impl Trace {
 
     fn detail(&mut self, detail: &Detail, base: f64, micros: &dyn Fn(Cycle) -> f64) {
         let (begin, long) = (base + micros(detail.begin), micros(detail.end - detail.begin));
-        match &detail.what {
-            What::Call { tile, entry, macs } => {
-                let args = Some(Args::Call { macs: *macs });
+        match &detail.activity {
+            Activity::Call { tile, entry, macs } => {
+                let args = Some(EventArgs::Call { macs: *macs });
                 self.complete((*entry).into(), core_track(*tile), begin, long, args);
             }
-            What::Wait { tile, lock } => {
+            Activity::Wait { tile, lock } => {
                 let (name, args) = match lock {
-                    Some((at, id)) => ("wait for lock", Some(Args::Lock { lock: format!("{at} #{id}") })),
+                    Some((at, id)) => {
+                        ("wait for lock", Some(EventArgs::Lock { lock: format!("{at} #{id}") }))
+                    }
                     None => ("wait for cascade", None),
                 };
                 self.complete(name.into(), core_track(*tile), begin, long, args);
             }
-            What::Move { from, to, bytes } => {
-                let args = Args::Move { bytes: *bytes, to: to.to_string() };
+            Activity::Move { from, to, bytes } => {
+                let args = EventArgs::Move { bytes: *bytes, to: to.to_string() };
                 let name = if from.tile.kind() == TileKind::Shim { "from DRAM" } else { "send" };
                 self.complete(name.into(), channel_track(*from), begin, long, Some(args));
-                let args = Args::Move { bytes: *bytes, to: to.to_string() };
+                let args = EventArgs::Move { bytes: *bytes, to: to.to_string() };
                 let name = if to.tile.kind() == TileKind::Shim { "to DRAM" } else { "receive" };
                 self.complete(name.into(), channel_track(*to), begin, long, Some(args));
             }
         }
     }
 
-    fn complete(&mut self, name: Cow<'static, str>, at: (u32, u32), ts: f64, dur: f64, args: Option<Args>) {
-        let (pid, tid) = (self.first_process() + at.0, at.1);
+    fn complete(
+        &mut self,
+        name: Cow<'static, str>,
+        at: (u32, u32),
+        ts: f64,
+        dur: f64,
+        args: Option<EventArgs>,
+    ) {
+        let (pid, tid) = (self.process_base() + at.0, at.1);
         let (ts, dur) = (Some(round(ts)), Some(round(dur)));
-        self.events.push(Entry { name, ph: "X", pid, tid, ts, dur, args });
+        self.events.push(TraceEvent { name, ph: "X", pid, tid, ts, dur, args });
     }
 
-    /// The number before those of the last step's processes.
-    fn first_process(&self) -> u32 {
-        PROCESSES * (self.about.steps.len() as u32).saturating_sub(1)
+    /// The base of the last step's process ids.
+    fn process_base(&self) -> u32 {
+        PROCESSES_PER_STEP * (self.about.steps.len() as u32).saturating_sub(1)
     }
 
-    /// Names and orders the processes and tracks of the events from `from` on.
+    /// Names and orders the processes and tracks of all events from `from` on.
     fn tracks(&mut self, step: &str, from: usize) {
-        let first = self.first_process();
+        let first = self.process_base();
         let used: BTreeSet<(u32, u32)> =
             self.events[from..].iter().map(|event| (event.pid, event.tid)).collect();
         let processes: BTreeSet<u32> = used.iter().map(|(pid, _)| *pid).collect();
         for pid in processes {
             let name = match pid - first {
-                STEP => step.to_owned(),
-                column => format!("{step}: column {}", column - COLUMNS),
+                STEP_PROCESS => step.to_owned(),
+                column => format!("{step}: column {}", column - FIRST_COLUMN_PROCESS),
             };
-            self.meta("process_name", (pid, 0), Args::Name { name });
-            self.meta("process_sort_index", (pid, 0), Args::Order { sort_index: pid });
+            self.meta("process_name", (pid, 0), EventArgs::Name { name });
+            self.meta("process_sort_index", (pid, 0), EventArgs::Order { sort_index: pid });
         }
         for (pid, tid) in used {
-            self.meta("thread_name", (pid, tid), Args::Name { name: track_name((pid - first, tid)) });
-            self.meta("thread_sort_index", (pid, tid), Args::Order { sort_index: tid });
+            self.meta("thread_name", (pid, tid), EventArgs::Name { name: track_name((pid - first, tid)) });
+            self.meta("thread_sort_index", (pid, tid), EventArgs::Order { sort_index: tid });
         }
     }
 
-    fn meta(&mut self, name: &'static str, (pid, tid): (u32, u32), args: Args) {
+    fn meta(&mut self, name: &'static str, (pid, tid): (u32, u32), args: EventArgs) {
         let (name, args) = (name.into(), Some(args));
-        self.events.push(Entry { name, ph: "M", pid, tid, ts: None, dur: None, args });
+        self.events.push(TraceEvent { name, ph: "M", pid, tid, ts: None, dur: None, args });
     }
 }
 
-/// Sentences about what is left out.
-fn missing(recorded: &[Vec<Recorded>]) -> Vec<String> {
-    let mut lack = vec!["tiles and channels are traced in the first run of each program".to_owned()];
+/// Sentences that name what is left out.
+fn left_out(recorded: &[Vec<Recorded>]) -> Vec<String> {
+    let mut all =
+        vec!["repeated runs: tiles and channels are traced in the first run of each program".to_owned()];
     let launches = recorded.iter().flatten();
     let alike: Vec<&str> = launches.clone().filter(|one| one.alike).map(|one| one.name.as_str()).collect();
     if !alike.is_empty() {
-        lack.push(format!("launches like a former one are not traced inside: {}", alike.join(", ")));
+        all.push(format!("the inside of launches that repeat an earlier one: {}", alike.join(", ")));
     }
     for one in launches.filter(|one| one.dropped > 0) {
-        let (name, dropped, all) = (&one.name, one.dropped, one.dropped + one.kept() as u64);
-        lack.push(format!("{name}: {dropped} of {all} events, from the middle of the launch"));
+        let (name, dropped, events) = (&one.name, one.dropped, one.dropped + one.kept() as u64);
+        all.push(format!("{name}: {dropped} of {events} events, from the middle of the launch"));
     }
-    lack
+    all
 }
 
-/// Microseconds to the tenth of a nanosecond, below which no cycle lies.
+/// Rounds microseconds to 0.1 ns, which is less than a cycle.
 fn round(micros: f64) -> f64 {
     (micros * 1e4).round() / 1e4
 }
 
-/// Tracks of a tile: the core, then channels by direction and number.
-const TRACKS: u32 = 32;
+/// Track ids that a tile reserves: the core, then channels by direction and number.
+const TRACKS_PER_TILE: u32 = 32;
 
 fn core_track(tile: Tile) -> (u32, u32) {
-    (COLUMNS + u32::from(tile.column), TRACKS * (1 + u32::from(tile.row)))
+    (FIRST_COLUMN_PROCESS + u32::from(tile.column), TRACKS_PER_TILE * (1 + u32::from(tile.row)))
 }
 
 fn channel_track(channel: Channel) -> (u32, u32) {
     let (pid, tid) = core_track(channel.tile);
-    let side = if channel.direction == Direction::S2mm { 1 } else { TRACKS / 2 };
-    (pid, tid + side + u32::from(channel.number).min(TRACKS / 2 - 2))
+    let side = if channel.direction == Direction::S2mm { 1 } else { TRACKS_PER_TILE / 2 };
+    (pid, tid + side + u32::from(channel.number).min(TRACKS_PER_TILE / 2 - 2))
 }
 
 fn track_name((pid, tid): (u32, u32)) -> String {
-    if pid == STEP {
+    if pid == STEP_PROCESS {
         return ["", "host", "programs", "launches"][tid as usize].to_owned();
     }
-    let tile = Tile::new((pid - COLUMNS) as u8, (tid / TRACKS - 1) as u8);
+    let tile = Tile::new((pid - FIRST_COLUMN_PROCESS) as u8, (tid / TRACKS_PER_TILE - 1) as u8);
     let kind = match tile.kind() {
         TileKind::Shim => "shim",
         TileKind::Memory => "memory",
         TileKind::Compute => "core",
     };
-    match tid % TRACKS {
+    match tid % TRACKS_PER_TILE {
         0 => format!("{kind} {tile}"),
-        side if side < TRACKS / 2 => format!("{kind} {tile} in {}", side - 1),
-        side => format!("{kind} {tile} out {}", side - TRACKS / 2),
+        side if side < TRACKS_PER_TILE / 2 => format!("{kind} {tile} in {}", side - 1),
+        side => format!("{kind} {tile} out {}", side - TRACKS_PER_TILE / 2),
     }
 }
 
-/// What has been recorded of a launch.
+/// The recorded activity of a launch.
 struct Recorded {
     name: String,
-    /// Whether its inside is that of a former launch.
+    /// Whether it repeats an earlier launch, so that its inside is not recorded.
     alike: bool,
-    /// When configuring it begins.
+    /// The cycle at which its configuration starts.
     configured_at: Cycle,
     configure: Cycle,
     head: Vec<Detail>,
@@ -337,14 +345,14 @@ struct Recorded {
     dropped: u64,
 }
 
-/// Something that a core or a channel did.
+/// Activity of a core or a channel, with its time.
 struct Detail {
     begin: Cycle,
     end: Cycle,
-    what: What,
+    activity: Activity,
 }
 
-enum What {
+enum Activity {
     Call {
         tile: Tile,
         entry: &'static str,
@@ -368,13 +376,13 @@ impl Recorded {
     }
 
     fn keep(&mut self, detail: Detail, limit: usize) {
-        let most = limit.div_ceil(2);
-        if self.head.len() < most {
+        let head_max = limit.div_ceil(2);
+        if self.head.len() < head_max {
             self.head.push(detail);
             return;
         }
         self.tail.push_back(detail);
-        if self.tail.len() > limit - most {
+        if self.tail.len() > limit - head_max {
             self.tail.pop_front();
             self.dropped += 1;
         }
@@ -390,9 +398,9 @@ struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// `seen` are the launches that have been traced already.
+    /// A recorder. `seen` holds the launches that are already traced.
     fn new(schedule: &'a Schedule, seen: &mut BTreeSet<String>, limit: usize) -> Recorder<'a> {
-        let alike = schedule.launches.iter().map(|launch| !seen.insert(likeness(launch))).collect();
+        let alike = schedule.launches.iter().map(|launch| !seen.insert(without_addresses(launch))).collect();
         Recorder { schedule, alike, limit, launches: Vec::new() }
     }
 }
@@ -412,25 +420,27 @@ impl Watch for Recorder<'_> {
         }
         let launch = self.launches.len().wrapping_sub(1);
         let Some(recorded) = self.launches.last_mut().filter(|one| !one.alike) else { return };
-        let (begin, end, what) = match *event {
-            Event::Call { tile, entry, begin, end, macs } => (begin, end, What::Call { tile, entry, macs }),
+        let (begin, end, activity) = match *event {
+            Event::Call { tile, entry, begin, end, macs } => {
+                (begin, end, Activity::Call { tile, entry, macs })
+            }
             Event::Wait { tile, cause, begin } => {
                 let locks = &self.schedule.launches[launch].locks;
                 let lock = match cause {
                     Cause::Lock(lock) => locks.get(lock as usize).map(|lock| (lock.tile, lock.id)),
                     Cause::Cascade => None,
                 };
-                (begin, at, What::Wait { tile, lock })
+                (begin, at, Activity::Wait { tile, lock })
             }
-            Event::Move { from, to, bytes, begin } => (begin, at, What::Move { from, to, bytes }),
+            Event::Move { from, to, bytes, begin } => (begin, at, Activity::Move { from, to, bytes }),
             Event::Launch { .. } | Event::Push { .. } | Event::Token { .. } => return,
         };
-        recorded.keep(Detail { begin, end, what }, self.limit);
+        recorded.keep(Detail { begin, end, activity }, self.limit);
     }
 }
 
-/// Equal for launches that do the same to other bytes.
-fn likeness(launch: &Launch) -> String {
+/// The text of a launch without its name and DRAM addresses.
+fn without_addresses(launch: &Launch) -> String {
     let mut launch = Launch { name: String::new(), ..launch.clone() };
     for descriptor in &mut launch.descriptors {
         if let Place::Argument(..) = descriptor.place {
@@ -441,7 +451,7 @@ fn likeness(launch: &Launch) -> String {
     launch.to_string()
 }
 
-/// Loops of commands lie as deep as passes make them, a few levels.
+/// Recurses into loops of commands; the passes nest them a few levels deep.
 fn forget_offsets(commands: &mut [Command]) {
     for command in commands {
         match command {

@@ -13,7 +13,7 @@ use girih_npu::sim::Cycle;
 
 /// Least cycles of a launch, by what holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Bound {
+pub struct LaunchBound {
     /// Calls of the busiest core.
     pub core: Cycle,
     /// Words of the busiest stream.
@@ -26,12 +26,12 @@ pub struct Bound {
     pub run_bytes: f64,
 }
 
-impl Bound {
+impl LaunchBound {
     /// The bound of a launch.
     ///
     /// # Errors
     /// When it calls what is no entry, or one without times.
-    pub fn of(launch: &TiledLaunch, target: &Target, table: &Table) -> Result<Bound> {
+    pub fn of(launch: &TiledLaunch, target: &Target, table: &Table) -> Result<LaunchBound> {
         let mut core = 0;
         for row in 0..launch.herd.rows {
             core = core.max(calls(&launch.body, row, table)?);
@@ -55,7 +55,7 @@ impl Bound {
         // efficiency(run) = run / (run + a), solved for the run of this share.
         let share = (bytes as f64 / service).min(1.0 - 1e-9);
         let run_bytes = target.dram.run_bytes * share / (1.0 - share);
-        Ok(Bound { core, stream, dram, dram_bytes: bytes, run_bytes })
+        Ok(LaunchBound { core, stream, dram, dram_bytes: bytes, run_bytes })
     }
 
     /// The largest of them.

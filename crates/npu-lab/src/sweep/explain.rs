@@ -6,7 +6,7 @@ use std::fmt;
 use girih_tensor::Result;
 use serde::Serialize;
 
-use super::{Bound, Timed, Weighed};
+use super::{LaunchBound, TimedMapping, TimedStep};
 use girih_npu::Target;
 use girih_npu::form::groups::{Program, Task};
 use girih_npu::kernel::Table;
@@ -15,16 +15,16 @@ use girih_npu::sim::{Cycle, Report};
 
 /// Two mappings over the same steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Comparison {
+pub struct MappingComparison {
     /// The names of both.
     pub names: [String; 2],
     /// Each step.
-    pub steps: Vec<StepRow>,
+    pub steps: Vec<StepComparison>,
 }
 
 /// A step by both mappings; times in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct StepRow {
+pub struct StepComparison {
     /// The graph's key.
     pub key: String,
     /// Array, host, and passing bytes between them.
@@ -34,23 +34,23 @@ pub struct StepRow {
     /// Dispatches.
     pub submissions: [u64; 2],
     /// Launches by name, the largest gain first.
-    pub launches: Vec<LaunchRow>,
+    pub launches: Vec<LaunchComparison>,
 }
 
 /// All launches of one name in a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LaunchRow {
+pub struct LaunchComparison {
     /// The name.
     pub name: String,
     /// By both mappings; none where a mapping leaves it to the host.
-    pub parts: [Option<LaunchPart>; 2],
+    pub parts: [Option<MappedLaunches>; 2],
     /// What makes the second faster.
     pub mechanisms: Vec<Mechanism>,
 }
 
 /// The launches of a name by one mapping.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LaunchPart {
+pub struct MappedLaunches {
     /// How many.
     pub runs: u64,
     /// Milliseconds of all of them, without configuring.
@@ -62,7 +62,7 @@ pub struct LaunchPart {
     /// Cores.
     pub cores: u32,
     /// What one of them cannot be faster than.
-    pub bound: Bound,
+    pub bound: LaunchBound,
     /// Cycles of one of them.
     pub cycles: Cycle,
     /// What holds it.
@@ -124,7 +124,7 @@ impl Mechanism {
 ///
 /// # Errors
 /// When a launch has a kernel without times.
-pub fn explain(keys: &[String], target: &Target, both: [&Weighed; 2]) -> Result<Comparison> {
+pub fn explain(keys: &[String], target: &Target, both: [&TimedMapping; 2]) -> Result<MappingComparison> {
     let table = Table::of(target)?;
     let mut steps = Vec::new();
     for (number, key) in keys.iter().enumerate() {
@@ -134,20 +134,20 @@ pub fn explain(keys: &[String], target: &Target, both: [&Weighed; 2]) -> Result<
         let mut launches = Vec::new();
         for (name, part) in from {
             let at = to.iter().position(|(other, _)| *other == name);
-            launches.push(LaunchRow::new(name, [Some(part), at.map(|at| to.remove(at).1)]));
+            launches.push(LaunchComparison::new(name, [Some(part), at.map(|at| to.remove(at).1)]));
         }
-        launches.extend(to.into_iter().map(|(name, part)| LaunchRow::new(name, [None, Some(part)])));
+        launches.extend(to.into_iter().map(|(name, part)| LaunchComparison::new(name, [None, Some(part)])));
         launches.sort_by(|a, b| b.gain().total_cmp(&a.gain()));
         let millis = timed.map(|step| step.seconds(target).map(|seconds| seconds * 1e3));
         let array = timed.map(|step| array_millis(step, target));
         let submissions = timed.map(|step| step.estimate.ledger.submissions);
-        steps.push(StepRow { key: key.clone(), millis, array, submissions, launches });
+        steps.push(StepComparison { key: key.clone(), millis, array, submissions, launches });
     }
-    Ok(Comparison { names: both.map(|weighed| weighed.mapping.name.clone()), steps })
+    Ok(MappingComparison { names: both.map(|weighed| weighed.mapping.name.clone()), steps })
 }
 
 /// Dispatches, configurations and the rest of a step, in milliseconds.
-fn array_millis(step: &Timed, target: &Target) -> [f64; 3] {
+fn array_millis(step: &TimedStep, target: &Target) -> [f64; 3] {
     let of = |part: &dyn Fn(&Report) -> Cycle| -> f64 {
         let cycles = step.estimate.programs.iter().map(|timed| timed.runs * part(&timed.report)).sum();
         target.seconds(cycles) * 1e3
@@ -158,8 +158,8 @@ fn array_millis(step: &Timed, target: &Target) -> [f64; 3] {
 }
 
 /// The launches of a step, those of one name together.
-fn parts(step: &Timed, target: &Target, table: &Table) -> Result<Vec<(String, LaunchPart)>> {
-    let mut parts: Vec<(String, LaunchPart)> = Vec::new();
+fn parts(step: &TimedStep, target: &Target, table: &Table) -> Result<Vec<(String, MappedLaunches)>> {
+    let mut parts: Vec<(String, MappedLaunches)> = Vec::new();
     for (program, timed) in step.compiled.groups.programs.iter().zip(&step.estimate.programs) {
         let mut before = timed.report.dispatch;
         for (task, launch) in program.launches.iter().zip(&timed.report.launches) {
@@ -195,14 +195,14 @@ fn parts(step: &Timed, target: &Target, table: &Table) -> Result<Vec<(String, La
 }
 
 /// What is known of a launch before it runs.
-fn part(program: &Program, task: &Task, target: &Target, table: &Table) -> Result<LaunchPart> {
+fn part(program: &Program, task: &Task, target: &Target, table: &Table) -> Result<MappedLaunches> {
     let (tiled, _) = pass::fit(program, task, target)?;
     let tiling = task.tiling.map_or_else(|| format!("herd={}", tiled.herd), |tiling| tiling.to_string());
     let cores = u32::from(tiled.herd.columns) * u32::from(tiled.herd.rows);
-    let bound = Bound::of(&tiled, target, table)?;
+    let bound = LaunchBound::of(&tiled, target, table)?;
     let (runs, millis, configure_millis, cycles, busy, macs_per_cycle) = (0, 0.0, 0.0, 0, 0.0, 0.0);
     let binds = "";
-    Ok(LaunchPart {
+    Ok(MappedLaunches {
         runs,
         millis,
         configure_millis,
@@ -216,7 +216,7 @@ fn part(program: &Program, task: &Task, target: &Target, table: &Table) -> Resul
     })
 }
 
-impl LaunchPart {
+impl MappedLaunches {
     /// Milliseconds with configuring.
     pub fn total_millis(&self) -> f64 {
         self.millis + self.configure_millis
@@ -228,24 +228,24 @@ impl LaunchPart {
     }
 }
 
-impl LaunchRow {
-    fn new(name: String, parts: [Option<LaunchPart>; 2]) -> LaunchRow {
+impl LaunchComparison {
+    fn new(name: String, parts: [Option<MappedLaunches>; 2]) -> LaunchComparison {
         let mechanisms = match &parts {
             [Some(from), Some(to)] if to.total_millis() < from.total_millis() * 0.99 => mechanisms(from, to),
             _ => Vec::new(),
         };
-        LaunchRow { name, parts, mechanisms }
+        LaunchComparison { name, parts, mechanisms }
     }
 
     /// Milliseconds that the second mapping saves.
     pub fn gain(&self) -> f64 {
-        let [from, to] = [0, 1].map(|at| self.parts[at].as_ref().map_or(0.0, LaunchPart::total_millis));
+        let [from, to] = [0, 1].map(|at| self.parts[at].as_ref().map_or(0.0, MappedLaunches::total_millis));
         from - to
     }
 }
 
 /// What differs between two tilings of a launch, in the second one's favour.
-fn mechanisms(from: &LaunchPart, to: &LaunchPart) -> Vec<Mechanism> {
+fn mechanisms(from: &MappedLaunches, to: &MappedLaunches) -> Vec<Mechanism> {
     let checks = [
         (to.bound.dram_bytes * 100 < from.bound.dram_bytes * 95, Mechanism::FewerBytes),
         (to.bound.run_bytes > from.bound.run_bytes * 1.2 && from.binds == "DRAM", Mechanism::LongerRuns),
@@ -257,7 +257,7 @@ fn mechanisms(from: &LaunchPart, to: &LaunchPart) -> Vec<Mechanism> {
     checks.into_iter().filter(|(holds, _)| *holds).map(|(_, mechanism)| mechanism).collect()
 }
 
-impl fmt::Display for Comparison {
+impl fmt::Display for MappingComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut seen = Vec::new();
         for step in &self.steps {
@@ -292,7 +292,7 @@ impl Mechanism {
     }
 }
 
-impl StepRow {
+impl StepComparison {
     fn totals(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = |name: &str, [from, to]: [f64; 2]| {
             let ratio = if to > 0.0 { from / to } else { 1.0 };
@@ -308,12 +308,12 @@ impl StepRow {
     }
 }
 
-impl LaunchRow {
+impl LaunchComparison {
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let letters: String = self.mechanisms.iter().map(|mechanism| mechanism.letter()).collect();
         writeln!(f, "  {:<28} saves {:>8.2} ms {letters}", self.name, self.gain())?;
         for part in self.parts.iter().flatten() {
-            let LaunchPart { runs, millis, configure_millis, tiling, bound, binds, busy, .. } = part;
+            let MappedLaunches { runs, millis, configure_millis, tiling, bound, binds, busy, .. } = part;
             let megabytes = bound.dram_bytes as f64 / 1e6;
             writeln!(
                 f,

@@ -15,41 +15,41 @@ use girih_npu::Target;
 use girih_npu::driver::{Compiled, Compiler, Estimate, estimate};
 use girih_npu::pass::{self, Attention, Grouping, Mapping, NoDump, Policy, TileRule};
 
-pub use bound::Bound;
-pub use explain::{Comparison, LaunchPart, LaunchRow, Mechanism, explain};
-pub use search::{Searched, Use};
+pub use bound::LaunchBound;
+pub use explain::{LaunchComparison, MappedLaunches, MappingComparison, Mechanism, explain};
+pub use search::{BestTiling, KernelUse};
 pub use stitch::{GroupingRow, LayoutRow, Stitching, stitching};
 
 /// What a search found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct SweepResult {
     /// The best mapping.
     pub mapping: Mapping,
     /// Its kernels.
-    pub kernels: Vec<Searched>,
+    pub kernels: Vec<BestTiling>,
     /// Every grouping and place of attention with the best tilings.
-    pub policies: Vec<Weighed>,
+    pub policies: Vec<TimedMapping>,
 }
 
 /// A mapping and how long its steps take.
 #[derive(Clone, Debug)]
-pub struct Weighed {
+pub struct TimedMapping {
     /// The mapping.
     pub mapping: Mapping,
     /// Each graph's step.
-    pub steps: Vec<Timed>,
+    pub steps: Vec<TimedStep>,
 }
 
 /// A step of a mapping.
 #[derive(Clone, Debug)]
-pub struct Timed {
+pub struct TimedStep {
     /// Its programs.
     pub compiled: Compiled,
     /// How long it takes.
     pub estimate: Estimate,
 }
 
-impl Timed {
+impl TimedStep {
     /// Seconds of the array, of the host's work, and of passing bytes between
     /// them: syncs, copies and command lists.
     pub fn seconds(&self, target: &Target) -> [f64; 3] {
@@ -64,15 +64,15 @@ impl Timed {
 ///
 /// # Errors
 /// When a program does not fit the target.
-pub fn weigh(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Result<Weighed> {
+pub fn time_mapping(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Result<TimedMapping> {
     let compiler = Compiler::new(target.clone(), mapping.clone(), None);
     let mut steps = Vec::new();
     for graph in graphs {
         let compiled = compiler.compile(graph, &mut NoDump)?;
         let estimate = estimate(graph, &compiled, target, tokens_before(graph))?;
-        steps.push(Timed { compiled, estimate });
+        steps.push(TimedStep { compiled, estimate });
     }
-    Ok(Weighed { mapping: mapping.clone(), steps })
+    Ok(TimedMapping { mapping: mapping.clone(), steps })
 }
 
 /// Tokens before the last step that a graph's context has room for.
@@ -89,10 +89,10 @@ fn tokens_before(graph: &Graph) -> u32 {
 pub fn sweep(
     graphs: &[Graph],
     target: &Target,
-    against: &Weighed,
+    against: &TimedMapping,
     threads: usize,
     progress: &(dyn Fn(usize, usize) + Sync),
-) -> Result<Found> {
+) -> Result<SweepResult> {
     let mut policies = Vec::new();
     for (_, attention) in Attention::ALL.iter().rev() {
         policies.extend(
@@ -112,13 +112,13 @@ pub fn sweep(
     let mut weighed = Vec::new();
     for policy in policies {
         let mapping = Mapping { name: "swept".to_owned(), policy, tiles: tiles.clone() };
-        weighed.push(weigh(graphs, target, &mapping)?);
+        weighed.push(time_mapping(graphs, target, &mapping)?);
     }
-    let share = |one: &Weighed| -> f64 {
-        let of = |step: &Timed| step.seconds(target).iter().sum::<f64>();
+    let share = |one: &TimedMapping| -> f64 {
+        let of = |step: &TimedStep| step.seconds(target).iter().sum::<f64>();
         one.steps.iter().zip(&against.steps).map(|(step, base)| of(step) / of(base)).sum()
     };
     let best = weighed.iter().min_by(|a, b| share(a).total_cmp(&share(b)));
     let mapping = best.map(|best| best.mapping.clone()).unwrap_or_else(|| against.mapping.clone());
-    Ok(Found { mapping, kernels, policies: weighed })
+    Ok(SweepResult { mapping, kernels, policies: weighed })
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use girih_tensor::{Error, Result};
 
-use super::Bound;
+use super::LaunchBound;
 use girih_npu::Target;
 use girih_npu::form::groups::{Groups, Kernel, Program, Step, Task};
 use girih_npu::form::schedule::{Argument, ArgumentRole};
@@ -19,7 +19,7 @@ use girih_npu::sim::{Cycle, Order, Simulator, Unwatched};
 
 /// A kernel that a model launches, and how often.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Use {
+pub struct KernelUse {
     /// The kernel; parts of one product are one kernel.
     pub kernel: Kernel,
     /// Its launches in all steps that are searched for together.
@@ -30,9 +30,9 @@ pub struct Use {
 
 /// What was found for a kernel.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Searched {
+pub struct BestTiling {
     /// What it was found for.
-    pub of: Use,
+    pub of: KernelUse,
     /// The best tiling.
     pub tiling: Tiling,
     /// Cycles of a launch with it.
@@ -40,7 +40,7 @@ pub struct Searched {
     /// Cycles of configuring the array for it.
     pub configure: Cycle,
     /// What it cannot be faster than.
-    pub bound: Bound,
+    pub bound: LaunchBound,
     /// Tilings that divide the kernel and fit a core.
     pub space: usize,
     /// How many of them cannot be faster than the best by their bound alone:
@@ -50,8 +50,8 @@ pub struct Searched {
 
 /// The kernels of several graphs as they are cut. What an earlier cut of the
 /// same graph has is not counted again.
-pub(super) fn uses(cuts: &[Vec<Groups>]) -> Vec<Use> {
-    let mut all: Vec<Use> = Vec::new();
+pub(super) fn uses(cuts: &[Vec<Groups>]) -> Vec<KernelUse> {
+    let mut all: Vec<KernelUse> = Vec::new();
     let mut place: BTreeMap<String, usize> = BTreeMap::new();
     for groups in cuts {
         let mut counted: BTreeMap<String, [u64; 2]> = BTreeMap::new();
@@ -63,7 +63,7 @@ pub(super) fn uses(cuts: &[Vec<Groups>]) -> Vec<Use> {
                     continue;
                 }
                 place.entry(name.clone()).or_insert_with(|| {
-                    all.push(Use { kernel, launches: 0, configures: 0 });
+                    all.push(KernelUse { kernel, launches: 0, configures: 0 });
                     all.len() - 1
                 });
                 let [launches, configures] = counted.entry(name).or_default();
@@ -106,15 +106,15 @@ fn tasks(groups: &Groups) -> Vec<(&Task, [u64; 2])> {
 }
 
 /// A tiling to be tried, the least that it takes, and where it stands.
-struct Job {
+struct TilingTrial {
     of: usize,
     tiling: Tiling,
-    bound: Bound,
+    bound: LaunchBound,
     least: u64,
 }
 
 /// What a run took: all launches and configurations, and one of each.
-type Time = (u64, Cycle, Cycle);
+type TrialTime = (u64, Cycle, Cycle);
 
 /// Finds the best tiling of each kernel; `progress` is told how many of how
 /// many tilings are done.
@@ -122,11 +122,11 @@ type Time = (u64, Cycle, Cycle);
 /// # Errors
 /// When a kernel has no tiling that fits, or a run has a fault.
 pub(super) fn search(
-    uses: &[Use],
+    uses: &[KernelUse],
     target: &Target,
     threads: usize,
     progress: &(dyn Fn(usize, usize) + Sync),
-) -> Result<Vec<Searched>> {
+) -> Result<Vec<BestTiling>> {
     let table = Table::of(target)?;
     let mut jobs = Vec::new();
     for (of, one) in uses.iter().enumerate() {
@@ -142,18 +142,18 @@ pub(super) fn search(
         };
         let (space, hopeless) = (own().count(), own().filter(|(job, _)| job.least >= total).count());
         let (of, tiling, bound) = (one.clone(), job.tiling, job.bound);
-        found.push(Searched { of, tiling, cycles, configure, bound, space, hopeless });
+        found.push(BestTiling { of, tiling, cycles, configure, bound, space, hopeless });
     }
     Ok(found)
 }
 
 /// The tilings of a kernel, those with the lowest bound first.
-fn jobs_of(of: usize, one: &Use, target: &Target, table: &Table) -> Result<Vec<Job>> {
+fn jobs_of(of: usize, one: &KernelUse, target: &Target, table: &Table) -> Result<Vec<TilingTrial>> {
     let mut jobs = Vec::new();
     for tiling in tile::space(&one.kernel, target) {
         if let Some(launch) = tile::build(&program(one.kernel, tiling).launches[0], tiling, target) {
-            let bound = Bound::of(&launch, target, table)?;
-            jobs.push(Job { of, tiling, bound, least: bound.cycles() * one.launches });
+            let bound = LaunchBound::of(&launch, target, table)?;
+            jobs.push(TilingTrial { of, tiling, bound, least: bound.cycles() * one.launches });
         }
     }
     jobs.sort_by_key(|job| job.least);
@@ -174,12 +174,12 @@ pub(super) fn program(kernel: Kernel, tiling: Tiling) -> Program {
 /// out only if its bound is above a time that was reached, so what wins, the
 /// first of the shortest times, is always among those that ran.
 fn run_all(
-    jobs: &[Job],
-    uses: &[Use],
+    jobs: &[TilingTrial],
+    uses: &[KernelUse],
     target: &Target,
     threads: usize,
     progress: &(dyn Fn(usize, usize) + Sync),
-) -> Result<Vec<Option<Time>>> {
+) -> Result<Vec<Option<TrialTime>>> {
     let best: Vec<AtomicU64> = uses.iter().map(|_| AtomicU64::new(u64::MAX)).collect();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let times = Mutex::new(vec![None; jobs.len()]);
@@ -208,7 +208,7 @@ fn run_all(
 }
 
 /// Compiles and times one tiling; none if a tile runs out of something.
-fn time(job: &Job, one: &Use, simulator: &mut Simulator) -> Result<Option<Time>> {
+fn time(job: &TilingTrial, one: &KernelUse, simulator: &mut Simulator) -> Result<Option<TrialTime>> {
     let program = program(one.kernel, job.tiling);
     let Ok(schedule) = pass::compile(&program, simulator.target(), &mut NoDump) else { return Ok(None) };
     simulator.forget();

@@ -8,7 +8,7 @@ use girih_graph::Graph;
 use girih_tensor::Result;
 use serde::Serialize;
 
-use super::{Timed, Weighed, tokens_before, weigh};
+use super::{TimedMapping, TimedStep, time_mapping, tokens_before};
 use girih_npu::Target;
 use girih_npu::driver::laid_bytes;
 use girih_npu::form::groups::Kernel;
@@ -62,10 +62,10 @@ pub struct Stitching {
 /// # Errors
 /// When a program does not fit the target.
 pub fn stitching(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Result<Stitching> {
-    let mut ways: Vec<(Grouping, Weighed)> = Vec::new();
+    let mut ways: Vec<(Grouping, TimedMapping)> = Vec::new();
     for (_, grouping) in Grouping::ALL {
         let policy = Policy { grouping: *grouping, ..mapping.policy };
-        ways.push((*grouping, weigh(graphs, target, &Mapping { policy, ..mapping.clone() })?));
+        ways.push((*grouping, time_mapping(graphs, target, &Mapping { policy, ..mapping.clone() })?));
     }
     let mut groupings = Vec::new();
     for (number, graph) in graphs.iter().enumerate() {
@@ -88,9 +88,9 @@ pub fn stitching(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Result
 }
 
 /// The five disagreements of seed 000 (B4) over these steps.
-fn layouts(graphs: &[Graph], steps: &[Timed], target: &Target) -> Vec<LayoutRow> {
+fn layouts(graphs: &[Graph], steps: &[TimedStep], target: &Target) -> Vec<LayoutRow> {
     let laid =
-        |(graph, step): (&Graph, &Timed)| laid_bytes(graph, &step.compiled.groups, tokens_before(graph));
+        |(graph, step): (&Graph, &TimedStep)| laid_bytes(graph, &step.compiled.groups, tokens_before(graph));
     let laid: u64 = graphs.iter().zip(steps).map(laid).sum();
     let host = 2.0 * laid as f64 / target.host.bytes_per_second;
     let sync = laid as f64 / target.host.sync_bytes_per_second;
@@ -143,7 +143,7 @@ fn layouts(graphs: &[Graph], steps: &[Timed], target: &Target) -> Vec<LayoutRow>
 
 /// Seconds of configuring for matrix-vector products whose width another such
 /// product of the same program does not have.
-fn further_gemv_seconds(step: &Timed, target: &Target) -> f64 {
+fn further_gemv_seconds(step: &TimedStep, target: &Target) -> f64 {
     let mut cycles = 0;
     for (program, timed) in step.compiled.groups.programs.iter().zip(&step.estimate.programs) {
         let (mut before, mut first) = (timed.report.dispatch, None);

@@ -38,11 +38,11 @@ fn rows_of_a_table_are_simulated_with_their_tiles() {
     let name = "mlir_air_kernel_GELU_bf16.csv".to_owned();
     let validation = simulate(&[(name, GELU.to_owned()), ("notes.csv".to_owned(), "a,b".to_owned())]);
     let labels: Vec<&str> =
-        validation.outcomes.iter().map(|outcome| outcome.measured.label.as_str()).collect();
+        validation.predictions.iter().map(|prediction| prediction.measured.label.as_str()).collect();
     assert_eq!(labels, ["n=1048576 8/2/4096", "n=4194304 8/2/4096"]);
-    assert!(validation.outcomes.iter().all(|outcome| outcome.error().abs() < 0.05), "{validation}");
+    assert!(validation.predictions.iter().all(|prediction| prediction.error().abs() < 0.05), "{validation}");
     // Four times the elements, but one dispatch.
-    let ratio = validation.outcomes[1].micros / validation.outcomes[0].micros;
+    let ratio = validation.predictions[1].micros / validation.predictions[0].micros;
     assert!((2.5..4.0).contains(&ratio), "{ratio}");
 }
 
@@ -60,9 +60,9 @@ fn one_set_of_figures_explains_the_published_tables() {
     let Some(files) = tables() else { return };
     let validation = simulate(&files);
     let products = |table: &str| table.contains("GEM") || table.contains("gemm");
-    let (median, high, count) = validation.spread(|outcome| products(&outcome.measured.table));
+    let (median, high, count) = validation.spread(|prediction| products(&prediction.measured.table));
     assert!(count >= 40 && median <= 0.04 && high <= 0.12, "{validation}");
-    let (median, _, count) = validation.spread(|outcome| outcome.measured.micros >= 500.0);
+    let (median, _, count) = validation.spread(|prediction| prediction.measured.micros >= 500.0);
     assert!(count >= 80 && median <= 0.05, "{validation}");
     let text = validation.to_string();
     assert!(text.contains("prefill of the model") && text.contains("published figures contradict"), "{text}");

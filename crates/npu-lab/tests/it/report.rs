@@ -8,7 +8,7 @@ use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::driver::{Compiled, Compiler, estimate};
 use girih_npu::pass::{NoDump, Policy};
-use girih_npu_lab::report::{Report, SpanKind, Trace};
+use girih_npu_lab::report::{ModelReport, StepSpanKind, Trace};
 use serde_json::Value;
 
 fn compiled(target: &Target, rows: u32) -> (Graph, Compiled) {
@@ -23,7 +23,7 @@ fn the_parts_of_a_step_add_up() {
     let target = Target::named("toy").unwrap();
     let (prefill, token) = (compiled(&target, 64), compiled(&target, 1));
     let steps = [(&prefill.0, &prefill.1, 0), (&token.0, &token.1, 64)];
-    let report = Report::of("a model", "mlir-air", &target, &steps).unwrap();
+    let report = ModelReport::of("a model", "mlir-air", &target, &steps).unwrap();
     for (step, (graph, compiled, position)) in report.steps.iter().zip(steps) {
         let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
         let known = estimate(graph, compiled, &target, position).unwrap();
@@ -51,7 +51,7 @@ fn the_parts_of_a_step_add_up() {
         assert_eq!(step.tiles.len(), 2 * 4);
         let (from, to) = step.layer.unwrap();
         let of_layer = |at: Option<usize>| at.is_some_and(|at| (from..to).contains(&at));
-        let runs = step.spans.iter().filter(|span| span.kind == SpanKind::Array && of_layer(span.part));
+        let runs = step.spans.iter().filter(|span| span.kind == StepSpanKind::Array && of_layer(span.part));
         assert_eq!(runs.count(), if graph.key.rows > 1 { 3 } else { 2 });
     }
 }

@@ -8,12 +8,20 @@ use crate::llama::{LLAMA_1B, SMALL, Sizes, key, llama};
 use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::pass::{Grouping, Mapping};
-use girih_npu_lab::sweep::{Comparison, Found, LaunchRow, explain, stitching, sweep, weigh};
+use girih_npu_lab::sweep::{
+    LaunchComparison, MappingComparison, SweepResult, explain, stitching, sweep, time_mapping,
+};
 
 /// The best mapping of a model's prefill and decode, and why it is.
-fn search(sizes: &Sizes, rows: u32, target: &Target, against: &str, threads: usize) -> (Found, Comparison) {
+fn search(
+    sizes: &Sizes,
+    rows: u32,
+    target: &Target,
+    against: &str,
+    threads: usize,
+) -> (SweepResult, MappingComparison) {
     let graphs: Vec<Graph> = [rows, 1].into_iter().map(|rows| llama(sizes, key(rows))).collect();
-    let against = weigh(&graphs, target, &Mapping::named(against).unwrap()).unwrap();
+    let against = time_mapping(&graphs, target, &Mapping::named(against).unwrap()).unwrap();
     let most = AtomicUsize::new(0);
     let progress = |done: usize, all: usize| {
         assert!(done <= all);
@@ -83,7 +91,7 @@ fn llama_1b_is_mapped_faster_than_the_published_way() {
     }
     for step in &why.steps {
         assert!(step.millis[0][0] > 1.2 * step.millis[1][0], "{}: {:?}", step.key, step.millis);
-        let unexplained = |row: &&LaunchRow| row.gain() > 1.0 && row.mechanisms.is_empty();
+        let unexplained = |row: &&LaunchComparison| row.gain() > 1.0 && row.mechanisms.is_empty();
         assert_eq!(step.launches.iter().filter(|row| row.parts[1].is_some()).find(unexplained), None);
     }
 }

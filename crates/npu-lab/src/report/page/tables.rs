@@ -1,14 +1,15 @@
-//! The tables of the page: launches, host, traffic, entries, energy, what was
-//! published, and the figures behind all of it.
+//! Writes the tables of the page: launches, host, traffic, kernel entries, energy,
+//! published times, and figures.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use super::{Escaped, Report, StepReport, amount, colour, millis, name, number, percent, rests};
-use crate::report::Sourced;
-use crate::report::compare::Compared;
-use crate::report::step::{LaunchUse, ProgramUse, alike};
-use crate::report::walk::SpanKind;
+use super::html::{Escaped, amount, based_on, colour, millis, number, percent, step_title};
+use crate::report::compare::PublishedComparison;
+use crate::report::figures::SourcedFigure;
+use crate::report::model::ModelReport;
+use crate::report::spans::StepSpanKind;
+use crate::report::step::{LaunchUse, ProgramUse, StepReport, alike};
 
 fn head(html: &mut String, columns: &[&str]) -> fmt::Result {
     html.push_str("<div class=\"scroll\"><table><thead><tr>");
@@ -41,17 +42,16 @@ fn shown(share: f64) -> String {
     Escaped(&percent(share)).to_string()
 }
 
-pub(super) fn kernels(html: &mut String, report: &Report) -> fmt::Result {
+pub(super) fn kernels(html: &mut String, report: &ModelReport) -> fmt::Result {
     html.push_str(
         "<section><h2>Launches</h2>\
-         <p>Each launch of each program, once. <em>Busy</em> is the share of its time that a core in use spends \
-         within calls, <em>waits</em> the share for locks and the cascade, both on average. <em>Of the roof</em> \
-         is what it attains of what arithmetic and DRAM allow at its operations for each byte. <em>Bound</em> \
-         names the part that is busy most of the time; <em>waiting</em> means that none is busy for 70 %: parts \
-         wait for each other.</p>\n",
+         <p>Each launch of each program, once. <em>Busy</em> is the share of its time that the cores in use spend \
+         within calls, <em>waits</em> the share spent waiting for locks and the cascade, both averaged over cores. \
+         <em>Of the roof</em> is the share of the roofline at its operations per byte. <em>Bound</em> names the \
+         busiest part; <em>waiting</em> means that no part is busy for 70 % of the time.</p>\n",
     );
     for step in &report.steps {
-        write!(html, "<h3>{}</h3>", name(step))?;
+        write!(html, "<h3>{}</h3>", step_title(step))?;
         head(
             html,
             &[
@@ -85,7 +85,7 @@ fn of_program(html: &mut String, step: &StepReport, program: &ProgramUse) -> fmt
     writeln!(
         html,
         "<tr class=\"program\"><td colspan=\"3\">{}, {} a step</td><td>{}</td><td>{}</td>\
-         <td colspan=\"7\" class=\"left\" style=\"font-weight:400\">dispatching {}, configuring {}: {} of it</td></tr>",
+         <td colspan=\"7\" class=\"left\" style=\"font-weight:400\">dispatch {}, configuration {}: {} of its time</td></tr>",
         Escaped(&program.name),
         times(program.runs),
         millis(program.seconds),
@@ -139,46 +139,46 @@ fn cells(launch: &LaunchUse, label: String, share: f64) -> Vec<String> {
     ]
 }
 
-/// What the host does, apart from the array.
-pub(super) fn host(html: &mut String, report: &Report) -> fmt::Result {
+/// Writes the table of host work.
+pub(super) fn host(html: &mut String, report: &ModelReport) -> fmt::Result {
     html.push_str(
         "<section><h2>The host</h2>\
-         <p>Its work is not simulated: operations and bytes are counted and divided by the host&#39;s rates, which \
-         are derived or guessed from one published profile. It stands apart from the array&#39;s time.</p>\n",
+         <p>Host work is not simulated: operations and bytes are counted and divided by the host&#39;s rates, which \
+         are derived or guessed from one published profile. Array time does not include it.</p>\n",
     );
     for step in &report.steps {
         let mut kinds: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
-        for span in step.spans.iter().filter(|span| span.kind != SpanKind::Array) {
+        for span in step.spans.iter().filter(|span| span.kind != StepSpanKind::Array) {
             let kind = match span.kind {
-                SpanKind::Sync if span.name.starts_with("read") => "sync: read what the array wrote",
-                SpanKind::Sync => "sync: write for the array",
+                StepSpanKind::Sync if span.name.starts_with("read") => "sync: reads from the array",
+                StepSpanKind::Sync => "sync: writes to the array",
                 _ if span.name.starts_with("operands") => "operands of programs and command lists",
                 _ => span.name.split(' ').next().unwrap_or_default(),
             };
             let entry = kinds.entry(kind).or_default();
             *entry = (entry.0 + 1, entry.1 + span.seconds);
         }
-        write!(html, "<h3>{}</h3>", name(step))?;
+        write!(html, "<h3>{}</h3>", step_title(step))?;
         head(html, &["work", "times", "time", "of the step"])?;
         for (kind, (count, seconds)) in kinds {
             let share = seconds / step.seconds.max(f64::MIN_POSITIVE);
             row(html, "", &[Escaped(kind).to_string(), count.to_string(), millis(seconds), bar(share)])?;
         }
-        let all = step.host_seconds + step.sync_seconds;
-        let share = all / step.seconds.max(f64::MIN_POSITIVE);
-        row(html, "sum", &["all".to_owned(), String::new(), millis(all), bar(share)])?;
+        let total = step.host_seconds + step.sync_seconds;
+        let share = total / step.seconds.max(f64::MIN_POSITIVE);
+        row(html, "sum", &["all".to_owned(), String::new(), millis(total), bar(share)])?;
         end(html);
     }
     let figures = ["host.flops", "host.bytes_per_second", "host.sync_bytes_per_second", "host.call_us"];
-    rests(html, report, &figures)?;
+    based_on(html, report, &figures)?;
     html.push_str("</section>\n");
     Ok(())
 }
 
-pub(super) fn traffic(html: &mut String, report: &Report) -> fmt::Result {
+pub(super) fn traffic(html: &mut String, report: &ModelReport) -> fmt::Result {
     html.push_str("<section><h2>Traffic</h2>\n");
     let mut columns = vec!["bytes"];
-    let names: Vec<String> = report.steps.iter().map(name).collect();
+    let names: Vec<String> = report.steps.iter().map(step_title).collect();
     columns.extend(names.iter().map(String::as_str));
     head(html, &columns)?;
     let mut line = |text: &str, of: &dyn Fn(&StepReport) -> String| {
@@ -186,9 +186,9 @@ pub(super) fn traffic(html: &mut String, report: &Report) -> fmt::Result {
         row(html, "", &[text.to_owned()].into_iter().chain(cells).collect::<Vec<_>>())
     };
     let bytes = |count: u64| format!("{}B", amount(count as f64));
-    line("DRAM to the array", &|step| bytes(step.dram_read))?;
-    line("the array to DRAM", &|step| bytes(step.dram_written))?;
-    line("of DRAM&#39;s bandwidth in long runs", &|step| {
+    line("DRAM to array", &|step| bytes(step.dram_read))?;
+    line("array to DRAM", &|step| bytes(step.dram_written))?;
+    line("share of DRAM bandwidth in long runs", &|step| {
         let rate = (step.dram_read + step.dram_written) as f64 / step.array_seconds.max(f64::MIN_POSITIVE);
         bar(rate / report.limits.dram_bytes_per_second)
     })?;
@@ -198,8 +198,8 @@ pub(super) fn traffic(html: &mut String, report: &Report) -> fmt::Result {
         };
         bytes(step.programs.iter().map(each).sum())
     })?;
-    line("host to the array", &|step| bytes(step.host_written))?;
-    line("the array to the host", &|step| bytes(step.host_read))?;
+    line("host to array", &|step| bytes(step.host_written))?;
+    line("array to host", &|step| bytes(step.host_read))?;
     line("weights, written once", &|step| bytes(step.preload_bytes))?;
     end(html);
     for step in &report.steps {
@@ -209,10 +209,10 @@ pub(super) fn traffic(html: &mut String, report: &Report) -> fmt::Result {
     Ok(())
 }
 
-/// The busiest channels of each launch.
+/// Writes the busiest channels of each launch.
 fn channels(html: &mut String, step: &StepReport) -> fmt::Result {
     const SHOWN: usize = 3;
-    write!(html, "<details><summary>Channels: {}</summary>", name(step))?;
+    write!(html, "<details><summary>Channels: {}</summary>", step_title(step))?;
     head(html, &["launch", "busiest channels", "bytes", "transfers", "moving"])?;
     for launch in step.programs.iter().flat_map(|program| &program.launches) {
         let mut channels: Vec<_> = launch.channels.iter().collect();
@@ -229,17 +229,14 @@ fn channels(html: &mut String, step: &StepReport) -> fmt::Result {
     Ok(())
 }
 
-pub(super) fn entries(html: &mut String, report: &Report) -> fmt::Result {
+pub(super) fn entries(html: &mut String, report: &ModelReport) -> fmt::Result {
     html.push_str(
-        "<section><h2>Kernel entries</h2><p>What the cores call, all cores added up. Cycles of an entry are fitted \
-         once, for all shapes; to what, its figures say.</p>\n",
+        "<section><h2>Kernel entries</h2><p>Calls of all cores together. The cycles of an entry are fitted once \
+         for all shapes; the sources of its figures name the measurements.</p>\n",
     );
     for step in &report.steps {
-        write!(html, "<h3>{}</h3>", name(step))?;
-        head(
-            html,
-            &["entry", "calls", "core time", "of all calls", "MAC in a second and core", "its cycles"],
-        )?;
+        write!(html, "<h3>{}</h3>", step_title(step))?;
+        head(html, &["entry", "calls", "core time", "of all calls", "MAC/s per core", "its cycles"])?;
         let all: f64 = step.entries.iter().map(|entry| entry.core_seconds).sum();
         for entry in &step.entries {
             let rate = entry.macs as f64 / entry.core_seconds.max(f64::MIN_POSITIVE);
@@ -262,13 +259,13 @@ pub(super) fn entries(html: &mut String, report: &Report) -> fmt::Result {
     Ok(())
 }
 
-/// The loops of an entry with the grades of their cycles.
-fn cycles(report: &Report, entry: &str) -> String {
+/// The loops of an entry, with the grades of their cycles.
+fn cycles(report: &ModelReport, entry: &str) -> String {
     let of_loop = |path: &str| {
         let name = path.strip_prefix(entry)?.strip_prefix('.')?;
         (!matches!(name, "program")).then(|| name.to_owned())
     };
-    let tag = |figure: &Sourced| {
+    let tag = |figure: &SourcedFigure| {
         let (name, grade) = (of_loop(&figure.path)?, Escaped(&figure.grade).to_string());
         let source = Escaped(&figure.source);
         Some(format!("{} <span class=\"tag {grade}\" title=\"{source}\">{grade}</span>", Escaped(&name)))
@@ -276,15 +273,15 @@ fn cycles(report: &Report, entry: &str) -> String {
     report.figures.iter().filter_map(tag).collect::<Vec<_>>().join(" ")
 }
 
-pub(super) fn energy(html: &mut String, report: &Report) -> fmt::Result {
+pub(super) fn energy(html: &mut String, report: &ModelReport) -> fmt::Result {
     html.push_str(
-        "<section><h2>Energy, an estimate without a claim</h2>\
-         <p>Four published points are all that is known: the NPU&#39;s rail drew 1.6 to 1.8 W while decoding and \
-         1.1 to 1.2 W in prefill, of Gemma 3 1B and 4B with 4-bit weights on a Krackan board (seed 001, table 5). \
-         DRAM and host are not in them. Below, the array&#39;s simulated time is taken twice: with those watts, and \
-         with an idle power and joules for each byte and multiplication, two of which are guesses.</p>\n",
+        "<section><h2>Energy (rough estimate)</h2>\
+         <p>It rests on four published points: with Gemma 3 1B and 4B in 4-bit weights on a Krackan board, the \
+         NPU&#39;s rail drew 1.6 to 1.8 W in decode and 1.1 to 1.2 W in prefill, without DRAM and host (seed 001, \
+         table 5). The first column multiplies these watts by the simulated array time. The second adds an idle \
+         power and joules per byte and per multiply-accumulate, two of which are guesses.</p>\n",
     );
-    head(html, &["", "rail power × time", "idle + bytes + MACs", "idle", "DRAM", "MACs", "for each token"])?;
+    head(html, &["", "rail power × time", "idle + bytes + MACs", "idle", "DRAM", "MACs", "per token"])?;
     for step in &report.steps {
         let energy = &step.energy;
         let (low, high) = (energy.rail_joules, energy.parts_joules());
@@ -293,7 +290,7 @@ pub(super) fn energy(html: &mut String, report: &Report) -> fmt::Result {
             html,
             "",
             &[
-                name(step),
+                step_title(step),
                 format!("{} W: {}", energy.rail_watts, joules_text(low)),
                 joules_text(high),
                 joules_text(energy.idle_joules),
@@ -311,7 +308,7 @@ pub(super) fn energy(html: &mut String, report: &Report) -> fmt::Result {
         "power.joules_per_dram_byte",
         "power.joules_per_mac",
     ];
-    rests(html, report, &figures)?;
+    based_on(html, report, &figures)?;
     html.push_str("</section>\n");
     Ok(())
 }
@@ -320,24 +317,24 @@ fn joules_text(joules: f64) -> String {
     if joules >= 1.0 { format!("{} J", number(joules)) } else { format!("{} mJ", number(joules * 1e3)) }
 }
 
-/// What others measured, beside the simulation of their mapping and this one.
-pub(super) fn published(html: &mut String, compared: &Compared) -> fmt::Result {
+/// Writes published times beside simulations of the published and this mapping.
+pub(super) fn published(html: &mut String, compared: &PublishedComparison) -> fmt::Result {
     html.push_str(
-        "<section><h2>Beside what was published</h2>\
-         <p>Measured times of the programs of mlir-air&#39;s Llama-3.2-1B on Strix; the simulator with the tiles \
-         that were measured; and this mapping, whose tiles girih chose. Host time is not in them.</p>\n",
+        "<section><h2>Published times</h2>\
+         <p>Measured times of the programs of mlir-air&#39;s Llama-3.2-1B on Strix, simulated times with the same \
+         tiles, and simulated times of this mapping, whose tiles girih chose. Host time is not included.</p>\n",
     );
-    head(html, &["program", "published", "simulated, its tiles", "error", "this mapping"])?;
-    for line in &compared.rows {
-        let mapped = line.mapped_seconds.map_or("–".to_owned(), millis);
+    head(html, &["program", "published", "simulated, same tiles", "error", "this mapping"])?;
+    for program in &compared.rows {
+        let mapped = program.mapped_seconds.map_or("–".to_owned(), millis);
         row(
             html,
             "",
             &[
-                format!("{} {}", Escaped(&line.phase), Escaped(&line.program)),
-                millis(line.published_seconds),
-                millis(line.simulated_seconds),
-                format!("{:+.1} %", 100.0 * (line.simulated_seconds / line.published_seconds - 1.0)),
+                format!("{} {}", Escaped(&program.phase), Escaped(&program.program)),
+                millis(program.published_seconds),
+                millis(program.simulated_seconds),
+                format!("{:+.1} %", 100.0 * (program.simulated_seconds / program.published_seconds - 1.0)),
                 mapped,
             ],
         )?;
@@ -359,30 +356,32 @@ pub(super) fn published(html: &mut String, compared: &Compared) -> fmt::Result {
     }
     end(html);
     if !compared.host.is_empty() {
-        html.push_str("<h3>The host there, apart</h3>");
-        head(html, &["phase", "work", "published, in all"])?;
+        html.push_str("<h3>Published host time</h3>");
+        head(html, &["phase", "work", "published, total"])?;
         for line in &compared.host {
             let work = Escaped(&line.work).to_string();
             row(html, "", &[Escaped(&line.phase).to_string(), work, millis(line.seconds)])?;
         }
         end(html);
     }
-    html.push_str("<h3>Published figures that contradict each other; no parameter was bent to them</h3><ul>");
+    html.push_str(
+        "<h3>Published figures that contradict each other; no parameter was adjusted to them</h3><ul>",
+    );
     compared.contradictions.iter().try_for_each(|text| write!(html, "<li>{}</li>", Escaped(text)))?;
     html.push_str("</ul></section>\n");
     Ok(())
 }
 
-/// Every figure with its grade and source.
-pub(super) fn figures(html: &mut String, report: &Report) -> fmt::Result {
+/// Writes every figure with its grade and source.
+pub(super) fn figures(html: &mut String, report: &ModelReport) -> fmt::Result {
     html.push_str(
         "<section><h2>Figures and sources</h2>\
-         <p><span class=\"tag measured\">measured</span> on hardware by the author named, \
+         <p>Grades: <span class=\"tag measured\">measured</span> on hardware by the source, \
          <span class=\"tag documented\">documented</span> in a specification or in source code, \
          <span class=\"tag derived\">derived</span> by arithmetic, fits included, \
-         <span class=\"tag guessed\">guessed</span> with the reason given. Times above are simulated from these; \
-         shares, rates and energies follow from times by arithmetic. Not modelled: FIFOs of streams, conflicts of \
-         cores and DMA over a bank, DRAM refresh.</p><details><summary>",
+         <span class=\"tag guessed\">guessed</span> with the reason given. All times are simulated from these \
+         figures; shares, rates and energies are computed from times. Not modelled: stream FIFOs, bank conflicts \
+         of cores and DMA, DRAM refresh.</p><details><summary>",
     );
     write!(html, "All {} figures of {}</summary>", report.figures.len(), Escaped(&report.target))?;
     head(html, &["figure", "value", "grade", "source"])?;

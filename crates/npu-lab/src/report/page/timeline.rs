@@ -1,42 +1,42 @@
-//! A step along its time: all of it, and one layer closer up.
+//! Draws the timeline of a step: the whole step, and one layer enlarged.
 
 use std::fmt::{self, Write};
 
-use super::{Escaped, Report, StepReport, colour, millis, name, rests};
-use crate::report::step::ProgramUse;
-use crate::report::walk::{Span, SpanKind};
+use super::html::{Escaped, based_on, colour, millis, step_title};
+use crate::report::model::ModelReport;
+use crate::report::spans::{StepSpan, StepSpanKind};
+use crate::report::step::{ProgramUse, StepReport};
 
-/// Sizes in the units of the drawing.
-const WIDTH: f64 = 1080.0;
-const LEFT: f64 = 84.0;
-const LANE: f64 = 22.0;
-const GAP: f64 = 6.0;
-const TOP: f64 = 22.0;
+/// Sizes in drawing units.
+const TIMELINE_WIDTH: f64 = 1080.0;
+const TIMELINE_LEFT: f64 = 84.0;
+const TRACK_HEIGHT: f64 = 22.0;
+const TRACK_GAP: f64 = 6.0;
+const TIMELINE_TOP: f64 = 22.0;
 
-/// A stretch of time that is drawn, in seconds.
+/// A range of time that is drawn, in seconds.
 #[derive(Clone, Copy)]
-struct Window {
+struct TimeWindow {
     from: f64,
     to: f64,
 }
 
-impl Window {
-    /// Where a time lies in the drawing.
+impl TimeWindow {
+    /// The horizontal position of a time.
     fn x(self, seconds: f64) -> f64 {
         let part = (seconds - self.from) / (self.to - self.from).max(f64::MIN_POSITIVE);
-        LEFT + part.clamp(0.0, 1.0) * (WIDTH - LEFT - 8.0)
+        TIMELINE_LEFT + part.clamp(0.0, 1.0) * (TIMELINE_WIDTH - TIMELINE_LEFT - 8.0)
     }
 
-    fn sees(self, begin: f64, seconds: f64) -> bool {
+    fn overlaps(self, begin: f64, seconds: f64) -> bool {
         begin < self.to && begin + seconds > self.from
     }
 }
 
-pub(super) fn section(html: &mut String, report: &Report) -> fmt::Result {
+pub(super) fn section(html: &mut String, report: &ModelReport) -> fmt::Result {
     html.push_str(
         "<section><h2>Where the time goes</h2>\
-         <p>The whole step, then one layer. One thing follows another: the host waits for the array, and the array \
-         for the host.</p><div class=\"legend\">",
+         <p>The whole step, then one layer. Nothing overlaps: host and array wait for each other.</p><div class=\"legend\">",
     );
     let kinds = [
         ("gemm", "GEMM"),
@@ -46,7 +46,7 @@ pub(super) fn section(html: &mut String, report: &Report) -> fmt::Result {
         ("rope", "RoPE"),
         ("gate", "gate"),
         ("add", "add"),
-        ("configure", "configuring"),
+        ("configure", "configuration"),
         ("dispatch", "dispatch"),
         ("host", "host"),
         ("sync", "sync"),
@@ -56,9 +56,9 @@ pub(super) fn section(html: &mut String, report: &Report) -> fmt::Result {
     }
     html.push_str("</div>\n");
     for step in &report.steps {
-        let title = name(step);
+        let title = step_title(step);
         write!(html, "<h3>{title}</h3><figure><div class=\"scroll\">")?;
-        let whole = Window { from: 0.0, to: step.seconds };
+        let whole = TimeWindow { from: 0.0, to: step.seconds };
         let layer = layer(step);
         picture(html, step, whole, layer, &format!("{title}: the whole step"))?;
         html.push_str("</div></figure>\n");
@@ -66,10 +66,7 @@ pub(super) fn section(html: &mut String, report: &Report) -> fmt::Result {
             html.push_str("<figure><div class=\"scroll\">");
             picture(html, step, layer, None, &format!("{title}: one layer"))?;
             let long = millis(layer.to - layer.from);
-            writeln!(
-                html,
-                "</div><figcaption>The first layer, {long}; it stands shaded above.</figcaption></figure>"
-            )?;
+            writeln!(html, "</div><figcaption>The first layer, {long}; shaded above.</figcaption></figure>")?;
         }
     }
     let figures = [
@@ -79,52 +76,56 @@ pub(super) fn section(html: &mut String, report: &Report) -> fmt::Result {
         "control.configure_tile_us",
         "control.configure_byte_ns",
     ];
-    rests(html, report, &figures)?;
+    based_on(html, report, &figures)?;
     html.push_str("</section>\n");
     Ok(())
 }
 
-/// The time of the first layer.
-fn layer(step: &StepReport) -> Option<Window> {
+/// The time range of the first layer.
+fn layer(step: &StepReport) -> Option<TimeWindow> {
     let (from, to) = step.layer?;
-    let within = |span: &&Span| span.part.is_some_and(|part| (from..to).contains(&part));
+    let within = |span: &&StepSpan| span.part.is_some_and(|part| (from..to).contains(&part));
     let mut spans = step.spans.iter().filter(within);
     let first = spans.next()?;
     let last = spans.next_back().unwrap_or(first);
-    Some(Window { from: first.begin, to: last.begin + last.seconds })
+    Some(TimeWindow { from: first.begin, to: last.begin + last.seconds })
 }
 
 fn picture(
     html: &mut String,
     step: &StepReport,
-    window: Window,
-    shade: Option<Window>,
+    window: TimeWindow,
+    shade: Option<TimeWindow>,
     title: &str,
 ) -> fmt::Result {
-    let tall = TOP + 3.0 * (LANE + GAP) + 4.0;
-    write!(html, "<svg viewBox=\"0 0 {WIDTH} {tall}\" role=\"img\" aria-label=\"{}\">", Escaped(title))?;
+    let tall = TIMELINE_TOP + 3.0 * (TRACK_HEIGHT + TRACK_GAP) + 4.0;
+    write!(
+        html,
+        "<svg viewBox=\"0 0 {TIMELINE_WIDTH} {tall}\" role=\"img\" aria-label=\"{}\">",
+        Escaped(title)
+    )?;
     axis(html, window, tall)?;
     if let Some(shade) = shade {
         let (from, to) = (window.x(shade.from), window.x(shade.to));
-        let (y, long) = (TOP - 4.0, tall - TOP + 4.0);
+        let (y, long) = (TIMELINE_TOP - 4.0, tall - TIMELINE_TOP + 4.0);
         write!(
             html,
             "<rect class=\"shade\" x=\"{from:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{long}\"/>",
             to - from
         )?;
     }
-    for (lane, text) in ["host", "programs", "launches"].into_iter().enumerate() {
-        let y = TOP + lane as f64 * (LANE + GAP) + LANE / 2.0 + 4.0;
-        write!(html, "<text class=\"soft end\" x=\"{:.0}\" y=\"{y}\">{text}</text>", LEFT - 10.0)?;
+    for (track, text) in ["host", "programs", "launches"].into_iter().enumerate() {
+        let y = TIMELINE_TOP + track as f64 * (TRACK_HEIGHT + TRACK_GAP) + TRACK_HEIGHT / 2.0 + 4.0;
+        write!(html, "<text class=\"soft end\" x=\"{:.0}\" y=\"{y}\">{text}</text>", TIMELINE_LEFT - 10.0)?;
     }
-    for span in step.spans.iter().filter(|span| window.sees(span.begin, span.seconds)) {
-        let (lane, style) = match span.kind {
-            SpanKind::Host => (0, "host"),
-            SpanKind::Sync => (0, "sync"),
-            SpanKind::Array => (1, "other"),
+    for span in step.spans.iter().filter(|span| window.overlaps(span.begin, span.seconds)) {
+        let (track, style) = match span.kind {
+            StepSpanKind::Host => (0, "host"),
+            StepSpanKind::Sync => (0, "sync"),
+            StepSpanKind::Array => (1, "other"),
         };
-        bar(html, window, lane, (span.begin, span.seconds), style, &span.name)?;
-        if span.kind == SpanKind::Array
+        bar(html, window, track, (span.begin, span.seconds), style, &span.name)?;
+        if span.kind == StepSpanKind::Array
             && let Some(program) = step.programs.iter().find(|program| program.name == span.name)
         {
             launches(html, window, span, program)?;
@@ -134,8 +135,8 @@ fn picture(
     Ok(())
 }
 
-/// The launches of one run of a program; what they leave of it is its dispatch.
-fn launches(html: &mut String, window: Window, span: &Span, program: &ProgramUse) -> fmt::Result {
+/// Draws the launches of one run; the rest of the run's time is its dispatch.
+fn launches(html: &mut String, window: TimeWindow, span: &StepSpan, program: &ProgramUse) -> fmt::Result {
     let launches = program.launches.iter();
     let work: f64 = launches.map(|launch| launch.configure_seconds + launch.seconds).sum();
     let dispatch = (span.seconds - work).max(0.0);
@@ -143,7 +144,7 @@ fn launches(html: &mut String, window: Window, span: &Span, program: &ProgramUse
     let mut at = span.begin + dispatch;
     for launch in &program.launches {
         let configure = launch.configure_seconds;
-        bar(html, window, 2, (at, configure), "configure", &format!("configuring for {}", launch.name))?;
+        bar(html, window, 2, (at, configure), "configure", &format!("configuration of {}", launch.name))?;
         at += configure;
         bar(html, window, 2, (at, launch.seconds), colour(&launch.kernel), &launch.name)?;
         at += launch.seconds;
@@ -151,45 +152,45 @@ fn launches(html: &mut String, window: Window, span: &Span, program: &ProgramUse
     Ok(())
 }
 
-/// The narrowest bar that is drawn, and letters that fit a unit of width.
-const NARROWEST: f64 = 0.15;
-const LETTER: f64 = 6.6;
+/// The width of the narrowest bar that is drawn, and the width of a letter.
+const MIN_BAR_WIDTH: f64 = 0.15;
+const LETTER_WIDTH: f64 = 6.6;
 
 fn bar(
     html: &mut String,
-    window: Window,
-    lane: usize,
+    window: TimeWindow,
+    track: usize,
     (begin, seconds): (f64, f64),
     style: &str,
     text: &str,
 ) -> fmt::Result {
     let (from, to) = (window.x(begin), window.x(begin + seconds));
     let width = to - from;
-    if width < NARROWEST {
+    if width < MIN_BAR_WIDTH {
         return Ok(());
     }
-    let y = TOP + lane as f64 * (LANE + GAP);
+    let y = TIMELINE_TOP + track as f64 * (TRACK_HEIGHT + TRACK_GAP);
     let shown = Escaped(text);
     write!(
         html,
-        "<g><title>{shown}: {}</title><rect x=\"{from:.2}\" y=\"{y}\" width=\"{:.2}\" height=\"{LANE}\" \
+        "<g><title>{shown}: {}</title><rect x=\"{from:.2}\" y=\"{y}\" width=\"{:.2}\" height=\"{TRACK_HEIGHT}\" \
          rx=\"{:.1}\" style=\"fill:var(--{style})\"/>",
         millis(seconds),
-        (width - 0.6).max(NARROWEST),
+        (width - 0.6).max(MIN_BAR_WIDTH),
         (width / 4.0).min(3.0)
     )?;
     let letters = text.chars().count() as f64;
-    if letters * LETTER + 8.0 <= width {
+    if letters * LETTER_WIDTH + 8.0 <= width {
         let tone = if matches!(style, "sync" | "configure" | "dispatch") { "" } else { "on" };
-        let (x, y) = (from + width / 2.0, y + LANE / 2.0 + 4.0);
+        let (x, y) = (from + width / 2.0, y + TRACK_HEIGHT / 2.0 + 4.0);
         write!(html, "<text class=\"mid small {tone}\" x=\"{x:.1}\" y=\"{y}\">{shown}</text>")?;
     }
     html.push_str("</g>");
     Ok(())
 }
 
-/// Lines at round times, about eight of them.
-fn axis(html: &mut String, window: Window, tall: f64) -> fmt::Result {
+/// Draws about eight grid lines at round times.
+fn axis(html: &mut String, window: TimeWindow, tall: f64) -> fmt::Result {
     let span = window.to - window.from;
     if span <= 0.0 {
         return Ok(());
@@ -199,9 +200,13 @@ fn axis(html: &mut String, window: Window, tall: f64) -> fmt::Result {
     let step = steps.into_iter().find(|step| span / step <= 9.0).unwrap_or(steps[3]);
     for tick in 0..=(span / step) as usize {
         let (at, x) = (tick as f64 * step, window.x(window.from + tick as f64 * step));
-        write!(html, "<path class=\"grid\" d=\"M{x:.1} {:.0}V{tall}\"/>", TOP - 4.0)?;
+        write!(html, "<path class=\"grid\" d=\"M{x:.1} {:.0}V{tall}\"/>", TIMELINE_TOP - 4.0)?;
         let text = if tick == 0 { "0".to_owned() } else { tick_text(at) };
-        write!(html, "<text class=\"soft small mid\" x=\"{x:.1}\" y=\"{:.0}\">{text}</text>", TOP - 9.0)?;
+        write!(
+            html,
+            "<text class=\"soft small mid\" x=\"{x:.1}\" y=\"{:.0}\">{text}</text>",
+            TIMELINE_TOP - 9.0
+        )?;
     }
     Ok(())
 }
