@@ -2,9 +2,8 @@
 //! points: the power of the NPU's rail in decode and in prefill, of two models,
 //! on another board and with another mapping. It is not a measurement.
 
-use serde::Serialize;
-
 use girih_npu::Target;
+use serde::Serialize;
 
 /// The estimated energy of a step's array time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

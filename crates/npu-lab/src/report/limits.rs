@@ -1,8 +1,7 @@
 //! The limits of an array, and the bottleneck of a launch.
 
-use serde::Serialize;
-
 use girih_npu::Target;
+use serde::Serialize;
 
 /// The maximum rates of an array.
 #[derive(Clone, Debug, Serialize)]

@@ -17,7 +17,6 @@ impl fmt::Display for ModelReport {
         writeln!(f, "based on {} figures: {}", self.figures.len(), counts.join(", "))
     }
 }
-
 fn step_text(f: &mut fmt::Formatter<'_>, step: &StepReport) -> fmt::Result {
     writeln!(f, "\n{}", step.key)?;
     let width = step.programs.iter().flat_map(|program| &program.launches).map(|one| one.name.len() + 2);

@@ -1,36 +1,35 @@
-//! What a tiled launch cannot be faster than: its busiest core, its busiest
-//! stream, and DRAM, each as if nothing else held it up. Counted from the loop
-//! nest with the figures of the simulator, so that no run is below it.
-
-use girih_tensor::{Error, Result};
-use serde::Serialize;
+//! Lower bounds on the cycles of a tiled launch: its busiest core, its busiest
+//! stream, and DRAM, each without any wait. They are counted from the loop nest
+//! with the simulator's figures, so no simulated run is below them.
 
 use girih_npu::Target;
 use girih_npu::form::schedule::{Dim, Number};
 use girih_npu::form::tiled::{Flow, Item, Stream, TiledLaunch};
 use girih_npu::kernel::{self, Extent, Table};
 use girih_npu::sim::Cycle;
+use girih_tensor::{Error, Result};
+use serde::Serialize;
 
-/// Least cycles of a launch, by what holds it.
+/// The minimum cycles of a launch, by limiting part.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LaunchBound {
-    /// Calls of the busiest core.
+    /// Cycles of the calls of the busiest core.
     pub core: Cycle,
-    /// Words of the busiest stream.
+    /// Cycles of the words of the busiest stream.
     pub stream: Cycle,
-    /// All bytes from and to DRAM, as long as their runs let them take.
+    /// Cycles of all bytes from and to DRAM, at the efficiency of their runs.
     pub dram: Cycle,
     /// Bytes from and to DRAM.
     pub dram_bytes: u64,
-    /// The length of runs that would take as long, in bytes.
+    /// The mean run length: bytes of equal runs that take the same time.
     pub run_bytes: f64,
 }
 
 impl LaunchBound {
-    /// The bound of a launch.
+    /// Counts the bounds of a launch.
     ///
     /// # Errors
-    /// When it calls what is no entry, or one without times.
+    /// When the launch calls an unknown entry, or one without times.
     pub fn of(launch: &TiledLaunch, target: &Target, table: &Table) -> Result<LaunchBound> {
         let mut core = 0;
         for row in 0..launch.herd.rows {
@@ -52,26 +51,26 @@ impl LaunchBound {
         }
         let stream = words * 4 / u64::from(target.stream.bytes_per_cycle);
         let dram = (service / target.dram_bytes_per_cycle()).floor() as Cycle;
-        // efficiency(run) = run / (run + a), solved for the run of this share.
+        // efficiency(run) = run / (run + a), solved for `run`.
         let share = (bytes as f64 / service).min(1.0 - 1e-9);
         let run_bytes = target.dram.run_bytes * share / (1.0 - share);
         Ok(LaunchBound { core, stream, dram, dram_bytes: bytes, run_bytes })
     }
 
-    /// The largest of them.
+    /// The largest of the three bounds.
     pub fn cycles(&self) -> Cycle {
         self.core.max(self.stream).max(self.dram)
     }
 
-    /// What holds the launch, if anything on the array does for most of its
-    /// time.
+    /// The limiting part of a launch of `cycles`, or `latency` if no part is busy
+    /// for half of them.
     pub fn binds(&self, cycles: Cycle) -> &'static str {
-        let most = self.cycles();
-        if most * 2 < cycles {
+        let max = self.cycles();
+        if max * 2 < cycles {
             "latency"
-        } else if most == self.core {
+        } else if max == self.core {
             "core"
-        } else if most == self.dram {
+        } else if max == self.dram {
             "DRAM"
         } else {
             "stream"
@@ -79,7 +78,7 @@ impl LaunchBound {
     }
 }
 
-/// Cycles of the calls of a body that the cores of a row make.
+/// Cycles of the calls in a body by a core of this row.
 fn calls(body: &[Item], row: u8, table: &Table) -> Result<Cycle> {
     let mut cycles: Cycle = 0;
     for item in body {
@@ -90,22 +89,24 @@ fn calls(body: &[Item], row: u8, table: &Table) -> Result<Cycle> {
             Item::Call { entry, operands, parameters } => {
                 let at = kernel::ENTRIES.iter().position(|known| known.name == entry);
                 let at = at.filter(|&at| table.knows(at));
-                let at = at.ok_or_else(|| Error::new(format!("no times are known of the kernel {entry}")))?;
+                let at = at.ok_or_else(|| {
+                    Error::new(format!("the kernel {entry} has no times in the target's table"))
+                })?;
                 let numbers = parameters.iter().map(|parameter| match &parameter.value {
                     Number::Int(value) => u32::try_from(value.constant).unwrap_or(0),
                     Number::Float(value) => value.to_bits(),
                 });
-                // Loads of different tiles never wait for one bank.
+                // Operands in different tiles never conflict over a bank.
                 let apart = |tile: usize| Extent { tile: tile as u32, address: 0, bytes: 0 };
-                let places: Vec<Extent> = (0..operands.len()).map(apart).collect();
-                table.cycles(at, &numbers.collect::<Vec<_>>(), &places)
+                let extents: Vec<Extent> = (0..operands.len()).map(apart).collect();
+                table.cycles(at, &numbers.collect::<Vec<_>>(), &extents)
             }
         };
     }
     Ok(cycles)
 }
 
-/// Contiguous bytes of a stream in DRAM, as its descriptors walk.
+/// Contiguous bytes of a stream in DRAM, in the order of its descriptors.
 fn run_bytes(stream: &Stream, joined: u64) -> u64 {
     let mut dims = stream.dims.clone();
     if stream.joins() {

@@ -1,39 +1,40 @@
-//! Why one mapping is faster than another: launch by launch where the time
-//! goes, and which measured mechanism each gain rests on.
+//! Explains why one mapping is faster than another: the time of each launch, and
+//! the measured mechanisms behind each gain.
 
 use std::fmt;
 
-use girih_tensor::Result;
-use serde::Serialize;
-
-use super::{LaunchBound, TimedMapping, TimedStep};
 use girih_npu::Target;
 use girih_npu::form::groups::{Program, Task};
 use girih_npu::kernel::Table;
 use girih_npu::pass;
 use girih_npu::sim::{Cycle, Report};
+use girih_tensor::Result;
+use serde::Serialize;
 
-/// Two mappings over the same steps.
+use super::bound::LaunchBound;
+use super::timing::{TimedMapping, TimedStep};
+
+/// A comparison of two mappings over the same steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MappingComparison {
-    /// The names of both.
+    /// The names of both mappings.
     pub names: [String; 2],
-    /// Each step.
+    /// The steps.
     pub steps: Vec<StepComparison>,
 }
 
-/// A step by both mappings; times in milliseconds.
+/// A step with both mappings; times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepComparison {
     /// The graph's key.
     pub key: String,
-    /// Array, host, and passing bytes between them.
+    /// Times of array, host, and passing bytes between them.
     pub millis: [[f64; 3]; 2],
-    /// Of the array: dispatches, configurations, and the rest.
+    /// Array time: dispatches, configurations, and the rest.
     pub array: [[f64; 3]; 2],
     /// Dispatches.
     pub submissions: [u64; 2],
-    /// Launches by name, the largest gain first.
+    /// Launches by name, sorted by gain, largest first.
     pub launches: Vec<LaunchComparison>,
 }
 
@@ -42,58 +43,58 @@ pub struct StepComparison {
 pub struct LaunchComparison {
     /// The name.
     pub name: String,
-    /// By both mappings; none where a mapping leaves it to the host.
+    /// The launches with both mappings; none if a mapping leaves them to the host.
     pub parts: [Option<MappedLaunches>; 2],
-    /// What makes the second faster.
+    /// The mechanisms that make the second mapping faster.
     pub mechanisms: Vec<Mechanism>,
 }
 
-/// The launches of a name by one mapping.
+/// The launches of one name with one mapping.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MappedLaunches {
-    /// How many.
+    /// The number of launches.
     pub runs: u64,
-    /// Milliseconds of all of them, without configuring.
+    /// Milliseconds of all launches, without configuration.
     pub millis: f64,
-    /// Milliseconds of configuring for them.
+    /// Milliseconds of configuring the array for them.
     pub configure_millis: f64,
-    /// The tiling as the mapping says it, or the herd.
+    /// The tiling as the mapping states it, or the herd.
     pub tiling: String,
-    /// Cores.
+    /// Cores in use.
     pub cores: u32,
-    /// What one of them cannot be faster than.
+    /// The lower bound of one launch.
     pub bound: LaunchBound,
-    /// Cycles of one of them.
+    /// Cycles of one launch.
     pub cycles: Cycle,
-    /// What holds it.
+    /// The part that limits it.
     pub binds: &'static str,
-    /// The share of its cores' time that is within calls.
+    /// The share of its cores' time within calls.
     pub busy: f64,
-    /// Multiplications of its busiest core for each cycle within calls.
+    /// Multiply-accumulates of its busiest core per cycle within calls.
     pub macs_per_cycle: f64,
 }
 
-/// Something that makes a launch faster, and which published rows hold the
-/// simulator to it.
+/// A reason why a launch is faster. Published rows confirm that the simulator
+/// models it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mechanism {
-    /// Operands come from DRAM less often.
+    /// Operands are read from DRAM less often.
     FewerBytes,
     /// Longer contiguous runs.
     LongerRuns,
     /// More cores share the work.
     MoreCores,
-    /// Fewer cores, which take less to configure.
+    /// Fewer cores take less time to configure.
     SmallerDesign,
-    /// Longer inner loops in a call.
+    /// Calls have longer inner loops.
     DeeperCalls,
-    /// Transfers run beside calls.
+    /// Transfers overlap with calls.
     Overlap,
 }
 
 impl Mechanism {
-    /// What it is, and the rows that exercise it.
+    /// Names the mechanism and the published rows that exercise it.
     pub fn grounds(self) -> &'static str {
         match self {
             Mechanism::FewerBytes => {
@@ -110,11 +111,11 @@ impl Mechanism {
                 "less to configure: FlashAttention and fused-cast GEMM against small designs, decode's programs"
             }
             Mechanism::DeeperCalls => {
-                "longer inner loops: tiles of tables 1 and 3 of arXiv 2512.13282, GEMV rows of 2 and 8 rows a call"
+                "longer inner loops: tiles of tables 1 and 3 of arXiv 2512.13282, GEMV with 2 and 8 rows per call"
             }
             Mechanism::Overlap => {
-                "transfers beside calls: add, SiLU and RMSNorm rows, whose buffers take turns, against GEMV rows, \
-                 whose do not"
+                "transfers overlap with calls: add, SiLU and RMSNorm rows with double buffers against GEMV rows \
+                 without"
             }
         }
     }
@@ -123,7 +124,7 @@ impl Mechanism {
 /// Compares two mappings of the same graphs.
 ///
 /// # Errors
-/// When a launch has a kernel without times.
+/// When a launch uses a kernel without times.
 pub fn explain(keys: &[String], target: &Target, both: [&TimedMapping; 2]) -> Result<MappingComparison> {
     let table = Table::of(target)?;
     let mut steps = Vec::new();
@@ -157,7 +158,7 @@ fn array_millis(step: &TimedStep, target: &Target) -> [f64; 3] {
     [step.seconds(target)[0] * 1e3 - configure - launches, configure, launches]
 }
 
-/// The launches of a step, those of one name together.
+/// The launches of a step, added up by name.
 fn parts(step: &TimedStep, target: &Target, table: &Table) -> Result<Vec<(String, MappedLaunches)>> {
     let mut parts: Vec<(String, MappedLaunches)> = Vec::new();
     for (program, timed) in step.compiled.groups.programs.iter().zip(&step.estimate.programs) {
@@ -166,7 +167,7 @@ fn parts(step: &TimedStep, target: &Target, table: &Table) -> Result<Vec<(String
             let configure = launch.begin - before;
             before = launch.begin + launch.cycles;
             let millis = |cycles: Cycle| target.seconds(cycles * timed.runs) * 1e3;
-            // Parts of one product have a number behind their name.
+            // Parts of one matmul differ by a number after the name.
             let name = task.name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('.');
             match parts.iter_mut().find(|(known, _)| known == name) {
                 Some((_, part)) => {
@@ -194,7 +195,7 @@ fn parts(step: &TimedStep, target: &Target, table: &Table) -> Result<Vec<(String
     Ok(parts)
 }
 
-/// What is known of a launch before it runs.
+/// The tiling and bound of a launch; its times are still zero.
 fn part(program: &Program, task: &Task, target: &Target, table: &Table) -> Result<MappedLaunches> {
     let (tiled, _) = pass::fit(program, task, target)?;
     let tiling = task.tiling.map_or_else(|| format!("herd={}", tiled.herd), |tiling| tiling.to_string());
@@ -217,12 +218,12 @@ fn part(program: &Program, task: &Task, target: &Target, table: &Table) -> Resul
 }
 
 impl MappedLaunches {
-    /// Milliseconds with configuring.
+    /// Milliseconds including configuration.
     pub fn total_millis(&self) -> f64 {
         self.millis + self.configure_millis
     }
 
-    /// How much longer it takes than if its busiest part never waited.
+    /// Its cycles relative to its lower bound.
     fn slack(&self) -> f64 {
         self.cycles as f64 / self.bound.cycles().max(1) as f64
     }
@@ -244,7 +245,7 @@ impl LaunchComparison {
     }
 }
 
-/// What differs between two tilings of a launch, in the second one's favour.
+/// The mechanisms that favour the second of two tilings of a launch.
 fn mechanisms(from: &MappedLaunches, to: &MappedLaunches) -> Vec<Mechanism> {
     let checks = [
         (to.bound.dram_bytes * 100 < from.bound.dram_bytes * 95, Mechanism::FewerBytes),
@@ -268,26 +269,27 @@ impl fmt::Display for MappingComparison {
                 seen.extend(row.mechanisms.iter().copied());
             }
         }
-        for mechanism in ALL.into_iter().filter(|mechanism| seen.contains(mechanism)) {
+        for mechanism in Mechanism::ALL.into_iter().filter(|mechanism| seen.contains(mechanism)) {
             writeln!(f, "({}) {}", mechanism.letter(), mechanism.grounds())?;
         }
         Ok(())
     }
 }
 
-const ALL: [Mechanism; 6] = [
-    Mechanism::FewerBytes,
-    Mechanism::LongerRuns,
-    Mechanism::MoreCores,
-    Mechanism::SmallerDesign,
-    Mechanism::DeeperCalls,
-    Mechanism::Overlap,
-];
-
 impl Mechanism {
+    /// All mechanisms, in the order of their letters.
+    const ALL: [Mechanism; 6] = [
+        Mechanism::FewerBytes,
+        Mechanism::LongerRuns,
+        Mechanism::MoreCores,
+        Mechanism::SmallerDesign,
+        Mechanism::DeeperCalls,
+        Mechanism::Overlap,
+    ];
+
     /// The letter of its footnote.
     fn letter(self) -> char {
-        let at = ALL.iter().position(|known| *known == self).unwrap_or(0);
+        let at = Mechanism::ALL.iter().position(|known| *known == self).unwrap_or(0);
         char::from(b'a' + at as u8)
     }
 }

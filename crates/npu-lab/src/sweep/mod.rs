@@ -1,91 +1,41 @@
-//! The search for a mapping: tilings launch by launch, then groupings and the
-//! place of attention step by step, all in timing mode; and why the best is
-//! better than another. It knows graphs, passes and the simulator, and changes
-//! no figure of time.
+//! Searches for the fastest mapping, in timing mode: tilings launch by launch,
+//! then groupings and the placement of attention step by step. Also explains
+//! why one mapping is faster than another.
 
 mod bound;
 mod explain;
 mod search;
 mod stitch;
+mod timing;
 
 use girih_graph::Graph;
+use girih_npu::Target;
+use girih_npu::pass::{self, Attention, Grouping, Mapping, NoDump, Policy, TileRule};
 use girih_tensor::Result;
 
-use girih_npu::Target;
-use girih_npu::driver::{Compiled, Compiler, Estimate, estimate};
-use girih_npu::pass::{self, Attention, Grouping, Mapping, NoDump, Policy, TileRule};
-
 pub use bound::LaunchBound;
-pub use explain::{LaunchComparison, MappedLaunches, MappingComparison, Mechanism, explain};
+pub use explain::{LaunchComparison, MappedLaunches, MappingComparison, Mechanism, StepComparison, explain};
 pub use search::{BestTiling, KernelUse};
 pub use stitch::{GroupingRow, LayoutRow, Stitching, stitching};
+pub use timing::{TimedMapping, TimedStep, time_mapping};
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct SweepResult {
     /// The best mapping.
     pub mapping: Mapping,
-    /// Its kernels.
+    /// The best tiling of each kernel.
     pub kernels: Vec<BestTiling>,
-    /// Every grouping and place of attention with the best tilings.
+    /// Each grouping with each placement of attention, all with the best tilings.
     pub policies: Vec<TimedMapping>,
 }
 
-/// A mapping and how long its steps take.
-#[derive(Clone, Debug)]
-pub struct TimedMapping {
-    /// The mapping.
-    pub mapping: Mapping,
-    /// Each graph's step.
-    pub steps: Vec<TimedStep>,
-}
-
-/// A step of a mapping.
-#[derive(Clone, Debug)]
-pub struct TimedStep {
-    /// Its programs.
-    pub compiled: Compiled,
-    /// How long it takes.
-    pub estimate: Estimate,
-}
-
-impl TimedStep {
-    /// Seconds of the array, of the host's work, and of passing bytes between
-    /// them: syncs, copies and command lists.
-    pub fn seconds(&self, target: &Target) -> [f64; 3] {
-        let ledger = &self.estimate.ledger;
-        let passing = ledger.sync_seconds(target) + ledger.copy_seconds(target);
-        [ledger.array_seconds(target), ledger.host_seconds(target), passing]
-    }
-}
-
-/// Times one step of each graph by a mapping; the step ends at the last
-/// position of its context.
+/// Searches for the mapping with the least time over the steps of `graphs`. The
+/// time of each step counts relative to its time with `against`. The result does
+/// not depend on the number of threads.
 ///
 /// # Errors
-/// When a program does not fit the target.
-pub fn time_mapping(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Result<TimedMapping> {
-    let compiler = Compiler::new(target.clone(), mapping.clone(), None);
-    let mut steps = Vec::new();
-    for graph in graphs {
-        let compiled = compiler.compile(graph, &mut NoDump)?;
-        let estimate = estimate(graph, &compiled, target, tokens_before(graph))?;
-        steps.push(TimedStep { compiled, estimate });
-    }
-    Ok(TimedMapping { mapping: mapping.clone(), steps })
-}
-
-/// Tokens before the last step that a graph's context has room for.
-fn tokens_before(graph: &Graph) -> u32 {
-    graph.key.context.saturating_sub(graph.key.rows)
-}
-
-/// Searches for the mapping with which the steps of `graphs` take the least
-/// time, each as a share of what it takes with `against`. The result is the
-/// same for any number of threads.
-///
-/// # Errors
-/// When a graph cannot be cut or a kernel fits with no tiling.
+/// When a graph cannot be cut or a kernel has no tiling that fits.
 pub fn sweep(
     graphs: &[Graph],
     target: &Target,
@@ -107,18 +57,18 @@ pub fn sweep(
         let cut = |policy: &Policy| pass::groups(graph, target, &Mapping::from(*policy), &mut NoDump);
         cuts.push(policies.iter().map(cut).collect::<Result<Vec<_>>>()?);
     }
-    let kernels = search::search(&search::uses(&cuts), target, threads, progress)?;
+    let kernels = search::search(&search::kernel_uses(&cuts), target, threads, progress)?;
     let tiles: Vec<TileRule> = kernels.iter().map(|one| TileRule::of(&one.of.kernel, one.tiling)).collect();
-    let mut weighed = Vec::new();
+    let mut timed = Vec::new();
     for policy in policies {
         let mapping = Mapping { name: "swept".to_owned(), policy, tiles: tiles.clone() };
-        weighed.push(time_mapping(graphs, target, &mapping)?);
+        timed.push(time_mapping(graphs, target, &mapping)?);
     }
-    let share = |one: &TimedMapping| -> f64 {
-        let of = |step: &TimedStep| step.seconds(target).iter().sum::<f64>();
-        one.steps.iter().zip(&against.steps).map(|(step, base)| of(step) / of(base)).sum()
+    let relative = |one: &TimedMapping| -> f64 {
+        let total = |step: &TimedStep| step.seconds(target).iter().sum::<f64>();
+        one.steps.iter().zip(&against.steps).map(|(step, base)| total(step) / total(base)).sum()
     };
-    let best = weighed.iter().min_by(|a, b| share(a).total_cmp(&share(b)));
+    let best = timed.iter().min_by(|a, b| relative(a).total_cmp(&relative(b)));
     let mapping = best.map(|best| best.mapping.clone()).unwrap_or_else(|| against.mapping.clone());
-    Ok(SweepResult { mapping, kernels, policies: weighed })
+    Ok(SweepResult { mapping, kernels, policies: timed })
 }

@@ -1,25 +1,25 @@
-//! What stitching and layouts save: the same tilings grouped in every way, with
-//! the bytes that pass through the host, and the five places where seed 000's
-//! kernels disagree about layouts.
+//! Measures what stitching and layouts save: every grouping with the same tilings
+//! and the bytes that pass through the host, and the five points where seed
+//! 000's kernels disagree about layouts.
 
 use std::fmt;
 
 use girih_graph::Graph;
-use girih_tensor::Result;
-use serde::Serialize;
-
-use super::{TimedMapping, TimedStep, time_mapping, tokens_before};
 use girih_npu::Target;
 use girih_npu::driver::laid_bytes;
 use girih_npu::form::groups::Kernel;
 use girih_npu::pass::{Grouping, Mapping, Policy};
+use girih_tensor::Result;
+use serde::Serialize;
 
-/// One way of grouping, over one step.
+use super::timing::{TimedMapping, TimedStep, time_mapping, tokens_before};
+
+/// One step with one grouping.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GroupingRow {
     /// The graph's key.
     pub key: String,
-    /// What shares a program.
+    /// The grouping of launches into programs.
     pub grouping: Grouping,
     /// Dispatches.
     pub submissions: u64,
@@ -27,37 +27,36 @@ pub struct GroupingRow {
     pub millis: [f64; 3],
     /// Bytes that host and array pass to each other.
     pub passed_bytes: u64,
-    /// Bytes that they would pass besides, up and down, if programs shared no
-    /// buffer objects.
+    /// Further bytes, in both directions, if programs shared no buffer objects.
     pub brokered_bytes: u64,
 }
 
-/// One disagreement about a layout: how it is solved here, and what remains.
+/// A disagreement about a layout, its solution here, and the remaining cost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LayoutRow {
-    /// Seed 000's number, B4.
+    /// Its number in seed 000, section B4.
     pub number: u8,
-    /// Who disagrees.
+    /// The two layouts that disagree.
     pub between: &'static str,
-    /// What is done.
+    /// The solution.
     pub solution: &'static str,
-    /// Bytes that the host moves for it in the steps, once each way.
+    /// Bytes that the host moves for it in all steps, in one direction.
     pub bytes: u64,
-    /// Milliseconds of the steps that it costs.
+    /// Its cost in milliseconds over all steps.
     pub millis: f64,
 }
 
-/// Both tables.
+/// The tables of groupings and layouts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stitching {
-    /// The groupings of each step.
+    /// Each step with each grouping.
     pub groupings: Vec<GroupingRow>,
     /// The layouts, over all steps.
     pub layouts: Vec<LayoutRow>,
 }
 
-/// Times the steps of `graphs` with the tilings of a mapping under every
-/// grouping, and counts what layouts cost.
+/// Times the steps of `graphs` with a mapping's tilings under every grouping, and
+/// counts the cost of layouts.
 ///
 /// # Errors
 /// When a program does not fit the target.
@@ -87,7 +86,7 @@ pub fn stitching(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Result
     Ok(Stitching { groupings, layouts })
 }
 
-/// The five disagreements of seed 000 (B4) over these steps.
+/// The five disagreements of seed 000 (section B4) over these steps.
 fn layouts(graphs: &[Graph], steps: &[TimedStep], target: &Target) -> Vec<LayoutRow> {
     let laid =
         |(graph, step): (&Graph, &TimedStep)| laid_bytes(graph, &step.compiled.groups, tokens_before(graph));
@@ -106,20 +105,20 @@ fn layouts(graphs: &[Graph], steps: &[TimedStep], target: &Target) -> Vec<Layout
         row(
             1,
             "weights as stored, and the matrix-vector product",
-            "solved: both products read rows as they are stored, terms innermost, from one copy",
+            "solved: GEMM and GEMV read rows as stored, terms innermost, from one copy",
             0,
             0.0,
         ),
         row(
             2,
             "rotated keys, the KV cache and attention",
-            "remains: what has changed of keys and values the host lays out in blocks for attention on the array",
+            "remains: the host copies new keys and values into blocks for attention on the array",
             laid,
             host + sync,
         ),
         row(
             3,
-            "a flat product, and the heads that are rotated",
+            "a flat matmul result, and the heads that RoPE rotates",
             "solved: a reshape is another view of the same bytes",
             0,
             0.0,
@@ -127,22 +126,22 @@ fn layouts(graphs: &[Graph], steps: &[TimedStep], target: &Target) -> Vec<Layout
         row(
             4,
             "the flat sum at a layer's end, and the rows of the next norm",
-            "solved: a sum is of elements, whatever their shape",
+            "solved: addition is elementwise and ignores shapes",
             0,
             0.0,
         ),
         row(
             5,
-            "two matrix-vector products of other widths in one program",
-            "solved: the width is a number of a call; each launch of another width is configured for",
+            "two matrix-vector products of different widths in one program",
+            "solved: the width is a call parameter; the array is configured anew for each new width",
             0,
             second,
         ),
     ]
 }
 
-/// Seconds of configuring for matrix-vector products whose width another such
-/// product of the same program does not have.
+/// Seconds of configuring for matrix-vector products whose width differs from the
+/// first one's in the same program.
 fn further_gemv_seconds(step: &TimedStep, target: &Target) -> f64 {
     let mut cycles = 0;
     for (program, timed) in step.compiled.groups.programs.iter().zip(&step.estimate.programs) {

@@ -8,7 +8,7 @@ use girih_npu::Target;
 use girih_npu::pass::NoDump;
 use girih_npu::sim::Simulator;
 use girih_npu_lab::published::{Prediction, Validation, validate};
-use girih_npu_lab::report::{PublishedComparison, ModelReport, page};
+use girih_npu_lab::report::{ModelReport, PublishedComparison, page};
 use serde_json::json;
 
 use super::super::bytes;

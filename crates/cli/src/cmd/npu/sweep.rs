@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu_lab::sweep::{self, SweepResult, BestTiling, TimedStep, TimedMapping};
+use girih_npu_lab::sweep::{self, BestTiling, SweepResult, TimedMapping, TimedStep};
 
 use serde_json::{Value, json};
 
