@@ -78,7 +78,7 @@ pub(super) const PASSES: &[ModelPass] = &[
 pub const CONTRADICTIONS: &[&str] = &[
     "FlashAttention of 2048 rows takes 15.4-16.1 ms alone and 21.6 ms in the breakdown",
     "the head takes 8 x 2.19 ms by its own table and 13.5 ms in the breakdown",
-    "the external product 2048x8192x2048 is published twice, 5 % apart",
+    "the external GEMM 2048x8192x2048 is published twice, 5 % apart",
 ];
 
 /// The attention of a prefill of 2048 rows of Llama-3.2-1B, tiled as published.

@@ -54,7 +54,7 @@ impl Workload {
             Workload::Gemv(gemv) => all.push(gemv.design("gemv")),
             Workload::Rows(kernel) => all.push(kernel.design(kernel.entry)),
             Workload::Attention(attention) => all.push(attention.design("attend")),
-            Workload::PaperGemm(gemm) => all.push(gemm.design("product")),
+            Workload::PaperGemm(gemm) => all.push(gemm.design("gemm")),
             Workload::Program(launches) => launches.iter().for_each(|launch| launch.designs(all)),
         }
     }

@@ -284,7 +284,7 @@ impl Trace {
 /// Sentences that name what is left out.
 fn left_out(recorded: &[Vec<Recorded>]) -> Vec<String> {
     let mut all =
-        vec!["repeated runs: tiles and channels are traced in the first run of each program".to_owned()];
+        vec!["repeated runs; tiles and channels are traced in the first run of each program".to_owned()];
     let launches = recorded.iter().flatten();
     let alike: Vec<&str> = launches.clone().filter(|one| one.alike).map(|one| one.name.as_str()).collect();
     if !alike.is_empty() {

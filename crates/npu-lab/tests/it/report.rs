@@ -1,5 +1,5 @@
-//! What the report says of a small Llama: its parts add up, and its trace is
-//! what trace viewers read.
+//! The report of a small Llama: its parts add up, and trace viewers can read its
+//! trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,10 @@ fn the_parts_of_a_step_add_up() {
         let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
         let known = estimate(graph, compiled, &target, position).unwrap();
         assert_eq!(step.submissions, known.ledger.submissions);
-        assert!(near(step.array_seconds, known.ledger.array_seconds(&target)), "watched, it takes as long");
+        assert!(
+            near(step.array_seconds, known.ledger.array_seconds(&target)),
+            "the report's array time differs from the estimate's"
+        );
         assert!(near(step.sync_seconds, known.ledger.sync_seconds(&target)));
         let runs: f64 = step.programs.iter().map(|program| program.step_seconds).sum();
         assert!(near(step.array_seconds, runs));
@@ -44,7 +47,7 @@ fn the_parts_of_a_step_add_up() {
                 assert!(launch.of_roof <= 1.0, "{} is above the roof", launch.name);
             }
         }
-        // What shims move is what DRAM reads and writes.
+        // The shims move exactly the bytes that DRAM reads and writes.
         let shims = step.tiles.iter().filter(|tile| tile.row == 0);
         let (out, back) = shims.fold((0, 0), |sum, tile| (sum.0 + tile.bytes_out, sum.1 + tile.bytes_in));
         assert_eq!((out, back), (step.dram_read, step.dram_written));
@@ -57,7 +60,7 @@ fn the_parts_of_a_step_add_up() {
 }
 
 #[test]
-fn a_trace_is_bounded_and_says_what_it_lacks() {
+fn a_trace_is_bounded_and_lists_what_is_left_out() {
     let target = Target::named("toy").unwrap();
     let (graph, compiled) = compiled(&target, 64);
     let traced = |limit: usize| {
@@ -69,18 +72,18 @@ fn a_trace_is_bounded_and_says_what_it_lacks() {
     let (whole, json) = traced(1 << 30);
     let (cut, short) = traced(10);
     assert!(cut.len() < whole.len());
-    let lacks = |json: &Value| json["otherData"]["steps"][0]["left_out"].to_string();
-    assert!(lacks(&short).contains("from the middle"), "{}", lacks(&short));
-    assert!(!lacks(&json).contains("from the middle"), "{}", lacks(&json));
-    assert!(lacks(&json).contains("layers") || lacks(&json).contains("first run of each program"));
-    // Spans of one track follow each other, and lie within the step.
+    let left_out = |json: &Value| json["otherData"]["steps"][0]["left_out"].to_string();
+    assert!(left_out(&short).contains("from the middle"), "{}", left_out(&short));
+    assert!(!left_out(&json).contains("from the middle"), "{}", left_out(&json));
+    assert!(left_out(&json).contains("layers") || left_out(&json).contains("first run of each program"));
+    // Spans of one track do not overlap, and end with the step.
     let events = json["traceEvents"].as_array().unwrap();
     let number = |event: &Value, key: &str| event[key].as_f64().unwrap();
     let end = events.iter().filter(|event| event["ph"] == "X");
     let end = end.map(|event| number(event, "ts") + number(event, "dur")).fold(0.0, f64::max);
     let step = events.iter().filter(|event| event["pid"] == 1 && event["tid"] != 3 && event["ph"] == "X");
     let sum: f64 = step.map(|event| number(event, "dur")).sum();
-    assert!((end - sum).abs() < 1.0, "the step ends at {end}, its host and programs take {sum}");
+    assert!((end - sum).abs() < 1.0, "the step ends at {end}, but host and programs take {sum}");
     let mut tracks: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
     for event in events.iter().filter(|event| event["ph"] == "X" && event["pid"] != 1) {
         let at = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());

@@ -1,6 +1,8 @@
-//! The search for a mapping, on a model small enough for a test, and on
-//! Llama-3.2-1B when asked for: `cargo nextest run --release -p girih-npu-lab
-//! llama_1b_is_mapped --run-ignored all --no-capture`.
+//! The search for a mapping on a small model, and, if requested, on Llama-3.2-1B:
+//!
+//! ```text
+//! cargo nextest run --release -p girih-npu-lab llama_1b_is_mapped --run-ignored all --no-capture
+//! ```
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +14,7 @@ use girih_npu_lab::sweep::{
     LaunchComparison, MappingComparison, SweepResult, explain, stitching, sweep, time_mapping,
 };
 
-/// The best mapping of a model's prefill and decode, and why it is.
+/// The best mapping of a model's prefill and decode, compared with `against`.
 fn search(
     sizes: &Sizes,
     rows: u32,
@@ -22,13 +24,13 @@ fn search(
 ) -> (SweepResult, MappingComparison) {
     let graphs: Vec<Graph> = [rows, 1].into_iter().map(|rows| llama(sizes, key(rows))).collect();
     let against = time_mapping(&graphs, target, &Mapping::named(against).unwrap()).unwrap();
-    let most = AtomicUsize::new(0);
+    let max_done = AtomicUsize::new(0);
     let progress = |done: usize, all: usize| {
         assert!(done <= all);
-        most.fetch_max(done, Ordering::Relaxed);
+        max_done.fetch_max(done, Ordering::Relaxed);
     };
     let found = sweep(&graphs, target, &against, threads, &progress).unwrap();
-    assert_eq!(most.into_inner(), found.kernels.iter().map(|one| one.space).sum::<usize>());
+    assert_eq!(max_done.into_inner(), found.kernels.iter().map(|one| one.space).sum::<usize>());
     let keys: Vec<String> = graphs.iter().map(|graph| graph.key.to_string()).collect();
     let best = found.policies.iter().find(|weighed| weighed.mapping == found.mapping).unwrap();
     let why = explain(&keys, target, [&against, best]).unwrap();
@@ -43,7 +45,7 @@ fn the_best_mapping_is_the_same_for_any_number_of_threads() {
     assert_eq!(one.mapping.to_string(), three.mapping.to_string());
     assert_eq!(one.kernels, three.kernels);
     assert_eq!(why, also);
-    // No time is below its bound, or leaving tilings out by it would be wrong.
+    // The search skips tilings by their lower bounds, so no time may be below its bound.
     for kernel in &one.kernels {
         assert!(kernel.cycles >= kernel.bound.cycles(), "{}: {:?}", kernel.of.kernel, kernel.bound);
         assert!(kernel.hopeless < kernel.space);
@@ -55,13 +57,13 @@ fn the_best_mapping_is_the_same_for_any_number_of_threads() {
 }
 
 #[test]
-fn stitching_saves_dispatches_and_traffic_and_one_layout_is_left_to_the_host() {
+fn stitching_saves_dispatches_and_traffic_and_only_one_layout_needs_the_host() {
     let target = Target::named("toy").unwrap();
     let graphs: Vec<Graph> = [64, 1].into_iter().map(|rows| llama(&SMALL, key(rows))).collect();
     let tables = stitching(&graphs, &target, &Mapping::named("mlir-air").unwrap()).unwrap();
     println!("{tables}");
     for rows in tables.groupings.chunks(Grouping::ALL.len()) {
-        let [apart, stitched, joined] = rows else { panic!("a row for each grouping") };
+        let [apart, stitched, joined] = rows else { panic!("one row per grouping is expected") };
         assert_eq!(apart.grouping, Grouping::Unstitched);
         assert!(apart.submissions > stitched.submissions && stitched.submissions > joined.submissions);
         assert!(apart.brokered_bytes > stitched.brokered_bytes);
@@ -70,12 +72,12 @@ fn stitching_saves_dispatches_and_traffic_and_one_layout_is_left_to_the_host() {
         assert_eq!(apart.passed_bytes, joined.passed_bytes);
     }
     let left: Vec<u8> = tables.layouts.iter().filter(|row| row.bytes > 0).map(|row| row.number).collect();
-    assert_eq!(left, [2], "keys and values are gathered; the rest lies as it is needed");
+    assert_eq!(left, [2], "only keys and values are copied into another layout");
 }
 
 #[test]
-#[ignore = "takes minutes; girih npu sweep does the same for a model in files"]
-fn llama_1b_is_mapped_faster_than_the_published_way() {
+#[ignore = "takes minutes; `girih npu sweep` does the same for a model in files"]
+fn llama_1b_is_mapped_faster_than_published() {
     let target = Target::named("xdna2-strix").unwrap();
     let begun = std::time::Instant::now();
     let (found, why) = search(&LLAMA_1B, 2048, &target, "seed-000", 2);
@@ -83,7 +85,7 @@ fn llama_1b_is_mapped_faster_than_the_published_way() {
     let graphs: Vec<Graph> = [2048, 1].into_iter().map(|rows| llama(&LLAMA_1B, key(rows))).collect();
     println!("{}", stitching(&graphs, &target, &found.mapping).unwrap());
     for one in &found.kernels {
-        println!("{} of {} hopeless: {}", one.hopeless, one.space, one.of.kernel);
+        println!("{} of {} tilings skipped: {}", one.hopeless, one.space, one.of.kernel);
     }
     for weighed in &found.policies {
         let times: Vec<[f64; 3]> = weighed.steps.iter().map(|step| step.seconds(&target)).collect();
