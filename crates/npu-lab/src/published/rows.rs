@@ -4,7 +4,9 @@
 use girih_npu::form::schedule::{Affine, Channel, Direction, Instruction, Operand, Tile};
 use girih_tensor::{Error, Result};
 
-use super::design::{Design, Transfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram};
+use super::design::{
+    Design, DramTransfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram,
+};
 
 /// A kernel on elements or rows.
 #[derive(Clone, Debug)]
@@ -116,7 +118,11 @@ impl RowKernel {
                 design.fill(channel, &fifo);
                 let from = ports.next(Direction::Mm2s, at);
                 design.route(from, &[channel]);
-                design.push(from, &Transfer::linear(u32::from(number), self.constants.iter().sum()), false);
+                design.push(
+                    from,
+                    &DramTransfer::linear(u32::from(number), self.constants.iter().sum()),
+                    false,
+                );
                 program.push(fifo.acquire_full());
                 let mut offset = 0;
                 for &bytes in &self.constants {
@@ -145,11 +151,11 @@ impl RowKernel {
         design
     }
 
-    fn piece(&self, argument: u32, bytes: u64, calls: u64, tiles: u64) -> Transfer {
+    fn piece(&self, argument: u32, bytes: u64, calls: u64, tiles: u64) -> DramTransfer {
         if self.contiguous {
-            Transfer::linear(argument, bytes * calls)
+            DramTransfer::linear(argument, bytes * calls)
         } else {
-            Transfer::runs(argument, calls, bytes, bytes * tiles)
+            DramTransfer::runs(argument, calls, bytes, bytes * tiles)
         }
     }
 }

@@ -36,7 +36,7 @@ pub struct BusyShares {
 /// The part that limits the speed of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Bottleneck {
+pub enum LaunchBottleneck {
     /// The busiest core.
     Cores,
     /// DRAM.
@@ -78,32 +78,32 @@ impl ArrayLimits {
 
 impl BusyShares {
     /// The busiest part, or `Waiting` if no part was busy most of the time.
-    pub fn bound(&self) -> Bottleneck {
+    pub fn bound(&self) -> LaunchBottleneck {
         let parts = self.parts();
         let (bound, max) = parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("there are four");
-        if max < BUSY_SHARE { Bottleneck::Waiting } else { bound }
+        if max < BUSY_SHARE { LaunchBottleneck::Waiting } else { bound }
     }
 
     /// Each part with its share.
-    pub fn parts(&self) -> [(Bottleneck, f64); 4] {
+    pub fn parts(&self) -> [(LaunchBottleneck, f64); 4] {
         [
-            (Bottleneck::Cores, self.cores),
-            (Bottleneck::Dram, self.dram),
-            (Bottleneck::Streams, self.streams),
-            (Bottleneck::Control, self.control),
+            (LaunchBottleneck::Cores, self.cores),
+            (LaunchBottleneck::Dram, self.dram),
+            (LaunchBottleneck::Streams, self.streams),
+            (LaunchBottleneck::Control, self.control),
         ]
     }
 }
 
-impl Bottleneck {
+impl LaunchBottleneck {
     /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Bottleneck::Cores => "cores",
-            Bottleneck::Dram => "DRAM",
-            Bottleneck::Streams => "streams",
-            Bottleneck::Control => "control",
-            Bottleneck::Waiting => "waiting",
+            LaunchBottleneck::Cores => "cores",
+            LaunchBottleneck::Dram => "DRAM",
+            LaunchBottleneck::Streams => "streams",
+            LaunchBottleneck::Control => "control",
+            LaunchBottleneck::Waiting => "waiting",
         }
     }
 }
@@ -127,8 +127,8 @@ mod tests {
     #[test]
     fn the_busiest_part_is_the_bottleneck_unless_all_wait() {
         let shares = BusyShares { cores: 0.8, dram: 0.9, streams: 0.1, control: 0.0 };
-        assert_eq!(shares.bound(), Bottleneck::Dram);
+        assert_eq!(shares.bound(), LaunchBottleneck::Dram);
         let shares = BusyShares { cores: 0.5, dram: 0.45, streams: 0.48, control: 0.0 };
-        assert_eq!(shares.bound(), Bottleneck::Waiting);
+        assert_eq!(shares.bound(), LaunchBottleneck::Waiting);
     }
 }

@@ -29,7 +29,7 @@ mod trace;
 pub use compare::{PublishedComparison, PublishedHostWork, PublishedPass, PublishedProgram};
 pub use energy::EnergyEstimate;
 pub use figures::{SourcedFigure, grades};
-pub use limits::{ArrayLimits, Bottleneck, BusyShares};
+pub use limits::{ArrayLimits, BusyShares, LaunchBottleneck};
 pub use model::ModelReport;
 pub use page::page;
 pub use spans::{StepSpan, StepSpanKind};

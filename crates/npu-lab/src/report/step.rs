@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::count::{ChannelCounts, CoreCounts, Counter, Counts, EntryCounts};
 use super::energy::EnergyEstimate;
-use super::limits::{ArrayLimits, Bottleneck, BusyShares};
+use super::limits::{ArrayLimits, BusyShares, LaunchBottleneck};
 use super::spans::{self, StepSpan, StepSpanKind};
 
 /// A step of a model.
@@ -129,7 +129,7 @@ pub struct LaunchUse {
     /// How busy each part of the array was.
     pub shares: BusyShares,
     /// The part that limits the speed.
-    pub bound: Bottleneck,
+    pub bound: LaunchBottleneck,
     /// The channels.
     pub channels: Vec<ChannelUse>,
 }

@@ -58,7 +58,7 @@ pub struct TraceInfo {
 /// One step of a trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct TracedStep {
-    /// What its processes are called after.
+    /// The name, which prefixes those of its processes.
     pub name: String,
     /// The key of its graph.
     pub key: String,
@@ -167,7 +167,7 @@ impl Trace {
         &mut self,
         compiled: &Compiled,
         spans: &[StepSpan],
-        (mut recorded, cycles): (Vec<Vec<Recorded>>, &[Cycle]),
+        (mut recorded, cycles): (Vec<Vec<RecordedLaunch>>, &[Cycle]),
         target: &Target,
     ) {
         for span in spans {
@@ -186,7 +186,7 @@ impl Trace {
 
     /// Adds the launches of a run. `end` is its last cycle, and `early` the offset
     /// in microseconds from a run alone.
-    fn run(&mut self, launches: &mut [Recorded], begin: f64, early: f64, end: Cycle, target: &Target) {
+    fn run(&mut self, launches: &mut [RecordedLaunch], begin: f64, early: f64, end: Cycle, target: &Target) {
         let micros = |cycles: Cycle| target.seconds(cycles) * 1e6;
         let base = begin + early;
         if let Some(first) = launches.first() {
@@ -282,7 +282,7 @@ impl Trace {
 }
 
 /// Sentences that name what is left out.
-fn left_out(recorded: &[Vec<Recorded>]) -> Vec<String> {
+fn left_out(recorded: &[Vec<RecordedLaunch>]) -> Vec<String> {
     let mut all =
         vec!["repeated runs; tiles and channels are traced in the first run of each program".to_owned()];
     let launches = recorded.iter().flatten();
@@ -333,7 +333,7 @@ fn track_name((pid, tid): (u32, u32)) -> String {
 }
 
 /// The recorded activity of a launch.
-struct Recorded {
+struct RecordedLaunch {
     name: String,
     /// Whether it repeats an earlier launch, so that its inside is not recorded.
     alike: bool,
@@ -370,7 +370,7 @@ enum Activity {
     },
 }
 
-impl Recorded {
+impl RecordedLaunch {
     fn kept(&self) -> usize {
         self.head.len() + self.tail.len()
     }
@@ -394,7 +394,7 @@ struct Recorder<'a> {
     schedule: &'a Schedule,
     alike: Vec<bool>,
     limit: usize,
-    launches: Vec<Recorded>,
+    launches: Vec<RecordedLaunch>,
 }
 
 impl<'a> Recorder<'a> {
@@ -408,7 +408,7 @@ impl<'a> Recorder<'a> {
 impl Watch for Recorder<'_> {
     fn event(&mut self, at: Cycle, event: &Event<'_>) {
         if let Event::Launch { name, configure } = *event {
-            self.launches.push(Recorded {
+            self.launches.push(RecordedLaunch {
                 name: name.to_owned(),
                 alike: self.alike[self.launches.len()],
                 configured_at: at,

@@ -12,7 +12,7 @@ use girih_tensor::Result;
 use serde::Serialize;
 
 use super::bound::LaunchBound;
-use super::timing::{TimedMapping, TimedStep};
+use super::timing::{MappedStep, TimedMapping};
 
 /// A comparison of two mappings over the same steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -129,7 +129,7 @@ pub fn explain(keys: &[String], target: &Target, both: [&TimedMapping; 2]) -> Re
     let table = Table::of(target)?;
     let mut steps = Vec::new();
     for (number, key) in keys.iter().enumerate() {
-        let timed = both.map(|weighed| &weighed.steps[number]);
+        let timed = both.map(|one| &one.steps[number]);
         let [from, to] = timed.map(|step| parts(step, target, &table));
         let (from, mut to) = (from?, to?);
         let mut launches = Vec::new();
@@ -144,11 +144,11 @@ pub fn explain(keys: &[String], target: &Target, both: [&TimedMapping; 2]) -> Re
         let submissions = timed.map(|step| step.estimate.ledger.submissions);
         steps.push(StepComparison { key: key.clone(), millis, array, submissions, launches });
     }
-    Ok(MappingComparison { names: both.map(|weighed| weighed.mapping.name.clone()), steps })
+    Ok(MappingComparison { names: both.map(|one| one.mapping.name.clone()), steps })
 }
 
 /// Dispatches, configurations and the rest of a step, in milliseconds.
-fn array_millis(step: &TimedStep, target: &Target) -> [f64; 3] {
+fn array_millis(step: &MappedStep, target: &Target) -> [f64; 3] {
     let of = |part: &dyn Fn(&Report) -> Cycle| -> f64 {
         let cycles = step.estimate.programs.iter().map(|timed| timed.runs * part(&timed.report)).sum();
         target.seconds(cycles) * 1e3
@@ -159,7 +159,7 @@ fn array_millis(step: &TimedStep, target: &Target) -> [f64; 3] {
 }
 
 /// The launches of a step, added up by name.
-fn parts(step: &TimedStep, target: &Target, table: &Table) -> Result<Vec<(String, MappedLaunches)>> {
+fn parts(step: &MappedStep, target: &Target, table: &Table) -> Result<Vec<(String, MappedLaunches)>> {
     let mut parts: Vec<(String, MappedLaunches)> = Vec::new();
     for (program, timed) in step.compiled.groups.programs.iter().zip(&step.estimate.programs) {
         let mut before = timed.report.dispatch;

@@ -17,7 +17,7 @@ pub use bound::LaunchBound;
 pub use explain::{LaunchComparison, MappedLaunches, MappingComparison, Mechanism, StepComparison, explain};
 pub use search::{BestTiling, KernelUse};
 pub use stitch::{GroupingRow, LayoutRow, Stitching, stitching};
-pub use timing::{TimedMapping, TimedStep, time_mapping};
+pub use timing::{MappedStep, TimedMapping, time_mapping};
 
 /// The result of a search.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ pub fn sweep(
         timed.push(time_mapping(graphs, target, &mapping)?);
     }
     let relative = |one: &TimedMapping| -> f64 {
-        let total = |step: &TimedStep| step.seconds(target).iter().sum::<f64>();
+        let total = |step: &MappedStep| step.seconds(target).iter().sum::<f64>();
         one.steps.iter().zip(&against.steps).map(|(step, base)| total(step) / total(base)).sum()
     };
     let best = timed.iter().min_by(|a, b| relative(a).total_cmp(&relative(b)));

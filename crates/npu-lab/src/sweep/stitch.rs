@@ -12,7 +12,7 @@ use girih_npu::pass::{Grouping, Mapping, Policy};
 use girih_tensor::Result;
 use serde::Serialize;
 
-use super::timing::{TimedMapping, TimedStep, time_mapping, tokens_before};
+use super::timing::{MappedStep, TimedMapping, time_mapping, tokens_before};
 
 /// One step with one grouping.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -61,15 +61,16 @@ pub struct Stitching {
 /// # Errors
 /// When a program does not fit the target.
 pub fn stitching(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Result<Stitching> {
-    let mut ways: Vec<(Grouping, TimedMapping)> = Vec::new();
+    let mut timed_groupings: Vec<(Grouping, TimedMapping)> = Vec::new();
     for (_, grouping) in Grouping::ALL {
         let policy = Policy { grouping: *grouping, ..mapping.policy };
-        ways.push((*grouping, time_mapping(graphs, target, &Mapping { policy, ..mapping.clone() })?));
+        timed_groupings
+            .push((*grouping, time_mapping(graphs, target, &Mapping { policy, ..mapping.clone() })?));
     }
     let mut groupings = Vec::new();
     for (number, graph) in graphs.iter().enumerate() {
-        for (grouping, weighed) in &ways {
-            let step = &weighed.steps[number];
+        for (grouping, timed) in &timed_groupings {
+            let step = &timed.steps[number];
             let ledger = &step.estimate.ledger;
             groupings.push(GroupingRow {
                 key: graph.key.to_string(),
@@ -81,15 +82,15 @@ pub fn stitching(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Result
             });
         }
     }
-    let own = ways.iter().find(|(grouping, _)| *grouping == mapping.policy.grouping);
-    let layouts = own.map(|(_, weighed)| layouts(graphs, &weighed.steps, target)).unwrap_or_default();
+    let own = timed_groupings.iter().find(|(grouping, _)| *grouping == mapping.policy.grouping);
+    let layouts = own.map(|(_, timed)| layouts(graphs, &timed.steps, target)).unwrap_or_default();
     Ok(Stitching { groupings, layouts })
 }
 
 /// The five disagreements of seed 000 (section B4) over these steps.
-fn layouts(graphs: &[Graph], steps: &[TimedStep], target: &Target) -> Vec<LayoutRow> {
+fn layouts(graphs: &[Graph], steps: &[MappedStep], target: &Target) -> Vec<LayoutRow> {
     let laid =
-        |(graph, step): (&Graph, &TimedStep)| laid_bytes(graph, &step.compiled.groups, tokens_before(graph));
+        |(graph, step): (&Graph, &MappedStep)| laid_bytes(graph, &step.compiled.groups, tokens_before(graph));
     let laid: u64 = graphs.iter().zip(steps).map(laid).sum();
     let host = 2.0 * laid as f64 / target.host.bytes_per_second;
     let sync = laid as f64 / target.host.sync_bytes_per_second;
@@ -142,7 +143,7 @@ fn layouts(graphs: &[Graph], steps: &[TimedStep], target: &Target) -> Vec<Layout
 
 /// Seconds of configuring for matrix-vector products whose width differs from the
 /// first one's in the same program.
-fn further_gemv_seconds(step: &TimedStep, target: &Target) -> f64 {
+fn further_gemv_seconds(step: &MappedStep, target: &Target) -> f64 {
     let mut cycles = 0;
     for (program, timed) in step.compiled.groups.programs.iter().zip(&step.estimate.programs) {
         let (mut before, mut first) = (timed.report.dispatch, None);

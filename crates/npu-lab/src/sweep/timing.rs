@@ -12,19 +12,19 @@ pub struct TimedMapping {
     /// The mapping.
     pub mapping: Mapping,
     /// The step of each graph.
-    pub steps: Vec<TimedStep>,
+    pub steps: Vec<MappedStep>,
 }
 
 /// A step compiled with a mapping, and its time.
 #[derive(Clone, Debug)]
-pub struct TimedStep {
+pub struct MappedStep {
     /// Its programs.
     pub compiled: Compiled,
     /// Its time.
     pub estimate: Estimate,
 }
 
-impl TimedStep {
+impl MappedStep {
     /// Seconds of the array, of host work, and of passing bytes between them:
     /// syncs, copies and command lists.
     pub fn seconds(&self, target: &Target) -> [f64; 3] {
@@ -45,7 +45,7 @@ pub fn time_mapping(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Res
     for graph in graphs {
         let compiled = compiler.compile(graph, &mut NoDump)?;
         let estimate = estimate(graph, &compiled, target, tokens_before(graph))?;
-        steps.push(TimedStep { compiled, estimate });
+        steps.push(MappedStep { compiled, estimate });
     }
     Ok(TimedMapping { mapping: mapping.clone(), steps })
 }

@@ -29,14 +29,14 @@ fn simulate(files: &[(String, String)]) -> Validation {
 }
 
 /// Two rows of a table in their published form.
-const GELU: &str = "section,N,(as 2-D),best config (herd_x/herd_y/tile_n),latency,bandwidth,Status\n\
+const GELU_ROWS: &str = "section,N,(as 2-D),best config (herd_x/herd_y/tile_n),latency,bandwidth,Status\n\
                     Tested shapes,1048576,—,8/2/4096,235 µs,17.8 GB/s,ok\n\
                     Tested shapes,4194304,2048×2048,8/2/4096,672 µs,25.0 GB/s,ok\n";
 
 #[test]
 fn rows_of_a_table_are_simulated_with_their_tiles() {
     let name = "mlir_air_kernel_GELU_bf16.csv".to_owned();
-    let validation = simulate(&[(name, GELU.to_owned()), ("notes.csv".to_owned(), "a,b".to_owned())]);
+    let validation = simulate(&[(name, GELU_ROWS.to_owned()), ("notes.csv".to_owned(), "a,b".to_owned())]);
     let labels: Vec<&str> =
         validation.predictions.iter().map(|prediction| prediction.measured.label.as_str()).collect();
     assert_eq!(labels, ["n=1048576 8/2/4096", "n=4194304 8/2/4096"]);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu_lab::sweep::{self, BestTiling, SweepResult, TimedMapping, TimedStep};
+use girih_npu_lab::sweep::{self, BestTiling, MappedStep, SweepResult, TimedMapping};
 
 use serde_json::{Value, json};
 
@@ -97,7 +97,7 @@ fn described(found: &SweepResult, against: &TimedMapping, target: &Target) -> Va
             "hopeless": one.hopeless,
         })
     };
-    let step = |step: &TimedStep| {
+    let step = |step: &MappedStep| {
         let [array, host, passing] = step.seconds(target).map(|seconds| seconds * 1e3);
         let submissions = step.estimate.ledger.submissions;
         json!({"array_ms": array, "host_ms": host, "passing_ms": passing, "submissions": submissions})
