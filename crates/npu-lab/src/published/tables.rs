@@ -435,6 +435,8 @@ fn breakdown(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
 
 #[cfg(test)]
 mod tests {
+    use girih_tensor::Random;
+
     use super::*;
 
     #[test]
@@ -480,15 +482,11 @@ mod tests {
     /// beyond 32 bits, a lack of channels, or a division by zero.
     #[test]
     fn any_sizes_are_built_or_refused() {
-        let mut state = 1u64;
+        let mut random = Random(1);
         let (mut built, mut refused) = (0, 0);
         for (table, row) in ROW_TEMPLATES {
             for _ in 0..2000 {
-                let mut size = || {
-                    state =
-                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    TRIED_SIZES[(state >> 60) as usize].to_string()
-                };
+                let mut size = || random.of(&TRIED_SIZES).to_string();
                 let mut parts = row.split('#');
                 let first = parts.next().unwrap_or_default().to_owned();
                 let row = parts.fold(first, |row, part| row + &size() + part);
