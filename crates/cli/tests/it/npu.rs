@@ -18,8 +18,8 @@ fn a_model_on_the_toy_array_matches_its_golden_file() {
 fn an_unknown_target_or_backend_is_named() {
     let folder = fixture("llama32_tied");
     let model = name(&folder);
-    girih(&["inspect", model, "--backend", "npu:none"]).fails(2, "no NPU target is called 'none'");
-    girih(&["inspect", model, "--backend", "npu"]).fails(2, "'npu' is no backend");
+    girih(&["inspect", model, "--backend", "npu:none"]).fails(2, "unknown NPU target 'none'");
+    girih(&["inspect", model, "--backend", "npu"]).fails(2, "unknown backend 'npu'");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn options_without_effect_are_refused() {
     let graph = out.path().join("step.graph");
     std::fs::write(&graph, "no graph").unwrap();
     for option in ["--rows", "--context"] {
-        girih(&["npu", "sim", name(&graph), option, "64"]).fails(2, "a graph says its own rows and context");
+        girih(&["npu", "sim", name(&graph), option, "64"]).fails(2, "a graph fixes its rows and context");
     }
     girih(&["npu", "sim", name(&folder), "--rows", "64", "--context", "32"])
         .fails(2, "--rows is 64: it must be at most --context, 32");
@@ -199,7 +199,8 @@ fn the_runtime_choices_are_compared() {
     assert!(number(named("weights=copied"), 0, "load_kept_bytes") > 0.0);
     let padded = lines(1);
     assert!(number(padded.last().expect("lengths"), 0, "ms") >= number(&padded[0], 0, "ms"));
-    girih(&["run", "stories260k", "Once", "--npu-lengths", "64"]).fails(2, "--npu-lengths chooses lengths");
+    girih(&["run", "stories260k", "Once", "--npu-lengths", "64"])
+        .fails(2, "--npu-lengths applies only to arrays");
     girih(&["run", "stories260k", "Once", "--backend", "npu:toy", "--npu-runtime", "values=lost"])
         .fails(2, "'values=lost' is no choice");
 }
