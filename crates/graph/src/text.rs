@@ -115,7 +115,7 @@ impl FromStr for Graph {
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let (index, first) =
             lines.next().ok_or_else(|| Error::new("line 1: the text of a graph is empty"))?;
-        let key = first.trim().strip_prefix("graph ").and_then(key).ok_or_else(|| {
+        let key = first.trim().strip_prefix("graph ").and_then(parse_key).ok_or_else(|| {
             let form = "graph rows … sequences … context … output_rows … input -> output";
             Error::new(format!("line {}: a graph opens with '{form}'", index + 1))
         })?;
@@ -131,7 +131,7 @@ impl FromStr for Graph {
     }
 }
 
-fn key(text: &str) -> Option<Key> {
+fn parse_key(text: &str) -> Option<Key> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [
         "rows",
