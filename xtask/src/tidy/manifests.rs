@@ -1,17 +1,25 @@
 //! Rules about the manifests: who may depend on whom.
 
-use super::{Fault, Tree};
+use super::fault::Fault;
+use super::tree::Tree;
 
 /// The crates of this workspace that each crate may depend on.
 const EDGES: &[(&str, &[&str])] = &[
     ("tensor", &[]),
     ("graph", &["tensor"]),
-    ("model", &["tensor", "graph"]),
+    ("file", &["tensor"]),
+    ("words", &["tensor", "file"]),
+    ("hub", &["tensor", "file"]),
+    ("model", &["tensor", "file", "graph"]),
+    ("convert", &["tensor", "file", "words", "graph", "model"]),
     ("cpu", &["tensor", "graph"]),
     ("npu", &["tensor", "graph"]),
-    ("engine", &["tensor", "graph", "model"]),
-    ("measure", &["tensor", "graph", "model", "engine"]),
-    ("cli", &["tensor", "graph", "model", "cpu", "npu", "engine", "measure"]),
+    ("engine", &["tensor", "graph"]),
+    ("measure", &["tensor", "file", "graph", "model", "engine"]),
+    (
+        "cli",
+        &["tensor", "file", "words", "hub", "graph", "model", "convert", "cpu", "npu", "engine", "measure"],
+    ),
     ("xtask", &[]),
 ];
 
