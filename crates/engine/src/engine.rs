@@ -381,7 +381,8 @@ impl<'w> Engine<'w> {
         watch: &mut dyn Watch,
         mut each: impl FnMut(usize, &[f32]),
     ) -> Result<()> {
-        let (chunk, width) = (self.limits.chunk.min(self.runner().max_key().output_rows), self.runner().width());
+        let (chunk, width) =
+            (self.limits.chunk.min(self.runner().max_key().output_rows), self.runner().width());
         let mut rows = vec![0.0; tokens.len().min(chunk as usize) * width];
         let mut position = 0;
         for tokens in tokens.chunks(chunk as usize) {

@@ -4,10 +4,10 @@
 use girih_graph::backend::{Block, Inputs};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend, GroupId, Outputs, Runner, Watch, load};
-use girih_tensor::Shape;
+use girih_tensor::{Random, Shape};
 
 use crate::forms::{EMBEDDINGS, TOKENS, parse};
-use crate::random::{self, Random};
+use crate::random;
 use crate::session::{Table, TestSequence, open_random, run_once, step, watched};
 
 const FIRST: &[Block] = &[Block(0), Block(1)];

@@ -1,43 +1,7 @@
-//! Random numbers and random graphs from a seed, the same on every machine.
+//! Random graphs from a seed, the same on every machine.
 
 use girih_graph::{Act, Builder, Graph, InputKind, Key, Op, OutputKind, Pairing, Span, ValueId, Variant};
-use girih_tensor::{DType, Shape};
-
-/// A SplitMix64 generator (Steele, Lea and Flood, 2014).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.bits() % end as u64) as usize
-    }
-
-    pub fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())]
-    }
-
-    /// Uniform in `[-1, 1)`, in steps that `f32` holds exactly.
-    pub fn number(&mut self) -> f32 {
-        (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    /// Any positive finite `f32`, of every magnitude.
-    fn positive(&mut self) -> f32 {
-        loop {
-            let number = f32::from_bits(self.bits() as u32 >> 1);
-            if number.is_finite() && number > 0.0 {
-                return number;
-            }
-        }
-    }
-}
+use girih_tensor::{DType, Random, Shape};
 
 /// Columns of every row, and the same number as heads × head size.
 const WIDTH: usize = 8;

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Error, Graph, InputKind, Outputs, Runner, Sequence, Step, Watch, WeightSource, load};
+use girih_tensor::Random;
 
 use crate::forms::parse;
-use crate::random::Random;
 
 /// Weights by name, in the formats that a graph states.
 pub struct Table(HashMap<String, Vec<u8>>);

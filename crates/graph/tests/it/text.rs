@@ -1,9 +1,10 @@
 //! The text form: parsing inverts printing for graphs without faults, and refuses malformed text by line.
 
 use girih_graph::{Graph, GroupId, Role, ValueId, faults};
+use girih_tensor::Random;
 
 use crate::forms::{EMBEDDINGS, TOKENS, edited, parse};
-use crate::random::{self, Random};
+use crate::random;
 use crate::session;
 
 #[test]
