@@ -180,7 +180,7 @@ macro_rules! ops {
         #[non_exhaustive]
         pub enum Op { $( $(#[$doc])* $name $({ $( $(#[$field_doc])* $field: $type ),* })? ),* }
 
-        static TABLE: &[OpSpec] = &[$( OpSpec {
+        static OPS: &[OpSpec] = &[$( OpSpec {
             name: $text,
             constants: &[$($(stringify!($field)),*)?],
             operands: &[$(OperandKind::$operand,)* $($(OperandKind::$optional),*)?],
@@ -189,13 +189,13 @@ macro_rules! ops {
             shapes: $shapes,
         } ),*];
 
-        /// Indexes of the table.
-        enum Entry { $($name),* }
+        /// The index of each op in `OPS`.
+        enum OpIndex { $($name),* }
 
         impl Op {
             /// Returns the entry of the table.
             pub fn spec(&self) -> &'static OpSpec {
-                &TABLE[match self { $( Op::$name { .. } => Entry::$name ),* } as usize]
+                &OPS[match self { $( Op::$name { .. } => OpIndex::$name ),* } as usize]
             }
 
             /// The constants as they are printed: name and text.
@@ -309,7 +309,7 @@ ops! {
 impl Op {
     /// Every entry of the table.
     pub fn table() -> &'static [OpSpec] {
-        TABLE
+        OPS
     }
 
     /// The op's name in printed graphs and refusals.

@@ -8,7 +8,7 @@ use girih_tensor::{Random, Shape};
 
 use crate::forms::{EMBEDDINGS, TOKENS, parse};
 use crate::random;
-use crate::session::{Table, TestSequence, open_random, run_once, step, watched};
+use crate::session::{TestSequence, WeightTable, open_random, run_once, step, watched};
 
 const FIRST: &[Block] = &[Block(0), Block(1)];
 const SCATTERED: &[Block] = &[Block(3), Block(1)];
@@ -148,7 +148,7 @@ fn state_larger_than_memory_is_an_error() {
 #[test]
 fn a_failing_source_fails_the_load() {
     let graph = parse(TOKENS);
-    let empty = Table::of(&parse(EMBEDDINGS), |_, count| vec![0.0; count]);
+    let empty = WeightTable::of(&parse(EMBEDDINGS), |_, count| vec![0.0; count]);
     let loaded = load(Interpreter, &empty, graph.key, &[1, 1], |_| Ok(graph.clone()));
     assert_eq!(loaded.err().expect("no table").to_string(), "there is no weight 'embed.table'");
 }

@@ -10,22 +10,22 @@ use girih_tensor::Random;
 use crate::forms::parse;
 
 /// Weights by name, in the formats that a graph states.
-pub struct Table(HashMap<String, Vec<u8>>);
+pub struct WeightTable(HashMap<String, Vec<u8>>);
 
-impl Table {
+impl WeightTable {
     /// The table with `numbers(name, count)` for each weight.
-    pub fn of(graph: &Graph, mut numbers: impl FnMut(&str, usize) -> Vec<f32>) -> Table {
+    pub fn of(graph: &Graph, mut numbers: impl FnMut(&str, usize) -> Vec<f32>) -> WeightTable {
         let packed = graph.weights().map(|(_, value)| {
             let numbers = numbers(&value.name, value.shape.elements());
             let (rows, columns) = (value.shape.rows(), value.shape.columns());
             let bytes = value.dtype.pack_matrix(rows, columns, &numbers);
             (value.name.clone(), bytes.expect("tests use formats that can be packed"))
         });
-        Table(packed.collect())
+        WeightTable(packed.collect())
     }
 }
 
-impl WeightSource for Table {
+impl WeightSource for WeightTable {
     fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         let bytes = self.0.get(name).ok_or_else(|| Error::new(format!("there is no weight '{name}'")))?;
         into.copy_from_slice(&bytes[offset as usize..][..into.len()]);
@@ -36,7 +36,7 @@ impl WeightSource for Table {
 /// The graph of a text on the interpreter, with four blocks of state per group.
 pub fn open(text: &str, numbers: impl FnMut(&str, usize) -> Vec<f32>) -> Box<dyn Runner> {
     let graph = parse(text);
-    let table = Table::of(&graph, numbers);
+    let table = WeightTable::of(&graph, numbers);
     let blocks = vec![4; graph.groups.len()];
     load(Interpreter, &table, graph.key, &blocks, |_| Ok(graph.clone()))
         .unwrap_or_else(|error| panic!("{error}, in:\n{text}"))

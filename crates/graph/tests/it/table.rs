@@ -10,14 +10,14 @@ use crate::session;
 const CONSTANT_TEXTS: [&str; 4] = ["1.0", "full", "halves", "silu"];
 
 /// Inner extents to try for activations and state.
-const INNER: [&str; 3] = [", 2", "", ", 1, 2"];
+const INNER_EXTENTS: [&str; 3] = [", 2", "", ", 1, 2"];
 
 /// Extents to try for weights.
-const WEIGHTS: [&str; 3] = ["1", "2", "2, 2"];
+const WEIGHT_EXTENTS: [&str; 3] = ["1", "2", "2, 2"];
 
 /// What the node of the op writes.
 #[derive(Clone, Copy)]
-enum Target {
+enum ResultKind {
     Rows,
     OutputRows,
     State,
@@ -28,18 +28,23 @@ enum Target {
 struct SmallGraph {
     x: &'static str,
     weights: [&'static str; 2],
-    target: Target,
+    result: ResultKind,
     y: &'static str,
 }
 
 impl SmallGraph {
     fn all() -> impl Iterator<Item = SmallGraph> {
-        let targets = [Target::Rows, Target::OutputRows, Target::State];
-        INNER.into_iter().flat_map(move |x| {
-            WEIGHTS.into_iter().flat_map(move |first| {
-                WEIGHTS.into_iter().flat_map(move |second| {
-                    targets.into_iter().flat_map(move |target| {
-                        INNER.into_iter().map(move |y| SmallGraph { x, weights: [first, second], target, y })
+        let results = [ResultKind::Rows, ResultKind::OutputRows, ResultKind::State];
+        INNER_EXTENTS.into_iter().flat_map(move |x| {
+            WEIGHT_EXTENTS.into_iter().flat_map(move |first| {
+                WEIGHT_EXTENTS.into_iter().flat_map(move |second| {
+                    results.into_iter().flat_map(move |result| {
+                        INNER_EXTENTS.into_iter().map(move |y| SmallGraph {
+                            x,
+                            weights: [first, second],
+                            result,
+                            y,
+                        })
                     })
                 })
             })
@@ -48,7 +53,7 @@ impl SmallGraph {
 
     /// The graph in which `y` is `op` of these operands.
     fn text(&self, op: &str, operands: &[String]) -> String {
-        let SmallGraph { x, weights, target, y } = self;
+        let SmallGraph { x, weights, result, y } = self;
         let uses = |name: &str| operands.iter().any(|operand| operand == name);
         let input = if uses("tokens") { "tokens" } else { "embeddings" };
         let mut text = format!("graph rows 2 sequences 1 context 64 output_rows 1 {input} -> hidden\n");
@@ -57,7 +62,7 @@ impl SmallGraph {
             text += "input tokens: [rows 2] i32\n";
         }
         // A second input is a fault of the graph, but none of `y`.
-        if !uses("tokens") || uses("x") || uses("kept") || matches!(target, Target::State) {
+        if !uses("tokens") || uses("x") || uses("kept") || matches!(result, ResultKind::State) {
             text += &format!("input x: [rows 2{x}] f32\n");
         }
         for (name, extents) in ["w0", "w1"].into_iter().zip(weights).filter(|(name, _)| uses(name)) {
@@ -67,12 +72,12 @@ impl SmallGraph {
             text += &format!("state kept: [context 64{x}] f32 in full\nkept = write x\n");
         }
         let call = format!("{op} {}", operands.join(", "));
-        text + &match target {
-            Target::Rows => {
+        text + &match result {
+            ResultKind::Rows => {
                 format!("y: [rows 2{y}] = {call}\noutput z: [output_rows 1{y}] = gather y\n")
             }
-            Target::OutputRows => format!("output y: [output_rows 1{y}] = {call}\n"),
-            Target::State => format!(
+            ResultKind::OutputRows => format!("output y: [output_rows 1{y}] = {call}\n"),
+            ResultKind::State => format!(
                 "state y: [context 64{y}] f32 in full\ny = {call}\n\
                  seen: [rows 2{x}] = attend(scale=1.0 span=full) x, y, y\n\
                  output z: [output_rows 1{x}] = gather seen\n"
