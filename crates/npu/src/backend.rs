@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 
 use girih_graph::backend::{Backend, MemoryPlan, Refusal, WeightSource};
-use girih_graph::{Graph, Key, Step};
+use girih_graph::{Graph, Key, Op, Step};
 use girih_tensor::{Error, Result};
 
 use crate::Target;
@@ -155,7 +155,11 @@ impl Backend for Npu {
         keys.into_iter().collect()
     }
 
-    fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
+    fn knows(&self, op: Op) -> bool {
+        partition::knows(op)
+    }
+
+    fn objections(&self, graph: &Graph) -> Vec<Refusal> {
         let nodes = graph.nodes.iter().enumerate();
         let refusals = nodes.filter_map(|(index, node)| {
             let reason = partition::refusal(graph, self.target(), self.compiler.policy(), index)?;
