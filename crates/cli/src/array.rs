@@ -7,9 +7,9 @@ use std::str::FromStr;
 
 use clap::Args;
 use girih_npu::blob::{Cache, USUAL_LIMIT};
-use girih_npu::driver::{Runtime, Tell};
+use girih_npu::driver::{Runtime, WarningSink};
 use girih_npu::pass::Mapping;
-use girih_npu::{Npu, Options};
+use girih_npu::{Npu, NpuOptions};
 
 use crate::error::{Error, Result};
 use crate::input::text_file;
@@ -49,12 +49,12 @@ impl ArrayArgs {
     /// # Errors
     /// When there is no such array, or no folder for its programs.
     pub fn npu(&self, target: &str, show: Option<Show>) -> Result<Npu> {
-        let usual = Options::default();
+        let usual = NpuOptions::default();
         let mut runtime = Runtime::default();
         for name in &self.npu_runtime {
             runtime = runtime.with(name)?;
         }
-        let options = Options {
+        let options = NpuOptions {
             runtime,
             lengths: self.npu_lengths.clone().unwrap_or(usual.lengths),
             contexts: self.npu_contexts.clone().unwrap_or(usual.contexts),
@@ -144,6 +144,6 @@ impl BlobArgs {
 }
 
 /// Shows what is told.
-pub fn tell(show: Show) -> Tell {
-    Tell::new(move |sentence| show.note(sentence))
+pub fn tell(show: Show) -> WarningSink {
+    WarningSink::new(move |sentence| show.note(sentence))
 }

@@ -10,29 +10,29 @@ use girih_tensor::{Error, Result};
 
 use crate::Target;
 use crate::blob;
-use crate::driver::{Compiled, Compiler, Device, Program, Runtime, Tell, Weights};
+use crate::driver::{CompiledGraph, Compiler, Device, NpuProgram, NpuWeights, Runtime, WarningSink};
 use crate::form::groups::Groups;
-use crate::host::Cache;
+use crate::host::NpuState;
 use crate::pass::{self, Attention, Mapping, NoDump, Policy, Stays, partition};
-use crate::sim::Order;
+use crate::sim::EventOrder;
 
 /// Why bytes may differ where a step has one row in one run and several in
 /// another. The matrix unit sums each product's terms in order; the kernel of
 /// single rows sums them in 64 lanes, since a row of weights is a row of its
 /// vectors. The matrix kernel would have the order of steps of several rows, but
 /// only at the times of another kernel, for which no figure is published.
-pub const ONE_ROW: &str = "steps of one row sum products, and unless the mapping says otherwise attend, in \
+pub const ONE_ROW_NOTE: &str = "steps of one row sum products, and unless the mapping says otherwise attend, in \
     another order than steps of several rows: a prompt whose last chunk or whose uncached rest is one row, \
     and sequences that decode together, may get other bytes than without";
 
 /// How the backend is to use the array. Nothing here changes a value but where
 /// attention runs and, by their rounding, other programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct NpuOptions {
     /// How operations are grouped into programs.
     pub policy: Policy,
     /// In which order things happen that may happen in any.
-    pub order: Order,
+    pub order: EventOrder,
     /// Whether runs look for accesses that nothing orders.
     pub hazards: bool,
     /// How buffer objects, lists and completion are used.
@@ -47,11 +47,11 @@ pub struct Options {
     pub contexts: Vec<u32>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for NpuOptions {
+    fn default() -> NpuOptions {
+        NpuOptions {
             policy: Policy::MLIR_AIR,
-            order: Order::Earliest,
+            order: EventOrder::Earliest,
             hazards: true,
             runtime: Runtime::default(),
             lengths: vec![64, 256, 1024],
@@ -75,9 +75,9 @@ impl Npu {
     ///
     /// # Errors
     /// When there is no such target.
-    pub fn new(target: &str, options: Options) -> Result<Npu> {
+    pub fn new(target: &str, options: NpuOptions) -> Result<Npu> {
         let target = Target::named(target)?;
-        let Options { policy, order, hazards, runtime, lengths, contexts } = options;
+        let NpuOptions { policy, order, hazards, runtime, lengths, contexts } = options;
         let mut device = Device::new(&target, order)?.with_runtime(runtime);
         device.look_for_hazards(hazards);
         let compiler = Compiler::new(target, policy, None);
@@ -93,8 +93,8 @@ impl Npu {
     /// The same with blobs on disk: what `cache` has is not compiled. `tell`
     /// hears why a blob was refused or could not be kept.
     #[must_use]
-    pub fn with_blobs(self, cache: blob::Cache, tell: Tell) -> Npu {
-        Npu { compiler: self.compiler.with_cache(cache).telling(tell), ..self }
+    pub fn with_blobs(self, cache: blob::Cache, tell: WarningSink) -> Npu {
+        Npu { compiler: self.compiler.with_cache(cache).with_warnings(tell), ..self }
     }
 
     /// The target.
@@ -119,7 +119,7 @@ impl Npu {
     }
 
     /// What of a graph the host computes, and why.
-    pub fn stays(&self, graph: &Graph) -> Vec<Stays> {
+    pub fn host_fallback(&self, graph: &Graph) -> Vec<Stays> {
         pass::stays(graph, self.target(), self.compiler.policy())
     }
 
@@ -129,9 +129,9 @@ impl Npu {
 }
 
 impl Backend for Npu {
-    type Weights = Weights;
-    type State = Cache;
-    type Program = Program;
+    type Weights = NpuWeights;
+    type State = NpuState;
+    type Program = NpuProgram;
 
     fn name(&self) -> &'static str {
         "npu"
@@ -169,36 +169,36 @@ impl Backend for Npu {
     }
 
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
-        let state = Cache::plan(graph, blocks);
+        let state = NpuState::plan(graph, blocks);
         match self.groups(graph) {
             Ok(groups) => MemoryPlan {
-                weights: Weights::plan(graph, &groups, self.runtime),
+                weights: NpuWeights::plan(graph, &groups, self.runtime),
                 state,
-                scratch: Program::plan(graph, &groups, self.runtime),
+                scratch: NpuProgram::plan(graph, &groups, self.runtime),
             },
             // What cannot be cut is refused when it is compiled.
             Err(_) => MemoryPlan { weights: 0, state, scratch: 0 },
         }
     }
 
-    fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<Weights> {
-        Weights::load(graph, &self.groups(graph)?, source, &mut self.device())
+    fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<NpuWeights> {
+        NpuWeights::load(graph, &self.groups(graph)?, source, &mut self.device())
     }
 
-    fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<Cache> {
-        Cache::new(graph, blocks)
+    fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<NpuState> {
+        NpuState::new(graph, blocks)
     }
 
-    fn compile(&self, graph: &Graph, weights: &Weights) -> Result<Program> {
-        let Compiled { groups, schedules, .. } = self.compiler.compile(graph, &mut NoDump)?;
-        Program::new(graph, groups, &schedules, weights, &mut self.device())
+    fn compile(&self, graph: &Graph, weights: &NpuWeights) -> Result<NpuProgram> {
+        let CompiledGraph { groups, schedules, .. } = self.compiler.compile(graph, &mut NoDump)?;
+        NpuProgram::new(graph, groups, &schedules, weights, &mut self.device())
     }
 
     fn run(
         &self,
-        program: &Program,
-        weights: &Weights,
-        state: &mut Cache,
+        program: &NpuProgram,
+        weights: &NpuWeights,
+        state: &mut NpuState,
         step: Step<'_>,
     ) -> Result<(), Error> {
         program.run(&mut self.device(), weights, state, step)

@@ -17,6 +17,6 @@ pub mod sim;
 pub mod sweep;
 pub mod target;
 
-pub use backend::{Npu, ONE_ROW, Options};
+pub use backend::{Npu, NpuOptions, ONE_ROW_NOTE};
 pub use girih_tensor::{Error, Result};
 pub use target::Target;

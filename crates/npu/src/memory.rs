@@ -85,7 +85,7 @@ impl Objects {
 /// What a device works on: values, or only their sizes, which is enough for
 /// keeping time.
 #[derive(Debug)]
-pub enum Memory<'a> {
+pub enum SimMemory<'a> {
     /// The objects; values are computed.
     Values(&'a mut Objects),
     /// No objects; only time passes.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 /// The target files of the repository: name and text.
-const FILES: &[(&str, &str)] = &[
+const TARGET_FILES: &[(&str, &str)] = &[
     ("toy", include_str!("../../../targets/npu/toy.toml")),
     ("xdna2-strix", include_str!("../../../targets/npu/xdna2-strix.toml")),
     ("xdna2-kraken", include_str!("../../../targets/npu/xdna2-kraken.toml")),
@@ -17,9 +17,9 @@ const FILES: &[(&str, &str)] = &[
 ];
 
 /// The longest target file that is read.
-const MOST_BYTES: usize = 256 << 10;
+const MAX_FILE_BYTES: usize = 256 << 10;
 /// The longest chain of files that extend one another.
-const MOST_EXTENDS: usize = 4;
+const MAX_EXTENDS: usize = 4;
 
 /// How well a figure is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -59,31 +59,31 @@ pub struct Target {
     /// Whose kernel figures hold: `aie2` or `aie2p`.
     pub core: String,
     /// The grid.
-    pub array: Array,
+    pub array: ArraySpec,
     /// A compute tile (L1).
-    pub compute: Tile,
+    pub compute: TileSpec,
     /// A memory tile (L2).
-    pub memory: Tile,
+    pub memory: TileSpec,
     /// A shim tile, the door to DRAM.
-    pub shim: Shim,
+    pub shim: ShimSpec,
     /// The stream switches.
-    pub stream: Stream,
+    pub stream: StreamSpec,
     /// The accumulator link between neighbouring cores.
-    pub cascade: Cascade,
+    pub cascade: CascadeSpec,
     /// The processor of a compute tile.
-    pub core_unit: CoreUnit,
+    pub core_unit: CoreSpec,
     /// What a transfer costs besides its words.
     pub dma: DmaTimes,
     /// The memory behind the shims.
-    pub dram: Dram,
+    pub dram: DramSpec,
     /// The command processor and the host's driver.
-    pub control: Control,
+    pub control: ControlSpec,
     /// Frequencies.
-    pub clock: Clock,
+    pub clock: ClockSpec,
     /// The energy estimate.
-    pub power: Power,
+    pub power: PowerSpec,
     /// The machine that drives the array.
-    pub host: Host,
+    pub host: HostSpec,
     /// Every figure, in the order of its path.
     #[serde(skip)]
     pub figures: Vec<Figure>,
@@ -93,7 +93,7 @@ pub struct Target {
 /// the compute rows.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Array {
+pub struct ArraySpec {
     /// Columns.
     pub columns: u32,
     /// Rows of compute tiles.
@@ -107,7 +107,7 @@ pub struct Array {
 /// A tile with memory of its own.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tile {
+pub struct TileSpec {
     /// Bytes of data memory.
     pub bytes: u32,
     /// Bytes of it that buffers may not use (the stack).
@@ -122,10 +122,10 @@ pub struct Tile {
     #[serde(default)]
     pub neighbour_channels: u32,
     /// Its transfer engine.
-    pub dma: Dma,
+    pub dma: DmaSpec,
 }
 
-impl Tile {
+impl TileSpec {
     /// Bytes that one bank holds.
     pub fn bank_bytes(&self) -> u32 {
         self.bytes / self.banks
@@ -135,15 +135,15 @@ impl Tile {
 /// A shim tile: a transfer engine and no memory.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Shim {
+pub struct ShimSpec {
     /// Its transfer engine.
-    pub dma: Dma,
+    pub dma: DmaSpec,
 }
 
 /// The transfer engine of a tile and the limits of its descriptors.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Dma {
+pub struct DmaSpec {
     /// Channels from the stream into memory (S2MM).
     pub channels_in: u32,
     /// Channels from memory into the stream (MM2S).
@@ -153,23 +153,23 @@ pub struct Dma {
     /// Dimensions that a descriptor steps through.
     pub dimensions: u32,
     /// The longest transfer of a descriptor, in words of 4 bytes.
-    pub most_words: u64,
+    pub max_words: u64,
     /// The largest step of a dimension, in words of 4 bytes.
-    pub most_stride_words: u64,
+    pub max_stride_words: u64,
     /// Locks of the tile.
     pub locks: u32,
     /// The largest value of a lock.
-    pub most_lock: u32,
+    pub max_lock: u32,
     /// Tasks that wait in the queue of a channel.
     pub queue: u32,
     /// How often a task may be repeated.
-    pub most_repeat: u32,
+    pub max_repeat: u32,
 }
 
 /// The stream switches.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stream {
+pub struct StreamSpec {
     /// Bytes that a stream moves in a cycle.
     pub bytes_per_cycle: u32,
     /// Cycles from one switch to the next.
@@ -189,7 +189,7 @@ pub struct Stream {
 /// The accumulator link between neighbouring cores.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Cascade {
+pub struct CascadeSpec {
     /// Bytes that it moves in a cycle.
     pub bytes_per_cycle: u32,
     /// Cycles until the first byte arrives.
@@ -199,7 +199,7 @@ pub struct Cascade {
 /// The processor of a compute tile.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CoreUnit {
+pub struct CoreSpec {
     /// Bytes of a vector load.
     pub load_bytes: u32,
     /// Vector loads in a cycle.
@@ -243,7 +243,7 @@ pub struct DmaTimes {
 /// The memory behind the shims: one server for all reads and writes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Dram {
+pub struct DramSpec {
     /// What it moves in long runs.
     pub bytes_per_second: f64,
     /// A run of `r` contiguous bytes is served at `r / (r + run_bytes)` of it.
@@ -254,7 +254,7 @@ pub struct Dram {
     pub write_cycles: u32,
 }
 
-impl Dram {
+impl DramSpec {
     /// The share of the bandwidth that runs of so many bytes obtain.
     pub fn efficiency(&self, run: f64) -> f64 {
         run / (run + self.run_bytes)
@@ -264,7 +264,7 @@ impl Dram {
 /// The command processor and the driver.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Control {
+pub struct ControlSpec {
     /// From the call on the host to its return, of a program that does nothing.
     pub dispatch_us: f64,
     /// A write of one register.
@@ -290,7 +290,7 @@ pub struct Control {
 /// Frequencies.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Clock {
+pub struct ClockSpec {
     /// Cycles of the array in a second.
     pub hertz: f64,
     /// The levels that the driver knows.
@@ -300,7 +300,7 @@ pub struct Clock {
 /// The energy estimate: an idle power, and joules per byte and multiplication.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Power {
+pub struct PowerSpec {
     /// While nothing moves.
     pub idle_watts: f64,
     /// Per byte to or from DRAM.
@@ -316,7 +316,7 @@ pub struct Power {
 /// The machine that drives the array, for the work that stays on it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Host {
+pub struct HostSpec {
     /// Operations on floats in a second.
     pub flops: f64,
     /// Bytes that it reads or writes in a second.
@@ -348,7 +348,7 @@ impl Target {
     /// The names of all targets, variants included.
     pub fn names() -> Vec<String> {
         let mut names = Vec::new();
-        for (name, text) in FILES {
+        for (name, text) in TARGET_FILES {
             names.push((*name).to_owned());
             let table: Table = text.parse().expect("a test parses every target file");
             let variants = table.get("variant").and_then(Value::as_table);
@@ -473,7 +473,7 @@ impl Target {
     }
 }
 
-impl Dma {
+impl DmaSpec {
     fn check(&self, tile: &str) -> Result<()> {
         let counts = [
             ("channels_in", self.channels_in, 16),
@@ -481,9 +481,9 @@ impl Dma {
             ("descriptors", self.descriptors, 1024),
             ("dimensions", self.dimensions, 8),
             ("locks", self.locks, 1024),
-            ("most_lock", self.most_lock, 1 << 16),
+            ("max_lock", self.max_lock, 1 << 16),
             ("queue", self.queue, 64),
-            ("most_repeat", self.most_repeat, 1 << 16),
+            ("max_repeat", self.max_repeat, 1 << 16),
         ];
         for (name, count, most) in counts {
             if count == 0 || count > most {
@@ -524,24 +524,27 @@ pub(crate) fn print(f: &mut fmt::Formatter<'_>, figures: &[Figure]) -> fmt::Resu
 }
 
 fn file(name: &str) -> Result<&'static str> {
-    let found = FILES.iter().find(|(known, _)| *known == name);
+    let found = TARGET_FILES.iter().find(|(known, _)| *known == name);
     found.map(|(_, text)| *text).ok_or_else(|| {
-        let known: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
+        let known: Vec<&str> = TARGET_FILES.iter().map(|(name, _)| *name).collect();
         Error::new(format!("no NPU target is called {name:?}: known are {}", known.join(", ")))
     })
 }
 
 /// Parses a file and lays it over the one that it extends.
 fn read(text: &str, depth: usize) -> Result<Table> {
-    if text.len() > MOST_BYTES {
-        return Err(Error::new(format!("the file has {} bytes, at most {MOST_BYTES} are read", text.len())));
+    if text.len() > MAX_FILE_BYTES {
+        return Err(Error::new(format!(
+            "the file has {} bytes, at most {MAX_FILE_BYTES} are read",
+            text.len()
+        )));
     }
     let mut table: Table =
         text.parse().map_err(|error: toml::de::Error| Error::new(error.message().to_owned()))?;
     match table.remove("extends") {
         None => Ok(table),
-        Some(_) if depth == MOST_EXTENDS => {
-            Err(Error::new(format!("more than {MOST_EXTENDS} files extend one another")))
+        Some(_) if depth == MAX_EXTENDS => {
+            Err(Error::new(format!("more than {MAX_EXTENDS} files extend one another")))
         }
         Some(Value::String(base)) => {
             let mut under = read(file(&base)?, depth + 1)?;
@@ -595,7 +598,7 @@ pub(crate) fn take_figure(path: &str, value: &mut Value, figures: &mut Vec<Figur
         return Ok(());
     }
     let table = std::mem::take(table);
-    let read: Sourced =
+    let read: FigureText =
         table.try_into().map_err(|error: toml::de::Error| Error::new(error.message().to_owned()).of(path))?;
     if read.source.trim().is_empty() {
         return Err(Error::new(format!("{path} has an empty source: say who says so, or why it is assumed")));
@@ -609,7 +612,7 @@ pub(crate) fn take_figure(path: &str, value: &mut Value, figures: &mut Vec<Figur
 /// A figure as files write it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sourced {
+struct FigureText {
     value: Value,
     grade: Grade,
     source: String,

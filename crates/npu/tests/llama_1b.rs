@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use girih_npu::Target;
 use girih_npu::blob::Cache;
-use girih_npu::driver::{Compiler, Estimate, Timed, estimate};
+use girih_npu::driver::{Compiler, Estimate, TimedProgram, estimate};
 use girih_npu::pass::{Grouping, NoDump, Policy};
 use llama::{LLAMA_1B, key, llama};
 
@@ -44,7 +44,7 @@ fn time(target: &Target, policy: Policy, rows: u32, folder: &Path) -> Estimate {
     estimate
 }
 
-fn print(timed: &Timed, target: &Target) {
+fn print(timed: &TimedProgram, target: &Target) {
     let ms = |cycles: u64| target.seconds(cycles) * 1e3;
     println!("  {:<40} {:>9.3} ms x {}", timed.name, ms(timed.report.cycles), timed.runs);
     for launch in &timed.report.launches {

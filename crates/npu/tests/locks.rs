@@ -7,9 +7,9 @@ mod llama;
 use girih_npu::Target;
 use girih_npu::form::groups::{Kernel, Program, Task};
 use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
-use girih_npu::memory::{Binding, Memory, Objects};
+use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{NoDump, Policy, compile, groups};
-use girih_npu::sim::{Fault, FaultKind, Order, Simulator, Unwatched};
+use girih_npu::sim::{EventOrder, FaultKind, SimFault, SimUnwatched, Simulator};
 use girih_tensor::DType;
 
 /// Programs of one launch, large enough that every buffer is used again.
@@ -37,7 +37,7 @@ fn scheduled(name: &str, kernel: Kernel) -> String {
 }
 
 /// The bytes of all arguments after a run on arguments full of small numbers.
-fn run(schedule: &Schedule, order: Order) -> Result<Vec<Vec<u8>>, Fault> {
+fn run(schedule: &Schedule, order: EventOrder) -> Result<Vec<Vec<u8>>, SimFault> {
     let mut simulator = Simulator::new(&Target::named("toy").unwrap()).unwrap();
     let mut objects = Objects::new();
     let mut bindings = Vec::new();
@@ -49,7 +49,7 @@ fn run(schedule: &Schedule, order: Order) -> Result<Vec<Vec<u8>>, Fault> {
         DType::BF16.pack(&values.collect::<Vec<f32>>(), objects.bytes_mut(object));
         bindings.push(Binding { object, offset: 0 });
     }
-    simulator.run(schedule, &bindings, &mut Memory::Values(&mut objects), &mut Unwatched, order)?;
+    simulator.run(schedule, &bindings, &mut SimMemory::Values(&mut objects), &mut SimUnwatched, order)?;
     Ok(bindings.iter().map(|binding| objects.bytes(binding.object).to_vec()).collect())
 }
 
@@ -79,9 +79,9 @@ fn without_one(text: &str) -> Vec<(String, Schedule)> {
 fn any_order_that_the_locks_allow_computes_the_same() {
     for (name, text) in programs() {
         let schedule: Schedule = text.parse().unwrap();
-        let want = run(&schedule, Order::Earliest).unwrap();
+        let want = run(&schedule, EventOrder::Earliest).unwrap();
         for seed in 0..30 {
-            let found = run(&schedule, Order::Seeded(seed));
+            let found = run(&schedule, EventOrder::Seeded(seed));
             let found = found.unwrap_or_else(|fault| panic!("{name}, seed {seed}: {fault}"));
             assert!(found == want, "{name}, seed {seed}");
         }
@@ -92,10 +92,10 @@ fn any_order_that_the_locks_allow_computes_the_same() {
 /// change the numbers in silence. Returns how many were named, and what is
 /// redundant.
 fn leave_out(name: &str, text: &str, step: usize) -> (usize, Vec<String>) {
-    let want = run(&text.parse().unwrap(), Order::Earliest).unwrap();
+    let want = run(&text.parse().unwrap(), EventOrder::Earliest).unwrap();
     let (mut named, mut redundant) = (0, Vec::new());
     for (what, schedule) in without_one(text).into_iter().step_by(step) {
-        let fault = [Order::Earliest, Order::Seeded(1)].into_iter().find_map(|order| {
+        let fault = [EventOrder::Earliest, EventOrder::Seeded(1)].into_iter().find_map(|order| {
             let found = run(&schedule, order);
             let silent = found.as_ref().is_ok_and(|found| *found != want);
             assert!(!silent, "{name}, {what}, {order:?}: wrong numbers in silence");

@@ -8,9 +8,9 @@ use girih_npu::blob::Cache;
 use girih_npu::form::groups::{Kernel, Program, Task};
 use girih_npu::form::schedule::{Argument, ArgumentRole};
 use girih_npu::form::tiling::Tiling;
-use girih_npu::memory::{Binding, Memory, Objects};
+use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{Mapping, NoDump, TileRule, compile, groups, tile};
-use girih_npu::sim::{Order, Simulator, Unwatched};
+use girih_npu::sim::{EventOrder, SimUnwatched, Simulator};
 use girih_tensor::DType;
 use llama::{LLAMA_1B, SMALL, key, llama};
 
@@ -43,8 +43,8 @@ fn result(kernel: Kernel, tiling: Option<Tiling>, target: &Target) -> Option<Vec
         DType::BF16.pack(&values.collect::<Vec<f32>>(), objects.bytes_mut(object));
         bindings.push(Binding { object, offset: 0 });
     }
-    let mut memory = Memory::Values(&mut objects);
-    let run = simulator.run(&schedule, &bindings, &mut memory, &mut Unwatched, Order::Seeded(7));
+    let mut memory = SimMemory::Values(&mut objects);
+    let run = simulator.run(&schedule, &bindings, &mut memory, &mut SimUnwatched, EventOrder::Seeded(7));
     run.unwrap_or_else(|fault| panic!("{tiling:?}: {fault}"));
     Some(objects.bytes(bindings[2].object).to_vec())
 }

@@ -6,12 +6,13 @@ mod llama;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{Backend as _, Error, Key, Lane, Runner, Step, Want, WeightSource, load};
 use girih_npu::driver::{
-    Compiler, Dispatch, KeyUse, Ledger, ListUse, Runtime, Scene, ValueUse, WeightUse, estimate_scene, times,
+    Compiler, Dispatch, KeyUse, Ledger, ListUse, Runtime, Scenario, ValueUse, WeightUse, estimate_step,
+    time_programs,
 };
 use girih_npu::form::groups::{Groups, Step as Part, TensorKind};
 use girih_npu::form::schedule::{Place, Schedule};
 use girih_npu::pass::{Attention, NoDump, Policy};
-use girih_npu::{Npu, Options, Target};
+use girih_npu::{Npu, NpuOptions, Target};
 use girih_tensor::DType;
 use llama::{SMALL, key, llama};
 
@@ -64,15 +65,15 @@ fn logits(runner: &mut dyn Runner, stretches: &[&[u32]]) -> Vec<Vec<f32>> {
     each.collect()
 }
 
-fn with(options: Options, most: Key, stretches: &[&[u32]]) -> Vec<Vec<f32>> {
+fn with(options: NpuOptions, most: Key, stretches: &[&[u32]]) -> Vec<Vec<f32>> {
     let npu = Npu::new("toy", options).unwrap();
     let mut runner = load(npu, &Waves, most, &[32], |key| Ok(llama(&SMALL, key))).unwrap();
     logits(&mut *runner, stretches)
 }
 
 /// Without a ladder: one program for a row, and one for the largest step.
-fn plain() -> Options {
-    Options { lengths: Vec::new(), contexts: Vec::new(), hazards: false, ..Options::default() }
+fn plain() -> NpuOptions {
+    NpuOptions { lengths: Vec::new(), contexts: Vec::new(), hazards: false, ..NpuOptions::default() }
 }
 
 /// The prompt, then tokens one by one.
@@ -87,11 +88,11 @@ fn no_length_and_no_context_changes_a_byte() {
     assert!(padded.iter().flatten().all(|logit| logit.is_finite()));
     let short = Key { context: 512, ..key(24) };
     assert_eq!(with(plain(), short, &story()), padded, "compiled for fewer rows");
-    let ladder = Options { lengths: vec![8, 16, 24], contexts: vec![64, 128], ..plain() };
+    let ladder = NpuOptions { lengths: vec![8, 16, 24], contexts: vec![64, 128], ..plain() };
     assert_eq!(with(ladder.clone(), most, &story()), padded, "the least program that holds the step");
     let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
-    let padded = with(Options { policy: array, ..plain() }, most, &story());
-    assert_eq!(with(Options { policy: array, ..ladder }, most, &story()), padded, "tokens, too");
+    let padded = with(NpuOptions { policy: array, ..plain() }, most, &story());
+    assert_eq!(with(NpuOptions { policy: array, ..ladder }, most, &story()), padded, "tokens, too");
 }
 
 /// A prompt that is longer than the longest program, in chunks of it; a chunk
@@ -99,7 +100,7 @@ fn no_length_and_no_context_changes_a_byte() {
 #[test]
 fn no_chunk_changes_a_byte() {
     let whole = with(plain(), Key { context: 512, ..key(24) }, &story());
-    let ladder = || Options { lengths: vec![8], contexts: vec![64], ..plain() };
+    let ladder = || NpuOptions { lengths: vec![8], contexts: vec![64], ..plain() };
     for chunk in [8, 11, 16] {
         let mut chunks: Vec<&[u32]> = PROMPT.chunks(chunk).collect();
         let skipped = chunks.len() - 1;
@@ -114,12 +115,12 @@ fn nothing_that_the_runtime_chooses_changes_a_byte() {
     let most = Key { context: 512, ..key(24) };
     let usual = with(plain(), most, &story());
     let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
-    let usual_array = with(Options { policy: array, ..plain() }, most, &story());
+    let usual_array = with(NpuOptions { policy: array, ..plain() }, most, &story());
     let base = Runtime { weights: WeightUse::EachCall, ..Runtime::MLIR_AIR };
     let others = Runtime::default().departures().into_iter().map(|(_, runtime)| runtime);
     for runtime in others.chain([Runtime::MLIR_AIR, base]) {
-        assert_eq!(with(Options { runtime, ..plain() }, most, &story()), usual, "{runtime:?}");
-        let policy = Options { runtime, policy: array, ..plain() };
+        assert_eq!(with(NpuOptions { runtime, ..plain() }, most, &story()), usual, "{runtime:?}");
+        let policy = NpuOptions { runtime, policy: array, ..plain() };
         assert_eq!(with(policy, most, &story()), usual_array, "{runtime:?}");
     }
 }
@@ -131,7 +132,7 @@ fn keys_that_stay_are_those_of_their_sequence() {
     let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
     let say = |keys: KeyUse, contexts: Vec<u32>| {
         let runtime = Runtime { keys, ..Runtime::default() };
-        let npu = Npu::new("toy", Options { policy: array, runtime, contexts, ..plain() }).unwrap();
+        let npu = Npu::new("toy", NpuOptions { policy: array, runtime, contexts, ..plain() }).unwrap();
         let most = Key { context: 512, ..key(24) };
         let mut runner = load(npu, &Waves, most, &[32], |key| Ok(llama(&SMALL, key))).unwrap();
         let (long, short) = (0..8, 8..16);
@@ -193,7 +194,7 @@ fn estimates_count_what_runs_count() {
             [(&PROMPT[..], 24, Policy::MLIR_AIR), (&MORE[..1], 1, Policy::MLIR_AIR), (&MORE[..1], 1, array)];
         for (tokens, rows, policy) in cases {
             let graph = llama(&SMALL, Key { context: 256, ..key(rows) });
-            let npu = Npu::new("toy", Options { runtime, policy, ..plain() }).unwrap();
+            let npu = Npu::new("toy", NpuOptions { runtime, policy, ..plain() }).unwrap();
             let weights = npu.load(&graph, &Waves).unwrap();
             let copied = npu.device().ledger.load_copied_bytes;
             let mut state = npu.state(&graph, &[32]).unwrap();
@@ -213,9 +214,9 @@ fn estimates_count_what_runs_count() {
             let found = since(before, npu.device().ledger);
             let compiler = Compiler::new(target.clone(), policy, None);
             let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
-            let scene = Scene { position: 40, rows: tokens.len() as u32, runtime };
-            let programs = times(&compiled, &target).unwrap();
-            let estimate = estimate_scene(&graph, &compiled, &target, programs, scene);
+            let scene = Scenario { position: 40, rows: tokens.len() as u32, runtime };
+            let programs = time_programs(&compiled, &target).unwrap();
+            let estimate = estimate_step(&graph, &compiled, &target, programs, scene);
             assert_eq!(found, counts(estimate.ledger), "{rows} rows, {runtime:?}");
             assert_eq!(copied, estimate.load.copied, "{rows} rows, {runtime:?}");
         }
@@ -229,10 +230,10 @@ fn each_way_costs_what_it_should() {
     let compiler = Compiler::new(target.clone(), Policy::MLIR_AIR, None);
     let graph = llama(&SMALL, key(24));
     let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
-    let programs = times(&compiled, &target).unwrap();
+    let programs = time_programs(&compiled, &target).unwrap();
     let cost = |runtime: Runtime| {
-        let scene = Scene { position: 0, rows: 24, runtime };
-        estimate_scene(&graph, &compiled, &target, programs.clone(), scene).ledger
+        let scene = Scenario { position: 0, rows: 24, runtime };
+        estimate_step(&graph, &compiled, &target, programs.clone(), scene).ledger
     };
     let usual = Runtime::default();
     let best = cost(usual);
@@ -272,9 +273,9 @@ fn an_equal_layer_patches_only_its_weights_and_the_residual_stream() {
     for rows in [24, 1] {
         let graph = llama(&SMALL, key(rows));
         let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
-        let scene = Scene { position: 64, rows, runtime: Runtime::default() };
-        let programs = times(&compiled, &target).unwrap();
-        let found = estimate_scene(&graph, &compiled, &target, programs, scene).ledger.list_words;
+        let scene = Scenario { position: 64, rows, runtime: Runtime::default() };
+        let programs = time_programs(&compiled, &target).unwrap();
+        let found = estimate_step(&graph, &compiled, &target, programs, scene).ledger.list_words;
         let Groups { tensors, steps, programs, .. } = &compiled.groups;
         let mut most = 0;
         let mut least = 0;

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{Backend as _, Lane, Step, Want};
-use girih_npu::{Npu, Options};
+use girih_npu::{Npu, NpuOptions};
 use llama::{LLAMA_1B, Sizes, key, llama};
 use random::Random;
 
@@ -25,7 +25,7 @@ fn a_layer_of_a_real_shape_is_computed_in_a_minute() {
     // The head is another matter: a small vocabulary leaves it out.
     let sizes = Sizes { layers: 1, vocabulary: 512, ..LLAMA_1B };
     for hazards in [true, false] {
-        let npu = Npu::new("xdna2-strix", Options { hazards, ..Options::default() }).unwrap();
+        let npu = Npu::new("xdna2-strix", NpuOptions { hazards, ..NpuOptions::default() }).unwrap();
         let graph = llama(&sizes, key(2048));
         let weights = npu.load(&graph, &Random(7)).unwrap();
         let program = npu.compile(&graph, &weights).unwrap();

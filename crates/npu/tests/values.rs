@@ -8,8 +8,8 @@ use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend as _, Lane, Runner, Step, Want, load};
 use girih_npu::pass::{Attention, Grouping, Policy};
-use girih_npu::sim::Order;
-use girih_npu::{Npu, Options};
+use girih_npu::sim::EventOrder;
+use girih_npu::{Npu, NpuOptions};
 use llama::{SMALL, Sizes, key, llama};
 use random::Random;
 
@@ -35,7 +35,7 @@ fn logits(runner: &mut dyn Runner, prompt: &[u32], more: &[u32]) -> Vec<Vec<f32>
 const PROMPT: [u32; 19] = [1, 17, 300, 4, 250, 99, 12, 13, 14, 511, 1, 0, 77, 76, 75, 74, 73, 300, 301];
 const MORE: [u32; 3] = [5, 6, 500];
 
-fn on_array(target: &str, options: Options) -> Vec<Vec<f32>> {
+fn on_array(target: &str, options: NpuOptions) -> Vec<Vec<f32>> {
     let npu = Npu::new(target, options).unwrap();
     let mut runner = load(npu, &Random(7), key(24), &[32], |key| Ok(llama(&SMALL, key))).unwrap();
     logits(&mut *runner, &PROMPT, &MORE)
@@ -61,18 +61,18 @@ fn assert_close(found: &[Vec<f32>], exact: &[Vec<f32>]) {
 fn a_prompt_and_tokens_come_out_as_the_interpreter_says() {
     let mut exact = load(Interpreter, &Random(7), key(24), &[32], |key| Ok(llama(&SMALL, key))).unwrap();
     let exact = logits(&mut *exact, &PROMPT, &MORE);
-    let toy = on_array("toy", Options::default());
+    let toy = on_array("toy", NpuOptions::default());
     assert_close(&toy, &exact);
     let policy = Policy { grouping: Grouping::Unstitched, ..Policy::MLIR_AIR };
-    let unstitched = on_array("toy", Options { policy, ..Options::default() });
+    let unstitched = on_array("toy", NpuOptions { policy, ..NpuOptions::default() });
     assert_eq!(toy, unstitched, "programs are cut elsewhere, but compute the same");
-    let seeded = on_array("toy", Options { order: Order::Seeded(3), ..Options::default() });
+    let seeded = on_array("toy", NpuOptions { order: EventOrder::Seeded(3), ..NpuOptions::default() });
     assert_eq!(toy, seeded, "any order that the locks allow computes the same");
     for attention in [Attention::Host, Attention::Array] {
         let policy = Policy { attention, ..Policy::MLIR_AIR };
-        assert_close(&on_array("toy", Options { policy, ..Options::default() }), &exact);
+        assert_close(&on_array("toy", NpuOptions { policy, ..NpuOptions::default() }), &exact);
     }
-    assert_close(&on_array("xdna2-strix", Options::default()), &exact);
+    assert_close(&on_array("xdna2-strix", NpuOptions::default()), &exact);
 }
 
 /// The bug of the head in parts: each launch computed the values of the first,
@@ -84,7 +84,7 @@ fn a_head_of_several_launches_computes_all_of_its_values() {
     let mut exact = load(Interpreter, &Random(7), key(8), &[32], graph).unwrap();
     let exact = logits(&mut *exact, &PROMPT[..5], &[]);
     for target in ["toy", "xdna2-strix"] {
-        let npu = Npu::new(target, Options::default()).unwrap();
+        let npu = Npu::new(target, NpuOptions::default()).unwrap();
         let mut array = load(npu, &Random(7), key(8), &[32], graph).unwrap();
         assert_close(&logits(&mut *array, &PROMPT[..5], &[]), &exact);
     }
@@ -94,7 +94,7 @@ fn a_head_of_several_launches_computes_all_of_its_values() {
 /// token two a layer and the head.
 #[test]
 fn submissions_and_traffic_are_counted() {
-    let npu = Npu::new("toy", Options::default()).unwrap();
+    let npu = Npu::new("toy", NpuOptions::default()).unwrap();
     let graph = |rows| llama(&SMALL, key(rows));
     let weights = npu.load(&graph(24), &Random(7)).unwrap();
     let mut state = npu.state(&graph(24), &[32]).unwrap();

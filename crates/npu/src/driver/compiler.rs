@@ -20,16 +20,16 @@ pub struct Compiler {
     target: Target,
     mapping: Mapping,
     cache: Option<Cache>,
-    tell: Tell,
+    tell: WarningSink,
     known: Mutex<HashMap<String, Arc<Schedule>>>,
 }
 
 /// Who hears of blobs that were refused or could not be kept: a sentence each.
-pub struct Tell(Box<dyn Fn(&str) + Send + Sync>);
+pub struct WarningSink(Box<dyn Fn(&str) + Send + Sync>);
 
 /// A compiled graph.
 #[derive(Clone, Debug)]
-pub struct Compiled {
+pub struct CompiledGraph {
     /// Its programs and steps.
     pub groups: Groups,
     /// The schedule of each program.
@@ -41,7 +41,7 @@ pub struct Compiled {
 impl Compiler {
     /// A compiler that keeps blobs in `cache`, if one is given.
     pub fn new(target: Target, mapping: impl Into<Mapping>, cache: Option<Cache>) -> Compiler {
-        let (mapping, tell) = (mapping.into(), Tell::new(|_| ()));
+        let (mapping, tell) = (mapping.into(), WarningSink::new(|_| ()));
         Compiler { target, mapping, cache, tell, known: Mutex::new(HashMap::new()) }
     }
 
@@ -53,7 +53,7 @@ impl Compiler {
 
     /// The same, but `tell` hears why a blob was refused or could not be kept.
     #[must_use]
-    pub fn telling(self, tell: Tell) -> Compiler {
+    pub fn with_warnings(self, tell: WarningSink) -> Compiler {
         Compiler { tell, ..self }
     }
 
@@ -80,7 +80,7 @@ impl Compiler {
     ///
     /// # Errors
     /// As [`Compiler::groups`]; when a program does not fit the target.
-    pub fn compile(&self, graph: &Graph, dump: &mut dyn Dump) -> Result<Compiled> {
+    pub fn compile(&self, graph: &Graph, dump: &mut dyn Dump) -> Result<CompiledGraph> {
         let groups = self.groups(graph, dump)?;
         let mut fresh = 0;
         let mut schedules = Vec::new();
@@ -89,7 +89,7 @@ impl Compiler {
             fresh += usize::from(new);
             schedules.push(schedule);
         }
-        Ok(Compiled { groups, schedules, fresh })
+        Ok(CompiledGraph { groups, schedules, fresh })
     }
 
     /// The schedule of a program, and whether it was compiled just now.
@@ -124,14 +124,14 @@ impl Compiler {
     }
 }
 
-impl Tell {
+impl WarningSink {
     /// Hands each sentence to `tell`.
-    pub fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> Tell {
-        Tell(Box::new(tell))
+    pub fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> WarningSink {
+        WarningSink(Box::new(tell))
     }
 }
 
-impl fmt::Debug for Tell {
+impl fmt::Debug for WarningSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Tell")
     }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use girih_tensor::{Error, Result};
 
 use super::Ledger;
-use super::keys::{Held, Kept, KeptId};
+use super::keys::{BlockContent, ResidentKeys, ResidentKeysId};
 use super::list::CommandList;
 use super::runtime::{Completion, Dispatch, Runtime};
 use crate::Target;
 use crate::form::schedule::{ArgumentRole, Schedule};
-use crate::memory::{Binding, Memory, ObjectId, Objects};
-use crate::sim::{Order, Report, Simulator, Unwatched};
+use crate::memory::{Binding, ObjectId, Objects, SimMemory};
+use crate::sim::{EventOrder, SimReport, SimUnwatched, Simulator};
 
 /// The array with its memory.
 #[derive(Debug)]
@@ -21,14 +21,14 @@ pub struct Device {
     simulator: Simulator,
     objects: Objects,
     /// What of each object one side has written and the other cannot see yet.
-    hidden: Vec<Hidden>,
+    hidden: Vec<Unsynced>,
     /// Objects for values that live within a step; all programs use the same,
     /// as only one runs at a time.
     arena: Vec<ObjectId>,
-    kept: Vec<Kept>,
+    kept: Vec<ResidentKeys>,
     lists: Vec<CommandList>,
     runtime: Runtime,
-    order: Order,
+    order: EventOrder,
     /// What has been done so far.
     pub ledger: Ledger,
 }
@@ -48,7 +48,7 @@ pub struct ListId(u32);
 
 /// What one side has written and the other cannot see yet.
 #[derive(Debug, Default)]
-struct Hidden {
+struct Unsynced {
     from_array: Ranges,
     from_host: Ranges,
 }
@@ -90,7 +90,7 @@ impl Device {
     ///
     /// # Errors
     /// When no kernel times are known for its cores.
-    pub fn new(target: &Target, order: Order) -> Result<Device> {
+    pub fn new(target: &Target, order: EventOrder) -> Result<Device> {
         Ok(Device {
             simulator: Simulator::new(target)?,
             objects: Objects::new(),
@@ -131,7 +131,7 @@ impl Device {
     /// When memory is short.
     pub fn allocate(&mut self, bytes: u64) -> Result<ObjectId> {
         let object = self.objects.add(bytes)?;
-        self.hidden.push(Hidden::default());
+        self.hidden.push(Unsynced::default());
         Ok(object)
     }
 
@@ -165,29 +165,29 @@ impl Device {
     ///
     /// # Errors
     /// When memory is short.
-    pub(super) fn keep(&mut self, name: &str, bytes: u64, blocks: usize) -> Result<KeptId> {
+    pub(super) fn keep(&mut self, name: &str, bytes: u64, blocks: usize) -> Result<ResidentKeysId> {
         let known = self.kept.iter().position(|kept| kept.name == name);
         let index = match known {
             Some(index) => index,
             None => {
                 let object = self.allocate(bytes)?;
-                self.kept.push(Kept { name: name.to_owned(), object, blocks: Vec::new() });
+                self.kept.push(ResidentKeys { name: name.to_owned(), object, blocks: Vec::new() });
                 self.kept.len() - 1
             }
         };
         let kept = &mut self.kept[index];
         self.objects.grow(kept.object, bytes)?;
-        kept.blocks.resize(kept.blocks.len().max(blocks), Held::default());
-        Ok(KeptId(index as u32))
+        kept.blocks.resize(kept.blocks.len().max(blocks), BlockContent::default());
+        Ok(ResidentKeysId(index as u32))
     }
 
     /// Keys and values that stay.
-    pub(super) fn kept(&self, id: KeptId) -> &Kept {
+    pub(super) fn kept(&self, id: ResidentKeysId) -> &ResidentKeys {
         &self.kept[id.0 as usize]
     }
 
     /// Notes what blocks hold now.
-    pub(super) fn note(&mut self, id: KeptId, blocks: &[Held]) {
+    pub(super) fn note(&mut self, id: ResidentKeysId, blocks: &[BlockContent]) {
         self.kept[id.0 as usize].blocks[..blocks.len()].copy_from_slice(blocks);
     }
 
@@ -295,9 +295,10 @@ impl Device {
             }
         }
         self.ledger.list_words += list.words.bind(bindings, self.runtime.lists);
-        let mut memory = Memory::Values(&mut self.objects);
+        let mut memory = SimMemory::Values(&mut self.objects);
         let prepared = &list.prepared;
-        let report = self.simulator.run_prepared(prepared, bindings, &mut memory, &mut Unwatched, self.order);
+        let report =
+            self.simulator.run_prepared(prepared, bindings, &mut memory, &mut SimUnwatched, self.order);
         let report = report.map_err(|fault| Error::from(fault).of(&schedule.name))?;
         self.ledger.submit(&report, self.simulator.target(), self.runtime, follows);
         Ok(())
@@ -317,7 +318,7 @@ impl Ledger {
 
     /// Counts a run of a program. What follows in a chain is dispatched by the
     /// command processor; the host waits once for the whole chain.
-    pub(super) fn submit(&mut self, report: &Report, target: &Target, runtime: Runtime, follows: bool) {
+    pub(super) fn submit(&mut self, report: &SimReport, target: &Target, runtime: Runtime, follows: bool) {
         let micro = |time: f64| target.cycles(time * 1e-6);
         let follows = follows && runtime.dispatch == Dispatch::Chained;
         let mut cycles = report.cycles;
@@ -362,7 +363,7 @@ mod tests {
     #[test]
     fn what_nobody_synced_is_not_read() {
         let target = Target::named("toy").unwrap();
-        let mut device = Device::new(&target, Order::Earliest).unwrap();
+        let mut device = Device::new(&target, EventOrder::Earliest).unwrap();
         let object = device.allocate(64).unwrap();
         device.hidden[0].from_array.add(8..16);
         assert!(device.map(object, 0..8).is_ok());
@@ -381,7 +382,7 @@ mod tests {
     #[test]
     fn programs_share_the_objects_of_a_step() {
         let target = Target::named("toy").unwrap();
-        let mut device = Device::new(&target, Order::Earliest).unwrap();
+        let mut device = Device::new(&target, EventOrder::Earliest).unwrap();
         let small = device.arena(&[64, 256]).unwrap();
         let large = device.arena(&[128, 64, 512]).unwrap();
         assert_eq!(device.bytes(), 512 + 128 + 64);

@@ -5,24 +5,24 @@ use girih_graph::backend::{Inputs, Lane, Range32};
 use girih_graph::{Graph, ValueId, Want};
 use girih_tensor::Result;
 
-use super::keys::{Seen, usual};
-use super::list::Words;
+use super::keys::{AttendedRange, usual};
+use super::list::ListAddresses;
 use super::program::{tensors_of, values_of};
 use super::runtime::Runtime;
-use super::traffic::{Move, Passing, Place, Traffic, copies, elements, sees_all};
-use super::{Compiled, Ledger, LoadCost};
+use super::traffic::{PartTransfers, TensorLocation, Traffic, Transfer, copies, elements, sees_all};
+use super::{CompiledGraph, Ledger, LoadCost};
 use crate::Target;
 use crate::form::groups::{Groups, Step, Tensor, TensorKind};
 use crate::form::schedule::ArgumentRole;
-use crate::host::{self, Job, Rows, Work};
-use crate::memory::Memory;
-use crate::sim::{Order, Report, Simulator, Unwatched};
+use crate::host::{self, HostJob, HostWork, WeightRows};
+use crate::memory::SimMemory;
+use crate::sim::{EventOrder, SimReport, SimUnwatched, Simulator};
 
 /// A step's time, by program.
 #[derive(Clone, Debug)]
 pub struct Estimate {
     /// Each program of the graph, in order.
-    pub programs: Vec<Timed>,
+    pub programs: Vec<TimedProgram>,
     /// Counts and the array's cycles over all runs.
     pub ledger: Ledger,
     /// Bytes that the host would copy besides, each up and down once, if every
@@ -38,19 +38,19 @@ pub struct Estimate {
 
 /// One program and how often it runs.
 #[derive(Clone, Debug)]
-pub struct Timed {
+pub struct TimedProgram {
     /// Its name.
     pub name: String,
     /// Runs in the step.
     pub runs: u64,
     /// How each run goes.
-    pub report: Report,
+    pub report: SimReport,
 }
 
 /// A step to be timed: so many rows of one sequence that has `position` tokens
 /// already, of which the last is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scene {
+pub struct Scenario {
     /// Tokens of the sequence before the step.
     pub position: u32,
     /// Rows that count; the program computes all that it was compiled for.
@@ -62,7 +62,7 @@ pub struct Scene {
 /// No weights: work is counted from shapes alone.
 struct Shapes;
 
-impl Rows for Shapes {
+impl WeightRows for Shapes {
     fn row(&self, _: &str, _: usize) -> Result<Vec<f32>> {
         Ok(Vec::new())
     }
@@ -73,9 +73,9 @@ impl Rows for Shapes {
 ///
 /// # Errors
 /// When a schedule is faulty.
-pub fn estimate(graph: &Graph, compiled: &Compiled, target: &Target, position: u32) -> Result<Estimate> {
-    let scene = Scene { position, rows: graph.key.rows, runtime: Runtime::default() };
-    Ok(estimate_scene(graph, compiled, target, times(compiled, target)?, scene))
+pub fn estimate(graph: &Graph, compiled: &CompiledGraph, target: &Target, position: u32) -> Result<Estimate> {
+    let scene = Scenario { position, rows: graph.key.rows, runtime: Runtime::default() };
+    Ok(estimate_step(graph, compiled, target, time_programs(compiled, target)?, scene))
 }
 
 /// Times each program of a graph once, from an array that holds another
@@ -83,14 +83,14 @@ pub fn estimate(graph: &Graph, compiled: &Compiled, target: &Target, position: u
 ///
 /// # Errors
 /// When a schedule is faulty.
-pub fn times(compiled: &Compiled, target: &Target) -> Result<Vec<Timed>> {
+pub fn time_programs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<TimedProgram>> {
     let mut simulator = Simulator::new(target)?;
     let mut programs = Vec::new();
     for (number, schedule) in compiled.schedules.iter().enumerate() {
-        let mut memory = Memory::TimeOnly;
-        let report = simulator.run(schedule, &[], &mut memory, &mut Unwatched, Order::Earliest)?;
+        let mut memory = SimMemory::TimeOnly;
+        let report = simulator.run(schedule, &[], &mut memory, &mut SimUnwatched, EventOrder::Earliest)?;
         let runs = compiled.groups.steps.iter().filter(|step| runs_program(step, number)).count() as u64;
-        programs.push(Timed { name: schedule.name.clone(), runs, report });
+        programs.push(TimedProgram { name: schedule.name.clone(), runs, report });
         // Between two programs the array holds the other one's configuration.
         simulator.forget();
     }
@@ -99,14 +99,14 @@ pub fn times(compiled: &Compiled, target: &Target) -> Result<Vec<Timed>> {
 
 /// Counts a step of programs that were timed: one of many alike, so lists are
 /// bound to what the step before left.
-pub fn estimate_scene(
+pub fn estimate_step(
     graph: &Graph,
-    compiled: &Compiled,
+    compiled: &CompiledGraph,
     target: &Target,
-    programs: Vec<Timed>,
-    scene: Scene,
+    programs: Vec<TimedProgram>,
+    scene: Scenario,
 ) -> Estimate {
-    let Scene { position, rows, runtime } = scene;
+    let Scenario { position, rows, runtime } = scene;
     let range = Range32 { start: 0, end: rows };
     let lanes = [Lane { blocks: &[], position, rows: range, want: Want::Last, spans: &[] }];
     let groups = &compiled.groups;
@@ -168,9 +168,9 @@ impl Costs {
 /// that were timed.
 pub fn costs(
     graph: &Graph,
-    compiled: &Compiled,
+    compiled: &CompiledGraph,
     target: &Target,
-    programs: &[Timed],
+    programs: &[TimedProgram],
     position: u32,
 ) -> Costs {
     let groups = &compiled.groups;
@@ -194,8 +194,8 @@ fn costs_of(
     runtime: Runtime,
 ) -> Costs {
     let values = values_of(graph, groups, tensors);
-    let count = Count { graph, groups, values: &values, lanes, runtime };
-    let part = |(step, passing): (&Step, &Passing)| {
+    let count = StepCounter { graph, groups, values: &values, lanes, runtime };
+    let part = |(step, passing): (&Step, &PartTransfers)| {
         let mut ledger = Ledger::default();
         passing.down.iter().for_each(|&step| count.down(step, &mut ledger));
         if let Step::Host { node } = step {
@@ -212,7 +212,7 @@ fn costs_of(
 }
 
 /// A step whose costs are counted.
-struct Count<'a> {
+struct StepCounter<'a> {
     graph: &'a Graph,
     groups: &'a Groups,
     values: &'a [Option<ValueId>],
@@ -220,25 +220,25 @@ struct Count<'a> {
     runtime: Runtime,
 }
 
-impl Count<'_> {
+impl StepCounter<'_> {
     /// What the host computes for a node.
     fn work(&self, node: usize, ledger: &mut Ledger) {
-        let Count { graph, lanes, .. } = *self;
+        let StepCounter { graph, lanes, .. } = *self;
         let (node, inputs) = (&graph.nodes[node], Inputs::Tokens(&[]));
-        let job = Job { graph, node, operands: &[], weights: &Shapes, inputs, lanes };
+        let job = HostJob { graph, node, operands: &[], weights: &Shapes, inputs, lanes };
         if let Some(kernel) = host::kernel(node.op) {
             ledger.add(kernel.work(&job));
         }
     }
 
-    fn up(&self, step: Move, ledger: &mut Ledger) {
+    fn up(&self, step: Transfer, ledger: &mut Ledger) {
         let tensor = &self.groups.tensors[step.tensor as usize];
         let bytes = tensor.bytes();
-        if let Place::Kept(_) = step.place {
+        if let TensorLocation::Resident(_) = step.place {
             return self.keep(tensor, ledger);
         }
         if tensor.kind == TensorKind::Chunks {
-            ledger.add(Work { flops: 0, bytes: 2 * bytes });
+            ledger.add(HostWork { flops: 0, bytes: 2 * bytes });
         }
         if copies(tensor, self.runtime) {
             ledger.copied_bytes += bytes;
@@ -251,12 +251,12 @@ impl Count<'_> {
         let Some(lane) = self.lanes.last() else { return };
         let end = lane.position + lane.rows.end - lane.rows.start;
         for bytes in changed_bytes(self.graph, tensor, lane.position, end) {
-            ledger.add(Work { flops: 0, bytes: 2 * bytes });
+            ledger.add(HostWork { flops: 0, bytes: 2 * bytes });
             ledger.sync_up(bytes);
         }
     }
 
-    fn down(&self, step: Move, ledger: &mut Ledger) {
+    fn down(&self, step: Transfer, ledger: &mut Ledger) {
         let Some(value) = self.values[step.tensor as usize] else { return };
         let tensor = &self.groups.tensors[step.tensor as usize];
         let rows = self.lanes.last().map_or(0, |lane| lane.rows.end as usize);
@@ -271,7 +271,7 @@ fn changed_bytes(graph: &Graph, tensor: &Tensor, position: u32, end: u32) -> Vec
     let full = sees_all(graph, &tensor.name);
     let blocks = tensor.padded[0] / tensor.extent[0].max(1);
     let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
-    let ranges = usual(Seen { position, end, full }, blocks as usize);
+    let ranges = usual(AttendedRange { position, end, full }, blocks as usize);
     ranges.into_iter().map(|range| range.len() as u64 * block_bytes).collect()
 }
 
@@ -290,15 +290,15 @@ fn wanted(lanes: &[Lane<'_>]) -> usize {
 /// Counts what the array does, for one wanted row, and what is written of
 /// lists that the same step has bound before.
 fn count_runs(
-    compiled: &Compiled,
+    compiled: &CompiledGraph,
     traffic: &Traffic,
-    programs: &[Timed],
+    programs: &[TimedProgram],
     target: &Target,
     runtime: Runtime,
     parts: &mut [Ledger],
 ) {
-    let mut lists: Vec<Words<Place>> =
-        compiled.schedules.iter().map(|schedule| Words::of(schedule)).collect();
+    let mut lists: Vec<ListAddresses<TensorLocation>> =
+        compiled.schedules.iter().map(|schedule| ListAddresses::of(schedule)).collect();
     for pass in 0..2 {
         let steps = compiled.groups.steps.iter().zip(&traffic.parts);
         for ((step, passing), ledger) in steps.zip(parts.iter_mut()) {

@@ -17,20 +17,20 @@ use crate::memory::ObjectId;
 
 /// Index of the keys and values of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct KeptId(pub u32);
+pub(super) struct ResidentKeysId(pub u32);
 
 /// The keys and values of a layer, as the array has them.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct ResidentKeys {
     /// The value that they are made from.
     pub name: String,
     pub object: ObjectId,
-    pub blocks: Vec<Held>,
+    pub blocks: Vec<BlockContent>,
 }
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct BlockContent {
     /// The blocks of state that keys and values are copies of, by their
     /// stamps; none if it is all zeros, which nobody sees.
     pub stamps: Option<[u64; 2]>,
@@ -40,7 +40,7 @@ pub(super) struct Held {
 
 /// A step as its blocks see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct AttendedRange {
     /// Tokens before the step.
     pub position: u32,
     /// One past the last position that is seen.
@@ -49,9 +49,9 @@ pub(super) struct Seen {
     pub full: bool,
 }
 
-impl Seen {
+impl AttendedRange {
     /// Whether a block may stay as it is.
-    fn stays(self, block: usize, held: Held, wanted: Held) -> bool {
+    fn stays(self, block: usize, held: BlockContent, wanted: BlockContent) -> bool {
         let next = (block as u64 + 1) * BLOCK_POSITIONS as u64;
         let complete = next <= u64::from(self.position);
         // Its head lets even the step's first row see all of it.
@@ -60,14 +60,22 @@ impl Seen {
     }
 
     /// What a block must hold if those that are seen have these stamps.
-    pub fn wanted(self, block: usize, stamps: [u64; 2]) -> Held {
+    pub fn wanted(self, block: usize, stamps: [u64; 2]) -> BlockContent {
         let seen = (block * BLOCK_POSITIONS) < self.end as usize;
-        if seen { Held { stamps: Some(stamps), start: self.position } } else { Held::default() }
+        if seen {
+            BlockContent { stamps: Some(stamps), start: self.position }
+        } else {
+            BlockContent::default()
+        }
     }
 }
 
 /// Which blocks have to be written, in ranges, if these are wanted.
-pub(super) fn changed(seen: Seen, held: &[Held], wanted: &[Held]) -> Vec<Range<usize>> {
+pub(super) fn changed(
+    seen: AttendedRange,
+    held: &[BlockContent],
+    wanted: &[BlockContent],
+) -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     for (block, (held, wanted)) in held.iter().zip(wanted).enumerate() {
         if seen.stays(block, *held, *wanted) {
@@ -83,38 +91,38 @@ pub(super) fn changed(seen: Seen, held: &[Held], wanted: &[Held]) -> Vec<Range<u
 
 /// The blocks that a step writes which follows a step of as many rows, or that
 /// which began the sequence.
-pub(super) fn usual(seen: Seen, blocks: usize) -> Vec<Range<usize>> {
+pub(super) fn usual(seen: AttendedRange, blocks: usize) -> Vec<Range<usize>> {
     let before = seen.position.saturating_sub(seen.end - seen.position);
     let meets = |block: usize, from: u32, to: u32| {
         let first = (block * BLOCK_POSITIONS) as u64;
         first < u64::from(to) && u64::from(from) < first + BLOCK_POSITIONS as u64
     };
     let held = |block: usize| {
-        let old = Seen { position: before, end: seen.position, full: seen.full };
+        let old = AttendedRange { position: before, end: seen.position, full: seen.full };
         let stamp = u64::from(meets(block, before, seen.position));
         // What an earlier step has completed is whole.
         let start = if stamp > 0 || !seen.full { before } else { seen.position };
-        Held { start, ..old.wanted(block, [stamp; 2]) }
+        BlockContent { start, ..old.wanted(block, [stamp; 2]) }
     };
     let wanted = |block: usize| {
         let stamp = u64::from(meets(block, before, seen.position));
         let stamp = if meets(block, seen.position, seen.end) { 2 } else { stamp };
         seen.wanted(block, [stamp; 2])
     };
-    let held: Vec<Held> = (0..blocks).map(held).map(unseen_is_empty).collect();
+    let held: Vec<BlockContent> = (0..blocks).map(held).map(unseen_is_empty).collect();
     changed(seen, &held, &(0..blocks).map(wanted).collect::<Vec<_>>())
 }
 
-fn unseen_is_empty(held: Held) -> Held {
-    if held.stamps.is_some() { held } else { Held::default() }
+fn unseen_is_empty(held: BlockContent) -> BlockContent {
+    if held.stamps.is_some() { held } else { BlockContent::default() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn seen(position: u32, end: u32) -> Seen {
-        Seen { position, end, full: true }
+    fn seen(position: u32, end: u32) -> AttendedRange {
+        AttendedRange { position, end, full: true }
     }
 
     fn ends(ranges: &[Range<usize>]) -> Vec<(usize, usize)> {
@@ -128,17 +136,17 @@ mod tests {
         assert_eq!(ends(&usual(seen(0, 200), 8)), [(0, 4)]);
         assert_eq!(ends(&usual(seen(128, 256), 8)), [(0, 4)], "heads of the chunk before say 0");
         assert_eq!(ends(&usual(seen(256, 384), 8)), [(2, 6)], "but not of the chunk before that");
-        let window = Seen { full: false, ..seen(200, 201) };
+        let window = AttendedRange { full: false, ..seen(200, 201) };
         assert_eq!(ends(&usual(window, 8)), [(0, 4)], "a window moves past every block");
     }
 
     #[test]
     fn a_shorter_sequence_forgets_what_a_longer_one_left() {
-        let stamps = |stamp| Held { stamps: Some([stamp; 2]), start: 300 };
+        let stamps = |stamp| BlockContent { stamps: Some([stamp; 2]), start: 300 };
         let held = [stamps(1), stamps(2), stamps(3)];
         let now = seen(70, 71);
         let wanted = [now.wanted(0, [1; 2]), now.wanted(1, [2; 2]), now.wanted(2, [3; 2])];
-        assert_eq!(wanted[2], Held::default());
+        assert_eq!(wanted[2], BlockContent::default());
         assert_eq!(ends(&changed(now, &held, &wanted)), [(1, 3)], "the first is complete and the same");
     }
 }

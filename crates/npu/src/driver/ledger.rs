@@ -3,7 +3,7 @@
 use std::ops::AddAssign;
 
 use crate::Target;
-use crate::host::Work;
+use crate::host::HostWork;
 
 /// Counts over some steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,12 +37,12 @@ pub struct Ledger {
     /// The same in steps.
     pub copied_bytes: u64,
     /// What the host computed.
-    pub host: Work,
+    pub host: HostWork,
 }
 
 impl Ledger {
     /// Adds a piece of the host's work.
-    pub(super) fn add(&mut self, work: Work) {
+    pub(super) fn add(&mut self, work: HostWork) {
         self.host.flops += work.flops;
         self.host.bytes += work.bytes;
     }

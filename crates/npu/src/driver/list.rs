@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::runtime::ListUse;
 use crate::form::schedule::{Place, Schedule};
-use crate::sim::{Prepared, Simulator};
+use crate::sim::{PreparedSchedule, Simulator};
 use girih_tensor::{Error, Result};
 
 /// Words of a descriptor that reaches DRAM, as the command processor writes it.
@@ -18,8 +18,8 @@ const ADDRESS_WORDS: u64 = 2;
 #[derive(Debug)]
 pub(super) struct CommandList {
     pub schedule: Arc<Schedule>,
-    pub prepared: Prepared,
-    pub words: Words<crate::memory::Binding>,
+    pub prepared: PreparedSchedule,
+    pub words: ListAddresses<crate::memory::Binding>,
 }
 
 impl CommandList {
@@ -29,21 +29,21 @@ impl CommandList {
     /// When the schedule was made for another target, or is malformed.
     pub fn new(schedule: &Arc<Schedule>, simulator: &Simulator) -> Result<CommandList> {
         let prepared = simulator.prepare(schedule).map_err(Error::from)?;
-        Ok(CommandList { schedule: Arc::clone(schedule), prepared, words: Words::of(schedule) })
+        Ok(CommandList { schedule: Arc::clone(schedule), prepared, words: ListAddresses::of(schedule) })
     }
 }
 
 /// Which words of a list are written to bind it, whatever an address is.
 #[derive(Debug)]
-pub(super) struct Words<A> {
+pub(super) struct ListAddresses<A> {
     /// Descriptors that reach each argument.
     descriptors: Vec<u64>,
     bound: Option<Vec<A>>,
 }
 
-impl<A: PartialEq + Clone> Words<A> {
+impl<A: PartialEq + Clone> ListAddresses<A> {
     /// Those of a schedule's list.
-    pub fn of(schedule: &Schedule) -> Words<A> {
+    pub fn of(schedule: &Schedule) -> ListAddresses<A> {
         let mut descriptors = vec![0; schedule.arguments.len()];
         for descriptor in schedule.launches.iter().flat_map(|launch| &launch.descriptors) {
             if let Place::Argument(argument, _) = descriptor.place
@@ -52,7 +52,7 @@ impl<A: PartialEq + Clone> Words<A> {
                 *count += 1;
             }
         }
-        Words { descriptors, bound: None }
+        ListAddresses { descriptors, bound: None }
     }
 
     /// Words that are written so that the list works on these addresses: all

@@ -28,11 +28,11 @@ mod scratch;
 mod traffic;
 mod weights;
 
-pub use compiler::{Compiled, Compiler, Tell};
+pub use compiler::{CompiledGraph, Compiler, WarningSink};
 pub use device::{Device, ListId, Sync};
 pub(crate) use estimate::laid_bytes;
-pub use estimate::{Costs, Estimate, Scene, Timed, costs, estimate, estimate_scene, times};
+pub use estimate::{Costs, Estimate, Scenario, TimedProgram, costs, estimate, estimate_step, time_programs};
 pub use ledger::Ledger;
-pub use program::Program;
+pub use program::NpuProgram;
 pub use runtime::{Completion, Dispatch, KeyUse, ListUse, Runtime, ValueUse, WeightUse};
-pub use weights::{LoadCost, Weights};
+pub use weights::{LoadCost, NpuWeights};

@@ -8,10 +8,10 @@ use girih_graph::{Graph, Op, ValueId};
 use girih_tensor::{Error, Result};
 
 use super::device::ListId;
-use super::keys::KeptId;
+use super::keys::ResidentKeysId;
 use super::runtime::Runtime;
-use super::traffic::{Place, Traffic};
-use super::{Device, Weights};
+use super::traffic::{TensorLocation, Traffic};
+use super::{Device, NpuWeights};
 use crate::form::groups::{Groups, Step, Tensor, TensorKind};
 use crate::form::schedule::Schedule;
 use crate::memory::{Binding, ObjectId};
@@ -19,7 +19,7 @@ use crate::pass::partition::root;
 
 /// One compiled graph, bound to memory.
 #[derive(Debug)]
-pub struct Program {
+pub struct NpuProgram {
     pub(super) graph: Graph,
     pub(super) groups: Groups,
     /// The command list of each program of the groups.
@@ -31,7 +31,7 @@ pub struct Program {
     /// The object of each weight that has one.
     weights: Vec<Option<ObjectId>>,
     /// The keys and values that stay, of each tensor that is such.
-    pub(super) kept: Vec<Option<KeptId>>,
+    pub(super) kept: Vec<Option<ResidentKeysId>>,
     /// The tensor of each value that has one.
     pub(super) tensors: Vec<Option<u32>>,
     /// The value that each tensor holds, but for those that hold another thing.
@@ -40,7 +40,7 @@ pub struct Program {
     pub(super) made: Vec<Vec<ValueId>>,
 }
 
-impl Program {
+impl NpuProgram {
     /// Binds a compiled graph to memory: weights to theirs, values to objects
     /// that they share with others that do not live at the same time.
     ///
@@ -50,9 +50,9 @@ impl Program {
         graph: &Graph,
         groups: Groups,
         schedules: &[Arc<Schedule>],
-        weights: &Weights,
+        weights: &NpuWeights,
         device: &mut Device,
-    ) -> Result<Program> {
+    ) -> Result<NpuProgram> {
         let tensors = tensors_of(graph, &groups);
         let made = made(graph, &groups, &tensors);
         let object = |tensor: &Tensor| {
@@ -71,7 +71,7 @@ impl Program {
         let slots = device.arena(&traffic.slots)?;
         let mut kept = vec![None; groups.tensors.len()];
         for place in traffic.parts.iter().flat_map(|part| &part.places) {
-            if let Place::Kept(tensor) = *place {
+            if let TensorLocation::Resident(tensor) = *place {
                 let Tensor { name, extent: [heads, _], padded: [rows, _], .. } =
                     &groups.tensors[tensor as usize];
                 let bytes = groups.tensors[tensor as usize].bytes();
@@ -80,7 +80,7 @@ impl Program {
         }
         let lists = schedules.iter().map(|schedule| device.list(schedule)).collect::<Result<_>>()?;
         let values = values_of(graph, &groups, &tensors);
-        Ok(Program {
+        Ok(NpuProgram {
             graph: graph.clone(),
             groups,
             lists,
@@ -100,21 +100,21 @@ impl Program {
     }
 
     /// The object at a place.
-    pub(super) fn object(&self, device: &Device, place: Place) -> Result<ObjectId> {
+    pub(super) fn object(&self, device: &Device, place: TensorLocation) -> Result<ObjectId> {
         let weight = |tensor: u32| {
             let lost =
                 || Error::new("a weight has no object and comes with no call; this is a fault of girih");
             self.weights[tensor as usize].ok_or_else(lost)
         };
         match place {
-            Place::Slot(slot) => Ok(self.slots[slot as usize]),
-            Place::Weight(tensor) => weight(tensor),
-            Place::Kept(tensor) => Ok(device.kept(self.kept(tensor)?).object),
+            TensorLocation::Slot(slot) => Ok(self.slots[slot as usize]),
+            TensorLocation::Weight(tensor) => weight(tensor),
+            TensorLocation::Resident(tensor) => Ok(device.kept(self.kept(tensor)?).object),
         }
     }
 
     /// The keys and values that stay, which a tensor is.
-    pub(super) fn kept(&self, tensor: u32) -> Result<KeptId> {
+    pub(super) fn kept(&self, tensor: u32) -> Result<ResidentKeysId> {
         let lost = || Error::new("keys and values stay nowhere; this is a fault of girih");
         self.kept[tensor as usize].ok_or_else(lost)
     }
@@ -125,10 +125,10 @@ impl Program {
         &self,
         device: &Device,
         tensors: &[u32],
-        places: &[Place],
+        places: &[TensorLocation],
         wanted: Option<u64>,
     ) -> Result<Vec<Binding>> {
-        let binding = |(&number, &place): (&u32, &Place)| {
+        let binding = |(&number, &place): (&u32, &TensorLocation)| {
             let tensor = &self.groups.tensors[number as usize];
             let row = if tensor.kind == TensorKind::Static { None } else { wanted };
             let offset = row.map_or(0, |row| row * tensor.row_bytes());

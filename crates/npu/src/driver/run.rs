@@ -6,13 +6,13 @@ use girih_graph::{BLOCK_POSITIONS, Graph, Role, Step, ValueId};
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::device::Sync;
-use super::keys::{Held, Seen, changed};
-use super::traffic::{Move, Passing, Place, copies, elements, sees_all};
-use super::{Device, Program, Weights};
+use super::keys::{AttendedRange, BlockContent, changed};
+use super::traffic::{PartTransfers, TensorLocation, Transfer, copies, elements, sees_all};
+use super::{Device, NpuProgram, NpuWeights};
 use crate::form::groups::{CHUNK_HEAD, Step as Part, Tensor, TensorKind};
-use crate::host::{self, Cache, Job, Rows as _, Work};
+use crate::host::{self, HostJob, HostWork, NpuState, WeightRows as _};
 
-impl Program {
+impl NpuProgram {
     /// Runs one step on rows that may be fewer than the program's.
     ///
     /// # Errors
@@ -20,11 +20,11 @@ impl Program {
     pub fn run(
         &self,
         device: &mut Device,
-        weights: &Weights,
-        state: &mut Cache,
+        weights: &NpuWeights,
+        state: &mut NpuState,
         step: Step<'_>,
     ) -> Result<()> {
-        let mut run = Run {
+        let mut run = StepRun {
             program: self,
             device,
             weights,
@@ -53,11 +53,11 @@ impl Program {
 }
 
 /// A step under way.
-struct Run<'a> {
-    program: &'a Program,
+struct StepRun<'a> {
+    program: &'a NpuProgram,
     device: &'a mut Device,
-    weights: &'a Weights,
-    state: &'a mut Cache,
+    weights: &'a NpuWeights,
+    state: &'a mut NpuState,
     inputs: Inputs<'a>,
     lanes: &'a [Lane<'a>],
     /// What the host holds of values that no tensor holds.
@@ -65,10 +65,10 @@ struct Run<'a> {
     /// What the host holds of tensors: rows that count.
     tensors: Vec<Option<Vec<f32>>>,
     /// Where the array has each tensor.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<TensorLocation>>,
 }
 
-impl Run<'_> {
+impl StepRun<'_> {
     fn graph(&self) -> &Graph {
         &self.program.graph
     }
@@ -118,7 +118,7 @@ impl Run<'_> {
         Ok(turns)
     }
 
-    fn part(&mut self, part: &Part, passing: &Passing) -> Result<()> {
+    fn part(&mut self, part: &Part, passing: &PartTransfers) -> Result<()> {
         passing.down.iter().try_for_each(|&step| self.down(step))?;
         match part {
             Part::Host { node } => {
@@ -142,8 +142,8 @@ impl Run<'_> {
     }
 
     /// Writes a tensor to where the array reads it.
-    fn up(&mut self, Move { tensor, place }: Move) -> Result<()> {
-        if let Place::Kept(tensor) = place {
+    fn up(&mut self, Transfer { tensor, place }: Transfer) -> Result<()> {
+        if let TensorLocation::Resident(tensor) = place {
             return self.keep(tensor);
         }
         let object = self.program.object(self.device, place)?;
@@ -170,7 +170,7 @@ impl Run<'_> {
     /// Writes the rows that the host holds of a tensor, as bf16. What they do
     /// not fill is zero, so that what the array computes on padding is always
     /// the same.
-    fn write(&mut self, tensor: usize, place: Place) -> Result<()> {
+    fn write(&mut self, tensor: usize, place: TensorLocation) -> Result<()> {
         let Tensor { name, extent: [_, columns], padded, .. } = &self.program.groups.tensors[tensor];
         let unmade = || Error::new(format!("'{name}' is sent before it is made; this is a fault of girih"));
         let numbers = self.tensors[tensor].as_ref().ok_or_else(unmade)?;
@@ -191,7 +191,7 @@ impl Run<'_> {
     }
 
     /// Brings the rows of a tensor that count to the host.
-    fn down(&mut self, Move { tensor, place }: Move) -> Result<()> {
+    fn down(&mut self, Transfer { tensor, place }: Transfer) -> Result<()> {
         let Some(value) = self.program.values[tensor as usize] else {
             return Err(Error::new("what holds no value comes to the host; this is a fault of girih"));
         };
@@ -244,7 +244,7 @@ impl Run<'_> {
             operands.push(if held { self.held(input)? } else { Vec::new() });
         }
         let rows = self.weights.rows(self.device);
-        let job = Job {
+        let job = HostJob {
             graph: &self.program.graph,
             node,
             operands: &operands,
@@ -261,7 +261,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn array(&mut self, program: usize, tensors: &[u32], each_wanted: bool, passing: &Passing) -> Result<()> {
+    fn array(
+        &mut self,
+        program: usize,
+        tensors: &[u32],
+        each_wanted: bool,
+        passing: &PartTransfers,
+    ) -> Result<()> {
         let (list, places) = (self.program.lists[program], &passing.places);
         if each_wanted {
             for row in 0..self.wanted() as u64 {
@@ -300,7 +306,7 @@ impl Run<'_> {
         for (block, into) in chunks.chunks_exact_mut(block_bytes).enumerate() {
             self.lay(tensor, block, into)?;
         }
-        self.device.ledger.add(Work { flops: 0, bytes: 2 * tensor.bytes() });
+        self.device.ledger.add(HostWork { flops: 0, bytes: 2 * tensor.bytes() });
         Ok(chunks)
     }
 
@@ -327,9 +333,9 @@ impl Run<'_> {
         let lane = self.attended()?;
         let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
         let end = lane.position + lane.rows.indexes().len() as u32;
-        let seen = Seen { position: lane.position, end, full: sees_all(self.graph(), &tensor.name) };
+        let seen = AttendedRange { position: lane.position, end, full: sees_all(self.graph(), &tensor.name) };
         let count = self.device.kept(id).blocks.len();
-        let mut wanted = vec![Held::default(); count];
+        let mut wanted = vec![BlockContent::default(); count];
         let filled = (end as usize).div_ceil(BLOCK_POSITIONS);
         for (block, wanted) in wanted.iter_mut().enumerate().take(filled) {
             let stamps = [self.state.stamp(keys, lane, block)?, self.state.stamp(values, lane, block)?];
@@ -347,7 +353,7 @@ impl Run<'_> {
             }
             let object = self.device.kept(id).object;
             self.device.map_mut(object, bytes.clone()).copy_from_slice(&laid);
-            self.device.ledger.add(Work { flops: 0, bytes: 2 * (bytes.end - bytes.start) });
+            self.device.ledger.add(HostWork { flops: 0, bytes: 2 * (bytes.end - bytes.start) });
             self.device.sync(object, bytes, Sync::ToDevice);
             held[range.clone()].copy_from_slice(&wanted[range]);
         }

@@ -120,25 +120,31 @@ impl Runtime {
 }
 
 /// A choice by its name.
-struct Choice {
+struct RuntimeChoice {
     name: &'static str,
     make: fn(Runtime) -> Runtime,
 }
 
-const CHOICES: &[Choice] = &[
-    Choice { name: "weights=in-place", make: |it| Runtime { weights: WeightUse::InPlace, ..it } },
-    Choice { name: "weights=copied", make: |it| Runtime { weights: WeightUse::Copied, ..it } },
-    Choice { name: "weights=each-call", make: |it| Runtime { weights: WeightUse::EachCall, ..it } },
-    Choice { name: "values=aliased", make: |it| Runtime { values: ValueUse::Aliased, ..it } },
-    Choice { name: "values=brokered", make: |it| Runtime { values: ValueUse::Brokered, ..it } },
-    Choice { name: "keys=kept", make: |it| Runtime { keys: KeyUse::Kept, ..it } },
-    Choice { name: "keys=gathered", make: |it| Runtime { keys: KeyUse::Gathered, ..it } },
-    Choice { name: "lists=patched", make: |it| Runtime { lists: ListUse::Patched, ..it } },
-    Choice { name: "lists=rebuilt", make: |it| Runtime { lists: ListUse::Rebuilt, ..it } },
-    Choice { name: "dispatch=chained", make: |it| Runtime { dispatch: Dispatch::Chained, ..it } },
-    Choice { name: "dispatch=single", make: |it| Runtime { dispatch: Dispatch::Single, ..it } },
-    Choice { name: "completion=interrupt", make: |it| Runtime { completion: Completion::Interrupt, ..it } },
-    Choice { name: "completion=polling", make: |it| Runtime { completion: Completion::Polling, ..it } },
+const CHOICES: &[RuntimeChoice] = &[
+    RuntimeChoice { name: "weights=in-place", make: |it| Runtime { weights: WeightUse::InPlace, ..it } },
+    RuntimeChoice { name: "weights=copied", make: |it| Runtime { weights: WeightUse::Copied, ..it } },
+    RuntimeChoice { name: "weights=each-call", make: |it| Runtime { weights: WeightUse::EachCall, ..it } },
+    RuntimeChoice { name: "values=aliased", make: |it| Runtime { values: ValueUse::Aliased, ..it } },
+    RuntimeChoice { name: "values=brokered", make: |it| Runtime { values: ValueUse::Brokered, ..it } },
+    RuntimeChoice { name: "keys=kept", make: |it| Runtime { keys: KeyUse::Kept, ..it } },
+    RuntimeChoice { name: "keys=gathered", make: |it| Runtime { keys: KeyUse::Gathered, ..it } },
+    RuntimeChoice { name: "lists=patched", make: |it| Runtime { lists: ListUse::Patched, ..it } },
+    RuntimeChoice { name: "lists=rebuilt", make: |it| Runtime { lists: ListUse::Rebuilt, ..it } },
+    RuntimeChoice { name: "dispatch=chained", make: |it| Runtime { dispatch: Dispatch::Chained, ..it } },
+    RuntimeChoice { name: "dispatch=single", make: |it| Runtime { dispatch: Dispatch::Single, ..it } },
+    RuntimeChoice {
+        name: "completion=interrupt",
+        make: |it| Runtime { completion: Completion::Interrupt, ..it },
+    },
+    RuntimeChoice {
+        name: "completion=polling",
+        make: |it| Runtime { completion: Completion::Polling, ..it },
+    },
 ];
 
 #[cfg(test)]

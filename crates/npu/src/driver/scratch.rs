@@ -9,17 +9,17 @@ use super::runtime::KeyUse;
 use crate::form::groups::{Groups, Step, TensorKind};
 
 /// Objects for values that live within a step.
-pub(super) struct Scratch {
+pub(super) struct ScratchLayout {
     /// The object of each tensor that is no weight, and does not stay.
     pub place: Vec<Option<usize>>,
     /// Bytes of each object.
     pub sizes: Vec<u64>,
 }
 
-impl Scratch {
+impl ScratchLayout {
     /// No objects: no tensor has one that all programs share.
-    pub fn none(groups: &Groups) -> Scratch {
-        Scratch { place: vec![None; groups.tensors.len()], sizes: Vec::new() }
+    pub fn none(groups: &Groups) -> ScratchLayout {
+        ScratchLayout { place: vec![None; groups.tensors.len()], sizes: Vec::new() }
     }
 
     /// Gives each tensor an object that is free while it lives: that which was
@@ -27,7 +27,7 @@ impl Scratch {
     /// have little to patch, else the smallest. It lives from the first step
     /// that touches it to the last, the output and the turns of rotations
     /// always.
-    pub fn of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], keys: KeyUse) -> Scratch {
+    pub fn of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], keys: KeyUse) -> ScratchLayout {
         let mut lives: Vec<Option<(usize, usize)>> = vec![None; groups.tensors.len()];
         for (at, step) in groups.steps.iter().enumerate() {
             for tensor in touches(graph, tensors, step) {
@@ -51,7 +51,7 @@ impl Scratch {
         order.sort_by_key(|&number| lives[number]);
         let bound = first_bound(groups);
         let mut usual: BTreeMap<(u32, usize), usize> = BTreeMap::new();
-        let mut scratch = Scratch { place: vec![None; lives.len()], sizes: Vec::new() };
+        let mut scratch = ScratchLayout { place: vec![None; lives.len()], sizes: Vec::new() };
         let mut busy: Vec<usize> = Vec::new(); // until which step each object is taken
         for number in order {
             let Some((from, to)) = lives[number] else { continue };

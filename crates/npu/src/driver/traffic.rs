@@ -5,26 +5,26 @@
 use girih_graph::{Extent, Graph, Op, Role, Span, ValueId};
 
 use super::runtime::{KeyUse, Runtime, ValueUse, WeightUse};
-use super::scratch::{Scratch, touches};
+use super::scratch::{ScratchLayout, touches};
 use crate::form::groups::{Groups, Step, Tensor, TensorKind};
 use crate::form::schedule::ArgumentRole;
 
 /// Where a tensor lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum TensorLocation {
     /// In one of the objects that last for a step.
     Slot(u32),
     /// In the object of a weight.
     Weight(u32),
     /// Among the keys and values that stay with the array.
-    Kept(u32),
+    Resident(u32),
 }
 
 /// A tensor that passes to a place, or from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Move {
+pub(super) struct Transfer {
     pub tensor: u32,
-    pub place: Place,
+    pub place: TensorLocation,
 }
 
 /// All that passes in a step.
@@ -33,24 +33,24 @@ pub(super) struct Traffic {
     /// Bytes of each slot.
     pub slots: Vec<u64>,
     /// To the array, before the first part.
-    pub begin: Vec<Move>,
+    pub begin: Vec<Transfer>,
     /// With each part of the step.
-    pub parts: Vec<Passing>,
+    pub parts: Vec<PartTransfers>,
     /// From the array, after the last part.
-    pub end: Option<Move>,
+    pub end: Option<Transfer>,
 }
 
 /// What passes with one part of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Passing {
+pub(super) struct PartTransfers {
     /// From the array, first.
-    pub down: Vec<Move>,
+    pub down: Vec<Transfer>,
     /// To the array, before it runs.
-    pub up: Vec<Move>,
+    pub up: Vec<Transfer>,
     /// To the array: what the host has made.
-    pub made: Option<Move>,
+    pub made: Option<Transfer>,
     /// Of a program, where each of its arguments lies.
-    pub places: Vec<Place>,
+    pub places: Vec<TensorLocation>,
     /// Whether nothing lies between this program and the one before.
     pub follows: bool,
 }
@@ -58,16 +58,16 @@ pub(super) struct Passing {
 impl Traffic {
     /// What passes if `runtime` is how it is done.
     pub fn new(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], runtime: Runtime) -> Traffic {
-        let mut planner = Planner::new(graph, groups, tensors, runtime);
+        let mut planner = TrafficPlanner::new(graph, groups, tensors, runtime);
         let begin = planner.begin();
-        let mut parts: Vec<Passing> = Vec::new();
+        let mut parts: Vec<PartTransfers> = Vec::new();
         for (at, step) in groups.steps.iter().enumerate() {
             let after_array = at > 0 && matches!(groups.steps[at - 1], Step::Array { .. });
             parts.push(match step {
                 Step::Host { node } => planner.host(*node as usize),
                 Step::Array { program, tensors, .. } => {
                     let passing = planner.array(at, *program, tensors);
-                    Passing {
+                    PartTransfers {
                         follows: after_array && passing.down.is_empty() && passing.up.is_empty(),
                         ..passing
                     }
@@ -82,7 +82,7 @@ impl Traffic {
     pub fn bytes(&self, groups: &Groups) -> u64 {
         let places = self.parts.iter().flat_map(|part| &part.places);
         let kept = places.filter_map(|place| match place {
-            Place::Kept(tensor) => Some(groups.tensors[*tensor as usize].bytes()),
+            TensorLocation::Resident(tensor) => Some(groups.tensors[*tensor as usize].bytes()),
             _ => None,
         });
         self.slots.iter().copied().chain(kept).fold(0, u64::saturating_add)
@@ -119,36 +119,36 @@ pub(super) fn copies(tensor: &Tensor, runtime: Runtime) -> bool {
 }
 
 /// Traffic being planned: where each tensor is so far.
-struct Planner<'a> {
+struct TrafficPlanner<'a> {
     graph: &'a Graph,
     groups: &'a Groups,
     /// The tensor of each value.
     tensors: &'a [Option<u32>],
     runtime: Runtime,
-    scratch: Scratch,
+    scratch: ScratchLayout,
     /// The slot of each argument of each program, where it has one of its own.
     own: Vec<Vec<Option<u32>>>,
     slots: Vec<u64>,
     /// Of each tensor, whether the host has it.
     on_host: Vec<bool>,
     /// Of each tensor, where the array has it.
-    on_array: Vec<Option<Place>>,
+    on_array: Vec<Option<TensorLocation>>,
     /// The tensor in each slot.
     content: Vec<Option<u32>>,
     /// The last part of the step that touches each tensor.
     last: Vec<usize>,
 }
 
-impl<'a> Planner<'a> {
+impl<'a> TrafficPlanner<'a> {
     fn new(
         graph: &'a Graph,
         groups: &'a Groups,
         tensors: &'a [Option<u32>],
         runtime: Runtime,
-    ) -> Planner<'a> {
+    ) -> TrafficPlanner<'a> {
         let scratch = match runtime.values {
-            ValueUse::Aliased => Scratch::of(graph, groups, tensors, runtime.keys),
-            ValueUse::Brokered => Scratch::none(groups),
+            ValueUse::Aliased => ScratchLayout::of(graph, groups, tensors, runtime.keys),
+            ValueUse::Brokered => ScratchLayout::none(groups),
         };
         let count = groups.tensors.len();
         let mut last = vec![0; count];
@@ -159,7 +159,7 @@ impl<'a> Planner<'a> {
             last[output as usize] = groups.steps.len();
         }
         let own = groups.programs.iter().map(|program| vec![None; program.arguments.len()]).collect();
-        let mut planner = Planner {
+        let mut planner = TrafficPlanner {
             graph,
             groups,
             tensors,
@@ -203,25 +203,27 @@ impl<'a> Planner<'a> {
     }
 
     /// The place of a program's argument.
-    fn place(&self, program: u32, argument: usize, tensor: u32) -> Place {
+    fn place(&self, program: u32, argument: usize, tensor: u32) -> TensorLocation {
         match self.own[program as usize][argument] {
-            Some(slot) => Place::Slot(slot),
+            Some(slot) => TensorLocation::Slot(slot),
             None => self.shared(tensor),
         }
     }
 
     /// The place of a tensor that all programs find where it is.
-    fn shared(&self, tensor: u32) -> Place {
+    fn shared(&self, tensor: u32) -> TensorLocation {
         match self.scratch.place[tensor as usize] {
-            Some(slot) => Place::Slot(slot as u32),
-            None if self.groups.tensors[tensor as usize].kind == TensorKind::Chunks => Place::Kept(tensor),
-            None => Place::Weight(tensor),
+            Some(slot) => TensorLocation::Slot(slot as u32),
+            None if self.groups.tensors[tensor as usize].kind == TensorKind::Chunks => {
+                TensorLocation::Resident(tensor)
+            }
+            None => TensorLocation::Weight(tensor),
         }
     }
 
     /// What the host has before the first part goes to where it stays, if
     /// there is such a place.
-    fn begin(&mut self) -> Vec<Move> {
+    fn begin(&mut self) -> Vec<Transfer> {
         let input = self.graph.input().and_then(|input| self.tensors[input.0 as usize]);
         let mut moves = Vec::new();
         for (number, tensor) in self.groups.tensors.iter().enumerate() {
@@ -235,29 +237,29 @@ impl<'a> Planner<'a> {
 
     /// What the host has made goes to where its readers look, if they look at
     /// one place.
-    fn made(&mut self, tensor: u32) -> Option<Move> {
+    fn made(&mut self, tensor: u32) -> Option<Transfer> {
         self.on_host[tensor as usize] = true;
         if self.runtime.values == ValueUse::Brokered {
             return None;
         }
         let place = self.shared(tensor);
         self.on_array[tensor as usize] = Some(place);
-        Some(Move { tensor, place })
+        Some(Transfer { tensor, place })
     }
 
     /// A value comes to the host, if it is not there.
-    fn fetch(&mut self, value: ValueId) -> Option<Move> {
+    fn fetch(&mut self, value: ValueId) -> Option<Transfer> {
         let tensor = self.tensors[value.0 as usize]?;
         self.fetch_tensor(tensor)
     }
 
-    fn fetch_tensor(&mut self, tensor: u32) -> Option<Move> {
+    fn fetch_tensor(&mut self, tensor: u32) -> Option<Transfer> {
         let place = self.on_array[tensor as usize]?;
         let known = std::mem::replace(&mut self.on_host[tensor as usize], true);
-        (!known).then_some(Move { tensor, place })
+        (!known).then_some(Transfer { tensor, place })
     }
 
-    fn host(&mut self, node: usize) -> Passing {
+    fn host(&mut self, node: usize) -> PartTransfers {
         let node = &self.graph.nodes[node];
         let inputs = node
             .inputs
@@ -266,11 +268,11 @@ impl<'a> Planner<'a> {
         let inputs: Vec<ValueId> = inputs.copied().collect();
         let down = inputs.into_iter().filter_map(|input| self.fetch(input)).collect();
         let output = self.tensors[node.output.0 as usize].filter(|_| node.op != Op::Write);
-        Passing { down, made: output.and_then(|tensor| self.made(tensor)), ..Passing::default() }
+        PartTransfers { down, made: output.and_then(|tensor| self.made(tensor)), ..PartTransfers::default() }
     }
 
-    fn array(&mut self, at: usize, program: u32, tensors: &[u32]) -> Passing {
-        let mut passing = Passing::default();
+    fn array(&mut self, at: usize, program: u32, tensors: &[u32]) -> PartTransfers {
+        let mut passing = PartTransfers::default();
         let arguments = &self.groups.programs[program as usize].arguments;
         for (index, (argument, &tensor)) in arguments.iter().zip(tensors).enumerate() {
             let place = self.place(program, index, tensor);
@@ -292,9 +294,9 @@ impl<'a> Planner<'a> {
             };
             if goes_up {
                 passing.down.extend(self.fetch_tensor(tensor));
-                passing.up.push(Move { tensor, place });
+                passing.up.push(Transfer { tensor, place });
             }
-            if let Place::Slot(slot) = place {
+            if let TensorLocation::Slot(slot) = place {
                 self.content[slot as usize] = Some(tensor);
             }
         }
@@ -302,16 +304,16 @@ impl<'a> Planner<'a> {
     }
 
     /// The tensor in a slot; `None` for a place that is none.
-    fn held(&self, place: Place) -> Option<Option<u32>> {
+    fn held(&self, place: TensorLocation) -> Option<Option<u32>> {
         match place {
-            Place::Slot(slot) => Some(self.content[slot as usize]),
-            Place::Weight(_) | Place::Kept(_) => None,
+            TensorLocation::Slot(slot) => Some(self.content[slot as usize]),
+            TensorLocation::Weight(_) | TensorLocation::Resident(_) => None,
         }
     }
 
     /// What a program is about to overwrite, if somebody needs it yet and the
     /// host has it not.
-    fn rescue(&mut self, at: usize, place: Place, tensor: u32) -> Option<Move> {
+    fn rescue(&mut self, at: usize, place: TensorLocation, tensor: u32) -> Option<Transfer> {
         let old = self.held(place)??;
         let lost = old != tensor
             && self.runtime.values == ValueUse::Brokered
@@ -374,7 +376,7 @@ mod tests {
         let traffic = chain(Runtime { values: ValueUse::Brokered, ..Runtime::default() });
         assert!(traffic.begin.is_empty());
         assert_eq!(traffic.parts[0].places, traffic.parts[1].places, "objects belong to the program");
-        let moved = |moves: &[Move]| moves.iter().map(|step| step.tensor).collect::<Vec<_>>();
+        let moved = |moves: &[Transfer]| moves.iter().map(|step| step.tensor).collect::<Vec<_>>();
         assert_eq!(moved(&traffic.parts[0].up), [0]);
         assert_eq!((moved(&traffic.parts[1].down), moved(&traffic.parts[1].up)), (vec![2], vec![2]));
         assert!(!traffic.parts[1].follows);
@@ -385,6 +387,6 @@ mod tests {
         let traffic = chain(Runtime { weights: WeightUse::EachCall, ..Runtime::default() });
         let up: Vec<_> = traffic.parts.iter().map(|part| part.up.len()).collect();
         assert_eq!(up, [1, 0], "the second run finds the same weight in its slot");
-        assert!(traffic.parts.iter().all(|part| matches!(part.places[1], Place::Slot(_))));
+        assert!(traffic.parts.iter().all(|part| matches!(part.places[1], TensorLocation::Slot(_))));
     }
 }

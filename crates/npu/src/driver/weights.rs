@@ -11,11 +11,11 @@ use girih_tensor::{DType, Error, Result, View};
 use super::Device;
 use super::runtime::{Runtime, WeightUse};
 use crate::form::groups::{Groups, Tensor, TensorKind};
-use crate::host::Rows;
+use crate::host::WeightRows;
 use crate::memory::ObjectId;
 
 /// Rows that are decoded at once.
-const BAND: usize = 64;
+const DECODED_ROWS: usize = 64;
 
 /// What loading the weights that the array reads costs the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct LoadCost {
 }
 
 impl LoadCost {
-    /// What [`Weights::load`] will copy and keep.
+    /// What [`NpuWeights::load`] will copy and keep.
     pub fn of(graph: &Graph, groups: &Groups, weights: WeightUse) -> LoadCost {
         let mut cost = LoadCost::default();
         for tensor in fixed(groups) {
@@ -49,16 +49,16 @@ fn is_stored_so(value: &Value, tensor: &Tensor) -> bool {
 
 /// The weights of a loaded model.
 #[derive(Debug)]
-pub struct Weights {
+pub struct NpuWeights {
     /// Of each tensor of the array, by name: its object and its sizes.
-    pub(super) resident: BTreeMap<String, Resident>,
+    pub(super) resident: BTreeMap<String, ResidentWeight>,
     host: BTreeMap<String, HostWeight>,
 }
 
 /// A weight that the array reads.
 #[derive(Debug)]
-pub(super) struct Resident {
-    home: Home,
+pub(super) struct ResidentWeight {
+    home: WeightHome,
     /// Rows and columns as they are padded.
     pub padded: [u32; 2],
     columns: u32,
@@ -67,7 +67,7 @@ pub(super) struct Resident {
 
 /// Where a weight that the array reads is, as the array reads it.
 #[derive(Debug)]
-enum Home {
+enum WeightHome {
     /// In a buffer object.
     Object(ObjectId),
     /// With the host.
@@ -76,20 +76,20 @@ enum Home {
     Both(ObjectId, Vec<u8>),
 }
 
-impl Resident {
+impl ResidentWeight {
     /// The buffer object, if it has one.
     pub fn object(&self) -> Option<ObjectId> {
         match self.home {
-            Home::Object(object) | Home::Both(object, _) => Some(object),
-            Home::Host(_) => None,
+            WeightHome::Object(object) | WeightHome::Both(object, _) => Some(object),
+            WeightHome::Host(_) => None,
         }
     }
 
     /// The host's copy, if it has one.
     fn copy(&self) -> Option<&[u8]> {
         match &self.home {
-            Home::Host(bytes) | Home::Both(_, bytes) => Some(bytes),
-            Home::Object(_) => None,
+            WeightHome::Host(bytes) | WeightHome::Both(_, bytes) => Some(bytes),
+            WeightHome::Object(_) => None,
         }
     }
 }
@@ -103,7 +103,7 @@ struct HostWeight {
     bytes: Vec<u8>,
 }
 
-impl Weights {
+impl NpuWeights {
     /// Bytes that the weights of a graph take, on both sides.
     pub fn plan(graph: &Graph, groups: &Groups, runtime: Runtime) -> u64 {
         let copies = if runtime.weights == WeightUse::Copied { 2 } else { 1 };
@@ -122,15 +122,15 @@ impl Weights {
         groups: &Groups,
         source: &dyn WeightSource,
         device: &mut Device,
-    ) -> Result<Weights> {
-        let mut weights = Weights { resident: BTreeMap::new(), host: BTreeMap::new() };
+    ) -> Result<NpuWeights> {
+        let mut weights = NpuWeights { resident: BTreeMap::new(), host: BTreeMap::new() };
         for tensor in fixed(groups) {
             let value = graph.find(&tensor.name).map(|id| graph.value(id));
             let value =
                 value.ok_or_else(|| Error::new(format!("the graph has no weight '{}'", tensor.name)))?;
             let home = home(value, tensor, source, device)?;
             let [rows, columns] = tensor.extent;
-            let resident = Resident { home, padded: tensor.padded, columns, rows };
+            let resident = ResidentWeight { home, padded: tensor.padded, columns, rows };
             weights.resident.insert(tensor.name.clone(), resident);
         }
         for value in host_only(graph, groups) {
@@ -146,12 +146,12 @@ impl Weights {
     /// # Errors
     /// When the host has none.
     pub(super) fn copy(&self, name: &str) -> Result<&[u8]> {
-        let copy = self.resident.get(name).and_then(Resident::copy);
+        let copy = self.resident.get(name).and_then(ResidentWeight::copy);
         copy.ok_or_else(|| Error::new(format!("the host has no copy of the weight '{name}'")))
     }
 
     /// All weights as the host sees them.
-    pub(super) fn rows<'a>(&'a self, device: &'a Device) -> impl Rows + 'a {
+    pub(super) fn rows<'a>(&'a self, device: &'a Device) -> impl WeightRows + 'a {
         HostView { weights: self, device }
     }
 }
@@ -175,14 +175,19 @@ fn read(value: &Value, source: &dyn WeightSource) -> Result<Vec<u8>> {
 }
 
 /// Reads a weight that the array reads to where the runtime keeps it.
-fn home(value: &Value, tensor: &Tensor, source: &dyn WeightSource, device: &mut Device) -> Result<Home> {
+fn home(
+    value: &Value,
+    tensor: &Tensor,
+    source: &dyn WeightSource,
+    device: &mut Device,
+) -> Result<WeightHome> {
     let bytes = tensor.bytes();
     match device.runtime().weights {
         WeightUse::InPlace => {
             let object = device.allocate(bytes)?;
             device.ledger.load_copied_bytes += fill(value, tensor, source, device.map_mut(object, 0..bytes))?;
             device.preload(object);
-            Ok(Home::Object(object))
+            Ok(WeightHome::Object(object))
         }
         WeightUse::Copied => {
             let mut copy = zeros(value, bytes as usize)?;
@@ -191,12 +196,12 @@ fn home(value: &Value, tensor: &Tensor, source: &dyn WeightSource, device: &mut 
             device.map_mut(object, 0..bytes).copy_from_slice(&copy);
             device.ledger.load_copied_bytes += copied + bytes;
             device.preload(object);
-            Ok(Home::Both(object, copy))
+            Ok(WeightHome::Both(object, copy))
         }
         WeightUse::EachCall => {
             let mut copy = zeros(value, bytes as usize)?;
             device.ledger.load_copied_bytes += fill(value, tensor, source, &mut copy)?;
-            Ok(Home::Host(copy))
+            Ok(WeightHome::Host(copy))
         }
     }
 }
@@ -230,9 +235,9 @@ fn pack(value: &Value, stored: &[u8], tensor: &Tensor, object: &mut [u8]) -> Res
     let (rows, columns) = (value.shape.rows(), value.shape.columns());
     let view = View::new(value.dtype, rows, columns, stored)?;
     let row_bytes = tensor.row_bytes() as usize;
-    let mut numbers = vec![0.0; BAND.min(rows) * columns];
-    for first in (0..rows).step_by(BAND) {
-        let band = first..rows.min(first + BAND);
+    let mut numbers = vec![0.0; DECODED_ROWS.min(rows) * columns];
+    for first in (0..rows).step_by(DECODED_ROWS) {
+        let band = first..rows.min(first + DECODED_ROWS);
         let numbers = &mut numbers[..band.len() * columns];
         view.unpack_rows(band.clone(), numbers);
         for (row, numbers) in band.zip(numbers.chunks_exact(columns.max(1))) {
@@ -244,11 +249,11 @@ fn pack(value: &Value, stored: &[u8], tensor: &Tensor, object: &mut [u8]) -> Res
 
 /// Weights together with the memory that some of them lie in.
 struct HostView<'a> {
-    weights: &'a Weights,
+    weights: &'a NpuWeights,
     device: &'a Device,
 }
 
-impl Rows for HostView<'_> {
+impl WeightRows for HostView<'_> {
     fn row(&self, name: &str, row: usize) -> Result<Vec<f32>> {
         let outside =
             |rows: usize| Error::new(format!("'{name}' has {rows} rows; row {row} is not one of them"));
@@ -260,8 +265,10 @@ impl Rows for HostView<'_> {
             let start = row * resident.padded[1] as usize * 2;
             let bytes = start..start + 2 * numbers.len();
             let bytes = match &resident.home {
-                Home::Host(copy) | Home::Both(_, copy) => &copy[bytes],
-                Home::Object(object) => self.device.map(*object, bytes.start as u64..bytes.end as u64)?,
+                WeightHome::Host(copy) | WeightHome::Both(_, copy) => &copy[bytes],
+                WeightHome::Object(object) => {
+                    self.device.map(*object, bytes.start as u64..bytes.end as u64)?
+                }
             };
             DType::BF16.unpack(bytes, &mut numbers);
             return Ok(numbers);

@@ -6,18 +6,18 @@ use girih_graph::backend::Lane;
 use girih_tensor::{Result, reference};
 
 use super::state::StateTensor;
-use super::{Cache, HostKernel, Job, Work};
+use super::{HostJob, HostKernel, HostWork, NpuState};
 
 /// The constants of [`Op::Attend`](girih_graph::Op::Attend).
 #[derive(Clone, Copy)]
-pub(super) struct Attend {
+pub(super) struct HostAttend {
     pub scale: f32,
     pub span: Span,
     pub softcap: Option<f32>,
 }
 
-impl HostKernel for Attend {
-    fn compute(&self, job: &Job<'_>, state: &mut Cache) -> Result<Vec<f32>> {
+impl HostKernel for HostAttend {
+    fn compute(&self, job: &HostJob<'_>, state: &mut NpuState) -> Result<Vec<f32>> {
         let q = job.operand(0)?;
         let shape = &job.graph.value(job.node.inputs[0]).shape;
         let (heads, size) = (shape.extents()[1], shape.columns());
@@ -35,10 +35,10 @@ impl HostKernel for Attend {
 
     /// Scores and the weighted sum, two operations a value each, over what
     /// each row sees; keys and values are read once for all heads.
-    fn work(&self, job: &Job<'_>) -> Work {
+    fn work(&self, job: &HostJob<'_>) -> HostWork {
         let inner = job.graph.value(job.node.inputs[1]).shape.stride() as u64;
         let width = job.stride(0) as u64;
-        let mut work = Work::default();
+        let mut work = HostWork::default();
         for lane in job.lanes {
             for (_, position) in lane.rows.indexes().zip(lane.position as usize..) {
                 let seen = lane.sees(self.span, position).len() as u64;
@@ -50,7 +50,7 @@ impl HostKernel for Attend {
     }
 }
 
-impl Attend {
+impl HostAttend {
     /// Attends with every head of one row.
     #[allow(clippy::too_many_arguments)] // a row, its two states and where it stands
     fn row(

@@ -8,7 +8,7 @@ use girih_graph::backend::{Inputs, Lane};
 use girih_graph::{Extent, Graph, Node, Op, Value};
 use girih_tensor::{Error, Result, reference};
 
-pub use state::Cache;
+pub use state::NpuState;
 
 /// One kind of work of the host.
 pub trait HostKernel {
@@ -17,16 +17,16 @@ pub trait HostKernel {
     ///
     /// # Errors
     /// When the operands are not those of its op.
-    fn compute(&self, job: &Job<'_>, state: &mut Cache) -> Result<Vec<f32>>;
+    fn compute(&self, job: &HostJob<'_>, state: &mut NpuState) -> Result<Vec<f32>>;
 
     /// Floating-point operations and bytes of memory that it takes, for the
     /// time of the host.
-    fn work(&self, job: &Job<'_>) -> Work;
+    fn work(&self, job: &HostJob<'_>) -> HostWork;
 }
 
 /// What a piece of host work costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct HostWork {
     /// Floating-point operations.
     pub flops: u64,
     /// Bytes read and written.
@@ -34,7 +34,7 @@ pub struct Work {
 }
 
 /// One node's operands in one step.
-pub struct Job<'a> {
+pub struct HostJob<'a> {
     /// The graph.
     pub graph: &'a Graph,
     /// The node.
@@ -43,7 +43,7 @@ pub struct Job<'a> {
     /// another; empty for weights and state.
     pub operands: &'a [Vec<f32>],
     /// Where weights come from.
-    pub weights: &'a dyn Rows,
+    pub weights: &'a dyn WeightRows,
     /// What went into the step.
     pub inputs: Inputs<'a>,
     /// The step's lanes.
@@ -51,7 +51,7 @@ pub struct Job<'a> {
 }
 
 /// Weights, row by row.
-pub trait Rows {
+pub trait WeightRows {
     /// Row `row` of the weight of this name.
     ///
     /// # Errors
@@ -62,18 +62,18 @@ pub trait Rows {
 /// The kernel of an op, if the host has one.
 pub fn kernel(op: Op) -> Option<Box<dyn HostKernel>> {
     Some(match op {
-        Op::Embed => Box::new(Embed),
-        Op::Take => Box::new(Take),
-        Op::Norm { epsilon } => Box::new(Norm { epsilon }),
-        Op::Write => Box::new(Write),
-        Op::Scale { factor } => Box::new(Scale { factor }),
-        Op::Softcap { cap } => Box::new(Softcap { cap }),
-        Op::Attend { scale, span, softcap } => Box::new(attend::Attend { scale, span, softcap }),
+        Op::Embed => Box::new(HostEmbed),
+        Op::Take => Box::new(HostGather),
+        Op::Norm { epsilon } => Box::new(HostNorm { epsilon }),
+        Op::Write => Box::new(HostWrite),
+        Op::Scale { factor } => Box::new(HostScale { factor }),
+        Op::Softcap { cap } => Box::new(HostSoftcap { cap }),
+        Op::Attend { scale, span, softcap } => Box::new(attend::HostAttend { scale, span, softcap }),
         _ => return None,
     })
 }
 
-impl Job<'_> {
+impl HostJob<'_> {
     fn operand(&self, index: usize) -> Result<&[f32]> {
         let found = self.operands.get(index).map(Vec::as_slice);
         found.ok_or_else(|| Error::new(format!("{} lacks operand {index}", self.node.op.name())))
@@ -101,17 +101,17 @@ impl Job<'_> {
 
     /// Work that reads and writes each value of operand 0 once, with so many
     /// operations on it.
-    fn each(&self, flops: u64) -> Work {
+    fn each(&self, flops: u64) -> HostWork {
         let count = self.count(self.graph.value(self.node.inputs[0])) as u64;
-        Work { flops: flops * count, bytes: 8 * count }
+        HostWork { flops: flops * count, bytes: 8 * count }
     }
 }
 
 /// Rows of a table.
-struct Embed;
+struct HostEmbed;
 
-impl HostKernel for Embed {
-    fn compute(&self, job: &Job<'_>, _: &mut Cache) -> Result<Vec<f32>> {
+impl HostKernel for HostEmbed {
+    fn compute(&self, job: &HostJob<'_>, _: &mut NpuState) -> Result<Vec<f32>> {
         let Inputs::Tokens(tokens) = job.inputs else {
             return Err(Error::new("a step brings embeddings; the program looks tokens up"));
         };
@@ -122,35 +122,35 @@ impl HostKernel for Embed {
         Ok(rows)
     }
 
-    fn work(&self, job: &Job<'_>) -> Work {
+    fn work(&self, job: &HostJob<'_>) -> HostWork {
         let rows = job.lanes.last().map_or(0, |lane| u64::from(lane.rows.end));
-        Work { flops: 0, bytes: rows * job.stride(1) as u64 * 4 }
+        HostWork { flops: 0, bytes: rows * job.stride(1) as u64 * 4 }
     }
 }
 
 /// The rows whose results are wanted.
-struct Take;
+struct HostGather;
 
-impl HostKernel for Take {
-    fn compute(&self, job: &Job<'_>, _: &mut Cache) -> Result<Vec<f32>> {
+impl HostKernel for HostGather {
+    fn compute(&self, job: &HostJob<'_>, _: &mut NpuState) -> Result<Vec<f32>> {
         let (x, stride) = (job.operand(0)?, job.stride(0));
         let rows = job.lanes.iter().flat_map(Lane::wanted);
         Ok(rows.flat_map(|row| &x[row * stride..(row + 1) * stride]).copied().collect())
     }
 
-    fn work(&self, job: &Job<'_>) -> Work {
+    fn work(&self, job: &HostJob<'_>) -> HostWork {
         let rows: usize = job.lanes.iter().map(|lane| lane.wanted().len()).sum();
-        Work { flops: 0, bytes: (rows * job.stride(0) * 8) as u64 }
+        HostWork { flops: 0, bytes: (rows * job.stride(0) * 8) as u64 }
     }
 }
 
 /// Root-mean-square normalisation, as [`Op::Norm`] defines it.
-struct Norm {
+struct HostNorm {
     epsilon: f32,
 }
 
-impl HostKernel for Norm {
-    fn compute(&self, job: &Job<'_>, _: &mut Cache) -> Result<Vec<f32>> {
+impl HostKernel for HostNorm {
+    fn compute(&self, job: &HostJob<'_>, _: &mut NpuState) -> Result<Vec<f32>> {
         let weight = job.weights.row(job.name(1), 0)?;
         let rows = job.operand(0)?.chunks_exact(weight.len().max(1));
         let normed = rows.flat_map(|row| {
@@ -160,16 +160,16 @@ impl HostKernel for Norm {
         Ok(normed.collect())
     }
 
-    fn work(&self, job: &Job<'_>) -> Work {
+    fn work(&self, job: &HostJob<'_>) -> HostWork {
         job.each(4)
     }
 }
 
 /// Puts every row where its lane's state has its position.
-struct Write;
+struct HostWrite;
 
-impl HostKernel for Write {
-    fn compute(&self, job: &Job<'_>, state: &mut Cache) -> Result<Vec<f32>> {
+impl HostKernel for HostWrite {
+    fn compute(&self, job: &HostJob<'_>, state: &mut NpuState) -> Result<Vec<f32>> {
         let rows = job.operand(0)?;
         let tensor = state.tensor_mut(&job.graph.value(job.node.output).name)?;
         for lane in job.lanes {
@@ -180,38 +180,38 @@ impl HostKernel for Write {
         Ok(Vec::new())
     }
 
-    fn work(&self, job: &Job<'_>) -> Work {
+    fn work(&self, job: &HostJob<'_>) -> HostWork {
         job.each(0)
     }
 }
 
 /// Every value times a constant.
-struct Scale {
+struct HostScale {
     factor: f32,
 }
 
-impl HostKernel for Scale {
-    fn compute(&self, job: &Job<'_>, _: &mut Cache) -> Result<Vec<f32>> {
+impl HostKernel for HostScale {
+    fn compute(&self, job: &HostJob<'_>, _: &mut NpuState) -> Result<Vec<f32>> {
         Ok(job.operand(0)?.iter().map(|&x| x * self.factor).collect())
     }
 
-    fn work(&self, job: &Job<'_>) -> Work {
+    fn work(&self, job: &HostJob<'_>) -> HostWork {
         job.each(1)
     }
 }
 
 /// Bounds values smoothly.
-struct Softcap {
+struct HostSoftcap {
     cap: f32,
 }
 
-impl HostKernel for Softcap {
-    fn compute(&self, job: &Job<'_>, _: &mut Cache) -> Result<Vec<f32>> {
+impl HostKernel for HostSoftcap {
+    fn compute(&self, job: &HostJob<'_>, _: &mut NpuState) -> Result<Vec<f32>> {
         let cap = f64::from(self.cap);
         Ok(job.operand(0)?.iter().map(|&x| (cap * (f64::from(x) / cap).tanh()) as f32).collect())
     }
 
-    fn work(&self, job: &Job<'_>) -> Work {
+    fn work(&self, job: &HostJob<'_>) -> HostWork {
         job.each(10)
     }
 }

@@ -16,7 +16,7 @@ use girih_tensor::{DType, Error, Result};
 
 /// The state values of a graph.
 #[derive(Debug)]
-pub struct Cache {
+pub struct NpuState {
     tensors: Vec<StateTensor>,
 }
 
@@ -39,7 +39,7 @@ fn next_stamp() -> u64 {
     WRITTEN.fetch_add(1, Ordering::Relaxed)
 }
 
-impl Cache {
+impl NpuState {
     /// Bytes that so many blocks per group take.
     pub fn plan(graph: &Graph, blocks: &[u32]) -> u64 {
         let sizes = values(graph).map(|(group, value)| {
@@ -53,7 +53,7 @@ impl Cache {
     ///
     /// # Errors
     /// When memory is short.
-    pub fn new(graph: &Graph, blocks: &[u32]) -> Result<Cache> {
+    pub fn new(graph: &Graph, blocks: &[u32]) -> Result<NpuState> {
         let tensors = values(graph).map(|(group, value)| {
             let blocks = blocks.get(group.0 as usize).copied().unwrap_or(0);
             let short = || Error::new(format!("memory is short for {blocks} blocks of '{}'", value.name));
@@ -65,7 +65,7 @@ impl Cache {
             let stamps = vec![0; blocks as usize];
             Ok(StateTensor { name: value.name.clone(), group, dtype: value.dtype, inner, bytes, stamps })
         });
-        Ok(Cache { tensors: tensors.collect::<Result<_>>()? })
+        Ok(NpuState { tensors: tensors.collect::<Result<_>>()? })
     }
 
     /// Rows of the state value of this name, at some positions of a lane.
@@ -96,7 +96,7 @@ impl Cache {
         found.ok_or_else(|| Error::new(format!("the state has no '{name}'; it was made of another graph")))
     }
 
-    /// As [`Cache::tensor`], to be written.
+    /// As [`NpuState::tensor`], to be written.
     pub(super) fn tensor_mut(&mut self, name: &str) -> Result<&mut StateTensor> {
         let found = self.tensors.iter_mut().find(|tensor| tensor.name == name);
         found.ok_or_else(|| Error::new(format!("the state has no '{name}'; it was made of another graph")))
@@ -147,7 +147,7 @@ impl StateTensor {
     }
 }
 
-impl State for Cache {
+impl State for NpuState {
     fn copy(&mut self, group: GroupId, from: Block, to: Block) {
         for tensor in self.tensors.iter_mut().filter(|tensor| tensor.group == group) {
             let (from, to_bytes) = (tensor.block(from), tensor.block(to).start);

@@ -11,15 +11,18 @@
 
 use girih_tensor::DType;
 
-use super::{Access, Axis, Entry, Link, Operand, Param, Values, matrix, no_fault, round, unpack};
+use super::{
+    Access, Axis, CascadeUse, KernelEntry, KernelOperand, KernelValues, Param, matrix, no_fault, round,
+    unpack,
+};
 
 /// A state that has seen no keys.
-pub(super) const ATTEND_CLEAR: Entry = Entry {
+pub(super) const ATTEND_CLEAR: KernelEntry = KernelEntry {
     name: "attend_clear",
-    params: ROWS,
-    operands: &[Operand::new("state", Access::Write, DType::F32, state)],
+    params: STATE_PARAMS,
+    operands: &[KernelOperand::new("state", Access::Write, DType::F32, state)],
     macs: |_| 0,
-    cascade: Link::None,
+    cascade: CascadeUse::None,
     fault: no_fault,
     values: |params, values| {
         let clear: Vec<f32> = (0..params[0]).flat_map(|_| clear_row(params[1])).collect();
@@ -32,7 +35,7 @@ pub(super) const ATTEND_CLEAR: Entry = Entry {
 /// Row `r` stands at position `start[0] + query + r / group`, key `j` at
 /// `key + j`. With `causal` = 1 a row sees the keys up to its own position, and
 /// of those the last `window` if that is not 0.
-pub(super) const ATTEND: Entry = Entry {
+pub(super) const ATTEND: KernelEntry = KernelEntry {
     name: "attend",
     params: &[
         Param::size("rows"),
@@ -47,43 +50,43 @@ pub(super) const ATTEND: Entry = Entry {
         Param::real("scale"),
     ],
     operands: &[
-        Operand::reads("q", |p| matrix(p[0], p[1])),
-        Operand::reads("k", |p| matrix(p[3], p[1])),
-        Operand::reads("v", |p| matrix(p[3], p[2])),
-        Operand::new("start", Access::Read, DType::I32, |_| matrix(1, 1)),
-        Operand::new("state", Access::Update, DType::F32, |p| matrix(p[0], p[2] + 2)),
+        KernelOperand::reads("q", |p| matrix(p[0], p[1])),
+        KernelOperand::reads("k", |p| matrix(p[3], p[1])),
+        KernelOperand::reads("v", |p| matrix(p[3], p[2])),
+        KernelOperand::new("start", Access::Read, DType::I32, |_| matrix(1, 1)),
+        KernelOperand::new("state", Access::Update, DType::F32, |p| matrix(p[0], p[2] + 2)),
     ],
     macs: |p| u64::from(p[0]) * u64::from(p[3]) * (u64::from(p[1]) + u64::from(p[2])),
-    cascade: Link::None,
+    cascade: CascadeUse::None,
     fault: |p| (p[7] > 1).then(|| format!("causal is {}: it must be 0 or 1", p[7])),
     values: attend,
 };
 
 /// Adds to a state what another one saw: `state = state ⊕ other`.
-pub(super) const ATTEND_MERGE: Entry = Entry {
+pub(super) const ATTEND_MERGE: KernelEntry = KernelEntry {
     name: "attend_merge",
-    params: ROWS,
+    params: STATE_PARAMS,
     operands: &[
-        Operand::new("other", Access::Read, DType::F32, state),
-        Operand::new("state", Access::Update, DType::F32, state),
+        KernelOperand::new("other", Access::Read, DType::F32, state),
+        KernelOperand::new("state", Access::Update, DType::F32, state),
     ],
     macs: |p| 2 * u64::from(p[0]) * u64::from(p[1]),
-    cascade: Link::None,
+    cascade: CascadeUse::None,
     fault: no_fault,
     values: merge,
 };
 
 /// The attention of each row, `y = values / sum`. A row that saw no key yields
 /// zeros.
-pub(super) const ATTEND_STORE: Entry = Entry {
+pub(super) const ATTEND_STORE: KernelEntry = KernelEntry {
     name: "attend_store",
-    params: ROWS,
+    params: STATE_PARAMS,
     operands: &[
-        Operand::new("state", Access::Read, DType::F32, state),
-        Operand::writes("y", |p| matrix(p[0], p[1])),
+        KernelOperand::new("state", Access::Read, DType::F32, state),
+        KernelOperand::writes("y", |p| matrix(p[0], p[1])),
     ],
     macs: |p| u64::from(p[0]) * u64::from(p[1]),
-    cascade: Link::None,
+    cascade: CascadeUse::None,
     fault: no_fault,
     values: |params, values| {
         let rows = unpack(DType::F32, values.reads[0]);
@@ -92,7 +95,7 @@ pub(super) const ATTEND_STORE: Entry = Entry {
     },
 };
 
-const ROWS: &[Param] = &[Param::size("rows"), Param::size("values")];
+const STATE_PARAMS: &[Param] = &[Param::size("rows"), Param::size("values")];
 
 fn state(params: &[u32]) -> Vec<Axis> {
     matrix(params[0], params[1] + 2)
@@ -107,7 +110,7 @@ fn divide(row: &[f32]) -> Vec<f32> {
     row[2..].iter().map(|value| if sum > 0.0 { value / sum } else { 0.0 }).collect()
 }
 
-fn attend(params: &[u32], values: &mut Values<'_>) {
+fn attend(params: &[u32], values: &mut KernelValues<'_>) {
     let (size, width, keys, group) = (params[1] as usize, params[2] as usize, params[3] as usize, params[4]);
     let (q, v) = (values.bf16(0), values.bf16(2));
     let components = transposed(&values.bf16(1), size);
@@ -167,7 +170,7 @@ fn pass(scores: &[f32], v: &[f32], state: &mut [f32]) {
     }
 }
 
-fn merge(params: &[u32], values: &mut Values<'_>) {
+fn merge(params: &[u32], values: &mut KernelValues<'_>) {
     let other = unpack(DType::F32, values.reads[0]);
     let mut state = values.updated(0, DType::F32);
     let width = params[1] as usize + 2;

@@ -17,20 +17,20 @@ use girih_tensor::{Error, Result};
 use serde::Deserialize;
 use toml::{Table as Toml, Value};
 
-use super::{ENTRIES, Entry};
+use super::{ENTRIES, KernelEntry};
 use crate::target::{Figure, Target, print, take_figure};
 
 /// The files of the repository, by the core that they are for.
-const FILES: &[(&str, &str)] = &[
+const KERNEL_TIME_FILES: &[(&str, &str)] = &[
     ("aie2p", include_str!("../../../../targets/npu/kernels-aie2p.toml")),
     ("aie2", include_str!("../../../../targets/npu/kernels-aie2.toml")),
 ];
 
 /// The times of all entries on one kind of core.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct KernelTimes {
     core: String,
-    times: Vec<Option<Times>>,
+    times: Vec<Option<EntryTimes>>,
     notes: Vec<String>,
     figures: Vec<Figure>,
     conflict: f64,
@@ -39,15 +39,15 @@ pub struct Table {
 
 /// The times of one entry.
 #[derive(Clone, Debug)]
-struct Times {
+struct EntryTimes {
     program: f64,
     call: f64,
-    loops: Vec<Turns>,
+    loops: Vec<LoopTimes>,
 }
 
 /// One loop: which numbers of a call it steps through, and what a turn takes.
 #[derive(Clone, Debug)]
-struct Turns {
+struct LoopTimes {
     /// The place of a number among a call's, and the step.
     over: Vec<(usize, u32)>,
     cycles: f64,
@@ -57,7 +57,7 @@ struct Turns {
 
 /// Where an operand lies in the memory of its tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct OperandExtent {
     /// A number that is equal for operands in one tile's memory.
     pub tile: u32,
     /// The first byte.
@@ -91,18 +91,18 @@ struct PairsText {
     loads: f64,
 }
 
-impl Table {
+impl KernelTimes {
     /// The times on a target's cores.
     ///
     /// # Errors
     /// When there is no file for its kind of core, or when the file is at
     /// fault.
-    pub fn of(target: &Target) -> Result<Table> {
-        let found = FILES.iter().find(|(core, _)| *core == target.core);
+    pub fn of(target: &Target) -> Result<KernelTimes> {
+        let found = KERNEL_TIME_FILES.iter().find(|(core, _)| *core == target.core);
         let Some((_, text)) = found else {
             return Err(Error::new(format!("there are no kernel times for cores of kind {:?}", target.core)));
         };
-        Table::parse(text, target).map_err(|error| error.of(format!("kernel times of {}", target.core)))
+        KernelTimes::parse(text, target).map_err(|error| error.of(format!("kernel times of {}", target.core)))
     }
 
     /// Reads a file of times.
@@ -110,10 +110,10 @@ impl Table {
     /// # Errors
     /// When an entry, a number or an operand is unknown; when a time has no
     /// source or is negative.
-    pub fn parse(text: &str, target: &Target) -> Result<Table> {
+    pub fn parse(text: &str, target: &Target) -> Result<KernelTimes> {
         let mut toml: Toml =
             text.parse().map_err(|error: toml::de::Error| Error::new(error.message().to_owned()))?;
-        let mut table = Table {
+        let mut table = KernelTimes {
             core: target.core.clone(),
             times: vec![None; ENTRIES.len()],
             notes: vec![String::new(); ENTRIES.len()],
@@ -144,7 +144,7 @@ impl Table {
     ///
     /// # Panics
     /// When the entry's times are not known.
-    pub fn cycles(&self, entry: usize, params: &[u32], operands: &[Extent]) -> u64 {
+    pub fn cycles(&self, entry: usize, params: &[u32], operands: &[OperandExtent]) -> u64 {
         let times = self.times[entry].as_ref().expect("the caller has asked whether the times are known");
         let mut cycles = times.call;
         for turns in &times.loops {
@@ -172,7 +172,7 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for KernelTimes {
     /// For each entry what its times were fitted to, then all figures.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "kernel times of {}", self.core)?;
@@ -203,7 +203,7 @@ fn take(name: &str, value: &mut Value, figures: &mut Vec<Figure>) -> Result<()> 
     Ok(())
 }
 
-fn times(entry: &Entry, text: &EntryText) -> Result<Times> {
+fn times(entry: &KernelEntry, text: &EntryText) -> Result<EntryTimes> {
     let time = |what: &str, cycles: f64| {
         let known = (0.0..=1e9).contains(&cycles);
         known
@@ -230,18 +230,22 @@ fn times(entry: &Entry, text: &EntryText) -> Result<Times> {
             }
             None => None,
         };
-        loops.push(Turns { over: over.collect::<Result<_>>()?, cycles: time(name, turns.cycles)?, pairs });
+        loops.push(LoopTimes {
+            over: over.collect::<Result<_>>()?,
+            cycles: time(name, turns.cycles)?,
+            pairs,
+        });
     }
-    Ok(Times { program: time("program", text.program)?, call: time("call", text.call)?, loops })
+    Ok(EntryTimes { program: time("program", text.program)?, call: time("call", text.call)?, loops })
 }
 
 /// How likely it is that loads from two operands hit one bank: the operands are
 /// walked through independently of each other.
-fn shared(a: Extent, b: Extent, bank_bytes: u32) -> f64 {
+fn shared(a: OperandExtent, b: OperandExtent, bank_bytes: u32) -> f64 {
     if a.tile != b.tile || a.bytes == 0 || b.bytes == 0 {
         return 0.0;
     }
-    let within = |extent: Extent, bank: u32| {
+    let within = |extent: OperandExtent, bank: u32| {
         let (from, to) =
             (u64::from(bank) * u64::from(bank_bytes), (u64::from(bank) + 1) * u64::from(bank_bytes));
         let (first, end) = (u64::from(extent.address), u64::from(extent.address) + u64::from(extent.bytes));
@@ -255,8 +259,8 @@ fn shared(a: Extent, b: Extent, bank_bytes: u32) -> f64 {
 mod tests {
     use super::*;
 
-    fn extent(address: u32, bytes: u32) -> Extent {
-        Extent { tile: 0, address, bytes }
+    fn extent(address: u32, bytes: u32) -> OperandExtent {
+        OperandExtent { tile: 0, address, bytes }
     }
 
     fn entry(name: &str) -> usize {
@@ -267,7 +271,7 @@ mod tests {
     fn every_target_has_a_time_for_every_entry_that_its_cores_run() {
         for name in Target::names() {
             let target = Target::named(&name).unwrap();
-            let table = Table::of(&target).unwrap();
+            let table = KernelTimes::of(&target).unwrap();
             for (at, entry) in ENTRIES.iter().enumerate() {
                 let wanted = target.core_unit.bfp16_macs > 0 || entry.name != "gemm_bfp16";
                 assert_eq!(table.knows(at), wanted, "{} on {name}", entry.name);
@@ -287,14 +291,15 @@ mod tests {
             figure("10.0"),
             figure("3.0")
         );
-        let table = Table::parse(&text, &target).unwrap();
-        let cycles =
-            |w: Extent, x: Extent| table.cycles(entry("gemv_bf16"), &[4, 100], &[w, x, extent(0, 0)]);
+        let table = KernelTimes::parse(&text, &target).unwrap();
+        let cycles = |w: OperandExtent, x: OperandExtent| {
+            table.cycles(entry("gemv_bf16"), &[4, 100], &[w, x, extent(0, 0)])
+        };
         let bank = target.compute.bank_bytes();
         assert_eq!(cycles(extent(0, 64), extent(bank, 64)), 10 + 4 * 2 * 3);
         assert_eq!(cycles(extent(0, 64), extent(64, 64)), 10 + 4 * 2 * (3 + 2));
         assert_eq!(cycles(extent(0, 64), extent(bank - 32, 64)), 10 + 4 * 2 * (3 + 1), "half of it");
-        assert_eq!(cycles(extent(0, 64), Extent { tile: 1, ..extent(64, 64) }), 10 + 4 * 2 * 3);
+        assert_eq!(cycles(extent(0, 64), OperandExtent { tile: 1, ..extent(64, 64) }), 10 + 4 * 2 * 3);
     }
 
     #[test]
@@ -307,7 +312,7 @@ mod tests {
             (format!("[add]\nnote = \"\"\n{call}\nloop = 1"), "unknown field"),
             (format!("[add]\nnote = \"\"\n{call}\n[add.loops.a]\nover = {{ n = 1 }}"), "has no cycles"),
         ] {
-            let error = Table::parse(&text, &target).unwrap_err().to_string();
+            let error = KernelTimes::parse(&text, &target).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

@@ -16,10 +16,10 @@ use std::fmt;
 use girih_tensor::{DType, Error, Result};
 
 pub use bfp16::{BLOCK as BFP16_BLOCK, quantise as bfp16_quantise};
-pub use cycles::{Extent, Table};
+pub use cycles::{KernelTimes, OperandExtent};
 
 /// Every entry.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[KernelEntry] = &[
     matmul::GEMM_BF16,
     matmul::GEMM_BF16_DIRECT,
     matmul::GEMM_BF16_LOW,
@@ -48,25 +48,25 @@ pub const ENTRIES: &[Entry] = &[
 ];
 
 /// The entry with this name.
-pub fn entry(name: &str) -> Option<&'static Entry> {
+pub fn entry(name: &str) -> Option<&'static KernelEntry> {
     ENTRIES.iter().find(|entry| entry.name == name)
 }
 
 /// One entry.
-pub struct Entry {
+pub struct KernelEntry {
     /// The name in programs: `gemm_bf16`.
     pub name: &'static str,
     /// The numbers that a call gives, in order.
     pub params: &'static [Param],
     /// The operands, in the order of a call's addresses.
-    pub operands: &'static [Operand],
+    pub operands: &'static [KernelOperand],
     /// Multiplications of a call, for rooflines.
     pub macs: fn(&[u32]) -> u64,
     /// What it does to the cascade.
-    pub cascade: Link,
-    /// Faults of the numbers beyond those that [`Entry::check`] sees for all.
+    pub cascade: CascadeUse,
+    /// Faults of the numbers beyond those that [`KernelEntry::check`] sees for all.
     fault: fn(&[u32]) -> Option<String>,
-    values: fn(&[u32], &mut Values<'_>),
+    values: fn(&[u32], &mut KernelValues<'_>),
 }
 
 /// A number that a call gives.
@@ -91,7 +91,7 @@ pub enum ParamKind {
 
 /// What a call does to the link between neighbouring cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Link {
+pub enum CascadeUse {
     /// Nothing.
     None,
     /// Its first operand leaves over it.
@@ -101,7 +101,7 @@ pub enum Link {
 }
 
 /// One operand of an entry.
-pub struct Operand {
+pub struct KernelOperand {
     /// The name in faults: `a`.
     pub name: &'static str,
     /// What a call does to it.
@@ -136,7 +136,7 @@ pub struct Axis {
 }
 
 /// The bytes of a call's operands.
-pub struct Values<'a> {
+pub struct KernelValues<'a> {
     /// Operands that are read, in their order among each other.
     pub reads: &'a [&'a [u8]],
     /// Operands that are written or updated, in their order among each other;
@@ -144,7 +144,7 @@ pub struct Values<'a> {
     pub writes: &'a mut [&'a mut [u8]],
 }
 
-impl Entry {
+impl KernelEntry {
     /// What is wrong with a call with these numbers, if anything.
     ///
     /// # Errors
@@ -161,9 +161,9 @@ impl Entry {
                 ParamKind::Index => 0,
                 ParamKind::Real => continue,
             };
-            if number < least || number > MOST_SIZE {
+            if number < least || number > MAX_PARAM {
                 let name = param.name;
-                return refuse(format!("{name} is {number}: it must lie in {least}..={MOST_SIZE}"));
+                return refuse(format!("{name} is {number}: it must lie in {least}..={MAX_PARAM}"));
             }
         }
         match (self.fault)(params) {
@@ -173,25 +173,25 @@ impl Entry {
     }
 
     /// Bytes of each operand of a call with these numbers, which must have
-    /// passed [`Entry::check`].
+    /// passed [`KernelEntry::check`].
     pub fn bytes(&self, params: &[u32]) -> Vec<u64> {
         self.operands.iter().map(|operand| operand.bytes(params)).collect()
     }
 
-    /// Computes a call. Lengths must be those of [`Entry::bytes`].
-    pub fn compute(&self, params: &[u32], values: &mut Values<'_>) {
+    /// Computes a call. Lengths must be those of [`KernelEntry::bytes`].
+    pub fn compute(&self, params: &[u32], values: &mut KernelValues<'_>) {
         (self.values)(params, values);
     }
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for KernelEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
 /// The largest size of a call; operands then have less than 2^50 bytes.
-const MOST_SIZE: u32 = 1 << 22;
+const MAX_PARAM: u32 = 1 << 22;
 
 impl Param {
     const fn size(name: &'static str) -> Param {
@@ -207,7 +207,7 @@ impl Param {
     }
 }
 
-impl Operand {
+impl KernelOperand {
     /// Its bytes in a call with these numbers.
     pub fn bytes(&self, params: &[u32]) -> u64 {
         let elements: u64 = (self.layout)(params).iter().map(|axis| u64::from(axis.extent)).product();
@@ -215,17 +215,17 @@ impl Operand {
     }
 
     const fn new(name: &'static str, access: Access, dtype: DType, layout: fn(&[u32]) -> Vec<Axis>) -> Self {
-        Operand { name, access, dtype, layout }
+        KernelOperand { name, access, dtype, layout }
     }
 
     /// A bf16 operand that is read.
-    const fn reads(name: &'static str, layout: fn(&[u32]) -> Vec<Axis>) -> Operand {
-        Operand::new(name, Access::Read, DType::BF16, layout)
+    const fn reads(name: &'static str, layout: fn(&[u32]) -> Vec<Axis>) -> KernelOperand {
+        KernelOperand::new(name, Access::Read, DType::BF16, layout)
     }
 
     /// A bf16 operand that is written.
-    const fn writes(name: &'static str, layout: fn(&[u32]) -> Vec<Axis>) -> Operand {
-        Operand::new(name, Access::Write, DType::BF16, layout)
+    const fn writes(name: &'static str, layout: fn(&[u32]) -> Vec<Axis>) -> KernelOperand {
+        KernelOperand::new(name, Access::Write, DType::BF16, layout)
     }
 }
 
@@ -259,7 +259,7 @@ fn whole(name: &str, size: u32, unit: u32) -> Option<String> {
     (!size.is_multiple_of(unit)).then(|| format!("{name} is {size}: it must be a multiple of {unit}"))
 }
 
-impl Values<'_> {
+impl KernelValues<'_> {
     /// Operand `i` of those that are read, as f32.
     fn bf16(&self, i: usize) -> Vec<f32> {
         unpack(DType::BF16, self.reads[i])

@@ -57,7 +57,7 @@ fn call(name: &str, params: &[u32], reads: &[Vec<u8>], writes: &mut [Vec<u8>]) {
     wanted.sort_unstable();
     assert_eq!(sorted, wanted, "{name}");
     let mut writes: Vec<&mut [u8]> = writes.iter_mut().map(Vec::as_mut_slice).collect();
-    entry.compute(params, &mut Values { reads: &reads, writes: &mut writes });
+    entry.compute(params, &mut KernelValues { reads: &reads, writes: &mut writes });
 }
 
 #[test]

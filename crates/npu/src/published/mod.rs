@@ -18,8 +18,8 @@ use std::fmt;
 use girih_tensor::{Error, Result};
 
 use crate::form::schedule::Schedule;
-use crate::memory::Memory;
-use crate::sim::{Order, Simulator, Unwatched};
+use crate::memory::SimMemory;
+use crate::sim::{EventOrder, SimUnwatched, Simulator};
 use attend::Attend;
 use design::{Design, divides, program};
 use gemm::Gemm;
@@ -185,7 +185,7 @@ fn time(simulator: &mut Simulator, measured: &Measurement) -> Result<f64> {
         if forget {
             simulator.forget();
         }
-        simulator.run(&schedule, &[], &mut Memory::TimeOnly, &mut Unwatched, Order::Earliest)
+        simulator.run(&schedule, &[], &mut SimMemory::TimeOnly, &mut SimUnwatched, EventOrder::Earliest)
     };
     run(true).map_err(Error::from)?;
     let report = run(measured.elf).map_err(Error::from)?;

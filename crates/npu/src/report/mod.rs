@@ -27,8 +27,8 @@ use girih_tensor::Result;
 use serde::Serialize;
 
 use crate::Target;
-use crate::driver::Compiled;
-use crate::kernel::Table;
+use crate::driver::CompiledGraph;
+use crate::kernel::KernelTimes;
 use crate::target::{Figure, Grade};
 
 pub use compare::{Compared, ComparedHost, ComparedPass, ComparedRow};
@@ -91,7 +91,7 @@ impl Report {
         model: &str,
         mapping: &str,
         target: &Target,
-        steps: &[(&Graph, &Compiled, u32)],
+        steps: &[(&Graph, &CompiledGraph, u32)],
     ) -> Result<Report> {
         let limits = Limits::of(target);
         let steps = steps
@@ -99,7 +99,7 @@ impl Report {
             .map(|(graph, compiled, position)| StepReport::of(graph, compiled, target, &limits, *position));
         let steps = steps.collect::<Result<_>>()?;
         let mut figures: Vec<Sourced> = target.figures.iter().map(Sourced::from).collect();
-        figures.extend(Table::of(target)?.figures().iter().map(Sourced::from));
+        figures.extend(KernelTimes::of(target)?.figures().iter().map(Sourced::from));
         Ok(Report {
             model: model.to_owned(),
             target: target.name.clone(),

@@ -12,11 +12,11 @@ use super::energy::Energy;
 use super::limits::{Bound, Limits, Shares};
 use super::walk::{self, Span, SpanKind};
 use crate::Target;
-use crate::driver::{Compiled, Timed, costs};
+use crate::driver::{CompiledGraph, TimedProgram, costs};
 use crate::form::groups::{Program, Step, TensorKind};
 use crate::form::schedule::{Channel, Direction, Tile, TileKind};
-use crate::memory::Memory;
-use crate::sim::{self, Order, Simulator};
+use crate::memory::SimMemory;
+use crate::sim::{self, EventOrder, Simulator};
 
 /// A step of a model.
 #[derive(Clone, Debug, Serialize)]
@@ -185,7 +185,7 @@ pub struct EntryUse {
 
 /// A program's run.
 struct Run {
-    timed: Timed,
+    timed: TimedProgram,
     launches: Vec<Counts>,
     /// Cycles of the array in the step, all runs.
     cycles: u64,
@@ -195,13 +195,13 @@ impl StepReport {
     /// Simulates a step of all rows, after so many tokens.
     pub(super) fn of(
         graph: &Graph,
-        compiled: &Compiled,
+        compiled: &CompiledGraph,
         target: &Target,
         limits: &Limits,
         position: u32,
     ) -> Result<StepReport> {
         let mut runs = runs(compiled, target)?;
-        let programs: Vec<Timed> = runs.iter().map(|run| run.timed.clone()).collect();
+        let programs: Vec<TimedProgram> = runs.iter().map(|run| run.timed.clone()).collect();
         let costs = costs(graph, compiled, target, &programs, position);
         for (step, cost) in compiled.groups.steps.iter().zip(&costs.parts) {
             if let Step::Array { program, .. } = step {
@@ -213,7 +213,7 @@ impl StepReport {
             spans.iter().filter(|span| span.kind == kind).map(|span| span.seconds).sum::<f64>()
         };
         let array_seconds = took(SpanKind::Array);
-        let sum = |of: &dyn Fn(&sim::Report) -> u64| {
+        let sum = |of: &dyn Fn(&sim::SimReport) -> u64| {
             runs.iter().map(|run| run.timed.runs * of(&run.timed.report)).sum::<u64>()
         };
         let (dram_read, dram_written) =
@@ -258,25 +258,26 @@ impl StepReport {
 }
 
 /// Runs each program once, with everything counted.
-fn runs(compiled: &Compiled, target: &Target) -> Result<Vec<Run>> {
+fn runs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<Run>> {
     let mut simulator = Simulator::new(target)?;
     let mut all = Vec::new();
     for (number, schedule) in compiled.schedules.iter().enumerate() {
         let mut counter = Counter::new(schedule);
-        let mut memory = Memory::TimeOnly;
-        let report = simulator.run(schedule, &[], &mut memory, &mut counter, Order::Earliest)?;
+        let mut memory = SimMemory::TimeOnly;
+        let report = simulator.run(schedule, &[], &mut memory, &mut counter, EventOrder::Earliest)?;
         // Between two programs the array holds the other one's configuration.
         simulator.forget();
         let steps = compiled.groups.steps.iter();
         let one = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
-        let timed = Timed { name: schedule.name.clone(), runs: steps.filter(one).count() as u64, report };
+        let timed =
+            TimedProgram { name: schedule.name.clone(), runs: steps.filter(one).count() as u64, report };
         all.push(Run { timed, launches: counter.launches, cycles: 0 });
     }
     Ok(all)
 }
 
 fn program_use(program: &Program, run: &Run, target: &Target, limits: &Limits) -> ProgramUse {
-    let Run { timed: Timed { report, runs, .. }, launches, cycles } = run;
+    let Run { timed: TimedProgram { report, runs, .. }, launches, cycles } = run;
     let uses = report.launches.iter().zip(launches).enumerate().map(|(at, (launch, counts))| {
         let task = program.launches.get(at).filter(|task| task.name == launch.name);
         let kernel = task.map_or("", |task| task.kernel.name());
@@ -364,7 +365,7 @@ fn tiles(runs: &[Run], target: &Target, seconds: f64) -> Vec<TileUse> {
     let cycles = (seconds * target.clock.hertz).max(1.0);
     let mut cores: BTreeMap<Tile, CoreCounts> = BTreeMap::new();
     let mut channels: BTreeMap<Channel, ChannelCounts> = BTreeMap::new();
-    for Run { timed: Timed { runs, .. }, launches, .. } in runs {
+    for Run { timed: TimedProgram { runs, .. }, launches, .. } in runs {
         for counts in launches {
             for (tile, counts) in &counts.cores {
                 let core = cores.entry(*tile).or_default();
@@ -404,7 +405,7 @@ fn tiles(runs: &[Run], target: &Target, seconds: f64) -> Vec<TileUse> {
 /// All entries, the one with most cycles first.
 fn entries(runs: &[Run], target: &Target) -> Vec<EntryUse> {
     let mut all: BTreeMap<&'static str, EntryCounts> = BTreeMap::new();
-    for Run { timed: Timed { runs, .. }, launches, .. } in runs {
+    for Run { timed: TimedProgram { runs, .. }, launches, .. } in runs {
         for (name, counts) in launches.iter().flat_map(|launch| &launch.entries) {
             let entry = all.entry(name).or_default();
             entry.calls += runs * counts.calls;

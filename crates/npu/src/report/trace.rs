@@ -21,11 +21,11 @@ use serde::Serialize;
 
 use super::walk::{Span, SpanKind, walk};
 use crate::Target;
-use crate::driver::{Compiled, Timed, costs};
+use crate::driver::{CompiledGraph, TimedProgram, costs};
 use crate::form::groups::Step;
 use crate::form::schedule::{Channel, Command, Direction, Launch, Place, Schedule, Tile, TileKind};
-use crate::memory::Memory;
-use crate::sim::{Cause, Cycle, Event, Order, Simulator, Watch};
+use crate::memory::SimMemory;
+use crate::sim::{Cause, Cycle, EventOrder, SimEvent, SimWatch, Simulator};
 
 /// A trace, to be written as one JSON object.
 #[derive(Debug, Serialize)]
@@ -121,7 +121,7 @@ impl Trace {
         &mut self,
         name: &str,
         graph: &Graph,
-        compiled: &Compiled,
+        compiled: &CompiledGraph,
         target: &Target,
         position: u32,
     ) -> Result<()> {
@@ -130,10 +130,10 @@ impl Trace {
         let mut seen = BTreeSet::new();
         for schedule in &compiled.schedules {
             let mut recorder = Recorder::new(schedule, &mut seen, self.limit);
-            let mut memory = Memory::TimeOnly;
-            let report = simulator.run(schedule, &[], &mut memory, &mut recorder, Order::Earliest)?;
+            let mut memory = SimMemory::TimeOnly;
+            let report = simulator.run(schedule, &[], &mut memory, &mut recorder, EventOrder::Earliest)?;
             simulator.forget();
-            programs.push(Timed { name: schedule.name.clone(), runs: 1, report });
+            programs.push(TimedProgram { name: schedule.name.clone(), runs: 1, report });
             recorded.push(recorder.launches);
         }
         let costs = costs(graph, compiled, target, &programs, position);
@@ -167,7 +167,7 @@ impl Trace {
     /// each of which takes so many cycles by itself.
     fn spans(
         &mut self,
-        compiled: &Compiled,
+        compiled: &CompiledGraph,
         spans: &[Span],
         (mut recorded, cycles): (Vec<Vec<Recorded>>, &[Cycle]),
         target: &Target,
@@ -397,9 +397,9 @@ impl<'a> Recorder<'a> {
     }
 }
 
-impl Watch for Recorder<'_> {
-    fn event(&mut self, at: Cycle, event: &Event<'_>) {
-        if let Event::Launch { name, configure } = *event {
+impl SimWatch for Recorder<'_> {
+    fn event(&mut self, at: Cycle, event: &SimEvent<'_>) {
+        if let SimEvent::Launch { name, configure } = *event {
             self.launches.push(Recorded {
                 name: name.to_owned(),
                 alike: self.alike[self.launches.len()],
@@ -413,8 +413,10 @@ impl Watch for Recorder<'_> {
         let launch = self.launches.len().wrapping_sub(1);
         let Some(recorded) = self.launches.last_mut().filter(|one| !one.alike) else { return };
         let (begin, end, what) = match *event {
-            Event::Call { tile, entry, begin, end, macs } => (begin, end, What::Call { tile, entry, macs }),
-            Event::Wait { tile, cause, begin } => {
+            SimEvent::Call { tile, entry, begin, end, macs } => {
+                (begin, end, What::Call { tile, entry, macs })
+            }
+            SimEvent::Wait { tile, cause, begin } => {
                 let locks = &self.schedule.launches[launch].locks;
                 let lock = match cause {
                     Cause::Lock(lock) => locks.get(lock as usize).map(|lock| (lock.tile, lock.id)),
@@ -422,8 +424,8 @@ impl Watch for Recorder<'_> {
                 };
                 (begin, at, What::Wait { tile, lock })
             }
-            Event::Move { from, to, bytes, begin } => (begin, at, What::Move { from, to, bytes }),
-            Event::Launch { .. } | Event::Push { .. } | Event::Token { .. } => return,
+            SimEvent::Move { from, to, bytes, begin } => (begin, at, What::Move { from, to, bytes }),
+            SimEvent::Launch { .. } | SimEvent::Push { .. } | SimEvent::Token { .. } => return,
         };
         recorded.keep(Detail { begin, end, what }, self.limit);
     }

@@ -5,7 +5,7 @@ use girih_graph::Graph;
 use serde::Serialize;
 
 use crate::Target;
-use crate::driver::{Compiled, Costs, Ledger};
+use crate::driver::{CompiledGraph, Costs, Ledger};
 use crate::form::groups::Step;
 
 /// Something that takes time in a step.
@@ -37,7 +37,7 @@ pub enum SpanKind {
 }
 
 /// The spans of a step that costs so much.
-pub fn walk(graph: &Graph, compiled: &Compiled, target: &Target, costs: &Costs) -> Vec<Span> {
+pub fn walk(graph: &Graph, compiled: &CompiledGraph, target: &Target, costs: &Costs) -> Vec<Span> {
     let mut walk = Walk { target, now: 0.0, spans: Vec::new() };
     walk.host(&costs.begin, "inputs", None);
     for (number, (part, cost)) in compiled.groups.steps.iter().zip(&costs.parts).enumerate() {
@@ -61,7 +61,7 @@ pub fn walk(graph: &Graph, compiled: &Compiled, target: &Target, costs: &Costs) 
 
 /// The parts of one layer: from the first run of a program that runs several
 /// times up to its next run.
-pub fn layer(compiled: &Compiled) -> Option<std::ops::Range<usize>> {
+pub fn layer(compiled: &CompiledGraph) -> Option<std::ops::Range<usize>> {
     let steps = &compiled.groups.steps;
     let program = |part: &Step| match part {
         Step::Array { program, .. } => Some(*program),

@@ -6,32 +6,32 @@
 
 use std::collections::VecDeque;
 
-use super::hazard::Clock;
-use super::machine::{Agent, Due, Machine};
+use super::hazard::VectorClock;
+use super::machine::{Agent, Due, LaunchSim};
 use super::plan::{ChannelPlan, TaskPlan};
-use super::watch::Event;
-use super::{Blocked, Cycle, Fault, FaultKind};
+use super::watch::SimEvent;
+use super::{Blocked, Cycle, FaultKind, SimFault};
 use crate::form::schedule::Direction;
 
 /// Where a channel is.
 #[derive(Debug, Default)]
 pub(super) struct ChannelState {
     queue: VecDeque<(TaskPlan, Cycle)>,
-    task: Option<Task>,
-    pub pass: Option<Pass>,
+    task: Option<RunningTask>,
+    pub pass: Option<DescriptorPass>,
     /// When the first word of its task can move.
     ready: Cycle,
     pub blocked: Option<Blocked>,
     pub tokens: u32,
     /// What the command processor knew when it gave each task.
-    pub given: VecDeque<Clock>,
+    pub given: VecDeque<VectorClock>,
     /// What the channel knew when each task ended that yields a token.
-    pub ended: VecDeque<Clock>,
+    pub ended: VecDeque<VectorClock>,
 }
 
 /// A task under way.
 #[derive(Clone, Copy, Debug)]
-struct Task {
+struct RunningTask {
     plan: TaskPlan,
     descriptor: u32,
     left: u32,
@@ -41,7 +41,7 @@ struct Task {
 
 /// A pass of a descriptor under way.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pass {
+pub(super) struct DescriptorPass {
     pub descriptor: u32,
     /// Words that have moved.
     pub done: u64,
@@ -86,14 +86,14 @@ impl ChannelState {
     }
 }
 
-impl Machine<'_> {
+impl LaunchSim<'_> {
     /// Queues a task.
     pub fn enqueue(&mut self, channel: u32, task: TaskPlan, at: Cycle) {
         self.channels[channel as usize].queue.push_back((task, at));
     }
 
     /// Lets a stream move, if all its ends are ready.
-    pub fn flow(&mut self, route: u32) -> Result<(), Fault> {
+    pub fn flow(&mut self, route: u32) -> Result<(), SimFault> {
         if self.routes[route as usize].moving {
             return Ok(());
         }
@@ -143,8 +143,11 @@ impl Machine<'_> {
         let state = &mut self.channels[at];
         let step =
             descriptor.iteration.map_or(0, |(size, stride)| (task.passes % size * stride * 4).cast_signed());
-        state.pass =
-            Some(Pass { descriptor: task.descriptor, done: 0, offset: task.plan.offset.wrapping_add(step) });
+        state.pass = Some(DescriptorPass {
+            descriptor: task.descriptor,
+            done: 0,
+            offset: task.plan.offset.wrapping_add(step),
+        });
         state.blocked = None;
         Ok(state.ready)
     }
@@ -153,7 +156,8 @@ impl Machine<'_> {
         let plan = &self.plan.channels[channel as usize];
         let state = &mut self.channels[channel as usize];
         let Some((task, pushed)) = state.queue.pop_front() else { return Err(Blocked::Idle) };
-        state.task = Some(Task { plan: task, descriptor: task.descriptor, left: task.repeats, passes: 0 });
+        state.task =
+            Some(RunningTask { plan: task, descriptor: task.descriptor, left: task.repeats, passes: 0 });
         // A task that waited in the queue has been read ahead of.
         state.ready = pushed + plan.latency;
         let given = if task.pushed { state.given.pop_front() } else { None };
@@ -216,12 +220,12 @@ impl Machine<'_> {
     /// Announces the next end of a transfer of DRAM.
     fn foresee(&mut self) {
         if let Some(at) = self.ddr.next_end() {
-            self.announce_at(at, Due::Ddr(self.ddr.version));
+            self.announce_at(at, Due::Dram(self.ddr.version));
         }
     }
 
     /// Transfers of DRAM have ended, if the announcement still holds.
-    pub fn served(&mut self, version: u64) -> Result<(), Fault> {
+    pub fn served(&mut self, version: u64) -> Result<(), SimFault> {
         if version != self.ddr.version {
             return Ok(());
         }
@@ -232,7 +236,7 @@ impl Machine<'_> {
     }
 
     /// A stream has moved its words.
-    pub fn moved(&mut self, route: u32) -> Result<(), Fault> {
+    pub fn moved(&mut self, route: u32) -> Result<(), SimFault> {
         let plan = &self.plan.routes[route as usize];
         let state = &mut self.routes[route as usize];
         let (words, begin) = (state.words, state.begin);
@@ -240,7 +244,7 @@ impl Machine<'_> {
         self.carry(route, words)?;
         self.totals.streamed += words * 4;
         let (from, to) = (plan.from, plan.to[0]);
-        let event = Event::Move {
+        let event = SimEvent::Move {
             from: self.plan.channels[from as usize].channel,
             to: self.plan.channels[to as usize].channel,
             bytes: words * 4,
@@ -263,7 +267,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn end_pass(&mut self, channel: u32) -> Result<(), Fault> {
+    fn end_pass(&mut self, channel: u32) -> Result<(), SimFault> {
         let at = channel as usize;
         let pass = self.channels[at].pass.take().expect("the pass has just moved words");
         let descriptor = &self.plan.descriptors[pass.descriptor as usize];
@@ -304,7 +308,7 @@ impl Machine<'_> {
     }
 
     /// Adds to a lock.
-    pub fn release(&mut self, lock: u32, value: u32, agent: usize) -> Result<(), Fault> {
+    pub fn release(&mut self, lock: u32, value: u32, agent: usize) -> Result<(), SimFault> {
         let clock = self.clocks.is_some().then(|| self.publish(agent));
         if self.locks[lock as usize].give(value, clock.as_ref(), &mut self.woken) {
             return Ok(());

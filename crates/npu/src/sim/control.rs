@@ -1,15 +1,15 @@
 //! The command processor: gives tasks to channels, one register write after
 //! another, and waits for their tokens.
 
-use super::hazard::Clock;
-use super::machine::{Agent, Due, Machine};
-use super::plan::{Order, TaskPlan};
-use super::watch::Event;
-use super::{Blocked, Cycle, Fault};
+use super::hazard::VectorClock;
+use super::machine::{Agent, Due, LaunchSim};
+use super::plan::{ControlOp, TaskPlan};
+use super::watch::SimEvent;
+use super::{Blocked, Cycle, SimFault};
 
 /// Where the command processor is.
 #[derive(Debug, Default)]
-pub(super) struct Control {
+pub(super) struct ControlState {
     at: usize,
     counters: Vec<u32>,
     /// The task whose registers are written.
@@ -22,9 +22,9 @@ pub(super) struct Control {
     pub ended: Option<Cycle>,
 }
 
-impl Machine<'_> {
+impl LaunchSim<'_> {
     /// Runs commands until one takes time or must wait.
-    pub fn command(&mut self) -> Result<(), Fault> {
+    pub fn command(&mut self) -> Result<(), SimFault> {
         if self.control.ended.is_some() || (self.control.busy && !self.control.free) {
             return Ok(());
         }
@@ -36,19 +36,19 @@ impl Machine<'_> {
                     self.control.ended = Some(self.now);
                     return Ok(());
                 }
-                Some(&Order::Enter { count: 0, end }) => self.control.at = end as usize + 1,
-                Some(Order::Enter { .. }) => {
+                Some(&ControlOp::Enter { count: 0, end }) => self.control.at = end as usize + 1,
+                Some(ControlOp::Enter { .. }) => {
                     self.control.counters.push(0);
                     self.control.at += 1;
                 }
-                Some(&Order::Turn { start }) => self.turn(start as usize),
-                Some(Order::Push(channel, task, offset)) => {
+                Some(&ControlOp::Repeat { start }) => self.turn(start as usize),
+                Some(ControlOp::Push(channel, task, offset)) => {
                     let offset = offset.at(&self.control.counters);
                     if !self.push(*channel, TaskPlan { offset, ..*task }) {
                         return Ok(());
                     }
                 }
-                Some(&Order::Wait(channel)) => {
+                Some(&ControlOp::Wait(channel)) => {
                     if !self.wait(channel) {
                         return Ok(());
                     }
@@ -58,7 +58,7 @@ impl Machine<'_> {
     }
 
     fn turn(&mut self, start: usize) {
-        let Order::Enter { count, .. } = self.plan.commands[start] else {
+        let ControlOp::Enter { count, .. } = self.plan.commands[start] else {
             unreachable!("a plan's turn points to its enter")
         };
         let counter = self.control.counters.last_mut().expect("a turn is within its loop");
@@ -98,7 +98,7 @@ impl Machine<'_> {
         }
         self.totals.pushes += 1;
         let plan = &self.plan.channels[channel as usize];
-        let event = Event::Push { channel: plan.channel };
+        let event = SimEvent::Push { channel: plan.channel };
         self.woken.push(Agent::Route(plan.route));
         self.tell(&event);
         true
@@ -119,7 +119,7 @@ impl Machine<'_> {
         }
         self.control.at += 1;
         self.control.busy = true;
-        let event = Event::Token { channel: self.plan.channels[channel as usize].channel };
+        let event = SimEvent::Token { channel: self.plan.channels[channel as usize].channel };
         self.tell(&event);
         self.announce(self.target.cycles(self.target.control.poll_ns * 1e-9), Due::Control);
         false
@@ -134,7 +134,7 @@ impl Machine<'_> {
     }
 
     /// What an agent knows, before it takes its next step.
-    pub fn publish(&mut self, agent: usize) -> Clock {
+    pub fn publish(&mut self, agent: usize) -> VectorClock {
         let clocks = self.clocks.as_mut().expect("hazards are looked for");
         let clock = clocks[agent].clone();
         clocks[agent].step(agent);
@@ -142,7 +142,7 @@ impl Machine<'_> {
     }
 
     /// An agent learns what another one knew.
-    pub fn learn(&mut self, agent: usize, clock: &Clock) {
+    pub fn learn(&mut self, agent: usize, clock: &VectorClock) {
         if let Some(clocks) = &mut self.clocks {
             clocks[agent].join(clock);
         }

@@ -1,12 +1,12 @@
 //! Cores: programs of loops, locks and kernel calls, and the cascade between
 //! neighbours.
 
-use super::machine::{Agent, Due, Machine};
-use super::plan::{self, CallPlan, Op};
-use super::watch::{Cause, Event};
-use super::{Blocked, Cycle, Fault, FaultKind};
+use super::machine::{Agent, Due, LaunchSim};
+use super::plan::{self, CallPlan, CoreOp};
+use super::watch::{Cause, SimEvent};
+use super::{Blocked, Cycle, FaultKind, SimFault};
 use crate::form::schedule::BufferId;
-use crate::kernel::{ENTRIES, Extent, Link};
+use crate::kernel::{CascadeUse, ENTRIES, OperandExtent};
 
 /// Where a core is.
 #[derive(Debug, Default)]
@@ -37,17 +37,17 @@ pub(super) enum Doing {
 
 /// Loop turns and lock operations in a row, without a call, after which a
 /// program counts as endless.
-const MOST_IDLE: u64 = 1 << 24;
+const MAX_IDLE_OPS: u64 = 1 << 24;
 
-impl Machine<'_> {
+impl LaunchSim<'_> {
     /// Runs a core until it calls, waits or halts.
-    pub fn go_on(&mut self, core: u32) -> Result<(), Fault> {
+    pub fn go_on(&mut self, core: u32) -> Result<(), SimFault> {
         if matches!(self.cores[core as usize].doing, Doing::Calling | Doing::Halted) {
             return Ok(());
         }
         let plan = &self.plan.cores[core as usize];
         let unit = &self.target.core_unit;
-        for _ in 0..MOST_IDLE {
+        for _ in 0..MAX_IDLE_OPS {
             let state = &mut self.cores[core as usize];
             state.doing = Doing::Ready;
             let Some(&op) = plan.code.get(state.at) else {
@@ -56,16 +56,16 @@ impl Machine<'_> {
                 return Ok(());
             };
             match op {
-                Op::Enter { count: 0, end } => state.at = end as usize + 1,
-                Op::Enter { .. } => {
+                CoreOp::Enter { count: 0, end } => state.at = end as usize + 1,
+                CoreOp::Enter { .. } => {
                     state.counters.push(0);
                     state.at += 1;
                 }
-                Op::Turn { start } => {
+                CoreOp::Repeat { start } => {
                     turn(state, &plan.code, start as usize);
                     self.spend(core, u64::from(unit.loop_cycles));
                 }
-                Op::Acquire(lock, value) => {
+                CoreOp::Acquire(lock, value) => {
                     if let Err(blocked) = self.locks[lock as usize].ready(lock, value) {
                         self.locks[lock as usize].wait(Agent::Core(core));
                         self.hold(core, blocked);
@@ -77,12 +77,12 @@ impl Machine<'_> {
                     self.cores[core as usize].at += 1;
                     self.spend(core, u64::from(unit.lock_cycles));
                 }
-                Op::Release(lock, value) => {
+                CoreOp::Release(lock, value) => {
                     self.release(lock, value, core as usize)?;
                     self.cores[core as usize].at += 1;
                     self.spend(core, u64::from(unit.lock_cycles));
                 }
-                Op::Call(call) => return self.call(core, call),
+                CoreOp::Call(call) => return self.call(core, call),
             }
         }
         let text = format!("core {} turns loops without a call", plan.tile);
@@ -107,11 +107,11 @@ impl Machine<'_> {
         let Some(begin) = self.cores[core as usize].waits_since.take() else { return };
         if begin < until {
             let (tile, begin) = (self.plan.cores[core as usize].tile, self.told(begin));
-            self.tell_at(until, &Event::Wait { tile, cause, begin });
+            self.tell_at(until, &SimEvent::Wait { tile, cause, begin });
         }
     }
 
-    fn call(&mut self, core: u32, call: u32) -> Result<(), Fault> {
+    fn call(&mut self, core: u32, call: u32) -> Result<(), SimFault> {
         let plan = &self.plan.calls[call as usize];
         let entry = &ENTRIES[plan.entry];
         let at = core as usize;
@@ -128,14 +128,14 @@ impl Machine<'_> {
             }
         };
         match entry.cascade {
-            Link::None => {
+            CascadeUse::None => {
                 let cycles = self.cycles(core, call, numbers);
                 self.compute(core, plan, numbers)?;
                 self.begin_call(core, call, numbers, cycles);
                 Ok(())
             }
-            Link::Send => self.meet(core, core, call, numbers),
-            Link::Receive => self.meet(core, call_of(self, core), call, numbers),
+            CascadeUse::Send => self.meet(core, core, call, numbers),
+            CascadeUse::Receive => self.meet(core, call_of(self, core), call, numbers),
         }
     }
 
@@ -153,7 +153,7 @@ impl Machine<'_> {
         let begin = self.now + wait - cycles;
         let (begin, end) = (self.told(begin), self.told(begin + cycles));
         let tile = self.plan.cores[core as usize].tile;
-        self.tell(&Event::Call { tile, entry: entry.name, begin, end, macs });
+        self.tell(&SimEvent::Call { tile, entry: entry.name, begin, end, macs });
         self.announce(wait, Due::Core(core));
     }
 
@@ -178,13 +178,13 @@ impl Machine<'_> {
         let extent = |(operand, bytes): (&crate::form::schedule::Operand, u64)| {
             let (BufferId(buffer), offset) = operand.at(counters);
             let buffer = &self.plan.buffers[buffer as usize];
-            Extent {
+            OperandExtent {
                 tile: u32::from(buffer.tile.column) << 8 | u32::from(buffer.tile.row),
                 address: buffer.address.saturating_add(offset.clamp(0, i64::from(u32::MAX)) as u32),
                 bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             }
         };
-        let extents: Vec<Extent> = plan.operands.iter().zip(bytes).map(extent).collect();
+        let extents: Vec<OperandExtent> = plan.operands.iter().zip(bytes).map(extent).collect();
         let cycles = self.table.cycles(plan.entry, numbers, &extents);
         if plan.constant.is_some() {
             self.cores[core as usize].known.push(((call, slots), cycles));
@@ -193,7 +193,7 @@ impl Machine<'_> {
     }
 
     /// A core comes to the cascade; words move when both ends are there.
-    fn meet(&mut self, core: u32, sender: u32, call: u32, numbers: &[u32]) -> Result<(), Fault> {
+    fn meet(&mut self, core: u32, sender: u32, call: u32, numbers: &[u32]) -> Result<(), SimFault> {
         let Some(receiver) = self.plan.cores.get(sender as usize).and_then(|plan| plan.sends_to) else {
             let text =
                 format!("core {} has no such link of the cascade", self.plan.cores[core as usize].tile);
@@ -203,13 +203,13 @@ impl Machine<'_> {
         let state = &self.cores[other as usize];
         let waits = state.doing == Doing::Waiting(Blocked::Cascade);
         let theirs = match self.plan.cores[other as usize].code.get(state.at) {
-            Some(&Op::Call(theirs)) if waits => theirs,
+            Some(&CoreOp::Call(theirs)) if waits => theirs,
             _ => {
                 self.hold(core, Blocked::Cascade);
                 return Ok(());
             }
         };
-        let wanted = if core == sender { Link::Receive } else { Link::Send };
+        let wanted = if core == sender { CascadeUse::Receive } else { CascadeUse::Send };
         let plan = &self.plan.calls[theirs as usize];
         if ENTRIES[plan.entry].cascade != wanted {
             // The other core is in the middle of a chain and waits at its other link.
@@ -232,7 +232,7 @@ impl Machine<'_> {
         send: u32,
         receive: u32,
         numbers: &[u32],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), SimFault> {
         let cascade = &self.target.cascade;
         let bytes = u64::from(numbers[0]) * 4;
         let link = bytes.div_ceil(u64::from(cascade.bytes_per_cycle)) + u64::from(cascade.latency_cycles);
@@ -257,12 +257,12 @@ impl Machine<'_> {
 }
 
 /// The core that sends to `core`; a number that is none if there is no link.
-fn call_of(machine: &Machine<'_>, core: u32) -> u32 {
+fn call_of(machine: &LaunchSim<'_>, core: u32) -> u32 {
     machine.plan.cores[core as usize].receives_from.unwrap_or(u32::MAX)
 }
 
-fn turn(state: &mut CoreState, code: &[Op], start: usize) {
-    let Op::Enter { count, .. } = code[start] else { unreachable!("a plan's turn points to its enter") };
+fn turn(state: &mut CoreState, code: &[CoreOp], start: usize) {
+    let CoreOp::Enter { count, .. } = code[start] else { unreachable!("a plan's turn points to its enter") };
     let counter = state.counters.last_mut().expect("a turn is within its loop");
     *counter += 1;
     if *counter < count {

@@ -4,7 +4,7 @@
 
 /// A transfer in service.
 #[derive(Clone, Copy, Debug)]
-struct Client {
+struct DramTransfer {
     route: u32,
     /// Bytes that are left.
     left: f64,
@@ -18,10 +18,10 @@ struct Client {
 
 /// The server.
 #[derive(Debug)]
-pub(super) struct Ddr {
+pub(super) struct DramServer {
     /// Bytes of service per cycle.
     capacity: f64,
-    clients: Vec<Client>,
+    clients: Vec<DramTransfer>,
     /// Up to when the clients' bytes are counted.
     now: u64,
     /// Counts changes, so that an announced end may be out of date.
@@ -29,23 +29,24 @@ pub(super) struct Ddr {
 }
 
 /// Bytes that rounding may leave of a transfer that is over.
-const CRUMB: f64 = 1e-6;
+const ROUNDING_BYTES: f64 = 1e-6;
 
-impl Ddr {
-    pub fn new(capacity: f64) -> Ddr {
-        Ddr { capacity, clients: Vec::new(), now: 0, version: 0 }
+impl DramServer {
+    pub fn new(capacity: f64) -> DramServer {
+        DramServer { capacity, clients: Vec::new(), now: 0, version: 0 }
     }
 
     /// Begins a transfer at `now`.
     pub fn join(&mut self, now: u64, route: u32, bytes: f64, cap: f64, cost: f64) {
         self.advance(now);
-        self.clients.push(Client { route, left: bytes, cap, cost, rate: 0.0 });
+        self.clients.push(DramTransfer { route, left: bytes, cap, cost, rate: 0.0 });
         self.share();
     }
 
     /// When the next transfer ends, if nothing changes until then.
     pub fn next_end(&self) -> Option<u64> {
-        let cycles = |client: &Client| ((client.left - CRUMB).max(0.0) / client.rate).ceil() as u64;
+        let cycles =
+            |client: &DramTransfer| ((client.left - ROUNDING_BYTES).max(0.0) / client.rate).ceil() as u64;
         self.clients.iter().map(cycles).min().map(|cycles| self.now + cycles)
     }
 
@@ -54,7 +55,7 @@ impl Ddr {
         self.advance(now);
         let before = self.clients.len();
         self.clients.retain(|client| {
-            let over = client.left <= CRUMB;
+            let over = client.left <= ROUNDING_BYTES;
             if over {
                 ended.push(client.route);
             }
@@ -106,7 +107,7 @@ impl Ddr {
 mod tests {
     use super::*;
 
-    fn ends(ddr: &mut Ddr) -> Vec<(u64, u32)> {
+    fn ends(ddr: &mut DramServer) -> Vec<(u64, u32)> {
         let (mut all, mut ended) = (Vec::new(), Vec::new());
         while let Some(at) = ddr.next_end() {
             ddr.ended(at, &mut ended);
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn one_transfer_is_as_fast_as_its_stream() {
-        let mut ddr = Ddr::new(40.0);
+        let mut ddr = DramServer::new(40.0);
         ddr.join(10, 0, 400.0, 4.0, 1.0);
         let mut ended = Vec::new();
         ddr.ended(109, &mut ended);
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn many_share_the_server_and_the_rest_speeds_up_when_one_ends() {
-        let mut ddr = Ddr::new(8.0);
+        let mut ddr = DramServer::new(8.0);
         for route in 0..4 {
             ddr.join(0, route, if route == 0 { 100.0 } else { 200.0 }, 4.0, 1.0);
         }
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn short_runs_cost_more_of_the_server() {
-        let mut ddr = Ddr::new(4.0);
+        let mut ddr = DramServer::new(4.0);
         ddr.join(0, 0, 100.0, 4.0, 2.0);
         assert_eq!(ends(&mut ddr), [(50, 0)]);
     }

@@ -11,15 +11,15 @@ use std::ops::Range;
 
 /// What an agent knows to have happened: a count for each agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Clock(Vec<u32>);
+pub(super) struct VectorClock(Vec<u32>);
 
-impl Clock {
-    pub fn new(agents: usize) -> Clock {
-        Clock(vec![0; agents])
+impl VectorClock {
+    pub fn new(agents: usize) -> VectorClock {
+        VectorClock(vec![0; agents])
     }
 
     /// Learns what another one knows.
-    pub fn join(&mut self, other: &Clock) {
+    pub fn join(&mut self, other: &VectorClock) {
         self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| *ours = (*ours).max(*theirs));
     }
 
@@ -106,13 +106,13 @@ impl Shadow {
     }
 
     /// Marks words as written by somebody before the launch.
-    pub fn written(&mut self, words: Range<usize>, clock: &Clock, agent: usize) {
+    pub fn written(&mut self, words: Range<usize>, clock: &VectorClock, agent: usize) {
         let grains = self.grains(&words);
         self.grains[grains].iter_mut().for_each(|grain| grain.write = clock.epoch(agent));
     }
 
     /// Agent `agent`, who knows `clock`, reads words.
-    pub fn read(&mut self, words: Range<usize>, clock: &Clock, agent: usize) -> Result<(), Collision> {
+    pub fn read(&mut self, words: Range<usize>, clock: &VectorClock, agent: usize) -> Result<(), Collision> {
         let epoch = clock.epoch(agent);
         for number in self.grains(&words) {
             let (grain, word) = (&mut self.grains[number], number * self.size);
@@ -132,7 +132,7 @@ impl Shadow {
     }
 
     /// Agent `agent`, who knows `clock`, writes words.
-    pub fn write(&mut self, words: Range<usize>, clock: &Clock, agent: usize) -> Result<(), Collision> {
+    pub fn write(&mut self, words: Range<usize>, clock: &VectorClock, agent: usize) -> Result<(), Collision> {
         let epoch = clock.epoch(agent);
         for number in self.grains(&words) {
             let (grain, word) = (&mut self.grains[number], number * self.size);
@@ -166,9 +166,9 @@ mod tests {
     use super::*;
 
     /// Clocks of three agents, each at its first step.
-    fn clocks() -> [Clock; 3] {
+    fn clocks() -> [VectorClock; 3] {
         std::array::from_fn(|agent| {
-            let mut clock = Clock::new(3);
+            let mut clock = VectorClock::new(3);
             clock.step(agent);
             clock
         })
@@ -208,17 +208,17 @@ mod tests {
     }
 
     /// The plain twin: notes of every word.
-    struct Words {
+    struct WordNotes {
         writes: Vec<Epoch>,
         reads: Vec<Vec<Epoch>>,
     }
 
-    impl Words {
+    impl WordNotes {
         fn access(
             &mut self,
             write: bool,
             words: Range<usize>,
-            clock: &Clock,
+            clock: &VectorClock,
             at: usize,
         ) -> Result<(), Collision> {
             for word in words {
@@ -260,7 +260,7 @@ mod tests {
         for trial in 0..2000 {
             let (mut clocks, mut shadow) = (clocks(), Shadow::new(WORDS));
             let (writes, reads) = (vec![Epoch::default(); WORDS], vec![Vec::new(); WORDS]);
-            let mut words = Words { writes, reads };
+            let mut words = WordNotes { writes, reads };
             if trial % 8 > 0 {
                 words.access(true, 0..WORDS, &clocks[0], 0).unwrap();
                 shadow.write(0..WORDS, &clocks[0], 0).unwrap();

@@ -3,24 +3,24 @@
 use std::collections::VecDeque;
 
 use super::Blocked;
-use super::hazard::Clock;
+use super::hazard::VectorClock;
 use super::machine::Agent;
 
 /// A semaphore of a tile.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct Semaphore {
     value: u32,
     most: u32,
     /// Agents that asked and were not let through.
     waiting: Vec<Agent>,
     /// What had happened when each unit was released, oldest first; an acquire
     /// takes the oldest. Only kept while hazards are looked for.
-    released: VecDeque<(u32, Clock)>,
+    released: VecDeque<(u32, VectorClock)>,
 }
 
-impl Lock {
-    pub fn new(initial: u32, most: u32) -> Lock {
-        Lock { value: initial, most, waiting: Vec::new(), released: VecDeque::new() }
+impl Semaphore {
+    pub fn new(initial: u32, most: u32) -> Semaphore {
+        Semaphore { value: initial, most, waiting: Vec::new(), released: VecDeque::new() }
     }
 
     pub fn value(&self) -> u32 {
@@ -34,7 +34,7 @@ impl Lock {
 
     /// Takes `value`, which must be there; `clock` learns what happened before
     /// the units were released.
-    pub fn take(&mut self, value: u32, clock: Option<&mut Clock>) {
+    pub fn take(&mut self, value: u32, clock: Option<&mut VectorClock>) {
         assert!(self.value >= value, "whoever takes has asked");
         self.value -= value;
         let Some(clock) = clock else { return };
@@ -52,7 +52,7 @@ impl Lock {
     }
 
     /// Units that are there when the launch begins.
-    pub fn begin(&mut self, clock: Clock) {
+    pub fn begin(&mut self, clock: VectorClock) {
         if self.value > 0 {
             self.released.push_back((self.value, clock));
         }
@@ -60,7 +60,7 @@ impl Lock {
 
     /// Adds `value` and hands over those who wait. The answer is no if the lock
     /// cannot count that far.
-    pub fn give(&mut self, value: u32, clock: Option<&Clock>, woken: &mut Vec<Agent>) -> bool {
+    pub fn give(&mut self, value: u32, clock: Option<&VectorClock>, woken: &mut Vec<Agent>) -> bool {
         if self.most - self.value < value {
             return false;
         }
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn an_acquire_goes_through_when_the_value_is_there_and_not_before() {
-        let mut lock = Lock::new(1, 63);
+        let mut lock = Semaphore::new(1, 63);
         assert_eq!(lock.ready(7, 2), Err(Blocked::Lock { lock: 7, needs: 2, has: 1 }));
         let mut woken = Vec::new();
         lock.wait(Agent::Core(3));
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_lock_counts_to_its_most_and_no_further() {
-        let mut lock = Lock::new(62, 63);
+        let mut lock = Semaphore::new(62, 63);
         assert!(lock.give(1, None, &mut Vec::new()));
         assert!(!lock.give(1, None, &mut Vec::new()));
         assert_eq!(lock.value(), 63);

@@ -4,17 +4,17 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::channel::{ChannelState, RouteState};
-use super::control::Control;
+use super::control::ControlState;
 use super::core::{CoreState, Doing};
-use super::ddr::Ddr;
-use super::hazard::Clock;
-use super::lock::Lock;
-use super::memory::Store;
-use super::plan::Plan;
-use super::watch::{CoreTotals, Event, LaunchReport, Totals, Watch};
-use super::{Blocked, Cycle, Fault, FaultKind, Order, Prepared};
+use super::ddr::DramServer;
+use super::hazard::VectorClock;
+use super::lock::Semaphore;
+use super::memory::LaunchMemory;
+use super::plan::LaunchPlan;
+use super::watch::{CoreTotals, LaunchReport, SimEvent, SimWatch, Totals};
+use super::{Blocked, Cycle, EventOrder, FaultKind, PreparedSchedule, SimFault};
 use crate::form::schedule::{Direction, TileKind};
-use crate::kernel::Table;
+use crate::kernel::KernelTimes;
 use crate::target::Target;
 
 /// Somebody who may have to wait.
@@ -35,7 +35,7 @@ pub(super) enum Due {
     /// A stream's words reach DRAM, or come from there.
     Join(u32),
     /// A transfer of DRAM ends, if nothing has changed since this version.
-    Ddr(u64),
+    Dram(u64),
     /// The command processor is done with a command.
     Control,
     /// A token of a channel arrives.
@@ -43,55 +43,55 @@ pub(super) enum Due {
 }
 
 /// One launch under way.
-pub(super) struct Machine<'a> {
-    pub plan: &'a Plan,
+pub(super) struct LaunchSim<'a> {
+    pub plan: &'a LaunchPlan,
     pub target: &'a Target,
-    pub table: &'a Table,
+    pub table: &'a KernelTimes,
     pub now: Cycle,
     begin: Cycle,
     queue: BinaryHeap<Reverse<(Cycle, u64, Due)>>,
     sequence: u64,
     random: Option<u64>,
-    pub locks: Vec<Lock>,
+    pub locks: Vec<Semaphore>,
     pub channels: Vec<ChannelState>,
     pub routes: Vec<RouteState>,
     pub cores: Vec<CoreState>,
-    pub control: Control,
-    pub ddr: Ddr,
+    pub control: ControlState,
+    pub ddr: DramServer,
     pub woken: Vec<Agent>,
-    pub store: Option<Store<'a>>,
-    pub clocks: Option<Vec<Clock>>,
+    pub store: Option<LaunchMemory<'a>>,
+    pub clocks: Option<Vec<VectorClock>>,
     pub totals: Totals,
-    watch: &'a mut dyn Watch,
+    watch: &'a mut dyn SimWatch,
 }
 
 /// Events after which a launch counts as endless.
-const MOST_EVENTS: u64 = 1 << 34;
+const MAX_EVENTS: u64 = 1 << 34;
 /// The longest time that a seeded order draws, in cycles.
-const LONGEST_DRAW: u64 = 4096;
+const MAX_DRAWN_CYCLES: u64 = 4096;
 /// Of those who wait in a deadlock so many are named; the others are counted.
-const MOST_NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
-impl<'a> Machine<'a> {
+impl<'a> LaunchSim<'a> {
     pub fn new(
-        plan: &'a Plan,
+        plan: &'a LaunchPlan,
         target: &'a Target,
-        table: &'a Table,
-        store: Option<Store<'a>>,
-        watch: &'a mut dyn Watch,
-        order: Order,
+        table: &'a KernelTimes,
+        store: Option<LaunchMemory<'a>>,
+        watch: &'a mut dyn SimWatch,
+        order: EventOrder,
         begin: Cycle,
-    ) -> Machine<'a> {
+    ) -> LaunchSim<'a> {
         let most = |kind: TileKind| match kind {
-            TileKind::Shim => target.shim.dma.most_lock,
-            TileKind::Memory => target.memory.dma.most_lock,
-            TileKind::Compute => target.compute.dma.most_lock,
+            TileKind::Shim => target.shim.dma.max_lock,
+            TileKind::Memory => target.memory.dma.max_lock,
+            TileKind::Compute => target.compute.dma.max_lock,
         };
         let lock = |lock: &crate::form::schedule::Lock| {
             let most = most(lock.tile.kind());
-            Lock::new(u32::from(lock.initial).min(most), most)
+            Semaphore::new(u32::from(lock.initial).min(most), most)
         };
-        Machine {
+        LaunchSim {
             plan,
             target,
             table,
@@ -100,15 +100,15 @@ impl<'a> Machine<'a> {
             queue: BinaryHeap::new(),
             sequence: 0,
             random: match order {
-                Order::Earliest => None,
-                Order::Seeded(seed) => Some(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+                EventOrder::Earliest => None,
+                EventOrder::Seeded(seed) => Some(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             },
             locks: plan.locks.iter().map(lock).collect(),
             channels: plan.channels.iter().map(|_| ChannelState::default()).collect(),
             routes: plan.routes.iter().map(|_| RouteState::default()).collect(),
             cores: plan.cores.iter().map(|_| CoreState::default()).collect(),
-            control: Control::default(),
-            ddr: Ddr::new(target.dram_bytes_per_cycle()),
+            control: ControlState::default(),
+            ddr: DramServer::new(target.dram_bytes_per_cycle()),
             woken: Vec::new(),
             store,
             clocks: None,
@@ -118,10 +118,10 @@ impl<'a> Machine<'a> {
     }
 
     /// Looks for accesses that nothing orders, if values are computed.
-    pub fn look_for_hazards(&mut self, program: &Prepared) {
+    pub fn look_for_hazards(&mut self, program: &PreparedSchedule) {
         let Some(store) = &mut self.store else { return };
         let agents = self.cores.len() + self.channels.len() + 1;
-        let mut before = Clock::new(agents);
+        let mut before = VectorClock::new(agents);
         before.step(agents - 1);
         store.look_for_hazards(program, self.plan, &before, agents - 1);
         self.locks.iter_mut().for_each(|lock| lock.begin(before.clone()));
@@ -134,7 +134,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Runs the launch to its end.
-    pub fn run(mut self) -> Result<LaunchReport, Fault> {
+    pub fn run(mut self) -> Result<LaunchReport, SimFault> {
         for &(channel, task) in &self.plan.starts {
             self.enqueue(channel, task, 0);
         }
@@ -144,7 +144,7 @@ impl<'a> Machine<'a> {
         self.settle()?;
         let mut ended = self.ended();
         while let Some(Reverse((at, _, due))) = self.queue.pop() {
-            if let (Some(end), Due::Route(_) | Due::Ddr(_)) = (ended, due)
+            if let (Some(end), Due::Route(_) | Due::Dram(_)) = (ended, due)
                 && at > end
                 && self.moves(due)
             {
@@ -152,7 +152,7 @@ impl<'a> Machine<'a> {
             }
             self.now = at;
             self.totals.events += 1;
-            if self.totals.events > MOST_EVENTS {
+            if self.totals.events > MAX_EVENTS {
                 return Err(self.fault(FaultKind::Deadlock, "the launch does not end".to_owned()));
             }
             self.happen(due)?;
@@ -164,7 +164,7 @@ impl<'a> Machine<'a> {
         Ok(self.report(end))
     }
 
-    fn happen(&mut self, due: Due) -> Result<(), Fault> {
+    fn happen(&mut self, due: Due) -> Result<(), SimFault> {
         match due {
             Due::Core(core) => {
                 self.cores[core as usize].doing = Doing::Ready;
@@ -176,7 +176,7 @@ impl<'a> Machine<'a> {
                 self.join(route);
                 Ok(())
             }
-            Due::Ddr(version) => self.served(version),
+            Due::Dram(version) => self.served(version),
             Due::Control => {
                 self.control.free = true;
                 self.woken.push(Agent::Control);
@@ -190,7 +190,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Lets everybody go on who has been woken, until nobody can.
-    fn settle(&mut self) -> Result<(), Fault> {
+    fn settle(&mut self) -> Result<(), SimFault> {
         loop {
             let pick = match &mut self.random {
                 None => 0,
@@ -213,7 +213,7 @@ impl<'a> Machine<'a> {
         let cycles = match &mut self.random {
             // Short and long times alike: a power of two, then a part of it.
             Some(state) => {
-                let scale = 1 << (draw(state) % (LONGEST_DRAW.ilog2() as u64 + 1));
+                let scale = 1 << (draw(state) % (MAX_DRAWN_CYCLES.ilog2() as u64 + 1));
                 1 + draw(state) % scale
             }
             None => cycles,
@@ -232,11 +232,11 @@ impl<'a> Machine<'a> {
         self.random.is_some()
     }
 
-    pub fn tell(&mut self, event: &Event<'_>) {
+    pub fn tell(&mut self, event: &SimEvent<'_>) {
         self.tell_at(self.now, event);
     }
 
-    pub fn tell_at(&mut self, cycle: Cycle, event: &Event<'_>) {
+    pub fn tell_at(&mut self, cycle: Cycle, event: &SimEvent<'_>) {
         self.watch.event(self.begin + cycle, event);
     }
 
@@ -257,7 +257,7 @@ impl<'a> Machine<'a> {
     /// Whether the announcement is still true.
     fn moves(&self, due: Due) -> bool {
         match due {
-            Due::Ddr(version) => version == self.ddr.version,
+            Due::Dram(version) => version == self.ddr.version,
             _ => true,
         }
     }
@@ -275,7 +275,7 @@ impl<'a> Machine<'a> {
 
     /// No channel may be within a pass of which words have moved, or hold a
     /// task that the command processor gave it.
-    fn finished(&self) -> Result<(), Fault> {
+    fn finished(&self) -> Result<(), SimFault> {
         for (state, plan) in self.channels.iter().zip(&self.plan.channels) {
             if let Some(text) = state.unfinished() {
                 let sentence = format!("channel {} {text} when the launch has ended", plan.channel);
@@ -287,7 +287,7 @@ impl<'a> Machine<'a> {
 
     /// Names who waits, and for what: the command processor first, as there is
     /// one of it only, then cores and channels.
-    fn deadlock(&self) -> Fault {
+    fn deadlock(&self) -> SimFault {
         let control = self.control.blocked.map(|blocked| ("the command processor".to_owned(), blocked));
         let cores = self.cores.iter().zip(&self.plan.cores).filter_map(|(state, plan)| match state.doing {
             Doing::Waiting(blocked) => Some((format!("core {}", plan.tile), blocked)),
@@ -299,7 +299,7 @@ impl<'a> Machine<'a> {
             _ => None,
         });
         let waiting: Vec<(String, Blocked)> = control.into_iter().chain(cores).chain(channels).collect();
-        let (named, others) = waiting.split_at(waiting.len().min(MOST_NAMED));
+        let (named, others) = waiting.split_at(waiting.len().min(MAX_NAMED));
         let named = named.iter().map(|(who, blocked)| format!("{who} waits for {}", self.cause(*blocked)));
         let others = (!others.is_empty()).then(|| format!("{} more wait", others.len()));
         let waits: Vec<String> = named.chain(others).collect();
@@ -323,8 +323,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    pub fn fault(&self, kind: FaultKind, text: String) -> Fault {
-        Fault { kind, cycle: self.now, sentence: format!("launch {}: {text}", self.plan.name) }
+    pub fn fault(&self, kind: FaultKind, text: String) -> SimFault {
+        SimFault { kind, cycle: self.now, sentence: format!("launch {}: {text}", self.plan.name) }
     }
 
     fn report(self, end: Cycle) -> LaunchReport {

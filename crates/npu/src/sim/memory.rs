@@ -6,20 +6,20 @@
 
 use std::ops::Range;
 
-use super::hazard::{Clock, Collision, Shadow};
-use super::machine::Machine;
-use super::plan::{CallPlan, ChannelPlan, Descriptor, Plan, Runs};
-use super::{Fault, FaultKind, Prepared};
+use super::hazard::{Collision, Shadow, VectorClock};
+use super::machine::LaunchSim;
+use super::plan::{CallPlan, ChannelPlan, DescriptorPlan, LaunchPlan, WordRuns};
+use super::{FaultKind, PreparedSchedule, SimFault};
 use crate::form::schedule::{Buffer, Direction, Place, Tile, TileKind};
-use crate::kernel::{Access, ENTRIES, Entry, Values};
-use crate::memory::{Binding, Memory, ObjectId, Objects};
+use crate::kernel::{Access, ENTRIES, KernelEntry, KernelValues};
+use crate::memory::{Binding, ObjectId, Objects, SimMemory};
 use crate::target::Target;
 
 /// Everything that holds bytes in a launch.
 #[derive(Debug)]
-pub(super) struct Store<'a> {
+pub(super) struct LaunchMemory<'a> {
     /// By column and row.
-    tiles: Vec<Option<Local>>,
+    tiles: Vec<Option<TileMemory>>,
     rows: usize,
     objects: &'a mut Objects,
     bindings: &'a [Binding],
@@ -30,7 +30,7 @@ pub(super) struct Store<'a> {
 
 /// The memory of a tile, up to the end of its last buffer.
 #[derive(Debug, Default)]
-struct Local {
+struct TileMemory {
     bytes: Vec<u8>,
     /// Watched words, in their order: those of each buffer, and of buffers that
     /// overlap together.
@@ -38,19 +38,19 @@ struct Local {
 }
 
 /// The largest stretch of DRAM whose words are watched, in bytes.
-const MOST_WATCHED: u64 = 64 << 20;
+const MAX_WATCHED_BYTES: u64 = 64 << 20;
 
-impl<'a> Store<'a> {
+impl<'a> LaunchMemory<'a> {
     /// The bytes of a launch, or none if only time is kept.
     pub fn new(
-        program: &Prepared,
-        plan: &Plan,
+        program: &PreparedSchedule,
+        plan: &LaunchPlan,
         bindings: &'a [Binding],
-        memory: &'a mut Memory<'_>,
+        memory: &'a mut SimMemory<'_>,
         target: &Target,
-    ) -> Result<Option<Store<'a>>, Fault> {
-        let Memory::Values(objects) = memory else { return Ok(None) };
-        let unbound = |text: String| Fault {
+    ) -> Result<Option<LaunchMemory<'a>>, SimFault> {
+        let SimMemory::Values(objects) = memory else { return Ok(None) };
+        let unbound = |text: String| SimFault {
             kind: FaultKind::Malformed,
             cycle: 0,
             sentence: format!("{}: {text}", program.name),
@@ -70,13 +70,13 @@ impl<'a> Store<'a> {
             }
         }
         let rows = (1 + target.array.memory_rows + target.array.compute_rows) as usize;
-        let mut tiles: Vec<Option<Local>> = Vec::new();
+        let mut tiles: Vec<Option<TileMemory>> = Vec::new();
         tiles.resize_with(target.array.columns as usize * rows, || None);
         for buffer in &plan.buffers {
-            let local = tiles[place(buffer.tile, rows)].get_or_insert_with(Local::default);
+            let local = tiles[place(buffer.tile, rows)].get_or_insert_with(TileMemory::default);
             local.reach(buffer.address as usize + buffer.bytes as usize);
         }
-        Ok(Some(Store {
+        Ok(Some(LaunchMemory {
             tiles,
             rows,
             objects,
@@ -87,7 +87,13 @@ impl<'a> Store<'a> {
     }
 
     /// Begins to note who reads and writes what.
-    pub fn look_for_hazards(&mut self, program: &Prepared, plan: &Plan, before: &Clock, nobody: usize) {
+    pub fn look_for_hazards(
+        &mut self,
+        program: &PreparedSchedule,
+        plan: &LaunchPlan,
+        before: &VectorClock,
+        nobody: usize,
+    ) {
         for tile in self.tiles.iter_mut().flatten() {
             tile.watched.clear();
         }
@@ -103,7 +109,7 @@ impl<'a> Store<'a> {
             let apart = |(object, other, _): &(ObjectId, Range<u64>, Shadow)| {
                 *object != binding.object || other.end <= range.start || range.end <= other.start
             };
-            if written && argument.bytes <= MOST_WATCHED && self.watched.iter().all(apart) {
+            if written && argument.bytes <= MAX_WATCHED_BYTES && self.watched.iter().all(apart) {
                 let words = (argument.bytes.div_ceil(4)) as usize;
                 let mut shadow = Shadow::new(words);
                 shadow.written(0..words, before, nobody);
@@ -113,7 +119,7 @@ impl<'a> Store<'a> {
     }
 
     /// The memory of a tile that has buffers.
-    fn local(&mut self, tile: Tile) -> &mut Local {
+    fn local(&mut self, tile: Tile) -> &mut TileMemory {
         let at = place(tile, self.rows);
         self.tiles[at].as_mut().expect("whoever accesses a tile does so by a buffer in it")
     }
@@ -124,7 +130,7 @@ fn place(tile: Tile, rows: usize) -> usize {
     usize::from(tile.column) * rows + usize::from(tile.row)
 }
 
-impl Local {
+impl TileMemory {
     /// Grows to so many bytes; what nobody has written are NaN.
     fn reach(&mut self, bytes: usize) {
         self.bytes.resize(bytes.max(self.bytes.len()), 0xff);
@@ -152,20 +158,20 @@ impl Local {
     }
 }
 
-impl Plan {
+impl LaunchPlan {
     /// Whether a channel into DRAM may write the argument of this number.
     fn writes(&self, number: u32) -> bool {
         let into = |plan: &ChannelPlan| {
             plan.channel.tile.kind() == TileKind::Shim && plan.channel.direction == Direction::S2mm
         };
         let names =
-            |one: &Descriptor| matches!(one.place, Place::Argument(argument, _) if argument == number);
+            |one: &DescriptorPlan| matches!(one.place, Place::Argument(argument, _) if argument == number);
         self.channels.iter().any(into) && self.descriptors.iter().any(names)
     }
 }
 
 /// A stretch of words that is accessed.
-struct Touch {
+struct AccessedBytes {
     /// The tile, or none for an object.
     tile: Option<Tile>,
     object: ObjectId,
@@ -175,18 +181,18 @@ struct Touch {
 }
 
 /// Words that a channel is about to move.
-struct Reach<'a> {
+struct ChannelWords<'a> {
     region: Region,
     /// The byte of its region that word 0 is.
     base: u64,
     /// In which order they move, after so many words of the pass.
-    order: &'a Runs,
+    order: &'a WordRuns,
     done: u64,
     /// The same words in ascending order, if they are a whole pass and known.
-    ascending: Option<&'a Runs>,
+    ascending: Option<&'a WordRuns>,
 }
 
-impl Reach<'_> {
+impl ChannelWords<'_> {
     /// Where words lie in the region.
     fn bytes(&self, word: u64, many: u64) -> Range<usize> {
         (self.base + word * 4) as usize..(self.base + (word + many) * 4) as usize
@@ -208,9 +214,9 @@ enum Region {
     Object(ObjectId),
 }
 
-impl<'a> Machine<'a> {
+impl<'a> LaunchSim<'a> {
     /// Moves words of a stream from its source to all its destinations.
-    pub fn carry(&mut self, route: u32, words: u64) -> Result<(), Fault> {
+    pub fn carry(&mut self, route: u32, words: u64) -> Result<(), SimFault> {
         if self.store.is_none() {
             return Ok(());
         }
@@ -241,7 +247,7 @@ impl<'a> Machine<'a> {
 
     /// Where a channel's next words lie; they are within their buffer or
     /// argument.
-    fn reach(&self, channel: u32, words: u64) -> Result<Reach<'a>, Fault> {
+    fn reach(&self, channel: u32, words: u64) -> Result<ChannelWords<'a>, SimFault> {
         let pass = self.channels[channel as usize].pass.expect("a stream moves within passes");
         let descriptor = &self.plan.descriptors[pass.descriptor as usize];
         let store = self.store.as_ref().expect("values are computed");
@@ -273,7 +279,7 @@ impl<'a> Machine<'a> {
         };
         let base = start.checked_add_signed(pass.offset).ok_or_else(leaves)?;
         let ascending = descriptor.ascending.as_ref().filter(|_| words == descriptor.words);
-        let reach = Reach { region, base, order: &descriptor.order, done: pass.done, ascending };
+        let reach = ChannelWords { region, base, order: &descriptor.order, done: pass.done, ascending };
         let mut outside = false;
         reach.pieces(words, |word, many| {
             let end = base.checked_add((word + many) * 4);
@@ -292,7 +298,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Notes that a channel accesses its next words.
-    fn check_words(&mut self, reach: &Reach<'_>, channel: u32, words: u64) -> Result<(), Fault> {
+    fn check_words(&mut self, reach: &ChannelWords<'_>, channel: u32, words: u64) -> Result<(), SimFault> {
         if self.clocks.is_none() {
             return Ok(());
         }
@@ -305,7 +311,7 @@ impl<'a> Machine<'a> {
         let mut outcome = Ok(());
         reach.pieces(words, |word, many| {
             if outcome.is_ok() {
-                let touch = Touch { tile, object, byte: reach.base + word * 4, bytes: many * 4 };
+                let touch = AccessedBytes { tile, object, byte: reach.base + word * 4, bytes: many * 4 };
                 outcome = self.check(&touch, way, agent);
             }
         });
@@ -313,13 +319,13 @@ impl<'a> Machine<'a> {
     }
 
     /// The bytes of an operand.
-    fn bytes(&mut self, touch: &Touch) -> &mut [u8] {
+    fn bytes(&mut self, touch: &AccessedBytes) -> &mut [u8] {
         let tile = touch.tile.expect("an operand lies in a tile");
         &mut self.memory(&Region::Tile(tile))[touch.byte as usize..(touch.byte + touch.bytes) as usize]
     }
 
     /// Notes an access; a collision is a fault.
-    fn check(&mut self, touch: &Touch, way: Direction, agent: usize) -> Result<(), Fault> {
+    fn check(&mut self, touch: &AccessedBytes, way: Direction, agent: usize) -> Result<(), SimFault> {
         let (Some(clocks), Some(store)) = (&self.clocks, &mut self.store) else { return Ok(()) };
         let (shadow, base) = match touch.tile {
             Some(tile) => match store.local(tile).shadow((touch.byte / 4) as usize) {
@@ -347,7 +353,14 @@ impl<'a> Machine<'a> {
         outcome.map_err(|collision| self.collision(touch, way, agent, base, collision))
     }
 
-    fn collision(&self, touch: &Touch, way: Direction, agent: usize, base: u64, what: Collision) -> Fault {
+    fn collision(
+        &self,
+        touch: &AccessedBytes,
+        way: Direction,
+        agent: usize,
+        base: u64,
+        what: Collision,
+    ) -> SimFault {
         let does = if way == Direction::Mm2s { "reads" } else { "writes" };
         let (word, kind) = match what {
             Collision::Unwritten { word } => (word, FaultKind::Unwritten),
@@ -386,7 +399,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Computes a call of a core.
-    pub fn compute(&mut self, core: u32, call: &CallPlan, numbers: &[u32]) -> Result<(), Fault> {
+    pub fn compute(&mut self, core: u32, call: &CallPlan, numbers: &[u32]) -> Result<(), SimFault> {
         if self.store.is_none() {
             return Ok(());
         }
@@ -410,7 +423,7 @@ impl<'a> Machine<'a> {
     /// Computes a call on its operands, in place where each lies apart from
     /// the others in the memory of one tile, as they do unless a schedule is
     /// odd.
-    fn apply(&mut self, entry: &Entry, numbers: &[u32], touches: &[(Touch, Access)]) {
+    fn apply(&mut self, entry: &KernelEntry, numbers: &[u32], touches: &[(AccessedBytes, Access)]) {
         let tile = touches[0].0.tile.expect("an operand lies in a tile");
         let near = touches.iter().all(|(touch, _)| touch.tile == Some(tile));
         if near && let Some(slices) = apart(self.memory(&Region::Tile(tile)), touches) {
@@ -418,7 +431,7 @@ impl<'a> Machine<'a> {
             for (slice, (_, access)) in slices.into_iter().zip(touches) {
                 if *access == Access::Read { reads.push(&*slice) } else { writes.push(slice) }
             }
-            return entry.compute(numbers, &mut Values { reads: &reads, writes: &mut writes });
+            return entry.compute(numbers, &mut KernelValues { reads: &reads, writes: &mut writes });
         }
         let mut copies: Vec<Vec<u8>> = Vec::new();
         for (touch, _) in touches {
@@ -428,7 +441,7 @@ impl<'a> Machine<'a> {
         for (copy, (_, access)) in copies.iter_mut().zip(touches) {
             if *access == Access::Read { reads.push(copy) } else { writes.push(copy) }
         }
-        entry.compute(numbers, &mut Values { reads: &reads, writes: &mut writes });
+        entry.compute(numbers, &mut KernelValues { reads: &reads, writes: &mut writes });
         for (copy, (touch, access)) in copies.iter().zip(touches) {
             if *access != Access::Read {
                 self.bytes(touch).copy_from_slice(copy);
@@ -436,7 +449,13 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn touch(&self, core: u32, call: &CallPlan, operand: usize, bytes: u64) -> Result<Touch, Fault> {
+    fn touch(
+        &self,
+        core: u32,
+        call: &CallPlan,
+        operand: usize,
+        bytes: u64,
+    ) -> Result<AccessedBytes, SimFault> {
         let (at, offset) = self.operand(core, call, operand);
         let buffer = &self.plan.buffers[at];
         let fits = u64::try_from(offset).ok().filter(|first| first + bytes <= u64::from(buffer.bytes));
@@ -450,7 +469,7 @@ impl<'a> Machine<'a> {
             return Err(self.fault(FaultKind::Overrun, text));
         };
         let byte = u64::from(buffer.address) + first;
-        Ok(Touch { tile: Some(buffer.tile), object: ObjectId(0), byte, bytes })
+        Ok(AccessedBytes { tile: Some(buffer.tile), object: ObjectId(0), byte, bytes })
     }
 
     /// Copies what a core sends over the cascade to where its neighbour
@@ -462,7 +481,7 @@ impl<'a> Machine<'a> {
         send: u32,
         receive: u32,
         bytes: u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), SimFault> {
         if self.store.is_none() {
             return Ok(());
         }
@@ -481,7 +500,7 @@ impl<'a> Machine<'a> {
 }
 
 /// The bytes of each touch, unless two of them overlap.
-fn apart<'m>(memory: &'m mut [u8], touches: &[(Touch, Access)]) -> Option<Vec<&'m mut [u8]>> {
+fn apart<'m>(memory: &'m mut [u8], touches: &[(AccessedBytes, Access)]) -> Option<Vec<&'m mut [u8]>> {
     let mut order: Vec<usize> = (0..touches.len()).collect();
     order.sort_unstable_by_key(|&at| touches[at].0.byte);
     let (mut rest, mut start) = (memory, 0);

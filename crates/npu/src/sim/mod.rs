@@ -37,20 +37,20 @@ use std::fmt;
 use girih_tensor::{Error, Result};
 
 use crate::form::schedule::{Argument, Schedule};
-use crate::kernel::Table;
-use crate::memory::{Binding, Memory};
+use crate::kernel::KernelTimes;
+use crate::memory::{Binding, SimMemory};
 use crate::target::Target;
-use machine::Machine;
-use plan::Plan;
+use machine::LaunchSim;
+use plan::LaunchPlan;
 
-pub use watch::{Cause, CoreTotals, Event, LaunchReport, Report, Totals, Unwatched, Watch};
+pub use watch::{Cause, CoreTotals, LaunchReport, SimEvent, SimReport, SimUnwatched, SimWatch, Totals};
 
 /// A time, in cycles of the array.
 pub type Cycle = u64;
 
 /// In which order things happen that may happen in any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum EventOrder {
     /// Each takes the time that the target says.
     Earliest,
     /// Each takes a time drawn from this seed: any order that the locks allow.
@@ -60,7 +60,7 @@ pub enum Order {
 
 /// Why a run did not end well.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct SimFault {
     /// What kind of rule was broken.
     pub kind: FaultKind,
     /// When, counted from the beginning of its launch.
@@ -86,7 +86,7 @@ pub enum FaultKind {
     Malformed,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for SimFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at cycle {}: {}", self.kind, self.cycle, self.sentence)
     }
@@ -105,8 +105,8 @@ impl fmt::Display for FaultKind {
     }
 }
 
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Error {
+impl From<SimFault> for Error {
+    fn from(fault: SimFault) -> Error {
         Error::new(fault.to_string())
     }
 }
@@ -134,7 +134,7 @@ enum Blocked {
 #[derive(Debug)]
 pub struct Simulator {
     target: Target,
-    table: Table,
+    table: KernelTimes,
     hazards: bool,
     held: Option<u64>,
     timed: HashMap<u64, LaunchReport>,
@@ -146,12 +146,12 @@ impl Simulator {
     /// # Errors
     /// When no kernel times are known for its cores.
     pub fn new(target: &Target) -> Result<Simulator> {
-        let table = Table::of(target)?;
+        let table = KernelTimes::of(target)?;
         Ok(Simulator { target: target.clone(), table, hazards: true, held: None, timed: HashMap::new() })
     }
 
     /// The same with other kernel times.
-    pub fn with_table(mut self, table: Table) -> Simulator {
+    pub fn with_table(mut self, table: KernelTimes) -> Simulator {
         self.table = table;
         self.timed.clear();
         self
@@ -169,7 +169,7 @@ impl Simulator {
     }
 
     /// The kernel times.
-    pub fn table(&self) -> &Table {
+    pub fn table(&self) -> &KernelTimes {
         &self.table
     }
 
@@ -177,8 +177,8 @@ impl Simulator {
     ///
     /// # Errors
     /// When it was made for another target, or when it is malformed.
-    pub fn prepare(&self, schedule: &Schedule) -> Result<Prepared, Fault> {
-        let malformed = |error: Error| Fault {
+    pub fn prepare(&self, schedule: &Schedule) -> Result<PreparedSchedule, SimFault> {
+        let malformed = |error: Error| SimFault {
             kind: FaultKind::Malformed,
             cycle: 0,
             sentence: format!("{}: {error}", schedule.name),
@@ -189,9 +189,9 @@ impl Simulator {
             let sentence = format!("it was made for {made_for}, and this is {}", self.target.name);
             return Err(malformed(Error::new(sentence)));
         }
-        let plan = |launch| Plan::new(schedule, launch, &self.target, &self.table);
+        let plan = |launch| LaunchPlan::new(schedule, launch, &self.target, &self.table);
         let plans = schedule.launches.iter().map(plan).collect::<Result<_>>().map_err(malformed)?;
-        Ok(Prepared { name: schedule.name.clone(), arguments: schedule.arguments.clone(), plans })
+        Ok(PreparedSchedule { name: schedule.name.clone(), arguments: schedule.arguments.clone(), plans })
     }
 
     /// Runs all launches of a schedule from one dispatch.
@@ -205,10 +205,10 @@ impl Simulator {
         &mut self,
         schedule: &Schedule,
         bindings: &[Binding],
-        memory: &mut Memory<'_>,
-        watch: &mut dyn Watch,
-        order: Order,
-    ) -> Result<Report, Fault> {
+        memory: &mut SimMemory<'_>,
+        watch: &mut dyn SimWatch,
+        order: EventOrder,
+    ) -> Result<SimReport, SimFault> {
         let program = self.prepare(schedule)?;
         self.run_prepared(&program, bindings, memory, watch, order)
     }
@@ -219,18 +219,18 @@ impl Simulator {
     /// As [`Simulator::run`].
     pub fn run_prepared(
         &mut self,
-        program: &Prepared,
+        program: &PreparedSchedule,
         bindings: &[Binding],
-        memory: &mut Memory<'_>,
-        watch: &mut dyn Watch,
-        order: Order,
-    ) -> Result<Report, Fault> {
-        let mut report = Report::new(self.target.cycles(self.target.control.dispatch_us * 1e-6));
-        let mut run = Run { program, bindings, memory, watch, order };
+        memory: &mut SimMemory<'_>,
+        watch: &mut dyn SimWatch,
+        order: EventOrder,
+    ) -> Result<SimReport, SimFault> {
+        let mut report = SimReport::new(self.target.cycles(self.target.control.dispatch_us * 1e-6));
+        let mut run = RunContext { program, bindings, memory, watch, order };
         for plan in &program.plans {
             let held = self.held.replace(plan.configuration);
             let configure = if held == Some(plan.configuration) { 0 } else { self.configure(plan) };
-            run.watch.event(report.cycles, &Event::Launch { name: &plan.name, configure });
+            run.watch.event(report.cycles, &SimEvent::Launch { name: &plan.name, configure });
             report.cycles += configure;
             let launch = self.launch(plan, &mut run, report.cycles)?;
             report.add(launch, configure);
@@ -245,20 +245,26 @@ impl Simulator {
 
     /// Cycles that configuring the array for a launch takes: registers of its
     /// tiles and programs of its cores.
-    fn configure(&self, plan: &Plan) -> Cycle {
+    fn configure(&self, plan: &LaunchPlan) -> Cycle {
         let control = &self.target.control;
         let tiles = control.configure_us + control.configure_tile_us * plan.tiles as f64;
         self.target.cycles(tiles * 1e-6 + control.configure_byte_ns * plan.program_bytes * 1e-9)
     }
 
-    fn launch(&mut self, plan: &Plan, run: &mut Run<'_, '_>, begin: Cycle) -> Result<LaunchReport, Fault> {
-        let known =
-            matches!(run.memory, Memory::TimeOnly) && run.order == Order::Earliest && !run.watch.wants_all();
+    fn launch(
+        &mut self,
+        plan: &LaunchPlan,
+        run: &mut RunContext<'_, '_>,
+        begin: Cycle,
+    ) -> Result<LaunchReport, SimFault> {
+        let known = matches!(run.memory, SimMemory::TimeOnly)
+            && run.order == EventOrder::Earliest
+            && !run.watch.wants_all();
         if known && let Some(launch) = self.timed.get(&plan.identity) {
             return Ok(LaunchReport { begin, ..launch.clone() });
         }
-        let store = memory::Store::new(run.program, plan, run.bindings, run.memory, &self.target)?;
-        let mut machine = Machine::new(plan, &self.target, &self.table, store, run.watch, run.order, begin);
+        let store = memory::LaunchMemory::new(run.program, plan, run.bindings, run.memory, &self.target)?;
+        let mut machine = LaunchSim::new(plan, &self.target, &self.table, store, run.watch, run.order, begin);
         if self.hazards {
             machine.look_for_hazards(run.program);
         }
@@ -272,19 +278,19 @@ impl Simulator {
 
 /// A schedule that is ready to run on one array.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedSchedule {
     name: String,
     arguments: Vec<Argument>,
-    plans: Vec<Plan>,
+    plans: Vec<LaunchPlan>,
 }
 
 /// What all launches of a run share.
-struct Run<'a, 'm> {
-    program: &'a Prepared,
+struct RunContext<'a, 'm> {
+    program: &'a PreparedSchedule,
     bindings: &'a [Binding],
-    memory: &'a mut Memory<'m>,
-    watch: &'a mut dyn Watch,
-    order: Order,
+    memory: &'a mut SimMemory<'m>,
+    watch: &'a mut dyn SimWatch,
+    order: EventOrder,
 }
 
 #[cfg(test)]

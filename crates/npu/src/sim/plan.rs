@@ -8,7 +8,7 @@ use girih_tensor::{Error, Result};
 
 use crate::form::schedule as form;
 use crate::form::schedule::{Affine, Channel, Direction, Number, Schedule, Tile, TileKind};
-use crate::kernel::{self, ENTRIES, ParamKind, Table};
+use crate::kernel::{self, ENTRIES, KernelTimes, ParamKind};
 use crate::target::Target;
 
 /// Index of a lock of the launch.
@@ -18,7 +18,7 @@ pub(super) type ChannelIndex = u32;
 
 /// One launch.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct LaunchPlan {
     pub name: String,
     /// Equal for launches that configure the array alike.
     pub configuration: u64,
@@ -30,26 +30,26 @@ pub(super) struct Plan {
     pub program_bytes: f64,
     pub locks: Vec<form::Lock>,
     pub buffers: Vec<form::Buffer>,
-    pub descriptors: Vec<Descriptor>,
+    pub descriptors: Vec<DescriptorPlan>,
     pub channels: Vec<ChannelPlan>,
     pub routes: Vec<RoutePlan>,
     pub cores: Vec<CorePlan>,
     pub calls: Vec<CallPlan>,
     pub starts: Vec<(ChannelIndex, TaskPlan)>,
-    pub commands: Vec<Order>,
+    pub commands: Vec<ControlOp>,
 }
 
 /// A descriptor with its words as runs.
 #[derive(Debug)]
-pub(super) struct Descriptor {
+pub(super) struct DescriptorPlan {
     pub id: u8,
     pub place: form::Place,
     /// Words that one pass moves.
     pub words: u64,
     /// The order in which they move.
-    pub order: Runs,
+    pub order: WordRuns,
     /// The same words in ascending order, unless a pass moves some twice.
-    pub ascending: Option<Runs>,
+    pub ascending: Option<WordRuns>,
     /// Of the dimension that advances from pass to pass.
     pub iteration: Option<(u64, u64)>,
     pub acquire: Option<(LockIndex, u32)>,
@@ -59,7 +59,7 @@ pub(super) struct Descriptor {
 
 /// Words in some order: runs of contiguous ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Runs {
+pub(super) struct WordRuns {
     /// Contiguous words, the innermost dimension.
     pub run: u64,
     /// The dimensions outside of a run, innermost first: size, stride in words.
@@ -99,7 +99,7 @@ pub(super) struct TaskPlan {
 #[derive(Debug)]
 pub(super) struct CorePlan {
     pub tile: Tile,
-    pub code: Vec<Op>,
+    pub code: Vec<CoreOp>,
     /// Cores at the other end of the cascade links.
     pub sends_to: Option<u32>,
     pub receives_from: Option<u32>,
@@ -107,14 +107,14 @@ pub(super) struct CorePlan {
 
 /// One step of a core.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Op {
-    /// Begins a loop that ends with the [`Op::Turn`] at `end`.
+pub(super) enum CoreOp {
+    /// Begins a loop that ends with the [`CoreOp::Repeat`] at `end`.
     Enter {
         count: u32,
         end: u32,
     },
-    /// Goes back to behind the [`Op::Enter`] at `start`, or on.
-    Turn {
+    /// Goes back to behind the [`CoreOp::Enter`] at `start`, or on.
+    Repeat {
         start: u32,
     },
     Acquire(LockIndex, u32),
@@ -124,9 +124,9 @@ pub(super) enum Op {
 
 /// One step of the command processor.
 #[derive(Clone, Debug)]
-pub(super) enum Order {
+pub(super) enum ControlOp {
     Enter { count: u32, end: u32 },
-    Turn { start: u32 },
+    Repeat { start: u32 },
     Push(ChannelIndex, TaskPlan, Affine),
     Wait(ChannelIndex),
 }
@@ -141,13 +141,18 @@ pub(super) struct CallPlan {
     pub constant: Option<Vec<u32>>,
 }
 
-impl Plan {
+impl LaunchPlan {
     /// Resolves a launch.
     ///
     /// # Errors
     /// When an id is not there, when a channel has two routes or none, or when
     /// a call is none of its entry. A checked schedule has no such fault.
-    pub fn new(schedule: &Schedule, launch: &form::Launch, target: &Target, table: &Table) -> Result<Plan> {
+    pub fn new(
+        schedule: &Schedule,
+        launch: &form::Launch,
+        target: &Target,
+        table: &KernelTimes,
+    ) -> Result<LaunchPlan> {
         let rows = 1 + target.array.memory_rows + target.array.compute_rows;
         for buffer in &launch.buffers {
             let form::Buffer { name, tile, address, bytes } = buffer;
@@ -164,7 +169,7 @@ impl Plan {
                 )));
             }
         }
-        let mut planner = Planner { launch, target, table, channels: Vec::new(), calls: Vec::new() };
+        let mut planner = LaunchPlanner { launch, target, table, channels: Vec::new(), calls: Vec::new() };
         let routes = planner.routes()?;
         let descriptors = planner.descriptors(schedule)?;
         let cores = planner.cores()?;
@@ -181,7 +186,7 @@ impl Plan {
         tiles.extend(launch.cores.iter().map(|core| core.tile));
         tiles.sort_unstable();
         tiles.dedup();
-        Ok(Plan {
+        Ok(LaunchPlan {
             name: launch.name.clone(),
             configuration: configuration(launch),
             identity: digest(launch),
@@ -219,15 +224,15 @@ fn digest(launch: &form::Launch) -> u64 {
     hasher.finish()
 }
 
-struct Planner<'a> {
+struct LaunchPlanner<'a> {
     launch: &'a form::Launch,
     target: &'a Target,
-    table: &'a Table,
+    table: &'a KernelTimes,
     channels: Vec<ChannelPlan>,
     calls: Vec<CallPlan>,
 }
 
-impl Planner<'_> {
+impl LaunchPlanner<'_> {
     fn fault(&self, text: impl std::fmt::Display) -> Error {
         Error::new(format!("launch {}: {text}", self.launch.name))
     }
@@ -283,7 +288,7 @@ impl Planner<'_> {
         Ok((step.lock.0, u32::from(step.value)))
     }
 
-    fn descriptors(&self, schedule: &Schedule) -> Result<Vec<Descriptor>> {
+    fn descriptors(&self, schedule: &Schedule) -> Result<Vec<DescriptorPlan>> {
         let ids: HashMap<(Tile, u8), u32> =
             (0..).zip(&self.launch.descriptors).map(|(at, one)| ((one.tile, one.id), at)).collect();
         let mut all = Vec::new();
@@ -305,12 +310,12 @@ impl Planner<'_> {
                 }
                 found => found.flatten().copied(),
             };
-            all.push(Descriptor {
+            all.push(DescriptorPlan {
                 id: one.id,
                 place: one.place,
                 words: one.words(),
-                order: Runs::new(&one.dims),
-                ascending: Runs::ascending(&one.dims),
+                order: WordRuns::new(&one.dims),
+                ascending: WordRuns::ascending(&one.dims),
                 iteration: one.iteration.map(|dim| (u64::from(dim.size), u64::from(dim.stride))),
                 acquire: one.acquire.map(|step| self.step(step)).transpose()?,
                 release: one.release.map(|step| self.step(step)).transpose()?,
@@ -339,27 +344,27 @@ impl Planner<'_> {
         Ok(cores)
     }
 
-    fn instructions(&mut self, body: &[form::Instruction], code: &mut Vec<Op>) -> Result<()> {
+    fn instructions(&mut self, body: &[form::Instruction], code: &mut Vec<CoreOp>) -> Result<()> {
         for instruction in body {
             match instruction {
                 form::Instruction::Loop { count, body } => {
                     let start = code.len();
-                    code.push(Op::Enter { count: *count, end: 0 });
+                    code.push(CoreOp::Enter { count: *count, end: 0 });
                     self.instructions(body, code)?;
-                    code[start] = Op::Enter { count: *count, end: code.len() as u32 };
-                    code.push(Op::Turn { start: start as u32 });
+                    code[start] = CoreOp::Enter { count: *count, end: code.len() as u32 };
+                    code.push(CoreOp::Repeat { start: start as u32 });
                 }
                 form::Instruction::Acquire(step) => {
                     let (lock, value) = self.step(*step)?;
-                    code.push(Op::Acquire(lock, value));
+                    code.push(CoreOp::Acquire(lock, value));
                 }
                 form::Instruction::Release(step) => {
                     let (lock, value) = self.step(*step)?;
-                    code.push(Op::Release(lock, value));
+                    code.push(CoreOp::Release(lock, value));
                 }
                 form::Instruction::Call(call) => {
                     let plan = self.call(call)?;
-                    code.push(Op::Call(self.calls.len() as u32));
+                    code.push(CoreOp::Call(self.calls.len() as u32));
                     self.calls.push(plan);
                 }
             }
@@ -411,7 +416,7 @@ impl Planner<'_> {
     /// Bytes of a core's program: what every program has, and each kernel once.
     fn program_bytes(&self, core: &CorePlan) -> f64 {
         let called = core.code.iter().filter_map(|op| match op {
-            Op::Call(call) => Some(self.calls[*call as usize].entry),
+            CoreOp::Call(call) => Some(self.calls[*call as usize].entry),
             _ => None,
         });
         let entries: BTreeSet<usize> = called.collect();
@@ -419,15 +424,15 @@ impl Planner<'_> {
         f64::from(self.target.core_unit.program_bytes) + kernels
     }
 
-    fn commands(&self, body: &[form::Command], orders: &mut Vec<Order>) -> Result<()> {
+    fn commands(&self, body: &[form::Command], orders: &mut Vec<ControlOp>) -> Result<()> {
         for command in body {
             match command {
                 form::Command::Loop { count, body } => {
                     let start = orders.len();
-                    orders.push(Order::Enter { count: *count, end: 0 });
+                    orders.push(ControlOp::Enter { count: *count, end: 0 });
                     self.commands(body, orders)?;
-                    orders[start] = Order::Enter { count: *count, end: orders.len() as u32 };
-                    orders.push(Order::Turn { start: start as u32 });
+                    orders[start] = ControlOp::Enter { count: *count, end: orders.len() as u32 };
+                    orders.push(ControlOp::Repeat { start: start as u32 });
                 }
                 form::Command::Push(push) => {
                     let task = TaskPlan {
@@ -437,9 +442,9 @@ impl Planner<'_> {
                         offset: 0,
                         pushed: true,
                     };
-                    orders.push(Order::Push(self.channel(push.channel)?, task, push.offset.clone()));
+                    orders.push(ControlOp::Push(self.channel(push.channel)?, task, push.offset.clone()));
                 }
-                form::Command::Wait(channel) => orders.push(Order::Wait(self.channel(*channel)?)),
+                form::Command::Wait(channel) => orders.push(ControlOp::Wait(self.channel(*channel)?)),
             }
         }
         Ok(())
@@ -450,7 +455,7 @@ impl Planner<'_> {
 ///
 /// # Errors
 /// When one is negative or too large.
-pub(super) fn values(entry: &kernel::Entry, numbers: &[Number], counters: &[u32]) -> Result<Vec<u32>> {
+pub(super) fn values(entry: &kernel::KernelEntry, numbers: &[Number], counters: &[u32]) -> Result<Vec<u32>> {
     let value = |(param, number): (&kernel::Param, &Number)| match number {
         Number::Float(value) => Ok(value.to_bits()),
         Number::Int(affine) => {
@@ -462,10 +467,10 @@ pub(super) fn values(entry: &kernel::Entry, numbers: &[Number], counters: &[u32]
     entry.params.iter().zip(numbers).map(value).collect()
 }
 
-impl Runs {
+impl WordRuns {
     /// Words in the order of these dimensions, outermost first. Dimensions that
     /// only continue a run are part of it.
-    fn new(dims: &[form::Dim]) -> Runs {
+    fn new(dims: &[form::Dim]) -> WordRuns {
         let (mut run, mut outer) = (1u64, Vec::new());
         for dim in dims.iter().rev().filter(|dim| dim.size != 1) {
             if outer.is_empty() && u64::from(dim.stride) == run {
@@ -474,13 +479,13 @@ impl Runs {
                 outer.push((u64::from(dim.size), u64::from(dim.stride)));
             }
         }
-        Runs { run, outer }
+        WordRuns { run, outer }
     }
 
     /// The same words in ascending order: larger strides go outside. None
     /// unless each stride steps over all that lies within, so that no word
     /// comes twice.
-    fn ascending(dims: &[form::Dim]) -> Option<Runs> {
+    fn ascending(dims: &[form::Dim]) -> Option<WordRuns> {
         let mut sorted: Vec<form::Dim> = dims.iter().filter(|dim| dim.size != 1).copied().collect();
         sorted.sort_by_key(|dim| std::cmp::Reverse(dim.stride));
         let mut extent = 1u64;
@@ -491,7 +496,7 @@ impl Runs {
             }
             extent = extent.checked_add(stride.checked_mul(size - 1)?)?;
         }
-        Some(Runs::new(&sorted))
+        Some(WordRuns::new(&sorted))
     }
 
     /// Gives the contiguous pieces of `words` words after the first `done` of a
@@ -535,7 +540,7 @@ mod tests {
     #[test]
     fn dimensions_that_continue_a_run_are_part_of_it() {
         let runs = |list: &[(u32, u32)]| {
-            let Runs { run, outer } = Runs::new(&dims(list));
+            let WordRuns { run, outer } = WordRuns::new(&dims(list));
             (run, outer)
         };
         assert_eq!(runs(&[(4, 8), (8, 1)]), (32, vec![]));
@@ -544,7 +549,7 @@ mod tests {
         assert_eq!(runs(&[(1, 99)]), (1, vec![]));
     }
 
-    fn walked(runs: &Runs, done: u64, many: u64) -> Vec<u64> {
+    fn walked(runs: &WordRuns, done: u64, many: u64) -> Vec<u64> {
         let mut words = Vec::new();
         runs.walk(done, many, |word, count| words.extend(word..word + count));
         words
@@ -552,7 +557,7 @@ mod tests {
 
     #[test]
     fn a_walk_gives_the_words_that_the_dimensions_say() {
-        let runs = Runs::new(&dims(&[(2, 100), (3, 10), (4, 1)]));
+        let runs = WordRuns::new(&dims(&[(2, 100), (3, 10), (4, 1)]));
         let all: Vec<u64> = (0..2)
             .flat_map(|a| (0..3).flat_map(move |b| (0..4).map(move |c| 100 * a + 10 * b + c)))
             .collect();
@@ -569,13 +574,16 @@ mod tests {
     #[test]
     fn words_in_ascending_order_are_the_same_words() {
         let blocks = dims(&[(4, 64), (2, 4), (4, 16), (4, 1)]);
-        let ascending = Runs::ascending(&blocks).unwrap();
-        assert_eq!((Runs::new(&blocks).run, ascending.run), (4, 8));
-        let mut sorted = walked(&Runs::new(&blocks), 0, 128);
+        let ascending = WordRuns::ascending(&blocks).unwrap();
+        assert_eq!((WordRuns::new(&blocks).run, ascending.run), (4, 8));
+        let mut sorted = walked(&WordRuns::new(&blocks), 0, 128);
         sorted.sort_unstable();
         assert_eq!(walked(&ascending, 0, 128), sorted);
-        assert_eq!(Runs::ascending(&dims(&[(4, 8), (2, 4), (8, 1)])), None);
-        assert_eq!(Runs::ascending(&dims(&[(2, 0), (8, 1)])), None);
-        assert_eq!(Runs::ascending(&dims(&[(2, 4), (4, 8), (4, 1)])), Some(Runs { run: 32, outer: vec![] }));
+        assert_eq!(WordRuns::ascending(&dims(&[(4, 8), (2, 4), (8, 1)])), None);
+        assert_eq!(WordRuns::ascending(&dims(&[(2, 0), (8, 1)])), None);
+        assert_eq!(
+            WordRuns::ascending(&dims(&[(2, 4), (4, 8), (4, 1)])),
+            Some(WordRuns { run: 32, outer: vec![] })
+        );
     }
 }

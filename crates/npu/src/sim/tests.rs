@@ -92,18 +92,18 @@ fn objects(schedule: &Schedule) -> (Objects, Vec<Binding>) {
 }
 
 /// Runs on toy values; the bytes of the last argument, and how it went.
-fn run(text: &str, order: Order) -> Result<(Vec<u8>, Report), Fault> {
+fn run(text: &str, order: EventOrder) -> Result<(Vec<u8>, SimReport), SimFault> {
     let schedule = schedule(text);
     let (mut objects, bindings) = objects(&schedule);
     let mut simulator = Simulator::new(&Target::named("toy").unwrap()).unwrap();
-    let mut memory = Memory::Values(&mut objects);
-    let report = simulator.run(&schedule, &bindings, &mut memory, &mut Unwatched, order)?;
+    let mut memory = SimMemory::Values(&mut objects);
+    let report = simulator.run(&schedule, &bindings, &mut memory, &mut SimUnwatched, order)?;
     let last = ObjectId(schedule.arguments.len() as u32 - 1);
     Ok((objects.bytes(last).to_vec(), report))
 }
 
-fn fault(text: &str) -> Fault {
-    run(text, Order::Earliest).unwrap_err()
+fn fault(text: &str) -> SimFault {
+    run(text, EventOrder::Earliest).unwrap_err()
 }
 
 /// The products by plain loops. Tiles lie one after another as the kernel reads
@@ -127,7 +127,7 @@ fn products() -> Vec<u8> {
 
 #[test]
 fn a_product_with_buffers_that_take_turns_is_that_of_plain_loops() {
-    let (y, report) = run(PRODUCT, Order::Earliest).unwrap();
+    let (y, report) = run(PRODUCT, EventOrder::Earliest).unwrap();
     assert_eq!(y, products());
     assert_eq!(report.totals.macs, 2 * 8 * 8 * 32);
     assert_eq!((report.totals.dram_read, report.totals.dram_written), (2048, 256));
@@ -138,7 +138,8 @@ fn a_product_with_buffers_that_take_turns_is_that_of_plain_loops() {
 #[test]
 fn every_order_that_the_locks_allow_computes_the_same() {
     for seed in 0..1000 {
-        let (y, _) = run(PRODUCT, Order::Seeded(seed)).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        let (y, _) =
+            run(PRODUCT, EventOrder::Seeded(seed)).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
         assert_eq!(y, products(), "seed {seed}");
     }
 }
@@ -149,10 +150,12 @@ fn without_values_the_same_time_passes() {
     let mut simulator = Simulator::new(&Target::named("toy").unwrap()).unwrap();
     let mut time = || {
         simulator.forget();
-        simulator.run(&schedule, &[], &mut Memory::TimeOnly, &mut Unwatched, Order::Earliest).unwrap()
+        simulator
+            .run(&schedule, &[], &mut SimMemory::TimeOnly, &mut SimUnwatched, EventOrder::Earliest)
+            .unwrap()
     };
     let (first, again) = (time(), time());
-    assert_eq!(first, run(PRODUCT, Order::Earliest).unwrap().1);
+    assert_eq!(first, run(PRODUCT, EventOrder::Earliest).unwrap().1);
     assert_eq!(first, again, "a launch that has been timed");
 }
 
@@ -282,7 +285,7 @@ launch pass
 
 #[test]
 fn the_cascade_hands_over_when_both_have_come() {
-    for order in [Order::Earliest, Order::Seeded(1), Order::Seeded(2), Order::Seeded(3)] {
+    for order in [EventOrder::Earliest, EventOrder::Seeded(1), EventOrder::Seeded(2), EventOrder::Seeded(3)] {
         assert_eq!(run(CASCADE, order).unwrap().0, pack(&values(32, 0)));
     }
     let alone = fault(&CASCADE.replace("    call receive b1@0 : n=16\n", ""));
@@ -311,14 +314,14 @@ fn copy(words: u32, run: u32) -> String {
 fn a_transfer_takes_its_words_at_the_pace_of_the_stream() {
     // Long runs: the toy's DRAM gives 8 bytes a cycle, a stream takes 4. What
     // grows is one word a cycle in and one out.
-    let cycles = |words| run(&copy(words, words), Order::Earliest).unwrap().1.cycles;
+    let cycles = |words| run(&copy(words, words), EventOrder::Earliest).unwrap().1.cycles;
     assert_eq!(cycles(8192) - cycles(4096), 2 * 4096);
 }
 
 #[test]
 fn short_runs_take_longer_than_the_stream() {
     // Runs of 4 bytes: 4 / (4 + 64) of 8 bytes a cycle is 8/17, so a word takes 8.5 cycles.
-    let cycles = |words| run(&copy(words, 1), Order::Earliest).unwrap().1.cycles;
+    let cycles = |words| run(&copy(words, 1), EventOrder::Earliest).unwrap().1.cycles;
     let grown = cycles(4096) - cycles(2048);
     assert!(grown.abs_diff(2048 + 2048 * 17 / 2) <= 2, "{grown}");
 }
@@ -327,15 +330,15 @@ fn short_runs_take_longer_than_the_stream() {
 #[derive(Default)]
 struct Notes(Vec<(Cycle, String)>);
 
-impl Watch for Notes {
-    fn event(&mut self, at: Cycle, event: &Event<'_>) {
+impl SimWatch for Notes {
+    fn event(&mut self, at: Cycle, event: &SimEvent<'_>) {
         let text = match event {
-            Event::Launch { .. } => return,
-            Event::Call { entry, begin, .. } => format!("call {entry} since {begin}"),
-            Event::Wait { cause, begin, .. } => format!("wait for {cause:?} since {begin}"),
-            Event::Move { from, bytes, begin, .. } => format!("move {bytes} from {from} since {begin}"),
-            Event::Push { channel } => format!("push {channel}"),
-            Event::Token { channel } => format!("token {channel}"),
+            SimEvent::Launch { .. } => return,
+            SimEvent::Call { entry, begin, .. } => format!("call {entry} since {begin}"),
+            SimEvent::Wait { cause, begin, .. } => format!("wait for {cause:?} since {begin}"),
+            SimEvent::Move { from, bytes, begin, .. } => format!("move {bytes} from {from} since {begin}"),
+            SimEvent::Push { channel } => format!("push {channel}"),
+            SimEvent::Token { channel } => format!("token {channel}"),
         };
         self.0.push((at, text));
     }
@@ -349,7 +352,7 @@ fn notes(text: &str) -> Vec<(Cycle, String)> {
     let target = Target::parse(&file, None).unwrap();
     let mut notes = Notes::default();
     let mut simulator = Simulator::new(&target).unwrap();
-    simulator.run(&schedule(text), &[], &mut Memory::TimeOnly, &mut notes, Order::Earliest).unwrap();
+    simulator.run(&schedule(text), &[], &mut SimMemory::TimeOnly, &mut notes, EventOrder::Earliest).unwrap();
     notes.0
 }
 
@@ -388,7 +391,7 @@ fn commands_take_their_writes_one_after_another() {
 #[test]
 fn a_core_goes_on_when_the_lock_is_released_and_not_before() {
     let target = Target::named("toy").unwrap();
-    let table = Table::of(&target).unwrap();
+    let table = KernelTimes::of(&target).unwrap();
     let unit = &target.core_unit;
     let notes = notes(PRODUCT);
     let (_, zeroed) = when(&notes, "call zero_f32");
@@ -402,7 +405,7 @@ fn a_core_goes_on_when_the_lock_is_released_and_not_before() {
     // The event tells of the call when it begins; the lock of b is taken first.
     assert_eq!((at, begin), (b, b + u64::from(unit.lock_cycles)));
     let entry = crate::kernel::ENTRIES.iter().position(|entry| entry.name == "gemm_bf16").unwrap();
-    let operand = |address| crate::kernel::Extent { tile: 2, address, bytes: 128 };
+    let operand = |address| crate::kernel::OperandExtent { tile: 2, address, bytes: 128 };
     let cycles = table.cycles(entry, &[8, 8, 8], &[operand(0x400), operand(0x1000), operand(0x2000)]);
     let calls: Vec<&(Cycle, String)> =
         notes.iter().filter(|(_, text)| text.starts_with("call gemm_bf16")).collect();
@@ -422,7 +425,13 @@ fn a_deadlock_names_eight_who_wait_and_counts_the_others() {
     }
     text += "run {\nwait 0,0:mm2s:0\n}\n";
     let mut simulator = Simulator::new(&Target::named("xdna2-strix").unwrap()).unwrap();
-    let run = simulator.run(&schedule(&text), &[], &mut Memory::TimeOnly, &mut Unwatched, Order::Earliest);
+    let run = simulator.run(
+        &schedule(&text),
+        &[],
+        &mut SimMemory::TimeOnly,
+        &mut SimUnwatched,
+        EventOrder::Earliest,
+    );
     let fault = run.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Deadlock, "{fault}");
     assert_eq!(fault.sentence.matches("waits for").count(), 8, "{fault}");
@@ -447,7 +456,8 @@ fn an_array_that_holds_the_configuration_is_not_configured_again() {
     let mut simulator = Simulator::new(&target).unwrap();
     let schedule = schedule(PRODUCT);
     let mut configure = || {
-        let run = simulator.run(&schedule, &[], &mut Memory::TimeOnly, &mut Unwatched, Order::Earliest);
+        let run =
+            simulator.run(&schedule, &[], &mut SimMemory::TimeOnly, &mut SimUnwatched, EventOrder::Earliest);
         run.unwrap().configure
     };
     assert!(configure() > 0);

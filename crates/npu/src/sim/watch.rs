@@ -5,7 +5,7 @@ use crate::form::schedule::{Channel, Tile};
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
+pub enum SimEvent<'a> {
     /// A launch begins, after so many cycles of configuring.
     Launch {
         /// Its name.
@@ -69,9 +69,9 @@ pub enum Cause {
 
 /// An observer. Events come when they are over unless they say otherwise; all
 /// times count from the beginning of the dispatch.
-pub trait Watch {
+pub trait SimWatch {
     /// Something has happened.
-    fn event(&mut self, at: Cycle, event: &Event<'_>);
+    fn event(&mut self, at: Cycle, event: &SimEvent<'_>);
 
     /// Whether it must see every launch event by event, even one whose time is
     /// known already.
@@ -82,10 +82,10 @@ pub trait Watch {
 
 /// Nobody watches.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unwatched;
+pub struct SimUnwatched;
 
-impl Watch for Unwatched {
-    fn event(&mut self, _: Cycle, _: &Event<'_>) {}
+impl SimWatch for SimUnwatched {
+    fn event(&mut self, _: Cycle, _: &SimEvent<'_>) {}
 
     fn wants_all(&self) -> bool {
         false
@@ -94,7 +94,7 @@ impl Watch for Unwatched {
 
 /// How a run went.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct SimReport {
     /// From the dispatch to its end.
     pub cycles: Cycle,
     /// Of these, the dispatch itself.
@@ -155,10 +155,10 @@ pub struct Totals {
     pub events: u64,
 }
 
-impl Report {
-    pub(super) fn new(dispatch: Cycle) -> Report {
+impl SimReport {
+    pub(super) fn new(dispatch: Cycle) -> SimReport {
         let (launches, totals) = (Vec::new(), Totals::default());
-        Report { cycles: dispatch, dispatch, configure: 0, launches, totals }
+        SimReport { cycles: dispatch, dispatch, configure: 0, launches, totals }
     }
 
     pub(super) fn add(&mut self, launch: LaunchReport, configure: Cycle) {

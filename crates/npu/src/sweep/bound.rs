@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::Target;
 use crate::form::schedule::{Dim, Number};
 use crate::form::tiled::{Flow, Item, Stream, TiledLaunch};
-use crate::kernel::{self, Extent, Table};
+use crate::kernel::{self, KernelTimes, OperandExtent};
 use crate::sim::Cycle;
 
 /// Least cycles of a launch, by what holds it.
@@ -31,7 +31,7 @@ impl Bound {
     ///
     /// # Errors
     /// When it calls what is no entry, or one without times.
-    pub fn of(launch: &TiledLaunch, target: &Target, table: &Table) -> Result<Bound> {
+    pub fn of(launch: &TiledLaunch, target: &Target, table: &KernelTimes) -> Result<Bound> {
         let mut core = 0;
         for row in 0..launch.herd.rows {
             core = core.max(calls(&launch.body, row, table)?);
@@ -80,7 +80,7 @@ impl Bound {
 }
 
 /// Cycles of the calls of a body that the cores of a row make.
-fn calls(body: &[Item], row: u8, table: &Table) -> Result<Cycle> {
+fn calls(body: &[Item], row: u8, table: &KernelTimes) -> Result<Cycle> {
     let mut cycles: Cycle = 0;
     for item in body {
         cycles += match item {
@@ -96,8 +96,8 @@ fn calls(body: &[Item], row: u8, table: &Table) -> Result<Cycle> {
                     Number::Float(value) => value.to_bits(),
                 });
                 // Loads of different tiles never wait for one bank.
-                let apart = |tile: usize| Extent { tile: tile as u32, address: 0, bytes: 0 };
-                let places: Vec<Extent> = (0..operands.len()).map(apart).collect();
+                let apart = |tile: usize| OperandExtent { tile: tile as u32, address: 0, bytes: 0 };
+                let places: Vec<OperandExtent> = (0..operands.len()).map(apart).collect();
                 table.cycles(at, &numbers.collect::<Vec<_>>(), &places)
             }
         };

@@ -9,9 +9,9 @@ use serde::Serialize;
 use super::{Bound, Timed, Weighed};
 use crate::Target;
 use crate::form::groups::{Program, Task};
-use crate::kernel::Table;
+use crate::kernel::KernelTimes;
 use crate::pass;
-use crate::sim::{Cycle, Report};
+use crate::sim::{Cycle, SimReport};
 
 /// Two mappings over the same steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -125,7 +125,7 @@ impl Mechanism {
 /// # Errors
 /// When a launch has a kernel without times.
 pub fn explain(keys: &[String], target: &Target, both: [&Weighed; 2]) -> Result<Comparison> {
-    let table = Table::of(target)?;
+    let table = KernelTimes::of(target)?;
     let mut steps = Vec::new();
     for (number, key) in keys.iter().enumerate() {
         let timed = both.map(|weighed| &weighed.steps[number]);
@@ -148,7 +148,7 @@ pub fn explain(keys: &[String], target: &Target, both: [&Weighed; 2]) -> Result<
 
 /// Dispatches, configurations and the rest of a step, in milliseconds.
 fn array_millis(step: &Timed, target: &Target) -> [f64; 3] {
-    let of = |part: &dyn Fn(&Report) -> Cycle| -> f64 {
+    let of = |part: &dyn Fn(&SimReport) -> Cycle| -> f64 {
         let cycles = step.estimate.programs.iter().map(|timed| timed.runs * part(&timed.report)).sum();
         target.seconds(cycles) * 1e3
     };
@@ -158,7 +158,7 @@ fn array_millis(step: &Timed, target: &Target) -> [f64; 3] {
 }
 
 /// The launches of a step, those of one name together.
-fn parts(step: &Timed, target: &Target, table: &Table) -> Result<Vec<(String, LaunchPart)>> {
+fn parts(step: &Timed, target: &Target, table: &KernelTimes) -> Result<Vec<(String, LaunchPart)>> {
     let mut parts: Vec<(String, LaunchPart)> = Vec::new();
     for (program, timed) in step.compiled.groups.programs.iter().zip(&step.estimate.programs) {
         let mut before = timed.report.dispatch;
@@ -195,7 +195,7 @@ fn parts(step: &Timed, target: &Target, table: &Table) -> Result<Vec<(String, La
 }
 
 /// What is known of a launch before it runs.
-fn part(program: &Program, task: &Task, target: &Target, table: &Table) -> Result<LaunchPart> {
+fn part(program: &Program, task: &Task, target: &Target, table: &KernelTimes) -> Result<LaunchPart> {
     let (tiled, _) = pass::fit(program, task, target)?;
     let tiling = task.tiling.map_or_else(|| format!("herd={}", tiled.herd), |tiling| tiling.to_string());
     let cores = u32::from(tiled.herd.columns) * u32::from(tiled.herd.rows);

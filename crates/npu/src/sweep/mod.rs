@@ -12,7 +12,7 @@ use girih_graph::Graph;
 use girih_tensor::Result;
 
 use crate::Target;
-use crate::driver::{Compiled, Compiler, Estimate, estimate};
+use crate::driver::{CompiledGraph, Compiler, Estimate, estimate};
 use crate::pass::{self, Attention, Grouping, Mapping, NoDump, Policy, TileRule};
 
 pub use bound::Bound;
@@ -44,7 +44,7 @@ pub struct Weighed {
 #[derive(Clone, Debug)]
 pub struct Timed {
     /// Its programs.
-    pub compiled: Compiled,
+    pub compiled: CompiledGraph,
     /// How long it takes.
     pub estimate: Estimate,
 }

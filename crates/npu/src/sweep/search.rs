@@ -12,10 +12,10 @@ use crate::Target;
 use crate::form::groups::{Groups, Kernel, Program, Step, Task};
 use crate::form::schedule::{Argument, ArgumentRole};
 use crate::form::tiling::Tiling;
-use crate::kernel::Table;
-use crate::memory::Memory;
+use crate::kernel::KernelTimes;
+use crate::memory::SimMemory;
 use crate::pass::{self, NoDump, TileRule, tile};
-use crate::sim::{Cycle, Order, Simulator, Unwatched};
+use crate::sim::{Cycle, EventOrder, SimUnwatched, Simulator};
 
 /// A kernel that a model launches, and how often.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,7 +127,7 @@ pub(super) fn search(
     threads: usize,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Searched>> {
-    let table = Table::of(target)?;
+    let table = KernelTimes::of(target)?;
     let mut jobs = Vec::new();
     for (of, one) in uses.iter().enumerate() {
         jobs.extend(jobs_of(of, one, target, &table)?);
@@ -148,7 +148,7 @@ pub(super) fn search(
 }
 
 /// The tilings of a kernel, those with the lowest bound first.
-fn jobs_of(of: usize, one: &Use, target: &Target, table: &Table) -> Result<Vec<Job>> {
+fn jobs_of(of: usize, one: &Use, target: &Target, table: &KernelTimes) -> Result<Vec<Job>> {
     let mut jobs = Vec::new();
     for tiling in tile::space(&one.kernel, target) {
         if let Some(launch) = tile::build(&program(one.kernel, tiling).launches[0], tiling, target) {
@@ -212,7 +212,8 @@ fn time(job: &Job, one: &Use, simulator: &mut Simulator) -> Result<Option<Time>>
     let program = program(one.kernel, job.tiling);
     let Ok(schedule) = pass::compile(&program, simulator.target(), &mut NoDump) else { return Ok(None) };
     simulator.forget();
-    let report = simulator.run(&schedule, &[], &mut Memory::TimeOnly, &mut Unwatched, Order::Earliest);
+    let report =
+        simulator.run(&schedule, &[], &mut SimMemory::TimeOnly, &mut SimUnwatched, EventOrder::Earliest);
     let report = report.map_err(|fault| Error::from(fault).of(format!("{} {}", one.kernel, job.tiling)))?;
     let cycles = report.launches.iter().map(|launch| launch.cycles).sum::<Cycle>();
     let total = one.launches * cycles + one.configures * report.configure;

@@ -7,9 +7,9 @@ use std::time::Instant;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{Backend as _, Graph, Lane, Step, Want};
 use girih_npu::blob::Cache;
-use girih_npu::driver::{Compiled, Compiler, estimate};
+use girih_npu::driver::{CompiledGraph, Compiler, estimate};
 use girih_npu::pass::NoDump;
-use girih_npu::{Npu, Options};
+use girih_npu::{Npu, NpuOptions};
 use serde::Serialize;
 
 use super::{Layout, Outcome, Result, print_json};
@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let compile = |cache: Option<Cache>| {
         let compiler = Compiler::new(target.clone(), mapping.clone(), cache);
         let compiled = graphs.iter().map(|graph| compiler.compile(graph, &mut NoDump));
-        Ok::<Vec<Compiled>, Error>(compiled.collect::<Result<_, _>>()?)
+        Ok::<Vec<CompiledGraph>, Error>(compiled.collect::<Result<_, _>>()?)
     };
     let mut measure = |what: String, aim_seconds: f64, work: &mut dyn FnMut() -> Result<()>| {
         let seconds = median(args.runs, work)?;
@@ -105,7 +105,7 @@ fn values(name: &str, layout: &Layout) -> Result<Row> {
     let mut model = Place::find(name)?.model(&layout.arch)?;
     model.facts.layers.truncate(1);
     let graph: Graph = model.graph(layout.key()?, KvType::Bf16.dtype())?;
-    let npu = Npu::new(&layout.target, Options { hazards: false, ..Options::default() })?;
+    let npu = Npu::new(&layout.target, NpuOptions { hazards: false, ..NpuOptions::default() })?;
     let npu = npu.with_mapping(layout.mapping()?);
     let weights = npu.load(&graph, &model.weights)?;
     let blocks: Vec<Block> = (0..graph.key.context.div_ceil(64)).map(Block).collect();

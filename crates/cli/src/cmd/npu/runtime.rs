@@ -8,7 +8,8 @@ use girih_graph::{Graph, Key, Variant};
 use girih_model::Model;
 use girih_npu::Target;
 use girih_npu::driver::{
-    Compiled, Compiler, Estimate, Runtime, Scene, Timed, WeightUse, estimate_scene, times,
+    CompiledGraph, Compiler, Estimate, Runtime, Scenario, TimedProgram, WeightUse, estimate_step,
+    time_programs,
 };
 use girih_npu::pass::{Attention, Grouping, Mapping, NoDump, Policy};
 use serde_json::{Value, json};
@@ -56,8 +57,8 @@ struct Bench<'a> {
 /// A compiled step.
 struct Step {
     graph: Graph,
-    compiled: Compiled,
-    times: Vec<Timed>,
+    compiled: CompiledGraph,
+    times: Vec<TimedProgram>,
 }
 
 /// A line of a table.
@@ -115,7 +116,7 @@ impl Bench<'_> {
             let key = Key { rows, lanes: 1, context, wanted: 1, variant: Variant::GENERATE };
             let graph = self.model.graph(key, KvType::Bf16.dtype())?;
             let compiled = compiler.compile(&graph, &mut NoDump)?;
-            let times = times(&compiled, compiler.target())?;
+            let times = time_programs(&compiled, compiler.target())?;
             self.steps.insert((policy, rows, context), Step { graph, compiled, times });
         }
         Ok(&self.steps[&(policy, rows, context)])
@@ -129,10 +130,10 @@ impl Bench<'_> {
     }
 
     /// What a scene costs on the programs for so many rows in a context.
-    fn cost(&mut self, policy: Policy, [rows, context]: [u32; 2], scene: Scene) -> Result<Estimate> {
+    fn cost(&mut self, policy: Policy, [rows, context]: [u32; 2], scene: Scenario) -> Result<Estimate> {
         let target = self.target()?;
         let step = self.step(policy, rows, context)?;
-        Ok(estimate_scene(&step.graph, &step.compiled, &target, step.times.clone(), scene))
+        Ok(estimate_step(&step.graph, &step.compiled, &target, step.times.clone(), scene))
     }
 
     /// A prompt that fills the longest program and a token at the end of the
@@ -168,8 +169,8 @@ impl Bench<'_> {
         }
         let mut lines = Vec::new();
         for (what, policy, runtime) in ways {
-            let prefill = Scene { position: context - rows, rows, runtime };
-            let token = Scene { position: context - 1, rows: 1, runtime };
+            let prefill = Scenario { position: context - rows, rows, runtime };
+            let token = Scenario { position: context - 1, rows: 1, runtime };
             let costs =
                 vec![self.cost(policy, [rows, context], prefill)?, self.cost(policy, [1, context], token)?];
             lines.push(Line { what, costs });
@@ -178,7 +179,7 @@ impl Bench<'_> {
         let mut notes = Vec::new();
         for (name, weights) in WEIGHT_USES {
             let runtime = Runtime { weights: *weights, ..Runtime::default() };
-            let load = self.cost(policy, [1, context], Scene { position: 0, rows: 1, runtime })?.load;
+            let load = self.cost(policy, [1, context], Scenario { position: 0, rows: 1, runtime })?.load;
             let (copied, kept) = (bytes(load.copied), bytes(load.kept));
             notes.push(format!("weights {name}: loading copies {copied}, and the host keeps {kept}"));
         }
@@ -189,7 +190,7 @@ impl Bench<'_> {
     fn lengths(&mut self) -> Result<Table> {
         let Bench { rows: most, context, policy, .. } = *self;
         let rows = self.args.prompt;
-        let scene = Scene { position: 0, rows, runtime: Runtime::default() };
+        let scene = Scenario { position: 0, rows, runtime: Runtime::default() };
         let mut lines = Vec::new();
         for length in self.ladder(rows, most) {
             let least = self.ladder(length, context)[0];
@@ -216,7 +217,7 @@ impl Bench<'_> {
             for position in (0..rows).step_by(chunk as usize) {
                 let count = chunk.min(rows - position);
                 let least = self.ladder(position + count, context)[0];
-                let scene = Scene { position, rows: count, runtime: Runtime::default() };
+                let scene = Scenario { position, rows: count, runtime: Runtime::default() };
                 costs.push(self.cost(policy, [chunk, least.max(chunk)], scene)?);
             }
             let sum = costs.into_iter().reduce(joined);
@@ -236,7 +237,7 @@ impl Bench<'_> {
         // After a prompt that fills the context there is no room for a token.
         let position = self.args.prompt.min(most - 1);
         let array = Policy { attention: Attention::Array, ..policy };
-        let scene = Scene { position, rows: 1, runtime: Runtime::default() };
+        let scene = Scenario { position, rows: 1, runtime: Runtime::default() };
         let mut lines = Vec::new();
         for context in self.ladder(position + 1, most) {
             let what = format!("the array attends to {context} positions");
