@@ -8,13 +8,13 @@ use girih_graph::backend::{Backend, MemoryPlan, Refusal, Stretch, WeightSource};
 use girih_graph::{Graph, Key, Step};
 use girih_tensor::{Error, Result};
 
-use crate::Target;
 use crate::blob;
 use crate::driver::{CompiledGraph, Compiler, Device, NpuProgram, NpuWeights, Runtime, WarningSink};
 use crate::form::groups::Groups;
 use crate::host::NpuState;
 use crate::pass::{self, Attention, Mapping, NoDump, Policy, Stays, partition};
 use crate::sim::EventOrder;
+use crate::target::Target;
 
 /// Why bytes may differ where a step has one row in one run and several in
 /// another. The matrix unit sums each product's terms in order; the kernel of

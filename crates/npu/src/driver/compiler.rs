@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use girih_graph::Graph;
 use girih_tensor::Result;
 
-use crate::Target;
 use crate::blob::Cache;
 use crate::form::groups::{Groups, Program};
 use crate::form::schedule::Schedule;
 use crate::pass::{self, Dump, Mapping, Policy};
+use crate::target::Target;
 
 /// Compiles graphs for one target by one mapping.
 #[derive(Debug)]

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use girih_tensor::{Error, Result};
 
-use super::Ledger;
 use super::keys::{BlockContent, ResidentKeys, ResidentKeysId};
+use super::ledger::Ledger;
 use super::list::CommandList;
 use super::runtime::{Completion, Dispatch, Runtime};
-use crate::Target;
 use crate::form::schedule::{ArgumentRole, Schedule};
 use crate::memory::{Binding, ObjectId, Objects, SimMemory};
 use crate::sim::{EventOrder, SimReport, SimUnwatched, Simulator};
+use crate::target::Target;
 
 /// The array with its memory.
 #[derive(Debug)]

@@ -5,18 +5,20 @@ use girih_graph::backend::{Inputs, Lane, Range32};
 use girih_graph::{Graph, ValueId, Want};
 use girih_tensor::Result;
 
+use super::compiler::CompiledGraph;
 use super::keys::{AttendedRange, usual};
+use super::ledger::Ledger;
 use super::list::ListAddresses;
-use super::program::{tensors_of, values_of};
 use super::runtime::Runtime;
+use super::tensors::{tensors_of, values_of};
 use super::traffic::{PartTransfers, TensorLocation, Traffic, Transfer, copies, elements, sees_all};
-use super::{CompiledGraph, Ledger, LoadCost};
-use crate::Target;
+use super::weights::LoadCost;
 use crate::form::groups::{Groups, Step, Tensor, TensorKind};
 use crate::form::schedule::ArgumentRole;
 use crate::host::{self, HostJob, HostWork, WeightRows};
 use crate::memory::SimMemory;
 use crate::sim::{EventOrder, SimReport, SimUnwatched, Simulator};
+use crate::target::Target;
 
 /// A step's time, by program.
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use std::ops::AddAssign;
 
-use crate::Target;
 use crate::host::HostWork;
+use crate::target::Target;
 
 /// Counts over some steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -25,6 +25,7 @@ mod program;
 mod run;
 mod runtime;
 mod scratch;
+mod tensors;
 mod traffic;
 mod weights;
 

@@ -1,17 +1,17 @@
 //! A compiled graph: its groups, the command lists of its programs, and the
 //! buffer objects that each of them is bound to.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use girih_graph::{Graph, Op, ValueId};
 use girih_tensor::{Error, Result};
 
-use super::device::ListId;
+use super::device::{Device, ListId};
 use super::keys::ResidentKeysId;
 use super::runtime::Runtime;
+use super::tensors::{tensors_of, values_of};
 use super::traffic::{TensorLocation, Traffic};
-use super::{Device, NpuWeights};
+use super::weights::NpuWeights;
 use crate::form::groups::{Groups, Step, Tensor, TensorKind};
 use crate::form::schedule::Schedule;
 use crate::memory::{Binding, ObjectId};
@@ -136,33 +136,6 @@ impl NpuProgram {
         };
         tensors.iter().zip(places).map(binding).collect()
     }
-}
-
-/// The value that each tensor holds.
-pub(super) fn values_of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>]) -> Vec<Option<ValueId>> {
-    let mut values = vec![None; groups.tensors.len()];
-    for (index, tensor) in tensors.iter().enumerate() {
-        if let Some(tensor) = tensor {
-            values[*tensor as usize].get_or_insert(root(graph, ValueId(index as u32)));
-        }
-    }
-    values
-}
-
-/// The tensor of each value: its own, or that of the value that it shows.
-pub(super) fn tensors_of(graph: &Graph, groups: &Groups) -> Vec<Option<u32>> {
-    let names: BTreeMap<&str, u32> = groups
-        .tensors
-        .iter()
-        .enumerate()
-        .map(|(number, tensor)| (tensor.name.as_str(), number as u32))
-        .collect();
-    let ids = (0..graph.values.len()).map(|index| root(graph, ValueId(index as u32)));
-    let found = |id: ValueId| {
-        let number = names.get(graph.value(id).name.as_str()).copied()?;
-        (groups.tensors[number as usize].kind != TensorKind::Turns).then_some(number)
-    };
-    ids.map(found).collect()
 }
 
 /// Which tensors a step writes.

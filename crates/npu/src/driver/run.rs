@@ -5,10 +5,11 @@ use girih_graph::backend::{Inputs, Lane};
 use girih_graph::{BLOCK_POSITIONS, Graph, Role, Step, ValueId};
 use girih_tensor::{DType, Error, Result, Shape};
 
-use super::device::Sync;
+use super::device::{Device, Sync};
 use super::keys::{AttendedRange, BlockContent, changed};
+use super::program::NpuProgram;
 use super::traffic::{PartTransfers, TensorLocation, Transfer, copies, elements, sees_all};
-use super::{Device, NpuProgram, NpuWeights};
+use super::weights::NpuWeights;
 use crate::form::groups::{CHUNK_HEAD, Step as Part, Tensor, TensorKind};
 use crate::host::{self, HostJob, HostWork, NpuState, WeightRows as _};
 

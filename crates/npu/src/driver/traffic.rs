@@ -326,6 +326,7 @@ impl<'a> TrafficPlanner<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::tensors::tensors_of;
 
     fn groups(text: &str) -> Groups {
         text.parse().unwrap()
@@ -357,7 +358,7 @@ mod tests {
              array 0 : 0 1 2\n\
              array 0 : 2 1 3\n",
         );
-        let tensors = super::super::program::tensors_of(&graph, &groups);
+        let tensors = tensors_of(&graph, &groups);
         Traffic::new(&graph, &groups, &tensors, runtime)
     }
 

@@ -8,7 +8,7 @@ use girih_graph::backend::WeightSource;
 use girih_graph::{Graph, Value};
 use girih_tensor::{DType, Error, Result, View};
 
-use super::Device;
+use super::device::Device;
 use super::runtime::{Runtime, WeightUse};
 use crate::form::groups::{Groups, Tensor, TensorKind};
 use crate::host::WeightRows;

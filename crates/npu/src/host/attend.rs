@@ -5,8 +5,8 @@ use girih_graph::Span;
 use girih_graph::backend::Lane;
 use girih_tensor::{Result, reference};
 
-use super::state::StateTensor;
-use super::{HostJob, HostKernel, HostWork, NpuState};
+use super::job::{HostJob, HostKernel, HostWork};
+use super::state::{NpuState, StateTensor};
 
 /// The constants of [`Op::Attend`](girih_graph::Op::Attend).
 #[derive(Clone, Copy)]

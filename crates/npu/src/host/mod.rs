@@ -2,62 +2,15 @@
 //! kind of it is a [`HostKernel`]; all of them see one state.
 
 mod attend;
+mod job;
 mod state;
 
+use girih_graph::Op;
 use girih_graph::backend::{Inputs, Lane};
-use girih_graph::{Extent, Graph, Node, Op, Value};
 use girih_tensor::{Error, Result, reference};
 
+pub use job::{HostJob, HostKernel, HostWork, WeightRows};
 pub use state::NpuState;
-
-/// One kind of work of the host.
-pub trait HostKernel {
-    /// Computes the result for the rows of the step; nothing if what it
-    /// writes is state.
-    ///
-    /// # Errors
-    /// When the operands are not those of its op.
-    fn compute(&self, job: &HostJob<'_>, state: &mut NpuState) -> Result<Vec<f32>>;
-
-    /// Floating-point operations and bytes of memory that it takes, for the
-    /// time of the host.
-    fn work(&self, job: &HostJob<'_>) -> HostWork;
-}
-
-/// What a piece of host work costs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostWork {
-    /// Floating-point operations.
-    pub flops: u64,
-    /// Bytes read and written.
-    pub bytes: u64,
-}
-
-/// One node's operands in one step.
-pub struct HostJob<'a> {
-    /// The graph.
-    pub graph: &'a Graph,
-    /// The node.
-    pub node: &'a Node,
-    /// The operands that are values of the step, rows that count one after
-    /// another; empty for weights and state.
-    pub operands: &'a [Vec<f32>],
-    /// Where weights come from.
-    pub weights: &'a dyn WeightRows,
-    /// What went into the step.
-    pub inputs: Inputs<'a>,
-    /// The step's lanes.
-    pub lanes: &'a [Lane<'a>],
-}
-
-/// Weights, row by row.
-pub trait WeightRows {
-    /// Row `row` of the weight of this name.
-    ///
-    /// # Errors
-    /// When there is no such weight or row.
-    fn row(&self, name: &str, row: usize) -> Result<Vec<f32>>;
-}
 
 /// The kernel of an op, if the host has one.
 pub fn kernel(op: Op) -> Option<Box<dyn HostKernel>> {
@@ -71,40 +24,6 @@ pub fn kernel(op: Op) -> Option<Box<dyn HostKernel>> {
         Op::Attend { scale, span, softcap } => Box::new(attend::HostAttend { scale, span, softcap }),
         _ => return None,
     })
-}
-
-impl HostJob<'_> {
-    fn operand(&self, index: usize) -> Result<&[f32]> {
-        let found = self.operands.get(index).map(Vec::as_slice);
-        found.ok_or_else(|| Error::new(format!("{} lacks operand {index}", self.node.op.name())))
-    }
-
-    /// The name of an operand.
-    fn name(&self, index: usize) -> &str {
-        &self.graph.value(self.node.inputs[index]).name
-    }
-
-    /// Values in a row of an operand.
-    fn stride(&self, index: usize) -> usize {
-        self.graph.value(self.node.inputs[index]).shape.stride()
-    }
-
-    /// Numbers of a value in this step.
-    pub fn count(&self, value: &Value) -> usize {
-        let rows = match value.outermost {
-            Extent::Rows => self.lanes.last().map_or(0, |lane| lane.rows.end as usize),
-            Extent::Wanted => self.lanes.iter().map(|lane| lane.wanted().len()).sum(),
-            Extent::Fixed | Extent::Context => value.shape.extents()[0],
-        };
-        rows * value.shape.stride()
-    }
-
-    /// Work that reads and writes each value of operand 0 once, with so many
-    /// operations on it.
-    fn each(&self, flops: u64) -> HostWork {
-        let count = self.count(self.graph.value(self.node.inputs[0])) as u64;
-        HostWork { flops: flops * count, bytes: 8 * count }
-    }
 }
 
 /// Rows of a table.

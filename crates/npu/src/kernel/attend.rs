@@ -11,7 +11,7 @@
 
 use girih_tensor::DType;
 
-use super::{
+use super::entry::{
     Access, Axis, CascadeUse, KernelEntry, KernelOperand, KernelValues, Param, matrix, no_fault, round,
     unpack,
 };

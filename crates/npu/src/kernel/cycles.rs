@@ -17,7 +17,8 @@ use girih_tensor::{Error, Result};
 use serde::Deserialize;
 use toml::{Table as Toml, Value};
 
-use super::{ENTRIES, KernelEntry};
+use super::entries::ENTRIES;
+use super::entry::KernelEntry;
 use crate::target::{Figure, Target, print, take_figure};
 
 /// The files of the repository, by the core that they are for.

@@ -15,9 +15,9 @@
 
 use girih_tensor::DType;
 
-use super::{
-    Access, Axis, CascadeUse, KernelEntry, KernelOperand, KernelValues, Param, bfp16, blocks, matrix, vector,
-    whole,
+use super::bfp16;
+use super::entry::{
+    Access, Axis, CascadeUse, KernelEntry, KernelOperand, KernelValues, Param, blocks, matrix, vector, whole,
 };
 
 /// Rows of a block of `a` and `c`.

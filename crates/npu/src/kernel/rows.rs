@@ -3,11 +3,11 @@
 
 use girih_tensor::DType;
 
-use super::matmul::halve;
-use super::{
+use super::entry::{
     Access, Axis, CascadeUse, KernelEntry, KernelOperand, KernelValues, Param, matrix, no_fault, unpack,
     vector, whole,
 };
+use super::matmul::halve;
 
 /// Lanes of the vector unit that sum a row.
 const ROW_LANES: usize = 16;

@@ -1,5 +1,8 @@
 //! Entries against plain loops.
 
+use girih_tensor::DType;
+
+use super::entry::{round, unpack};
 use super::*;
 
 fn values(n: usize, seed: u64) -> Vec<f32> {

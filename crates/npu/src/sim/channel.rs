@@ -4,87 +4,14 @@
 //! and stops when the first of them is through. So there is one event for each
 //! hand-off of a buffer, whatever its size.
 
-use std::collections::VecDeque;
-
-use super::hazard::VectorClock;
-use super::machine::{Agent, Due, LaunchSim};
-use super::plan::{ChannelPlan, TaskPlan};
+use super::agent::{Agent, Blocked, Due};
+use super::fault::{FaultKind, SimFault};
+use super::launch::LaunchSim;
+use super::plan::TaskPlan;
+use super::state::{DescriptorPass, RunningTask};
+use super::time::Cycle;
 use super::watch::SimEvent;
-use super::{Blocked, Cycle, FaultKind, SimFault};
 use crate::form::schedule::Direction;
-
-/// Where a channel is.
-#[derive(Debug, Default)]
-pub(super) struct ChannelState {
-    queue: VecDeque<(TaskPlan, Cycle)>,
-    task: Option<RunningTask>,
-    pub pass: Option<DescriptorPass>,
-    /// When the first word of its task can move.
-    ready: Cycle,
-    pub blocked: Option<Blocked>,
-    pub tokens: u32,
-    /// What the command processor knew when it gave each task.
-    pub given: VecDeque<VectorClock>,
-    /// What the channel knew when each task ended that yields a token.
-    pub ended: VecDeque<VectorClock>,
-}
-
-/// A task under way.
-#[derive(Clone, Copy, Debug)]
-struct RunningTask {
-    plan: TaskPlan,
-    descriptor: u32,
-    left: u32,
-    /// Passes of the descriptor that it began with.
-    passes: u64,
-}
-
-/// A pass of a descriptor under way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DescriptorPass {
-    pub descriptor: u32,
-    /// Words that have moved.
-    pub done: u64,
-    /// Bytes added to its addresses.
-    pub offset: i64,
-}
-
-/// Where a stream is.
-#[derive(Debug, Default)]
-pub(super) struct RouteState {
-    moving: bool,
-    /// Words that it moves now.
-    words: u64,
-    begin: Cycle,
-    /// When it last stopped, if it has moved.
-    stopped: Option<Cycle>,
-}
-
-impl ChannelState {
-    /// Whether the queue has a place.
-    pub fn room(&self, channel: u32, plan: &ChannelPlan) -> Result<(), Blocked> {
-        if self.queue.len() < plan.queue { Ok(()) } else { Err(Blocked::Queue { channel }) }
-    }
-
-    /// Whether a token has come.
-    pub fn has_token(&self, channel: u32) -> Result<(), Blocked> {
-        if self.tokens > 0 { Ok(()) } else { Err(Blocked::Token { channel }) }
-    }
-
-    /// Why the launch may not end, if it may not.
-    pub fn unfinished(&self) -> Option<&'static str> {
-        let pushed = |task: &TaskPlan| task.pushed;
-        if self.pass.is_some_and(|pass| pass.done > 0) {
-            Some("is amid a descriptor")
-        } else if self.queue.iter().any(|(task, _)| pushed(task))
-            || self.task.is_some_and(|task| pushed(&task.plan))
-        {
-            Some("has a task that is not done")
-        } else {
-            None
-        }
-    }
-}
 
 impl LaunchSim<'_> {
     /// Queues a task.

@@ -1,26 +1,12 @@
 //! The command processor: gives tasks to channels, one register write after
 //! another, and waits for their tokens.
 
+use super::agent::{Agent, Blocked, Due};
+use super::fault::SimFault;
 use super::hazard::VectorClock;
-use super::machine::{Agent, Due, LaunchSim};
+use super::launch::LaunchSim;
 use super::plan::{ControlOp, TaskPlan};
 use super::watch::SimEvent;
-use super::{Blocked, Cycle, SimFault};
-
-/// Where the command processor is.
-#[derive(Debug, Default)]
-pub(super) struct ControlState {
-    at: usize,
-    counters: Vec<u32>,
-    /// The task whose registers are written.
-    writing: bool,
-    /// Whether what it began is over.
-    pub free: bool,
-    busy: bool,
-    pub blocked: Option<Blocked>,
-    /// When the last command was done.
-    pub ended: Option<Cycle>,
-}
 
 impl LaunchSim<'_> {
     /// Runs commands until one takes time or must wait.

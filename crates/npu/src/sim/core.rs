@@ -1,39 +1,15 @@
 //! Cores: programs of loops, locks and kernel calls, and the cascade between
 //! neighbours.
 
-use super::machine::{Agent, Due, LaunchSim};
+use super::agent::{Agent, Blocked, Due};
+use super::fault::{FaultKind, SimFault};
+use super::launch::LaunchSim;
 use super::plan::{self, CallPlan, CoreOp};
+use super::state::{CoreState, Doing};
+use super::time::Cycle;
 use super::watch::{Cause, SimEvent};
-use super::{Blocked, Cycle, FaultKind, SimFault};
 use crate::form::schedule::BufferId;
 use crate::kernel::{CascadeUse, ENTRIES, OperandExtent};
-
-/// Where a core is.
-#[derive(Debug, Default)]
-pub(super) struct CoreState {
-    at: usize,
-    counters: Vec<u32>,
-    pub doing: Doing,
-    /// When it is done with what it has begun.
-    pub free_at: Cycle,
-    /// Since when it waits, if it does.
-    waits_since: Option<Cycle>,
-    pub busy: Cycle,
-    pub calls: u64,
-    pub macs: u64,
-    /// Cycles of calls whose numbers no loop changes, by call and slots.
-    known: Vec<((u32, u32), u64)>,
-}
-
-/// What a core does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Doing {
-    #[default]
-    Ready,
-    Calling,
-    Waiting(Blocked),
-    Halted,
-}
 
 /// Loop turns and lock operations in a row, without a call, after which a
 /// program counts as endless.

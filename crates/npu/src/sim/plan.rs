@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use girih_tensor::{Error, Result};
 
 use crate::form::schedule as form;
-use crate::form::schedule::{Affine, Channel, Direction, Number, Schedule, Tile, TileKind};
+use crate::form::schedule::{Affine, Argument, Channel, Direction, Number, Schedule, Tile, TileKind};
 use crate::kernel::{self, ENTRIES, KernelTimes, ParamKind};
 use crate::target::Target;
 
@@ -15,6 +15,14 @@ use crate::target::Target;
 pub(super) type LockIndex = u32;
 /// Index of a channel in use.
 pub(super) type ChannelIndex = u32;
+
+/// A schedule that is ready to run on one array.
+#[derive(Debug)]
+pub struct PreparedSchedule {
+    pub(super) name: String,
+    pub(super) arguments: Vec<Argument>,
+    pub(super) plans: Vec<LaunchPlan>,
+}
 
 /// One launch.
 #[derive(Debug)]

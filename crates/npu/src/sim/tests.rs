@@ -3,7 +3,10 @@
 use girih_tensor::DType;
 
 use super::*;
-use crate::memory::{ObjectId, Objects};
+use crate::form::schedule::Schedule;
+use crate::kernel::KernelTimes;
+use crate::memory::{Binding, ObjectId, Objects, SimMemory};
+use crate::target::Target;
 
 /// Two products of 8 × 32 by 32 × 8 on one core, with buffers that take turns.
 const PRODUCT: &str = "\

@@ -1,6 +1,6 @@
 //! What an observer sees of a run, and the totals that every run counts.
 
-use super::Cycle;
+use super::time::Cycle;
 use crate::form::schedule::{Channel, Tile};
 
 /// Something that happened.

@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::Blocked;
+use super::agent::{Agent, Blocked};
 use super::hazard::VectorClock;
-use super::machine::Agent;
 
 /// A semaphore of a tile.
 #[derive(Debug)]

@@ -3,44 +3,19 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::channel::{ChannelState, RouteState};
-use super::control::ControlState;
-use super::core::{CoreState, Doing};
-use super::ddr::DramServer;
+use super::agent::{Agent, Blocked, Due};
+use super::dram::DramServer;
+use super::fault::{FaultKind, SimFault};
 use super::hazard::VectorClock;
-use super::lock::Semaphore;
-use super::memory::LaunchMemory;
-use super::plan::LaunchPlan;
+use super::plan::{CorePlan, LaunchPlan, PreparedSchedule};
+use super::semaphore::Semaphore;
+use super::state::{ChannelState, ControlState, CoreState, Doing, RouteState};
+use super::store::LaunchMemory;
+use super::time::{Cycle, EventOrder};
 use super::watch::{CoreTotals, LaunchReport, SimEvent, SimWatch, Totals};
-use super::{Blocked, Cycle, EventOrder, FaultKind, PreparedSchedule, SimFault};
 use crate::form::schedule::{Direction, TileKind};
 use crate::kernel::KernelTimes;
 use crate::target::Target;
-
-/// Somebody who may have to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Agent {
-    Core(u32),
-    Route(u32),
-    Control,
-}
-
-/// What the queue announces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Due {
-    /// A core's call is over.
-    Core(u32),
-    /// A stream has moved its words.
-    Route(u32),
-    /// A stream's words reach DRAM, or come from there.
-    Join(u32),
-    /// A transfer of DRAM ends, if nothing has changed since this version.
-    Dram(u64),
-    /// The command processor is done with a command.
-    Control,
-    /// A token of a channel arrives.
-    Token(u32),
-}
 
 /// One launch under way.
 pub(super) struct LaunchSim<'a> {
@@ -328,7 +303,7 @@ impl<'a> LaunchSim<'a> {
     }
 
     fn report(self, end: Cycle) -> LaunchReport {
-        let core = |(state, plan): (&CoreState, &super::plan::CorePlan)| CoreTotals {
+        let core = |(state, plan): (&CoreState, &CorePlan)| CoreTotals {
             tile: plan.tile,
             busy: state.busy,
             calls: state.calls,
