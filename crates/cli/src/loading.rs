@@ -125,12 +125,12 @@ pub fn context(model: &Model, device: &DeviceArgs) -> Result<u32> {
 }
 
 /// How a model will run, one sequence at a time, that hands out at most
-/// `wanted` rows of logits a step.
+/// `output_rows` rows of logits a step.
 ///
 /// # Errors
 /// As [`context`] and [`Layout::new`].
-pub fn layout<'a>(model: &'a Model, device: &'a DeviceArgs, wanted: u32) -> Result<Layout<'a>> {
-    layout_together(model, device, 1, wanted)
+pub fn layout<'a>(model: &'a Model, device: &'a DeviceArgs, output_rows: u32) -> Result<Layout<'a>> {
+    layout_together(model, device, 1, output_rows)
 }
 
 /// As [`layout`], for so many sequences together; each wants a row of logits.
@@ -140,12 +140,18 @@ pub fn layout<'a>(model: &'a Model, device: &'a DeviceArgs, wanted: u32) -> Resu
 pub fn layout_together<'a>(
     model: &'a Model,
     device: &'a DeviceArgs,
-    lanes: u32,
-    wanted: u32,
+    sequences: u32,
+    output_rows: u32,
 ) -> Result<Layout<'a>> {
     let context = context(model, device)?;
     let rows = device.chunk.min(context);
-    let key = Key { rows, lanes, context, wanted: wanted.max(lanes).min(rows), variant: Variant::GENERATE };
+    let key = Key {
+        rows,
+        sequences,
+        context,
+        output_rows: output_rows.max(sequences).min(rows),
+        variant: Variant::GENERATE,
+    };
     Layout::new(model, device, key)
 }
 
@@ -153,8 +159,8 @@ pub fn layout_together<'a>(
 ///
 /// # Errors
 /// As [`layout`] and [`Layout::load`].
-pub fn engine<'w>(model: &Model, device: &DeviceArgs, wanted: u32) -> Result<Engine<'w>> {
-    start(&layout(model, device, wanted)?, Show::unless(device.quiet))
+pub fn engine<'w>(model: &Model, device: &DeviceArgs, output_rows: u32) -> Result<Engine<'w>> {
+    start(&layout(model, device, output_rows)?, Show::unless(device.quiet))
 }
 
 /// Loads what was laid out.
@@ -199,8 +205,8 @@ pub fn start_beside<'w, T: Send>(
 
 /// What a request may ask of the engine that `layout` leads to.
 pub fn bounds(layout: &Layout<'_>) -> Bounds {
-    let Key { rows, lanes, context, .. } = layout.key;
-    Bounds { lanes, ..Bounds::new(context, rows) }
+    let Key { rows, sequences, context, .. } = layout.key;
+    Bounds { sequences, ..Bounds::new(context, rows) }
 }
 
 /// The tokens that end a text: those of generation_config.json, and the

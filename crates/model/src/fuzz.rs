@@ -19,9 +19,9 @@ const LIMITS: Limits = Limits::DEFAULT;
 /// What the graph of a model is built for.
 const KEY: Key = Key {
     rows: 4,
-    lanes: 1,
+    sequences: 1,
     context: 64,
-    wanted: 1,
+    output_rows: 1,
     variant: Variant { input: InputKind::Tokens, output: OutputKind::Logits },
 };
 

@@ -172,7 +172,7 @@ impl Steps {
         if rows > context {
             return Err(Error::call(format!("--rows is {rows}: it must be at most --context, {context}")));
         }
-        Ok(Key { rows, lanes: 1, context, wanted: 1, variant: Variant::GENERATE })
+        Ok(Key { rows, sequences: 1, context, output_rows: 1, variant: Variant::GENERATE })
     }
 
     /// The array.

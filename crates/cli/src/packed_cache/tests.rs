@@ -74,7 +74,7 @@ impl WeightSource for Counting<'_> {
 /// Loads the model and yields the bytes of its matrices that were read of it.
 fn start(model: &Path, folder: Folder, wishes: Wishes) -> u64 {
     let model = Model::open(model, Vec::new(), &Limits::DEFAULT).unwrap();
-    let key = Key { rows: 4, lanes: 1, context: 64, wanted: 1, variant: Variant::GENERATE };
+    let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, variant: Variant::GENERATE };
     let graph = model.graph(key, DType::F32).unwrap();
     let path = model.weights.container().paths().next().unwrap();
     let store = Store::new(folder, wishes, path, Show::Nothing, Arc::default());

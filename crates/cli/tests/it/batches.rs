@@ -23,7 +23,7 @@ enum Device {
 /// How the engine is set up.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
-    lanes: u32,
+    sequences: u32,
     chunk: u32,
     /// Blocks of the layers that see everything: enough for one sequence, or
     /// for all.
@@ -33,15 +33,16 @@ struct Setup {
 }
 
 /// Each request with the next one, in steps of its own.
-const ALONE: Setup = Setup { lanes: 1, chunk: 256, full: 4, gap: 0 };
+const ALONE: Setup = Setup { sequences: 1, chunk: 256, full: 4, gap: 0 };
 
 fn open(folder: &str) -> Model {
     Model::open(&fixture(folder), Vec::new(), &Limits::DEFAULT).expect("fixtures are models")
 }
 
 fn engine(model: &Model, device: Device, setup: Setup) -> Engine<'static> {
-    let Setup { lanes, chunk, full, .. } = setup;
-    let key = Key { rows: chunk, lanes, context: CONTEXT, wanted: lanes, variant: Variant::GENERATE };
+    let Setup { sequences, chunk, full, .. } = setup;
+    let key =
+        Key { rows: chunk, sequences, context: CONTEXT, output_rows: sequences, variant: Variant::GENERATE };
     let build = |key| -> Result<Graph> { model.graph(key, DType::F16) };
     let groups = build(key).expect("a graph").groups;
     let blocks: Vec<u32> = groups.iter().map(|group| cache::blocks(group.span, &key).min(full)).collect();
@@ -53,7 +54,7 @@ fn engine(model: &Model, device: Device, setup: Setup) -> Engine<'static> {
             load(cpu, &model.weights, key, &blocks, build)
         }
     };
-    let limits = Bounds { lanes, ..Bounds::new(CONTEXT, chunk) };
+    let limits = Bounds { sequences, ..Bounds::new(CONTEXT, chunk) };
     Engine::new(runner.expect("it loads"), limits).expect("the limits fit the programs")
 }
 
@@ -113,11 +114,11 @@ fn same_in_every_batch(folder: &str, device: Device) {
     let (alone, _) = replies(&mut engine(&model, device, ALONE), &requests, 0);
     assert!(alone.iter().zip(&requests).all(|(reply, ask)| Some(reply.len() as u32) == ask.max_new));
     let setups = [
-        Setup { lanes: 8, chunk: 512, full: 32, gap: 0 },
-        Setup { lanes: 8, chunk: 8, full: 32, gap: 0 },
-        Setup { lanes: 3, chunk: 16, full: 12, gap: 3 },
-        Setup { lanes: 7, chunk: 64, full: 5, gap: 1 },
-        Setup { lanes: 1, chunk: 1, full: 4, gap: 0 },
+        Setup { sequences: 8, chunk: 512, full: 32, gap: 0 },
+        Setup { sequences: 8, chunk: 8, full: 32, gap: 0 },
+        Setup { sequences: 3, chunk: 16, full: 12, gap: 3 },
+        Setup { sequences: 7, chunk: 64, full: 5, gap: 1 },
+        Setup { sequences: 1, chunk: 1, full: 4, gap: 0 },
     ];
     let mut made_room = 0;
     for setup in setups {

@@ -116,7 +116,7 @@ pub fn convert(
         return Err(Error::new("is there already; name another place, or remove it").of(out.display()));
     }
     // The graph's builder checks the shape of every weight against the facts.
-    let smallest = Key { rows: 1, lanes: 1, context: 1, wanted: 1, variant: Variant::GENERATE };
+    let smallest = Key { rows: 1, sequences: 1, context: 1, output_rows: 1, variant: Variant::GENERATE };
     model.graph(smallest, DType::F32)?;
     match options.target {
         Target::Gguf(file_type) => gguf::write(model, out, file_type, options, progress),

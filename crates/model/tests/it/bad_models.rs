@@ -17,9 +17,9 @@ const TIME_MOST: Duration = Duration::from_secs(2);
 
 const KEY: Key = Key {
     rows: 4,
-    lanes: 1,
+    sequences: 1,
     context: 64,
-    wanted: 1,
+    output_rows: 1,
     variant: Variant { input: InputKind::Tokens, output: OutputKind::Logits },
 };
 

@@ -126,11 +126,11 @@ impl NpuProgram {
         device: &Device,
         tensors: &[u32],
         places: &[TensorLocation],
-        wanted: Option<u64>,
+        output_row: Option<u64>,
     ) -> Result<Vec<Binding>> {
         let binding = |(&number, &place): (&u32, &TensorLocation)| {
             let tensor = &self.groups.tensors[number as usize];
-            let row = if tensor.kind == TensorKind::Static { None } else { wanted };
+            let row = if tensor.kind == TensorKind::Static { None } else { output_row };
             let offset = row.map_or(0, |row| row * tensor.row_bytes());
             Ok(Binding { object: self.object(device, place)?, offset })
         };

@@ -1,6 +1,6 @@
 //! A piece of host work: what it reads, and what it costs.
 
-use girih_graph::backend::{Inputs, Lane};
+use girih_graph::backend::{Inputs, Sequence};
 use girih_graph::{Extent, Graph, Node, Value};
 use girih_tensor::{Error, Result};
 
@@ -42,8 +42,8 @@ pub struct HostJob<'a> {
     pub weights: &'a dyn WeightRows,
     /// What went into the step.
     pub inputs: Inputs<'a>,
-    /// The step's lanes.
-    pub lanes: &'a [Lane<'a>],
+    /// The step's sequences.
+    pub sequences: &'a [Sequence<'a>],
 }
 
 /// Weights, row by row.
@@ -74,8 +74,8 @@ impl HostJob<'_> {
     /// Numbers of a value in this step.
     pub fn count(&self, value: &Value) -> usize {
         let rows = match value.outermost {
-            Extent::Rows => self.lanes.last().map_or(0, |lane| lane.rows.end as usize),
-            Extent::Wanted => self.lanes.iter().map(|lane| lane.wanted().len()).sum(),
+            Extent::Rows => self.sequences.last().map_or(0, |sequence| sequence.rows.end as usize),
+            Extent::OutputRows => self.sequences.iter().map(|sequence| sequence.output_rows().len()).sum(),
             Extent::Fixed | Extent::Context => value.shape.extents()[0],
         };
         rows * value.shape.stride()

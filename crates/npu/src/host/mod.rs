@@ -6,7 +6,7 @@ mod job;
 mod state;
 
 use girih_graph::Op;
-use girih_graph::backend::{Inputs, Lane};
+use girih_graph::backend::{Inputs, Sequence};
 use girih_tensor::{Error, Result, reference};
 
 pub use job::{HostJob, HostKernel, HostWork, WeightRows};
@@ -16,7 +16,7 @@ pub use state::NpuState;
 pub fn kernel(op: Op) -> Option<Box<dyn HostKernel>> {
     Some(match op {
         Op::Embed => Box::new(HostEmbed),
-        Op::Take => Box::new(HostGather),
+        Op::Gather => Box::new(HostGather),
         Op::Norm { epsilon } => Box::new(HostNorm { epsilon }),
         Op::Write => Box::new(HostWrite),
         Op::Scale { factor } => Box::new(HostScale { factor }),
@@ -42,23 +42,23 @@ impl HostKernel for HostEmbed {
     }
 
     fn work(&self, job: &HostJob<'_>) -> HostWork {
-        let rows = job.lanes.last().map_or(0, |lane| u64::from(lane.rows.end));
+        let rows = job.sequences.last().map_or(0, |sequence| u64::from(sequence.rows.end));
         HostWork { flops: 0, bytes: rows * job.stride(1) as u64 * 4 }
     }
 }
 
-/// The rows whose results are wanted.
+/// The output rows.
 struct HostGather;
 
 impl HostKernel for HostGather {
     fn compute(&self, job: &HostJob<'_>, _: &mut NpuState) -> Result<Vec<f32>> {
         let (x, stride) = (job.operand(0)?, job.stride(0));
-        let rows = job.lanes.iter().flat_map(Lane::wanted);
+        let rows = job.sequences.iter().flat_map(Sequence::output_rows);
         Ok(rows.flat_map(|row| &x[row * stride..(row + 1) * stride]).copied().collect())
     }
 
     fn work(&self, job: &HostJob<'_>) -> HostWork {
-        let rows: usize = job.lanes.iter().map(|lane| lane.wanted().len()).sum();
+        let rows: usize = job.sequences.iter().map(|sequence| sequence.output_rows().len()).sum();
         HostWork { flops: 0, bytes: (rows * job.stride(0) * 8) as u64 }
     }
 }
@@ -84,16 +84,16 @@ impl HostKernel for HostNorm {
     }
 }
 
-/// Puts every row where its lane's state has its position.
+/// Puts every row where its sequence's state has its position.
 struct HostWrite;
 
 impl HostKernel for HostWrite {
     fn compute(&self, job: &HostJob<'_>, state: &mut NpuState) -> Result<Vec<f32>> {
         let rows = job.operand(0)?;
         let tensor = state.tensor_mut(&job.graph.value(job.node.output).name)?;
-        for lane in job.lanes {
-            for (row, position) in lane.rows.indexes().zip(lane.position as usize..) {
-                tensor.write(lane, position, &rows[row * tensor.inner..(row + 1) * tensor.inner]);
+        for sequence in job.sequences {
+            for (row, position) in sequence.rows.indexes().zip(sequence.position as usize..) {
+                tensor.write(sequence, position, &rows[row * tensor.inner..(row + 1) * tensor.inner]);
             }
         }
         Ok(Vec::new())

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
-use girih_graph::{Backend as _, Graph, Lane, Step, Want};
+use girih_graph::{Backend as _, Graph, Outputs, Sequence, Step};
 use girih_npu::blob::Cache;
 use girih_npu::driver::{CompiledGraph, Compiler, estimate};
 use girih_npu::pass::NoDump;
@@ -115,11 +115,11 @@ fn values(name: &str, layout: &Layout) -> Result<Row> {
     let tokens: Vec<u32> =
         (0..graph.key.rows).map(|row| row.wrapping_mul(2_654_435_761) % vocabulary).collect();
     let rows = Range32 { start: 0, end: graph.key.rows };
-    let lanes = [Lane { blocks: &[&blocks], position: 0, rows, want: Want::Last, spans: &[] }];
+    let sequences = [Sequence { blocks: &[&blocks], position: 0, rows, outputs: Outputs::Last, spans: &[] }];
     let mut output = vec![0.0; model.facts.sizes.vocabulary];
     let inputs = Inputs::Tokens(&tokens);
     let begun = Instant::now();
-    let step = Step { inputs, lanes: &lanes, output: &mut output, watch: &mut Unwatched };
+    let step = Step { inputs, sequences: &sequences, output: &mut output, watch: &mut Unwatched };
     npu.run(&program, &weights, &mut state, step)?;
     let seconds = begun.elapsed().as_secs_f64();
     if !output.iter().all(|value| value.is_finite()) {

@@ -102,7 +102,7 @@ fn model(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// How often a step runs the program of this number, for one wanted row.
+/// How often a step runs the program of this number, for one output row.
 fn runs(groups: &Groups, number: usize) -> usize {
     let runs = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
     groups.steps.iter().filter(runs).count()

@@ -113,7 +113,7 @@ impl Bench<'_> {
                 self.compilers.insert(policy, self.args.source.compiler_for(self.mapping(policy)?)?);
             }
             let compiler = &self.compilers[&policy];
-            let key = Key { rows, lanes: 1, context, wanted: 1, variant: Variant::GENERATE };
+            let key = Key { rows, sequences: 1, context, output_rows: 1, variant: Variant::GENERATE };
             let graph = self.model.graph(key, KvType::Bf16.dtype())?;
             let compiled = compiler.compile(&graph, &mut NoDump)?;
             let times = time_programs(&compiled, compiler.target())?;

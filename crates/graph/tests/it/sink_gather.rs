@@ -1,8 +1,8 @@
-//! Graphs whose wanted rows are taken early: they keep every rule, and mean the
+//! Graphs whose output rows are taken early: they keep every rule, and mean the
 //! same bit for bit.
 
 use girih_graph::backend::{Block, Inputs};
-use girih_graph::{Early, Graph, Want, early, faults};
+use girih_graph::{Graph, Outputs, SunkGather, faults, sink_gather};
 
 use crate::forms::{TOKENS, parse};
 use crate::random;
@@ -12,7 +12,7 @@ use crate::session::{Part, open_random, run_once, step};
 fn seeded_graphs_keep_every_rule_and_their_text() {
     let mut rewritten = 0;
     for seed in 0..2000 {
-        let Some(Early { graph, .. }) = early(&random::graph(seed)) else { continue };
+        let Some(SunkGather { graph, .. }) = sink_gather(&random::graph(seed)) else { continue };
         assert_eq!(faults(&graph), [], "seed {seed}");
         assert_eq!(graph.to_string().parse::<Graph>().unwrap(), graph, "seed {seed}");
         if seed < 100 {
@@ -23,19 +23,19 @@ fn seeded_graphs_keep_every_rule_and_their_text() {
     assert!(rewritten > 200, "only {rewritten} graphs have rows that can be taken early");
 }
 
-/// Of two sequences side by side, every number of wanted rows.
+/// Of two sequences side by side, every number of output rows.
 #[test]
 fn wanted_rows_have_the_bits_that_they_have_late() {
-    let late = parse(&TOKENS.replace("wanted 4", "wanted 8"));
-    let Early { graph, names } = early(&late).unwrap();
+    let late = parse(&TOKENS.replace("output_rows 4", "output_rows 8"));
+    let SunkGather { graph, names } = sink_gather(&late).unwrap();
     assert!(names.iter().any(|name| name == "layers.1.down"), "{names:?}");
     let tokens = [3, 1, 4, 1, 5, 9, 2, 6];
     for (left, right) in
-        [(Want::Nothing, Want::Last), (Want::LastN(2), Want::Nothing), (Want::All, Want::All)]
+        [(Outputs::None, Outputs::Last), (Outputs::LastN(2), Outputs::None), (Outputs::All, Outputs::All)]
     {
-        let parts = [(&[Block(2)], 3, left), (&[Block(0)], 5, right)].map(|(blocks, rows, want)| Part {
+        let parts = [(&[Block(2)], 3, left), (&[Block(0)], 5, right)].map(|(blocks, rows, outputs)| Part {
             blocks,
-            want,
+            outputs,
             ..Part::whole(rows)
         });
         let bits = |graph: &Graph| {

@@ -1,4 +1,4 @@
-//! Which nodes compute the wanted rows of a step only: those behind the last
+//! Which nodes compute the output rows of a step only: those behind the last
 //! that looks at other rows (elsewhere: last-token pruning). It rewrites a graph,
 //! for backends that gain by it.
 //!
@@ -14,32 +14,32 @@
 
 use crate::{Extent, Graph, Node, Op, Role, Value, ValueId};
 
-/// A graph whose wanted rows are taken as early as can be.
+/// A graph whose output rows are taken as early as can be.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Early {
-    /// The graph. Of a value `x` that is taken, the wanted rows are `x.taken`.
+pub struct SunkGather {
+    /// The graph. Of a value `x` that is taken, the output rows are `x.taken`.
     pub graph: Graph,
-    /// The values of which only wanted rows are made, by name.
+    /// The values of which only output rows are made, by name.
     pub names: Vec<String>,
 }
 
 /// The graph with its rows taken early; nothing where no product would have
 /// fewer of them.
-pub fn early(graph: &Graph) -> Option<Early> {
-    let mut takes = graph.nodes.iter().filter(|node| node.op == Op::Take);
+pub fn sink_gather(graph: &Graph) -> Option<SunkGather> {
+    let mut takes = graph.nodes.iter().filter(|node| node.op == Op::Gather);
     let (Some(_), None) = (takes.next(), takes.next()) else { return None };
     // What nothing but the take and such values is made of.
     let mut fewer: Vec<bool> = graph.values.iter().map(|value| value.role == Role::Scratch).collect();
     for node in graph.nodes.iter().rev() {
         fewer[node.output.0 as usize] &= works_on_rows(node.op);
-        if node.op != Op::Take && !fewer[node.output.0 as usize] {
+        if node.op != Op::Gather && !fewer[node.output.0 as usize] {
             node.inputs.iter().for_each(|id| fewer[id.0 as usize] = false);
         }
     }
     let makes_fewer = |node: &&Node| fewer[node.output.0 as usize];
     graph.nodes.iter().filter(makes_fewer).find(|node| node.op == Op::Linear)?;
     let names = graph.nodes.iter().filter(makes_fewer).map(|node| graph.value(node.output).name.clone());
-    Some(Early { names: names.collect(), graph: rewritten(graph, &fewer) })
+    Some(SunkGather { names: names.collect(), graph: rewritten(graph, &fewer) })
 }
 
 /// Whether each row of an operator's result is made of the same row of its
@@ -53,11 +53,11 @@ fn works_on_rows(op: Op) -> bool {
         | Op::Add
         | Op::Scale { .. }
         | Op::Softcap { .. } => true,
-        Op::Embed | Op::Rope { .. } | Op::Write | Op::Attend { .. } | Op::Take => false,
+        Op::Embed | Op::Rope { .. } | Op::Write | Op::Attend { .. } | Op::Gather => false,
     }
 }
 
-/// The graph in which the values `fewer` have wanted rows only, and where what
+/// The graph in which the values `fewer` have output rows only, and where what
 /// they are made of is taken as soon as it is there.
 fn rewritten(graph: &Graph, fewer: &[bool]) -> Graph {
     let is_fewer = |id: ValueId| fewer[id.0 as usize];
@@ -65,29 +65,29 @@ fn rewritten(graph: &Graph, fewer: &[bool]) -> Graph {
     for id in graph.nodes.iter().filter(|node| is_fewer(node.output)).flat_map(|node| &node.inputs) {
         is_taken[id.0 as usize] = graph.value(*id).outermost == Extent::Rows && !is_fewer(*id);
     }
-    let wanted = |value: &Value| Value {
-        shape: value.shape.with_outermost(graph.key.wanted as usize),
-        outermost: Extent::Wanted,
+    let output_rows = |value: &Value| Value {
+        shape: value.shape.with_outermost(graph.key.output_rows as usize),
+        outermost: Extent::OutputRows,
         ..value.clone()
     };
-    // Behind each value that is taken stand its wanted rows.
+    // Behind each value that is taken stand its output rows.
     let (mut values, mut ids) = (Vec::new(), Vec::new());
     for ((value, fewer), is_taken) in graph.values.iter().zip(fewer).zip(&is_taken) {
         ids.push(ValueId(values.len() as u32));
-        values.push(if *fewer { wanted(value) } else { value.clone() });
+        values.push(if *fewer { output_rows(value) } else { value.clone() });
         if *is_taken {
             let name = format!("{}.taken", value.name);
-            values.push(Value { name, role: Role::Scratch, ..wanted(value) });
+            values.push(Value { name, role: Role::Scratch, ..output_rows(value) });
         }
     }
     let moved = |id: ValueId| ids[id.0 as usize];
     let taken = |id: ValueId| is_taken[id.0 as usize].then(|| ValueId(moved(id).0 + 1));
-    let take = |id: ValueId| Some(Node { op: Op::Take, inputs: vec![moved(id)], output: taken(id)? });
+    let take = |id: ValueId| Some(Node { op: Op::Gather, inputs: vec![moved(id)], output: taken(id)? });
     let mut nodes: Vec<Node> = graph.input().and_then(take).into_iter().collect();
     for node in &graph.nodes {
         let reads_taken = is_fewer(node.output);
         let inputs = node.inputs.iter().map(|&id| taken(id).filter(|_| reads_taken).unwrap_or(moved(id)));
-        let has_them = node.op == Op::Take && is_fewer(node.inputs[0]);
+        let has_them = node.op == Op::Gather && is_fewer(node.inputs[0]);
         let op = if has_them { Op::Reshape } else { node.op };
         nodes.push(Node { op, inputs: inputs.collect(), output: moved(node.output) });
         nodes.extend(take(node.output));
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use crate::{Act, Builder, Key, Span, Variant, faults};
 
-    const KEY: Key = Key { rows: 4, lanes: 1, context: 16, wanted: 1, variant: Variant::GENERATE };
+    const KEY: Key = Key { rows: 4, sequences: 1, context: 16, output_rows: 1, variant: Variant::GENERATE };
 
     /// An embedding, attention, and what follows: `product(attention) + embedding`.
     fn model() -> Graph {
@@ -122,7 +122,7 @@ mod tests {
         let product = builder.shaped("product", Op::Linear, &[flat, weight], &[8]);
         let sum = builder.same("sum", Op::Add, &[embed, product]);
         let gated = builder.same("gated", Op::Gate { act: Act::Silu }, &[sum, sum]);
-        let taken = builder.take("taken", gated);
+        let taken = builder.gather("taken", gated);
         let logits = builder.shaped("logits", Op::Linear, &[taken, table], &[8]);
         builder.finish(logits)
     }
@@ -131,7 +131,7 @@ mod tests {
     fn rows_are_taken_behind_the_last_that_looks_at_others() {
         let given = model();
         assert_eq!(faults(&given), []);
-        let Early { graph, names } = early(&given).unwrap();
+        let SunkGather { graph, names } = sink_gather(&given).unwrap();
         assert_eq!(faults(&graph), []);
         assert_eq!(names, ["flat", "product", "sum", "gated"]);
         let line = |node: &Node| {
@@ -142,12 +142,12 @@ mod tests {
         let lines: Vec<String> = graph.nodes.iter().map(line).collect();
         let want = [
             "embed = embed tokens table",
-            "embed.taken = take embed",
+            "embed.taken = gather embed",
             "heads = reshape embed",
             "keys = write heads",
             "values = write heads",
             "mixed = attend heads keys values",
-            "mixed.taken = take mixed",
+            "mixed.taken = gather mixed",
             "flat = reshape mixed.taken",
             "product = linear flat weight",
             "sum = add embed.taken product",
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(lines, want);
         for name in ["embed.taken", "mixed.taken", "flat", "product", "sum", "gated", "taken"] {
             let value = graph.value(graph.find(name).unwrap());
-            assert_eq!((value.outermost, value.shape.extents()[0]), (Extent::Wanted, 1), "{name}");
+            assert_eq!((value.outermost, value.shape.extents()[0]), (Extent::OutputRows, 1), "{name}");
         }
     }
 
@@ -170,8 +170,8 @@ mod tests {
         let table = builder.weight("table", Shape::matrix(8, 8), DType::F32);
         let embed = builder.shaped("embed", Op::Embed, &[tokens, table], &[8]);
         let scaled = builder.same("scaled", Op::Scale { factor: 2.0 }, &[embed]);
-        let taken = builder.take("taken", scaled);
+        let taken = builder.gather("taken", scaled);
         let logits = builder.shaped("logits", Op::Linear, &[taken, table], &[8]);
-        assert!(early(&builder.finish(logits)).is_none());
+        assert!(sink_gather(&builder.finish(logits)).is_none());
     }
 }
