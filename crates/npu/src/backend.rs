@@ -16,34 +16,35 @@ use crate::pass::{self, Attention, Mapping, NoDump, Policy, Stays, partition};
 use crate::sim::EventOrder;
 use crate::target::Target;
 
-/// Why bytes may differ where a step has one row in one run and several in
-/// another. The matrix unit sums each product's terms in order; the kernel of
-/// single rows sums them in 64 sequences, since a row of weights is a row of its
-/// vectors. The matrix kernel would have the order of steps of several rows, but
-/// only at the times of another kernel, for which no figure is published.
-pub const ONE_ROW_NOTE: &str = "steps of one row sum products, and unless the mapping says otherwise attend, in \
-    another order than steps of several rows: a prompt whose last chunk or whose uncached rest is one row, \
-    and sequences that decode together, may get other bytes than without";
+/// A note for users: why results may differ between steps of one row and steps
+/// of several. The matrix unit adds the terms of each sum in order; the kernel
+/// for single rows adds them in 64 lanes, since a row of weights is a row of
+/// its vectors. The matrix kernel would keep the order of steps with several
+/// rows, but it takes the times of another kernel, for which no figure is
+/// published.
+pub const ONE_ROW_NOTE: &str = "steps of one row add in another order than steps of several rows, in matmuls and, \
+    unless the mapping changes it, in attention: results may differ for a prompt whose last chunk or uncached \
+    rest is one row, and for sequences that decode together";
 
-/// How the backend is to use the array. Nothing here changes a value but where
-/// attention runs and, by their rounding, other programs.
+/// Options of the backend. They change results only by where attention runs and
+/// by the rounding of other programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NpuOptions {
     /// How operations are grouped into programs.
     pub policy: Policy,
-    /// In which order things happen that may happen in any.
+    /// The order of events that have no fixed order.
     pub order: EventOrder,
-    /// Whether runs look for accesses that nothing orders.
+    /// Whether runs check for unordered accesses.
     pub hazards: bool,
     /// How buffer objects, lists and completion are used.
     pub runtime: Runtime,
-    /// Rows for which programs are compiled besides one and the largest step;
-    /// a step runs on the least of them that holds it, padded.
+    /// Row counts to compile programs for, besides one and the largest step; a
+    /// step runs, padded, on the smallest program that holds it.
     pub lengths: Vec<u32>,
-    /// Positions for which programs are compiled in which the array attends,
-    /// besides the longest sequence; a step runs on the least that holds it. No
-    /// room is reserved ahead: keys and values are where the next program looks
-    /// for them, too, so a sequence that outgrows one goes on at no cost.
+    /// Context lengths to compile programs with attention on the array for,
+    /// besides the longest sequence; a step runs on the smallest that holds it.
+    /// No room is reserved: the next program reads keys and values from the
+    /// same location, so a sequence that outgrows one continues at no cost.
     pub contexts: Vec<u32>,
 }
 
@@ -71,10 +72,9 @@ pub struct Npu {
 }
 
 impl Npu {
-    /// The backend for the target of this name.
+    /// Creates the backend for the target of this name.
     ///
-    /// # Errors
-    /// When there is no such target.
+    /// When the target does not exist.
     pub fn new(target: &str, options: NpuOptions) -> Result<Npu> {
         let target = Target::named(target)?;
         let NpuOptions { policy, order, hazards, runtime, lengths, contexts } = options;
@@ -84,17 +84,18 @@ impl Npu {
         Ok(Npu { compiler, device: Mutex::new(device), runtime, lengths, contexts })
     }
 
-    /// The same, but models are laid onto the array by this mapping.
+    /// Replaces the mapping of models onto the array.
     #[must_use]
     pub fn with_mapping(self, mapping: Mapping) -> Npu {
         Npu { compiler: Compiler::new(self.target().clone(), mapping, None), ..self }
     }
 
-    /// The same with blobs on disk: what `cache` has is not compiled. `tell`
-    /// hears why a blob was refused or could not be kept.
+    /// Adds a blob cache on disk: cached programs are not compiled again.
+    /// `warnings` receives a sentence for each blob that was refused or could
+    /// not be stored.
     #[must_use]
-    pub fn with_blobs(self, cache: blob::Cache, tell: WarningSink) -> Npu {
-        Npu { compiler: self.compiler.with_cache(cache).with_warnings(tell), ..self }
+    pub fn with_blobs(self, cache: blob::Cache, warnings: WarningSink) -> Npu {
+        Npu { compiler: self.compiler.with_cache(cache).with_warnings(warnings), ..self }
     }
 
     /// The target.
@@ -102,12 +103,12 @@ impl Npu {
         self.compiler.target()
     }
 
-    /// The device, with what it has counted.
+    /// Locks the device, which contains the ledger.
     pub fn device(&self) -> MutexGuard<'_, Device> {
         self.device.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Whether the array may attend in steps of this key.
+    /// Whether the array may compute attention in steps of this key.
     fn attends(&self, key: Key) -> bool {
         let single = key.rows == 1;
         key.sequences == 1
@@ -118,7 +119,7 @@ impl Npu {
             }
     }
 
-    /// What of a graph the host computes, and why.
+    /// The ops of a graph that the host computes, and why.
     pub fn host_fallback(&self, graph: &Graph) -> Vec<Stays> {
         pass::stays(graph, self.target(), self.compiler.policy())
     }
@@ -172,7 +173,7 @@ impl Backend for Npu {
                 state,
                 scratch: NpuProgram::plan(graph, &groups, self.runtime),
             },
-            // What cannot be cut is refused when it is compiled.
+            // A graph that cannot be partitioned is refused when it is compiled.
             Err(_) => MemoryPlan { weights: 0, state, scratch: 0 },
         }
     }

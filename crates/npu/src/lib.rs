@@ -1,5 +1,5 @@
-//! The backend for a static-shape, tiled dataflow array: a compiler of six
-//! passes, the blob that it makes, and a simulator of values and time. It knows
+//! The backend for a tiled dataflow array with static shapes: a compiler of six
+//! passes, the blobs it writes, and a simulator of values and time. It contains
 //! no models, text or requests.
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,12 @@
-//! How long a step takes, without values: each program is timed by the
-//! simulator, and what the host does and moves is counted from shapes.
+//! Estimates the time of a step without values: the simulator times each
+//! program, and the work and transfers of the host are counted from shapes.
 
 use girih_graph::backend::{Inputs, Range32, Sequence};
 use girih_graph::{Graph, Outputs, ValueId};
 use girih_tensor::Result;
 
 use super::compiler::CompiledGraph;
-use super::keys::{AttendedRange, usual};
+use super::keys::{AttendedRange, changed_after_equal_step};
 use super::ledger::Ledger;
 use super::list::ListAddresses;
 use super::runtime::Runtime;
@@ -20,48 +20,48 @@ use crate::memory::SimMemory;
 use crate::sim::{EventOrder, SimReport, SimUnwatched, Simulator};
 use crate::target::Target;
 
-/// A step's time, by program.
+/// The estimated cost of a step.
 #[derive(Clone, Debug)]
 pub struct Estimate {
-    /// Each program of the graph, in order.
+    /// The programs of the graph, in order.
     pub programs: Vec<TimedProgram>,
-    /// Counts and the array's cycles over all runs.
+    /// Counts and array cycles of all runs.
     pub ledger: Ledger,
-    /// Bytes that the host would copy besides, each up and down once, if every
-    /// program had buffer objects of its own: what one program writes for
-    /// another then goes through the host. The runtime binds both to one
+    /// Bytes that the host would copy in addition, each up and down once, if
+    /// every program had its own buffer objects, so that values between
+    /// programs went through the host. The runtime binds both programs to one
     /// object instead.
     pub brokered_bytes: u64,
-    /// Bytes of weights that are written once, before the first step.
+    /// Bytes of weights written once, before the first step.
     pub preload_bytes: u64,
-    /// What the host copies and keeps when they are loaded.
+    /// The cost for the host of loading them.
     pub load: LoadCost,
 }
 
-/// One program and how often it runs.
+/// The time of one program, and how often it runs.
 #[derive(Clone, Debug)]
 pub struct TimedProgram {
     /// Its name.
     pub name: String,
-    /// Runs in the step.
+    /// The number of runs in the step.
     pub runs: u64,
-    /// How each run goes.
+    /// The result of one run.
     pub report: SimReport,
 }
 
-/// A step to be timed: so many rows of one sequence that has `position` tokens
-/// already, whose last is an output row.
+/// A step to be timed: `rows` rows of one sequence that already has `position`
+/// tokens; its last row is an output row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scenario {
     /// Tokens of the sequence before the step.
     pub position: u32,
-    /// Rows that count; the program computes all that it was compiled for.
+    /// Rows in use; the program computes all rows that it was compiled for.
     pub rows: u32,
-    /// How the runtime works.
+    /// The choices of the runtime.
     pub runtime: Runtime,
 }
 
-/// No weights: work is counted from shapes alone.
+/// A source without weights: work is counted from shapes alone.
 struct Shapes;
 
 impl WeightRows for Shapes {
@@ -70,21 +70,19 @@ impl WeightRows for Shapes {
     }
 }
 
-/// Times one step of all rows of a graph, of one sequence that has `position`
-/// tokens already, whose last row is an output row.
+/// Estimates one step of all rows of a graph, of one sequence that already has
+/// `position` tokens and whose last row is an output row.
 ///
-/// # Errors
-/// When a schedule is faulty.
+/// When a schedule has a fault.
 pub fn estimate(graph: &Graph, compiled: &CompiledGraph, target: &Target, position: u32) -> Result<Estimate> {
-    let scene = Scenario { position, rows: graph.key.rows, runtime: Runtime::default() };
-    Ok(estimate_step(graph, compiled, target, time_programs(compiled, target)?, scene))
+    let scenario = Scenario { position, rows: graph.key.rows, runtime: Runtime::default() };
+    Ok(estimate_step(graph, compiled, target, time_programs(compiled, target)?, scenario))
 }
 
-/// Times each program of a graph once, from an array that holds another
-/// program's configuration.
+/// Times each program of a graph once, starting with the configuration of
+/// another program.
 ///
-/// # Errors
-/// When a schedule is faulty.
+/// When a schedule has a fault.
 pub fn time_programs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<TimedProgram>> {
     let mut simulator = Simulator::new(target)?;
     let mut programs = Vec::new();
@@ -93,22 +91,22 @@ pub fn time_programs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<Ti
         let report = simulator.run(schedule, &[], &mut memory, &mut SimUnwatched, EventOrder::Earliest)?;
         let runs = compiled.groups.steps.iter().filter(|step| runs_program(step, number)).count() as u64;
         programs.push(TimedProgram { name: schedule.name.clone(), runs, report });
-        // Between two programs the array holds the other one's configuration.
+        // The array then has the configuration of another program.
         simulator.forget();
     }
     Ok(programs)
 }
 
-/// Counts a step of programs that were timed: one of many alike, so lists are
-/// bound to what the step before left.
+/// Estimates a step from timed programs. It is one of many equal steps, so
+/// command lists are bound to the addresses of the step before.
 pub fn estimate_step(
     graph: &Graph,
     compiled: &CompiledGraph,
     target: &Target,
     programs: Vec<TimedProgram>,
-    scene: Scenario,
+    scenario: Scenario,
 ) -> Estimate {
-    let Scenario { position, rows, runtime } = scene;
+    let Scenario { position, rows, runtime } = scenario;
     let range = Range32 { start: 0, end: rows };
     let sequences = [Sequence { blocks: &[], position, rows: range, outputs: Outputs::Last, spans: &[] }];
     let groups = &compiled.groups;
@@ -123,7 +121,7 @@ pub fn estimate_step(
     Estimate { programs, ledger, brokered_bytes: brokered(groups), preload_bytes, load }
 }
 
-/// Bytes that programs write for other programs.
+/// The bytes that programs write for other programs.
 fn brokered(groups: &Groups) -> u64 {
     let mut written = vec![false; groups.tensors.len()];
     let mut bytes = 0;
@@ -144,19 +142,19 @@ fn runs_program(step: &Step, number: usize) -> bool {
     matches!(step, Step::Array { program, .. } if *program as usize == number)
 }
 
-/// What a step costs: before its parts, in each of them, after them.
+/// The cost of a step: before its parts, of each part, and after them.
 #[derive(Clone, Debug, Default)]
 pub struct Costs {
     /// Before the first part.
     pub begin: Ledger,
-    /// In each part of the groups.
+    /// Of each part of the groups.
     pub parts: Vec<Ledger>,
     /// After the last part.
     pub end: Ledger,
 }
 
 impl Costs {
-    /// All of it.
+    /// The sum.
     pub fn total(&self) -> Ledger {
         let mut total = Ledger::default();
         for part in [&self.begin].into_iter().chain(&self.parts).chain([&self.end]) {
@@ -166,8 +164,8 @@ impl Costs {
     }
 }
 
-/// The costs of one step of all rows, as [`estimate`] counts them, of programs
-/// that were timed.
+/// The costs of one step of all rows, counted as in [`estimate`], from timed
+/// programs.
 pub fn costs(
     graph: &Graph,
     compiled: &CompiledGraph,
@@ -186,7 +184,7 @@ pub fn costs(
     costs
 }
 
-/// What the host computes, writes for the array and reads of it.
+/// Counts the work and the transfers of the host.
 fn costs_of(
     graph: &Graph,
     groups: &Groups,
@@ -213,7 +211,7 @@ fn costs_of(
     costs
 }
 
-/// A step whose costs are counted.
+/// Counts the costs of a step.
 struct StepCounter<'a> {
     graph: &'a Graph,
     groups: &'a Groups,
@@ -223,7 +221,7 @@ struct StepCounter<'a> {
 }
 
 impl StepCounter<'_> {
-    /// What the host computes for a node.
+    /// Counts the host work of a node.
     fn work(&self, node: usize, ledger: &mut Ledger) {
         let StepCounter { graph, sequences, .. } = *self;
         let (node, inputs) = (&graph.nodes[node], Inputs::Tokens(&[]));
@@ -248,7 +246,7 @@ impl StepCounter<'_> {
         ledger.sync_up(bytes);
     }
 
-    /// Keys and values that stay: what of them changes.
+    /// Counts the changed blocks of resident keys and values.
     fn keep(&self, tensor: &Tensor, ledger: &mut Ledger) {
         let Some(sequence) = self.sequences.last() else { return };
         let end = sequence.position + sequence.rows.end - sequence.rows.start;
@@ -268,18 +266,18 @@ impl StepCounter<'_> {
     }
 }
 
-/// The bytes of each stretch of keys and values that stay which a step changes
-/// that begins after `position` tokens and ends before `end`.
+/// The bytes of each range of resident keys and values that changes in a step
+/// from `position` to `end`.
 fn changed_bytes(graph: &Graph, tensor: &Tensor, position: u32, end: u32) -> Vec<u64> {
     let full = sees_all(graph, &tensor.name);
     let blocks = tensor.padded[0] / tensor.extent[0].max(1);
     let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
-    let ranges = usual(AttendedRange { position, end, full }, blocks as usize);
+    let ranges = changed_after_equal_step(AttendedRange { position, end, full }, blocks as usize);
     ranges.into_iter().map(|range| range.len() as u64 * block_bytes).collect()
 }
 
-/// Bytes of keys and values that the host lays out for the array in a step of
-/// all rows of a graph, after `position` tokens.
+/// The bytes of keys and values that the host lays out for the array in a step
+/// of all rows of a graph, after `position` tokens.
 pub(crate) fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
     let chunks = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Chunks);
     let end = position.saturating_add(graph.key.rows);
@@ -290,8 +288,8 @@ fn output_rows(sequences: &[Sequence<'_>]) -> usize {
     sequences.iter().map(|sequence| sequence.output_rows().len()).sum()
 }
 
-/// Counts what the array does, for one output row, and what is written of
-/// lists that the same step has bound before.
+/// Counts the runs of programs, for one output row, and the list words written
+/// when the lists were bound by an equal step before.
 fn count_runs(
     compiled: &CompiledGraph,
     traffic: &Traffic,

@@ -1,5 +1,5 @@
 //! A compiled graph: its groups, the command lists of its programs, and the
-//! buffer objects that each of them is bound to.
+//! buffer objects that they are bound to.
 
 use std::sync::Arc;
 
@@ -24,28 +24,28 @@ pub struct NpuProgram {
     pub(super) groups: Groups,
     /// The command list of each program of the groups.
     pub(super) lists: Vec<ListId>,
-    /// What passes between host and array.
+    /// The transfers between host and array.
     pub(super) traffic: Traffic,
     /// The object of each slot.
     slots: Vec<ObjectId>,
-    /// The object of each weight that has one.
+    /// The object of each weight, if it has one.
     weights: Vec<Option<ObjectId>>,
-    /// The keys and values that stay, of each tensor that is such.
+    /// The resident keys and values of each tensor of that kind.
     pub(super) kept: Vec<Option<ResidentKeysId>>,
-    /// The tensor of each value that has one.
+    /// The tensor of each value, if it has one.
     pub(super) tensors: Vec<Option<u32>>,
-    /// The value that each tensor holds, but for those that hold another thing.
+    /// The value of each tensor; none for tensors that are not values of the
+    /// graph.
     pub(super) values: Vec<Option<ValueId>>,
-    /// The values that each step makes.
+    /// The values that each step computes.
     pub(super) made: Vec<Vec<ValueId>>,
 }
 
 impl NpuProgram {
-    /// Binds a compiled graph to memory: weights to theirs, values to objects
-    /// that they share with others that do not live at the same time.
+    /// Binds a compiled graph to memory. Values share objects with others that
+    /// do not live at the same time.
     ///
-    /// # Errors
-    /// When the weights are of another model, or memory is short.
+    /// When the weights belong to another model, or when memory is short.
     pub fn new(
         graph: &Graph,
         groups: Groups,
@@ -75,7 +75,7 @@ impl NpuProgram {
                 let Tensor { name, extent: [heads, _], padded: [rows, _], .. } =
                     &groups.tensors[tensor as usize];
                 let bytes = groups.tensors[tensor as usize].bytes();
-                kept[tensor as usize] = Some(device.keep(name, bytes, (rows / heads) as usize)?);
+                kept[tensor as usize] = Some(device.reserve_keys(name, bytes, (rows / heads) as usize)?);
             }
         }
         let lists = schedules.iter().map(|schedule| device.list(schedule)).collect::<Result<_>>()?;
@@ -94,16 +94,15 @@ impl NpuProgram {
         })
     }
 
-    /// Bytes of buffer objects that a graph's values need beside its weights.
+    /// The bytes of buffer objects that a graph needs besides its weights.
     pub fn plan(graph: &Graph, groups: &Groups, runtime: Runtime) -> u64 {
         Traffic::new(graph, groups, &tensors_of(graph, groups), runtime).bytes(groups)
     }
 
-    /// The object at a place.
+    /// The object at a location.
     pub(super) fn object(&self, device: &Device, place: TensorLocation) -> Result<ObjectId> {
         let weight = |tensor: u32| {
-            let lost =
-                || Error::new("a weight has no object and comes with no call; this is a fault of girih");
+            let lost = || Error::new("a weight has no buffer object; this is a fault of girih");
             self.weights[tensor as usize].ok_or_else(lost)
         };
         match place {
@@ -113,14 +112,14 @@ impl NpuProgram {
         }
     }
 
-    /// The keys and values that stay, which a tensor is.
+    /// The resident keys and values of a tensor.
     pub(super) fn kept(&self, tensor: u32) -> Result<ResidentKeysId> {
-        let lost = || Error::new("keys and values stay nowhere; this is a fault of girih");
+        let lost = || Error::new("resident keys and values have no buffer object; this is a fault of girih");
         self.kept[tensor as usize].ok_or_else(lost)
     }
 
-    /// The bindings of an array step whose arguments lie at `places`; `wanted`
-    /// chooses a row where it runs once for each.
+    /// The bindings of an array step whose arguments are at `places`;
+    /// `output_row` selects the row where the step runs once per output row.
     pub(super) fn bindings(
         &self,
         device: &Device,
@@ -138,7 +137,7 @@ impl NpuProgram {
     }
 }
 
-/// Which tensors a step writes.
+/// The tensors that a step writes.
 fn writes(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], step: &Step) -> Vec<u32> {
     match step {
         Step::Host { node } => {
@@ -153,7 +152,7 @@ fn writes(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], step: &Step) 
     }
 }
 
-/// The values that each step makes, those that only show others included.
+/// The values that each step computes, views of them included.
 fn made(graph: &Graph, groups: &Groups, tensors: &[Option<u32>]) -> Vec<Vec<ValueId>> {
     let computed: Vec<ValueId> =
         graph.nodes.iter().filter(|node| node.op != Op::Write).map(|node| node.output).collect();

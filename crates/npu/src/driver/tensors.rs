@@ -1,4 +1,4 @@
-//! Which tensor of the groups holds which value of the graph.
+//! Maps values of the graph to tensors of the groups, and back.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use girih_graph::{Graph, ValueId};
 use crate::form::groups::{Groups, TensorKind};
 use crate::pass::partition::root;
 
-/// The value that each tensor holds.
+/// The value of each tensor.
 pub(super) fn values_of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>]) -> Vec<Option<ValueId>> {
     let mut values = vec![None; groups.tensors.len()];
     for (index, tensor) in tensors.iter().enumerate() {
@@ -18,7 +18,7 @@ pub(super) fn values_of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>])
     values
 }
 
-/// The tensor of each value: its own, or that of the value that it shows.
+/// The tensor of each value; a view has the tensor of the value it shows.
 pub(super) fn tensors_of(graph: &Graph, groups: &Groups) -> Vec<Option<u32>> {
     let names: BTreeMap<&str, u32> = groups
         .tensors

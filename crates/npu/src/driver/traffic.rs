@@ -1,6 +1,6 @@
-//! What passes between host and array in a step: decided once for a program,
-//! before any value is known. Running a step carries it out, and estimating
-//! one counts it, so that both say the same.
+//! The transfers between host and array in a step, planned once per program,
+//! before any value is known. A run executes them and an estimate counts them,
+//! so that both agree.
 
 use girih_graph::{Extent, Graph, Op, Role, Span, ValueId};
 
@@ -9,54 +9,54 @@ use super::scratch::{ScratchLayout, touches};
 use crate::form::groups::{Groups, Step, Tensor, TensorKind};
 use crate::form::schedule::ArgumentRole;
 
-/// Where a tensor lies.
+/// The location of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TensorLocation {
-    /// In one of the objects that last for a step.
+    /// In a scratch object of the step.
     Slot(u32),
     /// In the object of a weight.
     Weight(u32),
-    /// Among the keys and values that stay with the array.
+    /// Among the resident keys and values.
     Resident(u32),
 }
 
-/// A tensor that passes to a place, or from it.
+/// A transfer of a tensor to or from a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
     pub tensor: u32,
     pub place: TensorLocation,
 }
 
-/// All that passes in a step.
+/// All transfers of a step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Traffic {
     /// Bytes of each slot.
     pub slots: Vec<u64>,
     /// To the array, before the first part.
     pub begin: Vec<Transfer>,
-    /// With each part of the step.
+    /// Of each part of the step.
     pub parts: Vec<PartTransfers>,
     /// From the array, after the last part.
     pub end: Option<Transfer>,
 }
 
-/// What passes with one part of a step.
+/// The transfers of one part of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PartTransfers {
     /// From the array, first.
     pub down: Vec<Transfer>,
     /// To the array, before it runs.
     pub up: Vec<Transfer>,
-    /// To the array: what the host has made.
+    /// To the array, after the host has computed it.
     pub made: Option<Transfer>,
-    /// Of a program, where each of its arguments lies.
+    /// The location of each argument of a program.
     pub places: Vec<TensorLocation>,
-    /// Whether nothing lies between this program and the one before.
+    /// Whether this program directly follows the previous one.
     pub follows: bool,
 }
 
 impl Traffic {
-    /// What passes if `runtime` is how it is done.
+    /// Plans the transfers for these choices of the runtime.
     pub fn new(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], runtime: Runtime) -> Traffic {
         let mut planner = TrafficPlanner::new(graph, groups, tensors, runtime);
         let begin = planner.begin();
@@ -78,7 +78,7 @@ impl Traffic {
         Traffic { slots: planner.slots, begin, parts, end }
     }
 
-    /// Bytes of all slots, and of the keys and values that stay.
+    /// The bytes of all slots and of the resident keys and values.
     pub fn bytes(&self, groups: &Groups) -> u64 {
         let places = self.parts.iter().flat_map(|part| &part.places);
         let kept = places.filter_map(|place| match place {
@@ -89,7 +89,7 @@ impl Traffic {
     }
 }
 
-/// How many numbers of a value count in a step.
+/// The number of elements of a value that are used in a step.
 pub(super) fn elements(graph: &Graph, value: ValueId, rows: usize, output_rows: usize) -> usize {
     let value = graph.value(value);
     let outermost = match value.outermost {
@@ -100,16 +100,16 @@ pub(super) fn elements(graph: &Graph, value: ValueId, rows: usize, output_rows: 
     outermost * value.shape.stride()
 }
 
-/// Whether rows see all keys and values before them, of which a tensor of
-/// chunks has the name.
+/// Whether rows attend to all earlier keys and values of the chunk tensor
+/// `name`.
 pub(super) fn sees_all(graph: &Graph, name: &str) -> bool {
     let keys = name.split_once('|').map_or(name, |(keys, _)| keys);
     let role = graph.find(keys).map(|keys| graph.value(keys).role);
     matches!(role, Some(Role::State(group)) if graph.groups[group.0 as usize].span == Span::Full)
 }
 
-/// Whether the host copies what it sends, because it has it in memory of its
-/// own; else it makes it where the array reads it.
+/// Whether the host sends a copy from its own memory; else it writes the tensor
+/// where the array reads it.
 pub(super) fn copies(tensor: &Tensor, runtime: Runtime) -> bool {
     match tensor.kind {
         TensorKind::Static => true,
@@ -118,7 +118,7 @@ pub(super) fn copies(tensor: &Tensor, runtime: Runtime) -> bool {
     }
 }
 
-/// Traffic being planned: where each tensor is so far.
+/// Plans the transfers by tracking the location of each tensor.
 struct TrafficPlanner<'a> {
     graph: &'a Graph,
     groups: &'a Groups,
@@ -126,16 +126,16 @@ struct TrafficPlanner<'a> {
     tensors: &'a [Option<u32>],
     runtime: Runtime,
     scratch: ScratchLayout,
-    /// The slot of each argument of each program, where it has one of its own.
+    /// The slot of each argument of each program, if it has its own.
     own: Vec<Vec<Option<u32>>>,
     slots: Vec<u64>,
-    /// Of each tensor, whether the host has it.
+    /// Whether the host has each tensor.
     on_host: Vec<bool>,
-    /// Of each tensor, where the array has it.
+    /// The location of each tensor on the array.
     on_array: Vec<Option<TensorLocation>>,
     /// The tensor in each slot.
     content: Vec<Option<u32>>,
-    /// The last part of the step that touches each tensor.
+    /// The last part of the step that uses each tensor.
     last: Vec<usize>,
 }
 
@@ -177,7 +177,7 @@ impl<'a> TrafficPlanner<'a> {
         planner
     }
 
-    /// Gives a slot to each argument that needs one of its own.
+    /// Adds a slot for each argument that needs its own.
     fn give_own(&mut self) {
         for step in &self.groups.steps {
             let Step::Array { program, tensors, .. } = step else { continue };
@@ -202,7 +202,7 @@ impl<'a> TrafficPlanner<'a> {
         }
     }
 
-    /// The place of a program's argument.
+    /// The location of a program's argument.
     fn place(&self, program: u32, argument: usize, tensor: u32) -> TensorLocation {
         match self.own[program as usize][argument] {
             Some(slot) => TensorLocation::Slot(slot),
@@ -210,9 +210,9 @@ impl<'a> TrafficPlanner<'a> {
         }
     }
 
-    /// The place of a tensor that all programs find where it is.
+    /// The location of a tensor that is the same for all programs.
     fn shared(&self, tensor: u32) -> TensorLocation {
-        match self.scratch.place[tensor as usize] {
+        match self.scratch.object_of[tensor as usize] {
             Some(slot) => TensorLocation::Slot(slot as u32),
             None if self.groups.tensors[tensor as usize].kind == TensorKind::Chunks => {
                 TensorLocation::Resident(tensor)
@@ -221,8 +221,8 @@ impl<'a> TrafficPlanner<'a> {
         }
     }
 
-    /// What the host has before the first part goes to where it stays, if
-    /// there is such a place.
+    /// Transfers the step's inputs and rotation tables to their shared
+    /// location, if they have one.
     fn begin(&mut self) -> Vec<Transfer> {
         let input = self.graph.input().and_then(|input| self.tensors[input.0 as usize]);
         let mut moves = Vec::new();
@@ -235,8 +235,8 @@ impl<'a> TrafficPlanner<'a> {
         moves
     }
 
-    /// What the host has made goes to where its readers look, if they look at
-    /// one place.
+    /// Transfers what the host has computed to the location where its readers
+    /// look, if it is one.
     fn made(&mut self, tensor: u32) -> Option<Transfer> {
         self.on_host[tensor as usize] = true;
         if self.runtime.values == ValueUse::Brokered {
@@ -247,7 +247,7 @@ impl<'a> TrafficPlanner<'a> {
         Some(Transfer { tensor, place })
     }
 
-    /// A value comes to the host, if it is not there.
+    /// Transfers a value to the host, if it is not there.
     fn fetch(&mut self, value: ValueId) -> Option<Transfer> {
         let tensor = self.tensors[value.0 as usize]?;
         self.fetch_tensor(tensor)
@@ -303,7 +303,7 @@ impl<'a> TrafficPlanner<'a> {
         passing
     }
 
-    /// The tensor in a slot; `None` for a place that is none.
+    /// The tensor in a slot; `None` if the location is not a slot.
     fn held(&self, place: TensorLocation) -> Option<Option<u32>> {
         match place {
             TensorLocation::Slot(slot) => Some(self.content[slot as usize]),
@@ -311,8 +311,8 @@ impl<'a> TrafficPlanner<'a> {
         }
     }
 
-    /// What a program is about to overwrite, if somebody needs it yet and the
-    /// host has it not.
+    /// Saves a tensor that a program is about to overwrite, if it is still
+    /// needed and the host does not have it.
     fn rescue(&mut self, at: usize, place: TensorLocation, tensor: u32) -> Option<Transfer> {
         let old = self.held(place)??;
         let lost = old != tensor
@@ -332,8 +332,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Two runs of one program, `b = f(a)` and `c = f(b)`, on a graph that has
-    /// no more than a chain of norms.
+    /// Two runs of one program, `b = f(a)` and `c = f(b)`, on a graph that is
+    /// only a chain of norms.
     fn chain(runtime: Runtime) -> Traffic {
         use girih_graph::{Builder, Key, Variant};
         use girih_tensor::{DType, Shape};
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn aliased_values_stay_with_the_array() {
+    fn aliased_values_do_not_leave_the_array() {
         let traffic = chain(Runtime::default());
         assert_eq!(traffic.begin.len(), 1);
         assert!(traffic.parts.iter().all(|part| part.up.is_empty() && part.down.is_empty()));
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_can_come_with_each_call() {
+    fn weights_can_be_sent_with_each_call() {
         let traffic = chain(Runtime { weights: WeightUse::EachCall, ..Runtime::default() });
         let up: Vec<_> = traffic.parts.iter().map(|part| part.up.len()).collect();
         assert_eq!(up, [1, 0], "the second run finds the same weight in its slot");

@@ -1,6 +1,6 @@
-//! Weights: those that the array reads are padded and in bf16, and lie in
-//! buffer objects from loading on, or with the host, or both, as the runtime
-//! uses them; those that only the host reads stay as they are stored.
+//! Weights. Those that the array reads are padded bf16, in buffer objects from
+//! loading on, on the host, or both, depending on the runtime; those that only
+//! the host reads keep their stored format.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +14,25 @@ use crate::form::groups::{Groups, Tensor, TensorKind};
 use crate::host::WeightRows;
 use crate::memory::ObjectId;
 
-/// Rows that are decoded at once.
+/// The number of rows decoded at once.
 const DECODED_ROWS: usize = 64;
 
-/// What loading the weights that the array reads costs the host.
+/// The host's cost of loading the weights that the array reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadCost {
-    /// Bytes that it copies within memory, beside reading each file once.
+    /// Bytes that it copies within memory, besides reading each file once.
     pub copied: u64,
-    /// Bytes that it keeps in memory of its own.
+    /// Bytes that it keeps in its own memory.
     pub kept: u64,
 }
 
 impl LoadCost {
-    /// What [`NpuWeights::load`] will copy and keep.
+    /// The bytes that [`NpuWeights::load`] will copy and keep.
     pub fn of(graph: &Graph, groups: &Groups, weights: WeightUse) -> LoadCost {
         let mut cost = LoadCost::default();
         for tensor in fixed(groups) {
             let value = graph.find(&tensor.name).map(|id| graph.value(id));
-            if let Some(value) = value.filter(|value| !is_stored_so(value, tensor)) {
+            if let Some(value) = value.filter(|value| !is_array_format(value, tensor)) {
                 cost.copied += value.dtype.bytes(&value.shape).map_or(0, |bytes| bytes as u64);
             }
             cost.copied += if weights == WeightUse::Copied { tensor.bytes() } else { 0 };
@@ -42,15 +42,15 @@ impl LoadCost {
     }
 }
 
-/// Whether a weight is stored as the array reads it.
-fn is_stored_so(value: &Value, tensor: &Tensor) -> bool {
+/// Whether the stored format of a weight is the one that the array reads.
+fn is_array_format(value: &Value, tensor: &Tensor) -> bool {
     value.dtype == DType::BF16 && tensor.padded[1] == tensor.extent[1]
 }
 
 /// The weights of a loaded model.
 #[derive(Debug)]
 pub struct NpuWeights {
-    /// Of each tensor of the array, by name: its object and its sizes.
+    /// The weights that the array reads, by name.
     pub(super) resident: BTreeMap<String, ResidentWeight>,
     host: BTreeMap<String, HostWeight>,
 }
@@ -59,20 +59,20 @@ pub struct NpuWeights {
 #[derive(Debug)]
 pub(super) struct ResidentWeight {
     home: WeightHome,
-    /// Rows and columns as they are padded.
+    /// Rows and columns with padding.
     pub padded: [u32; 2],
     columns: u32,
     rows: u32,
 }
 
-/// Where a weight that the array reads is, as the array reads it.
+/// The location of a weight in the format of the array.
 #[derive(Debug)]
 enum WeightHome {
     /// In a buffer object.
     Object(ObjectId),
-    /// With the host.
+    /// On the host.
     Host(Vec<u8>),
-    /// In a buffer object, and with the host.
+    /// In a buffer object and on the host.
     Both(ObjectId, Vec<u8>),
 }
 
@@ -104,7 +104,7 @@ struct HostWeight {
 }
 
 impl NpuWeights {
-    /// Bytes that the weights of a graph take, on both sides.
+    /// The bytes of the weights of a graph, on both sides.
     pub fn plan(graph: &Graph, groups: &Groups, runtime: Runtime) -> u64 {
         let copies = if runtime.weights == WeightUse::Copied { 2 } else { 1 };
         let resident = fixed(groups).map(|tensor| tensor.bytes().saturating_mul(copies));
@@ -113,7 +113,7 @@ impl NpuWeights {
         resident.chain(host).fold(0, u64::saturating_add)
     }
 
-    /// Reads all weights of a graph, once.
+    /// Reads all weights of a graph, each once.
     ///
     /// # Errors
     /// When the source fails or memory is short.
@@ -143,20 +143,19 @@ impl NpuWeights {
 
     /// The host's copy of a weight that the array reads.
     ///
-    /// # Errors
-    /// When the host has none.
+    /// When the host has no copy.
     pub(super) fn copy(&self, name: &str) -> Result<&[u8]> {
         let copy = self.resident.get(name).and_then(ResidentWeight::copy);
         copy.ok_or_else(|| Error::new(format!("the host has no copy of the weight '{name}'")))
     }
 
-    /// All weights as the host sees them.
+    /// All weights, as the host reads them.
     pub(super) fn rows<'a>(&'a self, device: &'a Device) -> impl WeightRows + 'a {
         HostView { weights: self, device }
     }
 }
 
-/// The tensors of a graph's groups that are weights.
+/// The tensors that are weights.
 fn fixed(groups: &Groups) -> impl Iterator<Item = &Tensor> {
     groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static)
 }
@@ -167,14 +166,14 @@ fn host_only<'a>(graph: &'a Graph, groups: &'a Groups) -> impl Iterator<Item = &
     graph.weights().map(|(_, value)| value).filter(move |value| !on_array(value))
 }
 
-/// A weight's bytes as its source has them.
+/// Reads the stored bytes of a weight.
 fn read(value: &Value, source: &dyn WeightSource) -> Result<Vec<u8>> {
     let mut bytes = zeros(value, value.dtype.bytes(&value.shape)?)?;
     source.read(&value.name, 0, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Reads a weight that the array reads to where the runtime keeps it.
+/// Reads a weight to the location that the runtime chooses.
 fn home(
     value: &Value,
     tensor: &Tensor,
@@ -206,11 +205,11 @@ fn home(
     }
 }
 
-/// Fills zeros with a weight as the array reads it; yields the bytes that
-/// were read to another place first: none of a weight that is stored as the
-/// array reads it.
+/// Writes a weight into zeroed memory in the format of the array. Returns the
+/// bytes that were first read to another buffer: none if the stored format is
+/// that of the array.
 fn fill(value: &Value, tensor: &Tensor, source: &dyn WeightSource, into: &mut [u8]) -> Result<u64> {
-    if is_stored_so(value, tensor) {
+    if is_array_format(value, tensor) {
         let size = value.dtype.bytes(&value.shape)?;
         source.read(&value.name, 0, &mut into[..size])?;
         return Ok(0);
@@ -220,7 +219,7 @@ fn fill(value: &Value, tensor: &Tensor, source: &dyn WeightSource, into: &mut [u
     Ok(stored.len() as u64)
 }
 
-/// Memory for a weight.
+/// Allocates zeroed memory for a weight.
 fn zeros(value: &Value, size: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let short = |_| Error::new(format!("memory is short for '{}'", value.name));
@@ -229,8 +228,8 @@ fn zeros(value: &Value, size: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a weight to where the array reads it, rounded to bf16; padding
-/// stays zero.
+/// Converts a weight to the format of the array, rounded to bf16; padding stays
+/// zero.
 fn pack(value: &Value, stored: &[u8], tensor: &Tensor, object: &mut [u8]) -> Result<()> {
     let (rows, columns) = (value.shape.rows(), value.shape.columns());
     let view = View::new(value.dtype, rows, columns, stored)?;
@@ -247,7 +246,7 @@ fn pack(value: &Value, stored: &[u8], tensor: &Tensor, object: &mut [u8]) -> Res
     Ok(())
 }
 
-/// Weights together with the memory that some of them lie in.
+/// The weights and the device memory that contains some of them.
 struct HostView<'a> {
     weights: &'a NpuWeights,
     device: &'a Device,
@@ -255,8 +254,7 @@ struct HostView<'a> {
 
 impl WeightRows for HostView<'_> {
     fn row(&self, name: &str, row: usize) -> Result<Vec<f32>> {
-        let outside =
-            |rows: usize| Error::new(format!("'{name}' has {rows} rows; row {row} is not one of them"));
+        let outside = |rows: usize| Error::new(format!("'{name}' has {rows} rows; row {row} does not exist"));
         if let Some(resident) = self.weights.resident.get(name) {
             if row >= resident.rows as usize {
                 return Err(outside(resident.rows as usize));
@@ -274,7 +272,7 @@ impl WeightRows for HostView<'_> {
             return Ok(numbers);
         }
         let weight = self.weights.host.get(name);
-        let weight = weight.ok_or_else(|| Error::new(format!("there is no weight '{name}'")))?;
+        let weight = weight.ok_or_else(|| Error::new(format!("the weight '{name}' does not exist")))?;
         if row >= weight.rows {
             return Err(outside(weight.rows));
         }

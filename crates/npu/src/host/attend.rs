@@ -1,5 +1,5 @@
-//! Attention on the host: one softmax over all that a row sees, position by
-//! position, so that it does not depend on how a prompt was cut into chunks.
+//! Attention on the host: one softmax over all positions that a row attends to,
+//! position by position, so that it does not depend on the chunks of a prompt.
 
 use girih_graph::Span;
 use girih_graph::backend::Sequence;
@@ -33,8 +33,9 @@ impl HostKernel for HostAttend {
         Ok(out)
     }
 
-    /// Scores and the weighted sum, two operations a value each, over what
-    /// each row sees; keys and values are read once for all heads.
+    /// Counts scores and weighted sum, two operations per element each, over
+    /// the positions that each row attends to; keys and values are read once
+    /// for all heads.
     fn work(&self, job: &HostJob<'_>) -> HostWork {
         let inner = job.graph.value(job.node.inputs[1]).shape.stride() as u64;
         let width = job.stride(0) as u64;
@@ -51,8 +52,8 @@ impl HostKernel for HostAttend {
 }
 
 impl HostAttend {
-    /// Attends with every head of one row.
-    #[allow(clippy::too_many_arguments)] // a row, its two states and where it stands
+    /// Computes attention for all heads of one row.
+    #[allow(clippy::too_many_arguments)] // a row, its two states and its position
     fn row(
         &self,
         q: &[f32],

@@ -1,4 +1,4 @@
-//! A piece of host work: what it reads, and what it costs.
+//! A piece of host work: its operands and its cost.
 
 use girih_graph::backend::{Inputs, Sequence};
 use girih_graph::{Extent, Graph, Node, Value};
@@ -6,21 +6,20 @@ use girih_tensor::{Error, Result};
 
 use super::state::NpuState;
 
-/// One kind of work of the host.
+/// One kind of host work.
 pub trait HostKernel {
-    /// Computes the result for the rows of the step; nothing if what it
-    /// writes is state.
+    /// Computes the result for the rows of the step; empty if the op writes
+    /// state.
     ///
-    /// # Errors
-    /// When the operands are not those of its op.
+    /// When the operands do not match the op.
     fn compute(&self, job: &HostJob<'_>, state: &mut NpuState) -> Result<Vec<f32>>;
 
-    /// Floating-point operations and bytes of memory that it takes, for the
-    /// time of the host.
+    /// The floating-point operations and the bytes of memory traffic, from
+    /// which the host time follows.
     fn work(&self, job: &HostJob<'_>) -> HostWork;
 }
 
-/// What a piece of host work costs.
+/// The cost of host work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostWork {
     /// Floating-point operations.
@@ -35,12 +34,12 @@ pub struct HostJob<'a> {
     pub graph: &'a Graph,
     /// The node.
     pub node: &'a Node,
-    /// The operands that are values of the step, rows that count one after
-    /// another; empty for weights and state.
+    /// The operands that are values of the step, rows in use one after another;
+    /// empty for weights and state.
     pub operands: &'a [Vec<f32>],
-    /// Where weights come from.
+    /// The source of weights.
     pub weights: &'a dyn WeightRows,
-    /// What went into the step.
+    /// The inputs of the step.
     pub inputs: Inputs<'a>,
     /// The step's sequences.
     pub sequences: &'a [Sequence<'a>],
@@ -50,15 +49,14 @@ pub struct HostJob<'a> {
 pub trait WeightRows {
     /// Row `row` of the weight of this name.
     ///
-    /// # Errors
-    /// When there is no such weight or row.
+    /// When the weight or the row does not exist.
     fn row(&self, name: &str, row: usize) -> Result<Vec<f32>>;
 }
 
 impl HostJob<'_> {
     pub(super) fn operand(&self, index: usize) -> Result<&[f32]> {
         let found = self.operands.get(index).map(Vec::as_slice);
-        found.ok_or_else(|| Error::new(format!("{} lacks operand {index}", self.node.op.name())))
+        found.ok_or_else(|| Error::new(format!("{} has no operand {index}", self.node.op.name())))
     }
 
     /// The name of an operand.
@@ -66,12 +64,12 @@ impl HostJob<'_> {
         &self.graph.value(self.node.inputs[index]).name
     }
 
-    /// Values in a row of an operand.
+    /// The number of elements in a row of an operand.
     pub(super) fn stride(&self, index: usize) -> usize {
         self.graph.value(self.node.inputs[index]).shape.stride()
     }
 
-    /// Numbers of a value in this step.
+    /// The number of elements of a value in this step.
     pub fn count(&self, value: &Value) -> usize {
         let rows = match value.outermost {
             Extent::Rows => self.sequences.last().map_or(0, |sequence| sequence.rows.end as usize),
@@ -81,7 +79,7 @@ impl HostJob<'_> {
         rows * value.shape.stride()
     }
 
-    /// Work that reads and writes each value of operand 0 once, with so many
+    /// Work that reads and writes each element of operand 0 once, with `flops`
     /// operations on it.
     pub(super) fn each(&self, flops: u64) -> HostWork {
         let count = self.count(self.graph.value(self.node.inputs[0])) as u64;

@@ -1,5 +1,5 @@
-//! What stays on the host: the work between two programs of the array. Each
-//! kind of it is a [`HostKernel`]; all of them see one state.
+//! The host fallback: work between two programs of the array. Each kind of work
+//! is a [`HostKernel`]; all of them use one state.
 
 mod attend;
 mod job;
@@ -12,7 +12,7 @@ use girih_tensor::{Error, Result, reference};
 pub use job::{HostJob, HostKernel, HostWork, WeightRows};
 pub use state::NpuState;
 
-/// The kernel of an op, if the host has one.
+/// The kernel of an op, if the host supports it.
 pub fn kernel(op: Op) -> Option<Box<dyn HostKernel>> {
     Some(match op {
         Op::Embed => Box::new(HostEmbed),
@@ -26,13 +26,13 @@ pub fn kernel(op: Op) -> Option<Box<dyn HostKernel>> {
     })
 }
 
-/// Rows of a table.
+/// Gathers rows of the embedding table.
 struct HostEmbed;
 
 impl HostKernel for HostEmbed {
     fn compute(&self, job: &HostJob<'_>, _: &mut NpuState) -> Result<Vec<f32>> {
         let Inputs::Tokens(tokens) = job.inputs else {
-            return Err(Error::new("a step brings embeddings; the program looks tokens up"));
+            return Err(Error::new("the step has embeddings; this program needs tokens"));
         };
         let mut rows = Vec::new();
         for &token in tokens {
@@ -47,7 +47,7 @@ impl HostKernel for HostEmbed {
     }
 }
 
-/// The output rows.
+/// Gathers the output rows.
 struct HostGather;
 
 impl HostKernel for HostGather {
@@ -63,7 +63,7 @@ impl HostKernel for HostGather {
     }
 }
 
-/// Root-mean-square normalisation, as [`Op::Norm`] defines it.
+/// Root-mean-square norm, as defined by [`Op::Norm`].
 struct HostNorm {
     epsilon: f32,
 }
@@ -84,7 +84,7 @@ impl HostKernel for HostNorm {
     }
 }
 
-/// Puts every row where its sequence's state has its position.
+/// Writes every row at its position in the state of its sequence.
 struct HostWrite;
 
 impl HostKernel for HostWrite {
@@ -104,7 +104,7 @@ impl HostKernel for HostWrite {
     }
 }
 
-/// Every value times a constant.
+/// Multiplies every value by a constant.
 struct HostScale {
     factor: f32,
 }
@@ -119,7 +119,7 @@ impl HostKernel for HostScale {
     }
 }
 
-/// Bounds values smoothly.
+/// Limits values smoothly to ±`cap`.
 struct HostSoftcap {
     cap: f32,
 }

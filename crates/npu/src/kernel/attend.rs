@@ -1,13 +1,14 @@
-//! FlashAttention in pieces (Dao 2022, arXiv 2205.14135): a core keeps, for each
-//! of its query rows, the largest score so far, the sum of the weights and the
-//! weighted sum of the values; chunks of keys and values pass by.
+//! FlashAttention in chunks (Dao 2022, arXiv 2205.14135): a core keeps, for
+//! each of its query rows, the largest score so far, the sum of the weights and
+//! the weighted sum of the values, and updates them with each chunk of keys and
+//! values.
 //!
 //! The state is f32, `[rows][values + 2]`: the largest score, the sum, then the
 //! weighted values. Scores are f32 sums over ascending components; weights are
-//! rounded to bf16 before they meet the values, as the matrix unit needs them.
-//! Published kernels keep the state in bf16, which costs accuracy and saves
-//! memory; these take the same steps. Stages that saw different keys are merged
-//! over the cascade.
+//! rounded to bf16 before they are multiplied with the values, as the matrix
+//! unit requires. Published kernels keep the state in bf16, which costs
+//! accuracy and saves memory; the steps here are the same. Stages that attended
+//! to different keys are merged over the cascade.
 
 use girih_tensor::DType;
 
@@ -16,7 +17,7 @@ use super::entry::{
     unpack,
 };
 
-/// A state that has seen no keys.
+/// Writes a state without keys.
 pub(super) const ATTEND_CLEAR: KernelEntry = KernelEntry {
     name: "attend_clear",
     params: STATE_PARAMS,
@@ -30,11 +31,11 @@ pub(super) const ATTEND_CLEAR: KernelEntry = KernelEntry {
     },
 };
 
-/// Lets a chunk of keys, of `size` components, and of values pass by.
+/// Updates a state with a chunk of keys, of `size` components, and values.
 ///
-/// Row `r` stands at position `start[0] + query + r / group`, key `j` at
-/// `key + j`. With `causal` = 1 a row sees the keys up to its own position, and
-/// of those the last `window` if that is not 0.
+/// Row `r` is at position `start[0] + query + r / group`, key `j` at `key + j`.
+/// With `causal` = 1 a row attends to the keys up to its own position, and only
+/// to the last `window` of them if that is not 0.
 pub(super) const ATTEND: KernelEntry = KernelEntry {
     name: "attend",
     params: &[
@@ -62,7 +63,7 @@ pub(super) const ATTEND: KernelEntry = KernelEntry {
     values: attend,
 };
 
-/// Adds to a state what another one saw: `state = state ⊕ other`.
+/// Merges another state into a state: `state = state ⊕ other`.
 pub(super) const ATTEND_MERGE: KernelEntry = KernelEntry {
     name: "attend_merge",
     params: STATE_PARAMS,
@@ -76,8 +77,8 @@ pub(super) const ATTEND_MERGE: KernelEntry = KernelEntry {
     values: merge,
 };
 
-/// The attention of each row, `y = values / sum`. A row that saw no key yields
-/// zeros.
+/// Divides the attention of each row by its sum, `y = values / sum`. A row
+/// without keys gives zeros.
 pub(super) const ATTEND_STORE: KernelEntry = KernelEntry {
     name: "attend_store",
     params: STATE_PARAMS,
@@ -130,18 +131,18 @@ fn attend(params: &[u32], values: &mut KernelValues<'_>) {
         for (key, score) in (0..).zip(&mut scores) {
             *score = if sees(key) { *score } else { f32::NEG_INFINITY };
         }
-        pass(&scores, &v, state);
+        update(&scores, &v, state);
     }
     values.store(0, DType::F32, &state);
 }
 
-/// Rows of `size` values as columns: `[size][rows]`.
+/// Transposes rows of `size` values to `[size][rows]`.
 fn transposed(rows: &[f32], size: usize) -> Vec<f32> {
     (0..size).flat_map(|component| rows.iter().skip(component).step_by(size)).copied().collect()
 }
 
-/// The scores of all keys, whose components are `[size][keys]`. Each is a sum
-/// over ascending components, so keys may lie in lanes.
+/// Computes the scores of all keys; `components` is `[size][keys]`. Each score
+/// is a sum over ascending components, so keys can be vector lanes.
 fn score(q: &[f32], components: &[f32], scale: f32, scores: &mut [f32]) {
     scores.fill(0.0);
     for (q, component) in q.iter().zip(components.chunks_exact(scores.len())) {
@@ -152,8 +153,8 @@ fn score(q: &[f32], components: &[f32], scale: f32, scores: &mut [f32]) {
     scores.iter_mut().for_each(|score| *score *= scale);
 }
 
-/// One chunk passes one row.
-fn pass(scores: &[f32], v: &[f32], state: &mut [f32]) {
+/// Updates the state of one row with one chunk.
+fn update(scores: &[f32], v: &[f32], state: &mut [f32]) {
     let largest = scores.iter().copied().fold(state[0], f32::max);
     if largest == f32::NEG_INFINITY {
         return;

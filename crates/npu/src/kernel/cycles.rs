@@ -1,14 +1,14 @@
-//! How long a call takes: the bundles of its loops, as figures of
+//! The cycles of a call: the bundles of its loops, given in
 //! `targets/npu/kernels-*.toml`, and the loads that wait for a bank.
 //!
 //! ```text
-//! cycles = call + Σ over loops: cycles of a turn · Π ⌈number / step⌉ + waiting loads
+//! cycles = call + Σ over loops: cycles of an iteration · Π ⌈parameter / step⌉ + waiting loads
 //! ```
 //!
-//! `call` is what happens once: the entry, the prologue and the epilogue of the
-//! software pipeline. A loop's cycles are its initiation interval, or all of its
-//! bundles if it is not pipelined. Two loads of one bundle that hit one bank
-//! take a cycle more.
+//! `call` is the fixed part: the entry, the prologue and the epilogue of the
+//! software pipeline. The cycles of a loop are its initiation interval, or all
+//! of its bundles if it is not pipelined. Two loads of one bundle from the same
+//! bank take one more cycle.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use super::entries::ENTRIES;
 use super::entry::KernelEntry;
 use crate::target::{Figure, Target, print, take_figure};
 
-/// The files of the repository, by the core that they are for.
+/// The files of the repository, by the kind of core.
 const KERNEL_TIME_FILES: &[(&str, &str)] = &[
     ("aie2p", include_str!("../../../../targets/npu/kernels-aie2p.toml")),
     ("aie2", include_str!("../../../../targets/npu/kernels-aie2.toml")),
@@ -46,24 +46,24 @@ struct EntryTimes {
     loops: Vec<LoopTimes>,
 }
 
-/// One loop: which numbers of a call it steps through, and what a turn takes.
+/// One loop: the parameters it iterates over, and the cycles of an iteration.
 #[derive(Clone, Debug)]
 struct LoopTimes {
-    /// The place of a number among a call's, and the step.
+    /// The index of each parameter, and the step.
     over: Vec<(usize, u32)>,
     cycles: f64,
-    /// Loads of a turn that go to two operands at once.
+    /// Two operands, and the loads per iteration that read both in one bundle.
     pairs: Option<(usize, usize, f64)>,
 }
 
-/// Where an operand lies in the memory of its tile.
+/// The location of an operand in the memory of its tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperandExtent {
-    /// A number that is equal for operands in one tile's memory.
+    /// A number that is equal for operands in the memory of one tile.
     pub tile: u32,
     /// The first byte.
     pub address: u32,
-    /// How many.
+    /// The number of bytes.
     pub bytes: u32,
 }
 
@@ -93,24 +93,22 @@ struct PairsText {
 }
 
 impl KernelTimes {
-    /// The times on a target's cores.
+    /// Returns the times for the cores of a target.
     ///
-    /// # Errors
-    /// When there is no file for its kind of core, or when the file is at
-    /// fault.
+    /// When there is no file for its kind of core, or when the file has an
+    /// error.
     pub fn of(target: &Target) -> Result<KernelTimes> {
         let found = KERNEL_TIME_FILES.iter().find(|(core, _)| *core == target.core);
         let Some((_, text)) = found else {
-            return Err(Error::new(format!("there are no kernel times for cores of kind {:?}", target.core)));
+            return Err(Error::new(format!("no kernel times for cores of kind {:?}", target.core)));
         };
         KernelTimes::parse(text, target).map_err(|error| error.of(format!("kernel times of {}", target.core)))
     }
 
-    /// Reads a file of times.
+    /// Parses a file of times.
     ///
-    /// # Errors
-    /// When an entry, a number or an operand is unknown; when a time has no
-    /// source or is negative.
+    /// When an entry, a parameter or an operand is unknown, or when a time has
+    /// no source or is negative.
     pub fn parse(text: &str, target: &Target) -> Result<KernelTimes> {
         let mut toml: Toml =
             text.parse().map_err(|error: toml::de::Error| Error::new(error.message().to_owned()))?;
@@ -126,7 +124,7 @@ impl KernelTimes {
             let Some(at) = ENTRIES.iter().position(|entry| entry.name == name) else {
                 return Err(Error::new(format!("no kernel is called {name:?}")));
             };
-            take(name, value, &mut table.figures)?;
+            take_entry_figures(name, value, &mut table.figures)?;
             let read: EntryText =
                 value.clone().try_into().map_err(|error: toml::de::Error| Error::new(error.message()))?;
             table.times[at] = Some(times(&ENTRIES[at], &read).map_err(|error| error.of(name))?);
@@ -136,45 +134,44 @@ impl KernelTimes {
         Ok(table)
     }
 
-    /// Whether the times of an entry are known; its place is that in [`ENTRIES`].
+    /// Whether the times of an entry are known; `entry` is its index in
+    /// [`ENTRIES`].
     pub fn knows(&self, entry: usize) -> bool {
         self.times[entry].is_some()
     }
 
-    /// Cycles of a call with these numbers and operands.
+    /// The cycles of a call with these parameters and operands.
     ///
-    /// # Panics
-    /// When the entry's times are not known.
+    /// When the times of the entry are unknown.
     pub fn cycles(&self, entry: usize, params: &[u32], operands: &[OperandExtent]) -> u64 {
-        let times = self.times[entry].as_ref().expect("the caller has asked whether the times are known");
+        let times = self.times[entry].as_ref().expect("the caller has checked that the times are known");
         let mut cycles = times.call;
-        for turns in &times.loops {
+        for inner in &times.loops {
             let count: f64 =
-                turns.over.iter().map(|&(at, step)| f64::from(params[at].div_ceil(step))).product();
-            let waits = turns.pairs.map_or(0.0, |(a, b, loads)| {
+                inner.over.iter().map(|&(at, step)| f64::from(params[at].div_ceil(step))).product();
+            let waits = inner.pairs.map_or(0.0, |(a, b, loads)| {
                 loads * self.conflict * shared(operands[a], operands[b], self.bank_bytes)
             });
-            cycles += count * (turns.cycles + waits);
+            cycles += count * (inner.cycles + waits);
         }
         cycles.ceil() as u64
     }
 
-    /// Bytes that an entry takes in a core's program.
+    /// The bytes of an entry in the program of a core.
     ///
-    /// # Panics
-    /// When the entry's times are not known.
+    /// When the times of the entry are unknown.
     pub fn program_bytes(&self, entry: usize) -> f64 {
-        self.times[entry].as_ref().expect("the caller has asked whether the times are known").program
+        self.times[entry].as_ref().expect("the caller has checked that the times are known").program
     }
 
-    /// Every figure, in the order of its path.
+    /// All figures, sorted by path.
     pub fn figures(&self) -> &[Figure] {
         &self.figures
     }
 }
 
 impl fmt::Display for KernelTimes {
-    /// For each entry what its times were fitted to, then all figures.
+    /// Prints what the times of each entry were fitted to, then all figures.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "kernel times of {}", self.core)?;
         for (entry, note) in ENTRIES.iter().zip(&self.notes).filter(|(_, note)| !note.is_empty()) {
@@ -184,8 +181,9 @@ impl fmt::Display for KernelTimes {
     }
 }
 
-/// Takes the figures of an entry; the names and steps of its loops are none.
-fn take(name: &str, value: &mut Value, figures: &mut Vec<Figure>) -> Result<()> {
+/// Takes the figures of an entry. The names and steps of its loops are not
+/// figures.
+fn take_entry_figures(name: &str, value: &mut Value, figures: &mut Vec<Figure>) -> Result<()> {
     let not = || Error::new(format!("{name} is not a table"));
     let table = value.as_table_mut().ok_or_else(not)?;
     for key in ["program", "call"] {
@@ -194,9 +192,9 @@ fn take(name: &str, value: &mut Value, figures: &mut Vec<Figure>) -> Result<()> 
         }
     }
     let Some(loops) = table.get_mut("loops").and_then(Value::as_table_mut) else { return Ok(()) };
-    for (inner, turns) in loops {
-        let path = format!("{name}.{inner}");
-        match turns.as_table_mut().and_then(|turns| turns.get_mut("cycles")) {
+    for (loop_name, inner) in loops {
+        let path = format!("{name}.{loop_name}");
+        match inner.as_table_mut().and_then(|inner| inner.get_mut("cycles")) {
             Some(cycles) => take_figure(&path, cycles, figures)?,
             None => return Err(Error::new(format!("{path} has no cycles"))),
         }
@@ -213,19 +211,19 @@ fn times(entry: &KernelEntry, text: &EntryText) -> Result<EntryTimes> {
     };
     let operand = |name: &String| {
         let at = entry.operands.iter().position(|operand| operand.name == name);
-        at.ok_or_else(|| Error::new(format!("{name:?} is no operand")))
+        at.ok_or_else(|| Error::new(format!("the kernel has no operand {name:?}")))
     };
     let mut loops = Vec::new();
-    for (name, turns) in &text.loops {
-        let over = turns.over.iter().map(|(number, &step)| {
+    for (name, inner) in &text.loops {
+        let over = inner.over.iter().map(|(number, &step)| {
             let at = entry.params.iter().position(|param| param.name == number);
             match at {
                 Some(at) if step > 0 => Ok((at, step)),
                 Some(_) => Err(Error::new(format!("loop {name} steps by 0 through {number}"))),
-                None => Err(Error::new(format!("loop {name}: {number:?} is no number of the kernel"))),
+                None => Err(Error::new(format!("loop {name}: the kernel has no parameter {number:?}"))),
             }
         });
-        let pairs = match &turns.pairs {
+        let pairs = match &inner.pairs {
             Some(PairsText { operands: [a, b], loads }) => {
                 Some((operand(a)?, operand(b)?, time(name, *loads)?))
             }
@@ -233,15 +231,15 @@ fn times(entry: &KernelEntry, text: &EntryText) -> Result<EntryTimes> {
         };
         loops.push(LoopTimes {
             over: over.collect::<Result<_>>()?,
-            cycles: time(name, turns.cycles)?,
+            cycles: time(name, inner.cycles)?,
             pairs,
         });
     }
     Ok(EntryTimes { program: time("program", text.program)?, call: time("call", text.call)?, loops })
 }
 
-/// How likely it is that loads from two operands hit one bank: the operands are
-/// walked through independently of each other.
+/// The probability that loads from two operands hit the same bank, if the
+/// operands are read independently.
 fn shared(a: OperandExtent, b: OperandExtent, bank_bytes: u32) -> f64 {
     if a.tile != b.tile || a.bytes == 0 || b.bytes == 0 {
         return 0.0;
@@ -274,15 +272,15 @@ mod tests {
             let target = Target::named(&name).unwrap();
             let table = KernelTimes::of(&target).unwrap();
             for (at, entry) in ENTRIES.iter().enumerate() {
-                let wanted = target.core_unit.bfp16_macs > 0 || entry.name != "gemm_bfp16";
-                assert_eq!(table.knows(at), wanted, "{} on {name}", entry.name);
+                let expected = target.core_unit.bfp16_macs > 0 || entry.name != "gemm_bfp16";
+                assert_eq!(table.knows(at), expected, "{} on {name}", entry.name);
             }
             assert!(table.to_string().lines().count() > table.figures().len());
         }
     }
 
     #[test]
-    fn a_loop_takes_its_turns_and_a_pair_of_loads_from_one_bank_waits() {
+    fn a_loop_takes_its_iterations_and_paired_loads_from_one_bank_wait() {
         let target = Target::named("xdna2-strix").unwrap();
         let figure = |value: &str| format!("{{ value = {value}, grade = \"guessed\", source = \"test\" }}");
         let text = format!(
@@ -304,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_of_times_may_not_say_is_refused() {
+    fn a_faulty_file_of_times_is_refused() {
         let target = Target::named("toy").unwrap();
         let call = "call = { value = 1.0, grade = \"guessed\", source = \"x\" }";
         for (text, part) in [

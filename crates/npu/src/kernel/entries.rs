@@ -3,7 +3,7 @@
 use super::entry::KernelEntry;
 use super::{attend, matmul, rows};
 
-/// Every entry.
+/// All entries.
 pub const ENTRIES: &[KernelEntry] = &[
     matmul::GEMM_BF16,
     matmul::GEMM_BF16_DIRECT,
@@ -32,7 +32,7 @@ pub const ENTRIES: &[KernelEntry] = &[
     rows::RECEIVE,
 ];
 
-/// The entry with this name.
+/// Finds an entry by name.
 pub fn entry(name: &str) -> Option<&'static KernelEntry> {
     ENTRIES.iter().find(|entry| entry.name == name)
 }

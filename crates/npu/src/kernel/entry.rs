@@ -1,83 +1,84 @@
-//! What an entry is: its numbers, its operands and their layouts, and the
-//! helpers that entries are written with.
+//! A kernel entry: its parameters, its operands and their layouts, and helpers
+//! for entries.
 
 use std::fmt;
 
 use girih_tensor::{DType, Error, Result};
 
-/// One entry.
+/// A kernel that a core can call.
 pub struct KernelEntry {
-    /// The name in programs: `gemm_bf16`.
+    /// The name in programs, such as `gemm_bf16`.
     pub name: &'static str,
-    /// The numbers that a call gives, in order.
+    /// The parameters of a call, in order.
     pub params: &'static [Param],
     /// The operands, in the order of a call's addresses.
     pub operands: &'static [KernelOperand],
-    /// Multiplications of a call, for rooflines.
+    /// Multiply-accumulates of a call, for rooflines.
     pub macs: fn(&[u32]) -> u64,
-    /// What it does to the cascade.
+    /// How it uses the cascade.
     pub cascade: CascadeUse,
-    /// Faults of the numbers beyond those that [`KernelEntry::check`] sees for all.
+    /// Finds faults of the parameters beyond those that [`KernelEntry::check`]
+    /// finds for all entries.
     pub(super) fault: fn(&[u32]) -> Option<String>,
     pub(super) values: fn(&[u32], &mut KernelValues<'_>),
 }
 
-/// A number that a call gives.
+/// A parameter of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
     /// Its name in programs.
     pub name: &'static str,
-    /// What numbers are allowed.
+    /// The allowed values.
     pub kind: ParamKind,
 }
 
-/// What numbers a parameter may be.
+/// The allowed values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParamKind {
     /// At least 1.
     Size,
     /// At least 0.
     Index,
-    /// A float; it is handed on as the bits of an `f32`.
+    /// A float, passed as the bits of an `f32`.
     Real,
 }
 
-/// What a call does to the link between neighbouring cores.
+/// How a call uses the cascade link between neighbouring cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CascadeUse {
-    /// Nothing.
+    /// It does not use the link.
     None,
-    /// Its first operand leaves over it.
+    /// It sends its first operand.
     Send,
-    /// Its first operand arrives over it.
+    /// It receives its first operand.
     Receive,
 }
 
 /// One operand of an entry.
 pub struct KernelOperand {
-    /// The name in faults: `a`.
+    /// The name in messages, such as `a`.
     pub name: &'static str,
-    /// What a call does to it.
+    /// How a call accesses it.
     pub access: Access,
     /// The type of its elements.
     pub dtype: DType,
-    /// How its elements lie, outermost axis first.
+    /// The layout of its elements, outermost axis first.
     pub layout: fn(&[u32]) -> Vec<Axis>,
 }
 
-/// What a call does to an operand.
+/// How a call accesses an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// It is read.
     Read,
-    /// All of it is written and none of it is read.
+    /// It is written completely and not read.
     Write,
     /// It is read and written.
     Update,
 }
 
-/// One axis of an operand in memory: how many steps, and by how many logical
-/// rows and columns each step moves on.
+/// One axis of an operand in memory: the number of steps, and the logical rows
+/// and columns that each step advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// Steps.
@@ -90,33 +91,32 @@ pub struct Axis {
 
 /// The bytes of a call's operands.
 pub struct KernelValues<'a> {
-    /// Operands that are read, in their order among each other.
+    /// Operands that are read, in order.
     pub reads: &'a [&'a [u8]],
-    /// Operands that are written or updated, in their order among each other;
-    /// updated ones hold their bytes, written ones anything.
+    /// Operands that are written or updated, in order. Updated ones contain
+    /// their values, written ones arbitrary bytes.
     pub writes: &'a mut [&'a mut [u8]],
 }
 
 impl KernelEntry {
-    /// What is wrong with a call with these numbers, if anything.
+    /// Checks the parameters of a call.
     ///
-    /// # Errors
-    /// A sentence that names the entry and the number.
+    /// Names the entry and the wrong parameter.
     pub fn check(&self, params: &[u32]) -> Result<()> {
         let refuse = |text: String| Err(Error::new(format!("kernel {}: {text}", self.name)));
         if params.len() != self.params.len() {
             let needed = self.params.len();
-            return refuse(format!("{} numbers are given, {needed} are needed", params.len()));
+            return refuse(format!("{} parameters given, {needed} needed", params.len()));
         }
         for (param, &number) in self.params.iter().zip(params) {
-            let least = match param.kind {
+            let min = match param.kind {
                 ParamKind::Size => 1,
                 ParamKind::Index => 0,
                 ParamKind::Real => continue,
             };
-            if number < least || number > MAX_PARAM {
+            if number < min || number > MAX_PARAM {
                 let name = param.name;
-                return refuse(format!("{name} is {number}: it must lie in {least}..={MAX_PARAM}"));
+                return refuse(format!("{name} is {number}: it must lie in {min}..={MAX_PARAM}"));
             }
         }
         match (self.fault)(params) {
@@ -125,13 +125,14 @@ impl KernelEntry {
         }
     }
 
-    /// Bytes of each operand of a call with these numbers, which must have
-    /// passed [`KernelEntry::check`].
+    /// The bytes of each operand of a call. The parameters must have passed
+    /// [`KernelEntry::check`].
     pub fn bytes(&self, params: &[u32]) -> Vec<u64> {
         self.operands.iter().map(|operand| operand.bytes(params)).collect()
     }
 
-    /// Computes a call. Lengths must be those of [`KernelEntry::bytes`].
+    /// Computes a call. The operands must have the lengths given by
+    /// [`KernelEntry::bytes`].
     pub fn compute(&self, params: &[u32], values: &mut KernelValues<'_>) {
         (self.values)(params, values);
     }
@@ -143,7 +144,7 @@ impl fmt::Debug for KernelEntry {
     }
 }
 
-/// The largest size of a call; operands then have less than 2^50 bytes.
+/// The largest parameter of a call; operands then have fewer than 2^50 bytes.
 const MAX_PARAM: u32 = 1 << 22;
 
 impl Param {
@@ -161,7 +162,7 @@ impl Param {
 }
 
 impl KernelOperand {
-    /// Its bytes in a call with these numbers.
+    /// Its bytes in a call with these parameters.
     pub fn bytes(&self, params: &[u32]) -> u64 {
         let elements: u64 = (self.layout)(params).iter().map(|axis| u64::from(axis.extent)).product();
         elements * self.dtype.block_bytes() as u64
@@ -187,18 +188,18 @@ impl KernelOperand {
     }
 }
 
-/// A row-major matrix.
+/// The layout of a row-major matrix.
 pub(super) fn matrix(rows: u32, columns: u32) -> Vec<Axis> {
     vec![Axis { extent: rows, rows: 1, columns: 0 }, Axis { extent: columns, rows: 0, columns: 1 }]
 }
 
-/// A vector: one row.
+/// The layout of a vector: one row.
 pub(super) fn vector(columns: u32) -> Vec<Axis> {
     vec![Axis { extent: columns, rows: 0, columns: 1 }]
 }
 
-/// Blocks of `side.0` rows and `side.1` columns, row of blocks by row of blocks,
-/// each block row-major.
+/// The layout in blocks of `side.0` rows and `side.1` columns: row of blocks by
+/// row of blocks, each block row-major.
 pub(super) fn blocks(rows: u32, columns: u32, side: (u32, u32)) -> Vec<Axis> {
     vec![
         Axis { extent: rows / side.0, rows: side.0, columns: 0 },
@@ -212,18 +213,19 @@ pub(super) fn no_fault(_: &[u32]) -> Option<String> {
     None
 }
 
-/// The fault of a size that is no multiple of what the vector unit takes.
+/// The fault of a size that is not a multiple of `unit`, the size the vector
+/// unit works on.
 pub(super) fn whole(name: &str, size: u32, unit: u32) -> Option<String> {
     (!size.is_multiple_of(unit)).then(|| format!("{name} is {size}: it must be a multiple of {unit}"))
 }
 
 impl KernelValues<'_> {
-    /// Operand `i` of those that are read, as f32.
+    /// Read operand `i`, as f32.
     pub(super) fn bf16(&self, i: usize) -> Vec<f32> {
         unpack(DType::BF16, self.reads[i])
     }
 
-    /// Operand `i` of those that are written or updated, as f32.
+    /// Written or updated operand `i`, as f32.
     pub(super) fn updated(&self, i: usize, dtype: DType) -> Vec<f32> {
         unpack(dtype, self.writes[i])
     }
@@ -240,8 +242,8 @@ pub(super) fn unpack(dtype: DType, bytes: &[u8]) -> Vec<f32> {
     values
 }
 
-/// The bf16 nearest to a value, ties to even: as `DType::BF16` packs it, without
-/// the way over bytes.
+/// Rounds a value to the nearest bf16, ties to even. Equal to packing with
+/// `DType::BF16`, but without writing bytes.
 pub(super) fn round(value: f32) -> f32 {
     let bits = value.to_bits();
     let upper = match value.is_nan() {

@@ -1,9 +1,9 @@
-//! Products: matrix by matrix, matrix by vector, and matrix by matrix on int8.
+//! Matmuls: matrix by matrix, matrix by vector, and matrix by matrix in int8.
 //!
 //! The matrix instruction of AIE2P multiplies a block of 4 × 8 by one of 8 × 8
-//! (`mac_4x8_8x8_bf16`). A tile lies in memory as the instruction loads it: row
-//! of blocks by row of blocks, each block row-major. The right operand has a
-//! row for each column of the product, as weights do.
+//! (`mac_4x8_8x8_bf16`). A tile has the layout that the instruction loads: row
+//! of blocks by row of blocks, each block row-major. The right operand has one
+//! row per column of the result, as weights do.
 //!
 //! ```text
 //! a [m/4][k/8][4][8]    b [n/8][k/8][8][8]    c [m/4][n/8][4][8]    c += a · bᵀ
@@ -22,19 +22,22 @@ use super::entry::{
 
 /// Rows of a block of `a` and `c`.
 const BLOCK_ROWS: u32 = 4;
-/// Columns of a block, and rows of one of `b`.
+/// Columns of a block, and rows of a block of `b`.
 const BLOCK_SIDE: u32 = 8;
-/// Lanes of the vector unit that sum a row of a matrix-vector product.
+/// Vector lanes that sum a row of a matrix-vector product.
 const GEMV_LANES: usize = 64;
 
-/// `c += a · bᵀ` as the hand-written kernel of mlir-air (`mm_aie2p.cc`) times it.
+/// `c += a · bᵀ`, with the times of the hand-written kernel of mlir-air
+/// (`mm_aie2p.cc`).
 pub(super) const GEMM_BF16: KernelEntry = gemm("gemm_bf16");
-/// The same product, with the times of the compiler's own code (`--codegen direct`).
+/// The same matmul, with the times of the compiler's own code (`--codegen
+/// direct`).
 pub(super) const GEMM_BF16_DIRECT: KernelEntry = gemm("gemm_bf16_direct");
-/// The same product, with the times of arXiv 2512.13282, tuned with the vendor's compiler.
+/// The same matmul, with the times of arXiv 2512.13282, tuned with the vendor's
+/// compiler.
 pub(super) const GEMM_BF16_TUNED: KernelEntry = gemm("gemm_bf16_tuned");
 
-/// The compiler's code with `c` in bf16: rounded after every call.
+/// The compiler's code with `c` in bf16, rounded after every call.
 pub(super) const GEMM_BF16_LOW: KernelEntry = KernelEntry {
     operands: &[
         KernelOperand::reads("a", blocks_a),
@@ -45,8 +48,8 @@ pub(super) const GEMM_BF16_LOW: KernelEntry = KernelEntry {
     ..gemm("gemm_bf16_low")
 };
 
-/// The product as AIE2P's block floating point computes it: 8 operands along
-/// `k` share an exponent (bfp16ebs8).
+/// The matmul in AIE2P's block floating point: 8 operands along `k` share an
+/// exponent (bfp16ebs8).
 pub(super) const GEMM_BFP16: KernelEntry =
     KernelEntry { values: |params, values| product(params, values, bfp16::quantise), ..gemm("gemm_bfp16") };
 
@@ -69,7 +72,7 @@ const GEMM_OPERANDS: &[KernelOperand] = &[
 ];
 const GEMM_PARAMS: &[Param] = &[Param::size("m"), Param::size("n"), Param::size("k")];
 
-/// `c += a · bᵀ` on int8 with int32 sums, which wrap as the accumulators do.
+/// `c += a · bᵀ` in int8 with int32 sums, which wrap like the accumulators.
 pub(super) const GEMM_INT8: KernelEntry = KernelEntry {
     operands: &[
         KernelOperand::new("a", Access::Read, DType::I8, blocks_a),
@@ -80,8 +83,8 @@ pub(super) const GEMM_INT8: KernelEntry = KernelEntry {
     ..gemm("gemm_int8")
 };
 
-/// `y[i] = Σ a[i, j] · x[j]`: 64 lanes sum every 64th column in ascending
-/// order, then the lanes are halved until one is left (`mv.cc`).
+/// `y[i] = Σ a[i, j] · x[j]`: 64 lanes each sum every 64th column in ascending
+/// order, then the lanes are halved until one remains (`mv.cc`).
 pub(super) const GEMV_BF16: KernelEntry = KernelEntry {
     name: "gemv_bf16",
     params: &[Param::size("rows"), Param::size("k")],
@@ -117,10 +120,10 @@ fn blocks_c(params: &[u32]) -> Vec<Axis> {
     blocks(params[0], params[1], (BLOCK_ROWS, BLOCK_SIDE))
 }
 
-/// A product whose sums stay in f32.
+/// Computes a matmul with f32 sums.
 ///
-/// The order of each sum does not depend on the blocks, so the loops are those
-/// that are fast here: four rows of `a` by eight of `b`, one block of `c`.
+/// The order of each sum does not depend on the blocks, so the loops are chosen
+/// for speed: four rows of `a` by eight of `b`, one block of `c`.
 fn product(params: &[u32], values: &mut KernelValues<'_>, convert: fn(&mut [f32])) {
     let (a, panels) = factors(params, values, convert);
     let [_, n, k] = [params[0] as usize, params[1] as usize, params[2] as usize];
@@ -138,7 +141,7 @@ fn product(params: &[u32], values: &mut KernelValues<'_>, convert: fn(&mut [f32]
     }
 }
 
-/// A product whose sums are rounded to bf16 after the call.
+/// Computes a matmul whose sums are rounded to bf16 after the call.
 fn product_low(params: &[u32], values: &mut KernelValues<'_>) {
     let (a, panels) = factors(params, values, |_| ());
     let [_, n, k] = [params[0] as usize, params[1] as usize, params[2] as usize];
@@ -151,8 +154,8 @@ fn product_low(params: &[u32], values: &mut KernelValues<'_>) {
     values.store(0, DType::BF16, &c);
 }
 
-/// Both factors, eight values at a time as the matrix unit takes them: `a` in
-/// its blocks, `b` in panels.
+/// Both factors, converted eight values at a time as the matrix unit does: `a`
+/// in its blocks, `b` in panels.
 fn factors(params: &[u32], values: &KernelValues<'_>, convert: fn(&mut [f32])) -> (Vec<f32>, Vec<f32>) {
     let (mut a, mut b) = (values.bf16(0), values.bf16(1));
     a.chunks_exact_mut(8).for_each(convert);
@@ -161,8 +164,8 @@ fn factors(params: &[u32], values: &KernelValues<'_>, convert: fn(&mut [f32])) -
     (a, panels)
 }
 
-/// One block of `c`, `[4][8]`: reads a row of blocks of `a`, `[k/8][4][8]`, and
-/// a panel of `b`, `[k][8]`.
+/// Updates one block of `c`, `[4][8]`, with a row of blocks of `a`,
+/// `[k/8][4][8]`, and a panel of `b`, `[k][8]`.
 fn block(a: &[f32], panel: &[f32], c: &mut [f32; 32]) {
     let mut sums: [[f32; 8]; 4] =
         std::array::from_fn(|row| std::array::from_fn(|column| c[row * 8 + column]));
@@ -181,7 +184,8 @@ fn block(a: &[f32], panel: &[f32], c: &mut [f32; 32]) {
     }
 }
 
-/// `b` from blocks `[n/8][k/8][8 rows][8]` to panels `[n/8][k][8 rows]`.
+/// Converts `b` from blocks `[n/8][k/8][8 rows][8]` to panels `[n/8][k][8
+/// rows]`.
 fn panels_of(blocks: &[f32], k: usize) -> Vec<f32> {
     let mut panels = vec![0.0; blocks.len()];
     for (block, panel) in blocks.chunks_exact(64).zip(panels.chunks_exact_mut(64)) {
@@ -232,7 +236,7 @@ fn lane_sum(row: &[f32], x: &[f32]) -> f32 {
     halve(&mut lanes)
 }
 
-/// The sum of lanes, halved until one is left.
+/// The sum of the lanes, halved until one remains.
 pub(super) fn halve(lanes: &mut [f32]) -> f32 {
     let mut width = lanes.len();
     while width > 1 {

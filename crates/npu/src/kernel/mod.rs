@@ -1,9 +1,10 @@
-//! What a core can call: for each entry the operands with their layouts, the
-//! values that the tile computes and the cycles that it takes.
+//! The kernels that a core can call: for each entry its operands with their
+//! layouts, the values it computes and the cycles it takes.
 //!
-//! Values are those of the tile: operands are rounded to bf16, sums are kept in
-//! f32 and added in the order that each entry states. Cycles are figures of
-//! `targets/npu/kernels-*.toml`, one set for each published code generator.
+//! Values are those of the hardware: operands are rounded to bf16, sums are
+//! kept in f32 and added in the order that each entry states. Cycles come from
+//! `targets/npu/kernels-*.toml`, one set of figures for each published code
+//! generator.
 
 mod attend;
 mod bfp16;

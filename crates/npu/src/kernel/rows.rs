@@ -1,5 +1,5 @@
-//! Entries that work on rows or on elements: norms, rotation, gates, sums, and
-//! the copies between them. All round once, when they store.
+//! Entries that work on rows or elements: norms, rotation, gates, sums and
+//! copies. All round once, when they store.
 
 use girih_tensor::DType;
 
@@ -9,11 +9,11 @@ use super::entry::{
 };
 use super::matmul::halve;
 
-/// Lanes of the vector unit that sum a row.
+/// Vector lanes that sum a row.
 const ROW_LANES: usize = 16;
 
 /// `y = x / √(mean(x²) + epsilon) · w`, row by row; 16 lanes sum the squares.
-/// The mean is that of `width` values; a row's other values are zeros.
+/// The mean is over `width` values; the other values of a row are zeros.
 pub(super) const RMS_NORM: KernelEntry = KernelEntry {
     name: "rms_norm",
     params: NORM_PARAMS,
@@ -71,8 +71,8 @@ fn wider(params: &[u32]) -> Option<String> {
 }
 
 /// Rotates component `i` with `i + size/2` of every head. A row of the table
-/// holds the cosines of the pairs and then their sines, and serves all heads of
-/// its row.
+/// contains the cosines of the pairs, then their sines; all heads of the row
+/// use it.
 pub(super) const ROPE_HALVES: KernelEntry = rope("rope_halves", |params, values| {
     let half = params[2] as usize / 2;
     rotate(params, values, |pair| (pair, pair + half));
@@ -146,7 +146,7 @@ pub(super) const SEND: KernelEntry = KernelEntry {
     ..elementwise("send")
 };
 
-/// Receives words of 4 bytes from the core before in the cascade.
+/// Receives words of 4 bytes from the previous core of the cascade.
 pub(super) const RECEIVE: KernelEntry = KernelEntry {
     operands: &[KernelOperand::new("y", Access::Write, DType::F32, length)],
     cascade: CascadeUse::Receive,
@@ -168,7 +168,7 @@ const BINARY_OPERANDS: &[KernelOperand] = &[
     KernelOperand::writes("y", length),
 ];
 
-/// An entry of one vector of bf16 to another, until it says otherwise.
+/// An entry from one bf16 vector to another; its users override the rest.
 const fn elementwise(name: &'static str) -> KernelEntry {
     KernelEntry {
         name,

@@ -1,6 +1,6 @@
-//! The parts of the array that act, and what each of them waits for.
+//! The agents of a launch, the events they are due for, and what blocks them.
 
-/// Somebody who may have to wait.
+/// An agent that may have to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Agent {
     Core(u32),
@@ -8,34 +8,35 @@ pub(super) enum Agent {
     Control,
 }
 
-/// What the queue announces.
+/// An event in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
-    /// A core's call is over.
+    /// A core's call ends.
     Core(u32),
     /// A stream has moved its words.
     Route(u32),
-    /// A stream's words reach DRAM, or come from there.
+    /// A stream's words start to move to or from DRAM.
     Join(u32),
-    /// A transfer of DRAM ends, if nothing has changed since this version.
+    /// A DRAM transfer ends; stale unless the DRAM server still has this
+    /// version.
     Dram(u64),
-    /// The command processor is done with a command.
+    /// The command processor finishes a command.
     Control,
     /// A token of a channel arrives.
     Token(u32),
 }
 
-/// Why a part cannot go on.
+/// Why an agent cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
     /// A channel has no task.
     Idle,
-    /// A lock has less than is asked for.
+    /// The lock value is too low.
     Lock { lock: u32, needs: u32, has: u32 },
-    /// The neighbour has not come to the cascade.
+    /// The neighbour is not ready at the cascade.
     Cascade,
     /// The queue of a channel is full.
     Queue { channel: u32 },
-    /// No token has come from a channel.
+    /// No token has arrived from a channel.
     Token { channel: u32 },
 }

@@ -1,8 +1,8 @@
 //! DMA channels and the streams between them.
 //!
-//! A stream moves words while both its ends are within a pass of a descriptor,
-//! and stops when the first of them is through. So there is one event for each
-//! hand-off of a buffer, whatever its size.
+//! A stream moves words while all its ends are in a pass of a descriptor, and
+//! stops when the first pass ends. So each hand-off of a buffer is one event,
+//! whatever its size.
 
 use super::agent::{Agent, Blocked, Due};
 use super::fault::{FaultKind, SimFault};
@@ -19,7 +19,7 @@ impl LaunchSim<'_> {
         self.channels[channel as usize].queue.push_back((task, at));
     }
 
-    /// Lets a stream move, if all its ends are ready.
+    /// Starts a stream if all its ends are ready.
     pub fn flow(&mut self, route: u32) -> Result<(), SimFault> {
         if self.routes[route as usize].moving {
             return Ok(());
@@ -37,7 +37,7 @@ impl LaunchSim<'_> {
                     continue;
                 }
             }
-            let pass = self.channels[end as usize].pass.expect("it has just begun");
+            let pass = self.channels[end as usize].pass.expect("a pass has just begun");
             words = words.min(self.plan.descriptors[pass.descriptor as usize].words - pass.done);
         }
         if !blocked {
@@ -46,8 +46,8 @@ impl LaunchSim<'_> {
         Ok(())
     }
 
-    /// Begins a pass of a channel unless it is within one. Tells when its first
-    /// word can move.
+    /// Begins a pass of a channel unless one is running. Returns the cycle at
+    /// which its first word can move.
     fn begin(&mut self, channel: u32, route: u32) -> Result<Cycle, Blocked> {
         let at = channel as usize;
         if self.channels[at].pass.is_some() {
@@ -85,7 +85,7 @@ impl LaunchSim<'_> {
         let Some((task, pushed)) = state.queue.pop_front() else { return Err(Blocked::Idle) };
         state.task =
             Some(RunningTask { plan: task, descriptor: task.descriptor, left: task.repeats, passes: 0 });
-        // A task that waited in the queue has been read ahead of.
+        // The latency counts from the push, because a queued task is fetched in advance.
         state.ready = pushed + plan.latency;
         let given = if task.pushed { state.given.pop_front() } else { None };
         if let Some(clock) = given {
@@ -98,7 +98,7 @@ impl LaunchSim<'_> {
         Ok(())
     }
 
-    /// Sets words off. A stream that moves on without a stop has no latency.
+    /// Starts a move. A stream that continues without a stop has no latency.
     fn depart(&mut self, route: u32, words: u64, ready: Cycle, fresh: bool) {
         let plan = &self.plan.routes[route as usize];
         let (dma, stream) = (&self.target.dma, &self.target.stream);
@@ -127,7 +127,7 @@ impl LaunchSim<'_> {
         std::iter::once(&plan.from).chain(&plan.to).any(|&end| self.dram(end).is_some())
     }
 
-    /// A stream's words become a client of DRAM.
+    /// Adds a stream's words to the DRAM server.
     pub fn join(&mut self, route: u32) {
         let plan = &self.plan.routes[route as usize];
         let bytes = (self.routes[route as usize].words * 4) as f64;
@@ -141,28 +141,28 @@ impl LaunchSim<'_> {
         let cap = f64::from(self.target.stream.bytes_per_cycle);
         self.totals.dram_service += (bytes * cost) as u64;
         self.ddr.join(self.now, route, bytes, cap, cost);
-        self.foresee();
+        self.schedule_dram_end();
     }
 
-    /// Announces the next end of a transfer of DRAM.
-    fn foresee(&mut self) {
+    /// Schedules the next end of a DRAM transfer.
+    fn schedule_dram_end(&mut self) {
         if let Some(at) = self.ddr.next_end() {
             self.announce_at(at, Due::Dram(self.ddr.version));
         }
     }
 
-    /// Transfers of DRAM have ended, if the announcement still holds.
+    /// Finishes DRAM transfers, unless the event is stale.
     pub fn served(&mut self, version: u64) -> Result<(), SimFault> {
         if version != self.ddr.version {
             return Ok(());
         }
         let mut ended = Vec::new();
         self.ddr.ended(self.now, &mut ended);
-        self.foresee();
+        self.schedule_dram_end();
         ended.into_iter().try_for_each(|route| self.moved(route))
     }
 
-    /// A stream has moved its words.
+    /// Finishes a move: copies the words and ends completed passes.
     pub fn moved(&mut self, route: u32) -> Result<(), SimFault> {
         let plan = &self.plan.routes[route as usize];
         let state = &mut self.routes[route as usize];
@@ -221,7 +221,7 @@ impl LaunchSim<'_> {
         Ok(())
     }
 
-    /// A token leaves; that of a write leaves when DRAM has acknowledged.
+    /// Sends a token; the token of a write leaves after DRAM has acknowledged.
     fn yield_token(&mut self, channel: u32) {
         if self.clocks.is_some() {
             let clock = self.publish(self.channel_clock(channel));
@@ -234,7 +234,7 @@ impl LaunchSim<'_> {
         self.announce(wait, Due::Token(channel));
     }
 
-    /// Adds to a lock.
+    /// Releases units of a lock.
     pub fn release(&mut self, lock: u32, value: u32, agent: usize) -> Result<(), SimFault> {
         let clock = self.clocks.is_some().then(|| self.publish(agent));
         if self.locks[lock as usize].give(value, clock.as_ref(), &mut self.woken) {

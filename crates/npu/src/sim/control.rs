@@ -1,4 +1,4 @@
-//! The command processor: gives tasks to channels, one register write after
+//! The command processor: pushes tasks to channels, one register write after
 //! another, and waits for their tokens.
 
 use super::agent::{Agent, Blocked, Due};
@@ -9,7 +9,7 @@ use super::plan::{ControlOp, TaskPlan};
 use super::watch::SimEvent;
 
 impl LaunchSim<'_> {
-    /// Runs commands until one takes time or must wait.
+    /// Runs commands until one takes time or has to wait.
     pub fn command(&mut self) -> Result<(), SimFault> {
         if self.control.ended.is_some() || (self.control.busy && !self.control.free) {
             return Ok(());
@@ -27,7 +27,7 @@ impl LaunchSim<'_> {
                     self.control.counters.push(0);
                     self.control.at += 1;
                 }
-                Some(&ControlOp::Repeat { start }) => self.turn(start as usize),
+                Some(&ControlOp::Repeat { start }) => self.repeat(start as usize),
                 Some(ControlOp::Push(channel, task, offset)) => {
                     let offset = offset.at(&self.control.counters);
                     if !self.push(*channel, TaskPlan { offset, ..*task }) {
@@ -43,11 +43,11 @@ impl LaunchSim<'_> {
         }
     }
 
-    fn turn(&mut self, start: usize) {
+    fn repeat(&mut self, start: usize) {
         let ControlOp::Enter { count, .. } = self.plan.commands[start] else {
-            unreachable!("a plan's turn points to its enter")
+            unreachable!("a plan's repeat points to its enter")
         };
-        let counter = self.control.counters.last_mut().expect("a turn is within its loop");
+        let counter = self.control.counters.last_mut().expect("a repeat is inside its loop");
         *counter += 1;
         if *counter < count {
             self.control.at = start + 1;
@@ -57,8 +57,8 @@ impl LaunchSim<'_> {
         }
     }
 
-    /// Writes a task's registers, then queues it. The answer is no if that is
-    /// not over yet.
+    /// Writes a task's registers, then queues it. Returns false while that is
+    /// not finished.
     fn push(&mut self, channel: u32, task: TaskPlan) -> bool {
         if !self.control.writing {
             let control = &self.target.control;
@@ -90,8 +90,8 @@ impl LaunchSim<'_> {
         true
     }
 
-    /// Takes a token. The answer is no if there is none yet, or if taking it
-    /// is not over.
+    /// Takes a token. Returns false: the token is missing, or taking it takes
+    /// time.
     fn wait(&mut self, channel: u32) -> bool {
         let state = &mut self.channels[channel as usize];
         if let Err(blocked) = state.has_token(channel) {
@@ -111,7 +111,7 @@ impl LaunchSim<'_> {
         false
     }
 
-    /// A token has come to the command processor.
+    /// Delivers a token to the command processor.
     pub fn token(&mut self, channel: u32) {
         self.channels[channel as usize].tokens += 1;
         if self.control.blocked == Some(Blocked::Token { channel }) {
@@ -119,15 +119,15 @@ impl LaunchSim<'_> {
         }
     }
 
-    /// What an agent knows, before it takes its next step.
+    /// Returns the clock of an agent, then starts its next step.
     pub fn publish(&mut self, agent: usize) -> VectorClock {
-        let clocks = self.clocks.as_mut().expect("hazards are looked for");
+        let clocks = self.clocks.as_mut().expect("hazards are checked");
         let clock = clocks[agent].clone();
         clocks[agent].step(agent);
         clock
     }
 
-    /// An agent learns what another one knew.
+    /// Joins another clock into the clock of an agent.
     pub fn learn(&mut self, agent: usize, clock: &VectorClock) {
         if let Some(clocks) = &mut self.clocks {
             clocks[agent].join(clock);

@@ -11,8 +11,8 @@ use super::watch::{Cause, SimEvent};
 use crate::form::schedule::BufferId;
 use crate::kernel::{CascadeUse, ENTRIES, OperandExtent};
 
-/// Loop turns and lock operations in a row, without a call, after which a
-/// program counts as endless.
+/// The number of loop and lock operations without a call after which a program
+/// counts as endless.
 const MAX_IDLE_OPS: u64 = 1 << 24;
 
 impl LaunchSim<'_> {
@@ -38,7 +38,7 @@ impl LaunchSim<'_> {
                     state.at += 1;
                 }
                 CoreOp::Repeat { start } => {
-                    turn(state, &plan.code, start as usize);
+                    repeat(state, &plan.code, start as usize);
                     self.spend(core, u64::from(unit.loop_cycles));
                 }
                 CoreOp::Acquire(lock, value) => {
@@ -61,7 +61,7 @@ impl LaunchSim<'_> {
                 CoreOp::Call(call) => return self.call(core, call),
             }
         }
-        let text = format!("core {} turns loops without a call", plan.tile);
+        let text = format!("core {} runs {MAX_IDLE_OPS} loop and lock operations without a call", plan.tile);
         Err(self.fault(FaultKind::Deadlock, text))
     }
 
@@ -70,7 +70,7 @@ impl LaunchSim<'_> {
         state.free_at = state.free_at.max(self.now) + cycles;
     }
 
-    /// Stops a core that cannot go on.
+    /// Stops a core that cannot continue.
     fn hold(&mut self, core: u32, blocked: Blocked) {
         let now = self.now;
         let state = &mut self.cores[core as usize];
@@ -78,7 +78,7 @@ impl LaunchSim<'_> {
         state.waits_since.get_or_insert(state.free_at.max(now));
     }
 
-    /// A core goes on at `until`, if it has been held.
+    /// Ends the wait of a core at `until`, if it was waiting.
     fn waited(&mut self, core: u32, until: Cycle, cause: Cause) {
         let Some(begin) = self.cores[core as usize].waits_since.take() else { return };
         if begin < until {
@@ -133,16 +133,17 @@ impl LaunchSim<'_> {
         self.announce(wait, Due::Core(core));
     }
 
-    /// Cycles of a call; those of equal numbers and slots are looked up.
+    /// Cycles of a call, looked up if the parameters are constant and the slots
+    /// are known.
     fn cycles(&mut self, core: u32, call: u32, numbers: &[u32]) -> Cycle {
         let plan = &self.plan.calls[call as usize];
         let mut slots = 0;
         if plan.constant.is_some() {
             let counters = &self.cores[core as usize].counters;
             for operand in &plan.operands {
-                let many = operand.slots.len() as i64;
-                let turn = if many == 1 { 0 } else { operand.turn.at(counters).rem_euclid(many) };
-                slots = slots * many as u32 + turn as u32;
+                let count = operand.slots.len() as i64;
+                let turn = if count == 1 { 0 } else { operand.turn.at(counters).rem_euclid(count) };
+                slots = slots * count as u32 + turn as u32;
             }
             let known = self.cores[core as usize].known.iter().find(|(key, _)| *key == (call, slots));
             if let Some((_, cycles)) = known {
@@ -168,11 +169,10 @@ impl LaunchSim<'_> {
         cycles
     }
 
-    /// A core comes to the cascade; words move when both ends are there.
+    /// Brings a core to the cascade; words move when both ends have arrived.
     fn meet(&mut self, core: u32, sender: u32, call: u32, numbers: &[u32]) -> Result<(), SimFault> {
         let Some(receiver) = self.plan.cores.get(sender as usize).and_then(|plan| plan.sends_to) else {
-            let text =
-                format!("core {} has no such link of the cascade", self.plan.cores[core as usize].tile);
+            let text = format!("core {} has no such cascade link", self.plan.cores[core as usize].tile);
             return Err(self.fault(FaultKind::Malformed, text));
         };
         let other = if core == sender { receiver } else { sender };
@@ -185,16 +185,17 @@ impl LaunchSim<'_> {
                 return Ok(());
             }
         };
-        let wanted = if core == sender { CascadeUse::Receive } else { CascadeUse::Send };
+        let needed = if core == sender { CascadeUse::Receive } else { CascadeUse::Send };
         let plan = &self.plan.calls[theirs as usize];
-        if ENTRIES[plan.entry].cascade != wanted {
-            // The other core is in the middle of a chain and waits at its other link.
+        if ENTRIES[plan.entry].cascade != needed {
+            // The other core is in a chain and waits at its other link.
             self.hold(core, Blocked::Cascade);
             return Ok(());
         }
         if plan.constant.as_deref() != Some(numbers) {
             let tiles = (self.plan.cores[sender as usize].tile, self.plan.cores[receiver as usize].tile);
-            let text = format!("cores {} and {} do not send and receive alike", tiles.0, tiles.1);
+            let text =
+                format!("cores {} and {} send and receive with different parameters", tiles.0, tiles.1);
             return Err(self.fault(FaultKind::Malformed, text));
         }
         let (send, receive) = if core == sender { (call, theirs) } else { (theirs, call) };
@@ -225,21 +226,23 @@ impl LaunchSim<'_> {
         Ok(())
     }
 
-    /// The buffer and the byte in it that an operand of a call is.
+    /// The buffer index and byte offset of an operand.
     pub fn operand(&self, core: u32, call: &CallPlan, operand: usize) -> (usize, i64) {
         let (BufferId(buffer), offset) = call.operands[operand].at(&self.cores[core as usize].counters);
         (buffer as usize, offset)
     }
 }
 
-/// The core that sends to `core`; a number that is none if there is no link.
+/// The core that sends to `core`, or `u32::MAX` if there is no link.
 fn call_of(machine: &LaunchSim<'_>, core: u32) -> u32 {
     machine.plan.cores[core as usize].receives_from.unwrap_or(u32::MAX)
 }
 
-fn turn(state: &mut CoreState, code: &[CoreOp], start: usize) {
-    let CoreOp::Enter { count, .. } = code[start] else { unreachable!("a plan's turn points to its enter") };
-    let counter = state.counters.last_mut().expect("a turn is within its loop");
+fn repeat(state: &mut CoreState, code: &[CoreOp], start: usize) {
+    let CoreOp::Enter { count, .. } = code[start] else {
+        unreachable!("a plan's repeat points to its enter")
+    };
+    let counter = state.counters.last_mut().expect("a repeat is inside its loop");
     *counter += 1;
     if *counter < count {
         state.at = start + 1;

@@ -1,67 +1,70 @@
-//! DRAM: one server that all transfers share. A transfer takes at most what its
-//! stream carries; what the server has left goes to all others in equal parts.
-//! Short runs cost more of the server than they move.
+//! DRAM as one server that all transfers share. A transfer gets at most the
+//! rate of its stream; the remaining capacity is divided equally among the
+//! others. Short runs cost more service than they move.
 
-/// A transfer in service.
+/// A running transfer.
 #[derive(Clone, Copy, Debug)]
 struct DramTransfer {
     route: u32,
-    /// Bytes that are left.
+    /// Remaining bytes.
     left: f64,
-    /// Bytes per cycle that the stream carries.
+    /// The rate of the stream, in bytes per cycle.
     cap: f64,
-    /// Bytes of service that a byte costs: 1 / efficiency.
+    /// Service bytes per byte moved: 1 / efficiency.
     cost: f64,
-    /// Bytes per cycle at present.
+    /// The current rate, in bytes per cycle.
     rate: f64,
 }
 
-/// The server.
+/// The DRAM server.
 #[derive(Debug)]
 pub(super) struct DramServer {
-    /// Bytes of service per cycle.
+    /// Service bytes per cycle.
     capacity: f64,
-    clients: Vec<DramTransfer>,
-    /// Up to when the clients' bytes are counted.
+    transfers: Vec<DramTransfer>,
+    /// The cycle up to which the transfers are counted.
     now: u64,
-    /// Counts changes, so that an announced end may be out of date.
+    /// The number of changes; it shows whether a scheduled end is stale.
     pub version: u64,
 }
 
-/// Bytes that rounding may leave of a transfer that is over.
+/// The remainder, in bytes, below which a transfer counts as finished: rounding
+/// may leave it.
 const ROUNDING_BYTES: f64 = 1e-6;
 
 impl DramServer {
     pub fn new(capacity: f64) -> DramServer {
-        DramServer { capacity, clients: Vec::new(), now: 0, version: 0 }
+        DramServer { capacity, transfers: Vec::new(), now: 0, version: 0 }
     }
 
     /// Begins a transfer at `now`.
     pub fn join(&mut self, now: u64, route: u32, bytes: f64, cap: f64, cost: f64) {
         self.advance(now);
-        self.clients.push(DramTransfer { route, left: bytes, cap, cost, rate: 0.0 });
+        self.transfers.push(DramTransfer { route, left: bytes, cap, cost, rate: 0.0 });
         self.share();
     }
 
-    /// When the next transfer ends, if nothing changes until then.
+    /// The end of the next transfer, if nothing changes until then.
     pub fn next_end(&self) -> Option<u64> {
-        let cycles =
-            |client: &DramTransfer| ((client.left - ROUNDING_BYTES).max(0.0) / client.rate).ceil() as u64;
-        self.clients.iter().map(cycles).min().map(|cycles| self.now + cycles)
+        let cycles = |transfer: &DramTransfer| {
+            ((transfer.left - ROUNDING_BYTES).max(0.0) / transfer.rate).ceil() as u64
+        };
+        self.transfers.iter().map(cycles).min().map(|cycles| self.now + cycles)
     }
 
-    /// Takes out the transfers that have ended by `now`.
+    /// Removes the transfers that have ended by `now` and appends their routes
+    /// to `ended`.
     pub fn ended(&mut self, now: u64, ended: &mut Vec<u32>) {
         self.advance(now);
-        let before = self.clients.len();
-        self.clients.retain(|client| {
-            let over = client.left <= ROUNDING_BYTES;
+        let before = self.transfers.len();
+        self.transfers.retain(|transfer| {
+            let over = transfer.left <= ROUNDING_BYTES;
             if over {
-                ended.push(client.route);
+                ended.push(transfer.route);
             }
             !over
         });
-        if self.clients.len() != before {
+        if self.transfers.len() != before {
             self.share();
         }
     }
@@ -70,32 +73,32 @@ impl DramServer {
         let cycles = (now - self.now) as f64;
         self.now = now;
         if cycles > 0.0 {
-            for client in &mut self.clients {
-                client.left -= client.rate * cycles;
+            for transfer in &mut self.transfers {
+                transfer.left -= transfer.rate * cycles;
             }
         }
     }
 
-    /// Shares the capacity: equal parts, and what a capped client leaves is
-    /// shared again.
+    /// Divides the capacity equally; what a capped transfer leaves is divided
+    /// again.
     fn share(&mut self) {
         self.version += 1;
-        let (mut capacity, mut open) = (self.capacity, self.clients.len());
-        self.clients.iter_mut().for_each(|client| client.rate = -1.0);
+        let (mut capacity, mut open) = (self.capacity, self.transfers.len());
+        self.transfers.iter_mut().for_each(|transfer| transfer.rate = -1.0);
         while open > 0 {
             let part = capacity / open as f64;
             let before = open;
-            for client in self.clients.iter_mut().filter(|client| client.rate < 0.0) {
-                let most = client.cap * client.cost;
-                if most <= part {
-                    client.rate = client.cap;
-                    capacity -= most;
+            for transfer in self.transfers.iter_mut().filter(|transfer| transfer.rate < 0.0) {
+                let max = transfer.cap * transfer.cost;
+                if max <= part {
+                    transfer.rate = transfer.cap;
+                    capacity -= max;
                     open -= 1;
                 }
             }
             if open == before {
-                for client in self.clients.iter_mut().filter(|client| client.rate < 0.0) {
-                    client.rate = part / client.cost;
+                for transfer in self.transfers.iter_mut().filter(|transfer| transfer.rate < 0.0) {
+                    transfer.rate = part / transfer.cost;
                 }
                 return;
             }
@@ -122,18 +125,18 @@ mod tests {
         ddr.join(10, 0, 400.0, 4.0, 1.0);
         let mut ended = Vec::new();
         ddr.ended(109, &mut ended);
-        assert!(ended.is_empty(), "a cycle too early");
+        assert!(ended.is_empty(), "one cycle too early");
         ddr.ended(110, &mut ended);
         assert_eq!(ended, [0]);
     }
 
     #[test]
-    fn many_share_the_server_and_the_rest_speeds_up_when_one_ends() {
+    fn transfers_share_the_server_and_speed_up_when_one_ends() {
         let mut ddr = DramServer::new(8.0);
         for route in 0..4 {
             ddr.join(0, route, if route == 0 { 100.0 } else { 200.0 }, 4.0, 1.0);
         }
-        // Two bytes a cycle each until 50; then 100 bytes are left of three.
+        // Two bytes per cycle each until cycle 50; then three transfers have 100 bytes left.
         let later = 50 + (300.0f64 / 8.0).ceil() as u64;
         assert_eq!(ends(&mut ddr), [(50, 0), (later, 1), (later, 2), (later, 3)]);
     }

@@ -1,4 +1,4 @@
-//! The rules that only a run can see broken.
+//! Faults that only a run can detect.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use girih_tensor::Error;
 
 use super::time::Cycle;
 
-/// Why a run did not end well.
+/// A fault that stopped a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimFault {
-    /// What kind of rule was broken.
+    /// The broken rule.
     pub kind: FaultKind,
-    /// When, counted from the beginning of its launch.
+    /// The cycle of the fault, counted from the start of its launch.
     pub cycle: Cycle,
-    /// Launch, tile, buffer or lock, and what happened.
+    /// The launch, tile, buffer or lock concerned, and what happened.
     pub sentence: String,
 }
 
-/// The rules that only a run can see broken.
+/// The rules that a run can break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultKind {
-    /// Two accesses of one word, one of them a write, that nothing orders.
+    /// Two unordered accesses to one word, at least one of them a write.
     Race,
-    /// A word is read that nobody has written in its launch.
+    /// A word is read before it is written in its launch.
     Unwritten,
-    /// Somebody waits for what cannot come.
+    /// An agent waits for an event that cannot happen.
     Deadlock,
-    /// A lock counts too far, or an address lies outside of its buffer.
+    /// A lock exceeds its maximum, or an address lies outside its buffer.
     Overrun,
-    /// The launch ends while a transfer is under way or has not begun.
+    /// The launch ends while a transfer is running or has not started.
     Unfinished,
     /// The schedule is malformed or cannot be bound.
     Malformed,

@@ -1,4 +1,4 @@
-//! Time: the queue of events, and the loop that lets every part go on that may.
+//! A running launch: the event queue, and the loop that wakes agents.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,7 +17,7 @@ use crate::form::schedule::{Direction, TileKind};
 use crate::kernel::KernelTimes;
 use crate::target::Target;
 
-/// One launch under way.
+/// One running launch.
 pub(super) struct LaunchSim<'a> {
     pub plan: &'a LaunchPlan,
     pub target: &'a Target,
@@ -40,11 +40,12 @@ pub(super) struct LaunchSim<'a> {
     watch: &'a mut dyn SimWatch,
 }
 
-/// Events after which a launch counts as endless.
+/// The number of events after which a launch counts as endless.
 const MAX_EVENTS: u64 = 1 << 34;
-/// The longest time that a seeded order draws, in cycles.
+/// The longest time drawn in a seeded order, in cycles.
 const MAX_DRAWN_CYCLES: u64 = 4096;
-/// Of those who wait in a deadlock so many are named; the others are counted.
+/// The number of waiting agents that a deadlock message names; the others are
+/// counted.
 const MAX_NAMED: usize = 8;
 
 impl<'a> LaunchSim<'a> {
@@ -92,7 +93,7 @@ impl<'a> LaunchSim<'a> {
         }
     }
 
-    /// Looks for accesses that nothing orders, if values are computed.
+    /// Checks for unordered accesses, if values are computed.
     pub fn look_for_hazards(&mut self, program: &PreparedSchedule) {
         let Some(store) = &mut self.store else { return };
         let agents = self.cores.len() + self.channels.len() + 1;
@@ -128,7 +129,9 @@ impl<'a> LaunchSim<'a> {
             self.now = at;
             self.totals.events += 1;
             if self.totals.events > MAX_EVENTS {
-                return Err(self.fault(FaultKind::Deadlock, "the launch does not end".to_owned()));
+                return Err(
+                    self.fault(FaultKind::Deadlock, format!("the launch exceeds {MAX_EVENTS} events"))
+                );
             }
             self.happen(due)?;
             self.settle()?;
@@ -164,7 +167,7 @@ impl<'a> LaunchSim<'a> {
         }
     }
 
-    /// Lets everybody go on who has been woken, until nobody can.
+    /// Runs woken agents until none can continue.
     fn settle(&mut self) -> Result<(), SimFault> {
         loop {
             let pick = match &mut self.random {
@@ -183,10 +186,11 @@ impl<'a> LaunchSim<'a> {
         }
     }
 
-    /// Announces something in so many cycles.
+    /// Schedules an event `cycles` from now; a seeded order draws the time
+    /// instead.
     pub fn announce(&mut self, cycles: Cycle, due: Due) {
         let cycles = match &mut self.random {
-            // Short and long times alike: a power of two, then a part of it.
+            // Draws short and long times equally often: a power of two, then a part of it.
             Some(state) => {
                 let scale = 1 << (draw(state) % (MAX_DRAWN_CYCLES.ilog2() as u64 + 1));
                 1 + draw(state) % scale
@@ -196,7 +200,7 @@ impl<'a> LaunchSim<'a> {
         self.announce_at(self.now + cycles, due);
     }
 
-    /// Announces something at a time that is not drawn.
+    /// Schedules an event at a fixed time.
     pub fn announce_at(&mut self, at: Cycle, due: Due) {
         self.sequence += 1;
         self.queue.push(Reverse((at, self.sequence, due)));
@@ -215,12 +219,12 @@ impl<'a> LaunchSim<'a> {
         self.watch.event(self.begin + cycle, event);
     }
 
-    /// A time of this launch as observers count it.
+    /// Converts a time of this launch to the time that observers see.
     pub fn told(&self, cycle: Cycle) -> Cycle {
         self.begin + cycle
     }
 
-    /// When the launch ended: the commands have run and all cores have halted.
+    /// The end of the launch: all commands have run and all cores have halted.
     fn ended(&self) -> Option<Cycle> {
         let cores = self.cores.iter().map(|core| match core.doing {
             Doing::Halted => Some(core.free_at),
@@ -229,7 +233,7 @@ impl<'a> LaunchSim<'a> {
         cores.fold(self.control.ended, |end, core| Some(end?.max(core?)))
     }
 
-    /// Whether the announcement is still true.
+    /// Whether the event is still valid.
     fn moves(&self, due: Due) -> bool {
         match due {
             Due::Dram(version) => version == self.ddr.version,
@@ -241,27 +245,27 @@ impl<'a> LaunchSim<'a> {
         match due {
             Due::Route(route) => {
                 let from = self.plan.routes[route as usize].from as usize;
-                format!("channel {} still sends when the launch has ended", self.plan.channels[from].channel)
+                format!("channel {} is still sending when the launch ends", self.plan.channels[from].channel)
             }
-            _ => "a transfer to or from DRAM is under way when the launch has ended: wait for its token"
+            _ => "a transfer to or from DRAM is still running when the launch ends: wait for its token"
                 .to_owned(),
         }
     }
 
-    /// No channel may be within a pass of which words have moved, or hold a
-    /// task that the command processor gave it.
+    /// Checks that no channel has a partly moved pass or a task from the
+    /// command processor.
     fn finished(&self) -> Result<(), SimFault> {
         for (state, plan) in self.channels.iter().zip(&self.plan.channels) {
             if let Some(text) = state.unfinished() {
-                let sentence = format!("channel {} {text} when the launch has ended", plan.channel);
+                let sentence = format!("channel {} {text} when the launch ends", plan.channel);
                 return Err(self.fault(FaultKind::Unfinished, sentence));
             }
         }
         Ok(())
     }
 
-    /// Names who waits, and for what: the command processor first, as there is
-    /// one of it only, then cores and channels.
+    /// Names the waiting agents and what they wait for: the command processor
+    /// first, because there is only one, then cores and channels.
     fn deadlock(&self) -> SimFault {
         let control = self.control.blocked.map(|blocked| ("the command processor".to_owned(), blocked));
         let cores = self.cores.iter().zip(&self.plan.cores).filter_map(|(state, plan)| match state.doing {
@@ -290,7 +294,7 @@ impl<'a> LaunchSim<'a> {
             }
             Blocked::Cascade => "its neighbour in the cascade".to_owned(),
             Blocked::Queue { channel } => {
-                format!("a place in the queue of {}", self.plan.channels[channel as usize].channel)
+                format!("a slot in the queue of {}", self.plan.channels[channel as usize].channel)
             }
             Blocked::Token { channel } => {
                 format!("a token of {}", self.plan.channels[channel as usize].channel)
@@ -318,18 +322,19 @@ impl<'a> LaunchSim<'a> {
         }
     }
 
-    /// Which way a channel's bytes go through DRAM, if they do.
+    /// The direction of a channel between the array and DRAM; none for channels
+    /// inside the array.
     pub fn dram(&self, channel: u32) -> Option<Direction> {
         let channel = self.plan.channels[channel as usize].channel;
         (channel.tile.kind() == TileKind::Shim).then_some(channel.direction)
     }
 
-    /// The place of a core's or a channel's clock.
+    /// The index of a channel's clock; a core's clock has the core's index.
     pub fn channel_clock(&self, channel: u32) -> usize {
         self.cores.len() + channel as usize
     }
 
-    /// The place of the command processor's clock.
+    /// The index of the command processor's clock.
     pub fn control_clock(&self) -> usize {
         self.cores.len() + self.channels.len()
     }

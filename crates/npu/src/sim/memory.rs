@@ -1,8 +1,9 @@
-//! Bytes: the memory of the tiles and the buffer objects behind the shims, and
-//! what was last done to each word of them.
+//! Accesses to memory by channels and kernel calls, and the check that they are
+//! ordered.
 //!
-//! Values move as the tiles move them, but no oftener: a call works on the
-//! memory of its tile in place, and a stream copies once for each of its ends.
+//! Values move as on the tiles, with as few copies as possible: a call works in
+//! place on the memory of its tile, and a stream copies once for each of its
+//! ends.
 
 use std::ops::Range;
 
@@ -14,35 +15,36 @@ use crate::form::schedule::{Buffer, Direction, Place, Tile};
 use crate::kernel::{Access, ENTRIES, KernelEntry, KernelValues};
 use crate::memory::ObjectId;
 
-/// A stretch of words that is accessed.
+/// A contiguous access.
 struct AccessedBytes {
     /// The tile, or none for an object.
     tile: Option<Tile>,
     object: ObjectId,
-    /// The first byte and how many.
+    /// The first byte, and the number of bytes.
     byte: u64,
     bytes: u64,
 }
 
-/// Words that a channel is about to move.
+/// The words that a channel moves next.
 struct ChannelWords<'a> {
     region: Region,
-    /// The byte of its region that word 0 is.
+    /// The byte of the region at which word 0 lies.
     base: u64,
-    /// In which order they move, after so many words of the pass.
+    /// Their order, and the number of words of the pass already moved.
     order: &'a WordRuns,
     done: u64,
-    /// The same words in ascending order, if they are a whole pass and known.
+    /// The same words in ascending order, if they are a whole pass and the
+    /// order exists.
     ascending: Option<&'a WordRuns>,
 }
 
 impl ChannelWords<'_> {
-    /// Where words lie in the region.
+    /// The byte range of some words in the region.
     fn bytes(&self, word: u64, many: u64) -> Range<usize> {
         (self.base + word * 4) as usize..(self.base + (word + many) * 4) as usize
     }
 
-    /// Gives the words in as few pieces as are known.
+    /// Calls `piece` for the words, in as few pieces as possible.
     fn pieces(&self, words: u64, piece: impl FnMut(u64, u64)) {
         match self.ascending {
             Some(runs) => runs.walk(0, words, piece),
@@ -51,7 +53,7 @@ impl ChannelWords<'_> {
     }
 }
 
-/// The memory that a channel works on.
+/// The memory that a channel accesses.
 #[derive(Clone, Copy, Debug)]
 enum Region {
     Tile(Tile),
@@ -89,8 +91,7 @@ impl<'a> LaunchSim<'a> {
         Ok(())
     }
 
-    /// Where a channel's next words lie; they are within their buffer or
-    /// argument.
+    /// The next words of a channel, checked to lie in their buffer or argument.
     fn reach(&self, channel: u32, words: u64) -> Result<ChannelWords<'a>, SimFault> {
         let pass = self.channels[channel as usize].pass.expect("a stream moves within passes");
         let descriptor = &self.plan.descriptors[pass.descriptor as usize];
@@ -116,7 +117,7 @@ impl<'a> LaunchSim<'a> {
             };
             let size = high - low;
             let text = format!(
-                "descriptor {} on channel {channel} leaves {name}, which has {size} bytes",
+                "descriptor {} on channel {channel} goes beyond {name}, which has {size} bytes",
                 descriptor.id
             );
             self.fault(FaultKind::Overrun, text)
@@ -132,7 +133,7 @@ impl<'a> LaunchSim<'a> {
         if outside { Err(leaves()) } else { Ok(reach) }
     }
 
-    /// The bytes of a region, of which its buffer or argument is a part.
+    /// All bytes of the tile or object that contains a region.
     fn memory(&mut self, region: &Region) -> &mut [u8] {
         let store = self.store.as_mut().expect("values are computed");
         match region {
@@ -141,7 +142,7 @@ impl<'a> LaunchSim<'a> {
         }
     }
 
-    /// Notes that a channel accesses its next words.
+    /// Records that a channel accesses its next words.
     fn check_words(&mut self, reach: &ChannelWords<'_>, channel: u32, words: u64) -> Result<(), SimFault> {
         if self.clocks.is_none() {
             return Ok(());
@@ -168,7 +169,7 @@ impl<'a> LaunchSim<'a> {
         &mut self.memory(&Region::Tile(tile))[touch.byte as usize..(touch.byte + touch.bytes) as usize]
     }
 
-    /// Notes an access; a collision is a fault.
+    /// Records an access; a collision is a fault.
     fn check(&mut self, touch: &AccessedBytes, way: Direction, agent: usize) -> Result<(), SimFault> {
         let (Some(clocks), Some(store)) = (&self.clocks, &mut self.store) else { return Ok(()) };
         let (shadow, base) = match touch.tile {
@@ -225,16 +226,16 @@ impl<'a> LaunchSim<'a> {
         };
         let who = self.agent_name(agent);
         let text = match what {
-            Collision::Unwritten { .. } => format!("{who} {does} {place}, which nobody has written"),
+            Collision::Unwritten { .. } => format!("{who} {does} {place}, which has not been written"),
             Collision::Written { agent, .. } => {
                 format!(
-                    "{who} {does} {place}, and no lock orders that after {} wrote it",
+                    "{who} {does} {place}, but no lock orders that after {} wrote it",
                     self.agent_name(agent)
                 )
             }
             Collision::Read { agent, .. } => {
                 format!(
-                    "{who} {does} {place}, and no lock orders that after {} read it",
+                    "{who} {does} {place}, but no lock orders that after {} read it",
                     self.agent_name(agent)
                 )
             }
@@ -264,9 +265,8 @@ impl<'a> LaunchSim<'a> {
         Ok(())
     }
 
-    /// Computes a call on its operands, in place where each lies apart from
-    /// the others in the memory of one tile, as they do unless a schedule is
-    /// odd.
+    /// Computes a call on its operands: in place if they lie apart in the
+    /// memory of one tile, as in all regular schedules, else on copies.
     fn apply(&mut self, entry: &KernelEntry, numbers: &[u32], touches: &[(AccessedBytes, Access)]) {
         let tile = touches[0].0.tile.expect("an operand lies in a tile");
         let near = touches.iter().all(|(touch, _)| touch.tile == Some(tile));
@@ -316,8 +316,8 @@ impl<'a> LaunchSim<'a> {
         Ok(AccessedBytes { tile: Some(buffer.tile), object: ObjectId(0), byte, bytes })
     }
 
-    /// Copies what a core sends over the cascade to where its neighbour
-    /// receives it.
+    /// Copies the words that a core sends over the cascade to the operand of
+    /// its neighbour.
     pub fn hand_over(
         &mut self,
         sender: u32,
@@ -343,7 +343,7 @@ impl<'a> LaunchSim<'a> {
     }
 }
 
-/// The bytes of each touch, unless two of them overlap.
+/// The bytes of each access, unless two of them overlap.
 fn apart<'m>(memory: &'m mut [u8], touches: &[(AccessedBytes, Access)]) -> Option<Vec<&'m mut [u8]>> {
     let mut order: Vec<usize> = (0..touches.len()).collect();
     order.sort_unstable_by_key(|&at| touches[at].0.byte);

@@ -1,24 +1,28 @@
-//! Executes a schedule on a target: what it computes, how long that takes, and
-//! whether it breaks a rule. It knows schedules, kernels and targets, never ops.
+//! Runs a schedule on a target and reports the values it computes, the time it
+//! takes and the rules it breaks. The simulator uses schedules, kernels and
+//! targets; it contains no ops.
 //!
-//! Values are exact. Times are those of a model whose figures stand in the
-//! target and kernel files: cores call kernels, channels move words at the pace
-//! of their stream, all shims share one DRAM, and one command processor starts
-//! it all. Not modelled are the FIFOs of the streams (a word leaves when it can
-//! arrive), conflicts between cores and DMA over a bank, and DRAM refresh.
+//! Values are exact. Times come from a model whose figures are in the target
+//! and kernel files: cores call kernels, channels move words at the rate of
+//! their stream, all shims share one DRAM, and one command processor starts
+//! everything. The model leaves out the FIFOs of the streams (a word leaves
+//! when it can arrive), bank conflicts between cores and DMA, and DRAM refresh.
 //!
 //! | part | file |
 //! |---|---|
+//! | the entry point: configuration and launches | `simulator` |
 //! | a launch with its ids resolved | `plan` |
-//! | time, the queue of events, who may go on | `machine` |
-//! | semaphores | `lock` |
+//! | the event queue and the loop that wakes agents | `launch` |
+//! | the agents, and what each of them waits for | `agent`, `state` |
+//! | semaphores | `semaphore` |
 //! | DMA channels and the streams between them | `channel` |
 //! | programs of the cores, and the cascade | `core` |
 //! | the command processor | `control` |
-//! | DRAM as a shared server | `ddr` |
-//! | bytes of tiles and of buffer objects | `memory` |
-//! | accesses that nothing orders | `hazard` |
-//! | what an observer sees, and totals | `watch` |
+//! | DRAM as a shared server | `dram` |
+//! | bytes of tiles and of buffer objects | `store`, `memory` |
+//! | unordered accesses | `hazard` |
+//! | events for an observer, and totals | `watch` |
+//! | rules that a run can break | `fault` |
 
 mod agent;
 mod channel;

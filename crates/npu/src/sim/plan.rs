@@ -1,4 +1,4 @@
-//! A launch made ready for execution: ids resolved to indices, loops flattened,
+//! A launch prepared for execution: ids resolved to indices, loops flattened,
 //! descriptors reduced to runs of contiguous words.
 
 use std::collections::{BTreeSet, HashMap};
@@ -16,7 +16,7 @@ pub(super) type LockIndex = u32;
 /// Index of a channel in use.
 pub(super) type ChannelIndex = u32;
 
-/// A schedule that is ready to run on one array.
+/// A schedule prepared for one array.
 #[derive(Debug)]
 pub struct PreparedSchedule {
     pub(super) name: String,
@@ -28,7 +28,7 @@ pub struct PreparedSchedule {
 #[derive(Debug)]
 pub(super) struct LaunchPlan {
     pub name: String,
-    /// Equal for launches that configure the array alike.
+    /// Equal for launches with the same configuration of the array.
     pub configuration: u64,
     /// Equal for launches that take the same time.
     pub identity: u64,
@@ -56,21 +56,21 @@ pub(super) struct DescriptorPlan {
     pub words: u64,
     /// The order in which they move.
     pub order: WordRuns,
-    /// The same words in ascending order, unless a pass moves some twice.
+    /// The same words in ascending order; none if a pass moves a word twice.
     pub ascending: Option<WordRuns>,
-    /// Of the dimension that advances from pass to pass.
+    /// Size and stride of the dimension that advances once per pass.
     pub iteration: Option<(u64, u64)>,
     pub acquire: Option<(LockIndex, u32)>,
     pub release: Option<(LockIndex, u32)>,
     pub next: Option<u32>,
 }
 
-/// Words in some order: runs of contiguous ones.
+/// An order of words, as runs of contiguous words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WordRuns {
-    /// Contiguous words, the innermost dimension.
+    /// Contiguous words: the innermost dimension.
     pub run: u64,
-    /// The dimensions outside of a run, innermost first: size, stride in words.
+    /// The outer dimensions, innermost first: size, and stride in words.
     outer: Vec<(u64, u64)>,
 }
 
@@ -78,9 +78,9 @@ pub(super) struct WordRuns {
 pub(super) struct ChannelPlan {
     pub channel: Channel,
     pub route: u32,
-    /// Tasks that wait in its queue.
+    /// The capacity of its queue, in tasks.
     pub queue: usize,
-    /// Cycles before the first word when the channel was idle.
+    /// Cycles before the first word if the channel was idle.
     pub latency: u64,
 }
 
@@ -88,11 +88,11 @@ pub(super) struct ChannelPlan {
 pub(super) struct RoutePlan {
     pub from: ChannelIndex,
     pub to: Vec<ChannelIndex>,
-    /// Switches to the farthest end.
+    /// Switches on the way to the farthest end.
     pub hops: u64,
 }
 
-/// What a channel is told to do.
+/// A task of a channel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaskPlan {
     pub descriptor: u32,
@@ -100,7 +100,7 @@ pub(super) struct TaskPlan {
     pub token: bool,
     /// Bytes added to the addresses of its descriptors.
     pub offset: i64,
-    /// Whether the command processor gave it, so that it must end.
+    /// Whether the command processor pushed it, so that it must end.
     pub pushed: bool,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct TaskPlan {
 pub(super) struct CorePlan {
     pub tile: Tile,
     pub code: Vec<CoreOp>,
-    /// Cores at the other end of the cascade links.
+    /// The cores at the other ends of the cascade links.
     pub sends_to: Option<u32>,
     pub receives_from: Option<u32>,
 }
@@ -121,7 +121,7 @@ pub(super) enum CoreOp {
         count: u32,
         end: u32,
     },
-    /// Goes back to behind the [`CoreOp::Enter`] at `start`, or on.
+    /// Continues after the [`CoreOp::Enter`] at `start`, or leaves the loop.
     Repeat {
         start: u32,
     },
@@ -141,20 +141,20 @@ pub(super) enum ControlOp {
 
 #[derive(Debug)]
 pub(super) struct CallPlan {
-    /// Place in [`ENTRIES`].
+    /// Index into [`ENTRIES`].
     pub entry: usize,
     pub operands: Vec<form::Operand>,
     pub numbers: Vec<Number>,
-    /// The numbers, if no loop changes them.
+    /// The parameter values, if no loop changes them.
     pub constant: Option<Vec<u32>>,
 }
 
 impl LaunchPlan {
     /// Resolves a launch.
     ///
-    /// # Errors
-    /// When an id is not there, when a channel has two routes or none, or when
-    /// a call is none of its entry. A checked schedule has no such fault.
+    /// When an id does not exist, when a channel has two routes or none, or
+    /// when a call does not match its entry. A checked schedule has no such
+    /// fault.
     pub fn new(
         schedule: &Schedule,
         launch: &form::Launch,
@@ -213,8 +213,9 @@ impl LaunchPlan {
     }
 }
 
-/// A number that is equal for launches that configure the array alike. Where
-/// in an argument a transfer begins is no part of it: a push writes that.
+/// Returns a number that is equal for launches with the same configuration. The
+/// offset of a transfer within an argument is excluded, because a push writes
+/// it.
 fn configuration(launch: &form::Launch) -> u64 {
     let mut launch = form::Launch { name: String::new(), commands: Vec::new(), ..launch.clone() };
     for descriptor in &mut launch.descriptors {
@@ -225,7 +226,7 @@ fn configuration(launch: &form::Launch) -> u64 {
     digest(&launch)
 }
 
-/// A number that is equal for equal launches.
+/// Returns a number that is equal for equal launches.
 fn digest(launch: &form::Launch) -> u64 {
     let mut hasher = DefaultHasher::new();
     launch.to_string().hash(&mut hasher);
@@ -281,7 +282,7 @@ impl LaunchPlanner<'_> {
     fn channel(&self, channel: Channel) -> Result<ChannelIndex> {
         let at = self.channels.iter().position(|plan| plan.channel == channel);
         at.map(|at| at as u32)
-            .ok_or_else(|| self.fault(format!("channel {channel} is given a task and has no route")))
+            .ok_or_else(|| self.fault(format!("channel {channel} is given a task but has no route")))
     }
 
     fn descriptor(&self, tile: Tile, id: u8) -> Result<u32> {
@@ -291,7 +292,7 @@ impl LaunchPlanner<'_> {
 
     fn step(&self, step: form::Step) -> Result<(LockIndex, u32)> {
         if step.lock.0 as usize >= self.launch.locks.len() {
-            return Err(self.fault(format!("there is no lock l{}", step.lock.0)));
+            return Err(self.fault(format!("lock l{} does not exist", step.lock.0)));
         }
         Ok((step.lock.0, u32::from(step.value)))
     }
@@ -306,15 +307,17 @@ impl LaunchPlanner<'_> {
                 form::Place::Argument(argument, _) => (argument as usize) < schedule.arguments.len(),
             };
             if !known || one.dims.is_empty() {
-                return Err(
-                    self.fault(format!("descriptor {} of tile {} has no such place", one.id, one.tile))
-                );
+                return Err(self.fault(format!(
+                    "descriptor {} of tile {} names no buffer or argument, or no words",
+                    one.id, one.tile
+                )));
             }
             let next = match one.next.map(|id| ids.get(&(one.tile, id))) {
                 Some(None) => {
-                    return Err(
-                        self.fault(format!("what follows descriptor {} of {} lacks", one.id, one.tile))
-                    );
+                    return Err(self.fault(format!(
+                        "descriptor {} of tile {} names a next one that does not exist",
+                        one.id, one.tile
+                    )));
                 }
                 found => found.flatten().copied(),
             };
@@ -387,10 +390,14 @@ impl LaunchPlanner<'_> {
         };
         let entry = &ENTRIES[at];
         if !self.table.knows(at) {
-            return refuse(format!("cores of kind {} do not run it", self.target.core));
+            return refuse(format!("{} cores do not have it", self.target.core));
         }
         if call.operands.len() != entry.operands.len() {
-            return refuse(format!("{} operands, not {}", call.operands.len(), entry.operands.len()));
+            return refuse(format!(
+                "{} operands given, {} needed",
+                call.operands.len(),
+                entry.operands.len()
+            ));
         }
         let slots = call.operands.iter().flat_map(|operand| &operand.slots);
         if slots.clone().any(|slot| slot.0 as usize >= self.launch.buffers.len())
@@ -398,9 +405,9 @@ impl LaunchPlanner<'_> {
         {
             return refuse("an operand has no buffer".to_owned());
         }
-        let wanted = entry.params.iter().map(|param| param.name);
-        if !wanted.eq(call.parameters.iter().map(|parameter| parameter.name.as_str())) {
-            return refuse(format!("its numbers are not {:?}", entry.params));
+        let names = entry.params.iter().map(|param| param.name);
+        if !names.eq(call.parameters.iter().map(|parameter| parameter.name.as_str())) {
+            return refuse(format!("its parameters are not {:?}", entry.params));
         }
         let numbers: Vec<Number> = call.parameters.iter().map(|parameter| parameter.value.clone()).collect();
         for (param, number) in entry.params.iter().zip(&numbers) {
@@ -421,7 +428,7 @@ impl LaunchPlanner<'_> {
         Ok(CallPlan { entry: at, operands: call.operands.clone(), numbers, constant })
     }
 
-    /// Bytes of a core's program: what every program has, and each kernel once.
+    /// Bytes of a core's program: the fixed part, and each kernel once.
     fn program_bytes(&self, core: &CorePlan) -> f64 {
         let called = core.code.iter().filter_map(|op| match op {
             CoreOp::Call(call) => Some(self.calls[*call as usize].entry),
@@ -459,10 +466,9 @@ impl LaunchPlanner<'_> {
     }
 }
 
-/// The numbers of a call at these loop counters.
+/// The parameter values of a call at these loop counters.
 ///
-/// # Errors
-/// When one is negative or too large.
+/// When a value is negative or exceeds `u32::MAX`.
 pub(super) fn values(entry: &kernel::KernelEntry, numbers: &[Number], counters: &[u32]) -> Result<Vec<u32>> {
     let value = |(param, number): (&kernel::Param, &Number)| match number {
         Number::Float(value) => Ok(value.to_bits()),
@@ -476,8 +482,8 @@ pub(super) fn values(entry: &kernel::KernelEntry, numbers: &[Number], counters: 
 }
 
 impl WordRuns {
-    /// Words in the order of these dimensions, outermost first. Dimensions that
-    /// only continue a run are part of it.
+    /// The words of these dimensions, outermost first. Dimensions that only
+    /// continue a run are merged into it.
     fn new(dims: &[form::Dim]) -> WordRuns {
         let (mut run, mut outer) = (1u64, Vec::new());
         for dim in dims.iter().rev().filter(|dim| dim.size != 1) {
@@ -490,9 +496,9 @@ impl WordRuns {
         WordRuns { run, outer }
     }
 
-    /// The same words in ascending order: larger strides go outside. None
-    /// unless each stride steps over all that lies within, so that no word
-    /// comes twice.
+    /// The same words in ascending order, with larger strides outside. Returns
+    /// none unless each stride exceeds the extent within it, so that no word
+    /// appears twice.
     fn ascending(dims: &[form::Dim]) -> Option<WordRuns> {
         let mut sorted: Vec<form::Dim> = dims.iter().filter(|dim| dim.size != 1).copied().collect();
         sorted.sort_by_key(|dim| std::cmp::Reverse(dim.stride));
@@ -507,9 +513,9 @@ impl WordRuns {
         Some(WordRuns::new(&sorted))
     }
 
-    /// Gives the contiguous pieces of `words` words after the first `done` of a
-    /// pass: the word where each begins, counted from the descriptor's place,
-    /// and how many.
+    /// Calls `piece` with the start and length of each contiguous piece among
+    /// the `words` words after the first `done` of a pass; starts are relative
+    /// to the descriptor.
     pub fn walk(&self, done: u64, words: u64, mut piece: impl FnMut(u64, u64)) {
         let (mut index, mut within, mut left) = (done / self.run, done % self.run, words);
         let mut counters: Vec<u64> = Vec::with_capacity(self.outer.len());
@@ -546,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn dimensions_that_continue_a_run_are_part_of_it() {
+    fn dimensions_that_continue_a_run_are_merged_into_it() {
         let runs = |list: &[(u32, u32)]| {
             let WordRuns { run, outer } = WordRuns::new(&dims(list));
             (run, outer)
@@ -564,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_gives_the_words_that_the_dimensions_say() {
+    fn a_walk_visits_the_words_of_the_dimensions_in_order() {
         let runs = WordRuns::new(&dims(&[(2, 100), (3, 10), (4, 1)]));
         let all: Vec<u64> = (0..2)
             .flat_map(|a| (0..3).flat_map(move |b| (0..4).map(move |c| 100 * a + 10 * b + c)))
@@ -577,10 +583,10 @@ mod tests {
         }
     }
 
-    /// A matrix that leaves in blocks is one run when its order does not
-    /// matter; words that come twice have no such order.
+    /// A matrix moved in blocks is one run when the order does not matter;
+    /// repeated words have no ascending order.
     #[test]
-    fn words_in_ascending_order_are_the_same_words() {
+    fn the_ascending_order_has_the_same_words() {
         let blocks = dims(&[(4, 64), (2, 4), (4, 16), (4, 1)]);
         let ascending = WordRuns::ascending(&blocks).unwrap();
         assert_eq!((WordRuns::new(&blocks).run, ascending.run), (4, 8));

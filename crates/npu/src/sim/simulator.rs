@@ -1,4 +1,4 @@
-//! The simulator: it configures the array for each launch and runs it.
+//! The simulator: configures the array for each launch and runs the launch.
 
 use std::collections::HashMap;
 
@@ -15,11 +15,11 @@ use crate::kernel::KernelTimes;
 use crate::memory::{Binding, SimMemory};
 use crate::target::Target;
 
-/// An array that runs schedules.
+/// A simulated array that runs schedules.
 ///
-/// It remembers how the array is configured, because a launch that finds its
-/// own configuration need not write it again, and how long launches took,
-/// because a launch that has been timed takes as long the next time.
+/// It remembers the current configuration, because a launch with the same
+/// configuration does not write it again, and the time of each timed launch,
+/// because the same launch takes the same time again.
 #[derive(Debug)]
 pub struct Simulator {
     target: Target,
@@ -30,24 +30,23 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// An array of this target that has not been configured.
+    /// Creates an array of this target without a configuration.
     ///
-    /// # Errors
     /// When no kernel times are known for its cores.
     pub fn new(target: &Target) -> Result<Simulator> {
         let table = KernelTimes::of(target)?;
         Ok(Simulator { target: target.clone(), table, hazards: true, held: None, timed: HashMap::new() })
     }
 
-    /// The same with other kernel times.
+    /// Replaces the kernel times.
     pub fn with_table(mut self, table: KernelTimes) -> Simulator {
         self.table = table;
         self.timed.clear();
         self
     }
 
-    /// Whether runs that compute values look for accesses that nothing orders,
-    /// which takes about as long again. They do unless told otherwise.
+    /// Sets whether runs that compute values check for unordered accesses,
+    /// which doubles their time. The default is yes.
     pub fn look_for_hazards(&mut self, look: bool) {
         self.hazards = look;
     }
@@ -62,10 +61,9 @@ impl Simulator {
         &self.table
     }
 
-    /// Makes a schedule ready to run, which takes longer than a short run.
+    /// Prepares a schedule for running. This takes longer than a short run.
     ///
-    /// # Errors
-    /// When it was made for another target, or when it is malformed.
+    /// When it was compiled for another target, or when it is malformed.
     pub fn prepare(&self, schedule: &Schedule) -> Result<PreparedSchedule, SimFault> {
         let malformed = |error: Error| SimFault {
             kind: FaultKind::Malformed,
@@ -75,7 +73,7 @@ impl Simulator {
         let base = schedule.target.split('@').next();
         if base != self.target.name.split('@').next() {
             let made_for = &schedule.target;
-            let sentence = format!("it was made for {made_for}, and this is {}", self.target.name);
+            let sentence = format!("it was made for {made_for}, not for {}", self.target.name);
             return Err(malformed(Error::new(sentence)));
         }
         let plan = |launch| LaunchPlan::new(schedule, launch, &self.target, &self.table);
@@ -85,11 +83,10 @@ impl Simulator {
 
     /// Runs all launches of a schedule from one dispatch.
     ///
-    /// `bindings` says for each argument which bytes of `memory` it is. Without
-    /// values in memory it may be empty, and only time passes.
+    /// `bindings` gives the bytes of `memory` for each argument. It may be
+    /// empty if `memory` holds no values; then only time is simulated.
     ///
-    /// # Errors
-    /// With the first fault; memory is then as the fault left it.
+    /// Returns the first fault; memory keeps the contents it had then.
     pub fn run(
         &mut self,
         schedule: &Schedule,
@@ -102,7 +99,7 @@ impl Simulator {
         self.run_prepared(&program, bindings, memory, watch, order)
     }
 
-    /// The same with a schedule that this array has [prepared](Simulator::prepare).
+    /// Runs a schedule that this array has [prepared](Simulator::prepare).
     ///
     /// # Errors
     /// As [`Simulator::run`].
@@ -127,13 +124,13 @@ impl Simulator {
         Ok(report)
     }
 
-    /// Forgets how the array is configured, as after another program ran.
+    /// Forgets the configuration, as if another program had run.
     pub fn forget(&mut self) {
         self.held = None;
     }
 
-    /// Cycles that configuring the array for a launch takes: registers of its
-    /// tiles and programs of its cores.
+    /// Cycles to configure the array for a launch: the registers of its tiles
+    /// and the programs of its cores.
     fn configure(&self, plan: &LaunchPlan) -> Cycle {
         let control = &self.target.control;
         let tiles = control.configure_us + control.configure_tile_us * plan.tiles as f64;
@@ -165,7 +162,7 @@ impl Simulator {
     }
 }
 
-/// What all launches of a run share.
+/// The context that all launches of a run share.
 struct RunContext<'a, 'm> {
     program: &'a PreparedSchedule,
     bindings: &'a [Binding],

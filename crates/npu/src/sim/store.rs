@@ -10,7 +10,7 @@ use crate::form::schedule::{Buffer, Direction, Place, Tile, TileKind};
 use crate::memory::{Binding, ObjectId, Objects, SimMemory};
 use crate::target::Target;
 
-/// Everything that holds bytes in a launch.
+/// All memory that a launch accesses.
 #[derive(Debug)]
 pub(super) struct LaunchMemory<'a> {
     /// By column and row.
@@ -19,7 +19,7 @@ pub(super) struct LaunchMemory<'a> {
     pub objects: &'a mut Objects,
     pub bindings: &'a [Binding],
     pub sizes: Vec<u64>,
-    /// Watched stretches of objects: those that the launch writes.
+    /// Watched ranges of objects: those that the launch writes.
     pub watched: Vec<(ObjectId, Range<u64>, Shadow)>,
 }
 
@@ -27,16 +27,16 @@ pub(super) struct LaunchMemory<'a> {
 #[derive(Debug, Default)]
 pub(super) struct TileMemory {
     pub bytes: Vec<u8>,
-    /// Watched words, in their order: those of each buffer, and of buffers that
-    /// overlap together.
+    /// Watched words in ascending order: one range per buffer, or per group of
+    /// overlapping buffers.
     watched: Vec<(Range<usize>, Shadow)>,
 }
 
-/// The largest stretch of DRAM whose words are watched, in bytes.
+/// The largest argument whose words are watched, in bytes.
 const MAX_WATCHED_BYTES: u64 = 64 << 20;
 
 impl<'a> LaunchMemory<'a> {
-    /// The bytes of a launch, or none if only time is kept.
+    /// Binds the arguments of a launch; none if only time is simulated.
     pub fn new(
         program: &PreparedSchedule,
         plan: &LaunchPlan,
@@ -52,7 +52,7 @@ impl<'a> LaunchMemory<'a> {
         };
         if bindings.len() != program.arguments.len() {
             let (has, needs) = (bindings.len(), program.arguments.len());
-            return Err(unbound(format!("{has} arguments are bound, {needs} are needed")));
+            return Err(unbound(format!("{has} arguments bound, {needs} needed")));
         }
         for (argument, binding) in program.arguments.iter().zip(bindings) {
             let has = objects.bytes(binding.object).len() as u64;
@@ -60,7 +60,8 @@ impl<'a> LaunchMemory<'a> {
                 || binding.offset.checked_add(argument.bytes).is_none_or(|end| end > has)
             {
                 let (name, bytes, offset) = (&argument.name, argument.bytes, binding.offset);
-                let text = format!("argument {name} of {bytes} bytes does not lie in its object at {offset}");
+                let text =
+                    format!("argument {name}: {bytes} bytes at offset {offset} do not fit in its object");
                 return Err(unbound(text));
             }
         }
@@ -68,7 +69,7 @@ impl<'a> LaunchMemory<'a> {
         let mut tiles: Vec<Option<TileMemory>> = Vec::new();
         tiles.resize_with(target.array.columns as usize * rows, || None);
         for buffer in &plan.buffers {
-            let local = tiles[place(buffer.tile, rows)].get_or_insert_with(TileMemory::default);
+            let local = tiles[tile_index(buffer.tile, rows)].get_or_insert_with(TileMemory::default);
             local.reach(buffer.address as usize + buffer.bytes as usize);
         }
         Ok(Some(LaunchMemory {
@@ -81,7 +82,7 @@ impl<'a> LaunchMemory<'a> {
         }))
     }
 
-    /// Begins to note who reads and writes what.
+    /// Starts to record accesses, to find unordered ones.
     pub fn look_for_hazards(
         &mut self,
         program: &PreparedSchedule,
@@ -115,23 +116,23 @@ impl<'a> LaunchMemory<'a> {
 
     /// The memory of a tile that has buffers.
     pub fn local(&mut self, tile: Tile) -> &mut TileMemory {
-        let at = place(tile, self.rows);
-        self.tiles[at].as_mut().expect("whoever accesses a tile does so by a buffer in it")
+        let at = tile_index(tile, self.rows);
+        self.tiles[at].as_mut().expect("every accessed tile has a buffer")
     }
 }
 
-/// The place of a tile among all, by column and row.
-fn place(tile: Tile, rows: usize) -> usize {
+/// The index of a tile, by column and row.
+fn tile_index(tile: Tile, rows: usize) -> usize {
     usize::from(tile.column) * rows + usize::from(tile.row)
 }
 
 impl TileMemory {
-    /// Grows to so many bytes; what nobody has written are NaN.
+    /// Grows to `bytes` bytes; unwritten bytes are NaN.
     fn reach(&mut self, bytes: usize) {
         self.bytes.resize(bytes.max(self.bytes.len()), 0xff);
     }
 
-    /// Watches words that begin at or after those that are watched.
+    /// Watches words that begin at or after the last watched range.
     fn watch(&mut self, words: Range<usize>) {
         match self.watched.last_mut() {
             Some((last, shadow)) if words.start < last.end => {
@@ -145,7 +146,8 @@ impl TileMemory {
         }
     }
 
-    /// The notes of the words from `first` on, and the first word of them.
+    /// The shadow of the range that contains word `first`, and the first word
+    /// of that range.
     pub fn shadow(&mut self, first: usize) -> Option<(usize, &mut Shadow)> {
         let behind = self.watched.partition_point(|(words, _)| words.start <= first);
         let (words, shadow) = self.watched.get_mut(behind.checked_sub(1)?)?;
@@ -154,7 +156,7 @@ impl TileMemory {
 }
 
 impl LaunchPlan {
-    /// Whether a channel into DRAM may write the argument of this number.
+    /// Whether a channel into DRAM may write this argument.
     fn writes(&self, number: u32) -> bool {
         let into = |plan: &ChannelPlan| {
             plan.channel.tile.kind() == TileKind::Shim && plan.channel.direction == Direction::S2mm

@@ -1,14 +1,14 @@
-//! Time, and the order of events.
+//! Time, and the order of simultaneous events.
 
-/// A time, in cycles of the array.
+/// A time in cycles of the array.
 pub type Cycle = u64;
 
-/// In which order things happen that may happen in any.
+/// How the simulator orders events that have no fixed order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventOrder {
-    /// Each takes the time that the target says.
+    /// Each event takes the time given by the target.
     Earliest,
-    /// Each takes a time drawn from this seed: any order that the locks allow.
-    /// Such a run says nothing about time.
+    /// Each event takes a time drawn from this seed, so events happen in any
+    /// order that the locks allow. The times of such a run are meaningless.
     Seeded(u64),
 }
