@@ -1,5 +1,5 @@
-//! Full logits do not depend on the order in which things happen that may
-//! happen in any: 30 seeded orders with the tests, 1,000 with
+//! The logits do not depend on the order of events that have no fixed order: 30
+//! seeded orders with the tests, 1,000 with
 //!
 //! ```text
 //! cargo test --release --locked -p girih-npu --test orders -- --ignored

@@ -1,5 +1,5 @@
-//! The array computes what the interpreter does, up to the rounding of what it
-//! stores as brain floats.
+//! The array computes the same as the interpreter, up to rounding of stored
+//! values to bf16.
 
 mod llama;
 mod random;
@@ -13,7 +13,7 @@ use girih_npu::{Npu, NpuOptions};
 use llama::{SMALL, Sizes, key, llama};
 use random::Random;
 
-/// The logits after a prompt and after each of some further tokens.
+/// The logits after a prompt and after each further token.
 fn logits(runner: &mut dyn Runner, prompt: &[u32], more: &[u32]) -> Vec<Vec<f32>> {
     let vocabulary = runner.width();
     let blocks: Vec<Block> = (0..32).map(Block).collect();
@@ -43,9 +43,9 @@ fn on_array(target: &str, options: NpuOptions) -> Vec<Vec<f32>> {
     logits(&mut *runner, &PROMPT, &MORE)
 }
 
-/// The bound of `girih_measure::Bound` for three layers: sixteen operators in
-/// a row between two hidden states, each of which rounds to 8 bits, with its
-/// gain of two and its seven standard deviations.
+/// The bound of `girih_measure::Bound` for three layers: sixteen operators in a
+/// row between two hidden states, each rounding to 8 bits, with a gain of two
+/// and seven standard deviations.
 fn assert_close(found: &[Vec<f32>], exact: &[Vec<f32>]) {
     let rounding = 0.424_661 * 2f64.powi(-8);
     let noise = ((1.0 + 16.0 * 3.0) * rounding * rounding).sqrt();
@@ -55,19 +55,19 @@ fn assert_close(found: &[Vec<f32>], exact: &[Vec<f32>]) {
         let errors = found.iter().zip(exact).map(|(a, b)| f64::from(a - b).abs());
         let worst = errors.fold(0.0, f64::max);
         assert!(worst <= 7.0 * 2.0 * noise * rms, "{worst} where the root mean square is {rms}");
-        assert!(worst > 0.0, "brain floats cannot be exact");
+        assert!(worst > 0.0, "bf16 cannot be exact");
     }
 }
 
 #[test]
-fn a_prompt_and_tokens_come_out_as_the_interpreter_says() {
+fn a_prompt_and_tokens_match_the_interpreter() {
     let mut exact = load(Interpreter, &Random(7), key(24), &[32], |key| Ok(llama(&SMALL, key))).unwrap();
     let exact = logits(&mut *exact, &PROMPT, &MORE);
     let toy = on_array("toy", NpuOptions::default());
     assert_close(&toy, &exact);
     let policy = Policy { grouping: Grouping::Unstitched, ..Policy::MLIR_AIR };
     let unstitched = on_array("toy", NpuOptions { policy, ..NpuOptions::default() });
-    assert_eq!(toy, unstitched, "programs are cut elsewhere, but compute the same");
+    assert_eq!(toy, unstitched, "programs are split elsewhere, but compute the same");
     let seeded = on_array("toy", NpuOptions { order: EventOrder::Seeded(3), ..NpuOptions::default() });
     assert_eq!(toy, seeded, "any order that the locks allow computes the same");
     for attention in [Attention::Host, Attention::Array] {
@@ -77,8 +77,8 @@ fn a_prompt_and_tokens_come_out_as_the_interpreter_says() {
     assert_close(&on_array("xdna2-strix", NpuOptions::default()), &exact);
 }
 
-/// The bug of the head in parts: each launch computed the values of the first,
-/// and the others stayed zero. A vocabulary of one part did not show it.
+/// The bug of the split head: each launch computed the values of the first, and
+/// the others stayed zero. A vocabulary that fits one launch did not show it.
 #[test]
 fn a_head_of_several_launches_computes_all_of_its_values() {
     let sizes = Sizes { layers: 1, vocabulary: 3 * 16384, ..SMALL };
@@ -92,8 +92,8 @@ fn a_head_of_several_launches_computes_all_of_its_values() {
     }
 }
 
-/// What the runtime counts: a prompt is three programs a layer and the head, a
-/// token two a layer and the head.
+/// The runtime counts submissions: a prompt takes three programs per layer and
+/// the head, a token two per layer and the head.
 #[test]
 fn submissions_and_traffic_are_counted() {
     let npu = Npu::new("toy", NpuOptions::default()).unwrap();

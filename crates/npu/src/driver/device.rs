@@ -25,7 +25,7 @@ pub struct Device {
     /// Objects for values that live within a step; all programs share them,
     /// because only one runs at a time.
     arena: Vec<ObjectId>,
-    kept: Vec<ResidentKeys>,
+    resident_keys: Vec<ResidentKeys>,
     lists: Vec<CommandList>,
     runtime: Runtime,
     order: EventOrder,
@@ -96,7 +96,7 @@ impl Device {
             objects: Objects::new(),
             hidden: Vec::new(),
             arena: Vec::new(),
-            kept: Vec::new(),
+            resident_keys: Vec::new(),
             lists: Vec::new(),
             runtime: Runtime::default(),
             order,
@@ -166,29 +166,29 @@ impl Device {
     /// # Errors
     /// When memory is short.
     pub(super) fn reserve_keys(&mut self, name: &str, bytes: u64, blocks: usize) -> Result<ResidentKeysId> {
-        let known = self.kept.iter().position(|kept| kept.name == name);
+        let known = self.resident_keys.iter().position(|resident_keys| resident_keys.name == name);
         let index = match known {
             Some(index) => index,
             None => {
                 let object = self.allocate(bytes)?;
-                self.kept.push(ResidentKeys { name: name.to_owned(), object, blocks: Vec::new() });
-                self.kept.len() - 1
+                self.resident_keys.push(ResidentKeys { name: name.to_owned(), object, blocks: Vec::new() });
+                self.resident_keys.len() - 1
             }
         };
-        let kept = &mut self.kept[index];
-        self.objects.grow(kept.object, bytes)?;
-        kept.blocks.resize(kept.blocks.len().max(blocks), BlockContent::default());
+        let resident_keys = &mut self.resident_keys[index];
+        self.objects.grow(resident_keys.object, bytes)?;
+        resident_keys.blocks.resize(resident_keys.blocks.len().max(blocks), BlockContent::default());
         Ok(ResidentKeysId(index as u32))
     }
 
     /// Resident keys and values.
-    pub(super) fn kept(&self, id: ResidentKeysId) -> &ResidentKeys {
-        &self.kept[id.0 as usize]
+    pub(super) fn resident_keys(&self, id: ResidentKeysId) -> &ResidentKeys {
+        &self.resident_keys[id.0 as usize]
     }
 
     /// Records the contents of blocks.
     pub(super) fn set_contents(&mut self, id: ResidentKeysId, blocks: &[BlockContent]) {
-        self.kept[id.0 as usize].blocks[..blocks.len()].copy_from_slice(blocks);
+        self.resident_keys[id.0 as usize].blocks[..blocks.len()].copy_from_slice(blocks);
     }
 
     /// Maps bytes of a buffer object for reading by the host.

@@ -195,13 +195,13 @@ fn costs_of(
 ) -> Costs {
     let values = values_of(graph, groups, tensors);
     let count = StepCounter { graph, groups, values: &values, sequences, runtime };
-    let part = |(step, passing): (&Step, &PartTransfers)| {
+    let part = |(step, transfers): (&Step, &PartTransfers)| {
         let mut ledger = Ledger::default();
-        passing.down.iter().for_each(|&step| count.down(step, &mut ledger));
+        transfers.down.iter().for_each(|&step| count.down(step, &mut ledger));
         if let Step::Host { node } = step {
             count.work(*node as usize, &mut ledger);
         }
-        passing.up.iter().chain(&passing.made).for_each(|&step| count.up(step, &mut ledger));
+        transfers.up.iter().chain(&transfers.made).for_each(|&step| count.up(step, &mut ledger));
         ledger
     };
     let mut costs =
@@ -234,8 +234,8 @@ impl StepCounter<'_> {
     fn up(&self, step: Transfer, ledger: &mut Ledger) {
         let tensor = &self.groups.tensors[step.tensor as usize];
         let bytes = tensor.bytes();
-        if let TensorLocation::Resident(_) = step.place {
-            return self.keep(tensor, ledger);
+        if let TensorLocation::Resident(_) = step.location {
+            return self.changed_keys(tensor, ledger);
         }
         if tensor.kind == TensorKind::Chunks {
             ledger.add(HostWork { flops: 0, bytes: 2 * bytes });
@@ -247,7 +247,7 @@ impl StepCounter<'_> {
     }
 
     /// Counts the changed blocks of resident keys and values.
-    fn keep(&self, tensor: &Tensor, ledger: &mut Ledger) {
+    fn changed_keys(&self, tensor: &Tensor, ledger: &mut Ledger) {
         let Some(sequence) = self.sequences.last() else { return };
         let end = sequence.position + sequence.rows.end - sequence.rows.start;
         for bytes in changed_bytes(self.graph, tensor, sequence.position, end) {
@@ -302,12 +302,12 @@ fn count_runs(
         compiled.schedules.iter().map(|schedule| ListAddresses::of(schedule)).collect();
     for pass in 0..2 {
         let steps = compiled.groups.steps.iter().zip(&traffic.parts);
-        for ((step, passing), ledger) in steps.zip(parts.iter_mut()) {
+        for ((step, transfers), ledger) in steps.zip(parts.iter_mut()) {
             let Step::Array { program, .. } = step else { continue };
-            let words = lists[*program as usize].bind(&passing.places, runtime.lists);
+            let words = lists[*program as usize].bind(&transfers.locations, runtime.lists);
             if pass == 1 {
                 ledger.list_words += words;
-                ledger.submit(&programs[*program as usize].report, target, runtime, passing.follows);
+                ledger.submit(&programs[*program as usize].report, target, runtime, transfers.follows);
             }
         }
     }

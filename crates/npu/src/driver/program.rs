@@ -31,7 +31,7 @@ pub struct NpuProgram {
     /// The object of each weight, if it has one.
     weights: Vec<Option<ObjectId>>,
     /// The resident keys and values of each tensor of that kind.
-    pub(super) kept: Vec<Option<ResidentKeysId>>,
+    pub(super) resident_keys: Vec<Option<ResidentKeysId>>,
     /// The tensor of each value, if it has one.
     pub(super) tensors: Vec<Option<u32>>,
     /// The value of each tensor; none for tensors that are not values of the
@@ -69,13 +69,14 @@ impl NpuProgram {
         let weights = groups.tensors.iter().map(object).collect::<Result<_>>()?;
         let traffic = Traffic::new(graph, &groups, &tensors, device.runtime());
         let slots = device.arena(&traffic.slots)?;
-        let mut kept = vec![None; groups.tensors.len()];
-        for place in traffic.parts.iter().flat_map(|part| &part.places) {
-            if let TensorLocation::Resident(tensor) = *place {
+        let mut resident_keys = vec![None; groups.tensors.len()];
+        for location in traffic.parts.iter().flat_map(|part| &part.locations) {
+            if let TensorLocation::Resident(tensor) = *location {
                 let Tensor { name, extent: [heads, _], padded: [rows, _], .. } =
                     &groups.tensors[tensor as usize];
                 let bytes = groups.tensors[tensor as usize].bytes();
-                kept[tensor as usize] = Some(device.reserve_keys(name, bytes, (rows / heads) as usize)?);
+                resident_keys[tensor as usize] =
+                    Some(device.reserve_keys(name, bytes, (rows / heads) as usize)?);
             }
         }
         let lists = schedules.iter().map(|schedule| device.list(schedule)).collect::<Result<_>>()?;
@@ -87,7 +88,7 @@ impl NpuProgram {
             traffic,
             slots,
             weights,
-            kept,
+            resident_keys,
             tensors,
             values,
             made,
@@ -100,40 +101,40 @@ impl NpuProgram {
     }
 
     /// The object at a location.
-    pub(super) fn object(&self, device: &Device, place: TensorLocation) -> Result<ObjectId> {
+    pub(super) fn object(&self, device: &Device, location: TensorLocation) -> Result<ObjectId> {
         let weight = |tensor: u32| {
             let lost = || Error::new("a weight has no buffer object; this is a fault of girih");
             self.weights[tensor as usize].ok_or_else(lost)
         };
-        match place {
+        match location {
             TensorLocation::Slot(slot) => Ok(self.slots[slot as usize]),
             TensorLocation::Weight(tensor) => weight(tensor),
-            TensorLocation::Resident(tensor) => Ok(device.kept(self.kept(tensor)?).object),
+            TensorLocation::Resident(tensor) => Ok(device.resident_keys(self.resident_keys(tensor)?).object),
         }
     }
 
     /// The resident keys and values of a tensor.
-    pub(super) fn kept(&self, tensor: u32) -> Result<ResidentKeysId> {
+    pub(super) fn resident_keys(&self, tensor: u32) -> Result<ResidentKeysId> {
         let lost = || Error::new("resident keys and values have no buffer object; this is a fault of girih");
-        self.kept[tensor as usize].ok_or_else(lost)
+        self.resident_keys[tensor as usize].ok_or_else(lost)
     }
 
-    /// The bindings of an array step whose arguments are at `places`;
+    /// The bindings of an array step whose arguments are at `locations`;
     /// `output_row` selects the row where the step runs once per output row.
     pub(super) fn bindings(
         &self,
         device: &Device,
         tensors: &[u32],
-        places: &[TensorLocation],
+        locations: &[TensorLocation],
         output_row: Option<u64>,
     ) -> Result<Vec<Binding>> {
-        let binding = |(&number, &place): (&u32, &TensorLocation)| {
+        let binding = |(&number, &location): (&u32, &TensorLocation)| {
             let tensor = &self.groups.tensors[number as usize];
             let row = if tensor.kind == TensorKind::Static { None } else { output_row };
             let offset = row.map_or(0, |row| row * tensor.row_bytes());
-            Ok(Binding { object: self.object(device, place)?, offset })
+            Ok(Binding { object: self.object(device, location)?, offset })
         };
-        tensors.iter().zip(places).map(binding).collect()
+        tensors.iter().zip(locations).map(binding).collect()
     }
 }
 

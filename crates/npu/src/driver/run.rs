@@ -33,11 +33,11 @@ impl NpuProgram {
             sequences: step.sequences,
             values: vec![None; self.graph.values.len()],
             tensors: vec![None; self.groups.tensors.len()],
-            places: vec![None; self.groups.tensors.len()],
+            locations: vec![None; self.groups.tensors.len()],
         };
         run.begin()?;
-        for ((part, passing), made) in self.groups.steps.iter().zip(&self.traffic.parts).zip(&self.made) {
-            run.part(part, passing)?;
+        for ((part, transfers), made) in self.groups.steps.iter().zip(&self.traffic.parts).zip(&self.made) {
+            run.part(part, transfers)?;
             for &value in made {
                 let name = &self.graph.value(value).name;
                 if step.watch.wants(name) {
@@ -65,7 +65,7 @@ struct StepRun<'a> {
     /// Tensors on the host: the rows in use.
     tensors: Vec<Option<Vec<f32>>>,
     /// The location of each tensor on the array.
-    places: Vec<Option<TensorLocation>>,
+    locations: Vec<Option<TensorLocation>>,
 }
 
 impl StepRun<'_> {
@@ -118,16 +118,16 @@ impl StepRun<'_> {
         Ok(table)
     }
 
-    fn part(&mut self, part: &Part, passing: &PartTransfers) -> Result<()> {
-        passing.down.iter().try_for_each(|&step| self.down(step))?;
+    fn part(&mut self, part: &Part, transfers: &PartTransfers) -> Result<()> {
+        transfers.down.iter().try_for_each(|&step| self.down(step))?;
         match part {
             Part::Host { node } => {
                 self.host(*node as usize)?;
-                passing.made.iter().try_for_each(|&step| self.up(step))
+                transfers.made.iter().try_for_each(|&step| self.up(step))
             }
             Part::Array { program, tensors, each_output_row } => {
-                passing.up.iter().try_for_each(|&step| self.up(step))?;
-                self.array(*program as usize, tensors, *each_output_row, passing)
+                transfers.up.iter().try_for_each(|&step| self.up(step))?;
+                self.array(*program as usize, tensors, *each_output_row, transfers)
             }
         }
     }
@@ -142,11 +142,11 @@ impl StepRun<'_> {
     }
 
     /// Transfers a tensor to the array.
-    fn up(&mut self, Transfer { tensor, place }: Transfer) -> Result<()> {
-        if let TensorLocation::Resident(tensor) = place {
+    fn up(&mut self, Transfer { tensor, location }: Transfer) -> Result<()> {
+        if let TensorLocation::Resident(tensor) = location {
             return self.write_changed_keys(tensor);
         }
-        let object = self.program.object(self.device, place)?;
+        let object = self.program.object(self.device, location)?;
         let Tensor { kind, .. } = self.program.groups.tensors[tensor as usize];
         let bytes = self.program.groups.tensors[tensor as usize].bytes();
         match kind {
@@ -158,7 +158,7 @@ impl StepRun<'_> {
                 let chunks = self.gather(tensor as usize)?;
                 self.device.map_mut(object, 0..bytes).copy_from_slice(&chunks);
             }
-            TensorKind::Turns | TensorKind::Scratch => self.write(tensor as usize, place)?,
+            TensorKind::Turns | TensorKind::Scratch => self.write(tensor as usize, location)?,
         }
         if copies(&self.program.groups.tensors[tensor as usize], self.device.runtime()) {
             self.device.ledger.copied_bytes += bytes;
@@ -169,14 +169,14 @@ impl StepRun<'_> {
 
     /// Writes the rows of a tensor on the host as bf16. The padding is zero, so
     /// that the array always computes the same on it.
-    fn write(&mut self, tensor: usize, place: TensorLocation) -> Result<()> {
+    fn write(&mut self, tensor: usize, location: TensorLocation) -> Result<()> {
         let Tensor { name, extent: [_, columns], padded, .. } = &self.program.groups.tensors[tensor];
         let unmade =
             || Error::new(format!("'{name}' is sent before it is computed; this is a fault of girih"));
         let numbers = self.tensors[tensor].as_ref().ok_or_else(unmade)?;
         let row_bytes = padded[1] as usize * 2;
         let bytes = padded[0] as usize * row_bytes;
-        let object = self.program.object(self.device, place)?;
+        let object = self.program.object(self.device, location)?;
         let object = self.device.map_mut(object, 0..bytes as u64);
         object.fill(0);
         let rows = numbers.chunks_exact(*columns as usize);
@@ -186,16 +186,16 @@ impl StepRun<'_> {
         for (row, into) in rows.zip(object.chunks_exact_mut(row_bytes)) {
             DType::BF16.pack(row, &mut into[..2 * row.len()]);
         }
-        self.places[tensor] = Some(place);
+        self.locations[tensor] = Some(location);
         Ok(())
     }
 
     /// Transfers the rows in use of a tensor to the host.
-    fn down(&mut self, Transfer { tensor, place }: Transfer) -> Result<()> {
+    fn down(&mut self, Transfer { tensor, location }: Transfer) -> Result<()> {
         let Some(value) = self.program.values[tensor as usize] else {
             return Err(Error::new("a tensor without a value is sent to the host; this is a fault of girih"));
         };
-        let object = self.program.object(self.device, place)?;
+        let object = self.program.object(self.device, location)?;
         let Tensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
         let rows = elements(self.graph(), value, self.rows(), self.output_rows()) / columns as usize;
         let row_bytes = u64::from(padded[1]) * 2;
@@ -224,9 +224,9 @@ impl StepRun<'_> {
     /// counting.
     fn watched(&self, value: ValueId) -> Result<Vec<f32>> {
         let Some(tensor) = self.program.tensors[value.0 as usize] else { return self.held(value) };
-        let Some(place) = self.places[tensor as usize] else { return self.held(value) };
+        let Some(location) = self.locations[tensor as usize] else { return self.held(value) };
         let Tensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
-        let bytes = self.device.peek(self.program.object(self.device, place)?);
+        let bytes = self.device.peek(self.program.object(self.device, location)?);
         let count = elements(self.graph(), value, self.rows(), self.output_rows());
         let row_bytes = padded[1] as usize * 2;
         Ok(unpacked(&bytes[..count / columns as usize * row_bytes], row_bytes, columns as usize))
@@ -267,20 +267,20 @@ impl StepRun<'_> {
         program: usize,
         tensors: &[u32],
         each_output_row: bool,
-        passing: &PartTransfers,
+        transfers: &PartTransfers,
     ) -> Result<()> {
-        let (list, places) = (self.program.lists[program], &passing.places);
+        let (list, locations) = (self.program.lists[program], &transfers.locations);
         if each_output_row {
             for row in 0..self.output_rows() as u64 {
-                let bindings = self.program.bindings(self.device, tensors, places, Some(row))?;
-                self.device.submit(list, &bindings, passing.follows || row > 0)?;
+                let bindings = self.program.bindings(self.device, tensors, locations, Some(row))?;
+                self.device.submit(list, &bindings, transfers.follows || row > 0)?;
             }
         } else {
-            let bindings = self.program.bindings(self.device, tensors, places, None)?;
-            self.device.submit(list, &bindings, passing.follows)?;
+            let bindings = self.program.bindings(self.device, tensors, locations, None)?;
+            self.device.submit(list, &bindings, transfers.follows)?;
         }
-        for (&tensor, &place) in tensors.iter().zip(places) {
-            self.places[tensor as usize] = Some(place);
+        for (&tensor, &location) in tensors.iter().zip(locations) {
+            self.locations[tensor as usize] = Some(location);
         }
         Ok(())
     }
@@ -330,13 +330,13 @@ impl StepRun<'_> {
     /// Writes the changed blocks of resident keys and values.
     fn write_changed_keys(&mut self, number: u32) -> Result<()> {
         let tensor = &self.program.groups.tensors[number as usize];
-        let id = self.program.kept(number)?;
+        let id = self.program.resident_keys(number)?;
         let sequence = self.attended()?;
         let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
         let end = sequence.position + sequence.rows.indexes().len() as u32;
         let seen =
             AttendedRange { position: sequence.position, end, full: sees_all(self.graph(), &tensor.name) };
-        let count = self.device.kept(id).blocks.len();
+        let count = self.device.resident_keys(id).blocks.len();
         let mut required = vec![BlockContent::default(); count];
         let filled = (end as usize).div_ceil(BLOCK_POSITIONS);
         for (block, required) in required.iter_mut().enumerate().take(filled) {
@@ -344,7 +344,7 @@ impl StepRun<'_> {
                 [self.state.stamp(keys, sequence, block)?, self.state.stamp(values, sequence, block)?];
             *required = seen.required(block, stamps);
         }
-        let mut held = self.device.kept(id).blocks.clone();
+        let mut held = self.device.resident_keys(id).blocks.clone();
         let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
         for range in changed(seen, &held, &required) {
             let bytes = range.start as u64 * block_bytes..range.end as u64 * block_bytes;
@@ -354,7 +354,7 @@ impl StepRun<'_> {
                     self.lay(tensor, block, into)?;
                 }
             }
-            let object = self.device.kept(id).object;
+            let object = self.device.resident_keys(id).object;
             self.device.map_mut(object, bytes.clone()).copy_from_slice(&laid);
             self.device.ledger.add(HostWork { flops: 0, bytes: 2 * (bytes.end - bytes.start) });
             self.device.sync(object, bytes, Sync::ToDevice);

@@ -24,7 +24,7 @@ pub(super) enum TensorLocation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
     pub tensor: u32,
-    pub place: TensorLocation,
+    pub location: TensorLocation,
 }
 
 /// All transfers of a step.
@@ -50,7 +50,7 @@ pub(super) struct PartTransfers {
     /// To the array, after the host has computed it.
     pub made: Option<Transfer>,
     /// The location of each argument of a program.
-    pub places: Vec<TensorLocation>,
+    pub locations: Vec<TensorLocation>,
     /// Whether this program directly follows the previous one.
     pub follows: bool,
 }
@@ -66,10 +66,10 @@ impl Traffic {
             parts.push(match step {
                 Step::Host { node } => planner.host(*node as usize),
                 Step::Array { program, tensors, .. } => {
-                    let passing = planner.array(at, *program, tensors);
+                    let transfers = planner.array(at, *program, tensors);
                     PartTransfers {
-                        follows: after_array && passing.down.is_empty() && passing.up.is_empty(),
-                        ..passing
+                        follows: after_array && transfers.down.is_empty() && transfers.up.is_empty(),
+                        ..transfers
                     }
                 }
             });
@@ -80,8 +80,8 @@ impl Traffic {
 
     /// The bytes of all slots and of the resident keys and values.
     pub fn bytes(&self, groups: &Groups) -> u64 {
-        let places = self.parts.iter().flat_map(|part| &part.places);
-        let kept = places.filter_map(|place| match place {
+        let locations = self.parts.iter().flat_map(|part| &part.locations);
+        let kept = locations.filter_map(|location| match location {
             TensorLocation::Resident(tensor) => Some(groups.tensors[*tensor as usize].bytes()),
             _ => None,
         });
@@ -203,7 +203,7 @@ impl<'a> TrafficPlanner<'a> {
     }
 
     /// The location of a program's argument.
-    fn place(&self, program: u32, argument: usize, tensor: u32) -> TensorLocation {
+    fn location(&self, program: u32, argument: usize, tensor: u32) -> TensorLocation {
         match self.own[program as usize][argument] {
             Some(slot) => TensorLocation::Slot(slot),
             None => self.shared(tensor),
@@ -242,9 +242,9 @@ impl<'a> TrafficPlanner<'a> {
         if self.runtime.values == ValueUse::Brokered {
             return None;
         }
-        let place = self.shared(tensor);
-        self.on_array[tensor as usize] = Some(place);
-        Some(Transfer { tensor, place })
+        let location = self.shared(tensor);
+        self.on_array[tensor as usize] = Some(location);
+        Some(Transfer { tensor, location })
     }
 
     /// Transfers a value to the host, if it is not there.
@@ -254,9 +254,9 @@ impl<'a> TrafficPlanner<'a> {
     }
 
     fn fetch_tensor(&mut self, tensor: u32) -> Option<Transfer> {
-        let place = self.on_array[tensor as usize]?;
+        let location = self.on_array[tensor as usize]?;
         let known = std::mem::replace(&mut self.on_host[tensor as usize], true);
-        (!known).then_some(Transfer { tensor, place })
+        (!known).then_some(Transfer { tensor, location })
     }
 
     fn host(&mut self, node: usize) -> PartTransfers {
@@ -272,12 +272,12 @@ impl<'a> TrafficPlanner<'a> {
     }
 
     fn array(&mut self, at: usize, program: u32, tensors: &[u32]) -> PartTransfers {
-        let mut passing = PartTransfers::default();
+        let mut transfers = PartTransfers::default();
         let arguments = &self.groups.programs[program as usize].arguments;
         for (index, (argument, &tensor)) in arguments.iter().zip(tensors).enumerate() {
-            let place = self.place(program, index, tensor);
-            let held = self.held(place);
-            passing.places.push(place);
+            let location = self.location(program, index, tensor);
+            let held = self.held(location);
+            transfers.locations.push(location);
             let goes_up = match (self.groups.tensors[tensor as usize].kind, argument.role) {
                 // The state has changed since the last step.
                 (TensorKind::Chunks, _) => true,
@@ -286,26 +286,26 @@ impl<'a> TrafficPlanner<'a> {
                     self.runtime.values == ValueUse::Brokered && held != Some(Some(tensor))
                 }
                 _ => {
-                    passing.down.extend(self.rescue(at, place, tensor));
-                    self.on_array[tensor as usize] = Some(place);
+                    transfers.down.extend(self.rescue(at, location, tensor));
+                    self.on_array[tensor as usize] = Some(location);
                     self.on_host[tensor as usize] = false;
                     false
                 }
             };
             if goes_up {
-                passing.down.extend(self.fetch_tensor(tensor));
-                passing.up.push(Transfer { tensor, place });
+                transfers.down.extend(self.fetch_tensor(tensor));
+                transfers.up.push(Transfer { tensor, location });
             }
-            if let TensorLocation::Slot(slot) = place {
+            if let TensorLocation::Slot(slot) = location {
                 self.content[slot as usize] = Some(tensor);
             }
         }
-        passing
+        transfers
     }
 
     /// The tensor in a slot; `None` if the location is not a slot.
-    fn held(&self, place: TensorLocation) -> Option<Option<u32>> {
-        match place {
+    fn held(&self, location: TensorLocation) -> Option<Option<u32>> {
+        match location {
             TensorLocation::Slot(slot) => Some(self.content[slot as usize]),
             TensorLocation::Weight(_) | TensorLocation::Resident(_) => None,
         }
@@ -313,12 +313,12 @@ impl<'a> TrafficPlanner<'a> {
 
     /// Saves a tensor that a program is about to overwrite, if it is still
     /// needed and the host does not have it.
-    fn rescue(&mut self, at: usize, place: TensorLocation, tensor: u32) -> Option<Transfer> {
-        let old = self.held(place)??;
+    fn rescue(&mut self, at: usize, location: TensorLocation, tensor: u32) -> Option<Transfer> {
+        let old = self.held(location)??;
         let lost = old != tensor
             && self.runtime.values == ValueUse::Brokered
             && self.last[old as usize] > at
-            && self.on_array[old as usize] == Some(place);
+            && self.on_array[old as usize] == Some(location);
         if lost { self.fetch_tensor(old) } else { None }
     }
 }
@@ -367,7 +367,7 @@ mod tests {
         let traffic = chain(Runtime::default());
         assert_eq!(traffic.begin.len(), 1);
         assert!(traffic.parts.iter().all(|part| part.up.is_empty() && part.down.is_empty()));
-        assert_eq!(traffic.parts[0].places[2], traffic.parts[1].places[0], "one object");
+        assert_eq!(traffic.parts[0].locations[2], traffic.parts[1].locations[0], "one object");
         assert_eq!([traffic.parts[0].follows, traffic.parts[1].follows], [false, true]);
         assert_eq!(traffic.end.map(|end| end.tensor), Some(3));
     }
@@ -376,7 +376,7 @@ mod tests {
     fn brokered_values_go_through_the_host() {
         let traffic = chain(Runtime { values: ValueUse::Brokered, ..Runtime::default() });
         assert!(traffic.begin.is_empty());
-        assert_eq!(traffic.parts[0].places, traffic.parts[1].places, "objects belong to the program");
+        assert_eq!(traffic.parts[0].locations, traffic.parts[1].locations, "objects belong to the program");
         let moved = |moves: &[Transfer]| moves.iter().map(|step| step.tensor).collect::<Vec<_>>();
         assert_eq!(moved(&traffic.parts[0].up), [0]);
         assert_eq!((moved(&traffic.parts[1].down), moved(&traffic.parts[1].up)), (vec![2], vec![2]));
@@ -388,6 +388,6 @@ mod tests {
         let traffic = chain(Runtime { weights: WeightUse::EachCall, ..Runtime::default() });
         let up: Vec<_> = traffic.parts.iter().map(|part| part.up.len()).collect();
         assert_eq!(up, [1, 0], "the second run finds the same weight in its slot");
-        assert!(traffic.parts.iter().all(|part| matches!(part.places[1], TensorLocation::Slot(_))));
+        assert!(traffic.parts.iter().all(|part| matches!(part.locations[1], TensorLocation::Slot(_))));
     }
 }

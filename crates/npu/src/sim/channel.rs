@@ -114,11 +114,11 @@ impl LaunchSim<'_> {
         (state.moving, state.words, state.begin) = (true, words, begin);
         if self.seeded() || !dram {
             let cycles = (words * 4).div_ceil(u64::from(stream.bytes_per_cycle));
-            self.announce(begin - self.now + cycles, Due::Route(route));
+            self.schedule(begin - self.now + cycles, Due::Route(route));
         } else if begin == self.now {
             self.join(route);
         } else {
-            self.announce_at(begin, Due::Join(route));
+            self.schedule_at(begin, Due::Join(route));
         }
     }
 
@@ -147,7 +147,7 @@ impl LaunchSim<'_> {
     /// Schedules the next end of a DRAM transfer.
     fn schedule_dram_end(&mut self) {
         if let Some(at) = self.ddr.next_end() {
-            self.announce_at(at, Due::Dram(self.ddr.version));
+            self.schedule_at(at, Due::Dram(self.ddr.version));
         }
     }
 
@@ -175,9 +175,9 @@ impl LaunchSim<'_> {
             from: self.plan.channels[from as usize].channel,
             to: self.plan.channels[to as usize].channel,
             bytes: words * 4,
-            begin: self.told(begin.min(self.now)),
+            begin: self.observed_time(begin.min(self.now)),
         };
-        self.tell(&event);
+        self.emit(&event);
         for &end in std::iter::once(&plan.from).chain(&plan.to) {
             match self.dram(end) {
                 Some(Direction::Mm2s) => self.totals.dram_read += words * 4,
@@ -231,7 +231,7 @@ impl LaunchSim<'_> {
             Some(Direction::S2mm) => self.plan.channels[channel as usize].latency,
             _ => 0,
         };
-        self.announce(wait, Due::Token(channel));
+        self.schedule(wait, Due::Token(channel));
     }
 
     /// Releases units of a lock.

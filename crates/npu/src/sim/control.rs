@@ -65,7 +65,7 @@ impl LaunchSim<'_> {
             let cycles = self.target.cycles((control.block_write_ns + control.write_ns) * 1e-9);
             self.control.writing = true;
             self.control.busy = true;
-            self.announce(cycles, Due::Control);
+            self.schedule(cycles, Due::Control);
             return false;
         }
         if let Err(blocked) =
@@ -86,7 +86,7 @@ impl LaunchSim<'_> {
         let plan = &self.plan.channels[channel as usize];
         let event = SimEvent::Push { channel: plan.channel };
         self.woken.push(Agent::Route(plan.route));
-        self.tell(&event);
+        self.emit(&event);
         true
     }
 
@@ -106,8 +106,8 @@ impl LaunchSim<'_> {
         self.control.at += 1;
         self.control.busy = true;
         let event = SimEvent::Token { channel: self.plan.channels[channel as usize].channel };
-        self.tell(&event);
-        self.announce(self.target.cycles(self.target.control.poll_ns * 1e-9), Due::Control);
+        self.emit(&event);
+        self.schedule(self.target.cycles(self.target.control.poll_ns * 1e-9), Due::Control);
         false
     }
 

@@ -17,7 +17,7 @@ const MAX_IDLE_OPS: u64 = 1 << 24;
 
 impl LaunchSim<'_> {
     /// Runs a core until it calls, waits or halts.
-    pub fn go_on(&mut self, core: u32) -> Result<(), SimFault> {
+    pub fn run_core(&mut self, core: u32) -> Result<(), SimFault> {
         if matches!(self.cores[core as usize].doing, Doing::Calling | Doing::Halted) {
             return Ok(());
         }
@@ -82,8 +82,8 @@ impl LaunchSim<'_> {
     fn waited(&mut self, core: u32, until: Cycle, cause: Cause) {
         let Some(begin) = self.cores[core as usize].waits_since.take() else { return };
         if begin < until {
-            let (tile, begin) = (self.plan.cores[core as usize].tile, self.told(begin));
-            self.tell_at(until, &SimEvent::Wait { tile, cause, begin });
+            let (tile, begin) = (self.plan.cores[core as usize].tile, self.observed_time(begin));
+            self.emit_at(until, &SimEvent::Wait { tile, cause, begin });
         }
     }
 
@@ -127,10 +127,10 @@ impl LaunchSim<'_> {
         let wait = state.free_at - self.now;
         self.totals.macs += macs;
         let begin = self.now + wait - cycles;
-        let (begin, end) = (self.told(begin), self.told(begin + cycles));
+        let (begin, end) = (self.observed_time(begin), self.observed_time(begin + cycles));
         let tile = self.plan.cores[core as usize].tile;
-        self.tell(&SimEvent::Call { tile, entry: entry.name, begin, end, macs });
-        self.announce(wait, Due::Core(core));
+        self.emit(&SimEvent::Call { tile, entry: entry.name, begin, end, macs });
+        self.schedule(wait, Due::Core(core));
     }
 
     /// Cycles of a call, looked up if the parameters are constant and the slots
@@ -234,8 +234,8 @@ impl LaunchSim<'_> {
 }
 
 /// The core that sends to `core`, or `u32::MAX` if there is no link.
-fn call_of(machine: &LaunchSim<'_>, core: u32) -> u32 {
-    machine.plan.cores[core as usize].receives_from.unwrap_or(u32::MAX)
+fn call_of(launch: &LaunchSim<'_>, core: u32) -> u32 {
+    launch.plan.cores[core as usize].receives_from.unwrap_or(u32::MAX)
 }
 
 fn repeat(state: &mut CoreState, code: &[CoreOp], start: usize) {

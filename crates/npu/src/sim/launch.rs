@@ -179,7 +179,7 @@ impl<'a> LaunchSim<'a> {
                 return Ok(());
             }
             match self.woken.remove(pick) {
-                Agent::Core(core) => self.go_on(core)?,
+                Agent::Core(core) => self.run_core(core)?,
                 Agent::Route(route) => self.flow(route)?,
                 Agent::Control => self.command()?,
             }
@@ -188,7 +188,7 @@ impl<'a> LaunchSim<'a> {
 
     /// Schedules an event `cycles` from now; a seeded order draws the time
     /// instead.
-    pub fn announce(&mut self, cycles: Cycle, due: Due) {
+    pub fn schedule(&mut self, cycles: Cycle, due: Due) {
         let cycles = match &mut self.random {
             // Draws short and long times equally often: a power of two, then a part of it.
             Some(state) => {
@@ -197,11 +197,11 @@ impl<'a> LaunchSim<'a> {
             }
             None => cycles,
         };
-        self.announce_at(self.now + cycles, due);
+        self.schedule_at(self.now + cycles, due);
     }
 
     /// Schedules an event at a fixed time.
-    pub fn announce_at(&mut self, at: Cycle, due: Due) {
+    pub fn schedule_at(&mut self, at: Cycle, due: Due) {
         self.sequence += 1;
         self.queue.push(Reverse((at, self.sequence, due)));
     }
@@ -211,16 +211,16 @@ impl<'a> LaunchSim<'a> {
         self.random.is_some()
     }
 
-    pub fn tell(&mut self, event: &SimEvent<'_>) {
-        self.tell_at(self.now, event);
+    pub fn emit(&mut self, event: &SimEvent<'_>) {
+        self.emit_at(self.now, event);
     }
 
-    pub fn tell_at(&mut self, cycle: Cycle, event: &SimEvent<'_>) {
+    pub fn emit_at(&mut self, cycle: Cycle, event: &SimEvent<'_>) {
         self.watch.event(self.begin + cycle, event);
     }
 
     /// Converts a time of this launch to the time that observers see.
-    pub fn told(&self, cycle: Cycle) -> Cycle {
+    pub fn observed_time(&self, cycle: Cycle) -> Cycle {
         self.begin + cycle
     }
 
