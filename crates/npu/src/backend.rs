@@ -140,17 +140,17 @@ impl Backend for Npu {
 
     /// A program for a single row, for each length, and for the largest step;
     /// where the array attends, each for every context.
-    fn ladder(&self, most: Key) -> Vec<Key> {
-        let shorter = |lengths: &[u32], least: u32, most: u32| {
-            let within = lengths.iter().copied().filter(move |&length| length >= least && length < most);
-            within.chain([most]).collect::<BTreeSet<u32>>()
+    fn ladder(&self, largest: Key) -> Vec<Key> {
+        let shorter = |lengths: &[u32], least: u32, largest: u32| {
+            let within = lengths.iter().copied().filter(move |&length| length >= least && length < largest);
+            within.chain([largest]).collect::<BTreeSet<u32>>()
         };
         let mut keys = BTreeSet::new();
-        for rows in shorter(&self.lengths, 2, most.rows).into_iter().chain([1]) {
-            let sequences = most.sequences.min(rows);
-            let key = Key { rows, sequences, output_rows: most.output_rows.min(rows), ..most };
+        for rows in shorter(&self.lengths, 2, largest.rows).into_iter().chain([1]) {
+            let sequences = largest.sequences.min(rows);
+            let key = Key { rows, sequences, output_rows: largest.output_rows.min(rows), ..largest };
             let contexts = if self.attends(key) { &self.contexts[..] } else { &[] };
-            let contexts = shorter(contexts, rows, most.context).into_iter();
+            let contexts = shorter(contexts, rows, largest.context).into_iter();
             keys.extend(contexts.map(|context| Key { context, ..key }));
         }
         keys.into_iter().collect()

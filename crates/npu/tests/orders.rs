@@ -20,8 +20,8 @@ const PROMPT: [u32; 11] = [1, 17, 300, 4, 250, 99, 12, 13, 14, 511, 0];
 /// The bits of all logits of a prompt's rows and of a further token.
 fn logits(order: EventOrder) -> Vec<u32> {
     let npu = Npu::new("toy", NpuOptions { order, ..NpuOptions::default() }).unwrap();
-    let most = girih_graph::Key { output_rows: 16, context: 128, ..key(16) };
-    let mut runner = load(npu, &Random(7), most, &[2], |key| Ok(llama(&SMALL, key))).unwrap();
+    let largest = girih_graph::Key { output_rows: 16, context: 128, ..key(16) };
+    let mut runner = load(npu, &Random(7), largest, &[2], |key| Ok(llama(&SMALL, key))).unwrap();
     let blocks: &[&[Block]] = &[&[Block(0), Block(1)]];
     let (mut position, mut bits) = (0, Vec::new());
     for tokens in [&PROMPT[..], &[500]] {

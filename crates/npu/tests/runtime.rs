@@ -65,9 +65,9 @@ fn logits(runner: &mut dyn Runner, chunks: &[&[u32]]) -> Vec<Vec<f32>> {
     each.collect()
 }
 
-fn with(options: NpuOptions, most: Key, chunks: &[&[u32]]) -> Vec<Vec<f32>> {
+fn with(options: NpuOptions, largest: Key, chunks: &[&[u32]]) -> Vec<Vec<f32>> {
     let npu = Npu::new("toy", options).unwrap();
-    let mut runner = load(npu, &Waves, most, &[32], |key| Ok(llama(&SMALL, key))).unwrap();
+    let mut runner = load(npu, &Waves, largest, &[32], |key| Ok(llama(&SMALL, key))).unwrap();
     logits(&mut *runner, chunks)
 }
 
@@ -84,16 +84,16 @@ fn story() -> Vec<&'static [u32]> {
 
 #[test]
 fn no_length_and_no_context_changes_a_byte() {
-    let most = Key { context: 512, ..key(64) };
-    let padded = with(plain(), most, &story());
+    let largest = Key { context: 512, ..key(64) };
+    let padded = with(plain(), largest, &story());
     assert!(padded.iter().flatten().all(|logit| logit.is_finite()));
     let short = Key { context: 512, ..key(24) };
     assert_eq!(with(plain(), short, &story()), padded, "compiled for fewer rows");
     let ladder = NpuOptions { lengths: vec![8, 16, 24], contexts: vec![64, 128], ..plain() };
-    assert_eq!(with(ladder.clone(), most, &story()), padded, "the smallest program that holds the step");
+    assert_eq!(with(ladder.clone(), largest, &story()), padded, "the smallest program that holds the step");
     let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
-    let padded = with(NpuOptions { policy: array, ..plain() }, most, &story());
-    assert_eq!(with(NpuOptions { policy: array, ..ladder }, most, &story()), padded, "tokens, too");
+    let padded = with(NpuOptions { policy: array, ..plain() }, largest, &story());
+    assert_eq!(with(NpuOptions { policy: array, ..ladder }, largest, &story()), padded, "tokens, too");
 }
 
 /// A prompt longer than the longest program runs in chunks. A chunk of one row
@@ -113,16 +113,16 @@ fn no_chunk_size_changes_a_byte() {
 
 #[test]
 fn no_choice_of_the_runtime_changes_a_byte() {
-    let most = Key { context: 512, ..key(24) };
-    let usual = with(plain(), most, &story());
+    let largest = Key { context: 512, ..key(24) };
+    let usual = with(plain(), largest, &story());
     let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
-    let usual_array = with(NpuOptions { policy: array, ..plain() }, most, &story());
+    let usual_array = with(NpuOptions { policy: array, ..plain() }, largest, &story());
     let base = Runtime { weights: WeightUse::EachCall, ..Runtime::MLIR_AIR };
     let others = Runtime::default().departures().into_iter().map(|(_, runtime)| runtime);
     for runtime in others.chain([Runtime::MLIR_AIR, base]) {
-        assert_eq!(with(NpuOptions { runtime, ..plain() }, most, &story()), usual, "{runtime:?}");
+        assert_eq!(with(NpuOptions { runtime, ..plain() }, largest, &story()), usual, "{runtime:?}");
         let policy = NpuOptions { runtime, policy: array, ..plain() };
-        assert_eq!(with(policy, most, &story()), usual_array, "{runtime:?}");
+        assert_eq!(with(policy, largest, &story()), usual_array, "{runtime:?}");
     }
 }
 
@@ -134,8 +134,8 @@ fn resident_keys_belong_to_their_sequence() {
     let say = |keys: KeyUse, contexts: Vec<u32>| {
         let runtime = Runtime { keys, ..Runtime::default() };
         let npu = Npu::new("toy", NpuOptions { policy: array, runtime, contexts, ..plain() }).unwrap();
-        let most = Key { context: 512, ..key(24) };
-        let mut runner = load(npu, &Waves, most, &[32], |key| Ok(llama(&SMALL, key))).unwrap();
+        let largest = Key { context: 512, ..key(24) };
+        let mut runner = load(npu, &Waves, largest, &[32], |key| Ok(llama(&SMALL, key))).unwrap();
         let (long, short) = (0..8, 8..16);
         let tokens: Vec<u32> = (0..160).map(|i| i * 37 % 512).collect();
         let mut said = Vec::new();

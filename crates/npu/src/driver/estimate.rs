@@ -11,7 +11,7 @@ use super::ledger::Ledger;
 use super::list::ListAddresses;
 use super::runtime::Runtime;
 use super::tensors::{tensors_of, values_of};
-use super::traffic::{PartTransfers, TensorLocation, Traffic, Transfer, copies, elements, sees_all};
+use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, Traffic, copies, elements, sees_all};
 use super::weights::LoadCost;
 use crate::form::groups::{Groups, Step, Tensor, TensorKind};
 use crate::form::schedule::ArgumentRole;
@@ -231,7 +231,7 @@ impl StepCounter<'_> {
         }
     }
 
-    fn up(&self, step: Transfer, ledger: &mut Ledger) {
+    fn up(&self, step: TensorTransfer, ledger: &mut Ledger) {
         let tensor = &self.groups.tensors[step.tensor as usize];
         let bytes = tensor.bytes();
         if let TensorLocation::Resident(_) = step.location {
@@ -256,7 +256,7 @@ impl StepCounter<'_> {
         }
     }
 
-    fn down(&self, step: Transfer, ledger: &mut Ledger) {
+    fn down(&self, step: TensorTransfer, ledger: &mut Ledger) {
         let Some(value) = self.values[step.tensor as usize] else { return };
         let tensor = &self.groups.tensors[step.tensor as usize];
         let rows = self.sequences.last().map_or(0, |sequence| sequence.rows.end as usize);

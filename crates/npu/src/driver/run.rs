@@ -7,7 +7,7 @@ use girih_tensor::{DType, Error, Result, Shape};
 use super::device::{Device, Sync};
 use super::keys::{AttendedRange, BlockContent, changed};
 use super::program::NpuProgram;
-use super::traffic::{PartTransfers, TensorLocation, Transfer, copies, elements, sees_all};
+use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, copies, elements, sees_all};
 use super::weights::NpuWeights;
 use crate::form::groups::{CHUNK_HEAD, Step as Part, Tensor, TensorKind};
 use crate::host::{self, HostJob, HostWork, NpuState, WeightRows as _};
@@ -142,7 +142,7 @@ impl StepRun<'_> {
     }
 
     /// Transfers a tensor to the array.
-    fn up(&mut self, Transfer { tensor, location }: Transfer) -> Result<()> {
+    fn up(&mut self, TensorTransfer { tensor, location }: TensorTransfer) -> Result<()> {
         if let TensorLocation::Resident(tensor) = location {
             return self.write_changed_keys(tensor);
         }
@@ -191,7 +191,7 @@ impl StepRun<'_> {
     }
 
     /// Transfers the rows in use of a tensor to the host.
-    fn down(&mut self, Transfer { tensor, location }: Transfer) -> Result<()> {
+    fn down(&mut self, TensorTransfer { tensor, location }: TensorTransfer) -> Result<()> {
         let Some(value) = self.program.values[tensor as usize] else {
             return Err(Error::new("a tensor without a value is sent to the host; this is a fault of girih"));
         };

@@ -22,7 +22,7 @@ pub(super) enum TensorLocation {
 
 /// A transfer of a tensor to or from a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Transfer {
+pub(super) struct TensorTransfer {
     pub tensor: u32,
     pub location: TensorLocation,
 }
@@ -33,22 +33,22 @@ pub(super) struct Traffic {
     /// Bytes of each slot.
     pub slots: Vec<u64>,
     /// To the array, before the first part.
-    pub begin: Vec<Transfer>,
+    pub begin: Vec<TensorTransfer>,
     /// Of each part of the step.
     pub parts: Vec<PartTransfers>,
     /// From the array, after the last part.
-    pub end: Option<Transfer>,
+    pub end: Option<TensorTransfer>,
 }
 
 /// The transfers of one part of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PartTransfers {
     /// From the array, first.
-    pub down: Vec<Transfer>,
+    pub down: Vec<TensorTransfer>,
     /// To the array, before it runs.
-    pub up: Vec<Transfer>,
+    pub up: Vec<TensorTransfer>,
     /// To the array, after the host has computed it.
-    pub made: Option<Transfer>,
+    pub made: Option<TensorTransfer>,
     /// The location of each argument of a program.
     pub locations: Vec<TensorLocation>,
     /// Whether this program directly follows the previous one.
@@ -223,7 +223,7 @@ impl<'a> TrafficPlanner<'a> {
 
     /// Transfers the step's inputs and rotation tables to their shared
     /// location, if they have one.
-    fn begin(&mut self) -> Vec<Transfer> {
+    fn begin(&mut self) -> Vec<TensorTransfer> {
         let input = self.graph.input().and_then(|input| self.tensors[input.0 as usize]);
         let mut moves = Vec::new();
         for (number, tensor) in self.groups.tensors.iter().enumerate() {
@@ -237,26 +237,26 @@ impl<'a> TrafficPlanner<'a> {
 
     /// Transfers what the host has computed to the location where its readers
     /// look, if it is one.
-    fn made(&mut self, tensor: u32) -> Option<Transfer> {
+    fn made(&mut self, tensor: u32) -> Option<TensorTransfer> {
         self.on_host[tensor as usize] = true;
         if self.runtime.values == ValueUse::Brokered {
             return None;
         }
         let location = self.shared(tensor);
         self.on_array[tensor as usize] = Some(location);
-        Some(Transfer { tensor, location })
+        Some(TensorTransfer { tensor, location })
     }
 
     /// Transfers a value to the host, if it is not there.
-    fn fetch(&mut self, value: ValueId) -> Option<Transfer> {
+    fn fetch(&mut self, value: ValueId) -> Option<TensorTransfer> {
         let tensor = self.tensors[value.0 as usize]?;
         self.fetch_tensor(tensor)
     }
 
-    fn fetch_tensor(&mut self, tensor: u32) -> Option<Transfer> {
+    fn fetch_tensor(&mut self, tensor: u32) -> Option<TensorTransfer> {
         let location = self.on_array[tensor as usize]?;
         let known = std::mem::replace(&mut self.on_host[tensor as usize], true);
-        (!known).then_some(Transfer { tensor, location })
+        (!known).then_some(TensorTransfer { tensor, location })
     }
 
     fn host(&mut self, node: usize) -> PartTransfers {
@@ -294,7 +294,7 @@ impl<'a> TrafficPlanner<'a> {
             };
             if goes_up {
                 transfers.down.extend(self.fetch_tensor(tensor));
-                transfers.up.push(Transfer { tensor, location });
+                transfers.up.push(TensorTransfer { tensor, location });
             }
             if let TensorLocation::Slot(slot) = location {
                 self.content[slot as usize] = Some(tensor);
@@ -313,7 +313,7 @@ impl<'a> TrafficPlanner<'a> {
 
     /// Saves a tensor that a program is about to overwrite, if it is still
     /// needed and the host does not have it.
-    fn rescue(&mut self, at: usize, location: TensorLocation, tensor: u32) -> Option<Transfer> {
+    fn rescue(&mut self, at: usize, location: TensorLocation, tensor: u32) -> Option<TensorTransfer> {
         let old = self.held(location)??;
         let lost = old != tensor
             && self.runtime.values == ValueUse::Brokered
@@ -377,7 +377,7 @@ mod tests {
         let traffic = chain(Runtime { values: ValueUse::Brokered, ..Runtime::default() });
         assert!(traffic.begin.is_empty());
         assert_eq!(traffic.parts[0].locations, traffic.parts[1].locations, "objects belong to the program");
-        let moved = |moves: &[Transfer]| moves.iter().map(|step| step.tensor).collect::<Vec<_>>();
+        let moved = |moves: &[TensorTransfer]| moves.iter().map(|step| step.tensor).collect::<Vec<_>>();
         assert_eq!(moved(&traffic.parts[0].up), [0]);
         assert_eq!((moved(&traffic.parts[1].down), moved(&traffic.parts[1].up)), (vec![2], vec![2]));
         assert!(!traffic.parts[1].follows);

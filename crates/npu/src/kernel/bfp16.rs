@@ -7,13 +7,13 @@
 //! set it; if a mantissa would round up to 128, the exponent is raised instead.
 
 /// The number of values that share an exponent.
-pub const BLOCK: usize = 8;
+pub const BFP16_BLOCK: usize = 8;
 
 /// Rounds eight values to bfp16ebs8.
 ///
-/// Panics if there are not [`BLOCK`] values.
-pub fn quantise(values: &mut [f32]) {
-    assert_eq!(values.len(), BLOCK, "a block of bfp16ebs8 has eight values");
+/// Panics if there are not [`BFP16_BLOCK`] values.
+pub fn bfp16_quantize(values: &mut [f32]) {
+    assert_eq!(values.len(), BFP16_BLOCK, "a block of bfp16ebs8 has eight values");
     let field = |value: f32| (value.to_bits() >> 23) & 0xff;
     let mut shared = values.iter().map(|&value| field(value)).max().expect("a block is not empty");
     if shared == 255 {

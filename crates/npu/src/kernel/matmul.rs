@@ -50,8 +50,10 @@ pub(super) const GEMM_BF16_LOW: KernelEntry = KernelEntry {
 
 /// The matmul in AIE2P's block floating point: 8 operands along `k` share an
 /// exponent (bfp16ebs8).
-pub(super) const GEMM_BFP16: KernelEntry =
-    KernelEntry { values: |params, values| product(params, values, bfp16::quantise), ..gemm("gemm_bfp16") };
+pub(super) const GEMM_BFP16: KernelEntry = KernelEntry {
+    values: |params, values| product(params, values, bfp16::bfp16_quantize),
+    ..gemm("gemm_bfp16")
+};
 
 const fn gemm(name: &'static str) -> KernelEntry {
     KernelEntry {

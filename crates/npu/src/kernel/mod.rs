@@ -14,7 +14,7 @@ mod entry;
 mod matmul;
 mod rows;
 
-pub use bfp16::{BLOCK as BFP16_BLOCK, quantise as bfp16_quantise};
+pub use bfp16::{BFP16_BLOCK, bfp16_quantize};
 pub use cycles::{KernelTimes, OperandExtent};
 pub use entries::{ENTRIES, entry};
 pub use entry::{Access, Axis, CascadeUse, KernelEntry, KernelOperand, KernelValues, Param, ParamKind};

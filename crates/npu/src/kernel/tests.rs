@@ -148,14 +148,14 @@ fn low_precision_rounds_its_sums_and_bfp16_its_operands() {
 #[test]
 fn bfp16_shares_the_largest_exponent() {
     let mut block = [1.0, 0.5, 1.0 / 64.0, 1.0 / 128.0, 3.0 / 128.0, 0.0, -1.0, -1.984375];
-    bfp16_quantise(&mut block);
+    bfp16_quantize(&mut block);
     // Ties go to the even mantissa: 1/128 to 0, 3/128 to 2/64.
     assert_eq!(block, [1.0, 0.5, 1.0 / 64.0, 0.0, 2.0 / 64.0, 0.0, -1.0, -1.984375]);
     let mut bumped = [1.996_093_8, 1.0 / 64.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-    bfp16_quantise(&mut bumped);
+    bfp16_quantize(&mut bumped);
     assert_eq!(bumped, [2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], "127.75 raises the exponent");
     let mut tiny = [f32::MIN_POSITIVE / 2.0; 8];
-    bfp16_quantise(&mut tiny);
+    bfp16_quantize(&mut tiny);
     assert_eq!(tiny, [0.0; 8], "subnormals flush");
 }
 

@@ -58,14 +58,14 @@ impl<'a> LaunchSim<'a> {
         order: EventOrder,
         begin: Cycle,
     ) -> LaunchSim<'a> {
-        let most = |kind: TileKind| match kind {
+        let max_value = |kind: TileKind| match kind {
             TileKind::Shim => target.shim.dma.max_lock,
             TileKind::Memory => target.memory.dma.max_lock,
             TileKind::Compute => target.compute.dma.max_lock,
         };
         let lock = |lock: &crate::form::schedule::Lock| {
-            let most = most(lock.tile.kind());
-            Semaphore::new(u32::from(lock.initial).min(most), most)
+            let max = max_value(lock.tile.kind());
+            Semaphore::new(u32::from(lock.initial).min(max), max)
         };
         LaunchSim {
             plan,

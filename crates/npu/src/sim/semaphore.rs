@@ -9,7 +9,7 @@ use super::hazard::VectorClock;
 #[derive(Debug)]
 pub(super) struct Semaphore {
     value: u32,
-    most: u32,
+    max: u32,
     /// Agents whose acquire failed.
     waiting: Vec<Agent>,
     /// The clock of each released unit, oldest first; an acquire takes the
@@ -18,8 +18,8 @@ pub(super) struct Semaphore {
 }
 
 impl Semaphore {
-    pub fn new(initial: u32, most: u32) -> Semaphore {
-        Semaphore { value: initial, most, waiting: Vec::new(), released: VecDeque::new() }
+    pub fn new(initial: u32, max: u32) -> Semaphore {
+        Semaphore { value: initial, max, waiting: Vec::new(), released: VecDeque::new() }
     }
 
     pub fn value(&self) -> u32 {
@@ -60,7 +60,7 @@ impl Semaphore {
     /// Releases `value` and moves the waiting agents to `woken`. Returns false
     /// if the value would exceed the maximum.
     pub fn give(&mut self, value: u32, clock: Option<&VectorClock>, woken: &mut Vec<Agent>) -> bool {
-        if self.most - self.value < value {
+        if self.max - self.value < value {
             return false;
         }
         self.value += value;
