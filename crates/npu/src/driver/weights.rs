@@ -222,7 +222,7 @@ fn fill(value: &Value, tensor: &Tensor, source: &dyn WeightSource, into: &mut [u
 /// Allocates zeroed memory for a weight.
 fn zeros(value: &Value, size: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let short = |_| Error::new(format!("memory is short for '{}'", value.name));
+    let short = |_| Error::new(format!("not enough memory for '{}'", value.name));
     bytes.try_reserve_exact(size).map_err(short)?;
     bytes.resize(size, 0);
     Ok(bytes)

@@ -56,7 +56,7 @@ impl NpuState {
     pub fn new(graph: &Graph, blocks: &[u32]) -> Result<NpuState> {
         let tensors = values(graph).map(|(group, value)| {
             let blocks = blocks.get(group.0 as usize).copied().unwrap_or(0);
-            let short = || Error::new(format!("memory is short for {blocks} blocks of '{}'", value.name));
+            let short = || Error::new(format!("not enough memory for {blocks} blocks of '{}'", value.name));
             let size = tensor_bytes(value, blocks).ok_or_else(short)?;
             let mut bytes = Vec::new();
             bytes.try_reserve_exact(size).map_err(|_| short())?;

@@ -16,10 +16,10 @@ pub(super) enum Due {
     /// A stream has moved its words.
     Route(u32),
     /// A stream's words start to move to or from DRAM.
-    Join(u32),
+    DramStart(u32),
     /// A DRAM transfer ends; stale unless the DRAM server still has this
     /// version.
-    Dram(u64),
+    DramEnd(u64),
     /// The command processor finishes a command.
     Control,
     /// A token of a channel arrives.

@@ -20,7 +20,7 @@ impl LaunchSim<'_> {
     }
 
     /// Starts a stream if all its ends are ready.
-    pub fn flow(&mut self, route: u32) -> Result<(), SimFault> {
+    pub fn start_stream(&mut self, route: u32) -> Result<(), SimFault> {
         if self.routes[route as usize].moving {
             return Ok(());
         }
@@ -29,7 +29,7 @@ impl LaunchSim<'_> {
         let (mut ready, mut fresh, mut blocked) = (self.now, false, false);
         for &end in std::iter::once(&plan.from).chain(&plan.to) {
             fresh |= self.channels[end as usize].pass.is_none();
-            match self.begin(end, route) {
+            match self.begin_pass(end, route) {
                 Ok(at) => ready = ready.max(at),
                 Err(why) => {
                     self.channels[end as usize].blocked = Some(why);
@@ -41,14 +41,14 @@ impl LaunchSim<'_> {
             words = words.min(self.plan.descriptors[pass.descriptor as usize].words - pass.done);
         }
         if !blocked {
-            self.depart(route, words, ready, fresh);
+            self.start_move(route, words, ready, fresh);
         }
         Ok(())
     }
 
     /// Begins a pass of a channel unless one is running. Returns the cycle at
     /// which its first word can move.
-    fn begin(&mut self, channel: u32, route: u32) -> Result<Cycle, Blocked> {
+    fn begin_pass(&mut self, channel: u32, route: u32) -> Result<Cycle, Blocked> {
         let at = channel as usize;
         if self.channels[at].pass.is_some() {
             return Ok(self.channels[at].ready);
@@ -65,7 +65,7 @@ impl LaunchSim<'_> {
                 return Err(blocked);
             }
             let clock = self.cores.len() + at;
-            state.take(value, self.clocks.as_mut().map(|clocks| &mut clocks[clock]));
+            state.acquire(value, self.clocks.as_mut().map(|clocks| &mut clocks[clock]));
         }
         let state = &mut self.channels[at];
         let step =
@@ -90,7 +90,7 @@ impl LaunchSim<'_> {
         let given = if task.pushed { state.given.pop_front() } else { None };
         if let Some(clock) = given {
             let at = self.channel_clock(channel);
-            self.learn(at, &clock);
+            self.join_clock(at, &clock);
         }
         if self.control.blocked == Some(Blocked::Queue { channel }) {
             self.woken.push(Agent::Control);
@@ -99,76 +99,76 @@ impl LaunchSim<'_> {
     }
 
     /// Starts a move. A stream that continues without a stop has no latency.
-    fn depart(&mut self, route: u32, words: u64, ready: Cycle, fresh: bool) {
+    fn start_move(&mut self, route: u32, words: u64, ready: Cycle, fresh: bool) {
         let plan = &self.plan.routes[route as usize];
         let (dma, stream) = (&self.target.dma, &self.target.stream);
-        let goes_on = self.routes[route as usize].stopped == Some(self.now);
-        let overhead = match (goes_on, fresh) {
+        let continues = self.routes[route as usize].stopped == Some(self.now);
+        let overhead = match (continues, fresh) {
             (true, false) => 0,
             (true, true) => u64::from(dma.switch_cycles),
             (false, _) => u64::from(dma.start_cycles) + plan.hops * u64::from(stream.hop_cycles),
         };
         let dram = self.crosses_dram(route);
-        let begin = if dram && goes_on { ready } else { ready.max(self.now + overhead) };
+        let begin = if dram && continues { ready } else { ready.max(self.now + overhead) };
         let state = &mut self.routes[route as usize];
         (state.moving, state.words, state.begin) = (true, words, begin);
         if self.seeded() || !dram {
             let cycles = (words * 4).div_ceil(u64::from(stream.bytes_per_cycle));
             self.schedule(begin - self.now + cycles, Due::Route(route));
         } else if begin == self.now {
-            self.join(route);
+            self.start_dram_transfer(route);
         } else {
-            self.schedule_at(begin, Due::Join(route));
+            self.schedule_at(begin, Due::DramStart(route));
         }
     }
 
     fn crosses_dram(&self, route: u32) -> bool {
         let plan = &self.plan.routes[route as usize];
-        std::iter::once(&plan.from).chain(&plan.to).any(|&end| self.dram(end).is_some())
+        std::iter::once(&plan.from).chain(&plan.to).any(|&end| self.dram_direction(end).is_some())
     }
 
     /// Adds a stream's words to the DRAM server.
-    pub fn join(&mut self, route: u32) {
+    pub fn start_dram_transfer(&mut self, route: u32) {
         let plan = &self.plan.routes[route as usize];
         let bytes = (self.routes[route as usize].words * 4) as f64;
         let mut cost = 0.0;
         for &end in std::iter::once(&plan.from).chain(&plan.to) {
-            if let (Some(_), Some(pass)) = (self.dram(end), self.channels[end as usize].pass) {
+            if let (Some(_), Some(pass)) = (self.dram_direction(end), self.channels[end as usize].pass) {
                 let run = self.plan.descriptors[pass.descriptor as usize].order.run as f64 * 4.0;
                 cost += 1.0 / self.target.dram.efficiency(run);
             }
         }
         let cap = f64::from(self.target.stream.bytes_per_cycle);
         self.totals.dram_service += (bytes * cost) as u64;
-        self.ddr.join(self.now, route, bytes, cap, cost);
+        self.dram.join(self.now, route, bytes, cap, cost);
         self.schedule_dram_end();
     }
 
     /// Schedules the next end of a DRAM transfer.
     fn schedule_dram_end(&mut self) {
-        if let Some(at) = self.ddr.next_end() {
-            self.schedule_at(at, Due::Dram(self.ddr.version));
+        if let Some(at) = self.dram.next_end() {
+            self.schedule_at(at, Due::DramEnd(self.dram.version));
         }
     }
 
     /// Finishes DRAM transfers, unless the event is stale.
-    pub fn served(&mut self, version: u64) -> Result<(), SimFault> {
-        if version != self.ddr.version {
+    pub fn finish_dram_transfers(&mut self, version: u64) -> Result<(), SimFault> {
+        if version != self.dram.version {
             return Ok(());
         }
         let mut ended = Vec::new();
-        self.ddr.ended(self.now, &mut ended);
+        self.dram.remove_ended(self.now, &mut ended);
         self.schedule_dram_end();
-        ended.into_iter().try_for_each(|route| self.moved(route))
+        ended.into_iter().try_for_each(|route| self.finish_move(route))
     }
 
     /// Finishes a move: copies the words and ends completed passes.
-    pub fn moved(&mut self, route: u32) -> Result<(), SimFault> {
+    pub fn finish_move(&mut self, route: u32) -> Result<(), SimFault> {
         let plan = &self.plan.routes[route as usize];
         let state = &mut self.routes[route as usize];
         let (words, begin) = (state.words, state.begin);
         (state.moving, state.stopped) = (false, Some(self.now));
-        self.carry(route, words)?;
+        self.copy_words(route, words)?;
         self.totals.streamed += words * 4;
         let (from, to) = (plan.from, plan.to[0]);
         let event = SimEvent::Move {
@@ -179,7 +179,7 @@ impl LaunchSim<'_> {
         };
         self.emit(&event);
         for &end in std::iter::once(&plan.from).chain(&plan.to) {
-            match self.dram(end) {
+            match self.dram_direction(end) {
                 Some(Direction::Mm2s) => self.totals.dram_read += words * 4,
                 Some(Direction::S2mm) => self.totals.dram_written += words * 4,
                 None => (),
@@ -227,7 +227,7 @@ impl LaunchSim<'_> {
             let clock = self.publish(self.channel_clock(channel));
             self.channels[channel as usize].ended.push_back(clock);
         }
-        let wait = match self.dram(channel) {
+        let wait = match self.dram_direction(channel) {
             Some(Direction::S2mm) => self.plan.channels[channel as usize].latency,
             _ => 0,
         };
@@ -237,7 +237,7 @@ impl LaunchSim<'_> {
     /// Releases units of a lock.
     pub fn release(&mut self, lock: u32, value: u32, agent: usize) -> Result<(), SimFault> {
         let clock = self.clocks.is_some().then(|| self.publish(agent));
-        if self.locks[lock as usize].give(value, clock.as_ref(), &mut self.woken) {
+        if self.locks[lock as usize].release(value, clock.as_ref(), &mut self.woken) {
             return Ok(());
         }
         let (name, tile) = (self.agent_name(agent), self.plan.locks[lock as usize].tile);

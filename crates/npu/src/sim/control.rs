@@ -10,7 +10,7 @@ use super::watch::SimEvent;
 
 impl LaunchSim<'_> {
     /// Runs commands until one takes time or has to wait.
-    pub fn command(&mut self) -> Result<(), SimFault> {
+    pub fn run_commands(&mut self) -> Result<(), SimFault> {
         if self.control.ended.is_some() || (self.control.busy && !self.control.free) {
             return Ok(());
         }
@@ -101,7 +101,7 @@ impl LaunchSim<'_> {
         state.tokens -= 1;
         if let Some(clock) = state.ended.pop_front() {
             let at = self.control_clock();
-            self.learn(at, &clock);
+            self.join_clock(at, &clock);
         }
         self.control.at += 1;
         self.control.busy = true;
@@ -128,7 +128,7 @@ impl LaunchSim<'_> {
     }
 
     /// Joins another clock into the clock of an agent.
-    pub fn learn(&mut self, agent: usize, clock: &VectorClock) {
+    pub fn join_clock(&mut self, agent: usize, clock: &VectorClock) {
         if let Some(clocks) = &mut self.clocks {
             clocks[agent].join(clock);
         }

@@ -44,12 +44,12 @@ impl LaunchSim<'_> {
                 CoreOp::Acquire(lock, value) => {
                     if let Err(blocked) = self.locks[lock as usize].ready(lock, value) {
                         self.locks[lock as usize].wait(Agent::Core(core));
-                        self.hold(core, blocked);
+                        self.block(core, blocked);
                         return Ok(());
                     }
-                    self.waited(core, self.now, Cause::Lock(lock));
+                    self.end_wait(core, self.now, Cause::Lock(lock));
                     let clock = self.clocks.as_mut().map(|clocks| &mut clocks[core as usize]);
-                    self.locks[lock as usize].take(value, clock);
+                    self.locks[lock as usize].acquire(value, clock);
                     self.cores[core as usize].at += 1;
                     self.spend(core, u64::from(unit.lock_cycles));
                 }
@@ -71,7 +71,7 @@ impl LaunchSim<'_> {
     }
 
     /// Stops a core that cannot continue.
-    fn hold(&mut self, core: u32, blocked: Blocked) {
+    fn block(&mut self, core: u32, blocked: Blocked) {
         let now = self.now;
         let state = &mut self.cores[core as usize];
         state.doing = Doing::Waiting(blocked);
@@ -79,7 +79,7 @@ impl LaunchSim<'_> {
     }
 
     /// Ends the wait of a core at `until`, if it was waiting.
-    fn waited(&mut self, core: u32, until: Cycle, cause: Cause) {
+    fn end_wait(&mut self, core: u32, until: Cycle, cause: Cause) {
         let Some(begin) = self.cores[core as usize].waits_since.take() else { return };
         if begin < until {
             let (tile, begin) = (self.plan.cores[core as usize].tile, self.observed_time(begin));
@@ -110,8 +110,8 @@ impl LaunchSim<'_> {
                 self.begin_call(core, call, numbers, cycles);
                 Ok(())
             }
-            CascadeUse::Send => self.meet(core, core, call, numbers),
-            CascadeUse::Receive => self.meet(core, call_of(self, core), call, numbers),
+            CascadeUse::Send => self.reach_cascade(core, core, call, numbers),
+            CascadeUse::Receive => self.reach_cascade(core, sender_to(self, core), call, numbers),
         }
     }
 
@@ -170,7 +170,7 @@ impl LaunchSim<'_> {
     }
 
     /// Brings a core to the cascade; words move when both ends have arrived.
-    fn meet(&mut self, core: u32, sender: u32, call: u32, numbers: &[u32]) -> Result<(), SimFault> {
+    fn reach_cascade(&mut self, core: u32, sender: u32, call: u32, numbers: &[u32]) -> Result<(), SimFault> {
         let Some(receiver) = self.plan.cores.get(sender as usize).and_then(|plan| plan.sends_to) else {
             let text = format!("core {} has no such cascade link", self.plan.cores[core as usize].tile);
             return Err(self.fault(FaultKind::Malformed, text));
@@ -181,7 +181,7 @@ impl LaunchSim<'_> {
         let theirs = match self.plan.cores[other as usize].code.get(state.at) {
             Some(&CoreOp::Call(theirs)) if waits => theirs,
             _ => {
-                self.hold(core, Blocked::Cascade);
+                self.block(core, Blocked::Cascade);
                 return Ok(());
             }
         };
@@ -189,7 +189,7 @@ impl LaunchSim<'_> {
         let plan = &self.plan.calls[theirs as usize];
         if ENTRIES[plan.entry].cascade != needed {
             // The other core is in a chain and waits at its other link.
-            self.hold(core, Blocked::Cascade);
+            self.block(core, Blocked::Cascade);
             return Ok(());
         }
         if plan.constant.as_deref() != Some(numbers) {
@@ -199,10 +199,10 @@ impl LaunchSim<'_> {
             return Err(self.fault(FaultKind::Malformed, text));
         }
         let (send, receive) = if core == sender { (call, theirs) } else { (theirs, call) };
-        self.link(sender, receiver, send, receive, numbers)
+        self.send_over_cascade(sender, receiver, send, receive, numbers)
     }
 
-    fn link(
+    fn send_over_cascade(
         &mut self,
         sender: u32,
         receiver: u32,
@@ -214,11 +214,11 @@ impl LaunchSim<'_> {
         let bytes = u64::from(numbers[0]) * 4;
         let link = bytes.div_ceil(u64::from(cascade.bytes_per_cycle)) + u64::from(cascade.latency_cycles);
         let (out, back) = (self.cycles(sender, send, numbers), self.cycles(receiver, receive, numbers));
-        self.hand_over(sender, receiver, send, receive, bytes)?;
+        self.copy_over_cascade(sender, receiver, send, receive, bytes)?;
         let begin =
             self.cores[sender as usize].free_at.max(self.cores[receiver as usize].free_at).max(self.now);
         for core in [sender, receiver] {
-            self.waited(core, begin, Cause::Cascade);
+            self.end_wait(core, begin, Cause::Cascade);
             self.cores[core as usize].free_at = begin;
         }
         self.begin_call(sender, send, numbers, out + link);
@@ -234,7 +234,7 @@ impl LaunchSim<'_> {
 }
 
 /// The core that sends to `core`, or `u32::MAX` if there is no link.
-fn call_of(launch: &LaunchSim<'_>, core: u32) -> u32 {
+fn sender_to(launch: &LaunchSim<'_>, core: u32) -> u32 {
     launch.plan.cores[core as usize].receives_from.unwrap_or(u32::MAX)
 }
 

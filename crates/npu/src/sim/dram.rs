@@ -54,7 +54,7 @@ impl DramServer {
 
     /// Removes the transfers that have ended by `now` and appends their routes
     /// to `ended`.
-    pub fn ended(&mut self, now: u64, ended: &mut Vec<u32>) {
+    pub fn remove_ended(&mut self, now: u64, ended: &mut Vec<u32>) {
         self.advance(now);
         let before = self.transfers.len();
         self.transfers.retain(|transfer| {
@@ -110,10 +110,10 @@ impl DramServer {
 mod tests {
     use super::*;
 
-    fn ends(ddr: &mut DramServer) -> Vec<(u64, u32)> {
+    fn ends(dram: &mut DramServer) -> Vec<(u64, u32)> {
         let (mut all, mut ended) = (Vec::new(), Vec::new());
-        while let Some(at) = ddr.next_end() {
-            ddr.ended(at, &mut ended);
+        while let Some(at) = dram.next_end() {
+            dram.remove_ended(at, &mut ended);
             all.extend(ended.drain(..).map(|route| (at, route)));
         }
         all
@@ -121,30 +121,30 @@ mod tests {
 
     #[test]
     fn one_transfer_is_as_fast_as_its_stream() {
-        let mut ddr = DramServer::new(40.0);
-        ddr.join(10, 0, 400.0, 4.0, 1.0);
+        let mut dram = DramServer::new(40.0);
+        dram.join(10, 0, 400.0, 4.0, 1.0);
         let mut ended = Vec::new();
-        ddr.ended(109, &mut ended);
+        dram.remove_ended(109, &mut ended);
         assert!(ended.is_empty(), "one cycle too early");
-        ddr.ended(110, &mut ended);
+        dram.remove_ended(110, &mut ended);
         assert_eq!(ended, [0]);
     }
 
     #[test]
     fn transfers_share_the_server_and_speed_up_when_one_ends() {
-        let mut ddr = DramServer::new(8.0);
+        let mut dram = DramServer::new(8.0);
         for route in 0..4 {
-            ddr.join(0, route, if route == 0 { 100.0 } else { 200.0 }, 4.0, 1.0);
+            dram.join(0, route, if route == 0 { 100.0 } else { 200.0 }, 4.0, 1.0);
         }
         // Two bytes per cycle each until cycle 50; then three transfers have 100 bytes left.
         let later = 50 + (300.0f64 / 8.0).ceil() as u64;
-        assert_eq!(ends(&mut ddr), [(50, 0), (later, 1), (later, 2), (later, 3)]);
+        assert_eq!(ends(&mut dram), [(50, 0), (later, 1), (later, 2), (later, 3)]);
     }
 
     #[test]
     fn short_runs_cost_more_of_the_server() {
-        let mut ddr = DramServer::new(4.0);
-        ddr.join(0, 0, 100.0, 4.0, 2.0);
-        assert_eq!(ends(&mut ddr), [(50, 0)]);
+        let mut dram = DramServer::new(4.0);
+        dram.join(0, 0, 100.0, 4.0, 2.0);
+        assert_eq!(ends(&mut dram), [(50, 0)]);
     }
 }

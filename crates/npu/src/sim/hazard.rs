@@ -30,7 +30,7 @@ impl VectorClock {
         self.0[at] += 1;
     }
 
-    fn knows(&self, epoch: Epoch) -> bool {
+    fn covers(&self, epoch: Epoch) -> bool {
         self.0[usize::from(epoch.agent)] >= epoch.count
     }
 
@@ -122,10 +122,10 @@ impl Shadow {
             if grain.write.count == 0 {
                 return Err(Collision::Unwritten { word });
             }
-            if !clock.knows(grain.write) {
+            if !clock.covers(grain.write) {
                 return Err(Collision::Written { word, agent: usize::from(grain.write.agent) });
             }
-            let known = |slot: &Epoch| slot.count == 0 || slot.agent == epoch.agent || clock.knows(*slot);
+            let known = |slot: &Epoch| slot.count == 0 || slot.agent == epoch.agent || clock.covers(*slot);
             match grain.reads.iter_mut().find(|slot| known(slot)) {
                 Some(slot) => *slot = epoch,
                 None => self.others.entry(number as u32).or_default().push(epoch),
@@ -139,13 +139,13 @@ impl Shadow {
         let epoch = clock.epoch(agent);
         for number in self.grains(&words) {
             let (grain, word) = (&mut self.grains[number], number * self.size);
-            if grain.write.count > 0 && !clock.knows(grain.write) {
+            if grain.write.count > 0 && !clock.covers(grain.write) {
                 return Err(Collision::Written { word, agent: usize::from(grain.write.agent) });
             }
             let more = if self.others.is_empty() { None } else { self.others.remove(&(number as u32)) };
             let readers = grain.reads.into_iter().chain(more.into_iter().flatten());
             for reader in readers {
-                if reader.count > 0 && !clock.knows(reader) {
+                if reader.count > 0 && !clock.covers(reader) {
                     return Err(Collision::Read { word, agent: usize::from(reader.agent) });
                 }
             }
@@ -230,7 +230,7 @@ mod tests {
                 if last.count == 0 && !write {
                     return Err(Collision::Unwritten { word });
                 }
-                if last.count > 0 && !clock.knows(last) {
+                if last.count > 0 && !clock.covers(last) {
                     return Err(Collision::Written { word, agent: agent(last) });
                 }
                 let reads = &mut self.reads[word];
@@ -238,7 +238,7 @@ mod tests {
                     reads.push(clock.epoch(at));
                     continue;
                 }
-                if let Some(&read) = reads.iter().find(|read| !clock.knows(**read)) {
+                if let Some(&read) = reads.iter().find(|read| !clock.covers(**read)) {
                     return Err(Collision::Read { word, agent: agent(read) });
                 }
                 reads.clear();

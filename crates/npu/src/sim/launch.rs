@@ -32,7 +32,7 @@ pub(super) struct LaunchSim<'a> {
     pub routes: Vec<RouteState>,
     pub cores: Vec<CoreState>,
     pub control: ControlState,
-    pub ddr: DramServer,
+    pub dram: DramServer,
     pub woken: Vec<Agent>,
     pub store: Option<LaunchMemory<'a>>,
     pub clocks: Option<Vec<VectorClock>>,
@@ -84,7 +84,7 @@ impl<'a> LaunchSim<'a> {
             routes: plan.routes.iter().map(|_| RouteState::default()).collect(),
             cores: plan.cores.iter().map(|_| CoreState::default()).collect(),
             control: ControlState::default(),
-            ddr: DramServer::new(target.dram_bytes_per_cycle()),
+            dram: DramServer::new(target.dram_bytes_per_cycle()),
             woken: Vec::new(),
             store,
             clocks: None,
@@ -117,14 +117,14 @@ impl<'a> LaunchSim<'a> {
         self.woken.push(Agent::Control);
         self.woken.extend((0..self.plan.routes.len() as u32).map(Agent::Route));
         self.woken.extend((0..self.plan.cores.len() as u32).map(Agent::Core));
-        self.settle()?;
+        self.run_woken()?;
         let mut ended = self.ended();
         while let Some(Reverse((at, _, due))) = self.queue.pop() {
-            if let (Some(end), Due::Route(_) | Due::Dram(_)) = (ended, due)
+            if let (Some(end), Due::Route(_) | Due::DramEnd(_)) = (ended, due)
                 && at > end
                 && self.moves(due)
             {
-                return Err(self.fault(FaultKind::Unfinished, self.under_way(due)));
+                return Err(self.fault(FaultKind::Unfinished, self.unfinished_move(due)));
             }
             self.now = at;
             self.totals.events += 1;
@@ -133,8 +133,8 @@ impl<'a> LaunchSim<'a> {
                     self.fault(FaultKind::Deadlock, format!("the launch exceeds {MAX_EVENTS} events"))
                 );
             }
-            self.happen(due)?;
-            self.settle()?;
+            self.handle(due)?;
+            self.run_woken()?;
             ended = ended.or_else(|| self.ended());
         }
         let Some(end) = ended else { return Err(self.deadlock()) };
@@ -142,19 +142,19 @@ impl<'a> LaunchSim<'a> {
         Ok(self.report(end))
     }
 
-    fn happen(&mut self, due: Due) -> Result<(), SimFault> {
+    fn handle(&mut self, due: Due) -> Result<(), SimFault> {
         match due {
             Due::Core(core) => {
                 self.cores[core as usize].doing = Doing::Ready;
                 self.woken.push(Agent::Core(core));
                 Ok(())
             }
-            Due::Route(route) => self.moved(route),
-            Due::Join(route) => {
-                self.join(route);
+            Due::Route(route) => self.finish_move(route),
+            Due::DramStart(route) => {
+                self.start_dram_transfer(route);
                 Ok(())
             }
-            Due::Dram(version) => self.served(version),
+            Due::DramEnd(version) => self.finish_dram_transfers(version),
             Due::Control => {
                 self.control.free = true;
                 self.woken.push(Agent::Control);
@@ -168,7 +168,7 @@ impl<'a> LaunchSim<'a> {
     }
 
     /// Runs woken agents until none can continue.
-    fn settle(&mut self) -> Result<(), SimFault> {
+    fn run_woken(&mut self) -> Result<(), SimFault> {
         loop {
             let pick = match &mut self.random {
                 None => 0,
@@ -180,8 +180,8 @@ impl<'a> LaunchSim<'a> {
             }
             match self.woken.remove(pick) {
                 Agent::Core(core) => self.run_core(core)?,
-                Agent::Route(route) => self.flow(route)?,
-                Agent::Control => self.command()?,
+                Agent::Route(route) => self.start_stream(route)?,
+                Agent::Control => self.run_commands()?,
             }
         }
     }
@@ -236,12 +236,12 @@ impl<'a> LaunchSim<'a> {
     /// Whether the event is still valid.
     fn moves(&self, due: Due) -> bool {
         match due {
-            Due::Dram(version) => version == self.ddr.version,
+            Due::DramEnd(version) => version == self.dram.version,
             _ => true,
         }
     }
 
-    fn under_way(&self, due: Due) -> String {
+    fn unfinished_move(&self, due: Due) -> String {
         match due {
             Due::Route(route) => {
                 let from = self.plan.routes[route as usize].from as usize;
@@ -324,7 +324,7 @@ impl<'a> LaunchSim<'a> {
 
     /// The direction of a channel between the array and DRAM; none for channels
     /// inside the array.
-    pub fn dram(&self, channel: u32) -> Option<Direction> {
+    pub fn dram_direction(&self, channel: u32) -> Option<Direction> {
         let channel = self.plan.channels[channel as usize].channel;
         (channel.tile.kind() == TileKind::Shim).then_some(channel.direction)
     }

@@ -62,7 +62,7 @@ enum Region {
 
 impl<'a> LaunchSim<'a> {
     /// Moves words of a stream from its source to all its destinations.
-    pub fn carry(&mut self, route: u32, words: u64) -> Result<(), SimFault> {
+    pub fn copy_words(&mut self, route: u32, words: u64) -> Result<(), SimFault> {
         if self.store.is_none() {
             return Ok(());
         }
@@ -77,7 +77,7 @@ impl<'a> LaunchSim<'a> {
         let sent = self.clocks.is_some().then(|| self.publish(self.channel_clock(plan.from)));
         for &end in &plan.to {
             if let Some(sent) = &sent {
-                self.learn(self.channel_clock(end), sent);
+                self.join_clock(self.channel_clock(end), sent);
             }
             let to = self.reach(end, words)?;
             self.check_words(&to, end, words)?;
@@ -318,7 +318,7 @@ impl<'a> LaunchSim<'a> {
 
     /// Copies the words that a core sends over the cascade to the operand of
     /// its neighbour.
-    pub fn hand_over(
+    pub fn copy_over_cascade(
         &mut self,
         sender: u32,
         receiver: u32,
@@ -334,7 +334,7 @@ impl<'a> LaunchSim<'a> {
         self.check(&from, Direction::Mm2s, sender as usize)?;
         if self.clocks.is_some() {
             let clock = self.publish(sender as usize);
-            self.learn(receiver as usize, &clock);
+            self.join_clock(receiver as usize, &clock);
         }
         self.check(&to, Direction::S2mm, receiver as usize)?;
         let sent = self.bytes(&from).to_vec();

@@ -474,8 +474,14 @@ pub(super) fn values(entry: &kernel::KernelEntry, numbers: &[Number], counters: 
         Number::Float(value) => Ok(value.to_bits()),
         Number::Int(affine) => {
             let value = affine.at(counters);
-            u32::try_from(value)
-                .map_err(|_| Error::new(format!("kernel {}: {} is {value}", entry.name, param.name)))
+            u32::try_from(value).map_err(|_| {
+                Error::new(format!(
+                    "kernel {}: {} is {value}: it must lie in 0..={}",
+                    entry.name,
+                    param.name,
+                    u32::MAX
+                ))
+            })
         }
     };
     entry.params.iter().zip(numbers).map(value).collect()

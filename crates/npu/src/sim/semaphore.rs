@@ -33,7 +33,7 @@ impl Semaphore {
 
     /// Acquires `value`, which must be available; `clock` joins the clocks of
     /// the released units.
-    pub fn take(&mut self, value: u32, clock: Option<&mut VectorClock>) {
+    pub fn acquire(&mut self, value: u32, clock: Option<&mut VectorClock>) {
         assert!(self.value >= value, "the caller has checked that the value is available");
         self.value -= value;
         let Some(clock) = clock else { return };
@@ -59,7 +59,7 @@ impl Semaphore {
 
     /// Releases `value` and moves the waiting agents to `woken`. Returns false
     /// if the value would exceed the maximum.
-    pub fn give(&mut self, value: u32, clock: Option<&VectorClock>, woken: &mut Vec<Agent>) -> bool {
+    pub fn release(&mut self, value: u32, clock: Option<&VectorClock>, woken: &mut Vec<Agent>) -> bool {
         if self.max - self.value < value {
             return false;
         }
@@ -90,18 +90,18 @@ mod tests {
         let mut woken = Vec::new();
         lock.wait(Agent::Core(3));
         lock.wait(Agent::Core(3));
-        assert!(lock.give(1, None, &mut woken));
+        assert!(lock.release(1, None, &mut woken));
         assert_eq!(woken, [Agent::Core(3)]);
         assert_eq!(lock.ready(7, 2), Ok(()));
-        lock.take(2, None);
+        lock.acquire(2, None);
         assert_eq!(lock.value(), 0);
     }
 
     #[test]
     fn a_semaphore_counts_to_its_maximum_and_no_further() {
         let mut lock = Semaphore::new(62, 63);
-        assert!(lock.give(1, None, &mut Vec::new()));
-        assert!(!lock.give(1, None, &mut Vec::new()));
+        assert!(lock.release(1, None, &mut Vec::new()));
+        assert!(!lock.release(1, None, &mut Vec::new()));
         assert_eq!(lock.value(), 63);
     }
 }
