@@ -2,7 +2,7 @@
 
 use girih_tensor::random::{INCREMENT, mix};
 
-use super::{highest, weight};
+use super::logits::{highest, weight};
 
 /// Number `n` of the stream of `seed`, uniform in [0, 1) with 53 bits.
 ///
