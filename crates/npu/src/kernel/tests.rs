@@ -1,18 +1,12 @@
 //! Compares the entries with plain loops.
 
-use girih_tensor::DType;
+use girih_tensor::{DType, Random};
 
 use super::entry::{round, unpack};
 use super::*;
 
 fn values(n: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..n)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            round((state >> 40) as f32 / (1 << 23) as f32 - 1.0)
-        })
-        .collect()
+    Random(seed).numbers(n).into_iter().map(round).collect()
 }
 
 fn pack(dtype: DType, values: &[f32]) -> Vec<u8> {

@@ -254,11 +254,8 @@ mod tests {
     #[test]
     fn grains_are_as_exact_as_words() {
         const WORDS: usize = 48;
-        let mut state = 11u64;
-        let mut draw = |limit: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % limit
-        };
+        let mut random = girih_tensor::Random(11);
+        let mut draw = |limit: usize| random.below(limit);
         let (mut passed, mut collided) = (0, [0; 3]);
         for trial in 0..2000 {
             let (mut clocks, mut shadow) = (clocks(), Shadow::new(WORDS));

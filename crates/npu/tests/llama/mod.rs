@@ -23,7 +23,7 @@ pub const SMALL: Sizes =
 pub const LLAMA_1B: Sizes =
     Sizes { layers: 16, width: 2048, heads: 32, kv_heads: 8, head: 64, hidden: 8192, vocabulary: 128256 };
 
-/// The key of a step of `rows` rows of one sequence, whose last is an output row.
+/// A step of so many rows of one sequence, whose last is an output row.
 pub fn key(rows: u32) -> Key {
     Key { rows, sequences: 1, context: 2048, output_rows: 1, variant: Variant::GENERATE }
 }
