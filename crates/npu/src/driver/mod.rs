@@ -32,8 +32,9 @@ mod weights;
 
 pub use compiler::{CompiledGraph, Compiler, WarningSink};
 pub use device::{Device, ListId, Sync};
-pub(crate) use estimate::laid_bytes;
-pub use estimate::{Costs, Estimate, Scenario, TimedProgram, costs, estimate, estimate_step, time_programs};
+pub use estimate::{
+    Costs, Estimate, Scenario, TimedProgram, costs, estimate, estimate_step, laid_bytes, time_programs,
+};
 pub use ledger::Ledger;
 pub use program::NpuProgram;
 pub use runtime::{Completion, Dispatch, KeyUse, ListUse, Runtime, ValueUse, WeightUse};
