@@ -13,7 +13,7 @@ use crate::blob;
 use crate::driver::{Compiled, Compiler, Device, Program, Runtime, Tell, Weights};
 use crate::form::groups::Groups;
 use crate::host::Cache;
-use crate::pass::{self, Attention, Mapping, NoDump, Policy, Stays, partition};
+use crate::pass::{self, ArrayMapping, AttentionPlacement, HostFallback, NoDump, Policy, partition};
 use crate::sim::Order;
 
 /// Why bytes may differ where a step has one row in one run and several in
@@ -86,14 +86,14 @@ impl Npu {
 
     /// The same, but models are laid onto the array by this mapping.
     #[must_use]
-    pub fn with_mapping(self, mapping: Mapping) -> Npu {
+    pub fn with_mapping(self, mapping: ArrayMapping) -> Npu {
         Npu { compiler: Compiler::new(self.target().clone(), mapping, None), ..self }
     }
 
     /// The same with blobs on disk: what `cache` has is not compiled. `tell`
     /// hears why a blob was refused or could not be kept.
     #[must_use]
-    pub fn with_blobs(self, cache: blob::Cache, tell: Tell) -> Npu {
+    pub fn with_blobs(self, cache: blob::BlobCache, tell: Tell) -> Npu {
         Npu { compiler: self.compiler.with_cache(cache).telling(tell), ..self }
     }
 
@@ -112,15 +112,15 @@ impl Npu {
         let single = key.rows == 1;
         key.sequences == 1
             && match self.compiler.policy().attention {
-                Attention::Host => false,
-                Attention::Prefill => !single,
-                Attention::Array => true,
+                AttentionPlacement::Host => false,
+                AttentionPlacement::Prefill => !single,
+                AttentionPlacement::Array => true,
             }
     }
 
     /// What of a graph the host computes, and why.
-    pub fn stays(&self, graph: &Graph) -> Vec<Stays> {
-        pass::stays(graph, self.target(), self.compiler.policy())
+    pub fn stays(&self, graph: &Graph) -> Vec<HostFallback> {
+        pass::host_fallbacks(graph, self.target(), self.compiler.policy())
     }
 
     fn groups(&self, graph: &Graph) -> Result<Groups> {

@@ -4,14 +4,14 @@
 mod llama;
 
 use girih_npu::Target;
-use girih_npu::blob::{Cache, decode, digest, encode, read};
-use girih_npu::form::groups::Program;
+use girih_npu::blob::{BlobCache, decode, digest, encode, read};
+use girih_npu::form::groups::ArrayProgram;
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{NoDump, Policy, VERSION, compile, groups};
-use llama::{SMALL, Sizes, key, llama};
+use llama::{LlamaSizes, SMALL, key, llama};
 use object::{Object as _, ObjectSection as _};
 
-fn programs(target: &Target) -> Vec<Program> {
+fn programs(target: &Target) -> Vec<ArrayProgram> {
     let cut = |rows| {
         groups(&llama(&SMALL, key(rows)), target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap().programs
     };
@@ -23,8 +23,8 @@ fn programs(target: &Target) -> Vec<Program> {
     programs
 }
 
-fn compiled(target: &Target) -> Vec<(Program, Schedule)> {
-    let compile = |program: Program| {
+fn compiled(target: &Target) -> Vec<(ArrayProgram, Schedule)> {
+    let compile = |program: ArrayProgram| {
         let schedule = compile(&program, target, &mut NoDump).unwrap();
         (program, schedule)
     };
@@ -73,7 +73,7 @@ fn another_target_or_version_is_refused_by_name() {
 fn changed_passes_have_another_version() {
     let target = Target::named("toy").unwrap();
     let mut text: String = compiled(&target).iter().map(|(_, schedule)| schedule.to_string()).collect();
-    let head = Sizes { layers: 1, vocabulary: 3 * 16384, ..SMALL };
+    let head = LlamaSizes { layers: 1, vocabulary: 3 * 16384, ..SMALL };
     let head = groups(&llama(&head, key(1)), &target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap();
     for program in &head.programs {
         text += &compile(program, &target, &mut NoDump).unwrap().to_string();
@@ -118,9 +118,9 @@ fn what_never_ends_is_read_as_far_as_a_blob_goes() {
     {
         let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("endless-blobs");
         let _ = std::fs::remove_dir_all(&folder);
-        let cache = Cache::open(&folder).unwrap();
+        let cache = BlobCache::open(&folder).unwrap();
         let (program, _) = compiled(&target).swap_remove(0);
-        let place = folder.join(format!("{}.elf", Cache::key(&program, &target)));
+        let place = folder.join(format!("{}.elf", BlobCache::key(&program, &target)));
         std::os::unix::fs::symlink("/dev/zero", &place).unwrap();
         let error = cache.get(&program, &target).unwrap_err().to_string();
         assert!(error.contains("has over 268435456 bytes"), "{error}");
@@ -152,7 +152,7 @@ fn broken_blobs_are_read_without_harm() {
 fn the_cache_finds_what_it_was_given() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("blobs");
     let _ = std::fs::remove_dir_all(&folder);
-    let cache = Cache::open(&folder).unwrap();
+    let cache = BlobCache::open(&folder).unwrap();
     let target = Target::named("toy").unwrap();
     let all = compiled(&target);
     for (program, schedule) in &all {
@@ -167,7 +167,7 @@ fn the_cache_finds_what_it_was_given() {
     std::fs::write(folder.join(format!("{}.elf", entry.key)), b"no blob").unwrap();
     let error = cache.get(&all[0].0, &target).unwrap_err().to_string();
     assert!(error.contains(&entry.key) && error.contains("no blob"), "{error}");
-    let place = |program: &Program| folder.join(format!("{}.elf", Cache::key(program, &target)));
+    let place = |program: &ArrayProgram| folder.join(format!("{}.elf", BlobCache::key(program, &target)));
     std::fs::copy(place(&all[1].0), place(&all[2].0)).unwrap();
     let error = cache.get(&all[2].0, &target).unwrap_err().to_string();
     assert!(error.ends_with("a program flash_attn lies where o_ffn and its arguments are sought"), "{error}");
@@ -183,7 +183,7 @@ fn the_cache_stays_within_its_limit() {
     let all = compiled(&target);
     let sizes: Vec<u64> =
         all.iter().map(|(_, schedule)| encode(schedule, &target).unwrap().len() as u64).collect();
-    let cache = Cache::open(&folder).unwrap().with_limit(sizes[0] + sizes[1] + sizes[2] - 1);
+    let cache = BlobCache::open(&folder).unwrap().with_limit(sizes[0] + sizes[1] + sizes[2] - 1);
     let put = |index: usize| cache.put(&all[index].0, &target, &all[index].1).unwrap();
     let has = |index: usize| cache.get(&all[index].0, &target).unwrap().is_some();
     put(0);
@@ -199,7 +199,7 @@ fn the_cache_stays_within_its_limit() {
     assert!(listed.iter().all(|entry| entry.program != all[1].1.name), "{listed:?}");
     let held: u64 = listed.iter().map(|entry| entry.bytes).sum();
     assert!(held < sizes.iter().take(3).sum());
-    let none = Cache::open(&folder.join("none")).unwrap().with_limit(sizes[0] - 1);
+    let none = BlobCache::open(&folder.join("none")).unwrap().with_limit(sizes[0] - 1);
     none.put(&all[0].0, &target, &all[0].1).unwrap();
     assert_eq!(none.get(&all[0].0, &target).unwrap(), None, "larger than the limit");
     let names = |end: &str| {
@@ -216,7 +216,7 @@ fn a_refused_blob_is_told_of_and_replaced() {
     use std::sync::{Arc, Mutex};
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("refused-blobs");
     let _ = std::fs::remove_dir_all(&folder);
-    let cache = Cache::open(&folder).unwrap();
+    let cache = BlobCache::open(&folder).unwrap();
     let target = Target::named("toy").unwrap();
     let told = Arc::new(Mutex::new(Vec::new()));
     let compile = || {

@@ -4,12 +4,12 @@ mod llama;
 
 use girih_graph::Key;
 use girih_npu::Target;
-use girih_npu::form::groups::{Groups, Step};
+use girih_npu::form::groups::{Groups, StepAction};
 use girih_npu::form::schedule::Schedule;
-use girih_npu::pass::{Attention, Grouping, NoDump, Policy, compile, groups, stays};
-use llama::{LLAMA_1B, SMALL, Sizes, key, llama};
+use girih_npu::pass::{AttentionPlacement, Grouping, NoDump, Policy, compile, groups, host_fallbacks};
+use llama::{LLAMA_1B, LlamaSizes, SMALL, key, llama};
 
-fn cut(sizes: &Sizes, rows: u32, target: &Target, policy: Policy) -> Groups {
+fn cut(sizes: &LlamaSizes, rows: u32, target: &Target, policy: Policy) -> Groups {
     let graph = llama(sizes, key(rows));
     assert_eq!(girih_graph::faults(&graph), vec![]);
     groups(&graph, target, &policy.into(), &mut NoDump)
@@ -58,7 +58,7 @@ fn layers_are_compiled_once_and_bound_sixteen_times() {
         groups
             .steps
             .iter()
-            .filter(|step| matches!(step, Step::Array { program, .. } if *program == wanted))
+            .filter(|step| matches!(step, StepAction::Array { program, .. } if *program == wanted))
             .count()
     };
     assert_eq!((runs(&prefill, 0), runs(&prefill, 1), runs(&prefill, 2)), (16, 16, 16));
@@ -87,15 +87,15 @@ fn layers_are_compiled_once_and_bound_sixteen_times() {
 fn what_is_larger_than_the_array_counts_is_refused_by_name() {
     let target = Target::named("toy").unwrap();
     for (sizes, rows, name) in [
-        (Sizes { hidden: 1 << 25, ..SMALL }, 64, "layers.0.gate.weight"),
-        (Sizes { hidden: 1 << 20, ..SMALL }, 4096, "layers.0.gate"),
+        (LlamaSizes { hidden: 1 << 25, ..SMALL }, 64, "layers.0.gate.weight"),
+        (LlamaSizes { hidden: 1 << 20, ..SMALL }, 4096, "layers.0.gate"),
     ] {
         let graph = llama(&sizes, Key { context: 4096, ..key(rows) });
         let error = groups(&graph, &target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap_err().to_string();
         assert!(error.starts_with(&format!("'{name}' has ")), "{error}");
         assert!(error.ends_with("values with its padding; the array takes 2147483647"), "{error}");
     }
-    let most = Sizes { hidden: 1 << 19, ..SMALL };
+    let most = LlamaSizes { hidden: 1 << 19, ..SMALL };
     assert!(cut(&most, 2048, &target, Policy::MLIR_AIR).programs.len() > 1);
 }
 
@@ -103,7 +103,7 @@ fn what_is_larger_than_the_array_counts_is_refused_by_name() {
 fn what_stays_on_the_host_has_its_reason() {
     let target = Target::named("toy").unwrap();
     let why = |key, policy| {
-        let all = stays(&llama(&SMALL, key), &target, policy);
+        let all = host_fallbacks(&llama(&SMALL, key), &target, policy);
         let reason =
             |name: &str| all.iter().find(|stays| stays.name == name).map(|stays| stays.reason.clone());
         assert_eq!(reason("embed").as_deref(), Some("rows are looked up where tokens are known"));
@@ -111,7 +111,7 @@ fn what_stays_on_the_host_has_its_reason() {
         assert!(heads.is_none_or(|heads| heads.op == "attend" && heads.count == SMALL.layers), "{all:?}");
         reason("mixed_heads")
     };
-    let host = Policy { attention: Attention::Host, ..Policy::MLIR_AIR };
+    let host = Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR };
     assert_eq!(why(key(64), Policy::MLIR_AIR), None, "the array attends");
     assert_eq!(why(key(64), host).unwrap(), "the policy leaves attention to the host");
     assert!(why(key(1), Policy::MLIR_AIR).unwrap().contains("single rows"));

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::form::Form;
+use girih_npu::form::PassForm;
 use girih_npu::form::groups::Groups;
 use girih_npu::form::placed::Placed;
 use girih_npu::form::routed::Routed;
@@ -38,7 +38,7 @@ fn run(pass: &str, target: &Target, policy: Policy, text: &str) -> String {
 }
 
 /// A form as text, which must be read back as the same, and its faults.
-fn shown<F: Form + PartialEq + std::fmt::Debug>(form: &F, target: &Target) -> String {
+fn shown<F: PassForm + PartialEq + std::fmt::Debug>(form: &F, target: &Target) -> String {
     let text = form.to_string();
     assert_eq!(&text.parse::<F>().unwrap(), form, "read back");
     let faults = form.faults(target);

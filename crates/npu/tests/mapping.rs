@@ -4,23 +4,23 @@
 mod llama;
 
 use girih_npu::Target;
-use girih_npu::blob::Cache;
-use girih_npu::form::groups::{Kernel, Program, Task};
+use girih_npu::blob::BlobCache;
+use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch};
 use girih_npu::form::schedule::{Argument, ArgumentRole};
 use girih_npu::form::tiling::Tiling;
 use girih_npu::memory::{Binding, Memory, Objects};
-use girih_npu::pass::{Mapping, NoDump, TileRule, compile, groups, tile};
+use girih_npu::pass::{ArrayMapping, NoDump, TileRule, compile, groups, tile};
 use girih_npu::sim::{Order, Simulator, Unwatched};
 use girih_tensor::DType;
 use llama::{LLAMA_1B, SMALL, key, llama};
 
 /// A program of one launch of this kernel.
-fn program(kernel: Kernel, tiling: Option<Tiling>) -> Program {
+fn program(kernel: Kernel, tiling: Option<Tiling>) -> ArrayProgram {
     let roles = [ArgumentRole::Input, ArgumentRole::Input, ArgumentRole::Output];
     let arguments = kernel.operand_bytes().into_iter().zip(roles).enumerate();
     let arguments = arguments.map(|(i, (bytes, role))| Argument { name: format!("a{i}"), role, bytes });
-    let launches = vec![Task { name: "one".to_owned(), kernel, arguments: vec![0, 1, 2], tiling }];
-    Program { name: "one".to_owned(), arguments: arguments.collect(), launches }
+    let launches = vec![KernelLaunch { name: "one".to_owned(), kernel, arguments: vec![0, 1, 2], tiling }];
+    ArrayProgram { name: "one".to_owned(), arguments: arguments.collect(), launches }
 }
 
 /// What a launch with this tiling makes of small numbers; none if it does not
@@ -79,11 +79,11 @@ fn every_tiling_computes_the_same() {
 
 #[test]
 fn a_mapping_is_read_back_as_it_was_printed() {
-    for name in Mapping::names() {
-        let mapping = Mapping::named(name).unwrap();
-        assert_eq!(mapping.to_string().parse::<Mapping>().unwrap(), mapping, "{name}");
+    for name in ArrayMapping::names() {
+        let mapping = ArrayMapping::named(name).unwrap();
+        assert_eq!(mapping.to_string().parse::<ArrayMapping>().unwrap(), mapping, "{name}");
     }
-    let error = Mapping::named("fastest").unwrap_err().to_string();
+    let error = ArrayMapping::named("fastest").unwrap_err().to_string();
     assert!(error.contains("no mapping is called 'fastest'") && error.contains("seed-000"), "{error}");
     let head = "mapping x\ngrouping stitched\nattention prefill\n";
     for (line, part) in [
@@ -93,7 +93,7 @@ fn a_mapping_is_read_back_as_it_was_printed() {
         ("tile add n=64", "line 4 ends"),
         ("tile add : herd=0x1 chunk=16", "where herd is needed"),
     ] {
-        let error = format!("{head}{line}\n").parse::<Mapping>().unwrap_err().to_string();
+        let error = format!("{head}{line}\n").parse::<ArrayMapping>().unwrap_err().to_string();
         assert!(error.contains(part), "{line}: {error}");
     }
 }
@@ -101,8 +101,9 @@ fn a_mapping_is_read_back_as_it_was_printed() {
 #[test]
 fn the_tiling_of_a_mapping_is_in_the_groups_and_in_the_key_of_a_blob() {
     let target = Target::named("toy").unwrap();
-    let mut mapping = Mapping::named("mlir-air").unwrap();
-    let cut = |mapping: &Mapping| groups(&llama(&SMALL, key(64)), &target, mapping, &mut NoDump).unwrap();
+    let mut mapping = ArrayMapping::named("mlir-air").unwrap();
+    let cut =
+        |mapping: &ArrayMapping| groups(&llama(&SMALL, key(64)), &target, mapping, &mut NoDump).unwrap();
     let before = cut(&mapping);
     let task = before.programs[0].launches[0].clone();
     let tiling = *tile::space(&task.kernel, &target).last().unwrap();
@@ -111,7 +112,7 @@ fn the_tiling_of_a_mapping_is_in_the_groups_and_in_the_key_of_a_blob() {
     assert_eq!(after.programs[0].launches[0].tiling, Some(tiling));
     assert!(after.to_string().contains(&format!("tile {tiling}")));
     assert_eq!(after.to_string().parse::<girih_npu::form::groups::Groups>().unwrap(), after);
-    let keys = [before, after].map(|groups| Cache::key(&groups.programs[0], &target));
+    let keys = [before, after].map(|groups| BlobCache::key(&groups.programs[0], &target));
     assert_ne!(keys[0], keys[1]);
 }
 
@@ -119,7 +120,7 @@ fn the_tiling_of_a_mapping_is_in_the_groups_and_in_the_key_of_a_blob() {
 fn a_tile_that_does_not_divide_is_refused_by_name() {
     let kernel = Kernel::Add { n: 48 };
     let tiling = "mapping x\ngrouping stitched\nattention prefill\ntile add : herd=2x1 chunk=32\n";
-    let tiling = tiling.parse::<Mapping>().unwrap().tiling(&kernel);
+    let tiling = tiling.parse::<ArrayMapping>().unwrap().tiling(&kernel);
     let error = compile(&program(kernel, tiling), &Target::named("toy").unwrap(), &mut NoDump).unwrap_err();
     assert!(error.to_string().contains("herd=2x1 chunk=32, that divide it"), "{error}");
 }
@@ -127,7 +128,7 @@ fn a_tile_that_does_not_divide_is_refused_by_name() {
 #[test]
 fn the_published_mapping_keeps_the_counts_of_its_programs() {
     let target = Target::named("xdna2-strix").unwrap();
-    let seed = Mapping::named("seed-000").unwrap();
+    let seed = ArrayMapping::named("seed-000").unwrap();
     for (rows, submissions) in [(2048, 49), (1, 33)] {
         let groups = groups(&llama(&LLAMA_1B, key(rows)), &target, &seed, &mut NoDump).unwrap();
         assert_eq!(groups.submissions(1), submissions);

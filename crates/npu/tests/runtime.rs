@@ -8,9 +8,9 @@ use girih_graph::{Backend as _, Error, Key, Outputs, Runner, Sequence, Step, Wei
 use girih_npu::driver::{
     Compiler, Dispatch, KeyUse, Ledger, ListUse, Runtime, Scene, ValueUse, WeightUse, estimate_scene, times,
 };
-use girih_npu::form::groups::{Groups, Step as Part, TensorKind};
-use girih_npu::form::schedule::{Place, Schedule};
-use girih_npu::pass::{Attention, NoDump, Policy};
+use girih_npu::form::groups::{Groups, StepAction as Part, TensorKind};
+use girih_npu::form::schedule::{DmaAddress, Schedule};
+use girih_npu::pass::{AttentionPlacement, NoDump, Policy};
 use girih_npu::{Npu, Options, Target};
 use girih_tensor::DType;
 use llama::{SMALL, key, llama};
@@ -89,7 +89,7 @@ fn no_length_and_no_context_changes_a_byte() {
     assert_eq!(with(plain(), short, &story()), padded, "compiled for fewer rows");
     let ladder = Options { lengths: vec![8, 16, 24], contexts: vec![64, 128], ..plain() };
     assert_eq!(with(ladder.clone(), most, &story()), padded, "the least program that holds the step");
-    let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
+    let array = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
     let padded = with(Options { policy: array, ..plain() }, most, &story());
     assert_eq!(with(Options { policy: array, ..ladder }, most, &story()), padded, "tokens, too");
 }
@@ -113,7 +113,7 @@ fn no_chunk_changes_a_byte() {
 fn nothing_that_the_runtime_chooses_changes_a_byte() {
     let most = Key { context: 512, ..key(24) };
     let usual = with(plain(), most, &story());
-    let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
+    let array = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
     let usual_array = with(Options { policy: array, ..plain() }, most, &story());
     let base = Runtime { weights: WeightUse::EachCall, ..Runtime::MLIR_AIR };
     let others = Runtime::default().departures().into_iter().map(|(_, runtime)| runtime);
@@ -128,7 +128,7 @@ fn nothing_that_the_runtime_chooses_changes_a_byte() {
 /// between, and both go on.
 #[test]
 fn keys_that_stay_are_those_of_their_sequence() {
-    let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
+    let array = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
     let say = |keys: KeyUse, contexts: Vec<u32>| {
         let runtime = Runtime { keys, ..Runtime::default() };
         let npu = Npu::new("toy", Options { policy: array, runtime, contexts, ..plain() }).unwrap();
@@ -188,7 +188,7 @@ fn estimates_count_what_runs_count() {
     let target = Target::named("toy").unwrap();
     let all = Runtime::default().departures().into_iter().map(|(_, runtime)| runtime);
     for runtime in all.chain([Runtime::default(), Runtime::MLIR_AIR]) {
-        let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
+        let array = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
         let cases =
             [(&PROMPT[..], 24, Policy::MLIR_AIR), (&MORE[..1], 1, Policy::MLIR_AIR), (&MORE[..1], 1, array)];
         for (tokens, rows, policy) in cases {
@@ -260,8 +260,9 @@ fn each_way_costs_what_it_should() {
 /// Descriptors of a schedule that reach an argument.
 fn descriptors(schedule: &Schedule, wanted: usize) -> u64 {
     let all = schedule.launches.iter().flat_map(|launch| &launch.descriptors);
-    let reach = |place: &Place| matches!(place, Place::Argument(number, _) if *number as usize == wanted);
-    all.filter(|descriptor| reach(&descriptor.place)).count() as u64
+    let reach =
+        |place: &DmaAddress| matches!(place, DmaAddress::Argument(number, _) if *number as usize == wanted);
+    all.filter(|descriptor| reach(&descriptor.address)).count() as u64
 }
 
 /// The list of a layer's program is patched for the next layer: the addresses

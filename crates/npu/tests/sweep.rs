@@ -8,14 +8,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::pass::{Grouping, Mapping};
+use girih_npu::pass::{ArrayMapping, Grouping};
 use girih_npu::sweep::{Comparison, Found, LaunchRow, explain, stitching, sweep, weigh};
-use llama::{LLAMA_1B, SMALL, Sizes, key, llama};
+use llama::{LLAMA_1B, LlamaSizes, SMALL, key, llama};
 
 /// The best mapping of a model's prefill and decode, and why it is.
-fn search(sizes: &Sizes, rows: u32, target: &Target, against: &str, threads: usize) -> (Found, Comparison) {
+fn search(
+    sizes: &LlamaSizes,
+    rows: u32,
+    target: &Target,
+    against: &str,
+    threads: usize,
+) -> (Found, Comparison) {
     let graphs: Vec<Graph> = [rows, 1].into_iter().map(|rows| llama(sizes, key(rows))).collect();
-    let against = weigh(&graphs, target, &Mapping::named(against).unwrap()).unwrap();
+    let against = weigh(&graphs, target, &ArrayMapping::named(against).unwrap()).unwrap();
     let most = AtomicUsize::new(0);
     let progress = |done: usize, all: usize| {
         assert!(done <= all);
@@ -52,7 +58,7 @@ fn the_best_mapping_is_the_same_for_any_number_of_threads() {
 fn stitching_saves_dispatches_and_traffic_and_one_layout_is_left_to_the_host() {
     let target = Target::named("toy").unwrap();
     let graphs: Vec<Graph> = [64, 1].into_iter().map(|rows| llama(&SMALL, key(rows))).collect();
-    let tables = stitching(&graphs, &target, &Mapping::named("mlir-air").unwrap()).unwrap();
+    let tables = stitching(&graphs, &target, &ArrayMapping::named("mlir-air").unwrap()).unwrap();
     println!("{tables}");
     for rows in tables.groupings.chunks(Grouping::ALL.len()) {
         let [apart, stitched, joined] = rows else { panic!("a row for each grouping") };

@@ -13,7 +13,7 @@ use std::time::Instant;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{Backend as _, Outputs, Sequence, Step};
 use girih_npu::{Npu, Options};
-use llama::{LLAMA_1B, Sizes, key, llama};
+use llama::{LLAMA_1B, LlamaSizes, key, llama};
 use random::Random;
 
 /// What a prefill of one layer may take, on one core.
@@ -23,7 +23,7 @@ const SECONDS: f64 = 60.0;
 #[ignore = "takes ten seconds when it is compiled for speed, and minutes when it is not"]
 fn a_layer_of_a_real_shape_is_computed_in_a_minute() {
     // The head is another matter: a small vocabulary leaves it out.
-    let sizes = Sizes { layers: 1, vocabulary: 512, ..LLAMA_1B };
+    let sizes = LlamaSizes { layers: 1, vocabulary: 512, ..LLAMA_1B };
     for hazards in [true, false] {
         let npu = Npu::new("xdna2-strix", Options { hazards, ..Options::default() }).unwrap();
         let graph = llama(&sizes, key(2048));

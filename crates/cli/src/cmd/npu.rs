@@ -17,7 +17,7 @@ use std::path::Path;
 use girih_graph::{Graph, Key, Variant, faults};
 use girih_npu::Target;
 use girih_npu::driver::Compiler;
-use girih_npu::pass::Mapping;
+use girih_npu::pass::ArrayMapping;
 
 use super::{Outcome, print_json};
 use crate::args::{ArchArgs, KvType};
@@ -188,7 +188,7 @@ impl Choice {
     }
 
     /// The same by another mapping.
-    fn compiler_for(&self, mapping: Mapping) -> Result<Compiler> {
+    fn compiler_for(&self, mapping: ArrayMapping) -> Result<Compiler> {
         let cache = self.blobs.cache(Show::All)?;
         Ok(Compiler::new(self.array()?, mapping, cache).telling(array::tell(Show::All)))
     }
@@ -196,7 +196,7 @@ impl Choice {
 
 impl Layout {
     /// How the model is laid onto the array.
-    fn mapping(&self) -> Result<Mapping> {
+    fn mapping(&self) -> Result<ArrayMapping> {
         array::mapping(&self.mapping)
     }
 

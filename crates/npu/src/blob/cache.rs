@@ -16,33 +16,33 @@ use girih_tensor::{Error, Result};
 
 use super::{digest, encode, figures, read};
 use crate::Target;
-use crate::form::groups::Program;
+use crate::form::groups::ArrayProgram;
 use crate::form::schedule::Schedule;
 use crate::pass;
 
 /// The name of the list of what the cache holds.
-const MANIFEST: &str = "manifest.tsv";
+const MANIFEST_FILE: &str = "manifest.tsv";
 
 /// The largest manifest that is read.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_MANIFEST_BYTES: u64 = 16 << 20;
 
 /// Bytes of blobs that are kept where nobody says how many: some hundred sets
 /// of the programs of a model.
-pub const USUAL_LIMIT: u64 = 1 << 30;
+pub const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
 
 /// How long nobody has written to what an ended process has left behind.
-const LEFT: Duration = Duration::from_secs(3600);
+const STALE_PART_AGE: Duration = Duration::from_secs(3600);
 
 /// A folder of blobs.
 #[derive(Clone, Debug)]
-pub struct Cache {
+pub struct BlobCache {
     folder: PathBuf,
     limit: u64,
 }
 
 /// A line of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ManifestEntry {
     /// The digest, which is the file's name.
     pub key: String,
     /// The program.
@@ -55,26 +55,26 @@ pub struct Entry {
     pub bytes: u64,
 }
 
-impl Cache {
+impl BlobCache {
     /// The cache in a folder, which is made if there is none, of at most
-    /// [`USUAL_LIMIT`] bytes.
+    /// [`DEFAULT_CACHE_BYTES`] bytes.
     ///
     /// # Errors
     /// When the folder cannot be made.
-    pub fn open(folder: &Path) -> Result<Cache> {
+    pub fn open(folder: &Path) -> Result<BlobCache> {
         fs::create_dir_all(folder).map_err(|error| Error::new(format!("{}: {error}", folder.display())))?;
-        Ok(Cache { folder: folder.to_owned(), limit: USUAL_LIMIT })
+        Ok(BlobCache { folder: folder.to_owned(), limit: DEFAULT_CACHE_BYTES })
     }
 
     /// The same with room for so many bytes of blobs; a larger blob is not
     /// kept.
     #[must_use]
-    pub fn with_limit(self, limit: u64) -> Cache {
-        Cache { limit, ..self }
+    pub fn with_limit(self, limit: u64) -> BlobCache {
+        BlobCache { limit, ..self }
     }
 
     /// What a blob of this program for this target is found by.
-    pub fn key(program: &Program, target: &Target) -> String {
+    pub fn key(program: &ArrayProgram, target: &Target) -> String {
         let made_by = (env!("CARGO_PKG_VERSION"), pass::VERSION);
         digest(&format!("{made_by:?}\n{}\n{program:?}", figures(target)))
     }
@@ -87,8 +87,8 @@ impl Cache {
     ///
     /// # Errors
     /// When the blob cannot be read, or is not what its name says.
-    pub fn get(&self, program: &Program, target: &Target) -> Result<Option<Schedule>> {
-        let path = self.path(&Cache::key(program, target));
+    pub fn get(&self, program: &ArrayProgram, target: &Target) -> Result<Option<Schedule>> {
+        let path = self.path(&BlobCache::key(program, target));
         let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -112,8 +112,8 @@ impl Cache {
     ///
     /// # Errors
     /// When the folder cannot be written, or the schedule cannot be a blob.
-    pub fn put(&self, program: &Program, target: &Target, schedule: &Schedule) -> Result<()> {
-        let key = Cache::key(program, target);
+    pub fn put(&self, program: &ArrayProgram, target: &Target, schedule: &Schedule) -> Result<()> {
+        let key = BlobCache::key(program, target);
         let bytes = encode(schedule, target)?;
         let path = self.path(&key);
         let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
@@ -128,15 +128,15 @@ impl Cache {
             env!("CARGO_PKG_VERSION"),
             bytes.len()
         );
-        let manifest = File::options().create(true).append(true).open(self.folder.join(MANIFEST));
+        let manifest = File::options().create(true).append(true).open(self.folder.join(MANIFEST_FILE));
         manifest.and_then(|mut file| file.write_all(line.as_bytes())).map_err(failed)
     }
 
     /// Writes a file under another name first, one that no other thread or
     /// process has.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        static WRITTEN: AtomicU64 = AtomicU64::new(0);
-        let (process, number) = (std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed));
+        static PART_COUNT: AtomicU64 = AtomicU64::new(0);
+        let (process, number) = (std::process::id(), PART_COUNT.fetch_add(1, Ordering::Relaxed));
         let part = path.with_extension(format!("{process}.{number}.part"));
         let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
         written.inspect_err(|_| drop(fs::remove_file(&part)))
@@ -161,7 +161,7 @@ impl Cache {
             if ends("elf") && place != path {
                 held = held.saturating_add(status.len());
                 blobs.push((status.modified()?, status.len(), place));
-            } else if ends("part") && status.modified()?.elapsed().is_ok_and(|age| age > LEFT) {
+            } else if ends("part") && status.modified()?.elapsed().is_ok_and(|age| age > STALE_PART_AGE) {
                 remove(&place)?;
             }
         }
@@ -184,20 +184,20 @@ impl Cache {
     /// no failure here matters.
     fn shorten_manifest(&self) {
         let Ok(entries) = self.list() else { return };
-        let line = |entry: &Entry| {
-            let Entry { key, program, target, version, bytes } = entry;
+        let line = |entry: &ManifestEntry| {
+            let ManifestEntry { key, program, target, version, bytes } = entry;
             format!("{key}\t{program}\t{target}\t{version}\t{bytes}\n")
         };
         let text: String = entries.iter().map(line).collect();
-        let _ = self.write(&self.folder.join(MANIFEST), text.as_bytes());
+        let _ = self.write(&self.folder.join(MANIFEST_FILE), text.as_bytes());
     }
 
     /// What the manifest lists and the folder still has, oldest first.
     ///
     /// # Errors
     /// When the manifest cannot be read or has a line of another form.
-    pub fn list(&self) -> Result<Vec<Entry>> {
-        let path = self.folder.join(MANIFEST);
+    pub fn list(&self) -> Result<Vec<ManifestEntry>> {
+        let path = self.folder.join(MANIFEST_FILE);
         let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -205,14 +205,14 @@ impl Cache {
             Err(error) => return Err(failed(error)),
         };
         let mut text = String::new();
-        file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
-        if text.len() as u64 > MOST_BYTES {
+        file.take(MAX_MANIFEST_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MAX_MANIFEST_BYTES {
             let place = path.display();
             return Err(Error::new(format!(
-                "{place}: has over {MOST_BYTES} bytes, the most of a manifest: remove it"
+                "{place}: has over {MAX_MANIFEST_BYTES} bytes, the most of a manifest: remove it"
             )));
         }
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<ManifestEntry> = Vec::new();
         for (number, line) in text.lines().enumerate() {
             let entry = entry(line).ok_or_else(|| {
                 Error::new(format!("{} line {} is no entry: remove the folder", path.display(), number + 1))
@@ -233,10 +233,10 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn entry(line: &str) -> Option<Entry> {
+fn entry(line: &str) -> Option<ManifestEntry> {
     let mut words = line.split('\t').map(str::to_owned);
     let (key, program, target, version) = (words.next()?, words.next()?, words.next()?, words.next()?);
     let bytes = words.next()?.parse().ok()?;
     let sound = key.len() == 64 && key.bytes().all(|byte| byte.is_ascii_hexdigit()) && words.next().is_none();
-    sound.then_some(Entry { key, program, target, version, bytes })
+    sound.then_some(ManifestEntry { key, program, target, version, bytes })
 }

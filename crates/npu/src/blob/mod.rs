@@ -27,25 +27,25 @@ use object::elf;
 use sha2::{Digest as _, Sha256};
 
 use crate::Target;
-use crate::form::schedule::{Argument, BufferId, Core, Descriptor, Launch, Place, Schedule};
-use wire::{Reader, Wire, Writer};
+use crate::form::schedule::{Argument, BufferId, Core, Descriptor, DmaAddress, Launch, Schedule};
+use wire::{SectionReader, SectionWriter, Wire};
 
-pub use cache::{Cache, Entry, USUAL_LIMIT};
+pub use cache::{BlobCache, DEFAULT_CACHE_BYTES, ManifestEntry};
 
 /// The layout of blobs that this version writes and reads.
-const LAYOUT: u32 = 3;
+const BLOB_LAYOUT: u32 = 3;
 
 /// The machine of the file header: AMD's AI engine (llvm-aie, EM_AIE).
-const MACHINE: u16 = 264;
+const ELF_MACHINE: u16 = 264;
 
 /// The kind of all relocations: the address of an argument, in eight bytes.
-const ADDRESS: u32 = 1;
+const ADDRESS_RELOCATION: u32 = 1;
 
 /// The size of a relocation entry with addend (`Elf64_Rela`).
 const RELOCATION_BYTES: u64 = 24;
 
 /// The largest blob that is read.
-const MOST_BYTES: usize = 256 << 20;
+const MAX_BLOB_BYTES: usize = 256 << 20;
 
 /// SHA-256 of a text, in hex.
 pub fn digest(text: &str) -> String {
@@ -64,9 +64,9 @@ fn figures(target: &Target) -> String {
 pub fn encode(schedule: &Schedule, target: &Target) -> Result<Vec<u8>> {
     let mut file = Builder::new(object::Endianness::Little, true);
     file.header.e_type = elf::ET_REL;
-    file.header.e_machine = elf::Machine(MACHINE);
-    let mut out = Writer::default();
-    LAYOUT.put(&mut out);
+    file.header.e_machine = elf::Machine(ELF_MACHINE);
+    let mut out = SectionWriter::default();
+    BLOB_LAYOUT.put(&mut out);
     for word in [env!("CARGO_PKG_VERSION"), &schedule.target, &figures(target), &schedule.name] {
         word.to_owned().put(&mut out);
     }
@@ -115,7 +115,7 @@ fn write_launch(
     number: usize,
     launch: &Launch,
     (symbols, table): (&[SymbolId], SectionId),
-    out: &mut Writer,
+    out: &mut SectionWriter,
 ) {
     launch.name.put(out);
     launch.buffers.put(out);
@@ -133,7 +133,7 @@ fn write_launch(
     for descriptor in &launch.descriptors {
         if let Some((r_offset, argument, offset)) = write_descriptor(descriptor, out) {
             let symbol = symbols.get(argument as usize).copied();
-            let (r_type, r_addend) = (elf::RelocationType(ADDRESS), offset as i64);
+            let (r_type, r_addend) = (elf::RelocationType(ADDRESS_RELOCATION), offset as i64);
             relocations.push(Relocation { r_offset, symbol, r_type, r_addend });
         }
     }
@@ -150,17 +150,17 @@ fn write_launch(
 
 /// Appends a descriptor; where it reaches DRAM, yields where its address goes,
 /// and the argument and byte that this is.
-fn write_descriptor(descriptor: &Descriptor, out: &mut Writer) -> Option<(u64, u32, u64)> {
+fn write_descriptor(descriptor: &Descriptor, out: &mut SectionWriter) -> Option<(u64, u32, u64)> {
     descriptor.tile.put(out);
     descriptor.id.put(out);
-    let relocation = match descriptor.place {
-        Place::Buffer(buffer, offset) => {
+    let relocation = match descriptor.address {
+        DmaAddress::Buffer(buffer, offset) => {
             false.put(out);
             buffer.put(out);
             offset.put(out);
             None
         }
-        Place::Argument(argument, offset) => {
+        DmaAddress::Argument(argument, offset) => {
             true.put(out);
             let at = out.len() as u64;
             out.extend_from_slice(&[0; 8]);
@@ -182,7 +182,7 @@ fn write_descriptor(descriptor: &Descriptor, out: &mut Writer) -> Option<(u64, u
 /// When it cannot be read, and those of [`decode`].
 pub fn read(from: impl Read, target: &Target) -> Result<Schedule> {
     let mut bytes = Vec::new();
-    let read = from.take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes);
+    let read = from.take(MAX_BLOB_BYTES as u64 + 1).read_to_end(&mut bytes);
     read.map_err(|error| Error::new(format!("cannot be read: {error}")))?;
     decode(&bytes, target)
 }
@@ -193,22 +193,22 @@ pub fn read(from: impl Read, target: &Target) -> Result<Schedule> {
 /// When it is no blob, too long for one, of another version, or for another
 /// target or other figures of it.
 pub fn decode(bytes: &[u8], target: &Target) -> Result<Schedule> {
-    if bytes.len() > MOST_BYTES {
-        return Err(Error::new(format!("has over {MOST_BYTES} bytes, the most of a blob: remove it")));
+    if bytes.len() > MAX_BLOB_BYTES {
+        return Err(Error::new(format!("has over {MAX_BLOB_BYTES} bytes, the most of a blob: remove it")));
     }
     let file = Builder::read64(bytes).map_err(|error| Error::new(format!("this is no blob: {error}")))?;
-    if file.header.e_machine.0 != MACHINE {
+    if file.header.e_machine.0 != ELF_MACHINE {
         return Err(Error::new(format!(
-            "this ELF file is for machine {}; a blob is for {MACHINE}",
+            "this ELF file is for machine {}; a blob is for {ELF_MACHINE}",
             file.header.e_machine.0
         )));
     }
     let file = Sections::of(&file)?;
-    let mut head = Reader::new(file.data(".girih")?, &[]);
+    let mut head = SectionReader::new(file.data(".girih")?, &[]);
     let layout = u32::get(&mut head)?;
-    if layout != LAYOUT {
+    if layout != BLOB_LAYOUT {
         return Err(Error::new(format!(
-            "the blob has layout {layout}; this girih reads {LAYOUT}: compile it again"
+            "the blob has layout {layout}; this girih reads {BLOB_LAYOUT}: compile it again"
         )));
     }
     let [version, made_for, digest, name] = [(); 4].map(|()| String::get(&mut head));
@@ -290,14 +290,14 @@ impl<'a> Sections<'a> {
 
     /// A section that holds one thing.
     fn whole<T: Wire>(&self, name: &str) -> Result<T> {
-        let mut reader = Reader::new(self.data(name)?, self.constants);
+        let mut reader = SectionReader::new(self.data(name)?, self.constants);
         let held = T::get(&mut reader).and_then(|held| reader.end().map(|()| held));
         held.map_err(|error| error.of(name))
     }
 
     fn launch(&self, number: usize, arguments: usize) -> Result<Launch> {
         let name = format!(".launch.{number}");
-        let mut reader = Reader::new(self.data(&name)?, self.constants);
+        let mut reader = SectionReader::new(self.data(&name)?, self.constants);
         let mut launch = Launch {
             name: Wire::get(&mut reader)?,
             buffers: Wire::get(&mut reader)?,
@@ -323,7 +323,7 @@ impl<'a> Sections<'a> {
         let none = Patches::new();
         let patches = self.patches.get(&format!(".rela{name}")).unwrap_or(&none);
         let bytes = self.data(&name)?;
-        let mut reader = Reader::new(bytes, self.constants);
+        let mut reader = SectionReader::new(bytes, self.constants);
         let count = u64::get(&mut reader)?;
         if count > bytes.len() as u64 {
             return Err(Error::new(format!(
@@ -338,22 +338,26 @@ impl<'a> Sections<'a> {
     }
 }
 
-fn read_descriptor(reader: &mut Reader<'_>, patches: &Patches, arguments: usize) -> Result<Descriptor> {
+fn read_descriptor(
+    reader: &mut SectionReader<'_>,
+    patches: &Patches,
+    arguments: usize,
+) -> Result<Descriptor> {
     let (tile, id) = (Wire::get(reader)?, Wire::get(reader)?);
-    let place = if bool::get(reader)? {
+    let address = if bool::get(reader)? {
         let at = reader.at() as u64;
         reader.take(8)?;
         let patch = patches.get(&at).filter(|(argument, _)| (*argument as usize) < arguments);
         let (argument, offset) = *patch
             .ok_or_else(|| Error::new(format!("no relocation says which argument lies at byte {at}")))?;
-        Place::Argument(argument, offset)
+        DmaAddress::Argument(argument, offset)
     } else {
-        Place::Buffer(BufferId::get(reader)?, Wire::get(reader)?)
+        DmaAddress::Buffer(BufferId::get(reader)?, Wire::get(reader)?)
     };
     Ok(Descriptor {
         tile,
         id,
-        place,
+        address,
         dims: Wire::get(reader)?,
         iteration: Wire::get(reader)?,
         acquire: Wire::get(reader)?,

@@ -6,26 +6,27 @@ use girih_tensor::{Error, Result};
 
 use crate::form::schedule::text::MAX_LOOPS;
 use crate::form::schedule::{
-    Affine, Argument, ArgumentRole, Buffer, BufferId, Call, Cascade, Channel, Command, Core, Dim, Direction,
-    Hop, Instruction, Lock, LockId, Number, Operand, Parameter, Push, Route, Start, Step, Term, Tile,
+    Affine, Argument, ArgumentRole, Buffer, BufferId, CallOperand, Cascade, Channel, Core, CoreInstruction,
+    Dim, Direction, Hop, KernelCall, LockChange, LockId, Parameter, ParameterValue, ProcessorCommand, Push,
+    Route, Start, Term, Tile, TileLock,
 };
 
 /// Something that a section can hold.
 pub(super) trait Wire: Sized {
     /// Appends it.
-    fn put(&self, out: &mut Writer);
+    fn put(&self, out: &mut SectionWriter);
     /// Reads it back.
-    fn get(input: &mut Reader<'_>) -> Result<Self>;
+    fn get(input: &mut SectionReader<'_>) -> Result<Self>;
 }
 
 /// Bytes being written, and the constants that they name by their place.
 #[derive(Debug, Default)]
-pub(super) struct Writer {
+pub(super) struct SectionWriter {
     bytes: Vec<u8>,
     constants: Vec<f32>,
 }
 
-impl Writer {
+impl SectionWriter {
     /// How many bytes the section has so far.
     pub fn len(&self) -> usize {
         self.bytes.len()
@@ -60,16 +61,16 @@ impl Writer {
 }
 
 /// Bytes being read, and the constants that they name.
-pub(super) struct Reader<'a> {
+pub(super) struct SectionReader<'a> {
     bytes: &'a [u8],
     constants: &'a [[u8; 4]],
     at: usize,
     depth: usize,
 }
 
-impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8], constants: &'a [[u8; 4]]) -> Reader<'a> {
-        Reader { bytes, constants, at: 0, depth: 0 }
+impl<'a> SectionReader<'a> {
+    pub fn new(bytes: &'a [u8], constants: &'a [[u8; 4]]) -> SectionReader<'a> {
+        SectionReader { bytes, constants, at: 0, depth: 0 }
     }
 
     /// The constant whose place comes next.
@@ -130,7 +131,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Wire for u64 {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         let mut rest = *self;
         while rest >= 0x80 {
             out.push(rest as u8 | 0x80);
@@ -139,7 +140,7 @@ impl Wire for u64 {
         out.push(rest as u8);
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<u64> {
+    fn get(input: &mut SectionReader<'_>) -> Result<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = input.byte()?;
@@ -160,11 +161,11 @@ impl Wire for u64 {
 macro_rules! narrow {
     ($($type:ty),*) => {$(
         impl Wire for $type {
-            fn put(&self, out: &mut Writer) {
+            fn put(&self, out: &mut SectionWriter) {
                 u64::from(*self).put(out);
             }
 
-            fn get(input: &mut Reader<'_>) -> Result<$type> {
+            fn get(input: &mut SectionReader<'_>) -> Result<$type> {
                 let value = u64::get(input)?;
                 <$type>::try_from(value).map_err(|_| {
                     Error::new(format!("a section has the number {value}, which is too large for its place"))
@@ -177,22 +178,22 @@ macro_rules! narrow {
 narrow!(u8, u32);
 
 impl Wire for i64 {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         (((self << 1) ^ (self >> 63)) as u64).put(out);
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<i64> {
+    fn get(input: &mut SectionReader<'_>) -> Result<i64> {
         let value = u64::get(input)?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 }
 
 impl Wire for bool {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         out.push(u8::from(*self));
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<bool> {
+    fn get(input: &mut SectionReader<'_>) -> Result<bool> {
         match input.byte()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -202,12 +203,12 @@ impl Wire for bool {
 }
 
 impl Wire for String {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         (self.len() as u64).put(out);
         out.extend_from_slice(self.as_bytes());
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<String> {
+    fn get(input: &mut SectionReader<'_>) -> Result<String> {
         let count = input.count()?;
         let bytes = input.take(count)?;
         let text =
@@ -217,24 +218,24 @@ impl Wire for String {
 }
 
 impl<T: Wire> Wire for Vec<T> {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         (self.len() as u64).put(out);
         self.iter().for_each(|item| item.put(out));
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<Vec<T>> {
+    fn get(input: &mut SectionReader<'_>) -> Result<Vec<T>> {
         let count = input.count()?;
         (0..count).map(|_| T::get(input)).collect()
     }
 }
 
 impl<T: Wire> Wire for Option<T> {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         self.is_some().put(out);
         self.iter().for_each(|item| item.put(out));
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<Option<T>> {
+    fn get(input: &mut SectionReader<'_>) -> Result<Option<T>> {
         Ok(if bool::get(input)? { Some(T::get(input)?) } else { None })
     }
 }
@@ -247,11 +248,11 @@ fn unknown(what: &str, byte: u8) -> Error {
 macro_rules! fields {
     ($($type:ident { $($field:ident),* })*) => {$(
         impl Wire for $type {
-            fn put(&self, out: &mut Writer) {
+            fn put(&self, out: &mut SectionWriter) {
                 $(self.$field.put(out);)*
             }
 
-            fn get(input: &mut Reader<'_>) -> Result<$type> {
+            fn get(input: &mut SectionReader<'_>) -> Result<$type> {
                 Ok($type { $($field: Wire::get(input)?),* })
             }
         }
@@ -262,8 +263,8 @@ fields! {
     Argument { name, role, bytes }
     Tile { column, row }
     Buffer { name, tile, address, bytes }
-    Lock { tile, id, initial }
-    Step { lock, value }
+    TileLock { tile, id, initial }
+    LockChange { lock, value }
     Dim { size, stride }
     Channel { tile, direction, number }
     Start { channel, descriptor, repeats }
@@ -271,8 +272,8 @@ fields! {
     Route { from, to }
     Cascade { from, to }
     Core { tile, program }
-    Call { entry, operands, parameters }
-    Operand { slots, turn, offset }
+    KernelCall { entry, operands, parameters }
+    CallOperand { slots, turn, offset }
     Parameter { name, value }
     Affine { constant, terms }
     Term { depth, factor }
@@ -283,11 +284,11 @@ fields! {
 macro_rules! ids {
     ($($type:ident),*) => {$(
         impl Wire for $type {
-            fn put(&self, out: &mut Writer) {
+            fn put(&self, out: &mut SectionWriter) {
                 self.0.put(out);
             }
 
-            fn get(input: &mut Reader<'_>) -> Result<$type> {
+            fn get(input: &mut SectionReader<'_>) -> Result<$type> {
                 Ok($type(Wire::get(input)?))
             }
         }
@@ -297,114 +298,114 @@ macro_rules! ids {
 ids!(BufferId, LockId);
 
 impl Wire for ArgumentRole {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         let index = ArgumentRole::ALL.iter().position(|role| role == self);
         out.push(index.expect("the list has every role") as u8);
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<ArgumentRole> {
+    fn get(input: &mut SectionReader<'_>) -> Result<ArgumentRole> {
         let byte = input.byte()?;
         ArgumentRole::ALL.get(usize::from(byte)).copied().ok_or_else(|| unknown("a role", byte))
     }
 }
 
 impl Wire for Direction {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         (*self == Direction::S2mm).put(out);
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<Direction> {
+    fn get(input: &mut SectionReader<'_>) -> Result<Direction> {
         Ok(if bool::get(input)? { Direction::S2mm } else { Direction::Mm2s })
     }
 }
 
-impl Wire for Number {
-    fn put(&self, out: &mut Writer) {
+impl Wire for ParameterValue {
+    fn put(&self, out: &mut SectionWriter) {
         match self {
-            Number::Int(value) => {
+            ParameterValue::Int(value) => {
                 out.push(0);
                 value.put(out);
             }
-            Number::Float(value) => {
+            ParameterValue::Float(value) => {
                 out.push(1);
                 out.constant(*value).put(out);
             }
         }
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<Number> {
+    fn get(input: &mut SectionReader<'_>) -> Result<ParameterValue> {
         match input.byte()? {
-            0 => Ok(Number::Int(Affine::get(input)?)),
-            1 => Ok(Number::Float(input.constant()?)),
+            0 => Ok(ParameterValue::Int(Affine::get(input)?)),
+            1 => Ok(ParameterValue::Float(input.constant()?)),
             byte => Err(unknown("a kind of number", byte)),
         }
     }
 }
 
-impl Wire for Instruction {
-    fn put(&self, out: &mut Writer) {
+impl Wire for CoreInstruction {
+    fn put(&self, out: &mut SectionWriter) {
         match self {
-            Instruction::Loop { count, body } => {
+            CoreInstruction::Loop { count, body } => {
                 out.push(0);
                 count.put(out);
                 body.put(out);
             }
-            Instruction::Acquire(step) => {
+            CoreInstruction::Acquire(step) => {
                 out.push(1);
                 step.put(out);
             }
-            Instruction::Release(step) => {
+            CoreInstruction::Release(step) => {
                 out.push(2);
                 step.put(out);
             }
-            Instruction::Call(call) => {
+            CoreInstruction::Call(call) => {
                 out.push(3);
                 call.put(out);
             }
         }
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<Instruction> {
+    fn get(input: &mut SectionReader<'_>) -> Result<CoreInstruction> {
         match input.byte()? {
             0 => {
                 let count = u32::get(input)?;
-                Ok(Instruction::Loop { count, body: input.nested(Vec::get)? })
+                Ok(CoreInstruction::Loop { count, body: input.nested(Vec::get)? })
             }
-            1 => Ok(Instruction::Acquire(Step::get(input)?)),
-            2 => Ok(Instruction::Release(Step::get(input)?)),
-            3 => Ok(Instruction::Call(Call::get(input)?)),
+            1 => Ok(CoreInstruction::Acquire(LockChange::get(input)?)),
+            2 => Ok(CoreInstruction::Release(LockChange::get(input)?)),
+            3 => Ok(CoreInstruction::Call(KernelCall::get(input)?)),
             byte => Err(unknown("an instruction", byte)),
         }
     }
 }
 
-impl Wire for Command {
-    fn put(&self, out: &mut Writer) {
+impl Wire for ProcessorCommand {
+    fn put(&self, out: &mut SectionWriter) {
         match self {
-            Command::Loop { count, body } => {
+            ProcessorCommand::Loop { count, body } => {
                 out.push(0);
                 count.put(out);
                 body.put(out);
             }
-            Command::Push(push) => {
+            ProcessorCommand::Push(push) => {
                 out.push(1);
                 push.put(out);
             }
-            Command::Wait(channel) => {
+            ProcessorCommand::Wait(channel) => {
                 out.push(2);
                 channel.put(out);
             }
         }
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<Command> {
+    fn get(input: &mut SectionReader<'_>) -> Result<ProcessorCommand> {
         match input.byte()? {
             0 => {
                 let count = u32::get(input)?;
-                Ok(Command::Loop { count, body: input.nested(Vec::get)? })
+                Ok(ProcessorCommand::Loop { count, body: input.nested(Vec::get)? })
             }
-            1 => Ok(Command::Push(Push::get(input)?)),
-            2 => Ok(Command::Wait(Channel::get(input)?)),
+            1 => Ok(ProcessorCommand::Push(Push::get(input)?)),
+            2 => Ok(ProcessorCommand::Wait(Channel::get(input)?)),
             byte => Err(unknown("a command", byte)),
         }
     }

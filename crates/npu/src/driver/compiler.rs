@@ -9,17 +9,17 @@ use girih_graph::Graph;
 use girih_tensor::Result;
 
 use crate::Target;
-use crate::blob::Cache;
-use crate::form::groups::{Groups, Program};
+use crate::blob::BlobCache;
+use crate::form::groups::{ArrayProgram, Groups};
 use crate::form::schedule::Schedule;
-use crate::pass::{self, Dump, Mapping, Policy};
+use crate::pass::{self, ArrayMapping, Dump, Policy};
 
 /// Compiles graphs for one target by one mapping.
 #[derive(Debug)]
 pub struct Compiler {
     target: Target,
-    mapping: Mapping,
-    cache: Option<Cache>,
+    mapping: ArrayMapping,
+    cache: Option<BlobCache>,
     tell: Tell,
     known: Mutex<HashMap<String, Arc<Schedule>>>,
 }
@@ -40,14 +40,14 @@ pub struct Compiled {
 
 impl Compiler {
     /// A compiler that keeps blobs in `cache`, if one is given.
-    pub fn new(target: Target, mapping: impl Into<Mapping>, cache: Option<Cache>) -> Compiler {
+    pub fn new(target: Target, mapping: impl Into<ArrayMapping>, cache: Option<BlobCache>) -> Compiler {
         let (mapping, tell) = (mapping.into(), Tell::new(|_| ()));
         Compiler { target, mapping, cache, tell, known: Mutex::new(HashMap::new()) }
     }
 
     /// The same, but it keeps blobs in `cache`.
     #[must_use]
-    pub fn with_cache(self, cache: Cache) -> Compiler {
+    pub fn with_cache(self, cache: BlobCache) -> Compiler {
         Compiler { cache: Some(cache), ..self }
     }
 
@@ -93,9 +93,9 @@ impl Compiler {
     }
 
     /// The schedule of a program, and whether it was compiled just now.
-    fn schedule(&self, program: &Program, dump: &mut dyn Dump) -> Result<(Arc<Schedule>, bool)> {
+    fn schedule(&self, program: &ArrayProgram, dump: &mut dyn Dump) -> Result<(Arc<Schedule>, bool)> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = Cache::key(program, &self.target);
+        let key = BlobCache::key(program, &self.target);
         if let Some(schedule) = known.get(&key) {
             return Ok((schedule.clone(), false));
         }
@@ -116,7 +116,7 @@ impl Compiler {
     }
 
     /// The schedule that the cache has.
-    fn kept(&self, program: &Program) -> Option<Schedule> {
+    fn kept(&self, program: &ArrayProgram) -> Option<Schedule> {
         self.cache.as_ref()?.get(program, &self.target).unwrap_or_else(|error| {
             (self.tell.0)(&format!("{error}; {} is compiled again", program.name));
             None

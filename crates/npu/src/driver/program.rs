@@ -12,7 +12,7 @@ use super::keys::KeptId;
 use super::runtime::Runtime;
 use super::traffic::{Place, Traffic};
 use super::{Device, Weights};
-use crate::form::groups::{Groups, Step, Tensor, TensorKind};
+use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
 use crate::form::schedule::Schedule;
 use crate::memory::{Binding, ObjectId};
 use crate::pass::partition::root;
@@ -55,7 +55,7 @@ impl Program {
     ) -> Result<Program> {
         let tensors = tensors_of(graph, &groups);
         let made = made(graph, &groups, &tensors);
-        let object = |tensor: &Tensor| {
+        let object = |tensor: &ArrayTensor| {
             if tensor.kind != TensorKind::Static {
                 return Ok(None);
             }
@@ -72,7 +72,7 @@ impl Program {
         let mut kept = vec![None; groups.tensors.len()];
         for place in traffic.parts.iter().flat_map(|part| &part.places) {
             if let Place::Kept(tensor) = *place {
-                let Tensor { name, extent: [heads, _], padded: [rows, _], .. } =
+                let ArrayTensor { name, extent: [heads, _], padded: [rows, _], .. } =
                     &groups.tensors[tensor as usize];
                 let bytes = groups.tensors[tensor as usize].bytes();
                 kept[tensor as usize] = Some(device.keep(name, bytes, (rows / heads) as usize)?);
@@ -160,19 +160,19 @@ pub(super) fn tensors_of(graph: &Graph, groups: &Groups) -> Vec<Option<u32>> {
     let ids = (0..graph.values.len()).map(|index| root(graph, ValueId(index as u32)));
     let found = |id: ValueId| {
         let number = names.get(graph.value(id).name.as_str()).copied()?;
-        (groups.tensors[number as usize].kind != TensorKind::Turns).then_some(number)
+        (groups.tensors[number as usize].kind != TensorKind::CosSin).then_some(number)
     };
     ids.map(found).collect()
 }
 
 /// Which tensors a step writes.
-fn writes(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], step: &Step) -> Vec<u32> {
+fn writes(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], step: &StepAction) -> Vec<u32> {
     match step {
-        Step::Host { node } => {
+        StepAction::Host { node } => {
             let output = graph.nodes[*node as usize].output;
             tensors[root(graph, output).0 as usize].into_iter().collect()
         }
-        Step::Array { program, tensors, .. } => {
+        StepAction::Array { program, tensors, .. } => {
             let launches = &groups.programs[*program as usize].launches;
             let last = launches.iter().filter_map(|task| task.arguments.last());
             last.map(|&argument| tensors[argument as usize]).collect()
@@ -184,11 +184,11 @@ fn writes(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], step: &Step) 
 fn made(graph: &Graph, groups: &Groups, tensors: &[Option<u32>]) -> Vec<Vec<ValueId>> {
     let computed: Vec<ValueId> =
         graph.nodes.iter().filter(|node| node.op != Op::Write).map(|node| node.output).collect();
-    let of_step = |step: &Step| {
+    let of_step = |step: &StepAction| {
         let written = writes(graph, groups, tensors, step);
         let by_host = match step {
-            Step::Host { node } => Some(graph.nodes[*node as usize].output),
-            Step::Array { .. } => None,
+            StepAction::Host { node } => Some(graph.nodes[*node as usize].output),
+            StepAction::Array { .. } => None,
         };
         let makes = |value: &&ValueId| {
             let tensor = tensors[value.0 as usize];

@@ -9,7 +9,7 @@ use super::device::Sync;
 use super::keys::{Held, Seen, changed};
 use super::traffic::{Move, Passing, Place, copies, elements, sees_all};
 use super::{Device, Program, Weights};
-use crate::form::groups::{CHUNK_HEAD, Step as Part, Tensor, TensorKind};
+use crate::form::groups::{ArrayTensor, CHUNK_HEAD, StepAction as Part, TensorKind};
 use crate::host::{self, Cache, Job, Rows as _, Work};
 
 impl Program {
@@ -95,7 +95,7 @@ impl Run<'_> {
             self.store(input, rows.to_vec());
         }
         for (number, tensor) in self.program.groups.tensors.iter().enumerate() {
-            if tensor.kind == TensorKind::Turns {
+            if tensor.kind == TensorKind::CosSin {
                 let turns = self.turns(tensor)?;
                 self.tensors[number] = Some(rounded(turns));
             }
@@ -105,7 +105,7 @@ impl Run<'_> {
 
     /// Cosines and sines of every row's position. The angle is rounded to
     /// `f32` first, as the definition of the rotation does.
-    fn turns(&self, tensor: &Tensor) -> Result<Vec<f32>> {
+    fn turns(&self, tensor: &ArrayTensor) -> Result<Vec<f32>> {
         let frequencies = self.weights.rows(self.device).row(&tensor.name, 0)?;
         let mut turns = Vec::with_capacity(self.rows() * 2 * frequencies.len());
         for sequence in self.sequences {
@@ -147,7 +147,7 @@ impl Run<'_> {
             return self.keep(tensor);
         }
         let object = self.program.object(self.device, place)?;
-        let Tensor { kind, .. } = self.program.groups.tensors[tensor as usize];
+        let ArrayTensor { kind, .. } = self.program.groups.tensors[tensor as usize];
         let bytes = self.program.groups.tensors[tensor as usize].bytes();
         match kind {
             TensorKind::Static => {
@@ -158,7 +158,7 @@ impl Run<'_> {
                 let chunks = self.gather(tensor as usize)?;
                 self.device.map_mut(object, 0..bytes).copy_from_slice(&chunks);
             }
-            TensorKind::Turns | TensorKind::Scratch => self.write(tensor as usize, place)?,
+            TensorKind::CosSin | TensorKind::Scratch => self.write(tensor as usize, place)?,
         }
         if copies(&self.program.groups.tensors[tensor as usize], self.device.runtime()) {
             self.device.ledger.copied_bytes += bytes;
@@ -171,7 +171,7 @@ impl Run<'_> {
     /// not fill is zero, so that what the array computes on padding is always
     /// the same.
     fn write(&mut self, tensor: usize, place: Place) -> Result<()> {
-        let Tensor { name, extent: [_, columns], padded, .. } = &self.program.groups.tensors[tensor];
+        let ArrayTensor { name, extent: [_, columns], padded, .. } = &self.program.groups.tensors[tensor];
         let unmade = || Error::new(format!("'{name}' is sent before it is made; this is a fault of girih"));
         let numbers = self.tensors[tensor].as_ref().ok_or_else(unmade)?;
         let row_bytes = padded[1] as usize * 2;
@@ -196,7 +196,7 @@ impl Run<'_> {
             return Err(Error::new("what holds no value comes to the host; this is a fault of girih"));
         };
         let object = self.program.object(self.device, place)?;
-        let Tensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
+        let ArrayTensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
         let rows = elements(self.graph(), value, self.rows(), self.output_rows()) / columns as usize;
         let row_bytes = u64::from(padded[1]) * 2;
         self.device.sync(object, 0..rows as u64 * row_bytes, Sync::FromDevice);
@@ -224,7 +224,7 @@ impl Run<'_> {
     fn watched(&self, value: ValueId) -> Result<Vec<f32>> {
         let Some(tensor) = self.program.tensors[value.0 as usize] else { return self.held(value) };
         let Some(place) = self.places[tensor as usize] else { return self.held(value) };
-        let Tensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
+        let ArrayTensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
         let bytes = self.device.peek(self.program.object(self.device, place)?);
         let count = elements(self.graph(), value, self.rows(), self.output_rows());
         let row_bytes = padded[1] as usize * 2;
@@ -311,7 +311,7 @@ impl Run<'_> {
     }
 
     /// Lays a block of keys and values out, all heads, over zeros.
-    fn lay(&self, tensor: &Tensor, block: usize, into: &mut [u8]) -> Result<()> {
+    fn lay(&self, tensor: &ArrayTensor, block: usize, into: &mut [u8]) -> Result<()> {
         let sequence = self.attended()?;
         let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
         let (heads, size) = (tensor.extent[0] as usize, tensor.extent[1] as usize);

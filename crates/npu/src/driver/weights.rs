@@ -10,7 +10,7 @@ use girih_tensor::{DType, Error, Result, View};
 
 use super::Device;
 use super::runtime::{Runtime, WeightUse};
-use crate::form::groups::{Groups, Tensor, TensorKind};
+use crate::form::groups::{ArrayTensor, Groups, TensorKind};
 use crate::host::Rows;
 use crate::memory::ObjectId;
 
@@ -43,7 +43,7 @@ impl LoadCost {
 }
 
 /// Whether a weight is stored as the array reads it.
-fn is_stored_so(value: &Value, tensor: &Tensor) -> bool {
+fn is_stored_so(value: &Value, tensor: &ArrayTensor) -> bool {
     value.dtype == DType::BF16 && tensor.padded[1] == tensor.extent[1]
 }
 
@@ -157,7 +157,7 @@ impl Weights {
 }
 
 /// The tensors of a graph's groups that are weights.
-fn fixed(groups: &Groups) -> impl Iterator<Item = &Tensor> {
+fn fixed(groups: &Groups) -> impl Iterator<Item = &ArrayTensor> {
     groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static)
 }
 
@@ -175,7 +175,7 @@ fn read(value: &Value, source: &dyn WeightSource) -> Result<Vec<u8>> {
 }
 
 /// Reads a weight that the array reads to where the runtime keeps it.
-fn home(value: &Value, tensor: &Tensor, source: &dyn WeightSource, device: &mut Device) -> Result<Home> {
+fn home(value: &Value, tensor: &ArrayTensor, source: &dyn WeightSource, device: &mut Device) -> Result<Home> {
     let bytes = tensor.bytes();
     match device.runtime().weights {
         WeightUse::InPlace => {
@@ -204,7 +204,7 @@ fn home(value: &Value, tensor: &Tensor, source: &dyn WeightSource, device: &mut 
 /// Fills zeros with a weight as the array reads it; yields the bytes that
 /// were read to another place first: none of a weight that is stored as the
 /// array reads it.
-fn fill(value: &Value, tensor: &Tensor, source: &dyn WeightSource, into: &mut [u8]) -> Result<u64> {
+fn fill(value: &Value, tensor: &ArrayTensor, source: &dyn WeightSource, into: &mut [u8]) -> Result<u64> {
     if is_stored_so(value, tensor) {
         let size = value.dtype.bytes(&value.shape)?;
         source.read(&value.name, 0, &mut into[..size])?;
@@ -226,7 +226,7 @@ fn zeros(value: &Value, size: usize) -> Result<Vec<u8>> {
 
 /// Writes a weight to where the array reads it, rounded to bf16; padding
 /// stays zero.
-fn pack(value: &Value, stored: &[u8], tensor: &Tensor, object: &mut [u8]) -> Result<()> {
+fn pack(value: &Value, stored: &[u8], tensor: &ArrayTensor, object: &mut [u8]) -> Result<()> {
     let (rows, columns) = (value.shape.rows(), value.shape.columns());
     let view = View::new(value.dtype, rows, columns, stored)?;
     let row_bytes = tensor.row_bytes() as usize;

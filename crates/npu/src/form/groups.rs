@@ -8,12 +8,12 @@ use std::str::FromStr;
 use girih_graph::{Act, BLOCK_POSITIONS, Pairing};
 use girih_tensor::{Error, Result};
 
-use super::read::{Line, Lines};
+use super::read::{FormLine, FormLines};
 use super::schedule::text::{arguments, parameters};
-use super::schedule::{Affine, Argument, ArgumentRole, Number, Parameter};
+use super::schedule::{Affine, Argument, ArgumentRole, Parameter, ParameterValue};
 use super::tiled::print_arguments;
 use super::tiling::Tiling;
-use super::{Fault, Form};
+use super::{FormFault, PassForm};
 use crate::Target;
 
 /// A graph, cut into programs of the array and work of the host.
@@ -22,16 +22,16 @@ pub struct Groups {
     /// The policy that cut it.
     pub policy: String,
     /// What lies in DRAM for the array; an index here is a tensor's number.
-    pub tensors: Vec<Tensor>,
+    pub tensors: Vec<ArrayTensor>,
     /// The programs, each once.
-    pub programs: Vec<Program>,
+    pub programs: Vec<ArrayProgram>,
     /// What is done, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<StepAction>,
 }
 
 /// A matrix of bf16 in DRAM, padded so that tiles divide it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tensor {
+pub struct ArrayTensor {
     /// The graph's value that it holds, or is made from.
     pub name: String,
     /// What it is.
@@ -49,7 +49,7 @@ pub enum TensorKind {
     Static,
     /// The cosines and sines of the rows' positions, made by the host in each
     /// step from a weight of frequencies.
-    Turns,
+    CosSin,
     /// A value that lives within a step.
     Scratch,
     /// Keys and values of one sequence, which the host lays out as
@@ -74,18 +74,18 @@ pub const CHUNK_HEAD: u32 = 64;
 
 /// One program of the array, before anything is known of tiles.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Program {
+pub struct ArrayProgram {
     /// Its name, unique within the groups.
     pub name: String,
     /// What is bound.
     pub arguments: Vec<Argument>,
     /// Its launches, in order.
-    pub launches: Vec<Task>,
+    pub launches: Vec<KernelLaunch>,
 }
 
 /// One kernel and the arguments that it works on.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Task {
+pub struct KernelLaunch {
     /// Its name within the program.
     pub name: String,
     /// What is computed.
@@ -181,7 +181,7 @@ pub enum Kernel {
 
 /// Something that is done in a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum StepAction {
     /// The host computes a node of the graph.
     Host {
         /// The node's index.
@@ -199,7 +199,7 @@ pub enum Step {
     },
 }
 
-impl Tensor {
+impl ArrayTensor {
     /// The bytes that it takes.
     pub fn bytes(&self) -> u64 {
         u64::from(self.padded[0]) * u64::from(self.padded[1]) * 2
@@ -273,30 +273,30 @@ impl Groups {
     /// Runs of programs in one step of so many output rows.
     pub fn submissions(&self, output_rows: u32) -> u32 {
         let runs = self.steps.iter().map(|step| match step {
-            Step::Host { .. } => 0,
-            Step::Array { each_output_row: true, .. } => output_rows,
-            Step::Array { each_output_row: false, .. } => 1,
+            StepAction::Host { .. } => 0,
+            StepAction::Array { each_output_row: true, .. } => output_rows,
+            StepAction::Array { each_output_row: false, .. } => 1,
         });
         runs.sum()
     }
 }
 
-impl Form for Groups {
+impl PassForm for Groups {
     const NAME: &'static str = "groups";
 
     /// The rules: a program has launches, whose arguments are its own and at
     /// least as large as the kernel works on; what is bound is a tensor of the
     /// argument's size and role.
-    fn faults(&self, _: &Target) -> Vec<Fault> {
+    fn faults(&self, _: &Target) -> Vec<FormFault> {
         let mut faults = Vec::new();
         for program in &self.programs {
             if program.launches.is_empty() {
-                faults.push(Fault::new(&program.name, "has no launches"));
+                faults.push(FormFault::new(&program.name, "has no launches"));
             }
             faults.extend(program.launches.iter().flat_map(|task| task_faults(program, task)));
         }
         for (number, step) in self.steps.iter().enumerate() {
-            if let Step::Array { program, tensors, .. } = step {
+            if let StepAction::Array { program, tensors, .. } = step {
                 faults.extend(self.binding_fault(number, *program, tensors));
             }
         }
@@ -304,11 +304,11 @@ impl Form for Groups {
     }
 }
 
-fn task_faults(program: &Program, task: &Task) -> Vec<Fault> {
+fn task_faults(program: &ArrayProgram, task: &KernelLaunch) -> Vec<FormFault> {
     let place = format!("{}: {}", program.name, task.name);
     let needs = task.kernel.operand_bytes();
     if needs.len() != task.arguments.len() {
-        return vec![Fault::new(
+        return vec![FormFault::new(
             place,
             format!("has {} operands; {} are needed", task.arguments.len(), needs.len()),
         )];
@@ -321,12 +321,12 @@ fn task_faults(program: &Program, task: &Task) -> Vec<Fault> {
         }
         None => Some(format!("works on argument {number}, which there is not")),
     });
-    short.map(|sentence| Fault::new(&place, sentence)).collect()
+    short.map(|sentence| FormFault::new(&place, sentence)).collect()
 }
 
 impl Groups {
-    fn binding_fault(&self, step: usize, program: u32, tensors: &[u32]) -> Option<Fault> {
-        let fault = |sentence: String| Some(Fault::new(format!("step {step}"), sentence));
+    fn binding_fault(&self, step: usize, program: u32, tensors: &[u32]) -> Option<FormFault> {
+        let fault = |sentence: String| Some(FormFault::new(format!("step {step}"), sentence));
         let Some(program) = self.programs.get(program as usize) else {
             return fault(format!("runs program {program}, which there is not"));
         };
@@ -357,14 +357,14 @@ impl Groups {
 impl fmt::Display for Groups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "groups {}", self.policy)?;
-        for (number, Tensor { name, kind, extent, padded }) in self.tensors.iter().enumerate() {
+        for (number, ArrayTensor { name, kind, extent, padded }) in self.tensors.iter().enumerate() {
             let (word, [rows, columns], [all_rows, all_columns]) = (kind_name(*kind), extent, padded);
             writeln!(f, "tensor {number} {name} {word} {rows}x{columns} in {all_rows}x{all_columns}")?;
         }
         for program in &self.programs {
             writeln!(f, "program {}", program.name)?;
             print_arguments(&program.arguments, f)?;
-            for Task { name, kernel, arguments, tiling } in &program.launches {
+            for KernelLaunch { name, kernel, arguments, tiling } in &program.launches {
                 write!(f, "launch {name} {kernel} :")?;
                 arguments.iter().try_for_each(|argument| write!(f, " {argument}"))?;
                 tiling.iter().try_for_each(|tiling| write!(f, " tile {tiling}"))?;
@@ -372,8 +372,8 @@ impl fmt::Display for Groups {
             }
         }
         self.steps.iter().try_for_each(|step| match step {
-            Step::Host { node } => writeln!(f, "host {node}"),
-            Step::Array { program, tensors, each_output_row } => {
+            StepAction::Host { node } => writeln!(f, "host {node}"),
+            StepAction::Array { program, tensors, each_output_row } => {
                 let word = if *each_output_row { "each_output_row" } else { "array" };
                 write!(f, "{word} {program} :")?;
                 tensors.iter().try_for_each(|tensor| write!(f, " {tensor}"))?;
@@ -386,7 +386,7 @@ impl fmt::Display for Groups {
 fn kind_name(kind: TensorKind) -> &'static str {
     match kind {
         TensorKind::Static => "static",
-        TensorKind::Turns => "turns",
+        TensorKind::CosSin => "cos_sin",
         TensorKind::Scratch => "scratch",
         TensorKind::Chunks => "chunks",
     }
@@ -418,7 +418,7 @@ impl FromStr for Groups {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Groups> {
-        let mut lines = Lines::new(text);
+        let mut lines = FormLines::new(text);
         let mut head = lines.need("groups")?;
         let policy = head.word("the policy")?.to_owned();
         head.end()?;
@@ -444,9 +444,9 @@ impl FromStr for Groups {
                     }
                     arguments.push(line.parsed(word, "a number")?);
                 }
-                launches.push(Task { name, kernel, arguments, tiling });
+                launches.push(KernelLaunch { name, kernel, arguments, tiling });
             }
-            groups.programs.push(Program { name, arguments, launches });
+            groups.programs.push(ArrayProgram { name, arguments, launches });
         }
         while let Some(step) = step(&mut lines)? {
             groups.steps.push(step);
@@ -456,11 +456,11 @@ impl FromStr for Groups {
     }
 }
 
-fn tensor(line: &mut Line<'_>) -> Result<Tensor> {
+fn tensor(line: &mut FormLine<'_>) -> Result<ArrayTensor> {
     let name = line.word("a name")?.to_owned();
     let kind = match line.word("a kind")? {
         "static" => TensorKind::Static,
-        "turns" => TensorKind::Turns,
+        "cos_sin" => TensorKind::CosSin,
         "scratch" => TensorKind::Scratch,
         "chunks" => TensorKind::Chunks,
         word => return Err(line.error(format!("has '{word}', which is no kind of tensor"))),
@@ -469,11 +469,11 @@ fn tensor(line: &mut Line<'_>) -> Result<Tensor> {
     line.need("in")?;
     let padded = sides(line)?;
     line.end()?;
-    Ok(Tensor { name, kind, extent, padded })
+    Ok(ArrayTensor { name, kind, extent, padded })
 }
 
 /// Rows and columns.
-fn sides(line: &mut Line<'_>) -> Result<[u32; 2]> {
+fn sides(line: &mut FormLine<'_>) -> Result<[u32; 2]> {
     let word = line.word("rows and columns")?;
     let (rows, columns) =
         word.split_once('x').ok_or_else(|| line.error(format!("has '{word}', which is no size")))?;
@@ -481,7 +481,7 @@ fn sides(line: &mut Line<'_>) -> Result<[u32; 2]> {
 }
 
 /// The numbers that end a line.
-fn numbers(line: &mut Line<'_>) -> Result<Vec<u32>> {
+fn numbers(line: &mut FormLine<'_>) -> Result<Vec<u32>> {
     let mut numbers = Vec::new();
     while let Some(word) = line.optional() {
         numbers.push(line.parsed(word, "a number")?);
@@ -489,39 +489,41 @@ fn numbers(line: &mut Line<'_>) -> Result<Vec<u32>> {
     Ok(numbers)
 }
 
-fn step(lines: &mut Lines<'_>) -> Result<Option<Step>> {
+fn step(lines: &mut FormLines<'_>) -> Result<Option<StepAction>> {
     if let Some(mut line) = lines.take("host") {
         let node = line.value("a node")?;
         line.end()?;
-        return Ok(Some(Step::Host { node }));
+        return Ok(Some(StepAction::Host { node }));
     }
     for (word, each_output_row) in [("array", false), ("each_output_row", true)] {
         if let Some(mut line) = lines.take(word) {
             let program = line.value("a program")?;
             line.need(":")?;
-            return Ok(Some(Step::Array { program, tensors: numbers(&mut line)?, each_output_row }));
+            return Ok(Some(StepAction::Array { program, tensors: numbers(&mut line)?, each_output_row }));
         }
     }
     Ok(None)
 }
 
 /// A kernel with its sizes, up to and with the colon.
-fn kernel(line: &mut Line<'_>) -> Result<Kernel> {
+fn kernel(line: &mut FormLine<'_>) -> Result<Kernel> {
     let name = line.word("a kernel")?;
     let mut words = Vec::new();
     while !line.skip(":") {
         words.push(line.word("a size")?);
     }
-    let sizes = parameters(&mut Line::of(&words.join(" ")))?;
+    let sizes = parameters(&mut FormLine::of(&words.join(" ")))?;
     let lacks = |what: &str| line.error(format!("has a kernel {name} without its {what}"));
     let whole = |what: &str| match sizes.iter().find(|size| size.name == what) {
-        Some(Parameter { value: Number::Int(Affine { constant, terms }), .. }) if terms.is_empty() => {
+        Some(Parameter { value: ParameterValue::Int(Affine { constant, terms }), .. })
+            if terms.is_empty() =>
+        {
             u32::try_from(*constant).map_err(|_| lacks(what))
         }
         _ => Err(lacks(what)),
     };
     let float = |what: &str| match sizes.iter().find(|size| size.name == what) {
-        Some(Parameter { value: Number::Float(value), .. }) => Ok(*value),
+        Some(Parameter { value: ParameterValue::Float(value), .. }) => Ok(*value),
         _ => Err(lacks(what)),
     };
     let rope = |pairing| {

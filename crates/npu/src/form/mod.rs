@@ -16,31 +16,31 @@ use girih_tensor::Error;
 use crate::Target;
 
 /// A form between two passes.
-pub trait Form: fmt::Display + FromStr<Err = Error> {
+pub trait PassForm: fmt::Display + FromStr<Err = Error> {
     /// Its name in dumps.
     const NAME: &'static str;
     /// Every rule that it breaks on this target; a fault is girih's, not the
     /// user's.
-    fn faults(&self, target: &Target) -> Vec<Fault>;
+    fn faults(&self, target: &Target) -> Vec<FormFault>;
 }
 
 /// A rule that a form breaks, at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct FormFault {
     /// What is at fault: `gemm: descriptor 3 of tile 0,2`.
     pub place: String,
     /// One sentence: what was found and what was needed.
     pub sentence: String,
 }
 
-impl Fault {
+impl FormFault {
     /// A fault at `place`.
-    pub fn new(place: impl Into<String>, sentence: impl Into<String>) -> Fault {
-        Fault { place: place.into(), sentence: sentence.into() }
+    pub fn new(place: impl Into<String>, sentence: impl Into<String>) -> FormFault {
+        FormFault { place: place.into(), sentence: sentence.into() }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FormFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.sentence)
     }

@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use girih_tensor::{Error, Result};
 
-use super::read::Lines;
+use super::read::FormLines;
 use super::schedule::text::{address, arguments};
 use super::schedule::{Argument, Tile, TileKind};
 use super::tiled::{TiledLaunch, print_arguments};
-use super::{Fault, Form};
+use super::{FormFault, PassForm};
 use crate::Target;
 
 /// A program whose launches are placed.
@@ -89,14 +89,14 @@ impl PlacedLaunch {
 
     /// The rules: every tile is on the grid, every stretch within its tile's
     /// memory, above what is reserved, and no two of a tile overlap.
-    pub(super) fn faults(&self, target: &Target) -> Vec<Fault> {
+    pub(super) fn faults(&self, target: &Target) -> Vec<FormFault> {
         let mut faults = Vec::new();
         let mut ends: Vec<(Tile, u32, u32, &str)> = self.stretches().collect();
         ends.sort_unstable();
         let mut previous: Option<(Tile, u64)> = None;
         for (tile, address, bytes, name) in ends {
             let mut fault = |sentence: String| {
-                faults.push(Fault::new(format!("{}: {name} in tile {tile}", self.tiled.name), sentence));
+                faults.push(FormFault::new(format!("{}: {name} in tile {tile}", self.tiled.name), sentence));
             };
             let memory = match tile.kind() {
                 TileKind::Compute => &target.compute,
@@ -129,10 +129,10 @@ pub fn on_grid(tile: Tile, target: &Target) -> bool {
     u32::from(tile.column) < target.array.columns && u32::from(tile.row) < rows
 }
 
-impl Form for Placed {
+impl PassForm for Placed {
     const NAME: &'static str = "placed";
 
-    fn faults(&self, target: &Target) -> Vec<Fault> {
+    fn faults(&self, target: &Target) -> Vec<FormFault> {
         self.launches.iter().flat_map(|launch| launch.faults(target)).collect()
     }
 }
@@ -163,7 +163,7 @@ impl FromStr for Placed {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Placed> {
-        let mut lines = Lines::new(text);
+        let mut lines = FormLines::new(text);
         let mut head = lines.need("placed")?;
         let name = head.word("the program's name")?.to_owned();
         head.end()?;
@@ -179,7 +179,7 @@ impl FromStr for Placed {
 
 impl PlacedLaunch {
     /// Reads a launch up to its last buffer.
-    pub(super) fn read(lines: &mut Lines<'_>) -> Result<PlacedLaunch> {
+    pub(super) fn read(lines: &mut FormLines<'_>) -> Result<PlacedLaunch> {
         let tiled = TiledLaunch::read(lines)?;
         let mut line = lines.need("at")?;
         let origin = line.value("a tile")?;

@@ -7,22 +7,22 @@ use girih_tensor::{Error, Result};
 
 /// The lines of a printed form that are not empty, without their comments.
 #[derive(Clone, Debug)]
-pub struct Lines<'a> {
+pub struct FormLines<'a> {
     rest: std::iter::Enumerate<std::str::Lines<'a>>,
-    ahead: Option<Line<'a>>,
+    ahead: Option<FormLine<'a>>,
 }
 
 /// One line: its words are taken one after another.
 #[derive(Clone, Debug)]
-pub struct Line<'a> {
+pub struct FormLine<'a> {
     number: usize,
     words: SplitWhitespace<'a>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> FormLines<'a> {
     /// The lines of a text; `//` begins a comment.
-    pub fn new(text: &'a str) -> Lines<'a> {
-        let mut lines = Lines { rest: text.lines().enumerate(), ahead: None };
+    pub fn new(text: &'a str) -> FormLines<'a> {
+        let mut lines = FormLines { rest: text.lines().enumerate(), ahead: None };
         lines.ahead = lines.find();
         lines
     }
@@ -33,14 +33,14 @@ impl<'a> Lines<'a> {
     }
 
     /// The next line.
-    pub fn next_line(&mut self) -> Option<Line<'a>> {
+    pub fn next_line(&mut self) -> Option<FormLine<'a>> {
         let next = self.ahead.take();
         self.ahead = self.find();
         next
     }
 
     /// The next line, if its first word is `word`, which is then taken.
-    pub fn take(&mut self, word: &str) -> Option<Line<'a>> {
+    pub fn take(&mut self, word: &str) -> Option<FormLine<'a>> {
         if self.peek() != Some(word) {
             return None;
         }
@@ -53,7 +53,7 @@ impl<'a> Lines<'a> {
     ///
     /// # Errors
     /// When it is another, or there is none.
-    pub fn need(&mut self, word: &str) -> Result<Line<'a>> {
+    pub fn need(&mut self, word: &str) -> Result<FormLine<'a>> {
         let found = self.peek();
         self.take(word).ok_or_else(|| match (found, &self.ahead) {
             (Some(found), Some(line)) => line.error(format!("has '{found}'; '{word}' is needed")),
@@ -74,19 +74,19 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn find(&mut self) -> Option<Line<'a>> {
+    fn find(&mut self) -> Option<FormLine<'a>> {
         self.rest.find_map(|(index, text)| {
             let text = text.split_once("//").map_or(text, |(before, _)| before);
             let words = text.split_whitespace();
-            words.clone().next().map(|_| Line { number: index + 1, words })
+            words.clone().next().map(|_| FormLine { number: index + 1, words })
         })
     }
 }
 
-impl<'a> Line<'a> {
+impl<'a> FormLine<'a> {
     /// A text as a line of its own.
-    pub fn of(text: &'a str) -> Line<'a> {
-        Line { number: 1, words: text.split_whitespace() }
+    pub fn of(text: &'a str) -> FormLine<'a> {
+        FormLine { number: 1, words: text.split_whitespace() }
     }
 
     /// The next word.

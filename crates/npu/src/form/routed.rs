@@ -8,11 +8,11 @@ use std::str::FromStr;
 use girih_tensor::{Error, Result};
 
 use super::placed::PlacedLaunch;
-use super::read::Lines;
+use super::read::FormLines;
 use super::schedule::text::arguments;
 use super::schedule::{Argument, Channel, Direction, Hop, Route, Tile, TileKind};
 use super::tiled::{Flow, print_arguments};
-use super::{Fault, Form};
+use super::{FormFault, PassForm};
 use crate::Target;
 
 /// A program whose launches are routed.
@@ -32,12 +32,12 @@ pub struct RoutedLaunch {
     /// What is routed.
     pub placed: PlacedLaunch,
     /// One way for each circuit of each stream.
-    pub ways: Vec<Way>,
+    pub circuits: Vec<RoutedCircuit>,
 }
 
 /// The channels of one circuit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct RoutedCircuit {
     /// The stream.
     pub stream: String,
     /// Which of its circuits.
@@ -52,7 +52,7 @@ pub struct Way {
     pub cores: Vec<Channel>,
 }
 
-impl Way {
+impl RoutedCircuit {
     /// The stream circuits of the way.
     pub fn routes(&self, flow: Flow) -> Vec<Route> {
         let route = |from: Channel, to: &[Channel]| {
@@ -89,11 +89,11 @@ impl RoutedLaunch {
     /// The rules: each circuit has one way; each channel is its tile's and
     /// used once; no switch carries more streams in a direction than it has
     /// ports.
-    fn faults(&self, target: &Target) -> Vec<Fault> {
+    fn faults(&self, target: &Target) -> Vec<FormFault> {
         let mut faults = self.placed.faults(target);
         let name = &self.placed.tiled.name;
         let mut seen = BTreeSet::new();
-        for channel in self.ways.iter().flat_map(Way::channels) {
+        for channel in self.circuits.iter().flat_map(RoutedCircuit::channels) {
             let dma = match channel.tile.kind() {
                 TileKind::Shim => &target.shim.dma,
                 TileKind::Memory => &target.memory.dma,
@@ -101,21 +101,21 @@ impl RoutedLaunch {
             };
             let have = if channel.direction == Direction::Mm2s { dma.channels_out } else { dma.channels_in };
             if u32::from(channel.number) >= have {
-                faults.push(Fault::new(
+                faults.push(FormFault::new(
                     format!("{name}: {channel}"),
                     format!("the tile has {have} such channels"),
                 ));
             }
             if !seen.insert(channel) {
-                faults.push(Fault::new(format!("{name}: {channel}"), "two circuits use the channel"));
+                faults.push(FormFault::new(format!("{name}: {channel}"), "two circuits use the channel"));
             }
         }
         for stream in &self.placed.tiled.streams {
             let circuits = stream.circuits(self.placed.tiled.herd).len();
-            let ways = self.ways.iter().filter(|way| way.stream == stream.name).count();
+            let ways = self.circuits.iter().filter(|way| way.stream == stream.name).count();
             if circuits != ways {
                 let sentence = format!("has {circuits} circuits and {ways} ways");
-                faults.push(Fault::new(format!("{name}: {}", stream.name), sentence));
+                faults.push(FormFault::new(format!("{name}: {}", stream.name), sentence));
             }
         }
         faults.extend(self.crowded(target));
@@ -123,9 +123,9 @@ impl RoutedLaunch {
     }
 
     /// Switches through which more circuits pass than they have ports.
-    fn crowded(&self, target: &Target) -> Vec<Fault> {
+    fn crowded(&self, target: &Target) -> Vec<FormFault> {
         let mut loads: BTreeMap<(Tile, &str), u32> = BTreeMap::new();
-        for way in &self.ways {
+        for way in &self.circuits {
             let stream = self.placed.tiled.streams.iter().find(|stream| stream.name == way.stream);
             for route in stream.map_or(Vec::new(), |stream| way.routes(stream.flow)) {
                 for step in steps(&route) {
@@ -142,7 +142,7 @@ impl RoutedLaunch {
         let over = loads.into_iter().filter(|((_, direction), load)| *load > ports(direction));
         let fault = |((tile, direction), load): ((Tile, &str), u32)| {
             let sentence = format!("{load} streams go {direction}; it has {} ports there", ports(direction));
-            Fault::new(format!("{}: the switch of tile {tile}", self.placed.tiled.name), sentence)
+            FormFault::new(format!("{}: the switch of tile {tile}", self.placed.tiled.name), sentence)
         };
         over.map(fault).collect()
     }
@@ -176,10 +176,10 @@ fn steps(route: &Route) -> BTreeSet<(Tile, &'static str)> {
     steps
 }
 
-impl Form for Routed {
+impl PassForm for Routed {
     const NAME: &'static str = "routed";
 
-    fn faults(&self, target: &Target) -> Vec<Fault> {
+    fn faults(&self, target: &Target) -> Vec<FormFault> {
         self.launches.iter().flat_map(|launch| launch.faults(target)).collect()
     }
 }
@@ -190,13 +190,13 @@ impl fmt::Display for Routed {
         print_arguments(&self.arguments, f)?;
         for launch in &self.launches {
             write!(f, "{}", launch.placed)?;
-            launch.ways.iter().try_for_each(|way| writeln!(f, "  {way}"))?;
+            launch.circuits.iter().try_for_each(|way| writeln!(f, "  {way}"))?;
         }
         Ok(())
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for RoutedCircuit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "way {} {} shim {}", self.stream, self.circuit, self.shim)?;
         if !self.arrive.is_empty() {
@@ -214,20 +214,26 @@ impl FromStr for Routed {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Routed> {
-        let mut lines = Lines::new(text);
+        let mut lines = FormLines::new(text);
         let mut head = lines.need("routed")?;
         let name = head.word("the program's name")?.to_owned();
         head.end()?;
         let arguments = arguments(&mut lines)?;
         let mut launches = Vec::new();
         while lines.peek() == Some("launch") {
-            let mut launch = RoutedLaunch { placed: PlacedLaunch::read(&mut lines)?, ways: Vec::new() };
+            let mut launch = RoutedLaunch { placed: PlacedLaunch::read(&mut lines)?, circuits: Vec::new() };
             while let Some(mut line) = lines.take("way") {
                 let (stream, circuit) = (line.word("a stream")?.to_owned(), line.value("a circuit")?);
                 line.need("shim")?;
                 let shim = line.value("a channel")?;
-                let mut way =
-                    Way { stream, circuit, shim, arrive: Vec::new(), leave: Vec::new(), cores: Vec::new() };
+                let mut way = RoutedCircuit {
+                    stream,
+                    circuit,
+                    shim,
+                    arrive: Vec::new(),
+                    leave: Vec::new(),
+                    cores: Vec::new(),
+                };
                 let mut list: Option<&mut Vec<Channel>> = None;
                 while let Some(word) = line.optional() {
                     match (word, &mut list) {
@@ -238,7 +244,7 @@ impl FromStr for Routed {
                         (word, None) => return Err(line.error(format!("has '{word}' where cores is needed"))),
                     }
                 }
-                launch.ways.push(way);
+                launch.circuits.push(way);
             }
             launches.push(launch);
         }

@@ -7,10 +7,10 @@ use std::str::FromStr;
 
 use girih_tensor::{Error, Result};
 
-use super::read::{Line, Lines};
+use super::read::{FormLine, FormLines};
 use super::schedule::text::{MAX_LOOPS, arguments, pair, parameters};
 use super::schedule::{Affine, Argument, Dim, Parameter};
-use super::{Fault, Form};
+use super::{FormFault, PassForm};
 use crate::Target;
 
 /// A program whose launches are tiled.
@@ -80,12 +80,12 @@ pub struct Stream {
     /// of the stream of this name, before that one's first.
     pub ahead_of: Option<String>,
     /// If set, chunks pass through a memory tile.
-    pub through: Option<Through>,
+    pub l2: Option<L2Staging>,
 }
 
 /// The way of chunks through a memory tile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Through {
+pub struct L2Staging {
     /// Stretches in the memory tile at once.
     pub depth: u8,
     /// Chunks of a core that one stretch from DRAM holds: so DRAM is read in
@@ -106,10 +106,10 @@ pub struct Through {
     pub dims: Vec<Dim>,
 }
 
-impl Through {
+impl L2Staging {
     /// Chunks that stop as they are, so many at once.
-    pub fn whole(depth: u8, dims: Vec<Dim>) -> Through {
-        Through { depth, slices: 1, slice_words: 0, passes: 1, into: Vec::new(), dims }
+    pub fn whole(depth: u8, dims: Vec<Dim>) -> L2Staging {
+        L2Staging { depth, slices: 1, slice_words: 0, passes: 1, into: Vec::new(), dims }
     }
 
     /// Whether a stretch leaves more than once.
@@ -149,9 +149,9 @@ pub enum Share {
 
 /// A term of this depth in a call's numbers counts the core's column in the
 /// herd, as if columns were a loop.
-pub const COLUMN: u8 = 254;
-/// As [`COLUMN`], the core's row.
-pub const ROW: u8 = 255;
+pub const COLUMN_TERM: u8 = 254;
+/// As [`COLUMN_TERM`], the core's row.
+pub const ROW_TERM: u8 = 255;
 
 /// Memory of a core that no stream touches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,7 +186,7 @@ pub enum Item {
         /// The entry's name.
         entry: String,
         /// Streams and locals, in the entry's order.
-        operands: Vec<Source>,
+        operands: Vec<TiledOperand>,
         /// Numbers, in the entry's order.
         parameters: Vec<Parameter>,
     },
@@ -194,7 +194,7 @@ pub enum Item {
 
 /// An operand: a place in a chunk of a stream, or in a local.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct TiledOperand {
     /// The stream or local.
     pub name: String,
     /// The byte offset in it.
@@ -216,23 +216,23 @@ pub struct Circuit {
 impl Stream {
     /// Words of one chunk.
     pub fn chunk_words(&self) -> u32 {
-        self.stretch_words() / self.slices()
+        self.transfer_words() / self.slices()
     }
 
     /// Chunks in a stretch from DRAM.
     pub fn slices(&self) -> u32 {
-        self.through.as_ref().map_or(1, |through| through.slices.max(1))
+        self.l2.as_ref().map_or(1, |staging| staging.slices.max(1))
     }
 
     /// The loops around the calls that use it: those that it follows in DRAM,
     /// and those of passes and slices where a memory tile repeats it.
     pub fn loops(&self) -> usize {
-        let repeats = self.through.as_ref().is_some_and(Through::repeats);
+        let repeats = self.l2.as_ref().is_some_and(L2Staging::repeats);
         usize::from(self.level) + if repeats { 2 } else { 0 }
     }
 
     /// Words that come from or go to DRAM together.
-    pub fn stretch_words(&self) -> u32 {
+    pub fn transfer_words(&self) -> u32 {
         let chunk = self.dims.get(usize::from(self.level)..).unwrap_or(&[]);
         chunk.iter().fold(1, |words: u32, dim| words.saturating_mul(dim.size))
     }
@@ -245,7 +245,7 @@ impl Stream {
     /// Whether the chunks of a column's cores are joined in a memory tile, one
     /// core's after another's, so that one channel carries them to DRAM.
     pub fn joins(&self) -> bool {
-        self.flow == Flow::Out && self.share == Share::Own && self.through.is_some()
+        self.flow == Flow::Out && self.share == Share::Own && self.l2.is_some()
     }
 
     /// The circuits that a herd needs for it.
@@ -297,10 +297,10 @@ pub fn loops_of(body: &[Item], name: &str) -> Option<Vec<u32>> {
     })
 }
 
-impl Form for Tiled {
+impl PassForm for Tiled {
     const NAME: &'static str = "tiled";
 
-    fn faults(&self, target: &Target) -> Vec<Fault> {
+    fn faults(&self, target: &Target) -> Vec<FormFault> {
         self.launches.iter().flat_map(|launch| launch.faults(&self.arguments, target)).collect()
     }
 }
@@ -309,10 +309,10 @@ impl TiledLaunch {
     /// The rules: the herd fits the grid; every stream is used, at as many
     /// loops as it follows; it stays within its argument; its chunks are of
     /// one size on both ways; what a core holds fits its memory.
-    fn faults(&self, arguments: &[Argument], target: &Target) -> Vec<Fault> {
+    fn faults(&self, arguments: &[Argument], target: &Target) -> Vec<FormFault> {
         let mut faults = Vec::new();
         let mut fault = |what: &str, sentence: String| {
-            faults.push(Fault::new(format!("{}: {what}", self.name), sentence))
+            faults.push(FormFault::new(format!("{}: {what}", self.name), sentence))
         };
         let (columns, rows) = (target.array.columns, target.array.compute_rows);
         if u32::from(self.herd.columns) > columns || u32::from(self.herd.rows) > rows {
@@ -342,9 +342,9 @@ impl TiledLaunch {
         let level = usize::from(stream.level);
         let mut follows: Option<Vec<u32>> =
             stream.dims.get(..level).map(|dims| dims.iter().map(|dim| dim.size).collect());
-        let repeated = stream.through.as_ref().filter(|through| through.repeats());
-        if let (Some(follows), Some(through)) = (&mut follows, repeated) {
-            follows.extend([through.passes, through.slices]);
+        let repeated = stream.l2.as_ref().filter(|staging| staging.repeats());
+        if let (Some(follows), Some(staging)) = (&mut follows, repeated) {
+            follows.extend([staging.passes, staging.slices]);
         } else if let Some(last) = follows.as_mut().and_then(|follows| follows.last_mut()) {
             *last = last.saturating_mul(stream.slices());
         } else if stream.slices() > 1 {
@@ -353,20 +353,20 @@ impl TiledLaunch {
         if loops.get(..stream.loops()) != follows.as_deref() || stream.dims.len() <= level {
             return Some(format!("follows the loops {follows:?}; the calls that use it lie in {loops:?}"));
         }
-        if let Some(through) = &stream.through {
-            let words = through.leaving_words();
-            if through.slices == 0 || (through.slices > 1 && stream.flow == Flow::Out) {
-                return Some(format!("has {} slices in a stretch", through.slices));
+        if let Some(staging) = &stream.l2 {
+            let words = staging.leaving_words();
+            if staging.slices == 0 || (staging.slices > 1 && stream.flow == Flow::Out) {
+                return Some(format!("has {} slices in a stretch", staging.slices));
             }
-            if through.passes == 0 || (through.repeats() && stream.flow == Flow::Out) {
-                return Some(format!("leaves L2 {} times", through.passes));
+            if staging.passes == 0 || (staging.repeats() && stream.flow == Flow::Out) {
+                return Some(format!("leaves L2 {} times", staging.passes));
             }
-            let arriving = through.into.iter().map(|dim| u64::from(dim.size)).product::<u64>();
-            if !through.into.is_empty() && arriving != u64::from(stream.stretch_words()) {
-                let words = stream.stretch_words();
+            let arriving = staging.into.iter().map(|dim| u64::from(dim.size)).product::<u64>();
+            if !staging.into.is_empty() && arriving != u64::from(stream.transfer_words()) {
+                let words = stream.transfer_words();
                 return Some(format!("has stretches of {words} words, of which {arriving} arrive in L2"));
             }
-            let whole = if through.repeats() { stream.stretch_words() } else { stream.chunk_words() };
+            let whole = if staging.repeats() { stream.transfer_words() } else { stream.chunk_words() };
             if words != u64::from(whole) {
                 return Some(format!(
                     "has chunks of {} words, of which {words} leave L2",
@@ -401,7 +401,7 @@ impl TiledLaunch {
 /// Whether the one chunk of a stream can come over another's channels: both go
 /// straight to the cores, the other to each on its own.
 fn carries(other: &Stream, stream: &Stream) -> bool {
-    let straight = |stream: &Stream| stream.flow == Flow::In && stream.through.is_none();
+    let straight = |stream: &Stream| stream.flow == Flow::In && stream.l2.is_none();
     let own = other.share == Share::Own && other.ahead_of.is_none();
     straight(other) && straight(stream) && own && stream.level == 0 && stream.depth == 1
 }
@@ -452,10 +452,10 @@ impl fmt::Display for Stream {
         if let Some(host) = &self.ahead_of {
             write!(f, " ahead {host}")?;
         }
-        let Some(through) = &self.through else { return Ok(()) };
-        let Through { depth, slices, slice_words, passes, into, dims } = through;
+        let Some(staging) = &self.l2 else { return Ok(()) };
+        let L2Staging { depth, slices, slice_words, passes, into, dims } = staging;
         write!(f, " through {depth} slices {slices} {slice_words} dims {}", Dims(dims))?;
-        if through.repeats() {
+        if staging.repeats() {
             write!(f, " passes {passes}")?;
         }
         if into.is_empty() { Ok(()) } else { write!(f, " into {}", Dims(into)) }
@@ -495,7 +495,7 @@ fn print_item(item: &Item, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Res
         }
         Item::Call { entry, operands, parameters } => {
             write!(f, "call {entry}")?;
-            operands.iter().try_for_each(|Source { name, offset }| write!(f, " {name}@{offset}"))?;
+            operands.iter().try_for_each(|TiledOperand { name, offset }| write!(f, " {name}@{offset}"))?;
             if !parameters.is_empty() {
                 f.write_str(" :")?;
             }
@@ -509,7 +509,7 @@ impl FromStr for Tiled {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Tiled> {
-        let mut lines = Lines::new(text);
+        let mut lines = FormLines::new(text);
         let mut head = lines.need("tiled")?;
         let name = head.word("the program's name")?.to_owned();
         head.end()?;
@@ -525,7 +525,7 @@ impl FromStr for Tiled {
 
 impl TiledLaunch {
     /// Reads a launch from its first line to the end of its body.
-    pub(super) fn read(lines: &mut Lines<'_>) -> Result<TiledLaunch> {
+    pub(super) fn read(lines: &mut FormLines<'_>) -> Result<TiledLaunch> {
         let mut head = lines.need("launch")?;
         let name = head.word("the launch's name")?.to_owned();
         head.need("herd")?;
@@ -550,7 +550,7 @@ impl TiledLaunch {
     }
 }
 
-fn stream(line: &mut Line<'_>) -> Result<Stream> {
+fn stream(line: &mut FormLine<'_>) -> Result<Stream> {
     let name = line.word("a name")?.to_owned();
     let flow = match line.word("a direction")? {
         "in" => Flow::In,
@@ -579,7 +579,7 @@ fn stream(line: &mut Line<'_>) -> Result<Stream> {
     line.need("dims")?;
     let dims = dims(line)?;
     let ahead_of = if line.skip("ahead") { Some(line.word("a stream's name")?.to_owned()) } else { None };
-    let through = if line.skip("through") {
+    let l2 = if line.skip("through") {
         let depth = line.value("a number of stretches")?;
         line.need("slices")?;
         let (slices, slice_words) = (line.value("a number of slices")?, line.value("words of a slice")?);
@@ -587,7 +587,7 @@ fn stream(line: &mut Line<'_>) -> Result<Stream> {
         let dims = self::dims(line)?;
         let passes = if line.skip("passes") { line.value("a number of passes")? } else { 1 };
         let into = if line.skip("into") { self::dims(line)? } else { Vec::new() };
-        Some(Through { depth, slices, slice_words, passes, into, dims })
+        Some(L2Staging { depth, slices, slice_words, passes, into, dims })
     } else {
         None
     };
@@ -604,12 +604,12 @@ fn stream(line: &mut Line<'_>) -> Result<Stream> {
         row_bytes,
         dims,
         ahead_of,
-        through,
+        l2,
     })
 }
 
 /// Dimensions separated by commas; none is empty.
-fn dims(line: &mut Line<'_>) -> Result<Vec<Dim>> {
+fn dims(line: &mut FormLine<'_>) -> Result<Vec<Dim>> {
     let word = line.word("dimensions")?;
     let dims: Vec<Dim> = word.split(',').map(|dim| line.parsed(dim, "a dimension")).collect::<Result<_>>()?;
     match dims.iter().find(|dim| dim.size == 0) {
@@ -618,7 +618,7 @@ fn dims(line: &mut Line<'_>) -> Result<Vec<Dim>> {
     }
 }
 
-fn items(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Item>> {
+fn items(lines: &mut FormLines<'_>, depth: usize) -> Result<Vec<Item>> {
     let mut body = Vec::new();
     loop {
         if let Some(mut line) = lines.take("}") {
@@ -641,7 +641,8 @@ fn items(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Item>> {
                 let parts = word.split_once('@');
                 let (name, offset) =
                     parts.ok_or_else(|| line.error(format!("has '{word}', which is no operand")))?;
-                operands.push(Source { name: name.to_owned(), offset: line.parsed(offset, "an offset")? });
+                operands
+                    .push(TiledOperand { name: name.to_owned(), offset: line.parsed(offset, "an offset")? });
             }
             body.push(Item::Call { entry, operands, parameters: parameters(&mut line)? });
         }
@@ -649,7 +650,7 @@ fn items(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Item>> {
 }
 
 /// The rows that a body is for, if it does not lie too deep.
-fn rows(mut line: Line<'_>, depth: usize) -> Result<(u8, u8)> {
+fn rows(mut line: FormLine<'_>, depth: usize) -> Result<(u8, u8)> {
     if depth == MAX_LOOPS {
         return Err(line.error(format!("lies within {depth} others, which is the most")));
     }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use girih_tensor::Result;
 
-use super::read::Line;
+use super::read::FormLine;
 use super::tiled::Herd;
 
 /// The choices of one launch. Printed as `name=number` words, in this order.
@@ -107,7 +107,7 @@ impl Tiling {
     ///
     /// # Errors
     /// When the line has other words.
-    pub fn read(kernel: &str, line: &mut Line<'_>) -> Result<Tiling> {
+    pub fn read(kernel: &str, line: &mut FormLine<'_>) -> Result<Tiling> {
         let tiling = match kernel {
             "gemm" => Tiling::Gemm(GemmTiling {
                 m: number(line, "m")?,
@@ -140,7 +140,7 @@ impl Tiling {
 }
 
 /// The value of the next word, which is `name=value`.
-fn field<T: std::str::FromStr>(line: &mut Line<'_>, name: &str) -> Result<T> {
+fn field<T: std::str::FromStr>(line: &mut FormLine<'_>, name: &str) -> Result<T> {
     let word = line.word(name)?;
     let value = word.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
     let value = value.ok_or_else(|| line.error(format!("has '{word}' where {name}= is needed")))?;
@@ -148,19 +148,19 @@ fn field<T: std::str::FromStr>(line: &mut Line<'_>, name: &str) -> Result<T> {
 }
 
 /// A number of a tile, which is never zero.
-fn number(line: &mut Line<'_>, name: &str) -> Result<u32> {
+fn number(line: &mut FormLine<'_>, name: &str) -> Result<u32> {
     match field(line, name)? {
         0 => Err(line.error(format!("has no {name}: at least 1 is needed"))),
         number => Ok(number),
     }
 }
 
-fn depth(line: &mut Line<'_>) -> Result<u8> {
+fn depth(line: &mut FormLine<'_>) -> Result<u8> {
     let depth = number(line, "depth")?;
     u8::try_from(depth).map_err(|_| line.error(format!("has a depth of {depth}: at most 255 is possible")))
 }
 
-fn switch(line: &mut Line<'_>, name: &str) -> Result<bool> {
+fn switch(line: &mut FormLine<'_>, name: &str) -> Result<bool> {
     match field::<u32>(line, name)? {
         0 => Ok(false),
         1 => Ok(true),

@@ -19,14 +19,14 @@ use std::str::FromStr;
 
 use girih_tensor::{Error, Result};
 
-use super::{Attention, Grouping, Policy};
+use super::{AttentionPlacement, Grouping, Policy};
 use crate::form::groups::Kernel;
-use crate::form::read::{Line, Lines};
+use crate::form::read::{FormLine, FormLines};
 use crate::form::tiling::Tiling;
 
 /// A mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct ArrayMapping {
     /// Its name, one word.
     pub name: String,
     /// What shares a program and where attention runs.
@@ -50,14 +50,14 @@ pub struct TileRule {
 /// elements, one core for the norms and rotations of a single row.
 const SEED_000: &str = include_str!("mapping/seed-000.mapping");
 
-impl From<Policy> for Mapping {
+impl From<Policy> for ArrayMapping {
     /// The mapping of a policy that leaves all tilings to the tile pass.
-    fn from(policy: Policy) -> Mapping {
-        Mapping { name: policy.name().to_owned(), policy, tiles: Vec::new() }
+    fn from(policy: Policy) -> ArrayMapping {
+        ArrayMapping { name: policy.name().to_owned(), policy, tiles: Vec::new() }
     }
 }
 
-impl Mapping {
+impl ArrayMapping {
     /// The names of the mappings that girih has.
     pub fn names() -> Vec<&'static str> {
         Policy::ALL.iter().map(|(name, _)| *name).chain(["seed-000"]).collect()
@@ -67,13 +67,16 @@ impl Mapping {
     ///
     /// # Errors
     /// When there is none; the error lists those that there are.
-    pub fn named(name: &str) -> Result<Mapping> {
+    pub fn named(name: &str) -> Result<ArrayMapping> {
         if name == "seed-000" {
             return SEED_000.parse();
         }
         let policy = Policy::ALL.iter().find(|(known, _)| *known == name);
-        policy.map(|(_, policy)| Mapping::from(*policy)).ok_or_else(|| {
-            Error::new(format!("no mapping is called '{name}': known are {}", Mapping::names().join(", ")))
+        policy.map(|(_, policy)| ArrayMapping::from(*policy)).ok_or_else(|| {
+            Error::new(format!(
+                "no mapping is called '{name}': known are {}",
+                ArrayMapping::names().join(", ")
+            ))
         })
     }
 
@@ -100,7 +103,7 @@ impl TileRule {
     }
 }
 
-impl fmt::Display for Mapping {
+impl fmt::Display for ArrayMapping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "mapping {}", self.name)?;
         writeln!(f, "grouping {}", self.policy.grouping.name())?;
@@ -112,16 +115,16 @@ impl fmt::Display for Mapping {
     }
 }
 
-impl FromStr for Mapping {
+impl FromStr for ArrayMapping {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Mapping> {
-        let mut lines = Lines::new(text);
+    fn from_str(text: &str) -> Result<ArrayMapping> {
+        let mut lines = FormLines::new(text);
         let mut head = lines.need("mapping")?;
         let name = head.word("the mapping's name")?.to_owned();
         head.end()?;
         let grouping = choice(lines.need("grouping")?, Grouping::ALL, "a grouping")?;
-        let attention = choice(lines.need("attention")?, Attention::ALL, "a place for attention")?;
+        let attention = choice(lines.need("attention")?, AttentionPlacement::ALL, "a place for attention")?;
         let mut tiles = Vec::new();
         while let Some(mut line) = lines.take("tile") {
             let mut words = vec![line.word("a kernel")?.to_owned()];
@@ -132,7 +135,7 @@ impl FromStr for Mapping {
             tiles.push(TileRule { words, tiling });
         }
         lines.end()?;
-        Ok(Mapping { name, policy: Policy { grouping, attention }, tiles })
+        Ok(ArrayMapping { name, policy: Policy { grouping, attention }, tiles })
     }
 }
 
@@ -143,7 +146,7 @@ fn kind(word: &str) -> &str {
 }
 
 /// The last word of a line as one of several choices.
-fn choice<T: Copy>(mut line: Line<'_>, all: &[(&str, T)], what: &str) -> Result<T> {
+fn choice<T: Copy>(mut line: FormLine<'_>, all: &[(&str, T)], what: &str) -> Result<T> {
     let word = line.word(what)?;
     let found = all.iter().find(|(name, _)| *name == word).map(|(_, choice)| *choice);
     let choice = found.ok_or_else(|| {

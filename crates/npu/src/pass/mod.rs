@@ -14,14 +14,14 @@ use girih_graph::Graph;
 use girih_tensor::{Error, Result};
 
 use crate::Target;
-use crate::form::Form;
-use crate::form::groups::{Groups, Program};
+use crate::form::PassForm;
+use crate::form::groups::{ArrayProgram, Groups};
 use crate::form::placed::Placed;
 use crate::form::schedule::Schedule;
 use crate::form::tiled::Tiled;
 
-pub use mapping::{Mapping, TileRule};
-pub use partition::{Attention, Grouping, Policy, Stays, stays};
+pub use mapping::{ArrayMapping, TileRule};
+pub use partition::{AttentionPlacement, Grouping, HostFallback, Policy, host_fallbacks};
 
 /// Raised when the passes make another schedule of some program than before:
 /// schedules that were kept under an older one are not taken for theirs.
@@ -73,7 +73,7 @@ impl Dump for NoDump {
 ///
 /// # Errors
 /// When the graph has an op that no kernel computes.
-pub fn groups(graph: &Graph, target: &Target, mapping: &Mapping, dump: &mut dyn Dump) -> Result<Groups> {
+pub fn groups(graph: &Graph, target: &Target, mapping: &ArrayMapping, dump: &mut dyn Dump) -> Result<Groups> {
     let groups = partition::partition(graph, target, mapping)?;
     keep(groups, "graph", target, dump)
 }
@@ -82,7 +82,7 @@ pub fn groups(graph: &Graph, target: &Target, mapping: &Mapping, dump: &mut dyn 
 ///
 /// # Errors
 /// An [`Unfit`] when no tiling of it fits the target.
-pub fn compile(program: &Program, target: &Target, dump: &mut dyn Dump) -> Result<Schedule> {
+pub fn compile(program: &ArrayProgram, target: &Target, dump: &mut dyn Dump) -> Result<Schedule> {
     let mut tiled =
         Tiled { name: program.name.clone(), arguments: program.arguments.clone(), launches: Vec::new() };
     let mut placed =
@@ -100,8 +100,8 @@ pub fn compile(program: &Program, target: &Target, dump: &mut dyn Dump) -> Resul
 
 /// The best tiling of a launch that can be placed.
 pub(crate) fn fit(
-    program: &Program,
-    task: &crate::form::groups::Task,
+    program: &ArrayProgram,
+    task: &crate::form::groups::KernelLaunch,
     target: &Target,
 ) -> Result<(crate::form::tiled::TiledLaunch, crate::form::placed::PlacedLaunch)> {
     let group = format!("{}: {}", program.name, task.name);
@@ -124,7 +124,7 @@ pub(crate) fn fit(
 }
 
 /// Shows a form and refuses one with faults: they would be silent corruption.
-fn keep<F: Form>(form: F, program: &str, target: &Target, dump: &mut dyn Dump) -> Result<F> {
+fn keep<F: PassForm>(form: F, program: &str, target: &Target, dump: &mut dyn Dump) -> Result<F> {
     dump.form(F::NAME, program, &form);
     match form.faults(target).first() {
         None => Ok(form),

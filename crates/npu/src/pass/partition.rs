@@ -5,9 +5,11 @@ use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Op, Role, Span, ValueId};
 use girih_tensor::{Error, Result};
 use serde::Serialize;
 
-use super::Mapping;
+use super::ArrayMapping;
 use crate::Target;
-use crate::form::groups::{Groups, Kernel, Program, Step, Task, Tensor, TensorKind, chunk_bytes};
+use crate::form::groups::{
+    ArrayProgram, ArrayTensor, Groups, Kernel, KernelLaunch, StepAction, TensorKind, chunk_bytes,
+};
 use crate::form::schedule::{Argument, ArgumentRole};
 
 /// How a graph is cut: what shares a program, and where attention runs.
@@ -16,7 +18,7 @@ pub struct Policy {
     /// What shares a program.
     pub grouping: Grouping,
     /// Where attention runs.
-    pub attention: Attention,
+    pub attention: AttentionPlacement,
 }
 
 /// What shares a program.
@@ -50,7 +52,7 @@ impl Grouping {
 
 /// Where attention runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Attention {
+pub enum AttentionPlacement {
     /// On the host.
     Host,
     /// On the array in steps of several rows, on the host for single rows, as
@@ -60,28 +62,38 @@ pub enum Attention {
     Array,
 }
 
-impl Attention {
+impl AttentionPlacement {
     /// Every place for attention, by name.
-    pub const ALL: &'static [(&'static str, Attention)] =
-        &[("host", Attention::Host), ("prefill", Attention::Prefill), ("array", Attention::Array)];
+    pub const ALL: &'static [(&'static str, AttentionPlacement)] = &[
+        ("host", AttentionPlacement::Host),
+        ("prefill", AttentionPlacement::Prefill),
+        ("array", AttentionPlacement::Array),
+    ];
 
     /// The name in mappings.
     pub fn name(self) -> &'static str {
-        Attention::ALL.iter().find(|(_, attention)| *attention == self).map_or("unnamed", |(name, _)| name)
+        AttentionPlacement::ALL
+            .iter()
+            .find(|(_, attention)| *attention == self)
+            .map_or("unnamed", |(name, _)| name)
     }
 }
 
 impl Policy {
     /// The mapping of Llama-3.2-1B by AMD's mlir-air.
-    pub const MLIR_AIR: Policy = Policy { grouping: Grouping::Stitched, attention: Attention::Prefill };
+    pub const MLIR_AIR: Policy =
+        Policy { grouping: Grouping::Stitched, attention: AttentionPlacement::Prefill };
 
     /// Every policy, by name.
     pub const ALL: &'static [(&'static str, Policy)] = &[
         ("mlir-air", Policy::MLIR_AIR),
-        ("mlir-air-host-attention", Policy { attention: Attention::Host, ..Policy::MLIR_AIR }),
-        ("mlir-air-array-attention", Policy { attention: Attention::Array, ..Policy::MLIR_AIR }),
+        ("mlir-air-host-attention", Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR }),
+        ("mlir-air-array-attention", Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR }),
         ("unstitched", Policy { grouping: Grouping::Unstitched, ..Policy::MLIR_AIR }),
-        ("unstitched-host-attention", Policy { grouping: Grouping::Unstitched, attention: Attention::Host }),
+        (
+            "unstitched-host-attention",
+            Policy { grouping: Grouping::Unstitched, attention: AttentionPlacement::Host },
+        ),
     ];
 
     /// The name in flags and printed groups.
@@ -92,14 +104,14 @@ impl Policy {
 
 /// The most values of a product that one launch computes; a head with more is
 /// cut into launches of one program (eight for Llama's vocabulary).
-const HEAD_VALUES: u32 = 16384;
+const MAX_LAUNCH_VALUES: u32 = 16384;
 
 /// The most values of a tensor, with its padding: four gigabytes, as sizes of
 /// tiles and strides, in words and bytes, are numbers of 32 bits.
-const MOST_VALUES: u64 = (1 << 31) - 1;
+const MAX_TENSOR_VALUES: u64 = (1 << 31) - 1;
 
 /// The most values of a head whose keys and values can be laid out in chunks.
-const MOST_HEAD: u32 = 1 << 16;
+const MAX_HEAD_SIZE: u32 = 1 << 16;
 
 /// Where a node is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,9 +130,9 @@ enum Site {
 ///
 /// # Errors
 /// When a node is of a kind that neither host nor array computes.
-pub fn partition(graph: &Graph, target: &Target, mapping: &Mapping) -> Result<Groups> {
+pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Result<Groups> {
     let policy = mapping.policy;
-    let mut cut = Cut {
+    let mut cut = Partitioner {
         graph,
         target,
         mapping,
@@ -149,7 +161,7 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &Mapping) -> Result<Gr
         }
         match site {
             Site::View => {}
-            Site::Host => cut.groups.steps.push(Step::Host { node: index as u32 }),
+            Site::Host => cut.groups.steps.push(StepAction::Host { node: index as u32 }),
             Site::Array => {
                 segment.push(index);
                 if attends {
@@ -220,9 +232,9 @@ fn attention_stays(graph: &Graph, target: &Target, policy: Policy, index: usize)
     let (q, keys) = (graph.value(node.inputs[0]), graph.value(node.inputs[1]));
     let (values, width, granule) =
         (graph.value(node.inputs[2]), q.shape.stride(), column_granule(target) as usize);
-    if policy.attention == Attention::Host {
+    if policy.attention == AttentionPlacement::Host {
         Some("the policy leaves attention to the host".to_owned())
-    } else if policy.attention == Attention::Prefill && graph.key.rows == 1 {
+    } else if policy.attention == AttentionPlacement::Prefill && graph.key.rows == 1 {
         Some("the policy leaves attention of single rows to the host".to_owned())
     } else if let Some(cap) = softcap {
         Some(format!("scores have a cap of {cap}, which the attention of the array does not know"))
@@ -239,7 +251,7 @@ fn attention_stays(graph: &Graph, target: &Target, policy: Policy, index: usize)
 
 /// Work of one kind that stays on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stays {
+pub struct HostFallback {
     /// What the results are called, without what tells layers apart.
     pub name: String,
     /// The op.
@@ -251,8 +263,8 @@ pub struct Stays {
 }
 
 /// All that stays on the host, in the graph's order.
-pub fn stays(graph: &Graph, target: &Target, policy: Policy) -> Vec<Stays> {
-    let mut all: Vec<Stays> = Vec::new();
+pub fn host_fallbacks(graph: &Graph, target: &Target, policy: Policy) -> Vec<HostFallback> {
+    let mut all: Vec<HostFallback> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         if site(graph, target, policy, index) != Site::Host {
             continue;
@@ -268,10 +280,10 @@ pub fn stays(graph: &Graph, target: &Target, policy: Policy) -> Vec<Stays> {
             _ => "it is of what the host has just looked up".to_owned(),
         };
         let name = label(&graph.value(node.output).name);
-        let alike = |known: &&mut Stays| known.name == name && known.reason == reason;
+        let alike = |known: &&mut HostFallback| known.name == name && known.reason == reason;
         match all.iter_mut().find(alike) {
             Some(known) => known.count += 1,
-            None => all.push(Stays { name: name.to_owned(), op: node.op.name(), count: 1, reason }),
+            None => all.push(HostFallback { name: name.to_owned(), op: node.op.name(), count: 1, reason }),
         }
     }
     all
@@ -312,23 +324,23 @@ fn row_granule(target: &Target) -> u32 {
 }
 
 /// A graph being cut.
-struct Cut<'a> {
+struct Partitioner<'a> {
     graph: &'a Graph,
     target: &'a Target,
-    mapping: &'a Mapping,
+    mapping: &'a ArrayMapping,
     groups: Groups,
     tensor_of: Vec<Option<u32>>,
 }
 
 /// A program in the making: which tensors are its arguments.
 #[derive(Default)]
-struct Draft {
+struct ProgramDraft {
     tensors: Vec<u32>,
     written: Vec<bool>,
-    launches: Vec<Task>,
+    launches: Vec<KernelLaunch>,
 }
 
-impl Draft {
+impl ProgramDraft {
     /// The number of the argument that is this tensor.
     fn argument(&mut self, tensor: u32) -> u32 {
         let known = self.tensors.iter().position(|&known| known == tensor);
@@ -340,13 +352,13 @@ impl Draft {
     }
 }
 
-impl Cut<'_> {
+impl Partitioner<'_> {
     /// Ends a segment: its nodes become one program and one step.
     fn close(&mut self, segment: &mut Vec<usize>, each_output_row: bool) -> Result<()> {
         if segment.is_empty() {
             return Ok(());
         }
-        let mut draft = Draft::default();
+        let mut draft = ProgramDraft::default();
         for &index in segment.iter() {
             self.launch(index, &mut draft)?;
         }
@@ -371,12 +383,12 @@ impl Cut<'_> {
         }
         segment.clear();
         let program = self.program(arguments, draft.launches, each_output_row);
-        self.groups.steps.push(Step::Array { program, tensors: draft.tensors, each_output_row });
+        self.groups.steps.push(StepAction::Array { program, tensors: draft.tensors, each_output_row });
         Ok(())
     }
 
     /// What a tensor is to the program of a segment.
-    fn role(&self, tensor: &Tensor, written: bool, segment: &[usize]) -> ArgumentRole {
+    fn role(&self, tensor: &ArrayTensor, written: bool, segment: &[usize]) -> ArgumentRole {
         if tensor.kind == TensorKind::Static {
             return ArgumentRole::Static;
         }
@@ -391,8 +403,8 @@ impl Cut<'_> {
     }
 
     /// The program of this content, made if there is none yet.
-    fn program(&mut self, arguments: Vec<Argument>, launches: Vec<Task>, head: bool) -> u32 {
-        let equal = |program: &Program| program.arguments == arguments && program.launches == launches;
+    fn program(&mut self, arguments: Vec<Argument>, launches: Vec<KernelLaunch>, head: bool) -> u32 {
+        let equal = |program: &ArrayProgram| program.arguments == arguments && program.launches == launches;
         if let Some(known) = self.groups.programs.iter().position(equal) {
             return known as u32;
         }
@@ -401,12 +413,12 @@ impl Cut<'_> {
         let numbered = (2..).map(|number| format!("{base}.{number}"));
         let name = std::iter::once(base.clone()).chain(numbered).find(|name| !taken(name));
         let name = name.expect("there are more numbers than programs");
-        self.groups.programs.push(Program { name, arguments, launches });
+        self.groups.programs.push(ArrayProgram { name, arguments, launches });
         self.groups.programs.len() as u32 - 1
     }
 
     /// Adds the launch that computes a node.
-    fn launch(&mut self, index: usize, draft: &mut Draft) -> Result<()> {
+    fn launch(&mut self, index: usize, draft: &mut ProgramDraft) -> Result<()> {
         let node = &self.graph.nodes[index];
         let mut tensors = Vec::new();
         let inputs = match node.op {
@@ -432,7 +444,7 @@ impl Cut<'_> {
         for (part, kernel) in parts.iter().enumerate() {
             let name = if parts.len() > 1 { format!("{name}.{part}") } else { name.clone() };
             let tiling = self.mapping.tiling(kernel);
-            draft.launches.push(Task { name, kernel: *kernel, arguments: arguments.clone(), tiling });
+            draft.launches.push(KernelLaunch { name, kernel: *kernel, arguments: arguments.clone(), tiling });
         }
         if let (Op::Linear, Some(&bias)) = (node.op, node.inputs.get(2)) {
             let (sum, bias) = (tensors[tensors.len() - 1], self.tensor(bias)?);
@@ -441,7 +453,7 @@ impl Cut<'_> {
             let [sum, bias] = [sum, bias].map(|tensor| draft.argument(tensor));
             let (kernel, arguments) = (Kernel::Bias { rows, n }, vec![sum, bias, sum]);
             let (name, tiling) = (format!("{name}.bias"), self.mapping.tiling(&kernel));
-            draft.launches.push(Task { name, kernel, arguments, tiling });
+            draft.launches.push(KernelLaunch { name, kernel, arguments, tiling });
         }
         Ok(())
     }
@@ -449,9 +461,9 @@ impl Cut<'_> {
     /// The launches of a kernel: one, or several for a large head.
     fn parts(&self, index: usize, kernel: Kernel) -> Vec<Kernel> {
         match kernel {
-            Kernel::Gemv { n, k, .. } if n > HEAD_VALUES && self.site(index) == Site::EachOutputRow => {
+            Kernel::Gemv { n, k, .. } if n > MAX_LAUNCH_VALUES && self.site(index) == Site::EachOutputRow => {
                 let granule = 16 * self.target.array.columns;
-                let least = n.div_ceil(HEAD_VALUES);
+                let least = n.div_ceil(MAX_LAUNCH_VALUES);
                 let count = (least..=n / granule)
                     .find(|count| n.is_multiple_of(count * 2 * self.target.array.columns));
                 let count = count.unwrap_or(1);
@@ -470,8 +482,8 @@ impl Cut<'_> {
         let (keys, values) = (self.graph.value(keys), self.graph.value(values));
         let name = format!("{}|{}", keys.name, values.name);
         let size = size(keys.shape.columns())?;
-        if size > MOST_HEAD {
-            let most = MOST_HEAD;
+        if size > MAX_HEAD_SIZE {
+            let most = MAX_HEAD_SIZE;
             return Err(Error::new(format!("'{name}' has heads of {size} values; they may have {most}")));
         }
         let heads = self::size(keys.shape.stride())? / size;
@@ -480,16 +492,16 @@ impl Cut<'_> {
         let rows =
             rows.ok_or_else(|| Error::new(format!("{heads} heads of {all} blocks are more than 2^32")))?;
         let (kind, padded) = (TensorKind::Chunks, [rows, chunk_bytes(size) / 2]);
-        self.add(Tensor { name, kind, extent: [heads, size], padded })
+        self.add(ArrayTensor { name, kind, extent: [heads, size], padded })
     }
 
     /// The number of a new tensor, if it is not too large.
-    fn add(&mut self, tensor: Tensor) -> Result<u32> {
+    fn add(&mut self, tensor: ArrayTensor) -> Result<u32> {
         let [rows, columns] = tensor.padded;
-        if u64::from(rows) * u64::from(columns) > MOST_VALUES {
+        if u64::from(rows) * u64::from(columns) > MAX_TENSOR_VALUES {
             let name = &tensor.name;
             return Err(Error::new(format!(
-                "'{name}' has {rows}x{columns} values with its padding; the array takes {MOST_VALUES}"
+                "'{name}' has {rows}x{columns} values with its padding; the array takes {MAX_TENSOR_VALUES}"
             )));
         }
         self.groups.tensors.push(tensor);
@@ -577,7 +589,7 @@ impl Cut<'_> {
         };
         let extent = [size(extent[0])?, size(extent[1])?];
         let name = value.name.clone();
-        let number = self.add(Tensor { name, kind, extent, padded })?;
+        let number = self.add(ArrayTensor { name, kind, extent, padded })?;
         self.tensor_of[root.0 as usize] = Some(number);
         Ok(number)
     }
@@ -590,8 +602,8 @@ impl Cut<'_> {
         let value = self.graph.value(frequencies);
         let (rows, size) = (self.graph.key.rows, 2 * size(value.shape.columns())?);
         let all = if rows == 1 { 1 } else { padded(rows as usize, row_granule(self.target))? };
-        let (kind, extent, padded) = (TensorKind::Turns, [rows, size], [all, size]);
-        let number = self.add(Tensor { name: value.name.clone(), kind, extent, padded })?;
+        let (kind, extent, padded) = (TensorKind::CosSin, [rows, size], [all, size]);
+        let number = self.add(ArrayTensor { name: value.name.clone(), kind, extent, padded })?;
         self.tensor_of[frequencies.0 as usize] = Some(number);
         Ok(number)
     }
@@ -638,7 +650,7 @@ fn label(name: &str) -> &str {
 }
 
 /// A program's name, after what it does.
-fn name_of(launches: &[Task]) -> String {
+fn name_of(launches: &[KernelLaunch]) -> String {
     let has = |name: &str| launches.iter().any(|task| task.kernel.name() == name);
     let starts = |name: &str| launches.first().is_some_and(|task| task.kernel.name() == name);
     match launches {

@@ -10,7 +10,7 @@ use crate::form::schedule::Tile;
 use crate::form::tiled::{Circuit, Share, Stream, TiledLaunch};
 
 /// Buffers begin at multiples of a vector register, so that loads are aligned.
-const ALIGNMENT: u32 = 64;
+const BUFFER_ALIGNMENT: u32 = 64;
 
 /// Places a launch in the lower left corner of the array.
 ///
@@ -49,9 +49,9 @@ pub fn place(group: &str, tiled: TiledLaunch, target: &Target) -> Result<PlacedL
 
 /// Takes so many bytes of a tile's memory.
 fn take(free: &mut BTreeMap<Tile, u64>, tile: Tile, reserved: u32, bytes: u32) -> u32 {
-    let next = free.entry(tile).or_insert_with(|| u64::from(reserved.next_multiple_of(ALIGNMENT)));
+    let next = free.entry(tile).or_insert_with(|| u64::from(reserved.next_multiple_of(BUFFER_ALIGNMENT)));
     let address = *next;
-    *next = (address + u64::from(bytes)).next_multiple_of(u64::from(ALIGNMENT));
+    *next = (address + u64::from(bytes)).next_multiple_of(u64::from(BUFFER_ALIGNMENT));
     u32::try_from(address).unwrap_or(u32::MAX)
 }
 
@@ -82,13 +82,13 @@ fn place_cores(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<T
 fn place_shared(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<Tile, u64>) {
     let herd = placed.tiled.herd;
     for stream in &placed.tiled.streams {
-        let Some(through) = &stream.through else { continue };
+        let Some(staging) = &stream.l2 else { continue };
         for (index, circuit) in stream.circuits(herd).iter().enumerate() {
             let tile = Tile::new(home(stream, circuit, herd.rows, target), 1);
             let parts = if stream.joins() { circuit.cores.len() as u32 } else { 1 };
             for part in 0..parts {
-                for slot in 0..through.depth {
-                    let bytes = stream.stretch_words().saturating_mul(4);
+                for slot in 0..staging.depth {
+                    let bytes = stream.transfer_words().saturating_mul(4);
                     let address = take(free, tile, target.memory.reserved, bytes);
                     let (stream, circuit) = (stream.name.clone(), index as u32);
                     placed.l2.push(SharedBuffer { stream, circuit, part, slot, tile, address, bytes });

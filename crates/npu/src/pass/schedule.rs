@@ -12,15 +12,16 @@ use girih_tensor::{Error, Result};
 use super::Unfit;
 use crate::Target;
 use crate::form::placed::PlacedLaunch;
-use crate::form::routed::{Routed, RoutedLaunch, Way};
+use crate::form::routed::{Routed, RoutedCircuit, RoutedLaunch};
 use crate::form::schedule::{
-    Affine, Buffer, BufferId, Call, Cascade, Channel, Command, Core, Descriptor, Dim, Direction, Instruction,
-    Launch, Lock, LockId, Number, Operand, Parameter, Place, Push, Schedule, Start, Step, Tile, TileKind,
+    Affine, Buffer, BufferId, CallOperand, Cascade, Channel, Core, CoreInstruction, Descriptor, Dim,
+    Direction, DmaAddress, KernelCall, Launch, LockChange, LockId, Parameter, ParameterValue,
+    ProcessorCommand, Push, Schedule, Start, Tile, TileKind, TileLock,
 };
-use crate::form::tiled::{COLUMN, Flow, Item, ROW, Source, Stream, Through};
+use crate::form::tiled::{COLUMN_TERM, Flow, Item, L2Staging, ROW_TERM, Stream, TiledOperand};
 
 /// The most tasks that the commands of one circuit may be.
-const MOST_PUSHES: u64 = 4096;
+const MAX_PUSHES: u64 = 4096;
 
 /// Schedules every launch.
 ///
@@ -29,7 +30,7 @@ const MOST_PUSHES: u64 = 4096;
 pub fn schedule(routed: &Routed, target: &Target) -> Result<Schedule> {
     let mut launches = Vec::new();
     for launch in &routed.launches {
-        launches.push(Builder::new(&routed.name, launch, target).build()?);
+        launches.push(LaunchBuilder::new(&routed.name, launch, target).build()?);
     }
     let (name, arguments) = (routed.name.clone(), routed.arguments.clone());
     Ok(Schedule { name, target: target.name.clone(), arguments, launches })
@@ -37,19 +38,19 @@ pub fn schedule(routed: &Routed, target: &Target) -> Result<Schedule> {
 
 /// The two locks of a chunk buffer.
 #[derive(Clone, Copy)]
-struct Pair {
+struct LockPair {
     free: LockId,
     full: LockId,
 }
 
-impl Pair {
+impl LockPair {
     /// What a writer of the buffer waits for, and what it says.
-    fn writer(self) -> (Step, Step) {
-        (Step { lock: self.free, value: 1 }, Step { lock: self.full, value: 1 })
+    fn writer(self) -> (LockChange, LockChange) {
+        (LockChange { lock: self.free, value: 1 }, LockChange { lock: self.full, value: 1 })
     }
 
     /// What a reader of the buffer waits for, and what it says.
-    fn reader(self) -> (Step, Step) {
+    fn reader(self) -> (LockChange, LockChange) {
         let (free, full) = self.writer();
         (full, free)
     }
@@ -57,28 +58,28 @@ impl Pair {
 
 /// The slots of one chunk buffer and their locks.
 #[derive(Clone)]
-struct Ring {
+struct BufferRing {
     slots: Vec<BufferId>,
-    locks: Pair,
+    locks: LockPair,
 }
 
 /// A launch being scheduled.
-struct Builder<'a> {
+struct LaunchBuilder<'a> {
     group: String,
     from: &'a RoutedLaunch,
     target: &'a Target,
     launch: Launch,
     /// Of each core: the rings of streams and the buffers of locals.
-    rings: BTreeMap<(Tile, String), Ring>,
-    /// Descriptors in use, by tile and half (see [`Builder::descriptor_id`]).
+    rings: BTreeMap<(Tile, String), BufferRing>,
+    /// Descriptors in use, by tile and half (see [`LaunchBuilder::descriptor_id`]).
     used: BTreeMap<(Tile, bool), u8>,
     locks_used: BTreeMap<Tile, u8>,
 }
 
-impl<'a> Builder<'a> {
-    fn new(program: &str, from: &'a RoutedLaunch, target: &'a Target) -> Builder<'a> {
+impl<'a> LaunchBuilder<'a> {
+    fn new(program: &str, from: &'a RoutedLaunch, target: &'a Target) -> LaunchBuilder<'a> {
         let name = from.placed.tiled.name.clone();
-        Builder {
+        LaunchBuilder {
             group: format!("{program}: {name}"),
             from,
             target,
@@ -96,7 +97,7 @@ impl<'a> Builder<'a> {
     fn build(mut self) -> Result<Launch> {
         self.core_memory()?;
         let mut feeds = Vec::new();
-        for way in &self.from.ways {
+        for way in &self.from.circuits {
             let stream = self.stream(&way.stream)?;
             self.core_channels(way, stream)?;
             if !way.arrive.is_empty() {
@@ -122,13 +123,13 @@ impl<'a> Builder<'a> {
         if u32::from(*next) >= dma.locks {
             return Err(unfit(&self.group, format!("locks in tile {tile}"), u32::from(*next) + 1, dma.locks));
         }
-        self.launch.locks.push(Lock { tile, id: *next, initial });
+        self.launch.locks.push(TileLock { tile, id: *next, initial });
         *next += 1;
         Ok(LockId(self.launch.locks.len() as u32 - 1))
     }
 
-    fn pair(&mut self, tile: Tile, depth: u8) -> Result<Pair> {
-        Ok(Pair { free: self.lock(tile, depth)?, full: self.lock(tile, 0)? })
+    fn pair(&mut self, tile: Tile, depth: u8) -> Result<LockPair> {
+        Ok(LockPair { free: self.lock(tile, depth)?, full: self.lock(tile, 0)? })
     }
 
     fn dma(&self, tile: Tile) -> &'a crate::target::Dma {
@@ -181,17 +182,17 @@ impl<'a> Builder<'a> {
                 ring.slots.push(buffer);
                 continue;
             }
-            let unlocked = Pair { free: LockId(0), full: LockId(0) };
+            let unlocked = LockPair { free: LockId(0), full: LockId(0) };
             let locks = match stream {
                 Some(stream) => self.pair(placed.tile, stream.depth)?,
                 None => unlocked,
             };
-            self.rings.insert(key, Ring { slots: vec![buffer], locks });
+            self.rings.insert(key, BufferRing { slots: vec![buffer], locks });
         }
         Ok(())
     }
 
-    fn ring(&self, tile: Tile, name: &str) -> Result<Ring> {
+    fn ring(&self, tile: Tile, name: &str) -> Result<BufferRing> {
         let found = self.rings.get(&(tile, name.to_owned()));
         found
             .cloned()
@@ -199,20 +200,20 @@ impl<'a> Builder<'a> {
     }
 
     /// An endless chain of descriptors on a channel.
-    fn chain(&mut self, channel: Channel, links: Vec<Link>) -> Result<()> {
+    fn chain(&mut self, channel: Channel, links: Vec<ChainLink>) -> Result<()> {
         self.chain_after(channel, 0, links)
     }
 
     /// The same, but the first links, so many, are passed only once.
-    fn chain_after(&mut self, channel: Channel, once: usize, links: Vec<Link>) -> Result<()> {
+    fn chain_after(&mut self, channel: Channel, once: usize, links: Vec<ChainLink>) -> Result<()> {
         let ids: Vec<u8> = links.iter().map(|_| self.descriptor_id(channel)).collect::<Result<_>>()?;
         for (index, link) in links.into_iter().enumerate() {
             let next = Some(ids.get(index + 1).copied().unwrap_or(ids[once]));
             let (acquire, release) = link.steps;
-            let place = Place::Buffer(link.buffer, link.offset);
+            let address = DmaAddress::Buffer(link.buffer, link.offset);
             let (tile, id) = (channel.tile, ids[index]);
             let descriptor =
-                Descriptor { tile, id, place, dims: link.dims, iteration: None, acquire, release, next };
+                Descriptor { tile, id, address, dims: link.dims, iteration: None, acquire, release, next };
             self.launch.descriptors.push(descriptor);
         }
         self.launch.starts.push(Start { channel, descriptor: ids[0], repeats: 1 });
@@ -220,7 +221,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The channels of the cores that a way reaches.
-    fn core_channels(&mut self, way: &Way, stream: &Stream) -> Result<()> {
+    fn core_channels(&mut self, way: &RoutedCircuit, stream: &Stream) -> Result<()> {
         for &channel in &way.cores {
             let ring = self.ring(channel.tile, &stream.name)?;
             let steps = if stream.flow == Flow::In { ring.locks.writer() } else { ring.locks.reader() };
@@ -228,10 +229,10 @@ impl<'a> Builder<'a> {
             let mut links = Vec::new();
             if let Some(ahead) = self.ahead(stream) {
                 let first = self.ring(channel.tile, &ahead.name)?;
-                links.push(Link::linear(first.slots[0], ahead.chunk_words(), first.locks.writer()));
+                links.push(ChainLink::linear(first.slots[0], ahead.chunk_words(), first.locks.writer()));
             }
             let once = links.len();
-            links.extend(ring.slots.iter().map(|&buffer| Link::linear(buffer, words, steps)));
+            links.extend(ring.slots.iter().map(|&buffer| ChainLink::linear(buffer, words, steps)));
             self.chain_after(channel, once, links)?;
         }
         Ok(())
@@ -245,61 +246,63 @@ impl<'a> Builder<'a> {
 
     /// The two locks of a stretch in L2. One that leaves several times counts
     /// its passes: the writer waits until all have left.
-    fn stretch_locks(&mut self, tile: Tile, stream: &Stream, through: &Through) -> Result<Pair> {
-        if !through.repeats() {
-            return self.pair(tile, through.depth);
+    fn l2_locks(&mut self, tile: Tile, stream: &Stream, staging: &L2Staging) -> Result<LockPair> {
+        if !staging.repeats() {
+            return self.pair(tile, staging.depth);
         }
         let most = self.dma(tile).most_lock;
-        match u8::try_from(through.passes).ok().filter(|&passes| u32::from(passes) <= most) {
-            Some(passes) if through.depth == 1 => self.pair(tile, passes),
+        match u8::try_from(staging.passes).ok().filter(|&passes| u32::from(passes) <= most) {
+            Some(passes) if staging.depth == 1 => self.pair(tile, passes),
             _ => {
                 let resource = format!("passes of {} of one stretch", stream.name);
-                Err(unfit(&self.group, resource, through.passes, most))
+                Err(unfit(&self.group, resource, staging.passes, most))
             }
         }
     }
 
     /// The channels of a memory tile on a way.
-    fn pass_through(&mut self, way: &Way, stream: &Stream) -> Result<()> {
-        let through = stream.through.as_ref();
-        let through =
-            through.ok_or_else(|| Error::new(format!("{}: no chunks pass through L2", self.group)))?;
+    fn pass_through(&mut self, way: &RoutedCircuit, stream: &Stream) -> Result<()> {
+        let staging = stream.l2.as_ref();
+        let staging =
+            staging.ok_or_else(|| Error::new(format!("{}: no chunks pass through L2", self.group)))?;
         let circuit = way.circuit;
         let placed = self
             .placed()
             .l2
             .iter()
             .filter(|buffer| buffer.stream == stream.name && buffer.circuit == circuit);
-        let mut rings: BTreeMap<u32, Ring> = BTreeMap::new();
+        let mut rings: BTreeMap<u32, BufferRing> = BTreeMap::new();
         for place in placed {
             let name = format!("{}.{}.{}.{}", stream.name, circuit, place.part, place.slot);
             let buffer = self.buffer(name, place.tile, place.address, place.bytes);
             if let Some(ring) = rings.get_mut(&place.part) {
                 ring.slots.push(buffer);
             } else {
-                let locks = self.stretch_locks(place.tile, stream, through)?;
-                rings.insert(place.part, Ring { slots: vec![buffer], locks });
+                let locks = self.l2_locks(place.tile, stream, staging)?;
+                rings.insert(place.part, BufferRing { slots: vec![buffer], locks });
             }
         }
-        let words = stream.stretch_words();
+        let words = stream.transfer_words();
         let arriving =
-            if through.into.is_empty() { vec![Dim { size: words, stride: 1 }] } else { through.into.clone() };
+            if staging.into.is_empty() { vec![Dim { size: words, stride: 1 }] } else { staging.into.clone() };
         for (ring, &channel) in rings.values().zip(&way.arrive) {
-            let steps = each_of(ring.locks.writer(), through.passes);
-            let link =
-                |&buffer: &BufferId| Link { dims: arriving.clone(), ..Link::linear(buffer, words, steps) };
+            let steps = each_of(ring.locks.writer(), staging.passes);
+            let link = |&buffer: &BufferId| ChainLink {
+                dims: arriving.clone(),
+                ..ChainLink::linear(buffer, words, steps)
+            };
             self.chain(channel, ring.slots.iter().map(link).collect())?;
         }
         // The first slice of a stretch waits for it, the last one gives it back.
         let mut links = Vec::new();
-        for slot in 0..usize::from(through.depth) {
+        for slot in 0..usize::from(staging.depth) {
             for ring in rings.values() {
                 let (acquire, release) = ring.locks.reader();
-                let pieces = if through.repeats() { 1 } else { through.slices };
-                links.extend((0..pieces).map(|slice| Link {
+                let pieces = if staging.repeats() { 1 } else { staging.slices };
+                links.extend((0..pieces).map(|slice| ChainLink {
                     buffer: ring.slots[slot],
-                    offset: slice * through.slice_words * 4,
-                    dims: through.dims.clone(),
+                    offset: slice * staging.slice_words * 4,
+                    dims: staging.dims.clone(),
                     steps: ((slice == 0).then_some(acquire), (slice + 1 == pieces).then_some(release)),
                 }));
             }
@@ -313,7 +316,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The tasks of a way's shim channel.
-    fn feed(&mut self, way: &Way, stream: &Stream) -> Result<Feed> {
+    fn feed(&mut self, way: &RoutedCircuit, stream: &Stream) -> Result<ShimFeed> {
         let herd = self.placed().tiled.herd;
         let circuits = stream.circuits(herd);
         let circuit = circuits.get(way.circuit as usize);
@@ -327,17 +330,22 @@ impl<'a> Builder<'a> {
             + u64::from(circuit.column) * stream.column_bytes
             + u64::from(circuit.row) * stream.row_bytes;
         let dma = &self.target.shim.dma;
-        let walk =
-            Walk::of(&dims, dma.dimensions as usize, dma.most_stride_words, dma.most_words, dma.most_repeat);
+        let walk = SplitTransfer::of(
+            &dims,
+            dma.dimensions as usize,
+            dma.most_stride_words,
+            dma.most_words,
+            dma.most_repeat,
+        );
         let pushes = walk.pushes();
-        if pushes > MOST_PUSHES {
+        if pushes > MAX_PUSHES {
             let resource = format!("shim tasks for {}", stream.name);
             return Err(Error::from(Unfit {
                 pass: "schedule",
                 group: self.group.clone(),
                 resource,
                 need: pushes,
-                have: MOST_PUSHES,
+                have: MAX_PUSHES,
             }));
         }
         let ahead = self.ahead(stream).map(|ahead| self.feed_ahead(way, ahead)).transpose()?;
@@ -349,7 +357,7 @@ impl<'a> Builder<'a> {
             self.launch.descriptors.push(Descriptor {
                 tile: way.shim.tile,
                 id,
-                place: Place::Argument(stream.argument, base),
+                address: DmaAddress::Argument(stream.argument, base),
                 dims: walk.inner.clone(),
                 iteration: walk.iteration,
                 acquire: None,
@@ -358,16 +366,16 @@ impl<'a> Builder<'a> {
             });
         }
         let repeats = walk.iteration.map_or(1, |dim| dim.size);
-        Ok(Feed { channel: way.shim, ahead, ids, repeats, offsets: walk.offsets() })
+        Ok(ShimFeed { channel: way.shim, ahead, ids, repeats, offsets: walk.offsets() })
     }
 
     /// The descriptor of a chunk that comes ahead of a way's stream.
-    fn feed_ahead(&mut self, way: &Way, ahead: &Stream) -> Result<u8> {
+    fn feed_ahead(&mut self, way: &RoutedCircuit, ahead: &Stream) -> Result<u8> {
         let id = self.descriptor_id(way.shim)?;
         self.launch.descriptors.push(Descriptor {
             tile: way.shim.tile,
             id,
-            place: Place::Argument(ahead.argument, ahead.base_bytes),
+            address: DmaAddress::Argument(ahead.argument, ahead.base_bytes),
             dims: vec![Dim { size: ahead.chunk_words(), stride: 1 }],
             iteration: None,
             acquire: None,
@@ -398,7 +406,7 @@ impl<'a> Builder<'a> {
     /// The instructions of a body within loops of these counts: each stream
     /// that follows just these loops is acquired before its first use in the
     /// body and released after its last.
-    fn instructions(&self, tile: Tile, body: &[Item], loops: &mut Vec<u32>) -> Result<Vec<Instruction>> {
+    fn instructions(&self, tile: Tile, body: &[Item], loops: &mut Vec<u32>) -> Result<Vec<CoreInstruction>> {
         let here: Vec<&Stream> = self
             .placed()
             .tiled
@@ -410,13 +418,13 @@ impl<'a> Builder<'a> {
         for (index, item) in body.iter().enumerate() {
             for stream in &here {
                 if body.iter().position(|item| item.uses(&stream.name)) == Some(index) {
-                    instructions.push(Instruction::Acquire(self.steps(tile, stream)?.0));
+                    instructions.push(CoreInstruction::Acquire(self.steps(tile, stream)?.0));
                 }
             }
             instructions.push(self.instruction(tile, item, loops)?);
             for stream in &here {
                 if body.iter().rposition(|item| item.uses(&stream.name)) == Some(index) {
-                    instructions.push(Instruction::Release(self.steps(tile, stream)?.1));
+                    instructions.push(CoreInstruction::Release(self.steps(tile, stream)?.1));
                 }
             }
         }
@@ -424,29 +432,33 @@ impl<'a> Builder<'a> {
     }
 
     /// What a core waits for before it uses a chunk, and what it says after.
-    fn steps(&self, tile: Tile, stream: &Stream) -> Result<(Step, Step)> {
+    fn steps(&self, tile: Tile, stream: &Stream) -> Result<(LockChange, LockChange)> {
         let locks = self.ring(tile, &stream.name)?.locks;
         Ok(if stream.flow == Flow::In { locks.reader() } else { locks.writer() })
     }
 
-    fn instruction(&self, tile: Tile, item: &Item, loops: &mut Vec<u32>) -> Result<Instruction> {
+    fn instruction(&self, tile: Tile, item: &Item, loops: &mut Vec<u32>) -> Result<CoreInstruction> {
         Ok(match item {
             Item::Loop { count, body } => {
                 loops.push(*count);
                 let body = self.instructions(tile, body, loops)?;
                 loops.pop();
-                Instruction::Loop { count: *count, body }
+                CoreInstruction::Loop { count: *count, body }
             }
             Item::On { .. } => return Err(Error::new("what only some rows do was resolved before")),
             Item::Call { entry, operands, parameters } => {
                 let operands = operands.iter().map(|source| self.operand(tile, source, loops));
                 let operands = operands.collect::<Result<_>>()?;
-                Instruction::Call(Call { entry: entry.clone(), operands, parameters: parameters.clone() })
+                CoreInstruction::Call(KernelCall {
+                    entry: entry.clone(),
+                    operands,
+                    parameters: parameters.clone(),
+                })
             }
         })
     }
 
-    fn operand(&self, tile: Tile, source: &Source, loops: &[u32]) -> Result<Operand> {
+    fn operand(&self, tile: Tile, source: &TiledOperand, loops: &[u32]) -> Result<CallOperand> {
         let slots = self.ring(tile, &source.name)?.slots;
         let stream = self.placed().tiled.streams.iter().find(|stream| stream.name == source.name);
         let level = stream.map_or(0, Stream::loops);
@@ -456,7 +468,7 @@ impl<'a> Builder<'a> {
             turn = turn.plus(depth as u8, factor % slots.len() as i64);
             factor = factor * i64::from(loops[depth]) % slots.len() as i64;
         }
-        Ok(Operand { slots, turn, offset: source.offset.clone() })
+        Ok(CallOperand { slots, turn, offset: source.offset.clone() })
     }
 }
 
@@ -475,15 +487,15 @@ fn of_core(body: &[Item], column: u8, row: u8) -> Vec<Item> {
             Item::On { .. } => {}
             Item::Call { entry, operands, parameters } => {
                 let numbers = parameters.iter().map(|parameter| match &parameter.value {
-                    Number::Int(value) => {
-                        let value = Number::Int(at_core(value, column, row));
+                    ParameterValue::Int(value) => {
+                        let value = ParameterValue::Int(at_core(value, column, row));
                         Parameter { name: parameter.name.clone(), value }
                     }
-                    Number::Float(_) => parameter.clone(),
+                    ParameterValue::Float(_) => parameter.clone(),
                 });
                 let operands = operands.iter().map(|source| {
                     let offset = at_core(&source.offset, column, row);
-                    Source { name: source.name.clone(), offset }
+                    TiledOperand { name: source.name.clone(), offset }
                 });
                 let (entry, operands) = (entry.clone(), operands.collect());
                 own.push(Item::Call { entry, operands, parameters: numbers.collect() });
@@ -498,8 +510,8 @@ fn at_core(value: &Affine, column: u8, row: u8) -> Affine {
     let mut own = Affine::constant(value.constant);
     for term in &value.terms {
         match term.depth {
-            COLUMN => own.constant += term.factor * i64::from(column),
-            ROW => own.constant += term.factor * i64::from(row),
+            COLUMN_TERM => own.constant += term.factor * i64::from(column),
+            ROW_TERM => own.constant += term.factor * i64::from(row),
             depth => own = own.plus(depth, term.factor),
         }
     }
@@ -507,27 +519,27 @@ fn at_core(value: &Affine, column: u8, row: u8) -> Affine {
 }
 
 /// One descriptor of an endless chain.
-struct Link {
+struct ChainLink {
     buffer: BufferId,
     /// Where it begins in the buffer, in bytes.
     offset: u32,
     dims: Vec<Dim>,
     /// What it acquires and what it releases.
-    steps: (Option<Step>, Option<Step>),
+    steps: (Option<LockChange>, Option<LockChange>),
 }
 
-impl Link {
+impl ChainLink {
     /// A whole buffer, word by word.
-    fn linear(buffer: BufferId, words: u32, (acquire, release): (Step, Step)) -> Link {
+    fn linear(buffer: BufferId, words: u32, (acquire, release): (LockChange, LockChange)) -> ChainLink {
         let dims = vec![Dim { size: words, stride: 1 }];
-        Link { buffer, offset: 0, dims, steps: (Some(acquire), Some(release)) }
+        ChainLink { buffer, offset: 0, dims, steps: (Some(acquire), Some(release)) }
     }
 }
 
 /// Steps of one that takes and gives what the other side takes and gives one
 /// at a time, so often.
-fn each_of((acquire, release): (Step, Step), times: u32) -> (Step, Step) {
-    let of = |step: Step| Step { value: u8::try_from(times).unwrap_or(u8::MAX), ..step };
+fn each_of((acquire, release): (LockChange, LockChange), times: u32) -> (LockChange, LockChange) {
+    let of = |step: LockChange| LockChange { value: u8::try_from(times).unwrap_or(u8::MAX), ..step };
     if times > 1 { (of(acquire), of(release)) } else { (acquire, release) }
 }
 
@@ -544,15 +556,21 @@ fn unfit(group: &str, resource: String, need: u32, have: u32) -> Error {
 
 /// A walk over an argument, split as descriptors need it: the inner dimensions
 /// in one descriptor, the next one as its iteration, the rest as tasks.
-struct Walk {
+struct SplitTransfer {
     inner: Vec<Dim>,
     iteration: Option<Dim>,
     outer: Vec<Dim>,
 }
 
-impl Walk {
+impl SplitTransfer {
     /// Splits dimensions, outermost first.
-    fn of(dims: &[Dim], most_dims: usize, most_stride: u64, most_words: u64, most_repeat: u32) -> Walk {
+    fn of(
+        dims: &[Dim],
+        most_dims: usize,
+        most_stride: u64,
+        most_words: u64,
+        most_repeat: u32,
+    ) -> SplitTransfer {
         let mut rest = merged(dims);
         let mut inner: Vec<Dim> = Vec::new();
         while let Some(&dim) = rest.last() {
@@ -572,7 +590,7 @@ impl Walk {
         if iteration.is_some() {
             rest.pop();
         }
-        Walk { inner, iteration, outer: rest }
+        SplitTransfer { inner, iteration, outer: rest }
     }
 
     /// How many tasks the walk is.
@@ -616,7 +634,7 @@ fn merged(dims: &[Dim]) -> Vec<Dim> {
 }
 
 /// The tasks of one shim channel, in order.
-struct Feed {
+struct ShimFeed {
     channel: Channel,
     /// The descriptor of what comes once, before all else.
     ahead: Option<u8>,
@@ -630,13 +648,13 @@ struct Feed {
 /// no channel's full queue keeps another from what it waits for; at the end all
 /// are waited for. A descriptor is not written again before the task that used
 /// it has ended.
-fn commands(feeds: Vec<Feed>) -> Vec<Command> {
+fn commands(feeds: Vec<ShimFeed>) -> Vec<ProcessorCommand> {
     let mut commands = Vec::new();
     // What the cores make must have a place to go before they are fed.
-    let (outs, ins): (Vec<Feed>, Vec<Feed>) =
+    let (outs, ins): (Vec<ShimFeed>, Vec<ShimFeed>) =
         feeds.into_iter().partition(|feed| feed.channel.direction == Direction::S2mm);
-    let feeds: Vec<Feed> = outs.into_iter().chain(ins).collect();
-    let mut tasks: Vec<(usize, &Feed)> = Vec::new();
+    let feeds: Vec<ShimFeed> = outs.into_iter().chain(ins).collect();
+    let mut tasks: Vec<(usize, &ShimFeed)> = Vec::new();
     for feed in &feeds {
         tasks.extend((0..feed.offsets.len()).map(|task| (task, feed)));
     }
@@ -645,12 +663,18 @@ fn commands(feeds: Vec<Feed>) -> Vec<Command> {
     for (task, feed) in tasks {
         if let Some(descriptor) = feed.ahead.filter(|_| task == 0) {
             let (channel, offset) = (feed.channel, Affine::constant(0));
-            commands.push(Command::Push(Push { channel, descriptor, offset, repeats: 1, token: false }));
+            commands.push(ProcessorCommand::Push(Push {
+                channel,
+                descriptor,
+                offset,
+                repeats: 1,
+                token: false,
+            }));
         }
         if task >= feed.ids.len() {
-            commands.push(Command::Wait(feed.channel));
+            commands.push(ProcessorCommand::Wait(feed.channel));
         }
-        commands.push(Command::Push(Push {
+        commands.push(ProcessorCommand::Push(Push {
             channel: feed.channel,
             descriptor: feed.ids[task % feed.ids.len()],
             offset: Affine::constant(feed.offsets[task]),
@@ -660,7 +684,7 @@ fn commands(feeds: Vec<Feed>) -> Vec<Command> {
     }
     for feed in &feeds {
         let waits = feed.ids.len().min(feed.offsets.len());
-        commands.extend((0..waits).map(|_| Command::Wait(feed.channel)));
+        commands.extend((0..waits).map(|_| ProcessorCommand::Wait(feed.channel)));
     }
     commands
 }

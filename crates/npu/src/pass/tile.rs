@@ -11,25 +11,25 @@ mod rows;
 use girih_graph::Act;
 
 use crate::Target;
-use crate::form::groups::{Kernel, Task};
-use crate::form::schedule::{Affine, Dim, Number, Parameter};
-use crate::form::tiled::{Item, Source, TiledLaunch};
+use crate::form::groups::{Kernel, KernelLaunch};
+use crate::form::schedule::{Affine, Dim, Parameter, ParameterValue};
+use crate::form::tiled::{Item, TiledLaunch, TiledOperand};
 use crate::form::tiling::Tiling;
 
 /// Rows and columns of a block of the matrix kernel's left operand; its right
 /// operand and its result have blocks of as many columns.
-const BLOCK: (u32, u32) = (4, 8);
+const GEMM_BLOCK: (u32, u32) = (4, 8);
 
 /// What a tiled launch takes over from its task.
 #[derive(Clone, Copy)]
-struct Launch<'a> {
+struct LaunchArguments<'a> {
     name: &'a str,
     arguments: &'a [u32],
 }
 
 /// The tilings of a launch that fit a core's memory, best first: the one that
 /// its mapping gives, or guesses.
-pub fn candidates(task: &Task, target: &Target) -> Vec<TiledLaunch> {
+pub fn candidates(task: &KernelLaunch, target: &Target) -> Vec<TiledLaunch> {
     let tilings = task.tiling.map_or_else(|| guesses(&task.kernel, target), |tiling| vec![tiling]);
     tilings.into_iter().filter_map(|tiling| build(task, tiling, target)).collect()
 }
@@ -72,8 +72,8 @@ pub fn space(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
 
 /// The launch with this tiling; none if the tiling does not divide it, is of
 /// another kernel, or does not fit a core's memory.
-pub fn build(task: &Task, tiling: Tiling, target: &Target) -> Option<TiledLaunch> {
-    let launch = Launch { name: &task.name, arguments: &task.arguments };
+pub fn build(task: &KernelLaunch, tiling: Tiling, target: &Target) -> Option<TiledLaunch> {
+    let launch = LaunchArguments { name: &task.name, arguments: &task.arguments };
     let built = match (task.kernel, tiling) {
         (Kernel::Gemm { m, n, k }, Tiling::Gemm(tile)) => gemm::build(launch, [m, n, k], tile, target),
         (Kernel::Gemv { first, n, k }, Tiling::Gemv(tile)) => {
@@ -105,15 +105,16 @@ fn fits(launch: &TiledLaunch, target: &Target) -> bool {
 }
 
 fn whole(name: &str, value: u32) -> Parameter {
-    Parameter { name: name.to_owned(), value: Number::Int(Affine::constant(i64::from(value))) }
+    Parameter { name: name.to_owned(), value: ParameterValue::Int(Affine::constant(i64::from(value))) }
 }
 
 fn float(name: &str, value: f32) -> Parameter {
-    Parameter { name: name.to_owned(), value: Number::Float(value) }
+    Parameter { name: name.to_owned(), value: ParameterValue::Float(value) }
 }
 
 fn call(entry: &str, operands: &[&str], parameters: Vec<Parameter>) -> Item {
-    let operands = operands.iter().map(|name| Source { name: (*name).to_owned(), offset: Affine::default() });
+    let operands =
+        operands.iter().map(|name| TiledOperand { name: (*name).to_owned(), offset: Affine::default() });
     Item::Call { entry: entry.to_owned(), operands: operands.collect(), parameters }
 }
 

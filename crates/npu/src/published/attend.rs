@@ -8,7 +8,7 @@ use girih_tensor::Result;
 use super::design::{
     Design, Fifo, Transfer, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
 };
-use crate::form::schedule::{Channel, Direction, Instruction, Operand, Tile};
+use crate::form::schedule::{CallOperand, Channel, CoreInstruction, Direction, Tile};
 
 /// Attention with its tiles.
 #[derive(Clone, Copy, Debug)]
@@ -128,8 +128,8 @@ impl Attend {
         let start = design.buffer(tile, "start", 64);
         // The measured kernels keep their state in bf16.
         let words = CHUNK * (CHUNK + 2) / 2;
-        let state = Operand::whole(design.buffer(tile, "state", (words * 4) as u32));
-        let other = Operand::whole(design.buffer(tile, "other", (words * 4) as u32));
+        let state = CallOperand::whole(design.buffer(tile, "state", (words * 4) as u32));
+        let other = CallOperand::whole(design.buffer(tile, "other", (words * 4) as u32));
         let shape = [CHUNK, CHUNK];
         let mut body = vec![call("attend_clear", vec![state.clone()], &shape)];
         let depth = self.depth();
@@ -137,13 +137,13 @@ impl Attend {
         for sent in 0..u64::from(self.q_tiles) * depth {
             body.push(qk.take());
             if sent / depth == tile_of_q {
-                body.push(call("copy", vec![qk.turn(0), Operand::whole(q)], &[CHUNK * CHUNK]));
+                body.push(call("copy", vec![qk.turn(0), CallOperand::whole(q)], &[CHUNK * CHUNK]));
             }
             body.push(qk.give_back());
         }
         body.push(repeat(
             self.chunks(),
-            self.chunk(&qk, &v, Operand::whole(q), Operand::whole(start), &state),
+            self.chunk(&qk, &v, CallOperand::whole(q), CallOperand::whole(start), &state),
         ));
         if stage + 1 < STAGES {
             body.push(call("receive", vec![other.clone()], &[words]));
@@ -156,16 +156,23 @@ impl Attend {
             design.drain(tile.channel(Direction::Mm2s, 0), &y);
             body.extend([
                 y.reserve(),
-                call("attend_store", vec![state, Operand::whole(y.slots[0])], &shape),
+                call("attend_store", vec![state, CallOperand::whole(y.slots[0])], &shape),
                 y.pass_on(),
             ]);
         }
         design.core(tile, vec![repeat(self.points(), body)]);
     }
 
-    fn chunk(&self, qk: &Fifo, v: &Fifo, q: Operand, start: Operand, state: &Operand) -> Vec<Instruction> {
+    fn chunk(
+        &self,
+        qk: &Fifo,
+        v: &Fifo,
+        q: CallOperand,
+        start: CallOperand,
+        state: &CallOperand,
+    ) -> Vec<CoreInstruction> {
         let numbers = [CHUNK, self.size, CHUNK, CHUNK, 1, 0, 0, u64::from(self.causal), 0, 0];
-        let mut body: Vec<Instruction> =
+        let mut body: Vec<CoreInstruction> =
             (1..self.depth()).flat_map(|_| [qk.take(), qk.give_back()]).collect();
         body.extend([
             qk.take(),

@@ -11,7 +11,7 @@ use girih_tensor::Result;
 use super::design::{
     Design, Fifo, Transfer, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
 };
-use crate::form::schedule::{Channel, Direction, Instruction, Operand, Tile};
+use crate::form::schedule::{CallOperand, Channel, CoreInstruction, Direction, Tile};
 
 /// A matrix product with its tiles.
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +149,7 @@ impl Gemm {
             _ => c.slots[0],
         };
         let words = if self.out == Out::Bf16 { cells / 2 } else { cells };
-        let zero = call("zero_f32", vec![Operand::whole(sums)], &[words]);
+        let zero = call("zero_f32", vec![CallOperand::whole(sums)], &[words]);
         let step = repeat(
             self.k / self.k_l1,
             vec![
@@ -157,16 +157,16 @@ impl Gemm {
                 b.take(),
                 call(
                     self.entry,
-                    vec![a.turn(1), b.turn(1), Operand::whole(sums)],
+                    vec![a.turn(1), b.turn(1), CallOperand::whole(sums)],
                     &[self.tile_m, self.tile_n, self.k_l1],
                 ),
                 a.give_back(),
                 b.give_back(),
             ],
         );
-        let body: Vec<Instruction> = match self.out {
+        let body: Vec<CoreInstruction> = match self.out {
             Out::Drained => {
-                let store = vec![Operand::whole(sums), Operand::whole(c.slots[0])];
+                let store = vec![CallOperand::whole(sums), CallOperand::whole(c.slots[0])];
                 vec![zero, step, c.reserve(), call("store_bf16", store, &[cells]), c.pass_on()]
             }
             _ => vec![c.reserve(), zero, step, c.pass_on()],

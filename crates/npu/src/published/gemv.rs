@@ -5,7 +5,7 @@
 use girih_tensor::Result;
 
 use super::design::{Design, Transfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram};
-use crate::form::schedule::{Direction, Operand, Tile};
+use crate::form::schedule::{CallOperand, Direction, Tile};
 
 /// A matrix-vector product with its tiles.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ impl Gemv {
             design.route(from_dram(column, 1), &[tile.channel(Direction::S2mm, 1)]);
             design.route(tile.channel(Direction::Mm2s, 0), &[memory.channel(Direction::S2mm, 1)]);
             design.route(memory.channel(Direction::Mm2s, 1), &[to_dram(column, 0)]);
-            let operands = vec![w.turn(0), x.turn(0), Operand::whole(y.slots[0])];
+            let operands = vec![w.turn(0), x.turn(0), CallOperand::whole(y.slots[0])];
             let turn = vec![
                 x.take(),
                 w.take(),
@@ -70,7 +70,7 @@ impl Gemv {
                 x.give_back(),
                 w.give_back(),
             ];
-            let zero = call("zero_f32", vec![Operand::whole(y.slots[0])], &[self.tile_m.div_ceil(2)]);
+            let zero = call("zero_f32", vec![CallOperand::whole(y.slots[0])], &[self.tile_m.div_ceil(2)]);
             design
                 .core(tile, vec![repeat(points, vec![y.reserve(), zero, repeat(calls, turn), y.pass_on()])]);
         }

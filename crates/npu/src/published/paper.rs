@@ -6,7 +6,7 @@ use girih_tensor::Result;
 use super::design::{
     Design, Fifo, Transfer, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
 };
-use crate::form::schedule::{Channel, Direction, Operand, Tile};
+use crate::form::schedule::{CallOperand, Channel, Direction, Tile};
 
 /// A matrix product with its tiles.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +101,7 @@ impl Product {
         design.fill(tile.channel(Direction::S2mm, 0), &a);
         design.fill(tile.channel(Direction::S2mm, 1), &b);
         design.drain(tile.channel(Direction::Mm2s, 0), &c);
-        let sums = Operand::whole(c.slots[0]);
+        let sums = CallOperand::whole(c.slots[0]);
         let numbers = [self.tile_m, self.tile_n, self.tile_k];
         let step = vec![
             a.take(),

@@ -4,7 +4,7 @@
 use girih_tensor::{Error, Result};
 
 use super::design::{Design, Transfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram};
-use crate::form::schedule::{Affine, Channel, Direction, Instruction, Operand, Tile};
+use crate::form::schedule::{Affine, CallOperand, Channel, CoreInstruction, Direction, Tile};
 
 /// A kernel that walks over elements or rows.
 #[derive(Clone, Debug)]
@@ -103,8 +103,8 @@ impl Walk {
                 program.push(fifo.take());
                 let mut offset = 0;
                 for &bytes in &self.constants {
-                    let whole = Operand::whole(fifo.slots[0]);
-                    operands.push(Operand { offset: Affine::constant(offset), ..whole });
+                    let whole = CallOperand::whole(fifo.slots[0]);
+                    operands.push(CallOperand { offset: Affine::constant(offset), ..whole });
                     offset += bytes.cast_signed();
                 }
             }
@@ -117,7 +117,7 @@ impl Walk {
             operands.push(out.turn(0));
             before.push(out.reserve());
             after.push(out.pass_on());
-            let mut body: Vec<Instruction> = before;
+            let mut body: Vec<CoreInstruction> = before;
             body.push(call(self.entry, operands, &self.numbers));
             body.extend(after);
             program.push(repeat(calls, body));

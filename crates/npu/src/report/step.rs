@@ -13,7 +13,7 @@ use super::limits::{Bound, Limits, Shares};
 use super::walk::{self, Span, SpanKind};
 use crate::Target;
 use crate::driver::{Compiled, Timed, costs};
-use crate::form::groups::{Program, Step, TensorKind};
+use crate::form::groups::{ArrayProgram, StepAction, TensorKind};
 use crate::form::schedule::{Channel, Direction, Tile, TileKind};
 use crate::memory::Memory;
 use crate::sim::{self, Order, Simulator};
@@ -204,7 +204,7 @@ impl StepReport {
         let programs: Vec<Timed> = runs.iter().map(|run| run.timed.clone()).collect();
         let costs = costs(graph, compiled, target, &programs, position);
         for (step, cost) in compiled.groups.steps.iter().zip(&costs.parts) {
-            if let Step::Array { program, .. } = step {
+            if let StepAction::Array { program, .. } = step {
                 runs[*program as usize].cycles += cost.array_cycles;
             }
         }
@@ -268,14 +268,14 @@ fn runs(compiled: &Compiled, target: &Target) -> Result<Vec<Run>> {
         // Between two programs the array holds the other one's configuration.
         simulator.forget();
         let steps = compiled.groups.steps.iter();
-        let one = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
+        let one = |step: &&StepAction| matches!(step, StepAction::Array { program, .. } if *program as usize == number);
         let timed = Timed { name: schedule.name.clone(), runs: steps.filter(one).count() as u64, report };
         all.push(Run { timed, launches: counter.launches, cycles: 0 });
     }
     Ok(all)
 }
 
-fn program_use(program: &Program, run: &Run, target: &Target, limits: &Limits) -> ProgramUse {
+fn program_use(program: &ArrayProgram, run: &Run, target: &Target, limits: &Limits) -> ProgramUse {
     let Run { timed: Timed { report, runs, .. }, launches, cycles } = run;
     let uses = report.launches.iter().zip(launches).enumerate().map(|(at, (launch, counts))| {
         let task = program.launches.get(at).filter(|task| task.name == launch.name);

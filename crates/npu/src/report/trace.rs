@@ -22,8 +22,10 @@ use serde::Serialize;
 use super::walk::{Span, SpanKind, walk};
 use crate::Target;
 use crate::driver::{Compiled, Timed, costs};
-use crate::form::groups::Step;
-use crate::form::schedule::{Channel, Command, Direction, Launch, Place, Schedule, Tile, TileKind};
+use crate::form::groups::StepAction;
+use crate::form::schedule::{
+    Channel, Direction, DmaAddress, Launch, ProcessorCommand, Schedule, Tile, TileKind,
+};
 use crate::memory::Memory;
 use crate::sim::{Cause, Cycle, Event, Order, Simulator, Watch};
 
@@ -177,7 +179,7 @@ impl Trace {
             let track = if span.kind == SpanKind::Array { PROGRAMS } else { HOST };
             self.complete(span.name.clone().into(), (STEP, track), begin, long, None);
             let part = span.part.filter(|_| span.kind == SpanKind::Array);
-            if let Some(Step::Array { program, .. }) = part.map(|part| &compiled.groups.steps[part]) {
+            if let Some(StepAction::Array { program, .. }) = part.map(|part| &compiled.groups.steps[part]) {
                 let program = *program as usize;
                 // A run that follows another one has a shorter dispatch.
                 let alone = target.seconds(cycles[program]) * 1e6;
@@ -433,8 +435,8 @@ impl Watch for Recorder<'_> {
 fn likeness(launch: &Launch) -> String {
     let mut launch = Launch { name: String::new(), ..launch.clone() };
     for descriptor in &mut launch.descriptors {
-        if let Place::Argument(..) = descriptor.place {
-            descriptor.place = Place::Argument(0, 0);
+        if let DmaAddress::Argument(..) = descriptor.address {
+            descriptor.address = DmaAddress::Argument(0, 0);
         }
     }
     forget_offsets(&mut launch.commands);
@@ -442,12 +444,12 @@ fn likeness(launch: &Launch) -> String {
 }
 
 /// Loops of commands lie as deep as passes make them, a few levels.
-fn forget_offsets(commands: &mut [Command]) {
+fn forget_offsets(commands: &mut [ProcessorCommand]) {
     for command in commands {
         match command {
-            Command::Loop { body, .. } => forget_offsets(body),
-            Command::Push(push) => push.offset.constant = 0,
-            Command::Wait(_) => {}
+            ProcessorCommand::Loop { body, .. } => forget_offsets(body),
+            ProcessorCommand::Push(push) => push.offset.constant = 0,
+            ProcessorCommand::Wait(_) => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::Target;
 use crate::driver::{Compiled, Costs, Ledger};
-use crate::form::groups::Step;
+use crate::form::groups::StepAction;
 
 /// Something that takes time in a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -42,12 +42,12 @@ pub fn walk(graph: &Graph, compiled: &Compiled, target: &Target, costs: &Costs) 
     walk.host(&costs.begin, "inputs", None);
     for (number, (part, cost)) in compiled.groups.steps.iter().zip(&costs.parts).enumerate() {
         match part {
-            Step::Host { node } => {
+            StepAction::Host { node } => {
                 let node = &graph.nodes[*node as usize];
                 let name = format!("{} {}", node.op.name(), graph.value(node.output).name);
                 walk.host(cost, &name, Some(number));
             }
-            Step::Array { program, .. } => {
+            StepAction::Array { program, .. } => {
                 let name = &compiled.groups.programs[*program as usize].name;
                 walk.host(cost, &format!("operands of {name}"), Some(number));
                 let seconds = cost.array_seconds(target);
@@ -63,9 +63,9 @@ pub fn walk(graph: &Graph, compiled: &Compiled, target: &Target, costs: &Costs) 
 /// times up to its next run.
 pub fn layer(compiled: &Compiled) -> Option<std::ops::Range<usize>> {
     let steps = &compiled.groups.steps;
-    let program = |part: &Step| match part {
-        Step::Array { program, .. } => Some(*program),
-        Step::Host { .. } => None,
+    let program = |part: &StepAction| match part {
+        StepAction::Array { program, .. } => Some(*program),
+        StepAction::Host { .. } => None,
     };
     for (from, part) in steps.iter().enumerate() {
         let Some(first) = program(part) else { continue };

@@ -175,7 +175,7 @@ impl Machine<'_> {
         }
         let counters = &self.cores[core as usize].counters;
         let bytes = ENTRIES[plan.entry].bytes(numbers);
-        let extent = |(operand, bytes): (&crate::form::schedule::Operand, u64)| {
+        let extent = |(operand, bytes): (&crate::form::schedule::CallOperand, u64)| {
             let (BufferId(buffer), offset) = operand.at(counters);
             let buffer = &self.plan.buffers[buffer as usize];
             Extent {

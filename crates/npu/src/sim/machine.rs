@@ -87,7 +87,7 @@ impl<'a> Machine<'a> {
             TileKind::Memory => target.memory.dma.most_lock,
             TileKind::Compute => target.compute.dma.most_lock,
         };
-        let lock = |lock: &crate::form::schedule::Lock| {
+        let lock = |lock: &crate::form::schedule::TileLock| {
             let most = most(lock.tile.kind());
             Lock::new(u32::from(lock.initial).min(most), most)
         };

@@ -10,7 +10,7 @@ use super::hazard::{Clock, Collision, Shadow};
 use super::machine::Machine;
 use super::plan::{CallPlan, ChannelPlan, Descriptor, Plan, Runs};
 use super::{Fault, FaultKind, Prepared};
-use crate::form::schedule::{Buffer, Direction, Place, Tile, TileKind};
+use crate::form::schedule::{Buffer, Direction, DmaAddress, Tile, TileKind};
 use crate::kernel::{Access, ENTRIES, Entry, Values};
 use crate::memory::{Binding, Memory, ObjectId, Objects};
 use crate::target::Target;
@@ -159,7 +159,7 @@ impl Plan {
             plan.channel.tile.kind() == TileKind::Shim && plan.channel.direction == Direction::S2mm
         };
         let names =
-            |one: &Descriptor| matches!(one.place, Place::Argument(argument, _) if argument == number);
+            |one: &Descriptor| matches!(one.place, DmaAddress::Argument(argument, _) if argument == number);
         self.channels.iter().any(into) && self.descriptors.iter().any(names)
     }
 }
@@ -246,13 +246,13 @@ impl<'a> Machine<'a> {
         let descriptor = &self.plan.descriptors[pass.descriptor as usize];
         let store = self.store.as_ref().expect("values are computed");
         let (region, start, low, high) = match descriptor.place {
-            Place::Buffer(buffer, start) => {
+            DmaAddress::Buffer(buffer, start) => {
                 let buffer = &self.plan.buffers[buffer.0 as usize];
                 let (low, high) =
                     (u64::from(buffer.address), u64::from(buffer.address) + u64::from(buffer.bytes));
                 (Region::Tile(buffer.tile), low + u64::from(start), low, high)
             }
-            Place::Argument(argument, start) => {
+            DmaAddress::Argument(argument, start) => {
                 let binding = store.bindings[argument as usize];
                 let (low, high) = (binding.offset, binding.offset + store.sizes[argument as usize]);
                 (Region::Object(binding.object), low + start, low, high)
@@ -261,8 +261,8 @@ impl<'a> Machine<'a> {
         let leaves = || {
             let channel = self.plan.channels[channel as usize].channel;
             let name = match descriptor.place {
-                Place::Buffer(buffer, _) => &self.plan.buffers[buffer.0 as usize].name,
-                Place::Argument(..) => "an argument",
+                DmaAddress::Buffer(buffer, _) => &self.plan.buffers[buffer.0 as usize].name,
+                DmaAddress::Argument(..) => "an argument",
             };
             let size = high - low;
             let text = format!(

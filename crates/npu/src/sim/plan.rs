@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use girih_tensor::{Error, Result};
 
 use crate::form::schedule as form;
-use crate::form::schedule::{Affine, Channel, Direction, Number, Schedule, Tile, TileKind};
+use crate::form::schedule::{Affine, Channel, Direction, ParameterValue, Schedule, Tile, TileKind};
 use crate::kernel::{self, ENTRIES, ParamKind, Table};
 use crate::target::Target;
 
@@ -28,7 +28,7 @@ pub(super) struct Plan {
     pub tiles: usize,
     /// Bytes of the programs of all cores.
     pub program_bytes: f64,
-    pub locks: Vec<form::Lock>,
+    pub locks: Vec<form::TileLock>,
     pub buffers: Vec<form::Buffer>,
     pub descriptors: Vec<Descriptor>,
     pub channels: Vec<ChannelPlan>,
@@ -43,7 +43,7 @@ pub(super) struct Plan {
 #[derive(Debug)]
 pub(super) struct Descriptor {
     pub id: u8,
-    pub place: form::Place,
+    pub place: form::DmaAddress,
     /// Words that one pass moves.
     pub words: u64,
     /// The order in which they move.
@@ -135,8 +135,8 @@ pub(super) enum Order {
 pub(super) struct CallPlan {
     /// Place in [`ENTRIES`].
     pub entry: usize,
-    pub operands: Vec<form::Operand>,
-    pub numbers: Vec<Number>,
+    pub operands: Vec<form::CallOperand>,
+    pub numbers: Vec<ParameterValue>,
     /// The numbers, if no loop changes them.
     pub constant: Option<Vec<u32>>,
 }
@@ -205,7 +205,7 @@ impl Plan {
 fn configuration(launch: &form::Launch) -> u64 {
     let mut launch = form::Launch { name: String::new(), commands: Vec::new(), ..launch.clone() };
     for descriptor in &mut launch.descriptors {
-        if let form::Place::Argument(_, offset) = &mut descriptor.place {
+        if let form::DmaAddress::Argument(_, offset) = &mut descriptor.address {
             *offset = 0;
         }
     }
@@ -276,7 +276,7 @@ impl Planner<'_> {
         found.map(|at| at as u32).ok_or_else(|| self.fault(format!("tile {tile} has no descriptor {id}")))
     }
 
-    fn step(&self, step: form::Step) -> Result<(LockIndex, u32)> {
+    fn step(&self, step: form::LockChange) -> Result<(LockIndex, u32)> {
         if step.lock.0 as usize >= self.launch.locks.len() {
             return Err(self.fault(format!("there is no lock l{}", step.lock.0)));
         }
@@ -288,9 +288,9 @@ impl Planner<'_> {
             (0..).zip(&self.launch.descriptors).map(|(at, one)| ((one.tile, one.id), at)).collect();
         let mut all = Vec::new();
         for one in &self.launch.descriptors {
-            let known = match one.place {
-                form::Place::Buffer(buffer, _) => (buffer.0 as usize) < self.launch.buffers.len(),
-                form::Place::Argument(argument, _) => (argument as usize) < schedule.arguments.len(),
+            let known = match one.address {
+                form::DmaAddress::Buffer(buffer, _) => (buffer.0 as usize) < self.launch.buffers.len(),
+                form::DmaAddress::Argument(argument, _) => (argument as usize) < schedule.arguments.len(),
             };
             if !known || one.dims.is_empty() {
                 return Err(
@@ -307,7 +307,7 @@ impl Planner<'_> {
             };
             all.push(Descriptor {
                 id: one.id,
-                place: one.place,
+                place: one.address,
                 words: one.words(),
                 order: Runs::new(&one.dims),
                 ascending: Runs::ascending(&one.dims),
@@ -339,25 +339,25 @@ impl Planner<'_> {
         Ok(cores)
     }
 
-    fn instructions(&mut self, body: &[form::Instruction], code: &mut Vec<Op>) -> Result<()> {
+    fn instructions(&mut self, body: &[form::CoreInstruction], code: &mut Vec<Op>) -> Result<()> {
         for instruction in body {
             match instruction {
-                form::Instruction::Loop { count, body } => {
+                form::CoreInstruction::Loop { count, body } => {
                     let start = code.len();
                     code.push(Op::Enter { count: *count, end: 0 });
                     self.instructions(body, code)?;
                     code[start] = Op::Enter { count: *count, end: code.len() as u32 };
                     code.push(Op::Turn { start: start as u32 });
                 }
-                form::Instruction::Acquire(step) => {
+                form::CoreInstruction::Acquire(step) => {
                     let (lock, value) = self.step(*step)?;
                     code.push(Op::Acquire(lock, value));
                 }
-                form::Instruction::Release(step) => {
+                form::CoreInstruction::Release(step) => {
                     let (lock, value) = self.step(*step)?;
                     code.push(Op::Release(lock, value));
                 }
-                form::Instruction::Call(call) => {
+                form::CoreInstruction::Call(call) => {
                     let plan = self.call(call)?;
                     code.push(Op::Call(self.calls.len() as u32));
                     self.calls.push(plan);
@@ -367,7 +367,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn call(&self, call: &form::Call) -> Result<CallPlan> {
+    fn call(&self, call: &form::KernelCall) -> Result<CallPlan> {
         let refuse = |text: String| Err(self.fault(format!("call of {}: {text}", call.entry)));
         let Some(at) = ENTRIES.iter().position(|entry| entry.name == call.entry) else {
             return refuse("no kernel has this name".to_owned());
@@ -389,15 +389,16 @@ impl Planner<'_> {
         if !wanted.eq(call.parameters.iter().map(|parameter| parameter.name.as_str())) {
             return refuse(format!("its numbers are not {:?}", entry.params));
         }
-        let numbers: Vec<Number> = call.parameters.iter().map(|parameter| parameter.value.clone()).collect();
+        let numbers: Vec<ParameterValue> =
+            call.parameters.iter().map(|parameter| parameter.value.clone()).collect();
         for (param, number) in entry.params.iter().zip(&numbers) {
-            if (param.kind == ParamKind::Real) != matches!(number, Number::Float(_)) {
+            if (param.kind == ParamKind::Real) != matches!(number, ParameterValue::Float(_)) {
                 return refuse(format!("{} has the wrong kind of number", param.name));
             }
         }
-        let fixed = |number: &Number| match number {
-            Number::Int(affine) => affine.terms.is_empty(),
-            Number::Float(_) => true,
+        let fixed = |number: &ParameterValue| match number {
+            ParameterValue::Int(affine) => affine.terms.is_empty(),
+            ParameterValue::Float(_) => true,
         };
         let mut constant = None;
         if numbers.iter().all(fixed) {
@@ -419,17 +420,17 @@ impl Planner<'_> {
         f64::from(self.target.core_unit.program_bytes) + kernels
     }
 
-    fn commands(&self, body: &[form::Command], orders: &mut Vec<Order>) -> Result<()> {
+    fn commands(&self, body: &[form::ProcessorCommand], orders: &mut Vec<Order>) -> Result<()> {
         for command in body {
             match command {
-                form::Command::Loop { count, body } => {
+                form::ProcessorCommand::Loop { count, body } => {
                     let start = orders.len();
                     orders.push(Order::Enter { count: *count, end: 0 });
                     self.commands(body, orders)?;
                     orders[start] = Order::Enter { count: *count, end: orders.len() as u32 };
                     orders.push(Order::Turn { start: start as u32 });
                 }
-                form::Command::Push(push) => {
+                form::ProcessorCommand::Push(push) => {
                     let task = TaskPlan {
                         descriptor: self.descriptor(push.channel.tile, push.descriptor)?,
                         repeats: push.repeats,
@@ -439,7 +440,7 @@ impl Planner<'_> {
                     };
                     orders.push(Order::Push(self.channel(push.channel)?, task, push.offset.clone()));
                 }
-                form::Command::Wait(channel) => orders.push(Order::Wait(self.channel(*channel)?)),
+                form::ProcessorCommand::Wait(channel) => orders.push(Order::Wait(self.channel(*channel)?)),
             }
         }
         Ok(())
@@ -450,10 +451,14 @@ impl Planner<'_> {
 ///
 /// # Errors
 /// When one is negative or too large.
-pub(super) fn values(entry: &kernel::Entry, numbers: &[Number], counters: &[u32]) -> Result<Vec<u32>> {
-    let value = |(param, number): (&kernel::Param, &Number)| match number {
-        Number::Float(value) => Ok(value.to_bits()),
-        Number::Int(affine) => {
+pub(super) fn values(
+    entry: &kernel::Entry,
+    numbers: &[ParameterValue],
+    counters: &[u32],
+) -> Result<Vec<u32>> {
+    let value = |(param, number): (&kernel::Param, &ParameterValue)| match number {
+        ParameterValue::Float(value) => Ok(value.to_bits()),
+        ParameterValue::Int(affine) => {
             let value = affine.at(counters);
             u32::try_from(value)
                 .map_err(|_| Error::new(format!("kernel {}: {} is {value}", entry.name, param.name)))

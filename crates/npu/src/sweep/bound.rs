@@ -6,7 +6,7 @@ use girih_tensor::{Error, Result};
 use serde::Serialize;
 
 use crate::Target;
-use crate::form::schedule::{Dim, Number};
+use crate::form::schedule::{Dim, ParameterValue};
 use crate::form::tiled::{Flow, Item, Stream, TiledLaunch};
 use crate::kernel::{self, Extent, Table};
 use crate::sim::Cycle;
@@ -41,8 +41,8 @@ impl Bound {
             let circuits = stream.circuits(launch.herd);
             for circuit in &circuits {
                 let joined = if stream.joins() { circuit.cores.len() as u64 } else { 1 };
-                let through = stream.through.as_ref().filter(|_| stream.flow == Flow::In);
-                let passes = through.map_or(1, |through| u64::from(through.passes));
+                let staging = stream.l2.as_ref().filter(|_| stream.flow == Flow::In);
+                let passes = staging.map_or(1, |staging| u64::from(staging.passes));
                 let own: u64 = stream.dims.iter().map(|dim| u64::from(dim.size)).product();
                 words = words.max(own * joined.max(passes));
                 let moved = own * joined * 4;
@@ -92,8 +92,8 @@ fn calls(body: &[Item], row: u8, table: &Table) -> Result<Cycle> {
                 let at = at.filter(|&at| table.knows(at));
                 let at = at.ok_or_else(|| Error::new(format!("no times are known of the kernel {entry}")))?;
                 let numbers = parameters.iter().map(|parameter| match &parameter.value {
-                    Number::Int(value) => u32::try_from(value.constant).unwrap_or(0),
-                    Number::Float(value) => value.to_bits(),
+                    ParameterValue::Int(value) => u32::try_from(value.constant).unwrap_or(0),
+                    ParameterValue::Float(value) => value.to_bits(),
                 });
                 // Loads of different tiles never wait for one bank.
                 let apart = |tile: usize| Extent { tile: tile as u32, address: 0, bytes: 0 };

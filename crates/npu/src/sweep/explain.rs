@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Bound, Timed, Weighed};
 use crate::Target;
-use crate::form::groups::{Program, Task};
+use crate::form::groups::{ArrayProgram, KernelLaunch};
 use crate::kernel::Table;
 use crate::pass;
 use crate::sim::{Cycle, Report};
@@ -195,7 +195,7 @@ fn parts(step: &Timed, target: &Target, table: &Table) -> Result<Vec<(String, La
 }
 
 /// What is known of a launch before it runs.
-fn part(program: &Program, task: &Task, target: &Target, table: &Table) -> Result<LaunchPart> {
+fn part(program: &ArrayProgram, task: &KernelLaunch, target: &Target, table: &Table) -> Result<LaunchPart> {
     let (tiled, _) = pass::fit(program, task, target)?;
     let tiling = task.tiling.map_or_else(|| format!("herd={}", tiled.herd), |tiling| tiling.to_string());
     let cores = u32::from(tiled.herd.columns) * u32::from(tiled.herd.rows);

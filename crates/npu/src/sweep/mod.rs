@@ -13,7 +13,7 @@ use girih_tensor::Result;
 
 use crate::Target;
 use crate::driver::{Compiled, Compiler, Estimate, estimate};
-use crate::pass::{self, Attention, Grouping, Mapping, NoDump, Policy, TileRule};
+use crate::pass::{self, ArrayMapping, AttentionPlacement, Grouping, NoDump, Policy, TileRule};
 
 pub use bound::Bound;
 pub use explain::{Comparison, LaunchPart, LaunchRow, Mechanism, explain};
@@ -24,7 +24,7 @@ pub use stitch::{GroupingRow, LayoutRow, Stitching, stitching};
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The best mapping.
-    pub mapping: Mapping,
+    pub mapping: ArrayMapping,
     /// Its kernels.
     pub kernels: Vec<Searched>,
     /// Every grouping and place of attention with the best tilings.
@@ -35,7 +35,7 @@ pub struct Found {
 #[derive(Clone, Debug)]
 pub struct Weighed {
     /// The mapping.
-    pub mapping: Mapping,
+    pub mapping: ArrayMapping,
     /// Each graph's step.
     pub steps: Vec<Timed>,
 }
@@ -64,7 +64,7 @@ impl Timed {
 ///
 /// # Errors
 /// When a program does not fit the target.
-pub fn weigh(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Result<Weighed> {
+pub fn weigh(graphs: &[Graph], target: &Target, mapping: &ArrayMapping) -> Result<Weighed> {
     let compiler = Compiler::new(target.clone(), mapping.clone(), None);
     let mut steps = Vec::new();
     for graph in graphs {
@@ -94,7 +94,7 @@ pub fn sweep(
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Found> {
     let mut policies = Vec::new();
-    for (_, attention) in Attention::ALL.iter().rev() {
+    for (_, attention) in AttentionPlacement::ALL.iter().rev() {
         policies.extend(
             Grouping::ALL
                 .iter()
@@ -104,14 +104,14 @@ pub fn sweep(
     }
     let mut cuts = Vec::new();
     for graph in graphs {
-        let cut = |policy: &Policy| pass::groups(graph, target, &Mapping::from(*policy), &mut NoDump);
+        let cut = |policy: &Policy| pass::groups(graph, target, &ArrayMapping::from(*policy), &mut NoDump);
         cuts.push(policies.iter().map(cut).collect::<Result<Vec<_>>>()?);
     }
     let kernels = search::search(&search::uses(&cuts), target, threads, progress)?;
     let tiles: Vec<TileRule> = kernels.iter().map(|one| TileRule::of(&one.of.kernel, one.tiling)).collect();
     let mut weighed = Vec::new();
     for policy in policies {
-        let mapping = Mapping { name: "swept".to_owned(), policy, tiles: tiles.clone() };
+        let mapping = ArrayMapping { name: "swept".to_owned(), policy, tiles: tiles.clone() };
         weighed.push(weigh(graphs, target, &mapping)?);
     }
     let share = |one: &Weighed| -> f64 {

@@ -9,7 +9,7 @@ use girih_tensor::{Error, Result};
 
 use super::Bound;
 use crate::Target;
-use crate::form::groups::{Groups, Kernel, Program, Step, Task};
+use crate::form::groups::{ArrayProgram, Groups, Kernel, KernelLaunch, StepAction};
 use crate::form::schedule::{Argument, ArgumentRole};
 use crate::form::tiling::Tiling;
 use crate::kernel::Table;
@@ -90,10 +90,10 @@ fn named(kernel: Kernel) -> (Kernel, String) {
 }
 
 /// Every launch of a step, with how often it runs and is configured for.
-fn tasks(groups: &Groups) -> Vec<(&Task, [u64; 2])> {
+fn tasks(groups: &Groups) -> Vec<(&KernelLaunch, [u64; 2])> {
     let mut all = Vec::new();
     for (number, program) in groups.programs.iter().enumerate() {
-        let runs = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
+        let runs = |step: &&StepAction| matches!(step, StepAction::Array { program, .. } if *program as usize == number);
         let runs = groups.steps.iter().filter(runs).count() as u64;
         let mut held: Option<String> = None;
         for task in &program.launches {
@@ -161,13 +161,14 @@ fn jobs_of(of: usize, one: &Use, target: &Target, table: &Table) -> Result<Vec<J
 }
 
 /// A program of one launch of this kernel.
-pub(super) fn program(kernel: Kernel, tiling: Tiling) -> Program {
+pub(super) fn program(kernel: Kernel, tiling: Tiling) -> ArrayProgram {
     let roles = [ArgumentRole::Input, ArgumentRole::Input, ArgumentRole::Output];
     let arguments = kernel.operand_bytes().into_iter().zip(roles).enumerate();
     let arguments = arguments.map(|(i, (bytes, role))| Argument { name: format!("a{i}"), role, bytes });
     let name = kernel.name().to_owned();
-    let launches = vec![Task { name: name.clone(), kernel, arguments: vec![0, 1, 2], tiling: Some(tiling) }];
-    Program { name, arguments: arguments.collect(), launches }
+    let launches =
+        vec![KernelLaunch { name: name.clone(), kernel, arguments: vec![0, 1, 2], tiling: Some(tiling) }];
+    ArrayProgram { name, arguments: arguments.collect(), launches }
 }
 
 /// Times every job that may still win; the others have no time. A job is left

@@ -12,7 +12,7 @@ use super::{Timed, Weighed, tokens_before, weigh};
 use crate::Target;
 use crate::driver::laid_bytes;
 use crate::form::groups::Kernel;
-use crate::pass::{Grouping, Mapping, Policy};
+use crate::pass::{ArrayMapping, Grouping, Policy};
 
 /// One way of grouping, over one step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -61,11 +61,11 @@ pub struct Stitching {
 ///
 /// # Errors
 /// When a program does not fit the target.
-pub fn stitching(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Result<Stitching> {
+pub fn stitching(graphs: &[Graph], target: &Target, mapping: &ArrayMapping) -> Result<Stitching> {
     let mut ways: Vec<(Grouping, Weighed)> = Vec::new();
     for (_, grouping) in Grouping::ALL {
         let policy = Policy { grouping: *grouping, ..mapping.policy };
-        ways.push((*grouping, weigh(graphs, target, &Mapping { policy, ..mapping.clone() })?));
+        ways.push((*grouping, weigh(graphs, target, &ArrayMapping { policy, ..mapping.clone() })?));
     }
     let mut groupings = Vec::new();
     for (number, graph) in graphs.iter().enumerate() {

@@ -4,7 +4,7 @@ use girih_graph::{Act, Builder, Graph, Key, Op, Pairing, Span, Variant};
 use girih_tensor::{DType, Shape};
 
 /// The sizes of a Llama.
-pub struct Sizes {
+pub struct LlamaSizes {
     pub layers: usize,
     pub width: usize,
     pub heads: usize,
@@ -16,12 +16,19 @@ pub struct Sizes {
 
 /// Three layers, small enough to simulate in a test.
 #[allow(dead_code)] // each test program uses the sizes it needs
-pub const SMALL: Sizes =
-    Sizes { layers: 3, width: 64, heads: 4, kv_heads: 2, head: 16, hidden: 176, vocabulary: 512 };
+pub const SMALL: LlamaSizes =
+    LlamaSizes { layers: 3, width: 64, heads: 4, kv_heads: 2, head: 16, hidden: 176, vocabulary: 512 };
 /// Llama-3.2-1B.
 #[allow(dead_code)] // each test program uses the sizes it needs
-pub const LLAMA_1B: Sizes =
-    Sizes { layers: 16, width: 2048, heads: 32, kv_heads: 8, head: 64, hidden: 8192, vocabulary: 128256 };
+pub const LLAMA_1B: LlamaSizes = LlamaSizes {
+    layers: 16,
+    width: 2048,
+    heads: 32,
+    kv_heads: 8,
+    head: 64,
+    hidden: 8192,
+    vocabulary: 128256,
+};
 
 /// A step of so many rows of one sequence, whose last is an output row.
 pub fn key(rows: u32) -> Key {
@@ -29,7 +36,7 @@ pub fn key(rows: u32) -> Key {
 }
 
 /// The graph for steps up to `key`.
-pub fn llama(sizes: &Sizes, key: Key) -> Graph {
+pub fn llama(sizes: &LlamaSizes, key: Key) -> Graph {
     let mut graph = Builder::new(key);
     let tokens = graph.input("tokens", &[], DType::I32);
     let table = graph.weight("embed.table", Shape::matrix(sizes.vocabulary, sizes.width), DType::BF16);
@@ -46,12 +53,12 @@ pub fn llama(sizes: &Sizes, key: Key) -> Graph {
 
 fn layer_of(
     graph: &mut Builder,
-    sizes: &Sizes,
+    sizes: &LlamaSizes,
     layer: usize,
     x: girih_graph::ValueId,
 ) -> girih_graph::ValueId {
     let at = |name: &str| format!("layers.{layer}.{name}");
-    let Sizes { width, heads, kv_heads, head, hidden, .. } = *sizes;
+    let LlamaSizes { width, heads, kv_heads, head, hidden, .. } = *sizes;
     let vector = |n: usize| Shape::new(&[n]).unwrap();
     let linear = |graph: &mut Builder, name: &str, x, [from, to]: [usize; 2]| {
         let weight = graph.weight(&at(&format!("{name}.weight")), Shape::matrix(to, from), DType::BF16);

@@ -10,7 +10,7 @@ use girih_npu::Target;
 use girih_npu::driver::{
     Compiled, Compiler, Estimate, Runtime, Scene, Timed, WeightUse, estimate_scene, times,
 };
-use girih_npu::pass::{Attention, Grouping, Mapping, NoDump, Policy};
+use girih_npu::pass::{ArrayMapping, AttentionPlacement, Grouping, NoDump, Policy};
 use serde_json::{Value, json};
 
 use super::super::bytes;
@@ -122,10 +122,10 @@ impl Bench<'_> {
     }
 
     /// The mapping that was asked for, cut by a policy.
-    fn mapping(&self, policy: Policy) -> Result<Mapping> {
+    fn mapping(&self, policy: Policy) -> Result<ArrayMapping> {
         let asked = self.args.source.mapping()?;
         let name = if policy == asked.policy { asked.name } else { policy.name().to_owned() };
-        Ok(Mapping { name, policy, tiles: asked.tiles })
+        Ok(ArrayMapping { name, policy, tiles: asked.tiles })
     }
 
     /// What a scene costs on the programs for so many rows in a context.
@@ -149,8 +149,8 @@ impl Bench<'_> {
         };
         for other in [
             other,
-            Policy { attention: Attention::Host, ..policy },
-            Policy { attention: Attention::Array, ..policy },
+            Policy { attention: AttentionPlacement::Host, ..policy },
+            Policy { attention: AttentionPlacement::Array, ..policy },
         ] {
             if other == policy {
                 continue;
@@ -158,7 +158,7 @@ impl Bench<'_> {
             let name = format!("policy {}", other.name());
             let way = match (other.grouping == policy.grouping, other.attention) {
                 (false, _) => Some("dispatch=single"),
-                (true, Attention::Array) => Some("keys=gathered"),
+                (true, AttentionPlacement::Array) => Some("keys=gathered"),
                 _ => None,
             };
             ways.push((name.clone(), other, Runtime::default()));
@@ -235,14 +235,14 @@ impl Bench<'_> {
         let Bench { context: most, policy, .. } = *self;
         // After a prompt that fills the context there is no room for a token.
         let position = self.args.prompt.min(most - 1);
-        let array = Policy { attention: Attention::Array, ..policy };
+        let array = Policy { attention: AttentionPlacement::Array, ..policy };
         let scene = Scene { position, rows: 1, runtime: Runtime::default() };
         let mut lines = Vec::new();
         for context in self.ladder(position + 1, most) {
             let what = format!("the array attends to {context} positions");
             lines.push(Line { what, costs: vec![self.cost(array, [1, context], scene)?] });
         }
-        let host = Policy { attention: Attention::Host, ..policy };
+        let host = Policy { attention: AttentionPlacement::Host, ..policy };
         let what = "the host attends to what there is".to_owned();
         lines.push(Line { what, costs: vec![self.cost(host, [1, most], scene)?] });
         Ok(Table {

@@ -17,26 +17,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Affine, Argument, Call, Channel, Command, Descriptor, Direction, Instruction, Launch, Number, Operand,
-    Place, Push, Schedule, Step, Tile, TileKind,
+    Affine, Argument, CallOperand, Channel, CoreInstruction, Descriptor, Direction, DmaAddress, KernelCall,
+    Launch, LockChange, ParameterValue, ProcessorCommand, Push, Schedule, Tile, TileKind,
 };
 use crate::Target;
 use crate::form::placed::on_grid;
-use crate::form::{Fault, Form};
+use crate::form::{FormFault, PassForm};
 use crate::kernel;
 use crate::target::Dma;
 
-impl Form for Schedule {
+impl PassForm for Schedule {
     const NAME: &'static str = "schedule";
 
-    fn faults(&self, target: &Target) -> Vec<Fault> {
+    fn faults(&self, target: &Target) -> Vec<FormFault> {
         let mut faults = Vec::new();
         if self.target != target.name {
             let sentence = format!("is made for the target {}, not {}", self.target, target.name);
-            faults.push(Fault::new(&self.name, sentence));
+            faults.push(FormFault::new(&self.name, sentence));
         }
         for launch in &self.launches {
-            let mut check = Check { launch, arguments: &self.arguments, target, faults: Vec::new() };
+            let mut check = LaunchCheck { launch, arguments: &self.arguments, target, faults: Vec::new() };
             check.buffers();
             check.locks();
             check.descriptors();
@@ -50,16 +50,16 @@ impl Form for Schedule {
 }
 
 /// A launch being checked.
-struct Check<'a> {
+struct LaunchCheck<'a> {
     launch: &'a Launch,
     arguments: &'a [Argument],
     target: &'a Target,
-    faults: Vec<Fault>,
+    faults: Vec<FormFault>,
 }
 
-impl Check<'_> {
+impl LaunchCheck<'_> {
     fn fault(&mut self, what: String, sentence: impl Into<String>) {
-        self.faults.push(Fault::new(format!("{}: {what}", self.launch.name), sentence));
+        self.faults.push(FormFault::new(format!("{}: {what}", self.launch.name), sentence));
     }
 
     fn dma(&self, tile: Tile) -> &Dma {
@@ -122,7 +122,7 @@ impl Check<'_> {
     }
 
     /// What is wrong with a step on a lock by something in `tile`.
-    fn step_fault(&self, step: Step, tile: Tile) -> Option<String> {
+    fn step_fault(&self, step: LockChange, tile: Tile) -> Option<String> {
         let Some(lock) = self.launch.locks.get(step.lock.0 as usize) else {
             return Some(format!("names lock l{}, which there is not", step.lock.0));
         };
@@ -183,9 +183,11 @@ impl Check<'_> {
         let dims = descriptor.dims.iter().chain(&descriptor.iteration);
         let reach = dims.map(|dim| u64::from(dim.size.max(1) - 1).saturating_mul(u64::from(dim.stride)));
         let reach = reach.fold(1, u64::saturating_add).saturating_mul(4);
-        match (descriptor.place, descriptor.tile.kind()) {
-            (Place::Buffer(..), TileKind::Shim) => Some("of a shim tile reads a tile's memory".to_owned()),
-            (Place::Buffer(buffer, offset), _) => match self.launch.buffers.get(buffer.0 as usize) {
+        match (descriptor.address, descriptor.tile.kind()) {
+            (DmaAddress::Buffer(..), TileKind::Shim) => {
+                Some("of a shim tile reads a tile's memory".to_owned())
+            }
+            (DmaAddress::Buffer(buffer, offset), _) => match self.launch.buffers.get(buffer.0 as usize) {
                 None => Some(format!("names buffer b{}, which there is not", buffer.0)),
                 Some(of) if !channel_reaches(descriptor.tile, of.tile) => {
                     Some(format!("names buffer {} of tile {}, which it does not reach", of.name, of.tile))
@@ -201,7 +203,7 @@ impl Check<'_> {
                         )
                     }),
             },
-            (Place::Argument(argument, offset), TileKind::Shim) => {
+            (DmaAddress::Argument(argument, offset), TileKind::Shim) => {
                 match self.arguments.get(argument as usize) {
                     None => Some(format!("names argument a{argument}, which there is not")),
                     Some(of) => (offset.saturating_add(reach) > of.bytes || offset % 4 != 0).then(|| {
@@ -214,7 +216,7 @@ impl Check<'_> {
                     }),
                 }
             }
-            (Place::Argument(..), _) => Some("reaches DRAM; only shim tiles do".to_owned()),
+            (DmaAddress::Argument(..), _) => Some("reaches DRAM; only shim tiles do".to_owned()),
         }
     }
 
@@ -271,7 +273,7 @@ impl Check<'_> {
                     ),
                 );
             }
-            if let Place::Argument(argument, offset) = descriptor.place {
+            if let DmaAddress::Argument(argument, offset) = descriptor.address {
                 let mut moved = descriptor.clone();
                 for &by in offsets {
                     let place = i64::try_from(offset).ok().and_then(|offset| offset.checked_add(by));
@@ -279,7 +281,7 @@ impl Check<'_> {
                         self.fault(what.clone(), format!("moves descriptor {id} to before its argument"));
                         continue;
                     };
-                    moved.place = Place::Argument(argument, place);
+                    moved.address = DmaAddress::Argument(argument, place);
                     if let Some(sentence) = self.reach_fault(&moved) {
                         self.fault(what.clone(), sentence);
                     }
@@ -328,23 +330,29 @@ impl Check<'_> {
         }
     }
 
-    fn instructions(&self, tile: Tile, body: &[Instruction], loops: &mut Vec<u32>, found: &mut Vec<String>) {
+    fn instructions(
+        &self,
+        tile: Tile,
+        body: &[CoreInstruction],
+        loops: &mut Vec<u32>,
+        found: &mut Vec<String>,
+    ) {
         for instruction in body {
             match instruction {
-                Instruction::Loop { count, body } => {
+                CoreInstruction::Loop { count, body } => {
                     loops.push(*count);
                     self.instructions(tile, body, loops, found);
                     loops.pop();
                 }
-                Instruction::Acquire(step) | Instruction::Release(step) => {
+                CoreInstruction::Acquire(step) | CoreInstruction::Release(step) => {
                     found.extend(self.step_fault(*step, tile));
                 }
-                Instruction::Call(call) => found.extend(self.call_fault(tile, call, loops)),
+                CoreInstruction::Call(call) => found.extend(self.call_fault(tile, call, loops)),
             }
         }
     }
 
-    fn call_fault(&self, tile: Tile, call: &Call, loops: &[u32]) -> Option<String> {
+    fn call_fault(&self, tile: Tile, call: &KernelCall, loops: &[u32]) -> Option<String> {
         let Some(entry) = kernel::entry(&call.entry) else {
             return Some(format!("calls {}, which is no entry", call.entry));
         };
@@ -358,7 +366,7 @@ impl Check<'_> {
         }
         let last: Vec<u32> = loops.iter().map(|count| count.saturating_sub(1)).collect();
         for counters in [vec![0; loops.len()], last] {
-            let numbers = numbers(call, &counters)?;
+            let numbers = parameter_values(call, &counters);
             if let Err(error) = entry.check(&numbers) {
                 return Some(error.to_string());
             }
@@ -374,7 +382,13 @@ impl Check<'_> {
         None
     }
 
-    fn operand_fault(&self, tile: Tile, operand: &Operand, need: u64, counters: &[u32]) -> Option<String> {
+    fn operand_fault(
+        &self,
+        tile: Tile,
+        operand: &CallOperand,
+        need: u64,
+        counters: &[u32],
+    ) -> Option<String> {
         if operand.slots.is_empty() || !affine_is_small(&operand.offset) || !affine_is_small(&operand.turn) {
             return Some(format!("the operand {operand} names no place"));
         }
@@ -401,14 +415,14 @@ impl Check<'_> {
     }
 }
 
-/// A call's numbers at these loop counters, floats as their bits; none if one
-/// is negative, which no entry takes.
-pub fn numbers(call: &Call, counters: &[u32]) -> Option<Vec<u32>> {
-    let number = |value: &Number| match value {
-        Number::Int(value) => u32::try_from(value.at(counters)).unwrap_or(u32::MAX),
-        Number::Float(value) => value.to_bits(),
+/// Parameter values of a call at these loop counters, floats as their bits. A
+/// negative value becomes `u32::MAX`, which no entry accepts.
+fn parameter_values(call: &KernelCall, counters: &[u32]) -> Vec<u32> {
+    let number = |value: &ParameterValue| match value {
+        ParameterValue::Int(value) => u32::try_from(value.at(counters)).unwrap_or(u32::MAX),
+        ParameterValue::Float(value) => value.to_bits(),
     };
-    Some(call.parameters.iter().map(|parameter| number(&parameter.value)).collect())
+    call.parameters.iter().map(|parameter| number(&parameter.value)).collect()
 }
 
 fn channels(dma: &Dma, direction: Direction) -> u32 {
@@ -432,24 +446,24 @@ fn channel_reaches(tile: Tile, of: Tile) -> bool {
 
 /// Whether no value that it takes can overflow.
 fn affine_is_small(affine: &Affine) -> bool {
-    const MOST: i64 = 1 << 40;
-    let small = |value: i64| (-MOST..=MOST).contains(&value);
+    const MAX_CONSTANT: i64 = 1 << 40;
+    let small = |value: i64| (-MAX_CONSTANT..=MAX_CONSTANT).contains(&value);
     affine.terms.len() <= super::text::MAX_LOOPS
         && small(affine.constant)
         && affine.terms.iter().all(|term| (-(1 << 27)..=1 << 27).contains(&term.factor))
 }
 
 /// Visits every push with the counts of the loops around it.
-fn collect(commands: &[Command], loops: &mut Vec<u32>, visit: &mut impl FnMut(&Push, &[u32])) {
+fn collect(commands: &[ProcessorCommand], loops: &mut Vec<u32>, visit: &mut impl FnMut(&Push, &[u32])) {
     for command in commands {
         match command {
-            Command::Loop { count, body } => {
+            ProcessorCommand::Loop { count, body } => {
                 loops.push(*count);
                 collect(body, loops, visit);
                 loops.pop();
             }
-            Command::Push(push) => visit(push, loops),
-            Command::Wait(_) => {}
+            ProcessorCommand::Push(push) => visit(push, loops),
+            ProcessorCommand::Wait(_) => {}
         }
     }
 }

@@ -46,10 +46,10 @@
 //! * **Streams** are circuits of 32-bit words, reserved for the whole launch;
 //!   a broadcast delivers each word to all destinations, at the pace of the
 //!   slowest. Neither end knows where the other's descriptors begin or end.
-//! * **Commands** run in order, on one command processor. [`Command::Push`]
+//! * **Commands** run in order, on one command processor. [`ProcessorCommand::Push`]
 //!   writes the descriptor's registers, with the byte offset added to its
 //!   address, and queues it; it waits while the queue is full. A task pushed
-//!   with a token yields one at its end, for [`Command::Wait`].
+//!   with a token yields one at its end, for [`ProcessorCommand::Wait`].
 //! * **A launch ends** when the commands have run and all cores have halted.
 //!   Words must not be left in a stream then: a reader that still waits has
 //!   received nothing of its current pass.
@@ -58,8 +58,6 @@ mod check;
 pub(crate) mod text;
 
 use std::fmt;
-
-pub use check::numbers;
 
 /// One program: launches that run one after another from one submission.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,7 +127,7 @@ pub struct Launch {
     /// Tile memory; a [`BufferId`] is an index here.
     pub buffers: Vec<Buffer>,
     /// Semaphores; a [`LockId`] is an index here.
-    pub locks: Vec<Lock>,
+    pub locks: Vec<TileLock>,
     /// The buffer descriptors of all tiles.
     pub descriptors: Vec<Descriptor>,
     /// Tasks that channels begin with, queued when the array is configured.
@@ -141,7 +139,7 @@ pub struct Launch {
     /// The programs of the cores in use.
     pub cores: Vec<Core>,
     /// What the command processor does.
-    pub commands: Vec<Command>,
+    pub commands: Vec<ProcessorCommand>,
 }
 
 /// Index into [`Launch::buffers`].
@@ -167,7 +165,7 @@ pub struct Buffer {
 
 /// A semaphore of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lock {
+pub struct TileLock {
     /// Whose it is.
     pub tile: Tile,
     /// Its number among those of the tile.
@@ -178,7 +176,7 @@ pub struct Lock {
 
 /// A change of a lock: how much an acquire takes or a release adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct LockChange {
     /// The lock.
     pub lock: LockId,
     /// How much.
@@ -193,7 +191,7 @@ pub struct Descriptor {
     /// Its number among those of the tile.
     pub id: u8,
     /// Where its first word lies.
-    pub place: Place,
+    pub address: DmaAddress,
     /// Extents and strides, outermost first; never empty. The word at index
     /// `i` lies `Σ i_d · stride_d` words after the first.
     pub dims: Vec<Dim>,
@@ -201,9 +199,9 @@ pub struct Descriptor {
     /// next, instead of within a run.
     pub iteration: Option<Dim>,
     /// Waits for this before the first word.
-    pub acquire: Option<Step>,
+    pub acquire: Option<LockChange>,
     /// Does this after the last word.
-    pub release: Option<Step>,
+    pub release: Option<LockChange>,
     /// The descriptor that follows in the same task.
     pub next: Option<u8>,
 }
@@ -219,7 +217,7 @@ pub struct Dim {
 
 /// Where a descriptor's words lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum DmaAddress {
     /// In a tile's memory: a buffer and a byte offset in it.
     Buffer(BufferId, u32),
     /// In DRAM: an argument's number and a byte offset in it; of shim tiles
@@ -291,41 +289,41 @@ pub struct Core {
     /// The tile.
     pub tile: Tile,
     /// What it does, once.
-    pub program: Vec<Instruction>,
+    pub program: Vec<CoreInstruction>,
 }
 
 /// One instruction of a core.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Instruction {
+pub enum CoreInstruction {
     /// Repeats its body.
     Loop {
         /// How many times.
         count: u32,
         /// What is repeated.
-        body: Vec<Instruction>,
+        body: Vec<CoreInstruction>,
     },
     /// Waits for a lock and takes from it.
-    Acquire(Step),
+    Acquire(LockChange),
     /// Adds to a lock.
-    Release(Step),
+    Release(LockChange),
     /// Calls a kernel entry.
-    Call(Call),
+    Call(KernelCall),
 }
 
 /// A call of a kernel entry.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct KernelCall {
     /// The entry's name.
     pub entry: String,
     /// Tile memory, in the entry's order.
-    pub operands: Vec<Operand>,
+    pub operands: Vec<CallOperand>,
     /// Numbers, by name, in the entry's order.
     pub parameters: Vec<Parameter>,
 }
 
 /// An address that a call is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operand {
+pub struct CallOperand {
     /// Buffers of one size that take turns (ping and pong); mostly one or two.
     pub slots: Vec<BufferId>,
     /// Whose turn it is: the value modulo the number of slots.
@@ -340,12 +338,12 @@ pub struct Parameter {
     /// The entry's name for it.
     pub name: String,
     /// Its value.
-    pub value: Number,
+    pub value: ParameterValue,
 }
 
 /// The value of a parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Number {
+pub enum ParameterValue {
     /// A whole number, which may depend on the enclosing loops.
     Int(Affine),
     /// A float.
@@ -373,13 +371,13 @@ pub struct Term {
 
 /// One command of the command processor.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Command {
+pub enum ProcessorCommand {
     /// Repeats its body; loops that are expanded when a blob is loaded.
     Loop {
         /// How many times.
         count: u32,
         /// What is repeated.
-        body: Vec<Command>,
+        body: Vec<ProcessorCommand>,
     },
     /// Writes a descriptor's registers and queues it on a channel.
     Push(Push),
@@ -469,10 +467,10 @@ impl Affine {
     }
 }
 
-impl Operand {
+impl CallOperand {
     /// The start of one buffer.
-    pub fn whole(buffer: BufferId) -> Operand {
-        Operand { slots: vec![buffer], turn: Affine::default(), offset: Affine::default() }
+    pub fn whole(buffer: BufferId) -> CallOperand {
+        CallOperand { slots: vec![buffer], turn: Affine::default(), offset: Affine::default() }
     }
 
     /// The buffer and the byte offset at these loop counters.

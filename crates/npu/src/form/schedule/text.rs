@@ -7,11 +7,11 @@ use std::str::FromStr;
 use girih_tensor::{Error, Result};
 
 use super::{
-    Affine, Argument, ArgumentRole, Buffer, BufferId, Call, Cascade, Channel, Command, Core, Descriptor, Dim,
-    Direction, Hop, Instruction, Launch, Lock, LockId, Number, Operand, Parameter, Place, Push, Route,
-    Schedule, Start, Step, Term, Tile,
+    Affine, Argument, ArgumentRole, Buffer, BufferId, CallOperand, Cascade, Channel, Core, CoreInstruction,
+    Descriptor, Dim, Direction, DmaAddress, Hop, KernelCall, Launch, LockChange, LockId, Parameter,
+    ParameterValue, ProcessorCommand, Push, Route, Schedule, Start, Term, Tile, TileLock,
 };
-use crate::form::read::{Line, Lines};
+use crate::form::read::{FormLine, FormLines};
 
 /// Loops within loops that a printed schedule may have.
 pub const MAX_LOOPS: usize = 8;
@@ -35,8 +35,8 @@ impl fmt::Display for Argument {
 impl fmt::Display for Parameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
-            Number::Int(value) => write!(f, "{}={value}", self.name),
-            Number::Float(value) => write!(f, "{}={value:?}f", self.name),
+            ParameterValue::Int(value) => write!(f, "{}={value}", self.name),
+            ParameterValue::Float(value) => write!(f, "{}={value:?}f", self.name),
         }
     }
 }
@@ -47,7 +47,7 @@ impl fmt::Display for Launch {
         for (number, Buffer { name, tile, address, bytes }) in self.buffers.iter().enumerate() {
             writeln!(f, "  buffer {number} {name} {tile} {address:#x} {bytes}")?;
         }
-        for (number, Lock { tile, id, initial }) in self.locks.iter().enumerate() {
+        for (number, TileLock { tile, id, initial }) in self.locks.iter().enumerate() {
             writeln!(f, "  lock {number} {tile} {id} {initial}")?;
         }
         self.descriptors.iter().try_for_each(|descriptor| writeln!(f, "  {descriptor}"))?;
@@ -77,39 +77,39 @@ fn indent(depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     (0..depth).try_for_each(|_| f.write_str("  "))
 }
 
-fn print_instruction(instruction: &Instruction, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn print_instruction(instruction: &CoreInstruction, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     indent(depth, f)?;
     match instruction {
-        Instruction::Loop { count, body } => {
+        CoreInstruction::Loop { count, body } => {
             writeln!(f, "loop {count} {{")?;
             body.iter().try_for_each(|inner| print_instruction(inner, depth + 1, f))?;
             indent(depth, f)?;
             writeln!(f, "}}")
         }
-        Instruction::Acquire(step) => writeln!(f, "acquire {step}"),
-        Instruction::Release(step) => writeln!(f, "release {step}"),
-        Instruction::Call(call) => writeln!(f, "{call}"),
+        CoreInstruction::Acquire(step) => writeln!(f, "acquire {step}"),
+        CoreInstruction::Release(step) => writeln!(f, "release {step}"),
+        CoreInstruction::Call(call) => writeln!(f, "{call}"),
     }
 }
 
-fn print_command(command: &Command, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn print_command(command: &ProcessorCommand, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     indent(depth, f)?;
     match command {
-        Command::Loop { count, body } => {
+        ProcessorCommand::Loop { count, body } => {
             writeln!(f, "loop {count} {{")?;
             body.iter().try_for_each(|inner| print_command(inner, depth + 1, f))?;
             indent(depth, f)?;
             writeln!(f, "}}")
         }
-        Command::Push(Push { channel, descriptor, offset, repeats, token }) => {
+        ProcessorCommand::Push(Push { channel, descriptor, offset, repeats, token }) => {
             let token = if *token { " token" } else { "" };
             writeln!(f, "push {channel} {descriptor} {offset} {repeats}{token}")
         }
-        Command::Wait(channel) => writeln!(f, "wait {channel}"),
+        ProcessorCommand::Wait(channel) => writeln!(f, "wait {channel}"),
     }
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for KernelCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "call {}", self.entry)?;
         self.operands.iter().try_for_each(|operand| write!(f, " {operand}"))?;
@@ -120,7 +120,7 @@ impl fmt::Display for Call {
     }
 }
 
-impl fmt::Display for Operand {
+impl fmt::Display for CallOperand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, slot) in self.slots.iter().enumerate() {
             write!(f, "{}b{}", if number == 0 { "" } else { "|" }, slot.0)?;
@@ -141,7 +141,7 @@ impl fmt::Display for Affine {
 
 impl fmt::Display for Descriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "descriptor {} {} {} ", self.tile, self.id, self.place)?;
+        write!(f, "descriptor {} {} {} ", self.tile, self.id, self.address)?;
         for (number, dim) in self.dims.iter().enumerate() {
             write!(f, "{}{dim}", if number == 0 { "" } else { "," })?;
         }
@@ -158,11 +158,11 @@ impl fmt::Display for Descriptor {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DmaAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Buffer(buffer, offset) => write!(f, "b{}+{offset}", buffer.0),
-            Place::Argument(argument, offset) => write!(f, "a{argument}+{offset}"),
+            DmaAddress::Buffer(buffer, offset) => write!(f, "b{}+{offset}", buffer.0),
+            DmaAddress::Argument(argument, offset) => write!(f, "a{argument}+{offset}"),
         }
     }
 }
@@ -173,7 +173,7 @@ impl fmt::Display for Dim {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for LockChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "l{} {}", self.lock.0, self.value)
     }
@@ -193,7 +193,7 @@ impl FromStr for Schedule {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Schedule> {
-        let mut lines = Lines::new(text);
+        let mut lines = FormLines::new(text);
         let mut head = lines.need("schedule")?;
         let name = head.word("the program's name")?.to_owned();
         head.need("target")?;
@@ -210,7 +210,7 @@ impl FromStr for Schedule {
 }
 
 /// Takes the number of an entry, which is its place in its list.
-fn numbered(line: &mut Line<'_>, place: usize) -> Result<()> {
+fn numbered(line: &mut FormLine<'_>, place: usize) -> Result<()> {
     let number: usize = line.value("a number")?;
     if number == place {
         Ok(())
@@ -220,7 +220,7 @@ fn numbered(line: &mut Line<'_>, place: usize) -> Result<()> {
 }
 
 /// The arguments of a program, one a line.
-pub(crate) fn arguments(lines: &mut Lines<'_>) -> Result<Vec<Argument>> {
+pub(crate) fn arguments(lines: &mut FormLines<'_>) -> Result<Vec<Argument>> {
     let mut arguments = Vec::new();
     while let Some(mut line) = lines.take("argument") {
         numbered(&mut line, arguments.len())?;
@@ -229,7 +229,7 @@ pub(crate) fn arguments(lines: &mut Lines<'_>) -> Result<Vec<Argument>> {
     Ok(arguments)
 }
 
-fn argument(line: &mut Line<'_>) -> Result<Argument> {
+fn argument(line: &mut FormLine<'_>) -> Result<Argument> {
     let name = line.word("a name")?.to_owned();
     let word = line.word("a role")?;
     let role = ArgumentRole::ALL.iter().find(|role| role.name() == word);
@@ -239,7 +239,7 @@ fn argument(line: &mut Line<'_>) -> Result<Argument> {
     Ok(Argument { name, role, bytes })
 }
 
-fn launch(mut head: Line<'_>, lines: &mut Lines<'_>) -> Result<Launch> {
+fn launch(mut head: FormLine<'_>, lines: &mut FormLines<'_>) -> Result<Launch> {
     let mut launch = Launch { name: head.word("the launch's name")?.to_owned(), ..Launch::default() };
     head.end()?;
     while let Some(mut line) = lines.take("buffer") {
@@ -249,7 +249,7 @@ fn launch(mut head: Line<'_>, lines: &mut Lines<'_>) -> Result<Launch> {
     while let Some(mut line) = lines.take("lock") {
         numbered(&mut line, launch.locks.len())?;
         let (tile, id) = (line.value("a tile")?, line.value("a lock's id")?);
-        launch.locks.push(Lock { tile, id, initial: line.value("an initial value")? });
+        launch.locks.push(TileLock { tile, id, initial: line.value("an initial value")? });
         line.end()?;
     }
     while let Some(mut line) = lines.take("descriptor") {
@@ -287,7 +287,7 @@ fn launch(mut head: Line<'_>, lines: &mut Lines<'_>) -> Result<Launch> {
     Ok(launch)
 }
 
-fn buffer(line: &mut Line<'_>) -> Result<Buffer> {
+fn buffer(line: &mut FormLine<'_>) -> Result<Buffer> {
     let name = line.word("a name")?.to_owned();
     let tile = line.value("a tile")?;
     let address = address(line)?;
@@ -297,14 +297,14 @@ fn buffer(line: &mut Line<'_>) -> Result<Buffer> {
 }
 
 /// An address, in hex.
-pub(crate) fn address(line: &mut Line<'_>) -> Result<u32> {
+pub(crate) fn address(line: &mut FormLine<'_>) -> Result<u32> {
     let word = line.word("an address")?;
     let digits = word.strip_prefix("0x").ok_or_else(|| line.error("has an address that is not in hex"))?;
     u32::from_str_radix(digits, 16).map_err(|_| line.error(format!("has the address {word}")))
 }
 
-fn descriptor(line: &mut Line<'_>) -> Result<Descriptor> {
-    let (tile, id, place) = (line.value("a tile")?, line.value("an id")?, line.value("a place")?);
+fn descriptor(line: &mut FormLine<'_>) -> Result<Descriptor> {
+    let (tile, id, address) = (line.value("a tile")?, line.value("an id")?, line.value("an address")?);
     let dims = line.word("dimensions")?.split(',').map(|dim| line.parsed(dim, "a dimension"));
     let dims = dims.collect::<Result<_>>()?;
     let iteration = if line.skip("iteration") { Some(line.value("a dimension")?) } else { None };
@@ -312,17 +312,17 @@ fn descriptor(line: &mut Line<'_>) -> Result<Descriptor> {
     let release = if line.skip("release") { Some(step(line)?) } else { None };
     let next = if line.skip("next") { Some(line.value("a descriptor's id")?) } else { None };
     line.end()?;
-    Ok(Descriptor { tile, id, place, dims, iteration, acquire, release, next })
+    Ok(Descriptor { tile, id, address, dims, iteration, acquire, release, next })
 }
 
-fn step(line: &mut Line<'_>) -> Result<Step> {
+fn step(line: &mut FormLine<'_>) -> Result<LockChange> {
     let word = line.word("a lock")?;
     let lock = LockId(index(line, word, 'l')?);
-    Ok(Step { lock, value: line.value("a lock's change")? })
+    Ok(LockChange { lock, value: line.value("a lock's change")? })
 }
 
 /// An index written as a letter and a number.
-fn index(line: &Line<'_>, word: &str, letter: char) -> Result<u32> {
+fn index(line: &FormLine<'_>, word: &str, letter: char) -> Result<u32> {
     let digits = word.strip_prefix(letter);
     let digits =
         digits.ok_or_else(|| line.error(format!("has '{word}' where {letter} and a number are needed")))?;
@@ -330,7 +330,7 @@ fn index(line: &Line<'_>, word: &str, letter: char) -> Result<u32> {
 }
 
 /// The body of a loop or a core, up to its closing brace.
-fn instructions(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Instruction>> {
+fn instructions(lines: &mut FormLines<'_>, depth: usize) -> Result<Vec<CoreInstruction>> {
     let mut body = Vec::new();
     loop {
         if let Some(mut line) = lines.take("}") {
@@ -338,21 +338,21 @@ fn instructions(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Instruction>>
             return Ok(body);
         } else if let Some(line) = lines.take("loop") {
             let count = loop_head(line, depth)?;
-            body.push(Instruction::Loop { count, body: instructions(lines, depth + 1)? });
+            body.push(CoreInstruction::Loop { count, body: instructions(lines, depth + 1)? });
         } else if let Some(mut line) = lines.take("acquire") {
-            body.push(Instruction::Acquire(step(&mut line)?));
+            body.push(CoreInstruction::Acquire(step(&mut line)?));
             line.end()?;
         } else if let Some(mut line) = lines.take("release") {
-            body.push(Instruction::Release(step(&mut line)?));
+            body.push(CoreInstruction::Release(step(&mut line)?));
             line.end()?;
         } else {
-            body.push(Instruction::Call(call(&mut lines.need("call")?)?));
+            body.push(CoreInstruction::Call(call(&mut lines.need("call")?)?));
         }
     }
 }
 
 /// The count of a loop, if it does not lie too deep.
-pub(crate) fn loop_head(mut line: Line<'_>, depth: usize) -> Result<u32> {
+pub(crate) fn loop_head(mut line: FormLine<'_>, depth: usize) -> Result<u32> {
     if depth == MAX_LOOPS {
         return Err(line.error(format!("has a loop within {depth} others, which is the most")));
     }
@@ -362,9 +362,9 @@ pub(crate) fn loop_head(mut line: Line<'_>, depth: usize) -> Result<u32> {
     Ok(count)
 }
 
-fn call(line: &mut Line<'_>) -> Result<Call> {
+fn call(line: &mut FormLine<'_>) -> Result<KernelCall> {
     let mut call =
-        Call { entry: line.word("an entry")?.to_owned(), operands: Vec::new(), parameters: Vec::new() };
+        KernelCall { entry: line.word("an entry")?.to_owned(), operands: Vec::new(), parameters: Vec::new() };
     while let Some(word) = line.optional() {
         if word == ":" {
             break;
@@ -376,21 +376,21 @@ fn call(line: &mut Line<'_>) -> Result<Call> {
 }
 
 /// The parameters that end a line.
-pub(crate) fn parameters(line: &mut Line<'_>) -> Result<Vec<Parameter>> {
+pub(crate) fn parameters(line: &mut FormLine<'_>) -> Result<Vec<Parameter>> {
     let mut parameters = Vec::new();
     while let Some(word) = line.optional() {
         let (name, value) =
             word.split_once('=').ok_or_else(|| line.error(format!("has '{word}' without a value")))?;
         let value = match value.strip_suffix('f') {
-            Some(float) => Number::Float(line.parsed(float, "a float")?),
-            None => Number::Int(line.parsed(value, "a whole number")?),
+            Some(float) => ParameterValue::Float(line.parsed(float, "a float")?),
+            None => ParameterValue::Int(line.parsed(value, "a whole number")?),
         };
         parameters.push(Parameter { name: name.to_owned(), value });
     }
     Ok(parameters)
 }
 
-fn operand(line: &Line<'_>, word: &str) -> Result<Operand> {
+fn operand(line: &FormLine<'_>, word: &str) -> Result<CallOperand> {
     let lacks = || line.error(format!("has '{word}' where an operand is needed"));
     let (slots, offset) = word.split_once('@').ok_or_else(lacks)?;
     let (slots, turn) = match slots.split_once('[') {
@@ -398,11 +398,11 @@ fn operand(line: &Line<'_>, word: &str) -> Result<Operand> {
         None => (slots, Affine::default()),
     };
     let slots = slots.split('|').map(|slot| Ok(BufferId(index(line, slot, 'b')?))).collect::<Result<_>>()?;
-    Ok(Operand { slots, turn, offset: line.parsed(offset, "an offset")? })
+    Ok(CallOperand { slots, turn, offset: line.parsed(offset, "an offset")? })
 }
 
 /// The body of a loop or of the run, up to its closing brace.
-fn commands(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Command>> {
+fn commands(lines: &mut FormLines<'_>, depth: usize) -> Result<Vec<ProcessorCommand>> {
     let mut body = Vec::new();
     loop {
         if let Some(mut line) = lines.take("}") {
@@ -410,17 +410,17 @@ fn commands(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Command>> {
             return Ok(body);
         } else if let Some(line) = lines.take("loop") {
             let count = loop_head(line, depth)?;
-            body.push(Command::Loop { count, body: commands(lines, depth + 1)? });
+            body.push(ProcessorCommand::Loop { count, body: commands(lines, depth + 1)? });
         } else if let Some(mut line) = lines.take("wait") {
-            body.push(Command::Wait(line.value("a channel")?));
+            body.push(ProcessorCommand::Wait(line.value("a channel")?));
             line.end()?;
         } else {
-            body.push(Command::Push(push(&mut lines.need("push")?)?));
+            body.push(ProcessorCommand::Push(push(&mut lines.need("push")?)?));
         }
     }
 }
 
-fn push(line: &mut Line<'_>) -> Result<Push> {
+fn push(line: &mut FormLine<'_>) -> Result<Push> {
     let (channel, descriptor) = (line.value("a channel")?, line.value("a descriptor's id")?);
     let (offset, repeats) = (line.value("an offset")?, line.value("how many repeats")?);
     let token = line.skip("token");
@@ -476,17 +476,17 @@ impl FromStr for Dim {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for DmaAddress {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Place> {
+    fn from_str(text: &str) -> Result<DmaAddress> {
         if let Some(text) = text.strip_prefix('b') {
-            let (buffer, offset) = pair(text, '+', "a place")?;
-            return Ok(Place::Buffer(BufferId(buffer), offset));
+            let (buffer, offset) = pair(text, '+', "an address")?;
+            return Ok(DmaAddress::Buffer(BufferId(buffer), offset));
         }
-        let text = text.strip_prefix('a').ok_or_else(|| unlike("a place"))?;
-        let (argument, offset) = pair(text, '+', "a place")?;
-        Ok(Place::Argument(argument, offset))
+        let text = text.strip_prefix('a').ok_or_else(|| unlike("an address"))?;
+        let (argument, offset) = pair(text, '+', "an address")?;
+        Ok(DmaAddress::Argument(argument, offset))
     }
 }
 
@@ -555,10 +555,10 @@ launch add
         let schedule: Schedule = ADD.parse().unwrap();
         assert_eq!(schedule.to_string(), ADD);
         assert_eq!(schedule.to_string().parse::<Schedule>().unwrap(), schedule);
-        let Instruction::Loop { body, .. } = &schedule.launches[0].cores[0].program[0] else {
+        let CoreInstruction::Loop { body, .. } = &schedule.launches[0].cores[0].program[0] else {
             panic!("a loop")
         };
-        let Instruction::Call(call) = &body[1] else { panic!("a call") };
+        let CoreInstruction::Call(call) = &body[1] else { panic!("a call") };
         assert_eq!(call.operands[0].at(&[0]), (BufferId(1), 0));
         assert_eq!(call.operands[1].at(&[3]), (BufferId(2), -192));
     }
@@ -568,7 +568,7 @@ launch add
         let cases = [
             ("schedule", "argument", "line 2 has 'argument'; 'schedule' is needed"),
             ("lock 1 0,2", "lock 7 0,2", "line 9 has the number 7; 1 follows"),
-            ("b0+0 8x64", "c0+0 8x64", "line 10 has 'c0+0' where a place is needed"),
+            ("b0+0 8x64", "c0+0 8x64", "line 10 has 'c0+0' where an address is needed"),
             ("loop 4 {", "loop 4", "line 16 lacks the word '{'"),
             ("n=64", "n", "line 18 has 'n' without a value"),
             ("    wait 0,0:mm2s:0\n  }\n", "", "the text ends; a line 'push' is needed"),

@@ -13,16 +13,18 @@
 
 use girih_graph::BLOCK_POSITIONS;
 
-use super::{Launch, call, dim, divisor, float, whole};
+use super::{LaunchArguments, call, dim, divisor, float, whole};
 use crate::Target;
 use crate::form::groups::{CHUNK_HEAD, Kernel, chunk_bytes};
-use crate::form::schedule::{Affine, Number, Parameter};
-use crate::form::tiled::{COLUMN, Flow, Herd, Item, Local, ROW, Share, Source, Stream, TiledLaunch};
+use crate::form::schedule::{Affine, Parameter, ParameterValue};
+use crate::form::tiled::{
+    COLUMN_TERM, Flow, Herd, Item, Local, ROW_TERM, Share, Stream, TiledLaunch, TiledOperand,
+};
 use crate::form::tiling::AttendTiling;
 
 /// The sizes of an attention.
 #[derive(Clone, Copy)]
-struct Sizes {
+struct AttendSizes {
     rows: u32,
     heads: u32,
     kv_heads: u32,
@@ -33,27 +35,27 @@ struct Sizes {
 }
 
 /// Query rows that a core may have, over the heads of one head of keys.
-const SIDES: [u32; 7] = [64, 32, 16, 8, 4, 2, 1];
+const QUERY_ROWS: [u32; 7] = [64, 32, 16, 8, 4, 2, 1];
 
 /// The tilings of an attention: so many query rows at once, with chunks of
 /// keys that take turns or do not, best first.
 pub(super) fn space(kernel: &Kernel, target: &Target) -> Vec<AttendTiling> {
     let Kernel::Attend { rows, heads, kv_heads, .. } = *kernel else { return Vec::new() };
     let columns = divisor(rows, target.array.columns);
-    let queries = SIDES.map(|side| side / (heads / kv_heads)).into_iter();
+    let queries = QUERY_ROWS.map(|side| side / (heads / kv_heads)).into_iter();
     let queries = queries.filter(|&queries| queries > 0 && rows.is_multiple_of(queries * columns));
     queries.flat_map(|queries| [2, 1].map(|depth| AttendTiling { queries, depth })).collect()
 }
 
 /// The launch of an attention with this tile, if the tile divides it.
 pub(super) fn build(
-    launch: Launch<'_>,
+    launch: LaunchArguments<'_>,
     kernel: &Kernel,
     tile: AttendTiling,
     target: &Target,
 ) -> Option<TiledLaunch> {
     let Kernel::Attend { rows, heads, kv_heads, size, keys, window, scale } = *kernel else { return None };
-    let sizes = Sizes { rows, heads, kv_heads, size, keys, window, scale };
+    let sizes = AttendSizes { rows, heads, kv_heads, size, keys, window, scale };
     let columns = divisor(rows, target.array.columns);
     let stages = divisor(keys / BLOCK_POSITIONS as u32, target.array.compute_rows);
     let herd = Herd { columns: columns as u8, rows: stages as u8 };
@@ -62,8 +64,15 @@ pub(super) fn build(
 }
 
 /// The launch with so many positions of queries in a core at once.
-fn nest(name: &str, sizes: Sizes, queries: u32, depth: u8, herd: Herd, arguments: &[u32]) -> TiledLaunch {
-    let Sizes { rows, heads, kv_heads, size, keys, .. } = sizes;
+fn nest(
+    name: &str,
+    sizes: AttendSizes,
+    queries: u32,
+    depth: u8,
+    herd: Herd,
+    arguments: &[u32],
+) -> TiledLaunch {
+    let AttendSizes { rows, heads, kv_heads, size, keys, .. } = sizes;
     let (columns, stages) = (u32::from(herd.columns), u32::from(herd.rows));
     let group = heads / kv_heads;
     let loops = [kv_heads, rows / (queries * columns), keys / BLOCK_POSITIONS as u32 / stages];
@@ -85,7 +94,7 @@ fn nest(name: &str, sizes: Sizes, queries: u32, depth: u8, herd: Herd, arguments
             dim(group * size / 2, 1),
         ],
         ahead_of: None,
-        through: None,
+        l2: None,
     };
     let chunk_words = chunk_bytes(size) / 4;
     // All heads of a block lie together.
@@ -124,15 +133,18 @@ fn nest(name: &str, sizes: Sizes, queries: u32, depth: u8, herd: Herd, arguments
 }
 
 /// What each core does.
-fn body(sizes: Sizes, queries: u32, herd: Herd, loops: [u32; 3]) -> Vec<Item> {
-    let Sizes { heads, kv_heads, size, window, scale, .. } = sizes;
+fn body(sizes: AttendSizes, queries: u32, herd: Herd, loops: [u32; 3]) -> Vec<Item> {
+    let AttendSizes { heads, kv_heads, size, window, scale, .. } = sizes;
     let (columns, stages) = (i64::from(herd.columns), i64::from(herd.rows));
     let (rows, positions) = (queries * heads / kv_heads, BLOCK_POSITIONS as u32);
-    let at = |offset: u32| Source { name: "kv".to_owned(), offset: Affine::constant(i64::from(offset)) };
-    let plain = |name: &str| Source { name: name.to_owned(), offset: Affine::default() };
-    let number = |name: &str, value: Affine| Parameter { name: name.to_owned(), value: Number::Int(value) };
-    let query = Affine::constant(0).plus(1, columns * i64::from(queries)).plus(COLUMN, i64::from(queries));
-    let key = Affine::constant(0).plus(2, stages * i64::from(positions)).plus(ROW, i64::from(positions));
+    let at =
+        |offset: u32| TiledOperand { name: "kv".to_owned(), offset: Affine::constant(i64::from(offset)) };
+    let plain = |name: &str| TiledOperand { name: name.to_owned(), offset: Affine::default() };
+    let number =
+        |name: &str, value: Affine| Parameter { name: name.to_owned(), value: ParameterValue::Int(value) };
+    let query =
+        Affine::constant(0).plus(1, columns * i64::from(queries)).plus(COLUMN_TERM, i64::from(queries));
+    let key = Affine::constant(0).plus(2, stages * i64::from(positions)).plus(ROW_TERM, i64::from(positions));
     let attend = Item::Call {
         entry: "attend".to_owned(),
         operands: vec![

@@ -1,16 +1,16 @@
 //! Products of matrices `y[m, n] = x[m, k] · w[n, k]ᵀ`: rows over the herd's
 //! columns, columns over its rows. A column of cores shares `x`, a row `w`.
 
-use super::{BLOCK, Launch, call, dim, whole};
+use super::{GEMM_BLOCK, LaunchArguments, call, dim, whole};
 use crate::Target;
 use crate::form::schedule::Dim;
-use crate::form::tiled::{Flow, Herd, Item, Local, Share, Stream, Through, TiledLaunch};
+use crate::form::tiled::{Flow, Herd, Item, L2Staging, Local, Share, Stream, TiledLaunch};
 use crate::form::tiling::GemmTiling;
 
 /// The most slices of a stretch that is not kept: a memory tile has a
 /// descriptor for each, of two stretches, and half of its descriptors for a
 /// channel.
-const MOST_SLICES: u32 = 8;
+const MAX_SLICES: u32 = 8;
 
 /// The tilings that are tried without a mapping, fastest guess first.
 pub(super) fn guesses([m, n, k]: [u32; 3], target: &Target) -> Vec<GemmTiling> {
@@ -23,7 +23,7 @@ pub(super) fn guesses([m, n, k]: [u32; 3], target: &Target) -> Vec<GemmTiling> {
 
 /// All tilings that divide the product.
 pub(super) fn space(sizes: [u32; 3], target: &Target) -> Vec<GemmTiling> {
-    tiles(sizes, target, &[MOST_SLICES, 4, 2, 1])
+    tiles(sizes, target, &[MAX_SLICES, 4, 2, 1])
 }
 
 fn tiles([m, n, k]: [u32; 3], target: &Target, slices: &[u32]) -> Vec<GemmTiling> {
@@ -69,7 +69,7 @@ fn guess([m, n, k]: [u32; 3], tile: GemmTiling, target: &Target) -> u64 {
 
 /// The launch of a product with this tile, if the tile divides it.
 pub(super) fn build(
-    launch: Launch<'_>,
+    launch: LaunchArguments<'_>,
     [m, n, k]: [u32; 3],
     tile: GemmTiling,
     target: &Target,
@@ -77,8 +77,9 @@ pub(super) fn build(
     let GemmTiling { m: tile_m, n: tile_n, k: tile_k, slices, .. } = tile;
     let herd = herd(target);
     let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
-    let blocks =
-        tile_m.is_multiple_of(BLOCK.0) && tile_n.is_multiple_of(BLOCK.1) && tile_k.is_multiple_of(BLOCK.1);
+    let blocks = tile_m.is_multiple_of(GEMM_BLOCK.0)
+        && tile_n.is_multiple_of(GEMM_BLOCK.1)
+        && tile_k.is_multiple_of(GEMM_BLOCK.1);
     let divides = m.is_multiple_of(tile_m.checked_mul(columns)?)
         && n.is_multiple_of(tile_n.checked_mul(rows)?)
         && k.is_multiple_of(tile_k.checked_mul(slices)?);
@@ -113,7 +114,7 @@ pub(super) fn build(
 fn inputs(loops: [u32; 3], k: u32, tile: GemmTiling, herd: Herd) -> Vec<Stream> {
     let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
     let GemmTiling { m: tile_m, n: tile_n, k: tile_k, slices, .. } = tile;
-    let (block_rows, block_columns) = BLOCK;
+    let (block_rows, block_columns) = GEMM_BLOCK;
     let stretch = tile_k * slices;
     // A block's row is four words: eight values of bf16.
     let blocked = |size: u32, block: u32| {
@@ -123,7 +124,7 @@ fn inputs(loops: [u32; 3], k: u32, tile: GemmTiling, herd: Herd) -> Vec<Stream> 
             dim(block, stretch / 2),
             dim(block_columns / 2, 1),
         ];
-        Some(Through { depth: 2, slices, slice_words: tile_k / 2, passes: 1, into: Vec::new(), dims })
+        Some(L2Staging { depth: 2, slices, slice_words: tile_k / 2, passes: 1, into: Vec::new(), dims })
     };
     let walk = |outer: [Dim; 2], size: u32| {
         vec![outer[0], outer[1], dim(loops[2] / slices, stretch / 2), dim(size, k / 2), dim(stretch / 2, 1)]
@@ -140,7 +141,7 @@ fn inputs(loops: [u32; 3], k: u32, tile: GemmTiling, herd: Herd) -> Vec<Stream> 
         row_bytes: 0,
         dims: walk([dim(loops[0], tile_m * columns * (k / 2)), dim(loops[1], 0)], tile_m),
         ahead_of: None,
-        through: blocked(tile_m, block_rows),
+        l2: blocked(tile_m, block_rows),
     };
     let w = Stream {
         name: "w".to_owned(),
@@ -148,7 +149,7 @@ fn inputs(loops: [u32; 3], k: u32, tile: GemmTiling, herd: Herd) -> Vec<Stream> 
         column_bytes: 0,
         row_bytes: u64::from(tile_n) * u64::from(k) * 2,
         dims: walk([dim(loops[0], 0), dim(loops[1], tile_n * rows * (k / 2))], tile_n),
-        through: blocked(tile_n, block_columns),
+        l2: blocked(tile_n, block_columns),
         ..x.clone()
     };
     vec![x, w]
@@ -159,7 +160,7 @@ fn inputs(loops: [u32; 3], k: u32, tile: GemmTiling, herd: Herd) -> Vec<Stream> 
 /// follow each other, and four dimensions bring out all slices.
 fn kept(x: Stream, loops: [u32; 3], k: u32, tile: GemmTiling, columns: u32) -> Stream {
     let GemmTiling { m, k: tile_k, .. } = tile;
-    let (block_rows, block_columns) = BLOCK;
+    let (block_rows, block_columns) = GEMM_BLOCK;
     let words = block_columns / 2;
     let per_slice = tile_k / block_columns;
     let dims = vec![
@@ -169,11 +170,11 @@ fn kept(x: Stream, loops: [u32; 3], k: u32, tile: GemmTiling, columns: u32) -> S
         dim(block_rows * words, 1),
     ];
     let into = vec![dim(m, words), dim(k / block_columns, m * words), dim(words, 1)];
-    let through = Through { depth: 1, slices: loops[2], slice_words: 0, passes: loops[1], into, dims };
+    let staging = L2Staging { depth: 1, slices: loops[2], slice_words: 0, passes: loops[1], into, dims };
     Stream {
         level: 1,
         dims: vec![dim(loops[0], m * columns * (k / 2)), dim(m, k / 2), dim(k / 2, 1)],
-        through: Some(through),
+        l2: Some(staging),
         ..x
     }
 }
@@ -183,7 +184,7 @@ fn kept(x: Stream, loops: [u32; 3], k: u32, tile: GemmTiling, columns: u32) -> S
 fn output(loops: [u32; 3], n: u32, tile: GemmTiling, herd: Herd) -> Stream {
     let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
     let GemmTiling { m: tile_m, n: tile_n, .. } = tile;
-    let (block_rows, block_columns) = BLOCK;
+    let (block_rows, block_columns) = GEMM_BLOCK;
     let block_words = block_rows * block_columns / 2;
     let by_rows = vec![
         dim(tile_m / block_rows, tile_n / block_columns * block_words),
@@ -208,6 +209,6 @@ fn output(loops: [u32; 3], n: u32, tile: GemmTiling, herd: Herd) -> Stream {
             dim(tile_n / 2, 1),
         ],
         ahead_of: None,
-        through: Some(Through::whole(1, by_rows)),
+        l2: Some(L2Staging::whole(1, by_rows)),
     }
 }

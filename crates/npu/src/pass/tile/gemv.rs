@@ -4,16 +4,16 @@
 //! two cores in a column the weights come over both channels of its shim, and the
 //! vector ahead of them.
 
-use super::{Launch, dim, divisor, whole};
+use super::{LaunchArguments, dim, divisor, whole};
 use crate::Target;
 use crate::form::schedule::Affine;
-use crate::form::tiled::{Flow, Herd, Item, Share, Source, Stream, Through, TiledLaunch};
+use crate::form::tiled::{Flow, Herd, Item, L2Staging, Share, Stream, TiledLaunch, TiledOperand};
 use crate::form::tiling::GemvTiling;
 
 /// Results that a core may hand on at once.
-const ROWS: [u32; 5] = [32, 16, 8, 4, 2];
+const RESULT_ROWS: [u32; 5] = [32, 16, 8, 4, 2];
 /// Rows that a call may have.
-const STEPS: [u32; 4] = [8, 4, 2, 1];
+const CALL_ROWS: [u32; 4] = [8, 4, 2, 1];
 
 /// The tilings that are tried without a mapping, best first.
 pub(super) fn guesses(n: u32, target: &Target) -> Vec<GemvTiling> {
@@ -34,15 +34,15 @@ fn tiles(n: u32, herd: Herd, depth: u8, staged: bool) -> Vec<GemvTiling> {
     if !n.is_multiple_of(cores) {
         return Vec::new();
     }
-    let rows = ROWS.into_iter().filter(|rows| (n / cores).is_multiple_of(*rows));
-    let steps = |rows: u32| STEPS.into_iter().filter(move |step| *step <= rows);
+    let rows = RESULT_ROWS.into_iter().filter(|rows| (n / cores).is_multiple_of(*rows));
+    let steps = |rows: u32| CALL_ROWS.into_iter().filter(move |step| *step <= rows);
     rows.flat_map(|rows| steps(rows).map(move |step| GemvTiling { herd, rows, step, depth, staged }))
         .collect()
 }
 
 /// The launch of a product with this tile, if the tile divides it.
 pub(super) fn build(
-    launch: Launch<'_>,
+    launch: LaunchArguments<'_>,
     first: u32,
     [n, k]: [u32; 2],
     tile: GemvTiling,
@@ -64,7 +64,7 @@ pub(super) fn build(
     (w.argument, x.argument, y.argument) = (launch.arguments[1], launch.arguments[0], launch.arguments[2]);
     w.base_bytes = u64::from(first) * u64::from(k) * 2;
     y.base_bytes = u64::from(first) * 2;
-    let offset = |name: &str, offset: Affine| Source { name: name.to_owned(), offset };
+    let offset = |name: &str, offset: Affine| TiledOperand { name: name.to_owned(), offset };
     let product = Item::Call {
         entry: "gemv_bf16".to_owned(),
         operands: vec![
@@ -96,7 +96,7 @@ fn direct(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
         row_bytes: own * u64::from(k) * 2,
         dims: vec![dim(loops[0], rows * (k / 2)), dim(loops[1], step * (k / 2)), dim(step * (k / 2), 1)],
         ahead_of: None,
-        through: None,
+        l2: None,
     };
     let x = Stream {
         name: "x".to_owned(),
@@ -125,8 +125,8 @@ fn direct(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
 /// each call, and what a core hands on has one buffer.
 fn staged(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
     let [mut w, mut x, mut y] = direct(loops, k, tile);
-    let through = Through::whole(2, vec![dim(w.chunk_words(), 1)]);
-    w.through = Some(through);
+    let staging = L2Staging::whole(2, vec![dim(w.chunk_words(), 1)]);
+    w.l2 = Some(staging);
     x.share = Share::Own;
     x.level = 2;
     x.dims = vec![dim(loops[0], 0), dim(loops[1], 0), dim(k / 2, 1)];

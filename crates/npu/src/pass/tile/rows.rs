@@ -4,19 +4,19 @@
 
 use girih_graph::Pairing;
 
-use super::{Launch, dim, divisor, float, whole};
+use super::{LaunchArguments, dim, divisor, float, whole};
 use crate::Target;
 use crate::form::groups::Kernel;
 use crate::form::schedule::{Affine, Parameter};
-use crate::form::tiled::{Flow, Herd, Item, ROW, Share, Source, Stream, Through, TiledLaunch};
+use crate::form::tiled::{Flow, Herd, Item, L2Staging, ROW_TERM, Share, Stream, TiledLaunch, TiledOperand};
 use crate::form::tiling::{ElementTiling, RowTiling};
 
 /// Rows that a call may have.
-const STEPS: [u32; 4] = [8, 4, 2, 1];
+const CALL_ROWS: [u32; 4] = [8, 4, 2, 1];
 /// Elements that a call may have.
-const CHUNKS: [u32; 15] = [4096, 3072, 2048, 1024, 768, 512, 384, 256, 192, 128, 96, 64, 48, 32, 16];
+const CALL_ELEMENTS: [u32; 15] = [4096, 3072, 2048, 1024, 768, 512, 384, 256, 192, 128, 96, 64, 48, 32, 16];
 /// Elements are handed out in vectors.
-const VECTOR: u32 = 16;
+const VECTOR_ELEMENTS: u32 = 16;
 
 /// A kernel that works on pieces of its operands.
 struct PieceKernel {
@@ -91,7 +91,7 @@ pub(super) fn row_space(kernel: &Kernel, target: &Target) -> Vec<RowTiling> {
 
 fn row_tiles(rows: u32, herd: Herd) -> Vec<RowTiling> {
     let cores = u32::from(herd.columns) * u32::from(herd.rows);
-    let steps = STEPS.into_iter().filter(|step| rows.is_multiple_of(cores * step));
+    let steps = CALL_ROWS.into_iter().filter(|step| rows.is_multiple_of(cores * step));
     steps.map(|step| RowTiling { herd, step }).collect()
 }
 
@@ -106,7 +106,7 @@ fn herds(target: &Target) -> Vec<Herd> {
 
 /// The tilings of a kernel on elements that are tried without a mapping.
 pub(super) fn element_guesses(n: u32, target: &Target) -> Vec<ElementTiling> {
-    let columns = divisor(n / VECTOR, target.array.columns);
+    let columns = divisor(n / VECTOR_ELEMENTS, target.array.columns);
     element_tiles(n, Herd { columns: columns as u8, rows: 1 })
 }
 
@@ -117,14 +117,14 @@ pub(super) fn element_space(n: u32, target: &Target) -> Vec<ElementTiling> {
 
 fn element_tiles(n: u32, herd: Herd) -> Vec<ElementTiling> {
     let cores = u32::from(herd.columns) * u32::from(herd.rows);
-    let chunks = CHUNKS.into_iter().filter(|chunk| n.is_multiple_of(cores * chunk));
+    let chunks = CALL_ELEMENTS.into_iter().filter(|chunk| n.is_multiple_of(cores * chunk));
     chunks.map(|chunk| ElementTiling { herd, chunk }).collect()
 }
 
 /// The launch of a kernel on rows with this tile, if the tile divides it. Heads
 /// of a single row are handed out where the herd has more than one core.
 pub(super) fn build_rows(
-    launch: Launch<'_>,
+    launch: LaunchArguments<'_>,
     kernel: &Kernel,
     tile: RowTiling,
     target: &Target,
@@ -137,7 +137,7 @@ pub(super) fn build_rows(
 
 /// The launch of `y = f(a, b)`, element by element, if the tile divides it.
 pub(super) fn build_elements(
-    launch: Launch<'_>,
+    launch: LaunchArguments<'_>,
     entry: &'static str,
     n: u32,
     tile: ElementTiling,
@@ -150,7 +150,7 @@ pub(super) fn build_elements(
 }
 
 fn build(
-    launch: Launch<'_>,
+    launch: LaunchArguments<'_>,
     kernel: PieceKernel,
     herd: Herd,
     step: u32,
@@ -169,8 +169,9 @@ fn build(
     let own = |operand: usize| {
         let bytes = step * kernel.widths[operand] * 2;
         let apart = rows > 1 && operand < 2 && !(kernel.shared && operand == 1);
-        let offset = if apart { Affine::constant(0).plus(ROW, i64::from(bytes)) } else { Affine::default() };
-        Source { name: kernel.names[operand].to_owned(), offset }
+        let offset =
+            if apart { Affine::constant(0).plus(ROW_TERM, i64::from(bytes)) } else { Affine::default() };
+        TiledOperand { name: kernel.names[operand].to_owned(), offset }
     };
     let mut parameters = vec![whole(kernel.count, step)];
     let at = kernel.sizes.iter().position(|size| size.name == "rows").map_or(0, |rows| rows + 1);
@@ -212,6 +213,6 @@ fn stream(kernel: &PieceKernel, operand: usize, herd: Herd, [count, step]: [u32;
         row_bytes: if is_result && rows > 1 { u64::from(words) * 4 } else { 0 },
         dims,
         ahead_of: None,
-        through: (is_result && rows > 1).then(|| Through::whole(2, vec![dim(words, 1)])),
+        l2: (is_result && rows > 1).then(|| L2Staging::whole(2, vec![dim(words, 1)])),
     }
 }
