@@ -14,11 +14,11 @@ use std::time::{Duration, SystemTime};
 
 use girih_tensor::{Error, Result};
 
-use super::{digest, encode, figures, read};
-use crate::Target;
+use super::encoding::{digest, encode, figures, read};
 use crate::form::groups::ArrayProgram;
 use crate::form::schedule::Schedule;
 use crate::pass;
+use crate::target::Target;
 
 /// The name of the list of what the cache holds.
 const MANIFEST_FILE: &str = "manifest.tsv";

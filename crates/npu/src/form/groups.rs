@@ -14,7 +14,7 @@ use super::schedule::{Affine, Argument, ArgumentRole, Parameter, ParameterValue}
 use super::tiled::print_arguments;
 use super::tiling::Tiling;
 use super::{FormFault, PassForm};
-use crate::Target;
+use crate::target::Target;
 
 /// A graph, cut into programs of the array and work of the host.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use girih_tensor::Error;
 
-use crate::Target;
+use crate::target::Target;
 
 /// A form between two passes.
 pub trait PassForm: fmt::Display + FromStr<Err = Error> {

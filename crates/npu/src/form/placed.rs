@@ -11,7 +11,7 @@ use super::schedule::text::{address, arguments};
 use super::schedule::{Argument, Tile, TileKind};
 use super::tiled::{TiledLaunch, print_arguments};
 use super::{FormFault, PassForm};
-use crate::Target;
+use crate::target::Target;
 
 /// A program whose launches are placed.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,7 +13,7 @@ use super::schedule::text::arguments;
 use super::schedule::{Argument, Channel, Direction, Hop, Route, Tile, TileKind};
 use super::tiled::{Flow, print_arguments};
 use super::{FormFault, PassForm};
-use crate::Target;
+use crate::target::Target;
 
 /// A program whose launches are routed.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,7 +11,7 @@ use super::read::{FormLine, FormLines};
 use super::schedule::text::{MAX_LOOPS, arguments, pair, parameters};
 use super::schedule::{Affine, Argument, Dim, Parameter};
 use super::{FormFault, PassForm};
-use crate::Target;
+use crate::target::Target;
 
 /// A program whose launches are tiled.
 #[derive(Clone, Debug, PartialEq)]

@@ -19,7 +19,7 @@ use std::str::FromStr;
 
 use girih_tensor::{Error, Result};
 
-use super::{AttentionPlacement, Grouping, Policy};
+use super::policy::{AttentionPlacement, Grouping, Policy};
 use crate::form::groups::Kernel;
 use crate::form::read::{FormLine, FormLines};
 use crate::form::tiling::Tiling;

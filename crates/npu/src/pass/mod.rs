@@ -4,56 +4,32 @@
 mod mapping;
 pub mod partition;
 pub mod place;
+mod policy;
 pub mod route;
 pub mod schedule;
 pub mod tile;
+mod unfit;
 
 use std::fmt;
 
 use girih_graph::Graph;
 use girih_tensor::{Error, Result};
 
-use crate::Target;
 use crate::form::PassForm;
 use crate::form::groups::{ArrayProgram, Groups};
 use crate::form::placed::Placed;
 use crate::form::schedule::Schedule;
 use crate::form::tiled::Tiled;
+use crate::target::Target;
 
 pub use mapping::{ArrayMapping, TileRule};
-pub use partition::{AttentionPlacement, Grouping, HostFallback, Policy, host_fallbacks};
+pub use partition::{HostFallback, host_fallbacks};
+pub use policy::{AttentionPlacement, Grouping, Policy};
+pub use unfit::Unfit;
 
 /// Raised when the passes make another schedule of some program than before:
 /// schedules that were kept under an older one are not taken for theirs.
 pub const VERSION: u32 = 3;
-
-/// A pass could not meet a limit of the target: news for the user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit {
-    /// The pass.
-    pub pass: &'static str,
-    /// The program and launch that it was about.
-    pub group: String,
-    /// What ran out.
-    pub resource: String,
-    /// How much is needed.
-    pub need: u64,
-    /// How much there is.
-    pub have: u64,
-}
-
-impl fmt::Display for Unfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Unfit { pass, group, resource, need, have } = self;
-        write!(f, "{pass}: {group} needs {need} {resource}; the target has {have}")
-    }
-}
-
-impl From<Unfit> for Error {
-    fn from(unfit: Unfit) -> Error {
-        Error::new(unfit.to_string())
-    }
-}
 
 /// Sees every form as it is made: for `--dump`.
 pub trait Dump {

@@ -3,104 +3,14 @@
 
 use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Op, Role, Span, ValueId};
 use girih_tensor::{Error, Result};
-use serde::Serialize;
 
-use super::ArrayMapping;
-use crate::Target;
+use super::mapping::ArrayMapping;
+use super::policy::{AttentionPlacement, Grouping, Policy};
 use crate::form::groups::{
     ArrayProgram, ArrayTensor, Groups, Kernel, KernelLaunch, StepAction, TensorKind, chunk_bytes,
 };
 use crate::form::schedule::{Argument, ArgumentRole};
-
-/// How a graph is cut: what shares a program, and where attention runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Policy {
-    /// What shares a program.
-    pub grouping: Grouping,
-    /// Where attention runs.
-    pub attention: AttentionPlacement,
-}
-
-/// What shares a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Grouping {
-    /// Nothing: one program for each operation.
-    Unstitched,
-    /// What lies between the norm before attention and attention, what lies
-    /// from after attention to the end of the layer, and the head in parts:
-    /// the six programs of the Llama mapping by AMD's mlir-air.
-    Stitched,
-    /// As stitched, but a layer's end shares a program with what follows it up
-    /// to the next attention.
-    Joined,
-}
-
-impl Grouping {
-    /// Every grouping, by name.
-    pub const ALL: &'static [(&'static str, Grouping)] = &[
-        ("unstitched", Grouping::Unstitched),
-        ("stitched", Grouping::Stitched),
-        ("joined", Grouping::Joined),
-    ];
-
-    /// The name in mappings.
-    pub fn name(self) -> &'static str {
-        Grouping::ALL.iter().find(|(_, grouping)| *grouping == self).map_or("unnamed", |(name, _)| name)
-    }
-}
-
-/// Where attention runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AttentionPlacement {
-    /// On the host.
-    Host,
-    /// On the array in steps of several rows, on the host for single rows, as
-    /// in the Llama mapping by AMD's mlir-air.
-    Prefill,
-    /// On the array.
-    Array,
-}
-
-impl AttentionPlacement {
-    /// Every place for attention, by name.
-    pub const ALL: &'static [(&'static str, AttentionPlacement)] = &[
-        ("host", AttentionPlacement::Host),
-        ("prefill", AttentionPlacement::Prefill),
-        ("array", AttentionPlacement::Array),
-    ];
-
-    /// The name in mappings.
-    pub fn name(self) -> &'static str {
-        AttentionPlacement::ALL
-            .iter()
-            .find(|(_, attention)| *attention == self)
-            .map_or("unnamed", |(name, _)| name)
-    }
-}
-
-impl Policy {
-    /// The mapping of Llama-3.2-1B by AMD's mlir-air.
-    pub const MLIR_AIR: Policy =
-        Policy { grouping: Grouping::Stitched, attention: AttentionPlacement::Prefill };
-
-    /// Every policy, by name.
-    pub const ALL: &'static [(&'static str, Policy)] = &[
-        ("mlir-air", Policy::MLIR_AIR),
-        ("mlir-air-host-attention", Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR }),
-        ("mlir-air-array-attention", Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR }),
-        ("unstitched", Policy { grouping: Grouping::Unstitched, ..Policy::MLIR_AIR }),
-        (
-            "unstitched-host-attention",
-            Policy { grouping: Grouping::Unstitched, attention: AttentionPlacement::Host },
-        ),
-    ];
-
-    /// The name in flags and printed groups.
-    pub fn name(self) -> &'static str {
-        Policy::ALL.iter().find(|(_, policy)| *policy == self).map_or("unnamed", |(name, _)| name)
-    }
-}
+use crate::target::Target;
 
 /// The most values of a product that one launch computes; a head with more is
 /// cut into launches of one program (eight for Llama's vocabulary).

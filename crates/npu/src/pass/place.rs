@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use super::Unfit;
-use crate::Target;
+use super::unfit::Unfit;
 use crate::form::placed::{CoreBuffer, PlacedLaunch, SharedBuffer};
 use crate::form::schedule::Tile;
 use crate::form::tiled::{Circuit, Share, Stream, TiledLaunch};
+use crate::target::Target;
 
 /// Buffers begin at multiples of a vector register, so that loads are aligned.
 const BUFFER_ALIGNMENT: u32 = 64;

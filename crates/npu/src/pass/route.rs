@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use girih_tensor::Result;
 
-use super::Unfit;
 use super::place::home;
-use crate::Target;
+use super::unfit::Unfit;
 use crate::form::placed::{Placed, PlacedLaunch};
 use crate::form::routed::{Routed, RoutedCircuit, RoutedLaunch};
 use crate::form::schedule::{Channel, Direction, Tile, TileKind};
 use crate::form::tiled::{Circuit, Flow, Stream};
+use crate::target::Target;
 
 /// Gives every circuit its channels, the lowest numbers first.
 ///

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 
 use girih_tensor::{Error, Result};
 
-use super::Unfit;
-use crate::Target;
+use super::unfit::Unfit;
 use crate::form::placed::PlacedLaunch;
 use crate::form::routed::{Routed, RoutedCircuit, RoutedLaunch};
 use crate::form::schedule::{
@@ -19,6 +18,7 @@ use crate::form::schedule::{
     ProcessorCommand, Push, Schedule, Start, Tile, TileKind, TileLock,
 };
 use crate::form::tiled::{COLUMN_TERM, Flow, Item, L2Staging, ROW_TERM, Stream, TiledOperand};
+use crate::target::Target;
 
 /// The most tasks that the commands of one circuit may be.
 const MAX_PUSHES: u64 = 4096;

@@ -6,26 +6,16 @@ mod attend;
 mod bias;
 mod gemm;
 mod gemv;
+mod nest;
 mod rows;
 
 use girih_graph::Act;
 
-use crate::Target;
 use crate::form::groups::{Kernel, KernelLaunch};
-use crate::form::schedule::{Affine, Dim, Parameter, ParameterValue};
-use crate::form::tiled::{Item, TiledLaunch, TiledOperand};
+use crate::form::tiled::TiledLaunch;
 use crate::form::tiling::Tiling;
-
-/// Rows and columns of a block of the matrix kernel's left operand; its right
-/// operand and its result have blocks of as many columns.
-const GEMM_BLOCK: (u32, u32) = (4, 8);
-
-/// What a tiled launch takes over from its task.
-#[derive(Clone, Copy)]
-struct LaunchArguments<'a> {
-    name: &'a str,
-    arguments: &'a [u32],
-}
+use crate::target::Target;
+use nest::LaunchArguments;
 
 /// The tilings of a launch that fit a core's memory, best first: the one that
 /// its mapping gives, or guesses.
@@ -102,27 +92,4 @@ fn fits(launch: &TiledLaunch, target: &Target) -> bool {
     let have = u64::from(target.compute.bytes - target.compute.reserved);
     let words = launch.streams.iter().map(|stream| u64::from(stream.chunk_words()));
     launch.core_bytes() <= have && words.max().unwrap_or(0) <= target.compute.dma.most_words
-}
-
-fn whole(name: &str, value: u32) -> Parameter {
-    Parameter { name: name.to_owned(), value: ParameterValue::Int(Affine::constant(i64::from(value))) }
-}
-
-fn float(name: &str, value: f32) -> Parameter {
-    Parameter { name: name.to_owned(), value: ParameterValue::Float(value) }
-}
-
-fn call(entry: &str, operands: &[&str], parameters: Vec<Parameter>) -> Item {
-    let operands =
-        operands.iter().map(|name| TiledOperand { name: (*name).to_owned(), offset: Affine::default() });
-    Item::Call { entry: entry.to_owned(), operands: operands.collect(), parameters }
-}
-
-fn dim(size: u32, stride: u32) -> Dim {
-    Dim { size, stride }
-}
-
-/// The largest number up to `most` that divides `n`; at least 1.
-fn divisor(n: u32, most: u32) -> u32 {
-    (1..=most.max(1)).rev().find(|count| n >= *count && n.is_multiple_of(*count)).unwrap_or(1)
 }

@@ -20,11 +20,11 @@ use super::{
     Affine, Argument, CallOperand, Channel, CoreInstruction, Descriptor, Direction, DmaAddress, KernelCall,
     Launch, LockChange, ParameterValue, ProcessorCommand, Push, Schedule, Tile, TileKind,
 };
-use crate::Target;
 use crate::form::placed::on_grid;
 use crate::form::{FormFault, PassForm};
 use crate::kernel;
 use crate::target::Dma;
+use crate::target::Target;
 
 impl PassForm for Schedule {
     const NAME: &'static str = "schedule";

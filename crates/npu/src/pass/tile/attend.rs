@@ -13,14 +13,14 @@
 
 use girih_graph::BLOCK_POSITIONS;
 
-use super::{LaunchArguments, call, dim, divisor, float, whole};
-use crate::Target;
+use super::nest::{LaunchArguments, call, dim, divisor, float, whole};
 use crate::form::groups::{CHUNK_HEAD, Kernel, chunk_bytes};
 use crate::form::schedule::{Affine, Parameter, ParameterValue};
 use crate::form::tiled::{
     COLUMN_TERM, Flow, Herd, Item, Local, ROW_TERM, Share, Stream, TiledLaunch, TiledOperand,
 };
 use crate::form::tiling::AttendTiling;
+use crate::target::Target;
 
 /// The sizes of an attention.
 #[derive(Clone, Copy)]

@@ -2,15 +2,13 @@
 //! stretch of the rows, which it takes part by part; a part of the vector stays
 //! with the core while the same part of all its rows passes by.
 
-use super::{LaunchArguments, call, dim, divisor, whole};
-use crate::Target;
+use super::nest::{LaunchArguments, VECTOR_ELEMENTS, call, dim, divisor, whole};
 use crate::form::tiled::{Flow, Herd, Item, Share, Stream, TiledLaunch};
 use crate::form::tiling::ElementTiling;
+use crate::target::Target;
 
 /// The most parts that rows are cut into.
 const MAX_ROW_PARTS: u32 = 64;
-/// Elements are handed out in vectors.
-const VECTOR_ELEMENTS: u32 = 16;
 
 /// The tilings of `y[rows, n] = x + b`, the fewest parts first. A chunk is a
 /// part of a row.

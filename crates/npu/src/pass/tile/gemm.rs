@@ -1,11 +1,11 @@
 //! Products of matrices `y[m, n] = x[m, k] · w[n, k]ᵀ`: rows over the herd's
 //! columns, columns over its rows. A column of cores shares `x`, a row `w`.
 
-use super::{GEMM_BLOCK, LaunchArguments, call, dim, whole};
-use crate::Target;
+use super::nest::{GEMM_BLOCK, LaunchArguments, call, dim, whole};
 use crate::form::schedule::Dim;
 use crate::form::tiled::{Flow, Herd, Item, L2Staging, Local, Share, Stream, TiledLaunch};
 use crate::form::tiling::GemmTiling;
+use crate::target::Target;
 
 /// The most slices of a stretch that is not kept: a memory tile has a
 /// descriptor for each, of two stretches, and half of its descriptors for a

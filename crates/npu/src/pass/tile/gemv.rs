@@ -4,16 +4,14 @@
 //! two cores in a column the weights come over both channels of its shim, and the
 //! vector ahead of them.
 
-use super::{LaunchArguments, dim, divisor, whole};
-use crate::Target;
+use super::nest::{CALL_ROWS, LaunchArguments, dim, divisor, whole};
 use crate::form::schedule::Affine;
 use crate::form::tiled::{Flow, Herd, Item, L2Staging, Share, Stream, TiledLaunch, TiledOperand};
 use crate::form::tiling::GemvTiling;
+use crate::target::Target;
 
 /// Results that a core may hand on at once.
 const RESULT_ROWS: [u32; 5] = [32, 16, 8, 4, 2];
-/// Rows that a call may have.
-const CALL_ROWS: [u32; 4] = [8, 4, 2, 1];
 
 /// The tilings that are tried without a mapping, best first.
 pub(super) fn guesses(n: u32, target: &Target) -> Vec<GemvTiling> {

@@ -4,19 +4,15 @@
 
 use girih_graph::Pairing;
 
-use super::{LaunchArguments, dim, divisor, float, whole};
-use crate::Target;
+use super::nest::{CALL_ROWS, LaunchArguments, VECTOR_ELEMENTS, dim, divisor, float, whole};
 use crate::form::groups::Kernel;
 use crate::form::schedule::{Affine, Parameter};
 use crate::form::tiled::{Flow, Herd, Item, L2Staging, ROW_TERM, Share, Stream, TiledLaunch, TiledOperand};
 use crate::form::tiling::{ElementTiling, RowTiling};
+use crate::target::Target;
 
-/// Rows that a call may have.
-const CALL_ROWS: [u32; 4] = [8, 4, 2, 1];
 /// Elements that a call may have.
 const CALL_ELEMENTS: [u32; 15] = [4096, 3072, 2048, 1024, 768, 512, 384, 256, 192, 128, 96, 64, 48, 32, 16];
-/// Elements are handed out in vectors.
-const VECTOR_ELEMENTS: u32 = 16;
 
 /// A kernel that works on pieces of its operands.
 struct PieceKernel {
