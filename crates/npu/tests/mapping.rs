@@ -89,7 +89,7 @@ fn a_mapping_is_read_back_as_it_was_printed() {
     for (line, part) in [
         ("tile gemm : m=32 n=0 k=32 slices=1 keep=0", "line 4 has no n"),
         ("tile gemm : m=32 n=32 k=32 slices=1 keep=2", "line 4 has keep=2"),
-        ("tile conv : herd=1x1 step=1", "the kernel 'conv', which is none"),
+        ("tile conv : herd=1x1 step=1", "has 'conv', which is not a kernel"),
         ("tile add n=64", "line 4 ends"),
         ("tile add : herd=0x1 chunk=16", "where herd is needed"),
     ] {

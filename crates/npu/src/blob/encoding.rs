@@ -1,5 +1,4 @@
-//! Encodes a schedule as an ELF file, and decodes it: the layout is that of
-//! [`super`].
+//! The encoder and the decoder of blobs.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -13,35 +12,35 @@ use super::wire::{SectionReader, SectionWriter, Wire};
 use crate::form::schedule::{Argument, BufferId, Core, Descriptor, DmaAddress, Launch, Schedule};
 use crate::target::Target;
 
-/// The layout of blobs that this version writes and reads.
+/// The version of the layout that is written and read.
 const BLOB_LAYOUT: u32 = 3;
 
-/// The machine of the file header: AMD's AI engine (llvm-aie, EM_AIE).
+/// The machine in the ELF header: AMD's AI Engine (llvm-aie, EM_AIE).
 const ELF_MACHINE: u16 = 264;
 
-/// The kind of all relocations: the address of an argument, in eight bytes.
+/// The type of all relocations: the address of an argument, in eight bytes.
 const ADDRESS_RELOCATION: u32 = 1;
 
 /// The size of a relocation entry with addend (`Elf64_Rela`).
 const RELOCATION_BYTES: u64 = 24;
 
-/// The largest blob that is read.
+/// The maximum size of a blob.
 const MAX_BLOB_BYTES: usize = 256 << 20;
 
-/// SHA-256 of a text, in hex.
+/// Returns the SHA-256 of a text, in hex.
 pub fn digest(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The digest of all figures of a target.
+/// Returns the digest of all figures of a target.
 pub(super) fn figures(target: &Target) -> String {
     digest(&target.to_string())
 }
 
-/// A schedule as the bytes of an ELF file.
+/// Encodes a schedule as an ELF file.
 ///
 /// # Errors
-/// When a name cannot stand in an ELF file.
+/// When a name is not valid in an ELF file.
 pub fn encode(schedule: &Schedule, target: &Target) -> Result<Vec<u8>> {
     let mut file = Builder::new(object::Endianness::Little, true);
     file.header.e_type = elf::ET_REL;
@@ -74,7 +73,7 @@ pub fn encode(schedule: &Schedule, target: &Target) -> Result<Vec<u8>> {
     file.set_section_sizes();
     let mut bytes = Vec::new();
     file.write(&mut bytes)
-        .map_err(|error| Error::new(format!("{} cannot become a blob: {error}", schedule.name)))?;
+        .map_err(|error| Error::new(format!("{} cannot be encoded as a blob: {error}", schedule.name)))?;
     Ok(bytes)
 }
 
@@ -129,8 +128,8 @@ fn write_launch(
     section(file, &format!(".commands.{number}"), out.section());
 }
 
-/// Appends a descriptor; where it reaches DRAM, yields where its address goes,
-/// and the argument and byte that this is.
+/// Appends a descriptor. If it accesses DRAM, returns the relocation: the offset
+/// in the section, the argument and the byte offset in that.
 fn write_descriptor(descriptor: &Descriptor, out: &mut SectionWriter) -> Option<(u64, u32, u64)> {
     descriptor.tile.put(out);
     descriptor.id.put(out);
@@ -156,8 +155,8 @@ fn write_descriptor(descriptor: &Descriptor, out: &mut SectionWriter) -> Option<
     relocation
 }
 
-/// Reads a blob from a file, no further than a blob may be long, whatever the
-/// system says of the file's length.
+/// Reads a blob. Stops at the maximum size, as the length that the system reports
+/// for a file may be wrong.
 ///
 /// # Errors
 /// When it cannot be read, and those of [`decode`].
@@ -168,16 +167,16 @@ pub fn read(from: impl Read, target: &Target) -> Result<Schedule> {
     decode(&bytes, target)
 }
 
-/// Reads a blob back.
+/// Decodes a blob.
 ///
 /// # Errors
-/// When it is no blob, too long for one, of another version, or for another
-/// target or other figures of it.
+/// When the bytes are not a blob, are too long, or have another version, another
+/// target or other figures of the target.
 pub fn decode(bytes: &[u8], target: &Target) -> Result<Schedule> {
     if bytes.len() > MAX_BLOB_BYTES {
-        return Err(Error::new(format!("has over {MAX_BLOB_BYTES} bytes, the most of a blob: remove it")));
+        return Err(Error::new(format!("has over {MAX_BLOB_BYTES} bytes, the maximum of a blob: remove it")));
     }
-    let file = Builder::read64(bytes).map_err(|error| Error::new(format!("this is no blob: {error}")))?;
+    let file = Builder::read64(bytes).map_err(|error| Error::new(format!("this is not a blob: {error}")))?;
     if file.header.e_machine.0 != ELF_MACHINE {
         return Err(Error::new(format!(
             "this ELF file is for machine {}; a blob is for {ELF_MACHINE}",
@@ -215,7 +214,8 @@ pub fn decode(bytes: &[u8], target: &Target) -> Result<Schedule> {
     Ok(Schedule { name, target: made_for, arguments, launches })
 }
 
-/// Relocations of one section: from the byte to the symbol's place and the addend.
+/// The relocations of one section: from the byte offset to the symbol's index and
+/// the addend.
 type Patches = BTreeMap<u64, (u32, u64)>;
 
 /// The sections of a blob, by name.
@@ -244,7 +244,7 @@ impl<'a> Sections<'a> {
                         let argument = symbols.iter().position(|id| Some(*id) == relocation.symbol);
                         let addend = u64::try_from(relocation.r_addend).ok();
                         let (Some(argument), Some(addend)) = (argument, addend) else {
-                            return Err(Error::new(format!("{name} has a relocation of no argument")));
+                            return Err(Error::new(format!("{name} has a relocation without an argument")));
                         };
                         patches.insert(relocation.r_offset, (argument as u32, addend));
                     }
@@ -259,7 +259,7 @@ impl<'a> Sections<'a> {
         let (constants, rest) =
             sections.data.get(".constants").map_or((&[][..], &[][..]), |data| data.as_chunks());
         if !rest.is_empty() {
-            return Err(Error::new(format!(".constants ends in {} of a float's four bytes", rest.len())));
+            return Err(Error::new(format!(".constants ends with {} of a float's four bytes", rest.len())));
         }
         sections.constants = constants;
         Ok(sections)
@@ -269,11 +269,11 @@ impl<'a> Sections<'a> {
         self.data.get(name).copied().ok_or_else(|| Error::new(format!("the blob has no section {name}")))
     }
 
-    /// A section that holds one thing.
+    /// Decodes a section that holds one value.
     fn whole<T: Wire>(&self, name: &str) -> Result<T> {
         let mut reader = SectionReader::new(self.data(name)?, self.constants);
-        let held = T::get(&mut reader).and_then(|held| reader.end().map(|()| held));
-        held.map_err(|error| error.of(name))
+        let value = T::get(&mut reader).and_then(|value| reader.end().map(|()| value));
+        value.map_err(|error| error.of(name))
     }
 
     fn launch(&self, number: usize, arguments: usize) -> Result<Launch> {
@@ -307,10 +307,7 @@ impl<'a> Sections<'a> {
         let mut reader = SectionReader::new(bytes, self.constants);
         let count = u64::get(&mut reader)?;
         if count > bytes.len() as u64 {
-            return Err(Error::new(format!(
-                "{name} says that {count} descriptors follow in {} bytes",
-                bytes.len()
-            )));
+            return Err(Error::new(format!("{name} declares {count} descriptors in {} bytes", bytes.len())));
         }
         let read = (0..count).map(|_| read_descriptor(&mut reader, patches, arguments));
         let read = read.collect::<Result<_>>().map_err(|error| error.of(&name))?;
@@ -330,7 +327,7 @@ fn read_descriptor(
         reader.take(8)?;
         let patch = patches.get(&at).filter(|(argument, _)| (*argument as usize) < arguments);
         let (argument, offset) = *patch
-            .ok_or_else(|| Error::new(format!("no relocation says which argument lies at byte {at}")))?;
+            .ok_or_else(|| Error::new(format!("the descriptor's address at byte {at} has no relocation")))?;
         DmaAddress::Argument(argument, offset)
     } else {
         DmaAddress::Buffer(BufferId::get(reader)?, Wire::get(reader)?)

@@ -1,19 +1,19 @@
-//! The blob: a schedule as an ELF file, and pass 6, which encodes it.
+//! The blob: a schedule as an ELF file, which pass 6 encodes.
 //!
-//! | section | holds |
+//! | section | content |
 //! |---|---|
 //! | `.girih` | versions, the target and the digest of its figures, the program's name |
-//! | `.arguments` | names, roles and sizes of what the host binds |
+//! | `.arguments` | names, roles and sizes of the arguments |
 //! | `.launch.N` | the name of launch N, its buffers, locks, tasks, streams and cascades |
 //! | `.text.N.C.R` | the program of the core in column C, row R |
-//! | `.constants` | the floats that programs give to kernels, four bytes each; programs name them by place |
+//! | `.constants` | the float parameters of kernel calls, four bytes each; programs refer to them by index |
 //! | `.descriptors.N` | the buffer descriptors |
-//! | `.rela.descriptors.N` | for each descriptor that reaches DRAM: which argument, from which byte |
-//! | `.commands.N` | what the command processor does |
+//! | `.rela.descriptors.N` | the argument and byte offset of each descriptor that accesses DRAM |
+//! | `.commands.N` | the commands of the command processor |
 //!
 //! Each argument is an undefined symbol, and the descriptors of shim tiles have
-//! eight zero bytes where its address goes: a driver patches them at load, the
-//! way that a linker would.
+//! eight zero bytes for its address. A driver patches them at load, like a
+//! linker.
 
 mod cache;
 mod encoding;

@@ -1,6 +1,6 @@
-//! The bytes within a blob's sections: each part of a schedule as numbers of
-//! variable length. Reading trusts nothing: lengths are held against what is
-//! left, nesting against a cap.
+//! The bytes of a blob's sections: the parts of a schedule as numbers of variable
+//! length. The reader checks lengths against the remaining bytes, and the nesting
+//! of loops against a maximum.
 
 use girih_tensor::{Error, Result};
 
@@ -11,15 +11,16 @@ use crate::form::schedule::{
     Route, Start, Term, Tile, TileLock,
 };
 
-/// Something that a section can hold.
+/// A value that a section can hold.
 pub(super) trait Wire: Sized {
-    /// Appends it.
+    /// Appends the value.
     fn put(&self, out: &mut SectionWriter);
-    /// Reads it back.
+    /// Reads a value.
     fn get(input: &mut SectionReader<'_>) -> Result<Self>;
 }
 
-/// Bytes being written, and the constants that they name by their place.
+/// The bytes of a section being written, and the constants of all sections, which
+/// the bytes refer to by index.
 #[derive(Debug, Default)]
 pub(super) struct SectionWriter {
     bytes: Vec<u8>,
@@ -27,7 +28,7 @@ pub(super) struct SectionWriter {
 }
 
 impl SectionWriter {
-    /// How many bytes the section has so far.
+    /// The number of bytes of the section so far.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -40,7 +41,7 @@ impl SectionWriter {
         self.bytes.push(byte);
     }
 
-    /// The place of a constant; equal ones have one place.
+    /// Returns the index of a constant, the same for equal ones.
     fn constant(&mut self, value: f32) -> u32 {
         let known = self.constants.iter().position(|known| known.to_bits() == value.to_bits());
         known.unwrap_or_else(|| {
@@ -49,18 +50,18 @@ impl SectionWriter {
         }) as u32
     }
 
-    /// Ends a section: what has been written since the last one.
+    /// Ends the section and returns its bytes.
     pub fn section(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 
-    /// All constants, four bytes each.
+    /// Returns all constants, four bytes each.
     pub fn constants(&self) -> Vec<u8> {
         self.constants.iter().flat_map(|value| value.to_le_bytes()).collect()
     }
 }
 
-/// Bytes being read, and the constants that they name.
+/// The bytes of a section being read, and the constants that they refer to.
 pub(super) struct SectionReader<'a> {
     bytes: &'a [u8],
     constants: &'a [[u8; 4]],
@@ -73,24 +74,23 @@ impl<'a> SectionReader<'a> {
         SectionReader { bytes, constants, at: 0, depth: 0 }
     }
 
-    /// The constant whose place comes next.
+    /// Reads the index of a constant and returns the constant.
     fn constant(&mut self) -> Result<f32> {
-        let place = u32::get(self)?;
-        let bytes = self.constants.get(place as usize);
-        let none =
-            || Error::new(format!("a program names constant {place}; there are {}", self.constants.len()));
-        Ok(f32::from_le_bytes(*bytes.ok_or_else(none)?))
+        let index = u32::get(self)?;
+        let bytes = self.constants.get(index as usize);
+        let missing = || Error::new(format!("a program uses constant {index} of {}", self.constants.len()));
+        Ok(f32::from_le_bytes(*bytes.ok_or_else(missing)?))
     }
 
-    /// How many bytes have been read.
+    /// The number of bytes that have been read.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// The next `count` bytes.
+    /// Reads the next `count` bytes.
     pub fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         let end = self.at.checked_add(count).filter(|&end| end <= self.bytes.len());
-        let end = end.ok_or_else(|| Error::new("a section ends in the middle of what it holds"))?;
+        let end = end.ok_or_else(|| Error::new("a section ends in the middle of a value"))?;
         let taken = &self.bytes[self.at..end];
         self.at = end;
         Ok(taken)
@@ -100,27 +100,27 @@ impl<'a> SectionReader<'a> {
         self.take(1).map(|byte| byte[0])
     }
 
-    /// The end of the section.
+    /// Checks that the section has ended.
     pub fn end(&self) -> Result<()> {
         let left = self.bytes.len() - self.at;
         if left == 0 { Ok(()) } else { Err(Error::new(format!("a section has {left} bytes too many"))) }
     }
 
-    /// A number of things, of which each takes a byte at least.
+    /// Reads the number of values that follow, which take at least a byte each.
     fn count(&mut self) -> Result<usize> {
         let count = u64::get(self)?;
         let left = (self.bytes.len() - self.at) as u64;
         if count > left {
-            return Err(Error::new(format!("a section says that {count} things follow in {left} bytes")));
+            return Err(Error::new(format!("a section declares {count} values in {left} bytes")));
         }
         Ok(count as usize)
     }
 
-    /// Reads within a loop's body.
+    /// Reads the body of a loop.
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth == MAX_LOOPS {
             return Err(Error::new(format!(
-                "a section has a loop within {MAX_LOOPS} others, which is the most"
+                "a section has a loop in {MAX_LOOPS} others, which is the maximum"
             )));
         }
         self.depth += 1;
@@ -157,7 +157,7 @@ impl Wire for u64 {
     }
 }
 
-/// Smaller whole numbers are read as `u64` and held against their range.
+/// Smaller integers are read as `u64` and checked against their range.
 macro_rules! narrow {
     ($($type:ty),*) => {$(
         impl Wire for $type {
@@ -168,7 +168,7 @@ macro_rules! narrow {
             fn get(input: &mut SectionReader<'_>) -> Result<$type> {
                 let value = u64::get(input)?;
                 <$type>::try_from(value).map_err(|_| {
-                    Error::new(format!("a section has the number {value}, which is too large for its place"))
+                    Error::new(format!("a section has the number {value}, which is too large for its field"))
                 })
             }
         }
@@ -197,7 +197,7 @@ impl Wire for bool {
         match input.byte()? {
             0 => Ok(false),
             1 => Ok(true),
-            byte => Err(unknown("a truth value", byte)),
+            byte => Err(unknown("a boolean", byte)),
         }
     }
 }
@@ -212,7 +212,7 @@ impl Wire for String {
         let count = input.count()?;
         let bytes = input.take(count)?;
         let text =
-            std::str::from_utf8(bytes).map_err(|_| Error::new("a section has a name that is no text"))?;
+            std::str::from_utf8(bytes).map_err(|_| Error::new("a section has a name that is not UTF-8"))?;
         Ok(text.to_owned())
     }
 }
@@ -244,7 +244,7 @@ fn unknown(what: &str, byte: u8) -> Error {
     Error::new(format!("a section has the byte {byte} where {what} is needed"))
 }
 
-/// Structs are their fields, in order.
+/// A struct is written as its fields, in order.
 macro_rules! fields {
     ($($type:ident { $($field:ident),* })*) => {$(
         impl Wire for $type {
@@ -273,14 +273,14 @@ fields! {
     Cascade { from, to }
     Core { tile, program }
     KernelCall { entry, operands, parameters }
-    CallOperand { slots, turn, offset }
+    CallOperand { slots, slot, offset }
     Parameter { name, value }
     Affine { constant, terms }
     Term { depth, factor }
     Push { channel, descriptor, offset, repeats, token }
 }
 
-/// Newtypes are their number.
+/// A newtype is written as its number.
 macro_rules! ids {
     ($($type:ident),*) => {$(
         impl Wire for $type {
@@ -350,13 +350,13 @@ impl Wire for CoreInstruction {
                 count.put(out);
                 body.put(out);
             }
-            CoreInstruction::Acquire(step) => {
+            CoreInstruction::Acquire(change) => {
                 out.push(1);
-                step.put(out);
+                change.put(out);
             }
-            CoreInstruction::Release(step) => {
+            CoreInstruction::Release(change) => {
                 out.push(2);
-                step.put(out);
+                change.put(out);
             }
             CoreInstruction::Call(call) => {
                 out.push(3);

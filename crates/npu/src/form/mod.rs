@@ -1,4 +1,5 @@
-//! The forms between the passes: each can be printed, parsed and checked.
+//! The intermediate forms between the passes. Each can be printed, parsed and
+//! checked.
 
 pub mod groups;
 pub mod placed;
@@ -17,31 +18,31 @@ use crate::target::Target;
 
 /// A form between two passes.
 pub trait PassForm: fmt::Display + FromStr<Err = Error> {
-    /// Its name in dumps.
+    /// The name in dumps.
     const NAME: &'static str;
-    /// Every rule that it breaks on this target; a fault is girih's, not the
-    /// user's.
+    /// Returns every rule that the form breaks on this target. A fault is a bug
+    /// of girih, not an error of the user.
     fn faults(&self, target: &Target) -> Vec<FormFault>;
 }
 
-/// A rule that a form breaks, at a place.
+/// A broken rule of a form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormFault {
-    /// What is at fault: `gemm: descriptor 3 of tile 0,2`.
-    pub place: String,
+    /// The part at fault: `gemm: descriptor 3 of tile 0,2`.
+    pub part: String,
     /// One sentence: what was found and what was needed.
     pub sentence: String,
 }
 
 impl FormFault {
-    /// A fault at `place`.
-    pub fn new(place: impl Into<String>, sentence: impl Into<String>) -> FormFault {
-        FormFault { place: place.into(), sentence: sentence.into() }
+    /// Creates a fault of a part.
+    pub fn new(part: impl Into<String>, sentence: impl Into<String>) -> FormFault {
+        FormFault { part: part.into(), sentence: sentence.into() }
     }
 }
 
 impl fmt::Display for FormFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.sentence)
+        write!(f, "{}: {}", self.part, self.sentence)
     }
 }

@@ -1,18 +1,18 @@
-//! Reading printed forms: lines of words, with the number of the line in every
-//! error. It knows no form.
+//! A reader of printed forms: lines of words, with the line number in every
+//! error. It is independent of the forms.
 
 use std::str::{FromStr, SplitWhitespace};
 
 use girih_tensor::{Error, Result};
 
-/// The lines of a printed form that are not empty, without their comments.
+/// The non-empty lines of a printed form, without comments.
 #[derive(Clone, Debug)]
 pub struct FormLines<'a> {
     rest: std::iter::Enumerate<std::str::Lines<'a>>,
     ahead: Option<FormLine<'a>>,
 }
 
-/// One line: its words are taken one after another.
+/// One line, read word by word.
 #[derive(Clone, Debug)]
 pub struct FormLine<'a> {
     number: usize,
@@ -20,26 +20,26 @@ pub struct FormLine<'a> {
 }
 
 impl<'a> FormLines<'a> {
-    /// The lines of a text; `//` begins a comment.
+    /// Creates a reader of a text; `//` begins a comment.
     pub fn new(text: &'a str) -> FormLines<'a> {
         let mut lines = FormLines { rest: text.lines().enumerate(), ahead: None };
         lines.ahead = lines.find();
         lines
     }
 
-    /// The first word of the next line, which stays there.
+    /// Returns the first word of the next line without consuming it.
     pub fn peek(&self) -> Option<&'a str> {
         self.ahead.as_ref().and_then(|line| line.words.clone().next())
     }
 
-    /// The next line.
+    /// Returns the next line.
     pub fn next_line(&mut self) -> Option<FormLine<'a>> {
         let next = self.ahead.take();
         self.ahead = self.find();
         next
     }
 
-    /// The next line, if its first word is `word`, which is then taken.
+    /// Returns the next line without its first word, if that is `word`.
     pub fn take(&mut self, word: &str) -> Option<FormLine<'a>> {
         if self.peek() != Some(word) {
             return None;
@@ -49,10 +49,10 @@ impl<'a> FormLines<'a> {
         Some(line)
     }
 
-    /// The next line, whose first word must be `word`.
+    /// Returns the next line without its first word, which must be `word`.
     ///
     /// # Errors
-    /// When it is another, or there is none.
+    /// When the first word differs, or the text has ended.
     pub fn need(&mut self, word: &str) -> Result<FormLine<'a>> {
         let found = self.peek();
         self.take(word).ok_or_else(|| match (found, &self.ahead) {
@@ -61,14 +61,14 @@ impl<'a> FormLines<'a> {
         })
     }
 
-    /// The end of the text.
+    /// Checks that the text has ended.
     ///
     /// # Errors
-    /// When there is another line.
+    /// When a line is left.
     pub fn end(&self) -> Result<()> {
         match (&self.ahead, self.peek()) {
             (Some(line), Some(word)) => {
-                Err(line.error(format!("begins with '{word}', which has no meaning here")))
+                Err(line.error(format!("begins with '{word}', which is not allowed here")))
             }
             _ => Ok(()),
         }
@@ -84,12 +84,12 @@ impl<'a> FormLines<'a> {
 }
 
 impl<'a> FormLine<'a> {
-    /// A text as a line of its own.
+    /// Creates a line from a text.
     pub fn of(text: &'a str) -> FormLine<'a> {
         FormLine { number: 1, words: text.split_whitespace() }
     }
 
-    /// The next word.
+    /// Returns the next word.
     ///
     /// # Errors
     /// When the line has ended.
@@ -97,12 +97,12 @@ impl<'a> FormLine<'a> {
         self.words.next().ok_or_else(|| self.error(format!("ends; {what} is needed")))
     }
 
-    /// The next word, if there is one.
+    /// Returns the next word, if the line has one.
     pub fn optional(&mut self) -> Option<&'a str> {
         self.words.next()
     }
 
-    /// Takes the next word if it is `word`.
+    /// Skips the next word if it is `word`; returns whether it was.
     pub fn skip(&mut self, word: &str) -> bool {
         let found = self.words.clone().next() == Some(word);
         if found {
@@ -111,43 +111,43 @@ impl<'a> FormLine<'a> {
         found
     }
 
-    /// Takes the next word, which must be `word`.
+    /// Skips the next word, which must be `word`.
     ///
     /// # Errors
-    /// When it is another.
+    /// When the next word differs.
     pub fn need(&mut self, word: &str) -> Result<()> {
         if self.skip(word) { Ok(()) } else { Err(self.error(format!("lacks the word '{word}'"))) }
     }
 
-    /// The next word as a value.
+    /// Parses the next word.
     ///
     /// # Errors
-    /// When the line has ended or the word is no such value.
+    /// When the line has ended or the word does not parse.
     pub fn value<T: FromStr>(&mut self, what: &str) -> Result<T> {
         let word = self.word(what)?;
         self.parsed(word, what)
     }
 
-    /// A word as a value.
+    /// Parses a word.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it does not parse.
     pub fn parsed<T: FromStr>(&self, word: &str, what: &str) -> Result<T> {
         word.parse().map_err(|_| self.error(format!("has '{word}' where {what} is needed")))
     }
 
-    /// The end of the line.
+    /// Checks that the line has ended.
     ///
     /// # Errors
-    /// When it has more words.
+    /// When a word is left.
     pub fn end(&mut self) -> Result<()> {
         match self.words.next() {
-            Some(word) => Err(self.error(format!("goes on with '{word}'; nothing is needed"))),
+            Some(word) => Err(self.error(format!("continues with '{word}'; its end is needed"))),
             None => Ok(()),
         }
     }
 
-    /// An error that names the line.
+    /// Returns an error that names the line.
     pub fn error(&self, sentence: impl std::fmt::Display) -> Error {
         Error::new(format!("line {} {sentence}", self.number))
     }

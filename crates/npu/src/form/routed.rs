@@ -1,5 +1,5 @@
-//! Routed programs: each circuit of a stream has its channels, from the shim
-//! by way of a memory tile to the cores, or back.
+//! Routed programs: each circuit of a stream has DMA channels, from the shim tile
+//! to the cores or back, directly or staged in a memory tile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,31 +29,31 @@ pub struct Routed {
 /// A launch whose circuits have channels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoutedLaunch {
-    /// What is routed.
+    /// The launch before routing.
     pub placed: PlacedLaunch,
-    /// One way for each circuit of each stream.
+    /// The channels of each circuit of each stream; printed as `way`.
     pub circuits: Vec<RoutedCircuit>,
 }
 
-/// The channels of one circuit.
+/// The DMA channels of one circuit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutedCircuit {
     /// The stream.
     pub stream: String,
-    /// Which of its circuits.
+    /// The number of the stream's circuit.
     pub circuit: u32,
     /// The channel of the shim tile.
     pub shim: Channel,
-    /// Channels of the memory tile, if it goes through one: what comes in.
+    /// Channels that write to the memory tile; empty without staging in L2.
     pub arrive: Vec<Channel>,
-    /// Channels of the memory tile: what goes out.
+    /// Channels that read from the memory tile; empty without staging in L2.
     pub leave: Vec<Channel>,
     /// The cores' channels, in the order of the circuit's cores.
     pub cores: Vec<Channel>,
 }
 
 impl RoutedCircuit {
-    /// The stream circuits of the way.
+    /// Returns the routes from channel to channel.
     pub fn routes(&self, flow: Flow) -> Vec<Route> {
         let route = |from: Channel, to: &[Channel]| {
             let to =
@@ -80,15 +80,14 @@ impl RoutedCircuit {
     }
 }
 
-/// Stream switches between two tiles.
+/// The number of stream switches between two tiles.
 fn distance(from: Tile, to: Tile) -> u8 {
     from.column.abs_diff(to.column) + from.row.abs_diff(to.row)
 }
 
 impl RoutedLaunch {
-    /// The rules: each circuit has one way; each channel is its tile's and
-    /// used once; no switch carries more streams in a direction than it has
-    /// ports.
+    /// The rules: each circuit is routed once; each channel exists and is used
+    /// once; no switch carries more streams in a direction than it has ports.
     fn faults(&self, target: &Target) -> Vec<FormFault> {
         let mut faults = self.placed.faults(target);
         let name = &self.placed.tiled.name;
@@ -112,24 +111,24 @@ impl RoutedLaunch {
         }
         for stream in &self.placed.tiled.streams {
             let circuits = stream.circuits(self.placed.tiled.herd).len();
-            let ways = self.circuits.iter().filter(|way| way.stream == stream.name).count();
-            if circuits != ways {
-                let sentence = format!("has {circuits} circuits and {ways} ways");
+            let routed = self.circuits.iter().filter(|circuit| circuit.stream == stream.name).count();
+            if circuits != routed {
+                let sentence = format!("has {circuits} circuits; {routed} are routed");
                 faults.push(FormFault::new(format!("{name}: {}", stream.name), sentence));
             }
         }
-        faults.extend(self.crowded(target));
+        faults.extend(self.overloaded(target));
         faults
     }
 
-    /// Switches through which more circuits pass than they have ports.
-    fn crowded(&self, target: &Target) -> Vec<FormFault> {
+    /// Returns the switches that carry more circuits than they have ports.
+    fn overloaded(&self, target: &Target) -> Vec<FormFault> {
         let mut loads: BTreeMap<(Tile, &str), u32> = BTreeMap::new();
-        for way in &self.circuits {
-            let stream = self.placed.tiled.streams.iter().find(|stream| stream.name == way.stream);
-            for route in stream.map_or(Vec::new(), |stream| way.routes(stream.flow)) {
-                for step in steps(&route) {
-                    *loads.entry(step).or_default() += 1;
+        for circuit in &self.circuits {
+            let stream = self.placed.tiled.streams.iter().find(|stream| stream.name == circuit.stream);
+            for route in stream.map_or(Vec::new(), |stream| circuit.routes(stream.flow)) {
+                for switch in switches(&route) {
+                    *loads.entry(switch).or_default() += 1;
                 }
             }
         }
@@ -148,10 +147,11 @@ impl RoutedLaunch {
     }
 }
 
-/// The switches that a route leaves, and towards where: up or down the column
-/// of its source first, then along the row; a broadcast shares its way.
-fn steps(route: &Route) -> BTreeSet<(Tile, &'static str)> {
-    let mut steps = BTreeSet::new();
+/// Returns the switches of a route with the direction in which it leaves them:
+/// first along the column of its source, then along the row. Destinations of a
+/// broadcast share switches.
+fn switches(route: &Route) -> BTreeSet<(Tile, &'static str)> {
+    let mut switches = BTreeSet::new();
     for Hop { channel, .. } in &route.to {
         let (mut at, to) = (route.from.tile, channel.tile);
         while at != to {
@@ -164,7 +164,7 @@ fn steps(route: &Route) -> BTreeSet<(Tile, &'static str)> {
             } else {
                 "west"
             };
-            steps.insert((at, direction));
+            switches.insert((at, direction));
             match direction {
                 "north" => at.row += 1,
                 "south" => at.row -= 1,
@@ -173,7 +173,7 @@ fn steps(route: &Route) -> BTreeSet<(Tile, &'static str)> {
             }
         }
     }
-    steps
+    switches
 }
 
 impl PassForm for Routed {
@@ -190,7 +190,7 @@ impl fmt::Display for Routed {
         print_arguments(&self.arguments, f)?;
         for launch in &self.launches {
             write!(f, "{}", launch.placed)?;
-            launch.circuits.iter().try_for_each(|way| writeln!(f, "  {way}"))?;
+            launch.circuits.iter().try_for_each(|circuit| writeln!(f, "  {circuit}"))?;
         }
         Ok(())
     }
@@ -226,7 +226,7 @@ impl FromStr for Routed {
                 let (stream, circuit) = (line.word("a stream")?.to_owned(), line.value("a circuit")?);
                 line.need("shim")?;
                 let shim = line.value("a channel")?;
-                let mut way = RoutedCircuit {
+                let mut routed = RoutedCircuit {
                     stream,
                     circuit,
                     shim,
@@ -237,14 +237,14 @@ impl FromStr for Routed {
                 let mut list: Option<&mut Vec<Channel>> = None;
                 while let Some(word) = line.optional() {
                     match (word, &mut list) {
-                        ("arrive", _) => list = Some(&mut way.arrive),
-                        ("leave", _) => list = Some(&mut way.leave),
-                        ("cores", _) => list = Some(&mut way.cores),
+                        ("arrive", _) => list = Some(&mut routed.arrive),
+                        ("leave", _) => list = Some(&mut routed.leave),
+                        ("cores", _) => list = Some(&mut routed.cores),
                         (word, Some(list)) => list.push(line.parsed(word, "a channel")?),
                         (word, None) => return Err(line.error(format!("has '{word}' where cores is needed"))),
                     }
                 }
-                launch.circuits.push(way);
+                launch.circuits.push(routed);
             }
             launches.push(launch);
         }

@@ -3,26 +3,27 @@
 
 use serde::Serialize;
 
-/// How a graph is cut: what shares a program, and where attention runs.
+/// How a graph is partitioned: which operations share a program, and where
+/// attention runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
-    /// What shares a program.
+    /// Which operations share a program.
     pub grouping: Grouping,
     /// Where attention runs.
     pub attention: AttentionPlacement,
 }
 
-/// What shares a program.
+/// Which operations share a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grouping {
-    /// Nothing: one program for each operation.
+    /// None: one program for each operation.
     Unstitched,
-    /// What lies between the norm before attention and attention, what lies
-    /// from after attention to the end of the layer, and the head in parts:
-    /// the six programs of the Llama mapping by AMD's mlir-air.
+    /// Those from the norm before attention up to attention, those from there to
+    /// the end of the layer, and those of the head: the six programs of the
+    /// Llama mapping by AMD's mlir-air.
     Stitched,
-    /// As stitched, but a layer's end shares a program with what follows it up
+    /// As stitched, but the end of a layer shares a program with the operations up
     /// to the next attention.
     Joined,
 }
@@ -54,7 +55,7 @@ pub enum AttentionPlacement {
 }
 
 impl AttentionPlacement {
-    /// Every place for attention, by name.
+    /// Every placement, by name.
     pub const ALL: &'static [(&'static str, AttentionPlacement)] = &[
         ("host", AttentionPlacement::Host),
         ("prefill", AttentionPlacement::Prefill),

@@ -1,4 +1,4 @@
-//! Pass 4, from places to ways: which channels carry each circuit.
+//! Pass 4, routing: the DMA channels of each circuit.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::form::schedule::{Channel, Direction, Tile, TileKind};
 use crate::form::tiled::{Circuit, Flow, Stream};
 use crate::target::Target;
 
-/// Gives every circuit its channels, the lowest numbers first.
+/// Assigns channels to every circuit, the lowest numbers first.
 ///
 /// # Errors
 /// An [`Unfit`] when a tile has too few channels.
@@ -26,7 +26,7 @@ pub fn route(placed: Placed, target: &Target) -> Result<Routed> {
     Ok(Routed { name: placed.name, arguments: placed.arguments, launches })
 }
 
-/// Channels in use, by tile and direction.
+/// Assigns channels; counts the used ones by tile and direction.
 struct FreeChannels<'a> {
     group: &'a str,
     target: &'a Target,
@@ -34,7 +34,7 @@ struct FreeChannels<'a> {
 }
 
 impl FreeChannels<'_> {
-    /// The next channel of a tile.
+    /// Assigns the next channel of a tile.
     fn take(&mut self, tile: Tile, direction: Direction) -> Result<Channel, Unfit> {
         let (dma, kind) = match tile.kind() {
             TileKind::Shim => (&self.target.shim.dma, "shim"),

@@ -1,9 +1,9 @@
-//! Pass 5, from ways to a schedule: descriptors, locks, core programs, and the
-//! commands that feed the shim channels.
+//! Pass 5, scheduling: descriptors, locks, core programs, and the commands that
+//! feed the shim channels.
 //!
-//! Each chunk buffer has two locks: `free` counts the slots that may be filled
-//! and `full` those that may be read. Whoever fills a slot takes from `free`
-//! and adds to `full`; whoever reads it does the reverse.
+//! Each ring of buffers has two locks: `free` counts the empty slots and `full` the
+//! filled ones. A writer acquires `free` and releases `full`; a reader does the
+//! reverse.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::form::schedule::{
 use crate::form::tiled::{COLUMN_TERM, Flow, Item, L2Staging, ROW_TERM, Stream, TiledOperand};
 use crate::target::Target;
 
-/// The most tasks that the commands of one circuit may be.
+/// The maximum number of tasks of one circuit.
 const MAX_PUSHES: u64 = 4096;
 
 /// Schedules every launch.
@@ -36,7 +36,7 @@ pub fn schedule(routed: &Routed, target: &Target) -> Result<Schedule> {
     Ok(Schedule { name, target: target.name.clone(), arguments, launches })
 }
 
-/// The two locks of a chunk buffer.
+/// The two locks of a ring of buffers.
 #[derive(Clone, Copy)]
 struct LockPair {
     free: LockId,
@@ -44,19 +44,19 @@ struct LockPair {
 }
 
 impl LockPair {
-    /// What a writer of the buffer waits for, and what it says.
+    /// Returns what a writer acquires and releases.
     fn writer(self) -> (LockChange, LockChange) {
         (LockChange { lock: self.free, value: 1 }, LockChange { lock: self.full, value: 1 })
     }
 
-    /// What a reader of the buffer waits for, and what it says.
+    /// Returns what a reader acquires and releases.
     fn reader(self) -> (LockChange, LockChange) {
         let (free, full) = self.writer();
         (full, free)
     }
 }
 
-/// The slots of one chunk buffer and their locks.
+/// The slots of a ring of buffers, and its locks.
 #[derive(Clone)]
 struct BufferRing {
     slots: Vec<BufferId>,
@@ -69,9 +69,9 @@ struct LaunchBuilder<'a> {
     from: &'a RoutedLaunch,
     target: &'a Target,
     launch: Launch,
-    /// Of each core: the rings of streams and the buffers of locals.
+    /// The rings of streams and the buffers of locals, by core and name.
     rings: BTreeMap<(Tile, String), BufferRing>,
-    /// Descriptors in use, by tile and half (see [`LaunchBuilder::descriptor_id`]).
+    /// The number of used descriptors, by tile and half (see [`LaunchBuilder::descriptor_id`]).
     used: BTreeMap<(Tile, bool), u8>,
     locks_used: BTreeMap<Tile, u8>,
 }
@@ -97,14 +97,14 @@ impl<'a> LaunchBuilder<'a> {
     fn build(mut self) -> Result<Launch> {
         self.core_memory()?;
         let mut feeds = Vec::new();
-        for way in &self.from.circuits {
-            let stream = self.stream(&way.stream)?;
-            self.core_channels(way, stream)?;
-            if !way.arrive.is_empty() {
-                self.pass_through(way, stream)?;
+        for routed in &self.from.circuits {
+            let stream = self.stream(&routed.stream)?;
+            self.core_channels(routed, stream)?;
+            if !routed.arrive.is_empty() {
+                self.memory_channels(routed, stream)?;
             }
-            self.launch.routes.extend(way.routes(stream.flow));
-            feeds.push(self.feed(way, stream)?);
+            self.launch.routes.extend(routed.routes(stream.flow));
+            feeds.push(self.feed(routed, stream)?);
         }
         self.cores()?;
         self.launch.commands = commands(feeds);
@@ -113,10 +113,10 @@ impl<'a> LaunchBuilder<'a> {
 
     fn stream(&self, name: &str) -> Result<&'a Stream> {
         let found = self.placed().tiled.streams.iter().find(|stream| stream.name == name);
-        found.ok_or_else(|| Error::new(format!("{}: a way is of '{name}', which is no stream", self.group)))
+        found.ok_or_else(|| Error::new(format!("{}: a circuit has the unknown stream '{name}'", self.group)))
     }
 
-    /// A new lock of a tile.
+    /// Adds a lock of a tile.
     fn lock(&mut self, tile: Tile, initial: u8) -> Result<LockId> {
         let dma = self.dma(tile);
         let next = self.locks_used.entry(tile).or_default();
@@ -140,8 +140,8 @@ impl<'a> LaunchBuilder<'a> {
         }
     }
 
-    /// A new descriptor number of a channel's tile. In memory tiles the even
-    /// channels reach the first half of the descriptors only, the odd ones the
+    /// Assigns a descriptor number of a channel's tile. In memory tiles, even
+    /// channels can use the first half of the descriptors only, odd channels the
     /// second (mlir-aie AIETargetModel.h, isBdChannelAccessible).
     fn descriptor_id(&mut self, channel: Channel) -> Result<u8> {
         let tile = channel.tile;
@@ -167,7 +167,7 @@ impl<'a> LaunchBuilder<'a> {
         BufferId(self.launch.buffers.len() as u32 - 1)
     }
 
-    /// Buffers of the cores, with two locks for each stream's.
+    /// Adds the buffers of the cores, with two locks for each ring of a stream.
     fn core_memory(&mut self) -> Result<()> {
         for placed in &self.placed().l1 {
             let stream = self.placed().tiled.streams.iter().find(|stream| stream.name == placed.name);
@@ -196,20 +196,20 @@ impl<'a> LaunchBuilder<'a> {
         let found = self.rings.get(&(tile, name.to_owned()));
         found
             .cloned()
-            .ok_or_else(|| Error::new(format!("{}: '{name}' has no place in tile {tile}", self.group)))
+            .ok_or_else(|| Error::new(format!("{}: '{name}' has no buffer in tile {tile}", self.group)))
     }
 
-    /// An endless chain of descriptors on a channel.
+    /// Adds a cyclic chain of descriptors on a channel.
     fn chain(&mut self, channel: Channel, links: Vec<ChainLink>) -> Result<()> {
         self.chain_after(channel, 0, links)
     }
 
-    /// The same, but the first links, so many, are passed only once.
+    /// Adds a chain whose first `once` links run only once, before the cycle.
     fn chain_after(&mut self, channel: Channel, once: usize, links: Vec<ChainLink>) -> Result<()> {
         let ids: Vec<u8> = links.iter().map(|_| self.descriptor_id(channel)).collect::<Result<_>>()?;
         for (index, link) in links.into_iter().enumerate() {
             let next = Some(ids.get(index + 1).copied().unwrap_or(ids[once]));
-            let (acquire, release) = link.steps;
+            let (acquire, release) = link.locks;
             let address = DmaAddress::Buffer(link.buffer, link.offset);
             let (tile, id) = (channel.tile, ids[index]);
             let descriptor =
@@ -220,11 +220,11 @@ impl<'a> LaunchBuilder<'a> {
         Ok(())
     }
 
-    /// The channels of the cores that a way reaches.
-    fn core_channels(&mut self, way: &RoutedCircuit, stream: &Stream) -> Result<()> {
-        for &channel in &way.cores {
+    /// Adds the chains of a circuit's channels in cores.
+    fn core_channels(&mut self, routed: &RoutedCircuit, stream: &Stream) -> Result<()> {
+        for &channel in &routed.cores {
             let ring = self.ring(channel.tile, &stream.name)?;
-            let steps = if stream.flow == Flow::In { ring.locks.writer() } else { ring.locks.reader() };
+            let locks = if stream.flow == Flow::In { ring.locks.writer() } else { ring.locks.reader() };
             let words = stream.chunk_words();
             let mut links = Vec::new();
             if let Some(ahead) = self.ahead(stream) {
@@ -232,68 +232,68 @@ impl<'a> LaunchBuilder<'a> {
                 links.push(ChainLink::linear(first.slots[0], ahead.chunk_words(), first.locks.writer()));
             }
             let once = links.len();
-            links.extend(ring.slots.iter().map(|&buffer| ChainLink::linear(buffer, words, steps)));
+            links.extend(ring.slots.iter().map(|&buffer| ChainLink::linear(buffer, words, locks)));
             self.chain_after(channel, once, links)?;
         }
         Ok(())
     }
 
-    /// The stream whose one chunk comes over another's channels.
+    /// Returns the stream whose only chunk is sent over another's channels.
     fn ahead(&self, stream: &Stream) -> Option<&'a Stream> {
         let streams = &self.placed().tiled.streams;
         streams.iter().find(|other| other.ahead_of.as_deref() == Some(&stream.name))
     }
 
-    /// The two locks of a stretch in L2. One that leaves several times counts
-    /// its passes: the writer waits until all have left.
+    /// Adds the two locks of a ring in L2. If a transfer is sent several times, the
+    /// locks count passes, and the writer waits until all have been sent.
     fn l2_locks(&mut self, tile: Tile, stream: &Stream, staging: &L2Staging) -> Result<LockPair> {
         if !staging.repeats() {
             return self.pair(tile, staging.depth);
         }
-        let most = self.dma(tile).most_lock;
-        match u8::try_from(staging.passes).ok().filter(|&passes| u32::from(passes) <= most) {
+        let max = self.dma(tile).most_lock;
+        match u8::try_from(staging.passes).ok().filter(|&passes| u32::from(passes) <= max) {
             Some(passes) if staging.depth == 1 => self.pair(tile, passes),
             _ => {
-                let resource = format!("passes of {} of one stretch", stream.name);
-                Err(unfit(&self.group, resource, staging.passes, most))
+                let resource = format!("passes of one transfer of {}", stream.name);
+                Err(unfit(&self.group, resource, staging.passes, max))
             }
         }
     }
 
-    /// The channels of a memory tile on a way.
-    fn pass_through(&mut self, way: &RoutedCircuit, stream: &Stream) -> Result<()> {
+    /// Adds the chains of a circuit's channels in a memory tile.
+    fn memory_channels(&mut self, routed: &RoutedCircuit, stream: &Stream) -> Result<()> {
         let staging = stream.l2.as_ref();
-        let staging =
-            staging.ok_or_else(|| Error::new(format!("{}: no chunks pass through L2", self.group)))?;
-        let circuit = way.circuit;
+        let staging = staging
+            .ok_or_else(|| Error::new(format!("{}: '{}' is not staged in L2", self.group, stream.name)))?;
+        let circuit = routed.circuit;
         let placed = self
             .placed()
             .l2
             .iter()
             .filter(|buffer| buffer.stream == stream.name && buffer.circuit == circuit);
         let mut rings: BTreeMap<u32, BufferRing> = BTreeMap::new();
-        for place in placed {
-            let name = format!("{}.{}.{}.{}", stream.name, circuit, place.part, place.slot);
-            let buffer = self.buffer(name, place.tile, place.address, place.bytes);
-            if let Some(ring) = rings.get_mut(&place.part) {
+        for shared in placed {
+            let name = format!("{}.{}.{}.{}", stream.name, circuit, shared.part, shared.slot);
+            let buffer = self.buffer(name, shared.tile, shared.address, shared.bytes);
+            if let Some(ring) = rings.get_mut(&shared.part) {
                 ring.slots.push(buffer);
             } else {
-                let locks = self.l2_locks(place.tile, stream, staging)?;
-                rings.insert(place.part, BufferRing { slots: vec![buffer], locks });
+                let locks = self.l2_locks(shared.tile, stream, staging)?;
+                rings.insert(shared.part, BufferRing { slots: vec![buffer], locks });
             }
         }
         let words = stream.transfer_words();
         let arriving =
             if staging.into.is_empty() { vec![Dim { size: words, stride: 1 }] } else { staging.into.clone() };
-        for (ring, &channel) in rings.values().zip(&way.arrive) {
-            let steps = each_of(ring.locks.writer(), staging.passes);
+        for (ring, &channel) in rings.values().zip(&routed.arrive) {
+            let locks = scaled(ring.locks.writer(), staging.passes);
             let link = |&buffer: &BufferId| ChainLink {
                 dims: arriving.clone(),
-                ..ChainLink::linear(buffer, words, steps)
+                ..ChainLink::linear(buffer, words, locks)
             };
             self.chain(channel, ring.slots.iter().map(link).collect())?;
         }
-        // The first slice of a stretch waits for it, the last one gives it back.
+        // The first slice of a transfer acquires its buffer, the last slice releases it.
         let mut links = Vec::new();
         for slot in 0..usize::from(staging.depth) {
             for ring in rings.values() {
@@ -303,24 +303,27 @@ impl<'a> LaunchBuilder<'a> {
                     buffer: ring.slots[slot],
                     offset: slice * staging.slice_words * 4,
                     dims: staging.dims.clone(),
-                    steps: ((slice == 0).then_some(acquire), (slice + 1 == pieces).then_some(release)),
+                    locks: ((slice == 0).then_some(acquire), (slice + 1 == pieces).then_some(release)),
                 }));
             }
         }
-        match *way.leave {
+        match *routed.leave {
             [channel] => self.chain(channel, links),
-            _ => {
-                Err(Error::new(format!("{}: '{}' does not leave L2 by one channel", self.group, stream.name)))
-            }
+            _ => Err(Error::new(format!(
+                "{}: '{}' has several channels from L2; one is needed",
+                self.group, stream.name
+            ))),
         }
     }
 
-    /// The tasks of a way's shim channel.
-    fn feed(&mut self, way: &RoutedCircuit, stream: &Stream) -> Result<ShimFeed> {
+    /// Returns the tasks of a circuit's shim channel.
+    fn feed(&mut self, routed: &RoutedCircuit, stream: &Stream) -> Result<ShimFeed> {
         let herd = self.placed().tiled.herd;
         let circuits = stream.circuits(herd);
-        let circuit = circuits.get(way.circuit as usize);
-        let circuit = circuit.ok_or_else(|| Error::new(format!("{}: a way is of no circuit", self.group)))?;
+        let circuit = circuits.get(routed.circuit as usize);
+        let circuit = circuit.ok_or_else(|| {
+            Error::new(format!("{}: '{}' has no circuit {}", self.group, stream.name, routed.circuit))
+        })?;
         let mut dims = stream.dims.clone();
         if stream.joins() {
             let joined = Dim { size: circuit.cores.len() as u32, stride: (stream.row_bytes / 4) as u32 };
@@ -330,14 +333,14 @@ impl<'a> LaunchBuilder<'a> {
             + u64::from(circuit.column) * stream.column_bytes
             + u64::from(circuit.row) * stream.row_bytes;
         let dma = &self.target.shim.dma;
-        let walk = SplitTransfer::of(
+        let split = SplitTransfer::of(
             &dims,
             dma.dimensions as usize,
             dma.most_stride_words,
             dma.most_words,
             dma.most_repeat,
         );
-        let pushes = walk.pushes();
+        let pushes = split.pushes();
         if pushes > MAX_PUSHES {
             let resource = format!("shim tasks for {}", stream.name);
             return Err(Error::from(Unfit {
@@ -348,32 +351,32 @@ impl<'a> LaunchBuilder<'a> {
                 have: MAX_PUSHES,
             }));
         }
-        let ahead = self.ahead(stream).map(|ahead| self.feed_ahead(way, ahead)).transpose()?;
+        let ahead = self.ahead(stream).map(|ahead| self.feed_ahead(routed, ahead)).transpose()?;
         let count = pushes.min(u64::from(dma.queue)) as usize;
         let mut ids = Vec::new();
         for _ in 0..count {
-            let id = self.descriptor_id(way.shim)?;
+            let id = self.descriptor_id(routed.shim)?;
             ids.push(id);
             self.launch.descriptors.push(Descriptor {
-                tile: way.shim.tile,
+                tile: routed.shim.tile,
                 id,
                 address: DmaAddress::Argument(stream.argument, base),
-                dims: walk.inner.clone(),
-                iteration: walk.iteration,
+                dims: split.inner.clone(),
+                iteration: split.iteration,
                 acquire: None,
                 release: None,
                 next: None,
             });
         }
-        let repeats = walk.iteration.map_or(1, |dim| dim.size);
-        Ok(ShimFeed { channel: way.shim, ahead, ids, repeats, offsets: walk.offsets() })
+        let repeats = split.iteration.map_or(1, |dim| dim.size);
+        Ok(ShimFeed { channel: routed.shim, ahead, ids, repeats, offsets: split.offsets() })
     }
 
-    /// The descriptor of a chunk that comes ahead of a way's stream.
-    fn feed_ahead(&mut self, way: &RoutedCircuit, ahead: &Stream) -> Result<u8> {
-        let id = self.descriptor_id(way.shim)?;
+    /// Adds the descriptor of a chunk that is sent ahead of a circuit's stream.
+    fn feed_ahead(&mut self, routed: &RoutedCircuit, ahead: &Stream) -> Result<u8> {
+        let id = self.descriptor_id(routed.shim)?;
         self.launch.descriptors.push(Descriptor {
-            tile: way.shim.tile,
+            tile: routed.shim.tile,
             id,
             address: DmaAddress::Argument(ahead.argument, ahead.base_bytes),
             dims: vec![Dim { size: ahead.chunk_words(), stride: 1 }],
@@ -385,13 +388,13 @@ impl<'a> LaunchBuilder<'a> {
         Ok(id)
     }
 
-    /// The programs of all cores.
+    /// Adds the programs of all cores.
     fn cores(&mut self) -> Result<()> {
         let tiled = &self.placed().tiled;
         for column in 0..tiled.herd.columns {
             for row in 0..tiled.herd.rows {
                 let tile = self.placed().tile((column, row));
-                let body = of_core(&tiled.body, column, row);
+                let body = core_body(&tiled.body, column, row);
                 let program = self.instructions(tile, &body, &mut Vec::new())?;
                 self.launch.cores.push(Core { tile, program });
                 if tiled.cascade && row > 0 {
@@ -403,11 +406,11 @@ impl<'a> LaunchBuilder<'a> {
         Ok(())
     }
 
-    /// The instructions of a body within loops of these counts: each stream
-    /// that follows just these loops is acquired before its first use in the
-    /// body and released after its last.
+    /// Returns the instructions of a body within loops of these counts. A stream
+    /// whose chunk changes with the innermost of these loops is acquired before its
+    /// first use in the body and released after its last.
     fn instructions(&self, tile: Tile, body: &[Item], loops: &mut Vec<u32>) -> Result<Vec<CoreInstruction>> {
-        let here: Vec<&Stream> = self
+        let changing: Vec<&Stream> = self
             .placed()
             .tiled
             .streams
@@ -416,23 +419,23 @@ impl<'a> LaunchBuilder<'a> {
             .collect();
         let mut instructions = Vec::new();
         for (index, item) in body.iter().enumerate() {
-            for stream in &here {
+            for stream in &changing {
                 if body.iter().position(|item| item.uses(&stream.name)) == Some(index) {
-                    instructions.push(CoreInstruction::Acquire(self.steps(tile, stream)?.0));
+                    instructions.push(CoreInstruction::Acquire(self.core_locks(tile, stream)?.0));
                 }
             }
             instructions.push(self.instruction(tile, item, loops)?);
-            for stream in &here {
+            for stream in &changing {
                 if body.iter().rposition(|item| item.uses(&stream.name)) == Some(index) {
-                    instructions.push(CoreInstruction::Release(self.steps(tile, stream)?.1));
+                    instructions.push(CoreInstruction::Release(self.core_locks(tile, stream)?.1));
                 }
             }
         }
         Ok(instructions)
     }
 
-    /// What a core waits for before it uses a chunk, and what it says after.
-    fn steps(&self, tile: Tile, stream: &Stream) -> Result<(LockChange, LockChange)> {
+    /// Returns what a core acquires before it uses a chunk and releases after it.
+    fn core_locks(&self, tile: Tile, stream: &Stream) -> Result<(LockChange, LockChange)> {
         let locks = self.ring(tile, &stream.name)?.locks;
         Ok(if stream.flow == Flow::In { locks.reader() } else { locks.writer() })
     }
@@ -445,7 +448,7 @@ impl<'a> LaunchBuilder<'a> {
                 loops.pop();
                 CoreInstruction::Loop { count: *count, body }
             }
-            Item::On { .. } => return Err(Error::new("what only some rows do was resolved before")),
+            Item::On { .. } => return Err(Error::new("items of some rows must be resolved before")),
             Item::Call { entry, operands, parameters } => {
                 let operands = operands.iter().map(|source| self.operand(tile, source, loops));
                 let operands = operands.collect::<Result<_>>()?;
@@ -462,27 +465,27 @@ impl<'a> LaunchBuilder<'a> {
         let slots = self.ring(tile, &source.name)?.slots;
         let stream = self.placed().tiled.streams.iter().find(|stream| stream.name == source.name);
         let level = stream.map_or(0, Stream::loops);
-        let mut turn = Affine::default();
+        let mut slot = Affine::default();
         let mut factor = 1;
         for depth in (0..level).rev() {
-            turn = turn.plus(depth as u8, factor % slots.len() as i64);
+            slot = slot.plus(depth as u8, factor % slots.len() as i64);
             factor = factor * i64::from(loops[depth]) % slots.len() as i64;
         }
-        Ok(CallOperand { slots, turn, offset: source.offset.clone() })
+        Ok(CallOperand { slots, slot, offset: source.offset.clone() })
     }
 }
 
-/// The body of one core: without what other rows do, and with its column and
-/// row in the numbers of calls.
-fn of_core(body: &[Item], column: u8, row: u8) -> Vec<Item> {
+/// Returns the body of one core: without items of other rows, and with the core's
+/// column and row as constants.
+fn core_body(body: &[Item], column: u8, row: u8) -> Vec<Item> {
     let mut own = Vec::new();
     for item in body {
         match item {
             Item::Loop { count, body } => {
-                own.push(Item::Loop { count: *count, body: of_core(body, column, row) })
+                own.push(Item::Loop { count: *count, body: core_body(body, column, row) })
             }
             Item::On { first, last, body } if (*first..=*last).contains(&row) => {
-                own.extend(of_core(body, column, row))
+                own.extend(core_body(body, column, row))
             }
             Item::On { .. } => {}
             Item::Call { entry, operands, parameters } => {
@@ -505,7 +508,7 @@ fn of_core(body: &[Item], column: u8, row: u8) -> Vec<Item> {
     own
 }
 
-/// A number whose terms of the herd's columns and rows are constants.
+/// Replaces the terms of the herd's columns and rows by constants.
 fn at_core(value: &Affine, column: u8, row: u8) -> Affine {
     let mut own = Affine::constant(value.constant);
     for term in &value.terms {
@@ -518,28 +521,28 @@ fn at_core(value: &Affine, column: u8, row: u8) -> Affine {
     own
 }
 
-/// One descriptor of an endless chain.
+/// One descriptor of a chain.
 struct ChainLink {
     buffer: BufferId,
-    /// Where it begins in the buffer, in bytes.
+    /// The byte offset in the buffer.
     offset: u32,
     dims: Vec<Dim>,
     /// What it acquires and what it releases.
-    steps: (Option<LockChange>, Option<LockChange>),
+    locks: (Option<LockChange>, Option<LockChange>),
 }
 
 impl ChainLink {
-    /// A whole buffer, word by word.
+    /// Creates a link that moves the first `words` of a buffer in order.
     fn linear(buffer: BufferId, words: u32, (acquire, release): (LockChange, LockChange)) -> ChainLink {
         let dims = vec![Dim { size: words, stride: 1 }];
-        ChainLink { buffer, offset: 0, dims, steps: (Some(acquire), Some(release)) }
+        ChainLink { buffer, offset: 0, dims, locks: (Some(acquire), Some(release)) }
     }
 }
 
-/// Steps of one that takes and gives what the other side takes and gives one
-/// at a time, so often.
-fn each_of((acquire, release): (LockChange, LockChange), times: u32) -> (LockChange, LockChange) {
-    let of = |step: LockChange| LockChange { value: u8::try_from(times).unwrap_or(u8::MAX), ..step };
+/// Scales the changes of the side that acquires and releases once for `times`
+/// changes of the other side.
+fn scaled((acquire, release): (LockChange, LockChange), times: u32) -> (LockChange, LockChange) {
+    let of = |change: LockChange| LockChange { value: u8::try_from(times).unwrap_or(u8::MAX), ..change };
     if times > 1 { (of(acquire), of(release)) } else { (acquire, release) }
 }
 
@@ -554,8 +557,8 @@ fn unfit(group: &str, resource: String, need: u32, have: u32) -> Error {
     .into()
 }
 
-/// A walk over an argument, split as descriptors need it: the inner dimensions
-/// in one descriptor, the next one as its iteration, the rest as tasks.
+/// The dimensions of a stream in DRAM, split for descriptors: the inner ones in one
+/// descriptor, the next one as its iteration, the others as tasks.
 struct SplitTransfer {
     inner: Vec<Dim>,
     iteration: Option<Dim>,
@@ -563,57 +566,49 @@ struct SplitTransfer {
 }
 
 impl SplitTransfer {
-    /// Splits dimensions, outermost first.
-    fn of(
-        dims: &[Dim],
-        most_dims: usize,
-        most_stride: u64,
-        most_words: u64,
-        most_repeat: u32,
-    ) -> SplitTransfer {
+    /// Splits dimensions, outermost first, to fit the limits of a descriptor.
+    fn of(dims: &[Dim], max_dims: usize, max_stride: u64, max_words: u64, max_repeat: u32) -> SplitTransfer {
         let mut rest = merged(dims);
         let mut inner: Vec<Dim> = Vec::new();
         while let Some(&dim) = rest.last() {
             let words = inner.iter().chain([&dim]).map(|dim| u64::from(dim.size)).product::<u64>();
-            let fits = inner.len() < most_dims && words <= most_words;
-            // A descriptor's step register has no zero: standing still is a repetition.
-            if !fits || u64::from(dim.stride) > most_stride || dim.stride == 0 {
+            let fits = inner.len() < max_dims && words <= max_words;
+            // A stride register cannot hold 0, so a stride of 0 is an iteration or tasks.
+            if !fits || u64::from(dim.stride) > max_stride || dim.stride == 0 {
                 break;
             }
             inner.insert(0, dim);
             rest.pop();
         }
         let iteration = rest.last().copied();
-        let iteration = iteration.filter(|dim| {
-            dim.size <= most_repeat && u64::from(dim.stride) <= most_stride && !inner.is_empty()
-        });
+        let iteration = iteration
+            .filter(|dim| dim.size <= max_repeat && u64::from(dim.stride) <= max_stride && !inner.is_empty());
         if iteration.is_some() {
             rest.pop();
         }
         SplitTransfer { inner, iteration, outer: rest }
     }
 
-    /// How many tasks the walk is.
+    /// The number of tasks.
     fn pushes(&self) -> u64 {
         self.outer.iter().map(|dim| u64::from(dim.size)).fold(1, u64::saturating_mul)
     }
 
-    /// The byte offset of each task.
+    /// Returns the byte offset of each task.
     fn offsets(&self) -> Vec<i64> {
         let mut offsets = vec![0];
         for dim in &self.outer {
-            let step = i64::from(dim.stride) * 4;
+            let stride = i64::from(dim.stride) * 4;
             offsets = offsets
                 .iter()
-                .flat_map(|base| (0..i64::from(dim.size)).map(move |i| base + i * step))
+                .flat_map(|base| (0..i64::from(dim.size)).map(move |i| base + i * stride))
                 .collect();
         }
         offsets
     }
 }
 
-/// The same walk with dimensions of one step left out, and those joined that
-/// follow each other without a gap.
+/// Returns the dimensions without those of size 1, and with contiguous ones merged.
 fn merged(dims: &[Dim]) -> Vec<Dim> {
     let mut merged: Vec<Dim> = Vec::new();
     for &dim in dims.iter().filter(|dim| dim.size != 1) {
@@ -636,21 +631,21 @@ fn merged(dims: &[Dim]) -> Vec<Dim> {
 /// The tasks of one shim channel, in order.
 struct ShimFeed {
     channel: Channel,
-    /// The descriptor of what comes once, before all else.
+    /// The descriptor of the chunk that is sent once, before the others.
     ahead: Option<u8>,
-    /// Descriptors that take turns.
+    /// The descriptors that the tasks alternate between.
     ids: Vec<u8>,
     repeats: u32,
     offsets: Vec<i64>,
 }
 
-/// The tasks of all channels, each at its share of its channel's tasks, so that
-/// no channel's full queue keeps another from what it waits for; at the end all
-/// are waited for. A descriptor is not written again before the task that used
-/// it has ended.
+/// Returns the commands of all channels. The tasks of the channels are interleaved
+/// in proportion to their numbers, so that no channel's full queue delays another;
+/// at the end the commands wait for all tasks. A descriptor is not rewritten before
+/// the task that uses it has ended.
 fn commands(feeds: Vec<ShimFeed>) -> Vec<ProcessorCommand> {
     let mut commands = Vec::new();
-    // What the cores make must have a place to go before they are fed.
+    // Result buffers must be able to drain before the cores receive input.
     let (outs, ins): (Vec<ShimFeed>, Vec<ShimFeed>) =
         feeds.into_iter().partition(|feed| feed.channel.direction == Direction::S2mm);
     let feeds: Vec<ShimFeed> = outs.into_iter().chain(ins).collect();
@@ -658,7 +653,7 @@ fn commands(feeds: Vec<ShimFeed>) -> Vec<ProcessorCommand> {
     for feed in &feeds {
         tasks.extend((0..feed.offsets.len()).map(|task| (task, feed)));
     }
-    // Stable: tasks of equal shares stay in the order of the channels.
+    // The sort is stable: tasks at equal shares keep the order of the channels.
     tasks.sort_by(|(a, of), (b, other)| (a * other.offsets.len()).cmp(&(b * of.offsets.len())));
     for (task, feed) in tasks {
         if let Some(descriptor) = feed.ahead.filter(|_| task == 0) {

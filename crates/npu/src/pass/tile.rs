@@ -1,6 +1,6 @@
-//! Pass 2, from a launch to its tilings: the herd, the loop nest, the chunks.
-//! The only pass with a choice. A mapping makes it; without one the pass yields
-//! guesses, the best first.
+//! Pass 2, tiling: the herd, the loop nest and the chunks of a launch. It is the
+//! only pass with a choice. A mapping makes the choice; without one the pass
+//! returns guesses, best first.
 
 mod attend;
 mod bias;
@@ -17,14 +17,14 @@ use crate::form::tiling::Tiling;
 use crate::target::Target;
 use nest::LaunchArguments;
 
-/// The tilings of a launch that fit a core's memory, best first: the one that
-/// its mapping gives, or guesses.
+/// Returns the tilings of a launch that fit a core's memory, best first: that of
+/// its mapping, or guesses.
 pub fn candidates(task: &KernelLaunch, target: &Target) -> Vec<TiledLaunch> {
     let tilings = task.tiling.map_or_else(|| guesses(&task.kernel, target), |tiling| vec![tiling]);
     tilings.into_iter().filter_map(|tiling| build(task, tiling, target)).collect()
 }
 
-/// The tilings that are tried without a mapping, best first.
+/// Returns the tilings that are tried without a mapping, best first.
 fn guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
     match *kernel {
         Kernel::Gemm { m, n, k } => gemm::guesses([m, n, k], target).into_iter().map(Tiling::Gemm).collect(),
@@ -42,7 +42,7 @@ fn guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
     }
 }
 
-/// Every tiling that a search may try.
+/// Returns every tiling that a search may try.
 pub fn space(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
     match *kernel {
         Kernel::Gemm { m, n, k } => gemm::space([m, n, k], target).into_iter().map(Tiling::Gemm).collect(),
@@ -60,8 +60,8 @@ pub fn space(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
     }
 }
 
-/// The launch with this tiling; none if the tiling does not divide it, is of
-/// another kernel, or does not fit a core's memory.
+/// Returns the launch with a tiling; none if the tiling does not divide the launch,
+/// is of another kernel, or does not fit a core's memory.
 pub fn build(task: &KernelLaunch, tiling: Tiling, target: &Target) -> Option<TiledLaunch> {
     let launch = LaunchArguments { name: &task.name, arguments: &task.arguments };
     let built = match (task.kernel, tiling) {
@@ -87,7 +87,7 @@ pub fn build(task: &KernelLaunch, tiling: Tiling, target: &Target) -> Option<Til
     built.filter(|launch| fits(launch, target))
 }
 
-/// Whether chunks and locals fit a core, and each chunk one descriptor.
+/// Whether chunks and locals fit a core's memory, and each chunk fits a descriptor.
 fn fits(launch: &TiledLaunch, target: &Target) -> bool {
     let have = u64::from(target.compute.bytes - target.compute.reserved);
     let words = launch.streams.iter().map(|stream| u64::from(stream.chunk_words()));

@@ -4,18 +4,18 @@ use std::fmt;
 
 use girih_tensor::Error;
 
-/// A pass could not meet a limit of the target: news for the user.
+/// A pass could not meet a limit of the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
     /// The pass.
     pub pass: &'static str,
-    /// The program and launch that it was about.
+    /// The program and the launch.
     pub group: String,
-    /// What ran out.
+    /// The resource that is too small.
     pub resource: String,
-    /// How much is needed.
+    /// The amount that is needed.
     pub need: u64,
-    /// How much there is.
+    /// The amount that the target has.
     pub have: u64,
 }
 

@@ -276,7 +276,7 @@ impl Fifo {
     /// The buffer whose turn it is in the loop at `depth`.
     pub fn turn(&self, depth: u8) -> CallOperand {
         let turn = if self.slots.len() > 1 { Affine::default().plus(depth, 1) } else { Affine::default() };
-        CallOperand { slots: self.slots.clone(), turn, offset: Affine::default() }
+        CallOperand { slots: self.slots.clone(), slot: turn, offset: Affine::default() }
     }
 
     /// The tile whose memory it lies in.

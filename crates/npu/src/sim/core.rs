@@ -165,7 +165,7 @@ impl Machine<'_> {
             let counters = &self.cores[core as usize].counters;
             for operand in &plan.operands {
                 let many = operand.slots.len() as i64;
-                let turn = if many == 1 { 0 } else { operand.turn.at(counters).rem_euclid(many) };
+                let turn = if many == 1 { 0 } else { operand.slot.at(counters).rem_euclid(many) };
                 slots = slots * many as u32 + turn as u32;
             }
             let known = self.cores[core as usize].known.iter().find(|(key, _)| *key == (call, slots));

@@ -1,4 +1,4 @@
-//! The text form of schedules: `parse(print(s)) == s` for every schedule
+//! The text form of schedules. `parse(print(s)) == s` holds for every schedule
 //! without faults.
 
 use std::fmt::{self, Write};
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::form::read::{FormLine, FormLines};
 
-/// Loops within loops that a printed schedule may have.
+/// The maximum nesting depth of loops in a printed schedule.
 pub const MAX_LOOPS: usize = 8;
 
 impl fmt::Display for Schedule {
@@ -86,8 +86,8 @@ fn print_instruction(instruction: &CoreInstruction, depth: usize, f: &mut fmt::F
             indent(depth, f)?;
             writeln!(f, "}}")
         }
-        CoreInstruction::Acquire(step) => writeln!(f, "acquire {step}"),
-        CoreInstruction::Release(step) => writeln!(f, "release {step}"),
+        CoreInstruction::Acquire(change) => writeln!(f, "acquire {change}"),
+        CoreInstruction::Release(change) => writeln!(f, "release {change}"),
         CoreInstruction::Call(call) => writeln!(f, "{call}"),
     }
 }
@@ -125,8 +125,8 @@ impl fmt::Display for CallOperand {
         for (number, slot) in self.slots.iter().enumerate() {
             write!(f, "{}b{}", if number == 0 { "" } else { "|" }, slot.0)?;
         }
-        if self.turn != Affine::default() {
-            write!(f, "[{}]", self.turn)?;
+        if self.slot != Affine::default() {
+            write!(f, "[{}]", self.slot)?;
         }
         write!(f, "@{}", self.offset)
     }
@@ -148,11 +148,11 @@ impl fmt::Display for Descriptor {
         if let Some(dim) = self.iteration {
             write!(f, " iteration {dim}")?;
         }
-        if let Some(step) = self.acquire {
-            write!(f, " acquire {step}")?;
+        if let Some(change) = self.acquire {
+            write!(f, " acquire {change}")?;
         }
-        if let Some(step) = self.release {
-            write!(f, " release {step}")?;
+        if let Some(change) = self.release {
+            write!(f, " release {change}")?;
         }
         self.next.map_or(Ok(()), |next| write!(f, " next {next}"))
     }
@@ -209,17 +209,17 @@ impl FromStr for Schedule {
     }
 }
 
-/// Takes the number of an entry, which is its place in its list.
-fn numbered(line: &mut FormLine<'_>, place: usize) -> Result<()> {
+/// Reads the number of an entry, which must be its index in the list.
+fn numbered(line: &mut FormLine<'_>, index: usize) -> Result<()> {
     let number: usize = line.value("a number")?;
-    if number == place {
+    if number == index {
         Ok(())
     } else {
-        Err(line.error(format!("has the number {number}; {place} follows")))
+        Err(line.error(format!("has the number {number}; {index} is needed")))
     }
 }
 
-/// The arguments of a program, one a line.
+/// Reads the arguments of a program, one per line.
 pub(crate) fn arguments(lines: &mut FormLines<'_>) -> Result<Vec<Argument>> {
     let mut arguments = Vec::new();
     while let Some(mut line) = lines.take("argument") {
@@ -233,7 +233,7 @@ fn argument(line: &mut FormLine<'_>) -> Result<Argument> {
     let name = line.word("a name")?.to_owned();
     let word = line.word("a role")?;
     let role = ArgumentRole::ALL.iter().find(|role| role.name() == word);
-    let role = *role.ok_or_else(|| line.error(format!("has the role '{word}', which is none")))?;
+    let role = *role.ok_or_else(|| line.error(format!("has '{word}', which is not a role")))?;
     let bytes = line.value("a size in bytes")?;
     line.end()?;
     Ok(Argument { name, role, bytes })
@@ -296,7 +296,7 @@ fn buffer(line: &mut FormLine<'_>) -> Result<Buffer> {
     Ok(Buffer { name, tile, address, bytes })
 }
 
-/// An address, in hex.
+/// Reads an address in hex.
 pub(crate) fn address(line: &mut FormLine<'_>) -> Result<u32> {
     let word = line.word("an address")?;
     let digits = word.strip_prefix("0x").ok_or_else(|| line.error("has an address that is not in hex"))?;
@@ -308,20 +308,20 @@ fn descriptor(line: &mut FormLine<'_>) -> Result<Descriptor> {
     let dims = line.word("dimensions")?.split(',').map(|dim| line.parsed(dim, "a dimension"));
     let dims = dims.collect::<Result<_>>()?;
     let iteration = if line.skip("iteration") { Some(line.value("a dimension")?) } else { None };
-    let acquire = if line.skip("acquire") { Some(step(line)?) } else { None };
-    let release = if line.skip("release") { Some(step(line)?) } else { None };
+    let acquire = if line.skip("acquire") { Some(lock_change(line)?) } else { None };
+    let release = if line.skip("release") { Some(lock_change(line)?) } else { None };
     let next = if line.skip("next") { Some(line.value("a descriptor's id")?) } else { None };
     line.end()?;
     Ok(Descriptor { tile, id, address, dims, iteration, acquire, release, next })
 }
 
-fn step(line: &mut FormLine<'_>) -> Result<LockChange> {
+fn lock_change(line: &mut FormLine<'_>) -> Result<LockChange> {
     let word = line.word("a lock")?;
     let lock = LockId(index(line, word, 'l')?);
     Ok(LockChange { lock, value: line.value("a lock's change")? })
 }
 
-/// An index written as a letter and a number.
+/// Parses an index that is written as a letter and a number.
 fn index(line: &FormLine<'_>, word: &str, letter: char) -> Result<u32> {
     let digits = word.strip_prefix(letter);
     let digits =
@@ -329,7 +329,7 @@ fn index(line: &FormLine<'_>, word: &str, letter: char) -> Result<u32> {
     line.parsed(digits, "a number")
 }
 
-/// The body of a loop or a core, up to its closing brace.
+/// Reads the body of a loop or a core, up to its closing brace.
 fn instructions(lines: &mut FormLines<'_>, depth: usize) -> Result<Vec<CoreInstruction>> {
     let mut body = Vec::new();
     loop {
@@ -340,10 +340,10 @@ fn instructions(lines: &mut FormLines<'_>, depth: usize) -> Result<Vec<CoreInstr
             let count = loop_head(line, depth)?;
             body.push(CoreInstruction::Loop { count, body: instructions(lines, depth + 1)? });
         } else if let Some(mut line) = lines.take("acquire") {
-            body.push(CoreInstruction::Acquire(step(&mut line)?));
+            body.push(CoreInstruction::Acquire(lock_change(&mut line)?));
             line.end()?;
         } else if let Some(mut line) = lines.take("release") {
-            body.push(CoreInstruction::Release(step(&mut line)?));
+            body.push(CoreInstruction::Release(lock_change(&mut line)?));
             line.end()?;
         } else {
             body.push(CoreInstruction::Call(call(&mut lines.need("call")?)?));
@@ -351,10 +351,10 @@ fn instructions(lines: &mut FormLines<'_>, depth: usize) -> Result<Vec<CoreInstr
     }
 }
 
-/// The count of a loop, if it does not lie too deep.
+/// Reads the count of a loop, unless it is nested too deeply.
 pub(crate) fn loop_head(mut line: FormLine<'_>, depth: usize) -> Result<u32> {
     if depth == MAX_LOOPS {
-        return Err(line.error(format!("has a loop within {depth} others, which is the most")));
+        return Err(line.error(format!("has a loop in {depth} others, which is the maximum")));
     }
     let count = line.value("a count")?;
     line.need("{")?;
@@ -375,7 +375,7 @@ fn call(line: &mut FormLine<'_>) -> Result<KernelCall> {
     Ok(call)
 }
 
-/// The parameters that end a line.
+/// Reads the parameters at the end of a line.
 pub(crate) fn parameters(line: &mut FormLine<'_>) -> Result<Vec<Parameter>> {
     let mut parameters = Vec::new();
     while let Some(word) = line.optional() {
@@ -383,7 +383,7 @@ pub(crate) fn parameters(line: &mut FormLine<'_>) -> Result<Vec<Parameter>> {
             word.split_once('=').ok_or_else(|| line.error(format!("has '{word}' without a value")))?;
         let value = match value.strip_suffix('f') {
             Some(float) => ParameterValue::Float(line.parsed(float, "a float")?),
-            None => ParameterValue::Int(line.parsed(value, "a whole number")?),
+            None => ParameterValue::Int(line.parsed(value, "an integer")?),
         };
         parameters.push(Parameter { name: name.to_owned(), value });
     }
@@ -393,15 +393,15 @@ pub(crate) fn parameters(line: &mut FormLine<'_>) -> Result<Vec<Parameter>> {
 fn operand(line: &FormLine<'_>, word: &str) -> Result<CallOperand> {
     let lacks = || line.error(format!("has '{word}' where an operand is needed"));
     let (slots, offset) = word.split_once('@').ok_or_else(lacks)?;
-    let (slots, turn) = match slots.split_once('[') {
-        Some((slots, turn)) => (slots, line.parsed(turn.strip_suffix(']').ok_or_else(lacks)?, "a turn")?),
+    let (slots, slot) = match slots.split_once('[') {
+        Some((slots, slot)) => (slots, line.parsed(slot.strip_suffix(']').ok_or_else(lacks)?, "a slot")?),
         None => (slots, Affine::default()),
     };
-    let slots = slots.split('|').map(|slot| Ok(BufferId(index(line, slot, 'b')?))).collect::<Result<_>>()?;
-    Ok(CallOperand { slots, turn, offset: line.parsed(offset, "an offset")? })
+    let slots = slots.split('|').map(|word| Ok(BufferId(index(line, word, 'b')?))).collect::<Result<_>>()?;
+    Ok(CallOperand { slots, slot, offset: line.parsed(offset, "an offset")? })
 }
 
-/// The body of a loop or of the run, up to its closing brace.
+/// Reads the body of a loop or of `run`, up to its closing brace.
 fn commands(lines: &mut FormLines<'_>, depth: usize) -> Result<Vec<ProcessorCommand>> {
     let mut body = Vec::new();
     loop {
@@ -428,15 +428,15 @@ fn push(line: &mut FormLine<'_>) -> Result<Push> {
     Ok(Push { channel, descriptor, offset, repeats, token })
 }
 
-/// What is wrong with a word that is not of its form; the reader adds where.
-fn unlike(what: &str) -> Error {
+/// Returns the error of a word that does not parse; the reader adds the line.
+fn malformed(what: &str) -> Error {
     Error::new(format!("this is not {what}"))
 }
 
-/// Two numbers with a sign between them.
+/// Parses two numbers with a separator between them.
 pub(crate) fn pair<A: FromStr, B: FromStr>(text: &str, sign: char, what: &str) -> Result<(A, B)> {
     let numbers = text.split_once(sign).and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-    numbers.ok_or_else(|| unlike(what))
+    numbers.ok_or_else(|| malformed(what))
 }
 
 impl FromStr for Tile {
@@ -452,17 +452,17 @@ impl FromStr for Channel {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Channel> {
-        let (tile, rest) = text.split_once(':').ok_or_else(|| unlike("a channel"))?;
-        let (direction, number) = rest.split_once(':').ok_or_else(|| unlike("a channel"))?;
+        let (tile, rest) = text.split_once(':').ok_or_else(|| malformed("a channel"))?;
+        let (direction, number) = rest.split_once(':').ok_or_else(|| malformed("a channel"))?;
         let direction = match direction {
             "mm2s" => Direction::Mm2s,
             "s2mm" => Direction::S2mm,
-            _ => return Err(unlike("a channel")),
+            _ => return Err(malformed("a channel")),
         };
         Ok(Channel {
             tile: tile.parse()?,
             direction,
-            number: number.parse().map_err(|_| unlike("a channel"))?,
+            number: number.parse().map_err(|_| malformed("a channel"))?,
         })
     }
 }
@@ -484,7 +484,7 @@ impl FromStr for DmaAddress {
             let (buffer, offset) = pair(text, '+', "an address")?;
             return Ok(DmaAddress::Buffer(BufferId(buffer), offset));
         }
-        let text = text.strip_prefix('a').ok_or_else(|| unlike("an address"))?;
+        let text = text.strip_prefix('a').ok_or_else(|| malformed("an address"))?;
         let (argument, offset) = pair(text, '+', "an address")?;
         Ok(DmaAddress::Argument(argument, offset))
     }
@@ -494,8 +494,8 @@ impl FromStr for Affine {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Affine> {
-        let wrong = || unlike("a number that depends on loops");
-        // A sign begins a term, except the first, which is the constant's.
+        let wrong = || malformed("a number that depends on loops");
+        // Each sign after the first character begins a term; the constant comes first.
         let mut parts = Vec::new();
         let mut part = String::new();
         for letter in text.chars() {
@@ -520,7 +520,7 @@ impl FromStr for Affine {
 mod tests {
     use super::*;
 
-    const ADD: &str = "\
+    const ADD_SCHEDULE: &str = "\
 schedule add target toy
 argument 0 x input 4096
 argument 1 y output 4096
@@ -552,8 +552,8 @@ launch add
 
     #[test]
     fn a_schedule_is_read_as_it_was_printed() {
-        let schedule: Schedule = ADD.parse().unwrap();
-        assert_eq!(schedule.to_string(), ADD);
+        let schedule: Schedule = ADD_SCHEDULE.parse().unwrap();
+        assert_eq!(schedule.to_string(), ADD_SCHEDULE);
         assert_eq!(schedule.to_string().parse::<Schedule>().unwrap(), schedule);
         let CoreInstruction::Loop { body, .. } = &schedule.launches[0].cores[0].program[0] else {
             panic!("a loop")
@@ -564,28 +564,31 @@ launch add
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn an_error_names_its_line() {
         let cases = [
             ("schedule", "argument", "line 2 has 'argument'; 'schedule' is needed"),
-            ("lock 1 0,2", "lock 7 0,2", "line 9 has the number 7; 1 follows"),
+            ("lock 1 0,2", "lock 7 0,2", "line 9 has the number 7; 1 is needed"),
             ("b0+0 8x64", "c0+0 8x64", "line 10 has 'c0+0' where an address is needed"),
             ("loop 4 {", "loop 4", "line 16 lacks the word '{'"),
             ("n=64", "n", "line 18 has 'n' without a value"),
             ("    wait 0,0:mm2s:0\n  }\n", "", "the text ends; a line 'push' is needed"),
         ];
         for (from, to, want) in cases {
-            let text = ADD.replacen(from, to, 1);
-            let text =
-                if from == "schedule" { ADD.replacen("schedule add target toy\n", "\n", 1) } else { text };
+            let text = ADD_SCHEDULE.replacen(from, to, 1);
+            let text = if from == "schedule" {
+                ADD_SCHEDULE.replacen("schedule add target toy\n", "\n", 1)
+            } else {
+                text
+            };
             assert_eq!(text.parse::<Schedule>().unwrap_err().to_string(), want);
         }
     }
 
     #[test]
-    fn loops_nest_only_so_deep() {
+    fn loops_that_are_nested_too_deeply_are_refused() {
         let deep = "loop 1 {\n".repeat(100_000);
         let text = format!("schedule a target b\nlaunch c\nrun {{\n{deep}");
         let error = text.parse::<Schedule>().unwrap_err().to_string();
-        assert_eq!(error, "line 12 has a loop within 8 others, which is the most");
+        assert_eq!(error, "line 12 has a loop in 8 others, which is the maximum");
     }
 }

@@ -1,10 +1,10 @@
-//! FlashAttention on the array (Dao 2022, arXiv 2205.14135): each column of
-//! cores has its own query rows, each row of cores its own share of the keys;
-//! what the rows of cores saw is merged downwards over the cascade.
+//! FlashAttention on the array (Dao 2022, arXiv 2205.14135): each column of cores
+//! has its own query rows, each row of cores its own share of the keys. Partial
+//! results of the rows of cores are merged downwards over the cascade.
 //!
 //! ```text
-//! for each head of keys:                          queries of its heads side by side
-//!   for each batch of query rows:                 a stretch for each column of cores
+//! for each KV head:                               queries of its heads side by side
+//!   for each batch of query rows:                 a range for each column of cores
 //!     clear
 //!     for each chunk of keys and values:          every (rows of cores)-th
 //!       attend
@@ -34,11 +34,12 @@ struct AttendSizes {
     scale: f32,
 }
 
-/// Query rows that a core may have, over the heads of one head of keys.
+/// The possible numbers of query rows of a core, over the query heads of one KV
+/// head, largest first.
 const QUERY_ROWS: [u32; 7] = [64, 32, 16, 8, 4, 2, 1];
 
-/// The tilings of an attention: so many query rows at once, with chunks of
-/// keys that take turns or do not, best first.
+/// Returns the tilings of attention, best first: the numbers of query positions,
+/// each with two buffers for chunks of keys and with one.
 pub(super) fn space(kernel: &Kernel, target: &Target) -> Vec<AttendTiling> {
     let Kernel::Attend { rows, heads, kv_heads, .. } = *kernel else { return Vec::new() };
     let columns = divisor(rows, target.array.columns);
@@ -47,7 +48,7 @@ pub(super) fn space(kernel: &Kernel, target: &Target) -> Vec<AttendTiling> {
     queries.flat_map(|queries| [2, 1].map(|depth| AttendTiling { queries, depth })).collect()
 }
 
-/// The launch of an attention with this tile, if the tile divides it.
+/// Returns the launch of attention with a tile, if the tile divides it.
 pub(super) fn build(
     launch: LaunchArguments<'_>,
     kernel: &Kernel,
@@ -63,7 +64,7 @@ pub(super) fn build(
     divides.then(|| nest(launch.name, sizes, tile.queries, tile.depth, herd, launch.arguments))
 }
 
-/// The launch with so many positions of queries in a core at once.
+/// Returns the launch with `queries` query positions in a core at once.
 fn nest(
     name: &str,
     sizes: AttendSizes,
@@ -97,7 +98,7 @@ fn nest(
         l2: None,
     };
     let chunk_words = chunk_bytes(size) / 4;
-    // All heads of a block lie together.
+    // All heads of a block are contiguous.
     let block_words = kv_heads * chunk_words;
     let chunks = Stream {
         name: "kv".to_owned(),
@@ -132,7 +133,7 @@ fn nest(
     TiledLaunch { name, herd, streams: vec![q, chunks, y], locals, cascade, body }
 }
 
-/// What each core does.
+/// Returns the loop nest of each core.
 fn body(sizes: AttendSizes, queries: u32, herd: Herd, loops: [u32; 3]) -> Vec<Item> {
     let AttendSizes { heads, kv_heads, size, window, scale, .. } = sizes;
     let (columns, stages) = (i64::from(herd.columns), i64::from(herd.rows));

@@ -1,16 +1,16 @@
-//! A vector that is added to each row of a matrix: each column's core has a
-//! stretch of the rows, which it takes part by part; a part of the vector stays
-//! with the core while the same part of all its rows passes by.
+//! Adding a vector to each row of a matrix: each column's core has a range of
+//! rows, which it processes part by part. It keeps a part of the vector while it
+//! receives the same part of all its rows.
 
 use super::nest::{LaunchArguments, VECTOR_ELEMENTS, call, dim, divisor, whole};
 use crate::form::tiled::{Flow, Herd, Item, Share, Stream, TiledLaunch};
 use crate::form::tiling::ElementTiling;
 use crate::target::Target;
 
-/// The most parts that rows are cut into.
+/// The maximum number of parts of a row.
 const MAX_ROW_PARTS: u32 = 64;
 
-/// The tilings of `y[rows, n] = x + b`, the fewest parts first. A chunk is a
+/// Returns the tilings of `y[rows, n] = x + b`, fewest parts first. A chunk is a
 /// part of a row.
 pub(super) fn space([rows, n]: [u32; 2], target: &Target) -> Vec<ElementTiling> {
     let herd = Herd { columns: divisor(rows, target.array.columns) as u8, rows: 1 };
@@ -18,7 +18,7 @@ pub(super) fn space([rows, n]: [u32; 2], target: &Target) -> Vec<ElementTiling> 
     parts.map(|parts| ElementTiling { herd, chunk: n / parts }).collect()
 }
 
-/// The launch with this tile, if the tile divides it.
+/// Returns the launch with a tile, if the tile divides it.
 pub(super) fn build(
     launch: LaunchArguments<'_>,
     [rows, n]: [u32; 2],

@@ -1,23 +1,23 @@
-//! What the loop nests of all kernels are built from.
+//! The parts that the loop nests of all kernels share.
 
 use crate::form::schedule::{Affine, Dim, Parameter, ParameterValue};
 use crate::form::tiled::{Item, TiledOperand};
 
-/// Rows and columns of a block of the matrix kernel's left operand; its right
-/// operand and its result have blocks of as many columns.
+/// Rows and columns of a block of the matrix kernel's left operand. Blocks of its
+/// right operand and of its result have the same number of columns.
 pub(super) const GEMM_BLOCK: (u32, u32) = (4, 8);
 
-/// What a tiled launch takes over from its task.
+/// The name and the arguments of a launch, which tiling does not change.
 #[derive(Clone, Copy)]
 pub(super) struct LaunchArguments<'a> {
     pub name: &'a str,
     pub arguments: &'a [u32],
 }
 
-/// The numbers of rows that a call may have, largest first.
+/// The possible numbers of rows of a call, largest first.
 pub(super) const CALL_ROWS: [u32; 4] = [8, 4, 2, 1];
 
-/// Elements are handed out in vectors of this length.
+/// Elements are distributed in vectors of this length.
 pub(super) const VECTOR_ELEMENTS: u32 = 16;
 
 pub(super) fn whole(name: &str, value: u32) -> Parameter {
@@ -38,7 +38,7 @@ pub(super) fn dim(size: u32, stride: u32) -> Dim {
     Dim { size, stride }
 }
 
-/// The largest number up to `most` that divides `n`; at least 1.
-pub(super) fn divisor(n: u32, most: u32) -> u32 {
-    (1..=most.max(1)).rev().find(|count| n >= *count && n.is_multiple_of(*count)).unwrap_or(1)
+/// Returns the largest divisor of `n` up to `max`, at least 1.
+pub(super) fn divisor(n: u32, max: u32) -> u32 {
+    (1..=max.max(1)).rev().find(|count| n >= *count && n.is_multiple_of(*count)).unwrap_or(1)
 }
