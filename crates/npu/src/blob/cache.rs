@@ -26,7 +26,7 @@ const MANIFEST_FILE: &str = "manifest.tsv";
 /// The maximum size of a manifest.
 const MAX_MANIFEST_BYTES: u64 = 16 << 20;
 
-/// The default limit of all blobs: enough for several hundred models.
+/// The default limit in bytes: several hundred sets of the programs of a model.
 pub const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
 
 /// The age at which a partial file counts as left by a process that has ended.

@@ -6,9 +6,9 @@ use girih_tensor::{Error, Result};
 
 use crate::form::schedule::text::MAX_LOOPS;
 use crate::form::schedule::{
-    Affine, Argument, ArgumentRole, Buffer, BufferId, CallOperand, Cascade, Channel, Core, CoreInstruction,
-    Dim, Direction, Hop, KernelCall, LockChange, LockId, Parameter, ParameterValue, ProcessorCommand, Push,
-    Route, Start, Term, Tile, TileLock,
+    Affine, Argument, ArgumentRole, Buffer, BufferId, CallOperand, Cascade, Channel, Core, CoreCall,
+    CoreInstruction, Dim, Direction, Hop, LockChange, LockId, Parameter, ParameterValue, ProcessorCommand,
+    Push, Route, Start, Term, Tile, TileLock,
 };
 
 /// A value that a section can hold.
@@ -272,7 +272,7 @@ fields! {
     Route { from, to }
     Cascade { from, to }
     Core { tile, program }
-    KernelCall { entry, operands, parameters }
+    CoreCall { entry, operands, parameters }
     CallOperand { slots, slot, offset }
     Parameter { name, value }
     Affine { constant, terms }
@@ -373,7 +373,7 @@ impl Wire for CoreInstruction {
             }
             1 => Ok(CoreInstruction::Acquire(LockChange::get(input)?)),
             2 => Ok(CoreInstruction::Release(LockChange::get(input)?)),
-            3 => Ok(CoreInstruction::Call(KernelCall::get(input)?)),
+            3 => Ok(CoreInstruction::Call(CoreCall::get(input)?)),
             byte => Err(unknown("an instruction", byte)),
         }
     }

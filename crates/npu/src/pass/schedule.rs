@@ -13,9 +13,9 @@ use super::unfit::Unfit;
 use crate::form::placed::PlacedLaunch;
 use crate::form::routed::{Routed, RoutedCircuit, RoutedLaunch};
 use crate::form::schedule::{
-    Affine, Buffer, BufferId, CallOperand, Cascade, Channel, Core, CoreInstruction, Descriptor, Dim,
-    Direction, DmaAddress, KernelCall, Launch, LockChange, LockId, Parameter, ParameterValue,
-    ProcessorCommand, Push, Schedule, Start, Tile, TileKind, TileLock,
+    Affine, Buffer, BufferId, CallOperand, Cascade, Channel, Core, CoreCall, CoreInstruction, Descriptor,
+    Dim, Direction, DmaAddress, Launch, LockChange, LockId, Parameter, ParameterValue, ProcessorCommand,
+    Push, Schedule, Start, Tile, TileKind, TileLock,
 };
 use crate::form::tiled::{COLUMN_TERM, Flow, Item, L2Staging, ROW_TERM, Stream, TiledOperand};
 use crate::target::Target;
@@ -452,7 +452,7 @@ impl<'a> LaunchBuilder<'a> {
             Item::Call { entry, operands, parameters } => {
                 let operands = operands.iter().map(|source| self.operand(tile, source, loops));
                 let operands = operands.collect::<Result<_>>()?;
-                CoreInstruction::Call(KernelCall {
+                CoreInstruction::Call(CoreCall {
                     entry: entry.clone(),
                     operands,
                     parameters: parameters.clone(),

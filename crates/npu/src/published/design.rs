@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use girih_tensor::{Error, Result};
 
 use crate::form::schedule::{
-    Affine, Argument, ArgumentRole, Buffer, BufferId, CallOperand, Channel, Core, CoreInstruction,
-    Descriptor, Dim, Direction, DmaAddress, Hop, KernelCall, Launch, LockChange, LockId, Parameter,
-    ParameterValue, ProcessorCommand, Push, Route, Schedule, Start, Tile, TileLock,
+    Affine, Argument, ArgumentRole, Buffer, BufferId, CallOperand, Channel, Core, CoreCall, CoreInstruction,
+    Descriptor, Dim, Direction, DmaAddress, Hop, Launch, LockChange, LockId, Parameter, ParameterValue,
+    ProcessorCommand, Push, Route, Schedule, Start, Tile, TileLock,
 };
 use crate::kernel::{ParamKind, entry};
 
@@ -302,7 +302,7 @@ pub(super) fn call(name: &str, operands: Vec<CallOperand>, numbers: &[u64]) -> C
         },
     };
     let parameters = params.iter().zip(numbers).map(number).collect();
-    CoreInstruction::Call(KernelCall { entry: name.to_owned(), operands, parameters })
+    CoreInstruction::Call(CoreCall { entry: name.to_owned(), operands, parameters })
 }
 
 /// A program of these launches, each with arguments of its own.

@@ -367,7 +367,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn call(&self, call: &form::KernelCall) -> Result<CallPlan> {
+    fn call(&self, call: &form::CoreCall) -> Result<CallPlan> {
         let refuse = |text: String| Err(self.fault(format!("call of {}: {text}", call.entry)));
         let Some(at) = ENTRIES.iter().position(|entry| entry.name == call.entry) else {
             return refuse("no kernel has this name".to_owned());

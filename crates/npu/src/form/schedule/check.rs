@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Affine, Argument, CallOperand, Channel, CoreInstruction, Descriptor, Direction, DmaAddress, KernelCall,
+    Affine, Argument, CallOperand, Channel, CoreCall, CoreInstruction, Descriptor, Direction, DmaAddress,
     Launch, LockChange, ParameterValue, ProcessorCommand, Push, Schedule, Tile, TileKind,
 };
 use crate::form::placed::on_grid;
@@ -355,7 +355,7 @@ impl LaunchCheck<'_> {
         }
     }
 
-    fn call_fault(&self, tile: Tile, call: &KernelCall, loops: &[u32]) -> Option<String> {
+    fn call_fault(&self, tile: Tile, call: &CoreCall, loops: &[u32]) -> Option<String> {
         let Some(entry) = kernel::entry(&call.entry) else {
             return Some(format!("calls {}, which is not a kernel entry", call.entry));
         };
@@ -420,7 +420,7 @@ impl LaunchCheck<'_> {
 
 /// Parameter values of a call at these loop counters, floats as their bits. A
 /// negative value becomes `u32::MAX`, which no entry accepts.
-fn parameter_values(call: &KernelCall, counters: &[u32]) -> Vec<u32> {
+fn parameter_values(call: &CoreCall, counters: &[u32]) -> Vec<u32> {
     let number = |value: &ParameterValue| match value {
         ParameterValue::Int(value) => u32::try_from(value.at(counters)).unwrap_or(u32::MAX),
         ParameterValue::Float(value) => value.to_bits(),

@@ -305,12 +305,12 @@ pub enum CoreInstruction {
     /// Adds to a lock.
     Release(LockChange),
     /// Calls a kernel entry.
-    Call(KernelCall),
+    Call(CoreCall),
 }
 
 /// A call of a kernel entry.
 #[derive(Clone, Debug, PartialEq)]
-pub struct KernelCall {
+pub struct CoreCall {
     /// The entry's name.
     pub entry: String,
     /// Operands in tile memory, in the entry's order.
@@ -355,7 +355,7 @@ pub enum ParameterValue {
 pub struct Affine {
     /// The constant part.
     pub constant: i64,
-    /// The terms; at most one for each loop.
+    /// The terms of the loops that it depends on.
     pub terms: Vec<Term>,
 }
 

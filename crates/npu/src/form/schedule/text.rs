@@ -7,8 +7,8 @@ use std::str::FromStr;
 use girih_tensor::{Error, Result};
 
 use super::{
-    Affine, Argument, ArgumentRole, Buffer, BufferId, CallOperand, Cascade, Channel, Core, CoreInstruction,
-    Descriptor, Dim, Direction, DmaAddress, Hop, KernelCall, Launch, LockChange, LockId, Parameter,
+    Affine, Argument, ArgumentRole, Buffer, BufferId, CallOperand, Cascade, Channel, Core, CoreCall,
+    CoreInstruction, Descriptor, Dim, Direction, DmaAddress, Hop, Launch, LockChange, LockId, Parameter,
     ParameterValue, ProcessorCommand, Push, Route, Schedule, Start, Term, Tile, TileLock,
 };
 use crate::form::read::{FormLine, FormLines};
@@ -109,7 +109,7 @@ fn print_command(command: &ProcessorCommand, depth: usize, f: &mut fmt::Formatte
     }
 }
 
-impl fmt::Display for KernelCall {
+impl fmt::Display for CoreCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "call {}", self.entry)?;
         self.operands.iter().try_for_each(|operand| write!(f, " {operand}"))?;
@@ -362,9 +362,9 @@ pub(crate) fn loop_head(mut line: FormLine<'_>, depth: usize) -> Result<u32> {
     Ok(count)
 }
 
-fn call(line: &mut FormLine<'_>) -> Result<KernelCall> {
+fn call(line: &mut FormLine<'_>) -> Result<CoreCall> {
     let mut call =
-        KernelCall { entry: line.word("an entry")?.to_owned(), operands: Vec::new(), parameters: Vec::new() };
+        CoreCall { entry: line.word("an entry")?.to_owned(), operands: Vec::new(), parameters: Vec::new() };
     while let Some(word) = line.optional() {
         if word == ":" {
             break;
