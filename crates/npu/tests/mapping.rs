@@ -84,10 +84,10 @@ fn a_mapping_is_read_back_as_it_was_printed() {
         assert_eq!(mapping.to_string().parse::<ArrayMapping>().unwrap(), mapping, "{name}");
     }
     let error = ArrayMapping::named("fastest").unwrap_err().to_string();
-    assert!(error.contains("no mapping is called 'fastest'") && error.contains("seed-000"), "{error}");
+    assert!(error.contains("unknown mapping 'fastest'") && error.contains("seed-000"), "{error}");
     let head = "mapping x\ngrouping stitched\nattention prefill\n";
     for (line, part) in [
-        ("tile gemm : m=32 n=0 k=32 slices=1 keep=0", "line 4 has no n"),
+        ("tile gemm : m=32 n=0 k=32 slices=1 keep=0", "line 4 has n=0"),
         ("tile gemm : m=32 n=32 k=32 slices=1 keep=2", "line 4 has keep=2"),
         ("tile conv : herd=1x1 step=1", "has 'conv', which is not a kernel"),
         ("tile add n=64", "line 4 ends"),
