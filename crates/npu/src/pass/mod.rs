@@ -76,7 +76,10 @@ pub fn compile(program: &ArrayProgram, target: &Target, dump: &mut dyn Dump) -> 
 
 /// Returns the first tiling of a launch, best first, that can be placed, and its
 /// placement.
-pub(crate) fn fit(
+///
+/// # Errors
+/// When no tiling fits the target.
+pub fn fit(
     program: &ArrayProgram,
     launch: &crate::form::groups::KernelLaunch,
     target: &Target,
