@@ -16,10 +16,10 @@ use girih_graph::Graph;
 use girih_tensor::{Error, Result};
 
 use crate::form::PassForm;
-use crate::form::groups::{ArrayProgram, Groups};
-use crate::form::placed::Placed;
+use crate::form::groups::{ArrayProgram, Groups, KernelLaunch};
+use crate::form::placed::{Placed, PlacedLaunch};
 use crate::form::schedule::Schedule;
-use crate::form::tiled::Tiled;
+use crate::form::tiled::{Tiled, TiledLaunch};
 use crate::target::Target;
 
 pub use mapping::{ArrayMapping, TileRule};
@@ -81,9 +81,9 @@ pub fn compile(program: &ArrayProgram, target: &Target, dump: &mut dyn Dump) -> 
 /// When no tiling fits the target.
 pub fn fit(
     program: &ArrayProgram,
-    launch: &crate::form::groups::KernelLaunch,
+    launch: &KernelLaunch,
     target: &Target,
-) -> Result<(crate::form::tiled::TiledLaunch, crate::form::placed::PlacedLaunch)> {
+) -> Result<(TiledLaunch, PlacedLaunch)> {
     let group = format!("{}: {}", program.name, launch.name);
     let mut closest: Option<Unfit> = None;
     for tiled in tile::candidates(launch, target) {
