@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
-use girih_npu::blob::{Cache, USUAL_LIMIT};
+use girih_npu::blob::{BlobCache, DEFAULT_CACHE_BYTES};
 use girih_npu::driver::{Runtime, WarningSink};
-use girih_npu::pass::Mapping;
+use girih_npu::pass::ArrayMapping;
 use girih_npu::{Npu, NpuOptions};
 
 use crate::error::{Error, Result};
@@ -78,10 +78,10 @@ impl ArrayArgs {
 ///
 /// # Errors
 /// When there is no such file or name, or the file is malformed.
-pub fn mapping(name: &str) -> Result<Mapping> {
+pub fn mapping(name: &str) -> Result<ArrayMapping> {
     let path = Path::new(name);
     if !path.is_file() {
-        return Mapping::named(name).map_err(|error| Error::call(format!("{error}, or a file")));
+        return ArrayMapping::named(name).map_err(|error| Error::call(format!("{error}, or a file")));
     }
     let text = text_file(path, MAPPING_BYTES)?;
     text.parse().map_err(|error| Error::call(format!("{name}: {error}")))
@@ -127,7 +127,7 @@ impl BlobArgs {
     ///
     /// # Errors
     /// When the folder that the user named cannot be created.
-    pub fn cache(&self, show: Show) -> Result<Option<Cache>> {
+    pub fn cache(&self, show: Show) -> Result<Option<BlobCache>> {
         let (named, folder) = match &self.blobs {
             Some(Blobs::Off) => return Ok(None),
             Some(Blobs::In(folder)) => (true, folder.clone()),
@@ -136,8 +136,8 @@ impl BlobArgs {
                 None => return Ok(None),
             },
         };
-        match Cache::open(&folder) {
-            Ok(cache) => Ok(Some(cache.with_limit(self.blobs_limit.unwrap_or(USUAL_LIMIT)))),
+        match BlobCache::open(&folder) {
+            Ok(cache) => Ok(Some(cache.with_limit(self.blobs_limit.unwrap_or(DEFAULT_CACHE_BYTES)))),
             Err(error) if named => Err(error.into()),
             Err(error) => {
                 show.note(format!("{error}; compiled programs are not kept"));

@@ -12,7 +12,7 @@ use crate::blob;
 use crate::driver::{CompiledGraph, Compiler, Device, NpuProgram, NpuWeights, Runtime, WarningSink};
 use crate::form::groups::Groups;
 use crate::host::NpuState;
-use crate::pass::{self, Attention, Mapping, NoDump, Policy, Stays, partition};
+use crate::pass::{self, ArrayMapping, AttentionPlacement, HostFallback, NoDump, Policy, partition};
 use crate::sim::EventOrder;
 use crate::target::Target;
 
@@ -86,7 +86,7 @@ impl Npu {
 
     /// Replaces the mapping of models onto the array.
     #[must_use]
-    pub fn with_mapping(self, mapping: Mapping) -> Npu {
+    pub fn with_mapping(self, mapping: ArrayMapping) -> Npu {
         Npu { compiler: Compiler::new(self.target().clone(), mapping, None), ..self }
     }
 
@@ -94,7 +94,7 @@ impl Npu {
     /// `warnings` receives a sentence for each blob that was refused or could
     /// not be stored.
     #[must_use]
-    pub fn with_blobs(self, cache: blob::Cache, warnings: WarningSink) -> Npu {
+    pub fn with_blobs(self, cache: blob::BlobCache, warnings: WarningSink) -> Npu {
         Npu { compiler: self.compiler.with_cache(cache).with_warnings(warnings), ..self }
     }
 
@@ -113,15 +113,15 @@ impl Npu {
         let single = key.rows == 1;
         key.sequences == 1
             && match self.compiler.policy().attention {
-                Attention::Host => false,
-                Attention::Prefill => !single,
-                Attention::Array => true,
+                AttentionPlacement::Host => false,
+                AttentionPlacement::Prefill => !single,
+                AttentionPlacement::Array => true,
             }
     }
 
     /// The ops of a graph that the host computes, and why.
-    pub fn host_fallback(&self, graph: &Graph) -> Vec<Stays> {
-        pass::stays(graph, self.target(), self.compiler.policy())
+    pub fn host_fallback(&self, graph: &Graph) -> Vec<HostFallback> {
+        pass::host_fallbacks(graph, self.target(), self.compiler.policy())
     }
 
     fn groups(&self, graph: &Graph) -> Result<Groups> {

@@ -8,14 +8,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use girih_npu::Target;
-use girih_npu::blob::Cache;
+use girih_npu::blob::BlobCache;
 use girih_npu::driver::{Compiler, Estimate, TimedProgram, estimate};
 use girih_npu::pass::{Grouping, NoDump, Policy};
 use llama::{LLAMA_1B, key, llama};
 
 /// Times a step of `rows` rows, whose last position is 2047.
 fn time(target: &Target, policy: Policy, rows: u32, folder: &Path) -> Estimate {
-    let cache = Cache::open(folder).unwrap();
+    let cache = BlobCache::open(folder).unwrap();
     let graph = llama(&LLAMA_1B, key(rows));
     let compile = || {
         let begun = Instant::now();

@@ -5,7 +5,7 @@
 mod llama;
 
 use girih_npu::Target;
-use girih_npu::form::groups::{Kernel, Program, Task};
+use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch};
 use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
 use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{NoDump, Policy, compile, groups};
@@ -31,8 +31,9 @@ fn scheduled(name: &str, kernel: Kernel) -> String {
     let roles = [ArgumentRole::Input, ArgumentRole::Input, ArgumentRole::Output];
     let arguments = kernel.operand_bytes().into_iter().zip(roles).enumerate();
     let arguments = arguments.map(|(i, (bytes, role))| Argument { name: format!("a{i}"), role, bytes });
-    let launches = vec![Task { name: name.to_owned(), kernel, arguments: vec![0, 1, 2], tiling: None }];
-    let program = Program { name: name.to_owned(), arguments: arguments.collect(), launches };
+    let launches =
+        vec![KernelLaunch { name: name.to_owned(), kernel, arguments: vec![0, 1, 2], tiling: None }];
+    let program = ArrayProgram { name: name.to_owned(), arguments: arguments.collect(), launches };
     compile(&program, &Target::named("toy").unwrap(), &mut NoDump).unwrap().to_string()
 }
 
@@ -127,7 +128,7 @@ fn a_missing_lock_is_a_fault_or_redundant() {
 /// The programs of one layer of Llama.
 fn layer() -> Vec<(String, String)> {
     let target = Target::named("toy").unwrap();
-    let graph = llama::llama(&llama::Sizes { layers: 1, ..llama::SMALL }, llama::key(16));
+    let graph = llama::llama(&llama::LlamaSizes { layers: 1, ..llama::SMALL }, llama::key(16));
     let programs = groups(&graph, &target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap().programs;
     let compiled = programs
         .iter()

@@ -9,9 +9,9 @@ use girih_npu::driver::{
     Compiler, Dispatch, KeyUse, Ledger, ListUse, Runtime, Scenario, ValueUse, WeightUse, estimate_step,
     time_programs,
 };
-use girih_npu::form::groups::{Groups, Step as Part, TensorKind};
-use girih_npu::form::schedule::{Place, Schedule};
-use girih_npu::pass::{Attention, NoDump, Policy};
+use girih_npu::form::groups::{Groups, StepAction as Part, TensorKind};
+use girih_npu::form::schedule::{DmaAddress, Schedule};
+use girih_npu::pass::{AttentionPlacement, NoDump, Policy};
 use girih_npu::{Npu, NpuOptions, Target};
 use girih_tensor::DType;
 use llama::{SMALL, key, llama};
@@ -91,7 +91,7 @@ fn no_length_and_no_context_changes_a_byte() {
     assert_eq!(with(plain(), short, &story()), padded, "compiled for fewer rows");
     let ladder = NpuOptions { lengths: vec![8, 16, 24], contexts: vec![64, 128], ..plain() };
     assert_eq!(with(ladder.clone(), largest, &story()), padded, "the smallest program that holds the step");
-    let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
+    let array = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
     let padded = with(NpuOptions { policy: array, ..plain() }, largest, &story());
     assert_eq!(with(NpuOptions { policy: array, ..ladder }, largest, &story()), padded, "tokens, too");
 }
@@ -115,7 +115,7 @@ fn no_chunk_size_changes_a_byte() {
 fn no_choice_of_the_runtime_changes_a_byte() {
     let largest = Key { context: 512, ..key(24) };
     let usual = with(plain(), largest, &story());
-    let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
+    let array = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
     let usual_array = with(NpuOptions { policy: array, ..plain() }, largest, &story());
     let base = Runtime { weights: WeightUse::EachCall, ..Runtime::MLIR_AIR };
     let others = Runtime::default().departures().into_iter().map(|(_, runtime)| runtime);
@@ -130,7 +130,7 @@ fn no_choice_of_the_runtime_changes_a_byte() {
 /// alternates with it.
 #[test]
 fn resident_keys_belong_to_their_sequence() {
-    let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
+    let array = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
     let say = |keys: KeyUse, contexts: Vec<u32>| {
         let runtime = Runtime { keys, ..Runtime::default() };
         let npu = Npu::new("toy", NpuOptions { policy: array, runtime, contexts, ..plain() }).unwrap();
@@ -190,7 +190,7 @@ fn estimates_and_runs_count_the_same() {
     let target = Target::named("toy").unwrap();
     let all = Runtime::default().departures().into_iter().map(|(_, runtime)| runtime);
     for runtime in all.chain([Runtime::default(), Runtime::MLIR_AIR]) {
-        let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
+        let array = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
         let cases =
             [(&PROMPT[..], 24, Policy::MLIR_AIR), (&MORE[..1], 1, Policy::MLIR_AIR), (&MORE[..1], 1, array)];
         for (tokens, rows, policy) in cases {
@@ -262,8 +262,9 @@ fn each_choice_has_its_cost() {
 /// The number of descriptors of a schedule for an argument.
 fn descriptors(schedule: &Schedule, argument: usize) -> u64 {
     let all = schedule.launches.iter().flat_map(|launch| &launch.descriptors);
-    let reach = |place: &Place| matches!(place, Place::Argument(number, _) if *number as usize == argument);
-    all.filter(|descriptor| reach(&descriptor.place)).count() as u64
+    let reach =
+        |place: &DmaAddress| matches!(place, DmaAddress::Argument(number, _) if *number as usize == argument);
+    all.filter(|descriptor| reach(&descriptor.address)).count() as u64
 }
 
 /// The list of a layer's program is patched for the next layer: the addresses

@@ -13,7 +13,7 @@ use std::time::Instant;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{Backend as _, Outputs, Sequence, Step};
 use girih_npu::{Npu, NpuOptions};
-use llama::{LLAMA_1B, Sizes, key, llama};
+use llama::{LLAMA_1B, LlamaSizes, key, llama};
 use random::Random;
 
 /// The time limit for the prefill of one layer on one core, in seconds.
@@ -23,7 +23,7 @@ const SECONDS: f64 = 60.0;
 #[ignore = "takes ten seconds in a release build and minutes in a debug build"]
 fn a_layer_of_llama_1b_is_computed_in_a_minute() {
     // A small vocabulary leaves the head out.
-    let sizes = Sizes { layers: 1, vocabulary: 512, ..LLAMA_1B };
+    let sizes = LlamaSizes { layers: 1, vocabulary: 512, ..LLAMA_1B };
     for hazards in [true, false] {
         let npu = Npu::new("xdna2-strix", NpuOptions { hazards, ..NpuOptions::default() }).unwrap();
         let graph = llama(&sizes, key(2048));

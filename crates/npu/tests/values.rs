@@ -7,10 +7,10 @@ mod random;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend as _, Outputs, Runner, Sequence, Step, load};
-use girih_npu::pass::{Attention, Grouping, Policy};
+use girih_npu::pass::{AttentionPlacement, Grouping, Policy};
 use girih_npu::sim::EventOrder;
 use girih_npu::{Npu, NpuOptions};
-use llama::{SMALL, Sizes, key, llama};
+use llama::{LlamaSizes, SMALL, key, llama};
 use random::Random;
 
 /// The logits after a prompt and after each further token.
@@ -70,7 +70,7 @@ fn a_prompt_and_tokens_match_the_interpreter() {
     assert_eq!(toy, unstitched, "programs are split elsewhere, but compute the same");
     let seeded = on_array("toy", NpuOptions { order: EventOrder::Seeded(3), ..NpuOptions::default() });
     assert_eq!(toy, seeded, "any order that the locks allow computes the same");
-    for attention in [Attention::Host, Attention::Array] {
+    for attention in [AttentionPlacement::Host, AttentionPlacement::Array] {
         let policy = Policy { attention, ..Policy::MLIR_AIR };
         assert_close(&on_array("toy", NpuOptions { policy, ..NpuOptions::default() }), &exact);
     }
@@ -81,7 +81,7 @@ fn a_prompt_and_tokens_match_the_interpreter() {
 /// the others stayed zero. A vocabulary that fits one launch did not show it.
 #[test]
 fn a_head_of_several_launches_computes_all_of_its_values() {
-    let sizes = Sizes { layers: 1, vocabulary: 3 * 16384, ..SMALL };
+    let sizes = LlamaSizes { layers: 1, vocabulary: 3 * 16384, ..SMALL };
     let graph = |key| Ok(llama(&sizes, key));
     let mut exact = load(Interpreter, &Random(7), key(8), &[32], graph).unwrap();
     let exact = logits(&mut *exact, &PROMPT[..5], &[]);

@@ -4,7 +4,7 @@
 use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::driver::{CompiledGraph, Costs, Ledger};
-use girih_npu::form::groups::Step;
+use girih_npu::form::groups::StepAction;
 use serde::Serialize;
 
 /// A span of time in a step.
@@ -41,12 +41,12 @@ pub fn step_spans(graph: &Graph, compiled: &CompiledGraph, target: &Target, cost
     builder.host(&costs.begin, "inputs", None);
     for (number, (part, cost)) in compiled.groups.steps.iter().zip(&costs.parts).enumerate() {
         match part {
-            Step::Host { node } => {
+            StepAction::Host { node } => {
                 let node = &graph.nodes[*node as usize];
                 let name = format!("{} {}", node.op.name(), graph.value(node.output).name);
                 builder.host(cost, &name, Some(number));
             }
-            Step::Array { program, .. } => {
+            StepAction::Array { program, .. } => {
                 let name = &compiled.groups.programs[*program as usize].name;
                 builder.host(cost, &format!("operands of {name}"), Some(number));
                 let seconds = cost.array_seconds(target);
@@ -62,9 +62,9 @@ pub fn step_spans(graph: &Graph, compiled: &CompiledGraph, target: &Target, cost
 /// up to its next run.
 pub fn layer_parts(compiled: &CompiledGraph) -> Option<std::ops::Range<usize>> {
     let steps = &compiled.groups.steps;
-    let program = |part: &Step| match part {
-        Step::Array { program, .. } => Some(*program),
-        Step::Host { .. } => None,
+    let program = |part: &StepAction| match part {
+        StepAction::Array { program, .. } => Some(*program),
+        StepAction::Host { .. } => None,
     };
     for (from, part) in steps.iter().enumerate() {
         let Some(first) = program(part) else { continue };

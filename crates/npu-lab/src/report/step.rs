@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::driver::{CompiledGraph, TimedProgram, costs};
-use girih_npu::form::groups::{Program, Step, TensorKind};
+use girih_npu::form::groups::{ArrayProgram, StepAction, TensorKind};
 use girih_npu::form::schedule::{Channel, Direction, Tile, TileKind};
 use girih_npu::memory::SimMemory;
 use girih_npu::sim::{self, EventOrder, Simulator};
@@ -205,7 +205,7 @@ impl StepReport {
         let programs: Vec<TimedProgram> = runs.iter().map(|run| run.timed.clone()).collect();
         let costs = costs(graph, compiled, target, &programs, position);
         for (step, cost) in compiled.groups.steps.iter().zip(&costs.parts) {
-            if let Step::Array { program, .. } = step {
+            if let StepAction::Array { program, .. } = step {
                 runs[*program as usize].cycles += cost.array_cycles;
             }
         }
@@ -269,7 +269,7 @@ fn runs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<ProgramRun>> {
         // In a step, another program's configuration precedes the next run.
         simulator.forget();
         let steps = compiled.groups.steps.iter();
-        let one = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
+        let one = |step: &&StepAction| matches!(step, StepAction::Array { program, .. } if *program as usize == number);
         let timed =
             TimedProgram { name: schedule.name.clone(), runs: steps.filter(one).count() as u64, report };
         all.push(ProgramRun { timed, launches: counter.launches, cycles: 0 });
@@ -277,7 +277,12 @@ fn runs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<ProgramRun>> {
     Ok(all)
 }
 
-fn program_use(program: &Program, run: &ProgramRun, target: &Target, limits: &ArrayLimits) -> ProgramUse {
+fn program_use(
+    program: &ArrayProgram,
+    run: &ProgramRun,
+    target: &Target,
+    limits: &ArrayLimits,
+) -> ProgramUse {
     let ProgramRun { timed: TimedProgram { report, runs, .. }, launches, cycles } = run;
     let uses = report.launches.iter().zip(launches).enumerate().map(|(at, (launch, counts))| {
         let task = program.launches.get(at).filter(|task| task.name == launch.name);

@@ -18,8 +18,10 @@ use std::collections::{BTreeSet, VecDeque};
 use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::driver::{CompiledGraph, TimedProgram, costs};
-use girih_npu::form::groups::Step;
-use girih_npu::form::schedule::{Channel, Command, Direction, Launch, Place, Schedule, Tile, TileKind};
+use girih_npu::form::groups::StepAction;
+use girih_npu::form::schedule::{
+    Channel, Direction, DmaAddress, Launch, ProcessorCommand, Schedule, Tile, TileKind,
+};
 use girih_npu::memory::SimMemory;
 use girih_npu::sim::{Cause, Cycle, EventOrder, SimEvent, SimWatch, Simulator};
 use girih_tensor::Result;
@@ -175,7 +177,7 @@ impl Trace {
             let track = if span.kind == StepSpanKind::Array { PROGRAMS_TRACK } else { HOST_TRACK };
             self.complete(span.name.clone().into(), (STEP_PROCESS, track), begin, long, None);
             let part = span.part.filter(|_| span.kind == StepSpanKind::Array);
-            if let Some(Step::Array { program, .. }) = part.map(|part| &compiled.groups.steps[part]) {
+            if let Some(StepAction::Array { program, .. }) = part.map(|part| &compiled.groups.steps[part]) {
                 let program = *program as usize;
                 // A run that directly follows another has a shorter dispatch.
                 let alone = target.seconds(cycles[program]) * 1e6;
@@ -443,8 +445,8 @@ impl SimWatch for Recorder<'_> {
 fn without_addresses(launch: &Launch) -> String {
     let mut launch = Launch { name: String::new(), ..launch.clone() };
     for descriptor in &mut launch.descriptors {
-        if let Place::Argument(..) = descriptor.place {
-            descriptor.place = Place::Argument(0, 0);
+        if let DmaAddress::Argument(..) = descriptor.address {
+            descriptor.address = DmaAddress::Argument(0, 0);
         }
     }
     forget_offsets(&mut launch.commands);
@@ -452,12 +454,12 @@ fn without_addresses(launch: &Launch) -> String {
 }
 
 /// Recurses into loops of commands; the passes nest them a few levels deep.
-fn forget_offsets(commands: &mut [Command]) {
+fn forget_offsets(commands: &mut [ProcessorCommand]) {
     for command in commands {
         match command {
-            Command::Loop { body, .. } => forget_offsets(body),
-            Command::Push(push) => push.offset.constant = 0,
-            Command::Wait(_) => {}
+            ProcessorCommand::Loop { body, .. } => forget_offsets(body),
+            ProcessorCommand::Push(push) => push.offset.constant = 0,
+            ProcessorCommand::Wait(_) => {}
         }
     }
 }

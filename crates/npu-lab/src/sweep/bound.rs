@@ -3,7 +3,7 @@
 //! with the simulator's figures, so no simulated run is below them.
 
 use girih_npu::Target;
-use girih_npu::form::schedule::{Dim, Number};
+use girih_npu::form::schedule::{Dim, ParameterValue};
 use girih_npu::form::tiled::{Flow, Item, Stream, TiledLaunch};
 use girih_npu::kernel::{self, KernelTimes, OperandExtent};
 use girih_npu::sim::Cycle;
@@ -40,8 +40,8 @@ impl LaunchBound {
             let circuits = stream.circuits(launch.herd);
             for circuit in &circuits {
                 let joined = if stream.joins() { circuit.cores.len() as u64 } else { 1 };
-                let through = stream.through.as_ref().filter(|_| stream.flow == Flow::In);
-                let passes = through.map_or(1, |through| u64::from(through.passes));
+                let staging = stream.l2.as_ref().filter(|_| stream.flow == Flow::In);
+                let passes = staging.map_or(1, |staging| u64::from(staging.passes));
                 let own: u64 = stream.dims.iter().map(|dim| u64::from(dim.size)).product();
                 words = words.max(own * joined.max(passes));
                 let moved = own * joined * 4;
@@ -93,8 +93,8 @@ fn calls(body: &[Item], row: u8, table: &KernelTimes) -> Result<Cycle> {
                     Error::new(format!("the kernel {entry} has no times in the target's table"))
                 })?;
                 let numbers = parameters.iter().map(|parameter| match &parameter.value {
-                    Number::Int(value) => u32::try_from(value.constant).unwrap_or(0),
-                    Number::Float(value) => value.to_bits(),
+                    ParameterValue::Int(value) => u32::try_from(value.constant).unwrap_or(0),
+                    ParameterValue::Float(value) => value.to_bits(),
                 });
                 // Operands in different tiles never conflict over a bank.
                 let apart = |tile: usize| OperandExtent { tile: tile as u32, address: 0, bytes: 0 };

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use girih_npu::Target;
-use girih_npu::form::groups::{Program, Task};
+use girih_npu::form::groups::{ArrayProgram, KernelLaunch};
 use girih_npu::kernel::KernelTimes;
 use girih_npu::pass;
 use girih_npu::sim::{Cycle, SimReport};
@@ -196,7 +196,12 @@ fn parts(step: &MappedStep, target: &Target, table: &KernelTimes) -> Result<Vec<
 }
 
 /// The tiling and bound of a launch; its times are still zero.
-fn part(program: &Program, task: &Task, target: &Target, table: &KernelTimes) -> Result<MappedLaunches> {
+fn part(
+    program: &ArrayProgram,
+    task: &KernelLaunch,
+    target: &Target,
+    table: &KernelTimes,
+) -> Result<MappedLaunches> {
     let (tiled, _) = pass::fit(program, task, target)?;
     let tiling = task.tiling.map_or_else(|| format!("herd={}", tiled.herd), |tiling| tiling.to_string());
     let cores = u32::from(tiled.herd.columns) * u32::from(tiled.herd.rows);

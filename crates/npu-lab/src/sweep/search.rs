@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use girih_npu::Target;
-use girih_npu::form::groups::{Groups, Kernel, Program, Step, Task};
+use girih_npu::form::groups::{ArrayProgram, Groups, Kernel, KernelLaunch, StepAction};
 use girih_npu::form::schedule::{Argument, ArgumentRole};
 use girih_npu::form::tiling::Tiling;
 use girih_npu::kernel::KernelTimes;
@@ -91,10 +91,10 @@ fn named(kernel: Kernel) -> (Kernel, String) {
 }
 
 /// Every launch of a step, with its numbers of runs and configurations.
-fn tasks(groups: &Groups) -> Vec<(&Task, [u64; 2])> {
+fn tasks(groups: &Groups) -> Vec<(&KernelLaunch, [u64; 2])> {
     let mut all = Vec::new();
     for (number, program) in groups.programs.iter().enumerate() {
-        let runs = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
+        let runs = |step: &&StepAction| matches!(step, StepAction::Array { program, .. } if *program as usize == number);
         let runs = groups.steps.iter().filter(runs).count() as u64;
         let mut held: Option<String> = None;
         for task in &program.launches {
@@ -170,13 +170,14 @@ fn kernel_trials(
 }
 
 /// A program of one launch of this kernel.
-fn program(kernel: Kernel, tiling: Tiling) -> Program {
+fn program(kernel: Kernel, tiling: Tiling) -> ArrayProgram {
     let roles = [ArgumentRole::Input, ArgumentRole::Input, ArgumentRole::Output];
     let arguments = kernel.operand_bytes().into_iter().zip(roles).enumerate();
     let arguments = arguments.map(|(i, (bytes, role))| Argument { name: format!("a{i}"), role, bytes });
     let name = kernel.name().to_owned();
-    let launches = vec![Task { name: name.clone(), kernel, arguments: vec![0, 1, 2], tiling: Some(tiling) }];
-    Program { name, arguments: arguments.collect(), launches }
+    let launches =
+        vec![KernelLaunch { name: name.clone(), kernel, arguments: vec![0, 1, 2], tiling: Some(tiling) }];
+    ArrayProgram { name, arguments: arguments.collect(), launches }
 }
 
 /// Times every trial that may still be the best; the others have no time. A trial

@@ -8,18 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use girih_graph::Graph;
 use girih_tensor::Result;
 
-use crate::blob::Cache;
-use crate::form::groups::{Groups, Program};
+use crate::blob::BlobCache;
+use crate::form::groups::{ArrayProgram, Groups};
 use crate::form::schedule::Schedule;
-use crate::pass::{self, Dump, Mapping, Policy};
+use crate::pass::{self, ArrayMapping, Dump, Policy};
 use crate::target::Target;
 
 /// Compiles graphs for one target with one mapping.
 #[derive(Debug)]
 pub struct Compiler {
     target: Target,
-    mapping: Mapping,
-    cache: Option<Cache>,
+    mapping: ArrayMapping,
+    cache: Option<BlobCache>,
     warnings: WarningSink,
     known: Mutex<HashMap<String, Arc<Schedule>>>,
 }
@@ -40,14 +40,14 @@ pub struct CompiledGraph {
 
 impl Compiler {
     /// Creates a compiler that stores blobs in `cache`, if given.
-    pub fn new(target: Target, mapping: impl Into<Mapping>, cache: Option<Cache>) -> Compiler {
+    pub fn new(target: Target, mapping: impl Into<ArrayMapping>, cache: Option<BlobCache>) -> Compiler {
         let (mapping, warnings) = (mapping.into(), WarningSink::new(|_| ()));
         Compiler { target, mapping, cache, warnings, known: Mutex::new(HashMap::new()) }
     }
 
     /// Sets the blob cache.
     #[must_use]
-    pub fn with_cache(self, cache: Cache) -> Compiler {
+    pub fn with_cache(self, cache: BlobCache) -> Compiler {
         Compiler { cache: Some(cache), ..self }
     }
 
@@ -92,9 +92,9 @@ impl Compiler {
     }
 
     /// Returns the schedule of a program, and whether it was compiled now.
-    fn schedule(&self, program: &Program, dump: &mut dyn Dump) -> Result<(Arc<Schedule>, bool)> {
+    fn schedule(&self, program: &ArrayProgram, dump: &mut dyn Dump) -> Result<(Arc<Schedule>, bool)> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = Cache::key(program, &self.target);
+        let key = BlobCache::key(program, &self.target);
         if let Some(schedule) = known.get(&key) {
             return Ok((schedule.clone(), false));
         }
@@ -115,7 +115,7 @@ impl Compiler {
     }
 
     /// The schedule in the cache, if any.
-    fn cached(&self, program: &Program) -> Option<Schedule> {
+    fn cached(&self, program: &ArrayProgram) -> Option<Schedule> {
         self.cache.as_ref()?.get(program, &self.target).unwrap_or_else(|error| {
             (self.warnings.0)(&format!("{error}; {} is compiled again", program.name));
             None

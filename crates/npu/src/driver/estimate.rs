@@ -13,7 +13,7 @@ use super::runtime::Runtime;
 use super::tensors::{tensors_of, values_of};
 use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, Traffic, copies, elements, sees_all};
 use super::weights::LoadCost;
-use crate::form::groups::{Groups, Step, Tensor, TensorKind};
+use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
 use crate::form::schedule::ArgumentRole;
 use crate::host::{self, HostJob, HostWork, WeightRows};
 use crate::memory::SimMemory;
@@ -126,7 +126,7 @@ fn brokered(groups: &Groups) -> u64 {
     let mut written = vec![false; groups.tensors.len()];
     let mut bytes = 0;
     for step in &groups.steps {
-        let Step::Array { program, tensors, .. } = step else { continue };
+        let StepAction::Array { program, tensors, .. } = step else { continue };
         for (argument, &tensor) in groups.programs[*program as usize].arguments.iter().zip(tensors) {
             match argument.role {
                 ArgumentRole::Input if written[tensor as usize] => bytes += argument.bytes,
@@ -138,8 +138,8 @@ fn brokered(groups: &Groups) -> u64 {
     bytes
 }
 
-fn runs_program(step: &Step, number: usize) -> bool {
-    matches!(step, Step::Array { program, .. } if *program as usize == number)
+fn runs_program(step: &StepAction, number: usize) -> bool {
+    matches!(step, StepAction::Array { program, .. } if *program as usize == number)
 }
 
 /// The cost of a step: before its parts, of each part, and after them.
@@ -195,10 +195,10 @@ fn costs_of(
 ) -> Costs {
     let values = values_of(graph, groups, tensors);
     let count = StepCounter { graph, groups, values: &values, sequences, runtime };
-    let part = |(step, transfers): (&Step, &PartTransfers)| {
+    let part = |(step, transfers): (&StepAction, &PartTransfers)| {
         let mut ledger = Ledger::default();
         transfers.down.iter().for_each(|&step| count.down(step, &mut ledger));
-        if let Step::Host { node } = step {
+        if let StepAction::Host { node } = step {
             count.work(*node as usize, &mut ledger);
         }
         transfers.up.iter().chain(&transfers.made).for_each(|&step| count.up(step, &mut ledger));
@@ -247,7 +247,7 @@ impl StepCounter<'_> {
     }
 
     /// Counts the changed blocks of resident keys and values.
-    fn changed_keys(&self, tensor: &Tensor, ledger: &mut Ledger) {
+    fn changed_keys(&self, tensor: &ArrayTensor, ledger: &mut Ledger) {
         let Some(sequence) = self.sequences.last() else { return };
         let end = sequence.position + sequence.rows.end - sequence.rows.start;
         for bytes in changed_bytes(self.graph, tensor, sequence.position, end) {
@@ -268,7 +268,7 @@ impl StepCounter<'_> {
 
 /// The bytes of each range of resident keys and values that changes in a step
 /// from `position` to `end`.
-fn changed_bytes(graph: &Graph, tensor: &Tensor, position: u32, end: u32) -> Vec<u64> {
+fn changed_bytes(graph: &Graph, tensor: &ArrayTensor, position: u32, end: u32) -> Vec<u64> {
     let full = sees_all(graph, &tensor.name);
     let blocks = tensor.padded[0] / tensor.extent[0].max(1);
     let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
@@ -303,7 +303,7 @@ fn count_runs(
     for pass in 0..2 {
         let steps = compiled.groups.steps.iter().zip(&traffic.parts);
         for ((step, transfers), ledger) in steps.zip(parts.iter_mut()) {
-            let Step::Array { program, .. } = step else { continue };
+            let StepAction::Array { program, .. } = step else { continue };
             let words = lists[*program as usize].bind(&transfers.locations, runtime.lists);
             if pass == 1 {
                 ledger.list_words += words;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::runtime::ListUse;
-use crate::form::schedule::{Place, Schedule};
+use crate::form::schedule::{DmaAddress, Schedule};
 use crate::sim::{PreparedSchedule, Simulator};
 use girih_tensor::{Error, Result};
 
@@ -46,7 +46,7 @@ impl<A: PartialEq + Clone> ListAddresses<A> {
     pub fn of(schedule: &Schedule) -> ListAddresses<A> {
         let mut descriptors = vec![0; schedule.arguments.len()];
         for descriptor in schedule.launches.iter().flat_map(|launch| &launch.descriptors) {
-            if let Place::Argument(argument, _) = descriptor.place
+            if let DmaAddress::Argument(argument, _) = descriptor.address
                 && let Some(count) = descriptors.get_mut(argument as usize)
             {
                 *count += 1;

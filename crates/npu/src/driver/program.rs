@@ -12,7 +12,7 @@ use super::runtime::Runtime;
 use super::tensors::{tensors_of, values_of};
 use super::traffic::{TensorLocation, Traffic};
 use super::weights::NpuWeights;
-use crate::form::groups::{Groups, Step, Tensor, TensorKind};
+use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
 use crate::form::schedule::Schedule;
 use crate::memory::{Binding, ObjectId};
 use crate::pass::partition::root;
@@ -55,7 +55,7 @@ impl NpuProgram {
     ) -> Result<NpuProgram> {
         let tensors = tensors_of(graph, &groups);
         let made = made(graph, &groups, &tensors);
-        let object = |tensor: &Tensor| {
+        let object = |tensor: &ArrayTensor| {
             if tensor.kind != TensorKind::Static {
                 return Ok(None);
             }
@@ -72,7 +72,7 @@ impl NpuProgram {
         let mut resident_keys = vec![None; groups.tensors.len()];
         for location in traffic.parts.iter().flat_map(|part| &part.locations) {
             if let TensorLocation::Resident(tensor) = *location {
-                let Tensor { name, extent: [heads, _], padded: [rows, _], .. } =
+                let ArrayTensor { name, extent: [heads, _], padded: [rows, _], .. } =
                     &groups.tensors[tensor as usize];
                 let bytes = groups.tensors[tensor as usize].bytes();
                 resident_keys[tensor as usize] =
@@ -139,13 +139,13 @@ impl NpuProgram {
 }
 
 /// The tensors that a step writes.
-fn writes(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], step: &Step) -> Vec<u32> {
+fn writes(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], step: &StepAction) -> Vec<u32> {
     match step {
-        Step::Host { node } => {
+        StepAction::Host { node } => {
             let output = graph.nodes[*node as usize].output;
             tensors[root(graph, output).0 as usize].into_iter().collect()
         }
-        Step::Array { program, tensors, .. } => {
+        StepAction::Array { program, tensors, .. } => {
             let launches = &groups.programs[*program as usize].launches;
             let last = launches.iter().filter_map(|task| task.arguments.last());
             last.map(|&argument| tensors[argument as usize]).collect()
@@ -157,11 +157,11 @@ fn writes(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], step: &Step) 
 fn made(graph: &Graph, groups: &Groups, tensors: &[Option<u32>]) -> Vec<Vec<ValueId>> {
     let computed: Vec<ValueId> =
         graph.nodes.iter().filter(|node| node.op != Op::Write).map(|node| node.output).collect();
-    let of_step = |step: &Step| {
+    let of_step = |step: &StepAction| {
         let written = writes(graph, groups, tensors, step);
         let by_host = match step {
-            Step::Host { node } => Some(graph.nodes[*node as usize].output),
-            Step::Array { .. } => None,
+            StepAction::Host { node } => Some(graph.nodes[*node as usize].output),
+            StepAction::Array { .. } => None,
         };
         let makes = |value: &&ValueId| {
             let tensor = tensors[value.0 as usize];

@@ -9,7 +9,7 @@ use super::keys::{AttendedRange, BlockContent, changed};
 use super::program::NpuProgram;
 use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, copies, elements, sees_all};
 use super::weights::NpuWeights;
-use crate::form::groups::{CHUNK_HEAD, Step as Part, Tensor, TensorKind};
+use crate::form::groups::{ArrayTensor, CHUNK_HEAD, StepAction as Part, TensorKind};
 use crate::host::{self, HostJob, HostWork, NpuState, WeightRows as _};
 
 impl NpuProgram {
@@ -95,7 +95,7 @@ impl StepRun<'_> {
             self.store(input, rows.to_vec());
         }
         for (number, tensor) in self.program.groups.tensors.iter().enumerate() {
-            if tensor.kind == TensorKind::Turns {
+            if tensor.kind == TensorKind::CosSin {
                 let table = self.rotation_table(tensor)?;
                 self.tensors[number] = Some(rounded(table));
             }
@@ -105,7 +105,7 @@ impl StepRun<'_> {
 
     /// The cosines and sines of every row's position. The angle is rounded to
     /// `f32` first, as in the definition of the rotation.
-    fn rotation_table(&self, tensor: &Tensor) -> Result<Vec<f32>> {
+    fn rotation_table(&self, tensor: &ArrayTensor) -> Result<Vec<f32>> {
         let frequencies = self.weights.rows(self.device).row(&tensor.name, 0)?;
         let mut table = Vec::with_capacity(self.rows() * 2 * frequencies.len());
         for sequence in self.sequences {
@@ -147,7 +147,7 @@ impl StepRun<'_> {
             return self.write_changed_keys(tensor);
         }
         let object = self.program.object(self.device, location)?;
-        let Tensor { kind, .. } = self.program.groups.tensors[tensor as usize];
+        let ArrayTensor { kind, .. } = self.program.groups.tensors[tensor as usize];
         let bytes = self.program.groups.tensors[tensor as usize].bytes();
         match kind {
             TensorKind::Static => {
@@ -158,7 +158,7 @@ impl StepRun<'_> {
                 let chunks = self.gather(tensor as usize)?;
                 self.device.map_mut(object, 0..bytes).copy_from_slice(&chunks);
             }
-            TensorKind::Turns | TensorKind::Scratch => self.write(tensor as usize, location)?,
+            TensorKind::CosSin | TensorKind::Scratch => self.write(tensor as usize, location)?,
         }
         if copies(&self.program.groups.tensors[tensor as usize], self.device.runtime()) {
             self.device.ledger.copied_bytes += bytes;
@@ -170,7 +170,7 @@ impl StepRun<'_> {
     /// Writes the rows of a tensor on the host as bf16. The padding is zero, so
     /// that the array always computes the same on it.
     fn write(&mut self, tensor: usize, location: TensorLocation) -> Result<()> {
-        let Tensor { name, extent: [_, columns], padded, .. } = &self.program.groups.tensors[tensor];
+        let ArrayTensor { name, extent: [_, columns], padded, .. } = &self.program.groups.tensors[tensor];
         let unmade =
             || Error::new(format!("'{name}' is sent before it is computed; this is a fault of girih"));
         let numbers = self.tensors[tensor].as_ref().ok_or_else(unmade)?;
@@ -196,7 +196,7 @@ impl StepRun<'_> {
             return Err(Error::new("a tensor without a value is sent to the host; this is a fault of girih"));
         };
         let object = self.program.object(self.device, location)?;
-        let Tensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
+        let ArrayTensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
         let rows = elements(self.graph(), value, self.rows(), self.output_rows()) / columns as usize;
         let row_bytes = u64::from(padded[1]) * 2;
         self.device.sync(object, 0..rows as u64 * row_bytes, Sync::FromDevice);
@@ -225,7 +225,7 @@ impl StepRun<'_> {
     fn watched(&self, value: ValueId) -> Result<Vec<f32>> {
         let Some(tensor) = self.program.tensors[value.0 as usize] else { return self.held(value) };
         let Some(location) = self.locations[tensor as usize] else { return self.held(value) };
-        let Tensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
+        let ArrayTensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
         let bytes = self.device.peek(self.program.object(self.device, location)?);
         let count = elements(self.graph(), value, self.rows(), self.output_rows());
         let row_bytes = padded[1] as usize * 2;
@@ -312,7 +312,7 @@ impl StepRun<'_> {
     }
 
     /// Lays out one block of keys and values, all heads, into zeroed memory.
-    fn lay(&self, tensor: &Tensor, block: usize, into: &mut [u8]) -> Result<()> {
+    fn lay(&self, tensor: &ArrayTensor, block: usize, into: &mut [u8]) -> Result<()> {
         let sequence = self.attended()?;
         let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
         let (heads, size) = (tensor.extent[0] as usize, tensor.extent[1] as usize);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use girih_graph::Graph;
 
 use super::runtime::KeyUse;
-use crate::form::groups::{Groups, Step, TensorKind};
+use crate::form::groups::{Groups, StepAction, TensorKind};
 
 /// The assignment of tensors to scratch objects.
 pub(super) struct ScratchLayout {
@@ -39,7 +39,7 @@ impl ScratchLayout {
         let end = groups.steps.len();
         let output = graph.output().and_then(|output| tensors[output.0 as usize]);
         for (number, tensor) in groups.tensors.iter().enumerate() {
-            if tensor.kind == TensorKind::Turns || Some(number as u32) == output {
+            if tensor.kind == TensorKind::CosSin || Some(number as u32) == output {
                 lives[number] = Some((0, end));
             }
         }
@@ -47,7 +47,7 @@ impl ScratchLayout {
         order.retain(|&number| match groups.tensors[number].kind {
             TensorKind::Static => false,
             TensorKind::Chunks => keys == KeyUse::Gathered,
-            TensorKind::Scratch | TensorKind::Turns => true,
+            TensorKind::Scratch | TensorKind::CosSin => true,
         });
         order.sort_by_key(|&number| lives[number]);
         let bound = first_bound(groups);
@@ -77,7 +77,7 @@ impl ScratchLayout {
 fn first_bound(groups: &Groups) -> Vec<Option<(u32, usize)>> {
     let mut bound = vec![None; groups.tensors.len()];
     for step in &groups.steps {
-        let Step::Array { program, tensors, .. } = step else { continue };
+        let StepAction::Array { program, tensors, .. } = step else { continue };
         for (argument, &tensor) in tensors.iter().enumerate() {
             bound[tensor as usize].get_or_insert((*program, argument));
         }
@@ -86,10 +86,10 @@ fn first_bound(groups: &Groups) -> Vec<Option<(u32, usize)>> {
 }
 
 /// The tensors that a step reads or writes.
-pub(super) fn touches(graph: &Graph, tensors: &[Option<u32>], step: &Step) -> Vec<u32> {
+pub(super) fn touches(graph: &Graph, tensors: &[Option<u32>], step: &StepAction) -> Vec<u32> {
     match step {
-        Step::Array { tensors, .. } => tensors.clone(),
-        Step::Host { node } => {
+        StepAction::Array { tensors, .. } => tensors.clone(),
+        StepAction::Host { node } => {
             let node = &graph.nodes[*node as usize];
             let values = node.inputs.iter().chain([&node.output]);
             values.filter_map(|value| tensors[value.0 as usize]).collect()

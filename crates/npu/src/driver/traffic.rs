@@ -6,7 +6,7 @@ use girih_graph::{Extent, Graph, Op, Role, Span, ValueId};
 
 use super::runtime::{KeyUse, Runtime, ValueUse, WeightUse};
 use super::scratch::{ScratchLayout, touches};
-use crate::form::groups::{Groups, Step, Tensor, TensorKind};
+use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
 use crate::form::schedule::ArgumentRole;
 
 /// The location of a tensor.
@@ -62,10 +62,10 @@ impl Traffic {
         let begin = planner.begin();
         let mut parts: Vec<PartTransfers> = Vec::new();
         for (at, step) in groups.steps.iter().enumerate() {
-            let after_array = at > 0 && matches!(groups.steps[at - 1], Step::Array { .. });
+            let after_array = at > 0 && matches!(groups.steps[at - 1], StepAction::Array { .. });
             parts.push(match step {
-                Step::Host { node } => planner.host(*node as usize),
-                Step::Array { program, tensors, .. } => {
+                StepAction::Host { node } => planner.host(*node as usize),
+                StepAction::Array { program, tensors, .. } => {
                     let transfers = planner.array(at, *program, tensors);
                     PartTransfers {
                         follows: after_array && transfers.down.is_empty() && transfers.up.is_empty(),
@@ -110,7 +110,7 @@ pub(super) fn sees_all(graph: &Graph, name: &str) -> bool {
 
 /// Whether the host sends a copy from its own memory; else it writes the tensor
 /// where the array reads it.
-pub(super) fn copies(tensor: &Tensor, runtime: Runtime) -> bool {
+pub(super) fn copies(tensor: &ArrayTensor, runtime: Runtime) -> bool {
     match tensor.kind {
         TensorKind::Static => true,
         TensorKind::Chunks if runtime.keys == KeyUse::Kept => false,
@@ -180,7 +180,7 @@ impl<'a> TrafficPlanner<'a> {
     /// Adds a slot for each argument that needs its own.
     fn give_own(&mut self) {
         for step in &self.groups.steps {
-            let Step::Array { program, tensors, .. } = step else { continue };
+            let StepAction::Array { program, tensors, .. } = step else { continue };
             for (argument, &tensor) in tensors.iter().enumerate() {
                 let tensor = &self.groups.tensors[tensor as usize];
                 let needs = match tensor.kind {
@@ -227,7 +227,7 @@ impl<'a> TrafficPlanner<'a> {
         let input = self.graph.input().and_then(|input| self.tensors[input.0 as usize]);
         let mut moves = Vec::new();
         for (number, tensor) in self.groups.tensors.iter().enumerate() {
-            if tensor.kind == TensorKind::Turns || Some(number as u32) == input {
+            if tensor.kind == TensorKind::CosSin || Some(number as u32) == input {
                 self.on_host[number] = true;
                 moves.extend(self.made(number as u32));
             }

@@ -10,7 +10,7 @@ use girih_tensor::{DType, Error, Result, View};
 
 use super::device::Device;
 use super::runtime::{Runtime, WeightUse};
-use crate::form::groups::{Groups, Tensor, TensorKind};
+use crate::form::groups::{ArrayTensor, Groups, TensorKind};
 use crate::host::WeightRows;
 use crate::memory::ObjectId;
 
@@ -43,7 +43,7 @@ impl LoadCost {
 }
 
 /// Whether the stored format of a weight is the one that the array reads.
-fn is_array_format(value: &Value, tensor: &Tensor) -> bool {
+fn is_array_format(value: &Value, tensor: &ArrayTensor) -> bool {
     value.dtype == DType::BF16 && tensor.padded[1] == tensor.extent[1]
 }
 
@@ -156,7 +156,7 @@ impl NpuWeights {
 }
 
 /// The tensors that are weights.
-fn fixed(groups: &Groups) -> impl Iterator<Item = &Tensor> {
+fn fixed(groups: &Groups) -> impl Iterator<Item = &ArrayTensor> {
     groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static)
 }
 
@@ -176,7 +176,7 @@ fn read(value: &Value, source: &dyn WeightSource) -> Result<Vec<u8>> {
 /// Reads a weight to the location that the runtime chooses.
 fn home(
     value: &Value,
-    tensor: &Tensor,
+    tensor: &ArrayTensor,
     source: &dyn WeightSource,
     device: &mut Device,
 ) -> Result<WeightHome> {
@@ -208,7 +208,7 @@ fn home(
 /// Writes a weight into zeroed memory in the format of the array. Returns the
 /// bytes that were first read to another buffer: none if the stored format is
 /// that of the array.
-fn fill(value: &Value, tensor: &Tensor, source: &dyn WeightSource, into: &mut [u8]) -> Result<u64> {
+fn fill(value: &Value, tensor: &ArrayTensor, source: &dyn WeightSource, into: &mut [u8]) -> Result<u64> {
     if is_array_format(value, tensor) {
         let size = value.dtype.bytes(&value.shape)?;
         source.read(&value.name, 0, &mut into[..size])?;
@@ -230,7 +230,7 @@ fn zeros(value: &Value, size: usize) -> Result<Vec<u8>> {
 
 /// Converts a weight to the format of the array, rounded to bf16; padding stays
 /// zero.
-fn pack(value: &Value, stored: &[u8], tensor: &Tensor, object: &mut [u8]) -> Result<()> {
+fn pack(value: &Value, stored: &[u8], tensor: &ArrayTensor, object: &mut [u8]) -> Result<()> {
     let (rows, columns) = (value.shape.rows(), value.shape.columns());
     let view = View::new(value.dtype, rows, columns, stored)?;
     let row_bytes = tensor.row_bytes() as usize;

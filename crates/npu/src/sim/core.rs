@@ -142,7 +142,7 @@ impl LaunchSim<'_> {
             let counters = &self.cores[core as usize].counters;
             for operand in &plan.operands {
                 let count = operand.slots.len() as i64;
-                let turn = if count == 1 { 0 } else { operand.turn.at(counters).rem_euclid(count) };
+                let turn = if count == 1 { 0 } else { operand.slot.at(counters).rem_euclid(count) };
                 slots = slots * count as u32 + turn as u32;
             }
             let known = self.cores[core as usize].known.iter().find(|(key, _)| *key == (call, slots));
@@ -152,7 +152,7 @@ impl LaunchSim<'_> {
         }
         let counters = &self.cores[core as usize].counters;
         let bytes = ENTRIES[plan.entry].bytes(numbers);
-        let extent = |(operand, bytes): (&crate::form::schedule::Operand, u64)| {
+        let extent = |(operand, bytes): (&crate::form::schedule::CallOperand, u64)| {
             let (BufferId(buffer), offset) = operand.at(counters);
             let buffer = &self.plan.buffers[buffer as usize];
             OperandExtent {

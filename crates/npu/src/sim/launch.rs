@@ -63,7 +63,7 @@ impl<'a> LaunchSim<'a> {
             TileKind::Memory => target.memory.dma.max_lock,
             TileKind::Compute => target.compute.dma.max_lock,
         };
-        let lock = |lock: &crate::form::schedule::Lock| {
+        let lock = |lock: &crate::form::schedule::TileLock| {
             let max = max_value(lock.tile.kind());
             Semaphore::new(u32::from(lock.initial).min(max), max)
         };

@@ -11,7 +11,7 @@ use super::fault::{FaultKind, SimFault};
 use super::hazard::{Collision, Shadow};
 use super::launch::LaunchSim;
 use super::plan::{CallPlan, WordRuns};
-use crate::form::schedule::{Buffer, Direction, Place, Tile};
+use crate::form::schedule::{Buffer, Direction, DmaAddress, Tile};
 use crate::kernel::{Access, ENTRIES, KernelEntry, KernelValues};
 use crate::memory::ObjectId;
 
@@ -97,13 +97,13 @@ impl<'a> LaunchSim<'a> {
         let descriptor = &self.plan.descriptors[pass.descriptor as usize];
         let store = self.store.as_ref().expect("values are computed");
         let (region, start, low, high) = match descriptor.place {
-            Place::Buffer(buffer, start) => {
+            DmaAddress::Buffer(buffer, start) => {
                 let buffer = &self.plan.buffers[buffer.0 as usize];
                 let (low, high) =
                     (u64::from(buffer.address), u64::from(buffer.address) + u64::from(buffer.bytes));
                 (Region::Tile(buffer.tile), low + u64::from(start), low, high)
             }
-            Place::Argument(argument, start) => {
+            DmaAddress::Argument(argument, start) => {
                 let binding = store.bindings[argument as usize];
                 let (low, high) = (binding.offset, binding.offset + store.sizes[argument as usize]);
                 (Region::Object(binding.object), low + start, low, high)
@@ -112,8 +112,8 @@ impl<'a> LaunchSim<'a> {
         let leaves = || {
             let channel = self.plan.channels[channel as usize].channel;
             let name = match descriptor.place {
-                Place::Buffer(buffer, _) => &self.plan.buffers[buffer.0 as usize].name,
-                Place::Argument(..) => "an argument",
+                DmaAddress::Buffer(buffer, _) => &self.plan.buffers[buffer.0 as usize].name,
+                DmaAddress::Argument(..) => "an argument",
             };
             let size = high - low;
             let text = format!(

@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use girih_tensor::{Error, Result};
 
 use crate::form::schedule as form;
-use crate::form::schedule::{Affine, Argument, Channel, Direction, Number, Schedule, Tile, TileKind};
+use crate::form::schedule::{Affine, Argument, Channel, Direction, ParameterValue, Schedule, Tile, TileKind};
 use crate::kernel::{self, ENTRIES, KernelTimes, ParamKind};
 use crate::target::Target;
 
@@ -36,7 +36,7 @@ pub(super) struct LaunchPlan {
     pub tiles: usize,
     /// Bytes of the programs of all cores.
     pub program_bytes: f64,
-    pub locks: Vec<form::Lock>,
+    pub locks: Vec<form::TileLock>,
     pub buffers: Vec<form::Buffer>,
     pub descriptors: Vec<DescriptorPlan>,
     pub channels: Vec<ChannelPlan>,
@@ -51,7 +51,7 @@ pub(super) struct LaunchPlan {
 #[derive(Debug)]
 pub(super) struct DescriptorPlan {
     pub id: u8,
-    pub place: form::Place,
+    pub place: form::DmaAddress,
     /// Words that one pass moves.
     pub words: u64,
     /// The order in which they move.
@@ -143,8 +143,8 @@ pub(super) enum ControlOp {
 pub(super) struct CallPlan {
     /// Index into [`ENTRIES`].
     pub entry: usize,
-    pub operands: Vec<form::Operand>,
-    pub numbers: Vec<Number>,
+    pub operands: Vec<form::CallOperand>,
+    pub numbers: Vec<ParameterValue>,
     /// The parameter values, if no loop changes them.
     pub constant: Option<Vec<u32>>,
 }
@@ -219,7 +219,7 @@ impl LaunchPlan {
 fn configuration(launch: &form::Launch) -> u64 {
     let mut launch = form::Launch { name: String::new(), commands: Vec::new(), ..launch.clone() };
     for descriptor in &mut launch.descriptors {
-        if let form::Place::Argument(_, offset) = &mut descriptor.place {
+        if let form::DmaAddress::Argument(_, offset) = &mut descriptor.address {
             *offset = 0;
         }
     }
@@ -290,7 +290,7 @@ impl LaunchPlanner<'_> {
         found.map(|at| at as u32).ok_or_else(|| self.fault(format!("tile {tile} has no descriptor {id}")))
     }
 
-    fn step(&self, step: form::Step) -> Result<(LockIndex, u32)> {
+    fn step(&self, step: form::LockChange) -> Result<(LockIndex, u32)> {
         if step.lock.0 as usize >= self.launch.locks.len() {
             return Err(self.fault(format!("lock l{} does not exist", step.lock.0)));
         }
@@ -302,9 +302,9 @@ impl LaunchPlanner<'_> {
             (0..).zip(&self.launch.descriptors).map(|(at, one)| ((one.tile, one.id), at)).collect();
         let mut all = Vec::new();
         for one in &self.launch.descriptors {
-            let known = match one.place {
-                form::Place::Buffer(buffer, _) => (buffer.0 as usize) < self.launch.buffers.len(),
-                form::Place::Argument(argument, _) => (argument as usize) < schedule.arguments.len(),
+            let known = match one.address {
+                form::DmaAddress::Buffer(buffer, _) => (buffer.0 as usize) < self.launch.buffers.len(),
+                form::DmaAddress::Argument(argument, _) => (argument as usize) < schedule.arguments.len(),
             };
             if !known || one.dims.is_empty() {
                 return Err(self.fault(format!(
@@ -323,7 +323,7 @@ impl LaunchPlanner<'_> {
             };
             all.push(DescriptorPlan {
                 id: one.id,
-                place: one.place,
+                place: one.address,
                 words: one.words(),
                 order: WordRuns::new(&one.dims),
                 ascending: WordRuns::ascending(&one.dims),
@@ -355,25 +355,25 @@ impl LaunchPlanner<'_> {
         Ok(cores)
     }
 
-    fn instructions(&mut self, body: &[form::Instruction], code: &mut Vec<CoreOp>) -> Result<()> {
+    fn instructions(&mut self, body: &[form::CoreInstruction], code: &mut Vec<CoreOp>) -> Result<()> {
         for instruction in body {
             match instruction {
-                form::Instruction::Loop { count, body } => {
+                form::CoreInstruction::Loop { count, body } => {
                     let start = code.len();
                     code.push(CoreOp::Enter { count: *count, end: 0 });
                     self.instructions(body, code)?;
                     code[start] = CoreOp::Enter { count: *count, end: code.len() as u32 };
                     code.push(CoreOp::Repeat { start: start as u32 });
                 }
-                form::Instruction::Acquire(step) => {
+                form::CoreInstruction::Acquire(step) => {
                     let (lock, value) = self.step(*step)?;
                     code.push(CoreOp::Acquire(lock, value));
                 }
-                form::Instruction::Release(step) => {
+                form::CoreInstruction::Release(step) => {
                     let (lock, value) = self.step(*step)?;
                     code.push(CoreOp::Release(lock, value));
                 }
-                form::Instruction::Call(call) => {
+                form::CoreInstruction::Call(call) => {
                     let plan = self.call(call)?;
                     code.push(CoreOp::Call(self.calls.len() as u32));
                     self.calls.push(plan);
@@ -383,7 +383,7 @@ impl LaunchPlanner<'_> {
         Ok(())
     }
 
-    fn call(&self, call: &form::Call) -> Result<CallPlan> {
+    fn call(&self, call: &form::CoreCall) -> Result<CallPlan> {
         let refuse = |text: String| Err(self.fault(format!("call of {}: {text}", call.entry)));
         let Some(at) = ENTRIES.iter().position(|entry| entry.name == call.entry) else {
             return refuse("no kernel has this name".to_owned());
@@ -409,15 +409,16 @@ impl LaunchPlanner<'_> {
         if !names.eq(call.parameters.iter().map(|parameter| parameter.name.as_str())) {
             return refuse(format!("its parameters are not {:?}", entry.params));
         }
-        let numbers: Vec<Number> = call.parameters.iter().map(|parameter| parameter.value.clone()).collect();
+        let numbers: Vec<ParameterValue> =
+            call.parameters.iter().map(|parameter| parameter.value.clone()).collect();
         for (param, number) in entry.params.iter().zip(&numbers) {
-            if (param.kind == ParamKind::Real) != matches!(number, Number::Float(_)) {
+            if (param.kind == ParamKind::Real) != matches!(number, ParameterValue::Float(_)) {
                 return refuse(format!("{} has the wrong kind of number", param.name));
             }
         }
-        let fixed = |number: &Number| match number {
-            Number::Int(affine) => affine.terms.is_empty(),
-            Number::Float(_) => true,
+        let fixed = |number: &ParameterValue| match number {
+            ParameterValue::Int(affine) => affine.terms.is_empty(),
+            ParameterValue::Float(_) => true,
         };
         let mut constant = None;
         if numbers.iter().all(fixed) {
@@ -439,17 +440,17 @@ impl LaunchPlanner<'_> {
         f64::from(self.target.core_unit.program_bytes) + kernels
     }
 
-    fn commands(&self, body: &[form::Command], orders: &mut Vec<ControlOp>) -> Result<()> {
+    fn commands(&self, body: &[form::ProcessorCommand], orders: &mut Vec<ControlOp>) -> Result<()> {
         for command in body {
             match command {
-                form::Command::Loop { count, body } => {
+                form::ProcessorCommand::Loop { count, body } => {
                     let start = orders.len();
                     orders.push(ControlOp::Enter { count: *count, end: 0 });
                     self.commands(body, orders)?;
                     orders[start] = ControlOp::Enter { count: *count, end: orders.len() as u32 };
                     orders.push(ControlOp::Repeat { start: start as u32 });
                 }
-                form::Command::Push(push) => {
+                form::ProcessorCommand::Push(push) => {
                     let task = TaskPlan {
                         descriptor: self.descriptor(push.channel.tile, push.descriptor)?,
                         repeats: push.repeats,
@@ -459,7 +460,9 @@ impl LaunchPlanner<'_> {
                     };
                     orders.push(ControlOp::Push(self.channel(push.channel)?, task, push.offset.clone()));
                 }
-                form::Command::Wait(channel) => orders.push(ControlOp::Wait(self.channel(*channel)?)),
+                form::ProcessorCommand::Wait(channel) => {
+                    orders.push(ControlOp::Wait(self.channel(*channel)?))
+                }
             }
         }
         Ok(())
@@ -469,10 +472,14 @@ impl LaunchPlanner<'_> {
 /// The parameter values of a call at these loop counters.
 ///
 /// When a value is negative or exceeds `u32::MAX`.
-pub(super) fn values(entry: &kernel::KernelEntry, numbers: &[Number], counters: &[u32]) -> Result<Vec<u32>> {
-    let value = |(param, number): (&kernel::Param, &Number)| match number {
-        Number::Float(value) => Ok(value.to_bits()),
-        Number::Int(affine) => {
+pub(super) fn values(
+    entry: &kernel::KernelEntry,
+    numbers: &[ParameterValue],
+    counters: &[u32],
+) -> Result<Vec<u32>> {
+    let value = |(param, number): (&kernel::Param, &ParameterValue)| match number {
+        ParameterValue::Float(value) => Ok(value.to_bits()),
+        ParameterValue::Int(affine) => {
             let value = affine.at(counters);
             u32::try_from(value).map_err(|_| {
                 Error::new(format!(

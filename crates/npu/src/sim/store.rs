@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::fault::{FaultKind, SimFault};
 use super::hazard::{Shadow, VectorClock};
 use super::plan::{ChannelPlan, DescriptorPlan, LaunchPlan, PreparedSchedule};
-use crate::form::schedule::{Buffer, Direction, Place, Tile, TileKind};
+use crate::form::schedule::{Buffer, Direction, DmaAddress, Tile, TileKind};
 use crate::memory::{Binding, ObjectId, Objects, SimMemory};
 use crate::target::Target;
 
@@ -161,8 +161,7 @@ impl LaunchPlan {
         let into = |plan: &ChannelPlan| {
             plan.channel.tile.kind() == TileKind::Shim && plan.channel.direction == Direction::S2mm
         };
-        let names =
-            |one: &DescriptorPlan| matches!(one.place, Place::Argument(argument, _) if argument == number);
+        let names = |one: &DescriptorPlan| matches!(one.place, DmaAddress::Argument(argument, _) if argument == number);
         self.channels.iter().any(into) && self.descriptors.iter().any(names)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{Backend as _, Graph, Outputs, Sequence, Step};
-use girih_npu::blob::Cache;
+use girih_npu::blob::BlobCache;
 use girih_npu::driver::{CompiledGraph, Compiler, estimate};
 use girih_npu::pass::NoDump;
 use girih_npu::{Npu, NpuOptions};
@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let graphs = args.mapping.graphs_of(&args.model)?;
     let (target, mapping) = (args.mapping.array()?, args.mapping.mapping()?);
     let folder = TemporaryFolder::new()?;
-    let compile = |cache: Option<Cache>| {
+    let compile = |cache: Option<BlobCache>| {
         let compiler = Compiler::new(target.clone(), mapping.clone(), cache);
         let compiled = graphs.iter().map(|graph| compiler.compile(graph, &mut NoDump));
         Ok::<Vec<CompiledGraph>, Error>(compiled.collect::<Result<_, _>>()?)
@@ -63,12 +63,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
         rows.push(TimingRow { what, seconds, aim_seconds });
         Ok::<(), Error>(())
     };
-    let compiled = compile(Some(Cache::open(&folder.0)?))?;
+    let compiled = compile(Some(BlobCache::open(&folder.0)?))?;
     // Both steps may share a head, which is compiled once.
     let programs: usize = compiled.iter().map(|compiled| compiled.fresh).sum();
     measure(format!("compile {programs} programs"), 10.0, &mut || compile(None).map(drop))?;
     measure(format!("load {programs} programs from the cache"), 0.2, &mut || {
-        let kept = compile(Some(Cache::open(&folder.0)?))?;
+        let kept = compile(Some(BlobCache::open(&folder.0)?))?;
         let fresh: usize = kept.iter().map(|compiled| compiled.fresh).sum();
         if fresh > 0 { Err(Error::work(format!("{fresh} programs were not in the cache"))) } else { Ok(()) }
     })?;

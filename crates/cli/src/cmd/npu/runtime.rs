@@ -11,7 +11,7 @@ use girih_npu::driver::{
     CompiledGraph, Compiler, Estimate, Runtime, Scenario, TimedProgram, WeightUse, estimate_step,
     time_programs,
 };
-use girih_npu::pass::{Attention, Grouping, Mapping, NoDump, Policy};
+use girih_npu::pass::{ArrayMapping, AttentionPlacement, Grouping, NoDump, Policy};
 use serde_json::{Value, json};
 
 use super::args::CompileModelArgs;
@@ -125,10 +125,10 @@ impl RuntimeBench<'_> {
     }
 
     /// The user's mapping with another policy.
-    fn mapping(&self, policy: Policy) -> Result<Mapping> {
+    fn mapping(&self, policy: Policy) -> Result<ArrayMapping> {
         let mapping = self.args.source.mapping()?;
         let name = if policy == mapping.policy { mapping.name } else { policy.name().to_owned() };
-        Ok(Mapping { name, policy, tiles: mapping.tiles })
+        Ok(ArrayMapping { name, policy, tiles: mapping.tiles })
     }
 
     /// The cost of a scenario on the programs for `rows` rows in a context.
@@ -152,8 +152,8 @@ impl RuntimeBench<'_> {
         };
         for other in [
             other,
-            Policy { attention: Attention::Host, ..policy },
-            Policy { attention: Attention::Array, ..policy },
+            Policy { attention: AttentionPlacement::Host, ..policy },
+            Policy { attention: AttentionPlacement::Array, ..policy },
         ] {
             if other == policy {
                 continue;
@@ -161,7 +161,7 @@ impl RuntimeBench<'_> {
             let name = format!("policy {}", other.name());
             let way = match (other.grouping == policy.grouping, other.attention) {
                 (false, _) => Some("dispatch=single"),
-                (true, Attention::Array) => Some("keys=gathered"),
+                (true, AttentionPlacement::Array) => Some("keys=gathered"),
                 _ => None,
             };
             ways.push((name.clone(), other, Runtime::default()));
@@ -238,14 +238,14 @@ impl RuntimeBench<'_> {
         let RuntimeBench { context: max, policy, .. } = *self;
         // A token must follow the prompt within the context.
         let position = self.args.prompt.min(max - 1);
-        let array = Policy { attention: Attention::Array, ..policy };
+        let array = Policy { attention: AttentionPlacement::Array, ..policy };
         let scenario = Scenario { position, rows: 1, runtime: Runtime::default() };
         let mut lines = Vec::new();
         for context in self.ladder(position + 1, max) {
             let what = format!("the array attends to {context} positions");
             lines.push(CostLine { what, costs: vec![self.cost(array, [1, context], scenario)?] });
         }
-        let host = Policy { attention: Attention::Host, ..policy };
+        let host = Policy { attention: AttentionPlacement::Host, ..policy };
         let what = "the host attends to the present positions".to_owned();
         lines.push(CostLine { what, costs: vec![self.cost(host, [1, max], scenario)?] });
         Ok(CostTable {
