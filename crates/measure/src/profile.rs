@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use girih_graph::backend::{Block, Inputs, NodeTime, Range32, Unwatched};
 use girih_graph::{Outputs, Runner, Sequence, Step, Watch};
-use girih_tensor::Shape;
+use girih_tensor::{Random, Shape};
 use serde::Serialize;
 
-use crate::speed::Random;
+use crate::speed::random_tokens;
 use crate::{Error, Result};
 
 /// The time of all nodes of one kind.
@@ -142,7 +142,7 @@ pub fn profile(runner: &mut dyn Runner, amounts: Amounts, seed: u64) -> Result<[
             most.context
         )));
     }
-    let tokens = Random(seed).tokens(total as usize, runner.width());
+    let tokens = random_tokens(&mut Random(seed), total as usize, runner.width());
     let blocks = runner.blocks().iter().map(|&count| (0..count).map(Block).collect()).collect();
     let mut sequence = ProfiledSequence { runner, tokens, blocks, position: 0, output: Vec::new() };
     let [mut prefill, mut decode] = [Profile::default(), Profile::default()];

@@ -1,6 +1,7 @@
 //! Rules about the manifests: who may depend on whom.
 
-use super::{Fault, Tree};
+use super::fault::Fault;
+use super::tree::Tree;
 
 /// The crates of this workspace that each crate may depend on.
 const EDGES: &[(&str, &[&str])] = &[

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use girih_measure::{LayerRow, Random, diagnose, diagnose_against};
+use girih_measure::{LayerRow, diagnose, diagnose_against, random_tokens};
+use girih_tensor::Random;
 use serde_json::{Value, json};
 
 use super::verify::{Against, Case, bound};
@@ -74,7 +75,7 @@ fn against_backend(args: &Args, reference: &Backend) -> Result<Outcome> {
     let other = exactly(reference, &args.device);
     let other = loading::layout(&model, &other, 1)?;
     let mut other = loading::start(&other, show)?;
-    let tokens = Random(args.seed).tokens(args.tokens as usize, model.facts.sizes.vocabulary);
+    let tokens = random_tokens(&mut Random(args.seed), args.tokens as usize, model.facts.sizes.vocabulary);
     let bound = bound(&model, &args.device, Against::F32, &layout)?;
     let rows = diagnose_against(&mut engine, &mut other, &tokens, model.facts.layers.len(), &bound)?;
     report(args, &layout.activations(), &json!(reference.to_string()), &[rows])

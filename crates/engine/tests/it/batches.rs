@@ -1,5 +1,6 @@
 //! Many sequences together: each reply is the one it would be alone.
 
+use girih_tensor::Random;
 use std::collections::BTreeMap;
 
 use girih_engine::{Engine, Event, Request, RequestId, Sampling, Stop};
@@ -7,7 +8,6 @@ use girih_graph::backend::Unwatched;
 
 use crate::oracle::{self, CONTEXT, Reply, SPANS, Trouble, Watched, batched, engine, narrow};
 use crate::oracle::{prompt, reply, request};
-use crate::random::Random;
 
 /// What came of each request so far.
 #[derive(Default)]

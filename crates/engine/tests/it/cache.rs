@@ -1,6 +1,7 @@
 //! The bookkeeping of blocks: by examples, and by chance against memory that
 //! remembers what was written into each block.
 
+use girih_tensor::Random;
 use std::collections::{BTreeMap, BTreeSet};
 
 use girih_engine::cache::{Cache, Change, SequenceId, blocks};
@@ -8,7 +9,6 @@ use girih_graph::backend::Block;
 use girih_graph::{BLOCK_POSITIONS, GroupId, Key, Span, Variant};
 
 use crate::oracle::prompt;
-use crate::random::Random;
 
 const FULL: [Span; 2] = [Span::Full, Span::Full];
 

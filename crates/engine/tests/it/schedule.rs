@@ -3,8 +3,7 @@
 use girih_engine::schedule::{Part, Progress, schedule};
 use girih_graph::Outputs;
 use girih_graph::backend::Range32;
-
-use crate::random::Random;
+use girih_tensor::Random;
 
 fn parts(sequences: &[(u32, u32)], rows: u32) -> Vec<Part> {
     let sequences: Vec<_> = sequences.iter().map(|&(run, known)| Progress { run, known }).collect();

@@ -25,7 +25,7 @@ pub use partition::{Attention, Grouping, Policy, Stays, stays};
 
 /// Raised when the passes make another schedule of some program than before:
 /// schedules that were kept under an older one are not taken for theirs.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// A pass could not meet a limit of the target: news for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
