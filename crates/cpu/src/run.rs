@@ -371,8 +371,8 @@ impl CpuRun<'_> {
         );
     }
 
-    /// Puts every row where its sequence's state has its position. AttentionOperands that someone
-    /// wants to see rotated have been rotated before.
+    /// Writes every row to its position in its sequence's state. If the rotated heads
+    /// are watched, their own instruction has rotated them before.
     fn write(&mut self, writes: &StateWrites, watch: &dyn Watch) {
         let is_rotated = writes.rotated.as_ref().is_none_or(|name| watch.wants(name));
         let part = |part: StateWrite| match part.unrotated {

@@ -32,7 +32,7 @@ use crate::weights::PackedMatrix;
 const CHUNK_BYTES: usize = 1_400_000;
 
 /// The maximum number of bands in a piece, of both matrices together if one gates the other: with
-/// so many, activations from beyond L2 are read seldom enough.
+/// this number, activations from beyond L2 are read seldom enough.
 const PIECE_BANDS: usize = 8;
 
 /// The maximum number of bands of each matrix in a piece with few columns of activations. Hardware

@@ -37,7 +37,7 @@ impl StepRotations {
         Ok(StepRotations { values, pairs, filled: false })
     }
 
-    /// The bytes that the rotations of so many rows gather_PLACE.
+    /// The bytes that the rotations of `rows` rows of `pairs` pairs take.
     pub fn bytes(rows: usize, pairs: usize) -> u64 {
         Aligned::<f32>::bytes(StepRotations::len(rows, pairs))
     }

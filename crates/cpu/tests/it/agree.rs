@@ -3,43 +3,15 @@
 
 use std::ops::Range;
 
-use girih_cpu::Cpu;
 use girih_cpu::kernels::attend::{Attend, Block, Cells, Weights};
 use girih_cpu::kernels::packed::Products;
 use girih_cpu::kernels::{Table, tables};
-use girih_graph::backend::Inputs;
-use girih_graph::interpret::Interpreter;
-use girih_graph::{Act, Builder, Graph, InputKind, Op, Outputs, Pairing, ValueId};
+use girih_graph::{Act, Builder, InputKind, Op, Outputs, Pairing};
 use girih_tensor::{DType, Shape, reference};
 
 use crate::attention;
-use crate::fixture::{Random, Source, TestSequence, U, disagreement, exact, gamma, key, on, portable, step};
-
-/// A graph and a step of it.
-pub struct Case {
-    pub name: String,
-    pub graph: Graph,
-    pub source: Source,
-    pub tokens: Vec<u32>,
-    pub embeddings: Vec<f32>,
-    pub sequences: Vec<TestSequence>,
-    /// The largest difference from the interpreter allowed for each value.
-    pub bounds: Vec<f64>,
-}
-
-impl Case {
-    /// The first difference between `cpu` and the interpreter, if there is one.
-    pub fn disagreement(&self, cpu: Cpu) -> Option<String> {
-        let inputs = match self.graph.key.variant.input {
-            InputKind::Tokens => Inputs::Tokens(&self.tokens),
-            InputKind::Embeddings => Inputs::Embeddings(&self.embeddings),
-        };
-        let blocks = 16;
-        let want = step(&mut *on(Interpreter, &self.graph, &self.source, blocks), inputs, &self.sequences);
-        let got = step(&mut *on(cpu, &self.graph, &self.source, blocks), inputs, &self.sequences);
-        disagreement(&got, &want, &self.bounds).map(|what| format!("{}: {what}", self.name))
-    }
-}
+use crate::case::{Case, finish};
+use crate::fixture::{Random, Source, TestSequence, U, exact, gamma, key, portable};
 
 /// Numbers of columns for a format: whole blocks, and odd tails if blocks may exceed a row.
 fn widths(dtype: DType) -> Vec<usize> {
@@ -48,12 +20,6 @@ fn widths(dtype: DType) -> Vec<usize> {
         (1, columns) => vec![columns, 3 * columns],
         (_, columns) => vec![1, 70, columns, columns + 33],
     }
-}
-
-/// The graph that yields the output rows of `value`.
-pub fn finish(mut builder: Builder, value: ValueId) -> Graph {
-    let taken = builder.gather("taken", value);
-    builder.finish(taken)
 }
 
 fn linear(dtype: DType, inputs: usize, outputs: usize, rows: usize, random: &mut Random) -> Case {

@@ -5,7 +5,7 @@ use girih_graph::backend::{Inputs, Range32};
 use girih_graph::{Builder, Graph, Op, Span};
 use girih_tensor::{DType, Shape, reference};
 
-use crate::agree::{Case, finish};
+use crate::case::{Case, finish};
 use crate::fixture::{Random, Source, TestSequence, U, cpu_with, gamma, key, on, step};
 
 /// The sizes and constants of one case.

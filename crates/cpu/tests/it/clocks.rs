@@ -134,7 +134,10 @@ fn times_are_reported_on_request() {
     let first = |reported: &Report| reported.0.split('+').next().map(str::to_owned);
     let order: Vec<_> = nodes
         .map(|reported| {
-            graph.nodes.iter().position(|node| Some(&graph.value(node.output).name) == first(reported).as_ref())
+            graph
+                .nodes
+                .iter()
+                .position(|node| Some(&graph.value(node.output).name) == first(reported).as_ref())
         })
         .collect();
     assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{reported:?}");

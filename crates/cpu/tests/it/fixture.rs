@@ -9,57 +9,36 @@ use girih_graph::{
     BLOCK_POSITIONS, Backend, Error, Graph, InputKind, Key, OutputKind, Outputs, Runner, Sequence, Step,
     Variant, WeightSource, load,
 };
+pub use girih_tensor::Random;
 use girih_tensor::{DType, Shape};
 
-/// A small fixed generator (Steele et al. 2014, SplitMix64), so that a failure repeats.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+/// Stored values of any format. Formats that girih does not write get random bytes whose values are of
+/// moderate size.
+pub fn stored_values(dtype: DType, shape: &Shape, random: &mut Random) -> Vec<u8> {
+    if dtype.writes() {
+        // Otherwise integers would round numbers below one to zero.
+        let scale = if matches!(dtype, DType::I8 | DType::I32) { 100.0 } else { 1.0 };
+        let values: Vec<f32> = random.numbers(shape.elements()).iter().map(|x| x * scale).collect();
+        return dtype.pack_matrix(shape.rows(), shape.columns(), &values).unwrap();
     }
-
-    /// A number in −1 .. 1.
-    pub fn number(&mut self) -> f32 {
-        (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    let mut bytes = vec![0; dtype.bytes(shape).unwrap()];
+    for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
+        fill_block(dtype, block, random);
     }
+    bytes
+}
 
-    pub fn numbers(&mut self, count: usize) -> Vec<f32> {
-        (0..count).map(|_| self.number()).collect()
-    }
-
-    /// Stored values of any format. Formats that girih does not write get random bytes whose values are of
-    /// moderate size.
-    pub fn stored(&mut self, dtype: DType, shape: &Shape) -> Vec<u8> {
-        if dtype.writes() {
-            // Otherwise integers would round numbers below one to zero.
-            let scale = if matches!(dtype, DType::I8 | DType::I32) { 100.0 } else { 1.0 };
-            let values: Vec<f32> = self.numbers(shape.elements()).iter().map(|x| x * scale).collect();
-            return dtype.pack_matrix(shape.rows(), shape.columns(), &values).unwrap();
+fn fill_block(dtype: DType, block: &mut [u8], random: &mut Random) {
+    let (rows, columns) = dtype.tile();
+    let mut values = vec![0.0; rows * columns];
+    for _ in 0..1000 {
+        block.iter_mut().for_each(|byte| *byte = random.bits() as u8);
+        dtype.unpack(block, &mut values);
+        if values.iter().all(|x| x.abs() < 1e4) {
+            return;
         }
-        let mut bytes = vec![0; dtype.bytes(shape).unwrap()];
-        for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
-            self.block(dtype, block);
-        }
-        bytes
     }
-
-    fn block(&mut self, dtype: DType, block: &mut [u8]) {
-        let (rows, columns) = dtype.tile();
-        let mut values = vec![0.0; rows * columns];
-        for _ in 0..1000 {
-            block.iter_mut().for_each(|byte| *byte = self.bits() as u8);
-            dtype.unpack(block, &mut values);
-            if values.iter().all(|x| x.abs() < 1e4) {
-                return;
-            }
-        }
-        panic!("no block of {dtype} has moderate values");
-    }
+    panic!("no block of {dtype} has moderate values");
 }
 
 /// Weights in memory, by name.
@@ -70,7 +49,7 @@ impl Source {
     /// Random weights for a graph.
     pub fn random(graph: &Graph, random: &mut Random) -> Source {
         let weights = graph.weights();
-        Source(weights.map(|(_, w)| (w.name.clone(), random.stored(w.dtype, &w.shape))).collect())
+        Source(weights.map(|(_, w)| (w.name.clone(), stored_values(w.dtype, &w.shape, random))).collect())
     }
 
     /// The numbers of a weight.

@@ -10,8 +10,8 @@ use girih_graph::{Builder, Graph, Op};
 use girih_tensor::{DType, Shape, reference};
 use half::{bf16, f16};
 
-use crate::agree::finish;
 use crate::bands::below;
+use crate::case::finish;
 use crate::fixture::{Random, Source, TestSequence, cpu_with, gamma, key, on, portable, step};
 
 const FORMATS: [DType; 4] = [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::Q6_K];

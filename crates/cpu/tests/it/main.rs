@@ -8,6 +8,7 @@ mod attend_paths;
 mod attention;
 mod bands;
 mod broken;
+mod case;
 mod clocks;
 mod fixture;
 mod guard_pages;

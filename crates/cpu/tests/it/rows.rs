@@ -53,9 +53,9 @@ fn gated(table: &Table, act: Act, gate: &[f32], up: &[f32]) -> Vec<f32> {
 /// `act(gate) · up`, and the bound of a kernel's error.
 ///
 /// The exponential has an error of 1.02 ulp, less than three roundings; a sum, a quotient and a product
-/// follow. The argument of GELU's exponential has four roundings of its own, whose relative effect on the
-/// exponential is at most its argument's size. If the exponential overflows `f32`, the quotient is lost,
-/// which is below 2⁻¹²¹.
+/// follow. The argument of GELU's exponential has four roundings of its own; an absolute error of the
+/// argument becomes a relative error of the exponential, and so at most that of the result. If the
+/// exponential overflows `f32`, a quotient below 2⁻¹²¹ is lost.
 pub fn exact_gate(act: Act, gate: f32, up: f32) -> (f64, f64) {
     let x = f64::from(gate);
     let twice = 2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);

@@ -14,7 +14,7 @@ use girih_graph::backend::Inputs;
 use girih_graph::{Builder, Graph, Op, Outputs, Runner};
 use girih_tensor::{DType, Shape};
 
-use crate::fixture::{Random, Source, TestSequence, key, on, step};
+use crate::fixture::{Random, Source, TestSequence, key, on, step, stored_values};
 
 const WIDTH: usize = 2048;
 const INNER: usize = 8192;
@@ -51,7 +51,7 @@ fn measure(table: Table, dtype: DType, threads: usize) {
     let rows_max = 512;
     let graph = chain(dtype, pairs, rows_max);
     // One matrix of random values for all names: contents do not affect the time.
-    let stored = Random(3).stored(dtype, &Shape::matrix(INNER, WIDTH));
+    let stored = stored_values(dtype, &Shape::matrix(INNER, WIDTH), &mut Random(3));
     let source = Source(graph.weights().map(|(_, weight)| (weight.name.clone(), stored.clone())).collect());
     let cpu = Cpu::with_table(CpuOptions { threads, precision: precision(), ..CpuOptions::default() }, table);
     let mut runner = on(cpu.expect("the machine has such kernels"), &graph, &source, 16);
