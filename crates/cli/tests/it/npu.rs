@@ -18,8 +18,8 @@ fn a_model_on_the_toy_array_passes_against_its_golden() {
 fn a_target_or_model_that_does_not_run_is_named() {
     let folder = fixture("llama32_tied");
     let model = name(&folder);
-    girih(&["inspect", model, "--backend", "npu:none"]).fails(2, "no NPU target is called 'none'");
-    girih(&["inspect", model, "--backend", "npu"]).fails(2, "'npu' is no backend");
+    girih(&["inspect", model, "--backend", "npu:none"]).fails(2, "unknown NPU target 'none'");
+    girih(&["inspect", model, "--backend", "npu"]).fails(2, "unknown backend 'npu'");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn options_that_the_work_cannot_follow_are_refused() {
     let graph = out.path().join("step.graph");
     std::fs::write(&graph, "no graph").unwrap();
     for option in ["--rows", "--context"] {
-        girih(&["npu", "sim", name(&graph), option, "64"]).fails(2, "a graph says its own rows and context");
+        girih(&["npu", "sim", name(&graph), option, "64"]).fails(2, "a graph fixes its rows and context");
     }
     girih(&["npu", "sim", name(&folder), "--rows", "64", "--context", "32"])
         .fails(2, "--rows is 64: it must be at most --context, 32");
@@ -193,7 +193,8 @@ fn the_ways_of_the_runtime_are_compared() {
     assert!(number(named("weights=copied"), 0, "load_kept_bytes") > 0.0);
     let padded = lines(1);
     assert!(number(padded.last().expect("lengths"), 0, "ms") >= number(&padded[0], 0, "ms"));
-    girih(&["run", "stories260k", "Once", "--npu-lengths", "64"]).fails(2, "--npu-lengths chooses lengths");
+    girih(&["run", "stories260k", "Once", "--npu-lengths", "64"])
+        .fails(2, "--npu-lengths applies only to arrays");
     girih(&["run", "stories260k", "Once", "--backend", "npu:toy", "--npu-runtime", "values=lost"])
         .fails(2, "'values=lost' is no choice");
 }
