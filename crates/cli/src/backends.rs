@@ -224,7 +224,7 @@ impl<'a> LoadPlan<'a> {
     fn cpu(&self) -> Result<Cpu> {
         let threads = self.device.threads.map_or_else(girih_cpu::default_threads, usize::from);
         let placement = &self.device.placement;
-        let options = girih_cpu::Options {
+        let options = girih_cpu::CpuOptions {
             threads,
             precision: self.precision(),
             affinity: placement.affinity.map_or_else(Default::default, AffinityArg::affinity),
