@@ -7,7 +7,7 @@
 //! tile   = row 0 | row 1 | …         a word of each column
 //! ```
 //! So everything that is multiplied by one panel of weights is contiguous. A row of the step is a
-//! column, or two whose results are added ([`Precision::Int8x2`]). Up to [`NARROW`] columns are one
+//! column, or two whose results are added ([`ActivationPrecision::Int8x2`]). Up to [`NARROW`] columns are one
 //! tile of that width. More columns are tiles of [`TILE`]; the last may be narrower and is padded
 //! with columns of zeros.
 
@@ -19,10 +19,10 @@ use crate::kernels::packed::{BAND, Coding, DEPTH, FLOAT_DEPTH, GROUP, Layout, MA
 
 /// The precision to which activations are rounded before they are multiplied by weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precision {
+pub enum ActivationPrecision {
     /// Single precision: not rounded.
     F32,
-    /// The sum of two [`Precision::Int8`] terms; the second is the rounding error of the first.
+    /// The sum of two [`ActivationPrecision::Int8`] terms; the second is the rounding error of the first.
     Int8x2,
     /// bf16.
     Bf16,
@@ -30,18 +30,22 @@ pub enum Precision {
     Int8,
 }
 
-impl Precision {
+impl ActivationPrecision {
     /// All precisions, the finest first.
-    pub const ALL: &'static [Precision] =
-        &[Precision::F32, Precision::Int8x2, Precision::Bf16, Precision::Int8];
+    pub const ALL: &'static [ActivationPrecision] = &[
+        ActivationPrecision::F32,
+        ActivationPrecision::Int8x2,
+        ActivationPrecision::Bf16,
+        ActivationPrecision::Int8,
+    ];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Precision::F32 => "f32",
-            Precision::Int8x2 => "int8x2",
-            Precision::Bf16 => "bf16",
-            Precision::Int8 => "int8",
+            ActivationPrecision::F32 => "f32",
+            ActivationPrecision::Int8x2 => "int8x2",
+            ActivationPrecision::Bf16 => "bf16",
+            ActivationPrecision::Int8 => "int8",
         }
     }
 
@@ -50,10 +54,10 @@ impl Precision {
     /// the group's root mean square; half precision leaves 2e-4.
     pub fn format(self) -> DType {
         match self {
-            Precision::F32 => DType::F32,
-            Precision::Int8x2 => DType::F16,
-            Precision::Bf16 => DType::BF16,
-            Precision::Int8 => DType::Q8_0,
+            ActivationPrecision::F32 => DType::F32,
+            ActivationPrecision::Int8x2 => DType::F16,
+            ActivationPrecision::Bf16 => DType::BF16,
+            ActivationPrecision::Int8 => DType::Q8_0,
         }
     }
 }
@@ -75,28 +79,28 @@ impl ActivationKind {
     /// The kind for weights of a layout, when `precision` is requested. By default quantized weights
     /// are multiplied by integers. Float weights are multiplied by floats even if integers are
     /// requested, as no kernel multiplies floats by integers.
-    pub fn of(layout: Layout, precision: Option<Precision>) -> ActivationKind {
+    pub fn of(layout: Layout, precision: Option<ActivationPrecision>) -> ActivationKind {
         match (precision, layout.coding()) {
-            (Some(Precision::Bf16), _) if layout == Layout::Bf16 => ActivationKind::Bf16Pairs,
-            (Some(Precision::Bf16), _) => ActivationKind::Bf16,
-            (Some(Precision::Int8) | None, Some(coding)) => ActivationKind::Integers(coding),
-            (Some(Precision::Int8x2), Some(coding)) => ActivationKind::IntegersTwice(coding),
-            (Some(Precision::F32), _) | (_, None) => ActivationKind::Floats,
+            (Some(ActivationPrecision::Bf16), _) if layout == Layout::Bf16 => ActivationKind::Bf16Pairs,
+            (Some(ActivationPrecision::Bf16), _) => ActivationKind::Bf16,
+            (Some(ActivationPrecision::Int8) | None, Some(coding)) => ActivationKind::Integers(coding),
+            (Some(ActivationPrecision::Int8x2), Some(coding)) => ActivationKind::IntegersTwice(coding),
+            (Some(ActivationPrecision::F32), _) | (_, None) => ActivationKind::Floats,
         }
     }
 
     /// The kind for a matmul of `graph`, when `precision` is requested.
-    pub fn of_node(graph: &Graph, node: &Node, precision: Option<Precision>) -> ActivationKind {
+    pub fn of_node(graph: &Graph, node: &Node, precision: Option<ActivationPrecision>) -> ActivationKind {
         ActivationKind::of(Layout::of(graph.value(node.inputs[1]).dtype), precision)
     }
 
     /// The precision to which activations are rounded.
-    pub fn precision(self) -> Precision {
+    pub fn precision(self) -> ActivationPrecision {
         match self {
-            ActivationKind::Integers(_) => Precision::Int8,
-            ActivationKind::IntegersTwice(_) => Precision::Int8x2,
-            ActivationKind::Floats => Precision::F32,
-            ActivationKind::Bf16 | ActivationKind::Bf16Pairs => Precision::Bf16,
+            ActivationKind::Integers(_) => ActivationPrecision::Int8,
+            ActivationKind::IntegersTwice(_) => ActivationPrecision::Int8x2,
+            ActivationKind::Floats => ActivationPrecision::F32,
+            ActivationKind::Bf16 | ActivationKind::Bf16Pairs => ActivationPrecision::Bf16,
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use girih_graph::{Graph, Node, Op, Role, ValueId};
 
-use crate::activations::{ActivationKind, Precision};
+use crate::activations::{ActivationKind, ActivationPrecision};
 use crate::instruction::{ActivationSlot, MatmulEpilogue, StepBuffer, ValueLocation};
 use crate::ops;
 
@@ -45,7 +45,7 @@ pub(crate) struct Fusion<'a> {
     pub graph: &'a Graph,
     /// Where each value lies; `None` for tokens, weights and states.
     pub locations: Vec<Option<ValueLocation>>,
-    pub precision: Option<Precision>,
+    pub precision: Option<ActivationPrecision>,
     pub slots: &'a [ActivationSlot],
 }
 

@@ -35,13 +35,13 @@ pub(crate) struct StateWrites {
 pub(crate) struct StateWrite {
     pub x: ValueLocation,
     /// The rows of `x` before rotation, if they are rotated while they are written.
-    pub unrotated: Option<(ValueLocation, Rotation)>,
+    pub unrotated: Option<(ValueLocation, RopeParams)>,
     pub state: usize,
 }
 
-/// How heads are rotated.
+/// The constants of [`Op::Rope`](girih_graph::Op::Rope).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rotation {
+pub(crate) struct RopeParams {
     pub frequencies: usize,
     /// The index of the step's rotations among the program's, one for each weight of frequencies.
     pub table: usize,
@@ -133,7 +133,7 @@ pub(crate) enum OpCall {
     },
     Rope {
         x: ValueLocation,
-        rotation: Rotation,
+        rotation: RopeParams,
     },
     Attend {
         q: ValueLocation,

@@ -42,7 +42,7 @@ mod weights;
 use girih_graph::backend::{Backend, MemoryPlan, Refusal, Step, WeightSource};
 use girih_graph::{Error, Graph, Key};
 
-pub use activations::Precision;
+pub use activations::ActivationPrecision;
 pub use affinity::Affinity;
 pub use lower::{activations, output_activations};
 pub use os::set_lowest_priority;
@@ -62,7 +62,7 @@ pub struct CpuOptions {
     pub threads: usize,
     /// The precision to which activations are rounded before matmuls; by default int8 for quantized
     /// weights and f32 for float weights.
-    pub precision: Option<Precision>,
+    pub precision: Option<ActivationPrecision>,
     /// Whether threads are pinned to CPUs. The thread that makes the backend is one of them, until it
     /// drops the backend.
     pub affinity: Affinity,
@@ -87,7 +87,7 @@ impl Default for CpuOptions {
 pub struct Cpu {
     table: Table,
     pool: ThreadPool,
-    precision: Option<Precision>,
+    precision: Option<ActivationPrecision>,
     residence: Residence,
     store: Option<Box<dyn PackedStore>>,
 }

@@ -4,11 +4,11 @@ use girih_graph::backend::Refusal;
 use girih_graph::{Error, Extent, Graph, Node, Op, Role, ScratchPlan, Span, SunkGather, Value, ValueId};
 use girih_tensor::DType;
 
-use crate::activations::{ActivationKind, Precision};
+use crate::activations::{ActivationKind, ActivationPrecision};
 use crate::fuse::{Fusion, grouped, joined_name};
 use crate::instruction::{
     ActivationSlot, Compute, CpuInstruction, Elementwise, Made, Matmul, Matmuls, OpCall, PackSource,
-    Rotation, RowCount, StateWrite, StateWrites, StepBuffer, ValueLocation,
+    RopeParams, RowCount, StateWrite, StateWrites, StepBuffer, ValueLocation,
 };
 use crate::ops;
 use crate::ops::attend::AttentionParams;
@@ -29,16 +29,19 @@ enum OperandKind {
 
 /// Returns the precisions that activations are rounded to in matmuls of `graph` when
 /// `precision` is requested: each once, the coarsest first.
-pub fn activations(graph: &Graph, precision: Option<Precision>) -> Vec<Precision> {
+pub fn activations(graph: &Graph, precision: Option<ActivationPrecision>) -> Vec<ActivationPrecision> {
     let linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
-    let used: Vec<Precision> =
+    let used: Vec<ActivationPrecision> =
         linear.map(|node| ActivationKind::of_node(graph, node, precision).precision()).collect();
-    Precision::ALL.iter().rev().copied().filter(|precision| used.contains(precision)).collect()
+    ActivationPrecision::ALL.iter().rev().copied().filter(|precision| used.contains(precision)).collect()
 }
 
 /// Returns the precision of activations in the matmul that yields the output of
 /// `graph` when `precision` is requested; `None` if no matmul does.
-pub fn output_activations(graph: &Graph, precision: Option<Precision>) -> Option<Precision> {
+pub fn output_activations(
+    graph: &Graph,
+    precision: Option<ActivationPrecision>,
+) -> Option<ActivationPrecision> {
     let mut linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
     linear
         .find(|node| yields_output(graph, node.output))
@@ -58,7 +61,7 @@ fn yields_output(graph: &Graph, mut id: ValueId) -> bool {
 }
 
 /// The nodes of `graph` that cannot run with activations of `precision`.
-pub(crate) fn refusals(graph: &Graph, precision: Option<Precision>) -> Vec<Refusal> {
+pub(crate) fn refusals(graph: &Graph, precision: Option<ActivationPrecision>) -> Vec<Refusal> {
     let refuse =
         |node: &Node, reason: String| Refusal { node: graph.value(node.output).name.clone(), reason };
     let unused = precision.filter(|precision| !activations(graph, Some(*precision)).contains(precision));
@@ -67,7 +70,7 @@ pub(crate) fn refusals(graph: &Graph, precision: Option<Precision>) -> Vec<Refus
 
 /// Why a node cannot run, if it cannot; `unused` is the requested precision if no
 /// weight of the graph can be multiplied by it.
-fn objection(graph: &Graph, node: &Node, unused: Option<Precision>) -> Option<String> {
+fn objection(graph: &Graph, node: &Node, unused: Option<ActivationPrecision>) -> Option<String> {
     let operands = (0..node.inputs.len()).find_map(|index| operand_objection(graph, node, index));
     operands.or_else(|| matmul_objection(graph, node, unused?)).or_else(|| {
         let (row, table) = (graph.value(node.output).shape.stride(), graph.value(*node.inputs.last()?));
@@ -78,7 +81,7 @@ fn objection(graph: &Graph, node: &Node, unused: Option<Precision>) -> Option<St
 }
 
 /// Why a matmul cannot use activations of `unused`.
-fn matmul_objection(graph: &Graph, node: &Node, unused: Precision) -> Option<String> {
+fn matmul_objection(graph: &Graph, node: &Node, unused: ActivationPrecision) -> Option<String> {
     let (dtype, name) = (graph.value(*node.inputs.get(1)?).dtype, unused.name());
     let message =
         || format!("{dtype} weights cannot be multiplied by {name} activations; choose f32 or bf16");
@@ -130,7 +133,7 @@ pub(crate) struct Lowered {
 }
 
 /// One slot for each kind of activations in the graph's matmuls.
-pub(crate) fn slots(graph: &Graph, precision: Option<Precision>) -> Vec<ActivationSlot> {
+pub(crate) fn slots(graph: &Graph, precision: Option<ActivationPrecision>) -> Vec<ActivationSlot> {
     let mut slots: Vec<ActivationSlot> = Vec::new();
     for node in graph.nodes.iter().filter(|node| node.op == Op::Linear) {
         let x = graph.value(node.inputs[0]);
@@ -151,7 +154,7 @@ pub(crate) fn slots(graph: &Graph, precision: Option<Precision>) -> Vec<Activati
 pub(crate) fn lower(
     graph: &Graph,
     weights: &CpuWeights,
-    precision: Option<Precision>,
+    precision: Option<ActivationPrecision>,
 ) -> Result<Lowered, Error> {
     if let Some(Refusal { node, reason }) = refusals(graph, precision).first() {
         return Err(Error::new(format!("the cpu backend does not run '{node}': {reason}")));
@@ -286,11 +289,11 @@ impl Lowering<'_> {
         })
     }
 
-    fn rotation(&self, rope: &Node) -> Result<Rotation, Error> {
+    fn rotation(&self, rope: &Node) -> Result<RopeParams, Error> {
         let Op::Rope { pairing } = rope.op else { unreachable!("only ropes rotate heads") };
         let table = rotation_frequencies(self.fusion.graph).iter().position(|id| *id == rope.inputs[1]);
         let table = table.expect("the frequencies of every rope are listed");
-        Ok(Rotation { frequencies: self.weight(rope, 1)?, table, pairing })
+        Ok(RopeParams { frequencies: self.weight(rope, 1)?, table, pairing })
     }
 
     /// The operands of a node whose rows are made while they are packed.
@@ -380,7 +383,7 @@ pub(crate) fn rotation_frequencies(graph: &Graph) -> Vec<ValueId> {
 }
 
 /// The length of each thread's scratch memory, in numbers.
-pub(crate) fn local_len(graph: &Graph, precision: Option<Precision>) -> usize {
+pub(crate) fn local_len(graph: &Graph, precision: Option<ActivationPrecision>) -> usize {
     graph.nodes.iter().map(|node| node_local_len(graph, node, precision)).max().unwrap_or(0)
 }
 
@@ -390,7 +393,7 @@ pub(crate) fn partials_len(graph: &Graph) -> usize {
     nodes.map(|node| ops::attend::partials_len(graph, node)).max().unwrap_or(0)
 }
 
-fn node_local_len(graph: &Graph, node: &Node, precision: Option<Precision>) -> usize {
+fn node_local_len(graph: &Graph, node: &Node, precision: Option<ActivationPrecision>) -> usize {
     let input = |index: usize| graph.value(node.inputs[index]);
     match node.op {
         Op::Linear => {

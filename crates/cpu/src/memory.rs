@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use girih_graph::Error;
 
-use crate::os::{HUGE_PAGE, MappedFile, Number, PageUse, ZeroPages};
+use crate::os::{HUGE_PAGE, MappedFile, PageUse, PlainNumber, ZeroPages};
 
 /// Bytes of a cache line, and of the widest vector of any kernel.
 const CACHE_LINE: usize = 64;
@@ -31,7 +31,7 @@ enum AlignedMemory<T> {
     Pages(ZeroPages<T>),
 }
 
-impl<T: Number + Default> Aligned<T> {
+impl<T: PlainNumber + Default> Aligned<T> {
     /// Allocates zeros. Pages take no memory until they are touched.
     ///
     /// # Errors

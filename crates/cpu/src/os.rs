@@ -19,12 +19,12 @@ pub(crate) const HUGE_PAGE: usize = 2 << 20;
 /// # Safety
 /// Zero bytes must be a valid value, and values must need neither dropping nor an alignment above
 /// that of a huge page.
-pub(crate) unsafe trait Number: Copy + Send + Sync {}
+pub(crate) unsafe trait PlainNumber: Copy + Send + Sync {}
 
 macro_rules! numbers {
     ($($number:ty)*) => {
         // SAFETY: zero bytes are the number zero, which is dropped by doing nothing.
-        $(unsafe impl Number for $number {})*
+        $(unsafe impl PlainNumber for $number {})*
     };
 }
 
@@ -40,9 +40,9 @@ pub(crate) struct ZeroPages<T> {
 }
 
 // SAFETY: pages belong to their `ZeroPages` alone, as a vector's memory does.
-unsafe impl<T: Number> Send for ZeroPages<T> {}
+unsafe impl<T: PlainNumber> Send for ZeroPages<T> {}
 // SAFETY: as above.
-unsafe impl<T: Number> Sync for ZeroPages<T> {}
+unsafe impl<T: PlainNumber> Sync for ZeroPages<T> {}
 
 /// Which part of a slice will be touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(crate) enum PageUse {
     Start,
 }
 
-impl<T: Number> ZeroPages<T> {
+impl<T: PlainNumber> ZeroPages<T> {
     /// Allocates `len` zeros, at least one.
     ///
     /// # Errors

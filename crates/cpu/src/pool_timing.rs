@@ -20,7 +20,7 @@ use crate::probe::{HostMachine, default_threads};
 
 /// The matrices of a layer of Llama-3.2-1B, in rows and columns: q+k+v, o, gate+up and down.
 const LAYER_MATRICES: [(usize, usize); 4] = [(3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192)];
-const LAYERS: usize = 16;
+const MODEL_LAYERS: usize = 16;
 const OUTPUT_MATRIX: (usize, usize) = (128_256, 2048);
 
 /// Rows in a piece: 32 of 2048 columns in Q4_0 are 36 KB, two microseconds of reading.
@@ -28,7 +28,8 @@ const PIECE_ROWS: usize = 32;
 
 /// The matrices of a token in Q4_0: rows, and the width of a row in words of eight bytes.
 fn token() -> Vec<(usize, usize)> {
-    let matrices = LAYER_MATRICES.iter().cycle().take(LAYER_MATRICES.len() * LAYERS).chain([&OUTPUT_MATRIX]);
+    let matrices =
+        LAYER_MATRICES.iter().cycle().take(LAYER_MATRICES.len() * MODEL_LAYERS).chain([&OUTPUT_MATRIX]);
     matrices.map(|&(rows, columns)| (rows, columns / 32 * 18 / 8)).collect()
 }
 
@@ -117,8 +118,8 @@ fn pool_timing_of_empty_tasks() {
                 pool.tiles(&mut locals, &mut output, grid, |_, ()| ());
             }
         });
-        let [least, median, greatest] = times.map(|ms| ms * 1e6 / TASKS as f64);
-        println!("{threads} threads: empty task {least:.0} / {median:.0} / {greatest:.0} ns");
+        let [min, median, max] = times.map(|ms| ms * 1e6 / TASKS as f64);
+        println!("{threads} threads: empty task {min:.0} / {median:.0} / {max:.0} ns");
     }
 }
 
@@ -138,18 +139,18 @@ fn pool_timing_of_tokens() {
     for bound in [PieceBound::Memory, PieceBound::Arithmetic] {
         let mut quiet = [0.0; 2];
         for round in 0..3 {
-            for (threads, foreign) in [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)] {
+            for (threads, busy) in [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)] {
                 let pool = ThreadPool::new(threads).unwrap();
                 let mut locals = vec![(); threads];
-                let [least, median, greatest] = beside(foreign, || {
+                let [min, median, max] = beside(busy, || {
                     milliseconds(31, || token_time(&pool, &mut locals, &weights, bound, &mut output))
                 });
-                if foreign == 0 {
+                if busy == 0 {
                     quiet[threads - 1] = median;
                 }
                 println!(
-                    "{bound:?} {round}: {threads} threads beside {foreign} busy: \
-                     {least:.1} / {median:.1} / {greatest:.1} ms, {:.1} GB/s, {:.0} % of quiet",
+                    "{bound:?} {round}: {threads} threads beside {busy} busy: \
+                     {min:.1} / {median:.1} / {max:.1} ms, {:.1} GB/s, {:.0} % of quiet",
                     weights.len() as f64 * 8.0 / median / 1e6,
                     100.0 * quiet[threads - 1] / median,
                 );
@@ -167,20 +168,20 @@ fn pool_timing_of_affinities() {
     let cpus = thread_cpus(Affinity::Compact, &HostMachine::here().topology, threads).unwrap();
     for bound in [PieceBound::Memory, PieceBound::Arithmetic] {
         for round in 0..3 {
-            for (name, cpus, foreign) in [
+            for (name, cpus, busy) in [
                 ("none", None, 0),
                 ("compact", cpus.clone(), 0),
                 ("none", None, 1),
                 ("compact", cpus.clone(), 1),
             ] {
-                let [least, median, greatest] = beside(foreign, || {
+                let [min, median, max] = beside(busy, || {
                     let pool = ThreadPool::pinned(threads, cpus).unwrap();
                     let mut locals = vec![(); threads];
                     milliseconds(31, || token_time(&pool, &mut locals, &weights, bound, &mut output))
                 });
                 println!(
-                    "{bound:?} {round}: affinity {name}, {threads} threads beside {foreign} busy: \
-                     {least:.1} / {median:.1} / {greatest:.1} ms"
+                    "{bound:?} {round}: affinity {name}, {threads} threads beside {busy} busy: \
+                     {min:.1} / {median:.1} / {max:.1} ms"
                 );
             }
         }

@@ -1,7 +1,7 @@
 //! Chooses the prefetch distance of this machine by measurement: kernels for one column and for
 //! several read bands of weights, with one distance after another.
 //!
-//! Bytes moved: `READ_BYTES` for each distance, each number of columns and each round.
+//! Bytes moved: `TRIAL_BYTES` for each distance, each number of columns and each round.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -17,16 +17,16 @@ use crate::weights::CpuWeights;
 
 /// Bytes of weights that are read: twice the share of L3 that one process gets on most processors,
 /// so that they come from memory again.
-const READ_BYTES: usize = 64 << 20;
+const TRIAL_BYTES: usize = 64 << 20;
 
 /// The numbers of columns that are measured, for few columns and for more.
 const TRIED_COLUMNS: [usize; 2] = [1, 4];
 
 /// Rounds, of which the fastest counts, as disturbances only slow a round down.
-const ROUNDS: usize = 2;
+const TRIAL_ROUNDS: usize = 2;
 
 /// Bands in a piece.
-const PIECE_BANDS: usize = 4;
+const TRIAL_PIECE_BANDS: usize = 4;
 
 /// How fast weights are read with one distance.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,8 +56,8 @@ pub(crate) fn choose(table: &Table, pool: &ThreadPool, weights: &CpuWeights) {
     let matrices = weights.matrices().filter(|matrix| matrix.layout == layout);
     let bands = matrices.flat_map(|matrix| (0..matrix.rows.div_ceil(BAND)).map(|band| matrix.band(band)));
     let bands = first_bytes(bands);
-    if bands.iter().map(|band| band.bytes.len()).sum::<usize>() >= READ_BYTES {
-        settle(&rates(table, pool, &bands));
+    if bands.iter().map(|band| band.bytes.len()).sum::<usize>() >= TRIAL_BYTES {
+        use_fastest(&rates(table, pool, &bands));
     }
 }
 
@@ -73,11 +73,12 @@ pub fn measure(table: &Table, threads: usize, layout: Layout) -> Result<Vec<Read
     assert!(is_read_in_order(layout), "{layout:?} is not read line after line");
     let pool = ThreadPool::pinned(threads, None)?;
     let each = layout.band_bytes(TRIAL_COLUMNS).expect("a band of moderate size");
-    let mut bytes = Aligned::<u8>::zeroed(READ_BYTES.next_multiple_of(each), "measuring prefetch distances")?;
+    let mut bytes =
+        Aligned::<u8>::zeroed(TRIAL_BYTES.next_multiple_of(each), "measuring prefetch distances")?;
     bytes.fill(0x11);
     let bands = bytes.chunks_exact(each).map(|bytes| Band { layout, columns: TRIAL_COLUMNS, bytes });
     let rates = rates(table, &pool, &bands.collect::<Vec<_>>());
-    settle(&rates);
+    use_fastest(&rates);
     Ok(rates)
 }
 
@@ -89,9 +90,9 @@ fn is_read_in_order(layout: Layout) -> bool {
     }
 }
 
-/// Returns the first bands that hold [`READ_BYTES`] together.
+/// Returns the first bands that hold [`TRIAL_BYTES`] together.
 fn first_bytes<'a>(bands: impl Iterator<Item = Band<'a>>) -> Vec<Band<'a>> {
-    let mut left = READ_BYTES;
+    let mut left = TRIAL_BYTES;
     let enough = |band: &Band<'_>| {
         let more = left > 0;
         left = left.saturating_sub(band.bytes.len());
@@ -101,7 +102,7 @@ fn first_bytes<'a>(bands: impl Iterator<Item = Band<'a>>) -> Vec<Band<'a>> {
 }
 
 /// Makes kernels use the fastest distances.
-fn settle(rates: &[ReadRate]) {
+fn use_fastest(rates: &[ReadRate]) {
     rates.iter().filter(|rate| rate.chosen).for_each(|rate| ahead::choose(rate.columns, rate.distance));
 }
 
@@ -111,18 +112,18 @@ fn rates(table: &Table, pool: &ThreadPool, bands: &[Band<'_>]) -> Vec<ReadRate> 
     let mut all = Vec::new();
     for columns in TRIED_COLUMNS {
         let mut best = [f64::INFINITY; Ahead::ALL.len()];
-        for _ in 0..ROUNDS {
+        for _ in 0..TRIAL_ROUNDS {
             for (ahead, best) in Ahead::ALL.into_iter().zip(&mut best) {
                 ahead::choose(columns, ahead);
                 *best = best.min(seconds(table, pool, bands, columns));
             }
         }
-        let least = best.into_iter().fold(f64::INFINITY, f64::min);
+        let fastest = best.into_iter().fold(f64::INFINITY, f64::min);
         all.extend(Ahead::ALL.into_iter().zip(best).map(|(ahead, seconds)| ReadRate {
             distance: ahead,
             columns,
             bytes: bytes / seconds,
-            chosen: seconds == least,
+            chosen: seconds == fastest,
         }));
     }
     all
@@ -137,7 +138,7 @@ fn seconds(table: &Table, pool: &ThreadPool, bands: &[Band<'_>], columns: usize)
     let x = vec![0; bands.iter().map(words).max().unwrap_or(0)];
     let mut seen = vec![0u8; bands.len()];
     let mut locals = vec![(); pool.threads()];
-    let grid = Grid { width: bands.len().max(1), row_step: 1, column_step: PIECE_BANDS };
+    let grid = Grid { width: bands.len().max(1), row_step: 1, column_step: TRIAL_PIECE_BANDS };
     let begun = Instant::now();
     pool.tiles(&mut locals, &mut seen, grid, |tile, ()| {
         for band in &bands[tile.columns()] {

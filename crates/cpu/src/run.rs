@@ -9,11 +9,11 @@ use girih_graph::backend::{Inputs, NodeTime, Sequence, Step, Watch};
 use girih_graph::{Error, Graph, Key, SunkGather, ValueId, sink_gather};
 use girih_tensor::Shape;
 
-use crate::activations::{PackedActivations, Precision, SourceRows};
+use crate::activations::{ActivationPrecision, PackedActivations, SourceRows};
 use crate::amount::Amount;
 use crate::instruction::{
     ActivationSlot, Compute, CpuInstruction, Elementwise, Made, Matmul, MatmulEpilogue, Matmuls, OpCall,
-    PackSource, Rotation, RowCount, StateWrite, StateWrites, StepBuffer, ValueLocation,
+    PackSource, RopeParams, RowCount, StateWrite, StateWrites, StepBuffer, ValueLocation,
 };
 use crate::kernels::Table;
 use crate::kernels::packed::NARROW;
@@ -67,7 +67,7 @@ impl CpuProgram {
         graph: &Graph,
         weights: &CpuWeights,
         threads: usize,
-        precision: Option<Precision>,
+        precision: Option<ActivationPrecision>,
     ) -> Result<CpuProgram, Error> {
         let Lowered { instructions, slots } = lower(graph, weights, precision)?;
         let sunk = sink_gather(graph);
@@ -100,7 +100,7 @@ impl CpuProgram {
     }
 
     /// The bytes of memory that a program of this graph needs.
-    pub(crate) fn plan(graph: &Graph, threads: usize, precision: Option<Precision>) -> u64 {
+    pub(crate) fn plan(graph: &Graph, threads: usize, precision: Option<ActivationPrecision>) -> u64 {
         let rows = size_of::<RowOrigin>() as u64 * u64::from(graph.key.rows) + WrittenBlocks::bytes(graph);
         let output_rows = size_of::<u32>() as u64 * u64::from(graph.key.output_rows);
         let locals = threads as u64 * Aligned::<f32>::bytes(local_len(graph, precision));
@@ -267,7 +267,7 @@ impl CpuRun<'_> {
                 let (y, [x]) = values.split(location, [x]);
                 ops::norm(executor, x, weights.vector(weight), epsilon, y);
             }
-            OpCall::Rope { x, rotation: Rotation { frequencies, table, pairing } } => {
+            OpCall::Rope { x, rotation: RopeParams { frequencies, table, pairing } } => {
                 let (y, [x]) = values.split(location, [x]);
                 rotations[table].fill(executor, weights.vector(frequencies), *rows);
                 ops::rope(executor, x, location.stride, &rotations[table], pairing, y);
@@ -390,9 +390,9 @@ impl CpuRun<'_> {
     }
 
     /// Writes rows to state values, and rotates those that have a rotation.
-    fn write_parts<const N: usize>(&mut self, parts: [(ValueLocation, Option<Rotation>, usize); N]) {
+    fn write_parts<const N: usize>(&mut self, parts: [(ValueLocation, Option<RopeParams>, usize); N]) {
         let CpuRun { executor, weights, rotations, state, rows, values, written, .. } = self;
-        for Rotation { frequencies, table, .. } in parts.iter().filter_map(|part| part.1) {
+        for RopeParams { frequencies, table, .. } in parts.iter().filter_map(|part| part.1) {
             rotations[table].fill(executor, weights.vector(frequencies), *rows);
         }
         let sources = parts.map(|(x, rotation, _)| ops::write::StateRows {

@@ -41,7 +41,7 @@ pub(crate) struct StateTensor {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StateLayout {
     format: Format,
-    part: StateRole,
+    role: StateRole,
     pub heads: usize,
     /// Values of one head at one position.
     pub size: usize,
@@ -127,7 +127,7 @@ impl StateLayout {
             let mut nodes = graph.nodes.iter().filter(|node| matches!(node.op, Op::Attend { .. }));
             nodes.any(|node| node.inputs.get(index) == Some(&id))
         };
-        let part = match (read_as(1), read_as(2)) {
+        let role = match (read_as(1), read_as(2)) {
             (true, true) => return Err("it is read as keys and as values".to_owned()),
             (true, false) => StateRole::Keys,
             (false, _) => StateRole::Values,
@@ -139,11 +139,11 @@ impl StateLayout {
         if format == Format::Q8_0 && !size.is_multiple_of(GROUP) {
             return Err(format!("q8_0 needs a head size divisible by {GROUP}; this one is {size}"));
         }
-        let width = match part {
+        let width = match role {
             StateRole::Keys => size,
             StateRole::Values => size.next_multiple_of(LANES),
         };
-        Ok(StateLayout { format, part, heads: value.shape.stride() / size, size, width })
+        Ok(StateLayout { format, role, heads: value.shape.stride() / size, size, width })
     }
 
     /// The bytes of `blocks` blocks; `None` if they exceed `usize`.
@@ -167,7 +167,7 @@ impl StateLayout {
     /// Writes rows of one head to the head's bytes in a block, from position `at` on. The rows are
     /// `stride` values apart.
     pub fn put(&self, table: &Table, rows: &[f32], stride: usize, at: usize, bytes: &mut [u8]) {
-        if self.part == StateRole::Keys && self.format != Format::Q8_0 {
+        if self.role == StateRole::Keys && self.format != Format::Q8_0 {
             return self.put_keys(table, rows, stride, at, bytes);
         }
         for (index, row) in rows.chunks(stride).enumerate() {
@@ -228,7 +228,7 @@ impl StateLayout {
         for (group, block) in blocks.chunks_exact(2 + GROUP).enumerate() {
             let (scale, integers) = block.split_at(2);
             let group = first + group;
-            match self.part {
+            match self.role {
                 StateRole::Keys => {
                     let (scales, lines) = bytes[(at / TILE * groups + group) * Q8_0_GROUP..][..Q8_0_GROUP]
                         .split_at_mut(2 * TILE);

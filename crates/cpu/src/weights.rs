@@ -118,7 +118,7 @@ impl CpuWeights {
             None => read_and_pack(value, source, band, stored, packed),
         })?;
         let memory = BytesOwner::Memory(Arc::new(memory));
-        let mut filled = ranges.into_iter().map(|place| SharedBytes::part(memory.clone(), place.range));
+        let mut filled = ranges.into_iter().map(|matrix| SharedBytes::part(memory.clone(), matrix.range));
         let mut next = || filled.next().expect("each matrix that is not mapped was filled");
         let mut weights = CpuWeights { indexes: HashMap::new(), tensors: Vec::new() };
         for (id, value) in graph.weights() {
@@ -188,19 +188,19 @@ impl MatrixRange<'_> {
     /// Places one matrix after another, each at the start of a cache line.
     fn of_all<'a>(matrices: impl Iterator<Item = &'a Value>) -> Result<Vec<MatrixRange<'a>>, Error> {
         let mut end = 0;
-        let place = |value: &'a Value| {
+        let range = |value: &'a Value| {
             let (band_bytes, all) = PackedMatrix::sizes(value)?;
             let next = all.checked_next_multiple_of(LINE).and_then(|all| all.checked_add(end));
             let start = end;
             end = next.ok_or_else(|| too_large(value))?;
             Ok(MatrixRange { value, range: start..start + all, band_bytes })
         };
-        matrices.map(place).collect()
+        matrices.map(range).collect()
     }
 
     /// The bytes of all matrices.
     fn end(ranges: &[MatrixRange<'_>]) -> usize {
-        ranges.last().map_or(0, |place| place.range.end)
+        ranges.last().map_or(0, |matrix| matrix.range.end)
     }
 }
 
@@ -491,7 +491,7 @@ mod tests {
         };
         let values = [value("a", 4 * BAND), value("b", 1), value("c", 6 * BAND)];
         let ranges = MatrixRange::of_all(values.iter()).unwrap();
-        assert!(ranges.iter().all(|place| place.range.start % LINE == 0));
+        assert!(ranges.iter().all(|matrix| matrix.range.start % LINE == 0));
         let mut memory = vec![0; MatrixRange::end(&ranges)];
         let bands = by_parts(&ranges, &mut memory, 2);
         let order: Vec<_> = bands.iter().map(|empty| (&*empty.value.name, empty.band)).collect();

@@ -47,7 +47,7 @@ const BATCH_MAX: usize = WIDTHS[WIDTHS.len() - 1];
 const SPLIT_ROWS_MAX: usize = 8;
 
 /// Pieces for each thread, so that the last ones are shared evenly.
-const PIECES_PER_THREAD: usize = 16;
+const ATTEND_PIECES_PER_THREAD: usize = 16;
 
 /// The maximum number of chunks in a piece; within a piece each chunk prefetches the next.
 const PIECE_CHUNKS_MAX: usize = 16;
@@ -224,7 +224,7 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> SplitRound<'a, S> {
         let units = self.sequences().map(|sequence| self.call.units(sequence)).sum::<usize>();
         let column_step = attention.shared * partial_len(attention.value_size);
         let width = attention.kv_heads * column_step;
-        let row_step = (units * attention.kv_heads / (executor.pool.threads() * PIECES_PER_THREAD))
+        let row_step = (units * attention.kv_heads / (executor.pool.threads() * ATTEND_PIECES_PER_THREAD))
             .clamp(1, PIECE_CHUNKS_MAX);
         let grid = Grid { width, row_step, column_step };
         let partials = &mut executor.partials[..units * width];

@@ -29,11 +29,11 @@ use crate::pool::{Grid, OutputTile, ThreadPool};
 use crate::weights::PackedMatrix;
 
 /// Bytes of activations that fit into L2 beside the sums of a band and the weights that pass through.
-const CHUNK_BYTES: usize = 1_400_000;
+const ACTIVATION_CHUNK_BYTES: usize = 1_400_000;
 
 /// The maximum number of bands in a piece, of both matrices together if one gates the other: with
 /// this number, activations from beyond L2 are read seldom enough.
-const PIECE_BANDS: usize = 8;
+const MATMUL_PIECE_BANDS: usize = 8;
 
 /// The maximum number of bands of each matrix in a piece with few columns of activations. Hardware
 /// prefetchers must detect each run of bands anew.
@@ -43,12 +43,12 @@ const NARROW_PIECE_BANDS: usize = 4;
 const PACK_PIECE_VALUES: usize = 1 << 13;
 
 /// Pieces for each thread, so that idle threads can steal the last ones of a late thread.
-const PIECES_PER_THREAD: usize = 4;
+const MATMUL_PIECES_PER_THREAD: usize = 4;
 
 /// The length of a thread's scratch memory, in numbers, for `columns` columns of `width` activations:
 /// a row that is made while it is packed, or the sums of matmuls.
 pub(crate) fn local_len(columns: usize, width: usize) -> usize {
-    if columns <= NARROW { width } else { width.max(PIECE_BANDS * padded(columns) * BAND) }
+    if columns <= NARROW { width } else { width.max(MATMUL_PIECE_BANDS * padded(columns) * BAND) }
 }
 
 /// Packs rows of `width` activations for matmuls.
@@ -161,8 +161,8 @@ fn bands_of_task<'a>(
 /// The number of bands of each matrix in a piece, for a task of `all` bands whose pieces take bands
 /// from `each` matrices (one or two); `narrow` if one of them is multiplied by few columns.
 fn bands_of_piece(all: usize, each: usize, narrow: bool, threads: usize) -> usize {
-    let max = if narrow { NARROW_PIECE_BANDS } else { PIECE_BANDS / each };
-    (all / each / (threads * PIECES_PER_THREAD)).clamp(1, max)
+    let max = if narrow { NARROW_PIECE_BANDS } else { MATMUL_PIECE_BANDS / each };
+    (all / each / (threads * MATMUL_PIECES_PER_THREAD)).clamp(1, max)
 }
 
 /// Names the kernels that compute these matmuls.
@@ -234,7 +234,7 @@ impl MatmulPiece<'_, '_, '_> {
         let x = self.first.x;
         let (padded, count) = (padded(x.columns()), self.matmuls().count());
         let (blocks, bands) = (x.blocks(), self.bands());
-        let chunk = (CHUNK_BYTES / (padded * x.kind.block_words() * size_of::<u32>())).max(1);
+        let chunk = (ACTIVATION_CHUNK_BYTES / (padded * x.kind.block_words() * size_of::<u32>())).max(1);
         let (all, _) = scratch.as_chunks_mut::<BAND>();
         for first in (0..blocks).step_by(chunk) {
             let last = blocks.min(first + chunk);

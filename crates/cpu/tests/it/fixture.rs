@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use girih_cpu::kernels::{Table, tables};
-use girih_cpu::{Cpu, CpuOptions, Precision};
+use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{
     BLOCK_POSITIONS, Backend, Error, Graph, InputKind, Key, OutputKind, Outputs, Runner, Sequence, Step,
@@ -136,7 +136,7 @@ pub fn cpu_with(table: Table, threads: usize) -> Cpu {
 
 /// A backend that does not round activations.
 pub fn exact(table: Table, threads: usize) -> Cpu {
-    let options = CpuOptions { threads, precision: Some(Precision::F32), ..CpuOptions::default() };
+    let options = CpuOptions { threads, precision: Some(ActivationPrecision::F32), ..CpuOptions::default() };
     Cpu::with_table(options, table).unwrap()
 }
 

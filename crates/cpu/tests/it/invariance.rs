@@ -3,7 +3,7 @@
 
 use girih_cpu::kernels::packed::Layout;
 use girih_cpu::kernels::{Table, tables};
-use girih_cpu::{Cpu, CpuOptions, Precision};
+use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
 use girih_graph::backend::{Block, Inputs, Range32};
 use girih_graph::{
     Act, BLOCK_POSITIONS, Builder, Graph, GroupId, Key, Op, Outputs, Pairing, Runner, Span, ValueId, Variant,
@@ -219,8 +219,8 @@ fn rows_of_a_step_change_nothing_in_any_precision() {
     for (weights, width) in LAYOUTS {
         let model = Model { weights, width, ..Model::default() };
         let integers = Layout::of(weights).coding().is_some();
-        let second = if integers { Precision::Int8x2 } else { Precision::Bf16 };
-        let precisions = [Precision::F32, second];
+        let second = if integers { ActivationPrecision::Int8x2 } else { ActivationPrecision::Bf16 };
+        let precisions = [ActivationPrecision::F32, second];
         for (table, precision) in
             tables().iter().flat_map(|table| precisions.iter().map(|precision| (*table, *precision)))
         {

@@ -4,7 +4,7 @@
 
 use girih_cpu::kernels::packed::{BAND, Layout};
 use girih_cpu::kernels::{GROUP, Table, tables};
-use girih_cpu::{Cpu, CpuOptions, Precision};
+use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
 use girih_graph::backend::Inputs;
 use girih_graph::{Builder, Graph, Op};
 use girih_tensor::{DType, Shape, reference};
@@ -108,7 +108,7 @@ fn wrong_bf16(table: &Table, [inputs, outputs, rows]: [usize; 3], random: &mut R
     let graph = graph(DType::BF16, inputs, outputs, rows);
     let source = Source::random(&graph, random);
     let x = random.numbers(rows * inputs);
-    let (threads, precision) = (1 + below(2, random), Some(Precision::Bf16));
+    let (threads, precision) = (1 + below(2, random), Some(ActivationPrecision::Bf16));
     let cpu = Cpu::with_table(CpuOptions { threads, precision, ..CpuOptions::default() }, *table).unwrap();
     let sequences = [TestSequence::new(0, 0, rows as u32)];
     let got = step(&mut *on(cpu, &graph, &source, 16), Inputs::Embeddings(&x), &sequences);
@@ -171,7 +171,13 @@ fn a_missing_group_is_detected() {
 }
 
 /// The results of a step with activations of a precision.
-fn results(table: &Table, precision: Precision, graph: &Graph, source: &Source, x: &[f32]) -> Vec<f32> {
+fn results(
+    table: &Table,
+    precision: ActivationPrecision,
+    graph: &Graph,
+    source: &Source,
+    x: &[f32],
+) -> Vec<f32> {
     let options = CpuOptions { threads: 2, precision: Some(precision), ..CpuOptions::default() };
     let mut runner = on(Cpu::with_table(options, *table).unwrap(), graph, source, 16);
     step(&mut *runner, Inputs::Embeddings(x), &[TestSequence::new(0, 0, graph.key.rows)])
@@ -214,8 +220,8 @@ fn two_terms_add_up_and_are_more_precise_than_one() {
             let source = Source::random(&graph, &mut random);
             let x = random.numbers(rows * inputs);
             let [first, second] =
-                [&x, &rest(&x)].map(|x| results(table, Precision::Int8, &graph, &source, x));
-            let got = results(table, Precision::Int8x2, &graph, &source, &x);
+                [&x, &rest(&x)].map(|x| results(table, ActivationPrecision::Int8, &graph, &source, x));
+            let got = results(table, ActivationPrecision::Int8x2, &graph, &source, &x);
             let sums = first.iter().zip(&second).map(|(first, second)| first + second);
             assert!(got.iter().map(|y| y.to_bits()).eq(sums.map(f32::to_bits)), "{what}");
             let weights = source.numbers("weight", dtype, outputs, inputs);
@@ -253,7 +259,7 @@ fn odd_rows_in_two_terms_change_no_other_row() {
         let source = Source::random(&graph(dtype, inputs, outputs, 1), &mut random);
         let run = |x: &[f32]| {
             let graph = graph(dtype, inputs, outputs, x.len() / inputs);
-            bits(&results(table, Precision::Int8x2, &graph, &source, x))
+            bits(&results(table, ActivationPrecision::Int8x2, &graph, &source, x))
         };
         // With few columns, and with a tile.
         for (rows, kind) in [4, 7].into_iter().flat_map(|rows| kinds.map(|kind| (rows, kind))) {
@@ -306,7 +312,12 @@ fn matrices_of_integers_and_floats_share_a_task() {
     let mut random = Random(74);
     let source = Source::random(&mixed(ROWS), &mut random);
     let x = random.numbers(ROWS * 64);
-    let precisions = [None, Some(Precision::F32), Some(Precision::Bf16), Some(Precision::Int8x2)];
+    let precisions = [
+        None,
+        Some(ActivationPrecision::F32),
+        Some(ActivationPrecision::Bf16),
+        Some(ActivationPrecision::Int8x2),
+    ];
     for (table, precision) in tables().iter().flat_map(|table| precisions.map(|it| (*table, it))) {
         let results = |threads: usize, x: &[f32]| {
             let options = CpuOptions { threads, precision, ..CpuOptions::default() };

@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use girih_cpu::kernels::{Table, by_name, tables};
-use girih_cpu::{Cpu, CpuOptions, Precision};
+use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
 use girih_graph::backend::Inputs;
 use girih_graph::{Builder, Graph, Op, Outputs, Runner};
 use girih_tensor::{DType, Shape};
@@ -71,9 +71,14 @@ fn measure(table: Table, dtype: DType, threads: usize) {
 }
 
 /// The precision of activations in `GIRIH_ACT`, if set.
-fn precision() -> Option<Precision> {
+fn precision() -> Option<ActivationPrecision> {
     let name = std::env::var("GIRIH_ACT").ok()?;
-    Some(*Precision::ALL.iter().find(|precision| precision.name() == name).expect("the name of a precision"))
+    Some(
+        *ActivationPrecision::ALL
+            .iter()
+            .find(|precision| precision.name() == name)
+            .expect("the name of a precision"),
+    )
 }
 
 /// The formats in `GIRIH_FORMATS`, or the most common ones.

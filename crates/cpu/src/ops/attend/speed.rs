@@ -21,7 +21,7 @@ const QUERY_HEADS: usize = 32;
 const KV_HEADS: usize = 8;
 const HEAD_SIZE: usize = 64;
 /// Rounds whose median is reported.
-const ROUNDS: usize = 7;
+const BENCH_ROUNDS: usize = 7;
 
 /// Layers of attention, each with its own keys and values.
 fn graph(layers: usize, rows: u32, context: u32, dtype: DType) -> Graph {
@@ -150,7 +150,7 @@ fn decode_at(context: usize, layers: usize, rounds: usize) {
             let attend = spread(rounds.iter().map(|round| round.0).collect());
             let read = spread(rounds.iter().map(|round| round.1.0).collect());
             println!(
-                "{} threads {threads} {dtype} context {context} x {layers} layers, median and least: {:.3} {:.3} ms, \
+                "{} threads {threads} {dtype} context {context} x {layers} layers, median and minimum: {:.3} {:.3} ms, \
                  {:.1} {:.1} GB/s; bare read {:.3} {:.3} ms, {:.1} {:.1} GB/s",
                 isa(),
                 attend.0,
@@ -170,7 +170,7 @@ fn decode_at(context: usize, layers: usize, rounds: usize) {
 #[ignore = "a measurement"]
 fn decode() {
     for (context, layers) in [(16384, 8), (4096, 24), (1024, 32)] {
-        decode_at(context, layers, ROUNDS);
+        decode_at(context, layers, BENCH_ROUNDS);
     }
 }
 
@@ -188,15 +188,15 @@ fn prefill() {
             for dtype in [DType::F16, DType::Q8_0, DType::F32] {
                 let mut bench = AttendBench::new(1, rows, rows, dtype, threads);
                 bench.attend();
-                let rounds = if rows < 100 { 300 } else { ROUNDS };
-                let (median, least) = spread((0..rounds).map(|_| bench.attend()).collect());
+                let rounds = if rows < 100 { 300 } else { BENCH_ROUNDS };
+                let (median, min) = spread((0..rounds).map(|_| bench.attend()).collect());
                 let operations = 4.0 * (rows * (rows + 1) / 2 * HEAD_SIZE * QUERY_HEADS) as f64;
                 println!(
-                    "{} threads {threads} {dtype} prefill {rows}, median and least: {median:.3} {least:.3} ms, \
+                    "{} threads {threads} {dtype} prefill {rows}, median and minimum: {median:.3} {min:.3} ms, \
                      {:.1} {:.1} GFLOPS",
                     isa(),
                     operations / median * 1e-6,
-                    operations / least * 1e-6,
+                    operations / min * 1e-6,
                 );
             }
         }
