@@ -7,12 +7,19 @@ use super::tree::Tree;
 const EDGES: &[(&str, &[&str])] = &[
     ("tensor", &[]),
     ("graph", &["tensor"]),
-    ("model", &["tensor", "graph"]),
+    ("file", &["tensor"]),
+    ("words", &["tensor", "file"]),
+    ("hub", &["tensor", "file"]),
+    ("model", &["tensor", "file", "graph"]),
+    ("convert", &["tensor", "file", "words", "graph", "model"]),
     ("cpu", &["tensor", "graph"]),
     ("npu", &["tensor", "graph"]),
-    ("engine", &["tensor", "graph", "model"]),
-    ("measure", &["tensor", "graph", "model", "engine"]),
-    ("cli", &["tensor", "graph", "model", "cpu", "npu", "engine", "measure"]),
+    ("engine", &["tensor", "graph"]),
+    ("measure", &["tensor", "file", "graph", "model", "engine"]),
+    (
+        "cli",
+        &["tensor", "file", "words", "hub", "graph", "model", "convert", "cpu", "npu", "engine", "measure"],
+    ),
     ("xtask", &[]),
 ];
 

@@ -1,0 +1,485 @@
+//! The one place that speaks HTTP: who is asked, how redirects are followed,
+//! where the token goes, and what a status or a broken connection means.
+
+use std::fmt;
+use std::io::Read;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use girih_tensor::{Error, Result};
+use ureq::http::header::{HeaderMap, LOCATION, RETRY_AFTER};
+use ureq::http::{Response, StatusCode};
+use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol};
+
+use super::env::HubEnv;
+use super::options::PullOptions;
+
+/// Redirects of one request; the hub itself uses one or two.
+const REDIRECTS_MAX: u32 = 5;
+/// Bytes that must arrive within the stall time-out; fewer is a dead connection
+/// that a slow drip keeps open.
+const STALL_BYTES_MIN: u64 = 4096;
+
+/// Why a request failed, and whether to ask again.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Asking again would change nothing.
+    Final(Error),
+    /// May pass; the server may have said when.
+    Passing { error: Error, wait: Option<Duration> },
+}
+
+impl Failure {
+    pub fn passing(sentence: String) -> Failure {
+        Failure::Passing { error: Error::new(sentence), wait: None }
+    }
+
+    pub fn fatal(sentence: String) -> Failure {
+        Failure::Final(Error::new(sentence))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Final(error)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Scheme {
+    Http,
+    Https,
+}
+
+/// An absolute http or https address.
+#[derive(Clone, Debug)]
+pub(super) struct Url {
+    scheme: Scheme,
+    /// Host and port, in lower case, without a default port.
+    authority: String,
+    /// From the first slash on, with the query.
+    path: String,
+}
+
+impl Url {
+    pub fn parse(text: &str) -> Result<Url, String> {
+        let (scheme, rest) = text.split_once("://").ok_or("it has no scheme")?;
+        let (scheme, port) = match scheme.to_ascii_lowercase().as_str() {
+            "http" => (Scheme::Http, ":80"),
+            "https" => (Scheme::Https, ":443"),
+            other => return Err(format!("its scheme is {other:?}; needed https")),
+        };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        if authority.is_empty()
+            || authority.contains(['@', '\\'])
+            || !text.bytes().all(|b| b.is_ascii_graphic())
+        {
+            return Err("its host is not a plain host name".to_owned());
+        }
+        let path = path.split('#').next().unwrap_or_default();
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        let authority = authority.to_ascii_lowercase();
+        let authority = authority.strip_suffix(port).unwrap_or(&authority).to_owned();
+        Ok(Url { scheme, authority, path: format!("{slash}{path}") })
+    }
+
+    /// This address with a path and query after its own path.
+    pub fn under(&self, rest: &str) -> Url {
+        Url { path: format!("{}/{rest}", self.path.trim_end_matches('/')), ..self.clone() }
+    }
+
+    /// The target of a `Location` header.
+    fn join(&self, location: &str) -> Result<Url, String> {
+        if location.contains("://") && !location.starts_with(['/', '?']) {
+            return Url::parse(location);
+        }
+        let scheme = if self.scheme == Scheme::Http { "http" } else { "https" };
+        if let Some(rest) = location.strip_prefix("//") {
+            return Url::parse(&format!("{scheme}://{rest}"));
+        }
+        let host = format!("{scheme}://{}", self.authority);
+        if location.starts_with('/') {
+            return Url::parse(&format!("{host}{location}"));
+        }
+        let path = self.path.split('?').next().unwrap_or_default();
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        Url::parse(&format!("{host}{folder}/{location}"))
+    }
+
+    fn same_origin(&self, other: &Url) -> bool {
+        self.scheme == other.scheme && self.authority == other.authority
+    }
+
+    fn is_loopback(&self) -> bool {
+        let host = self.authority.rsplit_once(':').map_or(self.authority.as_str(), |(host, port)| {
+            if port.bytes().all(|byte| byte.is_ascii_digit()) { host } else { &self.authority }
+        });
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || bare.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    }
+
+    fn full(&self) -> String {
+        let scheme = if self.scheme == Scheme::Http { "http" } else { "https" };
+        format!("{scheme}://{}{}", self.authority, self.path)
+    }
+}
+
+impl fmt::Display for Url {
+    /// Without the query, which in signed addresses is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let full = self.full();
+        f.write_str(full.split('?').next().unwrap_or_default())
+    }
+}
+
+/// A path or one part of a query, percent-encoded; slashes stay.
+pub(super) fn encode(text: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(byte);
+    text.bytes()
+        .map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Method {
+    Get,
+    Head,
+}
+
+/// What the endpoint itself (not a storage host that it redirects to) told of a
+/// file on the way.
+#[derive(Default, Debug)]
+pub(super) struct Told {
+    pub commit: Option<String>,
+    pub etag: Option<String>,
+    pub size: Option<u64>,
+}
+
+impl Told {
+    fn take(&mut self, response: &Response<Body>) {
+        let headers = response.headers();
+        let set = |slot: &mut Option<String>, names: &[&str]| {
+            if let Some(value) = names.iter().find_map(|name| text_of(headers, name)) {
+                *slot = Some(value.trim_start_matches("W/").trim_matches('"').to_owned());
+            }
+        };
+        set(&mut self.commit, &["x-repo-commit"]);
+        set(&mut self.etag, &["x-linked-etag", "etag"]);
+        let length = if response.status() == StatusCode::OK { "content-length" } else { "" };
+        let size = ["x-linked-size", length].iter().find_map(|name| text_of(headers, name)?.parse().ok());
+        self.size = size.or(self.size);
+    }
+}
+
+/// A header's value, where it is there and plain text.
+pub(super) fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+/// A final answer: 200, 206 or 416; for a HEAD also the redirect to a storage
+/// host.
+pub(super) struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: PacedBody,
+    pub told: Told,
+}
+
+/// A client of one endpoint.
+pub(super) struct Client {
+    agent: Agent,
+    endpoint: Url,
+    token: Option<String>,
+    stall: Duration,
+}
+
+impl Client {
+    pub fn new(env: &HubEnv, options: &PullOptions) -> Result<Client> {
+        let endpoint = Url::parse(&env.endpoint)
+            .map_err(|why| Error::new(format!("HF_ENDPOINT {:?} is not an address: {why}", env.endpoint)))?;
+        if endpoint.scheme == Scheme::Http && !endpoint.is_loopback() {
+            let text = "plain http is for servers on this machine only; use https";
+            return Err(Error::new(text).of(format!("HF_ENDPOINT {endpoint}")));
+        }
+        // The proxy is set even where there is none: left alone, ureq would
+        // read the environment, which is the command line's to read.
+        let proxy = if endpoint.is_loopback() { None } else { proxy(env)? };
+        let agent = Agent::config_builder()
+            .user_agent(concat!("girih/", env!("CARGO_PKG_VERSION")))
+            .accept_encoding("identity")
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(proxy)
+            .timeout_resolve(Some(options.connect_timeout))
+            .timeout_connect(Some(options.connect_timeout))
+            .timeout_send_request(Some(options.stall_timeout))
+            .timeout_recv_response(Some(options.stall_timeout))
+            .timeout_per_read(Some(options.stall_timeout))
+            .build()
+            .new_agent();
+        Ok(Client { agent, endpoint, token: env.token.clone(), stall: options.stall_timeout })
+    }
+
+    /// The address of something on the endpoint.
+    pub fn url(&self, path: &str) -> Url {
+        self.endpoint.under(path)
+    }
+
+    /// Asks for the bytes of `url` from `from` on, following redirects.
+    pub fn send(&self, method: Method, url: &Url, from: u64) -> Result<Answer, Failure> {
+        let mut url = url.clone();
+        let mut told = Told::default();
+        for _ in 0..=REDIRECTS_MAX {
+            let response = self.send_once(method, &url, from)?;
+            if url.same_origin(&self.endpoint) {
+                told.take(&response);
+            }
+            if !is_redirect(response.status()) {
+                self.check_status(&url, &response)?;
+                return Ok(self.answer(response, told));
+            }
+            let next = redirect_of(&url, &response)?;
+            // A HEAD asks what the endpoint knows of a file; storage knows less.
+            if method == Method::Head && !next.same_origin(&self.endpoint) {
+                return Ok(self.answer(response, told));
+            }
+            url = next;
+        }
+        Err(Failure::fatal(format!(
+            "{url}: more than {REDIRECTS_MAX} redirects; the server sends requests in circles"
+        )))
+    }
+
+    fn send_once(&self, method: Method, url: &Url, from: u64) -> Result<Response<Body>, Failure> {
+        let mut request = match method {
+            Method::Get => self.agent.get(url.full()),
+            Method::Head => self.agent.head(url.full()),
+        };
+        if let Some(token) = self.token.as_ref().filter(|_| url.same_origin(&self.endpoint)) {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        if from > 0 {
+            request = request.header("Range", format!("bytes={from}-"));
+        }
+        request.call().map_err(|error| broken(&url.to_string(), error))
+    }
+
+    fn answer(&self, response: Response<Body>, told: Told) -> Answer {
+        let (parts, body) = response.into_parts();
+        let body = PacedBody::new(body, self.stall);
+        Answer { status: parts.status, headers: parts.headers, body, told }
+    }
+
+    /// Passes 200, 206 and 416; says what any other status means.
+    fn check_status(&self, url: &Url, response: &Response<Body>) -> Result<(), Failure> {
+        let status = response.status().as_u16();
+        let why = match status {
+            200 | 206 | 416 => return Ok(()),
+            429 => "the server asks for fewer requests",
+            500..=599 => "the server is in trouble",
+            // Signed addresses run out; a retry asks the endpoint for a new one.
+            403 if !url.same_origin(&self.endpoint) => {
+                "the storage host refuses the address that it was given"
+            }
+            401 if self.token.is_some() => {
+                "the token is not accepted, or there is no such model; check the id and HF_TOKEN"
+            }
+            401 => "there is no such model, or it is private or gated; check the id, or set HF_TOKEN",
+            403 => {
+                "no access; accept the model's terms on its page, then set HF_TOKEN to a token of that account"
+            }
+            404 => "there is no such model, revision or file; check the id",
+            _ => "an answer that girih does not expect; check HF_ENDPOINT",
+        };
+        let error = Error::new(format!("{url}: the server answers {status}: {why}"));
+        let may_pass =
+            matches!(status, 429 | 500..=599) || (status == 403 && !url.same_origin(&self.endpoint));
+        if !may_pass {
+            return Err(Failure::Final(error));
+        }
+        let wait = text_of(response.headers(), RETRY_AFTER.as_str()).and_then(|value| value.parse().ok());
+        Err(Failure::Passing { error, wait: wait.map(Duration::from_secs) })
+    }
+}
+
+/// Proxies by CONNECT only: they see host names, and neither token nor bytes.
+fn proxy(env: &HubEnv) -> Result<Option<Proxy>> {
+    let Some(text) = &env.proxy else { return Ok(None) };
+    let refused =
+        |_| Error::new("the proxy of HTTPS_PROXY or ALL_PROXY is not an address such as http://host:port");
+    let given = Proxy::new(text).map_err(refused)?;
+    if !matches!(given.protocol(), ProxyProtocol::Http | ProxyProtocol::Https) {
+        return Err(Error::new(
+            "the proxy of HTTPS_PROXY or ALL_PROXY is of a kind that is not supported; use an http proxy",
+        ));
+    }
+    let mut builder = Proxy::builder(given.protocol()).host(given.host()).port(given.port());
+    if let Some(name) = given.username() {
+        builder = builder.username(name);
+    }
+    if let Some(password) = given.password() {
+        builder = builder.password(password);
+    }
+    builder = env.no_proxy.iter().fold(builder, |builder, host| builder.no_proxy(host));
+    builder.build().map(Some).map_err(refused)
+}
+
+fn is_redirect(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+fn redirect_of(from: &Url, response: &Response<Body>) -> Result<Url, Failure> {
+    let location = text_of(response.headers(), LOCATION.as_str());
+    let next =
+        location.ok_or_else(|| "without saying where to".to_owned()).and_then(|to| redirect_target(from, to));
+    next.map_err(|why| Failure::fatal(format!("{from}: redirects {why}; refused")))
+}
+
+/// Where a redirect leads: to https, or from this machine to this machine.
+fn redirect_target(from: &Url, location: &str) -> Result<Url, String> {
+    let next = from.join(location).map_err(|why| format!("to a bad address: {why}"))?;
+    if next.scheme == Scheme::Https || (from.scheme == Scheme::Http && next.is_loopback()) {
+        return Ok(next);
+    }
+    Err(format!("to {next}, which is not https"))
+}
+
+/// What a transport error means. A connection that breaks may hold next time;
+/// an unknown host, a bad certificate or a bad address will not.
+fn broken(url: &str, error: ureq::Error) -> Failure {
+    match error {
+        ureq::Error::Timeout(kind) => {
+            Failure::passing(format!("{url}: no progress within the time-out ({kind})"))
+        }
+        ureq::Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
+            Failure::passing(format!("{url}: the connection broke ({error})"))
+        }
+        ureq::Error::ConnectionFailed | ureq::Error::BodyStalled => {
+            Failure::passing(format!("{url}: the connection broke"))
+        }
+        ureq::Error::HostNotFound => {
+            Failure::fatal(format!("{url}: the host is not found; check the network and HF_ENDPOINT"))
+        }
+        other => Failure::fatal(format!("{url}: the request failed ({other})")),
+    }
+}
+
+/// A response's body that fails when bytes stop coming, or only drip.
+pub(super) struct PacedBody {
+    reader: BodyReader<'static>,
+    stall: Duration,
+    window_start: Instant,
+    window_bytes: u64,
+}
+
+impl PacedBody {
+    fn new(body: Body, stall: Duration) -> PacedBody {
+        PacedBody { reader: body.into_reader(), stall, window_start: Instant::now(), window_bytes: 0 }
+    }
+
+    /// Reads some bytes; 0 at the end of the body.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
+        let count = match self.reader.read(buffer) {
+            Ok(count) => count,
+            Err(error) => return Err(broken("the download", error.into())),
+        };
+        self.window_bytes += count as u64;
+        if self.window_start.elapsed() >= self.stall {
+            if count > 0 && self.window_bytes < STALL_BYTES_MIN {
+                let (bytes, time) = (self.window_bytes, self.stall);
+                return Err(Failure::passing(format!(
+                    "the download: no progress, {bytes} bytes in {time:?}"
+                )));
+            }
+            self.window_start = Instant::now();
+            self.window_bytes = 0;
+        }
+        Ok(count)
+    }
+
+    /// The whole body, where it has at most `max` bytes.
+    pub fn read_all(mut self, max: u64) -> Result<Vec<u8>, Failure> {
+        let mut all = Vec::new();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let count = self.read(&mut buffer)?;
+            if count == 0 {
+                return Ok(all);
+            }
+            if all.len() as u64 + count as u64 > max {
+                return Err(Failure::fatal(format!("the answer is longer than the cap of {max} bytes")));
+            }
+            all.extend_from_slice(&buffer[..count]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_join_as_a_browser_joins_them() {
+        let base = Url::parse("https://Hub.Example:443/a/b?x=1").unwrap();
+        let cases = [
+            ("/c?q", "https://hub.example/c?q"),
+            ("c", "https://hub.example/a/c"),
+            ("//cdn:8/c", "https://cdn:8/c"),
+            ("http://cdn/c#part", "http://cdn/c"),
+            ("https://cdn", "https://cdn/"),
+            ("/c?to=http://x", "https://hub.example/c?to=http://x"),
+        ];
+        for (location, want) in cases {
+            assert_eq!(base.join(location).unwrap().full(), want);
+        }
+        for location in [
+            "file:///etc/passwd",
+            "ftp://x/",
+            "https://user@host/",
+            "https:///x",
+            "https://a b/",
+            "https://a\\b/",
+        ] {
+            assert!(base.join(location).is_err(), "{location}");
+        }
+        assert_eq!(base.to_string(), "https://hub.example/a/b");
+    }
+
+    #[test]
+    fn a_redirect_never_leaves_https() {
+        let target = |from: &str, to: &str| redirect_target(&Url::parse(from).unwrap(), to);
+        assert!(target("https://hub", "https://cdn/x").is_ok());
+        assert!(target("http://localhost:1", "http://127.0.0.1:2/x").is_ok());
+        for (from, to) in [
+            ("https://hub", "http://hub/x"),
+            ("https://hub", "http://localhost/x"),
+            ("http://localhost", "http://example/x"),
+            ("https://hub", "file:///etc/passwd"),
+        ] {
+            assert!(target(from, to).is_err(), "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_loopback() {
+        for host in ["localhost", "localhost:1", "127.0.0.1:80", "127.9.9.9", "[::1]:2", "[::1]"] {
+            assert!(Url::parse(&format!("http://{host}/")).unwrap().is_loopback(), "{host}");
+        }
+        for host in ["127.0.0.1.evil.example", "localhost.example", "10.0.0.1", "[::2]", "example:127"] {
+            assert!(!Url::parse(&format!("http://{host}/")).unwrap().is_loopback(), "{host}");
+        }
+    }
+
+    #[test]
+    fn paths_are_percent_encoded() {
+        assert_eq!(encode("a b/c?#%é.json"), "a%20b/c%3F%23%25%C3%A9.json");
+    }
+
+    #[test]
+    fn plain_http_to_another_machine_is_refused() {
+        let env = HubEnv::new("/nonexistent", "http://mirror.example");
+        let error = Client::new(&env, &PullOptions::default()).err().unwrap().to_string();
+        assert!(error.contains("use https"), "{error}");
+    }
+}
