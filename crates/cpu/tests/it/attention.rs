@@ -13,7 +13,7 @@ use crate::fixture::{Random, Source, TestSequence, U, cpu_with, gamma, key, on, 
 struct Sizes {
     /// Query heads, and KV heads.
     heads: usize,
-    groups: usize,
+    kv_heads: usize,
     /// Values in a key and in a value.
     size: usize,
     value_size: usize,
@@ -26,7 +26,7 @@ struct Sizes {
 impl Sizes {
     /// Values in a row of queries, of keys and of values.
     fn parts(&self) -> [usize; 3] {
-        [self.heads * self.size, self.groups * self.size, self.groups * self.value_size]
+        [self.heads * self.size, self.kv_heads * self.size, self.kv_heads * self.value_size]
     }
 
     fn width(&self) -> usize {
@@ -41,7 +41,8 @@ fn graph(sizes: Sizes, rows: usize) -> (Graph, Source) {
     let x = builder.input("x", &[sizes.width()], DType::F32);
     let group = builder.group(sizes.span);
     let mut source = Source::default();
-    let shapes = [[sizes.heads, sizes.size], [sizes.groups, sizes.size], [sizes.groups, sizes.value_size]];
+    let shapes =
+        [[sizes.heads, sizes.size], [sizes.kv_heads, sizes.size], [sizes.kv_heads, sizes.value_size]];
     let mut left = 0;
     let [q, k, v] = ["q", "k", "v"].map(|name| {
         let shape = shapes[["q", "k", "v"].iter().position(|&other| other == name).unwrap()];
@@ -126,7 +127,7 @@ fn case(sizes: Sizes, sequences: Vec<TestSequence>, random: &mut Random) -> Case
             let seen = sizes.span.first(row)..mutual.map_or(row + 1, |span| span.end);
             for head in 0..sizes.heads {
                 let q = &rows[first + row][head * sizes.size..][..sizes.size];
-                let group = head / (sizes.heads / sizes.groups);
+                let group = head / (sizes.heads / sizes.kv_heads);
                 let (key, value) = (group * sizes.size, k_part + group * sizes.value_size);
                 let stored = &stored[first..];
                 let keys: Vec<_> = seen.clone().map(|at| &stored[at][key..key + sizes.size]).collect();
@@ -145,7 +146,7 @@ fn case(sizes: Sizes, sequences: Vec<TestSequence>, random: &mut Random) -> Case
 pub fn cases(random: &mut Random) -> Vec<Case> {
     let plain = Sizes {
         heads: 4,
-        groups: 2,
+        kv_heads: 2,
         size: 9,
         value_size: 6,
         scale: 0.35,
@@ -153,7 +154,7 @@ pub fn cases(random: &mut Random) -> Vec<Case> {
         softcap: None,
         dtype: DType::F32,
     };
-    let many = Sizes { heads: 1, groups: 1, size: 4, value_size: 5, ..plain };
+    let many = Sizes { heads: 1, kv_heads: 1, size: 4, value_size: 5, ..plain };
     let window = Span::Window(70);
     let sequences =
         || vec![TestSequence::new(0, 0, 5), TestSequence::new(2, 0, 1), TestSequence::new(4, 0, 21)];
@@ -169,7 +170,7 @@ pub fn cases(random: &mut Random) -> Vec<Case> {
         case(Sizes { dtype: quantized, softcap: Some(0.5), ..wide }, sequences(), random),
         case(Sizes { dtype: quantized, ..wide }, vec![TestSequence::new(0, 0, 330)], random),
         case(Sizes { span: Span::Window(3), ..plain }, sequences(), random),
-        case(Sizes { heads: 3, groups: 3, scale: 20.0, ..plain }, sequences(), random),
+        case(Sizes { heads: 3, kv_heads: 3, scale: 20.0, ..plain }, sequences(), random),
         case(Sizes { scale: 20.0, ..many }, vec![TestSequence::new(0, 0, 600)], random),
         // Scores so far apart that only one weight is not zero.
         case(Sizes { scale: 2000.0, ..many }, vec![TestSequence::new(0, 0, 300)], random),
@@ -182,12 +183,12 @@ pub fn cases(random: &mut Random) -> Vec<Case> {
     ];
     for (index, size) in [1, 5, 16, 31, 48, 64, 80, 96, 128, 256].into_iter().enumerate() {
         let dtype = [DType::F32, DType::F16, DType::BF16][index % 3];
-        let sizes = Sizes { size, value_size: size, heads: 2, groups: 1, dtype, ..plain };
+        let sizes = Sizes { size, value_size: size, heads: 2, kv_heads: 1, dtype, ..plain };
         all.push(case(sizes, vec![TestSequence::new(0, 0, 70)], random));
     }
     for shared in 1..=9 {
         let dtype = [DType::F16, DType::BF16, quantized][shared % 3];
-        let sizes = Sizes { size: 32, value_size: 32, heads: 2 * shared, groups: 2, dtype, ..plain };
+        let sizes = Sizes { size: 32, value_size: 32, heads: 2 * shared, kv_heads: 2, dtype, ..plain };
         all.push(case(sizes, vec![TestSequence::new(0, 0, 40)], random));
     }
     all
@@ -201,7 +202,7 @@ fn few_rows_and_many_yield_equal_bits() {
     let mut random = Random(9);
     let plain = Sizes {
         heads: 6,
-        groups: 2,
+        kv_heads: 2,
         size: 32,
         value_size: 32,
         scale: 0.3,
@@ -212,7 +213,7 @@ fn few_rows_and_many_yield_equal_bits() {
     let variants = [
         plain,
         Sizes { dtype: DType::Q8_0, ..plain },
-        Sizes { dtype: DType::F32, heads: 1, groups: 1, size: 5, value_size: 7, ..plain },
+        Sizes { dtype: DType::F32, heads: 1, kv_heads: 1, size: 5, value_size: 7, ..plain },
         Sizes { span: Span::Window(300), dtype: DType::BF16, softcap: Some(1.0), ..plain },
     ];
     for sizes in variants {

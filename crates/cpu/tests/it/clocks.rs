@@ -129,25 +129,22 @@ fn times_are_reported_on_request() {
     assert_eq!(run(&graph, &mut *runner, false).0, []);
     let (reported, wall) = run(&graph, &mut *runner, true);
     // The gather is sunk, so its value is not one of the graph's.
-    let nodes = reported.iter().filter(|reported| reported.1 != "pack" && !reported.0.ends_with(".taken"));
+    let nodes = reported.iter().filter(|report| report.1 != "pack" && !report.0.ends_with(".taken"));
     // Matmuls of one value are reported as one node, at the position of the first.
-    let first = |reported: &Report| reported.0.split('+').next().map(str::to_owned);
+    let first = |report: &Report| report.0.split('+').next().map(str::to_owned);
     let order: Vec<_> = nodes
-        .map(|reported| {
-            graph
-                .nodes
-                .iter()
-                .position(|node| Some(&graph.value(node.output).name) == first(reported).as_ref())
+        .map(|report| {
+            graph.nodes.iter().position(|node| Some(&graph.value(node.output).name) == first(report).as_ref())
         })
         .collect();
     assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{reported:?}");
-    assert!(reported.iter().map(|reported| reported.5).sum::<Duration>() <= wall);
+    assert!(reported.iter().map(|report| report.5).sum::<Duration>() <= wall);
 
-    let of = |op| reported.iter().filter(move |reported| reported.1 == op);
+    let of = |op| reported.iter().filter(move |report| report.1 == op);
     let layer = |index: usize| {
         ["q+k+v", "o+mixed", "gate+up+gated", "down+out"].map(|name| format!("layers.{index}.{name}"))
     };
-    let tasks: Vec<&str> = of("linear").map(|reported| reported.0.as_str()).collect();
+    let tasks: Vec<&str> = of("linear").map(|report| report.0.as_str()).collect();
     assert_eq!(tasks, [&layer(0)[..], &layer(1), &["logits".to_owned()]].concat());
     // All matmuls: 30 rows of each, but 1 row of the output matrix and of the matmuls after the last
     // attention: o, gate, up and down.
@@ -155,14 +152,14 @@ fn times_are_reported_on_request() {
     let sizes: Vec<u64> = linear.map(|node| graph.value(node.inputs[1]).shape.elements() as u64).collect();
     let (others, last) = sizes.split_at(sizes.len() - 5);
     let operations = 2 * (30 * others.iter().sum::<u64>() + last.iter().sum::<u64>());
-    assert_eq!(of("linear").map(|reported| reported.4).sum::<u64>(), operations);
+    assert_eq!(of("linear").map(|report| report.4).sum::<u64>(), operations);
     let least = sizes.iter().sum::<u64>() * DType::BF16.block_bytes() as u64;
-    assert!(of("linear").map(|reported| reported.3).sum::<u64>() >= least);
+    assert!(of("linear").map(|report| report.3).sum::<u64>() >= least);
     // Layer 0 sees 20 positions back, layer 1 all: 4 query heads of 8 values,
     // and 2 heads each of keys and values in f16, the rows of values padded
     // to 16.
     let windowed: u64 = (1..=30).map(|seen: u64| seen.min(20)).sum();
-    let attended: Vec<_> = of("attend").map(|reported| (reported.2, reported.3, reported.4)).collect();
+    let attended: Vec<_> = of("attend").map(|report| (report.2, report.3, report.4)).collect();
     let bytes = 30 * 2 * (8 + 16) * 2;
     assert_eq!(attended, [(30, bytes, 2 * windowed * 4 * 16), (30, bytes, 2 * 465 * 4 * 16)]);
 }

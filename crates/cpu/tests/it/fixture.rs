@@ -63,7 +63,7 @@ impl Source {
 
 impl WeightSource for Source {
     fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let missing = || Error::new(format!("there is no weight '{name}'"));
+        let missing = || Error::new(format!("the source has no weight '{name}'"));
         let bytes = self.0.get(name).ok_or_else(missing)?;
         into.copy_from_slice(&bytes[offset as usize..offset as usize + into.len()]);
         Ok(())
