@@ -278,7 +278,7 @@ fn changed_bytes(graph: &Graph, tensor: &Tensor, position: u32, end: u32) -> Vec
 
 /// Bytes of keys and values that the host lays out for the array in a step of
 /// all rows of a graph, after `position` tokens.
-pub(crate) fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
+pub fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
     let chunks = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Chunks);
     let end = position.saturating_add(graph.key.rows);
     chunks.flat_map(|tensor| changed_bytes(graph, tensor, position, end)).sum()

@@ -98,8 +98,11 @@ pub fn compile(program: &Program, target: &Target, dump: &mut dyn Dump) -> Resul
     keep(schedule::schedule(&routed, target)?, &program.name, target, dump)
 }
 
-/// The best tiling of a launch that can be placed.
-pub(crate) fn fit(
+/// The first tiling of a launch, best first, that can be placed, and its places.
+///
+/// # Errors
+/// When no tiling fits the target.
+pub fn fit(
     program: &Program,
     task: &crate::form::groups::Task,
     target: &Target,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::driver::Compiled;
-use girih_npu::report::Trace;
+use girih_npu_lab::report::Trace;
 
 use crate::error::{Error, Result};
 use crate::output::{bytes, print_note};
