@@ -378,3 +378,24 @@ impl MatmulOperands<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The matrices of Llama-3.2-1B, for 8, 64 and 192 threads: a piece has up to four bands (eight in
+    /// prefill) if each thread then gets four pieces, and a gated piece has the bands of both matrices.
+    #[test]
+    fn pieces_suit_the_number_of_threads() {
+        let pieces = |rows: usize, each: usize, narrow: bool, threads: usize| {
+            let all = bands(rows);
+            (all / each).div_ceil(bands_of_piece(all, each, narrow, threads))
+        };
+        let decode = |rows, each| [8, 64, 192].map(|threads| pieces(rows, each, true, threads));
+        assert_eq!(decode(3072, 1), [32, 96, 96], "q+k+v");
+        assert_eq!(decode(2048, 1), [32, 64, 64], "o");
+        assert_eq!(decode(16384, 2), [64, 256, 256], "gate+up");
+        assert_eq!(decode(128_256, 1), [1002; 3], "output");
+        assert_eq!(pieces(128_256, 1, false, 8), 501, "output in prefill");
+    }
+}
