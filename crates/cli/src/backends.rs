@@ -229,7 +229,6 @@ impl<'a> LoadPlan<'a> {
             precision: self.precision(),
             affinity: placement.affinity.map_or_else(Default::default, AffinityArg::affinity),
             residence: placement.weights.unwrap_or_default().residence(),
-            ..Default::default()
         };
         Ok(match &self.device.isa {
             Some(isa) => Cpu::with_table(options, kernels::by_name(isa)?)?,
