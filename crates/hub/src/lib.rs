@@ -5,6 +5,7 @@
 //! a model's contents, or trusts a name, a length or a byte that a server sent.
 #![forbid(unsafe_code)]
 
+mod address;
 mod cache;
 mod client;
 mod digest;

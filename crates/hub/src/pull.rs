@@ -6,8 +6,9 @@ use std::fs;
 use girih_file::Limits;
 use girih_tensor::{Error, Result};
 
+use super::address::encode;
 use super::cache::{Repo, Snapshot, unreadable};
-use super::client::{Client, Failure, Method, encode};
+use super::client::{Client, Failure, Method};
 use super::digest::Digest;
 use super::env::HubEnv;
 use super::id::ModelId;
@@ -83,7 +84,7 @@ impl Pull<'_> {
 
     fn list(&mut self) -> Result<Listing> {
         let (repo, revision) = (self.id.repo(), encode(self.id.revision()).replace('/', "%2F"));
-        let url = self.client.url(&format!("api/models/{repo}/revision/{revision}?blobs=true"));
+        let url = self.client.address(&format!("api/models/{repo}/revision/{revision}"), Some("blobs=true"));
         let cap = Limits::DEFAULT.json_bytes;
         let json = self.repeat(|pull| pull.client.send(Method::Get, &url, 0)?.body.read_all(cap))?;
         let listing = Listing::parse(&json)?;
@@ -106,7 +107,7 @@ impl Pull<'_> {
     /// Fills in, by asking for the file's headers, what the listing left out.
     fn describe(&mut self, commit: &str, file: &RemoteFile) -> Result<Wanted> {
         let (repo, path) = (self.id.repo(), encode(&file.name));
-        let url = self.client.url(&format!("{repo}/resolve/{commit}/{path}"));
+        let url = self.client.address(&format!("{repo}/resolve/{commit}/{path}"), None);
         if let (Some(size), Some(digest)) = (file.size, file.digest) {
             return Ok(Wanted { name: file.name.clone(), size, digest, url });
         }

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use girih_tensor::{Error, Result};
 use ureq::http::header::{CONTENT_LENGTH, CONTENT_RANGE};
 
+use super::address::Address;
 use super::cache::{Repo, sync_folder_of};
-use super::client::{Answer, Client, Failure, Method, Url, text_of};
+use super::client::{Answer, Client, Failure, Method, text_of};
 use super::digest::{Digest, Hasher};
 use super::progress::Progress;
 
@@ -22,7 +23,7 @@ pub(super) struct Wanted {
     pub name: String,
     pub size: u64,
     pub digest: Digest,
-    pub url: Url,
+    pub url: Address,
 }
 
 /// The part of a blob that is on disk, and the digest of it so far.
