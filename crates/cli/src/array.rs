@@ -7,9 +7,9 @@ use std::str::FromStr;
 
 use clap::Args;
 use girih_npu::blob::{Cache, USUAL_LIMIT};
-use girih_npu::driver::{Runtime, Tell};
+use girih_npu::driver::{Runtime, WarningSink};
 use girih_npu::pass::Mapping;
-use girih_npu::{Npu, Options};
+use girih_npu::{Npu, NpuOptions};
 
 use crate::error::{Error, Result};
 use crate::input::text_file;
@@ -50,12 +50,12 @@ impl ArrayArgs {
     /// When the array, the mapping or a setting is unknown, or the folder of the
     /// cache cannot be created.
     pub fn npu(&self, target: &str, show: Option<Show>) -> Result<Npu> {
-        let defaults = Options::default();
+        let defaults = NpuOptions::default();
         let mut runtime = Runtime::default();
         for name in &self.npu_runtime {
             runtime = runtime.with(name)?;
         }
-        let options = Options {
+        let options = NpuOptions {
             runtime,
             lengths: self.npu_lengths.clone().unwrap_or(defaults.lengths),
             contexts: self.npu_contexts.clone().unwrap_or(defaults.contexts),
@@ -148,6 +148,6 @@ impl BlobArgs {
 }
 
 /// Shows the compiler's reports as notes.
-pub fn tell(show: Show) -> Tell {
-    Tell::new(move |sentence| show.note(sentence))
+pub fn tell(show: Show) -> WarningSink {
+    WarningSink::new(move |sentence| show.note(sentence))
 }

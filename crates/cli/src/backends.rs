@@ -128,7 +128,7 @@ impl<'a> LoadPlan<'a> {
         let mut all: Vec<(Stays, Vec<String>)> = Vec::new();
         for key in npu.ladder(self.key) {
             let graph = self.model.graph(key, self.device.kv.dtype())?;
-            for stays in npu.stays(&graph) {
+            for stays in npu.host_fallback(&graph) {
                 match all.iter_mut().find(|(known, _)| *known == stays) {
                     Some((_, rows)) => rows.push(key.rows.to_string()),
                     None => all.push((stays, vec![key.rows.to_string()])),
@@ -139,7 +139,7 @@ impl<'a> LoadPlan<'a> {
             let rows = rows.join(", ");
             format!("the host computes {count} x {name} ({op}) in steps of {rows} rows: {reason}")
         };
-        Ok(all.into_iter().map(sentence).chain([girih_npu::ONE_ROW.to_owned()]).collect())
+        Ok(all.into_iter().map(sentence).chain([girih_npu::ONE_ROW_NOTE.to_owned()]).collect())
     }
 
     /// Loads the model if it fits into memory.

@@ -1,8 +1,9 @@
 //! Lowers a graph to a flat list of instructions whose operands are locations in memory.
 
 use girih_graph::backend::Refusal;
-use girih_graph::{Error, Extent, Graph, Node, Op, Role, ScratchPlan, Span, SunkGather, Value, ValueId};
-use girih_tensor::DType;
+use girih_graph::{
+    Error, Extent, Graph, Node, Op, OperandKind, Role, ScratchPlan, Span, SunkGather, Value, ValueId,
+};
 
 use crate::activations::{ActivationKind, ActivationPrecision};
 use crate::fuse::{Fusion, grouped, joined_name};
@@ -15,16 +16,23 @@ use crate::ops::attend::AttentionParams;
 use crate::state;
 use crate::weights::{CpuWeights, WeightForm};
 
-/// The kinds of operands that a node can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OperandKind {
-    Tokens,
-    /// Rows of floats.
-    Activations(RowCount),
-    Weight,
-    State,
-    /// Any other value; no operator yields it.
-    Other,
+/// Whether the backend has code for an op; [`lower`] refuses all others.
+pub(crate) fn knows(op: Op) -> bool {
+    matches!(
+        op,
+        Op::Embed
+            | Op::Norm { .. }
+            | Op::Linear
+            | Op::Reshape
+            | Op::Rope { .. }
+            | Op::Write
+            | Op::Attend { .. }
+            | Op::Gate { .. }
+            | Op::Add
+            | Op::Scale { .. }
+            | Op::Softcap { .. }
+            | Op::Gather
+    )
 }
 
 /// Returns the precisions that activations are rounded to in matmuls of `graph` when
@@ -61,7 +69,7 @@ fn yields_output(graph: &Graph, mut id: ValueId) -> bool {
 }
 
 /// The nodes of `graph` that cannot run with activations of `precision`.
-pub(crate) fn refusals(graph: &Graph, precision: Option<ActivationPrecision>) -> Vec<Refusal> {
+pub(crate) fn objections(graph: &Graph, precision: Option<ActivationPrecision>) -> Vec<Refusal> {
     let refuse =
         |node: &Node, reason: String| Refusal { node: graph.value(node.output).name.clone(), reason };
     let unused = precision.filter(|precision| !activations(graph, Some(*precision)).contains(precision));
@@ -91,37 +99,29 @@ fn matmul_objection(graph: &Graph, node: &Node, unused: ActivationPrecision) -> 
 /// What is wrong with one operand of a node, if anything.
 fn operand_objection(graph: &Graph, node: &Node, index: usize) -> Option<String> {
     let id = node.inputs[index];
-    let (name, kind) = (&graph.value(id).name, kind(graph.value(id)));
-    let form = WeightForm::of(node.op, index);
-    let positional = matches!(node.op, Op::Rope { .. } | Op::Write | Op::Attend { .. } | Op::Gather);
-    let (need, fits) = match (node.op, index) {
-        _ if form.is_some() => ("a weight", kind == OperandKind::Weight),
-        (Op::Embed, _) => ("tokens", kind == OperandKind::Tokens),
-        (Op::Attend { .. }, 1 | 2) => ("state", kind == OperandKind::State),
-        _ if positional => ("the rows of the step", kind == OperandKind::Activations(RowCount::Rows)),
-        _ => ("rows of activations", matches!(kind, OperandKind::Activations(_))),
-    };
-    if !fits {
+    let name = &graph.value(id).name;
+    let need = *node.op.spec().operands.get(index)?;
+    if !need.fits(graph.value(id)) {
         return Some(format!("its operand '{name}' is not {need}, which '{}' needs", node.op.name()));
     }
-    if kind == OperandKind::State
+    if need == OperandKind::State
         && let Some(reason) = state::objection(graph, id)
     {
         return Some(format!("its operand '{name}' cannot be stored: {reason}"));
     }
+    let form = WeightForm::of(node.op, index);
     (form.is_some() && WeightForm::in_graph(graph, id) != form)
         .then(|| format!("its operand '{name}' is used as a matrix and as a vector"))
 }
 
-fn kind(value: &Value) -> OperandKind {
-    match (value.role, value.outermost) {
-        (Role::Weight, _) => OperandKind::Weight,
-        (Role::State(_), _) => OperandKind::State,
-        (Role::Input, _) if value.dtype == DType::I32 => OperandKind::Tokens,
-        (_, Extent::Rows) => OperandKind::Activations(RowCount::Rows),
-        (_, Extent::OutputRows) => OperandKind::Activations(RowCount::OutputRows),
-        (_, Extent::Fixed | Extent::Context) => OperandKind::Other,
-    }
+/// The number of rows of a value, if it is one of activations.
+fn row_count(value: &Value) -> Option<RowCount> {
+    let is_activations = OperandKind::Activations.fits(value);
+    is_activations.then_some(if value.outermost == Extent::Rows {
+        RowCount::Rows
+    } else {
+        RowCount::OutputRows
+    })
 }
 
 /// A graph as the backend runs it.
@@ -156,7 +156,7 @@ pub(crate) fn lower(
     weights: &CpuWeights,
     precision: Option<ActivationPrecision>,
 ) -> Result<Lowered, Error> {
-    if let Some(Refusal { node, reason }) = refusals(graph, precision).first() {
+    if let Some(Refusal { node, reason }) = objections(graph, precision).first() {
         return Err(Error::new(format!("the cpu backend does not run '{node}': {reason}")));
     }
     let graph = &grouped(graph);
@@ -211,8 +211,8 @@ pub(crate) fn scratch_len(graph: &Graph, sunk: Option<&SunkGather>) -> usize {
 /// Where each value lies; `None` for tokens, weights and states.
 fn locations(graph: &Graph, plan: &ScratchPlan) -> Vec<Option<ValueLocation>> {
     let mut locations: Vec<Option<ValueLocation>> = Vec::with_capacity(graph.values.len());
-    for (value, planned) in graph.values.iter().zip(&plan.places) {
-        let OperandKind::Activations(count) = kind(value) else {
+    for (value, planned) in graph.values.iter().zip(&plan.placements) {
+        let Some(count) = row_count(value) else {
             locations.push(None);
             continue;
         };
@@ -354,6 +354,7 @@ impl Lowering<'_> {
             Op::Scale { factor } => OpCall::Elementwise(Elementwise::Scale { x: location(0), factor }),
             Op::Softcap { cap } => OpCall::Elementwise(Elementwise::Softcap { x: location(0), cap }),
             Op::Write | Op::Linear => unreachable!("these are instructions of their own"),
+            op => return Err(Error::new(format!("the cpu backend has no code for the op '{}'", op.name()))),
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use girih_graph::{Error, Graph, Op, Value, ValueId, WeightSource};
+use girih_graph::{Error, Graph, Op, OperandKind, Value, ValueId, WeightSource};
 use girih_tensor::{DType, View};
 
 use crate::activations::bands;
@@ -42,9 +42,9 @@ pub(crate) enum WeightForm {
 impl WeightForm {
     /// The form of operand `index` of `op`, if that is a weight.
     pub fn of(op: Op, index: usize) -> Option<WeightForm> {
-        match (op, index) {
-            (Op::Linear | Op::Embed, 1) => Some(WeightForm::Matrix),
-            (Op::Norm { .. } | Op::Rope { .. }, 1) | (Op::Linear, 2) => Some(WeightForm::Vector),
+        match op.spec().operands.get(index)? {
+            OperandKind::Matrix => Some(WeightForm::Matrix),
+            OperandKind::Vector => Some(WeightForm::Vector),
             _ => None,
         }
     }

@@ -212,7 +212,7 @@ fn the_cache_stays_within_its_limit() {
 /// A blob that cannot be used is named, compiled again, and replaced.
 #[test]
 fn a_refused_blob_is_told_of_and_replaced() {
-    use girih_npu::driver::{Compiler, Tell};
+    use girih_npu::driver::{Compiler, WarningSink};
     use std::sync::{Arc, Mutex};
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("refused-blobs");
     let _ = std::fs::remove_dir_all(&folder);
@@ -221,8 +221,9 @@ fn a_refused_blob_is_told_of_and_replaced() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let compile = || {
         let told = Arc::clone(&told);
-        let tell = Tell::new(move |sentence| told.lock().unwrap().push(sentence.to_owned()));
-        let compiler = Compiler::new(target.clone(), Policy::MLIR_AIR, Some(cache.clone())).telling(tell);
+        let tell = WarningSink::new(move |sentence| told.lock().unwrap().push(sentence.to_owned()));
+        let compiler =
+            Compiler::new(target.clone(), Policy::MLIR_AIR, Some(cache.clone())).with_warnings(tell);
         compiler.compile(&llama(&SMALL, key(1)), &mut NoDump).unwrap()
     };
     let first = compile();

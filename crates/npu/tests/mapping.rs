@@ -1,5 +1,5 @@
-//! Mappings as data: printed, read back, part of a blob's key; and every
-//! tiling that a search may choose computes the same values.
+//! Mappings: they can be printed and parsed, they are part of the key of a
+//! blob, and every tiling that a search may choose computes the same values.
 
 mod llama;
 
@@ -8,9 +8,9 @@ use girih_npu::blob::Cache;
 use girih_npu::form::groups::{Kernel, Program, Task};
 use girih_npu::form::schedule::{Argument, ArgumentRole};
 use girih_npu::form::tiling::Tiling;
-use girih_npu::memory::{Binding, Memory, Objects};
+use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{Mapping, NoDump, TileRule, compile, groups, tile};
-use girih_npu::sim::{Order, Simulator, Unwatched};
+use girih_npu::sim::{EventOrder, SimUnwatched, Simulator};
 use girih_tensor::DType;
 use llama::{LLAMA_1B, SMALL, key, llama};
 
@@ -23,8 +23,8 @@ fn program(kernel: Kernel, tiling: Option<Tiling>) -> Program {
     Program { name: "one".to_owned(), arguments: arguments.collect(), launches }
 }
 
-/// What a launch with this tiling makes of small numbers; none if it does not
-/// fit. Accesses that nothing orders would be a fault.
+/// The result of a launch with this tiling on small numbers; none if it does
+/// not fit. An unordered access would be a fault.
 fn result(kernel: Kernel, tiling: Option<Tiling>, target: &Target) -> Option<Vec<u8>> {
     let schedule = compile(&program(kernel, tiling), target, &mut NoDump);
     let schedule = match schedule {
@@ -43,14 +43,14 @@ fn result(kernel: Kernel, tiling: Option<Tiling>, target: &Target) -> Option<Vec
         DType::BF16.pack(&values.collect::<Vec<f32>>(), objects.bytes_mut(object));
         bindings.push(Binding { object, offset: 0 });
     }
-    let mut memory = Memory::Values(&mut objects);
-    let run = simulator.run(&schedule, &bindings, &mut memory, &mut Unwatched, Order::Seeded(7));
+    let mut memory = SimMemory::Values(&mut objects);
+    let run = simulator.run(&schedule, &bindings, &mut memory, &mut SimUnwatched, EventOrder::Seeded(7));
     run.unwrap_or_else(|fault| panic!("{tiling:?}: {fault}"));
     Some(objects.bytes(bindings[2].object).to_vec())
 }
 
 #[test]
-fn every_tiling_computes_the_same() {
+fn every_tiling_gives_the_same_result() {
     let target = Target::named("toy").unwrap();
     let pairing = girih_graph::Pairing::Halves;
     let kernels = [
@@ -62,7 +62,7 @@ fn every_tiling_computes_the_same() {
         (Kernel::Add { n: 512 }, 8),
         (Kernel::Gate { n: 512, act: girih_graph::Act::Silu }, 8),
     ];
-    for (kernel, least) in kernels {
+    for (kernel, min) in kernels {
         let want = result(kernel, None, &target).expect("the default fits");
         let space = tile::space(&kernel, &target);
         let mut fit = 0;
@@ -73,12 +73,12 @@ fn every_tiling_computes_the_same() {
             }
         }
         println!("{kernel}: {fit} of {} tilings fit", space.len());
-        assert!(fit >= least, "{kernel}: {fit} of {} tilings fit", space.len());
+        assert!(fit >= min, "{kernel}: {fit} of {} tilings fit", space.len());
     }
 }
 
 #[test]
-fn a_mapping_is_read_back_as_it_was_printed() {
+fn a_printed_mapping_parses_to_itself() {
     for name in Mapping::names() {
         let mapping = Mapping::named(name).unwrap();
         assert_eq!(mapping.to_string().parse::<Mapping>().unwrap(), mapping, "{name}");
@@ -99,7 +99,7 @@ fn a_mapping_is_read_back_as_it_was_printed() {
 }
 
 #[test]
-fn the_tiling_of_a_mapping_is_in_the_groups_and_in_the_key_of_a_blob() {
+fn the_tiling_of_a_mapping_is_part_of_the_groups_and_of_the_blob_key() {
     let target = Target::named("toy").unwrap();
     let mut mapping = Mapping::named("mlir-air").unwrap();
     let cut = |mapping: &Mapping| groups(&llama(&SMALL, key(64)), &target, mapping, &mut NoDump).unwrap();
@@ -125,7 +125,7 @@ fn a_tile_that_does_not_divide_is_refused_by_name() {
 }
 
 #[test]
-fn the_published_mapping_keeps_the_counts_of_its_programs() {
+fn the_published_mapping_has_the_published_program_counts() {
     let target = Target::named("xdna2-strix").unwrap();
     let seed = Mapping::named("seed-000").unwrap();
     for (rows, submissions) in [(2048, 49), (1, 33)] {

@@ -129,7 +129,7 @@ fn times_are_reported_on_request() {
     assert_eq!(run(&graph, &mut *runner, false).0, []);
     let (reported, wall) = run(&graph, &mut *runner, true);
     // The gather is sunk, so its value is not one of the graph's.
-    let nodes = reported.iter().filter(|report| report.1 != "pack" && !report.0.ends_with(".taken"));
+    let nodes = reported.iter().filter(|report| report.1 != "pack" && !report.0.ends_with(".gathered"));
     // Matmuls of one value are reported as one node, at the position of the first.
     let first = |report: &Report| report.0.split('+').next().map(str::to_owned);
     let order: Vec<_> = nodes

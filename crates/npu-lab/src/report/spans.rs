@@ -3,7 +3,7 @@
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::{Compiled, Costs, Ledger};
+use girih_npu::driver::{CompiledGraph, Costs, Ledger};
 use girih_npu::form::groups::Step;
 use serde::Serialize;
 
@@ -36,7 +36,7 @@ pub enum StepSpanKind {
 }
 
 /// The spans of a step with these costs.
-pub fn step_spans(graph: &Graph, compiled: &Compiled, target: &Target, costs: &Costs) -> Vec<StepSpan> {
+pub fn step_spans(graph: &Graph, compiled: &CompiledGraph, target: &Target, costs: &Costs) -> Vec<StepSpan> {
     let mut builder = SpanBuilder { target, now: 0.0, spans: Vec::new() };
     builder.host(&costs.begin, "inputs", None);
     for (number, (part, cost)) in compiled.groups.steps.iter().zip(&costs.parts).enumerate() {
@@ -60,7 +60,7 @@ pub fn step_spans(graph: &Graph, compiled: &Compiled, target: &Target, costs: &C
 
 /// The parts of one layer: from the first run of a program that runs repeatedly
 /// up to its next run.
-pub fn layer_parts(compiled: &Compiled) -> Option<std::ops::Range<usize>> {
+pub fn layer_parts(compiled: &CompiledGraph) -> Option<std::ops::Range<usize>> {
     let steps = &compiled.groups.steps;
     let program = |part: &Step| match part {
         Step::Array { program, .. } => Some(*program),

@@ -17,11 +17,11 @@ use std::collections::{BTreeSet, VecDeque};
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::{Compiled, Timed, costs};
+use girih_npu::driver::{CompiledGraph, TimedProgram, costs};
 use girih_npu::form::groups::Step;
 use girih_npu::form::schedule::{Channel, Command, Direction, Launch, Place, Schedule, Tile, TileKind};
-use girih_npu::memory::Memory;
-use girih_npu::sim::{Cause, Cycle, Event, Order, Simulator, Watch};
+use girih_npu::memory::SimMemory;
+use girih_npu::sim::{Cause, Cycle, EventOrder, SimEvent, SimWatch, Simulator};
 use girih_tensor::Result;
 use serde::Serialize;
 
@@ -119,7 +119,7 @@ impl Trace {
         &mut self,
         name: &str,
         graph: &Graph,
-        compiled: &Compiled,
+        compiled: &CompiledGraph,
         target: &Target,
         position: u32,
     ) -> Result<()> {
@@ -128,10 +128,10 @@ impl Trace {
         let mut seen = BTreeSet::new();
         for schedule in &compiled.schedules {
             let mut recorder = Recorder::new(schedule, &mut seen, self.limit);
-            let mut memory = Memory::TimeOnly;
-            let report = simulator.run(schedule, &[], &mut memory, &mut recorder, Order::Earliest)?;
+            let mut memory = SimMemory::TimeOnly;
+            let report = simulator.run(schedule, &[], &mut memory, &mut recorder, EventOrder::Earliest)?;
             simulator.forget();
-            programs.push(Timed { name: schedule.name.clone(), runs: 1, report });
+            programs.push(TimedProgram { name: schedule.name.clone(), runs: 1, report });
             recorded.push(recorder.launches);
         }
         let costs = costs(graph, compiled, target, &programs, position);
@@ -165,7 +165,7 @@ impl Trace {
     /// `cycles` is the time of each program alone.
     fn spans(
         &mut self,
-        compiled: &Compiled,
+        compiled: &CompiledGraph,
         spans: &[StepSpan],
         (mut recorded, cycles): (Vec<Vec<RecordedLaunch>>, &[Cycle]),
         target: &Target,
@@ -405,9 +405,9 @@ impl<'a> Recorder<'a> {
     }
 }
 
-impl Watch for Recorder<'_> {
-    fn event(&mut self, at: Cycle, event: &Event<'_>) {
-        if let Event::Launch { name, configure } = *event {
+impl SimWatch for Recorder<'_> {
+    fn event(&mut self, at: Cycle, event: &SimEvent<'_>) {
+        if let SimEvent::Launch { name, configure } = *event {
             self.launches.push(RecordedLaunch {
                 name: name.to_owned(),
                 alike: self.alike[self.launches.len()],
@@ -421,10 +421,10 @@ impl Watch for Recorder<'_> {
         let launch = self.launches.len().wrapping_sub(1);
         let Some(recorded) = self.launches.last_mut().filter(|one| !one.alike) else { return };
         let (begin, end, activity) = match *event {
-            Event::Call { tile, entry, begin, end, macs } => {
+            SimEvent::Call { tile, entry, begin, end, macs } => {
                 (begin, end, Activity::Call { tile, entry, macs })
             }
-            Event::Wait { tile, cause, begin } => {
+            SimEvent::Wait { tile, cause, begin } => {
                 let locks = &self.schedule.launches[launch].locks;
                 let lock = match cause {
                     Cause::Lock(lock) => locks.get(lock as usize).map(|lock| (lock.tile, lock.id)),
@@ -432,8 +432,8 @@ impl Watch for Recorder<'_> {
                 };
                 (begin, at, Activity::Wait { tile, lock })
             }
-            Event::Move { from, to, bytes, begin } => (begin, at, Activity::Move { from, to, bytes }),
-            Event::Launch { .. } | Event::Push { .. } | Event::Token { .. } => return,
+            SimEvent::Move { from, to, bytes, begin } => (begin, at, Activity::Move { from, to, bytes }),
+            SimEvent::Launch { .. } | SimEvent::Push { .. } | SimEvent::Token { .. } => return,
         };
         recorded.keep(Detail { begin, end, activity }, self.limit);
     }

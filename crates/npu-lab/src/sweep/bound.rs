@@ -5,7 +5,7 @@
 use girih_npu::Target;
 use girih_npu::form::schedule::{Dim, Number};
 use girih_npu::form::tiled::{Flow, Item, Stream, TiledLaunch};
-use girih_npu::kernel::{self, Extent, Table};
+use girih_npu::kernel::{self, KernelTimes, OperandExtent};
 use girih_npu::sim::Cycle;
 use girih_tensor::{Error, Result};
 use serde::Serialize;
@@ -30,7 +30,7 @@ impl LaunchBound {
     ///
     /// # Errors
     /// When the launch calls an unknown entry, or one without times.
-    pub fn of(launch: &TiledLaunch, target: &Target, table: &Table) -> Result<LaunchBound> {
+    pub fn of(launch: &TiledLaunch, target: &Target, table: &KernelTimes) -> Result<LaunchBound> {
         let mut core = 0;
         for row in 0..launch.herd.rows {
             core = core.max(calls(&launch.body, row, table)?);
@@ -79,7 +79,7 @@ impl LaunchBound {
 }
 
 /// Cycles of the calls in a body by a core of this row.
-fn calls(body: &[Item], row: u8, table: &Table) -> Result<Cycle> {
+fn calls(body: &[Item], row: u8, table: &KernelTimes) -> Result<Cycle> {
     let mut cycles: Cycle = 0;
     for item in body {
         cycles += match item {
@@ -97,8 +97,8 @@ fn calls(body: &[Item], row: u8, table: &Table) -> Result<Cycle> {
                     Number::Float(value) => value.to_bits(),
                 });
                 // Operands in different tiles never conflict over a bank.
-                let apart = |tile: usize| Extent { tile: tile as u32, address: 0, bytes: 0 };
-                let extents: Vec<Extent> = (0..operands.len()).map(apart).collect();
+                let apart = |tile: usize| OperandExtent { tile: tile as u32, address: 0, bytes: 0 };
+                let extents: Vec<OperandExtent> = (0..operands.len()).map(apart).collect();
                 table.cycles(at, &numbers.collect::<Vec<_>>(), &extents)
             }
         };

@@ -9,10 +9,10 @@ use girih_npu::Target;
 use girih_npu::form::groups::{Groups, Kernel, Program, Step, Task};
 use girih_npu::form::schedule::{Argument, ArgumentRole};
 use girih_npu::form::tiling::Tiling;
-use girih_npu::kernel::Table;
-use girih_npu::memory::Memory;
+use girih_npu::kernel::KernelTimes;
+use girih_npu::memory::SimMemory;
 use girih_npu::pass::{self, NoDump, TileRule, tile};
-use girih_npu::sim::{Cycle, Order, Simulator, Unwatched};
+use girih_npu::sim::{Cycle, EventOrder, SimUnwatched, Simulator};
 use girih_tensor::{Error, Result};
 
 use super::bound::LaunchBound;
@@ -131,7 +131,7 @@ pub(super) fn search(
     threads: usize,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<BestTiling>> {
-    let table = Table::of(target)?;
+    let table = KernelTimes::of(target)?;
     let mut trials = Vec::new();
     for (of, one) in uses.iter().enumerate() {
         trials.extend(kernel_trials(of, one, target, &table)?);
@@ -152,7 +152,12 @@ pub(super) fn search(
 }
 
 /// The tilings of a kernel, sorted by lower bound, smallest first.
-fn kernel_trials(of: usize, one: &KernelUse, target: &Target, table: &Table) -> Result<Vec<TilingTrial>> {
+fn kernel_trials(
+    of: usize,
+    one: &KernelUse,
+    target: &Target,
+    table: &KernelTimes,
+) -> Result<Vec<TilingTrial>> {
     let mut trials = Vec::new();
     for tiling in tile::space(&one.kernel, target) {
         if let Some(launch) = tile::build(&program(one.kernel, tiling).launches[0], tiling, target) {
@@ -216,7 +221,8 @@ fn trial_time(trial: &TilingTrial, one: &KernelUse, simulator: &mut Simulator) -
     let program = program(one.kernel, trial.tiling);
     let Ok(schedule) = pass::compile(&program, simulator.target(), &mut NoDump) else { return Ok(None) };
     simulator.forget();
-    let report = simulator.run(&schedule, &[], &mut Memory::TimeOnly, &mut Unwatched, Order::Earliest);
+    let report =
+        simulator.run(&schedule, &[], &mut SimMemory::TimeOnly, &mut SimUnwatched, EventOrder::Earliest);
     let report = report.map_err(|fault| Error::from(fault).of(format!("{} {}", one.kernel, trial.tiling)))?;
     let cycles = report.launches.iter().map(|launch| launch.cycles).sum::<Cycle>();
     let total = one.launches * cycles + one.configures * report.configure;

@@ -2,7 +2,7 @@
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::{Compiled, Compiler, Estimate, estimate};
+use girih_npu::driver::{CompiledGraph, Compiler, Estimate, estimate};
 use girih_npu::pass::{Mapping, NoDump};
 use girih_tensor::Result;
 
@@ -19,7 +19,7 @@ pub struct TimedMapping {
 #[derive(Clone, Debug)]
 pub struct MappedStep {
     /// Its programs.
-    pub compiled: Compiled,
+    pub compiled: CompiledGraph,
     /// Its time.
     pub estimate: Estimate,
 }

@@ -112,6 +112,27 @@ enum Site {
     EachOutputRow,
     /// Nowhere: another view of the same numbers.
     View,
+    /// Nowhere: neither the array nor the host has code for the op.
+    Unknown,
+}
+
+/// Whether the array or the host has code for an op.
+pub fn knows(op: Op) -> bool {
+    matches!(
+        op,
+        Op::Embed
+            | Op::Norm { .. }
+            | Op::Linear
+            | Op::Reshape
+            | Op::Rope { .. }
+            | Op::Write
+            | Op::Attend { .. }
+            | Op::Gate { .. }
+            | Op::Add
+            | Op::Scale { .. }
+            | Op::Softcap { .. }
+            | Op::Gather
+    )
 }
 
 /// Cuts `graph`.
@@ -148,6 +169,7 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &Mapping) -> Result<Gr
             cut.close(&mut segment, false)?;
         }
         match site {
+            Site::Unknown => unreachable!("refused above"),
             Site::View => {}
             Site::Host => cut.groups.steps.push(Step::Host { node: index as u32 }),
             Site::Array => {
@@ -186,6 +208,9 @@ pub fn refusal(graph: &Graph, target: &Target, policy: Policy, index: usize) -> 
         Op::Scale { .. } | Op::Softcap { .. } if site(graph, target, policy, index) == Site::Array => {
             Some(format!("{} of rows of the step has no kernel on the array yet", node.op.name()))
         }
+        op if site(graph, target, policy, index) == Site::Unknown => {
+            Some(format!("it has no code for the op '{}'", op.name()))
+        }
         _ => None,
     }
 }
@@ -202,8 +227,20 @@ fn site(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Site {
         Op::Attend { .. } => Site::Host,
         Op::Linear if output_rows => Site::EachOutputRow,
         Op::Scale { .. } if embeds(node.inputs[0]) => Site::Host,
-        _ if output_rows => Site::Host,
-        _ => Site::Array,
+        Op::Linear
+        | Op::Norm { .. }
+        | Op::Rope { .. }
+        | Op::Gate { .. }
+        | Op::Add
+        | Op::Scale { .. }
+        | Op::Softcap { .. } => {
+            if output_rows {
+                Site::Host
+            } else {
+                Site::Array
+            }
+        }
+        _ => Site::Unknown,
     }
 }
 

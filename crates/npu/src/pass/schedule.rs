@@ -131,7 +131,7 @@ impl<'a> Builder<'a> {
         Ok(Pair { free: self.lock(tile, depth)?, full: self.lock(tile, 0)? })
     }
 
-    fn dma(&self, tile: Tile) -> &'a crate::target::Dma {
+    fn dma(&self, tile: Tile) -> &'a crate::target::DmaSpec {
         match tile.kind() {
             TileKind::Shim => &self.target.shim.dma,
             TileKind::Memory => &self.target.memory.dma,
@@ -249,7 +249,7 @@ impl<'a> Builder<'a> {
         if !through.repeats() {
             return self.pair(tile, through.depth);
         }
-        let most = self.dma(tile).most_lock;
+        let most = self.dma(tile).max_lock;
         match u8::try_from(through.passes).ok().filter(|&passes| u32::from(passes) <= most) {
             Some(passes) if through.depth == 1 => self.pair(tile, passes),
             _ => {
@@ -328,7 +328,7 @@ impl<'a> Builder<'a> {
             + u64::from(circuit.row) * stream.row_bytes;
         let dma = &self.target.shim.dma;
         let walk =
-            Walk::of(&dims, dma.dimensions as usize, dma.most_stride_words, dma.most_words, dma.most_repeat);
+            Walk::of(&dims, dma.dimensions as usize, dma.max_stride_words, dma.max_words, dma.max_repeat);
         let pushes = walk.pushes();
         if pushes > MOST_PUSHES {
             let resource = format!("shim tasks for {}", stream.name);
@@ -552,12 +552,12 @@ struct Walk {
 
 impl Walk {
     /// Splits dimensions, outermost first.
-    fn of(dims: &[Dim], most_dims: usize, most_stride: u64, most_words: u64, most_repeat: u32) -> Walk {
+    fn of(dims: &[Dim], most_dims: usize, most_stride: u64, max_words: u64, max_repeat: u32) -> Walk {
         let mut rest = merged(dims);
         let mut inner: Vec<Dim> = Vec::new();
         while let Some(&dim) = rest.last() {
             let words = inner.iter().chain([&dim]).map(|dim| u64::from(dim.size)).product::<u64>();
-            let fits = inner.len() < most_dims && words <= most_words;
+            let fits = inner.len() < most_dims && words <= max_words;
             // A descriptor's step register has no zero: standing still is a repetition.
             if !fits || u64::from(dim.stride) > most_stride || dim.stride == 0 {
                 break;
@@ -567,7 +567,7 @@ impl Walk {
         }
         let iteration = rest.last().copied();
         let iteration = iteration.filter(|dim| {
-            dim.size <= most_repeat && u64::from(dim.stride) <= most_stride && !inner.is_empty()
+            dim.size <= max_repeat && u64::from(dim.stride) <= most_stride && !inner.is_empty()
         });
         if iteration.is_some() {
             rest.pop();

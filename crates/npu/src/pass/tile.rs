@@ -101,7 +101,7 @@ pub fn build(task: &Task, tiling: Tiling, target: &Target) -> Option<TiledLaunch
 fn fits(launch: &TiledLaunch, target: &Target) -> bool {
     let have = u64::from(target.compute.bytes - target.compute.reserved);
     let words = launch.streams.iter().map(|stream| u64::from(stream.chunk_words()));
-    launch.core_bytes() <= have && words.max().unwrap_or(0) <= target.compute.dma.most_words
+    launch.core_bytes() <= have && words.max().unwrap_or(0) <= target.compute.dma.max_words
 }
 
 fn whole(name: &str, value: u32) -> Parameter {

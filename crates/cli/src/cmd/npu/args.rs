@@ -158,7 +158,7 @@ impl CompileArgs {
     /// As [`CompileArgs::compiler`].
     pub fn compiler_for(&self, mapping: Mapping) -> Result<Compiler> {
         let cache = self.blobs.cache(Show::All)?;
-        Ok(Compiler::new(self.array()?, mapping, cache).telling(array::tell(Show::All)))
+        Ok(Compiler::new(self.array()?, mapping, cache).with_warnings(array::tell(Show::All)))
     }
 }
 

@@ -7,9 +7,9 @@ use std::time::Instant;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{Backend as _, Graph, Outputs, Sequence, Step};
 use girih_npu::blob::Cache;
-use girih_npu::driver::{Compiled, Compiler, estimate};
+use girih_npu::driver::{CompiledGraph, Compiler, estimate};
 use girih_npu::pass::NoDump;
-use girih_npu::{Npu, Options};
+use girih_npu::{Npu, NpuOptions};
 use serde::Serialize;
 
 use super::args::MappingArgs;
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let compile = |cache: Option<Cache>| {
         let compiler = Compiler::new(target.clone(), mapping.clone(), cache);
         let compiled = graphs.iter().map(|graph| compiler.compile(graph, &mut NoDump));
-        Ok::<Vec<Compiled>, Error>(compiled.collect::<Result<_, _>>()?)
+        Ok::<Vec<CompiledGraph>, Error>(compiled.collect::<Result<_, _>>()?)
     };
     let mut measure = |what: String, aim_seconds: f64, work: &mut dyn FnMut() -> Result<()>| {
         let seconds = median(args.runs, work)?;
@@ -107,7 +107,7 @@ fn values(name: &str, args: &MappingArgs) -> Result<TimingRow> {
     let mut model = ModelLocation::find(name)?.model(&args.arch)?;
     model.facts.layers.truncate(1);
     let graph: Graph = model.graph(args.key()?, KvType::Bf16.dtype())?;
-    let npu = Npu::new(&args.target, Options { hazards: false, ..Options::default() })?;
+    let npu = Npu::new(&args.target, NpuOptions { hazards: false, ..NpuOptions::default() })?;
     let npu = npu.with_mapping(args.mapping()?);
     let weights = npu.load(&graph, &model.weights)?;
     let blocks: Vec<Block> = (0..graph.key.context.div_ceil(64)).map(Block).collect();

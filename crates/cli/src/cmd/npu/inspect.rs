@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use girih_graph::Graph;
-use girih_npu::ONE_ROW;
+use girih_npu::ONE_ROW_NOTE;
 use girih_npu::blob;
 use girih_npu::form::groups::{Groups, Step};
 use girih_npu::form::schedule::Schedule;
@@ -100,7 +100,7 @@ fn model(args: &Args) -> Result<Outcome> {
             "steps": steps,
         }))?;
     } else if !args.text {
-        print_line!("{ONE_ROW}")?;
+        print_line!("{ONE_ROW_NOTE}")?;
     }
     Ok(Outcome::Done)
 }

@@ -24,7 +24,7 @@ use crate::Target;
 use crate::form::placed::on_grid;
 use crate::form::{Fault, Form};
 use crate::kernel;
-use crate::target::Dma;
+use crate::target::DmaSpec;
 
 impl Form for Schedule {
     const NAME: &'static str = "schedule";
@@ -62,7 +62,7 @@ impl Check<'_> {
         self.faults.push(Fault::new(format!("{}: {what}", self.launch.name), sentence));
     }
 
-    fn dma(&self, tile: Tile) -> &Dma {
+    fn dma(&self, tile: Tile) -> &DmaSpec {
         match tile.kind() {
             TileKind::Shim => &self.target.shim.dma,
             TileKind::Memory => &self.target.memory.dma,
@@ -108,7 +108,7 @@ impl Check<'_> {
         let mut seen = BTreeSet::new();
         for lock in &self.launch.locks {
             let what = format!("lock {} of tile {}", lock.id, lock.tile);
-            let (have, most) = (self.dma(lock.tile).locks, self.dma(lock.tile).most_lock);
+            let (have, most) = (self.dma(lock.tile).locks, self.dma(lock.tile).max_lock);
             if u32::from(lock.id) >= have {
                 self.fault(what.clone(), format!("the tile has {have} locks"));
             }
@@ -126,7 +126,7 @@ impl Check<'_> {
         let Some(lock) = self.launch.locks.get(step.lock.0 as usize) else {
             return Some(format!("names lock l{}, which there is not", step.lock.0));
         };
-        let most = self.dma(lock.tile).most_lock;
+        let most = self.dma(lock.tile).max_lock;
         if step.value == 0 || u32::from(step.value) > most {
             return Some(format!("changes a lock by {}; 1..={most} can be", step.value));
         }
@@ -167,11 +167,11 @@ impl Check<'_> {
         if count == 0 || count > dma.dimensions as usize {
             return Some(format!("has {count} dimensions; 1..={} can be", dma.dimensions));
         }
-        if words == 0 || words > dma.most_words {
-            return Some(format!("moves {words} words; 1..={} can be", dma.most_words));
+        if words == 0 || words > dma.max_words {
+            return Some(format!("moves {words} words; 1..={} can be", dma.max_words));
         }
         let strides = descriptor.dims.iter().chain(&descriptor.iteration).map(|dim| u64::from(dim.stride));
-        let most = dma.most_stride_words;
+        let most = dma.max_stride_words;
         strides
             .max()
             .filter(|&stride| stride > most)
@@ -242,7 +242,7 @@ impl Check<'_> {
     fn task(&mut self, channel: Channel, id: u8, repeats: u32, offsets: &[i64]) {
         let what = format!("task of {channel}");
         let dma = self.dma(channel.tile);
-        let (have, most, all) = (channels(dma, channel.direction), dma.most_repeat, dma.descriptors);
+        let (have, most, all) = (channels(dma, channel.direction), dma.max_repeat, dma.descriptors);
         if u32::from(channel.number) >= have {
             self.fault(what.clone(), format!("the tile has {have} such channels"));
         }
@@ -411,7 +411,7 @@ pub fn numbers(call: &Call, counters: &[u32]) -> Option<Vec<u32>> {
     Some(call.parameters.iter().map(|parameter| number(&parameter.value)).collect())
 }
 
-fn channels(dma: &Dma, direction: Direction) -> u32 {
+fn channels(dma: &DmaSpec, direction: Direction) -> u32 {
     if direction == Direction::Mm2s { dma.channels_out } else { dma.channels_in }
 }
 
