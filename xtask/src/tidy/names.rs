@@ -16,10 +16,12 @@ const SHARED: &[(&str, &str)] = &[
 /// The keywords that define a type.
 const DEFINING: [&str; 4] = ["struct", "enum", "trait", "union"];
 
-/// A struct, enum or trait has a name that no other file defines, outside tests.
+/// A struct, enum or trait of a crate has a name that no other file defines, outside tests. xtask is no part of the
+/// product and may use such names again.
 pub fn unique_types(tree: &Tree) -> Vec<Fault> {
     let mut places: BTreeMap<&str, Vec<(&str, usize)>> = BTreeMap::new();
-    for (file, source) in tree.rust().filter(|(file, _)| !file.is_test()) {
+    for (file, source) in tree.rust().filter(|(file, _)| file.path.starts_with("crates/") && !file.is_test())
+    {
         for keyword in DEFINING {
             for at in source.words(keyword).filter(|&at| begins_an_item(&source.code[..at])) {
                 let line = source.line(at);
