@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::kernels::ahead;
+use crate::kernels::prefetch;
 use crate::kernels::packed::LINE;
 
 /// Bytes that a thread asks for, at the most: what fits into the second cache
@@ -66,7 +66,7 @@ impl Asking {
             if self.next >= self.end {
                 break;
             }
-            ahead::ask(self.next);
+            prefetch::prefetch_line(self.next);
             self.next = self.next.saturating_add(LINE);
         }
     }

@@ -26,7 +26,7 @@ use girih_graph::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::arrange::bands;
-use crate::kernels::packed::{Layout, VERSION};
+use crate::kernels::packed::{LAYOUT_VERSION, Layout};
 use crate::memory::{Shared, Whole};
 use crate::os::Mapping;
 
@@ -154,7 +154,7 @@ impl Contents {
             places.insert(matrix.name.to_owned(), Place { offset, bands: count, band_bytes, digest });
             digest += count;
         }
-        let versions = [FORMAT.to_le_bytes(), VERSION.to_le_bytes()].concat();
+        let versions = [FORMAT.to_le_bytes(), LAYOUT_VERSION.to_le_bytes()].concat();
         let key = xxh3_128(
             &[MAGIC, &versions[..], &(identity.len() as u64).to_le_bytes(), identity, &table].concat(),
         );
@@ -372,7 +372,7 @@ mod tests {
     use crate::pack::pack_band;
 
     /// Bands of known bytes, for each format that is packed. Where a line differs,
-    /// `kernels::packed::VERSION` must be raised, and then the line changed: else
+    /// `kernels::packed::LAYOUT_VERSION` must be raised, and then the line changed: else
     /// the next start would take weights of the former layout for its own.
     #[test]
     fn layouts_are_those_of_their_version() {
@@ -387,7 +387,7 @@ mod tests {
         };
         let packed = |dtype: &&DType| !matches!(Layout::of(**dtype), Layout::Stored(_));
         let lines: Vec<String> = DType::ALL.iter().filter(packed).map(|&dtype| digest(dtype)).collect();
-        let lines: Vec<String> = lines.into_iter().chain([format!("version {VERSION}")]).collect();
+        let lines: Vec<String> = lines.into_iter().chain([format!("version {LAYOUT_VERSION}")]).collect();
         assert_eq!(lines, LAYOUTS);
     }
 

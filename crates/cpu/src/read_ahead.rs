@@ -10,7 +10,7 @@ use std::time::Instant;
 use girih_graph::Error;
 
 use crate::kernels::Table;
-use crate::kernels::ahead::{self, Ahead};
+use crate::kernels::prefetch::{self, PrefetchDistance};
 use crate::kernels::packed::{BAND, Band, GROUP, Layout, Sums};
 use crate::memory::Aligned;
 use crate::pool::{Grid, Pool};
@@ -33,7 +33,7 @@ const PIECE: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// The distance.
-    pub ahead: Ahead,
+    pub ahead: PrefetchDistance,
     /// Columns of activations.
     pub columns: usize,
     /// Bytes of weights a second, of all threads together.
@@ -104,7 +104,7 @@ fn first_bytes<'a>(bands: impl Iterator<Item = Band<'a>>) -> Vec<Band<'a>> {
 
 /// Lets kernels use the fastest.
 fn settle(rates: &[Rate]) {
-    rates.iter().filter(|rate| rate.chosen).for_each(|rate| ahead::choose(rate.columns, rate.ahead));
+    rates.iter().filter(|rate| rate.chosen).for_each(|rate| prefetch::set_distance(rate.columns, rate.ahead));
 }
 
 /// Measures each distance with each number of columns.
@@ -112,15 +112,15 @@ fn rates(table: &Table, pool: &Pool, bands: &[Band<'_>]) -> Vec<Rate> {
     let bytes = bands.iter().map(|band| band.bytes.len()).sum::<usize>() as f64;
     let mut all = Vec::new();
     for columns in COLUMNS {
-        let mut best = [f64::INFINITY; Ahead::ALL.len()];
+        let mut best = [f64::INFINITY; PrefetchDistance::ALL.len()];
         for _ in 0..ROUNDS {
-            for (ahead, best) in Ahead::ALL.into_iter().zip(&mut best) {
-                ahead::choose(columns, ahead);
+            for (ahead, best) in PrefetchDistance::ALL.into_iter().zip(&mut best) {
+                prefetch::set_distance(columns, ahead);
                 *best = best.min(seconds(table, pool, bands, columns));
             }
         }
         let least = best.into_iter().fold(f64::INFINITY, f64::min);
-        all.extend(Ahead::ALL.into_iter().zip(best).map(|(ahead, seconds)| Rate {
+        all.extend(PrefetchDistance::ALL.into_iter().zip(best).map(|(ahead, seconds)| Rate {
             ahead,
             columns,
             bytes: bytes / seconds,
@@ -146,8 +146,8 @@ fn seconds(table: &Table, pool: &Pool, bands: &[Band<'_>], columns: usize) -> f6
             let (x, mut sums) = (&x[..words(band)], [[0.0; BAND]; COLUMNS[1]]);
             let sums: &mut [Sums] = &mut sums[..columns];
             match band.layout.coding() {
-                Some(_) => (table.products.narrow)(*band, x, sums),
-                None => (table.products.floats)(*band, 0, x, sums),
+                Some(_) => (table.matmul.narrow)(*band, x, sums),
+                None => (table.matmul.floats)(*band, 0, x, sums),
             }
             black_box(sums);
         }
@@ -168,7 +168,7 @@ mod tests {
             let bands: Vec<_> =
                 bytes.chunks(bytes.len() / 40).map(|bytes| Band { layout, columns: 64, bytes }).collect();
             let rates = rates(table, &pool, &bands);
-            assert_eq!(rates.len(), COLUMNS.len() * Ahead::ALL.len());
+            assert_eq!(rates.len(), COLUMNS.len() * PrefetchDistance::ALL.len());
             for columns in COLUMNS {
                 let of = || rates.iter().filter(|rate| rate.columns == columns);
                 let most = of().map(|rate| rate.bytes).fold(0.0, f64::max);

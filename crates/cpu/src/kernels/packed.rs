@@ -15,23 +15,14 @@
 //! first, each of the products and sums is rounded once, and the minimum comes
 //! last. All tables do so, and their results are equal bit for bit.
 
-pub use super::layout::{Codes, Coding, Layout, Scales};
+pub use super::layout::{BAND, Codes, Coding, GROUP, LINE, Layout, Line, Scales};
 
 /// The version of the layouts: it is raised with every change of what a layout's
 /// bytes mean, as packed weights are kept on disk. A new layout changes nothing.
-pub const VERSION: u32 = 1;
-
-/// Rows of a band.
-pub const BAND: usize = 32;
-
-/// Columns of a group: as many as share a scale in the common formats.
-pub const GROUP: usize = 32;
+pub const LAYOUT_VERSION: u32 = 1;
 
 /// Rows in a line, one in each lane of a vector.
 pub const LANES: usize = 16;
-
-/// Bytes of a line.
-pub const LINE: usize = 64;
 
 /// The most columns of activations for which weights are decoded in registers
 /// as they come.
@@ -50,10 +41,10 @@ pub const FLOAT_DEPTH: usize = 256;
 /// The bits of `1.5 · 2²³`. A sum of integers that begins with it is, read as a
 /// float, that number plus the sum, as long as the sum is below `2²²`: so
 /// integers become floats without an instruction.
-pub const MAGIC: i32 = 0x4b40_0000;
+pub const INTEGER_BIAS: i32 = 0x4b40_0000;
 
-/// [`MAGIC`] as a float.
-pub const MAGIC_FLOAT: f32 = 12_582_912.0;
+/// [`INTEGER_BIAS`] as a float.
+pub const INTEGER_BIAS_FLOAT: f32 = 12_582_912.0;
 
 /// One band of a matrix.
 #[derive(Clone, Copy, Debug)]
@@ -98,14 +89,14 @@ pub type Sums = [f32; BAND];
 ///
 /// Activations of integer products come as words, for each group `words` rows
 /// ([`Coding::words`]) of one word a column: eight of codes, four signed bytes
-/// each; then, for each sum, the starting value `MAGIC − zero · Σ codes`, or
+/// each; then, for each sum, the starting value `INTEGER_BIAS − zero · Σ codes`, or
 /// the float `scale · Σ codes` where there are minimums; then the scale.
 /// Activations of float products are one row of floats for each column of the
 /// weights; an odd number of them is filled up with a row of zeros. Of products
 /// of brain floats they are one row for each two columns: the first column's
 /// number in the lower half of a word, the second's in the upper.
 #[derive(Clone, Copy, Debug)]
-pub struct Products {
+pub struct MatmulKernels {
     /// Sets `sums` to the products of a band with `sums.len()` columns, at most
     /// [`NARROW`], of integers.
     pub narrow: fn(band: Band<'_>, x: &[u32], sums: &mut [Sums]),
@@ -126,8 +117,8 @@ pub struct Products {
     /// as long as no operand, product or sum lies below the normal numbers:
     /// there an operand or a sum counts as zero or as itself, as the table's
     /// instructions have it.
-    pub brains: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]),
+    pub bf16: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]),
     /// What `brains` is done with, in `profile`: the precision's name, with
     /// what marks an instruction of its own.
-    pub brains_by: &'static str,
+    pub bf16_name: &'static str,
 }

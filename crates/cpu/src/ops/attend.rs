@@ -9,7 +9,7 @@
 //!     running = running joined with partial
 //! result = running's Σ weights · v / running's Σ weights
 //! ```
-//! Chunks begin at multiples of [`CHUNK`] of the absolute position, and a row
+//! Chunks begin at multiples of [`CHUNK_POSITIONS`] of the absolute position, and a row
 //! sees in a chunk what its own position says, so its sums are the same however
 //! a prompt is cut into steps and whatever else a step holds. Nothing of a
 //! position that is not seen comes into a sum, and blocks of which nothing is
@@ -35,7 +35,7 @@ use girih_graph::backend::Lane;
 use girih_graph::{BLOCK_POSITIONS, Graph, Node};
 
 use super::{Executor, Rows};
-use crate::kernels::attend::{Attend, Block, CHUNK, Cells, Ends, Format, LANES, TILE, WIDTHS, Weights};
+use crate::kernels::attend::{AttendKernels, ValueBlock, CHUNK_POSITIONS, Cells, MaxSum, Format, LANES, KEY_TILE, WIDTHS, ChunkWeights};
 use crate::lower::Attention;
 use crate::pool::{Grid, Tile};
 use crate::state::StateTensor;
@@ -81,7 +81,7 @@ pub(crate) fn partials_size(graph: &Graph, node: &Node) -> usize {
 /// Rows times chunks whose partial sums are kept at once: those of two rows at
 /// the end of the context, or of many that are not as far.
 fn units_at_once(graph: &Graph) -> usize {
-    2 * (graph.key.context as usize).div_ceil(CHUNK) + graph.key.lanes as usize
+    2 * (graph.key.context as usize).div_ceil(CHUNK_POSITIONS) + graph.key.lanes as usize
 }
 
 /// Numbers of one partial sum: the values, the largest score, the sum of weights.
@@ -141,7 +141,7 @@ pub(crate) fn attend(
 /// One call of the operator.
 #[derive(Clone, Copy)]
 struct Attending<'a> {
-    table: &'a Attend,
+    table: &'a AttendKernels,
     heads: Heads<'a>,
     attention: Attention,
     rows: Rows<'a>,
@@ -152,7 +152,7 @@ impl<'a> Attending<'a> {
     fn chunks(&self, lane: &Lane<'_>) -> Range<usize> {
         let rows = lane.rows.indexes();
         let seen = rows.map(|row| sees(self.attention, lane, row)).reduce(union).unwrap_or(0..0);
-        seen.start / CHUNK..seen.end.div_ceil(CHUNK)
+        seen.start / CHUNK_POSITIONS..seen.end.div_ceil(CHUNK_POSITIONS)
     }
 
     /// Rows times chunks.
@@ -304,7 +304,7 @@ impl<'a, S: Fn(&Lane<'_>) -> bool + Sync> Round<'a, S> {
 }
 
 /// Divides weighted sums by the sums of weights.
-fn finish(output: &mut [f32], value_size: usize, running: &[Ends], results: &[f32], width: usize) {
+fn finish(output: &mut [f32], value_size: usize, running: &[MaxSum], results: &[f32], width: usize) {
     let sums = running.iter().zip(results.chunks_exact(width));
     for (output, ([_, sum], result)) in output.chunks_exact_mut(value_size).zip(sums) {
         for (output, value) in output.iter_mut().zip(result) {
@@ -315,7 +315,7 @@ fn finish(output: &mut [f32], value_size: usize, running: &[Ends], results: &[f3
 
 /// Some rows of one lane with one head of keys and values.
 struct Piece<'a> {
-    table: &'a Attend,
+    table: &'a AttendKernels,
     heads: Heads<'a>,
     attention: Attention,
     head: usize,
@@ -340,9 +340,9 @@ impl Sizes {
         let count = tile_queries(shared);
         Sizes {
             queries: (count * size).next_multiple_of(LANES),
-            keys: size * TILE,
+            keys: size * KEY_TILE,
             values: BLOCK_POSITIONS * width,
-            scores: count * CHUNK,
+            scores: count * CHUNK_POSITIONS,
             sums: count * width,
             ends: count * 2,
         }
@@ -365,15 +365,15 @@ struct Scratch<'a> {
     /// A block of values.
     values: &'a mut [f32],
     /// Scores, then weights, of each query over a chunk.
-    scores: &'a mut [Weights],
+    scores: &'a mut [ChunkWeights],
     /// The weighted sums of a chunk, for each query.
     sums: &'a mut [f32],
     /// What ran up before, for each query.
     results: &'a mut [f32],
     /// The largest score and the sum of weights of a chunk, for each query.
-    partial: &'a mut [Ends],
+    partial: &'a mut [MaxSum],
     /// The same of what ran up before.
-    running: &'a mut [Ends],
+    running: &'a mut [MaxSum],
 }
 
 impl<'a> Scratch<'a> {
@@ -432,8 +432,8 @@ impl Piece<'_> {
     /// What a row sees of a chunk, counted from its beginning.
     fn seen(&self, row: usize, chunk: usize) -> Range<usize> {
         let seen = sees(self.attention, self.lane, row);
-        let part = intersection(seen, chunk * CHUNK..(chunk + 1) * CHUNK);
-        part.start - (chunk * CHUNK).min(part.start)..part.end - (chunk * CHUNK).min(part.end)
+        let part = intersection(seen, chunk * CHUNK_POSITIONS..(chunk + 1) * CHUNK_POSITIONS);
+        part.start - (chunk * CHUNK_POSITIONS).min(part.start)..part.end - (chunk * CHUNK_POSITIONS).min(part.end)
     }
 
     fn queries(&self) -> usize {
@@ -447,7 +447,7 @@ impl Piece<'_> {
             let queries = first..count.min(first + WIDEST);
             let rows = &seen[queries.start / shared..queries.end.div_ceil(shared)];
             let some = rows.iter().cloned().fold(0..0, union);
-            let all = rows.iter().cloned().fold(0..CHUNK, intersection);
+            let all = rows.iter().cloned().fold(0..CHUNK_POSITIONS, intersection);
             Batch { width: width(queries.len()), queries, some, all }
         })
     }
@@ -483,7 +483,7 @@ impl Piece<'_> {
         scratch.running[..self.queries()].fill([f32::NEG_INFINITY, 0.0]);
         scratch.results[..self.queries() * width].fill(0.0);
         let seen = self.rows.clone().map(|row| sees(self.attention, self.lane, row)).fold(0..0, union);
-        let chunks = seen.start / CHUNK..seen.end.div_ceil(CHUNK);
+        let chunks = seen.start / CHUNK_POSITIONS..seen.end.div_ceil(CHUNK_POSITIONS);
         for chunk in chunks.clone() {
             self.chunk(chunk, chunk + 1 < chunks.end, scratch);
             for query in 0..self.queries() {
@@ -510,7 +510,7 @@ impl Piece<'_> {
         });
         let some = seen.iter().cloned().fold(0..0, union);
         let blocks = some.start / BLOCK_POSITIONS..some.end.div_ceil(BLOCK_POSITIONS);
-        let walk = Walk { piece: self, first: chunk * (CHUNK / BLOCK_POSITIONS), blocks, more };
+        let walk = Walk { piece: self, first: chunk * (CHUNK_POSITIONS / BLOCK_POSITIONS), blocks, more };
         walk.score(&seen, some.clone(), scratch);
         let cap = self.attention.softcap.map(|cap| (f64::from(cap) * std::f64::consts::LOG2_E) as f32);
         for query in 0..self.queries() {
@@ -557,11 +557,11 @@ impl<'a> Walk<'a> {
     fn score(&self, seen: &Seen, some: Range<usize>, scratch: &mut Scratch<'_>) {
         let (table, size) = (self.piece.table, self.piece.attention.size);
         let format = self.piece.heads.keys.format();
-        let tile_bytes = format.bytes(TILE, size);
+        let tile_bytes = format.bytes(KEY_TILE, size);
         let decodes = self.decodes(format);
-        for tile in some.start / TILE..some.end.div_ceil(TILE) {
-            let block = tile * TILE / BLOCK_POSITIONS;
-            let part = tile * TILE % BLOCK_POSITIONS / TILE * tile_bytes;
+        for tile in some.start / KEY_TILE..some.end.div_ceil(KEY_TILE) {
+            let block = tile * KEY_TILE / BLOCK_POSITIONS;
+            let part = tile * KEY_TILE % BLOCK_POSITIONS / KEY_TILE * tile_bytes;
             let part = part..part + tile_bytes;
             let stored = &self.keys(block)[part.clone()];
             let next = match block + 1 < self.blocks.end {
@@ -571,10 +571,10 @@ impl<'a> Walk<'a> {
             let mut ahead = next.get(part).unwrap_or(&[]);
             let mut cells = Cells::Stored(format, stored);
             if decodes {
-                (table.widen_keys)(format, stored, &mut scratch.keys[..size * TILE]);
-                cells = Cells::Decoded(&scratch.keys[..size * TILE]);
+                (table.widen_keys)(format, stored, &mut scratch.keys[..size * KEY_TILE]);
+                cells = Cells::Decoded(&scratch.keys[..size * KEY_TILE]);
             }
-            let positions = tile * TILE..(tile + 1) * TILE;
+            let positions = tile * KEY_TILE..(tile + 1) * KEY_TILE;
             for batch in self.piece.batches(seen) {
                 if intersection(batch.some, positions.clone()).is_empty() {
                     continue;
@@ -599,18 +599,18 @@ impl<'a> Walk<'a> {
             let positions = positions.start - at..positions.end - at;
             let ahead = match index + 1 < self.blocks.end {
                 true => self.values(index + 1),
-                false if self.more => self.keys(CHUNK / BLOCK_POSITIONS),
+                false if self.more => self.keys(CHUNK_POSITIONS / BLOCK_POSITIONS),
                 false => &[],
             };
             let cells = Cells::Stored(format, self.values(index));
-            let mut block = Block { cells, positions, width, ahead };
+            let mut block = ValueBlock { cells, positions, width, next: ahead };
             if decodes {
                 (table.widen_values)(block.clone(), scratch.values);
                 block.cells = Cells::Decoded(&scratch.values[..BLOCK_POSITIONS * width]);
             }
             for batch in self.piece.batches(seen) {
                 self.blend_batch(seen, &batch, at, block.clone(), scratch.scores, scratch.sums);
-                block.ahead = &[];
+                block.next = &[];
             }
         }
     }
@@ -622,8 +622,8 @@ impl<'a> Walk<'a> {
         seen: &Seen,
         batch: &Batch,
         at: usize,
-        block: Block<'_>,
-        weights: &[Weights],
+        block: ValueBlock<'_>,
+        weights: &[ChunkWeights],
         sums: &mut [f32],
     ) {
         let (table, shared, width) = (self.piece.table, self.piece.attention.shared, block.width);
@@ -636,7 +636,7 @@ impl<'a> Walk<'a> {
             for query in batch.queries.clone() {
                 let positions = positions(in_block(seen[query / shared].clone()));
                 if !positions.is_empty() {
-                    let block = Block { positions, ..block.clone() };
+                    let block = ValueBlock { positions, ..block.clone() };
                     let sums = &mut sums[query * width..(query + 1) * width];
                     (table.blend)(&weights[query..query + 1], at, block, sums);
                 }
@@ -647,7 +647,7 @@ impl<'a> Walk<'a> {
         }
         alone(&|own| own.start..all.start, sums);
         let together = batch.queries.start..batch.queries.start + batch.width;
-        let block = Block { positions: all.clone(), ..block.clone() };
+        let block = ValueBlock { positions: all.clone(), ..block.clone() };
         (table.blend)(
             &weights[together.clone()],
             at,

@@ -180,7 +180,7 @@ fn variant(table: &Table, rows: usize, few: bool, products: &[Option<Product<'_>
         if names.all(|name| name == first) { first } else { "mixed" }
     };
     let numbers = one(|table, product| match product.x.kind {
-        Kind::Brains => table.products.brains_by,
+        Kind::Brains => table.matmul.bf16_name,
         kind => kind.name(),
     });
     [way, table.name, numbers, one(|_, product| product.weight.layout.name())]
@@ -294,10 +294,10 @@ impl Product<'_> {
     fn narrow(&self, table: &Table, band: usize, sums: &mut [[f32; BAND]]) {
         let (weights, x) = (self.weight.band(band), self.x);
         match x.kind {
-            Kind::Integers(_) | Kind::IntegersTwice(_) => (table.products.narrow)(weights, x.whole(), sums),
-            Kind::Brains => (table.products.brains)(weights, 0, x.whole(), sums),
+            Kind::Integers(_) | Kind::IntegersTwice(_) => (table.matmul.narrow)(weights, x.whole(), sums),
+            Kind::Brains => (table.matmul.bf16)(weights, 0, x.whole(), sums),
             _ if self.weight.is_float() => {
-                (table.products.floats)(weights, 0, x.whole(), sums);
+                (table.matmul.floats)(weights, 0, x.whole(), sums);
             }
             _ => self.multiply(table, band, 0..x.blocks(), sums),
         }
@@ -330,18 +330,18 @@ impl Product<'_> {
                 let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
                 for block in blocks {
                     let groups = DEPTH.min(self.weight.groups() - block * DEPTH);
-                    (table.products.decode)(weights, block * DEPTH, groups, &mut panels);
+                    (table.matmul.decode)(weights, block * DEPTH, groups, &mut panels);
                     for tile in self.x.tiles() {
                         let x = self.x.part(block, tile);
                         let sums = &mut sums[tile.0..tile.0 + tile.1];
-                        (table.products.tile)(coding, &panels, groups, x, sums);
+                        (table.matmul.tile)(coding, &panels, groups, x, sums);
                     }
                 }
             }
             Kind::Brains => {
                 for (block, tile) in blocks.flat_map(|block| self.x.tiles().map(move |tile| (block, tile))) {
                     let sums = &mut sums[tile.0..tile.0 + tile.1];
-                    (table.products.brains)(weights, block * FLOAT_DEPTH, self.x.part(block, tile), sums);
+                    (table.matmul.bf16)(weights, block * FLOAT_DEPTH, self.x.part(block, tile), sums);
                 }
             }
             Kind::Floats | Kind::Bf16 if self.weight.is_float() => {
@@ -371,7 +371,7 @@ impl Product<'_> {
     ) {
         for tile in self.x.tiles() {
             let x = self.x.part(block, tile);
-            (table.products.floats)(weights, first, x, &mut sums[tile.0..tile.0 + tile.1]);
+            (table.matmul.floats)(weights, first, x, &mut sums[tile.0..tile.0 + tile.1]);
         }
     }
 }

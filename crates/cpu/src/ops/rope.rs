@@ -9,7 +9,7 @@ use girih_graph::{Error, Pairing};
 
 use super::rows::by_rows;
 use super::{Executor, Rows};
-use crate::kernels::Turns;
+use crate::kernels::Rotation;
 use crate::memory::Aligned;
 use crate::pool::Grid;
 
@@ -82,14 +82,14 @@ impl StepTurns {
     }
 
     /// The turns of a row.
-    pub fn row(&self, row: usize) -> Turns<'_> {
+    pub fn row(&self, row: usize) -> Rotation<'_> {
         let (cosines, sines) =
             self.values[2 * self.pairs * row..2 * self.pairs * (row + 1)].split_at(self.pairs);
-        Turns { cosines, sines }
+        Rotation { cosines, sines }
     }
 }
 
-/// Turns every head of every row; `stride` values a row. The step's turns have
+/// Rotation every head of every row; `stride` values a row. The step's turns have
 /// been filled.
 pub(crate) fn rope(
     executor: &mut Executor<'_>,

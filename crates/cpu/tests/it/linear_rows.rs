@@ -1,10 +1,10 @@
-//! Products with activations rounded to bytes or brain floats, from stored weights to results:
+//! Products with activations rounded to bytes or bf16, from stored weights to results:
 //! every number of rows of a step and of the weights up to one beyond a band,
 //! so that tiles, bands and panels are cut at every place; and matrices of several
 //! formats that one task multiplies.
 
 use girih_cpu::kernels::packed::{BAND, Layout};
-use girih_cpu::kernels::{GROUP, Table, tables};
+use girih_cpu::kernels::{QUANT_GROUP, Table, tables};
 use girih_cpu::{Cpu, Options, Precision};
 use girih_graph::backend::Inputs;
 use girih_graph::{Builder, Graph, Op};
@@ -51,7 +51,7 @@ fn exact(dtype: DType, codes: &[i8], scales: &[f32], weights: &[f32], stored: &[
     let (mut sum, mut size) = (0.0, 0.0);
     let block = dtype.tile().1;
     for (index, (&code, &weight)) in codes.iter().zip(weights).enumerate() {
-        let x = f64::from(scales[index / GROUP]) * f64::from(code);
+        let x = f64::from(scales[index / QUANT_GROUP]) * f64::from(code);
         let stored = &stored[index / block * dtype.block_bytes()..];
         sum += x * f64::from(weight);
         size += x.abs() * (f64::from(weight.abs()) + extra(dtype, stored));
@@ -74,9 +74,9 @@ fn wrong(
     let got = step(&mut *runner, Inputs::Embeddings(&x), &sequences);
     let weights = source.numbers("weight", dtype, outputs, inputs);
     let row_bytes = inputs / dtype.tile().1 * dtype.block_bytes();
-    let (mut codes, mut scales) = (vec![0; inputs], vec![0.0; inputs / GROUP]);
+    let (mut codes, mut scales) = (vec![0; inputs], vec![0.0; inputs / QUANT_GROUP]);
     for (x, got) in x.chunks_exact(inputs).zip(got.chunks_exact(outputs)) {
-        (portable().quantize)(x, &mut codes, &mut scales, &mut vec![0; inputs / GROUP]);
+        (portable().quantize)(x, &mut codes, &mut scales, &mut vec![0; inputs / QUANT_GROUP]);
         for (row, got) in got.iter().enumerate() {
             let stored = &source.0["weight"][row * row_bytes..][..row_bytes];
             let (want, bound) = exact(dtype, &codes, &scales, &weights[row * inputs..][..inputs], stored);
@@ -93,7 +93,7 @@ fn wrong(
 fn steps_and_matrices_of_any_rows_keep_their_bound() {
     let mut random = Random(71);
     for (table, dtype) in tables().iter().flat_map(|table| FORMATS.map(|dtype| (table, dtype))) {
-        let inputs = if dtype.tile().1 > GROUP { 768 } else { 17 * GROUP };
+        let inputs = if dtype.tile().1 > QUANT_GROUP { 768 } else { 17 * QUANT_GROUP };
         let cuts = (1..=33).map(|rows| [inputs, 34 - rows, rows]);
         let bands = (1..=33).map(|outputs| [dtype.tile().1, outputs, 5]);
         for shape in cuts.chain(bands) {
@@ -103,9 +103,9 @@ fn steps_and_matrices_of_any_rows_keep_their_bound() {
     }
 }
 
-/// The first result of a step with brain floats on both sides that lies beyond
+/// The first result of a step with bf16 on both sides that lies beyond
 /// its bound: a product is exact, each addition is rounded.
-fn wrong_brains(table: &Table, [inputs, outputs, rows]: [usize; 3], random: &mut Random) -> Option<String> {
+fn wrong_bf16(table: &Table, [inputs, outputs, rows]: [usize; 3], random: &mut Random) -> Option<String> {
     let graph = graph(DType::BF16, inputs, outputs, rows);
     let source = Source::random(&graph, random);
     let x = random.numbers(rows * inputs);
@@ -135,17 +135,17 @@ fn brain_floats_keep_their_bound_in_steps_and_matrices_of_any_rows() {
         let cuts = (1..=33).map(|rows| [70, 34 - rows, rows]);
         let widths = [1, 2, 255, 256, 257, 769].map(|inputs| [inputs, 33, 13]);
         for shape in cuts.chain(widths) {
-            let wrong = wrong_brains(table, shape, &mut random);
+            let wrong = wrong_bf16(table, shape, &mut random);
             assert_eq!(wrong, None, "{}, inputs, outputs and rows {shape:?}", table.name);
         }
     }
     let mut table = portable();
     // The last pair of columns is left out.
-    table.products.brains = |band, first, x, sums| {
-        (portable().products.brains)(band, first, &x[..x.len() - sums.len()], sums);
+    table.matmul.bf16 = |band, first, x, sums| {
+        (portable().matmul.bf16)(band, first, &x[..x.len() - sums.len()], sums);
     };
     for rows in [1, 8, 9, 33] {
-        assert!(wrong_brains(&table, [70, 33, rows], &mut random).is_some(), "{rows} rows");
+        assert!(wrong_bf16(&table, [70, 33, rows], &mut random).is_some(), "{rows} rows");
     }
 }
 
@@ -154,14 +154,14 @@ fn a_band_too_little_is_caught() {
     let mut table = portable();
     // The last group of every matrix is left out where rows are few, and
     // the last third of a tile where they are many.
-    table.products.narrow = |band, x, sums| {
+    table.matmul.narrow = |band, x, sums| {
         let coding = band.layout.coding().expect("it is a layout of integers");
         let less = x.len() - coding.words() * sums.len();
-        (portable().products.narrow)(band, &x[..less], sums);
+        (portable().matmul.narrow)(band, &x[..less], sums);
     };
-    table.products.tile = |coding, panels, groups, x, sums| {
+    table.matmul.tile = |coding, panels, groups, x, sums| {
         let kept: Vec<_> = sums[sums.len() - 4..].to_vec();
-        (portable().products.tile)(coding, panels, groups, x, sums);
+        (portable().matmul.tile)(coding, panels, groups, x, sums);
         let less = sums.len() - 4;
         sums[less..].copy_from_slice(&kept);
     };
@@ -180,10 +180,10 @@ fn results(table: &Table, precision: Precision, graph: &Graph, source: &Source, 
 
 /// What bytes leave of a row's values, in single precision.
 fn rest(x: &[f32]) -> Vec<f32> {
-    let (mut codes, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / GROUP]);
-    (portable().quantize)(x, &mut codes, &mut scales, &mut vec![0; x.len() / GROUP]);
+    let (mut codes, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / QUANT_GROUP]);
+    (portable().quantize)(x, &mut codes, &mut scales, &mut vec![0; x.len() / QUANT_GROUP]);
     let numbers = x.iter().zip(codes).enumerate();
-    numbers.map(|(index, (x, code))| x - scales[index / GROUP] * f32::from(code)).collect()
+    numbers.map(|(index, (x, code))| x - scales[index / QUANT_GROUP] * f32::from(code)).collect()
 }
 
 /// The product with a row of weights, and how far from it two terms may lie: the
@@ -192,8 +192,8 @@ fn rest(x: &[f32]) -> Vec<f32> {
 fn exact_of_two(dtype: DType, x: &[f32], weights: &[f32], stored: &[u8]) -> (f64, f64) {
     let (mut sum, mut size, mut left) = (0.0, 0.0, 0.0);
     let block = dtype.tile().1;
-    for (index, (group, weights)) in x.chunks(GROUP).zip(weights.chunks(GROUP)).enumerate() {
-        let extra = extra(dtype, &stored[index * GROUP / block * dtype.block_bytes()..]);
+    for (index, (group, weights)) in x.chunks(QUANT_GROUP).zip(weights.chunks(QUANT_GROUP)).enumerate() {
+        let extra = extra(dtype, &stored[index * QUANT_GROUP / block * dtype.block_bytes()..]);
         let largest = group.iter().fold(0.0f64, |most, x| most.max(f64::from(x.abs())));
         for (x, weight) in group.iter().zip(weights) {
             sum += f64::from(*x) * f64::from(*weight);
@@ -265,11 +265,11 @@ fn two_terms_of_odd_rows_change_no_other_row() {
             let row = &mut x[odd * inputs..][..inputs];
             // In every third group: at one place beside numbers, or everywhere.
             let whole = kind.iter().all(|x| x.is_finite());
-            for (group, odd) in row.chunks_exact_mut(GROUP).step_by(3).zip(kind.iter().cycle()) {
+            for (group, odd) in row.chunks_exact_mut(QUANT_GROUP).step_by(3).zip(kind.iter().cycle()) {
                 if whole {
                     group.fill(*odd);
                 }
-                group[below(GROUP, &mut random)] = *odd;
+                group[below(QUANT_GROUP, &mut random)] = *odd;
             }
             let what = format!("{} {dtype}, row {odd} of {rows} with {kind:?}", table.name);
             let got = run(&x);

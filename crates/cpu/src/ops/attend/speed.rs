@@ -21,7 +21,7 @@ use crate::state::Cache;
 const HEADS: usize = 32;
 const GROUPS: usize = 8;
 const SIZE: usize = 64;
-/// Turns of which the median counts.
+/// Rotation of which the median counts.
 const TURNS: usize = 7;
 
 /// Some layers that attend, each with keys and values of its own.
