@@ -15,7 +15,7 @@ use girih_graph::Act;
 use girih_tensor::DType;
 
 use crate::kernels::Table;
-use crate::kernels::packed::{BAND, Coding, DEPTH, FLOAT_DEPTH, GROUP, Layout, INTEGER_BIAS, NARROW, TILE};
+use crate::kernels::packed::{BAND, Coding, DEPTH, FLOAT_DEPTH, GROUP, INTEGER_BIAS, Layout, NARROW, TILE};
 
 /// What activations are rounded to before they are multiplied by weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

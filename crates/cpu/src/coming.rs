@@ -7,8 +7,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::kernels::prefetch;
 use crate::kernels::packed::LINE;
+use crate::kernels::prefetch;
 
 /// Bytes that a thread asks for, at the most: what fits into the second cache
 /// beside the activations of a step of few rows. Twice as many were no better.

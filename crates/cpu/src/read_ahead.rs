@@ -10,8 +10,8 @@ use std::time::Instant;
 use girih_graph::Error;
 
 use crate::kernels::Table;
-use crate::kernels::prefetch::{self, PrefetchDistance};
 use crate::kernels::packed::{BAND, Band, GROUP, Layout, Sums};
+use crate::kernels::prefetch::{self, PrefetchDistance};
 use crate::memory::Aligned;
 use crate::pool::{Grid, Pool};
 use crate::weights::Weights;

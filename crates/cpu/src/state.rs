@@ -16,7 +16,7 @@ use girih_graph::{BLOCK_POSITIONS, Error, Graph, GroupId, Op, Role, Value, Value
 use girih_tensor::DType;
 
 use crate::kernels::Table;
-use crate::kernels::attend::{Format, KV_GROUP, LANES, Q8_0_GROUP, KEY_TILE};
+use crate::kernels::attend::{Format, KEY_TILE, KV_GROUP, LANES, Q8_0_GROUP};
 use crate::memory::Aligned;
 use crate::os::Use;
 
@@ -136,7 +136,9 @@ impl Layout {
             .ok_or_else(|| format!("its type is {dtype}; state is kept as f32, f16, bf16 or q8_0"))?;
         let size = value.shape.columns();
         if format == Format::Q8_0 && !size.is_multiple_of(KV_GROUP) {
-            return Err(format!("heads of {size} values are no whole groups of {KV_GROUP}, which q8_0 needs"));
+            return Err(format!(
+                "heads of {size} values are no whole groups of {KV_GROUP}, which q8_0 needs"
+            ));
         }
         let width = match part {
             Part::Keys => size,
@@ -200,7 +202,8 @@ impl Layout {
                 for (row, rounded) in some.chunks(stride).zip(rounded.chunks_exact_mut(row_bytes)) {
                     self.round(table, &row[first..first + dims], rounded);
                 }
-                let lines = &mut tile[self.format.bytes(KEY_TILE, first)..][..self.format.bytes(KEY_TILE, dims)];
+                let lines =
+                    &mut tile[self.format.bytes(KEY_TILE, first)..][..self.format.bytes(KEY_TILE, dims)];
                 let rounded = &rounded[..count * row_bytes];
                 match self.format {
                     Format::F32 => put_columns::<4>(rounded, dims, at % KEY_TILE, lines),
@@ -229,7 +232,8 @@ impl Layout {
             let group = first + group;
             match self.part {
                 Part::Keys => {
-                    let (scales, lines) = bytes[(at / KEY_TILE * groups + group) * Q8_0_GROUP..][..Q8_0_GROUP]
+                    let (scales, lines) = bytes[(at / KEY_TILE * groups + group) * Q8_0_GROUP..]
+                        [..Q8_0_GROUP]
                         .split_at_mut(2 * KEY_TILE);
                     scales[at % KEY_TILE * 2..][..2].copy_from_slice(scale);
                     for (line, &integer) in lines.chunks_exact_mut(KEY_TILE).zip(integers) {

@@ -20,7 +20,6 @@
 use girih_tensor::DType;
 use half::{bf16, f16};
 
-
 /// Rows of a band.
 pub const BAND: usize = 32;
 

@@ -35,7 +35,9 @@ use girih_graph::backend::Lane;
 use girih_graph::{BLOCK_POSITIONS, Graph, Node};
 
 use super::{Executor, Rows};
-use crate::kernels::attend::{AttendKernels, ValueBlock, CHUNK_POSITIONS, Cells, MaxSum, Format, LANES, KEY_TILE, WIDTHS, ChunkWeights};
+use crate::kernels::attend::{
+    AttendKernels, CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, LANES, MaxSum, ValueBlock, WIDTHS,
+};
 use crate::lower::Attention;
 use crate::pool::{Grid, Tile};
 use crate::state::StateTensor;
@@ -433,7 +435,8 @@ impl Piece<'_> {
     fn seen(&self, row: usize, chunk: usize) -> Range<usize> {
         let seen = sees(self.attention, self.lane, row);
         let part = intersection(seen, chunk * CHUNK_POSITIONS..(chunk + 1) * CHUNK_POSITIONS);
-        part.start - (chunk * CHUNK_POSITIONS).min(part.start)..part.end - (chunk * CHUNK_POSITIONS).min(part.end)
+        part.start - (chunk * CHUNK_POSITIONS).min(part.start)
+            ..part.end - (chunk * CHUNK_POSITIONS).min(part.end)
     }
 
     fn queries(&self) -> usize {

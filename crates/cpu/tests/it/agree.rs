@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use girih_cpu::Cpu;
-use girih_cpu::kernels::attend::{AttendKernels, ValueBlock, Cells, ChunkWeights};
+use girih_cpu::kernels::attend::{AttendKernels, Cells, ChunkWeights, ValueBlock};
 use girih_cpu::kernels::packed::MatmulKernels;
 use girih_cpu::kernels::{Table, tables};
 use girih_graph::backend::Inputs;

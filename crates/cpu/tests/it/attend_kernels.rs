@@ -4,7 +4,9 @@
 use std::ops::Range;
 
 use girih_cpu::kernels::Table;
-use girih_cpu::kernels::attend::{ValueBlock, CHUNK_POSITIONS, Cells, Format, LANES, KEY_TILE, WIDTHS, ChunkWeights};
+use girih_cpu::kernels::attend::{
+    CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, LANES, ValueBlock, WIDTHS,
+};
 use girih_cpu::kernels::tables;
 use girih_graph::BLOCK_POSITIONS;
 use girih_tensor::reference;
@@ -85,7 +87,10 @@ fn scores_keep_their_bound_and_do_not_depend_on_their_neighbours() {
                     let scores = |cells: Cells<'_>, queries: &[f32], width: usize| {
                         let mut scores: Vec<ChunkWeights> = vec![[f32::NAN; CHUNK_POSITIONS]; width];
                         (table.attend.score)(queries, cells, &tile, &mut scores, 64);
-                        scores.iter().flat_map(|scores| scores[64..64 + KEY_TILE].to_vec()).collect::<Vec<_>>()
+                        scores
+                            .iter()
+                            .flat_map(|scores| scores[64..64 + KEY_TILE].to_vec())
+                            .collect::<Vec<_>>()
                     };
                     let got = scores(Cells::Stored(format, &tile), &queries, width);
                     assert_eq!(bits(&got), bits(&scores(Cells::Decoded(&wide), &queries, width)));
@@ -95,7 +100,8 @@ fn scores_keep_their_bound_and_do_not_depend_on_their_neighbours() {
                         let alone = scores(Cells::Stored(format, &tile), &own, 1);
                         assert_eq!(bits(own_scores), bits(&alone), "{}, {width}", table.name);
                         for (position, score) in own_scores.iter().enumerate() {
-                            let key: Vec<f32> = wide.iter().copied().skip(position).step_by(KEY_TILE).collect();
+                            let key: Vec<f32> =
+                                wide.iter().copied().skip(position).step_by(KEY_TILE).collect();
                             let exact = reference::dot(&own, &key);
                             let distance = (f64::from(*score) - exact.sum).abs();
                             assert!(distance <= exact.bound(size), "{}, {format:?} {size}", table.name);

@@ -1,7 +1,9 @@
 //! The paths through the loops of attention, with their checks.
 
 use girih_cpu::kernels::Table;
-use girih_cpu::kernels::attend::{ValueBlock, CHUNK_POSITIONS, Cells, Format, LANES, KEY_TILE, WIDTHS, ChunkWeights};
+use girih_cpu::kernels::attend::{
+    CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, LANES, ValueBlock, WIDTHS,
+};
 use girih_graph::BLOCK_POSITIONS;
 use girih_tensor::{DType, reference};
 

@@ -3,7 +3,7 @@
 //! not by the crate's own packing, with the edges of what a file may hold.
 
 use girih_cpu::kernels::packed::{
-    self, BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, Layout, INTEGER_BIAS, PanelGroup, Panels, Sums,
+    self, BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, LANES, LINE, Layout, PanelGroup, Panels, Sums,
 };
 use girih_tensor::DType;
 use half::f16;

@@ -5,11 +5,11 @@
 
 use std::ops::Range;
 
-use girih_cpu::kernels::attend::{AttendKernels, ValueBlock, Cells, MaxSum, Format, WIDTHS, ChunkWeights};
+use girih_cpu::kernels::attend::{AttendKernels, Cells, ChunkWeights, Format, MaxSum, ValueBlock, WIDTHS};
 use girih_cpu::kernels::packed::{
-    BAND, Band, Coding, DEPTH, GROUP, LANES, Layout, PanelGroup, Panels, MatmulKernels, Sums,
+    BAND, Band, Coding, DEPTH, GROUP, LANES, Layout, MatmulKernels, PanelGroup, Panels, Sums,
 };
-use girih_cpu::kernels::{Table, Rotation};
+use girih_cpu::kernels::{Rotation, Table};
 use girih_graph::{Act, BLOCK_POSITIONS, Pairing};
 
 use crate::fixture::{Random, portable};
@@ -362,7 +362,13 @@ fn without_last_dim(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [Chun
     (portable().attend.score)(&q, keys, ahead, scores, at);
 }
 
-fn queries_in_the_wrong_order(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [ChunkWeights], at: usize) {
+fn queries_in_the_wrong_order(
+    q: &[f32],
+    keys: Cells<'_>,
+    ahead: &[u8],
+    scores: &mut [ChunkWeights],
+    at: usize,
+) {
     (portable().attend.score)(q, keys, ahead, scores, at);
     scores.reverse();
 }
@@ -378,7 +384,13 @@ fn without_last_position_of_tile(
     scores.iter_mut().for_each(|scores| scores[at + 31] = 0.0);
 }
 
-fn scales_of_the_first_group(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [ChunkWeights], at: usize) {
+fn scales_of_the_first_group(
+    q: &[f32],
+    keys: Cells<'_>,
+    ahead: &[u8],
+    scores: &mut [ChunkWeights],
+    at: usize,
+) {
     let mut bytes = keys_of(keys);
     if let Cells::Stored(Format::Q8_0, _) = keys {
         let first = bytes[..64].to_vec();
@@ -389,9 +401,20 @@ fn scales_of_the_first_group(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &
     }
 }
 
-fn shortened(weights: &[ChunkWeights], at: usize, values: ValueBlock<'_>, sums: &mut [f32], [first, last]: [usize; 2]) {
+fn shortened(
+    weights: &[ChunkWeights],
+    at: usize,
+    values: ValueBlock<'_>,
+    sums: &mut [f32],
+    [first, last]: [usize; 2],
+) {
     let Range { start, end } = values.positions;
-    (portable().attend.blend)(weights, at, ValueBlock { positions: start + first..end - last, ..values }, sums);
+    (portable().attend.blend)(
+        weights,
+        at,
+        ValueBlock { positions: start + first..end - last, ..values },
+        sums,
+    );
 }
 
 #[test]

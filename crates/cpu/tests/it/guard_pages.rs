@@ -4,9 +4,9 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use girih_cpu::kernels::attend::{AttendKernels, ValueBlock, Cells};
+use girih_cpu::kernels::attend::{AttendKernels, Cells, ValueBlock};
 use girih_cpu::kernels::packed::{Band, MatmulKernels};
-use girih_cpu::kernels::{Table, Rotation, tables};
+use girih_cpu::kernels::{Rotation, Table, tables};
 
 use crate::fixture::Random;
 use crate::guarded::{Guarded, Side};
@@ -72,9 +72,7 @@ fn matmul<const TABLE: usize, const END: bool>() -> MatmulKernels {
         },
         tile: |coding, panels, groups, x, sums| {
             let (panels, x) = (copy::<_, END>(std::slice::from_ref(panels)), copy::<_, END>(x));
-            with::<_, END>(sums, |sums| {
-                (tables()[TABLE].matmul.tile)(coding, &panels[0], groups, &x, sums)
-            });
+            with::<_, END>(sums, |sums| (tables()[TABLE].matmul.tile)(coding, &panels[0], groups, &x, sums));
         },
         floats: |band, first, x, sums| {
             let (bytes, x) = (copy::<_, END>(band.bytes), copy::<_, END>(x));

@@ -13,10 +13,10 @@
 
 use std::hint::black_box;
 
-use girih_cpu::kernels::prefetch::PrefetchDistance;
-use girih_cpu::kernels::attend::{ValueBlock, CHUNK_POSITIONS, Cells, Format, KEY_TILE, ChunkWeights};
+use girih_cpu::kernels::attend::{CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, ValueBlock};
 use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, PanelGroup, TILE};
 use girih_cpu::kernels::peaks::time_stamp;
+use girih_cpu::kernels::prefetch::PrefetchDistance;
 use girih_cpu::kernels::{Table, by_name, tables};
 use girih_cpu::read_ahead::measure;
 use girih_graph::BLOCK_POSITIONS;
@@ -224,6 +224,9 @@ fn inner_loops_are_timed() {
 #[test]
 #[ignore = "measures, which takes a minute of an idle machine in a release build"]
 fn memory_is_read_with_each_distance() {
-    println!("GB/s with one column, then with four; distances of {}", PrefetchDistance::ALL.map(PrefetchDistance::name).join(", "));
+    println!(
+        "GB/s with one column, then with four; distances of {}",
+        PrefetchDistance::ALL.map(PrefetchDistance::name).join(", ")
+    );
     distances(&table());
 }

@@ -2,7 +2,8 @@
 //! ones bit for bit, these against integers in `f64`, and floats within their bound.
 
 use girih_cpu::kernels::packed::{
-    BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, Layout, INTEGER_BIAS, NARROW, Panel, PanelGroup, Scales, TILE,
+    BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, LANES, LINE, Layout, NARROW, Panel, PanelGroup, Scales,
+    TILE,
 };
 use girih_cpu::kernels::{Table, tables};
 

@@ -1,6 +1,6 @@
 //! The paths through the kernels of rows and elements, with their checks.
 
-use girih_cpu::kernels::{QUANT_GROUP, Table, Rotation};
+use girih_cpu::kernels::{QUANT_GROUP, Rotation, Table};
 use girih_graph::{Act, Pairing};
 use girih_tensor::reference;
 

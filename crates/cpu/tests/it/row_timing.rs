@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::time::Instant;
 
-use girih_cpu::kernels::{QUANT_GROUP, Table, Rotation, tables};
+use girih_cpu::kernels::{QUANT_GROUP, Rotation, Table, tables};
 use girih_graph::{Act, Pairing};
 
 use crate::fixture::Random;

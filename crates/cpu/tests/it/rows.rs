@@ -1,7 +1,7 @@
 //! The kernels of rows and elements of every table, against `f64`, against each
 //! other, and against themselves on one element.
 
-use girih_cpu::kernels::{QUANT_GROUP, Table, Rotation, tables};
+use girih_cpu::kernels::{QUANT_GROUP, Rotation, Table, tables};
 use girih_graph::{Act, Pairing};
 
 use crate::fixture::{Random, gamma, portable};
@@ -285,7 +285,8 @@ fn squares_left(x: &[f32], levels: f32) -> f64 {
 /// distances of up to half a step by as much, once more when they are added up.
 pub fn wrong_code(table: &Table, x: &[f32]) -> Option<String> {
     let (codes, scales, sums) = quantized(table, x);
-    let groups = x.chunks_exact(QUANT_GROUP).zip(codes.chunks_exact(QUANT_GROUP)).zip(scales.iter().zip(&sums));
+    let groups =
+        x.chunks_exact(QUANT_GROUP).zip(codes.chunks_exact(QUANT_GROUP)).zip(scales.iter().zip(&sums));
     for ((x, codes), (&scale, &sum)) in groups {
         let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
         let some = largest >= 2f32.powi(-119);
@@ -352,7 +353,8 @@ pub fn unequal_codes(table: &Table, x: &[f32]) -> Option<String> {
 pub fn rows(random: &mut Random) -> Vec<Vec<f32>> {
     let mut rows: Vec<Vec<f32>> = (0..=9).map(|groups| random.numbers(groups * QUANT_GROUP)).collect();
     rows.push(random.numbers(300 * QUANT_GROUP));
-    let sizes = (0..70 * QUANT_GROUP).map(|i| random.number() * f32::powi(2.0, (i / QUANT_GROUP) as i32 * 4 - 149));
+    let sizes =
+        (0..70 * QUANT_GROUP).map(|i| random.number() * f32::powi(2.0, (i / QUANT_GROUP) as i32 * 4 - 149));
     rows.push(sizes.collect());
     for edge in [0.0, 1e-45, 1e-38, 1.5e-36, 1.6e-36, f32::MIN_POSITIVE, 1.0, f32::MAX] {
         let first = [edge, -edge, edge / 2.0, -edge / 2.0, edge / 127.0, edge / 254.0];
@@ -404,7 +406,9 @@ fn the_best_levels_leave_less_of_normal_numbers() {
 fn a_code_that_is_cut_off_instead_of_rounded_is_caught() {
     let cut = |x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]| {
         (tables()[0].quantize)(x, codes, scales, sums);
-        for (index, code) in codes.iter_mut().enumerate().filter(|(index, _)| scales[index / QUANT_GROUP] > 0.0) {
+        for (index, code) in
+            codes.iter_mut().enumerate().filter(|(index, _)| scales[index / QUANT_GROUP] > 0.0)
+        {
             *code = (x[index] / scales[index / QUANT_GROUP]) as i8;
         }
         for (sum, codes) in sums.iter_mut().zip(codes.chunks_exact(QUANT_GROUP)) {

@@ -3,14 +3,16 @@
 use std::ops::Range;
 
 use super::super::attend::{
-    AttendKernels, ValueBlock, Cells, EXP2, EXP2_LEAST, MaxSum, Format, KV_GROUP, LANES, Q8_0_GROUP, KEY_TILE, ChunkWeights, add_lanes,
+    AttendKernels, Cells, ChunkWeights, EXP2, EXP2_LEAST, Format, KEY_TILE, KV_GROUP, LANES, MaxSum,
+    Q8_0_GROUP, ValueBlock, add_lanes,
 };
 use super::unpack;
 use girih_graph::BLOCK_POSITIONS;
 use girih_tensor::DType;
 
 /// This file's kernels.
-pub(super) const ATTEND: AttendKernels = AttendKernels { score, weigh, blend, join, widen_keys, widen_values, halve };
+pub(super) const ATTEND: AttendKernels =
+    AttendKernels { score, weigh, blend, join, widen_keys, widen_values, halve };
 
 fn score(queries: &[f32], keys: Cells<'_>, _next: &[u8], scores: &mut [ChunkWeights], at: usize) {
     let width = scores.len();
@@ -108,8 +110,12 @@ fn halve(values: &[f32], bytes: &mut [u8]) {
 fn read_keys(keys: Cells<'_>, dim: usize, line: &mut [f32; KEY_TILE]) {
     match keys {
         Cells::Decoded(values) => line.copy_from_slice(&values[dim * KEY_TILE..(dim + 1) * KEY_TILE]),
-        Cells::Stored(Format::F32, bytes) => unpack::f32(&bytes[dim * KEY_TILE * 4..(dim + 1) * KEY_TILE * 4], line),
-        Cells::Stored(Format::F16, bytes) => unpack::f16(&bytes[dim * KEY_TILE * 2..(dim + 1) * KEY_TILE * 2], line),
+        Cells::Stored(Format::F32, bytes) => {
+            unpack::f32(&bytes[dim * KEY_TILE * 4..(dim + 1) * KEY_TILE * 4], line)
+        }
+        Cells::Stored(Format::F16, bytes) => {
+            unpack::f16(&bytes[dim * KEY_TILE * 2..(dim + 1) * KEY_TILE * 2], line)
+        }
         Cells::Stored(Format::BF16, bytes) => {
             unpack::bf16(&bytes[dim * KEY_TILE * 2..(dim + 1) * KEY_TILE * 2], line);
         }

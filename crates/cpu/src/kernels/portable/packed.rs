@@ -4,10 +4,12 @@ use half::f16;
 
 use crate::kernels::layout::{Codes, E2M1, IQ4, Scales};
 use crate::kernels::packed::{
-    BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, INTEGER_BIAS, INTEGER_BIAS_FLOAT, Panel, PanelGroup, MatmulKernels,
+    BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, LANES, LINE, MatmulKernels, Panel,
+    PanelGroup,
 };
 
-pub(crate) const MATMUL: MatmulKernels = MatmulKernels { narrow, decode, tile, floats, bf16, bf16_name: "bf16" };
+pub(crate) const MATMUL: MatmulKernels =
+    MatmulKernels { narrow, decode, tile, floats, bf16, bf16_name: "bf16" };
 
 /// Decodes as many groups as a panel has, and multiplies them.
 pub(crate) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {

@@ -46,7 +46,10 @@ pub(in super::super) fn quantize(x: &[f32], codes: &mut [i8], scales: &mut [f32]
 pub(in super::super) fn assert_fits(x: &[f32], codes: &[i8], scales: &[f32], sums: &[i32]) {
     let groups = x.len() / QUANT_GROUP;
     let fits = x.len() == groups * QUANT_GROUP && (scales.len(), sums.len()) == (groups, groups);
-    assert!(fits && codes.len() == x.len(), "a code for each value, a scale and a sum for each {QUANT_GROUP}");
+    assert!(
+        fits && codes.len() == x.len(),
+        "a code for each value, a scale and a sum for each {QUANT_GROUP}"
+    );
 }
 
 /// The scale of a group and the sum of its codes.

@@ -194,7 +194,8 @@ impl Keys<'_> {
                         *keys = v.mul(*keys, own[index]);
                     }
                 }
-                let queries: &[f32; AT_ONCE] = queries[first..].first_chunk().expect("a pass within the width");
+                let queries: &[f32; AT_ONCE] =
+                    queries[first..].first_chunk().expect("a pass within the width");
                 for (sums, query) in sums.iter_mut().zip(queries) {
                     let query = v.splat(*query);
                     for (sum, keys) in sums.iter_mut().zip(keys) {
@@ -228,7 +229,12 @@ fn capped<V: Vectors>(v: V, x: V::Floats, cap: V::Floats) -> V::Floats {
     v.mul(cap, v.or(tanh, v.and(x, sign)))
 }
 
-pub(super) fn weigh<I: Isa>(isa: I, scores: &mut ChunkWeights, seen: Range<usize>, cap: Option<f32>) -> MaxSum {
+pub(super) fn weigh<I: Isa>(
+    isa: I,
+    scores: &mut ChunkWeights,
+    seen: Range<usize>,
+    cap: Option<f32>,
+) -> MaxSum {
     isa.enter(Weigh { scores, seen, cap })
 }
 
@@ -308,72 +314,79 @@ impl<I: Isa, const FORMAT: u8, const WIDTH: usize, const VECTORS: usize> Kernel<
     for Blend<'_, FORMAT, WIDTH, VECTORS>
 {
     #[inline(always)]
-    fn run(mut self, isa: I) {
-        let width = self.block.width;
+    fn run(self, isa: I) {
+        let v = isa.wide();
+        let Blend { weights, at, bytes, block, sums } = self;
+        let weights = weights.as_array::<WIDTH>().expect("the caller has looked at their number");
         let mut column = 0;
-        while column + VECTORS * LANES <= width {
-            self.vectors::<I::Wide, VECTORS>(isa.wide(), column);
+        while column + VECTORS * LANES <= block.width {
+            blend_vectors::<I::Wide, FORMAT, WIDTH, VECTORS>(v, weights, at, bytes, block, column, sums);
             column += VECTORS * LANES;
         }
-        while column < width {
-            self.vectors::<I::Wide, 1>(isa.wide(), column);
+        while VECTORS > 1 && column < block.width {
+            blend_vectors::<I::Wide, FORMAT, WIDTH, 1>(v, weights, at, bytes, block, column, sums);
             column += LANES;
         }
     }
 }
 
-impl<const FORMAT: u8, const WIDTH: usize, const VECTORS: usize> Blend<'_, FORMAT, WIDTH, VECTORS> {
-    /// Blends `COUNT` vectors of columns from `column` on.
-    #[inline(always)]
-    fn vectors<V: Wide, const COUNT: usize>(&mut self, v: V, column: usize) {
-        let Blend { weights, at, bytes, block, ref mut sums } = *self;
-        let weights = weights.as_array::<WIDTH>().expect("the caller has looked at their number");
-        let Range { start, end } = block.positions;
-        assert!(end <= BLOCK_POSITIONS && at + BLOCK_POSITIONS <= weights[0].len(), "positions of a chunk");
-        let mut totals = [[v.splat(0.0); COUNT]; WIDTH];
-        for (totals, sums) in totals.iter_mut().zip(sums.chunks_exact(block.width)) {
-            let sums = sums[column..column + COUNT * LANES].as_chunks().0;
-            for (total, sum) in totals.iter_mut().zip(sums) {
-                *total = v.load(sum);
+/// Blends `COUNT` vectors of columns from `column` on.
+#[inline(always)]
+fn blend_vectors<V: Wide, const FORMAT: u8, const WIDTH: usize, const COUNT: usize>(
+    v: V,
+    weights: &[ChunkWeights; WIDTH],
+    at: usize,
+    bytes: &[u8],
+    block: &ValueBlock<'_>,
+    column: usize,
+    sums: &mut [f32],
+) {
+    let Range { start, end } = block.positions;
+    assert!(end <= BLOCK_POSITIONS && at + BLOCK_POSITIONS <= weights[0].len(), "positions of a chunk");
+    let mut totals = [[v.splat(0.0); COUNT]; WIDTH];
+    for (totals, sums) in totals.iter_mut().zip(sums.chunks_exact(block.width)) {
+        let sums = sums[column..column + COUNT * LANES].as_chunks().0;
+        for (total, sum) in totals.iter_mut().zip(sums) {
+            *total = v.load(sum);
+        }
+    }
+    let (row_bytes, left) = (bytes_of::<FORMAT>(block.width), bytes_of::<FORMAT>(column));
+    let (cells, scales) = bytes.split_at(BLOCK_POSITIONS * row_bytes);
+    let scales = group_scales(v, &scales[scales.len().min(2 * BLOCK_POSITIONS * (column / KV_GROUP))..]);
+    let next = if block.next.len() < bytes.len() { bytes } else { block.next };
+    let (next, next_scales) = next.split_at(cells.len());
+    if FORMAT == Q8_0 {
+        for line in next_scales[2 * BLOCK_POSITIONS * (column / KV_GROUP)..].chunks(64).take(4) {
+            prefetch_l2(line);
+        }
+    }
+    let part = bytes_of::<FORMAT>(COUNT * LANES);
+    let rows = start * row_bytes..end * row_bytes;
+    let rows = cells[rows.clone()].chunks_exact(row_bytes).zip(next[rows].chunks_exact(row_bytes));
+    for ((row, next), position) in rows.zip(start..end) {
+        let (row, next) = (&row[left..left + part], &next[left..left + part]);
+        for line in next.chunks(64) {
+            prefetch_l2(line);
+        }
+        let mut values = [v.splat(0.0); COUNT];
+        for (index, value) in values.iter_mut().enumerate() {
+            *value = read::<V, FORMAT>(v, &row[bytes_of::<FORMAT>(index * LANES)..]);
+            if FORMAT == Q8_0 {
+                let scale = scales[(column % KV_GROUP + index * LANES) / KV_GROUP][position];
+                *value = v.mul(*value, v.splat(scale));
             }
         }
-        let (row_bytes, left) = (bytes_of::<FORMAT>(block.width), bytes_of::<FORMAT>(column));
-        let (cells, scales) = bytes.split_at(BLOCK_POSITIONS * row_bytes);
-        let scales = group_scales(v, &scales[scales.len().min(2 * BLOCK_POSITIONS * (column / KV_GROUP))..]);
-        let next = if block.next.len() < bytes.len() { bytes } else { block.next };
-        let (next, next_scales) = next.split_at(cells.len());
-        if FORMAT == Q8_0 {
-            for line in next_scales[2 * BLOCK_POSITIONS * (column / KV_GROUP)..].chunks(64).take(4) {
-                prefetch_l2(line);
+        for (totals, weights) in totals.iter_mut().zip(weights) {
+            let weight = v.splat(weights[at + position]);
+            for (total, value) in totals.iter_mut().zip(values) {
+                *total = v.fmadd(weight, value, *total);
             }
         }
-        let part = bytes_of::<FORMAT>(COUNT * LANES);
-        let rows = cells.chunks_exact(row_bytes).zip(next.chunks_exact(row_bytes));
-        for (position, (row, next)) in rows.enumerate().take(end).skip(start) {
-            let (row, next) = (&row[left..left + part], &next[left..left + part]);
-            for line in next.chunks(64) {
-                prefetch_l2(line);
-            }
-            let mut values = [v.splat(0.0); COUNT];
-            for (index, value) in values.iter_mut().enumerate() {
-                *value = read::<V, FORMAT>(v, &row[bytes_of::<FORMAT>(index * LANES)..]);
-                if FORMAT == Q8_0 {
-                    let scale = scales[(column % KV_GROUP + index * LANES) / KV_GROUP][position];
-                    *value = v.mul(*value, v.splat(scale));
-                }
-            }
-            for (totals, weights) in totals.iter_mut().zip(weights) {
-                let weight = v.splat(weights[at + position]);
-                for (total, value) in totals.iter_mut().zip(values) {
-                    *total = v.fmadd(weight, value, *total);
-                }
-            }
-        }
-        for (totals, sums) in totals.iter().zip(sums.chunks_exact_mut(block.width)) {
-            let sums = sums[column..column + COUNT * LANES].as_chunks_mut().0;
-            for (total, sum) in totals.iter().zip(sums) {
-                v.store(*total, sum);
-            }
+    }
+    for (totals, sums) in totals.iter().zip(sums.chunks_exact_mut(block.width)) {
+        let sums = sums[column..column + COUNT * LANES].as_chunks_mut().0;
+        for (total, sum) in totals.iter().zip(sums) {
+            v.store(*total, sum);
         }
     }
 }

@@ -37,8 +37,8 @@ use super::parts::{GroupScales, codes, scales};
 use super::{Kernel, Packed, by_count};
 use crate::kernels::layout::{Codes, IntegerLayout, LINE, Line, for_integers};
 use crate::kernels::packed::{
-    Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, Layout, NARROW,
-    PanelGroup, Panels, Sums, TILE,
+    Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, Layout, NARROW, PanelGroup,
+    Panels, Sums, TILE,
 };
 use crate::kernels::prefetch::{self, FEW_COLUMNS, PrefetchDistance};
 use crate::kernels::x86::{prefetch_address_l1, prefetch_address_l2};
@@ -51,6 +51,8 @@ const PLAIN: usize = LINES + 2;
 
 /// As [`PLAIN`], with two sums.
 const HALVED: usize = LINES + 3;
+
+const COLUMNS: &str = "sums for each column";
 
 /// Sums of one vector for each piece of a line and for each half of the band. Sets whose
 /// lines are one piece use the first.
@@ -147,26 +149,23 @@ impl<I: Packed, P: IntegerLayout, const C: usize> Kernel<I> for Narrow<'_, P, C>
                 let Some(x) = groups.next() else { break };
                 prefetch_group::<P>(codes, tail, group, distance);
                 let group = Group { lines: codes, tail, group, x };
-                for piece in 0..I::PIECES {
-                    match const { (P::CODES, P::CODING.halves) } {
-                        (Codes::Eight, _) if I::BYTES_IN_ORDER && C <= FEW_COLUMNS => {
-                            group.add_bytes::<I, P>(isa, piece, &mut all);
-                        }
-                        (_, false) => group.add::<I, P, 1, 0>(isa, piece, &mut all),
-                        (_, true) => {
-                            group.add::<I, P, 2, 0>(isa, piece, &mut all);
-                            group.add::<I, P, 2, 1>(isa, piece, &mut all);
-                        }
+                if I::PIECES == 1 {
+                    group.add_piece::<I, P>(isa, 0, &mut all);
+                } else {
+                    for piece in 0..I::PIECES {
+                        group.add_piece::<I, P>(isa, piece, &mut all);
                     }
                 }
             }
         }
-        for (sums, all) in sums.iter_mut().zip(&all) {
-            let vectors = I::split_mut(sums);
-            for piece in 0..I::PIECES {
-                for half in 0..2 {
-                    isa.store(all[piece][half], &mut vectors[half * I::PIECES + piece]);
-                }
+        let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
+        for c in 0..C {
+            let vectors = I::split_mut(&mut sums[c]);
+            isa.store(all[c][0][0], &mut vectors[0]);
+            isa.store(all[c][0][1], &mut vectors[I::PIECES]);
+            if I::PIECES == 2 {
+                isa.store(all[c][1][0], &mut vectors[1]);
+                isa.store(all[c][1][1], &mut vectors[3]);
             }
         }
     }
@@ -182,6 +181,26 @@ struct Group<'a, const C: usize> {
 }
 
 impl<const C: usize> Group<'_, C> {
+    /// Adds the multiply-accumulates of one piece of the group's lines.
+    #[inline(always)]
+    fn add_piece<I: Packed, P: IntegerLayout>(
+        self,
+        isa: I,
+        piece: usize,
+        all: &mut [BandSums<I::Floats>; C],
+    ) {
+        match const { (P::CODES, P::CODING.halves) } {
+            (Codes::Eight, _) if I::BYTES_IN_ORDER && C <= FEW_COLUMNS => {
+                self.add_bytes::<I, P>(isa, piece, all);
+            }
+            (_, false) => self.add::<I, P, 1, 0>(isa, piece, all),
+            (_, true) => {
+                self.add::<I, P, 2, 0>(isa, piece, all);
+                self.add::<I, P, 2, 1>(isa, piece, all);
+            }
+        }
+    }
+
     /// Adds the multiply-accumulates of part `PART` of `PARTS` of the group.
     #[inline(always)]
     fn add<I: Packed, P: IntegerLayout, const PARTS: usize, const PART: usize>(
@@ -386,9 +405,10 @@ impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUM
     fn run(self, isa: I) {
         let TileOperands { panel, x, vector, sums } = self.0;
         let piece = vector % I::PIECES;
+        let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
         let mut all = [isa.splat(0.0); C];
-        for (all, sums) in all.iter_mut().zip(&*sums) {
-            *all = isa.load(&I::split(sums)[vector]);
+        for c in 0..C {
+            all[c] = isa.load(&I::split(&sums[c])[vector]);
         }
         for (weights, x) in panel.iter().zip(x.as_chunks::<C>().0.as_chunks::<ROWS>().0) {
             if vector == 0 {
@@ -402,8 +422,8 @@ impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUM
                 group.add::<I, BITS, MINIMUMS, 1, 0>(isa, &mut all);
             }
         }
-        for (all, sums) in all.iter().zip(sums) {
-            isa.store(*all, &mut I::split_mut(sums)[vector]);
+        for c in 0..C {
+            isa.store(all[c], &mut I::split_mut(&mut sums[c])[vector]);
         }
     }
 }
@@ -544,7 +564,12 @@ pub(super) fn floats<I: Packed>(isa: I, band: Band<'_>, first: usize, x: &[u32],
 
 /// Adds the multiply-accumulates of a band, all its vectors at once with few columns, fewer
 /// with more.
-fn by_vectors<I: Packed, L: FloatLayout, const C: usize>(isa: I, lines: &[Line], x: &[u32], sums: &mut [Sums]) {
+fn by_vectors<I: Packed, L: FloatLayout, const C: usize>(
+    isa: I,
+    lines: &[Line],
+    x: &[u32],
+    sums: &mut [Sums],
+) {
     let at_once = I::vectors_at_once(C);
     for first in (0..2 * I::PIECES).step_by(at_once) {
         let operands = FloatOperands::<L> { lines, x, first, sums, layout: PhantomData };
@@ -573,10 +598,11 @@ impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> Kernel<I> for Fl
         let FloatOperands { lines, x, first, sums, .. } = self.0;
         // A constant where a band is done at once.
         let first = if V == 2 * I::PIECES { 0 } else { first };
+        let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
         let mut all = [[isa.splat(0.0); V]; C];
-        for (all, sums) in all.iter_mut().zip(&*sums) {
-            for (all, sums) in all.iter_mut().zip(&I::split(sums)[first..]) {
-                *all = isa.load(sums);
+        for c in 0..C {
+            for vector in 0..V {
+                all[c][vector] = isa.load(&I::split(&sums[c])[first + vector]);
             }
         }
         let distance = prefetch::distance(C);
@@ -584,17 +610,28 @@ impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> Kernel<I> for Fl
         for (unit, x) in units.zip(x.as_chunks::<C>().0.chunks_exact(L::COLUMNS)) {
             prefetch_lines(unit, distance);
             for column in 0..L::COLUMNS {
-                for vector in 0..V {
-                    let weights = L::column(isa, unit, column, first + vector);
+                // The weights of two vectors stay in registers, those of more do not.
+                if V == 2 {
+                    let lower = L::column(isa, unit, column, first);
+                    let upper = L::column(isa, unit, column, first + 1);
                     for c in 0..C {
-                        all[c][vector] = isa.fmadd(weights, float(isa, x[column][c]), all[c][vector]);
+                        let x = float(isa, x[column][c]);
+                        all[c][0] = isa.fmadd(lower, x, all[c][0]);
+                        all[c][V - 1] = isa.fmadd(upper, x, all[c][V - 1]);
+                    }
+                } else {
+                    for vector in 0..V {
+                        let weights = L::column(isa, unit, column, first + vector);
+                        for c in 0..C {
+                            all[c][vector] = isa.fmadd(weights, float(isa, x[column][c]), all[c][vector]);
+                        }
                     }
                 }
             }
         }
-        for (all, sums) in all.iter().zip(sums) {
-            for (all, sums) in all.iter().zip(&mut I::split_mut(sums)[first..]) {
-                isa.store(*all, sums);
+        for c in 0..C {
+            for vector in 0..V {
+                isa.store(all[c][vector], &mut I::split_mut(&mut sums[c])[first + vector]);
             }
         }
     }

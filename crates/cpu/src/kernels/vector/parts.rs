@@ -90,14 +90,10 @@ pub(super) fn scales<I: Packed, P: IntegerLayout>(
     match P::SCALES {
         Scales::Half => plain(isa, f16(isa, &tail[0], piece)),
         Scales::HalfOffset => offset(isa, f16(isa, &tail[0], piece), f16(isa, &tail[1], piece)),
-        Scales::Bf16Offset => {
-            offset(isa, bf16(isa, &tail[group], piece), bf16(isa, &tail[8 + group], piece))
-        }
+        Scales::Bf16Offset => offset(isa, bf16(isa, &tail[group], piece), bf16(isa, &tail[8 + group], piece)),
         Scales::Sixes => sixes(isa, tail, group, piece),
         Scales::Fours => fours(isa, tail, group, piece),
-        Scales::Bytes => {
-            plain(isa, scaled(isa, signed(isa, tail, group, piece), f16(isa, &tail[4], piece)))
-        }
+        Scales::Bytes => plain(isa, scaled(isa, signed(isa, tail, group, piece), f16(isa, &tail[4], piece))),
         Scales::HalvedBytes => {
             let outer = f16(isa, &tail[8], piece);
             let first = scaled(isa, signed(isa, tail, 2 * group, piece), outer);
@@ -154,7 +150,8 @@ fn scaled<I: Packed>(isa: I, inner: [I::Integers; 2], outer: [I::Floats; 2]) -> 
 /// The bytes of half line `index`, which has one for each row, for both halves of the band.
 #[inline(always)]
 fn bytes<I: Packed>(_: I, tail: &[Line], index: usize, piece: usize) -> [&[u8]; 2] {
-    let rows: &[[u8; 16]; 4] = tail[index / 2].as_chunks().0.as_array().expect("a line is four times 16 bytes");
+    let rows: &[[u8; 16]; 4] =
+        tail[index / 2].as_chunks().0.as_array().expect("a line is four times 16 bytes");
     [&rows[index % 2 * 2][I::LANES * piece..], &rows[index % 2 * 2 + 1][I::LANES * piece..]]
 }
 
