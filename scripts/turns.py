@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Compares how fast two builds of girih reply where the machine's speed drifts.
+"""Compares the speed of two builds of girih on a machine whose speed drifts.
 
-    turns.py FIRST SECOND MODEL.gguf [--rounds 3] [--gen-tokens 128] [--option=--kv=f16]
+    turns.py FIRST SECOND MODEL.gguf [--rounds 15] [--tests pp512,tg64] [--option=--kv=f16]
 
-Both programs run `bench` at once, but one of them stands still while the other
-runs, in turns of 150 ms: what neighbours take away they take from both. For the
-same tokens the processor seconds of each are compared, which count only while
-it runs (threads that wait watch, so they are two for each second of two
-threads). Who is loaded second is at a disadvantage, so each round is two pairs,
-either program first; its figure is their geometric mean.
+Both programs run `bench` at once, but one is stopped while the other runs, in
+turns of 150 ms, so that other load slows both alike. The script compares the
+CPU seconds of the same number of tokens, which only count while a program runs
+(idle threads spin, so they are two per second with two threads). The program
+that loads second is at a disadvantage, so a round is two pairs, either program
+first, and its figure is their geometric mean. The last line of a test is the
+geometric mean of the rounds with its 95 % interval (Student's t of the
+logarithms).
 
 Linux only; needs no packages.
 """
@@ -16,6 +18,7 @@ Linux only; needs no packages.
 import argparse
 import math
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -23,21 +26,23 @@ import time
 from pathlib import Path
 
 TURN = 0.15
-"""Seconds of a turn: many for a second of drift, few for what a turn begins with, cold caches."""
+"""Seconds of a turn: short against the drift, long against the cold caches at its start."""
 
 LOAD = 1.5
-"""Seconds that each program has to load the model before they take turns."""
+"""Seconds that each program gets to load the model before the turns begin."""
+
+STUDENT_T = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09]
+"""The 97.5 % quantiles of Student's t for 1, 2, … degrees of freedom."""
 
 
 def status(process: subprocess.Popen) -> tuple[bool, float]:
-    """Whether a process has ended, and the processor seconds that it took. One that has ended keeps them until it is
-    waited for."""
+    """Whether a process has ended, and its CPU seconds. A process that has ended keeps them until it is waited for."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
     return fields[0] == "Z", (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def pair(programs: list[str], options: list[str]) -> list[float]:
-    """The processor seconds of each program."""
+    """The CPU seconds of each program."""
     running = []
     try:
         for program in programs:
@@ -56,7 +61,7 @@ def pair(programs: list[str], options: list[str]) -> list[float]:
             os.kill(process.pid, signal.SIGSTOP)
         seconds = [status(process)[1] for process in running]
         if failed := [program for program, process in zip(programs, running) if process.wait()]:
-            raise SystemExit(f"{failed[0]} bench {' '.join(options)} fails")
+            raise SystemExit(f"{failed[0]} bench {' '.join(options)} failed")
         return seconds
     finally:
         for process in running:
@@ -64,24 +69,45 @@ def pair(programs: list[str], options: list[str]) -> list[float]:
             process.wait()
 
 
+def lengths(test: str) -> list[str]:
+    """The options of `bench` for a test such as pp512 or tg64."""
+    if not (found := re.fullmatch(r"(pp|tg)(\d+)", test)):
+        raise SystemExit(f"{test} is not a test: give pp or tg and a number of tokens, such as pp512")
+    return ["-p", found[2], "-n", "0"] if found[1] == "pp" else ["-p", "0", "-n", found[2]]
+
+
+def interval(ratios: list[float]) -> tuple[float, float, float]:
+    """The geometric mean and its 95 % interval."""
+    logarithms = [math.log(ratio) for ratio in ratios]
+    mean = statistics.mean(logarithms)
+    if len(ratios) < 2:
+        return math.exp(mean), 0.0, math.inf
+    t = STUDENT_T[min(len(ratios) - 2, len(STUDENT_T) - 1)]
+    half = t * statistics.stdev(logarithms) / math.sqrt(len(ratios))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("first")
     parser.add_argument("second")
     parser.add_argument("model")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--gen-tokens", type=int, default=128)
-    parser.add_argument("--option", action="append", default=[], help="an option of both; may be given several times")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--tests", default="pp512,tg64")
+    parser.add_argument("--repetitions", type=int, default=2, help="repetitions of a test within one start")
+    parser.add_argument("--option", action="append", default=[], help="an option of both; may be repeated")
     arguments = parser.parse_args()
-    options = [arguments.model, "-p", "0", "-n", str(arguments.gen_tokens), "-r", "2", "--no-limits", "--quiet"]
-    options += arguments.option
-    ratios = []
-    for _ in range(arguments.rounds):
-        first, second = pair([arguments.first, arguments.second], options)
-        second_first, first_second = pair([arguments.second, arguments.first], options)
-        ratios.append(math.sqrt(first / second * first_second / second_first))
-        print(f"second is {ratios[-1]:.3f} times as fast", flush=True)
-    print(f"median of {len(ratios)}: {statistics.median(ratios):.3f} ({min(ratios):.3f}–{max(ratios):.3f})")
+    for test in arguments.tests.split(","):
+        options = [arguments.model, *lengths(test), "-r", str(arguments.repetitions), "--no-limits", "--quiet"]
+        options += arguments.option
+        ratios = []
+        for _ in range(arguments.rounds):
+            first, second = pair([arguments.first, arguments.second], options)
+            second_first, first_second = pair([arguments.second, arguments.first], options)
+            ratios.append(math.sqrt(first / second * first_second / second_first))
+            print(f"{test}: second is {ratios[-1]:.3f} times as fast", flush=True)
+        mean, low, high = interval(ratios)
+        print(f"{test}: mean of {len(ratios)} rounds {mean:.4f}, 95 % interval {low:.4f} to {high:.4f}", flush=True)
 
 
 if __name__ == "__main__":

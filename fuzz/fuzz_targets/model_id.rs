@@ -1,7 +1,7 @@
 //! Any text as a model's id: refused, or written as it was read.
 #![no_main]
 
-use girih_model::hub::ModelId;
+use girih_hub::ModelId;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

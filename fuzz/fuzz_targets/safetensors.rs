@@ -1,8 +1,8 @@
 //! Any bytes as a safetensors file: refused, or the extents fill them exactly.
 #![no_main]
 
-use girih_model::Limits;
-use girih_model::file::safetensors;
+use girih_file::Limits;
+use girih_file::safetensors;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -2,8 +2,8 @@
 //! promises on whatever text follows the file.
 #![no_main]
 
-use girih_model::Limits;
-use girih_model::words::{Ends, Origin, Specials, Tokenizer};
+use girih_words::Limits;
+use girih_words::{Ends, Origin, Specials, Tokenizer};
 use libfuzzer_sys::fuzz_target;
 
 /// What stands between the file and the text.

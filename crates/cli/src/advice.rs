@@ -1,46 +1,46 @@
-//! What holds girih back on this machine right now, and what to do about it.
+//! The present bottlenecks of this machine, and advice against them.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::limits::Measured;
-use crate::machine::{self, Busy};
+use crate::limits::MeasuredLimit;
+use crate::machine::{self, CpuTime};
 
-/// How long the machine is watched for what others do.
-const WATCHED: Duration = Duration::from_millis(300);
+/// The time over which the load of other processes is measured.
+const LOAD_WINDOW: Duration = Duration::from_millis(300);
 
-/// What the system says of how girih may run.
+/// The state of the machine that affects girih's speed.
 #[derive(Clone, Debug)]
-pub struct State {
-    /// The kernels that commands use unless told otherwise.
+pub struct MachineState {
+    /// The kernels that commands use by default.
     pub kernels: &'static str,
-    /// The best kernels that there are for any machine of the kind.
+    /// The best kernels for any processor of this architecture.
     pub best_kernels: &'static str,
-    /// The threads that commands use.
+    /// The number of threads that commands use.
     pub threads: usize,
-    /// Processors that the system runs.
+    /// CPUs that the system runs.
     pub online: Option<usize>,
-    /// Processors that this process may use.
+    /// CPUs that this process may use.
     pub allowed: usize,
-    /// The cores that these belong to.
+    /// Cores that these CPUs belong to.
     pub cores: usize,
-    /// Processors' worth of time that the control group allows.
+    /// The cgroup's limit in CPUs.
     pub quota: Option<f64>,
-    /// Processors that others keep busy.
+    /// CPUs that other processes use.
     pub foreign: Option<f64>,
-    /// Processes that wanted to run during the last minute, on average.
+    /// Runnable processes, averaged over the last minute.
     pub load: Option<f64>,
     /// The setting of transparent huge pages.
     pub huge_pages: Option<String>,
-    /// Bytes in huge pages, of bytes that asked for them.
+    /// Bytes that a trial got in huge pages, and bytes that it asked for.
     pub huge_pages_trial: Option<(u64, u64)>,
 }
 
-impl State {
-    /// What there is now, with so many threads; this takes a moment.
-    pub fn now(threads: usize) -> State {
+impl MachineState {
+    /// The present state, for this number of threads. Sleeps for 0.3 s.
+    pub fn now(threads: usize) -> MachineState {
         let girih_cpu::Machine { topology, quota } = girih_cpu::Machine::here();
-        State {
+        MachineState {
             kernels: girih_cpu::kernels::tables()[0].name,
             best_kernels: girih_cpu::kernels::names()[0],
             threads,
@@ -55,86 +55,83 @@ impl State {
         }
     }
 
-    /// What makes girih slower than it could be, given what was measured.
-    pub fn advice(&self, limits: &[Measured]) -> Vec<String> {
+    /// Advice against everything that slows girih down, given the measured limits.
+    pub fn advice(&self, limits: &[MeasuredLimit]) -> Vec<String> {
         let mut lines = Vec::new();
-        let State { kernels, best_kernels, threads, .. } = self;
+        let MachineState { kernels, best_kernels, threads, .. } = self;
         if kernels != best_kernels {
             lines.push(format!(
-                "the kernels are '{kernels}': this processor lacks instructions that the faster \
-                 '{best_kernels}' are made of"
+                "the kernels are '{kernels}': this processor lacks instructions of the faster \
+                 '{best_kernels}' kernels"
             ));
         }
         lines.extend(self.thread_advice());
         if let Some(foreign) = self.foreign.filter(|&foreign| foreign > 0.1) {
             lines.push(format!(
-                "others keep {foreign:.1} processors busy right now; they slow every step down: stop them, or \
-                 leave them a processor with --threads"
+                "other processes use {foreign:.1} CPUs, which slows every step down: stop them, or leave them \
+                 a CPU with --threads"
             ));
         } else if let Some(load) = self.load.filter(|&load| load > 0.5 * *threads as f64) {
             lines.push(format!(
-                "{load:.1} processes wanted to run during the last minute; they slow every step down"
+                "{load:.1} processes were runnable during the last minute, which slows every step down"
             ));
         }
         if self.huge_pages.as_deref() == Some("never") {
             lines.push(
-                "transparent huge pages are off; 'madvise' takes up to a third off the time of reading weights"
+                "transparent huge pages are off: 'madvise' cuts the time of reading weights by up to a third"
                     .to_owned(),
             );
         } else if let Some((0, _)) = self.huge_pages_trial {
-            lines.push("memory that asks for huge pages gets none; it may be fragmented".to_owned());
+            lines.push("the system grants no huge pages; memory may be fragmented".to_owned());
         }
-        // Of the best instruction; that of memory may well be one thread's.
+        // Of the best instruction. One thread may reach the limit of memory.
         let peak = limits.iter().find(|row| row.unit == "operations");
         if let Some(gain) = peak.map(|row| row.all / row.one)
             && gain < 0.7 * *threads as f64
         {
             lines.push(format!(
-                "{threads} threads compute only {gain:.2} times as much as one: they share a core, the clock \
-                 drops, or others use the machine"
+                "{threads} threads compute only {gain:.2} times as fast as one: they share a core, the clock \
+                 drops, or other processes use CPUs"
             ));
         }
         lines
     }
 
-    /// What is wrong with the number of threads.
+    /// Advice on the number of threads.
     fn thread_advice(&self) -> Option<String> {
-        let State { threads, online, allowed, cores, quota, .. } = self;
+        let MachineState { threads, online, allowed, cores, quota, .. } = self;
         if let Some(quota) = quota.filter(|&quota| quota < *threads as f64) {
             return Some(format!(
-                "the control group allows the time of {quota:.1} processors, and {threads} threads want it: \
-                 they will be stopped together, time and again; use fewer, or raise cpu.max"
+                "the cgroup allows {quota:.1} CPUs for {threads} threads, so the kernel will throttle them: \
+                 use fewer, or raise cpu.max"
             ));
         }
         if threads > allowed {
             return Some(format!(
-                "{threads} threads share {allowed} processors and wait for each other; use --threads {cores}"
+                "{threads} threads share {allowed} CPUs and wait for each other; use --threads {cores}"
             ));
         }
         if threads < cores && quota.is_none_or(|quota| quota > *threads as f64) {
             return Some(format!("{threads} threads leave {} of {cores} cores idle", cores - threads));
         }
         let online = online.filter(|online| online > allowed)?;
-        Some(format!(
-            "this process may use {allowed} of {online} processors; its affinity withholds the others"
-        ))
+        Some(format!("this process may use {allowed} of {online} CPUs; its affinity excludes the others"))
     }
 }
 
-/// Processors that others keep busy, over a moment in which this process
-/// sleeps.
+/// CPUs that other processes use, measured while this process sleeps.
 fn foreign() -> Option<f64> {
-    let (before, begun) = (Busy::now()?, Instant::now());
-    thread::sleep(WATCHED);
-    Some(Busy::now()?.foreign_since(&before, begun.elapsed().as_secs_f64()))
+    let (before, begun) = (CpuTime::now()?, Instant::now());
+    thread::sleep(LOAD_WINDOW);
+    Some(CpuTime::now()?.foreign_since(&before, begun.elapsed().as_secs_f64()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn quiet() -> State {
-        State {
+    fn quiet() -> MachineState {
+        MachineState {
             kernels: "avx512",
             best_kernels: "avx512",
             threads: 4,
@@ -151,28 +148,28 @@ mod tests {
 
     #[test]
     fn a_quiet_machine_needs_no_advice() {
-        let row = Measured { what: String::new(), unit: "operations", one: 1.0, all: 3.9 };
+        let row = MeasuredLimit { what: String::new(), unit: "operations", one: 1.0, all: 3.9 };
         assert_eq!(quiet().advice(&[row]), Vec::<String>::new());
     }
 
     #[test]
-    fn what_holds_girih_back_is_said() {
+    fn each_bottleneck_gets_one_line_of_advice() {
         let cases = [
-            (State { kernels: "avx2", ..quiet() }, "lacks instructions"),
-            (State { threads: 6, ..quiet() }, "6 threads share 4"),
-            (State { threads: 3, ..quiet() }, "leave 1 of 4 cores idle"),
-            (State { online: Some(8), ..quiet() }, "4 of 8 processors"),
-            (State { quota: Some(1.5), ..quiet() }, "the time of 1.5 processors"),
-            (State { foreign: Some(1.0), ..quiet() }, "others keep 1.0 processors busy"),
-            (State { load: Some(3.0), ..quiet() }, "3.0 processes"),
-            (State { huge_pages: Some("never".to_owned()), ..quiet() }, "huge pages are off"),
-            (State { huge_pages_trial: Some((0, 8)), ..quiet() }, "gets none"),
+            (MachineState { kernels: "avx2", ..quiet() }, "lacks instructions"),
+            (MachineState { threads: 6, ..quiet() }, "6 threads share 4"),
+            (MachineState { threads: 3, ..quiet() }, "leave 1 of 4 cores idle"),
+            (MachineState { online: Some(8), ..quiet() }, "4 of 8 CPUs"),
+            (MachineState { quota: Some(1.5), ..quiet() }, "allows 1.5 CPUs"),
+            (MachineState { foreign: Some(1.0), ..quiet() }, "other processes use 1.0 CPUs"),
+            (MachineState { load: Some(3.0), ..quiet() }, "3.0 processes"),
+            (MachineState { huge_pages: Some("never".to_owned()), ..quiet() }, "huge pages are off"),
+            (MachineState { huge_pages_trial: Some((0, 8)), ..quiet() }, "no huge pages"),
         ];
         for (state, words) in cases {
             let advice = state.advice(&[]);
             assert!(advice.len() == 1 && advice[0].contains(words), "{words}: {advice:?}");
         }
-        let row = Measured { what: String::new(), unit: "operations", one: 1.0, all: 1.1 };
+        let row = MeasuredLimit { what: String::new(), unit: "operations", one: 1.0, all: 1.1 };
         assert!(quiet().advice(&[row])[0].contains("1.10 times"));
     }
 }

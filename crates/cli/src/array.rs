@@ -1,5 +1,5 @@
-//! What the command line says of a simulated array: how its runtime works, for
-//! which lengths programs are compiled, and where they are kept.
+//! The options of a simulated array: its mapping and runtime, the lengths for
+//! which programs are compiled, and the cache of compiled programs.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -16,25 +16,25 @@ use crate::input::text_file;
 use crate::packed_cache::cache_home;
 use crate::progress::Show;
 
-/// The longest mapping, in bytes, that is read from a file.
+/// The maximum size of a mapping file in bytes.
 const MAPPING_BYTES: u64 = 1 << 20;
 
 /// How a model runs on an array.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ArrayArgs {
-    /// How the model is laid onto the array: a file, or a name, such as mlir-air, seed-000 or
+    /// Mapping of the model to the array: a file, or a name such as mlir-air, seed-000 or
     /// unstitched [default: mlir-air].
     #[arg(long, value_name = "FILE|NAME")]
     pub npu_mapping: Option<String>,
-    /// One way in which the array's runtime works, such as values=brokered; another name lists
-    /// them; may be given several times. Results do not depend on it.
-    #[arg(long, value_name = "CHOICE", value_parser = choice)]
+    /// Setting of the array's runtime, such as values=brokered (does not affect results); an unknown
+    /// one lists them all; can be repeated.
+    #[arg(long, value_name = "SETTING", value_parser = runtime_setting)]
     pub npu_runtime: Vec<String>,
-    /// Rows for which programs of the array are compiled besides one and --chunk, so that short
+    /// Rows for which array programs are compiled in addition to 1 and --chunk, so that short
     /// prompts are padded less [default: 64,256,1024].
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub npu_lengths: Option<Vec<u32>>,
-    /// Positions for which programs that attend on the array are compiled, besides --context
+    /// Positions for which array programs with attention are compiled in addition to --context
     /// [default: 256,1024].
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub npu_contexts: Option<Vec<u32>>,
@@ -43,22 +43,23 @@ pub struct ArrayArgs {
 }
 
 impl ArrayArgs {
-    /// The backend of the array of this name; where `show` is given, with what
-    /// is kept of its programs.
+    /// The backend of the array named `target`; with `show`, it uses the cache of
+    /// compiled programs.
     ///
     /// # Errors
-    /// When there is no such array, or no folder for its programs.
+    /// When the array, the mapping or a setting is unknown, or the folder of the
+    /// cache cannot be created.
     pub fn npu(&self, target: &str, show: Option<Show>) -> Result<Npu> {
-        let usual = Options::default();
+        let defaults = Options::default();
         let mut runtime = Runtime::default();
         for name in &self.npu_runtime {
             runtime = runtime.with(name)?;
         }
         let options = Options {
             runtime,
-            lengths: self.npu_lengths.clone().unwrap_or(usual.lengths),
-            contexts: self.npu_contexts.clone().unwrap_or(usual.contexts),
-            ..usual
+            lengths: self.npu_lengths.clone().unwrap_or(defaults.lengths),
+            contexts: self.npu_contexts.clone().unwrap_or(defaults.contexts),
+            ..defaults
         };
         let npu = Npu::new(target, options)?;
         let npu = match &self.npu_mapping {
@@ -73,7 +74,10 @@ impl ArrayArgs {
     }
 }
 
-/// Reads a mapping: one that girih has, or else a file.
+/// Reads a mapping: a file, or else one of girih's own by name.
+///
+/// # Errors
+/// When there is no such file or name, or the file is malformed.
 pub fn mapping(name: &str) -> Result<Mapping> {
     let path = Path::new(name);
     if !path.is_file() {
@@ -83,19 +87,19 @@ pub fn mapping(name: &str) -> Result<Mapping> {
     text.parse().map_err(|error| Error::call(format!("{name}: {error}")))
 }
 
-/// Reads the name of a choice of the runtime.
-fn choice(text: &str) -> Result<String, String> {
+/// Checks the name of a runtime setting.
+fn runtime_setting(text: &str) -> Result<String, String> {
     Runtime::default().with(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// Where the compiled programs of an array are kept.
+/// The cache of compiled programs of arrays.
 #[derive(Debug, Clone, Default, Args)]
 pub struct BlobArgs {
-    /// The folder in which compiled programs of an array are kept, so that the next start reads them,
-    /// or off [default: $XDG_CACHE_HOME/girih/blobs].
+    /// Folder that keeps compiled array programs for the next start, or off
+    /// [default: $XDG_CACHE_HOME/girih/blobs].
     #[arg(long, value_name = "DIR")]
     pub blobs: Option<Blobs>,
-    /// The most bytes of kept programs of arrays; those that were used longest ago go first
+    /// Maximum size of all kept array programs; least recently used are evicted first
     /// [default: 1 GiB].
     #[arg(long, value_name = "BYTES")]
     pub blobs_limit: Option<u64>,
@@ -104,9 +108,9 @@ pub struct BlobArgs {
 /// The values of `--blobs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blobs {
-    /// Nowhere.
+    /// Keep nothing.
     Off,
-    /// In this folder.
+    /// Keep them in this folder.
     In(PathBuf),
 }
 
@@ -119,10 +123,10 @@ impl FromStr for Blobs {
 }
 
 impl BlobArgs {
-    /// The cache of blobs, if there is to be one and there is a place for it.
+    /// The cache, if it is enabled and its folder can be created.
     ///
     /// # Errors
-    /// When the folder that was named cannot be made.
+    /// When the folder that the user named cannot be created.
     pub fn cache(&self, show: Show) -> Result<Option<Cache>> {
         let (named, folder) = match &self.blobs {
             Some(Blobs::Off) => return Ok(None),
@@ -143,7 +147,7 @@ impl BlobArgs {
     }
 }
 
-/// Shows what is told.
+/// Shows the compiler's reports as notes.
 pub fn tell(show: Show) -> Tell {
     Tell::new(move |sentence| show.note(sentence))
 }

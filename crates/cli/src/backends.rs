@@ -1,9 +1,8 @@
-//! The single list of backends: from a name to a loaded model.
+//! The backends, chosen by name in this file only: plans and loads a model.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::ArgMatches;
 use girih_cpu::kernels::{self, packed};
 use girih_cpu::{Cpu, Precision};
 use girih_engine::cache;
@@ -14,15 +13,14 @@ use girih_model::Model;
 use girih_npu::pass::Stays;
 use girih_tensor::DType;
 
-use crate::args::{ActPrecision, AffinityArg, Backend, DeviceArgs, PackedCache};
-use crate::error::{Error, Result};
+use crate::args::{ActPrecision, AffinityArg, BackendChoice, DeviceArgs, PackedCache};
+use crate::error::Result;
 use crate::machine;
-use crate::packed_cache::{Folder, Store, Wishes};
+use crate::packed_cache::{FileStore, PackedFolder, StoreOptions};
 use crate::progress::{Counted, Show, Unit};
-use crate::settings::is_on_command_line;
 
-/// How a model is going to run: its largest graph and its state.
-pub struct Layout<'a> {
+/// A model to be loaded: the graph of its largest step, and its state.
+pub struct LoadPlan<'a> {
     model: &'a Model,
     device: &'a DeviceArgs,
     /// The largest step.
@@ -32,31 +30,33 @@ pub struct Layout<'a> {
     blocks: Vec<u32>,
 }
 
-impl<'a> Layout<'a> {
-    /// The layout of `model` for steps up to `key`.
+impl<'a> LoadPlan<'a> {
+    /// The plan of `model` for steps up to `key`.
     ///
     /// # Errors
-    /// When the model's weights do not have the shapes that its facts say.
-    pub fn new(model: &'a Model, device: &'a DeviceArgs, key: Key) -> Result<Layout<'a>> {
+    /// When the shapes of the weights contradict the model's facts.
+    pub fn new(model: &'a Model, device: &'a DeviceArgs, key: Key) -> Result<LoadPlan<'a>> {
         let graph = model.graph(key, device.kv.dtype())?;
         let blocks = graph.groups.iter().map(|group| cache::blocks(group.span, &key)).collect();
-        Ok(Layout { model, device, key, graph, blocks })
+        Ok(LoadPlan { model, device, key, graph, blocks })
     }
 
-    /// The groups of state, and how many blocks each gets.
+    /// The groups of state, each with its number of blocks.
     pub fn state(&self) -> impl Iterator<Item = (&Group, u32)> {
         self.graph.groups.iter().zip(self.blocks.iter().copied())
     }
 
-    /// Bytes that the loaded model will take.
+    /// The bytes that the loaded model takes.
     ///
     /// # Errors
-    /// When the backend cannot be made.
-    pub fn plan(&self) -> Result<MemoryPlan> {
+    /// When the backend cannot be created.
+    pub fn memory(&self) -> Result<MemoryPlan> {
         Ok(match &self.device.backend {
-            Backend::Cpu => self.cpu()?.plan(&self.graph, &self.blocks),
-            Backend::Interpreter => Interpreter.plan(&self.graph, &self.blocks),
-            Backend::Npu(target) => self.device.array.npu(target, None)?.plan(&self.graph, &self.blocks),
+            BackendChoice::Cpu => self.cpu()?.plan(&self.graph, &self.blocks),
+            BackendChoice::Interpreter => Interpreter.plan(&self.graph, &self.blocks),
+            BackendChoice::Npu(target) => {
+                self.device.array.npu(target, None)?.plan(&self.graph, &self.blocks)
+            }
         })
     }
 
@@ -65,46 +65,47 @@ impl<'a> Layout<'a> {
         &self.model.facts.name
     }
 
-    /// What activations are rounded to in products: a name, or several with a
-    /// `+` where weights of several formats differ in it.
+    /// The precision of activations in matmuls: a name, or several joined by `+`
+    /// if it depends on the format of the weights.
     pub fn activations(&self) -> String {
-        if let Backend::Npu(_) = self.device.backend {
+        if let BackendChoice::Npu(_) = self.device.backend {
             return self.device.backend.activations().name().to_owned();
         }
         self.precisions().iter().map(|precision| precision.name()).collect::<Vec<_>>().join("+")
     }
 
-    /// What activations are rounded to in products beyond how the backend
-    /// stores them: each precision once, the coarsest first.
+    /// The precisions to which matmuls round activations, beyond the type in
+    /// which the backend stores them: each once, the coarsest first.
     pub fn precisions(&self) -> Vec<Precision> {
         match &self.device.backend {
-            Backend::Cpu => girih_cpu::activations(&self.graph, self.precision()),
-            Backend::Interpreter => vec![Precision::F32],
-            Backend::Npu(_) => Vec::new(),
+            BackendChoice::Cpu => girih_cpu::activations(&self.graph, self.precision()),
+            BackendChoice::Interpreter => vec![Precision::F32],
+            BackendChoice::Npu(_) => Vec::new(),
         }
     }
 
-    /// What activations are rounded to before the product that yields logits.
+    /// The precision to which activations are rounded before the matmul that
+    /// yields logits.
     pub fn head_precision(&self) -> Precision {
         let rounded = match &self.device.backend {
-            Backend::Cpu => girih_cpu::output_activations(&self.graph, self.precision()),
-            Backend::Interpreter | Backend::Npu(_) => None,
+            BackendChoice::Cpu => girih_cpu::output_activations(&self.graph, self.precision()),
+            BackendChoice::Interpreter | BackendChoice::Npu(_) => None,
         };
         rounded.unwrap_or(Precision::F32)
     }
 
-    /// What the backend says of itself and refuses of the graph.
+    /// The backend's description, and the reasons for each node that it refuses.
     ///
     /// # Errors
-    /// When the backend cannot be made.
-    pub fn reception(&self) -> Result<(String, Vec<String>)> {
+    /// When the backend cannot be created.
+    pub fn description_and_refusals(&self) -> Result<(String, Vec<String>)> {
         let (kernels, refusals) = match &self.device.backend {
-            Backend::Cpu => {
+            BackendChoice::Cpu => {
                 let cpu = self.cpu()?;
                 (self.kernels(&cpu), cpu.refuses(&self.graph))
             }
-            Backend::Interpreter => ("interpreter".to_owned(), Interpreter.refuses(&self.graph)),
-            Backend::Npu(target) => (
+            BackendChoice::Interpreter => ("interpreter".to_owned(), Interpreter.refuses(&self.graph)),
+            BackendChoice::Npu(target) => (
                 format!("npu, target {target}, simulated"),
                 self.device.array.npu(target, None)?.refuses(&self.graph),
             ),
@@ -115,14 +116,14 @@ impl<'a> Layout<'a> {
         ))
     }
 
-    /// What of each program's work does not run on the backend's device but on
-    /// the host, and why, in sentences; and what an array's steps of one row
-    /// mean for its bytes.
+    /// Sentences about the work that falls back to the host, with reasons, and
+    /// about the bytes that an array moves in steps of one row. Empty unless the
+    /// backend is an array.
     ///
     /// # Errors
-    /// When the backend or a graph cannot be made.
+    /// When the backend or a graph cannot be created.
     pub fn host_work(&self) -> Result<Vec<String>> {
-        let Backend::Npu(target) = &self.device.backend else { return Ok(Vec::new()) };
+        let BackendChoice::Npu(target) = &self.device.backend else { return Ok(Vec::new()) };
         let npu = self.device.array.npu(target, None)?;
         let mut all: Vec<(Stays, Vec<String>)> = Vec::new();
         for key in npu.ladder(self.key) {
@@ -141,7 +142,7 @@ impl<'a> Layout<'a> {
         Ok(all.into_iter().map(sentence).chain([girih_npu::ONE_ROW.to_owned()]).collect())
     }
 
-    /// Loads the model, if it fits into memory.
+    /// Loads the model if it fits into memory.
     ///
     /// # Errors
     /// When it does not fit, the backend refuses a node, or a file fails.
@@ -149,29 +150,30 @@ impl<'a> Layout<'a> {
         self.load_unless(&Arc::default(), show)
     }
 
-    /// The same, but it ends early, and fails, once `abandoned` is set.
+    /// Loads the model, but fails early once `cancelled` is set.
     ///
     /// # Errors
-    /// As [`Layout::load`].
-    pub fn load_unless(&self, abandoned: &Arc<AtomicBool>, show: Show) -> Result<Box<dyn Runner>> {
-        let plan = self.plan()?;
-        machine::check(&plan)?;
+    /// As [`LoadPlan::load`].
+    pub fn load_unless(&self, cancelled: &Arc<AtomicBool>, show: Show) -> Result<Box<dyn Runner>> {
+        machine::check(&self.memory()?)?;
         let source = Counted {
             source: &self.model.weights,
             bar: show.bar("loading", self.stored_bytes(), Unit::Bytes),
-            abandoned,
+            cancelled,
         };
         let build = |key| self.model.graph(key, self.device.kv.dtype());
         let runner = match &self.device.backend {
-            Backend::Cpu => {
-                let cpu = match self.store(show, abandoned) {
+            BackendChoice::Cpu => {
+                let cpu = match self.store(show, cancelled) {
                     Some(store) => self.cpu()?.with_store(Box::new(store)),
                     None => self.cpu()?,
                 };
                 girih_graph::load(cpu, &source, self.key, &self.blocks, build)
             }
-            Backend::Interpreter => girih_graph::load(Interpreter, &source, self.key, &self.blocks, build),
-            Backend::Npu(target) => {
+            BackendChoice::Interpreter => {
+                girih_graph::load(Interpreter, &source, self.key, &self.blocks, build)
+            }
+            BackendChoice::Npu(target) => {
                 let npu = self.device.array.npu(target, Some(show))?;
                 girih_graph::load(npu, &source, self.key, &self.blocks, build)
             }
@@ -180,14 +182,14 @@ impl<'a> Layout<'a> {
         Ok(runner)
     }
 
-    /// Bytes of all weights as their files hold them.
+    /// The bytes of all weights in their files.
     fn stored_bytes(&self) -> u64 {
         let bytes = self.graph.weights().filter_map(|(_, value)| value.dtype.bytes(&value.shape).ok());
         bytes.map(|bytes| bytes as u64).sum()
     }
 
-    /// The kernels that will run, and which formats they decode as they are
-    /// defined, no faster than any machine does.
+    /// The kernels that will run, and the formats for which they have no fast
+    /// path.
     fn kernels(&self, cpu: &Cpu) -> String {
         let formats = DType::ALL.iter().filter(|&&dtype| {
             matches!(packed::Layout::of(dtype), packed::Layout::Stored(_))
@@ -197,7 +199,7 @@ impl<'a> Layout<'a> {
         let rest = if formats.is_empty() {
             String::new()
         } else {
-            format!(", {} decoded portably and multiplied as floats", formats.join(", "))
+            format!(", {} decoded by portable code and multiplied as floats", formats.join(", "))
         };
         format!("cpu, {} kernels{rest}", cpu.kernels().name)
     }
@@ -206,17 +208,17 @@ impl<'a> Layout<'a> {
         self.device.act_precision.map(ActPrecision::precision)
     }
 
-    /// Where packed weights are kept, if they are to be and there is a place.
-    fn store(&self, show: Show, abandoned: &Arc<AtomicBool>) -> Option<Store> {
+    /// The store of packed weights, if it is enabled and a cache folder is known.
+    fn store(&self, show: Show, cancelled: &Arc<AtomicBool>) -> Option<FileStore> {
         let placement = &self.device.placement;
         let writes = match placement.packed_cache.unwrap_or_default() {
             PackedCache::On => true,
             PackedCache::ReadOnly => false,
             PackedCache::Off => return None,
         };
-        let wishes = Wishes::new(writes, placement.packed_cache_limit);
+        let options = StoreOptions::new(writes, placement.packed_cache_limit);
         let path = self.model.weights.container().paths().next()?;
-        Some(Store::new(Folder::usual()?, wishes, path, show, abandoned.clone()))
+        Some(FileStore::new(PackedFolder::default_path()?, options, path, show, cancelled.clone()))
     }
 
     fn cpu(&self) -> Result<Cpu> {
@@ -226,57 +228,12 @@ impl<'a> Layout<'a> {
             threads,
             precision: self.precision(),
             affinity: placement.affinity.map_or_else(Default::default, AffinityArg::affinity),
-            replicate: placement.hot_replicate.unwrap_or_default(),
             residence: placement.weights.unwrap_or_default().residence(),
+            ..Default::default()
         };
         Ok(match &self.device.isa {
             Some(isa) => Cpu::with_table(options, kernels::by_name(isa)?)?,
             None => Cpu::new(options)?,
         })
     }
-}
-
-/// The options that only the cpu backend has, and what each does.
-const OF_THE_CPU: [(&str, &str); 7] = [
-    ("isa", "chooses kernels"),
-    ("act_precision", "rounds activations"),
-    ("affinity", "places threads"),
-    ("hot_replicate", "places weights"),
-    ("packed_cache", "keeps weights"),
-    ("packed_cache_limit", "keeps weights"),
-    ("weights", "maps packed weights"),
-];
-
-/// The options that only arrays have, and what each does.
-const OF_ARRAYS: [(&str, &str); 6] = [
-    ("npu_mapping", "lays models out"),
-    ("npu_runtime", "sets the runtime"),
-    ("npu_lengths", "chooses lengths"),
-    ("npu_contexts", "chooses contexts"),
-    ("blobs", "keeps compiled programs"),
-    ("blobs_limit", "keeps compiled programs"),
-];
-
-/// Refuses options on the command line that mean nothing to the backend of this
-/// call. Variables and the configuration file are set for many calls: what they
-/// say to another backend is not for this one.
-///
-/// # Errors
-/// When there is such an option.
-pub fn refuse_idle_options(matches: &ArgMatches) -> Result<()> {
-    // Not every command has a backend, and few a second one.
-    let named = |id| matches.try_get_one::<Backend>(id).ok().flatten();
-    let Some(backend) = named("backend") else { return Ok(()) };
-    let typed = |options: &[(&str, &str)]| {
-        let (id, what) = options.iter().find(|(id, _)| is_on_command_line(matches, id))?;
-        Some(format!("--{} {what}", id.replace('_', "-")))
-    };
-    if let (false, Some(option)) = (*backend == Backend::Cpu, typed(&OF_THE_CPU)) {
-        return Err(Error::call(format!("{option} of the cpu backend; leave it out for others")));
-    }
-    let array = [Some(backend), named("reference")].into_iter().flatten().any(Backend::is_array);
-    if let (false, Some(option)) = (array, typed(&OF_ARRAYS)) {
-        return Err(Error::call(format!("{option} of an array; leave it out for other backends")));
-    }
-    Ok(())
 }

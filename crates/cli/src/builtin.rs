@@ -1,5 +1,5 @@
 //! The model that ships with girih: 260,000 parameters that tell a story.
-//! Origin and licence stand in `assets/stories260k/README.md`.
+//! Its origin and licence are in `assets/stories260k/README.md`.
 
 use girih_model::Embedded;
 
@@ -18,7 +18,7 @@ pub const STORIES: Embedded = Embedded {
     tokenizer: asset!(include_str, "tokenizer.json"),
 };
 
-/// What it continues if nothing else is asked for.
+/// The prompt of `girih run` if the user gives none.
 pub const STORIES_PROMPT: &str = "Once upon a time, there was a little girl named Lily.";
 
 /// The names of all built-in models.

@@ -1,58 +1,56 @@
-//! What this machine can do at most, for reports that say how near girih comes
-//! to it.
+//! The limits of this machine, measured, and the share of them that work reaches.
 
 use girih_cpu::limits::{Numbers, Reading, peaks};
 use girih_measure::Work;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cmd;
 use crate::error::Result;
 use crate::machine;
+use crate::output;
 
-/// Bytes that are read to measure memory, where there is enough of it: beyond
-/// what the largest caches of today keep of them.
-const MEMORY_BYTES: u64 = 1 << 30;
+/// The bytes that are read to measure memory: more than the largest caches hold.
+const MAX_READ_BYTES: u64 = 1 << 30;
 
-/// The limits that a model runs into, with so many threads at once.
+/// The limits of a model's speed, for one number of threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
+pub struct MachineLimits {
     /// Bytes per second from memory.
     pub read: f64,
-    /// The most operations per second on integers of 8 bits, if there is an
+    /// The maximum of int8 operations per second, if the processor has an
     /// instruction for them.
     pub int8: Option<f64>,
-    /// The same on brain floats.
+    /// The maximum of bf16 operations per second, likewise.
     pub bf16: Option<f64>,
-    /// The most operations per second in single precision.
+    /// The maximum of f32 operations per second.
     pub f32: f64,
 }
 
 /// One limit, with one thread and with several.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measured {
-    /// What is done: `read memory (1.00 GiB)`, `vpdpbusd zmm (int8)`.
+pub struct MeasuredLimit {
+    /// The work: `read memory (1.00 GiB)`, `vpdpbusd zmm (int8)`.
     pub what: String,
-    /// What is counted: bytes or operations.
+    /// The unit of the work: bytes or operations.
     pub unit: &'static str,
-    /// How many a second one thread does.
+    /// The rate of one thread, per second.
     pub one: f64,
-    /// How many a second all threads do together.
+    /// The rate of all threads together, per second.
     pub all: f64,
 }
 
-/// Everything that [`Measured`] can tell of this machine, memory first.
+/// Measures all limits of this machine, memory first.
 ///
 /// # Errors
 /// When memory is short.
-pub fn table(threads: usize) -> Result<Vec<Measured>> {
+pub fn table(threads: usize) -> Result<Vec<MeasuredLimit>> {
     let mut rows = Vec::new();
-    for (place, bytes) in places(threads) {
+    for (level, bytes) in levels(threads) {
         let reading = Reading::new(bytes, threads)?;
-        let what = format!("read {place} ({})", cmd::bytes(bytes as u64));
-        rows.push(Measured { what, unit: "bytes", one: reading.rate(1), all: reading.rate(threads) });
+        let what = format!("read {level} ({})", output::bytes(bytes as u64));
+        rows.push(MeasuredLimit { what, unit: "bytes", one: reading.rate(1), all: reading.rate(threads) });
     }
-    rows.extend(peaks().iter().map(|peak| Measured {
+    rows.extend(peaks().iter().map(|peak| MeasuredLimit {
         what: format!("{} ({})", peak.instruction, peak.numbers.name()),
         unit: "operations",
         one: peak.rate(1),
@@ -61,56 +59,56 @@ pub fn table(threads: usize) -> Result<Vec<Measured>> {
     Ok(rows)
 }
 
-/// What there is to be read from, with how many bytes to read there: so many
-/// that the cache below cannot hold them, and the cache itself can.
-fn places(threads: usize) -> Vec<(&'static str, usize)> {
+/// The levels of memory, each with the bytes to read: they fit into this level
+/// but not into the one below.
+fn levels(threads: usize) -> Vec<(&'static str, usize)> {
     let cache = |level| machine::cache_bytes(level).map(|bytes| bytes as usize);
-    let mut places = vec![("memory", memory_bytes())];
-    let (second, third) = (cache(2), cache(3));
-    if let (Some(second), Some(third)) = (second, third) {
-        // A thread alone reads the parts of all.
-        let bytes = (third / 2).max(2 * second * threads);
-        if bytes <= third {
-            places.push(("the third cache", bytes));
+    let mut levels = vec![("memory", memory_bytes())];
+    let (l2, l3) = (cache(2), cache(3));
+    if let (Some(l2), Some(l3)) = (l2, l3) {
+        // One thread alone reads the bytes of all threads.
+        let bytes = (l3 / 2).max(2 * l2 * threads);
+        if bytes <= l3 {
+            levels.push(("L3", bytes));
         }
     }
-    if let Some(second) = second {
-        places.push(("the second cache", second / 2));
+    if let Some(l2) = l2 {
+        levels.push(("L2", l2 / 2));
     }
-    places
+    levels
 }
 
-/// What binds a step, and how near it was to it.
+/// The limit that bounds some work, and the share of it that the work reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Verdict {
-    /// `memory`, or the numbers that are multiplied.
+pub struct Bottleneck {
+    /// `memory`, or the type of the numbers that are multiplied.
     pub limit: &'static str,
-    /// The least time over the time taken.
+    /// The minimum time divided by the measured time.
     pub fraction: f64,
 }
 
-impl Limits {
-    /// Measures for a second or two.
+impl MachineLimits {
+    /// Measures the limits, which takes a second or two.
     ///
     /// # Errors
     /// When memory is short.
-    pub fn measure(threads: usize) -> Result<Limits> {
-        let most = |numbers| {
+    pub fn measure(threads: usize) -> Result<MachineLimits> {
+        let max_rate = |numbers| {
             let rates = peaks().iter().filter(|peak| peak.numbers == numbers).map(|peak| peak.rate(threads));
             rates.reduce(f64::max)
         };
-        Ok(Limits {
+        Ok(MachineLimits {
             read: Reading::new(memory_bytes(), threads)?.rate(threads),
-            int8: most(Numbers::Int8),
-            bf16: most(Numbers::Bf16),
-            f32: most(Numbers::F32).unwrap_or(f64::INFINITY),
+            int8: max_rate(Numbers::Int8),
+            bf16: max_rate(Numbers::Bf16),
+            f32: max_rate(Numbers::F32).unwrap_or(f64::INFINITY),
         })
     }
 
-    /// How near to its limit `work` was done, with activations of this
-    /// precision: `int8`, perhaps beside others, or `bf16-dot` where brain floats
-    /// have products of their own, or any other.
-    pub fn verdict(&self, work: &Work, seconds: f64, activations: &str) -> Verdict {
+    /// The bottleneck of `work`. `activations` names their precision: it contains
+    /// `int8`, or `bf16-dot` if an instruction multiplies bf16, or anything else,
+    /// which counts as f32.
+    pub fn bottleneck(&self, work: &Work, seconds: f64, activations: &str) -> Bottleneck {
         let (numbers, peak) = match (self.int8, self.bf16) {
             (Some(int8), _) if activations.contains("int8") => ("int8", int8),
             (_, Some(bf16)) if activations.contains("bf16-dot") => ("bf16", bf16),
@@ -118,7 +116,7 @@ impl Limits {
         };
         let (memory, compute) = (work.bytes() / self.read, work.operations / peak);
         let limit = if memory >= compute { "memory" } else { numbers };
-        Verdict { limit, fraction: memory.max(compute) / seconds.max(1e-12) }
+        Bottleneck { limit, fraction: memory.max(compute) / seconds.max(1e-12) }
     }
 
     /// As JSON.
@@ -132,10 +130,10 @@ impl Limits {
     }
 }
 
-/// The bytes to measure memory with: no more than a quarter of what there is.
+/// The bytes to read to measure memory: at most a quarter of the free memory.
 pub fn memory_bytes() -> usize {
-    let room = machine::Memory::now().map_or(MEMORY_BYTES, |memory| memory.room() / 4);
-    usize::try_from(room.min(MEMORY_BYTES)).unwrap_or(usize::MAX)
+    let room = machine::FreeMemory::now().map_or(MAX_READ_BYTES, |memory| memory.room() / 4);
+    usize::try_from(room.min(MAX_READ_BYTES)).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -144,16 +142,25 @@ mod tests {
 
     #[test]
     fn the_slower_of_memory_and_arithmetic_is_the_limit() {
-        let limits = Limits { read: 10.0, int8: Some(400.0), bf16: Some(200.0), f32: 100.0 };
+        let limits = MachineLimits { read: 10.0, int8: Some(400.0), bf16: Some(200.0), f32: 100.0 };
         let work = |bytes, operations| Work { weight_bytes: bytes, operations, ..Work::default() };
         assert_eq!(
-            limits.verdict(&work(20.0, 100.0), 4.0, "f32"),
-            Verdict { limit: "memory", fraction: 0.5 }
+            limits.bottleneck(&work(20.0, 100.0), 4.0, "f32"),
+            Bottleneck { limit: "memory", fraction: 0.5 }
         );
-        assert_eq!(limits.verdict(&work(20.0, 800.0), 16.0, "f32"), Verdict { limit: "f32", fraction: 0.5 });
-        assert_eq!(limits.verdict(&work(2.0, 800.0), 4.0, "int8"), Verdict { limit: "int8", fraction: 0.5 });
-        assert_eq!(limits.verdict(&work(2.0, 800.0), 16.0, "bf16"), Verdict { limit: "f32", fraction: 0.5 });
-        let dots = Verdict { limit: "bf16", fraction: 0.5 };
-        assert_eq!(limits.verdict(&work(2.0, 800.0), 8.0, "gemm avx512bf16 bf16-dot bf16"), dots);
+        assert_eq!(
+            limits.bottleneck(&work(20.0, 800.0), 16.0, "f32"),
+            Bottleneck { limit: "f32", fraction: 0.5 }
+        );
+        assert_eq!(
+            limits.bottleneck(&work(2.0, 800.0), 4.0, "int8"),
+            Bottleneck { limit: "int8", fraction: 0.5 }
+        );
+        assert_eq!(
+            limits.bottleneck(&work(2.0, 800.0), 16.0, "bf16"),
+            Bottleneck { limit: "f32", fraction: 0.5 }
+        );
+        let dots = Bottleneck { limit: "bf16", fraction: 0.5 };
+        assert_eq!(limits.bottleneck(&work(2.0, 800.0), 8.0, "gemm avx512bf16 bf16-dot bf16"), dots);
     }
 }

@@ -1,4 +1,4 @@
-//! From what a user calls a model to an engine that runs it.
+//! From the name of a model to an engine that runs it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,99 +7,102 @@ use std::thread;
 use std::time::Instant;
 
 use girih_engine::{Engine, Limits as Bounds};
+use girih_file::Kind;
 use girih_graph::{Key, Variant};
+use girih_hub::{HubEnv, Reference};
 use girih_model::arch::{Arch, schema};
-use girih_model::file::Kind;
-use girih_model::hub::{self, HubEnv, Reference};
-use girih_model::words::{Tokenizer, Words};
-use girih_model::{Generation, Limits, Model};
+use girih_model::{Generation, Model};
+use girih_words::{Tokenizer, Words};
 
 use crate::args::{ArchArgs, DeviceArgs};
-use crate::backends::Layout;
+use crate::backends::LoadPlan;
 use crate::builtin;
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
-use crate::phases::Phases;
+use crate::phases::StartPhases;
 use crate::progress::Show;
 
-/// The longest context that is set up without being asked for.
-const CONTEXT: u32 = 4096;
+/// The maximum context if the user sets none.
+const MAX_DEFAULT_CONTEXT: u32 = 4096;
 
-/// Where a model's files are.
-pub enum Place {
-    /// In the program.
+/// The location of a model's files.
+pub enum ModelLocation {
+    /// In the binary.
     Builtin,
     /// On disk.
     Path(PathBuf),
 }
 
-impl Place {
-    /// Where the model is that a user calls `name`.
+impl ModelLocation {
+    /// Finds a model by the name that the user gives.
     ///
     /// # Errors
     /// When it is an id that is not in the cache.
-    pub fn find(name: &str) -> Result<Place> {
+    pub fn find(name: &str) -> Result<ModelLocation> {
         match Reference::parse(name, builtin::NAMES)? {
-            Reference::BuiltIn(_) => Ok(Place::Builtin),
-            Reference::Path(path) => Ok(Place::Path(path)),
-            Reference::Id(id) => Ok(Place::Path(hub::find(&id, &environment()?)?.path().to_owned())),
+            Reference::BuiltIn(_) => Ok(ModelLocation::Builtin),
+            Reference::Path(path) => Ok(ModelLocation::Path(path)),
+            Reference::Id(id) => {
+                Ok(ModelLocation::Path(girih_hub::find(&id, &environment()?)?.path().to_owned()))
+            }
         }
     }
 
-    /// Opens the model, with the architectures of `arch` before girih's own.
+    /// Opens the model. The architectures of `arch` come before girih's own.
     ///
     /// # Errors
-    /// When the files are not well formed or not supported.
+    /// When the files are malformed or not supported.
     pub fn model(&self, arch: &ArchArgs) -> Result<Model> {
-        // Read even where they are not needed: a wrong option is never ignored.
+        // Parsed even if not needed, so that a wrong option is not ignored.
         let given = architectures(&arch.arch)?;
         match self {
-            Place::Builtin => Ok(Model::embedded(&builtin::STORIES, &Limits::DEFAULT)?),
-            Place::Path(path) => Ok(Model::open(path, given, &Limits::DEFAULT)?),
+            ModelLocation::Builtin => Ok(Model::embedded(&builtin::STORIES, &girih_model::Limits::DEFAULT)?),
+            ModelLocation::Path(path) => Ok(Model::open(path, given, &girih_model::Limits::DEFAULT)?),
         }
     }
 
-    /// Opens the model's words.
+    /// Opens the model's tokenizer and chat template.
     ///
     /// # Errors
-    /// When there are none, or they are not well formed.
+    /// When there is no tokenizer, or the files are malformed.
     pub fn words(&self) -> Result<Words> {
         match self {
-            Place::Builtin => {
-                let tokenizer =
-                    Tokenizer::from_json(builtin::STORIES.tokenizer.as_bytes(), &Limits::DEFAULT)?;
+            ModelLocation::Builtin => {
+                let tokenizer = Tokenizer::from_json(
+                    builtin::STORIES.tokenizer.as_bytes(),
+                    &girih_words::Limits::DEFAULT,
+                )?;
                 Ok(Words::new(tokenizer, None))
             }
-            Place::Path(path) => Ok(Words::open(path, &Limits::DEFAULT)?),
+            ModelLocation::Path(path) => Ok(Words::open(path, &girih_words::Limits::DEFAULT)?),
         }
     }
 
-    /// The words of `model`, which was opened here: a header that holds both
-    /// is not read a second time.
+    /// Opens the tokenizer and chat template of `model`, which was opened from
+    /// here. Reuses the header of a GGUF file.
     ///
     /// # Errors
-    /// As [`Place::words`].
+    /// As [`ModelLocation::words`].
     pub fn words_of(&self, model: &Model) -> Result<Words> {
         let container = model.weights.container();
         let has_folder = model.folder().join("tokenizer.json").exists();
         match (self, container.kind()) {
-            (Place::Path(path), Kind::Gguf) if !(path.is_dir() && has_folder) => {
-                Ok(Words::of_gguf(container.metadata(), &Limits::DEFAULT)?)
+            (ModelLocation::Path(path), Kind::Gguf) if !(path.is_dir() && has_folder) => {
+                Ok(Words::of_gguf(container.metadata(), &girih_words::Limits::DEFAULT)?)
             }
             _ => self.words(),
         }
     }
 }
 
-/// What the environment says of the hub.
+/// The hub's settings from the environment.
 ///
 /// # Errors
-/// When a variable is not what it must be.
+/// When a variable has an invalid value.
 pub fn environment() -> Result<HubEnv> {
     Ok(HubEnv::from_vars(|name| std::env::var(name).ok())?)
 }
 
-/// Reads descriptions of architectures.
 fn architectures(paths: &[PathBuf]) -> Result<Vec<Arch>> {
     paths.iter().map(|path| architecture(path)).collect()
 }
@@ -109,124 +112,112 @@ fn architecture(path: &Path) -> Result<Arch> {
     Ok(schema::parse(&text).map_err(|error| error.of(path.display()))?)
 }
 
-/// How many tokens a sequence of `model` may have.
+/// The maximum number of tokens of a sequence of `model`.
 ///
 /// # Errors
-/// When more are asked for than the model was made for.
+/// When `--context` exceeds the model's maximum.
 pub fn context(model: &Model, device: &DeviceArgs) -> Result<u32> {
-    let made_for = u32::try_from(model.facts.sizes.context).unwrap_or(u32::MAX);
+    let max = u32::try_from(model.facts.sizes.context).unwrap_or(u32::MAX);
     match device.context {
-        None => Ok(made_for.min(CONTEXT)),
-        Some(asked) if asked <= made_for => Ok(asked),
-        Some(asked) => Err(Error::call(format!(
-            "--context {asked} was asked for; the model was made for {made_for} tokens"
-        ))),
+        None => Ok(max.min(MAX_DEFAULT_CONTEXT)),
+        Some(context) if context <= max => Ok(context),
+        Some(context) => {
+            Err(Error::call(format!("--context {context} is too large: the model supports {max} tokens")))
+        }
     }
 }
 
-/// How a model will run, one sequence at a time, that hands out at most
-/// `wanted` rows of logits a step.
+/// Plans a model that runs one sequence at a time. A step yields at most
+/// `output_rows` rows of logits.
 ///
 /// # Errors
-/// As [`context`] and [`Layout::new`].
-pub fn layout<'a>(model: &'a Model, device: &'a DeviceArgs, wanted: u32) -> Result<Layout<'a>> {
-    layout_together(model, device, 1, wanted)
+/// As [`context`] and [`LoadPlan::new`].
+pub fn plan<'a>(model: &'a Model, device: &'a DeviceArgs, output_rows: u32) -> Result<LoadPlan<'a>> {
+    plan_parallel(model, device, 1, output_rows)
 }
 
-/// As [`layout`], for so many sequences together; each wants a row of logits.
+/// As [`plan`], for `sequences` in parallel, each with at least one output row.
 ///
 /// # Errors
-/// As [`context`] and [`Layout::new`].
-pub fn layout_together<'a>(
+/// As [`context`] and [`LoadPlan::new`].
+pub fn plan_parallel<'a>(
     model: &'a Model,
     device: &'a DeviceArgs,
-    lanes: u32,
-    wanted: u32,
-) -> Result<Layout<'a>> {
+    sequences: u32,
+    output_rows: u32,
+) -> Result<LoadPlan<'a>> {
     let context = context(model, device)?;
     let rows = device.chunk.min(context);
-    let key = Key { rows, lanes, context, wanted: wanted.max(lanes).min(rows), variant: Variant::GENERATE };
-    Layout::new(model, device, key)
+    let output_rows = output_rows.max(sequences).min(rows);
+    let key = Key { rows, sequences, context, output_rows, variant: Variant::GENERATE };
+    LoadPlan::new(model, device, key)
 }
 
-/// A loaded engine.
+/// Plans and loads a model.
 ///
 /// # Errors
-/// As [`layout`] and [`Layout::load`].
-pub fn engine<'w>(model: &Model, device: &DeviceArgs, wanted: u32) -> Result<Engine<'w>> {
-    start(&layout(model, device, wanted)?, Show::unless(device.quiet))
+/// As [`plan`] and [`LoadPlan::load`].
+pub fn engine<'w>(model: &Model, device: &DeviceArgs, output_rows: u32) -> Result<Engine<'w>> {
+    start(&plan(model, device, output_rows)?, Show::unless(device.quiet))
 }
 
-/// Loads what was laid out.
+/// Loads a planned model.
 ///
 /// # Errors
-/// As [`Layout::load`].
-pub fn start<'w>(layout: &Layout<'_>, show: Show) -> Result<Engine<'w>> {
-    Ok(Engine::new(layout.load(show)?, bounds(layout))?)
+/// As [`LoadPlan::load`].
+pub fn start<'w>(plan: &LoadPlan<'_>, show: Show) -> Result<Engine<'w>> {
+    Ok(Engine::new(plan.load(show)?, bounds(plan))?)
 }
 
-/// Loads what was laid out while another thread does what needs no weights:
-/// `prepare`, whose failure ends the loading. The phases of loading end, and
-/// then one called `tokenizer`, which is what was still to be waited for.
+/// Loads a planned model while another thread runs `prepare`, which needs no
+/// weights. If `prepare` fails, loading is cancelled. Records the phases of
+/// loading, then `tokenizer`: the time spent waiting for `prepare`.
 ///
 /// # Errors
-/// As `prepare`, else as [`Layout::load`].
-pub fn start_beside<'w, T: Send>(
-    layout: &Layout<'_>,
+/// As `prepare`, else as [`LoadPlan::load`].
+pub fn start_parallel<'w, T: Send>(
+    plan: &LoadPlan<'_>,
     show: Show,
-    phases: &mut Phases,
+    phases: &mut StartPhases,
     prepare: impl FnOnce() -> Result<T> + Send,
 ) -> Result<(T, Engine<'w>)> {
-    let abandoned = Arc::new(AtomicBool::new(false));
+    let cancelled = Arc::new(AtomicBool::new(false));
     thread::scope(|scope| {
         let preparing = scope.spawn(|| {
             let begun = Instant::now();
             let prepared = prepare();
-            abandoned.store(prepared.is_err(), Ordering::Relaxed);
+            cancelled.store(prepared.is_err(), Ordering::Relaxed);
             (prepared, begun.elapsed())
         });
-        let runner = layout.load_unless(&abandoned, show);
+        let runner = plan.load_unless(&cancelled, show);
         if let Ok(runner) = &runner {
             phases.end_load(&**runner);
         }
         let (prepared, time) = preparing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        phases.end_beside("tokenizer", time);
-        // What was prepared explains why loading ended.
+        phases.end_parallel("tokenizer", time);
+        // The error of `prepare` is the reason why loading was cancelled.
         let prepared = prepared?;
-        Ok((prepared, Engine::new(runner?, bounds(layout))?))
+        Ok((prepared, Engine::new(runner?, bounds(plan))?))
     })
 }
 
-/// What a request may ask of the engine that `layout` leads to.
-pub fn bounds(layout: &Layout<'_>) -> Bounds {
-    let Key { rows, lanes, context, .. } = layout.key;
-    Bounds { lanes, ..Bounds::new(context, rows) }
+/// The limits of the engine that `plan` loads.
+pub fn bounds(plan: &LoadPlan<'_>) -> Bounds {
+    let Key { rows, sequences, context, .. } = plan.key;
+    Bounds { sequences, ..Bounds::new(context, rows) }
 }
 
-/// The tokens that end a text: those of generation_config.json, and the
-/// tokenizer's own.
-pub fn stop_tokens(model: &Model, words: &Words) -> Vec<u32> {
-    let listed = model.generation.as_ref().map(|generation| generation.eos_token_id.list().to_vec());
-    let metadata = model.weights.container().metadata();
-    let turn = metadata.get::<u32>("tokenizer.ggml.eot_token_id").ok().flatten();
-    let mut tokens: Vec<u32> = listed.unwrap_or_default();
-    tokens.extend(words.tokenizer.named().eos.into_iter().chain(turn));
-    tokens.sort_unstable();
-    tokens.dedup();
-    tokens
-}
-
-/// The part of a model's generation settings that sampling uses, for a note.
-pub fn described(generation: &Generation) -> String {
+/// A note with the generation settings that sampling uses.
+pub fn generation_note(generation: &Generation) -> String {
     let mut parts = Vec::new();
-    let mut say =
+    let mut add =
         |name: &str, value: Option<String>| parts.extend(value.map(|value| format!("{name} {value}")));
-    say("do_sample", generation.do_sample.map(|value| value.to_string()));
-    say("temperature", generation.temperature.map(|value| value.to_string()));
-    say("top_k", generation.top_k.map(|value| value.to_string()));
-    say("top_p", generation.top_p.map(|value| value.to_string()));
-    say("min_p", generation.min_p.map(|value| value.to_string()));
-    say("repetition_penalty", generation.repetition_penalty.map(|value| value.to_string()));
-    say("eos", Some(format!("{:?}", generation.eos_token_id.list())));
+    add("do_sample", generation.do_sample.map(|value| value.to_string()));
+    add("temperature", generation.temperature.map(|value| value.to_string()));
+    add("top_k", generation.top_k.map(|value| value.to_string()));
+    add("top_p", generation.top_p.map(|value| value.to_string()));
+    add("min_p", generation.min_p.map(|value| value.to_string()));
+    add("repetition_penalty", generation.repetition_penalty.map(|value| value.to_string()));
+    add("eos", Some(format!("{:?}", generation.eos_token_id.list())));
     format!("generation_config.json: {}", parts.join(", "))
 }

@@ -1,5 +1,5 @@
-//! What the system says of this machine: memory, processor, load. Reads `/proc`
-//! and `/sys`; what they do not say is `None`.
+//! Facts of this machine from `/proc` and `/sys`: memory, processor, load. What
+//! they do not contain is `None`.
 
 use std::fs;
 use std::path::Path;
@@ -8,54 +8,55 @@ use girih_graph::backend::MemoryPlan;
 
 use crate::error::{Error, Result};
 
-/// Memory that this process may still take.
+/// The memory that this process may still allocate.
 #[derive(Clone, Copy, Debug)]
-pub struct Memory {
-    /// What the machine has available, in bytes.
+pub struct FreeMemory {
+    /// The bytes that the machine has available.
     pub available: u64,
-    /// What the control group leaves, in bytes.
+    /// The bytes that the cgroup limit leaves.
     pub cgroup: Option<u64>,
 }
 
-impl Memory {
-    /// What there is now.
-    pub fn now() -> Option<Memory> {
-        Some(Memory { available: meminfo("MemAvailable")?, cgroup: cgroup_room(Path::new("/sys/fs/cgroup")) })
+impl FreeMemory {
+    /// The present values.
+    pub fn now() -> Option<FreeMemory> {
+        let cgroup = cgroup_room(Path::new("/sys/fs/cgroup"));
+        Some(FreeMemory { available: meminfo("MemAvailable")?, cgroup })
     }
 
-    /// The smaller of the two.
+    /// The smaller of the two, in bytes.
     pub fn room(&self) -> u64 {
         self.cgroup.map_or(self.available, |cgroup| cgroup.min(self.available))
     }
 }
 
-/// Refuses a plan that does not fit, with the arithmetic.
+/// Checks that a plan fits into free memory.
 ///
 /// # Errors
-/// When the plan needs more than there is.
+/// When it needs more; the error has the arithmetic.
 pub fn check(plan: &MemoryPlan) -> Result<()> {
-    let Some(memory) = Memory::now() else { return Ok(()) };
+    let Some(memory) = FreeMemory::now() else { return Ok(()) };
     fits(plan, &memory)
 }
 
-fn fits(plan: &MemoryPlan, memory: &Memory) -> Result<()> {
+fn fits(plan: &MemoryPlan, memory: &FreeMemory) -> Result<()> {
     if plan.total() <= memory.room() {
         return Ok(());
     }
     let MemoryPlan { weights, state, scratch } = *plan;
-    let place = match memory.cgroup {
-        Some(room) if room < memory.available => "the control group leaves",
+    let bound = match memory.cgroup {
+        Some(room) if room < memory.available => "the cgroup limit leaves",
         _ => "the machine has available",
     };
     Err(Error::work(format!(
-        "the model needs {} bytes (weights {weights} + KV cache {state} + scratch {scratch}), but {place} {}: \
+        "the model needs {} bytes (weights {weights} + KV cache {state} + scratch {scratch}), but {bound} {}: \
          choose a smaller --context, a smaller --kv type or a smaller model",
         plan.total(),
         memory.room()
     )))
 }
 
-/// A line of `/proc/meminfo`, in bytes.
+/// The value of a line of `/proc/meminfo`, in bytes.
 pub fn meminfo(key: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
@@ -63,7 +64,7 @@ pub fn meminfo(key: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// A line of `/proc/self/status`, in bytes: `VmHWM` is the peak of resident memory.
+/// The value of a line of `/proc/self/status`, in bytes: `VmHWM` is the peak of resident memory.
 pub fn status(key: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
@@ -71,41 +72,41 @@ pub fn status(key: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Lets the peak of resident memory begin anew at what is resident now
-/// (`proc(5)`, `clear_refs`); says whether it does.
+/// Resets the peak of resident memory to the present value (`proc(5)`,
+/// `clear_refs`). Returns whether that worked.
 pub fn reset_peak() -> bool {
     fs::write("/proc/self/clear_refs", "5").is_ok()
 }
 
-/// Processor time so far, in seconds summed over the processors.
+/// CPU time so far, in seconds, summed over all CPUs.
 #[derive(Clone, Copy, Debug)]
-pub struct Busy {
+pub struct CpuTime {
     /// Of all processes.
     all: f64,
-    /// Of this one, with its threads.
+    /// Of this process, with its threads.
     own: f64,
 }
 
-impl Busy {
+impl CpuTime {
     /// The sums now.
-    pub fn now() -> Option<Busy> {
+    pub fn now() -> Option<CpuTime> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let own = fs::read_to_string("/proc/self/stat").ok()?;
-        Some(Busy { all: all_ticks(&stat)? / TICKS_PER_SECOND, own: own_ticks(&own)? / TICKS_PER_SECOND })
+        Some(CpuTime { all: all_ticks(&stat)? / TICKS_PER_SECOND, own: own_ticks(&own)? / TICKS_PER_SECOND })
     }
 
-    /// How many processors others have kept busy since `before`, on average
-    /// over so many seconds.
-    pub fn foreign_since(&self, before: &Busy, seconds: f64) -> f64 {
+    /// The CPUs that other processes have used since `before`, on average over
+    /// `seconds`.
+    pub fn foreign_since(&self, before: &CpuTime, seconds: f64) -> f64 {
         let others = (self.all - before.all) - (self.own - before.own);
         (others / seconds.max(1e-9)).max(0.0)
     }
 }
 
-/// The unit of `/proc/stat`: `USER_HZ`, which is 100 wherever Linux runs today.
+/// The unit of `/proc/stat`: `USER_HZ`, which is 100 on all present Linux systems.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The ticks of all processors that were neither idle nor waiting for a disk.
+/// The ticks in which CPUs were neither idle nor waiting for a disk.
 fn all_ticks(stat: &str) -> Option<f64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let fields: Vec<f64> = line.split_whitespace().filter_map(|field| field.parse().ok()).collect();
@@ -114,16 +115,16 @@ fn all_ticks(stat: &str) -> Option<f64> {
     Some(user + nice + system + irq + softirq)
 }
 
-/// The ticks of this process: the 14th and the 15th field, of which the second
-/// is a name in parentheses that may hold anything.
+/// The ticks of this process: fields 14 and 15. Field 2 is a name in
+/// parentheses that may contain any characters.
 fn own_ticks(stat: &str) -> Option<f64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<f64>().ok();
     Some(ticks()? + ticks()?)
 }
 
-/// The limit less the use of the control group this process is in, or of a
-/// parent of it, whichever is least; version 2 of the interface.
+/// The limit less the use of this process's cgroup (version 2), or of one of its
+/// parents if that is less.
 fn cgroup_room(root: &Path) -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -144,7 +145,7 @@ fn room_of(folder: &Path) -> Option<u64> {
     Some(number("memory.max")?.saturating_sub(number("memory.current")?))
 }
 
-/// The processor's name and the features that kernels care about.
+/// The processor's name and those of its features that kernels use.
 pub fn processor() -> (Option<String>, Vec<String>) {
     const FEATURES: &[&str] = &[
         "avx2",
@@ -169,8 +170,7 @@ pub fn processor() -> (Option<String>, Vec<String>) {
     (field("model name").map(str::to_owned), found.collect())
 }
 
-/// The bytes of the first processor's cache of this level, not counting one
-/// that holds instructions only.
+/// The size in bytes of CPU 0's data or unified cache of this level.
 pub fn cache_bytes(level: u32) -> Option<u64> {
     let folder = Path::new("/sys/devices/system/cpu/cpu0/cache");
     (0..8).find_map(|index| {
@@ -193,13 +193,13 @@ fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The processors that the system runs.
+/// The number of CPUs that the system runs.
 pub fn online() -> Option<usize> {
-    listed(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
+    count_listed(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
 }
 
-/// How many numbers a list such as `0-3,8` has.
-fn listed(list: &str) -> Option<usize> {
+/// The number of entries of a list such as `0-3,8`.
+fn count_listed(list: &str) -> Option<usize> {
     list.trim().split(',').try_fold(0_usize, |sum, range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
@@ -207,7 +207,7 @@ fn listed(list: &str) -> Option<usize> {
     })
 }
 
-/// The processes that wanted to run, averaged over the last minute.
+/// The number of runnable processes, averaged over the last minute.
 pub fn load() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
@@ -224,20 +224,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_read_from_the_right_fields() {
+    fn cpu_time_is_read_from_the_right_fields() {
         let stat = "cpu  10 20 30 400 50 6 7 8 9 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n";
         assert_eq!(all_ticks(stat), Some(73.0));
         assert_eq!(own_ticks("12 (a) b) R 1 2 3 4 5 6 7 8 9 10 300 40 1 2"), Some(340.0));
         assert_eq!((all_ticks("intr 1"), own_ticks("12 (a")), (None, None));
-        let before = Busy { all: 10.0, own: 4.0 };
-        let foreign = Busy { all: 16.0, own: 8.0 }.foreign_since(&before, 4.0);
+        let before = CpuTime { all: 10.0, own: 4.0 };
+        let foreign = CpuTime { all: 16.0, own: 8.0 }.foreign_since(&before, 4.0);
         assert!((foreign - 0.5).abs() < 1e-12);
     }
 
     #[test]
     fn lists_and_sizes_of_the_system_are_read() {
         assert_eq!(
-            [listed("0-3,8\n"), listed("5"), listed("0-"), listed("3-1")],
+            [count_listed("0-3,8\n"), count_listed("5"), count_listed("0-"), count_listed("3-1")],
             [Some(5), Some(1), None, None]
         );
         assert_eq!(
@@ -249,12 +249,12 @@ mod tests {
     #[test]
     fn a_plan_that_does_not_fit_is_refused_with_the_arithmetic() {
         let plan = MemoryPlan { weights: 100, state: 20, scratch: 3 };
-        let memory = Memory { available: 1000, cgroup: Some(122) };
+        let memory = FreeMemory { available: 1000, cgroup: Some(122) };
         let Err(Error::Work(sentence)) = fits(&plan, &memory) else {
             panic!("123 bytes do not fit into 122")
         };
         assert!(sentence.contains("123 bytes (weights 100 + KV cache 20 + scratch 3)"), "{sentence}");
-        assert!(sentence.contains("the control group leaves 122"), "{sentence}");
-        assert!(fits(&plan, &Memory { available: 123, cgroup: None }).is_ok());
+        assert!(sentence.contains("the cgroup limit leaves 122"), "{sentence}");
+        assert!(fits(&plan, &FreeMemory { available: 123, cgroup: None }).is_ok());
     }
 }

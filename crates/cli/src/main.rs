@@ -1,5 +1,5 @@
 //! The binary: reads the command line and the environment, chooses backends,
-//! prints. What it prints about is computed in the other crates.
+//! prints results. The other crates compute them.
 #![forbid(unsafe_code)]
 
 #[macro_use]
@@ -21,22 +21,62 @@ mod overflow;
 mod packed_cache;
 mod phases;
 mod progress;
+mod request;
 mod settings;
 
 use std::process::ExitCode;
 
-use girih_model::words::template;
+use girih_words::template;
+
+use crate::cmd::outcome::Outcome;
+use crate::error::Error;
 
 fn main() -> ExitCode {
-    // Chat templates run in a process of their own, which is this program
-    // again; it must not read a configuration or an environment.
+    // Chat templates run in a separate process of this same program, which
+    // must not read a configuration or an environment.
     if std::env::args_os().nth(1).is_some_and(|argument| argument == template::WORKER_COMMAND) {
         return template::worker_main();
     }
-    let outcome = settings::read().and_then(cmd::dispatch);
-    match outcome {
-        Ok(cmd::Outcome::Done) => ExitCode::SUCCESS,
-        Ok(cmd::Outcome::Failed) => ExitCode::from(1),
-        Err(error) => error.report(),
+    match settings::read().and_then(cmd::dispatch) {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::from(1),
+        Err(error) => report(error),
+    }
+}
+
+/// Prints an error and returns its exit code.
+fn report(error: Error) -> ExitCode {
+    let (sentence, code) = match error {
+        Error::Call(sentence) => (sentence, 2),
+        Error::Work(sentence) => (sentence, 1),
+        Error::Closed => return ExitCode::from(1),
+        Error::Usage(error) => {
+            // A closed pipe does not change the exit code.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    output::print_note(format_args!("girih: {}", escaped(&sentence)));
+    ExitCode::from(code)
+}
+
+/// Escapes control characters: a sentence may quote a file, and a terminal
+/// would obey them.
+fn escaped(sentence: &str) -> String {
+    let escape = |c: char| match c {
+        '\n' | '\t' => c.to_string(),
+        c if c.is_control() => c.escape_default().to_string(),
+        c => c.to_string(),
+    };
+    sentence.chars().map(escape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_of_an_error_are_escaped() {
+        assert_eq!(escaped("a\u{1b}[2J\u{7}b\nc"), "a\\u{1b}[2J\\u{7}b\nc");
     }
 }

@@ -1,25 +1,24 @@
-//! Prompts and replies that are more than the context holds: refused, or, if
-//! asked for, continued with the oldest tokens left out and a new prefill.
+//! Prompts and replies that exceed the context: refused, or continued after the
+//! oldest tokens were dropped and the rest prefilled again.
 
 use girih_engine::{Engine, Rate, Request, Stats, Stop};
-use girih_model::words::Words;
+use girih_words::Words;
 
 use crate::error::Result;
 use crate::generate::{Reply, Tail, generate};
 
-/// What becomes of a sequence that fills the context.
+/// The values of `--overflow`: what to do with a sequence that fills the context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Overflow {
-    /// A call that asks for more than the context holds is refused.
+    /// Refuse calls that exceed the context.
     #[default]
     Error,
-    /// The oldest tokens but the first are left out, and the rest is prefilled
-    /// anew.
+    /// Keep the first token, drop the oldest others, and prefill the rest again.
     Truncate,
 }
 
 impl Overflow {
-    /// The request that can be run first, within a context of this size.
+    /// The first request to run in a context of `context` tokens.
     pub fn first(self, request: Request, context: u32) -> Request {
         match self {
             Overflow::Error => request,
@@ -27,7 +26,7 @@ impl Overflow {
         }
     }
 
-    /// Runs a request, in pieces if it is to be.
+    /// Runs a request, in several pieces if it is to be truncated.
     ///
     /// # Errors
     /// As [`generate`].
@@ -40,14 +39,14 @@ impl Overflow {
         mut show: impl FnMut(&str) -> Result<()>,
     ) -> Result<Reply> {
         let context = engine.limits().context;
-        let (mut known, asked) = (request.tokens.clone(), request.max_new);
+        let (mut known, max_new) = (request.tokens.clone(), request.max_new);
         let tail = Tail::after(&request.tokens, words);
         let mut whole: Option<Reply> = None;
         loop {
             let done = whole.as_ref().map_or(0, |reply| reply.ids.len() as u32);
             let mut piece = Request { tokens: known.clone(), replied: done, ..request.clone() };
-            piece.max_new = asked.map(|most| most - done);
-            // Each piece would draw the random numbers of the one before.
+            piece.max_new = max_new.map(|max| max - done);
+            // With the same seed, each piece would draw the random numbers of the one before.
             piece.sampling.seed = piece.sampling.seed.wrapping_add(u64::from(done));
             let reply = generate(engine, self.first(piece, context), &tail, &cancelled, &mut show)?;
             known.extend(&reply.ids);
@@ -55,8 +54,8 @@ impl Overflow {
                 Some(before) => joined(before, reply),
                 None => reply,
             };
-            let lacks = asked.is_some_and(|most| (reply.ids.len() as u32) < most);
-            if self == Overflow::Error || reply.stop != Stop::Length || !lacks {
+            let is_short = max_new.is_some_and(|max| (reply.ids.len() as u32) < max);
+            if self == Overflow::Error || reply.stop != Stop::Length || !is_short {
                 tail.finish(&mut reply, show)?;
                 return Ok(reply);
             }
@@ -65,9 +64,9 @@ impl Overflow {
     }
 }
 
-/// A request that fits: all of its prompt if the context has room for that and
-/// a token, else its first token, which often opens every text, and the last
-/// half context; and as many new tokens as there is room for.
+/// A request that fits into the context. It keeps the whole prompt if one more
+/// token fits, else the first token (often the one that opens every text) and
+/// the last half context. New tokens are limited to what is left.
 fn within(mut request: Request, context: u32) -> Request {
     let have = request.tokens.len() as u32;
     if have >= context && context > 1 {
@@ -78,11 +77,11 @@ fn within(mut request: Request, context: u32) -> Request {
         request.replied = request.replied.min(kept - 1);
     }
     let room = context.saturating_sub(request.tokens.len() as u32).max(1);
-    request.max_new = request.max_new.map(|most| most.min(room));
+    request.max_new = request.max_new.map(|max| max.min(room));
     request
 }
 
-/// A reply and what continued it.
+/// Joins a reply and its continuation.
 fn joined(mut before: Reply, after: Reply) -> Reply {
     let sum = |a: Rate, b: Rate| Rate { tokens: a.tokens + b.tokens, time: a.time + b.time };
     let (a, b) = (before.stats, after.stats);
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_stays_and_what_does_not_loses_its_oldest() {
+    fn a_request_that_does_not_fit_loses_its_oldest_tokens() {
         assert_eq!(fitted(5, Some(3), 8), ((0..5).collect(), Some(3)));
         assert_eq!(fitted(5, Some(9), 8), ((0..5).collect(), Some(3)));
         assert_eq!(fitted(7, None, 8), ((0..7).collect(), None));
@@ -121,12 +120,11 @@ mod tests {
         assert_eq!(fitted(20, Some(5), 2), (vec![0], Some(1)));
         let same =
             Overflow::Error.first(Request { tokens: vec![1; 9], max_new: Some(4), ..Request::default() }, 8);
-        assert_eq!((same.tokens.len(), same.max_new), (9, Some(4)), "left to be refused");
+        assert_eq!((same.tokens.len(), same.max_new), (9, Some(4)), "the engine refuses it");
     }
 
-    /// Penalties count what is left of the reply, and nothing else.
     #[test]
-    fn no_more_is_the_replys_than_is_left_of_it() {
+    fn penalties_count_only_the_kept_part_of_the_reply() {
         let left = |replied, context| {
             let request = Request { tokens: vec![1; 20], replied, max_new: Some(5), ..Request::default() };
             Overflow::Truncate.first(request, context).replied

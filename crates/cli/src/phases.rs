@@ -1,35 +1,34 @@
-//! The phases of a start, from the call to the first token, by the clock on
-//! the wall.
+//! The phases of a start, from the call to the first token, in wall-clock time.
 
 use std::time::{Duration, Instant};
 
 use girih_graph::Runner;
 use serde_json::{Map, Value, json};
 
-/// Phases that have ended, in order.
+/// The phases of a start that have ended, in order.
 #[derive(Clone, Debug)]
-pub struct Phases {
+pub struct StartPhases {
     ended: Vec<(&'static str, Duration)>,
-    /// What was done beside others, and how long that took.
-    beside: Vec<(&'static str, Duration)>,
-    /// When the present one began.
+    /// Work that ran in parallel to the phases, with its time.
+    parallel: Vec<(&'static str, Duration)>,
+    /// The start of the present phase.
     since: Instant,
 }
 
-impl Phases {
-    /// The first phase begins.
-    pub fn begin() -> Phases {
-        Phases { ended: Vec::new(), beside: Vec::new(), since: Instant::now() }
+impl StartPhases {
+    /// Begins the first phase.
+    pub fn begin() -> StartPhases {
+        StartPhases { ended: Vec::new(), parallel: Vec::new(), since: Instant::now() }
     }
 
-    /// The present phase ends, and the next begins.
+    /// Ends the present phase and begins the next.
     pub fn end(&mut self, name: &'static str) {
         self.ended.push((name, self.since.elapsed()));
         self.since = Instant::now();
     }
 
-    /// The present phase ends, which was the loading of `runner`: it knows of
-    /// what parts that was.
+    /// Ends the present phase, the loading of `runner`, and splits it into the
+    /// parts that `runner` has timed.
     pub fn end_load(&mut self, runner: &dyn Runner) {
         let girih_graph::Phases { plan, weights, state, compile } = runner.phases();
         let whole = self.since.elapsed();
@@ -38,33 +37,33 @@ impl Phases {
         self.since = Instant::now();
     }
 
-    /// The present phase ends, in which another thread was waited for; it took
-    /// `whole`, most of it beside the phases before.
-    pub fn end_beside(&mut self, name: &'static str, whole: Duration) {
+    /// Ends the present phase, which waited for another thread. That thread took
+    /// `whole`, mostly in parallel to the phases before.
+    pub fn end_parallel(&mut self, name: &'static str, whole: Duration) {
         self.end(name);
-        self.beside.push((name, whole));
+        self.parallel.push((name, whole));
     }
 
-    /// A phase that something else has timed.
+    /// Adds a phase that was timed elsewhere.
     pub fn add(&mut self, name: &'static str, time: Duration) {
         self.ended.push((name, time));
     }
 
-    /// All phases together.
+    /// The time of all phases.
     pub fn total(&self) -> Duration {
         self.ended.iter().map(|(_, time)| *time).sum()
     }
 
-    /// Seconds by phase, and their sum; what was done beside others in an
-    /// object of its own.
+    /// The seconds of each phase and their sum as JSON, with an object `beside`
+    /// for parallel work.
     pub fn json(&self) -> Value {
         let seconds = |times: &[(&'static str, Duration)]| -> Map<String, Value> {
             times.iter().map(|(name, time)| ((*name).to_owned(), json!(time.as_secs_f64()))).collect()
         };
         let mut phases = seconds(&self.ended);
         phases.insert("total".to_owned(), json!(self.total().as_secs_f64()));
-        if !self.beside.is_empty() {
-            phases.insert("beside".to_owned(), seconds(&self.beside).into());
+        if !self.parallel.is_empty() {
+            phases.insert("beside".to_owned(), seconds(&self.parallel).into());
         }
         Value::Object(phases)
     }
@@ -76,11 +75,11 @@ impl Phases {
             each.collect::<Vec<_>>().join(", ")
         };
         let total = self.total().as_secs_f64() * 1e3;
-        let beside = match self.beside.as_slice() {
+        let parallel = match self.parallel.as_slice() {
             [] => String::new(),
-            beside => format!(" (beside them {})", shown(beside)),
+            parallel => format!(" (in parallel: {})", shown(parallel)),
         };
-        format!("start: {}; together {total:.1} ms{beside}", shown(&self.ended))
+        format!("start: {}; total {total:.1} ms{parallel}", shown(&self.ended))
     }
 }
 
@@ -90,19 +89,19 @@ mod tests {
 
     #[test]
     fn phases_add_up() {
-        let mut phases = Phases::begin();
+        let mut phases = StartPhases::begin();
         phases.add("open", Duration::from_millis(2));
         phases.add("first token", Duration::from_millis(40));
-        assert_eq!(phases.line(), "start: open 2.0 ms, first token 40.0 ms; together 42.0 ms");
+        assert_eq!(phases.line(), "start: open 2.0 ms, first token 40.0 ms; total 42.0 ms");
         assert_eq!(phases.json()["total"].as_f64(), Some(0.042));
     }
 
     #[test]
-    fn what_was_done_beside_others_is_not_added() {
-        let mut phases = Phases::begin();
-        phases.end_beside("tokenizer", Duration::from_secs(30));
+    fn parallel_work_is_not_added_to_the_total() {
+        let mut phases = StartPhases::begin();
+        phases.end_parallel("tokenizer", Duration::from_secs(30));
         assert!(phases.total() < Duration::from_secs(10));
         assert_eq!(phases.json()["beside"]["tokenizer"].as_f64(), Some(30.0));
-        assert!(phases.line().ends_with(" (beside them tokenizer 30000.0 ms)"), "{}", phases.line());
+        assert!(phases.line().ends_with(" (in parallel: tokenizer 30000.0 ms)"), "{}", phases.line());
     }
 }

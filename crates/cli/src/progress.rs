@@ -1,4 +1,4 @@
-//! Progress bars and notes: on standard error, and only where a person reads.
+//! Progress bars and notes, on standard error. Bars appear only on a terminal.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output;
 
-/// What is shown of long work.
+/// Whether progress and notes are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
     /// Bars on a terminal, and notes.
@@ -17,7 +17,7 @@ pub enum Show {
     Nothing,
 }
 
-/// What a bar counts.
+/// The unit that a bar counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes.
@@ -34,7 +34,7 @@ impl Show {
         if quiet { Show::Nothing } else { Show::All }
     }
 
-    /// A bar over so many units; invisible where nobody would see it.
+    /// A bar over `total` units; hidden if standard error is not a terminal.
     pub fn bar(self, what: &'static str, total: u64, unit: Unit) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
         if self == Show::Nothing || !std::io::stderr().is_terminal() {
@@ -50,28 +50,28 @@ impl Show {
         bar
     }
 
-    /// A line that is no result.
+    /// Prints a line that is not part of the result.
     pub fn note(self, line: impl AsRef<str>) {
         if self == Show::All {
-            output::say(line.as_ref());
+            output::print_note(line.as_ref());
         }
     }
 }
 
-/// Weights whose reading moves a bar, and ends when nobody wants them.
+/// Weights whose reading moves a bar and can be cancelled.
 pub struct Counted<'a> {
-    /// Where they come from.
+    /// The source of the weights.
     pub source: &'a dyn WeightSource,
-    /// What moves.
+    /// The bar that counts their bytes.
     pub bar: ProgressBar,
-    /// Whether nobody wants the weights any longer; then reading fails.
-    pub abandoned: &'a AtomicBool,
+    /// Whether loading was cancelled; then reading fails.
+    pub cancelled: &'a AtomicBool,
 }
 
 impl WeightSource for Counted<'_> {
     fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), girih_graph::Error> {
-        if self.abandoned.load(Ordering::Relaxed) {
-            return Err(girih_graph::Error::new("nobody wants the weights any longer"));
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(girih_graph::Error::new("loading was cancelled"));
         }
         self.source.read(name, offset, into)?;
         self.bar.inc(into.len() as u64);

@@ -1,10 +1,9 @@
-//! Where a setting comes from: a flag beats the environment, which beats the
-//! configuration file, which beats the default.
+//! The source of each setting: a flag overrides the environment, which
+//! overrides the configuration file, which overrides the default.
 //!
 //! Every flag `--some-flag` has one variable, `GIRIH_SOME_FLAG`, and one key in
-//! the configuration file, `some-flag`; neither is written down a second time.
-//! They are set for many calls: where a flag cannot be used with what stands on
-//! the command line, they do not count.
+//! the configuration file, `some-flag`, both derived from it. Variables and keys
+//! that do not apply are ignored; on the command line they are errors.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -14,15 +13,15 @@ use clap::builder::Resettable;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
 
-use crate::args::Cli;
-use crate::backends::refuse_idle_options;
+use crate::args::BackendChoice;
+use crate::cmd::Cli;
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 
-/// Flags that say what a call is, not how girih is set up.
+/// Flags that have no variable and no key.
 const NO_SETTING: &[&str] = &["help", "version"];
 
-/// The command line with everything that stands behind it.
+/// Reads the command line, the environment and the configuration file.
 ///
 /// # Errors
 /// When the call or the configuration file is wrong.
@@ -32,10 +31,10 @@ pub fn read() -> Result<Cli> {
     let unknown = unknown_keys(&command, &file);
     if let Some(key) = unknown.first() {
         return Err(Error::call(format!(
-            "the configuration file sets '{key}', which is no flag of any command"
+            "unknown key '{key}' in the configuration file: no command has such a flag"
         )));
     }
-    // Read first without what stands behind it, whatever else is wrong with it.
+    // First without the other sources, to see what is typed; errors are reported below.
     let typed = command.clone().ignore_errors(true).try_get_matches().ok();
     let command = all_with_sources(command, &file, typed.as_ref());
     let matches = command.try_get_matches().map_err(|error| Error::Usage(Box::new(error)))?;
@@ -43,13 +42,13 @@ pub fn read() -> Result<Cli> {
     Cli::from_arg_matches(&matches).map_err(|error| Error::Usage(Box::new(error)))
 }
 
-/// What was said to the command that does the work.
+/// The arguments of the innermost subcommand.
 fn innermost(matches: &ArgMatches) -> &ArgMatches {
     iter::successors(Some(matches), |matches| Some(matches.subcommand()?.1)).last().unwrap_or(matches)
 }
 
-/// A command whose flags, and those of the commands below it, also read their
-/// variables and keys, beside what is `typed`.
+/// A command whose flags, and those of its subcommands, also read their
+/// variables and keys, except those that conflict with what is `typed`.
 fn all_with_sources(
     command: Command,
     file: &BTreeMap<String, String>,
@@ -61,18 +60,18 @@ fn all_with_sources(
         if excluded.contains(arg.get_id()) {
             return arg;
         }
-        // What is set for many calls need not have an effect in each.
+        // A variable or key may be set without the flags that its flag requires.
         let arg = if is_typed(&arg) { arg } else { arg.requires(Resettable::Reset) };
         with_sources(arg, file)
     });
-    let below: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-    below.into_iter().fold(command, |command, name| {
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    names.into_iter().fold(command, |command, name| {
         let typed = typed.and_then(|typed| typed.subcommand()).filter(|(chosen, _)| *chosen == name);
-        command.mut_subcommand(name, |sub| all_with_sources(sub, file, typed.map(|(_, below)| below)))
+        command.mut_subcommand(name, |sub| all_with_sources(sub, file, typed.map(|(_, matches)| matches)))
     })
 }
 
-/// The arguments that cannot be used with one that is typed.
+/// The arguments that conflict with one that is typed.
 fn excluded(command: &Command, is_typed: impl Fn(&Arg) -> bool) -> Vec<Id> {
     let exclude = |one: &Arg, other: &Arg| {
         command.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id() == other.get_id())
@@ -83,12 +82,12 @@ fn excluded(command: &Command, is_typed: impl Fn(&Arg) -> bool) -> Vec<Id> {
     excluded.map(|arg| arg.get_id().clone()).collect()
 }
 
-/// Whether an argument stands on the command line itself.
-pub fn is_on_command_line(matches: &ArgMatches, id: &str) -> bool {
+/// Whether an argument is on the command line itself.
+fn is_on_command_line(matches: &ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-/// A flag that also reads its variable and its key.
+/// A flag that also reads its variable and key.
 fn with_sources(arg: Arg, file: &BTreeMap<String, String>) -> Arg {
     let Some(long) = arg.get_long().filter(|long| !NO_SETTING.contains(long)).map(str::to_owned) else {
         return arg;
@@ -96,7 +95,7 @@ fn with_sources(arg: Arg, file: &BTreeMap<String, String>) -> Arg {
     let variable = format!("GIRIH_{}", long.to_uppercase().replace('-', "_"));
     let arg = arg.env(variable).hide_env_values(true);
     match file.get(&long) {
-        // The parser takes no default for an answer to what it requires.
+        // A default does not satisfy clap's `required`.
         Some(value) => arg.default_value(value.clone()).required(false),
         None => arg,
     }
@@ -106,40 +105,71 @@ fn unknown_keys(command: &Command, file: &BTreeMap<String, String>) -> Vec<Strin
     file.keys().filter(|key| !is_flag(command, key)).cloned().collect()
 }
 
-/// Whether a command, or one below it, has a flag of this name.
+/// Whether a command or one of its subcommands has a flag of this name.
 fn is_flag(command: &Command, name: &str) -> bool {
     let has_it = command.get_arguments().any(|arg| arg.get_long() == Some(name));
     has_it || command.get_subcommands().any(|sub| is_flag(sub, name))
 }
 
 /// The values in `$GIRIH_CONFIG`, else `$XDG_CONFIG_HOME/girih/config.toml`,
-/// else `~/.config/girih/config.toml`; none where there is no file.
+/// else `~/.config/girih/config.toml`; empty if there is no file.
 fn configuration() -> Result<BTreeMap<String, String>> {
     let named = std::env::var_os("GIRIH_CONFIG").map(PathBuf::from);
-    let Some(path) = named.clone().or_else(usual_place) else { return Ok(BTreeMap::new()) };
+    let Some(path) = named.clone().or_else(default_path) else { return Ok(BTreeMap::new()) };
     if named.is_none() && matches!(path.try_exists(), Ok(false)) {
         return Ok(BTreeMap::new());
     }
     let text = text_file(&path, DESCRIPTION_BYTES)?;
-    let table: toml::Table =
-        text.parse().map_err(|error| Error::call(format!("{}: is no TOML: {error}", path.display())))?;
-    table.into_iter().map(|(key, value)| Ok((key.clone(), plain(&path, &key, value)?))).collect()
+    let table: toml::Table = text
+        .parse()
+        .map_err(|error| Error::call(format!("{}: is not valid TOML: {error}", path.display())))?;
+    table.into_iter().map(|(key, value)| Ok((key.clone(), single_value(&path, &key, value)?))).collect()
 }
 
-fn usual_place() -> Option<PathBuf> {
+fn default_path() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
     Some(config.join("girih/config.toml"))
 }
 
-fn plain(path: &std::path::Path, key: &str, value: toml::Value) -> Result<String> {
+fn single_value(path: &std::path::Path, key: &str, value: toml::Value) -> Result<String> {
     match value {
         toml::Value::String(text) => Ok(text),
         toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => Ok(value.to_string()),
-        _ => {
-            Err(Error::call(format!("{}: '{key}' is a list or a table; one value is needed", path.display())))
-        }
+        _ => Err(Error::call(format!(
+            "{}: '{key}' is a list or a table; a single value is needed",
+            path.display()
+        ))),
     }
+}
+
+/// The options that only the cpu backend has.
+const CPU_OPTIONS: [&str; 6] =
+    ["isa", "act_precision", "affinity", "packed_cache", "packed_cache_limit", "weights"];
+
+/// The options that only arrays have.
+const ARRAY_OPTIONS: [&str; 6] =
+    ["npu_mapping", "npu_runtime", "npu_lengths", "npu_contexts", "blobs", "blobs_limit"];
+
+/// Refuses options on the command line that have no effect on the backend of
+/// this call. Variables and the configuration file apply to many calls, so
+/// theirs are ignored.
+fn refuse_idle_options(matches: &ArgMatches) -> Result<()> {
+    // Not every command has a backend, and few a second one.
+    let named = |id| matches.try_get_one::<BackendChoice>(id).ok().flatten();
+    let Some(backend) = named("backend") else { return Ok(()) };
+    let typed = |options: &[&str]| {
+        let id = options.iter().find(|id| is_on_command_line(matches, id))?;
+        Some(format!("--{}", id.replace('_', "-")))
+    };
+    if let (false, Some(option)) = (*backend == BackendChoice::Cpu, typed(&CPU_OPTIONS)) {
+        return Err(Error::call(format!("{option} applies only to the cpu backend; omit it for others")));
+    }
+    let has_array = [Some(backend), named("reference")].into_iter().flatten().any(BackendChoice::is_array);
+    if let (false, Some(option)) = (has_array, typed(&ARRAY_OPTIONS)) {
+        return Err(Error::call(format!("{option} applies only to arrays (npu:TARGET); omit it for others")));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -152,8 +182,8 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_no_flag_is_found() {
-        // The last is a flag of commands below `npu` only.
+    fn a_key_without_a_flag_is_found() {
+        // Only subcommands of `npu` have the last flag.
         let keys = ["threads", "thread", "trace-events"];
         let file = keys.map(|key| (key.to_owned(), "2".to_owned())).into();
         assert_eq!(unknown_keys(&Cli::command(), &file), ["thread"]);

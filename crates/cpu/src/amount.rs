@@ -1,7 +1,7 @@
 //! What an instruction has to read and to compute, whichever way it is done:
 //! what `profile` divides by the time that it took.
 
-use girih_graph::backend::Lane;
+use girih_graph::backend::Sequence;
 
 use crate::lower::{Attention, Call, Products};
 use crate::state::Cache;
@@ -18,7 +18,13 @@ pub(crate) struct Amount {
 
 impl Amount {
     /// The amount of `call` for `rows` rows of its result.
-    pub fn of(call: Call, rows: usize, weights: &Weights, state: &Cache, lanes: &[Lane<'_>]) -> Amount {
+    pub fn of(
+        call: Call,
+        rows: usize,
+        weights: &Weights,
+        state: &Cache,
+        sequences: &[Sequence<'_>],
+    ) -> Amount {
         let rows = rows as u64;
         let bytes_of = |index: usize| size_of_val(weights.vector(index)) as u64;
         match call {
@@ -30,7 +36,10 @@ impl Amount {
             Call::Rope { turn, .. } => Amount { bytes: bytes_of(turn.frequencies), operations: 0 },
             Call::Attend { keys, values, attention, .. } => {
                 let position = state.tensor(keys).position_bytes() + state.tensor(values).position_bytes();
-                lanes.iter().map(|lane| attended(lane, attention, position)).fold(Amount::default(), sum)
+                sequences
+                    .iter()
+                    .map(|sequence| attended(sequence, attention, position))
+                    .fold(Amount::default(), sum)
             }
             Call::Alias | Call::Take { .. } | Call::Elementwise(_) => Amount::default(),
         }
@@ -48,15 +57,15 @@ impl Amount {
     }
 }
 
-/// The attention of one lane, with so many bytes of state at a position: the
+/// The attention of one sequence, with so many bytes of state at a position: the
 /// positions that any of its rows sees are read, and a multiplication and an
 /// addition are done for each value of each key and value that a row sees, in
 /// each of its heads.
-fn attended(lane: &Lane<'_>, attention: Attention, position_bytes: u64) -> Amount {
+fn attended(sequence: &Sequence<'_>, attention: Attention, position_bytes: u64) -> Amount {
     let Attention { groups, shared, size, value_size, span, .. } = attention;
     let (mut first, mut end, mut pairs) = (usize::MAX, 0, 0);
-    for position in (lane.position as usize..).take(lane.rows.indexes().len()) {
-        let seen = lane.sees(span, position);
+    for position in (sequence.position as usize..).take(sequence.rows.indexes().len()) {
+        let seen = sequence.sees(span, position);
         (first, end, pairs) = (first.min(seen.start), end.max(seen.end), pairs + seen.len() as u64);
     }
     let read = end.saturating_sub(first) as u64;

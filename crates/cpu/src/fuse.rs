@@ -106,7 +106,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether the heads that node `index` turns are turned on their way into
+    /// Whether the heads that node `index` turns are rotated on their way into
     /// state: they are for nothing else, and nothing comes in between.
     pub fn turned_in_passing(&self, index: usize) -> bool {
         let node = &self.graph.nodes[index];
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn products_of_one_value_stand_together() {
         let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
-        let mut builder = Builder::new(Key { rows: 4, lanes: 1, context: 4, wanted: 4, variant });
+        let mut builder = Builder::new(Key { rows: 4, sequences: 1, context: 4, output_rows: 4, variant });
         let x = builder.input("x", &[8], DType::F32);
         let weight = builder.weight("w", Shape::matrix(8, 8), DType::F32);
         let a = builder.shaped("a", Op::Linear, &[x, weight], &[8]);
@@ -182,7 +182,7 @@ mod tests {
         let c = builder.shaped("c", Op::Linear, &[b, weight], &[8]);
         let d = builder.shaped("d", Op::Linear, &[x, weight], &[8]);
         let e = builder.same("e", Op::Add, &[c, d]);
-        let f = builder.take("f", e);
+        let f = builder.gather("f", e);
         let given = builder.finish(f);
         assert_eq!(faults(&given), []);
         let graph = grouped(&given);

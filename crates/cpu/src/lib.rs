@@ -2,7 +2,7 @@
 //! graphs to lists of calls. It knows no models, text or requests.
 //!
 //! Results do not depend on the number of threads, on how many rows a step
-//! brings, or on what other lanes do: every sum has one fixed order.
+//! brings, or on what other sequences do: every sum has one fixed order.
 //!
 //! ```
 //! use girih_cpu::{Cpu, Options};
@@ -40,7 +40,7 @@ mod state;
 pub mod topology;
 mod weights;
 
-use girih_graph::backend::{Backend, MemoryPlan, Refusal, Step, Stretch, WeightSource};
+use girih_graph::backend::{Backend, MemoryPlan, Refusal, Step, WeightSource};
 use girih_graph::{Error, Graph, Key};
 
 pub use affinity::Affinity;
@@ -145,10 +145,6 @@ impl Backend for Cpu {
 
     fn name(&self) -> &'static str {
         "cpu"
-    }
-
-    fn stretch(&self) -> Stretch {
-        Stretch::Elastic
     }
 
     fn ladder(&self, most: Key) -> Vec<Key> {

@@ -2,7 +2,7 @@
 
 use girih_graph::backend::Refusal;
 use girih_graph::{
-    Act, Early, Error, Extent, Graph, Node, Op, Pairing, Role, ScratchPlan, Span, Value, ValueId,
+    Act, Error, Extent, Graph, Node, Op, Pairing, Role, ScratchPlan, Span, SunkGather, Value, ValueId,
 };
 use girih_tensor::{DType, Shape};
 
@@ -31,9 +31,9 @@ pub(crate) enum Instruction {
 pub(crate) struct Writes {
     /// One or two, of different state values.
     pub parts: Vec<Write>,
-    /// The value of heads that are turned on their way, unless someone wants to
+    /// The value of heads that are rotated on their way, unless someone wants to
     /// see it.
-    pub turned: Option<String>,
+    pub rotated: Option<String>,
     /// The names of all that is done, in one.
     pub name: String,
 }
@@ -42,13 +42,13 @@ pub(crate) struct Writes {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
     pub x: Place,
-    /// What the rows at `x` are before their heads are turned, and how they are
-    /// turned, if that is done on their way.
+    /// What the rows at `x` are before their heads are rotated, and how they are
+    /// rotated, if that is done on their way.
     pub unturned: Option<(Place, Turn)>,
     pub state: usize,
 }
 
-/// How heads are turned.
+/// How heads are rotated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     pub frequencies: usize,
@@ -207,7 +207,7 @@ pub(crate) enum At {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     Rows,
-    Wanted,
+    OutputRows,
 }
 
 /// What a node may have as an operand.
@@ -289,7 +289,7 @@ fn operand_objection(graph: &Graph, node: &Node, index: usize) -> Option<String>
     let id = node.inputs[index];
     let (name, kind) = (&graph.value(id).name, kind(graph.value(id)));
     let form = Form::of(node.op, index);
-    let positional = matches!(node.op, Op::Rope { .. } | Op::Write | Op::Attend { .. } | Op::Take);
+    let positional = matches!(node.op, Op::Rope { .. } | Op::Write | Op::Attend { .. } | Op::Gather);
     let (need, fits) = match (node.op, index) {
         _ if form.is_some() => ("a weight", kind == Operand::Weight),
         (Op::Embed, _) => ("tokens", kind == Operand::Tokens),
@@ -315,7 +315,7 @@ fn kind(value: &Value) -> Operand {
         (Role::State(_), _) => Operand::State,
         (Role::Input, _) if value.dtype == DType::I32 => Operand::Tokens,
         (_, Extent::Rows) => Operand::Activations(Count::Rows),
-        (_, Extent::Wanted) => Operand::Activations(Count::Wanted),
+        (_, Extent::OutputRows) => Operand::Activations(Count::OutputRows),
         (_, Extent::Fixed | Extent::Context) => Operand::Other,
     }
 }
@@ -407,7 +407,7 @@ pub(crate) fn lower(
 
 /// Numbers of scratch that a program of `graph` takes for its values, whether or
 /// not it takes rows `early`.
-pub(crate) fn scratch_size(graph: &Graph, early: Option<&Early>) -> usize {
+pub(crate) fn scratch_size(graph: &Graph, early: Option<&SunkGather>) -> usize {
     let size = |graph: &Graph| ScratchPlan::of(&grouped(graph)).bytes / size_of::<f32>();
     size(graph).max(early.map_or(0, |early| size(&early.graph)))
 }
@@ -499,7 +499,7 @@ impl Lowering<'_> {
         let names: Vec<&str> = rope.into_iter().chain(nodes).map(|node| self.name(node.output)).collect();
         Ok(Writes {
             parts: nodes.iter().map(part).collect::<Result<_, Error>>()?,
-            turned: rope.map(|rope| self.name(rope.output).to_owned()),
+            rotated: rope.map(|rope| self.name(rope.output).to_owned()),
             name: joined_name(&names),
         })
     }
@@ -559,7 +559,7 @@ impl Lowering<'_> {
                 let (keys, values) = (self.state(node.inputs[1]), self.state(node.inputs[2]));
                 Call::Attend { q: place(0), keys, values, attention }
             }
-            Op::Take => Call::Take { x: place(0) },
+            Op::Gather => Call::Take { x: place(0) },
             Op::Reshape => Call::Elementwise(Elementwise::Copy { x: place(0) }),
             Op::Gate { act } => Call::Elementwise(Elementwise::Gate { gate: place(0), up: place(1), act }),
             Op::Add => Call::Elementwise(Elementwise::Add { a: place(0), b: place(1) }),

@@ -6,8 +6,8 @@ use std::cell::RefCell;
 use std::slice;
 use std::time::{Duration, Instant};
 
-use girih_graph::backend::{Inputs, Lane, NodeTime, Step, Watch};
-use girih_graph::{Early, Error, Graph, Key, ValueId, early};
+use girih_graph::backend::{Inputs, NodeTime, Sequence, Step, Watch};
+use girih_graph::{Error, Graph, Key, SunkGather, ValueId, sink_gather};
 use girih_tensor::Shape;
 
 use crate::amount::Amount;
@@ -39,7 +39,7 @@ pub struct Program {
 #[derive(Debug)]
 struct WantedOnly {
     instructions: Vec<Instruction>,
-    /// The values of which only wanted rows are made, by name.
+    /// The values of which only output rows are made, by name.
     names: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ struct Memory {
     /// Partial sums of attention.
     partials: Aligned<f32>,
     origins: Vec<Origin>,
-    wanted: Vec<u32>,
+    output_rows: Vec<u32>,
     written: Written,
 }
 
@@ -70,9 +70,9 @@ impl Program {
         precision: Option<Precision>,
     ) -> Result<Program, Error> {
         let Lowered { instructions, slots } = lower(graph, weights, precision)?;
-        let early = early(graph);
+        let early = sink_gather(graph);
         let scratch = scratch_size(graph, early.as_ref());
-        let early = early.map(|Early { graph, names }| {
+        let early = early.map(|SunkGather { graph, names }| {
             let Lowered { instructions, .. } = lower(&graph, weights, precision)?;
             Ok::<_, Error>(WantedOnly { instructions, names })
         });
@@ -87,7 +87,7 @@ impl Program {
             turns: turns.collect::<Result<_, _>>()?,
             partials: Aligned::zeroed(partials_size(graph), "the partial sums of attention")?,
             origins: Vec::with_capacity(graph.key.rows as usize),
-            wanted: Vec::with_capacity(graph.key.wanted as usize),
+            output_rows: Vec::with_capacity(graph.key.output_rows as usize),
             written: Written::new(graph),
         };
         Ok(Program {
@@ -102,17 +102,17 @@ impl Program {
     /// The bytes that a program of this graph takes while it runs.
     pub(crate) fn plan(graph: &Graph, threads: usize, precision: Option<Precision>) -> u64 {
         let rows = size_of::<Origin>() as u64 * u64::from(graph.key.rows) + Written::bytes(graph);
-        let wanted = size_of::<u32>() as u64 * u64::from(graph.key.wanted);
+        let output_rows = size_of::<u32>() as u64 * u64::from(graph.key.output_rows);
         let locals = threads as u64 * Aligned::<f32>::bytes(local_size(graph, precision));
         let arranged: u64 =
             slots(graph, precision).iter().map(|slot| Aligned::<u32>::bytes(slot.words)).sum();
         let turns: u64 = turns_shapes(graph).map(|(rows, pairs)| StepTurns::bytes(rows, pairs)).sum();
         let partials = Aligned::<f32>::bytes(partials_size(graph));
-        let scratch = Aligned::<f32>::bytes(scratch_size(graph, early(graph).as_ref()));
-        scratch + arranged + locals + turns + partials + rows + wanted
+        let scratch = Aligned::<f32>::bytes(scratch_size(graph, sink_gather(graph).as_ref()));
+        scratch + arranged + locals + turns + partials + rows + output_rows
     }
 
-    /// The instructions of a step: those on wanted rows only, unless somebody
+    /// The instructions of a step: those on output rows only, unless somebody
     /// watches a value that they leave out rows of.
     fn instructions(&self, watch: &dyn Watch) -> &[Instruction] {
         match &self.early {
@@ -135,16 +135,16 @@ impl Program {
         state: &mut Cache,
         step: Step<'_>,
     ) {
-        let Step { inputs, lanes, output, watch } = step;
-        let Memory { scratch, slots, locals, turns, partials, origins, wanted, written } =
+        let Step { inputs, sequences, output, watch } = step;
+        let Memory { scratch, slots, locals, turns, partials, origins, output_rows, written } =
             &mut *self.memory.borrow_mut();
-        trace(lanes, origins, wanted);
+        trace(sequences, origins, output_rows);
         turns.iter_mut().for_each(StepTurns::forget);
         assert!(
-            origins.len() <= self.key.rows as usize && wanted.len() <= self.key.wanted as usize,
-            "a step of {} rows, {} of them wanted, in a program for [{}]",
+            origins.len() <= self.key.rows as usize && output_rows.len() <= self.key.output_rows as usize,
+            "a step of {} rows, {} of them output rows, in a program for [{}]",
             origins.len(),
-            wanted.len(),
+            output_rows.len(),
             self.key,
         );
         let input = match inputs {
@@ -161,8 +161,8 @@ impl Program {
             written,
             finished: false,
             inputs,
-            rows: Rows { lanes, origins, wanted },
-            values: Values { input, scratch, output, rows: origins.len(), wanted: wanted.len() },
+            rows: Rows { sequences, origins, output_rows },
+            values: Values { input, scratch, output, rows: origins.len(), output_rows: output_rows.len() },
         };
         let clocks = watch.clocks();
         let instructions = self.instructions(watch);
@@ -200,14 +200,16 @@ fn turns_shapes(graph: &Graph) -> impl Iterator<Item = (usize, usize)> {
     rotations(graph).into_iter().map(move |id| (graph.key.rows as usize, pairs(id)))
 }
 
-/// Lists where each row stands, and which rows are wanted.
-fn trace(lanes: &[Lane<'_>], origins: &mut Vec<Origin>, wanted: &mut Vec<u32>) {
+/// Lists where each row stands, and which rows are output rows.
+fn trace(sequences: &[Sequence<'_>], origins: &mut Vec<Origin>, output_rows: &mut Vec<u32>) {
     origins.clear();
-    wanted.clear();
-    for (index, lane) in lanes.iter().enumerate() {
-        let count = lane.rows.end - lane.rows.start;
-        origins.extend((0..count).map(|row| Origin { lane: index as u32, position: lane.position + row }));
-        wanted.extend(lane.wanted().map(|row| row as u32));
+    output_rows.clear();
+    for (index, sequence) in sequences.iter().enumerate() {
+        let count = sequence.rows.end - sequence.rows.start;
+        origins.extend(
+            (0..count).map(|row| Origin { sequence: index as u32, position: sequence.position + row }),
+        );
+        output_rows.extend(sequence.output_rows().map(|row| row as u32));
     }
 }
 
@@ -355,15 +357,15 @@ impl Run<'_> {
         ops::arranged(&mut self.executor, self.kinds[slot].kind, source, width, &mut self.slots[slot]);
     }
 
-    /// Puts every row where its lane's state has its position. Heads that someone
-    /// wants to see turned have been turned before.
+    /// Puts every row where its sequence's state has its position. Heads that someone
+    /// wants to see rotated have been rotated before.
     fn write(&mut self, writes: &Writes, watch: &dyn Watch) {
-        let is_turned = writes.turned.as_ref().is_none_or(|name| watch.wants(name));
+        let is_rotated = writes.rotated.as_ref().is_none_or(|name| watch.wants(name));
         let part = |part: Write| match part.unturned {
-            Some((x, turn)) if !is_turned => (x, Some(turn), part.state),
+            Some((x, turn)) if !is_rotated => (x, Some(turn), part.state),
             _ => (part.x, None, part.state),
         };
-        if !is_turned {
+        if !is_rotated {
             self.executor.variant[1] = "rope";
         }
         match writes.parts[..] {
@@ -373,7 +375,7 @@ impl Run<'_> {
         }
     }
 
-    /// Puts rows, after they are turned, into as many state values.
+    /// Puts rows, after they are rotated, into as many state values.
     fn write_parts<const N: usize>(&mut self, parts: [(Place, Option<Turn>, usize); N]) {
         let Run { executor, weights, turns, state, rows, values, written, .. } = self;
         for Turn { frequencies, turns: index, .. } in parts.iter().filter_map(|part| part.1) {
@@ -401,7 +403,7 @@ impl Run<'_> {
             }
             Instruction::Compute(Compute { call, output, name, op, .. }) => {
                 let rows = self.values.count(*output);
-                let amount = Amount::of(*call, rows, self.weights, self.state, self.rows.lanes);
+                let amount = Amount::of(*call, rows, self.weights, self.state, self.rows.sequences);
                 (name, *op, rows, amount)
             }
         };
@@ -467,7 +469,7 @@ struct Values<'a> {
     scratch: &'a mut [f32],
     output: &'a mut [f32],
     rows: usize,
-    wanted: usize,
+    output_rows: usize,
 }
 
 impl Values<'_> {
@@ -479,7 +481,7 @@ impl Values<'_> {
     fn rows_of(&self, count: Count) -> usize {
         match count {
             Count::Rows => self.rows,
-            Count::Wanted => self.wanted,
+            Count::OutputRows => self.output_rows,
         }
     }
 

@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use girih_graph::backend::{self, Block, Lane};
+use girih_graph::backend::{self, Block, Sequence};
 use girih_graph::{BLOCK_POSITIONS, Error, Graph, GroupId, Op, Role, Value, ValueId};
 use girih_tensor::DType;
 
@@ -283,17 +283,17 @@ impl StateTensor {
         block.0 as usize * bytes..(block.0 as usize + 1) * bytes
     }
 
-    /// The bytes of one head in block `index` of the lane.
-    fn range(&self, lane: &Lane<'_>, head: usize, index: usize) -> Range<usize> {
-        let block = lane.blocks[self.group.0 as usize][index];
+    /// The bytes of one head in block `index` of the sequence.
+    fn range(&self, sequence: &Sequence<'_>, head: usize, index: usize) -> Range<usize> {
+        let block = sequence.blocks[self.group.0 as usize][index];
         let bytes = self.layout.head_bytes();
         let start = (block.0 as usize * self.layout.heads + head) * bytes;
         start..start + bytes
     }
 
-    /// What block `index` of the lane holds of one head.
-    pub fn head(&self, lane: &Lane<'_>, head: usize, index: usize) -> &[u8] {
-        &self.bytes[self.range(lane, head, index)]
+    /// What block `index` of the sequence holds of one head.
+    pub fn head(&self, sequence: &Sequence<'_>, head: usize, index: usize) -> &[u8] {
+        &self.bytes[self.range(sequence, head, index)]
     }
 
     /// The group that its blocks are of.

@@ -5,11 +5,11 @@ use std::mem::take;
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::Unwatched;
-use girih_graph::{BLOCK_POSITIONS, Key, Runner, Span, Variant, Want, Watch};
+use girih_graph::{BLOCK_POSITIONS, Key, Outputs, Runner, Span, Variant, Watch};
 
 use crate::cache::{self, Cache, SequenceId};
 use crate::job::Job;
-use crate::model::{Model, Stretch};
+use crate::model::{Model, PendingTokens};
 use crate::sample::{Logprobs, logprobs, pick};
 use crate::schedule::{Part, Progress, schedule};
 use crate::text::Detokenize;
@@ -18,7 +18,7 @@ use crate::{Error, Event, Limits, Request, RequestId, Result, Stop, What};
 /// A loaded model and the requests that share it.
 ///
 /// Requests are begun in the order in which they were submitted, as long as
-/// there are lanes and blocks of state for them. When blocks run out later, the
+/// there are sequences and blocks of state for them. When blocks run out later, the
 /// youngest request goes back to the head of the queue with what it has
 /// generated; its state is computed again when there is room, and its reply
 /// goes on as if nothing had happened.
@@ -34,7 +34,7 @@ pub struct Engine<'w> {
     active: Vec<Active<'w>>,
     cancelled: Vec<Job<'w>>,
     events: Vec<Event>,
-    /// The logits of a row for each lane.
+    /// The logits of a row for each sequence.
     logits: Vec<f32>,
     /// The id of the next request.
     next: u64,
@@ -57,7 +57,7 @@ impl<'w> Engine<'w> {
     /// step or its state is too small for `limits`.
     pub fn new(runner: Box<dyn Runner>, limits: Limits) -> Result<Engine<'w>> {
         check(&*runner, &limits)?;
-        let logits = vec![0.0; runner.width() * limits.lanes as usize];
+        let logits = vec![0.0; runner.width() * limits.sequences as usize];
         Ok(Engine {
             model: Model::new(runner),
             limits,
@@ -157,7 +157,7 @@ impl<'w> Engine<'w> {
     /// is compared with what is held only then, so that it finds what the
     /// prompts before it have run.
     fn admit(&mut self) {
-        while (self.active.len() as u32) < self.limits.lanes && self.rows() < self.limits.chunk {
+        while (self.active.len() as u32) < self.limits.sequences && self.rows() < self.limits.chunk {
             if !self.waiting.front().is_some_and(|job| self.fits(job)) {
                 break;
             }
@@ -216,13 +216,13 @@ impl<'w> Engine<'w> {
     /// Runs a step and settles what follows from it.
     fn advance(&mut self, parts: &[Part]) {
         let begun = Instant::now();
-        let stretch = |part: &Part| {
+        let slice = |part: &Part| {
             let Active { job, sequence } = &self.active[part.sequence];
             let tokens = &job.tokens[part.positions.indexes()];
-            Stretch { sequence: *sequence, tokens, want: part.want }
+            PendingTokens { sequence: *sequence, tokens, outputs: part.outputs }
         };
-        let stretches: Vec<_> = parts.iter().map(stretch).collect();
-        if let Err(error) = self.model.run(&stretches, &mut self.logits, &mut Unwatched) {
+        let pending: Vec<_> = parts.iter().map(slice).collect();
+        if let Err(error) = self.model.run(&pending, &mut self.logits, &mut Unwatched) {
             return self.fail(parts, &error);
         }
         let choices = self.choose(parts);
@@ -241,15 +241,15 @@ impl<'w> Engine<'w> {
     /// The next token of each part that wants one.
     fn choose(&self, parts: &[Part]) -> Vec<Option<Result<Choice>>> {
         let mut rows = self.logits.chunks_exact(self.runner().width());
-        let wanted = parts.iter().map(|part| {
-            let row = if part.want == Want::Last { rows.next() } else { None };
+        let output_rows = parts.iter().map(|part| {
+            let row = if part.outputs == Outputs::Last { rows.next() } else { None };
             row.map(|logits| {
                 let job = &self.active[part.sequence].job;
                 let id = pick(logits, &job.request.sampling, job.history())?;
                 Ok((id, job.request.logprobs.map(|top| logprobs(logits, id, top))))
             })
         });
-        wanted.collect()
+        output_rows.collect()
     }
 
     /// Counts a step of a request and takes a chosen token into its reply;
@@ -342,8 +342,8 @@ impl<'w> Engine<'w> {
                 end += tokens.len();
                 let room = engine.model.reserve(sequence, end as u32);
                 assert!(room, "one sequence within the limits fits into the state");
-                let want = if end == all { Want::Last } else { Want::Nothing };
-                engine.model.run(&[Stretch { sequence, tokens, want }], &mut row, watch)?;
+                let outputs = if end == all { Outputs::Last } else { Outputs::None };
+                engine.model.run(&[PendingTokens { sequence, tokens, outputs }], &mut row, watch)?;
             }
             Ok(row)
         })
@@ -381,13 +381,13 @@ impl<'w> Engine<'w> {
         watch: &mut dyn Watch,
         mut each: impl FnMut(usize, &[f32]),
     ) -> Result<()> {
-        let (chunk, width) = (self.limits.chunk.min(self.runner().most().wanted), self.runner().width());
+        let (chunk, width) = (self.limits.chunk.min(self.runner().most().output_rows), self.runner().width());
         let mut rows = vec![0.0; tokens.len().min(chunk as usize) * width];
         let mut position = 0;
         for tokens in tokens.chunks(chunk as usize) {
             let end = (position + tokens.len()) as u32;
             assert!(self.model.reserve(sequence, end), "one sequence within the limits fits into the state");
-            self.model.run(&[Stretch { sequence, tokens, want: Want::All }], &mut rows, watch)?;
+            self.model.run(&[PendingTokens { sequence, tokens, outputs: Outputs::All }], &mut rows, watch)?;
             for row in rows.chunks_exact(width).take(tokens.len()) {
                 each(position, row);
                 position += 1;
@@ -413,10 +413,10 @@ impl<'w> Engine<'w> {
 /// Refuses limits that exceed the loaded programs and their state.
 fn check(runner: &dyn Runner, limits: &Limits) -> Result<()> {
     let most = runner.most();
-    if most.variant != Variant::GENERATE || most.wanted == 0 || most.lanes == 0 {
+    if most.variant != Variant::GENERATE || most.output_rows == 0 || most.sequences == 0 {
         return Err(Error::new("the loaded programs do not turn tokens into logits; load some that do"));
     }
-    let alone = Key { lanes: 1, rows: limits.chunk, ..most };
+    let alone = Key { sequences: 1, rows: limits.chunk, ..most };
     let positions = runner.groups().iter().zip(runner.blocks()).map(|(group, &have)| match group.span {
         Span::Window(_) if have >= cache::blocks(group.span, &alone) => u64::MAX,
         _ => u64::from(have) * BLOCK_POSITIONS as u64,
@@ -431,11 +431,11 @@ fn check(runner: &dyn Runner, limits: &Limits) -> Result<()> {
             )));
         }
     }
-    let (lanes, chunk) = (limits.lanes, limits.chunk);
-    let together = most.lanes.min(most.wanted).min(chunk);
-    if lanes == 0 || lanes > together {
+    let (sequences, chunk) = (limits.sequences, limits.chunk);
+    let together = most.sequences.min(most.output_rows).min(chunk);
+    if sequences == 0 || sequences > together {
         return Err(Error::new(format!(
-            "{lanes} sequences together were asked for; the loaded programs take 1 to {together} \
+            "{sequences} sequences together were asked for; the loaded programs take 1 to {together} \
              in steps of {chunk} rows"
         )));
     }

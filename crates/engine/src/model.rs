@@ -2,7 +2,7 @@
 //! runs the one also updates the other.
 
 use girih_graph::backend::{Block, Inputs, Range32};
-use girih_graph::{Lane, Runner, Step, Want, Watch};
+use girih_graph::{Outputs, Runner, Sequence, Step, Watch};
 
 use crate::Result;
 use crate::cache::{Cache, Change, SequenceId};
@@ -15,17 +15,17 @@ pub(crate) struct Model {
 
 /// Tokens that a step runs at the end of a sequence.
 #[derive(Clone, Copy)]
-pub(crate) struct Stretch<'a> {
+pub(crate) struct PendingTokens<'a> {
     pub sequence: SequenceId,
     /// They follow what the sequence has run, and room is reserved for them.
     pub tokens: &'a [u32],
     /// Which of their rows leave the program.
-    pub want: Want,
+    pub outputs: Outputs,
 }
 
-impl Stretch<'_> {
-    fn wanted(&self) -> u32 {
-        self.want.count(self.tokens.len() as u32)
+impl PendingTokens<'_> {
+    fn output_rows(&self) -> u32 {
+        self.outputs.count(self.tokens.len() as u32)
     }
 }
 
@@ -56,28 +56,34 @@ impl Model {
         true
     }
 
-    /// Runs one step. `output` receives the wanted rows, one after another.
+    /// Runs one step. `output` receives the output rows, one after another.
     ///
     /// # Errors
     /// When the device fails; then it is not known what the state of these
     /// sequences holds.
-    pub fn run(&mut self, parts: &[Stretch<'_>], output: &mut [f32], watch: &mut dyn Watch) -> Result<()> {
+    pub fn run(
+        &mut self,
+        parts: &[PendingTokens<'_>],
+        output: &mut [f32],
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
         let tokens: Vec<u32> = parts.iter().flat_map(|part| part.tokens).copied().collect();
-        let blocks: Vec<Vec<&[Block]>> = parts.iter().map(|part| self.cache.lane(part.sequence)).collect();
+        let blocks: Vec<Vec<&[Block]>> =
+            parts.iter().map(|part| self.cache.sequence(part.sequence)).collect();
         let mut end = 0;
-        let lanes: Vec<Lane<'_>> = parts
+        let sequences: Vec<Sequence<'_>> = parts
             .iter()
             .zip(&blocks)
             .map(|(part, blocks)| {
                 let rows = Range32 { start: end, end: end + part.tokens.len() as u32 };
                 end = rows.end;
                 let position = self.cache.length(part.sequence);
-                Lane { blocks, position, rows, want: part.want, spans: &[] }
+                Sequence { blocks, position, rows, outputs: part.outputs, spans: &[] }
             })
             .collect();
-        let wanted: u32 = parts.iter().map(Stretch::wanted).sum();
-        let output = &mut output[..wanted as usize * self.runner.width()];
-        self.runner.step(Step { inputs: Inputs::Tokens(&tokens), lanes: &lanes, output, watch })?;
+        let output_rows: u32 = parts.iter().map(PendingTokens::output_rows).sum();
+        let output = &mut output[..output_rows as usize * self.runner.width()];
+        self.runner.step(Step { inputs: Inputs::Tokens(&tokens), sequences: &sequences, output, watch })?;
         parts.iter().for_each(|part| self.cache.extend(part.sequence, part.tokens));
         Ok(())
     }

@@ -42,7 +42,7 @@ pub struct Limits {
     pub chunk: u32,
     /// The most sequences that are worked on together, each with a row of its
     /// own in every step.
-    pub lanes: u32,
+    pub sequences: u32,
     /// The most stop tokens of a request.
     pub stop_tokens: usize,
     /// The most stop strings of a request.
@@ -62,7 +62,7 @@ impl Limits {
         Limits {
             context,
             chunk,
-            lanes: 1,
+            sequences: 1,
             stop_tokens: 64,
             stop_strings: 16,
             stop_string_bytes: 256,

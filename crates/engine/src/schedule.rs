@@ -1,6 +1,6 @@
 //! What the next step does: a pure function of how far each sequence is.
 
-use girih_graph::Want;
+use girih_graph::Outputs;
 use girih_graph::backend::Range32;
 
 /// How far a sequence is.
@@ -20,7 +20,7 @@ pub struct Part {
     /// The positions to run.
     pub positions: Range32,
     /// Which of their rows leave the program.
-    pub want: Want,
+    pub outputs: Outputs,
 }
 
 impl Part {
@@ -54,8 +54,8 @@ pub fn schedule(sequences: &[Progress], rows: u32) -> Vec<Part> {
         *left -= count;
         if count > 0 {
             let positions = Range32 { start: sequence.run, end: sequence.run + count };
-            let want = if positions.end == sequence.known { Want::Last } else { Want::Nothing };
-            parts.push(Part { sequence: index, positions, want });
+            let outputs = if positions.end == sequence.known { Outputs::Last } else { Outputs::None };
+            parts.push(Part { sequence: index, positions, outputs });
         }
     }
     parts

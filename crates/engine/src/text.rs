@@ -9,17 +9,6 @@ pub trait Detokenize {
     fn finish(self: Box<Self>) -> String;
 }
 
-impl Detokenize for girih_model::words::Detokenizer<'_> {
-    // The inherent methods of the same names are meant.
-    fn push(&mut self, id: u32) -> String {
-        self.push(id)
-    }
-
-    fn finish(self: Box<Self>) -> String {
-        (*self).finish()
-    }
-}
-
 /// A stretch of text that became certain, and the stop string that ended it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certain {

@@ -14,24 +14,24 @@ pub struct Block(pub u32);
 
 /// One sequence's part of a step.
 #[derive(Clone, Copy, Debug)]
-pub struct Lane<'a> {
+pub struct Sequence<'a> {
     /// The sequence's blocks of each group, in order of position. Entry `i` is
-    /// the block of the positions from `i · BLOCK_POSITIONS`, up to the lane's
+    /// the block of the positions from `i · BLOCK_POSITIONS`, up to the sequence's
     /// last row.
     ///
-    /// Blocks that the lane's rows write belong to no other lane of the step;
+    /// Blocks that the sequence's rows write belong to no other sequence of the step;
     /// blocks that they only see may be shared. An entry of which no row of the
-    /// lane sees or writes a position (it lies behind the group's window) may
-    /// name any block of the group, also one that another lane now writes:
+    /// sequence sees or writes a position (it lies behind the group's window) may
+    /// name any block of the group, also one that another sequence now writes:
     /// what stands there must not change any result.
     pub blocks: &'a [&'a [Block]],
-    /// Where the lane's first row stands in its sequence.
+    /// Where the sequence's first row stands in its sequence.
     pub position: u32,
-    /// The lane's rows among the rows of the step; lanes follow each other.
+    /// The sequence's rows among the rows of the step; sequences follow each other.
     pub rows: Range32,
     /// Which of its rows leave the program.
-    pub want: Want,
-    /// Stretches of positions of the lane's rows whose rows see each other
+    pub outputs: Outputs,
+    /// Stretches of positions of the sequence's rows whose rows see each other
     /// both ways (the tokens of one image); in order, none empty, none
     /// overlapping another.
     pub spans: &'a [Range32],
@@ -53,11 +53,11 @@ impl Range32 {
     }
 }
 
-/// Which rows of a lane leave the program.
+/// Which rows of a sequence leave the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum Outputs {
     /// None: a chunk of a prefill that is not the last.
-    Nothing,
+    None,
     /// The last row: generation.
     Last,
     /// The last so many rows: checking a draft.
@@ -66,23 +66,23 @@ pub enum Want {
     All,
 }
 
-impl Want {
+impl Outputs {
     /// How many of `rows` rows are wanted.
     pub fn count(self, rows: u32) -> u32 {
         match self {
-            Want::Nothing => 0,
-            Want::Last => rows.min(1),
-            Want::LastN(n) => rows.min(n),
-            Want::All => rows,
+            Outputs::None => 0,
+            Outputs::Last => rows.min(1),
+            Outputs::LastN(n) => rows.min(n),
+            Outputs::All => rows,
         }
     }
 }
 
-impl Lane<'_> {
-    /// The indexes of the wanted rows among the rows of the step.
-    pub fn wanted(&self) -> Range<usize> {
+impl Sequence<'_> {
+    /// The indexes of the output rows among the rows of the step.
+    pub fn output_rows(&self) -> Range<usize> {
         let rows = self.rows.indexes();
-        rows.end - self.want.count(rows.len() as u32) as usize..rows.end
+        rows.end - self.outputs.count(rows.len() as u32) as usize..rows.end
     }
 
     /// The positions that the row at `position` sees: from where `span`
@@ -109,8 +109,8 @@ pub struct Step<'a> {
     /// What goes in.
     pub inputs: Inputs<'a>,
     /// Whose rows they are.
-    pub lanes: &'a [Lane<'a>],
-    /// Receives the wanted rows of all lanes, in order, row after row.
+    pub sequences: &'a [Sequence<'a>],
+    /// Receives the output rows of all sequences, in order, row after row.
     pub output: &'a mut [f32],
     /// Sees values as they are made.
     pub watch: &'a mut dyn Watch,
@@ -209,15 +209,6 @@ pub struct Refusal {
     pub reason: String,
 }
 
-/// Whether a backend works on just the rows a step brings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stretch {
-    /// Exactly the rows and positions of the step.
-    Elastic,
-    /// Always the key's; the step is padded.
-    Rigid,
-}
-
 /// A device: compiles whole graphs and runs them. Its types are its own.
 pub trait Backend: 'static {
     /// Weights in the layout the device wants.
@@ -229,8 +220,6 @@ pub trait Backend: 'static {
 
     /// The name in logs and flags.
     fn name(&self) -> &'static str;
-    /// Whether steps are padded to their key.
-    fn stretch(&self) -> Stretch;
     /// The keys it wants compiled, none larger than `most`, smallest first.
     fn ladder(&self, most: Key) -> Vec<Key>;
     /// The nodes it will not run; empty means that it takes the whole graph.

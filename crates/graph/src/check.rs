@@ -14,7 +14,7 @@
 //! 7. Every operator has the operands, shapes and types that its description
 //!    asks for; scratch and outputs are `f32`.
 //! 8. An outermost extent counts what the value's role asks for: rows of an
-//!    input, wanted rows of the output, either of scratch, positions of state,
+//!    input, output rows of the output, either of scratch, positions of state,
 //!    nothing that varies of a weight. What varies equals the key's.
 //! 9. `attend` sees as far back as the group that holds its keys and values.
 //! 10. Constants are finite; bounds, windows and extents are positive; all
@@ -77,8 +77,8 @@ impl Check<'_> {
     /// Rule 10, for the key and the groups.
     fn key(&mut self) {
         let key = self.graph.key;
-        if key.rows == 0 || key.lanes == 0 || key.context == 0 || key.wanted == 0 {
-            self.fault("graph", "rows, lanes, context and wanted rows are all at least one");
+        if key.rows == 0 || key.sequences == 0 || key.context == 0 || key.output_rows == 0 {
+            self.fault("graph", "rows, sequences, context and output rows are all at least one");
         }
         for group in self.graph.groups.iter().filter(|group| group.span == Span::Window(0)) {
             self.fault(&group.name, "a window of no positions");
@@ -226,8 +226,8 @@ impl Check<'_> {
             Role::Input => value.outermost == Extent::Rows,
             Role::Weight => value.outermost == Extent::Fixed,
             Role::State(_) => value.outermost == Extent::Context,
-            Role::Scratch => matches!(value.outermost, Extent::Rows | Extent::Wanted),
-            Role::Output => value.outermost == Extent::Wanted,
+            Role::Scratch => matches!(value.outermost, Extent::Rows | Extent::OutputRows),
+            Role::Output => value.outermost == Extent::OutputRows,
         };
         if !suits {
             self.fault(&value.name, "its outermost extent does not count what its role asks for");
@@ -236,7 +236,7 @@ impl Check<'_> {
         let need = match value.outermost {
             Extent::Fixed => return,
             Extent::Rows => key.rows,
-            Extent::Wanted => key.wanted,
+            Extent::OutputRows => key.output_rows,
             Extent::Context => key.context,
         };
         let have = value.shape.extents()[0];
@@ -285,7 +285,7 @@ fn constants(op: Op) -> Option<&'static str> {
         | Op::Write
         | Op::Gate { .. }
         | Op::Add
-        | Op::Take => true,
+        | Op::Gather => true,
     };
     (!fine).then_some("a constant is not finite, or a bound is not positive")
 }
@@ -293,7 +293,7 @@ fn constants(op: Op) -> Option<&'static str> {
 /// What is wrong with a node's operands (rules 7 and 9).
 fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<&'static str> {
     let arity = match op {
-        Op::Scale { .. } | Op::Softcap { .. } | Op::Reshape | Op::Take | Op::Write => 1..=1,
+        Op::Scale { .. } | Op::Softcap { .. } | Op::Reshape | Op::Gather | Op::Write => 1..=1,
         Op::Linear => 2..=3,
         Op::Attend { .. } => 3..=3,
         Op::Embed | Op::Norm { .. } | Op::Rope { .. } | Op::Gate { .. } | Op::Add => 2..=2,
@@ -341,9 +341,9 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
         }
         Op::Gate { .. } | Op::Add => same(x, inputs[1]) && same(x, output),
         Op::Scale { .. } | Op::Softcap { .. } => same(x, output),
-        Op::Take => {
+        Op::Gather => {
             x.outermost == Extent::Rows
-                && output.outermost == Extent::Wanted
+                && output.outermost == Extent::OutputRows
                 && x.shape.extents()[1..] == output.shape.extents()[1..]
         }
     };

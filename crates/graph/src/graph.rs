@@ -19,18 +19,18 @@ pub struct Graph {
 
 /// The largest step of one program: every extent that varies between steps.
 ///
-/// Keys are ordered by rows, then lanes, then context, then wanted rows: of two
+/// Keys are ordered by rows, then sequences, then context, then output rows: of two
 /// programs that fit, the smaller key is the one to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Rows: the tokens of all lanes together.
+    /// Rows: the tokens of all sequences together.
     pub rows: u32,
     /// Sequences side by side.
-    pub lanes: u32,
+    pub sequences: u32,
     /// Positions of the longest sequence.
     pub context: u32,
     /// Rows whose results leave the program.
-    pub wanted: u32,
+    pub output_rows: u32,
     /// What goes in and what comes out.
     pub variant: Variant,
 }
@@ -53,14 +53,14 @@ pub enum InputKind {
     Embeddings,
 }
 
-/// What comes out of a program, one row for each wanted row.
+/// What comes out of a program, one row for each output row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OutputKind {
     /// Scores over the vocabulary.
     Logits,
     /// The hidden state after the last norm.
     Hidden,
-    /// One vector for each lane, pooled as the model says.
+    /// One vector for each sequence, pooled as the model says.
     Pooled,
 }
 
@@ -119,7 +119,7 @@ pub enum Extent {
     /// Rows of the step.
     Rows,
     /// Wanted rows of the step.
-    Wanted,
+    OutputRows,
     /// Positions of a sequence.
     Context,
 }
@@ -174,9 +174,9 @@ impl Key {
     /// Whether a program of this key can take a step of that one.
     pub fn holds(&self, step: &Key) -> bool {
         self.rows >= step.rows
-            && self.lanes >= step.lanes
+            && self.sequences >= step.sequences
             && self.context >= step.context
-            && self.wanted >= step.wanted
+            && self.output_rows >= step.output_rows
             && self.variant == step.variant
     }
 }
@@ -223,7 +223,7 @@ impl Builder {
         known.unwrap_or_else(|| self.value(name, shape, dtype, Role::Weight, Extent::Fixed))
     }
 
-    /// State of one lane: `inner` for each position of the context.
+    /// State of one sequence: `inner` for each position of the context.
     pub fn state(&mut self, name: &str, inner: &[usize], dtype: DType, group: GroupId) -> ValueId {
         let shape = leading(self.graph.key.context as usize, inner);
         self.value(name, shape, dtype, Role::State(group), Extent::Context)
@@ -241,10 +241,10 @@ impl Builder {
         self.node(name, op, inputs, leading(shape.extents()[0], inner), outermost)
     }
 
-    /// The wanted rows of `x`.
-    pub fn take(&mut self, name: &str, x: ValueId) -> ValueId {
-        let shape = self.graph.value(x).shape.with_outermost(self.graph.key.wanted as usize);
-        self.node(name, Op::Take, &[x], shape, Extent::Wanted)
+    /// The output rows of `x`.
+    pub fn gather(&mut self, name: &str, x: ValueId) -> ValueId {
+        let shape = self.graph.value(x).shape.with_outermost(self.graph.key.output_rows as usize);
+        self.node(name, Op::Gather, &[x], shape, Extent::OutputRows)
     }
 
     /// Puts the rows of `x` into `state`.

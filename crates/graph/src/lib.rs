@@ -8,7 +8,7 @@
 //! ```
 //! use girih_graph::backend::{Inputs, Range32, Unwatched};
 //! use girih_graph::interpret::Interpreter;
-//! use girih_graph::{Builder, Error, Graph, InputKind, Key, Lane, Op, OutputKind, Step, Variant, Want};
+//! use girih_graph::{Builder, Error, Graph, InputKind, Key, Sequence, Op, OutputKind, Step, Variant, Outputs};
 //! use girih_graph::{WeightSource, faults, load};
 //! use girih_tensor::{DType, Shape};
 //!
@@ -25,33 +25,33 @@
 //! fn build(key: Key) -> Graph {
 //!     let mut graph = Builder::new(key);
 //!     let x = graph.input("x", &[2], DType::F32);
-//!     let last = graph.take("last", x);
+//!     let last = graph.gather("last", x);
 //!     let weight = graph.weight("weight", Shape::matrix(3, 2), DType::F32);
 //!     let sums = graph.shaped("sums", Op::Linear, &[last, weight], &[3]);
 //!     graph.finish(sums)
 //! }
 //!
 //! let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
-//! let most = Key { rows: 4, lanes: 1, context: 64, wanted: 1, variant };
+//! let most = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, variant };
 //! let graph = build(most);
 //! assert!(faults(&graph).is_empty());
 //! let text = "\
-//! graph rows 4 lanes 1 context 64 wanted 1 embeddings -> hidden
+//! graph rows 4 sequences 1 context 64 output_rows 1 embeddings -> hidden
 //! input x: [rows 4, 2] f32
-//! last: [wanted 1, 2] = take x
+//! last: [output_rows 1, 2] = gather x
 //! weight weight: [3, 2] f32
-//! output sums: [wanted 1, 3] = linear last, weight
+//! output sums: [output_rows 1, 3] = linear last, weight
 //! ";
 //! assert_eq!(graph.to_string(), text);
 //! assert_eq!(text.parse::<Graph>()?, graph);
 //!
 //! let mut runner = load(Interpreter, &Ones, most, &[], |key| Ok(build(key)))?;
 //! let rows = Range32 { start: 0, end: 2 };
-//! let lane = Lane { blocks: &[], position: 0, rows, want: Want::Last, spans: &[] };
+//! let sequence = Sequence { blocks: &[], position: 0, rows, outputs: Outputs::Last, spans: &[] };
 //! let mut output = [0.0; 3];
 //! runner.step(Step {
 //!     inputs: Inputs::Embeddings(&[1.0, 2.0, 3.0, 4.0]),
-//!     lanes: &[lane],
+//!     sequences: &[sequence],
 //!     output: &mut output,
 //!     watch: &mut Unwatched,
 //! })?;
@@ -62,17 +62,16 @@
 
 pub mod backend;
 mod check;
-mod early;
 mod graph;
 pub mod interpret;
 mod op;
 mod plan;
 mod runner;
+mod sink_gather;
 mod text;
 
-pub use backend::{Backend, Lane, Step, Want, Watch, WeightSource};
+pub use backend::{Backend, Outputs, Sequence, Step, Watch, WeightSource};
 pub use check::{Fault, faults};
-pub use early::{Early, early};
 pub use girih_tensor::{Error, Result};
 pub use graph::{
     Builder, Extent, Graph, Group, GroupId, InputKind, Key, Node, OutputKind, Role, Value, ValueId, Variant,
@@ -80,6 +79,7 @@ pub use graph::{
 pub use op::{Act, Op, Pairing, Span};
 pub use plan::{Placement, ScratchPlan};
 pub use runner::{Phases, Runner, load};
+pub use sink_gather::{SunkGather, sink_gather};
 
 /// Positions in one block of state: the unit in which sequences own memory.
 ///

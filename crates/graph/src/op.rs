@@ -2,10 +2,10 @@
 //!
 //! The set holds what the supported architectures use and nothing else; an
 //! operator comes with the first model that needs it. Shapes below are written
-//! `[R, …]` where `R` is the number of rows of a step (tokens of all lanes, one
-//! lane after another) and `W` the number of rows whose results are wanted.
-//! *Positional* operators read the step's lanes: which sequence a row belongs
-//! to, where it stands in it, and which rows are wanted.
+//! `[R, …]` where `R` is the number of rows of a step (tokens of all sequences, one
+//! sequence after another) and `W` the number of rows whose results are wanted.
+//! *Positional* operators read the step's sequences: which sequence a row belongs
+//! to, where it stands in it, and which rows are output rows.
 
 use std::fmt;
 
@@ -34,10 +34,10 @@ pub enum Op {
         pairing: Pairing,
     },
     /// `(x [R, H, D]) → state [C, H, D]`, positional: puts each row into its
-    /// lane's state at the row's position, rounded to the state's type.
+    /// sequence's state at the row's position, rounded to the state's type.
     Write,
     /// `(q [R, H, D], keys [C, G, D], values [C, G, E]) → [R, H, E]`, positional:
-    /// `softmax(mask(cap(scale · q·kᵀ))) · v` over the row's own lane. Query
+    /// `softmax(mask(cap(scale · q·kᵀ))) · v` over the row's own sequence. Query
     /// head `h` reads key head `h / (H / G)`. A row at position `p` sees the
     /// positions that [`Span`] names, and all rows of a mutual span it lies in.
     Attend {
@@ -65,9 +65,9 @@ pub enum Op {
         /// The bound that no result exceeds in size.
         cap: f32,
     },
-    /// `(x [R, …]) → [W, …]`, positional: the rows whose results are wanted,
+    /// `(x [R, …]) → [W, …]`, positional: the output rows,
     /// in their order.
-    Take,
+    Gather,
 }
 
 /// Which components of a head a rotation pairs; `D` is the head's size.
@@ -113,7 +113,7 @@ impl Op {
             Op::Add => "add",
             Op::Scale { .. } => "scale",
             Op::Softcap { .. } => "softcap",
-            Op::Take => "take",
+            Op::Gather => "gather",
         }
     }
 }

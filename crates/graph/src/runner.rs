@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, Inputs, Lane, MemoryPlan, Refusal, State, Step, WeightSource};
+use crate::backend::{Backend, Inputs, MemoryPlan, Refusal, Sequence, State, Step, WeightSource};
 use crate::{BLOCK_POSITIONS, Error, Graph, Group, InputKind, Key, Op, ValueId, Variant, faults};
 
 /// A loaded model on some device: what the engine knows of it.
@@ -171,34 +171,34 @@ impl<B: Backend> Loaded<B> {
         let variant = self.variant(step.inputs)?;
         let rows = self.sizes.rows(step.inputs)?;
         let mut next = 0;
-        let (mut context, mut wanted) = (0, 0);
-        for lane in step.lanes {
-            let count = lane.rows.end.saturating_sub(lane.rows.start);
-            if lane.rows.start != next || count == 0 {
+        let (mut context, mut output_rows) = (0, 0);
+        for sequence in step.sequences {
+            let count = sequence.rows.end.saturating_sub(sequence.rows.start);
+            if sequence.rows.start != next || count == 0 {
                 return Err(Error::new(
-                    "the lanes of a step follow each other and have at least one row each",
+                    "the sequences of a step follow each other and have at least one row each",
                 ));
             }
-            next = lane.rows.end;
-            let end = lane.position.saturating_add(count);
+            next = sequence.rows.end;
+            let end = sequence.position.saturating_add(count);
             context = context.max(end);
-            wanted += lane.want.count(count);
-            self.check_blocks(lane, end)?;
-            check_spans(lane, end)?;
+            output_rows += sequence.outputs.count(count);
+            self.check_blocks(sequence, end)?;
+            check_spans(sequence, end)?;
         }
         if rows == 0 {
             return Err(Error::new("a step has no rows; at least one is needed"));
         }
         if next as usize != rows {
-            return Err(Error::new(format!("a step of {rows} rows has lanes for {next}")));
+            return Err(Error::new(format!("a step of {rows} rows has sequences for {next}")));
         }
-        if step.output.len() != wanted as usize * self.sizes.output {
-            let (have, need) = (step.output.len(), wanted as usize * self.sizes.output);
+        if step.output.len() != output_rows as usize * self.sizes.output {
+            let (have, need) = (step.output.len(), output_rows as usize * self.sizes.output);
             return Err(Error::new(format!(
-                "the output of a step has room for {have} values; {need} are wanted"
+                "the output of a step has room for {have} values; it needs {need}"
             )));
         }
-        Ok(Key { rows: next, lanes: step.lanes.len() as u32, context, wanted, variant })
+        Ok(Key { rows: next, sequences: step.sequences.len() as u32, context, output_rows, variant })
     }
 
     /// The programs' variant, if the inputs are of its kind.
@@ -215,40 +215,40 @@ impl<B: Backend> Loaded<B> {
         }
     }
 
-    /// Refuses a lane whose blocks do not cover its positions up to `end`.
-    fn check_blocks(&self, lane: &Lane<'_>, end: u32) -> Result<(), Error> {
-        let (have, need) = (lane.blocks.len(), self.blocks.len());
+    /// Refuses a sequence whose blocks do not cover its positions up to `end`.
+    fn check_blocks(&self, sequence: &Sequence<'_>, end: u32) -> Result<(), Error> {
+        let (have, need) = (sequence.blocks.len(), self.blocks.len());
         if have != need {
             return Err(Error::new(format!(
-                "a lane has blocks of {have} groups of state; the programs have {need}"
+                "a sequence has blocks of {have} groups of state; the programs have {need}"
             )));
         }
         let need = (end as usize).div_ceil(BLOCK_POSITIONS);
-        for (list, &count) in lane.blocks.iter().zip(&self.blocks) {
+        for (list, &count) in sequence.blocks.iter().zip(&self.blocks) {
             if list.len() < need {
                 let have = list.len();
                 return Err(Error::new(format!(
-                    "a lane up to position {end} has {have} blocks of state; {need} are needed"
+                    "a sequence up to position {end} has {have} blocks of state; {need} are needed"
                 )));
             }
             if let Some(block) = list.iter().find(|block| block.0 >= count) {
                 let index = block.0;
-                return Err(Error::new(format!("a lane has the block {index}; its group has {count}")));
+                return Err(Error::new(format!("a sequence has the block {index}; its group has {count}")));
             }
         }
         Ok(())
     }
 }
 
-/// Refuses mutual spans that leave the lane's rows, or are out of order.
-fn check_spans(lane: &Lane<'_>, end: u32) -> Result<(), Error> {
-    let mut next = lane.position;
-    for span in lane.spans {
+/// Refuses mutual spans that leave the sequence's rows, or are out of order.
+fn check_spans(sequence: &Sequence<'_>, end: u32) -> Result<(), Error> {
+    let mut next = sequence.position;
+    for span in sequence.spans {
         if span.start < next || span.end <= span.start || span.end > end {
-            let (from, to, first) = (span.start, span.end, lane.position);
+            let (from, to, first) = (span.start, span.end, sequence.position);
             return Err(Error::new(format!(
                 "the mutual span {from}..{to} is empty, overlaps another, or leaves the positions \
-                 {first}..{end} of its lane"
+                 {first}..{end} of its sequence"
             )));
         }
         next = span.end;

@@ -2,7 +2,7 @@
 //! faults.
 //!
 //! ```text
-//! graph rows 64 lanes 1 context 512 wanted 1 tokens -> logits
+//! graph rows 64 sequences 1 context 512 output_rows 1 tokens -> logits
 //! group full span full
 //! input tokens: [rows 64] i32
 //! weight embed.table: [512, 64] q8_0
@@ -10,7 +10,7 @@
 //! embed: [rows 64, 64] = embed tokens, embed.table
 //! layers.0.norm: [rows 64, 64] = norm(epsilon=1e-5) embed, layers.0.norm.weight
 //! layers.0.keys = write layers.0.k
-//! output logits: [wanted 1, 512] = linear head, embed.table
+//! output logits: [output_rows 1, 512] = linear head, embed.table
 //! ```
 
 use std::collections::HashMap;
@@ -80,7 +80,7 @@ fn extents(value: &Value) -> String {
     let word = match value.outermost {
         Extent::Fixed => "",
         Extent::Rows => "rows ",
-        Extent::Wanted => "wanted ",
+        Extent::OutputRows => "output_rows ",
         Extent::Context => "context ",
     };
     value.shape.to_string().replacen('[', &format!("[{word}"), 1)
@@ -98,7 +98,7 @@ fn printed(op: Op) -> String {
         Op::Gate { act } => format!("act={}", act.name()),
         Op::Scale { factor } => format!("factor={factor:?}"),
         Op::Softcap { cap } => format!("cap={cap:?}"),
-        Op::Embed | Op::Linear | Op::Reshape | Op::Write | Op::Add | Op::Take => return text,
+        Op::Embed | Op::Linear | Op::Reshape | Op::Write | Op::Add | Op::Gather => return text,
     };
     write!(text, "({constants})").expect("writing to a string cannot fail");
     text
@@ -106,8 +106,8 @@ fn printed(op: Op) -> String {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Key { rows, lanes, context, wanted, variant } = self;
-        write!(f, "rows {rows} lanes {lanes} context {context} wanted {wanted} {variant}")
+        let Key { rows, sequences, context, output_rows, variant } = self;
+        write!(f, "rows {rows} sequences {sequences} context {context} output_rows {output_rows} {variant}")
     }
 }
 
@@ -134,7 +134,7 @@ impl FromStr for Graph {
         let (index, first) =
             lines.next().ok_or_else(|| Error::new("line 1: the text of a graph is empty"))?;
         let key = first.trim().strip_prefix("graph ").and_then(key).ok_or_else(|| {
-            let form = "graph rows … lanes … context … wanted … input -> output";
+            let form = "graph rows … sequences … context … output_rows … input -> output";
             Error::new(format!("line {}: a graph opens with '{form}'", index + 1))
         })?;
         let mut parser = Parser {
@@ -151,7 +151,19 @@ impl FromStr for Graph {
 
 fn key(text: &str) -> Option<Key> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let ["rows", rows, "lanes", lanes, "context", context, "wanted", wanted, input, "->", output] = words[..]
+    let [
+        "rows",
+        rows,
+        "sequences",
+        sequences,
+        "context",
+        context,
+        "output_rows",
+        output_rows,
+        input,
+        "->",
+        output,
+    ] = words[..]
     else {
         return None;
     };
@@ -168,9 +180,9 @@ fn key(text: &str) -> Option<Key> {
     };
     Some(Key {
         rows: rows.parse().ok()?,
-        lanes: lanes.parse().ok()?,
+        sequences: sequences.parse().ok()?,
         context: context.parse().ok()?,
-        wanted: wanted.parse().ok()?,
+        output_rows: output_rows.parse().ok()?,
         variant: Variant { input, output },
     })
 }
@@ -274,7 +286,8 @@ fn index(count: usize) -> Result<u32, Error> {
 
 /// What `extents` prints, without its brackets: `rows 64, 8`.
 fn parse_shape(text: &str) -> Result<(Shape, Extent), Error> {
-    let words = [("rows ", Extent::Rows), ("wanted ", Extent::Wanted), ("context ", Extent::Context)];
+    let words =
+        [("rows ", Extent::Rows), ("output_rows ", Extent::OutputRows), ("context ", Extent::Context)];
     let (text, outermost) = words
         .iter()
         .find_map(|(word, extent)| text.strip_prefix(word).map(|rest| (rest, *extent)))
@@ -312,7 +325,7 @@ fn parse_op(name: &str, constants: &str) -> Result<Op, Error> {
         "add" => Op::Add,
         "scale" => Op::Scale { factor: constants.number("factor")? },
         "softcap" => Op::Softcap { cap: constants.number("cap")? },
-        "take" => Op::Take,
+        "gather" => Op::Gather,
         _ => return Err(Error::new(format!("'{name}' is no operator"))),
     };
     constants.end()?;

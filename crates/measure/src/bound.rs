@@ -12,7 +12,7 @@
 //!    new approach to probabilistic rounding error analysis*), and so do the
 //!    products: after `i` steps the sum has `√(i/K)` of its final size, which
 //!    leaves `√(K/2)` roundings of the whole. Both programs do so, each in its
-//!    order: their results are `√K` roundings apart. Sums in lanes or blocks
+//!    order: their results are `√K` roundings apart. Sums in sequences or blocks
 //!    have smaller errors; the bound holds for every order.
 //! 3. What a golden's program stores in a coarser format is off by one rounding
 //!    of that format. These are independent too, so their squares add up: with

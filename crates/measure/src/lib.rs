@@ -23,5 +23,5 @@ pub use hidden::Hidden;
 pub use layers::{LayerRow, diagnose, diagnose_against};
 pub use perplexity::{Perplexity, perplexity};
 pub use profile::{Amounts, Profile, ProfileRow, profile};
-pub use speed::{Case, Random, Spread, Times, first_token, speed};
+pub use speed::{Case, Spread, Times, first_token, random_tokens, speed};
 pub use work::{Rows, Work};

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::{Block, Inputs, NodeTime, Range32, Unwatched};
-use girih_graph::{Lane, Runner, Step, Want, Watch};
-use girih_tensor::Shape;
+use girih_graph::{Outputs, Runner, Sequence, Step, Watch};
+use girih_tensor::{Random, Shape};
 use serde::Serialize;
 
-use crate::speed::Random;
+use crate::speed::random_tokens;
 use crate::{Error, Result};
 
 /// The time of all nodes of one kind.
@@ -142,26 +142,26 @@ pub fn profile(runner: &mut dyn Runner, amounts: Amounts, seed: u64) -> Result<[
             most.context
         )));
     }
-    let tokens = Random(seed).tokens(total as usize, runner.width());
+    let tokens = random_tokens(&mut Random(seed), total as usize, runner.width());
     let blocks = runner.blocks().iter().map(|&count| (0..count).map(Block).collect()).collect();
-    let mut sequence = Sequence { runner, tokens, blocks, position: 0, output: Vec::new() };
+    let mut sequence = ProfiledSequence { runner, tokens, blocks, position: 0, output: Vec::new() };
     let [mut prefill, mut decode] = [Profile::default(), Profile::default()];
     while sequence.position < depth {
-        sequence.step((depth - sequence.position).min(most.rows), Want::Nothing, &mut Unwatched)?;
+        sequence.step((depth - sequence.position).min(most.rows), Outputs::None, &mut Unwatched)?;
     }
     while sequence.position < depth + prompt {
         let left = depth + prompt - sequence.position;
-        let want = if left <= most.rows { Want::Last } else { Want::Nothing };
-        sequence.timed(left.min(most.rows), want, &mut prefill)?;
+        let outputs = if left <= most.rows { Outputs::Last } else { Outputs::None };
+        sequence.timed(left.min(most.rows), outputs, &mut prefill)?;
     }
     for _ in 0..generated {
-        sequence.timed(1, Want::Last, &mut decode)?;
+        sequence.timed(1, Outputs::Last, &mut decode)?;
     }
     Ok([prefill, decode])
 }
 
 /// A sequence of known tokens on its way through a runner.
-struct Sequence<'a> {
+struct ProfiledSequence<'a> {
     runner: &'a mut dyn Runner,
     tokens: Vec<u32>,
     blocks: Vec<Vec<Block>>,
@@ -169,10 +169,10 @@ struct Sequence<'a> {
     output: Vec<f32>,
 }
 
-impl Sequence<'_> {
+impl ProfiledSequence<'_> {
     /// Runs a step and adds it to `profile`.
-    fn timed(&mut self, rows: u32, want: Want, profile: &mut Profile) -> Result<()> {
-        let time = self.step(rows, want, profile)?;
+    fn timed(&mut self, rows: u32, outputs: Outputs, profile: &mut Profile) -> Result<()> {
+        let time = self.step(rows, outputs, profile)?;
         profile.wall_seconds += time.as_secs_f64();
         profile.steps += 1;
         profile.tokens += u64::from(rows);
@@ -180,19 +180,19 @@ impl Sequence<'_> {
     }
 
     /// Runs the next tokens; yields the time that it took.
-    fn step(&mut self, rows: u32, want: Want, watch: &mut dyn Watch) -> Result<Duration> {
+    fn step(&mut self, rows: u32, outputs: Outputs, watch: &mut dyn Watch) -> Result<Duration> {
         let first = self.position as usize;
         let blocks: Vec<&[Block]> = self.blocks.iter().map(Vec::as_slice).collect();
-        let lane = Lane {
+        let sequence = Sequence {
             blocks: &blocks,
             position: self.position,
             rows: Range32 { start: 0, end: rows },
-            want,
+            outputs,
             spans: &[],
         };
-        self.output.resize(want.count(rows) as usize * self.runner.width(), 0.0);
+        self.output.resize(outputs.count(rows) as usize * self.runner.width(), 0.0);
         let inputs = Inputs::Tokens(&self.tokens[first..first + rows as usize]);
-        let step = Step { inputs, lanes: &[lane], output: &mut self.output, watch };
+        let step = Step { inputs, sequences: &[sequence], output: &mut self.output, watch };
         let begun = Instant::now();
         self.runner.step(step)?;
         let time = begun.elapsed();

@@ -1,7 +1,7 @@
 //! What a step cannot do without: the bytes that it has to read and the
 //! operations that it has to do, counted on the graph. It knows no device.
 
-use girih_graph::{Extent, Graph, Node, Op, Role, Span, Value, early};
+use girih_graph::{Extent, Graph, Node, Op, Role, Span, Value, sink_gather};
 use serde::Serialize;
 
 /// Bytes and operations of one step, or of several.
@@ -24,11 +24,11 @@ pub struct Rows {
     /// The position of the first.
     pub position: u32,
     /// How many leave the program.
-    pub wanted: u32,
+    pub output_rows: u32,
 }
 
 impl Work {
-    /// The work of one step of `graph`; after the last attention only wanted rows
+    /// The work of one step of `graph`; after the last attention only output rows
     /// are counted.
     pub fn of(graph: &Graph, rows: Rows) -> Work {
         Work::of_steps(graph, [rows])
@@ -36,7 +36,7 @@ impl Work {
 
     /// The work of several steps.
     fn of_steps(graph: &Graph, steps: impl IntoIterator<Item = Rows>) -> Work {
-        let early = early(graph).map(|early| early.graph);
+        let early = sink_gather(graph).map(|early| early.graph);
         let graph = early.as_ref().unwrap_or(graph);
         let of_step = |rows| graph.nodes.iter().map(move |node| node_work(graph, node, rows));
         steps.into_iter().flat_map(of_step).fold(Work::default(), Work::plus)
@@ -44,7 +44,7 @@ impl Work {
 
     /// The work of `tokens` steps of one row each, from `position` on.
     pub fn of_decode(graph: &Graph, position: u32, tokens: u32) -> Work {
-        let step = |at| Rows { count: 1, position: at, wanted: 1 };
+        let step = |at| Rows { count: 1, position: at, output_rows: 1 };
         // What a row sees grows evenly, and windows fill up: the ends and the
         // middle are near enough for a limit.
         let last = position + tokens.saturating_sub(1);
@@ -65,12 +65,12 @@ impl Work {
     }
 
     /// The work of `tokens` rows from `position` on, in steps of up to `chunk`
-    /// rows; the last row is wanted.
+    /// rows; the last row is an output row.
     pub fn of_prefill(graph: &Graph, position: u32, tokens: u32, chunk: u32) -> Work {
         let chunk = chunk.max(1);
         let step = |done: u32| {
             let count = (tokens - done).min(chunk);
-            Rows { count, position: position + done, wanted: u32::from(done + count == tokens) }
+            Rows { count, position: position + done, output_rows: u32::from(done + count == tokens) }
         };
         Work::of_steps(graph, (0..tokens).step_by(chunk as usize).map(step))
     }
@@ -100,7 +100,7 @@ impl Work {
 
 fn node_work(graph: &Graph, node: &Node, rows: Rows) -> Work {
     let output = graph.value(node.output);
-    let count = if output.outermost == Extent::Wanted { rows.wanted } else { rows.count };
+    let count = if output.outermost == Extent::OutputRows { rows.output_rows } else { rows.count };
     match node.op {
         // Nothing is multiplied, and nothing read, for rows that are not there.
         _ if count == 0 => Work::default(),
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn windows_bound_what_a_row_sees() {
-        let rows = |count, position| Rows { count, position, wanted: 1 };
+        let rows = |count, position| Rows { count, position, output_rows: 1 };
         assert_eq!(seen(Span::Full, rows(4, 0)), (4.0, 10.0));
         assert_eq!(seen(Span::Full, rows(1, 99)), (100.0, 100.0));
         assert_eq!(seen(Span::Window(8), rows(1, 99)), (8.0, 8.0));

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 
-use girih_graph::backend::{Backend, MemoryPlan, Refusal, Stretch, WeightSource};
+use girih_graph::backend::{Backend, MemoryPlan, Refusal, WeightSource};
 use girih_graph::{Graph, Key, Step};
 use girih_tensor::{Error, Result};
 
@@ -18,7 +18,7 @@ use crate::sim::Order;
 
 /// Why bytes may differ where a step has one row in one run and several in
 /// another. The matrix unit sums each product's terms in order; the kernel of
-/// single rows sums them in 64 lanes, since a row of weights is a row of its
+/// single rows sums them in 64 sequences, since a row of weights is a row of its
 /// vectors. The matrix kernel would have the order of steps of several rows, but
 /// only at the times of another kernel, for which no figure is published.
 pub const ONE_ROW: &str = "steps of one row sum products, and unless the mapping says otherwise attend, in \
@@ -110,7 +110,7 @@ impl Npu {
     /// Whether the array may attend in steps of this key.
     fn attends(&self, key: Key) -> bool {
         let single = key.rows == 1;
-        key.lanes == 1
+        key.sequences == 1
             && match self.compiler.policy().attention {
                 Attention::Host => false,
                 Attention::Prefill => !single,
@@ -137,10 +137,6 @@ impl Backend for Npu {
         "npu"
     }
 
-    fn stretch(&self) -> Stretch {
-        Stretch::Rigid
-    }
-
     /// A program for a single row, for each length, and for the largest step;
     /// where the array attends, each for every context.
     fn ladder(&self, most: Key) -> Vec<Key> {
@@ -150,8 +146,8 @@ impl Backend for Npu {
         };
         let mut keys = BTreeSet::new();
         for rows in shorter(&self.lengths, 2, most.rows).into_iter().chain([1]) {
-            let lanes = most.lanes.min(rows);
-            let key = Key { rows, lanes, wanted: most.wanted.min(rows), ..most };
+            let sequences = most.sequences.min(rows);
+            let key = Key { rows, sequences, output_rows: most.output_rows.min(rows), ..most };
             let contexts = if self.attends(key) { &self.contexts[..] } else { &[] };
             let contexts = shorter(contexts, rows, most.context).into_iter();
             keys.extend(contexts.map(|context| Key { context, ..key }));

@@ -11,10 +11,7 @@ pub mod host;
 pub mod kernel;
 pub mod memory;
 pub mod pass;
-pub mod published;
-pub mod report;
 pub mod sim;
-pub mod sweep;
 pub mod target;
 
 pub use backend::{Npu, ONE_ROW, Options};

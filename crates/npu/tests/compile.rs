@@ -115,6 +115,6 @@ fn what_stays_on_the_host_has_its_reason() {
     assert_eq!(why(key(64), Policy::MLIR_AIR), None, "the array attends");
     assert_eq!(why(key(64), host).unwrap(), "the policy leaves attention to the host");
     assert!(why(key(1), Policy::MLIR_AIR).unwrap().contains("single rows"));
-    let two = Key { lanes: 2, ..key(64) };
+    let two = Key { sequences: 2, ..key(64) };
     assert!(why(two, Policy::MLIR_AIR).unwrap().contains("2 sequences; the array attends for one"));
 }

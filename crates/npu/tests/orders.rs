@@ -9,7 +9,7 @@ mod llama;
 mod random;
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
-use girih_graph::{Lane, Step, Want, load};
+use girih_graph::{Outputs, Sequence, Step, load};
 use girih_npu::sim::Order;
 use girih_npu::{Npu, Options};
 use llama::{SMALL, key, llama};
@@ -20,16 +20,16 @@ const PROMPT: [u32; 11] = [1, 17, 300, 4, 250, 99, 12, 13, 14, 511, 0];
 /// The bits of all logits of a prompt's rows and of a further token.
 fn logits(order: Order) -> Vec<u32> {
     let npu = Npu::new("toy", Options { order, ..Options::default() }).unwrap();
-    let most = girih_graph::Key { wanted: 16, context: 128, ..key(16) };
+    let most = girih_graph::Key { output_rows: 16, context: 128, ..key(16) };
     let mut runner = load(npu, &Random(7), most, &[2], |key| Ok(llama(&SMALL, key))).unwrap();
     let blocks: &[&[Block]] = &[&[Block(0), Block(1)]];
     let (mut position, mut bits) = (0, Vec::new());
     for tokens in [&PROMPT[..], &[500]] {
         let rows = Range32 { start: 0, end: tokens.len() as u32 };
-        let lanes = [Lane { blocks, position, rows, want: Want::All, spans: &[] }];
+        let sequences = [Sequence { blocks, position, rows, outputs: Outputs::All, spans: &[] }];
         let mut output = vec![0.0; tokens.len() * SMALL.vocabulary];
         let (inputs, watch) = (Inputs::Tokens(tokens), &mut Unwatched);
-        runner.step(Step { inputs, lanes: &lanes, output: &mut output, watch }).unwrap();
+        runner.step(Step { inputs, sequences: &sequences, output: &mut output, watch }).unwrap();
         position += tokens.len() as u32;
         bits.extend(output.iter().map(|logit| logit.to_bits()));
     }

@@ -4,7 +4,7 @@
 mod llama;
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
-use girih_graph::{Backend as _, Error, Key, Lane, Runner, Step, Want, WeightSource, load};
+use girih_graph::{Backend as _, Error, Key, Outputs, Runner, Sequence, Step, WeightSource, load};
 use girih_npu::driver::{
     Compiler, Dispatch, KeyUse, Ledger, ListUse, Runtime, Scene, ValueUse, WeightUse, estimate_scene, times,
 };
@@ -47,10 +47,10 @@ fn after(runner: &mut dyn Runner, blocks: std::ops::Range<u32>, position: u32, t
     let blocks: Vec<Block> = blocks.map(Block).collect();
     let blocks: &[&[Block]] = &[&blocks];
     let rows = Range32 { start: 0, end: tokens.len() as u32 };
-    let lane = Lane { blocks, position, rows, want: Want::Last, spans: &[] };
+    let sequence = Sequence { blocks, position, rows, outputs: Outputs::Last, spans: &[] };
     let mut output = vec![0.0; SMALL.vocabulary];
     let inputs = Inputs::Tokens(tokens);
-    runner.step(Step { inputs, lanes: &[lane], output: &mut output, watch: &mut Unwatched }).unwrap();
+    runner.step(Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched }).unwrap();
     output
 }
 
@@ -205,9 +205,11 @@ fn estimates_count_what_runs_count() {
             let mut before = Ledger::default();
             for _ in 0..2 {
                 before = npu.device().ledger;
-                let lane = Lane { blocks, position: 40, rows: range, want: Want::Last, spans: &[] };
+                let sequence =
+                    Sequence { blocks, position: 40, rows: range, outputs: Outputs::Last, spans: &[] };
                 let inputs = Inputs::Tokens(tokens);
-                let step = Step { inputs, lanes: &[lane], output: &mut output, watch: &mut Unwatched };
+                let step =
+                    Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched };
                 npu.run(&program, &weights, &mut state, step).unwrap();
             }
             let found = since(before, npu.device().ledger);

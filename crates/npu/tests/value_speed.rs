@@ -11,7 +11,7 @@ mod random;
 use std::time::Instant;
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
-use girih_graph::{Backend as _, Lane, Step, Want};
+use girih_graph::{Backend as _, Outputs, Sequence, Step};
 use girih_npu::{Npu, Options};
 use llama::{LLAMA_1B, Sizes, key, llama};
 use random::Random;
@@ -34,12 +34,17 @@ fn a_layer_of_a_real_shape_is_computed_in_a_minute() {
         let blocks: Vec<Block> = (0..32).map(Block).collect();
         let blocks: &[&[Block]] = &[&blocks];
         let rows = Range32 { start: 0, end: 2048 };
-        let lane = Lane { blocks, position: 0, rows, want: Want::Last, spans: &[] };
+        let sequence = Sequence { blocks, position: 0, rows, outputs: Outputs::Last, spans: &[] };
         let mut output = vec![0.0; sizes.vocabulary];
         let (inputs, watch) = (Inputs::Tokens(&tokens), &mut Unwatched);
         let begun = Instant::now();
-        npu.run(&program, &weights, &mut state, Step { inputs, lanes: &[lane], output: &mut output, watch })
-            .unwrap();
+        npu.run(
+            &program,
+            &weights,
+            &mut state,
+            Step { inputs, sequences: &[sequence], output: &mut output, watch },
+        )
+        .unwrap();
         let seconds = begun.elapsed().as_secs_f64();
         println!("one layer, 2048 rows, hazards looked for: {hazards}: {seconds:.1} s");
         assert!(output.iter().all(|logit| logit.is_finite()));

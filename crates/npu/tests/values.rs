@@ -6,7 +6,7 @@ mod random;
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Backend as _, Lane, Runner, Step, Want, load};
+use girih_graph::{Backend as _, Outputs, Runner, Sequence, Step, load};
 use girih_npu::pass::{Attention, Grouping, Policy};
 use girih_npu::sim::Order;
 use girih_npu::{Npu, Options};
@@ -22,10 +22,12 @@ fn logits(runner: &mut dyn Runner, prompt: &[u32], more: &[u32]) -> Vec<Vec<f32>
     let mut all = Vec::new();
     for tokens in std::iter::once(prompt).chain(more.chunks(1)) {
         let rows = Range32 { start: 0, end: tokens.len() as u32 };
-        let lane = Lane { blocks, position, rows, want: Want::Last, spans: &[] };
+        let sequence = Sequence { blocks, position, rows, outputs: Outputs::Last, spans: &[] };
         let mut output = vec![0.0; vocabulary];
         let inputs = Inputs::Tokens(tokens);
-        runner.step(Step { inputs, lanes: &[lane], output: &mut output, watch: &mut Unwatched }).unwrap();
+        runner
+            .step(Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched })
+            .unwrap();
         position += tokens.len() as u32;
         all.push(output);
     }
@@ -107,9 +109,9 @@ fn submissions_and_traffic_are_counted() {
         let program = npu.compile(&graph(rows), &weights).unwrap();
         let before = npu.device().ledger;
         let range = Range32 { start: 0, end: tokens.len() as u32 };
-        let lane = Lane { blocks, position, rows: range, want: Want::Last, spans: &[] };
+        let sequence = Sequence { blocks, position, rows: range, outputs: Outputs::Last, spans: &[] };
         let inputs = Inputs::Tokens(tokens);
-        let step = Step { inputs, lanes: &[lane], output: &mut output, watch: &mut Unwatched };
+        let step = Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched };
         npu.run(&program, &weights, &mut state, step).unwrap();
         position += tokens.len() as u32;
         let after = npu.device().ledger;

@@ -17,6 +17,7 @@
 mod dtype;
 mod error;
 pub mod format;
+pub mod random;
 pub mod reference;
 mod shape;
 mod view;
@@ -24,5 +25,6 @@ mod view;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use format::{Block, Pack};
+pub use random::Random;
 pub use shape::Shape;
 pub use view::View;

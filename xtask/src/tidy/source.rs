@@ -15,11 +15,15 @@ pub struct Source {
     tests: Vec<Range<usize>>,
 }
 
-/// A function, for the rule about lengths.
-pub struct Function {
-    pub name: String,
-    pub line: usize,
-    pub lines: usize,
+/// A word of the code, as far as paths need it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Token<'a> {
+    /// A name or a keyword.
+    Name(&'a str),
+    /// `::`.
+    Path,
+    /// Any other character but white space.
+    Sign(char),
 }
 
 impl Source {
@@ -50,17 +54,23 @@ impl Source {
         self.tests.iter().any(|lines| lines.contains(&line))
     }
 
-    /// Every function with a name, nested ones included.
-    pub fn functions(&self) -> Vec<Function> {
-        let mut functions = Vec::new();
-        for at in self.words("fn") {
-            let name = leading_name(&self.code[at + 2..]);
-            if !name.is_empty() {
-                let (line, last) = (self.line(at), self.line(self.item_end(at)));
-                functions.push(Function { name: name.to_owned(), line, lines: last - line + 1 });
+    /// The code as tokens, without items under `#[cfg(test)]`.
+    pub fn tokens_outside_tests(&self) -> Vec<Token<'_>> {
+        let mut tokens = Vec::new();
+        for (_, line) in self.code.lines().enumerate().filter(|(index, _)| !self.is_test(index + 1)) {
+            let mut rest = line.trim_start();
+            while let Some(first) = rest.chars().next() {
+                let name = leading_name(rest);
+                let (token, length) = match () {
+                    () if !name.is_empty() => (Token::Name(name), name.len()),
+                    () if rest.starts_with("::") => (Token::Path, 2),
+                    () => (Token::Sign(first), first.len_utf8()),
+                };
+                tokens.push(token);
+                rest = rest[length..].trim_start();
             }
         }
-        functions
+        tokens
     }
 
     /// The offset just past the item that begins at `from`: after its block, or
@@ -247,13 +257,6 @@ mod tests {
             let source = Source::new(text);
             assert_eq!(source.code.len(), text.len(), "{text}");
         }
-    }
-
-    #[test]
-    fn functions_know_their_lengths() {
-        let source = Source::new("fn a(x: [u8; 2]) {\n  { }\n}\ntype F = fn(u8);\nfn b();\n");
-        let found: Vec<_> = source.functions().into_iter().map(|f| (f.name, f.line, f.lines)).collect();
-        assert_eq!(found, [("a".to_owned(), 1, 3), ("b".to_owned(), 5, 1)]);
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! Rules about every file, whatever is in it.
 
+use super::fault::Fault;
 use super::tree::File;
-use super::{Fault, Tree};
+use super::tree::Tree;
 
 /// The largest file that may be committed unlisted.
 const FILE_BYTES: usize = 1_000_000;
 
 /// The larger files, which are worth it.
 const LARGE: &[&str] = &["crates/cli/assets/stories260k/model.safetensors"];
+
+/// Phrases that STYLE.md bans, in lower case.
+const BANNED: &[&str] = &["so many", "as it were", "whoever", "of which there"];
 
 /// Folders that exist on one machine only. They are put together from parts,
 /// as this file is searched for them too.
@@ -54,6 +58,24 @@ pub fn machine_paths(tree: &Tree) -> Vec<Fault> {
     faults
 }
 
+/// No phrase of [`BANNED`] in comments and documents.
+pub fn plain_words(tree: &Tree) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut search = |path: &str, text: &str| {
+        for (index, line) in text.lines().enumerate() {
+            let line = line.to_lowercase();
+            for phrase in BANNED.iter().filter(|phrase| has_words(&line, phrase)) {
+                let sentence = format!("'{phrase}' is not plain English here: see STYLE.md");
+                faults.push(Fault::new(path, index + 1, sentence));
+            }
+        }
+    };
+    tree.rust().for_each(|(file, source)| search(&file.path, &source.comments));
+    let documents = tree.files.iter().filter(|file| file.path.ends_with(".md") && file.path != "STYLE.md");
+    documents.for_each(|file| search(&file.path, file.text.as_deref().unwrap_or_default()));
+    faults
+}
+
 /// Large files do not slip in.
 pub fn large_files(tree: &Tree) -> Vec<Fault> {
     let large =
@@ -75,6 +97,14 @@ fn is_handwritten(file: &File) -> bool {
         Some("toml" | "py" | "sh" | "tsv" | "yml") => !file.path.starts_with("tests/"),
         _ => file.path == ".ci/run",
     }
+}
+
+/// Whether `phrase` stands in `line` as whole words.
+fn has_words(line: &str, phrase: &str) -> bool {
+    line.match_indices(phrase).any(|(at, _)| {
+        let (before, after) = (&line[..at], &line[at + phrase.len()..]);
+        !before.ends_with(char::is_alphanumeric) && !after.starts_with(char::is_alphanumeric)
+    })
 }
 
 /// Whether `folder` stands in `line` other than within a longer path or address.
@@ -103,6 +133,14 @@ mod tests {
         assert_eq!(places(machine_paths, &[("a.md", &bad)]), ["a.md:2"]);
         let good = format!("https://example.org{}page and ~{}x\n", MACHINE[1], MACHINE[0]);
         assert!(places(machine_paths, &[("a.md", &good)]).is_empty());
+    }
+
+    #[test]
+    fn banned_phrases_are_faults_in_comments_and_documents() {
+        assert_eq!(places(plain_words, &[("a.rs", "//! A.\n/// So many rows.\n")]), ["a.rs:2"]);
+        assert_eq!(places(plain_words, &[("a.md", "Whoever reads.\n")]), ["a.md:1"]);
+        let good = [("a.rs", "//! A.\nconst A: &str = \"so many\";\n"), ("a.md", "Also many.\n")];
+        assert!(places(plain_words, &good).is_empty());
     }
 
     #[test]

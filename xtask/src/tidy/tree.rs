@@ -76,11 +76,6 @@ impl Tree {
     pub fn workspace(&self) -> Option<Manifest<'_>> {
         self.files.iter().find(|file| file.path == "Cargo.toml").and_then(Manifest::read)
     }
-
-    /// The file at exactly `path`.
-    pub fn file(&self, path: &str) -> Option<&File> {
-        self.files.iter().find(|file| file.path == path)
-    }
 }
 
 impl File {

@@ -1,8 +1,9 @@
 //! Rules about walls: what may stand only in certain places.
 
+use super::fault::Fault;
 use super::source::Source;
 use super::tree::File;
-use super::{Fault, Tree};
+use super::tree::Tree;
 
 /// The folders and files that may hold `unsafe`. The test of allocations counts
 /// them in an allocator of its own, and the tests of kernels put slices beside
@@ -31,16 +32,6 @@ pub fn unsafe_places(tree: &Tree) -> Vec<Fault> {
         |file, source| if lies_in(file, UNSAFE) { Vec::new() } else { unsafe_lines(source) },
         sentence,
     )
-}
-
-/// Each `unsafe` has a reason, directly above it or beside it.
-pub fn unsafe_reasons(tree: &Tree) -> Vec<Fault> {
-    let sentence =
-        "`unsafe` without a `SAFETY:` comment: say which fact makes it true and where it was established";
-    let find = |_: &File, source: &Source| {
-        unsafe_lines(source).into_iter().filter(|&line| !has_reason(source, line)).collect()
-    };
-    faults(tree, find, sentence)
 }
 
 /// Each crate root forbids unsafe code; a crate with a listed place denies it,
@@ -110,21 +101,6 @@ fn unsafe_lines(source: &Source) -> Vec<usize> {
     source.words("unsafe").map(|at| source.line(at)).collect()
 }
 
-/// Whether a comment with a reason stands on the line or above it, with nothing
-/// between but the beginning of the same statement.
-fn has_reason(source: &Source, line: usize) -> bool {
-    let lines: Vec<(&str, &str)> = source.code.lines().zip(source.comments.lines()).take(line).collect();
-    let begins_elsewhere = |code: &str| code.trim_end().ends_with([';', '{', '}', ',']);
-    let is_blank = |code: &str, comment: &str| code.trim().is_empty() && comment.trim().is_empty();
-    let says = |comment: &str| comment.contains("SAFETY:") || comment.contains("# Safety");
-    let (_, beside) = lines[line - 1];
-    let above = lines[..line - 1].iter().rev();
-    says(beside)
-        || above
-            .take_while(|(code, comment)| !begins_elsewhere(code) && !is_blank(code, comment))
-            .any(|(_, comment)| says(comment))
-}
-
 /// The text within the parentheses that follow a `cfg`, or nothing.
 fn condition(code: &str) -> &str {
     let Some(inner) = code.trim_start_matches('!').strip_prefix('(') else { return "" };
@@ -156,16 +132,6 @@ mod tests {
         assert!(places(unsafe_places, &[(KERNEL, text)]).is_empty());
         let talk = "//! No unsafe.\n#![forbid(unsafe_code)]\nconst A: &str = \"unsafe\";\n";
         assert!(places(unsafe_places, &[("crates/graph/src/lib.rs", talk)]).is_empty());
-    }
-
-    #[test]
-    fn unsafe_has_a_reason() {
-        let bad =
-            "// SAFETY: of another.\nlet a = 1;\nunsafe { b() };\n\n// SAFETY: too far.\n\nunsafe { c() };\n";
-        assert_eq!(places(unsafe_reasons, &[(KERNEL, bad)]), [format!("{KERNEL}:3"), format!("{KERNEL}:7")]);
-        let good = "// SAFETY: two\n// lines.\nlet a =\n    unsafe { b() };\nunsafe { c() } // SAFETY: beside.\n\
-                    /// # Safety\n/// The caller has asked the CPU.\n#[inline]\npub unsafe fn d() {}\n";
-        assert!(places(unsafe_reasons, &[(KERNEL, good)]).is_empty());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! `girih bench`: how fast models run, in the rows of `llama-bench`, and how
-//! near that is to what this machine can do.
+//! `girih bench`: the speed of models, in rows like those of `llama-bench`, and
+//! its share of this machine's limits.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,20 +10,21 @@ use girih_engine::Engine;
 use girih_measure::{Case, Spread, Times, Work, first_token, record, speed};
 use serde_json::{Map, Value, json};
 
-use super::{Outcome, print_json};
-use crate::args::{ArchArgs, Backend, DeviceArgs};
-use crate::backends::Layout;
+use super::outcome::Outcome;
+use crate::args::{ArchArgs, BackendChoice, DeviceArgs};
+use crate::backends::LoadPlan;
 use crate::error::{Error, Result};
-use crate::limits::Limits;
-use crate::loading::{self, Place};
-use crate::machine::{self, Busy};
-use crate::phases::Phases;
+use crate::limits::{Bottleneck, MachineLimits};
+use crate::loading::{self, ModelLocation};
+use crate::machine::{self, CpuTime};
+use crate::output::{bytes, print_json};
+use crate::phases::StartPhases;
 use crate::progress::Show;
 
-/// Tokens of the prompt whose first token is timed.
+/// The length of the prompt whose first token is timed.
 const FIRST_PROMPT: u32 = 16;
 
-/// Where random prompts start.
+/// The seed of random prompts.
 const SEED: u64 = 42;
 
 #[derive(Debug, clap::Args)]
@@ -33,78 +34,78 @@ pub struct Args {
     models: Vec<String>,
     #[command(flatten)]
     arch: ArchArgs,
-    /// Tokens of prompts to be timed; 0 for none.
+    /// Prompt lengths to time (pp); 0 for none.
     #[arg(long, short = 'p', value_name = "N,…", value_delimiter = ',', default_value = "512")]
     prompt_tokens: Vec<u32>,
-    /// Numbers of tokens to be generated and timed; 0 for none.
+    /// Numbers of generated tokens to time (tg); 0 for none.
     #[arg(long, short = 'n', value_name = "N,…", value_delimiter = ',', default_value = "128")]
     gen_tokens: Vec<u32>,
-    /// Tokens that the sequence has before those that are timed.
+    /// Tokens in the KV cache before the timed ones.
     #[arg(long, short = 'd', value_name = "N,…", value_delimiter = ',', default_value = "0")]
     depth: Vec<u32>,
-    /// Sequences that generate together, in the rows of generated tokens.
+    /// Number of sequences that generate in parallel, in tg rows.
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=256))]
     parallel: u32,
-    /// Counted repetitions of each row; one more warms up.
+    /// Repetitions of each row, after one to warm up.
     #[arg(long, short = 'r', value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
     #[command(flatten)]
     device: DeviceArgs,
-    /// What is printed.
-    #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value = "md")]
-    output: Form,
+    /// Output format.
+    #[arg(long, short = 'o', value_name = "FORMAT", value_enum, default_value = "md")]
+    output: OutputFormat,
     /// Print JSON; the same as --output json.
     #[arg(long)]
     json: bool,
-    /// Do not measure this machine's limits.
+    /// Skip measuring this machine's limits.
     #[arg(long)]
     no_limits: bool,
-    /// Append the rows to the record of this machine in this folder.
+    /// Append the rows to this machine's record in this folder.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "benches/record")]
     record: Option<PathBuf>,
 }
 
-/// How rows are printed.
+/// The values of `--output`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)] // the names say it
-enum Form {
+#[allow(missing_docs)] // self-explanatory
+enum OutputFormat {
     Md,
     Csv,
     Json,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    if let Backend::Npu(_) = args.device.backend {
+    if let BackendChoice::Npu(_) = args.device.backend {
         return Err(Error::call(
-            "bench measures the time of this machine, and an array's is simulated: use 'girih npu sim'",
+            "bench measures real time, but an array's time is simulated: use 'girih npu sim'",
         ));
     }
-    let form = if args.json { Form::Json } else { args.output };
+    let format = if args.json { OutputFormat::Json } else { args.output };
     let cases = cases(args)?;
     let show = Show::unless(args.device.quiet);
-    let limits = if args.no_limits { None } else { Some(Limits::measure(threads(&args.device))?) };
+    let limits = if args.no_limits { None } else { Some(MachineLimits::measure(threads(&args.device))?) };
     let mut rows = Vec::new();
-    if form == Form::Md {
-        print_line!("{}", Row::heading())?;
+    if format == OutputFormat::Md {
+        print_line!("{}", BenchRow::heading())?;
     }
     for name in &args.models {
         measure(args, name, &cases, limits.as_ref(), show, &mut |row| {
-            match form {
-                Form::Md => print_line!("{}", row.markdown())?,
-                Form::Csv | Form::Json => show.note(row.markdown()),
+            match format {
+                OutputFormat::Md => print_line!("{}", row.markdown())?,
+                OutputFormat::Csv | OutputFormat::Json => show.note(row.markdown()),
             }
             rows.push(row);
             Ok(())
         })?;
     }
-    match form {
-        Form::Md => {}
-        Form::Csv => print_csv(&rows)?,
-        Form::Json => print_json(&rows.iter().map(Row::json).collect::<Vec<_>>())?,
+    match format {
+        OutputFormat::Md => {}
+        OutputFormat::Csv => print_csv(&rows)?,
+        OutputFormat::Json => print_json(&rows.iter().map(BenchRow::json).collect::<Vec<_>>())?,
     }
     if let Some(folder) = &args.record {
         let path = folder.join(format!("{}.csv", machine_name()));
-        // All before the first is appended, after which the record differs from its commit.
+        // Computed before the first append, which makes the repository differ from its commit.
         let fields: Vec<_> = rows.iter().map(|row| row.fields(true)).collect();
         fields.iter().try_for_each(|fields| record::append(&path, fields))?;
         show.note(format!("{} rows appended to {}", rows.len(), path.display()));
@@ -112,7 +113,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The rows that are asked for: of each depth first the prompts.
+/// The cases to time: for each depth first the prompts.
 fn cases(args: &Args) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for &depth in &args.depth {
@@ -123,7 +124,7 @@ fn cases(args: &Args) -> Result<Vec<Case>> {
         cases.extend(prompts.chain(replies).filter(|case| case.tokens() > 0));
     }
     if cases.is_empty() {
-        return Err(Error::call("no tokens are to be timed: give --prompt-tokens or --gen-tokens a number"));
+        return Err(Error::call("nothing to time: set --prompt-tokens or --gen-tokens to at least 1"));
     }
     Ok(cases)
 }
@@ -132,38 +133,38 @@ fn threads(device: &DeviceArgs) -> usize {
     device.threads.map_or_else(girih_cpu::default_threads, usize::from)
 }
 
-/// Loads a model and hands each row on as it is measured.
+/// Loads a model and calls `each` with each row when it is measured.
 fn measure(
     args: &Args,
     name: &str,
     cases: &[Case],
-    limits: Option<&Limits>,
+    limits: Option<&MachineLimits>,
     show: Show,
-    each: &mut dyn FnMut(Row) -> Result<()>,
+    each: &mut dyn FnMut(BenchRow) -> Result<()>,
 ) -> Result<()> {
     let reset = machine::reset_peak();
-    let mut phases = Phases::begin();
-    let model = Place::find(name)?.model(&args.arch)?;
+    let mut phases = StartPhases::begin();
+    let model = ModelLocation::find(name)?.model(&args.arch)?;
     phases.end("open");
     let device = with_context(&args.device, cases, model.facts.sizes.context)?;
-    let layout = loading::layout_together(&model, &device, args.parallel, 1)?;
-    let mut engine = loading::start(&layout, show)?;
+    let plan = loading::plan_parallel(&model, &device, args.parallel, 1)?;
+    let mut engine = loading::start(&plan, show)?;
     phases.end_load(engine.runner());
-    phases.add("first token", first_token(&mut engine, FIRST_PROMPT.min(layout.key.context - 1), SEED)?);
+    phases.add("first token", first_token(&mut engine, FIRST_PROMPT.min(plan.key.context - 1), SEED)?);
     show.note(phases.line());
     let digest = match args.record {
         Some(_) => model.weights.container().sha256()?,
         None => String::new(),
     };
-    let subject = Subject::new(name, &layout, &device, digest);
+    let subject = Subject::new(name, &plan, &device, digest);
     for &case in cases {
-        let before = Busy::now();
+        let before = CpuTime::now();
         let begun = Instant::now();
         let times = speed(&mut engine, case, args.repetitions, SEED)?;
         let seconds = begun.elapsed().as_secs_f64();
-        let foreign = before.and_then(|before| Some(Busy::now()?.foreign_since(&before, seconds)));
-        let work = work(&layout, &engine, case);
-        each(Row {
+        let foreign = before.and_then(|before| Some(CpuTime::now()?.foreign_since(&before, seconds)));
+        let work = work(&plan, &engine, case);
+        each(BenchRow {
             subject: subject.clone(),
             case,
             work,
@@ -171,44 +172,44 @@ fn measure(
             times,
             foreign,
             phases: phases.clone(),
-            // What was resident before the model counts, where it cannot be forgotten.
+            // Without a reset, the peak includes what was resident before the model.
             peak_resident: reset.then(|| machine::status("VmHWM")).flatten(),
         })?;
     }
     Ok(())
 }
 
-/// The least context that holds every case, where none is asked for.
-fn with_context(device: &DeviceArgs, cases: &[Case], made_for: usize) -> Result<DeviceArgs> {
+/// Sets the context to the minimum that every case fits into, unless it is given.
+fn with_context(device: &DeviceArgs, cases: &[Case], max: usize) -> Result<DeviceArgs> {
     let need = cases.iter().map(Case::positions).max().unwrap_or(1);
     let mut device = device.clone();
     let context = *device.context.get_or_insert(need);
     if need > context {
         return Err(Error::call(format!(
-            "the rows need a context of {need} tokens; --context is {context}: enlarge it or leave it out"
+            "the rows need a context of {need} tokens, but --context is {context}: increase or omit it"
         )));
     }
-    if need as usize > made_for {
+    if need as usize > max {
         return Err(Error::call(format!(
-            "the rows need a context of {need} tokens; the model was made for {made_for}: time fewer tokens"
+            "the rows need a context of {need} tokens, but the model supports {max}: time fewer tokens"
         )));
     }
     Ok(device)
 }
 
-/// What a case cannot do without.
-fn work(layout: &Layout<'_>, engine: &Engine<'_>, case: Case) -> Work {
+/// The minimum work of a case.
+fn work(plan: &LoadPlan<'_>, engine: &Engine<'_>, case: Case) -> Work {
     match case.generated {
-        0 => Work::of_prefill(&layout.graph, case.start(), case.prompt, engine.limits().chunk),
-        tokens => Work::of_decode(&layout.graph, case.start(), tokens).shared_by(case.parallel),
+        0 => Work::of_prefill(&plan.graph, case.start(), case.prompt, engine.limits().chunk),
+        tokens => Work::of_decode(&plan.graph, case.start(), tokens).shared_by(case.parallel),
     }
 }
 
-/// What is measured: a model and how it runs.
+/// The model that is measured, and how it runs.
 #[derive(Clone, Debug)]
 struct Subject {
     file: String,
-    /// Architecture, and the format that most of the weights have.
+    /// The architecture, and the format of most of the weights.
     kind: String,
     bytes: u64,
     parameters: u64,
@@ -218,37 +219,39 @@ struct Subject {
     isa: String,
     kv: &'static str,
     activations: String,
-    /// What products multiply, as [`Limits::verdict`] takes it.
+    /// The numbers that matmuls multiply, for [`MachineLimits::bottleneck`].
     numbers: String,
     digest: String,
 }
 
 impl Subject {
-    fn new(name: &str, layout: &Layout<'_>, device: &DeviceArgs, digest: String) -> Subject {
-        let weights: Vec<_> = layout.graph.weights().map(|(_, value)| value).collect();
+    fn new(name: &str, plan: &LoadPlan<'_>, device: &DeviceArgs, digest: String) -> Subject {
+        let weights: Vec<_> = plan.graph.weights().map(|(_, value)| value).collect();
         let bytes = |value: &&girih_graph::Value| value.dtype.bytes(&value.shape).unwrap_or(0) as u64;
         let of = |dtype| weights.iter().filter(|value| value.dtype == dtype).map(bytes).sum::<u64>();
-        let most = weights.iter().map(|value| value.dtype).max_by_key(|&dtype| of(dtype));
+        let main_dtype = weights.iter().map(|value| value.dtype).max_by_key(|&dtype| of(dtype));
         let parameters = weights.iter().map(|value| value.shape.elements() as u64).sum();
         let (backend, isa) = match &device.backend {
-            Backend::Cpu => ("cpu", device.isa.as_deref().unwrap_or(girih_cpu::kernels::tables()[0].name)),
-            Backend::Interpreter => ("interpreter", "-"),
-            Backend::Npu(_) => unreachable!("refused at the start: its times are simulated"),
+            BackendChoice::Cpu => {
+                ("cpu", device.isa.as_deref().unwrap_or(girih_cpu::kernels::tables()[0].name))
+            }
+            BackendChoice::Interpreter => ("interpreter", "-"),
+            BackendChoice::Npu(_) => unreachable!("refused at the start: its times are simulated"),
         };
-        let activations = layout.activations();
-        let brains_by = girih_cpu::kernels::by_name(isa).map_or("bf16", |table| table.products.brains_by);
-        let brains = most == Some(girih_tensor::DType::BF16) && activations == "bf16";
+        let activations = plan.activations();
+        let bf16_by = girih_cpu::kernels::by_name(isa).map_or("bf16", |table| table.products.brains_by);
+        let is_bf16 = main_dtype == Some(girih_tensor::DType::BF16) && activations == "bf16";
         Subject {
             file: Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy()).into_owned(),
-            kind: format!("{} {}", layout.architecture(), most.map_or("", |dtype| dtype.name())),
+            kind: format!("{} {}", plan.architecture(), main_dtype.map_or("", |dtype| dtype.name())),
             bytes: weights.iter().map(bytes).sum(),
             parameters,
             threads: threads(device),
-            chunk: layout.key.rows,
+            chunk: plan.key.rows,
             backend,
             isa: isa.to_owned(),
             kv: device.kv.dtype().name(),
-            numbers: if brains { brains_by.to_owned() } else { activations.clone() },
+            numbers: if is_bf16 { bf16_by.to_owned() } else { activations.clone() },
             activations,
             digest,
         }
@@ -257,23 +260,23 @@ impl Subject {
 
 /// One measured row.
 #[derive(Clone, Debug)]
-struct Row {
+struct BenchRow {
     subject: Subject,
     case: Case,
     work: Work,
-    limits: Option<Limits>,
+    limits: Option<MachineLimits>,
     times: Times,
-    /// Processors that others kept busy.
+    /// CPUs that other processes used.
     foreign: Option<f64>,
-    /// From the model's name to the first token of a short prompt.
-    phases: Phases,
+    /// The start, up to the first token of a short prompt.
+    phases: StartPhases,
     peak_resident: Option<u64>,
 }
 
-impl Row {
-    /// The head of the table for people.
+impl BenchRow {
+    /// The heading of the Markdown table.
     fn heading() -> String {
-        let names = "| model | size | params | backend | threads | kv | act | test | t/s median (min–max) | of limit | others |";
+        let names = "| model | size | params | backend | threads | kv | act | test | t/s median (min–max) | of limit | other CPUs |";
         format!("{names}\n|{}", "---|".repeat(11))
     }
 
@@ -281,27 +284,28 @@ impl Row {
         Spread::of(&self.times.rates())
     }
 
-    /// The seconds of the repetition in the middle.
+    /// The median of the seconds of all repetitions.
     fn seconds(&self) -> f64 {
         let seconds: Vec<f64> = self.times.samples.iter().map(Duration::as_secs_f64).collect();
         Spread::of(&seconds).median
     }
 
-    fn verdict(&self) -> Option<crate::limits::Verdict> {
-        Some(self.limits?.verdict(&self.work, self.seconds(), &self.subject.numbers))
+    fn bottleneck(&self) -> Option<Bottleneck> {
+        Some(self.limits?.bottleneck(&self.work, self.seconds(), &self.subject.numbers))
     }
 
     fn markdown(&self) -> String {
-        let Subject { file, bytes, parameters, backend, isa, threads, kv, activations, .. } = &self.subject;
+        let Subject { file, bytes: size, parameters, backend, isa, threads, kv, activations, .. } =
+            &self.subject;
         let (spread, test) = (self.spread(), self.case.name());
-        let limit = self.verdict().map_or("–".to_owned(), |verdict| {
-            format!("{:.0} % of {}", 100.0 * verdict.fraction, verdict.limit)
+        let limit = self.bottleneck().map_or("–".to_owned(), |bottleneck| {
+            format!("{:.0} % of {}", 100.0 * bottleneck.fraction, bottleneck.limit)
         });
         let foreign = self.foreign.map_or("–".to_owned(), |foreign| format!("{foreign:.2}"));
         format!(
             "| {file} | {} | {} | {backend} {isa} | {threads} | {kv} | {activations} | {test} | \
              {:.2} ({:.2}–{:.2}) | {limit} | {foreign} |",
-            super::bytes(*bytes),
+            bytes(*size),
             parameter_count(*parameters),
             spread.median,
             spread.min,
@@ -309,13 +313,13 @@ impl Row {
         )
     }
 
-    /// Every column under llama-bench's name where it has one.
+    /// All columns, with llama-bench's names where it has them.
     fn columns(&self) -> Vec<(&'static str, Value)> {
         let Subject { file, kind, bytes, parameters, threads, chunk, backend, isa, kv, .. } = &self.subject;
         let (spread, tokens) = (self.spread(), f64::from(self.times.tokens));
         let nanoseconds: Vec<f64> = self.times.samples.iter().map(|time| time.as_nanos() as f64).collect();
         let nanoseconds = Spread::of(&nanoseconds);
-        let verdict = self.verdict();
+        let bottleneck = self.bottleneck();
         vec![
             ("build_commit", json!(build())),
             ("cpu_info", json!(machine::processor().0)),
@@ -346,8 +350,8 @@ impl Row {
             ("repetitions", json!(self.times.samples.len())),
             ("bytes_per_token", json!(self.work.bytes() / tokens)),
             ("operations_per_token", json!(self.work.operations / tokens)),
-            ("limit", json!(verdict.map(|verdict| verdict.limit))),
-            ("fraction_of_limit", json!(verdict.map(|verdict| verdict.fraction))),
+            ("limit", json!(bottleneck.map(|bottleneck| bottleneck.limit))),
+            ("fraction_of_limit", json!(bottleneck.map(|bottleneck| bottleneck.fraction))),
             ("foreign_processors", json!(self.foreign)),
             ("first_token_seconds", json!(self.phases.total().as_secs_f64())),
             ("peak_resident", json!(self.peak_resident)),
@@ -366,8 +370,8 @@ impl Row {
         Value::Object(row)
     }
 
-    /// The columns as text, for CSV; a record also says which commit measured
-    /// and which bytes were the model.
+    /// The columns as text, for CSV. A record also has the commit and the digest
+    /// of the model.
     fn fields(&self, recorded: bool) -> record::Fields {
         let text = |value: Value| match value {
             Value::String(text) => text,
@@ -384,13 +388,13 @@ impl Row {
     }
 }
 
-/// A number of parameters for people: `1.24 B`.
+/// Formats a number of parameters: `1.24 B`.
 fn parameter_count(count: u64) -> String {
     let count = count as f64;
     if count >= 1e9 { format!("{:.2} B", count / 1e9) } else { format!("{:.2} M", count / 1e6) }
 }
 
-fn print_csv(rows: &[Row]) -> Result<()> {
+fn print_csv(rows: &[BenchRow]) -> Result<()> {
     for (index, row) in rows.iter().enumerate() {
         let fields = row.fields(false);
         if index == 0 {
@@ -405,8 +409,8 @@ fn build() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// The commit of the repository in whose folder the record is made, with a
-/// sign where files differ from it.
+/// The commit of the repository in the present folder, marked if files differ
+/// from it.
 fn commit() -> Option<String> {
     let output =
         Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]).output().ok()?;
@@ -417,7 +421,7 @@ fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
-/// What this machine's record is called: its processor and how many there are.
+/// The name of this machine's record: its processor and the number of cores.
 fn machine_name() -> String {
     let name = machine::processor().0.unwrap_or_else(|| "unknown".to_owned()).to_lowercase();
     let words: Vec<&str> =

@@ -1,5 +1,5 @@
-//! `girih chat`: a conversation. What the model has read stays in its KV cache,
-//! so each turn reads only what is new.
+//! `girih chat`: a conversation. Earlier turns stay in the KV cache, so each turn
+//! prefills only new tokens.
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
@@ -9,25 +9,26 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use girih_engine::{Engine, Stop};
 use girih_model::Model;
-use girih_model::words::template::{Conversation, RenderLimits, RenderRequest, Renderer, WORKER_COMMAND};
-use girih_model::words::{Ends, Span, Words};
+use girih_words::template::{Conversation, RenderLimits, RenderRequest, Renderer, WORKER_COMMAND};
+use girih_words::{Ends, Span, Words};
 use serde_json::{Value, json};
 
-use super::{Outcome, print_json};
+use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs, SamplingArgs};
 use crate::error::{Error, Result};
-use crate::generate::{Reply, described, request, summary};
+use crate::generate::{Reply, reply_json, summary};
 use crate::input::each_line_of_text;
-use crate::loading::{self, Place};
-use crate::output::{say, stream};
+use crate::loading::{self, ModelLocation};
+use crate::output::{print_json, print_note, stream};
 use crate::progress::Show;
+use crate::request::request;
 
-const HELP: &str = "/system TEXT  set the system message and start anew
-/clear        start anew
+const HELP: &str = "/system TEXT  set the system message and start a new conversation
+/clear        start a new conversation
 /undo         forget the last turn
-/stats        show what the last reply took
+/stats        show the counts and times of the last reply
 /help         show this
-/quit         leave; so does Ctrl-D. Ctrl-C stops a reply.";
+/quit         leave, like Ctrl-D; Ctrl-C stops a reply";
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -37,18 +38,18 @@ pub struct Args {
     device: DeviceArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// The system message.
+    /// System message.
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Print one line of JSON after each reply.
+    /// Print a line of JSON after each reply.
     #[arg(long)]
     json: bool,
 }
 
-/// The renderer of chat templates: this program again.
+/// The renderer of chat templates: a process of this same program.
 ///
 /// # Errors
-/// When the system does not say where this program is.
+/// When the path of this program is unknown.
 pub fn renderer() -> Result<Renderer> {
     Ok(Renderer::new(std::env::current_exe()?, vec![WORKER_COMMAND.into()], RenderLimits::default()))
 }
@@ -56,11 +57,12 @@ pub fn renderer() -> Result<Renderer> {
 /// Renders a conversation with the model's template.
 ///
 /// # Errors
-/// When the model has no template, or the template refuses.
+/// When the model has no template, or rendering fails.
 pub fn render(renderer: &mut Renderer, words: &Words, conversation: &Conversation) -> Result<Vec<Span>> {
-    let template = words.template.as_ref().ok_or_else(|| {
-        Error::work("the model has no chat template; 'girih run' continues a text without one")
-    })?;
+    let template = words
+        .template
+        .as_ref()
+        .ok_or_else(|| Error::work("the model has no chat template; 'girih run' needs none"))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     Ok(renderer.render(&RenderRequest {
         template: template.source(conversation.tools.as_deref())?,
@@ -73,11 +75,11 @@ pub fn render(renderer: &mut Renderer, words: &Words, conversation: &Conversatio
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let show = Show::unless(args.device.quiet);
-    let place = Place::find(&args.model.model)?;
-    let model = place.model(&args.model.arch)?;
-    let words = place.words_of(&model)?;
+    let location = ModelLocation::find(&args.model.model)?;
+    let model = location.model(&args.model.arch)?;
+    let words = location.words_of(&model)?;
     if let Some(generation) = &model.generation {
-        show.note(loading::described(generation));
+        show.note(loading::generation_note(generation));
     }
     let mut chat = Chat {
         args,
@@ -116,20 +118,20 @@ struct Chat<'a> {
 }
 
 impl<'a> Chat<'a> {
-    /// With a person at a terminal.
+    /// Runs the conversation at a terminal.
     fn converse(&mut self, engine: &mut Engine<'a>) -> Result<Outcome> {
         self.show.note("/help lists the commands");
         let mut editor = rustyline::DefaultEditor::new().map_err(Error::work)?;
         loop {
             match editor.readline("> ") {
                 Ok(line) => {
-                    // A history that cannot grow is no reason to stop.
+                    // A full history is no error.
                     let _ = editor.add_history_entry(&line);
                     match self.line(engine, &line) {
                         Ok(ControlFlow::Break(())) => return Ok(Outcome::Done),
                         Ok(ControlFlow::Continue(())) => {}
                         Err(Error::Work(sentence) | Error::Call(sentence)) => {
-                            say(format_args!("girih: {sentence}"))
+                            print_note(format_args!("girih: {sentence}"))
                         }
                         Err(error) => return Err(error),
                     }
@@ -141,13 +143,13 @@ impl<'a> Chat<'a> {
         }
     }
 
-    /// From a pipe: one turn a line; the first error ends it.
+    /// Runs the conversation from a pipe, one turn per line, up to the first error.
     fn read_lines(&mut self, engine: &mut Engine<'a>) -> Result<Outcome> {
         each_line_of_text(|line| self.line(engine, line))?;
         Ok(Outcome::Done)
     }
 
-    /// Does what a line says; a break leaves the conversation.
+    /// Executes a line: a command, or a message of the user. Breaks on `/quit`.
     fn line(&mut self, engine: &mut Engine<'a>, line: &str) -> Result<ControlFlow<()>> {
         let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
         match command {
@@ -159,20 +161,20 @@ impl<'a> Chat<'a> {
             "/undo" => self.undo(),
             "/stats" => print_line!("{}", self.last.as_ref().map_or("no reply yet".to_owned(), summary))?,
             _ if command.starts_with('/') => {
-                return Err(Error::call(format!("'{command}' is no command; /help lists them")));
+                return Err(Error::call(format!("unknown command '{command}'; /help lists them")));
             }
             _ => self.turn(engine, line)?,
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Takes back the last question and its answer.
+    /// Removes the last question and its answer.
     fn undo(&mut self) {
         let question = self.messages.iter().rposition(|message| message["role"] == "user");
         self.messages.truncate(question.unwrap_or(self.messages.len()));
     }
 
-    /// A question and its answer; if anything fails, neither has been said.
+    /// Generates the answer to a question. If that fails, neither is kept.
     fn turn(&mut self, engine: &mut Engine<'a>, line: &str) -> Result<()> {
         self.messages.push(json!({"role": "user", "content": line}));
         let (prompt, reply) = self.reply(engine).inspect_err(|_| {
@@ -180,13 +182,13 @@ impl<'a> Chat<'a> {
         })?;
         self.messages.push(json!({"role": "assistant", "content": reply.text}));
         if self.args.json {
-            print_json(&described(&prompt, &reply))?;
+            print_json(&reply_json(&prompt, &reply))?;
         }
         self.last = Some(reply);
         Ok(())
     }
 
-    /// The tokens of the whole conversation, and what the model says to it.
+    /// Returns the tokens of the whole conversation, and the model's reply.
     fn reply(&mut self, engine: &mut Engine<'a>) -> Result<(Vec<u32>, Reply)> {
         let spans = render(&mut self.renderer, self.words, &conversation(&self.messages))?;
         let tokens = self.words.tokenizer.encode_spans(&spans, Ends::Omit)?;

@@ -1,17 +1,19 @@
-//! `girih diagnose`: a model against a golden file, or against what another
-//! backend makes of the same tokens, layer by layer.
+//! `girih diagnose`: compares a model with a golden file, or with another backend
+//! on the same tokens, layer by layer.
 
 use std::path::{Path, PathBuf};
 
-use girih_measure::{LayerRow, Random, diagnose, diagnose_against};
+use girih_measure::{LayerRow, diagnose, diagnose_against, random_tokens};
+use girih_tensor::Random;
 use serde_json::{Value, json};
 
-use super::verify::{Against, Case, bound};
-use super::{Outcome, print_json};
-use crate::args::{ActPrecision, Backend, DeviceArgs, ModelArgs, PlacementArgs, backend};
+use super::outcome::Outcome;
+use super::verify::{Against, GoldenRun, bound};
+use crate::args::{ActPrecision, BackendChoice, DeviceArgs, ModelArgs, PlacementArgs, parse_backend};
 use crate::array::ArrayArgs;
 use crate::error::{Error, Result};
-use crate::loading::{self, Place};
+use crate::loading::{self, ModelLocation};
+use crate::output::print_json;
 use crate::progress::Show;
 
 #[derive(Debug, clap::Args)]
@@ -20,20 +22,20 @@ pub struct Args {
     model: ModelArgs,
     #[command(flatten)]
     device: DeviceArgs,
-    /// A file of scripts/make_golden.py.
+    /// Reference outputs: a file from scripts/make_golden.py.
     #[arg(long, value_name = "FILE", required_unless_present = "reference")]
     golden: Option<PathBuf>,
-    /// The golden's arithmetic to compare with.
+    /// Precision of the reference outputs to compare with.
     #[arg(long, value_name = "PRECISION", value_enum, default_value = "f32", conflicts_with = "reference")]
     against: Against,
-    /// In place of a golden, a backend that runs the same tokens; of logits, those after the last.
-    #[arg(long, value_name = "BACKEND", value_parser = backend, conflicts_with = "golden")]
-    reference: Option<Backend>,
-    /// Random tokens that both backends run.
+    /// Compare with this backend on the same tokens instead of a golden file; logits are compared only after the last token.
+    #[arg(long, value_name = "BACKEND", value_parser = parse_backend, conflicts_with = "golden")]
+    reference: Option<BackendChoice>,
+    /// Number of random tokens that both backends run.
     #[arg(long, value_name = "N", default_value = "64", conflicts_with = "golden",
           value_parser = clap::value_parser!(u32).range(1..))]
     tokens: u32,
-    /// What the tokens of --reference are drawn with.
+    /// Seed of the random tokens for --reference.
     #[arg(long, value_name = "SEED", default_value = "42")]
     seed: u64,
     /// Print JSON.
@@ -45,53 +47,53 @@ pub fn run(args: &Args) -> Result<Outcome> {
     match (&args.golden, &args.reference) {
         (Some(golden), _) => against_golden(args, golden),
         (None, Some(reference)) => against_backend(args, reference),
-        (None, None) => unreachable!("the parser asks for one of the two"),
+        (None, None) => unreachable!("the parser requires one of the two"),
     }
 }
 
 fn against_golden(args: &Args, golden: &Path) -> Result<Outcome> {
-    let mut case = Case::open(&args.model, &args.device, golden, args.against)?;
-    let layers = case.model.facts.layers.len();
+    let mut run = GoldenRun::open(&args.model, &args.device, golden, args.against)?;
+    let layers = run.model.facts.layers.len();
     let mut prompts = Vec::new();
-    for prompt in &case.golden.prompts {
-        prompts.push(diagnose(&mut case.engine, prompt, layers, &case.bound)?);
+    for prompt in &run.golden.prompts {
+        prompts.push(diagnose(&mut run.engine, prompt, layers, &run.bound)?);
     }
-    report(args, &case.activations, &Value::Null, &prompts)
+    report(args, &run.activations, &Value::Null, &prompts)
 }
 
-fn against_backend(args: &Args, reference: &Backend) -> Result<Outcome> {
-    let model = Place::find(&args.model.model)?.model(&args.model.arch)?;
+fn against_backend(args: &Args, reference: &BackendChoice) -> Result<Outcome> {
+    let model = ModelLocation::find(&args.model.model)?.model(&args.model.arch)?;
     let show = Show::unless(args.device.quiet);
     let context = loading::context(&model, &args.device)?;
     if args.tokens > context {
-        let asked = args.tokens;
         return Err(Error::call(format!(
-            "--tokens {asked} do not fit into a context of {context}; take fewer"
+            "--tokens {} do not fit into a context of {context}; use fewer",
+            args.tokens
         )));
     }
-    let layout = loading::layout(&model, &args.device, 1)?;
-    let mut engine = loading::start(&layout, show)?;
+    let plan = loading::plan(&model, &args.device, 1)?;
+    let mut engine = loading::start(&plan, show)?;
     let other = exactly(reference, &args.device);
-    let other = loading::layout(&model, &other, 1)?;
+    let other = loading::plan(&model, &other, 1)?;
     let mut other = loading::start(&other, show)?;
-    let tokens = Random(args.seed).tokens(args.tokens as usize, model.facts.sizes.vocabulary);
-    let bound = bound(&model, &args.device, Against::F32, &layout)?;
+    let tokens = random_tokens(&mut Random(args.seed), args.tokens as usize, model.facts.sizes.vocabulary);
+    let bound = bound(&model, &args.device, Against::F32, &plan)?;
     let rows = diagnose_against(&mut engine, &mut other, &tokens, model.facts.layers.len(), &bound)?;
-    report(args, &layout.activations(), &json!(reference.to_string()), &[rows])
+    report(args, &plan.activations(), &json!(reference.to_string()), &[rows])
 }
 
-/// The reference runs the same steps, with activations as exact as it has them.
-fn exactly(reference: &Backend, device: &DeviceArgs) -> DeviceArgs {
+/// The options of the reference: the same steps, with its most exact activations.
+fn exactly(reference: &BackendChoice, device: &DeviceArgs) -> DeviceArgs {
     let array = match reference {
-        Backend::Npu(_) => device.array.clone(),
-        Backend::Cpu | Backend::Interpreter => ArrayArgs::default(),
+        BackendChoice::Npu(_) => device.array.clone(),
+        BackendChoice::Cpu | BackendChoice::Interpreter => ArrayArgs::default(),
     };
     DeviceArgs {
         backend: reference.clone(),
         array,
         isa: None,
         placement: PlacementArgs::default(),
-        act_precision: (*reference == Backend::Cpu).then_some(ActPrecision::F32),
+        act_precision: (*reference == BackendChoice::Cpu).then_some(ActPrecision::F32),
         ..device.clone()
     }
 }

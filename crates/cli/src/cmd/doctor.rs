@@ -1,33 +1,35 @@
-//! `girih doctor`: what this machine is, what holds girih back on it, and
-//! whether girih works on it at all.
+//! `girih doctor`: this machine's capabilities and bottlenecks, and whether girih
+//! works on it.
 
 use girih_cpu::kernels::packed::Layout;
 use girih_cpu::read_ahead::{self, Rate};
 use girih_cpu::topology::Topology;
-use girih_model::hub::{self, HubEnv};
-use girih_model::words::template::{Conversation, RenderRequest, SpecialTokens};
-use girih_model::words::{Ends, Origin};
+use girih_hub::HubEnv;
+use girih_words::template::{Conversation, RenderRequest, SpecialTokens};
+use girih_words::{Ends, Origin};
 use serde_json::{Map, Value, json};
 
-use super::{Outcome, bytes, chat, print_json};
-use crate::advice::State;
-use crate::args::{ArchArgs, Backend, DeviceArgs, KvType, PlacementArgs};
+use super::chat;
+use super::outcome::Outcome;
+use crate::advice::MachineState;
+use crate::args::{ArchArgs, BackendChoice, DeviceArgs, KvType, PlacementArgs};
 use crate::array::ArrayArgs;
 use crate::builtin;
 use crate::error::{Error, Result};
-use crate::limits::{self, Measured};
-use crate::loading::{self, Place, environment};
-use crate::machine::{self, Memory};
+use crate::limits::{self, MeasuredLimit};
+use crate::loading::{self, ModelLocation, environment};
+use crate::machine::{self, FreeMemory};
+use crate::output::{bytes, print_json};
 use crate::overflow::Overflow;
-use crate::packed_cache::Holdings;
+use crate::packed_cache::PackedStatus;
 
-/// How the greedy continuation of the built-in prompt begins
+/// The beginning of the greedy continuation of the built-in prompt
 /// (`ids_f32` of the model's golden file).
 const STORY: &str = " She loved to play outside in the park.";
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Threads to measure with, and to judge [default: the cores this process may use].
+    /// Number of threads to measure and to check [default: the cores this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Print JSON.
@@ -35,19 +37,19 @@ pub struct Args {
     json: bool,
 }
 
-/// What was found.
+/// The results of all checks.
 struct Findings {
-    state: State,
+    state: MachineState,
     processor: Option<String>,
     features: Vec<String>,
-    memory: Option<Memory>,
-    limits: Result<Vec<Measured>>,
-    /// How fast weights are read with each distance of reading ahead.
+    memory: Option<FreeMemory>,
+    limits: Result<Vec<MeasuredLimit>>,
+    /// The rate of reading weights with each prefetch distance.
     read_ahead: Result<Vec<Rate>>,
     environment: HubEnv,
-    /// Bytes of the downloaded models.
-    cached: std::result::Result<u64, girih_model::Error>,
-    packed: Option<Holdings>,
+    /// The bytes of the downloaded models.
+    cached: std::result::Result<u64, girih_tensor::Error>,
+    packed: Option<PackedStatus>,
     story: Result<()>,
     templates: Result<()>,
 }
@@ -65,23 +67,23 @@ pub fn run(args: &Args) -> Result<Outcome> {
 
 impl Findings {
     fn now(threads: usize) -> Result<Findings> {
-        // Before anything else is done, as what is done here would count as load.
-        let state = State::now(threads);
+        // First, as the other checks would count as load.
+        let state = MachineState::now(threads);
         let (processor, features) = machine::processor();
         let environment = environment()?;
         let cached =
-            hub::list(&environment).map(|models| models.iter().map(|model| model.bytes).sum::<u64>());
+            girih_hub::list(&environment).map(|models| models.iter().map(|model| model.bytes).sum::<u64>());
         Ok(Findings {
             state,
             processor,
             features,
-            memory: Memory::now(),
+            memory: FreeMemory::now(),
             limits: limits::table(threads),
             read_ahead: read_ahead::measure(&girih_cpu::kernels::tables()[0], threads, Layout::Q4_0)
                 .map_err(Error::from),
             environment,
             cached,
-            packed: Holdings::now(),
+            packed: PackedStatus::now(),
             story: check_story(),
             templates: check_templates(),
         })
@@ -119,7 +121,7 @@ impl Findings {
             "limits": self.limits.as_ref().ok(),
             "read_ahead": self.read_ahead.as_ref().ok().map(|rates| rates.iter().map(rate_json).collect::<Vec<_>>()),
             "cache": {"path": self.environment.cache, "bytes": self.cached.as_ref().ok()},
-            "packed_weights": self.packed.as_ref().map(Holdings::json),
+            "packed_weights": self.packed.as_ref().map(PackedStatus::json),
             "built_in_model": outcome(&self.story),
             "chat_templates": outcome(&self.templates),
             "advice": self.advice(),
@@ -127,32 +129,35 @@ impl Findings {
     }
 
     fn print(&self) -> Result<()> {
-        let State { kernels, threads, huge_pages, huge_pages_trial, .. } = &self.state;
+        let MachineState { kernels, threads, huge_pages, huge_pages_trial, .. } = &self.state;
         print_line!("processor: {}", self.processor.as_deref().unwrap_or("unknown"))?;
         print_line!("features: {}", self.features.join(" "))?;
         print_line!("kernels: {kernels}; threads: {threads}")?;
         print_line!("topology: {}", shape(&girih_cpu::Machine::here().topology))?;
         if let Some(memory) = self.memory {
             print_line!(
-                "memory: {} available; the control group leaves {}",
+                "memory: {} available; {}",
                 bytes(memory.available),
-                room(&memory)
+                memory.cgroup.map_or("no cgroup limit".to_owned(), |room| format!(
+                    "the cgroup limit leaves {}",
+                    bytes(room)
+                ))
             )?;
         }
         print_line!(
             "huge pages: {}; {}",
             huge_pages.as_deref().unwrap_or("unknown"),
-            huge_pages_trial.map_or("a trial cannot be told".to_owned(), |(huge, touched)| {
-                format!("a trial got {} of {}", bytes(huge), bytes(touched))
+            huge_pages_trial.map_or("not tested".to_owned(), |(huge, touched)| {
+                format!("a test got {} of {}", bytes(huge), bytes(touched))
             })
         )?;
         if let Some(foreign) = self.state.foreign {
-            print_line!("others: keep {foreign:.2} processors busy")?;
+            print_line!("other processes: use {foreign:.2} CPUs")?;
         }
         print_limits(&self.limits, *threads)?;
         print_read_ahead(&self.read_ahead)?;
         print_cache(&self.environment, &self.cached)?;
-        let packed = self.packed.iter().flat_map(|packed| packed.lines(bytes));
+        let packed = self.packed.iter().flat_map(|packed| packed.lines());
         packed.into_iter().try_for_each(|line| print_line!("{line}"))?;
         print_line!("built-in model: {}", outcome(&self.story))?;
         print_line!("chat templates: {}", outcome(&self.templates))?;
@@ -160,28 +165,28 @@ impl Findings {
     }
 }
 
-fn print_limits(limits: &Result<Vec<Measured>>, threads: usize) -> Result<()> {
+fn print_limits(limits: &Result<Vec<MeasuredLimit>>, threads: usize) -> Result<()> {
     let rows = match limits {
         Ok(rows) => rows,
-        Err(_) => return print_line!("limits: not measured, as memory is short"),
+        Err(_) => return print_line!("limits: not measured, not enough memory"),
     };
     print_line!("limits, billions per second with 1 thread and with {threads}:")?;
-    for Measured { what, unit, one, all } in rows {
+    for MeasuredLimit { what, unit, one, all } in rows {
         print_line!("  {what:<36} {:>8.1} {:>8.1}  {unit}", one / 1e9, all / 1e9)?;
     }
     Ok(())
 }
 
-/// What was chosen for one column of activations and for several, with the
-/// gigabytes of Q4_0 weights a second of each choice.
+/// Prints the prefetch distance that was chosen for one row of activations and
+/// for several, with the rate of each in GB/s of Q4_0 weights.
 fn print_read_ahead(rates: &Result<Vec<Rate>>) -> Result<()> {
-    let Ok(rates) = rates else { return print_line!("read-ahead: not measured, as memory is short") };
+    let Ok(rates) = rates else { return print_line!("prefetch: not measured, not enough memory") };
     for of in rates.chunk_by(|a, b| a.columns == b.columns) {
         let figures: Vec<String> =
             of.iter().map(|rate| format!("{} {:.1}", rate.ahead.name(), rate.bytes / 1e9)).collect();
         let chosen = of.iter().find(|rate| rate.chosen).map_or_else(String::new, |rate| rate.ahead.name());
         let rows = if of[0].columns == 1 { "one row" } else { "several rows" };
-        print_line!("read-ahead for {rows} a step: {chosen} (GB/s: {})", figures.join(", "))?;
+        print_line!("prefetch for {rows} per step: {chosen} (GB/s: {})", figures.join(", "))?;
     }
     Ok(())
 }
@@ -196,11 +201,7 @@ fn rate_json(rate: &Rate) -> Value {
     })
 }
 
-fn room(memory: &Memory) -> String {
-    memory.cgroup.map_or("all of it".to_owned(), bytes)
-}
-
-fn print_cache(environment: &HubEnv, cached: &std::result::Result<u64, girih_model::Error>) -> Result<()> {
+fn print_cache(environment: &HubEnv, cached: &std::result::Result<u64, girih_tensor::Error>) -> Result<()> {
     let path = environment.cache.display();
     match cached {
         Ok(size) => print_line!("cache: {} in {path}", bytes(*size)),
@@ -217,26 +218,26 @@ fn outcome(check: &Result<()>) -> String {
     }
 }
 
-/// The machine's parts, and what of them this process is granted.
+/// The numbers of the machine's parts, and the cgroup's limit.
 fn shape(topology: &Topology) -> String {
     let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let quota = girih_cpu::Machine::here().quota;
-    let granted = quota.map_or(String::new(), |quota| format!("; the control group grants {quota:.2}"));
+    let granted = quota.map_or(String::new(), |quota| format!("; the cgroup allows {quota:.2} CPUs"));
     format!(
         "{}, {}, {}, {}{granted}",
         plural(topology.sockets(), "socket"),
         plural(topology.nodes(), "memory node"),
         plural(topology.cores(), "core"),
-        plural(topology.processors().len(), "processor"),
+        plural(topology.processors().len(), "CPU"),
     )
 }
 
-/// Generates with the built-in model and compares with its known text.
+/// Compares a reply of the built-in model with the known text.
 fn check_story() -> Result<()> {
-    let place = Place::Builtin;
-    let (model, words) = (place.model(&ArchArgs { arch: Vec::new() })?, place.words()?);
+    let location = ModelLocation::Builtin;
+    let (model, words) = (location.model(&ArchArgs { arch: Vec::new() })?, location.words()?);
     let device = DeviceArgs {
-        backend: Backend::Cpu,
+        backend: BackendChoice::Cpu,
         threads: None,
         placement: PlacementArgs::default(),
         array: ArrayArgs::default(),

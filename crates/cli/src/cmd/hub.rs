@@ -1,20 +1,21 @@
 //! `girih pull`, `list`, `rm` and `repair`: models in the Hugging Face cache.
 
-use girih_model::hub::{self, ModelId, Progress, PullOptions};
+use girih_hub::{ModelId, Progress, PullOptions};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use super::{Outcome, bytes, print_json};
+use super::outcome::Outcome;
 use crate::error::{Error, Result};
 use crate::loading::environment;
-use crate::packed_cache::Folder;
+use crate::output::{bytes, print_json};
+use crate::packed_cache::PackedFolder;
 use crate::progress::{Show, Unit};
 
 #[derive(Debug, clap::Args)]
 pub struct PullArgs {
-    /// org/name, org/name@revision or org/name:QUANT; QUANT picks a GGUF by its label, such as Q4_K_M.
+    /// org/name, org/name@revision or org/name:QUANT; QUANT selects a GGUF file by its label, such as Q4_K_M.
     id: String,
-    /// Show no progress.
+    /// Hide progress.
     #[arg(long, short)]
     quiet: bool,
     /// Print JSON.
@@ -31,10 +32,10 @@ pub struct ListArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct RmArgs {
-    /// org/name for all of a model, org/name@revision for one revision.
+    /// org/name for all revisions of a model, org/name@revision for one.
     #[arg(required_unless_present = "packed")]
     id: Option<String>,
-    /// Remove the packed weights that girih keeps, those of all models; the next start packs anew.
+    /// Remove the packed weights of all models; the next start packs them again.
     #[arg(long, conflicts_with = "id")]
     packed: bool,
     /// Print JSON.
@@ -54,11 +55,12 @@ fn id(text: &str) -> Result<ModelId> {
 }
 
 pub fn pull(args: &PullArgs) -> Result<Outcome> {
-    let mut bars = Bars { show: Show::unless(args.quiet), bar: ProgressBar::hidden(), finished: 0 };
-    let pulled = hub::pull(&id(&args.id)?, &environment()?, &PullOptions::default(), &mut |progress| {
-        bars.take(&progress)
-    })?;
-    bars.bar.finish_and_clear();
+    let mut bar = PullBar { show: Show::unless(args.quiet), bar: ProgressBar::hidden(), finished: 0 };
+    let pulled =
+        girih_hub::pull(&id(&args.id)?, &environment()?, &PullOptions::default(), &mut |progress| {
+            bar.update(&progress)
+        })?;
+    bar.bar.finish_and_clear();
     let path = pulled.snapshot.path().display().to_string();
     if args.json {
         print_json(&json!({
@@ -76,19 +78,19 @@ pub fn pull(args: &PullArgs) -> Result<Outcome> {
 }
 
 /// One bar over all files.
-struct Bars {
+struct PullBar {
     show: Show,
     bar: ProgressBar,
-    /// Bytes of whole files.
+    /// The bytes of complete files.
     finished: u64,
 }
 
-impl Bars {
-    fn take(&mut self, progress: &Progress<'_>) {
+impl PullBar {
+    fn update(&mut self, progress: &Progress<'_>) {
         match progress {
             Progress::Planned { files, bytes: all, present } => {
                 self.show.note(format!(
-                    "{files} files, {}, of which {} are there",
+                    "{files} files, {} ({} already downloaded)",
                     bytes(*all),
                     bytes(*present)
                 ));
@@ -98,16 +100,16 @@ impl Bars {
             Progress::Received { bytes, .. } => self.bar.set_position(self.finished + bytes),
             Progress::Finished { bytes, .. } => self.finished += bytes,
             Progress::Retrying { why, wait } => {
-                self.show.note(format!("{why}; trying again in {:.1} s", wait.as_secs_f64()));
+                self.show.note(format!("{why}; retrying in {:.1} s", wait.as_secs_f64()));
             }
         }
     }
 }
 
 pub fn list(args: &ListArgs) -> Result<Outcome> {
-    let models = hub::list(&environment()?)?;
+    let models = girih_hub::list(&environment()?)?;
     if args.json {
-        let revision = |revision: &hub::CachedRevision| {
+        let revision = |revision: &girih_hub::CachedRevision| {
             json!({
                 "commit": revision.commit,
                 "names": revision.names,
@@ -130,7 +132,7 @@ pub fn list(args: &ListArgs) -> Result<Outcome> {
         print_line!("{}  {}", model.repo, bytes(model.bytes))?;
         for revision in &model.revisions {
             let state =
-                revision.missing.as_ref().map_or("complete".to_owned(), |file| format!("lacks {file}"));
+                revision.missing.as_ref().map_or("complete".to_owned(), |file| format!("missing {file}"));
             let names = revision.names.join(", ");
             print_line!(
                 "  {} {names} {} files, {}, {state}",
@@ -145,7 +147,7 @@ pub fn list(args: &ListArgs) -> Result<Outcome> {
 
 pub fn rm(args: &RmArgs) -> Result<Outcome> {
     let Some(model) = &args.id else { return rm_packed(args.json) };
-    let removed = hub::remove(&id(model)?, &environment()?)?;
+    let removed = girih_hub::remove(&id(model)?, &environment()?)?;
     let (revisions, files) = (removed.revisions, removed.files);
     if args.json {
         print_json(&json!({"revisions": revisions, "files": files, "bytes": removed.bytes}))?;
@@ -156,7 +158,7 @@ pub fn rm(args: &RmArgs) -> Result<Outcome> {
 }
 
 fn rm_packed(as_json: bool) -> Result<Outcome> {
-    let (files, size) = Folder::usual().map_or(Ok((0, 0)), |folder| folder.clear())?;
+    let (files, size) = PackedFolder::default_path().map_or(Ok((0, 0)), |folder| folder.clear())?;
     if as_json {
         print_json(&json!({"files": files, "bytes": size}))?;
     } else {
@@ -166,7 +168,7 @@ fn rm_packed(as_json: bool) -> Result<Outcome> {
 }
 
 pub fn repair(args: &RepairArgs) -> Result<Outcome> {
-    let repaired = hub::repair(&environment()?, &mut |_, _| {})?;
+    let repaired = girih_hub::repair(&environment()?, &mut |_, _| {})?;
     if args.json {
         print_json(&json!({
             "good": repaired.good,
@@ -177,15 +179,15 @@ pub fn repair(args: &RepairArgs) -> Result<Outcome> {
         }))?;
         return Ok(Outcome::Done);
     }
-    print_line!("{} files are as their digests say ({} read)", repaired.good, bytes(repaired.bytes))?;
+    print_line!("{} files verified ({} read)", repaired.good, bytes(repaired.bytes))?;
     for (path, why) in &repaired.removed {
         print_line!("removed {}: {why}", path.display())?;
     }
     for path in &repaired.unverified {
-        print_line!("not verifiable, no digest is known: {}", path.display())?;
+        print_line!("not verified, as no digest is known: {}", path.display())?;
     }
     for id in &repaired.pull_again {
-        print_line!("incomplete now: girih pull {id}")?;
+        print_line!("incomplete, run: girih pull {id}")?;
     }
     Ok(Outcome::Done)
 }

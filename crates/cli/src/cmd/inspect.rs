@@ -1,4 +1,4 @@
-//! `girih inspect`: what a model is and what it needs, before it is loaded.
+//! `girih inspect`: a model's facts, weights and memory needs, without loading it.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use girih_model::Model;
 use girih_model::arch::{Attend, Ffn, Mixer};
 use serde_json::{Value, json};
 
-use super::{Outcome, bytes, print_json};
+use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
-use crate::backends::Layout;
+use crate::backends::LoadPlan;
 use crate::error::Result;
-use crate::loading::{self, Place};
-use crate::machine::Memory;
-use crate::output::print;
+use crate::loading::{self, ModelLocation};
+use crate::machine::FreeMemory;
+use crate::output::{bytes, print, print_json};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -34,26 +34,26 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let model = Place::find(&args.model.model)?.model(&args.model.arch)?;
-    let layout = loading::layout(&model, &args.device, 1)?;
+    let model = ModelLocation::find(&args.model.model)?.model(&args.model.arch)?;
+    let plan = loading::plan(&model, &args.device, 1)?;
     if args.graph {
-        print(&layout.graph)?;
+        print(&plan.graph)?;
         return Ok(Outcome::Done);
     }
-    let (backend, refusals) = layout.reception()?;
-    let plan = layout.plan()?;
-    let memory = Memory::now();
+    let (backend, refusals) = plan.description_and_refusals()?;
+    let needed = plan.memory()?;
+    let free = FreeMemory::now();
     if args.json {
         print_json(&json!({
             "facts": facts(&model),
             "files": model.weights.container().paths().map(|path| path.display().to_string()).collect::<Vec<_>>(),
             "storage": storage(&model),
             "tensors": args.tensors.then(|| tensors(&model)),
-            "key": layout.key.to_string(),
+            "key": plan.key.to_string(),
             "backend": backend,
             "refusals": refusals,
-            "state": state(&layout),
-            "memory": plan_json(&plan, memory),
+            "state": state(&plan),
+            "memory": memory_json(&needed, free),
         }))?;
         return Ok(Outcome::Done);
     }
@@ -66,26 +66,26 @@ pub fn run(args: &Args) -> Result<Outcome> {
             print_line!("{:<40} {:<6} {}", text(&row["name"]), text(&row["dtype"]), row["shape"])?;
         }
     }
-    print_line!("largest step: {}", layout.key)?;
+    print_line!("largest step: {}", plan.key)?;
     print_line!("backend: {backend}")?;
     for refusal in &refusals {
         print_line!("refused: {refusal}")?;
     }
-    for (group, blocks) in layout.state() {
+    for (group, blocks) in plan.state() {
         let positions = u64::from(blocks) * BLOCK_POSITIONS as u64;
-        print_line!("state of layers that see {}: {blocks} blocks, {positions} positions", group.span)?;
+        print_line!("KV cache of layers with span {}: {blocks} blocks, {positions} positions", group.span)?;
     }
     print_line!(
         "memory: weights {} + KV cache {} ({}) + scratch {} = {}",
-        bytes(plan.weights),
-        bytes(plan.state),
+        bytes(needed.weights),
+        bytes(needed.state),
         args.device.kv.dtype(),
-        bytes(plan.scratch),
-        bytes(plan.total())
+        bytes(needed.scratch),
+        bytes(needed.total())
     )?;
-    if let Some(memory) = memory {
-        let verdict = if plan.total() <= memory.room() { "fits" } else { "does not fit" };
-        print_line!("available: {}; the model {verdict}", bytes(memory.room()))?;
+    if let Some(free) = free {
+        let fits = if needed.total() <= free.room() { "fits" } else { "does not fit" };
+        print_line!("available: {}; the model {fits}", bytes(free.room()))?;
     }
     Ok(Outcome::Done)
 }
@@ -94,7 +94,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// How many tensors there are of each storage type, and their bytes.
+/// The number of tensors of each storage type, and their bytes.
 fn storage(model: &Model) -> BTreeMap<&'static str, (usize, u64)> {
     let mut types = BTreeMap::new();
     for info in model.weights.container().tensors().values() {
@@ -104,7 +104,7 @@ fn storage(model: &Model) -> BTreeMap<&'static str, (usize, u64)> {
     types
 }
 
-/// Every weight under girih's name.
+/// All weights, with girih's names.
 fn tensors(model: &Model) -> Vec<Value> {
     let infos = model.weights.names().filter_map(|name| Some((name, model.weights.info(name)?)));
     infos
@@ -113,18 +113,17 @@ fn tensors(model: &Model) -> Vec<Value> {
 }
 
 /// The blocks of each group of state.
-fn state(layout: &Layout<'_>) -> Vec<Value> {
-    let groups = layout.state();
-    groups.map(|(group, blocks)| json!({"span": group.span.to_string(), "blocks": blocks})).collect()
+fn state(plan: &LoadPlan<'_>) -> Vec<Value> {
+    plan.state().map(|(group, blocks)| json!({"span": group.span.to_string(), "blocks": blocks})).collect()
 }
 
-fn plan_json(plan: &MemoryPlan, memory: Option<Memory>) -> Value {
+fn memory_json(needed: &MemoryPlan, free: Option<FreeMemory>) -> Value {
     json!({
-        "weights": plan.weights,
-        "state": plan.state,
-        "scratch": plan.scratch,
-        "total": plan.total(),
-        "available": memory.map(|memory| memory.room()),
+        "weights": needed.weights,
+        "state": needed.state,
+        "scratch": needed.scratch,
+        "total": needed.total(),
+        "available": free.map(|free| free.room()),
     })
 }
 
@@ -167,13 +166,13 @@ fn facts(model: &Model) -> Value {
     })
 }
 
-/// The facts for people; layers that are alike on one line.
+/// Prints the facts, with a line for each run of equal layers.
 fn print_facts(model: &Model) -> Result<()> {
     let facts = &model.facts;
     print_line!("architecture: {}", facts.name)?;
     let sizes = facts.sizes;
     print_line!("width {}, vocabulary {}, context {}", sizes.width, sizes.vocabulary, sizes.context)?;
-    print_line!("head: {}", if facts.head.tied { "tied to the embedding" } else { "its own" })?;
+    print_line!("head: {}", if facts.head.tied { "tied to the embedding" } else { "separate" })?;
     let described: Vec<String> = facts
         .layers
         .iter()
@@ -183,7 +182,7 @@ fn print_facts(model: &Model) -> Result<()> {
             let normed = if qk_norm.is_some() { ", q/k norm" } else { "" };
             let scaled = if rope.factors.is_empty() { "" } else { ", scaled" };
             format!(
-                "{heads} heads of {head_size}, {kv_heads} key heads, sees {span}{normed}, rope base {}{scaled}; {} {size}",
+                "{heads} heads of {head_size}, {kv_heads} KV heads, span {span}{normed}, rope base {}{scaled}; {} {size}",
                 rope.base,
                 act.name()
             )

@@ -1,4 +1,5 @@
-//! The commands, one module each.
+//! The command line and its commands, one module each. No command imports from
+//! this file.
 
 pub mod bench;
 pub mod chat;
@@ -7,6 +8,7 @@ pub mod doctor;
 pub mod hub;
 pub mod inspect;
 pub mod npu;
+pub mod outcome;
 pub mod perplexity;
 pub mod profile;
 pub mod quantize;
@@ -15,56 +17,80 @@ pub mod run;
 pub mod tokenize;
 pub mod verify;
 
-use serde::Serialize;
+use clap::{Parser, Subcommand};
 
-use crate::args::{Cli, Command};
 use crate::error::Result;
+use outcome::Outcome;
 
-/// How a command ended that could do its work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Exit code 0.
-    Done,
-    /// The answer is no: exit code 1.
-    Failed,
+/// Run open-weight language models, with verified accuracy and measured speed.
+#[derive(Debug, Parser)]
+#[command(name = "girih", version, subcommand_required = true, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: CliCommand,
 }
 
-/// Does what the command line says.
+/// The commands, in the order in which the help lists them.
+#[derive(Debug, Subcommand)]
+enum CliCommand {
+    /// Continue a prompt; without a model, use the small built-in one.
+    Run(run::Args),
+    /// Chat with a model.
+    Chat(chat::Args),
+    /// Show the tokens of a text.
+    Tokenize(tokenize::Args),
+    /// Apply the model's chat template.
+    Render(render::Args),
+    /// Show a model's architecture, weights and memory needs.
+    Inspect(inspect::Args),
+    /// Check a model against reference outputs; exit code 1 if they disagree.
+    Verify(verify::Args),
+    /// Compare a model with reference outputs or another backend, layer by layer.
+    Diagnose(diagnose::Args),
+    /// Measure a model's perplexity on a text.
+    Perplexity(perplexity::Args),
+    /// Measure a model's speed, with the tests of llama-bench.
+    Bench(bench::Args),
+    /// Measure the time of each operator.
+    Profile(profile::Args),
+    /// Download a model into the Hugging Face cache.
+    Pull(hub::PullArgs),
+    /// List the models in the Hugging Face cache.
+    List(hub::ListArgs),
+    /// Remove a model from the Hugging Face cache, or girih's packed weights.
+    Rm(hub::RmArgs),
+    /// Check every file in the Hugging Face cache and remove broken ones.
+    Repair(hub::RepairArgs),
+    /// Convert a model to another container or storage format.
+    Quantize(quantize::Args),
+    /// Compile for a simulated array, and simulate it.
+    Npu(npu::Args),
+    /// Report this machine's capabilities and bottlenecks.
+    Doctor(doctor::Args),
+}
+
+/// Runs the command of the command line.
 ///
 /// # Errors
-/// When the call is wrong or the work cannot be done.
+/// When the call is wrong or the work fails.
 pub fn dispatch(cli: Cli) -> Result<Outcome> {
     match cli.command {
-        Command::Run(args) => run::run(&args),
-        Command::Chat(args) => chat::run(&args),
-        Command::Tokenize(args) => tokenize::run(&args),
-        Command::Render(args) => render::run(&args),
-        Command::Inspect(args) => inspect::run(&args),
-        Command::Verify(args) => verify::verify(&args),
-        Command::Diagnose(args) => diagnose::run(&args),
-        Command::Perplexity(args) => perplexity::run(&args),
-        Command::Bench(args) => bench::run(&args),
-        Command::Profile(args) => profile::run(&args),
-        Command::Pull(args) => hub::pull(&args),
-        Command::List(args) => hub::list(&args),
-        Command::Rm(args) => hub::rm(&args),
-        Command::Repair(args) => hub::repair(&args),
-        Command::Quantize(args) => quantize::run(&args),
-        Command::Npu(args) => npu::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-    }
-}
-
-/// Prints one line of JSON.
-fn print_json(value: &impl Serialize) -> Result<()> {
-    print_line!("{}", serde_json::to_string(value)?)
-}
-
-/// A number of bytes for people: `1.50 GiB`.
-pub fn bytes(count: u64) -> String {
-    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    match UNITS.iter().find(|(_, size)| count >= *size) {
-        Some((unit, size)) => format!("{:.2} {unit}", count as f64 / *size as f64),
-        None => format!("{count} B"),
+        CliCommand::Run(args) => run::run(&args),
+        CliCommand::Chat(args) => chat::run(&args),
+        CliCommand::Tokenize(args) => tokenize::run(&args),
+        CliCommand::Render(args) => render::run(&args),
+        CliCommand::Inspect(args) => inspect::run(&args),
+        CliCommand::Verify(args) => verify::run(&args),
+        CliCommand::Diagnose(args) => diagnose::run(&args),
+        CliCommand::Perplexity(args) => perplexity::run(&args),
+        CliCommand::Bench(args) => bench::run(&args),
+        CliCommand::Profile(args) => profile::run(&args),
+        CliCommand::Pull(args) => hub::pull(&args),
+        CliCommand::List(args) => hub::list(&args),
+        CliCommand::Rm(args) => hub::rm(&args),
+        CliCommand::Repair(args) => hub::repair(&args),
+        CliCommand::Quantize(args) => quantize::run(&args),
+        CliCommand::Npu(args) => npu::run(&args),
+        CliCommand::Doctor(args) => doctor::run(&args),
     }
 }

@@ -1,4 +1,4 @@
-//! `girih perplexity`: how surprised a model is by a text.
+//! `girih perplexity`: a model's perplexity on a text.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -6,43 +6,44 @@ use std::path::{Path, PathBuf};
 
 use girih_engine::Engine;
 use girih_graph::backend::Unwatched;
-use girih_model::words::{Ends, Origin};
+use girih_words::{Ends, Origin};
 use serde_json::json;
 
-use super::{Outcome, print_json};
+use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::input::{PROSE_BYTES, text_file};
-use crate::loading::{self, Place};
+use crate::loading::{self, ModelLocation};
+use crate::output::print_json;
 use crate::progress::Show;
 
-/// The most rows of logits that one step hands out.
-const WANTED: u32 = 64;
+/// The maximum number of output rows (rows of logits) per step.
+const OUTPUT_ROWS: u32 = 64;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// The text.
+    /// File with the text.
     file: PathBuf,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Tokens of a window; windows overlap by half [default: the context, at most 512].
+    /// Tokens per window; windows overlap by half [default: the context, at most 512].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     window: Option<u32>,
-    /// Write the logits of the first window here, to compare them: little-endian f32, a row for each token.
+    /// Write the logits of the first window to this file: little-endian f32, a row per token.
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
-    /// Print JSON, with the surprise of each token.
+    /// Print JSON, with the negative log-likelihood of each token.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let text = text_file(&args.file, PROSE_BYTES)?;
-    let place = Place::find(&args.model.model)?;
-    let model = place.model(&args.model.arch)?;
-    let words = place.words_of(&model)?;
+    let location = ModelLocation::find(&args.model.model)?;
+    let model = location.model(&args.model.arch)?;
+    let words = location.words_of(&model)?;
     let tokens = words.tokenizer.encode(&text, Origin::User, Ends::Add)?;
     if tokens.len() < 2 {
         let count = tokens.len();
@@ -58,8 +59,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "a window of {window} tokens does not fit into a context of {context}"
         )));
     }
-    let layout = loading::layout(&model, &args.device, WANTED)?;
-    let mut engine = loading::start(&layout, Show::unless(args.device.quiet))?;
+    let plan = loading::plan(&model, &args.device, OUTPUT_ROWS)?;
+    let mut engine = loading::start(&plan, Show::unless(args.device.quiet))?;
     if let Some(path) = &args.logits {
         write_logits(&mut engine, &tokens[..tokens.len().min(window as usize)], path)?;
     }
@@ -67,7 +68,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.json {
         let mut line = json!(result);
         line["kv"] = json!(args.device.kv.dtype().name());
-        line["activations"] = json!(layout.activations());
+        line["activations"] = json!(plan.activations());
         print_json(&line)?;
     } else {
         print_line!(
@@ -80,7 +81,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Writes the logits of every one of `tokens`, in their order.
+/// Writes the logits of each token, in order.
 fn write_logits(engine: &mut Engine<'_>, tokens: &[u32], path: &Path) -> Result<()> {
     let fails = |error| Error::work(format!("{}: cannot be written: {error}", path.display()));
     let mut file = BufWriter::new(File::create(path).map_err(fails)?);

@@ -1,35 +1,36 @@
-//! `girih profile`: where the time of a prompt and of generated tokens goes,
-//! operator by operator, and what binds each.
+//! `girih profile`: the time of each operator in prefill and decode, and its
+//! bottleneck.
 
 use girih_measure::{Amounts, Profile, ProfileRow, Work, profile};
 use serde_json::{Value, json};
 
-use super::{Outcome, print_json};
+use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
-use crate::limits::Limits;
-use crate::loading::{self, Place};
+use crate::limits::{Bottleneck, MachineLimits};
+use crate::loading::{self, ModelLocation};
+use crate::output::print_json;
 use crate::progress::Show;
 
-/// Where random prompts start.
+/// The seed of random prompts.
 const SEED: u64 = 42;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Tokens of the prompt.
+    /// Length of the prompt.
     #[arg(long, short = 'p', value_name = "N", default_value = "512")]
     prompt_tokens: u32,
-    /// Tokens that are run one by one after it.
+    /// Number of decode steps after the prompt.
     #[arg(long, short = 'n', value_name = "N", default_value = "32")]
     gen_tokens: u32,
-    /// Tokens that the sequence has before those that are timed.
+    /// Tokens in the KV cache before the timed ones.
     #[arg(long, short = 'd', value_name = "N", default_value = "0")]
     depth: u32,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Do not measure this machine's limits.
+    /// Skip measuring this machine's limits.
     #[arg(long)]
     no_limits: bool,
     /// Print JSON.
@@ -42,14 +43,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let total = u64::from(amounts.depth) + u64::from(amounts.prompt) + u64::from(amounts.generated);
     let context = u32::try_from(total).ok().filter(|&total| total > 0);
     let context = context.ok_or_else(|| Error::call(format!("{total} tokens cannot be run")))?;
-    let model = Place::find(&args.model.model)?.model(&args.model.arch)?;
+    let model = ModelLocation::find(&args.model.model)?.model(&args.model.arch)?;
     let mut device = args.device.clone();
     device.context.get_or_insert(context);
     let threads = device.threads.map_or_else(girih_cpu::default_threads, usize::from);
-    let limits = if args.no_limits { None } else { Some(Limits::measure(threads)?) };
-    let layout = loading::layout(&model, &device, 1)?;
-    let mut runner = layout.load(Show::unless(device.quiet))?;
-    // Once without looking, so that all memory has been touched.
+    let limits = if args.no_limits { None } else { Some(MachineLimits::measure(threads)?) };
+    let plan = loading::plan(&model, &device, 1)?;
+    let mut runner = plan.load(Show::unless(device.quiet))?;
+    // A first run, not counted, touches all memory.
     let warming = Amounts { depth: 0, prompt: amounts.prompt.min(16), generated: amounts.generated.min(1) };
     profile(&mut *runner, warming, SEED)?;
     let profiles = profile(&mut *runner, amounts, SEED)?;
@@ -72,8 +73,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// A table for people, the slowest rows first.
-fn print(name: &str, profile: &Profile, limits: Option<&Limits>) -> Result<()> {
+/// Prints a table, the slowest rows first.
+fn print(name: &str, profile: &Profile, limits: Option<&MachineLimits>) -> Result<()> {
     let Profile { rows, steps, tokens, wall_seconds, .. } = profile;
     let rate = *tokens as f64 / wall_seconds;
     print_line!(
@@ -83,9 +84,9 @@ fn print(name: &str, profile: &Profile, limits: Option<&Limits>) -> Result<()> {
     let mut sorted: Vec<&ProfileRow> = rows.iter().collect();
     sorted.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     let width = rows.iter().map(|row| row.nodes.len()).max().unwrap_or(0).max(5);
-    let ways = rows.iter().map(|row| row.variant.len()).max().unwrap_or(0).max(7);
+    let variants = rows.iter().map(|row| row.variant.len()).max().unwrap_or(0).max(7);
     print_line!(
-        "{:<width$} {:<8} {:<ways$} {:>6} {:>10} {:>6} {:>8} {:>9}  limit",
+        "{:<width$} {:<8} {:<variants$} {:>6} {:>10} {:>6} {:>8} {:>9}  limit",
         "nodes",
         "op",
         "variant",
@@ -98,7 +99,7 @@ fn print(name: &str, profile: &Profile, limits: Option<&Limits>) -> Result<()> {
     for row in sorted {
         let ProfileRow { nodes, op, variant, count, seconds, bytes, operations } = row;
         print_line!(
-            "{nodes:<width$} {op:<8} {variant:<ways$} {count:>6} {:>10.3} {:>6.2} {:>8} {:>9}  {}",
+            "{nodes:<width$} {op:<8} {variant:<variants$} {count:>6} {:>10.3} {:>6.2} {:>8} {:>9}  {}",
             seconds * 1e3,
             100.0 * seconds / wall_seconds,
             per_second(*bytes, *seconds),
@@ -108,46 +109,44 @@ fn print(name: &str, profile: &Profile, limits: Option<&Limits>) -> Result<()> {
     }
     let sum = profile.node_seconds();
     print_line!(
-        "all nodes: {:.3} ms, {:.2} % of the {:.3} ms that the steps took",
+        "all nodes: {:.3} ms, {:.2} % of the steps' {:.3} ms",
         sum * 1e3,
         100.0 * sum / wall_seconds,
         wall_seconds * 1e3
     )
 }
 
-/// Billions per second, or nothing where there are none.
+/// Formats a rate in billions per second, or `–` if the amount is 0.
 fn per_second(amount: u64, seconds: f64) -> String {
     if amount == 0 { "–".to_owned() } else { format!("{:.2}", amount as f64 / seconds.max(1e-12) / 1e9) }
 }
 
-/// What binds a row, and how near to it it is.
-fn limit(row: &ProfileRow, limits: Option<&Limits>) -> String {
-    match limits.filter(|_| row.operations > 0) {
+/// Formats the bottleneck of a row, or `–` if it has no operations.
+fn limit(row: &ProfileRow, limits: Option<&MachineLimits>) -> String {
+    match bottleneck(row, limits) {
         None => "–".to_owned(),
-        Some(limits) => {
-            let verdict = limits.verdict(&work(row), row.seconds, activations(row));
-            format!("{:.0} % of {}", 100.0 * verdict.fraction, verdict.limit)
-        }
+        Some(Bottleneck { limit, fraction }) => format!("{:.0} % of {limit}", 100.0 * fraction),
     }
 }
 
-fn work(row: &ProfileRow) -> Work {
-    Work { weight_bytes: row.bytes as f64, state_bytes: 0.0, operations: row.operations as f64 }
+/// The bottleneck of a row that has operations.
+fn bottleneck(row: &ProfileRow, limits: Option<&MachineLimits>) -> Option<Bottleneck> {
+    let work = Work { weight_bytes: row.bytes as f64, state_bytes: 0.0, operations: row.operations as f64 };
+    let limits = limits.filter(|_| row.operations > 0)?;
+    Some(limits.bottleneck(&work, row.seconds, activations(row)))
 }
 
-/// The numbers that a row's instructions multiply: a variant says so.
+/// The numbers that a row's instructions multiply, by its variant.
 fn activations(row: &ProfileRow) -> &'static str {
     ["int8", "bf16-dot"].into_iter().find(|numbers| row.variant.contains(numbers)).unwrap_or("f32")
 }
 
-fn described(profile: &Profile, limits: Option<&Limits>) -> Value {
+fn described(profile: &Profile, limits: Option<&MachineLimits>) -> Value {
     let rows = profile.rows.iter().map(|row| {
-        let verdict = limits
-            .filter(|_| row.operations > 0)
-            .map(|limits| limits.verdict(&work(row), row.seconds, activations(row)));
+        let bottleneck = bottleneck(row, limits);
         let mut described = json!(row);
-        described["limit"] = json!(verdict.map(|verdict| verdict.limit));
-        described["fraction_of_limit"] = json!(verdict.map(|verdict| verdict.fraction));
+        described["limit"] = json!(bottleneck.map(|bottleneck| bottleneck.limit));
+        described["fraction_of_limit"] = json!(bottleneck.map(|bottleneck| bottleneck.fraction));
         described
     });
     json!({

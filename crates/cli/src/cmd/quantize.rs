@@ -1,48 +1,48 @@
-//! `girih quantize`: writes a model in another container or storage format.
+//! `girih quantize`: converts a model to another container or storage format.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use girih_model::Limits;
-use girih_model::convert::{self, Options, Recipe, Target, Written};
+use girih_convert::{Options, Recipe, Target, Written};
+use girih_words::Limits;
 use serde_json::{Value, json};
 
-use super::{Outcome, print_json};
+use super::outcome::Outcome;
 use crate::args::ModelArgs;
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
-use crate::loading::Place;
-use crate::output;
+use crate::loading::ModelLocation;
+use crate::output::{print_json, print_note};
 use crate::progress::{Show, Unit};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// What to write: a .gguf file, or for q4nx a folder. It must not exist yet.
+    /// Output: a .gguf file, or a folder for q4nx; it must not exist yet.
     out: PathBuf,
-    /// The type of the file: f32, f16, bf16, q8_0, q4_0, q4_k_m, …, or q4nx.
+    /// Type of the output: f32, f16, bf16, q8_0, q4_0, q4_k_m, …, or q4nx.
     #[arg(long = "type", value_name = "TYPE", value_parser = target)]
     target: Target,
-    /// Storage formats of single tensors, as TOML.
+    /// Storage formats of individual tensors, as TOML.
     #[arg(long, value_name = "FILE")]
     recipe: Option<PathBuf>,
-    /// The model's name in a GGUF file [default: the name of its folder or file].
+    /// Model name in the GGUF file [default: the name of its folder or file].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Threads; the bytes do not depend on it [default: the cores this process may use].
+    /// Number of threads (does not affect results) [default: the cores this process may use].
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Show no progress.
+    /// Hide progress.
     #[arg(long, short)]
     quiet: bool,
-    /// Print JSON: a row per tensor.
+    /// Print JSON, with a row per tensor.
     #[arg(long)]
     json: bool,
 }
 
 fn target(text: &str) -> std::result::Result<Target, String> {
-    text.parse().map_err(|error: girih_model::Error| error.to_string())
+    text.parse().map_err(|error: girih_tensor::Error| error.to_string())
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let text = text_file(path, DESCRIPTION_BYTES)?;
         Recipe::parse(&text).map_err(|error| Error::call(error.of(path.display()).to_string()))
     });
-    let model = Place::find(&args.model.model)?.model(&args.model.arch)?;
+    let model = ModelLocation::find(&args.model.model)?.model(&args.model.arch)?;
     let default = NonZeroUsize::new(girih_cpu::default_threads()).unwrap_or(NonZeroUsize::MIN);
     let options = Options {
         target: args.target,
@@ -60,12 +60,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
         limits: Limits::DEFAULT,
     };
     let bar = Show::unless(args.quiet).bar("writing", 0, Unit::Weights);
-    let report = convert::convert(&model, &args.out, &options, &mut |progress| {
+    let report = girih_convert::convert(&model, &args.out, &options, &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
     })?;
     bar.finish_and_clear();
-    report.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
+    report.warnings.iter().for_each(|warning| print_note(format_args!("warning: {warning}")));
     if args.json {
         let rows: Vec<Value> = report.tensors.iter().map(row).collect();
         print_json(&json!({"out": args.out, "tensors": rows, "warnings": report.warnings}))?;

@@ -1,44 +1,44 @@
-//! `girih render`: a conversation through the model's chat template.
+//! `girih render`: applies the model's chat template to a conversation.
 
 use std::path::PathBuf;
 
-use girih_model::words::template::Conversation;
-use girih_model::words::{Origin, Span};
+use girih_words::template::Conversation;
+use girih_words::{Origin, Span};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::chat::{render, renderer};
-use super::tokenize::lines;
-use super::{Outcome, print_json};
+use super::outcome::Outcome;
+use super::tokenize::answer_lines;
 use crate::error::{Error, Result};
-use crate::loading::Place;
-use crate::output::print;
+use crate::loading::ModelLocation;
+use crate::output::{print, print_json};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A folder that holds a tokenizer and a template, a .gguf file, or an id in the cache.
+    /// Folder with a tokenizer and a chat template, .gguf file, or id in the cache.
     model: String,
-    /// What the user says.
+    /// Message of the user.
     #[arg(conflicts_with = "jsonl", required_unless_present = "jsonl")]
     text: Option<String>,
-    /// The system message.
+    /// System message.
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Leave out the tokens that open the reply.
+    /// Omit the tokens that open the reply.
     #[arg(long)]
     no_generation_prompt: bool,
-    /// One request a line: {"messages": […], "tools": […], "documents": […], "add_generation_prompt": true, …};
-    /// other keys are variables of the template. One answer a line; '-' is standard input.
+    /// File with one request per line: {"messages": […], "tools": […], "documents": […], "add_generation_prompt": true, …};
+    /// other keys are variables of the template; '-' is standard input. Prints one answer per line.
     #[arg(long, value_name = "FILE")]
     jsonl: Option<PathBuf>,
-    /// Print JSON: the text, and which of it the user spelled as special tokens.
+    /// Print JSON: the text, split by whether it came from the template or from a special token that the user spelled.
     #[arg(long)]
     json: bool,
 }
 
 /// A line of `--jsonl`.
 #[derive(Debug, Deserialize)]
-struct Request {
+struct RenderLine {
     messages: Vec<Value>,
     #[serde(default)]
     tools: Option<Vec<Value>>,
@@ -46,18 +46,18 @@ struct Request {
     documents: Option<Vec<Value>>,
     #[serde(default)]
     add_generation_prompt: bool,
-    /// Everything else is a variable of the template.
+    /// All other keys are variables of the template.
     #[serde(flatten)]
     variables: Map<String, Value>,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let words = Place::find(&args.model)?.words()?;
+    let words = ModelLocation::find(&args.model)?.words()?;
     let mut renderer = renderer()?;
     if let Some(file) = &args.jsonl {
-        return lines(file, |line| {
-            let request: Request = serde_json::from_str(line).map_err(Error::work)?;
-            let Request { messages, tools, documents, add_generation_prompt, variables } = request;
+        return answer_lines(file, |line| {
+            let request: RenderLine = serde_json::from_str(line).map_err(Error::work)?;
+            let RenderLine { messages, tools, documents, add_generation_prompt, variables } = request;
             let conversation = Conversation { messages, tools, documents, add_generation_prompt, variables };
             Ok(json!({"text": joined(&render(&mut renderer, &words, &conversation)?)}))
         });

@@ -1,30 +1,31 @@
-//! `girih tokenize`: text to ids.
+//! `girih tokenize`: converts text to token ids.
 
 use std::path::{Path, PathBuf};
 
-use girih_model::words::{Ends, Origin, Tokenizer};
+use girih_words::{Ends, Origin, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Outcome, print_json};
+use super::outcome::Outcome;
 use crate::error::{Error, Result};
 use crate::input::{each_line, standard_input};
-use crate::loading::Place;
+use crate::loading::ModelLocation;
+use crate::output::print_json;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A folder that holds a tokenizer, a .gguf file, an id in the cache, or stories260k.
+    /// Folder with a tokenizer, .gguf file, id in the cache, or stories260k.
     model: String,
-    /// The text; without it, standard input.
+    /// Text [default: standard input].
     #[arg(conflicts_with = "jsonl")]
     text: Option<String>,
-    /// Show each token's text.
+    /// Show the text of each token.
     #[arg(long)]
     explain: bool,
-    /// Add the tokens that open and close a text, and let special tokens that it spells be special.
+    /// Add the tokens that open and close a text, and parse special tokens in it.
     #[arg(long)]
     special: bool,
-    /// One request a line, {"text": …, "special": false}; one answer a line; '-' is standard input.
+    /// File with one request per line: {"text": …, "special": false}; '-' is standard input. Prints one answer per line.
     #[arg(long, value_name = "FILE")]
     jsonl: Option<PathBuf>,
     /// Print JSON.
@@ -35,21 +36,21 @@ pub struct Args {
 /// A line of `--jsonl`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Request {
+struct TokenizeLine {
     text: String,
-    /// Whether the tokens that open and close a text are added.
+    /// Whether to add the tokens that open and close a text.
     #[serde(default)]
     special: bool,
-    /// Whether special tokens that the text spells stay text.
+    /// Whether special tokens in the text stay text.
     #[serde(default)]
     plain: bool,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let words = Place::find(&args.model)?.words()?;
+    let words = ModelLocation::find(&args.model)?.words()?;
     if let Some(file) = &args.jsonl {
-        return lines(file, |line| {
-            let request: Request = serde_json::from_str(line).map_err(Error::work)?;
+        return answer_lines(file, |line| {
+            let request: TokenizeLine = serde_json::from_str(line).map_err(Error::work)?;
             let origin = if request.plain { Origin::User } else { Origin::Template };
             let ends = if request.special { Ends::Add } else { Ends::Omit };
             Ok(json!({"ids": words.tokenizer.encode(&request.text, origin, ends)?}))
@@ -87,17 +88,17 @@ fn show(tokenizer: &Tokenizer, ids: &[u32], args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Answers each line of a file, errors as `{"error": …}`.
+/// Prints the answer to each line of a file, or `{"error": …}`.
 ///
 /// # Errors
 /// When the file cannot be read, or a line is too long.
-pub fn lines(file: &Path, mut answer: impl FnMut(&str) -> Result<Value>) -> Result<Outcome> {
+pub fn answer_lines(file: &Path, mut answer: impl FnMut(&str) -> Result<Value>) -> Result<Outcome> {
     each_line(file, |line| {
         let line = String::from_utf8(line);
         if line.as_ref().is_ok_and(|line| line.trim().is_empty()) {
             return Ok(());
         }
-        let line = line.map_err(|error| Error::work(format!("the line is no UTF-8: {error}")));
+        let line = line.map_err(|error| Error::work(format!("the line is not valid UTF-8: {error}")));
         match line.and_then(|line| answer(&line)) {
             Ok(value) => print_json(&value),
             Err(Error::Work(sentence) | Error::Call(sentence)) => print_json(&json!({"error": sentence})),

@@ -1,4 +1,4 @@
-//! `girih verify`: a model against a golden file.
+//! `girih verify`: compares a model with a golden file.
 
 use std::path::{Path, PathBuf};
 
@@ -8,15 +8,16 @@ use girih_measure::{Bound, Golden, Precision as Arithmetic, PromptVerdict, Sizes
 use girih_model::Model;
 use serde_json::json;
 
-use super::{Outcome, print_json};
+use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
-use crate::backends::Layout;
+use crate::backends::LoadPlan;
 use crate::error::{Error, Result};
-use crate::loading::{self, Place};
+use crate::loading::{self, ModelLocation};
+use crate::output::print_json;
 use crate::progress::Show;
 
-/// The most rows of logits that one step hands out.
-const WANTED: u32 = 64;
+/// The maximum number of output rows (rows of logits) per step.
+const OUTPUT_ROWS: u32 = 64;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -24,10 +25,10 @@ pub struct Args {
     model: ModelArgs,
     #[command(flatten)]
     device: DeviceArgs,
-    /// A file of scripts/make_golden.py.
+    /// Reference outputs: a file from scripts/make_golden.py.
     #[arg(long, value_name = "FILE")]
     golden: PathBuf,
-    /// The golden's arithmetic to compare with.
+    /// Precision of the reference outputs to compare with.
     #[arg(long, value_name = "PRECISION", value_enum, default_value = "f32")]
     against: Against,
     /// Print JSON.
@@ -35,12 +36,12 @@ pub struct Args {
     json: bool,
 }
 
-/// The arithmetic of a golden.
+/// The values of `--against`: the arithmetic of a golden file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Against {
-    /// Weights and arithmetic in single precision.
+    /// Weights and arithmetic in f32.
     F32,
-    /// Weights and arithmetic in brain float.
+    /// Weights and arithmetic in bf16.
     Bf16,
 }
 
@@ -53,23 +54,28 @@ impl Against {
     }
 }
 
-/// A model ready to be compared.
-pub struct Case {
+/// A loaded model with the golden file to compare it with.
+pub struct GoldenRun {
     pub model: Model,
     pub engine: Engine<'static>,
     pub golden: Golden,
     pub bound: Bound,
-    /// What activations are rounded to.
+    /// The precision of activations in matmuls.
     pub activations: String,
 }
 
-impl Case {
-    /// Opens a model beside a golden of this arithmetic.
+impl GoldenRun {
+    /// Loads a model and a golden file of this arithmetic.
     ///
     /// # Errors
     /// When either cannot be read, or the model does not load.
-    pub fn open(model: &ModelArgs, device: &DeviceArgs, golden: &Path, against: Against) -> Result<Case> {
-        let model = Place::find(&model.model)?.model(&model.arch)?;
+    pub fn open(
+        model: &ModelArgs,
+        device: &DeviceArgs,
+        golden: &Path,
+        against: Against,
+    ) -> Result<GoldenRun> {
+        let model = ModelLocation::find(&model.model)?.model(&model.arch)?;
         let sizes = Sizes {
             layers: model.facts.layers.len(),
             width: model.facts.sizes.width,
@@ -77,18 +83,21 @@ impl Case {
         };
         let golden = Golden::read(golden, against.precision(), &sizes);
         let golden = golden.map_err(|error| Error::call(error.to_string()))?;
-        let layout = loading::layout(&model, device, WANTED)?;
-        let engine = loading::start(&layout, Show::unless(device.quiet))?;
-        let activations = layout.activations();
-        let bound = bound(&model, device, against, &layout)?;
-        Ok(Case { model, engine, golden, bound, activations })
+        let plan = loading::plan(&model, device, OUTPUT_ROWS)?;
+        let engine = loading::start(&plan, Show::unless(device.quiet))?;
+        let activations = plan.activations();
+        let bound = bound(&model, device, against, &plan)?;
+        Ok(GoldenRun { model, engine, golden, bound, activations })
     }
 }
 
-/// The bound for the precision in use: the longest sum, the golden's
-/// arithmetic, the state's type, how coarsely weights are stored, and what
-/// activations are rounded to, at the coarsest and before logits.
-pub fn bound(model: &Model, device: &DeviceArgs, against: Against, layout: &Layout) -> Result<Bound> {
+/// The error bound. It depends on the longest sum, the golden's arithmetic, the
+/// type of the KV cache, the step of quantized weights, and the precision of
+/// activations: the coarsest, and that before logits.
+///
+/// # Errors
+/// When a weight cannot be read.
+pub fn bound(model: &Model, device: &DeviceArgs, against: Against, plan: &LoadPlan) -> Result<Bound> {
     let infos = model.weights.names().filter_map(|name| Some((name, model.weights.info(name)?)));
     let mut terms = 1;
     let mut quantized = 0.0f64;
@@ -101,33 +110,33 @@ pub fn bound(model: &Model, device: &DeviceArgs, against: Against, layout: &Layo
     }
     let bound = Bound::new(against.precision(), terms, device.kv.dtype(), quantized);
     let bound = bound.storing(device.backend.activations());
-    let coarsest = layout.precisions().first().copied().unwrap_or(Precision::F32);
-    Ok(bound.meeting(coarsest.format(), layout.head_precision().format()))
+    let coarsest = plan.precisions().first().copied().unwrap_or(Precision::F32);
+    Ok(bound.meeting(coarsest.format(), plan.head_precision().format()))
 }
 
-pub fn verify(args: &Args) -> Result<Outcome> {
-    let mut case = Case::open(&args.model, &args.device, &args.golden, args.against)?;
-    let layers = case.model.facts.layers.len();
-    let verdict = gate(&mut case.engine, &case.golden, layers, &case.bound)?;
+pub fn run(args: &Args) -> Result<Outcome> {
+    let mut run = GoldenRun::open(&args.model, &args.device, &args.golden, args.against)?;
+    let layers = run.model.facts.layers.len();
+    let verdict = gate(&mut run.engine, &run.golden, layers, &run.bound)?;
     if args.json {
         print_json(&json!({
             "passed": verdict.passed,
             "against": args.against.precision().name(),
             "kv": args.device.kv.dtype().name(),
-            "activations": case.activations,
+            "activations": run.activations,
             "prompts": verdict.prompts,
         }))?;
     } else {
         for prompt in &verdict.prompts {
             print_line!("{}", sentence(prompt))?;
         }
-        print_line!("activations in {}", case.activations)?;
+        print_line!("activations in {}", run.activations)?;
         print_line!("{}", if verdict.passed { "passed" } else { "failed" })?;
     }
     Ok(if verdict.passed { Outcome::Done } else { Outcome::Failed })
 }
 
-/// One prompt's outcome in words.
+/// The result of one prompt, for people.
 fn sentence(prompt: &PromptVerdict) -> String {
     let PromptVerdict { prompt: index, tokens, equal_tokens, greedy_tokens, logits_max_abs, .. } = prompt;
     let mut text = format!(
@@ -135,14 +144,14 @@ fn sentence(prompt: &PromptVerdict) -> String {
     );
     if let Some(row) = &prompt.first_out_of_bound {
         text += &format!(
-            "; {} is out of bound at token {}: {:.1} times what rounding explains",
+            "; {} is out of bound at token {}: {:.1} times the rounding bound",
             row.layer, row.worst_token, row.of_bound
         );
     }
     if let Some(parting) = &prompt.divergence {
-        let word = if parting.tolerable() { "tolerable" } else { "not tolerable" };
+        let rating = if parting.tolerable() { "tolerable" } else { "not tolerable" };
         text += &format!(
-            "; at step {} the model chose {} and the golden {}, {word}: the model's token is{} in the golden's top 5, the golden's is{} in the model's",
+            "; at step {} the model chose {} and the golden {}, {rating}: the model's token is{} in the golden's top 5, the golden's is{} in the model's",
             parting.step,
             parting.ours,
             parting.golden,

@@ -1,5 +1,5 @@
-//! Starts of a small model with a folder of packed weights. Whether a start
-//! packed is told by the bytes that it read of the model's own files.
+//! Starts of a small model with a folder of packed weights. A start that packs
+//! reads bytes of the model's own files.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
@@ -10,7 +10,7 @@ use girih_tensor::DType;
 
 use super::*;
 
-/// A folder with a copy of a small model and a place for packed weights.
+/// A folder with a copy of a small model and a cache of packed weights.
 struct Home(PathBuf);
 
 impl Home {
@@ -33,8 +33,8 @@ impl Home {
         self.0.join(name)
     }
 
-    fn folder(&self) -> Folder {
-        Folder(self.0.join("cache/packed"))
+    fn folder(&self) -> PackedFolder {
+        PackedFolder(self.0.join("cache/packed"))
     }
 
     /// The names in the folder of packed weights.
@@ -45,8 +45,8 @@ impl Home {
         names
     }
 
-    fn start(&self, name: &str, wishes: Wishes) -> u64 {
-        start(&self.0.join(name), self.folder(), wishes)
+    fn start(&self, name: &str, options: StoreOptions) -> u64 {
+        start(&self.0.join(name), self.folder(), options)
     }
 }
 
@@ -56,7 +56,7 @@ impl Drop for Home {
     }
 }
 
-const ALL: Wishes = Wishes { writes: true, limit: Some(1 << 30), least: 0 };
+const ALL: StoreOptions = StoreOptions { writes: true, limit: Some(1 << 30), min_bytes: 0 };
 
 struct Counting<'a>(&'a dyn WeightSource, AtomicU64);
 
@@ -71,13 +71,14 @@ impl WeightSource for Counting<'_> {
     }
 }
 
-/// Loads the model and yields the bytes of its matrices that were read of it.
-fn start(model: &Path, folder: Folder, wishes: Wishes) -> u64 {
+/// Loads the model and returns the bytes of its matrices that were read from
+/// its own files.
+fn start(model: &Path, folder: PackedFolder, options: StoreOptions) -> u64 {
     let model = Model::open(model, Vec::new(), &Limits::DEFAULT).unwrap();
-    let key = Key { rows: 4, lanes: 1, context: 64, wanted: 1, variant: Variant::GENERATE };
+    let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, variant: Variant::GENERATE };
     let graph = model.graph(key, DType::F32).unwrap();
     let path = model.weights.container().paths().next().unwrap();
-    let store = Store::new(folder, wishes, path, Show::Nothing, Arc::default());
+    let store = FileStore::new(folder, options, path, Show::Nothing, Arc::default());
     let cpu = Cpu::new(Options { threads: 2, ..Options::default() }).unwrap().with_store(Box::new(store));
     let counting = Counting(&model.weights, AtomicU64::new(0));
     cpu.load(&graph, &counting).unwrap();
@@ -87,49 +88,49 @@ fn start(model: &Path, folder: Folder, wishes: Wishes) -> u64 {
 }
 
 #[test]
-fn the_second_start_reads_what_the_first_has_kept() {
+fn the_second_start_reads_the_packed_weights_of_the_first() {
     let home = Home::new();
     assert_ne!(home.start("first", ALL), 0, "the first start packs");
     let names = home.names();
     assert!(names.len() == 1 && names[0].starts_with("first-model-"), "{names:?}");
     assert_eq!(home.start("first", ALL), 0);
-    assert_eq!(home.start("first", Wishes { writes: false, ..ALL }), 0);
+    assert_eq!(home.start("first", StoreOptions { writes: false, ..ALL }), 0);
     assert_eq!(home.names(), names);
-    // Another file, though of the same bytes, is another source.
+    // Another file is another source, even with the same bytes.
     home.copy_model("second");
     assert_ne!(home.start("second", ALL), 0);
     assert_eq!(home.names().len(), 2);
-    // So is the file after a change.
+    // A changed file is another source, too.
     home.copy_model("first");
     assert_ne!(home.start("first", ALL), 0);
 }
 
 #[test]
-fn nothing_is_written_that_is_not_wanted() {
+fn nothing_is_written_against_the_options() {
     let home = Home::new();
-    for wishes in [
-        Wishes { writes: false, ..ALL },
-        Wishes { limit: Some(0), ..ALL },
-        Wishes { limit: Some(1000), ..ALL },
-        Wishes { least: 1 << 30, ..ALL },
-        Wishes::new(true, None),
+    for options in [
+        StoreOptions { writes: false, ..ALL },
+        StoreOptions { limit: Some(0), ..ALL },
+        StoreOptions { limit: Some(1000), ..ALL },
+        StoreOptions { min_bytes: 1 << 30, ..ALL },
+        StoreOptions::new(true, None),
     ] {
-        assert_ne!(home.start("first", wishes), 0);
-        assert_eq!(home.names(), [""; 0], "{wishes:?}");
+        assert_ne!(home.start("first", options), 0);
+        assert_eq!(home.names(), [""; 0], "{options:?}");
     }
 }
 
 #[test]
-fn what_was_used_longest_ago_goes_first() {
+fn the_least_recently_used_file_is_evicted_first() {
     let home = Home::new();
     home.start("first", ALL);
     let one = bytes_of(&home.folder().files().unwrap());
-    let limit = Wishes { limit: Some(2 * one + one / 2), ..ALL };
+    let limit = StoreOptions { limit: Some(2 * one + one / 2), ..ALL };
     for name in ["second", "third"] {
         home.copy_model(name);
     }
     home.start("second", limit);
-    assert_eq!(home.start("first", limit), 0, "it is now the one that was used last");
+    assert_eq!(home.start("first", limit), 0, "it is now the most recently used");
     home.start("third", limit);
     let names = home.names();
     assert!(
@@ -147,20 +148,20 @@ fn a_damaged_file_is_replaced() {
     let damaged =
         [Vec::new(), whole[..whole.len() / 2].to_vec(), [&whole[..], b"more"].concat(), vec![7; whole.len()]];
     for bytes in damaged {
-        // Nobody may write to the file itself.
+        // The file itself is read-only.
         fs::remove_file(&path).unwrap();
         fs::write(&path, bytes).unwrap();
-        assert_ne!(home.start("first", ALL), 0, "it is packed anew");
-        assert!(fs::read(&path).unwrap() == whole, "the file is whole again");
+        assert_ne!(home.start("first", ALL), 0, "it is packed again");
+        assert!(fs::read(&path).unwrap() == whole, "the file is complete again");
     }
     fs::remove_file(&path).unwrap();
     fs::write(&path, b"").unwrap();
-    home.start("first", Wishes { writes: false, ..ALL });
-    assert_eq!(fs::read(&path).unwrap(), b"", "who only reads does not write");
+    home.start("first", StoreOptions { writes: false, ..ALL });
+    assert_eq!(fs::read(&path).unwrap(), b"", "a read-only store does not write");
 }
 
 #[test]
-fn what_is_kept_is_not_to_be_written_to() {
+fn packed_files_are_read_only() {
     let home = Home::new();
     home.start("first", ALL);
     let status = fs::metadata(home.0.join("cache/packed").join(&home.names()[0])).unwrap();
@@ -168,19 +169,19 @@ fn what_is_kept_is_not_to_be_written_to() {
 }
 
 #[test]
-fn nothing_is_read_for_those_who_want_it_no_longer() {
+fn reading_fails_once_loading_is_cancelled() {
     let home = Home::new();
     home.start("first", ALL);
-    let abandoned = Arc::new(AtomicBool::new(false));
+    let cancelled = Arc::new(AtomicBool::new(false));
     let file = File::open(home.folder().0.join(&home.names()[0])).unwrap();
-    let reader = Reader { length: file.metadata().unwrap().len(), file, abandoned: abandoned.clone() };
+    let reader = FileReader { length: file.metadata().unwrap().len(), file, cancelled: cancelled.clone() };
     assert!(reader.read(0, &mut [0; 8]).is_ok());
-    abandoned.store(true, Ordering::Relaxed);
+    cancelled.store(true, Ordering::Relaxed);
     assert!(reader.read(0, &mut [0; 8]).is_err());
 }
 
 #[test]
-fn starts_at_once_leave_one_whole_file() {
+fn simultaneous_starts_leave_one_complete_file() {
     let home = Home::new();
     let path = home.0.join("first");
     thread::scope(|scope| {
@@ -193,7 +194,7 @@ fn starts_at_once_leave_one_whole_file() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_no_failure() {
+fn an_unwritable_folder_is_no_failure() {
     let home = Home::new();
     fs::write(home.0.join("cache"), "a file where the folder would be").unwrap();
     assert_ne!(home.start("first", ALL), 0);
@@ -202,16 +203,16 @@ fn a_place_that_cannot_be_written_is_no_failure() {
 }
 
 #[test]
-fn what_an_ended_process_left_is_swept() {
+fn abandoned_partial_files_are_removed() {
     let home = Home::new();
     fs::create_dir_all(home.folder().0).unwrap();
-    let part = |name: &str, age: Duration| {
+    let partial = |name: &str, age: Duration| {
         let file = File::create(home.folder().0.join(name)).unwrap();
         file.set_modified(SystemTime::now() - age).unwrap();
     };
-    part("old.packed.1.part", 2 * LEFT);
-    part("new.packed.2.part", LEFT / 2);
-    part("other.txt", 2 * LEFT);
+    partial("old.packed.1.part", 2 * ABANDONED_AFTER);
+    partial("new.packed.2.part", ABANDONED_AFTER / 2);
+    partial("other.txt", 2 * ABANDONED_AFTER);
     home.start("first", ALL);
     let names = home.names();
     assert!(names.len() == 3 && names[0].starts_with("first-"), "{names:?}");
@@ -221,7 +222,7 @@ fn what_an_ended_process_left_is_swept() {
 }
 
 #[test]
-fn a_model_is_called_what_a_person_calls_it() {
+fn a_label_is_the_name_that_a_person_uses() {
     let cases = [
         ("/m/llama-1b-Q4_0.gguf", "llama-1b-Q4_0"),
         ("/m/my llama/model-00001-of-00002.safetensors", "my_llama-model-00001-of-00002"),
@@ -232,5 +233,5 @@ fn a_model_is_called_what_a_person_calls_it() {
     for (path, name) in cases {
         assert_eq!(label(Path::new(path)), name);
     }
-    assert_eq!(label(Path::new(&format!("/{}.gguf", "x".repeat(300)))).len(), NAME_LENGTH);
+    assert_eq!(label(Path::new(&format!("/{}.gguf", "x".repeat(300)))).len(), MAX_NAME_LENGTH);
 }

@@ -1,5 +1,5 @@
-//! A reply is the same to the last bit whatever runs beside it: on real graphs,
-//! with windows, on the backends.
+//! A reply has the same bits whatever other requests run in its batch: on real
+//! graphs, with windows, on the backends.
 
 use girih_cpu::{Cpu, Options, kernels};
 use girih_engine::{Engine, Limits as Bounds, Request, Result, Sampling, What, cache};
@@ -16,32 +16,33 @@ const CONTEXT: u32 = 256;
 #[derive(Clone, Copy, Debug)]
 enum Device {
     Interpreter,
-    /// Kernels by their place in the list, with so many threads.
+    /// Kernels by their index in the list, and the number of threads.
     Cpu(usize, usize),
 }
 
 /// How the engine is set up.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
-    lanes: u32,
+    sequences: u32,
     chunk: u32,
-    /// Blocks of the layers that see everything: enough for one sequence, or
-    /// for all.
+    /// Blocks of the layers with full attention: enough for one sequence, or for
+    /// all.
     full: u32,
-    /// Steps between one request and the next.
+    /// Steps between two requests.
     gap: usize,
 }
 
-/// Each request with the next one, in steps of its own.
-const ALONE: Setup = Setup { lanes: 1, chunk: 256, full: 4, gap: 0 };
+/// One request after another, each in steps of its own.
+const ALONE: Setup = Setup { sequences: 1, chunk: 256, full: 4, gap: 0 };
 
 fn open(folder: &str) -> Model {
     Model::open(&fixture(folder), Vec::new(), &Limits::DEFAULT).expect("fixtures are models")
 }
 
 fn engine(model: &Model, device: Device, setup: Setup) -> Engine<'static> {
-    let Setup { lanes, chunk, full, .. } = setup;
-    let key = Key { rows: chunk, lanes, context: CONTEXT, wanted: lanes, variant: Variant::GENERATE };
+    let Setup { sequences, chunk, full, .. } = setup;
+    let key =
+        Key { rows: chunk, sequences, context: CONTEXT, output_rows: sequences, variant: Variant::GENERATE };
     let build = |key| -> Result<Graph> { model.graph(key, DType::F16) };
     let groups = build(key).expect("a graph").groups;
     let blocks: Vec<u32> = groups.iter().map(|group| cache::blocks(group.span, &key).min(full)).collect();
@@ -53,11 +54,11 @@ fn engine(model: &Model, device: Device, setup: Setup) -> Engine<'static> {
             load(cpu, &model.weights, key, &blocks, build)
         }
     };
-    let limits = Bounds { lanes, ..Bounds::new(CONTEXT, chunk) };
+    let limits = Bounds { sequences, ..Bounds::new(CONTEXT, chunk) };
     Engine::new(runner.expect("it loads"), limits).expect("the limits fit the programs")
 }
 
-/// Requests of several lengths, some of which begin alike, each with a seed.
+/// Requests of several lengths, each with a seed; some share a prefix.
 fn requests(vocabulary: u32) -> Vec<Request> {
     let text = |start: u32, count: u32| (start..start + count).map(move |i| i * i * 7 % 499 % vocabulary);
     let shapes = [(1, 0, 90), (2, 0, 3), (1, 90, 20), (3, 0, 140), (1, 64, 1), (4, 0, 30), (1, 90, 0)];
@@ -75,8 +76,8 @@ fn requests(vocabulary: u32) -> Vec<Request> {
 /// A token of a reply and the log-probabilities around it, as bits.
 type Said = (u32, Vec<(u32, u64)>);
 
-/// Runs the requests in the order in which they come; what each was told, and
-/// how often one was sent back.
+/// Runs the requests in order. Returns the reply to each, and how often a
+/// request was sent back.
 fn replies(engine: &mut Engine<'_>, requests: &[Request], gap: usize) -> (Vec<Vec<Said>>, u32) {
     let mut replies = vec![Vec::new(); requests.len()];
     let mut waiting = requests.iter().cloned();
@@ -111,38 +112,38 @@ fn same_in_every_batch(folder: &str, device: Device) {
     let model = open(folder);
     let requests = requests(model.facts.sizes.vocabulary as u32);
     let (alone, _) = replies(&mut engine(&model, device, ALONE), &requests, 0);
-    assert!(alone.iter().zip(&requests).all(|(reply, ask)| Some(reply.len() as u32) == ask.max_new));
+    assert!(alone.iter().zip(&requests).all(|(reply, request)| Some(reply.len() as u32) == request.max_new));
     let setups = [
-        Setup { lanes: 8, chunk: 512, full: 32, gap: 0 },
-        Setup { lanes: 8, chunk: 8, full: 32, gap: 0 },
-        Setup { lanes: 3, chunk: 16, full: 12, gap: 3 },
-        Setup { lanes: 7, chunk: 64, full: 5, gap: 1 },
-        Setup { lanes: 1, chunk: 1, full: 4, gap: 0 },
+        Setup { sequences: 8, chunk: 512, full: 32, gap: 0 },
+        Setup { sequences: 8, chunk: 8, full: 32, gap: 0 },
+        Setup { sequences: 3, chunk: 16, full: 12, gap: 3 },
+        Setup { sequences: 7, chunk: 64, full: 5, gap: 1 },
+        Setup { sequences: 1, chunk: 1, full: 4, gap: 0 },
     ];
-    let mut made_room = 0;
+    let mut all_sent_back = 0;
     for setup in setups {
         let (together, sent_back) = replies(&mut engine(&model, device, setup), &requests, setup.gap);
         for (number, (together, alone)) in together.iter().zip(&alone).enumerate() {
             assert!(together == alone, "{folder} on {device:?}: request {number} differs in {setup:?}");
         }
-        made_room += sent_back;
+        all_sent_back += sent_back;
     }
-    assert!(made_room > 0, "the narrowest setup is not narrow");
+    assert!(all_sent_back > 0, "the smallest setup has too many blocks");
 }
 
 #[test]
-fn windows_on_the_interpreter() {
+fn replies_with_windows_do_not_depend_on_the_batch_on_the_interpreter() {
     same_in_every_batch("gemma3_text", Device::Interpreter);
 }
 
 #[test]
-fn windows_on_the_cpu() {
+fn replies_with_windows_do_not_depend_on_the_batch_on_the_cpu() {
     for table in [0, kernels::tables().len() - 1] {
         same_in_every_batch("gemma3_text", Device::Cpu(table, 1));
     }
 }
 
 #[test]
-fn whole_contexts_on_the_cpu() {
+fn replies_with_full_attention_do_not_depend_on_the_batch_on_the_cpu() {
     same_in_every_batch("llama32_tied", Device::Cpu(0, 2));
 }

@@ -1,4 +1,4 @@
-//! The command line itself: help, wrong calls, where settings come from.
+//! The command line itself: help, wrong calls, sources of settings.
 
 use serde_json::Value;
 
@@ -45,60 +45,60 @@ fn wrong_calls_end_with_2() {
     girih(&["run", "--logit-bias", "5"]).fails(2, "'5' is not ID=X");
     girih(&["run", "--seed", "soon"]).fails(2, "--seed");
     girih(&["run", "stories260k"]).fails(2, "no prompt");
-    girih(&["run", "--context", "513"]).fails(2, "the model was made for 512 tokens");
+    girih(&["run", "--context", "513"]).fails(2, "the model supports 512 tokens");
     girih(&["pull", "one-word"]).fails(2, "is not a model id");
     girih(&["rm", "a/b/c"]).fails(2, "is not a model id");
     girih(&["inspect", "stories260k", "--arch", "/nowhere.toml"]).fails(2, "/nowhere.toml: cannot be read");
 }
 
-/// How many tokens a call made that sets no number of them itself.
-fn made(call: crate::program::Call) -> usize {
+/// The number of tokens that a call generated.
+fn generated(call: crate::program::Call) -> usize {
     let line = call.done().json();
     line["ids"].as_array().expect("a list").len() - line["prompt_tokens"].as_u64().expect("a count") as usize
 }
 
 #[test]
-fn a_flag_beats_a_variable_beats_a_file_beats_the_default() {
+fn a_flag_overrides_a_variable_overrides_the_file_overrides_the_default() {
     let folder = Folder::new();
     let file = folder.write("girih.toml", "max-tokens = 7\ntemp = 0\nquiet = true\njson = true\n");
     let call = || girih(&["run"]).env("GIRIH_CONFIG", &file);
     let ended = call().done();
-    assert_eq!(ended.stderr, "", "the file says quiet");
-    assert_eq!(made(call()), 7);
-    assert_eq!(made(call().env("GIRIH_MAX_TOKENS", "5")), 5);
-    assert_eq!(made(call().env("GIRIH_MAX_TOKENS", "5").with(&["--max-tokens", "3"])), 3);
-    assert_eq!(made(girih(&["run", "--json"]).env("GIRIH_MAX_TOKENS", "5")), 5);
-    assert_eq!(made(girih(&["run", "--json"])), 256);
+    assert_eq!(ended.stderr, "", "the file sets quiet");
+    assert_eq!(generated(call()), 7);
+    assert_eq!(generated(call().env("GIRIH_MAX_TOKENS", "5")), 5);
+    assert_eq!(generated(call().env("GIRIH_MAX_TOKENS", "5").with(&["--max-tokens", "3"])), 3);
+    assert_eq!(generated(girih(&["run", "--json"]).env("GIRIH_MAX_TOKENS", "5")), 5);
+    assert_eq!(generated(girih(&["run", "--json"])), 256);
 }
 
 #[test]
-fn the_usual_place_of_the_file_is_read() {
+fn the_configuration_file_is_found_at_its_default_path() {
     let text = "max-tokens = 4\n";
-    assert_eq!(made(girih(&["run", "--json"]).home_file(".config/girih/config.toml", text)), 4);
+    assert_eq!(generated(girih(&["run", "--json"]).home_file(".config/girih/config.toml", text)), 4);
     let folder = Folder::new();
     std::fs::create_dir(folder.file("girih")).expect("the folder is new");
     folder.write("girih/config.toml", "max-tokens = 6\n");
     let call = girih(&["run", "--json"]).home_file(".config/girih/config.toml", text);
-    assert_eq!(made(call.env("XDG_CONFIG_HOME", folder.path())), 6);
+    assert_eq!(generated(call.env("XDG_CONFIG_HOME", folder.path())), 6);
 }
 
 #[test]
-fn a_wrong_setting_is_refused_where_it_stands() {
+fn a_wrong_setting_is_refused_with_its_name() {
     let folder = Folder::new();
     let config = |text: &str| girih(&["run"]).env("GIRIH_CONFIG", folder.write("girih.toml", text));
-    config("max-token = 7\n").fails(2, "'max-token', which is no flag");
-    config("help = true\n").fails(2, "'help', which is no flag");
+    config("max-token = 7\n").fails(2, "unknown key 'max-token'");
+    config("help = true\n").fails(2, "unknown key 'help'");
     config("max-tokens = [7]\n").fails(2, "'max-tokens' is a list or a table");
-    config("max-tokens\n").fails(2, "is no TOML");
+    config("max-tokens\n").fails(2, "is not valid TOML");
     config("max-tokens = \"many\"\n").fails(2, "many");
-    config(&format!("# {}\n", "a".repeat(1 << 20))).fails(2, "girih.toml: has over 1048576 bytes");
+    config(&format!("# {}\n", "a".repeat(1 << 20))).fails(2, "girih.toml: is longer than 1048576 bytes");
     girih(&["run"]).env("GIRIH_CONFIG", "/nowhere.toml").fails(2, "/nowhere.toml: cannot be read");
     girih(&["run"]).env("GIRIH_MAX_TOKENS", "many").fails(2, "many");
 }
 
-/// A key stands for its flag in every command that has it, required ones too.
+/// A key sets its flag in every command that has it, even a required one.
 #[test]
-fn a_file_can_set_what_a_command_requires() {
+fn the_file_can_set_a_required_flag() {
     let folder = Folder::new();
     let golden = fixture("llama32_tied/golden.safetensors");
     let file = folder.write("girih.toml", &format!("golden = {:?}\n", name(&golden)));
@@ -108,12 +108,12 @@ fn a_file_can_set_what_a_command_requires() {
 
 #[test]
 fn a_prompt_is_an_argument_or_standard_input() {
-    let told = |call: crate::program::Call| call.with(&["-n", "8", "--quiet"]).done().stdout;
-    let argument = told(girih(&["run", "stories260k", "Tom saw a"]));
+    let story = |call: crate::program::Call| call.with(&["-n", "8", "--quiet"]).done().stdout;
+    let argument = story(girih(&["run", "stories260k", "Tom saw a"]));
     assert!(argument.starts_with("Tom saw a"), "{argument}");
-    assert_eq!(told(girih(&["run", "stories260k", "-"]).stdin("Tom saw a")), argument);
+    assert_eq!(story(girih(&["run", "stories260k", "-"]).stdin("Tom saw a")), argument);
     let empty = girih(&["run", "stories260k", "", "-n", "8", "--json"]).done().json();
-    assert_eq!(empty["prompt_tokens"], 1, "an empty prompt is the token that opens a text");
+    assert_eq!(empty["prompt_tokens"], 1, "an empty prompt is the beginning-of-text token");
 }
 
 #[test]
@@ -121,33 +121,30 @@ fn a_prompt_that_does_not_fit_is_refused_with_the_arithmetic() {
     let prompt = "once upon a time ".repeat(200);
     let ended = girih(&["run", "stories260k", "-"]).stdin(&prompt).fails(2, "the context is 512");
     assert!(ended.stderr.contains("the prompt has") && ended.stderr.contains("by "), "{}", ended.stderr);
-    assert_eq!(ended.stdout, "", "what fails has no result");
-    // A number that nobody asked for is no reason to refuse.
+    assert_eq!(ended.stdout, "", "a failed call prints no result");
+    // The default number of tokens is reduced to fit.
     let prompt = "once upon a time ".repeat(75);
     let line = girih(&["run", "stories260k", "-", "--json"]).stdin(&prompt).done().json();
     assert_eq!(line["ids"].as_array().map(Vec::len), Some(512));
     girih(&["run", "-n", "500"]).fails(2, "500 more were asked for; the context is 512");
 }
 
-/// Where threads and weights lie changes no result, and is nobody else's business.
+/// `--affinity` changes no result.
 #[test]
-fn threads_are_placed_for_the_cpu_backend_only() {
+fn threads_are_pinned_for_the_cpu_backend_only() {
     let story = girih(&["run", "-q", "-n", "8"]).done().stdout;
-    for places in ["auto", "compact", "scatter", "none"] {
-        let placed = girih(&["run", "-q", "-n", "8", "--affinity", places, "--hot-replicate", "off"]);
-        assert_eq!(placed.done().stdout, story, "{places}");
+    for policy in ["auto", "compact", "scatter", "none"] {
+        let pinned = girih(&["run", "-q", "-n", "8", "--affinity", policy]);
+        assert_eq!(pinned.done().stdout, story, "{policy}");
     }
     girih(&["run", "--affinity", "here"]).fails(2, "auto, compact, scatter, none");
-    girih(&["run", "--hot-replicate", "1x"]).fails(2, "'1x' is neither 'off' nor a number of bytes");
-    for setting in [["--affinity", "none"], ["--hot-replicate", "off"]] {
-        girih(&["run", "--backend", "interpreter"]).with(&setting).fails(2, "of the cpu backend");
-    }
+    girih(&["run", "--backend", "interpreter", "--affinity", "none"]).fails(2, "only to the cpu backend");
 }
 
-/// The bug was that what one command or backend was set to once for all calls
-/// stopped the others.
+/// The bug was that a variable or key for one command or backend stopped calls
+/// of the others.
 #[test]
-fn what_is_set_for_another_backend_stops_no_call() {
+fn a_setting_for_another_backend_stops_no_call() {
     let folder = Folder::new();
     let file = folder.write("girih.toml", "isa = \"portable\"\nblobs-limit = 1\nnpu-lengths = 8\n");
     let settings = [
@@ -163,16 +160,16 @@ fn what_is_set_for_another_backend_stops_no_call() {
     for backend in ["cpu", "interpreter", "npu:toy"] {
         set(backend).done();
     }
-    // Who says it here and now means this call.
-    let of_the_cpu = ["--isa=avx2", "--act-precision=f32", "--affinity=none", "--hot-replicate=off"];
+    // On the command line it is an error.
+    let of_the_cpu = ["--isa=avx2", "--act-precision=f32", "--affinity=none"];
     let of_its_weights = ["--packed-cache=off", "--packed-cache-limit=1", "--weights=mmap"];
     for option in of_the_cpu.iter().chain(&of_its_weights) {
-        set("interpreter").with(&[option]).fails(2, "of the cpu backend; leave it out");
+        set("interpreter").with(&[option]).fails(2, "only to the cpu backend; omit it");
         set("npu:toy").with(&[option]).fails(2, option.split_once('=').expect("it has a value").0);
     }
     let of_runs = ["--npu-mapping=seed-000", "--npu-runtime=values=brokered", "--npu-lengths=8"];
     for option in of_runs.iter().chain(&["--npu-contexts=8", "--blobs=off", "--blobs-limit=1"]) {
-        set("interpreter").with(&[option]).fails(2, "of an array; leave it out");
+        set("interpreter").with(&[option]).fails(2, "only to arrays (npu:TARGET); omit it");
         set("cpu").with(&[option]).fails(2, option.split_once('=').expect("it has a value").0);
     }
     let compare = |backend, reference| {
@@ -180,7 +177,7 @@ fn what_is_set_for_another_backend_stops_no_call() {
         girih(&call).with(&["--backend", backend, "--reference", reference]).env("GIRIH_ISA", "portable")
     };
     compare("npu:toy", "cpu").done();
-    // It is the reference's.
+    // The option applies to the reference.
     compare("cpu", "npu:toy").with(&["--npu-mapping", "none"]).fails(2, "'none'");
 }
 
@@ -194,10 +191,10 @@ fn a_stop_string_ends_the_text_before_it() {
     girih(&["run", "--stop", ""]).fails(2, "a stop string is empty");
 }
 
-/// The bug was that a stop string was looked for anew, and half a character
-/// given up, wherever a reply went on in a new request.
+/// The bug was that the search for a stop string started again, and an incomplete
+/// character was dropped, when a reply continued in a new request.
 #[test]
-fn a_reply_that_goes_on_has_the_text_of_one_that_fits() {
+fn a_reply_of_several_requests_has_the_text_of_one() {
     let call = ["run", "stories260k", "Once upon a time", "--temp", "0", "--json", "--quiet", "-n", "40"];
     let cut = || girih(&call).with(&["--context", "12", "--overflow", "truncate"]);
     let whole = cut().done().json()["text"].as_str().expect("a text").to_owned();
@@ -207,10 +204,10 @@ fn a_reply_that_goes_on_has_the_text_of_one_that_fits() {
         let before = &whole[..whole.find(stop).expect("it was taken from there")];
         assert_eq!((&ended["text"], &ended["stop"]["string"]), (&before.into(), &stop.into()));
     }
-    // It looks like a stop string to its end, and is none.
+    // The text ends with all but the last character of this stop string.
     let stop = format!("{}#", &whole[4..]);
     assert_eq!(cut().with(&["--stop", &stop]).done().json()["text"], whole);
-    // Each of these tokens, <0xC3>, begins a character.
+    // This token, <0xC3>, begins a character each time.
     let forced = ["--logit-bias", "198=inf"];
     let (cut, fits) = (cut().with(&forced).done().json(), girih(&call).with(&forced).done().json());
     assert_eq!(fits["text"], "\u{FFFD}".repeat(40));
@@ -238,9 +235,9 @@ fn sampling_settings_outside_their_range_are_refused() {
     girih(&["run", "--temp", "nan"]).fails(2, "temperature");
 }
 
-/// Who leaves early, as `head` does, gets no panic and no sentence.
+/// A reader that stops early, as `head` does, causes no panic and no message.
 #[test]
-fn results_that_nobody_reads_end_quietly() {
+fn a_closed_pipe_ends_a_call_quietly() {
     for call in [
         girih(&["run", "--quiet"]),
         girih(&["run", "--quiet", "--json"]),
@@ -255,7 +252,7 @@ fn results_that_nobody_reads_end_quietly() {
 }
 
 #[test]
-fn no_colour_where_none_is_wanted() {
+fn no_colour_without_a_terminal_or_with_no_color() {
     let wrong = |call: crate::program::Call| call.fails(2, "unexpected argument").stderr;
     assert!(!wrong(girih(&["run", "--colour"])).contains('\u{1b}'), "a pipe is no terminal");
     let forced = girih(&["run", "--colour"]).env("CLICOLOR_FORCE", "1");
@@ -263,15 +260,15 @@ fn no_colour_where_none_is_wanted() {
 }
 
 #[test]
-fn a_model_is_shown() {
+fn inspect_shows_a_model() {
     let text = girih(&["inspect", "stories260k"]).done().stdout;
-    for words in [
+    for text_part in [
         "architecture: llama",
         "width 64, vocabulary 512, context 512",
         "layers 0-4: 8 heads of 8",
         "memory: weights",
     ] {
-        assert!(text.contains(words), "'{words}' is not in: {text}");
+        assert!(text.contains(text_part), "'{text_part}' is not in: {text}");
     }
     assert!(girih(&["inspect", "stories260k", "--tensors"]).done().stdout.lines().count() > 40);
     let json = girih(&["inspect", "stories260k", "--json", "--tensors"]).done().json();
@@ -281,9 +278,9 @@ fn a_model_is_shown() {
     assert_eq!(memory["total"], part("weights") + part("state") + part("scratch"));
 }
 
-/// Layers with windows of 16 positions hold what a step of 512 rows touches.
+/// Layers with windows of 16 positions need the blocks that a step of 512 rows touches.
 #[test]
-fn layers_with_windows_are_planned_with_their_windows() {
+fn layers_with_windows_need_fewer_blocks() {
     let gemma = fixture("gemma3_text");
     let json = girih(&["inspect", name(&gemma), "--json", "--context", "4096"]).done().json();
     let mut state: Vec<_> = json["state"].as_array().expect("a list").iter().map(Value::to_string).collect();
@@ -292,7 +289,7 @@ fn layers_with_windows_are_planned_with_their_windows() {
 }
 
 #[test]
-fn a_printed_graph_can_be_read_again() {
+fn a_printed_graph_can_be_parsed() {
     let qwen = fixture("qwen3");
     let gemma = fixture("gemma3_text");
     for model in ["stories260k", name(&qwen), name(&gemma)] {
@@ -319,7 +316,7 @@ fn an_empty_cache_is_an_empty_list() {
 }
 
 #[test]
-fn a_model_that_is_not_there_is_told_how_to_get() {
+fn a_missing_model_is_refused_with_the_way_to_get_it() {
     girih(&["run", "org/name", "Hi"]).fails(1, "girih pull org/name");
     girih(&["run", "/nowhere/model", "Hi"]).fails(1, "/nowhere/model");
     girih(&["run", "./nowhere.gguf", "Hi"]).fails(1, "nowhere.gguf");

@@ -1,10 +1,10 @@
-//! `girih perplexity` on texts whose likelihood another program measured.
+//! `girih perplexity` on texts whose likelihood was measured by another program.
 
 use serde_json::Value;
 
 use crate::program::{Folder, data, fixture, girih, name, read_json};
 
-/// How far a likelihood may lie from the golden, which has five decimals.
+/// The maximum distance of a likelihood from the golden, which has five decimals.
 const WITHIN: f64 = 1e-4;
 
 fn numbers(list: &Value) -> Vec<f64> {
@@ -20,7 +20,7 @@ fn agrees(model: &str) {
         let file = folder.write("text", golden["text"].as_str().expect("a text"));
         let found = girih(&["perplexity", model, name(&file), "--json", "--quiet"]).done().json();
         let what = format!("{model}: {}", golden["name"]);
-        // A golden ends with its 256th token; what follows changes none before it.
+        // A golden ends with its 256th token; later tokens do not affect earlier ones.
         let (ours, theirs) = (numbers(&found["tokens"]), numbers(&golden["nll"]));
         assert!(ours.len() >= theirs.len() && golden["n"] == theirs.len(), "{what}");
         for (index, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
@@ -34,9 +34,9 @@ fn agrees(model: &str) {
     }
 }
 
-/// The logits that are written give the likelihood that is printed.
+/// The written logits give the printed likelihood.
 #[test]
-fn logits_are_written_as_they_are_scored() {
+fn written_logits_are_those_that_are_scored() {
     let folder = Folder::new();
     let (text, logits) = (folder.write("text", "Once upon a time"), folder.file("logits.f32"));
     let call = girih(&["perplexity", "stories260k", name(&text), "--json", "--quiet"]);
@@ -56,21 +56,21 @@ fn logits_are_written_as_they_are_scored() {
 }
 
 #[test]
-fn the_built_in_model_is_as_surprised_as_known() {
+fn the_built_in_model_has_the_golden_likelihoods() {
     agrees("stories260k");
 }
 
 #[test]
-fn f32_safetensors_and_gguf_are_as_surprised_as_known() {
+fn f32_safetensors_and_gguf_have_the_golden_likelihoods() {
     let Some(data) = data() else { return };
     for form in ["hf-f32", "stories260K-f32.gguf"] {
         agrees(name(&data.join("models/stories260K").join(form)));
     }
 }
 
-/// Windows score every token once, whatever their size.
+/// Every size of windows scores each token once.
 #[test]
-fn windows_score_every_token_once() {
+fn windows_score_each_token_once() {
     let texts = read_json(&fixture("stories260k/golden_nll.json"));
     let folder = Folder::new();
     let file = folder.write("text", texts[0]["text"].as_str().expect("a text"));
@@ -85,12 +85,12 @@ fn windows_score_every_token_once() {
 }
 
 #[test]
-fn what_cannot_be_scored_is_refused() {
+fn texts_that_cannot_be_scored_are_refused() {
     let folder = Folder::new();
     let empty = folder.write("empty", "");
     girih(&["perplexity", "stories260k", name(&empty)]).fails(2, "at least 2 are needed");
     girih(&["perplexity", "stories260k", name(&folder.file("none"))]).fails(2, "cannot be read");
-    girih(&["perplexity", "stories260k", "/dev/zero"]).fails(2, "/dev/zero: has over 67108864 bytes");
+    girih(&["perplexity", "stories260k", "/dev/zero"]).fails(2, "/dev/zero: is longer than 67108864 bytes");
     let text = folder.write("text", "Once upon a time");
     girih(&["perplexity", "stories260k", name(&text), "--window", "1"]).fails(2, "--window");
     girih(&["perplexity", "stories260k", name(&text), "--window", "513"]).fails(2, "context of 512");

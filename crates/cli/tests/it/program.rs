@@ -1,5 +1,5 @@
-//! Calls of the binary, each in an environment of its own, and the places of
-//! the files that they are given.
+//! Calls of the binary, each in an environment of its own, and the paths of test
+//! files.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
-/// A call of the binary. It sees no environment but what a test sets, and a
-/// home without a file in it.
+/// A call of the binary. Its environment has only the variables that a test sets,
+/// and an empty home folder.
 pub struct Call {
     command: Command,
     stdin: Vec<u8>,
@@ -21,9 +21,9 @@ pub struct Call {
 pub struct Ended {
     /// The exit code.
     pub code: i32,
-    /// What it printed.
+    /// Its standard output.
     pub stdout: String,
-    /// What it said of its work, or of its failure.
+    /// Its standard error: notes or an error.
     pub stderr: String,
 }
 
@@ -51,13 +51,13 @@ impl Call {
         self
     }
 
-    /// What stands on standard input; nothing else does.
+    /// Sets standard input, which is empty by default.
     pub fn stdin(mut self, text: impl AsRef<[u8]>) -> Call {
         self.stdin = text.as_ref().to_vec();
         self
     }
 
-    /// Puts a file into the home.
+    /// Writes a file into the home folder.
     pub fn home_file(self, name: &str, text: &str) -> Call {
         let path = self.home.path().join(name);
         std::fs::create_dir_all(path.parent().expect("it lies in the home")).expect("the home is writable");
@@ -70,7 +70,7 @@ impl Call {
         self.print_to(Stdio::piped())
     }
 
-    /// Runs the call with nobody who reads what it prints.
+    /// Runs the call with a closed pipe as standard output.
     pub fn unread(self) -> Ended {
         let (reader, writer) = std::io::pipe().expect("the system has pipes");
         drop(reader);
@@ -103,8 +103,8 @@ impl Call {
         ended
     }
 
-    /// Runs the call, which must fail with this exit code and one sentence
-    /// that holds `words`.
+    /// Runs the call, which must fail with this exit code and an error that
+    /// contains `words`.
     pub fn fails(self, code: i32, words: &str) -> Ended {
         let ended = self.end();
         assert_eq!(ended.code, code, "{}{}", ended.stdout, ended.stderr);
@@ -128,7 +128,7 @@ impl Ended {
     }
 }
 
-/// A folder that lasts as long as this value.
+/// A temporary folder, removed with this value.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -141,31 +141,31 @@ impl Folder {
         Folder(path)
     }
 
-    /// A new folder with these files of another.
+    /// A new folder with copies of these files of another.
     pub fn of(source: &Path, files: &[&str]) -> Folder {
         let folder = Folder::new();
         files.iter().for_each(|name| folder.copy(&source.join(name), name));
         folder
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Where it is, as an argument.
+    /// Its path, as an argument.
     pub fn name(&self) -> &str {
         name(&self.0)
     }
 
-    /// Where a file of it is.
+    /// The path of a file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
     /// Copies a file into it.
     pub fn copy(&self, from: &Path, to: &str) {
-        // Written anew: a copy would inherit a write protection.
+        // Written, as a copy would inherit a write protection.
         let bytes = std::fs::read(from).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
         std::fs::write(self.file(to), bytes).expect("the temporary folder is writable");
     }
@@ -179,7 +179,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that stays behind does no harm.
+        // A folder that cannot be removed does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -195,7 +195,7 @@ pub fn fixture(folder: &str) -> PathBuf {
     Path::new(&crate_folder).join("../../tests/fixtures").join(folder)
 }
 
-/// The folder of the test data, or none and a word about it.
+/// The folder of the test data, or `None` with a note on standard error.
 pub fn data() -> Option<PathBuf> {
     let folder = std::env::var_os("GIRIH_TEST_DATA").map(PathBuf::from);
     if folder.is_none() {

@@ -1,12 +1,12 @@
-//! What must not change a result: threads, prefill chunks, what an earlier
-//! turn left in the cache.
+//! Settings that must not change a result: threads, prefill chunks, and earlier
+//! turns in the KV cache.
 
 use serde_json::{Value, json};
 
 use crate::program::{Folder, fixture, girih, name};
 
-/// More than a hundred tokens of a story, so that chunks and threads have
-/// something to divide.
+/// More than a hundred tokens of a story, enough to divide among chunks and
+/// threads.
 const PROMPT: &str = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. \
      One day, she saw a big, red ball. She wanted to play with it, but it was too high. Lily's mom said, \"Lily, \
      let's go to the park.\" Lily was sad and did not know what to do. She said, \"I will be your friend.\"";
@@ -20,18 +20,18 @@ fn model(folder: &str) -> Folder {
     model
 }
 
-/// Runs the prompt with every choice of threads and chunks; all print the same.
+/// Runs the prompt with several numbers of threads and chunk sizes; all print the same.
 fn prints_the_same(model: &str, sampling: &[&str]) {
-    let told = |threads: &str, chunk: &str| {
+    let text = |threads: &str, chunk: &str| {
         let call = girih(&["run", model, PROMPT, "-n", "64", "--context", "256"]).with(sampling);
         call.with(&["--threads", threads, "--chunk", chunk]).done()
     };
-    let first = told("1", "256");
+    let first = text("1", "256");
     assert!(first.stdout.len() > PROMPT.len() + 64, "{}", first.stdout);
-    assert!(first.stderr.contains("prefill 1"), "over a hundred tokens: {}", first.stderr);
+    assert!(first.stderr.contains("prompt: 1"), "over a hundred tokens: {}", first.stderr);
     for threads in ["1", "2", "3"] {
         for chunk in ["1", "7", "64", "256"] {
-            assert_eq!(told(threads, chunk).stdout, first.stdout, "{threads} threads, chunks of {chunk}");
+            assert_eq!(text(threads, chunk).stdout, first.stdout, "{threads} threads, chunks of {chunk}");
         }
     }
 }
@@ -52,9 +52,9 @@ fn sliding_windows_depend_on_no_setting() {
     prints_the_same(model("gemma3_text").name(), &["--temp", "0"]);
 }
 
-/// Text hides what a token's choice does not show; likelihoods do not.
+/// Likelihoods show differences that do not change the chosen tokens.
 #[test]
-fn likelihoods_are_the_same_to_the_last_bit() {
+fn likelihoods_have_the_same_bits() {
     let folder = Folder::new();
     let file = folder.write("text", PROMPT);
     let measured = |threads: &str, chunk: &str| {
@@ -90,19 +90,19 @@ fn likelihoods_of_a_quantized_model_are_the_same_to_the_last_bit() {
 }
 
 #[test]
-fn a_seed_is_a_text() {
-    let told =
+fn the_same_seed_gives_the_same_text() {
+    let text =
         |seed: &str| girih(&["run", "--temp", "1", "-n", "40", "--quiet", "--seed", seed]).done().stdout;
-    assert_eq!(told("1"), told("1"));
-    assert_ne!(told("1"), told("2"));
+    assert_eq!(text("1"), text("1"));
+    assert_ne!(text("1"), text("2"));
 }
 
-/// A template that spells with what the small tokenizer knows.
+/// A template whose text is in the vocabulary of the small tokenizer.
 const TEMPLATE: &str = "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.content }}\n\
      {% endfor %}{% if add_generation_prompt %}assistant:{% endif %}";
 
-/// A model that can hold a conversation, of a kind.
-fn talker() -> Folder {
+/// A model with a chat template.
+fn chat_model() -> Folder {
     let folder = model("llama32_tied");
     folder.write("chat_template.jinja", TEMPLATE);
     folder
@@ -112,10 +112,10 @@ fn message(role: &str, content: impl Into<Value>) -> Value {
     json!({"role": role, "content": content.into()})
 }
 
-/// Each turn must give what a program gives that has read nothing before.
+/// Each turn must give the reply of a new process without a cache.
 #[test]
 fn turns_of_a_chat_equal_fresh_runs() {
-    let model = talker();
+    let model = chat_model();
     let questions = ["Hello there.", "What did Tom see?", "Why?"];
     let settings = ["--temp", "0", "-n", "12", "--quiet", "--json"];
     let chat = girih(&["chat", model.name()]).with(&settings).stdin(questions.join("\n")).done();
@@ -134,7 +134,7 @@ fn turns_of_a_chat_equal_fresh_runs() {
         let fresh = girih(&["run", model.name(), prompt]).with(&settings).done().json();
         assert_eq!(reply["ids"], fresh["ids"], "turn {turn}");
         assert_eq!(reply["text"], fresh["text"], "turn {turn}");
-        assert_eq!(fresh["cached_tokens"], 0, "a new program has read nothing");
+        assert_eq!(fresh["cached_tokens"], 0, "a new process has an empty cache");
         let cached = reply["cached_tokens"].as_u64().expect("a count");
         assert_eq!(cached > 0, turn > 0, "turn {turn}: {cached} tokens are from the cache");
         let read = cached + reply["prefill"]["tokens"].as_u64().expect("a count");
@@ -144,29 +144,29 @@ fn turns_of_a_chat_equal_fresh_runs() {
 }
 
 #[test]
-fn a_chat_begins_anew_when_it_is_told_to() {
-    let model = talker();
+fn a_chat_can_undo_a_turn_and_start_a_new_conversation() {
+    let model = chat_model();
     let lines = "Hello there.\nWhy?\n/undo\nWhy?\n/clear\nHello there.\n/stats\n/quit\nnever read\n";
     let call = girih(&["chat", model.name(), "--temp", "0", "-n", "8", "--quiet", "--json"]);
     let chat = call.stdin(lines).done().stdout;
     let replies: Vec<Value> = chat.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     assert_eq!(replies.len(), 4, "{chat}");
-    assert_eq!(replies[1]["ids"], replies[2]["ids"], "the question was taken back and asked again");
+    assert_eq!(replies[1]["ids"], replies[2]["ids"], "the question was undone and asked again");
     assert_eq!(replies[0]["ids"], replies[3]["ids"], "the conversation was cleared");
     assert_ne!(replies[0]["ids"], replies[1]["ids"]);
-    assert!(chat.contains("prefill"), "/stats shows what the reply took: {chat}");
+    assert!(chat.contains("prefill"), "/stats shows the counts and times of the reply: {chat}");
 }
 
 #[test]
 fn a_chat_from_a_pipe_ends_with_its_first_error() {
-    let model = talker();
+    let model = chat_model();
     let long = "a ".repeat(3000);
     girih(&["chat", model.name(), "--context", "256"])
         .stdin(format!("{long}\nHi\n"))
         .fails(1, "the prompt has");
     girih(&["chat", model.name()])
         .stdin(vec![b'a'; (64 << 20) + 1])
-        .fails(2, "standard input line 1: has over 67108864 bytes");
-    girih(&["chat", model.name()]).stdin("/dance\n").fails(2, "'/dance' is no command");
+        .fails(2, "standard input line 1: is longer than 67108864 bytes");
+    girih(&["chat", model.name()]).stdin("/dance\n").fails(2, "unknown command '/dance'");
     girih(&["chat", "stories260k"]).stdin("Hi\n").fails(1, "no chat template");
 }

@@ -1,12 +1,12 @@
-//! `bench` and `profile`: their rows add up, and say what they are of.
+//! `bench` and `profile`: their rows add up and describe what they measured.
 
 use serde_json::Value;
 
 use crate::program::{Folder, girih};
 
-/// A number of a JSON object.
+/// The value of a number in a JSON object.
 fn number(value: &Value, name: &str) -> f64 {
-    value[name].as_f64().unwrap_or_else(|| panic!("{name} is no number in {value}"))
+    value[name].as_f64().unwrap_or_else(|| panic!("{name} is not a number in {value}"))
 }
 
 const SMALL: [&str; 10] = ["stories260k", "-p", "24,0", "-n", "8", "-d", "0,16", "-r", "3", "--quiet"];
@@ -23,7 +23,7 @@ fn bench_prints_the_rows_of_llama_bench() {
         let (min, median, max) = (number(row, "min_ts"), number(row, "median_ts"), number(row, "max_ts"));
         assert!(0.0 < min && min <= median && median <= max, "{row}");
         assert_eq!((number(row, "n_threads"), row["type_k"].as_str()), (2.0, Some("f32")));
-        // The tied table counts once; the 4 rotary frequencies are weights, too.
+        // The tied table counts once; the 4 rotary frequencies count as weights.
         assert_eq!(number(row, "model_n_params"), 260_032.0 + 4.0, "{row}");
         assert!(number(row, "fraction_of_limit") > 0.0, "{row}");
         let start = row["start"].as_object().expect("phases");
@@ -31,15 +31,15 @@ fn bench_prints_the_rows_of_llama_bench() {
         assert_eq!(names, ["open", "plan", "weights", "state", "compile", "first token", "total"]);
         assert_eq!(number(row, "first_token_seconds"), number(&row["start"], "total"));
     }
-    // A generated token reads every matrix once: bf16 weights, and at depth
-    // more keys and values.
+    // A generated token reads every matrix once, and at depth more keys and
+    // values.
     let bytes = |index: usize| number(&rows[index], "bytes_per_token");
     assert!(bytes(3) > bytes(1), "{} {}", bytes(3), bytes(1));
 }
 
-/// Sequences that generate together share the bytes of the weights.
+/// Parallel sequences share the bytes of the weights.
 #[test]
-fn sequences_are_timed_together() {
+fn parallel_sequences_are_timed_together() {
     let bench =
         girih(&["bench", "stories260k", "-p", "0", "-n", "8", "-d", "70", "-r", "1", "--parallel", "4"]);
     let rows = bench.with(&["--json", "--quiet", "--no-limits"]).done().json();
@@ -52,7 +52,7 @@ fn sequences_are_timed_together() {
 }
 
 #[test]
-fn bench_prints_csv_and_tables_and_keeps_a_record() {
+fn bench_prints_csv_and_tables_and_appends_to_a_record() {
     let bench = || girih(&["bench"]).with(&SMALL).with(&["--no-limits"]);
     let csv = bench().with(&["-o", "csv"]).done().stdout;
     let lines: Vec<&str> = csv.lines().collect();
@@ -72,9 +72,9 @@ fn bench_prints_csv_and_tables_and_keeps_a_record() {
 }
 
 #[test]
-fn bench_refuses_what_it_cannot_time() {
-    girih(&["bench", "stories260k", "-p", "0", "-n", "0"]).fails(2, "no tokens are to be timed");
-    girih(&["bench", "stories260k", "-p", "4096", "--no-limits"]).fails(2, "the model was made for 512");
+fn bench_refuses_tests_that_it_cannot_time() {
+    girih(&["bench", "stories260k", "-p", "0", "-n", "0"]).fails(2, "nothing to time");
+    girih(&["bench", "stories260k", "-p", "4096", "--no-limits"]).fails(2, "the model supports 512");
     girih(&["bench", "stories260k", "--context", "100", "--no-limits"]).fails(2, "--context is 100");
     girih(&["bench", "stories260k", "-r", "0"]).fails(2, "--repetitions");
 }
@@ -90,13 +90,13 @@ fn the_nodes_of_a_profile_add_up() {
         let sum: f64 = rows.iter().map(|row| number(row, "seconds")).sum();
         assert!((sum - number(part, "node_seconds")).abs() < 1e-9);
         assert!(sum <= number(part, "wall_seconds"));
-        // 5 layers, and a way down in each, whose result is added to what the layer was given.
+        // 5 layers, each with a down projection whose result is added to the residual stream.
         let down = rows.iter().filter(|row| row["nodes"] == "layers.*.ffn.down+out");
         assert_eq!(down.map(|row| number(row, "count")).sum::<f64>(), 5.0 * steps);
     }
     let text = profile().with(&["--no-limits"]).done().stdout;
     assert!(text.contains("decode: 12 tokens in 12 steps"), "{text}");
     assert!(text.contains("all nodes: "), "{text}");
-    girih(&["profile", "stories260k", "-p", "600"]).fails(2, "the model was made for 512");
+    girih(&["profile", "stories260k", "-p", "600"]).fails(2, "the model supports 512");
     girih(&["profile", "stories260k", "-p", "0", "-n", "0"]).fails(2, "0 tokens cannot be run");
 }

@@ -1,5 +1,5 @@
-//! `girih run` on the model that ships with girih and on its other forms: the
-//! greedy text is known token for token.
+//! `girih run` on the built-in model and on its other forms: the greedy text is
+//! known token for token.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ impl Run {
     }
 }
 
-/// The golden continuations, all computed in single precision.
+/// The golden continuations, all computed in f32.
 fn golden() -> Vec<Run> {
     let golden = read_json(&fixture("stories260k/golden.json"));
     golden["runs"].as_array().expect("a list").iter().map(Run::of).collect()
@@ -34,7 +34,7 @@ fn ids(value: &Value) -> Vec<u32> {
     ids.map(|id| id.as_u64().expect("an id") as u32).collect()
 }
 
-/// The ids of prompt and greedy reply, as many as the golden has.
+/// The ids of prompt and greedy reply, with the length of the golden.
 fn continued(model: &str, run: &Run, more: &[&str]) -> Vec<u32> {
     let count = (run.ids.len() - run.prompt_ids.len()).to_string();
     let call = girih(&["run", model, &run.prompt, "--temp", "0", "--json", "--quiet", "-n", &count]);
@@ -43,12 +43,12 @@ fn continued(model: &str, run: &Run, more: &[&str]) -> Vec<u32> {
     ids(&line["ids"])
 }
 
-/// How many ids are equal from the start.
+/// The length of the common prefix.
 fn agreement(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Every golden continuation, token for token.
+/// Checks every golden continuation, token for token.
 fn continues_as_known(model: &str) {
     let runs = golden();
     assert_eq!(runs.len(), 5);
@@ -58,28 +58,29 @@ fn continues_as_known(model: &str) {
 }
 
 #[test]
-fn without_arguments_a_story_is_told() {
-    let told = girih(&["run"]).done().stdout;
+fn run_without_arguments_prints_a_story() {
+    let printed = girih(&["run"]).done().stdout;
     assert!(
-        told.starts_with("Once upon a time, there was a little girl named Lily. She loved to play outside")
+        printed
+            .starts_with("Once upon a time, there was a little girl named Lily. She loved to play outside")
     );
-    assert!(told.ends_with('\n') && told.len() > 400, "{told}");
+    assert!(printed.ends_with('\n') && printed.len() > 400, "{printed}");
     // The first golden prompt is empty, and its continuation begins with the
-    // words that `run` begins with when it is given none.
+    // default prompt of `run`.
     let known = ids(&girih(&["run", "--json"]).done().json()["ids"]);
     let golden = &golden()[0].ids;
     assert_eq!(agreement(&known, golden), golden.len());
 }
 
 #[test]
-fn the_text_is_what_its_ids_say() {
+fn the_printed_text_is_that_of_the_golden() {
     let golden = read_json(&fixture("stories260k/golden.json"));
     for run in golden["runs"].as_array().expect("a list") {
         let (prompt, text) =
             (run["prompt"].as_str().expect("a text"), run["text_f32"].as_str().expect("a text"));
         let count = (ids(&run["ids_f32"]).len() - ids(&run["prompt_ids"]).len()).to_string();
-        let told = girih(&["run", "stories260k", prompt, "--quiet", "-n", &count]).done().stdout;
-        assert_eq!(told.trim(), text.trim());
+        let printed = girih(&["run", "stories260k", prompt, "--quiet", "-n", &count]).done().stdout;
+        assert_eq!(printed.trim(), text.trim());
     }
 }
 
@@ -96,8 +97,8 @@ fn f32_safetensors_and_gguf_continue_as_known() {
     }
 }
 
-/// The numbers that another program measured: with weights in Q8_0 and
-/// activations in single precision, the text stays the same up to position 114.
+/// Another program measured: with Q8_0 weights and f32 activations, the text
+/// stays the same up to position 114.
 #[test]
 fn q8_0_continues_as_known_for_115_positions() {
     let Some(data) = data() else { return };
@@ -108,8 +109,7 @@ fn q8_0_continues_as_known_for_115_positions() {
     }
 }
 
-/// Keys and values in half precision move no logit of these texts as far as to
-/// change a token.
+/// Keys and values in f16 change no token of these texts.
 #[test]
 fn a_half_precision_cache_continues_as_known() {
     for run in &golden() {
@@ -117,8 +117,8 @@ fn a_half_precision_cache_continues_as_known() {
     }
 }
 
-/// The goldens in brain float also have activations in brain float, so they
-/// part from this program's in time; 120 ids is the least measured.
+/// The bf16 goldens also have bf16 activations, so they diverge from this
+/// program's text; the shortest measured common prefix has 120 ids.
 #[test]
 fn bf16_weights_begin_as_those_of_transformers() {
     let Some(data) = data() else { return };

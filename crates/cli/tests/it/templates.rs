@@ -1,25 +1,25 @@
-//! Chat templates, rendered in the binary's hidden worker.
+//! Chat templates, rendered in the binary's worker process.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use girih_model::Limits;
-use girih_model::words::template::{
+use girih_words::Limits;
+use girih_words::template::{
     ChatTemplate, Conversation, RenderLimits, RenderRequest, Renderer, SpecialTokens, WORKER_COMMAND,
 };
-use girih_model::words::{Origin, Span};
+use girih_words::{Origin, Span};
 use serde_json::{Map, Value, json};
 
 fn renderer(limits: RenderLimits) -> Renderer {
     Renderer::new(PathBuf::from(env!("CARGO_BIN_EXE_girih")), vec![WORKER_COMMAND.into()], limits)
 }
 
-/// Limits for tests of results: time to spare on a busy machine.
+/// Limits with ample time, for tests of results on a busy machine.
 fn patient() -> RenderLimits {
     RenderLimits { time: Duration::from_secs(60), ..RenderLimits::default() }
 }
 
-/// Renders with these special tokens; 2024-07-26 is the day.
+/// Renders with these special tokens, on 2024-07-26.
 fn render(
     renderer: &mut Renderer,
     template: &str,
@@ -52,7 +52,7 @@ fn user(content: impl Into<Value>) -> Conversation {
     }
 }
 
-/// The folder of the test data, or none and a word about it.
+/// The folder of the test data, or `None` with a note on standard error.
 fn data() -> Option<PathBuf> {
     let folder = std::env::var_os("GIRIH_TEST_DATA").map(PathBuf::from);
     if folder.is_none() {
@@ -103,7 +103,7 @@ fn renderings_and_errors_equal_those_of_transformers() {
     }
 }
 
-/// What a template comes to, as `expected.tsv` writes it.
+/// The result of a template, in the form of `expected.tsv`.
 fn outcome(renderer: &mut Renderer, template: &str) -> String {
     match text(renderer, template, &user("hi")) {
         Ok(text) if text.len() <= 60 => format!("renders {text:?}"),
@@ -112,11 +112,11 @@ fn outcome(renderer: &mut Renderer, template: &str) -> String {
     }
 }
 
-/// Every file of `tests/bad/templates` gets its sentence, and the next request
-/// its answer. Those that never end are stopped early; the others have time to
-/// spare, so that a busy machine changes no sentence.
+/// Every file of `tests/bad/templates` gets the expected error, and the next
+/// request its answer. Endless templates are stopped early; the others have ample
+/// time, so that a busy machine changes no error.
 #[test]
-fn bad_templates_get_their_sentence_and_harm_nothing() {
+fn bad_templates_get_the_expected_error_and_harm_nothing() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bad/templates");
     let expected = read(&folder.join("expected.tsv"));
     let files = std::fs::read_dir(&folder).expect("the folder is there").count() - 1;
@@ -145,7 +145,7 @@ fn span(text: &str, origin: Origin) -> Span {
 }
 
 #[test]
-fn special_tokens_of_the_user_stay_text() {
+fn special_tokens_from_the_user_stay_text() {
     use Origin::{Template, User};
     let mut renderer = renderer(patient());
     let special = ["<|im_start|>", "<|im_end|>"];
@@ -211,7 +211,7 @@ fn a_clean_conversation_is_one_span_of_the_template() {
 }
 
 #[test]
-fn the_environment_is_that_of_transformers() {
+fn filters_and_functions_behave_as_in_transformers() {
     let mut renderer = renderer(patient());
     // Expected texts from jinja2 3.1.6, set up by transformers.
     let cases = [
@@ -255,7 +255,7 @@ fn the_environment_is_that_of_transformers() {
 }
 
 #[test]
-fn a_worker_stays_warm_until_a_template_kills_it() {
+fn a_worker_is_reused_until_a_template_kills_it() {
     let mut renderer = renderer(patient());
     assert_eq!(renderer.worker_id(), None, "no worker before the first request");
     text(&mut renderer, "a", &user("hi")).expect("renders");
@@ -284,7 +284,7 @@ fn a_worker_that_died_idle_is_replaced() {
     let worker = renderer.worker_id().expect("a warm worker").to_string();
     let killed = std::process::Command::new("kill").args(["-9", &worker]).status().expect("kill runs");
     assert!(killed.success());
-    // Dead for `wait` only once its last thread has gone.
+    // The process can be reaped only after its last thread has ended.
     let gone = || {
         let process = PathBuf::from(format!("/proc/{worker}"));
         let zombie = std::fs::read_to_string(process.join("stat")).is_ok_and(|stat| stat.contains(") Z "));
@@ -317,7 +317,7 @@ fn a_worker_ends_with_its_parent_even_while_rendering() {
 }
 
 #[test]
-fn what_is_too_large_is_refused() {
+fn templates_and_conversations_over_a_limit_are_refused() {
     let limits = RenderLimits { template_bytes: 40, input_bytes: 200, output_bytes: 10, ..patient() };
     let mut renderer = renderer(limits);
     let mut refusal = |template: &str, conversation: &Conversation| {
@@ -337,7 +337,7 @@ fn what_is_too_large_is_refused() {
 }
 
 #[test]
-fn a_program_that_is_no_worker_is_an_error() {
+fn a_program_that_is_not_a_worker_is_an_error() {
     let mut missing = Renderer::new(PathBuf::from("/no/such/program"), Vec::new(), patient());
     let sentence = text(&mut missing, "a", &user("hi")).expect_err("nothing to start");
     assert!(
@@ -356,14 +356,14 @@ fn a_program_that_is_no_worker_is_an_error() {
 }
 
 #[test]
-fn templates_are_found_in_vendors_folders() {
+fn templates_are_found_in_the_folders_of_vendors() {
     let Some(data) = data() else { return };
     let read =
         |folder: &str| ChatTemplate::read(&data.join(folder), &Limits::DEFAULT).expect("a good folder");
     let qwen = read("tokenizers/qwen3").expect("a template");
     assert_eq!(qwen.variables["eos_token"], "<|im_end|>");
 
-    // `</think>` is no special token: the template may split at it.
+    // `</think>` is not a special token, so the template may split at it.
     let mut conversation = user("q");
     conversation.messages.push(json!({"role": "assistant", "content": "<think>hm<|im_end|></think>a"}));
     let spans = render(

@@ -1,5 +1,5 @@
-//! `girih verify` and `girih diagnose`: what is right passes, what was changed
-//! is found and named.
+//! `girih verify` and `girih diagnose`: unchanged models pass; a changed value is
+//! found and its layer named.
 
 use std::path::{Path, PathBuf};
 
@@ -11,26 +11,27 @@ use crate::program::{Call, Folder, data, fixture, girih, name};
 /// The fixtures in the repository.
 const HERE: &[&str] = &["llama32_tied", "qwen3", "gemma3_text"];
 
-/// All fixtures that this program runs.
+/// All fixtures of the test data.
 const ALL: &[&str] =
     &["llama32_tied", "llama32_untied_scaled", "llama_wide", "qwen3", "gemma3_text", "gemma3_text_scaled"];
 
-/// How far a logit in single precision may lie from its golden.
+/// The maximum distance of an f32 logit from its golden.
 const LOGITS_WITHIN: f64 = 1e-3;
 
-/// The call that holds a model against a golden.
-fn held(command: &str, model: &str, golden: &Path) -> Call {
+/// The call that compares a model with a golden.
+fn compare(command: &str, model: &str, golden: &Path) -> Call {
     girih(&[command, model, "--golden", name(golden), "--quiet"])
 }
 
-/// A fixture, with the style of its configuration that is asked for.
+/// A copy of a fixture with the configuration file `config`.
 fn model(folder: &Path, config: &str) -> Folder {
     let model = Folder::of(folder, &["model.safetensors"]);
     model.copy(&folder.join(config), "config.json");
     model
 }
 
-/// Every prompt passes, with all greedy tokens; with `within`, logits too.
+/// Checks that every prompt passes with all greedy tokens, and that logits are
+/// within `within` if given.
 fn passes(call: Call, what: &str, within: Option<f64>) {
     let verdict = call.with(&["--json"]).done().json();
     assert_eq!(verdict["passed"], true, "{what}");
@@ -51,13 +52,13 @@ fn fixtures_pass(folder: impl Fn(&str) -> PathBuf, fixtures: &[&str]) {
         for config in ["config.json", "config.v5.json"] {
             let model = model(&folder, config);
             let what = format!("{fixture} with {config}");
-            passes(held("verify", model.name(), &golden), &what, Some(LOGITS_WITHIN));
+            passes(compare("verify", model.name(), &golden), &what, Some(LOGITS_WITHIN));
         }
         for more in [["--against", "bf16"], ["--backend", "interpreter"], ["--chunk", "3"]] {
             let what = format!("{fixture} with {more:?}");
-            passes(held("verify", name(&folder), &golden).with(&more), &what, None);
+            passes(compare("verify", name(&folder), &golden).with(&more), &what, None);
         }
-        let diagnosis = held("diagnose", name(&folder), &golden).done().stdout;
+        let diagnosis = compare("diagnose", name(&folder), &golden).done().stdout;
         assert!(diagnosis.contains("every layer is within its bound"), "{diagnosis}");
     }
 }
@@ -68,12 +69,12 @@ fn the_fixtures_of_the_repository_pass() {
 }
 
 #[test]
-fn an_architecture_from_a_file_and_other_switches_of_llama_pass() {
+fn an_architecture_from_a_file_and_llama_with_biases_pass() {
     let arch = fixture("../archs/qwen2.toml");
     for (model, more) in [("qwen2", &["--arch", name(&arch)] as &[&str]), ("llama_biased", &[])] {
         let folder = fixture(model);
         let golden = folder.join("golden.safetensors");
-        passes(held("verify", name(&folder), &golden).with(more), model, Some(LOGITS_WITHIN));
+        passes(compare("verify", name(&folder), &golden).with(more), model, Some(LOGITS_WITHIN));
     }
 }
 
@@ -84,7 +85,7 @@ fn a_gguf_that_girih_wrote_passes() {
         let gguf = out.file("model.gguf");
         girih(&["quantize", name(&folder), name(&gguf), "--type", "f32", "--quiet"]).done();
         let golden = folder.join("golden.safetensors");
-        passes(held("verify", name(&gguf), &golden), model, Some(LOGITS_WITHIN));
+        passes(compare("verify", name(&gguf), &golden), model, Some(LOGITS_WITHIN));
     }
 }
 
@@ -98,9 +99,9 @@ fn the_fixtures_of_the_test_data_pass() {
 #[test]
 fn the_built_in_model_passes() {
     let golden = fixture("stories260k/golden.safetensors");
-    passes(held("verify", "stories260k", &golden), "stories260k", Some(LOGITS_WITHIN));
-    // The golden in brain float is of weights in brain float: both differ.
-    passes(held("verify", "stories260k", &golden).with(&["--against", "bf16"]), "bf16", None);
+    passes(compare("verify", "stories260k", &golden), "stories260k", Some(LOGITS_WITHIN));
+    // The bf16 golden also has bf16 weights.
+    passes(compare("verify", "stories260k", &golden).with(&["--against", "bf16"]), "bf16", None);
 }
 
 #[test]
@@ -113,27 +114,26 @@ fn the_forms_of_the_trained_model_pass() {
         ("stories260K-f32.gguf", Some(LOGITS_WITHIN)),
         ("stories260K-q8_0.gguf", None),
     ] {
-        passes(held("verify", name(&folder.join(form)), &golden), form, within);
+        passes(compare("verify", name(&folder.join(form)), &golden), form, within);
     }
     let rounded = folder.join("hf-bf16");
-    passes(held("verify", name(&rounded), &golden).with(&["--against", "bf16"]), "hf-bf16", None);
-    // Weights that were rounded to brain float are other weights in single precision.
-    held("verify", name(&rounded), &golden).fails(1, "");
+    passes(compare("verify", name(&rounded), &golden).with(&["--against", "bf16"]), "hf-bf16", None);
+    // Weights that were rounded to bf16 differ from those of the f32 golden.
+    compare("verify", name(&rounded), &golden).fails(1, "");
 }
 
-/// What `command` says of a model that agrees with its golden, with these
-/// options and with activations of this precision.
+/// The verdict of `command` for a model that must agree with its golden, with
+/// these options and activations of this precision.
 fn agrees(command: &str, model: &str, golden: &Path, more: &[&str], activations: &str) -> Value {
-    let ended = held(command, model, golden).with(more).with(&["--json"]).end();
+    let ended = compare(command, model, golden).with(more).with(&["--json"]).end();
     assert_eq!(ended.code, 0, "{command} {model} with {more:?}: {}{}", ended.stdout, ended.stderr);
     let verdict = ended.json();
     assert_eq!(verdict["activations"], activations, "{model} with {more:?}");
     verdict
 }
 
-/// Every instruction set that this processor has, with every type of cache. A
-/// coarser cache is another precision, with its own bound; Q8_0 has blocks of
-/// 32 values, which heads must fill.
+/// Checks every instruction set of this processor with every type of KV cache. A
+/// coarser cache has a larger bound; Q8_0 needs a head size divisible by 32.
 fn kernels_and_caches_pass(model: &str, golden: &Path) {
     let graph: girih_graph::Graph =
         girih(&["inspect", model, "--graph"]).done().stdout.parse().expect("a graph");
@@ -166,8 +166,8 @@ fn every_isa_and_cache_passes_on_the_fixtures_of_the_test_data() {
     }
 }
 
-/// Copies of a model in these types of file, held against the golden of the
-/// model itself, by every instruction set and with every precision.
+/// Compares quantized copies of a model with the golden of the model itself, with
+/// every instruction set and every precision.
 fn quantized_copies_agree(command: &str, model: &str, golden: &Path, types: &[(&str, &str)]) {
     let out = Folder::new();
     for (file, default) in types {
@@ -182,9 +182,9 @@ fn quantized_copies_agree(command: &str, model: &str, golden: &Path, types: &[(&
     }
 }
 
-/// The trained model's greedy text outlives its quantization. Its last products
-/// have rows of 172 values, no whole blocks: they are stored as halves, which
-/// meet activations in single precision.
+/// Quantization does not change the trained model's greedy text. Its down
+/// projections have rows of 172 values, which are no whole blocks, so they are
+/// stored as f16 and use f32 activations.
 #[test]
 fn quantized_copies_of_the_built_in_model_pass() {
     let golden = fixture("stories260k/golden.safetensors");
@@ -192,8 +192,8 @@ fn quantized_copies_of_the_built_in_model_pass() {
     quantized_copies_agree("verify", "stories260k", &golden, &types);
 }
 
-/// Random weights in four bits say another text, whatever the activations are;
-/// hidden states and logits still lie within the bound.
+/// Random weights in four bits change the text with any activations, but hidden
+/// states and logits stay within the bound.
 #[test]
 fn quantized_copies_of_a_fixture_are_within_their_bound() {
     let gemma = fixture("gemma3_text");
@@ -206,26 +206,26 @@ fn quantized_copies_of_a_fixture_are_within_their_bound() {
 }
 
 #[test]
-fn the_verdict_says_what_activations_were_rounded_to() {
+fn the_verdict_has_the_precision_of_activations() {
     let golden = fixture("stories260k/golden.safetensors");
-    let text = held("verify", "stories260k", &golden).done().stdout;
+    let text = compare("verify", "stories260k", &golden).done().stdout;
     assert!(text.ends_with("activations in f32\npassed\n"), "{text}");
-    let text = held("verify", "stories260k", &golden).with(&["--act-precision", "bf16"]).done().stdout;
+    let text = compare("verify", "stories260k", &golden).with(&["--act-precision", "bf16"]).done().stdout;
     assert!(text.ends_with("activations in bf16\npassed\n"), "{text}");
     agrees("verify", "stories260k", &golden, &["--backend", "interpreter"], "f32");
-    // Bytes meet no floats: where there is nothing else, nothing takes their place.
-    held("verify", "stories260k", &golden).with(&["--act-precision", "int8"]).fails(1, "int8");
+    // int8 needs quantized weights; a model without any is refused.
+    compare("verify", "stories260k", &golden).with(&["--act-precision", "int8"]).fails(1, "int8");
 }
 
-/// Copies of the built-in model keep floats, too, which meet no bytes.
+/// Quantized copies of the built-in model keep some float weights, which use f32.
 #[test]
-fn bytes_are_asked_for_where_weights_can_meet_them() {
+fn int8_activations_apply_to_quantized_weights_only() {
     let golden = fixture("stories260k/golden.safetensors");
     let out = Folder::new();
     let copy = out.file("q8_0.gguf");
     girih(&["quantize", "stories260k", name(&copy), "--type", "q8_0", "--quiet"]).done();
-    for (precision, said) in [("int8", "int8+f32"), ("int8x2", "int8x2+f32")] {
-        agrees("verify", name(&copy), &golden, &["--act-precision", precision], said);
+    for (precision, rounded) in [("int8", "int8+f32"), ("int8x2", "int8x2+f32")] {
+        agrees("verify", name(&copy), &golden, &["--act-precision", precision], rounded);
     }
 }
 
@@ -241,37 +241,37 @@ fn change(file: &Path, tensor: &str, index: usize, change: impl Fn(f64) -> f64) 
         Some(dtype @ ("F32" | "I32")) => (4, dtype),
         other => panic!("{other:?} is not changed here"),
     };
-    let place = &mut bytes[start + index * size..start + (index + 1) * size];
-    let old: Vec<u8> = place.to_vec();
+    let number = &mut bytes[start + index * size..start + (index + 1) * size];
+    let old: Vec<u8> = number.to_vec();
     match dtype {
         "BF16" => {
-            let old = f32::from_bits(u32::from(u16::from_le_bytes([place[0], place[1]])) << 16);
+            let old = f32::from_bits(u32::from(u16::from_le_bytes([number[0], number[1]])) << 16);
             let new = (change(old.into()) as f32).to_bits() + 0x8000;
-            place.copy_from_slice(&new.to_le_bytes()[2..]);
+            number.copy_from_slice(&new.to_le_bytes()[2..]);
         }
         "F32" => {
             let old = f32::from_le_bytes(old[..].try_into().expect("four bytes"));
-            place.copy_from_slice(&(change(old.into()) as f32).to_le_bytes());
+            number.copy_from_slice(&(change(old.into()) as f32).to_le_bytes());
         }
         _ => {
             let old = i32::from_le_bytes(old[..].try_into().expect("four bytes"));
-            place.copy_from_slice(&(change(old.into()) as i32).to_le_bytes());
+            number.copy_from_slice(&(change(old.into()) as i32).to_le_bytes());
         }
     }
-    assert_ne!(place, old, "{tensor}: the number has not changed");
+    assert_ne!(number, old, "{tensor}: the number has not changed");
     std::fs::write(file, bytes).expect("the file is writable");
 }
 
-/// Whose first layer out of bound the diagnosis names, for each prompt.
-fn first_out(diagnosis: &str) -> Vec<&str> {
+/// The first layer out of bound of each prompt, from the output of `diagnose`.
+fn first_layers_out(diagnosis: &str) -> Vec<&str> {
     let lines = diagnosis.lines().filter_map(|line| line.strip_prefix("first out of bound: "));
     lines.map(|line| line.split(',').next().expect("split yields one")).collect()
 }
 
-/// Verification fails and names the prompt and this layer; diagnosis names it
+/// Checks that `verify` fails and names this layer, and that `diagnose` names it
 /// for every prompt.
 fn is_found(model: &Path, golden: &Path, layer: &str, what: &str) {
-    let ended = held("verify", name(model), golden).end();
+    let ended = compare("verify", name(model), golden).end();
     assert_eq!(ended.code, 1, "{what}: {}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("prompt 0: ") && ended.stdout.contains("prompt 1: "), "{}", ended.stdout);
     assert!(
@@ -280,15 +280,15 @@ fn is_found(model: &Path, golden: &Path, layer: &str, what: &str) {
         ended.stdout
     );
     assert!(ended.stdout.ends_with("failed\n"), "{}", ended.stdout);
-    let diagnosis = held("diagnose", name(model), golden).end();
+    let diagnosis = compare("diagnose", name(model), golden).end();
     assert_eq!(diagnosis.code, 1, "{what}");
-    let named = first_out(&diagnosis.stdout);
+    let named = first_layers_out(&diagnosis.stdout);
     assert!(!named.is_empty() && named.iter().all(|named| *named == layer), "{what}: {}", diagnosis.stdout);
 }
 
-/// One weight of every kind, in a layer within the model, by a hundredth: one or
-/// two steps of brain float. Gemma's embeddings are eight times as large
-/// as its layers' share of the stream, so there it takes a twentieth.
+/// One weight of every kind changes by 1 %, one or two steps of bf16. Gemma's
+/// embeddings are eight times as large as what its layers add to the residual
+/// stream, so a change there is 5 %.
 #[test]
 fn one_weight_slightly_off_is_found_in_its_layer() {
     for (fixture_name, layer, factor) in
@@ -326,9 +326,9 @@ fn a_weight_outside_the_layers_is_found() {
         model
     };
     is_found(spoiled("model.norm.weight", 5).path(), &golden, "head.norm", "the last norm");
-    // The table is the embedding and the head. Both prompts begin with token 1.
+    // The table is both embedding and head. Both prompts begin with token 1.
     is_found(spoiled("model.embed_tokens.weight", 64 + 2).path(), &golden, "embed", "the embedding");
-    // No prompt has token 510, whose row is then only of the head.
+    // No prompt contains token 510, so only the head uses its row.
     is_found(spoiled("model.embed_tokens.weight", 510 * 64 + 2).path(), &golden, "logits", "the head");
 }
 
@@ -338,7 +338,7 @@ fn a_golden_value_that_was_changed_is_found() {
     let changed = |tensor: &str, index, by: &dyn Fn(f64) -> f64| {
         let golden = Folder::of(&folder, &["golden.safetensors"]);
         change(&golden.file("golden.safetensors"), tensor, index, by);
-        let ended = held("verify", name(&folder), &golden.file("golden.safetensors")).end();
+        let ended = compare("verify", name(&folder), &golden.file("golden.safetensors")).end();
         assert_eq!(ended.code, 1, "{tensor}: {}{}", ended.stdout, ended.stderr);
         ended.stdout
     };
@@ -360,14 +360,14 @@ fn a_golden_value_that_was_changed_is_found() {
     }
 }
 
-/// A greedy token that neither side found likely fails at its step.
+/// A greedy token that is unlikely on both sides fails at its step.
 #[test]
 fn a_greedy_token_that_was_changed_is_found() {
     let folder = fixture("llama32_tied");
     let golden = Folder::of(&folder, &["golden.safetensors"]);
     let file = golden.file("golden.safetensors");
     change(&file, "p1.greedy_f32", 20, |id| (id + 101.0) % 512.0);
-    let ended = held("verify", name(&folder), &file).end();
+    let ended = compare("verify", name(&folder), &file).end();
     assert_eq!(ended.code, 1, "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("prompt 1: 40 tokens"), "{}", ended.stdout);
     assert!(
@@ -379,24 +379,24 @@ fn a_greedy_token_that_was_changed_is_found() {
 }
 
 #[test]
-fn wrong_calls_end_with_2_and_a_sentence() {
+fn wrong_calls_end_with_2_and_an_error() {
     let (llama, qwen) = (fixture("llama32_tied"), fixture("qwen3"));
     let golden = llama.join("golden.safetensors");
     girih(&["verify", name(&llama)]).fails(2, "--golden");
-    held("verify", name(&llama), Path::new("/nowhere.safetensors")).fails(2, "/nowhere.safetensors");
-    held("verify", name(&llama), &llama.join("model.safetensors")).fails(2, "a golden file is needed");
-    held("verify", name(&llama), &fixture("gemma3_text/golden.safetensors")).fails(2, "for this model");
-    held("verify", "stories260k", &golden).fails(2, "for this model");
-    held("verify", name(&llama), &golden).with(&["--context", "4096000"]).fails(2, "--context 4096000");
-    held("verify", name(&llama), &golden).with(&["--context", "8"]).fails(1, "8");
-    held("verify", name(&llama), &golden).with(&["--against", "f64"]).fails(2, "f32, bf16");
-    // Two models of the same sizes: the golden is read, and disagrees.
-    held("verify", name(&llama), &qwen.join("golden.safetensors")).fails(1, "");
+    compare("verify", name(&llama), Path::new("/nowhere.safetensors")).fails(2, "/nowhere.safetensors");
+    compare("verify", name(&llama), &llama.join("model.safetensors")).fails(2, "a golden file is needed");
+    compare("verify", name(&llama), &fixture("gemma3_text/golden.safetensors")).fails(2, "for this model");
+    compare("verify", "stories260k", &golden).fails(2, "for this model");
+    compare("verify", name(&llama), &golden).with(&["--context", "4096000"]).fails(2, "--context 4096000");
+    compare("verify", name(&llama), &golden).with(&["--context", "8"]).fails(1, "8");
+    compare("verify", name(&llama), &golden).with(&["--against", "f64"]).fails(2, "f32, bf16");
+    // Two models of the same sizes: the golden can be read, but disagrees.
+    compare("verify", name(&llama), &qwen.join("golden.safetensors")).fails(1, "");
 
     let hostile = Folder::of(&llama, &["golden.safetensors"]);
     let file = hostile.file("golden.safetensors");
     change(&file, "p0.input_ids", 2, |_| 512.0);
-    held("verify", name(&llama), &file).fails(2, "outside the model's vocabulary of 512");
+    compare("verify", name(&llama), &file).fails(2, "outside the model's vocabulary of 512");
     change(&file, "p0.input_ids", 2, |_| -1.0);
-    held("verify", name(&llama), &file).fails(2, "holds the id -1");
+    compare("verify", name(&llama), &file).fails(2, "holds the id -1");
 }

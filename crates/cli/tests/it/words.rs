@@ -1,5 +1,5 @@
-//! `girih tokenize` and `girih render`: what other programs made of the same
-//! texts and conversations is known.
+//! `girih tokenize` and `girih render`, compared with other programs on the same
+//! texts and conversations.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 
 use crate::program::{Folder, data, fixture, girih, name, read};
 
-/// The lines of a file, all of them JSON.
+/// The lines of a file of JSON lines.
 fn lines(path: &Path) -> Vec<Value> {
     let value = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     read(path).lines().map(value).collect()
 }
 
-/// Sends requests, one a line, and receives the answers.
+/// Sends requests, one per line, and returns the answers.
 fn answers(command: &str, model: &str, requests: &[Value]) -> Vec<Value> {
     let folder = Folder::new();
     let text: String = requests.iter().map(|request| format!("{request}\n")).collect();
@@ -74,9 +74,9 @@ fn tokens_are_shown_in_three_ways() {
     assert_eq!(girih(&["tokenize", "stories260k", ""]).done().stdout, "\n");
 }
 
-/// A user who spells a special token gets its letters.
+/// A special token that the user spells stays text by default.
 #[test]
-fn what_a_text_spells_is_no_special_token_unless_it_is_allowed() {
+fn special_tokens_in_a_text_are_parsed_only_if_allowed() {
     let ids = |more: &[&str]| girih(&["tokenize", "stories260k", "</s>", "--json"]).with(more).done().json();
     let plain = ids(&[]);
     assert!(plain["ids"].as_array().is_some_and(|ids| ids.len() > 1 && !ids.contains(&json!(2))), "{plain}");
@@ -87,7 +87,7 @@ fn what_a_text_spells_is_no_special_token_unless_it_is_allowed() {
 }
 
 #[test]
-fn a_line_that_is_no_request_is_answered_with_its_error() {
+fn a_malformed_line_is_answered_with_its_error() {
     let requests =
         ["{\"text\": \"Once\"}", "", "{\"txt\": \"Once\"}", "Once", "{\"text\": \"upon\"}"].join("\n");
     let found = girih(&["tokenize", "stories260k", "--jsonl", "-"]).stdin(&requests).done().json_lines();
@@ -95,18 +95,18 @@ fn a_line_that_is_no_request_is_answered_with_its_error() {
     assert_eq!(is_error, [false, true, true, false], "{found:?}");
     let bytes = [&b"{\"text\": \"\xff\"}\n"[..], b"{\"text\": \"upon\"}"].concat();
     let found = girih(&["tokenize", "stories260k", "--jsonl", "-"]).stdin(bytes).done().json_lines();
-    assert!(found[0]["error"].as_str().is_some_and(|error| error.contains("no UTF-8")), "{found:?}");
+    assert!(found[0]["error"].as_str().is_some_and(|error| error.contains("not valid UTF-8")), "{found:?}");
     assert!(found[1]["ids"].is_array(), "{found:?}");
-    girih(&["tokenize", "stories260k"]).stdin(b"a\xffb").fails(2, "standard input: is no UTF-8");
+    girih(&["tokenize", "stories260k"]).stdin(b"a\xffb").fails(2, "standard input: is not valid UTF-8");
     girih(&["tokenize", "stories260k", "--jsonl", "/nowhere"]).fails(2, "/nowhere: cannot be read");
-    // A device says that it has no bytes, and has no end of them.
+    // A device reports 0 bytes and is endless.
     girih(&["tokenize", "stories260k", "--jsonl", "/dev/zero"])
-        .fails(2, "/dev/zero line 1: has over 67108864 bytes");
+        .fails(2, "/dev/zero line 1: is longer than 67108864 bytes");
     girih(&["tokenize", "stories260k", "Once", "--jsonl", "-"]).fails(2, "cannot be used with");
 }
 
 /// A folder with a template and a small tokenizer.
-fn speaker(template: &str) -> Folder {
+fn template_folder(template: &str) -> Folder {
     let folder = Folder::of(&fixture("llama32_tied"), &["tokenizer.json", "tokenizer_config.json"]);
     folder.write("chat_template.jinja", template);
     folder
@@ -126,10 +126,10 @@ fn renderings_equal_those_of_transformers() {
     let Some(data) = data() else { return };
     for model in ["llama3_2", "gemma3"] {
         let folder = data.join("chat-golden");
-        let speaker = speaker(&read(&folder.join(format!("{model}.jinja"))));
+        let model_folder = template_folder(&read(&folder.join(format!("{model}.jinja"))));
         let golden = lines(&folder.join(format!("{model}.jsonl")));
         let requests: Vec<Value> = golden.iter().map(request).collect();
-        let found = answers("render", speaker.name(), &requests);
+        let found = answers("render", model_folder.name(), &requests);
         assert_eq!(found.len(), golden.len());
         assert_eq!(found.len(), 30, "{model}");
         for (found, case) in found.iter().zip(&golden) {
@@ -145,11 +145,11 @@ fn renderings_equal_those_of_transformers() {
 }
 
 #[test]
-fn a_rendering_says_who_spelled_what() {
-    let speaker = speaker(
+fn a_rendering_has_the_origin_of_each_span() {
+    let folder = template_folder(
         "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}",
     );
-    let render = |more: &[&str]| girih(&["render", speaker.name(), "a </s> b"]).with(more).done();
+    let render = |more: &[&str]| girih(&["render", folder.name(), "a </s> b"]).with(more).done();
     assert_eq!(render(&[]).stdout, "<s>[user]a </s> b>");
     assert_eq!(render(&["--no-generation-prompt"]).stdout, "<s>[user]a </s> b");
     assert_eq!(render(&["--system", "Be"]).stdout, "<s>[system]Be[user]a </s> b>");
@@ -168,9 +168,10 @@ fn a_rendering_says_who_spelled_what() {
 }
 
 #[test]
-fn what_cannot_be_rendered_is_refused() {
+fn a_conversation_without_a_usable_template_is_refused() {
     girih(&["render", "stories260k", "Hi"]).fails(1, "no chat template");
     girih(&["render", "stories260k"]).fails(2, "required");
-    let endless = speaker("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}");
+    let endless =
+        template_folder("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}");
     girih(&["render", endless.name(), "Hi"]).fails(1, "ran longer than");
 }

@@ -15,9 +15,9 @@
 //! position that is not seen comes into a sum, and blocks of which nothing is
 //! seen are not read.
 //!
-//! There are two ways to cut the work, with equal results. A lane of many rows
+//! There are two ways to cut the work, with equal results. A sequence of many rows
 //! is cut into tiles of rows with one head of keys and values each, which run
-//! through their chunks. A lane of few rows is cut by chunks as well, so that
+//! through their chunks. A sequence of few rows is cut by chunks as well, so that
 //! all threads share one sequence; its partial sums go to memory, from where a
 //! second pass joins them. Either way all query heads that share a head of keys
 //! and values go together, and cells are decoded in registers where they meet
@@ -31,7 +31,7 @@ mod speed;
 use std::array;
 use std::ops::Range;
 
-use girih_graph::backend::Lane;
+use girih_graph::backend::Sequence;
 use girih_graph::{BLOCK_POSITIONS, Graph, Node};
 
 use super::{Executor, Rows};
@@ -49,7 +49,7 @@ const QUERIES: usize = 64;
 /// The most queries that a kernel takes at once.
 const WIDEST: usize = WIDTHS[WIDTHS.len() - 1];
 
-/// Rows of a lane that may be cut by chunks.
+/// Rows of a sequence that may be cut by chunks.
 const FEW: usize = 8;
 
 /// Pieces for each thread, so that the last ones are shared evenly.
@@ -83,7 +83,7 @@ pub(crate) fn partials_size(graph: &Graph, node: &Node) -> usize {
 /// Rows times chunks whose partial sums are kept at once: those of two rows at
 /// the end of the context, or of many that are not as far.
 fn units_at_once(graph: &Graph) -> usize {
-    2 * (graph.key.context as usize).div_ceil(CHUNK_POSITIONS) + graph.key.lanes as usize
+    2 * (graph.key.context as usize).div_ceil(CHUNK_POSITIONS) + graph.key.sequences as usize
 }
 
 /// Numbers of one partial sum: the values, the largest score, the sum of weights.
@@ -99,7 +99,7 @@ pub(crate) struct Heads<'a> {
     pub values: &'a StateTensor,
 }
 
-/// Attends with every head of every row, each within its lane.
+/// Attends with every head of every row, each within its sequence.
 pub(crate) fn attend(
     executor: &mut Executor<'_>,
     heads: Heads<'_>,
@@ -110,12 +110,12 @@ pub(crate) fn attend(
     let attending = Attending { table: &executor.table.attend, heads, attention, rows };
     let width = attention.groups * attention.shared * partial_size(attention.value_size);
     let most = executor.partials.len() / width;
-    let split = |lane: &Lane<'_>| {
-        let chunks = attending.chunks(lane).len();
-        lane.rows.indexes().len() <= FEW && chunks > 1 && chunks * lane.rows.indexes().len() <= most
+    let split = |sequence: &Sequence<'_>| {
+        let chunks = attending.chunks(sequence).len();
+        sequence.rows.indexes().len() <= FEW && chunks > 1 && chunks * sequence.rows.indexes().len() <= most
     };
-    let whole = rows.lanes.iter().any(|lane| !split(lane));
-    let parts = rows.lanes.iter().any(split);
+    let whole = rows.sequences.iter().any(|sequence| !split(sequence));
+    let parts = rows.sequences.iter().any(split);
     let way = match (whole, parts) {
         (true, true) => "whole and split",
         (true, false) => "whole",
@@ -125,18 +125,18 @@ pub(crate) fn attend(
     if whole {
         attending.whole(executor, split, output);
     }
-    let mut lanes = rows.lanes;
-    while let Some(first) = lanes.iter().position(split) {
+    let mut sequences = rows.sequences;
+    while let Some(first) = sequences.iter().position(split) {
         let mut units = 0;
-        let count = lanes[first..].iter().take_while(|lane| {
-            let own = if split(lane) { attending.units(lane) } else { 0 };
+        let count = sequences[first..].iter().take_while(|sequence| {
+            let own = if split(sequence) { attending.units(sequence) } else { 0 };
             units += own;
             units <= most
         });
-        let (round, others) = lanes.split_at(first + count.count());
-        let round = Round { attending, lanes: &round[first..], split: &split };
+        let (round, others) = sequences.split_at(first + count.count());
+        let round = Round { attending, sequences: &round[first..], split: &split };
         round.run(executor, output);
-        lanes = others;
+        sequences = others;
     }
 }
 
@@ -150,28 +150,28 @@ struct Attending<'a> {
 }
 
 impl<'a> Attending<'a> {
-    /// The chunks of which some row of the lane sees something.
-    fn chunks(&self, lane: &Lane<'_>) -> Range<usize> {
-        let rows = lane.rows.indexes();
-        let seen = rows.map(|row| sees(self.attention, lane, row)).reduce(union).unwrap_or(0..0);
+    /// The chunks of which some row of the sequence sees something.
+    fn chunks(&self, sequence: &Sequence<'_>) -> Range<usize> {
+        let rows = sequence.rows.indexes();
+        let seen = rows.map(|row| sees(self.attention, sequence, row)).reduce(union).unwrap_or(0..0);
         seen.start / CHUNK_POSITIONS..seen.end.div_ceil(CHUNK_POSITIONS)
     }
 
     /// Rows times chunks.
-    fn units(&self, lane: &Lane<'_>) -> usize {
-        self.chunks(lane).len() * lane.rows.indexes().len()
+    fn units(&self, sequence: &Sequence<'_>) -> usize {
+        self.chunks(sequence).len() * sequence.rows.indexes().len()
     }
 
-    fn piece(&self, lane: &'a Lane<'a>, head: usize, rows: Range<usize>) -> Piece<'a> {
+    fn piece(&self, sequence: &'a Sequence<'a>, head: usize, rows: Range<usize>) -> Piece<'a> {
         let Attending { table, heads, attention, .. } = *self;
-        Piece { table, heads, attention, head, lane, rows }
+        Piece { table, heads, attention, head, sequence, rows }
     }
 
-    /// Attends with the lanes that are not split, by tiles of rows.
+    /// Attends with the sequences that are not split, by tiles of rows.
     fn whole(
         &self,
         executor: &mut Executor<'_>,
-        split: impl Fn(&Lane<'_>) -> bool + Sync,
+        split: impl Fn(&Sequence<'_>) -> bool + Sync,
         output: &mut [f32],
     ) {
         let attention = self.attention;
@@ -182,34 +182,34 @@ impl<'a> Attending<'a> {
             let head = tile.columns().start / column_step;
             let mut row = tile.rows().start;
             while row < tile.rows().end {
-                let lane = &self.rows.lanes[self.rows.origins[row].lane as usize];
-                let part = row..tile.rows().end.min(lane.rows.end as usize);
+                let sequence = &self.rows.sequences[self.rows.origins[row].sequence as usize];
+                let part = row..tile.rows().end.min(sequence.rows.end as usize);
                 row = part.end;
-                if !split(lane) {
-                    self.piece(lane, head, part).attend(tile, &mut Scratch::of(scratch, attention));
+                if !split(sequence) {
+                    self.piece(sequence, head, part).attend(tile, &mut Scratch::of(scratch, attention));
                 }
             }
         });
     }
 }
 
-/// Some lanes that are cut by chunks, as many as there is memory for.
+/// Some sequences that are cut by chunks, as many as there is memory for.
 struct Round<'a, S> {
     attending: Attending<'a>,
-    lanes: &'a [Lane<'a>],
-    /// Whether a lane is one of them.
+    sequences: &'a [Sequence<'a>],
+    /// Whether a sequence is one of them.
     split: &'a S,
 }
 
-impl<'a, S: Fn(&Lane<'_>) -> bool + Sync> Round<'a, S> {
-    fn lanes(&self) -> impl Iterator<Item = &'a Lane<'a>> {
-        self.lanes.iter().filter(|lane| (self.split)(lane))
+impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> Round<'a, S> {
+    fn sequences(&self) -> impl Iterator<Item = &'a Sequence<'a>> {
+        self.sequences.iter().filter(|sequence| (self.split)(sequence))
     }
 
     /// Forms the partial sums, then joins them.
     fn run(&self, executor: &mut Executor<'_>, output: &mut [f32]) {
         let attention = self.attending.attention;
-        let units = self.lanes().map(|lane| self.attending.units(lane)).sum::<usize>();
+        let units = self.sequences().map(|sequence| self.attending.units(sequence)).sum::<usize>();
         let column_step = attention.shared * partial_size(attention.value_size);
         let width = attention.groups * column_step;
         let row_step = (units * attention.groups / (executor.pool.threads() * PIECES)).clamp(1, RUN);
@@ -229,17 +229,17 @@ impl<'a, S: Fn(&Lane<'_>) -> bool + Sync> Round<'a, S> {
         });
     }
 
-    /// Where a unit stands: its lane, the chunk, and the row within the lane.
-    fn unit(&self, mut index: usize) -> (&'a Lane<'a>, usize, usize) {
-        for lane in self.lanes() {
-            let units = self.attending.units(lane);
+    /// Where a unit stands: its sequence, the chunk, and the row within the sequence.
+    fn unit(&self, mut index: usize) -> (&'a Sequence<'a>, usize, usize) {
+        for sequence in self.sequences() {
+            let units = self.attending.units(sequence);
             if index < units {
-                let rows = lane.rows.indexes().len();
-                return (lane, self.attending.chunks(lane).start + index / rows, index % rows);
+                let rows = sequence.rows.indexes().len();
+                return (sequence, self.attending.chunks(sequence).start + index / rows, index % rows);
             }
             index -= units;
         }
-        unreachable!("there are as many units as the lanes have")
+        unreachable!("there are as many units as the sequences have")
     }
 
     /// Forms the partial sums of some units with one head.
@@ -248,13 +248,13 @@ impl<'a, S: Fn(&Lane<'_>) -> bool + Sync> Round<'a, S> {
         let units = tile.rows();
         let mut index = units.start;
         while index < units.end {
-            let (lane, chunk, first) = self.unit(index);
-            let rows = lane.rows.indexes();
+            let (sequence, chunk, first) = self.unit(index);
+            let rows = sequence.rows.indexes();
             let count = (rows.len() - first).min(units.end - index).min(tile_rows(attention.shared));
             let part = rows.start + first..rows.start + first + count;
-            let piece = self.attending.piece(lane, head, part);
+            let piece = self.attending.piece(sequence, head, part);
             piece.pack(scratch.queries);
-            let more = index + rows.len() < units.end && chunk + 1 < self.attending.chunks(lane).end;
+            let more = index + rows.len() < units.end && chunk + 1 < self.attending.chunks(sequence).end;
             piece.chunk(chunk, more, &mut scratch);
             for row in 0..count {
                 let into = tile.row(index + row).chunks_exact_mut(partial_size(attention.value_size));
@@ -269,23 +269,23 @@ impl<'a, S: Fn(&Lane<'_>) -> bool + Sync> Round<'a, S> {
         }
     }
 
-    /// Joins the partial sums of one row with one head, if its lane is split.
+    /// Joins the partial sums of one row with one head, if its sequence is split.
     fn join(&self, output: &mut [f32], row: usize, head: usize, partials: &[f32], scratch: Scratch<'_>) {
         let Attention { groups, shared, value_size, .. } = self.attending.attention;
         let mut base = 0;
-        for lane in self.lanes() {
-            let rows = lane.rows.indexes();
+        for sequence in self.sequences() {
+            let rows = sequence.rows.indexes();
             if !rows.contains(&row) {
-                base += self.attending.units(lane);
+                base += self.attending.units(sequence);
                 continue;
             }
-            let piece = self.attending.piece(lane, head, row..row + 1);
+            let piece = self.attending.piece(sequence, head, row..row + 1);
             let size = partial_size(value_size);
             let running = &mut scratch.running[..shared];
             let result = &mut scratch.results[..shared * scratch.width];
             running.fill([f32::NEG_INFINITY, 0.0]);
             result.fill(0.0);
-            for (index, chunk) in self.attending.chunks(lane).enumerate() {
+            for (index, chunk) in self.attending.chunks(sequence).enumerate() {
                 if piece.seen(row, chunk).is_empty() {
                     continue;
                 }
@@ -315,13 +315,13 @@ fn finish(output: &mut [f32], value_size: usize, running: &[MaxSum], results: &[
     }
 }
 
-/// Some rows of one lane with one head of keys and values.
+/// Some rows of one sequence with one head of keys and values.
 struct Piece<'a> {
     table: &'a AttendKernels,
     heads: Heads<'a>,
     attention: Attention,
     head: usize,
-    lane: &'a Lane<'a>,
+    sequence: &'a Sequence<'a>,
     rows: Range<usize>,
 }
 
@@ -396,9 +396,9 @@ impl<'a> Scratch<'a> {
 }
 
 /// The positions that a row sees; rows count in the step.
-fn sees(attention: Attention, lane: &Lane<'_>, row: usize) -> Range<usize> {
-    let position = lane.position as usize + row - lane.rows.start as usize;
-    lane.sees(attention.span, position)
+fn sees(attention: Attention, sequence: &Sequence<'_>, row: usize) -> Range<usize> {
+    let position = sequence.position as usize + row - sequence.rows.start as usize;
+    sequence.sees(attention.span, position)
 }
 
 /// The smallest range that holds both; rows that follow each other see ranges
@@ -433,7 +433,7 @@ struct Batch {
 impl Piece<'_> {
     /// What a row sees of a chunk, counted from its beginning.
     fn seen(&self, row: usize, chunk: usize) -> Range<usize> {
-        let seen = sees(self.attention, self.lane, row);
+        let seen = sees(self.attention, self.sequence, row);
         let part = intersection(seen, chunk * CHUNK_POSITIONS..(chunk + 1) * CHUNK_POSITIONS);
         part.start - (chunk * CHUNK_POSITIONS).min(part.start)
             ..part.end - (chunk * CHUNK_POSITIONS).min(part.end)
@@ -485,7 +485,7 @@ impl Piece<'_> {
         self.pack(scratch.queries);
         scratch.running[..self.queries()].fill([f32::NEG_INFINITY, 0.0]);
         scratch.results[..self.queries() * width].fill(0.0);
-        let seen = self.rows.clone().map(|row| sees(self.attention, self.lane, row)).fold(0..0, union);
+        let seen = self.rows.clone().map(|row| sees(self.attention, self.sequence, row)).fold(0..0, union);
         let chunks = seen.start / CHUNK_POSITIONS..seen.end.div_ceil(CHUNK_POSITIONS);
         for chunk in chunks.clone() {
             self.chunk(chunk, chunk + 1 < chunks.end, scratch);
@@ -534,7 +534,7 @@ fn width(queries: usize) -> usize {
 /// The way through the blocks of a chunk: first their keys, then their values.
 struct Walk<'a> {
     piece: &'a Piece<'a>,
-    /// The chunk's first block among those of the lane.
+    /// The chunk's first block among those of the sequence.
     first: usize,
     /// The blocks of which something is seen, counted from the first.
     blocks: Range<usize>,
@@ -544,11 +544,11 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn keys(&self, block: usize) -> &'a [u8] {
-        self.piece.heads.keys.head(self.piece.lane, self.piece.head, self.first + block)
+        self.piece.heads.keys.head(self.piece.sequence, self.piece.head, self.first + block)
     }
 
     fn values(&self, block: usize) -> &'a [u8] {
-        self.piece.heads.values.head(self.piece.lane, self.piece.head, self.first + block)
+        self.piece.heads.values.head(self.piece.sequence, self.piece.head, self.first + block)
     }
 
     /// Whether cells are decoded apart: where more than one batch meets them.

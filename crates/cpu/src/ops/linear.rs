@@ -310,7 +310,7 @@ impl Product<'_> {
         let rows = sums.len() / terms;
         if terms > 1 {
             for row in 0..rows {
-                sums[row] = array::from_fn(|lane| sums[2 * row][lane] + sums[2 * row + 1][lane]);
+                sums[row] = array::from_fn(|sequence| sums[2 * row][sequence] + sums[2 * row + 1][sequence]);
             }
         }
         let sums = &mut sums[..rows];

@@ -7,7 +7,7 @@ mod rope;
 mod rows;
 pub(crate) mod write;
 
-use girih_graph::backend::Lane;
+use girih_graph::backend::Sequence;
 
 use crate::kernels::Table;
 use crate::memory::Aligned;
@@ -32,21 +32,21 @@ pub(crate) struct Executor<'a> {
     pub variant: [&'static str; 4],
 }
 
-/// Whose rows they are, and which of them are wanted.
+/// Whose rows they are, and which of them are output rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows<'a> {
-    pub lanes: &'a [Lane<'a>],
+    pub sequences: &'a [Sequence<'a>],
     /// One entry for each row of the step.
     pub origins: &'a [Origin],
-    /// The rows that are wanted, in order.
-    pub wanted: &'a [u32],
+    /// the output rows, in order.
+    pub output_rows: &'a [u32],
 }
 
 /// Where a row stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// The index of its lane.
-    pub lane: u32,
-    /// Its position in the lane's sequence.
+    /// The index of its sequence.
+    pub sequence: u32,
+    /// Its position in the sequence's sequence.
     pub position: u32,
 }

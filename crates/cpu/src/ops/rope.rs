@@ -124,8 +124,8 @@ mod tests {
         let mut turns = StepTurns::new(200, 33).unwrap();
         let frequencies: Vec<f32> = (0..33).map(|i| 1.0 / (1.0 + i as f32)).collect();
         for first in steps {
-            let origins: Vec<_> = (0..200).map(|row| Origin { lane: 0, position: first + row }).collect();
-            let rows = Rows { lanes: &[], origins: &origins, wanted: &[] };
+            let origins: Vec<_> = (0..200).map(|row| Origin { sequence: 0, position: first + row }).collect();
+            let rows = Rows { sequences: &[], origins: &origins, output_rows: &[] };
             turns.forget();
             turns.fill(&mut executor, &frequencies, rows);
             // Filled once in a step: these would not be finite.

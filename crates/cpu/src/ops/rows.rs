@@ -33,9 +33,9 @@ pub(crate) fn norm(executor: &mut Executor<'_>, x: &[f32], weight: &[f32], epsil
     });
 }
 
-/// The wanted rows of `x`.
+/// The output rows of `x`.
 pub(crate) fn take(x: &[f32], stride: usize, rows: Rows<'_>, output: &mut [f32]) {
-    for (&row, y) in rows.wanted.iter().zip(output.chunks_exact_mut(stride)) {
+    for (&row, y) in rows.output_rows.iter().zip(output.chunks_exact_mut(stride)) {
         y.copy_from_slice(&x[row as usize * stride..][..stride]);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Bytes moved: the rows once, and the state's cells once.
 
-use girih_graph::backend::Lane;
+use girih_graph::backend::Sequence;
 use girih_graph::{BLOCK_POSITIONS, Graph, GroupId, Pairing};
 
 use super::rope::StepTurns;
@@ -32,7 +32,7 @@ pub(crate) struct Source<'a> {
 pub(crate) struct Written {
     /// Which they are, ascending.
     blocks: Vec<usize>,
-    /// The lane of each, and its index among the lane's blocks.
+    /// The sequence of each, and its index among the sequence's blocks.
     owners: Vec<(usize, usize)>,
 }
 
@@ -48,28 +48,32 @@ impl Written {
         (Written::most(graph) * (size_of::<usize>() + size_of::<(usize, usize)>())) as u64
     }
 
-    /// A lane's rows may begin and end within a block.
+    /// A sequence's rows may begin and end within a block.
     fn most(graph: &Graph) -> usize {
-        graph.key.rows as usize / BLOCK_POSITIONS + 2 * graph.key.lanes as usize
+        graph.key.rows as usize / BLOCK_POSITIONS + 2 * graph.key.sequences as usize
     }
 
-    /// Lists the blocks of a group that the lanes' rows are in.
-    fn list(&mut self, lanes: &[Lane<'_>], group: GroupId) {
-        let touched = |lane: &Lane<'_>| {
-            let (first, count) = (lane.position as usize, lane.rows.indexes().len());
+    /// Lists the blocks of a group that the sequences' rows are in.
+    fn list(&mut self, sequences: &[Sequence<'_>], group: GroupId) {
+        let touched = |sequence: &Sequence<'_>| {
+            let (first, count) = (sequence.position as usize, sequence.rows.indexes().len());
             first / BLOCK_POSITIONS..(first + count).div_ceil(BLOCK_POSITIONS)
         };
-        let block = |(lane, index): (usize, usize)| lanes[lane].blocks[group.0 as usize][index].0 as usize;
+        let block = |(sequence, index): (usize, usize)| {
+            sequences[sequence].blocks[group.0 as usize][index].0 as usize
+        };
         self.owners.clear();
-        for (lane, of_lane) in lanes.iter().enumerate().filter(|(_, lane)| !lane.rows.indexes().is_empty()) {
-            self.owners.extend(touched(of_lane).map(|index| (lane, index)));
+        for (sequence, of_lane) in
+            sequences.iter().enumerate().filter(|(_, sequence)| !sequence.rows.indexes().is_empty())
+        {
+            self.owners.extend(touched(of_lane).map(|index| (sequence, index)));
         }
         self.owners.sort_unstable_by_key(|&owner| block(owner));
         self.blocks.clear();
         self.blocks.extend(self.owners.iter().map(|&owner| block(owner)));
     }
 
-    /// The lane of a block that was listed, and its index there.
+    /// The sequence of a block that was listed, and its index there.
     fn owner(&self, block: usize) -> (usize, usize) {
         self.owners[self.blocks.binary_search(&block).expect("only listed blocks are cut")]
     }
@@ -80,11 +84,11 @@ pub(crate) fn local_size(size: usize) -> usize {
     BLOCK_POSITIONS * size
 }
 
-/// Puts rows where their lanes' state has their positions, in state values of
+/// Puts rows where their sequences' state has their positions, in state values of
 /// one group.
 ///
 /// # Panics
-/// When lanes write to one block, which the contract of steps rules out.
+/// When sequences write to one block, which the contract of steps rules out.
 pub(crate) fn write<const N: usize>(
     executor: &mut Executor<'_>,
     sources: [Source<'_>; N],
@@ -92,7 +96,7 @@ pub(crate) fn write<const N: usize>(
     rows: Rows<'_>,
     written: &mut Written,
 ) {
-    written.list(rows.lanes, states[0].group());
+    written.list(rows.sequences, states[0].group());
     let written = &*written;
     let each = rows.origins.len().div_ceil(written.blocks.len().max(1)).max(1);
     let blocks = states.map(StateTensor::blocks_mut);
@@ -104,9 +108,9 @@ pub(crate) fn write<const N: usize>(
     });
     let Executor { table, pool, locals, .. } = executor;
     let body = |index: usize, tile: &mut Tile<'_, u8>, scratch: &mut Aligned<f32>| {
-        let (lane, block) = written.owner(tile.rows().start);
+        let (sequence, block) = written.owner(tile.rows().start);
         let part = Part { table, source: sources[index], layout: layouts[index] };
-        part.put(&rows.lanes[lane], block, tile, scratch);
+        part.put(&rows.sequences[sequence], block, tile, scratch);
     };
     if rows.origins.len() > 1 {
         return pool.tiles_of_rows(locals, &written.blocks, outputs, body);
@@ -125,10 +129,10 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Puts the rows of a lane that belong to its block `index` into heads of it.
-    fn put(&self, lane: &Lane<'_>, index: usize, tile: &mut Tile<'_, u8>, scratch: &mut [f32]) {
+    /// Puts the rows of a sequence that belong to its block `index` into heads of it.
+    fn put(&self, sequence: &Sequence<'_>, index: usize, tile: &mut Tile<'_, u8>, scratch: &mut [f32]) {
         let (Source { x, turns }, Layout { heads, size, .. }) = (self.source, self.layout);
-        let (position, rows) = (lane.position as usize, lane.rows.indexes());
+        let (position, rows) = (sequence.position as usize, sequence.rows.indexes());
         let start = position.max(index * BLOCK_POSITIONS);
         let count = (position + rows.len()).min((index + 1) * BLOCK_POSITIONS) - start;
         let (first, at) = (rows.start + start - position, start % BLOCK_POSITIONS);

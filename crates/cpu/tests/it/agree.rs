@@ -9,11 +9,11 @@ use girih_cpu::kernels::packed::MatmulKernels;
 use girih_cpu::kernels::{Table, tables};
 use girih_graph::backend::Inputs;
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Act, Builder, Graph, InputKind, Op, Pairing, ValueId, Want};
+use girih_graph::{Act, Builder, Graph, InputKind, Op, Outputs, Pairing, ValueId};
 use girih_tensor::{DType, Shape, reference};
 
 use crate::attention;
-use crate::fixture::{Random, Sequence, Source, U, disagreement, exact, gamma, key, on, portable, step};
+use crate::fixture::{Random, Source, TestSequence, U, disagreement, exact, gamma, key, on, portable, step};
 
 /// One graph and one step of it.
 pub struct Case {
@@ -22,7 +22,7 @@ pub struct Case {
     pub source: Source,
     pub tokens: Vec<u32>,
     pub embeddings: Vec<f32>,
-    pub sequences: Vec<Sequence>,
+    pub sequences: Vec<TestSequence>,
     /// How far each value of the result may lie from the interpreter's.
     pub bounds: Vec<f64>,
 }
@@ -51,9 +51,9 @@ fn widths(dtype: DType) -> Vec<usize> {
     }
 }
 
-/// The graph that yields the wanted rows of `value`.
+/// The graph that yields the output rows of `value`.
 pub fn finish(mut builder: Builder, value: ValueId) -> Graph {
-    let taken = builder.take("taken", value);
+    let taken = builder.gather("taken", value);
     builder.finish(taken)
 }
 
@@ -84,7 +84,7 @@ fn linear(dtype: DType, inputs: usize, outputs: usize, rows: usize, random: &mut
         }
     }
     let name = format!("linear {dtype} [{outputs}, {inputs}] of {rows} rows");
-    let sequences = vec![Sequence::new(0, 0, rows as u32)];
+    let sequences = vec![TestSequence::new(0, 0, rows as u32)];
     Case { name, graph, source, tokens: Vec::new(), embeddings, sequences, bounds }
 }
 
@@ -117,7 +117,7 @@ fn embeds(random: &mut Random) -> Vec<Case> {
             cases.push(Case {
                 name: format!("embed {dtype} of width {width}"),
                 bounds: vec![0.0; tokens.len() * width],
-                sequences: vec![Sequence::new(0, 0, tokens.len() as u32)],
+                sequences: vec![TestSequence::new(0, 0, tokens.len() as u32)],
                 graph,
                 source,
                 tokens,
@@ -151,7 +151,7 @@ fn one(
             builder.same("y", op, &[x, shaped])
         }
         // What every graph ends with.
-        Op::Take => x,
+        Op::Gather => x,
         _ => builder.same("y", op, &operands),
     };
     let graph = finish(builder, y);
@@ -159,10 +159,10 @@ fn one(
     let numbers = vector.map_or(Vec::new(), |(len, dtype)| source.numbers("weight", dtype, 1, len));
     let embeddings: Vec<f32> = random.numbers(rows * inner.iter().product::<usize>());
     let embeddings: Vec<f32> = embeddings.iter().map(|x| x * 4.0).collect();
-    let mut sequences = vec![Sequence::new(0, 3, 2), Sequence::new(4, 131_070, 3)];
-    if op == Op::Take {
-        sequences[0].want = Want::Last;
-        sequences[1].want = Want::LastN(2);
+    let mut sequences = vec![TestSequence::new(0, 3, 2), TestSequence::new(4, 131_070, 3)];
+    if op == Op::Gather {
+        sequences[0].outputs = Outputs::Last;
+        sequences[1].outputs = Outputs::LastN(2);
     }
     let bounds = bound(&embeddings, &numbers);
     let name = format!("{op:?} of {inner:?} with {vector:?}");
@@ -234,7 +234,7 @@ fn elements(random: &mut Random) -> Vec<Case> {
         one(Op::Add, &inner, None, random, exact),
         one(Op::Scale { factor: 0.3 }, &inner, None, random, exact),
         one(Op::Reshape, &inner, None, random, exact),
-        one(Op::Take, &inner, None, random, taken),
+        one(Op::Gather, &inner, None, random, taken),
         one(Op::Softcap { cap: 1.5 }, &inner, None, random, |x, _| vec![gamma(9) * 1.5; x.len()]),
         // More than one piece.
         one(Op::Add, &[5, 2000], None, random, exact),

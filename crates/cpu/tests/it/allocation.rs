@@ -11,7 +11,7 @@ use std::thread;
 use girih_cpu::kernels::Table;
 use girih_cpu::kernels::packed::MatmulKernels;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
-use girih_graph::{Backend, Lane, Step, Want};
+use girih_graph::{Backend, Outputs, Sequence, Step};
 
 use crate::fixture::{Random, Source, cpu, cpu_with, portable};
 use crate::invariance::{Model, model};
@@ -101,17 +101,17 @@ fn steps_allocate_nothing() {
         for (rows, position) in [(20, 0), (1, 20)] {
             // So that every thread has a share, and has come to count.
             thread::sleep(std::time::Duration::from_millis(1));
-            let lane = |index: u32, blocks| Lane {
+            let sequence = |index: u32, blocks| Sequence {
                 blocks,
                 position,
                 rows: Range32 { start: index * rows, end: (index + 1) * rows },
-                want: Want::Last,
+                outputs: Outputs::Last,
                 spans: &[],
             };
-            let lanes = [lane(0, &blocks), lane(1, &others)];
+            let sequences = [sequence(0, &blocks), sequence(1, &others)];
             let inputs = Inputs::Tokens(&tokens[..2 * rows as usize]);
             CALLS.store(0, Ordering::Relaxed);
-            let step = Step { inputs, lanes: &lanes, output: &mut output, watch: &mut Unwatched };
+            let step = Step { inputs, sequences: &sequences, output: &mut output, watch: &mut Unwatched };
             cpu.run(&program, &weights, &mut state, step).unwrap();
             let calls = CALLS.load(Ordering::Relaxed);
             assert!(round == 0 || calls == 0, "{calls} allocations in a step of 2 x {rows} rows");

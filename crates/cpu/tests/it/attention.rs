@@ -6,7 +6,7 @@ use girih_graph::{Builder, Graph, Op, Span};
 use girih_tensor::{DType, Shape, reference};
 
 use crate::agree::{Case, finish};
-use crate::fixture::{Random, Sequence, Source, U, cpu_with, gamma, key, on, step};
+use crate::fixture::{Random, Source, TestSequence, U, cpu_with, gamma, key, on, step};
 
 /// The sizes and constants of one case.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +113,7 @@ fn bounds(sizes: Sizes, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f6
     (0..sizes.value_size).map(|column| relative * sizes_of(column).sum::<f64>() + none(column)).collect()
 }
 
-fn case(sizes: Sizes, sequences: Vec<Sequence>, random: &mut Random) -> Case {
+fn case(sizes: Sizes, sequences: Vec<TestSequence>, random: &mut Random) -> Case {
     let rows: u32 = sequences.iter().map(|sequence| sequence.rows).sum();
     let (graph, source) = graph(sizes, rows as usize);
     let embeddings = random.numbers(rows as usize * sizes.width());
@@ -159,39 +159,40 @@ pub fn cases(random: &mut Random) -> Vec<Case> {
     };
     let many = Sizes { heads: 1, groups: 1, size: 4, value_size: 5, ..plain };
     let window = Span::Window(70);
-    let lanes = || vec![Sequence::new(0, 0, 5), Sequence::new(2, 0, 1), Sequence::new(4, 0, 21)];
-    let image = |at: u32| Sequence {
+    let sequences =
+        || vec![TestSequence::new(0, 0, 5), TestSequence::new(2, 0, 1), TestSequence::new(4, 0, 21)];
+    let image = |at: u32| TestSequence {
         spans: vec![Range32 { start: at, end: at + 9 }, Range32 { start: at + 9, end: at + 11 }],
-        ..Sequence::new(0, 0, at + 20)
+        ..TestSequence::new(0, 0, at + 20)
     };
     let (quantized, wide) = (DType::Q8_0, Sizes { size: 32, value_size: 64, ..plain });
     let mut all = vec![
-        case(plain, lanes(), random),
-        case(Sizes { dtype: DType::F16, ..plain }, lanes(), random),
-        case(Sizes { dtype: DType::BF16, softcap: Some(0.5), ..plain }, lanes(), random),
-        case(Sizes { dtype: quantized, softcap: Some(0.5), ..wide }, lanes(), random),
-        case(Sizes { dtype: quantized, ..wide }, vec![Sequence::new(0, 0, 330)], random),
-        case(Sizes { span: Span::Window(3), ..plain }, lanes(), random),
-        case(Sizes { heads: 3, groups: 3, scale: 20.0, ..plain }, lanes(), random),
-        case(Sizes { scale: 20.0, ..many }, vec![Sequence::new(0, 0, 600)], random),
+        case(plain, sequences(), random),
+        case(Sizes { dtype: DType::F16, ..plain }, sequences(), random),
+        case(Sizes { dtype: DType::BF16, softcap: Some(0.5), ..plain }, sequences(), random),
+        case(Sizes { dtype: quantized, softcap: Some(0.5), ..wide }, sequences(), random),
+        case(Sizes { dtype: quantized, ..wide }, vec![TestSequence::new(0, 0, 330)], random),
+        case(Sizes { span: Span::Window(3), ..plain }, sequences(), random),
+        case(Sizes { heads: 3, groups: 3, scale: 20.0, ..plain }, sequences(), random),
+        case(Sizes { scale: 20.0, ..many }, vec![TestSequence::new(0, 0, 600)], random),
         // Scores so far apart that one weight is all there is.
-        case(Sizes { scale: 2000.0, ..many }, vec![Sequence::new(0, 0, 300)], random),
+        case(Sizes { scale: 2000.0, ..many }, vec![TestSequence::new(0, 0, 300)], random),
         // Scores that are all equal.
-        case(Sizes { scale: 0.0, ..many }, vec![Sequence::new(0, 0, 300)], random),
-        case(Sizes { span: window, dtype: DType::F16, ..many }, vec![Sequence::new(3, 0, 400)], random),
-        case(plain, vec![image(5), Sequence::new(8, 0, 3)], random),
+        case(Sizes { scale: 0.0, ..many }, vec![TestSequence::new(0, 0, 300)], random),
+        case(Sizes { span: window, dtype: DType::F16, ..many }, vec![TestSequence::new(3, 0, 400)], random),
+        case(plain, vec![image(5), TestSequence::new(8, 0, 3)], random),
         case(Sizes { span: Span::Window(4), ..plain }, vec![image(7)], random),
         case(many, vec![image(250)], random),
     ];
     for (index, size) in [1, 5, 16, 31, 48, 64, 80, 96, 128, 256].into_iter().enumerate() {
         let dtype = [DType::F32, DType::F16, DType::BF16][index % 3];
         let sizes = Sizes { size, value_size: size, heads: 2, groups: 1, dtype, ..plain };
-        all.push(case(sizes, vec![Sequence::new(0, 0, 70)], random));
+        all.push(case(sizes, vec![TestSequence::new(0, 0, 70)], random));
     }
     for shared in 1..=9 {
         let dtype = [DType::F16, DType::BF16, quantized][shared % 3];
         let sizes = Sizes { size: 32, value_size: 32, heads: 2 * shared, groups: 2, dtype, ..plain };
-        all.push(case(sizes, vec![Sequence::new(0, 0, 40)], random));
+        all.push(case(sizes, vec![TestSequence::new(0, 0, 40)], random));
     }
     all
 }
@@ -226,7 +227,7 @@ fn few_rows_and_many_yield_equal_bits() {
             let mut last = Vec::new();
             for cut in cuts.windows(2) {
                 let part = &embeddings[cut[0] * sizes.width()..cut[1] * sizes.width()];
-                let sequence = Sequence::new(0, cut[0] as u32, (cut[1] - cut[0]) as u32);
+                let sequence = TestSequence::new(0, cut[0] as u32, (cut[1] - cut[0]) as u32);
                 last.extend(step(&mut *runner, Inputs::Embeddings(part), &[sequence]));
             }
             let last = &last[last.len() - 20 * sizes.heads * sizes.value_size..];

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use girih_cpu::kernels::tables;
 use girih_graph::backend::{Block, Inputs, NodeTime, Range32, Unwatched};
-use girih_graph::{Graph, Lane, Op, Pairing, Runner, Step, Want, Watch};
+use girih_graph::{Graph, Op, Outputs, Pairing, Runner, Sequence, Step, Watch};
 use girih_tensor::{DType, Shape};
 
 use crate::fixture::{Random, Source, cpu, cpu_with, on};
@@ -66,15 +66,15 @@ impl Watch for Clock {
     }
 }
 
-/// Runs 30 tokens of a sequence, of which the last is wanted: the bits of its logits.
+/// Runs 30 tokens of a sequence, whose last is an output row: the bits of its logits.
 fn watched(graph: &Graph, runner: &mut dyn Runner, watch: &mut dyn Watch) -> Vec<u32> {
     let (tokens, blocks) = ([7; 30], [Block(0)]);
     let blocks = vec![&blocks[..]; graph.groups.len()];
     let rows = Range32 { start: 0, end: 30 };
-    let lane = Lane { blocks: &blocks, position: 0, rows, want: Want::Last, spans: &[] };
+    let sequence = Sequence { blocks: &blocks, position: 0, rows, outputs: Outputs::Last, spans: &[] };
     let mut output = vec![0.0; runner.width()];
     runner
-        .step(Step { inputs: Inputs::Tokens(&tokens), lanes: &[lane], output: &mut output, watch })
+        .step(Step { inputs: Inputs::Tokens(&tokens), sequences: &[sequence], output: &mut output, watch })
         .unwrap();
     output.into_iter().map(f32::to_bits).collect()
 }

@@ -6,8 +6,8 @@ use girih_cpu::kernels::{Table, tables};
 use girih_cpu::{Cpu, Options, Precision};
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{
-    BLOCK_POSITIONS, Backend, Error, Graph, InputKind, Key, Lane, OutputKind, Runner, Step, Variant, Want,
-    WeightSource, load,
+    BLOCK_POSITIONS, Backend, Error, Graph, InputKind, Key, OutputKind, Outputs, Runner, Sequence, Step,
+    Variant, WeightSource, load,
 };
 use girih_tensor::{DType, Shape};
 
@@ -91,25 +91,25 @@ impl WeightSource for Source {
     }
 }
 
-/// A lane before it is borrowed: a sequence with blocks of its own.
+/// A sequence before it is borrowed: a sequence with blocks of its own.
 #[derive(Clone, Debug)]
-pub struct Sequence {
+pub struct TestSequence {
     /// The first of its blocks, which follow each other, in every group.
     pub block: u32,
     pub position: u32,
     pub rows: u32,
-    pub want: Want,
+    pub outputs: Outputs,
     pub spans: Vec<Range32>,
 }
 
-impl Sequence {
-    pub fn new(block: u32, position: u32, rows: u32) -> Sequence {
-        Sequence { block, position, rows, want: Want::All, spans: Vec::new() }
+impl TestSequence {
+    pub fn new(block: u32, position: u32, rows: u32) -> TestSequence {
+        TestSequence { block, position, rows, outputs: Outputs::All, spans: Vec::new() }
     }
 }
 
 /// Runs one step of these sequences.
-pub fn step(runner: &mut dyn Runner, inputs: Inputs<'_>, sequences: &[Sequence]) -> Vec<f32> {
+pub fn step(runner: &mut dyn Runner, inputs: Inputs<'_>, sequences: &[TestSequence]) -> Vec<f32> {
     let groups = runner.blocks().len();
     let lists: Vec<Vec<Block>> = sequences
         .iter()
@@ -120,25 +120,25 @@ pub fn step(runner: &mut dyn Runner, inputs: Inputs<'_>, sequences: &[Sequence])
         .collect();
     let blocks: Vec<Vec<&[Block]>> = lists.iter().map(|list| vec![&list[..]; groups]).collect();
     let mut next = 0;
-    let lanes: Vec<Lane<'_>> = sequences
+    let sequences: Vec<Sequence<'_>> = sequences
         .iter()
         .zip(&blocks)
         .map(|(s, blocks)| {
             let rows = Range32 { start: next, end: next + s.rows };
             next = rows.end;
-            Lane { blocks, position: s.position, rows, want: s.want, spans: &s.spans }
+            Sequence { blocks, position: s.position, rows, outputs: s.outputs, spans: &s.spans }
         })
         .collect();
-    let wanted: usize = lanes.iter().map(|lane| lane.wanted().len()).sum();
-    let mut output = vec![f32::NAN; wanted * runner.width()];
-    runner.step(Step { inputs, lanes: &lanes, output: &mut output, watch: &mut Unwatched }).unwrap();
+    let output_rows: usize = sequences.iter().map(|sequence| sequence.output_rows().len()).sum();
+    let mut output = vec![f32::NAN; output_rows * runner.width()];
+    runner.step(Step { inputs, sequences: &sequences, output: &mut output, watch: &mut Unwatched }).unwrap();
     output
 }
 
 /// A key for embeddings in and hidden states out.
 pub fn key(rows: usize, context: u32) -> Key {
     let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
-    Key { rows: rows as u32, lanes: 8, context, wanted: rows as u32, variant }
+    Key { rows: rows as u32, sequences: 8, context, output_rows: rows as u32, variant }
 }
 
 /// `graph` on a backend, with so many blocks in each of its groups.
@@ -175,14 +175,15 @@ pub fn gamma(n: usize) -> f64 {
     n / (1.0 - n)
 }
 
-/// The first value that lies further from what is wanted than its bound.
-pub fn disagreement(got: &[f32], want: &[f32], bounds: &[f64]) -> Option<String> {
-    assert_eq!((got.len(), want.len()), (bounds.len(), bounds.len()), "one bound for each value");
-    let values = got.iter().zip(want).zip(bounds).enumerate();
-    values.into_iter().find_map(|(index, ((&got, &want), &bound))| {
-        let distance = (f64::from(got) - f64::from(want)).abs();
+/// The first value that differs from the expected one by more than its bound.
+pub fn disagreement(got: &[f32], expected: &[f32], bounds: &[f64]) -> Option<String> {
+    assert_eq!((got.len(), expected.len()), (bounds.len(), bounds.len()), "one bound for each value");
+    let values = got.iter().zip(expected).zip(bounds).enumerate();
+    values.into_iter().find_map(|(index, ((&got, &expected), &bound))| {
+        let distance = (f64::from(got) - f64::from(expected)).abs();
         // A distance that is no number is no agreement.
         let agrees = distance <= bound;
-        (!agrees).then(|| format!("value {index} is {got}, not {want}: {distance:e} apart, not {bound:e}"))
+        (!agrees)
+            .then(|| format!("value {index} is {got}, not {expected}: {distance:e} apart, not {bound:e}"))
     })
 }

@@ -7,7 +7,7 @@ use girih_graph::backend::Inputs;
 use girih_graph::{Builder, Graph, Op};
 use girih_tensor::{DType, Shape};
 
-use crate::fixture::{Random, Sequence, Source, cpu_with, gamma, key, on, step};
+use crate::fixture::{Random, Source, TestSequence, cpu_with, gamma, key, on, step};
 
 /// Outputs: a whole band, and one that is not filled.
 const OUTPUTS: usize = 37;
@@ -33,7 +33,7 @@ fn graph(dtype: DType, inputs: usize) -> Graph {
     let x = builder.input("x", &[inputs], DType::F32);
     let weight = builder.weight("weight", Shape::matrix(OUTPUTS, inputs), dtype);
     let y = builder.shaped("y", Op::Linear, &[x, weight], &[OUTPUTS]);
-    let taken = builder.take("taken", y);
+    let taken = builder.gather("taken", y);
     builder.finish(taken)
 }
 
@@ -55,7 +55,7 @@ fn run(table: Table, graph: &Graph, source: &Source, embeddings: &[f32], rows: u
     steps
         .flat_map(|x| {
             let rows = x.len() * ROWS / embeddings.len();
-            step(&mut *runner, Inputs::Embeddings(x), &[Sequence::new(0, 0, rows as u32)])
+            step(&mut *runner, Inputs::Embeddings(x), &[TestSequence::new(0, 0, rows as u32)])
         })
         .collect()
 }

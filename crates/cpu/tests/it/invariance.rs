@@ -6,12 +6,12 @@ use girih_cpu::kernels::{Table, tables};
 use girih_cpu::{Cpu, Options, Precision};
 use girih_graph::backend::{Block, Inputs, Range32};
 use girih_graph::{
-    Act, BLOCK_POSITIONS, Builder, Graph, GroupId, Key, Op, Pairing, Runner, Span, ValueId, Variant, Want,
+    Act, BLOCK_POSITIONS, Builder, Graph, GroupId, Key, Op, Outputs, Pairing, Runner, Span, ValueId, Variant,
     faults,
 };
 use girih_tensor::{DType, Shape};
 
-use crate::fixture::{Random, Sequence, Source, cpu_with, on, step};
+use crate::fixture::{Random, Source, TestSequence, cpu_with, on, step};
 
 /// A model of two layers, one with a window.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ const WINDOW: u32 = 20;
 
 /// The model's graph, as large as any test needs.
 pub fn model(model: Model) -> Graph {
-    let key = Key { rows: 512, lanes: 4, context: 512, wanted: 512, variant: Variant::GENERATE };
+    let key = Key { rows: 512, sequences: 4, context: 512, output_rows: 512, variant: Variant::GENERATE };
     let mut layers = Layers { builder: Builder::new(key), model };
     let tokens = layers.builder.input("tokens", &[], DType::I32);
     let table = layers.weight("embed.weight", VOCABULARY, model.width);
@@ -45,7 +45,7 @@ pub fn model(model: Model) -> Graph {
     for (index, span) in [Span::Window(WINDOW), Span::Full].into_iter().enumerate() {
         x = layers.layer(&format!("layers.{index}"), x, span);
     }
-    let taken = layers.builder.take("taken", x);
+    let taken = layers.builder.gather("taken", x);
     let normed = layers.norm("norm", taken, model.width);
     let logits = layers.builder.shaped("logits", Op::Linear, &[normed, table], &[VOCABULARY]);
     let graph = layers.builder.finish(logits);
@@ -79,20 +79,20 @@ impl Layers {
         self.builder.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &[heads, width / HEADS])
     }
 
-    fn turned(&mut self, name: &str, x: ValueId) -> ValueId {
+    fn rotated(&mut self, name: &str, x: ValueId) -> ValueId {
         let half = self.model.width / HEADS / 2;
         let frequencies = self.builder.weight("frequencies", Shape::vector(half), DType::F32);
         let op = Op::Rope { pairing: self.model.pairing };
-        self.builder.same(&format!("{name}.turned"), op, &[x, frequencies])
+        self.builder.same(&format!("{name}.rotated"), op, &[x, frequencies])
     }
 
     fn layer(&mut self, name: &str, x: ValueId, span: Span) -> ValueId {
         let (width, softcap) = (self.model.width, self.model.softcap);
         let normed = self.norm(&format!("{name}.before_mixer"), x, width);
         let q = self.heads(&format!("{name}.q"), normed, HEADS);
-        let q = self.turned(&format!("{name}.q"), q);
+        let q = self.rotated(&format!("{name}.q"), q);
         let k = self.heads(&format!("{name}.k"), normed, GROUPS);
-        let k = self.turned(&format!("{name}.k"), k);
+        let k = self.rotated(&format!("{name}.k"), k);
         let v = self.heads(&format!("{name}.v"), normed, GROUPS);
         let group = self.builder.group(span);
         let inner = [GROUPS, width / HEADS];
@@ -146,7 +146,7 @@ fn runner_on(cpu: Cpu, shape: Model) -> Box<dyn Runner> {
 pub fn logits(runner: &mut dyn Runner, tokens: &[u32], chunk: usize) -> Vec<u32> {
     let mut all = Vec::new();
     for (index, tokens) in tokens.chunks(chunk).enumerate() {
-        let sequence = Sequence::new(0, (index * chunk) as u32, tokens.len() as u32);
+        let sequence = TestSequence::new(0, (index * chunk) as u32, tokens.len() as u32);
         all.extend(step(runner, Inputs::Tokens(tokens), &[sequence]));
     }
     assert!(all.iter().all(|x: &f32| x.is_finite()), "logits are numbers");
@@ -244,7 +244,7 @@ fn rows_of_a_step_change_nothing_in_any_precision() {
 fn other_lanes_change_nothing() {
     let prompts: Vec<_> = (1..=3).map(prompt).collect();
     for (table, model) in combinations() {
-        let want: Vec<_> =
+        let expected: Vec<_> =
             prompts.iter().map(|tokens| logits(&mut *runner_with(table, model, 1), tokens, PROMPT)).collect();
         let mut runner = runner_with(table, model, 2);
         let mut at = [0; 3];
@@ -254,53 +254,53 @@ fn other_lanes_change_nothing() {
             let mut tokens = Vec::new();
             let mut sequences = Vec::new();
             let rows = at.map(|at| (1 + random.bits() as usize % 90).min(PROMPT - at));
-            for (lane, &rows) in rows.iter().enumerate().filter(|(_, rows)| **rows > 0) {
-                tokens.extend(&prompts[lane][at[lane]..at[lane] + rows]);
-                sequences.push(Sequence::new(5 * lane as u32, at[lane] as u32, rows as u32));
+            for (sequence, &rows) in rows.iter().enumerate().filter(|(_, rows)| **rows > 0) {
+                tokens.extend(&prompts[sequence][at[sequence]..at[sequence] + rows]);
+                sequences.push(TestSequence::new(5 * sequence as u32, at[sequence] as u32, rows as u32));
             }
             let mut rest = &step(&mut *runner, Inputs::Tokens(&tokens), &sequences)[..];
-            for lane in 0..3 {
-                let (own, others) = rest.split_at(rows[lane] * VOCABULARY);
-                got[lane].extend(own.iter().map(|x| x.to_bits()));
+            for sequence in 0..3 {
+                let (own, others) = rest.split_at(rows[sequence] * VOCABULARY);
+                got[sequence].extend(own.iter().map(|x| x.to_bits()));
                 rest = others;
-                at[lane] += rows[lane];
+                at[sequence] += rows[sequence];
             }
         }
-        assert!(got == want, "{}, {model:?}", table.name);
+        assert!(got == expected, "{}, {model:?}", table.name);
     }
 }
 
 /// Whoever wants a row gets it as if all were wanted, also after steps that
-/// wanted none, and beside lanes that want others.
+/// wanted none, and beside sequences that want others.
 #[test]
 fn wanted_rows_are_those_of_all() {
     let tokens = prompt(1);
     for (table, model) in combinations() {
         let all = logits(&mut *runner_with(table, model, 1), &tokens, PROMPT);
         let mut runner = runner_with(table, model, 2);
-        let mut some = |position: usize, rows: usize, wants: [Want; 2]| {
+        let mut some = |position: usize, rows: usize, wants: [Outputs; 2]| {
             let part = &tokens[position..position + rows];
-            let sequences = [0, 1].map(|lane| Sequence {
-                want: wants[lane],
-                ..Sequence::new(5 * lane as u32, position as u32, rows as u32)
+            let sequences = [0, 1].map(|sequence| TestSequence {
+                outputs: wants[sequence],
+                ..TestSequence::new(5 * sequence as u32, position as u32, rows as u32)
             });
             let inputs = [part, part].concat();
             let got = step(&mut *runner, Inputs::Tokens(&inputs), &sequences);
             let end = position + rows;
             let want = wants.map(|want| match want {
-                Want::Nothing => &[][..],
-                Want::Last => &all[(end - 1) * VOCABULARY..end * VOCABULARY],
-                Want::LastN(count) => &all[(end - count as usize) * VOCABULARY..end * VOCABULARY],
-                Want::All => &all[position * VOCABULARY..end * VOCABULARY],
+                Outputs::None => &[][..],
+                Outputs::Last => &all[(end - 1) * VOCABULARY..end * VOCABULARY],
+                Outputs::LastN(count) => &all[(end - count as usize) * VOCABULARY..end * VOCABULARY],
+                Outputs::All => &all[position * VOCABULARY..end * VOCABULARY],
             });
             let got: Vec<u32> = got.iter().map(|x| x.to_bits()).collect();
             assert!(got == want.concat(), "{}, {model:?}, {wants:?} at {position}", table.name);
         };
-        some(0, 100, [Want::Nothing, Want::Nothing]);
-        some(100, 1, [Want::Nothing, Want::Last]);
-        some(101, 20, [Want::LastN(3), Want::Nothing]);
-        some(121, 100, [Want::All, Want::Last]);
-        some(221, 79, [Want::Last, Want::LastN(12)]);
+        some(0, 100, [Outputs::None, Outputs::None]);
+        some(100, 1, [Outputs::None, Outputs::Last]);
+        some(101, 20, [Outputs::LastN(3), Outputs::None]);
+        some(121, 100, [Outputs::All, Outputs::Last]);
+        some(221, 79, [Outputs::Last, Outputs::LastN(12)]);
     }
 }
 
@@ -313,7 +313,7 @@ fn mutual_spans_keep_their_results() {
         let mut runner = runner(Model::default(), threads);
         let mut all = Vec::new();
         for cut in cuts.windows(2) {
-            let mut sequence = Sequence::new(0, cut[0], cut[1] - cut[0]);
+            let mut sequence = TestSequence::new(0, cut[0], cut[1] - cut[0]);
             if cut[0] <= image.start && image.end <= cut[1] {
                 sequence.spans.push(image);
             }
@@ -347,7 +347,7 @@ fn stale_state_does_not_leak() {
         let window = GroupId(0);
         let seen = (PROMPT + 1 - WINDOW as usize) / BLOCK_POSITIONS;
         let next = |runner: &mut dyn Runner| {
-            let sequence = Sequence::new(0, PROMPT as u32, 1);
+            let sequence = TestSequence::new(0, PROMPT as u32, 1);
             step(runner, Inputs::Tokens(&[3]), &[sequence]).iter().map(|x| x.to_bits()).collect::<Vec<_>>()
         };
         let want = next(&mut *poisoned);

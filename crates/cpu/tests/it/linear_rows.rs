@@ -13,7 +13,7 @@ use half::{bf16, f16};
 
 use crate::agree::finish;
 use crate::bands::below;
-use crate::fixture::{Random, Sequence, Source, cpu_with, gamma, key, on, portable, step};
+use crate::fixture::{Random, Source, TestSequence, cpu_with, gamma, key, on, portable, step};
 
 const FORMATS: [DType; 4] = [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::Q6_K];
 
@@ -69,7 +69,7 @@ fn wrong(
     let graph = graph(dtype, inputs, outputs, rows);
     let source = Source::random(&graph, random);
     let x = random.numbers(rows * inputs);
-    let sequences = [Sequence::new(0, 0, rows as u32)];
+    let sequences = [TestSequence::new(0, 0, rows as u32)];
     let mut runner = on(cpu_with(*table, 1 + below(2, random)), &graph, &source, 16);
     let got = step(&mut *runner, Inputs::Embeddings(&x), &sequences);
     let weights = source.numbers("weight", dtype, outputs, inputs);
@@ -111,7 +111,7 @@ fn wrong_bf16(table: &Table, [inputs, outputs, rows]: [usize; 3], random: &mut R
     let x = random.numbers(rows * inputs);
     let (threads, precision) = (1 + below(2, random), Some(Precision::Bf16));
     let cpu = Cpu::with_table(Options { threads, precision, ..Options::default() }, *table).unwrap();
-    let sequences = [Sequence::new(0, 0, rows as u32)];
+    let sequences = [TestSequence::new(0, 0, rows as u32)];
     let got = step(&mut *on(cpu, &graph, &source, 16), Inputs::Embeddings(&x), &sequences);
     let x: Vec<f32> = x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect();
     let weights = source.numbers("weight", DType::BF16, outputs, inputs);
@@ -175,7 +175,7 @@ fn a_band_too_little_is_caught() {
 fn results(table: &Table, precision: Precision, graph: &Graph, source: &Source, x: &[f32]) -> Vec<f32> {
     let options = Options { threads: 2, precision: Some(precision), ..Options::default() };
     let mut runner = on(Cpu::with_table(options, *table).unwrap(), graph, source, 16);
-    step(&mut *runner, Inputs::Embeddings(x), &[Sequence::new(0, 0, graph.key.rows)])
+    step(&mut *runner, Inputs::Embeddings(x), &[TestSequence::new(0, 0, graph.key.rows)])
 }
 
 /// What bytes leave of a row's values, in single precision.
@@ -315,7 +315,7 @@ fn matrices_of_integers_and_floats_share_a_task() {
             let options = Options { threads, precision, ..Options::default() };
             let graph = mixed(x.len() / 64);
             let mut runner = on(Cpu::with_table(options, table).unwrap(), &graph, &source, 16);
-            step(&mut *runner, Inputs::Embeddings(x), &[Sequence::new(0, 0, graph.key.rows)])
+            step(&mut *runner, Inputs::Embeddings(x), &[TestSequence::new(0, 0, graph.key.rows)])
         };
         let want = bits(&x.chunks_exact(64).flat_map(|x| results(1, x)).collect::<Vec<_>>());
         for (threads, rows) in

@@ -11,10 +11,10 @@ use std::time::Instant;
 use girih_cpu::kernels::{Table, by_name, tables};
 use girih_cpu::{Cpu, Options, Precision};
 use girih_graph::backend::Inputs;
-use girih_graph::{Builder, Graph, Op, Runner, Want};
+use girih_graph::{Builder, Graph, Op, Outputs, Runner};
 use girih_tensor::{DType, Shape};
 
-use crate::fixture::{Random, Sequence, Source, key, on, step};
+use crate::fixture::{Random, Source, TestSequence, key, on, step};
 
 const WIDTH: usize = 2048;
 const INNER: usize = 8192;
@@ -29,14 +29,14 @@ fn chain(dtype: DType, pairs: usize, rows: usize) -> Graph {
         let down = builder.weight(&format!("down.{pair}"), Shape::matrix(WIDTH, INNER), dtype);
         x = builder.shaped(&format!("x.{pair}"), Op::Linear, &[wide, down], &[WIDTH]);
     }
-    let taken = builder.take("taken", x);
+    let taken = builder.gather("taken", x);
     builder.finish(taken)
 }
 
 /// Seconds of a step, the least of several.
 fn seconds(runner: &mut dyn Runner, rows: usize, times: usize) -> f64 {
     let embeddings = Random(1).numbers(rows * WIDTH);
-    let sequence = Sequence { want: Want::Last, ..Sequence::new(0, 0, rows as u32) };
+    let sequence = TestSequence { outputs: Outputs::Last, ..TestSequence::new(0, 0, rows as u32) };
     let once = |runner: &mut dyn Runner| {
         let begun = Instant::now();
         step(runner, Inputs::Embeddings(&embeddings), std::slice::from_ref(&sequence));

@@ -5,13 +5,13 @@ use girih_graph::backend::{Block, Inputs, Watch};
 use girih_graph::{Backend, Builder, Error, GroupId, Op, Runner, Step, WeightSource};
 use girih_tensor::{DType, Shape};
 
-use crate::fixture::{Random, Sequence, Source, cpu, key, on, step};
+use crate::fixture::{Random, Source, TestSequence, cpu, key, on, step};
 use crate::invariance::{Model, logits, model, runner};
 
 const GROUPS: [GroupId; 2] = [GroupId(0), GroupId(1)];
 
 fn next(runner: &mut dyn Runner, block: u32, position: usize) -> Vec<u32> {
-    let sequence = Sequence::new(block, position as u32, 1);
+    let sequence = TestSequence::new(block, position as u32, 1);
     step(runner, Inputs::Tokens(&[7]), &[sequence]).iter().map(|x| x.to_bits()).collect()
 }
 
@@ -82,13 +82,13 @@ fn no_threads_are_refused() {
 fn operands_of_the_wrong_kind_are_refused_by_name() {
     let mut builder = Builder::new(key(4, 64));
     let x = builder.input("x", &[4, 8], DType::F32);
-    let taken = builder.take("taken", x);
+    let taken = builder.gather("taken", x);
     let frequencies = builder.weight("frequencies", Shape::vector(4), DType::F32);
     let op = Op::Rope { pairing: girih_graph::Pairing::Halves };
-    let y = builder.same("turned", op, &[taken, frequencies]);
+    let y = builder.same("rotated", op, &[taken, frequencies]);
     let refusals = cpu(1).refuses(&builder.finish(y));
     assert_eq!(refusals.len(), 1);
-    assert_eq!(refusals[0].node, "turned");
+    assert_eq!(refusals[0].node, "rotated");
     let reason = "its operand 'taken' is not the rows of the step, which 'rope' needs here";
     assert_eq!(refusals[0].reason, reason);
 }
@@ -110,15 +110,15 @@ fn a_watch_sees_the_values_it_wants() {
     let mut runner = on(cpu(2), &graph, &Source::random(&graph, &mut Random(1)), 2);
     let (mut log, mut output) = (Log::default(), vec![0.0; 50]);
     let blocks = [Block(0)];
-    let lane = girih_graph::Lane {
+    let sequence = girih_graph::Sequence {
         blocks: &[&blocks, &blocks],
         position: 0,
         rows: girih_graph::backend::Range32 { start: 0, end: 3 },
-        want: girih_graph::Want::Last,
+        outputs: girih_graph::Outputs::Last,
         spans: &[],
     };
     let inputs = Inputs::Tokens(&[1, 2, 3]);
-    runner.step(Step { inputs, lanes: &[lane], output: &mut output, watch: &mut log }).unwrap();
+    runner.step(Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut log }).unwrap();
     let [(q, q_shape, heads), (name, shape, data)] = &log.0[..] else { panic!("two values: {:?}", log.0) };
     assert_eq!((q.as_str(), q_shape.as_str(), heads.len()), ("layers.1.q.heads", "[3, 4, 8]", 96));
     assert_eq!((name.as_str(), shape.as_str()), ("logits", "[1, 50]"));

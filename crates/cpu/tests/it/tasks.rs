@@ -1,7 +1,7 @@
 //! How often threads have to meet in a step.
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
-use girih_graph::{BLOCK_POSITIONS, Backend, Lane, Step, Want};
+use girih_graph::{BLOCK_POSITIONS, Backend, Outputs, Sequence, Step};
 
 use crate::fixture::{Random, Source, cpu};
 use crate::invariance::{Model, model};
@@ -23,11 +23,12 @@ fn a_token_takes_five_tasks_a_layer() {
     let mut tasks = |position: u32, rows: u32| {
         let blocks = &blocks[..((position + rows) as usize).div_ceil(BLOCK_POSITIONS)];
         let rows = Range32 { start: 0, end: rows };
-        let lane = Lane { blocks: &[blocks, blocks], position, rows, want: Want::Last, spans: &[] };
+        let sequence =
+            Sequence { blocks: &[blocks, blocks], position, rows, outputs: Outputs::Last, spans: &[] };
         let (tokens, mut output) = (vec![7; rows.end as usize], vec![0.0; 50]);
         let inputs = Inputs::Tokens(&tokens);
         let before = cpu.tasks();
-        let step = Step { inputs, lanes: &[lane], output: &mut output, watch: &mut Unwatched };
+        let step = Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched };
         cpu.run(&program, &weights, &mut state, step).unwrap();
         cpu.tasks() - before
     };

@@ -44,7 +44,7 @@ pub enum Change {
 #[derive(Debug)]
 pub struct Cache {
     pools: Vec<Pool>,
-    sequences: Vec<Sequence>,
+    sequences: Vec<CachedSequence>,
     /// Counts what has been begun or ended: the age of sequences, and which of
     /// them was used last.
     clock: u64,
@@ -52,7 +52,7 @@ pub struct Cache {
 
 /// A sequence as far as it has been run.
 #[derive(Debug)]
-struct Sequence {
+struct CachedSequence {
     id: SequenceId,
     /// The tokens that have been run.
     tokens: Vec<u32>,
@@ -90,7 +90,7 @@ impl Pages {
     }
 }
 
-/// The blocks that a group needs so that `key.lanes` sequences of `key.context`
+/// The blocks that a group needs so that `key.sequences` sequences of `key.context`
 /// positions can be worked on together, in steps of `key.rows` rows in all.
 ///
 /// With a window of `n`, a sequence that brings `r` rows touches `n − 1 + r`
@@ -99,12 +99,12 @@ impl Pages {
 /// and the rows of all sequences are at most `key.rows`. A mutual span changes
 /// nothing, as it lies within the rows of its step.
 pub fn blocks(span: Span, key: &Key) -> u32 {
-    let whole = key.context.div_ceil(BLOCK_POSITIONS as u32).saturating_mul(key.lanes);
+    let whole = key.context.div_ceil(BLOCK_POSITIONS as u32).saturating_mul(key.sequences);
     match span {
         Span::Full => whole,
         Span::Window(length) => {
-            let behind = key.lanes.saturating_mul(window_blocks(length));
-            whole.min(behind.saturating_add(step_blocks(key.rows, key.lanes)))
+            let behind = key.sequences.saturating_mul(window_blocks(length));
+            whole.min(behind.saturating_add(step_blocks(key.rows, key.sequences)))
         }
     }
 }
@@ -115,9 +115,9 @@ fn window_blocks(length: u32) -> u32 {
 }
 
 /// Blocks that the rows of one step may need beyond those windows.
-fn step_blocks(rows: u32, lanes: u32) -> u32 {
+fn step_blocks(rows: u32, sequences: u32) -> u32 {
     let edge = BLOCK_POSITIONS as u32 - 2;
-    rows.saturating_add(lanes.saturating_mul(edge)) / BLOCK_POSITIONS as u32
+    rows.saturating_add(sequences.saturating_mul(edge)) / BLOCK_POSITIONS as u32
 }
 
 impl Cache {
@@ -143,8 +143,8 @@ impl Cache {
         self.sequences[self.find(id)].tokens.len() as u32
     }
 
-    /// The blocks of a sequence, as a lane takes them.
-    pub fn lane(&self, id: SequenceId) -> Vec<&[Block]> {
+    /// The blocks of a sequence, as a sequence takes them.
+    pub fn sequence(&self, id: SequenceId) -> Vec<&[Block]> {
         self.sequences[self.find(id)].pages.iter().map(|pages| pages.blocks.as_slice()).collect()
     }
 
@@ -158,7 +158,13 @@ impl Cache {
             None => (vec![Pages { blocks: Vec::new(), first: 0 }; self.pools.len()], 0),
         };
         let tokens = prompt[..shared].to_vec();
-        self.sequences.push(Sequence { id: SequenceId(now), tokens, begun: shared, pages, ended: None });
+        self.sequences.push(CachedSequence {
+            id: SequenceId(now),
+            tokens,
+            begun: shared,
+            pages,
+            ended: None,
+        });
         (SequenceId(now), shared as u32)
     }
 
@@ -205,7 +211,7 @@ impl Cache {
             }
         }
         let index = self.find(id);
-        let Sequence { tokens, pages, .. } = &mut self.sequences[index];
+        let CachedSequence { tokens, pages, .. } = &mut self.sequences[index];
         let mut changes = Vec::new();
         for (number, (pool, pages)) in self.pools.iter_mut().zip(pages).enumerate() {
             let group = GroupId(number as u32);
@@ -226,7 +232,7 @@ impl Cache {
 
     /// Whether each group has as many free blocks as a sequence lacks.
     fn suffices(&self, id: SequenceId, end: u32) -> bool {
-        let Sequence { tokens, pages, .. } = &self.sequences[self.find(id)];
+        let CachedSequence { tokens, pages, .. } = &self.sequences[self.find(id)];
         self.pools.iter().zip(pages).all(|(pool, pages)| {
             let fresh = (end as usize).div_ceil(BLOCK_POSITIONS).saturating_sub(pages.blocks.len());
             let copied = tail(pages, tokens.len()).is_some_and(|block| pool.shared(block));
@@ -307,7 +313,7 @@ impl Cache {
         self.pools.iter().enumerate().all(|(group, pool)| {
             let mut held = vec![false; pool.total()];
             let needed = |id: SequenceId| {
-                let Sequence { tokens, pages, .. } = &self.sequences[self.find(id)];
+                let CachedSequence { tokens, pages, .. } = &self.sequences[self.find(id)];
                 &pages[group].blocks[pages[group].needed(pool, tokens.len())..]
             };
             let blocks = working.iter().flat_map(|(id, _)| needed(*id));

@@ -1,17 +1,8 @@
 //! The random numbers, and the draw of a token.
 
-use super::{highest, weight};
+use girih_tensor::random::{INCREMENT, mix};
 
-/// The increment and the mixer of SplitMix64: Steele, Lea & Flood, "Fast
-/// splittable pseudorandom number generators", OOPSLA 2014; the multipliers
-/// are Stafford's variant 13.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-fn mix(x: u64) -> u64 {
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
+use super::logits::{highest, weight};
 
 /// Number `n` of the stream of `seed`, uniform in [0, 1) with 53 bits.
 ///
@@ -19,8 +10,8 @@ fn mix(x: u64) -> u64 {
 /// request can shift a stream. The seed is mixed first, because the streams of
 /// seeds that differ by a multiple of the increment would overlap.
 pub fn uniform(seed: u64, n: u64) -> f64 {
-    let start = mix(seed.wrapping_add(GOLDEN));
-    let bits = mix(start.wrapping_add(GOLDEN.wrapping_mul(n.wrapping_add(1))));
+    let start = mix(seed.wrapping_add(INCREMENT));
+    let bits = mix(start.wrapping_add(INCREMENT.wrapping_mul(n.wrapping_add(1))));
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
 

@@ -1,6 +1,6 @@
 //! Log-probabilities for the caller: of the model, before any sampler.
 
-use super::{candidates, highest, rank, weight};
+use super::logits::{candidates, highest, rank, weight};
 
 /// The natural logarithm of a token's probability.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -14,30 +14,23 @@
 
 mod bias;
 mod draw;
+mod history;
+mod logits;
 mod logprobs;
 mod penalty;
 mod temperature;
 mod top;
 
-use std::cmp::Ordering;
-
 pub use bias::bias;
 pub use draw::{draw, uniform};
+pub use history::History;
 pub use logprobs::{Logprob, Logprobs, logprobs};
 pub use penalty::{frequency, presence, repetition};
 pub use temperature::{greedy, likeliest, temperature};
 pub use top::{min_p, top_k, top_p};
 
 use crate::{Error, Result, Sampling};
-
-/// The tokens before the one to be chosen.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct History<'a> {
-    /// Those of the prompt.
-    pub prompt: &'a [u32],
-    /// Those of the reply.
-    pub reply: &'a [u32],
-}
+use logits::first;
 
 /// Changes logits as the settings say; does nothing where they are neutral.
 pub type Sampler = fn(&mut [f32], &Sampling, History<'_>);
@@ -77,57 +70,4 @@ pub fn pick(logits: &[f32], sampling: &Sampling, history: History<'_>) -> Result
         draw(&logits, uniform(sampling.seed, history.reply.len() as u64))
     };
     choice.ok_or_else(|| Error::new("every token is ruled out; allow at least one in the logit bias"))
-}
-
-/// The highest logit; −∞ where there is none. Every step reads a vocabulary
-/// for this, so the maxima of several columns run side by side.
-fn highest(logits: &[f32]) -> f32 {
-    let (rows, rest) = logits.as_chunks::<16>();
-    let mut tops = [f32::NEG_INFINITY; 16];
-    for row in rows {
-        tops.iter_mut().zip(row).for_each(|(top, logit)| *top = if *logit > *top { *logit } else { *top });
-    }
-    tops.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
-}
-
-/// The first logit of which something is true. Whole stretches are asked
-/// first, in a loop without a way out, which the compiler can make vectors of.
-fn first(logits: &[f32], is: impl Fn(f32) -> bool) -> Option<usize> {
-    const STRETCH: usize = 256;
-    let mut stretches = logits.chunks(STRETCH);
-    let found = stretches.position(|stretch| stretch.iter().fold(false, |any, logit| any | is(*logit)))?;
-    let start = found * STRETCH;
-    logits[start..].iter().position(|logit| is(*logit)).map(|index| start + index)
-}
-
-/// The weight in the softmax of a logit, where `highest` has weight 1.
-///
-/// Infinite logits have a meaning: +∞ shares everything with its equals, and
-/// −∞ gets nothing.
-fn weight(logit: f32, highest: f32) -> f64 {
-    if logit == f32::NEG_INFINITY {
-        0.0
-    } else if logit == highest {
-        1.0
-    } else {
-        (f64::from(logit) - f64::from(highest)).exp()
-    }
-}
-
-/// The tokens that are not ruled out, in order of id.
-fn candidates(logits: &[f32]) -> Vec<u32> {
-    (0..).zip(logits).filter(|(_, logit)| **logit > f32::NEG_INFINITY).map(|(id, _)| id).collect()
-}
-
-/// The likelier of two tokens first; of equals the one of the lower id.
-fn rank(logits: &[f32], a: u32, b: u32) -> Ordering {
-    let (left, right) = (logits[a as usize], logits[b as usize]);
-    right.partial_cmp(&left).expect("NaN was refused, and no sampler makes it").then(a.cmp(&b))
-}
-
-/// Rules these tokens out.
-fn rule_out(logits: &mut [f32], ids: &[u32]) {
-    for id in ids {
-        logits[*id as usize] = f32::NEG_INFINITY;
-    }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::History;
+use super::history::History;
 
 /// Divides positive and multiplies negative logits of every token of the
 /// prompt and the reply by `penalty`, once each (CTRL, Keskar et al. 2019,

@@ -1,6 +1,6 @@
 //! Temperature, and its limit 0: greedy.
 
-use super::{first, highest, rule_out};
+use super::logits::{first, highest, rule_out};
 
 /// Divides the logits by `temperature`, counted from the highest: 0 is greedy.
 ///

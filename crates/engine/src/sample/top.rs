@@ -1,6 +1,6 @@
 //! The filters: each keeps the likeliest tokens, and at least one.
 
-use super::{candidates, highest, rank, rule_out, weight};
+use super::logits::{candidates, highest, rank, rule_out, weight};
 
 /// Keeps the `k` likeliest tokens; 0 keeps all.
 pub fn top_k(logits: &mut [f32], k: u32) {

@@ -1,5 +1,6 @@
 //! Many sequences together: each reply is the one it would be alone.
 
+use girih_tensor::Random;
 use std::collections::BTreeMap;
 
 use girih_engine::{Engine, Event, Request, RequestId, Sampling, Stop};
@@ -7,7 +8,6 @@ use girih_graph::backend::Unwatched;
 
 use crate::oracle::{self, CONTEXT, Reply, SPANS, Trouble, Watched, batched, engine, narrow};
 use crate::oracle::{prompt, reply, request};
-use crate::random::Random;
 
 /// What came of each request so far.
 #[derive(Default)]
@@ -49,7 +49,7 @@ fn eight_sequences_decode_together() {
         assert_eq!((stats.prefill.tokens, stats.decode.tokens), (prompt.len() as u32, 99));
         assert!(stats.first_token >= stats.prefill.time && stats.whole >= stats.first_token);
     }
-    assert_eq!((watched.lanes.get(), watched.largest.get()), (8, 64));
+    assert_eq!((watched.sequences.get(), watched.largest.get()), (8, 64));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn prompts_share_what_a_running_one_has_read() {
 
 #[test]
 fn conversations_take_turns_in_one_cache() {
-    let key = girih_graph::Key { rows: 64, lanes: 4, ..oracle::key() };
+    let key = girih_graph::Key { rows: 64, sequences: 4, ..oracle::key() };
     let blocks = SPANS.map(|span| girih_engine::cache::blocks(span, &key));
     let (mut engine, _) = narrow(1, 64, &blocks);
     let mut talks: Vec<Vec<u32>> = (0..3).map(|number| prompt(number, 30)).collect();
@@ -168,13 +168,13 @@ struct Traffic {
 impl Traffic {
     fn new(seed: u64) -> Traffic {
         let mut random = Random(seed);
-        let lanes = 1 + random.below(6) as u32;
-        let chunk = lanes + random.below(100) as u32;
-        let one = girih_graph::Key { rows: chunk, lanes: 1, ..oracle::key() };
+        let sequences = 1 + random.below(6) as u32;
+        let chunk = sequences + random.below(100) as u32;
+        let one = girih_graph::Key { rows: chunk, sequences: 1, ..oracle::key() };
         let least = SPANS.map(|span| girih_engine::cache::blocks(span, &one));
         // From just enough for one sequence to enough for all.
-        let blocks = least.map(|least| least + random.below(4 * lanes as usize) as u32);
-        let (engine, watched) = narrow(lanes, chunk, &blocks);
+        let blocks = least.map(|least| least + random.below(4 * sequences as usize) as u32);
+        let (engine, watched) = narrow(sequences, chunk, &blocks);
         Traffic { random, engine, watched, asked: BTreeMap::new(), replies: Replies::default() }
     }
 
@@ -255,11 +255,11 @@ fn sampled_replies_do_not_depend_on_the_batch() {
     };
     let requests: Vec<_> = (0..6).map(sampled).collect();
     let alone: Vec<_> = requests.iter().map(|ask| reply(&mut engine(64).0, ask.clone()).ids).collect();
-    for (lanes, chunk, blocks) in [(6, 64, [30, 30]), (3, 7, [10, 10]), (6, 6, [8, 5])] {
-        let (mut engine, _) = narrow(lanes, chunk, &blocks);
+    for (sequences, chunk, blocks) in [(6, 64, [30, 30]), (3, 7, [10, 10]), (6, 6, [8, 5])] {
+        let (mut engine, _) = narrow(sequences, chunk, &blocks);
         let replies = together(&mut engine, &requests);
         let ids: Vec<_> = replies.into_iter().map(|reply| reply.ids).collect();
-        assert_eq!(ids, alone, "{lanes} lanes, steps of {chunk} rows");
+        assert_eq!(ids, alone, "{sequences} sequences, steps of {chunk} rows");
     }
 }
 

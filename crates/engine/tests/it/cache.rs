@@ -1,6 +1,7 @@
 //! The bookkeeping of blocks: by examples, and by chance against memory that
 //! remembers what was written into each block.
 
+use girih_tensor::Random;
 use std::collections::{BTreeMap, BTreeSet};
 
 use girih_engine::cache::{Cache, Change, SequenceId, blocks};
@@ -8,7 +9,6 @@ use girih_graph::backend::Block;
 use girih_graph::{BLOCK_POSITIONS, GroupId, Key, Span, Variant};
 
 use crate::oracle::prompt;
-use crate::random::Random;
 
 const FULL: [Span; 2] = [Span::Full, Span::Full];
 
@@ -35,7 +35,7 @@ fn blocks_are_taken_as_needed_and_given_back_at_the_end() {
     cache.extend(id, &prompt(1, 65));
     assert_eq!(cache.reserve(id, 128).unwrap(), [], "there is room already");
     assert_eq!(cache.reserve(id, 129).unwrap(), [zero(0, 2), zero(1, 2)]);
-    assert_eq!(cache.lane(id)[1], [Block(0), Block(1), Block(2)]);
+    assert_eq!(cache.sequence(id)[1], [Block(0), Block(1), Block(2)]);
     assert_eq!(cache.free(), [1, 0]);
     assert_eq!(cache.reserve(id, 200), None);
     cache.end(id);
@@ -57,7 +57,7 @@ fn a_prompt_shares_blocks_and_copies_the_one_it_writes_into() {
         let copied = Change::Copy { group: GroupId(0), from: Block(2), to: Block(3) };
         let changes = cache.reserve(second, shared + 1).unwrap();
         assert_eq!(changes, if shared == 129 { [copied] } else { [zero(0, 3)] });
-        assert_eq!(cache.lane(first)[0], [Block(0), Block(1), Block(2)], "the first is as it was");
+        assert_eq!(cache.sequence(first)[0], [Block(0), Block(1), Block(2)], "the first is as it was");
         cache.discard(first);
         cache.discard(second);
         assert_eq!(cache.free(), [5]);
@@ -73,7 +73,7 @@ fn a_block_whose_other_holder_had_to_go_needs_no_copy() {
     assert_eq!(shared, 129);
     assert_eq!(cache.reserve(second, 130).unwrap(), []);
     assert_eq!(cache.sequences().map(|(id, _)| id).collect::<Vec<_>>(), [second]);
-    assert_eq!(cache.lane(second)[0], [Block(0), Block(1), Block(2)]);
+    assert_eq!(cache.sequence(second)[0], [Block(0), Block(1), Block(2)]);
 }
 
 #[test]
@@ -127,7 +127,13 @@ fn blocks_behind_a_window_go_before_anything_is_forgotten() {
 
 #[test]
 fn a_group_gets_blocks_for_its_window_and_a_step() {
-    let key = |lanes, rows, context| Key { rows, lanes, context, wanted: 1, variant: Variant::GENERATE };
+    let key = |sequences, rows, context| Key {
+        rows,
+        sequences,
+        context,
+        output_rows: 1,
+        variant: Variant::GENERATE,
+    };
     let cases = [
         (Span::Full, key(1, 512, 4096), 64),
         (Span::Full, key(8, 512, 4095), 512),
@@ -149,7 +155,7 @@ fn a_group_gets_blocks_for_its_window_and_a_step() {
 fn the_blocks_of_a_window_suffice() {
     for window in [1, 2, 63, 64, 65, 66, 100, 128, 200] {
         for rows in [1, 2, 3, 62, 63, 64, 65, 100, 128, 130] {
-            let key = Key { rows, lanes: 1, context: 2000, wanted: 1, variant: Variant::GENERATE };
+            let key = Key { rows, sequences: 1, context: 2000, output_rows: 1, variant: Variant::GENERATE };
             let span = Span::Window(window);
             let mut cache = Cache::new(&[span], &[blocks(span, &key)]);
             let (id, _) = cache.begin(&[]);
@@ -245,7 +251,7 @@ impl World {
         for token in &tokens {
             whole.push(*token);
             let at = whole.len() - 1;
-            for (group, blocks) in self.memory.groups.iter_mut().zip(self.cache.lane(id)) {
+            for (group, blocks) in self.memory.groups.iter_mut().zip(self.cache.sequence(id)) {
                 group[blocks[at / BLOCK_POSITIONS].0 as usize][at % BLOCK_POSITIONS] = trace(whole);
             }
         }
@@ -254,9 +260,9 @@ impl World {
 
     /// What a sequence is to write no other sequence may see, ended or not.
     fn check_own(&self, id: SequenceId, start: usize, end: usize) {
-        let own = self.cache.lane(id);
+        let own = self.cache.sequence(id);
         for (other, tokens) in self.cache.sequences().filter(|(other, _)| *other != id) {
-            for ((own, theirs), span) in own.iter().zip(self.cache.lane(other)).zip(&self.spans) {
+            for ((own, theirs), span) in own.iter().zip(self.cache.sequence(other)).zip(&self.spans) {
                 let written = &own[start / BLOCK_POSITIONS..end.div_ceil(BLOCK_POSITIONS)];
                 let seen = &theirs[(span.first(tokens.len()) / BLOCK_POSITIONS).min(theirs.len())..];
                 assert!(
@@ -273,7 +279,8 @@ impl World {
             if let Some(expected) = self.live.get(&id) {
                 assert_eq!(tokens, expected);
             }
-            for ((group, blocks), span) in self.memory.groups.iter().zip(self.cache.lane(id)).zip(&self.spans)
+            for ((group, blocks), span) in
+                self.memory.groups.iter().zip(self.cache.sequence(id)).zip(&self.spans)
             {
                 for at in span.first(tokens.len())..tokens.len() {
                     let have = group[blocks[at / BLOCK_POSITIONS].0 as usize][at % BLOCK_POSITIONS];
@@ -290,7 +297,7 @@ impl World {
             let mut seen = BTreeSet::new();
             let mut named = BTreeSet::new();
             for (id, tokens) in self.cache.sequences() {
-                let blocks = self.cache.lane(id)[index];
+                let blocks = self.cache.sequence(id)[index];
                 let first = self.spans[index].first(tokens.len()) / BLOCK_POSITIONS;
                 seen.extend(blocks[first.min(blocks.len())..].iter().copied());
                 named.extend(blocks.iter().copied());

@@ -280,7 +280,7 @@ fn an_engine_refuses_programs_too_small_for_its_limits() {
         let runner = Box::new(Oracle::new(most, blocks, &Watched::default()));
         Engine::new(runner, limits).err().expect("a refusal").to_string()
     };
-    let together = |lanes, chunk| Limits { lanes, ..Limits::new(320, chunk) };
+    let together = |sequences, chunk| Limits { sequences, ..Limits::new(320, chunk) };
     let hidden = Variant { output: OutputKind::Hidden, ..Variant::GENERATE };
     for (most, blocks, limits, part) in [
         (key(), BLOCKS, Limits::new(321, 64), "context of 321 was asked for"),
@@ -289,7 +289,7 @@ fn an_engine_refuses_programs_too_small_for_its_limits() {
         (key(), BLOCKS, Limits::new(320, 0), "prefill chunk of 0"),
         (Key { rows: 8, ..key() }, BLOCKS, Limits::new(320, 9), "1 to 8"),
         (Key { variant: hidden, ..key() }, BLOCKS, Limits::new(320, 9), "into logits"),
-        (Key { wanted: 0, ..key() }, BLOCKS, Limits::new(320, 9), "into logits"),
+        (Key { output_rows: 0, ..key() }, BLOCKS, Limits::new(320, 9), "into logits"),
         (
             key(),
             BLOCKS,
@@ -297,8 +297,8 @@ fn an_engine_refuses_programs_too_small_for_its_limits() {
             "2 sequences together were asked for; the loaded programs take 1 to 1",
         ),
         (key(), BLOCKS, together(0, 64), "0 sequences together"),
-        (Key { lanes: 8, ..key() }, BLOCKS, together(4, 3), "1 to 3 in steps of 3 rows"),
-        (Key { lanes: 20, ..key() }, BLOCKS, together(20, 64), "1 to 16 in steps"),
+        (Key { sequences: 8, ..key() }, BLOCKS, together(4, 3), "1 to 3 in steps of 3 rows"),
+        (Key { sequences: 20, ..key() }, BLOCKS, together(20, 64), "1 to 16 in steps"),
     ] {
         let error = refusal(most, &blocks, limits);
         assert!(error.contains(part), "{error}");

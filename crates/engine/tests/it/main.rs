@@ -5,7 +5,6 @@ mod cache;
 mod filters;
 mod generation;
 mod oracle;
-mod random;
 mod requests;
 mod sampling;
 mod schedule;

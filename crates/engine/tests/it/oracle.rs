@@ -8,7 +8,7 @@ use std::rc::Rc;
 use girih_engine::text::Detokenize;
 use girih_engine::{Engine, Event, Limits, Request, RequestId, Sampling, Stats, Stop, Stops, What, cache};
 use girih_graph::backend::{Block, Inputs, MemoryPlan, State};
-use girih_graph::{BLOCK_POSITIONS, Error, Group, GroupId, Key, Lane, Runner, Span, Step, Variant};
+use girih_graph::{BLOCK_POSITIONS, Error, Group, GroupId, Key, Runner, Sequence, Span, Step, Variant};
 use girih_tensor::Shape;
 
 pub const VOCABULARY: usize = 40;
@@ -31,8 +31,8 @@ pub struct Watched {
     pub trouble: Rc<Cell<Option<Trouble>>>,
     pub zeroed: Rc<Cell<usize>>,
     pub rows: Rc<Cell<usize>>,
-    /// The most lanes that a step had.
-    pub lanes: Rc<Cell<usize>>,
+    /// The most sequences that a step had.
+    pub sequences: Rc<Cell<usize>>,
     /// The most rows that a step had.
     pub largest: Rc<Cell<usize>>,
 }
@@ -94,32 +94,35 @@ impl Oracle {
         Oracle { most, groups, blocks: blocks.to_vec(), slots, watched: watched.clone() }
     }
 
-    /// What lanes owe each other: nobody writes what another sees.
-    fn check(&self, lanes: &[Lane<'_>]) {
+    /// What sequences owe each other: nobody writes what another sees.
+    fn check(&self, sequences: &[Sequence<'_>]) {
         for (group, span) in SPANS.into_iter().enumerate() {
-            let own = |lane: &Lane<'_>, from: usize| {
-                let end = lane.position as usize + lane.rows.indexes().len();
-                lane.blocks[group][from / BLOCK_POSITIONS..end.div_ceil(BLOCK_POSITIONS)].to_vec()
+            let own = |sequence: &Sequence<'_>, from: usize| {
+                let end = sequence.position as usize + sequence.rows.indexes().len();
+                sequence.blocks[group][from / BLOCK_POSITIONS..end.div_ceil(BLOCK_POSITIONS)].to_vec()
             };
-            for (index, lane) in lanes.iter().enumerate() {
-                let written = own(lane, lane.position as usize);
-                for (other, lane) in lanes.iter().enumerate().filter(|(other, _)| *other != index) {
-                    let seen = own(lane, span.first(lane.position as usize));
+            for (index, sequence) in sequences.iter().enumerate() {
+                let written = own(sequence, sequence.position as usize);
+                for (other, sequence) in sequences.iter().enumerate().filter(|(other, _)| *other != index) {
+                    let seen = own(sequence, span.first(sequence.position as usize));
                     let clash = written.iter().find(|block| seen.contains(block));
-                    assert!(clash.is_none(), "lane {index} writes {clash:?}, which lane {other} sees");
+                    assert!(
+                        clash.is_none(),
+                        "sequence {index} writes {clash:?}, which sequence {other} sees"
+                    );
                 }
             }
         }
     }
 
-    /// Runs the rows of one lane; returns the logits of the wanted ones.
-    fn run(&mut self, lane: &Lane<'_>, tokens: &[u32], trouble: Option<Trouble>) -> Vec<f32> {
+    /// Runs the rows of one sequence; returns the logits of the wanted ones.
+    fn run(&mut self, sequence: &Sequence<'_>, tokens: &[u32], trouble: Option<Trouble>) -> Vec<f32> {
         let mut output = Vec::new();
-        let start = lane.position as usize;
-        for (index, row) in lane.rows.indexes().enumerate() {
-            self.write(lane, start + index, tokens[row]);
-            if lane.wanted().contains(&row) {
-                let mut logits = self.read(lane, start + index);
+        let start = sequence.position as usize;
+        for (index, row) in sequence.rows.indexes().enumerate() {
+            self.write(sequence, start + index, tokens[row]);
+            if sequence.output_rows().contains(&row) {
+                let mut logits = self.read(sequence, start + index);
                 if trouble == Some(Trouble::NaN((start + index) as u32)) {
                     self.watched.trouble.set(None);
                     logits[7] = f32::NAN;
@@ -130,8 +133,8 @@ impl Oracle {
         output
     }
 
-    fn write(&mut self, lane: &Lane<'_>, position: usize, token: u32) {
-        for (group, blocks) in lane.blocks.iter().enumerate() {
+    fn write(&mut self, sequence: &Sequence<'_>, position: usize, token: u32) {
+        for (group, blocks) in sequence.blocks.iter().enumerate() {
             let slots = &mut self.slots.groups[group][blocks[position / BLOCK_POSITIONS].0 as usize];
             let at = position % BLOCK_POSITIONS;
             assert!(at > 0 || slots.iter().all(|slot| *slot == 0), "a fresh block was zeroed");
@@ -139,9 +142,9 @@ impl Oracle {
         }
     }
 
-    fn read(&self, lane: &Lane<'_>, position: usize) -> Vec<f32> {
+    fn read(&self, sequence: &Sequence<'_>, position: usize) -> Vec<f32> {
         let slot = |group: usize, p: usize| {
-            let block = lane.blocks[group][p / BLOCK_POSITIONS].0;
+            let block = sequence.blocks[group][p / BLOCK_POSITIONS].0;
             self.slots.groups[group][block as usize][p % BLOCK_POSITIONS]
         };
         let full = (0..=position).map(|p| slot(0, p));
@@ -176,21 +179,25 @@ impl Runner for Oracle {
 
     fn step(&mut self, step: Step<'_>) -> Result<(), Error> {
         let Inputs::Tokens(tokens) = step.inputs else { panic!("the engine brings tokens") };
-        let lanes = step.lanes;
+        let sequences = step.sequences;
         let mut next = 0;
-        for lane in lanes {
-            assert_eq!(lane.rows.start, next, "lanes follow each other");
-            next = lane.rows.end;
-            assert!(lane.position as usize + lane.rows.indexes().len() <= self.most.context as usize);
+        for sequence in sequences {
+            assert_eq!(sequence.rows.start, next, "sequences follow each other");
+            next = sequence.rows.end;
+            assert!(sequence.position as usize + sequence.rows.indexes().len() <= self.most.context as usize);
         }
         assert!(next as usize == tokens.len() && next <= self.most.rows, "{next} rows");
-        assert!(lanes.iter().map(|lane| lane.wanted().len()).sum::<usize>() <= self.most.wanted as usize);
-        assert!(lanes.len() <= self.most.lanes as usize);
-        self.check(lanes);
+        assert!(
+            sequences.iter().map(|sequence| sequence.output_rows().len()).sum::<usize>()
+                <= self.most.output_rows as usize
+        );
+        assert!(sequences.len() <= self.most.sequences as usize);
+        self.check(sequences);
         let trouble = self.watched.trouble.get();
         let reaches = |at: u32| {
-            let ends =
-                lanes.iter().map(|lane| (lane.position, lane.position + lane.rows.indexes().len() as u32));
+            let ends = sequences.iter().map(|sequence| {
+                (sequence.position, sequence.position + sequence.rows.indexes().len() as u32)
+            });
             ends.into_iter().any(|(start, end)| (start..end).contains(&at))
         };
         if let Some(Trouble::Device(at)) = trouble
@@ -201,10 +208,10 @@ impl Runner for Oracle {
         }
         self.watched.rows.set(self.watched.rows.get() + tokens.len());
         self.watched.largest.set(self.watched.largest.get().max(tokens.len()));
-        self.watched.lanes.set(self.watched.lanes.get().max(lanes.len()));
+        self.watched.sequences.set(self.watched.sequences.get().max(sequences.len()));
         let mut output = Vec::new();
-        for lane in lanes {
-            output.extend(self.run(lane, tokens, trouble));
+        for sequence in sequences {
+            output.extend(self.run(sequence, tokens, trouble));
         }
         step.output.copy_from_slice(&output);
         if step.watch.wants("tokens") {
@@ -241,7 +248,7 @@ impl State for Slots {
 
 /// The largest step of the tests' programs.
 pub fn key() -> Key {
-    Key { rows: CONTEXT, lanes: 1, context: CONTEXT, wanted: 16, variant: Variant::GENERATE }
+    Key { rows: CONTEXT, sequences: 1, context: CONTEXT, output_rows: 16, variant: Variant::GENERATE }
 }
 
 /// Blocks for exactly one context in each of two groups.
@@ -256,17 +263,17 @@ pub fn engine(chunk: u32) -> (Engine<'static>, Watched) {
 
 /// An engine that works on several sequences in steps of `chunk` rows, with
 /// just the blocks that these need.
-pub fn batched(lanes: u32, chunk: u32) -> (Engine<'static>, Watched) {
-    let key = Key { rows: chunk, lanes, ..key() };
+pub fn batched(sequences: u32, chunk: u32) -> (Engine<'static>, Watched) {
+    let key = Key { rows: chunk, sequences, ..key() };
     let blocks = SPANS.map(|span| cache::blocks(span, &key));
-    narrow(lanes, chunk, &blocks)
+    narrow(sequences, chunk, &blocks)
 }
 
 /// As [`batched`], with so many blocks.
-pub fn narrow(lanes: u32, chunk: u32, blocks: &[u32]) -> (Engine<'static>, Watched) {
+pub fn narrow(sequences: u32, chunk: u32, blocks: &[u32]) -> (Engine<'static>, Watched) {
     let watched = Watched::default();
-    let runner = Box::new(Oracle::new(Key { lanes, ..key() }, blocks, &watched));
-    (Engine::new(runner, Limits { lanes, ..Limits::new(CONTEXT, chunk) }).unwrap(), watched)
+    let runner = Box::new(Oracle::new(Key { sequences, ..key() }, blocks, &watched));
+    (Engine::new(runner, Limits { sequences, ..Limits::new(CONTEXT, chunk) }).unwrap(), watched)
 }
 
 /// A prompt that no other number makes.

@@ -2,8 +2,7 @@
 
 use girih_engine::Sampling;
 use girih_engine::sample::{History, SAMPLERS, draw, likeliest, logprobs, pick, uniform};
-
-use crate::random::Random;
+use girih_tensor::Random;
 
 const OUT: f32 = f32::NEG_INFINITY;
 const ALL: f32 = f32::INFINITY;

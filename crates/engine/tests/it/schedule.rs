@@ -1,29 +1,28 @@
 //! What a step runs.
 
 use girih_engine::schedule::{Part, Progress, schedule};
-use girih_graph::Want;
+use girih_graph::Outputs;
 use girih_graph::backend::Range32;
-
-use crate::random::Random;
+use girih_tensor::Random;
 
 fn parts(sequences: &[(u32, u32)], rows: u32) -> Vec<Part> {
     let sequences: Vec<_> = sequences.iter().map(|&(run, known)| Progress { run, known }).collect();
     schedule(&sequences, rows)
 }
 
-fn part(sequence: usize, start: u32, end: u32, want: Want) -> Part {
-    Part { sequence, positions: Range32 { start, end }, want }
+fn part(sequence: usize, start: u32, end: u32, outputs: Outputs) -> Part {
+    Part { sequence, positions: Range32 { start, end }, outputs }
 }
 
 #[test]
 fn only_the_last_known_token_wants_logits() {
     let one = |run, known, rows| parts(&[(run, known)], rows);
-    assert_eq!(one(0, 10, 4), [part(0, 0, 4, Want::Nothing)]);
-    assert_eq!(one(4, 10, 4), [part(0, 4, 8, Want::Nothing)]);
-    assert_eq!(one(8, 10, 4), [part(0, 8, 10, Want::Last)]);
-    assert_eq!(one(0, 4, 4), [part(0, 0, 4, Want::Last)]);
-    assert_eq!(one(10, 11, 4), [part(0, 10, 11, Want::Last)]);
-    assert_eq!(one(0, u32::MAX, u32::MAX), [part(0, 0, u32::MAX, Want::Last)]);
+    assert_eq!(one(0, 10, 4), [part(0, 0, 4, Outputs::None)]);
+    assert_eq!(one(4, 10, 4), [part(0, 4, 8, Outputs::None)]);
+    assert_eq!(one(8, 10, 4), [part(0, 8, 10, Outputs::Last)]);
+    assert_eq!(one(0, 4, 4), [part(0, 0, 4, Outputs::Last)]);
+    assert_eq!(one(10, 11, 4), [part(0, 10, 11, Outputs::Last)]);
+    assert_eq!(one(0, u32::MAX, u32::MAX), [part(0, 0, u32::MAX, Outputs::Last)]);
     assert_eq!(parts(&[], 4), []);
 }
 
@@ -32,15 +31,15 @@ fn replies_come_first_and_the_oldest_prompt_takes_the_rest() {
     let sequences = [(0, 100), (30, 31), (7, 9), (50, 51)];
     assert_eq!(
         parts(&sequences, 10),
-        [part(0, 0, 8, Want::Nothing), part(1, 30, 31, Want::Last), part(3, 50, 51, Want::Last)]
+        [part(0, 0, 8, Outputs::None), part(1, 30, 31, Outputs::Last), part(3, 50, 51, Outputs::Last)]
     );
     assert_eq!(
         parts(&sequences, 103),
         [
-            part(0, 0, 100, Want::Last),
-            part(1, 30, 31, Want::Last),
-            part(2, 7, 8, Want::Nothing),
-            part(3, 50, 51, Want::Last)
+            part(0, 0, 100, Outputs::Last),
+            part(1, 30, 31, Outputs::Last),
+            part(2, 7, 8, Outputs::None),
+            part(3, 50, 51, Outputs::Last)
         ]
     );
 }

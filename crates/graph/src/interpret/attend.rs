@@ -4,7 +4,7 @@ use girih_tensor::reference;
 
 use super::StateTensor;
 use crate::Span;
-use crate::backend::Lane;
+use crate::backend::Sequence;
 
 /// How scores are made; the constants of [`Op::Attend`](crate::Op::Attend).
 #[derive(Clone, Copy)]
@@ -14,27 +14,35 @@ pub(super) struct Scores {
     pub softcap: Option<f32>,
 }
 
-/// Attends with every head of every row of `q`, each within its lane.
+/// Attends with every head of every row of `q`, each within its sequence.
 pub(super) fn attend(
     q: &[f32],
     heads: usize,
     keys: &StateTensor,
     values: &StateTensor,
-    lanes: &[Lane<'_>],
+    sequences: &[Sequence<'_>],
     scores: Scores,
 ) -> Vec<f32> {
-    let rows: usize = lanes.iter().map(|lane| lane.rows.indexes().len()).sum();
+    let rows: usize = sequences.iter().map(|sequence| sequence.rows.indexes().len()).sum();
     let size = q.len() / (rows * heads).max(1);
     let shared = heads * size / keys.inner;
     let value_size = values.inner * size / keys.inner;
     let mut out = Vec::with_capacity(rows * heads * value_size);
-    for lane in lanes {
-        for (row, position) in lane.rows.indexes().zip(lane.position as usize..) {
+    for sequence in sequences {
+        for (row, position) in sequence.rows.indexes().zip(sequence.position as usize..) {
             for head in 0..heads {
                 let q = &q[(row * heads + head) * size..][..size];
                 let at = head / shared;
-                let weights = weigh(q, at * size, keys, lane, position, scores);
-                out.extend(blend(&weights, at * value_size, value_size, values, lane, position, scores.span));
+                let weights = weigh(q, at * size, keys, sequence, position, scores);
+                out.extend(blend(
+                    &weights,
+                    at * value_size,
+                    value_size,
+                    values,
+                    sequence,
+                    position,
+                    scores.span,
+                ));
             }
         }
     }
@@ -46,14 +54,14 @@ fn weigh(
     q: &[f32],
     at: usize,
     keys: &StateTensor,
-    lane: &Lane<'_>,
+    sequence: &Sequence<'_>,
     position: usize,
     how: Scores,
 ) -> Vec<f64> {
-    let seen = lane.sees(how.span, position);
+    let seen = sequence.sees(how.span, position);
     let mut weights: Vec<f64> = seen
         .map(|seen| {
-            let key = &keys.row(lane, seen)[at..at + q.len()];
+            let key = &keys.row(sequence, seen)[at..at + q.len()];
             let score = f64::from(how.scale) * reference::dot(q, key).sum;
             how.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
         })
@@ -68,13 +76,13 @@ fn blend(
     at: usize,
     size: usize,
     values: &StateTensor,
-    lane: &Lane<'_>,
+    sequence: &Sequence<'_>,
     position: usize,
     span: Span,
 ) -> Vec<f32> {
     let mut sums = vec![0.0f64; size];
-    for (weight, seen) in weights.iter().zip(lane.sees(span, position)) {
-        let value = &values.row(lane, seen)[at..at + size];
+    for (weight, seen) in weights.iter().zip(sequence.sees(span, position)) {
+        let value = &values.row(sequence, seen)[at..at + size];
         sums.iter_mut().zip(value).for_each(|(sum, &v)| *sum += weight * f64::from(v));
     }
     sums.into_iter().map(|sum| sum as f32).collect()

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use girih_tensor::{DType, Shape};
 
-use crate::backend::{Backend, Block, Inputs, Lane, MemoryPlan, Refusal, State, Step, Stretch, WeightSource};
+use crate::backend::{Backend, Block, Inputs, MemoryPlan, Refusal, Sequence, State, Step, WeightSource};
 use crate::{BLOCK_POSITIONS, Error, Extent, Graph, GroupId, Key, Node, Op, Role, Value, ValueId};
 
 /// The backend that runs a graph by its definition.
@@ -48,22 +48,22 @@ impl StateTensor {
         block.0 as usize * length..(block.0 as usize + 1) * length
     }
 
-    /// Where the numbers of a lane's position lie.
-    fn slot(&self, lane: &Lane<'_>, position: usize) -> std::ops::Range<usize> {
-        let block = lane.blocks[self.group.0 as usize][position / BLOCK_POSITIONS];
+    /// Where the numbers of a sequence's position lie.
+    fn slot(&self, sequence: &Sequence<'_>, position: usize) -> std::ops::Range<usize> {
+        let block = sequence.blocks[self.group.0 as usize][position / BLOCK_POSITIONS];
         let start = (block.0 as usize * BLOCK_POSITIONS + position % BLOCK_POSITIONS) * self.inner;
         start..start + self.inner
     }
 
-    fn row(&self, lane: &Lane<'_>, position: usize) -> &[f32] {
-        &self.data[self.slot(lane, position)]
+    fn row(&self, sequence: &Sequence<'_>, position: usize) -> &[f32] {
+        &self.data[self.slot(sequence, position)]
     }
 
     /// Stores a row, rounded to the state's type.
-    fn put(&mut self, lane: &Lane<'_>, position: usize, row: &[f32]) {
+    fn put(&mut self, sequence: &Sequence<'_>, position: usize, row: &[f32]) {
         let mut bytes = vec![0; self.inner / self.dtype.tile().1 * self.dtype.block_bytes()];
         self.dtype.pack(row, &mut bytes);
-        let slot = self.slot(lane, position);
+        let slot = self.slot(sequence, position);
         self.dtype.unpack(&bytes, &mut self.data[slot]);
     }
 }
@@ -75,10 +75,6 @@ impl Backend for Interpreter {
 
     fn name(&self) -> &'static str {
         "interpreter"
-    }
-
-    fn stretch(&self) -> Stretch {
-        Stretch::Elastic
     }
 
     fn ladder(&self, most: Key) -> Vec<Key> {
@@ -128,7 +124,7 @@ impl Backend for Interpreter {
 
     fn run(&self, graph: &Graph, weights: &Weights, state: &mut Cache, step: Step<'_>) -> Result<(), Error> {
         let mut run =
-            Run { graph, weights, state, lanes: step.lanes, values: vec![None; graph.values.len()] };
+            Run { graph, weights, state, sequences: step.sequences, values: vec![None; graph.values.len()] };
         let input = graph.input().expect("programs are made of graphs without faults");
         run.values[input.0 as usize] = Some(match step.inputs {
             Inputs::Tokens(tokens) => tokens.iter().map(|&token| token as f32).collect(),
@@ -171,19 +167,19 @@ struct Run<'a> {
     graph: &'a Graph,
     weights: &'a Weights,
     state: &'a mut Cache,
-    lanes: &'a [Lane<'a>],
+    sequences: &'a [Sequence<'a>],
     values: Vec<Option<Vec<f32>>>,
 }
 
 impl Run<'_> {
     /// The extents of a value in this step.
     fn shape(&self, value: &Value) -> Shape {
-        let rows = self.lanes.last().map_or(0, |lane| lane.rows.end as usize);
+        let rows = self.sequences.last().map_or(0, |sequence| sequence.rows.end as usize);
         match value.outermost {
             Extent::Rows => value.shape.with_outermost(rows),
-            Extent::Wanted => {
-                value.shape.with_outermost(self.lanes.iter().map(|lane| lane.wanted().len()).sum())
-            }
+            Extent::OutputRows => value
+                .shape
+                .with_outermost(self.sequences.iter().map(|sequence| sequence.output_rows().len()).sum()),
             Extent::Fixed | Extent::Context => value.shape,
         }
     }
@@ -216,7 +212,7 @@ impl Run<'_> {
                 rows::linear(input(0), input(1), bias, inner.columns())
             }
             Op::Reshape => input(0).to_vec(),
-            Op::Rope { pairing } => rows::rope(input(0), input(1), pairing, self.lanes, inner.stride()),
+            Op::Rope { pairing } => rows::rope(input(0), input(1), pairing, self.sequences, inner.stride()),
             Op::Write => return self.write(node),
             Op::Attend { scale, span, softcap } => {
                 let keys = &self.state.tensors[self.tensor(node.inputs[1])];
@@ -227,7 +223,7 @@ impl Run<'_> {
                     heads,
                     keys,
                     values,
-                    self.lanes,
+                    self.sequences,
                     attend::Scores { scale, span, softcap },
                 )
             }
@@ -235,20 +231,20 @@ impl Run<'_> {
             Op::Add => rows::pairwise(input(0), input(1), |a, b| a + b),
             Op::Scale { factor } => rows::each(input(0), |x| x * f64::from(factor)),
             Op::Softcap { cap } => rows::each(input(0), |x| f64::from(cap) * (x / f64::from(cap)).tanh()),
-            Op::Take => rows::take(input(0), inner.stride(), self.lanes),
+            Op::Gather => rows::take(input(0), inner.stride(), self.sequences),
         };
         self.values[node.output.0 as usize] = Some(result);
     }
 
-    /// Puts every row where its lane's state has its position.
+    /// Puts every row where its sequence's state has its position.
     fn write(&mut self, node: &Node) {
         let tensor = self.tensor(node.output);
         let rows =
             self.values[node.inputs[0].0 as usize].as_ref().expect("checked: written before it is read");
         let tensor = &mut self.state.tensors[tensor];
-        for lane in self.lanes {
-            for (row, position) in lane.rows.indexes().zip(lane.position as usize..) {
-                tensor.put(lane, position, &rows[row * tensor.inner..(row + 1) * tensor.inner]);
+        for sequence in self.sequences {
+            for (row, position) in sequence.rows.indexes().zip(sequence.position as usize..) {
+                tensor.put(sequence, position, &rows[row * tensor.inner..(row + 1) * tensor.inner]);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use girih_tensor::reference;
 
-use crate::backend::{Inputs, Lane};
+use crate::backend::{Inputs, Sequence};
 use crate::{Act, Pairing};
 
 pub(super) fn embed(inputs: Inputs<'_>, table: &[f32], width: usize) -> Vec<f32> {
@@ -33,12 +33,12 @@ pub(super) fn rope(
     x: &[f32],
     frequencies: &[f32],
     pairing: Pairing,
-    lanes: &[Lane<'_>],
+    sequences: &[Sequence<'_>],
     stride: usize,
 ) -> Vec<f32> {
     let mut turned = x.to_vec();
-    for lane in lanes {
-        for (row, position) in lane.rows.indexes().zip(lane.position..) {
+    for sequence in sequences {
+        for (row, position) in sequence.rows.indexes().zip(sequence.position..) {
             for head in turned[row * stride..(row + 1) * stride].chunks_exact_mut(2 * frequencies.len()) {
                 rotate(head, frequencies, pairing, position);
             }
@@ -62,8 +62,8 @@ fn rotate(head: &mut [f32], frequencies: &[f32], pairing: Pairing, position: u32
     }
 }
 
-pub(super) fn take(x: &[f32], stride: usize, lanes: &[Lane<'_>]) -> Vec<f32> {
-    let rows = lanes.iter().flat_map(Lane::wanted);
+pub(super) fn take(x: &[f32], stride: usize, sequences: &[Sequence<'_>]) -> Vec<f32> {
+    let rows = sequences.iter().flat_map(Sequence::output_rows);
     rows.flat_map(|row| &x[row * stride..(row + 1) * stride]).copied().collect()
 }
 

@@ -9,7 +9,7 @@ use crate::session::{Part, open, step};
 /// the input holds the two queries, the key and the value.
 fn form(span: &str, cap: &str, dtype: &str) -> String {
     format!(
-        "graph rows 8 lanes 2 context 128 wanted 8 embeddings -> hidden
+        "graph rows 8 sequences 2 context 128 output_rows 8 embeddings -> hidden
         group only span {span}
         input x: [rows 8, 4] f32
         weight queries: [2, 4] f32
@@ -27,7 +27,7 @@ fn form(span: &str, cap: &str, dtype: &str) -> String {
         values = write v.heads
         mixed: [rows 8, 2, 1] = attend(scale=2.0 span={span}{cap}) q.heads, keys, values
         flat: [rows 8, 2] = reshape mixed
-        output taken: [wanted 8, 2] = take flat"
+        output taken: [output_rows 8, 2] = gather flat"
     )
 }
 
@@ -52,7 +52,7 @@ fn heads_weigh_values_by_the_softmax_of_their_scores() {
 #[test]
 fn neighbouring_query_heads_share_a_head_of_keys() {
     // Four heads over two: the values 10 and 20 are read by two heads each.
-    let text = "graph rows 1 lanes 1 context 64 wanted 1 embeddings -> hidden
+    let text = "graph rows 1 sequences 1 context 64 output_rows 1 embeddings -> hidden
         group full span full
         input x: [rows 1, 2, 1] f32
         flat: [rows 1, 2] = reshape x
@@ -62,7 +62,7 @@ fn neighbouring_query_heads_share_a_head_of_keys() {
         state values: [context 64, 2, 1] f32 in full
         values = write x
         seen: [rows 1, 4, 1] = attend(scale=1.0 span=full) heads, values, values
-        output taken: [wanted 1, 4, 1] = take seen";
+        output taken: [output_rows 1, 4, 1] = gather seen";
     let mut runner = open(text, |_, count| vec![1.0; count]);
     let out = step(runner.as_mut(), Inputs::Embeddings(&[10.0, 20.0]), &[Part::whole(1)]);
     assert_eq!(out, [10.0, 10.0, 20.0, 20.0]);
@@ -116,7 +116,7 @@ fn spans_count_positions_of_the_sequence() {
 fn lanes_do_not_see_each_other() {
     let other = Part { blocks: &[Block(2)], ..Part::whole(2) };
     near(&means("full", &[Part::whole(2), other]), &[1.0, 3.0 / 2.0, 4.0, 6.0]);
-    // Nor do mutual spans reach over: positions are the lane's own.
+    // Nor do mutual spans reach over: positions are the sequence's own.
     let spans = [Range32 { start: 0, end: 2 }];
     let parts = [Part { spans: &spans, ..Part::whole(2) }, other];
     near(&means("full", &parts), &[3.0 / 2.0, 3.0 / 2.0, 4.0, 6.0]);

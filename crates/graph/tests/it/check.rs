@@ -112,8 +112,8 @@ fn rule_4_values_are_written_once_by_what_may_write_them() {
     change("tokens", "does not write values of its role", |g| g.nodes[1].output = ValueId(0));
     change("embed.table", "does not write values of its role", |g| g.nodes[1].output = ValueId(1));
     edit(
-        "layers.0.keys = write layers.0.k.turned",
-        "layers.0.keys = reshape layers.0.k.turned",
+        "layers.0.keys = write layers.0.k.rotated",
+        "layers.0.keys = reshape layers.0.k.rotated",
         "layers.0.keys",
         "does not write",
     );
@@ -127,7 +127,7 @@ fn rule_4_values_are_written_once_by_what_may_write_them() {
 
 #[test]
 fn rule_5_nothing_is_read_before_it_is_written() {
-    edit("layers.0.keys = write layers.0.k.turned\n", "", "layers.0.mixed", "reads 'layers.0.keys' before");
+    edit("layers.0.keys = write layers.0.k.rotated\n", "", "layers.0.mixed", "reads 'layers.0.keys' before");
     change("embed", "reads 'embed.rows' before anything", |g| g.nodes.swap(0, 1));
 }
 
@@ -136,10 +136,10 @@ fn rule_6_one_input_one_output_and_nothing_unread() {
     edit("input tokens", "weight tokens", "graph", "0 values of the role input");
     edit("output logits", "logits", "graph", "0 values of the role output");
     edit("output logits", "logits", "logits", "nothing reads it");
-    edit("head.norm: [wanted", "output head.norm: [wanted", "graph", "2 values of the role output");
+    edit("head.norm: [output_rows", "output head.norm: [output_rows", "graph", "2 values of the role output");
     edit(
-        "logits.raw: [wanted 4, 16] = linear head.norm,",
-        "logits.raw: [wanted 4, 16] = linear head.rows,",
+        "logits.raw: [output_rows 4, 16] = linear head.norm,",
+        "logits.raw: [output_rows 4, 16] = linear head.rows,",
         "head.norm",
         "nothing reads it",
     );
@@ -179,7 +179,7 @@ const SHAPES: &str = "do not have the shapes";
 #[test]
 fn rule_7_operators_that_change_no_shape_have_equal_operands() {
     edit("embed: [rows 8, 32] = scale", "embed: [rows 8, 16] = scale", "embed", SHAPES);
-    edit("logits: [wanted 4, 16] = softcap", "logits: [wanted 4, 15] = softcap", "logits", SHAPES);
+    edit("logits: [output_rows 4, 16] = softcap", "logits: [output_rows 4, 15] = softcap", "logits", SHAPES);
     edit("= add embed, layers.0.o", "= add embed, layers.0.q.heads", "layers.0.read", SHAPES);
     edit("layers.0.gate, layers.0.up", "layers.0.read, layers.0.up", "layers.0.gated", SHAPES);
     edit("layers.0.gate, layers.0.up", "layers.0.gate", "layers.0.gated", "too few or too many");
@@ -192,7 +192,7 @@ fn rule_7_operators_that_change_no_shape_have_equal_operands() {
 #[test]
 fn rule_7_embed_and_linear_have_fitting_matrices() {
     edit("embed.rows: [rows 8, 32]", "embed.rows: [rows 8, 4, 8]", "embed.rows", SHAPES);
-    edit("embed.rows: [rows 8, 32]", "embed.rows: [wanted 4, 32]", "embed.rows", SHAPES);
+    edit("embed.rows: [rows 8, 32]", "embed.rows: [output_rows 4, 32]", "embed.rows", SHAPES);
     edit("= embed tokens, embed.table", "= embed tokens, tokens", "embed.rows", SHAPES);
     edit(
         "= embed tokens, embed.table",
@@ -213,24 +213,24 @@ fn rule_7_positional_operators_read_rows() {
     edit(
         "rope(pairing=halves) layers.0.q.heads",
         "rope(pairing=halves) layers.0.q",
-        "layers.0.q.turned",
+        "layers.0.q.rotated",
         SHAPES,
     );
-    edit("rope.halves: [4]", "rope.halves: [5]", "layers.0.q.turned", SHAPES);
-    edit("rope.halves: [4]", "rope.halves: [9223372036854775808]", "layers.0.q.turned", SHAPES);
+    edit("rope.halves: [4]", "rope.halves: [5]", "layers.0.q.rotated", SHAPES);
+    edit("rope.halves: [4]", "rope.halves: [9223372036854775808]", "layers.0.q.rotated", SHAPES);
     edit("write layers.0.v.heads", "write layers.0.v", "layers.0.values", SHAPES);
     edit("write layers.0.v.heads", "write layers.0.q.heads", "layers.0.values", SHAPES);
-    edit("head.rows: [wanted 4, 32]", "head.rows: [rows 8, 32]", "head.rows", SHAPES);
-    edit("head.rows: [wanted 4, 32]", "head.rows: [wanted 4, 33]", "head.rows", SHAPES);
-    edit("= take layers.1.out", "= take embed.table", "head.rows", SHAPES);
-    let wanted = TOKENS.replace("rows 8", "wanted 4");
-    expect(&parse(&wanted.replace("graph wanted 4", "graph rows 8")), "layers.0.mixed", SHAPES);
-    expect(&parse(&wanted.replace("graph wanted 4", "graph rows 8")), "layers.0.q.turned", SHAPES);
+    edit("head.rows: [output_rows 4, 32]", "head.rows: [rows 8, 32]", "head.rows", SHAPES);
+    edit("head.rows: [output_rows 4, 32]", "head.rows: [output_rows 4, 33]", "head.rows", SHAPES);
+    edit("= gather layers.1.out", "= gather embed.table", "head.rows", SHAPES);
+    let output_rows = TOKENS.replace("rows 8", "output_rows 4");
+    expect(&parse(&output_rows.replace("graph output_rows 4", "graph rows 8")), "layers.0.mixed", SHAPES);
+    expect(&parse(&output_rows.replace("graph output_rows 4", "graph rows 8")), "layers.0.q.rotated", SHAPES);
 }
 
-/// A graph of square matrices in which rows, wanted rows and width are 4, so
+/// A graph of square matrices in which rows, output rows and width are 4, so
 /// that only roles and what extents count tell its values apart.
-const SQUARE: &str = "graph rows 4 lanes 1 context 64 wanted 4 tokens -> hidden
+const SQUARE: &str = "graph rows 4 sequences 1 context 64 output_rows 4 tokens -> hidden
 group full span full
 input tokens: [rows 4] i32
 weight table: [4, 4] f32
@@ -246,16 +246,16 @@ weight gain: [4] f32
 normed: [rows 4, 4] = norm(epsilon=0.0) y, gain
 heads: [rows 4, 1, 4] = reshape normed
 weight turns: [2] f32
-turned: [rows 4, 1, 4] = rope(pairing=halves) heads, turns
+rotated: [rows 4, 1, 4] = rope(pairing=halves) heads, turns
 state keys: [context 64, 1, 4] f32 in full
-keys = write turned
-seen: [rows 4, 1, 4] = attend(scale=1.0 span=full) turned, keys, keys
+keys = write rotated
+seen: [rows 4, 1, 4] = attend(scale=1.0 span=full) rotated, keys, keys
 thick: [rows 4, 4] = reshape seen
 thin: [rows 4, 1] = reshape same
 weight gains: [4, 1] f32
 again: [rows 4, 4] = linear thin, gains
 all: [rows 4, 4] = add thick, again
-output z: [wanted 4, 4] = take all
+output z: [output_rows 4, 4] = gather all
 ";
 
 #[test]
@@ -265,23 +265,23 @@ fn rule_7_shapes_alone_do_not_make_a_weight() {
     edit("linear x, matrix, bias", "linear x, x, bias", "y");
     edit("linear thin, gains", "linear thin, thin", "again");
     edit("norm(epsilon=0.0) y, gain", "norm(epsilon=0.0) y, same", "normed");
-    edit("x: [rows 4, 4] = embed", "x: [wanted 4, 4] = embed", "x");
-    edit("y: [rows 4, 4] = linear", "y: [wanted 4, 4] = linear", "y");
+    edit("x: [rows 4, 4] = embed", "x: [output_rows 4, 4] = embed", "x");
+    edit("y: [rows 4, 4] = linear", "y: [output_rows 4, 4] = linear", "y");
     edit("= add thick, again", "= add thick, matrix", "all");
     edit("= add thick, again", "= embed tokens, thick", "all");
-    edit("thick: [rows 4, 4]", "thick: [wanted 4, 4]", "thick");
-    edit("seen: [rows 4, 1, 4]", "seen: [wanted 4, 1, 4]", "seen");
-    edit("turned: [rows 4, 1, 4]", "turned: [wanted 4, 1, 4]", "turned");
-    edit("turned: [rows 4, 1, 4]", "turned: [wanted 4, 1, 4]", "keys");
-    let turned_by_its_rows = "graph rows 4 lanes 1 context 64 wanted 4 embeddings -> hidden
+    edit("thick: [rows 4, 4]", "thick: [output_rows 4, 4]", "thick");
+    edit("seen: [rows 4, 1, 4]", "seen: [output_rows 4, 1, 4]", "seen");
+    edit("rotated: [rows 4, 1, 4]", "rotated: [output_rows 4, 1, 4]", "rotated");
+    edit("rotated: [rows 4, 1, 4]", "rotated: [output_rows 4, 1, 4]", "keys");
+    let rotated_by_its_rows = "graph rows 4 sequences 1 context 64 output_rows 4 embeddings -> hidden
         input x: [rows 4] f32
         column: [rows 4, 1] = reshape x
         weight line: [8, 1] f32
         y: [rows 4, 8] = linear column, line
         heads: [rows 4, 1, 8] = reshape y
-        turned: [rows 4, 1, 8] = rope(pairing=halves) heads, x
-        output z: [wanted 4, 1, 8] = take turned";
-    expect(&parse(turned_by_its_rows), "turned", SHAPES);
+        rotated: [rows 4, 1, 8] = rope(pairing=halves) heads, x
+        output z: [output_rows 4, 1, 8] = gather rotated";
+    expect(&parse(rotated_by_its_rows), "rotated", SHAPES);
 }
 
 #[test]
@@ -311,14 +311,14 @@ fn rule_7_attention_has_whole_groups_of_heads() {
 fn rule_8_outermost_extents_count_what_roles_ask_for() {
     const COUNTS: &str = "does not count";
     edit("tokens: [rows 8] i32", "tokens: [8] i32", "tokens", COUNTS);
-    edit("weight rope.halves: [4]", "weight rope.halves: [wanted 4]", "rope.halves", COUNTS);
+    edit("weight rope.halves: [4]", "weight rope.halves: [output_rows 4]", "rope.halves", COUNTS);
     edit("layers.0.keys: [context 128,", "layers.0.keys: [rows 8,", "layers.0.keys", COUNTS);
     edit("layers.0.flat: [rows 8,", "layers.0.flat: [8,", "layers.0.flat", COUNTS);
     edit("layers.0.flat: [rows 8,", "layers.0.flat: [context 128,", "layers.0.flat", COUNTS);
-    edit("output logits: [wanted 4,", "output logits: [rows 8,", "logits", COUNTS);
+    edit("output logits: [output_rows 4,", "output logits: [rows 8,", "logits", COUNTS);
     edit("layers.0.flat: [rows 8,", "layers.0.flat: [rows 9,", "layers.0.flat", "is 9; the key says 8");
     edit("graph rows 8", "graph rows 9", "tokens", "is 8; the key says 9");
-    edit("context 128 wanted", "context 64 wanted", "layers.1.values", "is 128; the key says 64");
+    edit("context 128 output_rows", "context 64 output_rows", "layers.1.values", "is 128; the key says 64");
 }
 
 #[test]
@@ -333,8 +333,8 @@ fn rule_9_attention_sees_as_far_as_its_group() {
         GROUP,
     );
     edit(
-        "layers.0.q.turned, layers.0.keys,",
-        "layers.0.q.turned, layers.0.k.turned,",
+        "layers.0.q.rotated, layers.0.keys,",
+        "layers.0.q.rotated, layers.0.k.rotated,",
         "layers.0.mixed",
         GROUP,
     );
@@ -359,8 +359,10 @@ fn rule_10_constants_and_extents_are_finite_and_positive() {
     }
     edit("group window_4 span window:4", "group window_4 span window:0", "window_4", "no positions");
     edit("embed.table: [16,", "embed.table: [0,", "embed.table", "an extent is zero");
-    for zero in ["rows 0 lanes 2 context 128 wanted 4", "rows 8 lanes 0 context 128 wanted 4"] {
-        edit("rows 8 lanes 2 context 128 wanted 4", zero, "graph", "at least one");
+    for zero in
+        ["rows 0 sequences 2 context 128 output_rows 4", "rows 8 sequences 0 context 128 output_rows 4"]
+    {
+        edit("rows 8 sequences 2 context 128 output_rows 4", zero, "graph", "at least one");
     }
 }
 

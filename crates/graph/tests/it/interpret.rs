@@ -3,7 +3,7 @@
 
 use girih_graph::backend::{Block, Inputs};
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Backend, GroupId, Runner, Want, Watch, load};
+use girih_graph::{Backend, GroupId, Outputs, Runner, Watch, load};
 use girih_tensor::Shape;
 
 use crate::forms::{EMBEDDINGS, TOKENS, parse};
@@ -25,9 +25,9 @@ fn chunked(tokens: &[u32], chunk: usize, blocks: &[Block]) -> Vec<f32> {
     let mut position = 0;
     for rows in tokens.chunks(chunk) {
         let count = rows.len() as u32;
-        let want =
-            if position as usize + rows.len() == tokens.len() { Want::LastN(2) } else { Want::Nothing };
-        let part = Part { blocks, position, rows: count, want, spans: &[] };
+        let outputs =
+            if position as usize + rows.len() == tokens.len() { Outputs::LastN(2) } else { Outputs::None };
+        let part = Part { blocks, position, rows: count, outputs, spans: &[] };
         last = step(runner.as_mut(), Inputs::Tokens(rows), &[part]);
         position += count;
     }
@@ -54,7 +54,7 @@ fn a_sequence_may_lie_in_any_blocks() {
 #[test]
 fn lanes_side_by_side_equal_lanes_alone() {
     let tokens = tokens(8);
-    let part = |blocks, rows| Part { blocks, position: 0, rows, want: Want::LastN(2), spans: &[] };
+    let part = |blocks, rows| Part { blocks, position: 0, rows, outputs: Outputs::LastN(2), spans: &[] };
     let (left, right) = (part(&[Block(2)], 3), part(&[Block(0)], 5));
     let alone = |range: std::ops::Range<usize>, part| {
         step(open_random(TOKENS).as_mut(), Inputs::Tokens(&tokens[range]), &[part])
@@ -80,7 +80,7 @@ impl Watch for Kept {
 #[test]
 fn embeddings_continue_where_tokens_would_have() {
     let tokens = tokens(6);
-    let part = Part { want: Want::LastN(3), ..Part::whole(6) };
+    let part = Part { outputs: Outputs::LastN(3), ..Part::whole(6) };
     let mut kept = Kept(&["embed", "head.norm", "layers.0.keys"], Vec::new());
     watched(open_random(TOKENS).as_mut(), Inputs::Tokens(&tokens), &[part], &mut kept);
     // Values are shown as they are made, at the step's extents; state is not.
@@ -93,7 +93,7 @@ fn embeddings_continue_where_tokens_would_have() {
 /// A runner that has read `tokens` into block 0.
 fn read(tokens: &[u32]) -> Box<dyn Runner> {
     let mut runner = open_random(TOKENS);
-    let part = Part { want: Want::Nothing, ..Part::whole(tokens.len() as u32) };
+    let part = Part { outputs: Outputs::None, ..Part::whole(tokens.len() as u32) };
     step(runner.as_mut(), Inputs::Tokens(tokens), &[part]);
     runner
 }

@@ -2,7 +2,6 @@
 
 mod attention;
 mod check;
-mod early;
 mod forms;
 mod interpret;
 mod operators;
@@ -10,4 +9,5 @@ mod plan;
 mod random;
 mod runner;
 mod session;
+mod sink_gather;
 mod text;

@@ -1,6 +1,6 @@
 //! The operators that work on one row: numbers worked out by hand.
 
-use girih_graph::Want;
+use girih_graph::Outputs;
 use girih_graph::backend::{Block, Inputs};
 
 use crate::session::{Part, open, step};
@@ -8,11 +8,11 @@ use crate::session::{Part, open, step};
 /// Equal up to the rounding of the inputs (such as ln 3) and of the result: no
 /// case multiplies an error of its inputs by more than seven.
 #[track_caller]
-pub fn near(have: &[f32], want: &[f64]) {
-    assert_eq!(have.len(), want.len(), "{have:?} for {want:?}");
-    for (&have, &want) in have.iter().zip(want) {
-        let bound = 8.0 * f64::from(f32::EPSILON) / 2.0 * want.abs().max(1.0);
-        assert!((f64::from(have) - want).abs() <= bound, "{have} for {want}");
+pub fn near(have: &[f32], expected: &[f64]) {
+    assert_eq!(have.len(), expected.len(), "{have:?} for {expected:?}");
+    for (&have, &expected) in have.iter().zip(expected) {
+        let bound = 8.0 * f64::from(f32::EPSILON) / 2.0 * expected.abs().max(1.0);
+        assert!((f64::from(have) - expected).abs() <= bound, "{have} for {expected}");
     }
 }
 
@@ -27,8 +27,8 @@ fn run_from(position: u32, lines: &[&str], weights: &[(&str, &[f32])], x: &[f32]
     let shape = last.strip_prefix("y: [rows ").and_then(|rest| rest.split_once(']')).expect("makes y").0;
     let rows = shape.split(',').next().expect("split yields one at least");
     let text = format!(
-        "graph rows {rows} lanes 1 context 64 wanted {rows} embeddings -> hidden\n{}\n\
-         output taken: [wanted {shape}] = take y",
+        "graph rows {rows} sequences 1 context 64 output_rows {rows} embeddings -> hidden\n{}\n\
+         output taken: [output_rows {shape}] = gather y",
         lines.join("\n"),
     );
     let mut runner = open(&text, |name, _| {
@@ -40,11 +40,11 @@ fn run_from(position: u32, lines: &[&str], weights: &[(&str, &[f32])], x: &[f32]
 
 #[test]
 fn embed_takes_rows_of_its_table() {
-    let text = "graph rows 3 lanes 1 context 64 wanted 3 tokens -> hidden
+    let text = "graph rows 3 sequences 1 context 64 output_rows 3 tokens -> hidden
         input tokens: [rows 3] i32
         weight table: [3, 2] f32
         rows: [rows 3, 2] = embed tokens, table
-        output taken: [wanted 3, 2] = take rows";
+        output taken: [output_rows 3, 2] = gather rows";
     let mut runner = open(text, |_, _| vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let rows = step(runner.as_mut(), Inputs::Tokens(&[2, 0, 2]), &[Part::whole(3)]);
     assert_eq!(rows, [5.0, 6.0, 1.0, 2.0, 5.0, 6.0]);
@@ -152,28 +152,32 @@ fn add_scale_and_softcap_work_on_each_number() {
     near(&run(&[x, "y: [rows 1, 2] = softcap(cap=2.0) x"], &[], &[3f32.ln(), -1e30]), &[1.0, -2.0]);
 }
 
-/// What `take` yields of rows 10, 20, 30, 40 of one lane.
-fn taken(want: Want) -> Vec<f32> {
-    two_lanes([4, 0], [want, Want::Nothing])
+/// What `take` yields of rows 10, 20, 30, 40 of one sequence.
+fn taken(outputs: Outputs) -> Vec<f32> {
+    two_lanes([4, 0], [outputs, Outputs::None])
 }
 
-fn two_lanes(rows: [u32; 2], wants: [Want; 2]) -> Vec<f32> {
-    let text = "graph rows 4 lanes 2 context 64 wanted 4 embeddings -> hidden
+fn two_lanes(rows: [u32; 2], wants: [Outputs; 2]) -> Vec<f32> {
+    let text = "graph rows 4 sequences 2 context 64 output_rows 4 embeddings -> hidden
         input x: [rows 4, 1] f32
-        output taken: [wanted 4, 1] = take x";
-    let part =
-        |index: usize| Part { rows: rows[index], want: wants[index], blocks: &[Block(0)], ..Part::whole(0) };
+        output taken: [output_rows 4, 1] = gather x";
+    let part = |index: usize| Part {
+        rows: rows[index],
+        outputs: wants[index],
+        blocks: &[Block(0)],
+        ..Part::whole(0)
+    };
     let parts: Vec<_> = [part(0), part(1)].into_iter().filter(|part| part.rows > 0).collect();
     step(open(text, |_, _| Vec::new()).as_mut(), Inputs::Embeddings(&[10.0, 20.0, 30.0, 40.0]), &parts)
 }
 
 #[test]
 fn take_yields_the_wanted_rows_in_order() {
-    assert!(taken(Want::Nothing).is_empty());
-    assert_eq!(taken(Want::Last), [40.0]);
-    assert_eq!(taken(Want::LastN(2)), [30.0, 40.0]);
-    assert_eq!(taken(Want::LastN(9)), [10.0, 20.0, 30.0, 40.0]);
-    assert_eq!(taken(Want::All), [10.0, 20.0, 30.0, 40.0]);
-    assert_eq!(two_lanes([1, 3], [Want::Last, Want::LastN(2)]), [10.0, 30.0, 40.0]);
-    assert_eq!(two_lanes([3, 1], [Want::Nothing, Want::All]), [40.0]);
+    assert!(taken(Outputs::None).is_empty());
+    assert_eq!(taken(Outputs::Last), [40.0]);
+    assert_eq!(taken(Outputs::LastN(2)), [30.0, 40.0]);
+    assert_eq!(taken(Outputs::LastN(9)), [10.0, 20.0, 30.0, 40.0]);
+    assert_eq!(taken(Outputs::All), [10.0, 20.0, 30.0, 40.0]);
+    assert_eq!(two_lanes([1, 3], [Outputs::Last, Outputs::LastN(2)]), [10.0, 30.0, 40.0]);
+    assert_eq!(two_lanes([3, 1], [Outputs::None, Outputs::All]), [40.0]);
 }

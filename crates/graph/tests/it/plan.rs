@@ -75,7 +75,7 @@ fn reshaped_values_have_the_place_of_their_operand() {
     assert_eq!(place("layers.0.q"), place("layers.0.q.heads"));
     assert_eq!(place("layers.1.mixed"), place("layers.1.flat"));
     // The last reader of the reshaped value is the rotation.
-    let rope = graph.nodes.iter().position(|node| Some(node.output) == graph.find("layers.0.q.turned"));
+    let rope = graph.nodes.iter().position(|node| Some(node.output) == graph.find("layers.0.q.rotated"));
     assert_eq!(place("layers.0.q").map(|place| place.last), rope);
     // Input is not scratch, and so lends its place to nobody.
     assert_eq!(place("tokens"), None);
@@ -83,13 +83,13 @@ fn reshaped_values_have_the_place_of_their_operand() {
 
 #[test]
 fn a_deep_chain_takes_two_buffers() {
-    let key = Key { rows: 16, lanes: 1, context: 64, wanted: 16, variant: Variant::GENERATE };
+    let key = Key { rows: 16, sequences: 1, context: 64, output_rows: 16, variant: Variant::GENERATE };
     let mut graph = Builder::new(key);
     let mut x = graph.input("x", &[16], DType::F32);
     for layer in 0..1000 {
         x = graph.same(&format!("x.{layer}"), Op::Scale { factor: 2.0 }, &[x]);
     }
-    let taken = graph.take("taken", x);
+    let taken = graph.gather("taken", x);
     let plan = ScratchPlan::of(&graph.finish(taken));
     assert_eq!(plan.bytes, 2 * 16 * 16 * 4);
 }

@@ -51,7 +51,8 @@ pub fn graph(seed: u64) -> Graph {
         output: random.of(&[OutputKind::Logits, OutputKind::Hidden, OutputKind::Pooled]),
     };
     let mut extent = |end: usize| random.below(end) as u32 + 1;
-    let key = Key { rows: extent(40), lanes: extent(4), context: extent(300), wanted: extent(9), variant };
+    let key =
+        Key { rows: extent(40), sequences: extent(4), context: extent(300), output_rows: extent(9), variant };
     let mut making = Making { random, graph: Builder::new(key), count: 0, unread: Vec::new() };
     making.input(variant.input);
     for _ in 0..making.random.below(25) {
@@ -140,7 +141,7 @@ impl Making {
         let heads = self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[x], &HEADS);
         let frequencies = self.weight(&[HEADS[1] / 2]);
         let pairing = self.random.of(&[Pairing::Halves, Pairing::Neighbours]);
-        let turned = self.graph.same(&format!("{name}.turned"), Op::Rope { pairing }, &[heads, frequencies]);
+        let turned = self.graph.same(&format!("{name}.rotated"), Op::Rope { pairing }, &[heads, frequencies]);
         let span = self.random.of(&[Span::Full, Span::Window(1), Span::Window(7)]);
         let group = self.graph.group(span);
         let dtype = self.random.of(&[DType::F32, DType::F16, DType::BF16]);
@@ -154,14 +155,14 @@ impl Making {
         self.graph.shaped(name, Op::Reshape, &[mixed], &[WIDTH])
     }
 
-    /// Adds up what nothing reads yet and takes the wanted rows of the sum.
+    /// Adds up what nothing reads yet and takes the output rows of the sum.
     fn finish(mut self) -> Graph {
         let mut sum = self.unread[0];
         for value in std::mem::take(&mut self.unread).split_off(1) {
             let name = self.name("sum");
             sum = self.graph.same(&name, Op::Add, &[sum, value]);
         }
-        let taken = self.graph.take("taken", sum);
+        let taken = self.graph.gather("taken", sum);
         let head = self.weight(&[3, WIDTH]);
         let output = self.graph.shaped("output", Op::Linear, &[taken, head], &[3]);
         self.graph.finish(output)

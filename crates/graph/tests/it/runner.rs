@@ -2,14 +2,15 @@
 
 use std::cell::RefCell;
 
-use girih_graph::backend::{Block, Inputs, MemoryPlan, Range32, Refusal, State, Stretch, Unwatched};
+use girih_graph::backend::{Block, Inputs, MemoryPlan, Range32, Refusal, State, Unwatched};
 use girih_graph::{
-    Backend, Error, Graph, GroupId, Key, Lane, OutputKind, Runner, Step, Variant, Want, WeightSource, load,
+    Backend, Error, Graph, GroupId, Key, OutputKind, Outputs, Runner, Sequence, Step, Variant, WeightSource,
+    load,
 };
 
 use crate::forms::parse;
 
-const MOST: Key = Key { rows: 512, lanes: 2, context: 1152, wanted: 4, variant: Variant::GENERATE };
+const MOST: Key = Key { rows: 512, sequences: 2, context: 1152, output_rows: 4, variant: Variant::GENERATE };
 const BLOCKS: [u32; 2] = [20, 40];
 
 /// Its outputs name the program that ran and count the steps so far.
@@ -38,9 +39,6 @@ impl Backend for Null {
 
     fn name(&self) -> &'static str {
         "null"
-    }
-    fn stretch(&self) -> Stretch {
-        Stretch::Rigid
     }
     fn ladder(&self, _: Key) -> Vec<Key> {
         self.ladder.clone()
@@ -79,7 +77,7 @@ impl WeightSource for NoWeights {
 
 /// A graph of a key: rows of 3, two groups, a vocabulary of 16.
 fn build(key: Key) -> Result<Graph, Error> {
-    let Key { rows, context, wanted, .. } = key;
+    let Key { rows, context, output_rows, .. } = key;
     let input = match key.variant {
         Variant::GENERATE => format!(
             "input tokens: [rows {rows}] i32
@@ -101,12 +99,12 @@ fn build(key: Key) -> Result<Graph, Error> {
         keys = write heads
         seen: [rows {rows}, 1, 3] = attend(scale=1.0 span=full) heads, keys, keys
         flat: [rows {rows}, 3] = reshape seen
-        output taken: [wanted {wanted}, 3] = take flat"
+        output taken: [output_rows {output_rows}, 3] = gather flat"
     )))
 }
 
 fn decode(context: u32) -> Key {
-    Key { rows: 1, lanes: 1, context, wanted: 1, ..MOST }
+    Key { rows: 1, sequences: 1, context, output_rows: 1, ..MOST }
 }
 
 fn null() -> Null {
@@ -123,32 +121,32 @@ fn the_smallest_program_that_fits_runs_and_the_state_is_shared() {
     let mut ran = |position: u32, rows: u32| {
         let all: Vec<_> = (0..20).map(Block).collect();
         let blocks = [&all[..], &all[..]];
-        let lane = Lane { position, ..lane(&blocks, rows) };
+        let sequence = Sequence { position, ..sequence(&blocks, rows) };
         let mut output = [0.0; 3];
         let tokens = vec![1; rows as usize];
-        step(runner.as_mut(), Inputs::Tokens(&tokens), &[lane], &mut output).map(|()| output)
+        step(runner.as_mut(), Inputs::Tokens(&tokens), &[sequence], &mut output).map(|()| output)
     };
     assert_eq!(ran(19, 1), Ok([1.0, 256.0, 1.0]));
     assert_eq!(ran(255, 1), Ok([1.0, 256.0, 2.0]));
     assert_eq!(ran(256, 1), Ok([1.0, 1152.0, 3.0]));
     assert_eq!(ran(1151, 1), Ok([1.0, 1152.0, 4.0]));
     assert_eq!(ran(11, 9), Ok([512.0, 1152.0, 5.0]));
-    let sentence = "a step of [rows 1 lanes 1 context 1153 wanted 1 tokens -> logits] is larger than the \
-                    largest program, [rows 512 lanes 2 context 1152 wanted 4 tokens -> logits]";
+    let sentence = "a step of [rows 1 sequences 1 context 1153 output_rows 1 tokens -> logits] is larger than the \
+                    largest program, [rows 512 sequences 2 context 1152 output_rows 4 tokens -> logits]";
     assert_eq!(ran(1152, 1), Err(sentence.to_owned()));
     assert_eq!(ran(0, 513).map_err(|error| error.contains("is larger than")), Err(true));
 }
 
 #[test]
 fn a_key_holds_what_is_no_larger_in_any_extent() {
-    let step = Key { rows: 3, lanes: 2, context: 90, wanted: 2, ..MOST };
+    let step = Key { rows: 3, sequences: 2, context: 90, output_rows: 2, ..MOST };
     assert!(step.holds(&step) && MOST.holds(&step) && !step.holds(&MOST));
     let hidden = Variant { output: OutputKind::Hidden, ..Variant::GENERATE };
     for larger in [
         Key { rows: 4, ..step },
-        Key { lanes: 3, ..step },
+        Key { sequences: 3, ..step },
         Key { context: 91, ..step },
-        Key { wanted: 3, ..step },
+        Key { output_rows: 3, ..step },
     ] {
         assert!(!step.holds(&larger) && larger.holds(&step), "{larger}");
     }
@@ -165,49 +163,60 @@ fn a_runner_knows_its_sizes() {
     assert_eq!(runner.state().export(GroupId(0), Block(0)), [0; 4]);
 }
 
-/// A lane of so many rows from position 0, of which the last is wanted.
-fn lane<'a>(blocks: &'a [&'a [Block]], rows: u32) -> Lane<'a> {
-    Lane { blocks, position: 0, rows: Range32 { start: 0, end: rows }, want: Want::Last, spans: &[] }
+/// A sequence of so many rows from position 0, whose last is an output row.
+fn sequence<'a>(blocks: &'a [&'a [Block]], rows: u32) -> Sequence<'a> {
+    Sequence {
+        blocks,
+        position: 0,
+        rows: Range32 { start: 0, end: rows },
+        outputs: Outputs::Last,
+        spans: &[],
+    }
 }
 
 fn step(
     runner: &mut dyn Runner,
     inputs: Inputs<'_>,
-    lanes: &[Lane<'_>],
+    sequences: &[Sequence<'_>],
     output: &mut [f32],
 ) -> Result<(), String> {
-    let step = Step { inputs, lanes, output, watch: &mut Unwatched };
+    let step = Step { inputs, sequences, output, watch: &mut Unwatched };
     runner.step(step).map_err(|error| error.to_string())
 }
 
 const TWO: &[&[Block]] = &[&[Block(0)], &[Block(0)]];
 
-/// Three tokens, one lane, after `change`; refused with this sentence.
-fn refused(change: impl FnOnce(&mut Lane<'_>), sentence: &str) {
-    let mut changed = lane(TWO, 3);
+/// Three tokens, one sequence, after `change`; refused with this sentence.
+fn refused(change: impl FnOnce(&mut Sequence<'_>), sentence: &str) {
+    let mut changed = sequence(TWO, 3);
     change(&mut changed);
     refused_step(Inputs::Tokens(&[1, 2, 3]), &[changed], 3, sentence);
 }
 
-fn refused_step(inputs: Inputs<'_>, lanes: &[Lane<'_>], room: usize, sentence: &str) {
+fn refused_step(inputs: Inputs<'_>, sequences: &[Sequence<'_>], room: usize, sentence: &str) {
     let mut runner = loaded();
     let mut output = vec![0.0; room];
-    assert_eq!(step(runner.as_mut(), inputs, lanes, &mut output), Err(sentence.to_owned()));
+    assert_eq!(step(runner.as_mut(), inputs, sequences, &mut output), Err(sentence.to_owned()));
     assert_eq!(runner.state().export(GroupId(0), Block(0)), [0; 4], "the backend did not see it");
 }
 
 #[test]
 fn inputs_that_contradict_the_programs_are_refused() {
-    let lanes = [lane(TWO, 3)];
+    let sequences = [sequence(TWO, 3)];
     // The smaller of the two tables counts.
-    refused_step(Inputs::Tokens(&[1, 16, 3]), &lanes, 3, "token 16 is outside the vocabulary of 16");
-    refused_step(Inputs::Tokens(&[1, 2]), &lanes, 3, "a step of 2 rows has lanes for 3");
+    refused_step(Inputs::Tokens(&[1, 16, 3]), &sequences, 3, "token 16 is outside the vocabulary of 16");
+    refused_step(Inputs::Tokens(&[1, 2]), &sequences, 3, "a step of 2 rows has sequences for 3");
     let rows = [0.0; 9];
-    refused_step(Inputs::Embeddings(&rows), &lanes, 3, "a step brings embeddings; the programs take tokens");
+    refused_step(
+        Inputs::Embeddings(&rows),
+        &sequences,
+        3,
+        "a step brings embeddings; the programs take tokens",
+    );
     refused_step(Inputs::Tokens(&[]), &[], 0, "a step has no rows; at least one is needed");
-    let room = |room, sentence| refused_step(Inputs::Tokens(&[1, 2, 3]), &lanes, room, sentence);
-    room(0, "the output of a step has room for 0 values; 3 are wanted");
-    room(9, "the output of a step has room for 9 values; 3 are wanted");
+    let room = |room, sentence| refused_step(Inputs::Tokens(&[1, 2, 3]), &sequences, room, sentence);
+    room(0, "the output of a step has room for 0 values; it needs 3");
+    room(9, "the output of a step has room for 9 values; it needs 3");
 }
 
 #[test]
@@ -217,11 +226,11 @@ fn embeddings_come_in_whole_rows() {
     let backend = Null { ladder: vec![most], refuses: &[] };
     let mut runner =
         load(backend, &NoWeights, most, &BLOCKS, build).unwrap_or_else(|error| panic!("{error}"));
-    let mut run = |inputs: Inputs<'_>| step(runner.as_mut(), inputs, &[lane(TWO, 3)], &mut [0.0; 3]);
+    let mut run = |inputs: Inputs<'_>| step(runner.as_mut(), inputs, &[sequence(TWO, 3)], &mut [0.0; 3]);
     assert_eq!(run(Inputs::Embeddings(&[0.0; 9])), Ok(()));
     let refused = |sentence: &str| Err(sentence.to_owned());
     assert_eq!(run(Inputs::Embeddings(&[0.0; 8])), refused("8 embedding values are no whole rows of 3"));
-    assert_eq!(run(Inputs::Embeddings(&[0.0; 6])), refused("a step of 2 rows has lanes for 3"));
+    assert_eq!(run(Inputs::Embeddings(&[0.0; 6])), refused("a step of 2 rows has sequences for 3"));
     assert_eq!(
         run(Inputs::Tokens(&[1, 2, 3])),
         refused("a step brings tokens; the programs take embeddings")
@@ -230,47 +239,50 @@ fn embeddings_come_in_whole_rows() {
 
 #[test]
 fn lanes_that_do_not_follow_each_other_are_refused() {
-    let sentence = "the lanes of a step follow each other and have at least one row each";
-    refused(|lane| lane.rows = Range32 { start: 1, end: 3 }, sentence);
-    refused(|lane| lane.rows = Range32 { start: 0, end: 0 }, sentence);
-    refused(|lane| lane.rows = Range32 { start: 3, end: 0 }, sentence);
-    let second = |start, end| Lane { rows: Range32 { start, end }, ..lane(TWO, 3) };
-    for lanes in [[lane(TWO, 2), second(1, 3)], [second(2, 3), lane(TWO, 2)]] {
-        refused_step(Inputs::Tokens(&[1, 2, 3]), &lanes, 6, sentence);
+    let sentence = "the sequences of a step follow each other and have at least one row each";
+    refused(|sequence| sequence.rows = Range32 { start: 1, end: 3 }, sentence);
+    refused(|sequence| sequence.rows = Range32 { start: 0, end: 0 }, sentence);
+    refused(|sequence| sequence.rows = Range32 { start: 3, end: 0 }, sentence);
+    let second = |start, end| Sequence { rows: Range32 { start, end }, ..sequence(TWO, 3) };
+    for sequences in [[sequence(TWO, 2), second(1, 3)], [second(2, 3), sequence(TWO, 2)]] {
+        refused_step(Inputs::Tokens(&[1, 2, 3]), &sequences, 6, sentence);
     }
     refused_step(
         Inputs::Tokens(&[1, 2, 3]),
-        &[lane(TWO, 2), second(2, 4)],
+        &[sequence(TWO, 2), second(2, 4)],
         6,
-        "a step of 3 rows has lanes for 4",
+        "a step of 3 rows has sequences for 4",
     );
 }
 
 #[test]
 fn blocks_that_do_not_cover_a_lane_are_refused() {
-    let too_few = "a lane up to position 65 has 1 blocks of state; 2 are needed";
-    refused(|lane| lane.position = 62, too_few);
+    let too_few = "a sequence up to position 65 has 1 blocks of state; 2 are needed";
+    refused(|sequence| sequence.position = 62, too_few);
     refused(
-        |lane| lane.blocks = &[&[Block(0)]],
-        "a lane has blocks of 1 groups of state; the programs have 2",
+        |sequence| sequence.blocks = &[&[Block(0)]],
+        "a sequence has blocks of 1 groups of state; the programs have 2",
     );
-    refused(|lane| lane.blocks = &[&[Block(19)], &[Block(40)]], "a lane has the block 40; its group has 40");
     refused(
-        |lane| lane.blocks = &[&[Block(0), Block(20)], &[Block(0)]],
-        "a lane has the block 20; its group has 20",
+        |sequence| sequence.blocks = &[&[Block(19)], &[Block(40)]],
+        "a sequence has the block 40; its group has 40",
     );
-    let far = "a lane up to position 4294967295 has 1 blocks of state; 67108864 are needed";
-    refused(|lane| lane.position = u32::MAX, far);
+    refused(
+        |sequence| sequence.blocks = &[&[Block(0), Block(20)], &[Block(0)]],
+        "a sequence has the block 20; its group has 20",
+    );
+    let far = "a sequence up to position 4294967295 has 1 blocks of state; 67108864 are needed";
+    refused(|sequence| sequence.position = u32::MAX, far);
 }
 
 #[test]
 fn spans_outside_their_lane_are_refused() {
-    let refuse = |start, end, lane: &str| {
+    let refuse = |start, end, sequence: &str| {
         let spans = [Range32 { start, end }];
         let sentence = format!(
-            "the mutual span {start}..{end} is empty, overlaps another, or leaves the positions {lane} of its lane"
+            "the mutual span {start}..{end} is empty, overlaps another, or leaves the positions {sequence} of its sequence"
         );
-        let changed = Lane { spans: &spans, position: 4, ..self::lane(TWO, 3) };
+        let changed = Sequence { spans: &spans, position: 4, ..self::sequence(TWO, 3) };
         refused_step(Inputs::Tokens(&[1, 2, 3]), &[changed], 3, &sentence);
     };
     refuse(3, 5, "4..7");
@@ -279,12 +291,12 @@ fn spans_outside_their_lane_are_refused() {
     refuse(6, 5, "4..7");
     const OVERLAPPING: &[Range32] = &[Range32 { start: 0, end: 2 }, Range32 { start: 1, end: 3 }];
     refused(
-        |lane| lane.spans = OVERLAPPING,
-        "the mutual span 1..3 is empty, overlaps another, or leaves the positions 0..3 of its lane",
+        |sequence| sequence.spans = OVERLAPPING,
+        "the mutual span 1..3 is empty, overlaps another, or leaves the positions 0..3 of its sequence",
     );
     let apart = [Range32 { start: 0, end: 2 }, Range32 { start: 2, end: 3 }];
-    let lane = Lane { spans: &apart, ..lane(TWO, 3) };
-    assert_eq!(step(loaded().as_mut(), Inputs::Tokens(&[1, 2, 3]), &[lane], &mut [0.0; 3]), Ok(()));
+    let sequence = Sequence { spans: &apart, ..sequence(TWO, 3) };
+    assert_eq!(step(loaded().as_mut(), Inputs::Tokens(&[1, 2, 3]), &[sequence], &mut [0.0; 3]), Ok(()));
 }
 
 /// Why a load fails.

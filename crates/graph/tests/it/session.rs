@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Error, Graph, InputKind, Lane, Runner, Step, Want, Watch, WeightSource, load};
+use girih_graph::{Error, Graph, InputKind, Outputs, Runner, Sequence, Step, Watch, WeightSource, load};
 
 use crate::forms::parse;
 use crate::random::Random;
@@ -53,7 +53,7 @@ pub fn run_once(graph: &Graph) {
         InputKind::Tokens => Inputs::Tokens(&tokens),
         InputKind::Embeddings => Inputs::Embeddings(&embeddings),
     };
-    let part = Part { want: Want::Last, ..Part::whole(rows) };
+    let part = Part { outputs: Outputs::Last, ..Part::whole(rows) };
     assert_eq!(step(runner.as_mut(), inputs, &[part]).len(), runner.width());
 }
 
@@ -71,14 +71,14 @@ pub struct Part<'a> {
     pub blocks: &'a [Block],
     pub position: u32,
     pub rows: u32,
-    pub want: Want,
+    pub outputs: Outputs,
     pub spans: &'a [Range32],
 }
 
 impl Part<'_> {
     /// All rows of a sequence of so many, in block 0.
     pub fn whole(rows: u32) -> Part<'static> {
-        Part { blocks: &[Block(0)], position: 0, rows, want: Want::All, spans: &[] }
+        Part { blocks: &[Block(0)], position: 0, rows, outputs: Outputs::All, spans: &[] }
     }
 }
 
@@ -96,19 +96,19 @@ pub fn watched(
     let groups = runner.blocks().len();
     let blocks: Vec<Vec<&[Block]>> = parts.iter().map(|part| vec![part.blocks; groups]).collect();
     let mut end = 0;
-    let lanes: Vec<Lane<'_>> = parts
+    let sequences: Vec<Sequence<'_>> = parts
         .iter()
         .zip(&blocks)
         .map(|(part, blocks)| {
             let start = end;
             end += part.rows;
-            let Part { position, want, spans, .. } = *part;
-            Lane { blocks, position, rows: Range32 { start, end }, want, spans }
+            let Part { position, outputs, spans, .. } = *part;
+            Sequence { blocks, position, rows: Range32 { start, end }, outputs, spans }
         })
         .collect();
-    let wanted: u32 = parts.iter().map(|part| part.want.count(part.rows)).sum();
-    let mut output = vec![f32::NAN; wanted as usize * runner.width()];
-    let step = Step { inputs, lanes: &lanes, output: &mut output, watch };
+    let output_rows: u32 = parts.iter().map(|part| part.outputs.count(part.rows)).sum();
+    let mut output = vec![f32::NAN; output_rows as usize * runner.width()];
+    let step = Step { inputs, sequences: &sequences, output: &mut output, watch };
     runner.step(step).unwrap_or_else(|error| panic!("{error}"));
     output
 }

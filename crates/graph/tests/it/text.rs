@@ -48,8 +48,8 @@ fn malformed_texts_are_refused_by_line() {
     refused(" \n\n", 1, "empty");
     refused("\n\ngraph rows 8", 3, "opens with");
     for (from, to, line, words) in [
-        ("rows 8 lanes", "rows -8 lanes", 1, "opens with"),
-        ("rows 8 lanes", "rows 4294967296 lanes", 1, "opens with"),
+        ("rows 8 sequences", "rows -8 sequences", 1, "opens with"),
+        ("rows 8 sequences", "rows 4294967296 sequences", 1, "opens with"),
         ("tokens -> logits", "bytes -> logits", 1, "opens with"),
         ("tokens -> logits", "tokens -> logits twice", 1, "opens with"),
         ("group full span full", "group full", 2, "a group has a span"),

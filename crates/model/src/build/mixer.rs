@@ -1,9 +1,9 @@
 //! Attention: projections, norms of heads, rotation, state, scores.
 
 use girih_graph::{Op, ValueId};
+use girih_tensor::Result;
 
 use super::Build;
-use crate::Result;
 use crate::arch::{Attend, Rope};
 
 impl Build<'_> {
@@ -22,8 +22,8 @@ impl Build<'_> {
                 (q, self.norm(&format!("{at}.k.normed"), &format!("{at}.k.norm"), k, size, epsilon)?)
             }
         };
-        let q = self.rotate(&format!("{at}.q.turned"), &attend.rope, q, size)?;
-        let k = self.rotate(&format!("{at}.k.turned"), &attend.rope, k, size)?;
+        let q = self.rotate(&format!("{at}.q.rotated"), &attend.rope, q, size)?;
+        let k = self.rotate(&format!("{at}.k.rotated"), &attend.rope, k, size)?;
         let group = self.graph.group(span);
         let inner = [attend.kv_heads, size];
         let keys = self.graph.state(&format!("{at}.keys"), &inner, self.state, group);

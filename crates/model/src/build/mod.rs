@@ -1,7 +1,7 @@
 //! Facts become a graph: a pure function of facts, stored types and shapes.
 //!
 //! Values that `verify` and `diagnose` tap have fixed names: `embed` (what the
-//! first layer reads), `layers.{i}.out`, and `head.norm` (wanted rows only).
+//! first layer reads), `layers.{i}.out`, and `head.norm` (output rows only).
 
 mod ffn;
 mod mixer;
@@ -11,7 +11,7 @@ use girih_tensor::{DType, Shape};
 
 use crate::arch::{Facts, Ffn, Layer, Mixer, Place};
 use crate::weights::Weights;
-use crate::{Error, Result};
+use girih_tensor::{Error, Result};
 
 /// The name of the value that layer `index` hands on; layer 0 reads `embed`.
 pub fn layer_output(index: usize) -> String {
@@ -128,8 +128,8 @@ impl Build<'_> {
                 "architecture {name} has no pooled output; it yields logits or hidden"
             )));
         }
-        let wanted = self.graph.take("head.rows", x);
-        let normed = self.norm("head.norm", "head.norm.weight", wanted, sizes.width, head.epsilon)?;
+        let output_rows = self.graph.gather("head.rows", x);
+        let normed = self.norm("head.norm", "head.norm.weight", output_rows, sizes.width, head.epsilon)?;
         if output == OutputKind::Hidden {
             return Ok(normed);
         }

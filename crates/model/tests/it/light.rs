@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
+use girih_file::Container;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
-use girih_graph::{BLOCK_POSITIONS, Key, Lane, Runner, Step, Variant, Want, load};
+use girih_graph::{BLOCK_POSITIONS, Key, Outputs, Runner, Sequence, Step, Variant, load};
 use girih_model::arch::{Arch, Biases, Ffn, Mixer, schema};
-use girih_model::file::Container;
 use girih_model::{Limits, Model};
 use girih_tensor::{DType, View};
 
@@ -51,7 +51,7 @@ fn qwen2() -> Arch {
 
 /// A model on the interpreter, for one sequence of up to `context` tokens.
 fn interpreted(model: &Model, context: u32) -> Box<dyn Runner> {
-    let key = Key { rows: context, lanes: 1, context, wanted: context, variant: Variant::GENERATE };
+    let key = Key { rows: context, sequences: 1, context, output_rows: context, variant: Variant::GENERATE };
     let build = |key| model.graph(key, DType::F32);
     let groups = build(key).expect("the facts fit the weights").groups.len();
     let blocks = vec![context.div_ceil(BLOCK_POSITIONS as u32); groups];
@@ -63,10 +63,14 @@ fn logits(runner: &mut dyn Runner, tokens: &[u32]) -> Vec<f32> {
     let blocks: Vec<Block> = (0..runner.blocks()[0]).map(Block).collect();
     let groups: Vec<&[Block]> = runner.blocks().iter().map(|_| blocks.as_slice()).collect();
     let rows = Range32 { start: 0, end: tokens.len() as u32 };
-    let lane = Lane { blocks: &groups, position: 0, rows, want: Want::All, spans: &[] };
+    let sequence = Sequence { blocks: &groups, position: 0, rows, outputs: Outputs::All, spans: &[] };
     let mut output = vec![0.0; tokens.len() * runner.width()];
-    let step =
-        Step { inputs: Inputs::Tokens(tokens), lanes: &[lane], output: &mut output, watch: &mut Unwatched };
+    let step = Step {
+        inputs: Inputs::Tokens(tokens),
+        sequences: &[sequence],
+        output: &mut output,
+        watch: &mut Unwatched,
+    };
     runner.step(step).unwrap();
     output
 }
@@ -83,7 +87,7 @@ fn numbers(container: &Container, name: &str) -> Vec<f32> {
 
 /// Compares the logits of every prompt with those of the folder's golden file.
 fn agrees_with_golden(folder: &Path, model: &Model) {
-    let golden = Container::open(&folder.join("golden.safetensors"), &Limits::DEFAULT).unwrap();
+    let golden = Container::open(&folder.join("golden.safetensors"), &Limits::DEFAULT.file).unwrap();
     for prompt in 0.. {
         let Ok(info) = golden.tensor(&format!("p{prompt}.input_ids")) else {
             assert!(prompt > 0, "a golden file has at least one prompt");

@@ -1,8 +1,8 @@
 //! How long a step takes, without values: each program is timed by the
 //! simulator, and what the host does and moves is counted from shapes.
 
-use girih_graph::backend::{Inputs, Lane, Range32};
-use girih_graph::{Graph, ValueId, Want};
+use girih_graph::backend::{Inputs, Range32, Sequence};
+use girih_graph::{Graph, Outputs, ValueId};
 use girih_tensor::Result;
 
 use super::keys::{Seen, usual};
@@ -48,7 +48,7 @@ pub struct Timed {
 }
 
 /// A step to be timed: so many rows of one sequence that has `position` tokens
-/// already, of which the last is wanted.
+/// already, whose last is an output row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scene {
     /// Tokens of the sequence before the step.
@@ -69,7 +69,7 @@ impl Rows for Shapes {
 }
 
 /// Times one step of all rows of a graph, of one sequence that has `position`
-/// tokens already, whose last row is wanted.
+/// tokens already, whose last row is an output row.
 ///
 /// # Errors
 /// When a schedule is faulty.
@@ -108,11 +108,11 @@ pub fn estimate_scene(
 ) -> Estimate {
     let Scene { position, rows, runtime } = scene;
     let range = Range32 { start: 0, end: rows };
-    let lanes = [Lane { blocks: &[], position, rows: range, want: Want::Last, spans: &[] }];
+    let sequences = [Sequence { blocks: &[], position, rows: range, outputs: Outputs::Last, spans: &[] }];
     let groups = &compiled.groups;
     let tensors = tensors_of(graph, groups);
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
-    let mut costs = costs_of(graph, groups, &tensors, &traffic, &lanes, runtime);
+    let mut costs = costs_of(graph, groups, &tensors, &traffic, &sequences, runtime);
     count_runs(compiled, &traffic, &programs, target, runtime, &mut costs.parts);
     let ledger = costs.total();
     let weights = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static);
@@ -175,11 +175,11 @@ pub fn costs(
 ) -> Costs {
     let groups = &compiled.groups;
     let rows = Range32 { start: 0, end: graph.key.rows };
-    let lanes = [Lane { blocks: &[], position, rows, want: Want::Last, spans: &[] }];
+    let sequences = [Sequence { blocks: &[], position, rows, outputs: Outputs::Last, spans: &[] }];
     let tensors = tensors_of(graph, groups);
     let runtime = Runtime::default();
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
-    let mut costs = costs_of(graph, groups, &tensors, &traffic, &lanes, runtime);
+    let mut costs = costs_of(graph, groups, &tensors, &traffic, &sequences, runtime);
     count_runs(compiled, &traffic, programs, target, runtime, &mut costs.parts);
     costs
 }
@@ -190,11 +190,11 @@ fn costs_of(
     groups: &Groups,
     tensors: &[Option<u32>],
     traffic: &Traffic,
-    lanes: &[Lane<'_>],
+    sequences: &[Sequence<'_>],
     runtime: Runtime,
 ) -> Costs {
     let values = values_of(graph, groups, tensors);
-    let count = Count { graph, groups, values: &values, lanes, runtime };
+    let count = Count { graph, groups, values: &values, sequences, runtime };
     let part = |(step, passing): (&Step, &Passing)| {
         let mut ledger = Ledger::default();
         passing.down.iter().for_each(|&step| count.down(step, &mut ledger));
@@ -216,16 +216,16 @@ struct Count<'a> {
     graph: &'a Graph,
     groups: &'a Groups,
     values: &'a [Option<ValueId>],
-    lanes: &'a [Lane<'a>],
+    sequences: &'a [Sequence<'a>],
     runtime: Runtime,
 }
 
 impl Count<'_> {
     /// What the host computes for a node.
     fn work(&self, node: usize, ledger: &mut Ledger) {
-        let Count { graph, lanes, .. } = *self;
+        let Count { graph, sequences, .. } = *self;
         let (node, inputs) = (&graph.nodes[node], Inputs::Tokens(&[]));
-        let job = Job { graph, node, operands: &[], weights: &Shapes, inputs, lanes };
+        let job = Job { graph, node, operands: &[], weights: &Shapes, inputs, sequences };
         if let Some(kernel) = host::kernel(node.op) {
             ledger.add(kernel.work(&job));
         }
@@ -248,9 +248,9 @@ impl Count<'_> {
 
     /// Keys and values that stay: what of them changes.
     fn keep(&self, tensor: &Tensor, ledger: &mut Ledger) {
-        let Some(lane) = self.lanes.last() else { return };
-        let end = lane.position + lane.rows.end - lane.rows.start;
-        for bytes in changed_bytes(self.graph, tensor, lane.position, end) {
+        let Some(sequence) = self.sequences.last() else { return };
+        let end = sequence.position + sequence.rows.end - sequence.rows.start;
+        for bytes in changed_bytes(self.graph, tensor, sequence.position, end) {
             ledger.add(Work { flops: 0, bytes: 2 * bytes });
             ledger.sync_up(bytes);
         }
@@ -259,8 +259,9 @@ impl Count<'_> {
     fn down(&self, step: Move, ledger: &mut Ledger) {
         let Some(value) = self.values[step.tensor as usize] else { return };
         let tensor = &self.groups.tensors[step.tensor as usize];
-        let rows = self.lanes.last().map_or(0, |lane| lane.rows.end as usize);
-        let rows = elements(self.graph, value, rows, wanted(self.lanes)) / tensor.extent[1].max(1) as usize;
+        let rows = self.sequences.last().map_or(0, |sequence| sequence.rows.end as usize);
+        let rows =
+            elements(self.graph, value, rows, output_rows(self.sequences)) / tensor.extent[1].max(1) as usize;
         ledger.sync_down(rows as u64 * tensor.row_bytes());
     }
 }
@@ -277,17 +278,17 @@ fn changed_bytes(graph: &Graph, tensor: &Tensor, position: u32, end: u32) -> Vec
 
 /// Bytes of keys and values that the host lays out for the array in a step of
 /// all rows of a graph, after `position` tokens.
-pub(crate) fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
+pub fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
     let chunks = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Chunks);
     let end = position.saturating_add(graph.key.rows);
     chunks.flat_map(|tensor| changed_bytes(graph, tensor, position, end)).sum()
 }
 
-fn wanted(lanes: &[Lane<'_>]) -> usize {
-    lanes.iter().map(|lane| lane.wanted().len()).sum()
+fn output_rows(sequences: &[Sequence<'_>]) -> usize {
+    sequences.iter().map(|sequence| sequence.output_rows().len()).sum()
 }
 
-/// Counts what the array does, for one wanted row, and what is written of
+/// Counts what the array does, for one output row, and what is written of
 /// lists that the same step has bound before.
 fn count_runs(
     compiled: &Compiled,

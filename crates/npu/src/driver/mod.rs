@@ -30,8 +30,7 @@ mod weights;
 
 pub use compiler::{Compiled, Compiler, Tell};
 pub use device::{Device, ListId, Sync};
-pub(crate) use estimate::laid_bytes;
-pub use estimate::{Costs, Estimate, Scene, Timed, costs, estimate, estimate_scene, times};
+pub use estimate::{Costs, Estimate, Scene, Timed, costs, estimate, estimate_scene, laid_bytes, times};
 pub use ledger::Ledger;
 pub use program::Program;
 pub use runtime::{Completion, Dispatch, KeyUse, ListUse, Runtime, ValueUse, WeightUse};

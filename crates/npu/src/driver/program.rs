@@ -126,11 +126,11 @@ impl Program {
         device: &Device,
         tensors: &[u32],
         places: &[Place],
-        wanted: Option<u64>,
+        output_rows: Option<u64>,
     ) -> Result<Vec<Binding>> {
         let binding = |(&number, &place): (&u32, &Place)| {
             let tensor = &self.groups.tensors[number as usize];
-            let row = if tensor.kind == TensorKind::Static { None } else { wanted };
+            let row = if tensor.kind == TensorKind::Static { None } else { output_rows };
             let offset = row.map_or(0, |row| row * tensor.row_bytes());
             Ok(Binding { object: self.object(device, place)?, offset })
         };

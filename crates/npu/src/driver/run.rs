@@ -1,7 +1,7 @@
 //! Running a step: what the host computes goes to where the array reads it,
 //! and back.
 
-use girih_graph::backend::{Inputs, Lane};
+use girih_graph::backend::{Inputs, Sequence};
 use girih_graph::{BLOCK_POSITIONS, Graph, Role, Step, ValueId};
 use girih_tensor::{DType, Error, Result, Shape};
 
@@ -30,7 +30,7 @@ impl Program {
             weights,
             state,
             inputs: step.inputs,
-            lanes: step.lanes,
+            sequences: step.sequences,
             values: vec![None; self.graph.values.len()],
             tensors: vec![None; self.groups.tensors.len()],
             places: vec![None; self.groups.tensors.len()],
@@ -59,7 +59,7 @@ struct Run<'a> {
     weights: &'a Weights,
     state: &'a mut Cache,
     inputs: Inputs<'a>,
-    lanes: &'a [Lane<'a>],
+    sequences: &'a [Sequence<'a>],
     /// What the host holds of values that no tensor holds.
     values: Vec<Option<Vec<f32>>>,
     /// What the host holds of tensors: rows that count.
@@ -75,16 +75,16 @@ impl Run<'_> {
 
     /// The rows of the step.
     fn rows(&self) -> usize {
-        self.lanes.last().map_or(0, |lane| lane.rows.end as usize)
+        self.sequences.last().map_or(0, |sequence| sequence.rows.end as usize)
     }
 
-    fn wanted(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.wanted().len()).sum()
+    fn output_rows(&self) -> usize {
+        self.sequences.iter().map(|sequence| sequence.output_rows().len()).sum()
     }
 
     /// A value's extents in this step.
     fn shape(&self, value: ValueId) -> Shape {
-        let elements = elements(self.graph(), value, self.rows(), self.wanted());
+        let elements = elements(self.graph(), value, self.rows(), self.output_rows());
         let value = self.graph().value(value);
         value.shape.with_outermost(elements / value.shape.stride().max(1))
     }
@@ -108,8 +108,8 @@ impl Run<'_> {
     fn turns(&self, tensor: &Tensor) -> Result<Vec<f32>> {
         let frequencies = self.weights.rows(self.device).row(&tensor.name, 0)?;
         let mut turns = Vec::with_capacity(self.rows() * 2 * frequencies.len());
-        for lane in self.lanes {
-            for (_, position) in lane.rows.indexes().zip(lane.position..) {
+        for sequence in self.sequences {
+            for (_, position) in sequence.rows.indexes().zip(sequence.position..) {
                 let angles = frequencies.iter().map(|frequency| f64::from(position as f32 * frequency));
                 turns.extend(angles.clone().map(|angle| angle.cos() as f32));
                 turns.extend(angles.map(|angle| angle.sin() as f32));
@@ -125,9 +125,9 @@ impl Run<'_> {
                 self.host(*node as usize)?;
                 passing.made.iter().try_for_each(|&step| self.up(step))
             }
-            Part::Array { program, tensors, each_wanted } => {
+            Part::Array { program, tensors, each_output_row } => {
                 passing.up.iter().try_for_each(|&step| self.up(step))?;
-                self.array(*program as usize, tensors, *each_wanted, passing)
+                self.array(*program as usize, tensors, *each_output_row, passing)
             }
         }
     }
@@ -197,7 +197,7 @@ impl Run<'_> {
         };
         let object = self.program.object(self.device, place)?;
         let Tensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
-        let rows = elements(self.graph(), value, self.rows(), self.wanted()) / columns as usize;
+        let rows = elements(self.graph(), value, self.rows(), self.output_rows()) / columns as usize;
         let row_bytes = u64::from(padded[1]) * 2;
         self.device.sync(object, 0..rows as u64 * row_bytes, Sync::FromDevice);
         let bytes = self.device.map(object, 0..rows as u64 * row_bytes)?;
@@ -226,7 +226,7 @@ impl Run<'_> {
         let Some(place) = self.places[tensor as usize] else { return self.held(value) };
         let Tensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
         let bytes = self.device.peek(self.program.object(self.device, place)?);
-        let count = elements(self.graph(), value, self.rows(), self.wanted());
+        let count = elements(self.graph(), value, self.rows(), self.output_rows());
         let row_bytes = padded[1] as usize * 2;
         Ok(unpacked(&bytes[..count / columns as usize * row_bytes], row_bytes, columns as usize))
     }
@@ -250,7 +250,7 @@ impl Run<'_> {
             operands: &operands,
             weights: &rows,
             inputs: self.inputs,
-            lanes: self.lanes,
+            sequences: self.sequences,
         };
         let (numbers, work) = (kernel.compute(&job, self.state)?, kernel.work(&job));
         drop(rows);
@@ -261,10 +261,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn array(&mut self, program: usize, tensors: &[u32], each_wanted: bool, passing: &Passing) -> Result<()> {
+    fn array(
+        &mut self,
+        program: usize,
+        tensors: &[u32],
+        each_output_row: bool,
+        passing: &Passing,
+    ) -> Result<()> {
         let (list, places) = (self.program.lists[program], &passing.places);
-        if each_wanted {
-            for row in 0..self.wanted() as u64 {
+        if each_output_row {
+            for row in 0..self.output_rows() as u64 {
                 let bindings = self.program.bindings(self.device, tensors, places, Some(row))?;
                 self.device.submit(list, &bindings, passing.follows || row > 0)?;
             }
@@ -279,16 +285,16 @@ impl Run<'_> {
     }
 
     /// The step's one sequence, where the array attends to it.
-    fn attended(&self) -> Result<&Lane<'_>> {
-        let [lane] = self.lanes else {
+    fn attended(&self) -> Result<&Sequence<'_>> {
+        let [sequence] = self.sequences else {
             return Err(Error::new("attention on the array takes steps of one sequence"));
         };
-        if !lane.spans.is_empty() {
+        if !sequence.spans.is_empty() {
             return Err(Error::new(
                 "attention on the array does not know rows that see each other both ways",
             ));
         }
-        Ok(lane)
+        Ok(sequence)
     }
 
     /// The keys and values of the step's one sequence, laid out in chunks.
@@ -306,16 +312,16 @@ impl Run<'_> {
 
     /// Lays a block of keys and values out, all heads, over zeros.
     fn lay(&self, tensor: &Tensor, block: usize, into: &mut [u8]) -> Result<()> {
-        let lane = self.attended()?;
+        let sequence = self.attended()?;
         let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
         let (heads, size) = (tensor.extent[0] as usize, tensor.extent[1] as usize);
-        let end = lane.position as usize + lane.rows.indexes().len();
+        let end = sequence.position as usize + sequence.rows.indexes().len();
         let first = block * BLOCK_POSITIONS;
         let seen = first..end.clamp(first, first + BLOCK_POSITIONS);
-        let keys = self.state.rows(keys, lane, seen.clone())?;
-        let values = self.state.rows(values, lane, seen)?;
+        let keys = self.state.rows(keys, sequence, seen.clone())?;
+        let values = self.state.rows(values, sequence, seen)?;
         for (head, chunk) in into.chunks_exact_mut(tensor.row_bytes() as usize).enumerate() {
-            fill(chunk, lane.position, [&keys, &values], head * size, heads * size, size);
+            fill(chunk, sequence.position, [&keys, &values], head * size, heads * size, size);
         }
         Ok(())
     }
@@ -324,15 +330,16 @@ impl Run<'_> {
     fn keep(&mut self, number: u32) -> Result<()> {
         let tensor = &self.program.groups.tensors[number as usize];
         let id = self.program.kept(number)?;
-        let lane = self.attended()?;
+        let sequence = self.attended()?;
         let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
-        let end = lane.position + lane.rows.indexes().len() as u32;
-        let seen = Seen { position: lane.position, end, full: sees_all(self.graph(), &tensor.name) };
+        let end = sequence.position + sequence.rows.indexes().len() as u32;
+        let seen = Seen { position: sequence.position, end, full: sees_all(self.graph(), &tensor.name) };
         let count = self.device.kept(id).blocks.len();
         let mut wanted = vec![Held::default(); count];
         let filled = (end as usize).div_ceil(BLOCK_POSITIONS);
         for (block, wanted) in wanted.iter_mut().enumerate().take(filled) {
-            let stamps = [self.state.stamp(keys, lane, block)?, self.state.stamp(values, lane, block)?];
+            let stamps =
+                [self.state.stamp(keys, sequence, block)?, self.state.stamp(values, sequence, block)?];
             *wanted = seen.wanted(block, stamps);
         }
         let mut held = self.device.kept(id).blocks.clone();

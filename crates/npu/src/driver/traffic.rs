@@ -90,11 +90,11 @@ impl Traffic {
 }
 
 /// How many numbers of a value count in a step.
-pub(super) fn elements(graph: &Graph, value: ValueId, rows: usize, wanted: usize) -> usize {
+pub(super) fn elements(graph: &Graph, value: ValueId, rows: usize, output_rows: usize) -> usize {
     let value = graph.value(value);
     let outermost = match value.outermost {
         Extent::Rows => rows,
-        Extent::Wanted => wanted,
+        Extent::OutputRows => output_rows,
         Extent::Fixed | Extent::Context => value.shape.extents()[0],
     };
     outermost * value.shape.stride()
@@ -334,7 +334,7 @@ mod tests {
     fn chain(runtime: Runtime) -> Traffic {
         use girih_graph::{Builder, Key, Variant};
         use girih_tensor::{DType, Shape};
-        let key = Key { rows: 8, lanes: 1, context: 64, wanted: 1, variant: Variant::GENERATE };
+        let key = Key { rows: 8, sequences: 1, context: 64, output_rows: 1, variant: Variant::GENERATE };
         let mut graph = Builder::new(key);
         let a = graph.input("a", &[64], DType::F32);
         let weight = graph.weight("w", Shape::new(&[64]).unwrap(), DType::BF16);

@@ -193,9 +193,9 @@ pub enum Step {
         program: u32,
         /// The tensor of each argument.
         tensors: Vec<u32>,
-        /// Whether it runs once for each wanted row, on that row of its inputs
+        /// Whether it runs once for each output row, on that row of its inputs
         /// and outputs.
-        each_wanted: bool,
+        each_output_row: bool,
     },
 }
 
@@ -270,12 +270,12 @@ impl Kernel {
 }
 
 impl Groups {
-    /// Runs of programs in one step of so many wanted rows.
-    pub fn submissions(&self, wanted: u32) -> u32 {
+    /// Runs of programs in one step of so many output rows.
+    pub fn submissions(&self, output_rows: u32) -> u32 {
         let runs = self.steps.iter().map(|step| match step {
             Step::Host { .. } => 0,
-            Step::Array { each_wanted: true, .. } => wanted,
-            Step::Array { each_wanted: false, .. } => 1,
+            Step::Array { each_output_row: true, .. } => output_rows,
+            Step::Array { each_output_row: false, .. } => 1,
         });
         runs.sum()
     }
@@ -373,8 +373,8 @@ impl fmt::Display for Groups {
         }
         self.steps.iter().try_for_each(|step| match step {
             Step::Host { node } => writeln!(f, "host {node}"),
-            Step::Array { program, tensors, each_wanted } => {
-                let word = if *each_wanted { "each_wanted" } else { "array" };
+            Step::Array { program, tensors, each_output_row } => {
+                let word = if *each_output_row { "each_output_row" } else { "array" };
                 write!(f, "{word} {program} :")?;
                 tensors.iter().try_for_each(|tensor| write!(f, " {tensor}"))?;
                 writeln!(f)
@@ -495,11 +495,11 @@ fn step(lines: &mut Lines<'_>) -> Result<Option<Step>> {
         line.end()?;
         return Ok(Some(Step::Host { node }));
     }
-    for (word, each_wanted) in [("array", false), ("each_wanted", true)] {
+    for (word, each_output_row) in [("array", false), ("each_output_row", true)] {
         if let Some(mut line) = lines.take(word) {
             let program = line.value("a program")?;
             line.need(":")?;
-            return Ok(Some(Step::Array { program, tensors: numbers(&mut line)?, each_wanted }));
+            return Ok(Some(Step::Array { program, tensors: numbers(&mut line)?, each_output_row }));
         }
     }
     Ok(None)

@@ -2,7 +2,7 @@
 //! position, so that it does not depend on how a prompt was cut into chunks.
 
 use girih_graph::Span;
-use girih_graph::backend::Lane;
+use girih_graph::backend::Sequence;
 use girih_tensor::{Result, reference};
 
 use super::state::StateTensor;
@@ -24,10 +24,10 @@ impl HostKernel for Attend {
         let keys = state.tensor(job.name(1))?;
         let values = state.tensor(job.name(2))?;
         let mut out = Vec::new();
-        for lane in job.lanes {
-            for (row, position) in lane.rows.indexes().zip(lane.position as usize..) {
+        for sequence in job.sequences {
+            for (row, position) in sequence.rows.indexes().zip(sequence.position as usize..) {
                 let q = &q[row * heads * size..(row + 1) * heads * size];
-                self.row(q, size, keys, values, lane, position, &mut out);
+                self.row(q, size, keys, values, sequence, position, &mut out);
             }
         }
         Ok(out)
@@ -39,9 +39,9 @@ impl HostKernel for Attend {
         let inner = job.graph.value(job.node.inputs[1]).shape.stride() as u64;
         let width = job.stride(0) as u64;
         let mut work = Work::default();
-        for lane in job.lanes {
-            for (_, position) in lane.rows.indexes().zip(lane.position as usize..) {
-                let seen = lane.sees(self.span, position).len() as u64;
+        for sequence in job.sequences {
+            for (_, position) in sequence.rows.indexes().zip(sequence.position as usize..) {
+                let seen = sequence.sees(self.span, position).len() as u64;
                 work.flops += 4 * seen * width;
                 work.bytes += 4 * seen * inner;
             }
@@ -59,13 +59,13 @@ impl Attend {
         size: usize,
         keys: &StateTensor,
         values: &StateTensor,
-        lane: &Lane<'_>,
+        sequence: &Sequence<'_>,
         position: usize,
         out: &mut Vec<f32>,
     ) {
-        let seen = lane.sees(self.span, position);
+        let seen = sequence.sees(self.span, position);
         let count = seen.len();
-        let (k, v) = (keys.read(lane, seen.clone()), values.read(lane, seen));
+        let (k, v) = (keys.read(sequence, seen.clone()), values.read(sequence, seen));
         let heads = q.len() / size;
         let shared = heads * size / keys.inner;
         let value_size = values.inner * size / keys.inner;

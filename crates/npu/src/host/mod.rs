@@ -4,7 +4,7 @@
 mod attend;
 mod state;
 
-use girih_graph::backend::{Inputs, Lane};
+use girih_graph::backend::{Inputs, Sequence};
 use girih_graph::{Extent, Graph, Node, Op, Value};
 use girih_tensor::{Error, Result, reference};
 
@@ -46,8 +46,8 @@ pub struct Job<'a> {
     pub weights: &'a dyn Rows,
     /// What went into the step.
     pub inputs: Inputs<'a>,
-    /// The step's lanes.
-    pub lanes: &'a [Lane<'a>],
+    /// The step's sequences.
+    pub sequences: &'a [Sequence<'a>],
 }
 
 /// Weights, row by row.
@@ -63,7 +63,7 @@ pub trait Rows {
 pub fn kernel(op: Op) -> Option<Box<dyn HostKernel>> {
     Some(match op {
         Op::Embed => Box::new(Embed),
-        Op::Take => Box::new(Take),
+        Op::Gather => Box::new(Take),
         Op::Norm { epsilon } => Box::new(Norm { epsilon }),
         Op::Write => Box::new(Write),
         Op::Scale { factor } => Box::new(Scale { factor }),
@@ -92,8 +92,8 @@ impl Job<'_> {
     /// Numbers of a value in this step.
     pub fn count(&self, value: &Value) -> usize {
         let rows = match value.outermost {
-            Extent::Rows => self.lanes.last().map_or(0, |lane| lane.rows.end as usize),
-            Extent::Wanted => self.lanes.iter().map(|lane| lane.wanted().len()).sum(),
+            Extent::Rows => self.sequences.last().map_or(0, |sequence| sequence.rows.end as usize),
+            Extent::OutputRows => self.sequences.iter().map(|sequence| sequence.output_rows().len()).sum(),
             Extent::Fixed | Extent::Context => value.shape.extents()[0],
         };
         rows * value.shape.stride()
@@ -123,23 +123,23 @@ impl HostKernel for Embed {
     }
 
     fn work(&self, job: &Job<'_>) -> Work {
-        let rows = job.lanes.last().map_or(0, |lane| u64::from(lane.rows.end));
+        let rows = job.sequences.last().map_or(0, |sequence| u64::from(sequence.rows.end));
         Work { flops: 0, bytes: rows * job.stride(1) as u64 * 4 }
     }
 }
 
-/// The rows whose results are wanted.
+/// the output rows.
 struct Take;
 
 impl HostKernel for Take {
     fn compute(&self, job: &Job<'_>, _: &mut Cache) -> Result<Vec<f32>> {
         let (x, stride) = (job.operand(0)?, job.stride(0));
-        let rows = job.lanes.iter().flat_map(Lane::wanted);
+        let rows = job.sequences.iter().flat_map(Sequence::output_rows);
         Ok(rows.flat_map(|row| &x[row * stride..(row + 1) * stride]).copied().collect())
     }
 
     fn work(&self, job: &Job<'_>) -> Work {
-        let rows: usize = job.lanes.iter().map(|lane| lane.wanted().len()).sum();
+        let rows: usize = job.sequences.iter().map(|sequence| sequence.output_rows().len()).sum();
         Work { flops: 0, bytes: (rows * job.stride(0) * 8) as u64 }
     }
 }
@@ -165,16 +165,16 @@ impl HostKernel for Norm {
     }
 }
 
-/// Puts every row where its lane's state has its position.
+/// Puts every row where its sequence's state has its position.
 struct Write;
 
 impl HostKernel for Write {
     fn compute(&self, job: &Job<'_>, state: &mut Cache) -> Result<Vec<f32>> {
         let rows = job.operand(0)?;
         let tensor = state.tensor_mut(&job.graph.value(job.node.output).name)?;
-        for lane in job.lanes {
-            for (row, position) in lane.rows.indexes().zip(lane.position as usize..) {
-                tensor.write(lane, position, &rows[row * tensor.inner..(row + 1) * tensor.inner]);
+        for sequence in job.sequences {
+            for (row, position) in sequence.rows.indexes().zip(sequence.position as usize..) {
+                tensor.write(sequence, position, &rows[row * tensor.inner..(row + 1) * tensor.inner]);
             }
         }
         Ok(Vec::new())

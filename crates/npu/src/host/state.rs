@@ -10,7 +10,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use girih_graph::backend::{Block, Lane, State};
+use girih_graph::backend::{Block, Sequence, State};
 use girih_graph::{BLOCK_POSITIONS, Graph, GroupId, Role, Value};
 use girih_tensor::{DType, Error, Result};
 
@@ -68,22 +68,22 @@ impl Cache {
         Ok(Cache { tensors: tensors.collect::<Result<_>>()? })
     }
 
-    /// Rows of the state value of this name, at some positions of a lane.
+    /// Rows of the state value of this name, at some positions of a sequence.
     ///
     /// # Errors
     /// When the state was made of another graph.
-    pub fn rows(&self, name: &str, lane: &Lane<'_>, positions: Range<usize>) -> Result<Vec<f32>> {
-        Ok(self.tensor(name)?.read(lane, positions))
+    pub fn rows(&self, name: &str, sequence: &Sequence<'_>, positions: Range<usize>) -> Result<Vec<f32>> {
+        Ok(self.tensor(name)?.read(sequence, positions))
     }
 
-    /// When the block of a lane's positions from `index` · 64 on was written
+    /// When the block of a sequence's positions from `index` · 64 on was written
     /// last: as long as that stays, the block holds the same.
     ///
     /// # Errors
     /// When the state was made of another graph.
-    pub fn stamp(&self, name: &str, lane: &Lane<'_>, index: usize) -> Result<u64> {
+    pub fn stamp(&self, name: &str, sequence: &Sequence<'_>, index: usize) -> Result<u64> {
         let tensor = self.tensor(name)?;
-        let block = lane.blocks[tensor.group.0 as usize][index];
+        let block = sequence.blocks[tensor.group.0 as usize][index];
         Ok(tensor.stamps[block.0 as usize])
     }
 
@@ -121,28 +121,28 @@ impl StateTensor {
         block.0 as usize * bytes..(block.0 as usize + 1) * bytes
     }
 
-    /// The bytes of a lane's position.
-    fn row(&self, lane: &Lane<'_>, position: usize) -> Range<usize> {
-        let block = lane.blocks[self.group.0 as usize][position / BLOCK_POSITIONS];
+    /// The bytes of a sequence's position.
+    fn row(&self, sequence: &Sequence<'_>, position: usize) -> Range<usize> {
+        let block = sequence.blocks[self.group.0 as usize][position / BLOCK_POSITIONS];
         let row = block.0 as usize * BLOCK_POSITIONS + position % BLOCK_POSITIONS;
         let bytes = self.inner * self.dtype.block_bytes();
         row * bytes..(row + 1) * bytes
     }
 
     /// Decodes the rows at `positions`, one after another.
-    pub fn read(&self, lane: &Lane<'_>, positions: Range<usize>) -> Vec<f32> {
+    pub fn read(&self, sequence: &Sequence<'_>, positions: Range<usize>) -> Vec<f32> {
         let mut values = vec![0.0; positions.len() * self.inner];
         for (position, row) in positions.zip(values.chunks_exact_mut(self.inner.max(1))) {
-            self.dtype.unpack(&self.bytes[self.row(lane, position)], row);
+            self.dtype.unpack(&self.bytes[self.row(sequence, position)], row);
         }
         values
     }
 
     /// Stores a row, rounded to the state's type.
-    pub fn write(&mut self, lane: &Lane<'_>, position: usize, row: &[f32]) {
-        let range = self.row(lane, position);
+    pub fn write(&mut self, sequence: &Sequence<'_>, position: usize, row: &[f32]) {
+        let range = self.row(sequence, position);
         self.dtype.pack(row, &mut self.bytes[range]);
-        let block = lane.blocks[self.group.0 as usize][position / BLOCK_POSITIONS];
+        let block = sequence.blocks[self.group.0 as usize][position / BLOCK_POSITIONS];
         self.stamps[block.0 as usize] = next_stamp();
     }
 }

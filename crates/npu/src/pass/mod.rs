@@ -25,7 +25,7 @@ pub use partition::{Attention, Grouping, Policy, Stays, stays};
 
 /// Raised when the passes make another schedule of some program than before:
 /// schedules that were kept under an older one are not taken for theirs.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// A pass could not meet a limit of the target: news for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,8 +98,11 @@ pub fn compile(program: &Program, target: &Target, dump: &mut dyn Dump) -> Resul
     keep(schedule::schedule(&routed, target)?, &program.name, target, dump)
 }
 
-/// The best tiling of a launch that can be placed.
-pub(crate) fn fit(
+/// The first tiling of a launch, best first, that can be placed, and its places.
+///
+/// # Errors
+/// When no tiling fits the target.
+pub fn fit(
     program: &Program,
     task: &crate::form::groups::Task,
     target: &Target,

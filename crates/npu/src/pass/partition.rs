@@ -108,8 +108,8 @@ enum Site {
     Host,
     /// On the array, all rows at once.
     Array,
-    /// On the array, one wanted row after another.
-    EachWanted,
+    /// On the array, one output row after another.
+    EachOutputRow,
     /// Nowhere: another view of the same numbers.
     View,
 }
@@ -156,7 +156,7 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &Mapping) -> Result<Gr
                     cut.close(&mut segment, false)?;
                 }
             }
-            Site::EachWanted => cut.close(&mut vec![index], true)?,
+            Site::EachOutputRow => cut.close(&mut vec![index], true)?,
         }
     }
     cut.close(&mut segment, false)?;
@@ -193,16 +193,16 @@ pub fn refusal(graph: &Graph, target: &Target, policy: Policy, index: usize) -> 
 /// Where a node is computed.
 fn site(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Site {
     let node = &graph.nodes[index];
-    let wanted = graph.value(node.output).outermost == Extent::Wanted;
+    let output_rows = graph.value(node.output).outermost == Extent::OutputRows;
     let embeds = |value: ValueId| graph.nodes.iter().any(|node| node.output == value && node.op == Op::Embed);
     match node.op {
         Op::Reshape => Site::View,
-        Op::Embed | Op::Take | Op::Write => Site::Host,
+        Op::Embed | Op::Gather | Op::Write => Site::Host,
         Op::Attend { .. } if attends(graph, target, policy, index) => Site::Array,
         Op::Attend { .. } => Site::Host,
-        Op::Linear if wanted => Site::EachWanted,
+        Op::Linear if output_rows => Site::EachOutputRow,
         Op::Scale { .. } if embeds(node.inputs[0]) => Site::Host,
-        _ if wanted => Site::Host,
+        _ if output_rows => Site::Host,
         _ => Site::Array,
     }
 }
@@ -226,8 +226,8 @@ fn attention_stays(graph: &Graph, target: &Target, policy: Policy, index: usize)
         Some("the policy leaves attention of single rows to the host".to_owned())
     } else if let Some(cap) = softcap {
         Some(format!("scores have a cap of {cap}, which the attention of the array does not know"))
-    } else if graph.key.lanes > 1 {
-        Some(format!("a step may have rows of {} sequences; the array attends for one", graph.key.lanes))
+    } else if graph.key.sequences > 1 {
+        Some(format!("a step may have rows of {} sequences; the array attends for one", graph.key.sequences))
     } else if !width.is_multiple_of(granule) {
         Some(format!("{width} values of all heads are no multiple of {granule}: padding would be a head"))
     } else if keys.shape != values.shape {
@@ -261,9 +261,9 @@ pub fn stays(graph: &Graph, target: &Target, policy: Policy) -> Vec<Stays> {
             Op::Attend { .. } => attention_stays(graph, target, policy, index).unwrap_or_default(),
             Op::Embed => "rows are looked up where tokens are known".to_owned(),
             Op::Write => "the KV cache is the host's".to_owned(),
-            Op::Take => "which rows are wanted is known to the host alone".to_owned(),
-            _ if graph.value(node.output).outermost == Extent::Wanted => {
-                "it is of the wanted rows, which the host has taken".to_owned()
+            Op::Gather => "which rows are output rows is known to the host alone".to_owned(),
+            _ if graph.value(node.output).outermost == Extent::OutputRows => {
+                "it is of the output rows, which the host has taken".to_owned()
             }
             _ => "it is of what the host has just looked up".to_owned(),
         };
@@ -342,7 +342,7 @@ impl Draft {
 
 impl Cut<'_> {
     /// Ends a segment: its nodes become one program and one step.
-    fn close(&mut self, segment: &mut Vec<usize>, each_wanted: bool) -> Result<()> {
+    fn close(&mut self, segment: &mut Vec<usize>, each_output_row: bool) -> Result<()> {
         if segment.is_empty() {
             return Ok(());
         }
@@ -362,13 +362,16 @@ impl Cut<'_> {
                 }
                 _ => label(&tensor.name).to_owned(),
             };
-            let bytes =
-                if each_wanted && role != ArgumentRole::Static { tensor.row_bytes() } else { tensor.bytes() };
+            let bytes = if each_output_row && role != ArgumentRole::Static {
+                tensor.row_bytes()
+            } else {
+                tensor.bytes()
+            };
             arguments.push(Argument { name, role, bytes });
         }
         segment.clear();
-        let program = self.program(arguments, draft.launches, each_wanted);
-        self.groups.steps.push(Step::Array { program, tensors: draft.tensors, each_wanted });
+        let program = self.program(arguments, draft.launches, each_output_row);
+        self.groups.steps.push(Step::Array { program, tensors: draft.tensors, each_output_row });
         Ok(())
     }
 
@@ -434,7 +437,7 @@ impl Cut<'_> {
         if let (Op::Linear, Some(&bias)) = (node.op, node.inputs.get(2)) {
             let (sum, bias) = (tensors[tensors.len() - 1], self.tensor(bias)?);
             let [rows, n] = self.groups.tensors[sum as usize].padded;
-            let rows = if self.site(index) == Site::EachWanted { 1 } else { rows };
+            let rows = if self.site(index) == Site::EachOutputRow { 1 } else { rows };
             let [sum, bias] = [sum, bias].map(|tensor| draft.argument(tensor));
             let (kernel, arguments) = (Kernel::Bias { rows, n }, vec![sum, bias, sum]);
             let (name, tiling) = (format!("{name}.bias"), self.mapping.tiling(&kernel));
@@ -446,7 +449,7 @@ impl Cut<'_> {
     /// The launches of a kernel: one, or several for a large head.
     fn parts(&self, index: usize, kernel: Kernel) -> Vec<Kernel> {
         match kernel {
-            Kernel::Gemv { n, k, .. } if n > HEAD_VALUES && self.site(index) == Site::EachWanted => {
+            Kernel::Gemv { n, k, .. } if n > HEAD_VALUES && self.site(index) == Site::EachOutputRow => {
                 let granule = 16 * self.target.array.columns;
                 let least = n.div_ceil(HEAD_VALUES);
                 let count = (least..=n / granule)
@@ -507,7 +510,7 @@ impl Cut<'_> {
         let all = rows.checked_mul(columns);
         let all = all.ok_or_else(|| Error::new(format!("{rows}x{columns} values are more than 2^32")));
         Ok(match node.op {
-            Op::Linear if rows == 1 || self.site(index) == Site::EachWanted => {
+            Op::Linear if rows == 1 || self.site(index) == Site::EachOutputRow => {
                 Kernel::Gemv { first: 0, n: padded(1)[0], k: columns }
             }
             Op::Linear => Kernel::Gemm { m: rows, n: padded(1)[0], k: columns },
@@ -568,7 +571,7 @@ impl Cut<'_> {
         } else {
             let (rows, columns) = (value.shape.extents()[0], value.shape.stride());
             let granule = row_granule(self.target);
-            let single = rows == 1 || value.outermost == Extent::Wanted;
+            let single = rows == 1 || value.outermost == Extent::OutputRows;
             let all = if single { rows as u32 } else { padded(rows, granule)? };
             (TensorKind::Scratch, [rows, columns], [all, self.wide(columns)?])
         };

@@ -23,9 +23,9 @@ pub const SMALL: Sizes =
 pub const LLAMA_1B: Sizes =
     Sizes { layers: 16, width: 2048, heads: 32, kv_heads: 8, head: 64, hidden: 8192, vocabulary: 128256 };
 
-/// A step of so many rows of one sequence, of which the last is wanted.
+/// A step of so many rows of one sequence, whose last is an output row.
 pub fn key(rows: u32) -> Key {
-    Key { rows, lanes: 1, context: 2048, wanted: 1, variant: Variant::GENERATE }
+    Key { rows, sequences: 1, context: 2048, output_rows: 1, variant: Variant::GENERATE }
 }
 
 /// The graph for steps up to `key`.
@@ -37,9 +37,9 @@ pub fn llama(sizes: &Sizes, key: Key) -> Graph {
     for layer in 0..sizes.layers {
         x = layer_of(&mut graph, sizes, layer, x);
     }
-    let wanted = graph.take("head.rows", x);
+    let output_rows = graph.gather("head.rows", x);
     let weight = graph.weight("head.norm.weight", Shape::new(&[sizes.width]).unwrap(), DType::BF16);
-    let normed = graph.same("head.norm", Op::Norm { epsilon: 1e-5 }, &[wanted, weight]);
+    let normed = graph.same("head.norm", Op::Norm { epsilon: 1e-5 }, &[output_rows, weight]);
     let logits = graph.shaped("logits", Op::Linear, &[normed, table], &[sizes.vocabulary]);
     graph.finish(logits)
 }
@@ -66,7 +66,7 @@ fn layer_of(
         let seen = graph.shaped(&at(&format!("{name}.heads")), Op::Reshape, &[x], &[count, head]);
         let frequencies = graph.weight("rope.default", vector(head / 2), DType::F32);
         graph.same(
-            &at(&format!("{name}.turned")),
+            &at(&format!("{name}.rotated")),
             Op::Rope { pairing: Pairing::Halves },
             &[seen, frequencies],
         )

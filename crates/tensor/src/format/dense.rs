@@ -1,6 +1,6 @@
 //! Formats of one value per block: plain floats and integers.
 
-use super::{Block, Pack};
+use super::block::{Block, Pack};
 
 macro_rules! dense {
     ($(#[doc = $doc:literal] $name:ident $bytes:literal |$b:ident| $read:expr, |$v:ident| $write:expr;)*) => {$(

@@ -7,7 +7,8 @@
 //! ```
 //! Layout and table as in ggml (`block_iq4_nl`, `kvalues_iq4nl`).
 
-use super::{Block, f16_at, planes};
+use super::block::{Block, f16_at};
+use super::planes;
 
 /// The levels, denser around zero; shared with IQ4_XS.
 pub(super) const TABLE: [f32; 16] = [

@@ -9,8 +9,8 @@
 //! ```
 //! Layout as in ggml (`block_iq4_xs`).
 
+use super::block::{Block, f16_at};
 use super::iq4_nl::look_up;
-use super::{Block, f16_at};
 
 /// Eight groups of 32 table values with six-bit scales: 4.25 bits a value.
 #[derive(Clone, Copy, Debug)]

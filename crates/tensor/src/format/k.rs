@@ -13,7 +13,7 @@
 //! (`make_qkx2_quants` with the weights of `quantize_row_q4_K_ref`), in the
 //! same order of operations, so that the same values give the same bytes.
 
-use super::{f16_at, put_f16, range};
+use super::block::{f16_at, put_f16, range};
 
 /// Bytes of a block's head.
 pub(super) const HEAD: usize = 16;

@@ -15,7 +15,8 @@
 //! exponent of 6), so what lies between 6 and 8 times the scale becomes 6. An
 //! exponent below the range becomes 0.
 
-use super::{Block, Pack, extreme, planes};
+use super::block::{Block, Pack, extreme};
+use super::planes;
 
 /// 32 four-bit floats under one power of two: 4.25 bits a value.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,8 @@
 //! ```
 //! Layout as in ggml (`block_q2_K`).
 
-use super::{Block, f16_at, planes};
+use super::block::{Block, f16_at};
+use super::planes;
 
 /// 16 groups of 16 two-bit integers: 2.625 bits a value.
 #[derive(Clone, Copy, Debug)]

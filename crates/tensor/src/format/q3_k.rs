@@ -10,7 +10,8 @@
 //! ```
 //! Layout as in ggml (`block_q3_K`).
 
-use super::{Block, f16_at, planes};
+use super::block::{Block, f16_at};
+use super::planes;
 
 /// 16 groups of 16 three-bit integers: 3.4375 bits a value.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,8 @@
 //! extreme value becomes −8 · d exactly, so `d` may be negative. A value near
 //! the opposite extreme has no level 16 and is off by up to one step.
 
-use super::{Block, Pack, extreme, f16_at, inverse, planes, put_f16};
+use super::block::{Block, Pack, extreme, f16_at, inverse, put_f16};
+use super::planes;
 
 /// 32 four-bit integers under one half-precision scale: 4.5 bits a value.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,8 @@
 //! ```
 //! Layout and rounding as in ggml (`block_q4_1`, `quantize_row_q4_1_ref`).
 
-use super::{Block, Pack, f16_at, inverse, planes, put_f16, range};
+use super::block::{Block, Pack, f16_at, inverse, put_f16, range};
+use super::planes;
 
 /// 32 four-bit integers under one scale and minimum: 5 bits a value.
 #[derive(Clone, Copy, Debug)]

@@ -7,8 +7,9 @@
 //! ```
 //! Layout and packing as in ggml (`block_q4_K`, `quantize_row_q4_K_ref`).
 
+use super::block::{Block, Pack};
 use super::k::{self, GROUP, HEAD, Search};
-use super::{Block, Pack, planes};
+use super::planes;
 
 /// Eight groups of 32 four-bit integers: 4.5 bits a value.
 #[derive(Clone, Copy, Debug)]

@@ -34,7 +34,7 @@ use std::array;
 
 use half::bf16;
 
-use super::{Block, Pack, range};
+use super::block::{Block, Pack, range};
 
 /// A tile of 32 × 256 values, four bits and a scale and a minimum for 32: 5
 /// bits a value.

@@ -9,7 +9,8 @@
 //! Layout and rounding as in ggml (`block_q5_0`, `quantize_row_q5_0_ref`); the
 //! extremes are treated as in Q4_0.
 
-use super::{Block, Pack, extreme, f16_at, inverse, planes, put_f16};
+use super::block::{Block, Pack, extreme, f16_at, inverse, put_f16};
+use super::planes;
 
 /// 32 five-bit integers under one half-precision scale: 5.5 bits a value.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,8 @@
 //! ```
 //! Layout as in ggml (`block_q5_1`).
 
+use super::block::{Block, f16_at};
 use super::q5_0::five_bits;
-use super::{Block, f16_at};
 
 /// 32 five-bit integers under one scale and minimum: 6 bits a value.
 #[derive(Clone, Copy, Debug)]

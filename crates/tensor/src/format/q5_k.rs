@@ -8,8 +8,9 @@
 //! ```
 //! Layout and packing as in ggml (`block_q5_K`, `quantize_row_q5_K_ref`).
 
+use super::block::{Block, Pack};
 use super::k::{self, GROUP, HEAD, Search};
-use super::{Block, Pack, planes};
+use super::planes;
 
 /// Eight groups of 32 five-bit integers: 5.5 bits a value.
 #[derive(Clone, Copy, Debug)]

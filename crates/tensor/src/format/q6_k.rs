@@ -12,8 +12,9 @@
 //! `make_qx_quants` of error type 1), in the same order of operations, so that
 //! the same values give the same bytes.
 
+use super::block::{Block, Pack, extreme, f16_at, put_f16};
 use super::k::nearest;
-use super::{Block, Pack, extreme, f16_at, planes, put_f16};
+use super::planes;
 
 /// 16 groups of 16 six-bit integers: 6.5625 bits a value.
 #[derive(Clone, Copy, Debug)]

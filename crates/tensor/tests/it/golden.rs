@@ -1,13 +1,12 @@
 //! Bytes and values that other programs made.
 
+use girih_tensor::Random;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use girih_tensor::DType;
 use serde_json::Value;
-
-use crate::random::Random;
 
 /// The tensors of a safetensors file, by name, without their types.
 struct Tensors {

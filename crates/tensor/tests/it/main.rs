@@ -3,5 +3,4 @@
 mod golden;
 mod pack;
 mod q4nx;
-mod random;
 mod unpack;

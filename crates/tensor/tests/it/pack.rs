@@ -1,10 +1,9 @@
 //! What every format that girih writes owes its writers.
 
+use girih_tensor::Random;
 use std::ops::Range;
 
 use girih_tensor::DType;
-
-use crate::random::Random;
 
 fn pack(dtype: DType, values: &[f32]) -> Vec<u8> {
     let (rows, columns) = dtype.tile();

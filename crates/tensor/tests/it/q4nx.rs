@@ -1,8 +1,7 @@
 //! Q4NX: the documented order of bytes, and matrices that are no whole tiles.
 
+use girih_tensor::Random;
 use girih_tensor::{DType, View};
-
-use crate::random::Random;
 
 /// A tile of zeros but for single groups, computed by hand.
 #[test]

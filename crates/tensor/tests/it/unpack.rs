@@ -1,8 +1,7 @@
 //! What every format owes its readers.
 
+use girih_tensor::Random;
 use girih_tensor::{DType, View};
-
-use crate::random::Random;
 
 #[test]
 fn any_bytes_decode() {

@@ -1,34 +1,36 @@
-//! `girih npu bench`: how long compiling and simulating take on this machine,
-//! beside what they are meant to take. Nothing here says how fast an array is.
+//! `girih npu bench`: the time of compiling and simulating on this machine,
+//! compared with its targets. These are not times of an array.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
-use girih_graph::{Backend as _, Graph, Lane, Step, Want};
+use girih_graph::{Backend as _, Graph, Outputs, Sequence, Step};
 use girih_npu::blob::Cache;
 use girih_npu::driver::{Compiled, Compiler, estimate};
 use girih_npu::pass::NoDump;
 use girih_npu::{Npu, Options};
 use serde::Serialize;
 
-use super::{Layout, Outcome, Result, print_json};
+use super::args::MappingArgs;
 use crate::args::KvType;
-use crate::error::Error;
-use crate::loading::Place;
+use crate::cmd::outcome::Outcome;
+use crate::error::{Error, Result};
+use crate::loading::ModelLocation;
+use crate::output::print_json;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A model, as for the other commands, or a file *.graph as `girih inspect --graph` prints it.
+    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`.
     model: String,
-    // Without a choice of a folder for programs: what is measured is kept in one of its own.
+    // Without options for blobs: the benchmark keeps them in a temporary folder.
     #[command(flatten)]
-    layout: Layout,
-    /// Runs of each measurement; the median counts.
+    mapping: MappingArgs,
+    /// Runs per measurement; the median is reported.
     #[arg(long, short = 'r', value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
     runs: u32,
-    /// Also compute the values of a prefill of the model's first layer with its head, once;
-    /// accesses that nothing orders are not looked for.
+    /// Also compute the values of a prefill of the model's first layer and head, once, without
+    /// checks for unordered accesses.
     #[arg(long)]
     values: bool,
     /// Print JSON.
@@ -38,19 +40,19 @@ pub struct Args {
 
 /// One measurement.
 #[derive(Debug, Serialize)]
-struct Row {
+struct TimingRow {
     what: String,
-    /// The median, by the wall clock.
+    /// The median of wall-clock times.
     seconds: f64,
-    /// What it is meant to take at most.
+    /// The target.
     aim_seconds: f64,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let mut rows = Vec::new();
-    let graphs = args.layout.graphs_of(&args.model)?;
-    let (target, mapping) = (args.layout.array()?, args.layout.mapping()?);
-    let folder = Folder::new()?;
+    let graphs = args.mapping.graphs_of(&args.model)?;
+    let (target, mapping) = (args.mapping.array()?, args.mapping.mapping()?);
+    let folder = TemporaryFolder::new()?;
     let compile = |cache: Option<Cache>| {
         let compiler = Compiler::new(target.clone(), mapping.clone(), cache);
         let compiled = graphs.iter().map(|graph| compiler.compile(graph, &mut NoDump));
@@ -58,14 +60,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     let mut measure = |what: String, aim_seconds: f64, work: &mut dyn FnMut() -> Result<()>| {
         let seconds = median(args.runs, work)?;
-        rows.push(Row { what, seconds, aim_seconds });
+        rows.push(TimingRow { what, seconds, aim_seconds });
         Ok::<(), Error>(())
     };
     let compiled = compile(Some(Cache::open(&folder.0)?))?;
-    // A head that both steps have is compiled once.
+    // Both steps may share a head, which is compiled once.
     let programs: usize = compiled.iter().map(|compiled| compiled.fresh).sum();
     measure(format!("compile {programs} programs"), 10.0, &mut || compile(None).map(drop))?;
-    measure(format!("take {programs} programs from the cache"), 0.2, &mut || {
+    measure(format!("load {programs} programs from the cache"), 0.2, &mut || {
         let kept = compile(Some(Cache::open(&folder.0)?))?;
         let fresh: usize = kept.iter().map(|compiled| compiled.fresh).sum();
         if fresh > 0 { Err(Error::work(format!("{fresh} programs were not in the cache"))) } else { Ok(()) }
@@ -79,13 +81,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
         measure(what, aim, &mut || Ok(estimate(graph, compiled, &target, position).map(drop)?))?;
     }
     if args.values {
-        rows.push(values(&args.model, &args.layout)?);
+        rows.push(values(&args.model, &args.mapping)?);
     }
     show(args, &target.name, &rows)?;
     Ok(Outcome::Done)
 }
 
-/// The middle of so many times, in seconds.
+/// The median time of `runs` runs, in seconds.
 fn median(runs: u32, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
     let mut times = Vec::new();
     for _ in 0..runs {
@@ -97,16 +99,16 @@ fn median(runs: u32, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
     Ok(times[times.len() / 2])
 }
 
-/// A step of prefill of the first layer alone, with its values.
-fn values(name: &str, layout: &Layout) -> Result<Row> {
+/// Times a prefill step of the first layer and the head, with values.
+fn values(name: &str, args: &MappingArgs) -> Result<TimingRow> {
     if name.ends_with(".graph") {
         return Err(Error::call(format!("{name}: --values needs a model, for its weights")));
     }
-    let mut model = Place::find(name)?.model(&layout.arch)?;
+    let mut model = ModelLocation::find(name)?.model(&args.arch)?;
     model.facts.layers.truncate(1);
-    let graph: Graph = model.graph(layout.key()?, KvType::Bf16.dtype())?;
-    let npu = Npu::new(&layout.target, Options { hazards: false, ..Options::default() })?;
-    let npu = npu.with_mapping(layout.mapping()?);
+    let graph: Graph = model.graph(args.key()?, KvType::Bf16.dtype())?;
+    let npu = Npu::new(&args.target, Options { hazards: false, ..Options::default() })?;
+    let npu = npu.with_mapping(args.mapping()?);
     let weights = npu.load(&graph, &model.weights)?;
     let blocks: Vec<Block> = (0..graph.key.context.div_ceil(64)).map(Block).collect();
     let mut state = npu.state(&graph, &[blocks.len() as u32])?;
@@ -115,46 +117,46 @@ fn values(name: &str, layout: &Layout) -> Result<Row> {
     let tokens: Vec<u32> =
         (0..graph.key.rows).map(|row| row.wrapping_mul(2_654_435_761) % vocabulary).collect();
     let rows = Range32 { start: 0, end: graph.key.rows };
-    let lanes = [Lane { blocks: &[&blocks], position: 0, rows, want: Want::Last, spans: &[] }];
+    let sequences = [Sequence { blocks: &[&blocks], position: 0, rows, outputs: Outputs::Last, spans: &[] }];
     let mut output = vec![0.0; model.facts.sizes.vocabulary];
     let inputs = Inputs::Tokens(&tokens);
     let begun = Instant::now();
-    let step = Step { inputs, lanes: &lanes, output: &mut output, watch: &mut Unwatched };
+    let step = Step { inputs, sequences: &sequences, output: &mut output, watch: &mut Unwatched };
     npu.run(&program, &weights, &mut state, step)?;
     let seconds = begun.elapsed().as_secs_f64();
     if !output.iter().all(|value| value.is_finite()) {
         return Err(Error::work("the values of the layer are not finite"));
     }
     let what = format!("values of a prefill of {}, one layer and the head", graph.key.rows);
-    Ok(Row { what, seconds, aim_seconds: 60.0 })
+    Ok(TimingRow { what, seconds, aim_seconds: 60.0 })
 }
 
-fn show(args: &Args, target: &str, rows: &[Row]) -> Result<()> {
+fn show(args: &Args, target: &str, rows: &[TimingRow]) -> Result<()> {
     if args.json {
         return print_json(&serde_json::json!({"target": target, "runs": args.runs, "rows": rows}));
     }
-    print_line!("{:<48} {:>9} {:>9}", format!("for {target}, on this machine"), "s", "aim")?;
-    for Row { what, seconds, aim_seconds } in rows {
+    print_line!("{:<48} {:>9} {:>9}", format!("for {target}, on this machine"), "s", "target")?;
+    for TimingRow { what, seconds, aim_seconds } in rows {
         let missed = if seconds > aim_seconds { "  missed" } else { "" };
         print_line!("{what:<48} {seconds:>9.3} {aim_seconds:>9.1}{missed}")?;
     }
     Ok(())
 }
 
-/// A folder for blobs that goes when the benchmark is over.
-struct Folder(PathBuf);
+/// A folder for blobs that is removed after the benchmark.
+struct TemporaryFolder(PathBuf);
 
-impl Folder {
-    fn new() -> Result<Folder> {
+impl TemporaryFolder {
+    fn new() -> Result<TemporaryFolder> {
         let folder = std::env::temp_dir().join(format!("girih-npu-bench-{}", std::process::id()));
         std::fs::create_dir(&folder)?;
-        Ok(Folder(folder))
+        Ok(TemporaryFolder(folder))
     }
 }
 
-impl Drop for Folder {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
-        // Nothing depends on it.
+        // A folder that cannot be removed does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! `girih npu compile`: every program of a model, and its blobs.
+//! `girih npu compile`: compiles every program of a model and keeps the blobs.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -8,26 +8,28 @@ use girih_npu::blob;
 use girih_npu::driver::Compiled;
 use girih_npu::pass::{Dump, NoDump};
 
-use super::super::bytes;
-use super::{Outcome, Result, Source};
+use super::args::CompileModelArgs;
+use crate::cmd::outcome::Outcome;
+use crate::error::Result;
+use crate::output::bytes;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    source: Source,
-    /// Write every form of every program into this folder; blobs are neither looked for nor kept.
+    source: CompileModelArgs,
+    /// Write every form of every program into this folder; blobs are neither read nor kept.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["blobs", "blobs_limit"])]
     dump: Option<PathBuf>,
 }
 
-/// Writes forms into a folder, in the order in which they are made.
-struct Files {
+/// Writes forms into numbered files of a folder.
+struct DumpFolder {
     folder: PathBuf,
     count: usize,
     failed: Option<std::io::Error>,
 }
 
-impl Dump for Files {
+impl Dump for DumpFolder {
     fn form(&mut self, name: &str, program: &str, text: &dyn Display) {
         self.count += 1;
         let file = self.folder.join(format!("{:03}-{program}.{name}.npu", self.count));
@@ -46,7 +48,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             None => compiler.compile(&graph, &mut NoDump)?,
             Some(folder) => {
                 std::fs::create_dir_all(folder)?;
-                let mut files = Files { folder: folder.clone(), count: 0, failed: None };
+                let mut files = DumpFolder { folder: folder.clone(), count: 0, failed: None };
                 let compiled = compiler.compile(&graph, &mut files)?;
                 files.failed.map_or(Ok(compiled), Err)?
             }

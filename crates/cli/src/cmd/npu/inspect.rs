@@ -1,5 +1,5 @@
-//! `girih npu inspect`: what a blob holds, or what of a model the array does
-//! and what the host, and why.
+//! `girih npu inspect`: the contents of a blob, or the work of a model that the
+//! array does and that falls back to the host, with reasons.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,20 +12,23 @@ use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{NoDump, Stays, stays};
 use serde_json::{Value, json};
 
-use super::{Error, Outcome, Result, Source, print, print_json};
+use super::args::CompileModelArgs;
+use crate::cmd::outcome::Outcome;
+use crate::error::{Error, Result};
+use crate::output::{bytes, print, print_json};
 
-/// What an ELF file begins with.
-const MAGIC: [u8; 4] = *b"\x7fELF";
+/// The first bytes of an ELF file.
+const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Instead of a model it may be a blob that `girih npu compile --blobs` kept.
+    // The model may also be a blob that `girih npu compile --blobs` kept.
     #[command(flatten)]
-    source: Source,
-    /// Print all of it, as text that can be read back: a schedule, or the groups of each step.
+    source: CompileModelArgs,
+    /// Print everything as text that can be parsed: a schedule, or the groups of each step.
     #[arg(long)]
     text: bool,
-    /// Print JSON, of a model.
+    /// Print JSON; only for a model.
     #[arg(long, conflicts_with = "text")]
     json: bool,
 }
@@ -40,7 +43,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         .map_err(|error| Error::call(format!("{}: cannot be read: {error}", path.display())))?;
     let schedule = blob::read(file, &target).map_err(|error| error.of(path.display()))?;
     if args.json {
-        return Err(Error::call("--json is of models; a blob is printed with --text"));
+        return Err(Error::call("--json needs a model; use --text for a blob"));
     }
     if args.text {
         print(&schedule)?
@@ -50,17 +53,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Whether a file begins as blobs do.
+/// Whether a file has the magic bytes of a blob.
 fn is_blob(path: &Path) -> bool {
     let mut magic = [0; 4];
-    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == MAGIC
+    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == ELF_MAGIC
 }
 
 fn describe(schedule: &Schedule) -> Result<()> {
     print_line!("program {} for {}", schedule.name, schedule.target)?;
     for argument in &schedule.arguments {
         let (name, role) = (&argument.name, argument.role.name());
-        print_line!("argument {name:<24} {role:<12} {}", super::super::bytes(argument.bytes))?;
+        print_line!("argument {name:<24} {role:<12} {}", bytes(argument.bytes))?;
     }
     for launch in &schedule.launches {
         print_line!(
@@ -102,7 +105,7 @@ fn model(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// How often a step runs the program of this number, for one wanted row.
+/// The number of times that a step runs program `number`, for one output row.
 fn runs(groups: &Groups, number: usize) -> usize {
     let runs = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
     groups.steps.iter().filter(runs).count()

@@ -1,72 +1,73 @@
-//! `girih npu report`: what a model does on the array, as text, JSON or a page
-//! of HTML; published times beside simulated ones; and the figures that the
-//! simulator rests on.
+//! `girih npu report`: a model's work on the array, as text, JSON or a page of
+//! HTML; published times compared with simulated ones; and the figures that the
+//! simulator uses.
 
 use std::path::{Path, PathBuf};
 
 use girih_npu::Target;
 use girih_npu::pass::NoDump;
-use girih_npu::published::{Outcome as Row, Validation, validate};
-use girih_npu::report::{Compared, Report, page};
 use girih_npu::sim::Simulator;
+use girih_npu_lab::published::{Prediction, Validation, validate};
+use girih_npu_lab::report::{ModelReport, PublishedComparison, page};
 use serde_json::json;
 
-use super::super::bytes;
-use super::{Choice, Error, Outcome, Result, print, print_json};
+use super::args::CompileArgs;
+use crate::cmd::outcome::Outcome;
+use crate::error::{Error, Result};
 use crate::input::text_file;
-use crate::output::say;
+use crate::output::{bytes, print, print_json, print_note};
 
-/// The longest table, in bytes, that is read.
+/// The maximum size of a table in bytes.
 const TABLE_BYTES: u64 = 1 << 20;
 
-/// Options that say how a model is compiled.
-const OF_A_MODEL: [&str; 7] = ["arch", "target", "mapping", "rows", "context", "blobs", "blobs_limit"];
+/// The options that need a model.
+const MODEL_OPTIONS: [&str; 7] = ["arch", "target", "mapping", "rows", "context", "blobs", "blobs_limit"];
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    what: What,
-    /// Only rows whose table or label has this part.
+    subject: ReportSubject,
+    /// Only rows whose table or label contains PART.
     #[arg(long, value_name = "PART", default_value = "", requires = "validate")]
     only: String,
     /// Print JSON.
     #[arg(long, conflicts_with = "figures")]
     json: bool,
-    /// Write one page of HTML into this file: pictures and tables, without scripts or outside links.
+    /// Write a page of HTML to this file: pictures and tables, without scripts or external links.
     #[arg(long, value_name = "FILE", requires = "model")]
     html: Option<PathBuf>,
-    /// Put the published times of the tables in this folder beside the model's.
+    /// Compare with the published times in the tables of this folder.
     #[arg(long, value_name = "DIR", requires = "model")]
     published: Option<PathBuf>,
     #[command(flatten)]
-    choice: Choice,
+    compile: CompileArgs,
 }
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-struct What {
-    /// A model, as for the other commands, or a file *.graph as `girih inspect --graph` prints it.
+struct ReportSubject {
+    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`.
     model: Option<String>,
     /// Simulate each measurement in the tables of this folder with its tiles.
-    #[arg(long, value_name = "DIR", conflicts_with_all = OF_A_MODEL)]
+    #[arg(long, value_name = "DIR", conflicts_with_all = MODEL_OPTIONS)]
     validate: Option<PathBuf>,
-    /// Print every figure of a target and of its kernels, with grade and source.
-    #[arg(long, value_name = "TARGET", conflicts_with_all = OF_A_MODEL)]
+    /// Print all figures of a target and its kernels, with grade and source.
+    #[arg(long, value_name = "TARGET", conflicts_with_all = MODEL_OPTIONS)]
     figures: Option<String>,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let array = |name: &str| Simulator::new(&Target::named(name)?);
-    if let Some(name) = &args.what.figures {
+    if let Some(name) = &args.subject.figures {
         let simulator = array(name).map_err(|error| Error::call(error.to_string()))?;
         print(simulator.target())?;
         print(simulator.table())?;
     }
-    if let Some(folder) = &args.what.validate {
+    if let Some(folder) = &args.subject.validate {
         let validation = validate(&tables(folder)?, &args.only, &array)?;
-        if validation.outcomes.is_empty() {
-            let place = folder.display();
-            return Err(Error::call(format!("{place}: no table has a measurement that can be simulated")));
+        if validation.predictions.is_empty() {
+            let path = folder.display();
+            return Err(Error::call(format!("{path}: no table has a measurement that can be simulated")));
         }
         if args.json {
             print_json(&described(&validation))?;
@@ -74,37 +75,37 @@ pub fn run(args: &Args) -> Result<Outcome> {
             print(&validation)?;
         }
     }
-    if let Some(model) = &args.what.model {
-        of_model(model, args)?;
+    if let Some(model) = &args.subject.model {
+        report_model(model, args)?;
     }
     Ok(Outcome::Done)
 }
 
-/// Reports what a model does on the array.
-fn of_model(model: &str, args: &Args) -> Result<()> {
-    let compiler = args.choice.compiler()?;
+/// Reports a model's work on the array.
+fn report_model(model: &str, args: &Args) -> Result<()> {
+    let compiler = args.compile.compiler()?;
     let target = compiler.target();
-    let graphs = args.choice.graphs_of(model)?;
+    let graphs = args.compile.graphs_of(model)?;
     let mut steps = Vec::new();
     for graph in &graphs {
         steps.push((graph, compiler.compile(graph, &mut NoDump)?, graph.key.context - graph.key.rows));
     }
     let steps: Vec<_> =
         steps.iter().map(|(graph, compiled, position)| (*graph, compiled, *position)).collect();
-    let report = Report::of(model, &args.choice.mapping, target, &steps)?;
+    let report = ModelReport::of(model, &args.compile.mapping, target, &steps)?;
     let array = |name: &str| Simulator::new(&Target::named(name)?);
     let compared = match &args.published {
         None => None,
         Some(folder) => {
             let none = || Error::call(format!("{}: no table has times of whole programs", folder.display()));
-            Some(Compared::of(&report, &tables(folder)?, &array)?.ok_or_else(none)?)
+            Some(PublishedComparison::of(&report, &tables(folder)?, &array)?.ok_or_else(none)?)
         }
     };
     if let Some(path) = &args.html {
         let text = page(&report, compared.as_ref());
         std::fs::write(path, &text)
             .map_err(|error| Error::work(format!("{}: cannot be written: {error}", path.display())))?;
-        say(format_args!("{}: {}", path.display(), bytes(text.len() as u64)));
+        print_note(format_args!("{}: {}", path.display(), bytes(text.len() as u64)));
     }
     if args.json {
         print_json(&json!({"report": report, "published": compared}))?;
@@ -115,7 +116,7 @@ fn of_model(model: &str, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The tables of a folder, by name.
+/// Reads the tables of a folder, sorted by name.
 fn tables(folder: &Path) -> Result<Vec<(String, String)>> {
     let failed =
         |error: std::io::Error| Error::call(format!("{}: cannot be read: {error}", folder.display()));
@@ -134,7 +135,7 @@ fn tables(folder: &Path) -> Result<Vec<(String, String)>> {
 }
 
 fn described(validation: &Validation) -> serde_json::Value {
-    let row = |row: &Row| {
+    let row = |row: &Prediction| {
         json!({
             "table": row.measured.table,
             "label": row.measured.label,
@@ -146,7 +147,7 @@ fn described(validation: &Validation) -> serde_json::Value {
     };
     let (median, high, rows) = validation.spread(|_| true);
     json!({
-        "rows": validation.outcomes.iter().map(row).collect::<Vec<_>>(),
+        "rows": validation.predictions.iter().map(row).collect::<Vec<_>>(),
         "count": rows,
         "median_error": median,
         "error_90th_percentile": high,

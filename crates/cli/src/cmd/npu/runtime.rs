@@ -1,6 +1,6 @@
-//! `girih npu runtime`: what each choice of the runtime costs or saves, and
-//! what it costs to compile for fewer or more rows and positions than a step
-//! has. Times are simulated, without values.
+//! `girih npu runtime`: the cost of each setting of the runtime, and of programs
+//! that are compiled for fewer or more rows and positions than a step has. Times
+//! are simulated, without values.
 
 use std::collections::HashMap;
 
@@ -13,12 +13,14 @@ use girih_npu::driver::{
 use girih_npu::pass::{Attention, Grouping, Mapping, NoDump, Policy};
 use serde_json::{Value, json};
 
-use super::super::bytes;
-use super::{Error, Outcome, Result, Source, print_json};
+use super::args::CompileModelArgs;
 use crate::args::KvType;
-use crate::loading::Place;
+use crate::cmd::outcome::Outcome;
+use crate::error::{Error, Result};
+use crate::loading::ModelLocation;
+use crate::output::{bytes, print_json};
 
-/// Rows, and positions, for which programs are compiled here.
+/// The numbers of rows and of positions for which programs are compiled here.
 const LADDER: [u32; 6] = [64, 128, 256, 512, 1024, 2048];
 
 /// The ways in which weights reach the array.
@@ -31,8 +33,8 @@ const WEIGHT_USES: &[(&str, WeightUse)] = &[
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    source: Source,
-    /// Tokens of a short prompt, which is padded to what programs are compiled for.
+    source: CompileModelArgs,
+    /// Length of a short prompt, which is padded to the rows of a program.
     #[arg(long, value_name = "N", default_value = "30", value_parser = clap::value_parser!(u32).range(1..))]
     prompt: u32,
     /// Print JSON.
@@ -40,47 +42,47 @@ pub struct Args {
     json: bool,
 }
 
-/// The steps of a model, compiled and timed once.
-struct Bench<'a> {
+/// The steps of a model, each compiled and timed once.
+struct RuntimeBench<'a> {
     args: &'a Args,
-    /// Those of a step of prefill.
+    /// The rows of a prefill step.
     rows: u32,
     context: u32,
     model: Model,
-    /// That of the mapping that was asked for.
+    /// The policy of the user's mapping.
     policy: Policy,
     compilers: HashMap<Policy, Compiler>,
-    steps: HashMap<(Policy, u32, u32), Step>,
+    steps: HashMap<(Policy, u32, u32), TimedStep>,
 }
 
-/// A compiled step.
-struct Step {
+/// A compiled step, with its times.
+struct TimedStep {
     graph: Graph,
     compiled: Compiled,
     times: Vec<Timed>,
 }
 
 /// A line of a table.
-struct Line {
+struct CostLine {
     what: String,
-    /// One estimate a column.
+    /// One estimate per column.
     costs: Vec<Estimate>,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
     if args.source.model.ends_with(".graph") {
         return Err(Error::call(
-            "a graph has one length; girih npu runtime needs a model, to compile several",
+            "a graph has one length; girih npu runtime needs a model to compile several",
         ));
     }
     let Key { rows, context, .. } = args.source.key()?;
     if args.prompt > rows {
         return Err(Error::call(format!("--prompt is {}: it must be at most --rows, {rows}", args.prompt)));
     }
-    let model = Place::find(&args.source.model)?.model(&args.source.arch)?;
+    let model = ModelLocation::find(&args.source.model)?.model(&args.source.arch)?;
     let policy = args.source.mapping()?.policy;
     let (compilers, steps) = (HashMap::new(), HashMap::new());
-    let mut bench = Bench { args, rows, context, model, policy, compilers, steps };
+    let mut bench = RuntimeBench { args, rows, context, model, policy, compilers, steps };
     let tables = [bench.switches()?, bench.lengths()?, bench.chunks()?, bench.contexts()?];
     let target = bench.target()?;
     if args.json {
@@ -92,54 +94,54 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Lines that are compared with the first.
-struct Table {
+/// A table whose lines are compared with the first.
+struct CostTable {
     title: String,
     columns: &'static [&'static str],
-    lines: Vec<Line>,
+    lines: Vec<CostLine>,
     notes: Vec<String>,
 }
 
-impl Bench<'_> {
+impl RuntimeBench<'_> {
     fn target(&self) -> Result<Target> {
         self.args.source.array()
     }
 
-    /// The step of so many rows in a context, compiled and timed.
-    fn step(&mut self, policy: Policy, rows: u32, context: u32) -> Result<&Step> {
+    /// The step of `rows` rows in a context, compiled and timed.
+    fn step(&mut self, policy: Policy, rows: u32, context: u32) -> Result<&TimedStep> {
         if !self.steps.contains_key(&(policy, rows, context)) {
             if !self.compilers.contains_key(&policy) {
                 self.compilers.insert(policy, self.args.source.compiler_for(self.mapping(policy)?)?);
             }
             let compiler = &self.compilers[&policy];
-            let key = Key { rows, lanes: 1, context, wanted: 1, variant: Variant::GENERATE };
+            let key = Key { rows, sequences: 1, context, output_rows: 1, variant: Variant::GENERATE };
             let graph = self.model.graph(key, KvType::Bf16.dtype())?;
             let compiled = compiler.compile(&graph, &mut NoDump)?;
             let times = times(&compiled, compiler.target())?;
-            self.steps.insert((policy, rows, context), Step { graph, compiled, times });
+            self.steps.insert((policy, rows, context), TimedStep { graph, compiled, times });
         }
         Ok(&self.steps[&(policy, rows, context)])
     }
 
-    /// The mapping that was asked for, cut by a policy.
+    /// The user's mapping with another policy.
     fn mapping(&self, policy: Policy) -> Result<Mapping> {
-        let asked = self.args.source.mapping()?;
-        let name = if policy == asked.policy { asked.name } else { policy.name().to_owned() };
-        Ok(Mapping { name, policy, tiles: asked.tiles })
+        let mapping = self.args.source.mapping()?;
+        let name = if policy == mapping.policy { mapping.name } else { policy.name().to_owned() };
+        Ok(Mapping { name, policy, tiles: mapping.tiles })
     }
 
-    /// What a scene costs on the programs for so many rows in a context.
+    /// The cost of a scene on the programs for `rows` rows in a context.
     fn cost(&mut self, policy: Policy, [rows, context]: [u32; 2], scene: Scene) -> Result<Estimate> {
         let target = self.target()?;
         let step = self.step(policy, rows, context)?;
         Ok(estimate_scene(&step.graph, &step.compiled, &target, step.times.clone(), scene))
     }
 
-    /// A prompt that fills the longest program and a token at the end of the
-    /// context, in each way.
-    fn switches(&mut self) -> Result<Table> {
-        let Bench { rows, context, policy, .. } = *self;
-        let mut ways = vec![("all below, as they are by default".to_owned(), policy, Runtime::default())];
+    /// The cost of each setting, for a prompt that fills the longest program and
+    /// for a token at the end of the context.
+    fn switches(&mut self) -> Result<CostTable> {
+        let RuntimeBench { rows, context, policy, .. } = *self;
+        let mut ways = vec![("defaults".to_owned(), policy, Runtime::default())];
         let named = |(name, runtime): (&str, Runtime)| (name.to_owned(), policy, runtime);
         ways.extend(Runtime::default().departures().into_iter().map(named));
         ways.push(named(("as the mlir-air example works", Runtime::MLIR_AIR)));
@@ -172,7 +174,7 @@ impl Bench<'_> {
             let token = Scene { position: context - 1, rows: 1, runtime };
             let costs =
                 vec![self.cost(policy, [rows, context], prefill)?, self.cost(policy, [1, context], token)?];
-            lines.push(Line { what, costs });
+            lines.push(CostLine { what, costs });
         }
         let title = format!("{rows} tokens of prefill, and a token at position {}", context - 1);
         let mut notes = Vec::new();
@@ -182,23 +184,23 @@ impl Bench<'_> {
             let (copied, kept) = (bytes(load.copied), bytes(load.kept));
             notes.push(format!("weights {name}: loading copies {copied}, and the host keeps {kept}"));
         }
-        Ok(Table { title, columns: &["prefill", "token"], lines, notes })
+        Ok(CostTable { title, columns: &["prefill", "token"], lines, notes })
     }
 
-    /// A short prompt on programs for more and more rows.
-    fn lengths(&mut self) -> Result<Table> {
-        let Bench { rows: most, context, policy, .. } = *self;
+    /// The cost of a short prompt on programs for increasing numbers of rows.
+    fn lengths(&mut self) -> Result<CostTable> {
+        let RuntimeBench { rows: max, context, policy, .. } = *self;
         let rows = self.args.prompt;
         let scene = Scene { position: 0, rows, runtime: Runtime::default() };
         let mut lines = Vec::new();
-        for length in self.ladder(rows, most) {
+        for length in self.ladder(rows, max) {
             let least = self.ladder(length, context)[0];
             for context in if least == context { vec![context] } else { vec![least, context] } {
                 let what = format!("compiled for {length} rows, {context} positions");
-                lines.push(Line { what, costs: vec![self.cost(policy, [length, context], scene)?] });
+                lines.push(CostLine { what, costs: vec![self.cost(policy, [length, context], scene)?] });
             }
         }
-        Ok(Table {
+        Ok(CostTable {
             title: format!("a prompt of {rows} tokens, padded"),
             columns: &["prefill"],
             lines,
@@ -206,10 +208,10 @@ impl Bench<'_> {
         })
     }
 
-    /// The longest prompt in chunks, each on the programs of its length and of
-    /// the least context that holds it.
-    fn chunks(&mut self) -> Result<Table> {
-        let Bench { rows, context, policy, .. } = *self;
+    /// The cost of the longest prompt in chunks, each on the programs of its
+    /// length and of the smallest context that contains it.
+    fn chunks(&mut self) -> Result<CostTable> {
+        let RuntimeBench { rows, context, policy, .. } = *self;
         let mut lines = Vec::new();
         for chunk in self.ladder(1, rows).into_iter().rev() {
             let mut costs: Vec<Estimate> = Vec::new();
@@ -220,9 +222,9 @@ impl Bench<'_> {
                 costs.push(self.cost(policy, [chunk, least.max(chunk)], scene)?);
             }
             let sum = costs.into_iter().reduce(joined);
-            lines.push(Line { what: format!("in chunks of {chunk}"), costs: sum.into_iter().collect() });
+            lines.push(CostLine { what: format!("in chunks of {chunk}"), costs: sum.into_iter().collect() });
         }
-        Ok(Table {
+        Ok(CostTable {
             title: format!("a prompt of {rows} tokens in chunks"),
             columns: &["prefill"],
             lines,
@@ -230,22 +232,22 @@ impl Bench<'_> {
         })
     }
 
-    /// A token after a short prompt on programs for longer and longer contexts.
-    fn contexts(&mut self) -> Result<Table> {
-        let Bench { context: most, policy, .. } = *self;
-        // After a prompt that fills the context there is no room for a token.
-        let position = self.args.prompt.min(most - 1);
+    /// The cost of a token after a short prompt on programs for increasing contexts.
+    fn contexts(&mut self) -> Result<CostTable> {
+        let RuntimeBench { context: max, policy, .. } = *self;
+        // A token must follow the prompt within the context.
+        let position = self.args.prompt.min(max - 1);
         let array = Policy { attention: Attention::Array, ..policy };
         let scene = Scene { position, rows: 1, runtime: Runtime::default() };
         let mut lines = Vec::new();
-        for context in self.ladder(position + 1, most) {
+        for context in self.ladder(position + 1, max) {
             let what = format!("the array attends to {context} positions");
-            lines.push(Line { what, costs: vec![self.cost(array, [1, context], scene)?] });
+            lines.push(CostLine { what, costs: vec![self.cost(array, [1, context], scene)?] });
         }
         let host = Policy { attention: Attention::Host, ..policy };
-        let what = "the host attends to what there is".to_owned();
-        lines.push(Line { what, costs: vec![self.cost(host, [1, most], scene)?] });
-        Ok(Table {
+        let what = "the host attends to the present positions".to_owned();
+        lines.push(CostLine { what, costs: vec![self.cost(host, [1, max], scene)?] });
+        Ok(CostTable {
             title: format!("a token at position {position}"),
             columns: &["token"],
             lines,
@@ -253,20 +255,20 @@ impl Bench<'_> {
         })
     }
 
-    /// What of the ladder holds `least`, up to `most` and with it.
-    fn ladder(&self, least: u32, most: u32) -> Vec<u32> {
-        let within = LADDER.into_iter().filter(|&length| length >= least && length < most);
-        within.chain([most]).collect()
+    /// The lengths of the ladder from `min` to `max`, and `max`.
+    fn ladder(&self, min: u32, max: u32) -> Vec<u32> {
+        let within = LADDER.into_iter().filter(|&length| length >= min && length < max);
+        within.chain([max]).collect()
     }
 }
 
-/// Two steps, one after the other.
+/// The cost of two steps, one after the other.
 fn joined(mut a: Estimate, b: Estimate) -> Estimate {
     a.ledger += b.ledger;
     a
 }
 
-impl Table {
+impl CostTable {
     fn print(&self, target: &Target) -> Result<()> {
         let wide = self.lines.iter().map(|line| line.what.len()).max().unwrap_or(0).max(self.title.len());
         let mut head = format!("{:<wide$}", self.title);
@@ -326,7 +328,7 @@ impl Table {
                 "load_kept_bytes": cost.load.kept,
             })
         };
-        let line = |line: &Line| json!({"what": line.what, "costs": line.costs.iter().map(cost).collect::<Vec<_>>()});
+        let line = |line: &CostLine| json!({"what": line.what, "costs": line.costs.iter().map(cost).collect::<Vec<_>>()});
         let lines: Vec<Value> = self.lines.iter().map(line).collect();
         json!({"title": self.title, "columns": self.columns, "lines": lines})
     }

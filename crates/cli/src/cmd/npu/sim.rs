@@ -1,4 +1,4 @@
-//! `girih npu sim`: how long the steps of a model take, without values.
+//! `girih npu sim`: simulates the time of a model's steps, without values.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -10,13 +10,16 @@ use girih_npu::pass::NoDump;
 use girih_npu::sim::LaunchReport;
 use serde_json::json;
 
-use super::super::bytes;
-use super::{Outcome, Result, Source, print_json, trace};
+use super::args::CompileModelArgs;
+use super::trace;
+use crate::cmd::outcome::Outcome;
+use crate::error::Result;
+use crate::output::{bytes, print_json};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    source: Source,
+    source: CompileModelArgs,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -24,19 +27,19 @@ pub struct Args {
     trace: trace::TraceArgs,
 }
 
-/// What it took to have the programs of a step.
-struct Compiling {
+/// The counts and time of compiling a step.
+struct CompileStats {
     programs: usize,
-    /// Those that no kept blob had.
+    /// The programs that were not in the cache of blobs.
     fresh: usize,
     time: Duration,
 }
 
-impl fmt::Display for Compiling {
+impl fmt::Display for CompileStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Compiling { programs, fresh, time } = self;
+        let CompileStats { programs, fresh, time } = self;
         let kept = programs - fresh;
-        write!(f, "{fresh} programs compiled, {kept} at hand, in {:.3} s", time.as_secs_f64())
+        write!(f, "{fresh} programs compiled, {kept} from the cache, in {:.3} s", time.as_secs_f64())
     }
 }
 
@@ -49,7 +52,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let begun = Instant::now();
         let compiled = compiler.compile(&graph, &mut NoDump)?;
         let took =
-            Compiling { programs: compiled.schedules.len(), fresh: compiled.fresh, time: begun.elapsed() };
+            CompileStats { programs: compiled.schedules.len(), fresh: compiled.fresh, time: begun.elapsed() };
         let begun = Instant::now();
         let position = graph.key.context - graph.key.rows;
         let estimate = estimate(&graph, &compiled, target, position)?;
@@ -82,7 +85,7 @@ fn table(graph: &Graph, estimate: &Estimate, target: &Target, seconds: f64) -> R
     }
     let ledger = &estimate.ledger;
     print_line!("array {:.1} ms in {} submissions", ledger.array_seconds(target) * 1e3, ledger.submissions)?;
-    print_line!("host {:.1} ms, not simulated but counted", ledger.host_seconds(target) * 1e3)?;
+    print_line!("host {:.1} ms, counted instead of simulated", ledger.host_seconds(target) * 1e3)?;
     print_line!(
         "sync {:.1} ms: {} up, {} down",
         ledger.sync_seconds(target) * 1e3,
@@ -90,13 +93,13 @@ fn table(graph: &Graph, estimate: &Estimate, target: &Target, seconds: f64) -> R
         bytes(ledger.read_bytes)
     )?;
     print_line!(
-        "programs share buffer objects; else the host would copy {} more; weights are written once, {}",
+        "programs share buffer objects, which saves host copies of {}; weights are written once, {}",
         bytes(estimate.brokered_bytes),
         bytes(estimate.preload_bytes)
     )
 }
 
-fn described(graph: &Graph, took: &Compiling, estimate: &Estimate, target: &Target) -> serde_json::Value {
+fn described(graph: &Graph, took: &CompileStats, estimate: &Estimate, target: &Target) -> serde_json::Value {
     let launch =
         |launch: &LaunchReport| json!({"name": launch.name, "ms": target.seconds(launch.cycles) * 1e3});
     let program = |timed: &Timed| {

@@ -1,37 +1,41 @@
-//! `girih npu sweep`: searches for the best mapping of a model, writes it, and
-//! says why it is better than another.
+//! `girih npu sweep`: searches for the fastest mapping of a model, writes it, and
+//! explains why it is faster than another.
 
 use std::path::PathBuf;
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::sweep::{self, Found, Searched, Timed, Weighed};
+use girih_npu_lab::sweep::{self, BestTiling, MappedStep, SweepResult, TimedMapping};
 
 use serde_json::{Value, json};
 
-use super::{Error, Outcome, Result, Steps, array, print, print_json};
+use super::args::StepArgs;
+use crate::array;
+use crate::cmd::outcome::Outcome;
+use crate::error::{Error, Result};
+use crate::output::{print, print_json};
 use crate::progress::{Show, Unit};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A model, as for the other commands, or a file *.graph as `girih inspect --graph` prints it.
+    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`.
     model: String,
     #[command(flatten)]
-    steps: Steps,
-    /// Write the best mapping into this file.
+    steps: StepArgs,
+    /// Write the fastest mapping to this file.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Compare with this mapping, a file or a name; the search starts from none
-    /// [default: seed-000, or mlir-air where seed-000 does not fit the array].
+    /// Mapping to compare with, a file or a name (does not affect the search)
+    /// [default: seed-000, or mlir-air if seed-000 does not fit the array].
     #[arg(long, value_name = "FILE|NAME")]
     against: Option<String>,
-    /// Threads of the search; the result is the same for any number.
+    /// Number of threads (does not affect results).
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// No progress bar.
+    /// Hide progress.
     #[arg(short, long)]
     quiet: bool,
 }
@@ -42,8 +46,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
     let show = Show::unless(args.quiet);
     let against = match &args.against {
-        Some(name) => sweep::weigh(&graphs, &target, &array::mapping(name)?)?,
-        None => usual(&graphs, &target, show)?,
+        Some(name) => sweep::time_mapping(&graphs, &target, &array::mapping(name)?)?,
+        None => default_mapping(&graphs, &target, show)?,
     };
     let bar = show.bar("tilings", 0, Unit::Tilings);
     let progress = |done: usize, all: usize| {
@@ -54,7 +58,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     bar.finish_and_clear();
     let keys: Vec<String> = graphs.iter().map(|graph| graph.key.to_string()).collect();
     let best = found.policies.iter().find(|weighed| weighed.mapping == found.mapping);
-    let best = best.ok_or_else(|| Error::call("the search weighed no mapping"))?;
+    let best = best.ok_or_else(|| Error::call("the search evaluated no mapping"))?;
     let why = sweep::explain(&keys, &target, [&against, best])?;
     let stitching = sweep::stitching(&graphs, &target, &found.mapping)?;
     if let Some(path) = &args.output {
@@ -76,19 +80,19 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What is compared with where nobody says: what was published, or, as that is
-/// made for eight columns, what fits any array.
-fn usual(graphs: &[Graph], target: &Target, show: Show) -> Result<Weighed> {
-    sweep::weigh(graphs, target, &array::mapping("seed-000")?).or_else(|error| {
-        let fits_all = sweep::weigh(graphs, target, &array::mapping("mlir-air")?)?;
+/// Evaluates the default mapping to compare with: the published one, which needs
+/// eight columns, else one that fits any array.
+fn default_mapping(graphs: &[Graph], target: &Target, show: Show) -> Result<TimedMapping> {
+    sweep::time_mapping(graphs, target, &array::mapping("seed-000")?).or_else(|error| {
+        let fits_all = sweep::time_mapping(graphs, target, &array::mapping("mlir-air")?)?;
         show.note(format!("compared with mlir-air, as seed-000 does not fit {}: {error}", target.name));
         Ok(fits_all)
     })
 }
 
-/// What was found; the mapping as `--output` writes it.
-fn described(found: &Found, against: &Weighed, target: &Target) -> Value {
-    let kernel = |one: &Searched| {
+/// The result as JSON, with the mapping in the form of `--output`.
+fn described(found: &SweepResult, against: &TimedMapping, target: &Target) -> Value {
+    let kernel = |one: &BestTiling| {
         json!({
             "kernel": one.of.kernel.to_string(),
             "tiling": one.tiling.to_string(),
@@ -97,12 +101,12 @@ fn described(found: &Found, against: &Weighed, target: &Target) -> Value {
             "hopeless": one.hopeless,
         })
     };
-    let step = |step: &Timed| {
+    let step = |step: &MappedStep| {
         let [array, host, passing] = step.seconds(target).map(|seconds| seconds * 1e3);
         let submissions = step.estimate.ledger.submissions;
         json!({"array_ms": array, "host_ms": host, "passing_ms": passing, "submissions": submissions})
     };
-    let weighed = |one: &Weighed| {
+    let weighed = |one: &TimedMapping| {
         json!({
             "mapping": one.mapping.name,
             "grouping": one.mapping.policy.grouping.name(),
@@ -119,19 +123,20 @@ fn described(found: &Found, against: &Weighed, target: &Target) -> Value {
     })
 }
 
-/// What was found for each kernel, and how much of its space its bound ruled
-/// out.
-fn kernels(found: &Found) -> Result<()> {
+/// Prints the best tiling of each kernel, and how many tilings its bound
+/// excluded.
+fn kernels(found: &SweepResult) -> Result<()> {
     print_line!("{:>8} {:>8} {:>10}  kernel: best tiling", "tilings", "hopeless", "cycles")?;
-    for Searched { of, tiling, cycles, space, hopeless, .. } in &found.kernels {
+    for BestTiling { of, tiling, cycles, space, hopeless, .. } in &found.kernels {
         print_line!("{space:>8} {hopeless:>8} {cycles:>10}  {}: {tiling}", of.kernel)?;
     }
     Ok(())
 }
 
-/// Every grouping and place of attention, times of all steps in milliseconds.
-fn groupings(found: &Found, against: &Weighed, target: &Target) -> Result<()> {
-    print_line!("grouping, attention: for each step ms of array, host and passing bytes, and submissions")?;
+/// Prints the times of all steps, in milliseconds, for each grouping and each
+/// choice of where attention runs.
+fn groupings(found: &SweepResult, against: &TimedMapping, target: &Target) -> Result<()> {
+    print_line!("grouping, attention: for each step ms of array, host and transfers, and submissions")?;
     for weighed in std::iter::once(against).chain(&found.policies) {
         let policy = weighed.mapping.policy;
         let steps = weighed.steps.iter().map(|step| {

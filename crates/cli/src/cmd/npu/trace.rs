@@ -1,4 +1,4 @@
-//! `girih npu sim --trace`: a file that Perfetto opens.
+//! `girih npu sim --trace`: writes a trace for Perfetto.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -7,31 +7,30 @@ use std::path::{Path, PathBuf};
 use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::driver::Compiled;
-use girih_npu::report::Trace;
+use girih_npu_lab::report::Trace;
 
-use super::super::bytes;
-use super::{Error, Result};
-use crate::output::say;
+use crate::error::{Error, Result};
+use crate::output::{bytes, print_note};
 
 #[derive(Debug, clap::Args)]
 pub struct TraceArgs {
-    /// Write a trace of the steps into this file: JSON, for ui.perfetto.dev or chrome://tracing.
+    /// Write a trace of the steps to this file: JSON, for ui.perfetto.dev or chrome://tracing.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Events that the trace keeps within a launch, its first and its last ones.
+    /// Maximum number of events per launch: the first and the last ones are kept.
     #[arg(long, value_name = "N", default_value = "10000", requires = "trace",
           value_parser = clap::value_parser!(u32).range(2..=10_000_000))]
     trace_events: u32,
 }
 
-/// A trace that is being made.
+/// A trace that is being recorded.
 pub struct Tracing<'a> {
     path: &'a Path,
     trace: Trace,
 }
 
 impl TraceArgs {
-    /// A trace, if one is asked for.
+    /// Begins a trace if `--trace` is set.
     pub fn begin(&self, target: &Target) -> Option<Tracing<'_>> {
         let path = self.trace.as_deref()?;
         Some(Tracing { path, trace: Trace::new(target, self.trace_events as usize) })
@@ -48,7 +47,7 @@ impl Tracing<'_> {
         Ok(self.trace.add(name, graph, compiled, target, position)?)
     }
 
-    /// Writes the file, and says unless `quiet` what it has and lacks.
+    /// Writes the file. Unless `quiet`, prints its size and the events left out.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -61,10 +60,10 @@ impl Tracing<'_> {
             return Ok(());
         }
         let size = std::fs::metadata(self.path)?.len();
-        say(format_args!("{}: {} events, {}", self.path.display(), self.trace.len(), bytes(size)));
+        print_note(format_args!("{}: {} events, {}", self.path.display(), self.trace.len(), bytes(size)));
         for step in &self.trace.about().steps {
             for text in &step.left_out {
-                say(format_args!("left out of {}: {text}", step.name));
+                print_note(format_args!("left out of {}: {text}", step.name));
             }
         }
         Ok(())

@@ -9,7 +9,7 @@
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-use super::{Numbers, Peak, fold};
+use super::peak::{Numbers, Peak, fold};
 
 /// Accumulators of a round; with two operands they fit the 16 registers of AVX2.
 const CHAINS: usize = 12;

@@ -450,6 +450,7 @@ struct PanelColumns<'a, const C: usize, const ROWS: usize> {
 impl<const C: usize, const ROWS: usize> PanelColumns<'_, C, ROWS> {
     /// Adds the multiply-accumulates of part `PART` of `PARTS`, which has a scale of its own.
     #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // counts are constants
     fn add<I: Packed, const BITS: u8, const MINIMUMS: bool, const PARTS: usize, const PART: usize>(
         self,
         isa: I,
@@ -594,6 +595,7 @@ struct Floats<'a, L, const C: usize, const V: usize>(FloatOperands<'a, L>);
 
 impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> Kernel<I> for Floats<'_, L, C, V> {
     #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // counts are constants
     fn run(self, isa: I) {
         let FloatOperands { lines, x, first, sums, .. } = self.0;
         // A constant where a band is done at once.
@@ -601,8 +603,8 @@ impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> Kernel<I> for Fl
         let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
         let mut all = [[isa.splat(0.0); V]; C];
         for c in 0..C {
-            for vector in 0..V {
-                all[c][vector] = isa.load(&I::split(&sums[c])[first + vector]);
+            for (vector, all) in all[c].iter_mut().enumerate() {
+                *all = isa.load(&I::split(&sums[c])[first + vector]);
             }
         }
         let distance = prefetch::distance(C);
@@ -630,8 +632,8 @@ impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> Kernel<I> for Fl
             }
         }
         for c in 0..C {
-            for vector in 0..V {
-                isa.store(all[c][vector], &mut I::split_mut(&mut sums[c])[first + vector]);
+            for (vector, all) in all[c].into_iter().enumerate() {
+                isa.store(all, &mut I::split_mut(&mut sums[c])[first + vector]);
             }
         }
     }

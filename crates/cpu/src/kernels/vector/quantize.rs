@@ -10,9 +10,7 @@
 //! that are left over and those without a scale. Bytes: 4 read and 1.25 written a
 //! value. The results of four groups take 5 divisions.
 
-use std::arch::x86_64::{__m128i, _mm_setzero_si128};
-
-use super::quads::{self, QUAD};
+use super::quads::{self, QUAD, Quads};
 use super::{Isa, Kernel, WIDE, Wide};
 use crate::kernels::portable;
 use crate::kernels::table::QUANT_GROUP;
@@ -56,14 +54,14 @@ fn quad<V: Wide>(
     sums: &mut [i32; QUAD],
 ) -> bool {
     let groups = x.as_chunks::<WIDE>().0.as_chunks::<2>().0;
-    let mut largest = zeros(v);
+    let mut largest = [v.zero_quad(); QUAD];
     for (largest, [a, b]) in largest.iter_mut().zip(groups) {
         *largest = v.fold_max(v.max_integers(v.magnitude(v.load(a)), v.magnitude(v.load(b))));
     }
     let found = quads::scales(v, quads::largest_lanes(v, largest), groups);
     let Some((found, inverses)) = found else { return false };
-    quads::write_floats(v, found, scales);
-    let mut totals = zeros(v);
+    v.write_quad(found, scales);
+    let mut totals = [v.zero_quad(); QUAD];
     let pairs = groups.as_chunks::<2>().0.iter().zip(inverses.as_chunks::<2>().0);
     let pairs = pairs.zip(totals.as_chunks_mut::<2>().0).zip(codes.as_chunks_mut().0);
     for (((groups, inverses), totals), codes) in pairs {
@@ -73,7 +71,7 @@ fn quad<V: Wide>(
         totals[0] = v.fold_integers(v.add_integers(first[0], first[1]));
         totals[1] = v.fold_integers(v.add_integers(second[0], second[1]));
     }
-    quads::write_integers(v, quads::sum_lanes(v, totals), sums);
+    v.write_integer_quad(quads::sum_lanes(v, totals), sums);
     true
 }
 
@@ -81,10 +79,4 @@ fn quad<V: Wide>(
 #[inline(always)]
 fn rounded<V: Wide>(v: V, [a, b]: &[[f32; WIDE]; 2], inverse: V::Floats) -> [V::Integers; 2] {
     [v.to_integers(v.mul(v.load(a), inverse)), v.to_integers(v.mul(v.load(b), inverse))]
-}
-
-#[inline(always)]
-fn zeros<V: Wide>(_: V) -> [__m128i; QUAD] {
-    // SAFETY: the token says that the processor has AVX2.
-    unsafe { [_mm_setzero_si128(); QUAD] }
 }

@@ -4,9 +4,9 @@
 
 use std::time::Instant;
 
-use girih_graph::backend::{Block, Lane, Range32};
+use girih_graph::backend::{Block, Range32, Sequence};
 use girih_graph::{
-    BLOCK_POSITIONS, Builder, Graph, InputKind, Key, Op, OutputKind, Span, Variant, Want, backend::State,
+    BLOCK_POSITIONS, Builder, Graph, InputKind, Key, Op, OutputKind, Outputs, Span, Variant, backend::State,
 };
 use girih_tensor::DType;
 
@@ -27,7 +27,7 @@ const TURNS: usize = 7;
 /// Some layers that attend, each with keys and values of its own.
 fn graph(layers: usize, rows: u32, context: u32, dtype: DType) -> Graph {
     let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
-    let mut builder = Builder::new(Key { rows, lanes: 1, context, wanted: rows, variant });
+    let mut builder = Builder::new(Key { rows, sequences: 1, context, output_rows: rows, variant });
     let mut x = builder.input("x", &[HEADS, SIZE], DType::F32);
     let group = builder.group(Span::Full);
     for layer in 0..layers {
@@ -72,10 +72,10 @@ impl Bench {
         let blocks: Vec<Block> = (0..self.context.div_ceil(BLOCK_POSITIONS) as u32).map(Block).collect();
         let position = (self.context - self.rows) as u32;
         let rows = Range32 { start: 0, end: self.rows as u32 };
-        let lane = Lane { blocks: &[&blocks], position, rows, want: Want::All, spans: &[] };
+        let sequence = Sequence { blocks: &[&blocks], position, rows, outputs: Outputs::All, spans: &[] };
         let origins: Vec<Origin> =
-            (0..self.rows as u32).map(|row| Origin { lane: 0, position: position + row }).collect();
-        let rows = Rows { lanes: &[lane], origins: &origins, wanted: &[] };
+            (0..self.rows as u32).map(|row| Origin { sequence: 0, position: position + row }).collect();
+        let rows = Rows { sequences: &[sequence], origins: &origins, output_rows: &[] };
         let attention = Attention {
             groups: GROUPS,
             shared: HEADS / GROUPS,

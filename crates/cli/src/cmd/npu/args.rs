@@ -1,0 +1,192 @@
+//! The arguments that the commands of `girih npu` share: model, steps, target,
+//! mapping and the cache of compiled programs.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use girih_graph::{Graph, Key, Variant, faults};
+use girih_npu::Target;
+use girih_npu::driver::Compiler;
+use girih_npu::pass::Mapping;
+
+use crate::args::{ArchArgs, KvType};
+use crate::array::{self, BlobArgs};
+use crate::error::{Error, Result};
+use crate::input::text_file;
+use crate::loading::ModelLocation;
+use crate::progress::Show;
+
+/// The maximum size of a graph file in bytes.
+const GRAPH_BYTES: u64 = 64 << 20;
+
+/// The default context, and the default maximum of rows per step.
+const DEFAULT_CONTEXT: u32 = 2048;
+
+/// What is compiled, and how.
+#[derive(Debug, clap::Args)]
+pub struct CompileModelArgs {
+    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`.
+    pub model: String,
+    #[command(flatten)]
+    pub compile: CompileArgs,
+}
+
+/// How a model is compiled, and where its programs are kept.
+#[derive(Debug, clap::Args)]
+pub struct CompileArgs {
+    #[command(flatten)]
+    layout: MappingArgs,
+    #[command(flatten)]
+    blobs: BlobArgs,
+}
+
+/// How a model is compiled.
+#[derive(Debug, clap::Args)]
+pub struct MappingArgs {
+    #[command(flatten)]
+    steps: StepArgs,
+    /// Mapping of the model to the array: a file, or a name such as mlir-air, seed-000 or unstitched.
+    #[arg(long, value_name = "FILE|NAME", default_value = "mlir-air")]
+    pub mapping: String,
+}
+
+/// Which steps of a model, on which array.
+#[derive(Debug, clap::Args)]
+pub struct StepArgs {
+    #[command(flatten)]
+    pub arch: ArchArgs,
+    /// Array, such as toy or xdna2-strix; an unknown name lists them all.
+    #[arg(long, value_name = "TARGET", default_value = "xdna2-strix")]
+    pub target: String,
+    /// Rows of a prefill step [default: 2048, at most the context].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    rows: Option<u32>,
+    /// Maximum number of positions of a sequence [default: 2048].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    context: Option<u32>,
+}
+
+impl std::ops::Deref for CompileModelArgs {
+    type Target = CompileArgs;
+
+    fn deref(&self) -> &CompileArgs {
+        &self.compile
+    }
+}
+
+impl std::ops::Deref for CompileArgs {
+    type Target = MappingArgs;
+
+    fn deref(&self) -> &MappingArgs {
+        &self.layout
+    }
+}
+
+impl std::ops::Deref for MappingArgs {
+    type Target = StepArgs;
+
+    fn deref(&self) -> &StepArgs {
+        &self.steps
+    }
+}
+
+impl CompileModelArgs {
+    /// The graphs of a prefill step and of a step of one token.
+    ///
+    /// # Errors
+    /// As [`StepArgs::graphs_of`].
+    pub fn graphs(&self) -> Result<Vec<Graph>> {
+        self.graphs_of(&self.model)
+    }
+}
+
+impl StepArgs {
+    /// The graphs of a prefill step and of a step of one token of the model or
+    /// graph file `name`.
+    ///
+    /// # Errors
+    /// When the file is malformed, or options contradict each other.
+    pub fn graphs_of(&self, name: &str) -> Result<Vec<Graph>> {
+        if name.ends_with(".graph") {
+            if self.rows.is_some() || self.context.is_some() || !self.arch.arch.is_empty() {
+                let sentence = "a graph fixes its rows and context; omit --rows, --context and --arch";
+                return Err(Error::call(format!("{name}: {sentence}")));
+            }
+            return Ok(vec![read_graph(Path::new(name))?]);
+        }
+        let model = ModelLocation::find(name)?.model(&self.arch)?;
+        let key = self.key()?;
+        let single = Key { rows: 1, ..key };
+        let keys = if key == single { vec![key] } else { vec![key, single] };
+        keys.into_iter().map(|key| Ok(model.graph(key, KvType::Bf16.dtype())?)).collect()
+    }
+
+    /// The key of a prefill step.
+    ///
+    /// # Errors
+    /// When it has more rows than positions.
+    pub fn key(&self) -> Result<Key> {
+        let context = self.context.unwrap_or(DEFAULT_CONTEXT);
+        let rows = self.rows.unwrap_or(DEFAULT_CONTEXT.min(context));
+        if rows > context {
+            return Err(Error::call(format!("--rows is {rows}: it must be at most --context, {context}")));
+        }
+        Ok(Key { rows, sequences: 1, context, output_rows: 1, variant: Variant::GENERATE })
+    }
+
+    /// The array.
+    ///
+    /// # Errors
+    /// When its name is unknown.
+    pub fn array(&self) -> Result<Target> {
+        Target::named(&self.target).map_err(|error| Error::call(error.to_string()))
+    }
+}
+
+impl CompileArgs {
+    /// A compiler that uses and fills the cache of blobs.
+    ///
+    /// # Errors
+    /// When the array, the mapping or the cache cannot be opened.
+    pub fn compiler(&self) -> Result<Compiler> {
+        self.compiler_for(self.mapping()?)
+    }
+
+    /// The same compiler with another mapping.
+    ///
+    /// # Errors
+    /// As [`CompileArgs::compiler`].
+    pub fn compiler_for(&self, mapping: Mapping) -> Result<Compiler> {
+        let cache = self.blobs.cache(Show::All)?;
+        Ok(Compiler::new(self.array()?, mapping, cache).telling(array::tell(Show::All)))
+    }
+}
+
+impl MappingArgs {
+    /// The mapping of the model to the array.
+    ///
+    /// # Errors
+    /// As [`array::mapping`].
+    pub fn mapping(&self) -> Result<Mapping> {
+        array::mapping(&self.mapping)
+    }
+
+    /// A compiler without a cache, which makes every form of every program.
+    ///
+    /// # Errors
+    /// When the array or the mapping cannot be opened.
+    pub fn fresh_compiler(&self) -> Result<Compiler> {
+        Ok(Compiler::new(self.array()?, self.mapping()?, None))
+    }
+}
+
+/// Reads a graph from a file of its text form.
+fn read_graph(path: &Path) -> Result<Graph> {
+    let failed = |error: &dyn Display| Error::call(format!("{}: {error}", path.display()));
+    let text = text_file(path, GRAPH_BYTES)?;
+    let graph: Graph = text.parse().map_err(|error| failed(&error))?;
+    match faults(&graph).first() {
+        None => Ok(graph),
+        Some(fault) => Err(failed(fault)),
+    }
+}

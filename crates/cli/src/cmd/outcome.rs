@@ -1,0 +1,10 @@
+//! The two ways in which a command ends without an error.
+
+/// How a command ended that did its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Exit code 0.
+    Done,
+    /// The answer is no: exit code 1.
+    Failed,
+}
