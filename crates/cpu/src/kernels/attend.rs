@@ -18,7 +18,7 @@
 //! one chain over the positions of the chunk; chunks are joined in order. No
 //! sum depends on which queries, rows or positions are computed beside it.
 //! The tables for AVX-512 and AVX2 do the same operations in the same order and
-//! yield equal bits. The portable table does so too, but rounds each product,
+//! yield equal bits. The portable table does the same, but rounds each product,
 //! as a fused operation in software would cost a call.
 
 use std::ops::Range;
@@ -42,14 +42,14 @@ pub const KV_GROUP: usize = 32;
 /// Bytes of [`KV_GROUP`] dims of a tile of Q8_0 keys.
 pub(crate) const Q8_0_GROUP: usize = KEY_TILE * 2 + KV_GROUP * KEY_TILE;
 
-/// Numbers of queries that kernels take at once, in ascending order.
+/// Numbers of queries that kernels process at once, in ascending order.
 pub const WIDTHS: [usize; 6] = [1, 2, 3, 4, 6, 8];
 
 /// ChunkWeights of one query over a chunk, or scores that become such.
 pub type ChunkWeights = [f32; CHUNK_POSITIONS];
 
-/// The largest score, in units of log 2, and the sum of weights, which are
-/// `2^(score − largest)`.
+/// The max and the sum of softmax: the largest score, in units of log 2, and the sum of
+/// weights, which are `2^(score − largest)`.
 pub type MaxSum = [f32; 2];
 
 /// Stored keys or values of one head.
@@ -61,7 +61,7 @@ pub enum Cells<'a> {
     Stored(Format, &'a [u8]),
 }
 
-/// The types that the state can have.
+/// The types of cells of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the names say it
 pub enum Format {
@@ -93,10 +93,10 @@ impl Format {
         }
     }
 
-    /// Bytes of so many values of each of `positions`.
+    /// Bytes of `values` values of each of `positions`.
     ///
     /// # Panics
-    /// When values of Q8_0 are no whole groups.
+    /// When values of Q8_0 are not whole groups.
     pub fn bytes(self, positions: usize, values: usize) -> usize {
         let each = match self {
             Format::F32 => 4 * values,
@@ -113,9 +113,9 @@ impl Format {
 /// The kernels of attention.
 #[derive(Clone, Copy, Debug)]
 pub struct AttendKernels {
-    /// The products of queries with a tile of keys: `scores[q][at + p]` becomes
+    /// The dot products of queries with a tile of keys: `scores[q][at + p]` becomes
     /// `Σ queries[dim][q] · keys[dim][p]`. There are as many queries as rows of
-    /// scores, one of [`WIDTHS`]. `ahead` is what will be read soon.
+    /// scores, one of [`WIDTHS`]. `next` is what will be read soon.
     pub score: fn(queries: &[f32], keys: Cells<'_>, next: &[u8], scores: &mut [ChunkWeights], at: usize),
     /// Replaces the scores of the positions seen, in units of log 2, by
     /// `2^(score − largest)`; yields the largest and the sum of the
@@ -126,12 +126,12 @@ pub struct AttendKernels {
     /// block in their order; the block's first weight is `weights[q][at]`.
     /// There are as many rows of weights as one of [`WIDTHS`].
     pub blend: fn(weights: &[ChunkWeights], at: usize, values: ValueBlock<'_>, sums: &mut [f32]),
-    /// Joins a partial sum to what ran up before it: both are brought to the
-    /// larger of their largest scores.
+    /// Joins a partial sum to the running max and sum: both are scaled to the larger
+    /// of their largest scores.
     pub join: fn(running: &mut MaxSum, result: &mut [f32], partial: MaxSum, sums: &[f32]),
     /// Decodes a tile of keys.
     pub widen_keys: fn(format: Format, tile: &[u8], into: &mut [f32]),
-    /// Decodes the values of some positions of a block, to where they stand in it.
+    /// Decodes the values of some positions of a block, each to its position there.
     pub widen_values: fn(values: ValueBlock<'_>, into: &mut [f32]),
     /// Rounds values to half precision, to nearest even.
     pub halve: fn(values: &[f32], bytes: &mut [u8]),
@@ -142,7 +142,7 @@ pub struct AttendKernels {
 pub struct ValueBlock<'a> {
     /// All positions of the block.
     pub cells: Cells<'a>,
-    /// Those that count.
+    /// The positions that count.
     pub positions: Range<usize>,
     /// Values of a position; a multiple of [`LANES`].
     pub width: usize,
@@ -156,7 +156,7 @@ pub struct ValueBlock<'a> {
 pub(super) const EXP2: [f32; 7] =
     [1.0, 0.693_147_24, 0.240_226_5, 0.055_502_973, 0.009_618_031, 0.001_341_000_1, 0.000_154_697_32];
 
-/// Below it `2^x` counts as zero, which is nothing beside a largest weight of 1.
+/// Below it `2^x` counts as zero: beside a largest weight of 1 it does not matter.
 pub(super) const EXP2_LEAST: f32 = -125.0;
 
 /// Adds up lanes by halves: 8 and 8, 4 and 4, `(l0 + l2) + (l1 + l3)`.

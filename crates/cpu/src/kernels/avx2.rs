@@ -216,7 +216,7 @@ impl Packed for Avx2 {
         }
     }
 
-    // Pairs of so many lines have room in 16 bits together.
+    // The lines whose pairs have room in 16 bits together.
     #[inline(always)]
     fn run_lines(bits: u8) -> usize {
         match bits {

@@ -1,5 +1,5 @@
-//! How weights lie in the bands that kernels read: what a layout is made of,
-//! and which format goes into which.
+//! The layouts of weights in the bands that kernels read: the parts of a layout, and
+//! the layout of each format.
 //!
 //! A layout of integers is a kind of codes and a kind of scales. A kernel knows
 //! the kinds one by one and is made for each layout out of two of them, so
@@ -14,8 +14,8 @@
 //! `scale · n`, where `|n| < 2²²`, which `255 · 127 · 32` is far below, and where
 //! the scale has at most 22 bits. Half precision has 11; times six bits or a
 //! signed byte 17 and 18; bf16 numbers have 8, powers of two one. The result is
-//! no number where `1.5 · 2²³` times the scale is none, above `2¹⁰⁴`: only brain
-//! floats and powers of two reach that, and no model's do.
+//! no number where `1.5 · 2²³` times the scale is none, above `2¹⁰⁴`: only bf16
+//! numbers and powers of two reach that, and no model's do.
 
 use girih_tensor::DType;
 use half::{bf16, f16};
@@ -164,7 +164,7 @@ impl Scales {
     }
 }
 
-/// What kernels of integers are made for.
+/// A layout of integers as a type, for which kernels are compiled.
 pub(crate) trait IntegerLayout {
     /// The codes.
     const CODES: Codes;
@@ -174,14 +174,14 @@ pub(crate) trait IntegerLayout {
     const CODING: Coding = Coding::of(Self::CODES, Self::SCALES);
 }
 
-/// The layouts of integers and what they are made of.
+/// The layouts of integers, each with its codes and scales.
 macro_rules! integers {
     ($($layout:ident: $codes:ident, $scales:ident;)*) => {
         impl Layout {
             /// Every layout of integers.
             pub const INTEGERS: &[Layout] = &[$(Layout::$layout),*];
 
-            /// What it is made of, if integers are multiplied.
+            /// Its codes and scales, if integers are multiplied.
             pub const fn parts(self) -> Option<(Codes, Scales)> {
                 match self {
                     $(Layout::$layout => Some((Codes::$codes, Scales::$scales)),)*
@@ -204,7 +204,7 @@ macro_rules! integers {
             )*
         }
 
-        /// Calls a kernel that is made for the parts of a layout.
+        /// Calls a kernel for a layout as a type.
         #[cfg(target_arch = "x86_64")]
         macro_rules! for_integers {
             ($which:expr, |$parts:ident| $call:expr) => {
@@ -373,7 +373,7 @@ impl Layout {
     /// The number of a row in a unit of floats.
     ///
     /// # Panics
-    /// When the layout is none of floats, or the unit is too short.
+    /// When the layout has no floats, or the unit is too short.
     pub fn float(self, unit: &[u8], column: usize, row: usize) -> f32 {
         let two = |at: usize| [unit[at], unit[at + 1]];
         match self {
@@ -387,7 +387,7 @@ impl Layout {
         }
     }
 
-    /// Bytes of a band of so many columns, if they can be counted.
+    /// Bytes of a band of `columns` columns, unless they overflow.
     pub fn band_bytes(self, columns: usize) -> Option<usize> {
         let (unit, bytes) = self.unit();
         columns.div_ceil(unit).checked_mul(bytes)

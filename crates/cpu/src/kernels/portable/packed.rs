@@ -1,4 +1,4 @@
-//! Products of packed weights, in plain loops: the twin of every other table's.
+//! Multiplication of packed weights in plain loops: the twin of every other table's.
 
 use half::f16;
 
@@ -69,7 +69,7 @@ fn decode_codes(kind: Codes, lines: &[u8], half: usize, codes: &mut [[u8; LINE];
     }
 }
 
-/// Adds bits that lie in lines of so many bits for a code, from bit `to` of a code on.
+/// Adds the bits of lines with `bits` bits for a code, from bit `to` of a code on.
 fn add_bits(bits: usize, lines: &[u8], half: usize, to: usize, codes: &mut [[u8; LINE]; GROUP / 4]) {
     let each = 8 / (2 * bits);
     let mask = (1 << bits) - 1;
@@ -93,8 +93,8 @@ fn decode_scales(kind: Scales, tail: &[u8], group: usize, half: usize, to: &mut 
             to.minimums[0] = halves(wide(1)).map(|offset| -offset);
         }
         Scales::Bf16Offset => {
-            to.scales[0] = brain_line(wide(group));
-            to.minimums[0] = brain_line(wide(8 + group)).map(|offset| -offset);
+            to.scales[0] = bf16_line(wide(group));
+            to.minimums[0] = bf16_line(wide(8 + group)).map(|offset| -offset);
         }
         Scales::Sixes => {
             let sixes = &tail[half * 3 * LINE..][..3 * LINE];
@@ -123,8 +123,8 @@ fn halves(bytes: &[u8]) -> [f32; LANES] {
     std::array::from_fn(|row| f16::from_le_bytes([bytes[2 * row], bytes[2 * row + 1]]).to_f32())
 }
 
-/// A brain float for each row of half a band.
-fn brain_line(bytes: &[u8]) -> [f32; LANES] {
+/// A bf16 number for each row of half a band.
+fn bf16_line(bytes: &[u8]) -> [f32; LANES] {
     std::array::from_fn(|row| half::bf16::from_le_bytes([bytes[2 * row], bytes[2 * row + 1]]).to_f32())
 }
 
@@ -192,7 +192,7 @@ fn counted(n: i32, scale: f32) -> f32 {
     if magic.is_finite() { n as f32 * scale } else { scale.mul_add(INTEGER_BIAS_FLOAT + n as f32, -magic) }
 }
 
-/// Multiplies a band of floats. Products are rounded before they are added, as
+/// Multiplies a band of floats. Each product is rounded before it is added, as
 /// a fused multiply-add would be a call where the processor has none: the one
 /// way in which this table's results differ from the others'.
 fn floats(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]) {
@@ -211,8 +211,8 @@ fn floats(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]) {
     }
 }
 
-/// Multiplies a band of brain floats by brain floats. Their products are exact,
-/// so to round before they are added changes nothing.
+/// Multiplies a band of bf16 numbers by bf16 numbers. Their products are exact, so
+/// rounding before the addition changes nothing.
 fn bf16(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]) {
     let (unit, bytes) = band.layout.unit();
     let lines = band.bytes[first / unit * bytes..].chunks_exact(bytes);

@@ -4,13 +4,13 @@
 //! (y[a], y[b]) = (x[a] · cos − x[b] · sin, x[a] · sin + x[b] · cos)   for each pair (a, b)
 //! ```
 //! Nothing is fused: every table that compiles this code gets the same bits.
-//! Bytes: 8 a value; the rotation of a row stay in the first cache for all heads.
+//! Bytes: 8 a value; the rotation of a row stays in L1 for all heads.
 
 use girih_graph::Pairing;
 
 use crate::kernels::table::Rotation;
 
-#[inline(always)] // A table's own vector instructions are to be had by it.
+#[inline(always)] // Tables compile it with their own vector instructions.
 pub(in super::super) fn rotate(x: &[f32], rotation: Rotation<'_>, pairing: Pairing, y: &mut [f32]) {
     let size = 2 * rotation.cosines.len();
     let heads = x.chunks_exact(size).zip(y.chunks_exact_mut(size));
