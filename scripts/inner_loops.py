@@ -148,7 +148,7 @@ def emerald_rapids(c):
 
 
 DEFAULT = (
-    r"kernels::avx512::(packed::(products::<.*(Q4_0|Q8_0|Q4K|Q6K), [18](usize)?>|tile|bf16|f16|f32|dots|brain)|attend::(score|blend))"
+    r"kernels::avx512::(Avx512 as .*(Narrow<.*(Q4_0|Q8_0|Q4K|Q6K), [18]>|Tile<|Floats<|Score<|Blend<)|bf16::dots)"
 )
 
 
@@ -161,7 +161,8 @@ def main():
     columns = ["all", "vnni", "fma", "shift", "logic", "line", "cast", "stack", "pref"]
     print(f"{'loop':<58}" + "".join(f"{c:>6}" for c in columns) + f"  {'Zen 4':<18}  EMR")
     for name, instructions in sorted(functions(arguments.program, re.compile(arguments.functions)).items()):
-        short = re.sub(r"^.*kernels::", "", name).removesuffix(">")
+        short = re.sub(r"^<.*enter::compiled::<[^<]*?, |(girih_cpu::)?(kernels|vector|layout|integers|packed|attend)::", "", name)
+        short = short.removesuffix(">")
         for index, loop in enumerate(innermost_loops(instructions)):
             c = count(loop)
             if c["vnni"] + c["fma"] < arguments.least:

@@ -239,7 +239,7 @@ impl Subject {
             BackendChoice::Npu(_) => unreachable!("refused at the start: its times are simulated"),
         };
         let activations = plan.activations();
-        let bf16_by = girih_cpu::kernels::by_name(isa).map_or("bf16", |table| table.products.brains_by);
+        let bf16_by = girih_cpu::kernels::by_name(isa).map_or("bf16", |table| table.matmul.bf16_name);
         let is_bf16 = main_dtype == Some(girih_tensor::DType::BF16) && activations == "bf16";
         Subject {
             file: Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy()).into_owned(),

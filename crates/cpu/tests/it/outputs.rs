@@ -115,7 +115,7 @@ fn what_is_no_number_stays_none() {
             }
             for table in tables() {
                 let mut sums = vec![[0.0; 32]; columns];
-                (table.products.narrow)(band.band(), &x.words, &mut sums);
+                (table.matmul.narrow)(band.band(), &x.words, &mut sums);
                 let none = sums[columns - 1].iter().all(|sum| !sum.is_finite());
                 assert!(none, "{} {layout:?} x{columns}: {odd} is {:?}", table.name, sums[columns - 1]);
                 assert!(sums[..columns - 1].iter().flatten().all(|sum| sum.is_finite()), "its neighbours");

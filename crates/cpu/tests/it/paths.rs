@@ -92,8 +92,8 @@ fn products() -> Vec<Path> {
         }
     }
     for columns in (1..=NARROW).chain([TILE]) {
-        paths.push(Path::new(format!("brains x{columns}"), move |table, random, tally| {
-            brains(table, columns, random, tally);
+        paths.push(Path::new(format!("bf16 x{columns}"), move |table, random, tally| {
+            bf16(table, columns, random, tally);
         }));
     }
     paths
@@ -117,7 +117,7 @@ fn narrow(table: &Table, layout: Layout, columns: usize, random: &mut Random, ta
 /// Checks all products of a band.
 pub fn check_narrow(table: &Table, band: &IntegerBand, x: &IntegerInputs, tally: &mut Tally) {
     let mut sums = vec![[f32::NAN; BAND]; x.columns];
-    (table.products.narrow)(band.band(), &x.words, &mut sums);
+    (table.matmul.narrow)(band.band(), &x.words, &mut sums);
     see_products(band, 0, x, &sums, |_, _| 0.0, tally);
 }
 
@@ -142,7 +142,7 @@ fn decode(table: &Table, layout: Layout, random: &mut Random, tally: &mut Tally)
     let first = below(band.groups, random);
     let count = below(DEPTH.min(band.groups - first) + 1, random);
     let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
-    (table.products.decode)(band.band(), first, count, &mut panels);
+    (table.matmul.decode)(band.band(), first, count, &mut panels);
     let what = band.wrong_panels(&panels, first, count);
     let what = what.map(|what| format!("{count} groups from {first} of {}: {what}", band.groups));
     tally.see_exact(count * GROUP * BAND, what);
@@ -170,7 +170,7 @@ pub fn check_tile(
     let start: Vec<Sums> =
         (0..x.columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();
     let mut sums = start.clone();
-    (table.products.tile)(coding(band.layout), &panels, x.groups, &x.words, &mut sums);
+    (table.matmul.tile)(coding(band.layout), &panels, x.groups, &x.words, &mut sums);
     see_products(band, first, x, &sums, |column, row| start[column][row], tally);
 }
 
@@ -186,7 +186,7 @@ fn floats(table: &Table, layout: Layout, columns: usize, random: &mut Random, ta
     let start: Vec<Sums> =
         (0..columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();
     let mut sums = start.clone();
-    (table.products.floats)(band, first, &words, &mut sums);
+    (table.matmul.floats)(band, first, &words, &mut sums);
     for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {
         let (want, bound) = float_product(band, [row, column], first, &x, &start);
         let what = || format!("row {row}, column {column}, inputs {first}..{inputs}");
@@ -194,7 +194,7 @@ fn floats(table: &Table, layout: Layout, columns: usize, random: &mut Random, ta
     }
 }
 
-fn brains(table: &Table, columns: usize, random: &mut Random, tally: &mut Tally) {
+fn bf16(table: &Table, columns: usize, random: &mut Random, tally: &mut Tally) {
     // At times more than are widened at once.
     let inputs = 1 + below(if random.bits().is_multiple_of(8) { 600 } else { 70 }, random);
     let first = below(inputs, random) / 2 * 2;
@@ -204,7 +204,7 @@ fn brains(table: &Table, columns: usize, random: &mut Random, tally: &mut Tally)
     let start: Vec<Sums> =
         (0..columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();
     let mut sums = start.clone();
-    (table.products.brains)(band, first, &words, &mut sums);
+    (table.matmul.bf16)(band, first, &words, &mut sums);
     for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {
         let (want, bound) = brain_product(band, [row, column], first, &words, &start);
         let what = || format!("row {row}, column {column}, inputs {first}..{inputs}");
