@@ -167,7 +167,8 @@ pub(super) trait Packed: Isa {
     /// Whether one column of codes of eight bits is multiplied one half of the band
     /// after the other, in the order of memory.
     const BYTES_IN_ORDER: bool;
-    /// Whether columns are multiplied one after another.
+    /// Whether the words of a column are loaded after the columns before are multiplied, as
+    /// registers are few.
     const BY_COLUMN: bool;
 
     /// The integers of a piece of a line.

@@ -27,6 +27,11 @@
 //! arithmetic for codes of four bits, 20 for six, 32 for eight, and 4 for the scale;
 //! the loads and the decoding are shared by all columns or run beside them.
 //!
+//! **Registers.** Sums that do not stay in registers cost more than the multiplications do,
+//! and the compiler mixes what it unrolls. Three points hold its order: [`keep_order`] between
+//! columns with AVX2; a number of parts that is not a constant between the halves of a group of
+//! many columns with AVX-512; and a tile's loop over the vectors of a band inside the kernel.
+//!
 //! With few columns weights come from memory and are decoded in registers; every line is
 //! prefetched where that helps (see [`prefetch`]).
 
@@ -93,8 +98,8 @@ fn prefetch_group<P: IntegerLayout>(codes: &[Line], tail: &[Line], group: usize,
     }
 }
 
-/// Keeps the compiler from moving loads across this point: left to itself it multiplies column by
-/// column, and processors wait for each sum.
+/// Keeps the compiler from moving loads across this point, and so from loading the words of all
+/// columns before it multiplies the first, which takes more registers than there are.
 #[inline(always)]
 fn keep_order() {
     compiler_fence(Ordering::SeqCst);
@@ -151,6 +156,8 @@ impl<I: Packed, P: IntegerLayout, const C: usize> Kernel<I> for Narrow<'_, P, C>
         let (each, lines) = const { (P::SCALES.groups(), P::CODES.lines()) };
         let mut groups = x.as_chunks::<C>().0.chunks_exact(P::CODING.words());
         let distance = if each == 1 { prefetch::distance(C) } else { PrefetchDistance::OF_UNITS };
+        // The halves of a group: not a constant, so that the second does not begin before the sums
+        // of the first have left their registers.
         let parts = black_box(2);
         let mut all = [[[isa.splat(0.0); 2]; 2]; C];
         for unit in units::<P>(bytes) {
@@ -234,6 +241,10 @@ impl<const C: usize> Group<'_, C> {
         let Group { lines, tail, group, x } = self;
         let (bits, minimums) = const { (P::CODING.bits, P::CODING.minimums) };
         let run = I::run_lines(bits).min(LINES / PARTS);
+        // Left to itself the compiler does better where look-ups take the time, and where the
+        // sums of all columns do not fit into the registers in any order.
+        let look_ups = const { matches!(P::CODES, Codes::Iq4 | Codes::E2m1) };
+        let in_order = I::BY_COLUMN && PARTS == 1 && (C <= 4 || run == 1) && !(look_ups && C == 1);
         let zero = isa.splat_integer(0);
         let mut n = [[zero; C]; 2];
         for c in 0..C {
@@ -252,7 +263,7 @@ impl<const C: usize> Group<'_, C> {
                         isa.flush(&mut n[0][c], pairs[0][c]);
                         isa.flush(&mut n[1][c], pairs[1][c]);
                     }
-                    if I::BY_COLUMN && PARTS == 1 && (C <= 4 || run == 1) {
+                    if in_order {
                         keep_order();
                     }
                 }
@@ -374,12 +385,21 @@ fn put<I: Packed, P: IntegerLayout>(
     lines: &[Line],
     piece: usize,
     scales: &GroupScales<I::Floats>,
-    to: [&mut PanelGroup; 2],
+    mut to: [&mut PanelGroup; 2],
 ) {
-    for line in 0..LINES {
-        let codes = codes::<I, P>(isa, lines, line, piece);
-        isa.store_piece(codes[0], &mut to[0].codes[line], piece);
-        isa.store_piece(codes[1], &mut to[1].codes[line], piece);
+    // One panel after the other, where few registers hold the masks of both halves at once.
+    if I::BY_COLUMN && P::SCALES.groups() == 1 {
+        for (half, to) in to.iter_mut().enumerate() {
+            for line in 0..LINES {
+                isa.store_piece(codes::<I, P>(isa, lines, line, piece)[half], &mut to.codes[line], piece);
+            }
+        }
+    } else {
+        for line in 0..LINES {
+            let codes = codes::<I, P>(isa, lines, line, piece);
+            isa.store_piece(codes[0], &mut to[0].codes[line], piece);
+            isa.store_piece(codes[1], &mut to[1].codes[line], piece);
+        }
     }
     for (half, to) in to.into_iter().enumerate() {
         for part in 0..P::CODING.sums() {
