@@ -10,7 +10,7 @@ use girih_tensor::{DType, reference};
 use crate::attend_kernels::{FORMATS, stored};
 use crate::bands::below;
 use crate::fixture::{Random, U, gamma, portable};
-use crate::paths::{Path, Tally};
+use crate::path::{Path, Tally};
 
 /// The scores of one kind of case have a cap or none.
 const CAPS: [Option<f32>; 2] = [None, Some(3.5)];

@@ -13,7 +13,8 @@ use girih_cpu::kernels::{Rotation, Table};
 use girih_graph::{Act, BLOCK_POSITIONS, Pairing};
 
 use crate::fixture::{Random, portable};
-use crate::paths::{Tally, paths};
+use crate::path::Tally;
+use crate::paths::paths;
 use crate::rows;
 
 /// Cases of each path, as many as no fault hides from.

@@ -10,7 +10,8 @@ use girih_cpu::kernels::{Rotation, Table, tables};
 
 use crate::fixture::Random;
 use crate::guarded::{Guarded, Side};
-use crate::paths::{Tally, paths};
+use crate::path::Tally;
+use crate::paths::paths;
 
 /// Cases of each path.
 const CASES: usize = 12;

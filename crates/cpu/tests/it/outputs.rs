@@ -16,7 +16,8 @@ use crate::bands::{
     CODES, Codes, INPUTS, IntegerBand, IntegerInputs, SCALES, Scales, coding, integer_layouts,
 };
 use crate::fixture::Random;
-use crate::paths::{Tally, check_narrow, check_tile, paths};
+use crate::path::Tally;
+use crate::paths::{check_narrow, check_tile, paths};
 
 /// Outputs of each path that the suite checks each time.
 const FEW: usize = 4000;

@@ -6,7 +6,7 @@ use girih_tensor::reference;
 
 use crate::bands::below;
 use crate::fixture::{Random, U, gamma};
-use crate::paths::{Path, Tally};
+use crate::path::{Path, Tally};
 use crate::rows::{edge, exact_gate, unequal_codes, wrong_code};
 
 pub fn paths() -> Vec<Path> {
