@@ -43,7 +43,7 @@ fn on_array(target: &str, options: Options) -> Vec<Vec<f32>> {
     logits(&mut *runner, &PROMPT, &MORE)
 }
 
-/// The bound of `girih_measure::Bound` for three layers: sixteen operators in
+/// The bound of `girih_measure::ErrorBound` for three layers: sixteen operators in
 /// a row between two hidden states, each of which rounds to 8 bits, with its
 /// gain of two and its seven standard deviations.
 fn assert_close(found: &[Vec<f32>], exact: &[Vec<f32>]) {

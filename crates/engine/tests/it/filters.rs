@@ -1,4 +1,4 @@
-//! Each sampler by itself, against numbers worked out by hand.
+//! Each sampler alone, compared with numbers computed by hand.
 
 use girih_engine::sample::{History, bias, frequency, greedy, min_p, presence, repetition};
 use girih_engine::sample::{temperature, top_k, top_p};
@@ -6,20 +6,20 @@ use girih_engine::sample::{temperature, top_k, top_p};
 const OUT: f32 = f32::NEG_INFINITY;
 const ALL: f32 = f32::INFINITY;
 
-/// What a sampler makes of some logits.
+/// Returns the logits after a sampler.
 fn after(logits: &[f32], sampler: impl Fn(&mut [f32])) -> Vec<f32> {
     let mut logits = logits.to_vec();
     sampler(&mut logits);
     logits
 }
 
-/// The ids that are not ruled out.
+/// Returns the ids that a sampler does not rule out.
 fn left(logits: &[f32], sampler: impl Fn(&mut [f32])) -> Vec<usize> {
     let logits = after(logits, sampler);
     (0..logits.len()).filter(|id| logits[*id] > OUT).collect()
 }
 
-/// Logits of these probabilities.
+/// Returns logits with these probabilities.
 fn of(probabilities: &[f32]) -> Vec<f32> {
     probabilities.iter().map(|p| p.ln()).collect()
 }
