@@ -178,9 +178,8 @@ impl<'w> Engine<'w> {
     /// Whether the blocks suffice for a request beside the active ones. Alone it always
     /// fits, because its size was checked at submission.
     fn fits(&self, live: &LiveRequest<'_>) -> bool {
-        let active_lengths: Vec<_> =
-            self.active.iter().map(|active| (active.sequence, active.live.soon())).collect();
-        active_lengths.is_empty() || self.runner.cache.admits(&active_lengths, live.soon(), self.limits.chunk)
+        let soon: Vec<_> = self.active.iter().map(|active| (active.sequence, active.live.soon())).collect();
+        soon.is_empty() || self.runner.cache.admits(&soon, live.soon(), self.limits.chunk)
     }
 
     /// The progress of the active requests.

@@ -8,7 +8,7 @@
 //! batch, or preemptions.
 //!
 //! ```
-//! use girih_engine::{Engine, EngineLimits, Request, Result, Sampling, EventKind};
+//! use girih_engine::{Engine, EngineLimits, EventKind, Request, Result, Sampling};
 //! use girih_graph::Runner;
 //!
 //! /// Returns the ids of a greedy reply.

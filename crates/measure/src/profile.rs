@@ -40,7 +40,7 @@ pub struct Profile {
     pub rows: Vec<ProfileRow>,
     /// The number of steps.
     pub steps: u64,
-    /// StepRows of all steps.
+    /// The number of rows of all steps.
     pub tokens: u64,
     /// The wall-clock time of all steps in seconds.
     pub wall_seconds: f64,

@@ -1,9 +1,8 @@
-//! How fast a loaded model is, through the engine as users run it: the time of
-//! a prefill and of generated tokens, at any depth of the context.
+//! Benchmarks of a loaded model through the engine: the times of prefill and decode at
+//! any depth of the context.
 //!
-//! A measurement is repeated on prompts of random tokens; one round before the
-//! counted ones warms caches up. BenchTimes are the engine's own: the steps of the
-//! model and the choice of tokens.
+//! A measurement is repeated with prompts of random tokens, after one warm-up round.
+//! Times are the engine's: the steps of the model and the choice of tokens.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +55,7 @@ impl BenchCase {
     }
 }
 
-/// BenchTimes of one [`BenchCase`], in the order in which they were taken.
+/// The times of one [`BenchCase`], in the order of measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BenchTimes {
     /// The time of each repetition.
@@ -72,11 +71,11 @@ impl BenchTimes {
     }
 }
 
-/// BenchTimes `case` so many times, after a round that is not counted.
+/// Times `case` `repetitions` times, after one round that is not counted.
 ///
 /// # Errors
-/// When the case exceeds the engine's limits, a step fails, or the engine
-/// holds other tokens than the case says.
+/// When the case exceeds the engine's limits, a step fails, or the engine runs another
+/// number of tokens than the case states.
 pub fn speed(engine: &mut Engine<'_>, case: BenchCase, repetitions: u32, seed: u64) -> Result<BenchTimes> {
     let mut random = Random(seed);
     let vocabulary = engine.runner().width();
