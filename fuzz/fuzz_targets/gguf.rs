@@ -1,8 +1,8 @@
 //! Parses any bytes as a GGUF file: an error, or every tensor lies within the bytes.
 #![no_main]
 
-use girih_model::Limits;
-use girih_model::file::gguf;
+use girih_file::Limits;
+use girih_file::gguf;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,7 +1,9 @@
 //! Opens any bytes as a GGUF model: header, vocabulary, architecture, facts, graph.
 #![no_main]
 
-use girih_model::fuzz;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| fuzz::gguf_model(bytes));
+fuzz_target!(|bytes: &[u8]| {
+    girih_words::fuzz::gguf_words(bytes);
+    girih_model::fuzz::gguf_model(bytes);
+});

@@ -1,7 +1,6 @@
 //! Parses any bytes as the hub's list of a repository's files.
 #![no_main]
 
-use girih_model::hub;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| hub::fuzz(bytes));
+fuzz_target!(|bytes: &[u8]| girih_hub::fuzz(bytes));

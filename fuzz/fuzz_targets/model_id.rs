@@ -1,7 +1,7 @@
 //! Parses any text as a model id: an error, or an id that prints the same text.
 #![no_main]
 
-use girih_model::hub::ModelId;
+use girih_hub::ModelId;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

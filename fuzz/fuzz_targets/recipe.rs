@@ -1,7 +1,7 @@
 //! Parses any text as a recipe of `quantize`.
 #![no_main]
 
-use girih_model::convert::Recipe;
+use girih_convert::Recipe;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

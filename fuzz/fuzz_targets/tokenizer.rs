@@ -2,8 +2,8 @@
 //! the text to known ids, which decode to the same text in pieces and as a whole.
 #![no_main]
 
-use girih_model::Limits;
-use girih_model::words::{Ends, Origin, Specials, Tokenizer};
+use girih_words::Limits;
+use girih_words::{Ends, Origin, Specials, Tokenizer};
 use libfuzzer_sys::fuzz_target;
 
 /// The separator between the file and the text.

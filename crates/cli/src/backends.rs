@@ -10,7 +10,7 @@ use girih_graph::backend::MemoryPlan;
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend as _, Graph, Group, Key, Runner};
 use girih_model::Model;
-use girih_npu::pass::Stays;
+use girih_npu::pass::HostFallback;
 use girih_tensor::DType;
 
 use crate::args::{ActPrecision, AffinityArg, BackendChoice, DeviceArgs, PackedCache};
@@ -125,21 +125,21 @@ impl<'a> LoadPlan<'a> {
     pub fn host_work(&self) -> Result<Vec<String>> {
         let BackendChoice::Npu(target) = &self.device.backend else { return Ok(Vec::new()) };
         let npu = self.device.array.npu(target, None)?;
-        let mut all: Vec<(Stays, Vec<String>)> = Vec::new();
+        let mut all: Vec<(HostFallback, Vec<String>)> = Vec::new();
         for key in npu.ladder(self.key) {
             let graph = self.model.graph(key, self.device.kv.dtype())?;
-            for stays in npu.stays(&graph) {
+            for stays in npu.host_fallback(&graph) {
                 match all.iter_mut().find(|(known, _)| *known == stays) {
                     Some((_, rows)) => rows.push(key.rows.to_string()),
                     None => all.push((stays, vec![key.rows.to_string()])),
                 }
             }
         }
-        let sentence = |(Stays { name, op, count, reason }, rows): (Stays, Vec<String>)| {
+        let sentence = |(HostFallback { name, op, count, reason }, rows): (HostFallback, Vec<String>)| {
             let rows = rows.join(", ");
             format!("the host computes {count} x {name} ({op}) in steps of {rows} rows: {reason}")
         };
-        Ok(all.into_iter().map(sentence).chain([girih_npu::ONE_ROW.to_owned()]).collect())
+        Ok(all.into_iter().map(sentence).chain([girih_npu::ONE_ROW_NOTE.to_owned()]).collect())
     }
 
     /// Loads the model if it fits into memory.

@@ -41,4 +41,4 @@ macro_rules! from_work {
     )*};
 }
 
-from_work!(girih_model::Error, std::io::Error, serde_json::Error);
+from_work!(girih_tensor::Error, std::io::Error, serde_json::Error);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use girih_engine::text::Detokenize;
 use girih_engine::{Engine, EventKind, Request, Stats, Stop};
-use girih_model::words::{Detokenizer, Specials, Words};
+use girih_words::{Detokenizer, Specials, Words};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};

@@ -7,12 +7,12 @@ use std::thread;
 use std::time::Instant;
 
 use girih_engine::{Engine, EngineLimits};
+use girih_file::Kind;
 use girih_graph::{Key, Variant};
+use girih_hub::{HubEnv, Reference};
 use girih_model::arch::{Arch, schema};
-use girih_model::file::Kind;
-use girih_model::hub::{self, HubEnv, Reference};
-use girih_model::words::{Tokenizer, Words};
-use girih_model::{Generation, Limits, Model};
+use girih_model::{Generation, Model};
+use girih_words::{Tokenizer, Words};
 
 use crate::args::{ArchArgs, DeviceArgs};
 use crate::backends::LoadPlan;
@@ -42,7 +42,9 @@ impl ModelLocation {
         match Reference::parse(name, builtin::NAMES)? {
             Reference::BuiltIn(_) => Ok(ModelLocation::Builtin),
             Reference::Path(path) => Ok(ModelLocation::Path(path)),
-            Reference::Id(id) => Ok(ModelLocation::Path(hub::find(&id, &environment()?)?.path().to_owned())),
+            Reference::Id(id) => {
+                Ok(ModelLocation::Path(girih_hub::find(&id, &environment()?)?.path().to_owned()))
+            }
         }
     }
 
@@ -54,8 +56,8 @@ impl ModelLocation {
         // Parsed even if not needed, so that a wrong option is not ignored.
         let given = architectures(&arch.arch)?;
         match self {
-            ModelLocation::Builtin => Ok(Model::embedded(&builtin::STORIES, &Limits::DEFAULT)?),
-            ModelLocation::Path(path) => Ok(Model::open(path, given, &Limits::DEFAULT)?),
+            ModelLocation::Builtin => Ok(Model::embedded(&builtin::STORIES, &girih_model::Limits::DEFAULT)?),
+            ModelLocation::Path(path) => Ok(Model::open(path, given, &girih_model::Limits::DEFAULT)?),
         }
     }
 
@@ -66,11 +68,13 @@ impl ModelLocation {
     pub fn words(&self) -> Result<Words> {
         match self {
             ModelLocation::Builtin => {
-                let tokenizer =
-                    Tokenizer::from_json(builtin::STORIES.tokenizer.as_bytes(), &Limits::DEFAULT)?;
+                let tokenizer = Tokenizer::from_json(
+                    builtin::STORIES.tokenizer.as_bytes(),
+                    &girih_words::Limits::DEFAULT,
+                )?;
                 Ok(Words::new(tokenizer, None))
             }
-            ModelLocation::Path(path) => Ok(Words::open(path, &Limits::DEFAULT)?),
+            ModelLocation::Path(path) => Ok(Words::open(path, &girih_words::Limits::DEFAULT)?),
         }
     }
 
@@ -84,7 +88,7 @@ impl ModelLocation {
         let has_folder = model.folder().join("tokenizer.json").exists();
         match (self, container.kind()) {
             (ModelLocation::Path(path), Kind::Gguf) if !(path.is_dir() && has_folder) => {
-                Ok(Words::of_gguf(container.metadata(), &Limits::DEFAULT)?)
+                Ok(Words::of_gguf(container.metadata(), &girih_words::Limits::DEFAULT)?)
             }
             _ => self.words(),
         }

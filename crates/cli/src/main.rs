@@ -26,7 +26,7 @@ mod settings;
 
 use std::process::ExitCode;
 
-use girih_model::words::template;
+use girih_words::template;
 
 use crate::cmd::outcome::Outcome;
 use crate::error::Error;

@@ -2,7 +2,7 @@
 //! oldest tokens were dropped and the rest prefilled again.
 
 use girih_engine::{Engine, Request, Stats, Stop, TokenRate};
-use girih_model::words::Words;
+use girih_words::Words;
 
 use crate::error::Result;
 use crate::generate::{Reply, Tail, generate};

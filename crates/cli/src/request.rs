@@ -2,8 +2,8 @@
 //! generation_config.json sets, else the defaults here.
 
 use girih_engine::{Request, Sampling, Stops};
-use girih_model::words::Words;
 use girih_model::{Generation, Model};
+use girih_words::Words;
 
 use crate::args::SamplingArgs;
 use crate::overflow::Overflow;

@@ -41,7 +41,7 @@ pub mod topology;
 mod weights;
 
 use girih_graph::backend::{Backend, MemoryPlan, Refusal, Step, WeightSource};
-use girih_graph::{Error, Graph, Key};
+use girih_graph::{Error, Graph, Key, Op};
 
 pub use affinity::Affinity;
 pub use arrange::Precision;
@@ -151,8 +151,12 @@ impl Backend for Cpu {
         vec![most]
     }
 
-    fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
-        lower::refusals(graph, self.precision)
+    fn knows(&self, op: Op) -> bool {
+        lower::knows(op)
+    }
+
+    fn objections(&self, graph: &Graph) -> Vec<Refusal> {
+        lower::objections(graph, self.precision)
     }
 
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {

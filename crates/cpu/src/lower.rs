@@ -2,9 +2,10 @@
 
 use girih_graph::backend::Refusal;
 use girih_graph::{
-    Act, Error, Extent, Graph, Node, Op, Pairing, Role, ScratchPlan, Span, SunkGather, Value, ValueId,
+    Act, Error, Extent, Graph, Node, Op, OperandKind, Pairing, Role, ScratchPlan, Span, SunkGather, Value,
+    ValueId,
 };
-use girih_tensor::{DType, Shape};
+use girih_tensor::Shape;
 
 use crate::arrange::{Kind, Precision};
 use crate::fuse::{grouped, joined_name};
@@ -210,16 +211,24 @@ pub(crate) enum Count {
     OutputRows,
 }
 
-/// What a node may have as an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operand {
-    Tokens,
-    /// So many rows of floats.
-    Activations(Count),
-    Weight,
-    State,
-    /// Values that no operator yields by rows.
-    Other,
+/// Whether the backend has code for an op: `lower` makes an instruction of each
+/// of these, and refuses all others.
+pub(crate) fn knows(op: Op) -> bool {
+    matches!(
+        op,
+        Op::Embed
+            | Op::Norm { .. }
+            | Op::Linear
+            | Op::Reshape
+            | Op::Rope { .. }
+            | Op::Write
+            | Op::Attend { .. }
+            | Op::Gate { .. }
+            | Op::Add
+            | Op::Scale { .. }
+            | Op::Softcap { .. }
+            | Op::Gather
+    )
 }
 
 /// What activations are rounded to before they meet the weights of `graph`,
@@ -257,7 +266,7 @@ fn arranged_as(graph: &Graph, node: &Node, precision: Option<Precision>) -> Kind
 }
 
 /// The nodes of `graph` that are not run with activations of `precision`.
-pub(crate) fn refusals(graph: &Graph, precision: Option<Precision>) -> Vec<Refusal> {
+pub(crate) fn objections(graph: &Graph, precision: Option<Precision>) -> Vec<Refusal> {
     let refuse =
         |node: &Node, reason: String| Refusal { node: graph.value(node.output).name.clone(), reason };
     let unmet = precision.filter(|precision| !activations(graph, Some(*precision)).contains(precision));
@@ -287,37 +296,25 @@ fn product_objection(graph: &Graph, node: &Node, unmet: Precision) -> Option<Str
 /// What is wrong with one operand of a node.
 fn operand_objection(graph: &Graph, node: &Node, index: usize) -> Option<String> {
     let id = node.inputs[index];
-    let (name, kind) = (&graph.value(id).name, kind(graph.value(id)));
-    let form = Form::of(node.op, index);
-    let positional = matches!(node.op, Op::Rope { .. } | Op::Write | Op::Attend { .. } | Op::Gather);
-    let (need, fits) = match (node.op, index) {
-        _ if form.is_some() => ("a weight", kind == Operand::Weight),
-        (Op::Embed, _) => ("tokens", kind == Operand::Tokens),
-        (Op::Attend { .. }, 1 | 2) => ("state", kind == Operand::State),
-        _ if positional => ("the rows of the step", kind == Operand::Activations(Count::Rows)),
-        _ => ("rows of activations", matches!(kind, Operand::Activations(_))),
-    };
-    if !fits {
+    let name = &graph.value(id).name;
+    let need = *node.op.spec().operands.get(index)?;
+    if !need.fits(graph.value(id)) {
         return Some(format!("its operand '{name}' is not {need}, which '{}' needs here", node.op.name()));
     }
-    if kind == Operand::State
+    if need == OperandKind::State
         && let Some(reason) = state::objection(graph, id)
     {
         return Some(format!("its operand '{name}' cannot be kept: {reason}"));
     }
+    let form = Form::of(node.op, index);
     (form.is_some() && Form::in_graph(graph, id) != form)
         .then(|| format!("its operand '{name}' is used as a matrix and as a vector"))
 }
 
-fn kind(value: &Value) -> Operand {
-    match (value.role, value.outermost) {
-        (Role::Weight, _) => Operand::Weight,
-        (Role::State(_), _) => Operand::State,
-        (Role::Input, _) if value.dtype == DType::I32 => Operand::Tokens,
-        (_, Extent::Rows) => Operand::Activations(Count::Rows),
-        (_, Extent::OutputRows) => Operand::Activations(Count::OutputRows),
-        (_, Extent::Fixed | Extent::Context) => Operand::Other,
-    }
+/// The rows of a value, if it is one of activations.
+fn row_count(value: &Value) -> Option<Count> {
+    let is_activations = OperandKind::Activations.fits(value);
+    is_activations.then_some(if value.outermost == Extent::Rows { Count::Rows } else { Count::OutputRows })
 }
 
 /// A graph as the backend runs it.
@@ -360,7 +357,7 @@ pub(crate) fn lower(
     weights: &Weights,
     precision: Option<Precision>,
 ) -> Result<Lowered, Error> {
-    if let Some(Refusal { node, reason }) = refusals(graph, precision).first() {
+    if let Some(Refusal { node, reason }) = objections(graph, precision).first() {
         return Err(Error::new(format!("the cpu backend does not run '{node}': {reason}")));
     }
     let graph = &grouped(graph);
@@ -415,8 +412,8 @@ pub(crate) fn scratch_size(graph: &Graph, early: Option<&SunkGather>) -> usize {
 /// Where each value lies; nothing for tokens, weights and states.
 fn places(graph: &Graph, plan: &ScratchPlan) -> Vec<Option<Place>> {
     let mut places: Vec<Option<Place>> = Vec::with_capacity(graph.values.len());
-    for (value, planned) in graph.values.iter().zip(&plan.places) {
-        let Operand::Activations(count) = kind(value) else {
+    for (value, planned) in graph.values.iter().zip(&plan.placements) {
+        let Some(count) = row_count(value) else {
             places.push(None);
             continue;
         };
@@ -566,6 +563,7 @@ impl Lowering<'_> {
             Op::Scale { factor } => Call::Elementwise(Elementwise::Scale { x: place(0), factor }),
             Op::Softcap { cap } => Call::Elementwise(Elementwise::Softcap { x: place(0), cap }),
             Op::Write | Op::Linear => unreachable!("these are instructions of their own"),
+            op => return Err(Error::new(format!("the cpu backend has no code for the op '{}'", op.name()))),
         })
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use girih_graph::{Error, Graph, Op, Value, ValueId, WeightSource};
+use girih_graph::{Error, Graph, Op, OperandKind, Value, ValueId, WeightSource};
 use girih_tensor::{DType, View};
 
 use crate::arrange::bands;
@@ -43,9 +43,9 @@ pub(crate) enum Form {
 impl Form {
     /// What `op` takes its operand `index` for, if that is a weight.
     pub fn of(op: Op, index: usize) -> Option<Form> {
-        match (op, index) {
-            (Op::Linear | Op::Embed, 1) => Some(Form::Matrix),
-            (Op::Norm { .. } | Op::Rope { .. }, 1) | (Op::Linear, 2) => Some(Form::Vector),
+        match op.spec().operands.get(index)? {
+            OperandKind::Matrix => Some(Form::Matrix),
+            OperandKind::Vector => Some(Form::Vector),
             _ => None,
         }
     }

@@ -382,7 +382,8 @@ impl<'w> Engine<'w> {
         watch: &mut dyn Watch,
         mut each: impl FnMut(usize, &[f32]),
     ) -> Result<()> {
-        let (chunk, width) = (self.limits.chunk.min(self.runner().most().output_rows), self.runner().width());
+        let (chunk, width) =
+            (self.limits.chunk.min(self.runner().max_key().output_rows), self.runner().width());
         let mut rows = vec![0.0; tokens.len().min(chunk as usize) * width];
         let mut position = 0;
         for tokens in tokens.chunks(chunk as usize) {
@@ -411,18 +412,18 @@ impl<'w> Engine<'w> {
 
 /// Returns an error if limits exceed the loaded programs or their state.
 fn check(runner: &dyn Runner, limits: &EngineLimits) -> Result<()> {
-    let most = runner.most();
-    if most.variant != Variant::GENERATE || most.output_rows == 0 || most.sequences == 0 {
+    let max_key = runner.max_key();
+    if max_key.variant != Variant::GENERATE || max_key.output_rows == 0 || max_key.sequences == 0 {
         return Err(Error::new("the loaded programs do not map tokens to logits; load programs that do"));
     }
-    let alone = Key { sequences: 1, rows: limits.chunk, ..most };
+    let alone = Key { sequences: 1, rows: limits.chunk, ..max_key };
     let positions = runner.groups().iter().zip(runner.blocks()).map(|(group, &have)| match group.span {
         Span::Window(_) if have >= cache::blocks(group.span, &alone) => u64::MAX,
         _ => u64::from(have) * BLOCK_POSITIONS as u64,
     });
-    let context = positions.fold(most.context.into(), u64::min);
+    let context = positions.fold(max_key.context.into(), u64::min);
     for (what, asked, max) in
-        [("context", limits.context, context), ("prefill chunk", limits.chunk, most.rows.into())]
+        [("context", limits.context, context), ("prefill chunk", limits.chunk, max_key.rows.into())]
     {
         if asked == 0 || u64::from(asked) > max {
             return Err(Error::new(format!(
@@ -431,7 +432,7 @@ fn check(runner: &dyn Runner, limits: &EngineLimits) -> Result<()> {
         }
     }
     let (sequences, chunk) = (limits.sequences, limits.chunk);
-    let together = most.sequences.min(most.output_rows).min(chunk);
+    let together = max_key.sequences.min(max_key.output_rows).min(chunk);
     if sequences == 0 || sequences > together {
         return Err(Error::new(format!(
             "{sequences} concurrent sequences were requested; the loaded programs support 1 to {together} \

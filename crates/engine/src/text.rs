@@ -8,17 +8,6 @@ pub trait Detokenize {
     fn finish(self: Box<Self>) -> String;
 }
 
-impl Detokenize for girih_model::words::Detokenizer<'_> {
-    // These call the inherent methods of the same names.
-    fn push(&mut self, id: u32) -> String {
-        self.push(id)
-    }
-
-    fn finish(self: Box<Self>) -> String {
-        (*self).finish()
-    }
-}
-
 /// Text that is released, and the stop string that ended it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReleasedText {

@@ -10,8 +10,8 @@
 
 use std::path::Path;
 
-use girih_model::Limits;
-use girih_model::file::{Container, TensorInfo};
+use girih_file::Limits;
+use girih_file::{Container, TensorInfo};
 use girih_tensor::{DType, View};
 
 use crate::{Error, GoldenPrecision, Result};

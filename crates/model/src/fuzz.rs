@@ -1,18 +1,19 @@
 //! The entries of the fuzz targets that need more than the public interface:
-//! whole models in memory, and parsers that are not public.
+//! whole models in memory.
 
 use std::borrow::Cow;
-use std::path::Path;
 
+use girih_file::{Container, Kind};
 use girih_graph::{InputKind, Key, OutputKind, ScratchPlan, Variant, WeightSource};
 use girih_tensor::DType;
 use serde_json::Value as Json;
 
 use crate::arch::Arch;
-use crate::file::{Container, Kind, parse_index};
+use crate::build;
+use crate::generation::Generation;
+use crate::limits::Limits;
 use crate::model::understand;
-use crate::words::{Ends, Origin, Specials, Tokenizer, Words};
-use crate::{Generation, Limits, Weights, build};
+use crate::weights::Weights;
 
 const LIMITS: Limits = Limits::DEFAULT;
 
@@ -28,18 +29,12 @@ const KEY: Key = Key {
 /// The most bytes of one weight that are read.
 const READ: usize = 4096;
 
-/// A text with a special token, a character of three bytes, and digits.
-const TEXT: &str = "Once upon a time <s> there were 1234 ▁words.\n\u{0}";
-
-/// Any bytes as a GGUF: refused, or a model and words that keep their promises.
+/// Any bytes as a GGUF: refused, or a model that keeps its promises.
 ///
 /// # Panics
-/// If they do not.
+/// If it does not.
 pub fn gguf_model(bytes: &[u8]) {
-    let Ok(container) = Container::memory(Kind::Gguf, "fuzz", bytes.to_vec(), &LIMITS) else { return };
-    if let Ok(words) = Words::of_gguf(container.metadata(), &LIMITS) {
-        check_words(&words.tokenizer);
-    }
+    let Ok(container) = Container::memory(Kind::Gguf, "fuzz", bytes.to_vec(), &LIMITS.file) else { return };
     check_model(container, None, Vec::new());
 }
 
@@ -50,7 +45,7 @@ pub fn gguf_model(bytes: &[u8]) {
 /// If it does not.
 pub fn safetensors_model(weights: impl Into<Cow<'static, [u8]>>, config: &[u8], given: Vec<Arch>) {
     let Ok(config) = serde_json::from_slice::<Json>(config) else { return };
-    let Ok(container) = Container::memory(Kind::Safetensors, "fuzz", weights, &LIMITS) else { return };
+    let Ok(container) = Container::memory(Kind::Safetensors, "fuzz", weights, &LIMITS.file) else { return };
     check_model(container, Some(&config), given);
 }
 
@@ -62,27 +57,6 @@ pub fn generation(bytes: &[u8]) {
     let Ok(read) = Generation::parse(bytes) else { return };
     let written = serde_json::to_vec(&read).expect("settings of numbers can be written");
     assert!(Generation::parse(&written).is_ok(), "{read:?}");
-}
-
-/// Any bytes as a `tokenizer_config.json` beside this `tokenizer.json`.
-///
-/// # Panics
-/// If the tokenizer does not keep its promises.
-pub fn tokenizer_config(tokenizer: &[u8], config: &[u8]) {
-    if let Ok(tokenizer) = Tokenizer::from_bytes(tokenizer, config, &LIMITS) {
-        check_words(&tokenizer);
-    }
-}
-
-/// Any bytes as a `model.safetensors.index.json`.
-///
-/// # Panics
-/// If it leads out of its folder.
-pub fn index(bytes: &[u8]) {
-    let Ok(places) = parse_index(bytes, &LIMITS) else { return };
-    for name in places.values() {
-        assert_eq!(Path::new(name).file_name(), Some(name.as_ref()), "is no plain name");
-    }
 }
 
 /// A model that is understood has a graph that can be planned, or none, and
@@ -105,13 +79,4 @@ fn check_end(weights: &Weights, name: &str) {
     let bytes = dtype.bytes(&shape).expect("the shape was checked when the file was opened");
     let mut end = vec![0; bytes.min(READ)];
     weights.read(name, (bytes - end.len()) as u64, &mut end).expect("the bytes are there");
-}
-
-/// Ids are in the vocabulary, and a stream of them is their text.
-fn check_words(tokenizer: &Tokenizer) {
-    let Ok(ids) = tokenizer.encode(TEXT, Origin::Template, Ends::Add) else { return };
-    assert!(ids.iter().all(|id| tokenizer.token(*id).is_some()));
-    let mut stream = tokenizer.detokenizer(Specials::Keep);
-    let pieces: String = ids.iter().map(|id| stream.push(*id)).collect();
-    assert_eq!(pieces + &stream.finish(), tokenizer.decode(&ids, Specials::Keep));
 }

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use girih_file::read_small;
+use girih_tensor::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::file::read_small;
-use crate::{Error, Limits, Result};
+use crate::limits::Limits;
 
 /// Settings that a model's makers ship; `None` where they say nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -63,7 +64,7 @@ impl Generation {
         if !path.exists() {
             return Ok(None);
         }
-        let text = read_small(&path, limits.json_bytes)?;
+        let text = read_small(&path, limits.file.json_bytes)?;
         Generation::parse(&text).map(Some).map_err(|error| error.of(path.display()))
     }
 

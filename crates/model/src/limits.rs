@@ -1,56 +1,23 @@
-//! The caps on everything read from outside, in one place.
+//! The caps on everything read about a model, in one place.
 //!
 //! Each is far above what real models need and far below what hurts; a file
 //! that passes one is refused by name before anything is allocated.
 
-/// Caps on the contents of model files, tokenizers and templates.
+/// Caps on what a model says of itself.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes of a safetensors or GGUF header.
-    pub header_bytes: u64,
-    /// Tensors in one model.
-    pub tensors: u64,
-    /// Key-value pairs in one GGUF header.
-    pub metadata_pairs: u64,
-    /// Bytes of one string in a header.
-    pub string_bytes: u64,
-    /// Nesting of arrays in a GGUF header.
-    pub nesting: u32,
-    /// Files that one model is split into.
-    pub shards: u32,
-    /// Files of one repository on the hub.
-    pub repository_files: usize,
+    /// Caps on the files themselves.
+    pub file: girih_file::Limits,
     /// Layers of one model.
     pub layers: u32,
     /// Components of one head of attention.
     pub head_size: usize,
-    /// Bytes of a `config.json` and of other small JSON files.
-    pub json_bytes: u64,
-    /// Bytes of a `tokenizer.json`.
-    pub tokenizer_bytes: u64,
-    /// Tokens in a vocabulary.
-    pub vocabulary: u32,
-    /// Bytes of a chat template.
-    pub template_bytes: u64,
 }
 
 impl Limits {
     /// The caps that girih runs with.
-    pub const DEFAULT: Limits = Limits {
-        header_bytes: 100_000_000,
-        tensors: 1_000_000,
-        metadata_pairs: 100_000,
-        string_bytes: 16 << 20,
-        nesting: 4,
-        shards: 1_000,
-        repository_files: 100_000,
-        layers: 10_000,
-        head_size: 4_096,
-        json_bytes: 16 << 20,
-        tokenizer_bytes: 128 << 20,
-        vocabulary: 4_000_000,
-        template_bytes: 1 << 20,
-    };
+    pub const DEFAULT: Limits =
+        Limits { file: girih_file::Limits::DEFAULT, layers: 10_000, head_size: 4_096 };
 }
 
 impl Default for Limits {

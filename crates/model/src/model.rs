@@ -2,15 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use girih_file::{Container, Kind, read_small};
 use girih_graph::{Graph, Key};
-use girih_tensor::DType;
+use girih_tensor::{DType, Error, Result};
 use serde_json::Value as Json;
 
 use crate::arch::{self, Arch, Facts, Origin};
-use crate::file::{Container, Kind, read_small};
+use crate::build;
 use crate::generation::Generation;
+use crate::limits::Limits;
 use crate::weights::Weights;
-use crate::{Error, Limits, Result, build};
 
 /// A model that was found, understood and checked; its weights are not in
 /// memory yet.
@@ -35,7 +36,7 @@ impl Model {
     /// When the files are not well formed, the architecture is not known, or
     /// the weights are not those that it needs.
     pub fn open(path: &Path, given: Vec<Arch>, limits: &Limits) -> Result<Model> {
-        let container = Container::open(path, limits)?;
+        let container = Container::open(path, &limits.file)?;
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
         let config = match container.kind() {
             Kind::Gguf => None,
@@ -54,7 +55,7 @@ impl Model {
     /// # Errors
     /// As [`Model::open`].
     pub fn embedded(files: &Embedded, limits: &Limits) -> Result<Model> {
-        let container = Container::memory(Kind::Safetensors, files.name, files.weights, limits)?;
+        let container = Container::memory(Kind::Safetensors, files.name, files.weights, &limits.file)?;
         let config: Json = parse_json(files.config.as_bytes())?;
         let generation = Some(Generation::parse(files.generation.as_bytes())?);
         let (facts, weights, arch) = understand(container, Some(&config), Vec::new(), limits)?;
@@ -117,7 +118,7 @@ pub(crate) fn understand(
 
 /// A JSON file that is read whole.
 fn read_json(path: &Path, limits: &Limits) -> Result<Json> {
-    parse_json(&read_small(path, limits.json_bytes)?).map_err(|error| error.of(path.display()))
+    parse_json(&read_small(path, limits.file.json_bytes)?).map_err(|error| error.of(path.display()))
 }
 
 fn parse_json(text: &[u8]) -> Result<Json> {

@@ -4,14 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use girih_file::{Container, Kind, TensorInfo, quote};
 use girih_graph::WeightSource;
-use girih_tensor::{DType, Shape, View};
+use girih_tensor::{DType, Error, Result, Shape, View};
 use sha2::{Digest as _, Sha256};
 
 use crate::arch::schema::{Arch, Relayout, Weight};
 use crate::arch::{Facts, Mixer};
-use crate::file::{Container, Kind, TensorInfo, quote};
-use crate::{Error, Result};
 
 /// The most names that an error lists.
 const LISTED: usize = 5;
@@ -164,7 +163,7 @@ impl Weights {
     }
 
     /// The container's tensor behind a weight, if it is one.
-    pub(crate) fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
+    pub fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
         match self.entries.get(name)? {
             Entry::Stored { tensor, info, .. } => Some((tensor, info)),
             Entry::Computed(_) => None,
@@ -176,7 +175,7 @@ impl Weights {
     ///
     /// # Errors
     /// When there is no such weight, or its file cannot be read.
-    pub(crate) fn fill(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
+    fn fill(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         match self.entries.get(name).ok_or_else(|| absent(name))? {
             Entry::Stored { info, order: Order::AsStored, .. } => self.container.read(info, offset, into),
             Entry::Stored { info, order: Order::AddOne, .. } => {
@@ -191,8 +190,8 @@ impl Weights {
         }
     }
 
-    /// As [`Weights::fill`], with the bytes and in the order of the container.
-    pub(crate) fn fill_stored(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
+    /// As [`WeightSource::read`], with the bytes and in the order of the container.
+    pub fn fill_stored(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         let (_, info) = self.stored(name).ok_or_else(|| absent(name))?;
         self.container.read(info, offset, into)
     }
@@ -223,7 +222,7 @@ impl Weights {
 
 /// Where llama.cpp's converter puts row `row` of a matrix of heads of `size`
 /// rows: the halves of a head are interleaved.
-pub(crate) fn interleaved_row(row: usize, size: usize) -> usize {
+pub fn interleaved_row(row: usize, size: usize) -> usize {
     let (head, within) = (row / size, row % size);
     let (half, i) = (within / (size / 2), within % (size / 2));
     head * size + 2 * i + half

@@ -1,5 +1,5 @@
-//! The backend for a static-shape, tiled dataflow array: a compiler of six
-//! passes, the blob that it makes, and a simulator of values and time. It knows
+//! The backend for a tiled dataflow array with static shapes: a compiler of six
+//! passes, the blobs it writes, and a simulator of values and time. It contains
 //! no models, text or requests.
 #![forbid(unsafe_code)]
 
@@ -11,12 +11,9 @@ pub mod host;
 pub mod kernel;
 pub mod memory;
 pub mod pass;
-pub mod published;
-pub mod report;
 pub mod sim;
-pub mod sweep;
 pub mod target;
 
-pub use backend::{Npu, ONE_ROW, Options};
+pub use backend::{Npu, NpuOptions, ONE_ROW_NOTE};
 pub use girih_tensor::{Error, Result};
 pub use target::Target;

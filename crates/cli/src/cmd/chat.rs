@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use girih_engine::{Engine, Stop};
 use girih_model::Model;
-use girih_model::words::template::{Conversation, RenderLimits, RenderRequest, Renderer, WORKER_COMMAND};
-use girih_model::words::{Ends, Span, Words};
+use girih_words::template::{Conversation, RenderLimits, RenderRequest, Renderer, WORKER_COMMAND};
+use girih_words::{Ends, Span, Words};
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;

@@ -4,9 +4,9 @@
 use girih_cpu::kernels::packed::Layout;
 use girih_cpu::read_ahead::{self, Rate};
 use girih_cpu::topology::Topology;
-use girih_model::hub::{self, HubEnv};
-use girih_model::words::template::{Conversation, RenderRequest, SpecialTokens};
-use girih_model::words::{Ends, Origin};
+use girih_hub::HubEnv;
+use girih_words::template::{Conversation, RenderRequest, SpecialTokens};
+use girih_words::{Ends, Origin};
 use serde_json::{Map, Value, json};
 
 use super::chat;
@@ -48,7 +48,7 @@ struct Findings {
     read_ahead: Result<Vec<Rate>>,
     environment: HubEnv,
     /// The bytes of the downloaded models.
-    cached: std::result::Result<u64, girih_model::Error>,
+    cached: std::result::Result<u64, girih_tensor::Error>,
     packed: Option<PackedStatus>,
     story: Result<()>,
     templates: Result<()>,
@@ -72,7 +72,7 @@ impl Findings {
         let (processor, features) = machine::processor();
         let environment = environment()?;
         let cached =
-            hub::list(&environment).map(|models| models.iter().map(|model| model.bytes).sum::<u64>());
+            girih_hub::list(&environment).map(|models| models.iter().map(|model| model.bytes).sum::<u64>());
         Ok(Findings {
             state,
             processor,
@@ -201,7 +201,7 @@ fn rate_json(rate: &Rate) -> Value {
     })
 }
 
-fn print_cache(environment: &HubEnv, cached: &std::result::Result<u64, girih_model::Error>) -> Result<()> {
+fn print_cache(environment: &HubEnv, cached: &std::result::Result<u64, girih_tensor::Error>) -> Result<()> {
     let path = environment.cache.display();
     match cached {
         Ok(size) => print_line!("cache: {} in {path}", bytes(*size)),

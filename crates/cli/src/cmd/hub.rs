@@ -1,6 +1,6 @@
 //! `girih pull`, `list`, `rm` and `repair`: models in the Hugging Face cache.
 
-use girih_model::hub::{self, ModelId, Progress, PullOptions};
+use girih_hub::{ModelId, Progress, PullOptions};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
@@ -56,9 +56,10 @@ fn id(text: &str) -> Result<ModelId> {
 
 pub fn pull(args: &PullArgs) -> Result<Outcome> {
     let mut bar = PullBar { show: Show::unless(args.quiet), bar: ProgressBar::hidden(), finished: 0 };
-    let pulled = hub::pull(&id(&args.id)?, &environment()?, &PullOptions::default(), &mut |progress| {
-        bar.update(&progress)
-    })?;
+    let pulled =
+        girih_hub::pull(&id(&args.id)?, &environment()?, &PullOptions::default(), &mut |progress| {
+            bar.update(&progress)
+        })?;
     bar.bar.finish_and_clear();
     let path = pulled.snapshot.path().display().to_string();
     if args.json {
@@ -106,9 +107,9 @@ impl PullBar {
 }
 
 pub fn list(args: &ListArgs) -> Result<Outcome> {
-    let models = hub::list(&environment()?)?;
+    let models = girih_hub::list(&environment()?)?;
     if args.json {
-        let revision = |revision: &hub::CachedRevision| {
+        let revision = |revision: &girih_hub::CachedRevision| {
             json!({
                 "commit": revision.commit,
                 "names": revision.names,
@@ -146,7 +147,7 @@ pub fn list(args: &ListArgs) -> Result<Outcome> {
 
 pub fn rm(args: &RmArgs) -> Result<Outcome> {
     let Some(model) = &args.id else { return rm_packed(args.json) };
-    let removed = hub::remove(&id(model)?, &environment()?)?;
+    let removed = girih_hub::remove(&id(model)?, &environment()?)?;
     let (revisions, files) = (removed.revisions, removed.files);
     if args.json {
         print_json(&json!({"revisions": revisions, "files": files, "bytes": removed.bytes}))?;
@@ -167,7 +168,7 @@ fn rm_packed(as_json: bool) -> Result<Outcome> {
 }
 
 pub fn repair(args: &RepairArgs) -> Result<Outcome> {
-    let repaired = hub::repair(&environment()?, &mut |_, _| {})?;
+    let repaired = girih_hub::repair(&environment()?, &mut |_, _| {})?;
     if args.json {
         print_json(&json!({
             "good": repaired.good,

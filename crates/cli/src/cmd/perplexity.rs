@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use girih_engine::Engine;
 use girih_graph::backend::Unwatched;
-use girih_model::words::{Ends, Origin};
+use girih_words::{Ends, Origin};
 use serde_json::json;
 
 use super::outcome::Outcome;

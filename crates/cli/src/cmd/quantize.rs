@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use girih_model::Limits;
-use girih_model::convert::{self, Options, Recipe, Target, Written};
+use girih_convert::{Options, Recipe, Target, Written};
+use girih_words::Limits;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
@@ -42,7 +42,7 @@ pub struct Args {
 }
 
 fn target(text: &str) -> std::result::Result<Target, String> {
-    text.parse().map_err(|error: girih_model::Error| error.to_string())
+    text.parse().map_err(|error: girih_tensor::Error| error.to_string())
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         limits: Limits::DEFAULT,
     };
     let bar = Show::unless(args.quiet).bar("writing", 0, Unit::Weights);
-    let report = convert::convert(&model, &args.out, &options, &mut |progress| {
+    let report = girih_convert::convert(&model, &args.out, &options, &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
     })?;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use girih_model::words::template::Conversation;
-use girih_model::words::{Origin, Span};
+use girih_words::template::Conversation;
+use girih_words::{Origin, Span};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 

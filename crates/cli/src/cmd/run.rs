@@ -1,6 +1,6 @@
 //! `girih run`: continues a prompt, streaming to standard output.
 
-use girih_model::words::{Ends, Origin, Words};
+use girih_words::{Ends, Origin, Words};
 use serde_json::json;
 
 use super::outcome::Outcome;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use girih_model::words::{Ends, Origin, Tokenizer};
+use girih_words::{Ends, Origin, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
-//! The simulated array, from the command line.
+//! The simulated array on the command line.
 
 use crate::program::{Folder, fixture, girih, name};
 
 #[test]
-fn a_model_on_the_toy_array_passes_against_its_golden() {
+fn a_model_on_the_toy_array_matches_its_golden_file() {
     for model in ["llama32_tied", "qwen3"] {
         let folder = fixture(model);
         let golden = folder.join("golden.safetensors");
@@ -15,7 +15,7 @@ fn a_model_on_the_toy_array_passes_against_its_golden() {
 }
 
 #[test]
-fn a_target_or_model_that_does_not_run_is_named() {
+fn an_unknown_target_or_backend_is_named() {
     let folder = fixture("llama32_tied");
     let model = name(&folder);
     girih(&["inspect", model, "--backend", "npu:none"]).fails(2, "unknown NPU target 'none'");
@@ -23,14 +23,17 @@ fn a_target_or_model_that_does_not_run_is_named() {
 }
 
 #[test]
-fn programs_are_compiled_once_printed_and_timed() {
+fn programs_are_compiled_once_and_can_be_printed_and_timed() {
     let folder = fixture("llama32_tied");
     let blobs = Folder::new();
     let compile = ["npu", "compile", name(&folder), "--target", "toy", "--rows", "64", "--context", "128"];
     let compile = || girih(&compile).with(&["--blobs", blobs.name()]).done().stdout;
     let cold = compile();
     assert!(cold.contains("4 of 4 programs compiled"), "{cold}");
-    assert!(cold.contains("10 submissions a step"), "three layers of three, and the head: {cold}");
+    assert!(
+        cold.contains("10 submissions a step"),
+        "three programs for each of three layers, and the head: {cold}"
+    );
     let warm = compile();
     assert!(warm.contains("0 of 4 programs compiled"), "{warm}");
     let blob = std::fs::read_dir(blobs.path()).unwrap().map(|entry| entry.unwrap().path());
@@ -46,10 +49,10 @@ fn programs_are_compiled_once_printed_and_timed() {
     assert!(sim["steps"][0]["array_ms"].as_f64() > sim["steps"][1]["array_ms"].as_f64());
 }
 
-/// The bug was that variables and keys counted for the commands of the first
-/// level only, so that those of the array ignored the ones and refused the others.
+/// The bug: variables and configuration keys applied to top-level commands only;
+/// the `npu` commands ignored variables and refused keys.
 #[test]
-fn settings_of_the_arrays_commands_count() {
+fn settings_apply_to_the_npu_commands() {
     let (model, home) = (fixture("llama32_tied"), Folder::new());
     let file = home.write("girih.toml", "target = \"toy\"\nrows = 64\n");
     let sim = || girih(&["npu", "sim", name(&model), "--context", "128", "--json"]).env("GIRIH_BLOBS", "off");
@@ -59,7 +62,7 @@ fn settings_of_the_arrays_commands_count() {
 }
 
 #[test]
-fn a_report_is_a_page_that_needs_nothing_else_and_obeys_no_name() {
+fn a_report_is_a_self_contained_page_that_escapes_names() {
     let folder = Folder::new();
     let model = folder.path().join("<script>alert(1)<");
     std::os::unix::fs::symlink(fixture("llama32_tied"), &model).unwrap();
@@ -74,7 +77,7 @@ fn a_report_is_a_page_that_needs_nothing_else_and_obeys_no_name() {
     let page = std::fs::read_to_string(&html).unwrap();
     assert!(page.contains("&lt;script&gt;alert(1)&lt;") && !page.contains("<script"));
     for outside in ["http", "src=", "href=", "url(", "@import"] {
-        assert!(!page.contains(outside), "the page has {outside}");
+        assert!(!page.contains(outside), "the page refers to something outside: {outside}");
     }
     assert_eq!(page.matches("<svg").count(), 2 * 3 + 1, "two arrays, four timelines, a roofline");
     let sim = ["npu", "sim", name(&model), "--trace", name(&trace), "--trace-events", "100", "--json"];
@@ -90,10 +93,10 @@ fn a_report_is_a_page_that_needs_nothing_else_and_obeys_no_name() {
     girih(&["npu", "report", "--figures", "toy", "--rows", "3"]).fails(2, "cannot be used with '--rows");
 }
 
-/// The bug was that a variable stopped the calls in which its flag cannot be
-/// used, and that a key was taken there in place of what was typed.
+/// The bug: a variable made calls fail in which its flag conflicts with another,
+/// and a configuration key replaced a typed option there.
 #[test]
-fn what_is_typed_excludes_what_is_set_for_all_calls() {
+fn typed_options_override_conflicting_settings() {
     let (model, home) = (fixture("llama32_tied"), Folder::new());
     let figures = || girih(&["npu", "report", "--figures", "toy"]);
     let set = figures().env("GIRIH_ROWS", "3").env("GIRIH_JSON", "true").env("GIRIH_HTML", "none/none");
@@ -112,10 +115,10 @@ fn what_is_typed_excludes_what_is_set_for_all_calls() {
     assert_eq!(girih(&call).env("GIRIH_CONFIG", &file).done().json()["reference"], "interpreter");
 }
 
-/// The bug was that a place for programs, set once for all commands, stopped
-/// this one, which has a place of its own.
+/// The bug: a blob folder that was set for all commands made this one fail, which
+/// has its own folder.
 #[test]
-fn the_benchmark_of_the_compiler_and_the_simulator_measures() {
+fn the_benchmark_times_the_compiler_and_the_simulator() {
     let folder = fixture("llama32_tied");
     let bench = ["npu", "bench", name(&folder), "--target", "toy", "--rows", "64", "--context", "128"];
     let bench = girih(&bench).with(&["--runs", "1", "--values", "--json"]);
@@ -130,19 +133,23 @@ fn the_benchmark_of_the_compiler_and_the_simulator_measures() {
 }
 
 #[test]
-fn a_sweep_says_what_it_found_and_why() {
+fn a_sweep_reports_its_result_and_the_reasons() {
     let (folder, out) = (fixture("llama32_tied"), Folder::new());
     let best = out.path().join("best.mapping");
     let array = ["--target", "toy", "--rows", "64", "--context", "128"];
     let sweep = ["npu", "sweep", name(&folder), "--output", name(&best)];
     let ended = girih(&sweep).with(&array).with(&["--json"]).done();
     let note = "compared with mlir-air, as seed-000 does not fit toy: ";
-    assert!(ended.stderr.contains(note), "what was published is for eight columns: {}", ended.stderr);
+    assert!(ended.stderr.contains(note), "the published mapping needs eight columns: {}", ended.stderr);
     let json = ended.json();
     assert_eq!(json["mapping"], std::fs::read_to_string(&best).unwrap());
     let kernels = json["kernels"].as_array().unwrap();
     assert!(kernels.iter().all(|kernel| kernel["hopeless"].as_u64() < kernel["tilings"].as_u64()), "{json}");
-    assert_eq!(json["policies"].as_array().unwrap().len(), 9, "three groupings, three places of attention");
+    assert_eq!(
+        json["policies"].as_array().unwrap().len(),
+        9,
+        "three groupings with three placements of attention"
+    );
     let millis = |at: usize| -> f64 {
         let parts = json["why"]["steps"][0]["millis"][at].as_array().unwrap();
         parts.iter().map(|part| part.as_f64().unwrap()).sum()
@@ -153,9 +160,8 @@ fn a_sweep_says_what_it_found_and_why() {
     girih(&sweep).with(&["--mapping", "mlir-air"]).fails(2, "unexpected argument '--mapping'");
 }
 
-/// What would have no effect is refused.
 #[test]
-fn options_that_the_work_cannot_follow_are_refused() {
+fn options_without_effect_are_refused() {
     let (folder, out) = (fixture("llama32_tied"), Folder::new());
     let graph = out.path().join("step.graph");
     std::fs::write(&graph, "no graph").unwrap();
@@ -170,7 +176,7 @@ fn options_that_the_work_cannot_follow_are_refused() {
 }
 
 #[test]
-fn the_ways_of_the_runtime_are_compared() {
+fn the_runtime_choices_are_compared() {
     let folder = fixture("llama32_tied");
     let call = ["npu", "runtime", name(&folder), "--target", "toy", "--rows", "64", "--context", "128"];
     let blobs = Folder::new();
@@ -184,12 +190,12 @@ fn the_ways_of_the_runtime_are_compared() {
         let found = switches.iter().find(|line| line["what"] == name);
         found.unwrap_or_else(|| panic!("no line {name} in {report}"))
     };
-    let (usual, brokered) = (&switches[0], named("values=brokered"));
-    assert_eq!(number(usual, 0, "copied_bytes"), 0.0);
+    let (default, brokered) = (&switches[0], named("values=brokered"));
+    assert_eq!(number(default, 0, "copied_bytes"), 0.0);
     assert!(number(brokered, 0, "copied_bytes") > 0.0);
-    assert!(number(brokered, 0, "ms") > number(usual, 0, "ms"));
-    assert!(number(named("dispatch=single"), 1, "calls") > number(usual, 1, "calls"));
-    assert!(number(named("policy unstitched"), 1, "submissions") > number(usual, 1, "submissions"));
+    assert!(number(brokered, 0, "ms") > number(default, 0, "ms"));
+    assert!(number(named("dispatch=single"), 1, "calls") > number(default, 1, "calls"));
+    assert!(number(named("policy unstitched"), 1, "submissions") > number(default, 1, "submissions"));
     assert!(number(named("weights=copied"), 0, "load_kept_bytes") > 0.0);
     let padded = lines(1);
     assert!(number(padded.last().expect("lengths"), 0, "ms") >= number(&padded[0], 0, "ms"));
@@ -199,9 +205,9 @@ fn the_ways_of_the_runtime_are_compared() {
         .fails(2, "'values=lost' is no choice");
 }
 
-/// A text that is longer than the context: refused, or its oldest tokens go.
+/// A text that exceeds the context is refused, or loses its oldest tokens.
 #[test]
-fn a_context_that_overflows_is_an_error_or_is_cut() {
+fn an_overflowing_context_is_refused_or_truncated() {
     let call =
         ["run", "stories260k", "Once upon a time", "--temp", "0", "--json", "--quiet", "--context", "24"];
     girih(&call).with(&["-n", "40"]).fails(2, "the context is 24");
@@ -209,10 +215,14 @@ fn a_context_that_overflows_is_an_error_or_is_cut() {
     assert_eq!(cut["stop"], "length", "{cut}");
     let ids = cut["ids"].as_array().expect("ids").len();
     let prompt = cut["prompt_tokens"].as_u64().expect("a number") as usize;
-    assert_eq!(ids, prompt + 40, "all that was asked for came");
+    assert_eq!(ids, prompt + 40, "all requested tokens are generated");
     let short = girih(&call).with(&["-n", "10"]).done().json();
     let short = short["ids"].as_array().expect("ids").clone();
-    assert_eq!(cut["ids"].as_array().expect("ids")[..short.len()], short[..], "until it is full, the same");
+    assert_eq!(
+        cut["ids"].as_array().expect("ids")[..short.len()],
+        short[..],
+        "the same tokens until the context is full"
+    );
     let array =
         ["--backend", "npu:toy", "--kv", "bf16", "--chunk", "8", "--overflow", "truncate", "-n", "24"];
     let on_array = girih(&call).with(&array).done().json();

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use crate::program::{data, fixture, girih, name};
 
-/// The fixtures of architectures that the array runs, besides the trained model.
+/// Fixtures of the architectures that the array supports; a trained model is added.
 const FIXTURES: &[&str] = &["llama32_tied", "llama32_untied_scaled", "llama_wide", "qwen3"];
 
-/// The array agrees with the golden of this arithmetic, whose KV cache is kept
-/// in brain float as the array keeps it.
+/// Checks the array against the golden file of this arithmetic, with a bf16 KV
+/// cache, as on the array.
 fn passes(model: &Path, golden: &Path, target: &str, against: &str) {
     let call = girih(&["verify", name(model), "--golden", name(golden), "--quiet", "--json"]);
     let backend = format!("npu:{target}");
@@ -20,7 +20,7 @@ fn passes(model: &Path, golden: &Path, target: &str, against: &str) {
     assert!(verdict["prompts"].as_array().is_some_and(|prompts| prompts.len() >= 2), "{what}");
 }
 
-/// Every model with its golden, if the data are there.
+/// Every model with its golden file, if the test data exist.
 fn models() -> Vec<(PathBuf, PathBuf)> {
     let Some(data) = data() else { return Vec::new() };
     let of = |folder: PathBuf| (folder.clone(), folder.join("golden.safetensors"));
@@ -32,27 +32,27 @@ fn models() -> Vec<(PathBuf, PathBuf)> {
 
 /// Heads and widths of 8, 172 and 160 are padded to what tiles divide.
 #[test]
-fn every_model_on_the_toy_array_passes_against_its_golden() {
+fn every_model_on_the_toy_array_matches_its_golden_file() {
     for (model, golden) in models() {
         passes(&model, &golden, "toy", "bf16");
     }
 }
 
 #[test]
-fn padded_models_on_the_full_array_pass_against_their_goldens() {
+fn padded_models_on_the_full_array_match_their_golden_files() {
     for (model, golden) in models().iter().filter(|(model, _)| !model.ends_with("llama_wide")) {
         passes(model, golden, "xdna2-strix", "bf16");
     }
 }
 
-/// All models with both goldens, on both arrays:
+/// All models with both golden files, on both arrays:
 ///
 /// ```text
-/// cargo test --release --locked -p girih-cli --test it every_golden_on_every_array -- --ignored
+/// cargo test --release --locked -p girih-cli --test it every_golden_file_on_every_array -- --ignored
 /// ```
 #[test]
 #[ignore = "takes minutes"]
-fn every_golden_on_every_array() {
+fn every_golden_file_on_every_array() {
     let more = ["gemma3_text", "gemma3_text_scaled"];
     let gemma = data().map(|data| more.map(|name| data.join("fixtures").join(name)));
     let gemma = gemma.into_iter().flatten().map(|folder| (folder.clone(), folder.join("golden.safetensors")));
@@ -67,13 +67,13 @@ fn every_golden_on_every_array() {
 
 /// Weights with biases: Llama with `attention_bias` and `mlp_bias`.
 #[test]
-fn a_model_with_biases_passes_on_the_toy_array() {
+fn a_model_with_biases_matches_on_the_toy_array() {
     let folder = fixture("llama_biased");
     passes(&folder, &folder.join("golden.safetensors"), "toy", "f32");
 }
 
 #[test]
-fn tokens_that_do_not_fit_or_are_not_drawn_are_refused() {
+fn tokens_beyond_the_context_or_beside_a_golden_file_are_refused() {
     let reference = ["diagnose", "stories260k", "--reference", "interpreter", "--tokens", "4000000000"];
     girih(&reference).fails(2, "do not fit into a context of 512");
     let golden = fixture("stories260k/golden.safetensors");
@@ -81,7 +81,7 @@ fn tokens_that_do_not_fit_or_are_not_drawn_are_refused() {
     girih(&both).fails(2, "cannot be used with");
 }
 
-/// Without a golden: what another backend makes of the same tokens.
+/// Without a golden file, the reference is another backend on the same tokens.
 #[test]
 fn layers_are_compared_with_another_backend() {
     let call = |backend: &str, reference: &str| {
@@ -93,25 +93,24 @@ fn layers_are_compared_with_another_backend() {
     assert_eq!((&array["within"], &array["reference"]), (&true.into(), &"cpu".into()));
     let array = rows(array);
     assert_eq!(array.len(), 5 + 3, "embeddings, five layers, the last norm and logits");
-    assert!(array.iter().skip(1).all(|row| row["rms"].as_f64() > Some(0.0)), "brain floats are rounded");
-    // Two backends of single precision are hundreds of times nearer.
+    assert!(array.iter().skip(1).all(|row| row["rms"].as_f64() > Some(0.0)), "bf16 rounds every layer");
+    // Two f32 backends differ by less than a hundredth of that.
     let cpu = rows(call("cpu", "interpreter").done().json());
     let share = |rows: &[serde_json::Value]| rows[7]["rms"].as_f64().expect("a number");
     assert!(share(&cpu) < share(&array) / 100.0, "{cpu:?}");
     girih(&["diagnose", "stories260k"]).fails(2, "--golden");
 }
 
-/// What the array leaves to the host is named with its reason, of a model and
-/// by a verbose run.
+/// `npu inspect` and a verbose run list the host's ops with the reason for each.
 #[test]
-fn what_the_host_does_is_named() {
+fn host_ops_are_listed_with_their_reasons() {
     let folder = fixture("qwen3");
     let inspect = ["npu", "inspect", name(&folder), "--target", "toy", "--rows", "64", "--context", "128"];
     let text = girih(&inspect).done().stdout;
     for part in [
         "array   3 x rms_gemms_rope",
-        "host    1 x embed                embed: rows are looked up where tokens are known",
-        "attend: the policy leaves attention of single rows to the host",
+        "host    1 x embed                embed: the host looks up the rows of tokens",
+        "attend: the policy runs attention of single rows on the host",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use girih_model::Limits;
-use girih_model::words::template::{
+use girih_words::Limits;
+use girih_words::template::{
     ChatTemplate, Conversation, RenderLimits, RenderRequest, Renderer, SpecialTokens, WORKER_COMMAND,
 };
-use girih_model::words::{Origin, Span};
+use girih_words::{Origin, Span};
 use serde_json::{Map, Value, json};
 
 fn renderer(limits: RenderLimits) -> Renderer {

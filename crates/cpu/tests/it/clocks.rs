@@ -130,7 +130,7 @@ fn nodes_tell_what_they_did_to_whom_asks() {
     assert_eq!(run(&graph, &mut *runner, false).0, []);
     let (told, wall) = run(&graph, &mut *runner, true);
     // What is taken early is no value of the graph.
-    let nodes = told.iter().filter(|told| told.1 != "arrange" && !told.0.ends_with(".taken"));
+    let nodes = told.iter().filter(|told| told.1 != "arrange" && !told.0.ends_with(".gathered"));
     // Products of one value are told of as one, where the first of them stands.
     let first = |told: &Told| told.0.split('+').next().map(str::to_owned);
     let order: Vec<_> = nodes

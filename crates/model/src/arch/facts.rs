@@ -2,7 +2,7 @@
 
 use girih_graph::{Act, Pairing, Span};
 
-use super::Place;
+use super::schema::Place;
 
 /// A model, described: equal for every container of the same model.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,13 +1,14 @@
 //! A description and a model's own numbers become [`Facts`].
 
+use girih_file::quote;
 use girih_graph::{Act, Pairing, Span};
+use girih_tensor::{Error, Result};
 
 use super::facts::{Attend, Biases, Embed, Facts, Ffn, Head, Layer, Mixer, Norms, Rope, Sizes};
 use super::origin::Origin;
 use super::rope;
 use super::schema::{self, Arch, DefaultValue, EmbedScale, Field, SpanKind};
-use crate::file::quote;
-use crate::{Error, Limits, Result};
+use crate::limits::Limits;
 
 /// What the weights of a model say about it.
 pub(crate) trait Stored {
@@ -274,7 +275,7 @@ impl Fill<'_> {
 }
 
 /// The activation that configurations call `word`.
-pub(crate) fn act(word: &str) -> Option<Act> {
+pub fn act(word: &str) -> Option<Act> {
     match word {
         "silu" | "swish" => Some(Act::Silu),
         "gelu_pytorch_tanh" | "gelu_new" | "gelu_tanh" => Some(Act::GeluTanh),

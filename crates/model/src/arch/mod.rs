@@ -8,13 +8,14 @@ mod rope;
 pub mod schema;
 
 pub use facts::{Attend, Biases, Embed, Facts, Ffn, Head, Layer, Mixer, Norms, Rope, Sizes};
-pub(crate) use fill::{Stored, act, fill};
+pub use fill::act;
+pub(crate) use fill::{Stored, fill};
 pub use origin::Origin;
 pub(crate) use rope::frequencies;
 pub use schema::{Arch, Place};
 
-use crate::file::quote;
-use crate::{Error, Result};
+use girih_file::quote;
+use girih_tensor::{Error, Result};
 
 /// The most architectures of one model that an error names.
 const NAMED: usize = 5;

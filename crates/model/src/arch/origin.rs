@@ -1,11 +1,12 @@
 //! Where a model's own numbers stand: `config.json` or the header of a GGUF,
 //! read through the same questions.
 
+use girih_file::Metadata;
+use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
 use super::schema::{Arch, DefaultValue, Field};
-use crate::file::Metadata;
-use crate::{Error, Limits, Result};
+use crate::limits::Limits;
 
 /// A model's own numbers.
 #[derive(Clone, Copy, Debug)]

@@ -6,12 +6,12 @@
 
 use std::f64::consts::TAU;
 
+use girih_file::quote;
+use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
-use super::Origin;
+use super::origin::Origin;
 use super::schema::Scaling;
-use crate::file::quote;
-use crate::{Error, Result};
 
 /// The frequencies in radians per position, `size / 2` of them:
 /// `base^(−2i/size) / factors[i]`.

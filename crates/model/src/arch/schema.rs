@@ -4,9 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use girih_tensor::{Error, Result};
 use serde::Deserialize;
-
-use crate::{Error, Result};
 
 /// Everything that girih knows about one architecture.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,9 +1,9 @@
 //! The feed-forward part.
 
 use girih_graph::{Act, Op, ValueId};
+use girih_tensor::Result;
 
 use super::Build;
-use crate::Result;
 
 impl Build<'_> {
     /// `down(act(gate(x)) · up(x))`; `biases` of gate, up and down.

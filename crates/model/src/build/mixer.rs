@@ -1,9 +1,9 @@
 //! Attention: projections, norms of heads, rotation, state, scores.
 
 use girih_graph::{Op, ValueId};
+use girih_tensor::Result;
 
 use super::Build;
-use crate::Result;
 use crate::arch::{Attend, Rope};
 
 impl Build<'_> {

@@ -11,7 +11,7 @@ use girih_tensor::{DType, Shape};
 
 use crate::arch::{Facts, Ffn, Layer, Mixer, Place};
 use crate::weights::Weights;
-use crate::{Error, Result};
+use girih_tensor::{Error, Result};
 
 /// The name of the value that layer `index` hands on; layer 0 reads `embed`.
 pub fn layer_output(index: usize) -> String {

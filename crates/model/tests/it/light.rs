@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
+use girih_file::Container;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{BLOCK_POSITIONS, Key, Outputs, Runner, Sequence, Step, Variant, load};
 use girih_model::arch::{Arch, Biases, Ffn, Mixer, schema};
-use girih_model::file::Container;
 use girih_model::{Limits, Model};
 use girih_tensor::{DType, View};
 
@@ -87,7 +87,7 @@ fn numbers(container: &Container, name: &str) -> Vec<f32> {
 
 /// Compares the logits of every prompt with those of the folder's golden file.
 fn agrees_with_golden(folder: &Path, model: &Model) {
-    let golden = Container::open(&folder.join("golden.safetensors"), &Limits::DEFAULT).unwrap();
+    let golden = Container::open(&folder.join("golden.safetensors"), &Limits::DEFAULT.file).unwrap();
     for prompt in 0.. {
         let Ok(info) = golden.tensor(&format!("p{prompt}.input_ids")) else {
             assert!(prompt > 0, "a golden file has at least one prompt");

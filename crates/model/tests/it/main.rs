@@ -1,13 +1,6 @@
 //! The model crate from outside.
 #![forbid(unsafe_code)]
 
-mod bad_files;
-mod bad_models;
-mod convert;
+#[path = "../../../words/tests/it/data.rs"]
 mod data;
-mod files;
-mod hub;
 mod light;
-mod mutations;
-mod raw;
-mod words;

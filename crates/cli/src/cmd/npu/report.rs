@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use girih_npu::Target;
 use girih_npu::pass::NoDump;
-use girih_npu::published::{Outcome as Validated, Validation, validate};
-use girih_npu::report::{Compared, Report, page};
 use girih_npu::sim::Simulator;
+use girih_npu_lab::published::{Prediction, Validation, validate};
+use girih_npu_lab::report::{ModelReport, PublishedComparison, page};
 use serde_json::json;
 
 use super::args::CompileArgs;
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     if let Some(folder) = &args.subject.validate {
         let validation = validate(&tables(folder)?, &args.only, &array)?;
-        if validation.outcomes.is_empty() {
+        if validation.predictions.is_empty() {
             let path = folder.display();
             return Err(Error::call(format!("{path}: no table has a measurement that can be simulated")));
         }
@@ -92,13 +92,13 @@ fn report_model(model: &str, args: &Args) -> Result<()> {
     }
     let steps: Vec<_> =
         steps.iter().map(|(graph, compiled, position)| (*graph, compiled, *position)).collect();
-    let report = Report::of(model, &args.compile.mapping, target, &steps)?;
+    let report = ModelReport::of(model, &args.compile.mapping, target, &steps)?;
     let array = |name: &str| Simulator::new(&Target::named(name)?);
     let compared = match &args.published {
         None => None,
         Some(folder) => {
             let none = || Error::call(format!("{}: no table has times of whole programs", folder.display()));
-            Some(Compared::of(&report, &tables(folder)?, &array)?.ok_or_else(none)?)
+            Some(PublishedComparison::of(&report, &tables(folder)?, &array)?.ok_or_else(none)?)
         }
     };
     if let Some(path) = &args.html {
@@ -135,7 +135,7 @@ fn tables(folder: &Path) -> Result<Vec<(String, String)>> {
 }
 
 fn described(validation: &Validation) -> serde_json::Value {
-    let row = |row: &Validated| {
+    let row = |row: &Prediction| {
         json!({
             "table": row.measured.table,
             "label": row.measured.label,
@@ -147,7 +147,7 @@ fn described(validation: &Validation) -> serde_json::Value {
     };
     let (median, high, rows) = validation.spread(|_| true);
     json!({
-        "rows": validation.outcomes.iter().map(row).collect::<Vec<_>>(),
+        "rows": validation.predictions.iter().map(row).collect::<Vec<_>>(),
         "count": rows,
         "median_error": median,
         "error_90th_percentile": high,

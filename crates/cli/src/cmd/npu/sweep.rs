@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::sweep::{self, Found, Searched, Timed, Weighed};
+use girih_npu_lab::sweep::{self, BestTiling, MappedStep, SweepResult, TimedMapping};
 
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
     let show = Show::unless(args.quiet);
     let against = match &args.against {
-        Some(name) => sweep::weigh(&graphs, &target, &array::mapping(name)?)?,
+        Some(name) => sweep::time_mapping(&graphs, &target, &array::mapping(name)?)?,
         None => default_mapping(&graphs, &target, show)?,
     };
     let bar = show.bar("tilings", 0, Unit::Tilings);
@@ -82,17 +82,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
 
 /// Evaluates the default mapping to compare with: the published one, which needs
 /// eight columns, else one that fits any array.
-fn default_mapping(graphs: &[Graph], target: &Target, show: Show) -> Result<Weighed> {
-    sweep::weigh(graphs, target, &array::mapping("seed-000")?).or_else(|error| {
-        let fits_all = sweep::weigh(graphs, target, &array::mapping("mlir-air")?)?;
+fn default_mapping(graphs: &[Graph], target: &Target, show: Show) -> Result<TimedMapping> {
+    sweep::time_mapping(graphs, target, &array::mapping("seed-000")?).or_else(|error| {
+        let fits_all = sweep::time_mapping(graphs, target, &array::mapping("mlir-air")?)?;
         show.note(format!("compared with mlir-air, as seed-000 does not fit {}: {error}", target.name));
         Ok(fits_all)
     })
 }
 
 /// The result as JSON, with the mapping in the form of `--output`.
-fn described(found: &Found, against: &Weighed, target: &Target) -> Value {
-    let kernel = |one: &Searched| {
+fn described(found: &SweepResult, against: &TimedMapping, target: &Target) -> Value {
+    let kernel = |one: &BestTiling| {
         json!({
             "kernel": one.of.kernel.to_string(),
             "tiling": one.tiling.to_string(),
@@ -101,12 +101,12 @@ fn described(found: &Found, against: &Weighed, target: &Target) -> Value {
             "hopeless": one.hopeless,
         })
     };
-    let step = |step: &Timed| {
+    let step = |step: &MappedStep| {
         let [array, host, passing] = step.seconds(target).map(|seconds| seconds * 1e3);
         let submissions = step.estimate.ledger.submissions;
         json!({"array_ms": array, "host_ms": host, "passing_ms": passing, "submissions": submissions})
     };
-    let weighed = |one: &Weighed| {
+    let weighed = |one: &TimedMapping| {
         json!({
             "mapping": one.mapping.name,
             "grouping": one.mapping.policy.grouping.name(),
@@ -125,9 +125,9 @@ fn described(found: &Found, against: &Weighed, target: &Target) -> Value {
 
 /// Prints the best tiling of each kernel, and how many tilings its bound
 /// excluded.
-fn kernels(found: &Found) -> Result<()> {
+fn kernels(found: &SweepResult) -> Result<()> {
     print_line!("{:>8} {:>8} {:>10}  kernel: best tiling", "tilings", "hopeless", "cycles")?;
-    for Searched { of, tiling, cycles, space, hopeless, .. } in &found.kernels {
+    for BestTiling { of, tiling, cycles, space, hopeless, .. } in &found.kernels {
         print_line!("{space:>8} {hopeless:>8} {cycles:>10}  {}: {tiling}", of.kernel)?;
     }
     Ok(())
@@ -135,7 +135,7 @@ fn kernels(found: &Found) -> Result<()> {
 
 /// Prints the times of all steps, in milliseconds, for each grouping and each
 /// choice of where attention runs.
-fn groupings(found: &Found, against: &Weighed, target: &Target) -> Result<()> {
+fn groupings(found: &SweepResult, against: &TimedMapping, target: &Target) -> Result<()> {
     print_line!("grouping, attention: for each step ms of array, host and transfers, and submissions")?;
     for weighed in std::iter::once(against).chain(&found.policies) {
         let policy = weighed.mapping.policy;

@@ -1,0 +1,182 @@
+//! Writes GGUF files as llama.cpp reads them.
+
+use std::path::Path;
+
+use girih_file::{Metadata, NewTensor, Value, Writer};
+use girih_model::Model;
+use girih_model::arch::schema::{Relayout, Weight};
+use girih_tensor::{DType, Error, Result, Shape};
+
+use super::keys::{Keys, attend, keys};
+use super::options::Options;
+use super::plan::{Chooser, Layout, Planned, at, weights};
+use super::report::{Progress, Report, Written};
+use super::types::{Depth, FileType, Part, fitting, wanted};
+use super::{stream, vocabulary};
+
+/// The formats that such a file has a place for and girih writes.
+const TAKEN: [DType; 11] = [
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::Q8_0,
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q4_K,
+    DType::Q5_K,
+    DType::Q6_K,
+    DType::MXFP4,
+];
+
+/// A key of the source that says nothing of the model.
+const ALIGNMENT: &str = "general.alignment";
+
+/// The version of the block formats (`GGML_QNT_VERSION`).
+const QUANTIZATION_VERSION: u32 = 2;
+
+pub(super) fn write(
+    model: &Model,
+    out: &Path,
+    file_type: FileType,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Report> {
+    let Keys { metadata: facts, factors, mut warnings } = keys(model.arch(), &model.facts)?;
+    let planned = plan(model, file_type, options)?;
+    let mut metadata = general(model, file_type, options)?;
+    facts.iter().try_for_each(|(key, value)| metadata.insert(key, value.clone()))?;
+    warnings.extend(vocabulary::put(model, &mut metadata, &options.limits)?);
+    warnings.extend(requantized(&planned));
+
+    let factors = factors.as_ref().map(|(name, numbers)| (name.as_str(), numbers.as_slice()));
+    let factors_shape = factors.map(|(name, numbers)| (name, Shape::vector(numbers.len())));
+    let mut tensors: Vec<NewTensor> =
+        factors_shape.iter().map(|(name, shape)| new(name, DType::F32, *shape)).collect();
+    tensors.extend(planned.iter().map(|tensor| new(&tensor.name, tensor.stored, tensor.shape)));
+    let mut writer = Writer::gguf(out, &metadata, &tensors)?;
+    if let Some((name, numbers)) = factors {
+        stream::write_numbers(&mut writer, name, numbers)?;
+    }
+    let mut report = stream::write_all(&mut writer, &model.weights, &planned, options, progress)?;
+    writer.finish()?;
+    report.tensors.splice(0..0, factors_shape.map(|(name, shape)| computed(name, shape)));
+    report.warnings = warnings;
+    Ok(report)
+}
+
+fn new(name: &str, dtype: DType, shape: Shape) -> NewTensor {
+    NewTensor { name: name.to_owned(), dtype, shape }
+}
+
+fn computed(name: &str, shape: Shape) -> Written {
+    let note = Some("made from the facts".to_owned());
+    Written { name: name.to_owned(), shape, source: DType::F32, stored: DType::F32, note }
+}
+
+/// The keys that every model has, and what else a GGUF says of itself: its
+/// author, its licence.
+fn general(model: &Model, file_type: FileType, options: &Options) -> Result<Metadata> {
+    let arch = model.arch();
+    let name = arch.matches.gguf.first().ok_or_else(|| {
+        Error::new(format!("architecture {} has no name in GGUF, so that no GGUF can be written", arch.name))
+    })?;
+    let mut metadata = Metadata::new();
+    metadata.insert("general.architecture", Value::String(name.clone()))?;
+    if let Some(name) = options.name.clone().or_else(|| own_name(model)) {
+        metadata.insert("general.name", Value::String(name))?;
+    }
+    metadata.insert("general.file_type", Value::U32(file_type.number()))?;
+    metadata.insert("general.quantization_version", Value::U32(QUANTIZATION_VERSION))?;
+    for (key, value) in model.weights.container().metadata().iter() {
+        if key.starts_with("general.") && key != ALIGNMENT && metadata.value(key).is_none() {
+            metadata.insert(key, value.clone())?;
+        }
+    }
+    Ok(metadata)
+}
+
+/// The name in the source's header, or that of the model's folder.
+fn own_name(model: &Model) -> Option<String> {
+    let stated = model.weights.container().metadata().get::<&str>("general.name").ok().flatten();
+    let folder = || Some(model.folder().file_name()?.to_str()?.to_owned());
+    stated.map(str::to_owned).or_else(folder)
+}
+
+/// Every tensor of the model under its name in GGUF, with its format.
+fn plan(model: &Model, file_type: FileType, options: &Options) -> Result<Vec<Planned>> {
+    let facts = &model.facts;
+    let shared_heads = facts.layers.first().is_some_and(|layer| attend(layer).heads > attend(layer).kv_heads);
+    let depth = Depth { layers: facts.layers.len(), shared_heads };
+    let mut chooser = Chooser::new(options.recipe.as_ref(), &TAKEN);
+    let mut planned = Vec::new();
+    for (weight, entry, layer) in weights(model.arch(), &model.weights, depth.layers) {
+        if weight == "head.weight" && facts.head.tied {
+            continue; // in GGUF a head of its own means that the model is not tied
+        }
+        let Some((source, shape)) = model.weights.info(&weight) else { continue };
+        let name = entry.gguf.as_ref().ok_or_else(|| {
+            Error::new(format!("architecture {} has no name in GGUF for '{weight}'", model.arch().name))
+        })?;
+        let name = at(name, layer);
+        let (stored, note) = if shape.extents().len() < 2 {
+            (DType::F32, None)
+        } else {
+            let part = part(&weight, layer, facts.head.tied);
+            let default = || by_type(file_type, part, shape.columns(), depth);
+            chooser.choose([&weight, &name], &shape, default)?
+        };
+        let layout = layout(model, entry, layer, &weight)?;
+        planned.push(Planned { weight, name, shape, source, stored, layout, note });
+    }
+    chooser.finish()?;
+    Ok(planned)
+}
+
+/// What a matrix is for.
+fn part(weight: &str, layer: Option<usize>, tied: bool) -> Part {
+    match (weight, layer) {
+        ("embed.table", _) if !tied => Part::Embedding,
+        ("embed.table" | "head.weight", _) => Part::Head,
+        (_, Some(layer)) if weight.ends_with(".mixer.v.weight") => Part::Values(layer),
+        (_, Some(layer)) if weight.ends_with(".ffn.down.weight") => Part::Down(layer),
+        _ => Part::Other,
+    }
+}
+
+/// The format by the type of the file, and why where it is not what most matrices get.
+fn by_type(file_type: FileType, part: Part, columns: usize, depth: Depth) -> (DType, Option<String>) {
+    let wanted = wanted(file_type, part, columns, depth);
+    let stored = fitting(wanted, columns);
+    let note = if stored != wanted {
+        let block = wanted.tile().1;
+        Some(format!("instead of {wanted}: rows of {columns} weights are no whole blocks of {block}"))
+    } else if stored != file_type.dtype() {
+        Some(format!("by the mix of {}", file_type.name()))
+    } else {
+        None
+    };
+    (stored, note)
+}
+
+/// The order of rows that makes GGUF's tensor ours when it is read again.
+fn layout(model: &Model, entry: &Weight, layer: Option<usize>, weight: &str) -> Result<Layout> {
+    let attend = layer.and_then(|layer| model.facts.layers.get(layer)).map(attend);
+    match (entry.gguf_as, attend) {
+        (None, _) => Ok(Layout::Ours),
+        (Some(Relayout::UnpermuteHeads), Some(attend)) => Ok(Layout::Interleaved { heads: attend.heads }),
+        (Some(Relayout::UnpermuteKvHeads), Some(attend)) => {
+            Ok(Layout::Interleaved { heads: attend.kv_heads })
+        }
+        (Some(other), _) => Err(Error::new(format!("'{weight}' is {other:?} in GGUF, which is only read"))),
+    }
+}
+
+/// A warning where weights were rounded before and are rounded again.
+fn requantized(planned: &[Planned]) -> Option<String> {
+    let rounded = |tensor: &&Planned| tensor.source.tile() != (1, 1) && tensor.source != tensor.stored;
+    let count = planned.iter().filter(rounded).count();
+    (count > 0).then(|| {
+        format!("{count} tensors of the source are quantized already and lose again; convert the original for the best result")
+    })
+}

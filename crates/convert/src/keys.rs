@@ -1,0 +1,180 @@
+//! The facts of a model as keys of GGUF: the way back of `arch/fill.rs`,
+//! through the same fields of the architecture's description.
+
+use girih_file::{Metadata, Value};
+use girih_graph::Span;
+use girih_model::arch::schema::{Arch, DefaultValue, Field, SpanKind};
+use girih_model::arch::{Attend, Facts, Ffn, Layer, Mixer, act};
+use girih_tensor::{Error, Result};
+
+/// What the facts come to in a GGUF file.
+pub(super) struct Keys {
+    pub metadata: Metadata,
+    /// A tensor of rotary divisors: its name and its numbers.
+    pub factors: Option<(String, Vec<f32>)>,
+    /// What llama.cpp reads otherwise.
+    pub warnings: Vec<String>,
+}
+
+/// The keys for `facts`.
+///
+/// # Errors
+/// When the architecture names no key for something that its defaults do not say.
+pub(super) fn keys(arch: &Arch, facts: &Facts) -> Result<Keys> {
+    let keys = Keys { metadata: Metadata::new(), factors: None, warnings: Vec::new() };
+    let mut writing = Writing { arch, facts, keys };
+    writing.sizes()?;
+    writing.norms_and_head()?;
+    writing.spans()?;
+    writing.scores()?;
+    writing.ropes()?;
+    writing.act()?;
+    Ok(writing.keys)
+}
+
+/// Attention of a layer.
+pub(super) fn attend(layer: &Layer) -> &Attend {
+    let Mixer::Attend(attend) = &layer.mixer;
+    attend
+}
+
+struct Writing<'a> {
+    arch: &'a Arch,
+    facts: &'a Facts,
+    keys: Keys,
+}
+
+impl Writing<'_> {
+    fn no_key(&self, what: &str) -> Error {
+        Error::new(format!("architecture {} has no GGUF key for {what}", self.arch.name))
+    }
+
+    fn put(&mut self, what: &str, field: &Field, value: Value) -> Result<()> {
+        let key = field.gguf.as_ref().ok_or_else(|| self.no_key(what))?;
+        for key in std::iter::once(key).chain(&field.gguf_also) {
+            self.keys.metadata.insert(key.as_str(), value.clone())?;
+        }
+        Ok(())
+    }
+
+    fn put_size(&mut self, what: &str, field: &Field, size: usize) -> Result<()> {
+        let number =
+            u32::try_from(size).map_err(|_| Error::new(format!("{what} is {size}, too much for GGUF")))?;
+        self.put(what, field, Value::U32(number))
+    }
+
+    fn sizes(&mut self) -> Result<()> {
+        let (arch, facts) = (self.arch, self.facts);
+        let layer = facts.layers.first().ok_or_else(|| Error::new("the model has no layers"))?;
+        let Ffn::Gated { size: ffn, .. } = layer.ffn;
+        let attend = attend(layer);
+        self.put_size("sizes.width", &arch.sizes.width, facts.sizes.width)?;
+        self.put_size("sizes.layers", &arch.sizes.layers, facts.layers.len())?;
+        self.put_size("sizes.heads", &arch.sizes.heads, attend.heads)?;
+        self.put_size("sizes.kv_heads", &arch.sizes.kv_heads, attend.kv_heads)?;
+        self.put_size("sizes.head_size", &arch.sizes.head_size, attend.head_size)?;
+        self.put_size("sizes.ffn", &arch.sizes.ffn, ffn)?;
+        self.put_size("sizes.context", &arch.sizes.context, facts.sizes.context)?;
+        match &arch.sizes.vocabulary {
+            Some(field) => self.put_size("sizes.vocabulary", field, facts.sizes.vocabulary),
+            None => Ok(()),
+        }
+    }
+
+    fn norms_and_head(&mut self) -> Result<()> {
+        let (arch, facts) = (self.arch, self.facts);
+        self.put("norms.epsilon", &arch.norms.epsilon, Value::F32(facts.head.epsilon))?;
+        match (&arch.head.softcap, facts.head.softcap) {
+            (Some(field), Some(cap)) => self.put("head.softcap", field, Value::F32(cap)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The window, and the period of full layers where it is not the
+    /// architecture's own.
+    fn spans(&mut self) -> Result<()> {
+        let (arch, layers) = (self.arch, &self.facts.layers);
+        let windows = layers.iter().find_map(|layer| match attend(layer).span {
+            Span::Window(window) => Some(window),
+            Span::Full => None,
+        });
+        if let (Some(field), Some(window)) = (&arch.sizes.window, windows) {
+            self.put("sizes.window", field, Value::U32(window))?;
+        }
+        let spans = &arch.mixer.spans;
+        let is_full = |index: usize| attend(&layers[index]).span == Span::Full;
+        let usual = |index: usize| spans[index % spans.len()] == SpanKind::Full;
+        if (0..layers.len()).all(|index| is_full(index) == usual(index)) {
+            return Ok(());
+        }
+        let fits = |period: &usize| {
+            (0..layers.len()).all(|index| is_full(index) == (index + 1).is_multiple_of(*period))
+        };
+        let period =
+            (1..=layers.len() + 1).find(fits).ok_or_else(|| self.no_key("the kinds of its layers"))?;
+        let field = arch.mixer.period.as_ref().ok_or_else(|| self.no_key("the period of its full layers"))?;
+        self.put_size("mixer.period", field, period)
+    }
+
+    fn scores(&mut self) -> Result<()> {
+        let mixer = &self.arch.mixer;
+        let Some(attend) = self.facts.layers.first().map(attend) else { return Ok(()) };
+        if let (Some(field), Some(cap)) = (&mixer.softcap, attend.softcap) {
+            self.put("mixer.softcap", field, Value::F32(cap))?;
+        }
+        let scale = |of: f32| (1.0 / f64::from(of).sqrt()) as f32;
+        if attend.scale == scale(attend.head_size as f32) {
+            return Ok(());
+        }
+        let field = mixer.scale_of.as_ref().ok_or_else(|| self.no_key("the scale of its scores"))?;
+        // The nearest f32 gives the scale again; so does the integer that it mostly was.
+        let exact = (1.0 / f64::from(attend.scale).powi(2)) as f32;
+        let of = if scale(exact.round()) == attend.scale { exact.round() } else { exact };
+        self.keys.warnings.push(format!(
+            "scores are divided by the root of {of}, not of the size of a head, {}; llama.cpp does not read this, \
+             so that it may give other results",
+            attend.head_size
+        ));
+        self.put("mixer.scale_of", field, Value::F32(of))
+    }
+
+    fn ropes(&mut self) -> Result<()> {
+        for (kind, rope) in &self.arch.rope {
+            let name = match kind {
+                SpanKind::Full => "full",
+                SpanKind::Local => "local",
+            };
+            let mut used = self.facts.layers.iter().map(|layer| &attend(layer).rope);
+            let Some(facts) = used.find(|rope| rope.name == name) else { continue };
+            self.put(&format!("rope.{name}.base"), &rope.base, Value::F32(facts.base))?;
+            let Some(&first) = facts.factors.first() else { continue };
+            let scaling = rope.scaling.as_ref();
+            let prefix = scaling.and_then(|scaling| scaling.gguf.as_deref());
+            let tensor = scaling.and_then(|scaling| scaling.factors.as_deref());
+            match (prefix, tensor) {
+                (Some(prefix), _) if facts.factors.iter().all(|factor| *factor == first) => {
+                    let metadata = &mut self.keys.metadata;
+                    metadata.insert(format!("{prefix}.type"), Value::String("linear".to_owned()))?;
+                    metadata.insert(format!("{prefix}.factor"), Value::F32(first))?;
+                }
+                (_, Some(tensor)) => self.keys.factors = Some((tensor.to_owned(), facts.factors.clone())),
+                _ => {
+                    return Err(
+                        self.no_key(&format!("the scaling of its rotary frequencies ({name} layers)"))
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn act(&mut self) -> Result<()> {
+        let field = &self.arch.ffn.act;
+        let usual = match &field.default {
+            Some(DefaultValue::Word(word)) => act(word),
+            _ => None,
+        };
+        let Ffn::Gated { act, .. } = self.facts.layers[0].ffn;
+        if usual == Some(act) { Ok(()) } else { Err(self.no_key("its activation")) }
+    }
+}

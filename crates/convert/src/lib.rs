@@ -1,0 +1,54 @@
+//! Writes a model again, in another container or other storage formats.
+//!
+//! A GGUF file follows llama.cpp's names, order of rows and mixes of types, so
+//! that llama.cpp reads it, too. A Q4NX folder is the model's own folder with
+//! packed matrices. Tensors are read, packed and written band by band; a model
+//! is never in memory as a whole, and the same model gives the same bytes.
+#![forbid(unsafe_code)]
+
+mod gguf;
+mod keys;
+mod options;
+mod plan;
+mod q4nx;
+mod recipe;
+mod report;
+mod stream;
+mod types;
+mod vocabulary;
+
+use std::path::Path;
+
+use girih_graph::{Key, Variant};
+use girih_model::Model;
+use girih_tensor::{DType, Error, Result};
+
+pub use options::{Options, Target};
+pub use recipe::Recipe;
+pub use report::{Progress, Report, Written};
+pub use types::FileType;
+
+/// Writes `model` to `out`: a file for GGUF, a folder for Q4NX.
+///
+/// # Errors
+/// When `out` is there already; when the container has no place for something
+/// that the model needs (the sentence names it); when a weight is not finite,
+/// or not finite any more in its new format; when a recipe does not fit the
+/// model; or when a file cannot be read or written.
+pub fn convert(
+    model: &Model,
+    out: &Path,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Report> {
+    if out.symlink_metadata().is_ok() {
+        return Err(Error::new("is there already; name another place, or remove it").of(out.display()));
+    }
+    // The graph's builder checks the shape of every weight against the facts.
+    let smallest = Key { rows: 1, sequences: 1, context: 1, output_rows: 1, variant: Variant::GENERATE };
+    model.graph(smallest, DType::F32)?;
+    match options.target {
+        Target::Gguf(file_type) => gguf::write(model, out, file_type, options, progress),
+        Target::Q4nx => q4nx::write(model, out, options, progress),
+    }
+}

@@ -1,0 +1,110 @@
+//! Writes a model's folder again with Q4NX matrices.
+//!
+//! Tensors keep their names in safetensors; matrices of linear layers become
+//! Q4NX, everything else is copied as it is stored (`file/q4nx.rs` describes
+//! the form). Configuration and tokenizer are copied.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::Path;
+
+use girih_file::{COMPANIONS, INDEX, Kind, NewTensor, Value, Writer, q4nx};
+use girih_model::Model;
+use girih_tensor::{DType, Error, Result};
+
+use super::options::Options;
+use super::plan::{Chooser, Layout, Planned, weights};
+use super::report::{Progress, Report};
+use super::stream;
+
+/// The formats that such a folder has a place for.
+const TAKEN: [DType; 4] = [DType::Q4NX, DType::F32, DType::F16, DType::BF16];
+
+pub(super) fn write(
+    model: &Model,
+    out: &Path,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Report> {
+    if model.weights.container().kind() != Kind::Safetensors {
+        return Err(Error::new("Q4NX is written from safetensors models; convert the original of this GGUF"));
+    }
+    let planned = plan(model, options)?;
+    fs::create_dir(out).map_err(|error| unwritten(out, &error))?;
+    let written = write_folder(model, out, &planned, options, progress);
+    if written.is_err() {
+        // Nothing can be done about a folder that cannot be removed; the error says more.
+        let _ = fs::remove_dir_all(out);
+    }
+    written
+}
+
+/// Every tensor of the model with its format.
+fn plan(model: &Model, options: &Options) -> Result<Vec<Planned>> {
+    let mut chooser = Chooser::new(options.recipe.as_ref(), &TAKEN);
+    let mut planned = Vec::new();
+    for (weight, entry, _) in weights(model.arch(), &model.weights, model.facts.layers.len()) {
+        let Some((name, info)) = model.weights.stored(&weight) else { continue };
+        let (name, shape, source) = (name.to_owned(), info.shape, info.dtype);
+        let (stored, note) = match (shape.extents().len(), entry.hf_as) {
+            (2, None) => {
+                let linear = if weight == "embed.table" { source } else { DType::Q4NX };
+                chooser.choose([&weight, &name], &shape, || (linear, None))?
+            }
+            (2, Some(_)) => (source, Some("kept: its rows are in an order of their own".to_owned())),
+            _ => (source, None),
+        };
+        planned.push(Planned { weight, name, shape, source, stored, layout: Layout::AsStored, note });
+    }
+    chooser.finish()?;
+    Ok(planned)
+}
+
+fn write_folder(
+    model: &Model,
+    out: &Path,
+    planned: &[Planned],
+    options: &Options,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Report> {
+    for name in COMPANIONS.iter().filter(|name| **name != INDEX) {
+        let from = model.folder().join(name);
+        if from.is_file() {
+            let to = out.join(name);
+            fs::copy(&from, &to).map_err(|error| unwritten(&to, &error))?;
+        }
+    }
+    let tensors = planned.iter().map(new_tensor).collect::<Result<Vec<_>>>()?;
+    // The weights come last: a folder without them is no model.
+    let mut writer =
+        Writer::safetensors(&out.join("model.safetensors"), &metadata(model, planned), &tensors)?;
+    let places: HashMap<&str, usize> = writer.order().zip(0..).collect();
+    let mut ordered = planned.to_vec();
+    ordered.sort_by_key(|tensor| places[tensor.name.as_str()]);
+    let report = stream::write_all(&mut writer, &model.weights, &ordered, options, progress)?;
+    writer.finish()?;
+    Ok(report)
+}
+
+fn new_tensor(tensor: &Planned) -> Result<NewTensor> {
+    let (dtype, shape) = match tensor.stored {
+        DType::Q4NX => (DType::U8, q4nx::stored_shape(&tensor.shape)?),
+        dtype => (dtype, tensor.shape),
+    };
+    Ok(NewTensor { name: tensor.name.clone(), dtype, shape })
+}
+
+/// The source's own strings, and the shapes that the packed tensors hide.
+fn metadata(model: &Model, planned: &[Planned]) -> BTreeMap<String, String> {
+    let source = model.weights.container().metadata().iter();
+    let strings = source.filter_map(|(key, value)| match value {
+        Value::String(text) if !q4nx::is_pair(key) => Some((key.to_owned(), text.clone())),
+        _ => None,
+    });
+    let packed = planned.iter().filter(|tensor| tensor.stored == DType::Q4NX);
+    strings.chain(packed.map(|tensor| q4nx::pair(&tensor.name, &tensor.shape))).collect()
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Error {
+    Error::new(format!("cannot be written: {error}")).of(path.display())
+}

@@ -1,0 +1,182 @@
+//! Moves weights from a model into a container, band of rows by band of rows.
+
+use std::num::NonZeroUsize;
+use std::thread;
+
+use girih_file::Writer;
+use girih_graph::WeightSource;
+use girih_model::{Weights, interleaved_row};
+use girih_tensor::{DType, Error, Result, Shape, View};
+
+use super::options::Options;
+use super::plan::{Layout, Planned};
+use super::report::{Progress, Report};
+
+/// The weights that are in memory at a time, about: 16 MiB of `f32`.
+const BAND_WEIGHTS: usize = 4 << 20;
+
+/// Writes all `planned` tensors and reports them.
+pub(super) fn write_all(
+    writer: &mut Writer,
+    weights: &Weights,
+    planned: &[Planned],
+    options: &Options,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Report> {
+    let total = planned.iter().map(|tensor| tensor.shape.elements() as u64).sum();
+    let mut done = 0;
+    let mut report = Report::default();
+    for tensor in planned {
+        let mut step = |written: usize| {
+            done += written as u64;
+            progress(Progress { tensor: &tensor.name, done, total });
+        };
+        write(writer, weights, tensor, options.threads, &mut step)
+            .map_err(|error| error.of(format!("tensor '{}'", tensor.name)))?;
+        report.tensors.push(tensor.written());
+    }
+    Ok(report)
+}
+
+fn write(
+    writer: &mut Writer,
+    weights: &Weights,
+    tensor: &Planned,
+    threads: NonZeroUsize,
+    step: &mut dyn FnMut(usize),
+) -> Result<()> {
+    let matrix = Matrix::of(tensor);
+    let unit = matrix.unit();
+    let band = BAND_WEIGHTS / unit.saturating_mul(matrix.columns).max(1);
+    let band = unit * band.max(1);
+    for start in (0..matrix.rows).step_by(band) {
+        let rows = band.min(matrix.rows - start);
+        let bytes = matrix.read(weights, start, rows)?;
+        let values = matrix.decode(&bytes, rows)?;
+        if let Some(value) = values.iter().find(|value| !value.is_finite()) {
+            return Err(Error::new(format!("holds the weight {value}; only finite weights can be stored")));
+        }
+        let packed = if matrix.is_copied() { bytes } else { matrix.pack(&values, threads)? };
+        writer.append(&tensor.name, &packed)?;
+        step(values.len());
+    }
+    Ok(())
+}
+
+/// A tensor as rows and columns; a vector is a column, so that its elements can
+/// be put into another order like rows.
+struct Matrix<'a> {
+    tensor: &'a Planned,
+    rows: usize,
+    columns: usize,
+}
+
+impl Matrix<'_> {
+    fn of(tensor: &Planned) -> Matrix<'_> {
+        let shape = &tensor.shape;
+        // Only formats of single values can be taken as a column.
+        let column =
+            shape.extents().len() == 1 && tensor.source.tile() == (1, 1) && tensor.stored.tile() == (1, 1);
+        let (rows, columns) = if column { (shape.columns(), 1) } else { (shape.rows(), shape.columns()) };
+        Matrix { tensor, rows, columns }
+    }
+
+    /// Bands are cut at multiples of so many rows: whole heads and whole tiles.
+    fn unit(&self) -> usize {
+        let tiles = self.tensor.source.tile().0.max(self.tensor.stored.tile().0);
+        match self.head_rows() {
+            Some(size) if !size.is_multiple_of(tiles) => size * tiles,
+            Some(size) => size,
+            None => tiles,
+        }
+    }
+
+    /// The rows of a head, if heads are interleaved.
+    fn head_rows(&self) -> Option<usize> {
+        match self.tensor.layout {
+            Layout::Ours | Layout::AsStored => None,
+            Layout::Interleaved { heads } => Some(self.rows / heads),
+        }
+    }
+
+    /// Whether bytes are written as they were read.
+    fn is_copied(&self) -> bool {
+        let tensor = self.tensor;
+        tensor.source == tensor.stored && (self.head_rows().is_none() || tensor.source.tile().0 == 1)
+    }
+
+    /// The bytes of `rows` rows in the source's format, in the file's order
+    /// where a row has bytes of its own.
+    fn read(&self, weights: &Weights, start: usize, rows: usize) -> Result<Vec<u8>> {
+        let source = self.tensor.source;
+        let offset = source.matrix_bytes(start, self.columns)? as u64;
+        let mut bytes = vec![0; source.matrix_bytes(rows, self.columns)?];
+        match self.tensor.layout {
+            Layout::AsStored => weights.fill_stored(&self.tensor.weight, offset, &mut bytes)?,
+            Layout::Ours | Layout::Interleaved { .. } => {
+                weights.read(&self.tensor.weight, offset, &mut bytes)?;
+            }
+        }
+        match self.head_rows() {
+            Some(size) if source.tile().0 == 1 => {
+                let row_bytes = source.matrix_bytes(1, self.columns)?;
+                Ok(interleaved(&bytes, row_bytes, size))
+            }
+            _ => Ok(bytes),
+        }
+    }
+
+    /// The values of `rows` rows in the file's order.
+    fn decode(&self, bytes: &[u8], rows: usize) -> Result<Vec<f32>> {
+        let source = self.tensor.source;
+        let mut values = vec![0.0; rows * self.columns];
+        View::new(source, rows, self.columns, bytes)?.unpack_rows(0..rows, &mut values);
+        match self.head_rows() {
+            Some(size) if source.tile().0 > 1 => Ok(interleaved(&values, self.columns, size)),
+            _ => Ok(values),
+        }
+    }
+
+    /// The bytes of `values` in the file's format, made by `threads` threads.
+    fn pack(&self, values: &[f32], threads: NonZeroUsize) -> Result<Vec<u8>> {
+        let tiles = self.tensor.stored.tile().0;
+        let rows = (values.len() / self.columns.max(1)).div_ceil(threads.get()).next_multiple_of(tiles);
+        let parts = values.chunks((rows * self.columns).max(1));
+        let packed = thread::scope(|scope| {
+            let workers: Vec<_> = parts.map(|part| scope.spawn(|| self.pack_part(part))).collect();
+            let joined = workers.into_iter().map(|worker| worker.join().expect("packing does not panic"));
+            joined.collect::<Result<Vec<_>>>()
+        })?;
+        Ok(packed.concat())
+    }
+
+    /// Packs rows, and refuses what the format turns into infinity.
+    fn pack_part(&self, values: &[f32]) -> Result<Vec<u8>> {
+        let (dtype, rows) = (self.tensor.stored, values.len() / self.columns);
+        let bytes = dtype.pack_matrix(rows, self.columns, values)?;
+        let mut back = vec![0.0; values.len()];
+        View::new(dtype, rows, self.columns, &bytes)?.unpack_rows(0..rows, &mut back);
+        match back.iter().zip(values).find(|(back, _)| !back.is_finite()) {
+            Some((_, value)) => Err(Error::new(format!(
+                "holds the weight {value}, which {dtype} cannot hold; bf16 and f32 can"
+            ))),
+            None => Ok(bytes),
+        }
+    }
+}
+
+/// Rows of `length` items with the halves of each head of `size` rows interleaved.
+fn interleaved<T: Copy>(rows: &[T], length: usize, size: usize) -> Vec<T> {
+    let mut turned = rows.to_vec();
+    for (row, items) in rows.chunks_exact(length).enumerate() {
+        let place = interleaved_row(row, size) * length;
+        turned[place..place + length].copy_from_slice(items);
+    }
+    turned
+}
+
+/// Appends numbers that stand in no file of the model.
+pub(super) fn write_numbers(writer: &mut Writer, name: &str, numbers: &[f32]) -> Result<()> {
+    let shape = Shape::vector(numbers.len());
+    writer.append(name, &DType::F32.pack_matrix(shape.rows(), shape.columns(), numbers)?)
+}

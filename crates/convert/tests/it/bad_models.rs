@@ -1,0 +1,56 @@
+//! Well-formed GGUF files that state what no model can have, each with the
+//! sentence that it gets.
+//!
+//! The files lie in `tests/bad/models`, the sentences in its `sentences.tsv`,
+//! which `UPDATE=1` writes anew; then read the sentences.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use girih_graph::{InputKind, Key, OutputKind, Variant};
+use girih_model::Model;
+use girih_tensor::{DType, Error};
+use girih_words::Words;
+
+/// No file of a few kilobytes may take longer, whatever it claims.
+const TIME_MOST: Duration = Duration::from_secs(2);
+
+const KEY: Key = Key {
+    rows: 4,
+    sequences: 1,
+    context: 64,
+    output_rows: 1,
+    variant: Variant { input: InputKind::Tokens, output: OutputKind::Logits },
+};
+
+/// What opening the model at `path` and building its graph comes to.
+fn open(path: &Path) -> Result<(), Error> {
+    Words::open(path, &girih_words::Limits::DEFAULT)?;
+    Model::open(path, Vec::new(), &girih_model::Limits::DEFAULT)?.graph(KEY, DType::F16).map(drop)
+}
+
+#[test]
+fn every_bad_model_gets_its_sentence() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bad/models");
+    let entries = folder.read_dir().expect("the folder of bad models");
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "gguf"));
+    paths.sort();
+    let mut table = String::from("file\tsentence\n");
+    for path in &paths {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        let started = Instant::now();
+        let error = open(path).expect_err(&format!("{name} is bad")).to_string();
+        assert!(started.elapsed() < TIME_MOST, "{name} takes {:?}", started.elapsed());
+        table += &format!("{name}\t{}\n", error.replace(&format!("{}/", folder.display()), ""));
+    }
+    let sentences = folder.join("sentences.tsv");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&sentences, &table).expect("the table can be written");
+    }
+    let expected = std::fs::read_to_string(&sentences).expect("the table");
+    for (found, expected) in table.lines().zip(expected.lines()) {
+        assert_eq!(found, expected);
+    }
+    assert_eq!(table.lines().count(), expected.lines().count(), "every file has its line");
+}

@@ -1,0 +1,124 @@
+//! Facts that few models have, on their way through the keys of GGUF.
+
+use std::path::PathBuf;
+
+use girih_file::{NewTensor, Writer};
+use girih_model::Model;
+use girih_tensor::{DType, Shape};
+use serde_json::{Value, json};
+
+use super::{SMALL, check_copy, committed, open, options, write};
+use crate::folder::empty_folder;
+
+/// The folder of a committed model whose `config.json` has other values.
+fn configured(folder: &str, name: &str, values: &Value) -> PathBuf {
+    let folder = empty_folder(folder);
+    std::fs::copy(committed(name).join("model.safetensors"), folder.join("model.safetensors")).unwrap();
+    let text = std::fs::read(committed(name).join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&text).unwrap();
+    for (key, value) in values.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    folder
+}
+
+#[test]
+fn rare_facts_survive() {
+    let every_third = json!({ "sliding_window_pattern": 3 });
+    let caps = json!({ "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0 });
+    let linear = json!({ "rope_scaling": { "rope_type": "linear", "factor": 4.0 } });
+    for (index, (name, values)) in [
+        ("gemma3_text", &every_third),
+        ("gemma3_text", &json!({ "sliding_window_pattern": 99 })),
+        ("gemma3_text", &caps),
+        ("gemma3_text", &json!({ "query_pre_attn_scalar": 50.5 })),
+        ("gemma3_text", &linear),
+        (SMALL, &linear),
+        (SMALL, &json!({ "rope_scaling": null })),
+        ("qwen3", &linear),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let folder = configured(&format!("convert-rare-{index}"), name, values);
+        let (model, out) = (open(&folder), folder.join("out.gguf"));
+        assert_ne!(model.facts, open(&committed(name)).facts, "{values} changes something");
+        write(&model, &out, &options("bf16")).unwrap();
+        check_copy(&model, &open(&out));
+    }
+}
+
+#[test]
+fn facts_without_a_key_are_refused_by_name() {
+    let kinds = ["full_attention", "sliding_attention"];
+    let kinds: Vec<&str> = [0, 0, 1, 1, 0, 1, 1].map(|kind| kinds[kind]).into();
+    let scaled = json!({ "rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0 });
+    for (index, (name, values, words)) in [
+        ("gemma3_text", json!({ "layer_types": kinds }), "the kinds of its layers"),
+        ("gemma3_text", json!({ "rope_parameters": { "sliding_attention": scaled } }), "(local layers)"),
+        ("qwen3", json!({ "hidden_act": "gelu_pytorch_tanh" }), "its activation"),
+        (
+            "qwen3",
+            json!({ "rope_scaling": { "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "original_max_position_embeddings": 8192 } }),
+            "the scaling of its rotary frequencies",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let folder = configured(&format!("convert-keyless-{index}"), name, &values);
+        let out = folder.join("out.gguf");
+        let error = write(&open(&folder), &out, &options("f32")).unwrap_err().to_string();
+        assert!(error.contains("has no GGUF key for") && error.contains(words), "{error}");
+    }
+}
+
+/// The small model with biases on queries and keys, which GGUF interleaves like their rows.
+fn biased() -> Model {
+    let folder = configured("convert-biased", SMALL, &json!({}));
+    let model = open(&folder);
+    let container = model.weights.container();
+    let mut tensors: Vec<(NewTensor, Vec<u8>)> = Vec::new();
+    for (name, info) in container.tensors() {
+        let mut bytes = vec![0; info.bytes as usize];
+        container.read(info, 0, &mut bytes).unwrap();
+        tensors.push((NewTensor { name: name.clone(), dtype: info.dtype, shape: info.shape }, bytes));
+    }
+    let layers = model.facts.layers.len();
+    for (layer, part, rows) in (0..layers).flat_map(|layer| [(layer, "q", 64), (layer, "k", 32)]) {
+        let name = format!("model.layers.{layer}.self_attn.{part}_proj.bias");
+        let bytes = (0..rows).flat_map(|row| (row as f32).to_le_bytes()).collect();
+        tensors.push((NewTensor { name, dtype: DType::F32, shape: Shape::vector(rows) }, bytes));
+    }
+    let path = folder.join("model.safetensors");
+    let news: Vec<NewTensor> = tensors.iter().map(|(tensor, _)| tensor.clone()).collect();
+    let mut writer = Writer::safetensors(&path, &Default::default(), &news).unwrap();
+    let order: Vec<String> = writer.order().map(str::to_owned).collect();
+    for name in order {
+        let (_, bytes) = tensors.iter().find(|(tensor, _)| tensor.name == name).unwrap();
+        writer.append(&name, bytes).unwrap();
+    }
+    writer.finish().unwrap();
+    open(&folder)
+}
+
+#[test]
+fn biases_are_interleaved_like_their_rows() {
+    let model = biased();
+    let folder = empty_folder("convert-biases");
+    let (out, again) = (folder.join("out.gguf"), folder.join("again.gguf"));
+    write(&model, &out, &options("q8_0")).unwrap();
+    let copy = open(&out);
+    check_copy(&model, &copy);
+    let container = copy.weights.container();
+    let info = container.tensor("blk.0.attn_k.bias").unwrap();
+    let mut bytes = vec![0; info.bytes as usize];
+    container.read(info, 0, &mut bytes).unwrap();
+    let stored: Vec<f32> =
+        bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect();
+    assert_eq!(stored[..6], [0.0, 8.0, 1.0, 9.0, 2.0, 10.0], "heads of 16, halves interleaved");
+    write(&copy, &again, &options("q8_0")).unwrap();
+    assert!(std::fs::read(&out).unwrap() == std::fs::read(&again).unwrap());
+}

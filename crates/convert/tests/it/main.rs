@@ -1,0 +1,105 @@
+//! Models that are written again: as GGUF, and with Q4NX matrices.
+#![forbid(unsafe_code)]
+
+mod bad_models;
+#[path = "../../../words/tests/it/data.rs"]
+mod data;
+mod facts;
+#[path = "../../../file/tests/it/folder.rs"]
+mod folder;
+mod gguf;
+mod mutations;
+mod q4nx;
+mod recipe;
+mod vocabulary;
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use girih_convert::{Options, Recipe, Report, Target, convert};
+use girih_model::Model;
+use girih_tensor::{DType, Result, View};
+
+use crate::folder::empty_folder;
+
+/// A model whose weights and tokenizer are part of the repository.
+const SMALL: &str = "llama32_tied";
+
+/// The models that are part of the repository.
+const COMMITTED: [&str; 3] = [SMALL, "qwen3", "gemma3_text"];
+
+fn committed(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name)
+}
+
+/// All fixtures that are there.
+fn fixtures() -> Vec<PathBuf> {
+    let further = ["llama32_untied_scaled", "llama_wide", "gemma3_text_scaled"];
+    let data = data::folder().into_iter();
+    let further = data.flat_map(|data| further.map(|name| data.join("fixtures").join(name)));
+    COMMITTED.map(committed).into_iter().chain(further).collect()
+}
+
+fn open(path: &Path) -> Model {
+    Model::open(path, Vec::new(), &girih_model::Limits::DEFAULT)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn options(target: &str) -> Options {
+    Options {
+        target: target.parse::<Target>().unwrap(),
+        recipe: None,
+        name: Some("a model".to_owned()),
+        threads: NonZeroUsize::MIN,
+        limits: girih_words::Limits::DEFAULT,
+    }
+}
+
+fn with_recipe(target: &str, recipe: &str) -> Options {
+    Options { recipe: Some(Recipe::parse(recipe).unwrap()), ..options(target) }
+}
+
+fn write(model: &Model, out: &Path, options: &Options) -> Result<Report> {
+    let mut last = (0, 1);
+    let report = convert(model, out, options, &mut |step| last = (step.done, step.total))?;
+    assert_eq!(last.0, last.1, "the progress ends at the end");
+    Ok(report)
+}
+
+/// The numbers that remain of `numbers` when they are stored as `dtype`.
+fn rounded(dtype: DType, columns: usize, numbers: &[f32]) -> Vec<f32> {
+    let rows = numbers.len() / columns;
+    let bytes = dtype.pack_matrix(rows, columns, numbers).unwrap();
+    let mut back = vec![0.0; numbers.len()];
+    View::new(dtype, rows, columns, &bytes).unwrap().unpack_rows(0..rows, &mut back);
+    back
+}
+
+/// Checks that `copy` has the facts of `model`, and its weights as far as
+/// their formats can hold them.
+fn check_copy(model: &Model, copy: &Model) {
+    assert_eq!(copy.facts, model.facts);
+    let names: Vec<&str> = model.weights.names().collect();
+    assert_eq!(copy.weights.names().collect::<Vec<_>>(), names);
+    for name in names {
+        let (dtype, shape) = copy.weights.info(name).unwrap();
+        assert_eq!(shape, model.weights.info(name).unwrap().1, "{name}");
+        let want = rounded(dtype, shape.columns(), &model.weights.numbers(name).unwrap());
+        assert!(copy.weights.numbers(name).unwrap() == want, "{name}");
+    }
+}
+
+/// A copy of the small model in which one weight of a tensor is `bits`, as bf16.
+fn spoilt(folder: &str, tensor: &str, bits: u16) -> Model {
+    let folder = empty_folder(folder);
+    let source = committed(SMALL);
+    std::fs::copy(source.join("config.json"), folder.join("config.json")).unwrap();
+    let mut bytes = std::fs::read(source.join("model.safetensors")).unwrap();
+    let model = open(&source);
+    let info = model.weights.container().tensor(tensor).unwrap();
+    assert_eq!(info.dtype, DType::BF16);
+    let at = info.offset as usize + 2 * 77;
+    bytes[at..at + 2].copy_from_slice(&bits.to_le_bytes());
+    std::fs::write(folder.join("model.safetensors"), bytes).unwrap();
+    open(&folder)
+}

@@ -1,0 +1,31 @@
+//! Models spoiled at random: each is refused, or keeps its promises.
+
+use std::path::{Path, PathBuf};
+
+use girih_file::fuzz::spoiled;
+use girih_model::Model;
+use girih_words::Words;
+
+const MUTATIONS: u64 = 2_000;
+
+/// The models that the fuzz target `gguf_model` starts from.
+fn seeds() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/gguf_model");
+    let entries = folder.read_dir().expect("the folder of seeds");
+    entries.map(|entry| entry.expect("an entry").path()).collect()
+}
+
+#[test]
+fn spoiled_gguf_models_keep_their_promises() {
+    for path in seeds() {
+        Model::open(&path, Vec::new(), &girih_model::Limits::DEFAULT)
+            .expect("the model is good before it is spoiled");
+        Words::open(&path, &girih_words::Limits::DEFAULT).expect("its words are good, too");
+        let good = std::fs::read(&path).expect("a file that was just opened");
+        (1..=MUTATIONS).for_each(|seed| {
+            let bytes = spoiled(&good, seed);
+            girih_words::fuzz::gguf_words(&bytes);
+            girih_model::fuzz::gguf_model(&bytes);
+        });
+    }
+}

@@ -1,0 +1,137 @@
+//! Tokenizers inside written GGUF files.
+
+use std::fs;
+use std::path::Path;
+
+use girih_file::Strings;
+use girih_words::Limits;
+use girih_words::{Ends, GgufVocab, Origin, Specials, Tokenizer};
+use serde_json::{Value, json};
+
+use super::{SMALL, committed, open, options, write};
+use crate::data;
+use crate::folder::empty_folder;
+
+fn of_folder(folder: &Path) -> Tokenizer {
+    Tokenizer::from_folder(folder, &Limits::DEFAULT).unwrap()
+}
+
+fn of_gguf(path: &Path) -> Tokenizer {
+    let model = open(path);
+    let vocab = GgufVocab::of(model.weights.container().metadata()).unwrap();
+    vocab.tokenizer(&Limits::DEFAULT).unwrap()
+}
+
+fn check_same<S: AsRef<str>>(one: &Tokenizer, other: &Tokenizer, texts: impl IntoIterator<Item = S>) {
+    assert_eq!(one.named(), other.named());
+    for text in texts {
+        let text = text.as_ref();
+        for origin in [Origin::Template, Origin::User] {
+            let ids = |tokenizer: &Tokenizer| tokenizer.encode(text, origin, Ends::Add).unwrap();
+            assert_eq!(ids(one), ids(other), "{text:?}");
+        }
+        let ids = one.encode(text, Origin::User, Ends::Omit).unwrap();
+        assert_eq!(one.decode(&ids, Specials::Skip), other.decode(&ids, Specials::Skip), "{text:?}");
+    }
+}
+
+#[test]
+fn a_gguf_has_the_tokenizer_of_its_folder() {
+    let out = empty_folder("convert-words").join("model.gguf");
+    write(&open(&committed(SMALL)), &out, &options("q8_0")).unwrap();
+    let texts = ["", "Once upon a time, there was", "  two  spaces ", "naïve 日本 \u{1F600}\n\t", "</s>a<s>"];
+    check_same(&of_folder(&committed(SMALL)), &of_gguf(&out), texts);
+}
+
+#[test]
+fn vendors_tokenizers_keep_their_ids() {
+    let Some(data) = data::folder() else { return };
+    // More rows than tokens, as vendors pad their tables; Gemma's image token has no row.
+    for (name, rows, lost) in [("llama3_2", 128_256, 0), ("qwen3", 151_936, 0), ("gemma3", 262_144, 1)] {
+        let folder = data.join("tokenizers").join(name);
+        let (vocab, warnings) = GgufVocab::from_folder(&folder, rows, &Limits::DEFAULT).unwrap();
+        assert_eq!(warnings.len(), lost, "{warnings:?}");
+        assert_eq!(vocab.tokens.len(), rows);
+        let golden = if name == "qwen3" { "llama3_2" } else { name };
+        let golden = fs::read_to_string(data.join(format!("tokenizer-golden/{golden}.jsonl"))).unwrap();
+        let lines = golden.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let texts = lines.map(|line| line["text"].as_str().unwrap().to_owned());
+        check_same(&of_folder(&folder), &vocab.tokenizer(&Limits::DEFAULT).unwrap(), texts);
+    }
+}
+
+/// The folder of the small model with its `tokenizer.json` changed.
+fn changed(folder: &str, change: impl FnOnce(&mut Value)) -> std::path::PathBuf {
+    let folder = empty_folder(folder);
+    for name in ["config.json", "model.safetensors", "tokenizer_config.json"] {
+        fs::copy(committed(SMALL).join(name), folder.join(name)).unwrap();
+    }
+    let text = fs::read(committed(SMALL).join("tokenizer.json")).unwrap();
+    let mut tokenizer = serde_json::from_slice(&text).unwrap();
+    change(&mut tokenizer);
+    fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    folder
+}
+
+#[test]
+fn rules_without_a_name_in_gguf_are_refused() {
+    let split =
+        json!({ "type": "Split", "pattern": { "Regex": "x+" }, "behavior": "Isolated", "invert": false });
+    let bytes =
+        json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false });
+    let words = json!({ "type": "Sequence", "pretokenizers": [split, bytes] });
+    let refuses = |folder: &str, word: &str, change: &dyn Fn(&mut Value)| {
+        let folder = changed(folder, change);
+        let error = write(&open(&folder), &folder.join("out.gguf"), &options("f32")).unwrap_err().to_string();
+        assert!(error.contains(word) && error.contains("GGUF"), "{error}");
+    };
+    refuses("convert-unnamed-words", "pre_tokenizer", &|file| {
+        file["model"]["byte_fallback"] = json!(false);
+        file["pre_tokenizer"] = words.clone();
+    });
+    refuses("convert-unnamed-steps", "pre_tokenizer", &|file| {
+        file["pre_tokenizer"] = json!({ "type": "Digits", "individual_digits": true });
+    });
+    refuses("convert-unnamed-normalizer", "normalizer", &|file| {
+        file["normalizer"] = json!({ "type": "NFKC" });
+    });
+    refuses("convert-unnamed-whole", "ignore_merges", &|file| {
+        file["model"]["ignore_merges"] = json!(true);
+    });
+}
+
+#[test]
+fn what_gguf_cannot_say_is_told() {
+    let folder = changed("convert-loose", |file| {
+        file["added_tokens"][2]["lstrip"] = json!(true);
+        file["model"]["merges"].as_array_mut().unwrap().remove(0);
+    });
+    let report = write(&open(&folder), &folder.join("out.gguf"), &options("f32")).unwrap();
+    let told = |word: &str| report.warnings.iter().any(|warning| warning.contains(word));
+    assert!(told("characters beside it") && told("no merge"), "{:?}", report.warnings);
+}
+
+#[test]
+fn a_folder_without_a_tokenizer_gives_no_vocabulary() {
+    let folder = changed("convert-wordless", |_| {});
+    fs::remove_file(folder.join("tokenizer.json")).unwrap();
+    let out = folder.join("out.gguf");
+    let report = write(&open(&folder), &out, &options("f32")).unwrap();
+    assert!(report.warnings[0].contains("no vocabulary"), "{:?}", report.warnings);
+    let model = open(&out);
+    let metadata = model.weights.container().metadata();
+    assert_eq!(metadata.require::<&str>("tokenizer.ggml.model").unwrap(), "none");
+    assert_eq!(metadata.require::<u32>("llama.vocab_size").unwrap(), 512);
+    assert!(metadata.get::<&Strings>("tokenizer.ggml.tokens").unwrap().is_none());
+}
+
+#[test]
+fn the_chat_template_goes_along() {
+    let folder = changed("convert-template", |_| {});
+    fs::write(folder.join("chat_template.jinja"), "{{ messages }}").unwrap();
+    let out = folder.join("out.gguf");
+    write(&open(&folder), &out, &options("f32")).unwrap();
+    let model = open(&out);
+    let template = model.weights.container().metadata().require::<&str>("tokenizer.chat_template");
+    assert_eq!(template.unwrap(), "{{ messages }}");
+}

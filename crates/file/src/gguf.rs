@@ -1,0 +1,359 @@
+//! Reads GGUF headers, versions 2 and 3, little-endian.
+//!
+//! ```text
+//! "GGUF", version u32, tensors u64, pairs u64
+//! pairs    × { key string, type u32, value }
+//! tensors  × { name string, rank u32, extents u64 × rank (innermost first), type u32, offset u64 }
+//! padding to the alignment, then the tensors at their offsets, each padded
+//! ```
+//! A string is its length in bytes (u64) and UTF-8; an array is its element
+//! type (u32), its length (u64) and its elements. The format is described in
+//! ggml's `docs/gguf.md`. Every count is compared with the bytes that are left
+//! before anything of that size is allocated.
+
+use std::collections::BTreeMap;
+
+use girih_tensor::{DType, Error, Result, Shape};
+
+use crate::container::{Contents, TensorInfo, shape};
+use crate::cursor::{Cursor, Number};
+use crate::limits::Limits;
+use crate::metadata::{Array, Metadata, Strings, Type, Value};
+use crate::quote::quote;
+use crate::source::ReadAt;
+
+/// The first four bytes of every GGUF file.
+pub(super) const MAGIC: &[u8; 4] = b"GGUF";
+
+/// The key that holds the alignment, and its value where it is absent.
+pub(super) const ALIGNMENT: (&str, u32) = ("general.alignment", 32);
+
+/// The largest alignment that is believed: a huge page.
+const ALIGNMENT_MOST: u32 = 2 << 20;
+
+/// The fewest bytes of a pair: an empty key, a type, a byte.
+const PAIR_LEAST_BYTES: u64 = 8 + 4 + 1;
+
+/// The fewest bytes of a tensor's entry: an empty name, one extent.
+const ENTRY_LEAST_BYTES: u64 = 8 + 4 + 8 + 4 + 8;
+
+/// Every tensor type that ggml has or had, by its number (`enum ggml_type`).
+/// A type that girih holds has the same name as its [`DType`].
+const TYPES: &[(u32, &str)] = &[
+    (0, "F32"),
+    (1, "F16"),
+    (2, "Q4_0"),
+    (3, "Q4_1"),
+    (4, "Q4_2"),
+    (5, "Q4_3"),
+    (6, "Q5_0"),
+    (7, "Q5_1"),
+    (8, "Q8_0"),
+    (9, "Q8_1"),
+    (10, "Q2_K"),
+    (11, "Q3_K"),
+    (12, "Q4_K"),
+    (13, "Q5_K"),
+    (14, "Q6_K"),
+    (15, "Q8_K"),
+    (16, "IQ2_XXS"),
+    (17, "IQ2_XS"),
+    (18, "IQ3_XXS"),
+    (19, "IQ1_S"),
+    (20, "IQ4_NL"),
+    (21, "IQ3_S"),
+    (22, "IQ2_S"),
+    (23, "IQ4_XS"),
+    (24, "I8"),
+    (25, "I16"),
+    (26, "I32"),
+    (27, "I64"),
+    (28, "F64"),
+    (29, "IQ1_M"),
+    (30, "BF16"),
+    (31, "Q4_0_4_4"),
+    (32, "Q4_0_4_8"),
+    (33, "Q4_0_8_8"),
+    (34, "TQ1_0"),
+    (35, "TQ2_0"),
+    (36, "IQ4_NL_4_4"),
+    (37, "IQ4_NL_4_8"),
+    (38, "IQ4_NL_8_8"),
+    (39, "MXFP4"),
+    (40, "NVFP4"),
+    (41, "Q1_0"),
+];
+
+/// GGUF's number for `dtype`, or `None` where it has none.
+pub(super) fn type_id(dtype: DType) -> Option<u32> {
+    TYPES.iter().find(|(_, name)| name.eq_ignore_ascii_case(dtype.name())).map(|row| row.0)
+}
+
+/// Reads a header and checks every extent against the length of `source`.
+///
+/// # Errors
+/// When the file is no GGUF of version 2 or 3, passes one of the `limits`,
+/// contradicts itself, or holds a type that girih does not read.
+pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
+    let mut header = Header { cursor: Cursor::new(source, limits.header_bytes), limits, arrays: 0 };
+    header.check_start()?;
+    let tensors = header.count("tensors", limits.tensors, ENTRY_LEAST_BYTES)?;
+    let pairs = header.count("key-value pairs", limits.metadata_pairs, PAIR_LEAST_BYTES)?;
+    let metadata = header.pairs(pairs)?;
+    let alignment = alignment(&metadata)?;
+    let mut entries = header.entries(tensors)?;
+    let data = header.cursor.position().checked_next_multiple_of(u64::from(alignment));
+    let data = data.ok_or_else(|| Error::new("the header's padding overflows"))?;
+    for (name, info) in &mut entries {
+        place(info, data, alignment, source.length()).map_err(|e| e.of(format!("tensor {}", quote(name))))?;
+    }
+    check_overlap(&entries)?;
+    Ok(Contents { metadata, tensors: entries })
+}
+
+/// The alignment that the metadata asks for.
+pub(super) fn alignment(metadata: &Metadata) -> Result<u32> {
+    let (key, default) = ALIGNMENT;
+    match metadata.value(key) {
+        None => Ok(default),
+        Some(&Value::U32(n)) if n.is_power_of_two() && (8..=ALIGNMENT_MOST).contains(&n) => Ok(n),
+        Some(value) => Err(Error::new(format!(
+            "key '{key}' is {value}; a u32 that is a power of two from 8 to {ALIGNMENT_MOST} is needed"
+        ))),
+    }
+}
+
+/// The header while it is read.
+struct Header<'a> {
+    cursor: Cursor<'a>,
+    limits: &'a Limits,
+    /// How many arrays there were so far; an empty one takes more memory than file.
+    arrays: u64,
+}
+
+impl Header<'_> {
+    fn check_start(&mut self) -> Result<()> {
+        let magic = self.cursor.take(4)?;
+        if magic != MAGIC {
+            return Err(Error::new(format!(
+                "starts with '{}' instead of 'GGUF', so it is no GGUF file",
+                magic.escape_ascii()
+            )));
+        }
+        let version: u32 = self.cursor.number()?;
+        match version {
+            2 | 3 => Ok(()),
+            _ if matches!(version.swap_bytes(), 1..=3) => Err(Error::new(
+                "is a big-endian GGUF file; girih reads little-endian ones, so convert it again \
+                 with that order",
+            )),
+            _ => Err(Error::new(format!(
+                "is GGUF version {version}; girih reads 2 and 3, so convert the model again with a \
+                 current converter"
+            ))),
+        }
+    }
+
+    /// A number of `things`, each of which takes `least` bytes of the file or more.
+    fn count(&mut self, things: &str, most: u64, least: u64) -> Result<u64> {
+        let count: u64 = self.cursor.number()?;
+        if count > most {
+            return Err(Error::new(format!("has {count} {things}; the cap is {most}")));
+        }
+        self.cursor.check_room(count, things, least)?;
+        Ok(count)
+    }
+
+    fn pairs(&mut self, count: u64) -> Result<Metadata> {
+        let mut metadata = Metadata::new();
+        for index in 0..count {
+            let key = self.string().map_err(|e| e.of(format!("key {} of {count}", index + 1)))?.to_owned();
+            let value = self.value().map_err(|e| e.of(format!("key {}", quote(&key))))?;
+            metadata.insert(key, value)?;
+        }
+        Ok(metadata)
+    }
+
+    fn string(&mut self) -> Result<&str> {
+        let bytes: u64 = self.cursor.number()?;
+        if bytes > self.limits.string_bytes {
+            return Err(Error::new(format!(
+                "a string of {bytes} bytes; the cap is {}",
+                self.limits.string_bytes
+            )));
+        }
+        let at = self.cursor.position();
+        str::from_utf8(self.cursor.take(bytes)?)
+            .map_err(|_| Error::new(format!("the string of {bytes} bytes at {at} is not UTF-8")))
+    }
+
+    fn kind(&mut self) -> Result<Type> {
+        let id: u32 = self.cursor.number()?;
+        Type::from_id(id).ok_or_else(|| Error::new(format!("value type {id} is unknown; 0 to 12 are known")))
+    }
+
+    fn value(&mut self) -> Result<Value> {
+        Ok(match self.kind()? {
+            Type::U8 => Value::U8(self.cursor.number()?),
+            Type::I8 => Value::I8(self.cursor.number()?),
+            Type::U16 => Value::U16(self.cursor.number()?),
+            Type::I16 => Value::I16(self.cursor.number()?),
+            Type::U32 => Value::U32(self.cursor.number()?),
+            Type::I32 => Value::I32(self.cursor.number()?),
+            Type::F32 => Value::F32(self.cursor.number()?),
+            Type::Bool => Value::Bool(bool_of(self.cursor.number()?)?),
+            Type::String => Value::String(self.string()?.to_owned()),
+            Type::Array => Value::Array(self.array(1)?),
+            Type::U64 => Value::U64(self.cursor.number()?),
+            Type::I64 => Value::I64(self.cursor.number()?),
+            Type::F64 => Value::F64(self.cursor.number()?),
+        })
+    }
+
+    /// An array, which stands inside `depth - 1` others.
+    fn array(&mut self, depth: u32) -> Result<Array> {
+        if depth > self.limits.nesting {
+            return Err(Error::new(format!(
+                "arrays are nested deeper than the cap of {}",
+                self.limits.nesting
+            )));
+        }
+        self.arrays += 1;
+        if self.arrays > self.limits.metadata_pairs {
+            return Err(Error::new(format!("there are more than {} arrays", self.limits.metadata_pairs)));
+        }
+        let kind = self.kind()?;
+        let count: u64 = self.cursor.number()?;
+        self.cursor.check_room(count, format_args!("values of {kind}"), kind.least_bytes())?;
+        Ok(match kind {
+            Type::U8 => Array::U8(self.numbers(count)?),
+            Type::I8 => Array::I8(self.numbers(count)?),
+            Type::U16 => Array::U16(self.numbers(count)?),
+            Type::I16 => Array::I16(self.numbers(count)?),
+            Type::U32 => Array::U32(self.numbers(count)?),
+            Type::I32 => Array::I32(self.numbers(count)?),
+            Type::F32 => Array::F32(self.numbers(count)?),
+            Type::Bool => {
+                Array::Bool(self.cursor.take(count)?.iter().map(|&b| bool_of(b)).collect::<Result<_>>()?)
+            }
+            Type::String => Array::String(self.strings(count)?),
+            Type::Array => Array::Array((0..count).map(|_| self.array(depth + 1)).collect::<Result<_>>()?),
+            Type::U64 => Array::U64(self.numbers(count)?),
+            Type::I64 => Array::I64(self.numbers(count)?),
+            Type::F64 => Array::F64(self.numbers(count)?),
+        })
+    }
+
+    /// `count` numbers, whose bytes [`Cursor::check_room`] has found to be there.
+    fn numbers<T: Number>(&mut self, count: u64) -> Result<Vec<T>> {
+        let bytes = self.cursor.take(count * T::BYTES as u64)?;
+        Ok(bytes.chunks_exact(T::BYTES).map(T::from_le_slice).collect())
+    }
+
+    fn strings(&mut self, count: u64) -> Result<Strings> {
+        let mut strings = Strings::with_capacity(count as usize); // each takes 8 bytes of the file or more
+        for _ in 0..count {
+            strings.push(self.string()?);
+        }
+        Ok(strings)
+    }
+
+    fn entries(&mut self, count: u64) -> Result<BTreeMap<String, TensorInfo>> {
+        let mut entries = BTreeMap::new();
+        for index in 0..count {
+            let name =
+                self.string().map_err(|e| e.of(format!("tensor {} of {count}", index + 1)))?.to_owned();
+            let info = self.entry().map_err(|e| e.of(format!("tensor {}", quote(&name))))?;
+            if entries.contains_key(&name) {
+                return Err(Error::new(format!(
+                    "tensor {} occurs twice; names must be unique",
+                    quote(&name)
+                )));
+            }
+            entries.insert(name, info);
+        }
+        Ok(entries)
+    }
+
+    /// One tensor's entry; its offset is still relative to the data.
+    fn entry(&mut self) -> Result<TensorInfo> {
+        let rank: u32 = self.cursor.number()?;
+        if !(1..=Shape::MAX_RANK as u32).contains(&rank) {
+            return Err(Error::new(format!("has {rank} dimensions; 1 to 4 are supported")));
+        }
+        let mut extents = self.numbers::<u64>(u64::from(rank))?;
+        extents.reverse();
+        let shape = shape(&extents)?;
+        let dtype = dtype_of(self.cursor.number()?)?;
+        let offset = self.cursor.number()?;
+        let bytes = dtype.bytes(&shape)? as u64;
+        Ok(TensorInfo { dtype, shape, shard: 0, offset, bytes })
+    }
+}
+
+fn bool_of(byte: u8) -> Result<bool> {
+    match byte {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Error::new(format!("a bool is the byte {byte}; it must be 0 or 1"))),
+    }
+}
+
+fn dtype_of(id: u32) -> Result<DType> {
+    let Some((_, name)) = TYPES.iter().find(|row| row.0 == id) else {
+        return Err(Error::new(format!("stored as ggml type {id}, which girih does not know")));
+    };
+    name.parse().map_err(|_| {
+        let held = TYPES.iter().map(|row| row.1).filter(|name| name.parse::<DType>().is_ok());
+        let held = held.collect::<Vec<_>>().join(", ");
+        Error::new(format!("stored as {name}, which girih does not read; convert it to one of {held}"))
+    })
+}
+
+/// Makes the offset absolute, and checks that the extent lies in the file.
+fn place(info: &mut TensorInfo, data: u64, alignment: u32, length: u64) -> Result<()> {
+    if !info.offset.is_multiple_of(u64::from(alignment)) {
+        return Err(Error::new(format!(
+            "starts at offset {}, which is no multiple of the alignment, {alignment}",
+            info.offset
+        )));
+    }
+    let start = data.checked_add(info.offset);
+    match start.and_then(|start| start.checked_add(info.bytes)) {
+        Some(end) if end <= length => {
+            info.offset = end - info.bytes;
+            Ok(())
+        }
+        _ => Err(Error::new(format!(
+            "{} bytes at offset {} reach past the end of the file; the data starts at {data}, the file has \
+             {length} bytes",
+            info.bytes, info.offset
+        ))),
+    }
+}
+
+fn check_overlap(entries: &BTreeMap<String, TensorInfo>) -> Result<()> {
+    let mut ordered: Vec<_> = entries.iter().filter(|(_, info)| info.bytes > 0).collect();
+    ordered.sort_by_key(|(_, info)| info.offset);
+    match ordered.windows(2).find(|pair| pair[0].1.offset + pair[0].1.bytes > pair[1].1.offset) {
+        None => Ok(()),
+        Some(pair) => {
+            Err(Error::new(format!("tensors {} and {} overlap", quote(pair[0].0), quote(pair[1].0))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_of_ggml_is_found_by_its_name() {
+        for &dtype in DType::ALL {
+            match type_id(dtype) {
+                Some(id) => assert_eq!(dtype_of(id).unwrap(), dtype),
+                None => assert!([DType::U8, DType::Q4NX].contains(&dtype), "{dtype} has a number"),
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Writes GGUF headers, version 3; `gguf.rs` describes the layout.
+
+use std::path::Path;
+
+use girih_tensor::{Error, Result};
+
+use crate::gguf::{MAGIC, alignment, type_id};
+use crate::metadata::{Array, Metadata, Value};
+use crate::quote::quote;
+use crate::writer::{NewTensor, Part, Writer};
+
+/// The version that is written; 2 differs from it in nothing that girih uses.
+const VERSION: u32 = 3;
+
+impl Writer {
+    /// Starts a GGUF file at `path`; `tensors` are to be [appended](Writer::append)
+    /// in their order. The alignment is `general.alignment`, or 32.
+    ///
+    /// # Errors
+    /// When GGUF has no type for a tensor's format, when rows are no whole
+    /// number of blocks, or when the file cannot be created.
+    pub fn gguf(path: &Path, metadata: &Metadata, tensors: &[NewTensor]) -> Result<Writer> {
+        let (header, parts) = header(metadata, tensors).map_err(|error| error.of(path.display()))?;
+        Writer::start(path, &header, parts)
+    }
+}
+
+fn header(metadata: &Metadata, tensors: &[NewTensor]) -> Result<(Vec<u8>, Vec<Part>)> {
+    let alignment = u64::from(alignment(metadata)?);
+    let mut header = MAGIC.to_vec();
+    header.extend(VERSION.to_le_bytes());
+    header.extend((tensors.len() as u64).to_le_bytes());
+    header.extend((metadata.iter().len() as u64).to_le_bytes());
+    for (key, value) in metadata.iter() {
+        put_string(&mut header, key);
+        header.extend(value.kind().id().to_le_bytes());
+        put_value(&mut header, value);
+    }
+    let mut parts = Vec::new();
+    let mut offset = 0;
+    for tensor in tensors {
+        put_entry(&mut header, tensor, offset)?;
+        let bytes = tensor.bytes()?;
+        let padded = bytes.checked_next_multiple_of(alignment);
+        let end = padded.and_then(|padded| padded.checked_add(offset));
+        let (Some(padded), Some(end)) = (padded, end) else {
+            return Err(Error::new("the tensors together are larger than any file can be"));
+        };
+        parts.push(Part { name: tensor.name.clone(), bytes, padding: padded - bytes });
+        offset = end;
+    }
+    header.resize(header.len().next_multiple_of(alignment as usize), 0);
+    Ok((header, parts))
+}
+
+fn put_entry(header: &mut Vec<u8>, tensor: &NewTensor, offset: u64) -> Result<()> {
+    let id = type_id(tensor.dtype).ok_or_else(|| {
+        Error::new(format!("tensor {} is {}, for which GGUF has no type", quote(&tensor.name), tensor.dtype))
+    })?;
+    let extents = tensor.shape.extents();
+    put_string(header, &tensor.name);
+    header.extend((extents.len() as u32).to_le_bytes());
+    for &extent in extents.iter().rev() {
+        header.extend((extent as u64).to_le_bytes());
+    }
+    header.extend(id.to_le_bytes());
+    header.extend(offset.to_le_bytes());
+    Ok(())
+}
+
+fn put_string(header: &mut Vec<u8>, text: &str) {
+    header.extend((text.len() as u64).to_le_bytes());
+    header.extend(text.as_bytes());
+}
+
+fn put_value(header: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::U8(n) => header.extend(n.to_le_bytes()),
+        Value::I8(n) => header.extend(n.to_le_bytes()),
+        Value::U16(n) => header.extend(n.to_le_bytes()),
+        Value::I16(n) => header.extend(n.to_le_bytes()),
+        Value::U32(n) => header.extend(n.to_le_bytes()),
+        Value::I32(n) => header.extend(n.to_le_bytes()),
+        Value::F32(n) => header.extend(n.to_le_bytes()),
+        Value::Bool(flag) => header.push(u8::from(*flag)),
+        Value::String(text) => put_string(header, text),
+        Value::Array(array) => put_array(header, array),
+        Value::U64(n) => header.extend(n.to_le_bytes()),
+        Value::I64(n) => header.extend(n.to_le_bytes()),
+        Value::F64(n) => header.extend(n.to_le_bytes()),
+    }
+}
+
+fn put_array(header: &mut Vec<u8>, array: &Array) {
+    header.extend(array.kind().id().to_le_bytes());
+    header.extend((array.len() as u64).to_le_bytes());
+    match array {
+        Array::U8(list) => header.extend(list),
+        Array::I8(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        Array::U16(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        Array::I16(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        Array::U32(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        Array::I32(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        Array::F32(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        Array::Bool(list) => header.extend(list.iter().map(|&flag| u8::from(flag))),
+        Array::String(list) => list.iter().for_each(|text| put_string(header, text)),
+        Array::Array(list) => list.iter().for_each(|inner| put_array(header, inner)),
+        Array::U64(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        Array::I64(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        Array::F64(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+    }
+}

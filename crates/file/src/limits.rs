@@ -1,0 +1,42 @@
+//! The caps on the containers of models, in one place.
+//!
+//! Each is far above what real models need and far below what hurts; a file
+//! that passes one is refused by name before anything is allocated.
+
+/// Caps on the contents of model files.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Bytes of a safetensors or GGUF header.
+    pub header_bytes: u64,
+    /// Tensors in one model.
+    pub tensors: u64,
+    /// Key-value pairs in one GGUF header.
+    pub metadata_pairs: u64,
+    /// Bytes of one string in a header.
+    pub string_bytes: u64,
+    /// Nesting of arrays in a GGUF header.
+    pub nesting: u32,
+    /// Files that one model is split into.
+    pub shards: u32,
+    /// Bytes of a `config.json` and of other small JSON files.
+    pub json_bytes: u64,
+}
+
+impl Limits {
+    /// The caps that girih runs with.
+    pub const DEFAULT: Limits = Limits {
+        header_bytes: 100_000_000,
+        tensors: 1_000_000,
+        metadata_pairs: 100_000,
+        string_bytes: 16 << 20,
+        nesting: 4,
+        shards: 1_000,
+        json_bytes: 16 << 20,
+    };
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits::DEFAULT
+    }
+}

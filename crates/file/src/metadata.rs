@@ -1,0 +1,422 @@
+//! The typed key-value pairs of a container's header.
+//!
+//! A value is read as the type it was stored with or refused by its key;
+//! bytes are never taken for another type than the file declares.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use girih_tensor::{Error, Result};
+
+use crate::quote::quote;
+
+/// The type of a value, numbered as GGUF numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names say it
+pub enum Type {
+    U8,
+    I8,
+    U16,
+    I16,
+    U32,
+    I32,
+    F32,
+    Bool,
+    String,
+    Array,
+    U64,
+    I64,
+    F64,
+}
+
+/// Type, name, and the fewest bytes that one value takes in a GGUF header.
+const TYPES: [(Type, &str, u64); 13] = [
+    (Type::U8, "u8", 1),
+    (Type::I8, "i8", 1),
+    (Type::U16, "u16", 2),
+    (Type::I16, "i16", 2),
+    (Type::U32, "u32", 4),
+    (Type::I32, "i32", 4),
+    (Type::F32, "f32", 4),
+    (Type::Bool, "bool", 1),
+    (Type::String, "string", 8),
+    (Type::Array, "array", 12),
+    (Type::U64, "u64", 8),
+    (Type::I64, "i64", 8),
+    (Type::F64, "f64", 8),
+];
+
+impl Type {
+    /// The type with GGUF's number `id`.
+    pub(super) fn from_id(id: u32) -> Option<Type> {
+        TYPES.get(id as usize).map(|row| row.0)
+    }
+
+    /// GGUF's number of the type.
+    pub(super) fn id(self) -> u32 {
+        self as u32
+    }
+
+    /// The fewest bytes that one value takes in a GGUF header.
+    pub(super) fn least_bytes(self) -> u64 {
+        TYPES[self as usize].2
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(TYPES[*self as usize].1)
+    }
+}
+
+/// One value of a header.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // the names say it
+pub enum Value {
+    U8(u8),
+    I8(i8),
+    U16(u16),
+    I16(i16),
+    U32(u32),
+    I32(i32),
+    F32(f32),
+    Bool(bool),
+    String(String),
+    Array(Array),
+    U64(u64),
+    I64(i64),
+    F64(f64),
+}
+
+/// An array of values of one type.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // the names say it
+pub enum Array {
+    U8(Vec<u8>),
+    I8(Vec<i8>),
+    U16(Vec<u16>),
+    I16(Vec<i16>),
+    U32(Vec<u32>),
+    I32(Vec<i32>),
+    F32(Vec<f32>),
+    Bool(Vec<bool>),
+    String(Strings),
+    Array(Vec<Array>),
+    U64(Vec<u64>),
+    I64(Vec<i64>),
+    F64(Vec<f64>),
+}
+
+impl Value {
+    /// The type it was stored with.
+    pub fn kind(&self) -> Type {
+        match self {
+            Value::U8(_) => Type::U8,
+            Value::I8(_) => Type::I8,
+            Value::U16(_) => Type::U16,
+            Value::I16(_) => Type::I16,
+            Value::U32(_) => Type::U32,
+            Value::I32(_) => Type::I32,
+            Value::F32(_) => Type::F32,
+            Value::Bool(_) => Type::Bool,
+            Value::String(_) => Type::String,
+            Value::Array(_) => Type::Array,
+            Value::U64(_) => Type::U64,
+            Value::I64(_) => Type::I64,
+            Value::F64(_) => Type::F64,
+        }
+    }
+
+    fn integer(&self) -> Option<i128> {
+        match *self {
+            Value::U8(n) => Some(n.into()),
+            Value::I8(n) => Some(n.into()),
+            Value::U16(n) => Some(n.into()),
+            Value::I16(n) => Some(n.into()),
+            Value::U32(n) => Some(n.into()),
+            Value::I32(n) => Some(n.into()),
+            Value::U64(n) => Some(n.into()),
+            Value::I64(n) => Some(n.into()),
+            _ => None,
+        }
+    }
+}
+
+/// A value in a few words: `the u32 5`, `an array of 512 string`.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::String(text) => write!(f, "the string {}", quote(text)),
+            Value::Array(array) => write!(f, "an array of {} {}", array.len(), array.kind()),
+            Value::Bool(value) => write!(f, "the bool {value}"),
+            Value::F32(value) => write!(f, "the f32 {value}"),
+            Value::F64(value) => write!(f, "the f64 {value}"),
+            _ => write!(f, "the {} {}", self.kind(), self.integer().unwrap_or_default()),
+        }
+    }
+}
+
+impl Array {
+    /// The type of its elements.
+    pub fn kind(&self) -> Type {
+        match self {
+            Array::U8(_) => Type::U8,
+            Array::I8(_) => Type::I8,
+            Array::U16(_) => Type::U16,
+            Array::I16(_) => Type::I16,
+            Array::U32(_) => Type::U32,
+            Array::I32(_) => Type::I32,
+            Array::F32(_) => Type::F32,
+            Array::Bool(_) => Type::Bool,
+            Array::String(_) => Type::String,
+            Array::Array(_) => Type::Array,
+            Array::U64(_) => Type::U64,
+            Array::I64(_) => Type::I64,
+            Array::F64(_) => Type::F64,
+        }
+    }
+
+    /// How many elements it has.
+    pub fn len(&self) -> usize {
+        match self {
+            Array::U8(list) => list.len(),
+            Array::I8(list) => list.len(),
+            Array::U16(list) => list.len(),
+            Array::I16(list) => list.len(),
+            Array::U32(list) => list.len(),
+            Array::I32(list) => list.len(),
+            Array::F32(list) => list.len(),
+            Array::Bool(list) => list.len(),
+            Array::String(list) => list.len(),
+            Array::Array(list) => list.len(),
+            Array::U64(list) => list.len(),
+            Array::I64(list) => list.len(),
+            Array::F64(list) => list.len(),
+        }
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements of an array of integers of any width, where all fit `u32`.
+    fn unsigned(&self) -> Option<Vec<u32>> {
+        fn all<T: Copy + TryInto<u32>>(list: &[T]) -> Option<Vec<u32>> {
+            list.iter().map(|&n| n.try_into().ok()).collect()
+        }
+        match self {
+            Array::U8(list) => all(list),
+            Array::I8(list) => all(list),
+            Array::U16(list) => all(list),
+            Array::I16(list) => all(list),
+            Array::U32(list) => all(list),
+            Array::I32(list) => all(list),
+            Array::U64(list) => all(list),
+            Array::I64(list) => all(list),
+            _ => None,
+        }
+    }
+}
+
+/// A list of strings in two allocations, whatever its length: a vocabulary.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Strings {
+    text: String,
+    ends: Vec<usize>,
+}
+
+impl Strings {
+    /// An empty list with room for `count` strings.
+    pub fn with_capacity(count: usize) -> Strings {
+        Strings { text: String::new(), ends: Vec::with_capacity(count) }
+    }
+
+    /// Appends one string.
+    pub fn push(&mut self, string: &str) {
+        self.text.push_str(string);
+        self.ends.push(self.text.len());
+    }
+
+    /// How many strings there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Bytes of all strings together.
+    pub fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// The string at `index`, if there are so many.
+    pub fn get(&self, index: usize) -> Option<&str> {
+        let end = *self.ends.get(index)?;
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(&self.text[start..end])
+    }
+
+    /// The strings in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
+        (0..self.len()).map(|index| self.get(index).expect("the index is below the length"))
+    }
+}
+
+impl<S: AsRef<str>> FromIterator<S> for Strings {
+    fn from_iter<I: IntoIterator<Item = S>>(strings: I) -> Strings {
+        let mut list = Strings::default();
+        strings.into_iter().for_each(|string| list.push(string.as_ref()));
+        list
+    }
+}
+
+/// The pairs of one header, in the order of the file; keys are unique.
+#[derive(Clone, Debug, Default)]
+pub struct Metadata {
+    pairs: Vec<(String, Value)>,
+    places: HashMap<String, usize>,
+}
+
+impl Metadata {
+    /// No pairs.
+    pub fn new() -> Metadata {
+        Metadata::default()
+    }
+
+    /// Appends a pair.
+    ///
+    /// # Errors
+    /// When the key is there already.
+    pub fn insert(&mut self, key: impl Into<String>, value: Value) -> Result<()> {
+        let key = key.into();
+        if self.places.contains_key(&key) {
+            return Err(Error::new(format!("key {} occurs twice; keys must be unique", quote(&key))));
+        }
+        self.places.insert(key.clone(), self.pairs.len());
+        self.pairs.push((key, value));
+        Ok(())
+    }
+
+    /// The value of `key` as it was stored.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.places.get(key).map(|&place| &self.pairs[place].1)
+    }
+
+    /// The value of `key`, or `None` where the file has no such key.
+    ///
+    /// # Errors
+    /// When the value is of another type or out of range.
+    pub fn get<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>> {
+        let Some(value) = self.value(key) else { return Ok(None) };
+        T::from_value(value)
+            .map(Some)
+            .ok_or_else(|| Error::new(format!("key {} is {value}; {} is needed", quote(key), T::NEEDED)))
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// When the file has no such key, or as [`Metadata::get`].
+    pub fn require<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T> {
+        self.get(key)?
+            .ok_or_else(|| Error::new(format!("key {} is missing; {} is needed", quote(key), T::NEEDED)))
+    }
+
+    /// The pairs in the order of the file.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
+        self.pairs.iter().map(|(key, value)| (key.as_str(), value))
+    }
+}
+
+/// What [`Metadata::get`] can give.
+///
+/// Integers of any width give an integer of another width when the value
+/// fits; nothing else is converted.
+pub trait FromValue<'a>: Sized {
+    /// What is needed, in words, for the error.
+    const NEEDED: &'static str;
+
+    /// The value as `Self`, or `None` where it is something else.
+    fn from_value(value: &'a Value) -> Option<Self>;
+}
+
+macro_rules! from_value {
+    ($($type:ty, $needed:literal, $pattern:pat => $result:expr;)*) => {$(
+        impl<'a> FromValue<'a> for $type {
+            const NEEDED: &'static str = $needed;
+            fn from_value(value: &'a Value) -> Option<$type> {
+                if let $pattern = value { $result } else { None }
+            }
+        }
+    )*};
+}
+
+from_value! {
+    f32, "an f32", Value::F32(number) => Some(*number);
+    bool, "a bool", Value::Bool(flag) => Some(*flag);
+    &'a str, "a string", Value::String(text) => Some(text);
+    &'a Strings, "an array of string", Value::Array(Array::String(list)) => Some(list);
+    &'a [f32], "an array of f32", Value::Array(Array::F32(list)) => Some(list);
+    &'a [i32], "an array of i32", Value::Array(Array::I32(list)) => Some(list);
+    &'a [bool], "an array of bool", Value::Array(Array::Bool(list)) => Some(list);
+    Vec<u32>, "an array of integers from 0 to 4294967295", Value::Array(list) => list.unsigned();
+}
+
+impl FromValue<'_> for u32 {
+    const NEEDED: &'static str = "an integer from 0 to 4294967295";
+    fn from_value(value: &Value) -> Option<u32> {
+        value.integer()?.try_into().ok()
+    }
+}
+
+impl FromValue<'_> for u64 {
+    const NEEDED: &'static str = "an integer that is not negative";
+    fn from_value(value: &Value) -> Option<u64> {
+        value.integer()?.try_into().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_stand_at_their_numbers() {
+        for (index, row) in TYPES.iter().enumerate() {
+            assert_eq!(row.0.id() as usize, index);
+            assert_eq!(Type::from_id(row.0.id()), Some(row.0));
+        }
+        assert_eq!(Type::from_id(13), None);
+    }
+
+    #[test]
+    fn values_are_widened_but_never_reinterpreted() {
+        let mut metadata = Metadata::new();
+        metadata.insert("wide", Value::U64(7)).unwrap();
+        metadata.insert("negative", Value::I32(-1)).unwrap();
+        metadata.insert("scores", Value::Array(Array::U8(vec![0; 8]))).unwrap();
+        assert_eq!(metadata.require::<u32>("wide").unwrap(), 7);
+        assert_eq!(metadata.get::<u32>("absent").unwrap(), None);
+        assert_eq!(metadata.require::<Vec<u32>>("scores").unwrap(), [0; 8]);
+        let refusals = [
+            (metadata.get::<f32>("wide").map(drop), "key 'wide' is the u64 7; an f32 is needed"),
+            (
+                metadata.get::<u64>("negative").map(drop),
+                "key 'negative' is the i32 -1; an integer that is not negative is needed",
+            ),
+            (
+                metadata.get::<&[f32]>("scores").map(drop),
+                "key 'scores' is an array of 8 u8; an array of f32 is needed",
+            ),
+            (metadata.require::<bool>("absent").map(drop), "key 'absent' is missing; a bool is needed"),
+            (metadata.insert("wide", Value::Bool(true)), "key 'wide' occurs twice; keys must be unique"),
+        ];
+        for (refusal, sentence) in refusals {
+            assert_eq!(refusal.unwrap_err().to_string(), sentence);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Folders that tests write into.
+
+use std::path::{Path, PathBuf};
+
+/// A new, empty folder for one test.
+pub fn empty_folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder); // it may not be there
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}

@@ -1,0 +1,9 @@
+//! The file crate from outside.
+#![forbid(unsafe_code)]
+
+mod bad_files;
+mod files;
+mod folder;
+mod mutations;
+mod q4nx;
+mod raw;

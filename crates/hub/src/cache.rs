@@ -1,0 +1,313 @@
+//! The cache on disk, laid out as `huggingface_hub` lays it out, so that models
+//! are shared with every other tool:
+//!
+//! ```text
+//! models--org--name/blobs/<digest>                 the bytes, once
+//! models--org--name/snapshots/<commit>/<file>      a relative link to a blob
+//! models--org--name/refs/<revision>                the commit's 40 digits
+//! ```
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use girih_file::{INDEX, Limits};
+use girih_tensor::{Error, Result};
+use rustix::fs::{FlockOperation, flock};
+use serde::Deserialize;
+
+use super::digest::Digest;
+use super::env::HubEnv;
+use super::id::ModelId;
+use super::listing::{check_commit, check_file_name};
+use super::select::select;
+
+/// The end of the name of a blob that is not whole yet. It differs from
+/// `huggingface_hub`'s `.incomplete`, which may be written out of order.
+pub(super) const PARTIAL: &str = ".girih-partial";
+/// Folders below one snapshot; deeper ones are not followed.
+const DEPTH_MAX: usize = 16;
+
+/// One repository's folder in a cache.
+#[derive(Clone, Debug)]
+pub(super) struct Repo {
+    cache: PathBuf,
+    folder: String,
+}
+
+impl Repo {
+    pub fn of(cache: &Path, id: &ModelId) -> Repo {
+        Repo { cache: cache.to_owned(), folder: id.folder() }
+    }
+
+    /// A folder found in the cache; `None` where it is not a model's.
+    pub fn found(cache: &Path, folder: &str) -> Option<Repo> {
+        folder.strip_prefix("models--").filter(|rest| !rest.is_empty())?;
+        Some(Repo { cache: cache.to_owned(), folder: folder.to_owned() })
+    }
+
+    /// `org/name`, from the folder's name.
+    pub fn name(&self) -> String {
+        self.folder.trim_start_matches("models--").replace("--", "/")
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.cache.join(&self.folder)
+    }
+
+    pub fn blobs(&self) -> PathBuf {
+        self.path().join("blobs")
+    }
+
+    pub fn refs(&self) -> PathBuf {
+        self.path().join("refs")
+    }
+
+    pub fn snapshots(&self) -> PathBuf {
+        self.path().join("snapshots")
+    }
+
+    pub fn snapshot(&self, commit: &str) -> PathBuf {
+        self.snapshots().join(commit)
+    }
+
+    pub fn blob(&self, digest: &Digest) -> PathBuf {
+        self.blobs().join(digest.to_string())
+    }
+
+    pub fn partial(&self, digest: &Digest) -> PathBuf {
+        self.blobs().join(format!("{digest}{PARTIAL}"))
+    }
+
+    /// Whether the blob is there in full length. Its bytes were checked when it
+    /// was published, and `repair` checks them again.
+    pub fn has_blob(&self, digest: &Digest, size: u64) -> bool {
+        fs::symlink_metadata(self.blob(digest)).is_ok_and(|found| found.is_file() && found.len() == size)
+    }
+
+    /// Makes this process the only one of girih's that writes here.
+    pub fn lock(&self, wait: Duration) -> Result<Lock> {
+        let folder = self.cache.join(".locks").join(&self.folder);
+        let path = folder.join("girih.lock");
+        let failed =
+            |error: io::Error| Error::new(format!("the lock cannot be taken ({error})")).of(path.display());
+        fs::create_dir_all(&folder).map_err(failed)?;
+        let file =
+            fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+        let start = Instant::now();
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Lock { _file: file }),
+                Err(rustix::io::Errno::WOULDBLOCK) if start.elapsed() < wait => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let text =
+                        "another process is changing this model in the cache; wait for it, then try again";
+                    return Err(Error::new(text).of(self.name()));
+                }
+                Err(error) => return Err(failed(error.into())),
+            }
+        }
+    }
+
+    /// The commit of a revision, where the cache knows it.
+    pub fn commit_of(&self, revision: &str) -> Result<Option<String>> {
+        if check_commit(revision).is_ok() {
+            return Ok(Some(revision.to_owned()));
+        }
+        let path = self.refs().join(revision);
+        match read_capped(&path, 256) {
+            Ok(text) => {
+                let commit = text.trim();
+                check_commit(commit).map_err(|error| error.of(path.display()))?;
+                Ok(Some(commit.to_owned()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::new(format!("cannot be read ({error})")).of(path.display())),
+        }
+    }
+
+    /// Every revision name with its commit; unreadable ones are left out.
+    pub fn revisions(&self) -> Vec<(String, String)> {
+        let files = walk(&self.refs()).unwrap_or_default();
+        let known = |name: String| self.commit_of(&name).ok().flatten().map(|commit| (name, commit));
+        files.into_iter().filter_map(|file| known(file.name)).collect()
+    }
+
+    /// Points `revision` at `commit`, in one step.
+    pub fn write_ref(&self, revision: &str, commit: &str) -> io::Result<()> {
+        let path = self.refs().join(revision);
+        let draft = self.path().join(".girih-ref");
+        create_parent(&path)?;
+        let mut file = fs::File::create(&draft)?;
+        file.write_all(commit.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&draft, &path)?;
+        sync_folder_of(&path)
+    }
+
+    /// Puts a file of a snapshot in place, as a link to its blob, in one step.
+    pub fn link(&self, commit: &str, name: &str, digest: &Digest) -> io::Result<()> {
+        let path = self.snapshot(commit).join(name);
+        let draft = self.path().join(".girih-link");
+        create_parent(&path)?;
+        // Up from the file's folder, past the commit and `snapshots`.
+        let up = "../".repeat(name.split('/').count() + 1);
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => symlink(format!("{up}blobs/{digest}"), &draft)?,
+        }
+        fs::rename(&draft, &path)?;
+        sync_folder_of(&path)
+    }
+
+    /// What a snapshot lacks: links without a blob, and shards that its index
+    /// names. `None` where nothing is missing.
+    pub fn missing(&self, commit: &str) -> Result<Option<String>> {
+        let folder = self.snapshot(commit);
+        let files = walk(&folder).map_err(|error| unreadable(&folder, error))?;
+        if let Some(file) = files.iter().find(|file| !file.path.exists()) {
+            return Ok(Some(file.name.clone()));
+        }
+        let names: BTreeSet<&str> = files.iter().map(|file| file.name.as_str()).collect();
+        if !names.contains(INDEX) {
+            return Ok(None);
+        }
+        Ok(shards(&folder.join(INDEX))?.into_iter().find(|shard| !names.contains(shard.as_str())))
+    }
+}
+
+/// Held while one process writes; let go when dropped or when the process ends.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: fs::File,
+}
+
+/// A file found below a folder.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Relative, with `/`.
+    pub name: String,
+    pub path: PathBuf,
+}
+
+/// All files and links below a folder, in order of name. Links to folders are
+/// not followed, so the walk never leaves the folder.
+pub(super) fn walk(root: &Path) -> io::Result<Vec<Found>> {
+    let mut found = Vec::new();
+    let mut folders = vec![(root.to_owned(), String::new(), 0)];
+    while let Some((folder, prefix, depth)) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let Ok(file) = entry.file_name().into_string() else { continue };
+            let name = format!("{prefix}{file}");
+            if !entry.file_type()?.is_dir() {
+                found.push(Found { name, path: entry.path() });
+            } else if depth < DEPTH_MAX {
+                folders.push((entry.path(), format!("{name}/"), depth + 1));
+            }
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+pub(super) fn unreadable(path: &Path, error: io::Error) -> Error {
+    Error::new(format!("cannot be read ({error})")).of(path.display())
+}
+
+/// Makes a rename in `path`'s folder last through a power cut.
+pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) => fs::File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+fn create_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)
+}
+
+fn read_capped(path: &Path, max: u64) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(path)?.take(max).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: std::collections::HashMap<String, String>,
+}
+
+/// The files that a sharded model's index names.
+fn shards(index: &Path) -> Result<BTreeSet<String>> {
+    let text = read_capped(index, Limits::DEFAULT.json_bytes).map_err(|error| unreadable(index, error))?;
+    let index: Index = serde_json::from_str(&text)
+        .map_err(|error| Error::new(format!("is not an index of shards ({error})")).of(index.display()))?;
+    let shards: BTreeSet<String> = index.weight_map.into_values().collect();
+    shards.iter().try_for_each(|name| check_file_name(name))?;
+    Ok(shards)
+}
+
+/// A model's files in the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The folder of the commit.
+    pub folder: PathBuf,
+    /// 40 hexadecimal digits.
+    pub commit: String,
+    /// The GGUF file (the first part of a split one) that the id's label picks.
+    pub gguf: Option<PathBuf>,
+}
+
+impl Snapshot {
+    /// What a loader opens: the GGUF file, else the folder.
+    pub fn path(&self) -> &Path {
+        self.gguf.as_deref().unwrap_or(&self.folder)
+    }
+
+    /// The snapshot of a commit that is on disk.
+    pub(super) fn open(repo: &Repo, commit: String, quant: Option<&str>) -> Result<Snapshot> {
+        let folder = repo.snapshot(&commit);
+        let files = walk(&folder).map_err(|error| unreadable(&folder, error))?;
+        let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+        let is = |end: &str| names.iter().any(|name| name.ends_with(end));
+        // A folder with neither kind of weights may still serve for its tokenizer.
+        let chosen = if quant.is_some() || (is(".gguf") && !is(".safetensors")) {
+            select(&names, quant)?
+        } else {
+            vec![]
+        };
+        let gguf = chosen.first().map(|name| folder.join(name));
+        Ok(Snapshot { folder, commit, gguf })
+    }
+}
+
+/// Finds a model in the cache, without the network.
+///
+/// # Errors
+/// Where the model, the revision or a file of it is not there; the sentence
+/// names the command that fetches it.
+pub fn find(id: &ModelId, env: &HubEnv) -> Result<Snapshot> {
+    let repo = Repo::of(&env.cache, id);
+    let absent = |what: &str| {
+        let place = env.cache.display();
+        Error::new(format!("{id} {what} (cache: {place}); run `girih pull {id}`"))
+    };
+    if !repo.path().is_dir() {
+        return Err(absent("is not in the cache"));
+    }
+    let commit = repo.commit_of(id.revision())?.filter(|commit| repo.snapshot(commit).is_dir());
+    let commit = commit.ok_or_else(|| absent("is in the cache, but not in this revision"))?;
+    if let Some(file) = repo.missing(&commit)? {
+        return Err(absent(&format!("is incomplete in the cache: {file} is missing")));
+    }
+    let opened = Snapshot::open(&repo, commit, id.quant());
+    opened.map_err(|error| {
+        Error::new(format!("{error} (this is of the cache; `girih pull` fetches others)")).of(id)
+    })
+}

@@ -1,0 +1,346 @@
+//! The one place that speaks HTTP: who is asked, how redirects are followed,
+//! where the token goes, and what a status or a broken connection means.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use girih_tensor::{Error, Result};
+use ureq::http::header::{HeaderMap, LOCATION, RETRY_AFTER};
+use ureq::http::{Response, StatusCode};
+use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol};
+
+use super::address::Address;
+use super::env::HubEnv;
+use super::options::PullOptions;
+
+/// Redirects of one request; the hub itself uses one or two.
+const REDIRECTS_MAX: u32 = 5;
+/// Bytes that must arrive within the stall time-out; fewer is a dead connection
+/// that a slow drip keeps open.
+const STALL_BYTES_MIN: u64 = 4096;
+
+/// Why a request failed, and whether to ask again.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Asking again would change nothing.
+    Final(Error),
+    /// May pass; the server may have said when.
+    Passing { error: Error, wait: Option<Duration> },
+}
+
+impl Failure {
+    pub fn passing(sentence: String) -> Failure {
+        Failure::Passing { error: Error::new(sentence), wait: None }
+    }
+
+    pub fn fatal(sentence: String) -> Failure {
+        Failure::Final(Error::new(sentence))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Final(error)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Method {
+    Get,
+    Head,
+}
+
+/// What the endpoint itself (not a storage host that it redirects to) told of a
+/// file on the way.
+#[derive(Default, Debug)]
+pub(super) struct Told {
+    pub commit: Option<String>,
+    pub etag: Option<String>,
+    pub size: Option<u64>,
+}
+
+impl Told {
+    fn take(&mut self, response: &Response<Body>) {
+        let headers = response.headers();
+        let set = |slot: &mut Option<String>, names: &[&str]| {
+            if let Some(value) = names.iter().find_map(|name| text_of(headers, name)) {
+                *slot = Some(value.trim_start_matches("W/").trim_matches('"').to_owned());
+            }
+        };
+        set(&mut self.commit, &["x-repo-commit"]);
+        set(&mut self.etag, &["x-linked-etag", "etag"]);
+        let length = if response.status() == StatusCode::OK { "content-length" } else { "" };
+        let size = ["x-linked-size", length].iter().find_map(|name| text_of(headers, name)?.parse().ok());
+        self.size = size.or(self.size);
+    }
+}
+
+/// A header's value, where it is there and plain text.
+pub(super) fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+/// A final answer: 200, 206 or 416; for a HEAD also the redirect to a storage
+/// host.
+pub(super) struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: PacedBody,
+    pub told: Told,
+}
+
+/// A client of one endpoint.
+pub(super) struct Client {
+    agent: Agent,
+    endpoint: Address,
+    token: Option<String>,
+    stall: Duration,
+}
+
+impl Client {
+    pub fn new(env: &HubEnv, options: &PullOptions) -> Result<Client> {
+        let endpoint = Address::parse(&env.endpoint)
+            .map_err(|why| Error::new(format!("HF_ENDPOINT {:?} is not an address: {why}", env.endpoint)))?;
+        if !endpoint.is_https() && !endpoint.is_loopback() {
+            let text = "plain http is for servers on this machine only; use https";
+            return Err(Error::new(text).of(format!("HF_ENDPOINT {endpoint}")));
+        }
+        // The proxy is set even where there is none: left alone, ureq would
+        // read the environment, which is the command line's to read.
+        let proxy = if endpoint.is_loopback() { None } else { proxy(env)? };
+        let agent = Agent::config_builder()
+            .user_agent(concat!("girih/", env!("CARGO_PKG_VERSION")))
+            .accept_encoding("identity")
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(proxy)
+            .timeout_resolve(Some(options.connect_timeout))
+            .timeout_connect(Some(options.connect_timeout))
+            .timeout_send_request(Some(options.stall_timeout))
+            .timeout_recv_response(Some(options.stall_timeout))
+            .timeout_per_read(Some(options.stall_timeout))
+            .build()
+            .new_agent();
+        Ok(Client { agent, endpoint, token: env.token.clone(), stall: options.stall_timeout })
+    }
+
+    /// The address of something on the endpoint.
+    pub fn address(&self, path: &str, query: Option<&str>) -> Address {
+        self.endpoint.under(path, query)
+    }
+
+    /// Asks for the bytes of `url` from `from` on, following redirects.
+    pub fn send(&self, method: Method, url: &Address, from: u64) -> Result<Answer, Failure> {
+        let mut url = url.clone();
+        let mut told = Told::default();
+        for _ in 0..=REDIRECTS_MAX {
+            let response = self.send_once(method, &url, from)?;
+            if url.same_origin(&self.endpoint) {
+                told.take(&response);
+            }
+            if !is_redirect(response.status()) {
+                self.check_status(&url, &response)?;
+                return Ok(self.answer(response, told));
+            }
+            let next = redirect_of(&url, &response)?;
+            // A HEAD asks what the endpoint knows of a file; storage knows less.
+            if method == Method::Head && !next.same_origin(&self.endpoint) {
+                return Ok(self.answer(response, told));
+            }
+            url = next;
+        }
+        Err(Failure::fatal(format!(
+            "{url}: more than {REDIRECTS_MAX} redirects; the server sends requests in circles"
+        )))
+    }
+
+    fn send_once(&self, method: Method, url: &Address, from: u64) -> Result<Response<Body>, Failure> {
+        let mut request = match method {
+            Method::Get => self.agent.get(url.as_str()),
+            Method::Head => self.agent.head(url.as_str()),
+        };
+        if let Some(token) = self.token.as_ref().filter(|_| url.same_origin(&self.endpoint)) {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        if from > 0 {
+            request = request.header("Range", format!("bytes={from}-"));
+        }
+        request.call().map_err(|error| broken(&url.to_string(), error))
+    }
+
+    fn answer(&self, response: Response<Body>, told: Told) -> Answer {
+        let (parts, body) = response.into_parts();
+        let body = PacedBody::new(body, self.stall);
+        Answer { status: parts.status, headers: parts.headers, body, told }
+    }
+
+    /// Passes 200, 206 and 416; says what any other status means.
+    fn check_status(&self, url: &Address, response: &Response<Body>) -> Result<(), Failure> {
+        let status = response.status().as_u16();
+        let why = match status {
+            200 | 206 | 416 => return Ok(()),
+            429 => "the server asks for fewer requests",
+            500..=599 => "the server is in trouble",
+            // Signed addresses run out; a retry asks the endpoint for a new one.
+            403 if !url.same_origin(&self.endpoint) => {
+                "the storage host refuses the address that it was given"
+            }
+            401 if self.token.is_some() => {
+                "the token is not accepted, or there is no such model; check the id and HF_TOKEN"
+            }
+            401 => "there is no such model, or it is private or gated; check the id, or set HF_TOKEN",
+            403 => {
+                "no access; accept the model's terms on its page, then set HF_TOKEN to a token of that account"
+            }
+            404 => "there is no such model, revision or file; check the id",
+            _ => "an answer that girih does not expect; check HF_ENDPOINT",
+        };
+        let error = Error::new(format!("{url}: the server answers {status}: {why}"));
+        let may_pass =
+            matches!(status, 429 | 500..=599) || (status == 403 && !url.same_origin(&self.endpoint));
+        if !may_pass {
+            return Err(Failure::Final(error));
+        }
+        let wait = text_of(response.headers(), RETRY_AFTER.as_str()).and_then(|value| value.parse().ok());
+        Err(Failure::Passing { error, wait: wait.map(Duration::from_secs) })
+    }
+}
+
+/// Proxies by CONNECT only: they see host names, and neither token nor bytes.
+fn proxy(env: &HubEnv) -> Result<Option<Proxy>> {
+    let Some(text) = &env.proxy else { return Ok(None) };
+    let refused =
+        |_| Error::new("the proxy of HTTPS_PROXY or ALL_PROXY is not an address such as http://host:port");
+    let given = Proxy::new(text).map_err(refused)?;
+    if !matches!(given.protocol(), ProxyProtocol::Http | ProxyProtocol::Https) {
+        return Err(Error::new(
+            "the proxy of HTTPS_PROXY or ALL_PROXY is of a kind that is not supported; use an http proxy",
+        ));
+    }
+    let mut builder = Proxy::builder(given.protocol()).host(given.host()).port(given.port());
+    if let Some(name) = given.username() {
+        builder = builder.username(name);
+    }
+    if let Some(password) = given.password() {
+        builder = builder.password(password);
+    }
+    builder = env.no_proxy.iter().fold(builder, |builder, host| builder.no_proxy(host));
+    builder.build().map(Some).map_err(refused)
+}
+
+fn is_redirect(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+fn redirect_of(from: &Address, response: &Response<Body>) -> Result<Address, Failure> {
+    let location = text_of(response.headers(), LOCATION.as_str());
+    let next =
+        location.ok_or_else(|| "without saying where to".to_owned()).and_then(|to| redirect_target(from, to));
+    next.map_err(|why| Failure::fatal(format!("{from}: redirects {why}; refused")))
+}
+
+/// Where a redirect leads: to https, or from this machine to this machine.
+fn redirect_target(from: &Address, location: &str) -> Result<Address, String> {
+    let next = from.join(location).map_err(|why| format!("to a bad address: {why}"))?;
+    if next.is_https() || (!from.is_https() && next.is_loopback()) {
+        return Ok(next);
+    }
+    Err(format!("to {next}, which is not https"))
+}
+
+/// What a transport error means. A connection that breaks may hold next time;
+/// an unknown host, a bad certificate or a bad address will not.
+fn broken(url: &str, error: ureq::Error) -> Failure {
+    match error {
+        ureq::Error::Timeout(kind) => {
+            Failure::passing(format!("{url}: no progress within the time-out ({kind})"))
+        }
+        ureq::Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
+            Failure::passing(format!("{url}: the connection broke ({error})"))
+        }
+        ureq::Error::ConnectionFailed | ureq::Error::BodyStalled => {
+            Failure::passing(format!("{url}: the connection broke"))
+        }
+        ureq::Error::HostNotFound => {
+            Failure::fatal(format!("{url}: the host is not found; check the network and HF_ENDPOINT"))
+        }
+        other => Failure::fatal(format!("{url}: the request failed ({other})")),
+    }
+}
+
+/// A response's body that fails when bytes stop coming, or only drip.
+pub(super) struct PacedBody {
+    reader: BodyReader<'static>,
+    stall: Duration,
+    window_start: Instant,
+    window_bytes: u64,
+}
+
+impl PacedBody {
+    fn new(body: Body, stall: Duration) -> PacedBody {
+        PacedBody { reader: body.into_reader(), stall, window_start: Instant::now(), window_bytes: 0 }
+    }
+
+    /// Reads some bytes; 0 at the end of the body.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
+        let count = match self.reader.read(buffer) {
+            Ok(count) => count,
+            Err(error) => return Err(broken("the download", error.into())),
+        };
+        self.window_bytes += count as u64;
+        if self.window_start.elapsed() >= self.stall {
+            if count > 0 && self.window_bytes < STALL_BYTES_MIN {
+                let (bytes, time) = (self.window_bytes, self.stall);
+                return Err(Failure::passing(format!(
+                    "the download: no progress, {bytes} bytes in {time:?}"
+                )));
+            }
+            self.window_start = Instant::now();
+            self.window_bytes = 0;
+        }
+        Ok(count)
+    }
+
+    /// The whole body, where it has at most `max` bytes.
+    pub fn read_all(mut self, max: u64) -> Result<Vec<u8>, Failure> {
+        let mut all = Vec::new();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let count = self.read(&mut buffer)?;
+            if count == 0 {
+                return Ok(all);
+            }
+            if all.len() as u64 + count as u64 > max {
+                return Err(Failure::fatal(format!("the answer is longer than the cap of {max} bytes")));
+            }
+            all.extend_from_slice(&buffer[..count]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_never_leaves_https() {
+        let target = |from: &str, to: &str| redirect_target(&Address::parse(from).unwrap(), to);
+        assert!(target("https://hub", "https://cdn/x").is_ok());
+        assert!(target("http://localhost:1", "http://127.0.0.1:2/x").is_ok());
+        for (from, to) in [
+            ("https://hub", "http://hub/x"),
+            ("https://hub", "http://localhost/x"),
+            ("http://localhost", "http://example/x"),
+            ("https://hub", "file:///etc/passwd"),
+        ] {
+            assert!(target(from, to).is_err(), "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn plain_http_to_another_machine_is_refused() {
+        let env = HubEnv::new("/nonexistent", "http://mirror.example");
+        let error = Client::new(&env, &PullOptions::default()).err().unwrap().to_string();
+        assert!(error.contains("use https"), "{error}");
+    }
+}

@@ -1,0 +1,248 @@
+//! What a user writes for a model: a path, the name of a built-in model, or an
+//! id `org/name[@revision][:QUANT]`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use girih_tensor::{Error, Result};
+
+/// The revision that an id without one means.
+pub(super) const DEFAULT_REVISION: &str = "main";
+
+/// Bytes of an organisation's or a repository's name (the hub's own limit).
+const NAME_BYTES_MAX: usize = 96;
+/// Bytes of a revision: git refs are file names, which most systems cap at 255.
+const REVISION_BYTES_MAX: usize = 255;
+/// Bytes of a quantization label.
+const QUANT_BYTES_MAX: usize = 64;
+
+/// A model on the hub: `org/name[@revision][:QUANT]`, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelId {
+    org: String,
+    name: String,
+    revision: Option<String>,
+    quant: Option<String>,
+}
+
+impl ModelId {
+    /// Reads `org/name[@revision][:QUANT]`, with or without `hf://` before it.
+    pub fn parse(text: &str) -> Result<ModelId> {
+        let bare = text.strip_prefix("hf://").unwrap_or(text);
+        let (bare, quant) = cut(bare, ':');
+        let (repo, revision) = cut(bare, '@');
+        let refused = |what: String| {
+            Error::new(format!(
+                "{text:?} is not a model id: {what}; write org/name, org/name@revision or org/name:QUANT"
+            ))
+        };
+        let (org, name) = repo.split_once('/').ok_or_else(|| refused("it has no '/'".into()))?;
+        for part in [org, name] {
+            check_name(part).map_err(refused)?;
+        }
+        if let Some(revision) = revision {
+            check_revision(revision).map_err(refused)?;
+        }
+        if let Some(quant) = quant {
+            check_quant(quant).map_err(refused)?;
+        }
+        Ok(ModelId {
+            org: org.to_owned(),
+            name: name.to_owned(),
+            revision: revision.map(str::to_owned),
+            quant: quant.map(str::to_owned),
+        })
+    }
+
+    /// The repository, `org/name`.
+    pub fn repo(&self) -> String {
+        format!("{}/{}", self.org, self.name)
+    }
+
+    /// The branch, tag or commit; `main` where the id names none.
+    pub fn revision(&self) -> &str {
+        self.revision.as_deref().unwrap_or(DEFAULT_REVISION)
+    }
+
+    /// Whether the id itself names a revision.
+    pub fn names_revision(&self) -> bool {
+        self.revision.is_some()
+    }
+
+    /// The label of the GGUF file that is wanted, such as `Q4_K_M`.
+    pub fn quant(&self) -> Option<&str> {
+        self.quant.as_deref()
+    }
+
+    /// The folder of the repository in a cache: `models--org--name`.
+    pub(super) fn folder(&self) -> String {
+        format!("models--{}--{}", self.org, self.name)
+    }
+}
+
+impl fmt::Display for ModelId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.org, self.name)?;
+        if let Some(revision) = &self.revision {
+            write!(f, "@{revision}")?;
+        }
+        if let Some(quant) = &self.quant {
+            write!(f, ":{quant}")?;
+        }
+        Ok(())
+    }
+}
+
+fn cut(text: &str, mark: char) -> (&str, Option<&str>) {
+    match text.split_once(mark) {
+        Some((before, after)) => (before, Some(after)),
+        None => (text, None),
+    }
+}
+
+/// One half of a repository's name, by the hub's rules. Two hyphens in a row
+/// are out because the cache's folder names separate with them.
+fn check_name(name: &str) -> Result<(), String> {
+    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() {
+        return Err("a part of the name is empty".into());
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(format!("a part of the name has {} bytes, more than {NAME_BYTES_MAX}", name.len()));
+    }
+    if let Some(odd) = name.chars().find(|&c| !letters(c)) {
+        return Err(format!("the name holds {odd:?}"));
+    }
+    if name.contains("--") || name.contains("..") {
+        return Err(format!("{name:?} holds '--' or '..'"));
+    }
+    if name.starts_with(['-', '.']) || name.ends_with(['-', '.']) {
+        return Err(format!("{name:?} starts or ends with '-' or '.'"));
+    }
+    Ok(())
+}
+
+/// A branch, tag or commit, which is also a path below `refs/`.
+pub(super) fn check_revision(revision: &str) -> Result<(), String> {
+    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '+');
+    if revision.is_empty() || revision.len() > REVISION_BYTES_MAX {
+        return Err(format!("the revision has {} bytes, needed 1 to {REVISION_BYTES_MAX}", revision.len()));
+    }
+    if let Some(odd) = revision.chars().find(|&c| !letters(c)) {
+        return Err(format!("the revision holds {odd:?}"));
+    }
+    if revision.contains("..") || revision.split('/').any(|part| part.is_empty() || part.starts_with('.')) {
+        return Err(format!("the revision {revision:?} is not a plain name"));
+    }
+    Ok(())
+}
+
+fn check_quant(quant: &str) -> Result<(), String> {
+    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if quant.is_empty() || quant.len() > QUANT_BYTES_MAX || !quant.chars().all(letters) {
+        return Err(format!("{quant:?} is not a quantization label such as Q4_K_M"));
+    }
+    Ok(())
+}
+
+/// What a MODEL argument refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reference {
+    /// A model that the binary carries.
+    BuiltIn(String),
+    /// A file or a folder, which need not exist.
+    Path(PathBuf),
+    /// A repository on the hub.
+    Id(ModelId),
+}
+
+impl Reference {
+    /// Decides what `text` refers to.
+    ///
+    /// A built-in name comes first, so that it means the same in every folder
+    /// (`./name` reaches a file of that name). Then what exists on disk, or
+    /// looks like a path, is a path. All else must be an id.
+    pub fn parse(text: &str, built_in: &[&str]) -> Result<Reference> {
+        if built_in.contains(&text) {
+            return Ok(Reference::BuiltIn(text.to_owned()));
+        }
+        if text.starts_with("hf://") {
+            return ModelId::parse(text).map(Reference::Id);
+        }
+        if looks_like_path(text) || (!text.is_empty() && Path::new(text).exists()) {
+            return Ok(Reference::Path(PathBuf::from(text)));
+        }
+        ModelId::parse(text).map(Reference::Id).map_err(|error| {
+            let names = built_in.join(", ");
+            Error::new(format!(
+                "{error}, the path of a file or folder that exists, or a built-in model ({names})"
+            ))
+        })
+    }
+}
+
+fn looks_like_path(text: &str) -> bool {
+    text.starts_with(['.', '/', '~']) || text.ends_with(".gguf") || text.ends_with(".safetensors")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_reads_back_as_it_was_written() {
+        for text in ["a/b", "org/name@main", "org/na.me_1:Q4_K_M", "org/name@refs/pr/1:BF16"] {
+            assert_eq!(ModelId::parse(text).unwrap().to_string(), text);
+        }
+        let id = ModelId::parse("hf://org/name@v1:Q8_0").unwrap();
+        assert_eq!((id.repo().as_str(), id.revision(), id.quant()), ("org/name", "v1", Some("Q8_0")));
+        assert_eq!(ModelId::parse("org/name").unwrap().revision(), "main");
+    }
+
+    #[test]
+    fn odd_ids_are_refused() {
+        let long = format!("org/{}", "n".repeat(97));
+        let odd = [
+            "",
+            "name",
+            "/name",
+            "org/",
+            "org/a/b",
+            "../name",
+            "org/..",
+            "org/a--b",
+            "-org/name",
+            "org/name.",
+            "org/na me",
+            "org/n\u{e9}",
+            "org/name@",
+            "org/name@../x",
+            "org/name@a//b",
+            "org/name@.hidden",
+            "org/name:",
+            "org/name:Q4/..",
+            "org/name\0",
+            "org\\name",
+            &long,
+        ];
+        for text in odd {
+            let error = ModelId::parse(text).expect_err(text).to_string();
+            assert!(error.contains("is not a model id"), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_reference_is_built_in_then_a_path_then_an_id() {
+        let parse = |text: &str| Reference::parse(text, &["stories260k"]);
+        assert_eq!(parse("stories260k").unwrap(), Reference::BuiltIn("stories260k".into()));
+        for path in ["./stories260k", "/a/b", "~/m", "m.gguf", "x/m.safetensors", "."] {
+            assert_eq!(parse(path).unwrap(), Reference::Path(path.into()));
+        }
+        // Tests run in the crate's folder, so this path exists.
+        assert_eq!(parse("tests/it").unwrap(), Reference::Path("tests/it".into()));
+        assert!(matches!(parse("org/name").unwrap(), Reference::Id(_)));
+        assert!(matches!(parse("hf://tests/it").unwrap(), Reference::Id(_)));
+        let error = parse("storys260k").unwrap_err().to_string();
+        assert!(error.contains("built-in model (stories260k)"), "{error}");
+    }
+}

@@ -1,0 +1,202 @@
+//! Which files of a repository a model needs, by their names alone.
+
+use std::collections::BTreeMap;
+
+use girih_file::{COMPANIONS, Limits};
+use girih_tensor::{Error, Result};
+
+/// How many choices an error lists.
+const CHOICES_SHOWN: usize = 20;
+
+/// The files to fetch for a model: the safetensors with all that stands beside
+/// them, or the one GGUF model that `quant` names (all parts of a split one).
+pub(super) fn select<'a>(names: &[&'a str], quant: Option<&str>) -> Result<Vec<&'a str>> {
+    if let Some(quant) = quant {
+        return gguf_of(names, quant);
+    }
+    let weights = safetensors(names);
+    if weights.is_empty() {
+        return only_gguf(names);
+    }
+    let companions = names.iter().copied().filter(|name| COMPANIONS.contains(name));
+    Ok(companions.chain(weights).collect())
+}
+
+/// The safetensors at the top of the repository. Where `model…` files are there,
+/// others (`consolidated…`, adapters) are the same weights again or not the model.
+fn safetensors<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    let all = || names.iter().copied().filter(|name| !name.contains('/') && name.ends_with(".safetensors"));
+    let is_model = |name: &&str| {
+        let stem = name.trim_end_matches(".safetensors");
+        stem == "model" || part_of(stem).is_some_and(|part| part.prefix == "model")
+    };
+    let model: Vec<&str> = all().filter(is_model).collect();
+    if model.is_empty() { all().collect() } else { model }
+}
+
+/// A name's place in a split model: `prefix-00002-of-00003`.
+struct Part<'a> {
+    prefix: &'a str,
+    number: u32,
+    count: u32,
+}
+
+fn part_of(stem: &str) -> Option<Part<'_>> {
+    let (rest, count) = stem.rsplit_once("-of-")?;
+    let (prefix, number) = rest.rsplit_once('-')?;
+    let digits = |text: &str| (text.len() == 5).then(|| text.parse().ok()).flatten();
+    Some(Part { prefix, number: digits(number)?, count: digits(count)? })
+}
+
+/// The GGUF models of a repository: the stem without a split's numbers, and the
+/// files in order. Projectors of vision towers (`mmproj`) are not models.
+fn gguf_models<'a>(names: &[&'a str]) -> BTreeMap<&'a str, Vec<&'a str>> {
+    let mut models: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for name in names.iter().copied() {
+        let Some(stem) = name.strip_suffix(".gguf") else { continue };
+        let file = stem.rsplit('/').next().unwrap_or(stem);
+        if file.to_ascii_lowercase().starts_with("mmproj") {
+            continue;
+        }
+        models.entry(part_of(stem).map_or(stem, |part| part.prefix)).or_default().push(name);
+    }
+    for files in models.values_mut() {
+        files.sort_unstable();
+    }
+    models
+}
+
+fn gguf_of<'a>(names: &[&'a str], quant: &str) -> Result<Vec<&'a str>> {
+    let models = gguf_models(names);
+    let fits: Vec<_> = models.iter().filter(|(stem, _)| has_label(stem, quant)).collect();
+    match fits.as_slice() {
+        [(stem, files)] => complete(stem, files),
+        [] if models.is_empty() => {
+            Err(Error::new(format!("the model has no GGUF files, so no {quant}; leave ':{quant}' away")))
+        }
+        [] => Err(Error::new(format!("the model has no GGUF file for {quant}; it has {}", choices(&models)))),
+        _ => {
+            let several = fits.iter().map(|(stem, _)| **stem).collect::<Vec<_>>().join(", ");
+            Err(Error::new(format!("{quant} fits several GGUF files ({several}); name one more fully")))
+        }
+    }
+}
+
+fn only_gguf<'a>(names: &[&'a str]) -> Result<Vec<&'a str>> {
+    let models = gguf_models(names);
+    if models.is_empty() {
+        return Err(Error::new(
+            "the repository holds neither safetensors nor GGUF weights; girih reads no other kind (such as .bin)",
+        ));
+    }
+    Err(Error::new(format!(
+        "the repository holds GGUF files only; add the one you want as org/name:QUANT, out of {}",
+        choices(&models)
+    )))
+}
+
+fn choices(models: &BTreeMap<&str, Vec<&str>>) -> String {
+    let mut shown: Vec<&str> = models.keys().copied().take(CHOICES_SHOWN).collect();
+    if models.len() > CHOICES_SHOWN {
+        shown.push("…");
+    }
+    shown.join(", ")
+}
+
+/// Whether a stem is, or ends in, the label: `x-Q4_K_M` and `Q4_K_M/x` have
+/// `Q4_K_M`, `x-Q4_K_M` has no `Q4_K`. Case does not matter.
+fn has_label(stem: &str, label: &str) -> bool {
+    let label = label.to_ascii_uppercase();
+    stem.to_ascii_uppercase().split('/').any(|part| {
+        part.strip_suffix(&label).is_some_and(|rest| rest.is_empty() || rest.ends_with(['-', '.', '_']))
+    })
+}
+
+/// All parts of a split model, or the one file of another.
+fn complete<'a>(stem: &str, files: &[&'a str]) -> Result<Vec<&'a str>> {
+    let parts: Vec<Part<'_>> = files.iter().filter_map(|name| part_of(name.strip_suffix(".gguf")?)).collect();
+    if parts.is_empty() {
+        return Ok(files.to_vec());
+    }
+    let count = parts[0].count;
+    if count > Limits::DEFAULT.shards {
+        let cap = Limits::DEFAULT.shards;
+        return Err(Error::new(format!("{stem} is split into {count} files, more than the cap of {cap}")));
+    }
+    let whole = parts.len() == files.len() && parts.iter().map(|part| part.number).eq(1..=count);
+    if !whole || parts.iter().any(|part| part.count != count) {
+        let found = files.len();
+        return Err(Error::new(format!(
+            "{stem} is split into {count} files, but {found} are there; needed parts 1 to {count}"
+        )));
+    }
+    Ok(files.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use girih_file::INDEX;
+
+    use super::*;
+
+    #[test]
+    fn safetensors_come_with_their_companions_and_nothing_else() {
+        let names = [
+            ".gitattributes",
+            "README.md",
+            "config.json",
+            "tokenizer.json",
+            INDEX,
+            "model-00001-of-00002.safetensors",
+            "model-00002-of-00002.safetensors",
+            "consolidated.safetensors",
+            "pytorch_model.bin",
+            "model.onnx",
+            "original/consolidated.00.pth",
+            "onnx/model.safetensors",
+            "x-Q4_0.gguf",
+        ];
+        let want = [
+            "config.json",
+            "tokenizer.json",
+            INDEX,
+            "model-00001-of-00002.safetensors",
+            "model-00002-of-00002.safetensors",
+        ];
+        assert_eq!(select(&names, None).unwrap(), want);
+        assert_eq!(
+            select(&["config.json", "toy.safetensors"], None).unwrap(),
+            ["config.json", "toy.safetensors"]
+        );
+        assert!(select(&["pytorch_model.bin"], None).unwrap_err().to_string().contains("neither"));
+    }
+
+    #[test]
+    fn a_label_picks_one_gguf_with_all_its_parts() {
+        let names = [
+            "m-Q4_K_M.gguf",
+            "m-Q4_K_S.gguf",
+            "m-q8_0.gguf",
+            "BF16/m-BF16-00001-of-00002.gguf",
+            "BF16/m-BF16-00002-of-00002.gguf",
+            "mmproj-Q8_0.gguf",
+            "s-F16-00001-of-00002.gguf",
+        ];
+        let pick = |quant| select(&names, Some(quant));
+        assert_eq!(pick("q4_k_m").unwrap(), ["m-Q4_K_M.gguf"]);
+        assert_eq!(pick("Q8_0").unwrap(), ["m-q8_0.gguf"]);
+        assert_eq!(pick("BF16").unwrap().len(), 2);
+        for (quant, sentence) in [("Q4_K", "no GGUF file for Q4_K"), ("F16", "needed parts 1 to 2")] {
+            let error = pick(quant).unwrap_err().to_string();
+            assert!(error.contains(sentence), "{error}");
+        }
+        assert!(
+            select(&["a-Q8_0.gguf", "b-Q8_0.gguf"], Some("Q8_0"))
+                .unwrap_err()
+                .to_string()
+                .contains("several")
+        );
+        let error = select(&names, None).unwrap_err().to_string();
+        assert!(error.contains("m-Q4_K_M") && error.contains(":QUANT"), "{error}");
+    }
+}

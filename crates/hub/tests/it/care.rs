@@ -1,0 +1,138 @@
+//! Look-up without the network, and the care of what is on disk.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use girih_hub::{HubEnv, find, list, remove, repair};
+
+use super::{CONFIG, Cache, WEIGHTS, assert_says, id, pull_from, repo, weights};
+use crate::server::{COMMIT, Repo, Server, blob_name};
+
+/// A second commit, made by hand, that shares `config.json` and adds a file.
+const OTHER: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+const EXTRA: &[u8] = b"extra";
+
+fn env(cache: &Cache) -> HubEnv {
+    HubEnv::new(&cache.0, "http://127.0.0.1:1")
+}
+
+fn pulled() -> Cache {
+    let cache = Cache::new();
+    pull_from(&cache, &Server::of_repo(&repo())).unwrap();
+    cache
+}
+
+fn add_other(cache: &Cache) {
+    let snapshot = cache.repo().join("snapshots").join(OTHER);
+    fs::create_dir_all(&snapshot).unwrap();
+    fs::write(cache.blob("extra.json", EXTRA), EXTRA).unwrap();
+    for (name, bytes) in [("config.json", CONFIG), ("extra.json", EXTRA)] {
+        symlink(format!("../../blobs/{}", blob_name(name, bytes)), snapshot.join(name)).unwrap();
+    }
+    fs::write(cache.repo().join("refs/v1"), OTHER).unwrap();
+}
+
+#[test]
+fn what_is_not_in_the_cache_names_the_command_that_fetches_it() {
+    let cache = Cache::new();
+    assert_says(find(&id("org/name"), &env(&cache)), "run `girih pull org/name`");
+    let cache = pulled();
+    assert_says(find(&id("org/name@v9"), &env(&cache)), "run `girih pull org/name@v9`");
+    assert_says(find(&id("org/name:Q4_0"), &env(&cache)), "the model has no GGUF files, so no Q4_0");
+    assert_eq!(find(&id(&format!("org/name@{COMMIT}")), &env(&cache)).unwrap().path(), cache.file(""));
+}
+
+#[test]
+fn a_ref_that_is_not_a_commit_is_refused() {
+    let cache = pulled();
+    fs::write(cache.repo().join("refs/main"), "../../../../etc").unwrap();
+    assert_says(find(&id("org/name"), &env(&cache)), "is not a commit");
+}
+
+#[test]
+fn an_incomplete_snapshot_is_not_a_model() {
+    let cache = pulled();
+    fs::remove_file(cache.blob(WEIGHTS, &weights())).unwrap();
+    assert_says(find(&id("org/name"), &env(&cache)), "model.safetensors is missing");
+
+    let index =
+        br#"{"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors"}}"#;
+    let half =
+        Repo::of(&[("model.safetensors.index.json", index), ("model-00001-of-00002.safetensors", b"x")]);
+    let cache = Cache::new();
+    pull_from(&cache, &Server::of_repo(&half)).unwrap();
+    assert_says(find(&id("org/name"), &env(&cache)), "model-00002-of-00002.safetensors is missing");
+}
+
+#[test]
+fn a_list_tells_revisions_bytes_and_what_is_missing() {
+    let cache = pulled();
+    add_other(&cache);
+    fs::create_dir_all(cache.0.join("datasets--a--b")).unwrap();
+    fs::remove_file(cache.blob(WEIGHTS, &weights())).unwrap();
+    let models = list(&env(&cache)).unwrap();
+    assert_eq!(models.len(), 1);
+    assert_eq!(models[0].repo, "org/name");
+    let [main, other] = models[0].revisions.as_slice() else { panic!("{models:?}") };
+    assert_eq!((main.commit.as_str(), main.names.join(",").as_str()), (COMMIT, "main"));
+    assert_eq!(main.missing.as_deref(), Some(WEIGHTS));
+    assert_eq!(
+        (other.names.join(","), other.files, other.bytes, &other.missing),
+        ("v1".into(), 2, 27, &None)
+    );
+    assert!(list(&HubEnv::new(cache.0.join("none"), "")).unwrap().is_empty());
+}
+
+#[test]
+fn removing_a_revision_keeps_what_others_need() {
+    let cache = pulled();
+    add_other(&cache);
+    let removed = remove(&id("org/name@main"), &env(&cache)).unwrap();
+    assert_eq!((removed.revisions, removed.files, removed.bytes), (1, 1, 300_000));
+    assert!(!cache.blob(WEIGHTS, &weights()).exists() && !cache.repo().join("refs/main").exists());
+    assert_eq!(
+        fs::read(find(&id("org/name@v1"), &env(&cache)).unwrap().folder.join("config.json")).unwrap(),
+        CONFIG
+    );
+    // With the last revision goes the model.
+    remove(&id(&format!("org/name@{OTHER}")), &env(&cache)).unwrap();
+    assert!(!cache.repo().exists());
+    assert_says(remove(&id("org/name"), &env(&cache)), "is not in the cache");
+}
+
+#[test]
+fn removing_a_model_touches_nothing_else() {
+    let cache = pulled();
+    let outside = cache.0.join("outside");
+    fs::create_dir_all(&outside).unwrap();
+    fs::write(outside.join("kept"), b"kept").unwrap();
+    symlink(&outside, cache.file("link-to-folder")).unwrap();
+    symlink(&outside, cache.0.join("models--org--link")).unwrap();
+    assert_says(remove(&id("org/link"), &env(&cache)), "is not in the cache");
+    assert_says(remove(&id("org/name:Q4_0"), &env(&cache)), "single files (:Q4_0) are not removed");
+    remove(&id("org/name"), &env(&cache)).unwrap();
+    assert!(!cache.repo().exists());
+    assert_eq!(fs::read(outside.join("kept")).unwrap(), b"kept");
+}
+
+#[test]
+fn repair_finds_a_flipped_bit_and_a_pull_mends_it() {
+    let cache = pulled();
+    let clean = repair(&env(&cache), &mut |_, _| {}).unwrap();
+    assert_eq!((clean.good, clean.removed.len(), clean.pull_again.len()), (2, 0, 0));
+
+    let mut bytes = weights();
+    bytes[1234] ^= 1;
+    fs::write(cache.blob(WEIGHTS, &weights()), bytes).unwrap();
+    fs::write(cache.partial("x.json", b"x"), b"stale").unwrap();
+    fs::write(cache.repo().join("blobs/not-a-digest"), b"?").unwrap();
+    let mut seen = 0;
+    let report = repair(&env(&cache), &mut |_, bytes| seen += bytes).unwrap();
+    assert_eq!(seen, 300_022);
+    assert_eq!((report.good, report.removed.len(), report.unverified.len()), (1, 3, 1));
+    assert_eq!(report.pull_again, ["org/name@main"]);
+    assert!(!cache.blob(WEIGHTS, &weights()).exists() && !cache.file(WEIGHTS).is_symlink());
+
+    pull_from(&cache, &Server::of_repo(&repo())).unwrap();
+    assert!(fs::read(cache.file(WEIGHTS)).unwrap() == weights());
+}

@@ -1,0 +1,22 @@
+//! Compares the simulator with published measurements: each row of the tables
+//! is simulated with the tile configuration that was measured.
+//!
+//! The designs are built by hand, as the public builders lay them out. One set
+//! of figures per target and kernel entry explains all rows; the target and
+//! kernel files name the rows that a figure was fitted to.
+
+mod attend;
+mod breakdown;
+mod design;
+mod gemm;
+mod gemv;
+mod measurement;
+mod paper;
+mod rows;
+mod tables;
+mod validation;
+mod workload;
+
+pub use breakdown::{CONTRADICTIONS, HostTime, host_times, llama_layers};
+pub use measurement::Measurement;
+pub use validation::{PassTime, Prediction, Validation, validate};

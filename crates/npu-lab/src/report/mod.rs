@@ -1,0 +1,37 @@
+//! Reports what a compiled model does on an array: time, use of tiles, channels
+//! and DRAM, rooflines, the bottleneck of each launch, and an estimate of
+//! energy. All of it is counted from what the simulator reports.
+//!
+//! | part | file |
+//! |---|---|
+//! | the model and its steps | `model`, `step` |
+//! | the step's spans in order of time | `spans` |
+//! | activity of cores and channels | `count` |
+//! | limits of the array, and bottlenecks | `limits` |
+//! | the energy estimate | `energy` |
+//! | figures with their sources | `figures` |
+//! | a trace for Perfetto | `trace` |
+//! | comparison with published times | `compare` |
+//! | text, and one page of HTML | `text`, `page` |
+
+mod compare;
+mod count;
+mod energy;
+mod figures;
+mod limits;
+mod model;
+mod page;
+mod spans;
+mod step;
+mod text;
+mod trace;
+
+pub use compare::{PublishedComparison, PublishedHostWork, PublishedPass, PublishedProgram};
+pub use energy::EnergyEstimate;
+pub use figures::{SourcedFigure, grades};
+pub use limits::{ArrayLimits, BusyShares, LaunchBottleneck};
+pub use model::ModelReport;
+pub use page::page;
+pub use spans::{StepSpan, StepSpanKind};
+pub use step::{ChannelUse, EntryUse, LaunchUse, ProgramUse, StepReport, TileUse};
+pub use trace::{Trace, TraceInfo, TracedStep};

@@ -1,0 +1,57 @@
+//! Decoders of `tokenizer.json`: how a token's string becomes bytes of text.
+
+use super::byte_level;
+
+/// How a token's string becomes text: a decoder of `tokenizer.json`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Decoding {
+    /// Each character stands for a byte.
+    ByteLevel,
+    /// Strings with their marks replaced, and tokens `<0xNN>` that are bytes.
+    Pieces {
+        /// Applied to each token, in order.
+        replace: Vec<(String, String)>,
+        byte_fallback: bool,
+        /// A character that is taken off the beginning of the text, and how often.
+        strip: Option<(char, usize)>,
+    },
+}
+
+impl Decoding {
+    /// The bytes that `token` adds to the text.
+    pub(super) fn bytes(&self, token: &str) -> Vec<u8> {
+        match self {
+            Decoding::ByteLevel => {
+                let bytes: Option<Vec<u8>> = token.chars().map(byte_level::byte_of).collect();
+                bytes.unwrap_or_else(|| token.as_bytes().to_vec())
+            }
+            Decoding::Pieces { replace, byte_fallback, .. } => {
+                let text = replace.iter().fold(token.to_owned(), |text, (from, to)| text.replace(from, to));
+                match byte_token(&text) {
+                    Some(byte) if *byte_fallback => vec![byte],
+                    _ => text.into_bytes(),
+                }
+            }
+        }
+    }
+}
+
+/// The byte that a token `<0xNN>` stands for.
+pub(super) fn byte_token(token: &str) -> Option<u8> {
+    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    let is_hex = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if is_hex { u8::from_str_radix(digits, 16).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_two_hexadecimal_digits_make_a_byte_token() {
+        assert_eq!((byte_token("<0x0A>"), byte_token("<0xff>")), (Some(10), Some(255)));
+        for other in ["<0x-1>", "<0x+1>", "<0x1>", "<0x100>", "0x10", "<0xé>"] {
+            assert_eq!(byte_token(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! A tokenizer from a model's folder: `tokenizer.json` and what
+//! `tokenizer_config.json` adds to it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+
+use girih_tensor::{Error, Result};
+use serde::Deserialize;
+
+use super::added::AddedToken;
+use super::parts::{ModelParts, Parts};
+use super::short::short;
+use super::tokenizer::Tokenizer;
+use super::tokenizer_json;
+use crate::limits::Limits;
+
+/// The file that holds a folder's tokenizer.
+pub(super) const FILE: &str = "tokenizer.json";
+
+/// What of `tokenizer_config.json` matters for ids; the chat template and the
+/// settings of Python classes are others' business.
+///
+/// `clean_up_tokenization_spaces` is not applied: it takes spaces out of
+/// decoded English (`"do n't"`), so that a text would not survive encoding and
+/// decoding, and a stream would differ from its whole.
+#[derive(Debug, Default, Deserialize)]
+struct Config {
+    bos_token: Option<Spelling>,
+    eos_token: Option<Spelling>,
+    unk_token: Option<Spelling>,
+    pad_token: Option<Spelling>,
+    add_bos_token: Option<bool>,
+    add_eos_token: Option<bool>,
+    #[serde(default)]
+    added_tokens_decoder: BTreeMap<u32, AddedByConfig>,
+}
+
+/// A token as its text, or as an object with its text.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Spelling {
+    Plain(String),
+    Object { content: String },
+}
+
+impl Spelling {
+    fn text(&self) -> &str {
+        match self {
+            Spelling::Plain(text) | Spelling::Object { content: text } => text,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct AddedByConfig {
+    content: String,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    #[serde(default)]
+    normalized: bool,
+    #[serde(default)]
+    special: bool,
+}
+
+impl Tokenizer {
+    /// The tokenizer of the bytes of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// A file that breaks a rule of the format, passes a cap of `limits`, or
+    /// needs a component that is not supported, is refused by a sentence.
+    pub fn from_json(bytes: &[u8], limits: &Limits) -> Result<Tokenizer> {
+        Tokenizer::assemble(tokenizer_json::parse(bytes, limits)?, limits)
+    }
+
+    /// The tokenizer of a folder that holds `tokenizer.json` and, perhaps,
+    /// `tokenizer_config.json`.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::from_json`], with the file's name.
+    pub fn from_folder(folder: &Path, limits: &Limits) -> Result<Tokenizer> {
+        let path = folder.join(FILE);
+        let bytes = read(&path, limits.tokenizer_bytes).map_err(|error| error.of(path.display()))?;
+        let parts = parts(folder, &bytes, limits)?;
+        drop(bytes);
+        Tokenizer::assemble(parts, limits).map_err(|error| error.of(path.display()))
+    }
+
+    /// The same from the bytes of the two files.
+    pub(crate) fn from_bytes(tokenizer: &[u8], config: &[u8], limits: &Limits) -> Result<Tokenizer> {
+        let mut parts = tokenizer_json::parse(tokenizer, limits)?;
+        Config::parse(config)?.apply(&mut parts)?;
+        Tokenizer::assemble(parts, limits)
+    }
+}
+
+/// The parts of the tokenizer of a folder, whose `tokenizer.json` is `bytes`.
+pub(super) fn parts(folder: &Path, bytes: &[u8], limits: &Limits) -> Result<Parts> {
+    let path = folder.join(FILE);
+    let mut parts = tokenizer_json::parse(bytes, limits).map_err(|error| error.of(path.display()))?;
+    let config_path = folder.join("tokenizer_config.json");
+    if fs::exists(&config_path).unwrap_or(true) {
+        let config = read(&config_path, limits.file.json_bytes)
+            .and_then(|bytes| Config::parse(&bytes))
+            .and_then(|config| config.apply(&mut parts));
+        config.map_err(|error| error.of(config_path.display()))?;
+    }
+    Ok(parts)
+}
+
+/// The bytes of a regular file of at most `cap` bytes.
+pub(super) fn read(path: &Path, cap: u64) -> Result<Vec<u8>> {
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(Error::new("not a regular file"));
+    }
+    if metadata.len() > cap {
+        return Err(Error::new(format!("{} bytes; at most {cap} are taken", metadata.len())));
+    }
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(unreadable)?;
+    file.take(cap).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(bytes)
+}
+
+fn unreadable(error: std::io::Error) -> Error {
+    Error::new(format!("cannot be read: {error}"))
+}
+
+impl Config {
+    fn parse(bytes: &[u8]) -> Result<Config> {
+        serde_json::from_slice(bytes)
+            .map_err(|error| Error::new(format!("no tokenizer_config.json that girih takes: {error}")))
+    }
+
+    fn apply(self, parts: &mut Parts) -> Result<()> {
+        self.add_tokens(parts)?;
+        let required = |name: &str, spelling: &Option<Spelling>| match spelling {
+            None => Ok(None),
+            Some(spelling) => id_of(parts, spelling.text()).map(Some).ok_or_else(|| {
+                Error::new(format!("{name} `{}` is not in tokenizer.json", short(spelling.text())))
+            }),
+        };
+        let (bos, eos) = (required("bos_token", &self.bos_token)?, required("eos_token", &self.eos_token)?);
+        // A padding or unknown token that the vocabulary lacks can never occur; transformers makes one up.
+        let known = |spelling: &Option<Spelling>| spelling.as_ref().and_then(|it| id_of(parts, it.text()));
+        let (unk, pad) = (known(&self.unk_token).or(parts.named.unk), known(&self.pad_token));
+        parts.named.bos = bos;
+        parts.named.eos = eos;
+        parts.named.unk = unk;
+        parts.named.pad = pad;
+        switch(&mut parts.ends.before, self.add_bos_token, bos, "add_bos_token", Side::Before)?;
+        switch(&mut parts.ends.after, self.add_eos_token, eos, "add_eos_token", Side::After)
+    }
+
+    /// Tokens that only the config has are added, as transformers does.
+    fn add_tokens(&self, parts: &mut Parts) -> Result<()> {
+        let known: HashMap<u32, String> =
+            parts.added.iter().map(|token| (token.id, token.content.clone())).collect();
+        for (id, token) in &self.added_tokens_decoder {
+            match known.get(id) {
+                Some(content) if *content == token.content => {}
+                Some(content) => {
+                    return Err(Error::new(format!(
+                        "added_tokens_decoder gives id {id} to `{}`, tokenizer.json to `{}`",
+                        short(&token.content),
+                        short(content)
+                    )));
+                }
+                None => parts.added.push(AddedToken {
+                    id: *id,
+                    content: token.content.clone(),
+                    single_word: token.single_word,
+                    lstrip: token.lstrip,
+                    rstrip: token.rstrip,
+                    normalized: token.normalized,
+                    special: token.special,
+                }),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    Before,
+    After,
+}
+
+/// Makes the ids on one side of a sequence obey `add_bos_token` or `add_eos_token`, if it is there.
+fn switch(ids: &mut Vec<u32>, wanted: Option<bool>, id: Option<u32>, name: &str, side: Side) -> Result<()> {
+    match (wanted, id) {
+        (Some(true), None) => Err(Error::new(format!("{name} is true, but no such token is named"))),
+        (Some(true), Some(id)) if !ids.contains(&id) => {
+            ids.insert(if side == Side::Before { 0 } else { ids.len() }, id);
+            Ok(())
+        }
+        (Some(false), Some(id)) => {
+            ids.retain(|other| *other != id);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn id_of(parts: &Parts, text: &str) -> Option<u32> {
+    let added = parts.added.iter().find(|token| token.content == text).map(|token| token.id);
+    added.or_else(|| match &parts.model {
+        ModelParts::Bpe(bpe) => bpe.vocabulary.id(text),
+        ModelParts::Spm(..) => None,
+    })
+}

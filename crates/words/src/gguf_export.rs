@@ -1,0 +1,279 @@
+//! The vocabulary that a GGUF file gets for the tokenizer of a folder.
+//!
+//! GGUF names a tokenizer's rules instead of holding them, so only rules that
+//! have a name there can be written: byte-level BPE with one of three
+//! pre-tokenizers, and BPE with byte fallback, which becomes SentencePiece's
+//! BPE with scores. Anything else is refused.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use girih_file::Strings;
+use girih_tensor::{Error, Result};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::bpe::BpeParts;
+use super::decoding::byte_token;
+use super::folder::{self, FILE};
+use super::gguf_vocab::{GgufVocab, Kind};
+use super::parts::{ModelParts, Parts};
+use super::short::short;
+use super::split::{GPT2, LLAMA3, QWEN2};
+use crate::limits::Limits;
+
+/// What GGUF can say of a tokenizer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Family {
+    /// `llama`: SentencePiece's BPE; whether a text gets a space before it.
+    Spm { prefix: bool },
+    /// `gpt2`: byte-level BPE with the pre-tokenizer of this name.
+    ByteLevel { pre: &'static str },
+}
+
+/// The byte-level families: the name in GGUF, the pattern of words, the
+/// normalizer, and whether words that are tokens are taken whole.
+const FAMILIES: [(&str, &str, Option<&str>, bool); 3] =
+    [("llama-bpe", LLAMA3, None, true), ("qwen2", QWEN2, Some("NFC"), false), ("gpt-2", GPT2, None, false)];
+
+/// The stages before the model, as `tokenizer.json` spells them.
+#[derive(Deserialize)]
+struct Stages {
+    normalizer: Option<Json>,
+    pre_tokenizer: Option<Json>,
+}
+
+impl GgufVocab<'static> {
+    /// The vocabulary of the tokenizer in `folder` for a model whose embedding
+    /// table has `rows` rows, and what is lost, as sentences.
+    ///
+    /// Ids without a token become unused tokens; added tokens for which the
+    /// table has no row are left out.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot be read, or GGUF has no name for its rules.
+    pub fn from_folder(folder: &Path, rows: usize, limits: &Limits) -> Result<(Self, Vec<String>)> {
+        let path = folder.join(FILE);
+        let of_file = |error: Error| error.of(path.display());
+        let bytes = folder::read(&path, limits.tokenizer_bytes).map_err(of_file)?;
+        let parts = folder::parts(folder, &bytes, limits)?;
+        let stages: Stages = serde_json::from_slice(&bytes)
+            .map_err(|error| of_file(Error::new(format!("is no tokenizer: {error}"))))?;
+        drop(bytes);
+        parts.table(limits).map_err(of_file)?;
+        export(parts, &stages, rows).map_err(of_file)
+    }
+}
+
+fn export(parts: Parts, stages: &Stages, rows: usize) -> Result<(GgufVocab<'static>, Vec<String>)> {
+    let ModelParts::Bpe(bpe) = &parts.model else {
+        return Err(Error::new("holds no BPE model; GGUF vocabularies are made from BPE"));
+    };
+    let family = family(bpe, stages)?;
+    let mut warnings = Vec::new();
+    let (tokens, kinds) = tokens(&parts, bpe, family, rows, &mut warnings)?;
+    let (bos, add_bos) = end(&parts.ends.before, parts.named.bos, "before")?;
+    let (eos, add_eos) = end(&parts.ends.after, parts.named.eos, "after")?;
+    let in_table = |id: Option<u32>| id.filter(|id| (*id as usize) < rows);
+    let mut vocab = GgufVocab {
+        tokens: Cow::Owned(tokens.iter().collect()),
+        types: Some(kinds.into_iter().map(Kind::number).collect()),
+        bos,
+        eos,
+        unk: in_table(parts.named.unk),
+        pad: in_table(parts.named.pad),
+        add_bos: Some(add_bos),
+        add_eos: Some(add_eos),
+        ..GgufVocab::default()
+    };
+    match family {
+        Family::ByteLevel { pre } => {
+            vocab.model = "gpt2".to_owned();
+            vocab.pre = Some(pre.to_owned());
+            let joined = bpe.merges.iter().map(|(left, right)| format!("{left} {right}"));
+            vocab.merges = Some(Cow::Owned(joined.collect()));
+        }
+        Family::Spm { prefix } => {
+            vocab.model = "llama".to_owned();
+            vocab.pre = Some("default".to_owned());
+            vocab.scores = Some(scores(&vocab.tokens, bpe));
+            vocab.add_space_prefix = Some(prefix);
+            warnings.extend(loose_pairs(bpe));
+        }
+    }
+    Ok((vocab, warnings))
+}
+
+/// The family whose rules these are.
+fn family(bpe: &BpeParts, stages: &Stages) -> Result<Family> {
+    let normalizers = sequence(stages.normalizer.as_ref(), "normalizers");
+    let steps = sequence(stages.pre_tokenizer.as_ref(), "pretokenizers");
+    if bpe.byte_fallback {
+        return spm(bpe, &normalizers, &steps);
+    }
+    let pattern = match steps.as_slice() {
+        [bytes] if is_byte_level(bytes, true) => GPT2,
+        [words, bytes] if is_byte_level(bytes, false) => isolated(words)?,
+        _ => return Err(no_name("pre_tokenizer", stages.pre_tokenizer.as_ref())),
+    };
+    let Some((pre, _, normalizer, whole)) = FAMILIES.into_iter().find(|row| row.1 == pattern) else {
+        return Err(no_name("pre_tokenizer", stages.pre_tokenizer.as_ref()));
+    };
+    let wanted: Vec<Json> = normalizer.into_iter().map(|name| json!({ "type": name })).collect();
+    if normalizers.iter().copied().ne(&wanted) {
+        return Err(no_name("normalizer", stages.normalizer.as_ref()));
+    }
+    if bpe.ignore_merges != whole {
+        let have = bpe.ignore_merges;
+        return Err(Error::new(format!(
+            "ignore_merges is {have}; GGUF's '{pre}', which has these words, means {whole}"
+        )));
+    }
+    Ok(Family::ByteLevel { pre })
+}
+
+/// Checks the stages of a BPE with byte fallback: only the mark for spaces, and
+/// perhaps one more before the text.
+fn spm(bpe: &BpeParts, normalizers: &[&Json], steps: &[&Json]) -> Result<Family> {
+    let mark = json!({ "type": "Replace", "pattern": { "String": " " }, "content": "▁" });
+    let prepend = json!({ "type": "Prepend", "prepend": "▁" });
+    let prefix = match normalizers {
+        [only] if **only == mark => false,
+        [first, last] if **first == prepend && **last == mark => true,
+        other => return Err(no_name("normalizer", other.first().copied())),
+    };
+    // A text has no spaces left, so that a split at spaces does nothing.
+    let idle = |step: &Json| step["type"] == "Split" && step["pattern"] == json!({ "String": " " });
+    if let Some(step) = steps.iter().find(|step| !idle(step)) {
+        return Err(no_name("pre_tokenizer", Some(step)));
+    }
+    if bpe.ignore_merges {
+        return Err(Error::new("ignore_merges is true, which GGUF's 'llama' does not know"));
+    }
+    Ok(Family::Spm { prefix })
+}
+
+/// The items of a stage: those of a sequence, or the one that it is.
+fn sequence<'a>(stage: Option<&'a Json>, key: &str) -> Vec<&'a Json> {
+    match stage.and_then(|stage| stage.get(key)?.as_array()) {
+        Some(items) => items.iter().collect(),
+        None => stage.into_iter().collect(),
+    }
+}
+
+fn is_byte_level(step: &Json, words: bool) -> bool {
+    let use_regex = step.get("use_regex").and_then(Json::as_bool).unwrap_or(true);
+    step["type"] == "ByteLevel" && step["add_prefix_space"] == false && use_regex == words
+}
+
+/// The regular expression of a step that keeps its matches as words.
+fn isolated(step: &Json) -> Result<&str> {
+    let isolates = step["type"] == "Split" && step["behavior"] == "Isolated" && step["invert"] == false;
+    let regex = step["pattern"].get("Regex").and_then(Json::as_str);
+    regex.filter(|_| isolates).ok_or_else(|| no_name("pre_tokenizer", Some(step)))
+}
+
+fn no_name(stage: &str, value: Option<&Json>) -> Error {
+    let value = value.map_or("null".to_owned(), Json::to_string);
+    let known = FAMILIES.map(|row| row.0).join("', '");
+    Error::new(format!(
+        "its {stage} `{}` has no name in GGUF; the rules of '{known}' and of SentencePiece have",
+        short(&value)
+    ))
+}
+
+/// Every token by its id, and its kind.
+fn tokens(
+    parts: &Parts,
+    bpe: &BpeParts,
+    family: Family,
+    rows: usize,
+    warnings: &mut Vec<String>,
+) -> Result<(Vec<String>, Vec<Kind>)> {
+    let mut tokens: Vec<String> = (0..rows).map(|id| format!("[PAD{id}]")).collect();
+    let mut kinds = vec![Kind::Unused; rows];
+    for (token, id) in bpe.vocabulary.iter() {
+        let place = tokens.get_mut(id as usize).ok_or_else(|| {
+            Error::new(format!(
+                "token `{}` has id {id}, but the embedding table has {rows} rows",
+                short(token)
+            ))
+        })?;
+        token.clone_into(place);
+        let byte = bpe.byte_fallback && byte_token(token).is_some();
+        kinds[id as usize] = if byte { Kind::Byte } else { Kind::Normal };
+    }
+    for added in &parts.added {
+        let Some(place) = tokens.get_mut(added.id as usize) else {
+            warnings.push(format!(
+                "added token `{}` is left out: it has id {}, but the embedding table has {rows} rows",
+                short(&added.content),
+                added.id
+            ));
+            continue;
+        };
+        place.clone_from(&added.content);
+        kinds[added.id as usize] = if added.special { Kind::Control } else { Kind::UserDefined };
+        if added.lstrip || added.rstrip || added.single_word {
+            warnings.push(format!(
+                "added token `{}` depends on the characters beside it, which GGUF cannot say; it is found everywhere",
+                short(&added.content)
+            ));
+        }
+    }
+    if let (Family::Spm { .. }, Some(unk)) = (family, parts.named.unk)
+        && let Some(kind) = kinds.get_mut(unk as usize)
+    {
+        *kind = Kind::Unknown;
+    }
+    Ok((tokens, kinds))
+}
+
+/// The id that opens or closes a sequence, and whether it does so unasked.
+fn end(ids: &[u32], named: Option<u32>, side: &str) -> Result<(Option<u32>, bool)> {
+    match (ids, named) {
+        ([], named) => Ok((named, false)),
+        ([id], None) => Ok((Some(*id), true)),
+        ([id], Some(named)) if *id == named => Ok((Some(named), true)),
+        _ => Err(Error::new(format!(
+            "puts the ids {ids:?} {side} a text; GGUF can only put the one beginning or end token there"
+        ))),
+    }
+}
+
+/// Scores in the order of the merges: the token that the first merge makes is
+/// joined first, so it has the highest score. Characters and tokens that no
+/// merge makes come last.
+fn scores(tokens: &Strings, bpe: &BpeParts) -> Vec<f32> {
+    let mut ranks = HashMap::with_capacity(bpe.merges.len());
+    for (rank, (left, right)) in bpe.merges.iter().enumerate() {
+        ranks.entry(format!("{left}{right}")).or_insert(rank);
+    }
+    let last = bpe.merges.len();
+    tokens.iter().map(|token| -(ranks.get(token).copied().unwrap_or(last) as f32)).collect()
+}
+
+/// A warning where neighbours make a token although no merge joins them:
+/// SentencePiece's BPE, which has no merges, would join them.
+fn loose_pairs(bpe: &BpeParts) -> Option<String> {
+    let tokens: HashSet<&str> = bpe.vocabulary.iter().map(|(token, _)| token).collect();
+    let merges: HashSet<(&str, &str)> = bpe.merges.iter().collect();
+    let loose = |token: &&str| {
+        let cuts = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
+        cuts.into_iter().any(|(left, right)| {
+            tokens.contains(left) && tokens.contains(right) && !merges.contains(&(left, right))
+        })
+    };
+    let (count, first) =
+        tokens.iter().copied().filter(loose).fold((0, None::<&str>), |(count, first), token| {
+            (count + 1, Some(first.map_or(token, |first| first.min(token))))
+        });
+    first.map(|first| {
+        format!(
+            "{count} tokens, such as `{}`, can be made by pairs for which the tokenizer has no merge; \
+             a GGUF's tokenizer joins them, so that some texts get other ids",
+            short(first)
+        )
+    })
+}

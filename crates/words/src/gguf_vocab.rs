@@ -1,0 +1,327 @@
+//! A tokenizer from the vocabulary inside a GGUF file.
+//!
+//! The defaults are those of llama.cpp (`llama-vocab.cpp`): what a key that the
+//! file lacks means depends on the model and on the pre-tokenizer's name.
+
+use std::borrow::Cow;
+
+use girih_file::{Metadata, Strings};
+use girih_tensor::{Error, Result};
+
+use super::added::AddedToken;
+use super::bpe::{BpeParts, Merges, Vocabulary};
+use super::decoding::{Decoding, byte_token};
+use super::normalize::{Form, Normalization};
+use super::parts::{EndIds, ModelParts, Named, Parts};
+use super::short::short;
+use super::split::{self, GPT2, LLAMA3, QWEN2, Step};
+use super::spm::{Spm, TOKEN_BYTES_MAX};
+use super::tokenizer::Tokenizer;
+use super::tokenizer_json;
+use crate::limits::Limits;
+
+/// What SentencePiece writes for a space.
+const SPACE_MARK: char = '▁';
+
+/// The `tokenizer.ggml.*` values of a GGUF file.
+#[derive(Clone, Debug, Default)]
+pub struct GgufVocab<'a> {
+    /// `model`: `llama` for SentencePiece's BPE with scores, `gpt2` for byte-level BPE.
+    pub model: String,
+    /// `pre`: the name of the pre-tokenizer.
+    pub pre: Option<String>,
+    /// `tokens`, by id.
+    pub tokens: Cow<'a, Strings>,
+    /// `scores`, by id.
+    pub scores: Option<Vec<f32>>,
+    /// `token_type`, by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
+    pub types: Option<Vec<i32>>,
+    /// `merges`: two tokens with a space between them.
+    pub merges: Option<Cow<'a, Strings>>,
+    /// `bos_token_id`.
+    pub bos: Option<u32>,
+    /// `eos_token_id`.
+    pub eos: Option<u32>,
+    /// `unknown_token_id`.
+    pub unk: Option<u32>,
+    /// `padding_token_id`.
+    pub pad: Option<u32>,
+    /// `add_bos_token`.
+    pub add_bos: Option<bool>,
+    /// `add_eos_token`.
+    pub add_eos: Option<bool>,
+    /// `add_space_prefix`.
+    pub add_space_prefix: Option<bool>,
+}
+
+/// The kinds of tokens in `token_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Normal,
+    Unknown,
+    Control,
+    UserDefined,
+    Unused,
+    Byte,
+}
+
+impl Kind {
+    const ALL: [Kind; 6] =
+        [Kind::Normal, Kind::Unknown, Kind::Control, Kind::UserDefined, Kind::Unused, Kind::Byte];
+
+    fn of(number: i32) -> Option<Kind> {
+        let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        Kind::ALL.get(index).copied()
+    }
+
+    /// GGUF's number of the kind.
+    pub(super) fn number(self) -> i32 {
+        self as i32 + 1
+    }
+}
+
+/// What a pre-tokenizer's name means.
+struct Family {
+    pattern: &'static str,
+    normalization: Option<Form>,
+    ignore_merges: bool,
+    add_bos: bool,
+}
+
+impl<'a> GgufVocab<'a> {
+    /// The vocabulary in the metadata of a GGUF file.
+    ///
+    /// # Errors
+    /// When the model or the tokens are missing, or a value has another type.
+    pub fn of(metadata: &'a Metadata) -> Result<GgufVocab<'a>> {
+        let id = |name: &str| metadata.get::<u32>(&format!("tokenizer.ggml.{name}_token_id"));
+        let switch = |name: &str| metadata.get::<bool>(&format!("tokenizer.ggml.add_{name}"));
+        Ok(GgufVocab {
+            model: metadata.require::<&str>("tokenizer.ggml.model")?.to_owned(),
+            pre: metadata.get::<&str>("tokenizer.ggml.pre")?.map(str::to_owned),
+            tokens: Cow::Borrowed(metadata.require("tokenizer.ggml.tokens")?),
+            scores: metadata.get::<&[f32]>("tokenizer.ggml.scores")?.map(<[f32]>::to_vec),
+            types: metadata.get::<&[i32]>("tokenizer.ggml.token_type")?.map(<[i32]>::to_vec),
+            merges: metadata.get("tokenizer.ggml.merges")?.map(Cow::Borrowed),
+            bos: id("bos")?,
+            eos: id("eos")?,
+            unk: id("unknown")?,
+            pad: id("padding")?,
+            add_bos: switch("bos_token")?,
+            add_eos: switch("eos_token")?,
+            add_space_prefix: switch("space_prefix")?,
+        })
+    }
+
+    /// The tokenizer of this vocabulary.
+    ///
+    /// # Errors
+    /// A vocabulary whose lists do not fit together, or whose model or
+    /// pre-tokenizer is not supported, is refused by a sentence.
+    pub fn tokenizer(self, limits: &Limits) -> Result<Tokenizer> {
+        let name = |error: Error| error.of("tokenizer.ggml");
+        let parts = match self.model.as_str() {
+            "llama" => self.spm_parts(limits),
+            "gpt2" => self.bpe_parts(limits),
+            other => Err(Error::new(format!("model `{}`; `llama` and `gpt2` are supported", short(other)))),
+        };
+        Tokenizer::assemble(parts.map_err(name)?, limits).map_err(name)
+    }
+
+    fn spm_parts(mut self, limits: &Limits) -> Result<Parts> {
+        let kinds = self.kinds(limits)?;
+        let spm = self.spm(&kinds)?;
+        let prefix = self.add_space_prefix.unwrap_or(true);
+        let mark = SPACE_MARK.to_string();
+        let mut normalization = Normalization::none();
+        if prefix {
+            normalization.add_prepend(mark.clone())?;
+        }
+        normalization.add_replace(" ".to_owned(), mark.clone())?;
+        Ok(Parts {
+            added: self.added(&kinds),
+            normalization,
+            steps: Vec::<Step>::new(),
+            ends: self.ends(true)?,
+            named: self.named(),
+            decoding: Decoding::Pieces {
+                replace: vec![(mark, " ".to_owned())],
+                byte_fallback: true,
+                strip: prefix.then_some((' ', 1)),
+            },
+            model: ModelParts::Spm(spm, self.tokens.into_owned()),
+        })
+    }
+
+    fn spm(&self, kinds: &[Kind]) -> Result<Spm> {
+        let scores = self.scores.as_ref().ok_or_else(|| Error::new("scores are missing; SPM needs them"))?;
+        if scores.len() != self.tokens.len() {
+            let (scores, tokens) = (scores.len(), self.tokens.len());
+            return Err(Error::new(format!("{scores} scores for {tokens} tokens; each token needs one")));
+        }
+        let (mut given, mut longest) = (vec![None; self.tokens.len()], 0);
+        let mut bytes = Box::new([None; 256]);
+        for (id, ((token, kind), score)) in (0_u32..).zip(self.tokens.iter().zip(kinds).zip(scores)) {
+            match kind {
+                Kind::Byte => {
+                    let byte = byte_token(token).ok_or_else(|| {
+                        Error::new(format!("byte token {id} is `{}`; it must be `<0xNN>`", short(token)))
+                    })?;
+                    bytes[usize::from(byte)] = Some(id);
+                }
+                Kind::Control | Kind::Unknown => {}
+                Kind::Normal | Kind::UserDefined | Kind::Unused => {
+                    check_joined(token, id, *score)?;
+                    given[id as usize] = Some(*score);
+                    longest = longest.max(token.len());
+                }
+            }
+        }
+        Ok(Spm { scores: given, bytes, unknown: self.unk, longest })
+    }
+
+    fn bpe_parts(mut self, limits: &Limits) -> Result<Parts> {
+        let kinds = self.kinds(limits)?;
+        let family = family(self.pre.as_deref())?;
+        let mut normalization = Normalization::none();
+        if let Some(form) = family.normalization {
+            normalization.add_form(form)?;
+        }
+        let merges = self.merges.take().ok_or_else(|| Error::new("merges are missing; BPE needs them"))?;
+        let merges = pairs(&merges)?;
+        let ids = (0..).take(self.tokens.len()).collect();
+        Ok(Parts {
+            added: self.added(&kinds),
+            normalization,
+            steps: split::byte_level_words(family.pattern)?,
+            ends: self.ends(family.add_bos)?,
+            named: self.named(),
+            decoding: Decoding::ByteLevel,
+            model: ModelParts::Bpe(BpeParts {
+                vocabulary: Vocabulary { tokens: self.tokens.into_owned(), ids },
+                merges,
+                unknown: None,
+                fuse_unknown: false,
+                byte_fallback: false,
+                ignore_merges: family.ignore_merges,
+            }),
+        })
+    }
+
+    /// The kind of each token; names tokens that have no text, as llama.cpp does.
+    fn kinds(&mut self, limits: &Limits) -> Result<Vec<Kind>> {
+        let count = self.tokens.len();
+        let cap = usize::try_from(limits.vocabulary).unwrap_or(usize::MAX);
+        if count > cap {
+            return Err(Error::new(format!("{count} tokens; at most {cap} are taken")));
+        }
+        if self.tokens.iter().any(str::is_empty) {
+            let named = self.tokens.iter().enumerate().map(|(id, token)| match token {
+                "" => Cow::Owned(format!("[EMPTY_{id}]")),
+                token => Cow::Borrowed(token),
+            });
+            self.tokens = Cow::Owned(named.collect());
+        }
+        let Some(types) = &self.types else {
+            return Ok(vec![Kind::Normal; count]);
+        };
+        if types.len() != count {
+            return Err(Error::new(format!(
+                "{} token types for {count} tokens; each token needs one",
+                types.len()
+            )));
+        }
+        let kind = |(id, number): (usize, &i32)| {
+            Kind::of(*number)
+                .ok_or_else(|| Error::new(format!("token {id} has type {number}; types are 1 to 6")))
+        };
+        types.iter().enumerate().map(kind).collect()
+    }
+
+    /// The tokens that are read from a text as they are spelled.
+    fn added(&self, kinds: &[Kind]) -> Vec<AddedToken> {
+        let spelled = (0..)
+            .zip(self.tokens.iter().zip(kinds))
+            .filter(|(_, (_, kind))| matches!(kind, Kind::Control | Kind::Unknown | Kind::UserDefined));
+        spelled
+            .map(|(id, (token, kind))| AddedToken {
+                id,
+                content: token.to_owned(),
+                single_word: false,
+                lstrip: false,
+                rstrip: false,
+                normalized: false,
+                special: *kind != Kind::UserDefined,
+            })
+            .collect()
+    }
+
+    fn ends(&self, add_bos: bool) -> Result<EndIds> {
+        let end = |wanted: bool, id: Option<u32>, name: &str| match (wanted, id) {
+            (false, _) => Ok(Vec::new()),
+            (true, Some(id)) => Ok(vec![id]),
+            (true, None) => {
+                Err(Error::new(format!("add_{name}_token is on, but {name}_token_id is missing")))
+            }
+        };
+        let add_bos = self.add_bos.unwrap_or(add_bos && self.bos.is_some());
+        Ok(EndIds {
+            before: end(add_bos, self.bos, "bos")?,
+            after: end(self.add_eos.unwrap_or(false), self.eos, "eos")?,
+        })
+    }
+
+    fn named(&self) -> Named {
+        Named { bos: self.bos, eos: self.eos, unk: self.unk, pad: self.pad }
+    }
+}
+
+/// The two tokens of each merge.
+fn pairs(merges: &Strings) -> Result<Merges> {
+    let mut pairs = Merges::default();
+    for text in merges.iter() {
+        let (left, right) = tokenizer_json::merge(text)
+            .ok_or_else(|| Error::new(format!("merge `{}` is not two tokens", short(text))))?;
+        pairs.push(left, right);
+    }
+    Ok(pairs)
+}
+
+/// Checks a token that characters are joined to.
+fn check_joined(token: &str, id: u32, score: f32) -> Result<()> {
+    if !score.is_finite() {
+        return Err(Error::new(format!("token {id} has the score {score}; it must be a finite number")));
+    }
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(Error::new(format!(
+            "token {id} has {} bytes; at most {TOKEN_BYTES_MAX} are taken",
+            token.len()
+        )));
+    }
+    Ok(())
+}
+
+fn family(pre: Option<&str>) -> Result<Family> {
+    match pre {
+        Some("gpt-2") => {
+            Ok(Family { pattern: GPT2, normalization: None, ignore_merges: false, add_bos: false })
+        }
+        Some("llama-bpe" | "llama3" | "llama-v3") => {
+            Ok(Family { pattern: LLAMA3, normalization: None, ignore_merges: true, add_bos: true })
+        }
+        // llama.cpp leaves NFC out; the model was trained with it, and its tokenizer.json has it.
+        Some("qwen2") => Ok(Family {
+            pattern: QWEN2,
+            normalization: Some(Form::Nfc),
+            ignore_merges: false,
+            add_bos: false,
+        }),
+        Some(other) => Err(Error::new(format!(
+            "pre-tokenizer `{}`; `gpt-2`, `llama-bpe` and `qwen2` are supported",
+            short(other)
+        ))),
+        None => Err(Error::new(
+            "the pre-tokenizer's name (`pre`) is missing, so that words cannot be told apart; convert the model again",
+        )),
+    }
+}

@@ -1,0 +1,34 @@
+//! Words: text to token ids and back, and what a chat template says.
+#![forbid(unsafe_code)]
+
+mod added;
+mod bpe;
+mod byte_level;
+mod decoding;
+mod folder;
+#[doc(hidden)]
+pub mod fuzz;
+mod gguf_export;
+mod gguf_vocab;
+mod limits;
+mod normalize;
+mod open;
+mod parts;
+mod pattern;
+mod short;
+mod span;
+mod split;
+mod spm;
+mod stream;
+mod table;
+pub mod template;
+mod tokenizer;
+mod tokenizer_json;
+
+pub use gguf_vocab::GgufVocab;
+pub use limits::Limits;
+pub use open::Words;
+pub use parts::Named;
+pub use span::{Origin, Span};
+pub use stream::{Detokenizer, Specials};
+pub use tokenizer::{Ends, TEXT_BYTES_MAX, Tokenizer};

@@ -1,0 +1,208 @@
+//! The regular expressions that split text into words, in linear time.
+//!
+//! Patterns come from a model's file, so a backtracking engine is out of the
+//! question: it can be made to run for ever, and the one inside `tokenizers`
+//! stops silently at its limit, which gives wrong ids. Every family's pattern
+//! is linear but for one look-ahead, the ending `|\s+(?!\S)|\s+`: a run of
+//! white space leaves its last character to the word that follows. That ending
+//! is done here by hand; the rest must be what `regex-automata` accepts.
+
+use std::ops::Range;
+
+use girih_tensor::{Error, Result};
+use regex_automata::{Input, meta};
+
+use super::short::short;
+
+/// The longest pattern in use (gpt-oss) has 300 bytes.
+const PATTERN_BYTES_MAX: usize = 4096;
+/// Bytes of a compiled pattern: it bounds the work for each byte of text.
+/// The largest in use (gpt-oss) needs less than half.
+const COMPILED_BYTES_MAX: usize = 2 << 20;
+/// The one look-ahead in use, with the alternative that follows it.
+const TRAILING: &str = r"|\s+(?!\S)|\s+";
+/// The place of `\s+` of `TRAILING` among the compiled patterns.
+const WHITE_SPACE: usize = 1;
+
+/// A compiled pattern.
+pub(super) struct Pattern {
+    regex: meta::Regex,
+}
+
+impl Pattern {
+    /// Compiles a regular expression in the syntax of `tokenizer.json`, or says
+    /// why it is refused.
+    pub(super) fn regex(source: &str) -> Result<Pattern> {
+        if source.len() > PATTERN_BYTES_MAX {
+            return Err(Error::new(format!(
+                "a pattern of {} bytes; at most {PATTERN_BYTES_MAX} are taken",
+                source.len()
+            )));
+        }
+        if has_possessive(source) {
+            return Err(refused(source, "it has a possessive repetition"));
+        }
+        match source.strip_suffix(TRAILING) {
+            Some(words) => Pattern::compile(&[words, r"\s+"], source),
+            None => Pattern::compile(&[source], source),
+        }
+    }
+
+    /// The pattern that matches exactly this text.
+    pub(super) fn literal(text: &str) -> Result<Pattern> {
+        if text.is_empty() || text.len() > PATTERN_BYTES_MAX {
+            return Err(Error::new(format!("a text to split at has {} bytes", text.len())));
+        }
+        let escaped: String = text.chars().map(|char| format!(r"\x{{{:X}}}", u32::from(char))).collect();
+        Pattern::compile(&[&escaped], text)
+    }
+
+    fn compile(patterns: &[&str], source: &str) -> Result<Pattern> {
+        let config = meta::Config::new()
+            .nfa_size_limit(Some(COMPILED_BYTES_MAX))
+            .onepass_size_limit(Some(COMPILED_BYTES_MAX));
+        let regex = meta::Builder::new()
+            .configure(config)
+            .build_many(patterns)
+            .map_err(|error| refused(source, reason(&error)))?;
+        Ok(Pattern { regex })
+    }
+
+    /// The matches in order; empty matches are left out.
+    pub(super) fn matches(&self, text: &str) -> Vec<Range<usize>> {
+        let mut found = Vec::new();
+        let mut start = 0;
+        while let Some(hit) = self.regex.find(Input::new(text).range(start..)) {
+            let mut end = hit.end();
+            if hit.pattern().as_usize() == WHITE_SPACE {
+                end = leave_last(text, hit.range());
+            }
+            if end > hit.start() {
+                found.push(hit.start()..end);
+            }
+            start = if end > start { end } else { next_char(text, start) };
+            if start > text.len() {
+                break;
+            }
+        }
+        found
+    }
+}
+
+/// Where `\s+(?!\S)|\s+` ends in a longest run of white space: before its last
+/// character, if there is another one and a word follows.
+fn leave_last(text: &str, run: Range<usize>) -> usize {
+    if run.end == text.len() {
+        return run.end;
+    }
+    match text[run.clone()].char_indices().next_back() {
+        Some((last, _)) if last > 0 => run.start + last,
+        _ => run.end,
+    }
+}
+
+/// The start of the character after the one at `at`; past the end for the last.
+fn next_char(text: &str, at: usize) -> usize {
+    at + text[at..].chars().next().map_or(1, char::len_utf8)
+}
+
+/// Whether a repetition is followed by `+`: `regex-automata` reads `a?+` as
+/// `(a?)+`, the engines that files are written for as an `a?` that never gives back.
+fn has_possessive(source: &str) -> bool {
+    let mut chars = source.chars().peekable();
+    let mut class = 0_usize;
+    while let Some(char) = chars.next() {
+        let is_repetition = match char {
+            '\\' => {
+                let named = matches!(chars.next(), Some('p' | 'P' | 'x' | 'u'));
+                if named && chars.peek() == Some(&'{') {
+                    chars.by_ref().find(|char| *char == '}');
+                }
+                false
+            }
+            '[' => {
+                class += 1;
+                false
+            }
+            ']' => {
+                class = class.saturating_sub(1);
+                false
+            }
+            '?' | '*' | '+' | '}' => class == 0,
+            _ => false,
+        };
+        if is_repetition && chars.peek() == Some(&'+') {
+            return true;
+        }
+    }
+    false
+}
+
+/// What is wrong with a pattern, in one line.
+fn reason(error: &meta::BuildError) -> String {
+    let syntax = error.syntax_error().map(ToString::to_string);
+    // The error draws the pattern first; its last line says what is wrong.
+    let last = syntax.as_deref().and_then(|drawn| drawn.lines().last());
+    let line = last.map(|line| line.trim_start_matches("error: ").to_owned());
+    line.unwrap_or_else(|| format!("it needs more than {COMPILED_BYTES_MAX} bytes when compiled"))
+}
+
+fn refused(source: &str, why: impl std::fmt::Display) -> Error {
+    Error::new(format!(
+        "the pattern `{}` is refused: {why}; taken are patterns without look-around, and the ending `{TRAILING}`",
+        short(source)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(pattern: &str, text: &str) -> Vec<String> {
+        let pattern = Pattern::regex(pattern).expect("the pattern is taken");
+        pattern.matches(text).into_iter().map(|range| text[range].to_owned()).collect()
+    }
+
+    #[test]
+    fn white_space_leaves_its_last_character_to_the_next_word() {
+        let pattern = r" ?\p{L}+|\s+(?!\S)|\s+";
+        assert_eq!(words(pattern, "a   b  "), ["a", "  ", " b", "  "]);
+        assert_eq!(words(pattern, "\n\nb"), ["\n", "\n", "b"]);
+        assert_eq!(words(pattern, "\u{3000}\u{3000} b"), ["\u{3000}\u{3000}", " b"]);
+    }
+
+    #[test]
+    fn white_space_matched_by_an_earlier_alternative_stays_whole() {
+        assert_eq!(words(r"\p{L}+|\s*[\r\n]+|\s+(?!\S)|\s+", " \n\nb  c"), [" \n\n", "b", " ", " ", "c"]);
+    }
+
+    #[test]
+    fn empty_matches_end() {
+        assert_eq!(words("a*", "baaé"), ["aa"]);
+    }
+
+    #[test]
+    fn patterns_that_backtrack_are_refused() {
+        for bad in [r"(a)\1", "(?=a)", r"\p{L}++", "(?!a)b|\\s+(?!\\S)|\\s+", "(", "((a{1000}){1000}){1000}"]
+        {
+            assert!(Pattern::regex(bad).is_err(), "{bad}");
+        }
+        assert!(Pattern::regex(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
+    }
+
+    #[test]
+    fn possessive_repetitions_are_told_from_plain_ones() {
+        for possessive in ["a?+", r"\p{L}*+", "[+?]++", "a{1,3}+"] {
+            assert!(has_possessive(possessive), "{possessive}");
+        }
+        for plain in [r"\p{L}+", r"\?+", "[*+?+]", r"\++", "a+?", "(?i:b)+", r"[\]++]"] {
+            assert!(!has_possessive(plain), "{plain}");
+        }
+    }
+
+    #[test]
+    fn literals_are_not_patterns() {
+        let pattern = Pattern::literal("a.▁").expect("a literal");
+        assert_eq!(pattern.matches("a.▁ ab▁ a.▁"), [0..5, 12..17]);
+    }
+}

@@ -1,0 +1,204 @@
+//! SentencePiece's BPE with scores, as vocabularies inside GGUF files need it.
+//!
+//! The two neighbours whose joint text is the token of the highest score are
+//! joined, the leftmost first among equals, until no neighbours make a token
+//! (llama.cpp, `llm_tokenizer_spm`). A heap keeps this at n log n.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use girih_tensor::{Error, Result};
+
+use super::table::Table;
+
+/// The longest token that texts are joined to: it bounds the work for one
+/// lookup. Real ones are below 100 bytes.
+pub(super) const TOKEN_BYTES_MAX: usize = 1024;
+
+/// A vocabulary with scores. Its tokens' spellings are in a table that is
+/// handed in.
+pub(super) struct Spm {
+    /// By id; none for what text cannot make.
+    pub scores: Vec<Option<f32>>,
+    /// What stands in for characters that are no token.
+    pub bytes: Box<[Option<u32>; 256]>,
+    /// Stands in where a byte is missing.
+    pub unknown: Option<u32>,
+    /// Bytes of the longest token that has a score.
+    pub longest: usize,
+}
+
+/// A stretch of the text; an empty one has been joined to its left neighbour.
+struct Symbol {
+    start: usize,
+    len: usize,
+    previous: Option<usize>,
+    next: Option<usize>,
+}
+
+/// Two neighbours that make a token.
+struct Pair {
+    score: f32,
+    left: usize,
+    right: usize,
+    /// Bytes of both when the pair was found: it is stale when they changed.
+    len: usize,
+}
+
+impl Ord for Pair {
+    fn cmp(&self, other: &Pair) -> Ordering {
+        self.score.total_cmp(&other.score).then(other.left.cmp(&self.left))
+    }
+}
+
+impl PartialOrd for Pair {
+    fn partial_cmp(&self, other: &Pair) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Pair {
+    fn eq(&self, other: &Pair) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Pair {}
+
+impl Spm {
+    /// The id and the score of a token that text can make.
+    fn scored(&self, token: &str, table: &Table) -> Option<(u32, f32)> {
+        let id = table.id(token)?;
+        Some((id, (*self.scores.get(id as usize)?)?))
+    }
+
+    /// Appends the ids of `text`.
+    pub(super) fn encode(&self, text: &str, table: &Table, ids: &mut Vec<u32>) -> Result<()> {
+        let mut symbols = symbols(text);
+        let mut pairs = BinaryHeap::with_capacity(symbols.len());
+        for right in 1..symbols.len() {
+            pairs.extend(self.pair(text, table, &symbols, Some(right - 1), Some(right)));
+        }
+        while let Some(pair) = pairs.pop() {
+            if !join(&mut symbols, &pair) {
+                continue;
+            }
+            let Symbol { previous, next, .. } = symbols[pair.left];
+            pairs.extend(self.pair(text, table, &symbols, previous, Some(pair.left)));
+            pairs.extend(self.pair(text, table, &symbols, Some(pair.left), next));
+        }
+        for symbol in symbols.iter().filter(|symbol| symbol.len > 0) {
+            self.push_symbol(&text[symbol.start..symbol.start + symbol.len], table, ids)?;
+        }
+        Ok(())
+    }
+
+    fn pair(
+        &self,
+        text: &str,
+        table: &Table,
+        symbols: &[Symbol],
+        left: Option<usize>,
+        right: Option<usize>,
+    ) -> Option<Pair> {
+        let (left, right) = (left?, right?);
+        let start = symbols[left].start;
+        let len = symbols[left].len + symbols[right].len;
+        if len > self.longest {
+            return None;
+        }
+        let (_, score) = self.scored(&text[start..start + len], table)?;
+        Some(Pair { score, left, right, len })
+    }
+
+    fn push_symbol(&self, symbol: &str, table: &Table, ids: &mut Vec<u32>) -> Result<()> {
+        if let Some((id, _)) = self.scored(symbol, table) {
+            ids.push(id);
+            return Ok(());
+        }
+        for byte in symbol.bytes() {
+            let id = self.bytes[usize::from(byte)].or(self.unknown);
+            ids.push(id.ok_or_else(|| {
+                Error::new(format!(
+                    "`{symbol}` is no token, and the vocabulary has neither a token for byte 0x{byte:02X} \
+                     nor one for the unknown"
+                ))
+            })?);
+        }
+        Ok(())
+    }
+}
+
+fn symbols(text: &str) -> Vec<Symbol> {
+    let mut symbols: Vec<Symbol> = text
+        .char_indices()
+        .enumerate()
+        .map(|(index, (start, char))| Symbol {
+            start,
+            len: char.len_utf8(),
+            previous: index.checked_sub(1),
+            next: Some(index + 1),
+        })
+        .collect();
+    if let Some(last) = symbols.last_mut() {
+        last.next = None;
+    }
+    symbols
+}
+
+/// Joins a pair, unless one of the two has changed since it was found.
+fn join(symbols: &mut [Symbol], pair: &Pair) -> bool {
+    let (left, right) = (symbols[pair.left].len, symbols[pair.right].len);
+    if left == 0 || right == 0 || left + right != pair.len {
+        return false;
+    }
+    symbols[pair.left].len = pair.len;
+    symbols[pair.right].len = 0;
+    let next = symbols[pair.right].next;
+    symbols[pair.left].next = next;
+    if let Some(next) = next {
+        symbols[next].previous = Some(pair.left);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+
+    fn spm(tokens: &[(&str, f32)], unknown: Option<u32>) -> (Spm, Table) {
+        let mut table = Table::default();
+        for ((token, _), id) in tokens.iter().zip(0..) {
+            table.enter(token, id, &Limits::DEFAULT).expect("no token is there twice");
+        }
+        let mut bytes = Box::new([None; 256]);
+        bytes[0xC3] = Some(100);
+        let longest = tokens.iter().map(|(token, _)| token.len()).max().unwrap_or(0);
+        let scores = tokens.iter().map(|(_, score)| Some(*score)).collect();
+        (Spm { scores, bytes, unknown, longest }, table)
+    }
+
+    fn encode((spm, table): &(Spm, Table), text: &str) -> Vec<u32> {
+        let mut ids = Vec::new();
+        spm.encode(text, table, &mut ids).expect("every character has an id");
+        ids
+    }
+
+    #[test]
+    fn the_highest_score_is_joined_first_then_the_leftmost() {
+        let vocabulary = [("a", -9.0), ("b", -9.0), ("ab", -2.0), ("ba", -1.0), ("aa", -3.0)];
+        let spm = spm(&vocabulary, None);
+        assert_eq!(encode(&spm, "aba"), [0, 3]);
+        assert_eq!(encode(&spm, "aaa"), [4, 0]);
+        assert_eq!(encode(&spm, ""), [] as [u32; 0]);
+    }
+
+    #[test]
+    fn characters_without_a_token_become_bytes_or_the_unknown() {
+        assert_eq!(encode(&spm(&[("a", 0.0)], Some(7)), "aé"), [0, 100, 7]);
+        let (spm, table) = spm(&[("a", 0.0)], None);
+        let error = spm.encode("é", &table, &mut Vec::new()).expect_err("no token");
+        assert!(error.to_string().contains("0xA9"), "{error}");
+    }
+}

@@ -1,0 +1,214 @@
+//! Where a model's chat template stands, and which of several is meant.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+
+use girih_tensor::{Error, Result};
+use serde_json::{Map, Value};
+
+use crate::limits::Limits;
+
+/// The special tokens of `tokenizer_config.json` that templates see as
+/// variables (transformers' `special_tokens_map`).
+const TOKEN_VARIABLES: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/// The chat templates of one model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChatTemplate {
+    /// Name and source.
+    named: Vec<(String, String)>,
+    /// `bos_token`, `eos_token` and so on, as far as the model names them.
+    pub variables: Map<String, Value>,
+}
+
+impl ChatTemplate {
+    /// One template, from wherever (`tokenizer.chat_template` of a GGUF file).
+    pub fn new(source: impl Into<String>, variables: Map<String, Value>) -> ChatTemplate {
+        ChatTemplate { named: vec![("default".to_owned(), source.into())], variables }
+    }
+
+    /// The template of a Hugging Face folder: `chat_template.jinja`, else
+    /// `chat_template` in `tokenizer_config.json`. `None` if it has neither.
+    pub fn read(folder: &Path, limits: &Limits) -> Result<Option<ChatTemplate>> {
+        let config = match read_text(&folder.join("tokenizer_config.json"), limits.file.json_bytes)? {
+            Some(text) => serde_json::from_str(&text)
+                .map_err(|error| Error::new(format!("is not JSON: {error}")).of("tokenizer_config.json"))?,
+            None => Value::Null,
+        };
+        let variables = token_variables(&config);
+        if let Some(source) = read_text(&folder.join("chat_template.jinja"), limits.template_bytes)? {
+            return Ok(Some(ChatTemplate::new(source, variables)));
+        }
+        let Some(template) = config.get("chat_template").filter(|template| !template.is_null()) else {
+            return Ok(None);
+        };
+        let named = named(template).map_err(|error| error.of("tokenizer_config.json"))?;
+        for (name, source) in &named {
+            check_size(
+                "tokenizer_config.json",
+                &format!("the chat template '{name}'"),
+                source.len(),
+                limits,
+            )?;
+        }
+        Ok(Some(ChatTemplate { named, variables }))
+    }
+
+    /// The source to render with: `tool_use` if the model has one and tools are
+    /// given, else `default`.
+    pub fn source(&self, tools: Option<&[Value]>) -> Result<&str> {
+        let by_name = |wanted: &str| {
+            self.named.iter().find(|(name, _)| name == wanted).map(|(_, source)| source.as_str())
+        };
+        tools.and_then(|_| by_name("tool_use")).or_else(|| by_name("default")).ok_or_else(|| {
+            let names: Vec<&str> = self.named.iter().map(|(name, _)| name.as_str()).collect();
+            Error::new(format!(
+                "the model's chat templates are named {}; none is 'default'",
+                names.join(", ")
+            ))
+        })
+    }
+}
+
+/// The `chat_template` of a configuration: a string, or a list of
+/// `{"name": .., "template": ..}`.
+fn named(template: &Value) -> Result<Vec<(String, String)>> {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+    let entries = match template {
+        Value::String(source) => return Ok(vec![("default".to_owned(), source.clone())]),
+        Value::Array(entries) => {
+            entries.iter().map(|entry| text(entry.get("name")).zip(text(entry.get("template"))))
+        }
+        _ => return Err(Error::new("chat_template must be a string or a list")),
+    };
+    entries.collect::<Option<_>>().ok_or_else(|| {
+        Error::new(
+            "chat_template is a list with an entry that is not {\"name\": string, \"template\": string}",
+        )
+    })
+}
+
+/// The token variables, whether written as strings or as added tokens.
+fn token_variables(config: &Value) -> Map<String, Value> {
+    let spelling = |name: &str| {
+        let value = config.get(name)?;
+        Some(value.get("content").unwrap_or(value).as_str()?.to_owned())
+    };
+    TOKEN_VARIABLES
+        .iter()
+        .filter_map(|&name| Some((name.to_owned(), Value::String(spelling(name)?))))
+        .collect()
+}
+
+/// A small text file, if it is there.
+fn read_text(path: &Path, bytes_max: u64) -> Result<Option<String>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::new(format!("cannot be opened: {error}")).of(name)),
+    };
+    let mut text = String::new();
+    file.take(bytes_max + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| Error::new(format!("cannot be read as text: {error}")).of(&name))?;
+    if text.len() as u64 > bytes_max {
+        return Err(Error::new(format!("has more than {bytes_max} bytes, the most for such a file")).of(name));
+    }
+    Ok(Some(text))
+}
+
+fn check_size(file: &str, thing: &str, bytes: usize, limits: &Limits) -> Result<()> {
+    if bytes as u64 > limits.template_bytes {
+        let most = limits.template_bytes;
+        return Err(Error::new(format!("{thing} has {bytes} bytes, the most is {most}")).of(file));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A folder with these files, gone when dropped.
+    struct Folder(std::path::PathBuf);
+
+    impl Folder {
+        fn new(name: &str, files: &[(&str, &str)]) -> Folder {
+            let folder = Folder(std::env::temp_dir().join(format!("girih-{name}-{}", std::process::id())));
+            std::fs::create_dir_all(&folder.0).expect("a writable folder for temporary files");
+            for (file, text) in files {
+                std::fs::write(folder.0.join(file), text).expect("a writable file");
+            }
+            folder
+        }
+
+        fn read(&self) -> Result<Option<ChatTemplate>> {
+            ChatTemplate::read(&self.0, &Limits { template_bytes: 8, ..Limits::DEFAULT })
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn config(template: &Value) -> String {
+        json!({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": null, "chat_template": template})
+            .to_string()
+    }
+
+    #[test]
+    fn the_file_wins_over_the_configuration() {
+        let config = config(&json!("config"));
+        let folder =
+            Folder::new("both", &[("tokenizer_config.json", &config), ("chat_template.jinja", "file")]);
+        let template = folder.read().expect("good files").expect("a template");
+        assert_eq!(template.source(None).expect("one template"), "file");
+        assert_eq!(Value::Object(template.variables), json!({"bos_token": "<s>", "eos_token": "</s>"}));
+    }
+
+    #[test]
+    fn tools_choose_among_named_templates() {
+        let named =
+            json!([{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]);
+        let folder = Folder::new("named", &[("tokenizer_config.json", &config(&named))]);
+        let template = folder.read().expect("a good file").expect("a template");
+        assert_eq!(template.source(None).expect("default"), "plain");
+        assert_eq!(template.source(Some(&[])).expect("tool_use"), "tools");
+
+        let named = json!([{"name": "rag", "template": "x"}]);
+        let folder = Folder::new("rag", &[("tokenizer_config.json", &config(&named))]);
+        let template = folder.read().expect("a good file").expect("a template");
+        let error = template.source(None).expect_err("no default").to_string();
+        assert_eq!(error, "the model's chat templates are named rag; none is 'default'");
+    }
+
+    #[test]
+    fn bad_files_are_refused() {
+        let error = |name: &str, files: &[(&str, &str)]| {
+            Folder::new(name, files).read().expect_err("bad").to_string()
+        };
+        let config_error = |name: &str, text: &str| error(name, &[("tokenizer_config.json", text)]);
+        assert!(config_error("json", "{").starts_with("tokenizer_config.json: is not JSON: "));
+        assert_eq!(
+            config_error("number", &config(&json!(1))),
+            "tokenizer_config.json: chat_template must be a string or a list"
+        );
+        assert!(config_error("entry", &config(&json!([{"name": "a"}]))).contains("an entry that is not"));
+        assert_eq!(
+            config_error("long", &config(&json!("123456789"))),
+            "tokenizer_config.json: the chat template 'default' has 9 bytes, the most is 8"
+        );
+        assert_eq!(
+            error("file", &[("chat_template.jinja", "123456789")]),
+            "chat_template.jinja: has more than 8 bytes, the most for such a file"
+        );
+        assert_eq!(Folder::new("none", &[]).read().expect("nothing there"), None);
+    }
+}

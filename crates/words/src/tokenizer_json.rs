@@ -1,0 +1,519 @@
+//! Reads `tokenizer.json`: what is in it is checked here, before any of it
+//! is used.
+//!
+//! Only the components that decoder models use are known; a file with another
+//! one, or with a field that is not known, is refused by its name rather than
+//! read as something else. `truncation` and `padding` are read over, as in
+//! transformers: they say how a batch was trained, not what a text is.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use girih_tensor::{Error, Result};
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::added::AddedToken;
+use super::bpe::{BpeParts, Merges, Vocabulary};
+use super::decoding::Decoding;
+use super::normalize::{Form, Normalization};
+use super::parts::{EndIds, ModelParts, Named, Parts};
+use super::pattern::Pattern;
+use super::short::short;
+use super::split::{self, Keep, Matched, Prefix, Step};
+use crate::limits::Limits;
+
+/// How much longer than its tokens a decoded text may become.
+const EXPANSION_MAX: usize = 64;
+/// Steps of one normalizer, pre-tokenizer or decoder.
+const STEPS_MAX: usize = 64;
+
+/// The parts that a `tokenizer.json` describes.
+pub(super) fn parse(bytes: &[u8], limits: &Limits) -> Result<Parts> {
+    let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    if len > limits.tokenizer_bytes {
+        return Err(Error::new(format!("{len} bytes; at most {} are taken", limits.tokenizer_bytes)));
+    }
+    let file: File = serde_json::from_slice(bytes)
+        .map_err(|error| Error::new(format!("no tokenizer that girih takes: {error}")))?;
+    if file.version != "1.0" {
+        return Err(Error::new(format!("version `{}`; 1.0 is taken", short(&file.version))));
+    }
+    file.parts()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    version: String,
+    #[serde(default, rename = "truncation")]
+    _truncation: Option<IgnoredAny>,
+    #[serde(default, rename = "padding")]
+    _padding: Option<IgnoredAny>,
+    #[serde(default)]
+    added_tokens: Vec<AddedToken>,
+    normalizer: Option<Normalizer>,
+    pre_tokenizer: Option<PreTokenizer>,
+    post_processor: Option<PostProcessor>,
+    decoder: Option<Decoder>,
+    model: Bpe,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bpe {
+    #[serde(rename = "type")]
+    _type: Option<BpeType>,
+    dropout: Option<f64>,
+    unk_token: Option<String>,
+    continuing_subword_prefix: Option<String>,
+    end_of_word_suffix: Option<String>,
+    #[serde(default)]
+    fuse_unk: bool,
+    #[serde(default)]
+    byte_fallback: bool,
+    #[serde(default)]
+    ignore_merges: bool,
+    vocab: Unique<u32>,
+    #[serde(deserialize_with = "merges")]
+    merges: Merges,
+}
+
+#[derive(Deserialize)]
+enum BpeType {
+    #[serde(rename = "BPE")]
+    Bpe,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", deny_unknown_fields)]
+enum Normalizer {
+    Sequence {
+        normalizers: Vec<Normalizer>,
+    },
+    #[serde(rename = "NFC")]
+    Nfc,
+    #[serde(rename = "NFD")]
+    Nfd,
+    #[serde(rename = "NFKC")]
+    Nfkc,
+    #[serde(rename = "NFKD")]
+    Nfkd,
+    Prepend {
+        prepend: String,
+    },
+    Replace {
+        pattern: Text,
+        content: String,
+    },
+}
+
+#[derive(Deserialize)]
+enum Text {
+    String(String),
+    Regex(String),
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", deny_unknown_fields)]
+enum PreTokenizer {
+    Sequence {
+        pretokenizers: Vec<PreTokenizer>,
+    },
+    Split {
+        pattern: Text,
+        behavior: Keep,
+        invert: bool,
+    },
+    ByteLevel {
+        add_prefix_space: bool,
+        #[serde(rename = "trim_offsets")]
+        _trim_offsets: bool,
+        #[serde(default = "yes")]
+        use_regex: bool,
+    },
+    Metaspace {
+        replacement: char,
+        #[serde(default = "always")]
+        prepend_scheme: Prefix,
+        #[serde(default = "yes")]
+        split: bool,
+        add_prefix_space: Option<bool>,
+        #[serde(rename = "str_rep")]
+        _str_rep: Option<String>,
+    },
+    Digits {
+        individual_digits: bool,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", deny_unknown_fields)]
+enum PostProcessor {
+    Sequence { processors: Vec<PostProcessor> },
+    ByteLevel(#[expect(dead_code, reason = "it adjusts offsets, which are not used")] ByteLevelFields),
+    TemplateProcessing { single: Vec<Piece>, pair: Vec<Piece>, special_tokens: Unique<SpecialIds> },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ByteLevelFields {
+    #[serde(default, rename = "add_prefix_space")]
+    _add_prefix_space: bool,
+    #[serde(default, rename = "trim_offsets")]
+    _trim_offsets: bool,
+    #[serde(default, rename = "use_regex")]
+    _use_regex: bool,
+}
+
+#[derive(Deserialize)]
+enum Piece {
+    Sequence {
+        id: SequenceId,
+        #[serde(rename = "type_id")]
+        _type_id: u32,
+    },
+    SpecialToken {
+        id: String,
+        #[serde(rename = "type_id")]
+        _type_id: u32,
+    },
+}
+
+#[derive(Deserialize, PartialEq)]
+enum SequenceId {
+    A,
+    B,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SpecialIds {
+    #[serde(rename = "id")]
+    _id: String,
+    ids: Vec<u32>,
+    #[serde(rename = "tokens")]
+    _tokens: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", deny_unknown_fields)]
+enum Decoder {
+    Sequence { decoders: Vec<Decoder> },
+    ByteLevel(#[expect(dead_code, reason = "the fields matter for encoding only")] ByteLevelFields),
+    Replace { pattern: Text, content: String },
+    ByteFallback,
+    Fuse,
+    Strip { content: char, start: usize, stop: usize },
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn always() -> Prefix {
+    Prefix::Always
+}
+
+/// An object as a list, in which no key may occur twice.
+struct Unique<V>(Vec<(String, V)>);
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries<V>(std::marker::PhantomData<V>);
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
+            type Value = Unique<V>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique<V>, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry::<String, V>()? {
+                    entries.push(entry);
+                }
+                let mut keys = HashSet::with_capacity(entries.len());
+                match entries.iter().find(|(key, _)| !keys.insert(key.as_str())) {
+                    Some((key, _)) => Err(A::Error::custom(format!("key `{}` occurs twice", short(key)))),
+                    None => Ok(Unique(entries)),
+                }
+            }
+        }
+        deserializer.deserialize_map(Entries(std::marker::PhantomData))
+    }
+}
+
+/// Two tokens to be joined: `["a", "b"]`, or in older files `"a b"`.
+struct Merge(String, String);
+
+impl<'de> Deserialize<'de> for Merge {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pair;
+        impl<'de> Visitor<'de> for Pair {
+            type Value = Merge;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a merge of two tokens")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Merge, E> {
+                match merge(text) {
+                    Some((left, right)) => Ok(Merge(left.to_owned(), right.to_owned())),
+                    None => Err(E::custom(format!("merge `{}` is not two tokens", short(text)))),
+                }
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut pair: A) -> Result<Merge, A::Error> {
+                let missing = || A::Error::custom("a merge has fewer than two tokens");
+                let left = pair.next_element()?.ok_or_else(missing)?;
+                let right = pair.next_element()?.ok_or_else(missing)?;
+                match pair.next_element::<IgnoredAny>()? {
+                    Some(_) => Err(A::Error::custom("a merge has more than two tokens")),
+                    None => Ok(Merge(left, right)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Pair)
+    }
+}
+
+/// Merges in order, none of which stays in memory of its own.
+fn merges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Merges, D::Error> {
+    struct List;
+    impl<'de> Visitor<'de> for List {
+        type Value = Merges;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a sequence")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Merges, A::Error> {
+            let mut merges = Merges::default();
+            while let Some(Merge(left, right)) = list.next_element()? {
+                merges.push(&left, &right);
+            }
+            Ok(merges)
+        }
+    }
+    deserializer.deserialize_seq(List)
+}
+
+/// The two tokens of a merge written as one string.
+pub(super) fn merge(text: &str) -> Option<(&str, &str)> {
+    text.split_once(' ').filter(|(left, right)| !left.is_empty() && !right.is_empty() && !right.contains(' '))
+}
+
+impl File {
+    fn parts(self) -> Result<Parts> {
+        let model = self.model.parts().map_err(|error| error.of("model"))?;
+        let unk = model.unknown.as_ref().and_then(|unknown| model.vocabulary.id(unknown));
+        Ok(Parts {
+            added: self.added_tokens,
+            normalization: normalization(self.normalizer).map_err(|error| error.of("normalizer"))?,
+            steps: steps(self.pre_tokenizer).map_err(|error| error.of("pre_tokenizer"))?,
+            model: ModelParts::Bpe(model),
+            ends: ends(self.post_processor).map_err(|error| error.of("post_processor"))?,
+            decoding: decoding(self.decoder).map_err(|error| error.of("decoder"))?,
+            named: Named { unk, ..Named::default() },
+        })
+    }
+}
+
+impl Bpe {
+    fn parts(self) -> Result<BpeParts> {
+        if self.dropout.is_some_and(|dropout| dropout != 0.0) {
+            return Err(Error::new("dropout makes ids random; it must be null"));
+        }
+        for (name, affix) in [
+            ("continuing_subword_prefix", &self.continuing_subword_prefix),
+            ("end_of_word_suffix", &self.end_of_word_suffix),
+        ] {
+            if let Some(affix) = affix.as_deref().filter(|affix| !affix.is_empty()) {
+                return Err(Error::new(format!("{name} `{}` is not supported", short(affix))));
+            }
+        }
+        Ok(BpeParts {
+            vocabulary: Vocabulary {
+                tokens: self.vocab.0.iter().map(|(token, _)| token).collect(),
+                ids: self.vocab.0.iter().map(|(_, id)| *id).collect(),
+            },
+            merges: self.merges,
+            unknown: self.unk_token,
+            fuse_unknown: self.fuse_unk,
+            byte_fallback: self.byte_fallback,
+            ignore_merges: self.ignore_merges,
+        })
+    }
+}
+
+/// The items of nested sequences, in order. Their depth is bounded by serde_json.
+fn flat<T>(item: Option<T>, inner: fn(T) -> Result<Vec<T>, T>) -> Result<Vec<T>> {
+    let mut open: Vec<T> = item.into_iter().collect();
+    let mut items = Vec::new();
+    while let Some(item) = open.pop() {
+        match inner(item) {
+            Ok(sequence) => open.extend(sequence.into_iter().rev()),
+            Err(item) => items.push(item),
+        }
+        if open.len() + items.len() > STEPS_MAX {
+            return Err(Error::new(format!("more than {STEPS_MAX} steps")));
+        }
+    }
+    Ok(items)
+}
+
+fn normalization(normalizer: Option<Normalizer>) -> Result<Normalization> {
+    let flat = flat(normalizer, |item| match item {
+        Normalizer::Sequence { normalizers } => Ok(normalizers),
+        item => Err(item),
+    })?;
+    let mut steps = Normalization::none();
+    for item in flat {
+        match item {
+            Normalizer::Nfc => steps.add_form(Form::Nfc)?,
+            Normalizer::Nfd => steps.add_form(Form::Nfd)?,
+            Normalizer::Nfkc => steps.add_form(Form::Nfkc)?,
+            Normalizer::Nfkd => steps.add_form(Form::Nfkd)?,
+            Normalizer::Prepend { prepend } => steps.add_prepend(prepend)?,
+            Normalizer::Replace { pattern, content } => steps.add_replace(literal(pattern)?, content)?,
+            Normalizer::Sequence { .. } => unreachable!("sequences were flattened"),
+        }
+    }
+    Ok(steps)
+}
+
+/// The text of a pattern that is not a regular expression.
+fn literal(pattern: Text) -> Result<String> {
+    match pattern {
+        Text::String(text) if text.is_empty() => Err(Error::new("Replace has an empty pattern")),
+        Text::String(text) => Ok(text),
+        Text::Regex(regex) => {
+            Err(Error::new(format!("Replace by the regular expression `{}` is not supported", short(&regex))))
+        }
+    }
+}
+
+fn steps(pre_tokenizer: Option<PreTokenizer>) -> Result<Vec<Step>> {
+    let flat = flat(pre_tokenizer, |item| match item {
+        PreTokenizer::Sequence { pretokenizers } => Ok(pretokenizers),
+        item => Err(item),
+    })?;
+    let mut steps = Vec::new();
+    for item in flat {
+        item.add_steps(&mut steps)?;
+    }
+    Ok(steps)
+}
+
+impl PreTokenizer {
+    fn add_steps(self, steps: &mut Vec<Step>) -> Result<()> {
+        let delimiter = Matched::Delimiter;
+        match self {
+            PreTokenizer::Split { pattern, behavior, invert } => {
+                let pattern = match pattern {
+                    Text::String(text) => Pattern::literal(&text)?,
+                    Text::Regex(regex) => Pattern::regex(&regex)?,
+                };
+                let matched = if invert { Matched::Word } else { delimiter };
+                steps.push(Step::Split { pattern, matched, keep: behavior });
+            }
+            PreTokenizer::ByteLevel { add_prefix_space, use_regex, .. } => {
+                if add_prefix_space {
+                    steps.push(Step::PrefixSpace);
+                }
+                if use_regex {
+                    steps.extend(split::byte_level_words(split::GPT2)?);
+                } else {
+                    steps.push(Step::ByteLevel);
+                }
+            }
+            PreTokenizer::Metaspace { replacement, prepend_scheme, split, add_prefix_space, .. } => {
+                let prefix = if add_prefix_space == Some(false) { Prefix::Never } else { prepend_scheme };
+                steps.push(Step::Metaspace { mark: replacement, prefix });
+                if split {
+                    let pattern = Pattern::literal(&replacement.to_string())?;
+                    steps.push(Step::Split { pattern, matched: delimiter, keep: Keep::MergedWithNext });
+                }
+            }
+            PreTokenizer::Digits { individual_digits } => {
+                let pattern = Pattern::regex(if individual_digits { r"\p{N}" } else { r"\p{N}+" })?;
+                steps.push(Step::Split { pattern, matched: delimiter, keep: Keep::Isolated });
+            }
+            PreTokenizer::Sequence { .. } => unreachable!("sequences were flattened"),
+        }
+        Ok(())
+    }
+}
+
+fn ends(post_processor: Option<PostProcessor>) -> Result<EndIds> {
+    let flat = flat(post_processor, |item| match item {
+        PostProcessor::Sequence { processors } => Ok(processors),
+        item => Err(item),
+    })?;
+    let mut ends = EndIds::default();
+    for item in flat {
+        if let PostProcessor::TemplateProcessing { single, pair, special_tokens } = item {
+            template(&pair, &special_tokens)?;
+            let EndIds { before, after } = template(&single, &special_tokens)?;
+            ends.before.splice(0..0, before);
+            ends.after.extend(after);
+        }
+    }
+    Ok(ends)
+}
+
+/// The ids around sequence A of a template.
+fn template(pieces: &[Piece], special: &Unique<SpecialIds>) -> Result<EndIds> {
+    let mut ends = EndIds::default();
+    let mut sequences = 0;
+    for piece in pieces {
+        match piece {
+            Piece::Sequence { id: SequenceId::A, .. } => sequences += 1,
+            Piece::Sequence { id: SequenceId::B, .. } => {}
+            Piece::SpecialToken { id, .. } => {
+                let found = special.0.iter().find(|(name, _)| name == id);
+                let (_, special) = found.ok_or_else(|| {
+                    Error::new(format!("the template has `{}`, which is not in special_tokens", short(id)))
+                })?;
+                let side = if sequences == 0 { &mut ends.before } else { &mut ends.after };
+                side.extend(&special.ids);
+            }
+        }
+    }
+    if sequences != 1 {
+        return Err(Error::new(format!("the template has sequence A {sequences} times; it needs it once")));
+    }
+    Ok(ends)
+}
+
+fn decoding(decoder: Option<Decoder>) -> Result<Decoding> {
+    let flat = flat(decoder, |item| match item {
+        Decoder::Sequence { decoders } => Ok(decoders),
+        item => Err(item),
+    })?;
+    if let [Decoder::ByteLevel(_)] = flat.as_slice() {
+        return Ok(Decoding::ByteLevel);
+    }
+    let order = "Replace, ByteFallback, Fuse, Strip";
+    let wrong = || Error::new(format!("it must be ByteLevel, or a sequence in the order {order}"));
+    let (mut replacements, mut byte_fallback, mut fused, mut strip) = (Vec::new(), false, false, None);
+    let mut expansion = 1_usize;
+    for item in flat {
+        match item {
+            Decoder::Replace { pattern, content } if !byte_fallback && !fused => {
+                let pattern = literal(pattern)?;
+                expansion = expansion.saturating_mul(content.len().div_ceil(pattern.len()).max(1));
+                replacements.push((pattern, content));
+            }
+            Decoder::ByteFallback if !byte_fallback && !fused => byte_fallback = true,
+            Decoder::Fuse if !fused => fused = true,
+            Decoder::Strip { content, start, stop: 0 } if fused && strip.is_none() => {
+                strip = Some((content, start));
+            }
+            _ => return Err(wrong()),
+        }
+    }
+    if !fused {
+        return Err(wrong());
+    }
+    if expansion > EXPANSION_MAX {
+        return Err(Error::new(format!(
+            "its steps could make a text {expansion} times as long; at most {EXPANSION_MAX} times is taken"
+        )));
+    }
+    Ok(Decoding::Pieces { replace: replacements, byte_fallback, strip })
+}

@@ -1,0 +1,159 @@
+//! One bad `tokenizer.json` and one bad GGUF vocabulary per fault, each with
+//! the sentence that it gets.
+//!
+//! The files lie in `tests/bad/tokenizers`, their sentences in its
+//! `expected.tsv`, which `UPDATE=1` writes anew; then read the sentences.
+
+use std::borrow::Cow;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use girih_file::Strings;
+use girih_words::Limits;
+use girih_words::{GgufVocab, Tokenizer};
+
+/// No small file may take longer, whatever it claims.
+const TIME_MOST: Duration = Duration::from_secs(1);
+
+fn sentence(path: &Path) -> String {
+    let bytes = fs::read(path).expect("a bad file");
+    let start = Instant::now();
+    let error =
+        Tokenizer::from_json(&bytes, &Limits::DEFAULT).expect_err(&format!("{} is bad", path.display()));
+    assert!(start.elapsed() < TIME_MOST, "{} took {:?}", path.display(), start.elapsed());
+    error.to_string()
+}
+
+#[test]
+fn every_bad_tokenizer_gets_its_sentence() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bad/tokenizers");
+    let entries = fs::read_dir(&folder).expect("the folder of bad tokenizers");
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    paths.sort();
+    let mut table = String::from("file\tsentence\n");
+    for path in &paths {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        table += &format!("{name}\t{}\n", sentence(path));
+    }
+    let expected = folder.join("expected.tsv");
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&expected, &table).expect("the table can be written");
+    }
+    let expected = fs::read_to_string(&expected).expect("the table");
+    for (found, expected) in table.lines().zip(expected.lines()) {
+        assert_eq!(found, expected);
+    }
+    assert_eq!(table.lines().count(), expected.lines().count(), "every file has its line");
+}
+
+#[test]
+fn a_tokenizer_over_the_cap_is_refused_before_it_is_read() {
+    let limits = Limits { tokenizer_bytes: 10, ..Limits::DEFAULT };
+    let error = Tokenizer::from_json(&[b'['; 11], &limits).expect_err("it is over the cap");
+    assert_eq!(error.to_string(), "11 bytes; at most 10 are taken");
+}
+
+fn list(strings: &[&str]) -> Cow<'static, Strings> {
+    Cow::Owned(strings.iter().collect())
+}
+
+/// A good vocabulary of each model.
+fn spm() -> GgufVocab<'static> {
+    GgufVocab {
+        model: "llama".to_owned(),
+        tokens: list(&["<unk>", "<s>", "<0x0A>", "▁", "a", "▁a"]),
+        scores: Some(vec![0.0, 0.0, 0.0, -3.0, -2.0, -1.0]),
+        types: Some(vec![2, 3, 6, 1, 1, 1]),
+        bos: Some(1),
+        unk: Some(0),
+        ..GgufVocab::default()
+    }
+}
+
+fn bpe() -> GgufVocab<'static> {
+    GgufVocab {
+        model: "gpt2".to_owned(),
+        pre: Some("gpt-2".to_owned()),
+        tokens: list(&["a", "b", "ab"]),
+        merges: Some(list(&["a b"])),
+        ..GgufVocab::default()
+    }
+}
+
+fn refusal(vocab: GgufVocab<'_>) -> String {
+    vocab.tokenizer(&Limits::DEFAULT).expect_err("the vocabulary is bad").to_string()
+}
+
+#[test]
+fn the_vocabularies_that_the_bad_ones_are_made_from_are_good() {
+    for vocab in [spm(), bpe()] {
+        vocab.tokenizer(&Limits::DEFAULT).expect("a good vocabulary");
+    }
+}
+
+#[test]
+fn lists_that_do_not_fit_together_are_refused() {
+    let few_scores = GgufVocab { scores: Some(vec![0.0; 5]), ..spm() };
+    assert_eq!(refusal(few_scores), "tokenizer.ggml: 5 scores for 6 tokens; each token needs one");
+    let no_scores = GgufVocab { scores: None, ..spm() };
+    assert_eq!(refusal(no_scores), "tokenizer.ggml: scores are missing; SPM needs them");
+    let few_types = GgufVocab { types: Some(vec![1; 5]), ..spm() };
+    assert_eq!(refusal(few_types), "tokenizer.ggml: 5 token types for 6 tokens; each token needs one");
+    let no_merges = GgufVocab { merges: None, ..bpe() };
+    assert_eq!(refusal(no_merges), "tokenizer.ggml: merges are missing; BPE needs them");
+    let twice = GgufVocab { tokens: list(&["a", "b", "a"]), ..bpe() };
+    assert_eq!(refusal(twice), "tokenizer.ggml: token `a` has the ids 0 and 2; each token needs one");
+    let none = GgufVocab { tokens: list(&[]), merges: Some(list(&[])), ..bpe() };
+    assert_eq!(refusal(none), "tokenizer.ggml: the vocabulary is empty");
+}
+
+#[test]
+fn values_out_of_range_are_refused() {
+    let mut byte = spm();
+    byte.tokens = list(&["<unk>", "<s>", "<0x-1>", "▁", "a", "▁a"]);
+    assert_eq!(refusal(byte), "tokenizer.ggml: byte token 2 is `<0x-1>`; it must be `<0xNN>`");
+    for bad in [0, 7, -1, i32::MAX] {
+        let types = GgufVocab { types: Some(vec![2, 3, 6, 1, 1, bad]), ..spm() };
+        assert_eq!(refusal(types), format!("tokenizer.ggml: token 5 has type {bad}; types are 1 to 6"));
+    }
+    let score = GgufVocab { scores: Some(vec![0.0, 0.0, 0.0, -3.0, f32::NAN, -1.0]), ..spm() };
+    assert_eq!(refusal(score), "tokenizer.ggml: token 4 has the score NaN; it must be a finite number");
+    let mut long = spm();
+    long.tokens = list(&["<unk>", "<s>", "<0x0A>", "▁", "a", &"a".repeat(1025)]);
+    assert_eq!(refusal(long), "tokenizer.ggml: token 5 has 1025 bytes; at most 1024 are taken");
+    let bos = GgufVocab { bos: Some(6), ..spm() };
+    assert_eq!(refusal(bos), "tokenizer.ggml: the BOS token has id 6, which is not in the vocabulary of 6");
+    let no_bos = GgufVocab { add_bos: Some(true), ..bpe() };
+    assert_eq!(refusal(no_bos), "tokenizer.ggml: add_bos_token is on, but bos_token_id is missing");
+    let limits = Limits { vocabulary: 2, ..Limits::DEFAULT };
+    let error = bpe().tokenizer(&limits).expect_err("it is over the cap");
+    assert_eq!(error.to_string(), "tokenizer.ggml: 3 tokens; at most 2 are taken");
+}
+
+#[test]
+fn merges_that_do_not_fit_are_refused() {
+    for (merge, sentence) in [
+        ("ab", "merge `ab` is not two tokens"),
+        ("a  b", "merge `a  b` is not two tokens"),
+        ("a c", "model: the merges do not fit the vocabulary: Token `c` out of vocabulary"),
+        ("b a", "model: the merges do not fit the vocabulary: Token `ba` out of vocabulary"),
+    ] {
+        let vocab = GgufVocab { merges: Some(list(&[merge])), ..bpe() };
+        assert_eq!(refusal(vocab), format!("tokenizer.ggml: {sentence}"));
+    }
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_its_name() {
+    let model = GgufVocab { model: "t5".to_owned(), ..spm() };
+    assert_eq!(refusal(model), "tokenizer.ggml: model `t5`; `llama` and `gpt2` are supported");
+    let pre = GgufVocab { pre: Some("tekken".to_owned()), ..bpe() };
+    assert_eq!(
+        refusal(pre),
+        "tokenizer.ggml: pre-tokenizer `tekken`; `gpt-2`, `llama-bpe` and `qwen2` are supported"
+    );
+    let unnamed = GgufVocab { pre: None, ..bpe() };
+    assert!(refusal(unnamed).contains("the pre-tokenizer's name (`pre`) is missing"));
+}

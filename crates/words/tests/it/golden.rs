@@ -1,0 +1,62 @@
+//! The ids and the text that HF's library recorded for many strings.
+
+use std::fs;
+use std::path::Path;
+
+use girih_words::Limits;
+use girih_words::{Ends, Origin, Specials, Tokenizer};
+use serde::Deserialize;
+
+use crate::data;
+
+#[derive(Deserialize)]
+struct Recorded {
+    text: String,
+    ids: Vec<u32>,
+    ids_special: Vec<u32>,
+    /// The decoded text; none where it is `text`.
+    decode: Option<String>,
+}
+
+fn recorded(path: &Path) -> Vec<Recorded> {
+    let lines = fs::read_to_string(path).expect("a golden file");
+    lines.lines().map(|line| serde_json::from_str(line).expect("a golden line")).collect()
+}
+
+fn check(tokenizer: &Tokenizer, golden: &Path) {
+    let recorded = recorded(golden);
+    assert_eq!(recorded.len(), 1138, "{}", golden.display());
+    for Recorded { text, ids, ids_special, decode } in &recorded {
+        let encode = |ends| tokenizer.encode(text, Origin::Template, ends).expect("a text that encodes");
+        assert_eq!(&encode(Ends::Omit), ids, "{text:?}");
+        assert_eq!(&encode(Ends::Add), ids_special, "{text:?}");
+        let want = decode.as_ref().unwrap_or(text);
+        assert_eq!(&tokenizer.decode(ids, Specials::Keep), want, "{text:?}");
+        assert_eq!(&tokenizer.decode(ids_special, Specials::Skip), want, "{text:?}");
+        let mut stream = tokenizer.detokenizer(Specials::Keep);
+        let pieces: Vec<String> = ids.iter().map(|id| stream.push(*id)).collect();
+        assert!(
+            pieces.iter().all(|piece| !piece.contains('\u{FFFD}')) || want.contains('\u{FFFD}'),
+            "{text:?}"
+        );
+        assert_eq!(pieces.concat() + &stream.finish(), *want, "{text:?}");
+    }
+}
+
+#[test]
+fn llama3_2_equals_the_golden() {
+    let Some(data) = data::folder() else { return };
+    let golden = data.join("tokenizer-golden/llama3_2.jsonl");
+    for file in ["tokenizer.json", "tokenizer.orig.json"] {
+        let bytes = fs::read(data.join("tokenizers/llama3_2").join(file)).expect("the tokenizer");
+        check(&Tokenizer::from_json(&bytes, &Limits::DEFAULT).expect("a real tokenizer"), &golden);
+    }
+}
+
+#[test]
+fn gemma3_equals_the_golden() {
+    let Some(data) = data::folder() else { return };
+    let tokenizer =
+        Tokenizer::from_folder(&data.join("tokenizers/gemma3"), &Limits::DEFAULT).expect("a folder");
+    check(&tokenizer, &data.join("tokenizer-golden/gemma3.jsonl"));
+}
