@@ -12,6 +12,7 @@ use girih_engine::{
 use girih_graph::backend::{Block, Inputs, MemoryPlan, State};
 use girih_graph::{BLOCK_POSITIONS, Error, Group, GroupId, Key, Runner, Sequence, Span, Step, Variant};
 use girih_tensor::Shape;
+use girih_tensor::random::mix;
 
 pub const VOCABULARY: usize = 40;
 pub const CONTEXT: u32 = 320;
@@ -51,11 +52,6 @@ pub struct Oracle {
 struct Slots {
     groups: Vec<Vec<[u64; BLOCK_POSITIONS]>>,
     watched: Watched,
-}
-
-fn mix(x: u64) -> u64 {
-    let x = (x ^ (x >> 29)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    (x ^ (x >> 32)).wrapping_mul(0xc4ce_b9fe_1a85_ec53) ^ (x >> 31)
 }
 
 /// The mark that a token leaves in a group; never 0, which is an empty slot.
