@@ -39,7 +39,8 @@ fn together(engine: &mut Engine<'_>, requests: &[Request]) -> Vec<Reply> {
 #[test]
 fn eight_sequences_decode_together() {
     let (mut engine, watched) = batched(8, 64);
-    let prompts: Vec<_> = (0..8).map(|number| prompt(number, 20 + 9 * number as usize)).collect();
+    // The first tokens of these prompts differ, so none shares a prefix.
+    let prompts: Vec<_> = (1..9).map(|number| prompt(number, 11 + 9 * number as usize)).collect();
     let requests: Vec<_> = prompts.iter().map(|prompt| request(prompt, 100)).collect();
     let replies = together(&mut engine, &requests);
     for (prompt, reply) in prompts.iter().zip(&replies) {
