@@ -134,11 +134,11 @@ pub struct Amounts {
 pub fn profile(runner: &mut dyn Runner, amounts: Amounts, seed: u64) -> Result<[Profile; 2]> {
     let Amounts { depth, prompt, generated } = amounts;
     let total = u64::from(depth) + u64::from(prompt) + u64::from(generated);
-    let most = runner.max_key();
-    if total > u64::from(most.context) {
+    let max_key = runner.max_key();
+    if total > u64::from(max_key.context) {
         return Err(Error::new(format!(
             "the profile needs {total} tokens; the loaded programs support {}: enlarge the context",
-            most.context
+            max_key.context
         )));
     }
     let tokens = random_tokens(&mut Random(seed), total as usize, runner.width());
@@ -146,12 +146,12 @@ pub fn profile(runner: &mut dyn Runner, amounts: Amounts, seed: u64) -> Result<[
     let mut sequence = ProfiledSequence { runner, tokens, blocks, position: 0, output: Vec::new() };
     let [mut prefill, mut decode] = [Profile::default(), Profile::default()];
     while sequence.position < depth {
-        sequence.step((depth - sequence.position).min(most.rows), Outputs::None, &mut Unwatched)?;
+        sequence.step((depth - sequence.position).min(max_key.rows), Outputs::None, &mut Unwatched)?;
     }
     while sequence.position < depth + prompt {
         let left = depth + prompt - sequence.position;
-        let outputs = if left <= most.rows { Outputs::Last } else { Outputs::None };
-        sequence.timed(left.min(most.rows), outputs, &mut prefill)?;
+        let outputs = if left <= max_key.rows { Outputs::Last } else { Outputs::None };
+        sequence.timed(left.min(max_key.rows), outputs, &mut prefill)?;
     }
     for _ in 0..generated {
         sequence.timed(1, Outputs::Last, &mut decode)?;

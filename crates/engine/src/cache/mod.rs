@@ -250,8 +250,8 @@ impl PrefixCache {
             sequence.tables[group].behind(&self.pools[group], sequence.tokens.len())
         };
         let tables = (0..self.sequences.len()).flat_map(|index| groups().map(move |group| (index, group)));
-        let most = tables.max_by_key(|(index, group)| behind(*index, *group));
-        let Some((index, group)) = most.filter(|(index, group)| behind(*index, *group) > 0) else {
+        let largest = tables.max_by_key(|(index, group)| behind(*index, *group));
+        let Some((index, group)) = largest.filter(|(index, group)| behind(*index, *group) > 0) else {
             return false;
         };
         let table = &mut self.sequences[index].tables[group];

@@ -26,7 +26,7 @@ pub use draw::{draw, uniform};
 pub use history::History;
 pub use logprobs::{Logprob, Logprobs, logprobs};
 pub use penalty::{frequency, presence, repetition};
-pub use temperature::{greedy, likeliest, temperature};
+pub use temperature::{argmax, greedy, temperature};
 pub use top::{min_p, top_k, top_p};
 
 use crate::{Error, Result, Sampling};
@@ -61,7 +61,7 @@ pub fn pick(logits: &[f32], sampling: &Sampling, history: History<'_>) -> Result
         )));
     }
     let choice = if sampling.temperature == 0.0 && sampling.keeps_logits() {
-        likeliest(logits)
+        argmax(logits)
     } else {
         let mut logits = logits.to_vec();
         for (_, sampler) in SAMPLERS {

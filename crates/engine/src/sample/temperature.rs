@@ -30,7 +30,7 @@ pub fn greedy(logits: &mut [f32]) {
 
 /// Returns the token that [`greedy`] leaves, whatever number is drawn; `None` if every
 /// token is ruled out.
-pub fn likeliest(logits: &[f32]) -> Option<u32> {
+pub fn argmax(logits: &[f32]) -> Option<u32> {
     let highest = highest(logits);
     let found = first(logits, |logit| logit == highest)?;
     (highest > f32::NEG_INFINITY).then_some(found as u32)

@@ -276,13 +276,13 @@ fn log_probabilities_are_those_of_the_model() {
 
 #[test]
 fn an_engine_refuses_programs_too_small_for_its_limits() {
-    let refusal = |most: Key, blocks: &[u32], limits: EngineLimits| {
-        let runner = Box::new(Oracle::new(most, blocks, &Watched::default()));
+    let refusal = |max_key: Key, blocks: &[u32], limits: EngineLimits| {
+        let runner = Box::new(Oracle::new(max_key, blocks, &Watched::default()));
         Engine::new(runner, limits).err().expect("a refusal").to_string()
     };
     let together = |sequences, chunk| EngineLimits { sequences, ..EngineLimits::new(320, chunk) };
     let hidden = Variant { output: OutputKind::Hidden, ..Variant::GENERATE };
-    for (most, blocks, limits, part) in [
+    for (max_key, blocks, limits, part) in [
         (key(), BLOCKS, EngineLimits::new(321, 64), "context of 321 was requested"),
         (key(), [4, 5], EngineLimits::new(320, 64), "1 to 256"),
         (key(), [5, 3], EngineLimits::new(320, 64), "1 to 192"),
@@ -300,7 +300,7 @@ fn an_engine_refuses_programs_too_small_for_its_limits() {
         (Key { sequences: 8, ..key() }, BLOCKS, together(4, 3), "1 to 3 in steps of 3 rows"),
         (Key { sequences: 20, ..key() }, BLOCKS, together(20, 64), "1 to 16 in steps"),
     ] {
-        let error = refusal(most, &blocks, limits);
+        let error = refusal(max_key, &blocks, limits);
         assert!(error.contains(part), "{error}");
     }
 }

@@ -41,7 +41,7 @@ pub struct Watched {
 }
 
 pub struct Oracle {
-    most: Key,
+    max_key: Key,
     groups: Vec<Group>,
     blocks: Vec<u32>,
     slots: Slots,
@@ -85,11 +85,11 @@ pub fn greedy(prompt: &[u32], count: usize) -> Vec<u32> {
 }
 
 impl Oracle {
-    pub fn new(most: Key, blocks: &[u32], watched: &Watched) -> Oracle {
+    pub fn new(max_key: Key, blocks: &[u32], watched: &Watched) -> Oracle {
         let groups = blocks.iter().map(|count| vec![[0; BLOCK_POSITIONS]; *count as usize]).collect();
         let slots = Slots { groups, watched: watched.clone() };
         let groups = SPANS.map(|span| Group { name: span.to_string(), span }).to_vec();
-        Oracle { most, groups, blocks: blocks.to_vec(), slots, watched: watched.clone() }
+        Oracle { max_key, groups, blocks: blocks.to_vec(), slots, watched: watched.clone() }
     }
 
     /// Checks that no sequence writes a block that another one sees.
@@ -156,7 +156,7 @@ impl Runner for Oracle {
     }
 
     fn max_key(&self) -> Key {
-        self.most
+        self.max_key
     }
 
     fn groups(&self) -> &[Group] {
@@ -182,14 +182,16 @@ impl Runner for Oracle {
         for sequence in sequences {
             assert_eq!(sequence.rows.start, next, "the rows of sequences are contiguous");
             next = sequence.rows.end;
-            assert!(sequence.position as usize + sequence.rows.indexes().len() <= self.most.context as usize);
+            assert!(
+                sequence.position as usize + sequence.rows.indexes().len() <= self.max_key.context as usize
+            );
         }
-        assert!(next as usize == tokens.len() && next <= self.most.rows, "{next} rows");
+        assert!(next as usize == tokens.len() && next <= self.max_key.rows, "{next} rows");
         assert!(
             sequences.iter().map(|sequence| sequence.output_rows().len()).sum::<usize>()
-                <= self.most.output_rows as usize
+                <= self.max_key.output_rows as usize
         );
-        assert!(sequences.len() <= self.most.sequences as usize);
+        assert!(sequences.len() <= self.max_key.sequences as usize);
         self.check(sequences);
         let trouble = self.watched.trouble.get();
         let reaches = |at: u32| {

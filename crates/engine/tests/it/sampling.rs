@@ -1,7 +1,7 @@
 //! The samplers together, and the draw.
 
 use girih_engine::Sampling;
-use girih_engine::sample::{History, SAMPLERS, draw, likeliest, logprobs, pick, uniform};
+use girih_engine::sample::{History, SAMPLERS, argmax, draw, logprobs, pick, uniform};
 use girih_tensor::Random;
 
 const OUT: f32 = f32::NEG_INFINITY;
@@ -156,7 +156,7 @@ fn the_most_likely_token_is_the_one_that_the_samplers_leave() {
         if random.once_in(20) {
             logits.fill(f32::NEG_INFINITY);
         }
-        assert_eq!(likeliest(&logits), slow(&logits), "seed {seed}");
+        assert_eq!(argmax(&logits), slow(&logits), "seed {seed}");
         let picked = pick(&logits, &Sampling::greedy(), History::default());
         assert_eq!(picked.ok(), slow(&logits), "seed {seed}");
     }
