@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use girih_cpu::kernels::{self, packed};
-use girih_cpu::{Cpu, Precision};
+use girih_cpu::{ActivationPrecision, Cpu};
 use girih_engine::cache;
 use girih_graph::backend::MemoryPlan;
 use girih_graph::interpret::Interpreter;
@@ -76,22 +76,22 @@ impl<'a> LoadPlan<'a> {
 
     /// The precisions to which matmuls round activations, beyond the type in
     /// which the backend stores them: each once, the coarsest first.
-    pub fn precisions(&self) -> Vec<Precision> {
+    pub fn precisions(&self) -> Vec<ActivationPrecision> {
         match &self.device.backend {
             BackendChoice::Cpu => girih_cpu::activations(&self.graph, self.precision()),
-            BackendChoice::Interpreter => vec![Precision::F32],
+            BackendChoice::Interpreter => vec![ActivationPrecision::F32],
             BackendChoice::Npu(_) => Vec::new(),
         }
     }
 
     /// The precision to which activations are rounded before the matmul that
     /// yields logits.
-    pub fn head_precision(&self) -> Precision {
+    pub fn head_precision(&self) -> ActivationPrecision {
         let rounded = match &self.device.backend {
             BackendChoice::Cpu => girih_cpu::output_activations(&self.graph, self.precision()),
             BackendChoice::Interpreter | BackendChoice::Npu(_) => None,
         };
-        rounded.unwrap_or(Precision::F32)
+        rounded.unwrap_or(ActivationPrecision::F32)
     }
 
     /// The backend's description, and the reasons for each node that it refuses.
@@ -204,7 +204,7 @@ impl<'a> LoadPlan<'a> {
         format!("cpu, {} kernels{rest}", cpu.kernels().name)
     }
 
-    fn precision(&self) -> Option<Precision> {
+    fn precision(&self) -> Option<ActivationPrecision> {
         self.device.act_precision.map(ActPrecision::precision)
     }
 
@@ -224,12 +224,11 @@ impl<'a> LoadPlan<'a> {
     fn cpu(&self) -> Result<Cpu> {
         let threads = self.device.threads.map_or_else(girih_cpu::default_threads, usize::from);
         let placement = &self.device.placement;
-        let options = girih_cpu::Options {
+        let options = girih_cpu::CpuOptions {
             threads,
             precision: self.precision(),
             affinity: placement.affinity.map_or_else(Default::default, AffinityArg::affinity),
             residence: placement.weights.unwrap_or_default().residence(),
-            ..Default::default()
         };
         Ok(match &self.device.isa {
             Some(isa) => Cpu::with_table(options, kernels::by_name(isa)?)?,
