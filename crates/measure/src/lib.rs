@@ -20,7 +20,7 @@ pub use girih_tensor::{Error, Result};
 pub use golden::{Golden, GoldenSizes, Prompt, ReferenceOutputs};
 pub use hidden::HiddenStates;
 pub use layers::{LayerRow, diagnose, diagnose_against};
-pub use minimal_work::{MinimalWork, StepRows};
+pub use minimal_work::{MinimalWork, WorkRows};
 pub use perplexity::{Perplexity, perplexity};
 pub use profile::{Amounts, Profile, ProfileRow, profile};
 pub use speed::{BenchCase, BenchTimes, Spread, first_token, random_tokens, speed};

@@ -18,7 +18,7 @@ pub struct MinimalWork {
 
 /// The rows of a step of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StepRows {
+pub struct WorkRows {
     /// The number of rows.
     pub count: u32,
     /// The position of the first row.
@@ -30,12 +30,12 @@ pub struct StepRows {
 impl MinimalWork {
     /// Returns the work of one step of `graph`; after the last attention, only output rows
     /// count.
-    pub fn of(graph: &Graph, rows: StepRows) -> MinimalWork {
+    pub fn of(graph: &Graph, rows: WorkRows) -> MinimalWork {
         MinimalWork::of_steps(graph, [rows])
     }
 
     /// Returns the work of several steps.
-    fn of_steps(graph: &Graph, steps: impl IntoIterator<Item = StepRows>) -> MinimalWork {
+    fn of_steps(graph: &Graph, steps: impl IntoIterator<Item = WorkRows>) -> MinimalWork {
         let early = sink_gather(graph).map(|early| early.graph);
         let graph = early.as_ref().unwrap_or(graph);
         let of_step = |rows| graph.nodes.iter().map(move |node| node_work(graph, node, rows));
@@ -44,7 +44,7 @@ impl MinimalWork {
 
     /// Returns the work of `tokens` steps of one row each, from `position` on.
     pub fn of_decode(graph: &Graph, position: u32, tokens: u32) -> MinimalWork {
-        let step = |at| StepRows { count: 1, position: at, output_rows: 1 };
+        let step = |at| WorkRows { count: 1, position: at, output_rows: 1 };
         // The number of visible positions grows linearly until windows are full, so the
         // first, middle and last step are accurate enough for a limit.
         let last = position + tokens.saturating_sub(1);
@@ -70,7 +70,7 @@ impl MinimalWork {
         let chunk = chunk.max(1);
         let step = |done: u32| {
             let count = (tokens - done).min(chunk);
-            StepRows { count, position: position + done, output_rows: u32::from(done + count == tokens) }
+            WorkRows { count, position: position + done, output_rows: u32::from(done + count == tokens) }
         };
         MinimalWork::of_steps(graph, (0..tokens).step_by(chunk as usize).map(step))
     }
@@ -98,7 +98,7 @@ impl MinimalWork {
     }
 }
 
-fn node_work(graph: &Graph, node: &Node, rows: StepRows) -> MinimalWork {
+fn node_work(graph: &Graph, node: &Node, rows: WorkRows) -> MinimalWork {
     let output = graph.value(node.output);
     let count = if output.outermost == Extent::OutputRows { rows.output_rows } else { rows.count };
     match node.op {
@@ -131,7 +131,7 @@ fn node_work(graph: &Graph, node: &Node, rows: StepRows) -> MinimalWork {
 
 /// Returns the number of positions that any of the rows sees, and the sum over all rows
 /// of the positions that each sees.
-fn seen(span: Span, rows: StepRows) -> (f64, f64) {
+fn seen(span: Span, rows: WorkRows) -> (f64, f64) {
     let last = (rows.position + rows.count) as usize;
     let first = span.first(rows.position as usize);
     let pairs = (rows.position as usize..last).map(|position| position + 1 - span.first(position));
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn windows_bound_what_a_row_sees() {
-        let rows = |count, position| StepRows { count, position, output_rows: 1 };
+        let rows = |count, position| WorkRows { count, position, output_rows: 1 };
         assert_eq!(seen(Span::Full, rows(4, 0)), (4.0, 10.0));
         assert_eq!(seen(Span::Full, rows(1, 99)), (100.0, 100.0));
         assert_eq!(seen(Span::Window(8), rows(1, 99)), (8.0, 8.0));
