@@ -74,6 +74,7 @@ pub struct Npu {
 impl Npu {
     /// Creates the backend for the target of this name.
     ///
+    /// # Errors
     /// When the target does not exist.
     pub fn new(target: &str, options: NpuOptions) -> Result<Npu> {
         let target = Target::named(target)?;

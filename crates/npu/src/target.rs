@@ -362,6 +362,7 @@ impl Target {
 
     /// Parses a target file, which may extend a file of the repository.
     ///
+    /// # Errors
     /// When it is too long or not valid TOML; when a key is unknown or missing;
     /// when a number has no source and grade, or is out of range.
     pub fn parse(text: &str, variant: Option<&str>) -> Result<Target> {

@@ -69,6 +69,7 @@ impl Compiler {
 
     /// Partitions a graph into programs and host work.
     ///
+    /// # Errors
     /// When neither host nor array supports an op.
     pub fn groups(&self, graph: &Graph, dump: &mut dyn Dump) -> Result<Groups> {
         pass::groups(graph, &self.target, &self.mapping, dump)
@@ -77,6 +78,7 @@ impl Compiler {
     /// Compiles a graph. Cached programs are used; a blob that is refused is
     /// compiled again and replaced.
     ///
+    /// # Errors
     /// Fails like [`Compiler::groups`], and when a program does not fit the
     /// target.
     pub fn compile(&self, graph: &Graph, dump: &mut dyn Dump) -> Result<CompiledGraph> {

@@ -193,6 +193,7 @@ impl Device {
 
     /// Maps bytes of a buffer object for reading by the host.
     ///
+    /// # Errors
     /// When the array has written some of them since the last sync.
     pub fn map(&self, object: ObjectId, range: Range<u64>) -> Result<&[u8]> {
         if self.hidden[object.0 as usize].from_array.meet(&range) {
@@ -268,6 +269,7 @@ impl Device {
     /// Runs a program on these bindings. If programs are chained, one that
     /// `follows` is started by the call that started the previous one.
     ///
+    /// # Errors
     /// When an argument has unsynced bytes, or when the simulator finds a
     /// fault.
     pub fn submit(&mut self, list: ListId, bindings: &[Binding], follows: bool) -> Result<()> {

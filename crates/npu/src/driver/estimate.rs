@@ -73,6 +73,7 @@ impl WeightRows for Shapes {
 /// Estimates one step of all rows of a graph, of one sequence that already has
 /// `position` tokens and whose last row is an output row.
 ///
+/// # Errors
 /// When a schedule has a fault.
 pub fn estimate(graph: &Graph, compiled: &CompiledGraph, target: &Target, position: u32) -> Result<Estimate> {
     let scenario = Scenario { position, rows: graph.key.rows, runtime: Runtime::default() };
@@ -82,6 +83,7 @@ pub fn estimate(graph: &Graph, compiled: &CompiledGraph, target: &Target, positi
 /// Times each program of a graph once, starting with the configuration of
 /// another program.
 ///
+/// # Errors
 /// When a schedule has a fault.
 pub fn time_programs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<TimedProgram>> {
     let mut simulator = Simulator::new(target)?;

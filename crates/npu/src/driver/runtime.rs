@@ -103,6 +103,7 @@ impl Runtime {
 
     /// Applies the choice of this name, such as `values=brokered`.
     ///
+    /// # Errors
     /// When the choice does not exist.
     pub fn with(self, name: &str) -> Result<Runtime> {
         let choice = CHOICES.iter().find(|choice| choice.name == name);

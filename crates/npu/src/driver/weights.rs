@@ -143,6 +143,7 @@ impl NpuWeights {
 
     /// The host's copy of a weight that the array reads.
     ///
+    /// # Errors
     /// When the host has no copy.
     pub(super) fn copy(&self, name: &str) -> Result<&[u8]> {
         let copy = self.resident.get(name).and_then(ResidentWeight::copy);
