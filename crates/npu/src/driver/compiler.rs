@@ -34,7 +34,8 @@ pub struct CompiledGraph {
     pub groups: Groups,
     /// The schedule of each program.
     pub schedules: Vec<Arc<Schedule>>,
-    /// The number of programs that were compiled now, not found in the cache.
+    /// The number of programs that were not in the cache and had to be
+    /// compiled.
     pub fresh: usize,
 }
 

@@ -15,8 +15,8 @@ pub trait HostKernel {
     /// When the operands do not match the op.
     fn compute(&self, job: &HostJob<'_>, state: &mut NpuState) -> Result<Vec<f32>>;
 
-    /// The floating-point operations and the bytes of memory traffic, from
-    /// which the host time follows.
+    /// The floating-point operations and the bytes of memory traffic, which
+    /// determine the host's time.
     fn work(&self, job: &HostJob<'_>) -> HostWork;
 }
 

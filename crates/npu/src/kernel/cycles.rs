@@ -1,5 +1,5 @@
 //! The cycles of a call: the bundles of its loops, given in
-//! `targets/npu/kernels-*.toml`, and the loads that wait for a bank.
+//! `targets/npu/kernels-*.toml`, and the loads that stall on a bank conflict.
 //!
 //! ```text
 //! cycles = call + Σ over loops: cycles of an iteration · Π ⌈parameter / step⌉ + waiting loads
@@ -59,7 +59,7 @@ struct LoopTimes {
 /// The location of an operand in the memory of its tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperandExtent {
-    /// A number that is equal for operands in the memory of one tile.
+    /// Identifies the tile: equal for operands in the memory of one tile.
     pub tile: u32,
     /// The first byte.
     pub address: u32,

@@ -167,7 +167,7 @@ impl<'a> LaunchSim<'a> {
         }
     }
 
-    /// Runs woken agents until none can continue.
+    /// Runs agents that were woken until none can continue.
     fn run_woken(&mut self) -> Result<(), SimFault> {
         loop {
             let pick = match &mut self.random {

@@ -52,7 +52,7 @@ pub(super) struct LaunchPlan {
 pub(super) struct DescriptorPlan {
     pub id: u8,
     pub place: form::DmaAddress,
-    /// Words that one pass moves.
+    /// The number of words that one pass moves.
     pub words: u64,
     /// The order in which they move.
     pub order: WordRuns,

@@ -17,9 +17,9 @@ use crate::target::Target;
 
 /// A simulated array that runs schedules.
 ///
-/// It remembers the current configuration, because a launch with the same
-/// configuration does not write it again, and the time of each timed launch,
-/// because the same launch takes the same time again.
+/// It remembers two things: the current configuration, because a launch with
+/// the same one does not write it again, and the time of each timed launch,
+/// because an equal launch takes the same time.
 #[derive(Debug)]
 pub struct Simulator {
     target: Target,

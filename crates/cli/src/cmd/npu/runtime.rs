@@ -145,7 +145,7 @@ impl RuntimeBench<'_> {
         let mut ways = vec![("defaults".to_owned(), policy, Runtime::default())];
         let named = |(name, runtime): (&str, Runtime)| (name.to_owned(), policy, runtime);
         ways.extend(Runtime::default().departures().into_iter().map(named));
-        ways.push(named(("as the mlir-air example works", Runtime::MLIR_AIR)));
+        ways.push(named(("as in the mlir-air example", Runtime::MLIR_AIR)));
         let other = match policy.grouping {
             Grouping::Unstitched => Policy { grouping: Grouping::Stitched, ..policy },
             _ => Policy { grouping: Grouping::Unstitched, ..policy },

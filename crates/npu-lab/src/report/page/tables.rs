@@ -99,7 +99,7 @@ fn of_program(html: &mut String, step: &StepReport, program: &ProgramUse) -> fmt
         let label = match group {
             [_] => Escaped(&launch.name).to_string(),
             [first, .., last] => {
-                format!("{} … {} ({} alike)", Escaped(&first.name), Escaped(&last.name), group.len())
+                format!("{} … {} ({} identical)", Escaped(&first.name), Escaped(&last.name), group.len())
             }
             [] => unreachable!("a chunk has an element"),
         };

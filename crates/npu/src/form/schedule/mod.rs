@@ -81,7 +81,7 @@ pub struct Argument {
     pub bytes: u64,
 }
 
-/// How a program uses an argument: who writes and reads it, and when.
+/// How a program uses an argument: what writes and reads it, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArgumentRole {
     /// Written once, when the model is loaded: weights.
