@@ -35,7 +35,7 @@ pub struct SweepResult {
 /// not depend on the number of threads.
 ///
 /// # Errors
-/// When a graph cannot be cut or a kernel has no tiling that fits.
+/// When a graph cannot be partitioned or a kernel has no tiling that fits.
 pub fn sweep(
     graphs: &[Graph],
     target: &Target,
