@@ -16,7 +16,7 @@ pub struct Tree {
 pub struct File {
     pub path: String,
     pub bytes: usize,
-    /// The content, where it is UTF-8.
+    /// The content, if it is UTF-8.
     pub text: Option<String>,
     source: Option<Source>,
 }
@@ -113,7 +113,7 @@ impl<'a> Manifest<'a> {
         self.path.trim_end_matches("/Cargo.toml").trim_start_matches("crates/")
     }
 
-    /// The line that declares `key`, for a fault's place.
+    /// The line that declares `key`, for the location of a fault.
     pub fn line(&self, key: &str) -> usize {
         self.text.lines().position(|line| line.starts_with(key)).map_or(1, |index| index + 1)
     }

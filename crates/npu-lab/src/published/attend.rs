@@ -22,7 +22,7 @@ pub(super) struct AirAttention {
     /// Query heads.
     pub heads: u64,
     pub causal: bool,
-    /// Query tiles of a head, and heads side by side; 8 in all, one per column.
+    /// Query tiles of a head, and heads side by side; their product is 8: one each per column.
     pub q_tiles: u8,
     pub heads_abreast: u8,
 }
