@@ -231,7 +231,7 @@ pub struct CoreSpec {
     pub int8_shape: [u32; 3],
 }
 
-/// The cost of a transfer besides its words.
+/// The cost of a transfer in addition to its words.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DmaTimes {

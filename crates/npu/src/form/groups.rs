@@ -77,7 +77,7 @@ pub const CHUNK_HEAD: u32 = 64;
 pub struct ArrayProgram {
     /// The name, unique within the groups.
     pub name: String,
-    /// What the host binds.
+    /// The buffers that the host binds.
     pub arguments: Vec<Argument>,
     /// The launches, in order.
     pub launches: Vec<KernelLaunch>,

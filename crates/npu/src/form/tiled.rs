@@ -22,7 +22,7 @@ use crate::target::Target;
 pub struct Tiled {
     /// The program's name.
     pub name: String,
-    /// What the host binds.
+    /// The buffers that the host binds.
     pub arguments: Vec<Argument>,
     /// The launches, in order.
     pub launches: Vec<TiledLaunch>,
