@@ -51,8 +51,8 @@ struct ModuleFile<'a> {
     path: &'a str,
     /// Absolute paths that its code and its imports name.
     uses: Vec<Module>,
-    /// What each imported name stands for: a path within the crate, or `None`
-    /// for an item of another crate.
+    /// The path that each imported name refers to: a path within the crate, or
+    /// `None` for an item of another crate.
     imports: BTreeMap<String, Option<Module>>,
 }
 

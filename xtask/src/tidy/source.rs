@@ -37,7 +37,7 @@ impl Source {
         source
     }
 
-    /// The byte offsets in `code` at which `word` stands as a whole word.
+    /// The byte offsets in `code` at which `word` occurs as a whole word.
     pub fn words<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
         self.code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
             !self.code[..at].ends_with(is_name) && !self.code[at + word.len()..].starts_with(is_name)

@@ -118,8 +118,8 @@ impl<'a> Manifest<'a> {
         self.text.lines().position(|line| line.starts_with(key)).map_or(1, |index| index + 1)
     }
 
-    /// The real names of the packages that the tables called `kind` ask for,
-    /// in `[kind]` and `[target.….kind]`.
+    /// The real names of the packages that the tables called `kind` declare, in
+    /// `[kind]` and `[target.….kind]`.
     pub fn dependencies(&self, kind: &str) -> Vec<String> {
         let targets = self.table.get("target").and_then(toml::Value::as_table);
         let tables = targets.into_iter().flat_map(toml::Table::values).filter_map(toml::Value::as_table);

@@ -64,7 +64,7 @@ pub struct Schedule {
     pub name: String,
     /// The name of the target that it was compiled for.
     pub target: String,
-    /// What the host binds; an index here is an argument's number.
+    /// The buffers that the host binds; an index here is an argument's number.
     pub arguments: Vec<Argument>,
     /// The launches, in order.
     pub launches: Vec<Launch>,
