@@ -77,7 +77,7 @@ impl ArrayLimits {
 }
 
 impl BusyShares {
-    /// The busiest part, or `Waiting` if no part reaches [`BUSY_SHARE`].
+    /// The busiest part, or `Waiting` if no part reaches `BUSY_SHARE`.
     pub fn bound(&self) -> LaunchBottleneck {
         let parts = self.parts();
         let (bound, max) = parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("there are four");

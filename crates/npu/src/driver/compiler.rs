@@ -80,7 +80,7 @@ impl Compiler {
     /// compiled again and replaced.
     ///
     /// # Errors
-    /// Fails like [`Compiler::groups`], and when a program does not fit the
+    /// Those of [`Compiler::groups`], and when a program does not fit the
     /// target.
     pub fn compile(&self, graph: &Graph, dump: &mut dyn Dump) -> Result<CompiledGraph> {
         let groups = self.groups(graph, dump)?;
