@@ -1,5 +1,5 @@
 //! Reports one step: each program is simulated once, with counters, and its
-//! counts are multiplied by its number of runs.
+//! counts are summed over all its runs.
 
 use std::collections::BTreeMap;
 

@@ -21,8 +21,8 @@ pub struct LaunchBound {
     pub dram: Cycle,
     /// Bytes from and to DRAM.
     pub dram_bytes: u64,
-    /// The mean run length: runs of this many bytes would take the same time in
-    /// all.
+    /// The mean run length: with equal runs of this many bytes, DRAM would take
+    /// the same time.
     pub run_bytes: f64,
 }
 

@@ -183,7 +183,7 @@ fn program(kernel: Kernel, tiling: Tiling) -> ArrayProgram {
 
 /// Times every trial that may still be the best; the others have no time. A trial
 /// is skipped only if its lower bound exceeds a time that another has reached, so
-/// the fastest trial is never skipped.
+/// the first of the fastest trials is never skipped.
 fn run_all(
     trials: &[TilingTrial],
     uses: &[KernelUse],
