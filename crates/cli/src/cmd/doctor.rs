@@ -230,7 +230,7 @@ fn shape(topology: &Topology) -> String {
     format!(
         "{}, {}, {}, {}{granted}",
         plural(topology.sockets(), "socket"),
-        plural(topology.nodes(), "memory node"),
+        plural(topology.nodes(), "NUMA node"),
         plural(topology.cores(), "core"),
         plural(topology.processors().len(), "CPU"),
     )
