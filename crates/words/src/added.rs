@@ -1,6 +1,6 @@
 //! Added tokens: spellings that are one token wherever they stand in a text.
 //!
-//! `tokenizers` looks for them itself, but cannot be told which part of a text
+//! `tokenizers` looks for them itself, but cannot be told which segment of a text
 //! a user wrote; hence this matcher, with the library's rules.
 
 use std::ops::Range;
@@ -11,7 +11,7 @@ use girih_tensor::{Error, Result};
 /// The longest spelling of an added token. A special token that is found in a
 /// user's text is looked for again from the next character on, so that the
 /// length bounds the work for each of them. Real ones are below 64 bytes.
-pub(super) const SPELLING_BYTES_MAX: usize = 512;
+pub(super) const MAX_SPELLING_BYTES: usize = 512;
 
 /// One added token, as in `tokenizer.json`.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -31,7 +31,7 @@ pub(super) struct AddedToken {
     pub special: bool,
 }
 
-/// The parts of a text that a user wrote: ascending and disjoint.
+/// The segments of a text that a user wrote: ascending and disjoint.
 #[derive(Debug, Default)]
 pub(super) struct UserRanges(Vec<Range<usize>>);
 
@@ -42,16 +42,16 @@ impl UserRanges {
         }
     }
 
-    /// Whether a part of `range` was written by a user.
+    /// Whether a segment of `range` was written by a user.
     pub(super) fn touch(&self, range: &Range<usize>) -> bool {
         let next = self.0.partition_point(|user| user.end <= range.start);
         self.0.get(next).is_some_and(|user| user.start < range.end)
     }
 }
 
-/// A part of a text: an added token, or what stands between two of them.
+/// A segment of a text: an added token, or what stands between two of them.
 #[derive(Debug, PartialEq)]
-pub(super) struct Part {
+pub(super) struct TextSegment {
     pub range: Range<usize>,
     pub token: Option<u32>,
 }
@@ -78,9 +78,9 @@ impl Matcher {
     }
 
     /// Cuts `text` at its added tokens. A special token is not seen where
-    /// `is_users` says that a user wrote a part of its spelling.
-    pub(super) fn cut(&self, text: &str, is_users: impl Fn(&Range<usize>) -> bool) -> Vec<Part> {
-        let mut parts = Vec::new();
+    /// `is_users` says that a user wrote a segment of its spelling.
+    pub(super) fn cut(&self, text: &str, is_users: impl Fn(&Range<usize>) -> bool) -> Vec<TextSegment> {
+        let mut segments = Vec::new();
         let (mut done, mut from) = (0, 0);
         while let Some(found) = self.automaton.find(Input::new(text).range(from..)) {
             let token = &self.tokens[found.pattern().as_usize()];
@@ -95,16 +95,16 @@ impl Matcher {
             }
             let range = token.with_white_space(text, found.range(), done);
             if done < range.start {
-                parts.push(Part { range: done..range.start, token: None });
+                segments.push(TextSegment { range: done..range.start, token: None });
             }
             done = range.end;
             from = from.max(done);
-            parts.push(Part { range, token: Some(token.id) });
+            segments.push(TextSegment { range, token: Some(token.id) });
         }
         if done < text.len() {
-            parts.push(Part { range: done..text.len(), token: None });
+            segments.push(TextSegment { range: done..text.len(), token: None });
         }
-        parts
+        segments
     }
 }
 
@@ -152,19 +152,19 @@ mod tests {
         let matcher = Matcher::new(tokens.to_vec(), &spellings).expect("a small matcher");
         let mut users = UserRanges::default();
         users.push(user);
-        let parts = matcher.cut(text, |range| users.touch(range));
-        parts.into_iter().map(|part| (text[part.range].to_owned(), part.token)).collect()
+        let segments = matcher.cut(text, |range| users.touch(range));
+        segments.into_iter().map(|segment| (text[segment.range].to_owned(), segment.token)).collect()
     }
 
-    fn owned(parts: &[(&str, Option<u32>)]) -> Vec<(String, Option<u32>)> {
-        parts.iter().map(|(text, id)| ((*text).to_owned(), *id)).collect()
+    fn owned(segments: &[(&str, Option<u32>)]) -> Vec<(String, Option<u32>)> {
+        segments.iter().map(|(text, id)| ((*text).to_owned(), *id)).collect()
     }
 
     #[test]
     fn the_longest_token_wins_outside_user_text() {
         let tokens = [token(1, "<a>"), token(2, "<a><b>")];
-        let parts = cut(&tokens, "x<a><b><a>", 0..0);
-        assert_eq!(parts, owned(&[("x", None), ("<a><b>", Some(2)), ("<a>", Some(1))]));
+        let segments = cut(&tokens, "x<a><b><a>", 0..0);
+        assert_eq!(segments, owned(&[("x", None), ("<a><b>", Some(2)), ("<a>", Some(1))]));
         assert_eq!(cut(&tokens, "x<a><a>", 1..4), owned(&[("x<a>", None), ("<a>", Some(1))]));
     }
 

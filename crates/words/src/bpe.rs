@@ -16,7 +16,7 @@ use girih_tensor::{Error, Result};
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::short::short;
-use super::table::Table;
+use super::table::TokenTable;
 
 /// A BPE model, ready to be built.
 pub(super) struct BpeParts {
@@ -75,22 +75,22 @@ impl Merges {
 
 /// A merge whose tokens are known: the two sides, and what they make.
 #[derive(Clone, Copy)]
-struct Joint {
+struct MergeRule {
     sides: (u32, u32),
     id: u32,
 }
 
-/// The joints, by their sides; a joint's place is its rank.
+/// The rules, by their sides; a joint's index is its rank.
 #[derive(Default)]
-struct Joints {
-    ranked: Vec<Joint>,
+struct MergeRules {
+    ranked: Vec<MergeRule>,
     ranks: HashTable<u32>,
     hasher: DefaultHashBuilder,
 }
 
-impl Joints {
-    fn with_capacity(count: usize) -> Joints {
-        Joints {
+impl MergeRules {
+    fn with_capacity(count: usize) -> MergeRules {
+        MergeRules {
             ranked: Vec::with_capacity(count),
             ranks: HashTable::with_capacity(count),
             hasher: DefaultHashBuilder::default(),
@@ -98,11 +98,11 @@ impl Joints {
     }
 
     /// Appends a joint; of two with the same sides the later one counts.
-    fn push(&mut self, joint: Joint) -> Result<()> {
+    fn push(&mut self, joint: MergeRule) -> Result<()> {
         let rank = u32::try_from(self.ranked.len());
         let rank = rank.map_err(|_| Error::new("there are 2^32 merges or more; fewer are taken"))?;
         self.ranked.push(joint);
-        let Joints { ranked, ranks, hasher } = self;
+        let MergeRules { ranked, ranks, hasher } = self;
         let sides = |rank: u32| ranked[rank as usize].sides;
         let entry = ranks.entry(
             hasher.hash_one(joint.sides),
@@ -125,7 +125,7 @@ impl Joints {
 pub(super) struct Bpe {
     /// Whether text can make the token of an id.
     reachable: Vec<bool>,
-    joints: Joints,
+    rules: MergeRules,
     unknown: Option<u32>,
     fuse_unknown: bool,
     /// The token of each byte, where characters become bytes.
@@ -134,7 +134,7 @@ pub(super) struct Bpe {
 }
 
 /// A token of a word; it has no id once it was joined to its left neighbour.
-struct Symbol {
+struct BpeSymbol {
     id: Option<u32>,
     previous: Option<usize>,
     next: Option<usize>,
@@ -143,7 +143,7 @@ struct Symbol {
 impl Bpe {
     /// Builds the model of `parts`, whose tokens `table` holds. Text must never
     /// make one of the `special` tokens, so that their merges are left out.
-    pub(super) fn new(parts: &BpeParts, special: &HashSet<u32>, table: &Table) -> Result<Bpe> {
+    pub(super) fn new(parts: &BpeParts, special: &HashSet<u32>, table: &TokenTable) -> Result<Bpe> {
         let unknown = match &parts.unknown {
             None => None,
             Some(token) => Some(parts.vocabulary.id(token).ok_or_else(|| {
@@ -156,7 +156,7 @@ impl Bpe {
         }
         let mut bpe = Bpe {
             reachable,
-            joints: Joints::with_capacity(parts.merges.len()),
+            rules: MergeRules::with_capacity(parts.merges.len()),
             unknown,
             fuse_unknown: parts.fuse_unknown,
             bytes: None,
@@ -171,7 +171,7 @@ impl Bpe {
     }
 
     /// Enters the merges, but those of `special` tokens.
-    fn join(&mut self, merges: &Merges, special: &HashSet<u32>, table: &Table) -> Result<()> {
+    fn join(&mut self, merges: &Merges, special: &HashSet<u32>, table: &TokenTable) -> Result<()> {
         let mut joined = String::new();
         // Most lists are in the order of the tokens that the merges make.
         let mut last = 0_u32;
@@ -195,20 +195,20 @@ impl Bpe {
                 })
             };
             let [left, right, made] = all.map(known);
-            let joint = Joint { sides: (left?, right?), id: made? };
+            let joint = MergeRule { sides: (left?, right?), id: made? };
             last = joint.id;
-            self.joints.push(joint)?;
+            self.rules.push(joint)?;
         }
         Ok(())
     }
 
     /// The id of a token that text can make.
-    fn id(&self, token: &str, table: &Table) -> Option<u32> {
+    fn id(&self, token: &str, table: &TokenTable) -> Option<u32> {
         table.id(token).filter(|&id| self.reachable[id as usize])
     }
 
     /// Appends the ids of `word`.
-    pub(super) fn encode(&self, word: &str, table: &Table, ids: &mut Vec<u32>) -> Result<()> {
+    pub(super) fn encode(&self, word: &str, table: &TokenTable, ids: &mut Vec<u32>) -> Result<()> {
         if let Some(id) = self.id(word, table).filter(|_| self.ignore_merges && !word.is_empty()) {
             ids.push(id);
             return Ok(());
@@ -220,7 +220,7 @@ impl Bpe {
     }
 
     /// The characters of `word`, each as its token, its bytes or the unknown.
-    fn symbols(&self, word: &str, table: &Table) -> Result<Vec<Symbol>> {
+    fn symbols(&self, word: &str, table: &TokenTable) -> Result<Vec<BpeSymbol>> {
         let mut ids = Vec::with_capacity(word.len());
         // The unknown token comes when the run of characters that it stands for has ended.
         let mut is_unknown = false;
@@ -246,10 +246,10 @@ impl Bpe {
         }
         ids.extend(self.unknown.filter(|_| is_unknown));
         let count = ids.len();
-        let symbol = |(place, id)| Symbol {
+        let symbol = |(index, id)| BpeSymbol {
             id: Some(id),
-            previous: usize::checked_sub(place, 1),
-            next: Some(place + 1).filter(|&next| next < count),
+            previous: usize::checked_sub(index, 1),
+            next: Some(index + 1).filter(|&next| next < count),
         };
         Ok(ids.into_iter().enumerate().map(symbol).collect())
     }
@@ -262,44 +262,45 @@ impl Bpe {
     }
 
     /// Joins neighbours until there is no merge for any.
-    fn merge(&self, symbols: &mut [Symbol]) {
+    fn merge(&self, symbols: &mut [BpeSymbol]) {
         let mut found = BinaryHeap::with_capacity(symbols.len());
-        let places = 0..symbols.len().saturating_sub(1);
-        found.extend(places.filter_map(|place| self.joint(symbols, place).map(Reverse)));
-        while let Some(Reverse((_, place, made))) = found.pop() {
+        let indices = 0..symbols.len().saturating_sub(1);
+        found.extend(indices.filter_map(|index| self.joint(symbols, index).map(Reverse)));
+        while let Some(Reverse((_, index, made))) = found.pop() {
             // A neighbour may have changed since the joint was found.
-            if self.joint(symbols, place).is_none_or(|(_, _, now)| now != made) {
+            if self.joint(symbols, index).is_none_or(|(_, _, now)| now != made) {
                 continue;
             }
-            let right = symbols[place].next.expect("a joint has a right side");
+            let right = symbols[index].next.expect("a joint has a right side");
             let next = symbols[right].next;
             symbols[right].id = None;
-            symbols[place].id = Some(made);
-            symbols[place].next = next;
+            symbols[index].id = Some(made);
+            symbols[index].next = next;
             if let Some(next) = next {
-                symbols[next].previous = Some(place);
+                symbols[next].previous = Some(index);
             }
-            let changed = [symbols[place].previous, Some(place)].into_iter().flatten();
-            found.extend(changed.filter_map(|place| self.joint(symbols, place).map(Reverse)));
+            let changed = [symbols[index].previous, Some(index)].into_iter().flatten();
+            found.extend(changed.filter_map(|index| self.joint(symbols, index).map(Reverse)));
         }
     }
 
-    /// The joint of a symbol and its right neighbour: its rank, its place, and
+    /// The joint of a symbol and its right neighbour: its rank, its index, and
     /// what it makes.
-    fn joint(&self, symbols: &[Symbol], place: usize) -> Option<(u32, usize, u32)> {
-        let symbol = &symbols[place];
-        let (rank, made) = self.joints.get((symbol.id?, symbols[symbol.next?].id?))?;
-        Some((rank, place, made))
+    fn joint(&self, symbols: &[BpeSymbol], index: usize) -> Option<(u32, usize, u32)> {
+        let symbol = &symbols[index];
+        let (rank, made) = self.rules.get((symbol.id?, symbols[symbol.next?].id?))?;
+        Some((rank, index, made))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use girih_tensor::Random;
     use tokenizers::Model as _;
     use tokenizers::models::bpe::{BPE, Vocab};
 
     use super::*;
-    use crate::limits::Limits;
+    use crate::limits::TextLimits;
 
     /// A model of all strings that the merges make of `letters`.
     struct Sample {
@@ -310,12 +311,13 @@ mod tests {
     }
 
     impl Sample {
-        /// `random` yields a number below the one that it is given.
-        fn random(random: &mut impl FnMut(usize) -> usize) -> Sample {
-            let mut tokens: Vec<String> = ["a", "b", "é", "ŋ"].map(str::to_owned)[..2 + random(3)].to_vec();
+        fn random(random: &mut Random) -> Sample {
+            let mut tokens: Vec<String> =
+                ["a", "b", "é", "ŋ"].map(str::to_owned)[..2 + random.below(3)].to_vec();
             let mut merges = Vec::new();
-            for _ in 0..random(24) {
-                let sides = (tokens[random(tokens.len())].clone(), tokens[random(tokens.len())].clone());
+            for _ in 0..random.below(24) {
+                let [left, right] = [(); 2].map(|()| tokens[random.below(tokens.len())].clone());
+                let sides = (left, right);
                 let joined = format!("{}{}", sides.0, sides.1);
                 if !tokens.contains(&joined) {
                     tokens.push(joined);
@@ -324,21 +326,21 @@ mod tests {
                 merges.push(sides);
             }
             let bytes = ["<0xC3>", "<0xA9>", "<0xC5>"].map(str::to_owned);
-            tokens.extend(bytes.into_iter().take(random(4)));
-            let unknown = (random(2) == 0).then(|| "?".to_owned());
+            tokens.extend(bytes.into_iter().take(random.below(4)));
+            let unknown = random.once_in(2).then(|| "?".to_owned());
             tokens.extend(unknown.clone());
-            Sample { tokens, merges, unknown, flags: [(); 3].map(|()| random(2) == 0) }
+            Sample { tokens, merges, unknown, flags: [(); 3].map(|()| random.once_in(2)) }
         }
 
-        fn table(&self) -> Table {
-            let mut table = Table::default();
+        fn table(&self) -> TokenTable {
+            let mut table = TokenTable::default();
             for (token, id) in self.tokens.iter().zip(0..) {
-                table.enter(token, id, &Limits::DEFAULT).expect("no token is there twice");
+                table.enter(token, id, &TextLimits::DEFAULT).expect("no token is there twice");
             }
             table
         }
 
-        fn ours(&self, special: &[u32], table: &Table) -> Result<Bpe> {
+        fn ours(&self, special: &[u32], table: &TokenTable) -> Result<Bpe> {
             let [fuse_unknown, byte_fallback, ignore_merges] = self.flags;
             let mut merges = Merges::default();
             self.merges.iter().for_each(|(left, right)| merges.push(left, right));
@@ -366,17 +368,12 @@ mod tests {
 
     /// Random words, encoded by `Bpe` and by the library.
     fn compare(seed: u64) {
-        let mut state = seed;
-        let mut random = move |below: usize| {
-            // Knuth's MMIX generator, of which the upper bits are random enough.
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as usize % below
-        };
+        let mut random = Random(seed);
         let sample = Sample::random(&mut random);
         let (table, theirs) = (sample.table(), sample.theirs());
         let ours = sample.ours(&[], &table).expect("the library takes it");
         for _ in 0..20 {
-            let word: String = (0..random(12)).map(|_| ["a", "b", "é", "ŋ", "?"][random(5)]).collect();
+            let word: String = (0..random.below(12)).map(|_| random.of(&["a", "b", "é", "ŋ", "?"])).collect();
             let tokens = theirs.tokenize(&word).expect("the unknown token is a token");
             let is_whole = tokens.last().map_or(0, |token| token.offsets.1) == word.len();
             let mut ids = Vec::new();

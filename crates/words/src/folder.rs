@@ -10,14 +10,14 @@ use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
 use super::added::AddedToken;
-use super::parts::{ModelParts, Parts};
+use super::parts::{TokenizerModelParts, TokenizerParts};
 use super::short::short;
 use super::tokenizer::Tokenizer;
 use super::tokenizer_json;
-use crate::limits::Limits;
+use crate::limits::TextLimits;
 
 /// The file that holds a folder's tokenizer.
-pub(super) const FILE: &str = "tokenizer.json";
+pub(super) const TOKENIZER_FILE: &str = "tokenizer.json";
 
 /// What of `tokenizer_config.json` matters for ids; the chat template and the
 /// settings of Python classes are others' business.
@@ -26,7 +26,7 @@ pub(super) const FILE: &str = "tokenizer.json";
 /// decoded English (`"do n't"`), so that a text would not survive encoding and
 /// decoding, and a stream would differ from its whole.
 #[derive(Debug, Default, Deserialize)]
-struct Config {
+struct TokenizerConfig {
     bos_token: Option<Spelling>,
     eos_token: Option<Spelling>,
     unk_token: Option<Spelling>,
@@ -74,7 +74,7 @@ impl Tokenizer {
     /// # Errors
     /// A file that breaks a rule of the format, passes a cap of `limits`, or
     /// needs a component that is not supported, is refused by a sentence.
-    pub fn from_json(bytes: &[u8], limits: &Limits) -> Result<Tokenizer> {
+    pub fn from_json(bytes: &[u8], limits: &TextLimits) -> Result<Tokenizer> {
         Tokenizer::assemble(tokenizer_json::parse(bytes, limits)?, limits)
     }
 
@@ -83,8 +83,8 @@ impl Tokenizer {
     ///
     /// # Errors
     /// As [`Tokenizer::from_json`], with the file's name.
-    pub fn from_folder(folder: &Path, limits: &Limits) -> Result<Tokenizer> {
-        let path = folder.join(FILE);
+    pub fn from_folder(folder: &Path, limits: &TextLimits) -> Result<Tokenizer> {
+        let path = folder.join(TOKENIZER_FILE);
         let bytes = read(&path, limits.tokenizer_bytes).map_err(|error| error.of(path.display()))?;
         let parts = parts(folder, &bytes, limits)?;
         drop(bytes);
@@ -92,21 +92,21 @@ impl Tokenizer {
     }
 
     /// The same from the bytes of the two files.
-    pub(crate) fn from_bytes(tokenizer: &[u8], config: &[u8], limits: &Limits) -> Result<Tokenizer> {
+    pub(crate) fn from_bytes(tokenizer: &[u8], config: &[u8], limits: &TextLimits) -> Result<Tokenizer> {
         let mut parts = tokenizer_json::parse(tokenizer, limits)?;
-        Config::parse(config)?.apply(&mut parts)?;
+        TokenizerConfig::parse(config)?.apply(&mut parts)?;
         Tokenizer::assemble(parts, limits)
     }
 }
 
 /// The parts of the tokenizer of a folder, whose `tokenizer.json` is `bytes`.
-pub(super) fn parts(folder: &Path, bytes: &[u8], limits: &Limits) -> Result<Parts> {
-    let path = folder.join(FILE);
+pub(super) fn parts(folder: &Path, bytes: &[u8], limits: &TextLimits) -> Result<TokenizerParts> {
+    let path = folder.join(TOKENIZER_FILE);
     let mut parts = tokenizer_json::parse(bytes, limits).map_err(|error| error.of(path.display()))?;
     let config_path = folder.join("tokenizer_config.json");
     if fs::exists(&config_path).unwrap_or(true) {
         let config = read(&config_path, limits.file.json_bytes)
-            .and_then(|bytes| Config::parse(&bytes))
+            .and_then(|bytes| TokenizerConfig::parse(&bytes))
             .and_then(|config| config.apply(&mut parts));
         config.map_err(|error| error.of(config_path.display()))?;
     }
@@ -132,13 +132,13 @@ fn unreadable(error: std::io::Error) -> Error {
     Error::new(format!("cannot be read: {error}"))
 }
 
-impl Config {
-    fn parse(bytes: &[u8]) -> Result<Config> {
+impl TokenizerConfig {
+    fn parse(bytes: &[u8]) -> Result<TokenizerConfig> {
         serde_json::from_slice(bytes)
             .map_err(|error| Error::new(format!("no tokenizer_config.json that girih takes: {error}")))
     }
 
-    fn apply(self, parts: &mut Parts) -> Result<()> {
+    fn apply(self, parts: &mut TokenizerParts) -> Result<()> {
         self.add_tokens(parts)?;
         let required = |name: &str, spelling: &Option<Spelling>| match spelling {
             None => Ok(None),
@@ -154,12 +154,12 @@ impl Config {
         parts.named.eos = eos;
         parts.named.unk = unk;
         parts.named.pad = pad;
-        switch(&mut parts.ends.before, self.add_bos_token, bos, "add_bos_token", Side::Before)?;
-        switch(&mut parts.ends.after, self.add_eos_token, eos, "add_eos_token", Side::After)
+        switch(&mut parts.bos_eos.before, self.add_bos_token, bos, "add_bos_token", SequenceSide::Before)?;
+        switch(&mut parts.bos_eos.after, self.add_eos_token, eos, "add_eos_token", SequenceSide::After)
     }
 
     /// Tokens that only the config has are added, as transformers does.
-    fn add_tokens(&self, parts: &mut Parts) -> Result<()> {
+    fn add_tokens(&self, parts: &mut TokenizerParts) -> Result<()> {
         let known: HashMap<u32, String> =
             parts.added.iter().map(|token| (token.id, token.content.clone())).collect();
         for (id, token) in &self.added_tokens_decoder {
@@ -188,17 +188,23 @@ impl Config {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Side {
+enum SequenceSide {
     Before,
     After,
 }
 
 /// Makes the ids on one side of a sequence obey `add_bos_token` or `add_eos_token`, if it is there.
-fn switch(ids: &mut Vec<u32>, wanted: Option<bool>, id: Option<u32>, name: &str, side: Side) -> Result<()> {
+fn switch(
+    ids: &mut Vec<u32>,
+    wanted: Option<bool>,
+    id: Option<u32>,
+    name: &str,
+    side: SequenceSide,
+) -> Result<()> {
     match (wanted, id) {
         (Some(true), None) => Err(Error::new(format!("{name} is true, but no such token is named"))),
         (Some(true), Some(id)) if !ids.contains(&id) => {
-            ids.insert(if side == Side::Before { 0 } else { ids.len() }, id);
+            ids.insert(if side == SequenceSide::Before { 0 } else { ids.len() }, id);
             Ok(())
         }
         (Some(false), Some(id)) => {
@@ -209,10 +215,10 @@ fn switch(ids: &mut Vec<u32>, wanted: Option<bool>, id: Option<u32>, name: &str,
     }
 }
 
-fn id_of(parts: &Parts, text: &str) -> Option<u32> {
+fn id_of(parts: &TokenizerParts, text: &str) -> Option<u32> {
     let added = parts.added.iter().find(|token| token.content == text).map(|token| token.id);
     added.or_else(|| match &parts.model {
-        ModelParts::Bpe(bpe) => bpe.vocabulary.id(text),
-        ModelParts::Spm(..) => None,
+        TokenizerModelParts::Bpe(bpe) => bpe.vocabulary.id(text),
+        TokenizerModelParts::Spm(..) => None,
     })
 }

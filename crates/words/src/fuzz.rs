@@ -3,13 +3,13 @@
 
 use girih_file::{Container, Kind};
 
-use crate::limits::Limits;
-use crate::open::Words;
-use crate::span::Origin;
+use crate::limits::TextLimits;
+use crate::processor::TextProcessor;
+use crate::span::TextOrigin;
 use crate::stream::Specials;
-use crate::tokenizer::{Ends, Tokenizer};
+use crate::tokenizer::{BosEos, Tokenizer};
 
-const LIMITS: Limits = Limits::DEFAULT;
+const LIMITS: TextLimits = TextLimits::DEFAULT;
 
 /// A text with a special token, a character of three bytes, and digits.
 const TEXT: &str = "Once upon a time <s> there were 1234 ▁words.\n\u{0}";
@@ -18,10 +18,10 @@ const TEXT: &str = "Once upon a time <s> there were 1234 ▁words.\n\u{0}";
 ///
 /// # Panics
 /// If they do not.
-pub fn gguf_words(bytes: &[u8]) {
+pub fn gguf_tokenizer(bytes: &[u8]) {
     let Ok(container) = Container::memory(Kind::Gguf, "fuzz", bytes.to_vec(), &LIMITS.file) else { return };
-    if let Ok(words) = Words::of_gguf(container.metadata(), &LIMITS) {
-        check_words(&words.tokenizer);
+    if let Ok(words) = TextProcessor::of_gguf(container.metadata(), &LIMITS) {
+        check_tokenizer(&words.tokenizer);
     }
 }
 
@@ -31,13 +31,13 @@ pub fn gguf_words(bytes: &[u8]) {
 /// If the tokenizer does not keep its promises.
 pub fn tokenizer_config(tokenizer: &[u8], config: &[u8]) {
     if let Ok(tokenizer) = Tokenizer::from_bytes(tokenizer, config, &LIMITS) {
-        check_words(&tokenizer);
+        check_tokenizer(&tokenizer);
     }
 }
 
 /// Ids are in the vocabulary, and a stream of them is their text.
-fn check_words(tokenizer: &Tokenizer) {
-    let Ok(ids) = tokenizer.encode(TEXT, Origin::Template, Ends::Add) else { return };
+fn check_tokenizer(tokenizer: &Tokenizer) {
+    let Ok(ids) = tokenizer.encode(TEXT, TextOrigin::Template, BosEos::Add) else { return };
     assert!(ids.iter().all(|id| tokenizer.token(*id).is_some()));
     let mut stream = tokenizer.detokenizer(Specials::Keep);
     let pieces: String = ids.iter().map(|id| stream.push(*id)).collect();

@@ -16,16 +16,16 @@ use serde_json::{Value as Json, json};
 
 use super::bpe::BpeParts;
 use super::decoding::byte_token;
-use super::folder::{self, FILE};
-use super::gguf_vocab::{GgufVocab, Kind};
-use super::parts::{ModelParts, Parts};
+use super::folder::{self, TOKENIZER_FILE};
+use super::gguf_vocab::{GgufVocab, TokenType};
+use super::parts::{TokenizerModelParts, TokenizerParts};
 use super::short::short;
 use super::split::{GPT2, LLAMA3, QWEN2};
-use crate::limits::Limits;
+use crate::limits::TextLimits;
 
 /// What GGUF can say of a tokenizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Family {
+enum GgufFamily {
     /// `llama`: SentencePiece's BPE; whether a text gets a space before it.
     Spm { prefix: bool },
     /// `gpt2`: byte-level BPE with the pre-tokenizer of this name.
@@ -34,7 +34,7 @@ enum Family {
 
 /// The byte-level families: the name in GGUF, the pattern of words, the
 /// normalizer, and whether words that are tokens are taken whole.
-const FAMILIES: [(&str, &str, Option<&str>, bool); 3] =
+const BYTE_LEVEL_FAMILIES: [(&str, &str, Option<&str>, bool); 3] =
     [("llama-bpe", LLAMA3, None, true), ("qwen2", QWEN2, Some("NFC"), false), ("gpt-2", GPT2, None, false)];
 
 /// The stages before the model, as `tokenizer.json` spells them.
@@ -53,8 +53,8 @@ impl GgufVocab<'static> {
     ///
     /// # Errors
     /// When the tokenizer cannot be read, or GGUF has no name for its rules.
-    pub fn from_folder(folder: &Path, rows: usize, limits: &Limits) -> Result<(Self, Vec<String>)> {
-        let path = folder.join(FILE);
+    pub fn from_folder(folder: &Path, rows: usize, limits: &TextLimits) -> Result<(Self, Vec<String>)> {
+        let path = folder.join(TOKENIZER_FILE);
         let of_file = |error: Error| error.of(path.display());
         let bytes = folder::read(&path, limits.tokenizer_bytes).map_err(of_file)?;
         let parts = folder::parts(folder, &bytes, limits)?;
@@ -66,19 +66,19 @@ impl GgufVocab<'static> {
     }
 }
 
-fn export(parts: Parts, stages: &Stages, rows: usize) -> Result<(GgufVocab<'static>, Vec<String>)> {
-    let ModelParts::Bpe(bpe) = &parts.model else {
+fn export(parts: TokenizerParts, stages: &Stages, rows: usize) -> Result<(GgufVocab<'static>, Vec<String>)> {
+    let TokenizerModelParts::Bpe(bpe) = &parts.model else {
         return Err(Error::new("holds no BPE model; GGUF vocabularies are made from BPE"));
     };
     let family = family(bpe, stages)?;
     let mut warnings = Vec::new();
-    let (tokens, kinds) = tokens(&parts, bpe, family, rows, &mut warnings)?;
-    let (bos, add_bos) = end(&parts.ends.before, parts.named.bos, "before")?;
-    let (eos, add_eos) = end(&parts.ends.after, parts.named.eos, "after")?;
+    let (tokens, types) = tokens(&parts, bpe, family, rows, &mut warnings)?;
+    let (bos, add_bos) = end(&parts.bos_eos.before, parts.named.bos, "before")?;
+    let (eos, add_eos) = end(&parts.bos_eos.after, parts.named.eos, "after")?;
     let in_table = |id: Option<u32>| id.filter(|id| (*id as usize) < rows);
     let mut vocab = GgufVocab {
         tokens: Cow::Owned(tokens.iter().collect()),
-        types: Some(kinds.into_iter().map(Kind::number).collect()),
+        types: Some(types.into_iter().map(TokenType::number).collect()),
         bos,
         eos,
         unk: in_table(parts.named.unk),
@@ -88,13 +88,13 @@ fn export(parts: Parts, stages: &Stages, rows: usize) -> Result<(GgufVocab<'stat
         ..GgufVocab::default()
     };
     match family {
-        Family::ByteLevel { pre } => {
+        GgufFamily::ByteLevel { pre } => {
             vocab.model = "gpt2".to_owned();
             vocab.pre = Some(pre.to_owned());
             let joined = bpe.merges.iter().map(|(left, right)| format!("{left} {right}"));
             vocab.merges = Some(Cow::Owned(joined.collect()));
         }
-        Family::Spm { prefix } => {
+        GgufFamily::Spm { prefix } => {
             vocab.model = "llama".to_owned();
             vocab.pre = Some("default".to_owned());
             vocab.scores = Some(scores(&vocab.tokens, bpe));
@@ -106,7 +106,7 @@ fn export(parts: Parts, stages: &Stages, rows: usize) -> Result<(GgufVocab<'stat
 }
 
 /// The family whose rules these are.
-fn family(bpe: &BpeParts, stages: &Stages) -> Result<Family> {
+fn family(bpe: &BpeParts, stages: &Stages) -> Result<GgufFamily> {
     let normalizers = sequence(stages.normalizer.as_ref(), "normalizers");
     let steps = sequence(stages.pre_tokenizer.as_ref(), "pretokenizers");
     if bpe.byte_fallback {
@@ -117,7 +117,8 @@ fn family(bpe: &BpeParts, stages: &Stages) -> Result<Family> {
         [words, bytes] if is_byte_level(bytes, false) => isolated(words)?,
         _ => return Err(no_name("pre_tokenizer", stages.pre_tokenizer.as_ref())),
     };
-    let Some((pre, _, normalizer, whole)) = FAMILIES.into_iter().find(|row| row.1 == pattern) else {
+    let Some((pre, _, normalizer, whole)) = BYTE_LEVEL_FAMILIES.into_iter().find(|row| row.1 == pattern)
+    else {
         return Err(no_name("pre_tokenizer", stages.pre_tokenizer.as_ref()));
     };
     let wanted: Vec<Json> = normalizer.into_iter().map(|name| json!({ "type": name })).collect();
@@ -130,12 +131,12 @@ fn family(bpe: &BpeParts, stages: &Stages) -> Result<Family> {
             "ignore_merges is {have}; GGUF's '{pre}', which has these words, means {whole}"
         )));
     }
-    Ok(Family::ByteLevel { pre })
+    Ok(GgufFamily::ByteLevel { pre })
 }
 
 /// Checks the stages of a BPE with byte fallback: only the mark for spaces, and
 /// perhaps one more before the text.
-fn spm(bpe: &BpeParts, normalizers: &[&Json], steps: &[&Json]) -> Result<Family> {
+fn spm(bpe: &BpeParts, normalizers: &[&Json], steps: &[&Json]) -> Result<GgufFamily> {
     let mark = json!({ "type": "Replace", "pattern": { "String": " " }, "content": "▁" });
     let prepend = json!({ "type": "Prepend", "prepend": "▁" });
     let prefix = match normalizers {
@@ -151,7 +152,7 @@ fn spm(bpe: &BpeParts, normalizers: &[&Json], steps: &[&Json]) -> Result<Family>
     if bpe.ignore_merges {
         return Err(Error::new("ignore_merges is true, which GGUF's 'llama' does not know"));
     }
-    Ok(Family::Spm { prefix })
+    Ok(GgufFamily::Spm { prefix })
 }
 
 /// The items of a stage: those of a sequence, or the one that it is.
@@ -176,23 +177,23 @@ fn isolated(step: &Json) -> Result<&str> {
 
 fn no_name(stage: &str, value: Option<&Json>) -> Error {
     let value = value.map_or("null".to_owned(), Json::to_string);
-    let known = FAMILIES.map(|row| row.0).join("', '");
+    let known = BYTE_LEVEL_FAMILIES.map(|row| row.0).join("', '");
     Error::new(format!(
         "its {stage} `{}` has no name in GGUF; the rules of '{known}' and of SentencePiece have",
         short(&value)
     ))
 }
 
-/// Every token by its id, and its kind.
+/// Every token by its id, and its token_type.
 fn tokens(
-    parts: &Parts,
+    parts: &TokenizerParts,
     bpe: &BpeParts,
-    family: Family,
+    family: GgufFamily,
     rows: usize,
     warnings: &mut Vec<String>,
-) -> Result<(Vec<String>, Vec<Kind>)> {
+) -> Result<(Vec<String>, Vec<TokenType>)> {
     let mut tokens: Vec<String> = (0..rows).map(|id| format!("[PAD{id}]")).collect();
-    let mut kinds = vec![Kind::Unused; rows];
+    let mut types = vec![TokenType::Unused; rows];
     for (token, id) in bpe.vocabulary.iter() {
         let place = tokens.get_mut(id as usize).ok_or_else(|| {
             Error::new(format!(
@@ -202,7 +203,7 @@ fn tokens(
         })?;
         token.clone_into(place);
         let byte = bpe.byte_fallback && byte_token(token).is_some();
-        kinds[id as usize] = if byte { Kind::Byte } else { Kind::Normal };
+        types[id as usize] = if byte { TokenType::Byte } else { TokenType::Normal };
     }
     for added in &parts.added {
         let Some(place) = tokens.get_mut(added.id as usize) else {
@@ -214,7 +215,7 @@ fn tokens(
             continue;
         };
         place.clone_from(&added.content);
-        kinds[added.id as usize] = if added.special { Kind::Control } else { Kind::UserDefined };
+        types[added.id as usize] = if added.special { TokenType::Control } else { TokenType::UserDefined };
         if added.lstrip || added.rstrip || added.single_word {
             warnings.push(format!(
                 "added token `{}` depends on the characters beside it, which GGUF cannot say; it is found everywhere",
@@ -222,12 +223,12 @@ fn tokens(
             ));
         }
     }
-    if let (Family::Spm { .. }, Some(unk)) = (family, parts.named.unk)
-        && let Some(kind) = kinds.get_mut(unk as usize)
+    if let (GgufFamily::Spm { .. }, Some(unk)) = (family, parts.named.unk)
+        && let Some(token_type) = types.get_mut(unk as usize)
     {
-        *kind = Kind::Unknown;
+        *token_type = TokenType::Unknown;
     }
-    Ok((tokens, kinds))
+    Ok((tokens, types))
 }
 
 /// The id that opens or closes a sequence, and whether it does so unasked.

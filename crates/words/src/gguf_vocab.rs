@@ -11,14 +11,14 @@ use girih_tensor::{Error, Result};
 use super::added::AddedToken;
 use super::bpe::{BpeParts, Merges, Vocabulary};
 use super::decoding::{Decoding, byte_token};
-use super::normalize::{Form, Normalization};
-use super::parts::{EndIds, ModelParts, Named, Parts};
+use super::normalize::{Normalization, NormalizationForm};
+use super::parts::{BosEosIds, NamedTokens, TokenizerModelParts, TokenizerParts};
 use super::short::short;
-use super::split::{self, GPT2, LLAMA3, QWEN2, Step};
-use super::spm::{Spm, TOKEN_BYTES_MAX};
+use super::split::{self, GPT2, LLAMA3, PreTokenizerStep, QWEN2};
+use super::spm::{MAX_SCORED_TOKEN_BYTES, Spm};
 use super::tokenizer::Tokenizer;
 use super::tokenizer_json;
-use crate::limits::Limits;
+use crate::limits::TextLimits;
 
 /// What SentencePiece writes for a space.
 const SPACE_MARK: char = '▁';
@@ -56,7 +56,7 @@ pub struct GgufVocab<'a> {
 
 /// The kinds of tokens in `token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenType {
     Normal,
     Unknown,
     Control,
@@ -65,13 +65,19 @@ pub(super) enum Kind {
     Byte,
 }
 
-impl Kind {
-    const ALL: [Kind; 6] =
-        [Kind::Normal, Kind::Unknown, Kind::Control, Kind::UserDefined, Kind::Unused, Kind::Byte];
+impl TokenType {
+    const ALL: [TokenType; 6] = [
+        TokenType::Normal,
+        TokenType::Unknown,
+        TokenType::Control,
+        TokenType::UserDefined,
+        TokenType::Unused,
+        TokenType::Byte,
+    ];
 
-    fn of(number: i32) -> Option<Kind> {
+    fn of(number: i32) -> Option<TokenType> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
-        Kind::ALL.get(index).copied()
+        TokenType::ALL.get(index).copied()
     }
 
     /// GGUF's number of the kind.
@@ -81,9 +87,9 @@ impl Kind {
 }
 
 /// What a pre-tokenizer's name means.
-struct Family {
+struct PreTokenizerRules {
     pattern: &'static str,
-    normalization: Option<Form>,
+    normalization: Option<NormalizationForm>,
     ignore_merges: bool,
     add_bos: bool,
 }
@@ -118,7 +124,7 @@ impl<'a> GgufVocab<'a> {
     /// # Errors
     /// A vocabulary whose lists do not fit together, or whose model or
     /// pre-tokenizer is not supported, is refused by a sentence.
-    pub fn tokenizer(self, limits: &Limits) -> Result<Tokenizer> {
+    pub fn tokenizer(self, limits: &TextLimits) -> Result<Tokenizer> {
         let name = |error: Error| error.of("tokenizer.ggml");
         let parts = match self.model.as_str() {
             "llama" => self.spm_parts(limits),
@@ -128,7 +134,7 @@ impl<'a> GgufVocab<'a> {
         Tokenizer::assemble(parts.map_err(name)?, limits).map_err(name)
     }
 
-    fn spm_parts(mut self, limits: &Limits) -> Result<Parts> {
+    fn spm_parts(mut self, limits: &TextLimits) -> Result<TokenizerParts> {
         let kinds = self.kinds(limits)?;
         let spm = self.spm(&kinds)?;
         let prefix = self.add_space_prefix.unwrap_or(true);
@@ -138,22 +144,22 @@ impl<'a> GgufVocab<'a> {
             normalization.add_prepend(mark.clone())?;
         }
         normalization.add_replace(" ".to_owned(), mark.clone())?;
-        Ok(Parts {
+        Ok(TokenizerParts {
             added: self.added(&kinds),
             normalization,
-            steps: Vec::<Step>::new(),
-            ends: self.ends(true)?,
+            steps: Vec::<PreTokenizerStep>::new(),
+            bos_eos: self.bos_eos(true)?,
             named: self.named(),
             decoding: Decoding::Pieces {
                 replace: vec![(mark, " ".to_owned())],
                 byte_fallback: true,
                 strip: prefix.then_some((' ', 1)),
             },
-            model: ModelParts::Spm(spm, self.tokens.into_owned()),
+            model: TokenizerModelParts::Spm(spm, self.tokens.into_owned()),
         })
     }
 
-    fn spm(&self, kinds: &[Kind]) -> Result<Spm> {
+    fn spm(&self, kinds: &[TokenType]) -> Result<Spm> {
         let scores = self.scores.as_ref().ok_or_else(|| Error::new("scores are missing; SPM needs them"))?;
         if scores.len() != self.tokens.len() {
             let (scores, tokens) = (scores.len(), self.tokens.len());
@@ -163,14 +169,14 @@ impl<'a> GgufVocab<'a> {
         let mut bytes = Box::new([None; 256]);
         for (id, ((token, kind), score)) in (0_u32..).zip(self.tokens.iter().zip(kinds).zip(scores)) {
             match kind {
-                Kind::Byte => {
+                TokenType::Byte => {
                     let byte = byte_token(token).ok_or_else(|| {
                         Error::new(format!("byte token {id} is `{}`; it must be `<0xNN>`", short(token)))
                     })?;
                     bytes[usize::from(byte)] = Some(id);
                 }
-                Kind::Control | Kind::Unknown => {}
-                Kind::Normal | Kind::UserDefined | Kind::Unused => {
+                TokenType::Control | TokenType::Unknown => {}
+                TokenType::Normal | TokenType::UserDefined | TokenType::Unused => {
                     check_joined(token, id, *score)?;
                     given[id as usize] = Some(*score);
                     longest = longest.max(token.len());
@@ -180,36 +186,36 @@ impl<'a> GgufVocab<'a> {
         Ok(Spm { scores: given, bytes, unknown: self.unk, longest })
     }
 
-    fn bpe_parts(mut self, limits: &Limits) -> Result<Parts> {
+    fn bpe_parts(mut self, limits: &TextLimits) -> Result<TokenizerParts> {
         let kinds = self.kinds(limits)?;
-        let family = family(self.pre.as_deref())?;
+        let rules = rules(self.pre.as_deref())?;
         let mut normalization = Normalization::none();
-        if let Some(form) = family.normalization {
+        if let Some(form) = rules.normalization {
             normalization.add_form(form)?;
         }
         let merges = self.merges.take().ok_or_else(|| Error::new("merges are missing; BPE needs them"))?;
         let merges = pairs(&merges)?;
         let ids = (0..).take(self.tokens.len()).collect();
-        Ok(Parts {
+        Ok(TokenizerParts {
             added: self.added(&kinds),
             normalization,
-            steps: split::byte_level_words(family.pattern)?,
-            ends: self.ends(family.add_bos)?,
+            steps: split::byte_level_steps(rules.pattern)?,
+            bos_eos: self.bos_eos(rules.add_bos)?,
             named: self.named(),
             decoding: Decoding::ByteLevel,
-            model: ModelParts::Bpe(BpeParts {
+            model: TokenizerModelParts::Bpe(BpeParts {
                 vocabulary: Vocabulary { tokens: self.tokens.into_owned(), ids },
                 merges,
                 unknown: None,
                 fuse_unknown: false,
                 byte_fallback: false,
-                ignore_merges: family.ignore_merges,
+                ignore_merges: rules.ignore_merges,
             }),
         })
     }
 
     /// The kind of each token; names tokens that have no text, as llama.cpp does.
-    fn kinds(&mut self, limits: &Limits) -> Result<Vec<Kind>> {
+    fn kinds(&mut self, limits: &TextLimits) -> Result<Vec<TokenType>> {
         let count = self.tokens.len();
         let cap = usize::try_from(limits.vocabulary).unwrap_or(usize::MAX);
         if count > cap {
@@ -223,7 +229,7 @@ impl<'a> GgufVocab<'a> {
             self.tokens = Cow::Owned(named.collect());
         }
         let Some(types) = &self.types else {
-            return Ok(vec![Kind::Normal; count]);
+            return Ok(vec![TokenType::Normal; count]);
         };
         if types.len() != count {
             return Err(Error::new(format!(
@@ -232,17 +238,17 @@ impl<'a> GgufVocab<'a> {
             )));
         }
         let kind = |(id, number): (usize, &i32)| {
-            Kind::of(*number)
+            TokenType::of(*number)
                 .ok_or_else(|| Error::new(format!("token {id} has type {number}; types are 1 to 6")))
         };
         types.iter().enumerate().map(kind).collect()
     }
 
     /// The tokens that are read from a text as they are spelled.
-    fn added(&self, kinds: &[Kind]) -> Vec<AddedToken> {
-        let spelled = (0..)
-            .zip(self.tokens.iter().zip(kinds))
-            .filter(|(_, (_, kind))| matches!(kind, Kind::Control | Kind::Unknown | Kind::UserDefined));
+    fn added(&self, kinds: &[TokenType]) -> Vec<AddedToken> {
+        let spelled = (0..).zip(self.tokens.iter().zip(kinds)).filter(|(_, (_, kind))| {
+            matches!(kind, TokenType::Control | TokenType::Unknown | TokenType::UserDefined)
+        });
         spelled
             .map(|(id, (token, kind))| AddedToken {
                 id,
@@ -251,12 +257,12 @@ impl<'a> GgufVocab<'a> {
                 lstrip: false,
                 rstrip: false,
                 normalized: false,
-                special: *kind != Kind::UserDefined,
+                special: *kind != TokenType::UserDefined,
             })
             .collect()
     }
 
-    fn ends(&self, add_bos: bool) -> Result<EndIds> {
+    fn bos_eos(&self, add_bos: bool) -> Result<BosEosIds> {
         let end = |wanted: bool, id: Option<u32>, name: &str| match (wanted, id) {
             (false, _) => Ok(Vec::new()),
             (true, Some(id)) => Ok(vec![id]),
@@ -265,14 +271,14 @@ impl<'a> GgufVocab<'a> {
             }
         };
         let add_bos = self.add_bos.unwrap_or(add_bos && self.bos.is_some());
-        Ok(EndIds {
+        Ok(BosEosIds {
             before: end(add_bos, self.bos, "bos")?,
             after: end(self.add_eos.unwrap_or(false), self.eos, "eos")?,
         })
     }
 
-    fn named(&self) -> Named {
-        Named { bos: self.bos, eos: self.eos, unk: self.unk, pad: self.pad }
+    fn named(&self) -> NamedTokens {
+        NamedTokens { bos: self.bos, eos: self.eos, unk: self.unk, pad: self.pad }
     }
 }
 
@@ -292,27 +298,27 @@ fn check_joined(token: &str, id: u32, score: f32) -> Result<()> {
     if !score.is_finite() {
         return Err(Error::new(format!("token {id} has the score {score}; it must be a finite number")));
     }
-    if token.len() > TOKEN_BYTES_MAX {
+    if token.len() > MAX_SCORED_TOKEN_BYTES {
         return Err(Error::new(format!(
-            "token {id} has {} bytes; at most {TOKEN_BYTES_MAX} are taken",
+            "token {id} has {} bytes; at most {MAX_SCORED_TOKEN_BYTES} are taken",
             token.len()
         )));
     }
     Ok(())
 }
 
-fn family(pre: Option<&str>) -> Result<Family> {
+fn rules(pre: Option<&str>) -> Result<PreTokenizerRules> {
     match pre {
         Some("gpt-2") => {
-            Ok(Family { pattern: GPT2, normalization: None, ignore_merges: false, add_bos: false })
+            Ok(PreTokenizerRules { pattern: GPT2, normalization: None, ignore_merges: false, add_bos: false })
         }
         Some("llama-bpe" | "llama3" | "llama-v3") => {
-            Ok(Family { pattern: LLAMA3, normalization: None, ignore_merges: true, add_bos: true })
+            Ok(PreTokenizerRules { pattern: LLAMA3, normalization: None, ignore_merges: true, add_bos: true })
         }
         // llama.cpp leaves NFC out; the model was trained with it, and its tokenizer.json has it.
-        Some("qwen2") => Ok(Family {
+        Some("qwen2") => Ok(PreTokenizerRules {
             pattern: QWEN2,
-            normalization: Some(Form::Nfc),
+            normalization: Some(NormalizationForm::Nfc),
             ignore_merges: false,
             add_bos: false,
         }),

@@ -1,4 +1,4 @@
-//! Words: text to token ids and back, and what a chat template says.
+//! TextProcessor: text to token ids and back, and what a chat template says.
 #![forbid(unsafe_code)]
 
 mod added;
@@ -12,9 +12,9 @@ mod gguf_export;
 mod gguf_vocab;
 mod limits;
 mod normalize;
-mod open;
 mod parts;
 mod pattern;
+mod processor;
 mod short;
 mod span;
 mod split;
@@ -26,9 +26,9 @@ mod tokenizer;
 mod tokenizer_json;
 
 pub use gguf_vocab::GgufVocab;
-pub use limits::Limits;
-pub use open::Words;
-pub use parts::Named;
-pub use span::{Origin, Span};
+pub use limits::TextLimits;
+pub use parts::NamedTokens;
+pub use processor::TextProcessor;
+pub use span::{TextOrigin, TextSpan};
 pub use stream::{Detokenizer, Specials};
-pub use tokenizer::{Ends, TEXT_BYTES_MAX, Tokenizer};
+pub use tokenizer::{BosEos, MAX_TEXT_BYTES, Tokenizer};

@@ -5,7 +5,7 @@
 
 /// Caps on the contents of tokenizers and templates.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct TextLimits {
     /// Caps on the files themselves.
     pub file: girih_file::Limits,
     /// Bytes of a `tokenizer.json`.
@@ -16,9 +16,9 @@ pub struct Limits {
     pub template_bytes: u64,
 }
 
-impl Limits {
+impl TextLimits {
     /// The caps that girih runs with.
-    pub const DEFAULT: Limits = Limits {
+    pub const DEFAULT: TextLimits = TextLimits {
         file: girih_file::Limits::DEFAULT,
         tokenizer_bytes: 128 << 20,
         vocabulary: 4_000_000,
@@ -26,8 +26,8 @@ impl Limits {
     };
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits::DEFAULT
+impl Default for TextLimits {
+    fn default() -> TextLimits {
+        TextLimits::DEFAULT
     }
 }

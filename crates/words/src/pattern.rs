@@ -15,10 +15,10 @@ use regex_automata::{Input, meta};
 use super::short::short;
 
 /// The longest pattern in use (gpt-oss) has 300 bytes.
-const PATTERN_BYTES_MAX: usize = 4096;
+const MAX_PATTERN_BYTES: usize = 4096;
 /// Bytes of a compiled pattern: it bounds the work for each byte of text.
 /// The largest in use (gpt-oss) needs less than half.
-const COMPILED_BYTES_MAX: usize = 2 << 20;
+const MAX_COMPILED_BYTES: usize = 2 << 20;
 /// The one look-ahead in use, with the alternative that follows it.
 const TRAILING: &str = r"|\s+(?!\S)|\s+";
 /// The place of `\s+` of `TRAILING` among the compiled patterns.
@@ -33,9 +33,9 @@ impl Pattern {
     /// Compiles a regular expression in the syntax of `tokenizer.json`, or says
     /// why it is refused.
     pub(super) fn regex(source: &str) -> Result<Pattern> {
-        if source.len() > PATTERN_BYTES_MAX {
+        if source.len() > MAX_PATTERN_BYTES {
             return Err(Error::new(format!(
-                "a pattern of {} bytes; at most {PATTERN_BYTES_MAX} are taken",
+                "a pattern of {} bytes; at most {MAX_PATTERN_BYTES} are taken",
                 source.len()
             )));
         }
@@ -50,7 +50,7 @@ impl Pattern {
 
     /// The pattern that matches exactly this text.
     pub(super) fn literal(text: &str) -> Result<Pattern> {
-        if text.is_empty() || text.len() > PATTERN_BYTES_MAX {
+        if text.is_empty() || text.len() > MAX_PATTERN_BYTES {
             return Err(Error::new(format!("a text to split at has {} bytes", text.len())));
         }
         let escaped: String = text.chars().map(|char| format!(r"\x{{{:X}}}", u32::from(char))).collect();
@@ -59,8 +59,8 @@ impl Pattern {
 
     fn compile(patterns: &[&str], source: &str) -> Result<Pattern> {
         let config = meta::Config::new()
-            .nfa_size_limit(Some(COMPILED_BYTES_MAX))
-            .onepass_size_limit(Some(COMPILED_BYTES_MAX));
+            .nfa_size_limit(Some(MAX_COMPILED_BYTES))
+            .onepass_size_limit(Some(MAX_COMPILED_BYTES));
         let regex = meta::Builder::new()
             .configure(config)
             .build_many(patterns)
@@ -144,7 +144,7 @@ fn reason(error: &meta::BuildError) -> String {
     // The error draws the pattern first; its last line says what is wrong.
     let last = syntax.as_deref().and_then(|drawn| drawn.lines().last());
     let line = last.map(|line| line.trim_start_matches("error: ").to_owned());
-    line.unwrap_or_else(|| format!("it needs more than {COMPILED_BYTES_MAX} bytes when compiled"))
+    line.unwrap_or_else(|| format!("it needs more than {MAX_COMPILED_BYTES} bytes when compiled"))
 }
 
 fn refused(source: &str, why: impl std::fmt::Display) -> Error {
@@ -187,7 +187,7 @@ mod tests {
         {
             assert!(Pattern::regex(bad).is_err(), "{bad}");
         }
-        assert!(Pattern::regex(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
+        assert!(Pattern::regex(&"a".repeat(MAX_PATTERN_BYTES + 1)).is_err());
     }
 
     #[test]

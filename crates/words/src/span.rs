@@ -2,7 +2,7 @@
 
 /// Who wrote a piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum TextOrigin {
     /// The template, the program, or a user's text that spells no special
     /// token: special tokens spelled here are meant.
     Template,
@@ -12,9 +12,9 @@ pub enum Origin {
 
 /// A piece of a prompt and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct TextSpan {
     /// The text; it may be empty.
     pub text: String,
     /// Who wrote it.
-    pub origin: Origin,
+    pub origin: TextOrigin,
 }

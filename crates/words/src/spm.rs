@@ -9,11 +9,11 @@ use std::collections::BinaryHeap;
 
 use girih_tensor::{Error, Result};
 
-use super::table::Table;
+use super::table::TokenTable;
 
 /// The longest token that texts are joined to: it bounds the work for one
 /// lookup. Real ones are below 100 bytes.
-pub(super) const TOKEN_BYTES_MAX: usize = 1024;
+pub(super) const MAX_SCORED_TOKEN_BYTES: usize = 1024;
 
 /// A vocabulary with scores. Its tokens' spellings are in a table that is
 /// handed in.
@@ -29,7 +29,7 @@ pub(super) struct Spm {
 }
 
 /// A stretch of the text; an empty one has been joined to its left neighbour.
-struct Symbol {
+struct SpmSymbol {
     start: usize,
     len: usize,
     previous: Option<usize>,
@@ -37,7 +37,7 @@ struct Symbol {
 }
 
 /// Two neighbours that make a token.
-struct Pair {
+struct ScoredPair {
     score: f32,
     left: usize,
     right: usize,
@@ -45,35 +45,35 @@ struct Pair {
     len: usize,
 }
 
-impl Ord for Pair {
-    fn cmp(&self, other: &Pair) -> Ordering {
+impl Ord for ScoredPair {
+    fn cmp(&self, other: &ScoredPair) -> Ordering {
         self.score.total_cmp(&other.score).then(other.left.cmp(&self.left))
     }
 }
 
-impl PartialOrd for Pair {
-    fn partial_cmp(&self, other: &Pair) -> Option<Ordering> {
+impl PartialOrd for ScoredPair {
+    fn partial_cmp(&self, other: &ScoredPair) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Pair {
-    fn eq(&self, other: &Pair) -> bool {
+impl PartialEq for ScoredPair {
+    fn eq(&self, other: &ScoredPair) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Pair {}
+impl Eq for ScoredPair {}
 
 impl Spm {
     /// The id and the score of a token that text can make.
-    fn scored(&self, token: &str, table: &Table) -> Option<(u32, f32)> {
+    fn scored(&self, token: &str, table: &TokenTable) -> Option<(u32, f32)> {
         let id = table.id(token)?;
         Some((id, (*self.scores.get(id as usize)?)?))
     }
 
     /// Appends the ids of `text`.
-    pub(super) fn encode(&self, text: &str, table: &Table, ids: &mut Vec<u32>) -> Result<()> {
+    pub(super) fn encode(&self, text: &str, table: &TokenTable, ids: &mut Vec<u32>) -> Result<()> {
         let mut symbols = symbols(text);
         let mut pairs = BinaryHeap::with_capacity(symbols.len());
         for right in 1..symbols.len() {
@@ -83,7 +83,7 @@ impl Spm {
             if !join(&mut symbols, &pair) {
                 continue;
             }
-            let Symbol { previous, next, .. } = symbols[pair.left];
+            let SpmSymbol { previous, next, .. } = symbols[pair.left];
             pairs.extend(self.pair(text, table, &symbols, previous, Some(pair.left)));
             pairs.extend(self.pair(text, table, &symbols, Some(pair.left), next));
         }
@@ -96,11 +96,11 @@ impl Spm {
     fn pair(
         &self,
         text: &str,
-        table: &Table,
-        symbols: &[Symbol],
+        table: &TokenTable,
+        symbols: &[SpmSymbol],
         left: Option<usize>,
         right: Option<usize>,
-    ) -> Option<Pair> {
+    ) -> Option<ScoredPair> {
         let (left, right) = (left?, right?);
         let start = symbols[left].start;
         let len = symbols[left].len + symbols[right].len;
@@ -108,10 +108,10 @@ impl Spm {
             return None;
         }
         let (_, score) = self.scored(&text[start..start + len], table)?;
-        Some(Pair { score, left, right, len })
+        Some(ScoredPair { score, left, right, len })
     }
 
-    fn push_symbol(&self, symbol: &str, table: &Table, ids: &mut Vec<u32>) -> Result<()> {
+    fn push_symbol(&self, symbol: &str, table: &TokenTable, ids: &mut Vec<u32>) -> Result<()> {
         if let Some((id, _)) = self.scored(symbol, table) {
             ids.push(id);
             return Ok(());
@@ -129,11 +129,11 @@ impl Spm {
     }
 }
 
-fn symbols(text: &str) -> Vec<Symbol> {
-    let mut symbols: Vec<Symbol> = text
+fn symbols(text: &str) -> Vec<SpmSymbol> {
+    let mut symbols: Vec<SpmSymbol> = text
         .char_indices()
         .enumerate()
-        .map(|(index, (start, char))| Symbol {
+        .map(|(index, (start, char))| SpmSymbol {
             start,
             len: char.len_utf8(),
             previous: index.checked_sub(1),
@@ -147,7 +147,7 @@ fn symbols(text: &str) -> Vec<Symbol> {
 }
 
 /// Joins a pair, unless one of the two has changed since it was found.
-fn join(symbols: &mut [Symbol], pair: &Pair) -> bool {
+fn join(symbols: &mut [SpmSymbol], pair: &ScoredPair) -> bool {
     let (left, right) = (symbols[pair.left].len, symbols[pair.right].len);
     if left == 0 || right == 0 || left + right != pair.len {
         return false;
@@ -165,12 +165,12 @@ fn join(symbols: &mut [Symbol], pair: &Pair) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Limits;
+    use crate::limits::TextLimits;
 
-    fn spm(tokens: &[(&str, f32)], unknown: Option<u32>) -> (Spm, Table) {
-        let mut table = Table::default();
+    fn spm(tokens: &[(&str, f32)], unknown: Option<u32>) -> (Spm, TokenTable) {
+        let mut table = TokenTable::default();
         for ((token, _), id) in tokens.iter().zip(0..) {
-            table.enter(token, id, &Limits::DEFAULT).expect("no token is there twice");
+            table.enter(token, id, &TextLimits::DEFAULT).expect("no token is there twice");
         }
         let mut bytes = Box::new([None; 256]);
         bytes[0xC3] = Some(100);
@@ -179,7 +179,7 @@ mod tests {
         (Spm { scores, bytes, unknown, longest }, table)
     }
 
-    fn encode((spm, table): &(Spm, Table), text: &str) -> Vec<u32> {
+    fn encode((spm, table): &(Spm, TokenTable), text: &str) -> Vec<u32> {
         let mut ids = Vec::new();
         spm.encode(text, table, &mut ids).expect("every character has an id");
         ids

@@ -53,7 +53,7 @@ impl<'t> Detokenizer<'t> {
         self.stripped(text)
     }
 
-    /// Ends the text: U+FFFD for a character that was begun and not completed.
+    /// BosEos the text: U+FFFD for a character that was begun and not completed.
     pub fn finish(mut self) -> String {
         let text = String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned();
         self.stripped(text)

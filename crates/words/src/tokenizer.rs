@@ -2,7 +2,7 @@
 //!
 //! A prompt is a list of spans, and one rule connects them: **the spans are
 //! encoded as one text, in which a special token is not seen if a user wrote
-//! any part of its spelling.** So a prompt whose user text spells no special
+//! any segment of its spelling.** So a prompt whose user text spells no special
 //! token has exactly the ids of the joined text, whatever the normalizer, the
 //! words and the merges do across the borders of spans; and user text can
 //! neither make a special token, alone or together with its neighbours, nor
@@ -17,22 +17,22 @@ use std::collections::HashSet;
 
 use girih_tensor::{Error, Result};
 
-use super::added::{AddedToken, Matcher, Part, UserRanges};
+use super::added::{AddedToken, Matcher, TextSegment, UserRanges};
 use super::decoding::Decoding;
 use super::normalize::Normalization;
-use super::parts::{EndIds, Model, Named, Parts};
-use super::span::{Origin, Span};
-use super::split::{self, Place, Step};
-use super::table::Table;
-use crate::limits::Limits;
+use super::parts::{BosEosIds, NamedTokens, TokenizerModel, TokenizerParts};
+use super::span::{TextOrigin, TextSpan};
+use super::split::{self, PreTokenizerStep, TextPosition};
+use super::table::TokenTable;
+use crate::limits::TextLimits;
 
 /// Bytes of text that are encoded at once. Some families (Gemma) see a text as
 /// one word, for which BPE needs about a hundred bytes of memory per byte.
-pub const TEXT_BYTES_MAX: usize = 8 << 20;
+pub const MAX_TEXT_BYTES: usize = 8 << 20;
 
 /// Whether the ids that open and close a sequence (BOS, EOS) are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ends {
+pub enum BosEos {
     /// As the tokenizer's post-processor says.
     Add,
     /// Only the text: a chat template spells its own BOS.
@@ -41,18 +41,18 @@ pub enum Ends {
 
 /// A model's tokenizer.
 pub struct Tokenizer {
-    table: Table,
+    table: TokenTable,
     special: HashSet<u32>,
     /// Added tokens that are looked for in the text as it is.
     plain: Matcher,
     /// Added tokens that are looked for in the normalized text.
     normalized: Matcher,
     normalization: Normalization,
-    steps: Vec<Step>,
-    model: Model,
-    ends: EndIds,
+    steps: Vec<PreTokenizerStep>,
+    model: TokenizerModel,
+    bos_eos: BosEosIds,
     decoding: Decoding,
-    named: Named,
+    named: NamedTokens,
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -66,9 +66,9 @@ impl std::fmt::Debug for Tokenizer {
 
 impl Tokenizer {
     /// Puts checked parts together.
-    pub(super) fn assemble(parts: Parts, limits: &Limits) -> Result<Tokenizer> {
+    pub(super) fn assemble(parts: TokenizerParts, limits: &TextLimits) -> Result<Tokenizer> {
         let table = parts.table(limits)?;
-        let Parts { added, normalization, steps, model, ends, decoding, named } = parts;
+        let TokenizerParts { added, normalization, steps, model, bos_eos, decoding, named } = parts;
         let special = added.iter().filter(|token| token.special).map(|token| token.id).collect();
         let model = model.build(&special, &table).map_err(|error| error.of("model"))?;
         let (normalized, plain) = added.into_iter().partition(|token: &AddedToken| token.normalized);
@@ -82,84 +82,90 @@ impl Tokenizer {
             normalization,
             steps,
             model,
-            ends,
+            bos_eos,
             decoding,
             named,
         })
     }
 
     /// The ids of a text from one origin.
-    pub fn encode(&self, text: &str, origin: Origin, ends: Ends) -> Result<Vec<u32>> {
+    pub fn encode(&self, text: &str, origin: TextOrigin, bos_eos: BosEos) -> Result<Vec<u32>> {
         let mut users = UserRanges::default();
-        if origin == Origin::User {
+        if origin == TextOrigin::User {
             users.push(0..text.len());
         }
-        self.encode_text(text, &users, ends)
+        self.encode_text(text, &users, bos_eos)
     }
 
     /// The ids of a prompt, as the module's documentation defines them.
-    pub fn encode_spans(&self, spans: &[Span], ends: Ends) -> Result<Vec<u32>> {
+    pub fn encode_spans(&self, spans: &[TextSpan], bos_eos: BosEos) -> Result<Vec<u32>> {
         let mut text = String::with_capacity(spans.iter().map(|span| span.text.len()).sum());
         let mut users = UserRanges::default();
         for span in spans {
             let start = text.len();
             text.push_str(&span.text);
-            if span.origin == Origin::User {
+            if span.origin == TextOrigin::User {
                 users.push(start..text.len());
             }
         }
-        self.encode_text(&text, &users, ends)
+        self.encode_text(&text, &users, bos_eos)
     }
 
-    fn encode_text(&self, text: &str, users: &UserRanges, ends: Ends) -> Result<Vec<u32>> {
-        if text.len() > TEXT_BYTES_MAX {
+    fn encode_text(&self, text: &str, users: &UserRanges, bos_eos: BosEos) -> Result<Vec<u32>> {
+        if text.len() > MAX_TEXT_BYTES {
             return Err(Error::new(format!(
-                "the text has {} bytes; at most {TEXT_BYTES_MAX} are encoded at once, so cut it into parts",
+                "the text has {} bytes; at most {MAX_TEXT_BYTES} are encoded at once, so cut it into parts",
                 text.len()
             )));
         }
         let mut ids = Vec::new();
-        if ends == Ends::Add {
-            ids.extend(&self.ends.before);
+        if bos_eos == BosEos::Add {
+            ids.extend(&self.bos_eos.before);
         }
-        for part in self.plain.cut(text, |range| users.touch(range)) {
-            match part.token {
+        for segment in self.plain.cut(text, |range| users.touch(range)) {
+            match segment.token {
                 Some(id) => ids.push(id),
-                None => self.encode_part(text, &part, users, &mut ids)?,
+                None => self.encode_segment(text, &segment, users, &mut ids)?,
             }
         }
-        if ends == Ends::Add {
-            ids.extend(&self.ends.after);
+        if bos_eos == BosEos::Add {
+            ids.extend(&self.bos_eos.after);
         }
         Ok(ids)
     }
 
     /// Encodes what stands between two added tokens.
-    fn encode_part(&self, text: &str, part: &Part, users: &UserRanges, ids: &mut Vec<u32>) -> Result<()> {
-        let source = &text[part.range.clone()];
-        let place = if part.range.start == 0 { Place::Start } else { Place::Later };
+    fn encode_segment(
+        &self,
+        text: &str,
+        segment: &TextSegment,
+        users: &UserRanges,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        let source = &text[segment.range.clone()];
+        let position = if segment.range.start == 0 { TextPosition::Start } else { TextPosition::Later };
         if self.normalization.is_none() && self.normalized.is_empty() {
-            return self.encode_words(source, place, ids);
+            return self.encode_plain(source, position, ids);
         }
         let normal = self.normalization.apply(source)?;
         let is_users = |range: &std::ops::Range<usize>| {
-            let original = normal.origin(range.clone());
+            let original = normal.source_range(range.clone());
             original.is_none_or(|range| {
-                users.touch(&(part.range.start + range.start..part.range.start + range.end))
+                users.touch(&(segment.range.start + range.start..segment.range.start + range.end))
             })
         };
         for inner in self.normalized.cut(normal.text(), is_users) {
-            let place = if inner.range.start == 0 { place } else { Place::Later };
+            let position = if inner.range.start == 0 { position } else { TextPosition::Later };
             match inner.token {
                 Some(id) => ids.push(id),
-                None => self.encode_words(&normal.text()[inner.range], place, ids)?,
+                None => self.encode_plain(&normal.text()[inner.range], position, ids)?,
             }
         }
         Ok(())
     }
 
-    fn encode_words(&self, text: &str, place: Place, ids: &mut Vec<u32>) -> Result<()> {
-        for word in split::words(&self.steps, text.to_owned(), place) {
+    fn encode_plain(&self, text: &str, position: TextPosition, ids: &mut Vec<u32>) -> Result<()> {
+        for word in split::pre_tokenize(&self.steps, text.to_owned(), position) {
             self.model.encode(&word, &self.table, ids)?;
         }
         Ok(())
@@ -190,7 +196,7 @@ impl Tokenizer {
     }
 
     /// The ids of BOS, EOS, the unknown and the padding token.
-    pub fn named(&self) -> Named {
+    pub fn named(&self) -> NamedTokens {
         self.named
     }
 }

@@ -11,29 +11,29 @@ use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value, es
 
 use super::generation::replace_generation_tags;
 use super::json::{float, tojson};
-use super::protocol::{Answer, Job};
+use super::protocol::{RenderAnswer, RenderJob};
 use super::strftime::strftime;
 
-const NAME: &str = "chat";
+const TEMPLATE_NAME: &str = "chat";
 
 /// Characters of the engine's own error texts that are passed on: they may
 /// quote whole values.
 const DETAIL_CHARS: usize = 300;
 
 /// A compiled template.
-pub struct Compiled {
+pub struct CompiledTemplate {
     source: String,
     environment: Environment<'static>,
 }
 
-impl Compiled {
-    /// Compiles a template; the error is its [`Answer`].
-    pub fn new(source: &str) -> Result<Compiled, Answer> {
+impl CompiledTemplate {
+    /// Compiles a template; the error is its [`RenderAnswer`].
+    pub fn new(source: &str) -> Result<CompiledTemplate, RenderAnswer> {
         let mut environment = environment();
         environment
-            .add_template_owned(NAME, replace_generation_tags(&with_newlines(source)))
-            .map_err(|error| Answer::Failed(describe("cannot be compiled", &error)))?;
-        Ok(Compiled { source: source.to_owned(), environment })
+            .add_template_owned(TEMPLATE_NAME, replace_generation_tags(&with_newlines(source)))
+            .map_err(|error| RenderAnswer::Failed(describe("cannot be compiled", &error)))?;
+        Ok(CompiledTemplate { source: source.to_owned(), environment })
     }
 
     /// Whether this is the compiled form of `source`.
@@ -42,18 +42,21 @@ impl Compiled {
     }
 
     /// Renders with the job's variables.
-    pub fn render(&mut self, job: &Job) -> Answer {
+    pub fn render(&mut self, job: &RenderJob) -> RenderAnswer {
         let now = job.unix_seconds;
         self.environment.add_function("strftime_now", move |format: &str| {
             strftime(format, now)
                 .map_err(|sentence| minijinja::Error::new(ErrorKind::InvalidOperation, sentence))
         });
-        let template = self.environment.get_template(NAME).expect("the template was added on construction");
-        let mut output = Capped { bytes: Vec::new(), cap: job.output_bytes };
+        let template =
+            self.environment.get_template(TEMPLATE_NAME).expect("the template was added on construction");
+        let mut output = CappedOutput { bytes: Vec::new(), cap: job.output_bytes };
         let context = Value::from(Serde(&job.variables));
         let result = template.render_captured_to(context, &mut output).map(drop);
         match result {
-            Ok(()) => Answer::Text(String::from_utf8(output.bytes).expect("the engine writes only UTF-8")),
+            Ok(()) => {
+                RenderAnswer::Text(String::from_utf8(output.bytes).expect("the engine writes only UTF-8"))
+            }
             Err(error) => answer(&error, job.output_bytes),
         }
     }
@@ -126,12 +129,12 @@ impl fmt::Display for Raised {
 impl std::error::Error for Raised {}
 
 /// Where the output goes: an error beyond the cap.
-struct Capped {
+struct CappedOutput {
     bytes: Vec<u8>,
     cap: usize,
 }
 
-impl io::Write for Capped {
+impl io::Write for CappedOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() > self.cap - self.bytes.len() {
             return Err(io::Error::other("too much output"));
@@ -145,17 +148,17 @@ impl io::Write for Capped {
     }
 }
 
-fn answer(error: &minijinja::Error, output_bytes: usize) -> Answer {
+fn answer(error: &minijinja::Error, output_bytes: usize) -> RenderAnswer {
     let mut source = Some(error as &dyn std::error::Error);
     while let Some(cause) = source {
         if let Some(Raised(message)) = cause.downcast_ref() {
-            return Answer::Raised(message.clone());
+            return RenderAnswer::Raised(message.clone());
         }
         source = cause.source();
     }
     match error.kind() {
-        ErrorKind::WriteFailure => Answer::Failed(format!("writes more than {output_bytes} bytes")),
-        _ => Answer::Failed(describe("failed", error)),
+        ErrorKind::WriteFailure => RenderAnswer::Failed(format!("writes more than {output_bytes} bytes")),
+        _ => RenderAnswer::Failed(describe("failed", error)),
     }
 }
 

@@ -6,7 +6,7 @@ use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
 /// Nesting that `tojson` follows; Python gives up at about 1,000.
-const DEPTH_MAX: usize = 500;
+const MAX_JSON_DEPTH: usize = 500;
 
 /// `value | tojson(ensure_ascii, indent, separators, sort_keys)` with the
 /// defaults of transformers: UTF-8 stays as it is, nothing is escaped for HTML.
@@ -23,7 +23,7 @@ pub fn tojson(value: &Value, positional: Rest<Value>, named: Kwargs) -> Result<V
     if positional.len() > 4 {
         return Err(Error::from(ErrorKind::TooManyArguments));
     }
-    let mut writer = Writer {
+    let mut writer = JsonWriter {
         out: String::new(),
         ascii: ensure_ascii.is_true(),
         sorted: sort_keys.is_true(),
@@ -42,7 +42,7 @@ fn invalid(sentence: impl Into<String>) -> Error {
 /// What one level is indented by: a number of spaces or a string; `None` keeps
 /// everything on one line.
 fn indent_of(value: &Value) -> Result<Option<String>, Error> {
-    const SPACES_MAX: usize = 64;
+    const MAX_SPACES: usize = 64;
     if value.is_none() || value.is_undefined() {
         return Ok(None);
     }
@@ -54,8 +54,8 @@ fn indent_of(value: &Value) -> Result<Option<String>, Error> {
     }
     let spaces = value.as_i64().ok_or_else(|| invalid("tojson: indent must be a number or a string"))?;
     match usize::try_from(spaces.max(0)) {
-        Ok(spaces) if spaces <= SPACES_MAX => Ok(Some(" ".repeat(spaces))),
-        _ => Err(invalid(format!("tojson: indent is {spaces}, the most is {SPACES_MAX}"))),
+        Ok(spaces) if spaces <= MAX_SPACES => Ok(Some(" ".repeat(spaces))),
+        _ => Err(invalid(format!("tojson: indent is {spaces}, the most is {MAX_SPACES}"))),
     }
 }
 
@@ -74,7 +74,7 @@ fn separators_of(value: &Value, indented: bool) -> Result<[String; 2], Error> {
     }
 }
 
-struct Writer {
+struct JsonWriter {
     out: String,
     ascii: bool,
     sorted: bool,
@@ -83,7 +83,7 @@ struct Writer {
     depth: usize,
 }
 
-impl Writer {
+impl JsonWriter {
     fn value(&mut self, value: &Value) -> Result<(), Error> {
         match value.kind() {
             ValueKind::None => self.out.push_str("null"),
@@ -127,8 +127,8 @@ impl Writer {
     fn open(&mut self, bracket: char) -> Result<(), Error> {
         self.out.push(bracket);
         self.depth += 1;
-        if self.depth > DEPTH_MAX {
-            return Err(invalid(format!("tojson: the value nests deeper than {DEPTH_MAX}")));
+        if self.depth > MAX_JSON_DEPTH {
+            return Err(invalid(format!("tojson: the value nests deeper than {MAX_JSON_DEPTH}")));
         }
         Ok(())
     }

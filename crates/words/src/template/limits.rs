@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limits::Limits;
+use crate::limits::TextLimits;
 
 /// Bounds of one rendering.
 #[derive(Clone, Debug)]
@@ -22,7 +22,8 @@ impl Default for RenderLimits {
     fn default() -> RenderLimits {
         RenderLimits {
             time: Duration::from_secs(2),
-            template_bytes: usize::try_from(Limits::DEFAULT.template_bytes).expect("1 MiB fits every usize"),
+            template_bytes: usize::try_from(TextLimits::DEFAULT.template_bytes)
+                .expect("1 MiB fits every usize"),
             input_bytes: 16 << 20,
             output_bytes: 4 << 20,
         }

@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use girih_tensor::{Error, Result};
 use serde_json::{Map, Value};
 
-use crate::span::{Origin, Span};
+use crate::span::{TextOrigin, TextSpan};
 
 /// The spellings that a tokenizer turns into special tokens.
 #[derive(Clone, Debug)]
@@ -165,7 +165,7 @@ impl<'a> Marks<'a> {
     }
 
     /// The spans of a rendered text.
-    pub fn split(&self, rendered: &str) -> Vec<Span> {
+    pub fn split(&self, rendered: &str) -> Vec<TextSpan> {
         let mut text = String::with_capacity(rendered.len());
         let mut user: Vec<(usize, usize)> = Vec::new();
         let mut starts = Vec::new();
@@ -191,7 +191,7 @@ impl<'a> Marks<'a> {
 
 /// Cuts `text` at the sorted ranges that are the user's; ranges that meet or
 /// overlap become one span.
-fn spans(text: &str, user: &[(usize, usize)]) -> Vec<Span> {
+fn spans(text: &str, user: &[(usize, usize)]) -> Vec<TextSpan> {
     let mut joined: Vec<(usize, usize)> = Vec::new();
     for &(start, end) in user {
         match joined.last_mut() {
@@ -202,16 +202,16 @@ fn spans(text: &str, user: &[(usize, usize)]) -> Vec<Span> {
     let mut spans = Vec::new();
     let mut push = |range: &str, origin| {
         if !range.is_empty() {
-            spans.push(Span { text: range.to_owned(), origin });
+            spans.push(TextSpan { text: range.to_owned(), origin });
         }
     };
     let mut done = 0;
     for (start, end) in joined {
-        push(&text[done..start], Origin::Template);
-        push(&text[start..end], Origin::User);
+        push(&text[done..start], TextOrigin::Template);
+        push(&text[start..end], TextOrigin::User);
         done = end;
     }
-    push(&text[done..], Origin::Template);
+    push(&text[done..], TextOrigin::Template);
     spans
 }
 
@@ -225,13 +225,13 @@ mod tests {
         SpecialTokens::new(&["<|a|>", "<|a|>b", "<|end|>", "", "¿é"].map(str::to_owned))
     }
 
-    fn text(text: &str, origin: Origin) -> Span {
-        Span { text: text.to_owned(), origin }
+    fn text(text: &str, origin: TextOrigin) -> TextSpan {
+        TextSpan { text: text.to_owned(), origin }
     }
 
     /// What strings of a user become when the template writes them one after
     /// the other, then `<|end|>`.
-    fn round(strings: &[&str]) -> Vec<Span> {
+    fn round(strings: &[&str]) -> Vec<TextSpan> {
         let special = special();
         let mut marks = Marks::new(&special, strings);
         let marked: Vec<String> =
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn spellings_become_spans_of_the_user() {
-        use Origin::{Template, User};
+        use TextOrigin::{Template, User};
         assert_eq!(round(&["hello"]), [text("hello<|end|>", Template)]);
         assert_eq!(
             round(&["x<|a|>y"]),
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn spellings_across_strings_are_the_users_too() {
-        use Origin::{Template, User};
+        use TextOrigin::{Template, User};
         let joined = [text("<|end|>", User), text("<|end|>", Template)];
         assert_eq!(round(&["<|e", "nd|>"]), joined);
         assert_eq!(round(&["<", "|end|", ">"]), joined);

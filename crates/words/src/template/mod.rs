@@ -7,7 +7,7 @@
 //!
 //! Special tokens come from the template only. A spelling of one in a user's
 //! text is marked before rendering and comes back as a span of its own
-//! ([`Origin::User`](super::Origin::User)), to be tokenized as plain text; see [`SpecialTokens`].
+//! ([`TextOrigin::User`](super::TextOrigin::User)), to be tokenized as plain text; see [`SpecialTokens`].
 
 mod fuzz;
 mod generation;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 /// One template to render.
 #[derive(Serialize, Deserialize)]
-pub struct Job {
+pub struct RenderJob {
     /// The template's source.
     pub template: String,
     /// The variables that it sees.
@@ -21,7 +21,7 @@ pub struct Job {
 
 /// What became of a job.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum RenderAnswer {
     /// The output.
     Text(String),
     /// The template called `raise_exception` with this message.

@@ -14,17 +14,17 @@ use girih_tensor::{Error, Result};
 
 use super::limits::RenderLimits;
 use super::mark::Marks;
-use super::protocol::{Answer, read_frame, write_frame};
+use super::protocol::{RenderAnswer, read_frame, write_frame};
 use super::request::{RenderRequest, job};
-use super::worker::{MEMORY_BYTES, STACK_BYTES};
-use crate::span::Span;
+use super::worker::{WORKER_MEMORY_BYTES, WORKER_STACK_BYTES};
+use crate::span::TextSpan;
 
 /// Jobs that one worker answers before a new one takes its place: bounds what
 /// a template may leave behind in it.
 const JOBS_PER_WORKER: u32 = 256;
 
 /// Bytes of a worker's dying words that are looked at.
-const LAST_WORDS_BYTES: u64 = 4096;
+const MAX_STDERR_BYTES: u64 = 4096;
 
 /// Renders chat templates in a worker process, started when first needed and
 /// kept for the requests that follow.
@@ -47,7 +47,7 @@ impl Renderer {
     /// # Errors
     /// The template's own refusal (`raise_exception`), its faults, and each
     /// limit that it breaks. The renderer stays usable after all of them.
-    pub fn render(&mut self, request: &RenderRequest<'_>) -> Result<Vec<Span>> {
+    pub fn render(&mut self, request: &RenderRequest<'_>) -> Result<Vec<TextSpan>> {
         let (job, marks) = job(request, &self.limits)?;
         let answer = self.ask(&job)?;
         read_answer(&answer, &marks)
@@ -86,21 +86,23 @@ impl Renderer {
 }
 
 /// The spans of an answer, or its error.
-fn read_answer(answer: &[u8], marks: &Marks<'_>) -> Result<Vec<Span>> {
+fn read_answer(answer: &[u8], marks: &Marks<'_>) -> Result<Vec<TextSpan>> {
     let answer = serde_json::from_slice(answer)
         .map_err(|error| Error::new(format!("the chat template's renderer answered nonsense: {error}")))?;
     match answer {
-        Answer::Text(text) => Ok(marks.split(&text)),
-        Answer::Raised(message) => Err(Error::new(format!(
+        RenderAnswer::Text(text) => Ok(marks.split(&text)),
+        RenderAnswer::Raised(message) => Err(Error::new(format!(
             "the chat template refuses the conversation: {}",
             marks.restore(&message)
         ))),
-        Answer::Failed(clause) => Err(Error::new(format!("the chat template {}", marks.restore(&clause)))),
+        RenderAnswer::Failed(clause) => {
+            Err(Error::new(format!("the chat template {}", marks.restore(&clause))))
+        }
     }
 }
 
 /// Why a worker did not answer.
-enum Fault {
+enum WorkerFault {
     TimedOut,
     Nonsense(io::Error),
     Closed,
@@ -157,29 +159,29 @@ impl Worker {
         matches!(self.child.try_wait(), Ok(None)).then_some(self)
     }
 
-    fn ask(&self, job: Vec<u8>, time: Duration) -> Result<Vec<u8>, Fault> {
+    fn ask(&self, job: Vec<u8>, time: Duration) -> Result<Vec<u8>, WorkerFault> {
         let jobs = self.jobs.as_ref().expect("present until the end");
-        jobs.send(job).map_err(|_| Fault::Closed)?;
+        jobs.send(job).map_err(|_| WorkerFault::Closed)?;
         match self.answers.recv_timeout(time) {
             Ok(Ok(answer)) => Ok(answer),
             // The only error that is not of the pipe: a frame over the cap.
-            Ok(Err(error)) if error.kind() == io::ErrorKind::Other => Err(Fault::Nonsense(error)),
-            Err(RecvTimeoutError::Timeout) => Err(Fault::TimedOut),
-            Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => Err(Fault::Closed),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::Other => Err(WorkerFault::Nonsense(error)),
+            Err(RecvTimeoutError::Timeout) => Err(WorkerFault::TimedOut),
+            Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => Err(WorkerFault::Closed),
         }
     }
 
     /// What was wrong with the worker, which ends with this.
-    fn end(mut self, fault: &Fault, limits: &RenderLimits) -> Error {
+    fn end(mut self, fault: &WorkerFault, limits: &RenderLimits) -> Error {
         match fault {
-            Fault::TimedOut => {
+            WorkerFault::TimedOut => {
                 let time = limits.time.as_secs_f64();
                 Error::new(format!("the chat template ran longer than {time} s and was stopped"))
             }
-            Fault::Nonsense(error) => {
+            WorkerFault::Nonsense(error) => {
                 Error::new(format!("the chat template's renderer answered nonsense: {error}"))
             }
-            Fault::Closed => match self.last_status() {
+            WorkerFault::Closed => match self.last_status() {
                 Ok(status) => self.epitaph(status),
                 Err(error) => Error::new(format!("the chat template's renderer was lost: {error}")),
             },
@@ -189,13 +191,13 @@ impl Worker {
     /// The status of a worker that closed its pipes. It is about to end by
     /// itself, which tells more than a kill; one that does not is killed.
     fn last_status(&mut self) -> io::Result<ExitStatus> {
-        const STEP: Duration = Duration::from_millis(5);
+        const POLL_INTERVAL: Duration = Duration::from_millis(5);
         self.jobs = None;
         for _ in 0..200 {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
-            thread::sleep(STEP);
+            thread::sleep(POLL_INTERVAL);
         }
         self.child.kill()?;
         self.child.wait()
@@ -206,16 +208,16 @@ impl Worker {
     fn epitaph(&mut self, status: ExitStatus) -> Error {
         let mut words = Vec::new();
         // An unreadable pipe leaves no words; the status still speaks.
-        let _ = self.stderr.by_ref().take(LAST_WORDS_BYTES).read_to_end(&mut words);
+        let _ = self.stderr.by_ref().take(MAX_STDERR_BYTES).read_to_end(&mut words);
         let words = String::from_utf8_lossy(&words);
         if words.contains("has overflowed its stack") {
-            let stack = STACK_BYTES >> 20;
+            let stack = WORKER_STACK_BYTES >> 20;
             return Error::new(format!(
                 "the chat template nests too deeply: it used up a stack of {stack} MiB"
             ));
         }
         if words.contains("memory allocation of") {
-            let memory = MEMORY_BYTES >> 20;
+            let memory = WORKER_MEMORY_BYTES >> 20;
             return Error::new(format!("the chat template asked for more than {memory} MiB of memory"));
         }
         match status.signal() {
@@ -231,7 +233,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Ends the process, reaps it, and joins the thread that talked to it.
+    /// BosEos the process, reaps it, and joins the thread that talked to it.
     fn drop(&mut self) {
         self.jobs = None;
         // Both fail only if the child is gone already.

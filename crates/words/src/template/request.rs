@@ -5,11 +5,11 @@ use serde_json::{Map, Value};
 
 use super::limits::RenderLimits;
 use super::mark::{Marks, SpecialTokens};
-use super::protocol::Job;
+use super::protocol::RenderJob;
 
 /// Nesting of a message, tool or variable: JSON readers stop at 128 levels, of
 /// which the job takes some.
-const NESTING_MAX: usize = 100;
+const MAX_NESTING: usize = 100;
 
 /// Names that are not free for further variables.
 const ARGUMENTS: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
@@ -63,7 +63,7 @@ pub fn job<'a>(request: &RenderRequest<'a>, limits: &RenderLimits) -> Result<(Ve
     let mut marks = Marks::new(request.special_tokens, &[request.template, &text, &json(request.variables)]);
     let mut variables = request.variables.clone();
     variables.extend(marks.mark_map(&given)?);
-    let job = Job {
+    let job = RenderJob {
         template: request.template.to_owned(),
         variables,
         unix_seconds: request.unix_seconds,
@@ -89,8 +89,8 @@ fn arguments(conversation: &Conversation) -> Result<Map<String, Value>> {
     all.insert("tools".to_owned(), list(&conversation.tools));
     all.insert("documents".to_owned(), list(&conversation.documents));
     all.insert("add_generation_prompt".to_owned(), Value::Bool(conversation.add_generation_prompt));
-    if let Some((name, _)) = all.iter().find(|(_, value)| nests_deeper(value, NESTING_MAX)) {
-        return Err(Error::new(format!("'{name}' nests deeper than {NESTING_MAX} levels")));
+    if let Some((name, _)) = all.iter().find(|(_, value)| nests_deeper(value, MAX_NESTING)) {
+        return Err(Error::new(format!("'{name}' nests deeper than {MAX_NESTING} levels")));
     }
     Ok(all)
 }

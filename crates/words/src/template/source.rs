@@ -7,7 +7,7 @@ use std::path::Path;
 use girih_tensor::{Error, Result};
 use serde_json::{Map, Value};
 
-use crate::limits::Limits;
+use crate::limits::TextLimits;
 
 /// The special tokens of `tokenizer_config.json` that templates see as
 /// variables (transformers' `special_tokens_map`).
@@ -31,7 +31,7 @@ impl ChatTemplate {
 
     /// The template of a Hugging Face folder: `chat_template.jinja`, else
     /// `chat_template` in `tokenizer_config.json`. `None` if it has neither.
-    pub fn read(folder: &Path, limits: &Limits) -> Result<Option<ChatTemplate>> {
+    pub fn read(folder: &Path, limits: &TextLimits) -> Result<Option<ChatTemplate>> {
         let config = match read_text(&folder.join("tokenizer_config.json"), limits.file.json_bytes)? {
             Some(text) => serde_json::from_str(&text)
                 .map_err(|error| Error::new(format!("is not JSON: {error}")).of("tokenizer_config.json"))?,
@@ -120,7 +120,7 @@ fn read_text(path: &Path, bytes_max: u64) -> Result<Option<String>> {
     Ok(Some(text))
 }
 
-fn check_size(file: &str, thing: &str, bytes: usize, limits: &Limits) -> Result<()> {
+fn check_size(file: &str, thing: &str, bytes: usize, limits: &TextLimits) -> Result<()> {
     if bytes as u64 > limits.template_bytes {
         let most = limits.template_bytes;
         return Err(Error::new(format!("{thing} has {bytes} bytes, the most is {most}")).of(file));
@@ -135,11 +135,12 @@ mod tests {
     use super::*;
 
     /// A folder with these files, gone when dropped.
-    struct Folder(std::path::PathBuf);
+    struct TempFolder(std::path::PathBuf);
 
-    impl Folder {
-        fn new(name: &str, files: &[(&str, &str)]) -> Folder {
-            let folder = Folder(std::env::temp_dir().join(format!("girih-{name}-{}", std::process::id())));
+    impl TempFolder {
+        fn new(name: &str, files: &[(&str, &str)]) -> TempFolder {
+            let folder =
+                TempFolder(std::env::temp_dir().join(format!("girih-{name}-{}", std::process::id())));
             std::fs::create_dir_all(&folder.0).expect("a writable folder for temporary files");
             for (file, text) in files {
                 std::fs::write(folder.0.join(file), text).expect("a writable file");
@@ -148,11 +149,11 @@ mod tests {
         }
 
         fn read(&self) -> Result<Option<ChatTemplate>> {
-            ChatTemplate::read(&self.0, &Limits { template_bytes: 8, ..Limits::DEFAULT })
+            ChatTemplate::read(&self.0, &TextLimits { template_bytes: 8, ..TextLimits::DEFAULT })
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for TempFolder {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
@@ -167,7 +168,7 @@ mod tests {
     fn the_file_wins_over_the_configuration() {
         let config = config(&json!("config"));
         let folder =
-            Folder::new("both", &[("tokenizer_config.json", &config), ("chat_template.jinja", "file")]);
+            TempFolder::new("both", &[("tokenizer_config.json", &config), ("chat_template.jinja", "file")]);
         let template = folder.read().expect("good files").expect("a template");
         assert_eq!(template.source(None).expect("one template"), "file");
         assert_eq!(Value::Object(template.variables), json!({"bos_token": "<s>", "eos_token": "</s>"}));
@@ -177,13 +178,13 @@ mod tests {
     fn tools_choose_among_named_templates() {
         let named =
             json!([{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]);
-        let folder = Folder::new("named", &[("tokenizer_config.json", &config(&named))]);
+        let folder = TempFolder::new("named", &[("tokenizer_config.json", &config(&named))]);
         let template = folder.read().expect("a good file").expect("a template");
         assert_eq!(template.source(None).expect("default"), "plain");
         assert_eq!(template.source(Some(&[])).expect("tool_use"), "tools");
 
         let named = json!([{"name": "rag", "template": "x"}]);
-        let folder = Folder::new("rag", &[("tokenizer_config.json", &config(&named))]);
+        let folder = TempFolder::new("rag", &[("tokenizer_config.json", &config(&named))]);
         let template = folder.read().expect("a good file").expect("a template");
         let error = template.source(None).expect_err("no default").to_string();
         assert_eq!(error, "the model's chat templates are named rag; none is 'default'");
@@ -192,7 +193,7 @@ mod tests {
     #[test]
     fn bad_files_are_refused() {
         let error = |name: &str, files: &[(&str, &str)]| {
-            Folder::new(name, files).read().expect_err("bad").to_string()
+            TempFolder::new(name, files).read().expect_err("bad").to_string()
         };
         let config_error = |name: &str, text: &str| error(name, &[("tokenizer_config.json", text)]);
         assert!(config_error("json", "{").starts_with("tokenizer_config.json: is not JSON: "));
@@ -209,6 +210,6 @@ mod tests {
             error("file", &[("chat_template.jinja", "123456789")]),
             "chat_template.jinja: has more than 8 bytes, the most for such a file"
         );
-        assert_eq!(Folder::new("none", &[]).read().expect("nothing there"), None);
+        assert_eq!(TempFolder::new("none", &[]).read().expect("nothing there"), None);
     }
 }

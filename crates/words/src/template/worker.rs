@@ -9,19 +9,19 @@ use std::thread;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use super::jinja::Compiled;
-use super::protocol::{Answer, Job, read_frame, write_frame};
+use super::jinja::CompiledTemplate;
+use super::protocol::{RenderAnswer, RenderJob, read_frame, write_frame};
 
 /// The binary's hidden command that calls [`worker_main`].
 pub const WORKER_COMMAND: &str = "template-worker";
 
 /// Address space of a worker. Real templates stay below 100 MiB, of which
 /// nearly all is the stack and the binary.
-pub const MEMORY_BYTES: u64 = 512 << 20;
+pub const WORKER_MEMORY_BYTES: u64 = 512 << 20;
 
 /// Stack of the rendering thread: the engine recurses on nested expressions
 /// and values, with some hundred bytes a level.
-pub const STACK_BYTES: usize = 64 << 20;
+pub const WORKER_STACK_BYTES: usize = 64 << 20;
 
 /// Processor seconds of a worker's whole life: a backstop, should the parent
 /// fail to stop it.
@@ -46,7 +46,7 @@ pub fn worker_main() -> ExitCode {
 
 fn limit_resources() -> io::Result<()> {
     let limits = [
-        (Resource::As, MEMORY_BYTES),
+        (Resource::As, WORKER_MEMORY_BYTES),
         (Resource::Core, 0),
         (Resource::Cpu, CPU_SECONDS),
         (Resource::Fsize, 0),
@@ -61,7 +61,7 @@ fn serve() -> io::Result<()> {
     let (jobs, next_job) = mpsc::channel();
     thread::Builder::new()
         .name("render".to_owned())
-        .stack_size(STACK_BYTES)
+        .stack_size(WORKER_STACK_BYTES)
         .spawn(move || answer_all(&next_job))?;
     let mut stdin = io::stdin().lock();
     while let Some(job) = read_frame(&mut stdin, JOB_BYTES)? {
@@ -76,7 +76,7 @@ fn answer_all(jobs: &mpsc::Receiver<Vec<u8>>) {
     for job in jobs {
         let answer = catch_unwind(AssertUnwindSafe(|| answer(&job, &mut compiled))).unwrap_or_else(|_| {
             compiled = None;
-            Answer::Failed("made the template engine panic".to_owned())
+            RenderAnswer::Failed("made the template engine panic".to_owned())
         });
         let body = serde_json::to_vec(&answer).expect("an answer is a string");
         if write_frame(&mut io::stdout().lock(), &body).is_err() {
@@ -86,13 +86,15 @@ fn answer_all(jobs: &mpsc::Receiver<Vec<u8>>) {
 }
 
 /// Renders one job; the last template stays compiled.
-fn answer(job: &[u8], compiled: &mut Option<Compiled>) -> Answer {
-    let job: Job = match serde_json::from_slice(job) {
+fn answer(job: &[u8], compiled: &mut Option<CompiledTemplate>) -> RenderAnswer {
+    let job: RenderJob = match serde_json::from_slice(job) {
         Ok(job) => job,
-        Err(error) => return Answer::Failed(format!("came with variables that cannot be read: {error}")),
+        Err(error) => {
+            return RenderAnswer::Failed(format!("came with variables that cannot be read: {error}"));
+        }
     };
     if !compiled.as_ref().is_some_and(|compiled| compiled.is_of(&job.template)) {
-        match Compiled::new(&job.template) {
+        match CompiledTemplate::new(&job.template) {
             Ok(new) => *compiled = Some(new),
             Err(answer) => return answer,
         }

@@ -10,18 +10,18 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use girih_file::Strings;
-use girih_words::Limits;
+use girih_words::TextLimits;
 use girih_words::{GgufVocab, Tokenizer};
 
 /// No small file may take longer, whatever it claims.
-const TIME_MOST: Duration = Duration::from_secs(1);
+const MAX_TIME: Duration = Duration::from_secs(1);
 
 fn sentence(path: &Path) -> String {
     let bytes = fs::read(path).expect("a bad file");
     let start = Instant::now();
     let error =
-        Tokenizer::from_json(&bytes, &Limits::DEFAULT).expect_err(&format!("{} is bad", path.display()));
-    assert!(start.elapsed() < TIME_MOST, "{} took {:?}", path.display(), start.elapsed());
+        Tokenizer::from_json(&bytes, &TextLimits::DEFAULT).expect_err(&format!("{} is bad", path.display()));
+    assert!(start.elapsed() < MAX_TIME, "{} took {:?}", path.display(), start.elapsed());
     error.to_string()
 }
 
@@ -50,7 +50,7 @@ fn every_bad_tokenizer_gets_its_sentence() {
 
 #[test]
 fn a_tokenizer_over_the_cap_is_refused_before_it_is_read() {
-    let limits = Limits { tokenizer_bytes: 10, ..Limits::DEFAULT };
+    let limits = TextLimits { tokenizer_bytes: 10, ..TextLimits::DEFAULT };
     let error = Tokenizer::from_json(&[b'['; 11], &limits).expect_err("it is over the cap");
     assert_eq!(error.to_string(), "11 bytes; at most 10 are taken");
 }
@@ -83,13 +83,13 @@ fn bpe() -> GgufVocab<'static> {
 }
 
 fn refusal(vocab: GgufVocab<'_>) -> String {
-    vocab.tokenizer(&Limits::DEFAULT).expect_err("the vocabulary is bad").to_string()
+    vocab.tokenizer(&TextLimits::DEFAULT).expect_err("the vocabulary is bad").to_string()
 }
 
 #[test]
 fn the_vocabularies_that_the_bad_ones_are_made_from_are_good() {
     for vocab in [spm(), bpe()] {
-        vocab.tokenizer(&Limits::DEFAULT).expect("a good vocabulary");
+        vocab.tokenizer(&TextLimits::DEFAULT).expect("a good vocabulary");
     }
 }
 
@@ -127,7 +127,7 @@ fn values_out_of_range_are_refused() {
     assert_eq!(refusal(bos), "tokenizer.ggml: the BOS token has id 6, which is not in the vocabulary of 6");
     let no_bos = GgufVocab { add_bos: Some(true), ..bpe() };
     assert_eq!(refusal(no_bos), "tokenizer.ggml: add_bos_token is on, but bos_token_id is missing");
-    let limits = Limits { vocabulary: 2, ..Limits::DEFAULT };
+    let limits = TextLimits { vocabulary: 2, ..TextLimits::DEFAULT };
     let error = bpe().tokenizer(&limits).expect_err("it is over the cap");
     assert_eq!(error.to_string(), "tokenizer.ggml: 3 tokens; at most 2 are taken");
 }

@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 use super::gguf_vocab::GgufVocab;
 use super::template::{ChatTemplate, SpecialTokens};
 use super::tokenizer::Tokenizer;
-use crate::limits::Limits;
+use crate::limits::TextLimits;
 
 /// A model's words.
 #[derive(Debug)]
-pub struct Words {
+pub struct TextProcessor {
     /// Text to ids and back.
     pub tokenizer: Tokenizer,
     /// How conversations become text, where the model says so.
@@ -23,23 +23,23 @@ pub struct Words {
     pub special: SpecialTokens,
 }
 
-impl Words {
+impl TextProcessor {
     /// The words of the model at `path`: a folder with a `tokenizer.json`, or a
     /// GGUF. A folder need not hold weights, nor a GGUF tensors.
     ///
     /// # Errors
     /// When the files are not well formed, or there is no tokenizer.
-    pub fn open(path: &Path, limits: &Limits) -> Result<Words> {
+    pub fn open(path: &Path, limits: &TextLimits) -> Result<TextProcessor> {
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
         let is_gguf = path.extension().is_some_and(|extension| extension == "gguf");
         if !is_gguf && folder.join("tokenizer.json").exists() {
             let tokenizer = Tokenizer::from_folder(folder, limits)?;
-            return Ok(Words::new(tokenizer, ChatTemplate::read(folder, limits)?));
+            return Ok(TextProcessor::new(tokenizer, ChatTemplate::read(folder, limits)?));
         }
         let container = Container::open(path, &limits.file)?;
         match container.kind() {
-            Kind::Gguf => Words::of_gguf(container.metadata(), limits),
-            Kind::Safetensors => Ok(Words::new(Tokenizer::from_folder(folder, limits)?, None)),
+            Kind::Gguf => TextProcessor::of_gguf(container.metadata(), limits),
+            Kind::Safetensors => Ok(TextProcessor::new(Tokenizer::from_folder(folder, limits)?, None)),
         }
     }
 
@@ -47,18 +47,18 @@ impl Words {
     ///
     /// # Errors
     /// When there is no vocabulary, or one that is not supported.
-    pub fn of_gguf(metadata: &Metadata, limits: &Limits) -> Result<Words> {
+    pub fn of_gguf(metadata: &Metadata, limits: &TextLimits) -> Result<TextProcessor> {
         let tokenizer = GgufVocab::of(metadata)?.tokenizer(limits)?;
         let template = metadata.get::<&str>("tokenizer.chat_template")?;
         let template = template.map(|source| ChatTemplate::new(source, token_variables(&tokenizer)));
-        Ok(Words::new(tokenizer, template))
+        Ok(TextProcessor::new(tokenizer, template))
     }
 
     /// The words of a tokenizer and a template.
-    pub fn new(tokenizer: Tokenizer, template: Option<ChatTemplate>) -> Words {
+    pub fn new(tokenizer: Tokenizer, template: Option<ChatTemplate>) -> TextProcessor {
         let ids = (0..tokenizer.vocab_size()).filter(|&id| tokenizer.is_special(id));
         let spellings: Vec<String> = ids.filter_map(|id| tokenizer.token(id)).map(str::to_owned).collect();
-        Words { special: SpecialTokens::new(&spellings), tokenizer, template }
+        TextProcessor { special: SpecialTokens::new(&spellings), tokenizer, template }
     }
 }
 
