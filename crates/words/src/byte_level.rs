@@ -1,18 +1,18 @@
 //! The alphabet of byte-level BPE: one printable character for each byte.
 //!
-//! Printable Latin-1 bytes stand for themselves; the other 68 bytes take the
-//! characters from U+0100 on, in order of the byte (GPT-2, `encoder.py`,
-//! `bytes_to_unicode`).
+//! Printable Latin-1 bytes map to themselves, the other 68 bytes to the characters
+//! from U+0100 on, in order (GPT-2, `encoder.py`, `bytes_to_unicode`).
 
 use std::sync::LazyLock;
 
-/// The highest character of the alphabet: byte 0xAD is the 68th that is not printable.
+/// The highest character of the alphabet, that of byte 0xAD, the 68th that is not
+/// printable.
 const HIGHEST_CHAR: usize = 0x143;
 
 static CHAR_OF_BYTE: LazyLock<[char; 256]> = LazyLock::new(|| {
     let mut next = 0x100_u32;
     std::array::from_fn(|byte| {
-        let byte = u8::try_from(byte).expect("the array has 256 places");
+        let byte = u8::try_from(byte).expect("the array has 256 elements");
         if matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF) {
             return char::from(byte);
         }
@@ -39,7 +39,7 @@ pub(super) fn byte_of(char: char) -> Option<u8> {
     BYTE_OF_CHAR.get(char as usize).copied().flatten()
 }
 
-/// The text with each of its bytes as a character of the alphabet.
+/// Replaces each byte of a text by its character of the alphabet.
 pub(super) fn spell(text: &str) -> String {
     text.bytes().map(char_of).collect()
 }

@@ -1,9 +1,9 @@
-//! The vocabulary that a GGUF file gets for the tokenizer of a folder.
+//! Converts the tokenizer of a folder to the vocabulary of a GGUF file.
 //!
-//! GGUF names a tokenizer's rules instead of holding them, so only rules that
-//! have a name there can be written: byte-level BPE with one of three
-//! pre-tokenizers, and BPE with byte fallback, which becomes SentencePiece's
-//! BPE with scores. Anything else is refused.
+//! GGUF stores the name of a tokenizer's rules, not the rules. Only rules with a
+//! name can be written: byte-level BPE with one of three pre-tokenizers, and BPE
+//! with byte fallback, which becomes SentencePiece's BPE with scores. Other
+//! tokenizers are refused.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -23,21 +23,21 @@ use super::short::short;
 use super::split::{GPT2, LLAMA3, QWEN2};
 use crate::limits::TextLimits;
 
-/// What GGUF can say of a tokenizer.
+/// A kind of tokenizer that GGUF can express.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum GgufFamily {
-    /// `llama`: SentencePiece's BPE; whether a text gets a space before it.
+    /// `llama`: SentencePiece's BPE. With `prefix`, a space is prepended to a text.
     Spm { prefix: bool },
-    /// `gpt2`: byte-level BPE with the pre-tokenizer of this name.
+    /// `gpt2`: byte-level BPE with the pre-tokenizer named `pre`.
     ByteLevel { pre: &'static str },
 }
 
 /// The byte-level families: the name in GGUF, the pattern of words, the
-/// normalizer, and whether words that are tokens are taken whole.
+/// normalizer, and `ignore_merges`.
 const BYTE_LEVEL_FAMILIES: [(&str, &str, Option<&str>, bool); 3] =
     [("llama-bpe", LLAMA3, None, true), ("qwen2", QWEN2, Some("NFC"), false), ("gpt-2", GPT2, None, false)];
 
-/// The stages before the model, as `tokenizer.json` spells them.
+/// The stages before the model, as in `tokenizer.json`.
 #[derive(Deserialize)]
 struct Stages {
     normalizer: Option<Json>,
@@ -45,11 +45,11 @@ struct Stages {
 }
 
 impl GgufVocab<'static> {
-    /// The vocabulary of the tokenizer in `folder` for a model whose embedding
-    /// table has `rows` rows, and what is lost, as sentences.
+    /// Converts the tokenizer in `folder` for a model whose embedding table has
+    /// `rows` rows. Also returns warnings about what GGUF cannot express.
     ///
-    /// Ids without a token become unused tokens; added tokens for which the
-    /// table has no row are left out.
+    /// Ids without a token become unused tokens. Added tokens without a row in the
+    /// table are left out.
     ///
     /// # Errors
     /// When the tokenizer cannot be read, or GGUF has no name for its rules.
@@ -59,7 +59,7 @@ impl GgufVocab<'static> {
         let bytes = folder::read(&path, limits.tokenizer_bytes).map_err(of_file)?;
         let parts = folder::parts(folder, &bytes, limits)?;
         let stages: Stages = serde_json::from_slice(&bytes)
-            .map_err(|error| of_file(Error::new(format!("is no tokenizer: {error}"))))?;
+            .map_err(|error| of_file(Error::new(format!("not a valid tokenizer.json: {error}"))))?;
         drop(bytes);
         parts.table(limits).map_err(of_file)?;
         export(parts, &stages, rows).map_err(of_file)
@@ -68,7 +68,7 @@ impl GgufVocab<'static> {
 
 fn export(parts: TokenizerParts, stages: &Stages, rows: usize) -> Result<(GgufVocab<'static>, Vec<String>)> {
     let TokenizerModelParts::Bpe(bpe) = &parts.model else {
-        return Err(Error::new("holds no BPE model; GGUF vocabularies are made from BPE"));
+        return Err(Error::new("the model is not BPE; only BPE can be written to GGUF"));
     };
     let family = family(bpe, stages)?;
     let mut warnings = Vec::new();
@@ -105,7 +105,7 @@ fn export(parts: TokenizerParts, stages: &Stages, rows: usize) -> Result<(GgufVo
     Ok((vocab, warnings))
 }
 
-/// The family whose rules these are.
+/// The family with the rules of a model and its stages.
 fn family(bpe: &BpeParts, stages: &Stages) -> Result<GgufFamily> {
     let normalizers = sequence(stages.normalizer.as_ref(), "normalizers");
     let steps = sequence(stages.pre_tokenizer.as_ref(), "pretokenizers");
@@ -121,21 +121,21 @@ fn family(bpe: &BpeParts, stages: &Stages) -> Result<GgufFamily> {
     else {
         return Err(no_name("pre_tokenizer", stages.pre_tokenizer.as_ref()));
     };
-    let wanted: Vec<Json> = normalizer.into_iter().map(|name| json!({ "type": name })).collect();
-    if normalizers.iter().copied().ne(&wanted) {
+    let expected: Vec<Json> = normalizer.into_iter().map(|name| json!({ "type": name })).collect();
+    if normalizers.iter().copied().ne(&expected) {
         return Err(no_name("normalizer", stages.normalizer.as_ref()));
     }
     if bpe.ignore_merges != whole {
         let have = bpe.ignore_merges;
         return Err(Error::new(format!(
-            "ignore_merges is {have}; GGUF's '{pre}', which has these words, means {whole}"
+            "ignore_merges is {have}; GGUF's '{pre}', which has this pattern, needs {whole}"
         )));
     }
     Ok(GgufFamily::ByteLevel { pre })
 }
 
-/// Checks the stages of a BPE with byte fallback: only the mark for spaces, and
-/// perhaps one more before the text.
+/// Checks the stages of a BPE with byte fallback: they may only replace spaces by
+/// the mark, and prepend a mark to the text.
 fn spm(bpe: &BpeParts, normalizers: &[&Json], steps: &[&Json]) -> Result<GgufFamily> {
     let mark = json!({ "type": "Replace", "pattern": { "String": " " }, "content": "▁" });
     let prepend = json!({ "type": "Prepend", "prepend": "▁" });
@@ -144,18 +144,18 @@ fn spm(bpe: &BpeParts, normalizers: &[&Json], steps: &[&Json]) -> Result<GgufFam
         [first, last] if **first == prepend && **last == mark => true,
         other => return Err(no_name("normalizer", other.first().copied())),
     };
-    // A text has no spaces left, so that a split at spaces does nothing.
+    // The normalized text has no spaces, so a split at spaces has no effect.
     let idle = |step: &Json| step["type"] == "Split" && step["pattern"] == json!({ "String": " " });
     if let Some(step) = steps.iter().find(|step| !idle(step)) {
         return Err(no_name("pre_tokenizer", Some(step)));
     }
     if bpe.ignore_merges {
-        return Err(Error::new("ignore_merges is true, which GGUF's 'llama' does not know"));
+        return Err(Error::new("ignore_merges is true, which GGUF's 'llama' does not support"));
     }
     Ok(GgufFamily::Spm { prefix })
 }
 
-/// The items of a stage: those of a sequence, or the one that it is.
+/// The items of a stage: those of a sequence, or the stage itself.
 fn sequence<'a>(stage: Option<&'a Json>, key: &str) -> Vec<&'a Json> {
     match stage.and_then(|stage| stage.get(key)?.as_array()) {
         Some(items) => items.iter().collect(),
@@ -168,7 +168,7 @@ fn is_byte_level(step: &Json, words: bool) -> bool {
     step["type"] == "ByteLevel" && step["add_prefix_space"] == false && use_regex == words
 }
 
-/// The regular expression of a step that keeps its matches as words.
+/// The regular expression of a step whose matches become words.
 fn isolated(step: &Json) -> Result<&str> {
     let isolates = step["type"] == "Split" && step["behavior"] == "Isolated" && step["invert"] == false;
     let regex = step["pattern"].get("Regex").and_then(Json::as_str);
@@ -179,12 +179,12 @@ fn no_name(stage: &str, value: Option<&Json>) -> Error {
     let value = value.map_or("null".to_owned(), Json::to_string);
     let known = BYTE_LEVEL_FAMILIES.map(|row| row.0).join("', '");
     Error::new(format!(
-        "its {stage} `{}` has no name in GGUF; the rules of '{known}' and of SentencePiece have",
+        "{stage} `{}` has no name in GGUF; supported are those of '{known}' and SentencePiece",
         short(&value)
     ))
 }
 
-/// Every token by its id, and its token_type.
+/// All tokens by id, and their types.
 fn tokens(
     parts: &TokenizerParts,
     bpe: &BpeParts,
@@ -195,18 +195,18 @@ fn tokens(
     let mut tokens: Vec<String> = (0..rows).map(|id| format!("[PAD{id}]")).collect();
     let mut types = vec![TokenType::Unused; rows];
     for (token, id) in bpe.vocabulary.iter() {
-        let place = tokens.get_mut(id as usize).ok_or_else(|| {
+        let slot = tokens.get_mut(id as usize).ok_or_else(|| {
             Error::new(format!(
                 "token `{}` has id {id}, but the embedding table has {rows} rows",
                 short(token)
             ))
         })?;
-        token.clone_into(place);
+        token.clone_into(slot);
         let byte = bpe.byte_fallback && byte_token(token).is_some();
         types[id as usize] = if byte { TokenType::Byte } else { TokenType::Normal };
     }
     for added in &parts.added {
-        let Some(place) = tokens.get_mut(added.id as usize) else {
+        let Some(slot) = tokens.get_mut(added.id as usize) else {
             warnings.push(format!(
                 "added token `{}` is left out: it has id {}, but the embedding table has {rows} rows",
                 short(&added.content),
@@ -214,11 +214,11 @@ fn tokens(
             ));
             continue;
         };
-        place.clone_from(&added.content);
+        slot.clone_from(&added.content);
         types[added.id as usize] = if added.special { TokenType::Control } else { TokenType::UserDefined };
         if added.lstrip || added.rstrip || added.single_word {
             warnings.push(format!(
-                "added token `{}` depends on the characters beside it, which GGUF cannot say; it is found everywhere",
+                "added token `{}` depends on adjacent characters, which GGUF cannot express; it will match everywhere",
                 short(&added.content)
             ));
         }
@@ -231,21 +231,20 @@ fn tokens(
     Ok((tokens, types))
 }
 
-/// The id that opens or closes a sequence, and whether it does so unasked.
+/// The id of BOS or EOS, and whether the tokenizer adds it to a text.
 fn end(ids: &[u32], named: Option<u32>, side: &str) -> Result<(Option<u32>, bool)> {
     match (ids, named) {
         ([], named) => Ok((named, false)),
         ([id], None) => Ok((Some(*id), true)),
         ([id], Some(named)) if *id == named => Ok((Some(named), true)),
         _ => Err(Error::new(format!(
-            "puts the ids {ids:?} {side} a text; GGUF can only put the one beginning or end token there"
+            "the ids {ids:?} are added {side} a text; GGUF supports only BOS before and EOS after"
         ))),
     }
 }
 
-/// Scores in the order of the merges: the token that the first merge makes is
-/// joined first, so it has the highest score. Characters and tokens that no
-/// merge makes come last.
+/// Scores in the order of the merges: the result of the first merge gets the
+/// highest score. Characters and tokens that no merge forms get the lowest.
 fn scores(tokens: &Strings, bpe: &BpeParts) -> Vec<f32> {
     let mut ranks = HashMap::with_capacity(bpe.merges.len());
     for (rank, (left, right)) in bpe.merges.iter().enumerate() {
@@ -255,8 +254,8 @@ fn scores(tokens: &Strings, bpe: &BpeParts) -> Vec<f32> {
     tokens.iter().map(|token| -(ranks.get(token).copied().unwrap_or(last) as f32)).collect()
 }
 
-/// A warning where neighbours make a token although no merge joins them:
-/// SentencePiece's BPE, which has no merges, would join them.
+/// A warning if pairs of tokens form a token without a merge: SentencePiece's BPE,
+/// which has no merges, would merge them.
 fn loose_pairs(bpe: &BpeParts) -> Option<String> {
     let tokens: HashSet<&str> = bpe.vocabulary.iter().map(|(token, _)| token).collect();
     let merges: HashSet<(&str, &str)> = bpe.merges.iter().collect();
@@ -272,8 +271,8 @@ fn loose_pairs(bpe: &BpeParts) -> Option<String> {
         });
     first.map(|first| {
         format!(
-            "{count} tokens, such as `{}`, can be made by pairs for which the tokenizer has no merge; \
-             a GGUF's tokenizer joins them, so that some texts get other ids",
+            "{count} tokens, such as `{}`, can be formed by pairs without a merge; \
+             a GGUF tokenizer merges these, so some texts get other ids",
             short(first)
         )
     })

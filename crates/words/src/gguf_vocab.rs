@@ -1,7 +1,7 @@
-//! A tokenizer from the vocabulary inside a GGUF file.
+//! Builds a tokenizer from the vocabulary of a GGUF file.
 //!
-//! The defaults are those of llama.cpp (`llama-vocab.cpp`): what a key that the
-//! file lacks means depends on the model and on the pre-tokenizer's name.
+//! The defaults are those of llama.cpp (`llama-vocab.cpp`). The default of a
+//! missing key depends on the model and on the pre-tokenizer's name.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ use super::tokenizer::Tokenizer;
 use super::tokenizer_json;
 use crate::limits::TextLimits;
 
-/// What SentencePiece writes for a space.
+/// SentencePiece's replacement of a space.
 const SPACE_MARK: char = '▁';
 
 /// The `tokenizer.ggml.*` values of a GGUF file.
@@ -54,7 +54,7 @@ pub struct GgufVocab<'a> {
     pub add_space_prefix: Option<bool>,
 }
 
-/// The kinds of tokens in `token_type`.
+/// A token's type in `token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenType {
     Normal,
@@ -80,13 +80,13 @@ impl TokenType {
         TokenType::ALL.get(index).copied()
     }
 
-    /// GGUF's number of the kind.
+    /// The number of this type in GGUF.
     pub(super) fn number(self) -> i32 {
         self as i32 + 1
     }
 }
 
-/// What a pre-tokenizer's name means.
+/// The rules that a pre-tokenizer's name stands for.
 struct PreTokenizerRules {
     pattern: &'static str,
     normalization: Option<NormalizationForm>,
@@ -95,7 +95,7 @@ struct PreTokenizerRules {
 }
 
 impl<'a> GgufVocab<'a> {
-    /// The vocabulary in the metadata of a GGUF file.
+    /// Reads the vocabulary from the metadata of a GGUF file.
     ///
     /// # Errors
     /// When the model or the tokens are missing, or a value has another type.
@@ -119,24 +119,27 @@ impl<'a> GgufVocab<'a> {
         })
     }
 
-    /// The tokenizer of this vocabulary.
+    /// Builds the tokenizer of this vocabulary.
     ///
     /// # Errors
-    /// A vocabulary whose lists do not fit together, or whose model or
-    /// pre-tokenizer is not supported, is refused by a sentence.
+    /// When the lists have different lengths, a value is out of range, or the
+    /// model or the pre-tokenizer is not supported.
     pub fn tokenizer(self, limits: &TextLimits) -> Result<Tokenizer> {
         let name = |error: Error| error.of("tokenizer.ggml");
         let parts = match self.model.as_str() {
             "llama" => self.spm_parts(limits),
             "gpt2" => self.bpe_parts(limits),
-            other => Err(Error::new(format!("model `{}`; `llama` and `gpt2` are supported", short(other)))),
+            other => Err(Error::new(format!(
+                "model `{}` is not supported; it must be `llama` or `gpt2`",
+                short(other)
+            ))),
         };
         Tokenizer::assemble(parts.map_err(name)?, limits).map_err(name)
     }
 
     fn spm_parts(mut self, limits: &TextLimits) -> Result<TokenizerParts> {
-        let kinds = self.kinds(limits)?;
-        let spm = self.spm(&kinds)?;
+        let token_types = self.token_types(limits)?;
+        let spm = self.spm(&token_types)?;
         let prefix = self.add_space_prefix.unwrap_or(true);
         let mark = SPACE_MARK.to_string();
         let mut normalization = Normalization::none();
@@ -145,7 +148,7 @@ impl<'a> GgufVocab<'a> {
         }
         normalization.add_replace(" ".to_owned(), mark.clone())?;
         Ok(TokenizerParts {
-            added: self.added(&kinds),
+            added: self.added(&token_types),
             normalization,
             steps: Vec::<PreTokenizerStep>::new(),
             bos_eos: self.bos_eos(true)?,
@@ -159,7 +162,7 @@ impl<'a> GgufVocab<'a> {
         })
     }
 
-    fn spm(&self, kinds: &[TokenType]) -> Result<Spm> {
+    fn spm(&self, token_types: &[TokenType]) -> Result<Spm> {
         let scores = self.scores.as_ref().ok_or_else(|| Error::new("scores are missing; SPM needs them"))?;
         if scores.len() != self.tokens.len() {
             let (scores, tokens) = (scores.len(), self.tokens.len());
@@ -167,8 +170,10 @@ impl<'a> GgufVocab<'a> {
         }
         let (mut given, mut longest) = (vec![None; self.tokens.len()], 0);
         let mut bytes = Box::new([None; 256]);
-        for (id, ((token, kind), score)) in (0_u32..).zip(self.tokens.iter().zip(kinds).zip(scores)) {
-            match kind {
+        for (id, ((token, token_type), score)) in
+            (0_u32..).zip(self.tokens.iter().zip(token_types).zip(scores))
+        {
+            match token_type {
                 TokenType::Byte => {
                     let byte = byte_token(token).ok_or_else(|| {
                         Error::new(format!("byte token {id} is `{}`; it must be `<0xNN>`", short(token)))
@@ -187,7 +192,7 @@ impl<'a> GgufVocab<'a> {
     }
 
     fn bpe_parts(mut self, limits: &TextLimits) -> Result<TokenizerParts> {
-        let kinds = self.kinds(limits)?;
+        let token_types = self.token_types(limits)?;
         let rules = rules(self.pre.as_deref())?;
         let mut normalization = Normalization::none();
         if let Some(form) = rules.normalization {
@@ -197,7 +202,7 @@ impl<'a> GgufVocab<'a> {
         let merges = pairs(&merges)?;
         let ids = (0..).take(self.tokens.len()).collect();
         Ok(TokenizerParts {
-            added: self.added(&kinds),
+            added: self.added(&token_types),
             normalization,
             steps: split::byte_level_steps(rules.pattern)?,
             bos_eos: self.bos_eos(rules.add_bos)?,
@@ -214,12 +219,12 @@ impl<'a> GgufVocab<'a> {
         })
     }
 
-    /// The kind of each token; names tokens that have no text, as llama.cpp does.
-    fn kinds(&mut self, limits: &TextLimits) -> Result<Vec<TokenType>> {
+    /// The type of each token. Names empty tokens as llama.cpp does.
+    fn token_types(&mut self, limits: &TextLimits) -> Result<Vec<TokenType>> {
         let count = self.tokens.len();
         let cap = usize::try_from(limits.vocabulary).unwrap_or(usize::MAX);
         if count > cap {
-            return Err(Error::new(format!("{count} tokens; at most {cap} are taken")));
+            return Err(Error::new(format!("{count} tokens; the maximum is {cap}")));
         }
         if self.tokens.iter().any(str::is_empty) {
             let named = self.tokens.iter().enumerate().map(|(id, token)| match token {
@@ -228,42 +233,42 @@ impl<'a> GgufVocab<'a> {
             });
             self.tokens = Cow::Owned(named.collect());
         }
-        let Some(types) = &self.types else {
+        let Some(numbers) = &self.types else {
             return Ok(vec![TokenType::Normal; count]);
         };
-        if types.len() != count {
+        if numbers.len() != count {
             return Err(Error::new(format!(
                 "{} token types for {count} tokens; each token needs one",
-                types.len()
+                numbers.len()
             )));
         }
-        let kind = |(id, number): (usize, &i32)| {
+        let token_type = |(id, number): (usize, &i32)| {
             TokenType::of(*number)
                 .ok_or_else(|| Error::new(format!("token {id} has type {number}; types are 1 to 6")))
         };
-        types.iter().enumerate().map(kind).collect()
+        numbers.iter().enumerate().map(token_type).collect()
     }
 
-    /// The tokens that are read from a text as they are spelled.
-    fn added(&self, kinds: &[TokenType]) -> Vec<AddedToken> {
-        let spelled = (0..).zip(self.tokens.iter().zip(kinds)).filter(|(_, (_, kind))| {
-            matches!(kind, TokenType::Control | TokenType::Unknown | TokenType::UserDefined)
+    /// The tokens that match literally in a text.
+    fn added(&self, token_types: &[TokenType]) -> Vec<AddedToken> {
+        let spelled = (0..).zip(self.tokens.iter().zip(token_types)).filter(|(_, (_, token_type))| {
+            matches!(token_type, TokenType::Control | TokenType::Unknown | TokenType::UserDefined)
         });
         spelled
-            .map(|(id, (token, kind))| AddedToken {
+            .map(|(id, (token, token_type))| AddedToken {
                 id,
                 content: token.to_owned(),
                 single_word: false,
                 lstrip: false,
                 rstrip: false,
                 normalized: false,
-                special: *kind != TokenType::UserDefined,
+                special: *token_type != TokenType::UserDefined,
             })
             .collect()
     }
 
     fn bos_eos(&self, add_bos: bool) -> Result<BosEosIds> {
-        let end = |wanted: bool, id: Option<u32>, name: &str| match (wanted, id) {
+        let end = |add: bool, id: Option<u32>, name: &str| match (add, id) {
             (false, _) => Ok(Vec::new()),
             (true, Some(id)) => Ok(vec![id]),
             (true, None) => {
@@ -293,14 +298,14 @@ fn pairs(merges: &Strings) -> Result<Merges> {
     Ok(pairs)
 }
 
-/// Checks a token that characters are joined to.
+/// Checks a token that merges may form.
 fn check_joined(token: &str, id: u32, score: f32) -> Result<()> {
     if !score.is_finite() {
         return Err(Error::new(format!("token {id} has the score {score}; it must be a finite number")));
     }
     if token.len() > MAX_SCORED_TOKEN_BYTES {
         return Err(Error::new(format!(
-            "token {id} has {} bytes; at most {MAX_SCORED_TOKEN_BYTES} are taken",
+            "token {id} has {} bytes; the maximum is {MAX_SCORED_TOKEN_BYTES}",
             token.len()
         )));
     }
@@ -315,7 +320,7 @@ fn rules(pre: Option<&str>) -> Result<PreTokenizerRules> {
         Some("llama-bpe" | "llama3" | "llama-v3") => {
             Ok(PreTokenizerRules { pattern: LLAMA3, normalization: None, ignore_merges: true, add_bos: true })
         }
-        // llama.cpp leaves NFC out; the model was trained with it, and its tokenizer.json has it.
+        // llama.cpp leaves out NFC, but the model's tokenizer.json contains it.
         Some("qwen2") => Ok(PreTokenizerRules {
             pattern: QWEN2,
             normalization: Some(NormalizationForm::Nfc),
@@ -323,11 +328,11 @@ fn rules(pre: Option<&str>) -> Result<PreTokenizerRules> {
             add_bos: false,
         }),
         Some(other) => Err(Error::new(format!(
-            "pre-tokenizer `{}`; `gpt-2`, `llama-bpe` and `qwen2` are supported",
+            "pre-tokenizer `{}` is not supported; it must be `gpt-2`, `llama-bpe` or `qwen2`",
             short(other)
         ))),
         None => Err(Error::new(
-            "the pre-tokenizer's name (`pre`) is missing, so that words cannot be told apart; convert the model again",
+            "the pre-tokenizer's name (`pre`) is missing, so text cannot be split; convert the model again",
         )),
     }
 }

@@ -1,4 +1,5 @@
-//! TextProcessor: text to token ids and back, and what a chat template says.
+//! Tokenizers and chat templates: text to token ids and back, and conversations
+//! to prompts.
 #![forbid(unsafe_code)]
 
 mod added;

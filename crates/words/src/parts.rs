@@ -1,5 +1,5 @@
-//! What a tokenizer consists of: one form for `tokenizer.json` and for the
-//! vocabularies inside GGUF files, and the rules that both must keep.
+//! The parts of a tokenizer, in one form for `tokenizer.json` and for GGUF
+//! vocabularies, and the checks that apply to both.
 
 use std::collections::HashSet;
 
@@ -15,10 +15,10 @@ use super::spm::Spm;
 use super::table::TokenTable;
 use crate::limits::TextLimits;
 
-/// The parts of one tokenizer.
+/// The parts of one tokenizer, not yet checked.
 pub(super) struct TokenizerParts {
     pub added: Vec<AddedToken>,
-    /// Done to what stands between added tokens.
+    /// Applied to the text between added tokens.
     pub normalization: Normalization,
     pub steps: Vec<PreTokenizerStep>,
     pub model: TokenizerModelParts,
@@ -27,59 +27,60 @@ pub(super) struct TokenizerParts {
     pub named: NamedTokens,
 }
 
-/// The part that turns words into ids.
+/// The algorithm that turns words into ids, not yet built.
 pub(super) enum TokenizerModelParts {
     Bpe(BpeParts),
-    /// A model with all its tokens by id.
+    /// A model, and all its tokens by id.
     Spm(Spm, Strings),
 }
 
-/// The model, built.
+/// The algorithm that turns words into ids.
 pub(super) enum TokenizerModel {
     Bpe(Bpe),
     Spm(Spm),
 }
 
-/// The ids that open and close a sequence.
+/// The ids that the post-processor puts before and after a text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct BosEosIds {
     pub before: Vec<u32>,
     pub after: Vec<u32>,
 }
 
-/// The ids that have a name.
+/// The ids of tokens with a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamedTokens {
     /// Begins a sequence.
     pub bos: Option<u32>,
-    /// BosEos a sequence.
+    /// Ends a sequence.
     pub eos: Option<u32>,
-    /// Stands for what is no token.
+    /// Replaces text that has no token.
     pub unk: Option<u32>,
-    /// Fills up a batch.
+    /// Pads a batch.
     pub pad: Option<u32>,
 }
 
 impl TokenizerParts {
-    /// Checks the ids of all parts against each other.
+    /// Checks that the ids of all parts are consistent, and returns the table of
+    /// all tokens.
     pub(super) fn table(&self, limits: &TextLimits) -> Result<TokenTable> {
         let tokens = self.model.tokens();
         let mut table = TokenTable::with_capacity(tokens.len(), tokens.bytes());
         match &self.model {
             TokenizerModelParts::Bpe(bpe) => {
                 for (token, id) in bpe.vocabulary.iter() {
-                    table.enter(token, id, limits)?;
+                    table.insert(token, id, limits)?;
                 }
             }
             TokenizerModelParts::Spm(_, tokens) => {
                 for (id, token) in (0..).zip(tokens.iter()) {
-                    table.enter(token, id, limits)?;
+                    table.insert(token, id, limits)?;
                 }
             }
         }
         self.check_added()?;
         for token in &self.added {
-            table.enter(&token.content, token.id, limits).map_err(|error| error.of("added tokens"))?;
+            table.insert(&token.content, token.id, limits).map_err(|error| error.of("added tokens"))?;
         }
         if table.is_empty() {
             return Err(Error::new("the vocabulary is empty"));
@@ -96,7 +97,7 @@ impl TokenizerParts {
             }
             if token.content.len() > MAX_SPELLING_BYTES {
                 return Err(Error::new(format!(
-                    "added token {} has {} bytes; at most {MAX_SPELLING_BYTES} are taken",
+                    "added token {} has {} bytes; the maximum is {MAX_SPELLING_BYTES}",
                     token.id,
                     token.content.len()
                 )));
@@ -134,7 +135,8 @@ impl TokenizerModelParts {
         }
     }
 
-    /// The model, whose tokens `table` holds and which never makes a `special` one.
+    /// Builds the model. `table` contains its tokens; it never produces one of
+    /// `special`.
     pub(super) fn build(self, special: &HashSet<u32>, table: &TokenTable) -> Result<TokenizerModel> {
         match self {
             TokenizerModelParts::Bpe(parts) => Ok(TokenizerModel::Bpe(Bpe::new(&parts, special, table)?)),
@@ -144,7 +146,7 @@ impl TokenizerModelParts {
 }
 
 impl TokenizerModel {
-    /// Appends the ids of `word`; `table` is the one that the model was built with.
+    /// Appends the ids of `word`; `table` must be the one given to `build`.
     pub(super) fn encode(&self, word: &str, table: &TokenTable, ids: &mut Vec<u32>) -> Result<()> {
         match self {
             TokenizerModel::Bpe(bpe) => bpe.encode(word, table, ids),

@@ -1,20 +1,20 @@
-//! Text with its origin: the chat template's own words, or a user's.
+//! Text with its origin: the chat template or a user.
 
-/// Who wrote a piece of text.
+/// The origin of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextOrigin {
-    /// The template, the program, or a user's text that spells no special
-    /// token: special tokens spelled here are meant.
+    /// The template, the program, or text of a user without special tokens:
+    /// special tokens in it are recognized.
     Template,
-    /// A user who spells a special token: it is only text.
+    /// A user's text with a special token in it, which is encoded as plain text.
     User,
 }
 
-/// A piece of a prompt and its origin.
+/// A range of a prompt with one origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextSpan {
     /// The text; it may be empty.
     pub text: String,
-    /// Who wrote it.
+    /// The origin of the text.
     pub origin: TextOrigin,
 }

@@ -1,4 +1,4 @@
-//! Pre-tokenizers: how a text is cut into the words that the model sees.
+//! Pre-tokenizers: split a text into words, which the model encodes one by one.
 
 use std::ops::Range;
 
@@ -7,35 +7,35 @@ use girih_tensor::Result;
 use super::byte_level;
 use super::pattern::Pattern;
 
-/// The words of GPT-2 (`encoder.py`; llama.cpp `gpt-2`).
+/// The pattern of words in GPT-2 (`encoder.py`; llama.cpp `gpt-2`).
 pub(super) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// The words of Llama 3 (its `tokenizer.json`; llama.cpp `llama-bpe`).
+/// The pattern of words in Llama 3 (its `tokenizer.json`; llama.cpp `llama-bpe`).
 pub(super) const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// The words of Qwen 2 and 3 (their `tokenizer.json`; llama.cpp `qwen2`).
+/// The pattern of words in Qwen 2 and 3 (their `tokenizer.json`; llama.cpp `qwen2`).
 pub(super) const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// One step of a pre-tokenizer.
 pub(super) enum PreTokenizerStep {
-    /// Cut at the matches of a pattern.
+    /// Splits at the matches of a pattern.
     Split { pattern: Pattern, role: MatchRole, behavior: DelimiterBehavior },
-    /// Put a space before a word that has none.
+    /// Prepends a space to a word that does not begin with one.
     PrefixSpace,
-    /// Spell every byte in the byte-level alphabet.
+    /// Writes every byte in the byte-level alphabet.
     ByteLevel,
-    /// Spaces become `mark`, which also opens the first, or every, piece.
+    /// Replaces spaces by `mark`, and prepends `mark` as `scheme` states.
     Metaspace { mark: char, scheme: PrependScheme },
 }
 
-/// Which side of a pattern counts as the delimiter.
+/// Whether a pattern matches delimiters or words.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum MatchRole {
-    /// What the pattern matches.
+    /// The matches are delimiters.
     Delimiter,
-    /// What it leaves: `invert` in `tokenizer.json`.
+    /// The text between matches is: `invert` in `tokenizer.json`.
     Word,
 }
 
-/// What becomes of a delimiter: `behavior` in `tokenizer.json`.
+/// The handling of delimiters: `behavior` in `tokenizer.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 pub(super) enum DelimiterBehavior {
     Removed,
@@ -45,7 +45,8 @@ pub(super) enum DelimiterBehavior {
     Contiguous,
 }
 
-/// Where a metaspace opens a piece: `prepend_scheme` in `tokenizer.json`.
+/// The words that get a metaspace prepended: `prepend_scheme` in
+/// `tokenizer.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum PrependScheme {
@@ -54,16 +55,16 @@ pub(super) enum PrependScheme {
     Always,
 }
 
-/// Where a piece stands in the text that is encoded.
+/// The position of a piece in the encoded text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextPosition {
-    /// It opens the text.
+    /// At the start of the text.
     Start,
-    /// Something stands before it.
+    /// After other text.
     Later,
 }
 
-/// The steps of the GPT-2 family: words by `pattern`, then the byte-level alphabet.
+/// The steps of the GPT-2 family: split by `pattern`, then the byte-level alphabet.
 pub(super) fn byte_level_steps(pattern: &str) -> Result<Vec<PreTokenizerStep>> {
     let pattern = Pattern::regex(pattern)?;
     Ok(vec![
@@ -76,7 +77,7 @@ pub(super) fn byte_level_steps(pattern: &str) -> Result<Vec<PreTokenizerStep>> {
     ])
 }
 
-/// Cuts `text` into words by `steps`, in order.
+/// Splits `text` into words: applies `steps` in order, and drops empty words.
 pub(super) fn pre_tokenize(steps: &[PreTokenizerStep], text: String, position: TextPosition) -> Vec<String> {
     let mut words = vec![text];
     for step in steps {
@@ -92,7 +93,7 @@ impl PreTokenizerStep {
             PreTokenizerStep::Split { pattern, role, behavior } => {
                 words.iter().flat_map(|word| cut(word, pattern, *role, *behavior)).collect()
             }
-            PreTokenizerStep::PrefixSpace => words.into_iter().map(|word| opened(word, ' ')).collect(),
+            PreTokenizerStep::PrefixSpace => words.into_iter().map(|word| with_prefix(word, ' ')).collect(),
             PreTokenizerStep::ByteLevel => words.iter().map(|word| byte_level::spell(word)).collect(),
             PreTokenizerStep::Metaspace { mark, scheme } => {
                 let mut positions = std::iter::once(position).chain(std::iter::repeat(TextPosition::Later));
@@ -100,7 +101,7 @@ impl PreTokenizerStep {
                     let first = positions.next() == Some(TextPosition::Start);
                     let word = word.replace(' ', mark.encode_utf8(&mut [0; 4]));
                     let open = *scheme == PrependScheme::Always || *scheme == PrependScheme::First && first;
-                    if open { opened(word, *mark) } else { word }
+                    if open { with_prefix(word, *mark) } else { word }
                 };
                 words.into_iter().map(&mut each).collect()
             }
@@ -108,8 +109,8 @@ impl PreTokenizerStep {
     }
 }
 
-/// The word with `mark` before it, unless it is there; nothing stays nothing.
-fn opened(word: String, mark: char) -> String {
+/// Prepends `mark` to a word that is not empty and does not begin with it.
+fn with_prefix(word: String, mark: char) -> String {
     if word.is_empty() || word.starts_with(mark) { word } else { format!("{mark}{word}") }
 }
 
@@ -126,11 +127,11 @@ fn cut(word: &str, pattern: &Pattern, role: MatchRole, behavior: DelimiterBehavi
     if end < word.len() {
         parts.push((end..word.len(), role == MatchRole::Word));
     }
-    settle(parts, behavior).into_iter().map(|range| word[range].to_owned()).collect()
+    join_delimiters(parts, behavior).into_iter().map(|range| word[range].to_owned()).collect()
 }
 
-/// Joins or drops the delimiters among `parts`, each of which says whether it is one.
-fn settle(mut parts: Vec<(Range<usize>, bool)>, behavior: DelimiterBehavior) -> Vec<Range<usize>> {
+/// Joins or drops delimiters. The flag of a part is `true` for a delimiter.
+fn join_delimiters(mut parts: Vec<(Range<usize>, bool)>, behavior: DelimiterBehavior) -> Vec<Range<usize>> {
     let joins = |previous: bool, this: bool| match behavior {
         DelimiterBehavior::Removed | DelimiterBehavior::Isolated => false,
         DelimiterBehavior::Contiguous => previous == this,
@@ -143,21 +144,21 @@ fn settle(mut parts: Vec<(Range<usize>, bool)>, behavior: DelimiterBehavior) -> 
     if backwards {
         parts.reverse();
     }
-    let mut settled: Vec<Range<usize>> = Vec::with_capacity(parts.len());
+    let mut joined: Vec<Range<usize>> = Vec::with_capacity(parts.len());
     let mut previous = false;
     for (range, delimiter) in parts {
-        match settled.last_mut() {
+        match joined.last_mut() {
             Some(last) if joins(previous, delimiter) => {
                 *last = last.start.min(range.start)..last.end.max(range.end);
             }
-            _ => settled.push(range),
+            _ => joined.push(range),
         }
         previous = delimiter;
     }
     if backwards {
-        settled.reverse();
+        joined.reverse();
     }
-    settled
+    joined
 }
 
 #[cfg(test)]
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn metaspace_opens_the_first_piece_only() {
+    fn metaspace_is_prepended_as_its_scheme_states() {
         let steps = |scheme| [PreTokenizerStep::Metaspace { mark: '▁', scheme }];
         let of = |scheme, position| pre_tokenize(&steps(scheme), "a b".to_owned(), position);
         assert_eq!(of(PrependScheme::First, TextPosition::Start), ["▁a▁b"]);
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_families_patterns_are_taken() {
+    fn the_patterns_of_all_families_are_supported() {
         for pattern in [GPT2, LLAMA3, QWEN2] {
             let steps = byte_level_steps(pattern).expect("a known pattern");
             let words = pre_tokenize(&steps, "I've 12345  dogs\n\n".to_owned(), TextPosition::Start);

@@ -1,8 +1,8 @@
-//! Every token by its id and every id by its token: one text, and an index.
+//! The table of tokens: tokens by id and ids by token.
 //!
-//! A vocabulary has hundreds of thousands of tokens, and every start makes its
-//! table; so no token has an allocation of its own. The index is keyed by
-//! random numbers, as a file could otherwise choose tokens that collide.
+//! Every start builds the table of hundreds of thousands of tokens, so all tokens
+//! share one allocation. The hash keys are random, because a file could otherwise
+//! choose tokens that collide.
 
 use std::hash::BuildHasher;
 
@@ -12,17 +12,17 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use super::short::short;
 use crate::limits::TextLimits;
 
-/// Every token by its id and every id by its token.
+/// Tokens by id and ids by token.
 #[derive(Default)]
 pub(super) struct TokenTable {
-    /// All tokens, one after another.
+    /// All tokens, concatenated.
     text: String,
     ranges: Vec<TokenRange>,
     ids: HashTable<u32>,
     hasher: DefaultHashBuilder,
 }
 
-/// Where in the text a token stands.
+/// The range of a token in the text.
 #[derive(Clone, Copy, PartialEq)]
 struct TokenRange {
     start: u32,
@@ -30,12 +30,12 @@ struct TokenRange {
 }
 
 impl TokenRange {
-    /// That of an id without a token.
+    /// The range of an id without a token.
     const NONE: TokenRange = TokenRange { start: u32::MAX, end: 0 };
 }
 
 impl TokenTable {
-    /// An empty table with room for `tokens` tokens of together `bytes` bytes.
+    /// An empty table with capacity for `tokens` tokens of `bytes` bytes in total.
     pub(super) fn with_capacity(tokens: usize, bytes: usize) -> TokenTable {
         TokenTable {
             text: String::with_capacity(bytes),
@@ -51,24 +51,25 @@ impl TokenTable {
     }
 
     pub(super) fn id(&self, token: &str) -> Option<u32> {
-        self.ids.find(self.hasher.hash_one(token), |&id| self.spells(id, token)).copied()
+        self.ids.find(self.hasher.hash_one(token), |&id| self.is_token(id, token)).copied()
     }
 
-    /// One more than the highest id.
+    /// The highest id, plus 1.
     pub(super) fn len(&self) -> u32 {
         u32::try_from(self.ranges.len()).expect("ids are below the cap on vocabularies")
     }
 
-    /// Whether there is no token.
+    /// Whether the table has no tokens.
     pub(super) fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// Enters a token; entering the same one twice is no fault.
+    /// Adds a token with its id; adding the same pair again has no effect.
     ///
     /// # Errors
-    /// When the id is above the cap, or one of the two stands for another.
-    pub(super) fn enter(&mut self, token: &str, id: u32, limits: &TextLimits) -> Result<()> {
+    /// When the id exceeds the limit, or the table has another id for the token or
+    /// another token for the id.
+    pub(super) fn insert(&mut self, token: &str, id: u32, limits: &TextLimits) -> Result<()> {
         if id >= limits.vocabulary {
             let cap = limits.vocabulary;
             return Err(Error::new(format!("token `{}` has id {id}; ids must be below {cap}", short(token))));
@@ -81,7 +82,7 @@ impl TokenTable {
             )));
         }
         let hash = self.hasher.hash_one(token);
-        if let Some(&other) = self.ids.find(hash, |&other| self.spells(other, token)) {
+        if let Some(&other) = self.ids.find(hash, |&other| self.is_token(other, token)) {
             if other == id {
                 return Ok(());
             }
@@ -96,14 +97,14 @@ impl TokenTable {
         Ok(())
     }
 
-    /// Puts a token that is not there yet behind the text.
+    /// Appends a new token to the text.
     fn append(&mut self, token: &str, id: u32) -> Result<()> {
         let index = usize::try_from(id).expect("the cap fits into memory");
         let end = |text: &String| u32::try_from(text.len()).ok();
         let start = end(&self.text);
         self.text.push_str(token);
         let (Some(start), Some(end)) = (start, end(&self.text)) else {
-            return Err(Error::new("the tokens have more than 4 GiB of text; less is taken"));
+            return Err(Error::new("the tokens have more than 4 GiB of text, the maximum"));
         };
         if index >= self.ranges.len() {
             self.ranges.resize(index + 1, TokenRange::NONE);
@@ -112,8 +113,8 @@ impl TokenTable {
         Ok(())
     }
 
-    /// Whether `id`, which has a token, has this one.
-    fn spells(&self, id: u32, token: &str) -> bool {
+    /// Whether the token of `id`, which must have one, is `token`.
+    fn is_token(&self, id: u32, token: &str) -> bool {
         self.at(self.ranges[id as usize]) == token
     }
 
@@ -131,10 +132,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_and_ids_lead_to_each_other() {
+    fn tokens_are_found_by_id_and_ids_by_token() {
         let mut table = TokenTable::with_capacity(2, 3);
         for (token, id) in [("b", 7), ("", 2), ("ab", 0), ("b", 7)] {
-            table.enter(token, id, &TextLimits::DEFAULT).expect("each has its own id");
+            table.insert(token, id, &TextLimits::DEFAULT).expect("ids are distinct");
         }
         assert_eq!((table.token(7), table.token(2), table.token(0)), (Some("b"), Some(""), Some("ab")));
         assert_eq!((table.token(1), table.token(8), table.len()), (None, None, 8));
@@ -142,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn a_token_has_one_id_and_an_id_one_token() {
+    fn a_second_id_or_token_is_refused() {
         let mut table = TokenTable::default();
         assert!(table.is_empty());
-        table.enter("a", 1, &TextLimits::DEFAULT).expect("nothing is there yet");
-        let refusal = |error: Result<()>| error.expect_err("it is taken").to_string();
-        let other_token = refusal(table.enter("b", 1, &TextLimits::DEFAULT));
+        table.insert("a", 1, &TextLimits::DEFAULT).expect("the table is empty");
+        let refusal = |error: Result<()>| error.expect_err("it is in use").to_string();
+        let other_token = refusal(table.insert("b", 1, &TextLimits::DEFAULT));
         assert_eq!(other_token, "id 1 is given to `a` and to `b`; each token needs its own");
-        let other_id = refusal(table.enter("a", 2, &TextLimits::DEFAULT));
+        let other_id = refusal(table.insert("a", 2, &TextLimits::DEFAULT));
         assert_eq!(other_id, "token `a` has the ids 1 and 2; each token needs one");
         assert_eq!((table.id("a"), table.id("b"), table.token(2)), (Some(1), None, None));
     }
@@ -159,7 +160,7 @@ mod tests {
         let mut table = TokenTable::default();
         let token = |id: u32| format!("t{}", id * 7919);
         (0..50_000)
-            .for_each(|id| table.enter(&token(id), id, &TextLimits::DEFAULT).expect("no two are equal"));
+            .for_each(|id| table.insert(&token(id), id, &TextLimits::DEFAULT).expect("tokens are distinct"));
         assert!(
             (0..50_000).all(|id| table.id(&token(id)) == Some(id) && table.token(id) == Some(&token(id)))
         );

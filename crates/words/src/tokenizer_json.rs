@@ -1,10 +1,9 @@
-//! Reads `tokenizer.json`: what is in it is checked here, before any of it
-//! is used.
+//! Reads and checks `tokenizer.json`.
 //!
-//! Only the components that decoder models use are known; a file with another
-//! one, or with a field that is not known, is refused by its name rather than
-//! read as something else. `truncation` and `padding` are read over, as in
-//! transformers: they say how a batch was trained, not what a text is.
+//! Only the components of decoder models are supported. A file with another
+//! component, or with an unknown field, is refused with its name. `truncation` and
+//! `padding` are ignored, as in transformers: they configure batches of training,
+//! not the encoding of a text.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,27 +22,30 @@ use super::short::short;
 use super::split::{self, DelimiterBehavior, MatchRole, PreTokenizerStep, PrependScheme};
 use crate::limits::TextLimits;
 
-/// How much longer than its tokens a decoded text may become.
+/// The maximum length of a decoded text relative to its tokens.
 const MAX_DECODER_EXPANSION: usize = 64;
-/// Steps of one normalizer, pre-tokenizer or decoder.
+/// The maximum number of steps of one normalizer, pre-tokenizer or decoder.
 const MAX_STEPS: usize = 64;
 
-/// The parts that a `tokenizer.json` describes.
+/// Parses the bytes of a `tokenizer.json`.
 pub(super) fn parse(bytes: &[u8], limits: &TextLimits) -> Result<TokenizerParts> {
     let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     if len > limits.tokenizer_bytes {
-        return Err(Error::new(format!("{len} bytes; at most {} are taken", limits.tokenizer_bytes)));
+        return Err(Error::new(format!("{len} bytes; the maximum is {}", limits.tokenizer_bytes)));
     }
     let file: TokenizerFile = serde_json::from_slice(bytes)
-        .map_err(|error| Error::new(format!("no tokenizer that girih takes: {error}")))?;
+        .map_err(|error| Error::new(format!("not a supported tokenizer.json: {error}")))?;
     if file.version != "1.0" {
-        return Err(Error::new(format!("version `{}`; 1.0 is taken", short(&file.version))));
+        return Err(Error::new(format!(
+            "version `{}` is not supported; it must be 1.0",
+            short(&file.version)
+        )));
     }
     file.parts()
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct TokenizerFile {
     version: String,
     #[serde(default, rename = "truncation")]
@@ -56,11 +58,11 @@ struct TokenizerFile {
     pre_tokenizer: Option<PreTokenizer>,
     post_processor: Option<PostProcessor>,
     decoder: Option<Decoder>,
-    model: Bpe,
+    model: BpeJson,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct BpeJson {
     #[serde(rename = "type")]
     _type: Option<BpeType>,
@@ -221,7 +223,7 @@ fn always() -> PrependScheme {
     PrependScheme::Always
 }
 
-/// An object as a list, in which no key may occur twice.
+/// An object as a list of entries with distinct keys.
 struct UniqueKeys<V>(Vec<(String, V)>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueKeys<V> {
@@ -248,7 +250,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueKeys<V> {
     }
 }
 
-/// Two tokens to be joined: `["a", "b"]`, or in older files `"a b"`.
+/// Two tokens to merge: `["a", "b"]`, or in older files `"a b"`.
 struct Merge(String, String);
 
 impl<'de> Deserialize<'de> for Merge {
@@ -279,7 +281,7 @@ impl<'de> Deserialize<'de> for Merge {
     }
 }
 
-/// Merges in order, none of which stays in memory of its own.
+/// Deserializes merges in order, without an allocation per merge.
 fn merges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Merges, D::Error> {
     struct MergesVisitor;
     impl<'de> Visitor<'de> for MergesVisitor {
@@ -346,7 +348,7 @@ impl BpeJson {
     }
 }
 
-/// The items of nested sequences, in order. Their depth is bounded by serde_json.
+/// The items of nested sequences, in order. serde_json bounds their depth.
 fn flat<T>(item: Option<T>, inner: fn(T) -> Result<Vec<T>, T>) -> Result<Vec<T>> {
     let mut open: Vec<T> = item.into_iter().collect();
     let mut items = Vec::new();
@@ -382,7 +384,7 @@ fn normalization(normalizer: Option<Normalizer>) -> Result<Normalization> {
     Ok(steps)
 }
 
-/// The text of a pattern that is not a regular expression.
+/// The text of a literal pattern; a regular expression is refused.
 fn literal(pattern: PatternJson) -> Result<String> {
     match pattern {
         PatternJson::String(text) if text.is_empty() => Err(Error::new("Replace has an empty pattern")),
@@ -471,7 +473,7 @@ fn bos_eos(post_processor: Option<PostProcessor>) -> Result<BosEosIds> {
     Ok(ids)
 }
 
-/// The ids around sequence A of a template.
+/// The ids before and after sequence A of a template.
 fn template(pieces: &[TemplatePiece], special: &UniqueKeys<SpecialIds>) -> Result<BosEosIds> {
     let mut ids = BosEosIds::default();
     let mut sequences = 0;
@@ -490,7 +492,9 @@ fn template(pieces: &[TemplatePiece], special: &UniqueKeys<SpecialIds>) -> Resul
         }
     }
     if sequences != 1 {
-        return Err(Error::new(format!("the template has sequence A {sequences} times; it needs it once")));
+        return Err(Error::new(format!(
+            "the template contains sequence A {sequences} times; it must contain it once"
+        )));
     }
     Ok(ids)
 }
@@ -527,7 +531,7 @@ fn decoding(decoder: Option<Decoder>) -> Result<Decoding> {
     }
     if expansion > MAX_DECODER_EXPANSION {
         return Err(Error::new(format!(
-            "its steps could make a text {expansion} times as long; at most {MAX_DECODER_EXPANSION} times is taken"
+            "its steps could make a text {expansion} times as long; the maximum is {MAX_DECODER_EXPANSION} times"
         )));
     }
     Ok(Decoding::Pieces { replace: replacements, byte_fallback, strip })

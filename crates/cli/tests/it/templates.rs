@@ -323,17 +323,17 @@ fn templates_and_conversations_over_a_limit_are_refused() {
     let mut refusal = |template: &str, conversation: &Conversation| {
         text(&mut renderer, template, conversation).expect_err("too large")
     };
-    assert_eq!(refusal(&"a".repeat(41), &user("")), "the chat template has 41 bytes, the most is 40");
+    assert_eq!(refusal(&"a".repeat(41), &user("")), "the chat template has 41 bytes, the maximum is 40");
     assert_eq!(
         refusal("", &user("b".repeat(200))),
-        "the conversation has 303 bytes as JSON, the most is 200"
+        "the conversation has 303 bytes as JSON, the maximum is 200"
     );
     assert_eq!(refusal("{{ 'ccccccccccc' }}", &user("")), "the chat template writes more than 10 bytes");
     let nested = (0..101).fold(json!(1), |value, _| json!([value]));
     assert_eq!(refusal("", &user(nested)), "'messages' nests deeper than 100 levels");
-    let mut taken = user("");
-    taken.variables.insert("tools".to_owned(), json!([]));
-    assert_eq!(refusal("", &taken), "'tools' is not free as the name of a template variable");
+    let mut reserved = user("");
+    reserved.variables.insert("tools".to_owned(), json!([]));
+    assert_eq!(refusal("", &reserved), "'tools' is reserved; choose another name for the template variable");
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn a_program_that_is_not_a_worker_is_an_error() {
     let mut other = Renderer::new(PathBuf::from("/bin/true"), Vec::new(), patient());
     let sentence = text(&mut other, "a", &user("hi")).expect_err("ends without an answer");
     assert!(
-        sentence.starts_with("the chat template's renderer stopped without an answer (exit status: 0"),
+        sentence.starts_with("the chat template's renderer exited without an answer (exit status: 0"),
         "{sentence}"
     );
     let mut chatter = Renderer::new(PathBuf::from("/usr/bin/yes"), Vec::new(), patient());

@@ -1,21 +1,22 @@
-//! The entry of the fuzz target: everything in the parent process that sees
-//! bytes from a user, a template or a worker. Rendering itself has no place
-//! here, since it may end the process.
+//! Entry point of the fuzz target: everything in the parent process that reads
+//! bytes from a user, a template or a worker. Rendering is excluded because it may
+//! end the process.
 
 use super::generation::replace_generation_tags;
 use super::mark::{Marks, SpecialTokens};
 use super::protocol::{RenderAnswer, read_frame};
 use crate::span::TextOrigin;
 
-/// The most special tokens: the check looks for each of them everywhere.
+/// The maximum number of special tokens: the check searches each of them in every
+/// span.
 const MAX_TOKENS: usize = 64;
 
-/// Any bytes as frames of a worker, as a template's source, and as special
+/// Reads any bytes as frames of a worker, as a template's source, and as special
 /// tokens and strings of a user.
 ///
 /// # Panics
-/// If what a user wrote is not given back, or a special token in it would be
-/// taken for one of the template.
+/// If a user's text is not restored, or a special token in it becomes one of the
+/// template.
 pub fn fuzz(bytes: &[u8]) {
     let mut frames = bytes;
     while let Ok(Some(frame)) = read_frame(&mut frames, 1 << 16) {
@@ -29,7 +30,7 @@ pub fn fuzz(bytes: &[u8]) {
     check_marks(&tokens, &strings.split('\n').collect::<Vec<_>>());
 }
 
-/// Marks strings, joins them as a template may, and checks the spans.
+/// Marks strings, concatenates them as a template may, and checks the spans.
 fn check_marks(tokens: &[String], strings: &[&str]) {
     let special = SpecialTokens::new(tokens);
     let mut marks = Marks::new(&special, strings);

@@ -1,6 +1,7 @@
-//! The template engine, set up as transformers sets up Jinja.
+//! The template engine, configured as transformers configures Jinja.
 //!
-//! Nothing here bounds memory, stack or time: it must only run in the worker.
+//! It may only run in the worker, because nothing here bounds memory, stack or
+//! time.
 
 use std::fmt;
 use std::io;
@@ -16,7 +17,7 @@ use super::strftime::strftime;
 
 const TEMPLATE_NAME: &str = "chat";
 
-/// Characters of the engine's own error texts that are passed on: they may
+/// The maximum number of characters of an engine error that is passed on: it may
 /// quote whole values.
 const DETAIL_CHARS: usize = 300;
 
@@ -27,7 +28,7 @@ pub struct CompiledTemplate {
 }
 
 impl CompiledTemplate {
-    /// Compiles a template; the error is its [`RenderAnswer`].
+    /// Compiles a template. The error is the answer to send.
     pub fn new(source: &str) -> Result<CompiledTemplate, RenderAnswer> {
         let mut environment = environment();
         environment
@@ -41,7 +42,7 @@ impl CompiledTemplate {
         self.source == source
     }
 
-    /// Renders with the job's variables.
+    /// Renders the template with the job's variables.
     pub fn render(&mut self, job: &RenderJob) -> RenderAnswer {
         let now = job.unix_seconds;
         self.environment.add_function("strftime_now", move |format: &str| {
@@ -62,16 +63,16 @@ impl CompiledTemplate {
     }
 }
 
-/// The source with every line end as `\n`, which Jinja does first.
+/// Converts all line ends to `\n`, as Jinja does first.
 fn with_newlines(source: &str) -> String {
     source.replace("\r\n", "\n").replace('\r', "\n")
 }
 
-/// Jinja as transformers makes it: `trim_blocks`, `lstrip_blocks`, Python's
-/// methods, its own `tojson`, `raise_exception` and (per job) `strftime_now`.
+/// Jinja as in transformers: `trim_blocks`, `lstrip_blocks`, Python's methods, its
+/// own `tojson`, `raise_exception` and (per job) `strftime_now`.
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
-    // Otherwise errors say less in release builds than in debug builds.
+    // Without it, errors have less detail in release builds than in debug builds.
     environment.set_debug(true);
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
@@ -84,7 +85,7 @@ fn environment() -> Environment<'static> {
         }
         _ => escape_formatter(output, state, value),
     });
-    // Where the engine's own differ from Jinja's.
+    // The engine's own tests and filters of these names differ from Jinja's.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     environment.add_test("sequence", |value: &Value| is_sequence(value));
     environment.add_filter("length", length);
@@ -97,14 +98,14 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Whether Python has a length and items for it. The engine's lists turn lazy
-/// when sliced or added, so those count too.
+/// Whether the value has a length and items in Python. The engine's lists become
+/// lazy iterables when sliced or added, so these count too.
 fn is_sequence(value: &Value) -> bool {
     use ValueKind::{Iterable, Map, Seq, String, Undefined};
     matches!(value.kind(), Iterable | Map | Seq | String | Undefined)
 }
 
-/// The length; that of an undefined value is 0.
+/// The length of a value; an undefined value has length 0.
 fn length(value: &Value) -> Result<usize, minijinja::Error> {
     match value.len() {
         Some(length) => Ok(length),
@@ -116,7 +117,7 @@ fn length(value: &Value) -> Result<usize, minijinja::Error> {
     }
 }
 
-/// The message of `raise_exception`, on its way through the engine's errors.
+/// The message of `raise_exception`, as a source of the engine's error.
 #[derive(Debug)]
 struct Raised(String);
 
@@ -128,7 +129,7 @@ impl fmt::Display for Raised {
 
 impl std::error::Error for Raised {}
 
-/// Where the output goes: an error beyond the cap.
+/// An output buffer that fails beyond its limit.
 struct CappedOutput {
     bytes: Vec<u8>,
     cap: usize,

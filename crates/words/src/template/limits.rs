@@ -1,14 +1,14 @@
-//! The bounds of one rendering.
+//! The limits of one rendering.
 
 use std::time::Duration;
 
 use crate::limits::TextLimits;
 
-/// Bounds of one rendering.
+/// The limits of one rendering.
 #[derive(Clone, Debug)]
 pub struct RenderLimits {
-    /// Time on the clock. Real templates take under 10 ms; the rest is for a
-    /// machine that is busy with other things, and for starting the worker.
+    /// Elapsed time. Real templates take less than 10 ms; the margin is for a busy
+    /// machine and for starting the worker.
     pub time: Duration,
     /// Bytes of the template's source.
     pub template_bytes: usize,

@@ -1,4 +1,4 @@
-//! The ids and the text that HF's library recorded for many strings.
+//! Compares ids and decoded text with those that HF's library gave.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ struct Recorded {
     text: String,
     ids: Vec<u32>,
     ids_special: Vec<u32>,
-    /// The decoded text; none where it is `text`.
+    /// The decoded text; `None` if it equals `text`.
     decode: Option<String>,
 }
 
@@ -44,7 +44,7 @@ fn check(tokenizer: &Tokenizer, golden: &Path) {
 }
 
 #[test]
-fn llama3_2_equals_the_golden() {
+fn llama3_2_equals_its_golden_file() {
     let Some(data) = data::folder() else { return };
     let golden = data.join("tokenizer-golden/llama3_2.jsonl");
     for file in ["tokenizer.json", "tokenizer.orig.json"] {
@@ -54,7 +54,7 @@ fn llama3_2_equals_the_golden() {
 }
 
 #[test]
-fn gemma3_equals_the_golden() {
+fn gemma3_equals_its_golden_file() {
     let Some(data) = data::folder() else { return };
     let tokenizer =
         Tokenizer::from_folder(&data.join("tokenizers/gemma3"), &TextLimits::DEFAULT).expect("a folder");

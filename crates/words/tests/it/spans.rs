@@ -1,5 +1,5 @@
-//! Prompts made of spans: equal to the joined text where they are clean, and
-//! deaf to special tokens that a user spells.
+//! Prompts of spans are encoded like the joined text, except that special tokens
+//! in a user's text are ignored.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,12 @@ use serde_json::{Value, json};
 
 use crate::data;
 
-/// Chats for each family; a run with `GIRIH_TEST_CHATS=100000` is the long one.
+/// The number of chats per family; `GIRIH_TEST_CHATS` overrides it (100000 for a
+/// long run).
 const CHATS: usize = 200;
 
-/// A family: its folder, a turn around a user's text, and its end of turn.
+/// A family: its folder, the template's text around a user's, and its end-of-turn
+/// token.
 struct ChatFamily {
     folder: &'static str,
     before: &'static str,
@@ -46,7 +48,7 @@ fn user(text: &str) -> TextSpan {
     TextSpan { text: text.to_owned(), origin: TextOrigin::User }
 }
 
-/// Texts that spell no special token of any family.
+/// Texts without special tokens of any family.
 fn clean_texts(data: &Path) -> Vec<String> {
     let lines = fs::read_to_string(data.join("tokenizer-golden/llama3_2.jsonl")).expect("the golden");
     let text = |line: &str| -> String {
@@ -56,7 +58,7 @@ fn clean_texts(data: &Path) -> Vec<String> {
     lines.lines().map(text).filter(|text| !text.contains('<')).collect()
 }
 
-/// A chat whose spans are cut at random places, too.
+/// A random chat, whose user texts are split at random positions.
 fn chat(family: &ChatFamily, texts: &[String], random: &mut Random) -> Vec<TextSpan> {
     let mut spans = Vec::new();
     for _ in 0..=random.below(3) {
@@ -82,7 +84,7 @@ fn open(folder: &Path) -> Tokenizer {
 }
 
 #[test]
-fn clean_chats_have_the_ids_that_the_library_gives_the_joined_text() {
+fn clean_chats_have_the_librarys_ids_of_the_joined_text() {
     let Some(data) = data::folder() else { return };
     let chats = std::env::var("GIRIH_TEST_CHATS").map_or(CHATS, |count| count.parse().expect("a number"));
     let texts = clean_texts(&data);
@@ -103,7 +105,7 @@ fn clean_chats_have_the_ids_that_the_library_gives_the_joined_text() {
 }
 
 #[test]
-fn special_tokens_that_a_user_spells_stay_text() {
+fn special_tokens_in_user_text_are_plain_text() {
     let Some(data) = data::folder() else { return };
     for family in &CHAT_FAMILIES {
         let tokenizer = open(&data.join("tokenizers").join(family.folder));
@@ -111,7 +113,7 @@ fn special_tokens_that_a_user_spells_stay_text() {
         let (head, tail) = family.end.split_at(3);
         let spelled = ["", "x", " "].map(|edge| format!("{edge}{}{edge}", family.end));
         let mut users: Vec<Vec<TextSpan>> = spelled.iter().map(|text| vec![user(text)]).collect();
-        // Together with its neighbours, a user's text makes no token either.
+        // A user's text and its neighbours together do not form a token either.
         users.push(vec![user(head), user(tail)]);
         users.push(vec![template(head), user(tail)]);
         users.push(vec![user(head), template(tail)]);
@@ -142,7 +144,7 @@ fn no_special_token_of_any_family_comes_from_user_text() {
     }
 }
 
-/// The tokenizer of stories260K with some of its parts replaced.
+/// The tokenizer of stories260K with some parts replaced.
 fn changed(data: &Path, changes: &Value) -> Vec<u8> {
     let file = data.join("models/stories260K/hf-f32/tokenizer.json");
     let mut json: Value = serde_json::from_slice(&fs::read(file).expect("the tokenizer")).expect("JSON");
@@ -161,7 +163,7 @@ fn added(id: u32, content: &str, flags: &[&str]) -> Value {
 }
 
 #[test]
-fn other_components_give_the_ids_and_the_text_of_the_library() {
+fn other_components_give_the_librarys_ids_and_text() {
     let Some(data) = data::folder() else { return };
     let flags: &[&[&str]] = &[
         &[],

@@ -1,4 +1,4 @@
-//! The vocabularies inside GGUF files, against the ids of llama.cpp's tests.
+//! Vocabularies of GGUF files, compared with the ids of llama.cpp's tests.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use girih_words::{BosEos, GgufVocab, Specials, TextOrigin, Tokenizer};
 
 use crate::data;
 
-/// What stands between two strings of an `.inp` file.
+/// The text between two strings of an `.inp` file.
 const SEPARATOR: &str = "\n__ggml_vocab_test__\n";
 
 fn open(path: &Path) -> Tokenizer {
@@ -25,7 +25,7 @@ fn check(name: &str) {
     let inputs = fs::read_to_string(path(".inp")).expect("the strings");
     let outputs = fs::read_to_string(path(".out")).expect("the ids");
     let inputs: Vec<&str> = inputs.split(SEPARATOR).collect();
-    // A separator ends the last string, too.
+    // A separator also follows the last string.
     let pairs: Vec<_> = inputs.iter().zip(outputs.lines()).collect();
     assert_eq!(pairs.len(), outputs.lines().count());
     assert!(pairs.len() >= 40, "{} strings", pairs.len());
@@ -63,7 +63,7 @@ fn qwen2_has_the_recorded_ids() {
 }
 
 #[test]
-fn both_containers_of_one_model_have_the_same_words() {
+fn both_containers_of_one_model_have_equal_tokenizers() {
     let Some(data) = data::folder() else { return };
     let folder = data.join("models/stories260K");
     let hf = Tokenizer::from_folder(&folder.join("hf-f32"), &TextLimits::DEFAULT).expect("a folder");
