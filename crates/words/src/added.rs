@@ -19,7 +19,7 @@ pub(super) const MAX_SPELLING_BYTES: usize = 512;
 pub(super) struct AddedToken {
     pub id: u32,
     pub content: String,
-    /// Matches only where no word character is adjacent.
+    /// Matches only where no letter, digit or `_` is adjacent.
     pub single_word: bool,
     /// Includes the white space before it.
     pub lstrip: bool,

@@ -27,7 +27,7 @@ pub(super) struct BpeParts {
     pub fuse_unknown: bool,
     /// Whether a character without a token becomes the tokens of its bytes, `<0xNN>`.
     pub byte_fallback: bool,
-    /// Whether a word that is a token becomes that token, whatever its merges.
+    /// Whether a word that is a token becomes that token without merging.
     pub ignore_merges: bool,
 }
 

@@ -147,7 +147,8 @@ impl TokenizerConfig {
             }),
         };
         let (bos, eos) = (required("bos_token", &self.bos_token)?, required("eos_token", &self.eos_token)?);
-        // Padding and unknown tokens may be missing from the vocabulary; transformers adds them.
+        // Padding and unknown tokens outside the vocabulary never occur, so they are ignored;
+        // transformers adds them.
         let known = |spelling: &Option<Spelling>| spelling.as_ref().and_then(|it| id_of(parts, it.text()));
         let (unk, pad) = (known(&self.unk_token).or(parts.named.unk), known(&self.pad_token));
         parts.named.bos = bos;

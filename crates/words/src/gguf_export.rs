@@ -114,7 +114,7 @@ fn family(bpe: &BpeParts, stages: &Stages) -> Result<GgufFamily> {
     }
     let pattern = match steps.as_slice() {
         [bytes] if is_byte_level(bytes, true) => GPT2,
-        [words, bytes] if is_byte_level(bytes, false) => isolated(words)?,
+        [split, bytes] if is_byte_level(bytes, false) => isolated(split)?,
         _ => return Err(no_name("pre_tokenizer", stages.pre_tokenizer.as_ref())),
     };
     let Some((pre, _, normalizer, whole)) = BYTE_LEVEL_FAMILIES.into_iter().find(|row| row.1 == pattern)
@@ -163,9 +163,10 @@ fn sequence<'a>(stage: Option<&'a Json>, key: &str) -> Vec<&'a Json> {
     }
 }
 
-fn is_byte_level(step: &Json, words: bool) -> bool {
+/// Whether a step is `ByteLevel` without a prefix, with `use_regex` as given.
+fn is_byte_level(step: &Json, regex: bool) -> bool {
     let use_regex = step.get("use_regex").and_then(Json::as_bool).unwrap_or(true);
-    step["type"] == "ByteLevel" && step["add_prefix_space"] == false && use_regex == words
+    step["type"] == "ByteLevel" && step["add_prefix_space"] == false && use_regex == regex
 }
 
 /// The regular expression of a step whose matches become words.

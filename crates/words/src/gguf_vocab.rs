@@ -54,7 +54,7 @@ pub struct GgufVocab<'a> {
     pub add_space_prefix: Option<bool>,
 }
 
-/// A token's type in `token_type`.
+/// The type of a token: `token_type` in GGUF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenType {
     Normal,

@@ -45,7 +45,7 @@ impl Pattern {
             return Err(unsupported(source, "it has a possessive repetition"));
         }
         match source.strip_suffix(TRAILING) {
-            Some(words) => Pattern::compile(&[words, r"\s+"], source),
+            Some(start) => Pattern::compile(&[start, r"\s+"], source),
             None => Pattern::compile(&[source], source),
         }
     }

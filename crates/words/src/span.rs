@@ -3,10 +3,10 @@
 /// The origin of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextOrigin {
-    /// The template, the program, or text of a user without special tokens:
-    /// special tokens in it are recognized.
+    /// The template or the program: special tokens are recognized. Also a user's
+    /// text without special tokens.
     Template,
-    /// A user's text with a special token in it, which is encoded as plain text.
+    /// A user: special tokens are encoded as plain text.
     User,
 }
 

@@ -31,7 +31,8 @@ pub(super) enum PreTokenizerStep {
 pub(super) enum MatchRole {
     /// The matches are delimiters.
     Delimiter,
-    /// The text between matches is: `invert` in `tokenizer.json`.
+    /// The matches are words, the text between them delimiters: `invert` in
+    /// `tokenizer.json`.
     Word,
 }
 

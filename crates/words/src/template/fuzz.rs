@@ -7,8 +7,8 @@ use super::mark::{Marks, SpecialTokens};
 use super::protocol::{RenderAnswer, read_frame};
 use crate::span::TextOrigin;
 
-/// The maximum number of special tokens: the check searches each of them in every
-/// span.
+/// The maximum number of special tokens: the check searches every span for each of
+/// them.
 const MAX_TOKENS: usize = 64;
 
 /// Reads any bytes as frames of a worker, as a template's source, and as special

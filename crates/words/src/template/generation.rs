@@ -79,8 +79,8 @@ fn raw_end(text: &str) -> usize {
 
 /// The text after the tag whose inside starts `inner`, if it is an `endraw` tag.
 fn after_endraw(inner: &str) -> Option<&str> {
-    let word = inner.strip_prefix(['-', '+']).unwrap_or(inner).trim_start();
-    let end = word.strip_prefix("endraw")?.trim_start();
+    let content = inner.strip_prefix(['-', '+']).unwrap_or(inner).trim_start();
+    let end = content.strip_prefix("endraw")?.trim_start();
     end.strip_prefix(['-', '+']).unwrap_or(end).strip_prefix("%}")
 }
 

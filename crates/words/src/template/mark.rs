@@ -13,7 +13,7 @@
 //!
 //! Not covered are templates that delete characters inside a string, that form a
 //! special token from their own and the user's text (`'<|' + role + '|>'`: callers
-//! accept only known roles), that search a special token in a string, or that
+//! accept only known roles), that search for a special token in a string, or that
 //! count the characters of a string with one.
 
 use std::collections::{HashMap, HashSet};
