@@ -219,7 +219,7 @@ fn tokens(
         types[added.id as usize] = if added.special { TokenType::Control } else { TokenType::UserDefined };
         if added.lstrip || added.rstrip || added.single_word {
             warnings.push(format!(
-                "added token `{}` depends on adjacent characters, which GGUF cannot express; it will match everywhere",
+                "added token `{}` depends on the characters beside it, which GGUF cannot express; it will match everywhere",
                 short(&added.content)
             ));
         }
@@ -272,7 +272,7 @@ fn loose_pairs(bpe: &BpeParts) -> Option<String> {
         });
     first.map(|first| {
         format!(
-            "{count} tokens, such as `{}`, can be formed by pairs without a merge; \
+            "{count} tokens, such as `{}`, can be formed by pairs that have no merge; \
              a GGUF tokenizer merges these, so some texts get other ids",
             short(first)
         )
