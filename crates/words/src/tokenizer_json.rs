@@ -177,7 +177,7 @@ struct ByteLevelFields {
 #[derive(Deserialize)]
 enum TemplatePiece {
     Sequence {
-        id: TemplateSequence,
+        id: PieceSequence,
         #[serde(rename = "type_id")]
         _type_id: u32,
     },
@@ -189,7 +189,7 @@ enum TemplatePiece {
 }
 
 #[derive(Deserialize, PartialEq)]
-enum TemplateSequence {
+enum PieceSequence {
     A,
     B,
 }
@@ -479,8 +479,8 @@ fn template(pieces: &[TemplatePiece], special: &UniqueKeys<SpecialIds>) -> Resul
     let mut sequences = 0;
     for piece in pieces {
         match piece {
-            TemplatePiece::Sequence { id: TemplateSequence::A, .. } => sequences += 1,
-            TemplatePiece::Sequence { id: TemplateSequence::B, .. } => {}
+            TemplatePiece::Sequence { id: PieceSequence::A, .. } => sequences += 1,
+            TemplatePiece::Sequence { id: PieceSequence::B, .. } => {}
             TemplatePiece::SpecialToken { id, .. } => {
                 let found = special.0.iter().find(|(name, _)| name == id);
                 let (_, special) = found.ok_or_else(|| {
