@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::str::FromStr;
 
 use girih_tensor::{Error, Result};
-use girih_words::Limits;
+use girih_words::TextLimits;
 
 use super::recipe::Recipe;
 use super::types::{self, FileType};
@@ -44,5 +44,5 @@ pub struct Options {
     /// Threads that pack at a time; the bytes do not depend on it.
     pub threads: NonZeroUsize,
     /// Caps on the files that are read beside the weights.
-    pub limits: Limits,
+    pub limits: TextLimits,
 }

@@ -6,7 +6,7 @@ use girih_file::{Array, Kind, Metadata, Strings, Value};
 use girih_model::Model;
 use girih_tensor::Result;
 use girih_words::GgufVocab;
-use girih_words::Limits;
+use girih_words::TextLimits;
 use girih_words::template::ChatTemplate;
 
 /// What the keys of tokenizers begin with.
@@ -17,7 +17,7 @@ const PREFIX: &str = "tokenizer.";
 ///
 /// # Errors
 /// When GGUF has no name for the tokenizer's rules.
-pub(super) fn put(model: &Model, metadata: &mut Metadata, limits: &Limits) -> Result<Vec<String>> {
+pub(super) fn put(model: &Model, metadata: &mut Metadata, limits: &TextLimits) -> Result<Vec<String>> {
     let container = model.weights.container();
     if container.kind() == Kind::Gguf {
         let pairs = container.metadata().iter().filter(|(key, _)| key.starts_with(PREFIX));

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use girih_convert::{Options, Recipe, Target, Written};
-use girih_words::Limits;
+use girih_words::TextLimits;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         recipe: recipe.transpose()?,
         name: args.name.clone(),
         threads: args.threads.unwrap_or(default),
-        limits: Limits::DEFAULT,
+        limits: TextLimits::DEFAULT,
     };
     let bar = Show::unless(args.quiet).bar("writing", 0, Unit::Weights);
     let report = girih_convert::convert(&model, &args.out, &options, &mut |progress| {

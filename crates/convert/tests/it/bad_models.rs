@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use girih_graph::{InputKind, Key, OutputKind, Variant};
 use girih_model::Model;
 use girih_tensor::{DType, Error};
-use girih_words::Words;
+use girih_words::TextProcessor;
 
 /// No file of a few kilobytes may take longer, whatever it claims.
 const TIME_MOST: Duration = Duration::from_secs(2);
@@ -25,7 +25,7 @@ const KEY: Key = Key {
 
 /// What opening the model at `path` and building its graph comes to.
 fn open(path: &Path) -> Result<(), Error> {
-    Words::open(path, &girih_words::Limits::DEFAULT)?;
+    TextProcessor::open(path, &girih_words::TextLimits::DEFAULT)?;
     Model::open(path, Vec::new(), &girih_model::Limits::DEFAULT)?.graph(KEY, DType::F16).map(drop)
 }
 

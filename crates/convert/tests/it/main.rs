@@ -51,7 +51,7 @@ fn options(target: &str) -> Options {
         recipe: None,
         name: Some("a model".to_owned()),
         threads: NonZeroUsize::MIN,
-        limits: girih_words::Limits::DEFAULT,
+        limits: girih_words::TextLimits::DEFAULT,
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use girih_file::fuzz::spoiled;
 use girih_model::Model;
-use girih_words::Words;
+use girih_words::TextProcessor;
 
 const MUTATIONS: u64 = 2_000;
 
@@ -20,11 +20,11 @@ fn spoiled_gguf_models_keep_their_promises() {
     for path in seeds() {
         Model::open(&path, Vec::new(), &girih_model::Limits::DEFAULT)
             .expect("the model is good before it is spoiled");
-        Words::open(&path, &girih_words::Limits::DEFAULT).expect("its words are good, too");
+        TextProcessor::open(&path, &girih_words::TextLimits::DEFAULT).expect("its tokenizer is good, too");
         let good = std::fs::read(&path).expect("a file that was just opened");
         (1..=MUTATIONS).for_each(|seed| {
             let bytes = spoiled(&good, seed);
-            girih_words::fuzz::gguf_words(&bytes);
+            girih_words::fuzz::gguf_tokenizer(&bytes);
             girih_model::fuzz::gguf_model(&bytes);
         });
     }
