@@ -1,5 +1,6 @@
-//! Any bytes as the text of a graph: refused by line, or printed and checked
-//! without a panic; what has no faults is read back as it was and can be planned.
+//! Parses any bytes as the text of a graph: refused with a line number, or
+//! printed and checked without a panic. A graph without faults parses to the same
+//! graph again and can be planned.
 #![no_main]
 
 use girih_graph::{Graph, ScratchPlan, faults};

@@ -1,4 +1,4 @@
-//! Any text as a model's id: refused, or written as it was read.
+//! Parses any text as a model's id: refused, or printed as the same text.
 #![no_main]
 
 use girih_hub::ModelId;

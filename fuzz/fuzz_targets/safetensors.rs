@@ -1,4 +1,4 @@
-//! Any bytes as a safetensors file: refused, or the extents fill them exactly.
+//! Parses any bytes as a safetensors file: refused, or every tensor lies within them.
 #![no_main]
 
 use girih_file::Limits;

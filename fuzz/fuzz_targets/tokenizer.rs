@@ -1,12 +1,12 @@
-//! Any bytes as a `tokenizer.json`: refused, or a tokenizer that keeps its
-//! promises on whatever text follows the file.
+//! Parses any bytes as a `tokenizer.json`: refused, or a tokenizer that encodes
+//! and decodes the text after the file consistently.
 #![no_main]
 
 use girih_words::Limits;
 use girih_words::{Ends, Origin, Specials, Tokenizer};
 use libfuzzer_sys::fuzz_target;
 
-/// What stands between the file and the text.
+/// The separator of the file and the text.
 const SEPARATOR: &[u8] = b"\n\n";
 
 fuzz_target!(|bytes: &[u8]| {

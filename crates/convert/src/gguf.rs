@@ -1,4 +1,4 @@
-//! Writes GGUF files as llama.cpp reads them.
+//! Writes GGUF files that llama.cpp can read.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use super::keys::{Keys, attend, keys};
 use super::options::Options;
 use super::plan::{Chooser, Layout, Planned, at, weights};
 use super::report::{Progress, Report, Written};
-use super::types::{Depth, FileType, Part, fitting, wanted};
+use super::types::{Depth, FileType, Part, fitting, mixed};
 use super::{stream, vocabulary};
 
-/// The formats that such a file has a place for and girih writes.
-const TAKEN: [DType; 11] = [
+/// The matrix formats of GGUF that girih writes.
+const GGUF_DTYPES: [DType; 11] = [
     DType::F32,
     DType::F16,
     DType::BF16,
@@ -29,8 +29,8 @@ const TAKEN: [DType; 11] = [
     DType::MXFP4,
 ];
 
-/// A key of the source that says nothing of the model.
-const ALIGNMENT: &str = "general.alignment";
+/// A key of the source that describes the file, not the model.
+const ALIGNMENT_KEY: &str = "general.alignment";
 
 /// The version of the block formats (`GGML_QNT_VERSION`).
 const QUANTIZATION_VERSION: u32 = 2;
@@ -70,16 +70,16 @@ fn new(name: &str, dtype: DType, shape: Shape) -> NewTensor {
 }
 
 fn computed(name: &str, shape: Shape) -> Written {
-    let note = Some("made from the facts".to_owned());
+    let note = Some("computed from the facts".to_owned());
     Written { name: name.to_owned(), shape, source: DType::F32, stored: DType::F32, note }
 }
 
-/// The keys that every model has, and what else a GGUF says of itself: its
-/// author, its licence.
+/// The general keys of every model, and the source's own, such as its author
+/// and licence.
 fn general(model: &Model, file_type: FileType, options: &Options) -> Result<Metadata> {
     let arch = model.arch();
     let name = arch.matches.gguf.first().ok_or_else(|| {
-        Error::new(format!("architecture {} has no name in GGUF, so that no GGUF can be written", arch.name))
+        Error::new(format!("architecture {} has no name in GGUF, so it cannot be written as GGUF", arch.name))
     })?;
     let mut metadata = Metadata::new();
     metadata.insert("general.architecture", Value::String(name.clone()))?;
@@ -89,7 +89,7 @@ fn general(model: &Model, file_type: FileType, options: &Options) -> Result<Meta
     metadata.insert("general.file_type", Value::U32(file_type.number()))?;
     metadata.insert("general.quantization_version", Value::U32(QUANTIZATION_VERSION))?;
     for (key, value) in model.weights.container().metadata().iter() {
-        if key.starts_with("general.") && key != ALIGNMENT && metadata.value(key).is_none() {
+        if key.starts_with("general.") && key != ALIGNMENT_KEY && metadata.value(key).is_none() {
             metadata.insert(key, value.clone())?;
         }
     }
@@ -103,16 +103,16 @@ fn own_name(model: &Model) -> Option<String> {
     stated.map(str::to_owned).or_else(folder)
 }
 
-/// Every tensor of the model under its name in GGUF, with its format.
+/// Plans every tensor of the model: its name in GGUF and its format.
 fn plan(model: &Model, file_type: FileType, options: &Options) -> Result<Vec<Planned>> {
     let facts = &model.facts;
     let shared_heads = facts.layers.first().is_some_and(|layer| attend(layer).heads > attend(layer).kv_heads);
     let depth = Depth { layers: facts.layers.len(), shared_heads };
-    let mut chooser = Chooser::new(options.recipe.as_ref(), &TAKEN);
+    let mut chooser = Chooser::new(options.recipe.as_ref(), &GGUF_DTYPES);
     let mut planned = Vec::new();
     for (weight, entry, layer) in weights(model.arch(), &model.weights, depth.layers) {
         if weight == "head.weight" && facts.head.tied {
-            continue; // in GGUF a head of its own means that the model is not tied
+            continue; // in GGUF a separate head means that the model is not tied
         }
         let Some((source, shape)) = model.weights.info(&weight) else { continue };
         let name = entry.gguf.as_ref().ok_or_else(|| {
@@ -122,8 +122,8 @@ fn plan(model: &Model, file_type: FileType, options: &Options) -> Result<Vec<Pla
         let (stored, note) = if shape.extents().len() < 2 {
             (DType::F32, None)
         } else {
-            let part = part(&weight, layer, facts.head.tied);
-            let default = || by_type(file_type, part, shape.columns(), depth);
+            let role = role(&weight, layer, facts.head.tied);
+            let default = || by_type(file_type, role, shape.columns(), depth);
             chooser.choose([&weight, &name], &shape, default)?
         };
         let layout = layout(model, entry, layer, &weight)?;
@@ -133,8 +133,8 @@ fn plan(model: &Model, file_type: FileType, options: &Options) -> Result<Vec<Pla
     Ok(planned)
 }
 
-/// What a matrix is for.
-fn part(weight: &str, layer: Option<usize>, tied: bool) -> Part {
+/// The role of a weight's matrix.
+fn role(weight: &str, layer: Option<usize>, tied: bool) -> Part {
     match (weight, layer) {
         ("embed.table", _) if !tied => Part::Embedding,
         ("embed.table" | "head.weight", _) => Part::Head,
@@ -144,13 +144,14 @@ fn part(weight: &str, layer: Option<usize>, tied: bool) -> Part {
     }
 }
 
-/// The format by the type of the file, and why where it is not what most matrices get.
-fn by_type(file_type: FileType, part: Part, columns: usize, depth: Depth) -> (DType, Option<String>) {
-    let wanted = wanted(file_type, part, columns, depth);
-    let stored = fitting(wanted, columns);
-    let note = if stored != wanted {
-        let block = wanted.tile().1;
-        Some(format!("instead of {wanted}: rows of {columns} weights are no whole blocks of {block}"))
+/// The format of a matrix by the file's type, and the reason if it differs from
+/// that of most matrices.
+fn by_type(file_type: FileType, role: Part, columns: usize, depth: Depth) -> (DType, Option<String>) {
+    let mixed = mixed(file_type, role, columns, depth);
+    let stored = fitting(mixed, columns);
+    let note = if stored != mixed {
+        let block = mixed.tile().1;
+        Some(format!("instead of {mixed}: rows of {columns} weights are not whole blocks of {block}"))
     } else if stored != file_type.dtype() {
         Some(format!("by the mix of {}", file_type.name()))
     } else {
@@ -159,7 +160,7 @@ fn by_type(file_type: FileType, part: Part, columns: usize, depth: Depth) -> (DT
     (stored, note)
 }
 
-/// The order of rows that makes GGUF's tensor ours when it is read again.
+/// The order of rows in the file: the inverse of the re-layout of reading.
 fn layout(model: &Model, entry: &Weight, layer: Option<usize>, weight: &str) -> Result<Layout> {
     let attend = layer.and_then(|layer| model.facts.layers.get(layer)).map(attend);
     match (entry.gguf_as, attend) {
@@ -168,15 +169,15 @@ fn layout(model: &Model, entry: &Weight, layer: Option<usize>, weight: &str) -> 
         (Some(Relayout::UnpermuteKvHeads), Some(attend)) => {
             Ok(Layout::Interleaved { heads: attend.kv_heads })
         }
-        (Some(other), _) => Err(Error::new(format!("'{weight}' is {other:?} in GGUF, which is only read"))),
+        (Some(other), _) => Err(Error::new(format!("'{weight}' is {other:?} in GGUF, which can be read but not written"))),
     }
 }
 
-/// A warning where weights were rounded before and are rounded again.
+/// A warning if weights that are already quantized are quantized again.
 fn requantized(planned: &[Planned]) -> Option<String> {
     let rounded = |tensor: &&Planned| tensor.source.tile() != (1, 1) && tensor.source != tensor.stored;
     let count = planned.iter().filter(rounded).count();
     (count > 0).then(|| {
-        format!("{count} tensors of the source are quantized already and lose again; convert the original for the best result")
+        format!("{count} tensors of the source are already quantized and lose precision again; better convert the original model")
     })
 }

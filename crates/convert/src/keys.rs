@@ -1,5 +1,5 @@
-//! The facts of a model as keys of GGUF: the way back of `arch/fill.rs`,
-//! through the same fields of the architecture's description.
+//! The facts of a model as keys of GGUF: the inverse of `arch/fill.rs`, by the
+//! same fields of the architecture's description.
 
 use girih_file::{Metadata, Value};
 use girih_graph::Span;
@@ -7,19 +7,19 @@ use girih_model::arch::schema::{Arch, DefaultValue, Field, SpanKind};
 use girih_model::arch::{Attend, Facts, Ffn, Layer, Mixer, act};
 use girih_tensor::{Error, Result};
 
-/// What the facts come to in a GGUF file.
+/// The keys and the tensor of a GGUF file that state a model's facts.
 pub(super) struct Keys {
     pub metadata: Metadata,
-    /// A tensor of rotary divisors: its name and its numbers.
+    /// A tensor of rotary divisors: its name and values.
     pub factors: Option<(String, Vec<f32>)>,
-    /// What llama.cpp reads otherwise.
+    /// The facts that llama.cpp reads differently.
     pub warnings: Vec<String>,
 }
 
 /// The keys for `facts`.
 ///
 /// # Errors
-/// When the architecture names no key for something that its defaults do not say.
+/// When a fact differs from the architecture's default and has no key.
 pub(super) fn keys(arch: &Arch, facts: &Facts) -> Result<Keys> {
     let keys = Keys { metadata: Metadata::new(), factors: None, warnings: Vec::new() };
     let mut writing = Writing { arch, facts, keys };
@@ -59,7 +59,7 @@ impl Writing<'_> {
 
     fn put_size(&mut self, what: &str, field: &Field, size: usize) -> Result<()> {
         let number =
-            u32::try_from(size).map_err(|_| Error::new(format!("{what} is {size}, too much for GGUF")))?;
+            u32::try_from(size).map_err(|_| Error::new(format!("{what} is {size}; GGUF holds at most {}", u32::MAX)))?;
         self.put(what, field, Value::U32(number))
     }
 
@@ -90,8 +90,8 @@ impl Writing<'_> {
         }
     }
 
-    /// The window, and the period of full layers where it is not the
-    /// architecture's own.
+    /// The window, and the period of full layers if it differs from the
+    /// architecture's.
     fn spans(&mut self) -> Result<()> {
         let (arch, layers) = (self.arch, &self.facts.layers);
         let windows = layers.iter().find_map(|layer| match attend(layer).span {
@@ -127,12 +127,12 @@ impl Writing<'_> {
             return Ok(());
         }
         let field = mixer.scale_of.as_ref().ok_or_else(|| self.no_key("the scale of its scores"))?;
-        // The nearest f32 gives the scale again; so does the integer that it mostly was.
+        // Prefers the integer, as most models have one, if it gives the same scale.
         let exact = (1.0 / f64::from(attend.scale).powi(2)) as f32;
         let of = if scale(exact.round()) == attend.scale { exact.round() } else { exact };
         self.keys.warnings.push(format!(
-            "scores are divided by the root of {of}, not of the size of a head, {}; llama.cpp does not read this, \
-             so that it may give other results",
+            "scores are divided by the square root of {of}, not of the head size {}; llama.cpp does not read this key \
+             and may give other results",
             attend.head_size
         ));
         self.put("mixer.scale_of", field, Value::F32(of))

@@ -1,4 +1,4 @@
-//! What is asked of a conversion.
+//! The options of a conversion.
 
 use std::num::NonZeroUsize;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use girih_words::Limits;
 use super::recipe::Recipe;
 use super::types::{self, FileType};
 
-/// What is to be written.
+/// The output of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// One GGUF file.
@@ -21,28 +21,28 @@ pub enum Target {
 impl FromStr for Target {
     type Err = Error;
 
-    /// Reads `q4nx` or the name of a [`FileType`], in any case.
+    /// Parses `q4nx` or the name of a [`FileType`], in any case.
     fn from_str(text: &str) -> Result<Target> {
         if text.eq_ignore_ascii_case("q4nx") {
             return Ok(Target::Q4nx);
         }
         types::parse(text).map(Target::Gguf).ok_or_else(|| {
-            Error::new(format!("'{text}' is no type of file; known are {}, q4nx", types::names()))
+            Error::new(format!("unknown file type '{text}'; known: {}, q4nx", types::names()))
         })
     }
 }
 
-/// How a model is to be written.
+/// The options of a conversion.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is to be written.
+    /// The output.
     pub target: Target,
-    /// Storage formats of single tensors.
+    /// The storage formats of single tensors.
     pub recipe: Option<Recipe>,
-    /// The model's name in a GGUF file; that of its folder or file if not given.
+    /// The model's name in a GGUF file; by default that of its folder or file.
     pub name: Option<String>,
-    /// Threads that pack at a time; the bytes do not depend on it.
+    /// The number of threads (does not affect the bytes).
     pub threads: NonZeroUsize,
-    /// Caps on the files that are read beside the weights.
+    /// The caps on the tokenizer's files.
     pub limits: Limits,
 }

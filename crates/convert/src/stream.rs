@@ -1,4 +1,4 @@
-//! Moves weights from a model into a container, band of rows by band of rows.
+//! Streams weights from a model to a container, in bands of rows.
 
 use std::num::NonZeroUsize;
 use std::thread;
@@ -12,10 +12,10 @@ use super::options::Options;
 use super::plan::{Layout, Planned};
 use super::report::{Progress, Report};
 
-/// The weights that are in memory at a time, about: 16 MiB of `f32`.
+/// The approximate number of weights in memory at a time: 16 MiB of `f32`.
 const BAND_WEIGHTS: usize = 4 << 20;
 
-/// Writes all `planned` tensors and reports them.
+/// Writes all `planned` tensors; returns their report.
 pub(super) fn write_all(
     writer: &mut Writer,
     weights: &Weights,
@@ -54,7 +54,7 @@ fn write(
         let bytes = matrix.read(weights, start, rows)?;
         let values = matrix.decode(&bytes, rows)?;
         if let Some(value) = values.iter().find(|value| !value.is_finite()) {
-            return Err(Error::new(format!("holds the weight {value}; only finite weights can be stored")));
+            return Err(Error::new(format!("contains the weight {value}; only finite weights can be stored")));
         }
         let packed = if matrix.is_copied() { bytes } else { matrix.pack(&values, threads)? };
         writer.append(&tensor.name, &packed)?;
@@ -64,7 +64,7 @@ fn write(
 }
 
 /// A tensor as rows and columns; a vector is a column, so that its elements can
-/// be put into another order like rows.
+/// be reordered like rows.
 struct Matrix<'a> {
     tensor: &'a Planned,
     rows: usize,
@@ -74,14 +74,14 @@ struct Matrix<'a> {
 impl Matrix<'_> {
     fn of(tensor: &Planned) -> Matrix<'_> {
         let shape = &tensor.shape;
-        // Only formats of single values can be taken as a column.
+        // Only formats of single values can be split into rows of one value.
         let column =
             shape.extents().len() == 1 && tensor.source.tile() == (1, 1) && tensor.stored.tile() == (1, 1);
         let (rows, columns) = if column { (shape.columns(), 1) } else { (shape.rows(), shape.columns()) };
         Matrix { tensor, rows, columns }
     }
 
-    /// Bands are cut at multiples of so many rows: whole heads and whole tiles.
+    /// The number of rows that a band must be a multiple of: whole heads and tiles.
     fn unit(&self) -> usize {
         let tiles = self.tensor.source.tile().0.max(self.tensor.stored.tile().0);
         match self.head_rows() {
@@ -91,7 +91,7 @@ impl Matrix<'_> {
         }
     }
 
-    /// The rows of a head, if heads are interleaved.
+    /// The number of rows of a head, if heads are interleaved.
     fn head_rows(&self) -> Option<usize> {
         match self.tensor.layout {
             Layout::Ours | Layout::AsStored => None,
@@ -99,14 +99,14 @@ impl Matrix<'_> {
         }
     }
 
-    /// Whether bytes are written as they were read.
+    /// Whether the bytes are copied unchanged.
     fn is_copied(&self) -> bool {
         let tensor = self.tensor;
         tensor.source == tensor.stored && (self.head_rows().is_none() || tensor.source.tile().0 == 1)
     }
 
-    /// The bytes of `rows` rows in the source's format, in the file's order
-    /// where a row has bytes of its own.
+    /// The bytes of `rows` rows in the source's format; in the file's order if a
+    /// tile has only one row.
     fn read(&self, weights: &Weights, start: usize, rows: usize) -> Result<Vec<u8>> {
         let source = self.tensor.source;
         let offset = source.matrix_bytes(start, self.columns)? as u64;
@@ -137,7 +137,7 @@ impl Matrix<'_> {
         }
     }
 
-    /// The bytes of `values` in the file's format, made by `threads` threads.
+    /// Packs `values` to the file's format on `threads` threads.
     fn pack(&self, values: &[f32], threads: NonZeroUsize) -> Result<Vec<u8>> {
         let tiles = self.tensor.stored.tile().0;
         let rows = (values.len() / self.columns.max(1)).div_ceil(threads.get()).next_multiple_of(tiles);
@@ -150,7 +150,7 @@ impl Matrix<'_> {
         Ok(packed.concat())
     }
 
-    /// Packs rows, and refuses what the format turns into infinity.
+    /// Packs rows; fails if a value overflows in the format.
     fn pack_part(&self, values: &[f32]) -> Result<Vec<u8>> {
         let (dtype, rows) = (self.tensor.stored, values.len() / self.columns);
         let bytes = dtype.pack_matrix(rows, self.columns, values)?;
@@ -158,24 +158,24 @@ impl Matrix<'_> {
         View::new(dtype, rows, self.columns, &bytes)?.unpack_rows(0..rows, &mut back);
         match back.iter().zip(values).find(|(back, _)| !back.is_finite()) {
             Some((_, value)) => Err(Error::new(format!(
-                "holds the weight {value}, which {dtype} cannot hold; bf16 and f32 can"
+                "contains the weight {value}, which overflows {dtype}; use bf16 or f32"
             ))),
             None => Ok(bytes),
         }
     }
 }
 
-/// Rows of `length` items with the halves of each head of `size` rows interleaved.
+/// Interleaves the halves of each head of `size` rows of `length` items.
 fn interleaved<T: Copy>(rows: &[T], length: usize, size: usize) -> Vec<T> {
-    let mut turned = rows.to_vec();
+    let mut reordered = rows.to_vec();
     for (row, items) in rows.chunks_exact(length).enumerate() {
-        let place = interleaved_row(row, size) * length;
-        turned[place..place + length].copy_from_slice(items);
+        let start = interleaved_row(row, size) * length;
+        reordered[start..start + length].copy_from_slice(items);
     }
-    turned
+    reordered
 }
 
-/// Appends numbers that stand in no file of the model.
+/// Appends a vector of computed values.
 pub(super) fn write_numbers(writer: &mut Writer, name: &str, numbers: &[f32]) -> Result<()> {
     let shape = Shape::vector(numbers.len());
     writer.append(name, &DType::F32.pack_matrix(shape.rows(), shape.columns(), numbers)?)

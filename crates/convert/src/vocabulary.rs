@@ -9,25 +9,25 @@ use girih_words::GgufVocab;
 use girih_words::Limits;
 use girih_words::template::ChatTemplate;
 
-/// What the keys of tokenizers begin with.
-const PREFIX: &str = "tokenizer.";
+/// The prefix of the keys of tokenizers.
+const TOKENIZER_PREFIX: &str = "tokenizer.";
 
-/// Puts the tokenizer and the chat template of `model` into `metadata`, and
-/// says what is lost.
+/// Adds the tokenizer and the chat template of `model` to `metadata`; returns
+/// warnings about what is lost.
 ///
 /// # Errors
 /// When GGUF has no name for the tokenizer's rules.
 pub(super) fn put(model: &Model, metadata: &mut Metadata, limits: &Limits) -> Result<Vec<String>> {
     let container = model.weights.container();
     if container.kind() == Kind::Gguf {
-        let pairs = container.metadata().iter().filter(|(key, _)| key.starts_with(PREFIX));
+        let pairs = container.metadata().iter().filter(|(key, _)| key.starts_with(TOKENIZER_PREFIX));
         pairs.into_iter().try_for_each(|(key, value)| metadata.insert(key, value.clone()))?;
         return Ok(Vec::new());
     }
     if !model.folder().join("tokenizer.json").exists() {
         metadata.insert("tokenizer.ggml.model", Value::String("none".to_owned()))?;
         return Ok(vec![
-            "the folder has no tokenizer.json; the file gets no vocabulary and works with ids only"
+            "the folder has no tokenizer.json, so the file has no vocabulary and works with ids only"
                 .to_owned(),
         ]);
     }
@@ -37,7 +37,7 @@ pub(super) fn put(model: &Model, metadata: &mut Metadata, limits: &Limits) -> Re
     match ChatTemplate::read(model.folder(), limits)?.map(|template| template.source(None).map(str::to_owned))
     {
         Some(Ok(source)) => metadata.insert("tokenizer.chat_template", Value::String(source))?,
-        Some(Err(error)) => warnings.push(format!("the file gets no chat template: {error}")),
+        Some(Err(error)) => warnings.push(format!("the file has no chat template: {error}")),
         None => {}
     }
     Ok(warnings)

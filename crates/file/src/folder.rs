@@ -1,9 +1,9 @@
-//! The names of files in a model's folder, as the hub has them.
+//! The names of the files in a model's folder, as on the hub.
 
-/// The name of the list of a sharded model's files.
+/// The index of a sharded safetensors model.
 pub const INDEX: &str = "model.safetensors.index.json";
 
-/// The small files that stand beside safetensors.
+/// The small files that accompany safetensors files.
 pub const COMPANIONS: &[&str] = &[
     "config.json",
     "generation_config.json",

@@ -25,20 +25,20 @@ use crate::source::ReadAt;
 /// The first four bytes of every GGUF file.
 pub(super) const MAGIC: &[u8; 4] = b"GGUF";
 
-/// The key that holds the alignment, and its value where it is absent.
+/// The key of the alignment, and the alignment of a file without the key.
 pub(super) const ALIGNMENT: (&str, u32) = ("general.alignment", 32);
 
-/// The largest alignment that is believed: a huge page.
-const ALIGNMENT_MOST: u32 = 2 << 20;
+/// The largest accepted alignment: a huge page.
+const ALIGNMENT_MAX: u32 = 2 << 20;
 
-/// The fewest bytes of a pair: an empty key, a type, a byte.
-const PAIR_LEAST_BYTES: u64 = 8 + 4 + 1;
+/// The minimum size of a pair: an empty key, a type, a byte.
+const PAIR_MIN_BYTES: u64 = 8 + 4 + 1;
 
-/// The fewest bytes of a tensor's entry: an empty name, one extent.
-const ENTRY_LEAST_BYTES: u64 = 8 + 4 + 8 + 4 + 8;
+/// The minimum size of a tensor's entry: an empty name, one extent.
+const ENTRY_MIN_BYTES: u64 = 8 + 4 + 8 + 4 + 8;
 
-/// Every tensor type that ggml has or had, by its number (`enum ggml_type`).
-/// A type that girih holds has the same name as its [`DType`].
+/// Every current or former ggml tensor type, by its number (`enum ggml_type`).
+/// A type that girih supports has the same name as its [`DType`].
 const TYPES: &[(u32, &str)] = &[
     (0, "F32"),
     (1, "F16"),
@@ -84,7 +84,7 @@ const TYPES: &[(u32, &str)] = &[
     (41, "Q1_0"),
 ];
 
-/// GGUF's number for `dtype`, or `None` where it has none.
+/// GGUF's number for `dtype`, or `None` if it has none.
 pub(super) fn type_id(dtype: DType) -> Option<u32> {
     TYPES.iter().find(|(_, name)| name.eq_ignore_ascii_case(dtype.name())).map(|row| row.0)
 }
@@ -92,42 +92,42 @@ pub(super) fn type_id(dtype: DType) -> Option<u32> {
 /// Reads a header and checks every extent against the length of `source`.
 ///
 /// # Errors
-/// When the file is no GGUF of version 2 or 3, passes one of the `limits`,
-/// contradicts itself, or holds a type that girih does not read.
+/// When the file is not a GGUF of version 2 or 3, exceeds one of the `limits`,
+/// contradicts itself, or has a tensor type that girih does not read.
 pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
     let mut header = Header { cursor: Cursor::new(source, limits.header_bytes), limits, arrays: 0 };
     header.check_start()?;
-    let tensors = header.count("tensors", limits.tensors, ENTRY_LEAST_BYTES)?;
-    let pairs = header.count("key-value pairs", limits.metadata_pairs, PAIR_LEAST_BYTES)?;
+    let tensors = header.count("tensors", limits.tensors, ENTRY_MIN_BYTES)?;
+    let pairs = header.count("key-value pairs", limits.metadata_pairs, PAIR_MIN_BYTES)?;
     let metadata = header.pairs(pairs)?;
     let alignment = alignment(&metadata)?;
     let mut entries = header.entries(tensors)?;
     let data = header.cursor.position().checked_next_multiple_of(u64::from(alignment));
     let data = data.ok_or_else(|| Error::new("the header's padding overflows"))?;
     for (name, info) in &mut entries {
-        place(info, data, alignment, source.length()).map_err(|e| e.of(format!("tensor {}", quote(name))))?;
+        locate(info, data, alignment, source.length()).map_err(|e| e.of(format!("tensor {}", quote(name))))?;
     }
     check_overlap(&entries)?;
     Ok(Contents { metadata, tensors: entries })
 }
 
-/// The alignment that the metadata asks for.
+/// The alignment that the metadata specifies.
 pub(super) fn alignment(metadata: &Metadata) -> Result<u32> {
     let (key, default) = ALIGNMENT;
     match metadata.value(key) {
         None => Ok(default),
-        Some(&Value::U32(n)) if n.is_power_of_two() && (8..=ALIGNMENT_MOST).contains(&n) => Ok(n),
+        Some(&Value::U32(n)) if n.is_power_of_two() && (8..=ALIGNMENT_MAX).contains(&n) => Ok(n),
         Some(value) => Err(Error::new(format!(
-            "key '{key}' is {value}; a u32 that is a power of two from 8 to {ALIGNMENT_MOST} is needed"
+            "key '{key}' is {value}; a u32 that is a power of two from 8 to {ALIGNMENT_MAX} is needed"
         ))),
     }
 }
 
-/// The header while it is read.
+/// The state of parsing a header.
 struct Header<'a> {
     cursor: Cursor<'a>,
     limits: &'a Limits,
-    /// How many arrays there were so far; an empty one takes more memory than file.
+    /// The number of arrays so far; an empty array takes more memory than file.
     arrays: u64,
 }
 
@@ -136,7 +136,7 @@ impl Header<'_> {
         let magic = self.cursor.take(4)?;
         if magic != MAGIC {
             return Err(Error::new(format!(
-                "starts with '{}' instead of 'GGUF', so it is no GGUF file",
+                "starts with '{}' instead of 'GGUF', so it is not a GGUF file",
                 magic.escape_ascii()
             )));
         }
@@ -144,8 +144,8 @@ impl Header<'_> {
         match version {
             2 | 3 => Ok(()),
             _ if matches!(version.swap_bytes(), 1..=3) => Err(Error::new(
-                "is a big-endian GGUF file; girih reads little-endian ones, so convert it again \
-                 with that order",
+                "is a big-endian GGUF file; girih reads only little-endian ones, so convert the \
+                 model again in that order",
             )),
             _ => Err(Error::new(format!(
                 "is GGUF version {version}; girih reads 2 and 3, so convert the model again with a \
@@ -154,13 +154,13 @@ impl Header<'_> {
         }
     }
 
-    /// A number of `things`, each of which takes `least` bytes of the file or more.
-    fn count(&mut self, things: &str, most: u64, least: u64) -> Result<u64> {
+    /// Reads the number of `items`, each at least `min_bytes` long in the file.
+    fn count(&mut self, items: &str, max: u64, min_bytes: u64) -> Result<u64> {
         let count: u64 = self.cursor.number()?;
-        if count > most {
-            return Err(Error::new(format!("has {count} {things}; the cap is {most}")));
+        if count > max {
+            return Err(Error::new(format!("has {count} {items}; the cap is {max}")));
         }
-        self.cursor.check_room(count, things, least)?;
+        self.cursor.check_room(count, items, min_bytes)?;
         Ok(count)
     }
 
@@ -178,7 +178,7 @@ impl Header<'_> {
         let bytes: u64 = self.cursor.number()?;
         if bytes > self.limits.string_bytes {
             return Err(Error::new(format!(
-                "a string of {bytes} bytes; the cap is {}",
+                "a string has {bytes} bytes; the cap is {}",
                 self.limits.string_bytes
             )));
         }
@@ -210,7 +210,7 @@ impl Header<'_> {
         })
     }
 
-    /// An array, which stands inside `depth - 1` others.
+    /// Reads an array that is nested in `depth - 1` others.
     fn array(&mut self, depth: u32) -> Result<Array> {
         if depth > self.limits.nesting {
             return Err(Error::new(format!(
@@ -220,11 +220,11 @@ impl Header<'_> {
         }
         self.arrays += 1;
         if self.arrays > self.limits.metadata_pairs {
-            return Err(Error::new(format!("there are more than {} arrays", self.limits.metadata_pairs)));
+            return Err(Error::new(format!("has more than {} arrays", self.limits.metadata_pairs)));
         }
         let kind = self.kind()?;
         let count: u64 = self.cursor.number()?;
-        self.cursor.check_room(count, format_args!("values of {kind}"), kind.least_bytes())?;
+        self.cursor.check_room(count, format_args!("values of {kind}"), kind.min_bytes())?;
         Ok(match kind {
             Type::U8 => Array::U8(self.numbers(count)?),
             Type::I8 => Array::I8(self.numbers(count)?),
@@ -244,7 +244,7 @@ impl Header<'_> {
         })
     }
 
-    /// `count` numbers, whose bytes [`Cursor::check_room`] has found to be there.
+    /// Reads `count` numbers; [`Cursor::check_room`] has checked their size.
     fn numbers<T: Number>(&mut self, count: u64) -> Result<Vec<T>> {
         let bytes = self.cursor.take(count * T::BYTES as u64)?;
         Ok(bytes.chunks_exact(T::BYTES).map(T::from_le_slice).collect())
@@ -275,7 +275,7 @@ impl Header<'_> {
         Ok(entries)
     }
 
-    /// One tensor's entry; its offset is still relative to the data.
+    /// Reads one tensor's entry; its offset is still relative to the data section.
     fn entry(&mut self) -> Result<TensorInfo> {
         let rank: u32 = self.cursor.number()?;
         if !(1..=Shape::MAX_RANK as u32).contains(&rank) {
@@ -295,13 +295,13 @@ fn bool_of(byte: u8) -> Result<bool> {
     match byte {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(Error::new(format!("a bool is the byte {byte}; it must be 0 or 1"))),
+        _ => Err(Error::new(format!("a bool has the value {byte}; 0 or 1 is needed"))),
     }
 }
 
 fn dtype_of(id: u32) -> Result<DType> {
     let Some((_, name)) = TYPES.iter().find(|row| row.0 == id) else {
-        return Err(Error::new(format!("stored as ggml type {id}, which girih does not know")));
+        return Err(Error::new(format!("stored as ggml type {id}, which is unknown")));
     };
     name.parse().map_err(|_| {
         let held = TYPES.iter().map(|row| row.1).filter(|name| name.parse::<DType>().is_ok());
@@ -310,11 +310,11 @@ fn dtype_of(id: u32) -> Result<DType> {
     })
 }
 
-/// Makes the offset absolute, and checks that the extent lies in the file.
-fn place(info: &mut TensorInfo, data: u64, alignment: u32, length: u64) -> Result<()> {
+/// Makes the offset absolute, and checks that the tensor lies within the file.
+fn locate(info: &mut TensorInfo, data: u64, alignment: u32, length: u64) -> Result<()> {
     if !info.offset.is_multiple_of(u64::from(alignment)) {
         return Err(Error::new(format!(
-            "starts at offset {}, which is no multiple of the alignment, {alignment}",
+            "starts at offset {}, which is not a multiple of the alignment {alignment}",
             info.offset
         )));
     }
@@ -325,8 +325,7 @@ fn place(info: &mut TensorInfo, data: u64, alignment: u32, length: u64) -> Resul
             Ok(())
         }
         _ => Err(Error::new(format!(
-            "{} bytes at offset {} reach past the end of the file; the data starts at {data}, the file has \
-             {length} bytes",
+            "{} bytes at offset {} exceed the file; the data starts at {data}, the file has {length} bytes",
             info.bytes, info.offset
         ))),
     }
@@ -348,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_format_of_ggml_is_found_by_its_name() {
+    fn every_ggml_format_is_found_by_its_name() {
         for &dtype in DType::ALL {
             match type_id(dtype) {
                 Some(id) => assert_eq!(dtype_of(id).unwrap(), dtype),

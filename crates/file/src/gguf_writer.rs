@@ -9,15 +9,15 @@ use crate::metadata::{Array, Metadata, Value};
 use crate::quote::quote;
 use crate::writer::{NewTensor, Part, Writer};
 
-/// The version that is written; 2 differs from it in nothing that girih uses.
+/// The version that is written; version 2 does not differ in anything that girih uses.
 const VERSION: u32 = 3;
 
 impl Writer {
-    /// Starts a GGUF file at `path`; `tensors` are to be [appended](Writer::append)
+    /// Starts a GGUF file at `path`; `tensors` must be [appended](Writer::append)
     /// in their order. The alignment is `general.alignment`, or 32.
     ///
     /// # Errors
-    /// When GGUF has no type for a tensor's format, when rows are no whole
+    /// When GGUF has no type for a tensor's format, when rows are not a whole
     /// number of blocks, or when the file cannot be created.
     pub fn gguf(path: &Path, metadata: &Metadata, tensors: &[NewTensor]) -> Result<Writer> {
         let (header, parts) = header(metadata, tensors).map_err(|error| error.of(path.display()))?;
@@ -44,7 +44,7 @@ fn header(metadata: &Metadata, tensors: &[NewTensor]) -> Result<(Vec<u8>, Vec<Pa
         let padded = bytes.checked_next_multiple_of(alignment);
         let end = padded.and_then(|padded| padded.checked_add(offset));
         let (Some(padded), Some(end)) = (padded, end) else {
-            return Err(Error::new("the tensors together are larger than any file can be"));
+            return Err(Error::new("the total size of the tensors overflows 64 bits"));
         };
         parts.push(Part { name: tensor.name.clone(), bytes, padding: padded - bytes });
         offset = end;

@@ -1,8 +1,8 @@
 //! Containers of tensors: safetensors and GGUF files, whole or in shards.
 //!
-//! A [`Container`] says what tensors there are and reads parts of them on
-//! demand; it does not know what they mean. Everything in a file is checked
-//! against the file's length when it is opened.
+//! A [`Container`] lists its tensors and reads parts of them on demand; it
+//! does not interpret them. Every size in a file is checked against the file's
+//! length when the file is opened.
 #![forbid(unsafe_code)]
 
 mod container;

@@ -1,7 +1,7 @@
-//! The caps on the containers of models, in one place.
+//! The caps on the containers of models.
 //!
-//! Each is far above what real models need and far below what hurts; a file
-//! that passes one is refused by name before anything is allocated.
+//! Each is far above the needs of real models and low enough to be harmless; a
+//! file that exceeds one is refused before anything is allocated.
 
 /// Caps on the contents of model files.
 #[derive(Clone, Debug)]
@@ -14,16 +14,16 @@ pub struct Limits {
     pub metadata_pairs: u64,
     /// Bytes of one string in a header.
     pub string_bytes: u64,
-    /// Nesting of arrays in a GGUF header.
+    /// The nesting depth of arrays in a GGUF header.
     pub nesting: u32,
-    /// Files that one model is split into.
+    /// Files of one split model.
     pub shards: u32,
     /// Bytes of a `config.json` and of other small JSON files.
     pub json_bytes: u64,
 }
 
 impl Limits {
-    /// The caps that girih runs with.
+    /// The default caps.
     pub const DEFAULT: Limits = Limits {
         header_bytes: 100_000_000,
         tensors: 1_000_000,

@@ -1,7 +1,7 @@
 //! The typed key-value pairs of a container's header.
 //!
-//! A value is read as the type it was stored with or refused by its key;
-//! bytes are never taken for another type than the file declares.
+//! A value is read as its stored type, or the error names its key. Bytes are
+//! never reinterpreted as another type.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,9 +10,9 @@ use girih_tensor::{Error, Result};
 
 use crate::quote::quote;
 
-/// The type of a value, numbered as GGUF numbers it.
+/// The type of a value, with GGUF's numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // the names suffice
 pub enum Type {
     U8,
     I8,
@@ -29,7 +29,7 @@ pub enum Type {
     F64,
 }
 
-/// Type, name, and the fewest bytes that one value takes in a GGUF header.
+/// Type, name, and the minimum size of one value in a GGUF header, in bytes.
 const TYPES: [(Type, &str, u64); 13] = [
     (Type::U8, "u8", 1),
     (Type::I8, "i8", 1),
@@ -52,13 +52,13 @@ impl Type {
         TYPES.get(id as usize).map(|row| row.0)
     }
 
-    /// GGUF's number of the type.
+    /// GGUF's number for the type.
     pub(super) fn id(self) -> u32 {
         self as u32
     }
 
-    /// The fewest bytes that one value takes in a GGUF header.
-    pub(super) fn least_bytes(self) -> u64 {
+    /// The minimum size of one value in a GGUF header, in bytes.
+    pub(super) fn min_bytes(self) -> u64 {
         TYPES[self as usize].2
     }
 }
@@ -71,7 +71,7 @@ impl fmt::Display for Type {
 
 /// One value of a header.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // the names suffice
 pub enum Value {
     U8(u8),
     I8(i8),
@@ -90,7 +90,7 @@ pub enum Value {
 
 /// An array of values of one type.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // the names suffice
 pub enum Array {
     U8(Vec<u8>),
     I8(Vec<i8>),
@@ -108,7 +108,7 @@ pub enum Array {
 }
 
 impl Value {
-    /// The type it was stored with.
+    /// The stored type.
     pub fn kind(&self) -> Type {
         match self {
             Value::U8(_) => Type::U8,
@@ -142,7 +142,7 @@ impl Value {
     }
 }
 
-/// A value in a few words: `the u32 5`, `an array of 512 string`.
+/// A short description for errors: `the u32 5`, `an array of 512 string`.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -176,7 +176,7 @@ impl Array {
         }
     }
 
-    /// How many elements it has.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         match self {
             Array::U8(list) => list.len(),
@@ -195,12 +195,12 @@ impl Array {
         }
     }
 
-    /// Whether it has no elements.
+    /// Returns `true` if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The elements of an array of integers of any width, where all fit `u32`.
+    /// The elements of an array of integers of any width, if all fit `u32`.
     fn unsigned(&self) -> Option<Vec<u32>> {
         fn all<T: Copy + TryInto<u32>>(list: &[T]) -> Option<Vec<u32>> {
             list.iter().map(|&n| n.try_into().ok()).collect()
@@ -219,7 +219,7 @@ impl Array {
     }
 }
 
-/// A list of strings in two allocations, whatever its length: a vocabulary.
+/// A list of strings in two allocations, such as a vocabulary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strings {
     text: String,
@@ -238,22 +238,22 @@ impl Strings {
         self.ends.push(self.text.len());
     }
 
-    /// How many strings there are.
+    /// The number of strings.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no strings.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Bytes of all strings together.
+    /// The total size of the strings, in bytes.
     pub fn bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// The string at `index`, if there are so many.
+    /// The string at `index`; `None` if `index` is out of range.
     pub fn get(&self, index: usize) -> Option<&str> {
         let end = *self.ends.get(index)?;
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -274,11 +274,12 @@ impl<S: AsRef<str>> FromIterator<S> for Strings {
     }
 }
 
-/// The pairs of one header, in the order of the file; keys are unique.
+/// The pairs of one header, in file order; keys are unique.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
     pairs: Vec<(String, Value)>,
-    places: HashMap<String, usize>,
+    /// The index of each key in `pairs`.
+    indexes: HashMap<String, usize>,
 }
 
 impl Metadata {
@@ -290,23 +291,23 @@ impl Metadata {
     /// Appends a pair.
     ///
     /// # Errors
-    /// When the key is there already.
+    /// When the key already exists.
     pub fn insert(&mut self, key: impl Into<String>, value: Value) -> Result<()> {
         let key = key.into();
-        if self.places.contains_key(&key) {
+        if self.indexes.contains_key(&key) {
             return Err(Error::new(format!("key {} occurs twice; keys must be unique", quote(&key))));
         }
-        self.places.insert(key.clone(), self.pairs.len());
+        self.indexes.insert(key.clone(), self.pairs.len());
         self.pairs.push((key, value));
         Ok(())
     }
 
-    /// The value of `key` as it was stored.
+    /// The stored value of `key`.
     pub fn value(&self, key: &str) -> Option<&Value> {
-        self.places.get(key).map(|&place| &self.pairs[place].1)
+        self.indexes.get(key).map(|&index| &self.pairs[index].1)
     }
 
-    /// The value of `key`, or `None` where the file has no such key.
+    /// The value of `key`, or `None` if the file has no such key.
     ///
     /// # Errors
     /// When the value is of another type or out of range.
@@ -320,27 +321,27 @@ impl Metadata {
     /// The value of `key`.
     ///
     /// # Errors
-    /// When the file has no such key, or as [`Metadata::get`].
+    /// When the file has no such key, and those of [`Metadata::get`].
     pub fn require<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T> {
         self.get(key)?
             .ok_or_else(|| Error::new(format!("key {} is missing; {} is needed", quote(key), T::NEEDED)))
     }
 
-    /// The pairs in the order of the file.
+    /// The pairs in file order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
         self.pairs.iter().map(|(key, value)| (key.as_str(), value))
     }
 }
 
-/// What [`Metadata::get`] can give.
+/// A type that [`Metadata::get`] can return.
 ///
-/// Integers of any width give an integer of another width when the value
-/// fits; nothing else is converted.
+/// An integer is converted to another width if its value fits; nothing else
+/// is converted.
 pub trait FromValue<'a>: Sized {
-    /// What is needed, in words, for the error.
+    /// The description of the needed type, for the error.
     const NEEDED: &'static str;
 
-    /// The value as `Self`, or `None` where it is something else.
+    /// The value as `Self`, or `None` if it has another type.
     fn from_value(value: &'a Value) -> Option<Self>;
 }
 
@@ -385,7 +386,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_stand_at_their_numbers() {
+    fn value_types_are_indexed_by_their_number() {
         for (index, row) in TYPES.iter().enumerate() {
             assert_eq!(row.0.id() as usize, index);
             assert_eq!(Type::from_id(row.0.id()), Some(row.0));

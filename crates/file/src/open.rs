@@ -1,4 +1,4 @@
-//! Finds the files of a container and joins them.
+//! Finds and opens the files of a container.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,16 +19,16 @@ use crate::{gguf, safetensors};
 const SAFETENSORS: &str = "model.safetensors";
 
 impl Container {
-    /// Opens the container at `path` and checks it as a whole.
+    /// Opens the container at `path` and checks its headers.
     ///
     /// `path` is a `.safetensors` or `.gguf` file, or a folder. Any file of a
-    /// split GGUF stands for all of them. In a folder are looked for, in this
-    /// order: `model.safetensors`, `model.safetensors.index.json`, one model
-    /// in GGUF.
+    /// split GGUF opens all of them. A folder is searched for
+    /// `model.safetensors`, `model.safetensors.index.json` and one GGUF model,
+    /// in this order.
     ///
     /// # Errors
-    /// When a file is missing, is not well formed, passes one of the `limits`,
-    /// or holds a tensor in a format that girih does not read.
+    /// When a file is missing, is malformed, exceeds one of the `limits`, or has
+    /// a tensor in a format that girih does not read.
     pub fn open(path: &Path, limits: &Limits) -> Result<Container> {
         let status = path
             .metadata()
@@ -43,10 +43,10 @@ impl Container {
         }
     }
 
-    /// The one-file container of these bytes, under a name for errors.
+    /// Opens `bytes` as a container of one file, called `name` in errors.
     ///
     /// # Errors
-    /// As [`Container::open`].
+    /// Those of [`Container::open`].
     pub fn memory(
         kind: Kind,
         name: &str,
@@ -73,18 +73,18 @@ fn open_folder(folder: &Path, limits: &Limits) -> Result<Container> {
     let models = gguf_models(folder).map_err(|error| error.of(folder.display()))?;
     match models.as_slice() {
         [] => {
-            Err(Error::new(format!("holds no {SAFETENSORS}, no {INDEX} and no .gguf file"))
+            Err(Error::new(format!("contains no {SAFETENSORS}, no {INDEX} and no .gguf file"))
                 .of(folder.display()))
         }
         [model] => open_gguf(&folder.join(model), limits),
         _ => {
-            let sentence = format!("holds {} models ({}); name one of them", models.len(), models.join(", "));
+            let sentence = format!("contains {} models ({}); pass the path of one", models.len(), models.join(", "));
             Err(Error::new(sentence).of(folder.display()))
         }
     }
 }
 
-/// The names of the GGUF files in `folder`, sorted; of a split one only the first.
+/// The names of the GGUF models in `folder`, sorted; a split model has the name of its first file.
 fn gguf_models(folder: &Path) -> Result<Vec<String>> {
     let unreadable = |error| Error::new(format!("cannot be listed: {error}"));
     let mut names = Vec::new();
@@ -102,7 +102,7 @@ fn gguf_models(folder: &Path) -> Result<Vec<String>> {
 fn open_files(kind: Kind, paths: Vec<PathBuf>, limits: &Limits) -> Result<Container> {
     let mut container =
         Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new() };
-    let count = paths.len() as u32; // at most the cap on shards
+    let count = paths.len() as u32; // bounded by the cap on shards
     for (index, path) in (0..).zip(paths) {
         let (source, contents) = open_file(kind, &path, limits).map_err(|error| error.of(path.display()))?;
         if kind == Kind::Gguf {
@@ -127,45 +127,44 @@ fn parse(kind: Kind, source: &Source, limits: &Limits) -> Result<Contents> {
 }
 
 /// `model.safetensors.index.json`. Its `total_size` is not compared with the
-/// files: tools that convert models leave stale ones behind, and nothing is
-/// allocated by it.
+/// files: conversion tools leave stale values, and no allocation depends on it.
 #[derive(Deserialize)]
 struct Index {
     weight_map: Unique<String>,
 }
 
 fn open_indexed(folder: &Path, index: &Path, limits: &Limits) -> Result<Container> {
-    let places = read_index(index, limits).map_err(|error| error.of(index.display()))?;
-    let names: BTreeSet<&String> = places.values().collect();
+    let files = read_index(index, limits).map_err(|error| error.of(index.display()))?;
+    let names: BTreeSet<&String> = files.values().collect();
     let paths = names.iter().map(|name| folder.join(name)).collect();
     let container = open_files(Kind::Safetensors, paths, limits)?;
-    for (tensor, name) in &places {
+    for (tensor, name) in &files {
         let held = container.tensors.get(tensor).map(|info| &container.shards[info.shard].path);
         if held != Some(&folder.join(name)) {
-            let sentence = format!("tensor {} is said to be in {}, but is not", quote(tensor), quote(name));
+            let sentence = format!("tensor {} is listed in {}, but that file does not contain it", quote(tensor), quote(name));
             return Err(Error::new(sentence).of(index.display()));
         }
     }
     Ok(container)
 }
 
-/// Which file holds which tensor; the files are plain names.
+/// The file name of each tensor; the names have no folders.
 fn read_index(path: &Path, limits: &Limits) -> Result<BTreeMap<String, String>> {
     let source = Source::open(path)?;
     if source.length() > limits.json_bytes {
         return Err(Error::new(format!("has {} bytes; the cap is {}", source.length(), limits.json_bytes)));
     }
-    let mut json = vec![0; source.length() as usize]; // below the cap
+    let mut json = vec![0; source.length() as usize]; // bounded by the cap
     source.read_at(0, &mut json)?;
     parse_index(&json, limits)
 }
 
-/// The same from the file's bytes.
+/// The file name of each tensor, from the bytes of the index.
 pub(crate) fn parse_index(json: &[u8], limits: &Limits) -> Result<BTreeMap<String, String>> {
     let index: Index = serde_json::from_slice(json)
-        .map_err(|error| Error::new(format!("is no index of safetensors files: {error}")))?;
-    let places = index.weight_map.0;
-    let names: BTreeSet<&String> = places.values().collect();
+        .map_err(|error| Error::new(format!("is not a valid index of safetensors files: {error}")))?;
+    let files = index.weight_map.0;
+    let names: BTreeSet<&String> = files.values().collect();
     if names.is_empty() {
         return Err(Error::new("lists no tensors"));
     }
@@ -173,20 +172,20 @@ pub(crate) fn parse_index(json: &[u8], limits: &Limits) -> Result<BTreeMap<Strin
         return Err(Error::new(format!("names {} files; the cap is {}", names.len(), limits.shards)));
     }
     match names.iter().find(|name| !is_plain(name)) {
-        None => Ok(places),
+        None => Ok(files),
         Some(name) => Err(Error::new(format!(
-            "names the file {}; it must be a plain name that ends in .safetensors",
+            "names the file {}; a plain name that ends in .safetensors is needed",
             quote(name)
         ))),
     }
 }
 
-/// Whether `name` names a file of the folder itself.
+/// Whether `name` is a file directly in the folder.
 fn is_plain(name: &str) -> bool {
     name.ends_with(".safetensors") && !name.contains(['/', '\\', '\0'])
 }
 
-/// The place of a file in a split GGUF: `PREFIX-00002-of-00003.gguf`.
+/// The name of a file of a split GGUF: `PREFIX-00002-of-00003.gguf`.
 struct Split<'a> {
     prefix: &'a str,
     number: u32,
@@ -204,7 +203,7 @@ impl Split<'_> {
         Some(Split { prefix, number: digits(number)?, count: digits(count)? })
     }
 
-    /// The names of all files, in order.
+    /// The names of all files of the split, in order.
     fn names(&self) -> impl Iterator<Item = String> {
         (1..=self.count).map(|number| format!("{}-{number:05}-of-{:05}.gguf", self.prefix, self.count))
     }
@@ -219,7 +218,7 @@ fn open_gguf(path: &Path, limits: &Limits) -> Result<Container> {
         }
         Some(split) => {
             let sentence =
-                format!("is file {} of {}; 1 to {} are possible", split.number, split.count, limits.shards);
+                format!("is file {} of {}; at most {} files are supported", split.number, split.count, limits.shards);
             return Err(Error::new(sentence).of(path.display()));
         }
     };
@@ -232,13 +231,14 @@ fn check_count(container: &Container) -> Result<()> {
     let held = container.tensors.len() as u64;
     match container.metadata.get::<u64>("split.tensors.count")? {
         Some(stated) if stated != held => {
-            Err(Error::new(format!("the files hold {held} tensors, but 'split.tensors.count' is {stated}")))
+            Err(Error::new(format!("the files contain {held} tensors, but 'split.tensors.count' is {stated}")))
         }
         _ => Ok(()),
     }
 }
 
-/// A file without these keys is whole, so it must be the only one.
+/// Compares the header's split keys with the file's name. A file without these
+/// keys is a whole model, so it must be the only file.
 fn check_split(metadata: &Metadata, index: u32, count: u32) -> Result<()> {
     let number = metadata.get::<u32>("split.no")?.unwrap_or(0);
     let stated = metadata.get::<u32>("split.count")?.unwrap_or(1).max(1);
@@ -246,7 +246,7 @@ fn check_split(metadata: &Metadata, index: u32, count: u32) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(format!(
-        "is file {} of {stated} by its header, but {} of {count} by its name; split files are named \
+        "is file {} of {stated} by its header, but {} of {count} by its name; split files need names like \
          NAME-00001-of-00003.gguf",
         u64::from(number) + 1,
         index + 1

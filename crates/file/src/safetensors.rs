@@ -1,13 +1,13 @@
 //! Reads safetensors headers.
 //!
 //! ```text
-//! length u64, then so many bytes of JSON:
+//! length u64, then `length` bytes of JSON:
 //! { "__metadata__": { key: string, … }, name: { "dtype", "shape", "data_offsets": [start, end] }, … }
-//! then the data, without holes, to the end of the file
+//! then the data, contiguous, to the end of the file
 //! ```
-//! The `safetensors` crate reads the same format, but lets the last of two
-//! equal names win and does not name the tensor that is at fault; so the
-//! header is read here. The order of the checks is: length, cap, UTF-8, JSON
+//! The `safetensors` crate reads the same format, but keeps the last of two
+//! equal names and does not name the tensor at fault, so girih parses the
+//! header itself. The order of the checks is: length, cap, UTF-8, JSON
 //! and unique names, type, overflow of the shape, extent equal to the size,
 //! extents contiguous, exact end of the file.
 
@@ -25,11 +25,11 @@ use crate::q4nx;
 use crate::quote::quote;
 use crate::source::ReadAt;
 
-/// The name under which a header keeps its string pairs.
+/// The header's key for its string pairs.
 pub(super) const METADATA: &str = "__metadata__";
 
-/// The formats that both safetensors and girih have, in the order in which
-/// the reference implementation ranks them.
+/// The formats that both safetensors and girih support, in the order of the
+/// reference implementation.
 pub(super) const TYPES: [(DType, &str); 6] = [
     (DType::U8, "U8"),
     (DType::I8, "I8"),
@@ -41,11 +41,11 @@ pub(super) const TYPES: [(DType, &str); 6] = [
 
 /// Reads a header and checks that its extents fill `source` exactly.
 ///
-/// A scalar, whose shape safetensors writes as `[]`, gets the shape `[1]`.
+/// A scalar, whose shape safetensors writes as `[]`, has the shape `[1]`.
 ///
 /// # Errors
-/// When the file is no safetensors file, passes one of the `limits`,
-/// contradicts itself, or holds a type that girih does not read.
+/// When the file is not a safetensors file, exceeds one of the `limits`,
+/// contradicts itself, or has a tensor type that girih does not read.
 pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
     let json = header(source, limits)?;
     let header: Header = read_json(&json, limits)?;
@@ -55,7 +55,7 @@ pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
     let mut tensors = BTreeMap::new();
     let mut next = 0;
     for (name, entry) in entries {
-        let info = entry.place(data, &mut next).map_err(|e| e.of(format!("tensor {}", quote(&name))))?;
+        let info = entry.locate(data, &mut next).map_err(|e| e.of(format!("tensor {}", quote(&name))))?;
         tensors.insert(name, info);
     }
     let held = source.length() - data;
@@ -68,14 +68,13 @@ pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
     Ok(Contents { metadata: header.metadata, tensors })
 }
 
-/// The bytes of the JSON text.
+/// Reads the bytes of the JSON text.
 fn header(source: &dyn ReadAt, limits: &Limits) -> Result<Vec<u8>> {
     let length = source.length();
     let mut prefix = [0; 8];
     if length < 8 {
         return Err(Error::new(format!(
-            "has {length} bytes, but a safetensors file starts with 8 bytes that hold the length of \
-             its header"
+            "has {length} bytes, but a safetensors file starts with the length of its header, 8 bytes"
         )));
     }
     source.read_at(0, &mut prefix)?;
@@ -85,17 +84,17 @@ fn header(source: &dyn ReadAt, limits: &Limits) -> Result<Vec<u8>> {
     }
     if bytes > length - 8 {
         return Err(Error::new(format!(
-            "the header has {bytes} bytes, but only {} follow its length; the file is cut short or is not \
-             what it says",
+            "the header has {bytes} bytes, but only {} follow its length; the file is truncated or is not \
+             safetensors",
             length - 8
         )));
     }
-    let mut json = vec![0; bytes as usize]; // below the cap
+    let mut json = vec![0; bytes as usize]; // bounded by the cap
     source.read_at(8, &mut json)?;
     Ok(json)
 }
 
-/// A header's own account of itself, before it is believed.
+/// A parsed header whose extents are not yet checked.
 #[derive(Default)]
 struct Header {
     metadata: Metadata,
@@ -112,25 +111,25 @@ struct Entry {
 
 impl Entry {
     /// Checks the entry, whose data must start at `next`, and moves `next` to its end.
-    fn place(&self, data: u64, next: &mut u64) -> Result<TensorInfo> {
+    fn locate(&self, data: u64, next: &mut u64) -> Result<TensorInfo> {
         let dtype = dtype_of(&self.dtype)?;
         let shape = self.shape.checked()?;
         let bytes = dtype.bytes(&shape)? as u64;
         let (start, end) = self.data_offsets;
         if end.checked_sub(start) != Some(bytes) {
             return Err(Error::new(format!(
-                "lies at {start}..{end}, but {shape} of {dtype} takes {bytes} bytes"
+                "has the offsets {start}..{end}, but {shape} of {dtype} takes {bytes} bytes"
             )));
         }
         if start != *next {
             return Err(Error::new(format!(
-                "starts at {start} instead of {next}; tensors must lie one behind the other, without holes"
+                "starts at {start} instead of {next}; tensors must be contiguous"
             )));
         }
         *next = end;
         let offset = data
             .checked_add(start)
-            .ok_or_else(|| Error::new(format!("starts at {start}, where no file reaches")))?;
+            .ok_or_else(|| Error::new(format!("starts at {start}, which overflows the file offset")))?;
         Ok(TensorInfo { dtype, shape, shard: 0, offset, bytes })
     }
 }
@@ -145,7 +144,7 @@ fn dtype_of(name: &str) -> Result<DType> {
     })
 }
 
-/// The extents of a shape, as many as girih supports.
+/// The extents of a shape, up to the rank that girih supports.
 struct Extents {
     extents: [u64; Shape::MAX_RANK],
     rank: usize,
@@ -153,7 +152,7 @@ struct Extents {
 
 impl Extents {
     fn checked(&self) -> Result<Shape> {
-        // A scalar's one element is told by an extent of 1.
+        // A scalar has the shape [1].
         shape(&self.extents[..self.rank.max(1)])
     }
 }
@@ -188,7 +187,7 @@ fn read_json(json: &[u8], limits: &Limits) -> Result<Header> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let header = deserializer.deserialize_map(HeaderVisitor { limits });
     let header = header.and_then(|header| deserializer.end().map(|()| header));
-    header.map_err(|error| Error::new(format!("the header is not as it must be: {error}")))
+    header.map_err(|error| Error::new(format!("the header is invalid: {error}")))
 }
 
 struct HeaderVisitor<'a> {
@@ -207,7 +206,7 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_> {
         let mut names = std::collections::HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
             if header.tensors.len() as u64 == self.limits.tensors {
-                return Err(A::Error::custom(format!("there are more than {} tensors", self.limits.tensors)));
+                return Err(A::Error::custom(format!("has more than {} tensors", self.limits.tensors)));
             }
             if !names.insert(name.clone()) {
                 return Err(A::Error::custom(format!("{} occurs twice", quote(&name))));
@@ -216,8 +215,8 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_> {
             if name == METADATA {
                 let pairs: Unique<String> = map.next_value().map_err(named)?;
                 if pairs.0.len() as u64 > self.limits.metadata_pairs {
-                    let most = self.limits.metadata_pairs;
-                    return Err(A::Error::custom(format!("{METADATA} has more than {most} pairs")));
+                    let max = self.limits.metadata_pairs;
+                    return Err(A::Error::custom(format!("{METADATA} has more than {max} pairs")));
                 }
                 for (key, value) in pairs.0 {
                     header.metadata.insert(key, Value::String(value)).map_err(A::Error::custom)?;
@@ -231,8 +230,8 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_> {
     }
 }
 
-/// The most pairs of a [`Unique`]: as many as there may be tensors.
-const UNIQUE_MOST: usize = Limits::DEFAULT.tensors as usize;
+/// The maximum number of pairs of a [`Unique`]: the cap on tensors.
+const UNIQUE_PAIRS_MAX: usize = Limits::DEFAULT.tensors as usize;
 
 /// A JSON object of limited size in which no key occurs twice.
 pub(super) struct Unique<V>(pub(super) BTreeMap<String, V>);
@@ -248,8 +247,8 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique<V>, A::Error> {
                 let mut pairs = BTreeMap::new();
                 while let Some(key) = map.next_key::<String>()? {
-                    if pairs.len() == UNIQUE_MOST {
-                        return Err(A::Error::custom(format!("there are more than {UNIQUE_MOST} pairs")));
+                    if pairs.len() == UNIQUE_PAIRS_MAX {
+                        return Err(A::Error::custom(format!("has more than {UNIQUE_PAIRS_MAX} pairs")));
                     }
                     if pairs.contains_key(&key) {
                         return Err(A::Error::custom(format!("{} occurs twice", quote(&key))));

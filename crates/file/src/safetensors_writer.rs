@@ -12,9 +12,9 @@ use crate::safetensors::{METADATA, TYPES};
 use crate::writer::{NewTensor, Part, Writer};
 
 impl Writer {
-    /// Starts a safetensors file at `path`; the tensors are to be
+    /// Starts a safetensors file at `path`; the tensors must be
     /// [appended](Writer::append) in the [order](Writer::order) of the
-    /// reference implementation: by type, wide ones first, then by name.
+    /// reference implementation: by type, widest first, then by name.
     ///
     /// # Errors
     /// When safetensors has no type for a tensor's format (store such blocks
@@ -41,7 +41,7 @@ fn header(metadata: &BTreeMap<String, String>, tensors: &[NewTensor]) -> Result<
     for (rank, tensor) in ranked {
         let bytes = tensor.bytes()?;
         let end = offset.checked_add(bytes);
-        let end = end.ok_or_else(|| Error::new("the tensors together are larger than any file can be"))?;
+        let end = end.ok_or_else(|| Error::new("the total size of the tensors overflows 64 bits"))?;
         let (name, extents) = (TYPES[rank].1, tensor.shape.extents());
         let entry = json!({ "dtype": name, "shape": extents, "data_offsets": [offset, end] });
         json.insert(tensor.name.clone(), entry);
@@ -55,7 +55,7 @@ fn header(metadata: &BTreeMap<String, String>, tensors: &[NewTensor]) -> Result<
     Ok((header, parts))
 }
 
-/// The place of the tensor's type among [`TYPES`].
+/// The index of the tensor's type in [`TYPES`].
 fn rank(tensor: &NewTensor) -> Result<usize> {
     if tensor.name == METADATA {
         return Err(Error::new(format!("a tensor cannot be called {METADATA}")));

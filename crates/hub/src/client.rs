@@ -1,5 +1,5 @@
-//! The one place that speaks HTTP: who is asked, how redirects are followed,
-//! where the token goes, and what a status or a broken connection means.
+//! The HTTP client: sends requests and the token, follows redirects, and turns
+//! a status or a broken connection into an error.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -13,18 +13,18 @@ use super::address::Address;
 use super::env::HubEnv;
 use super::options::PullOptions;
 
-/// Redirects of one request; the hub itself uses one or two.
+/// The maximum number of redirects of one request; the hub uses one or two.
 const REDIRECTS_MAX: u32 = 5;
-/// Bytes that must arrive within the stall time-out; fewer is a dead connection
-/// that a slow drip keeps open.
+/// The minimum number of bytes within the stall timeout; a slower connection
+/// counts as stalled.
 const STALL_BYTES_MIN: u64 = 4096;
 
-/// Why a request failed, and whether to ask again.
+/// A failed request, and whether to retry it.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Asking again would change nothing.
+    /// A retry would fail, too.
     Final(Error),
-    /// May pass; the server may have said when.
+    /// A retry may succeed; `wait` is the server's `Retry-After`.
     Passing { error: Error, wait: Option<Duration> },
 }
 
@@ -50,8 +50,8 @@ pub(super) enum Method {
     Head,
 }
 
-/// What the endpoint itself (not a storage host that it redirects to) told of a
-/// file on the way.
+/// A file's metadata in the headers of the endpoint; those of a storage host
+/// that it redirects to are ignored.
 #[derive(Default, Debug)]
 pub(super) struct Told {
     pub commit: Option<String>,
@@ -60,7 +60,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    fn take(&mut self, response: &Response<Body>) {
+    fn update(&mut self, response: &Response<Body>) {
         let headers = response.headers();
         let set = |slot: &mut Option<String>, names: &[&str]| {
             if let Some(value) = names.iter().find_map(|name| text_of(headers, name)) {
@@ -75,12 +75,12 @@ impl Told {
     }
 }
 
-/// A header's value, where it is there and plain text.
+/// A header's value; `None` if it is absent or not plain text.
 pub(super) fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// A final answer: 200, 206 or 416; for a HEAD also the redirect to a storage
+/// A final response: 200, 206 or 416; for a HEAD also the redirect to a storage
 /// host.
 pub(super) struct Answer {
     pub status: StatusCode,
@@ -102,11 +102,11 @@ impl Client {
         let endpoint = Address::parse(&env.endpoint)
             .map_err(|why| Error::new(format!("HF_ENDPOINT {:?} is not an address: {why}", env.endpoint)))?;
         if !endpoint.is_https() && !endpoint.is_loopback() {
-            let text = "plain http is for servers on this machine only; use https";
+            let text = "http is supported for servers on this machine only; use https";
             return Err(Error::new(text).of(format!("HF_ENDPOINT {endpoint}")));
         }
-        // The proxy is set even where there is none: left alone, ureq would
-        // read the environment, which is the command line's to read.
+        // The proxy is set even to `None`: by default ureq reads the environment,
+        // which only the command line may read.
         let proxy = if endpoint.is_loopback() { None } else { proxy(env)? };
         let agent = Agent::config_builder()
             .user_agent(concat!("girih/", env!("CARGO_PKG_VERSION")))
@@ -124,33 +124,33 @@ impl Client {
         Ok(Client { agent, endpoint, token: env.token.clone(), stall: options.stall_timeout })
     }
 
-    /// The address of something on the endpoint.
+    /// The address of a path on the endpoint.
     pub fn address(&self, path: &str, query: Option<&str>) -> Address {
         self.endpoint.under(path, query)
     }
 
-    /// Asks for the bytes of `url` from `from` on, following redirects.
+    /// Requests the bytes of `url` from offset `from` on, following redirects.
     pub fn send(&self, method: Method, url: &Address, from: u64) -> Result<Answer, Failure> {
         let mut url = url.clone();
         let mut told = Told::default();
         for _ in 0..=REDIRECTS_MAX {
             let response = self.send_once(method, &url, from)?;
             if url.same_origin(&self.endpoint) {
-                told.take(&response);
+                told.update(&response);
             }
             if !is_redirect(response.status()) {
                 self.check_status(&url, &response)?;
                 return Ok(self.answer(response, told));
             }
             let next = redirect_of(&url, &response)?;
-            // A HEAD asks what the endpoint knows of a file; storage knows less.
+            // A HEAD is for the endpoint's headers; a storage host sends fewer.
             if method == Method::Head && !next.same_origin(&self.endpoint) {
                 return Ok(self.answer(response, told));
             }
             url = next;
         }
         Err(Failure::fatal(format!(
-            "{url}: more than {REDIRECTS_MAX} redirects; the server sends requests in circles"
+            "{url}: more than {REDIRECTS_MAX} redirects; the server redirects in a loop"
         )))
     }
 
@@ -174,26 +174,26 @@ impl Client {
         Answer { status: parts.status, headers: parts.headers, body, told }
     }
 
-    /// Passes 200, 206 and 416; says what any other status means.
+    /// Accepts 200, 206 and 416; any other status is an error.
     fn check_status(&self, url: &Address, response: &Response<Body>) -> Result<(), Failure> {
         let status = response.status().as_u16();
         let why = match status {
             200 | 206 | 416 => return Ok(()),
-            429 => "the server asks for fewer requests",
-            500..=599 => "the server is in trouble",
-            // Signed addresses run out; a retry asks the endpoint for a new one.
+            429 => "too many requests",
+            500..=599 => "an error of the server",
+            // Signed addresses expire; a retry requests a new one from the endpoint.
             403 if !url.same_origin(&self.endpoint) => {
-                "the storage host refuses the address that it was given"
+                "the storage host refuses the signed address"
             }
             401 if self.token.is_some() => {
-                "the token is not accepted, or there is no such model; check the id and HF_TOKEN"
+                "the token is invalid, or the model does not exist; check the id and HF_TOKEN"
             }
-            401 => "there is no such model, or it is private or gated; check the id, or set HF_TOKEN",
+            401 => "the model does not exist, or is private or gated; check the id, or set HF_TOKEN",
             403 => {
-                "no access; accept the model's terms on its page, then set HF_TOKEN to a token of that account"
+                "access denied; accept the model's terms on its page, then set HF_TOKEN to a token of that account"
             }
-            404 => "there is no such model, revision or file; check the id",
-            _ => "an answer that girih does not expect; check HF_ENDPOINT",
+            404 => "the model, revision or file does not exist; check the id",
+            _ => "an unexpected status; check HF_ENDPOINT",
         };
         let error = Error::new(format!("{url}: the server answers {status}: {why}"));
         let may_pass =
@@ -206,7 +206,8 @@ impl Client {
     }
 }
 
-/// Proxies by CONNECT only: they see host names, and neither token nor bytes.
+/// The proxy, which is used by CONNECT only: it sees host names, but neither
+/// the token nor the bytes.
 fn proxy(env: &HubEnv) -> Result<Option<Proxy>> {
     let Some(text) = &env.proxy else { return Ok(None) };
     let refused =
@@ -214,7 +215,7 @@ fn proxy(env: &HubEnv) -> Result<Option<Proxy>> {
     let given = Proxy::new(text).map_err(refused)?;
     if !matches!(given.protocol(), ProxyProtocol::Http | ProxyProtocol::Https) {
         return Err(Error::new(
-            "the proxy of HTTPS_PROXY or ALL_PROXY is of a kind that is not supported; use an http proxy",
+            "the proxy of HTTPS_PROXY or ALL_PROXY has an unsupported scheme; use an http proxy",
         ));
     }
     let mut builder = Proxy::builder(given.protocol()).host(given.host()).port(given.port());
@@ -235,11 +236,12 @@ fn is_redirect(status: StatusCode) -> bool {
 fn redirect_of(from: &Address, response: &Response<Body>) -> Result<Address, Failure> {
     let location = text_of(response.headers(), LOCATION.as_str());
     let next =
-        location.ok_or_else(|| "without saying where to".to_owned()).and_then(|to| redirect_target(from, to));
+        location.ok_or_else(|| "without a Location header".to_owned()).and_then(|to| redirect_target(from, to));
     next.map_err(|why| Failure::fatal(format!("{from}: redirects {why}; refused")))
 }
 
-/// Where a redirect leads: to https, or from this machine to this machine.
+/// The target of a redirect: an https address, or one on this machine if `from`
+/// is on this machine.
 fn redirect_target(from: &Address, location: &str) -> Result<Address, String> {
     let next = from.join(location).map_err(|why| format!("to a bad address: {why}"))?;
     if next.is_https() || (!from.is_https() && next.is_loopback()) {
@@ -248,12 +250,12 @@ fn redirect_target(from: &Address, location: &str) -> Result<Address, String> {
     Err(format!("to {next}, which is not https"))
 }
 
-/// What a transport error means. A connection that breaks may hold next time;
-/// an unknown host, a bad certificate or a bad address will not.
+/// Classifies a transport error. A broken connection is worth a retry; an
+/// unknown host, a bad certificate or a bad address is not.
 fn broken(url: &str, error: ureq::Error) -> Failure {
     match error {
         ureq::Error::Timeout(kind) => {
-            Failure::passing(format!("{url}: no progress within the time-out ({kind})"))
+            Failure::passing(format!("{url}: no progress within the timeout ({kind})"))
         }
         ureq::Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
             Failure::passing(format!("{url}: the connection broke ({error})"))
@@ -262,13 +264,13 @@ fn broken(url: &str, error: ureq::Error) -> Failure {
             Failure::passing(format!("{url}: the connection broke"))
         }
         ureq::Error::HostNotFound => {
-            Failure::fatal(format!("{url}: the host is not found; check the network and HF_ENDPOINT"))
+            Failure::fatal(format!("{url}: the host was not found; check the network and HF_ENDPOINT"))
         }
         other => Failure::fatal(format!("{url}: the request failed ({other})")),
     }
 }
 
-/// A response's body that fails when bytes stop coming, or only drip.
+/// A response's body that fails if bytes arrive too slowly or not at all.
 pub(super) struct PacedBody {
     reader: BodyReader<'static>,
     stall: Duration,
@@ -281,7 +283,7 @@ impl PacedBody {
         PacedBody { reader: body.into_reader(), stall, window_start: Instant::now(), window_bytes: 0 }
     }
 
-    /// Reads some bytes; 0 at the end of the body.
+    /// Reads some bytes; returns 0 at the end of the body.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
         let count = match self.reader.read(buffer) {
             Ok(count) => count,
@@ -301,7 +303,7 @@ impl PacedBody {
         Ok(count)
     }
 
-    /// The whole body, where it has at most `max` bytes.
+    /// Reads the whole body of at most `max` bytes.
     pub fn read_all(mut self, max: u64) -> Result<Vec<u8>, Failure> {
         let mut all = Vec::new();
         let mut buffer = vec![0; 64 << 10];
@@ -311,7 +313,7 @@ impl PacedBody {
                 return Ok(all);
             }
             if all.len() as u64 + count as u64 > max {
-                return Err(Failure::fatal(format!("the answer is longer than the cap of {max} bytes")));
+                return Err(Failure::fatal(format!("the response is longer than the cap of {max} bytes")));
             }
             all.extend_from_slice(&buffer[..count]);
         }

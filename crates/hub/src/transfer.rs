@@ -1,5 +1,5 @@
-//! One file from the server to a blob: resumed where a part is there, hashed
-//! while it is written, and published only when length and digest are right.
+//! Downloads one file to a blob: resumes a partial file, hashes while writing,
+//! and publishes only if length and digest are right.
 
 use std::fs;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -14,10 +14,10 @@ use super::client::{Answer, Client, Failure, Method, text_of};
 use super::digest::{Digest, Hasher};
 use super::progress::Progress;
 
-/// Bytes read from the connection at a time.
+/// The number of bytes read from the connection at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// A file that is to become a blob.
+/// A file to download.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub name: String,
@@ -26,19 +26,19 @@ pub(super) struct Wanted {
     pub url: Address,
 }
 
-/// The part of a blob that is on disk, and the digest of it so far.
+/// The partial file of a blob, and the digest of its bytes.
 pub(super) struct Partial {
     path: PathBuf,
     file: fs::File,
     length: u64,
     hasher: Hasher,
-    /// Whether the bytes come from more than one answer, so that starting over
-    /// may mend a digest that is wrong.
-    pieced: bool,
+    /// Whether the bytes come from several responses, so that starting over may
+    /// correct a wrong digest.
+    resumed: bool,
 }
 
 impl Partial {
-    /// Opens, or creates, the part of a blob; what is there is hashed anew.
+    /// Opens or creates the partial file of a blob, and hashes its bytes.
     pub fn open(repo: &Repo, wanted: &Wanted) -> Result<Partial> {
         let path = repo.partial(&wanted.digest);
         let failed = |error: io::Error| Error::new(format!("cannot be opened ({error})")).of(path.display());
@@ -46,20 +46,20 @@ impl Partial {
         let file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
         let mut hasher = wanted.digest.hasher(wanted.size);
         let length = hasher.update_from(&file).map_err(failed)?;
-        let mut partial = Partial { path: path.clone(), file, length, hasher, pieced: length > 0 };
+        let mut partial = Partial { path: path.clone(), file, length, hasher, resumed: length > 0 };
         if length > wanted.size {
             partial.clear(wanted).map_err(failed)?;
         }
         Ok(partial)
     }
 
-    /// Throws away what is there.
+    /// Discards the bytes so far.
     fn clear(&mut self, wanted: &Wanted) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.seek(SeekFrom::Start(0))?;
         self.length = 0;
         self.hasher = wanted.digest.hasher(wanted.size);
-        self.pieced = false;
+        self.resumed = false;
         Ok(())
     }
 
@@ -67,8 +67,8 @@ impl Partial {
         self.clear(wanted).map_err(|error| self.unwritable(wanted, error))
     }
 
-    /// One request: takes in what the server sends, and answers when the file
-    /// is whole and right. The caller repeats it after a passing failure.
+    /// Sends one request and appends the response; returns when the file is
+    /// complete and verified. The caller repeats it after a transient failure.
     pub fn advance(
         &mut self,
         client: &Client,
@@ -83,13 +83,13 @@ impl Partial {
         self.check(wanted)
     }
 
-    /// Holds the answer's headers against what was asked for.
+    /// Compares the response's headers with the request.
     fn accept(&mut self, answer: &Answer, wanted: &Wanted) -> Result<(), Failure> {
         let told = answer.told.etag.as_deref().and_then(Digest::parse);
         if let Some(told) = told.filter(|told| told.contradicts(&wanted.digest)) {
-            let want = wanted.digest;
+            let expected = wanted.digest;
             return Err(Failure::fatal(format!(
-                "the server's etag is {told}, the listing says {want}; pull again"
+                "the server's etag is {told}, the listing's digest {expected}; pull again"
             )));
         }
         match answer.status.as_u16() {
@@ -98,32 +98,32 @@ impl Partial {
                 self.start_over(wanted)?;
                 return Err(Failure::passing("the server has no such range; starting over".to_owned()));
             }
-            // The range was ignored: the whole file comes.
+            // The server ignored the range and sends the whole file.
             _ if self.length > 0 => self.start_over(wanted)?,
             _ => {}
         }
         let left = wanted.size - self.length;
-        let promised =
+        let announced =
             text_of(&answer.headers, CONTENT_LENGTH.as_str()).and_then(|text| text.parse::<u64>().ok());
-        match promised.filter(|promised| *promised != left) {
+        match announced.filter(|announced| *announced != left) {
             None => Ok(()),
-            Some(promised) => Err(Failure::fatal(format!(
-                "the server promises {promised} bytes, but {left} are needed; the file and its listing disagree"
+            Some(announced) => Err(Failure::fatal(format!(
+                "the server announces {announced} bytes, but {left} are needed; the file and its listing disagree"
             ))),
         }
     }
 
-    /// A 206 must bring exactly the bytes that are missing; else the next
-    /// request asks for the whole file.
+    /// Checks that a 206 has exactly the missing bytes; otherwise the next
+    /// request starts over.
     fn accept_range(&mut self, answer: &Answer, wanted: &Wanted) -> Result<(), Failure> {
         let need = format!("bytes {}-{}/{}", self.length, wanted.size - 1, wanted.size);
         let found = text_of(&answer.headers, CONTENT_RANGE.as_str()).unwrap_or("none");
         if found == need {
-            self.pieced |= self.length > 0;
+            self.resumed |= self.length > 0;
             return Ok(());
         }
         let sentence =
-            format!("the server sends the range {found:?} where {need:?} was asked for; starting over");
+            format!("the server sends the range {found:?} instead of {need:?}; starting over");
         self.start_over(wanted)?;
         Err(Failure::passing(sentence))
     }
@@ -160,27 +160,27 @@ impl Partial {
         Ok(())
     }
 
-    /// Compares the digest of a file of full length.
+    /// Checks the digest of a file of full length.
     fn check(&mut self, wanted: &Wanted) -> Result<(), Failure> {
         let found = self.hasher.clone().finish();
         if found == wanted.digest {
             return Ok(());
         }
-        let want = wanted.digest;
-        if self.pieced {
+        let expected = wanted.digest;
+        if self.resumed {
             self.start_over(wanted)?;
             return Err(Failure::passing(format!(
-                "the resumed file hashes to {found}, needed {want}; starting over"
+                "the resumed file has the digest {found} instead of {expected}; starting over"
             )));
         }
         self.discard();
         Err(Failure::fatal(format!(
-            "the file hashes to {found}, needed {want}; it was discarded: \
-             something between here and the server changes bytes"
+            "the file has the digest {found} instead of {expected} and was discarded; \
+             a proxy may have changed it"
         )))
     }
 
-    /// Gives the whole, checked file its final name, so that it lasts.
+    /// Syncs the verified file and gives it its final name.
     pub fn publish(self, repo: &Repo, wanted: &Wanted) -> Result<()> {
         let path = repo.blob(&wanted.digest);
         let publish = || {
@@ -188,11 +188,11 @@ impl Partial {
             fs::rename(&self.path, &path)?;
             sync_folder_of(&path)
         };
-        publish().map_err(|error| Error::new(format!("cannot be put in place ({error})")).of(path.display()))
+        publish().map_err(|error| Error::new(format!("cannot be written ({error})")).of(path.display()))
     }
 
-    /// Removes bytes that are known to be wrong. Where even that fails, the
-    /// digest still keeps them from ever being published.
+    /// Removes wrong bytes. If that fails, the digest check still prevents their
+    /// publication.
     fn discard(&self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -202,7 +202,7 @@ impl Partial {
         if error.kind() == io::ErrorKind::StorageFull {
             let left = wanted.size - self.length;
             return Failure::fatal(format!(
-                "{path}: the disk is full, {left} more bytes are needed; make room and pull again"
+                "{path}: the disk is full, {left} more bytes are needed; free space and pull again"
             ));
         }
         Failure::fatal(format!("{path}: cannot be written ({error})"))

@@ -1,5 +1,4 @@
-//! The entries of the fuzz targets that need more than the public interface:
-//! whole models in memory.
+//! The entry points of the fuzz targets that open whole models in memory.
 
 use std::borrow::Cow;
 
@@ -17,7 +16,7 @@ use crate::weights::Weights;
 
 const LIMITS: Limits = Limits::DEFAULT;
 
-/// What the graph of a model is built for.
+/// The key of the graphs that are built.
 const KEY: Key = Key {
     rows: 4,
     sequences: 1,
@@ -26,46 +25,46 @@ const KEY: Key = Key {
     variant: Variant { input: InputKind::Tokens, output: OutputKind::Logits },
 };
 
-/// The most bytes of one weight that are read.
-const READ: usize = 4096;
+/// The maximum number of bytes that are read of one weight.
+const READ_BYTES_MAX: usize = 4096;
 
-/// Any bytes as a GGUF: refused, or a model that keeps its promises.
+/// Opens any bytes as a GGUF: refused, or a model that passes [`check_model`].
 ///
 /// # Panics
-/// If it does not.
+/// If the check fails.
 pub fn gguf_model(bytes: &[u8]) {
     let Ok(container) = Container::memory(Kind::Gguf, "fuzz", bytes.to_vec(), &LIMITS.file) else { return };
     check_model(container, None, Vec::new());
 }
 
-/// Any bytes as `model.safetensors` or `config.json` of a model, perhaps with
-/// an architecture: refused, or a model that keeps its promises.
+/// Opens any bytes as `model.safetensors` or `config.json` of a model, possibly
+/// with an architecture: refused, or a model that passes [`check_model`].
 ///
 /// # Panics
-/// If it does not.
+/// If the check fails.
 pub fn safetensors_model(weights: impl Into<Cow<'static, [u8]>>, config: &[u8], given: Vec<Arch>) {
     let Ok(config) = serde_json::from_slice::<Json>(config) else { return };
     let Ok(container) = Container::memory(Kind::Safetensors, "fuzz", weights, &LIMITS.file) else { return };
     check_model(container, Some(&config), given);
 }
 
-/// Any bytes as a `generation_config.json`.
+/// Parses any bytes as a `generation_config.json`.
 ///
 /// # Panics
-/// If settings that were read do not survive being written.
+/// If parsed settings cannot be written and parsed again.
 pub fn generation(bytes: &[u8]) {
     let Ok(read) = Generation::parse(bytes) else { return };
-    let written = serde_json::to_vec(&read).expect("settings of numbers can be written");
+    let written = serde_json::to_vec(&read).expect("numbers can be serialized");
     assert!(Generation::parse(&written).is_ok(), "{read:?}");
 }
 
-/// A model that is understood has a graph that can be planned, or none, and
-/// every weight can be read to its end.
+/// Checks that an opened model's graph, if it can be built, can be planned, and
+/// that every weight can be read to its end.
 fn check_model(container: Container, config: Option<&Json>, given: Vec<Arch>) {
     let ours = given.is_empty();
     let (facts, weights) = match understand(container, config, given, &LIMITS) {
         Ok((facts, weights, _)) => (facts, weights),
-        // A terminal obeys control characters, so none may come from a file.
+        // Terminals interpret control characters, so an error must not contain a file's.
         Err(error) => return assert!(!ours || !error.to_string().contains(char::is_control), "{error:?}"),
     };
     weights.names().for_each(|name| check_end(&weights, name));
@@ -75,8 +74,8 @@ fn check_model(container: Container, config: Option<&Json>, given: Vec<Arch>) {
 }
 
 fn check_end(weights: &Weights, name: &str) {
-    let (dtype, shape) = weights.info(name).expect("the name is one of the weights'");
+    let (dtype, shape) = weights.info(name).expect("the name is that of a weight");
     let bytes = dtype.bytes(&shape).expect("the shape was checked when the file was opened");
-    let mut end = vec![0; bytes.min(READ)];
-    weights.read(name, (bytes - end.len()) as u64, &mut end).expect("the bytes are there");
+    let mut end = vec![0; bytes.min(READ_BYTES_MAX)];
+    weights.read(name, (bytes - end.len()) as u64, &mut end).expect("the tensor lies within the file");
 }

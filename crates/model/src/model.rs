@@ -1,4 +1,4 @@
-//! A model as it lies on disk: container, facts and weights, opened together.
+//! Opens a model on disk: container, facts and weights.
 
 use std::path::{Path, PathBuf};
 
@@ -13,15 +13,14 @@ use crate::generation::Generation;
 use crate::limits::Limits;
 use crate::weights::Weights;
 
-/// A model that was found, understood and checked; its weights are not in
-/// memory yet.
+/// An opened and checked model; its weights are read on demand.
 #[derive(Debug)]
 pub struct Model {
-    /// What it is.
+    /// Its parameters.
     pub facts: Facts,
     /// Its weights, read on demand.
     pub weights: Weights,
-    /// How its makers want it sampled, where they say so.
+    /// The sampling settings that it ships with, if any.
     pub generation: Option<Generation>,
     arch: Arch,
     folder: PathBuf,
@@ -30,11 +29,11 @@ pub struct Model {
 impl Model {
     /// Opens the model at `path`: a folder, a `.safetensors` or a `.gguf`.
     ///
-    /// `given` are architectures that come before girih's own.
+    /// The architectures in `given` are tried before the shipped ones.
     ///
     /// # Errors
-    /// When the files are not well formed, the architecture is not known, or
-    /// the weights are not those that it needs.
+    /// When the files are malformed, the architecture is unknown, or the weights
+    /// are not those of the architecture.
     pub fn open(path: &Path, given: Vec<Arch>, limits: &Limits) -> Result<Model> {
         let container = Container::open(path, &limits.file)?;
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
@@ -46,23 +45,23 @@ impl Model {
             Kind::Gguf => None,
             Kind::Safetensors => Generation::read(folder, limits)?,
         };
-        let (facts, weights, arch) = understand(container, config.as_ref(), given, limits)?;
+        let (facts, weights, arch) = interpret(container, config.as_ref(), given, limits)?;
         Ok(Model { facts, weights, generation, arch, folder: folder.to_owned() })
     }
 
     /// Opens a model whose files are part of the program.
     ///
     /// # Errors
-    /// As [`Model::open`].
+    /// Those of [`Model::open`].
     pub fn embedded(files: &Embedded, limits: &Limits) -> Result<Model> {
         let container = Container::memory(Kind::Safetensors, files.name, files.weights, &limits.file)?;
         let config: Json = parse_json(files.config.as_bytes())?;
         let generation = Some(Generation::parse(files.generation.as_bytes())?);
-        let (facts, weights, arch) = understand(container, Some(&config), Vec::new(), limits)?;
+        let (facts, weights, arch) = interpret(container, Some(&config), Vec::new(), limits)?;
         Ok(Model { facts, weights, generation, arch, folder: PathBuf::from(files.name) })
     }
 
-    /// The description that the model matched.
+    /// The description of the model's architecture.
     pub fn arch(&self) -> &Arch {
         &self.arch
     }
@@ -75,8 +74,8 @@ impl Model {
     /// The model's graph for steps up to `key`, with state stored as `state`.
     ///
     /// # Errors
-    /// When a weight has another shape than the facts say, or the model has no
-    /// output of the kind that is asked for.
+    /// When a weight's shape contradicts the facts, or the model has no output of
+    /// the key's kind.
     pub fn graph(&self, key: Key, state: DType) -> Result<Graph> {
         build::graph(&self.facts, &self.weights, key, state)
     }
@@ -97,8 +96,8 @@ pub struct Embedded {
     pub tokenizer: &'static str,
 }
 
-/// Facts and weights of a container.
-pub(crate) fn understand(
+/// Finds the architecture, facts and weights of a container.
+pub(crate) fn interpret(
     container: Container,
     config: Option<&Json>,
     given: Vec<Arch>,
@@ -116,11 +115,11 @@ pub(crate) fn understand(
     Ok((facts, weights, arch))
 }
 
-/// A JSON file that is read whole.
+/// Reads a small JSON file.
 fn read_json(path: &Path, limits: &Limits) -> Result<Json> {
     parse_json(&read_small(path, limits.file.json_bytes)?).map_err(|error| error.of(path.display()))
 }
 
 fn parse_json(text: &[u8]) -> Result<Json> {
-    serde_json::from_slice(text).map_err(|error| Error::new(format!("is no JSON: {error}")))
+    serde_json::from_slice(text).map_err(|error| Error::new(format!("is not valid JSON: {error}")))
 }

@@ -1,5 +1,5 @@
-//! The weights of a model under girih's names: which tensor of the container
-//! each one is, and the re-layout that makes it ours.
+//! The weights of a model under girih's names: the tensor of the container
+//! behind each one, and its re-layout.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,12 +12,12 @@ use sha2::{Digest as _, Sha256};
 use crate::arch::schema::{Arch, Relayout, Weight};
 use crate::arch::{Facts, Mixer};
 
-/// The most names that an error lists.
+/// The maximum number of names that an error lists.
 const LISTED: usize = 5;
 
-/// The version of what [`Order`]s mean: it is raised when one of them hands out
-/// other bytes, as bytes are kept under the source's identity.
-const ORDERS: u32 = 1;
+/// The version of the meaning of [`Order`]s: raised when the bytes of one change,
+/// as packed weights are cached under the source's identity.
+const ORDER_VERSION: u32 = 1;
 
 /// All weights of a model, read from its container on demand.
 #[derive(Debug)]
@@ -26,23 +26,23 @@ pub struct Weights {
     entries: BTreeMap<String, Entry>,
 }
 
-/// One weight.
+/// The source of one weight.
 #[derive(Debug)]
 enum Entry {
     /// A tensor of the container.
     Stored { tensor: String, info: TensorInfo, order: Order },
-    /// Numbers that girih computed from the facts.
+    /// Values that girih computes from the facts.
     Computed(Vec<f32>),
 }
 
-/// What makes a stored tensor ours.
+/// The re-layout from a stored tensor to girih's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// Nothing: the bytes are ours.
+    /// None: the bytes are used as stored.
     AsStored,
-    /// Every value plus one, as `f32`.
+    /// Adds one to every value, as `f32`.
     AddOne,
-    /// Rows of so many heads whose halves are interleaved.
+    /// The rows of `heads` heads, stored with interleaved halves.
     Interleaved { heads: usize },
 }
 
@@ -50,8 +50,8 @@ impl Weights {
     /// Finds the tensor of every weight of `arch` in a model of `layers` layers.
     ///
     /// # Errors
-    /// When a tensor is missing, or the container holds one that the
-    /// architecture does not know: then the description is not of this model.
+    /// When a tensor is missing, or the container has one that the architecture
+    /// does not describe.
     pub(crate) fn resolve(arch: &Arch, container: Container, layers: usize) -> Result<Weights> {
         let mut entries = BTreeMap::new();
         let mut missing = Vec::new();
@@ -63,7 +63,7 @@ impl Weights {
                     if info.shape.elements() == 0 {
                         let shape = info.shape;
                         return Err(Error::new(format!(
-                            "tensor {} is empty: it has the shape {shape}",
+                            "tensor {} has the shape {shape}, which is empty",
                             quote(&tensor)
                         )));
                     }
@@ -76,14 +76,14 @@ impl Weights {
                 known.insert(tensor);
             }
         }
-        let strangers: Vec<&String> =
+        let unknown: Vec<&String> =
             container.tensors().keys().filter(|name| !known.contains(*name)).collect();
-        complain(arch, "lacks", &missing.iter().collect::<Vec<_>>())?;
-        complain(arch, "holds tensors that it does not describe:", &strangers)?;
+        refuse(arch, "needs these missing tensors", &missing.iter().collect::<Vec<_>>())?;
+        refuse(arch, "does not describe these tensors of the file", &unknown)?;
         Ok(Weights { container, entries })
     }
 
-    /// Puts in what only the facts say: heads to re-layout by, and computed
+    /// Sets the re-layouts, which depend on the facts' heads, and adds the computed
     /// weights.
     pub(crate) fn complete(&mut self, arch: &Arch, facts: &Facts) -> Result<()> {
         for (pattern, weight) in &arch.weights {
@@ -125,7 +125,7 @@ impl Weights {
         if !fits {
             let (dtype, shape) = (info.dtype, info.shape);
             return Err(Error::new(format!(
-                "tensor '{tensor}', {dtype} {shape}, cannot be brought into girih's order"
+                "tensor '{tensor}', {dtype} {shape}, cannot be rearranged to girih's layout"
             )));
         }
         *order = new;
@@ -142,7 +142,7 @@ impl Weights {
         self.entries.keys().map(String::as_str)
     }
 
-    /// How a weight is handed out, and its shape.
+    /// The format in which a weight is read, and its shape.
     pub fn info(&self, name: &str) -> Option<(DType, Shape)> {
         match self.entries.get(name)? {
             Entry::Stored { info, order: Order::AddOne, .. } => Some((DType::F32, info.shape)),
@@ -151,10 +151,10 @@ impl Weights {
         }
     }
 
-    /// All numbers of a weight, row after row.
+    /// All values of a weight, row by row.
     ///
     /// # Errors
-    /// When there is no such weight, or its file cannot be read.
+    /// When the weight does not exist, or its file cannot be read.
     pub fn numbers(&self, name: &str) -> Result<Vec<f32>> {
         let (dtype, shape) = self.info(name).ok_or_else(|| absent(name))?;
         let mut bytes = vec![0; dtype.bytes(&shape)?];
@@ -162,7 +162,7 @@ impl Weights {
         decode(dtype, &shape, &bytes)
     }
 
-    /// The container's tensor behind a weight, if it is one.
+    /// The container's tensor behind a weight; `None` if the weight is computed.
     pub fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
         match self.entries.get(name)? {
             Entry::Stored { tensor, info, .. } => Some((tensor, info)),
@@ -170,11 +170,11 @@ impl Weights {
         }
     }
 
-    /// Fills `into` with the bytes of a weight from `offset` on, in the format
-    /// that [`Weights::info`] says.
+    /// Fills `into` with the bytes of a weight from `offset` on, in the format of
+    /// [`Weights::info`].
     ///
     /// # Errors
-    /// When there is no such weight, or its file cannot be read.
+    /// When the weight does not exist, or its file cannot be read.
     fn fill(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         match self.entries.get(name).ok_or_else(|| absent(name))? {
             Entry::Stored { info, order: Order::AsStored, .. } => self.container.read(info, offset, into),
@@ -190,7 +190,7 @@ impl Weights {
         }
     }
 
-    /// As [`WeightSource::read`], with the bytes and in the order of the container.
+    /// Reads like [`WeightSource::read`], but the container's bytes in its order.
     pub fn fill_stored(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         let (_, info) = self.stored(name).ok_or_else(|| absent(name))?;
         self.container.read(info, offset, into)
@@ -220,8 +220,8 @@ impl Weights {
     }
 }
 
-/// Where llama.cpp's converter puts row `row` of a matrix of heads of `size`
-/// rows: the halves of a head are interleaved.
+/// The row to which llama.cpp's converter moves row `row` of a matrix of heads of
+/// `size` rows: the halves of a head are interleaved.
 pub fn interleaved_row(row: usize, size: usize) -> usize {
     let (head, within) = (row / size, row % size);
     let (half, i) = (within / (size / 2), within % (size / 2));
@@ -233,11 +233,11 @@ impl WeightSource for Weights {
         self.fill(name, offset, into)
     }
 
-    /// The files, and what is made of their tensors: the same files under
-    /// another description may be handed out in another order.
+    /// The identity of the files and the re-layouts: another description may
+    /// read the same files in another order.
     fn identity(&self) -> Option<[u8; 32]> {
         let mut digest = Sha256::new();
-        digest.update(format!("{ORDERS}\n{}\n", self.container.identity()?));
+        digest.update(format!("{ORDER_VERSION}\n{}\n", self.container.identity()?));
         for (name, entry) in &self.entries {
             digest.update(format!("{name:?} {entry:?}\n"));
         }
@@ -270,7 +270,7 @@ fn names(weight: &Weight, kind: Kind) -> Option<&str> {
     }
 }
 
-/// Our name and the container's, for every layer where the pattern has `{i}`.
+/// girih's name and the container's, for every layer if the pattern has `{i}`.
 fn expand<'a>(
     pattern: &'a str,
     tensor: Option<&'a str>,
@@ -283,7 +283,7 @@ fn expand<'a>(
     })
 }
 
-/// The names of tensors that may be there and are not needed.
+/// The names of tensors that the architecture ignores.
 fn unused(arch: &Arch, container: &Container, layers: usize) -> BTreeSet<String> {
     let patterns = match container.kind() {
         Kind::Safetensors => arch.unused.hf.clone(),
@@ -295,8 +295,8 @@ fn unused(arch: &Arch, container: &Container, layers: usize) -> BTreeSet<String>
     patterns.iter().flat_map(|pattern| expand(pattern, Some(pattern), layers)).map(|(name, _)| name).collect()
 }
 
-/// An error that lists `tensors`, if there are any.
-fn complain(arch: &Arch, what: &str, tensors: &[&String]) -> Result<()> {
+/// Fails with a list of `tensors`, if there are any.
+fn refuse(arch: &Arch, why: &str, tensors: &[&String]) -> Result<()> {
     if tensors.is_empty() {
         return Ok(());
     }
@@ -304,7 +304,7 @@ fn complain(arch: &Arch, what: &str, tensors: &[&String]) -> Result<()> {
     let more = tensors.len().saturating_sub(LISTED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (name, list) = (&arch.name, listed.join(", "));
-    Err(Error::new(format!("as a model of architecture {name}, the file {what} {list}{more}")))
+    Err(Error::new(format!("architecture {name} {why}: {list}{more}")))
 }
 
 fn decode(dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<Vec<f32>> {
@@ -314,7 +314,7 @@ fn decode(dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<Vec<f32>> {
     Ok(numbers)
 }
 
-/// Copies the bytes of `numbers` from `offset` on.
+/// Copies the bytes of `numbers` from `offset` on to `into`.
 fn copy(numbers: &[f32], offset: u64, into: &mut [u8]) -> Result<()> {
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     let start = usize::try_from(offset).ok();

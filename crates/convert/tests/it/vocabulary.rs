@@ -74,7 +74,7 @@ fn changed(folder: &str, change: impl FnOnce(&mut Value)) -> std::path::PathBuf 
 }
 
 #[test]
-fn rules_without_a_name_in_gguf_are_refused() {
+fn tokenizer_rules_without_a_name_in_gguf_are_refused() {
     let split =
         json!({ "type": "Split", "pattern": { "Regex": "x+" }, "behavior": "Isolated", "invert": false });
     let bytes =

@@ -1,4 +1,4 @@
-//! Containers that are as they should be: read, written, split, and real ones.
+//! Well-formed containers: read, written, split, and from real models.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn bytes_of(container: &Container, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn gguf_shapes_are_turned_round() {
+fn gguf_shapes_are_reversed() {
     let contents = gguf::parse(&raw::good_gguf(), &Limits::DEFAULT).unwrap();
     let info = &contents.tensors["token_embd.weight"];
     assert_eq!((info.dtype, info.shape.extents(), info.bytes), (DType::Q8_0, [2, 32].as_slice(), 68));
@@ -125,7 +125,7 @@ fn gguf_reads_back_as_written() {
     let (path, again) = (folder.join("one.gguf"), folder.join("two.gguf"));
     fill(Writer::gguf(&path, &metadata, &tensors).unwrap(), &tensors, 10);
     fill(Writer::gguf(&again, &metadata, &tensors).unwrap(), &tensors, 1000);
-    assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(&again).unwrap(), "chunks leave no trace");
+    assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(&again).unwrap(), "the sizes of the chunks do not matter");
     let container = check_read_back(&path, &tensors);
     assert_eq!(container.kind(), Kind::Gguf);
     assert!(container.metadata().iter().eq(metadata.iter()));
@@ -163,7 +163,7 @@ fn an_unfinished_file_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused() {
+fn unwritable_tensors_are_refused() {
     let folder = empty_folder("unwritable");
     let path = folder.join("a.gguf");
     let gguf =
@@ -188,7 +188,7 @@ fn reads_stay_inside_their_tensor() {
     container.read(info, 4, &mut [0; 4]).unwrap();
     for (offset, bytes) in [(5, 4), (9, 0), (u64::MAX, 1)] {
         let error = container.read(info, offset, &mut vec![0; bytes]).unwrap_err().to_string();
-        assert!(error.contains("of a tensor reach past its end; it has 8"), "{error}");
+        assert!(error.contains("of a tensor exceed its size of 8 bytes"), "{error}");
     }
     assert!(container.tensor("none").is_err());
 }
@@ -210,14 +210,14 @@ fn an_index_joins_its_shards() {
     assert_eq!(container.paths().len(), 2);
     assert_eq!((container.tensor("a").unwrap().shard, container.tensor("b").unwrap().shard), (0, 1));
     assert_eq!(bytes_of(&container, "b"), pattern(&new_tensor("b", DType::F32, &[2])));
-    let sentence = "F/model.safetensors.index.json: tensor 'c' is said to be in '2.safetensors', but is not";
+    let sentence = "F/model.safetensors.index.json: tensor 'c' is listed in '2.safetensors', but that file does not contain it";
     assert_eq!(index(r#""c":"2.safetensors""#).unwrap_err(), sentence);
     std::fs::copy(folder.join("1.safetensors"), folder.join("2.safetensors")).unwrap();
-    let sentence = "F/2.safetensors: tensor 'a' is in another file of this model, too";
+    let sentence = "F/2.safetensors: tensor 'a' is also in another file of this model";
     assert_eq!(index(r#""a":"1.safetensors","b":"2.safetensors""#).unwrap_err(), sentence);
 }
 
-/// Writes one file of a split model that calls itself `number` of `count`, of `tensors` in all.
+/// Writes one file of a split model whose header states file `number` of `count` and `tensors` in total.
 fn write_split(path: &Path, (number, count): (u16, u16), tensors: i32, name: &str) {
     let mut metadata = Metadata::new();
     metadata.insert("split.no", Value::U16(number)).unwrap();
@@ -228,7 +228,7 @@ fn write_split(path: &Path, (number, count): (u16, u16), tensors: i32, name: &st
 }
 
 #[test]
-fn any_file_of_a_split_gguf_stands_for_all() {
+fn any_file_of_a_split_gguf_opens_all() {
     let folder = empty_folder("split");
     let file = |number: u16| folder.join(format!("m-{number:05}-of-00002.gguf"));
     write_split(&file(1), (0, 2), 2, "a");
@@ -244,14 +244,14 @@ fn any_file_of_a_split_gguf_stands_for_all() {
     assert!(error(&folder).starts_with("F/m-00002-of-00002.gguf: is file 1 of 2 by its header, but 2 of 2"));
     write_split(&file(1), (0, 2), 3, "a");
     write_split(&file(2), (1, 2), 3, "b");
-    let sentence = "F/m-00001-of-00002.gguf: the files hold 2 tensors, but 'split.tensors.count' is 3";
+    let sentence = "F/m-00001-of-00002.gguf: the files contain 2 tensors, but 'split.tensors.count' is 3";
     assert_eq!(error(&file(1)), sentence);
     std::fs::write(folder.join("other.gguf"), raw::good_gguf()).unwrap();
-    let sentence = "F: holds 2 models (m-00001-of-00002.gguf, other.gguf); name one of them";
+    let sentence = "F: contains 2 models (m-00001-of-00002.gguf, other.gguf); pass the path of one";
     assert_eq!(error(&folder), sentence);
 }
 
-/// The folder of real files, or `None` where the machine has none.
+/// The folder of real files, or `None` if GIRIH_TEST_DATA is not set.
 fn test_data() -> Option<PathBuf> {
     let folder = std::env::var_os("GIRIH_TEST_DATA").map(PathBuf::from);
     if folder.is_none() {
@@ -285,7 +285,7 @@ fn real_files_open() {
         [files(&data.join("fixtures"), "safetensors"), files(&data.join("models"), "safetensors")];
     let gguf = [files(&data.join("models"), "gguf"), files(&data.join("vocab"), "gguf")];
     let (safetensors, gguf) = (safetensors.concat(), gguf.concat());
-    assert!(safetensors.len() >= 20 && gguf.len() >= 8, "the test data is all there");
+    assert!(safetensors.len() >= 20 && gguf.len() >= 8, "the test data is incomplete");
     for path in safetensors.iter().chain(&gguf) {
         let container = open(path).unwrap();
         for info in container.tensors().values() {
@@ -322,7 +322,7 @@ fn stories_is_the_same_model_in_both_containers() {
     assert_eq!(quantized.tensor("blk.0.ffn_down.weight").unwrap().dtype, DType::F16);
 }
 
-/// Writes what `container` holds, in the order of its file, and compares the files.
+/// Rewrites `container` in the order of its file, and compares the files.
 fn check_rewritten(container: &Container, start: impl FnOnce(&Path, &[NewTensor]) -> Result<Writer>) {
     let mut infos: Vec<_> = container.tensors().iter().collect();
     infos.sort_by_key(|(_, info)| info.offset);
@@ -341,7 +341,7 @@ fn check_rewritten(container: &Container, start: impl FnOnce(&Path, &[NewTensor]
 }
 
 #[test]
-fn files_of_the_reference_writers_are_written_again_byte_for_byte() {
+fn files_of_the_reference_writers_are_rewritten_byte_for_byte() {
     let Some(data) = test_data() else { return };
     let gguf = open(&data.join("models/stories260K/stories260K-q8_0.gguf")).unwrap();
     check_rewritten(&gguf, |path, tensors| Writer::gguf(path, gguf.metadata(), tensors));

@@ -1,4 +1,4 @@
-//! A description and a model's own numbers become [`Facts`].
+//! Makes [`Facts`] from an architecture's description and a model's parameters.
 
 use girih_file::quote;
 use girih_graph::{Act, Pairing, Span};
@@ -10,21 +10,21 @@ use super::rope;
 use super::schema::{self, Arch, DefaultValue, EmbedScale, Field, SpanKind};
 use crate::limits::Limits;
 
-/// What the weights of a model say about it.
+/// Properties of a model that its stored weights determine.
 pub(crate) trait Stored {
-    /// Whether there is a weight of this name.
+    /// Whether the model has a weight of this name.
     fn has(&self, name: &str) -> bool;
-    /// Rows of the embedding table.
+    /// The number of rows of the embedding table.
     fn vocabulary(&self) -> Result<usize>;
-    /// The numbers of a tensor, by its name in the container.
+    /// The values of a tensor, by its name in the container.
     fn numbers(&self, tensor: &str) -> Result<Option<Vec<f32>>>;
 }
 
 /// The facts of a model of `layers` layers.
 ///
 /// # Errors
-/// When the model lacks a number that the architecture needs, or states one
-/// that it does not know.
+/// When the model lacks a parameter that the architecture needs, or has an
+/// unsupported value.
 pub(crate) fn fill(
     arch: &Arch,
     origin: &Origin<'_>,
@@ -32,7 +32,7 @@ pub(crate) fn fill(
     stored: &dyn Stored,
     limits: &Limits,
 ) -> Result<Facts> {
-    refused(arch, origin)?;
+    check_refused(arch, origin)?;
     let fill = Fill { arch, origin, stored };
     let norms = Norms {
         places: arch.norms.places.clone(),
@@ -63,8 +63,8 @@ pub(crate) fn fill(
     })
 }
 
-/// Refuses what the description says it does not describe.
-fn refused(arch: &Arch, origin: &Origin<'_>) -> Result<()> {
+/// Refuses a model whose configuration sets a key that the description excludes.
+fn check_refused(arch: &Arch, origin: &Origin<'_>) -> Result<()> {
     for (key, sentence) in &arch.refuse {
         let harmless = origin.json(key).is_none_or(|value| {
             value.as_bool() == Some(false) || value.as_object().is_some_and(|object| object.is_empty())
@@ -82,7 +82,7 @@ struct Fill<'a> {
     stored: &'a dyn Stored,
 }
 
-/// Sizes of attention, checked against each other.
+/// The sizes of attention, checked for consistency.
 struct Heads {
     width: usize,
     heads: usize,
@@ -92,8 +92,8 @@ struct Heads {
 
 impl Fill<'_> {
     fn missing(&self, name: &str, field: &Field) -> Error {
-        let place = self.origin.place(field);
-        Error::new(format!("{place} is missing; architecture {} needs it for {name}", self.arch.name))
+        let key = self.origin.key(field);
+        Error::new(format!("{key} is missing; architecture {} needs it for {name}", self.arch.name))
     }
 
     fn size(&self, name: &str, field: &Field) -> Result<usize> {
@@ -104,13 +104,13 @@ impl Fill<'_> {
         Ok(self.origin.number(field)?.ok_or_else(|| self.missing(name, field))? as f32)
     }
 
-    /// A number that many models leave out.
+    /// A number that models may omit.
     fn optional(&self, field: Option<&Field>) -> Result<Option<f32>> {
         let number = field.map_or(Ok(None), |field| self.origin.number(field))?;
         Ok(number.map(|number| number as f32))
     }
 
-    /// A size whose default may be one of the words that the schema knows.
+    /// A size whose default may be one of `words`.
     fn size_or(&self, name: &str, field: &Field, words: &[(&str, usize)]) -> Result<usize> {
         if let Some(size) = self.origin.size(field)? {
             return Ok(size);
@@ -118,7 +118,7 @@ impl Fill<'_> {
         let Some(DefaultValue::Word(word)) = &field.default else { return Err(self.missing(name, field)) };
         let known = words.iter().find(|(known, _)| known == word);
         known.map(|(_, size)| *size).ok_or_else(|| {
-            Error::new(format!("architecture {}: '{word}' is no default for {name}", self.arch.name))
+            Error::new(format!("architecture {}: '{word}' is not a valid default for {name}", self.arch.name))
         })
     }
 
@@ -130,20 +130,20 @@ impl Fill<'_> {
         let size = self.size_or("sizes.head_size", &sizes.head_size, &[("width / heads", width / heads)])?;
         if !heads.is_multiple_of(kv_heads) {
             return Err(Error::new(format!(
-                "{heads} query heads cannot share {kv_heads} key heads; a whole number per key head is needed"
+                "{heads} query heads cannot share {kv_heads} KV heads; a multiple of the KV heads is needed"
             )));
         }
         if size == 0 || !size.is_multiple_of(2) {
-            return Err(Error::new(format!("heads have {size} components; an even number is needed")));
+            return Err(Error::new(format!("the head size is {size}; an even number is needed")));
         }
         if size > limits.head_size {
-            return Err(Error::new(format!("heads have {size} components; the cap is {}", limits.head_size)));
+            return Err(Error::new(format!("the head size is {size}; the cap is {}", limits.head_size)));
         }
         Ok(Heads { width, heads, kv_heads, size })
     }
 
-    /// The kind of each layer: as the model lists them, by its period, or by
-    /// the description's own pattern.
+    /// The kind of each layer: from the model's list, the model's period, or the
+    /// description's pattern.
     fn spans(&self, layers: usize) -> Result<Vec<SpanKind>> {
         let mixer = &self.arch.mixer;
         if let Some(types) = &mixer.layer_types
@@ -160,7 +160,7 @@ impl Fill<'_> {
                 Some(word) if word == types.local => Ok(SpanKind::Local),
                 Some(word) if word == types.full => Ok(SpanKind::Full),
                 _ => {
-                    Err(Error::new(format!("config.json's '{}' holds {word}, which is not known", types.hf)))
+                    Err(Error::new(format!("config.json's '{}' contains the unknown kind {word}", types.hf)))
                 }
             };
             return list.iter().map(kind).collect();
@@ -185,7 +185,7 @@ impl Fill<'_> {
         };
         if scale_of <= 0.0 {
             return Err(Error::new(format!(
-                "scores are divided by the root of {scale_of}; it must be positive"
+                "scores are divided by the square root of {scale_of}; a positive number is needed"
             )));
         }
         let bias = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.bias"));
@@ -205,7 +205,7 @@ impl Fill<'_> {
     fn cap(&self, field: Option<&Field>) -> Result<Option<f32>> {
         let cap = self.optional(field)?;
         match cap {
-            Some(cap) if cap <= 0.0 => Err(Error::new(format!("a soft cap is {cap}; it must be positive"))),
+            Some(cap) if cap <= 0.0 => Err(Error::new(format!("a soft cap is {cap}; a positive number is needed"))),
             cap => Ok(cap),
         }
     }
@@ -231,7 +231,7 @@ impl Fill<'_> {
         let base = self.required(&format!("rope.{name}.base"), &stated.base)?;
         if base <= 1.0 {
             return Err(Error::new(format!(
-                "the base of the rotary frequencies is {base}; more than 1 is needed"
+                "the base of the rotary frequencies is {base}; a number above 1 is needed"
             )));
         }
         let scaling = stated.scaling.as_ref();
@@ -247,9 +247,9 @@ impl Fill<'_> {
         let field = &self.arch.ffn.act;
         let word = self.origin.word(field)?.ok_or_else(|| self.missing("ffn.act", field))?;
         let act = act(&word).ok_or_else(|| {
-            let place = self.origin.place(field);
+            let key = self.origin.key(field);
             Error::new(format!(
-                "{place} is {}; the activations 'silu' and 'gelu_pytorch_tanh' are supported",
+                "{key} is {}; the activations 'silu' and 'gelu_pytorch_tanh' are supported",
                 quote(&word)
             ))
         })?;
@@ -266,7 +266,7 @@ impl Fill<'_> {
         let stated = self.arch.head.tied.as_ref().map_or(Ok(None), |field| self.origin.flag(field))?;
         if stated == Some(false) && !stored {
             return Err(Error::new(
-                "the model says that its head is not tied, but it has no tensor for the head",
+                "the head is not tied to the embedding table, but the model has no tensor for it",
             ));
         }
         let tied = stated.unwrap_or(!stored);
@@ -274,7 +274,7 @@ impl Fill<'_> {
     }
 }
 
-/// The activation that configurations call `word`.
+/// The activation with this name in configurations.
 pub fn act(word: &str) -> Option<Act> {
     match word {
         "silu" | "swish" => Some(Act::Silu),

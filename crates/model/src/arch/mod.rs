@@ -1,5 +1,5 @@
-//! Architectures are data: the descriptions in `archs/`, which one a model
-//! has, and the facts that a description and a model's own numbers make.
+//! Architectures as data: parses the descriptions in `archs/`, finds the one
+//! that matches a model, and makes facts from it and the model's parameters.
 
 mod facts;
 mod fill;
@@ -17,7 +17,7 @@ pub use schema::{Arch, Place};
 use girih_file::quote;
 use girih_tensor::{Error, Result};
 
-/// The most architectures of one model that an error names.
+/// The maximum number of a model's architectures that an error names.
 const NAMED: usize = 5;
 
 /// The descriptions that girih ships with.
@@ -27,11 +27,10 @@ const SHIPPED: &[&str] = &[
     include_str!("../../../../archs/gemma3.toml"),
 ];
 
-/// The architectures that girih knows: its own, after those given.
+/// All known architectures: `given`, then the shipped ones.
 ///
 /// # Errors
-/// Never for the shipped ones (a test reads them all); the given ones are
-/// already parsed.
+/// When a shipped description is malformed, which a test excludes.
 pub fn known(given: Vec<Arch>) -> Result<Vec<Arch>> {
     let shipped = SHIPPED.iter().map(|text| schema::parse(text));
     given.into_iter().map(Ok).chain(shipped).collect()
@@ -40,7 +39,7 @@ pub fn known(given: Vec<Arch>) -> Result<Vec<Arch>> {
 /// The architecture of a model.
 ///
 /// # Errors
-/// When no description matches; the sentence lists what is known.
+/// When no description matches; the error lists the known ones.
 pub fn find<'a>(known: &'a [Arch], origin: &Origin<'_>) -> Result<&'a Arch> {
     let names = origin.architectures()?;
     let found = known.iter().find(|arch| {
@@ -51,7 +50,7 @@ pub fn find<'a>(known: &'a [Arch], origin: &Origin<'_>) -> Result<&'a Arch> {
         let all = known.iter().flat_map(|arch| if origin.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf });
         let all: Vec<&str> = all.map(String::as_str).collect();
         Error::new(format!(
-            "the architecture {} is not known; known are {}; another can be described in a file and given with --arch",
+            "unknown architecture {}; known: {}; describe another in a file and pass it with --arch",
             names.iter().take(NAMED).map(|name| quote(name)).collect::<Vec<_>>().join(", "),
             all.join(", ")
         ))
@@ -63,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shipped_descriptions_are_read() {
+    fn shipped_descriptions_are_valid() {
         let arches = known(Vec::new()).unwrap();
         let names: Vec<&str> = arches.iter().map(|arch| arch.name.as_str()).collect();
         assert_eq!(names, ["llama", "qwen3", "gemma3"]);
