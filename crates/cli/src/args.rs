@@ -200,12 +200,12 @@ pub enum ActPrecision {
 
 impl ActPrecision {
     /// The backend's name for it.
-    pub fn precision(self) -> girih_cpu::Precision {
+    pub fn precision(self) -> girih_cpu::ActivationPrecision {
         match self {
-            ActPrecision::F32 => girih_cpu::Precision::F32,
-            ActPrecision::Int8x2 => girih_cpu::Precision::Int8x2,
-            ActPrecision::Bf16 => girih_cpu::Precision::Bf16,
-            ActPrecision::Int8 => girih_cpu::Precision::Int8,
+            ActPrecision::F32 => girih_cpu::ActivationPrecision::F32,
+            ActPrecision::Int8x2 => girih_cpu::ActivationPrecision::Int8x2,
+            ActPrecision::Bf16 => girih_cpu::ActivationPrecision::Bf16,
+            ActPrecision::Int8 => girih_cpu::ActivationPrecision::Int8,
         }
     }
 }

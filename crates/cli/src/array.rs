@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
-use girih_npu::blob::{Cache, USUAL_LIMIT};
-use girih_npu::driver::{Runtime, Tell};
-use girih_npu::pass::Mapping;
-use girih_npu::{Npu, Options};
+use girih_npu::blob::{BlobCache, DEFAULT_CACHE_BYTES};
+use girih_npu::driver::{Runtime, WarningSink};
+use girih_npu::pass::ArrayMapping;
+use girih_npu::{Npu, NpuOptions};
 
 use crate::error::{Error, Result};
 use crate::input::text_file;
@@ -50,12 +50,12 @@ impl ArrayArgs {
     /// When the array, the mapping or a setting is unknown, or the folder of the
     /// cache cannot be created.
     pub fn npu(&self, target: &str, show: Option<Show>) -> Result<Npu> {
-        let defaults = Options::default();
+        let defaults = NpuOptions::default();
         let mut runtime = Runtime::default();
         for name in &self.npu_runtime {
             runtime = runtime.with(name)?;
         }
-        let options = Options {
+        let options = NpuOptions {
             runtime,
             lengths: self.npu_lengths.clone().unwrap_or(defaults.lengths),
             contexts: self.npu_contexts.clone().unwrap_or(defaults.contexts),
@@ -78,10 +78,10 @@ impl ArrayArgs {
 ///
 /// # Errors
 /// When there is no such file or name, or the file is malformed.
-pub fn mapping(name: &str) -> Result<Mapping> {
+pub fn mapping(name: &str) -> Result<ArrayMapping> {
     let path = Path::new(name);
     if !path.is_file() {
-        return Mapping::named(name).map_err(|error| Error::call(format!("{error}, or a file")));
+        return ArrayMapping::named(name).map_err(|error| Error::call(format!("{error}, or a file")));
     }
     let text = text_file(path, MAPPING_BYTES)?;
     text.parse().map_err(|error| Error::call(format!("{name}: {error}")))
@@ -127,7 +127,7 @@ impl BlobArgs {
     ///
     /// # Errors
     /// When the folder that the user named cannot be created.
-    pub fn cache(&self, show: Show) -> Result<Option<Cache>> {
+    pub fn cache(&self, show: Show) -> Result<Option<BlobCache>> {
         let (named, folder) = match &self.blobs {
             Some(Blobs::Off) => return Ok(None),
             Some(Blobs::In(folder)) => (true, folder.clone()),
@@ -136,8 +136,8 @@ impl BlobArgs {
                 None => return Ok(None),
             },
         };
-        match Cache::open(&folder) {
-            Ok(cache) => Ok(Some(cache.with_limit(self.blobs_limit.unwrap_or(USUAL_LIMIT)))),
+        match BlobCache::open(&folder) {
+            Ok(cache) => Ok(Some(cache.with_limit(self.blobs_limit.unwrap_or(DEFAULT_CACHE_BYTES)))),
             Err(error) if named => Err(error.into()),
             Err(error) => {
                 show.note(format!("{error}; compiled programs are not kept"));
@@ -148,6 +148,6 @@ impl BlobArgs {
 }
 
 /// Shows the compiler's reports as notes.
-pub fn tell(show: Show) -> Tell {
-    Tell::new(move |sentence| show.note(sentence))
+pub fn tell(show: Show) -> WarningSink {
+    WarningSink::new(move |sentence| show.note(sentence))
 }

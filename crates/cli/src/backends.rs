@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use girih_cpu::kernels::{self, packed};
-use girih_cpu::{Cpu, Precision};
+use girih_cpu::{ActivationPrecision, Cpu};
 use girih_engine::cache;
 use girih_graph::backend::MemoryPlan;
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend as _, Graph, Group, Key, Runner};
 use girih_model::Model;
-use girih_npu::pass::Stays;
+use girih_npu::pass::HostFallback;
 use girih_tensor::DType;
 
 use crate::args::{ActPrecision, AffinityArg, BackendChoice, DeviceArgs, PackedCache};
@@ -76,22 +76,22 @@ impl<'a> LoadPlan<'a> {
 
     /// The precisions to which matmuls round activations, beyond the type in
     /// which the backend stores them: each once, the coarsest first.
-    pub fn precisions(&self) -> Vec<Precision> {
+    pub fn precisions(&self) -> Vec<ActivationPrecision> {
         match &self.device.backend {
             BackendChoice::Cpu => girih_cpu::activations(&self.graph, self.precision()),
-            BackendChoice::Interpreter => vec![Precision::F32],
+            BackendChoice::Interpreter => vec![ActivationPrecision::F32],
             BackendChoice::Npu(_) => Vec::new(),
         }
     }
 
     /// The precision to which activations are rounded before the matmul that
     /// yields logits.
-    pub fn head_precision(&self) -> Precision {
+    pub fn head_precision(&self) -> ActivationPrecision {
         let rounded = match &self.device.backend {
             BackendChoice::Cpu => girih_cpu::output_activations(&self.graph, self.precision()),
             BackendChoice::Interpreter | BackendChoice::Npu(_) => None,
         };
-        rounded.unwrap_or(Precision::F32)
+        rounded.unwrap_or(ActivationPrecision::F32)
     }
 
     /// The backend's description, and the reasons for each node that it refuses.
@@ -125,21 +125,21 @@ impl<'a> LoadPlan<'a> {
     pub fn host_work(&self) -> Result<Vec<String>> {
         let BackendChoice::Npu(target) = &self.device.backend else { return Ok(Vec::new()) };
         let npu = self.device.array.npu(target, None)?;
-        let mut all: Vec<(Stays, Vec<String>)> = Vec::new();
+        let mut all: Vec<(HostFallback, Vec<String>)> = Vec::new();
         for key in npu.ladder(self.key) {
             let graph = self.model.graph(key, self.device.kv.dtype())?;
-            for stays in npu.stays(&graph) {
+            for stays in npu.host_fallback(&graph) {
                 match all.iter_mut().find(|(known, _)| *known == stays) {
                     Some((_, rows)) => rows.push(key.rows.to_string()),
                     None => all.push((stays, vec![key.rows.to_string()])),
                 }
             }
         }
-        let sentence = |(Stays { name, op, count, reason }, rows): (Stays, Vec<String>)| {
+        let sentence = |(HostFallback { name, op, count, reason }, rows): (HostFallback, Vec<String>)| {
             let rows = rows.join(", ");
             format!("the host computes {count} x {name} ({op}) in steps of {rows} rows: {reason}")
         };
-        Ok(all.into_iter().map(sentence).chain([girih_npu::ONE_ROW.to_owned()]).collect())
+        Ok(all.into_iter().map(sentence).chain([girih_npu::ONE_ROW_NOTE.to_owned()]).collect())
     }
 
     /// Loads the model if it fits into memory.
@@ -204,7 +204,7 @@ impl<'a> LoadPlan<'a> {
         format!("cpu, {} kernels{rest}", cpu.kernels().name)
     }
 
-    fn precision(&self) -> Option<Precision> {
+    fn precision(&self) -> Option<ActivationPrecision> {
         self.device.act_precision.map(ActPrecision::precision)
     }
 
@@ -224,12 +224,11 @@ impl<'a> LoadPlan<'a> {
     fn cpu(&self) -> Result<Cpu> {
         let threads = self.device.threads.map_or_else(girih_cpu::default_threads, usize::from);
         let placement = &self.device.placement;
-        let options = girih_cpu::Options {
+        let options = girih_cpu::CpuOptions {
             threads,
             precision: self.precision(),
             affinity: placement.affinity.map_or_else(Default::default, AffinityArg::affinity),
             residence: placement.weights.unwrap_or_default().residence(),
-            ..Default::default()
         };
         Ok(match &self.device.isa {
             Some(isa) => Cpu::with_table(options, kernels::by_name(isa)?)?,

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
-use girih_cpu::{PackKey, PackReader, PackWriter, PackedStore, Unkept};
+use girih_cpu::{PackKey, PackReader, PackWriter, PackedStore, UnsavedPack};
 use girih_graph::Error;
 use serde_json::{Value, json};
 
@@ -289,7 +289,7 @@ impl FileStore {
         Ok(Some(FileReader { length: file.metadata()?.len(), file, cancelled }))
     }
 
-    fn begin(&self, weights: Unkept) -> io::Result<FileWrite> {
+    fn begin(&self, weights: UnsavedPack) -> io::Result<FileWrite> {
         let (key, bytes) = (weights.key(), weights.bytes());
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder.0)?;
         self.folder.sweep()?;
@@ -309,11 +309,11 @@ impl FileStore {
     }
 
     /// Starts a thread that writes `weights`.
-    fn write(&self, weights: Unkept) -> io::Result<()> {
+    fn write(&self, weights: UnsavedPack) -> io::Result<()> {
         let write = Arc::new(self.begin(weights)?);
         let of_thread = write.clone();
         let body = move || {
-            girih_cpu::run_last();
+            girih_cpu::set_lowest_priority();
             of_thread.write();
         };
         let thread = thread::Builder::new().name("packed weights".to_owned()).spawn(body)?;
@@ -339,7 +339,7 @@ impl PackedStore for FileStore {
         Some(Box::new(found.ok()??))
     }
 
-    fn keep(&self, weights: Unkept) {
+    fn keep(&self, weights: UnsavedPack) {
         if !self.options.writes || weights.bytes() < self.options.min_bytes {
             return;
         }
@@ -387,7 +387,7 @@ impl PackReader for FileReader {
 /// A file that is being written.
 #[derive(Debug)]
 struct FileWrite {
-    weights: Unkept,
+    weights: UnsavedPack,
     file: File,
     partial: PathBuf,
     target: PathBuf,

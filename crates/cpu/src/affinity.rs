@@ -1,34 +1,32 @@
-//! How many threads there are, and which processors each stays on.
+//! The default number of threads, and the CPUs to which threads are pinned.
 
 use girih_graph::Error;
 
 use crate::topology::{Processor, Topology};
 
-/// Whether threads stay on processors, and on which.
+/// Whether threads are pinned to CPUs, and to which.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Affinity {
-    /// [`Affinity::Compact`] where memory has several nodes and every thread can
-    /// have a core of its own, otherwise [`Affinity::None`].
+    /// [`Affinity::Compact`] if memory has several nodes and every thread can have a core of its own,
+    /// otherwise [`Affinity::None`].
     ///
-    /// With several nodes a thread must stay near the weights that it was the
-    /// first to touch. With one, all memory is as near; the system then moves
-    /// threads out of the way of foreign load, which nothing here can see.
+    /// With several nodes a thread must stay near the weights that it touched first. With one node all
+    /// memory is equally near, and the system can move threads away from CPUs that other processes use.
     #[default]
     Auto,
     /// Each thread on a core of its own, filling one node after another.
     Compact,
-    /// Each thread on a core of its own, in all nodes alike.
+    /// Each thread on a core of its own, evenly over all nodes.
     Scatter,
-    /// Threads run where the system puts them.
+    /// Threads run on any CPU.
     None,
 }
 
-/// The threads that are to compute where none are asked for: one for each core,
-/// as the hyperthreads of a core share its arithmetic units and its path to
-/// memory, but never more than the control group grants.
+/// The default number of threads: one for each core, because the hyperthreads of a core share its
+/// arithmetic units and its path to memory; but no more than the cgroup quota.
 ///
-/// A machine of a single core counts its hyperthreads: virtual machines often
-/// list processors as hyperthreads of one core that are none.
+/// On a machine with a single core it is the number of hyperthreads, at most 2: virtual machines often
+/// list separate processors as hyperthreads of one core.
 pub fn default_threads(topology: &Topology, quota: Option<f64>) -> usize {
     let count = match topology.cores() {
         0 | 1 => topology.processors().len().clamp(1, 2),
@@ -37,12 +35,12 @@ pub fn default_threads(topology: &Topology, quota: Option<f64>) -> usize {
     quota.map_or(count, |quota| count.min(quota as usize)).max(1)
 }
 
-/// The processors that each of `threads` stays on, or nothing where threads are
-/// to run anywhere. Threads of one node have neighbouring indexes.
+/// The CPUs to which each of `threads` threads is pinned; `None` if threads are not pinned. Threads of
+/// one node have neighbouring indexes.
 ///
 /// # Errors
-/// When threads are to stay on processors and none are known.
-pub fn places(
+/// If threads are to be pinned and no CPUs are known.
+pub fn thread_cpus(
     affinity: Affinity,
     topology: &Topology,
     threads: usize,
@@ -56,8 +54,7 @@ pub fn places(
     let mut order = ranked(topology, compact);
     if order.is_empty() {
         return Err(Error::new(
-            "this system does not say which processors it has, so threads cannot be kept on them: \
-             use the affinity 'none'",
+            "cannot pin threads: this system does not list its CPUs; use the affinity 'none'",
         ));
     }
     let alone = threads <= topology.cores();
@@ -67,12 +64,12 @@ pub fn places(
         let all = topology.processors().iter();
         all.filter(|processor| processor.core == chosen.core).map(|processor| processor.number).collect()
     };
-    let place = |chosen: Processor| if alone { siblings(chosen) } else { vec![chosen.number] };
-    Ok(Some(order.into_iter().map(place).collect()))
+    let cpus = |chosen: Processor| if alone { siblings(chosen) } else { vec![chosen.number] };
+    Ok(Some(order.into_iter().map(cpus).collect()))
 }
 
-/// The processors in the order in which threads get them: the first hyperthread
-/// of each core before the second of any; then node by node, or in turns.
+/// The processors in the order in which threads get them: the first hyperthread of each core before the
+/// second of any; then node by node, or alternating between nodes.
 fn ranked(topology: &Topology, compact: bool) -> Vec<Processor> {
     let mut order: Vec<Processor> = topology.processors().to_vec();
     order.sort_by_key(|processor| (processor.socket, processor.node, processor.core, processor.number));
@@ -94,7 +91,7 @@ mod tests {
     use crate::topology::tests::server_topology;
 
     #[test]
-    fn cores_are_counted_and_not_hyperthreads() {
+    fn the_default_counts_cores_and_not_hyperthreads() {
         assert_eq!(default_threads(&server_topology(), None), 8);
         assert_eq!(default_threads(&Topology::uniform(6), None), 6);
         let (one_core, other) = (server_topology().restricted(&[1, 9]), server_topology().restricted(&[4]));
@@ -103,43 +100,43 @@ mod tests {
     }
 
     #[test]
-    fn no_more_threads_than_the_control_group_grants() {
+    fn the_default_is_within_the_cgroup_quota() {
         let of = |quota| default_threads(&Topology::uniform(8), Some(quota));
         assert_eq!([0.2, 1.0, 2.9, 8.0, 100.0].map(of), [1, 1, 2, 8, 8]);
     }
 
     #[test]
     fn compact_fills_node_after_node() {
-        let of = |threads| places(Affinity::Compact, &server_topology(), threads).unwrap().unwrap();
+        let of = |threads| thread_cpus(Affinity::Compact, &server_topology(), threads).unwrap().unwrap();
         assert_eq!(of(3), [vec![0, 8], vec![1, 9], vec![2, 10]]);
         assert_eq!(of(8).len(), 8);
         // More threads than cores: hyperthreads, then each processor once more.
         let all = of(14);
         assert_eq!(all[..4], [vec![0], vec![8], vec![1], vec![9]]);
-        assert_eq!(of(15).iter().filter(|place| **place == vec![0]).count(), 2);
+        assert_eq!(of(15).iter().filter(|cpus| **cpus == vec![0]).count(), 2);
     }
 
     #[test]
-    fn scatter_uses_all_nodes_alike() {
-        let of = |threads| places(Affinity::Scatter, &server_topology(), threads).unwrap().unwrap();
+    fn scatter_uses_all_nodes_evenly() {
+        let of = |threads| thread_cpus(Affinity::Scatter, &server_topology(), threads).unwrap().unwrap();
         assert_eq!(of(4), [vec![0, 8], vec![2, 10], vec![4, 12], vec![6, 14]]);
         assert_eq!(of(5), [vec![0, 8], vec![1, 9], vec![2, 10], vec![4, 12], vec![6, 14]]);
     }
 
     #[test]
-    fn threads_stay_by_themselves_only_where_there_are_nodes() {
-        let auto = |topology: &Topology, threads| places(Affinity::Auto, topology, threads).unwrap();
+    fn auto_pins_threads_only_if_there_are_several_nodes() {
+        let auto = |topology: &Topology, threads| thread_cpus(Affinity::Auto, topology, threads).unwrap();
         assert_eq!(auto(&Topology::uniform(8), 8), None);
         assert_eq!(auto(&server_topology(), 9), None);
-        let compact = places(Affinity::Compact, &server_topology(), 8).unwrap();
+        let compact = thread_cpus(Affinity::Compact, &server_topology(), 8).unwrap();
         assert_eq!(auto(&server_topology(), 8), compact);
-        assert_eq!(places(Affinity::None, &server_topology(), 8).unwrap(), None);
+        assert_eq!(thread_cpus(Affinity::None, &server_topology(), 8).unwrap(), None);
     }
 
     #[test]
-    fn an_unknown_machine_refuses_by_name() {
+    fn pinning_on_an_unknown_machine_is_an_error() {
         for affinity in [Affinity::Compact, Affinity::Scatter] {
-            let error = places(affinity, &Topology::default(), 2).unwrap_err();
+            let error = thread_cpus(affinity, &Topology::default(), 2).unwrap_err();
             assert!(error.to_string().contains("use the affinity 'none'"), "{error}");
         }
     }

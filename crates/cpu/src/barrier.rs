@@ -1,11 +1,9 @@
-//! Where the caller of a pool and its workers meet: workers *join* a task while
-//! its gate is open, and the caller waits for those that have joined, and for
-//! nobody else. A worker that the system has taken off its processor when a
-//! task begins is thus not waited for; it joins a later one.
+//! Synchronizes the caller of a pool with its workers: workers *join* a task while its gate is open,
+//! and the caller waits only for those that have joined. If the system has taken a worker off its
+//! CPU when a task begins, the caller does not wait for it; it joins a later task.
 //!
-//! Waiting goes in three stages: watching a number, then watching it and
-//! offering the processor to others in between, then sleep. Nothing locks but
-//! a caller that goes to sleep, and its waker.
+//! A thread waits in three stages: it spins, then spins and yields, then sleeps. Only a caller that
+//! goes to sleep, and the worker that wakes it, take a lock.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,50 +11,49 @@ use std::sync::{Mutex, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// How long a thread only watches. Tasks of a step follow each other within
-/// microseconds; whoever waits longer waits for a thread that does not run.
-const WATCH: Duration = Duration::from_micros(50);
+/// How long a thread spins without yielding. Tasks of a step follow each other within microseconds; a
+/// longer wait is for a thread that does not run.
+const SPIN_TIME: Duration = Duration::from_micros(50);
 
-/// How long a thread waits before it sleeps, which costs 5 to 30 microseconds
-/// of waking.
-const PATIENCE: Duration = Duration::from_micros(200);
+/// How long a thread waits before it sleeps; waking it takes 5 to 30 µs.
+const AWAKE_TIME: Duration = Duration::from_micros(200);
 
-/// Looks between two looks at the clock.
-const LOOKS: u32 = 32;
+/// Checks between two readings of the clock.
+const CHECKS: u32 = 32;
 
-/// The gate's number once there are no more tasks.
-const OVER: u64 = u64::MAX;
+/// The gate's number after the last task.
+const CLOSED_FOR_GOOD: u64 = u64::MAX;
 
 /// No task; tasks have odd numbers.
 const OUTSIDE: u64 = 0;
 
-/// Keeps numbers that different threads write out of each other's cache lines,
-/// of which processors fetch two at a time.
+/// Keeps numbers that different threads write in separate pairs of cache lines, as processors fetch
+/// two lines at a time.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Apart<T>(pub T);
+pub(crate) struct CachePadded<T>(pub T);
 
-/// The meeting place of one caller and a fixed number of workers.
+/// Synchronizes one caller and a fixed number of workers.
 #[derive(Debug)]
 pub(crate) struct Barrier {
-    /// Odd while a task may be joined; grows with each opening and closing.
-    gate: Apart<AtomicU64>,
-    seats: Box<[Apart<Seat>]>,
-    /// Workers that sleep, or are about to.
-    sleepers: Apart<AtomicUsize>,
-    caller: Apart<Caller>,
+    /// Odd while a task may be joined; each opening and each closing increments it.
+    gate: CachePadded<AtomicU64>,
+    seats: Box<[CachePadded<Seat>]>,
+    /// The number of workers that sleep or are about to.
+    sleepers: CachePadded<AtomicUsize>,
+    caller: CachePadded<Caller>,
 }
 
-/// What the others must know of a worker.
+/// The state of a worker that other threads read.
 #[derive(Debug, Default)]
 struct Seat {
-    /// The task that the worker is in, or about to look whether it may be in.
+    /// The task that the worker has joined, or is about to join if it is still open.
     inside: AtomicU64,
     asleep: AtomicBool,
     thread: OnceLock<Thread>,
 }
 
-/// What workers must know of the caller.
+/// The state of the caller that workers read.
 #[derive(Debug, Default)]
 struct Caller {
     asleep: AtomicBool,
@@ -64,39 +61,38 @@ struct Caller {
 }
 
 impl Barrier {
-    /// A barrier for a caller and so many workers.
+    /// A barrier for a caller and `workers` workers.
     pub fn new(workers: usize) -> Barrier {
         Barrier {
-            gate: Apart::default(),
-            seats: (0..workers).map(|_| Apart::default()).collect(),
-            sleepers: Apart::default(),
-            caller: Apart::default(),
+            gate: CachePadded::default(),
+            seats: (0..workers).map(|_| CachePadded::default()).collect(),
+            sleepers: CachePadded::default(),
+            caller: CachePadded::default(),
         }
     }
 
-    /// How many workers there are.
+    /// The number of workers.
     pub fn workers(&self) -> usize {
         self.seats.len()
     }
 
-    /// How many tasks have been opened.
+    /// The number of tasks that have been opened.
     pub fn tasks(&self) -> u64 {
         self.gate.0.load(Ordering::Relaxed) / 2
     }
 
-    /// Lets workers join the next task. For the caller, while the gate is closed.
+    /// Lets workers join the next task. The caller calls it while the gate is closed.
     pub fn open(&self) {
         self.announce(self.gate.0.load(Ordering::Relaxed) + 1);
     }
 
-    /// Sends the workers home.
+    /// Ends the workers.
     pub fn end(&self) {
-        self.announce(OVER);
+        self.announce(CLOSED_FOR_GOOD);
     }
 
-    /// Lets no more workers join, and returns when those that have joined have
-    /// left: from then on no worker is in the task. As long as the caller watches
-    /// for that, it does some of `meanwhile` again and again.
+    /// Closes the task and returns when all workers that joined it have left: then no worker is in the
+    /// task. Calls `meanwhile` again and again while it spins.
     pub fn close(&self, mut meanwhile: impl FnMut()) {
         let task = self.gate.0.load(Ordering::Relaxed);
         // In the one order of sequentially consistent operations, a worker
@@ -111,9 +107,8 @@ impl Barrier {
         }
     }
 
-    /// Waits for a task after `last` and joins it: the number of the task, which
-    /// is to be the next call's `last`, or nothing when there are no more. As long
-    /// as it watches, it does some of `meanwhile` again and again.
+    /// Waits for a task after `last` and joins it. Returns the task's number, which is the next call's
+    /// `last`, or `None` when there are no more tasks. Calls `meanwhile` again and again while it spins.
     pub fn join(&self, worker: usize, last: u64, mut meanwhile: impl FnMut()) -> Option<u64> {
         let seat = &self.seats[worker].0;
         loop {
@@ -122,7 +117,7 @@ impl Barrier {
                 self.sleep(seat, new);
             }
             let task = self.gate.0.load(Ordering::Relaxed);
-            if task == OVER {
+            if task == CLOSED_FOR_GOOD {
                 return None;
             }
             if is_news(task, last) && self.enter(worker, task) {
@@ -131,8 +126,7 @@ impl Barrier {
         }
     }
 
-    /// Takes the seat in a task that was open a moment ago; false when it has
-    /// closed meanwhile.
+    /// Joins a task that was open a moment ago; returns false if it has closed.
     fn enter(&self, worker: usize, task: u64) -> bool {
         self.seats[worker].0.inside.store(task, Ordering::SeqCst);
         let is_open = self.gate.0.load(Ordering::SeqCst) == task;
@@ -142,13 +136,13 @@ impl Barrier {
         is_open
     }
 
-    /// Says that the worker is through with the task that it joined.
+    /// Leaves the task that the worker has joined.
     pub fn leave(&self, worker: usize) {
         self.seats[worker].0.inside.store(OUTSIDE, Ordering::SeqCst);
         self.caller.0.wake();
     }
 
-    /// Changes the gate and wakes who sleeps.
+    /// Changes the gate and wakes sleeping workers.
     fn announce(&self, gate: u64) {
         self.gate.0.store(gate, Ordering::SeqCst);
         if self.sleepers.0.load(Ordering::SeqCst) == 0 {
@@ -167,7 +161,7 @@ impl Barrier {
         seat.thread.get_or_init(thread::current);
         self.sleepers.0.fetch_add(1, Ordering::SeqCst);
         seat.asleep.store(true, Ordering::SeqCst);
-        // Whoever announces first changes the gate and then looks for sleepers.
+        // A thread that changes the gate looks for sleepers afterwards.
         if !news() {
             thread::park();
         }
@@ -195,17 +189,16 @@ impl Caller {
     }
 }
 
-/// Whether a worker that was in the task `last` has something to do at this gate.
+/// Whether a worker whose last task was `last` has something to do at this gate.
 fn is_news(gate: u64, last: u64) -> bool {
     gate % 2 == 1 && gate != last
 }
 
-/// Watches for `ready`, and does some of `meanwhile` between two looks; false when
-/// it is time to sleep.
+/// Spins until `ready`, calling `meanwhile` between checks; returns false when it is time to sleep.
 fn wait(ready: impl Fn() -> bool, mut meanwhile: impl FnMut()) -> bool {
     let mut start = None;
     loop {
-        for _ in 0..LOOKS {
+        for _ in 0..CHECKS {
             if ready() {
                 return true;
             }
@@ -213,10 +206,10 @@ fn wait(ready: impl Fn() -> bool, mut meanwhile: impl FnMut()) -> bool {
             hint::spin_loop();
         }
         let waited = start.get_or_insert_with(Instant::now).elapsed();
-        if waited > PATIENCE {
+        if waited > AWAKE_TIME {
             return ready();
         }
-        if waited > WATCH {
+        if waited > SPIN_TIME {
             thread::yield_now();
         }
     }
@@ -226,10 +219,10 @@ fn wait(ready: impl Fn() -> bool, mut meanwhile: impl FnMut()) -> bool {
 mod tests {
     use super::*;
 
-    /// A task that no worker has joined ends at once, although a worker exists:
-    /// nobody waits for a thread that the system does not run.
+    /// A task that no worker has joined ends at once: the caller does not wait for a thread that the
+    /// system does not run.
     #[test]
-    fn absent_workers_are_not_waited_for() {
+    fn the_caller_does_not_wait_for_absent_workers() {
         let barrier = Barrier::new(1);
         for _ in 0..3 {
             barrier.open();
@@ -237,16 +230,16 @@ mod tests {
         }
         thread::scope(|scope| {
             let worker = scope.spawn(|| barrier.join(0, 0, || ()));
-            thread::sleep(2 * PATIENCE);
+            thread::sleep(2 * AWAKE_TIME);
             assert!(!worker.is_finished(), "the tasks are over, so none of them can be joined");
             barrier.end();
             assert_eq!(worker.join().unwrap(), None);
         });
     }
 
-    /// Between seeing a gate and taking a seat, a worker can lose its processor.
+    /// A worker can lose its CPU between reading the gate and joining.
     #[test]
-    fn a_worker_that_comes_late_is_turned_away() {
+    fn a_late_worker_cannot_join() {
         let barrier = Barrier::new(1);
         barrier.open();
         let seen = barrier.gate.0.load(Ordering::SeqCst);
@@ -260,8 +253,8 @@ mod tests {
     }
 
     #[test]
-    fn workers_that_have_joined_are_waited_for() {
-        for pause in [Duration::ZERO, WATCH, 3 * PATIENCE, 20 * PATIENCE] {
+    fn the_caller_waits_for_workers_that_have_joined() {
+        for pause in [Duration::ZERO, SPIN_TIME, 3 * AWAKE_TIME, 20 * AWAKE_TIME] {
             let barrier = Barrier::new(1);
             let (joined, left) = (AtomicBool::new(false), AtomicBool::new(false));
             thread::scope(|scope| {
@@ -282,16 +275,15 @@ mod tests {
         }
     }
 
-    /// A worker in a task sees the same number as long as it is there, and the
-    /// caller changes the number whenever no worker is to see it. The caller is
-    /// so quick that workers often come as the gate closes; now and then it
-    /// pauses, so that they yield or sleep.
+    /// A worker in a task sees the same number until it leaves; the caller changes the number whenever
+    /// no worker may see it. The caller is so fast that workers often arrive as the gate closes; now and
+    /// then it pauses, so that they yield or sleep.
     #[test]
-    fn nobody_is_in_a_task_that_is_closed() {
+    fn no_worker_is_in_a_closed_task() {
         const WORKERS: usize = 2;
         let barrier = Barrier::new(WORKERS);
         let (current, visits) = (AtomicU64::new(0), AtomicU64::new(0));
-        let spin = |turns: u64| (0..turns).for_each(|_| hint::spin_loop());
+        let spin = |count: u64| (0..count).for_each(|_| hint::spin_loop());
         thread::scope(|scope| {
             for worker in 0..WORKERS {
                 let (barrier, current, visits) = (&barrier, &current, &visits);
@@ -303,7 +295,7 @@ mod tests {
                         let seen = current.load(Ordering::Relaxed);
                         assert_ne!(seen, 0, "no task is open");
                         hint::spin_loop();
-                        assert_eq!(current.load(Ordering::Relaxed), seen, "the task has ended meanwhile");
+                        assert_eq!(current.load(Ordering::Relaxed), seen, "the task has ended");
                         visits.fetch_add(1, Ordering::Relaxed);
                         barrier.leave(worker);
                     }
@@ -317,11 +309,11 @@ mod tests {
                 current.store(0, Ordering::Relaxed);
                 spin(task % 5);
                 if task % 10_000 == 0 {
-                    thread::sleep(2 * PATIENCE);
+                    thread::sleep(2 * AWAKE_TIME);
                 }
             }
             barrier.end();
         });
-        assert!(visits.load(Ordering::Relaxed) > 0, "no worker ever came");
+        assert!(visits.load(Ordering::Relaxed) > 0, "no worker has joined a task");
     }
 }

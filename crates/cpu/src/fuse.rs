@@ -1,128 +1,149 @@
-//! Which nodes of a graph become one instruction, and which values are made in
-//! passing by the instruction that needs them. It decides and builds nothing;
-//! whatever it joins has the bits that its parts would have one by one.
+//! Which nodes of a graph become one instruction, and which values the instruction that reads them makes.
+//! Nothing is built here. A fused instruction yields the same bits as its nodes one by one.
 
 use std::collections::HashMap;
 
 use girih_graph::{Graph, Node, Op, Role, ValueId};
 
-use crate::lower::{At, Finish, Lowering};
+use crate::activations::{ActivationKind, ActivationPrecision};
+use crate::instruction::{ActivationSlot, MatmulEpilogue, StepBuffer, ValueLocation};
 use crate::ops;
 
-/// The graph with all products of one value behind the first of them. They read
-/// that value and weights only, so each of them could as well have come then.
+/// The graph with all matmuls of one value behind the first of them. They read
+/// only that value and weights, so they can run there.
 pub(crate) fn grouped(graph: &Graph) -> Graph {
-    let mut groups: HashMap<ValueId, Vec<Node>> = HashMap::new();
+    let mut matmuls: HashMap<ValueId, Vec<Node>> = HashMap::new();
     for node in graph.nodes.iter().filter(|node| node.op == Op::Linear) {
-        groups.entry(node.inputs[0]).or_default().push(node.clone());
+        matmuls.entry(node.inputs[0]).or_default().push(node.clone());
     }
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
         match node.op {
-            Op::Linear => nodes.extend(groups.remove(&node.inputs[0]).unwrap_or_default()),
+            Op::Linear => nodes.extend(matmuls.remove(&node.inputs[0]).unwrap_or_default()),
             _ => nodes.push(node.clone()),
         }
     }
     Graph { key: graph.key, groups: graph.groups.clone(), values: graph.values.clone(), nodes }
 }
 
-/// One name for several: `a.b.q`, `a.b.k` and `a.c` are `a.b.q+b.k+c`.
+/// Joins names behind their common prefix: `a.b.q`, `a.b.k` and `a.c` become `a.b.q+b.k+c`.
 pub(crate) fn joined_name(names: &[&str]) -> String {
     let shared = |count: usize| {
         let mut starts = names.iter().map(|name| name.split('.').take(count));
         let first = starts.next().map(Vec::from_iter);
         starts.all(|start| Some(start.collect()) == first)
     };
-    let least = names.iter().map(|name| name.split('.').count()).min().unwrap_or(1);
-    let count = (1..least).take_while(|&count| shared(count)).last().unwrap_or(0);
+    let min = names.iter().map(|name| name.split('.').count()).min().unwrap_or(1);
+    let count = (1..min).take_while(|&count| shared(count)).last().unwrap_or(0);
     let start: String = names[0].split('.').take(count).flat_map(|part| [part, "."]).collect();
     let ends: Vec<&str> = names.iter().map(|name| &name[start.len()..]).collect();
     start + &ends.join("+")
 }
 
-impl Lowering<'_> {
-    /// How many nodes from `index` on are one instruction: products of one value
-    /// that write apart from each other, or writes to state of one group.
-    pub fn together(&self, index: usize) -> usize {
+/// What decides which nodes are fused: a graph, where its values lie, and its slots.
+pub(crate) struct Fusion<'a> {
+    pub graph: &'a Graph,
+    /// Where each value lies; `None` for tokens, weights and states.
+    pub locations: Vec<Option<ValueLocation>>,
+    pub precision: Option<ActivationPrecision>,
+    pub slots: &'a [ActivationSlot],
+}
+
+impl Fusion<'_> {
+    /// Where the rows of a value lie.
+    pub fn location(&self, id: ValueId) -> ValueLocation {
+        self.locations[id.0 as usize].expect("refusals were checked: it is a value of rows")
+    }
+
+    /// The slot of a matmul's packed activations.
+    pub fn slot(&self, node: &Node) -> Option<usize> {
+        if node.op != Op::Linear {
+            return None;
+        }
+        let kind = ActivationKind::of_node(self.graph, node, self.precision);
+        self.slots.iter().position(|slot| slot.kind == kind)
+    }
+
+    /// The number of nodes from `index` on that become one instruction: matmuls of
+    /// one value with separate outputs, or writes to state of one group.
+    pub fn run_length(&self, index: usize) -> usize {
         let nodes = &self.graph.nodes[index..];
-        let most = match nodes[0].op {
-            Op::Linear => ops::MOST_PRODUCTS,
-            Op::Write => ops::MOST_WRITES,
+        let max = match nodes[0].op {
+            Op::Linear => ops::MAX_MATMULS,
+            Op::Write => ops::MAX_WRITES,
             _ => 1,
         };
         let joins = |&count: &usize| nodes[..count].iter().all(|other| self.joins(&nodes[count], other));
-        1 + (1..nodes.len().min(most)).take_while(joins).count()
+        1 + (1..nodes.len().min(max)).take_while(joins).count()
     }
 
     /// Whether two nodes may be parts of one instruction.
     fn joins(&self, a: &Node, b: &Node) -> bool {
         let role = |node: &Node| self.graph.value(node.output).role;
         match (a.op, b.op) {
-            (Op::Linear, Op::Linear) => a.inputs[0] == b.inputs[0] && self.apart(a.output, b.output),
+            (Op::Linear, Op::Linear) => a.inputs[0] == b.inputs[0] && self.are_separate(a.output, b.output),
             (Op::Write, Op::Write) => a.output != b.output && role(a) == role(b),
             _ => false,
         }
     }
 
     /// Whether two values share no memory.
-    fn apart(&self, a: ValueId, b: ValueId) -> bool {
+    fn are_separate(&self, a: ValueId, b: ValueId) -> bool {
         let range = |id| {
-            let (place, len) = (self.place(id), self.graph.value(id).shape.elements());
-            match place.at {
-                At::Scratch(start) => (At::Scratch(0), start..start + len),
-                at => (at, 0..len),
+            let (location, len) = (self.location(id), self.graph.value(id).shape.elements());
+            match location.buffer {
+                StepBuffer::Scratch(start) => (StepBuffer::Scratch(0), start..start + len),
+                buffer => (buffer, 0..len),
             }
         };
         let ((a, range_a), (b, range_b)) = (range(a), range(b));
         a != b || range_a.end <= range_b.start || range_b.end <= range_a.start
     }
 
-    /// The only node that reads a value which lives within the step.
+    /// The only node that reads a scratch value; `None` if there are several.
     fn reader(&self, value: ValueId) -> Option<&Node> {
         let mut readers = self.graph.nodes.iter().filter(|node| node.inputs.contains(&value));
         let reader = readers.next().filter(|_| self.graph.value(value).role == Role::Scratch);
         reader.filter(|_| readers.next().is_none())
     }
 
-    /// What the products that begin at node `index` do with their results for the
-    /// node that follows: the sum with a residual, or the gate.
+    /// The next node, if the `count` matmuls from node `index` on can apply it to
+    /// their sums: an add of a residual, or a gate.
     ///
-    /// The result of that node is then written a little earlier than its plan
-    /// says, while the products run; what has died since is what they read, and
-    /// that has been arranged before.
-    pub fn finish(&self, index: usize, count: usize) -> Option<Finish> {
+    /// Its result is then written while the matmuls run, earlier than the plan
+    /// assumes. Only the matmuls' input can overlap it, and that is packed already.
+    pub fn epilogue(&self, index: usize, count: usize) -> Option<MatmulEpilogue> {
         let nodes = &self.graph.nodes[index..index + count];
         let next = self.graph.nodes.get(index + count)?;
-        let alone = nodes.iter().all(|node| self.reader(node.output) == Some(next));
+        let only_reader = nodes.iter().all(|node| self.reader(node.output) == Some(next));
         match (next.op, nodes) {
-            (Op::Add, [product]) if alone => {
-                let residual = *next.inputs.iter().find(|&&id| id != product.output)?;
-                Some(Finish::Add { residual: self.place(residual) })
+            (Op::Add, [matmul]) if only_reader => {
+                let residual = *next.inputs.iter().find(|&&id| id != matmul.output)?;
+                Some(MatmulEpilogue::Add { residual: self.location(residual) })
             }
-            (Op::Gate { act }, [gate, up]) if alone && next.inputs == [gate.output, up.output] => {
-                (self.slot(gate) == self.slot(up)).then_some(Finish::Gate { act })
+            (Op::Gate { act }, [gate, up]) if only_reader && next.inputs == [gate.output, up.output] => {
+                (self.slot(gate) == self.slot(up)).then_some(MatmulEpilogue::Gate { act })
             }
             _ => None,
         }
     }
 
-    /// Whether the heads that node `index` turns are rotated on their way into
-    /// state: they are for nothing else, and nothing comes in between.
-    pub fn turned_in_passing(&self, index: usize) -> bool {
+    /// Whether the write that follows node `index`, a rope, rotates the heads: the
+    /// write is their only reader.
+    pub fn rotated_in_passing(&self, index: usize) -> bool {
         let node = &self.graph.nodes[index];
         if !matches!(node.op, Op::Rope { .. }) || index + 1 == self.graph.nodes.len() {
             return false;
         }
         let writes = &self.graph.nodes[index + 1..];
-        let writes = &writes[..self.together(index + 1)];
+        let writes = &writes[..self.run_length(index + 1)];
         self.reader(node.output).is_some_and(|reader| reader.op == Op::Write && writes.contains(reader))
     }
 
-    /// The slot that the readers of node `index` take its value from, if it
-    /// can be arranged there while it is made: all readers are products that
-    /// take it from the same slot, and nothing else is arranged there before
-    /// the last of them.
-    pub fn joined(&self, index: usize) -> Option<usize> {
+    /// The slot into which the value of node `index` can be packed while it is made,
+    /// without being stored: all its readers are matmuls that read the same slot,
+    /// and nothing else is packed there before the last of them.
+    pub fn packed_into(&self, index: usize) -> Option<usize> {
         let node = &self.graph.nodes[index];
         let (value, row) = (node.output, self.graph.value(node.output));
         let makes_rows = match node.op {
@@ -141,7 +162,7 @@ impl Lowering<'_> {
             });
         let slot = slots.next()??;
         let one_slot = slots.all(|other| other == Some(slot));
-        // Another norm or gate might be arranged there meanwhile, too.
+        // Another norm or gate might be packed there in between.
         let undisturbed = after().take(last + 1).all(|between| match between.op {
             Op::Linear => self.slot(between) != Some(slot) || between.inputs[0] == value,
             Op::Norm { .. } | Op::Gate { .. } => {
@@ -161,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_joined_behind_what_they_share() {
+    fn names_are_joined_behind_their_common_prefix() {
         assert_eq!(joined_name(&["a.0.b.q", "a.0.b.k", "a.0.b.v"]), "a.0.b.q+k+v");
         assert_eq!(joined_name(&["a.0.b.o", "a.0.c"]), "a.0.b.o+c");
         assert_eq!(joined_name(&["a.b", "a.b.c"]), "a.b+b.c");
@@ -169,10 +190,10 @@ mod tests {
         assert_eq!(joined_name(&["a.logits"]), "a.logits");
     }
 
-    /// A product that stands late in the graph's text comes with the first of
-    /// its value; everything else keeps its order.
+    /// A later matmul moves behind the first one of the same value; other nodes
+    /// keep their order.
     #[test]
-    fn products_of_one_value_stand_together() {
+    fn matmuls_of_one_value_are_grouped() {
         let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
         let mut builder = Builder::new(Key { rows: 4, sequences: 1, context: 4, output_rows: 4, variant });
         let x = builder.input("x", &[8], DType::F32);

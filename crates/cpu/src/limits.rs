@@ -1,7 +1,7 @@
-//! What this machine can do at most, by measurement: how fast memory is read,
-//! and how often each instruction that kernels are made of can be issued.
+//! The limits of this machine, measured: the bandwidth of memory, and the rate of each instruction that
+//! kernels use.
 //!
-//! A limit is the best of a few short runs: what disturbs a run only lowers it.
+//! A limit is the best of a few short runs, as disturbances only lower it.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -13,33 +13,30 @@ use girih_graph::Error;
 use crate::kernels::peaks::read;
 pub use crate::kernels::peaks::{Numbers, Peak, peaks};
 
-/// Runs of which the best counts.
+/// Runs, of which the best counts.
 const RUNS: usize = 5;
 
-/// The time of a run: longer than a slice of the scheduler's, so that one that
-/// is disturbed is not taken for a slow machine.
-const RUN: Duration = Duration::from_millis(10);
+/// The duration of a run: longer than a time slice of the scheduler, so that a disturbed run is not
+/// taken for a slow machine.
+const RUN_TIME: Duration = Duration::from_millis(10);
 
-/// Buffers to be read from, one for each thread.
+/// Buffers to be read, one for each thread.
 #[derive(Debug)]
 pub struct Reading {
     buffers: Vec<Vec<u64>>,
 }
 
 impl Reading {
-    /// Buffers of together so many bytes, each first written by the thread that
-    /// will read it.
+    /// Allocates buffers of `bytes` bytes in total, each first written by the thread that reads it.
     ///
     /// # Errors
-    /// When memory is short.
+    /// If there is not enough memory.
     pub fn new(bytes: usize, threads: usize) -> Result<Reading, Error> {
         let words = (bytes / threads.max(1) / size_of::<u64>()).max(1);
         let buffers = together(threads, |index| {
             let mut buffer = Vec::new();
             buffer.try_reserve_exact(words).map_err(|error| {
-                Error::new(format!(
-                    "{bytes} bytes to measure the memory's speed are more than there are: {error}"
-                ))
+                Error::new(format!("cannot allocate {bytes} bytes to measure memory bandwidth: {error}"))
             })?;
             buffer.resize(words, index as u64 | 1);
             Ok(buffer)
@@ -66,16 +63,16 @@ impl Peak {
     }
 }
 
-/// Rounds per second of `body` at best, when all threads run it at once.
+/// The highest number of rounds per second of `body`, run by all threads at once.
 fn best(threads: usize, body: impl Fn(usize, u64) + Sync) -> f64 {
     let mut rounds = 1;
     let mut rate = 0.0_f64;
     let mut runs = 0;
     while runs < RUNS {
         let time = run(threads, rounds, &body);
-        if time < RUN / 2 {
-            // Too short to be told from the clock's own steps: it grows until it is not.
-            let factor = RUN.as_secs_f64() / time.as_secs_f64().max(1e-7);
+        if time < RUN_TIME / 2 {
+            // Too short for the clock's resolution: more rounds until it is long enough.
+            let factor = RUN_TIME.as_secs_f64() / time.as_secs_f64().max(1e-7);
             rounds = (rounds as f64 * factor.clamp(2.0, 1000.0)) as u64;
             continue;
         }
@@ -85,7 +82,7 @@ fn best(threads: usize, body: impl Fn(usize, u64) + Sync) -> f64 {
     rate
 }
 
-/// The time until the last of the threads has done its rounds.
+/// The time until the last thread has done its rounds.
 fn run(threads: usize, rounds: u64, body: &(impl Fn(usize, u64) + Sync)) -> Duration {
     let barrier = Barrier::new(threads.max(1));
     let times = together(threads, |index| {
@@ -97,7 +94,7 @@ fn run(threads: usize, rounds: u64, body: &(impl Fn(usize, u64) + Sync)) -> Dura
     times.into_iter().max().unwrap_or_default()
 }
 
-/// The results of `body` in so many threads at once.
+/// The results of `body` in `threads` threads at once.
 fn together<T: Send>(threads: usize, body: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let body = &body;
     thread::scope(|scope| {
@@ -111,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_measured_is_plausible() {
+    fn measured_limits_are_plausible() {
         let reading = Reading::new(1 << 20, 2).unwrap();
         for threads in [1, 2] {
             let rate = reading.rate(threads);
@@ -125,6 +122,6 @@ mod tests {
     #[test]
     fn too_much_memory_is_an_error() {
         let error = Reading::new(usize::MAX / 4, 1).unwrap_err();
-        assert!(error.to_string().contains("more than there are"), "{error}");
+        assert!(error.to_string().contains("cannot allocate"), "{error}");
     }
 }

@@ -1,5 +1,5 @@
-//! What is asked of the operating system itself: large pages, mapped files,
-//! processors and priorities for threads. Thin wrappers; what to ask for is decided elsewhere.
+//! Calls to the operating system: huge pages, mapped files, CPUs and priorities of threads. Thin
+//! wrappers; other modules decide when to use them.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -10,60 +10,60 @@ use std::slice;
 
 use rustix::mm::{self, MapFlags, ProtFlags};
 
-/// Bytes of a huge page: what one entry of x86-64's and most ARM systems'
-/// second level of page tables covers.
+/// Bytes of a huge page: what one entry of the second level of page tables covers on x86-64 and on
+/// most ARM systems.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 /// Numbers for which a page of zero bytes is an array of zeros.
 ///
 /// # Safety
-/// Any bytes that are all zero must be a valid value, and values must need
-/// neither dropping nor an alignment above that of a huge page.
-pub(crate) unsafe trait Number: Copy + Send + Sync {}
+/// Zero bytes must be a valid value, and values must need neither dropping nor an alignment above
+/// that of a huge page.
+pub(crate) unsafe trait PlainNumber: Copy + Send + Sync {}
 
 macro_rules! numbers {
     ($($number:ty)*) => {
         // SAFETY: zero bytes are the number zero, which is dropped by doing nothing.
-        $(unsafe impl Number for $number {})*
+        $(unsafe impl PlainNumber for $number {})*
     };
 }
 
 numbers! { u8 i8 u16 i16 u32 i32 u64 i64 f32 f64 }
 
-/// Zeros in pages of their own, at the start of a huge page. No page takes
-/// memory until it is touched; the thread that touches it first decides near
-/// which processor it lies. The pages are huge where the system allows it.
+/// Zeros in pages of their own, at the start of a huge page. A page takes no memory until it is
+/// touched, and is then allocated near the thread that touches it. Pages are huge if the system
+/// allows it.
 #[derive(Debug)]
-pub(crate) struct Pages<T> {
+pub(crate) struct ZeroPages<T> {
     start: NonNull<T>,
     len: usize,
 }
 
-// SAFETY: pages belong to their `Pages` alone, as a vector's memory does.
-unsafe impl<T: Number> Send for Pages<T> {}
+// SAFETY: pages belong to their `ZeroPages` alone, as a vector's memory does.
+unsafe impl<T: PlainNumber> Send for ZeroPages<T> {}
 // SAFETY: as above.
-unsafe impl<T: Number> Sync for Pages<T> {}
+unsafe impl<T: PlainNumber> Sync for ZeroPages<T> {}
 
-/// How a slice is going to be touched.
+/// Which part of a slice will be touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum PageUse {
     /// All of it.
     Whole,
-    /// From the start on, and often not far: no huge page is taken for the
-    /// first numbers, most of which would stay untouched.
+    /// From the start on, and often not far. The first numbers get no huge page, as most of it would
+    /// stay untouched.
     Start,
 }
 
-impl<T: Number> Pages<T> {
-    /// So many zeros, at least one.
+impl<T: PlainNumber> ZeroPages<T> {
+    /// Allocates `len` zeros, at least one.
     ///
     /// # Errors
-    /// When the system does not give the memory.
-    pub fn zeroed(len: usize, used: Use) -> io::Result<Pages<T>> {
+    /// If the system refuses the memory.
+    pub fn zeroed(len: usize, used: PageUse) -> io::Result<ZeroPages<T>> {
         let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
         let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes > 0).ok_or_else(too_large)?;
         let kept = bytes.checked_next_multiple_of(page_size()).ok_or_else(too_large)?;
-        // As much again as it may take to begin at a huge page.
+        // Extra bytes so that the slice can begin at a huge page.
         let mapped = kept.checked_add(HUGE_PAGE).ok_or_else(too_large)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at a place of the system's choice, over nothing.
@@ -71,22 +71,22 @@ impl<T: Number> Pages<T> {
         let before = start.cast::<u8>().align_offset(HUGE_PAGE);
         let kept_start = start.wrapping_byte_add(before);
         // Untouched pages are given back, or they could become part of a huge one.
-        // SAFETY: the range lies in the new mapping, before what is kept of it.
+        // SAFETY: the range lies in the new mapping, before the part that is kept.
         unsafe { unmap(start, before) };
-        // SAFETY: the range lies in the new mapping, behind what is kept of it.
+        // SAFETY: the range lies in the new mapping, behind the part that is kept.
         unsafe { unmap(kept_start.wrapping_byte_add(kept), HUGE_PAGE - before) };
         let huge = kept / HUGE_PAGE * HUGE_PAGE;
-        let small = if used == Use::Start { huge.min(HUGE_PAGE) } else { 0 };
-        // SAFETY: the range lies in what is kept of the new mapping.
-        unsafe { wish_small(kept_start, small) };
-        // SAFETY: as above; it is what follows the range before.
-        unsafe { wish_huge(kept_start.wrapping_byte_add(small), huge - small) };
+        let small = if used == PageUse::Start { huge.min(HUGE_PAGE) } else { 0 };
+        // SAFETY: the range lies in the part of the new mapping that is kept.
+        unsafe { advise_small(kept_start, small) };
+        // SAFETY: as above; the range follows the one before.
+        unsafe { advise_huge(kept_start.wrapping_byte_add(small), huge - small) };
         let start = NonNull::new(kept_start.cast()).expect("the system maps nothing at address zero");
-        Ok(Pages { start, len })
+        Ok(ZeroPages { start, len })
     }
 }
 
-impl<T> Pages<T> {
+impl<T> ZeroPages<T> {
     /// The bytes that pages for `len` numbers take.
     pub fn bytes(len: usize) -> u64 {
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
@@ -94,7 +94,7 @@ impl<T> Pages<T> {
     }
 }
 
-impl<T> Drop for Pages<T> {
+impl<T> Drop for ZeroPages<T> {
     fn drop(&mut self) {
         let bytes = (self.len * size_of::<T>()).next_multiple_of(page_size());
         // SAFETY: this is the mapping that `zeroed` kept, and its owner is gone.
@@ -102,7 +102,7 @@ impl<T> Drop for Pages<T> {
     }
 }
 
-impl<T> Deref for Pages<T> {
+impl<T> Deref for ZeroPages<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -112,53 +112,52 @@ impl<T> Deref for Pages<T> {
     }
 }
 
-impl<T> DerefMut for Pages<T> {
+impl<T> DerefMut for ZeroPages<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above; and the borrow is the only one.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
-/// A file that is read where the system keeps it, without a copy.
+/// A file mapped for reading, without a copy.
 ///
-/// The bytes must stay as they are: another process that shortens the file ends
-/// this one with a signal at the next access, and one that changes its bytes
-/// changes a slice that is borrowed. Who maps a file vouches that nobody does
-/// either; `SECURITY.md` says for which files that is so.
+/// The file's bytes must not change: if another process truncates the file, the next access ends this
+/// process with a signal; if it changes bytes, it changes a borrowed slice. The caller that maps a
+/// file vouches that neither happens; `SECURITY.md` states for which files this holds.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub(crate) struct MappedFile {
     start: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: the mapping is only read, and no thread owns more of it than another.
-unsafe impl Send for Mapping {}
+unsafe impl Send for MappedFile {}
 // SAFETY: as above.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for MappedFile {}
 
-impl Mapping {
-    /// The first `bytes` bytes of a file that has so many, at least one.
+impl MappedFile {
+    /// Maps the first `bytes` bytes of a file, at least one.
     ///
     /// # Errors
-    /// When the file is shorter, or the system does not map it.
-    pub fn of(file: &File, bytes: u64) -> io::Result<Mapping> {
+    /// If the file is shorter, or the system refuses the mapping.
+    pub fn of(file: &File, bytes: u64) -> io::Result<MappedFile> {
         let there = file.metadata()?.len();
         let len = usize::try_from(bytes).ok().filter(|&len| len > 0 && bytes <= there);
         let len = len.ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                format!("{bytes} bytes of a file of {there} were asked for"),
+                format!("cannot map {bytes} bytes of a file of {there} bytes"),
             )
         })?;
         let flags = MapFlags::SHARED;
         // SAFETY: a new mapping at a place of the system's choice, over nothing.
         let start = unsafe { mm::mmap(ptr::null_mut(), len, ProtFlags::READ, flags, file, 0) }?;
         let start = NonNull::new(start.cast()).expect("the system maps nothing at address zero");
-        Ok(Mapping { start, len })
+        Ok(MappedFile { start, len })
     }
 }
 
-impl Deref for Mapping {
+impl Deref for MappedFile {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -168,7 +167,7 @@ impl Deref for Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for MappedFile {
     fn drop(&mut self) {
         // SAFETY: this is the mapping that `of` made, and its owner is gone.
         unsafe { unmap(self.start.as_ptr().cast(), self.len) };
@@ -179,10 +178,10 @@ fn page_size() -> usize {
     rustix::param::page_size()
 }
 
-/// Gives a range of a mapping back.
+/// Unmaps a range of a mapping.
 ///
 /// # Safety
-/// The range must be whole pages of the caller's own that nothing refers to.
+/// The range must be whole pages that belong to the caller, without any reference to them.
 unsafe fn unmap(start: *mut std::ffi::c_void, bytes: usize) {
     if bytes > 0 {
         // SAFETY: the caller vouches for the range.
@@ -191,12 +190,12 @@ unsafe fn unmap(start: *mut std::ffi::c_void, bytes: usize) {
     }
 }
 
-/// Asks for huge pages; a system that has none goes on with small ones.
+/// Requests huge pages; a system without them keeps small ones.
 ///
 /// # Safety
-/// The range must be whole pages of a mapping of the caller's own.
+/// The range must be whole pages of a mapping that belongs to the caller.
 #[cfg(target_os = "linux")]
-unsafe fn wish_huge(start: *mut std::ffi::c_void, bytes: usize) {
+unsafe fn advise_huge(start: *mut std::ffi::c_void, bytes: usize) {
     if bytes > 0 {
         // SAFETY: the caller vouches for the range; the advice changes no contents.
         let _refused_where_the_kernel_lacks_them =
@@ -204,12 +203,12 @@ unsafe fn wish_huge(start: *mut std::ffi::c_void, bytes: usize) {
     }
 }
 
-/// Asks for pages of the usual size.
+/// Requests pages of the usual size.
 ///
 /// # Safety
-/// The range must be whole pages of a mapping of the caller's own.
+/// The range must be whole pages of a mapping that belongs to the caller.
 #[cfg(target_os = "linux")]
-unsafe fn wish_small(start: *mut std::ffi::c_void, bytes: usize) {
+unsafe fn advise_small(start: *mut std::ffi::c_void, bytes: usize) {
     if bytes > 0 {
         // SAFETY: the caller vouches for the range; the advice changes no contents.
         let _refused_where_the_kernel_lacks_huge_pages =
@@ -217,22 +216,22 @@ unsafe fn wish_small(start: *mut std::ffi::c_void, bytes: usize) {
     }
 }
 
-/// Systems other than Linux choose the size of pages themselves.
+/// Does nothing: systems other than Linux choose the size of pages themselves.
 ///
 /// # Safety
 /// None is needed.
 #[cfg(not(target_os = "linux"))]
-unsafe fn wish_small(_start: *mut std::ffi::c_void, _bytes: usize) {}
+unsafe fn advise_small(_start: *mut std::ffi::c_void, _bytes: usize) {}
 
-/// Systems other than Linux choose the size of pages themselves.
+/// Does nothing: systems other than Linux choose the size of pages themselves.
 ///
 /// # Safety
 /// None is needed.
 #[cfg(not(target_os = "linux"))]
-unsafe fn wish_huge(_start: *mut std::ffi::c_void, _bytes: usize) {}
+unsafe fn advise_huge(_start: *mut std::ffi::c_void, _bytes: usize) {}
 
-/// The processors that the calling thread may run on, in ascending order;
-/// nothing where the system does not say.
+/// The CPUs that the calling thread may run on, in ascending order; `None` if the system does not
+/// report them.
 #[cfg(target_os = "linux")]
 pub(crate) fn allowed_cpus() -> Option<Vec<usize>> {
     use rustix::thread::{CpuSet, sched_getaffinity};
@@ -240,18 +239,18 @@ pub(crate) fn allowed_cpus() -> Option<Vec<usize>> {
     Some((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// The processors that the calling thread may run on: this system does not say.
+/// Returns `None`: this system does not report the CPUs of a thread.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn allowed_cpus() -> Option<Vec<usize>> {
     None
 }
 
-/// Keeps the calling thread on `cpus`.
+/// Pins the calling thread to `cpus`.
 ///
 /// # Errors
-/// When the system refuses.
+/// If the system refuses.
 #[cfg(target_os = "linux")]
-pub(crate) fn stay_on(cpus: &[usize]) -> io::Result<()> {
+pub(crate) fn pin_to(cpus: &[usize]) -> io::Result<()> {
     use rustix::thread::{CpuSet, sched_setaffinity};
     let mut set = CpuSet::new();
     for &cpu in cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU) {
@@ -260,30 +259,29 @@ pub(crate) fn stay_on(cpus: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Keeps the calling thread on some processors.
+/// Returns an error: this system has no such call.
 ///
 /// # Errors
-/// Always: this system has no such call.
+/// Always.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn stay_on(_cpus: &[usize]) -> io::Result<()> {
+pub(crate) fn pin_to(_cpus: &[usize]) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Lets the calling thread run only while hardly anybody else wants its processor.
+/// Gives the calling thread the lowest priority, so that it runs almost only on idle CPUs.
 #[cfg(target_os = "linux")]
-pub fn run_last() {
-    // Linux counts threads as processes here; it refuses nobody who asks for less.
-    let _ = rustix::process::setpriority_process(None, LAST);
+pub fn set_lowest_priority() {
+    // Linux sets the priority of a thread with the call for processes, and never refuses a lower one.
+    let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
 }
 
-/// Lets the calling thread run only while hardly anybody else wants its
-/// processor: elsewhere this would be said of the whole process, so it is not.
+/// Does nothing: on this system the call would change the priority of the whole process.
 #[cfg(not(target_os = "linux"))]
-pub fn run_last() {}
+pub fn set_lowest_priority() {}
 
-/// The lowest priority that the system has for ordinary threads (`nice` 19).
+/// The lowest priority of ordinary threads (`nice` 19).
 #[cfg(target_os = "linux")]
-const LAST: i32 = 19;
+const LOWEST_PRIORITY: i32 = 19;
 
 #[cfg(test)]
 mod tests {
@@ -292,7 +290,7 @@ mod tests {
     #[test]
     fn pages_are_zeros_that_begin_at_a_huge_page() {
         for len in [1, 1000, HUGE_PAGE / 4, HUGE_PAGE, HUGE_PAGE + 1] {
-            let mut pages = Pages::<u32>::zeroed(len, Use::Whole).unwrap();
+            let mut pages = ZeroPages::<u32>::zeroed(len, PageUse::Whole).unwrap();
             assert_eq!((pages.len(), pages.as_ptr().addr() % HUGE_PAGE), (len, 0));
             assert!(pages.iter().all(|&number| number == 0), "{len} numbers");
             pages[0] = 1;
@@ -301,11 +299,11 @@ mod tests {
         }
     }
 
-    /// What is resident of a slice, by its line in the list of mappings.
+    /// The resident bytes of a slice, from its line in the list of mappings.
     #[cfg(target_os = "linux")]
     #[test]
-    fn few_numbers_at_the_start_take_few_pages() {
-        let mut pages = Pages::<u8>::zeroed(4 * HUGE_PAGE, Use::Start).unwrap();
+    fn a_number_at_the_start_takes_few_pages() {
+        let mut pages = ZeroPages::<u8>::zeroed(4 * HUGE_PAGE, PageUse::Start).unwrap();
         pages[0] = 1;
         let start = format!("{:x}-", pages.as_ptr().addr());
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -316,9 +314,9 @@ mod tests {
     }
 
     #[test]
-    fn pages_come_and_go_in_any_thread() {
+    fn pages_can_be_moved_to_another_thread() {
         for _ in 0..100 {
-            let mut pages = Pages::<u64>::zeroed(HUGE_PAGE, Use::Whole).unwrap();
+            let mut pages = ZeroPages::<u64>::zeroed(HUGE_PAGE, PageUse::Whole).unwrap();
             let pages = std::thread::spawn(move || {
                 pages.fill(7);
                 pages
@@ -328,27 +326,27 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_is_is_an_error() {
+    fn too_many_pages_are_an_error() {
         for len in [0, usize::MAX, usize::MAX / 8, usize::MAX / 8 - 4096, 1 << 50] {
-            assert!(Pages::<u64>::zeroed(len, Use::Start).is_err(), "{len}");
+            assert!(ZeroPages::<u64>::zeroed(len, PageUse::Start).is_err(), "{len}");
         }
     }
 
     #[test]
-    fn a_thread_stays_where_it_is_told_to() {
+    fn a_pinned_thread_stays_on_its_cpu() {
         let Some(allowed) = allowed_cpus() else { return };
         let last = *allowed.last().expect("a thread runs somewhere");
         std::thread::spawn(move || {
-            stay_on(&[last]).unwrap();
+            pin_to(&[last]).unwrap();
             assert_eq!(allowed_cpus().unwrap(), [last]);
-            assert!(stay_on(&[]).is_err(), "a thread must run somewhere");
+            assert!(pin_to(&[]).is_err(), "a thread must run somewhere");
         })
         .join()
         .unwrap();
-        assert_eq!(allowed_cpus().unwrap(), allowed, "other threads stay as they were");
+        assert_eq!(allowed_cpus().unwrap(), allowed, "other threads are not pinned");
     }
 
-    /// A file of so many bytes, removed already.
+    /// A file with these bytes, removed already.
     fn file(name: &str, bytes: &[u8]) -> File {
         let path = std::env::temp_dir().join(format!("girih-{}-{name}", std::process::id()));
         std::fs::write(&path, bytes).unwrap();
@@ -358,31 +356,31 @@ mod tests {
     }
 
     #[test]
-    fn a_mapped_file_is_its_bytes() {
+    fn a_mapped_file_has_the_bytes_of_the_file() {
         for len in [1, 4095, 4096, 4097, 100_000] {
             let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + i / 256) as u8).collect();
-            let mapping = Mapping::of(&file("mapped", &bytes), len as u64).unwrap();
+            let mapping = MappedFile::of(&file("mapped", &bytes), len as u64).unwrap();
             assert_eq!((&mapping[..], mapping.as_ptr().addr() % 4096), (&bytes[..], 0));
         }
     }
 
     #[test]
-    fn more_than_the_file_has_is_not_mapped() {
+    fn more_bytes_than_the_file_has_are_refused() {
         let file = file("short", &[1, 2, 3]);
         for bytes in [0, 4, 4097, u64::MAX] {
-            assert!(Mapping::of(&file, bytes).is_err(), "{bytes}");
+            assert!(MappedFile::of(&file, bytes).is_err(), "{bytes}");
         }
-        assert_eq!(&Mapping::of(&file, 2).unwrap()[..], [1, 2]);
+        assert_eq!(&MappedFile::of(&file, 2).unwrap()[..], [1, 2]);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn only_the_thread_that_asks_runs_last() {
+    fn only_the_calling_thread_gets_the_lowest_priority() {
         let own = || rustix::process::getpriority_process(None).unwrap();
         let before = own();
         std::thread::spawn(move || {
-            run_last();
-            assert_eq!(own(), LAST);
+            set_lowest_priority();
+            assert_eq!(own(), LOWEST_PRIORITY);
         })
         .join()
         .unwrap();

@@ -1,10 +1,9 @@
-//! From the rows of a file to bands: the same numbers in another order, so
-//! that nothing is lost. How a layout is read is said where it is defined.
+//! Packs the rows of a file into bands: the same numbers in another order, without loss. The layouts
+//! are defined in `kernels::layout`.
 //!
-//! A few columns of all 32 rows of a band are packed before the next columns, so
-//! that lines are written one after another and each line is read once. What has
-//! to be moved is each byte of the file once in and once out; loops over the lanes
-//! of a line are plain, and become vectors.
+//! Some columns of all 32 rows of a band are packed before the next columns, so that lines are written
+//! in order and each line is visited once. Bytes moved: each byte of the file once in and once out.
+//! Loops over the lanes of a line are plain code that is vectorized.
 
 use std::array::from_fn;
 
@@ -13,11 +12,11 @@ use girih_tensor::DType;
 use crate::kernels::layout::{Parts, parts};
 use crate::kernels::packed::{BAND, Codes, GROUP, LANES, LINE, Layout, Scales};
 
-/// Packs up to [`BAND`] rows of `dtype`, one after another in `rows`, into a
-/// band of zeros. Rows that are missing stay zeros.
+/// Packs up to [`BAND`] rows of `dtype`, one after another in `rows`, into a band of zeros. Missing rows
+/// stay zeros.
 ///
 /// # Panics
-/// When the slices do not have the sizes of such rows and such a band.
+/// If the slices do not have the sizes of such rows and such a band.
 pub(crate) fn pack_band(dtype: DType, columns: usize, rows: &[u8], band: &mut [u8]) {
     let layout = Layout::of(dtype);
     assert_eq!(Some(band.len()), layout.band_bytes(columns), "a band of {columns} columns");
@@ -35,9 +34,8 @@ pub(crate) fn pack_band(dtype: DType, columns: usize, rows: &[u8], band: &mut [u
     }
 }
 
-/// Rows of words: first the first ones of all rows, in `ALL` bytes. Words are two
-/// columns of BF16, the second of which may be missing in the end, or one of
-/// another format.
+/// Packs rows of words: the first words of all rows, in `ALL` bytes, then the second words, and so on. A
+/// word has two columns of BF16 (the last one may have only one) or one column of another format.
 fn words<const BYTES: usize, const ALL: usize>(rows: &[u8], row_bytes: usize, band: &mut [u8]) {
     for (part, lines) in band.chunks_mut(LINE / BYTES * ALL).enumerate() {
         for (row, bytes) in rows.chunks_exact(row_bytes.max(1)).enumerate() {
@@ -57,30 +55,30 @@ fn words<const BYTES: usize, const ALL: usize>(rows: &[u8], row_bytes: usize, ba
 /// Four codes, of four columns of one row.
 type Word = u32;
 
-/// A word of each of half a band's rows.
+/// One word of each row in half a band.
 type Lanes = [Word; LANES];
 
-/// The codes of a group of half a band's rows, four columns in a word.
+/// The codes of a group for half a band's rows, four columns in a word.
 type Half = [Lanes; GROUP / 4];
 
-/// Words of a block by their index.
-type Words<'a> = dyn Fn(usize) -> Word + 'a;
+/// Returns a word of a block by its index.
+type BlockWords<'a> = dyn Fn(usize) -> Word + 'a;
 
-/// A block of each of half a band's rows.
+/// One block of each row in half a band.
 type Blocks<'a, const BYTES: usize> = [&'a [u8; BYTES]; LANES];
 
 /// A line of a unit.
-type Line = [u8; LINE];
+type UnitLine = [u8; LINE];
 
-/// What a block multiplies its codes by.
+/// The factors of a block's codes.
 struct Factors {
-    /// A scale and a minimum or offset, two bytes each as they are stored.
+    /// A scale and a minimum or offset, two bytes each, as stored.
     outer: [[u8; 2]; 2],
-    /// Small integers, one for each group or half of one, scales before minimums.
+    /// Small integers, one for each group or half group, scales before minimums.
     inner: [u8; 16],
 }
 
-/// Factors of so many bytes; what is missing is not packed.
+/// Factors of these bytes, padded with zeros.
 #[inline(always)]
 fn factors(outer: &[u8], inner: &[u8]) -> Factors {
     let mut factors = Factors { outer: [[0; 2]; 2], inner: [0; 16] };
@@ -89,12 +87,11 @@ fn factors(outer: &[u8], inner: &[u8]) -> Factors {
     factors
 }
 
-/// Packs rows of blocks of integers: of each format, where the words with its
-/// codes begin and how many there are, which bits of them are word `i` of the
-/// codes of group `g`, and its factors. Where a format has what is said in its
-/// own file.
+/// Packs rows of blocks of integers. For each format: the offset of the words with its codes and their
+/// number, the bits of them that are word `i` of the codes of group `g`, and its factors. The offsets
+/// are documented in the format's own file.
 fn pack_blocks(dtype: DType, rows: &[u8], row_bytes: usize, band: &mut [u8]) {
-    let mut rows = Rows { rows, row_bytes, band };
+    let mut rows = BlockRows { rows, row_bytes, band };
     match dtype {
         DType::Q2_K => rows.pack::<parts::Q2K, 84, 16>(
             16,
@@ -135,49 +132,49 @@ fn pack_blocks(dtype: DType, rows: &[u8], row_bytes: usize, band: &mut [u8]) {
     }
 }
 
-/// The codes of groups whose first half lies in the lower four bits of 16 bytes.
+/// The codes of groups whose first half is in the lower four bits of 16 bytes.
 #[inline(always)]
-fn nibbles(word: &Words<'_>, group: usize, index: usize) -> Word {
+fn nibbles(word: &BlockWords<'_>, group: usize, index: usize) -> Word {
     word(4 * group + index % 4) >> (index / 4 * 4) & NIBBLES
 }
 
-/// The same with a word of fifth bits before them.
+/// The same with a word of fifth bits in front.
 #[inline(always)]
-fn fives(word: &Words<'_>, _: usize, index: usize) -> Word {
-    // Four bits become the lowest ones of four bytes: their places are 7 apart from each other's.
+fn fives(word: &BlockWords<'_>, _: usize, index: usize) -> Word {
+    // Moves four bits to the lowest bits of four bytes, which are 7 bits further apart.
     let four = word(0) >> (4 * index) & 15;
     let fifths = ONES & (four | four << 7 | four << 14 | four << 21);
     word(1 + index % 4) >> (index / 4 * 4) & NIBBLES | fifths << 4
 }
 
 #[inline(always)]
-fn sixes_of_q6_k(word: &Words<'_>, group: usize, index: usize) -> Word {
+fn sixes_of_q6_k(word: &BlockWords<'_>, group: usize, index: usize) -> Word {
     let (half, part) = (group / 4, group % 4);
     let lower = word(16 * half + 8 * (part % 2) + index) >> (4 * (part / 2)) & NIBBLES;
     lower | (word(32 + 8 * half + index) >> (2 * part) & TWOS) << 4
 }
 
-/// Rows of blocks, and where they are packed.
-struct Rows<'a> {
+/// Rows of blocks, and the band into which they are packed.
+struct BlockRows<'a> {
     rows: &'a [u8],
     row_bytes: usize,
     band: &'a mut [u8],
 }
 
-impl<'a> Rows<'a> {
-    /// Packs the blocks of all rows. Rows `r` and `16 + r` share lanes, so where
-    /// only the first is there the other one has blocks of zeros.
+impl<'a> BlockRows<'a> {
+    /// Packs the blocks of all rows. Rows `r` and `16 + r` share a lane; if only the first exists, the other
+    /// has blocks of zeros.
     #[inline(always)]
     fn pack<P: Parts, const BYTES: usize, const WORDS: usize>(
         &mut self,
         from: usize,
-        code: impl Fn(&Words<'_>, usize, usize) -> Word,
+        code: impl Fn(&BlockWords<'_>, usize, usize) -> Word,
         factors: impl Fn(&[u8; BYTES]) -> Factors,
     ) {
         let (rows, lanes) = self.blocks::<BYTES>();
         let units = self.band.as_chunks_mut::<LINE>().0;
         let (mut words, mut codes) = ([[[0; LANES]; WORDS]; 2], [[[0; LANES]; GROUP / 4]; 2]);
-        // A block is a group, or as many as a unit has.
+        // A block is one group, or as many as a unit has.
         let (in_unit, of_group) = (P::SCALES.groups(), P::CODES.lines());
         let groups = if in_unit == 8 { 8 } else { 1 };
         let unit_lines = in_unit * of_group + P::SCALES.lines();
@@ -187,12 +184,12 @@ impl<'a> Rows<'a> {
             let block = |row: usize| rows[row].get(index).unwrap_or(&[0; BYTES]);
             let halves: [Blocks<'_, BYTES>; 2] = [from_fn(block), from_fn(|row| block(LANES + row))];
             for (words, blocks) in words.iter_mut().zip(&halves) {
-                turn(blocks, from, words);
+                transpose(blocks, from, words);
             }
             let lines = lines[first * of_group..].chunks_exact_mut(of_group);
             for (group, lines) in lines.take(groups).enumerate() {
                 for (codes, words) in codes.iter_mut().zip(&words) {
-                    take_codes(
+                    extract_codes(
                         lanes,
                         |word, lane, index| code(&|at| word[at][lane], group, index),
                         words,
@@ -209,8 +206,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// The blocks of each row, none of a row that is missing, and the number of
-    /// lanes with a row.
+    /// The blocks of each row, none for a missing row, and the number of lanes with a row.
     fn blocks<const BYTES: usize>(&self) -> ([&'a [[u8; BYTES]]; BAND], usize) {
         let mut blocks = [&[][..]; BAND];
         let rows = self.rows.chunks_exact(self.row_bytes.max(1));
@@ -220,9 +216,9 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Makes codes of words, in so many lanes; the others stay zeros.
+/// Extracts codes from words in the first `lanes` lanes; the others become zeros.
 #[inline(always)]
-fn take_codes<const WORDS: usize>(
+fn extract_codes<const WORDS: usize>(
     lanes: usize,
     code: impl Fn(&[Lanes; WORDS], usize, usize) -> Word,
     words: &[Lanes; WORDS],
@@ -238,14 +234,14 @@ fn take_codes<const WORDS: usize>(
     }
 }
 
-/// Words of sixteen rows that begin `from` so many bytes, each row's into its lane.
+/// Transposes the words of sixteen rows, from byte `from` of each block on: each row's into its lane.
 #[inline(always)]
-fn turn<const BYTES: usize, const WORDS: usize>(
+fn transpose<const BYTES: usize, const WORDS: usize>(
     blocks: &Blocks<'_, BYTES>,
     from: usize,
     words: &mut [Lanes; WORDS],
 ) {
-    // Four rows at a time, as vectors of four words are turned in registers.
+    // Four rows at a time, as vectors of four words are transposed in registers.
     for (four, blocks) in blocks.as_chunks::<4>().0.iter().enumerate() {
         let [a, b, c, d] = blocks.map(|block| block[from..from + 4 * WORDS].as_chunks::<4>().0);
         for ((((words, a), b), c), d) in words.iter_mut().zip(a).zip(b).zip(c).zip(d) {
@@ -255,9 +251,9 @@ fn turn<const BYTES: usize, const WORDS: usize>(
     }
 }
 
-/// Puts the codes of both halves of a band into the lines of a group.
+/// Writes the codes of both halves of a band to the lines of a group.
 #[inline(always)]
-fn put_codes(kind: Codes, halves: &[Half; 2], lines: &mut [Line]) {
+fn put_codes(kind: Codes, halves: &[Half; 2], lines: &mut [UnitLine]) {
     match kind {
         Codes::Two => put_bits::<2>(halves, 0, lines),
         Codes::Three => {
@@ -277,9 +273,9 @@ fn put_codes(kind: Codes, halves: &[Half; 2], lines: &mut [Line]) {
     }
 }
 
-/// Puts the `BITS` bits from bit `from` on of codes of both halves into lines.
+/// Writes `BITS` bits, from bit `from` on, of the codes of both halves to lines.
 #[inline(always)]
-fn put_bits<const BITS: usize>([low, high]: &[Half; 2], from: usize, lines: &mut [Line]) {
+fn put_bits<const BITS: usize>([low, high]: &[Half; 2], from: usize, lines: &mut [UnitLine]) {
     let each = 8 / (2 * BITS);
     let mask = Word::from_le_bytes([(1 << BITS) - 1; 4]);
     for (line, (low, high)) in lines.iter_mut().zip(low.chunks_exact(each).zip(high.chunks_exact(each))) {
@@ -296,16 +292,16 @@ fn put_bits<const BITS: usize>([low, high]: &[Half; 2], from: usize, lines: &mut
 
 /// Stores a word in each lane of a line.
 #[inline(always)]
-fn put(words: &Lanes, line: &mut Line) {
+fn put(words: &Lanes, line: &mut UnitLine) {
     for (bytes, word) in line.as_chunks_mut().0.iter_mut().zip(words) {
         *bytes = word.to_le_bytes();
     }
 }
 
-/// Puts the factors of a block of one row, which begins with group `first` of a
-/// unit, among the scales of that unit.
+/// Writes the factors of a block of one row, whose first group is `first` in its unit, to the scales of
+/// that unit.
 #[inline(always)]
-fn put_factors(kind: Scales, factors: &Factors, row: usize, first: usize, tail: &mut [Line]) {
+fn put_factors(kind: Scales, factors: &Factors, row: usize, first: usize, tail: &mut [UnitLine]) {
     let (inner, outer) = match kind {
         Scales::Half => (0, 1),
         Scales::HalfOffset => (0, 2),
@@ -328,9 +324,9 @@ fn put_factors(kind: Scales, factors: &Factors, row: usize, first: usize, tail: 
     }
 }
 
-/// Puts sixteen six-bit numbers of one row into the three lines of its half.
+/// Writes sixteen six-bit numbers of one row to the three lines of its half.
 #[inline(always)]
-fn sixes(numbers: &[u8; 16], row: usize, tail: &mut [Line]) {
+fn sixes(numbers: &[u8; 16], row: usize, tail: &mut [UnitLine]) {
     let lane = row % LANES;
     let mut parts = [0; 4];
     for (part, bytes) in parts.iter_mut().zip(numbers.as_chunks().0) {
@@ -373,8 +369,7 @@ fn iq4_xs_scales(packed: &[u8]) -> [u8; 8] {
     })
 }
 
-/// The eight scales and the eight minimums of a block of Q4_K, as the format's
-/// own file draws them.
+/// The eight scales and the eight minimums of a block of Q4_K, as documented in the format's own file.
 #[inline(always)]
 fn six_bits(packed: &[u8]) -> [u8; 16] {
     let mut numbers = [0; 16];
@@ -392,8 +387,7 @@ fn six_bits(packed: &[u8]) -> [u8; 16] {
 mod tests {
     use super::*;
 
-    /// Rows that share lanes with others are zeros where they are missing; so
-    /// are lanes without rows.
+    /// Missing rows that share lanes with existing ones are zeros; so are lanes without rows.
     #[test]
     fn missing_rows_are_zeros() {
         for &dtype in DType::ALL.iter().filter(|dtype| dtype.tile().0 == 1) {
@@ -405,7 +399,7 @@ mod tests {
                 pack_band(dtype, columns, rows, &mut band);
                 band
             };
-            // The first `count` rows, with `other` in all lanes that none of them has.
+            // The first `count` rows, with `other` in all lanes without a row.
             let filled = |count: usize, other: &dyn Fn(usize) -> u8| {
                 let mut rows = rows.clone();
                 rows[count * row_bytes..].fill(0);
@@ -419,7 +413,7 @@ mod tests {
             for count in [1, LANES - 1, LANES, LANES + 1, BAND - 1] {
                 let (got, padded) = (pack(&rows[..count * row_bytes]), filled(count, &|_| 0));
                 let others: Vec<_> = (1..16).map(|by| filled(count, &|i| (i * 29 + by * 17) as u8)).collect();
-                // What the others change are the lanes without rows.
+                // The bytes that depend on `other` are the lanes without rows.
                 let mut empty = 0;
                 for (at, &byte) in got.iter().enumerate() {
                     let other = others.iter().any(|other| other[at] != others[0][at]);

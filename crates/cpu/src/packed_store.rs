@@ -1,19 +1,16 @@
-//! Packed weights that outlive the process, so that the next start reads them
-//! straight into place: what is kept, under which key, and how it is checked.
-//! Where the bytes lie is the matter of a [`PackedStore`]; this crate knows of
-//! files only that they can be mapped.
+//! Packed weights that are kept from one start to the next: their format, their key, and their checks.
+//! A [`PackedStore`] decides where the bytes are; this crate only maps files.
 //!
 //! ```text
-//! magic 8 | FORMAT u32 | VERSION u32 | key 16 | bytes of all u64 | matrices u64
+//! PACK_MAGIC 8 | PACK_FORMAT u32 | VERSION u32 | key 16 | total bytes u64 | matrices u64
 //! for each matrix: name | layout | rows u64 | columns u64 | offset u64 | length u64
 //! a digest of each band u64 | a digest of everything so far u64
 //! the bands of each matrix, from a multiple of 4096 on
 //! ```
-//! Numbers are little-endian, texts have their length before them. Who reads
-//! knows the matrices from its graph, so nothing above the digests is parsed:
-//! it is compared with what it must be, and so is the length of the whole. The
-//! digests are XXH3; they tell damage, not forgery. Weights that are mapped are
-//! used as they are: then only the table's digest is compared.
+//! Numbers are little-endian; texts are preceded by their length. A reader gets the matrices from its
+//! graph, so nothing before the digests is parsed: it is compared with the expected bytes, and so is
+//! the total length. The digests are XXH3; they detect damage, not forgery. Mapped weights are used as
+//! they are: only the digest of the table is checked.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,27 +22,26 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use girih_graph::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use crate::arrange::bands;
+use crate::activations::bands;
 use crate::kernels::packed::{Layout, VERSION};
-use crate::memory::{Shared, Whole};
-use crate::os::Mapping;
+use crate::memory::{BytesOwner, SharedBytes};
+use crate::os::MappedFile;
 
-const MAGIC: &[u8; 8] = b"girihpak";
+const PACK_MAGIC: &[u8; 8] = b"girihpak";
 
-/// The version of the form that the module's documentation draws.
-const FORMAT: u32 = 1;
+/// The version of the format in the module's documentation.
+const PACK_FORMAT: u32 = 1;
 
-/// What the bytes of a matrix begin at a multiple of: a page, so that they can
-/// be mapped.
-const ALIGNMENT: u64 = 4096;
+/// The alignment of a matrix: a page, so that it can be mapped.
+const PACK_ALIGNMENT: u64 = 4096;
 
-/// Bytes that are written at once.
-const PIECE: usize = 1 << 20;
+/// Bytes in a piece, the unit of writing.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Bytes of a digest.
-const DIGEST: usize = size_of::<u64>();
+const DIGEST_BYTES: usize = size_of::<u64>();
 
-/// Names packed weights: equal keys, equal bytes.
+/// The name of packed weights; equal keys mean equal bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PackKey(u128);
 
@@ -55,70 +51,70 @@ impl fmt::Display for PackKey {
     }
 }
 
-/// A place that keeps packed weights from one start to the next. It keeps bytes
-/// and checks nothing; no failure of it is a failure of the start.
+/// Keeps packed weights from one start to the next. A store keeps bytes and checks nothing; if it
+/// fails, loading still succeeds.
 pub trait PackedStore: fmt::Debug + Send + Sync {
-    /// What is kept under `key`, if something is.
+    /// Returns the weights that are kept under `key`, if there are any.
     fn find(&self, key: PackKey) -> Option<Box<dyn PackReader>>;
 
-    /// Takes weights that were just packed, to have them written when it suits
-    /// the store: at once, or in threads of its own while they are in use.
-    fn keep(&self, weights: Unkept);
+    /// Takes newly packed weights, which the store writes when it wants: at once, or in threads of its own
+    /// while they are in use.
+    fn keep(&self, weights: UnsavedPack);
 
-    /// Hears why something kept is not used.
+    /// Reports why kept weights are not used.
     fn note(&self, why: &Error);
 }
 
-/// Packed weights in a store; threads share it.
+/// Packed weights in a store, shared by threads.
 pub trait PackReader: Sync {
-    /// All bytes.
+    /// The total number of bytes.
     fn length(&self) -> u64;
 
     /// Fills `into` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// When they are not all there, or cannot be read.
+    /// If there are fewer bytes, or they cannot be read.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error>;
 
-    /// The file that holds nothing but these bytes, if there is one, to be mapped.
+    /// The file that contains exactly these bytes, to be mapped, if there is one.
     fn file(&self) -> Option<&File> {
         None
     }
 }
 
-/// Room in a store, all zeros at first; threads share it.
+/// The destination of packed weights, all zeros at first, shared by threads.
 pub trait PackWriter: Sync {
-    /// Puts `bytes` at `offset`.
+    /// Writes `bytes` at `offset`.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// If they cannot be written.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
 }
 
 /// A matrix to be kept.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Listed<'a> {
+pub(crate) struct ListedMatrix<'a> {
     pub name: &'a str,
     pub layout: Layout,
     pub rows: usize,
     pub columns: usize,
 }
 
-/// What packed weights consist of, and where each matrix lies.
+/// The matrices of packed weights, and their offsets.
 #[derive(Clone, Debug)]
-pub(crate) struct Contents {
+pub(crate) struct PackContents {
     pub key: PackKey,
-    /// All bytes.
+    /// The total number of bytes.
     pub bytes: u64,
     /// Everything before the digests.
     head: Vec<u8>,
     digests: usize,
-    places: HashMap<String, Place>,
+    matrices: HashMap<String, MatrixOffset>,
 }
 
-/// Where the bands of a matrix lie.
+/// The offset of a matrix and the sizes of its bands.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct MatrixOffset {
     offset: u64,
     bands: usize,
     band_bytes: usize,
@@ -126,24 +122,25 @@ struct Place {
     digest: usize,
 }
 
-impl Contents {
-    /// The contents for `matrices` of the source that `identity` names; nothing
-    /// where there are none, or their bytes cannot be counted.
-    pub fn of(matrices: &[Listed<'_>], identity: &[u8]) -> Option<Contents> {
+impl PackContents {
+    /// The contents for `matrices` of the source with this `identity`; `None` if there are no matrices or
+    /// their size overflows.
+    pub fn of(matrices: &[ListedMatrix<'_>], identity: &[u8]) -> Option<PackContents> {
         if matrices.is_empty() {
             return None;
         }
-        let row =
-            |matrix: &Listed<'_>| 2 * DIGEST + matrix.name.len() + layout_name(matrix.layout).len() + 32;
+        let row = |matrix: &ListedMatrix<'_>| {
+            2 * DIGEST_BYTES + matrix.name.len() + layout_name(matrix.layout).len() + 32
+        };
         let head_bytes = 48 + matrices.iter().map(row).sum::<usize>();
         let digests = matrices.iter().try_fold(0usize, |sum, matrix| sum.checked_add(bands(matrix.rows)))?;
-        let start = digests.checked_add(1)?.checked_mul(DIGEST)?.checked_add(head_bytes)?;
+        let start = digests.checked_add(1)?.checked_mul(DIGEST_BYTES)?.checked_add(head_bytes)?;
         let (mut end, mut digest) = (start as u64, 0);
-        let (mut table, mut places) = (Vec::new(), HashMap::new());
+        let (mut table, mut offsets) = (Vec::new(), HashMap::new());
         for matrix in matrices {
             let (count, band_bytes) = (bands(matrix.rows), matrix.layout.band_bytes(matrix.columns)?);
             let length = u64::try_from(count.checked_mul(band_bytes)?).ok()?;
-            let offset = end.checked_next_multiple_of(ALIGNMENT)?;
+            let offset = end.checked_next_multiple_of(PACK_ALIGNMENT)?;
             end = offset.checked_add(length)?;
             for text in [matrix.name, &layout_name(matrix.layout)] {
                 table.extend((text.len() as u64).to_le_bytes());
@@ -151,35 +148,35 @@ impl Contents {
             }
             let numbers = [matrix.rows as u64, matrix.columns as u64, offset, length];
             table.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
-            places.insert(matrix.name.to_owned(), Place { offset, bands: count, band_bytes, digest });
+            offsets.insert(matrix.name.to_owned(), MatrixOffset { offset, bands: count, band_bytes, digest });
             digest += count;
         }
-        let versions = [FORMAT.to_le_bytes(), VERSION.to_le_bytes()].concat();
+        let versions = [PACK_FORMAT.to_le_bytes(), VERSION.to_le_bytes()].concat();
         let key = xxh3_128(
-            &[MAGIC, &versions[..], &(identity.len() as u64).to_le_bytes(), identity, &table].concat(),
+            &[PACK_MAGIC, &versions[..], &(identity.len() as u64).to_le_bytes(), identity, &table].concat(),
         );
         let sizes = [end.to_le_bytes(), (matrices.len() as u64).to_le_bytes()].concat();
-        let head = [MAGIC, &versions[..], &key.to_le_bytes(), &sizes, &table].concat();
+        let head = [PACK_MAGIC, &versions[..], &key.to_le_bytes(), &sizes, &table].concat();
         debug_assert_eq!(head.len(), head_bytes);
-        Some(Contents { key: PackKey(key), bytes: end, head, digests, places })
+        Some(PackContents { key: PackKey(key), bytes: end, head, digests, matrices: offsets })
     }
 
-    /// Where the bands of a matrix lie, if it is among them.
+    /// The range of a matrix, if the contents have it.
     fn range(&self, name: &str) -> Option<Range<usize>> {
-        let place = self.places.get(name)?;
-        let start = usize::try_from(place.offset).ok()?;
-        Some(start..start + place.bands * place.band_bytes)
+        let matrix = self.matrices.get(name)?;
+        let start = usize::try_from(matrix.offset).ok()?;
+        Some(start..start + matrix.bands * matrix.band_bytes)
     }
 
-    /// Bytes before the bands.
+    /// The number of bytes before the bands.
     fn start(&self) -> usize {
-        self.head.len() + (self.digests + 1) * DIGEST
+        self.head.len() + (self.digests + 1) * DIGEST_BYTES
     }
 
-    /// Where a band lies, and the index of its digest.
+    /// The offset of a band, and the index of its digest.
     fn band(&self, name: &str, band: usize) -> (u64, usize) {
-        let place = &self.places[name];
-        (place.offset + (band * place.band_bytes) as u64, place.digest + band)
+        let matrix = &self.matrices[name];
+        (matrix.offset + (band * matrix.band_bytes) as u64, matrix.digest + band)
     }
 }
 
@@ -187,36 +184,35 @@ fn layout_name(layout: Layout) -> String {
     format!("{layout:?}")
 }
 
-/// Kept weights whose digests are known to be as they were written.
-pub(crate) struct Kept<'a> {
-    contents: &'a Contents,
+/// Kept weights whose table of digests has been checked.
+pub(crate) struct KeptPack<'a> {
+    contents: &'a PackContents,
     reader: Box<dyn PackReader>,
     digests: Vec<u64>,
-    /// All bytes, if they are to be used where they lie.
-    mapping: Option<Arc<Mapping>>,
+    /// All bytes, if they are used in the mapped file.
+    mapping: Option<Arc<MappedFile>>,
 }
 
-impl<'a> Kept<'a> {
-    /// Takes what a store has found; it is mapped if that is wished and can be.
+impl<'a> KeptPack<'a> {
+    /// Opens what a store has found, and maps it if `residence` asks for it and there is a file.
     ///
     /// # Errors
-    /// When it is anything but `contents`, whole and undamaged as far as it is
-    /// looked at here.
+    /// If the length, the head or the table of digests is not that of `contents`.
     pub fn open(
-        contents: &'a Contents,
+        contents: &'a PackContents,
         reader: Box<dyn PackReader>,
         residence: Residence,
-    ) -> Result<Kept<'a>, Error> {
+    ) -> Result<KeptPack<'a>, Error> {
         let (found, needed) = (reader.length(), contents.bytes);
         if found != needed {
             return Err(Error::new(format!("the packed weights have {found} bytes instead of {needed}")));
         }
         let mut start = vec![0; contents.start()];
         reader.read(0, &mut start)?;
-        let (body, check) = start.split_at(start.len() - DIGEST);
+        let (body, check) = start.split_at(start.len() - DIGEST_BYTES);
         let (head, digests) = body.split_at(contents.head.len());
         if head != contents.head {
-            return Err(Error::new("the packed weights are of another model or of another version"));
+            return Err(Error::new("the packed weights belong to another model or version"));
         }
         if xxh3_64(body).to_le_bytes() != check {
             return Err(damaged("their table"));
@@ -224,29 +220,29 @@ impl<'a> Kept<'a> {
         let digests = digests.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
         let mapping = match (residence, reader.file()) {
             (Residence::File, Some(file)) => {
-                let unmapped = |error| Error::new(format!("the packed weights cannot be mapped: {error}"));
-                Some(Arc::new(Mapping::of(file, contents.bytes).map_err(unmapped)?))
+                let unmapped = |error| Error::new(format!("cannot map the packed weights: {error}"));
+                Some(Arc::new(MappedFile::of(file, contents.bytes).map_err(unmapped)?))
             }
             _ => None,
         };
-        Ok(Kept { contents, reader, digests, mapping })
+        Ok(KeptPack { contents, reader, digests, mapping })
     }
 
-    /// A matrix where it lies in the mapped file.
-    pub fn mapped(&self, name: &str) -> Option<Shared> {
+    /// A matrix in the mapped file.
+    pub fn mapped(&self, name: &str) -> Option<SharedBytes> {
         let range = self.contents.range(name)?;
-        Some(Shared::part(Whole::File(self.mapping.clone()?), range))
+        Some(SharedBytes::part(BytesOwner::File(self.mapping.clone()?), range))
     }
 
-    /// Whether the matrix of this name is among them.
-    pub fn holds(&self, name: &str) -> bool {
-        self.contents.places.contains_key(name)
+    /// Whether it contains the matrix of this name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.contents.matrices.contains_key(name)
     }
 
-    /// Reads a band and checks it.
+    /// Reads a band and checks its digest.
     ///
     /// # Errors
-    /// When it cannot be read, or is not what was written.
+    /// If it cannot be read, or is not what was written.
     pub fn read(&self, name: &str, band: usize, into: &mut [u8]) -> Result<(), Error> {
         let (offset, digest) = self.contents.band(name, band);
         self.reader.read(offset, into)?;
@@ -259,75 +255,73 @@ impl<'a> Kept<'a> {
 }
 
 fn damaged(part: &str) -> Error {
-    Error::new(format!("the packed weights are damaged: {part} is not as its digest says"))
+    Error::new(format!("the packed weights are damaged: {part} does not match its digest"))
 }
 
-/// Where kept weights are while they are used.
+/// Where kept weights reside while they are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residence {
-    /// Copied into memory, in huge pages, and each band compared with its digest.
+    /// Copied into memory, in huge pages; the digest of each band is checked.
     #[default]
     Memory,
-    /// In the store's file, mapped, if it has one: nothing is copied or
-    /// compared, pages are read when they are first needed, and processes share
-    /// them.
+    /// In the store's file, mapped, if it has one: nothing is copied or checked, pages are read when they
+    /// are first used, and processes share them.
     File,
 }
 
-/// Packed weights that are in use and not in a store yet.
+/// Packed weights that are in use and not yet in a store.
 #[derive(Debug)]
-pub struct Unkept {
-    contents: Contents,
-    /// What is written at once: a part of a matrix.
-    pieces: Vec<Piece>,
+pub struct UnsavedPack {
+    contents: PackContents,
+    /// The units of writing: parts of matrices.
+    pieces: Vec<WritePiece>,
     digests: Vec<AtomicU64>,
-    /// The first piece that nobody has begun.
+    /// The first piece that no thread has begun.
     next: AtomicUsize,
-    /// How many pieces are written.
+    /// The number of pieces that are written.
     written: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Piece {
-    matrix: Shared,
-    place: Place,
+struct WritePiece {
+    matrix: SharedBytes,
+    offset: MatrixOffset,
     bands: Range<usize>,
 }
 
-impl Unkept {
-    /// The weights of `contents`, whose matrices `matrix` yields.
-    pub(crate) fn new<'a>(contents: Contents, matrix: impl Fn(&str) -> &'a Shared) -> Unkept {
+impl UnsavedPack {
+    /// The weights of `contents`; `matrix` returns the bytes of each matrix.
+    pub(crate) fn new<'a>(contents: PackContents, matrix: impl Fn(&str) -> &'a SharedBytes) -> UnsavedPack {
         let mut pieces = Vec::new();
-        for (name, &place) in &contents.places {
-            let step = (PIECE / place.band_bytes.max(1)).max(1);
-            let firsts = (0..place.bands).step_by(step);
-            pieces.extend(firsts.map(|first| Piece {
+        for (name, &offset) in &contents.matrices {
+            let step = (PIECE_BYTES / offset.band_bytes.max(1)).max(1);
+            let firsts = (0..offset.bands).step_by(step);
+            pieces.extend(firsts.map(|first| WritePiece {
                 matrix: matrix(name).clone(),
-                place,
-                bands: first..place.bands.min(first + step),
+                offset,
+                bands: first..offset.bands.min(first + step),
             }));
         }
-        pieces.sort_by_key(|piece| piece.place.digest + piece.bands.start);
+        pieces.sort_by_key(|piece| piece.offset.digest + piece.bands.start);
         let digests = (0..contents.digests).map(|_| AtomicU64::new(0)).collect();
-        Unkept { contents, pieces, digests, next: AtomicUsize::new(0), written: AtomicUsize::new(0) }
+        UnsavedPack { contents, pieces, digests, next: AtomicUsize::new(0), written: AtomicUsize::new(0) }
     }
 
-    /// What to keep them under.
+    /// The key under which to keep them.
     pub fn key(&self) -> PackKey {
         self.contents.key
     }
 
-    /// All bytes.
+    /// The total number of bytes.
     pub fn bytes(&self) -> u64 {
         self.contents.bytes
     }
 
-    /// Writes piece after piece until none is left to begin. Any number of
-    /// threads may do so at once; whether everything is written now is said to
-    /// the one that was last, and only to that one.
+    /// Writes pieces until all have been begun. Any number of threads may call this at once; the call that
+    /// completes the last piece returns true, all others false.
     ///
     /// # Errors
-    /// When a piece cannot be written; then nobody is told that everything is.
+    /// If a piece cannot be written; then no call returns true.
     pub fn write(&self, to: &dyn PackWriter) -> Result<bool, Error> {
         while let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             let outcome = self.write_piece(piece, to);
@@ -335,7 +329,7 @@ impl Unkept {
                 self.next.store(self.pieces.len(), Ordering::Relaxed);
             }
             outcome?;
-            // Who writes the last piece sees the digests of all others.
+            // The thread that completes the last piece sees the digests of all others.
             if self.written.fetch_add(1, Ordering::AcqRel) + 1 == self.pieces.len() {
                 self.write_start(to)?;
                 return Ok(true);
@@ -344,8 +338,8 @@ impl Unkept {
         Ok(false)
     }
 
-    fn write_piece(&self, piece: &Piece, to: &dyn PackWriter) -> Result<(), Error> {
-        let Place { offset, band_bytes, digest, .. } = piece.place;
+    fn write_piece(&self, piece: &WritePiece, to: &dyn PackWriter) -> Result<(), Error> {
+        let MatrixOffset { offset, band_bytes, digest, .. } = piece.offset;
         let bytes = &piece.matrix[piece.bands.start * band_bytes..piece.bands.end * band_bytes];
         let digests = &self.digests[digest + piece.bands.start..];
         for (digest, band) in digests.iter().zip(bytes.chunks_exact(band_bytes.max(1))) {
@@ -371,11 +365,11 @@ mod tests {
     use crate::kernels::packed::BAND;
     use crate::pack::pack_band;
 
-    /// Bands of known bytes, for each format that is packed. Where a line differs,
-    /// `kernels::packed::VERSION` must be raised, and then the line changed: else
-    /// the next start would take weights of the former layout for its own.
+    /// The digests of known bands in each format that is packed. If a line changes, `kernels::packed::VERSION`
+    /// must be raised before the line is updated: otherwise the next start would read weights of the old
+    /// layout.
     #[test]
-    fn layouts_are_those_of_their_version() {
+    fn layouts_match_their_version() {
         let columns = 256;
         let digest = |dtype: DType| {
             let (tall, wide) = dtype.tile();
@@ -388,10 +382,10 @@ mod tests {
         let packed = |dtype: &&DType| !matches!(Layout::of(**dtype), Layout::Stored(_));
         let lines: Vec<String> = DType::ALL.iter().filter(packed).map(|&dtype| digest(dtype)).collect();
         let lines: Vec<String> = lines.into_iter().chain([format!("version {VERSION}")]).collect();
-        assert_eq!(lines, LAYOUTS);
+        assert_eq!(lines, LAYOUT_DIGESTS);
     }
 
-    const LAYOUTS: [&str; 18] = [
+    const LAYOUT_DIGESTS: [&str; 18] = [
         "f32 f1d5a0d479bdfb5c",
         "f16 e8428cf25685d2c0",
         "bf16 718b5deb726678a6",
@@ -414,8 +408,10 @@ mod tests {
 
     #[test]
     fn keys_differ_by_source_name_layout_and_shape() {
-        let listed = |name, layout, rows, columns| Listed { name, layout, rows, columns };
-        let key = |matrices: &[Listed<'_>], identity: &[u8]| Contents::of(matrices, identity).unwrap().key;
+        let listed = |name, layout, rows, columns| ListedMatrix { name, layout, rows, columns };
+        let key = |matrices: &[ListedMatrix<'_>], identity: &[u8]| {
+            PackContents::of(matrices, identity).unwrap().key
+        };
         let matrix = listed("a", Layout::Q4_0, 64, 32);
         let keys = [
             key(&[matrix], &[1; 32]),
@@ -432,13 +428,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_has_no_contents() {
-        let listed = |rows, columns| Listed { name: "a", layout: Layout::F32, rows, columns };
+    fn sizes_that_overflow_have_no_contents() {
+        let listed = |rows, columns| ListedMatrix { name: "a", layout: Layout::F32, rows, columns };
         for (rows, columns) in
             [(usize::MAX, 1), (1, usize::MAX), (1 << 40, 1 << 40), (usize::MAX, usize::MAX)]
         {
-            assert!(Contents::of(&[listed(rows, columns)], &[]).is_none(), "{rows} × {columns}");
+            assert!(PackContents::of(&[listed(rows, columns)], &[]).is_none(), "{rows} × {columns}");
         }
-        assert!(Contents::of(&[], &[]).is_none());
+        assert!(PackContents::of(&[], &[]).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! What the machine offers to this process.
+//! The resources that the machine offers to this process.
 
 use std::fs;
 use std::num::NonZero;
@@ -13,19 +13,18 @@ use crate::topology::{self, Topology};
 
 /// The part of the machine that this process may use.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct HostMachine {
     /// The processors that the process may run on.
     pub topology: Topology,
-    /// Processors' worth of time that its control group grants, if it bounds it.
+    /// The number of CPUs that its cgroup allows, if it has a limit.
     pub quota: Option<f64>,
 }
 
-impl Machine {
-    /// The machine that this process runs on. It is asked about once, by the
-    /// first thread that calls: threads that are later kept on a few processors
-    /// would see no others.
-    pub fn here() -> &'static Machine {
-        static HERE: OnceLock<Machine> = OnceLock::new();
+impl HostMachine {
+    /// The machine of this process. It is probed once, by the first thread that calls this: a thread that
+    /// is pinned later would see only a few processors.
+    pub fn here() -> &'static HostMachine {
+        static HERE: OnceLock<HostMachine> = OnceLock::new();
         HERE.get_or_init(|| {
             let root = Path::new("/");
             let listed = Topology::read(root).unwrap_or_default();
@@ -36,29 +35,29 @@ impl Machine {
             let count = thread::available_parallelism().map_or(1, NonZero::get);
             let is_known = !usable.processors().is_empty();
             let topology = if is_known { usable } else { Topology::uniform(count) };
-            Machine { topology, quota: topology::quota(root) }
+            HostMachine { topology, quota: topology::quota(root) }
         })
     }
 }
 
-/// The threads that compute unless another number is asked for: one for each
-/// core that this process may use, within its control group's grant.
+/// The default number of threads: one for each core that this process may use, within its cgroup
+/// quota.
 pub fn default_threads() -> usize {
-    let machine = Machine::here();
+    let machine = HostMachine::here();
     affinity::default_threads(&machine.topology, machine.quota)
 }
 
-/// How much of memory that asks for huge pages lies in such: bytes that did,
-/// of bytes that were touched for the trial. Nothing where the system does not say.
+/// How much of a trial allocation lies in huge pages: the bytes in huge pages and the bytes touched.
+/// `None` if the system does not report it.
 pub fn huge_pages() -> Option<(u64, u64)> {
     const TRIAL: usize = 4 * HUGE_PAGE;
-    let mut memory = Aligned::<u8>::zeroed(TRIAL, "a trial of huge pages").ok()?;
+    let mut memory = Aligned::<u8>::zeroed(TRIAL, "measuring huge pages").ok()?;
     memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     let maps = fs::read_to_string("/proc/self/smaps").ok()?;
     Some((huge_bytes(&maps, memory.as_ptr().addr())?, TRIAL as u64))
 }
 
-/// The `AnonHugePages` of the mapping that holds an address, of `/proc/self/smaps`.
+/// The `AnonHugePages` of the mapping that contains an address, from `/proc/self/smaps`.
 fn huge_bytes(maps: &str, address: usize) -> Option<u64> {
     let holds = |line: &str| {
         let (start, rest) = line.split_once('-')?;
@@ -86,13 +85,13 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_threads() {
-        let machine = Machine::here();
+    fn the_default_number_of_threads_is_within_the_machine() {
+        let machine = HostMachine::here();
         assert!((1..=machine.topology.processors().len()).contains(&default_threads()), "{machine:?}");
     }
 
     #[test]
-    fn a_trial_of_huge_pages_counts_no_more_than_it_touched() {
+    fn huge_bytes_are_at_most_the_bytes_touched() {
         if let Some((huge, touched)) = huge_pages() {
             assert!(huge <= touched, "{huge} of {touched}");
         }

@@ -1,5 +1,4 @@
-//! Walks a program. Nothing is allocated here: what varies between steps lies
-//! in memory that was made for the largest of them.
+//! Runs the instructions of a program. A step allocates nothing: its memory is sized for the largest step.
 
 use std::array;
 use std::cell::RefCell;
@@ -10,113 +9,116 @@ use girih_graph::backend::{Inputs, NodeTime, Sequence, Step, Watch};
 use girih_graph::{Error, Graph, Key, SunkGather, ValueId, sink_gather};
 use girih_tensor::Shape;
 
+use crate::activations::{ActivationPrecision, PackedActivations, SourceRows};
 use crate::amount::Amount;
-use crate::arrange::{Arranged, Precision, Source};
+use crate::instruction::{
+    ActivationSlot, Compute, CpuInstruction, Elementwise, Made, Matmul, MatmulEpilogue, Matmuls, OpCall,
+    PackSource, RopeParams, RowCount, StateWrite, StateWrites, StepBuffer, ValueLocation,
+};
 use crate::kernels::Table;
 use crate::kernels::packed::NARROW;
-use crate::lower::{
-    self, At, Call, Compute, Count, Elementwise, Finish, Instruction, Lowered, Made, Place, Product,
-    Products, Slot, Turn, Write, Writes, local_size, lower, partials_size, rotations, scratch_size, slots,
-};
+use crate::lower::{Lowered, local_len, lower, partials_len, rotation_frequencies, scratch_len, slots};
 use crate::memory::Aligned;
-use crate::ops::{self, Executor, Heads, Origin, Rows, StepTurns, Written};
-use crate::pool::Pool;
-use crate::state::Cache;
-use crate::weights::Weights;
+use crate::ops::{self, AttentionOperands, Executor, RowOrigin, StepRotations, StepRows, WrittenBlocks};
+use crate::pool::ThreadPool;
+use crate::state::CpuState;
+use crate::weights::CpuWeights;
 
-/// One graph, compiled.
+/// A compiled graph.
 #[derive(Debug)]
-pub struct Program {
+pub struct CpuProgram {
     key: Key,
-    /// All rows of every value.
-    instructions: Vec<Instruction>,
-    early: Option<WantedOnly>,
-    slots: Vec<Slot>,
-    memory: RefCell<Memory>,
+    /// Computes all rows of every value.
+    instructions: Vec<CpuInstruction>,
+    output_rows_only: Option<OutputRowsProgram>,
+    slots: Vec<ActivationSlot>,
+    memory: RefCell<StepMemory>,
 }
 
-/// What a program runs unless someone watches the values that it makes less of.
+/// Computes only the output rows of some values; it runs unless one of these values is watched.
 #[derive(Debug)]
-struct WantedOnly {
-    instructions: Vec<Instruction>,
-    /// The values of which only output rows are made, by name.
+struct OutputRowsProgram {
+    instructions: Vec<CpuInstruction>,
+    /// The names of these values.
     names: Vec<String>,
 }
 
-/// What a step works in.
+/// The memory that a step uses.
 #[derive(Debug)]
-struct Memory {
+struct StepMemory {
     /// The scratch values of the graph.
     scratch: Aligned<f32>,
-    /// Arranged activations.
+    /// Packed activations.
     slots: Vec<Aligned<u32>>,
-    /// What each thread needs for itself.
+    /// Scratch memory of each thread.
     locals: Vec<Aligned<f32>>,
-    /// One entry for each of [`rotations`].
-    turns: Vec<StepTurns>,
+    /// One entry for each of [`rotation_frequencies`].
+    rotations: Vec<StepRotations>,
     /// Partial sums of attention.
     partials: Aligned<f32>,
-    origins: Vec<Origin>,
+    origins: Vec<RowOrigin>,
     output_rows: Vec<u32>,
-    written: Written,
+    written: WrittenBlocks,
 }
 
-impl Program {
-    /// Compiles a graph for so many threads.
+impl CpuProgram {
+    /// Compiles a graph for a number of threads.
     pub(crate) fn new(
         graph: &Graph,
-        weights: &Weights,
+        weights: &CpuWeights,
         threads: usize,
-        precision: Option<Precision>,
-    ) -> Result<Program, Error> {
+        precision: Option<ActivationPrecision>,
+    ) -> Result<CpuProgram, Error> {
         let Lowered { instructions, slots } = lower(graph, weights, precision)?;
-        let early = sink_gather(graph);
-        let scratch = scratch_size(graph, early.as_ref());
-        let early = early.map(|SunkGather { graph, names }| {
+        let sunk = sink_gather(graph);
+        let scratch = scratch_len(graph, sunk.as_ref());
+        let output_rows_only = sunk.map(|SunkGather { graph, names }| {
             let Lowered { instructions, .. } = lower(&graph, weights, precision)?;
-            Ok::<_, Error>(WantedOnly { instructions, names })
+            Ok::<_, Error>(OutputRowsProgram { instructions, names })
         });
-        let arranged = slots.iter().map(|slot| Aligned::zeroed(slot.words, "the activations of a step"));
-        let local = local_size(graph, precision);
+        let packed = slots.iter().map(|slot| Aligned::zeroed(slot.words, "the activations of a step"));
+        let local = local_len(graph, precision);
         let locals = (0..threads).map(|_| Aligned::zeroed(local, "a thread's scratch memory"));
-        let turns = turns_shapes(graph).map(|(rows, pairs)| StepTurns::new(rows, pairs));
-        let memory = Memory {
+        let rotations = rotation_shapes(graph).map(|(rows, pairs)| StepRotations::new(rows, pairs));
+        let memory = StepMemory {
             scratch: Aligned::zeroed(scratch, "the scratch memory of a step")?,
-            slots: arranged.collect::<Result<_, _>>()?,
+            slots: packed.collect::<Result<_, _>>()?,
             locals: locals.collect::<Result<_, _>>()?,
-            turns: turns.collect::<Result<_, _>>()?,
-            partials: Aligned::zeroed(partials_size(graph), "the partial sums of attention")?,
+            rotations: rotations.collect::<Result<_, _>>()?,
+            partials: Aligned::zeroed(partials_len(graph), "the partial sums of attention")?,
             origins: Vec::with_capacity(graph.key.rows as usize),
             output_rows: Vec::with_capacity(graph.key.output_rows as usize),
-            written: Written::new(graph),
+            written: WrittenBlocks::new(graph),
         };
-        Ok(Program {
+        Ok(CpuProgram {
             key: graph.key,
             instructions,
-            early: early.transpose()?,
+            output_rows_only: output_rows_only.transpose()?,
             slots,
             memory: RefCell::new(memory),
         })
     }
 
-    /// The bytes that a program of this graph takes while it runs.
-    pub(crate) fn plan(graph: &Graph, threads: usize, precision: Option<Precision>) -> u64 {
-        let rows = size_of::<Origin>() as u64 * u64::from(graph.key.rows) + Written::bytes(graph);
+    /// The bytes of memory that a program of this graph needs.
+    pub(crate) fn plan(graph: &Graph, threads: usize, precision: Option<ActivationPrecision>) -> u64 {
+        let rows = size_of::<RowOrigin>() as u64 * u64::from(graph.key.rows) + WrittenBlocks::bytes(graph);
         let output_rows = size_of::<u32>() as u64 * u64::from(graph.key.output_rows);
-        let locals = threads as u64 * Aligned::<f32>::bytes(local_size(graph, precision));
-        let arranged: u64 =
-            slots(graph, precision).iter().map(|slot| Aligned::<u32>::bytes(slot.words)).sum();
-        let turns: u64 = turns_shapes(graph).map(|(rows, pairs)| StepTurns::bytes(rows, pairs)).sum();
-        let partials = Aligned::<f32>::bytes(partials_size(graph));
-        let scratch = Aligned::<f32>::bytes(scratch_size(graph, sink_gather(graph).as_ref()));
-        scratch + arranged + locals + turns + partials + rows + output_rows
+        let locals = threads as u64 * Aligned::<f32>::bytes(local_len(graph, precision));
+        let packed: u64 = slots(graph, precision).iter().map(|slot| Aligned::<u32>::bytes(slot.words)).sum();
+        let rotations: u64 =
+            rotation_shapes(graph).map(|(rows, pairs)| StepRotations::bytes(rows, pairs)).sum();
+        let partials = Aligned::<f32>::bytes(partials_len(graph));
+        let scratch = Aligned::<f32>::bytes(scratch_len(graph, sink_gather(graph).as_ref()));
+        scratch + packed + locals + rotations + partials + rows + output_rows
     }
 
-    /// The instructions of a step: those on output rows only, unless somebody
-    /// watches a value that they leave out rows of.
-    fn instructions(&self, watch: &dyn Watch) -> &[Instruction] {
-        match &self.early {
-            Some(WantedOnly { instructions, names }) if !names.iter().any(|name| watch.wants(name)) => {
+    /// The instructions of a step: those that compute only output rows, unless a
+    /// value whose rows they omit is watched.
+    fn instructions(&self, watch: &dyn Watch) -> &[CpuInstruction] {
+        match &self.output_rows_only {
+            Some(OutputRowsProgram { instructions, names })
+                if !names.iter().any(|name| watch.wants(name)) =>
+            {
                 instructions
             }
             _ => &self.instructions,
@@ -126,20 +128,20 @@ impl Program {
     /// Runs one step.
     ///
     /// # Panics
-    /// When the step is larger than the program's key, or contradicts itself.
+    /// If the step is larger than the program's key, or its parts contradict each other.
     pub(crate) fn run(
         &self,
         table: &Table,
-        pool: &Pool,
-        weights: &Weights,
-        state: &mut Cache,
+        pool: &ThreadPool,
+        weights: &CpuWeights,
+        state: &mut CpuState,
         step: Step<'_>,
     ) {
         let Step { inputs, sequences, output, watch } = step;
-        let Memory { scratch, slots, locals, turns, partials, origins, output_rows, written } =
+        let StepMemory { scratch, slots, locals, rotations, partials, origins, output_rows, written } =
             &mut *self.memory.borrow_mut();
-        trace(sequences, origins, output_rows);
-        turns.iter_mut().for_each(StepTurns::forget);
+        list_rows(sequences, origins, output_rows);
+        rotations.iter_mut().for_each(StepRotations::clear);
         assert!(
             origins.len() <= self.key.rows as usize && output_rows.len() <= self.key.output_rows as usize,
             "a step of {} rows, {} of them output rows, in a program for [{}]",
@@ -151,150 +153,156 @@ impl Program {
             Inputs::Tokens(_) => &[],
             Inputs::Embeddings(values) => values,
         };
-        let mut run = Run {
+        let mut run = CpuRun {
             executor: Executor { table, pool, locals, partials, variant: [""; 4] },
             kinds: &self.slots,
             slots,
             weights,
             state,
-            turns,
+            rotations,
             written,
-            finished: false,
+            epilogue_done: false,
             inputs,
-            rows: Rows { sequences, origins, output_rows },
-            values: Values { input, scratch, output, rows: origins.len(), output_rows: output_rows.len() },
+            rows: StepRows { sequences, origins, output_rows },
+            values: StepValues {
+                input,
+                scratch,
+                output,
+                rows: origins.len(),
+                output_rows: output_rows.len(),
+            },
         };
         let clocks = watch.clocks();
         let instructions = self.instructions(watch);
-        // The products of the next step follow those of this one.
-        let mut following = products_of(instructions).cycle().skip(1);
+        // The first matmuls of the next step follow the last of this one.
+        let mut following = matmuls_of(instructions).cycle().skip(1);
         for instruction in instructions {
             let begun = clocks.then(Instant::now);
             run.executor.variant = [table.name, "", "", ""];
             match instruction {
-                Instruction::Write(writes) => run.write(writes, watch),
-                Instruction::Arrange { source, width, slot, .. } => run.arrange(*source, *width, *slot),
-                Instruction::Products(products) => {
-                    following.next().inspect(|next| run.foresee(next));
-                    run.products(products, watch);
+                CpuInstruction::Write(writes) => run.write(writes, watch),
+                CpuInstruction::Pack { source, width, slot, .. } => run.pack(*source, *width, *slot),
+                CpuInstruction::Matmuls(matmuls) => {
+                    following.next().inspect(|next| run.prefetch(next));
+                    run.matmuls(matmuls, watch);
                 }
-                Instruction::Compute(compute) if run.is_due(compute, watch) => {
+                CpuInstruction::Compute(compute) if run.is_due(compute, watch) => {
                     run.compute(compute.call, compute.output);
                 }
-                Instruction::Compute(compute) => {
-                    run.show(&compute.name, &compute.shape, compute.output, watch);
+                CpuInstruction::Compute(compute) => {
+                    run.report(&compute.name, &compute.shape, compute.output, watch);
                     continue;
                 }
             }
             if let Some(begun) = begun {
                 watch.took(&run.took(instruction, begun.elapsed()));
             }
-            run.show_results(instruction, watch);
+            run.report_results(instruction, watch);
         }
     }
 }
 
-/// The rows and the pairs of each table of turns that a program of this graph has.
-fn turns_shapes(graph: &Graph) -> impl Iterator<Item = (usize, usize)> {
+/// The rows and the pairs of each table of rotations in a program of this graph.
+fn rotation_shapes(graph: &Graph) -> impl Iterator<Item = (usize, usize)> {
     let pairs = |id: ValueId| graph.value(id).shape.elements();
-    rotations(graph).into_iter().map(move |id| (graph.key.rows as usize, pairs(id)))
+    rotation_frequencies(graph).into_iter().map(move |id| (graph.key.rows as usize, pairs(id)))
 }
 
-/// Lists where each row stands, and which rows are output rows.
-fn trace(sequences: &[Sequence<'_>], origins: &mut Vec<Origin>, output_rows: &mut Vec<u32>) {
+/// Lists the origin of each row, and the output rows.
+fn list_rows(sequences: &[Sequence<'_>], origins: &mut Vec<RowOrigin>, output_rows: &mut Vec<u32>) {
     origins.clear();
     output_rows.clear();
     for (index, sequence) in sequences.iter().enumerate() {
         let count = sequence.rows.end - sequence.rows.start;
         origins.extend(
-            (0..count).map(|row| Origin { sequence: index as u32, position: sequence.position + row }),
+            (0..count).map(|row| RowOrigin { sequence: index as u32, position: sequence.position + row }),
         );
         output_rows.extend(sequence.output_rows().map(|row| row as u32));
     }
 }
 
-/// The products of a program, in their order.
-fn products_of(instructions: &[Instruction]) -> impl Iterator<Item = &Products> + Clone {
+/// The matmuls of a program, in order.
+fn matmuls_of(instructions: &[CpuInstruction]) -> impl Iterator<Item = &Matmuls> + Clone {
     instructions.iter().filter_map(|instruction| match instruction {
-        Instruction::Products(products) => Some(products),
+        CpuInstruction::Matmuls(matmuls) => Some(matmuls),
         _ => None,
     })
 }
 
-/// One step on its way through a program.
-struct Run<'a> {
+/// One step while it runs.
+struct CpuRun<'a> {
     executor: Executor<'a>,
-    kinds: &'a [Slot],
+    kinds: &'a [ActivationSlot],
     slots: &'a mut [Aligned<u32>],
-    weights: &'a Weights,
-    state: &'a mut Cache,
-    turns: &'a mut [StepTurns],
-    written: &'a mut Written,
-    /// Whether the last products have made the value of the next node, too.
-    finished: bool,
+    weights: &'a CpuWeights,
+    state: &'a mut CpuState,
+    rotations: &'a mut [StepRotations],
+    written: &'a mut WrittenBlocks,
+    /// Whether the last matmuls have applied their epilogue.
+    epilogue_done: bool,
     inputs: Inputs<'a>,
-    rows: Rows<'a>,
-    values: Values<'a>,
+    rows: StepRows<'a>,
+    values: StepValues<'a>,
 }
 
-impl Run<'_> {
-    /// Whether a value is to be made now.
+impl CpuRun<'_> {
+    /// Whether a value must be computed by its own instruction.
     fn is_due(&self, compute: &Compute, watch: &dyn Watch) -> bool {
         match compute.made {
             Made::Here => true,
             Made::InPassing => watch.wants(&compute.name),
-            Made::WithProducts => !self.finished,
+            Made::WithMatmuls => !self.epilogue_done,
         }
     }
 
-    fn compute(&mut self, call: Call, place: Place) {
-        let Run { executor, weights, turns, state, rows, values, .. } = self;
+    fn compute(&mut self, call: OpCall, location: ValueLocation) {
+        let CpuRun { executor, weights, rotations, state, rows, values, .. } = self;
         match call {
-            Call::Alias => executor.variant[0] = "alias",
-            Call::Embed { table } => {
+            OpCall::Alias => executor.variant[0] = "alias",
+            OpCall::Embed { table } => {
                 let Inputs::Tokens(tokens) = self.inputs else { unreachable!("checked: embed reads tokens") };
-                ops::embed(executor, tokens, weights.matrix(table), values.split(place, []).0);
+                ops::embed(executor, tokens, weights.matrix(table), values.split(location, []).0);
             }
-            Call::Norm { x, weight, epsilon } => {
-                let (y, [x]) = values.split(place, [x]);
+            OpCall::Norm { x, weight, epsilon } => {
+                let (y, [x]) = values.split(location, [x]);
                 ops::norm(executor, x, weights.vector(weight), epsilon, y);
             }
-            Call::Rope { x, turn: Turn { frequencies, turns: index, pairing } } => {
-                let (y, [x]) = values.split(place, [x]);
-                turns[index].fill(executor, weights.vector(frequencies), *rows);
-                ops::rope(executor, x, place.stride, &turns[index], pairing, y);
+            OpCall::Rope { x, rotation: RopeParams { frequencies, table, pairing } } => {
+                let (y, [x]) = values.split(location, [x]);
+                rotations[table].fill(executor, weights.vector(frequencies), *rows);
+                ops::rope(executor, x, location.stride, &rotations[table], pairing, y);
             }
-            Call::Attend { q, keys, values: contents, attention } => {
-                let (y, [q]) = values.split(place, [q]);
-                let heads = Heads { q, keys: state.tensor(keys), values: state.tensor(contents) };
+            OpCall::Attend { q, keys, values: contents, attention } => {
+                let (y, [q]) = values.split(location, [q]);
+                let heads = AttentionOperands { q, keys: state.tensor(keys), values: state.tensor(contents) };
                 ops::attend(executor, heads, attention, *rows, y);
             }
-            Call::Take { x } => {
-                let (y, [x]) = values.split(place, [x]);
-                ops::take(x, place.stride, *rows, y);
+            OpCall::Gather { x } => {
+                let (y, [x]) = values.split(location, [x]);
+                ops::gather(x, location.stride, *rows, y);
             }
-            Call::Elementwise(call) => elementwise(call, executor, values, place),
+            OpCall::Elementwise(call) => elementwise(call, executor, values, location),
         }
     }
 
-    /// Lets threads that wait ask for the weights of the products that come next,
-    /// where reading these is what takes the time.
-    fn foresee(&self, next: &Products) {
+    /// Lets idle threads prefetch the weights of the next matmuls, where memory
+    /// bounds these.
+    fn prefetch(&self, next: &Matmuls) {
         if self.values.rows_of(next.rows) <= NARROW {
             let weights = next.parts.iter().map(|part| self.weights.matrix(part.weight));
-            let gated = matches!(next.finish, Some((Finish::Gate { .. }, _)));
-            ops::foresee(self.executor.pool, weights, gated);
+            let gated = matches!(next.epilogue, Some((MatmulEpilogue::Gate { .. }, _)));
+            ops::prefetch(self.executor.pool, weights, gated);
         }
     }
 
-    /// Multiplies rows by all matrices at once, or by one after another where
-    /// someone watches: with the same bits.
-    fn products(&mut self, products: &Products, watch: &dyn Watch) {
-        let Products { rows, width, parts, finish, .. } = products;
+    /// Multiplies rows by all matrices in one task, or by one after another if an
+    /// output is watched, with the same bits.
+    fn matmuls(&mut self, matmuls: &Matmuls, watch: &dyn Watch) {
+        let Matmuls { rows, width, parts, epilogue, .. } = matmuls;
         let is_watched = parts.iter().any(|part| watch.wants(&part.name));
-        self.finished = finish.is_some() && !is_watched;
+        self.epilogue_done = epilogue.is_some() && !is_watched;
         let results = array::from_fn(|index| Some(parts.get(index)?.output));
-        match *finish {
+        match *epilogue {
             _ if is_watched => {
                 for part in parts {
                     self.linear(
@@ -307,8 +315,8 @@ impl Run<'_> {
                 }
             }
             None => self.linear(*rows, *width, parts, None, results),
-            Some((finish, output)) => {
-                self.linear(*rows, *width, parts, Some(finish), [Some(output), None, None, None]);
+            Some((epilogue, output)) => {
+                self.linear(*rows, *width, parts, Some(epilogue), [Some(output), None, None, None]);
             }
         }
     }
@@ -316,53 +324,59 @@ impl Run<'_> {
     /// Multiplies rows by some matrices.
     fn linear(
         &mut self,
-        rows: Count,
+        rows: RowCount,
         width: usize,
-        parts: &[Product],
-        finish: Option<Finish>,
-        outputs: [Option<Place>; ops::MOST_PRODUCTS],
+        parts: &[Matmul],
+        epilogue: Option<MatmulEpilogue>,
+        outputs: [Option<ValueLocation>; ops::MAX_MATMULS],
     ) {
-        let Run { executor, kinds, slots, weights, values, .. } = self;
+        let CpuRun { executor, kinds, slots, weights, values, .. } = self;
         let rows = values.rows_of(rows);
-        let products = array::from_fn(|index| {
+        let matmuls = array::from_fn(|index| {
             let part = parts.get(index)?;
-            let x = Arranged { kind: kinds[part.slot].kind, rows, width, words: &slots[part.slot] };
+            let x = PackedActivations { kind: kinds[part.slot].kind, rows, width, words: &slots[part.slot] };
             let bias = part.bias.map(|bias| weights.vector(bias));
-            Some(ops::Product { x, weight: weights.matrix(part.weight), bias })
+            Some(ops::MatmulOperands { x, weight: weights.matrix(part.weight), bias })
         });
-        let residual = match finish {
-            Some(Finish::Add { residual }) => Some(residual),
+        let residual = match epilogue {
+            Some(MatmulEpilogue::Add { residual }) => Some(residual),
             _ => None,
         };
         let (outputs, [residual]) = values.lend(outputs, [residual]);
-        let finish = match finish {
-            None => ops::Finish::Store,
-            Some(Finish::Add { .. }) => ops::Finish::Add(residual),
-            Some(Finish::Gate { act }) => ops::Finish::Gate(act),
+        let epilogue = match epilogue {
+            None => ops::Epilogue::Store,
+            Some(MatmulEpilogue::Add { .. }) => ops::Epilogue::Add(residual),
+            Some(MatmulEpilogue::Gate { act }) => ops::Epilogue::Gate(act),
         };
-        ops::linear(executor, products, finish, outputs);
+        ops::linear(executor, matmuls, epilogue, outputs);
     }
 
-    /// Arranges rows for the products that follow.
-    fn arrange(&mut self, source: lower::Source, width: usize, slot: usize) {
-        let get = |place| self.values.get(place);
+    /// Packs activations for the matmuls that follow.
+    fn pack(&mut self, source: PackSource, width: usize, slot: usize) {
+        let get = |location| self.values.get(location);
         let source = match source {
-            lower::Source::Rows { x } => Source::Rows(get(x)),
-            lower::Source::Norm { x, weight, epsilon } => {
-                Source::Norm { x: get(x), weight: self.weights.vector(weight), epsilon }
+            PackSource::Rows { x } => SourceRows::Rows(get(x)),
+            PackSource::Norm { x, weight, epsilon } => {
+                SourceRows::Norm { x: get(x), weight: self.weights.vector(weight), epsilon }
             }
-            lower::Source::Gate { gate, up, act } => Source::Gate { gate: get(gate), up: get(up), act },
+            PackSource::Gate { gate, up, act } => SourceRows::Gate { gate: get(gate), up: get(up), act },
         };
         self.executor.variant = [self.executor.table.name, source.name(), "", ""];
-        ops::arranged(&mut self.executor, self.kinds[slot].kind, source, width, &mut self.slots[slot]);
+        ops::pack_activations(
+            &mut self.executor,
+            self.kinds[slot].kind,
+            source,
+            width,
+            &mut self.slots[slot],
+        );
     }
 
-    /// Puts every row where its sequence's state has its position. Heads that someone
-    /// wants to see rotated have been rotated before.
-    fn write(&mut self, writes: &Writes, watch: &dyn Watch) {
+    /// Writes every row to its position in its sequence's state. If the rotated heads
+    /// are watched, their own instruction has rotated them before.
+    fn write(&mut self, writes: &StateWrites, watch: &dyn Watch) {
         let is_rotated = writes.rotated.as_ref().is_none_or(|name| watch.wants(name));
-        let part = |part: Write| match part.unturned {
-            Some((x, turn)) if !is_rotated => (x, Some(turn), part.state),
+        let part = |part: StateWrite| match part.unrotated {
+            Some((x, rotation)) if !is_rotated => (x, Some(rotation), part.state),
             _ => (part.x, None, part.state),
         };
         if !is_rotated {
@@ -371,37 +385,37 @@ impl Run<'_> {
         match writes.parts[..] {
             [one] => self.write_parts([part(one)]),
             [first, second] => self.write_parts([first, second].map(part)),
-            _ => unreachable!("a task writes one state value or two"),
+            _ => unreachable!("a task writes one or two state values"),
         }
     }
 
-    /// Puts rows, after they are rotated, into as many state values.
-    fn write_parts<const N: usize>(&mut self, parts: [(Place, Option<Turn>, usize); N]) {
-        let Run { executor, weights, turns, state, rows, values, written, .. } = self;
-        for Turn { frequencies, turns: index, .. } in parts.iter().filter_map(|part| part.1) {
-            turns[index].fill(executor, weights.vector(frequencies), *rows);
+    /// Writes rows to state values, and rotates those that have a rotation.
+    fn write_parts<const N: usize>(&mut self, parts: [(ValueLocation, Option<RopeParams>, usize); N]) {
+        let CpuRun { executor, weights, rotations, state, rows, values, written, .. } = self;
+        for RopeParams { frequencies, table, .. } in parts.iter().filter_map(|part| part.1) {
+            rotations[table].fill(executor, weights.vector(frequencies), *rows);
         }
-        let sources = parts.map(|(x, turn, _)| ops::write::Source {
+        let sources = parts.map(|(x, rotation, _)| ops::write::StateRows {
             x: values.get(x),
-            turns: turn.map(|turn| (&turns[turn.turns], turn.pairing)),
+            rotations: rotation.map(|rotation| (&rotations[rotation.table], rotation.pairing)),
         });
         ops::write(executor, sources, state.tensors_mut(parts.map(|(.., state)| state)), *rows, written);
     }
 
-    /// What an instruction did that has just run.
-    fn took<'i>(&'i self, instruction: &'i Instruction, time: Duration) -> NodeTime<'i> {
+    /// What the last instruction did, and how long it took.
+    fn took<'i>(&'i self, instruction: &'i CpuInstruction, time: Duration) -> NodeTime<'i> {
         let (name, op, rows, amount) = match instruction {
-            Instruction::Write(Writes { parts, name, .. }) => {
+            CpuInstruction::Write(StateWrites { parts, name, .. }) => {
                 (name, "write", self.values.count(parts[0].x), Amount::default())
             }
-            Instruction::Arrange { count, name, .. } => {
-                (name, "arrange", self.values.rows_of(*count), Amount::default())
+            CpuInstruction::Pack { count, name, .. } => {
+                (name, "pack", self.values.rows_of(*count), Amount::default())
             }
-            Instruction::Products(products) => {
-                let rows = self.values.rows_of(products.rows);
-                (&products.name, "linear", rows, Amount::of_products(products, rows, self.weights))
+            CpuInstruction::Matmuls(matmuls) => {
+                let rows = self.values.rows_of(matmuls.rows);
+                (&matmuls.name, "linear", rows, Amount::of_matmuls(matmuls, rows, self.weights))
             }
-            Instruction::Compute(Compute { call, output, name, op, .. }) => {
+            CpuInstruction::Compute(Compute { call, output, name, op, .. }) => {
                 let rows = self.values.count(*output);
                 let amount = Amount::of(*call, rows, self.weights, self.state, self.rows.sequences);
                 (name, *op, rows, amount)
@@ -412,49 +426,54 @@ impl Run<'_> {
         NodeTime { name, op, variant, rows, bytes: amount.bytes, operations: amount.operations, time }
     }
 
-    /// Shows what an instruction has made.
-    fn show_results(&self, instruction: &Instruction, watch: &mut dyn Watch) {
+    /// Reports the results of an instruction to the watch.
+    fn report_results(&self, instruction: &CpuInstruction, watch: &mut dyn Watch) {
         match instruction {
-            Instruction::Compute(Compute { name, shape, output, .. }) => {
-                self.show(name, shape, *output, watch)
+            CpuInstruction::Compute(Compute { name, shape, output, .. }) => {
+                self.report(name, shape, *output, watch)
             }
-            Instruction::Products(Products { parts, .. }) => {
-                parts.iter().for_each(|part| self.show(&part.name, &part.shape, part.output, watch));
+            CpuInstruction::Matmuls(Matmuls { parts, .. }) => {
+                parts.iter().for_each(|part| self.report(&part.name, &part.shape, part.output, watch));
             }
-            Instruction::Write(_) | Instruction::Arrange { .. } => {}
+            CpuInstruction::Write(_) | CpuInstruction::Pack { .. } => {}
         }
     }
 
-    /// Shows a value to whom it may concern.
-    fn show(&self, name: &str, shape: &Shape, place: Place, watch: &mut dyn Watch) {
+    /// Reports a value to the watch, if the watch wants it.
+    fn report(&self, name: &str, shape: &Shape, location: ValueLocation, watch: &mut dyn Watch) {
         if watch.wants(name) {
-            let shape = shape.with_outermost(self.values.count(place));
-            watch.value(name, &shape, self.values.get(place));
+            let shape = shape.with_outermost(self.values.count(location));
+            watch.value(name, &shape, self.values.get(location));
         }
     }
 }
 
-fn elementwise(call: Elementwise, executor: &mut Executor<'_>, values: &mut Values<'_>, place: Place) {
+fn elementwise(
+    call: Elementwise,
+    executor: &mut Executor<'_>,
+    values: &mut StepValues<'_>,
+    location: ValueLocation,
+) {
     let table = executor.table;
     match call {
         Elementwise::Copy { x } => {
-            let (y, x) = values.split(place, [x]);
+            let (y, x) = values.split(location, [x]);
             ops::elementwise(executor, x, y, |[x], y| y.copy_from_slice(x));
         }
         Elementwise::Gate { gate, up, act } => {
-            let (y, operands) = values.split(place, [gate, up]);
+            let (y, operands) = values.split(location, [gate, up]);
             ops::elementwise(executor, operands, y, |[gate, up], y| (table.gate)(act, gate, up, y));
         }
         Elementwise::Add { a, b } => {
-            let (y, operands) = values.split(place, [a, b]);
+            let (y, operands) = values.split(location, [a, b]);
             ops::elementwise(executor, operands, y, |[a, b], y| (table.add)(a, b, y));
         }
         Elementwise::Scale { x, factor } => {
-            let (y, x) = values.split(place, [x]);
+            let (y, x) = values.split(location, [x]);
             ops::elementwise(executor, x, y, |[x], y| (table.scale)(x, factor, y));
         }
         Elementwise::Softcap { x, cap } => {
-            let (y, x) = values.split(place, [x]);
+            let (y, x) = values.split(location, [x]);
             ops::elementwise(executor, x, y, |[x], y| {
                 y.copy_from_slice(x);
                 (table.softcap)(y, cap);
@@ -463,8 +482,8 @@ fn elementwise(call: Elementwise, executor: &mut Executor<'_>, values: &mut Valu
     }
 }
 
-/// The values that a step brings, makes and yields.
-struct Values<'a> {
+/// The inputs, intermediate values and outputs of a step.
+struct StepValues<'a> {
     input: &'a [f32],
     scratch: &'a mut [f32],
     output: &'a mut [f32],
@@ -472,60 +491,63 @@ struct Values<'a> {
     output_rows: usize,
 }
 
-impl Values<'_> {
-    /// How many rows of a value there are in this step.
-    fn count(&self, place: Place) -> usize {
-        self.rows_of(place.count)
+impl StepValues<'_> {
+    /// The number of rows of a value in this step.
+    fn count(&self, location: ValueLocation) -> usize {
+        self.rows_of(location.count)
     }
 
-    fn rows_of(&self, count: Count) -> usize {
+    fn rows_of(&self, count: RowCount) -> usize {
         match count {
-            Count::Rows => self.rows,
-            Count::OutputRows => self.output_rows,
+            RowCount::Rows => self.rows,
+            RowCount::OutputRows => self.output_rows,
         }
     }
 
-    /// The values at a place.
-    fn get(&self, place: Place) -> &[f32] {
-        let len = self.count(place) * place.stride;
-        match place.at {
-            At::Input => &self.input[..len],
-            At::Output => &self.output[..len],
-            At::Scratch(start) => &self.scratch[start..start + len],
+    /// The numbers at a location.
+    fn get(&self, location: ValueLocation) -> &[f32] {
+        let len = self.count(location) * location.stride;
+        match location.buffer {
+            StepBuffer::Input => &self.input[..len],
+            StepBuffer::Output => &self.output[..len],
+            StepBuffer::Scratch(start) => &self.scratch[start..start + len],
         }
     }
 
-    /// The values at a place to be written, and those at places to be read.
+    /// The numbers at a location to be written, and at those to be read.
     ///
     /// # Panics
-    /// As [`Values::lend`].
-    fn split<const N: usize>(&mut self, output: Place, operands: [Place; N]) -> (&mut [f32], [&[f32]; N]) {
+    /// As [`StepValues::lend`].
+    fn split<const N: usize>(
+        &mut self,
+        output: ValueLocation,
+        operands: [ValueLocation; N],
+    ) -> (&mut [f32], [&[f32]; N]) {
         let ([output], operands) = self.lend([Some(output)], operands.map(Some));
         (output, operands)
     }
 
-    /// The values at places to be written, and those at places to be read;
-    /// nothing where there is no place.
+    /// The numbers at locations to be written, and at those to be read; empty where
+    /// there is no location.
     ///
     /// # Panics
-    /// When a place to be written shares memory with another, which plans
-    /// without faults rule out.
+    /// If a location to be written overlaps another, which a correct plan rules out.
     fn lend<const W: usize, const R: usize>(
         &mut self,
-        outputs: [Option<Place>; W],
-        operands: [Option<Place>; R],
+        outputs: [Option<ValueLocation>; W],
+        operands: [Option<ValueLocation>; R],
     ) -> ([&mut [f32]; W], [&[f32]; R]) {
-        let len = |place: Place| self.rows_of(place.count) * place.stride;
+        let len = |location: ValueLocation| self.rows_of(location.count) * location.stride;
         let (lens, operand_lens) =
-            (outputs.map(|place| place.map(len)), operands.map(|place| place.map(len)));
-        let start = |place: Option<Place>| match place?.at {
-            At::Scratch(start) => Some(start),
-            At::Output => None,
-            At::Input => unreachable!("checked: nothing writes the input"),
+            (outputs.map(|location| location.map(len)), operands.map(|location| location.map(len)));
+        let start = |location: Option<ValueLocation>| match location?.buffer {
+            StepBuffer::Scratch(start) => Some(start),
+            StepBuffer::Output => None,
+            StepBuffer::Input => unreachable!("checked: nothing writes the input"),
         };
         let mut order: [usize; W] = array::from_fn(|index| index);
         order.sort_unstable_by_key(|&index| start(outputs[index]));
-        // The scratch between the results, from a number on.
+        // The scratch before each result, with its start.
         let mut gaps: [(usize, &[f32]); W] = [(0, &[]); W];
         let mut results: [&mut [f32]; W] = array::from_fn(|_| &mut [][..]);
         let (mut output, mut rest, mut at) = (Some(&mut *self.output), &mut *self.scratch, 0);
@@ -544,11 +566,13 @@ impl Values<'_> {
         }
         let (input, rest) = (self.input, &*rest);
         let operands = array::from_fn(|index| {
-            let (Some(place), Some(len)) = (operands[index], operand_lens[index]) else { return &[][..] };
-            let start = match place.at {
-                At::Input => return &input[..len],
-                At::Scratch(start) => start,
-                At::Output => unreachable!("checked: the last node writes the output, so none reads it"),
+            let (Some(location), Some(len)) = (operands[index], operand_lens[index]) else { return &[][..] };
+            let start = match location.buffer {
+                StepBuffer::Input => return &input[..len],
+                StepBuffer::Scratch(start) => start,
+                StepBuffer::Output => {
+                    unreachable!("checked: the last node writes the output, so none reads it")
+                }
             };
             let mut parts = gaps.iter().copied().chain([(at, rest)]);
             let part = parts.find(|(first, part)| {

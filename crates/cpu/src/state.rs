@@ -1,13 +1,13 @@
 //! State: keys and values of all sequences, block by block.
 //!
 //! ```text
-//! tensor = block 0 | block 1 | …            blocks belong to whom the engine says
+//! tensor = block 0 | block 1 | …            the engine assigns blocks to sequences
 //! block  = head 0 | head 1 | …
 //! head   = tile 0 | tile 1                  of keys: 32 positions each, transposed
-//!        | position 0 | … | position 63     of values: a row each, filled up to 16
+//!        | position 0 | … | position 63     of values: a row each, padded to a multiple of 16
 //! ```
-//! So what one head reads over the positions of a block lies in one piece, as
-//! [the kernels](crate::kernels::attend) want it.
+//! So the cells of one head over the positions of a block are contiguous, as [the
+//! kernels](crate::kernels::attend) need them.
 
 use std::ops::Range;
 
@@ -18,14 +18,14 @@ use girih_tensor::DType;
 use crate::kernels::Table;
 use crate::kernels::attend::{Format, GROUP, LANES, Q8_0_GROUP, TILE};
 use crate::memory::Aligned;
-use crate::os::Use;
+use crate::os::PageUse;
 
-/// Dims that are rounded before they are put where they belong.
-const STRETCH: usize = 64;
+/// Dims that are rounded in one call.
+const ROUNDED_DIMS: usize = 64;
 
-/// The state values of a graph, in the order in which they stand in it.
+/// The state values of a graph, in the order of the graph.
 #[derive(Debug)]
-pub struct Cache {
+pub struct CpuState {
     tensors: Vec<StateTensor>,
 }
 
@@ -33,66 +33,67 @@ pub struct Cache {
 #[derive(Debug)]
 pub(crate) struct StateTensor {
     group: GroupId,
-    layout: Layout,
+    layout: StateLayout,
     bytes: Aligned<u8>,
 }
 
-/// How a block of one state value is laid out.
+/// The layout of a block of one state value.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct StateLayout {
     format: Format,
-    part: Part,
+    role: StateRole,
     pub heads: usize,
     /// Values of one head at one position.
     pub size: usize,
-    /// The same with what a row is filled up by.
+    /// The same with padding.
     width: usize,
 }
 
-/// What a state value is to attention.
+/// How attention uses a state value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum StateRole {
     Keys,
     Values,
 }
 
-impl Cache {
-    /// The bytes that so many blocks per group take.
+impl CpuState {
+    /// The bytes that these numbers of blocks per group take.
     pub(crate) fn plan(graph: &Graph, blocks: &[u32]) -> u64 {
         let sizes = values(graph).map(|(id, group, value)| {
             let blocks = blocks.get(group.0 as usize).copied().unwrap_or(0) as usize;
-            let bytes = Layout::of(graph, id, value).ok().and_then(|layout| layout.bytes(blocks));
+            let bytes = StateLayout::of(graph, id, value).ok().and_then(|layout| layout.bytes(blocks));
             Aligned::<u8>::bytes(bytes.unwrap_or(usize::MAX))
         });
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// Zeroed state of so many blocks per group.
+    /// Allocates zeroed state with these numbers of blocks per group.
     ///
     /// # Errors
-    /// When memory is short, or a value has a type that state does not have here.
-    pub(crate) fn new(graph: &Graph, blocks: &[u32]) -> Result<Cache, Error> {
+    /// If there is not enough memory, or the type of a value is not supported for state.
+    pub(crate) fn new(graph: &Graph, blocks: &[u32]) -> Result<CpuState, Error> {
         let tensors = values(graph).map(|(id, group, value)| {
             let blocks = blocks.get(group.0 as usize).copied().unwrap_or(0);
-            let too_many = || Error::new(format!("{blocks} blocks of '{}' are more than memory", value.name));
-            let layout = Layout::of(graph, id, value).map_err(|reason| {
-                Error::new(format!("the cpu backend cannot keep '{}': {reason}", value.name))
+            let too_many =
+                || Error::new(format!("{blocks} blocks of '{}' exceed the address space", value.name));
+            let layout = StateLayout::of(graph, id, value).map_err(|reason| {
+                Error::new(format!("the cpu backend cannot store '{}': {reason}", value.name))
             })?;
             let bytes = layout.bytes(blocks as usize).ok_or_else(too_many)?;
-            Ok(StateTensor { group, layout, bytes: Aligned::zeroed_for(bytes, &value.name, Use::Start)? })
+            Ok(StateTensor { group, layout, bytes: Aligned::zeroed_for(bytes, &value.name, PageUse::Start)? })
         });
-        Ok(Cache { tensors: tensors.collect::<Result<_, Error>>()? })
+        Ok(CpuState { tensors: tensors.collect::<Result<_, Error>>()? })
     }
 
-    /// The state value that stands at `index` among those of the graph.
+    /// The state value at `index` among those of the graph.
     pub(crate) fn tensor(&self, index: usize) -> &StateTensor {
         &self.tensors[index]
     }
 
-    /// As [`Cache::tensor`], of several at once, to be written to.
+    /// Several state values, to be written.
     ///
     /// # Panics
-    /// When two of them are the same.
+    /// If two of them are the same.
     pub(crate) fn tensors_mut<const N: usize>(&mut self, indexes: [usize; N]) -> [&mut StateTensor; N] {
         self.tensors.get_disjoint_mut(indexes).expect("a task writes each state value once")
     }
@@ -114,40 +115,40 @@ fn values(graph: &Graph) -> impl Iterator<Item = (ValueId, GroupId, &Value)> {
     })
 }
 
-/// Why the state value of this id cannot be kept, if it cannot.
+/// Why this state value cannot be stored, if it cannot.
 pub(crate) fn objection(graph: &Graph, id: ValueId) -> Option<String> {
-    Layout::of(graph, id, graph.value(id)).err()
+    StateLayout::of(graph, id, graph.value(id)).err()
 }
 
-impl Layout {
-    /// The layout of a state value, or the reason why it has none.
-    fn of(graph: &Graph, id: ValueId, value: &Value) -> Result<Layout, String> {
+impl StateLayout {
+    /// The layout of a state value, or why it has none.
+    fn of(graph: &Graph, id: ValueId, value: &Value) -> Result<StateLayout, String> {
         let read_as = |index: usize| {
             let mut nodes = graph.nodes.iter().filter(|node| matches!(node.op, Op::Attend { .. }));
             nodes.any(|node| node.inputs.get(index) == Some(&id))
         };
-        let part = match (read_as(1), read_as(2)) {
+        let role = match (read_as(1), read_as(2)) {
             (true, true) => return Err("it is read as keys and as values".to_owned()),
-            (true, false) => Part::Keys,
-            (false, _) => Part::Values,
+            (true, false) => StateRole::Keys,
+            (false, _) => StateRole::Values,
         };
         let dtype = value.dtype;
         let format = Format::of(dtype)
-            .ok_or_else(|| format!("its type is {dtype}; state is kept as f32, f16, bf16 or q8_0"))?;
+            .ok_or_else(|| format!("its type is {dtype}; state can be f32, f16, bf16 or q8_0"))?;
         let size = value.shape.columns();
         if format == Format::Q8_0 && !size.is_multiple_of(GROUP) {
-            return Err(format!("heads of {size} values are no whole groups of {GROUP}, which q8_0 needs"));
+            return Err(format!("q8_0 needs a head size divisible by {GROUP}; this one is {size}"));
         }
-        let width = match part {
-            Part::Keys => size,
-            Part::Values => size.next_multiple_of(LANES),
+        let width = match role {
+            StateRole::Keys => size,
+            StateRole::Values => size.next_multiple_of(LANES),
         };
-        Ok(Layout { format, part, heads: value.shape.stride() / size, size, width })
+        Ok(StateLayout { format, role, heads: value.shape.stride() / size, size, width })
     }
 
-    /// The bytes of so many blocks.
+    /// The bytes of `blocks` blocks; `None` if they exceed `usize`.
     fn bytes(&self, blocks: usize) -> Option<usize> {
-        // Of one position, or of 32 values of it: sizes of a graph are not small.
+        // Checks for the largest type, `f32`: sizes from a graph can overflow.
         let row = self.heads.checked_mul(self.width)?.checked_mul(size_of::<f32>())?;
         row.checked_mul(BLOCK_POSITIONS)?.checked_mul(blocks)?;
         Some(blocks * self.block_bytes())
@@ -163,18 +164,18 @@ impl Layout {
         self.format.bytes(BLOCK_POSITIONS, self.width)
     }
 
-    /// Puts rows of one head into the bytes of the head in a block, from
-    /// position `at` on. The rows lie `stride` values apart.
+    /// Writes rows of one head to the head's bytes in a block, from position `at` on. The rows are
+    /// `stride` values apart.
     pub fn put(&self, table: &Table, rows: &[f32], stride: usize, at: usize, bytes: &mut [u8]) {
-        if self.part == Part::Keys && self.format != Format::Q8_0 {
+        if self.role == StateRole::Keys && self.format != Format::Q8_0 {
             return self.put_keys(table, rows, stride, at, bytes);
         }
         for (index, row) in rows.chunks(stride).enumerate() {
-            for (stretch, values) in row[..self.size].chunks(STRETCH).enumerate() {
-                let mut rounded = [0; STRETCH * 4];
+            for (part, values) in row[..self.size].chunks(ROUNDED_DIMS).enumerate() {
+                let mut rounded = [0; ROUNDED_DIMS * 4];
                 let rounded = &mut rounded[..self.format.bytes(1, values.len())];
                 self.round(table, values, rounded);
-                let (first, at) = (stretch * STRETCH, at + index);
+                let (first, at) = (part * ROUNDED_DIMS, at + index);
                 if self.format == Format::Q8_0 {
                     self.put_groups(rounded, first / GROUP, at, bytes);
                 } else {
@@ -185,17 +186,17 @@ impl Layout {
         }
     }
 
-    /// As [`Layout::put`], for keys that lie in lines of one dim each: the rows
-    /// of a tile are rounded first, so that each line is visited once.
+    /// As [`StateLayout::put`], for keys, whose lines hold one dim each: the rows of a tile are rounded
+    /// first, so that each line is visited once.
     fn put_keys(&self, table: &Table, rows: &[f32], stride: usize, at: usize, bytes: &mut [u8]) {
-        let mut rounded = [0; TILE * STRETCH * 4];
+        let mut rounded = [0; TILE * ROUNDED_DIMS * 4];
         let (mut rest, mut at) = (rows, at);
         while !rest.is_empty() {
             let count = (TILE - at % TILE).min(rest.len().div_ceil(stride));
             let (some, others) = rest.split_at(rest.len().min(count * stride));
             let tile = &mut bytes[at / TILE * self.format.bytes(TILE, self.size)..];
-            for first in (0..self.size).step_by(STRETCH) {
-                let dims = STRETCH.min(self.size - first);
+            for first in (0..self.size).step_by(ROUNDED_DIMS) {
+                let dims = ROUNDED_DIMS.min(self.size - first);
                 let row_bytes = self.format.bytes(1, dims);
                 for (row, rounded) in some.chunks(stride).zip(rounded.chunks_exact_mut(row_bytes)) {
                     self.round(table, &row[first..first + dims], rounded);
@@ -221,14 +222,14 @@ impl Layout {
         }
     }
 
-    /// Puts blocks of Q8_0, from group `first` of one head on, at one position.
+    /// Writes blocks of Q8_0 at one position, from group `first` of one head on.
     fn put_groups(&self, blocks: &[u8], first: usize, at: usize, bytes: &mut [u8]) {
         let groups = self.width / GROUP;
         for (group, block) in blocks.chunks_exact(2 + GROUP).enumerate() {
             let (scale, integers) = block.split_at(2);
             let group = first + group;
-            match self.part {
-                Part::Keys => {
+            match self.role {
+                StateRole::Keys => {
                     let (scales, lines) = bytes[(at / TILE * groups + group) * Q8_0_GROUP..][..Q8_0_GROUP]
                         .split_at_mut(2 * TILE);
                     scales[at % TILE * 2..][..2].copy_from_slice(scale);
@@ -236,7 +237,7 @@ impl Layout {
                         line[at % TILE] = integer;
                     }
                 }
-                Part::Values => {
+                StateRole::Values => {
                     let (lines, scales) = bytes.split_at_mut(BLOCK_POSITIONS * self.width);
                     lines[at * self.width + group * GROUP..][..GROUP].copy_from_slice(integers);
                     scales[(group * BLOCK_POSITIONS + at) * 2..][..2].copy_from_slice(scale);
@@ -246,8 +247,8 @@ impl Layout {
     }
 }
 
-/// Puts rows of `dims` values of `BYTES` bytes each into the columns of as many
-/// lines, from column `at` on.
+/// Writes rows of `dims` values of `BYTES` bytes each to the columns of `dims` lines, from column
+/// `at` on.
 fn put_columns<const BYTES: usize>(rows: &[u8], dims: usize, at: usize, lines: &mut [u8]) {
     let rows = rows.as_chunks::<BYTES>().0;
     for (dim, line) in lines.chunks_exact_mut(TILE * BYTES).enumerate() {
@@ -257,7 +258,7 @@ fn put_columns<const BYTES: usize>(rows: &[u8], dims: usize, at: usize, lines: &
 }
 
 impl StateTensor {
-    /// How its values are stored.
+    /// The format of its values.
     pub fn format(&self) -> Format {
         self.layout.format
     }
@@ -273,13 +274,13 @@ impl StateTensor {
         (self.layout.block_bytes() / BLOCK_POSITIONS) as u64
     }
 
-    /// The bytes of a block.
+    /// The range of a block's bytes.
     fn block(&self, block: Block) -> Range<usize> {
         let bytes = self.layout.block_bytes();
         block.0 as usize * bytes..(block.0 as usize + 1) * bytes
     }
 
-    /// The bytes of one head in block `index` of the sequence.
+    /// The range of one head's bytes in block `index` of the sequence.
     fn range(&self, sequence: &Sequence<'_>, head: usize, index: usize) -> Range<usize> {
         let block = sequence.blocks[self.group.0 as usize][index];
         let bytes = self.layout.head_bytes();
@@ -287,23 +288,23 @@ impl StateTensor {
         start..start + bytes
     }
 
-    /// What block `index` of the sequence holds of one head.
+    /// The bytes of one head in block `index` of the sequence.
     pub fn head(&self, sequence: &Sequence<'_>, head: usize, index: usize) -> &[u8] {
         &self.bytes[self.range(sequence, head, index)]
     }
 
-    /// The group that its blocks are of.
+    /// The group of its blocks.
     pub fn group(&self) -> GroupId {
         self.group
     }
 
-    /// How a block is laid out, and the bytes of all blocks.
-    pub fn blocks_mut(&mut self) -> (Layout, &mut [u8]) {
+    /// The layout of a block, and the bytes of all blocks.
+    pub fn blocks_mut(&mut self) -> (StateLayout, &mut [u8]) {
         (self.layout, &mut self.bytes)
     }
 }
 
-impl backend::State for Cache {
+impl backend::State for CpuState {
     fn copy(&mut self, group: GroupId, from: Block, to: Block) {
         for tensor in self.of_group_mut(group) {
             let (from, to) = (tensor.block(from), tensor.block(to).start);
@@ -327,7 +328,7 @@ impl backend::State for Cache {
         let need: usize = self.of_group(group).map(|tensor| tensor.block(block).len()).sum();
         if bytes.len() != need {
             let have = bytes.len();
-            return Err(Error::new(format!("a block of state is {need} bytes; {have} were given")));
+            return Err(Error::new(format!("a block of state has {need} bytes; got {have}")));
         }
         let mut rest = bytes;
         for tensor in self.of_group_mut(group) {

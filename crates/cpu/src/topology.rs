@@ -1,39 +1,38 @@
-//! Sockets, cores, hyperthreads and memory nodes, as Linux lists them under
-//! `/sys`, and what a control group leaves of them. It only reads; who runs
-//! where is decided in `affinity`.
+//! Sockets, cores, hyperthreads and memory nodes, as Linux lists them under `/sys`, and the quota of a
+//! cgroup. Where threads run is decided in `affinity`.
 //!
-//! Files that are missing or make no sense are taken for their absence: a
-//! machine without them is one node of cores without hyperthreads.
+//! Files with invalid contents are treated as missing. A machine without these files is one node of
+//! cores without hyperthreads.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
-/// Processors that Linux can be built for, at most (`CONFIG_NR_CPUS` of x86-64).
-const MOST_CPUS: usize = 8192;
+/// The maximum number of processors for which Linux can be built (`CONFIG_NR_CPUS` of x86-64).
+const MAX_CPUS: usize = 8192;
 
-/// One logical processor: what the system schedules a thread on.
+/// A logical processor: what the system schedules a thread on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Processor {
-    /// The number by which the system knows it.
+    /// The system's number of the processor.
     pub number: usize,
-    /// The core it is a hyperthread of, named by that core's lowest number.
+    /// The core it is a hyperthread of, identified by the lowest number of its processors.
     pub core: usize,
-    /// The package that the core lies in.
+    /// The package that contains the core.
     pub socket: usize,
-    /// The memory that is near to it.
+    /// The memory node that is near to it.
     pub node: usize,
 }
 
-/// The processors that are switched on, by number.
+/// The processors that are online, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     processors: Vec<Processor>,
 }
 
 impl Topology {
-    /// What the system below `root`, which is `/` but in tests, says of its
-    /// processors; nothing where it lists none.
+    /// Reads the processors that the system below `root` lists; `None` if it lists none. `root` is `/`
+    /// except in tests.
     pub fn read(root: &Path) -> Option<Topology> {
         let cpus = root.join("sys/devices/system/cpu");
         let online = numbers_of(&cpus.join("online")).filter(|online| !online.is_empty())?;
@@ -54,13 +53,13 @@ impl Topology {
         Some(Topology { processors: online.into_iter().map(processor).collect() })
     }
 
-    /// So many cores without hyperthreads, all in one socket and node.
+    /// A machine of `cores` cores without hyperthreads, all in one socket and node.
     pub fn uniform(cores: usize) -> Topology {
         let processor = |number| Processor { number, core: number, socket: 0, node: 0 };
         Topology { processors: (0..cores).map(processor).collect() }
     }
 
-    /// Those of the processors that are in `allowed`.
+    /// The processors that are in `allowed`.
     pub fn restricted(mut self, allowed: &[usize]) -> Topology {
         self.processors.retain(|processor| allowed.contains(&processor.number));
         self
@@ -71,17 +70,17 @@ impl Topology {
         &self.processors
     }
 
-    /// How many cores there are.
+    /// The number of cores.
     pub fn cores(&self) -> usize {
         self.distinct(|processor| processor.core)
     }
 
-    /// How many sockets there are.
+    /// The number of sockets.
     pub fn sockets(&self) -> usize {
         self.distinct(|processor| processor.socket)
     }
 
-    /// How many memory nodes have processors.
+    /// The number of memory nodes that have processors.
     pub fn nodes(&self) -> usize {
         self.distinct(|processor| processor.node)
     }
@@ -101,26 +100,26 @@ fn nodes(folder: &Path) -> Vec<(usize, Vec<usize>)> {
     online.into_iter().filter_map(node).collect()
 }
 
-/// Processors' worth of time that the control groups of this process grant it,
-/// such as 1.5, or nothing when they set no bound. `root` is `/` but in tests.
+/// The number of CPUs that the cgroups of this process allow, such as 1.5; `None` without a limit.
+/// `root` is `/` except in tests.
 pub fn quota(root: &Path) -> Option<f64> {
     let own = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = root.join("sys/fs/cgroup");
-    let grants = own.lines().filter_map(|line| {
+    let quotas = own.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':');
         let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
         if controllers.is_empty() {
-            return least(&mounts, path, unified_grant);
+            return smallest_quota(&mounts, path, quota_of_v2);
         }
         let has_cpu = controllers.split(',').any(|controller| controller == "cpu");
         let mount = [controllers, "cpu"].map(|name| mounts.join(name)).into_iter().find(|path| path.is_dir());
-        least(&mount.filter(|_| has_cpu)?, path, separate_grant)
+        smallest_quota(&mount.filter(|_| has_cpu)?, path, quota_of_v1)
     });
-    grants.reduce(f64::min)
+    quotas.reduce(f64::min)
 }
 
-/// The least grant of a group and the groups that it lies in.
-fn least(mount: &Path, path: &str, grant: impl Fn(&Path) -> Option<f64>) -> Option<f64> {
+/// The smallest quota of a group and of the groups that contain it.
+fn smallest_quota(mount: &Path, path: &str, quota: impl Fn(&Path) -> Option<f64>) -> Option<f64> {
     let mut folder = mount.to_owned();
     let below = Path::new(path).components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),
@@ -132,18 +131,18 @@ fn least(mount: &Path, path: &str, grant: impl Fn(&Path) -> Option<f64>) -> Opti
             folder.clone()
         }))
         .collect();
-    folders.iter().filter_map(|folder| grant(folder)).reduce(f64::min)
+    folders.iter().filter_map(|folder| quota(folder)).reduce(f64::min)
 }
 
-/// `cpu.max` of version 2: microseconds, or `max`, in each so many microseconds.
-fn unified_grant(folder: &Path) -> Option<f64> {
+/// Parses `cpu.max` of version 2: microseconds, or `max`, in each period of microseconds.
+fn quota_of_v2(folder: &Path) -> Option<f64> {
     let text = fs::read_to_string(folder.join("cpu.max")).ok()?;
     let (time, period) = text.trim().split_once(' ')?;
     ratio(time.parse().ok()?, period.parse().ok()?)
 }
 
-/// The two files of version 1; a time of -1 is no bound.
-fn separate_grant(folder: &Path) -> Option<f64> {
+/// Parses the two files of version 1; a time of -1 is no limit.
+fn quota_of_v1(folder: &Path) -> Option<f64> {
     let number = |name: &str| number_of(&folder.join(name));
     ratio(number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?)
 }
@@ -160,13 +159,13 @@ fn numbers_of(path: &Path) -> Option<Vec<usize>> {
     numbers(&fs::read_to_string(path).ok()?)
 }
 
-/// A list such as `0-3,8,10-11`, in ascending order; nothing when it is none.
+/// Parses a list such as `0-3,8,10-11` in ascending order; `None` if it is invalid.
 fn numbers(list: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        if last >= MOST_CPUS {
+        if last >= MAX_CPUS {
             return None;
         }
         numbers.extend(first..=last);
@@ -211,9 +210,8 @@ pub(crate) mod tests {
 
     const CPU: &str = "sys/devices/system/cpu";
 
-    /// Two sockets of two nodes, each of two cores with two hyperthreads, in
-    /// the order in which servers number them: first all cores, then their
-    /// second hyperthreads. Processors 3 and 15 are switched off.
+    /// Two sockets of two nodes, each of two cores with two hyperthreads, numbered as on servers: first all
+    /// cores, then their second hyperthreads. Processors 3 and 15 are offline.
     fn server() -> Vec<(String, String)> {
         let mut files = vec![(format!("{CPU}/online"), "0-2,4-14".to_owned())];
         for number in (0..16).filter(|number| ![3, 15].contains(number)) {
@@ -251,7 +249,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn sockets_nodes_and_hyperthreads_are_told_apart() {
+    fn sockets_nodes_and_hyperthreads_are_distinguished() {
         let topology = server_topology();
         let numbers: Vec<usize> = topology.processors().iter().map(|processor| processor.number).collect();
         assert_eq!(numbers, [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
@@ -274,10 +272,10 @@ pub(crate) mod tests {
         }
     }
 
-    /// Some virtual machines list nonsense: siblings without the processor, a
-    /// socket of -1, a node without a list.
+    /// Some virtual machines list invalid values: siblings without the processor, a socket of -1, a node
+    /// without a list.
     #[test]
-    fn nonsense_is_taken_for_its_absence() {
+    fn invalid_files_are_treated_as_missing() {
         let system = FakeSystem::new(&[
             (&format!("{CPU}/online"), "0-1"),
             (&format!("{CPU}/cpu0/topology/core_cpus_list"), "7"),
@@ -289,7 +287,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_least_quota_of_all_groups_counts() {
+    fn the_smallest_quota_of_all_groups_counts() {
         let of = |files: &[(&str, &str)]| quota(FakeSystem::new(files).root());
         assert_eq!(of(&[]), None);
         let own = ("proc/self/cgroup", "0::/a/b");
@@ -300,13 +298,13 @@ pub(crate) mod tests {
         for bad in ["", "100000", "x 100000", "100000 0", "-1 100000"] {
             assert_eq!(of(&[own, (inner, bad)]), None, "{bad}");
         }
-        // A container sees its group as the root, or by a path of the host's.
+        // A container sees its group as the root, or by a path of the host.
         let escaping = ("proc/self/cgroup", "0::/../../x");
         assert_eq!(of(&[escaping, ("sys/fs/cgroup/cpu.max", "200000 100000")]), Some(2.0));
     }
 
     #[test]
-    fn quotas_of_the_older_interface_are_known() {
+    fn quotas_of_cgroup_version_1_are_read() {
         let own = ("proc/self/cgroup", "5:memory:/m\n4:cpu,cpuacct:/a\n0::/");
         let mount = "sys/fs/cgroup/cpu,cpuacct";
         let of = |time: &str| {

@@ -1,134 +1,133 @@
-//! Weights as this device holds them: matrices packed for the kernels, vectors
-//! as `f32`.
+//! Weights on this backend: matrices packed for the kernels, vectors as `f32`.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use girih_graph::{Error, Graph, Op, Value, ValueId, WeightSource};
+use girih_graph::{Error, Graph, Op, OperandKind, Value, ValueId, WeightSource};
 use girih_tensor::{DType, View};
 
-use crate::arrange::bands;
+use crate::activations::bands;
 use crate::kernels::Table;
 use crate::kernels::packed::{
     BAND, Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, LANES, LINE, Layout, Panel, PanelGroup,
 };
-use crate::memory::{Aligned, Shared, Whole};
+use crate::memory::{Aligned, BytesOwner, SharedBytes};
 use crate::pack::pack_band;
-use crate::packed_store::{Contents, Kept, Listed, PackedStore, Residence, Unkept};
-use crate::pool::{Grid, Pool};
+use crate::packed_store::{KeptPack, ListedMatrix, PackContents, PackedStore, Residence, UnsavedPack};
+use crate::pool::{Grid, ThreadPool};
 
 /// All weights of a graph.
 #[derive(Debug)]
-pub struct Weights {
+pub struct CpuWeights {
     indexes: HashMap<String, usize>,
-    tensors: Vec<Tensor>,
+    tensors: Vec<LoadedWeight>,
 }
 
 #[derive(Debug)]
-enum Tensor {
-    Matrix(Matrix),
+enum LoadedWeight {
+    Matrix(PackedMatrix),
     Vector(Aligned<f32>),
 }
 
-/// What the nodes of a graph take a weight for.
+/// How the nodes of a graph use a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// The second operand of `linear` or `embed`.
+pub(crate) enum WeightForm {
+    /// As the second operand of `linear` or `embed`.
     Matrix,
-    /// A norm's weight, a bias, or frequencies.
+    /// As a norm's weight, a bias, or frequencies.
     Vector,
 }
 
-impl Form {
-    /// What `op` takes its operand `index` for, if that is a weight.
-    pub fn of(op: Op, index: usize) -> Option<Form> {
-        match (op, index) {
-            (Op::Linear | Op::Embed, 1) => Some(Form::Matrix),
-            (Op::Norm { .. } | Op::Rope { .. }, 1) | (Op::Linear, 2) => Some(Form::Vector),
+impl WeightForm {
+    /// The form of operand `index` of `op`, if that is a weight.
+    pub fn of(op: Op, index: usize) -> Option<WeightForm> {
+        match op.spec().operands.get(index)? {
+            OperandKind::Matrix => Some(WeightForm::Matrix),
+            OperandKind::Vector => Some(WeightForm::Vector),
             _ => None,
         }
     }
 
-    /// What the graph takes `weight` for; all its readers agree on it.
-    pub fn in_graph(graph: &Graph, weight: ValueId) -> Option<Form> {
+    /// The form of `weight` in the graph; all its readers agree on it.
+    pub fn in_graph(graph: &Graph, weight: ValueId) -> Option<WeightForm> {
         graph.nodes.iter().find_map(|node| {
             let index = node.inputs.iter().position(|&input| input == weight)?;
-            Form::of(node.op, index)
+            WeightForm::of(node.op, index)
         })
     }
 }
 
-impl Weights {
+impl CpuWeights {
     /// The bytes that the weights of `graph` take.
     pub(crate) fn plan(graph: &Graph) -> u64 {
-        let vectors = of_form(graph, Form::Vector);
+        let vectors = of_form(graph, WeightForm::Vector);
         let vectors = vectors.map(|value| Aligned::<f32>::bytes(value.shape.elements()));
-        let matrices = Place::of_all(of_form(graph, Form::Matrix));
-        let matrices = matrices.map_or(u64::MAX, |places| Aligned::<u8>::bytes(Place::end(&places)));
+        let matrices = MatrixRange::of_all(of_form(graph, WeightForm::Matrix));
+        let matrices = matrices.map_or(u64::MAX, |ranges| Aligned::<u8>::bytes(MatrixRange::end(&ranges)));
         vectors.fold(matrices, u64::saturating_add)
     }
 
-    /// Reads the weights of `graph`, a large one with all threads at once, as
-    /// `store` kept them, or packs them and has them kept there.
+    /// Loads the weights of `graph`, with all threads: from `store` if it has them packed, else from
+    /// `source`; then the packed matrices are given to the store.
     ///
     /// # Errors
-    /// When `source` fails or memory is short; never because of the store.
+    /// If `source` fails or there is not enough memory; never because of the store.
     pub(crate) fn load(
         graph: &Graph,
         source: &dyn WeightSource,
         store: Option<&dyn PackedStore>,
         residence: Residence,
-        pool: &Pool,
-    ) -> Result<Weights, Error> {
+        pool: &ThreadPool,
+    ) -> Result<CpuWeights, Error> {
         let contents = source.identity().and_then(|identity| contents(graph, &identity));
         let (Some(store), Some(contents)) = (store, contents) else {
-            return Weights::fill(graph, source, None, pool);
+            return CpuWeights::fill(graph, source, None, pool);
         };
         if let Some(reader) = store.find(contents.key) {
-            let kept = Kept::open(&contents, reader, residence);
-            match kept.and_then(|kept| Weights::fill(graph, source, Some(&kept), pool)) {
+            let kept = KeptPack::open(&contents, reader, residence);
+            match kept.and_then(|kept| CpuWeights::fill(graph, source, Some(&kept), pool)) {
                 Ok(weights) => return Ok(weights),
                 Err(error) => store.note(&error),
             }
         }
-        let weights = Weights::fill(graph, source, None, pool)?;
+        let weights = CpuWeights::fill(graph, source, None, pool)?;
         let matrix = |name: &str| {
-            let index = weights.indexes.get(name).expect("what is packed is a matrix of the graph");
+            let index = weights.indexes.get(name).expect("a packed weight is a matrix of the graph");
             &weights.matrix(*index).bytes
         };
-        store.keep(Unkept::new(contents, matrix));
+        store.keep(UnsavedPack::new(contents, matrix));
         Ok(weights)
     }
 
-    /// The weights of `graph`: matrices as they are `kept`, all else from `source`.
+    /// Loads the weights of `graph`: matrices in `kept` from there, all others from `source`.
     fn fill(
         graph: &Graph,
         source: &dyn WeightSource,
-        kept: Option<&Kept<'_>>,
-        pool: &Pool,
-    ) -> Result<Weights, Error> {
+        kept: Option<&KeptPack<'_>>,
+        pool: &ThreadPool,
+    ) -> Result<CpuWeights, Error> {
         let mapped = |value: &Value| kept.and_then(|kept| kept.mapped(&value.name));
-        let unmapped = of_form(graph, Form::Matrix).filter(|value| mapped(value).is_none());
-        let places = Place::of_all(unmapped)?;
-        let mut memory = Aligned::zeroed(Place::end(&places), "all that the weights pack to")?;
-        fill_all(&places, &mut memory, pool, &|value, band, stored, packed| match kept
-            .filter(|kept| kept.holds(&value.name))
+        let unmapped = of_form(graph, WeightForm::Matrix).filter(|value| mapped(value).is_none());
+        let ranges = MatrixRange::of_all(unmapped)?;
+        let mut memory = Aligned::zeroed(MatrixRange::end(&ranges), "the packed weights")?;
+        fill_all(&ranges, &mut memory, pool, &|value, band, stored, packed| match kept
+            .filter(|kept| kept.contains(&value.name))
         {
             Some(kept) => kept.read(&value.name, band, packed),
             None => read_and_pack(value, source, band, stored, packed),
         })?;
-        let memory = Whole::Memory(Arc::new(memory));
-        let mut filled = places.into_iter().map(|place| Shared::part(memory.clone(), place.range));
+        let memory = BytesOwner::Memory(Arc::new(memory));
+        let mut filled = ranges.into_iter().map(|matrix| SharedBytes::part(memory.clone(), matrix.range));
         let mut next = || filled.next().expect("each matrix that is not mapped was filled");
-        let mut weights = Weights { indexes: HashMap::new(), tensors: Vec::new() };
+        let mut weights = CpuWeights { indexes: HashMap::new(), tensors: Vec::new() };
         for (id, value) in graph.weights() {
-            let tensor = match Form::in_graph(graph, id) {
-                Some(Form::Matrix) => {
+            let tensor = match WeightForm::in_graph(graph, id) {
+                Some(WeightForm::Matrix) => {
                     let bytes = mapped(value).unwrap_or_else(&mut next);
-                    Tensor::Matrix(Matrix::new(value, bytes)?)
+                    LoadedWeight::Matrix(PackedMatrix::new(value, bytes)?)
                 }
-                Some(Form::Vector) => Tensor::Vector(vector(value, source)?),
+                Some(WeightForm::Vector) => LoadedWeight::Vector(vector(value, source)?),
                 None => continue,
             };
             weights.indexes.insert(value.name.clone(), weights.tensors.len());
@@ -137,114 +136,118 @@ impl Weights {
         Ok(weights)
     }
 
-    /// Where the weight of this name lies.
+    /// The index of the weight of this name.
     pub(crate) fn index(&self, name: &str) -> Result<usize, Error> {
         let missing =
-            || Error::new(format!("the weight '{name}' of the graph was not loaded with the others"));
+            || Error::new(format!("the weight '{name}' of the graph is not among the loaded weights"));
         self.indexes.get(name).copied().ok_or_else(missing)
     }
 
-    pub(crate) fn matrix(&self, index: usize) -> &Matrix {
+    pub(crate) fn matrix(&self, index: usize) -> &PackedMatrix {
         match &self.tensors[index] {
-            Tensor::Matrix(matrix) => matrix,
-            Tensor::Vector(_) => panic!("programs run with the weights that they were compiled for"),
+            LoadedWeight::Matrix(matrix) => matrix,
+            LoadedWeight::Vector(_) => panic!("programs run with the weights that they were compiled for"),
         }
     }
 
     /// All matrices, in the order of the graph.
-    pub(crate) fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+    pub(crate) fn matrices(&self) -> impl Iterator<Item = &PackedMatrix> {
         self.tensors.iter().filter_map(|tensor| match tensor {
-            Tensor::Matrix(matrix) => Some(matrix),
-            Tensor::Vector(_) => None,
+            LoadedWeight::Matrix(matrix) => Some(matrix),
+            LoadedWeight::Vector(_) => None,
         })
     }
 
     pub(crate) fn vector(&self, index: usize) -> &[f32] {
         match &self.tensors[index] {
-            Tensor::Vector(vector) => vector,
-            Tensor::Matrix(_) => panic!("programs run with the weights that they were compiled for"),
+            LoadedWeight::Vector(vector) => vector,
+            LoadedWeight::Matrix(_) => panic!("programs run with the weights that they were compiled for"),
         }
     }
 }
 
-/// Fills a band, all zeros, of a weight; with memory for its stored bytes.
+/// Fills a band of zeros of a weight; the vector is a buffer for its stored bytes.
 type FillBand<'a> = dyn Fn(&Value, usize, &mut Vec<u8>, &mut [u8]) -> Result<(), Error> + Sync + 'a;
 
-/// The weights of `graph` that it takes for this.
-fn of_form(graph: &Graph, form: Form) -> impl Iterator<Item = &Value> {
-    let of_form = move |(id, _): &(ValueId, _)| Form::in_graph(graph, *id) == Some(form);
+/// The weights of `graph` that it uses in this form.
+fn of_form(graph: &Graph, form: WeightForm) -> impl Iterator<Item = &Value> {
+    let of_form = move |(id, _): &(ValueId, _)| WeightForm::in_graph(graph, *id) == Some(form);
     graph.weights().filter(of_form).map(|(_, value)| value)
 }
 
-/// Where a matrix lies in the memory of all: one memory, because what does not
-/// fill a huge page gets pages of the usual size, and matrices one by one left
-/// a tenth of a model in these (of small ones, such as those of keys, all).
-struct Place<'a> {
+/// The range of a matrix in the memory that holds all matrices. In one memory nearly all of it is in
+/// huge pages; matrices allocated one by one left a tenth of a model in pages of 4 KiB (small
+/// matrices, such as those of keys, entirely).
+struct MatrixRange<'a> {
     value: &'a Value,
     range: Range<usize>,
     band_bytes: usize,
 }
 
-impl Place<'_> {
-    /// One matrix after another, each from the start of a cache line on.
-    fn of_all<'a>(matrices: impl Iterator<Item = &'a Value>) -> Result<Vec<Place<'a>>, Error> {
+impl MatrixRange<'_> {
+    /// Places one matrix after another, each at the start of a cache line.
+    fn of_all<'a>(matrices: impl Iterator<Item = &'a Value>) -> Result<Vec<MatrixRange<'a>>, Error> {
         let mut end = 0;
-        let place = |value: &'a Value| {
-            let (band_bytes, all) = Matrix::sizes(value)?;
+        let range = |value: &'a Value| {
+            let (band_bytes, all) = PackedMatrix::sizes(value)?;
             let next = all.checked_next_multiple_of(LINE).and_then(|all| all.checked_add(end));
             let start = end;
             end = next.ok_or_else(|| too_large(value))?;
-            Ok(Place { value, range: start..start + all, band_bytes })
+            Ok(MatrixRange { value, range: start..start + all, band_bytes })
         };
-        matrices.map(place).collect()
+        matrices.map(range).collect()
     }
 
-    /// The bytes of all.
-    fn end(places: &[Place<'_>]) -> usize {
-        places.last().map_or(0, |place| place.range.end)
+    /// The bytes of all matrices.
+    fn end(ranges: &[MatrixRange<'_>]) -> usize {
+        ranges.last().map_or(0, |matrix| matrix.range.end)
     }
 }
 
 /// A band to be filled.
-struct Empty<'a> {
+struct EmptyBand<'a> {
     value: &'a Value,
     band: usize,
     bytes: &'a mut [u8],
-    /// Which part of its matrix it belongs to.
+    /// The part of its matrix that it belongs to.
     part: usize,
-    /// Its place among the bands of all matrices.
+    /// Its index among the bands of all matrices.
     number: usize,
 }
 
-/// The bands of all matrices: the first part of each matrix before the second
-/// part of any, a part for each thread. Memory lies near the thread that first
-/// writes to it, and in a step each begins with its own part of each matrix.
-fn by_parts<'a>(places: &'a [Place<'_>], memory: &'a mut [u8], parts: usize) -> Vec<Empty<'a>> {
+/// The bands of all matrices, each matrix in one part for each thread: the first part of every matrix,
+/// then the second of every matrix, and so on. Memory is allocated near the thread that first writes
+/// it, and in a step each thread begins with its own part of each matrix.
+fn by_parts<'a>(ranges: &'a [MatrixRange<'_>], memory: &'a mut [u8], parts: usize) -> Vec<EmptyBand<'a>> {
     let (mut all, mut rest, mut end) = (Vec::new(), memory, 0);
-    for Place { value, range, band_bytes } in places {
-        let taken = rest.split_off_mut(..range.end - end).expect("places are those of this memory");
+    for MatrixRange { value, range, band_bytes } in ranges {
+        let taken = rest.split_off_mut(..range.end - end).expect("the ranges are within this memory");
         let bands = taken[range.start - end..].chunks_mut((*band_bytes).max(1));
         end = range.end;
         let count = bands.len();
         for (band, bytes) in bands.enumerate() {
-            all.push(Empty { value, band, bytes, part: band * parts / count, number: all.len() });
+            all.push(EmptyBand { value, band, bytes, part: band * parts / count, number: all.len() });
         }
     }
     all.sort_by_key(|empty| empty.part);
     all
 }
 
-/// Has `fill` fill the bands of all matrices. They are one task, since threads
-/// wait for each other at its end: for one that has lost its processor, which
-/// something else may want meanwhile, that is milliseconds.
-fn fill_all(places: &[Place<'_>], memory: &mut [u8], pool: &Pool, fill: &FillBand<'_>) -> Result<(), Error> {
-    let mut bands = by_parts(places, memory, pool.threads());
+/// Fills the bands of all matrices, in one task: threads wait for each other at the end of a task,
+/// for milliseconds if one of them has lost its CPU to another process.
+fn fill_all(
+    ranges: &[MatrixRange<'_>],
+    memory: &mut [u8],
+    pool: &ThreadPool,
+    fill: &FillBand<'_>,
+) -> Result<(), Error> {
+    let mut bands = by_parts(ranges, memory, pool.threads());
     let mut buffers = vec![Vec::new(); pool.threads()];
-    let failure = Failure::default();
+    let failure = FirstError::default();
     let grid = Grid { width: 1, row_step: 1, column_step: 1 };
     pool.tiles(&mut buffers, &mut bands, grid, |tile, buffer| {
         let index = tile.rows().start;
-        let [Empty { value, band, bytes, number, .. }] = tile.row(index) else {
+        let [EmptyBand { value, band, bytes, number, .. }] = tile.row(index) else {
             unreachable!("a row is one band")
         };
         if failure.is_before(*number) {
@@ -257,20 +260,20 @@ fn fill_all(places: &[Place<'_>], memory: &mut [u8], pool: &Pool, fill: &FillBan
     failure.outcome()
 }
 
-/// What is worth keeping of a graph's weights: the matrices that are packed.
-/// The others are read as fast from where they come.
-fn contents(graph: &Graph, identity: &[u8]) -> Option<Contents> {
+/// The matrices of a graph that are worth keeping: those that are packed. All other weights are read as
+/// fast from their source.
+fn contents(graph: &Graph, identity: &[u8]) -> Option<PackContents> {
     let matrices = graph.weights().filter_map(|(id, value)| {
         let layout = Layout::of(value.dtype);
-        let is_packed =
-            Form::in_graph(graph, id) == Some(Form::Matrix) && !matches!(layout, Layout::Stored(_));
+        let is_packed = WeightForm::in_graph(graph, id) == Some(WeightForm::Matrix)
+            && !matches!(layout, Layout::Stored(_));
         let (rows, columns) = (value.shape.rows(), value.shape.columns());
-        is_packed.then_some(Listed { name: &value.name, layout, rows, columns })
+        is_packed.then_some(ListedMatrix { name: &value.name, layout, rows, columns })
     });
-    Contents::of(&matrices.collect::<Vec<_>>(), identity)
+    PackContents::of(&matrices.collect::<Vec<_>>(), identity)
 }
 
-/// Reads the rows of a band from where weights come, and packs them.
+/// Reads the rows of a band from the source, and packs them.
 fn read_and_pack(
     value: &Value,
     source: &dyn WeightSource,
@@ -291,7 +294,7 @@ fn read_and_pack(
     Ok(())
 }
 
-/// A weight's values as `f32`.
+/// Reads a weight as `f32`.
 fn vector(value: &Value, source: &dyn WeightSource) -> Result<Aligned<f32>, Error> {
     let mut bytes = Aligned::<u8>::zeroed(value.dtype.bytes(&value.shape)?, &value.name)?;
     source.read(&value.name, 0, &mut bytes)?;
@@ -303,58 +306,57 @@ fn vector(value: &Value, source: &dyn WeightSource) -> Result<Aligned<f32>, Erro
 
 /// A matrix of weights, `rows` outputs by `columns` inputs, in bands.
 #[derive(Debug)]
-pub(crate) struct Matrix {
+pub(crate) struct PackedMatrix {
     pub layout: Layout,
     pub rows: usize,
     pub columns: usize,
-    bytes: Shared,
+    bytes: SharedBytes,
     band_bytes: usize,
 }
 
-impl Matrix {
-    /// A matrix of packed bands.
-    fn new(value: &Value, bytes: Shared) -> Result<Matrix, Error> {
-        let (band_bytes, all) = Matrix::sizes(value)?;
+impl PackedMatrix {
+    /// Makes a matrix of packed bands.
+    fn new(value: &Value, bytes: SharedBytes) -> Result<PackedMatrix, Error> {
+        let (band_bytes, all) = PackedMatrix::sizes(value)?;
         assert_eq!(bytes.len(), all, "'{}' has the bytes of its layout", value.name);
         let (rows, columns) = (value.shape.rows(), value.shape.columns());
-        Ok(Matrix { layout: Layout::of(value.dtype), rows, columns, bytes, band_bytes })
+        Ok(PackedMatrix { layout: Layout::of(value.dtype), rows, columns, bytes, band_bytes })
     }
 
-    /// Bytes of a band, and of all bands.
+    /// The bytes of a band, and of all bands.
     fn sizes(value: &Value) -> Result<(usize, usize), Error> {
         let band_bytes = Layout::of(value.dtype).band_bytes(value.shape.columns());
         let sizes = band_bytes.and_then(|band| Some((band, band.checked_mul(bands(value.shape.rows()))?)));
         sizes.ok_or_else(|| too_large(value))
     }
 
-    /// The bytes that are read when all of it is.
+    /// The bytes of the whole matrix.
     pub fn size(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// One band.
+    /// Returns one band.
     pub fn band(&self, index: usize) -> Band<'_> {
         let bytes = &self.bytes[index * self.band_bytes..(index + 1) * self.band_bytes];
         Band { layout: self.layout, columns: self.columns, bytes }
     }
 
-    /// All bands, and the bytes of each.
+    /// Returns the bytes of all bands, and the bytes of each.
     pub fn all_bands(&self) -> (&[u8], usize) {
         (&self.bytes, self.band_bytes)
     }
 
-    /// Whether kernels multiply its floats as they are packed.
+    /// Whether its values are packed as floats.
     pub fn is_float(&self) -> bool {
         matches!(self.layout, Layout::Bf16 | Layout::F16 | Layout::F32)
     }
 
-    /// Groups of a row.
+    /// The number of groups in a row.
     pub fn groups(&self) -> usize {
         self.columns.div_ceil(GROUP)
     }
 
-    /// Up to [`FLOAT_DEPTH`] columns of a band from `first` on, as floats that
-    /// are written to `lines`.
+    /// Decodes up to [`FLOAT_DEPTH`] columns of a band, from column `first` on, as floats to `lines`.
     pub fn decoded<'a>(
         &self,
         table: &Table,
@@ -380,8 +382,7 @@ impl Matrix {
         Band { layout: Layout::F32, columns, bytes: &lines[..columns * 2 * LINE] }
     }
 
-    /// Hands on the numbers of columns of a band whose rows lie as their file
-    /// holds them, number after number.
+    /// Calls `put` with the numbers of some columns of a band that is packed as stored in the file.
     fn decoded_stored(
         &self,
         dtype: DType,
@@ -398,12 +399,12 @@ impl Matrix {
         }
     }
 
-    /// The rows of a band that lie as their file holds them.
+    /// The rows of a band that is packed as stored in the file.
     fn stored_rows(&self, dtype: DType, band: usize) -> impl Iterator<Item = &[u8]> {
         self.band(band).bytes.chunks_exact((self.columns * dtype.block_bytes()).max(1))
     }
 
-    /// The numbers of one row.
+    /// Decodes one row to `values`.
     pub fn row(&self, index: usize, table: &Table, values: &mut [f32]) {
         let (band, row) = (self.band(index / BAND), index % BAND);
         let (unit, bytes) = self.layout.unit();
@@ -420,7 +421,7 @@ impl Matrix {
             }
             (Layout::Stored(dtype), _) => {
                 let bytes = self.stored_rows(dtype, index / BAND).nth(row);
-                dtype.unpack(bytes.expect("a band has all of its rows"), values);
+                dtype.unpack(bytes.expect("the row is in its band"), values);
             }
             _ => {
                 for (column, value) in values.iter_mut().enumerate() {
@@ -432,7 +433,7 @@ impl Matrix {
 }
 
 fn too_large(value: &Value) -> Error {
-    Error::new(format!("the weight '{}' is larger than memory", value.name))
+    Error::new(format!("the weight '{}' exceeds the address space", value.name))
 }
 
 /// The number in row `row` and column `column` of decoded groups.
@@ -445,12 +446,12 @@ fn number(coding: Coding, panels: &[Panel; 2], row: usize, column: usize) -> f32
     if coding.minimums { value - group.minimums[part][lane] } else { value }
 }
 
-/// The first error of several pieces, in their order.
+/// The error of the first piece that failed, in the order of pieces.
 #[derive(Default)]
-struct Failure(Mutex<Option<(usize, Error)>>);
+struct FirstError(Mutex<Option<(usize, Error)>>);
 
-impl Failure {
-    /// Whether a piece before this one has failed, so that this one does not matter.
+impl FirstError {
+    /// Whether an earlier piece has failed, so that this one can be skipped.
     fn is_before(&self, piece: usize) -> bool {
         let noted = self.0.lock().expect("nothing panics while it holds the lock");
         noted.as_ref().is_some_and(|(first, _)| *first < piece)
@@ -478,9 +479,9 @@ mod tests {
 
     use super::*;
 
-    /// Each thread begins with its own part of every matrix, as in a step.
+    /// Each thread fills its own part of every matrix first, the part that it reads first in a step.
     #[test]
-    fn parts_of_matrices_are_filled_together() {
+    fn each_part_of_all_matrices_is_filled_before_the_next() {
         let value = |name: &str, rows| Value {
             name: name.to_owned(),
             dtype: DType::F32,
@@ -489,10 +490,10 @@ mod tests {
             outermost: Extent::Fixed,
         };
         let values = [value("a", 4 * BAND), value("b", 1), value("c", 6 * BAND)];
-        let places = Place::of_all(values.iter()).unwrap();
-        assert!(places.iter().all(|place| place.range.start % LINE == 0));
-        let mut memory = vec![0; Place::end(&places)];
-        let bands = by_parts(&places, &mut memory, 2);
+        let ranges = MatrixRange::of_all(values.iter()).unwrap();
+        assert!(ranges.iter().all(|matrix| matrix.range.start % LINE == 0));
+        let mut memory = vec![0; MatrixRange::end(&ranges)];
+        let bands = by_parts(&ranges, &mut memory, 2);
         let order: Vec<_> = bands.iter().map(|empty| (&*empty.value.name, empty.band)).collect();
         let first = [("a", 0), ("a", 1), ("b", 0), ("c", 0), ("c", 1), ("c", 2)];
         let second = [("a", 2), ("a", 3), ("c", 3), ("c", 4), ("c", 5)];

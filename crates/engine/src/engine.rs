@@ -381,7 +381,8 @@ impl<'w> Engine<'w> {
         watch: &mut dyn Watch,
         mut each: impl FnMut(usize, &[f32]),
     ) -> Result<()> {
-        let (chunk, width) = (self.limits.chunk.min(self.runner().most().output_rows), self.runner().width());
+        let (chunk, width) =
+            (self.limits.chunk.min(self.runner().max_key().output_rows), self.runner().width());
         let mut rows = vec![0.0; tokens.len().min(chunk as usize) * width];
         let mut position = 0;
         for tokens in tokens.chunks(chunk as usize) {
@@ -412,7 +413,7 @@ impl<'w> Engine<'w> {
 
 /// Refuses limits that exceed the loaded programs and their state.
 fn check(runner: &dyn Runner, limits: &Limits) -> Result<()> {
-    let most = runner.most();
+    let most = runner.max_key();
     if most.variant != Variant::GENERATE || most.output_rows == 0 || most.sequences == 0 {
         return Err(Error::new("the loaded programs do not turn tokens into logits; load some that do"));
     }

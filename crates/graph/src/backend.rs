@@ -1,18 +1,27 @@
-//! What a device must provide, and what a step brings to it.
+//! The interface between the engine and a device: steps, state, weights, memory.
 
 use std::ops::Range;
 use std::time::Duration;
 
-use girih_tensor::Shape;
+use girih_tensor::{Error, Shape};
 
-use crate::{Error, Graph, GroupId, Key, Role};
+use crate::constant::Span;
+use crate::graph::{Graph, Key};
+use crate::op::Op;
+use crate::value::{GroupId, Role, ValueId};
 
-/// A block of state: [`BLOCK_POSITIONS`](crate::BLOCK_POSITIONS) positions of
-/// every state value of one group. Whose it is, the engine decides.
+/// Positions in one block of state: the unit in which sequences own memory.
+///
+/// Attention computes partial sums over a fixed multiple of it, so that no
+/// partial sum begins or ends within a block.
+pub const BLOCK_POSITIONS: usize = 64;
+
+/// A block of state: [`BLOCK_POSITIONS`] positions of every state value of one
+/// group. The engine assigns blocks to sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block(pub u32);
 
-/// One sequence's part of a step.
+/// The part of a step that belongs to one sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequence<'a> {
     /// The sequence's blocks of each group, in order of position. Entry `i` is
@@ -20,20 +29,21 @@ pub struct Sequence<'a> {
     /// last row.
     ///
     /// Blocks that the sequence's rows write belong to no other sequence of the step;
-    /// blocks that they only see may be shared. An entry of which no row of the
-    /// sequence sees or writes a position (it lies behind the group's window) may
-    /// name any block of the group, also one that another sequence now writes:
-    /// what stands there must not change any result.
+    /// blocks that they only read may be shared. An entry with no position that a row
+    /// of the sequence reads or writes (it is older than the group's window) may
+    /// be any block of the group, even one that another sequence writes now: its
+    /// contents must not change any result.
     pub blocks: &'a [&'a [Block]],
-    /// Where the sequence's first row stands in its sequence.
+    /// The position of the first row within the sequence.
     pub position: u32,
-    /// The sequence's rows among the rows of the step; sequences follow each other.
+    /// The sequence's rows among the rows of the step. The sequences of a step
+    /// cover its rows in order, without gaps.
     pub rows: Range32,
-    /// Which of its rows leave the program.
+    /// Which of its rows are output rows.
     pub outputs: Outputs,
-    /// Stretches of positions of the sequence's rows whose rows see each other
-    /// both ways (the tokens of one image); in order, none empty, none
-    /// overlapping another.
+    /// Mutual spans: ranges of the positions in this step whose rows all see each
+    /// other (the tokens of one image). They are in order, not empty, and do not
+    /// overlap.
     pub spans: &'a [Range32],
 }
 
@@ -53,21 +63,21 @@ impl Range32 {
     }
 }
 
-/// Which rows of a sequence leave the program.
+/// Which rows of a sequence are output rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outputs {
     /// None: a chunk of a prefill that is not the last.
     None,
     /// The last row: generation.
     Last,
-    /// The last so many rows: checking a draft.
+    /// The last `n` rows: verification of a draft.
     LastN(u32),
     /// Every row: perplexity.
     All,
 }
 
 impl Outputs {
-    /// How many of `rows` rows are wanted.
+    /// The number of output rows among `rows` rows.
     pub fn count(self, rows: u32) -> u32 {
         match self {
             Outputs::None => 0,
@@ -79,23 +89,23 @@ impl Outputs {
 }
 
 impl Sequence<'_> {
-    /// The indexes of the output rows among the rows of the step.
+    /// The range of the output rows among the rows of the step.
     pub fn output_rows(&self) -> Range<usize> {
         let rows = self.rows.indexes();
         rows.end - self.outputs.count(rows.len() as u32) as usize..rows.end
     }
 
-    /// The positions that the row at `position` sees: from where `span`
-    /// begins up to its own, and all of a mutual span that it lies in, also
-    /// what of it lies further back than `span` begins.
-    pub fn sees(&self, span: crate::Span, position: usize) -> Range<usize> {
+    /// The positions that the row at `position` sees: from the start of `span`
+    /// to its own, and all of a mutual span that contains it, even positions
+    /// before the start of `span`.
+    pub fn sees(&self, span: Span, position: usize) -> Range<usize> {
         let first = span.first(position);
         let mutual = self.spans.iter().map(|span| span.indexes()).find(|span| span.contains(&position));
         mutual.map_or(first..position + 1, |mutual| first.min(mutual.start)..mutual.end)
     }
 }
 
-/// What goes into a step, one entry per row.
+/// The input of a step, one entry per row.
 #[derive(Clone, Copy, Debug)]
 pub enum Inputs<'a> {
     /// Token ids.
@@ -106,55 +116,56 @@ pub enum Inputs<'a> {
 
 /// One call of a program.
 pub struct Step<'a> {
-    /// What goes in.
+    /// The input rows.
     pub inputs: Inputs<'a>,
-    /// Whose rows they are.
+    /// The sequences that the rows belong to, in the order of the rows.
     pub sequences: &'a [Sequence<'a>],
     /// Receives the output rows of all sequences, in order, row after row.
     pub output: &'a mut [f32],
-    /// Sees values as they are made.
+    /// Receives values and times while the step runs.
     pub watch: &'a mut dyn Watch,
 }
 
-/// Sees a step from within: its values as they are made, for `diagnose`, and
-/// the time that each node took, for `profile`.
+/// Receives values of a step as they are computed, for `diagnose`, and the time
+/// of each node, for `profile`.
 pub trait Watch {
-    /// Whether the value of this name is wanted.
+    /// Whether [`Watch::value`] is to receive the value of this name.
     fn wants(&self, name: &str) -> bool;
-    /// A value that was wanted, at the extents of this step.
+    /// Receives a value, at the extents of this step.
     fn value(&mut self, name: &str, shape: &Shape, data: &[f32]);
-    /// Whether times are wanted: asked once a step, before its first node.
+    /// Whether [`Watch::took`] is to receive times. A backend calls this once
+    /// per step, before the first node.
     fn clocks(&self) -> bool {
         false
     }
-    /// A node that has run, where times are wanted. A backend that does not
-    /// run node by node tells of none.
+    /// Receives the time of a node that has run. A backend that does not run
+    /// node by node never calls this.
     fn took(&mut self, _: &NodeTime<'_>) {}
 }
 
-/// What one node of a step did, and how long it took.
+/// The work and the time of one node of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeTime<'a> {
-    /// The name of the node's result, or of what is prepared for a node.
+    /// The name of the node's result, or of the operand that is prepared for it.
     pub name: &'a str,
-    /// The operator, `linear`, or what the device does between operators.
+    /// The op, such as `linear`, or the device's name for work between ops.
     pub op: &'static str,
-    /// Which of the device's ways to compute it ran, in words: `gemm`,
-    /// `avx512`, `int8`, `q4_0`. Without words it has but one.
+    /// The kernel that ran, as a list of words such as `gemm`, `avx512`, `int8`,
+    /// `q4_0`; empty if there is only one.
     pub variant: &'a [&'static str],
     /// Rows of the result.
     pub rows: usize,
-    /// Bytes of weights and of state that had to be read, as the device holds
-    /// them; each is counted once, however often it was read.
+    /// Bytes of weights and state that the node reads, as the device stores
+    /// them; each byte counts once, even if it is read again.
     pub bytes: u64,
-    /// Multiplications and additions of products and of attention; none are
-    /// counted of other operators, which are bound by memory.
+    /// Multiplications and additions of `linear` and `attend`; 0 for other ops,
+    /// which are bound by memory.
     pub operations: u64,
     /// Wall-clock time.
     pub time: Duration,
 }
 
-/// Wants nothing.
+/// Receives nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 
@@ -166,7 +177,7 @@ impl Watch for Unwatched {
     fn value(&mut self, _: &str, _: &Shape, _: &[f32]) {}
 }
 
-/// Where weights come from. Nothing obliges a source to hold them in memory.
+/// A source of weights, which need not be in memory.
 pub trait WeightSource: Sync {
     /// Fills `into` with the bytes of weight `name` from byte `offset` on, in
     /// the format and shape that the graph states for it.
@@ -175,17 +186,17 @@ pub trait WeightSource: Sync {
     /// When there is no such weight, or its file cannot be read.
     fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error>;
 
-    /// Names what is read, where that can be told without reading it all: two
-    /// sources of one identity have the same bytes under the same names.
+    /// The identity of the weights, if it is known without reading them: two
+    /// sources with the same identity have the same bytes under the same names.
     fn identity(&self) -> Option<[u8; 32]> {
         None
     }
 }
 
-/// Bytes that a loaded program takes, known before anything is loaded.
+/// The bytes of a loaded program, computed before anything is loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Weights as the device holds them.
+    /// Weights as the device stores them.
     pub weights: u64,
     /// State: all blocks of all groups.
     pub state: u64,
@@ -200,7 +211,7 @@ impl MemoryPlan {
     }
 }
 
-/// A node that a backend will not run, and why.
+/// A node that a backend does not run, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The name of the node's result.
@@ -209,29 +220,47 @@ pub struct Refusal {
     pub reason: String,
 }
 
-/// A device: compiles whole graphs and runs them. Its types are its own.
+impl Refusal {
+    /// The refusal of a node whose op the backend does not know.
+    fn unknown_op(graph: &Graph, output: ValueId, op: Op) -> Refusal {
+        let reason = format!("it has no code for the op '{}'", op.name());
+        Refusal { node: graph.value(output).name.clone(), reason }
+    }
+}
+
+/// A device that compiles and runs whole graphs.
 pub trait Backend: 'static {
-    /// Weights in the layout the device wants.
+    /// Weights in the device's layout.
     type Weights;
-    /// State of all sequences; outlives any one program.
+    /// State of all sequences, shared by all programs.
     type State: State;
     /// One compiled graph.
     type Program;
 
     /// The name in logs and flags.
     fn name(&self) -> &'static str;
-    /// The keys it wants compiled, none larger than `most`, smallest first.
-    fn ladder(&self, most: Key) -> Vec<Key>;
-    /// The nodes it will not run; empty means that it takes the whole graph.
-    fn refuses(&self, graph: &Graph) -> Vec<Refusal>;
-    /// What the graph with so many blocks of state per group will take.
+    /// The keys to compile, none larger than `largest`, smallest first.
+    fn ladder(&self, largest: Key) -> Vec<Key>;
+    /// Whether the backend has code for an op. It lists the ops that it runs,
+    /// so that a new op is refused until it is listed.
+    fn knows(&self, op: Op) -> bool;
+    /// The nodes that the backend does not run though it knows their ops. The
+    /// graph has only ops that it knows.
+    fn objections(&self, graph: &Graph) -> Vec<Refusal>;
+    /// The nodes that the backend does not run; empty if it runs the whole graph.
+    fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
+        let unknown = graph.nodes.iter().filter(|node| !self.knows(node.op));
+        let unknown: Vec<_> = unknown.map(|node| Refusal::unknown_op(graph, node.output, node.op)).collect();
+        if unknown.is_empty() { self.objections(graph) } else { unknown }
+    }
+    /// The memory of the graph with `blocks[g]` blocks of state for group `g`.
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan;
-    /// Reads the graph's weights and lays them out, once.
+    /// Reads the graph's weights and converts them to the device's layout, once.
     ///
     /// # Errors
     /// When the source fails or memory is short.
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<Self::Weights, Error>;
-    /// Makes zeroed state of so many blocks per group, for every program.
+    /// Makes zeroed state for all programs, `blocks[g]` blocks for group `g`.
     ///
     /// # Errors
     /// When memory is short.
@@ -254,27 +283,27 @@ pub trait Backend: 'static {
     ) -> Result<(), Error>;
 }
 
-/// What the engine may do to state, block by block.
+/// The engine's operations on state, block by block.
 pub trait State {
-    /// Makes `to` equal to `from`.
+    /// Copies block `from` to block `to`.
     fn copy(&mut self, group: GroupId, from: Block, to: Block);
-    /// Forgets what a block held.
+    /// Fills a block with zeros.
     fn zero(&mut self, group: GroupId, block: Block);
     /// The bytes of a block.
     fn export(&self, group: GroupId, block: Block) -> Vec<u8>;
-    /// Puts back what [`State::export`] gave.
+    /// Writes the bytes from [`State::export`] to a block.
     ///
     /// # Errors
-    /// When the bytes are not of this model's blocks.
+    /// When the bytes are not those of a block of this model.
     fn import(&mut self, group: GroupId, block: Block, bytes: &[u8]) -> Result<(), Error>;
 }
 
-/// The bytes that one block of each state value of `group` takes.
+/// The bytes of one block of every state value of `group`.
 pub fn block_bytes(graph: &Graph, group: GroupId) -> u64 {
     let values = graph.values.iter().filter(|value| value.role == Role::State(group));
     let bytes = values.map(|value| {
         let inner = value.shape.stride() / value.dtype.tile().1 * value.dtype.block_bytes();
-        (inner * crate::BLOCK_POSITIONS) as u64
+        (inner * BLOCK_POSITIONS) as u64
     });
     bytes.sum()
 }

@@ -1,55 +1,58 @@
-//! What makes a graph well formed. The list is the specification:
+//! The rules of a well-formed graph. The list is the specification:
 //!
 //! 1. Names of values, and names of groups, are unique and made of letters,
 //!    digits, `_` and `.`.
 //! 2. Every id names a value or group of the graph.
-//! 3. Values are declared before use: a node's output stands after its inputs
-//!    (state may stand before what `write` puts there), and results stand after
+//! 3. Values are declared before use: a node's output comes after its inputs
+//!    (state may come before the operand of its `write`), and results come after
 //!    the outputs of all earlier nodes.
 //! 4. Scratch and output values are written by exactly one node, inputs and
 //!    weights by none, state by exactly one, and only by `write`.
 //! 5. Nothing is read before it is written; state is written before it is read.
 //! 6. There is one input, of the type that the variant names, and one output;
 //!    every value but the output is read.
-//! 7. Every operator has the operands, shapes and types that its description
-//!    asks for; scratch and outputs are `f32`.
-//! 8. An outermost extent counts what the value's role asks for: rows of an
+//! 7. Every node has the operands, shapes and types of its op's entry in the
+//!    table; scratch and outputs are `f32`.
+//! 8. An outermost extent counts what the value's role requires: rows of an
 //!    input, output rows of the output, either of scratch, positions of state,
 //!    nothing that varies of a weight. What varies equals the key's.
-//! 9. `attend` sees as far back as the group that holds its keys and values.
-//! 10. Constants are finite; bounds, windows and extents are positive; all
-//!     values together fit into the addresses of a process.
+//! 9. `attend` sees as far back as the group of its keys and values.
+//! 10. Constants are in the ranges of the op's entry; windows and extents are
+//!     positive; all values together fit into the address space of a process.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use girih_tensor::DType;
 
-use crate::{Extent, Graph, InputKind, Node, Op, Role, Span, Value, ValueId};
+use crate::constant::Span;
+use crate::graph::{Graph, InputKind, Node};
+use crate::op::{Op, OperandKind};
+use crate::value::{Extent, Role, Value, ValueId};
 
-/// What all values may take together, in bytes, each number as an `f32`: the
-/// addresses of a process on the machines of today. Sums of sizes below it do
-/// not overflow.
-const MOST_BYTES: u64 = 1 << 47;
+/// The maximum of all values together in bytes, each number as an `f32`: the
+/// address space of a process on present 64-bit machines. Sums of sizes below
+/// it do not overflow.
+const MAX_VALUE_BYTES: u64 = 1 << 47;
 
-/// A rule broken at a place.
+/// One broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The value or node at fault, by name.
-    pub place: String,
-    /// The rule, as it is broken here.
+pub struct GraphFault {
+    /// The name of the value, group or node at fault.
+    pub name: String,
+    /// The rule that it breaks, as a sentence.
     pub sentence: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for GraphFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.sentence)
+        write!(f, "{}: {}", self.name, self.sentence)
     }
 }
 
-/// Every rule that the graph breaks; empty for a well-formed one.
-pub fn faults(graph: &Graph) -> Vec<Fault> {
-    let mut check = Check { graph, faults: Vec::new() };
+/// Returns every rule that the graph breaks; empty for a well-formed one.
+pub fn faults(graph: &Graph) -> Vec<GraphFault> {
+    let mut check = GraphCheck { graph, faults: Vec::new() };
     check.key();
     if check.ids() {
         check.names();
@@ -64,14 +67,14 @@ pub fn faults(graph: &Graph) -> Vec<Fault> {
     check.faults
 }
 
-struct Check<'a> {
+struct GraphCheck<'a> {
     graph: &'a Graph,
-    faults: Vec<Fault>,
+    faults: Vec<GraphFault>,
 }
 
-impl Check<'_> {
-    fn fault(&mut self, place: &str, sentence: impl Into<String>) {
-        self.faults.push(Fault { place: place.to_owned(), sentence: sentence.into() });
+impl GraphCheck<'_> {
+    fn fault(&mut self, name: &str, sentence: impl Into<String>) {
+        self.faults.push(GraphFault { name: name.to_owned(), sentence: sentence.into() });
     }
 
     /// Rule 10, for the key and the groups.
@@ -208,7 +211,7 @@ impl Check<'_> {
         }
     }
 
-    /// Rule 7, for state in blocks: none reaches from one head into the next.
+    /// Rule 7, for state in a block format: no block spans two heads.
     fn heads(&mut self, value: &Value) {
         let (size, (_, block)) = (value.shape.columns(), value.dtype.tile());
         if !size.is_multiple_of(block) {
@@ -245,12 +248,12 @@ impl Check<'_> {
         }
     }
 
-    /// Rule 10, for the sizes of values; named is the first that is too much.
+    /// Rule 10, for the sizes of values: reports the first value that exceeds the maximum.
     fn size(&mut self) {
         let mut total = 0u64;
         for value in &self.graph.values {
             total = total.saturating_add((value.shape.elements() as u64).saturating_mul(4));
-            if total > MOST_BYTES {
+            if total > MAX_VALUE_BYTES {
                 return self.fault(&value.name, "with it, the values take more bytes than a process has");
             }
         }
@@ -260,131 +263,38 @@ impl Check<'_> {
     fn node(&mut self, node: &Node) {
         let inputs: Vec<&Value> = node.inputs.iter().map(|id| self.graph.value(*id)).collect();
         let output = self.graph.value(node.output);
-        if let Some(sentence) = operands(self.graph, node.op, &inputs, output).or_else(|| constants(node.op))
-        {
+        let sentence = operands(self.graph, node.op, &inputs, output).or_else(|| {
+            let sentence = "a constant is not finite, or a bound is not positive";
+            (!node.op.has_constants_in_range()).then_some(sentence)
+        });
+        if let Some(sentence) = sentence {
             self.fault(&output.name, format!("{}: {sentence}", node.op.name()));
         }
     }
 }
 
-/// What is wrong with a node's constants (rule 10).
-fn constants(op: Op) -> Option<&'static str> {
-    let fine = match op {
-        Op::Norm { epsilon } => epsilon.is_finite() && epsilon >= 0.0,
-        Op::Scale { factor } => factor.is_finite(),
-        Op::Softcap { cap } => cap.is_finite() && cap > 0.0,
-        Op::Attend { scale, span, softcap } => {
-            scale.is_finite()
-                && span != Span::Window(0)
-                && softcap.is_none_or(|cap| cap.is_finite() && cap > 0.0)
-        }
-        Op::Embed
-        | Op::Linear
-        | Op::Reshape
-        | Op::Rope { .. }
-        | Op::Write
-        | Op::Gate { .. }
-        | Op::Add
-        | Op::Gather => true,
-    };
-    (!fine).then_some("a constant is not finite, or a bound is not positive")
-}
-
 /// What is wrong with a node's operands (rules 7 and 9).
 fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<&'static str> {
-    let arity = match op {
-        Op::Scale { .. } | Op::Softcap { .. } | Op::Reshape | Op::Gather | Op::Write => 1..=1,
-        Op::Linear => 2..=3,
-        Op::Attend { .. } => 3..=3,
-        Op::Embed | Op::Norm { .. } | Op::Rope { .. } | Op::Gate { .. } | Op::Add => 2..=2,
-    };
-    if !arity.contains(&inputs.len()) {
+    let spec = op.spec();
+    if !spec.takes(inputs.len()) {
         return Some("it has too few or too many operands");
     }
-    let tokens = |value: &&Value| value.role == Role::Input && value.dtype == DType::I32;
-    if op != Op::Embed && inputs.iter().any(tokens) {
+    let reads_tokens = inputs.iter().any(|value| OperandKind::Tokens.fits(value));
+    if reads_tokens && !spec.operands.contains(&OperandKind::Tokens) {
         return Some("only 'embed' reads tokens");
     }
-    let x = inputs[0];
-    let same = |a: &Value, b: &Value| a.shape == b.shape && a.outermost == b.outermost;
-    let ok = match op {
-        Op::Embed => embed(inputs, output),
-        Op::Norm { .. } => {
-            let weight = inputs[1];
-            same(x, output) && weight.role == Role::Weight && weight.shape.extents() == [x.shape.columns()]
-        }
-        Op::Linear => linear(inputs, output),
-        Op::Reshape => {
-            x.outermost == output.outermost
-                && x.shape.extents()[0] == output.shape.extents()[0]
-                && x.shape.elements() == output.shape.elements()
-        }
-        Op::Rope { .. } => {
-            let (size, frequencies) = (x.shape.columns(), inputs[1]);
-            same(x, output)
-                && x.outermost == Extent::Rows
-                && x.shape.extents().len() == 3
-                && size % 2 == 0
-                && frequencies.role == Role::Weight
-                && frequencies.shape.extents() == [size / 2]
-        }
-        Op::Write => {
-            x.outermost == Extent::Rows
-                && x.shape.extents().len() == 3
-                && x.shape.extents()[1..] == output.shape.extents()[1..]
-        }
-        Op::Attend { span, .. } => {
-            if !held(graph, span, inputs[1], inputs[2]) {
-                return Some("its keys and values are not state of one group that sees as far back");
-            }
-            attend(inputs, output)
-        }
-        Op::Gate { .. } | Op::Add => same(x, inputs[1]) && same(x, output),
-        Op::Scale { .. } | Op::Softcap { .. } => same(x, output),
-        Op::Gather => {
-            x.outermost == Extent::Rows
-                && output.outermost == Extent::OutputRows
-                && x.shape.extents()[1..] == output.shape.extents()[1..]
-        }
-    };
-    (!ok).then_some("its operands do not have the shapes it needs")
-}
-
-fn embed(inputs: &[&Value], output: &Value) -> bool {
-    let (tokens, table) = (inputs[0], inputs[1]);
-    tokens.role == Role::Input
-        && tokens.dtype == DType::I32
-        && table.role == Role::Weight
-        && table.shape.extents().len() == 2
-        && output.shape.extents() == [tokens.shape.extents()[0], table.shape.columns()]
-        && output.outermost == tokens.outermost
-}
-
-fn linear(inputs: &[&Value], output: &Value) -> bool {
-    let (x, weight) = (inputs[0], inputs[1]);
-    let matrix = x.shape.extents().len() == 2 && weight.shape.extents().len() == 2;
-    let constant = inputs[1..].iter().all(|value| value.role == Role::Weight);
-    let bias = inputs.get(2).is_none_or(|bias| bias.shape.extents() == [weight.shape.extents()[0]]);
-    matrix
-        && constant
-        && bias
-        && x.shape.columns() == weight.shape.columns()
-        && output.shape.extents() == [x.shape.extents()[0], weight.shape.extents()[0]]
-        && x.outermost == output.outermost
+    if let Op::Attend { span, .. } = op
+        && !is_one_group(graph, span, inputs[1], inputs[2])
+    {
+        return Some("its keys and values are not state of one group that sees as far back");
+    }
+    (!spec.fits(inputs, output)).then_some("its operands do not have the shapes it needs")
 }
 
 /// Whether keys and values are state of the one group of this span (rule 9).
-fn held(graph: &Graph, span: Span, keys: &Value, values: &Value) -> bool {
+fn is_one_group(graph: &Graph, span: Span, keys: &Value, values: &Value) -> bool {
     match keys.role {
         Role::State(group) => keys.role == values.role && graph.groups[group.0 as usize].span == span,
         _ => false,
     }
-}
-
-fn attend(inputs: &[&Value], output: &Value) -> bool {
-    let (q, k, v, y) = (inputs[0], inputs[1], inputs[2], output);
-    let rows = q.outermost == Extent::Rows && y.outermost == Extent::Rows;
-    let (q, k, v, y) = (q.shape.extents(), k.shape.extents(), v.shape.extents(), y.shape.extents());
-    let ranks = q.len() == 3 && k.len() == 3 && v.len() == 3 && y.len() == 3;
-    rows && ranks && k[1] > 0 && q[1] % k[1] == 0 && q[2] == k[2] && k[1] == v[1] && y == [q[0], q[1], v[2]]
 }

@@ -1,18 +1,19 @@
-//! The waist: one static-shape computation, described, checked, printed, and
-//! run slowly. It knows no models and no devices.
+//! The waist: graphs of static shapes, their ops, checks and text form, the
+//! interpreter that defines each op, and the interface of backends. It contains
+//! no models and no devices.
 //!
-//! A [`Graph`] is built once for the largest step it must take (its [`Key`]).
-//! A [`Backend`] compiles it whole; the [`interpret`] module is the definition
-//! of what each [`Op`] computes, and every backend is compared with it.
+//! A [`Graph`] is built once for the largest step that it must run (its
+//! [`Key`]). A [`Backend`] compiles it whole; the [`interpret`] module defines
+//! the result of each [`Op`], and every backend is compared with it.
 //!
 //! ```
 //! use girih_graph::backend::{Inputs, Range32, Unwatched};
 //! use girih_graph::interpret::Interpreter;
-//! use girih_graph::{Builder, Error, Graph, InputKind, Key, Sequence, Op, OutputKind, Step, Variant, Outputs};
-//! use girih_graph::{WeightSource, faults, load};
+//! use girih_graph::{Builder, Error, Graph, InputKind, Key, Op, OutputKind, Outputs, Sequence, Step};
+//! use girih_graph::{Variant, WeightSource, faults, load};
 //! use girih_tensor::{DType, Shape};
 //!
-//! /// A source whose every weight is full of ones.
+//! /// A source of weights that are all ones.
 //! struct Ones;
 //! impl WeightSource for Ones {
 //!     fn read(&self, _name: &str, _offset: u64, into: &mut [u8]) -> Result<(), Error> {
@@ -21,7 +22,7 @@
 //!     }
 //! }
 //!
-//! /// The last row of a sequence, as three sums of its two values.
+//! /// Three sums of the two values of a sequence's last row.
 //! fn build(key: Key) -> Graph {
 //!     let mut graph = Builder::new(key);
 //!     let x = graph.input("x", &[2], DType::F32);
@@ -32,8 +33,8 @@
 //! }
 //!
 //! let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
-//! let most = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, variant };
-//! let graph = build(most);
+//! let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, variant };
+//! let graph = build(key);
 //! assert!(faults(&graph).is_empty());
 //! let text = "\
 //! graph rows 4 sequences 1 context 64 output_rows 1 embeddings -> hidden
@@ -45,7 +46,7 @@
 //! assert_eq!(graph.to_string(), text);
 //! assert_eq!(text.parse::<Graph>()?, graph);
 //!
-//! let mut runner = load(Interpreter, &Ones, most, &[], |key| Ok(build(key)))?;
+//! let mut runner = load(Interpreter, &Ones, key, &[], |key| Ok(build(key)))?;
 //! let rows = Range32 { start: 0, end: 2 };
 //! let sequence = Sequence { blocks: &[], position: 0, rows, outputs: Outputs::Last, spans: &[] };
 //! let mut output = [0.0; 3];
@@ -62,6 +63,7 @@
 
 pub mod backend;
 mod check;
+mod constant;
 mod graph;
 pub mod interpret;
 mod op;
@@ -69,20 +71,15 @@ mod plan;
 mod runner;
 mod sink_gather;
 mod text;
+mod value;
 
-pub use backend::{Backend, Outputs, Sequence, Step, Watch, WeightSource};
-pub use check::{Fault, faults};
+pub use backend::{BLOCK_POSITIONS, Backend, Outputs, Sequence, Step, Watch, WeightSource};
+pub use check::{GraphFault, faults};
+pub use constant::{Act, Pairing, Span};
 pub use girih_tensor::{Error, Result};
-pub use graph::{
-    Builder, Extent, Graph, Group, GroupId, InputKind, Key, Node, OutputKind, Role, Value, ValueId, Variant,
-};
-pub use op::{Act, Op, Pairing, Span};
+pub use graph::{Builder, Graph, Group, InputKind, Key, Node, OutputKind, Variant};
+pub use op::{Op, OpSpec, OperandKind, RowUse};
 pub use plan::{Placement, ScratchPlan};
 pub use runner::{Phases, Runner, load};
 pub use sink_gather::{SunkGather, sink_gather};
-
-/// Positions in one block of state: the unit in which sequences own memory.
-///
-/// A multiple of it is the stretch over which attention forms partial sums, so
-/// that blocks and partial sums never straddle each other.
-pub const BLOCK_POSITIONS: usize = 64;
+pub use value::{Extent, GroupId, Role, Value, ValueId};

@@ -1,45 +1,52 @@
-//! Loaded models: the one place where a backend's types vanish, and where the
-//! steps of an engine are checked before a backend sees them.
+//! Loaded models: hides a backend's types, and checks the engine's steps before
+//! the backend runs them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, Inputs, MemoryPlan, Refusal, Sequence, State, Step, WeightSource};
-use crate::{BLOCK_POSITIONS, Error, Graph, Group, InputKind, Key, Op, ValueId, Variant, faults};
+use girih_tensor::Error;
 
-/// A loaded model on some device: what the engine knows of it.
+use crate::backend::{
+    BLOCK_POSITIONS, Backend, Inputs, MemoryPlan, Refusal, Sequence, State, Step, WeightSource,
+};
+use crate::check::faults;
+use crate::graph::{Graph, Group, InputKind, Key, Variant};
+use crate::op::Op;
+use crate::value::ValueId;
+
+/// A model that is loaded on a device.
 pub trait Runner {
-    /// The device's name.
+    /// The backend's name.
     fn backend(&self) -> &'static str;
-    /// The largest step.
-    fn most(&self) -> Key;
+    /// The largest step that the runner can run.
+    fn max_key(&self) -> Key;
     /// The groups of state.
     fn groups(&self) -> &[Group];
-    /// How many blocks each group has.
+    /// The number of blocks of each group.
     fn blocks(&self) -> &[u32];
-    /// The columns of the output.
+    /// The number of values in an output row.
     fn width(&self) -> usize;
-    /// What the loaded programs take.
+    /// The memory of the loaded programs.
     fn plan(&self) -> MemoryPlan;
-    /// How long loading took; zero where nothing was loaded.
+    /// The durations of loading; zero if nothing was loaded.
     fn phases(&self) -> Phases {
         Phases::default()
     }
-    /// Runs the smallest program that fits.
+    /// Runs a step on the smallest program that holds it.
     ///
     /// # Errors
-    /// When no program fits, the step contradicts itself, or the device fails.
+    /// When no program holds it, its parts contradict each other, or the device fails.
     fn step(&mut self, step: Step<'_>) -> Result<(), Error>;
-    /// The state, for copying and forgetting blocks.
+    /// The state, for operations on its blocks.
     fn state(&mut self) -> &mut dyn State;
 }
 
-/// The phases of [`load`], by the clock on the wall.
+/// The wall-clock times of the phases of [`load`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phases {
     /// Building and checking the largest graph, and planning its memory.
     pub plan: Duration,
-    /// Reading the weights and laying them out.
+    /// Reading the weights and converting them to the device's layout.
     pub weights: Duration,
     /// Making the state.
     pub state: Duration,
@@ -47,27 +54,27 @@ pub struct Phases {
     pub compile: Duration,
 }
 
-/// A backend joined with its weights, its state and its programs.
+/// A backend with its weights, its state and its programs.
 struct Loaded<B: Backend> {
     backend: B,
     weights: B::Weights,
     state: B::State,
     programs: BTreeMap<Key, B::Program>,
-    most: Key,
+    max_key: Key,
     groups: Vec<Group>,
     blocks: Vec<u32>,
-    sizes: Sizes,
+    sizes: RowSizes,
     plan: MemoryPlan,
     phases: Phases,
 }
 
-/// What the inputs and outputs of every program have in common.
-struct Sizes {
-    /// Values in a row of the input; one for tokens.
+/// The sizes of input and output rows, which are the same for all programs.
+struct RowSizes {
+    /// Values in a row of the input; 1 for tokens.
     input: usize,
     /// Values in a row of the output.
     output: usize,
-    /// Rows of the smallest embedding table, which bound the tokens.
+    /// Rows of the smallest embedding table: token ids are below it.
     vocabulary: usize,
 }
 
@@ -75,18 +82,18 @@ struct Sizes {
 /// compiles one program for each rung of its ladder.
 ///
 /// # Errors
-/// When a graph has faults or another key than was asked for, the backend
-/// refuses a node, or loading fails.
+/// When a graph has faults or another key than its rung, the backend refuses a
+/// node, or loading fails.
 pub fn load<B: Backend>(
     backend: B,
     source: &dyn WeightSource,
-    most: Key,
+    max_key: Key,
     blocks: &[u32],
     build: impl Fn(Key) -> Result<Graph, Error>,
 ) -> Result<Box<dyn Runner>, Error> {
     let begun = Instant::now();
-    let largest = build(most)?;
-    accept(&backend, most, &largest)?;
+    let largest = build(max_key)?;
+    accept(&backend, max_key, &largest)?;
     if blocks.len() != largest.groups.len() {
         let (have, need) = (blocks.len(), largest.groups.len());
         return Err(Error::new(format!("block counts for {have} groups were given; the graph has {need}")));
@@ -98,23 +105,23 @@ pub fn load<B: Backend>(
     let state = backend.state(&largest, blocks)?;
     let made = Instant::now();
     let mut programs = BTreeMap::new();
-    for key in backend.ladder(most) {
+    for key in backend.ladder(max_key) {
         let graph = build(key)?;
         accept(&backend, key, &graph)?;
         programs.insert(key, backend.compile(&graph, &weights)?);
     }
-    let (sizes, groups, blocks) = (Sizes::of(&largest), largest.groups, blocks.to_vec());
+    let (sizes, groups, blocks) = (RowSizes::of(&largest), largest.groups, blocks.to_vec());
     let phases = Phases {
         plan: planned - begun,
         weights: read - planned,
         state: made - read,
         compile: made.elapsed(),
     };
-    Ok(Box::new(Loaded { backend, weights, state, programs, most, groups, blocks, sizes, plan, phases }))
+    Ok(Box::new(Loaded { backend, weights, state, programs, max_key, groups, blocks, sizes, plan, phases }))
 }
 
 /// Refuses a graph of another key, with faults, or with nodes that the backend
-/// will not run.
+/// does not run.
 fn accept<B: Backend>(backend: &B, key: Key, graph: &Graph) -> Result<(), Error> {
     if graph.key != key {
         let have = graph.key;
@@ -132,20 +139,20 @@ fn accept<B: Backend>(backend: &B, key: Key, graph: &Graph) -> Result<(), Error>
     Ok(())
 }
 
-impl Sizes {
-    fn of(graph: &Graph) -> Sizes {
+impl RowSizes {
+    fn of(graph: &Graph) -> RowSizes {
         let stride =
             |id: Option<ValueId>| graph.value(id.expect("a graph without faults has both")).shape.stride();
         let embeds = graph.nodes.iter().filter(|node| node.op == Op::Embed);
         let tables = embeds.map(|node| graph.value(node.inputs[1]).shape.extents()[0]);
-        Sizes {
+        RowSizes {
             input: stride(graph.input()),
             output: stride(graph.output()),
             vocabulary: tables.min().unwrap_or(usize::MAX),
         }
     }
 
-    /// How many rows the inputs are, if the programs can take them.
+    /// The number of input rows, if the inputs are valid.
     fn rows(&self, inputs: Inputs<'_>) -> Result<usize, Error> {
         match inputs {
             Inputs::Tokens(tokens) => {
@@ -165,9 +172,8 @@ impl Sizes {
 }
 
 impl<B: Backend> Loaded<B> {
-    /// The extents of a step, after checking that it does not contradict
-    /// itself: backends rely on it.
-    fn measure(&self, step: &Step<'_>) -> Result<Key, Error> {
+    /// The key of a step. Backends rely on the checks: its parts do not contradict each other.
+    fn checked_key(&self, step: &Step<'_>) -> Result<Key, Error> {
         let variant = self.variant(step.inputs)?;
         let rows = self.sizes.rows(step.inputs)?;
         let mut next = 0;
@@ -201,9 +207,9 @@ impl<B: Backend> Loaded<B> {
         Ok(Key { rows: next, sequences: step.sequences.len() as u32, context, output_rows, variant })
     }
 
-    /// The programs' variant, if the inputs are of its kind.
+    /// The programs' variant, if it has inputs of this kind.
     fn variant(&self, inputs: Inputs<'_>) -> Result<Variant, Error> {
-        let variant = self.most.variant;
+        let variant = self.max_key.variant;
         match (inputs, variant.input) {
             (Inputs::Tokens(_), InputKind::Tokens) | (Inputs::Embeddings(_), InputKind::Embeddings) => {
                 Ok(variant)
@@ -240,7 +246,7 @@ impl<B: Backend> Loaded<B> {
     }
 }
 
-/// Refuses mutual spans that leave the sequence's rows, or are out of order.
+/// Refuses mutual spans that are outside the sequence's rows, or out of order.
 fn check_spans(sequence: &Sequence<'_>, end: u32) -> Result<(), Error> {
     let mut next = sequence.position;
     for span in sequence.spans {
@@ -261,8 +267,8 @@ impl<B: Backend> Runner for Loaded<B> {
         self.backend.name()
     }
 
-    fn most(&self) -> Key {
-        self.most
+    fn max_key(&self) -> Key {
+        self.max_key
     }
 
     fn groups(&self) -> &[Group] {
@@ -286,10 +292,10 @@ impl<B: Backend> Runner for Loaded<B> {
     }
 
     fn step(&mut self, step: Step<'_>) -> Result<(), Error> {
-        let key = self.measure(&step)?;
+        let key = self.checked_key(&step)?;
         let program = self.programs.iter().find(|(have, _)| have.holds(&key)).map(|(_, program)| program);
         let program = program.ok_or_else(|| {
-            Error::new(format!("a step of [{key}] is larger than the largest program, [{}]", self.most))
+            Error::new(format!("a step of [{key}] is larger than the largest program, [{}]", self.max_key))
         })?;
         self.backend.run(program, &self.weights, &mut self.state, step)
     }

@@ -14,15 +14,15 @@
 //! ```
 
 use std::collections::HashMap;
-use std::fmt::{self, Write};
+use std::fmt;
 use std::str::FromStr;
 
-use girih_tensor::{DType, Shape};
+use girih_tensor::{DType, Error, Shape};
 
-use crate::{
-    Act, Error, Extent, Graph, Group, GroupId, InputKind, Key, Node, Op, OutputKind, Pairing, Role, Span,
-    Value, ValueId, Variant,
-};
+use crate::constant::{Constant, Span};
+use crate::graph::{Graph, Group, InputKind, Key, Node, OutputKind, Variant};
+use crate::op::Op;
+use crate::value::{Extent, GroupId, Role, Value, ValueId};
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,9 +39,9 @@ impl fmt::Display for Graph {
                 Some(value) if node.op != Op::Write => {
                     declared = declared.max(written + 1);
                     let prefix = if value.role == Role::Output { "output " } else { "" };
-                    write!(f, "{prefix}{}: {} = {}", value.name, extents(value), printed(node.op))?;
+                    write!(f, "{prefix}{}: {} = {}", value.name, extents(value), node.op)?;
                 }
-                _ => write!(f, "{} = {}", name(self, node.output), printed(node.op))?,
+                _ => write!(f, "{} = {}", name(self, node.output), node.op)?,
             }
             for (i, input) in node.inputs.iter().enumerate() {
                 write!(f, "{} {}", if i == 0 { "" } else { "," }, name(self, *input))?;
@@ -52,7 +52,7 @@ impl fmt::Display for Graph {
     }
 }
 
-/// The name of an operand; of an id that is none, what lets a faulty graph be read.
+/// The name of an operand; `?` for an id outside the graph, so that faulty graphs can be printed.
 fn name(graph: &Graph, id: ValueId) -> &str {
     graph.values.get(id.0 as usize).map_or("?", |value| &value.name)
 }
@@ -86,24 +86,6 @@ fn extents(value: &Value) -> String {
     value.shape.to_string().replacen('[', &format!("[{word}"), 1)
 }
 
-fn printed(op: Op) -> String {
-    let mut text = op.name().to_owned();
-    let constants = match op {
-        Op::Norm { epsilon } => format!("epsilon={epsilon:?}"),
-        Op::Rope { pairing } => format!("pairing={}", pairing.name()),
-        Op::Attend { scale, span, softcap } => {
-            let cap = softcap.map(|cap| format!(" softcap={cap:?}")).unwrap_or_default();
-            format!("scale={scale:?} span={span}{cap}")
-        }
-        Op::Gate { act } => format!("act={}", act.name()),
-        Op::Scale { factor } => format!("factor={factor:?}"),
-        Op::Softcap { cap } => format!("cap={cap:?}"),
-        Op::Embed | Op::Linear | Op::Reshape | Op::Write | Op::Add | Op::Gather => return text,
-    };
-    write!(text, "({constants})").expect("writing to a string cannot fail");
-    text
-}
-
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Key { rows, sequences, context, output_rows, variant } = self;
@@ -133,7 +115,7 @@ impl FromStr for Graph {
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let (index, first) =
             lines.next().ok_or_else(|| Error::new("line 1: the text of a graph is empty"))?;
-        let key = first.trim().strip_prefix("graph ").and_then(key).ok_or_else(|| {
+        let key = first.trim().strip_prefix("graph ").and_then(parse_key).ok_or_else(|| {
             let form = "graph rows … sequences … context … output_rows … input -> output";
             Error::new(format!("line {}: a graph opens with '{form}'", index + 1))
         })?;
@@ -149,7 +131,7 @@ impl FromStr for Graph {
     }
 }
 
-fn key(text: &str) -> Option<Key> {
+fn parse_key(text: &str) -> Option<Key> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [
         "rows",
@@ -218,8 +200,8 @@ impl Parser {
     /// `name span span`.
     fn group(&mut self, text: &str) -> Result<(), Error> {
         let (name, span) = text.split_once(" span ").ok_or_else(|| Error::new("a group has a span"))?;
-        let span = parse_span(span)?;
-        let id = GroupId(index(self.graph.groups.len())?);
+        let span = Span::parse(span)?;
+        let id = GroupId(next_index(self.graph.groups.len())?);
         if self.groups.insert(name.to_owned(), id).is_some() {
             return Err(Error::new(format!("the group '{name}' is declared twice")));
         }
@@ -245,11 +227,11 @@ impl Parser {
         let (op, operands) = match call.split_once('(') {
             Some((name, rest)) => {
                 let (constants, operands) = rest.split_once(')').ok_or_else(malformed)?;
-                (parse_op(name, constants)?, operands)
+                (Op::parse(name, constants)?, operands)
             }
             None => {
                 let (name, operands) = call.split_once(' ').ok_or_else(malformed)?;
-                (parse_op(name, "")?, operands)
+                (Op::parse(name, "")?, operands)
             }
         };
         let inputs = operands.split(',').map(|name| self.known(name.trim())).collect::<Result<_, _>>()?;
@@ -270,7 +252,7 @@ impl Parser {
     }
 
     fn add(&mut self, value: Value) -> Result<ValueId, Error> {
-        let id = ValueId(index(self.graph.values.len())?);
+        let id = ValueId(next_index(self.graph.values.len())?);
         if self.names.insert(value.name.clone(), id).is_some() {
             return Err(Error::new(format!("'{}' is declared twice", value.name)));
         }
@@ -279,12 +261,12 @@ impl Parser {
     }
 }
 
-/// The index of the next value or group.
-fn index(count: usize) -> Result<u32, Error> {
+/// The index of the next value or group, if it fits its type.
+fn next_index(count: usize) -> Result<u32, Error> {
     u32::try_from(count).map_err(|_| Error::new("a graph has no room for so many values or groups"))
 }
 
-/// What `extents` prints, without its brackets: `rows 64, 8`.
+/// Parses what `extents` prints, without its brackets: `rows 64, 8`.
 fn parse_shape(text: &str) -> Result<(Shape, Extent), Error> {
     let words =
         [("rows ", Extent::Rows), ("output_rows ", Extent::OutputRows), ("context ", Extent::Context)];
@@ -295,89 +277,4 @@ fn parse_shape(text: &str) -> Result<(Shape, Extent), Error> {
     let extents: Result<Vec<usize>, _> = text.split(',').map(|extent| extent.trim().parse()).collect();
     let extents = extents.map_err(|_| Error::new(format!("'[{text}]' is no list of extents")))?;
     Ok((Shape::new(&extents)?, outermost))
-}
-
-fn parse_span(text: &str) -> Result<Span, Error> {
-    let window = text.strip_prefix("window:").and_then(|length| length.parse().ok()).map(Span::Window);
-    let span = if text == "full" { Some(Span::Full) } else { window };
-    span.ok_or_else(|| Error::new(format!("'{text}' is no span; 'full' and 'window:<positions>' are")))
-}
-
-/// The operator of a printed name and its constants.
-fn parse_op(name: &str, constants: &str) -> Result<Op, Error> {
-    let mut constants = Constants::of(name, constants)?;
-    let op = match name {
-        "embed" => Op::Embed,
-        "norm" => Op::Norm { epsilon: constants.number("epsilon")? },
-        "linear" => Op::Linear,
-        "reshape" => Op::Reshape,
-        "rope" => {
-            let pairings = [Pairing::Halves, Pairing::Neighbours];
-            Op::Rope { pairing: named(constants.word("pairing")?, pairings, Pairing::name)? }
-        }
-        "write" => Op::Write,
-        "attend" => Op::Attend {
-            scale: constants.number("scale")?,
-            span: parse_span(constants.word("span")?)?,
-            softcap: constants.take("softcap").map(number).transpose()?,
-        },
-        "gate" => Op::Gate { act: named(constants.word("act")?, Act::ALL.iter().copied(), Act::name)? },
-        "add" => Op::Add,
-        "scale" => Op::Scale { factor: constants.number("factor")? },
-        "softcap" => Op::Softcap { cap: constants.number("cap")? },
-        "gather" => Op::Gather,
-        _ => return Err(Error::new(format!("'{name}' is no operator"))),
-    };
-    constants.end()?;
-    Ok(op)
-}
-
-/// The constants of a printed operator that are not yet read.
-struct Constants<'a> {
-    op: &'a str,
-    pairs: Vec<(&'a str, &'a str)>,
-}
-
-impl<'a> Constants<'a> {
-    fn of(op: &'a str, text: &'a str) -> Result<Constants<'a>, Error> {
-        let pairs: Option<Vec<_>> = text.split_whitespace().map(|pair| pair.split_once('=')).collect();
-        let pairs =
-            pairs.ok_or_else(|| Error::new(format!("'{text}' is no list of constants 'name=value'")))?;
-        Ok(Constants { op, pairs })
-    }
-
-    fn take(&mut self, name: &str) -> Option<&'a str> {
-        let index = self.pairs.iter().position(|(known, _)| *known == name)?;
-        Some(self.pairs.remove(index).1)
-    }
-
-    fn word(&mut self, name: &str) -> Result<&'a str, Error> {
-        self.take(name).ok_or_else(|| Error::new(format!("{} needs '{name}='", self.op)))
-    }
-
-    fn number(&mut self, name: &str) -> Result<f32, Error> {
-        number(self.word(name)?)
-    }
-
-    /// Refuses what the operator has no use for.
-    fn end(self) -> Result<(), Error> {
-        let Constants { op, pairs } = self;
-        pairs.first().map_or(Ok(()), |(name, _)| {
-            Err(Error::new(format!("{op} has no constant '{name}', or has it twice")))
-        })
-    }
-}
-
-fn number(text: &str) -> Result<f32, Error> {
-    text.parse().map_err(|_| Error::new(format!("'{text}' is no number")))
-}
-
-/// The one of `choices` that is printed as `word`.
-fn named<T: Copy>(
-    word: &str,
-    choices: impl IntoIterator<Item = T>,
-    name: fn(T) -> &'static str,
-) -> Result<T, Error> {
-    let found = choices.into_iter().find(|choice| name(*choice) == word);
-    found.ok_or_else(|| Error::new(format!("'{word}' is not among the known choices")))
 }

@@ -135,7 +135,7 @@ pub struct Amounts {
 pub fn profile(runner: &mut dyn Runner, amounts: Amounts, seed: u64) -> Result<[Profile; 2]> {
     let Amounts { depth, prompt, generated } = amounts;
     let total = u64::from(depth) + u64::from(prompt) + u64::from(generated);
-    let most = runner.most();
+    let most = runner.max_key();
     if total > u64::from(most.context) {
         return Err(Error::new(format!(
             "{total} tokens are to be run; the loaded programs take {}: enlarge the context",

@@ -5,53 +5,54 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 
 use girih_graph::backend::{Backend, MemoryPlan, Refusal, WeightSource};
-use girih_graph::{Graph, Key, Step};
+use girih_graph::{Graph, Key, Op, Step};
 use girih_tensor::{Error, Result};
 
-use crate::Target;
 use crate::blob;
-use crate::driver::{Compiled, Compiler, Device, Program, Runtime, Tell, Weights};
+use crate::driver::{CompiledGraph, Compiler, Device, NpuProgram, NpuWeights, Runtime, WarningSink};
 use crate::form::groups::Groups;
-use crate::host::Cache;
-use crate::pass::{self, Attention, Mapping, NoDump, Policy, Stays, partition};
-use crate::sim::Order;
+use crate::host::NpuState;
+use crate::pass::{self, ArrayMapping, AttentionPlacement, HostFallback, NoDump, Policy, partition};
+use crate::sim::EventOrder;
+use crate::target::Target;
 
-/// Why bytes may differ where a step has one row in one run and several in
-/// another. The matrix unit sums each product's terms in order; the kernel of
-/// single rows sums them in 64 sequences, since a row of weights is a row of its
-/// vectors. The matrix kernel would have the order of steps of several rows, but
-/// only at the times of another kernel, for which no figure is published.
-pub const ONE_ROW: &str = "steps of one row sum products, and unless the mapping says otherwise attend, in \
-    another order than steps of several rows: a prompt whose last chunk or whose uncached rest is one row, \
-    and sequences that decode together, may get other bytes than without";
+/// A note for users: why results may differ between steps of one row and steps
+/// of several. The matrix unit adds the terms of each sum in order; the kernel
+/// for single rows adds them in 64 lanes, since a row of weights is a row of
+/// its vectors. The matrix kernel would keep the order of steps with several
+/// rows, but it takes the times of another kernel, for which no figure is
+/// published.
+pub const ONE_ROW_NOTE: &str = "steps of one row add in another order than steps of several rows, in matmuls and, \
+    unless the mapping changes it, in attention: results may differ for a prompt whose last chunk or uncached \
+    rest is one row, and for sequences that decode together";
 
-/// How the backend is to use the array. Nothing here changes a value but where
-/// attention runs and, by their rounding, other programs.
+/// Options of the backend. They change results only by where attention runs and
+/// by the rounding of other programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct NpuOptions {
     /// How operations are grouped into programs.
     pub policy: Policy,
-    /// In which order things happen that may happen in any.
-    pub order: Order,
-    /// Whether runs look for accesses that nothing orders.
+    /// The order of events that have no fixed order.
+    pub order: EventOrder,
+    /// Whether runs check for unordered accesses.
     pub hazards: bool,
     /// How buffer objects, lists and completion are used.
     pub runtime: Runtime,
-    /// Rows for which programs are compiled besides one and the largest step;
-    /// a step runs on the least of them that holds it, padded.
+    /// Row counts to compile programs for, besides one and the largest step; a
+    /// step runs, padded, on the smallest program that holds it.
     pub lengths: Vec<u32>,
-    /// Positions for which programs are compiled in which the array attends,
-    /// besides the longest sequence; a step runs on the least that holds it. No
-    /// room is reserved ahead: keys and values are where the next program looks
-    /// for them, too, so a sequence that outgrows one goes on at no cost.
+    /// Context lengths to compile programs with attention on the array for,
+    /// besides the longest sequence; a step runs on the smallest that holds it.
+    /// No room is reserved: the next program reads keys and values from the
+    /// same location, so a sequence that outgrows one continues at no cost.
     pub contexts: Vec<u32>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for NpuOptions {
+    fn default() -> NpuOptions {
+        NpuOptions {
             policy: Policy::MLIR_AIR,
-            order: Order::Earliest,
+            order: EventOrder::Earliest,
             hazards: true,
             runtime: Runtime::default(),
             lengths: vec![64, 256, 1024],
@@ -71,30 +72,30 @@ pub struct Npu {
 }
 
 impl Npu {
-    /// The backend for the target of this name.
+    /// Creates the backend for the target of this name.
     ///
-    /// # Errors
-    /// When there is no such target.
-    pub fn new(target: &str, options: Options) -> Result<Npu> {
+    /// When the target does not exist.
+    pub fn new(target: &str, options: NpuOptions) -> Result<Npu> {
         let target = Target::named(target)?;
-        let Options { policy, order, hazards, runtime, lengths, contexts } = options;
+        let NpuOptions { policy, order, hazards, runtime, lengths, contexts } = options;
         let mut device = Device::new(&target, order)?.with_runtime(runtime);
         device.look_for_hazards(hazards);
         let compiler = Compiler::new(target, policy, None);
         Ok(Npu { compiler, device: Mutex::new(device), runtime, lengths, contexts })
     }
 
-    /// The same, but models are laid onto the array by this mapping.
+    /// Replaces the mapping of models onto the array.
     #[must_use]
-    pub fn with_mapping(self, mapping: Mapping) -> Npu {
+    pub fn with_mapping(self, mapping: ArrayMapping) -> Npu {
         Npu { compiler: Compiler::new(self.target().clone(), mapping, None), ..self }
     }
 
-    /// The same with blobs on disk: what `cache` has is not compiled. `tell`
-    /// hears why a blob was refused or could not be kept.
+    /// Adds a blob cache on disk: cached programs are not compiled again.
+    /// `warnings` receives a sentence for each blob that was refused or could
+    /// not be stored.
     #[must_use]
-    pub fn with_blobs(self, cache: blob::Cache, tell: Tell) -> Npu {
-        Npu { compiler: self.compiler.with_cache(cache).telling(tell), ..self }
+    pub fn with_blobs(self, cache: blob::BlobCache, warnings: WarningSink) -> Npu {
+        Npu { compiler: self.compiler.with_cache(cache).with_warnings(warnings), ..self }
     }
 
     /// The target.
@@ -102,25 +103,25 @@ impl Npu {
         self.compiler.target()
     }
 
-    /// The device, with what it has counted.
+    /// Locks the device, which contains the ledger.
     pub fn device(&self) -> MutexGuard<'_, Device> {
         self.device.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Whether the array may attend in steps of this key.
+    /// Whether the array may compute attention in steps of this key.
     fn attends(&self, key: Key) -> bool {
         let single = key.rows == 1;
         key.sequences == 1
             && match self.compiler.policy().attention {
-                Attention::Host => false,
-                Attention::Prefill => !single,
-                Attention::Array => true,
+                AttentionPlacement::Host => false,
+                AttentionPlacement::Prefill => !single,
+                AttentionPlacement::Array => true,
             }
     }
 
-    /// What of a graph the host computes, and why.
-    pub fn stays(&self, graph: &Graph) -> Vec<Stays> {
-        pass::stays(graph, self.target(), self.compiler.policy())
+    /// The ops of a graph that the host computes, and why.
+    pub fn host_fallback(&self, graph: &Graph) -> Vec<HostFallback> {
+        pass::host_fallbacks(graph, self.target(), self.compiler.policy())
     }
 
     fn groups(&self, graph: &Graph) -> Result<Groups> {
@@ -129,9 +130,9 @@ impl Npu {
 }
 
 impl Backend for Npu {
-    type Weights = Weights;
-    type State = Cache;
-    type Program = Program;
+    type Weights = NpuWeights;
+    type State = NpuState;
+    type Program = NpuProgram;
 
     fn name(&self) -> &'static str {
         "npu"
@@ -139,23 +140,27 @@ impl Backend for Npu {
 
     /// A program for a single row, for each length, and for the largest step;
     /// where the array attends, each for every context.
-    fn ladder(&self, most: Key) -> Vec<Key> {
-        let shorter = |lengths: &[u32], least: u32, most: u32| {
-            let within = lengths.iter().copied().filter(move |&length| length >= least && length < most);
-            within.chain([most]).collect::<BTreeSet<u32>>()
+    fn ladder(&self, largest: Key) -> Vec<Key> {
+        let shorter = |lengths: &[u32], least: u32, largest: u32| {
+            let within = lengths.iter().copied().filter(move |&length| length >= least && length < largest);
+            within.chain([largest]).collect::<BTreeSet<u32>>()
         };
         let mut keys = BTreeSet::new();
-        for rows in shorter(&self.lengths, 2, most.rows).into_iter().chain([1]) {
-            let sequences = most.sequences.min(rows);
-            let key = Key { rows, sequences, output_rows: most.output_rows.min(rows), ..most };
+        for rows in shorter(&self.lengths, 2, largest.rows).into_iter().chain([1]) {
+            let sequences = largest.sequences.min(rows);
+            let key = Key { rows, sequences, output_rows: largest.output_rows.min(rows), ..largest };
             let contexts = if self.attends(key) { &self.contexts[..] } else { &[] };
-            let contexts = shorter(contexts, rows, most.context).into_iter();
+            let contexts = shorter(contexts, rows, largest.context).into_iter();
             keys.extend(contexts.map(|context| Key { context, ..key }));
         }
         keys.into_iter().collect()
     }
 
-    fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
+    fn knows(&self, op: Op) -> bool {
+        partition::knows(op)
+    }
+
+    fn objections(&self, graph: &Graph) -> Vec<Refusal> {
         let nodes = graph.nodes.iter().enumerate();
         let refusals = nodes.filter_map(|(index, node)| {
             let reason = partition::refusal(graph, self.target(), self.compiler.policy(), index)?;
@@ -165,36 +170,36 @@ impl Backend for Npu {
     }
 
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
-        let state = Cache::plan(graph, blocks);
+        let state = NpuState::plan(graph, blocks);
         match self.groups(graph) {
             Ok(groups) => MemoryPlan {
-                weights: Weights::plan(graph, &groups, self.runtime),
+                weights: NpuWeights::plan(graph, &groups, self.runtime),
                 state,
-                scratch: Program::plan(graph, &groups, self.runtime),
+                scratch: NpuProgram::plan(graph, &groups, self.runtime),
             },
-            // What cannot be cut is refused when it is compiled.
+            // A graph that cannot be partitioned is refused when it is compiled.
             Err(_) => MemoryPlan { weights: 0, state, scratch: 0 },
         }
     }
 
-    fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<Weights> {
-        Weights::load(graph, &self.groups(graph)?, source, &mut self.device())
+    fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<NpuWeights> {
+        NpuWeights::load(graph, &self.groups(graph)?, source, &mut self.device())
     }
 
-    fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<Cache> {
-        Cache::new(graph, blocks)
+    fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<NpuState> {
+        NpuState::new(graph, blocks)
     }
 
-    fn compile(&self, graph: &Graph, weights: &Weights) -> Result<Program> {
-        let Compiled { groups, schedules, .. } = self.compiler.compile(graph, &mut NoDump)?;
-        Program::new(graph, groups, &schedules, weights, &mut self.device())
+    fn compile(&self, graph: &Graph, weights: &NpuWeights) -> Result<NpuProgram> {
+        let CompiledGraph { groups, schedules, .. } = self.compiler.compile(graph, &mut NoDump)?;
+        NpuProgram::new(graph, groups, &schedules, weights, &mut self.device())
     }
 
     fn run(
         &self,
-        program: &Program,
-        weights: &Weights,
-        state: &mut Cache,
+        program: &NpuProgram,
+        weights: &NpuWeights,
+        state: &mut NpuState,
         step: Step<'_>,
     ) -> Result<(), Error> {
         program.run(&mut self.device(), weights, state, step)

@@ -1,5 +1,5 @@
-//! The backend for a static-shape, tiled dataflow array: a compiler of six
-//! passes, the blob that it makes, and a simulator of values and time. It knows
+//! The backend for a tiled dataflow array with static shapes: a compiler of six
+//! passes, the blobs it writes, and a simulator of values and time. It contains
 //! no models, text or requests.
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,6 @@ pub mod pass;
 pub mod sim;
 pub mod target;
 
-pub use backend::{Npu, ONE_ROW, Options};
+pub use backend::{Npu, NpuOptions, ONE_ROW_NOTE};
 pub use girih_tensor::{Error, Result};
 pub use target::Target;

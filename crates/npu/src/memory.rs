@@ -1,5 +1,5 @@
-//! Buffer objects: the stretches of DRAM that host and array share, and which
-//! of them a program's arguments are.
+//! Buffer objects: the DRAM regions shared by host and array, and their binding
+//! to the arguments of a program.
 
 use girih_tensor::{Error, Result};
 
@@ -7,13 +7,13 @@ use girih_tensor::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub u32);
 
-/// The buffer object that an argument is, from a byte on. Two arguments may be
-/// bound to the same bytes.
+/// The part of a buffer object that an argument is bound to. Two arguments may
+/// be bound to the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Binding {
     /// The object.
     pub object: ObjectId,
-    /// Where in it the argument begins, in bytes; a multiple of four.
+    /// The offset of the argument in bytes, a multiple of four.
     pub offset: u64,
 }
 
@@ -24,17 +24,17 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// No objects.
+    /// Creates an empty list.
     pub fn new() -> Objects {
         Objects::default()
     }
 
-    /// A new object of so many zero bytes.
+    /// Adds an object of `bytes` zero bytes.
     ///
     /// # Errors
     /// When memory is short.
     pub fn add(&mut self, bytes: u64) -> Result<ObjectId> {
-        let short = || Error::new(format!("a buffer object of {bytes} bytes is more than memory has"));
+        let short = || Error::new(format!("not enough memory for a buffer object of {bytes} bytes"));
         let size = usize::try_from(bytes).map_err(|_| short())?;
         let mut object = Vec::new();
         object.try_reserve_exact(size).map_err(|_| short())?;
@@ -43,15 +43,14 @@ impl Objects {
         Ok(ObjectId(self.list.len() as u32 - 1))
     }
 
-    /// Makes an object at least so large; what is new is zero.
+    /// Grows an object to at least `bytes` bytes; new bytes are zero.
     ///
     /// # Errors
     /// When memory is short.
     ///
-    /// # Panics
-    /// When the id belongs to other objects.
+    /// Panics if the id belongs to other objects.
     pub fn grow(&mut self, id: ObjectId, bytes: u64) -> Result<()> {
-        let short = || Error::new(format!("a buffer object of {bytes} bytes is more than memory has"));
+        let short = || Error::new(format!("not enough memory for a buffer object of {bytes} bytes"));
         let size = usize::try_from(bytes).map_err(|_| short())?;
         let object = &mut self.list[id.0 as usize];
         let more = size.saturating_sub(object.len());
@@ -62,32 +61,30 @@ impl Objects {
 
     /// The bytes of an object.
     ///
-    /// # Panics
-    /// When the id belongs to other objects.
+    /// Panics if the id belongs to other objects.
     pub fn bytes(&self, id: ObjectId) -> &[u8] {
         &self.list[id.0 as usize]
     }
 
-    /// The bytes of an object, to be written.
+    /// The bytes of an object, mutable.
     ///
-    /// # Panics
-    /// As [`Objects::bytes`].
+    /// Same as [`Objects::bytes`].
     pub fn bytes_mut(&mut self, id: ObjectId) -> &mut [u8] {
         &mut self.list[id.0 as usize]
     }
 
-    /// The bytes of all objects together.
+    /// The total size of all objects in bytes.
     pub fn total(&self) -> u64 {
         self.list.iter().map(|object| object.len() as u64).sum()
     }
 }
 
-/// What a device works on: values, or only their sizes, which is enough for
-/// keeping time.
+/// The memory that a simulated run works on: values, or nothing if only time is
+/// simulated.
 #[derive(Debug)]
-pub enum Memory<'a> {
-    /// The objects; values are computed.
+pub enum SimMemory<'a> {
+    /// Buffer objects; values are computed.
     Values(&'a mut Objects),
-    /// No objects; only time passes.
+    /// No objects; only time is simulated.
     TimeOnly,
 }

@@ -1,6 +1,6 @@
-//! What is known of an array: geometry, memories, transfer engines, clocks,
-//! bandwidths and overheads, each figure with its source. The figures stand in
-//! `targets/npu/*.toml`; nothing of them is in code.
+//! The description of an array: geometry, memories, transfer engines, clocks,
+//! bandwidths and overheads, each figure with its source. The figures are in
+//! `targets/npu/*.toml`; the code contains none.
 
 use std::fmt;
 
@@ -9,19 +9,19 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 /// The target files of the repository: name and text.
-const FILES: &[(&str, &str)] = &[
+const TARGET_FILES: &[(&str, &str)] = &[
     ("toy", include_str!("../../../targets/npu/toy.toml")),
     ("xdna2-strix", include_str!("../../../targets/npu/xdna2-strix.toml")),
     ("xdna2-kraken", include_str!("../../../targets/npu/xdna2-kraken.toml")),
     ("xdna1-phoenix", include_str!("../../../targets/npu/xdna1-phoenix.toml")),
 ];
 
-/// The longest target file that is read.
-const MOST_BYTES: usize = 256 << 10;
-/// The longest chain of files that extend one another.
-const MOST_EXTENDS: usize = 4;
+/// The maximum size of a target file.
+const MAX_FILE_BYTES: usize = 256 << 10;
+/// The maximum length of a chain of files that extend one another.
+const MAX_EXTENDS: usize = 4;
 
-/// How well a figure is known.
+/// How reliable a figure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grade {
@@ -31,69 +31,70 @@ pub enum Grade {
     Documented,
     /// Follows from other figures by arithmetic.
     Derived,
-    /// Nobody has said so; the source gives the reason for the guess.
+    /// No source states it; the reason for the guess is given instead.
     Guessed,
 }
 
-/// One figure of a target or kernel file, with where it comes from.
+/// One figure of a target or kernel file, with its source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Where it stands: `dram.bytes_per_second`.
+    /// Its path, such as `dram.bytes_per_second`.
     pub path: String,
-    /// The value as it is written in the file.
+    /// The value as written in the file.
     pub value: String,
-    /// How well it is known.
+    /// How reliable it is.
     pub grade: Grade,
-    /// Who says so, or why it is assumed.
+    /// The source, or the reason for the assumption.
     pub source: String,
 }
 
-/// A target: every number that the compiler and the simulator need.
+/// A target: all figures that the compiler and the simulator need.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    /// The name, with `@variant` if one was chosen: `xdna2-kraken@cap-2025`.
+    /// The name, with `@variant` if a variant was chosen:
+    /// `xdna2-kraken@cap-2025`.
     pub name: String,
-    /// The name for people.
+    /// The display name.
     pub title: String,
-    /// Whose kernel figures hold: `aie2` or `aie2p`.
+    /// The kind of core, which selects the kernel figures: `aie2` or `aie2p`.
     pub core: String,
     /// The grid.
-    pub array: Array,
+    pub array: ArraySpec,
     /// A compute tile (L1).
-    pub compute: Tile,
+    pub compute: TileSpec,
     /// A memory tile (L2).
-    pub memory: Tile,
-    /// A shim tile, the door to DRAM.
-    pub shim: Shim,
+    pub memory: TileSpec,
+    /// A shim tile, which connects the array to DRAM.
+    pub shim: ShimSpec,
     /// The stream switches.
-    pub stream: Stream,
+    pub stream: StreamSpec,
     /// The accumulator link between neighbouring cores.
-    pub cascade: Cascade,
+    pub cascade: CascadeSpec,
     /// The processor of a compute tile.
-    pub core_unit: CoreUnit,
-    /// What a transfer costs besides its words.
+    pub core_unit: CoreSpec,
+    /// The cost of a transfer besides its words.
     pub dma: DmaTimes,
     /// The memory behind the shims.
-    pub dram: Dram,
+    pub dram: DramSpec,
     /// The command processor and the host's driver.
-    pub control: Control,
+    pub control: ControlSpec,
     /// Frequencies.
-    pub clock: Clock,
+    pub clock: ClockSpec,
     /// The energy estimate.
-    pub power: Power,
-    /// The machine that drives the array.
-    pub host: Host,
-    /// Every figure, in the order of its path.
+    pub power: PowerSpec,
+    /// The host machine.
+    pub host: HostSpec,
+    /// All figures, sorted by path.
     #[serde(skip)]
     pub figures: Vec<Figure>,
 }
 
-/// The grid of tiles. Row 0 holds the shims, then come the memory rows, then
+/// The grid of tiles. Row 0 contains the shims, followed by the memory rows and
 /// the compute rows.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Array {
+pub struct ArraySpec {
     /// Columns.
     pub columns: u32,
     /// Rows of compute tiles.
@@ -107,26 +108,26 @@ pub struct Array {
 /// A tile with memory of its own.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tile {
+pub struct TileSpec {
     /// Bytes of data memory.
     pub bytes: u32,
-    /// Bytes of it that buffers may not use (the stack).
+    /// Bytes of it reserved for the stack.
     pub reserved: u32,
-    /// Bytes of program memory; a tile without a core has none.
+    /// Bytes of program memory; 0 for a tile without a core.
     #[serde(default)]
     pub program_bytes: u32,
-    /// Banks, equally large, that are accessed independently.
+    /// Banks of equal size, accessed independently.
     pub banks: u32,
-    /// Channels, from 0, that also reach the memory and the locks of the east
-    /// and the west neighbour of a memory tile.
+    /// The number of channels, from 0, that also reach the memory and the locks
+    /// of the east and west neighbour of a memory tile.
     #[serde(default)]
     pub neighbour_channels: u32,
     /// Its transfer engine.
-    pub dma: Dma,
+    pub dma: DmaSpec,
 }
 
-impl Tile {
-    /// Bytes that one bank holds.
+impl TileSpec {
+    /// Bytes of one bank.
     pub fn bank_bytes(&self) -> u32 {
         self.bytes / self.banks
     }
@@ -135,15 +136,15 @@ impl Tile {
 /// A shim tile: a transfer engine and no memory.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Shim {
+pub struct ShimSpec {
     /// Its transfer engine.
-    pub dma: Dma,
+    pub dma: DmaSpec,
 }
 
 /// The transfer engine of a tile and the limits of its descriptors.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Dma {
+pub struct DmaSpec {
     /// Channels from the stream into memory (S2MM).
     pub channels_in: u32,
     /// Channels from memory into the stream (MM2S).
@@ -153,23 +154,23 @@ pub struct Dma {
     /// Dimensions that a descriptor steps through.
     pub dimensions: u32,
     /// The longest transfer of a descriptor, in words of 4 bytes.
-    pub most_words: u64,
+    pub max_words: u64,
     /// The largest step of a dimension, in words of 4 bytes.
-    pub most_stride_words: u64,
+    pub max_stride_words: u64,
     /// Locks of the tile.
     pub locks: u32,
     /// The largest value of a lock.
-    pub most_lock: u32,
+    pub max_lock: u32,
     /// Tasks that wait in the queue of a channel.
     pub queue: u32,
-    /// How often a task may be repeated.
-    pub most_repeat: u32,
+    /// The maximum number of repeats of a task.
+    pub max_repeat: u32,
 }
 
 /// The stream switches.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stream {
+pub struct StreamSpec {
     /// Bytes that a stream moves in a cycle.
     pub bytes_per_cycle: u32,
     /// Cycles from one switch to the next.
@@ -182,14 +183,14 @@ pub struct Stream {
     pub ports_east: u32,
     /// Streams from a switch to the west.
     pub ports_west: u32,
-    /// Bytes that a transfer cannot split.
+    /// The smallest unit of a transfer, in bytes.
     pub granule_bytes: u32,
 }
 
 /// The accumulator link between neighbouring cores.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Cascade {
+pub struct CascadeSpec {
     /// Bytes that it moves in a cycle.
     pub bytes_per_cycle: u32,
     /// Cycles until the first byte arrives.
@@ -199,7 +200,7 @@ pub struct Cascade {
 /// The processor of a compute tile.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CoreUnit {
+pub struct CoreSpec {
     /// Bytes of a vector load.
     pub load_bytes: u32,
     /// Vector loads in a cycle.
@@ -212,25 +213,25 @@ pub struct CoreUnit {
     pub conflict_cycles: u32,
     /// Cycles of an acquire that succeeds, or of a release.
     pub lock_cycles: u32,
-    /// Cycles that a turn of a program's loop adds.
+    /// Cycles that an iteration of a program's loop adds.
     pub loop_cycles: u32,
     /// Bytes of a program besides its kernels.
     pub program_bytes: u32,
-    /// Multiplications of bf16 in a cycle.
+    /// Multiply-accumulates of bf16 per cycle.
     pub bf16_macs: u32,
     /// Rows, depth and columns of a matrix instruction on bf16.
     pub bf16_shape: [u32; 3],
-    /// Multiplications of bfp16ebs8 in a cycle; 0 if there are none.
+    /// Multiply-accumulates of bfp16ebs8 per cycle; 0 if not supported.
     pub bfp16_macs: u32,
     /// Rows, depth and columns of a matrix instruction on bfp16ebs8.
     pub bfp16_shape: [u32; 3],
-    /// Multiplications of int8 in a cycle.
+    /// Multiply-accumulates of int8 per cycle.
     pub int8_macs: u32,
     /// Rows, depth and columns of a matrix instruction on int8.
     pub int8_shape: [u32; 3],
 }
 
-/// What a transfer costs besides its words.
+/// The cost of a transfer besides its words.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DmaTimes {
@@ -243,8 +244,8 @@ pub struct DmaTimes {
 /// The memory behind the shims: one server for all reads and writes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Dram {
-    /// What it moves in long runs.
+pub struct DramSpec {
+    /// The bandwidth for long runs.
     pub bytes_per_second: f64,
     /// A run of `r` contiguous bytes is served at `r / (r + run_bytes)` of it.
     pub run_bytes: f64,
@@ -254,8 +255,8 @@ pub struct Dram {
     pub write_cycles: u32,
 }
 
-impl Dram {
-    /// The share of the bandwidth that runs of so many bytes obtain.
+impl DramSpec {
+    /// The share of the bandwidth that runs of `run` bytes achieve.
     pub fn efficiency(&self, run: f64) -> f64 {
         run / (run + self.run_bytes)
     }
@@ -264,48 +265,49 @@ impl Dram {
 /// The command processor and the driver.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Control {
-    /// From the call on the host to its return, of a program that does nothing.
+pub struct ControlSpec {
+    /// The time from the call on the host to its return, for an empty program.
     pub dispatch_us: f64,
     /// A write of one register.
     pub write_ns: f64,
     /// A write of the 8 words of a descriptor.
     pub block_write_ns: f64,
-    /// From the end of a task until the command processor knows of it.
+    /// The time from the end of a task until the command processor notices it.
     pub poll_ns: f64,
     /// Configuring the registers of one tile for another launch.
     pub configure_tile_us: f64,
     /// Loading a byte of a core's program.
     pub configure_byte_ns: f64,
-    /// The rest of configuring the array for another launch.
+    /// The fixed part of configuring the array for another launch.
     pub configure_us: f64,
-    /// A change to another hardware context.
+    /// A switch to another hardware context.
     pub context_switch_us: f64,
-    /// A dispatch as one of a long list of commands.
+    /// A dispatch within a long list of commands.
     pub runlist_us: f64,
-    /// The first dispatch after the array has gone to sleep.
+    /// The first dispatch after the array has been asleep.
     pub wake_us: f64,
 }
 
 /// Frequencies.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Clock {
+pub struct ClockSpec {
     /// Cycles of the array in a second.
     pub hertz: f64,
-    /// The levels that the driver knows.
+    /// The clock levels of the driver.
     pub levels_mhz: Vec<u32>,
 }
 
-/// The energy estimate: an idle power, and joules per byte and multiplication.
+/// The energy estimate: idle power, and joules per byte and
+/// multiply-accumulate.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Power {
-    /// While nothing moves.
+pub struct PowerSpec {
+    /// Power without activity.
     pub idle_watts: f64,
     /// Per byte to or from DRAM.
     pub joules_per_dram_byte: f64,
-    /// Per multiplication.
+    /// Per multiply-accumulate.
     pub joules_per_mac: f64,
     /// Published power while decoding.
     pub decode_watts: f64,
@@ -313,26 +315,27 @@ pub struct Power {
     pub prefill_watts: f64,
 }
 
-/// The machine that drives the array, for the work that stays on it.
+/// The host machine, for the work that is not done on the array.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Host {
-    /// Operations on floats in a second.
+pub struct HostSpec {
+    /// Floating-point operations per second.
     pub flops: f64,
-    /// Bytes that it reads or writes in a second.
+    /// Bytes that it reads or writes per second.
     pub bytes_per_second: f64,
-    /// Bytes that it makes visible to the array in a second.
+    /// Bytes that it syncs to or from the array per second.
     pub sync_bytes_per_second: f64,
     /// A call into the driver.
     pub call_us: f64,
-    /// Of a dispatch, from the array's interrupt until the host's thread runs.
+    /// The part of a dispatch from the array's interrupt until the host's
+    /// thread runs.
     pub interrupt_us: f64,
-    /// From one look at a completion word to the next.
+    /// The interval between two polls of a completion word.
     pub poll_us: f64,
 }
 
 impl Target {
-    /// The target with this name, or the variant of one: `name@variant`.
+    /// Finds a target by name; `name@variant` selects a variant.
     ///
     /// # Errors
     /// When no target file or variant has that name.
@@ -348,7 +351,7 @@ impl Target {
     /// The names of all targets, variants included.
     pub fn names() -> Vec<String> {
         let mut names = Vec::new();
-        for (name, text) in FILES {
+        for (name, text) in TARGET_FILES {
             names.push((*name).to_owned());
             let table: Table = text.parse().expect("a test parses every target file");
             let variants = table.get("variant").and_then(Value::as_table);
@@ -357,11 +360,10 @@ impl Target {
         names
     }
 
-    /// Reads a target file, which may extend a file of the repository.
+    /// Parses a target file, which may extend a file of the repository.
     ///
-    /// # Errors
-    /// When it is too long or no TOML; when a key is unknown or missing; when
-    /// a number has no source and grade, or is out of range.
+    /// When it is too long or not valid TOML; when a key is unknown or missing;
+    /// when a number has no source and grade, or is out of range.
     pub fn parse(text: &str, variant: Option<&str>) -> Result<Target> {
         let mut table = read(text, 0)?;
         let variants = match table.remove("variant") {
@@ -388,22 +390,22 @@ impl Target {
         Ok(target)
     }
 
-    /// Cycles of the array in so many seconds, rounded up.
+    /// Converts seconds to cycles of the array, rounded up.
     pub fn cycles(&self, seconds: f64) -> u64 {
         (seconds * self.clock.hertz).ceil() as u64
     }
 
-    /// Seconds that so many cycles of the array take.
+    /// Converts cycles of the array to seconds.
     pub fn seconds(&self, cycles: u64) -> f64 {
         cycles as f64 / self.clock.hertz
     }
 
-    /// Bytes of DRAM that are moved in a cycle, in long runs.
+    /// The DRAM bandwidth for long runs, in bytes per cycle.
     pub fn dram_bytes_per_cycle(&self) -> f64 {
         self.dram.bytes_per_second / self.clock.hertz
     }
 
-    /// Compute tiles of the array.
+    /// The number of compute tiles.
     pub fn cores(&self) -> u32 {
         self.array.columns * self.array.compute_rows
     }
@@ -422,9 +424,9 @@ impl Target {
             ("stream.granule_bytes", self.stream.granule_bytes, 64),
             ("cascade.bytes_per_cycle", self.cascade.bytes_per_cycle, 1024),
         ];
-        for (path, count, most) in counts {
-            if count == 0 || count > most {
-                return Err(Error::new(format!("{path} is {count}: it must lie in 1..={most}")));
+        for (path, count, max) in counts {
+            if count == 0 || count > max {
+                return Err(Error::new(format!("{path} is {count}: it must lie in 1..={max}")));
             }
         }
         for (name, dma) in
@@ -473,7 +475,7 @@ impl Target {
     }
 }
 
-impl Dma {
+impl DmaSpec {
     fn check(&self, tile: &str) -> Result<()> {
         let counts = [
             ("channels_in", self.channels_in, 16),
@@ -481,13 +483,13 @@ impl Dma {
             ("descriptors", self.descriptors, 1024),
             ("dimensions", self.dimensions, 8),
             ("locks", self.locks, 1024),
-            ("most_lock", self.most_lock, 1 << 16),
+            ("max_lock", self.max_lock, 1 << 16),
             ("queue", self.queue, 64),
-            ("most_repeat", self.most_repeat, 1 << 16),
+            ("max_repeat", self.max_repeat, 1 << 16),
         ];
-        for (name, count, most) in counts {
-            if count == 0 || count > most {
-                return Err(Error::new(format!("{tile}.dma.{name} is {count}: it must lie in 1..={most}")));
+        for (name, count, max) in counts {
+            if count == 0 || count > max {
+                return Err(Error::new(format!("{tile}.dma.{name} is {count}: it must lie in 1..={max}")));
             }
         }
         Ok(())
@@ -495,7 +497,7 @@ impl Dma {
 }
 
 impl fmt::Display for Target {
-    /// All figures, one a line, with grade and source.
+    /// Prints all figures, one per line, with grade and source.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}, cores {}", self.name, self.title, self.core)?;
         print(f, &self.figures)
@@ -524,24 +526,24 @@ pub(crate) fn print(f: &mut fmt::Formatter<'_>, figures: &[Figure]) -> fmt::Resu
 }
 
 fn file(name: &str) -> Result<&'static str> {
-    let found = FILES.iter().find(|(known, _)| *known == name);
+    let found = TARGET_FILES.iter().find(|(known, _)| *known == name);
     found.map(|(_, text)| *text).ok_or_else(|| {
-        let known: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
+        let known: Vec<&str> = TARGET_FILES.iter().map(|(name, _)| *name).collect();
         Error::new(format!("no NPU target is called {name:?}: known are {}", known.join(", ")))
     })
 }
 
-/// Parses a file and lays it over the one that it extends.
+/// Parses a file and merges it over the one that it extends.
 fn read(text: &str, depth: usize) -> Result<Table> {
-    if text.len() > MOST_BYTES {
-        return Err(Error::new(format!("the file has {} bytes, at most {MOST_BYTES} are read", text.len())));
+    if text.len() > MAX_FILE_BYTES {
+        return Err(Error::new(format!("the file has {} bytes; the limit is {MAX_FILE_BYTES}", text.len())));
     }
     let mut table: Table =
         text.parse().map_err(|error: toml::de::Error| Error::new(error.message().to_owned()))?;
     match table.remove("extends") {
         None => Ok(table),
-        Some(_) if depth == MOST_EXTENDS => {
-            Err(Error::new(format!("more than {MOST_EXTENDS} files extend one another")))
+        Some(_) if depth == MAX_EXTENDS => {
+            Err(Error::new(format!("more than {MAX_EXTENDS} files extend one another")))
         }
         Some(Value::String(base)) => {
             let mut under = read(file(&base)?, depth + 1)?;
@@ -553,7 +555,7 @@ fn read(text: &str, depth: usize) -> Result<Table> {
     }
 }
 
-/// Lays `over` over `under`; a figure replaces a figure as a whole.
+/// Merges `over` into `under`; a figure replaces a figure as a whole.
 fn merge(under: &mut Table, over: Table) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {
@@ -567,12 +569,13 @@ fn merge(under: &mut Table, over: Table) {
     }
 }
 
-/// Replaces each `{ value, grade, source }` by its value and lists it. Other
-/// numbers are refused; `words` may stand at the top without a source.
-pub(crate) fn take_figures(table: &mut Table, words: &[&str]) -> Result<Vec<Figure>> {
+/// Replaces each `{ value, grade, source }` by its value and collects the
+/// figures. Other numbers are refused; the keys in `names` may stand at the top
+/// without a source.
+pub(crate) fn take_figures(table: &mut Table, names: &[&str]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (key, value) in table.iter_mut() {
-        if words.contains(&key.as_str()) {
+        if names.contains(&key.as_str()) {
             continue;
         }
         take_figure(key, value, &mut figures)?;
@@ -581,7 +584,7 @@ pub(crate) fn take_figures(table: &mut Table, words: &[&str]) -> Result<Vec<Figu
     Ok(figures)
 }
 
-/// Tables lie at most as deep as the TOML parser lets them.
+/// The recursion is bounded by the depth limit of the TOML parser.
 pub(crate) fn take_figure(path: &str, value: &mut Value, figures: &mut Vec<Figure>) -> Result<()> {
     let Value::Table(table) = value else {
         return Err(Error::new(format!(
@@ -595,10 +598,12 @@ pub(crate) fn take_figure(path: &str, value: &mut Value, figures: &mut Vec<Figur
         return Ok(());
     }
     let table = std::mem::take(table);
-    let read: Sourced =
+    let read: FigureText =
         table.try_into().map_err(|error: toml::de::Error| Error::new(error.message().to_owned()).of(path))?;
     if read.source.trim().is_empty() {
-        return Err(Error::new(format!("{path} has an empty source: say who says so, or why it is assumed")));
+        return Err(Error::new(format!(
+            "{path} has an empty source: name the source, or the reason for the guess"
+        )));
     }
     let shown = read.value.to_string();
     figures.push(Figure { path: path.to_owned(), value: shown, grade: read.grade, source: read.source });
@@ -606,10 +611,10 @@ pub(crate) fn take_figure(path: &str, value: &mut Value, figures: &mut Vec<Figur
     Ok(())
 }
 
-/// A figure as files write it.
+/// A figure as written in a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sourced {
+struct FigureText {
     value: Value,
     grade: Grade,
     source: String,
@@ -620,7 +625,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_target_and_variant_is_read_and_every_number_has_a_source() {
+    fn every_target_and_variant_parses_and_every_figure_has_a_source() {
         assert!(Target::names().contains(&"xdna2-kraken@cap-2025".to_owned()));
         for name in Target::names() {
             let target = Target::named(&name).unwrap();
@@ -632,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variant_changes_what_it_names_and_nothing_else() {
+    fn a_variant_changes_only_the_figures_it_names() {
         let plain = Target::named("xdna2-kraken").unwrap();
         let capped = Target::named("xdna2-kraken@cap-2025").unwrap();
         assert_eq!((plain.dram.bytes_per_second, capped.dram.bytes_per_second), (82.0e9, 40.0e9));
@@ -646,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_target_file_may_not_say_is_refused_by_name() {
+    fn a_faulty_target_file_is_refused_by_name() {
         let with = |change: &str| {
             let text = format!("name = \"a\"\ntitle = \"b\"\ncore = \"aie2p\"\nextends = \"toy\"\n{change}");
             Target::parse(&text, None).map(|target| target.name).map_err(|error| error.to_string())
@@ -678,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn long_runs_are_served_faster() {
+    fn long_runs_use_more_of_the_bandwidth() {
         let target = Target::named("xdna2-strix").unwrap();
         assert!(target.dram.efficiency(64.0) < target.dram.efficiency(4096.0));
         assert!(target.dram.efficiency(1e9) > 0.999);

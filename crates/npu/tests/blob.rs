@@ -1,17 +1,17 @@
-//! Blobs: what is decoded is what was encoded, and what is no blob of this
-//! version and target is refused by name.
+//! Blobs: decoding returns what was encoded, and a blob of another version or
+//! target is refused with an error that names it.
 
 mod llama;
 
 use girih_npu::Target;
-use girih_npu::blob::{Cache, decode, digest, encode, read};
-use girih_npu::form::groups::Program;
+use girih_npu::blob::{BlobCache, decode, digest, encode, read};
+use girih_npu::form::groups::ArrayProgram;
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{NoDump, Policy, VERSION, compile, groups};
-use llama::{SMALL, Sizes, key, llama};
+use llama::{LlamaSizes, SMALL, key, llama};
 use object::{Object as _, ObjectSection as _};
 
-fn programs(target: &Target) -> Vec<Program> {
+fn programs(target: &Target) -> Vec<ArrayProgram> {
     let cut = |rows| {
         groups(&llama(&SMALL, key(rows)), target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap().programs
     };
@@ -23,8 +23,8 @@ fn programs(target: &Target) -> Vec<Program> {
     programs
 }
 
-fn compiled(target: &Target) -> Vec<(Program, Schedule)> {
-    let compile = |program: Program| {
+fn compiled(target: &Target) -> Vec<(ArrayProgram, Schedule)> {
+    let compile = |program: ArrayProgram| {
         let schedule = compile(&program, target, &mut NoDump).unwrap();
         (program, schedule)
     };
@@ -32,20 +32,20 @@ fn compiled(target: &Target) -> Vec<(Program, Schedule)> {
 }
 
 #[test]
-fn a_blob_decodes_to_the_schedule_that_it_was_made_of() {
+fn a_blob_decodes_to_the_encoded_schedule() {
     for name in ["toy", "xdna2-strix"] {
         let target = Target::named(name).unwrap();
         for (_, schedule) in compiled(&target) {
             let bytes = encode(&schedule, &target).unwrap();
             assert_eq!(&bytes[..4], b"\x7fELF");
             assert_eq!(decode(&bytes, &target).unwrap(), schedule);
-            assert_eq!(encode(&schedule, &target).unwrap(), bytes, "equal schedules are equal bytes");
+            assert_eq!(encode(&schedule, &target).unwrap(), bytes, "equal schedules have equal bytes");
         }
     }
 }
 
 #[test]
-fn another_target_or_version_is_refused_by_name() {
+fn a_blob_of_another_target_or_version_is_refused_by_name() {
     let toy = Target::named("toy").unwrap();
     let strix = Target::named("xdna2-strix").unwrap();
     let (_, schedule) = compiled(&toy).swap_remove(0);
@@ -63,17 +63,18 @@ fn another_target_or_version_is_refused_by_name() {
     let mut older = bytes.clone();
     older[at] = b'9';
     assert!(refused(&older, &toy).contains("is of girih 9"), "{}", refused(&older, &toy));
-    assert!(refused(&bytes[..40], &toy).starts_with("this is no blob"));
-    assert!(refused(b"", &toy).starts_with("this is no blob"));
+    assert!(refused(&bytes[..40], &toy).starts_with("this is not a blob"));
+    assert!(refused(b"", &toy).starts_with("this is not a blob"));
 }
 
-/// Kept blobs are found by the version of the passes: when this fails, passes
-/// make other schedules; raise `pass::VERSION` and write down the new digest.
+/// The key of a cached blob contains the version of the passes. When this test
+/// fails, the passes produce other schedules: raise `pass::VERSION` and update
+/// the digest.
 #[test]
-fn changed_passes_have_another_version() {
+fn the_version_of_the_passes_rises_with_their_schedules() {
     let target = Target::named("toy").unwrap();
     let mut text: String = compiled(&target).iter().map(|(_, schedule)| schedule.to_string()).collect();
-    let head = Sizes { layers: 1, vocabulary: 3 * 16384, ..SMALL };
+    let head = LlamaSizes { layers: 1, vocabulary: 3 * 16384, ..SMALL };
     let head = groups(&llama(&head, key(1)), &target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap();
     for program in &head.programs {
         text += &compile(program, &target, &mut NoDump).unwrap().to_string();
@@ -81,9 +82,9 @@ fn changed_passes_have_another_version() {
     assert_eq!((VERSION, &digest(&text)[..16]), (3, "7626177161530f59"));
 }
 
-/// What a kernel is given as floats stands once in a section of its own.
+/// Float parameters of kernel calls are stored once, in a section of their own.
 #[test]
-fn constants_have_a_section() {
+fn float_parameters_are_stored_once_in_a_section() {
     let target = Target::named("toy").unwrap();
     for (program, schedule) in compiled(&target) {
         let file = encode(&schedule, &target).unwrap();
@@ -104,13 +105,13 @@ fn constants_have_a_section() {
     }
 }
 
-/// A device says that it has no bytes and has no end of them; so may a file of
-/// a folder that others write.
+/// A device file has the length 0 and never ends; in a folder that others write,
+/// a blob may be a link to one.
 #[test]
-fn what_never_ends_is_read_as_far_as_a_blob_goes() {
+fn reading_an_endless_file_stops_at_the_maximum_size_of_a_blob() {
     let target = Target::named("toy").unwrap();
     let error = read(std::io::repeat(0x7f), &target).unwrap_err().to_string();
-    assert_eq!(error, "has over 268435456 bytes, the most of a blob: remove it");
+    assert_eq!(error, "has over 268435456 bytes, the maximum of a blob: remove it");
     let (_, schedule) = compiled(&target).swap_remove(0);
     let bytes = encode(&schedule, &target).unwrap();
     assert_eq!(read(&bytes[..], &target).unwrap(), schedule);
@@ -118,19 +119,19 @@ fn what_never_ends_is_read_as_far_as_a_blob_goes() {
     {
         let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("endless-blobs");
         let _ = std::fs::remove_dir_all(&folder);
-        let cache = Cache::open(&folder).unwrap();
+        let cache = BlobCache::open(&folder).unwrap();
         let (program, _) = compiled(&target).swap_remove(0);
-        let place = folder.join(format!("{}.elf", Cache::key(&program, &target)));
-        std::os::unix::fs::symlink("/dev/zero", &place).unwrap();
+        let path = folder.join(format!("{}.elf", BlobCache::key(&program, &target)));
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
         let error = cache.get(&program, &target).unwrap_err().to_string();
         assert!(error.contains("has over 268435456 bytes"), "{error}");
     }
 }
 
-/// Cut and flipped blobs are refused, or decode to something; none brings the
-/// reader down.
+/// Truncated blobs and blobs with flipped bits are refused or decode to some
+/// schedule; none causes a panic.
 #[test]
-fn broken_blobs_are_read_without_harm() {
+fn a_damaged_blob_causes_no_panic() {
     let target = Target::named("toy").unwrap();
     let (_, schedule) = compiled(&target).swap_remove(1);
     let bytes = encode(&schedule, &target).unwrap();
@@ -145,14 +146,14 @@ fn broken_blobs_are_read_without_harm() {
         broken[(state >> 33) as usize % bytes.len()] ^= (state >> 20) as u8 | 1;
         refused += usize::from(decode(&broken, &target).ok().as_ref() != Some(&schedule));
     }
-    assert!(refused > 1000, "most changes are seen; {refused} were");
+    assert!(refused > 1000, "only {refused} of 2000 changes are detected");
 }
 
 #[test]
-fn the_cache_finds_what_it_was_given() {
+fn the_cache_finds_the_blobs_that_were_put() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("blobs");
     let _ = std::fs::remove_dir_all(&folder);
-    let cache = Cache::open(&folder).unwrap();
+    let cache = BlobCache::open(&folder).unwrap();
     let target = Target::named("toy").unwrap();
     let all = compiled(&target);
     for (program, schedule) in &all {
@@ -164,17 +165,19 @@ fn the_cache_finds_what_it_was_given() {
     let names: Vec<&str> = all.iter().map(|(_, schedule)| schedule.name.as_str()).collect();
     assert!(names.iter().all(|name| listed.iter().any(|known| known == name)), "{listed:?}");
     let entry = cache.list().unwrap().remove(0);
-    std::fs::write(folder.join(format!("{}.elf", entry.key)), b"no blob").unwrap();
+    std::fs::write(folder.join(format!("{}.elf", entry.key)), b"not a blob").unwrap();
     let error = cache.get(&all[0].0, &target).unwrap_err().to_string();
-    assert!(error.contains(&entry.key) && error.contains("no blob"), "{error}");
-    let place = |program: &Program| folder.join(format!("{}.elf", Cache::key(program, &target)));
-    std::fs::copy(place(&all[1].0), place(&all[2].0)).unwrap();
+    assert!(error.contains(&entry.key) && error.contains("not a blob"), "{error}");
+    let path = |program: &ArrayProgram| folder.join(format!("{}.elf", BlobCache::key(program, &target)));
+    std::fs::copy(path(&all[1].0), path(&all[2].0)).unwrap();
     let error = cache.get(&all[2].0, &target).unwrap_err().to_string();
-    assert!(error.ends_with("a program flash_attn lies where o_ffn and its arguments are sought"), "{error}");
+    assert!(
+        error.ends_with("has the program flash_attn or other arguments; o_ffn with its arguments is needed"),
+        "{error}"
+    );
 }
 
-/// The most bytes that a cache holds, and which blobs go: those that were used
-/// longest ago.
+/// The cache evicts the least recently used blobs.
 #[test]
 fn the_cache_stays_within_its_limit() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("few-blobs");
@@ -183,23 +186,23 @@ fn the_cache_stays_within_its_limit() {
     let all = compiled(&target);
     let sizes: Vec<u64> =
         all.iter().map(|(_, schedule)| encode(schedule, &target).unwrap().len() as u64).collect();
-    let cache = Cache::open(&folder).unwrap().with_limit(sizes[0] + sizes[1] + sizes[2] - 1);
+    let cache = BlobCache::open(&folder).unwrap().with_limit(sizes[0] + sizes[1] + sizes[2] - 1);
     let put = |index: usize| cache.put(&all[index].0, &target, &all[index].1).unwrap();
     let has = |index: usize| cache.get(&all[index].0, &target).unwrap().is_some();
     put(0);
-    // Times of files are those of the system's clock, which ticks.
+    // Modification times have the resolution of the system's clock.
     std::thread::sleep(std::time::Duration::from_millis(20));
     put(1);
     std::thread::sleep(std::time::Duration::from_millis(20));
-    assert!(has(0), "read again, it is the younger one");
+    assert!(has(0), "it was put, and its use makes it the most recent");
     std::thread::sleep(std::time::Duration::from_millis(20));
     put(2);
-    assert!(has(2) && !has(1), "the one that was used longest ago has made room");
+    assert!(has(2) && !has(1), "the least recently used blob was evicted");
     let listed = cache.list().unwrap();
     assert!(listed.iter().all(|entry| entry.program != all[1].1.name), "{listed:?}");
-    let held: u64 = listed.iter().map(|entry| entry.bytes).sum();
-    assert!(held < sizes.iter().take(3).sum());
-    let none = Cache::open(&folder.join("none")).unwrap().with_limit(sizes[0] - 1);
+    let total: u64 = listed.iter().map(|entry| entry.bytes).sum();
+    assert!(total < sizes.iter().take(3).sum());
+    let none = BlobCache::open(&folder.join("none")).unwrap().with_limit(sizes[0] - 1);
     none.put(&all[0].0, &target, &all[0].1).unwrap();
     assert_eq!(none.get(&all[0].0, &target).unwrap(), None, "larger than the limit");
     let names = |end: &str| {
@@ -209,20 +212,21 @@ fn the_cache_stays_within_its_limit() {
     assert_eq!(names("part"), 0);
 }
 
-/// A blob that cannot be used is named, compiled again, and replaced.
+/// A blob that is refused causes a warning, is compiled again, and replaced.
 #[test]
-fn a_refused_blob_is_told_of_and_replaced() {
-    use girih_npu::driver::{Compiler, Tell};
+fn a_refused_blob_is_reported_and_replaced() {
+    use girih_npu::driver::{Compiler, WarningSink};
     use std::sync::{Arc, Mutex};
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("refused-blobs");
     let _ = std::fs::remove_dir_all(&folder);
-    let cache = Cache::open(&folder).unwrap();
+    let cache = BlobCache::open(&folder).unwrap();
     let target = Target::named("toy").unwrap();
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let warnings = Arc::new(Mutex::new(Vec::new()));
     let compile = || {
-        let told = Arc::clone(&told);
-        let tell = Tell::new(move |sentence| told.lock().unwrap().push(sentence.to_owned()));
-        let compiler = Compiler::new(target.clone(), Policy::MLIR_AIR, Some(cache.clone())).telling(tell);
+        let warnings = Arc::clone(&warnings);
+        let sink = WarningSink::new(move |sentence| warnings.lock().unwrap().push(sentence.to_owned()));
+        let compiler =
+            Compiler::new(target.clone(), Policy::MLIR_AIR, Some(cache.clone())).with_warnings(sink);
         compiler.compile(&llama(&SMALL, key(1)), &mut NoDump).unwrap()
     };
     let first = compile();
@@ -237,7 +241,7 @@ fn a_refused_blob_is_told_of_and_replaced() {
     let again = compile();
     assert_eq!(again.fresh, 1);
     assert!(again.schedules.iter().zip(&first.schedules).all(|(a, b)| a == b));
-    let sentences = told.lock().unwrap().clone();
+    let sentences = warnings.lock().unwrap().clone();
     assert_eq!(sentences.len(), 1, "{sentences:?}");
     assert!(sentences[0].contains("is of girih 9") && sentences[0].contains("is compiled again"));
     assert_eq!(compile().fresh, 0, "it was replaced");

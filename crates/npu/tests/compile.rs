@@ -1,15 +1,15 @@
-//! Graphs of Llama's form become schedules without faults, on every target.
+//! Llama graphs compile to schedules without faults, on every target.
 
 mod llama;
 
 use girih_graph::Key;
 use girih_npu::Target;
-use girih_npu::form::groups::{Groups, Step};
+use girih_npu::form::groups::{Groups, StepAction};
 use girih_npu::form::schedule::Schedule;
-use girih_npu::pass::{Attention, Grouping, NoDump, Policy, compile, groups, stays};
-use llama::{LLAMA_1B, SMALL, Sizes, key, llama};
+use girih_npu::pass::{AttentionPlacement, Grouping, NoDump, Policy, compile, groups, host_fallbacks};
+use llama::{LLAMA_1B, LlamaSizes, SMALL, key, llama};
 
-fn cut(sizes: &Sizes, rows: u32, target: &Target, policy: Policy) -> Groups {
+fn cut(sizes: &LlamaSizes, rows: u32, target: &Target, policy: Policy) -> Groups {
     let graph = llama(sizes, key(rows));
     assert_eq!(girih_graph::faults(&graph), vec![]);
     groups(&graph, target, &policy.into(), &mut NoDump)
@@ -34,10 +34,10 @@ fn every_program_compiles_on_every_target() {
     }
 }
 
-/// The counts of the Llama-3.2-1B mapping by AMD's mlir-air: six programs, of
-/// which a layer runs three in prefill and two for a token.
+/// The counts of the Llama-3.2-1B mapping by AMD's mlir-air: six programs. A layer
+/// runs three in prefill and two in decode.
 #[test]
-fn layers_are_compiled_once_and_bound_sixteen_times() {
+fn layers_share_programs_that_are_bound_sixteen_times() {
     let target = Target::named("xdna2-strix").unwrap();
     let launches = |groups: &Groups| {
         let each = groups.programs.iter().map(|program| (program.name.clone(), program.launches.len()));
@@ -53,12 +53,12 @@ fn layers_are_compiled_once_and_bound_sixteen_times() {
     let six = [("rms_gemv_rope", 6), ("o_gemv_ffn", 8), ("lm_head_gemv", 8)];
     assert_eq!(launches(&decode), named(&six));
     assert_eq!(decode.submissions(1), 33);
-    assert_eq!(prefill.programs[3], decode.programs[2], "one head for both");
-    let runs = |groups: &Groups, wanted: u32| {
+    assert_eq!(prefill.programs[3], decode.programs[2], "prefill and decode share the head");
+    let runs = |groups: &Groups, number: u32| {
         groups
             .steps
             .iter()
-            .filter(|step| matches!(step, Step::Array { program, .. } if *program == wanted))
+            .filter(|step| matches!(step, StepAction::Array { program, .. } if *program == number))
             .count()
     };
     assert_eq!((runs(&prefill, 0), runs(&prefill, 1), runs(&prefill, 2)), (16, 16, 16));
@@ -81,40 +81,41 @@ fn layers_are_compiled_once_and_bound_sixteen_times() {
     }
 }
 
-/// Nothing goes to the host in silence: each kind of work has its reason.
-/// Strides and tiles of what is larger would not be numbers of 32 bits.
+/// Strides and sizes of larger tensors exceed 32 bits.
 #[test]
-fn what_is_larger_than_the_array_counts_is_refused_by_name() {
+fn a_tensor_that_is_too_large_is_refused_by_name() {
     let target = Target::named("toy").unwrap();
     for (sizes, rows, name) in [
-        (Sizes { hidden: 1 << 25, ..SMALL }, 64, "layers.0.gate.weight"),
-        (Sizes { hidden: 1 << 20, ..SMALL }, 4096, "layers.0.gate"),
+        (LlamaSizes { hidden: 1 << 25, ..SMALL }, 64, "layers.0.gate.weight"),
+        (LlamaSizes { hidden: 1 << 20, ..SMALL }, 4096, "layers.0.gate"),
     ] {
         let graph = llama(&sizes, Key { context: 4096, ..key(rows) });
         let error = groups(&graph, &target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap_err().to_string();
         assert!(error.starts_with(&format!("'{name}' has ")), "{error}");
-        assert!(error.ends_with("values with its padding; the array takes 2147483647"), "{error}");
+        assert!(error.ends_with("values with padding; the maximum is 2147483647"), "{error}");
     }
-    let most = Sizes { hidden: 1 << 19, ..SMALL };
-    assert!(cut(&most, 2048, &target, Policy::MLIR_AIR).programs.len() > 1);
+    let largest = LlamaSizes { hidden: 1 << 19, ..SMALL };
+    assert!(cut(&largest, 2048, &target, Policy::MLIR_AIR).programs.len() > 1);
 }
 
+/// Each kind of node on the host has a reason.
 #[test]
-fn what_stays_on_the_host_has_its_reason() {
+fn a_host_fallback_has_a_reason() {
     let target = Target::named("toy").unwrap();
     let why = |key, policy| {
-        let all = stays(&llama(&SMALL, key), &target, policy);
-        let reason =
-            |name: &str| all.iter().find(|stays| stays.name == name).map(|stays| stays.reason.clone());
-        assert_eq!(reason("embed").as_deref(), Some("rows are looked up where tokens are known"));
-        let heads = all.iter().find(|stays| stays.name == "mixed_heads");
+        let all = host_fallbacks(&llama(&SMALL, key), &target, policy);
+        let reason = |name: &str| {
+            all.iter().find(|fallback| fallback.name == name).map(|fallback| fallback.reason.clone())
+        };
+        assert_eq!(reason("embed").as_deref(), Some("the host looks up the rows of tokens"));
+        let heads = all.iter().find(|fallback| fallback.name == "mixed_heads");
         assert!(heads.is_none_or(|heads| heads.op == "attend" && heads.count == SMALL.layers), "{all:?}");
         reason("mixed_heads")
     };
-    let host = Policy { attention: Attention::Host, ..Policy::MLIR_AIR };
-    assert_eq!(why(key(64), Policy::MLIR_AIR), None, "the array attends");
-    assert_eq!(why(key(64), host).unwrap(), "the policy leaves attention to the host");
+    let host = Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR };
+    assert_eq!(why(key(64), Policy::MLIR_AIR), None, "attention runs on the array");
+    assert_eq!(why(key(64), host).unwrap(), "the policy runs attention on the host");
     assert!(why(key(1), Policy::MLIR_AIR).unwrap().contains("single rows"));
     let two = Key { sequences: 2, ..key(64) };
-    assert!(why(two, Policy::MLIR_AIR).unwrap().contains("2 sequences; the array attends for one"));
+    assert!(why(two, Policy::MLIR_AIR).unwrap().contains("2 sequences; the array's attention supports one"));
 }

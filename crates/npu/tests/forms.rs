@@ -1,5 +1,5 @@
-//! Each pass, as texts: `tests/forms/<pass>/*.npu` holds a target, what goes in
-//! and what comes out. `UPDATE=1` writes what comes out.
+//! Golden files of each pass: `tests/forms/<pass>/*.npu` has a target, the input
+//! and the output. `UPDATE=1` rewrites the output.
 //!
 //! ```text
 //! target toy
@@ -15,7 +15,7 @@ use std::path::Path;
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::form::Form;
+use girih_npu::form::PassForm;
 use girih_npu::form::groups::Groups;
 use girih_npu::form::placed::Placed;
 use girih_npu::form::routed::Routed;
@@ -23,7 +23,7 @@ use girih_npu::form::schedule::Schedule;
 use girih_npu::form::tiled::Tiled;
 use girih_npu::pass::{NoDump, Policy, groups, place, route, schedule, tile};
 
-/// What a pass makes of a text, or why it does not.
+/// Returns the output of a pass, or its error.
 fn run(pass: &str, target: &Target, policy: Policy, text: &str) -> String {
     let result = match pass {
         "partition" => partition(target, policy, text),
@@ -32,15 +32,15 @@ fn run(pass: &str, target: &Target, policy: Policy, text: &str) -> String {
         "route" => route_all(target, text),
         "schedule" => schedule_all(target, text),
         "check" => check(target, text),
-        _ => panic!("there is no pass {pass}"),
+        _ => panic!("unknown pass {pass}"),
     };
     result.unwrap_or_else(|error| format!("refused: {error}\n"))
 }
 
-/// A form as text, which must be read back as the same, and its faults.
-fn shown<F: Form + PartialEq + std::fmt::Debug>(form: &F, target: &Target) -> String {
+/// Returns a form as text, which must parse to an equal form, and its faults.
+fn shown<F: PassForm + PartialEq + std::fmt::Debug>(form: &F, target: &Target) -> String {
     let text = form.to_string();
-    assert_eq!(&text.parse::<F>().unwrap(), form, "read back");
+    assert_eq!(&text.parse::<F>().unwrap(), form, "parsed again");
     let faults = form.faults(target);
     text + &faults.iter().map(|fault| format!("fault: {fault}\n")).collect::<String>()
 }
@@ -86,13 +86,13 @@ fn schedule_all(target: &Target, text: &str) -> Result<String, String> {
     Ok(shown(&schedule::schedule(&routed, target).map_err(text_of)?, target))
 }
 
-/// The faults of a schedule, without the schedule.
+/// Returns the faults of a schedule, without the schedule.
 fn check(target: &Target, text: &str) -> Result<String, String> {
     let schedule: Schedule = text.parse().map_err(text_of)?;
     Ok(schedule.faults(target).iter().map(|fault| format!("{fault}\n")).collect())
 }
 
-fn hold(pass: &str, file: &Path) {
+fn compare(pass: &str, file: &Path) {
     let text = std::fs::read_to_string(file).unwrap();
     let (head, rest) = text.split_once("=== in\n").expect("a case has an input");
     let (input, want) = rest.split_once("=== out\n").expect("a case has an output");
@@ -104,21 +104,21 @@ fn hold(pass: &str, file: &Path) {
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(file, format!("{head}=== in\n{input}=== out\n{found}")).unwrap();
     } else {
-        assert_eq!(found, want, "{}: UPDATE=1 writes what comes out", file.display());
+        assert_eq!(found, want, "{}: UPDATE=1 rewrites the output", file.display());
     }
 }
 
 #[test]
-fn every_pass_does_what_its_texts_say() {
+fn every_pass_matches_its_golden_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/forms");
     let mut count = 0;
     for pass in ["partition", "tile", "place", "route", "schedule", "check"] {
         for entry in std::fs::read_dir(root.join(pass)).unwrap() {
             let file = entry.unwrap().path();
             assert_eq!(file.extension().and_then(|end| end.to_str()), Some("npu"), "{}", file.display());
-            hold(pass, &file);
+            compare(pass, &file);
             count += 1;
         }
     }
-    assert!(count >= 12, "{count} texts");
+    assert!(count >= 12, "{count} golden files");
 }

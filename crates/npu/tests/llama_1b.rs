@@ -1,6 +1,6 @@
-//! How long Llama-3.2-1B takes: to compile, to take from the cache, to
-//! simulate, and on the array, program by program and launch by launch. A
-//! benchmark as much as a test: `--nocapture` shows the table.
+//! The times of Llama-3.2-1B: to compile, to load from the cache, to simulate,
+//! and on the array by program and launch. Also a benchmark: `--nocapture`
+//! shows the table.
 
 mod llama;
 
@@ -8,14 +8,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use girih_npu::Target;
-use girih_npu::blob::Cache;
-use girih_npu::driver::{Compiler, Estimate, Timed, estimate};
+use girih_npu::blob::BlobCache;
+use girih_npu::driver::{Compiler, Estimate, TimedProgram, estimate};
 use girih_npu::pass::{Grouping, NoDump, Policy};
 use llama::{LLAMA_1B, key, llama};
 
-/// Times a step of so many rows, the last of which is position 2047.
+/// Times a step of `rows` rows, whose last position is 2047.
 fn time(target: &Target, policy: Policy, rows: u32, folder: &Path) -> Estimate {
-    let cache = Cache::open(folder).unwrap();
+    let cache = BlobCache::open(folder).unwrap();
     let graph = llama(&LLAMA_1B, key(rows));
     let compile = || {
         let begun = Instant::now();
@@ -24,7 +24,7 @@ fn time(target: &Target, policy: Policy, rows: u32, folder: &Path) -> Estimate {
     };
     let (_, cold) = compile();
     let (compiled, warm) = compile();
-    assert_eq!(compiled.fresh, 0, "the cache has them all");
+    assert_eq!(compiled.fresh, 0, "all programs are cached");
     let begun = Instant::now();
     let estimate = estimate(&graph, &compiled, target, 2048 - rows).unwrap();
     let simulated = begun.elapsed().as_secs_f64();
@@ -44,7 +44,7 @@ fn time(target: &Target, policy: Policy, rows: u32, folder: &Path) -> Estimate {
     estimate
 }
 
-fn print(timed: &Timed, target: &Target) {
+fn print(timed: &TimedProgram, target: &Target) {
     let ms = |cycles: u64| target.seconds(cycles) * 1e3;
     println!("  {:<40} {:>9.3} ms x {}", timed.name, ms(timed.report.cycles), timed.runs);
     for launch in &timed.report.launches {
@@ -58,7 +58,7 @@ fn print(timed: &Timed, target: &Target) {
 }
 
 #[test]
-fn stitching_saves_submissions_and_their_time() {
+fn stitching_saves_submissions_and_their_dispatch_time() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("llama-1b");
     let _ = std::fs::remove_dir_all(&folder);
     let target = Target::named("xdna2-strix").unwrap();
@@ -68,7 +68,7 @@ fn stitching_saves_submissions_and_their_time() {
         let unstitched = time(&target, unstitched, rows, &folder).ledger;
         assert_eq!([stitched.submissions, unstitched.submissions], submissions);
         assert!(stitched.array_cycles < unstitched.array_cycles);
-        // What is saved is the time of dispatches: everything else is the same work.
+        // Only dispatches are saved; the work is the same.
         let saved = target.seconds(unstitched.array_cycles - stitched.array_cycles) * 1e6;
         let dispatches = (submissions[1] - submissions[0]) as f64 * target.control.dispatch_us;
         assert!(saved <= dispatches * 1.01, "{saved} us saved, {dispatches} us of dispatches");

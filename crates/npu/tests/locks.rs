@@ -1,18 +1,18 @@
-//! The locks that the passes set are needed and are enough: any order that
-//! they allow computes the same bytes, and without one of them the simulator
-//! names what goes wrong, or nothing does because another orders the same.
+//! The locks set by the passes are necessary and sufficient: any order that
+//! they allow computes the same bytes, and if one is left out, the simulator
+//! reports a fault or another lock gives the same order.
 
 mod llama;
 
 use girih_npu::Target;
-use girih_npu::form::groups::{Kernel, Program, Task};
+use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch};
 use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
-use girih_npu::memory::{Binding, Memory, Objects};
+use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{NoDump, Policy, compile, groups};
-use girih_npu::sim::{Fault, FaultKind, Order, Simulator, Unwatched};
+use girih_npu::sim::{EventOrder, FaultKind, SimFault, SimUnwatched, Simulator};
 use girih_tensor::DType;
 
-/// Programs of one launch, large enough that every buffer is used again.
+/// Programs of one launch, large enough to use every buffer again.
 fn programs() -> Vec<(&'static str, String)> {
     let attend =
         Kernel::Attend { rows: 64, heads: 4, kv_heads: 2, size: 16, keys: 512, window: 0, scale: 0.25 };
@@ -31,13 +31,14 @@ fn scheduled(name: &str, kernel: Kernel) -> String {
     let roles = [ArgumentRole::Input, ArgumentRole::Input, ArgumentRole::Output];
     let arguments = kernel.operand_bytes().into_iter().zip(roles).enumerate();
     let arguments = arguments.map(|(i, (bytes, role))| Argument { name: format!("a{i}"), role, bytes });
-    let launches = vec![Task { name: name.to_owned(), kernel, arguments: vec![0, 1, 2], tiling: None }];
-    let program = Program { name: name.to_owned(), arguments: arguments.collect(), launches };
+    let launches =
+        vec![KernelLaunch { name: name.to_owned(), kernel, arguments: vec![0, 1, 2], tiling: None }];
+    let program = ArrayProgram { name: name.to_owned(), arguments: arguments.collect(), launches };
     compile(&program, &Target::named("toy").unwrap(), &mut NoDump).unwrap().to_string()
 }
 
-/// The bytes of all arguments after a run on arguments full of small numbers.
-fn run(schedule: &Schedule, order: Order) -> Result<Vec<Vec<u8>>, Fault> {
+/// The bytes of all arguments after a run on small numbers.
+fn run(schedule: &Schedule, order: EventOrder) -> Result<Vec<Vec<u8>>, SimFault> {
     let mut simulator = Simulator::new(&Target::named("toy").unwrap()).unwrap();
     let mut objects = Objects::new();
     let mut bindings = Vec::new();
@@ -49,11 +50,12 @@ fn run(schedule: &Schedule, order: Order) -> Result<Vec<Vec<u8>>, Fault> {
         DType::BF16.pack(&values.collect::<Vec<f32>>(), objects.bytes_mut(object));
         bindings.push(Binding { object, offset: 0 });
     }
-    simulator.run(schedule, &bindings, &mut Memory::Values(&mut objects), &mut Unwatched, order)?;
+    simulator.run(schedule, &bindings, &mut SimMemory::Values(&mut objects), &mut SimUnwatched, order)?;
     Ok(bindings.iter().map(|binding| objects.bytes(binding.object).to_vec()).collect())
 }
 
-/// The schedule with each acquire or release left out in turn, and what it was.
+/// Copies of the schedule, each without one acquire or release, and a
+/// description of it.
 fn without_one(text: &str) -> Vec<(String, Schedule)> {
     let mut all = Vec::new();
     let lines: Vec<&str> = text.lines().collect();
@@ -76,57 +78,57 @@ fn without_one(text: &str) -> Vec<(String, Schedule)> {
 }
 
 #[test]
-fn any_order_that_the_locks_allow_computes_the_same() {
+fn any_order_that_the_locks_allow_gives_the_same_result() {
     for (name, text) in programs() {
         let schedule: Schedule = text.parse().unwrap();
-        let want = run(&schedule, Order::Earliest).unwrap();
+        let want = run(&schedule, EventOrder::Earliest).unwrap();
         for seed in 0..30 {
-            let found = run(&schedule, Order::Seeded(seed));
+            let found = run(&schedule, EventOrder::Seeded(seed));
             let found = found.unwrap_or_else(|fault| panic!("{name}, seed {seed}: {fault}"));
             assert!(found == want, "{name}, seed {seed}");
         }
     }
 }
 
-/// Leaves out each `step`th acquire or release of a program in turn: none may
-/// change the numbers in silence. Returns how many were named, and what is
-/// redundant.
+/// Leaves out each `step`th acquire or release of a program in turn and asserts
+/// that none changes the numbers without a fault. Returns the number of faults,
+/// and the redundant operations.
 fn leave_out(name: &str, text: &str, step: usize) -> (usize, Vec<String>) {
-    let want = run(&text.parse().unwrap(), Order::Earliest).unwrap();
-    let (mut named, mut redundant) = (0, Vec::new());
+    let want = run(&text.parse().unwrap(), EventOrder::Earliest).unwrap();
+    let (mut faults, mut redundant) = (0, Vec::new());
     for (what, schedule) in without_one(text).into_iter().step_by(step) {
-        let fault = [Order::Earliest, Order::Seeded(1)].into_iter().find_map(|order| {
+        let fault = [EventOrder::Earliest, EventOrder::Seeded(1)].into_iter().find_map(|order| {
             let found = run(&schedule, order);
-            let silent = found.as_ref().is_ok_and(|found| *found != want);
-            assert!(!silent, "{name}, {what}, {order:?}: wrong numbers in silence");
+            let unnoticed = found.as_ref().is_ok_and(|found| *found != want);
+            assert!(!unnoticed, "{name}, {what}, {order:?}: wrong numbers without a fault");
             found.err()
         });
         match fault {
             Some(fault) => {
                 assert_ne!(fault.kind, FaultKind::Malformed, "{name}, {what}: {fault}");
-                named += 1;
+                faults += 1;
             }
             None => redundant.push(what),
         }
     }
-    println!("{name}: {named} named; redundant: {redundant:#?}");
-    (named, redundant)
+    println!("{name}: {faults} faults; redundant: {redundant:#?}");
+    (faults, redundant)
 }
 
-/// Every fourth of them is left out, which takes the test from a minute to
-/// seconds and still leaves out each kind in each program.
+/// Leaving out every fourth takes seconds instead of a minute and still covers
+/// each kind in each program.
 #[test]
-fn without_a_lock_the_fault_is_named_or_there_is_none() {
+fn a_missing_lock_is_a_fault_or_redundant() {
     for (name, text) in programs() {
-        let (named, redundant) = leave_out(name, &text, 4);
-        assert!(named > redundant.len(), "{name}: {named} named, {} redundant", redundant.len());
+        let (faults, redundant) = leave_out(name, &text, 4);
+        assert!(faults > redundant.len(), "{name}: {faults} faults, {} redundant", redundant.len());
     }
 }
 
-/// The programs of one layer of Llama's form.
+/// The programs of one layer of Llama.
 fn layer() -> Vec<(String, String)> {
     let target = Target::named("toy").unwrap();
-    let graph = llama::llama(&llama::Sizes { layers: 1, ..llama::SMALL }, llama::key(16));
+    let graph = llama::llama(&llama::LlamaSizes { layers: 1, ..llama::SMALL }, llama::key(16));
     let programs = groups(&graph, &target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap().programs;
     let compiled = programs
         .iter()
@@ -139,13 +141,13 @@ fn a_layer_without_a_lock(step: usize) {
     let names: Vec<&str> = layer.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["rms_gemms_rope", "flash_attn", "o_ffn", "lm_head_gemv"]);
     for (name, text) in &layer {
-        let (named, _) = leave_out(name, text, step);
-        assert!(named > 0, "{name}");
+        let (faults, _) = leave_out(name, text, step);
+        assert!(faults > 0, "{name}");
     }
 }
 
 #[test]
-fn a_compiled_layer_without_a_lock_is_named_or_the_same() {
+fn a_missing_lock_in_a_layer_is_a_fault_or_redundant() {
     a_layer_without_a_lock(37);
 }
 
@@ -153,7 +155,7 @@ fn a_compiled_layer_without_a_lock_is_named_or_the_same() {
 /// cargo test --release --locked -p girih-npu --test locks -- --ignored
 /// ```
 #[test]
-#[ignore = "leaves out every lock of a layer in turn, which takes minutes"]
-fn a_compiled_layer_without_any_lock_is_named_or_the_same() {
+#[ignore = "leaves out every lock of a layer in turn and takes minutes"]
+fn every_missing_lock_in_a_layer_is_a_fault_or_redundant() {
     a_layer_without_a_lock(1);
 }

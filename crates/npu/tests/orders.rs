@@ -1,5 +1,5 @@
-//! Full logits do not depend on the order in which things happen that may
-//! happen in any: 30 seeded orders with the tests, 1,000 with
+//! The logits do not depend on the order of events that have no fixed order: 30
+//! seeded orders with the tests, 1,000 with
 //!
 //! ```text
 //! cargo test --release --locked -p girih-npu --test orders -- --ignored
@@ -10,18 +10,18 @@ mod random;
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{Outputs, Sequence, Step, load};
-use girih_npu::sim::Order;
-use girih_npu::{Npu, Options};
+use girih_npu::sim::EventOrder;
+use girih_npu::{Npu, NpuOptions};
 use llama::{SMALL, key, llama};
 use random::Random;
 
 const PROMPT: [u32; 11] = [1, 17, 300, 4, 250, 99, 12, 13, 14, 511, 0];
 
 /// The bits of all logits of a prompt's rows and of a further token.
-fn logits(order: Order) -> Vec<u32> {
-    let npu = Npu::new("toy", Options { order, ..Options::default() }).unwrap();
-    let most = girih_graph::Key { output_rows: 16, context: 128, ..key(16) };
-    let mut runner = load(npu, &Random(7), most, &[2], |key| Ok(llama(&SMALL, key))).unwrap();
+fn logits(order: EventOrder) -> Vec<u32> {
+    let npu = Npu::new("toy", NpuOptions { order, ..NpuOptions::default() }).unwrap();
+    let largest = girih_graph::Key { output_rows: 16, context: 128, ..key(16) };
+    let mut runner = load(npu, &Random(7), largest, &[2], |key| Ok(llama(&SMALL, key))).unwrap();
     let blocks: &[&[Block]] = &[&[Block(0), Block(1)]];
     let (mut position, mut bits) = (0, Vec::new());
     for tokens in [&PROMPT[..], &[500]] {
@@ -37,11 +37,11 @@ fn logits(order: Order) -> Vec<u32> {
 }
 
 fn seeded_orders_agree(seeds: std::ops::Range<u64>) {
-    let want = logits(Order::Earliest);
+    let want = logits(EventOrder::Earliest);
     assert_eq!(want.len(), (PROMPT.len() + 1) * SMALL.vocabulary);
     let mut agreed = 0;
     for seed in seeds {
-        assert!(logits(Order::Seeded(seed)) == want, "seed {seed} gives other logits");
+        assert!(logits(EventOrder::Seeded(seed)) == want, "seed {seed} gives other logits");
         agreed += 1;
     }
     println!("{agreed} seeded orders give the same {} logits, bit for bit", want.len());

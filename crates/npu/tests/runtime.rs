@@ -1,21 +1,22 @@
-//! The runtime: whatever it does in one way or another, the same bytes come
-//! out; and what it counts is what was estimated from shapes.
+//! The runtime: no choice changes a byte of the result, and a run counts what
+//! the estimate counts from shapes.
 
 mod llama;
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{Backend as _, Error, Key, Outputs, Runner, Sequence, Step, WeightSource, load};
 use girih_npu::driver::{
-    Compiler, Dispatch, KeyUse, Ledger, ListUse, Runtime, Scene, ValueUse, WeightUse, estimate_scene, times,
+    Compiler, Dispatch, KeyUse, Ledger, ListUse, Runtime, Scenario, ValueUse, WeightUse, estimate_step,
+    time_programs,
 };
-use girih_npu::form::groups::{Groups, Step as Part, TensorKind};
-use girih_npu::form::schedule::{Place, Schedule};
-use girih_npu::pass::{Attention, NoDump, Policy};
-use girih_npu::{Npu, Options, Target};
+use girih_npu::form::groups::{Groups, StepAction as Part, TensorKind};
+use girih_npu::form::schedule::{DmaAddress, Schedule};
+use girih_npu::pass::{AttentionPlacement, NoDump, Policy};
+use girih_npu::{Npu, NpuOptions, Target};
 use girih_tensor::DType;
 use llama::{SMALL, key, llama};
 
-/// Weights that are waves of a length that belongs to their name.
+/// Weights that are sine waves; the wavelength depends on the name.
 struct Waves;
 
 impl WeightSource for Waves {
@@ -41,8 +42,8 @@ impl WeightSource for Waves {
 const PROMPT: [u32; 19] = [1, 17, 300, 4, 250, 99, 12, 13, 14, 511, 1, 0, 77, 76, 75, 74, 73, 300, 301];
 const MORE: [u32; 3] = [5, 6, 500];
 
-/// The logits after these tokens of the sequence that has these blocks of
-/// state and `position` tokens already.
+/// The logits after these tokens, of the sequence that has these blocks of
+/// state and already `position` tokens.
 fn after(runner: &mut dyn Runner, blocks: std::ops::Range<u32>, position: u32, tokens: &[u32]) -> Vec<f32> {
     let blocks: Vec<Block> = blocks.map(Block).collect();
     let blocks: &[&[Block]] = &[&blocks];
@@ -54,52 +55,53 @@ fn after(runner: &mut dyn Runner, blocks: std::ops::Range<u32>, position: u32, t
     output
 }
 
-/// The logits after each of these stretches of tokens of one sequence.
-fn logits(runner: &mut dyn Runner, stretches: &[&[u32]]) -> Vec<Vec<f32>> {
+/// The logits after each of these chunks of tokens of one sequence.
+fn logits(runner: &mut dyn Runner, chunks: &[&[u32]]) -> Vec<Vec<f32>> {
     let mut position = 0;
-    let each = stretches.iter().map(|tokens| {
+    let each = chunks.iter().map(|tokens| {
         position += tokens.len() as u32;
         after(runner, 0..32, position - tokens.len() as u32, tokens)
     });
     each.collect()
 }
 
-fn with(options: Options, most: Key, stretches: &[&[u32]]) -> Vec<Vec<f32>> {
+fn with(options: NpuOptions, largest: Key, chunks: &[&[u32]]) -> Vec<Vec<f32>> {
     let npu = Npu::new("toy", options).unwrap();
-    let mut runner = load(npu, &Waves, most, &[32], |key| Ok(llama(&SMALL, key))).unwrap();
-    logits(&mut *runner, stretches)
+    let mut runner = load(npu, &Waves, largest, &[32], |key| Ok(llama(&SMALL, key))).unwrap();
+    logits(&mut *runner, chunks)
 }
 
-/// Without a ladder: one program for a row, and one for the largest step.
-fn plain() -> Options {
-    Options { lengths: Vec::new(), contexts: Vec::new(), hazards: false, ..Options::default() }
+/// Options without a ladder: one program for a single row, and one for the
+/// largest step.
+fn plain() -> NpuOptions {
+    NpuOptions { lengths: Vec::new(), contexts: Vec::new(), hazards: false, ..NpuOptions::default() }
 }
 
-/// The prompt, then tokens one by one.
+/// The prompt, then single tokens.
 fn story() -> Vec<&'static [u32]> {
     std::iter::once(&PROMPT[..]).chain(MORE.chunks(1)).collect()
 }
 
 #[test]
 fn no_length_and_no_context_changes_a_byte() {
-    let most = Key { context: 512, ..key(64) };
-    let padded = with(plain(), most, &story());
+    let largest = Key { context: 512, ..key(64) };
+    let padded = with(plain(), largest, &story());
     assert!(padded.iter().flatten().all(|logit| logit.is_finite()));
     let short = Key { context: 512, ..key(24) };
     assert_eq!(with(plain(), short, &story()), padded, "compiled for fewer rows");
-    let ladder = Options { lengths: vec![8, 16, 24], contexts: vec![64, 128], ..plain() };
-    assert_eq!(with(ladder.clone(), most, &story()), padded, "the least program that holds the step");
-    let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
-    let padded = with(Options { policy: array, ..plain() }, most, &story());
-    assert_eq!(with(Options { policy: array, ..ladder }, most, &story()), padded, "tokens, too");
+    let ladder = NpuOptions { lengths: vec![8, 16, 24], contexts: vec![64, 128], ..plain() };
+    assert_eq!(with(ladder.clone(), largest, &story()), padded, "the smallest program that holds the step");
+    let array = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
+    let padded = with(NpuOptions { policy: array, ..plain() }, largest, &story());
+    assert_eq!(with(NpuOptions { policy: array, ..ladder }, largest, &story()), padded, "tokens, too");
 }
 
-/// A prompt that is longer than the longest program, in chunks of it; a chunk
-/// of one row would be a token's program, which adds up in another order.
+/// A prompt longer than the longest program runs in chunks. A chunk of one row
+/// would use the program for one token, which adds in another order.
 #[test]
-fn no_chunk_changes_a_byte() {
+fn no_chunk_size_changes_a_byte() {
     let whole = with(plain(), Key { context: 512, ..key(24) }, &story());
-    let ladder = || Options { lengths: vec![8], contexts: vec![64], ..plain() };
+    let ladder = || NpuOptions { lengths: vec![8], contexts: vec![64], ..plain() };
     for chunk in [8, 11, 16] {
         let mut chunks: Vec<&[u32]> = PROMPT.chunks(chunk).collect();
         let skipped = chunks.len() - 1;
@@ -110,30 +112,30 @@ fn no_chunk_changes_a_byte() {
 }
 
 #[test]
-fn nothing_that_the_runtime_chooses_changes_a_byte() {
-    let most = Key { context: 512, ..key(24) };
-    let usual = with(plain(), most, &story());
-    let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
-    let usual_array = with(Options { policy: array, ..plain() }, most, &story());
+fn no_choice_of_the_runtime_changes_a_byte() {
+    let largest = Key { context: 512, ..key(24) };
+    let usual = with(plain(), largest, &story());
+    let array = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
+    let usual_array = with(NpuOptions { policy: array, ..plain() }, largest, &story());
     let base = Runtime { weights: WeightUse::EachCall, ..Runtime::MLIR_AIR };
     let others = Runtime::default().departures().into_iter().map(|(_, runtime)| runtime);
     for runtime in others.chain([Runtime::MLIR_AIR, base]) {
-        assert_eq!(with(Options { runtime, ..plain() }, most, &story()), usual, "{runtime:?}");
-        let policy = Options { runtime, policy: array, ..plain() };
-        assert_eq!(with(policy, most, &story()), usual_array, "{runtime:?}");
+        assert_eq!(with(NpuOptions { runtime, ..plain() }, largest, &story()), usual, "{runtime:?}");
+        let policy = NpuOptions { runtime, policy: array, ..plain() };
+        assert_eq!(with(policy, largest, &story()), usual_array, "{runtime:?}");
     }
 }
 
-/// A sequence that outgrows a context goes on in the next; another one comes in
-/// between, and both go on.
+/// A sequence that outgrows a context continues in the next; a second sequence
+/// alternates with it.
 #[test]
-fn keys_that_stay_are_those_of_their_sequence() {
-    let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
+fn resident_keys_belong_to_their_sequence() {
+    let array = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
     let say = |keys: KeyUse, contexts: Vec<u32>| {
         let runtime = Runtime { keys, ..Runtime::default() };
-        let npu = Npu::new("toy", Options { policy: array, runtime, contexts, ..plain() }).unwrap();
-        let most = Key { context: 512, ..key(24) };
-        let mut runner = load(npu, &Waves, most, &[32], |key| Ok(llama(&SMALL, key))).unwrap();
+        let npu = Npu::new("toy", NpuOptions { policy: array, runtime, contexts, ..plain() }).unwrap();
+        let largest = Key { context: 512, ..key(24) };
+        let mut runner = load(npu, &Waves, largest, &[32], |key| Ok(llama(&SMALL, key))).unwrap();
         let (long, short) = (0..8, 8..16);
         let tokens: Vec<u32> = (0..160).map(|i| i * 37 % 512).collect();
         let mut said = Vec::new();
@@ -155,7 +157,7 @@ fn keys_that_stay_are_those_of_their_sequence() {
     assert_eq!(say(KeyUse::Kept, vec![64, 128, 256]), gathered, "promoted at 128 positions");
 }
 
-/// What a step has cost, but for the array's cycles.
+/// The cost of a step without the array's cycles.
 fn counts(ledger: Ledger) -> Ledger {
     Ledger {
         array_cycles: 0,
@@ -182,18 +184,18 @@ fn since(before: Ledger, after: Ledger) -> Ledger {
     difference
 }
 
-/// A step is counted the same while it runs and from shapes alone.
+/// A run and an estimate from shapes count the same for a step.
 #[test]
-fn estimates_count_what_runs_count() {
+fn estimates_and_runs_count_the_same() {
     let target = Target::named("toy").unwrap();
     let all = Runtime::default().departures().into_iter().map(|(_, runtime)| runtime);
     for runtime in all.chain([Runtime::default(), Runtime::MLIR_AIR]) {
-        let array = Policy { attention: Attention::Array, ..Policy::MLIR_AIR };
+        let array = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
         let cases =
             [(&PROMPT[..], 24, Policy::MLIR_AIR), (&MORE[..1], 1, Policy::MLIR_AIR), (&MORE[..1], 1, array)];
         for (tokens, rows, policy) in cases {
             let graph = llama(&SMALL, Key { context: 256, ..key(rows) });
-            let npu = Npu::new("toy", Options { runtime, policy, ..plain() }).unwrap();
+            let npu = Npu::new("toy", NpuOptions { runtime, policy, ..plain() }).unwrap();
             let weights = npu.load(&graph, &Waves).unwrap();
             let copied = npu.device().ledger.load_copied_bytes;
             let mut state = npu.state(&graph, &[32]).unwrap();
@@ -215,26 +217,26 @@ fn estimates_count_what_runs_count() {
             let found = since(before, npu.device().ledger);
             let compiler = Compiler::new(target.clone(), policy, None);
             let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
-            let scene = Scene { position: 40, rows: tokens.len() as u32, runtime };
-            let programs = times(&compiled, &target).unwrap();
-            let estimate = estimate_scene(&graph, &compiled, &target, programs, scene);
+            let scene = Scenario { position: 40, rows: tokens.len() as u32, runtime };
+            let programs = time_programs(&compiled, &target).unwrap();
+            let estimate = estimate_step(&graph, &compiled, &target, programs, scene);
             assert_eq!(found, counts(estimate.ledger), "{rows} rows, {runtime:?}");
             assert_eq!(copied, estimate.load.copied, "{rows} rows, {runtime:?}");
         }
     }
 }
 
-/// The switches do what they are for.
+/// Each choice has the expected cost.
 #[test]
-fn each_way_costs_what_it_should() {
+fn each_choice_has_its_cost() {
     let target = Target::named("xdna2-strix").unwrap();
     let compiler = Compiler::new(target.clone(), Policy::MLIR_AIR, None);
     let graph = llama(&SMALL, key(24));
     let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
-    let programs = times(&compiled, &target).unwrap();
+    let programs = time_programs(&compiled, &target).unwrap();
     let cost = |runtime: Runtime| {
-        let scene = Scene { position: 0, rows: 24, runtime };
-        estimate_scene(&graph, &compiled, &target, programs.clone(), scene).ledger
+        let scene = Scenario { position: 0, rows: 24, runtime };
+        estimate_step(&graph, &compiled, &target, programs.clone(), scene).ledger
     };
     let usual = Runtime::default();
     let best = cost(usual);
@@ -249,7 +251,7 @@ fn each_way_costs_what_it_should() {
     assert!(rebuilt.list_words > 4 * best.list_words);
     let single = cost(Runtime { dispatch: Dispatch::Single, ..usual });
     assert_eq!((single.calls, best.submissions), (single.submissions, single.submissions));
-    // Keys and values go through the host; after attention nothing does until the next layer's.
+    // Keys and values go through the host; after attention nothing else does until the next layer.
     assert_eq!(best.calls, 1 + SMALL.layers as u64 + 1);
     let follows = single.calls - best.calls;
     let saved =
@@ -257,16 +259,17 @@ fn each_way_costs_what_it_should() {
     assert_eq!(single.array_cycles - best.array_cycles, follows * saved);
 }
 
-/// Descriptors of a schedule that reach an argument.
-fn descriptors(schedule: &Schedule, wanted: usize) -> u64 {
+/// The number of descriptors of a schedule for an argument.
+fn descriptors(schedule: &Schedule, argument: usize) -> u64 {
     let all = schedule.launches.iter().flat_map(|launch| &launch.descriptors);
-    let reach = |place: &Place| matches!(place, Place::Argument(number, _) if *number as usize == wanted);
-    all.filter(|descriptor| reach(&descriptor.place)).count() as u64
+    let reach =
+        |place: &DmaAddress| matches!(place, DmaAddress::Argument(number, _) if *number as usize == argument);
+    all.filter(|descriptor| reach(&descriptor.address)).count() as u64
 }
 
 /// The list of a layer's program is patched for the next layer: the addresses
-/// of its weights, and where the residual stream comes from and goes to, which
-/// are two objects that change places. All else stays.
+/// of its weights, and the source and destination of the residual stream, two
+/// objects that alternate. Nothing else changes.
 #[test]
 fn an_equal_layer_patches_only_its_weights_and_the_residual_stream() {
     let target = Target::named("toy").unwrap();
@@ -274,12 +277,12 @@ fn an_equal_layer_patches_only_its_weights_and_the_residual_stream() {
     for rows in [24, 1] {
         let graph = llama(&SMALL, key(rows));
         let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
-        let scene = Scene { position: 64, rows, runtime: Runtime::default() };
-        let programs = times(&compiled, &target).unwrap();
-        let found = estimate_scene(&graph, &compiled, &target, programs, scene).ledger.list_words;
+        let scene = Scenario { position: 64, rows, runtime: Runtime::default() };
+        let programs = time_programs(&compiled, &target).unwrap();
+        let found = estimate_step(&graph, &compiled, &target, programs, scene).ledger.list_words;
         let Groups { tensors, steps, programs, .. } = &compiled.groups;
-        let mut most = 0;
-        let mut least = 0;
+        let mut max = 0;
+        let mut min = 0;
         let residual = |name: &str| name == "embed" || name.ends_with(".out");
         for step in steps {
             let Part::Array { program, tensors: bound, .. } = step else { continue };
@@ -288,10 +291,10 @@ fn an_equal_layer_patches_only_its_weights_and_the_residual_stream() {
                 let words = 2 * descriptors(&compiled.schedules[*program as usize], argument);
                 let tensor = &tensors[tensor as usize];
                 let weight = tensor.kind == TensorKind::Static;
-                least += if weight { words } else { 0 };
-                most += if weight || residual(&tensor.name) { words } else { 0 };
+                min += if weight { words } else { 0 };
+                max += if weight || residual(&tensor.name) { words } else { 0 };
             }
         }
-        assert!((least..=most).contains(&found), "{rows} rows: {found} words, not {least} to {most}");
+        assert!((min..=max).contains(&found), "{rows} rows: {found} words, not {min} to {max}");
     }
 }

@@ -1,5 +1,5 @@
-//! The array computes what the interpreter does, up to the rounding of what it
-//! stores as brain floats.
+//! The array computes the same as the interpreter, up to rounding of stored
+//! values to bf16.
 
 mod llama;
 mod random;
@@ -7,13 +7,13 @@ mod random;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend as _, Outputs, Runner, Sequence, Step, load};
-use girih_npu::pass::{Attention, Grouping, Policy};
-use girih_npu::sim::Order;
-use girih_npu::{Npu, Options};
-use llama::{SMALL, Sizes, key, llama};
+use girih_npu::pass::{AttentionPlacement, Grouping, Policy};
+use girih_npu::sim::EventOrder;
+use girih_npu::{Npu, NpuOptions};
+use llama::{LlamaSizes, SMALL, key, llama};
 use random::Random;
 
-/// The logits after a prompt and after each of some further tokens.
+/// The logits after a prompt and after each further token.
 fn logits(runner: &mut dyn Runner, prompt: &[u32], more: &[u32]) -> Vec<Vec<f32>> {
     let vocabulary = runner.width();
     let blocks: Vec<Block> = (0..32).map(Block).collect();
@@ -37,15 +37,15 @@ fn logits(runner: &mut dyn Runner, prompt: &[u32], more: &[u32]) -> Vec<Vec<f32>
 const PROMPT: [u32; 19] = [1, 17, 300, 4, 250, 99, 12, 13, 14, 511, 1, 0, 77, 76, 75, 74, 73, 300, 301];
 const MORE: [u32; 3] = [5, 6, 500];
 
-fn on_array(target: &str, options: Options) -> Vec<Vec<f32>> {
+fn on_array(target: &str, options: NpuOptions) -> Vec<Vec<f32>> {
     let npu = Npu::new(target, options).unwrap();
     let mut runner = load(npu, &Random(7), key(24), &[32], |key| Ok(llama(&SMALL, key))).unwrap();
     logits(&mut *runner, &PROMPT, &MORE)
 }
 
-/// The bound of `girih_measure::Bound` for three layers: sixteen operators in
-/// a row between two hidden states, each of which rounds to 8 bits, with its
-/// gain of two and its seven standard deviations.
+/// The bound of `girih_measure::Bound` for three layers: sixteen operators in a
+/// row between two hidden states, each rounding to 8 bits, with a gain of two
+/// and seven standard deviations.
 fn assert_close(found: &[Vec<f32>], exact: &[Vec<f32>]) {
     let rounding = 0.424_661 * 2f64.powi(-8);
     let noise = ((1.0 + 16.0 * 3.0) * rounding * rounding).sqrt();
@@ -55,48 +55,48 @@ fn assert_close(found: &[Vec<f32>], exact: &[Vec<f32>]) {
         let errors = found.iter().zip(exact).map(|(a, b)| f64::from(a - b).abs());
         let worst = errors.fold(0.0, f64::max);
         assert!(worst <= 7.0 * 2.0 * noise * rms, "{worst} where the root mean square is {rms}");
-        assert!(worst > 0.0, "brain floats cannot be exact");
+        assert!(worst > 0.0, "bf16 cannot be exact");
     }
 }
 
 #[test]
-fn a_prompt_and_tokens_come_out_as_the_interpreter_says() {
+fn a_prompt_and_tokens_match_the_interpreter() {
     let mut exact = load(Interpreter, &Random(7), key(24), &[32], |key| Ok(llama(&SMALL, key))).unwrap();
     let exact = logits(&mut *exact, &PROMPT, &MORE);
-    let toy = on_array("toy", Options::default());
+    let toy = on_array("toy", NpuOptions::default());
     assert_close(&toy, &exact);
     let policy = Policy { grouping: Grouping::Unstitched, ..Policy::MLIR_AIR };
-    let unstitched = on_array("toy", Options { policy, ..Options::default() });
-    assert_eq!(toy, unstitched, "programs are cut elsewhere, but compute the same");
-    let seeded = on_array("toy", Options { order: Order::Seeded(3), ..Options::default() });
+    let unstitched = on_array("toy", NpuOptions { policy, ..NpuOptions::default() });
+    assert_eq!(toy, unstitched, "programs are split elsewhere, but compute the same");
+    let seeded = on_array("toy", NpuOptions { order: EventOrder::Seeded(3), ..NpuOptions::default() });
     assert_eq!(toy, seeded, "any order that the locks allow computes the same");
-    for attention in [Attention::Host, Attention::Array] {
+    for attention in [AttentionPlacement::Host, AttentionPlacement::Array] {
         let policy = Policy { attention, ..Policy::MLIR_AIR };
-        assert_close(&on_array("toy", Options { policy, ..Options::default() }), &exact);
+        assert_close(&on_array("toy", NpuOptions { policy, ..NpuOptions::default() }), &exact);
     }
-    assert_close(&on_array("xdna2-strix", Options::default()), &exact);
+    assert_close(&on_array("xdna2-strix", NpuOptions::default()), &exact);
 }
 
-/// The bug of the head in parts: each launch computed the values of the first,
-/// and the others stayed zero. A vocabulary of one part did not show it.
+/// The bug of the split head: each launch computed the values of the first, and
+/// the others stayed zero. A vocabulary that fits one launch did not show it.
 #[test]
 fn a_head_of_several_launches_computes_all_of_its_values() {
-    let sizes = Sizes { layers: 1, vocabulary: 3 * 16384, ..SMALL };
+    let sizes = LlamaSizes { layers: 1, vocabulary: 3 * 16384, ..SMALL };
     let graph = |key| Ok(llama(&sizes, key));
     let mut exact = load(Interpreter, &Random(7), key(8), &[32], graph).unwrap();
     let exact = logits(&mut *exact, &PROMPT[..5], &[]);
     for target in ["toy", "xdna2-strix"] {
-        let npu = Npu::new(target, Options::default()).unwrap();
+        let npu = Npu::new(target, NpuOptions::default()).unwrap();
         let mut array = load(npu, &Random(7), key(8), &[32], graph).unwrap();
         assert_close(&logits(&mut *array, &PROMPT[..5], &[]), &exact);
     }
 }
 
-/// What the runtime counts: a prompt is three programs a layer and the head, a
-/// token two a layer and the head.
+/// The runtime counts submissions: a prompt takes three programs per layer and
+/// the head, a token two per layer and the head.
 #[test]
 fn submissions_and_traffic_are_counted() {
-    let npu = Npu::new("toy", Options::default()).unwrap();
+    let npu = Npu::new("toy", NpuOptions::default()).unwrap();
     let graph = |rows| llama(&SMALL, key(rows));
     let weights = npu.load(&graph(24), &Random(7)).unwrap();
     let mut state = npu.state(&graph(24), &[32]).unwrap();

@@ -8,6 +8,7 @@ mod circles;
 mod fault;
 mod form;
 mod manifests;
+mod names;
 mod source;
 mod text;
 mod tree;
@@ -28,6 +29,7 @@ pub const RULES: &[fn(&Tree) -> Vec<Fault>] = &[
     walls::environment,       // the environment is read by the command line crate only
     form::opening,            // each module opens with a `//!` sentence
     form::module_names,       // no module is called utils, common, helpers or misc
+    names::unique_types,      // a type's name means one thing in the workspace
     form::lengths,            // files are short
     form::unfinished,         // no comment marks something as unfinished
     text::plain_words,        // no phrase that the style guide bans

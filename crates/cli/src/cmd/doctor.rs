@@ -2,7 +2,7 @@
 //! works on it.
 
 use girih_cpu::kernels::packed::Layout;
-use girih_cpu::read_ahead::{self, Rate};
+use girih_cpu::prefetch_distance::{self, ReadRate};
 use girih_cpu::topology::Topology;
 use girih_hub::HubEnv;
 use girih_words::template::{Conversation, RenderRequest, SpecialTokens};
@@ -45,7 +45,7 @@ struct Findings {
     memory: Option<FreeMemory>,
     limits: Result<Vec<MeasuredLimit>>,
     /// The rate of reading weights with each prefetch distance.
-    read_ahead: Result<Vec<Rate>>,
+    prefetch_distances: Result<Vec<ReadRate>>,
     environment: HubEnv,
     /// The bytes of the downloaded models.
     cached: std::result::Result<u64, girih_tensor::Error>,
@@ -79,8 +79,12 @@ impl Findings {
             features,
             memory: FreeMemory::now(),
             limits: limits::table(threads),
-            read_ahead: read_ahead::measure(&girih_cpu::kernels::tables()[0], threads, Layout::Q4_0)
-                .map_err(Error::from),
+            prefetch_distances: prefetch_distance::measure(
+                &girih_cpu::kernels::tables()[0],
+                threads,
+                Layout::Q4_0,
+            )
+            .map_err(Error::from),
             environment,
             cached,
             packed: PackedStatus::now(),
@@ -94,7 +98,7 @@ impl Findings {
     }
 
     fn json(&self) -> Value {
-        let (topology, trial) = (&girih_cpu::Machine::here().topology, self.state.huge_pages_trial);
+        let (topology, trial) = (&girih_cpu::HostMachine::here().topology, self.state.huge_pages_trial);
         let memory_rate = self.limits.as_ref().ok().and_then(|rows| rows.first()).map(|row| row.all);
         json!({
             "processor": self.processor,
@@ -119,7 +123,7 @@ impl Findings {
             "foreign_processors": self.state.foreign,
             "read_bandwidth_bytes_per_second": memory_rate,
             "limits": self.limits.as_ref().ok(),
-            "read_ahead": self.read_ahead.as_ref().ok().map(|rates| rates.iter().map(rate_json).collect::<Vec<_>>()),
+            "read_ahead": self.prefetch_distances.as_ref().ok().map(|rates| rates.iter().map(rate_json).collect::<Vec<_>>()),
             "cache": {"path": self.environment.cache, "bytes": self.cached.as_ref().ok()},
             "packed_weights": self.packed.as_ref().map(PackedStatus::json),
             "built_in_model": outcome(&self.story),
@@ -133,7 +137,7 @@ impl Findings {
         print_line!("processor: {}", self.processor.as_deref().unwrap_or("unknown"))?;
         print_line!("features: {}", self.features.join(" "))?;
         print_line!("kernels: {kernels}; threads: {threads}")?;
-        print_line!("topology: {}", shape(&girih_cpu::Machine::here().topology))?;
+        print_line!("topology: {}", shape(&girih_cpu::HostMachine::here().topology))?;
         if let Some(memory) = self.memory {
             print_line!(
                 "memory: {} available; {}",
@@ -155,7 +159,7 @@ impl Findings {
             print_line!("other processes: use {foreign:.2} CPUs")?;
         }
         print_limits(&self.limits, *threads)?;
-        print_read_ahead(&self.read_ahead)?;
+        print_prefetch_distances(&self.prefetch_distances)?;
         print_cache(&self.environment, &self.cached)?;
         let packed = self.packed.iter().flat_map(|packed| packed.lines());
         packed.into_iter().try_for_each(|line| print_line!("{line}"))?;
@@ -179,23 +183,23 @@ fn print_limits(limits: &Result<Vec<MeasuredLimit>>, threads: usize) -> Result<(
 
 /// Prints the prefetch distance that was chosen for one row of activations and
 /// for several, with the rate of each in GB/s of Q4_0 weights.
-fn print_read_ahead(rates: &Result<Vec<Rate>>) -> Result<()> {
+fn print_prefetch_distances(rates: &Result<Vec<ReadRate>>) -> Result<()> {
     let Ok(rates) = rates else { return print_line!("prefetch: not measured, not enough memory") };
     for of in rates.chunk_by(|a, b| a.columns == b.columns) {
         let figures: Vec<String> =
-            of.iter().map(|rate| format!("{} {:.1}", rate.ahead.name(), rate.bytes / 1e9)).collect();
-        let chosen = of.iter().find(|rate| rate.chosen).map_or_else(String::new, |rate| rate.ahead.name());
+            of.iter().map(|rate| format!("{} {:.1}", rate.distance.name(), rate.bytes / 1e9)).collect();
+        let chosen = of.iter().find(|rate| rate.chosen).map_or_else(String::new, |rate| rate.distance.name());
         let rows = if of[0].columns == 1 { "one row" } else { "several rows" };
         print_line!("prefetch for {rows} per step: {chosen} (GB/s: {})", figures.join(", "))?;
     }
     Ok(())
 }
 
-fn rate_json(rate: &Rate) -> Value {
+fn rate_json(rate: &ReadRate) -> Value {
     json!({
         "rows": rate.columns,
-        "far_bytes": rate.ahead.far,
-        "near_bytes": rate.ahead.near,
+        "far_bytes": rate.distance.far,
+        "near_bytes": rate.distance.near,
         "bytes_per_second": rate.bytes,
         "chosen": rate.chosen,
     })
@@ -221,7 +225,7 @@ fn outcome(check: &Result<()>) -> String {
 /// The numbers of the machine's parts, and the cgroup's limit.
 fn shape(topology: &Topology) -> String {
     let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let quota = girih_cpu::Machine::here().quota;
+    let quota = girih_cpu::HostMachine::here().quota;
     let granted = quota.map_or(String::new(), |quota| format!("; the cgroup allows {quota:.2} CPUs"));
     format!(
         "{}, {}, {}, {}{granted}",

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use girih_cpu::Precision;
+use girih_cpu::ActivationPrecision;
 use girih_engine::Engine;
 use girih_measure::{Bound, Golden, Precision as Arithmetic, PromptVerdict, Sizes, verify as gate};
 use girih_model::Model;
@@ -110,7 +110,7 @@ pub fn bound(model: &Model, device: &DeviceArgs, against: Against, plan: &LoadPl
     }
     let bound = Bound::new(against.precision(), terms, device.kv.dtype(), quantized);
     let bound = bound.storing(device.backend.activations());
-    let coarsest = plan.precisions().first().copied().unwrap_or(Precision::F32);
+    let coarsest = plan.precisions().first().copied().unwrap_or(ActivationPrecision::F32);
     Ok(bound.meeting(coarsest.format(), plan.head_precision().format()))
 }
 

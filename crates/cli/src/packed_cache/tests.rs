@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use girih_cpu::{Cpu, Options};
+use girih_cpu::{Cpu, CpuOptions};
 use girih_graph::{Backend, Key, Variant, WeightSource};
 use girih_model::{Limits, Model};
 use girih_tensor::DType;
@@ -79,7 +79,8 @@ fn start(model: &Path, folder: PackedFolder, options: StoreOptions) -> u64 {
     let graph = model.graph(key, DType::F32).unwrap();
     let path = model.weights.container().paths().next().unwrap();
     let store = FileStore::new(folder, options, path, Show::Nothing, Arc::default());
-    let cpu = Cpu::new(Options { threads: 2, ..Options::default() }).unwrap().with_store(Box::new(store));
+    let cpu =
+        Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap().with_store(Box::new(store));
     let counting = Counting(&model.weights, AtomicU64::new(0));
     cpu.load(&graph, &counting).unwrap();
     let vectors = graph.weights().filter(|(_, value)| value.shape.extents().len() == 1);

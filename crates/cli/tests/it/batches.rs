@@ -1,7 +1,7 @@
 //! A reply has the same bits whatever other requests run in its batch: on real
 //! graphs, with windows, on the backends.
 
-use girih_cpu::{Cpu, Options, kernels};
+use girih_cpu::{Cpu, CpuOptions, kernels};
 use girih_engine::{Engine, Limits as Bounds, Request, Result, Sampling, What, cache};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Graph, Key, Runner, Variant, load};
@@ -49,8 +49,9 @@ fn engine(model: &Model, device: Device, setup: Setup) -> Engine<'static> {
     let runner: Result<Box<dyn Runner>> = match device {
         Device::Interpreter => load(Interpreter, &model.weights, key, &blocks, build),
         Device::Cpu(table, threads) => {
-            let cpu = Cpu::with_table(Options { threads, ..Options::default() }, kernels::tables()[table])
-                .expect("threads");
+            let cpu =
+                Cpu::with_table(CpuOptions { threads, ..CpuOptions::default() }, kernels::tables()[table])
+                    .expect("threads");
             load(cpu, &model.weights, key, &blocks, build)
         }
     };

@@ -109,8 +109,8 @@ fn host_ops_are_listed_with_their_reasons() {
     let text = girih(&inspect).done().stdout;
     for part in [
         "array   3 x rms_gemms_rope",
-        "host    1 x embed                embed: rows are looked up where tokens are known",
-        "attend: the policy leaves attention of single rows to the host",
+        "host    1 x embed                embed: the host looks up the rows of tokens",
+        "attend: the policy runs attention of single rows on the host",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -1,4 +1,4 @@
-//! Attention: partial sums over chunks that lie at fixed places, joined in order.
+//! Attention: partial sums over chunks at fixed positions, joined in order.
 //!
 //! ```text
 //! for each chunk of 256 positions that the row sees some of, in order:
@@ -9,19 +9,16 @@
 //!     running = running joined with partial
 //! result = running's Σ weights · v / running's Σ weights
 //! ```
-//! Chunks begin at multiples of [`CHUNK`] of the absolute position, and a row
-//! sees in a chunk what its own position says, so its sums are the same however
-//! a prompt is cut into steps and whatever else a step holds. Nothing of a
-//! position that is not seen comes into a sum, and blocks of which nothing is
-//! seen are not read.
+//! Chunks begin at absolute positions that are multiples of [`CHUNK`], and the positions that a
+//! row sees in a chunk depend on its own position only. So its sums do not depend on how a prompt
+//! is cut into steps, or on the other rows of a step. Positions that are not seen enter no sum;
+//! blocks without a seen position are not read.
 //!
-//! There are two ways to cut the work, with equal results. A sequence of many rows
-//! is cut into tiles of rows with one head of keys and values each, which run
-//! through their chunks. A sequence of few rows is cut by chunks as well, so that
-//! all threads share one sequence; its partial sums go to memory, from where a
-//! second pass joins them. Either way all query heads that share a head of keys
-//! and values go together, and cells are decoded in registers where they meet
-//! up to eight queries, else once for all queries of the piece.
+//! The work is cut in one of two ways, with equal results. A sequence of many rows is cut into
+//! tiles of rows with one KV head each; a tile runs through its chunks. A sequence of few rows is
+//! cut by chunks, too, so that all threads share it: partial sums go to memory, and a second pass
+//! joins them. Either way all query heads that share a KV head are computed together. Cells are
+//! decoded in registers if at most eight queries read them, else once for all queries of the piece.
 //!
 //! Bytes moved: keys and values of the positions seen, once for a tile of rows.
 
@@ -32,107 +29,124 @@ use std::array;
 use std::ops::Range;
 
 use girih_graph::backend::Sequence;
-use girih_graph::{BLOCK_POSITIONS, Graph, Node};
+use girih_graph::{BLOCK_POSITIONS, Graph, Node, Span};
 
-use super::{Executor, Rows};
+use super::executor::{Executor, StepRows};
 use crate::kernels::attend::{Attend, Block, CHUNK, Cells, Ends, Format, LANES, TILE, WIDTHS, Weights};
-use crate::lower::Attention;
-use crate::pool::{Grid, Tile};
+use crate::pool::{Grid, OutputTile};
 use crate::state::StateTensor;
 
-/// Queries of a tile of rows: enough that decoding keys and values costs
-/// little beside them, few enough that their scores stay in the second cache.
-const QUERIES: usize = 64;
+/// Queries in a tile of rows: enough that decoding keys and values costs little in comparison,
+/// few enough that their scores fit into L2.
+const TILE_QUERIES: usize = 64;
 
-/// The most queries that a kernel takes at once.
-const WIDEST: usize = WIDTHS[WIDTHS.len() - 1];
+/// The maximum number of queries in a kernel call.
+const BATCH_MAX: usize = WIDTHS[WIDTHS.len() - 1];
 
-/// Rows of a sequence that may be cut by chunks.
-const FEW: usize = 8;
+/// The maximum number of rows of a sequence that is cut by chunks.
+const SPLIT_ROWS_MAX: usize = 8;
 
 /// Pieces for each thread, so that the last ones are shared evenly.
-const PIECES: usize = 16;
+const ATTEND_PIECES_PER_THREAD: usize = 16;
 
-/// The largest number of chunks in a piece: each tells the caches of the next.
-const RUN: usize = 16;
+/// The maximum number of chunks in a piece; within a piece each chunk prefetches the next.
+const PIECE_CHUNKS_MAX: usize = 16;
 
-/// Rows of a tile.
+/// The number of rows in a tile.
 fn tile_rows(shared: usize) -> usize {
-    (QUERIES / shared).max(1)
+    (TILE_QUERIES / shared).max(1)
 }
 
-/// Queries of a tile, filled up to whole calls of kernels.
+/// The number of queries in a tile, rounded up to whole kernel calls.
 fn tile_queries(shared: usize) -> usize {
-    (tile_rows(shared) * shared).next_multiple_of(WIDEST)
+    (tile_rows(shared) * shared).next_multiple_of(BATCH_MAX)
 }
 
-/// Numbers of a thread's scratch for heads of these sizes.
-pub(crate) fn local_size(shared: usize, size: usize, value_size: usize) -> usize {
-    Sizes::of(shared, size, value_size.next_multiple_of(LANES)).total()
+/// The length of a thread's scratch memory, in numbers, for heads of these sizes.
+pub(crate) fn local_len(shared: usize, size: usize, value_size: usize) -> usize {
+    AttendScratchSizes::of(shared, size, value_size.next_multiple_of(LANES)).total()
 }
 
-/// Numbers of memory for the partial sums of a step.
-pub(crate) fn partials_size(graph: &Graph, node: &Node) -> usize {
+/// The length of the partial sums of a step, in numbers.
+pub(crate) fn partials_len(graph: &Graph, node: &Node) -> usize {
     let [q, keys, values] = [0, 1, 2].map(|index| graph.value(node.inputs[index]).shape);
-    let (groups, shared) = (keys.extents()[1], q.extents()[1] / keys.extents()[1]);
-    units_at_once(graph) * groups * shared * partial_size(values.columns())
+    let (kv_heads, shared) = (keys.extents()[1], q.extents()[1] / keys.extents()[1]);
+    units_at_once(graph) * kv_heads * shared * partial_len(values.columns())
 }
 
-/// Rows times chunks whose partial sums are kept at once: those of two rows at
-/// the end of the context, or of many that are not as far.
+/// The maximum number of units (a row and a chunk) whose partial sums are kept at once: two rows
+/// at the end of the context, or more rows at lower positions.
 fn units_at_once(graph: &Graph) -> usize {
     2 * (graph.key.context as usize).div_ceil(CHUNK) + graph.key.sequences as usize
 }
 
-/// Numbers of one partial sum: the values, the largest score, the sum of weights.
-fn partial_size(value_size: usize) -> usize {
+/// The length of a partial sum: the weighted values, the largest score, the sum of weights.
+fn partial_len(value_size: usize) -> usize {
     value_size.next_multiple_of(LANES) + 2
 }
 
-/// The operands of attention besides the rows.
+/// The tensor operands of attention.
 #[derive(Clone, Copy)]
-pub(crate) struct Heads<'a> {
+pub(crate) struct AttentionOperands<'a> {
     pub q: &'a [f32],
     pub keys: &'a StateTensor,
     pub values: &'a StateTensor,
 }
 
-/// Attends with every head of every row, each within its sequence.
+/// The constants of [`Op::Attend`](girih_graph::Op::Attend) and the sizes of its operands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AttentionParams {
+    /// The number of KV heads.
+    pub kv_heads: usize,
+    /// Query heads that share one KV head.
+    pub shared: usize,
+    /// Values in a head of queries and of keys.
+    pub size: usize,
+    /// Values in a head of values and of results.
+    pub value_size: usize,
+    pub scale: f32,
+    pub span: Span,
+    pub softcap: Option<f32>,
+}
+
+/// Computes attention for every head of every row, each within its sequence.
 pub(crate) fn attend(
     executor: &mut Executor<'_>,
-    heads: Heads<'_>,
-    attention: Attention,
-    rows: Rows<'_>,
+    heads: AttentionOperands<'_>,
+    attention: AttentionParams,
+    rows: StepRows<'_>,
     output: &mut [f32],
 ) {
-    let attending = Attending { table: &executor.table.attend, heads, attention, rows };
-    let width = attention.groups * attention.shared * partial_size(attention.value_size);
-    let most = executor.partials.len() / width;
+    let call = AttendCall { table: &executor.table.attend, heads, attention, rows };
+    let width = attention.kv_heads * attention.shared * partial_len(attention.value_size);
+    let max_units = executor.partials.len() / width;
     let split = |sequence: &Sequence<'_>| {
-        let chunks = attending.chunks(sequence).len();
-        sequence.rows.indexes().len() <= FEW && chunks > 1 && chunks * sequence.rows.indexes().len() <= most
+        let chunks = call.chunks(sequence).len();
+        sequence.rows.indexes().len() <= SPLIT_ROWS_MAX
+            && chunks > 1
+            && chunks * sequence.rows.indexes().len() <= max_units
     };
     let whole = rows.sequences.iter().any(|sequence| !split(sequence));
     let parts = rows.sequences.iter().any(split);
-    let way = match (whole, parts) {
+    let cut = match (whole, parts) {
         (true, true) => "whole and split",
         (true, false) => "whole",
         _ => "split",
     };
-    executor.variant = [way, executor.table.name, heads.keys.format().name(), ""];
+    executor.variant = [cut, executor.table.name, heads.keys.format().name(), ""];
     if whole {
-        attending.whole(executor, split, output);
+        call.whole(executor, split, output);
     }
     let mut sequences = rows.sequences;
     while let Some(first) = sequences.iter().position(split) {
         let mut units = 0;
         let count = sequences[first..].iter().take_while(|sequence| {
-            let own = if split(sequence) { attending.units(sequence) } else { 0 };
+            let own = if split(sequence) { call.units(sequence) } else { 0 };
             units += own;
-            units <= most
+            units <= max_units
         });
         let (round, others) = sequences.split_at(first + count.count());
-        let round = Round { attending, sequences: &round[first..], split: &split };
+        let round = SplitRound { call, sequences: &round[first..], split: &split };
         round.run(executor, output);
         sequences = others;
     }
@@ -140,32 +154,32 @@ pub(crate) fn attend(
 
 /// One call of the operator.
 #[derive(Clone, Copy)]
-struct Attending<'a> {
+struct AttendCall<'a> {
     table: &'a Attend,
-    heads: Heads<'a>,
-    attention: Attention,
-    rows: Rows<'a>,
+    heads: AttentionOperands<'a>,
+    attention: AttentionParams,
+    rows: StepRows<'a>,
 }
 
-impl<'a> Attending<'a> {
-    /// The chunks of which some row of the sequence sees something.
+impl<'a> AttendCall<'a> {
+    /// The chunks of which at least one row of the sequence sees a position.
     fn chunks(&self, sequence: &Sequence<'_>) -> Range<usize> {
         let rows = sequence.rows.indexes();
         let seen = rows.map(|row| sees(self.attention, sequence, row)).reduce(union).unwrap_or(0..0);
         seen.start / CHUNK..seen.end.div_ceil(CHUNK)
     }
 
-    /// Rows times chunks.
+    /// The number of units: rows times chunks.
     fn units(&self, sequence: &Sequence<'_>) -> usize {
         self.chunks(sequence).len() * sequence.rows.indexes().len()
     }
 
-    fn piece(&self, sequence: &'a Sequence<'a>, head: usize, rows: Range<usize>) -> Piece<'a> {
-        let Attending { table, heads, attention, .. } = *self;
-        Piece { table, heads, attention, head, sequence, rows }
+    fn piece(&self, sequence: &'a Sequence<'a>, head: usize, rows: Range<usize>) -> AttendPiece<'a> {
+        let AttendCall { table, heads, attention, .. } = *self;
+        AttendPiece { table, heads, attention, head, sequence, rows }
     }
 
-    /// Attends with the sequences that are not split, by tiles of rows.
+    /// Computes the sequences that are not split, by tiles of rows.
     fn whole(
         &self,
         executor: &mut Executor<'_>,
@@ -175,7 +189,7 @@ impl<'a> Attending<'a> {
         let attention = self.attention;
         let column_step = attention.shared * attention.value_size;
         let row_step = tile_rows(attention.shared);
-        let grid = Grid { width: attention.groups * column_step, row_step, column_step };
+        let grid = Grid { width: attention.kv_heads * column_step, row_step, column_step };
         executor.pool.tiles(executor.locals, output, grid, |tile, scratch| {
             let head = tile.columns().start / column_step;
             let mut row = tile.rows().start;
@@ -184,65 +198,66 @@ impl<'a> Attending<'a> {
                 let part = row..tile.rows().end.min(sequence.rows.end as usize);
                 row = part.end;
                 if !split(sequence) {
-                    self.piece(sequence, head, part).attend(tile, &mut Scratch::of(scratch, attention));
+                    self.piece(sequence, head, part).attend(tile, &mut AttendScratch::of(scratch, attention));
                 }
             }
         });
     }
 }
 
-/// Some sequences that are cut by chunks, as many as there is memory for.
-struct Round<'a, S> {
-    attending: Attending<'a>,
+/// The split sequences whose partial sums fit into memory together.
+struct SplitRound<'a, S> {
+    call: AttendCall<'a>,
     sequences: &'a [Sequence<'a>],
-    /// Whether a sequence is one of them.
+    /// Whether a sequence is split.
     split: &'a S,
 }
 
-impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> Round<'a, S> {
+impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> SplitRound<'a, S> {
     fn sequences(&self) -> impl Iterator<Item = &'a Sequence<'a>> {
         self.sequences.iter().filter(|sequence| (self.split)(sequence))
     }
 
-    /// Forms the partial sums, then joins them.
+    /// Computes the partial sums, then joins them.
     fn run(&self, executor: &mut Executor<'_>, output: &mut [f32]) {
-        let attention = self.attending.attention;
-        let units = self.sequences().map(|sequence| self.attending.units(sequence)).sum::<usize>();
-        let column_step = attention.shared * partial_size(attention.value_size);
-        let width = attention.groups * column_step;
-        let row_step = (units * attention.groups / (executor.pool.threads() * PIECES)).clamp(1, RUN);
+        let attention = self.call.attention;
+        let units = self.sequences().map(|sequence| self.call.units(sequence)).sum::<usize>();
+        let column_step = attention.shared * partial_len(attention.value_size);
+        let width = attention.kv_heads * column_step;
+        let row_step = (units * attention.kv_heads / (executor.pool.threads() * ATTEND_PIECES_PER_THREAD))
+            .clamp(1, PIECE_CHUNKS_MAX);
         let grid = Grid { width, row_step, column_step };
         let partials = &mut executor.partials[..units * width];
         executor.pool.tiles(executor.locals, partials, grid, |tile, scratch| {
-            self.partials(tile, tile.columns().start / column_step, Scratch::of(scratch, attention));
+            self.partials(tile, tile.columns().start / column_step, AttendScratch::of(scratch, attention));
         });
         let partials = &executor.partials[..units * width];
         let column_step = attention.shared * attention.value_size;
-        let grid = Grid { width: attention.groups * column_step, row_step: 1, column_step };
+        let grid = Grid { width: attention.kv_heads * column_step, row_step: 1, column_step };
         executor.pool.tiles(executor.locals, output, grid, |tile, scratch| {
             let head = tile.columns().start / column_step;
             for row in tile.rows() {
-                self.join(tile.row(row), row, head, partials, Scratch::of(scratch, attention));
+                self.join(tile.row(row), row, head, partials, AttendScratch::of(scratch, attention));
             }
         });
     }
 
-    /// Where a unit stands: its sequence, the chunk, and the row within the sequence.
+    /// Returns the sequence of a unit, its chunk, and the index of its row within the sequence.
     fn unit(&self, mut index: usize) -> (&'a Sequence<'a>, usize, usize) {
         for sequence in self.sequences() {
-            let units = self.attending.units(sequence);
+            let units = self.call.units(sequence);
             if index < units {
                 let rows = sequence.rows.indexes().len();
-                return (sequence, self.attending.chunks(sequence).start + index / rows, index % rows);
+                return (sequence, self.call.chunks(sequence).start + index / rows, index % rows);
             }
             index -= units;
         }
-        unreachable!("there are as many units as the sequences have")
+        unreachable!("the unit is one of the sequences'")
     }
 
-    /// Forms the partial sums of some units with one head.
-    fn partials(&self, tile: &mut Tile<'_, f32>, head: usize, mut scratch: Scratch<'_>) {
-        let attention = self.attending.attention;
+    /// Computes the partial sums of some units with one head.
+    fn partials(&self, tile: &mut OutputTile<'_, f32>, head: usize, mut scratch: AttendScratch<'_>) {
+        let attention = self.call.attention;
         let units = tile.rows();
         let mut index = units.start;
         while index < units.end {
@@ -250,12 +265,12 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> Round<'a, S> {
             let rows = sequence.rows.indexes();
             let count = (rows.len() - first).min(units.end - index).min(tile_rows(attention.shared));
             let part = rows.start + first..rows.start + first + count;
-            let piece = self.attending.piece(sequence, head, part);
+            let piece = self.call.piece(sequence, head, part);
             piece.pack(scratch.queries);
-            let more = index + rows.len() < units.end && chunk + 1 < self.attending.chunks(sequence).end;
+            let more = index + rows.len() < units.end && chunk + 1 < self.call.chunks(sequence).end;
             piece.chunk(chunk, more, &mut scratch);
             for row in 0..count {
-                let into = tile.row(index + row).chunks_exact_mut(partial_size(attention.value_size));
+                let into = tile.row(index + row).chunks_exact_mut(partial_len(attention.value_size));
                 for (query, into) in into.enumerate() {
                     let query = row * attention.shared + query;
                     let (sums, ends) = into.split_at_mut(scratch.width);
@@ -268,33 +283,40 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> Round<'a, S> {
     }
 
     /// Joins the partial sums of one row with one head, if its sequence is split.
-    fn join(&self, output: &mut [f32], row: usize, head: usize, partials: &[f32], scratch: Scratch<'_>) {
-        let Attention { groups, shared, value_size, .. } = self.attending.attention;
+    fn join(
+        &self,
+        output: &mut [f32],
+        row: usize,
+        head: usize,
+        partials: &[f32],
+        scratch: AttendScratch<'_>,
+    ) {
+        let AttentionParams { kv_heads, shared, value_size, .. } = self.call.attention;
         let mut base = 0;
         for sequence in self.sequences() {
             let rows = sequence.rows.indexes();
             if !rows.contains(&row) {
-                base += self.attending.units(sequence);
+                base += self.call.units(sequence);
                 continue;
             }
-            let piece = self.attending.piece(sequence, head, row..row + 1);
-            let size = partial_size(value_size);
+            let piece = self.call.piece(sequence, head, row..row + 1);
+            let size = partial_len(value_size);
             let running = &mut scratch.running[..shared];
             let result = &mut scratch.results[..shared * scratch.width];
             running.fill([f32::NEG_INFINITY, 0.0]);
             result.fill(0.0);
-            for (index, chunk) in self.attending.chunks(sequence).enumerate() {
+            for (index, chunk) in self.call.chunks(sequence).enumerate() {
                 if piece.seen(row, chunk).is_empty() {
                     continue;
                 }
                 let unit = base + index * rows.len() + row - rows.start;
-                let partials = &partials[((unit * groups + head) * shared) * size..][..shared * size];
+                let partials = &partials[((unit * kv_heads + head) * shared) * size..][..shared * size];
                 let results = result.chunks_exact_mut(scratch.width);
                 for ((partial, running), result) in
                     partials.chunks_exact(size).zip(&mut *running).zip(results)
                 {
                     let (sums, ends) = partial.split_at(scratch.width);
-                    (self.attending.table.join)(running, result, [ends[0], ends[1]], sums);
+                    (self.call.table.join)(running, result, [ends[0], ends[1]], sums);
                 }
             }
             finish(output, value_size, running, result, scratch.width);
@@ -313,19 +335,19 @@ fn finish(output: &mut [f32], value_size: usize, running: &[Ends], results: &[f3
     }
 }
 
-/// Some rows of one sequence with one head of keys and values.
-struct Piece<'a> {
+/// Some rows of one sequence with one KV head.
+struct AttendPiece<'a> {
     table: &'a Attend,
-    heads: Heads<'a>,
-    attention: Attention,
+    heads: AttentionOperands<'a>,
+    attention: AttentionParams,
     head: usize,
     sequence: &'a Sequence<'a>,
     rows: Range<usize>,
 }
 
-/// How many numbers each part of a thread's memory has.
+/// The lengths of the parts of a thread's scratch memory, in numbers.
 #[derive(Clone, Copy)]
-struct Sizes {
+struct AttendScratchSizes {
     queries: usize,
     keys: usize,
     values: usize,
@@ -334,11 +356,11 @@ struct Sizes {
     ends: usize,
 }
 
-impl Sizes {
-    /// For values filled up to `width`.
-    fn of(shared: usize, size: usize, width: usize) -> Sizes {
+impl AttendScratchSizes {
+    /// Returns the sizes for values padded to `width`.
+    fn of(shared: usize, size: usize, width: usize) -> AttendScratchSizes {
         let count = tile_queries(shared);
-        Sizes {
+        AttendScratchSizes {
             queries: (count * size).next_multiple_of(LANES),
             keys: size * TILE,
             values: BLOCK_POSITIONS * width,
@@ -349,14 +371,14 @@ impl Sizes {
     }
 
     fn total(self) -> usize {
-        let Sizes { queries, keys, values, scores, sums, ends } = self;
+        let AttendScratchSizes { queries, keys, values, scores, sums, ends } = self;
         queries + keys + values + scores + 2 * sums + 2 * ends
     }
 }
 
-/// A thread's memory, divided.
-struct Scratch<'a> {
-    /// Values of a row, filled up to whole vectors.
+/// A thread's scratch memory, in parts.
+struct AttendScratch<'a> {
+    /// Values in a row, padded to whole vectors.
     width: usize,
     /// The queries, in the order of kernels.
     queries: &'a mut [f32],
@@ -364,22 +386,22 @@ struct Scratch<'a> {
     keys: &'a mut [f32],
     /// A block of values.
     values: &'a mut [f32],
-    /// Scores, then weights, of each query over a chunk.
+    /// Scores, later weights, of each query over a chunk.
     scores: &'a mut [Weights],
     /// The weighted sums of a chunk, for each query.
     sums: &'a mut [f32],
-    /// What ran up before, for each query.
+    /// Running weighted sums, for each query.
     results: &'a mut [f32],
     /// The largest score and the sum of weights of a chunk, for each query.
     partial: &'a mut [Ends],
-    /// The same of what ran up before.
+    /// Running largest score and sum of weights, for each query.
     running: &'a mut [Ends],
 }
 
-impl<'a> Scratch<'a> {
-    fn of(scratch: &'a mut [f32], attention: Attention) -> Scratch<'a> {
+impl<'a> AttendScratch<'a> {
+    fn of(scratch: &'a mut [f32], attention: AttentionParams) -> AttendScratch<'a> {
         let width = attention.value_size.next_multiple_of(LANES);
-        let sizes = Sizes::of(attention.shared, attention.size, width);
+        let sizes = AttendScratchSizes::of(attention.shared, attention.size, width);
         let (queries, rest) = scratch.split_at_mut(sizes.queries);
         let (keys, rest) = rest.split_at_mut(sizes.keys);
         let (values, rest) = rest.split_at_mut(sizes.values);
@@ -389,18 +411,17 @@ impl<'a> Scratch<'a> {
         let (partial, rest) = rest.split_at_mut(sizes.ends);
         let (scores, partial) = (scores.as_chunks_mut().0, partial.as_chunks_mut().0);
         let running = rest[..sizes.ends].as_chunks_mut().0;
-        Scratch { width, queries, keys, values, scores, sums, results, partial, running }
+        AttendScratch { width, queries, keys, values, scores, sums, results, partial, running }
     }
 }
 
-/// The positions that a row sees; rows count in the step.
-fn sees(attention: Attention, sequence: &Sequence<'_>, row: usize) -> Range<usize> {
+/// The positions that a row of the step sees.
+fn sees(attention: AttentionParams, sequence: &Sequence<'_>, row: usize) -> Range<usize> {
     let position = sequence.position as usize + row - sequence.rows.start as usize;
     sequence.sees(attention.span, position)
 }
 
-/// The smallest range that holds both; rows that follow each other see ranges
-/// with no gap between them.
+/// The smallest range that contains both; ranges of neighbouring rows have no gap between them.
 fn union(a: Range<usize>, b: Range<usize>) -> Range<usize> {
     match (a.is_empty(), b.is_empty()) {
         (true, _) => b,
@@ -414,22 +435,22 @@ fn intersection(a: Range<usize>, b: Range<usize>) -> Range<usize> {
     start..a.end.min(b.end).max(start)
 }
 
-/// What each row of a piece sees of a chunk, counted from its beginning.
-type Seen = [Range<usize>; QUERIES];
+/// The positions of a chunk that each row of a piece sees, counted from the chunk's beginning.
+type SeenPositions = [Range<usize>; TILE_QUERIES];
 
-/// Queries that a kernel takes at once.
+/// The queries of one kernel call.
 #[derive(Clone)]
-struct Batch {
-    /// Those there are; the kernel may take more.
+struct QueryBatch {
+    /// The queries that exist; the kernel computes `width` of them.
     queries: Range<usize>,
     width: usize,
-    /// What some of their rows see of the chunk, and what all of them see.
+    /// The positions of the chunk that some of their rows see, and those that all of them see.
     some: Range<usize>,
     all: Range<usize>,
 }
 
-impl Piece<'_> {
-    /// What a row sees of a chunk, counted from its beginning.
+impl AttendPiece<'_> {
+    /// The positions of a chunk that a row sees, counted from the chunk's beginning.
     fn seen(&self, row: usize, chunk: usize) -> Range<usize> {
         let seen = sees(self.attention, self.sequence, row);
         let part = intersection(seen, chunk * CHUNK..(chunk + 1) * CHUNK);
@@ -440,34 +461,34 @@ impl Piece<'_> {
         self.rows.len() * self.attention.shared
     }
 
-    /// The queries in the batches of kernels.
-    fn batches(&self, seen: &Seen) -> impl Iterator<Item = Batch> {
+    /// The queries, in batches of one kernel call each.
+    fn batches(&self, seen: &SeenPositions) -> impl Iterator<Item = QueryBatch> {
         let (count, shared) = (self.queries(), self.attention.shared);
-        (0..count).step_by(WIDEST).map(move |first| {
-            let queries = first..count.min(first + WIDEST);
+        (0..count).step_by(BATCH_MAX).map(move |first| {
+            let queries = first..count.min(first + BATCH_MAX);
             let rows = &seen[queries.start / shared..queries.end.div_ceil(shared)];
             let some = rows.iter().cloned().fold(0..0, union);
             let all = rows.iter().cloned().fold(0..CHUNK, intersection);
-            Batch { width: width(queries.len()), queries, some, all }
+            QueryBatch { width: width(queries.len()), queries, some, all }
         })
     }
 
-    /// Lays out the queries of each batch `[dim][query]`, times the constant
-    /// that brings scores to units of log 2, or to what the cap begins with.
+    /// Writes the queries of each batch as `[dim][query]`, times the constant that scales scores to
+    /// units of log 2, or to the argument of the cap.
     fn pack(&self, queries: &mut [f32]) {
-        let Attention { groups, shared, size, scale, softcap, .. } = self.attention;
+        let AttentionParams { kv_heads, shared, size, scale, softcap, .. } = self.attention;
         let factor = match softcap {
             None => f64::from(scale) * std::f64::consts::LOG2_E,
             Some(cap) => 2.0 * f64::from(scale) / f64::from(cap) * std::f64::consts::LOG2_E,
         } as f32;
         let count = self.queries();
-        for first in (0..count).step_by(WIDEST) {
-            let width = width(WIDEST.min(count - first));
+        for first in (0..count).step_by(BATCH_MAX) {
+            let width = width(BATCH_MAX.min(count - first));
             let batch = &mut queries[first * size..(first + width) * size];
             batch.fill(0.0);
-            for query in first..count.min(first + WIDEST) {
+            for query in first..count.min(first + BATCH_MAX) {
                 let row = self.rows.start + query / shared;
-                let at = ((row * groups + self.head) * shared + query % shared) * size;
+                let at = ((row * kv_heads + self.head) * shared + query % shared) * size;
                 let q = &self.heads.q[at..at + size];
                 for (into, value) in batch[query - first..].iter_mut().step_by(width).zip(q) {
                     *into = value * factor;
@@ -476,8 +497,8 @@ impl Piece<'_> {
         }
     }
 
-    fn attend(&self, tile: &mut Tile<'_, f32>, scratch: &mut Scratch<'_>) {
-        let Attention { shared, value_size, .. } = self.attention;
+    fn attend(&self, tile: &mut OutputTile<'_, f32>, scratch: &mut AttendScratch<'_>) {
+        let AttentionParams { shared, value_size, .. } = self.attention;
         let width = scratch.width;
         self.pack(scratch.queries);
         scratch.running[..self.queries()].fill([f32::NEG_INFINITY, 0.0]);
@@ -501,16 +522,16 @@ impl Piece<'_> {
         }
     }
 
-    /// Forms the partial sums of a chunk. `more` says that the next one follows.
-    fn chunk(&self, chunk: usize, more: bool, scratch: &mut Scratch<'_>) {
+    /// Computes the partial sums of a chunk. `more` tells whether another chunk follows.
+    fn chunk(&self, chunk: usize, more: bool, scratch: &mut AttendScratch<'_>) {
         let first = self.rows.start;
-        let seen: Seen = array::from_fn(|row| match row < self.rows.len() {
+        let seen: SeenPositions = array::from_fn(|row| match row < self.rows.len() {
             true => self.seen(first + row, chunk),
             false => 0..0,
         });
         let some = seen.iter().cloned().fold(0..0, union);
         let blocks = some.start / BLOCK_POSITIONS..some.end.div_ceil(BLOCK_POSITIONS);
-        let walk = Walk { piece: self, first: chunk * (CHUNK / BLOCK_POSITIONS), blocks, more };
+        let walk = ChunkWalk { piece: self, first: chunk * (CHUNK / BLOCK_POSITIONS), blocks, more };
         walk.score(&seen, some.clone(), scratch);
         let cap = self.attention.softcap.map(|cap| (f64::from(cap) * std::f64::consts::LOG2_E) as f32);
         for query in 0..self.queries() {
@@ -523,23 +544,23 @@ impl Piece<'_> {
     }
 }
 
-/// The least of the kernels' widths that holds so many queries.
+/// The smallest width of the kernels for a number of queries.
 fn width(queries: usize) -> usize {
     *WIDTHS.iter().find(|width| **width >= queries).expect("a batch is no wider than the widest")
 }
 
-/// The way through the blocks of a chunk: first their keys, then their values.
-struct Walk<'a> {
-    piece: &'a Piece<'a>,
+/// The loops over the blocks of a chunk: first over keys, then over values.
+struct ChunkWalk<'a> {
+    piece: &'a AttendPiece<'a>,
     /// The chunk's first block among those of the sequence.
     first: usize,
-    /// The blocks of which something is seen, counted from the first.
+    /// The blocks with a seen position, counted from the first.
     blocks: Range<usize>,
-    /// Whether the keys of the next chunk come after the values of this one.
+    /// Whether the keys of the next chunk are read after the values of this one.
     more: bool,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> ChunkWalk<'a> {
     fn keys(&self, block: usize) -> &'a [u8] {
         self.piece.heads.keys.head(self.piece.sequence, self.piece.head, self.first + block)
     }
@@ -548,13 +569,13 @@ impl<'a> Walk<'a> {
         self.piece.heads.values.head(self.piece.sequence, self.piece.head, self.first + block)
     }
 
-    /// Whether cells are decoded apart: where more than one batch meets them.
+    /// Whether cells are decoded to memory: if more than one batch reads them.
     fn decodes(&self, format: Format) -> bool {
-        self.piece.queries() > WIDEST && format != Format::F32
+        self.piece.queries() > BATCH_MAX && format != Format::F32
     }
 
-    /// The scores of all positions of which some row sees.
-    fn score(&self, seen: &Seen, some: Range<usize>, scratch: &mut Scratch<'_>) {
+    /// Computes the scores of all positions that some row sees.
+    fn score(&self, seen: &SeenPositions, some: Range<usize>, scratch: &mut AttendScratch<'_>) {
         let (table, size) = (self.piece.table, self.piece.attention.size);
         let format = self.piece.heads.keys.format();
         let tile_bytes = format.bytes(TILE, size);
@@ -588,11 +609,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The weighted sums, block after block.
-    fn blend(&self, seen: &Seen, some: Range<usize>, scratch: &mut Scratch<'_>) {
+    /// Adds up the weighted values, block after block.
+    fn blend(&self, seen: &SeenPositions, some: Range<usize>, scratch: &mut AttendScratch<'_>) {
         let format = self.piece.heads.values.format();
         let (table, width, decodes) = (self.piece.table, scratch.width, self.decodes(format));
-        scratch.sums[..self.piece.queries().next_multiple_of(WIDEST) * width].fill(0.0);
+        scratch.sums[..self.piece.queries().next_multiple_of(BATCH_MAX) * width].fill(0.0);
         for index in self.blocks.clone() {
             let at = index * BLOCK_POSITIONS;
             let positions = intersection(some.clone(), at..at + BLOCK_POSITIONS);
@@ -615,12 +636,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The weighted sums of one batch over one block: together where all of
-    /// its rows see, else each query by itself.
+    /// Adds up the weighted values of one batch over one block: together for the positions that
+    /// all rows see, else for each query alone.
     fn blend_batch(
         &self,
-        seen: &Seen,
-        batch: &Batch,
+        seen: &SeenPositions,
+        batch: &QueryBatch,
         at: usize,
         block: Block<'_>,
         weights: &[Weights],

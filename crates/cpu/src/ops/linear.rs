@@ -1,20 +1,19 @@
-//! Products with a matrix of weights, cut by bands of its rows only: a result
-//! is one sum over the whole input, whoever computes it.
+//! Matmuls with packed weights, cut by bands of the weights' rows only: each result is one sum
+//! over the whole input, computed by one thread.
 //!
 //! ```text
-//! for each chunk of blocks of the input:           activations stay in the second cache
+//! for each chunk of blocks of the input:           activations fit into L2
 //!     for each band of the piece:
-//!         for each block:                          weights stay in the first cache,
+//!         for each block:                          weights fit into L1,
 //!             decode the band's part               integers as panels
 //!             for each tile of columns:
 //!                 sums += weights · activations
 //! ```
-//! A step of few rows goes through each band once, whole, and decodes it in
-//! registers. Bytes moved: the weights as packed, once for each step; the sums
-//! of a longer step once more for each chunk.
+//! A step of few rows reads each band once, whole, and decodes it in registers. Bytes moved: the
+//! packed weights, once for each step; the sums of a longer step once more for each chunk.
 //!
-//! Where a row is two columns of activations, its result is the sum of theirs:
-//! the first one's and then the second one's, each made as if it were alone.
+//! Where a row has two columns of activations, its result is the sum of theirs: the first plus
+//! the second, each computed as if it were alone.
 
 use std::array;
 use std::iter;
@@ -22,52 +21,49 @@ use std::ops::Range;
 
 use girih_graph::Act;
 
-use super::Executor;
-use crate::arrange::{Arranged, Kind, Source, arrange, bands, padded};
+use super::executor::Executor;
+use crate::activations::{ActivationKind, PackedActivations, SourceRows, bands, pack_block, padded};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Band, DEPTH, FLOAT_DEPTH, LINE, NARROW, PanelGroup, TILE};
-use crate::pool::{Grid, Pool, Tile};
-use crate::weights::Matrix;
+use crate::pool::{Grid, OutputTile, ThreadPool};
+use crate::weights::PackedMatrix;
 
-/// Bytes of activations that stay in the second cache, with the sums of a band
-/// and the weights that pass through.
-const CHUNK: usize = 1_400_000;
+/// Bytes of activations that fit into L2 beside the sums of a band and the weights that pass through.
+const ACTIVATION_CHUNK_BYTES: usize = 1_400_000;
 
-/// Bands of a piece, of both matrices together where one gates the other, at the
-/// most: with as many, activations that come from beyond the second cache are
-/// fetched seldom enough.
-const BANDS: usize = 8;
+/// The maximum number of bands in a piece, of both matrices together if one gates the other: with
+/// this number, activations from beyond L2 are read seldom enough.
+const MATMUL_PIECE_BANDS: usize = 8;
 
-/// Bands of each matrix in a piece of few columns of activations, at the most.
-/// Processors that fetch what comes next have to see anew where each run of bands
-/// begins.
-const NARROW_BANDS: usize = 4;
+/// The maximum number of bands of each matrix in a piece with few columns of activations. Hardware
+/// prefetchers must detect each run of bands anew.
+const NARROW_PIECE_BANDS: usize = 4;
 
-/// Values of a piece of rows that are arranged: about 10 µs.
-const PIECE: usize = 1 << 13;
+/// Values in a piece of packing activations: about 10 µs.
+const PACK_PIECE_VALUES: usize = 1 << 13;
 
-/// Pieces for each thread, so that who is late leaves its last ones to others.
-const SHARE: usize = 4;
+/// Pieces for each thread, so that idle threads can steal the last ones of a late thread.
+const MATMUL_PIECES_PER_THREAD: usize = 4;
 
-/// Numbers of scratch for so many columns of `width` activations: a row that is
-/// made while it is arranged, and the sums of products.
-pub(crate) fn local_size(columns: usize, width: usize) -> usize {
-    if columns <= NARROW { width } else { width.max(BANDS * padded(columns) * BAND) }
+/// The length of a thread's scratch memory, in numbers, for `columns` columns of `width` activations:
+/// a row that is made while it is packed, or the sums of matmuls.
+pub(crate) fn local_len(columns: usize, width: usize) -> usize {
+    if columns <= NARROW { width } else { width.max(MATMUL_PIECE_BANDS * padded(columns) * BAND) }
 }
 
-/// Arranges activations for products, rows of `width` values.
-pub(crate) fn arranged(
+/// Packs rows of `width` activations for matmuls.
+pub(crate) fn pack_activations(
     executor: &mut Executor<'_>,
-    kind: Kind,
-    source: Source<'_>,
+    kind: ActivationKind,
+    source: SourceRows<'_>,
     width: usize,
     words: &mut [u32],
 ) {
     let (table, rows, terms) = (executor.table, source.len() / width, kind.terms());
     let (each, all) = (kind.block_words(), rows * terms);
-    // Few rows are one tile; such as lie in memory are cut by blocks.
+    // Few rows are one tile; rows that lie in memory are cut by blocks.
     let row_step = match source {
-        Source::Rows(_) if all <= NARROW => (PIECE / (rows.max(1) * kind.depth())).max(1),
+        SourceRows::Rows(_) if all <= NARROW => (PACK_PIECE_VALUES / (rows.max(1) * kind.depth())).max(1),
         _ => usize::MAX,
     };
     let grid = Grid { width: padded(all).max(1) * each, row_step, column_step: TILE * each };
@@ -81,77 +77,79 @@ pub(crate) fn arranged(
         for column in (0..columns.min(all - first)).step_by(terms) {
             let row = source.row(table, (first + column) / terms, width, scratch);
             for (block, values) in blocks.clone().zip(row.chunks(kind.depth()).skip(blocks.start)) {
-                arrange(table, kind, values, (column, columns), tile.row(block));
+                pack_block(table, kind, values, (column, columns), tile.row(block));
             }
         }
     });
 }
 
-/// Products of one task, at the most: those of attention are three.
-pub(crate) const MOST_PRODUCTS: usize = 4;
+/// The maximum number of matmuls in a task; attention has three.
+pub(crate) const MAX_MATMULS: usize = 4;
 
-/// Activations and the matrix that they are multiplied by.
+/// Packed activations and the matrix that they are multiplied by.
 #[derive(Clone, Copy)]
-pub(crate) struct Product<'a> {
-    pub x: Arranged<'a>,
-    pub weight: &'a Matrix,
+pub(crate) struct MatmulOperands<'a> {
+    pub x: PackedActivations<'a>,
+    pub weight: &'a PackedMatrix,
     pub bias: Option<&'a [f32]>,
 }
 
-/// What becomes of products before they are stored.
+/// What is applied to the sums of matmuls before they are stored.
 #[derive(Clone, Copy)]
-pub(crate) enum Finish<'a> {
-    /// Nothing: each is stored where its output is.
+pub(crate) enum Epilogue<'a> {
+    /// Nothing: each sum is stored in its output.
     Store,
-    /// The only one is added to this, in rows of as many values.
+    /// Adds this, in rows as wide as the only output.
     Add(&'a [f32]),
-    /// The second, gated by the first, is stored where the first output is.
-    /// They are of activations of one kind.
+    /// Multiplies the second sum by the activation function of the first, and stores the product in the
+    /// first output. Both have activations of one kind.
     Gate(Act),
 }
 
-/// Each `output = x · weightᵀ + bias`, in one task, of the same rows; an output
-/// without a product is empty.
+/// Computes each `output = x · weightᵀ + bias` in one task, of the same rows; an output without a
+/// matmul is empty.
 pub(crate) fn linear(
     executor: &mut Executor<'_>,
-    products: [Option<Product<'_>>; MOST_PRODUCTS],
-    finish: Finish<'_>,
-    outputs: [&mut [f32]; MOST_PRODUCTS],
+    matmuls: [Option<MatmulOperands<'_>>; MAX_MATMULS],
+    epilogue: Epilogue<'_>,
+    outputs: [&mut [f32]; MAX_MATMULS],
 ) {
     let (table, pool) = (executor.table, executor.pool);
-    let most = |of: fn(&Arranged<'_>) -> usize| {
-        products.iter().flatten().map(|product| of(&product.x)).max().unwrap_or(0)
+    let max = |of: fn(&PackedActivations<'_>) -> usize| {
+        matmuls.iter().flatten().map(|matmul| of(&matmul.x)).max().unwrap_or(0)
     };
-    let (rows, few) = (most(|x| x.rows), most(|x| x.columns()) <= NARROW);
-    executor.variant = variant(table, rows, few, &products);
-    let weights = products.iter().flatten().map(|product| product.weight);
-    // Each product takes the way for its own number of columns.
-    let narrow = products.iter().flatten().any(|product| product.x.columns() <= NARROW);
-    let bands = bands_of_task(weights, matches!(finish, Finish::Gate(_)), narrow, pool.threads());
-    let mut widths = products.iter().map(|product| product.as_ref().map_or(1, |product| product.weight.rows));
+    let (rows, few) = (max(|x| x.rows), max(|x| x.columns()) <= NARROW);
+    executor.variant = variant(table, rows, few, &matmuls);
+    let weights = matmuls.iter().flatten().map(|matmul| matmul.weight);
+    // Each matmul uses the kernel for its own number of columns.
+    let narrow = matmuls.iter().flatten().any(|matmul| matmul.x.columns() <= NARROW);
+    let bands = bands_of_task(weights, matches!(epilogue, Epilogue::Gate(_)), narrow, pool.threads());
+    let mut widths = matmuls.iter().map(|matmul| matmul.as_ref().map_or(1, |matmul| matmul.weight.rows));
     let outputs = outputs.map(|output| {
-        let width = widths.next().expect("as many products as outputs");
+        let width = widths.next().expect("as many matmuls as outputs");
         (output, Grid { width, row_step: rows.max(1), column_step: bands * BAND })
     });
     pool.tiles_of(executor.locals, outputs, |index, tile, scratch| {
-        let gated = if matches!(finish, Finish::Gate(_)) { products[1] } else { None };
-        let first = products[index].expect("where there is no product there are no tiles");
-        Piece { table, first, gated, finish, tile }.compute(scratch);
+        let gated = if matches!(epilogue, Epilogue::Gate(_)) { matmuls[1] } else { None };
+        let first = matmuls[index].expect("where there is no matmul there are no tiles");
+        MatmulPiece { table, first, gated, epilogue, tile }.compute(scratch);
     });
 }
 
-/// Has each thread ask for what it reads first of a task of these matrices, for few
-/// columns of activations, whenever it waits.
-pub(crate) fn foresee<'a>(pool: &Pool, weights: impl Iterator<Item = &'a Matrix> + Clone, gated: bool) {
+/// Prefetches the next matmuls' weights on idle threads, for few columns of activations.
+pub(crate) fn prefetch<'a>(
+    pool: &ThreadPool,
+    weights: impl Iterator<Item = &'a PackedMatrix> + Clone,
+    gated: bool,
+) {
     let Some(first) = weights.clone().next() else { return };
     let (bytes, band_bytes) = first.all_bands();
-    pool.foresee(bytes, bands_of_task(weights, gated, true, pool.threads()) * band_bytes);
+    pool.prefetch(bytes, bands_of_task(weights, gated, true, pool.threads()) * band_bytes);
 }
 
-/// Bands of a matrix in a piece of a task; where one matrix gates another, a piece
-/// has as many bands of each.
+/// The number of bands of each matrix in a piece of a task; a gated piece has as many of both.
 fn bands_of_task<'a>(
-    weights: impl Iterator<Item = &'a Matrix>,
+    weights: impl Iterator<Item = &'a PackedMatrix>,
     gated: bool,
     narrow: bool,
     threads: usize,
@@ -160,43 +158,48 @@ fn bands_of_task<'a>(
     bands_of_piece(all, if gated { 2 } else { 1 }, narrow, threads)
 }
 
-/// Bands of a matrix in a piece of a task of `all` bands, where a piece has as
-/// many of `each` of one or two matrices; `narrow` if one meets few columns.
-pub(crate) fn bands_of_piece(all: usize, each: usize, narrow: bool, threads: usize) -> usize {
-    let most = if narrow { NARROW_BANDS } else { BANDS / each };
-    (all / each / (threads * SHARE)).clamp(1, most)
+/// The number of bands of each matrix in a piece, for a task of `all` bands whose pieces take bands
+/// from `each` matrices (one or two); `narrow` if one of them is multiplied by few columns.
+fn bands_of_piece(all: usize, each: usize, narrow: bool, threads: usize) -> usize {
+    let max = if narrow { NARROW_PIECE_BANDS } else { MATMUL_PIECE_BANDS / each };
+    (all / each / (threads * MATMUL_PIECES_PER_THREAD)).clamp(1, max)
 }
 
-/// Which kernels compute products of so many rows, in words.
-fn variant(table: &Table, rows: usize, few: bool, products: &[Option<Product<'_>>]) -> [&'static str; 4] {
+/// Names the kernels that compute these matmuls.
+fn variant(
+    table: &Table,
+    rows: usize,
+    few: bool,
+    matmuls: &[Option<MatmulOperands<'_>>],
+) -> [&'static str; 4] {
     let way = match rows {
         0 | 1 => "gemv",
         _ if few => "small",
         _ => "gemm",
     };
-    let one = |name: fn(&Table, &Product<'_>) -> &'static str| {
-        let mut names = products.iter().flatten().map(|product| name(table, product));
+    let one = |name: fn(&Table, &MatmulOperands<'_>) -> &'static str| {
+        let mut names = matmuls.iter().flatten().map(|matmul| name(table, matmul));
         let first = names.next().unwrap_or("");
         if names.all(|name| name == first) { first } else { "mixed" }
     };
-    let numbers = one(|table, product| match product.x.kind {
-        Kind::Brains => table.products.brains_by,
+    let numbers = one(|table, matmul| match matmul.x.kind {
+        ActivationKind::Bf16Pairs => table.products.brains_by,
         kind => kind.name(),
     });
-    [way, table.name, numbers, one(|_, product| product.weight.layout.name())]
+    [way, table.name, numbers, one(|_, matmul| matmul.weight.layout.name())]
 }
 
 /// Some bands of the weights with all rows of the step.
-struct Piece<'a, 'b, 'c> {
+struct MatmulPiece<'a, 'b, 'c> {
     table: &'a Table,
-    first: Product<'a>,
-    /// What the first gates.
-    gated: Option<Product<'a>>,
-    finish: Finish<'a>,
-    tile: &'b mut Tile<'c, f32>,
+    first: MatmulOperands<'a>,
+    /// The matmul that is gated by the first.
+    gated: Option<MatmulOperands<'a>>,
+    epilogue: Epilogue<'a>,
+    tile: &'b mut OutputTile<'c, f32>,
 }
 
-impl Piece<'_, '_, '_> {
+impl MatmulPiece<'_, '_, '_> {
     fn compute(&mut self, scratch: &mut [f32]) {
         if self.first.x.columns() > NARROW { self.wide(scratch) } else { self.narrow() }
     }
@@ -206,75 +209,74 @@ impl Piece<'_, '_, '_> {
         columns.start / BAND..columns.end.div_ceil(BAND)
     }
 
-    fn products(&self) -> impl Iterator<Item = &Product<'_>> {
+    fn matmuls(&self) -> impl Iterator<Item = &MatmulOperands<'_>> {
         iter::once(&self.first).chain(&self.gated)
     }
 
-    /// Few rows: the bands of one matrix and then those of the other, as they
-    /// follow each other in memory.
+    /// Few rows: all bands of one matrix and then those of the other, in the order of memory.
     fn narrow(&mut self) {
         let (columns, bands) = (self.first.x.columns(), self.bands());
-        assert!(bands.len() <= NARROW_BANDS, "{bands:?} have sums");
-        let mut sums = [[[[0.0; BAND]; NARROW]; NARROW_BANDS]; 2];
-        for (product, sums) in self.products().zip(&mut sums) {
+        assert!(bands.len() <= NARROW_PIECE_BANDS, "{bands:?} have sums");
+        let mut sums = [[[[0.0; BAND]; NARROW]; NARROW_PIECE_BANDS]; 2];
+        for (matmul, sums) in self.matmuls().zip(&mut sums) {
             for (band, sums) in bands.clone().zip(sums) {
-                product.narrow(self.table, band, &mut sums[..columns]);
+                matmul.narrow(self.table, band, &mut sums[..columns]);
             }
         }
         let [first, gated] = &mut sums;
         for ((band, first), gated) in bands.zip(first).zip(gated) {
-            self.put(band, &mut first[..columns], &mut gated[..columns]);
+            self.store(band, &mut first[..columns], &mut gated[..columns]);
         }
     }
 
-    /// Many rows, chunk by chunk of the input.
+    /// Many rows, one chunk of the input after another.
     fn wide(&mut self, scratch: &mut [f32]) {
         let x = self.first.x;
-        let (padded, count) = (padded(x.columns()), self.products().count());
+        let (padded, count) = (padded(x.columns()), self.matmuls().count());
         let (blocks, bands) = (x.blocks(), self.bands());
-        let chunk = (CHUNK / (padded * x.kind.block_words() * size_of::<u32>())).max(1);
+        let chunk = (ACTIVATION_CHUNK_BYTES / (padded * x.kind.block_words() * size_of::<u32>())).max(1);
         let (all, _) = scratch.as_chunks_mut::<BAND>();
         for first in (0..blocks).step_by(chunk) {
             let last = blocks.min(first + chunk);
             for (index, band) in bands.clone().enumerate() {
-                // Sums that are complete after one chunk need no place of their own.
+                // Sums that one chunk completes share one buffer.
                 let index = if blocks <= chunk { 0 } else { index };
                 let sums = &mut all[index * count * padded..(index + 1) * count * padded];
-                for (product, sums) in self.products().zip(sums.chunks_exact_mut(padded)) {
+                for (matmul, sums) in self.matmuls().zip(sums.chunks_exact_mut(padded)) {
                     if first == 0 {
                         sums.fill([0.0; BAND]);
                     }
-                    product.multiply(self.table, band, first..last, sums);
+                    matmul.multiply(self.table, band, first..last, sums);
                 }
                 if last == blocks {
                     let (sums, gated) = sums.split_at_mut(padded);
-                    self.put(band, &mut sums[..x.columns()], gated);
+                    self.store(band, &mut sums[..x.columns()], gated);
                 }
             }
         }
     }
 
-    /// Writes what becomes of the sums of a band, for all columns.
-    fn put(&mut self, band: usize, sums: &mut [[f32; BAND]], gated: &mut [[f32; BAND]]) {
+    /// Applies the epilogue to the sums of a band and stores the results of all columns.
+    fn store(&mut self, band: usize, sums: &mut [[f32; BAND]], gated: &mut [[f32; BAND]]) {
         let (table, width) = (self.table, self.first.weight.rows);
         let range = band * BAND..self.tile.columns().end.min((band + 1) * BAND);
-        let sums = self.first.joined(range.clone(), sums);
-        if let Some(product) = &self.gated {
-            product.joined(range.clone(), gated);
+        let sums = self.first.row_sums(range.clone(), sums);
+        if let Some(matmul) = &self.gated {
+            matmul.row_sums(range.clone(), gated);
         }
         let columns = range.clone();
-        match self.finish {
-            Finish::Store => self.write(range, sums, |_, sums, y| y.copy_from_slice(sums)),
-            Finish::Add(other) => self.write(range, sums, |row, sums, y| {
+        match self.epilogue {
+            Epilogue::Store => self.write(range, sums, |_, sums, y| y.copy_from_slice(sums)),
+            Epilogue::Add(other) => self.write(range, sums, |row, sums, y| {
                 (table.add)(&other[row * width..][columns.clone()], sums, y);
             }),
-            Finish::Gate(act) => self.write(range, sums, |row, sums, y| {
+            Epilogue::Gate(act) => self.write(range, sums, |row, sums, y| {
                 (table.gate)(act, sums, &gated[row][..sums.len()], y);
             }),
         }
     }
 
-    /// Lets `write` make the results of these columns of each row's sums.
+    /// Calls `write` with each row's sums and the output of these columns.
     fn write(
         &mut self,
         columns: Range<usize>,
@@ -289,13 +291,15 @@ impl Piece<'_, '_, '_> {
     }
 }
 
-impl Product<'_> {
-    /// The products of a band with few rows, added to zeros.
+impl MatmulOperands<'_> {
+    /// Sets the sums, which must be zeros, of a band with few rows.
     fn narrow(&self, table: &Table, band: usize, sums: &mut [[f32; BAND]]) {
         let (weights, x) = (self.weight.band(band), self.x);
         match x.kind {
-            Kind::Integers(_) | Kind::IntegersTwice(_) => (table.products.narrow)(weights, x.whole(), sums),
-            Kind::Brains => (table.products.brains)(weights, 0, x.whole(), sums),
+            ActivationKind::Integers(_) | ActivationKind::IntegersTwice(_) => {
+                (table.products.narrow)(weights, x.whole(), sums)
+            }
+            ActivationKind::Bf16Pairs => (table.products.brains)(weights, 0, x.whole(), sums),
             _ if self.weight.is_float() => {
                 (table.products.floats)(weights, 0, x.whole(), sums);
             }
@@ -303,14 +307,14 @@ impl Product<'_> {
         }
     }
 
-    /// The sums of each row, which lie before those of columns: of one column or of
-    /// two, and of the bias of the rows `range` of the weights.
-    fn joined<'a>(&self, range: Range<usize>, sums: &'a mut [[f32; BAND]]) -> &'a mut [[f32; BAND]] {
+    /// Returns the sum of each row: its one column or the sum of its two, plus the bias of the rows
+    /// `range` of the weights. The row sums overwrite the first columns.
+    fn row_sums<'a>(&self, range: Range<usize>, sums: &'a mut [[f32; BAND]]) -> &'a mut [[f32; BAND]] {
         let terms = self.x.kind.terms();
         let rows = sums.len() / terms;
         if terms > 1 {
             for row in 0..rows {
-                sums[row] = array::from_fn(|sequence| sums[2 * row][sequence] + sums[2 * row + 1][sequence]);
+                sums[row] = array::from_fn(|lane| sums[2 * row][lane] + sums[2 * row + 1][lane]);
             }
         }
         let sums = &mut sums[..rows];
@@ -326,7 +330,7 @@ impl Product<'_> {
     fn multiply(&self, table: &Table, band: usize, blocks: Range<usize>, sums: &mut [[f32; BAND]]) {
         let weights = self.weight.band(band);
         match self.x.kind {
-            Kind::Integers(coding) | Kind::IntegersTwice(coding) => {
+            ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => {
                 let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
                 for block in blocks {
                     let groups = DEPTH.min(self.weight.groups() - block * DEPTH);
@@ -338,18 +342,18 @@ impl Product<'_> {
                     }
                 }
             }
-            Kind::Brains => {
+            ActivationKind::Bf16Pairs => {
                 for (block, tile) in blocks.flat_map(|block| self.x.tiles().map(move |tile| (block, tile))) {
                     let sums = &mut sums[tile.0..tile.0 + tile.1];
                     (table.products.brains)(weights, block * FLOAT_DEPTH, self.x.part(block, tile), sums);
                 }
             }
-            Kind::Floats | Kind::Bf16 if self.weight.is_float() => {
+            ActivationKind::Floats | ActivationKind::Bf16 if self.weight.is_float() => {
                 for block in blocks {
                     self.multiply_floats(table, weights, block * FLOAT_DEPTH, block, sums);
                 }
             }
-            Kind::Floats | Kind::Bf16 => {
+            ActivationKind::Floats | ActivationKind::Bf16 => {
                 let mut lines = [0; FLOAT_DEPTH * 2 * LINE];
                 for block in blocks {
                     let decoded = self.weight.decoded(table, band, block * FLOAT_DEPTH, &mut lines);
@@ -359,8 +363,7 @@ impl Product<'_> {
         }
     }
 
-    /// Adds the products of floats from column `first` on with a block of all
-    /// columns of activations.
+    /// Adds the products of floats from column `first` on with one block of all columns of activations.
     fn multiply_floats(
         &self,
         table: &Table,
@@ -373,5 +376,26 @@ impl Product<'_> {
             let x = self.x.part(block, tile);
             (table.products.floats)(weights, first, x, &mut sums[tile.0..tile.0 + tile.1]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The matrices of Llama-3.2-1B, for 8, 64 and 192 threads: a piece has up to four bands (eight in
+    /// prefill) if each thread then gets four pieces, and a gated piece has the bands of both matrices.
+    #[test]
+    fn pieces_suit_the_number_of_threads() {
+        let pieces = |rows: usize, each: usize, narrow: bool, threads: usize| {
+            let all = bands(rows);
+            (all / each).div_ceil(bands_of_piece(all, each, narrow, threads))
+        };
+        let decode = |rows, each| [8, 64, 192].map(|threads| pieces(rows, each, true, threads));
+        assert_eq!(decode(3072, 1), [32, 96, 96], "q+k+v");
+        assert_eq!(decode(2048, 1), [32, 64, 64], "o");
+        assert_eq!(decode(16384, 2), [64, 256, 256], "gate+up");
+        assert_eq!(decode(128_256, 1), [1002; 3], "output");
+        assert_eq!(pieces(128_256, 1, false, 8), 501, "output in prefill");
     }
 }

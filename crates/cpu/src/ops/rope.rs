@@ -1,66 +1,65 @@
-//! Rotary positions: the turns of a step's rows, and their heads turned.
+//! Rotary position embedding (RoPE).
 //!
-//! The turns follow from the positions and the frequencies, which many layers
-//! share: they are computed once in a step. A step of 512 rows and 32 pairs of
-//! a head needs 16 384 sines and cosines instead of as many for each layer's
-//! queries and again for its keys.
+//! Sines and cosines depend on positions and frequencies only, which layers share,
+//! so a step computes them once: with 512 rows and 32 pairs in a head, 16,384 of
+//! each, instead of as many for the queries and for the keys of each layer.
 
 use girih_graph::{Error, Pairing};
 
+use super::executor::{Executor, StepRows};
 use super::rows::by_rows;
-use super::{Executor, Rows};
 use crate::kernels::Turns;
 use crate::memory::Aligned;
 use crate::pool::Grid;
 
-/// Pairs of a piece when turns are computed: about 0.1 ms of sines and cosines.
-const PIECE: usize = 1 << 11;
+/// Pairs in a piece of computing rotations: about 0.1 ms.
+const ROTATION_PIECE_PAIRS: usize = 1 << 11;
 
-/// The turns of all rows of a step by one weight of frequencies, in memory that
-/// was made for the largest step.
+/// The rotations of all rows of a step by one weight of frequencies, in memory for
+/// the largest step.
 #[derive(Debug)]
-pub(crate) struct StepTurns {
-    /// For each row the cosines and then the sines of its pairs.
+pub(crate) struct StepRotations {
+    /// For each row, the cosines and then the sines of its pairs.
     values: Aligned<f32>,
-    /// Pairs of a head.
+    /// Pairs in a head.
     pairs: usize,
-    /// Whether they are those of the present step.
-    fresh: bool,
+    /// Whether the values are those of the current step.
+    filled: bool,
 }
 
-impl StepTurns {
-    /// Room for the turns of so many rows.
+impl StepRotations {
+    /// Allocates memory for the rotations of `rows` rows of `pairs` pairs each.
     ///
     /// # Errors
-    /// When memory is short.
-    pub fn new(rows: usize, pairs: usize) -> Result<StepTurns, Error> {
-        let values = Aligned::zeroed(StepTurns::len(rows, pairs), "a table of sines and cosines")?;
-        Ok(StepTurns { values, pairs, fresh: false })
+    /// If there is not enough memory.
+    pub fn new(rows: usize, pairs: usize) -> Result<StepRotations, Error> {
+        let values = Aligned::zeroed(StepRotations::len(rows, pairs), "a table of sines and cosines")?;
+        Ok(StepRotations { values, pairs, filled: false })
     }
 
-    /// The bytes that the turns of so many rows take.
+    /// The bytes that the rotations of `rows` rows of `pairs` pairs take.
     pub fn bytes(rows: usize, pairs: usize) -> u64 {
-        Aligned::<f32>::bytes(StepTurns::len(rows, pairs))
+        Aligned::<f32>::bytes(StepRotations::len(rows, pairs))
     }
 
     fn len(rows: usize, pairs: usize) -> usize {
         rows.saturating_mul(pairs).saturating_mul(2)
     }
 
-    /// Begins a step: what was computed for the one before counts no longer.
-    pub fn forget(&mut self) {
-        self.fresh = false;
+    /// Invalidates the values at the start of a step.
+    pub fn clear(&mut self) {
+        self.filled = false;
     }
 
-    /// Computes the turns of a step's rows, unless that was done in this step.
+    /// Computes the rotations of a step's rows, once in a step.
     ///
-    /// The angle is rounded to `f32` before its sine and cosine are taken, as
-    /// the definition of the operator says.
-    pub fn fill(&mut self, executor: &mut Executor<'_>, frequencies: &[f32], rows: Rows<'_>) {
-        if self.fresh {
+    /// The angle is rounded to `f32` before its sine and cosine are computed, as
+    /// the operator's definition states.
+    pub fn fill(&mut self, executor: &mut Executor<'_>, frequencies: &[f32], rows: StepRows<'_>) {
+        if self.filled {
             return;
         }
-        self.fresh = true;
+        self.filled = true;
         assert_eq!(
             frequencies.len(),
             self.pairs,
@@ -68,7 +67,7 @@ impl StepTurns {
         );
         let width = 2 * self.pairs;
         let values = &mut self.values[..rows.origins.len() * width];
-        let grid = Grid { width, row_step: (PIECE / self.pairs).max(1), column_step: width };
+        let grid = Grid { width, row_step: (ROTATION_PIECE_PAIRS / self.pairs).max(1), column_step: width };
         executor.pool.tiles(executor.locals, values, grid, |tile, _| {
             for row in tile.rows() {
                 let position = rows.origins[row].position as f32;
@@ -81,7 +80,7 @@ impl StepTurns {
         });
     }
 
-    /// The turns of a row.
+    /// Returns the rotations of a row.
     pub fn row(&self, row: usize) -> Turns<'_> {
         let (cosines, sines) =
             self.values[2 * self.pairs * row..2 * self.pairs * (row + 1)].split_at(self.pairs);
@@ -89,13 +88,13 @@ impl StepTurns {
     }
 }
 
-/// Turns every head of every row; `stride` values a row. The step's turns have
+/// Rotates every head of every row of `stride` values. The step's rotations must have
 /// been filled.
 pub(crate) fn rope(
     executor: &mut Executor<'_>,
     x: &[f32],
     stride: usize,
-    turns: &StepTurns,
+    rotations: &StepRotations,
     pairing: Pairing,
     output: &mut [f32],
 ) {
@@ -103,45 +102,46 @@ pub(crate) fn rope(
     executor.pool.tiles(executor.locals, output, by_rows(stride), |tile, _| {
         for row in tile.rows() {
             let x = &x[row * stride..(row + 1) * stride];
-            (kernels.rotate)(x, turns.row(row), pairing, tile.row(row));
+            (kernels.rotate)(x, rotations.row(row), pairing, tile.row(row));
         }
     });
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Origin;
+    use super::super::executor::RowOrigin;
     use super::*;
     use crate::kernels::tables;
-    use crate::pool::Pool;
+    use crate::pool::ThreadPool;
 
-    /// The turns after steps at these first positions, of 200 rows each.
-    fn turns_after(steps: &[u32], threads: usize) -> Vec<f32> {
-        let (table, pool) = (tables()[0], Pool::new(threads).unwrap());
+    /// The rotations after steps of 200 rows that begin at these positions.
+    fn rotations_after(steps: &[u32], threads: usize) -> Vec<f32> {
+        let (table, pool) = (tables()[0], ThreadPool::new(threads).unwrap());
         let mut locals: Vec<_> = (0..threads).map(|_| Aligned::zeroed(0, "a test").unwrap()).collect();
         let mut executor =
             Executor { table: &table, pool: &pool, locals: &mut locals, partials: &mut [], variant: [""; 4] };
-        let mut turns = StepTurns::new(200, 33).unwrap();
+        let mut rotations = StepRotations::new(200, 33).unwrap();
         let frequencies: Vec<f32> = (0..33).map(|i| 1.0 / (1.0 + i as f32)).collect();
         for first in steps {
-            let origins: Vec<_> = (0..200).map(|row| Origin { sequence: 0, position: first + row }).collect();
-            let rows = Rows { sequences: &[], origins: &origins, output_rows: &[] };
-            turns.forget();
-            turns.fill(&mut executor, &frequencies, rows);
-            // Filled once in a step: these would not be finite.
-            turns.fill(&mut executor, &[f32::INFINITY; 33], rows);
+            let origins: Vec<_> =
+                (0..200).map(|row| RowOrigin { sequence: 0, position: first + row }).collect();
+            let rows = StepRows { sequences: &[], origins: &origins, output_rows: &[] };
+            rotations.clear();
+            rotations.fill(&mut executor, &frequencies, rows);
+            // A second fill would write values that are not finite.
+            rotations.fill(&mut executor, &[f32::INFINITY; 33], rows);
         }
-        turns.values.to_vec()
+        rotations.values.to_vec()
     }
 
     #[test]
-    fn turns_are_those_of_the_present_step_and_computed_once_in_it() {
+    fn rotations_are_those_of_the_current_step_and_computed_once() {
         for threads in 1..=3 {
-            let turns = turns_after(&[0, 131_000, 7], threads);
-            assert_eq!(turns, turns_after(&[7], 1), "{threads} threads");
+            let rotations = rotations_after(&[0, 131_000, 7], threads);
+            assert_eq!(rotations, rotations_after(&[7], 1), "{threads} threads");
             let angle = f64::from(9.0f32 * (1.0 / 6.0));
-            assert_eq!(turns[2 * 66 + 5], angle.cos() as f32);
-            assert_eq!(turns[2 * 66 + 33 + 5], angle.sin() as f32);
+            assert_eq!(rotations[2 * 66 + 5], angle.cos() as f32);
+            assert_eq!(rotations[2 * 66 + 33 + 5], angle.sin() as f32);
         }
     }
 }

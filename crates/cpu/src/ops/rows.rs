@@ -1,20 +1,19 @@
-//! The operators that work on one row at a time, and those that work on one
-//! element at a time.
+//! The operators that compute row by row or element by element.
 
-use super::{Executor, Rows};
+use super::executor::{Executor, StepRows};
 use crate::pool::Grid;
-use crate::weights::Matrix;
+use crate::weights::PackedMatrix;
 
-/// Values of a piece: fewer are computed sooner than a second thread is told.
-pub(super) const PIECE: usize = 1 << 14;
+/// Values in a piece: one thread computes fewer in less time than it takes to start a second.
+pub(super) const ROW_PIECE_VALUES: usize = 1 << 14;
 
-/// Whole rows of `width` values, as many as make a piece.
+/// Pieces of whole rows of `width` values.
 pub(super) fn by_rows(width: usize) -> Grid {
-    Grid { width, row_step: (PIECE / width).max(1), column_step: width }
+    Grid { width, row_step: (ROW_PIECE_VALUES / width).max(1), column_step: width }
 }
 
-/// The rows of `table` that the tokens name.
-pub(crate) fn embed(executor: &mut Executor<'_>, tokens: &[u32], table: &Matrix, output: &mut [f32]) {
+/// Copies the row of `table` for each token to `output`.
+pub(crate) fn embed(executor: &mut Executor<'_>, tokens: &[u32], table: &PackedMatrix, output: &mut [f32]) {
     let kernels = executor.table;
     executor.pool.tiles(executor.locals, output, by_rows(table.columns), |tile, _| {
         for row in tile.rows() {
@@ -23,7 +22,7 @@ pub(crate) fn embed(executor: &mut Executor<'_>, tokens: &[u32], table: &Matrix,
     });
 }
 
-/// Normalises each run of as many values as there are weights.
+/// Normalizes each run of `weight.len()` values.
 pub(crate) fn norm(executor: &mut Executor<'_>, x: &[f32], weight: &[f32], epsilon: f32, output: &mut [f32]) {
     let (kernels, width) = (executor.table, weight.len());
     executor.pool.tiles(executor.locals, output, by_rows(width), |tile, _| {
@@ -33,21 +32,21 @@ pub(crate) fn norm(executor: &mut Executor<'_>, x: &[f32], weight: &[f32], epsil
     });
 }
 
-/// The output rows of `x`.
-pub(crate) fn take(x: &[f32], stride: usize, rows: Rows<'_>, output: &mut [f32]) {
+/// Copies the output rows of `x` to `output`.
+pub(crate) fn gather(x: &[f32], stride: usize, rows: StepRows<'_>, output: &mut [f32]) {
     for (&row, y) in rows.output_rows.iter().zip(output.chunks_exact_mut(stride)) {
         y.copy_from_slice(&x[row as usize * stride..][..stride]);
     }
 }
 
-/// Calls `f` with each stretch of the output and the same stretch of the operands.
+/// Calls `f` with each piece of the output and the same range of the operands.
 pub(crate) fn elementwise<const N: usize>(
     executor: &mut Executor<'_>,
     operands: [&[f32]; N],
     output: &mut [f32],
     f: impl Fn([&[f32]; N], &mut [f32]) + Sync,
 ) {
-    let grid = Grid { width: output.len().max(1), row_step: 1, column_step: PIECE };
+    let grid = Grid { width: output.len().max(1), row_step: 1, column_step: ROW_PIECE_VALUES };
     executor.pool.tiles(executor.locals, output, grid, |tile, _| {
         let columns = tile.columns();
         f(operands.map(|operand| &operand[columns.clone()]), tile.row(0));

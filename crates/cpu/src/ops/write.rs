@@ -1,59 +1,59 @@
-//! Keys and values put into state, block by block and head by head: keys that
-//! are turned are so on their way, in the first cache, and not stored before.
+//! Writes keys and values to state, block by block and head by head. Keys are rotated
+//! while they are written, in L1, and not stored before.
 //!
 //! Bytes moved: the rows once, and the state's cells once.
 
 use girih_graph::backend::Sequence;
 use girih_graph::{BLOCK_POSITIONS, Graph, GroupId, Pairing};
 
-use super::rope::StepTurns;
-use super::{Executor, Rows};
+use super::executor::{Executor, StepRows};
+use super::rope::StepRotations;
 use crate::kernels::Table;
 use crate::memory::Aligned;
-use crate::pool::{Grid, Tile};
-use crate::state::{Layout, StateTensor};
+use crate::pool::{Grid, OutputTile};
+use crate::state::{StateLayout, StateTensor};
 
-/// State values that one task writes, at the most: keys and values.
-pub(crate) const MOST_WRITES: usize = 2;
+/// The maximum number of state values that a task writes: keys and values.
+pub(crate) const MAX_WRITES: usize = 2;
 
-/// Values of a piece: fewer are written sooner than a second thread is told.
-const PIECE: usize = 1 << 12;
+/// Values in a piece: one thread writes fewer in less time than it takes to start a second.
+const WRITE_PIECE_VALUES: usize = 1 << 12;
 
 /// Rows for one state value.
 #[derive(Clone, Copy)]
-pub(crate) struct Source<'a> {
+pub(crate) struct StateRows<'a> {
     pub x: &'a [f32],
-    /// The turns of the rows' heads, if those are turned before they are stored.
-    pub turns: Option<(&'a StepTurns, Pairing)>,
+    /// The rotations of the rows' heads, if these are rotated while they are written.
+    pub rotations: Option<(&'a StepRotations, Pairing)>,
 }
 
-/// The blocks that a step writes to, in memory that was made for the largest step.
+/// The blocks that a step writes, in memory for the largest step.
 #[derive(Debug)]
-pub(crate) struct Written {
-    /// Which they are, ascending.
+pub(crate) struct WrittenBlocks {
+    /// The blocks, in ascending order.
     blocks: Vec<usize>,
-    /// The sequence of each, and its index among the sequence's blocks.
+    /// The sequence of each block, and the block's index in that sequence.
     owners: Vec<(usize, usize)>,
 }
 
-impl Written {
-    /// Room for the blocks of any step of `graph`.
-    pub fn new(graph: &Graph) -> Written {
-        let most = Written::most(graph);
-        Written { blocks: Vec::with_capacity(most), owners: Vec::with_capacity(most) }
+impl WrittenBlocks {
+    /// Allocates memory for the blocks of any step of `graph`.
+    pub fn new(graph: &Graph) -> WrittenBlocks {
+        let max = WrittenBlocks::max(graph);
+        WrittenBlocks { blocks: Vec::with_capacity(max), owners: Vec::with_capacity(max) }
     }
 
-    /// The bytes that it takes.
+    /// The bytes of that memory.
     pub fn bytes(graph: &Graph) -> u64 {
-        (Written::most(graph) * (size_of::<usize>() + size_of::<(usize, usize)>())) as u64
+        (WrittenBlocks::max(graph) * (size_of::<usize>() + size_of::<(usize, usize)>())) as u64
     }
 
-    /// A sequence's rows may begin and end within a block.
-    fn most(graph: &Graph) -> usize {
+    /// The maximum number of blocks; a sequence's rows may begin and end within a block.
+    fn max(graph: &Graph) -> usize {
         graph.key.rows as usize / BLOCK_POSITIONS + 2 * graph.key.sequences as usize
     }
 
-    /// Lists the blocks of a group that the sequences' rows are in.
+    /// Lists the blocks of a group that contain the sequences' rows.
     fn list(&mut self, sequences: &[Sequence<'_>], group: GroupId) {
         let touched = |sequence: &Sequence<'_>| {
             let (first, count) = (sequence.position as usize, sequence.rows.indexes().len());
@@ -63,38 +63,37 @@ impl Written {
             sequences[sequence].blocks[group.0 as usize][index].0 as usize
         };
         self.owners.clear();
-        for (sequence, of_lane) in
-            sequences.iter().enumerate().filter(|(_, sequence)| !sequence.rows.indexes().is_empty())
-        {
-            self.owners.extend(touched(of_lane).map(|index| (sequence, index)));
+        let written =
+            sequences.iter().enumerate().filter(|(_, sequence)| !sequence.rows.indexes().is_empty());
+        for (index, sequence) in written {
+            self.owners.extend(touched(sequence).map(|block| (index, block)));
         }
         self.owners.sort_unstable_by_key(|&owner| block(owner));
         self.blocks.clear();
         self.blocks.extend(self.owners.iter().map(|&owner| block(owner)));
     }
 
-    /// The sequence of a block that was listed, and its index there.
+    /// The sequence of a listed block, and the block's index in that sequence.
     fn owner(&self, block: usize) -> (usize, usize) {
         self.owners[self.blocks.binary_search(&block).expect("only listed blocks are cut")]
     }
 }
 
-/// Numbers of a thread's scratch for heads of this size.
-pub(crate) fn local_size(size: usize) -> usize {
+/// The length of a thread's scratch memory, in numbers, for heads of `size` values.
+pub(crate) fn local_len(size: usize) -> usize {
     BLOCK_POSITIONS * size
 }
 
-/// Puts rows where their sequences' state has their positions, in state values of
-/// one group.
+/// Writes rows to their positions in state values of one group.
 ///
 /// # Panics
-/// When sequences write to one block, which the contract of steps rules out.
+/// If two sequences write to one block, which the contract of steps rules out.
 pub(crate) fn write<const N: usize>(
     executor: &mut Executor<'_>,
-    sources: [Source<'_>; N],
+    sources: [StateRows<'_>; N],
     states: [&mut StateTensor; N],
-    rows: Rows<'_>,
-    written: &mut Written,
+    rows: StepRows<'_>,
+    written: &mut WrittenBlocks,
 ) {
     written.list(rows.sequences, states[0].group());
     let written = &*written;
@@ -102,36 +101,42 @@ pub(crate) fn write<const N: usize>(
     let blocks = states.map(StateTensor::blocks_mut);
     let layouts = blocks.each_ref().map(|(layout, _)| *layout);
     let outputs = blocks.map(|(layout, bytes)| {
-        let heads = PIECE.div_ceil(each * layout.size);
+        let heads = WRITE_PIECE_VALUES.div_ceil(each * layout.size);
         let column_step = heads * layout.head_bytes();
         (bytes, Grid { width: layout.block_bytes(), row_step: 1, column_step })
     });
     let Executor { table, pool, locals, .. } = executor;
-    let body = |index: usize, tile: &mut Tile<'_, u8>, scratch: &mut Aligned<f32>| {
+    let body = |index: usize, tile: &mut OutputTile<'_, u8>, scratch: &mut Aligned<f32>| {
         let (sequence, block) = written.owner(tile.rows().start);
-        let part = Part { table, source: sources[index], layout: layouts[index] };
-        part.put(&rows.sequences[sequence], block, tile, scratch);
+        let part = WritePart { table, source: sources[index], layout: layouts[index] };
+        part.write(&rows.sequences[sequence], block, tile, scratch);
     };
     if rows.origins.len() > 1 {
         return pool.tiles_of_rows(locals, &written.blocks, outputs, body);
     }
-    // One row is put sooner than a second thread is told.
+    // One thread writes one row in less time than it takes to start a second.
     for (index, output) in outputs.into_iter().enumerate() {
         pool.tiles_of_rows(locals, &written.blocks, [output], |_, tile, scratch| body(index, tile, scratch));
     }
 }
 
-/// What one state value receives, and how it lies there.
-struct Part<'a> {
+/// The rows for one state value, and its layout.
+struct WritePart<'a> {
     table: &'a Table,
-    source: Source<'a>,
-    layout: Layout,
+    source: StateRows<'a>,
+    layout: StateLayout,
 }
 
-impl Part<'_> {
-    /// Puts the rows of a sequence that belong to its block `index` into heads of it.
-    fn put(&self, sequence: &Sequence<'_>, index: usize, tile: &mut Tile<'_, u8>, scratch: &mut [f32]) {
-        let (Source { x, turns }, Layout { heads, size, .. }) = (self.source, self.layout);
+impl WritePart<'_> {
+    /// Writes the rows of a sequence that belong to its block `index` to the tile's heads.
+    fn write(
+        &self,
+        sequence: &Sequence<'_>,
+        index: usize,
+        tile: &mut OutputTile<'_, u8>,
+        scratch: &mut [f32],
+    ) {
+        let (StateRows { x, rotations }, StateLayout { heads, size, .. }) = (self.source, self.layout);
         let (position, rows) = (sequence.position as usize, sequence.rows.indexes());
         let start = position.max(index * BLOCK_POSITIONS);
         let count = (position + rows.len()).min((index + 1) * BLOCK_POSITIONS) - start;
@@ -141,15 +146,15 @@ impl Part<'_> {
         let bytes = tile.row(tile.rows().start).chunks_exact_mut(head_bytes);
         for (head, bytes) in (head..).zip(bytes) {
             let x = &x[first * stride + head * size..][..(count - 1) * stride + size];
-            let Some((turns, pairing)) = turns else {
+            let Some((rotations, pairing)) = rotations else {
                 self.layout.put(self.table, x, stride, at, bytes);
                 continue;
             };
-            let turned = &mut scratch[..count * size];
-            for (row, (x, turned)) in x.chunks(stride).zip(turned.chunks_exact_mut(size)).enumerate() {
-                (self.table.rotate)(&x[..size], turns.row(first + row), pairing, turned);
+            let rotated = &mut scratch[..count * size];
+            for (row, (x, rotated)) in x.chunks(stride).zip(rotated.chunks_exact_mut(size)).enumerate() {
+                (self.table.rotate)(&x[..size], rotations.row(first + row), pairing, rotated);
             }
-            self.layout.put(self.table, turned, size, at, bytes);
+            self.layout.put(self.table, rotated, size, at, bytes);
         }
     }
 }

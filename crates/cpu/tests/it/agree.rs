@@ -1,60 +1,25 @@
-//! Every operator with every format against the interpreter, each value within
-//! a bound that follows from the roundings the kernels may make.
+//! Compares every operator in every format with the interpreter; each value must lie within a bound
+//! derived from the roundings that the kernels may make.
 
 use std::ops::Range;
 
-use girih_cpu::Cpu;
 use girih_cpu::kernels::attend::{Attend, Block, Cells, Weights};
 use girih_cpu::kernels::packed::Products;
 use girih_cpu::kernels::{Table, tables};
-use girih_graph::backend::Inputs;
-use girih_graph::interpret::Interpreter;
-use girih_graph::{Act, Builder, Graph, InputKind, Op, Outputs, Pairing, ValueId};
+use girih_graph::{Act, Builder, InputKind, Op, Outputs, Pairing};
 use girih_tensor::{DType, Shape, reference};
 
 use crate::attention;
-use crate::fixture::{Random, Source, TestSequence, U, disagreement, exact, gamma, key, on, portable, step};
+use crate::case::{Case, finish};
+use crate::fixture::{Random, Source, TestSequence, U, exact, gamma, key, portable};
 
-/// One graph and one step of it.
-pub struct Case {
-    pub name: String,
-    pub graph: Graph,
-    pub source: Source,
-    pub tokens: Vec<u32>,
-    pub embeddings: Vec<f32>,
-    pub sequences: Vec<TestSequence>,
-    /// How far each value of the result may lie from the interpreter's.
-    pub bounds: Vec<f64>,
-}
-
-impl Case {
-    /// What `cpu` computes otherwise than the interpreter, if anything.
-    pub fn disagreement(&self, cpu: Cpu) -> Option<String> {
-        let inputs = match self.graph.key.variant.input {
-            InputKind::Tokens => Inputs::Tokens(&self.tokens),
-            InputKind::Embeddings => Inputs::Embeddings(&self.embeddings),
-        };
-        let blocks = 16;
-        let want = step(&mut *on(Interpreter, &self.graph, &self.source, blocks), inputs, &self.sequences);
-        let got = step(&mut *on(cpu, &self.graph, &self.source, blocks), inputs, &self.sequences);
-        disagreement(&got, &want, &self.bounds).map(|what| format!("{}: {what}", self.name))
-    }
-}
-
-/// Numbers of columns that suit a format: whole blocks, and odd tails where
-/// blocks may reach over the edge.
+/// Numbers of columns for a format: whole blocks, and odd tails if blocks may exceed a row.
 fn widths(dtype: DType) -> Vec<usize> {
     match dtype.tile() {
         (1, 1) => vec![1, 2, 7, 8, 33, 70],
         (1, columns) => vec![columns, 3 * columns],
         (_, columns) => vec![1, 70, columns, columns + 33],
     }
-}
-
-/// The graph that yields the output rows of `value`.
-pub fn finish(mut builder: Builder, value: ValueId) -> Graph {
-    let taken = builder.gather("taken", value);
-    builder.finish(taken)
 }
 
 fn linear(dtype: DType, inputs: usize, outputs: usize, rows: usize, random: &mut Random) -> Case {
@@ -128,8 +93,8 @@ fn embeds(random: &mut Random) -> Vec<Case> {
     cases
 }
 
-/// A case of one operator on embeddings of `inner` and a vector of weights, if
-/// the operator has one. `bound` gets the operand and the vector's numbers.
+/// A case of one operator on embeddings of `inner` and a vector of weights, if the operator has one.
+/// `bound` gets the operand's and the vector's numbers.
 fn one(
     op: Op,
     inner: &[usize],
@@ -143,14 +108,14 @@ fn one(
     let weight = vector.map(|(len, dtype)| builder.weight("weight", Shape::vector(len), dtype));
     let operands: Vec<_> = std::iter::once(x).chain(weight).collect();
     let y = match op {
-        // The operand once as it is and once by way of another shape.
+        // The operand itself and, after a reshape, scaled.
         Op::Gate { .. } | Op::Add => {
             let flat = builder.shaped("flat", Op::Reshape, &[x], &[inner.iter().product()]);
             let twice = builder.same("twice", Op::Scale { factor: -2.0 }, &[flat]);
             let shaped = builder.shaped("shaped", Op::Reshape, &[twice], inner);
             builder.same("y", op, &[x, shaped])
         }
-        // What every graph ends with.
+        // Every graph ends with it.
         Op::Gather => x,
         _ => builder.same("y", op, &operands),
     };
@@ -176,9 +141,8 @@ fn norms(random: &mut Random) -> Vec<Case> {
         for size in widths(dtype).into_iter().filter(|size| size % dtype.tile().1 == 0 || dtype.tile().0 > 1)
         {
             let case = one(Op::Norm { epsilon }, &[3, size], Some((size, dtype)), random, |x, weight| {
-                // The sum of squares errs by gamma(size + 1) of itself, of which
-                // the root halves; then come the mean, epsilon, the root, the
-                // quotient, two products and the interpreter's rounding.
+                // The sum of squares has an error of gamma(size + 1) of itself, which the root halves; the
+                // mean, epsilon, the root, the quotient, two products and the interpreter's rounding add theirs.
                 let relative = gamma(size + 1) / 2.0 + gamma(8);
                 let rows = x.chunks_exact(size);
                 rows.flat_map(|row| {
@@ -200,8 +164,8 @@ fn ropes(random: &mut Random) -> Vec<Case> {
         for half in [1, 4, 17] {
             let op = Op::Rope { pairing };
             cases.push(one(op, &[3, 2 * half], Some((half, DType::F32)), random, |x, _| {
-                // Sine, cosine, two products and a sum are rounded, and once
-                // the interpreter's result; no term exceeds the pair's sizes.
+                // Sine, cosine, two products and a sum are rounded, and the interpreter's result; no term
+                // exceeds the sizes of the pair.
                 let heads = x.chunks_exact(2 * half);
                 heads
                     .flat_map(|head| {
@@ -220,11 +184,10 @@ fn ropes(random: &mut Random) -> Vec<Case> {
     cases
 }
 
-/// Operators whose every value is one exact operation, rounded once, and
-/// functions: of a gate the exponential errs by three roundings, of which no
-/// more than a third reaches the result where its argument brings four more;
-/// then come a sum, a quotient, a product and the interpreter's rounding. Of a
-/// capped value the tanh errs by six, beside a quotient, a product and that.
+/// Operators whose values are one exact operation each, rounded once, and functions. The exponential of
+/// a gate has an error of three roundings, at most a third of which reaches the result if its argument
+/// adds four more; a sum, a quotient, a product and the interpreter's rounding follow. The tanh of a
+/// capped value has an error of six roundings; a quotient, a product and the interpreter's follow.
 fn elements(random: &mut Random) -> Vec<Case> {
     let exact = |x: &[f32], _: &[f32]| vec![0.0; x.len()];
     let inner = [2, 7];
@@ -278,8 +241,8 @@ fn without_last_dim(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [Weig
     (portable().attend.score)(&q, keys, ahead, scores, at);
 }
 
-/// A kernel that is wrong in one place, in a table that is right otherwise.
-fn broken() -> Vec<(&'static str, Table)> {
+/// Tables with one wrong kernel each.
+fn wrong_tables() -> Vec<(&'static str, Table)> {
     let right = portable();
     let products = right.products;
     vec![
@@ -328,10 +291,10 @@ fn broken() -> Vec<(&'static str, Table)> {
 }
 
 #[test]
-fn a_broken_kernel_is_caught() {
+fn a_wrong_kernel_is_detected() {
     let cases = cases();
-    for (name, table) in broken() {
+    for (name, table) in wrong_tables() {
         let caught = cases.iter().any(|case| case.disagreement(exact(table, 2)).is_some());
-        assert!(caught, "nothing notices that '{name}' is wrong");
+        assert!(caught, "no case detects that '{name}' is wrong");
     }
 }

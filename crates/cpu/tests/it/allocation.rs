@@ -1,5 +1,5 @@
-//! Steps allocate nothing, and loading allocates what was planned. An
-//! allocator counts, in the threads that ask for it.
+//! Steps allocate nothing, and loading allocates what was planned. A global allocator counts, in
+//! threads that enable it.
 
 #![allow(unsafe_code)]
 
@@ -22,16 +22,16 @@ static ALLOCATOR: Counting = Counting;
 /// The system's allocator, with a count of calls and a sum of bytes in use.
 struct Counting;
 
-/// Allocations in threads that count.
+/// Allocations in counting threads.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
-/// Bytes in use that such threads asked for, modulo the size of `usize`.
+/// Bytes in use that counting threads allocated, modulo the size of `usize`.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static COUNTS: Cell<bool> = const { Cell::new(false) };
 }
 
-// SAFETY: every call is handed on to the system's allocator as it came.
+// SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     // SAFETY: the caller keeps the contract of the trait.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -64,7 +64,7 @@ fn count(bytes: usize) {
     }
 }
 
-/// Kernels that make each thread count that computes with them.
+/// Kernels that enable counting in each thread that runs them.
 fn counting() -> Table {
     Table {
         products: Products {
@@ -78,10 +78,10 @@ fn counting() -> Table {
     }
 }
 
-/// Steps of a prompt and of single tokens, after one of each has gone before.
-/// Both tests use the counters, so they are one.
+/// Steps of a prompt and of single tokens, after one of each has run. Both tests use the counters, so
+/// they are one.
 #[test]
-fn memory_is_what_was_planned_and_steps_allocate_nothing() {
+fn loading_allocates_the_plan_and_steps_allocate_nothing() {
     loading_allocates_what_was_planned();
     steps_allocate_nothing();
 }
@@ -99,7 +99,7 @@ fn steps_allocate_nothing() {
     let (blocks, others) = ([&blocks[..]; 2], [&others[..]; 2]);
     for round in 0..4 {
         for (rows, position) in [(20, 0), (1, 20)] {
-            // So that every thread has a share, and has come to count.
+            // So that every thread gets a piece and enables counting.
             thread::sleep(std::time::Duration::from_millis(1));
             let sequence = |index: u32, blocks| Sequence {
                 blocks,
@@ -120,7 +120,7 @@ fn steps_allocate_nothing() {
     COUNTS.set(false);
 }
 
-/// No tensor of the model fills a huge page: such are mapped, past the allocator.
+/// No tensor of the model fills a huge page: such tensors are mapped, without the allocator.
 fn loading_allocates_what_was_planned() {
     let graph = model(Model { width: 128, ..Model::default() });
     let source = Source::random(&graph, &mut Random(3));
@@ -133,8 +133,8 @@ fn loading_allocates_what_was_planned() {
     let program = cpu.compile(&graph, &weights).unwrap();
     COUNTS.set(false);
     let taken = (BYTES.load(Ordering::Relaxed) - before) as u64;
-    // What lies beyond the plan is names and the two lists of instructions.
-    let rest = taken.checked_sub(plan.total()).expect("no less than was planned");
+    // Names and the two lists of instructions are beyond the plan.
+    let rest = taken.checked_sub(plan.total()).expect("at least the plan");
     assert!(rest < 64 << 10, "{taken} bytes were allocated; {plan:?} is {}", plan.total());
     drop((weights, state, program));
 }

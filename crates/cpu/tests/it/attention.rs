@@ -1,19 +1,19 @@
-//! Cases of attention, with the bound of its results.
+//! Test cases of attention, with the error bounds of their results.
 
 use girih_cpu::kernels::{Table, tables};
 use girih_graph::backend::{Inputs, Range32};
 use girih_graph::{Builder, Graph, Op, Span};
 use girih_tensor::{DType, Shape, reference};
 
-use crate::agree::{Case, finish};
+use crate::case::{Case, finish};
 use crate::fixture::{Random, Source, TestSequence, U, cpu_with, gamma, key, on, step};
 
 /// The sizes and constants of one case.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
-    /// Query heads, and heads of keys and values.
+    /// Query heads, and KV heads.
     heads: usize,
-    groups: usize,
+    kv_heads: usize,
     /// Values in a key and in a value.
     size: usize,
     value_size: usize,
@@ -26,7 +26,7 @@ struct Sizes {
 impl Sizes {
     /// Values in a row of queries, of keys and of values.
     fn parts(&self) -> [usize; 3] {
-        [self.heads * self.size, self.groups * self.size, self.groups * self.value_size]
+        [self.heads * self.size, self.kv_heads * self.size, self.kv_heads * self.value_size]
     }
 
     fn width(&self) -> usize {
@@ -34,14 +34,15 @@ impl Sizes {
     }
 }
 
-/// A graph whose input holds a row's query, key and value side by side. They
-/// are taken apart by matrices of zeros and ones, which is exact.
+/// A graph whose input has a row's query, key and value side by side. Matrices of zeros and ones split
+/// them, which is exact.
 fn graph(sizes: Sizes, rows: usize) -> (Graph, Source) {
     let mut builder = Builder::new(key(rows, 1024));
     let x = builder.input("x", &[sizes.width()], DType::F32);
     let group = builder.group(sizes.span);
     let mut source = Source::default();
-    let shapes = [[sizes.heads, sizes.size], [sizes.groups, sizes.size], [sizes.groups, sizes.value_size]];
+    let shapes =
+        [[sizes.heads, sizes.size], [sizes.kv_heads, sizes.size], [sizes.kv_heads, sizes.value_size]];
     let mut left = 0;
     let [q, k, v] = ["q", "k", "v"].map(|name| {
         let shape = shapes[["q", "k", "v"].iter().position(|&other| other == name).unwrap()];
@@ -65,7 +66,7 @@ fn graph(sizes: Sizes, rows: usize) -> (Graph, Source) {
     (finish(builder, y), source)
 }
 
-/// Numbers as the state keeps them.
+/// Numbers after rounding to the state's type.
 fn kept(numbers: &[f32], dtype: DType) -> Vec<f32> {
     let mut bytes = vec![0; numbers.len() / dtype.tile().1 * dtype.block_bytes()];
     dtype.pack(numbers, &mut bytes);
@@ -74,19 +75,16 @@ fn kept(numbers: &[f32], dtype: DType) -> Vec<f32> {
     kept
 }
 
-/// How far the results of one head of one row may lie from the interpreter's.
+/// The largest allowed difference of one head of one row from the interpreter.
 ///
-/// A score errs by gamma(size + 3) of its terms: the products and sums, and the
-/// roundings of the constant and of the query that it is multiplied with. A cap
-/// errs by 2 u of its tanh from the power, 3 u from a sum, a difference and a
-/// quotient, and 2 u from its own product: 8 u of it with what is left out of
-/// their products. The exponential makes that a relative error of a weight,
-/// which further suffers the rounding of its distance from the largest score,
-/// of the exponential (at most 2 ulp, that is 4 u), and the same again for each
-/// chunk that it is brought to the scale of. The largest score itself cancels.
-/// Sums of weights and of weighted values then err by gamma of their terms,
-/// relative to the sum of sizes; the result is their quotient. A weight of less
-/// than 2^-125 counts as none.
+/// A score has an error of gamma(size + 3) of its terms: products, sums, and the roundings of the constant
+/// and of the query that it is multiplied by. A cap adds 2 u of its tanh from the power, 3 u from a sum, a
+/// difference and a quotient, and 2 u from its own product: 8 u with the terms of second order. The
+/// exponential turns that into a relative error of a weight. To it are added the roundings of its distance
+/// from the largest score and of the exponential (at most 2 ulp, that is 4 u), and the same again for each
+/// chunk to whose scale it is brought. The error of the largest score itself cancels. Sums of weights and
+/// of weighted values then have an error of gamma of their terms, relative to the sum of sizes; the result
+/// is their quotient. A weight below 2^-125 counts as zero.
 fn bounds(sizes: Sizes, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f64> {
     let mut worst: f64 = 0.0;
     let scores = keys.iter().map(|key| {
@@ -101,10 +99,10 @@ fn bounds(sizes: Sizes, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f6
     let (least, most) = weights.iter().fold((f64::MAX, f64::MIN), |(a, b), &s| (a.min(s), b.max(s)));
     let reach = most - least + 2.0 * worst;
     reference::softmax(&mut weights);
-    // One chunk more than whole ones fit: windows begin anywhere.
+    // One chunk more than the positions fill, as windows begin anywhere.
     let chunks = (keys.len() / 256 + 2) as f64;
     let weight = worst + U * reach + 4.0 * U + chunks * (U * reach + 5.0 * U);
-    // Numerator and denominator; a tenth for products of errors.
+    // For numerator and denominator; a tenth more for products of errors.
     let relative = 1.1 * 2.0 * (weight + gamma(keys.len() + chunks as usize + 2));
     let sizes_of =
         |column: usize| weights.iter().zip(values).map(move |(w, v)| w * f64::from(v[column].abs()));
@@ -119,7 +117,7 @@ fn case(sizes: Sizes, sequences: Vec<TestSequence>, random: &mut Random) -> Case
     let embeddings = random.numbers(rows as usize * sizes.width());
     let [q_part, k_part, _] = sizes.parts();
     let rows: Vec<&[f32]> = embeddings.chunks_exact(sizes.width()).collect();
-    // Blocks of Q8_0 do not reach from head to head, as heads are whole blocks.
+    // Heads are whole blocks, so no block of Q8_0 spans two heads.
     let stored: Vec<Vec<f32>> = rows.iter().map(|row| kept(&row[q_part..], sizes.dtype)).collect();
     let mut all = Vec::new();
     let mut first = 0;
@@ -129,7 +127,7 @@ fn case(sizes: Sizes, sequences: Vec<TestSequence>, random: &mut Random) -> Case
             let seen = sizes.span.first(row)..mutual.map_or(row + 1, |span| span.end);
             for head in 0..sizes.heads {
                 let q = &rows[first + row][head * sizes.size..][..sizes.size];
-                let group = head / (sizes.heads / sizes.groups);
+                let group = head / (sizes.heads / sizes.kv_heads);
                 let (key, value) = (group * sizes.size, k_part + group * sizes.value_size);
                 let stored = &stored[first..];
                 let keys: Vec<_> = seen.clone().map(|at| &stored[at][key..key + sizes.size]).collect();
@@ -144,12 +142,11 @@ fn case(sizes: Sizes, sequences: Vec<TestSequence>, random: &mut Random) -> Case
     Case { name, graph, source, tokens: Vec::new(), embeddings, sequences, bounds: all }
 }
 
-/// Sequences that start at their beginning; a result of a later step is the
-/// same by the tests of invariance.
+/// Sequences from their beginning; results of later steps are the same, as `invariance` tests.
 pub fn cases(random: &mut Random) -> Vec<Case> {
     let plain = Sizes {
         heads: 4,
-        groups: 2,
+        kv_heads: 2,
         size: 9,
         value_size: 6,
         scale: 0.35,
@@ -157,7 +154,7 @@ pub fn cases(random: &mut Random) -> Vec<Case> {
         softcap: None,
         dtype: DType::F32,
     };
-    let many = Sizes { heads: 1, groups: 1, size: 4, value_size: 5, ..plain };
+    let many = Sizes { heads: 1, kv_heads: 1, size: 4, value_size: 5, ..plain };
     let window = Span::Window(70);
     let sequences =
         || vec![TestSequence::new(0, 0, 5), TestSequence::new(2, 0, 1), TestSequence::new(4, 0, 21)];
@@ -173,11 +170,11 @@ pub fn cases(random: &mut Random) -> Vec<Case> {
         case(Sizes { dtype: quantized, softcap: Some(0.5), ..wide }, sequences(), random),
         case(Sizes { dtype: quantized, ..wide }, vec![TestSequence::new(0, 0, 330)], random),
         case(Sizes { span: Span::Window(3), ..plain }, sequences(), random),
-        case(Sizes { heads: 3, groups: 3, scale: 20.0, ..plain }, sequences(), random),
+        case(Sizes { heads: 3, kv_heads: 3, scale: 20.0, ..plain }, sequences(), random),
         case(Sizes { scale: 20.0, ..many }, vec![TestSequence::new(0, 0, 600)], random),
-        // Scores so far apart that one weight is all there is.
+        // Scores so far apart that only one weight is not zero.
         case(Sizes { scale: 2000.0, ..many }, vec![TestSequence::new(0, 0, 300)], random),
-        // Scores that are all equal.
+        // Equal scores.
         case(Sizes { scale: 0.0, ..many }, vec![TestSequence::new(0, 0, 300)], random),
         case(Sizes { span: window, dtype: DType::F16, ..many }, vec![TestSequence::new(3, 0, 400)], random),
         case(plain, vec![image(5), TestSequence::new(8, 0, 3)], random),
@@ -186,26 +183,26 @@ pub fn cases(random: &mut Random) -> Vec<Case> {
     ];
     for (index, size) in [1, 5, 16, 31, 48, 64, 80, 96, 128, 256].into_iter().enumerate() {
         let dtype = [DType::F32, DType::F16, DType::BF16][index % 3];
-        let sizes = Sizes { size, value_size: size, heads: 2, groups: 1, dtype, ..plain };
+        let sizes = Sizes { size, value_size: size, heads: 2, kv_heads: 1, dtype, ..plain };
         all.push(case(sizes, vec![TestSequence::new(0, 0, 70)], random));
     }
     for shared in 1..=9 {
         let dtype = [DType::F16, DType::BF16, quantized][shared % 3];
-        let sizes = Sizes { size: 32, value_size: 32, heads: 2 * shared, groups: 2, dtype, ..plain };
+        let sizes = Sizes { size: 32, value_size: 32, heads: 2 * shared, kv_heads: 2, dtype, ..plain };
         all.push(case(sizes, vec![TestSequence::new(0, 0, 40)], random));
     }
     all
 }
 
-/// A long context is cut by chunks where a step brings few rows, and by rows
-/// where it brings many; windows begin within a chunk.
+/// A long context is cut by chunks in steps of few rows, and by rows in steps of many; windows begin
+/// within a chunk.
 #[test]
 fn few_rows_and_many_yield_equal_bits() {
     const LENGTH: usize = 900;
     let mut random = Random(9);
     let plain = Sizes {
         heads: 6,
-        groups: 2,
+        kv_heads: 2,
         size: 32,
         value_size: 32,
         scale: 0.3,
@@ -216,7 +213,7 @@ fn few_rows_and_many_yield_equal_bits() {
     let variants = [
         plain,
         Sizes { dtype: DType::Q8_0, ..plain },
-        Sizes { dtype: DType::F32, heads: 1, groups: 1, size: 5, value_size: 7, ..plain },
+        Sizes { dtype: DType::F32, heads: 1, kv_heads: 1, size: 5, value_size: 7, ..plain },
         Sizes { span: Span::Window(300), dtype: DType::BF16, softcap: Some(1.0), ..plain },
     ];
     for sizes in variants {

@@ -1,4 +1,4 @@
-//! The times of nodes: told to whom asks, of work that was done.
+//! Watches: the reported times of nodes and the amounts of work, and values that are watched.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use girih_tensor::{DType, Shape};
 use crate::fixture::{Random, Source, cpu, cpu_with, on};
 use crate::invariance::{Model, model};
 
-/// What a node told: name, operator, rows, bytes, operations, time.
-type Told = (String, &'static str, usize, u64, u64, Duration);
+/// What was reported of a node: name, operator, rows, bytes, operations, time.
+type Report = (String, &'static str, usize, u64, u64, Duration);
 
-/// Wants every value, and keeps their bits.
+/// Watches every value, and keeps their bits.
 #[derive(Default)]
 struct Everything(Vec<(String, Vec<u32>)>);
 
@@ -27,7 +27,7 @@ impl Watch for Everything {
     }
 }
 
-/// Wants one value, and keeps its bits.
+/// Watches one value, and keeps its bits.
 struct One<'a>(&'a str, Vec<u32>);
 
 impl Watch for One<'_> {
@@ -40,10 +40,10 @@ impl Watch for One<'_> {
     }
 }
 
-/// Asks for times, or does not.
+/// Requests times, if `asks` is set.
 struct Clock {
     asks: bool,
-    told: Vec<Told>,
+    reported: Vec<Report>,
 }
 
 impl Watch for Clock {
@@ -52,7 +52,7 @@ impl Watch for Clock {
     }
 
     fn value(&mut self, name: &str, _: &Shape, _: &[f32]) {
-        panic!("'{name}' was not wanted");
+        panic!("'{name}' is not watched");
     }
 
     fn clocks(&self) -> bool {
@@ -61,12 +61,12 @@ impl Watch for Clock {
 
     fn took(&mut self, node: &NodeTime<'_>) {
         let NodeTime { name, op, variant, rows, bytes, operations, time } = *node;
-        assert!(!variant.is_empty(), "'{name}' says which way it was computed");
-        self.told.push((name.to_owned(), op, rows, bytes, operations, time));
+        assert!(!variant.is_empty(), "'{name}' reports its variant");
+        self.reported.push((name.to_owned(), op, rows, bytes, operations, time));
     }
 }
 
-/// Runs 30 tokens of a sequence, whose last is an output row: the bits of its logits.
+/// Runs 30 tokens of a sequence, the last of which is an output row; returns the bits of its logits.
 fn watched(graph: &Graph, runner: &mut dyn Runner, watch: &mut dyn Watch) -> Vec<u32> {
     let (tokens, blocks) = ([7; 30], [Block(0)]);
     let blocks = vec![&blocks[..]; graph.groups.len()];
@@ -79,17 +79,16 @@ fn watched(graph: &Graph, runner: &mut dyn Runner, watch: &mut dyn Watch) -> Vec
     output.into_iter().map(f32::to_bits).collect()
 }
 
-fn run(graph: &Graph, runner: &mut dyn Runner, asks: bool) -> (Vec<Told>, Duration) {
-    let mut clock = Clock { asks, told: Vec::new() };
+fn run(graph: &Graph, runner: &mut dyn Runner, asks: bool) -> (Vec<Report>, Duration) {
+    let mut clock = Clock { asks, reported: Vec::new() };
     let begun = Instant::now();
     watched(graph, runner, &mut clock);
-    (clock.told, begun.elapsed())
+    (clock.reported, begun.elapsed())
 }
 
-/// What is computed together for nobody who watches is computed one by one for
-/// who wants to see it, with the same bits; and every value is shown.
+/// Fused nodes are computed one by one for a watch, with the same bits, and every value is reported.
 #[test]
-fn who_watches_changes_no_bit() {
+fn watching_changes_no_bit() {
     let half = Model { pairing: Pairing::Neighbours, weights: DType::Q8_0, ..Model::default() };
     for (width, state) in [(32, DType::F32), (32, DType::F16), (32, DType::BF16), (128, DType::Q8_0)] {
         for shape in [Model { width, state, ..Model::default() }, Model { width, state, ..half }] {
@@ -109,9 +108,9 @@ fn who_watches_changes_no_bit() {
     }
 }
 
-/// A value alone is what it is among others.
+/// A value watched alone has the bits that it has if all are watched.
 #[test]
-fn each_value_is_shown_by_itself_as_with_all() {
+fn a_value_watched_alone_has_the_same_bits() {
     let graph = model(Model::default());
     let mut runner = on(cpu(2), &graph, &Source::random(&graph, &mut Random(1)), 2);
     let mut all = Everything::default();
@@ -124,43 +123,43 @@ fn each_value_is_shown_by_itself_as_with_all() {
 }
 
 #[test]
-fn nodes_tell_what_they_did_to_whom_asks() {
+fn times_are_reported_on_request() {
     let graph = model(Model::default());
     let mut runner = on(cpu(2), &graph, &Source::random(&graph, &mut Random(1)), 2);
     assert_eq!(run(&graph, &mut *runner, false).0, []);
-    let (told, wall) = run(&graph, &mut *runner, true);
-    // What is taken early is no value of the graph.
-    let nodes = told.iter().filter(|told| told.1 != "arrange" && !told.0.ends_with(".taken"));
-    // Products of one value are told of as one, where the first of them stands.
-    let first = |told: &Told| told.0.split('+').next().map(str::to_owned);
+    let (reported, wall) = run(&graph, &mut *runner, true);
+    // The gather is sunk, so its value is not one of the graph's.
+    let nodes = reported.iter().filter(|report| report.1 != "pack" && !report.0.ends_with(".gathered"));
+    // Matmuls of one value are reported as one node, at the position of the first.
+    let first = |report: &Report| report.0.split('+').next().map(str::to_owned);
     let order: Vec<_> = nodes
-        .map(|told| {
-            graph.nodes.iter().position(|node| Some(&graph.value(node.output).name) == first(told).as_ref())
+        .map(|report| {
+            graph.nodes.iter().position(|node| Some(&graph.value(node.output).name) == first(report).as_ref())
         })
         .collect();
-    assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{told:?}");
-    assert!(told.iter().map(|told| told.5).sum::<Duration>() <= wall);
+    assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{reported:?}");
+    assert!(reported.iter().map(|report| report.5).sum::<Duration>() <= wall);
 
-    let of = |op| told.iter().filter(move |told| told.1 == op);
+    let of = |op| reported.iter().filter(move |report| report.1 == op);
     let layer = |index: usize| {
         ["q+k+v", "o+mixed", "gate+up+gated", "down+out"].map(|name| format!("layers.{index}.{name}"))
     };
-    let tasks: Vec<&str> = of("linear").map(|told| told.0.as_str()).collect();
+    let tasks: Vec<&str> = of("linear").map(|report| report.0.as_str()).collect();
     assert_eq!(tasks, [&layer(0)[..], &layer(1), &["logits".to_owned()]].concat());
-    // All products with a matrix: 30 rows of each, but 1 of the head and of what
-    // stands between it and the last attention: o, gate, up and down.
+    // All matmuls: 30 rows of each, but 1 row of the output matrix and of the matmuls after the last
+    // attention: o, gate, up and down.
     let linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
     let sizes: Vec<u64> = linear.map(|node| graph.value(node.inputs[1]).shape.elements() as u64).collect();
     let (others, last) = sizes.split_at(sizes.len() - 5);
     let operations = 2 * (30 * others.iter().sum::<u64>() + last.iter().sum::<u64>());
-    assert_eq!(of("linear").map(|told| told.4).sum::<u64>(), operations);
+    assert_eq!(of("linear").map(|report| report.4).sum::<u64>(), operations);
     let least = sizes.iter().sum::<u64>() * DType::BF16.block_bytes() as u64;
-    assert!(of("linear").map(|told| told.3).sum::<u64>() >= least);
+    assert!(of("linear").map(|report| report.3).sum::<u64>() >= least);
     // Layer 0 sees 20 positions back, layer 1 all: 4 query heads of 8 values,
-    // and 2 heads each of keys and values in halves, the rows of values filled
-    // up to 16.
+    // and 2 heads each of keys and values in f16, the rows of values padded
+    // to 16.
     let windowed: u64 = (1..=30).map(|seen: u64| seen.min(20)).sum();
-    let attended: Vec<_> = of("attend").map(|told| (told.2, told.3, told.4)).collect();
+    let attended: Vec<_> = of("attend").map(|report| (report.2, report.3, report.4)).collect();
     let bytes = 30 * 2 * (8 + 16) * 2;
     assert_eq!(attended, [(30, bytes, 2 * windowed * 4 * 16), (30, bytes, 2 * 465 * 4 * 16)]);
 }

@@ -1,65 +1,44 @@
-//! What the tests share: random numbers, weights in memory, and steps.
+//! Random numbers, weights in memory, and steps for all tests.
 
 use std::collections::HashMap;
 
 use girih_cpu::kernels::{Table, tables};
-use girih_cpu::{Cpu, Options, Precision};
+use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{
     BLOCK_POSITIONS, Backend, Error, Graph, InputKind, Key, OutputKind, Outputs, Runner, Sequence, Step,
     Variant, WeightSource, load,
 };
+pub use girih_tensor::Random;
 use girih_tensor::{DType, Shape};
 
-/// A small fixed generator (Steele et al. 2014, SplitMix64), so that a failure repeats.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+/// Stored values of any format. Formats that girih does not write get random bytes whose values are of
+/// moderate size.
+pub fn stored_values(dtype: DType, shape: &Shape, random: &mut Random) -> Vec<u8> {
+    if dtype.writes() {
+        // Otherwise integers would round numbers below one to zero.
+        let scale = if matches!(dtype, DType::I8 | DType::I32) { 100.0 } else { 1.0 };
+        let values: Vec<f32> = random.numbers(shape.elements()).iter().map(|x| x * scale).collect();
+        return dtype.pack_matrix(shape.rows(), shape.columns(), &values).unwrap();
     }
-
-    /// A number in −1 .. 1.
-    pub fn number(&mut self) -> f32 {
-        (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    let mut bytes = vec![0; dtype.bytes(shape).unwrap()];
+    for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
+        fill_block(dtype, block, random);
     }
+    bytes
+}
 
-    pub fn numbers(&mut self, count: usize) -> Vec<f32> {
-        (0..count).map(|_| self.number()).collect()
-    }
-
-    /// Stored values of any format; those that girih does not write are random
-    /// bytes whose values are of moderate size.
-    pub fn stored(&mut self, dtype: DType, shape: &Shape) -> Vec<u8> {
-        if dtype.writes() {
-            // Integers would round numbers below one away.
-            let scale = if matches!(dtype, DType::I8 | DType::I32) { 100.0 } else { 1.0 };
-            let values: Vec<f32> = self.numbers(shape.elements()).iter().map(|x| x * scale).collect();
-            return dtype.pack_matrix(shape.rows(), shape.columns(), &values).unwrap();
+fn fill_block(dtype: DType, block: &mut [u8], random: &mut Random) {
+    let (rows, columns) = dtype.tile();
+    let mut values = vec![0.0; rows * columns];
+    for _ in 0..1000 {
+        block.iter_mut().for_each(|byte| *byte = random.bits() as u8);
+        dtype.unpack(block, &mut values);
+        if values.iter().all(|x| x.abs() < 1e4) {
+            return;
         }
-        let mut bytes = vec![0; dtype.bytes(shape).unwrap()];
-        for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
-            self.block(dtype, block);
-        }
-        bytes
     }
-
-    fn block(&mut self, dtype: DType, block: &mut [u8]) {
-        let (rows, columns) = dtype.tile();
-        let mut values = vec![0.0; rows * columns];
-        for _ in 0..1000 {
-            block.iter_mut().for_each(|byte| *byte = self.bits() as u8);
-            dtype.unpack(block, &mut values);
-            if values.iter().all(|x| x.abs() < 1e4) {
-                return;
-            }
-        }
-        panic!("no block of {dtype} has moderate values");
-    }
+    panic!("no block of {dtype} has moderate values");
 }
 
 /// Weights in memory, by name.
@@ -70,10 +49,10 @@ impl Source {
     /// Random weights for a graph.
     pub fn random(graph: &Graph, random: &mut Random) -> Source {
         let weights = graph.weights();
-        Source(weights.map(|(_, w)| (w.name.clone(), random.stored(w.dtype, &w.shape))).collect())
+        Source(weights.map(|(_, w)| (w.name.clone(), stored_values(w.dtype, &w.shape, random))).collect())
     }
 
-    /// The numbers that a weight stands for.
+    /// The numbers of a weight.
     pub fn numbers(&self, name: &str, dtype: DType, rows: usize, columns: usize) -> Vec<f32> {
         let view = girih_tensor::View::new(dtype, rows, columns, &self.0[name]).unwrap();
         let mut values = vec![0.0; rows * columns];
@@ -84,17 +63,17 @@ impl Source {
 
 impl WeightSource for Source {
     fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let missing = || Error::new(format!("there is no weight '{name}'"));
+        let missing = || Error::new(format!("the source has no weight '{name}'"));
         let bytes = self.0.get(name).ok_or_else(missing)?;
         into.copy_from_slice(&bytes[offset as usize..offset as usize + into.len()]);
         Ok(())
     }
 }
 
-/// A sequence before it is borrowed: a sequence with blocks of its own.
+/// An owned sequence, with blocks of its own.
 #[derive(Clone, Debug)]
 pub struct TestSequence {
-    /// The first of its blocks, which follow each other, in every group.
+    /// The first of its consecutive blocks, in every group.
     pub block: u32,
     pub position: u32,
     pub rows: u32,
@@ -135,33 +114,33 @@ pub fn step(runner: &mut dyn Runner, inputs: Inputs<'_>, sequences: &[TestSequen
     output
 }
 
-/// A key for embeddings in and hidden states out.
+/// A key with embeddings as input and hidden states as output.
 pub fn key(rows: usize, context: u32) -> Key {
     let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
     Key { rows: rows as u32, sequences: 8, context, output_rows: rows as u32, variant }
 }
 
-/// `graph` on a backend, with so many blocks in each of its groups.
+/// Loads `graph` on a backend, with `blocks` blocks in each of its groups.
 pub fn on<B: Backend>(backend: B, graph: &Graph, source: &Source, blocks: u32) -> Box<dyn Runner> {
     let blocks = vec![blocks; graph.groups.len()];
     load(backend, source, graph.key, &blocks, |_| Ok(graph.clone())).unwrap()
 }
 
 pub fn cpu(threads: usize) -> Cpu {
-    Cpu::new(Options { threads, ..Options::default() }).unwrap()
+    Cpu::new(CpuOptions { threads, ..CpuOptions::default() }).unwrap()
 }
 
 pub fn cpu_with(table: Table, threads: usize) -> Cpu {
-    Cpu::with_table(Options { threads, ..Options::default() }, table).unwrap()
+    Cpu::with_table(CpuOptions { threads, ..CpuOptions::default() }, table).unwrap()
 }
 
-/// A backend that rounds no activations.
+/// A backend that does not round activations.
 pub fn exact(table: Table, threads: usize) -> Cpu {
-    let options = Options { threads, precision: Some(Precision::F32), ..Options::default() };
+    let options = CpuOptions { threads, precision: Some(ActivationPrecision::F32), ..CpuOptions::default() };
     Cpu::with_table(options, table).unwrap()
 }
 
-/// The kernels that run anywhere.
+/// The portable kernels.
 pub fn portable() -> Table {
     *tables().last().expect("the portable table is always there")
 }
@@ -169,7 +148,7 @@ pub fn portable() -> Table {
 /// The unit of rounding of `f32`.
 pub const U: f64 = f32::EPSILON as f64 / 2.0;
 
-/// The error of `n` roundings, one upon another (Higham, §3.1).
+/// The error of `n` successive roundings (Higham, §3.1).
 pub fn gamma(n: usize) -> f64 {
     let n = n as f64 * U;
     n / (1.0 - n)
@@ -181,7 +160,7 @@ pub fn disagreement(got: &[f32], expected: &[f32], bounds: &[f64]) -> Option<Str
     let values = got.iter().zip(expected).zip(bounds).enumerate();
     values.into_iter().find_map(|(index, ((&got, &expected), &bound))| {
         let distance = (f64::from(got) - f64::from(expected)).abs();
-        // A distance that is no number is no agreement.
+        // False for NaN.
         let agrees = distance <= bound;
         (!agrees)
             .then(|| format!("value {index} is {got}, not {expected}: {distance:e} apart, not {bound:e}"))

@@ -18,7 +18,7 @@ use girih_cpu::kernels::attend::{Block, CHUNK, Cells, Format, TILE as KEYS, Weig
 use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, PanelGroup, TILE};
 use girih_cpu::kernels::peaks::time_stamp;
 use girih_cpu::kernels::{Table, by_name, tables};
-use girih_cpu::read_ahead::measure;
+use girih_cpu::prefetch_distance::measure;
 use girih_graph::BLOCK_POSITIONS;
 
 use crate::bands::{Codes, Inputs, IntegerBand, IntegerInputs, Scales, coding, decoded, integer_layouts};

@@ -1,9 +1,9 @@
-//! Results do not depend on threads, on how a prompt is cut into steps, or on
-//! what else is computed beside it: they are equal bit for bit.
+//! Results are the same bits for any number of threads, for any cut of a prompt into steps, and
+//! whatever else is computed beside them.
 
 use girih_cpu::kernels::packed::Layout;
 use girih_cpu::kernels::{Table, tables};
-use girih_cpu::{Cpu, Options, Precision};
+use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
 use girih_graph::backend::{Block, Inputs, Range32};
 use girih_graph::{
     Act, BLOCK_POSITIONS, Builder, Graph, GroupId, Key, Op, Outputs, Pairing, Runner, Span, ValueId, Variant,
@@ -32,10 +32,10 @@ impl Default for Model {
 
 const VOCABULARY: usize = 50;
 const HEADS: usize = 4;
-const GROUPS: usize = 2;
+const KV_HEADS: usize = 2;
 const WINDOW: u32 = 20;
 
-/// The model's graph, as large as any test needs.
+/// The model's graph, large enough for any test.
 pub fn model(model: Model) -> Graph {
     let key = Key { rows: 512, sequences: 4, context: 512, output_rows: 512, variant: Variant::GENERATE };
     let mut layers = Layers { builder: Builder::new(key), model };
@@ -91,11 +91,11 @@ impl Layers {
         let normed = self.norm(&format!("{name}.before_mixer"), x, width);
         let q = self.heads(&format!("{name}.q"), normed, HEADS);
         let q = self.rotated(&format!("{name}.q"), q);
-        let k = self.heads(&format!("{name}.k"), normed, GROUPS);
+        let k = self.heads(&format!("{name}.k"), normed, KV_HEADS);
         let k = self.rotated(&format!("{name}.k"), k);
-        let v = self.heads(&format!("{name}.v"), normed, GROUPS);
+        let v = self.heads(&format!("{name}.v"), normed, KV_HEADS);
         let group = self.builder.group(span);
-        let inner = [GROUPS, width / HEADS];
+        let inner = [KV_HEADS, width / HEADS];
         let keys = self.builder.state(&format!("{name}.keys"), &inner, self.model.state, group);
         let values = self.builder.state(&format!("{name}.values"), &inner, self.model.state, group);
         self.builder.write(k, keys);
@@ -114,7 +114,7 @@ impl Layers {
     }
 }
 
-/// A prompt that ends in a fifth partial block and a second partial chunk.
+/// A prompt that ends in its fifth block and in its second chunk.
 const PROMPT: usize = 300;
 
 fn prompt(seed: u64) -> Vec<u32> {
@@ -126,12 +126,12 @@ fn tokens(seed: u64, count: usize) -> Vec<u32> {
     (0..count).map(|_| (random.bits() % VOCABULARY as u64) as u32).collect()
 }
 
-/// A runner with the best kernels of a model with weights of a fixed seed.
+/// A runner of a model with the best kernels and weights of a fixed seed.
 pub fn runner(shape: Model, threads: usize) -> Box<dyn Runner> {
     runner_with(tables()[0], shape, threads)
 }
 
-/// As [`runner`], with kernels of the caller's choice.
+/// As [`runner`], with these kernels.
 fn runner_with(table: Table, shape: Model, threads: usize) -> Box<dyn Runner> {
     runner_on(cpu_with(table, threads), shape)
 }
@@ -141,8 +141,7 @@ fn runner_on(cpu: Cpu, shape: Model) -> Box<dyn Runner> {
     on(cpu, &graph, &Source::random(&graph, &mut Random(11)), 16)
 }
 
-/// The logits of all rows, in steps of up to `chunk` rows; bits, so that they
-/// are compared as such.
+/// The bits of the logits of all rows, computed in steps of up to `chunk` rows.
 pub fn logits(runner: &mut dyn Runner, tokens: &[u32], chunk: usize) -> Vec<u32> {
     let mut all = Vec::new();
     for (index, tokens) in tokens.chunks(chunk).enumerate() {
@@ -184,7 +183,7 @@ fn threads_and_chunks_change_nothing() {
     }
 }
 
-/// The widths that each layout of weights needs, the narrowest.
+/// Types of weights, one for each layout, and the narrowest width that each allows.
 const LAYOUTS: [(DType, usize); 6] = [
     (DType::Q4_0, 64),
     (DType::Q8_0, 64),
@@ -194,8 +193,8 @@ const LAYOUTS: [(DType, usize); 6] = [
     (DType::F16, 64),
 ];
 
-/// The rows of one stream of tokens in steps of 512, 40, 16, 3 and 1, which are
-/// multiplied by kernels of their own.
+/// The rows of one stream of tokens in steps of 512, 40, 16, 3 and 1 rows, which use different
+/// kernels.
 #[test]
 fn rows_of_a_step_change_nothing_in_any_layout() {
     const FEW: usize = 40;
@@ -213,20 +212,20 @@ fn rows_of_a_step_change_nothing_in_any_layout() {
     }
 }
 
-/// As above, where activations are rounded to the same before all products.
+/// As above, with the same precision of activations for all matmuls.
 #[test]
 fn rows_of_a_step_change_nothing_in_any_precision() {
     let tokens = tokens(4, 40);
     for (weights, width) in LAYOUTS {
         let model = Model { weights, width, ..Model::default() };
         let integers = Layout::of(weights).coding().is_some();
-        let second = if integers { Precision::Int8x2 } else { Precision::Bf16 };
-        let precisions = [Precision::F32, second];
+        let second = if integers { ActivationPrecision::Int8x2 } else { ActivationPrecision::Bf16 };
+        let precisions = [ActivationPrecision::F32, second];
         for (table, precision) in
             tables().iter().flat_map(|table| precisions.iter().map(|precision| (*table, *precision)))
         {
             let runner = |threads| {
-                let options = Options { threads, precision: Some(precision), ..Options::default() };
+                let options = CpuOptions { threads, precision: Some(precision), ..CpuOptions::default() };
                 runner_on(Cpu::with_table(options, table).unwrap(), model)
             };
             let want = logits(&mut *runner(1), &tokens, 40);
@@ -239,9 +238,9 @@ fn rows_of_a_step_change_nothing_in_any_precision() {
     }
 }
 
-/// Three sequences side by side, each at a place of its own in its prompt.
+/// Three sequences in one step, each at another position of its prompt.
 #[test]
-fn other_lanes_change_nothing() {
+fn other_sequences_change_nothing() {
     let prompts: Vec<_> = (1..=3).map(prompt).collect();
     for (table, model) in combinations() {
         let expected: Vec<_> =
@@ -270,31 +269,31 @@ fn other_lanes_change_nothing() {
     }
 }
 
-/// Whoever wants a row gets it as if all were wanted, also after steps that
-/// wanted none, and beside sequences that want others.
+/// An output row has the bits that it has if all rows are output rows, also after steps without output
+/// rows, and beside sequences with other output rows.
 #[test]
-fn wanted_rows_are_those_of_all() {
+fn output_rows_do_not_depend_on_other_output_rows() {
     let tokens = prompt(1);
     for (table, model) in combinations() {
         let all = logits(&mut *runner_with(table, model, 1), &tokens, PROMPT);
         let mut runner = runner_with(table, model, 2);
-        let mut some = |position: usize, rows: usize, wants: [Outputs; 2]| {
+        let mut some = |position: usize, rows: usize, outputs: [Outputs; 2]| {
             let part = &tokens[position..position + rows];
             let sequences = [0, 1].map(|sequence| TestSequence {
-                outputs: wants[sequence],
+                outputs: outputs[sequence],
                 ..TestSequence::new(5 * sequence as u32, position as u32, rows as u32)
             });
             let inputs = [part, part].concat();
             let got = step(&mut *runner, Inputs::Tokens(&inputs), &sequences);
             let end = position + rows;
-            let want = wants.map(|want| match want {
+            let want = outputs.map(|output| match output {
                 Outputs::None => &[][..],
                 Outputs::Last => &all[(end - 1) * VOCABULARY..end * VOCABULARY],
                 Outputs::LastN(count) => &all[(end - count as usize) * VOCABULARY..end * VOCABULARY],
                 Outputs::All => &all[position * VOCABULARY..end * VOCABULARY],
             });
             let got: Vec<u32> = got.iter().map(|x| x.to_bits()).collect();
-            assert!(got == want.concat(), "{}, {model:?}, {wants:?} at {position}", table.name);
+            assert!(got == want.concat(), "{}, {model:?}, {outputs:?} at {position}", table.name);
         };
         some(0, 100, [Outputs::None, Outputs::None]);
         some(100, 1, [Outputs::None, Outputs::Last]);
@@ -304,9 +303,9 @@ fn wanted_rows_are_those_of_all() {
     }
 }
 
-/// The rows of an image see each other wherever the step around it begins.
+/// The rows of an image see each other, wherever the step around it begins.
 #[test]
-fn mutual_spans_keep_their_results() {
+fn rows_of_an_image_do_not_depend_on_steps() {
     let tokens = prompt(1);
     let image = Range32 { start: 250, end: 270 };
     let run = |cuts: &[u32], threads: usize| -> Vec<u32> {
@@ -329,21 +328,21 @@ fn mutual_spans_keep_their_results() {
     }
 }
 
-/// What blocks held before, and what other blocks hold, is not a number.
+/// Blocks contain NaN before they are written, and other blocks contain NaN.
 #[test]
-fn stale_state_does_not_leak() {
+fn stale_state_does_not_affect_results() {
     let tokens = prompt(1);
     for model in models() {
         let want = logits(&mut *runner(model, 1), &tokens, 7);
         let mut poisoned = runner(model, 2);
         let state = poisoned.state();
         for group in [GroupId(0), GroupId(1)] {
-            // No number in f32, f16 and bf16, nor a scale of q8_0.
+            // NaN in f32, f16 and bf16, and as a scale of q8_0.
             let nans = vec![0xff; state.export(group, Block(0)).len()];
             (0..16).for_each(|block| state.import(group, Block(block), &nans).unwrap());
         }
         assert!(logits(&mut *poisoned, &tokens, 7) == want, "{model:?}");
-        // A window that has moved on lets its blocks go.
+        // The window has moved on, so its first blocks are released.
         let window = GroupId(0);
         let seen = (PROMPT + 1 - WINDOW as usize) / BLOCK_POSITIONS;
         let next = |runner: &mut dyn Runner| {

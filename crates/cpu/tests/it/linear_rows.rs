@@ -1,18 +1,17 @@
-//! Products with activations rounded to bytes or brain floats, from stored weights to results:
-//! every number of rows of a step and of the weights up to one beyond a band,
-//! so that tiles, bands and panels are cut at every place; and matrices of several
-//! formats that one task multiplies.
+//! Matmuls with activations rounded to int8 or bf16, from stored weights to results. All numbers of rows
+//! of a step and of the weights up to one beyond a band are tested, so that tiles, bands and panels are
+//! cut at every row; and matrices of several formats in one task.
 
 use girih_cpu::kernels::packed::{BAND, Layout};
 use girih_cpu::kernels::{GROUP, Table, tables};
-use girih_cpu::{Cpu, Options, Precision};
+use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
 use girih_graph::backend::Inputs;
 use girih_graph::{Builder, Graph, Op};
 use girih_tensor::{DType, Shape, reference};
 use half::{bf16, f16};
 
-use crate::agree::finish;
 use crate::bands::below;
+use crate::case::finish;
 use crate::fixture::{Random, Source, TestSequence, cpu_with, gamma, key, on, portable, step};
 
 const FORMATS: [DType; 4] = [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::Q6_K];
@@ -25,16 +24,16 @@ fn graph(dtype: DType, inputs: usize, outputs: usize, rows: usize) -> Graph {
     finish(builder, y)
 }
 
-/// The formats that activations meet as integers and whose blocks are of one row.
+/// The formats of one row per block that are multiplied by integers.
 fn integer_formats() -> impl Iterator<Item = DType> {
     let formats = DType::ALL.iter().copied().filter(|dtype| dtype.tile().0 == 1);
     formats.filter(|&dtype| Layout::of(dtype).coding().is_some())
 }
 
-/// How much larger than a weight the numbers can be that it is the difference
-/// of, both together: a code times its scale is the weight and the minimum.
+/// A bound of the scaled code plus the minimum, whose difference is a weight, beyond the weight's own
+/// size.
 fn extra(dtype: DType, block: &[u8]) -> f64 {
-    // Where the number is that times at most so much is the minimum.
+    // The offset of the factor of minimums in a block, and the largest minimum.
     let (at, most) = match dtype {
         DType::Q4_1 | DType::Q5_1 => (2, 1.0),
         DType::Q4_K | DType::Q5_K => (2, 63.0),
@@ -44,9 +43,9 @@ fn extra(dtype: DType, block: &[u8]) -> f64 {
     2.0 * most * f16::from_le_bytes([block[at], block[at + 1]]).to_f64().abs()
 }
 
-/// The product of rounded activations with a row of weights, and its bound: to
-/// decode a weight takes three roundings at the most, and a group adds to the
-/// chain two for each of its scales or for a scale and a minimum.
+/// The product of rounded activations with a row of weights, and its bound: decoding a weight takes at
+/// most three roundings, and a group adds two to the chain for each of its scales or for a scale and a
+/// minimum.
 fn exact(dtype: DType, codes: &[i8], scales: &[f32], weights: &[f32], stored: &[u8]) -> (f64, f64) {
     let (mut sum, mut size) = (0.0, 0.0);
     let block = dtype.tile().1;
@@ -59,7 +58,7 @@ fn exact(dtype: DType, codes: &[i8], scales: &[f32], weights: &[f32], stored: &[
     (sum, gamma(4 + 2 * codes.len() / 16) * size)
 }
 
-/// The first result of a step that lies beyond its bound.
+/// The first result of a step beyond its bound.
 fn wrong(
     table: &Table,
     dtype: DType,
@@ -103,14 +102,14 @@ fn steps_and_matrices_of_any_rows_keep_their_bound() {
     }
 }
 
-/// The first result of a step with brain floats on both sides that lies beyond
-/// its bound: a product is exact, each addition is rounded.
-fn wrong_brains(table: &Table, [inputs, outputs, rows]: [usize; 3], random: &mut Random) -> Option<String> {
+/// The first result of a step with bf16 on both sides beyond its bound: products are exact, each
+/// addition is rounded.
+fn wrong_bf16(table: &Table, [inputs, outputs, rows]: [usize; 3], random: &mut Random) -> Option<String> {
     let graph = graph(DType::BF16, inputs, outputs, rows);
     let source = Source::random(&graph, random);
     let x = random.numbers(rows * inputs);
-    let (threads, precision) = (1 + below(2, random), Some(Precision::Bf16));
-    let cpu = Cpu::with_table(Options { threads, precision, ..Options::default() }, *table).unwrap();
+    let (threads, precision) = (1 + below(2, random), Some(ActivationPrecision::Bf16));
+    let cpu = Cpu::with_table(CpuOptions { threads, precision, ..CpuOptions::default() }, *table).unwrap();
     let sequences = [TestSequence::new(0, 0, rows as u32)];
     let got = step(&mut *on(cpu, &graph, &source, 16), Inputs::Embeddings(&x), &sequences);
     let x: Vec<f32> = x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect();
@@ -129,31 +128,31 @@ fn wrong_brains(table: &Table, [inputs, outputs, rows]: [usize; 3], random: &mut
 }
 
 #[test]
-fn brain_floats_keep_their_bound_in_steps_and_matrices_of_any_rows() {
+fn bf16_keeps_its_bound_in_steps_and_matrices_of_any_rows() {
     let mut random = Random(73);
     for table in tables() {
         let cuts = (1..=33).map(|rows| [70, 34 - rows, rows]);
         let widths = [1, 2, 255, 256, 257, 769].map(|inputs| [inputs, 33, 13]);
         for shape in cuts.chain(widths) {
-            let wrong = wrong_brains(table, shape, &mut random);
+            let wrong = wrong_bf16(table, shape, &mut random);
             assert_eq!(wrong, None, "{}, inputs, outputs and rows {shape:?}", table.name);
         }
     }
     let mut table = portable();
-    // The last pair of columns is left out.
+    // Omits the last pair of columns.
     table.products.brains = |band, first, x, sums| {
         (portable().products.brains)(band, first, &x[..x.len() - sums.len()], sums);
     };
     for rows in [1, 8, 9, 33] {
-        assert!(wrong_brains(&table, [70, 33, rows], &mut random).is_some(), "{rows} rows");
+        assert!(wrong_bf16(&table, [70, 33, rows], &mut random).is_some(), "{rows} rows");
     }
 }
 
 #[test]
-fn a_band_too_little_is_caught() {
+fn a_missing_group_is_detected() {
     let mut table = portable();
-    // The last group of every matrix is left out where rows are few, and
-    // the last third of a tile where they are many.
+    // Omits the last group of every matrix if rows are few, and the last third of a tile if they are
+    // many.
     table.products.narrow = |band, x, sums| {
         let coding = band.layout.coding().expect("it is a layout of integers");
         let less = x.len() - coding.words() * sums.len();
@@ -172,13 +171,19 @@ fn a_band_too_little_is_caught() {
 }
 
 /// The results of a step with activations of a precision.
-fn results(table: &Table, precision: Precision, graph: &Graph, source: &Source, x: &[f32]) -> Vec<f32> {
-    let options = Options { threads: 2, precision: Some(precision), ..Options::default() };
+fn results(
+    table: &Table,
+    precision: ActivationPrecision,
+    graph: &Graph,
+    source: &Source,
+    x: &[f32],
+) -> Vec<f32> {
+    let options = CpuOptions { threads: 2, precision: Some(precision), ..CpuOptions::default() };
     let mut runner = on(Cpu::with_table(options, *table).unwrap(), graph, source, 16);
     step(&mut *runner, Inputs::Embeddings(x), &[TestSequence::new(0, 0, graph.key.rows)])
 }
 
-/// What bytes leave of a row's values, in single precision.
+/// The rounding errors of int8 activations, in single precision.
 fn rest(x: &[f32]) -> Vec<f32> {
     let (mut codes, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / GROUP]);
     (portable().quantize)(x, &mut codes, &mut scales, &mut vec![0; x.len() / GROUP]);
@@ -186,9 +191,8 @@ fn rest(x: &[f32]) -> Vec<f32> {
     numbers.map(|(index, (x, code))| x - scales[index / GROUP] * f32::from(code)).collect()
 }
 
-/// The product with a row of weights, and how far from it two terms may lie: the
-/// first leaves half a step of the group's scale, the second half a 124th of
-/// that at the most, and taking one from the other rounds twice.
+/// The product with a row of weights, and the bound for two terms: the first leaves half a step of the
+/// group's scale, the second at most half a 124th of that, and their difference rounds twice.
 fn exact_of_two(dtype: DType, x: &[f32], weights: &[f32], stored: &[u8]) -> (f64, f64) {
     let (mut sum, mut size, mut left) = (0.0, 0.0, 0.0);
     let block = dtype.tile().1;
@@ -205,7 +209,7 @@ fn exact_of_two(dtype: DType, x: &[f32], weights: &[f32], stored: &[u8]) -> (f64
 }
 
 #[test]
-fn two_terms_are_the_sum_of_both_and_nearer_than_one() {
+fn two_terms_add_up_and_are_more_precise_than_one() {
     let mut random = Random(73);
     for (table, dtype) in tables().iter().flat_map(|table| integer_formats().map(move |dtype| (table, dtype)))
     {
@@ -216,8 +220,8 @@ fn two_terms_are_the_sum_of_both_and_nearer_than_one() {
             let source = Source::random(&graph, &mut random);
             let x = random.numbers(rows * inputs);
             let [first, second] =
-                [&x, &rest(&x)].map(|x| results(table, Precision::Int8, &graph, &source, x));
-            let got = results(table, Precision::Int8x2, &graph, &source, &x);
+                [&x, &rest(&x)].map(|x| results(table, ActivationPrecision::Int8, &graph, &source, x));
+            let got = results(table, ActivationPrecision::Int8x2, &graph, &source, &x);
             let sums = first.iter().zip(&second).map(|(first, second)| first + second);
             assert!(got.iter().map(|y| y.to_bits()).eq(sums.map(f32::to_bits)), "{what}");
             let weights = source.numbers("weight", dtype, outputs, inputs);
@@ -236,16 +240,15 @@ fn two_terms_are_the_sum_of_both_and_nearer_than_one() {
     }
 }
 
-/// A row's results, where NaN is NaN.
+/// The bits of a row's results, with one NaN for all.
 fn bits(numbers: &[f32]) -> Vec<u32> {
     numbers.iter().map(|x| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }).collect()
 }
 
-/// What one row of a step holds, be it no number, is nothing to its neighbours:
-/// theirs are the bits that they have alone. Of its own results none is a number
-/// then, and numbers below the normal ones count as zeros.
+/// A row of infinities, NaN or subnormal numbers does not change the bits of other rows. Its own results
+/// are not finite, or, with subnormal numbers, those of zeros.
 #[test]
-fn two_terms_of_odd_rows_change_no_other_row() {
+fn odd_rows_in_two_terms_change_no_other_row() {
     const SMALL: [f32; 3] = [1e-39, -1e-42, f32::from_bits(1)];
     const INFINITE: f32 = f32::INFINITY;
     let all = [&SMALL[..], &[INFINITE, f32::NAN, -INFINITE]].concat();
@@ -256,14 +259,14 @@ fn two_terms_of_odd_rows_change_no_other_row() {
         let source = Source::random(&graph(dtype, inputs, outputs, 1), &mut random);
         let run = |x: &[f32]| {
             let graph = graph(dtype, inputs, outputs, x.len() / inputs);
-            bits(&results(table, Precision::Int8x2, &graph, &source, x))
+            bits(&results(table, ActivationPrecision::Int8x2, &graph, &source, x))
         };
-        // As few columns, and as a tile.
+        // With few columns, and with a tile.
         for (rows, kind) in [4, 7].into_iter().flat_map(|rows| kinds.map(|kind| (rows, kind))) {
             let mut x = random.numbers(rows * inputs);
             let odd = below(rows, &mut random);
             let row = &mut x[odd * inputs..][..inputs];
-            // In every third group: at one place beside numbers, or everywhere.
+            // In every third group: one value, or all.
             let whole = kind.iter().all(|x| x.is_finite());
             for (group, odd) in row.chunks_exact_mut(GROUP).step_by(3).zip(kind.iter().cycle()) {
                 if whole {
@@ -287,7 +290,7 @@ fn two_terms_of_odd_rows_change_no_other_row() {
     }
 }
 
-/// The sum of two products of one input, with integers and with floats.
+/// The sum of two matmuls of one input, with integers and with floats.
 fn mixed(rows: usize) -> Graph {
     const OUTPUTS: usize = 41 * BAND - 5;
     let mut builder = Builder::new(key(rows, 64));
@@ -300,19 +303,24 @@ fn mixed(rows: usize) -> Graph {
     finish(builder, sum)
 }
 
-/// One of the two may have twice as many columns of activations as the other, and
-/// then one is multiplied as few columns are and the other as many: whatever the
-/// cut, a row's results have the bits that it has alone.
+/// One of the two may have twice as many columns of activations as the other, so that one uses the
+/// kernel for few columns and the other that for many. A row's results have the bits that it has alone,
+/// for any cut.
 #[test]
 fn matrices_of_integers_and_floats_share_a_task() {
     const ROWS: usize = 9;
     let mut random = Random(74);
     let source = Source::random(&mixed(ROWS), &mut random);
     let x = random.numbers(ROWS * 64);
-    let precisions = [None, Some(Precision::F32), Some(Precision::Bf16), Some(Precision::Int8x2)];
+    let precisions = [
+        None,
+        Some(ActivationPrecision::F32),
+        Some(ActivationPrecision::Bf16),
+        Some(ActivationPrecision::Int8x2),
+    ];
     for (table, precision) in tables().iter().flat_map(|table| precisions.map(|it| (*table, it))) {
         let results = |threads: usize, x: &[f32]| {
-            let options = Options { threads, precision, ..Options::default() };
+            let options = CpuOptions { threads, precision, ..CpuOptions::default() };
             let graph = mixed(x.len() / 64);
             let mut runner = on(Cpu::with_table(options, table).unwrap(), &graph, &source, 16);
             step(&mut *runner, Inputs::Embeddings(x), &[TestSequence::new(0, 0, graph.key.rows)])

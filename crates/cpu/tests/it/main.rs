@@ -1,5 +1,5 @@
-//! The backend as its users meet it: against the interpreter, against itself
-//! under other threads and other steps, and against its own promises.
+//! The backend as its users see it: compared with the interpreter, and with itself under other
+//! numbers of threads and other steps.
 
 mod agree;
 mod allocation;
@@ -8,6 +8,7 @@ mod attend_paths;
 mod attention;
 mod bands;
 mod broken;
+mod case;
 mod clocks;
 mod fixture;
 mod guard_pages;

@@ -1,13 +1,12 @@
-//! Packed weights that are kept: a start from them computes the same bits as
-//! one that packs, and whatever else a store hands out is refused by name and
-//! packed anew.
+//! Kept weights: loading them yields the same bits as packing, and everything else that a store returns
+//! is refused with a reason and packed again.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use girih_cpu::kernels::packed::Layout;
-use girih_cpu::{Cpu, Options, PackKey, PackReader, PackWriter, PackedStore, Residence, Unkept};
+use girih_cpu::{Cpu, CpuOptions, PackKey, PackReader, PackWriter, PackedStore, Residence, UnsavedPack};
 use girih_graph::backend::Inputs;
 use girih_graph::{Error, Graph, WeightSource, load};
 use girih_tensor::DType;
@@ -15,7 +14,7 @@ use girih_tensor::DType;
 use crate::fixture::{Random, Source, TestSequence, cpu, step};
 use crate::invariance::{Model, model};
 
-/// A source that says what it is, and counts the bytes that are read from it.
+/// A source with an identity that counts the bytes that are read from it.
 struct Named<'a> {
     source: &'a Source,
     identity: [u8; 32],
@@ -52,13 +51,13 @@ struct Shelf(Arc<Mutex<Kept>>);
 struct Kept {
     files: HashMap<PackKey, Vec<u8>>,
     notes: Vec<String>,
-    /// Whether writing fails from some byte on.
+    /// The offset from which on writing fails, if it does.
     full_at: Option<u64>,
-    /// What is handed out whatever key is asked for.
+    /// The bytes returned for any key, if set.
     foreign: Option<Vec<u8>>,
-    /// How many threads write.
+    /// The number of threads that write.
     writers: usize,
-    /// Whether what is handed out is also a file.
+    /// Whether the returned bytes are also a file.
     has_files: bool,
 }
 
@@ -86,7 +85,7 @@ impl Shelf {
 struct Bytes(Vec<u8>, Option<File>);
 
 impl Bytes {
-    /// Bytes that are also a file, which has no name any longer.
+    /// Bytes that are also a file, which is removed already.
     fn in_file(bytes: Vec<u8>) -> Bytes {
         let path = std::env::temp_dir().join(format!("girih-pack-{}", std::process::id()));
         std::fs::write(&path, &bytes).unwrap();
@@ -134,7 +133,7 @@ impl PackedStore for Shelf {
         Some(Box::new(if kept.has_files { Bytes::in_file(file) } else { Bytes(file, None) }))
     }
 
-    fn keep(&self, weights: Unkept) {
+    fn keep(&self, weights: UnsavedPack) {
         let mut kept = self.lock();
         let draft = Draft { full_at: kept.full_at, bytes: Mutex::new(vec![0; weights.bytes() as usize]) };
         let write = || weights.write(&draft);
@@ -143,7 +142,7 @@ impl PackedStore for Shelf {
             writers.into_iter().map(|writer| writer.join().unwrap()).collect()
         });
         let whole = outcomes.iter().filter(|outcome| matches!(outcome, Ok(true))).count();
-        assert!(whole <= 1, "one thread is the last one");
+        assert!(whole <= 1, "one call completes the pack");
         kept.notes.extend(outcomes.into_iter().filter_map(Result::err).map(|error| error.to_string()));
         if whole == 1 {
             kept.files.insert(weights.key(), draft.bytes.into_inner().unwrap());
@@ -182,7 +181,7 @@ fn q4_0() -> (Graph, Source) {
 }
 
 #[test]
-fn a_start_from_kept_weights_computes_the_same_bits() {
+fn kept_weights_compute_the_same_bits() {
     let packed = [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::Q6_K, DType::BF16, DType::F16, DType::F32];
     for dtype in packed {
         let graph = model(Model { width: 256, weights: dtype, ..Model::default() });
@@ -194,11 +193,11 @@ fn a_start_from_kept_weights_computes_the_same_bits() {
         for threads in 1..4 {
             assert_eq!(logits(&graph, &named, Some(&shelf), threads), want, "{dtype} from the store");
         }
-        // Only vectors still come from the source.
+        // Only vectors are still read from the source.
         let read = named.read();
         assert!(read < all / 10, "{dtype}: {read} of {all} bytes were read again");
         assert_eq!(shelf.notes(), [""; 0]);
-        // Who packed it in how many threads is not to be seen.
+        // The bytes do not depend on the threads that packed and wrote them.
         let other = Shelf::default();
         other.lock().writers = 4;
         logits(&graph, &named, Some(&other), 3);
@@ -207,7 +206,7 @@ fn a_start_from_kept_weights_computes_the_same_bits() {
 }
 
 #[test]
-fn what_is_damaged_is_refused_and_made_anew() {
+fn damaged_weights_are_refused_and_packed_again() {
     let (graph, source) = q4_0();
     let (named, shelf) = (Named::new(&source, 1), Shelf::default());
     let want = logits(&graph, &named, Some(&shelf), 2);
@@ -224,12 +223,12 @@ fn what_is_damaged_is_refused_and_made_anew() {
         (Vec::new(), "0 bytes instead of"),
         (whole[..whole.len() - 1].to_vec(), "bytes instead of"),
         (longer, "bytes instead of"),
-        (zeros, "of another model or of another version"),
-        (flipped(0), "of another model or of another version"),
-        (flipped(8), "of another model or of another version"),
-        (flipped(12), "of another model or of another version"),
-        (flipped(20), "of another model or of another version"),
-        (flipped(60), "of another model or of another version"),
+        (zeros, "belong to another model or version"),
+        (flipped(0), "belong to another model or version"),
+        (flipped(8), "belong to another model or version"),
+        (flipped(12), "belong to another model or version"),
+        (flipped(20), "belong to another model or version"),
+        (flipped(60), "belong to another model or version"),
         (flipped(end_of_table), "damaged: their table"),
         (flipped(whole.len() - 1), "damaged: band "),
         (flipped(whole.len() / 2), "damaged: band "),
@@ -239,14 +238,14 @@ fn what_is_damaged_is_refused_and_made_anew() {
         assert_eq!(logits(&graph, &named, Some(&shelf), 2), want, "{words}");
         let notes = shelf.notes();
         assert!(notes.len() == 1 && notes[0].contains(words), "{words}: {notes:?}");
-        assert!(shelf.file() == whole, "{words}: it was not made anew");
+        assert!(shelf.file() == whole, "{words}: it was not packed again");
     }
 }
 
-/// Every byte that counts is covered by the comparison or by a digest: a flip
-/// of any is refused, or lies in the padding and changes nothing.
+/// Comparison or a digest covers every byte that matters: a flipped byte is refused, or is padding and
+/// changes nothing.
 #[test]
-fn no_flipped_byte_gets_through() {
+fn no_flipped_byte_is_accepted() {
     let (graph, source) = q4_0();
     let (named, shelf) = (Named::new(&source, 1), Shelf::default());
     let want = logits(&graph, &named, Some(&shelf), 1);
@@ -258,13 +257,13 @@ fn no_flipped_byte_gets_through() {
         bytes[at] ^= 1 << bit;
         shelf.replace(bytes);
         assert_eq!(logits(&graph, &named, Some(&shelf), 1), want, "byte {at}, bit {bit}");
-        let was_made_anew = shelf.file() == whole;
-        assert_eq!(shelf.notes().len(), usize::from(was_made_anew), "byte {at}, bit {bit}");
+        let was_repacked = shelf.file() == whole;
+        assert_eq!(shelf.notes().len(), usize::from(was_repacked), "byte {at}, bit {bit}");
     }
 }
 
 #[test]
-fn weights_of_another_source_or_shape_are_not_taken() {
+fn weights_of_another_source_or_shape_are_refused() {
     let (graph, source) = q4_0();
     let shelf = Shelf::default();
     logits(&graph, &Named::new(&source, 1), Some(&shelf), 2);
@@ -273,13 +272,13 @@ fn weights_of_another_source_or_shape_are_not_taken() {
     assert_eq!(logits(&graph, &Named::new(&other, 2), Some(&shelf), 2), want);
     assert_eq!(shelf.notes(), [""; 0]);
     assert_eq!(shelf.lock().files.len(), 2);
-    // As many bytes, of another identity, whatever key was asked for.
+    // The same size, of another identity, for any key.
     let shelf_of_first = Shelf::default();
     logits(&graph, &Named::new(&source, 1), Some(&shelf_of_first), 2);
     let foreign = shelf_of_first.file();
     shelf.lock().foreign = Some(foreign);
     assert_eq!(logits(&graph, &Named::new(&other, 2), Some(&shelf), 2), want);
-    assert!(shelf.notes()[0].contains("of another model"));
+    assert!(shelf.notes()[0].contains("another model"));
     let wider = model(Model { width: 512, weights: DType::Q4_0, ..Model::default() });
     let source = Source::random(&wider, &mut Random(9));
     let want = logits(&wider, &source, None, 2);
@@ -288,7 +287,7 @@ fn weights_of_another_source_or_shape_are_not_taken() {
 }
 
 #[test]
-fn a_store_that_fails_is_no_failure_of_the_start() {
+fn loading_succeeds_if_the_store_fails() {
     let (graph, source) = q4_0();
     let (named, shelf) = (Named::new(&source, 1), Shelf::default());
     let want = logits(&graph, &source, None, 2);
@@ -302,8 +301,8 @@ fn a_store_that_fails_is_no_failure_of_the_start() {
     }
 }
 
-/// Weights that are mapped are not read, and compute the same bits; what is
-/// not whole is refused before it is mapped.
+/// Mapped weights are not read and yield the same bits; incomplete ones are refused before they are
+/// mapped.
 #[test]
 fn mapped_weights_compute_the_same_bits() {
     let (graph, source) = q4_0();
@@ -312,7 +311,7 @@ fn mapped_weights_compute_the_same_bits() {
     let (all, whole) = (named.read(), shelf.file());
     shelf.lock().has_files = true;
     let mapped = || {
-        let options = Options { threads: 2, residence: Residence::File, ..Options::default() };
+        let options = CpuOptions { threads: 2, residence: Residence::File, ..CpuOptions::default() };
         let cpu = Cpu::new(options).unwrap().with_store(Box::new(shelf.clone()));
         logits_of(cpu, &graph, &named)
     };
@@ -323,14 +322,14 @@ fn mapped_weights_compute_the_same_bits() {
         shelf.replace(bytes);
         assert_eq!(mapped(), want);
         assert_eq!(shelf.notes().len(), 1);
-        assert!(named.read() == all && shelf.file() == whole, "it is made anew");
+        assert!(named.read() == all && shelf.file() == whole, "it is packed again");
     }
 }
 
-/// A band that is damaged is noticed where weights are read, not where they are
-/// mapped: the documentation of `Residence` says so.
+/// A damaged band is noticed when weights are read, not when they are mapped, as the documentation of
+/// `Residence` states.
 #[test]
-fn mapped_weights_are_taken_as_they_are() {
+fn mapped_weights_are_not_checked() {
     let (graph, source) = q4_0();
     let (named, shelf) = (Named::new(&source, 1), Shelf::default());
     let want = logits(&graph, &named, Some(&shelf), 2);
@@ -339,7 +338,7 @@ fn mapped_weights_are_taken_as_they_are() {
     spoiled[half..].fill(0x11);
     shelf.replace(spoiled);
     shelf.lock().has_files = true;
-    let options = Options { threads: 2, residence: Residence::File, ..Options::default() };
+    let options = CpuOptions { threads: 2, residence: Residence::File, ..CpuOptions::default() };
     let cpu = Cpu::new(options).unwrap().with_store(Box::new(shelf.clone()));
     assert_ne!(logits_of(cpu, &graph, &named), want);
     assert_eq!(shelf.notes(), [""; 0]);
@@ -354,7 +353,7 @@ fn a_source_without_identity_is_not_kept() {
 }
 
 #[test]
-fn what_is_not_packed_is_not_kept() {
+fn unpacked_weights_are_not_kept() {
     let stored = |dtype: &DType| {
         matches!(Layout::of(*dtype), Layout::Stored(_)) && dtype.writes() && dtype.tile().0 == 1
     };

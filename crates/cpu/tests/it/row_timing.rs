@@ -1,11 +1,11 @@
-//! How long the kernels of rows and elements take: for a value, and in all for
-//! a layer of a prefill and for a token, in the shape of Llama 3.2 1B.
+//! Measures the kernels of rows and elements: per value, and in total for a layer of a prefill and for a
+//! token, in the shape of Llama 3.2 1B.
 //!
 //! ```text
 //! cargo test --release --locked -p girih-cpu --test it row_timing -- --ignored --nocapture
 //! ```
-//! One thread, the best of several rounds. `near` is one row again and again,
-//! as in decoding; `far` is 512 rows, most of which lie beyond the second cache.
+//! One thread, the best of several rounds. `near` is one row again and again, as in decode; `far` is 512
+//! rows, most of which do not fit into L2.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use girih_graph::{Act, Pairing};
 
 use crate::fixture::Random;
 
-/// Rows of a chunk of a prefill.
+/// Rows in a chunk of a prefill.
 const ROWS: usize = 512;
 
 const WIDTH: usize = 2048;
@@ -26,16 +26,16 @@ const HEADS: usize = 32;
 const KV_HEADS: usize = 8;
 const LAYERS: usize = 16;
 
-/// Calls a kernel on a run of the buffers' values.
-type Call = fn(&Table, &mut Buffers, Range<usize>);
+/// Calls a kernel on a range of the buffers' values.
+type KernelCall = fn(&Table, &mut Buffers, Range<usize>);
 
-/// A kernel over rows of `width` values, and how many of these a row of the
-/// step takes it to in a layer.
+/// A kernel over rows of `width` values, and the number of values that it computes in a layer for each row
+/// of the step.
 struct Measured {
     name: &'static str,
     width: usize,
     values_per_layer: usize,
-    call: Call,
+    call: KernelCall,
 }
 
 /// Operands and results for rows of the widest kernel.
@@ -60,17 +60,18 @@ impl Buffers {
     }
 }
 
-/// The kernels by name, width of a row, and values that a row of the step takes
-/// them to in a layer.
+/// All kernels.
 fn measured() -> Vec<Measured> {
     // Quantized before q, k and v; before o; before gate and up; before down.
-    let (turned, quantized) = ((HEADS + KV_HEADS) * HEAD, 3 * WIDTH + FFN);
-    let kernels: [(&'static str, usize, usize, Call); 9] = [
+    let (rotated, quantized) = ((HEADS + KV_HEADS) * HEAD, 3 * WIDTH + FFN);
+    let kernels: [(&'static str, usize, usize, KernelCall); 9] = [
         ("norm", WIDTH, 2 * WIDTH, |table, buffers, run| {
             (table.norm)(&buffers.a[run.clone()], &buffers.weight[..WIDTH], 1e-5, &mut buffers.y[run]);
         }),
-        ("rotate halves", WIDTH, turned, |table, buffers, run| turn(table, buffers, Pairing::Halves, run)),
-        ("rotate neighbours", WIDTH, 0, |table, buffers, run| turn(table, buffers, Pairing::Neighbours, run)),
+        ("rotate halves", WIDTH, rotated, |table, buffers, run| rotate(table, buffers, Pairing::Halves, run)),
+        ("rotate neighbours", WIDTH, 0, |table, buffers, run| {
+            rotate(table, buffers, Pairing::Neighbours, run)
+        }),
         ("add", WIDTH, 2 * WIDTH, |table, buffers, run| {
             (table.add)(&buffers.a[run.clone()], &buffers.b[run.clone()], &mut buffers.y[run]);
         }),
@@ -96,13 +97,13 @@ fn gate(table: &Table, buffers: &mut Buffers, act: Act, run: Range<usize>) {
     (table.gate)(act, &buffers.a[run.clone()], &buffers.b[run.clone()], &mut buffers.y[run]);
 }
 
-fn turn(table: &Table, buffers: &mut Buffers, pairing: Pairing, run: Range<usize>) {
+fn rotate(table: &Table, buffers: &mut Buffers, pairing: Pairing, run: Range<usize>) {
     let (cosines, sines) = buffers.weight[..HEAD].split_at(HEAD / 2);
-    let turns = Turns { cosines, sines };
-    (table.rotate)(&buffers.a[run.clone()], turns, pairing, &mut buffers.y[run]);
+    let rotations = Turns { cosines, sines };
+    (table.rotate)(&buffers.a[run.clone()], rotations, pairing, &mut buffers.y[run]);
 }
 
-/// Nanoseconds a value, over `rows` different rows.
+/// Nanoseconds per value, over `rows` different rows.
 fn nanoseconds(kernel: &Measured, table: &Table, buffers: &mut Buffers, rows: usize) -> f64 {
     let width = kernel.width;
     let mut best = f64::MAX;
@@ -120,8 +121,8 @@ fn nanoseconds(kernel: &Measured, table: &Table, buffers: &mut Buffers, rows: us
 }
 
 #[test]
-#[ignore = "measures, which takes some seconds of an idle machine in a release build"]
-fn row_kernels_are_timed() {
+#[ignore = "a measurement; takes some seconds on an idle machine in a release build"]
+fn measure_row_kernels() {
     let mut buffers = Buffers::new();
     for table in tables() {
         println!("{:<18} {:>9} {:>9}   ns a value, {}", "", "near", "far", table.name);

@@ -1,17 +1,17 @@
-//! The kernels of rows and elements of every table, against `f64`, against each
-//! other, and against themselves on one element.
+//! The kernels of rows and elements of every table, compared with `f64`, with each other, and with
+//! themselves on one element.
 
 use girih_cpu::kernels::{GROUP, Table, Turns, tables};
 use girih_graph::{Act, Pairing};
 
 use crate::fixture::{Random, gamma, portable};
 
-/// Lengths that end anywhere in a step, and long ones.
+/// Lengths with any remainder of a vector, and long ones.
 fn lengths() -> impl Iterator<Item = usize> {
     (0..=70).chain([127, 128, 129, 255, 1000])
 }
 
-/// Numbers of all sizes, and those at which something changes.
+/// Numbers of all sizes, and those around thresholds.
 fn numbers(count: usize, random: &mut Random) -> Vec<f32> {
     let edges = [
         0.0,
@@ -50,12 +50,12 @@ fn gated(table: &Table, act: Act, gate: &[f32], up: &[f32]) -> Vec<f32> {
     y
 }
 
-/// `act(gate)` and how far a kernel's product with `up` may lie from the exact one.
+/// `act(gate) · up`, and the bound of a kernel's error.
 ///
-/// The exponential errs by 1.02 ulp, less than three roundings; then come a sum,
-/// a quotient and a product. The argument of GELU's exponential has four roundings of its
-/// own, and what an exponential makes of an error is no more than its size. An
-/// exponential that leaves `f32` takes with it a quotient below 2⁻¹²¹.
+/// The exponential has an error of 1.02 ulp, less than three roundings; a sum, a quotient and a product
+/// follow. The argument of GELU's exponential has four roundings of its own; an absolute error of the
+/// argument becomes a relative error of the exponential, and so at most that of the result. If the
+/// exponential overflows `f32`, a quotient below 2⁻¹²¹ is lost.
 pub fn exact_gate(act: Act, gate: f32, up: f32) -> (f64, f64) {
     let x = f64::from(gate);
     let twice = 2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
@@ -67,7 +67,7 @@ pub fn exact_gate(act: Act, gate: f32, up: f32) -> (f64, f64) {
     (want, relative * want.abs() + 2f64.powi(-121) * f64::from(up.abs()) + 2f64.powi(-149))
 }
 
-/// The first product of a gate that lies further off than its bound.
+/// The first result of a gate beyond its bound.
 fn wrong_gate(table: &Table, act: Act) -> Option<String> {
     let mut random = Random(1);
     let gates = numbers(5000, &mut random);
@@ -90,7 +90,7 @@ fn gates_keep_their_bound() {
 }
 
 #[test]
-fn a_gate_a_little_off_is_caught() {
+fn a_slightly_wrong_gate_is_detected() {
     let off = |act: Act, gate: &[f32], up: &[f32], y: &mut [f32]| {
         (tables()[0].gate)(act, gate, up, y);
         y.iter_mut().for_each(|y| *y *= 1.0 + 1e-6);
@@ -99,7 +99,7 @@ fn a_gate_a_little_off_is_caught() {
 }
 
 #[test]
-fn gates_have_their_limits() {
+fn gates_handle_infinities_and_nan() {
     for table in tables() {
         for &act in Act::ALL {
             let one = |gate: f32, up: f32| gated(table, act, &[gate], &[up])[0];
@@ -123,7 +123,7 @@ fn capped_values_keep_their_bound() {
             (table.softcap)(&mut capped, cap);
             for (x, got) in values.iter().zip(capped) {
                 let exact = f64::from(cap) * (f64::from(*x) / f64::from(cap)).tanh();
-                // A quotient, a tanh that is three ulp off, and a product; a
+                // A quotient, a tanh with an error of three ulp, and a product; a
                 // quotient below the normal numbers is rounded to 2⁻¹⁴⁹.
                 let bound = gamma(8) * exact.abs() + f64::from(cap) * 2f64.powi(-148);
                 let right = (f64::from(got) - exact).abs() <= bound && got.abs() <= cap;
@@ -156,7 +156,7 @@ fn elementwise() -> Vec<(&'static str, Kernel)> {
 }
 
 #[test]
-fn an_element_does_not_depend_on_those_beside_it() {
+fn an_element_does_not_depend_on_its_neighbours() {
     let mut random = Random(3);
     for (name, kernel) in elementwise() {
         for len in lengths() {
@@ -175,7 +175,7 @@ fn an_element_does_not_depend_on_those_beside_it() {
     }
 }
 
-/// `f` with each table yields the same bits; the portable one may be left out.
+/// Asserts that `f` yields the same bits with each table, with or without the portable one.
 fn assert_equal(what: &str, portable_too: bool, f: impl Fn(&Table) -> Vec<f32>) {
     let tables = &tables()[..tables().len() - usize::from(!portable_too)];
     for pair in tables.windows(2) {
@@ -191,7 +191,7 @@ fn tables_yield_equal_bits() {
     for len in lengths().skip(1) {
         let [a, b] = [numbers(len, &mut random), random.numbers(len)];
         for (name, kernel) in elementwise() {
-            // Of functions that are not arithmetic the portable table has its own.
+            // The portable table has its own functions beyond arithmetic.
             assert_equal(name, matches!(name, "add" | "scale"), |table| {
                 let mut y = vec![f32::NAN; len];
                 kernel(table, &a, &b, &mut y);
@@ -217,7 +217,7 @@ fn tables_yield_equal_bits() {
 }
 
 #[test]
-fn heads_are_turned_each_as_if_alone() {
+fn heads_are_rotated_independently() {
     let mut random = Random(5);
     for pairs in 1..=40 {
         let [cosines, sines] = [random.numbers(pairs), random.numbers(pairs)];
@@ -260,29 +260,29 @@ fn quantized(table: &Table, x: &[f32]) -> Integers {
     (codes, scales, sums)
 }
 
-/// A group that begins with these numbers and goes on with zeros.
+/// A group that begins with these numbers and continues with zeros.
 fn group(first: &[f32]) -> Vec<f32> {
     let mut group = first.to_vec();
     group.resize(GROUP, 0.0);
     group
 }
 
-/// The levels that a group may have on each side of zero.
+/// The numbers of levels on each side of zero that a group may have.
 const LEVELS: [f32; 4] = [127.0, 126.0, 125.0, 124.0];
 
-/// What so many levels leave of a group, squared.
+/// The sum of squared rounding errors of a group with `levels` levels.
 fn squares_left(x: &[f32], levels: f32) -> f64 {
     let largest = x.iter().fold(0.0, |largest: f64, x| largest.max(f64::from(x.abs())));
     let step = largest / f64::from(levels);
     x.iter().map(|&x| (f64::from(x) - step * (f64::from(x) / step).round_ties_even()).powi(2)).sum()
 }
 
-/// The first value of `x` that its code and scale are too far from, or sum that
-/// is not one, or scale where another one leaves less.
+/// The first fault of quantizing `x`: a value too far from its code times the scale, a wrong sum, or a
+/// scale where another number of levels has smaller errors.
 ///
-/// The scale is rounded once; levels / largest, the product and the code's own
-/// half are what a code may err by. So may what a scale is chosen by: each of 32
-/// distances of up to half a step by as much, once more when they are added up.
+/// The scale is rounded once; levels / largest, the product and half a code are the errors of a code. The
+/// choice of a scale has the same error for each of 32 distances of up to half a step, once more when
+/// they are added up.
 pub fn wrong_code(table: &Table, x: &[f32]) -> Option<String> {
     let (codes, scales, sums) = quantized(table, x);
     let groups = x.chunks_exact(GROUP).zip(codes.chunks_exact(GROUP)).zip(scales.iter().zip(&sums));
@@ -314,9 +314,8 @@ pub fn wrong_code(table: &Table, x: &[f32]) -> Option<String> {
     None
 }
 
-/// Two groups that differ in the last bit of one number and have other levels:
-/// which leave less hangs by a rounding there, and so by the order in which
-/// squares are added up.
+/// Two groups that differ in the last bit of one number and get other levels: there one rounding decides
+/// which levels have smaller errors, and so does the order in which squares are added.
 pub fn edge(random: &mut Random) -> Vec<f32> {
     let edge = (0..10_000).find_map(|_| {
         let mut x = random.numbers(GROUP);
@@ -342,7 +341,7 @@ pub fn edge(random: &mut Random) -> Vec<f32> {
     edge.expect("levels change somewhere")
 }
 
-/// Where a table makes other integers of `x` than the portable one.
+/// The first difference between the integers of a table and those of the portable one.
 pub fn unequal_codes(table: &Table, x: &[f32]) -> Option<String> {
     let unequal = quantized(table, x) != quantized(&portable(), x);
     unequal.then(|| format!("other bits than the portable ones of {x:?}"))
@@ -356,7 +355,7 @@ pub fn rows(random: &mut Random) -> Vec<Vec<f32>> {
     rows.push(sizes.collect());
     for edge in [0.0, 1e-45, 1e-38, 1.5e-36, 1.6e-36, f32::MIN_POSITIVE, 1.0, f32::MAX] {
         let first = [edge, -edge, edge / 2.0, -edge / 2.0, edge / 127.0, edge / 254.0];
-        // Beside groups of other sizes, at each place among four.
+        // Beside groups of other sizes, at each position among four.
         for place in 0..5 {
             let mut row = vec![0.5; 5 * GROUP];
             row[place * GROUP..][..GROUP].copy_from_slice(&group(&first));
@@ -385,9 +384,9 @@ fn normal(count: usize, random: &mut Random) -> Vec<f32> {
     numbers.map(|x| x as f32).collect()
 }
 
-/// The best of four levels leaves 14 % less than 127 do, squared and in the mean.
+/// The best of four numbers of levels has a mean squared error 14 % below that of 127 levels.
 #[test]
-fn the_best_levels_leave_less_of_normal_numbers() {
+fn the_best_levels_have_smaller_errors_on_normal_numbers() {
     let x = normal(20_000 * GROUP, &mut Random(7));
     let by_127: f64 = x.chunks_exact(GROUP).map(|x| squares_left(x, 127.0)).sum();
     for table in tables() {
@@ -401,7 +400,7 @@ fn the_best_levels_leave_less_of_normal_numbers() {
 }
 
 #[test]
-fn a_code_that_is_cut_off_instead_of_rounded_is_caught() {
+fn truncated_codes_are_detected() {
     let cut = |x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]| {
         (tables()[0].quantize)(x, codes, scales, sums);
         for (index, code) in codes.iter_mut().enumerate().filter(|(index, _)| scales[index / GROUP] > 0.0) {
@@ -417,8 +416,8 @@ fn a_code_that_is_cut_off_instead_of_rounded_is_caught() {
 
 #[test]
 fn ties_go_to_even_codes() {
-    // Beside whole numbers of which others would make halves and quarters, these
-    // levels are the best.
+    // With whole numbers, of which other levels would make halves and quarters, these levels are the
+    // best.
     let mut x = [64.0; GROUP];
     x[21..].fill(32.0);
     x[..10].copy_from_slice(&[127.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 125.5, 126.5, -126.5]);
@@ -434,9 +433,9 @@ fn ties_go_to_even_codes() {
     }
 }
 
-/// What is no number must not come out as one: its group's scale says so.
+/// Infinity and NaN are not quantized to finite numbers: the scale of their group reports them.
 #[test]
-fn groups_with_an_infinity_or_nan_have_that_for_their_scale() {
+fn groups_with_an_infinity_or_nan_have_it_as_their_scale() {
     for table in tables() {
         for (odd, place) in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN].into_iter().zip(0..) {
             for at in [0, 31, 17] {
@@ -459,7 +458,7 @@ fn groups_with_an_infinity_or_nan_have_that_for_their_scale() {
 }
 
 #[test]
-fn places_that_do_not_fit_are_refused() {
+fn outputs_of_wrong_lengths_are_refused() {
     for table in tables() {
         for (values, codes, scales, sums) in
             [(33, 33, 1, 1), (64, 32, 2, 2), (64, 64, 1, 2), (64, 64, 2, 1), (31, 31, 0, 0)]

@@ -1,5 +1,5 @@
-//! How fast products of weights are, from memory to sums: a chain of matrices
-//! as in a feed-forward block, run as one step.
+//! Measures matmuls, from weights in memory to sums: a chain of matrices as in a feed-forward block, run
+//! as one step.
 //!
 //! ```text
 //! GIRIH_FORMATS=q4_0,q5_1 cargo test --release -p girih-cpu --test it speed -- --ignored --nocapture
@@ -9,17 +9,17 @@
 use std::time::Instant;
 
 use girih_cpu::kernels::{Table, by_name, tables};
-use girih_cpu::{Cpu, Options, Precision};
+use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
 use girih_graph::backend::Inputs;
 use girih_graph::{Builder, Graph, Op, Outputs, Runner};
 use girih_tensor::{DType, Shape};
 
-use crate::fixture::{Random, Source, TestSequence, key, on, step};
+use crate::fixture::{Random, Source, TestSequence, key, on, step, stored_values};
 
 const WIDTH: usize = 2048;
 const INNER: usize = 8192;
 
-/// So many pairs of matrices, up and down again.
+/// Pairs of matrices, up and down.
 fn chain(dtype: DType, pairs: usize, rows: usize) -> Graph {
     let mut builder = Builder::new(key(rows, 1024));
     let mut x = builder.input("x", &[WIDTH], DType::F32);
@@ -33,7 +33,7 @@ fn chain(dtype: DType, pairs: usize, rows: usize) -> Graph {
     builder.finish(taken)
 }
 
-/// Seconds of a step, the least of several.
+/// The seconds of a step, the minimum of several.
 fn seconds(runner: &mut dyn Runner, rows: usize, times: usize) -> f64 {
     let embeddings = Random(1).numbers(rows * WIDTH);
     let sequence = TestSequence { outputs: Outputs::Last, ..TestSequence::new(0, 0, rows as u32) };
@@ -48,12 +48,12 @@ fn seconds(runner: &mut dyn Runner, rows: usize, times: usize) -> f64 {
 
 fn measure(table: Table, dtype: DType, threads: usize) {
     let pairs = 8;
-    let most = 512;
-    let graph = chain(dtype, pairs, most);
-    // One matrix of random values, under every name: contents do not matter.
-    let stored = Random(3).stored(dtype, &Shape::matrix(INNER, WIDTH));
+    let rows_max = 512;
+    let graph = chain(dtype, pairs, rows_max);
+    // One matrix of random values for all names: contents do not affect the time.
+    let stored = stored_values(dtype, &Shape::matrix(INNER, WIDTH), &mut Random(3));
     let source = Source(graph.weights().map(|(_, weight)| (weight.name.clone(), stored.clone())).collect());
-    let cpu = Cpu::with_table(Options { threads, precision: precision(), ..Options::default() }, table);
+    let cpu = Cpu::with_table(CpuOptions { threads, precision: precision(), ..CpuOptions::default() }, table);
     let mut runner = on(cpu.expect("the machine has such kernels"), &graph, &source, 16);
     let products = (2 * pairs * WIDTH * INNER) as f64;
     let (rows, columns) = dtype.tile();
@@ -70,13 +70,18 @@ fn measure(table: Table, dtype: DType, threads: usize) {
     println!();
 }
 
-/// The precision of activations that is asked for, if one is.
-fn precision() -> Option<Precision> {
+/// The precision of activations in `GIRIH_ACT`, if set.
+fn precision() -> Option<ActivationPrecision> {
     let name = std::env::var("GIRIH_ACT").ok()?;
-    Some(*Precision::ALL.iter().find(|precision| precision.name() == name).expect("the name of a precision"))
+    Some(
+        *ActivationPrecision::ALL
+            .iter()
+            .find(|precision| precision.name() == name)
+            .expect("the name of a precision"),
+    )
 }
 
-/// The formats that are asked for, or those that most files have.
+/// The formats in `GIRIH_FORMATS`, or the most common ones.
 fn formats() -> Vec<DType> {
     match std::env::var("GIRIH_FORMATS") {
         Ok(names) => {
@@ -88,7 +93,7 @@ fn formats() -> Vec<DType> {
 }
 
 #[test]
-#[ignore = "measures for a minute"]
+#[ignore = "a measurement of a minute"]
 fn speed() {
     let tables = match std::env::var("GIRIH_ISA") {
         Ok(name) => vec![by_name(&name).unwrap()],

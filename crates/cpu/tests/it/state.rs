@@ -1,6 +1,6 @@
-//! What an engine does to state, block by block, and what loading refuses.
+//! Operations of an engine on state, block by block, and what loading refuses.
 
-use girih_cpu::{Cpu, Options};
+use girih_cpu::{Cpu, CpuOptions};
 use girih_graph::backend::{Block, Inputs, Watch};
 use girih_graph::{Backend, Builder, Error, GroupId, Op, Runner, Step, WeightSource};
 use girih_tensor::{DType, Shape};
@@ -16,7 +16,7 @@ fn next(runner: &mut dyn Runner, block: u32, position: usize) -> Vec<u32> {
 }
 
 #[test]
-fn a_copied_sequence_goes_on_as_the_first() {
+fn a_copied_sequence_continues_like_the_original() {
     let tokens: Vec<u32> = (0..100).collect::<Vec<_>>().iter().map(|i| i * 7 % 50).collect();
     let mut runner = runner(Model::default(), 2);
     logits(&mut *runner, &tokens, 40);
@@ -29,7 +29,7 @@ fn a_copied_sequence_goes_on_as_the_first() {
     }
     let copied = next(&mut *runner, 8, 100);
     assert_eq!(next(&mut *runner, 11, 100), copied, "through bytes");
-    assert_eq!(next(&mut *runner, 0, 100), copied, "the first itself");
+    assert_eq!(next(&mut *runner, 0, 100), copied, "the original itself");
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_zeroed_block_is_zero_and_its_neighbours_are_not() {
 fn a_block_of_another_model_is_refused() {
     let mut runner = runner(Model::default(), 1);
     let error = runner.state().import(GroupId(0), Block(0), &[0; 3]).unwrap_err();
-    assert_eq!(error.to_string(), "a block of state is 6144 bytes; 3 were given");
+    assert_eq!(error.to_string(), "a block of state has 6144 bytes; got 3");
 }
 
 #[test]
@@ -69,13 +69,13 @@ fn a_failing_source_is_an_error() {
 fn too_much_state_is_an_error() {
     let graph = model(Model { width: 4096, ..Model::default() });
     let error = cpu(1).state(&graph, &[u32::MAX, 1]).unwrap_err();
-    assert!(error.to_string().contains("which the system does not give"), "{error}");
+    assert!(error.to_string().contains("cannot allocate"), "{error}");
 }
 
 #[test]
-fn no_threads_are_refused() {
-    let error = Cpu::new(Options { threads: 0, ..Options::default() }).unwrap_err();
-    assert_eq!(error.to_string(), "0 threads were asked for; at least 1 is needed");
+fn zero_threads_are_refused() {
+    let error = Cpu::new(CpuOptions { threads: 0, ..CpuOptions::default() }).unwrap_err();
+    assert_eq!(error.to_string(), "0 threads requested; at least 1 is needed");
 }
 
 #[test]
@@ -89,13 +89,13 @@ fn operands_of_the_wrong_kind_are_refused_by_name() {
     let refusals = cpu(1).refuses(&builder.finish(y));
     assert_eq!(refusals.len(), 1);
     assert_eq!(refusals[0].node, "rotated");
-    let reason = "its operand 'taken' is not the rows of the step, which 'rope' needs here";
+    let reason = "its operand 'taken' is not the rows of the step, which 'rope' needs";
     assert_eq!(refusals[0].reason, reason);
 }
 
-/// Names and extents of what is shown, and that a result is shown as it is.
+/// The names and shapes of watched values, and their contents.
 #[test]
-fn a_watch_sees_the_values_it_wants() {
+fn a_watch_gets_the_values_that_it_wants() {
     #[derive(Default)]
     struct Log(Vec<(String, String, Vec<f32>)>);
     impl Watch for Log {

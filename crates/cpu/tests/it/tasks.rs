@@ -1,4 +1,4 @@
-//! How often threads have to meet in a step.
+//! The number of tasks in a step.
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{BLOCK_POSITIONS, Backend, Outputs, Sequence, Step};
@@ -6,10 +6,9 @@ use girih_graph::{BLOCK_POSITIONS, Backend, Outputs, Sequence, Step};
 use crate::fixture::{Random, Source, cpu};
 use crate::invariance::{Model, model};
 
-/// Of each layer one for q, k and v, one for attention, one for its way out, one
-/// for the two ways up and one for the way down; and one for the logits. Norms,
-/// gates, residuals, rotations and state are parts of these, or a caller's own in
-/// a step of one row. Beyond one chunk of attention, joining sums is one more.
+/// Five tasks in each layer (q, k and v; attention; o; gate and up; down) and one for the logits. Norms,
+/// gates, residuals, rotations and state are parts of these, or are computed by the caller alone in a step
+/// of one row. Beyond one chunk of attention, joining partial sums is one more.
 #[test]
 fn a_token_takes_five_tasks_a_layer() {
     const LAYERS: u64 = 2;
@@ -34,6 +33,6 @@ fn a_token_takes_five_tasks_a_layer() {
     };
     assert!(tasks(0, 300) > 5 * LAYERS, "a prompt takes more: its rows are many");
     assert_eq!(tasks(20, 1), 5 * LAYERS + 1);
-    // The layer with a window sees one chunk only.
+    // The layer with a window sees only one chunk.
     assert_eq!(tasks(300, 1), 5 * LAYERS + 1 + 1);
 }

@@ -157,7 +157,7 @@ impl Runner for Oracle {
         "oracle"
     }
 
-    fn most(&self) -> Key {
+    fn max_key(&self) -> Key {
         self.most
     }
 

@@ -2,87 +2,81 @@
 
 use girih_tensor::reference;
 
-use super::StateTensor;
-use crate::Span;
+use super::state::StateValue;
 use crate::backend::Sequence;
+use crate::constant::Span;
 
-/// How scores are made; the constants of [`Op::Attend`](crate::Op::Attend).
+/// The constants of [`Op::Attend`](crate::Op::Attend).
 #[derive(Clone, Copy)]
-pub(super) struct Scores {
+pub(super) struct ScoreRule {
     pub scale: f32,
     pub span: Span,
     pub softcap: Option<f32>,
 }
 
-/// Attends with every head of every row of `q`, each within its sequence.
+/// Computes attention for every head of every row of `q`, each within its own sequence.
 pub(super) fn attend(
     q: &[f32],
     heads: usize,
-    keys: &StateTensor,
-    values: &StateTensor,
+    keys: &StateValue,
+    values: &StateValue,
     sequences: &[Sequence<'_>],
-    scores: Scores,
+    rule: ScoreRule,
 ) -> Vec<f32> {
     let rows: usize = sequences.iter().map(|sequence| sequence.rows.indexes().len()).sum();
     let size = q.len() / (rows * heads).max(1);
-    let shared = heads * size / keys.inner;
+    let heads_per_kv_head = heads * size / keys.inner;
     let value_size = values.inner * size / keys.inner;
     let mut out = Vec::with_capacity(rows * heads * value_size);
     for sequence in sequences {
         for (row, position) in sequence.rows.indexes().zip(sequence.position as usize..) {
             for head in 0..heads {
                 let q = &q[(row * heads + head) * size..][..size];
-                let at = head / shared;
-                let weights = weigh(q, at * size, keys, sequence, position, scores);
-                out.extend(blend(
-                    &weights,
-                    at * value_size,
-                    value_size,
-                    values,
-                    sequence,
-                    position,
-                    scores.span,
-                ));
+                let kv_head = head / heads_per_kv_head;
+                let weights = softmax_weights(q, kv_head * size, keys, sequence, position, rule);
+                let first = kv_head * value_size;
+                out.extend(weighted_sum(&weights, first, value_size, values, sequence, position, rule.span));
             }
         }
     }
     out
 }
 
-/// The softmax weights of one head of one row, over the positions it sees.
-fn weigh(
+/// The softmax weights of one head of one row, over the positions that it sees.
+/// The head's numbers begin at `first` in each row of `keys`.
+fn softmax_weights(
     q: &[f32],
-    at: usize,
-    keys: &StateTensor,
+    first: usize,
+    keys: &StateValue,
     sequence: &Sequence<'_>,
     position: usize,
-    how: Scores,
+    rule: ScoreRule,
 ) -> Vec<f64> {
-    let seen = sequence.sees(how.span, position);
+    let seen = sequence.sees(rule.span, position);
     let mut weights: Vec<f64> = seen
         .map(|seen| {
-            let key = &keys.row(sequence, seen)[at..at + q.len()];
-            let score = f64::from(how.scale) * reference::dot(q, key).sum;
-            how.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
+            let key = &keys.row(sequence, seen)[first..first + q.len()];
+            let score = f64::from(rule.scale) * reference::dot(q, key).sum;
+            rule.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
         })
         .collect();
     reference::softmax(&mut weights);
     weights
 }
 
-/// The weighted sum of the values of one head.
-fn blend(
+/// The weighted sum of the values of one head, which begin at `first` in each row.
+fn weighted_sum(
     weights: &[f64],
-    at: usize,
+    first: usize,
     size: usize,
-    values: &StateTensor,
+    values: &StateValue,
     sequence: &Sequence<'_>,
     position: usize,
     span: Span,
 ) -> Vec<f32> {
     let mut sums = vec![0.0f64; size];
     for (weight, seen) in weights.iter().zip(sequence.sees(span, position)) {
-        let value = &values.row(sequence, seen)[at..at + size];
+        let value = &values.row(sequence, seen)[first..first + size];
         sums.iter_mut().zip(value).for_each(|(sum, &v)| *sum += weight * f64::from(v));
     }
     sums.into_iter().map(|sum| sum as f32).collect()

@@ -1,9 +1,9 @@
-//! The operators that work on one row at a time.
+//! The ops that compute one row at a time.
 
 use girih_tensor::reference;
 
 use crate::backend::{Inputs, Sequence};
-use crate::{Act, Pairing};
+use crate::constant::{Act, Pairing};
 
 pub(super) fn embed(inputs: Inputs<'_>, table: &[f32], width: usize) -> Vec<f32> {
     let Inputs::Tokens(tokens) = inputs else { unreachable!("checked: embed reads tokens") };
@@ -28,7 +28,7 @@ pub(super) fn linear(x: &[f32], weight: &[f32], bias: Option<&[f32]>, inputs: us
     sums.collect()
 }
 
-/// Rotates every head of every row; `stride` numbers a row.
+/// Rotates every head of every row; a row has `stride` numbers.
 pub(super) fn rope(
     x: &[f32],
     frequencies: &[f32],
@@ -36,19 +36,19 @@ pub(super) fn rope(
     sequences: &[Sequence<'_>],
     stride: usize,
 ) -> Vec<f32> {
-    let mut turned = x.to_vec();
+    let mut rotated = x.to_vec();
     for sequence in sequences {
         for (row, position) in sequence.rows.indexes().zip(sequence.position..) {
-            for head in turned[row * stride..(row + 1) * stride].chunks_exact_mut(2 * frequencies.len()) {
+            for head in rotated[row * stride..(row + 1) * stride].chunks_exact_mut(2 * frequencies.len()) {
                 rotate(head, frequencies, pairing, position);
             }
         }
     }
-    turned
+    rotated
 }
 
 /// Rotates one head. The angle is rounded to `f32` before its sine and cosine
-/// are taken, because that is the number that models were trained with.
+/// are computed, because models were trained with that number.
 fn rotate(head: &mut [f32], frequencies: &[f32], pairing: Pairing, position: u32) {
     for (i, frequency) in frequencies.iter().enumerate() {
         let (a, b) = match pairing {
@@ -62,7 +62,7 @@ fn rotate(head: &mut [f32], frequencies: &[f32], pairing: Pairing, position: u32
     }
 }
 
-pub(super) fn take(x: &[f32], stride: usize, sequences: &[Sequence<'_>]) -> Vec<f32> {
+pub(super) fn gather(x: &[f32], stride: usize, sequences: &[Sequence<'_>]) -> Vec<f32> {
     let rows = sequences.iter().flat_map(Sequence::output_rows);
     rows.flat_map(|row| &x[row * stride..(row + 1) * stride]).copied().collect()
 }

@@ -1,12 +1,13 @@
-//! Attention and the state it reads: who sees whom, with numbers by hand.
+//! Attention and the state it reads: which positions a row sees, with numbers
+//! computed by hand.
 
 use girih_graph::backend::{Block, Inputs, Range32};
 
 use crate::operators::near;
-use crate::session::{Part, open, step};
+use crate::session::{TestSequence, open, step};
 
-/// Two query heads over one head of keys and values, all of size 1. A row of
-/// the input holds the two queries, the key and the value.
+/// Two query heads that share one KV head, all of size 1. A row of the input
+/// has the two queries, the key and the value.
 fn form(span: &str, cap: &str, dtype: &str) -> String {
     format!(
         "graph rows 8 sequences 2 context 128 output_rows 8 embeddings -> hidden
@@ -27,31 +28,31 @@ fn form(span: &str, cap: &str, dtype: &str) -> String {
         values = write v.heads
         mixed: [rows 8, 2, 1] = attend(scale=2.0 span={span}{cap}) q.heads, keys, values
         flat: [rows 8, 2] = reshape mixed
-        output taken: [output_rows 8, 2] = gather flat"
+        output z: [output_rows 8, 2] = gather flat"
     )
 }
 
-fn run(text: &str, x: &[[f32; 4]], parts: &[Part<'_>]) -> Vec<f32> {
+fn run(text: &str, x: &[[f32; 4]], sequences: &[TestSequence<'_>]) -> Vec<f32> {
     let mut runner = open(text, |name, _| match name {
         "queries" => vec![1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0],
         "third" => vec![0.0, 0.0, 1.0, 0.0],
         "fourth" => vec![0.0, 0.0, 0.0, 1.0],
         other => panic!("no weight '{other}' in the form"),
     });
-    step(runner.as_mut(), Inputs::Embeddings(x.as_flattened()), parts)
+    step(runner.as_mut(), Inputs::Embeddings(x.as_flattened()), sequences)
 }
 
 #[test]
-fn heads_weigh_values_by_the_softmax_of_their_scores() {
+fn results_are_values_weighted_by_the_softmax_of_scores() {
     // Head 0 of the second row scores 2 · 1/2 · 0 and 2 · 1/2 · ln 3: weights
     // 1/4 and 3/4 of the values 1 and 5. Head 1 scores 0 and 0: their mean.
     let x = [[0.5, 0.0, 0.0, 1.0], [0.5, 0.0, 3f32.ln(), 5.0]];
-    near(&run(&form("full", "", "f32"), &x, &[Part::whole(2)]), &[1.0, 1.0, 4.0, 3.0]);
+    near(&run(&form("full", "", "f32"), &x, &[TestSequence::whole(2)]), &[1.0, 1.0, 4.0, 3.0]);
 }
 
 #[test]
 fn neighbouring_query_heads_share_a_head_of_keys() {
-    // Four heads over two: the values 10 and 20 are read by two heads each.
+    // Four query heads share two KV heads: two of them read 10, two read 20.
     let text = "graph rows 1 sequences 1 context 64 output_rows 1 embeddings -> hidden
         group full span full
         input x: [rows 1, 2, 1] f32
@@ -62,9 +63,9 @@ fn neighbouring_query_heads_share_a_head_of_keys() {
         state values: [context 64, 2, 1] f32 in full
         values = write x
         seen: [rows 1, 4, 1] = attend(scale=1.0 span=full) heads, values, values
-        output taken: [output_rows 1, 4, 1] = gather seen";
+        output z: [output_rows 1, 4, 1] = gather seen";
     let mut runner = open(text, |_, count| vec![1.0; count]);
-    let out = step(runner.as_mut(), Inputs::Embeddings(&[10.0, 20.0]), &[Part::whole(1)]);
+    let out = step(runner.as_mut(), Inputs::Embeddings(&[10.0, 20.0]), &[TestSequence::whole(1)]);
     assert_eq!(out, [10.0, 10.0, 20.0, 20.0]);
 }
 
@@ -73,62 +74,63 @@ fn scores_are_capped_before_the_softmax() {
     // 2 · tanh(s / 2) = ln 3 gives the weights of the case above.
     let score = 2.0 * (3f64.ln() / 2.0).atanh();
     let x = [[0.5, 0.0, 0.0, 1.0], [0.5, 0.0, score as f32, 5.0]];
-    near(&run(&form("full", " softcap=2.0", "f32"), &x, &[Part::whole(2)]), &[1.0, 1.0, 4.0, 3.0]);
+    near(&run(&form("full", " softcap=2.0", "f32"), &x, &[TestSequence::whole(2)]), &[1.0, 1.0, 4.0, 3.0]);
 }
 
-/// Both heads' results when all scores are zero, so that every row yields the
-/// mean of the values it sees; the values are 1, 2, 4, 8, …
-fn means(span: &str, parts: &[Part<'_>]) -> Vec<f32> {
-    let rows = parts.iter().map(|part| part.rows).sum::<u32>();
+/// The results of both heads when all scores are zero: every row is the mean of
+/// the values that it sees. The values are 1, 2, 4, 8, …
+fn means(span: &str, sequences: &[TestSequence<'_>]) -> Vec<f32> {
+    let rows = sequences.iter().map(|sequence| sequence.rows).sum::<u32>();
     let x: Vec<_> = (0..rows).map(|row| [0.0, 0.0, 1.0, (1 << row) as f32]).collect();
-    let both = run(&form(span, "", "f32"), &x, parts);
+    let both = run(&form(span, "", "f32"), &x, sequences);
     assert!(both.chunks_exact(2).all(|heads| heads[0] == heads[1]), "{both:?}");
     both.chunks_exact(2).map(|heads| heads[0]).collect()
 }
 
 #[test]
-fn a_row_sees_what_its_span_names() {
-    near(&means("full", &[Part::whole(4)]), &[1.0, 3.0 / 2.0, 7.0 / 3.0, 15.0 / 4.0]);
-    near(&means("window:1", &[Part::whole(4)]), &[1.0, 2.0, 4.0, 8.0]);
-    near(&means("window:3", &[Part::whole(4)]), &[1.0, 3.0 / 2.0, 7.0 / 3.0, 14.0 / 3.0]);
-    near(&means("window:4294967295", &[Part::whole(3)]), &[1.0, 3.0 / 2.0, 7.0 / 3.0]);
+fn a_row_sees_the_positions_of_its_span() {
+    near(&means("full", &[TestSequence::whole(4)]), &[1.0, 3.0 / 2.0, 7.0 / 3.0, 15.0 / 4.0]);
+    near(&means("window:1", &[TestSequence::whole(4)]), &[1.0, 2.0, 4.0, 8.0]);
+    near(&means("window:3", &[TestSequence::whole(4)]), &[1.0, 3.0 / 2.0, 7.0 / 3.0, 14.0 / 3.0]);
+    near(&means("window:4294967295", &[TestSequence::whole(3)]), &[1.0, 3.0 / 2.0, 7.0 / 3.0]);
 }
 
 #[test]
 fn rows_of_a_mutual_span_see_each_other() {
     let spans = [Range32 { start: 1, end: 3 }];
-    let part = Part { spans: &spans, ..Part::whole(4) };
-    near(&means("full", &[part]), &[1.0, 7.0 / 3.0, 7.0 / 3.0, 15.0 / 4.0]);
-    // The span reaches behind a window as well: row 2 sees row 1.
-    near(&means("window:1", &[part]), &[1.0, 3.0, 3.0, 8.0]);
-    // Row 1 sees row 0 through its window and row 2 through the span.
-    near(&means("window:2", &[part]), &[1.0, 7.0 / 3.0, 3.0, 6.0]);
+    let sequence = TestSequence { spans: &spans, ..TestSequence::whole(4) };
+    near(&means("full", &[sequence]), &[1.0, 7.0 / 3.0, 7.0 / 3.0, 15.0 / 4.0]);
+    // A mutual span extends a window: row 2 sees row 1.
+    near(&means("window:1", &[sequence]), &[1.0, 3.0, 3.0, 8.0]);
+    // Row 1 sees row 0 by its window and row 2 by the mutual span.
+    near(&means("window:2", &[sequence]), &[1.0, 7.0 / 3.0, 3.0, 6.0]);
 }
 
 #[test]
-fn spans_count_positions_of_the_sequence() {
+fn mutual_spans_are_positions_of_the_sequence() {
     let spans = [Range32 { start: 70, end: 72 }];
-    let part = Part { position: 70, blocks: &[Block(1), Block(3)], spans: &spans, ..Part::whole(3) };
-    near(&means("window:1", &[part]), &[1.5, 1.5, 4.0]);
+    let sequence =
+        TestSequence { position: 70, blocks: &[Block(1), Block(3)], spans: &spans, ..TestSequence::whole(3) };
+    near(&means("window:1", &[sequence]), &[1.5, 1.5, 4.0]);
 }
 
 #[test]
-fn lanes_do_not_see_each_other() {
-    let other = Part { blocks: &[Block(2)], ..Part::whole(2) };
-    near(&means("full", &[Part::whole(2), other]), &[1.0, 3.0 / 2.0, 4.0, 6.0]);
-    // Nor do mutual spans reach over: positions are the sequence's own.
+fn sequences_do_not_see_each_other() {
+    let other = TestSequence { blocks: &[Block(2)], ..TestSequence::whole(2) };
+    near(&means("full", &[TestSequence::whole(2), other]), &[1.0, 3.0 / 2.0, 4.0, 6.0]);
+    // A mutual span does not apply to the other sequence, at the same positions.
     let spans = [Range32 { start: 0, end: 2 }];
-    let parts = [Part { spans: &spans, ..Part::whole(2) }, other];
-    near(&means("full", &parts), &[3.0 / 2.0, 3.0 / 2.0, 4.0, 6.0]);
+    let sequences = [TestSequence { spans: &spans, ..TestSequence::whole(2) }, other];
+    near(&means("full", &sequences), &[3.0 / 2.0, 3.0 / 2.0, 4.0, 6.0]);
 }
 
 #[test]
 fn writes_round_to_the_type_of_the_state() {
     let alone = |dtype: &str, value: f32| {
-        let out = run(&form("full", "", dtype), &[[0.0, 0.0, 0.0, value]], &[Part::whole(1)]);
+        let out = run(&form("full", "", dtype), &[[0.0, 0.0, 0.0, value]], &[TestSequence::whole(1)]);
         out[0]
     };
-    // Ties go to even: f16 has 10 bits behind the point at 1, bf16 has 7.
+    // Ties round to even: f16 has 10 fraction bits, bf16 has 7.
     let power = |exponent: i32| 2f32.powi(exponent);
     assert_eq!(alone("f32", 1.0 + power(-23)), 1.0 + power(-23));
     assert_eq!(alone("f16", 1.0 + power(-11)), 1.0);

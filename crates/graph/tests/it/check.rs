@@ -1,4 +1,4 @@
-//! Every rule of the checker, broken on purpose in an otherwise sound graph.
+//! Every rule of the checker, broken in a graph that has no other fault.
 
 use girih_graph::{Graph, GroupId, Role, ValueId, faults};
 use girih_tensor::{DType, Shape};
@@ -15,25 +15,25 @@ fn sound_graphs_have_no_faults() {
     }
 }
 
-/// Whether the graph has a fault at `place` whose sentence holds `words`.
-fn expect(graph: &Graph, place: &str, words: &str) {
+/// Asserts that the graph has a fault of this name whose sentence contains `words`.
+fn expect(graph: &Graph, name: &str, words: &str) {
     let found = faults(graph);
     assert!(
-        found.iter().any(|fault| fault.place == place && fault.sentence.contains(words)),
-        "no fault at '{place}' that says '{words}' among {found:#?}"
+        found.iter().any(|fault| fault.name == name && fault.sentence.contains(words)),
+        "no fault '{words}' of '{name}' among {found:#?}"
     );
 }
 
 /// Edits the form's text and expects a fault.
-fn edit(from: &str, to: &str, place: &str, words: &str) {
-    expect(&parse(&edited(TOKENS, from, to)), place, words);
+fn edit(from: &str, to: &str, name: &str, words: &str) {
+    expect(&parse(&edited(TOKENS, from, to)), name, words);
 }
 
 /// Changes the parsed form and expects a fault.
-fn change(place: &str, words: &str, change: impl FnOnce(&mut Graph)) {
+fn change(name: &str, words: &str, change: impl FnOnce(&mut Graph)) {
     let mut graph = parse(TOKENS);
     change(&mut graph);
-    expect(&graph, place, words);
+    expect(&graph, name, words);
 }
 
 /// The index of the value of this name.
@@ -66,7 +66,7 @@ fn rule_2_ids_name_values_and_groups() {
     });
 }
 
-/// Makes two values stand in each other's place, with all that refers to them.
+/// Exchanges the indexes of two values, and all references to them.
 fn exchange(graph: &mut Graph, names: [&str; 2]) {
     let [a, b] = names.map(|name| at(graph, name));
     graph.values.swap(a, b);
@@ -82,12 +82,12 @@ fn exchange(graph: &mut Graph, names: [&str; 2]) {
 }
 
 #[test]
-fn rule_3_values_stand_before_their_use() {
+fn rule_3_values_come_before_their_use() {
     change("embed", "stands before its operand 'embed.rows'", |g| exchange(g, ["embed.rows", "embed"]));
     change("layers.0.up", "stands before the result of an earlier node", |g| {
         exchange(g, ["layers.0.gate", "layers.0.up"]);
     });
-    // State whose declaration would bring along a result that is written later.
+    // The declaration of the state would also declare a result that is written later.
     change("layers.0.k", "stands before the result of an earlier node", |g| {
         let [write, k] = ["layers.0.keys", "layers.0.k"].map(|name| node(g, name));
         let write = g.nodes.remove(write);
@@ -96,7 +96,7 @@ fn rule_3_values_stand_before_their_use() {
 }
 
 #[test]
-fn rule_4_values_are_written_once_by_what_may_write_them() {
+fn rule_4_values_are_written_once_and_by_the_right_op() {
     change("layers.0.norm", "two nodes write it", |g| {
         let norm = g.nodes[node(g, "layers.0.norm")].clone();
         g.nodes.insert(3, norm);
@@ -132,7 +132,7 @@ fn rule_5_nothing_is_read_before_it_is_written() {
 }
 
 #[test]
-fn rule_6_one_input_one_output_and_nothing_unread() {
+fn rule_6_there_is_one_input_and_one_output_and_every_value_is_read() {
     edit("input tokens", "weight tokens", "graph", "0 values of the role input");
     edit("output logits", "logits", "graph", "0 values of the role output");
     edit("output logits", "logits", "logits", "nothing reads it");
@@ -177,7 +177,7 @@ fn rule_7_types_suit_roles() {
 const SHAPES: &str = "do not have the shapes";
 
 #[test]
-fn rule_7_operators_that_change_no_shape_have_equal_operands() {
+fn rule_7_elementwise_ops_have_operands_of_equal_shapes() {
     edit("embed: [rows 8, 32] = scale", "embed: [rows 8, 16] = scale", "embed", SHAPES);
     edit("logits: [output_rows 4, 16] = softcap", "logits: [output_rows 4, 15] = softcap", "logits", SHAPES);
     edit("= add embed, layers.0.o", "= add embed, layers.0.q.heads", "layers.0.read", SHAPES);
@@ -209,7 +209,7 @@ fn rule_7_embed_and_linear_have_fitting_matrices() {
 }
 
 #[test]
-fn rule_7_positional_operators_read_rows() {
+fn rule_7_positional_ops_read_rows() {
     edit(
         "rope(pairing=halves) layers.0.q.heads",
         "rope(pairing=halves) layers.0.q",
@@ -229,7 +229,7 @@ fn rule_7_positional_operators_read_rows() {
 }
 
 /// A graph of square matrices in which rows, output rows and width are 4, so
-/// that only roles and what extents count tell its values apart.
+/// that its values differ only in their roles and in what their extents count.
 const SQUARE: &str = "graph rows 4 sequences 1 context 64 output_rows 4 tokens -> hidden
 group full span full
 input tokens: [rows 4] i32
@@ -245,8 +245,8 @@ same: [rows 4] = scale(factor=1.0) flat
 weight gain: [4] f32
 normed: [rows 4, 4] = norm(epsilon=0.0) y, gain
 heads: [rows 4, 1, 4] = reshape normed
-weight turns: [2] f32
-rotated: [rows 4, 1, 4] = rope(pairing=halves) heads, turns
+weight frequencies: [2] f32
+rotated: [rows 4, 1, 4] = rope(pairing=halves) heads, frequencies
 state keys: [context 64, 1, 4] f32 in full
 keys = write rotated
 seen: [rows 4, 1, 4] = attend(scale=1.0 span=full) rotated, keys, keys
@@ -259,9 +259,9 @@ output z: [output_rows 4, 4] = gather all
 ";
 
 #[test]
-fn rule_7_shapes_alone_do_not_make_a_weight() {
+fn rule_7_values_of_the_right_shape_need_the_right_role() {
     assert_eq!(faults(&parse(SQUARE)), []);
-    let edit = |from: &str, to: &str, place: &str| expect(&parse(&edited(SQUARE, from, to)), place, SHAPES);
+    let edit = |from: &str, to: &str, name: &str| expect(&parse(&edited(SQUARE, from, to)), name, SHAPES);
     edit("linear x, matrix, bias", "linear x, x, bias", "y");
     edit("linear thin, gains", "linear thin, thin", "again");
     edit("norm(epsilon=0.0) y, gain", "norm(epsilon=0.0) y, same", "normed");
@@ -285,7 +285,7 @@ fn rule_7_shapes_alone_do_not_make_a_weight() {
 }
 
 #[test]
-fn rule_7_attention_has_whole_groups_of_heads() {
+fn rule_7_query_heads_are_a_multiple_of_kv_heads() {
     let keys = |size: &str| TOKENS.replace("[context 128, 2, 8]", &format!("[context 128, {size}]"));
     for size in ["3, 8", "2, 7", "1, 8", "16"] {
         expect(&parse(&keys(size)), "layers.0.keys", SHAPES);
@@ -308,7 +308,7 @@ fn rule_7_attention_has_whole_groups_of_heads() {
 }
 
 #[test]
-fn rule_8_outermost_extents_count_what_roles_ask_for() {
+fn rule_8_outermost_extents_count_what_roles_require() {
     const COUNTS: &str = "does not count";
     edit("tokens: [rows 8] i32", "tokens: [8] i32", "tokens", COUNTS);
     edit("weight rope.halves: [4]", "weight rope.halves: [output_rows 4]", "rope.halves", COUNTS);
@@ -347,7 +347,7 @@ fn rule_10_constants_and_extents_are_finite_and_positive() {
     for epsilon in ["inf", "NaN", "-1e-5", "1e400"] {
         edit(norm, &format!("norm(epsilon={epsilon}) embed,"), "layers.0.norm", FINITE);
     }
-    for (from, to, place) in [
+    for (from, to, name) in [
         ("factor=5.656854", "factor=-inf", "embed"),
         ("cap=30.0", "cap=0.0", "logits"),
         ("softcap=50.0", "softcap=-50.0", "layers.1.mixed"),
@@ -355,7 +355,7 @@ fn rule_10_constants_and_extents_are_finite_and_positive() {
         ("span=window:4 softcap", "span=window:0 softcap", "layers.1.mixed"),
     ] {
         let words = if to.contains("window") { "state of one group" } else { FINITE };
-        edit(from, to, place, words);
+        edit(from, to, name, words);
     }
     edit("group window_4 span window:4", "group window_4 span window:0", "window_4", "no positions");
     edit("embed.table: [16,", "embed.table: [0,", "embed.table", "an extent is zero");
@@ -367,15 +367,15 @@ fn rule_10_constants_and_extents_are_finite_and_positive() {
 }
 
 #[test]
-fn rule_10_values_fit_into_the_addresses_of_a_process() {
-    // 2^41 x 32 numbers of 4 bytes are 2^48 bytes; two of 2^46 are 2^47, which
-    // leaves no room for the rest.
+fn rule_10_values_fit_into_the_address_space_of_a_process() {
+    // 2^41 x 32 numbers of 4 bytes are 2^48 bytes; two values of 2^46 bytes are
+    // 2^47 together, so that the other values exceed the maximum.
     edit("embed.table: [16, 32]", "embed.table: [2199023255552, 32]", "embed.table", "more bytes than");
     let half = edited(TOKENS, "layers.0.gate.weight: [64,", "layers.0.gate.weight: [549755813888,");
     let both = edited(&half, "layers.0.up.weight: [64,", "layers.0.up.weight: [549755813888,");
     assert!(faults(&parse(&half)).iter().all(|fault| !fault.sentence.contains("more bytes than")));
     expect(&parse(&both), "layers.0.up.weight", "more bytes than");
-    // A product of extents that overflows behind a zero.
+    // The product of the extents would overflow without the zero.
     change("layers.0.keys", "an extent is zero", |g| {
         let index = at(g, "layers.0.keys");
         g.values[index].shape = Shape::new(&[0, 1 << 40, 1 << 40]).expect("has no elements");

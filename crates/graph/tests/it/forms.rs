@@ -1,4 +1,4 @@
-//! The golden graphs: two layers that between them use every operator.
+//! The golden graphs: two layers that together use every op.
 
 use girih_graph::Graph;
 
@@ -11,8 +11,8 @@ pub fn parse(text: &str) -> Graph {
     text.parse().unwrap_or_else(|error| panic!("{error}, in:\n{text}"))
 }
 
-/// `text` with the one place that reads `from` made to read `to`.
+/// `text` with its only occurrence of `from` replaced by `to`.
 pub fn edited(text: &str, from: &str, to: &str) -> String {
-    assert_eq!(text.matches(from).count(), 1, "'{from}' names one place of the form");
+    assert_eq!(text.matches(from).count(), 1, "'{from}' occurs once in the form");
     text.replace(from, to)
 }

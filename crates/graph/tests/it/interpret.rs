@@ -1,14 +1,14 @@
-//! The interpreter on whole graphs: however a sequence is cut into steps, its
-//! results are exactly the same.
+//! The interpreter on whole graphs: results do not depend on how a sequence is
+//! divided into steps.
 
 use girih_graph::backend::{Block, Inputs};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend, GroupId, Outputs, Runner, Watch, load};
-use girih_tensor::Shape;
+use girih_tensor::{Random, Shape};
 
 use crate::forms::{EMBEDDINGS, TOKENS, parse};
-use crate::random::{self, Random};
-use crate::session::{Part, Table, open_random, run_once, step, watched};
+use crate::random;
+use crate::session::{TestSequence, WeightTable, open_random, run_once, step, watched};
 
 const FIRST: &[Block] = &[Block(0), Block(1)];
 const SCATTERED: &[Block] = &[Block(3), Block(1)];
@@ -18,7 +18,7 @@ fn tokens(count: usize) -> Vec<u32> {
     (0..count).map(|_| random.below(16) as u32).collect()
 }
 
-/// The last two rows of a sequence that is run `chunk` rows at a time.
+/// The last two rows of a sequence that runs in chunks of `chunk` rows.
 fn chunked(tokens: &[u32], chunk: usize, blocks: &[Block]) -> Vec<f32> {
     let mut runner = open_random(TOKENS);
     let mut last = Vec::new();
@@ -27,8 +27,8 @@ fn chunked(tokens: &[u32], chunk: usize, blocks: &[Block]) -> Vec<f32> {
         let count = rows.len() as u32;
         let outputs =
             if position as usize + rows.len() == tokens.len() { Outputs::LastN(2) } else { Outputs::None };
-        let part = Part { blocks, position, rows: count, outputs, spans: &[] };
-        last = step(runner.as_mut(), Inputs::Tokens(rows), &[part]);
+        let sequence = TestSequence { blocks, position, rows: count, outputs, spans: &[] };
+        last = step(runner.as_mut(), Inputs::Tokens(rows), &[sequence]);
         position += count;
     }
     last
@@ -46,70 +46,71 @@ fn a_prefill_in_chunks_equals_one_in_one_step() {
 }
 
 #[test]
-fn a_sequence_may_lie_in_any_blocks() {
+fn a_sequence_can_use_any_blocks() {
     let tokens = tokens(100);
     assert_eq!(chunked(&tokens, 8, FIRST), chunked(&tokens, 7, SCATTERED));
 }
 
 #[test]
-fn lanes_side_by_side_equal_lanes_alone() {
+fn sequences_in_one_step_equal_sequences_alone() {
     let tokens = tokens(8);
-    let part = |blocks, rows| Part { blocks, position: 0, rows, outputs: Outputs::LastN(2), spans: &[] };
-    let (left, right) = (part(&[Block(2)], 3), part(&[Block(0)], 5));
-    let alone = |range: std::ops::Range<usize>, part| {
-        step(open_random(TOKENS).as_mut(), Inputs::Tokens(&tokens[range]), &[part])
+    let sequence =
+        |blocks, rows| TestSequence { blocks, position: 0, rows, outputs: Outputs::LastN(2), spans: &[] };
+    let (left, right) = (sequence(&[Block(2)], 3), sequence(&[Block(0)], 5));
+    let alone = |range: std::ops::Range<usize>, sequence| {
+        step(open_random(TOKENS).as_mut(), Inputs::Tokens(&tokens[range]), &[sequence])
     };
     let both = step(open_random(TOKENS).as_mut(), Inputs::Tokens(&tokens), &[left, right]);
     assert_eq!(both, [alone(0..3, left), alone(3..8, right)].concat());
 }
 
-/// Keeps the values of some names.
-struct Kept(&'static [&'static str], Vec<(String, Shape, Vec<f32>)>);
+/// Records the values of some names.
+struct ValueLog(&'static [&'static str], Vec<(String, Shape, Vec<f32>)>);
 
-impl Watch for Kept {
+impl Watch for ValueLog {
     fn wants(&self, name: &str) -> bool {
         self.0.contains(&name)
     }
 
     fn value(&mut self, name: &str, shape: &Shape, data: &[f32]) {
-        assert!(self.wants(name), "only what is wanted is shown");
+        assert!(self.wants(name), "a watch receives only the values it wants");
         self.1.push((name.to_owned(), *shape, data.to_vec()));
     }
 }
 
 #[test]
-fn embeddings_continue_where_tokens_would_have() {
+fn embeddings_in_place_of_tokens_have_the_same_results() {
     let tokens = tokens(6);
-    let part = Part { outputs: Outputs::LastN(3), ..Part::whole(6) };
-    let mut kept = Kept(&["embed", "head.norm", "layers.0.keys"], Vec::new());
-    watched(open_random(TOKENS).as_mut(), Inputs::Tokens(&tokens), &[part], &mut kept);
-    // Values are shown as they are made, at the step's extents; state is not.
-    let shown: Vec<_> = kept.1.iter().map(|(name, shape, _)| (name.as_str(), shape.to_string())).collect();
+    let sequence = TestSequence { outputs: Outputs::LastN(3), ..TestSequence::whole(6) };
+    let mut log = ValueLog(&["embed", "head.norm", "layers.0.keys"], Vec::new());
+    watched(open_random(TOKENS).as_mut(), Inputs::Tokens(&tokens), &[sequence], &mut log);
+    // A watch receives values in order, at the step's extents, but no state.
+    let shown: Vec<_> = log.1.iter().map(|(name, shape, _)| (name.as_str(), shape.to_string())).collect();
     assert_eq!(shown, [("embed", "[6, 32]".to_owned()), ("head.norm", "[3, 32]".to_owned())]);
-    let rows = Inputs::Embeddings(&kept.1[0].2);
-    assert_eq!(step(open_random(EMBEDDINGS).as_mut(), rows, &[part]), kept.1[1].2);
+    let rows = Inputs::Embeddings(&log.1[0].2);
+    assert_eq!(step(open_random(EMBEDDINGS).as_mut(), rows, &[sequence]), log.1[1].2);
 }
 
-/// A runner that has read `tokens` into block 0.
-fn read(tokens: &[u32]) -> Box<dyn Runner> {
+/// A runner with the state of `tokens` in block 0.
+fn prefilled(tokens: &[u32]) -> Box<dyn Runner> {
     let mut runner = open_random(TOKENS);
-    let part = Part { outputs: Outputs::None, ..Part::whole(tokens.len() as u32) };
-    step(runner.as_mut(), Inputs::Tokens(tokens), &[part]);
+    let sequence = TestSequence { outputs: Outputs::None, ..TestSequence::whole(tokens.len() as u32) };
+    step(runner.as_mut(), Inputs::Tokens(tokens), &[sequence]);
     runner
 }
 
-/// The logits of the next token of a sequence that lies in `block`.
+/// The logits of one more token of the sequence in `block`.
 fn next(runner: &mut dyn Runner, position: usize, block: Block) -> Vec<f32> {
     let blocks = [block];
-    let part = Part { blocks: &blocks, position: position as u32, ..Part::whole(1) };
-    step(runner, Inputs::Tokens(&[5]), &[part])
+    let sequence = TestSequence { blocks: &blocks, position: position as u32, ..TestSequence::whole(1) };
+    step(runner, Inputs::Tokens(&[5]), &[sequence])
 }
 
 #[test]
-fn copied_and_imported_blocks_continue_like_their_original() {
+fn copied_and_imported_blocks_equal_the_original() {
     let tokens = tokens(7);
-    let expected = next(read(&tokens).as_mut(), 7, Block(0));
-    let mut runner = read(&tokens);
+    let expected = next(prefilled(&tokens).as_mut(), 7, Block(0));
+    let mut runner = prefilled(&tokens);
     let groups = [GroupId(0), GroupId(1)];
     let saved = groups.map(|group| runner.state().export(group, Block(0)));
     for group in groups {
@@ -127,9 +128,12 @@ fn copied_and_imported_blocks_continue_like_their_original() {
 }
 
 #[test]
-fn state_outlives_steps_but_not_the_runner() {
+fn state_lasts_from_step_to_step_within_one_runner() {
     let tokens = tokens(4);
-    assert_ne!(next(read(&tokens).as_mut(), 4, Block(0)), next(open_random(TOKENS).as_mut(), 4, Block(0)));
+    assert_ne!(
+        next(prefilled(&tokens).as_mut(), 4, Block(0)),
+        next(open_random(TOKENS).as_mut(), 4, Block(0))
+    );
 }
 
 #[test]
@@ -144,7 +148,7 @@ fn state_larger_than_memory_is_an_error() {
 #[test]
 fn a_failing_source_fails_the_load() {
     let graph = parse(TOKENS);
-    let empty = Table::of(&parse(EMBEDDINGS), |_, count| vec![0.0; count]);
+    let empty = WeightTable::of(&parse(EMBEDDINGS), |_, count| vec![0.0; count]);
     let loaded = load(Interpreter, &empty, graph.key, &[1, 1], |_| Ok(graph.clone()));
     assert_eq!(loaded.err().expect("no table").to_string(), "there is no weight 'embed.table'");
 }

@@ -1,4 +1,4 @@
-//! Tests of graphs through the public interface: rules, text, plan, meaning, running.
+//! Tests of graphs through the public interface: rules, text form, plans, results, loading.
 
 mod attention;
 mod check;
@@ -10,4 +10,5 @@ mod random;
 mod runner;
 mod session;
 mod sink_gather;
+mod table;
 mod text;

@@ -1,9 +1,9 @@
-//! The operators that work on one row: numbers worked out by hand.
+//! The ops that compute one row at a time, with numbers computed by hand.
 
 use girih_graph::Outputs;
 use girih_graph::backend::{Block, Inputs};
 
-use crate::session::{Part, open, step};
+use crate::session::{TestSequence, open, step};
 
 /// Equal up to the rounding of the inputs (such as ln 3) and of the result: no
 /// case multiplies an error of its inputs by more than seven.
@@ -16,37 +16,41 @@ pub fn near(have: &[f32], expected: &[f64]) {
     }
 }
 
-/// The rows of `y`, which the last line makes of the rows of `x`, as one
-/// sequence from its first position on.
+/// Runs the lines on the rows of `x`, one sequence from position 0, and returns
+/// the rows of `y`, the result of the last line.
 fn run(lines: &[&str], weights: &[(&str, &[f32])], x: &[f32]) -> Vec<f32> {
     run_from(0, lines, weights, x)
 }
 
 fn run_from(position: u32, lines: &[&str], weights: &[(&str, &[f32])], x: &[f32]) -> Vec<f32> {
     let last = lines[lines.len() - 1];
-    let shape = last.strip_prefix("y: [rows ").and_then(|rest| rest.split_once(']')).expect("makes y").0;
+    let shape = last
+        .strip_prefix("y: [rows ")
+        .and_then(|rest| rest.split_once(']'))
+        .expect("the last line computes y")
+        .0;
     let rows = shape.split(',').next().expect("split yields one at least");
     let text = format!(
         "graph rows {rows} sequences 1 context 64 output_rows {rows} embeddings -> hidden\n{}\n\
-         output taken: [output_rows {shape}] = gather y",
+         output z: [output_rows {shape}] = gather y",
         lines.join("\n"),
     );
     let mut runner = open(&text, |name, _| {
         weights.iter().find(|(known, _)| *known == name).expect("the case has the weight").1.to_vec()
     });
-    let part = Part { position, ..Part::whole(rows.parse().expect("a number of rows")) };
-    step(runner.as_mut(), Inputs::Embeddings(x), &[part])
+    let sequence = TestSequence { position, ..TestSequence::whole(rows.parse().expect("a number of rows")) };
+    step(runner.as_mut(), Inputs::Embeddings(x), &[sequence])
 }
 
 #[test]
-fn embed_takes_rows_of_its_table() {
+fn embed_returns_rows_of_its_table() {
     let text = "graph rows 3 sequences 1 context 64 output_rows 3 tokens -> hidden
         input tokens: [rows 3] i32
         weight table: [3, 2] f32
         rows: [rows 3, 2] = embed tokens, table
-        output taken: [output_rows 3, 2] = gather rows";
+        output z: [output_rows 3, 2] = gather rows";
     let mut runner = open(text, |_, _| vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    let rows = step(runner.as_mut(), Inputs::Tokens(&[2, 0, 2]), &[Part::whole(3)]);
+    let rows = step(runner.as_mut(), Inputs::Tokens(&[2, 0, 2]), &[TestSequence::whole(3)]);
     assert_eq!(rows, [5.0, 6.0, 1.0, 2.0, 5.0, 6.0]);
 }
 
@@ -92,27 +96,27 @@ fn reshape_keeps_numbers_and_order() {
     assert_eq!(run(&lines, &[], &x), x);
 }
 
-/// Four numbers, turned at positions 0 and 1; or 2 and 3.
+/// The same four numbers, rotated at `position` and at the next one.
 fn rotated(position: u32, pairing: &str) -> Vec<f32> {
     let last = format!("y: [rows 2, 1, 4] = rope(pairing={pairing}) x, f");
     let lines = ["input x: [rows 2, 1, 4] f32", "weight f: [2] f32", &last];
-    // The first pair turns by a quarter each position, the second not at all.
+    // The first pair rotates by a quarter turn per position, the second by nothing.
     let frequencies = [std::f32::consts::FRAC_PI_2, 0.0];
     run_from(position, &lines, &[("f", &frequencies)], &[1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0])
 }
 
 #[test]
-fn rope_turns_pairs_by_position_times_frequency() {
-    // A quarter takes (a, b) to (−b, a): halves pair 1 with 3, neighbours 1 with 2.
+fn rope_rotates_pairs_by_position_times_frequency() {
+    // A quarter turn maps (a, b) to (−b, a): halves pair 1 with 3, neighbours 1 with 2.
     near(&rotated(0, "halves"), &[1.0, 2.0, 3.0, 4.0, -3.0, 2.0, 1.0, 4.0]);
     near(&rotated(0, "neighbours"), &[1.0, 2.0, 3.0, 4.0, -2.0, 1.0, 3.0, 4.0]);
-    // Two quarters negate; three take (a, b) to (b, −a).
+    // Two quarter turns negate; three map (a, b) to (b, −a).
     near(&rotated(2, "halves"), &[-1.0, 2.0, -3.0, 4.0, 3.0, 2.0, -1.0, 4.0]);
     near(&rotated(2, "neighbours"), &[-1.0, -2.0, 3.0, 4.0, 2.0, -1.0, 3.0, 4.0]);
 }
 
 #[test]
-fn rope_turns_every_head_alike() {
+fn rope_rotates_every_head_by_the_same_angles() {
     let lines =
         ["input x: [rows 1, 2, 2] f32", "weight f: [1] f32", "y: [rows 1, 2, 2] = rope(pairing=halves) x, f"];
     let quarter = [std::f32::consts::FRAC_PI_2];
@@ -144,7 +148,7 @@ fn gate_activates_its_first_operand_and_multiplies() {
 }
 
 #[test]
-fn add_scale_and_softcap_work_on_each_number() {
+fn add_scale_and_softcap_are_elementwise() {
     let x = "input x: [rows 1, 2] f32";
     assert_eq!(run(&[x, "y: [rows 1, 2] = add x, x"], &[], &[1.5, -2.0]), [3.0, -4.0]);
     assert_eq!(run(&[x, "y: [rows 1, 2] = scale(factor=-0.5) x"], &[], &[1.5, -2.0]), [-0.75, 1.0]);
@@ -152,32 +156,33 @@ fn add_scale_and_softcap_work_on_each_number() {
     near(&run(&[x, "y: [rows 1, 2] = softcap(cap=2.0) x"], &[], &[3f32.ln(), -1e30]), &[1.0, -2.0]);
 }
 
-/// What `take` yields of rows 10, 20, 30, 40 of one sequence.
-fn taken(outputs: Outputs) -> Vec<f32> {
-    two_lanes([4, 0], [outputs, Outputs::None])
+/// The output rows of a step with rows 10, 20, 30, 40 of one sequence.
+fn gathered(outputs: Outputs) -> Vec<f32> {
+    gathered_of_two([4, 0], [outputs, Outputs::None])
 }
 
-fn two_lanes(rows: [u32; 2], wants: [Outputs; 2]) -> Vec<f32> {
+fn gathered_of_two(rows: [u32; 2], outputs: [Outputs; 2]) -> Vec<f32> {
     let text = "graph rows 4 sequences 2 context 64 output_rows 4 embeddings -> hidden
         input x: [rows 4, 1] f32
-        output taken: [output_rows 4, 1] = gather x";
-    let part = |index: usize| Part {
+        output z: [output_rows 4, 1] = gather x";
+    let sequence = |index: usize| TestSequence {
         rows: rows[index],
-        outputs: wants[index],
+        outputs: outputs[index],
         blocks: &[Block(0)],
-        ..Part::whole(0)
+        ..TestSequence::whole(0)
     };
-    let parts: Vec<_> = [part(0), part(1)].into_iter().filter(|part| part.rows > 0).collect();
-    step(open(text, |_, _| Vec::new()).as_mut(), Inputs::Embeddings(&[10.0, 20.0, 30.0, 40.0]), &parts)
+    let both = [sequence(0), sequence(1)].into_iter();
+    let sequences: Vec<_> = both.filter(|sequence| sequence.rows > 0).collect();
+    step(open(text, |_, _| Vec::new()).as_mut(), Inputs::Embeddings(&[10.0, 20.0, 30.0, 40.0]), &sequences)
 }
 
 #[test]
-fn take_yields_the_wanted_rows_in_order() {
-    assert!(taken(Outputs::None).is_empty());
-    assert_eq!(taken(Outputs::Last), [40.0]);
-    assert_eq!(taken(Outputs::LastN(2)), [30.0, 40.0]);
-    assert_eq!(taken(Outputs::LastN(9)), [10.0, 20.0, 30.0, 40.0]);
-    assert_eq!(taken(Outputs::All), [10.0, 20.0, 30.0, 40.0]);
-    assert_eq!(two_lanes([1, 3], [Outputs::Last, Outputs::LastN(2)]), [10.0, 30.0, 40.0]);
-    assert_eq!(two_lanes([3, 1], [Outputs::None, Outputs::All]), [40.0]);
+fn gather_returns_the_output_rows_in_order() {
+    assert!(gathered(Outputs::None).is_empty());
+    assert_eq!(gathered(Outputs::Last), [40.0]);
+    assert_eq!(gathered(Outputs::LastN(2)), [30.0, 40.0]);
+    assert_eq!(gathered(Outputs::LastN(9)), [10.0, 20.0, 30.0, 40.0]);
+    assert_eq!(gathered(Outputs::All), [10.0, 20.0, 30.0, 40.0]);
+    assert_eq!(gathered_of_two([1, 3], [Outputs::Last, Outputs::LastN(2)]), [10.0, 30.0, 40.0]);
+    assert_eq!(gathered_of_two([3, 1], [Outputs::None, Outputs::All]), [40.0]);
 }

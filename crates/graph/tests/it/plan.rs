@@ -1,4 +1,5 @@
-//! Placements: apart while both live, aligned, and not much more than needed.
+//! Scratch plans: values with overlapping lifetimes share no memory, placements are aligned, and
+//! the total is within bounds.
 
 use girih_graph::{Builder, Graph, Key, Op, Placement, Role, ScratchPlan, Variant};
 use girih_tensor::DType;
@@ -7,13 +8,13 @@ use crate::forms::{EMBEDDINGS, TOKENS, parse};
 use crate::random;
 
 #[test]
-fn plans_of_all_graphs_are_sound() {
+fn values_that_live_together_share_no_memory() {
     check(&parse(TOKENS));
     check(&parse(EMBEDDINGS));
     (0..300).for_each(|seed| check(&random::graph(seed)));
 }
 
-/// One placement for each stretch of memory: reshaped values share theirs.
+/// One placement for each range of memory: reshaped values share theirs.
 fn distinct(graph: &Graph, plan: &ScratchPlan) -> Vec<Placement> {
     let written = |index: usize| {
         let node = graph.nodes.iter().find(|node| node.output.0 as usize == index);
@@ -24,27 +25,28 @@ fn distinct(graph: &Graph, plan: &ScratchPlan) -> Vec<Placement> {
         node.op != Op::Reshape || graph.value(node.inputs[0]).role != Role::Scratch
     };
     let scratch = (0..graph.values.len()).filter(|&index| graph.values[index].role == Role::Scratch);
-    scratch.filter(own).map(|index| plan.places[index].expect("scratch has a place")).collect()
+    scratch.filter(own).map(|index| plan.placements[index].expect("scratch has a placement")).collect()
 }
 
 fn check(graph: &Graph) {
     let plan = ScratchPlan::of(graph);
-    let places = distinct(graph, &plan);
-    for (index, a) in places.iter().enumerate() {
-        assert_eq!(a.offset % ScratchPlan::ALIGNMENT, 0, "{a:?} is aligned");
-        for b in &places[index + 1..] {
+    let placements = distinct(graph, &plan);
+    for (index, a) in placements.iter().enumerate() {
+        assert_eq!(a.offset % ScratchPlan::PLACEMENT_ALIGNMENT, 0, "{a:?} is aligned");
+        for b in &placements[index + 1..] {
             let together = a.first <= b.last && b.first <= a.last;
             let overlap = a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
             assert!(!(together && overlap), "{a:?} and {b:?} share memory and time in\n{graph}");
         }
     }
     lives_reach_from_writer_to_last_reader(graph, &plan);
-    let live = |node: usize| places.iter().filter(move |place| (place.first..=place.last).contains(&node));
-    let most = (0..graph.nodes.len()).map(|node| live(node).map(|place| place.bytes).sum::<usize>()).max();
-    let sum: usize = places.iter().map(|place| place.bytes).sum();
+    let live =
+        |node: usize| placements.iter().filter(move |placed| (placed.first..=placed.last).contains(&node));
+    let peak = (0..graph.nodes.len()).map(|node| live(node).map(|placed| placed.bytes).sum::<usize>()).max();
+    let sum: usize = placements.iter().map(|placed| placed.bytes).sum();
     assert!(
-        (most.unwrap_or(0)..=sum).contains(&plan.bytes),
-        "{} bytes, {most:?} live, {sum} in all",
+        (peak.unwrap_or(0)..=sum).contains(&plan.bytes),
+        "{} bytes, {peak:?} live, {sum} in all",
         plan.bytes
     );
 }
@@ -53,32 +55,32 @@ fn lives_reach_from_writer_to_last_reader(graph: &Graph, plan: &ScratchPlan) {
     for (at, node) in graph.nodes.iter().enumerate() {
         for id in node.inputs.iter().chain([&node.output]) {
             let value = graph.value(*id);
-            let place = plan.places[id.0 as usize];
+            let placement = plan.placements[id.0 as usize];
             assert_eq!(
-                place.is_some(),
+                placement.is_some(),
                 value.role == Role::Scratch,
-                "only scratch has a place: {}",
+                "only scratch has a placement: {}",
                 value.name
             );
-            let Some(place) = place else { continue };
-            assert!((place.first..=place.last).contains(&at), "{} lives at node {at}", value.name);
-            assert!(place.bytes >= value.shape.elements() * 4, "{} has room", value.name);
+            let Some(placed) = placement else { continue };
+            assert!((placed.first..=placed.last).contains(&at), "{} lives at node {at}", value.name);
+            assert!(placed.bytes >= value.shape.elements() * 4, "{} has room", value.name);
         }
     }
 }
 
 #[test]
-fn reshaped_values_have_the_place_of_their_operand() {
+fn reshaped_values_have_the_placement_of_their_operand() {
     let graph = parse(TOKENS);
     let plan = ScratchPlan::of(&graph);
-    let place = |name: &str| plan.places[graph.find(name).expect("the form has it").0 as usize];
-    assert_eq!(place("layers.0.q"), place("layers.0.q.heads"));
-    assert_eq!(place("layers.1.mixed"), place("layers.1.flat"));
+    let placement = |name: &str| plan.placements[graph.find(name).expect("the form has it").0 as usize];
+    assert_eq!(placement("layers.0.q"), placement("layers.0.q.heads"));
+    assert_eq!(placement("layers.1.mixed"), placement("layers.1.flat"));
     // The last reader of the reshaped value is the rotation.
     let rope = graph.nodes.iter().position(|node| Some(node.output) == graph.find("layers.0.q.rotated"));
-    assert_eq!(place("layers.0.q").map(|place| place.last), rope);
-    // Input is not scratch, and so lends its place to nobody.
-    assert_eq!(place("tokens"), None);
+    assert_eq!(placement("layers.0.q").map(|placed| placed.last), rope);
+    // The input is not scratch, so its reshaped value cannot share its memory.
+    assert_eq!(placement("tokens"), None);
 }
 
 #[test]
@@ -89,7 +91,7 @@ fn a_deep_chain_takes_two_buffers() {
     for layer in 0..1000 {
         x = graph.same(&format!("x.{layer}"), Op::Scale { factor: 2.0 }, &[x]);
     }
-    let taken = graph.gather("taken", x);
-    let plan = ScratchPlan::of(&graph.finish(taken));
+    let last = graph.gather("last", x);
+    let plan = ScratchPlan::of(&graph.finish(last));
     assert_eq!(plan.bytes, 2 * 16 * 16 * 4);
 }

@@ -1,49 +1,13 @@
-//! Seeded numbers and seeded graphs, the same on every machine.
+//! Random graphs from a seed, the same on every machine.
 
 use girih_graph::{Act, Builder, Graph, InputKind, Key, Op, OutputKind, Pairing, Span, ValueId, Variant};
-use girih_tensor::{DType, Shape};
+use girih_tensor::{DType, Random, Shape};
 
-/// A SplitMix64 generator (Steele, Lea and Flood, 2014).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.bits() % end as u64) as usize
-    }
-
-    pub fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())]
-    }
-
-    /// Uniform in `[-1, 1)`, in steps that `f32` holds exactly.
-    pub fn number(&mut self) -> f32 {
-        (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    /// Any positive finite `f32`, of every magnitude.
-    fn positive(&mut self) -> f32 {
-        loop {
-            let number = f32::from_bits(self.bits() as u32 >> 1);
-            if number.is_finite() && number > 0.0 {
-                return number;
-            }
-        }
-    }
-}
-
-/// Columns of every row, and how they fall into heads.
+/// Columns of every row, and the same number as heads × head size.
 const WIDTH: usize = 8;
 const HEADS: [usize; 2] = [2, 4];
 
-/// A graph without faults: some operators over rows of one width, then a head.
+/// A graph without faults: some ops on rows of one width, then a head.
 pub fn graph(seed: u64) -> Graph {
     let mut random = Random(seed);
     let variant = Variant {
@@ -53,23 +17,24 @@ pub fn graph(seed: u64) -> Graph {
     let mut extent = |end: usize| random.below(end) as u32 + 1;
     let key =
         Key { rows: extent(40), sequences: extent(4), context: extent(300), output_rows: extent(9), variant };
-    let mut making = Making { random, graph: Builder::new(key), count: 0, unread: Vec::new() };
-    making.input(variant.input);
-    for _ in 0..making.random.below(25) {
-        making.grow();
+    let mut grower = GraphGrower { random, graph: Builder::new(key), count: 0, unread: Vec::new() };
+    grower.input(variant.input);
+    for _ in 0..grower.random.below(25) {
+        grower.grow();
     }
-    making.finish()
+    grower.finish()
 }
 
-struct Making {
+/// A graph that grows by one op at a time.
+struct GraphGrower {
     random: Random,
     graph: Builder,
     count: usize,
-    /// Rows that the end must read; never empty.
+    /// Values that no op reads yet; never empty.
     unread: Vec<ValueId>,
 }
 
-impl Making {
+impl GraphGrower {
     fn name(&mut self, kind: &str) -> String {
         self.count += 1;
         format!("{kind}.{}", self.count)
@@ -87,7 +52,7 @@ impl Making {
         self.unread.push(first);
     }
 
-    /// Rows to read; now and then ones that others read as well.
+    /// A value to read; one time in four it can be read again.
     fn rows(&mut self) -> ValueId {
         let index = self.random.below(self.unread.len());
         if self.random.below(4) == 0 { self.unread[index] } else { self.unread.swap_remove(index) }
@@ -141,30 +106,31 @@ impl Making {
         let heads = self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[x], &HEADS);
         let frequencies = self.weight(&[HEADS[1] / 2]);
         let pairing = self.random.of(&[Pairing::Halves, Pairing::Neighbours]);
-        let turned = self.graph.same(&format!("{name}.rotated"), Op::Rope { pairing }, &[heads, frequencies]);
+        let rotated =
+            self.graph.same(&format!("{name}.rotated"), Op::Rope { pairing }, &[heads, frequencies]);
         let span = self.random.of(&[Span::Full, Span::Window(1), Span::Window(7)]);
         let group = self.graph.group(span);
         let dtype = self.random.of(&[DType::F32, DType::F16, DType::BF16]);
         let keys = self.graph.state(&format!("{name}.keys"), &HEADS, dtype, group);
         let values = self.graph.state(&format!("{name}.values"), &HEADS, dtype, group);
-        self.graph.write(turned, keys);
+        self.graph.write(rotated, keys);
         self.graph.write(heads, values);
         let softcap = (self.random.below(2) == 0).then(|| self.random.positive());
         let op = Op::Attend { scale: self.random.positive(), span, softcap };
-        let mixed = self.graph.same(&format!("{name}.mixed"), op, &[turned, keys, values]);
+        let mixed = self.graph.same(&format!("{name}.mixed"), op, &[rotated, keys, values]);
         self.graph.shaped(name, Op::Reshape, &[mixed], &[WIDTH])
     }
 
-    /// Adds up what nothing reads yet and takes the output rows of the sum.
+    /// Adds the sum of all unread values, its gather and the head.
     fn finish(mut self) -> Graph {
         let mut sum = self.unread[0];
         for value in std::mem::take(&mut self.unread).split_off(1) {
             let name = self.name("sum");
             sum = self.graph.same(&name, Op::Add, &[sum, value]);
         }
-        let taken = self.graph.gather("taken", sum);
+        let last = self.graph.gather("last", sum);
         let head = self.weight(&[3, WIDTH]);
-        let output = self.graph.shaped("output", Op::Linear, &[taken, head], &[3]);
+        let output = self.graph.shaped("output", Op::Linear, &[last, head], &[3]);
         self.graph.finish(output)
     }
 }

@@ -1,22 +1,27 @@
-//! Loading and stepping, on a backend without arithmetic.
+//! Loading and steps, on a backend that computes nothing.
 
 use std::cell::RefCell;
 
 use girih_graph::backend::{Block, Inputs, MemoryPlan, Range32, Refusal, State, Unwatched};
 use girih_graph::{
-    Backend, Error, Graph, GroupId, Key, OutputKind, Outputs, Runner, Sequence, Step, Variant, WeightSource,
-    load,
+    Backend, Error, Graph, GroupId, Key, Op, OutputKind, Outputs, Runner, Sequence, Step, Variant,
+    WeightSource, load,
 };
 
 use crate::forms::parse;
 
-const MOST: Key = Key { rows: 512, sequences: 2, context: 1152, output_rows: 4, variant: Variant::GENERATE };
+const MAX_KEY: Key =
+    Key { rows: 512, sequences: 2, context: 1152, output_rows: 4, variant: Variant::GENERATE };
 const BLOCKS: [u32; 2] = [20, 40];
 
-/// Its outputs name the program that ran and count the steps so far.
+/// A backend whose output rows are the rows and the context of the program that
+/// ran, and the number of steps so far.
 struct Null {
     ladder: Vec<Key>,
-    refuses: &'static [&'static str],
+    /// Names of values whose nodes it does not run.
+    objections: &'static [&'static str],
+    /// An op that it does not know.
+    unknown: Option<&'static str>,
 }
 
 struct Steps(u32);
@@ -43,8 +48,11 @@ impl Backend for Null {
     fn ladder(&self, _: Key) -> Vec<Key> {
         self.ladder.clone()
     }
-    fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
-        let known = self.refuses.iter().filter(|name| graph.find(name).is_some());
+    fn knows(&self, op: Op) -> bool {
+        self.unknown != Some(op.name())
+    }
+    fn objections(&self, graph: &Graph) -> Vec<Refusal> {
+        let known = self.objections.iter().filter(|name| graph.find(name).is_some());
         known.map(|name| Refusal { node: (*name).into(), reason: "it has no arithmetic".into() }).collect()
     }
     fn plan(&self, _: &Graph, blocks: &[u32]) -> MemoryPlan {
@@ -99,24 +107,24 @@ fn build(key: Key) -> Result<Graph, Error> {
         keys = write heads
         seen: [rows {rows}, 1, 3] = attend(scale=1.0 span=full) heads, keys, keys
         flat: [rows {rows}, 3] = reshape seen
-        output taken: [output_rows {output_rows}, 3] = gather flat"
+        output last: [output_rows {output_rows}, 3] = gather flat"
     )))
 }
 
 fn decode(context: u32) -> Key {
-    Key { rows: 1, sequences: 1, context, output_rows: 1, ..MOST }
+    Key { rows: 1, sequences: 1, context, output_rows: 1, ..MAX_KEY }
 }
 
 fn null() -> Null {
-    Null { ladder: vec![decode(256), decode(1152), MOST], refuses: &[] }
+    Null { ladder: vec![decode(256), decode(1152), MAX_KEY], objections: &[], unknown: None }
 }
 
 fn loaded() -> Box<dyn Runner> {
-    load(null(), &NoWeights, MOST, &BLOCKS, build).unwrap_or_else(|error| panic!("{error}"))
+    load(null(), &NoWeights, MAX_KEY, &BLOCKS, build).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
-fn the_smallest_program_that_fits_runs_and_the_state_is_shared() {
+fn the_smallest_program_that_holds_a_step_runs_and_programs_share_state() {
     let mut runner = loaded();
     let mut ran = |position: u32, rows: u32| {
         let all: Vec<_> = (0..20).map(Block).collect();
@@ -138,9 +146,9 @@ fn the_smallest_program_that_fits_runs_and_the_state_is_shared() {
 }
 
 #[test]
-fn a_key_holds_what_is_no_larger_in_any_extent() {
-    let step = Key { rows: 3, sequences: 2, context: 90, output_rows: 2, ..MOST };
-    assert!(step.holds(&step) && MOST.holds(&step) && !step.holds(&MOST));
+fn a_key_holds_steps_that_are_no_larger_in_any_extent() {
+    let step = Key { rows: 3, sequences: 2, context: 90, output_rows: 2, ..MAX_KEY };
+    assert!(step.holds(&step) && MAX_KEY.holds(&step) && !step.holds(&MAX_KEY));
     let hidden = Variant { output: OutputKind::Hidden, ..Variant::GENERATE };
     for larger in [
         Key { rows: 4, ..step },
@@ -150,20 +158,20 @@ fn a_key_holds_what_is_no_larger_in_any_extent() {
     ] {
         assert!(!step.holds(&larger) && larger.holds(&step), "{larger}");
     }
-    assert!(!MOST.holds(&Key { variant: hidden, ..step }), "programs of another variant hold nothing");
+    assert!(!MAX_KEY.holds(&Key { variant: hidden, ..step }), "programs of another variant hold no step");
 }
 
 #[test]
-fn a_runner_knows_its_sizes() {
+fn a_runner_reports_its_sizes() {
     let mut runner = loaded();
-    assert_eq!((runner.backend(), runner.most(), runner.width()), ("null", MOST, 3));
+    assert_eq!((runner.backend(), runner.max_key(), runner.width()), ("null", MAX_KEY, 3));
     assert_eq!(runner.blocks(), BLOCKS);
     assert_eq!(runner.plan().state, 60);
-    assert_eq!(runner.plan().total(), u64::MAX, "a sum that overflows is as large as can be");
+    assert_eq!(runner.plan().total(), u64::MAX, "a sum that overflows saturates");
     assert_eq!(runner.state().export(GroupId(0), Block(0)), [0; 4]);
 }
 
-/// A sequence of so many rows from position 0, whose last is an output row.
+/// A sequence of `rows` rows from position 0, whose last row is an output row.
 fn sequence<'a>(blocks: &'a [&'a [Block]], rows: u32) -> Sequence<'a> {
     Sequence {
         blocks,
@@ -186,7 +194,7 @@ fn step(
 
 const TWO: &[&[Block]] = &[&[Block(0)], &[Block(0)]];
 
-/// Three tokens, one sequence, after `change`; refused with this sentence.
+/// Asserts that a step of three tokens of one sequence is refused after `change`.
 fn refused(change: impl FnOnce(&mut Sequence<'_>), sentence: &str) {
     let mut changed = sequence(TWO, 3);
     change(&mut changed);
@@ -197,13 +205,13 @@ fn refused_step(inputs: Inputs<'_>, sequences: &[Sequence<'_>], room: usize, sen
     let mut runner = loaded();
     let mut output = vec![0.0; room];
     assert_eq!(step(runner.as_mut(), inputs, sequences, &mut output), Err(sentence.to_owned()));
-    assert_eq!(runner.state().export(GroupId(0), Block(0)), [0; 4], "the backend did not see it");
+    assert_eq!(runner.state().export(GroupId(0), Block(0)), [0; 4], "the backend did not run it");
 }
 
 #[test]
-fn inputs_that_contradict_the_programs_are_refused() {
+fn inputs_that_do_not_fit_the_programs_are_refused() {
     let sequences = [sequence(TWO, 3)];
-    // The smaller of the two tables counts.
+    // The vocabulary is that of the smaller table.
     refused_step(Inputs::Tokens(&[1, 16, 3]), &sequences, 3, "token 16 is outside the vocabulary of 16");
     refused_step(Inputs::Tokens(&[1, 2]), &sequences, 3, "a step of 2 rows has sequences for 3");
     let rows = [0.0; 9];
@@ -220,12 +228,12 @@ fn inputs_that_contradict_the_programs_are_refused() {
 }
 
 #[test]
-fn embeddings_come_in_whole_rows() {
+fn embeddings_must_be_whole_rows() {
     let variant = Variant { input: girih_graph::InputKind::Embeddings, ..Variant::GENERATE };
-    let most = Key { variant, ..MOST };
-    let backend = Null { ladder: vec![most], refuses: &[] };
+    let max_key = Key { variant, ..MAX_KEY };
+    let backend = Null { ladder: vec![max_key], ..null() };
     let mut runner =
-        load(backend, &NoWeights, most, &BLOCKS, build).unwrap_or_else(|error| panic!("{error}"));
+        load(backend, &NoWeights, max_key, &BLOCKS, build).unwrap_or_else(|error| panic!("{error}"));
     let mut run = |inputs: Inputs<'_>| step(runner.as_mut(), inputs, &[sequence(TWO, 3)], &mut [0.0; 3]);
     assert_eq!(run(Inputs::Embeddings(&[0.0; 9])), Ok(()));
     let refused = |sentence: &str| Err(sentence.to_owned());
@@ -238,7 +246,7 @@ fn embeddings_come_in_whole_rows() {
 }
 
 #[test]
-fn lanes_that_do_not_follow_each_other_are_refused() {
+fn sequences_with_gaps_or_overlaps_are_refused() {
     let sentence = "the sequences of a step follow each other and have at least one row each";
     refused(|sequence| sequence.rows = Range32 { start: 1, end: 3 }, sentence);
     refused(|sequence| sequence.rows = Range32 { start: 0, end: 0 }, sentence);
@@ -256,7 +264,7 @@ fn lanes_that_do_not_follow_each_other_are_refused() {
 }
 
 #[test]
-fn blocks_that_do_not_cover_a_lane_are_refused() {
+fn blocks_that_do_not_cover_a_sequence_are_refused() {
     let too_few = "a sequence up to position 65 has 1 blocks of state; 2 are needed";
     refused(|sequence| sequence.position = 62, too_few);
     refused(
@@ -276,7 +284,7 @@ fn blocks_that_do_not_cover_a_lane_are_refused() {
 }
 
 #[test]
-fn spans_outside_their_lane_are_refused() {
+fn mutual_spans_outside_their_sequence_are_refused() {
     let refuse = |start, end, sequence: &str| {
         let spans = [Range32 { start, end }];
         let sentence = format!(
@@ -299,13 +307,13 @@ fn spans_outside_their_lane_are_refused() {
     assert_eq!(step(loaded().as_mut(), Inputs::Tokens(&[1, 2, 3]), &[sequence], &mut [0.0; 3]), Ok(()));
 }
 
-/// Why a load fails.
+/// The error of a load that must fail.
 fn unloadable(backend: Null, blocks: &[u32], build: impl Fn(Key) -> Result<Graph, Error>) -> String {
-    load(backend, &NoWeights, MOST, blocks, build).err().expect("must not load").to_string()
+    load(backend, &NoWeights, MAX_KEY, blocks, build).err().expect("must not load").to_string()
 }
 
 #[test]
-fn what_cannot_be_loaded_is_refused() {
+fn loads_of_faulty_graphs_are_refused() {
     let short = unloadable(null(), &[1], build);
     assert_eq!(short, "block counts for 1 groups were given; the graph has 2");
     let faulty = unloadable(null(), &BLOCKS, |key| {
@@ -316,14 +324,21 @@ fn what_cannot_be_loaded_is_refused() {
     });
     let sentence = "the graph is malformed at a b: a name is made of letters, digits, '_' and '.'";
     assert_eq!(faulty, format!("{sentence}; this is a fault of girih"));
-    let stuck = unloadable(null(), &BLOCKS, |_| build(MOST));
+    let stuck = unloadable(null(), &BLOCKS, |_| build(MAX_KEY));
     assert!(stuck.starts_with("a graph for [rows 1 ") && stuck.contains("has the key [rows 512 "), "{stuck}");
     assert_eq!(unloadable(null(), &BLOCKS, |_| Err(Error::new("no facts"))), "no facts");
 }
 
 #[test]
-fn every_program_is_shown_to_the_backend_before_it_is_compiled() {
-    let picky = Null { refuses: &["seen"], ..null() };
+fn an_op_that_the_backend_does_not_know_is_refused_by_name() {
+    let old = Null { objections: &["seen"], unknown: Some("attend"), ..null() };
+    let sentence = "the null backend does not run 'seen': it has no code for the op 'attend'";
+    assert_eq!(unloadable(old, &BLOCKS, build), sentence);
+}
+
+#[test]
+fn the_backend_can_refuse_every_program_before_it_is_compiled() {
+    let picky = Null { objections: &["seen"], ..null() };
     let sentence = "the null backend does not run 'seen': it has no arithmetic";
     assert_eq!(unloadable(picky, &BLOCKS, build), sentence);
     let asked = RefCell::new(Vec::new());
@@ -331,6 +346,6 @@ fn every_program_is_shown_to_the_backend_before_it_is_compiled() {
         asked.borrow_mut().push(key);
         build(key)
     };
-    load(null(), &NoWeights, MOST, &BLOCKS, recorded).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(asked.into_inner(), [MOST, decode(256), decode(1152), MOST]);
+    load(null(), &NoWeights, MAX_KEY, &BLOCKS, recorded).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(asked.into_inner(), [MAX_KEY, decode(256), decode(1152), MAX_KEY]);
 }

@@ -1,9 +1,10 @@
-//! The text form: exactly inverse on sound graphs, a sentence for anything else.
+//! The text form: parsing inverts printing for graphs without faults, and refuses malformed text by line.
 
 use girih_graph::{Graph, GroupId, Role, ValueId, faults};
+use girih_tensor::Random;
 
 use crate::forms::{EMBEDDINGS, TOKENS, edited, parse};
-use crate::random::{self, Random};
+use crate::random;
 use crate::session;
 
 #[test]
@@ -36,7 +37,7 @@ fn state_may_have_the_name_of_a_keyword() {
     }
 }
 
-/// The text is refused with a sentence that opens with `line` and holds `words`.
+/// Asserts that the text is refused, with a sentence that names the line and contains `words`.
 fn refused(text: &str, line: usize, words: &str) {
     let error = text.parse::<Graph>().expect_err(text).to_string();
     assert!(error.starts_with(&format!("line {line}: ")) && error.contains(words), "{error}");
@@ -86,9 +87,9 @@ fn huge_extents_are_refused() {
     refused(&with("18446744073709551616"), 5, "no list of extents");
     refused(&with("18446744073709551615, 32"), 5, "more elements than memory has addresses");
     refused(&with("4294967296, 4294967296"), 5, "more elements than memory has addresses");
-    // Sizes that memory has addresses for, but no process, are a fault.
+    // Sizes that fit into 64 bits, but not into the address space of a process, are a fault.
     let found = faults(&parse(&with("1152921504606846976, 4")));
-    assert!(found.iter().any(|fault| fault.place == "embed.table" && fault.sentence.contains("bytes")));
+    assert!(found.iter().any(|fault| fault.name == "embed.table" && fault.sentence.contains("bytes")));
 }
 
 #[test]
@@ -101,12 +102,12 @@ fn mutated_texts_never_panic() {
             Err(error) => assert!(error.to_string().starts_with("line "), "round {round}: {error}"),
             Ok(graph) => {
                 parsed += 1;
-                // Printing and checking are total, whatever was parsed.
+                // Printing and checking accept any graph that was parsed.
                 let printed = graph.to_string();
                 if faults(&graph).is_empty() {
                     sound += 1;
                     assert_eq!(parse(&printed), graph, "round {round}");
-                    // What the checker lets pass, the interpreter can run.
+                    // The interpreter runs any graph without faults.
                     session::run_once(&graph);
                 }
             }
@@ -116,7 +117,7 @@ fn mutated_texts_never_panic() {
     assert!(parsed > 100 && sound > 10, "{parsed} parsed, {sound} sound");
 }
 
-/// The text after one or two small accidents.
+/// The text with one or two small random edits.
 fn mutated(text: &str, random: &mut Random) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for _ in 0..=random.below(2) {

@@ -3,7 +3,7 @@
 //! tiles of its head and keeps one; each stage reads a quarter of the keys. No
 //! buffer is doubled.
 
-use girih_npu::form::schedule::{Channel, Direction, Instruction, Operand, Tile};
+use girih_npu::form::schedule::{CallOperand, Channel, CoreInstruction, Direction, Tile};
 use girih_tensor::Result;
 
 use super::design::{
@@ -128,8 +128,8 @@ impl AirAttention {
         let start = design.buffer(tile, "start", 64);
         // The measured kernels keep their state in bf16.
         let words = ATTENTION_CHUNK * (ATTENTION_CHUNK + 2) / 2;
-        let state = Operand::whole(design.buffer(tile, "state", (words * 4) as u32));
-        let other = Operand::whole(design.buffer(tile, "other", (words * 4) as u32));
+        let state = CallOperand::whole(design.buffer(tile, "state", (words * 4) as u32));
+        let other = CallOperand::whole(design.buffer(tile, "other", (words * 4) as u32));
         let shape = [ATTENTION_CHUNK, ATTENTION_CHUNK];
         let mut body = vec![call("attend_clear", vec![state.clone()], &shape)];
         let depth = self.depth();
@@ -139,7 +139,7 @@ impl AirAttention {
             if sent / depth == tile_of_q {
                 body.push(call(
                     "copy",
-                    vec![qk.slot(0), Operand::whole(q)],
+                    vec![qk.slot(0), CallOperand::whole(q)],
                     &[ATTENTION_CHUNK * ATTENTION_CHUNK],
                 ));
             }
@@ -147,7 +147,7 @@ impl AirAttention {
         }
         body.push(repeat(
             self.chunks(),
-            self.chunk(&qk, &v, Operand::whole(q), Operand::whole(start), &state),
+            self.chunk(&qk, &v, CallOperand::whole(q), CallOperand::whole(start), &state),
         ));
         if stage + 1 < CASCADE_STAGES {
             body.push(call("receive", vec![other.clone()], &[words]));
@@ -160,14 +160,21 @@ impl AirAttention {
             design.drain(tile.channel(Direction::Mm2s, 0), &y);
             body.extend([
                 y.acquire_empty(),
-                call("attend_store", vec![state, Operand::whole(y.slots[0])], &shape),
+                call("attend_store", vec![state, CallOperand::whole(y.slots[0])], &shape),
                 y.release_full(),
             ]);
         }
         design.core(tile, vec![repeat(self.points(), body)]);
     }
 
-    fn chunk(&self, qk: &Fifo, v: &Fifo, q: Operand, start: Operand, state: &Operand) -> Vec<Instruction> {
+    fn chunk(
+        &self,
+        qk: &Fifo,
+        v: &Fifo,
+        q: CallOperand,
+        start: CallOperand,
+        state: &CallOperand,
+    ) -> Vec<CoreInstruction> {
         let numbers = [
             ATTENTION_CHUNK,
             self.size,
@@ -180,7 +187,7 @@ impl AirAttention {
             0,
             0,
         ];
-        let mut body: Vec<Instruction> =
+        let mut body: Vec<CoreInstruction> =
             (1..self.depth()).flat_map(|_| [qk.acquire_full(), qk.release_empty()]).collect();
         body.extend([
             qk.acquire_full(),

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use girih_npu::form::schedule::{
-    Affine, Argument, ArgumentRole, Buffer, BufferId, Call, Cascade, Channel, Command, Core, Descriptor, Dim,
-    Direction, Hop, Instruction, Launch, Lock, LockId, Number, Operand, Parameter, Place, Push, Route,
-    Schedule, Start, Step, Tile,
+    Affine, Argument, ArgumentRole, Buffer, BufferId, CallOperand, Cascade, Channel, Core, CoreCall,
+    CoreInstruction, Descriptor, Dim, Direction, DmaAddress, Hop, Launch, LockChange, LockId, Parameter,
+    ParameterValue, ProcessorCommand, Push, Route, Schedule, Start, Tile, TileLock,
 };
 use girih_npu::kernel::{Param, ParamKind, entry};
 use girih_tensor::{Error, Result};
@@ -146,7 +146,7 @@ impl Design {
         let free = &mut self.free(tile).1;
         let id = *free;
         *free += 1;
-        self.launch.locks.push(Lock { tile, id, initial });
+        self.launch.locks.push(TileLock { tile, id, initial });
         LockId(self.launch.locks.len() as u32 - 1)
     }
 
@@ -174,11 +174,11 @@ impl Design {
         let order = (0..rounds).flat_map(|slot| fifos.iter().map(move |fifo| (slot, *fifo)));
         for ((slot, fifo), at) in order.zip(0u8..) {
             let (acquire, release) = locks(fifo);
-            let step = |lock| Some(Step { lock, value: 1 });
+            let step = |lock| Some(LockChange { lock, value: 1 });
             self.launch.descriptors.push(Descriptor {
                 tile,
                 id: first + at,
-                place: Place::Buffer(fifo.slots[slot], 0),
+                address: DmaAddress::Buffer(fifo.slots[slot], 0),
                 dims: vec![Dim { size: fifo.bytes / 4, stride: 1 }],
                 iteration: None,
                 acquire: step(acquire),
@@ -199,7 +199,7 @@ impl Design {
     }
 
     /// Sets the program of a core.
-    pub fn core(&mut self, tile: Tile, program: Vec<Instruction>) {
+    pub fn core(&mut self, tile: Tile, program: Vec<CoreInstruction>) {
         self.launch.cores.push(Core { tile, program });
     }
 
@@ -209,10 +209,10 @@ impl Design {
         let reach: u64 = transfer.dims.iter().map(|&(size, stride)| (size - 1) * stride).sum::<u64>() + 1;
         let bytes = &mut self.arguments[transfer.argument as usize];
         *bytes = (*bytes).max(reach * 4);
-        let place = Place::Argument(transfer.argument, 0);
+        let address = DmaAddress::Argument(transfer.argument, 0);
         let dim = |&(size, stride): &(u64, u64)| Dim { size: size as u32, stride: stride as u32 };
         let dims: Vec<Dim> = transfer.dims.iter().map(dim).collect();
-        let same = |one: &&Descriptor| one.tile == channel.tile && one.place == place && one.dims == dims;
+        let same = |one: &&Descriptor| one.tile == channel.tile && one.address == address && one.dims == dims;
         let id = match self.launch.descriptors.iter().find(same) {
             Some(one) => one.id,
             None => {
@@ -223,7 +223,7 @@ impl Design {
                 self.launch.descriptors.push(Descriptor {
                     tile,
                     id,
-                    place,
+                    address,
                     dims,
                     iteration,
                     acquire,
@@ -234,12 +234,18 @@ impl Design {
             }
         };
         let (offset, repeats) = (Affine::default(), transfer.repeats);
-        self.launch.commands.push(Command::Push(Push { channel, descriptor: id, offset, repeats, token }));
+        self.launch.commands.push(ProcessorCommand::Push(Push {
+            channel,
+            descriptor: id,
+            offset,
+            repeats,
+            token,
+        }));
     }
 
     /// Waits for a token of a channel.
     pub fn wait(&mut self, channel: Channel) {
-        self.launch.commands.push(Command::Wait(channel));
+        self.launch.commands.push(ProcessorCommand::Wait(channel));
     }
 
     /// Links the accumulators of two neighbours.
@@ -250,29 +256,29 @@ impl Design {
 
 impl Fifo {
     /// Waits for a full buffer.
-    pub fn acquire_full(&self) -> Instruction {
-        Instruction::Acquire(Step { lock: self.full, value: 1 })
+    pub fn acquire_full(&self) -> CoreInstruction {
+        CoreInstruction::Acquire(LockChange { lock: self.full, value: 1 })
     }
 
     /// Releases a buffer that the core has emptied.
-    pub fn release_empty(&self) -> Instruction {
-        Instruction::Release(Step { lock: self.empty, value: 1 })
+    pub fn release_empty(&self) -> CoreInstruction {
+        CoreInstruction::Release(LockChange { lock: self.empty, value: 1 })
     }
 
     /// Waits for an empty buffer.
-    pub fn acquire_empty(&self) -> Instruction {
-        Instruction::Acquire(Step { lock: self.empty, value: 1 })
+    pub fn acquire_empty(&self) -> CoreInstruction {
+        CoreInstruction::Acquire(LockChange { lock: self.empty, value: 1 })
     }
 
     /// Releases a buffer that the core has filled.
-    pub fn release_full(&self) -> Instruction {
-        Instruction::Release(Step { lock: self.full, value: 1 })
+    pub fn release_full(&self) -> CoreInstruction {
+        CoreInstruction::Release(LockChange { lock: self.full, value: 1 })
     }
 
     /// The buffer that the current iteration of the loop at `depth` uses.
-    pub fn slot(&self, depth: u8) -> Operand {
+    pub fn slot(&self, depth: u8) -> CallOperand {
         let turn = if self.slots.len() > 1 { Affine::default().plus(depth, 1) } else { Affine::default() };
-        Operand { slots: self.slots.clone(), turn, offset: Affine::default() }
+        CallOperand { slots: self.slots.clone(), slot: turn, offset: Affine::default() }
     }
 
     /// The tile whose memory holds the buffers.
@@ -282,26 +288,26 @@ impl Fifo {
 }
 
 /// A loop.
-pub(super) fn repeat(count: u64, body: Vec<Instruction>) -> Instruction {
-    Instruction::Loop {
+pub(super) fn repeat(count: u64, body: Vec<CoreInstruction>) -> CoreInstruction {
+    CoreInstruction::Loop {
         count: u32::try_from(count).expect("`work` and `calls` have limited the iterations"),
         body,
     }
 }
 
 /// A call with whole numbers; a float parameter becomes 1.
-pub(super) fn call(name: &str, operands: Vec<Operand>, numbers: &[u64]) -> Instruction {
+pub(super) fn call(name: &str, operands: Vec<CallOperand>, numbers: &[u64]) -> CoreInstruction {
     let params = entry(name).expect("the designs name entries of the kernel table").params;
     assert_eq!(params.len(), numbers.len(), "{name}: wrong number of parameters");
     let number = |(param, &number): (&Param, &u64)| Parameter {
         name: param.name.to_owned(),
         value: match param.kind {
-            ParamKind::Real => Number::Float(1.0),
-            _ => Number::Int(Affine::constant(number as i64)),
+            ParamKind::Real => ParameterValue::Float(1.0),
+            _ => ParameterValue::Int(Affine::constant(number as i64)),
         },
     };
     let parameters = params.iter().zip(numbers).map(number).collect();
-    Instruction::Call(Call { entry: name.to_owned(), operands, parameters })
+    CoreInstruction::Call(CoreCall { entry: name.to_owned(), operands, parameters })
 }
 
 /// A program of these launches, each with its own arguments.
@@ -311,7 +317,7 @@ pub(super) fn program(name: &str, target: &str, designs: Vec<Design>) -> Schedul
         let base = arguments.len() as u32;
         let (mut launch, sizes) = design.finish();
         for descriptor in &mut launch.descriptors {
-            if let Place::Argument(argument, _) = &mut descriptor.place {
+            if let DmaAddress::Argument(argument, _) = &mut descriptor.address {
                 *argument += base;
             }
         }

@@ -6,7 +6,7 @@
 //! eight, each with one half of every step of `k`; a memory tile's neighbour
 //! writes the second half.
 
-use girih_npu::form::schedule::{Channel, Direction, Instruction, Operand, Tile};
+use girih_npu::form::schedule::{CallOperand, Channel, CoreInstruction, Direction, Tile};
 use girih_tensor::Result;
 
 use super::design::{
@@ -149,7 +149,7 @@ impl AirGemm {
             _ => c.slots[0],
         };
         let words = if self.out == GemmOutput::Bf16 { cells / 2 } else { cells };
-        let zero = call("zero_f32", vec![Operand::whole(sums)], &[words]);
+        let zero = call("zero_f32", vec![CallOperand::whole(sums)], &[words]);
         let step = repeat(
             self.k / self.k_l1,
             vec![
@@ -157,16 +157,16 @@ impl AirGemm {
                 b.acquire_full(),
                 call(
                     self.entry,
-                    vec![a.slot(1), b.slot(1), Operand::whole(sums)],
+                    vec![a.slot(1), b.slot(1), CallOperand::whole(sums)],
                     &[self.tile_m, self.tile_n, self.k_l1],
                 ),
                 a.release_empty(),
                 b.release_empty(),
             ],
         );
-        let body: Vec<Instruction> = match self.out {
+        let body: Vec<CoreInstruction> = match self.out {
             GemmOutput::Drained => {
-                let store = vec![Operand::whole(sums), Operand::whole(c.slots[0])];
+                let store = vec![CallOperand::whole(sums), CallOperand::whole(c.slots[0])];
                 vec![zero, step, c.acquire_empty(), call("store_bf16", store, &[cells]), c.release_full()]
             }
             _ => vec![c.acquire_empty(), zero, step, c.release_full()],

@@ -2,7 +2,7 @@
 //! one tile, weights through L2, the vector from DRAM for every call, and no
 //! double buffers in L1 (`omit_pingpong`).
 
-use girih_npu::form::schedule::{Direction, Operand, Tile};
+use girih_npu::form::schedule::{CallOperand, Direction, Tile};
 use girih_tensor::Result;
 
 use super::design::{
@@ -64,7 +64,7 @@ impl AirGemv {
             design.route(from_dram(column, 1), &[tile.channel(Direction::S2mm, 1)]);
             design.route(tile.channel(Direction::Mm2s, 0), &[memory.channel(Direction::S2mm, 1)]);
             design.route(memory.channel(Direction::Mm2s, 1), &[to_dram(column, 0)]);
-            let operands = vec![w.slot(0), x.slot(0), Operand::whole(y.slots[0])];
+            let operands = vec![w.slot(0), x.slot(0), CallOperand::whole(y.slots[0])];
             let iteration = vec![
                 x.acquire_full(),
                 w.acquire_full(),
@@ -72,7 +72,7 @@ impl AirGemv {
                 x.release_empty(),
                 w.release_empty(),
             ];
-            let zero = call("zero_f32", vec![Operand::whole(y.slots[0])], &[self.tile_m.div_ceil(2)]);
+            let zero = call("zero_f32", vec![CallOperand::whole(y.slots[0])], &[self.tile_m.div_ceil(2)]);
             design.core(
                 tile,
                 vec![repeat(

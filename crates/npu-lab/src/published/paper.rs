@@ -1,7 +1,7 @@
 //! Measured matmuls of arXiv 2512.13282: A is broadcast over a row of tiles, B
 //! down a column; L2 holds a chunk of `k`, and the result has one buffer.
 
-use girih_npu::form::schedule::{Channel, Direction, Operand, Tile};
+use girih_npu::form::schedule::{CallOperand, Channel, Direction, Tile};
 use girih_tensor::Result;
 
 use super::design::{
@@ -101,7 +101,7 @@ impl PaperGemm {
         design.fill(tile.channel(Direction::S2mm, 0), &a);
         design.fill(tile.channel(Direction::S2mm, 1), &b);
         design.drain(tile.channel(Direction::Mm2s, 0), &c);
-        let sums = Operand::whole(c.slots[0]);
+        let sums = CallOperand::whole(c.slots[0]);
         let numbers = [self.tile_m, self.tile_n, self.tile_k];
         let step = vec![
             a.acquire_full(),

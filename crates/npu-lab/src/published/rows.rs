@@ -1,7 +1,7 @@
 //! Measured kernels on elements and rows: every tile has its own streams from
 //! and to DRAM, and double buffers.
 
-use girih_npu::form::schedule::{Affine, Channel, Direction, Instruction, Operand, Tile};
+use girih_npu::form::schedule::{Affine, CallOperand, Channel, CoreInstruction, Direction, Tile};
 use girih_tensor::{Error, Result};
 
 use super::design::{
@@ -126,8 +126,8 @@ impl RowKernel {
                 program.push(fifo.acquire_full());
                 let mut offset = 0;
                 for &bytes in &self.constants {
-                    let whole = Operand::whole(fifo.slots[0]);
-                    operands.push(Operand { offset: Affine::constant(offset), ..whole });
+                    let whole = CallOperand::whole(fifo.slots[0]);
+                    operands.push(CallOperand { offset: Affine::constant(offset), ..whole });
                     offset += bytes.cast_signed();
                 }
             }
@@ -140,7 +140,7 @@ impl RowKernel {
             operands.push(out.slot(0));
             before.push(out.acquire_empty());
             after.push(out.release_full());
-            let mut body: Vec<Instruction> = before;
+            let mut body: Vec<CoreInstruction> = before;
             body.push(call(self.entry, operands, &self.numbers));
             body.extend(after);
             program.push(repeat(calls, body));

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use girih_npu::memory::Memory;
-use girih_npu::sim::{Order, Simulator, Unwatched};
+use girih_npu::memory::SimMemory;
+use girih_npu::sim::{EventOrder, SimUnwatched, Simulator};
 use girih_tensor::{Error, Result};
 
 use super::breakdown::{CONTRADICTIONS, ModelPass, PASSES};
@@ -79,7 +79,7 @@ fn simulated_micros(simulator: &mut Simulator, measured: &Measurement) -> Result
         if forget {
             simulator.forget();
         }
-        simulator.run(&schedule, &[], &mut Memory::TimeOnly, &mut Unwatched, Order::Earliest)
+        simulator.run(&schedule, &[], &mut SimMemory::TimeOnly, &mut SimUnwatched, EventOrder::Earliest)
     };
     run(true).map_err(Error::from)?;
     let report = run(measured.elf).map_err(Error::from)?;

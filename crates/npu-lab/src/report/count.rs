@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use girih_npu::form::schedule::{Channel, Route, Schedule, Tile};
-use girih_npu::sim::{Cause, Cycle, Event, Watch};
+use girih_npu::sim::{Cause, Cycle, SimEvent, SimWatch};
 
 /// Counts of one launch.
 #[derive(Clone, Debug, Default)]
@@ -68,29 +68,29 @@ impl Counter {
     }
 }
 
-impl Watch for Counter {
-    fn event(&mut self, at: Cycle, event: &Event<'_>) {
-        if let Event::Launch { configure, .. } = *event {
+impl SimWatch for Counter {
+    fn event(&mut self, at: Cycle, event: &SimEvent<'_>) {
+        if let SimEvent::Launch { configure, .. } = *event {
             self.launches.push(Counts { configure, ..Counts::default() });
         }
         let number = self.launches.len().wrapping_sub(1);
         let Some(counts) = self.launches.last_mut() else { return };
         match *event {
-            Event::Call { tile, entry, begin, end, macs } => {
+            SimEvent::Call { tile, entry, begin, end, macs } => {
                 counts.cores.entry(tile).or_default().busy += end - begin;
                 let entry = counts.entries.entry(entry).or_default();
                 entry.calls += 1;
                 entry.cycles += end - begin;
                 entry.macs += macs;
             }
-            Event::Wait { tile, cause, begin } => {
+            SimEvent::Wait { tile, cause, begin } => {
                 let core = counts.cores.entry(tile).or_default();
                 match cause {
                     Cause::Lock(_) => core.locks += at - begin,
                     Cause::Cascade => core.cascade += at - begin,
                 }
             }
-            Event::Move { from, bytes, begin, .. } => {
+            SimEvent::Move { from, bytes, begin, .. } => {
                 let ends = self.ends[number].get(&from).into_iter().flatten();
                 for channel in [from].iter().chain(ends) {
                     let channel = counts.channels.entry(*channel).or_default();
@@ -99,7 +99,7 @@ impl Watch for Counter {
                     channel.moves += 1;
                 }
             }
-            Event::Launch { .. } | Event::Push { .. } | Event::Token { .. } => {}
+            SimEvent::Launch { .. } | SimEvent::Push { .. } | SimEvent::Token { .. } => {}
         }
     }
 }

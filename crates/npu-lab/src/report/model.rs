@@ -2,8 +2,8 @@
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::Compiled;
-use girih_npu::kernel::Table;
+use girih_npu::driver::CompiledGraph;
+use girih_npu::kernel::KernelTimes;
 use girih_tensor::Result;
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ impl ModelReport {
         model: &str,
         mapping: &str,
         target: &Target,
-        steps: &[(&Graph, &Compiled, u32)],
+        steps: &[(&Graph, &CompiledGraph, u32)],
     ) -> Result<ModelReport> {
         let limits = ArrayLimits::of(target);
         let steps = steps
@@ -50,7 +50,7 @@ impl ModelReport {
             .map(|(graph, compiled, position)| StepReport::of(graph, compiled, target, &limits, *position));
         let steps = steps.collect::<Result<_>>()?;
         let mut figures: Vec<SourcedFigure> = target.figures.iter().map(SourcedFigure::from).collect();
-        figures.extend(Table::of(target)?.figures().iter().map(SourcedFigure::from));
+        figures.extend(KernelTimes::of(target)?.figures().iter().map(SourcedFigure::from));
         Ok(ModelReport {
             model: model.to_owned(),
             target: target.name.clone(),

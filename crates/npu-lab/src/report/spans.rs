@@ -3,8 +3,8 @@
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::{Compiled, Costs, Ledger};
-use girih_npu::form::groups::Step;
+use girih_npu::driver::{CompiledGraph, Costs, Ledger};
+use girih_npu::form::groups::StepAction;
 use serde::Serialize;
 
 /// A span of time in a step.
@@ -36,17 +36,17 @@ pub enum StepSpanKind {
 }
 
 /// The spans of a step with these costs.
-pub fn step_spans(graph: &Graph, compiled: &Compiled, target: &Target, costs: &Costs) -> Vec<StepSpan> {
+pub fn step_spans(graph: &Graph, compiled: &CompiledGraph, target: &Target, costs: &Costs) -> Vec<StepSpan> {
     let mut builder = SpanBuilder { target, now: 0.0, spans: Vec::new() };
     builder.host(&costs.begin, "inputs", None);
     for (number, (part, cost)) in compiled.groups.steps.iter().zip(&costs.parts).enumerate() {
         match part {
-            Step::Host { node } => {
+            StepAction::Host { node } => {
                 let node = &graph.nodes[*node as usize];
                 let name = format!("{} {}", node.op.name(), graph.value(node.output).name);
                 builder.host(cost, &name, Some(number));
             }
-            Step::Array { program, .. } => {
+            StepAction::Array { program, .. } => {
                 let name = &compiled.groups.programs[*program as usize].name;
                 builder.host(cost, &format!("operands of {name}"), Some(number));
                 let seconds = cost.array_seconds(target);
@@ -60,11 +60,11 @@ pub fn step_spans(graph: &Graph, compiled: &Compiled, target: &Target, costs: &C
 
 /// The parts of one layer: from the first run of a program that runs repeatedly
 /// up to its next run.
-pub fn layer_parts(compiled: &Compiled) -> Option<std::ops::Range<usize>> {
+pub fn layer_parts(compiled: &CompiledGraph) -> Option<std::ops::Range<usize>> {
     let steps = &compiled.groups.steps;
-    let program = |part: &Step| match part {
-        Step::Array { program, .. } => Some(*program),
-        Step::Host { .. } => None,
+    let program = |part: &StepAction| match part {
+        StepAction::Array { program, .. } => Some(*program),
+        StepAction::Host { .. } => None,
     };
     for (from, part) in steps.iter().enumerate() {
         let Some(first) = program(part) else { continue };

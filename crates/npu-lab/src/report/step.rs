@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::{Compiled, Timed, costs};
-use girih_npu::form::groups::{Program, Step, TensorKind};
+use girih_npu::driver::{CompiledGraph, TimedProgram, costs};
+use girih_npu::form::groups::{ArrayProgram, StepAction, TensorKind};
 use girih_npu::form::schedule::{Channel, Direction, Tile, TileKind};
-use girih_npu::memory::Memory;
-use girih_npu::sim::{self, Order, Simulator};
+use girih_npu::memory::SimMemory;
+use girih_npu::sim::{self, EventOrder, Simulator};
 use girih_tensor::Result;
 use serde::Serialize;
 
@@ -186,7 +186,7 @@ pub struct EntryUse {
 
 /// The counted run of a program.
 struct ProgramRun {
-    timed: Timed,
+    timed: TimedProgram,
     launches: Vec<Counts>,
     /// Array cycles of all runs in the step.
     cycles: u64,
@@ -196,16 +196,16 @@ impl StepReport {
     /// Simulates a step of all rows of a graph, after `position` tokens.
     pub(super) fn of(
         graph: &Graph,
-        compiled: &Compiled,
+        compiled: &CompiledGraph,
         target: &Target,
         limits: &ArrayLimits,
         position: u32,
     ) -> Result<StepReport> {
         let mut runs = runs(compiled, target)?;
-        let programs: Vec<Timed> = runs.iter().map(|run| run.timed.clone()).collect();
+        let programs: Vec<TimedProgram> = runs.iter().map(|run| run.timed.clone()).collect();
         let costs = costs(graph, compiled, target, &programs, position);
         for (step, cost) in compiled.groups.steps.iter().zip(&costs.parts) {
-            if let Step::Array { program, .. } = step {
+            if let StepAction::Array { program, .. } = step {
                 runs[*program as usize].cycles += cost.array_cycles;
             }
         }
@@ -214,7 +214,7 @@ impl StepReport {
             spans.iter().filter(|span| span.kind == kind).map(|span| span.seconds).sum::<f64>()
         };
         let array_seconds = took(StepSpanKind::Array);
-        let sum = |of: &dyn Fn(&sim::Report) -> u64| {
+        let sum = |of: &dyn Fn(&sim::SimReport) -> u64| {
             runs.iter().map(|run| run.timed.runs * of(&run.timed.report)).sum::<u64>()
         };
         let (dram_read, dram_written) =
@@ -259,25 +259,31 @@ impl StepReport {
 }
 
 /// Simulates each program once, with counters.
-fn runs(compiled: &Compiled, target: &Target) -> Result<Vec<ProgramRun>> {
+fn runs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<ProgramRun>> {
     let mut simulator = Simulator::new(target)?;
     let mut all = Vec::new();
     for (number, schedule) in compiled.schedules.iter().enumerate() {
         let mut counter = Counter::new(schedule);
-        let mut memory = Memory::TimeOnly;
-        let report = simulator.run(schedule, &[], &mut memory, &mut counter, Order::Earliest)?;
+        let mut memory = SimMemory::TimeOnly;
+        let report = simulator.run(schedule, &[], &mut memory, &mut counter, EventOrder::Earliest)?;
         // In a step, another program's configuration precedes the next run.
         simulator.forget();
         let steps = compiled.groups.steps.iter();
-        let one = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
-        let timed = Timed { name: schedule.name.clone(), runs: steps.filter(one).count() as u64, report };
+        let one = |step: &&StepAction| matches!(step, StepAction::Array { program, .. } if *program as usize == number);
+        let timed =
+            TimedProgram { name: schedule.name.clone(), runs: steps.filter(one).count() as u64, report };
         all.push(ProgramRun { timed, launches: counter.launches, cycles: 0 });
     }
     Ok(all)
 }
 
-fn program_use(program: &Program, run: &ProgramRun, target: &Target, limits: &ArrayLimits) -> ProgramUse {
-    let ProgramRun { timed: Timed { report, runs, .. }, launches, cycles } = run;
+fn program_use(
+    program: &ArrayProgram,
+    run: &ProgramRun,
+    target: &Target,
+    limits: &ArrayLimits,
+) -> ProgramUse {
+    let ProgramRun { timed: TimedProgram { report, runs, .. }, launches, cycles } = run;
     let uses = report.launches.iter().zip(launches).enumerate().map(|(at, (launch, counts))| {
         let task = program.launches.get(at).filter(|task| task.name == launch.name);
         let kernel = task.map_or("", |task| task.kernel.name());
@@ -365,7 +371,7 @@ fn tiles(runs: &[ProgramRun], target: &Target, seconds: f64) -> Vec<TileUse> {
     let cycles = (seconds * target.clock.hertz).max(1.0);
     let mut cores: BTreeMap<Tile, CoreCounts> = BTreeMap::new();
     let mut channels: BTreeMap<Channel, ChannelCounts> = BTreeMap::new();
-    for ProgramRun { timed: Timed { runs, .. }, launches, .. } in runs {
+    for ProgramRun { timed: TimedProgram { runs, .. }, launches, .. } in runs {
         for counts in launches {
             for (tile, counts) in &counts.cores {
                 let core = cores.entry(*tile).or_default();
@@ -405,7 +411,7 @@ fn tiles(runs: &[ProgramRun], target: &Target, seconds: f64) -> Vec<TileUse> {
 /// All entries, sorted by cycles, most first.
 fn entries(runs: &[ProgramRun], target: &Target) -> Vec<EntryUse> {
     let mut all: BTreeMap<&'static str, EntryCounts> = BTreeMap::new();
-    for ProgramRun { timed: Timed { runs, .. }, launches, .. } in runs {
+    for ProgramRun { timed: TimedProgram { runs, .. }, launches, .. } in runs {
         for (name, counts) in launches.iter().flat_map(|launch| &launch.entries) {
             let entry = all.entry(name).or_default();
             entry.calls += runs * counts.calls;

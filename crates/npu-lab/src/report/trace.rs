@@ -17,11 +17,13 @@ use std::collections::{BTreeSet, VecDeque};
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::{Compiled, Timed, costs};
-use girih_npu::form::groups::Step;
-use girih_npu::form::schedule::{Channel, Command, Direction, Launch, Place, Schedule, Tile, TileKind};
-use girih_npu::memory::Memory;
-use girih_npu::sim::{Cause, Cycle, Event, Order, Simulator, Watch};
+use girih_npu::driver::{CompiledGraph, TimedProgram, costs};
+use girih_npu::form::groups::StepAction;
+use girih_npu::form::schedule::{
+    Channel, Direction, DmaAddress, Launch, ProcessorCommand, Schedule, Tile, TileKind,
+};
+use girih_npu::memory::SimMemory;
+use girih_npu::sim::{Cause, Cycle, EventOrder, SimEvent, SimWatch, Simulator};
 use girih_tensor::Result;
 use serde::Serialize;
 
@@ -119,7 +121,7 @@ impl Trace {
         &mut self,
         name: &str,
         graph: &Graph,
-        compiled: &Compiled,
+        compiled: &CompiledGraph,
         target: &Target,
         position: u32,
     ) -> Result<()> {
@@ -128,10 +130,10 @@ impl Trace {
         let mut seen = BTreeSet::new();
         for schedule in &compiled.schedules {
             let mut recorder = Recorder::new(schedule, &mut seen, self.limit);
-            let mut memory = Memory::TimeOnly;
-            let report = simulator.run(schedule, &[], &mut memory, &mut recorder, Order::Earliest)?;
+            let mut memory = SimMemory::TimeOnly;
+            let report = simulator.run(schedule, &[], &mut memory, &mut recorder, EventOrder::Earliest)?;
             simulator.forget();
-            programs.push(Timed { name: schedule.name.clone(), runs: 1, report });
+            programs.push(TimedProgram { name: schedule.name.clone(), runs: 1, report });
             recorded.push(recorder.launches);
         }
         let costs = costs(graph, compiled, target, &programs, position);
@@ -165,7 +167,7 @@ impl Trace {
     /// `cycles` is the time of each program alone.
     fn spans(
         &mut self,
-        compiled: &Compiled,
+        compiled: &CompiledGraph,
         spans: &[StepSpan],
         (mut recorded, cycles): (Vec<Vec<RecordedLaunch>>, &[Cycle]),
         target: &Target,
@@ -175,7 +177,7 @@ impl Trace {
             let track = if span.kind == StepSpanKind::Array { PROGRAMS_TRACK } else { HOST_TRACK };
             self.complete(span.name.clone().into(), (STEP_PROCESS, track), begin, long, None);
             let part = span.part.filter(|_| span.kind == StepSpanKind::Array);
-            if let Some(Step::Array { program, .. }) = part.map(|part| &compiled.groups.steps[part]) {
+            if let Some(StepAction::Array { program, .. }) = part.map(|part| &compiled.groups.steps[part]) {
                 let program = *program as usize;
                 // A run that directly follows another has a shorter dispatch.
                 let alone = target.seconds(cycles[program]) * 1e6;
@@ -405,9 +407,9 @@ impl<'a> Recorder<'a> {
     }
 }
 
-impl Watch for Recorder<'_> {
-    fn event(&mut self, at: Cycle, event: &Event<'_>) {
-        if let Event::Launch { name, configure } = *event {
+impl SimWatch for Recorder<'_> {
+    fn event(&mut self, at: Cycle, event: &SimEvent<'_>) {
+        if let SimEvent::Launch { name, configure } = *event {
             self.launches.push(RecordedLaunch {
                 name: name.to_owned(),
                 alike: self.alike[self.launches.len()],
@@ -421,10 +423,10 @@ impl Watch for Recorder<'_> {
         let launch = self.launches.len().wrapping_sub(1);
         let Some(recorded) = self.launches.last_mut().filter(|one| !one.alike) else { return };
         let (begin, end, activity) = match *event {
-            Event::Call { tile, entry, begin, end, macs } => {
+            SimEvent::Call { tile, entry, begin, end, macs } => {
                 (begin, end, Activity::Call { tile, entry, macs })
             }
-            Event::Wait { tile, cause, begin } => {
+            SimEvent::Wait { tile, cause, begin } => {
                 let locks = &self.schedule.launches[launch].locks;
                 let lock = match cause {
                     Cause::Lock(lock) => locks.get(lock as usize).map(|lock| (lock.tile, lock.id)),
@@ -432,8 +434,8 @@ impl Watch for Recorder<'_> {
                 };
                 (begin, at, Activity::Wait { tile, lock })
             }
-            Event::Move { from, to, bytes, begin } => (begin, at, Activity::Move { from, to, bytes }),
-            Event::Launch { .. } | Event::Push { .. } | Event::Token { .. } => return,
+            SimEvent::Move { from, to, bytes, begin } => (begin, at, Activity::Move { from, to, bytes }),
+            SimEvent::Launch { .. } | SimEvent::Push { .. } | SimEvent::Token { .. } => return,
         };
         recorded.keep(Detail { begin, end, activity }, self.limit);
     }
@@ -443,8 +445,8 @@ impl Watch for Recorder<'_> {
 fn without_addresses(launch: &Launch) -> String {
     let mut launch = Launch { name: String::new(), ..launch.clone() };
     for descriptor in &mut launch.descriptors {
-        if let Place::Argument(..) = descriptor.place {
-            descriptor.place = Place::Argument(0, 0);
+        if let DmaAddress::Argument(..) = descriptor.address {
+            descriptor.address = DmaAddress::Argument(0, 0);
         }
     }
     forget_offsets(&mut launch.commands);
@@ -452,12 +454,12 @@ fn without_addresses(launch: &Launch) -> String {
 }
 
 /// Recurses into loops of commands; the passes nest them a few levels deep.
-fn forget_offsets(commands: &mut [Command]) {
+fn forget_offsets(commands: &mut [ProcessorCommand]) {
     for command in commands {
         match command {
-            Command::Loop { body, .. } => forget_offsets(body),
-            Command::Push(push) => push.offset.constant = 0,
-            Command::Wait(_) => {}
+            ProcessorCommand::Loop { body, .. } => forget_offsets(body),
+            ProcessorCommand::Push(push) => push.offset.constant = 0,
+            ProcessorCommand::Wait(_) => {}
         }
     }
 }

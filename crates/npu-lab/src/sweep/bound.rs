@@ -3,9 +3,9 @@
 //! with the simulator's figures, so no simulated run is below them.
 
 use girih_npu::Target;
-use girih_npu::form::schedule::{Dim, Number};
+use girih_npu::form::schedule::{Dim, ParameterValue};
 use girih_npu::form::tiled::{Flow, Item, Stream, TiledLaunch};
-use girih_npu::kernel::{self, Extent, Table};
+use girih_npu::kernel::{self, KernelTimes, OperandExtent};
 use girih_npu::sim::Cycle;
 use girih_tensor::{Error, Result};
 use serde::Serialize;
@@ -30,7 +30,7 @@ impl LaunchBound {
     ///
     /// # Errors
     /// When the launch calls an unknown entry, or one without times.
-    pub fn of(launch: &TiledLaunch, target: &Target, table: &Table) -> Result<LaunchBound> {
+    pub fn of(launch: &TiledLaunch, target: &Target, table: &KernelTimes) -> Result<LaunchBound> {
         let mut core = 0;
         for row in 0..launch.herd.rows {
             core = core.max(calls(&launch.body, row, table)?);
@@ -40,8 +40,8 @@ impl LaunchBound {
             let circuits = stream.circuits(launch.herd);
             for circuit in &circuits {
                 let joined = if stream.joins() { circuit.cores.len() as u64 } else { 1 };
-                let through = stream.through.as_ref().filter(|_| stream.flow == Flow::In);
-                let passes = through.map_or(1, |through| u64::from(through.passes));
+                let staging = stream.l2.as_ref().filter(|_| stream.flow == Flow::In);
+                let passes = staging.map_or(1, |staging| u64::from(staging.passes));
                 let own: u64 = stream.dims.iter().map(|dim| u64::from(dim.size)).product();
                 words = words.max(own * joined.max(passes));
                 let moved = own * joined * 4;
@@ -79,7 +79,7 @@ impl LaunchBound {
 }
 
 /// Cycles of the calls in a body by a core of this row.
-fn calls(body: &[Item], row: u8, table: &Table) -> Result<Cycle> {
+fn calls(body: &[Item], row: u8, table: &KernelTimes) -> Result<Cycle> {
     let mut cycles: Cycle = 0;
     for item in body {
         cycles += match item {
@@ -93,12 +93,12 @@ fn calls(body: &[Item], row: u8, table: &Table) -> Result<Cycle> {
                     Error::new(format!("the kernel {entry} has no times in the target's table"))
                 })?;
                 let numbers = parameters.iter().map(|parameter| match &parameter.value {
-                    Number::Int(value) => u32::try_from(value.constant).unwrap_or(0),
-                    Number::Float(value) => value.to_bits(),
+                    ParameterValue::Int(value) => u32::try_from(value.constant).unwrap_or(0),
+                    ParameterValue::Float(value) => value.to_bits(),
                 });
                 // Operands in different tiles never conflict over a bank.
-                let apart = |tile: usize| Extent { tile: tile as u32, address: 0, bytes: 0 };
-                let extents: Vec<Extent> = (0..operands.len()).map(apart).collect();
+                let apart = |tile: usize| OperandExtent { tile: tile as u32, address: 0, bytes: 0 };
+                let extents: Vec<OperandExtent> = (0..operands.len()).map(apart).collect();
                 table.cycles(at, &numbers.collect::<Vec<_>>(), &extents)
             }
         };

@@ -4,10 +4,10 @@
 use std::fmt;
 
 use girih_npu::Target;
-use girih_npu::form::groups::{Program, Task};
-use girih_npu::kernel::Table;
+use girih_npu::form::groups::{ArrayProgram, KernelLaunch};
+use girih_npu::kernel::KernelTimes;
 use girih_npu::pass;
-use girih_npu::sim::{Cycle, Report};
+use girih_npu::sim::{Cycle, SimReport};
 use girih_tensor::Result;
 use serde::Serialize;
 
@@ -126,7 +126,7 @@ impl Mechanism {
 /// # Errors
 /// When a launch uses a kernel without times.
 pub fn explain(keys: &[String], target: &Target, both: [&TimedMapping; 2]) -> Result<MappingComparison> {
-    let table = Table::of(target)?;
+    let table = KernelTimes::of(target)?;
     let mut steps = Vec::new();
     for (number, key) in keys.iter().enumerate() {
         let timed = both.map(|one| &one.steps[number]);
@@ -149,7 +149,7 @@ pub fn explain(keys: &[String], target: &Target, both: [&TimedMapping; 2]) -> Re
 
 /// Dispatches, configurations and the rest of a step, in milliseconds.
 fn array_millis(step: &MappedStep, target: &Target) -> [f64; 3] {
-    let of = |part: &dyn Fn(&Report) -> Cycle| -> f64 {
+    let of = |part: &dyn Fn(&SimReport) -> Cycle| -> f64 {
         let cycles = step.estimate.programs.iter().map(|timed| timed.runs * part(&timed.report)).sum();
         target.seconds(cycles) * 1e3
     };
@@ -159,7 +159,7 @@ fn array_millis(step: &MappedStep, target: &Target) -> [f64; 3] {
 }
 
 /// The launches of a step, added up by name.
-fn parts(step: &MappedStep, target: &Target, table: &Table) -> Result<Vec<(String, MappedLaunches)>> {
+fn parts(step: &MappedStep, target: &Target, table: &KernelTimes) -> Result<Vec<(String, MappedLaunches)>> {
     let mut parts: Vec<(String, MappedLaunches)> = Vec::new();
     for (program, timed) in step.compiled.groups.programs.iter().zip(&step.estimate.programs) {
         let mut before = timed.report.dispatch;
@@ -196,7 +196,12 @@ fn parts(step: &MappedStep, target: &Target, table: &Table) -> Result<Vec<(Strin
 }
 
 /// The tiling and bound of a launch; its times are still zero.
-fn part(program: &Program, task: &Task, target: &Target, table: &Table) -> Result<MappedLaunches> {
+fn part(
+    program: &ArrayProgram,
+    task: &KernelLaunch,
+    target: &Target,
+    table: &KernelTimes,
+) -> Result<MappedLaunches> {
     let (tiled, _) = pass::fit(program, task, target)?;
     let tiling = task.tiling.map_or_else(|| format!("herd={}", tiled.herd), |tiling| tiling.to_string());
     let cores = u32::from(tiled.herd.columns) * u32::from(tiled.herd.rows);

@@ -10,7 +10,7 @@ mod timing;
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::pass::{self, Attention, Grouping, Mapping, NoDump, Policy, TileRule};
+use girih_npu::pass::{self, ArrayMapping, AttentionPlacement, Grouping, NoDump, Policy, TileRule};
 use girih_tensor::Result;
 
 pub use bound::LaunchBound;
@@ -23,7 +23,7 @@ pub use timing::{MappedStep, TimedMapping, time_mapping};
 #[derive(Clone, Debug)]
 pub struct SweepResult {
     /// The best mapping.
-    pub mapping: Mapping,
+    pub mapping: ArrayMapping,
     /// The best tiling of each kernel.
     pub kernels: Vec<BestTiling>,
     /// Each grouping with each placement of attention, all with the best tilings.
@@ -44,7 +44,7 @@ pub fn sweep(
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<SweepResult> {
     let mut policies = Vec::new();
-    for (_, attention) in Attention::ALL.iter().rev() {
+    for (_, attention) in AttentionPlacement::ALL.iter().rev() {
         policies.extend(
             Grouping::ALL
                 .iter()
@@ -54,14 +54,14 @@ pub fn sweep(
     }
     let mut cuts = Vec::new();
     for graph in graphs {
-        let cut = |policy: &Policy| pass::groups(graph, target, &Mapping::from(*policy), &mut NoDump);
+        let cut = |policy: &Policy| pass::groups(graph, target, &ArrayMapping::from(*policy), &mut NoDump);
         cuts.push(policies.iter().map(cut).collect::<Result<Vec<_>>>()?);
     }
     let kernels = search::search(&search::kernel_uses(&cuts), target, threads, progress)?;
     let tiles: Vec<TileRule> = kernels.iter().map(|one| TileRule::of(&one.of.kernel, one.tiling)).collect();
     let mut timed = Vec::new();
     for policy in policies {
-        let mapping = Mapping { name: "swept".to_owned(), policy, tiles: tiles.clone() };
+        let mapping = ArrayMapping { name: "swept".to_owned(), policy, tiles: tiles.clone() };
         timed.push(time_mapping(graphs, target, &mapping)?);
     }
     let relative = |one: &TimedMapping| -> f64 {

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use girih_npu::Target;
-use girih_npu::form::groups::{Groups, Kernel, Program, Step, Task};
+use girih_npu::form::groups::{ArrayProgram, Groups, Kernel, KernelLaunch, StepAction};
 use girih_npu::form::schedule::{Argument, ArgumentRole};
 use girih_npu::form::tiling::Tiling;
-use girih_npu::kernel::Table;
-use girih_npu::memory::Memory;
+use girih_npu::kernel::KernelTimes;
+use girih_npu::memory::SimMemory;
 use girih_npu::pass::{self, NoDump, TileRule, tile};
-use girih_npu::sim::{Cycle, Order, Simulator, Unwatched};
+use girih_npu::sim::{Cycle, EventOrder, SimUnwatched, Simulator};
 use girih_tensor::{Error, Result};
 
 use super::bound::LaunchBound;
@@ -91,10 +91,10 @@ fn named(kernel: Kernel) -> (Kernel, String) {
 }
 
 /// Every launch of a step, with its numbers of runs and configurations.
-fn tasks(groups: &Groups) -> Vec<(&Task, [u64; 2])> {
+fn tasks(groups: &Groups) -> Vec<(&KernelLaunch, [u64; 2])> {
     let mut all = Vec::new();
     for (number, program) in groups.programs.iter().enumerate() {
-        let runs = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
+        let runs = |step: &&StepAction| matches!(step, StepAction::Array { program, .. } if *program as usize == number);
         let runs = groups.steps.iter().filter(runs).count() as u64;
         let mut held: Option<String> = None;
         for task in &program.launches {
@@ -131,7 +131,7 @@ pub(super) fn search(
     threads: usize,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<BestTiling>> {
-    let table = Table::of(target)?;
+    let table = KernelTimes::of(target)?;
     let mut trials = Vec::new();
     for (of, one) in uses.iter().enumerate() {
         trials.extend(kernel_trials(of, one, target, &table)?);
@@ -152,7 +152,12 @@ pub(super) fn search(
 }
 
 /// The tilings of a kernel, sorted by lower bound, smallest first.
-fn kernel_trials(of: usize, one: &KernelUse, target: &Target, table: &Table) -> Result<Vec<TilingTrial>> {
+fn kernel_trials(
+    of: usize,
+    one: &KernelUse,
+    target: &Target,
+    table: &KernelTimes,
+) -> Result<Vec<TilingTrial>> {
     let mut trials = Vec::new();
     for tiling in tile::space(&one.kernel, target) {
         if let Some(launch) = tile::build(&program(one.kernel, tiling).launches[0], tiling, target) {
@@ -165,13 +170,14 @@ fn kernel_trials(of: usize, one: &KernelUse, target: &Target, table: &Table) -> 
 }
 
 /// A program of one launch of this kernel.
-fn program(kernel: Kernel, tiling: Tiling) -> Program {
+fn program(kernel: Kernel, tiling: Tiling) -> ArrayProgram {
     let roles = [ArgumentRole::Input, ArgumentRole::Input, ArgumentRole::Output];
     let arguments = kernel.operand_bytes().into_iter().zip(roles).enumerate();
     let arguments = arguments.map(|(i, (bytes, role))| Argument { name: format!("a{i}"), role, bytes });
     let name = kernel.name().to_owned();
-    let launches = vec![Task { name: name.clone(), kernel, arguments: vec![0, 1, 2], tiling: Some(tiling) }];
-    Program { name, arguments: arguments.collect(), launches }
+    let launches =
+        vec![KernelLaunch { name: name.clone(), kernel, arguments: vec![0, 1, 2], tiling: Some(tiling) }];
+    ArrayProgram { name, arguments: arguments.collect(), launches }
 }
 
 /// Times every trial that may still be the best; the others have no time. A trial
@@ -216,7 +222,8 @@ fn trial_time(trial: &TilingTrial, one: &KernelUse, simulator: &mut Simulator) -
     let program = program(one.kernel, trial.tiling);
     let Ok(schedule) = pass::compile(&program, simulator.target(), &mut NoDump) else { return Ok(None) };
     simulator.forget();
-    let report = simulator.run(&schedule, &[], &mut Memory::TimeOnly, &mut Unwatched, Order::Earliest);
+    let report =
+        simulator.run(&schedule, &[], &mut SimMemory::TimeOnly, &mut SimUnwatched, EventOrder::Earliest);
     let report = report.map_err(|fault| Error::from(fault).of(format!("{} {}", one.kernel, trial.tiling)))?;
     let cycles = report.launches.iter().map(|launch| launch.cycles).sum::<Cycle>();
     let total = one.launches * cycles + one.configures * report.configure;

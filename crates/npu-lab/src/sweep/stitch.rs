@@ -8,7 +8,7 @@ use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::driver::laid_bytes;
 use girih_npu::form::groups::Kernel;
-use girih_npu::pass::{Grouping, Mapping, Policy};
+use girih_npu::pass::{ArrayMapping, Grouping, Policy};
 use girih_tensor::Result;
 use serde::Serialize;
 
@@ -60,12 +60,12 @@ pub struct Stitching {
 ///
 /// # Errors
 /// When a program does not fit the target.
-pub fn stitching(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Result<Stitching> {
+pub fn stitching(graphs: &[Graph], target: &Target, mapping: &ArrayMapping) -> Result<Stitching> {
     let mut timed_groupings: Vec<(Grouping, TimedMapping)> = Vec::new();
     for (_, grouping) in Grouping::ALL {
         let policy = Policy { grouping: *grouping, ..mapping.policy };
         timed_groupings
-            .push((*grouping, time_mapping(graphs, target, &Mapping { policy, ..mapping.clone() })?));
+            .push((*grouping, time_mapping(graphs, target, &ArrayMapping { policy, ..mapping.clone() })?));
     }
     let mut groupings = Vec::new();
     for (number, graph) in graphs.iter().enumerate() {

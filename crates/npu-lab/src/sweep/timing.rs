@@ -2,15 +2,15 @@
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::{Compiled, Compiler, Estimate, estimate};
-use girih_npu::pass::{Mapping, NoDump};
+use girih_npu::driver::{CompiledGraph, Compiler, Estimate, estimate};
+use girih_npu::pass::{ArrayMapping, NoDump};
 use girih_tensor::Result;
 
 /// A mapping and the times of its steps.
 #[derive(Clone, Debug)]
 pub struct TimedMapping {
     /// The mapping.
-    pub mapping: Mapping,
+    pub mapping: ArrayMapping,
     /// The step of each graph.
     pub steps: Vec<MappedStep>,
 }
@@ -19,7 +19,7 @@ pub struct TimedMapping {
 #[derive(Clone, Debug)]
 pub struct MappedStep {
     /// Its programs.
-    pub compiled: Compiled,
+    pub compiled: CompiledGraph,
     /// Its time.
     pub estimate: Estimate,
 }
@@ -39,7 +39,7 @@ impl MappedStep {
 ///
 /// # Errors
 /// When a program does not fit the target.
-pub fn time_mapping(graphs: &[Graph], target: &Target, mapping: &Mapping) -> Result<TimedMapping> {
+pub fn time_mapping(graphs: &[Graph], target: &Target, mapping: &ArrayMapping) -> Result<TimedMapping> {
     let compiler = Compiler::new(target.clone(), mapping.clone(), None);
     let mut steps = Vec::new();
     for graph in graphs {

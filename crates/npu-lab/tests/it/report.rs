@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::llama::{SMALL, key, llama};
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::{Compiled, Compiler, estimate};
+use girih_npu::driver::{CompiledGraph, Compiler, estimate};
 use girih_npu::pass::{NoDump, Policy};
 use girih_npu_lab::report::{ModelReport, StepSpanKind, Trace};
 use serde_json::Value;
 
-fn compiled(target: &Target, rows: u32) -> (Graph, Compiled) {
+fn compiled(target: &Target, rows: u32) -> (Graph, CompiledGraph) {
     let graph = llama(&SMALL, key(rows));
     let compiler = Compiler::new(target.clone(), Policy::MLIR_AIR, None);
     let compiled = compiler.compile(&graph, &mut NoDump).unwrap();

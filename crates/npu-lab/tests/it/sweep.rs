@@ -6,24 +6,24 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::llama::{LLAMA_1B, SMALL, Sizes, key, llama};
+use crate::llama::{LLAMA_1B, LlamaSizes, SMALL, key, llama};
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::pass::{Grouping, Mapping};
+use girih_npu::pass::{ArrayMapping, Grouping};
 use girih_npu_lab::sweep::{
     LaunchComparison, MappingComparison, SweepResult, explain, stitching, sweep, time_mapping,
 };
 
 /// The best mapping of a model's prefill and decode, compared with `against`.
 fn search(
-    sizes: &Sizes,
+    sizes: &LlamaSizes,
     rows: u32,
     target: &Target,
     against: &str,
     threads: usize,
 ) -> (SweepResult, MappingComparison) {
     let graphs: Vec<Graph> = [rows, 1].into_iter().map(|rows| llama(sizes, key(rows))).collect();
-    let against = time_mapping(&graphs, target, &Mapping::named(against).unwrap()).unwrap();
+    let against = time_mapping(&graphs, target, &ArrayMapping::named(against).unwrap()).unwrap();
     let max_done = AtomicUsize::new(0);
     let progress = |done: usize, all: usize| {
         assert!(done <= all);
@@ -60,7 +60,7 @@ fn the_best_mapping_is_the_same_for_any_number_of_threads() {
 fn stitching_saves_dispatches_and_traffic_and_only_one_layout_needs_the_host() {
     let target = Target::named("toy").unwrap();
     let graphs: Vec<Graph> = [64, 1].into_iter().map(|rows| llama(&SMALL, key(rows))).collect();
-    let tables = stitching(&graphs, &target, &Mapping::named("mlir-air").unwrap()).unwrap();
+    let tables = stitching(&graphs, &target, &ArrayMapping::named("mlir-air").unwrap()).unwrap();
     println!("{tables}");
     for rows in tables.groupings.chunks(Grouping::ALL.len()) {
         let [apart, stitched, joined] = rows else { panic!("one row per grouping is expected") };

@@ -1,10 +1,10 @@
-//! Blobs on disk, found again by the digest of what they were made from: the
-//! program, the target's figures and the version of girih. Beside them lies a
-//! manifest, for people.
+//! A cache of blobs on disk. The key is a digest of the program, the target's
+//! figures, the version of the passes and the version of girih. The folder also
+//! has a manifest for readers.
 //!
-//! A blob gets its name only when all of it is written, so that nobody ever
-//! finds half of one. There are at most so many bytes of blobs; those that were
-//! used longest ago go first.
+//! A blob is written under a temporary name and then renamed, so that no process
+//! reads a partial one. The total size is limited: least recently used blobs are
+//! evicted first.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -14,36 +14,35 @@ use std::time::{Duration, SystemTime};
 
 use girih_tensor::{Error, Result};
 
-use super::{digest, encode, figures, read};
-use crate::Target;
-use crate::form::groups::Program;
+use super::encoding::{digest, encode, figures, read};
+use crate::form::groups::ArrayProgram;
 use crate::form::schedule::Schedule;
 use crate::pass;
+use crate::target::Target;
 
-/// The name of the list of what the cache holds.
-const MANIFEST: &str = "manifest.tsv";
+/// The name of the manifest file.
+const MANIFEST_FILE: &str = "manifest.tsv";
 
-/// The largest manifest that is read.
-const MOST_BYTES: u64 = 16 << 20;
+/// The maximum size of a manifest.
+const MAX_MANIFEST_BYTES: u64 = 16 << 20;
 
-/// Bytes of blobs that are kept where nobody says how many: some hundred sets
-/// of the programs of a model.
-pub const USUAL_LIMIT: u64 = 1 << 30;
+/// The default limit in bytes: several hundred sets of the programs of a model.
+pub const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
 
-/// How long nobody has written to what an ended process has left behind.
-const LEFT: Duration = Duration::from_secs(3600);
+/// The age at which a partial file counts as left by a process that has ended.
+const STALE_PART_AGE: Duration = Duration::from_secs(3600);
 
 /// A folder of blobs.
 #[derive(Clone, Debug)]
-pub struct Cache {
+pub struct BlobCache {
     folder: PathBuf,
     limit: u64,
 }
 
 /// A line of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The digest, which is the file's name.
+pub struct ManifestEntry {
+    /// The digest, which is the name of the file.
     pub key: String,
     /// The program.
     pub program: String,
@@ -51,30 +50,29 @@ pub struct Entry {
     pub target: String,
     /// The version of girih.
     pub version: String,
-    /// The blob's size.
+    /// The size of the blob.
     pub bytes: u64,
 }
 
-impl Cache {
-    /// The cache in a folder, which is made if there is none, of at most
-    /// [`USUAL_LIMIT`] bytes.
+impl BlobCache {
+    /// Opens the cache in a folder, with a limit of [`DEFAULT_CACHE_BYTES`];
+    /// creates the folder if it does not exist.
     ///
     /// # Errors
-    /// When the folder cannot be made.
-    pub fn open(folder: &Path) -> Result<Cache> {
+    /// When the folder cannot be created.
+    pub fn open(folder: &Path) -> Result<BlobCache> {
         fs::create_dir_all(folder).map_err(|error| Error::new(format!("{}: {error}", folder.display())))?;
-        Ok(Cache { folder: folder.to_owned(), limit: USUAL_LIMIT })
+        Ok(BlobCache { folder: folder.to_owned(), limit: DEFAULT_CACHE_BYTES })
     }
 
-    /// The same with room for so many bytes of blobs; a larger blob is not
-    /// kept.
+    /// Sets the limit in bytes. A blob above the limit is not cached.
     #[must_use]
-    pub fn with_limit(self, limit: u64) -> Cache {
-        Cache { limit, ..self }
+    pub fn with_limit(self, limit: u64) -> BlobCache {
+        BlobCache { limit, ..self }
     }
 
-    /// What a blob of this program for this target is found by.
-    pub fn key(program: &Program, target: &Target) -> String {
+    /// Returns the key of a program's blob for a target.
+    pub fn key(program: &ArrayProgram, target: &Target) -> String {
         let made_by = (env!("CARGO_PKG_VERSION"), pass::VERSION);
         digest(&format!("{made_by:?}\n{}\n{program:?}", figures(target)))
     }
@@ -83,12 +81,12 @@ impl Cache {
         self.folder.join(format!("{key}.elf"))
     }
 
-    /// The schedule of a program, if the cache has its blob.
+    /// Returns the schedule of a program, if the cache has its blob.
     ///
     /// # Errors
-    /// When the blob cannot be read, or is not what its name says.
-    pub fn get(&self, program: &Program, target: &Target) -> Result<Option<Schedule>> {
-        let path = self.path(&Cache::key(program, target));
+    /// When the blob cannot be read, or is of another program.
+    pub fn get(&self, program: &ArrayProgram, target: &Target) -> Result<Option<Schedule>> {
+        let path = self.path(&BlobCache::key(program, target));
         let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -97,23 +95,23 @@ impl Cache {
         };
         let schedule = read(file, target).map_err(|error| error.of(path.display()))?;
         if schedule.name != program.name || schedule.arguments != program.arguments {
-            let (place, held, sought) = (path.display(), &schedule.name, &program.name);
+            let (path, found, needed) = (path.display(), &schedule.name, &program.name);
             return Err(Error::new(format!(
-                "{place}: a program {held} lies where {sought} and its arguments are sought"
+                "{path}: has the program {found} or other arguments; {needed} with its arguments is needed"
             )));
         }
-        // Where the folder may only be read, the order of use stays as it is.
+        // A read-only folder keeps its order of use.
         let _ =
             File::options().append(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));
         Ok(Some(schedule))
     }
 
-    /// Keeps a schedule as a blob, if there is room for it.
+    /// Writes a schedule as a blob, unless it is larger than the limit.
     ///
     /// # Errors
-    /// When the folder cannot be written, or the schedule cannot be a blob.
-    pub fn put(&self, program: &Program, target: &Target, schedule: &Schedule) -> Result<()> {
-        let key = Cache::key(program, target);
+    /// When the folder cannot be written, or the schedule cannot be encoded.
+    pub fn put(&self, program: &ArrayProgram, target: &Target, schedule: &Schedule) -> Result<()> {
+        let key = BlobCache::key(program, target);
         let bytes = encode(schedule, target)?;
         let path = self.path(&key);
         let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
@@ -128,76 +126,76 @@ impl Cache {
             env!("CARGO_PKG_VERSION"),
             bytes.len()
         );
-        let manifest = File::options().create(true).append(true).open(self.folder.join(MANIFEST));
+        let manifest = File::options().create(true).append(true).open(self.folder.join(MANIFEST_FILE));
         manifest.and_then(|mut file| file.write_all(line.as_bytes())).map_err(failed)
     }
 
-    /// Writes a file under another name first, one that no other thread or
-    /// process has.
+    /// Writes a file under a temporary name, unique to this thread and process,
+    /// and renames it.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        static WRITTEN: AtomicU64 = AtomicU64::new(0);
-        let (process, number) = (std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed));
+        static PART_COUNT: AtomicU64 = AtomicU64::new(0);
+        let (process, number) = (std::process::id(), PART_COUNT.fetch_add(1, Ordering::Relaxed));
         let part = path.with_extension(format!("{process}.{number}.part"));
         let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
         written.inspect_err(|_| drop(fs::remove_file(&part)))
     }
 
-    /// Removes what was used longest ago until so many bytes more are within
-    /// the limit, and what ended processes left unfinished; `false` where they
-    /// never are.
+    /// Removes the least recently used blobs until `bytes` more are within the
+    /// limit, and old partial files. Returns `false` if `bytes` is above the
+    /// limit.
     fn make_room(&self, path: &Path, bytes: u64) -> io::Result<bool> {
         if bytes > self.limit {
             return Ok(false);
         }
-        let (mut blobs, mut held) = (Vec::new(), bytes);
+        let (mut blobs, mut total) = (Vec::new(), bytes);
         for entry in self.folder.read_dir()? {
-            let (place, status) = match entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))) {
+            let (file, status) = match entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))) {
                 Ok(found) => found,
-                // Another process may have removed it in between.
+                // Another process may have removed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
-            let ends = |with: &str| place.extension().is_some_and(|end| end == with);
-            if ends("elf") && place != path {
-                held = held.saturating_add(status.len());
-                blobs.push((status.modified()?, status.len(), place));
-            } else if ends("part") && status.modified()?.elapsed().is_ok_and(|age| age > LEFT) {
-                remove(&place)?;
+            let ends = |with: &str| file.extension().is_some_and(|end| end == with);
+            if ends("elf") && file != path {
+                total = total.saturating_add(status.len());
+                blobs.push((status.modified()?, status.len(), file));
+            } else if ends("part") && status.modified()?.elapsed().is_ok_and(|age| age > STALE_PART_AGE) {
+                remove(&file)?;
             }
         }
-        if held <= self.limit {
+        if total <= self.limit {
             return Ok(true);
         }
         blobs.sort();
-        for (_, size, place) in blobs {
-            if held <= self.limit {
+        for (_, size, file) in blobs {
+            if total <= self.limit {
                 break;
             }
-            remove(&place)?;
-            held -= size;
+            remove(&file)?;
+            total -= size;
         }
         self.shorten_manifest();
         Ok(true)
     }
 
-    /// Writes the manifest anew with what is still there. It is for people, so
-    /// no failure here matters.
+    /// Rewrites the manifest without removed blobs. Ignores errors, as only readers
+    /// use the manifest.
     fn shorten_manifest(&self) {
         let Ok(entries) = self.list() else { return };
-        let line = |entry: &Entry| {
-            let Entry { key, program, target, version, bytes } = entry;
+        let line = |entry: &ManifestEntry| {
+            let ManifestEntry { key, program, target, version, bytes } = entry;
             format!("{key}\t{program}\t{target}\t{version}\t{bytes}\n")
         };
         let text: String = entries.iter().map(line).collect();
-        let _ = self.write(&self.folder.join(MANIFEST), text.as_bytes());
+        let _ = self.write(&self.folder.join(MANIFEST_FILE), text.as_bytes());
     }
 
-    /// What the manifest lists and the folder still has, oldest first.
+    /// Lists the blobs of the manifest that the folder still has, oldest first.
     ///
     /// # Errors
-    /// When the manifest cannot be read or has a line of another form.
-    pub fn list(&self) -> Result<Vec<Entry>> {
-        let path = self.folder.join(MANIFEST);
+    /// When the manifest cannot be read or has an invalid line.
+    pub fn list(&self) -> Result<Vec<ManifestEntry>> {
+        let path = self.folder.join(MANIFEST_FILE);
         let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -205,17 +203,21 @@ impl Cache {
             Err(error) => return Err(failed(error)),
         };
         let mut text = String::new();
-        file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
-        if text.len() as u64 > MOST_BYTES {
-            let place = path.display();
+        file.take(MAX_MANIFEST_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MAX_MANIFEST_BYTES {
+            let path = path.display();
             return Err(Error::new(format!(
-                "{place}: has over {MOST_BYTES} bytes, the most of a manifest: remove it"
+                "{path}: has over {MAX_MANIFEST_BYTES} bytes, the maximum of a manifest: remove it"
             )));
         }
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<ManifestEntry> = Vec::new();
         for (number, line) in text.lines().enumerate() {
             let entry = entry(line).ok_or_else(|| {
-                Error::new(format!("{} line {} is no entry: remove the folder", path.display(), number + 1))
+                Error::new(format!(
+                    "{} line {} is not a valid entry: remove the folder",
+                    path.display(),
+                    number + 1
+                ))
             })?;
             entries.retain(|known| known.key != entry.key);
             entries.push(entry);
@@ -225,7 +227,7 @@ impl Cache {
     }
 }
 
-/// Removes a file that another process may have removed.
+/// Removes a file, unless another process has removed it.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -233,10 +235,10 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn entry(line: &str) -> Option<Entry> {
+fn entry(line: &str) -> Option<ManifestEntry> {
     let mut words = line.split('\t').map(str::to_owned);
     let (key, program, target, version) = (words.next()?, words.next()?, words.next()?, words.next()?);
     let bytes = words.next()?.parse().ok()?;
     let sound = key.len() == 64 && key.bytes().all(|byte| byte.is_ascii_hexdigit()) && words.next().is_none();
-    sound.then_some(Entry { key, program, target, version, bytes })
+    sound.then_some(ManifestEntry { key, program, target, version, bytes })
 }

@@ -1,32 +1,34 @@
-//! The bytes within a blob's sections: each part of a schedule as numbers of
-//! variable length. Reading trusts nothing: lengths are held against what is
-//! left, nesting against a cap.
+//! The bytes of a blob's sections: the parts of a schedule as numbers of variable
+//! length. The reader checks lengths against the remaining bytes, and the nesting
+//! of loops against a maximum.
 
 use girih_tensor::{Error, Result};
 
 use crate::form::schedule::text::MAX_LOOPS;
 use crate::form::schedule::{
-    Affine, Argument, ArgumentRole, Buffer, BufferId, Call, Cascade, Channel, Command, Core, Dim, Direction,
-    Hop, Instruction, Lock, LockId, Number, Operand, Parameter, Push, Route, Start, Step, Term, Tile,
+    Affine, Argument, ArgumentRole, Buffer, BufferId, CallOperand, Cascade, Channel, Core, CoreCall,
+    CoreInstruction, Dim, Direction, Hop, LockChange, LockId, Parameter, ParameterValue, ProcessorCommand,
+    Push, Route, Start, Term, Tile, TileLock,
 };
 
-/// Something that a section can hold.
+/// A value that a section can hold.
 pub(super) trait Wire: Sized {
-    /// Appends it.
-    fn put(&self, out: &mut Writer);
-    /// Reads it back.
-    fn get(input: &mut Reader<'_>) -> Result<Self>;
+    /// Appends the value.
+    fn put(&self, out: &mut SectionWriter);
+    /// Reads a value.
+    fn get(input: &mut SectionReader<'_>) -> Result<Self>;
 }
 
-/// Bytes being written, and the constants that they name by their place.
+/// The bytes of a section being written, and the constants of all sections, which
+/// the bytes refer to by index.
 #[derive(Debug, Default)]
-pub(super) struct Writer {
+pub(super) struct SectionWriter {
     bytes: Vec<u8>,
     constants: Vec<f32>,
 }
 
-impl Writer {
-    /// How many bytes the section has so far.
+impl SectionWriter {
+    /// The number of bytes of the section so far.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -39,7 +41,7 @@ impl Writer {
         self.bytes.push(byte);
     }
 
-    /// The place of a constant; equal ones have one place.
+    /// Returns the index of a constant, the same for equal ones.
     fn constant(&mut self, value: f32) -> u32 {
         let known = self.constants.iter().position(|known| known.to_bits() == value.to_bits());
         known.unwrap_or_else(|| {
@@ -48,48 +50,47 @@ impl Writer {
         }) as u32
     }
 
-    /// Ends a section: what has been written since the last one.
+    /// Ends the section and returns its bytes.
     pub fn section(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 
-    /// All constants, four bytes each.
+    /// Returns all constants, four bytes each.
     pub fn constants(&self) -> Vec<u8> {
         self.constants.iter().flat_map(|value| value.to_le_bytes()).collect()
     }
 }
 
-/// Bytes being read, and the constants that they name.
-pub(super) struct Reader<'a> {
+/// The bytes of a section being read, and the constants that they refer to.
+pub(super) struct SectionReader<'a> {
     bytes: &'a [u8],
     constants: &'a [[u8; 4]],
     at: usize,
     depth: usize,
 }
 
-impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8], constants: &'a [[u8; 4]]) -> Reader<'a> {
-        Reader { bytes, constants, at: 0, depth: 0 }
+impl<'a> SectionReader<'a> {
+    pub fn new(bytes: &'a [u8], constants: &'a [[u8; 4]]) -> SectionReader<'a> {
+        SectionReader { bytes, constants, at: 0, depth: 0 }
     }
 
-    /// The constant whose place comes next.
+    /// Reads the index of a constant and returns the constant.
     fn constant(&mut self) -> Result<f32> {
-        let place = u32::get(self)?;
-        let bytes = self.constants.get(place as usize);
-        let none =
-            || Error::new(format!("a program names constant {place}; there are {}", self.constants.len()));
-        Ok(f32::from_le_bytes(*bytes.ok_or_else(none)?))
+        let index = u32::get(self)?;
+        let bytes = self.constants.get(index as usize);
+        let missing = || Error::new(format!("a program uses constant {index} of {}", self.constants.len()));
+        Ok(f32::from_le_bytes(*bytes.ok_or_else(missing)?))
     }
 
-    /// How many bytes have been read.
+    /// The number of bytes that have been read.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// The next `count` bytes.
+    /// Reads the next `count` bytes.
     pub fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         let end = self.at.checked_add(count).filter(|&end| end <= self.bytes.len());
-        let end = end.ok_or_else(|| Error::new("a section ends in the middle of what it holds"))?;
+        let end = end.ok_or_else(|| Error::new("a section ends in the middle of a value"))?;
         let taken = &self.bytes[self.at..end];
         self.at = end;
         Ok(taken)
@@ -99,27 +100,27 @@ impl<'a> Reader<'a> {
         self.take(1).map(|byte| byte[0])
     }
 
-    /// The end of the section.
+    /// Checks that the section has ended.
     pub fn end(&self) -> Result<()> {
         let left = self.bytes.len() - self.at;
         if left == 0 { Ok(()) } else { Err(Error::new(format!("a section has {left} bytes too many"))) }
     }
 
-    /// A number of things, of which each takes a byte at least.
+    /// Reads the number of values that follow, which take at least a byte each.
     fn count(&mut self) -> Result<usize> {
         let count = u64::get(self)?;
         let left = (self.bytes.len() - self.at) as u64;
         if count > left {
-            return Err(Error::new(format!("a section says that {count} things follow in {left} bytes")));
+            return Err(Error::new(format!("a section declares {count} values in {left} bytes")));
         }
         Ok(count as usize)
     }
 
-    /// Reads within a loop's body.
+    /// Reads the body of a loop.
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth == MAX_LOOPS {
             return Err(Error::new(format!(
-                "a section has a loop within {MAX_LOOPS} others, which is the most"
+                "a section has a loop in {MAX_LOOPS} others, which is the maximum"
             )));
         }
         self.depth += 1;
@@ -130,7 +131,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Wire for u64 {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         let mut rest = *self;
         while rest >= 0x80 {
             out.push(rest as u8 | 0x80);
@@ -139,7 +140,7 @@ impl Wire for u64 {
         out.push(rest as u8);
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<u64> {
+    fn get(input: &mut SectionReader<'_>) -> Result<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = input.byte()?;
@@ -156,18 +157,18 @@ impl Wire for u64 {
     }
 }
 
-/// Smaller whole numbers are read as `u64` and held against their range.
+/// Smaller integers are read as `u64` and checked against their range.
 macro_rules! narrow {
     ($($type:ty),*) => {$(
         impl Wire for $type {
-            fn put(&self, out: &mut Writer) {
+            fn put(&self, out: &mut SectionWriter) {
                 u64::from(*self).put(out);
             }
 
-            fn get(input: &mut Reader<'_>) -> Result<$type> {
+            fn get(input: &mut SectionReader<'_>) -> Result<$type> {
                 let value = u64::get(input)?;
                 <$type>::try_from(value).map_err(|_| {
-                    Error::new(format!("a section has the number {value}, which is too large for its place"))
+                    Error::new(format!("a section has the number {value}, which is too large for its field"))
                 })
             }
         }
@@ -177,64 +178,64 @@ macro_rules! narrow {
 narrow!(u8, u32);
 
 impl Wire for i64 {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         (((self << 1) ^ (self >> 63)) as u64).put(out);
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<i64> {
+    fn get(input: &mut SectionReader<'_>) -> Result<i64> {
         let value = u64::get(input)?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 }
 
 impl Wire for bool {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         out.push(u8::from(*self));
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<bool> {
+    fn get(input: &mut SectionReader<'_>) -> Result<bool> {
         match input.byte()? {
             0 => Ok(false),
             1 => Ok(true),
-            byte => Err(unknown("a truth value", byte)),
+            byte => Err(unknown("a boolean", byte)),
         }
     }
 }
 
 impl Wire for String {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         (self.len() as u64).put(out);
         out.extend_from_slice(self.as_bytes());
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<String> {
+    fn get(input: &mut SectionReader<'_>) -> Result<String> {
         let count = input.count()?;
         let bytes = input.take(count)?;
         let text =
-            std::str::from_utf8(bytes).map_err(|_| Error::new("a section has a name that is no text"))?;
+            std::str::from_utf8(bytes).map_err(|_| Error::new("a section has a name that is not UTF-8"))?;
         Ok(text.to_owned())
     }
 }
 
 impl<T: Wire> Wire for Vec<T> {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         (self.len() as u64).put(out);
         self.iter().for_each(|item| item.put(out));
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<Vec<T>> {
+    fn get(input: &mut SectionReader<'_>) -> Result<Vec<T>> {
         let count = input.count()?;
         (0..count).map(|_| T::get(input)).collect()
     }
 }
 
 impl<T: Wire> Wire for Option<T> {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         self.is_some().put(out);
         self.iter().for_each(|item| item.put(out));
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<Option<T>> {
+    fn get(input: &mut SectionReader<'_>) -> Result<Option<T>> {
         Ok(if bool::get(input)? { Some(T::get(input)?) } else { None })
     }
 }
@@ -243,15 +244,15 @@ fn unknown(what: &str, byte: u8) -> Error {
     Error::new(format!("a section has the byte {byte} where {what} is needed"))
 }
 
-/// Structs are their fields, in order.
+/// A struct is written as its fields, in order.
 macro_rules! fields {
     ($($type:ident { $($field:ident),* })*) => {$(
         impl Wire for $type {
-            fn put(&self, out: &mut Writer) {
+            fn put(&self, out: &mut SectionWriter) {
                 $(self.$field.put(out);)*
             }
 
-            fn get(input: &mut Reader<'_>) -> Result<$type> {
+            fn get(input: &mut SectionReader<'_>) -> Result<$type> {
                 Ok($type { $($field: Wire::get(input)?),* })
             }
         }
@@ -262,8 +263,8 @@ fields! {
     Argument { name, role, bytes }
     Tile { column, row }
     Buffer { name, tile, address, bytes }
-    Lock { tile, id, initial }
-    Step { lock, value }
+    TileLock { tile, id, initial }
+    LockChange { lock, value }
     Dim { size, stride }
     Channel { tile, direction, number }
     Start { channel, descriptor, repeats }
@@ -271,23 +272,23 @@ fields! {
     Route { from, to }
     Cascade { from, to }
     Core { tile, program }
-    Call { entry, operands, parameters }
-    Operand { slots, turn, offset }
+    CoreCall { entry, operands, parameters }
+    CallOperand { slots, slot, offset }
     Parameter { name, value }
     Affine { constant, terms }
     Term { depth, factor }
     Push { channel, descriptor, offset, repeats, token }
 }
 
-/// Newtypes are their number.
+/// A newtype is written as its number.
 macro_rules! ids {
     ($($type:ident),*) => {$(
         impl Wire for $type {
-            fn put(&self, out: &mut Writer) {
+            fn put(&self, out: &mut SectionWriter) {
                 self.0.put(out);
             }
 
-            fn get(input: &mut Reader<'_>) -> Result<$type> {
+            fn get(input: &mut SectionReader<'_>) -> Result<$type> {
                 Ok($type(Wire::get(input)?))
             }
         }
@@ -297,114 +298,114 @@ macro_rules! ids {
 ids!(BufferId, LockId);
 
 impl Wire for ArgumentRole {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         let index = ArgumentRole::ALL.iter().position(|role| role == self);
         out.push(index.expect("the list has every role") as u8);
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<ArgumentRole> {
+    fn get(input: &mut SectionReader<'_>) -> Result<ArgumentRole> {
         let byte = input.byte()?;
         ArgumentRole::ALL.get(usize::from(byte)).copied().ok_or_else(|| unknown("a role", byte))
     }
 }
 
 impl Wire for Direction {
-    fn put(&self, out: &mut Writer) {
+    fn put(&self, out: &mut SectionWriter) {
         (*self == Direction::S2mm).put(out);
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<Direction> {
+    fn get(input: &mut SectionReader<'_>) -> Result<Direction> {
         Ok(if bool::get(input)? { Direction::S2mm } else { Direction::Mm2s })
     }
 }
 
-impl Wire for Number {
-    fn put(&self, out: &mut Writer) {
+impl Wire for ParameterValue {
+    fn put(&self, out: &mut SectionWriter) {
         match self {
-            Number::Int(value) => {
+            ParameterValue::Int(value) => {
                 out.push(0);
                 value.put(out);
             }
-            Number::Float(value) => {
+            ParameterValue::Float(value) => {
                 out.push(1);
                 out.constant(*value).put(out);
             }
         }
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<Number> {
+    fn get(input: &mut SectionReader<'_>) -> Result<ParameterValue> {
         match input.byte()? {
-            0 => Ok(Number::Int(Affine::get(input)?)),
-            1 => Ok(Number::Float(input.constant()?)),
+            0 => Ok(ParameterValue::Int(Affine::get(input)?)),
+            1 => Ok(ParameterValue::Float(input.constant()?)),
             byte => Err(unknown("a kind of number", byte)),
         }
     }
 }
 
-impl Wire for Instruction {
-    fn put(&self, out: &mut Writer) {
+impl Wire for CoreInstruction {
+    fn put(&self, out: &mut SectionWriter) {
         match self {
-            Instruction::Loop { count, body } => {
+            CoreInstruction::Loop { count, body } => {
                 out.push(0);
                 count.put(out);
                 body.put(out);
             }
-            Instruction::Acquire(step) => {
+            CoreInstruction::Acquire(change) => {
                 out.push(1);
-                step.put(out);
+                change.put(out);
             }
-            Instruction::Release(step) => {
+            CoreInstruction::Release(change) => {
                 out.push(2);
-                step.put(out);
+                change.put(out);
             }
-            Instruction::Call(call) => {
+            CoreInstruction::Call(call) => {
                 out.push(3);
                 call.put(out);
             }
         }
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<Instruction> {
+    fn get(input: &mut SectionReader<'_>) -> Result<CoreInstruction> {
         match input.byte()? {
             0 => {
                 let count = u32::get(input)?;
-                Ok(Instruction::Loop { count, body: input.nested(Vec::get)? })
+                Ok(CoreInstruction::Loop { count, body: input.nested(Vec::get)? })
             }
-            1 => Ok(Instruction::Acquire(Step::get(input)?)),
-            2 => Ok(Instruction::Release(Step::get(input)?)),
-            3 => Ok(Instruction::Call(Call::get(input)?)),
+            1 => Ok(CoreInstruction::Acquire(LockChange::get(input)?)),
+            2 => Ok(CoreInstruction::Release(LockChange::get(input)?)),
+            3 => Ok(CoreInstruction::Call(CoreCall::get(input)?)),
             byte => Err(unknown("an instruction", byte)),
         }
     }
 }
 
-impl Wire for Command {
-    fn put(&self, out: &mut Writer) {
+impl Wire for ProcessorCommand {
+    fn put(&self, out: &mut SectionWriter) {
         match self {
-            Command::Loop { count, body } => {
+            ProcessorCommand::Loop { count, body } => {
                 out.push(0);
                 count.put(out);
                 body.put(out);
             }
-            Command::Push(push) => {
+            ProcessorCommand::Push(push) => {
                 out.push(1);
                 push.put(out);
             }
-            Command::Wait(channel) => {
+            ProcessorCommand::Wait(channel) => {
                 out.push(2);
                 channel.put(out);
             }
         }
     }
 
-    fn get(input: &mut Reader<'_>) -> Result<Command> {
+    fn get(input: &mut SectionReader<'_>) -> Result<ProcessorCommand> {
         match input.byte()? {
             0 => {
                 let count = u32::get(input)?;
-                Ok(Command::Loop { count, body: input.nested(Vec::get)? })
+                Ok(ProcessorCommand::Loop { count, body: input.nested(Vec::get)? })
             }
-            1 => Ok(Command::Push(Push::get(input)?)),
-            2 => Ok(Command::Wait(Channel::get(input)?)),
+            1 => Ok(ProcessorCommand::Push(Push::get(input)?)),
+            2 => Ok(ProcessorCommand::Wait(Channel::get(input)?)),
             byte => Err(unknown("a command", byte)),
         }
     }

@@ -1,5 +1,5 @@
-//! From a graph to its groups and schedules, each program compiled once: what
-//! was compiled before is remembered, and found again on disk.
+//! Compiles a graph to groups and schedules. Each program is compiled once;
+//! compiled programs are cached in memory and on disk.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,53 +8,53 @@ use std::sync::{Arc, Mutex, PoisonError};
 use girih_graph::Graph;
 use girih_tensor::Result;
 
-use crate::Target;
-use crate::blob::Cache;
-use crate::form::groups::{Groups, Program};
+use crate::blob::BlobCache;
+use crate::form::groups::{ArrayProgram, Groups};
 use crate::form::schedule::Schedule;
-use crate::pass::{self, Dump, Mapping, Policy};
+use crate::pass::{self, ArrayMapping, Dump, Policy};
+use crate::target::Target;
 
-/// Compiles graphs for one target by one mapping.
+/// Compiles graphs for one target with one mapping.
 #[derive(Debug)]
 pub struct Compiler {
     target: Target,
-    mapping: Mapping,
-    cache: Option<Cache>,
-    tell: Tell,
+    mapping: ArrayMapping,
+    cache: Option<BlobCache>,
+    warnings: WarningSink,
     known: Mutex<HashMap<String, Arc<Schedule>>>,
 }
 
-/// Who hears of blobs that were refused or could not be kept: a sentence each.
-pub struct Tell(Box<dyn Fn(&str) + Send + Sync>);
+/// Receives a sentence for each blob that was refused or could not be stored.
+pub struct WarningSink(Box<dyn Fn(&str) + Send + Sync>);
 
 /// A compiled graph.
 #[derive(Clone, Debug)]
-pub struct Compiled {
+pub struct CompiledGraph {
     /// Its programs and steps.
     pub groups: Groups,
     /// The schedule of each program.
     pub schedules: Vec<Arc<Schedule>>,
-    /// How many of them were compiled just now.
+    /// The number of programs that were compiled now, not found in the cache.
     pub fresh: usize,
 }
 
 impl Compiler {
-    /// A compiler that keeps blobs in `cache`, if one is given.
-    pub fn new(target: Target, mapping: impl Into<Mapping>, cache: Option<Cache>) -> Compiler {
-        let (mapping, tell) = (mapping.into(), Tell::new(|_| ()));
-        Compiler { target, mapping, cache, tell, known: Mutex::new(HashMap::new()) }
+    /// Creates a compiler that stores blobs in `cache`, if given.
+    pub fn new(target: Target, mapping: impl Into<ArrayMapping>, cache: Option<BlobCache>) -> Compiler {
+        let (mapping, warnings) = (mapping.into(), WarningSink::new(|_| ()));
+        Compiler { target, mapping, cache, warnings, known: Mutex::new(HashMap::new()) }
     }
 
-    /// The same, but it keeps blobs in `cache`.
+    /// Sets the blob cache.
     #[must_use]
-    pub fn with_cache(self, cache: Cache) -> Compiler {
+    pub fn with_cache(self, cache: BlobCache) -> Compiler {
         Compiler { cache: Some(cache), ..self }
     }
 
-    /// The same, but `tell` hears why a blob was refused or could not be kept.
+    /// Sets the receiver of warnings about blobs.
     #[must_use]
-    pub fn telling(self, tell: Tell) -> Compiler {
-        Compiler { tell, ..self }
+    pub fn with_warnings(self, warnings: WarningSink) -> Compiler {
+        Compiler { warnings, ..self }
     }
 
     /// The target.
@@ -62,25 +62,24 @@ impl Compiler {
         &self.target
     }
 
-    /// What shares a program and where attention runs.
+    /// The policy: which ops share a program, and where attention runs.
     pub fn policy(&self) -> Policy {
         self.mapping.policy
     }
 
-    /// Cuts a graph.
+    /// Partitions a graph into programs and host work.
     ///
-    /// # Errors
-    /// When it has an op that neither host nor array computes.
+    /// When neither host nor array supports an op.
     pub fn groups(&self, graph: &Graph, dump: &mut dyn Dump) -> Result<Groups> {
         pass::groups(graph, &self.target, &self.mapping, dump)
     }
 
-    /// Compiles a graph. What the cache has is taken from it; a blob of it that
-    /// is refused is compiled again, and replaced.
+    /// Compiles a graph. Cached programs are used; a blob that is refused is
+    /// compiled again and replaced.
     ///
-    /// # Errors
-    /// As [`Compiler::groups`]; when a program does not fit the target.
-    pub fn compile(&self, graph: &Graph, dump: &mut dyn Dump) -> Result<Compiled> {
+    /// Fails like [`Compiler::groups`], and when a program does not fit the
+    /// target.
+    pub fn compile(&self, graph: &Graph, dump: &mut dyn Dump) -> Result<CompiledGraph> {
         let groups = self.groups(graph, dump)?;
         let mut fresh = 0;
         let mut schedules = Vec::new();
@@ -89,50 +88,50 @@ impl Compiler {
             fresh += usize::from(new);
             schedules.push(schedule);
         }
-        Ok(Compiled { groups, schedules, fresh })
+        Ok(CompiledGraph { groups, schedules, fresh })
     }
 
-    /// The schedule of a program, and whether it was compiled just now.
-    fn schedule(&self, program: &Program, dump: &mut dyn Dump) -> Result<(Arc<Schedule>, bool)> {
+    /// Returns the schedule of a program, and whether it was compiled now.
+    fn schedule(&self, program: &ArrayProgram, dump: &mut dyn Dump) -> Result<(Arc<Schedule>, bool)> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = Cache::key(program, &self.target);
+        let key = BlobCache::key(program, &self.target);
         if let Some(schedule) = known.get(&key) {
             return Ok((schedule.clone(), false));
         }
-        let kept = self.kept(program);
-        let new = kept.is_none();
-        let schedule = match kept {
+        let cached = self.cached(program);
+        let new = cached.is_none();
+        let schedule = match cached {
             Some(schedule) => schedule,
             None => pass::compile(program, &self.target, dump)?,
         };
         if let Some(cache) = self.cache.as_ref().filter(|_| new)
             && let Err(error) = cache.put(program, &self.target, &schedule)
         {
-            (self.tell.0)(&format!("{error}; the blob of {} is not kept", program.name));
+            (self.warnings.0)(&format!("{error}; the blob of {} is not cached", program.name));
         }
         let schedule = Arc::new(schedule);
         known.insert(key, schedule.clone());
         Ok((schedule, new))
     }
 
-    /// The schedule that the cache has.
-    fn kept(&self, program: &Program) -> Option<Schedule> {
+    /// The schedule in the cache, if any.
+    fn cached(&self, program: &ArrayProgram) -> Option<Schedule> {
         self.cache.as_ref()?.get(program, &self.target).unwrap_or_else(|error| {
-            (self.tell.0)(&format!("{error}; {} is compiled again", program.name));
+            (self.warnings.0)(&format!("{error}; {} is compiled again", program.name));
             None
         })
     }
 }
 
-impl Tell {
-    /// Hands each sentence to `tell`.
-    pub fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> Tell {
-        Tell(Box::new(tell))
+impl WarningSink {
+    /// Passes each sentence to `receive`.
+    pub fn new(receive: impl Fn(&str) + Send + Sync + 'static) -> WarningSink {
+        WarningSink(Box::new(receive))
     }
 }
 
-impl fmt::Debug for Tell {
+impl fmt::Debug for WarningSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tell")
+        f.write_str("WarningSink")
     }
 }

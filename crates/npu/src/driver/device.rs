@@ -1,39 +1,39 @@
-//! The array with its memory: buffer objects that host and array share, and
-//! the command lists of its programs.
+//! The array with its memory: buffer objects shared by host and array, and the
+//! command lists of its programs.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use girih_tensor::{Error, Result};
 
-use super::Ledger;
-use super::keys::{Held, Kept, KeptId};
+use super::keys::{BlockContent, ResidentKeys, ResidentKeysId};
+use super::ledger::Ledger;
 use super::list::CommandList;
 use super::runtime::{Completion, Dispatch, Runtime};
-use crate::Target;
 use crate::form::schedule::{ArgumentRole, Schedule};
-use crate::memory::{Binding, Memory, ObjectId, Objects};
-use crate::sim::{Order, Report, Simulator, Unwatched};
+use crate::memory::{Binding, ObjectId, Objects, SimMemory};
+use crate::sim::{EventOrder, SimReport, SimUnwatched, Simulator};
+use crate::target::Target;
 
 /// The array with its memory.
 #[derive(Debug)]
 pub struct Device {
     simulator: Simulator,
     objects: Objects,
-    /// What of each object one side has written and the other cannot see yet.
-    hidden: Vec<Hidden>,
-    /// Objects for values that live within a step; all programs use the same,
-    /// as only one runs at a time.
+    /// The unsynced bytes of each object.
+    hidden: Vec<Unsynced>,
+    /// Objects for values that live within a step; all programs share them,
+    /// because only one runs at a time.
     arena: Vec<ObjectId>,
-    kept: Vec<Kept>,
+    resident_keys: Vec<ResidentKeys>,
     lists: Vec<CommandList>,
     runtime: Runtime,
-    order: Order,
-    /// What has been done so far.
+    order: EventOrder,
+    /// The costs counted so far.
     pub ledger: Ledger,
 }
 
-/// For which side bytes are made visible.
+/// The direction of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
     /// The array sees what the host wrote.
@@ -46,14 +46,14 @@ pub enum Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListId(u32);
 
-/// What one side has written and the other cannot see yet.
+/// Bytes that one side has written and the other cannot see yet.
 #[derive(Debug, Default)]
-struct Hidden {
+struct Unsynced {
     from_array: Ranges,
     from_host: Ranges,
 }
 
-/// Bytes of an object: ranges in order, none touching another.
+/// Bytes of an object, as sorted ranges that do not touch.
 #[derive(Debug, Default)]
 struct Ranges(Vec<Range<u64>>);
 
@@ -86,17 +86,17 @@ impl Ranges {
 }
 
 impl Device {
-    /// An array of this target, simulated, with no memory yet.
+    /// Creates a simulated array of this target, without memory.
     ///
     /// # Errors
     /// When no kernel times are known for its cores.
-    pub fn new(target: &Target, order: Order) -> Result<Device> {
+    pub fn new(target: &Target, order: EventOrder) -> Result<Device> {
         Ok(Device {
             simulator: Simulator::new(target)?,
             objects: Objects::new(),
             hidden: Vec::new(),
             arena: Vec::new(),
-            kept: Vec::new(),
+            resident_keys: Vec::new(),
             lists: Vec::new(),
             runtime: Runtime::default(),
             order,
@@ -104,13 +104,13 @@ impl Device {
         })
     }
 
-    /// The same, used in another way.
+    /// Sets how the runtime uses the array.
     #[must_use]
     pub fn with_runtime(self, runtime: Runtime) -> Device {
         Device { runtime, ..self }
     }
 
-    /// How it is used.
+    /// How the runtime uses the array.
     pub fn runtime(&self) -> Runtime {
         self.runtime
     }
@@ -120,23 +120,23 @@ impl Device {
         self.simulator.target()
     }
 
-    /// Whether runs look for accesses that nothing orders.
+    /// Sets whether runs check for unordered accesses.
     pub fn look_for_hazards(&mut self, look: bool) {
         self.simulator.look_for_hazards(look);
     }
 
-    /// A new buffer object of zeros.
+    /// Allocates a zeroed buffer object.
     ///
     /// # Errors
     /// When memory is short.
     pub fn allocate(&mut self, bytes: u64) -> Result<ObjectId> {
         let object = self.objects.add(bytes)?;
-        self.hidden.push(Hidden::default());
+        self.hidden.push(Unsynced::default());
         Ok(object)
     }
 
-    /// An object for each of these sizes, of those that all programs share:
-    /// what they hold lasts only to the end of a step.
+    /// Returns an object for each of these sizes from the arena that all
+    /// programs share; their contents last until the end of a step.
     ///
     /// # Errors
     /// When memory is short.
@@ -144,8 +144,8 @@ impl Device {
         let mut order: Vec<usize> = (0..sizes.len()).collect();
         order.sort_by_key(|&index| std::cmp::Reverse(sizes[index]));
         let mut objects = vec![ObjectId(0); sizes.len()];
-        for (place, &index) in order.iter().enumerate() {
-            objects[index] = match self.arena.get(place) {
+        for (rank, &index) in order.iter().enumerate() {
+            objects[index] = match self.arena.get(rank) {
                 Some(&object) => {
                     self.objects.grow(object, sizes[index])?;
                     object
@@ -160,53 +160,52 @@ impl Device {
         Ok(objects)
     }
 
-    /// The keys and values of this name, with room for so many blocks: all
-    /// programs share them.
+    /// Returns the resident keys and values of this name, with room for
+    /// `blocks` blocks. All programs share them.
     ///
     /// # Errors
     /// When memory is short.
-    pub(super) fn keep(&mut self, name: &str, bytes: u64, blocks: usize) -> Result<KeptId> {
-        let known = self.kept.iter().position(|kept| kept.name == name);
+    pub(super) fn reserve_keys(&mut self, name: &str, bytes: u64, blocks: usize) -> Result<ResidentKeysId> {
+        let known = self.resident_keys.iter().position(|resident_keys| resident_keys.name == name);
         let index = match known {
             Some(index) => index,
             None => {
                 let object = self.allocate(bytes)?;
-                self.kept.push(Kept { name: name.to_owned(), object, blocks: Vec::new() });
-                self.kept.len() - 1
+                self.resident_keys.push(ResidentKeys { name: name.to_owned(), object, blocks: Vec::new() });
+                self.resident_keys.len() - 1
             }
         };
-        let kept = &mut self.kept[index];
-        self.objects.grow(kept.object, bytes)?;
-        kept.blocks.resize(kept.blocks.len().max(blocks), Held::default());
-        Ok(KeptId(index as u32))
+        let resident_keys = &mut self.resident_keys[index];
+        self.objects.grow(resident_keys.object, bytes)?;
+        resident_keys.blocks.resize(resident_keys.blocks.len().max(blocks), BlockContent::default());
+        Ok(ResidentKeysId(index as u32))
     }
 
-    /// Keys and values that stay.
-    pub(super) fn kept(&self, id: KeptId) -> &Kept {
-        &self.kept[id.0 as usize]
+    /// Resident keys and values.
+    pub(super) fn resident_keys(&self, id: ResidentKeysId) -> &ResidentKeys {
+        &self.resident_keys[id.0 as usize]
     }
 
-    /// Notes what blocks hold now.
-    pub(super) fn note(&mut self, id: KeptId, blocks: &[Held]) {
-        self.kept[id.0 as usize].blocks[..blocks.len()].copy_from_slice(blocks);
+    /// Records the contents of blocks.
+    pub(super) fn set_contents(&mut self, id: ResidentKeysId, blocks: &[BlockContent]) {
+        self.resident_keys[id.0 as usize].blocks[..blocks.len()].copy_from_slice(blocks);
     }
 
-    /// Bytes of a buffer object, for the host to read.
+    /// Maps bytes of a buffer object for reading by the host.
     ///
-    /// # Errors
-    /// When the array has written some of them since they were last synced.
+    /// When the array has written some of them since the last sync.
     pub fn map(&self, object: ObjectId, range: Range<u64>) -> Result<&[u8]> {
         if self.hidden[object.0 as usize].from_array.meet(&range) {
             return Err(Error::new(format!(
-                "the host reads bytes {range:?} of buffer object {}, which the array wrote and nobody synced",
+                "the host reads bytes {range:?} of buffer object {}, which the array wrote and which were not synced",
                 object.0
             )));
         }
         Ok(&self.objects.bytes(object)[range.start as usize..range.end as usize])
     }
 
-    /// Bytes of a buffer object, for the host to write all of them; the array
-    /// sees them after a sync.
+    /// Maps bytes of a buffer object for writing; the host must write all of
+    /// them. The array sees them after a sync.
     pub fn map_mut(&mut self, object: ObjectId, range: Range<u64>) -> &mut [u8] {
         let hidden = &mut self.hidden[object.0 as usize];
         hidden.from_array.remove(&range);
@@ -215,13 +214,13 @@ impl Device {
         bytes
     }
 
-    /// Bytes of a buffer object as they are, visible to the host or not: for
-    /// watching.
+    /// The bytes of a buffer object, synced or not, for watching.
     pub(super) fn peek(&self, object: ObjectId) -> &[u8] {
         self.objects.bytes(object)
     }
 
-    /// Makes bytes visible to the other side, and counts them, if there are any.
+    /// Makes bytes visible to the other side and counts them. An empty range
+    /// does nothing.
     pub fn sync(&mut self, object: ObjectId, range: Range<u64>, sync: Sync) {
         if range.is_empty() {
             return;
@@ -239,20 +238,18 @@ impl Device {
         }
     }
 
-    /// Makes a whole object visible to the array that was written when a model
-    /// was loaded.
+    /// Makes a whole object visible to the array after a model was loaded.
     pub(super) fn preload(&mut self, object: ObjectId) {
         self.hidden[object.0 as usize].from_host = Ranges::default();
         self.ledger.preloaded_bytes += self.objects.bytes(object).len() as u64;
     }
 
-    /// Bytes of all buffer objects.
+    /// The total size of all buffer objects in bytes.
     pub fn bytes(&self) -> u64 {
         self.objects.total()
     }
 
-    /// The command list of a program: a new one, or that which its schedule
-    /// has already.
+    /// Returns the command list of a program; a schedule has one list.
     ///
     /// # Errors
     /// When the schedule cannot run on this array.
@@ -268,12 +265,11 @@ impl Device {
         Ok(ListId(index as u32))
     }
 
-    /// Runs a program on these bytes. One that `follows` was started by the
-    /// call that started the one before, if programs are chained.
+    /// Runs a program on these bindings. If programs are chained, one that
+    /// `follows` is started by the call that started the previous one.
     ///
-    /// # Errors
-    /// When an argument is not what was synced last, or with the fault that
-    /// the simulator found.
+    /// When an argument has unsynced bytes, or when the simulator finds a
+    /// fault.
     pub fn submit(&mut self, list: ListId, bindings: &[Binding], follows: bool) -> Result<()> {
         let list = &mut self.lists[list.0 as usize];
         let schedule = &list.schedule;
@@ -295,9 +291,10 @@ impl Device {
             }
         }
         self.ledger.list_words += list.words.bind(bindings, self.runtime.lists);
-        let mut memory = Memory::Values(&mut self.objects);
+        let mut memory = SimMemory::Values(&mut self.objects);
         let prepared = &list.prepared;
-        let report = self.simulator.run_prepared(prepared, bindings, &mut memory, &mut Unwatched, self.order);
+        let report =
+            self.simulator.run_prepared(prepared, bindings, &mut memory, &mut SimUnwatched, self.order);
         let report = report.map_err(|fault| Error::from(fault).of(&schedule.name))?;
         self.ledger.submit(&report, self.simulator.target(), self.runtime, follows);
         Ok(())
@@ -315,9 +312,9 @@ impl Ledger {
         self.syncs += 1;
     }
 
-    /// Counts a run of a program. What follows in a chain is dispatched by the
-    /// command processor; the host waits once for the whole chain.
-    pub(super) fn submit(&mut self, report: &Report, target: &Target, runtime: Runtime, follows: bool) {
+    /// Counts a run of a program. In a chain, the command processor dispatches
+    /// the following programs, and the host waits once for the whole chain.
+    pub(super) fn submit(&mut self, report: &SimReport, target: &Target, runtime: Runtime, follows: bool) {
         let micro = |time: f64| target.cycles(time * 1e-6);
         let follows = follows && runtime.dispatch == Dispatch::Chained;
         let mut cycles = report.cycles;
@@ -328,7 +325,7 @@ impl Ledger {
         }
         if runtime.completion == Completion::Polling {
             if !follows {
-                // The host sees the end half an interval late, on average.
+                // The host sees the end half an interval late on average.
                 cycles = cycles.saturating_sub(micro(target.host.interrupt_us));
                 cycles += micro(target.host.poll_us / 2.0);
             }
@@ -346,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_joined_and_cut() {
+    fn ranges_are_merged_and_split() {
         let mut ranges = Ranges::default();
         for range in [10..20, 30..40, 18..32, 50..60] {
             ranges.add(range);
@@ -360,14 +357,14 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_synced_is_not_read() {
+    fn unsynced_bytes_cannot_be_read() {
         let target = Target::named("toy").unwrap();
-        let mut device = Device::new(&target, Order::Earliest).unwrap();
+        let mut device = Device::new(&target, EventOrder::Earliest).unwrap();
         let object = device.allocate(64).unwrap();
         device.hidden[0].from_array.add(8..16);
         assert!(device.map(object, 0..8).is_ok());
         let error = device.map(object, 4..12).unwrap_err().to_string();
-        assert!(error.contains("nobody synced"), "{error}");
+        assert!(error.contains("not synced"), "{error}");
         device.sync(object, 8..16, Sync::FromDevice);
         assert_eq!(device.map(object, 4..12).unwrap(), [0; 8]);
         device.map_mut(object, 0..4).fill(1);
@@ -379,9 +376,9 @@ mod tests {
     }
 
     #[test]
-    fn programs_share_the_objects_of_a_step() {
+    fn programs_share_the_arena() {
         let target = Target::named("toy").unwrap();
-        let mut device = Device::new(&target, Order::Earliest).unwrap();
+        let mut device = Device::new(&target, EventOrder::Earliest).unwrap();
         let small = device.arena(&[64, 256]).unwrap();
         let large = device.arena(&[128, 64, 512]).unwrap();
         assert_eq!(device.bytes(), 512 + 128 + 64);

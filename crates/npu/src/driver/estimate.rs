@@ -1,112 +1,112 @@
-//! How long a step takes, without values: each program is timed by the
-//! simulator, and what the host does and moves is counted from shapes.
+//! Estimates the time of a step without values: the simulator times each
+//! program, and the work and transfers of the host are counted from shapes.
 
 use girih_graph::backend::{Inputs, Range32, Sequence};
 use girih_graph::{Graph, Outputs, ValueId};
 use girih_tensor::Result;
 
-use super::keys::{Seen, usual};
-use super::list::Words;
-use super::program::{tensors_of, values_of};
+use super::compiler::CompiledGraph;
+use super::keys::{AttendedRange, changed_after_equal_step};
+use super::ledger::Ledger;
+use super::list::ListAddresses;
 use super::runtime::Runtime;
-use super::traffic::{Move, Passing, Place, Traffic, copies, elements, sees_all};
-use super::{Compiled, Ledger, LoadCost};
-use crate::Target;
-use crate::form::groups::{Groups, Step, Tensor, TensorKind};
+use super::tensors::{tensors_of, values_of};
+use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, Traffic, copies, elements, sees_all};
+use super::weights::LoadCost;
+use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
 use crate::form::schedule::ArgumentRole;
-use crate::host::{self, Job, Rows, Work};
-use crate::memory::Memory;
-use crate::sim::{Order, Report, Simulator, Unwatched};
+use crate::host::{self, HostJob, HostWork, WeightRows};
+use crate::memory::SimMemory;
+use crate::sim::{EventOrder, SimReport, SimUnwatched, Simulator};
+use crate::target::Target;
 
-/// A step's time, by program.
+/// The estimated cost of a step.
 #[derive(Clone, Debug)]
 pub struct Estimate {
-    /// Each program of the graph, in order.
-    pub programs: Vec<Timed>,
-    /// Counts and the array's cycles over all runs.
+    /// The programs of the graph, in order.
+    pub programs: Vec<TimedProgram>,
+    /// Counts and array cycles of all runs.
     pub ledger: Ledger,
-    /// Bytes that the host would copy besides, each up and down once, if every
-    /// program had buffer objects of its own: what one program writes for
-    /// another then goes through the host. The runtime binds both to one
+    /// Bytes that the host would copy in addition, each up and down once, if
+    /// every program had its own buffer objects, so that values between
+    /// programs went through the host. The runtime binds both programs to one
     /// object instead.
     pub brokered_bytes: u64,
-    /// Bytes of weights that are written once, before the first step.
+    /// Bytes of weights written once, before the first step.
     pub preload_bytes: u64,
-    /// What the host copies and keeps when they are loaded.
+    /// The cost for the host of loading them.
     pub load: LoadCost,
 }
 
-/// One program and how often it runs.
+/// The time of one program, and how often it runs.
 #[derive(Clone, Debug)]
-pub struct Timed {
+pub struct TimedProgram {
     /// Its name.
     pub name: String,
-    /// Runs in the step.
+    /// The number of runs in the step.
     pub runs: u64,
-    /// How each run goes.
-    pub report: Report,
+    /// The result of one run.
+    pub report: SimReport,
 }
 
-/// A step to be timed: so many rows of one sequence that has `position` tokens
-/// already, whose last is an output row.
+/// A step to be timed: `rows` rows of one sequence that already has `position`
+/// tokens; its last row is an output row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scene {
+pub struct Scenario {
     /// Tokens of the sequence before the step.
     pub position: u32,
-    /// Rows that count; the program computes all that it was compiled for.
+    /// Rows in use; the program computes all rows that it was compiled for.
     pub rows: u32,
-    /// How the runtime works.
+    /// The choices of the runtime.
     pub runtime: Runtime,
 }
 
-/// No weights: work is counted from shapes alone.
+/// A source without weights: work is counted from shapes alone.
 struct Shapes;
 
-impl Rows for Shapes {
+impl WeightRows for Shapes {
     fn row(&self, _: &str, _: usize) -> Result<Vec<f32>> {
         Ok(Vec::new())
     }
 }
 
-/// Times one step of all rows of a graph, of one sequence that has `position`
-/// tokens already, whose last row is an output row.
+/// Estimates one step of all rows of a graph, of one sequence that already has
+/// `position` tokens and whose last row is an output row.
 ///
-/// # Errors
-/// When a schedule is faulty.
-pub fn estimate(graph: &Graph, compiled: &Compiled, target: &Target, position: u32) -> Result<Estimate> {
-    let scene = Scene { position, rows: graph.key.rows, runtime: Runtime::default() };
-    Ok(estimate_scene(graph, compiled, target, times(compiled, target)?, scene))
+/// When a schedule has a fault.
+pub fn estimate(graph: &Graph, compiled: &CompiledGraph, target: &Target, position: u32) -> Result<Estimate> {
+    let scenario = Scenario { position, rows: graph.key.rows, runtime: Runtime::default() };
+    Ok(estimate_step(graph, compiled, target, time_programs(compiled, target)?, scenario))
 }
 
-/// Times each program of a graph once, from an array that holds another
-/// program's configuration.
+/// Times each program of a graph once, starting with the configuration of
+/// another program.
 ///
-/// # Errors
-/// When a schedule is faulty.
-pub fn times(compiled: &Compiled, target: &Target) -> Result<Vec<Timed>> {
+/// When a schedule has a fault.
+pub fn time_programs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<TimedProgram>> {
     let mut simulator = Simulator::new(target)?;
     let mut programs = Vec::new();
     for (number, schedule) in compiled.schedules.iter().enumerate() {
-        let mut memory = Memory::TimeOnly;
-        let report = simulator.run(schedule, &[], &mut memory, &mut Unwatched, Order::Earliest)?;
+        let mut memory = SimMemory::TimeOnly;
+        let report = simulator.run(schedule, &[], &mut memory, &mut SimUnwatched, EventOrder::Earliest)?;
         let runs = compiled.groups.steps.iter().filter(|step| runs_program(step, number)).count() as u64;
-        programs.push(Timed { name: schedule.name.clone(), runs, report });
-        // Between two programs the array holds the other one's configuration.
+        programs.push(TimedProgram { name: schedule.name.clone(), runs, report });
+        // The array then has the configuration of another program.
         simulator.forget();
     }
     Ok(programs)
 }
 
-/// Counts a step of programs that were timed: one of many alike, so lists are
-/// bound to what the step before left.
-pub fn estimate_scene(
+/// Estimates a step from timed programs. It is one of many equal steps, so
+/// command lists are bound to the addresses of the step before.
+pub fn estimate_step(
     graph: &Graph,
-    compiled: &Compiled,
+    compiled: &CompiledGraph,
     target: &Target,
-    programs: Vec<Timed>,
-    scene: Scene,
+    programs: Vec<TimedProgram>,
+    scenario: Scenario,
 ) -> Estimate {
-    let Scene { position, rows, runtime } = scene;
+    let Scenario { position, rows, runtime } = scenario;
     let range = Range32 { start: 0, end: rows };
     let sequences = [Sequence { blocks: &[], position, rows: range, outputs: Outputs::Last, spans: &[] }];
     let groups = &compiled.groups;
@@ -121,12 +121,12 @@ pub fn estimate_scene(
     Estimate { programs, ledger, brokered_bytes: brokered(groups), preload_bytes, load }
 }
 
-/// Bytes that programs write for other programs.
+/// The bytes that programs write for other programs.
 fn brokered(groups: &Groups) -> u64 {
     let mut written = vec![false; groups.tensors.len()];
     let mut bytes = 0;
     for step in &groups.steps {
-        let Step::Array { program, tensors, .. } = step else { continue };
+        let StepAction::Array { program, tensors, .. } = step else { continue };
         for (argument, &tensor) in groups.programs[*program as usize].arguments.iter().zip(tensors) {
             match argument.role {
                 ArgumentRole::Input if written[tensor as usize] => bytes += argument.bytes,
@@ -138,23 +138,23 @@ fn brokered(groups: &Groups) -> u64 {
     bytes
 }
 
-fn runs_program(step: &Step, number: usize) -> bool {
-    matches!(step, Step::Array { program, .. } if *program as usize == number)
+fn runs_program(step: &StepAction, number: usize) -> bool {
+    matches!(step, StepAction::Array { program, .. } if *program as usize == number)
 }
 
-/// What a step costs: before its parts, in each of them, after them.
+/// The cost of a step: before its parts, of each part, and after them.
 #[derive(Clone, Debug, Default)]
 pub struct Costs {
     /// Before the first part.
     pub begin: Ledger,
-    /// In each part of the groups.
+    /// Of each part of the groups.
     pub parts: Vec<Ledger>,
     /// After the last part.
     pub end: Ledger,
 }
 
 impl Costs {
-    /// All of it.
+    /// The sum.
     pub fn total(&self) -> Ledger {
         let mut total = Ledger::default();
         for part in [&self.begin].into_iter().chain(&self.parts).chain([&self.end]) {
@@ -164,13 +164,13 @@ impl Costs {
     }
 }
 
-/// The costs of one step of all rows, as [`estimate`] counts them, of programs
-/// that were timed.
+/// The costs of one step of all rows, counted as in [`estimate`], from timed
+/// programs.
 pub fn costs(
     graph: &Graph,
-    compiled: &Compiled,
+    compiled: &CompiledGraph,
     target: &Target,
-    programs: &[Timed],
+    programs: &[TimedProgram],
     position: u32,
 ) -> Costs {
     let groups = &compiled.groups;
@@ -184,7 +184,7 @@ pub fn costs(
     costs
 }
 
-/// What the host computes, writes for the array and reads of it.
+/// Counts the work and the transfers of the host.
 fn costs_of(
     graph: &Graph,
     groups: &Groups,
@@ -194,14 +194,14 @@ fn costs_of(
     runtime: Runtime,
 ) -> Costs {
     let values = values_of(graph, groups, tensors);
-    let count = Count { graph, groups, values: &values, sequences, runtime };
-    let part = |(step, passing): (&Step, &Passing)| {
+    let count = StepCounter { graph, groups, values: &values, sequences, runtime };
+    let part = |(step, transfers): (&StepAction, &PartTransfers)| {
         let mut ledger = Ledger::default();
-        passing.down.iter().for_each(|&step| count.down(step, &mut ledger));
-        if let Step::Host { node } = step {
+        transfers.down.iter().for_each(|&step| count.down(step, &mut ledger));
+        if let StepAction::Host { node } = step {
             count.work(*node as usize, &mut ledger);
         }
-        passing.up.iter().chain(&passing.made).for_each(|&step| count.up(step, &mut ledger));
+        transfers.up.iter().chain(&transfers.made).for_each(|&step| count.up(step, &mut ledger));
         ledger
     };
     let mut costs =
@@ -211,8 +211,8 @@ fn costs_of(
     costs
 }
 
-/// A step whose costs are counted.
-struct Count<'a> {
+/// Counts the costs of a step.
+struct StepCounter<'a> {
     graph: &'a Graph,
     groups: &'a Groups,
     values: &'a [Option<ValueId>],
@@ -220,25 +220,25 @@ struct Count<'a> {
     runtime: Runtime,
 }
 
-impl Count<'_> {
-    /// What the host computes for a node.
+impl StepCounter<'_> {
+    /// Counts the host work of a node.
     fn work(&self, node: usize, ledger: &mut Ledger) {
-        let Count { graph, sequences, .. } = *self;
+        let StepCounter { graph, sequences, .. } = *self;
         let (node, inputs) = (&graph.nodes[node], Inputs::Tokens(&[]));
-        let job = Job { graph, node, operands: &[], weights: &Shapes, inputs, sequences };
+        let job = HostJob { graph, node, operands: &[], weights: &Shapes, inputs, sequences };
         if let Some(kernel) = host::kernel(node.op) {
             ledger.add(kernel.work(&job));
         }
     }
 
-    fn up(&self, step: Move, ledger: &mut Ledger) {
+    fn up(&self, step: TensorTransfer, ledger: &mut Ledger) {
         let tensor = &self.groups.tensors[step.tensor as usize];
         let bytes = tensor.bytes();
-        if let Place::Kept(_) = step.place {
-            return self.keep(tensor, ledger);
+        if let TensorLocation::Resident(_) = step.location {
+            return self.changed_keys(tensor, ledger);
         }
         if tensor.kind == TensorKind::Chunks {
-            ledger.add(Work { flops: 0, bytes: 2 * bytes });
+            ledger.add(HostWork { flops: 0, bytes: 2 * bytes });
         }
         if copies(tensor, self.runtime) {
             ledger.copied_bytes += bytes;
@@ -246,17 +246,17 @@ impl Count<'_> {
         ledger.sync_up(bytes);
     }
 
-    /// Keys and values that stay: what of them changes.
-    fn keep(&self, tensor: &Tensor, ledger: &mut Ledger) {
+    /// Counts the changed blocks of resident keys and values.
+    fn changed_keys(&self, tensor: &ArrayTensor, ledger: &mut Ledger) {
         let Some(sequence) = self.sequences.last() else { return };
         let end = sequence.position + sequence.rows.end - sequence.rows.start;
         for bytes in changed_bytes(self.graph, tensor, sequence.position, end) {
-            ledger.add(Work { flops: 0, bytes: 2 * bytes });
+            ledger.add(HostWork { flops: 0, bytes: 2 * bytes });
             ledger.sync_up(bytes);
         }
     }
 
-    fn down(&self, step: Move, ledger: &mut Ledger) {
+    fn down(&self, step: TensorTransfer, ledger: &mut Ledger) {
         let Some(value) = self.values[step.tensor as usize] else { return };
         let tensor = &self.groups.tensors[step.tensor as usize];
         let rows = self.sequences.last().map_or(0, |sequence| sequence.rows.end as usize);
@@ -266,18 +266,18 @@ impl Count<'_> {
     }
 }
 
-/// The bytes of each stretch of keys and values that stay which a step changes
-/// that begins after `position` tokens and ends before `end`.
-fn changed_bytes(graph: &Graph, tensor: &Tensor, position: u32, end: u32) -> Vec<u64> {
+/// The bytes of each range of resident keys and values that changes in a step
+/// from `position` to `end`.
+fn changed_bytes(graph: &Graph, tensor: &ArrayTensor, position: u32, end: u32) -> Vec<u64> {
     let full = sees_all(graph, &tensor.name);
     let blocks = tensor.padded[0] / tensor.extent[0].max(1);
     let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
-    let ranges = usual(Seen { position, end, full }, blocks as usize);
+    let ranges = changed_after_equal_step(AttendedRange { position, end, full }, blocks as usize);
     ranges.into_iter().map(|range| range.len() as u64 * block_bytes).collect()
 }
 
-/// Bytes of keys and values that the host lays out for the array in a step of
-/// all rows of a graph, after `position` tokens.
+/// The bytes of keys and values that the host lays out for the array in a step
+/// of all rows of a graph, after `position` tokens.
 pub fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
     let chunks = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Chunks);
     let end = position.saturating_add(graph.key.rows);
@@ -288,26 +288,26 @@ fn output_rows(sequences: &[Sequence<'_>]) -> usize {
     sequences.iter().map(|sequence| sequence.output_rows().len()).sum()
 }
 
-/// Counts what the array does, for one output row, and what is written of
-/// lists that the same step has bound before.
+/// Counts the runs of programs, for one output row, and the list words written
+/// when the lists were bound by an equal step before.
 fn count_runs(
-    compiled: &Compiled,
+    compiled: &CompiledGraph,
     traffic: &Traffic,
-    programs: &[Timed],
+    programs: &[TimedProgram],
     target: &Target,
     runtime: Runtime,
     parts: &mut [Ledger],
 ) {
-    let mut lists: Vec<Words<Place>> =
-        compiled.schedules.iter().map(|schedule| Words::of(schedule)).collect();
+    let mut lists: Vec<ListAddresses<TensorLocation>> =
+        compiled.schedules.iter().map(|schedule| ListAddresses::of(schedule)).collect();
     for pass in 0..2 {
         let steps = compiled.groups.steps.iter().zip(&traffic.parts);
-        for ((step, passing), ledger) in steps.zip(parts.iter_mut()) {
-            let Step::Array { program, .. } = step else { continue };
-            let words = lists[*program as usize].bind(&passing.places, runtime.lists);
+        for ((step, transfers), ledger) in steps.zip(parts.iter_mut()) {
+            let StepAction::Array { program, .. } = step else { continue };
+            let words = lists[*program as usize].bind(&transfers.locations, runtime.lists);
             if pass == 1 {
                 ledger.list_words += words;
-                ledger.submit(&programs[*program as usize].report, target, runtime, passing.follows);
+                ledger.submit(&programs[*program as usize].report, target, runtime, transfers.follows);
             }
         }
     }

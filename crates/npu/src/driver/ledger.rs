@@ -1,79 +1,78 @@
-//! What steps have cost: counted by the runtime, timed by the simulator.
+//! The cost of steps: counted by the runtime, timed by the simulator.
 
 use std::ops::AddAssign;
 
-use crate::Target;
-use crate::host::Work;
+use crate::host::HostWork;
+use crate::target::Target;
 
-/// Counts over some steps.
+/// The counts of some steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Programs submitted.
     pub submissions: u64,
-    /// Calls of the driver that started them; one may start several.
+    /// Driver calls that started them; one call may start several.
     pub calls: u64,
-    /// Launches in them.
+    /// Launches in these programs.
     pub launches: u64,
-    /// Cycles from each dispatch to its end, added up.
+    /// Cycles from each dispatch to its end, summed.
     pub array_cycles: u64,
-    /// Of these, configuring the array.
+    /// The part of `array_cycles` spent on configuring the array.
     pub configure_cycles: u64,
-    /// Of the array's cycles, those in which the host did nothing but look
-    /// whether they are over.
+    /// The part of `array_cycles` in which the host only polled for the end.
     pub polled_cycles: u64,
-    /// Words of command lists that were written.
+    /// Words written to command lists.
     pub list_words: u64,
-    /// Bytes that the host wrote for the array, in weights, when they were loaded.
+    /// Bytes of weights that the host wrote for the array at load.
     pub preloaded_bytes: u64,
-    /// Bytes that the host wrote for the array, in steps.
+    /// Bytes that the host wrote for the array in steps.
     pub written_bytes: u64,
-    /// Bytes that the host read of what the array wrote.
+    /// Bytes written by the array that the host read.
     pub read_bytes: u64,
-    /// Calls that made bytes visible to the other side, in steps.
+    /// Sync calls in steps.
     pub syncs: u64,
-    /// Bytes that the host copied between memory of its own and buffer
-    /// objects, when weights were loaded.
+    /// Bytes that the host copied between its own memory and buffer objects
+    /// when weights were loaded.
     pub load_copied_bytes: u64,
-    /// The same in steps.
+    /// Bytes that the host copied between its own memory and buffer objects in
+    /// steps.
     pub copied_bytes: u64,
-    /// What the host computed.
-    pub host: Work,
+    /// The work of the host.
+    pub host: HostWork,
 }
 
 impl Ledger {
-    /// Adds a piece of the host's work.
-    pub(super) fn add(&mut self, work: Work) {
+    /// Adds work of the host.
+    pub(super) fn add(&mut self, work: HostWork) {
         self.host.flops += work.flops;
         self.host.bytes += work.bytes;
     }
 
-    /// Seconds that the array took.
+    /// The time of the array in seconds.
     pub fn array_seconds(&self, target: &Target) -> f64 {
         target.seconds(self.array_cycles)
     }
 
-    /// Seconds that the host takes for its own work, by the figures of the
-    /// target: the slower of computing and moving bytes.
+    /// The time of the host's work in seconds, by the figures of the target:
+    /// the slower of computing and moving bytes.
     pub fn host_seconds(&self, target: &Target) -> f64 {
         let flops = self.host.flops as f64 / target.host.flops;
         let bytes = self.host.bytes as f64 / target.host.bytes_per_second;
         flops.max(bytes)
     }
 
-    /// Seconds that making bytes visible to the other side takes.
+    /// The time of syncs in seconds.
     pub fn sync_seconds(&self, target: &Target) -> f64 {
         let bytes = (self.written_bytes + self.read_bytes) as f64 / target.host.sync_bytes_per_second;
         bytes + self.syncs as f64 * target.host.call_us * 1e-6
     }
 
-    /// Seconds that the host takes to write command lists. Copies to buffer
-    /// objects take none besides: what is published of syncs is the time of a
-    /// copy and a sync together.
+    /// The time to write command lists, in seconds. Copies to buffer objects
+    /// add nothing: published sync times include the copy.
     pub fn copy_seconds(&self, target: &Target) -> f64 {
         (4 * self.list_words) as f64 / target.host.bytes_per_second
     }
 
-    /// Seconds that steps take when host and array take turns.
+    /// The time of steps in seconds, if host and array alternate.
     pub fn seconds(&self, target: &Target) -> f64 {
         self.array_seconds(target)
             + self.host_seconds(target)

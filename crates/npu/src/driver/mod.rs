@@ -1,19 +1,20 @@
-//! The runtime: buffer objects, weights that stay on the device, programs with
-//! their command lists, and what a step costs.
+//! The runtime: buffer objects, resident weights, programs with their command
+//! lists, and the cost of steps.
 //!
 //! | part | file |
 //! |---|---|
-//! | from a graph to schedules, kept on disk | `compiler` |
-//! | what can be done in one way or another | `runtime` |
+//! | from a graph to schedules, cached on disk | `compiler` |
+//! | the choices of the runtime | `runtime` |
 //! | buffer objects, submissions | `device` |
-//! | what of a command list is written | `list` |
-//! | what passes between host and array | `traffic` |
+//! | the words of a command list that are written | `list` |
+//! | transfers between host and array | `traffic` |
 //! | values that share an object | `scratch` |
-//! | keys and values that stay with the array | `keys` |
-//! | weights and where they lie | `weights` |
+//! | the tensor of each value | `tensors` |
+//! | resident keys and values | `keys` |
+//! | weights and their location | `weights` |
 //! | a compiled graph bound to memory, and its steps | `program`, `run` |
-//! | what all that cost, counted while it runs | `ledger` |
-//! | the same without values | `estimate` |
+//! | the cost, counted while a step runs | `ledger` |
+//! | the cost, counted without values | `estimate` |
 
 mod compiler;
 mod device;
@@ -25,13 +26,16 @@ mod program;
 mod run;
 mod runtime;
 mod scratch;
+mod tensors;
 mod traffic;
 mod weights;
 
-pub use compiler::{Compiled, Compiler, Tell};
+pub use compiler::{CompiledGraph, Compiler, WarningSink};
 pub use device::{Device, ListId, Sync};
-pub use estimate::{Costs, Estimate, Scene, Timed, costs, estimate, estimate_scene, laid_bytes, times};
+pub use estimate::{
+    Costs, Estimate, Scenario, TimedProgram, costs, estimate, estimate_step, laid_bytes, time_programs,
+};
 pub use ledger::Ledger;
-pub use program::Program;
+pub use program::NpuProgram;
 pub use runtime::{Completion, Dispatch, KeyUse, ListUse, Runtime, ValueUse, WeightUse};
-pub use weights::{LoadCost, Weights};
+pub use weights::{LoadCost, NpuWeights};

@@ -1,61 +1,61 @@
 //! A compiled graph: its groups, the command lists of its programs, and the
-//! buffer objects that each of them is bound to.
+//! buffer objects that they are bound to.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use girih_graph::{Graph, Op, ValueId};
 use girih_tensor::{Error, Result};
 
-use super::device::ListId;
-use super::keys::KeptId;
+use super::device::{Device, ListId};
+use super::keys::ResidentKeysId;
 use super::runtime::Runtime;
-use super::traffic::{Place, Traffic};
-use super::{Device, Weights};
-use crate::form::groups::{Groups, Step, Tensor, TensorKind};
+use super::tensors::{tensors_of, values_of};
+use super::traffic::{TensorLocation, Traffic};
+use super::weights::NpuWeights;
+use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
 use crate::form::schedule::Schedule;
 use crate::memory::{Binding, ObjectId};
 use crate::pass::partition::root;
 
 /// One compiled graph, bound to memory.
 #[derive(Debug)]
-pub struct Program {
+pub struct NpuProgram {
     pub(super) graph: Graph,
     pub(super) groups: Groups,
     /// The command list of each program of the groups.
     pub(super) lists: Vec<ListId>,
-    /// What passes between host and array.
+    /// The transfers between host and array.
     pub(super) traffic: Traffic,
     /// The object of each slot.
     slots: Vec<ObjectId>,
-    /// The object of each weight that has one.
+    /// The object of each weight, if it has one.
     weights: Vec<Option<ObjectId>>,
-    /// The keys and values that stay, of each tensor that is such.
-    pub(super) kept: Vec<Option<KeptId>>,
-    /// The tensor of each value that has one.
+    /// The resident keys and values of each tensor of that kind.
+    pub(super) resident_keys: Vec<Option<ResidentKeysId>>,
+    /// The tensor of each value, if it has one.
     pub(super) tensors: Vec<Option<u32>>,
-    /// The value that each tensor holds, but for those that hold another thing.
+    /// The value of each tensor; none for tensors that are not values of the
+    /// graph.
     pub(super) values: Vec<Option<ValueId>>,
-    /// The values that each step makes.
+    /// The values that each step computes.
     pub(super) made: Vec<Vec<ValueId>>,
 }
 
-impl Program {
-    /// Binds a compiled graph to memory: weights to theirs, values to objects
-    /// that they share with others that do not live at the same time.
+impl NpuProgram {
+    /// Binds a compiled graph to memory. Values share objects with others that
+    /// do not live at the same time.
     ///
-    /// # Errors
-    /// When the weights are of another model, or memory is short.
+    /// When the weights belong to another model, or when memory is short.
     pub fn new(
         graph: &Graph,
         groups: Groups,
         schedules: &[Arc<Schedule>],
-        weights: &Weights,
+        weights: &NpuWeights,
         device: &mut Device,
-    ) -> Result<Program> {
+    ) -> Result<NpuProgram> {
         let tensors = tensors_of(graph, &groups);
         let made = made(graph, &groups, &tensors);
-        let object = |tensor: &Tensor| {
+        let object = |tensor: &ArrayTensor| {
             if tensor.kind != TensorKind::Static {
                 return Ok(None);
             }
@@ -69,110 +69,83 @@ impl Program {
         let weights = groups.tensors.iter().map(object).collect::<Result<_>>()?;
         let traffic = Traffic::new(graph, &groups, &tensors, device.runtime());
         let slots = device.arena(&traffic.slots)?;
-        let mut kept = vec![None; groups.tensors.len()];
-        for place in traffic.parts.iter().flat_map(|part| &part.places) {
-            if let Place::Kept(tensor) = *place {
-                let Tensor { name, extent: [heads, _], padded: [rows, _], .. } =
+        let mut resident_keys = vec![None; groups.tensors.len()];
+        for location in traffic.parts.iter().flat_map(|part| &part.locations) {
+            if let TensorLocation::Resident(tensor) = *location {
+                let ArrayTensor { name, extent: [heads, _], padded: [rows, _], .. } =
                     &groups.tensors[tensor as usize];
                 let bytes = groups.tensors[tensor as usize].bytes();
-                kept[tensor as usize] = Some(device.keep(name, bytes, (rows / heads) as usize)?);
+                resident_keys[tensor as usize] =
+                    Some(device.reserve_keys(name, bytes, (rows / heads) as usize)?);
             }
         }
         let lists = schedules.iter().map(|schedule| device.list(schedule)).collect::<Result<_>>()?;
         let values = values_of(graph, &groups, &tensors);
-        Ok(Program {
+        Ok(NpuProgram {
             graph: graph.clone(),
             groups,
             lists,
             traffic,
             slots,
             weights,
-            kept,
+            resident_keys,
             tensors,
             values,
             made,
         })
     }
 
-    /// Bytes of buffer objects that a graph's values need beside its weights.
+    /// The bytes of buffer objects that a graph needs besides its weights.
     pub fn plan(graph: &Graph, groups: &Groups, runtime: Runtime) -> u64 {
         Traffic::new(graph, groups, &tensors_of(graph, groups), runtime).bytes(groups)
     }
 
-    /// The object at a place.
-    pub(super) fn object(&self, device: &Device, place: Place) -> Result<ObjectId> {
+    /// The object at a location.
+    pub(super) fn object(&self, device: &Device, location: TensorLocation) -> Result<ObjectId> {
         let weight = |tensor: u32| {
-            let lost =
-                || Error::new("a weight has no object and comes with no call; this is a fault of girih");
+            let lost = || Error::new("a weight has no buffer object; this is a fault of girih");
             self.weights[tensor as usize].ok_or_else(lost)
         };
-        match place {
-            Place::Slot(slot) => Ok(self.slots[slot as usize]),
-            Place::Weight(tensor) => weight(tensor),
-            Place::Kept(tensor) => Ok(device.kept(self.kept(tensor)?).object),
+        match location {
+            TensorLocation::Slot(slot) => Ok(self.slots[slot as usize]),
+            TensorLocation::Weight(tensor) => weight(tensor),
+            TensorLocation::Resident(tensor) => Ok(device.resident_keys(self.resident_keys(tensor)?).object),
         }
     }
 
-    /// The keys and values that stay, which a tensor is.
-    pub(super) fn kept(&self, tensor: u32) -> Result<KeptId> {
-        let lost = || Error::new("keys and values stay nowhere; this is a fault of girih");
-        self.kept[tensor as usize].ok_or_else(lost)
+    /// The resident keys and values of a tensor.
+    pub(super) fn resident_keys(&self, tensor: u32) -> Result<ResidentKeysId> {
+        let lost = || Error::new("resident keys and values have no buffer object; this is a fault of girih");
+        self.resident_keys[tensor as usize].ok_or_else(lost)
     }
 
-    /// The bindings of an array step whose arguments lie at `places`; `wanted`
-    /// chooses a row where it runs once for each.
+    /// The bindings of an array step whose arguments are at `locations`;
+    /// `output_row` selects the row where the step runs once per output row.
     pub(super) fn bindings(
         &self,
         device: &Device,
         tensors: &[u32],
-        places: &[Place],
-        output_rows: Option<u64>,
+        locations: &[TensorLocation],
+        output_row: Option<u64>,
     ) -> Result<Vec<Binding>> {
-        let binding = |(&number, &place): (&u32, &Place)| {
+        let binding = |(&number, &location): (&u32, &TensorLocation)| {
             let tensor = &self.groups.tensors[number as usize];
-            let row = if tensor.kind == TensorKind::Static { None } else { output_rows };
+            let row = if tensor.kind == TensorKind::Static { None } else { output_row };
             let offset = row.map_or(0, |row| row * tensor.row_bytes());
-            Ok(Binding { object: self.object(device, place)?, offset })
+            Ok(Binding { object: self.object(device, location)?, offset })
         };
-        tensors.iter().zip(places).map(binding).collect()
+        tensors.iter().zip(locations).map(binding).collect()
     }
 }
 
-/// The value that each tensor holds.
-pub(super) fn values_of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>]) -> Vec<Option<ValueId>> {
-    let mut values = vec![None; groups.tensors.len()];
-    for (index, tensor) in tensors.iter().enumerate() {
-        if let Some(tensor) = tensor {
-            values[*tensor as usize].get_or_insert(root(graph, ValueId(index as u32)));
-        }
-    }
-    values
-}
-
-/// The tensor of each value: its own, or that of the value that it shows.
-pub(super) fn tensors_of(graph: &Graph, groups: &Groups) -> Vec<Option<u32>> {
-    let names: BTreeMap<&str, u32> = groups
-        .tensors
-        .iter()
-        .enumerate()
-        .map(|(number, tensor)| (tensor.name.as_str(), number as u32))
-        .collect();
-    let ids = (0..graph.values.len()).map(|index| root(graph, ValueId(index as u32)));
-    let found = |id: ValueId| {
-        let number = names.get(graph.value(id).name.as_str()).copied()?;
-        (groups.tensors[number as usize].kind != TensorKind::Turns).then_some(number)
-    };
-    ids.map(found).collect()
-}
-
-/// Which tensors a step writes.
-fn writes(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], step: &Step) -> Vec<u32> {
+/// The tensors that a step writes.
+fn writes(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], step: &StepAction) -> Vec<u32> {
     match step {
-        Step::Host { node } => {
+        StepAction::Host { node } => {
             let output = graph.nodes[*node as usize].output;
             tensors[root(graph, output).0 as usize].into_iter().collect()
         }
-        Step::Array { program, tensors, .. } => {
+        StepAction::Array { program, tensors, .. } => {
             let launches = &groups.programs[*program as usize].launches;
             let last = launches.iter().filter_map(|task| task.arguments.last());
             last.map(|&argument| tensors[argument as usize]).collect()
@@ -180,15 +153,15 @@ fn writes(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], step: &Step) 
     }
 }
 
-/// The values that each step makes, those that only show others included.
+/// The values that each step computes, views of them included.
 fn made(graph: &Graph, groups: &Groups, tensors: &[Option<u32>]) -> Vec<Vec<ValueId>> {
     let computed: Vec<ValueId> =
         graph.nodes.iter().filter(|node| node.op != Op::Write).map(|node| node.output).collect();
-    let of_step = |step: &Step| {
+    let of_step = |step: &StepAction| {
         let written = writes(graph, groups, tensors, step);
         let by_host = match step {
-            Step::Host { node } => Some(graph.nodes[*node as usize].output),
-            Step::Array { .. } => None,
+            StepAction::Host { node } => Some(graph.nodes[*node as usize].output),
+            StepAction::Array { .. } => None,
         };
         let makes = |value: &&ValueId| {
             let tensor = tensors[value.0 as usize];

@@ -1,30 +1,30 @@
-//! Running a step: what the host computes goes to where the array reads it,
-//! and back.
+//! Runs a step: the host computes, and values move between host and array.
 
 use girih_graph::backend::{Inputs, Sequence};
 use girih_graph::{BLOCK_POSITIONS, Graph, Role, Step, ValueId};
 use girih_tensor::{DType, Error, Result, Shape};
 
-use super::device::Sync;
-use super::keys::{Held, Seen, changed};
-use super::traffic::{Move, Passing, Place, copies, elements, sees_all};
-use super::{Device, Program, Weights};
-use crate::form::groups::{CHUNK_HEAD, Step as Part, Tensor, TensorKind};
-use crate::host::{self, Cache, Job, Rows as _, Work};
+use super::device::{Device, Sync};
+use super::keys::{AttendedRange, BlockContent, changed};
+use super::program::NpuProgram;
+use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, copies, elements, sees_all};
+use super::weights::NpuWeights;
+use crate::form::groups::{ArrayTensor, CHUNK_HEAD, StepAction as Part, TensorKind};
+use crate::host::{self, HostJob, HostWork, NpuState, WeightRows as _};
 
-impl Program {
-    /// Runs one step on rows that may be fewer than the program's.
+impl NpuProgram {
+    /// Runs one step, which may have fewer rows than the program.
     ///
     /// # Errors
     /// When the device fails.
     pub fn run(
         &self,
         device: &mut Device,
-        weights: &Weights,
-        state: &mut Cache,
+        weights: &NpuWeights,
+        state: &mut NpuState,
         step: Step<'_>,
     ) -> Result<()> {
-        let mut run = Run {
+        let mut run = StepRun {
             program: self,
             device,
             weights,
@@ -33,11 +33,11 @@ impl Program {
             sequences: step.sequences,
             values: vec![None; self.graph.values.len()],
             tensors: vec![None; self.groups.tensors.len()],
-            places: vec![None; self.groups.tensors.len()],
+            locations: vec![None; self.groups.tensors.len()],
         };
         run.begin()?;
-        for ((part, passing), made) in self.groups.steps.iter().zip(&self.traffic.parts).zip(&self.made) {
-            run.part(part, passing)?;
+        for ((part, transfers), made) in self.groups.steps.iter().zip(&self.traffic.parts).zip(&self.made) {
+            run.part(part, transfers)?;
             for &value in made {
                 let name = &self.graph.value(value).name;
                 if step.watch.wants(name) {
@@ -52,28 +52,28 @@ impl Program {
     }
 }
 
-/// A step under way.
-struct Run<'a> {
-    program: &'a Program,
+/// A running step.
+struct StepRun<'a> {
+    program: &'a NpuProgram,
     device: &'a mut Device,
-    weights: &'a Weights,
-    state: &'a mut Cache,
+    weights: &'a NpuWeights,
+    state: &'a mut NpuState,
     inputs: Inputs<'a>,
     sequences: &'a [Sequence<'a>],
-    /// What the host holds of values that no tensor holds.
+    /// Values on the host that have no tensor.
     values: Vec<Option<Vec<f32>>>,
-    /// What the host holds of tensors: rows that count.
+    /// Tensors on the host: the rows in use.
     tensors: Vec<Option<Vec<f32>>>,
-    /// Where the array has each tensor.
-    places: Vec<Option<Place>>,
+    /// The location of each tensor on the array.
+    locations: Vec<Option<TensorLocation>>,
 }
 
-impl Run<'_> {
+impl StepRun<'_> {
     fn graph(&self) -> &Graph {
         &self.program.graph
     }
 
-    /// The rows of the step.
+    /// The number of rows of the step.
     fn rows(&self) -> usize {
         self.sequences.last().map_or(0, |sequence| sequence.rows.end as usize)
     }
@@ -82,58 +82,58 @@ impl Run<'_> {
         self.sequences.iter().map(|sequence| sequence.output_rows().len()).sum()
     }
 
-    /// A value's extents in this step.
+    /// The shape of a value in this step.
     fn shape(&self, value: ValueId) -> Shape {
         let elements = elements(self.graph(), value, self.rows(), self.output_rows());
         let value = self.graph().value(value);
         value.shape.with_outermost(elements / value.shape.stride().max(1))
     }
 
-    /// Makes the step's inputs, and the turns of its positions.
+    /// Prepares the step's inputs and rotation tables.
     fn begin(&mut self) -> Result<()> {
         if let (Inputs::Embeddings(rows), Some(input)) = (self.inputs, self.graph().input()) {
             self.store(input, rows.to_vec());
         }
         for (number, tensor) in self.program.groups.tensors.iter().enumerate() {
-            if tensor.kind == TensorKind::Turns {
-                let turns = self.turns(tensor)?;
-                self.tensors[number] = Some(rounded(turns));
+            if tensor.kind == TensorKind::CosSin {
+                let table = self.rotation_table(tensor)?;
+                self.tensors[number] = Some(rounded(table));
             }
         }
         self.program.traffic.begin.iter().try_for_each(|&first| self.up(first))
     }
 
-    /// Cosines and sines of every row's position. The angle is rounded to
-    /// `f32` first, as the definition of the rotation does.
-    fn turns(&self, tensor: &Tensor) -> Result<Vec<f32>> {
+    /// The cosines and sines of every row's position. The angle is rounded to
+    /// `f32` first, as in the definition of the rotation.
+    fn rotation_table(&self, tensor: &ArrayTensor) -> Result<Vec<f32>> {
         let frequencies = self.weights.rows(self.device).row(&tensor.name, 0)?;
-        let mut turns = Vec::with_capacity(self.rows() * 2 * frequencies.len());
+        let mut table = Vec::with_capacity(self.rows() * 2 * frequencies.len());
         for sequence in self.sequences {
             for (_, position) in sequence.rows.indexes().zip(sequence.position..) {
                 let angles = frequencies.iter().map(|frequency| f64::from(position as f32 * frequency));
-                turns.extend(angles.clone().map(|angle| angle.cos() as f32));
-                turns.extend(angles.map(|angle| angle.sin() as f32));
+                table.extend(angles.clone().map(|angle| angle.cos() as f32));
+                table.extend(angles.map(|angle| angle.sin() as f32));
             }
         }
-        Ok(turns)
+        Ok(table)
     }
 
-    fn part(&mut self, part: &Part, passing: &Passing) -> Result<()> {
-        passing.down.iter().try_for_each(|&step| self.down(step))?;
+    fn part(&mut self, part: &Part, transfers: &PartTransfers) -> Result<()> {
+        transfers.down.iter().try_for_each(|&step| self.down(step))?;
         match part {
             Part::Host { node } => {
                 self.host(*node as usize)?;
-                passing.made.iter().try_for_each(|&step| self.up(step))
+                transfers.made.iter().try_for_each(|&step| self.up(step))
             }
             Part::Array { program, tensors, each_output_row } => {
-                passing.up.iter().try_for_each(|&step| self.up(step))?;
-                self.array(*program as usize, tensors, *each_output_row, passing)
+                transfers.up.iter().try_for_each(|&step| self.up(step))?;
+                self.array(*program as usize, tensors, *each_output_row, transfers)
             }
         }
     }
 
-    /// Keeps what the host computed. What the array will read is rounded as it
-    /// will see it, so that the host sees the same.
+    /// Stores what the host computed. Values that the array will read are
+    /// rounded to bf16, so that the host sees the same values.
     fn store(&mut self, value: ValueId, numbers: Vec<f32>) {
         match self.program.tensors[value.0 as usize] {
             Some(tensor) => self.tensors[tensor as usize] = Some(rounded(numbers)),
@@ -141,13 +141,13 @@ impl Run<'_> {
         }
     }
 
-    /// Writes a tensor to where the array reads it.
-    fn up(&mut self, Move { tensor, place }: Move) -> Result<()> {
-        if let Place::Kept(tensor) = place {
-            return self.keep(tensor);
+    /// Transfers a tensor to the array.
+    fn up(&mut self, TensorTransfer { tensor, location }: TensorTransfer) -> Result<()> {
+        if let TensorLocation::Resident(tensor) = location {
+            return self.write_changed_keys(tensor);
         }
-        let object = self.program.object(self.device, place)?;
-        let Tensor { kind, .. } = self.program.groups.tensors[tensor as usize];
+        let object = self.program.object(self.device, location)?;
+        let ArrayTensor { kind, .. } = self.program.groups.tensors[tensor as usize];
         let bytes = self.program.groups.tensors[tensor as usize].bytes();
         match kind {
             TensorKind::Static => {
@@ -158,7 +158,7 @@ impl Run<'_> {
                 let chunks = self.gather(tensor as usize)?;
                 self.device.map_mut(object, 0..bytes).copy_from_slice(&chunks);
             }
-            TensorKind::Turns | TensorKind::Scratch => self.write(tensor as usize, place)?,
+            TensorKind::CosSin | TensorKind::Scratch => self.write(tensor as usize, location)?,
         }
         if copies(&self.program.groups.tensors[tensor as usize], self.device.runtime()) {
             self.device.ledger.copied_bytes += bytes;
@@ -167,16 +167,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Writes the rows that the host holds of a tensor, as bf16. What they do
-    /// not fill is zero, so that what the array computes on padding is always
-    /// the same.
-    fn write(&mut self, tensor: usize, place: Place) -> Result<()> {
-        let Tensor { name, extent: [_, columns], padded, .. } = &self.program.groups.tensors[tensor];
-        let unmade = || Error::new(format!("'{name}' is sent before it is made; this is a fault of girih"));
+    /// Writes the rows of a tensor on the host as bf16. The padding is zero, so
+    /// that the array always computes the same on it.
+    fn write(&mut self, tensor: usize, location: TensorLocation) -> Result<()> {
+        let ArrayTensor { name, extent: [_, columns], padded, .. } = &self.program.groups.tensors[tensor];
+        let unmade =
+            || Error::new(format!("'{name}' is sent before it is computed; this is a fault of girih"));
         let numbers = self.tensors[tensor].as_ref().ok_or_else(unmade)?;
         let row_bytes = padded[1] as usize * 2;
         let bytes = padded[0] as usize * row_bytes;
-        let object = self.program.object(self.device, place)?;
+        let object = self.program.object(self.device, location)?;
         let object = self.device.map_mut(object, 0..bytes as u64);
         object.fill(0);
         let rows = numbers.chunks_exact(*columns as usize);
@@ -186,17 +186,17 @@ impl Run<'_> {
         for (row, into) in rows.zip(object.chunks_exact_mut(row_bytes)) {
             DType::BF16.pack(row, &mut into[..2 * row.len()]);
         }
-        self.places[tensor] = Some(place);
+        self.locations[tensor] = Some(location);
         Ok(())
     }
 
-    /// Brings the rows of a tensor that count to the host.
-    fn down(&mut self, Move { tensor, place }: Move) -> Result<()> {
+    /// Transfers the rows in use of a tensor to the host.
+    fn down(&mut self, TensorTransfer { tensor, location }: TensorTransfer) -> Result<()> {
         let Some(value) = self.program.values[tensor as usize] else {
-            return Err(Error::new("what holds no value comes to the host; this is a fault of girih"));
+            return Err(Error::new("a tensor without a value is sent to the host; this is a fault of girih"));
         };
-        let object = self.program.object(self.device, place)?;
-        let Tensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
+        let object = self.program.object(self.device, location)?;
+        let ArrayTensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
         let rows = elements(self.graph(), value, self.rows(), self.output_rows()) / columns as usize;
         let row_bytes = u64::from(padded[1]) * 2;
         self.device.sync(object, 0..rows as u64 * row_bytes, Sync::FromDevice);
@@ -205,7 +205,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A value's numbers as the host holds them, rows that count only.
+    /// The elements of a value on the host, rows in use only.
     fn held(&self, value: ValueId) -> Result<Vec<f32>> {
         let held = match self.program.tensors[value.0 as usize] {
             Some(tensor) => self.tensors[tensor as usize].clone(),
@@ -216,16 +216,17 @@ impl Run<'_> {
         };
         let name = &self.graph().value(value).name;
         held.ok_or_else(|| {
-            Error::new(format!("'{name}' is read before it is made; this is a fault of girih"))
+            Error::new(format!("'{name}' is read before it is computed; this is a fault of girih"))
         })
     }
 
-    /// A value's numbers wherever they are: nothing is synced or counted.
+    /// The elements of a value, wherever it is, without a sync and without
+    /// counting.
     fn watched(&self, value: ValueId) -> Result<Vec<f32>> {
         let Some(tensor) = self.program.tensors[value.0 as usize] else { return self.held(value) };
-        let Some(place) = self.places[tensor as usize] else { return self.held(value) };
-        let Tensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
-        let bytes = self.device.peek(self.program.object(self.device, place)?);
+        let Some(location) = self.locations[tensor as usize] else { return self.held(value) };
+        let ArrayTensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
+        let bytes = self.device.peek(self.program.object(self.device, location)?);
         let count = elements(self.graph(), value, self.rows(), self.output_rows());
         let row_bytes = padded[1] as usize * 2;
         Ok(unpacked(&bytes[..count / columns as usize * row_bytes], row_bytes, columns as usize))
@@ -244,7 +245,7 @@ impl Run<'_> {
             operands.push(if held { self.held(input)? } else { Vec::new() });
         }
         let rows = self.weights.rows(self.device);
-        let job = Job {
+        let job = HostJob {
             graph: &self.program.graph,
             node,
             operands: &operands,
@@ -266,38 +267,38 @@ impl Run<'_> {
         program: usize,
         tensors: &[u32],
         each_output_row: bool,
-        passing: &Passing,
+        transfers: &PartTransfers,
     ) -> Result<()> {
-        let (list, places) = (self.program.lists[program], &passing.places);
+        let (list, locations) = (self.program.lists[program], &transfers.locations);
         if each_output_row {
             for row in 0..self.output_rows() as u64 {
-                let bindings = self.program.bindings(self.device, tensors, places, Some(row))?;
-                self.device.submit(list, &bindings, passing.follows || row > 0)?;
+                let bindings = self.program.bindings(self.device, tensors, locations, Some(row))?;
+                self.device.submit(list, &bindings, transfers.follows || row > 0)?;
             }
         } else {
-            let bindings = self.program.bindings(self.device, tensors, places, None)?;
-            self.device.submit(list, &bindings, passing.follows)?;
+            let bindings = self.program.bindings(self.device, tensors, locations, None)?;
+            self.device.submit(list, &bindings, transfers.follows)?;
         }
-        for (&tensor, &place) in tensors.iter().zip(places) {
-            self.places[tensor as usize] = Some(place);
+        for (&tensor, &location) in tensors.iter().zip(locations) {
+            self.locations[tensor as usize] = Some(location);
         }
         Ok(())
     }
 
-    /// The step's one sequence, where the array attends to it.
+    /// The only sequence of the step, for attention on the array.
     fn attended(&self) -> Result<&Sequence<'_>> {
         let [sequence] = self.sequences else {
-            return Err(Error::new("attention on the array takes steps of one sequence"));
+            return Err(Error::new("attention on the array needs a step of one sequence"));
         };
         if !sequence.spans.is_empty() {
             return Err(Error::new(
-                "attention on the array does not know rows that see each other both ways",
+                "attention on the array does not support rows that attend to each other both ways",
             ));
         }
         Ok(sequence)
     }
 
-    /// The keys and values of the step's one sequence, laid out in chunks.
+    /// Lays out the keys and values of the sequence in chunks.
     fn gather(&mut self, tensor: usize) -> Result<Vec<u8>> {
         let tensor = &self.program.groups.tensors[tensor];
         let heads = tensor.extent[0] as usize;
@@ -306,12 +307,12 @@ impl Run<'_> {
         for (block, into) in chunks.chunks_exact_mut(block_bytes).enumerate() {
             self.lay(tensor, block, into)?;
         }
-        self.device.ledger.add(Work { flops: 0, bytes: 2 * tensor.bytes() });
+        self.device.ledger.add(HostWork { flops: 0, bytes: 2 * tensor.bytes() });
         Ok(chunks)
     }
 
-    /// Lays a block of keys and values out, all heads, over zeros.
-    fn lay(&self, tensor: &Tensor, block: usize, into: &mut [u8]) -> Result<()> {
+    /// Lays out one block of keys and values, all heads, into zeroed memory.
+    fn lay(&self, tensor: &ArrayTensor, block: usize, into: &mut [u8]) -> Result<()> {
         let sequence = self.attended()?;
         let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
         let (heads, size) = (tensor.extent[0] as usize, tensor.extent[1] as usize);
@@ -326,44 +327,45 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Writes what has changed of keys and values that stay.
-    fn keep(&mut self, number: u32) -> Result<()> {
+    /// Writes the changed blocks of resident keys and values.
+    fn write_changed_keys(&mut self, number: u32) -> Result<()> {
         let tensor = &self.program.groups.tensors[number as usize];
-        let id = self.program.kept(number)?;
+        let id = self.program.resident_keys(number)?;
         let sequence = self.attended()?;
         let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
         let end = sequence.position + sequence.rows.indexes().len() as u32;
-        let seen = Seen { position: sequence.position, end, full: sees_all(self.graph(), &tensor.name) };
-        let count = self.device.kept(id).blocks.len();
-        let mut wanted = vec![Held::default(); count];
+        let seen =
+            AttendedRange { position: sequence.position, end, full: sees_all(self.graph(), &tensor.name) };
+        let count = self.device.resident_keys(id).blocks.len();
+        let mut required = vec![BlockContent::default(); count];
         let filled = (end as usize).div_ceil(BLOCK_POSITIONS);
-        for (block, wanted) in wanted.iter_mut().enumerate().take(filled) {
+        for (block, required) in required.iter_mut().enumerate().take(filled) {
             let stamps =
                 [self.state.stamp(keys, sequence, block)?, self.state.stamp(values, sequence, block)?];
-            *wanted = seen.wanted(block, stamps);
+            *required = seen.required(block, stamps);
         }
-        let mut held = self.device.kept(id).blocks.clone();
+        let mut held = self.device.resident_keys(id).blocks.clone();
         let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
-        for range in changed(seen, &held, &wanted) {
+        for range in changed(seen, &held, &required) {
             let bytes = range.start as u64 * block_bytes..range.end as u64 * block_bytes;
             let mut laid = vec![0; (bytes.end - bytes.start) as usize];
             for (block, into) in range.clone().zip(laid.chunks_exact_mut(block_bytes as usize)) {
-                if wanted[block].stamps.is_some() {
+                if required[block].stamps.is_some() {
                     self.lay(tensor, block, into)?;
                 }
             }
-            let object = self.device.kept(id).object;
+            let object = self.device.resident_keys(id).object;
             self.device.map_mut(object, bytes.clone()).copy_from_slice(&laid);
-            self.device.ledger.add(Work { flops: 0, bytes: 2 * (bytes.end - bytes.start) });
+            self.device.ledger.add(HostWork { flops: 0, bytes: 2 * (bytes.end - bytes.start) });
             self.device.sync(object, bytes, Sync::ToDevice);
-            held[range.clone()].copy_from_slice(&wanted[range]);
+            held[range.clone()].copy_from_slice(&required[range]);
         }
-        self.device.note(id, &held);
+        self.device.set_contents(id, &held);
         Ok(())
     }
 }
 
-/// What is left of numbers when they are stored as bf16.
+/// Rounds numbers to bf16.
 fn rounded(mut numbers: Vec<f32>) -> Vec<f32> {
     let mut bytes = vec![0; 2 * numbers.len()];
     DType::BF16.pack(&numbers, &mut bytes);
@@ -371,7 +373,7 @@ fn rounded(mut numbers: Vec<f32>) -> Vec<f32> {
     numbers
 }
 
-/// Rows of bf16, without their padding.
+/// Decodes rows of bf16 without their padding.
 fn unpacked(bytes: &[u8], row_bytes: usize, columns: usize) -> Vec<f32> {
     let rows = bytes.chunks_exact(row_bytes);
     let mut numbers = vec![0.0; rows.len() * columns];
@@ -381,14 +383,14 @@ fn unpacked(bytes: &[u8], row_bytes: usize, columns: usize) -> Vec<f32> {
     numbers
 }
 
-/// Fills a chunk with where the step begins, and with one head of keys and of
-/// values; what they do not fill stays zero.
+/// Fills a chunk with the start position of the step and one head of keys and
+/// values; the rest stays zero.
 fn fill(chunk: &mut [u8], start: u32, sides: [&[f32]; 2], at: usize, stride: usize, size: usize) {
     chunk[..4].copy_from_slice(&start.to_le_bytes());
-    let half = BLOCK_POSITIONS * size * 2;
-    let places = chunk[CHUNK_HEAD as usize..].chunks_exact_mut(half);
-    for (side, place) in sides.into_iter().zip(places) {
-        for (row, into) in side.chunks_exact(stride).zip(place.chunks_exact_mut(2 * size)) {
+    let half_bytes = BLOCK_POSITIONS * size * 2;
+    let halves = chunk[CHUNK_HEAD as usize..].chunks_exact_mut(half_bytes);
+    for (side, half) in sides.into_iter().zip(halves) {
+        for (row, into) in side.chunks_exact(stride).zip(half.chunks_exact_mut(2 * size)) {
             DType::BF16.pack(&row[at..at + size], into);
         }
     }

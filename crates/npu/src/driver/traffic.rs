@@ -1,75 +1,75 @@
-//! What passes between host and array in a step: decided once for a program,
-//! before any value is known. Running a step carries it out, and estimating
-//! one counts it, so that both say the same.
+//! The transfers between host and array in a step, planned once per program,
+//! before any value is known. A run executes them and an estimate counts them,
+//! so that both agree.
 
 use girih_graph::{Extent, Graph, Op, Role, Span, ValueId};
 
 use super::runtime::{KeyUse, Runtime, ValueUse, WeightUse};
-use super::scratch::{Scratch, touches};
-use crate::form::groups::{Groups, Step, Tensor, TensorKind};
+use super::scratch::{ScratchLayout, touches};
+use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
 use crate::form::schedule::ArgumentRole;
 
-/// Where a tensor lies.
+/// The location of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// In one of the objects that last for a step.
+pub(super) enum TensorLocation {
+    /// In a scratch object of the step.
     Slot(u32),
     /// In the object of a weight.
     Weight(u32),
-    /// Among the keys and values that stay with the array.
-    Kept(u32),
+    /// Among the resident keys and values.
+    Resident(u32),
 }
 
-/// A tensor that passes to a place, or from it.
+/// A transfer of a tensor to or from a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Move {
+pub(super) struct TensorTransfer {
     pub tensor: u32,
-    pub place: Place,
+    pub location: TensorLocation,
 }
 
-/// All that passes in a step.
+/// All transfers of a step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Traffic {
     /// Bytes of each slot.
     pub slots: Vec<u64>,
     /// To the array, before the first part.
-    pub begin: Vec<Move>,
-    /// With each part of the step.
-    pub parts: Vec<Passing>,
+    pub begin: Vec<TensorTransfer>,
+    /// Of each part of the step.
+    pub parts: Vec<PartTransfers>,
     /// From the array, after the last part.
-    pub end: Option<Move>,
+    pub end: Option<TensorTransfer>,
 }
 
-/// What passes with one part of a step.
+/// The transfers of one part of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Passing {
+pub(super) struct PartTransfers {
     /// From the array, first.
-    pub down: Vec<Move>,
+    pub down: Vec<TensorTransfer>,
     /// To the array, before it runs.
-    pub up: Vec<Move>,
-    /// To the array: what the host has made.
-    pub made: Option<Move>,
-    /// Of a program, where each of its arguments lies.
-    pub places: Vec<Place>,
-    /// Whether nothing lies between this program and the one before.
+    pub up: Vec<TensorTransfer>,
+    /// To the array, after the host has computed it.
+    pub made: Option<TensorTransfer>,
+    /// The location of each argument of a program.
+    pub locations: Vec<TensorLocation>,
+    /// Whether this program directly follows the previous one.
     pub follows: bool,
 }
 
 impl Traffic {
-    /// What passes if `runtime` is how it is done.
+    /// Plans the transfers for these choices of the runtime.
     pub fn new(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], runtime: Runtime) -> Traffic {
-        let mut planner = Planner::new(graph, groups, tensors, runtime);
+        let mut planner = TrafficPlanner::new(graph, groups, tensors, runtime);
         let begin = planner.begin();
-        let mut parts: Vec<Passing> = Vec::new();
+        let mut parts: Vec<PartTransfers> = Vec::new();
         for (at, step) in groups.steps.iter().enumerate() {
-            let after_array = at > 0 && matches!(groups.steps[at - 1], Step::Array { .. });
+            let after_array = at > 0 && matches!(groups.steps[at - 1], StepAction::Array { .. });
             parts.push(match step {
-                Step::Host { node } => planner.host(*node as usize),
-                Step::Array { program, tensors, .. } => {
-                    let passing = planner.array(at, *program, tensors);
-                    Passing {
-                        follows: after_array && passing.down.is_empty() && passing.up.is_empty(),
-                        ..passing
+                StepAction::Host { node } => planner.host(*node as usize),
+                StepAction::Array { program, tensors, .. } => {
+                    let transfers = planner.array(at, *program, tensors);
+                    PartTransfers {
+                        follows: after_array && transfers.down.is_empty() && transfers.up.is_empty(),
+                        ..transfers
                     }
                 }
             });
@@ -78,18 +78,18 @@ impl Traffic {
         Traffic { slots: planner.slots, begin, parts, end }
     }
 
-    /// Bytes of all slots, and of the keys and values that stay.
+    /// The bytes of all slots and of the resident keys and values.
     pub fn bytes(&self, groups: &Groups) -> u64 {
-        let places = self.parts.iter().flat_map(|part| &part.places);
-        let kept = places.filter_map(|place| match place {
-            Place::Kept(tensor) => Some(groups.tensors[*tensor as usize].bytes()),
+        let locations = self.parts.iter().flat_map(|part| &part.locations);
+        let kept = locations.filter_map(|location| match location {
+            TensorLocation::Resident(tensor) => Some(groups.tensors[*tensor as usize].bytes()),
             _ => None,
         });
         self.slots.iter().copied().chain(kept).fold(0, u64::saturating_add)
     }
 }
 
-/// How many numbers of a value count in a step.
+/// The number of elements of a value that are used in a step.
 pub(super) fn elements(graph: &Graph, value: ValueId, rows: usize, output_rows: usize) -> usize {
     let value = graph.value(value);
     let outermost = match value.outermost {
@@ -100,17 +100,17 @@ pub(super) fn elements(graph: &Graph, value: ValueId, rows: usize, output_rows: 
     outermost * value.shape.stride()
 }
 
-/// Whether rows see all keys and values before them, of which a tensor of
-/// chunks has the name.
+/// Whether rows attend to all earlier keys and values of the chunk tensor
+/// `name`.
 pub(super) fn sees_all(graph: &Graph, name: &str) -> bool {
     let keys = name.split_once('|').map_or(name, |(keys, _)| keys);
     let role = graph.find(keys).map(|keys| graph.value(keys).role);
     matches!(role, Some(Role::State(group)) if graph.groups[group.0 as usize].span == Span::Full)
 }
 
-/// Whether the host copies what it sends, because it has it in memory of its
-/// own; else it makes it where the array reads it.
-pub(super) fn copies(tensor: &Tensor, runtime: Runtime) -> bool {
+/// Whether the host sends a copy from its own memory; else it writes the tensor
+/// where the array reads it.
+pub(super) fn copies(tensor: &ArrayTensor, runtime: Runtime) -> bool {
     match tensor.kind {
         TensorKind::Static => true,
         TensorKind::Chunks if runtime.keys == KeyUse::Kept => false,
@@ -118,37 +118,37 @@ pub(super) fn copies(tensor: &Tensor, runtime: Runtime) -> bool {
     }
 }
 
-/// Traffic being planned: where each tensor is so far.
-struct Planner<'a> {
+/// Plans the transfers by tracking the location of each tensor.
+struct TrafficPlanner<'a> {
     graph: &'a Graph,
     groups: &'a Groups,
     /// The tensor of each value.
     tensors: &'a [Option<u32>],
     runtime: Runtime,
-    scratch: Scratch,
-    /// The slot of each argument of each program, where it has one of its own.
+    scratch: ScratchLayout,
+    /// The slot of each argument of each program, if it has its own.
     own: Vec<Vec<Option<u32>>>,
     slots: Vec<u64>,
-    /// Of each tensor, whether the host has it.
+    /// Whether the host has each tensor.
     on_host: Vec<bool>,
-    /// Of each tensor, where the array has it.
-    on_array: Vec<Option<Place>>,
+    /// The location of each tensor on the array.
+    on_array: Vec<Option<TensorLocation>>,
     /// The tensor in each slot.
     content: Vec<Option<u32>>,
-    /// The last part of the step that touches each tensor.
+    /// The last part of the step that uses each tensor.
     last: Vec<usize>,
 }
 
-impl<'a> Planner<'a> {
+impl<'a> TrafficPlanner<'a> {
     fn new(
         graph: &'a Graph,
         groups: &'a Groups,
         tensors: &'a [Option<u32>],
         runtime: Runtime,
-    ) -> Planner<'a> {
+    ) -> TrafficPlanner<'a> {
         let scratch = match runtime.values {
-            ValueUse::Aliased => Scratch::of(graph, groups, tensors, runtime.keys),
-            ValueUse::Brokered => Scratch::none(groups),
+            ValueUse::Aliased => ScratchLayout::of(graph, groups, tensors, runtime.keys),
+            ValueUse::Brokered => ScratchLayout::none(groups),
         };
         let count = groups.tensors.len();
         let mut last = vec![0; count];
@@ -159,7 +159,7 @@ impl<'a> Planner<'a> {
             last[output as usize] = groups.steps.len();
         }
         let own = groups.programs.iter().map(|program| vec![None; program.arguments.len()]).collect();
-        let mut planner = Planner {
+        let mut planner = TrafficPlanner {
             graph,
             groups,
             tensors,
@@ -177,10 +177,10 @@ impl<'a> Planner<'a> {
         planner
     }
 
-    /// Gives a slot to each argument that needs one of its own.
+    /// Adds a slot for each argument that needs its own.
     fn give_own(&mut self) {
         for step in &self.groups.steps {
-            let Step::Array { program, tensors, .. } = step else { continue };
+            let StepAction::Array { program, tensors, .. } = step else { continue };
             for (argument, &tensor) in tensors.iter().enumerate() {
                 let tensor = &self.groups.tensors[tensor as usize];
                 let needs = match tensor.kind {
@@ -202,30 +202,32 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The place of a program's argument.
-    fn place(&self, program: u32, argument: usize, tensor: u32) -> Place {
+    /// The location of a program's argument.
+    fn location(&self, program: u32, argument: usize, tensor: u32) -> TensorLocation {
         match self.own[program as usize][argument] {
-            Some(slot) => Place::Slot(slot),
+            Some(slot) => TensorLocation::Slot(slot),
             None => self.shared(tensor),
         }
     }
 
-    /// The place of a tensor that all programs find where it is.
-    fn shared(&self, tensor: u32) -> Place {
-        match self.scratch.place[tensor as usize] {
-            Some(slot) => Place::Slot(slot as u32),
-            None if self.groups.tensors[tensor as usize].kind == TensorKind::Chunks => Place::Kept(tensor),
-            None => Place::Weight(tensor),
+    /// The location of a tensor that is the same for all programs.
+    fn shared(&self, tensor: u32) -> TensorLocation {
+        match self.scratch.object_of[tensor as usize] {
+            Some(slot) => TensorLocation::Slot(slot as u32),
+            None if self.groups.tensors[tensor as usize].kind == TensorKind::Chunks => {
+                TensorLocation::Resident(tensor)
+            }
+            None => TensorLocation::Weight(tensor),
         }
     }
 
-    /// What the host has before the first part goes to where it stays, if
-    /// there is such a place.
-    fn begin(&mut self) -> Vec<Move> {
+    /// Transfers the step's inputs and rotation tables to their shared
+    /// location, if they have one.
+    fn begin(&mut self) -> Vec<TensorTransfer> {
         let input = self.graph.input().and_then(|input| self.tensors[input.0 as usize]);
         let mut moves = Vec::new();
         for (number, tensor) in self.groups.tensors.iter().enumerate() {
-            if tensor.kind == TensorKind::Turns || Some(number as u32) == input {
+            if tensor.kind == TensorKind::CosSin || Some(number as u32) == input {
                 self.on_host[number] = true;
                 moves.extend(self.made(number as u32));
             }
@@ -233,31 +235,31 @@ impl<'a> Planner<'a> {
         moves
     }
 
-    /// What the host has made goes to where its readers look, if they look at
-    /// one place.
-    fn made(&mut self, tensor: u32) -> Option<Move> {
+    /// Transfers what the host has computed to the location where its readers
+    /// look, if it is one.
+    fn made(&mut self, tensor: u32) -> Option<TensorTransfer> {
         self.on_host[tensor as usize] = true;
         if self.runtime.values == ValueUse::Brokered {
             return None;
         }
-        let place = self.shared(tensor);
-        self.on_array[tensor as usize] = Some(place);
-        Some(Move { tensor, place })
+        let location = self.shared(tensor);
+        self.on_array[tensor as usize] = Some(location);
+        Some(TensorTransfer { tensor, location })
     }
 
-    /// A value comes to the host, if it is not there.
-    fn fetch(&mut self, value: ValueId) -> Option<Move> {
+    /// Transfers a value to the host, if it is not there.
+    fn fetch(&mut self, value: ValueId) -> Option<TensorTransfer> {
         let tensor = self.tensors[value.0 as usize]?;
         self.fetch_tensor(tensor)
     }
 
-    fn fetch_tensor(&mut self, tensor: u32) -> Option<Move> {
-        let place = self.on_array[tensor as usize]?;
+    fn fetch_tensor(&mut self, tensor: u32) -> Option<TensorTransfer> {
+        let location = self.on_array[tensor as usize]?;
         let known = std::mem::replace(&mut self.on_host[tensor as usize], true);
-        (!known).then_some(Move { tensor, place })
+        (!known).then_some(TensorTransfer { tensor, location })
     }
 
-    fn host(&mut self, node: usize) -> Passing {
+    fn host(&mut self, node: usize) -> PartTransfers {
         let node = &self.graph.nodes[node];
         let inputs = node
             .inputs
@@ -266,16 +268,16 @@ impl<'a> Planner<'a> {
         let inputs: Vec<ValueId> = inputs.copied().collect();
         let down = inputs.into_iter().filter_map(|input| self.fetch(input)).collect();
         let output = self.tensors[node.output.0 as usize].filter(|_| node.op != Op::Write);
-        Passing { down, made: output.and_then(|tensor| self.made(tensor)), ..Passing::default() }
+        PartTransfers { down, made: output.and_then(|tensor| self.made(tensor)), ..PartTransfers::default() }
     }
 
-    fn array(&mut self, at: usize, program: u32, tensors: &[u32]) -> Passing {
-        let mut passing = Passing::default();
+    fn array(&mut self, at: usize, program: u32, tensors: &[u32]) -> PartTransfers {
+        let mut transfers = PartTransfers::default();
         let arguments = &self.groups.programs[program as usize].arguments;
         for (index, (argument, &tensor)) in arguments.iter().zip(tensors).enumerate() {
-            let place = self.place(program, index, tensor);
-            let held = self.held(place);
-            passing.places.push(place);
+            let location = self.location(program, index, tensor);
+            let held = self.held(location);
+            transfers.locations.push(location);
             let goes_up = match (self.groups.tensors[tensor as usize].kind, argument.role) {
                 // The state has changed since the last step.
                 (TensorKind::Chunks, _) => true,
@@ -284,39 +286,39 @@ impl<'a> Planner<'a> {
                     self.runtime.values == ValueUse::Brokered && held != Some(Some(tensor))
                 }
                 _ => {
-                    passing.down.extend(self.rescue(at, place, tensor));
-                    self.on_array[tensor as usize] = Some(place);
+                    transfers.down.extend(self.rescue(at, location, tensor));
+                    self.on_array[tensor as usize] = Some(location);
                     self.on_host[tensor as usize] = false;
                     false
                 }
             };
             if goes_up {
-                passing.down.extend(self.fetch_tensor(tensor));
-                passing.up.push(Move { tensor, place });
+                transfers.down.extend(self.fetch_tensor(tensor));
+                transfers.up.push(TensorTransfer { tensor, location });
             }
-            if let Place::Slot(slot) = place {
+            if let TensorLocation::Slot(slot) = location {
                 self.content[slot as usize] = Some(tensor);
             }
         }
-        passing
+        transfers
     }
 
-    /// The tensor in a slot; `None` for a place that is none.
-    fn held(&self, place: Place) -> Option<Option<u32>> {
-        match place {
-            Place::Slot(slot) => Some(self.content[slot as usize]),
-            Place::Weight(_) | Place::Kept(_) => None,
+    /// The tensor in a slot; `None` if the location is not a slot.
+    fn held(&self, location: TensorLocation) -> Option<Option<u32>> {
+        match location {
+            TensorLocation::Slot(slot) => Some(self.content[slot as usize]),
+            TensorLocation::Weight(_) | TensorLocation::Resident(_) => None,
         }
     }
 
-    /// What a program is about to overwrite, if somebody needs it yet and the
-    /// host has it not.
-    fn rescue(&mut self, at: usize, place: Place, tensor: u32) -> Option<Move> {
-        let old = self.held(place)??;
+    /// Saves a tensor that a program is about to overwrite, if it is still
+    /// needed and the host does not have it.
+    fn rescue(&mut self, at: usize, location: TensorLocation, tensor: u32) -> Option<TensorTransfer> {
+        let old = self.held(location)??;
         let lost = old != tensor
             && self.runtime.values == ValueUse::Brokered
             && self.last[old as usize] > at
-            && self.on_array[old as usize] == Some(place);
+            && self.on_array[old as usize] == Some(location);
         if lost { self.fetch_tensor(old) } else { None }
     }
 }
@@ -324,13 +326,14 @@ impl<'a> Planner<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::tensors::tensors_of;
 
     fn groups(text: &str) -> Groups {
         text.parse().unwrap()
     }
 
-    /// Two runs of one program, `b = f(a)` and `c = f(b)`, on a graph that has
-    /// no more than a chain of norms.
+    /// Two runs of one program, `b = f(a)` and `c = f(b)`, on a graph that is
+    /// only a chain of norms.
     fn chain(runtime: Runtime) -> Traffic {
         use girih_graph::{Builder, Key, Variant};
         use girih_tensor::{DType, Shape};
@@ -355,16 +358,16 @@ mod tests {
              array 0 : 0 1 2\n\
              array 0 : 2 1 3\n",
         );
-        let tensors = super::super::program::tensors_of(&graph, &groups);
+        let tensors = tensors_of(&graph, &groups);
         Traffic::new(&graph, &groups, &tensors, runtime)
     }
 
     #[test]
-    fn aliased_values_stay_with_the_array() {
+    fn aliased_values_do_not_leave_the_array() {
         let traffic = chain(Runtime::default());
         assert_eq!(traffic.begin.len(), 1);
         assert!(traffic.parts.iter().all(|part| part.up.is_empty() && part.down.is_empty()));
-        assert_eq!(traffic.parts[0].places[2], traffic.parts[1].places[0], "one object");
+        assert_eq!(traffic.parts[0].locations[2], traffic.parts[1].locations[0], "one object");
         assert_eq!([traffic.parts[0].follows, traffic.parts[1].follows], [false, true]);
         assert_eq!(traffic.end.map(|end| end.tensor), Some(3));
     }
@@ -373,18 +376,18 @@ mod tests {
     fn brokered_values_go_through_the_host() {
         let traffic = chain(Runtime { values: ValueUse::Brokered, ..Runtime::default() });
         assert!(traffic.begin.is_empty());
-        assert_eq!(traffic.parts[0].places, traffic.parts[1].places, "objects belong to the program");
-        let moved = |moves: &[Move]| moves.iter().map(|step| step.tensor).collect::<Vec<_>>();
+        assert_eq!(traffic.parts[0].locations, traffic.parts[1].locations, "objects belong to the program");
+        let moved = |moves: &[TensorTransfer]| moves.iter().map(|step| step.tensor).collect::<Vec<_>>();
         assert_eq!(moved(&traffic.parts[0].up), [0]);
         assert_eq!((moved(&traffic.parts[1].down), moved(&traffic.parts[1].up)), (vec![2], vec![2]));
         assert!(!traffic.parts[1].follows);
     }
 
     #[test]
-    fn weights_can_come_with_each_call() {
+    fn weights_can_be_sent_with_each_call() {
         let traffic = chain(Runtime { weights: WeightUse::EachCall, ..Runtime::default() });
         let up: Vec<_> = traffic.parts.iter().map(|part| part.up.len()).collect();
         assert_eq!(up, [1, 0], "the second run finds the same weight in its slot");
-        assert!(traffic.parts.iter().all(|part| matches!(part.places[1], Place::Slot(_))));
+        assert!(traffic.parts.iter().all(|part| matches!(part.locations[1], TensorLocation::Slot(_))));
     }
 }

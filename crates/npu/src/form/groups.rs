@@ -1,6 +1,6 @@
-//! Groups: which operations form one program of the array, which stay on the
+//! Groups: which operations form one program of the array, which run on the
 //! host, and which tensors pass between them. Programs that differ only in
-//! the tensors that they work on are one program, bound several times.
+//! their tensors are one program, bound several times.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,37 +8,37 @@ use std::str::FromStr;
 use girih_graph::{Act, BLOCK_POSITIONS, Pairing};
 use girih_tensor::{Error, Result};
 
-use super::read::{Line, Lines};
+use super::read::{FormLine, FormLines};
 use super::schedule::text::{arguments, parameters};
-use super::schedule::{Affine, Argument, ArgumentRole, Number, Parameter};
+use super::schedule::{Affine, Argument, ArgumentRole, Parameter, ParameterValue};
 use super::tiled::print_arguments;
 use super::tiling::Tiling;
-use super::{Fault, Form};
-use crate::Target;
+use super::{FormFault, PassForm};
+use crate::target::Target;
 
-/// A graph, cut into programs of the array and work of the host.
+/// A graph, partitioned into programs of the array and nodes of the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Groups {
-    /// The policy that cut it.
+    /// The name of the mapping that partitioned the graph.
     pub policy: String,
-    /// What lies in DRAM for the array; an index here is a tensor's number.
-    pub tensors: Vec<Tensor>,
-    /// The programs, each once.
-    pub programs: Vec<Program>,
-    /// What is done, in order.
-    pub steps: Vec<Step>,
+    /// The tensors of the array in DRAM; an index here is a tensor's number.
+    pub tensors: Vec<ArrayTensor>,
+    /// The distinct programs.
+    pub programs: Vec<ArrayProgram>,
+    /// The actions of one step of the model, in order.
+    pub steps: Vec<StepAction>,
 }
 
-/// A matrix of bf16 in DRAM, padded so that tiles divide it.
+/// A bf16 matrix in DRAM, padded so that tiles divide it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tensor {
-    /// The graph's value that it holds, or is made from.
+pub struct ArrayTensor {
+    /// The graph value that the tensor holds or is computed from.
     pub name: String,
-    /// What it is.
+    /// What it holds.
     pub kind: TensorKind,
-    /// Rows and columns that count.
+    /// Rows and columns without padding.
     pub extent: [u32; 2],
-    /// Rows and columns that it has; what is beyond is zero in weights.
+    /// Rows and columns with padding; the padding of weights is zero.
     pub padded: [u32; 2],
 }
 
@@ -47,20 +47,20 @@ pub struct Tensor {
 pub enum TensorKind {
     /// A weight: written when the model is loaded.
     Static,
-    /// The cosines and sines of the rows' positions, made by the host in each
-    /// step from a weight of frequencies.
-    Turns,
+    /// The cosines and sines of the rows' positions, which the host computes in
+    /// each step from a weight of frequencies.
+    CosSin,
     /// A value that lives within a step.
     Scratch,
-    /// Keys and values of one sequence, which the host lays out as
-    /// [`chunk_bytes`] says before a run reads them: what has changed of them,
-    /// or all. Its extent is heads and the size of a head.
+    /// Keys and values of one sequence, in the layout of [`chunk_bytes`]. The
+    /// host writes all of them, or those that changed, before a program reads
+    /// them. The extent is the number of KV heads and the head size.
     Chunks,
 }
 
-/// Keys and values of one head over a block of positions: one row of a tensor
-/// of [`TensorKind::Chunks`], whose blocks follow each other, heads within: so
-/// a shorter context is the beginning of a longer one.
+/// Bytes of the keys and values of one head over a block of positions, which is
+/// one row of a tensor of [`TensorKind::Chunks`]. The blocks lie in order, all
+/// heads of a block together, so a shorter context is a prefix of a longer one.
 ///
 /// ```text
 /// row = position of the step's first row (i32, in 64 bytes) | keys [64, size] | values [64, size]
@@ -72,31 +72,31 @@ pub fn chunk_bytes(size: u32) -> u32 {
 /// Bytes before the keys of a chunk.
 pub const CHUNK_HEAD: u32 = 64;
 
-/// One program of the array, before anything is known of tiles.
+/// One program of the array, before tiling.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Program {
-    /// Its name, unique within the groups.
+pub struct ArrayProgram {
+    /// The name, unique within the groups.
     pub name: String,
-    /// What is bound.
+    /// What the host binds.
     pub arguments: Vec<Argument>,
-    /// Its launches, in order.
-    pub launches: Vec<Task>,
+    /// The launches, in order.
+    pub launches: Vec<KernelLaunch>,
 }
 
-/// One kernel and the arguments that it works on.
+/// A launch before tiling: a kernel and its arguments.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Task {
-    /// Its name within the program.
+pub struct KernelLaunch {
+    /// The name within the program.
     pub name: String,
-    /// What is computed.
+    /// The kernel.
     pub kernel: Kernel,
-    /// The arguments, in the kernel's order.
+    /// The numbers of its arguments, in the kernel's order.
     pub arguments: Vec<u32>,
-    /// The tiling, if the mapping gives one.
+    /// The tiling, if the mapping has one.
     pub tiling: Option<Tiling>,
 }
 
-/// What a launch computes; sizes are those of the padded tensors.
+/// What a launch computes; sizes include padding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kernel {
     /// `(x [m, k], w [n, k], y [m, n])`: `y = x · wᵀ`.
@@ -108,32 +108,33 @@ pub enum Kernel {
         /// Terms of each sum.
         k: u32,
     },
-    /// `(x [k], w [.., k], y [..])`: `n` values of `y = w · x`, from `first` on.
+    /// `(x [k], w [.., k], y [..])`: `n` values of `y = w · x`, beginning at `first`.
     Gemv {
-        /// The first value of the result that is computed.
+        /// The first computed value of the result.
         first: u32,
-        /// Values of the result that are computed.
+        /// The number of computed values.
         n: u32,
         /// Terms of each sum.
         k: u32,
     },
-    /// `(x [rows, n], w [n], y [rows, n])`: normalises the first `width`
-    /// values of each row; the rest is padding.
+    /// `(x [rows, n], w [n], y [rows, n])`: normalizes the first `width`
+    /// values of each row; the others are padding.
     RmsNorm {
         /// Rows.
         rows: u32,
         /// Values of a row.
         n: u32,
-        /// Values of a row that count.
+        /// Values of a row without padding.
         width: u32,
         /// Added to the mean square.
         epsilon: f32,
     },
-    /// `(x [rows, heads, size], turns [rows, size], y)`: rotates pairs.
+    /// `(x [rows, heads, size], cos_sin [rows, size], y)`: rotates pairs of
+    /// components (RoPE).
     Rope {
         /// Rows.
         rows: u32,
-        /// Heads in a row.
+        /// Heads of a row.
         heads: u32,
         /// Values of a head.
         size: u32,
@@ -147,7 +148,7 @@ pub enum Kernel {
         /// The activation.
         act: Act,
     },
-    /// `(a [n], b [n], y [n])`: the sum.
+    /// `(a [n], b [n], y [n])`: `a + b`.
     Add {
         /// Values.
         n: u32,
@@ -160,52 +161,52 @@ pub enum Kernel {
         n: u32,
     },
     /// `(q [rows, heads, size], chunks, y [rows, heads, size])`: attention over
-    /// keys and values in chunks, see [`chunk_bytes`].
+    /// keys and values in the layout of [`chunk_bytes`].
     Attend {
         /// Rows.
         rows: u32,
-        /// Heads of the queries.
+        /// Query heads.
         heads: u32,
-        /// Heads of keys and values.
+        /// KV heads.
         kv_heads: u32,
         /// Values of a head.
         size: u32,
-        /// Positions, a multiple of a chunk's.
+        /// Positions, a multiple of [`BLOCK_POSITIONS`].
         keys: u32,
-        /// How many of the last positions a row sees; 0 for all.
+        /// The number of preceding positions that a row attends to; 0 for all.
         window: u32,
-        /// Multiplies every score.
+        /// The factor of every score.
         scale: f32,
     },
 }
 
-/// Something that is done in a step.
+/// One action of a step: a host node, or a run of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum StepAction {
     /// The host computes a node of the graph.
     Host {
-        /// The node's index.
+        /// The index of the node.
         node: u32,
     },
     /// The array runs a program.
     Array {
-        /// Which.
+        /// The index of the program.
         program: u32,
         /// The tensor of each argument.
         tensors: Vec<u32>,
-        /// Whether it runs once for each output row, on that row of its inputs
-        /// and outputs.
+        /// Whether the program runs once for each output row, on that row of its
+        /// inputs and outputs.
         each_output_row: bool,
     },
 }
 
-impl Tensor {
-    /// The bytes that it takes.
+impl ArrayTensor {
+    /// The size in bytes, with padding.
     pub fn bytes(&self) -> u64 {
         u64::from(self.padded[0]) * u64::from(self.padded[1]) * 2
     }
 
-    /// The bytes from one row to the next.
+    /// Bytes from one row to the next.
     pub fn row_bytes(&self) -> u64 {
         u64::from(self.padded[1]) * 2
     }
@@ -226,7 +227,7 @@ impl Kernel {
         }
     }
 
-    /// The bytes of its operands, in order: so many does it read and write.
+    /// Bytes of each operand, in order.
     pub fn operand_bytes(&self) -> Vec<u64> {
         let of = |rows: u32, columns: u32| u64::from(rows) * u64::from(columns) * 2;
         match *self {
@@ -250,7 +251,7 @@ impl Kernel {
         }
     }
 
-    /// Multiplications and additions that count, for rooflines.
+    /// Floating-point operations, for rooflines.
     pub fn flops(&self) -> u64 {
         match *self {
             Kernel::Gemm { m, n, k } => 2 * u64::from(m) * u64::from(n) * u64::from(k),
@@ -270,33 +271,33 @@ impl Kernel {
 }
 
 impl Groups {
-    /// Runs of programs in one step of so many output rows.
+    /// The number of program runs in a step with `output_rows` output rows.
     pub fn submissions(&self, output_rows: u32) -> u32 {
         let runs = self.steps.iter().map(|step| match step {
-            Step::Host { .. } => 0,
-            Step::Array { each_output_row: true, .. } => output_rows,
-            Step::Array { each_output_row: false, .. } => 1,
+            StepAction::Host { .. } => 0,
+            StepAction::Array { each_output_row: true, .. } => output_rows,
+            StepAction::Array { each_output_row: false, .. } => 1,
         });
         runs.sum()
     }
 }
 
-impl Form for Groups {
+impl PassForm for Groups {
     const NAME: &'static str = "groups";
 
-    /// The rules: a program has launches, whose arguments are its own and at
-    /// least as large as the kernel works on; what is bound is a tensor of the
-    /// argument's size and role.
-    fn faults(&self, _: &Target) -> Vec<Fault> {
+    /// The rules: a program has launches; their arguments belong to the program
+    /// and are as large as the kernel needs; each argument is bound to a tensor
+    /// of its size and role.
+    fn faults(&self, _: &Target) -> Vec<FormFault> {
         let mut faults = Vec::new();
         for program in &self.programs {
             if program.launches.is_empty() {
-                faults.push(Fault::new(&program.name, "has no launches"));
+                faults.push(FormFault::new(&program.name, "has no launches"));
             }
-            faults.extend(program.launches.iter().flat_map(|task| task_faults(program, task)));
+            faults.extend(program.launches.iter().flat_map(|launch| launch_faults(program, launch)));
         }
         for (number, step) in self.steps.iter().enumerate() {
-            if let Step::Array { program, tensors, .. } = step {
+            if let StepAction::Array { program, tensors, .. } = step {
                 faults.extend(self.binding_fault(number, *program, tensors));
             }
         }
@@ -304,31 +305,31 @@ impl Form for Groups {
     }
 }
 
-fn task_faults(program: &Program, task: &Task) -> Vec<Fault> {
-    let place = format!("{}: {}", program.name, task.name);
-    let needs = task.kernel.operand_bytes();
-    if needs.len() != task.arguments.len() {
-        return vec![Fault::new(
-            place,
-            format!("has {} operands; {} are needed", task.arguments.len(), needs.len()),
+fn launch_faults(program: &ArrayProgram, launch: &KernelLaunch) -> Vec<FormFault> {
+    let part = format!("{}: {}", program.name, launch.name);
+    let needs = launch.kernel.operand_bytes();
+    if needs.len() != launch.arguments.len() {
+        return vec![FormFault::new(
+            part,
+            format!("has {} operands; {} are needed", launch.arguments.len(), needs.len()),
         )];
     }
-    let operands = task.arguments.iter().zip(needs);
+    let operands = launch.arguments.iter().zip(needs);
     let short = operands.filter_map(|(&number, need)| match program.arguments.get(number as usize) {
         Some(argument) if argument.bytes >= need => None,
         Some(argument) => {
             Some(format!("needs {need} bytes of {}, which has {}", argument.name, argument.bytes))
         }
-        None => Some(format!("works on argument {number}, which there is not")),
+        None => Some(format!("uses argument {number}, which the program does not have")),
     });
-    short.map(|sentence| Fault::new(&place, sentence)).collect()
+    short.map(|sentence| FormFault::new(&part, sentence)).collect()
 }
 
 impl Groups {
-    fn binding_fault(&self, step: usize, program: u32, tensors: &[u32]) -> Option<Fault> {
-        let fault = |sentence: String| Some(Fault::new(format!("step {step}"), sentence));
+    fn binding_fault(&self, step: usize, program: u32, tensors: &[u32]) -> Option<FormFault> {
+        let fault = |sentence: String| Some(FormFault::new(format!("step {step}"), sentence));
         let Some(program) = self.programs.get(program as usize) else {
-            return fault(format!("runs program {program}, which there is not"));
+            return fault(format!("runs program {program}, which does not exist"));
         };
         if program.arguments.len() != tensors.len() {
             return fault(format!(
@@ -339,13 +340,13 @@ impl Groups {
         }
         for (argument, &number) in program.arguments.iter().zip(tensors) {
             let Some(tensor) = self.tensors.get(number as usize) else {
-                return fault(format!("binds tensor {number}, which there is not"));
+                return fault(format!("binds tensor {number}, which does not exist"));
             };
             let fixed = argument.role == ArgumentRole::Static;
             if fixed != (tensor.kind == TensorKind::Static) || tensor.bytes() < argument.bytes {
                 let (name, role) = (&argument.name, argument.role.name());
                 return fault(format!(
-                    "binds {} to {name}, which is {role} of {} bytes",
+                    "binds {} to {name}, which is {role} with {} bytes",
                     tensor.name, argument.bytes
                 ));
             }
@@ -357,14 +358,14 @@ impl Groups {
 impl fmt::Display for Groups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "groups {}", self.policy)?;
-        for (number, Tensor { name, kind, extent, padded }) in self.tensors.iter().enumerate() {
+        for (number, ArrayTensor { name, kind, extent, padded }) in self.tensors.iter().enumerate() {
             let (word, [rows, columns], [all_rows, all_columns]) = (kind_name(*kind), extent, padded);
             writeln!(f, "tensor {number} {name} {word} {rows}x{columns} in {all_rows}x{all_columns}")?;
         }
         for program in &self.programs {
             writeln!(f, "program {}", program.name)?;
             print_arguments(&program.arguments, f)?;
-            for Task { name, kernel, arguments, tiling } in &program.launches {
+            for KernelLaunch { name, kernel, arguments, tiling } in &program.launches {
                 write!(f, "launch {name} {kernel} :")?;
                 arguments.iter().try_for_each(|argument| write!(f, " {argument}"))?;
                 tiling.iter().try_for_each(|tiling| write!(f, " tile {tiling}"))?;
@@ -372,8 +373,8 @@ impl fmt::Display for Groups {
             }
         }
         self.steps.iter().try_for_each(|step| match step {
-            Step::Host { node } => writeln!(f, "host {node}"),
-            Step::Array { program, tensors, each_output_row } => {
+            StepAction::Host { node } => writeln!(f, "host {node}"),
+            StepAction::Array { program, tensors, each_output_row } => {
                 let word = if *each_output_row { "each_output_row" } else { "array" };
                 write!(f, "{word} {program} :")?;
                 tensors.iter().try_for_each(|tensor| write!(f, " {tensor}"))?;
@@ -386,7 +387,7 @@ impl fmt::Display for Groups {
 fn kind_name(kind: TensorKind) -> &'static str {
     match kind {
         TensorKind::Static => "static",
-        TensorKind::Turns => "turns",
+        TensorKind::CosSin => "cos_sin",
         TensorKind::Scratch => "scratch",
         TensorKind::Chunks => "chunks",
     }
@@ -418,7 +419,7 @@ impl FromStr for Groups {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Groups> {
-        let mut lines = Lines::new(text);
+        let mut lines = FormLines::new(text);
         let mut head = lines.need("groups")?;
         let policy = head.word("the policy")?.to_owned();
         head.end()?;
@@ -444,9 +445,9 @@ impl FromStr for Groups {
                     }
                     arguments.push(line.parsed(word, "a number")?);
                 }
-                launches.push(Task { name, kernel, arguments, tiling });
+                launches.push(KernelLaunch { name, kernel, arguments, tiling });
             }
-            groups.programs.push(Program { name, arguments, launches });
+            groups.programs.push(ArrayProgram { name, arguments, launches });
         }
         while let Some(step) = step(&mut lines)? {
             groups.steps.push(step);
@@ -456,32 +457,32 @@ impl FromStr for Groups {
     }
 }
 
-fn tensor(line: &mut Line<'_>) -> Result<Tensor> {
+fn tensor(line: &mut FormLine<'_>) -> Result<ArrayTensor> {
     let name = line.word("a name")?.to_owned();
     let kind = match line.word("a kind")? {
         "static" => TensorKind::Static,
-        "turns" => TensorKind::Turns,
+        "cos_sin" => TensorKind::CosSin,
         "scratch" => TensorKind::Scratch,
         "chunks" => TensorKind::Chunks,
-        word => return Err(line.error(format!("has '{word}', which is no kind of tensor"))),
+        word => return Err(line.error(format!("has '{word}', which is not a kind of tensor"))),
     };
     let extent = sides(line)?;
     line.need("in")?;
     let padded = sides(line)?;
     line.end()?;
-    Ok(Tensor { name, kind, extent, padded })
+    Ok(ArrayTensor { name, kind, extent, padded })
 }
 
-/// Rows and columns.
-fn sides(line: &mut Line<'_>) -> Result<[u32; 2]> {
+/// Reads rows and columns.
+fn sides(line: &mut FormLine<'_>) -> Result<[u32; 2]> {
     let word = line.word("rows and columns")?;
     let (rows, columns) =
-        word.split_once('x').ok_or_else(|| line.error(format!("has '{word}', which is no size")))?;
+        word.split_once('x').ok_or_else(|| line.error(format!("has '{word}', which is not a size")))?;
     Ok([line.parsed(rows, "rows")?, line.parsed(columns, "columns")?])
 }
 
-/// The numbers that end a line.
-fn numbers(line: &mut Line<'_>) -> Result<Vec<u32>> {
+/// Reads the numbers at the end of a line.
+fn numbers(line: &mut FormLine<'_>) -> Result<Vec<u32>> {
     let mut numbers = Vec::new();
     while let Some(word) = line.optional() {
         numbers.push(line.parsed(word, "a number")?);
@@ -489,39 +490,41 @@ fn numbers(line: &mut Line<'_>) -> Result<Vec<u32>> {
     Ok(numbers)
 }
 
-fn step(lines: &mut Lines<'_>) -> Result<Option<Step>> {
+fn step(lines: &mut FormLines<'_>) -> Result<Option<StepAction>> {
     if let Some(mut line) = lines.take("host") {
         let node = line.value("a node")?;
         line.end()?;
-        return Ok(Some(Step::Host { node }));
+        return Ok(Some(StepAction::Host { node }));
     }
     for (word, each_output_row) in [("array", false), ("each_output_row", true)] {
         if let Some(mut line) = lines.take(word) {
             let program = line.value("a program")?;
             line.need(":")?;
-            return Ok(Some(Step::Array { program, tensors: numbers(&mut line)?, each_output_row }));
+            return Ok(Some(StepAction::Array { program, tensors: numbers(&mut line)?, each_output_row }));
         }
     }
     Ok(None)
 }
 
-/// A kernel with its sizes, up to and with the colon.
-fn kernel(line: &mut Line<'_>) -> Result<Kernel> {
+/// Reads a kernel with its sizes, including the colon after them.
+fn kernel(line: &mut FormLine<'_>) -> Result<Kernel> {
     let name = line.word("a kernel")?;
     let mut words = Vec::new();
     while !line.skip(":") {
         words.push(line.word("a size")?);
     }
-    let sizes = parameters(&mut Line::of(&words.join(" ")))?;
-    let lacks = |what: &str| line.error(format!("has a kernel {name} without its {what}"));
+    let sizes = parameters(&mut FormLine::of(&words.join(" ")))?;
+    let lacks = |what: &str| line.error(format!("has the kernel {name} without its {what}"));
     let whole = |what: &str| match sizes.iter().find(|size| size.name == what) {
-        Some(Parameter { value: Number::Int(Affine { constant, terms }), .. }) if terms.is_empty() => {
+        Some(Parameter { value: ParameterValue::Int(Affine { constant, terms }), .. })
+            if terms.is_empty() =>
+        {
             u32::try_from(*constant).map_err(|_| lacks(what))
         }
         _ => Err(lacks(what)),
     };
     let float = |what: &str| match sizes.iter().find(|size| size.name == what) {
-        Some(Parameter { value: Number::Float(value), .. }) => Ok(*value),
+        Some(Parameter { value: ParameterValue::Float(value), .. }) => Ok(*value),
         _ => Err(lacks(what)),
     };
     let rope = |pairing| {
@@ -551,6 +554,6 @@ fn kernel(line: &mut Line<'_>) -> Result<Kernel> {
             window: whole("window")?,
             scale: float("scale")?,
         }),
-        _ => Err(line.error(format!("has the kernel '{name}', which is none"))),
+        _ => Err(line.error(format!("has '{name}', which is not a kernel"))),
     }
 }

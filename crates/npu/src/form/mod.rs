@@ -1,4 +1,5 @@
-//! The forms between the passes: each can be printed, parsed and checked.
+//! The intermediate forms between the passes. Each can be printed, parsed and
+//! checked.
 
 pub mod groups;
 pub mod placed;
@@ -13,35 +14,35 @@ use std::str::FromStr;
 
 use girih_tensor::Error;
 
-use crate::Target;
+use crate::target::Target;
 
 /// A form between two passes.
-pub trait Form: fmt::Display + FromStr<Err = Error> {
-    /// Its name in dumps.
+pub trait PassForm: fmt::Display + FromStr<Err = Error> {
+    /// The name in dumps.
     const NAME: &'static str;
-    /// Every rule that it breaks on this target; a fault is girih's, not the
-    /// user's.
-    fn faults(&self, target: &Target) -> Vec<Fault>;
+    /// Returns every rule that the form breaks on this target. A fault is a bug
+    /// of girih, not an error of the user.
+    fn faults(&self, target: &Target) -> Vec<FormFault>;
 }
 
-/// A rule that a form breaks, at a place.
+/// A broken rule of a form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// What is at fault: `gemm: descriptor 3 of tile 0,2`.
-    pub place: String,
+pub struct FormFault {
+    /// The part at fault: `gemm: descriptor 3 of tile 0,2`.
+    pub part: String,
     /// One sentence: what was found and what was needed.
     pub sentence: String,
 }
 
-impl Fault {
-    /// A fault at `place`.
-    pub fn new(place: impl Into<String>, sentence: impl Into<String>) -> Fault {
-        Fault { place: place.into(), sentence: sentence.into() }
+impl FormFault {
+    /// Creates a fault of a part.
+    pub fn new(part: impl Into<String>, sentence: impl Into<String>) -> FormFault {
+        FormFault { part: part.into(), sentence: sentence.into() }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FormFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.sentence)
+        write!(f, "{}: {}", self.part, self.sentence)
     }
 }

@@ -1,17 +1,17 @@
-//! Placed programs: each core of a herd is a tile, each chunk and local has an
-//! address. It does not say how chunks travel.
+//! Placed programs: each core of a herd is a tile of the array, and each chunk
+//! and local has an address. Streams have no channels yet.
 
 use std::fmt;
 use std::str::FromStr;
 
 use girih_tensor::{Error, Result};
 
-use super::read::Lines;
+use super::read::FormLines;
 use super::schedule::text::{address, arguments};
 use super::schedule::{Argument, Tile, TileKind};
 use super::tiled::{TiledLaunch, print_arguments};
-use super::{Fault, Form};
-use crate::Target;
+use super::{FormFault, PassForm};
+use crate::target::Target;
 
 /// A program whose launches are placed.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,62 +24,61 @@ pub struct Placed {
     pub launches: Vec<PlacedLaunch>,
 }
 
-/// A launch whose cores and buffers have places.
+/// A launch whose cores and buffers have addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacedLaunch {
-    /// What is placed.
+    /// The launch before placement.
     pub tiled: TiledLaunch,
     /// The tile of the herd's lower left core.
     pub origin: Tile,
-    /// Memory of cores, core by core.
+    /// Buffers in L1, core by core.
     pub l1: Vec<CoreBuffer>,
-    /// Memory of memory tiles.
+    /// Buffers in L2.
     pub l2: Vec<SharedBuffer>,
 }
 
-/// A stretch of a core's memory.
+/// A buffer in a core's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreBuffer {
-    /// The stream or local that it is for.
+    /// The stream or local.
     pub name: String,
-    /// Which of a stream's chunks; 0 for a local.
+    /// The number of the stream's buffer; 0 for a local.
     pub slot: u8,
-    /// Whose memory.
+    /// The tile.
     pub tile: Tile,
-    /// Where it begins.
+    /// The address in the tile.
     pub address: u32,
-    /// Its size.
+    /// The size.
     pub bytes: u32,
 }
 
-/// A stretch of a memory tile, for a chunk on its way.
+/// A buffer in a memory tile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedBuffer {
     /// The stream.
     pub stream: String,
-    /// Which of the stream's circuits.
+    /// The number of the stream's circuit.
     pub circuit: u32,
-    /// Which core's chunk, where chunks are joined; else 0.
+    /// The number of the core whose chunk it holds, if chunks are joined; else 0.
     pub part: u32,
-    /// Which of the chunks.
+    /// The number of the buffer.
     pub slot: u8,
-    /// Whose memory.
+    /// The tile.
     pub tile: Tile,
-    /// Where it begins.
+    /// The address in the tile.
     pub address: u32,
-    /// Its size.
+    /// The size.
     pub bytes: u32,
 }
 
 impl PlacedLaunch {
-    /// The tile of a core of the herd.
+    /// Returns the tile of a core of the herd.
     pub fn tile(&self, (column, row): (u8, u8)) -> Tile {
         Tile::new(self.origin.column + column, self.origin.row + row)
     }
 
-    /// All stretches of tile memory: whose, from where, how many bytes, and
-    /// what for.
-    fn stretches(&self) -> impl Iterator<Item = (Tile, u32, u32, &str)> {
+    /// Returns all buffers: tile, address, bytes and name.
+    fn buffers(&self) -> impl Iterator<Item = (Tile, u32, u32, &str)> {
         let l1 =
             self.l1.iter().map(|buffer| (buffer.tile, buffer.address, buffer.bytes, buffer.name.as_str()));
         l1.chain(
@@ -87,35 +86,35 @@ impl PlacedLaunch {
         )
     }
 
-    /// The rules: every tile is on the grid, every stretch within its tile's
-    /// memory, above what is reserved, and no two of a tile overlap.
-    pub(super) fn faults(&self, target: &Target) -> Vec<Fault> {
+    /// The rules: every tile is on the grid; every buffer is within its tile's
+    /// memory, above the reserved bytes; no two buffers of a tile overlap.
+    pub(super) fn faults(&self, target: &Target) -> Vec<FormFault> {
         let mut faults = Vec::new();
-        let mut ends: Vec<(Tile, u32, u32, &str)> = self.stretches().collect();
+        let mut ends: Vec<(Tile, u32, u32, &str)> = self.buffers().collect();
         ends.sort_unstable();
         let mut previous: Option<(Tile, u64)> = None;
         for (tile, address, bytes, name) in ends {
             let mut fault = |sentence: String| {
-                faults.push(Fault::new(format!("{}: {name} in tile {tile}", self.tiled.name), sentence));
+                faults.push(FormFault::new(format!("{}: {name} in tile {tile}", self.tiled.name), sentence));
             };
             let memory = match tile.kind() {
                 TileKind::Compute => &target.compute,
                 TileKind::Memory => &target.memory,
                 TileKind::Shim => {
-                    fault("lies in a shim tile, which has no memory".to_owned());
+                    fault("is in a shim tile, which has no memory".to_owned());
                     continue;
                 }
             };
             if !on_grid(tile, target) {
-                fault("is off the grid".to_owned());
+                fault("is outside the array".to_owned());
             }
             let end = u64::from(address) + u64::from(bytes);
             if address < memory.reserved || end > u64::from(memory.bytes) || address % 4 != 0 {
                 let (first, last) = (memory.reserved, memory.bytes);
-                fault(format!("lies at {address}..{end}; whole words of {first}..{last} may be used"));
+                fault(format!("is at {address}..{end}; whole words within {first}..{last} are allowed"));
             }
             if let Some((_, end)) = previous.filter(|&(of, end)| of == tile && end > u64::from(address)) {
-                fault(format!("begins at {address}, where another buffer reaches up to {end}"));
+                fault(format!("begins at {address}, before the end of another buffer at {end}"));
             }
             previous = Some((tile, end));
         }
@@ -123,16 +122,16 @@ impl PlacedLaunch {
     }
 }
 
-/// Whether the target has this tile.
+/// Whether the array has this tile.
 pub fn on_grid(tile: Tile, target: &Target) -> bool {
     let rows = 1 + target.array.memory_rows + target.array.compute_rows;
     u32::from(tile.column) < target.array.columns && u32::from(tile.row) < rows
 }
 
-impl Form for Placed {
+impl PassForm for Placed {
     const NAME: &'static str = "placed";
 
-    fn faults(&self, target: &Target) -> Vec<Fault> {
+    fn faults(&self, target: &Target) -> Vec<FormFault> {
         self.launches.iter().flat_map(|launch| launch.faults(target)).collect()
     }
 }
@@ -163,7 +162,7 @@ impl FromStr for Placed {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Placed> {
-        let mut lines = Lines::new(text);
+        let mut lines = FormLines::new(text);
         let mut head = lines.need("placed")?;
         let name = head.word("the program's name")?.to_owned();
         head.end()?;
@@ -179,7 +178,7 @@ impl FromStr for Placed {
 
 impl PlacedLaunch {
     /// Reads a launch up to its last buffer.
-    pub(super) fn read(lines: &mut Lines<'_>) -> Result<PlacedLaunch> {
+    pub(super) fn read(lines: &mut FormLines<'_>) -> Result<PlacedLaunch> {
         let tiled = TiledLaunch::read(lines)?;
         let mut line = lines.need("at")?;
         let origin = line.value("a tile")?;

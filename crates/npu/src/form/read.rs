@@ -1,46 +1,46 @@
-//! Reading printed forms: lines of words, with the number of the line in every
-//! error. It knows no form.
+//! A reader of printed forms: lines of words, with the line number in every
+//! error. It is independent of the forms.
 
 use std::str::{FromStr, SplitWhitespace};
 
 use girih_tensor::{Error, Result};
 
-/// The lines of a printed form that are not empty, without their comments.
+/// The non-empty lines of a printed form, without comments.
 #[derive(Clone, Debug)]
-pub struct Lines<'a> {
+pub struct FormLines<'a> {
     rest: std::iter::Enumerate<std::str::Lines<'a>>,
-    ahead: Option<Line<'a>>,
+    ahead: Option<FormLine<'a>>,
 }
 
-/// One line: its words are taken one after another.
+/// One line, read word by word.
 #[derive(Clone, Debug)]
-pub struct Line<'a> {
+pub struct FormLine<'a> {
     number: usize,
     words: SplitWhitespace<'a>,
 }
 
-impl<'a> Lines<'a> {
-    /// The lines of a text; `//` begins a comment.
-    pub fn new(text: &'a str) -> Lines<'a> {
-        let mut lines = Lines { rest: text.lines().enumerate(), ahead: None };
+impl<'a> FormLines<'a> {
+    /// Creates a reader of a text; `//` begins a comment.
+    pub fn new(text: &'a str) -> FormLines<'a> {
+        let mut lines = FormLines { rest: text.lines().enumerate(), ahead: None };
         lines.ahead = lines.find();
         lines
     }
 
-    /// The first word of the next line, which stays there.
+    /// Returns the first word of the next line without consuming it.
     pub fn peek(&self) -> Option<&'a str> {
         self.ahead.as_ref().and_then(|line| line.words.clone().next())
     }
 
-    /// The next line.
-    pub fn next_line(&mut self) -> Option<Line<'a>> {
+    /// Returns the next line.
+    pub fn next_line(&mut self) -> Option<FormLine<'a>> {
         let next = self.ahead.take();
         self.ahead = self.find();
         next
     }
 
-    /// The next line, if its first word is `word`, which is then taken.
-    pub fn take(&mut self, word: &str) -> Option<Line<'a>> {
+    /// Returns the next line without its first word, if that is `word`.
+    pub fn take(&mut self, word: &str) -> Option<FormLine<'a>> {
         if self.peek() != Some(word) {
             return None;
         }
@@ -49,11 +49,11 @@ impl<'a> Lines<'a> {
         Some(line)
     }
 
-    /// The next line, whose first word must be `word`.
+    /// Returns the next line without its first word, which must be `word`.
     ///
     /// # Errors
-    /// When it is another, or there is none.
-    pub fn need(&mut self, word: &str) -> Result<Line<'a>> {
+    /// When the first word differs, or the text has ended.
+    pub fn need(&mut self, word: &str) -> Result<FormLine<'a>> {
         let found = self.peek();
         self.take(word).ok_or_else(|| match (found, &self.ahead) {
             (Some(found), Some(line)) => line.error(format!("has '{found}'; '{word}' is needed")),
@@ -61,35 +61,35 @@ impl<'a> Lines<'a> {
         })
     }
 
-    /// The end of the text.
+    /// Checks that the text has ended.
     ///
     /// # Errors
-    /// When there is another line.
+    /// When a line is left.
     pub fn end(&self) -> Result<()> {
         match (&self.ahead, self.peek()) {
             (Some(line), Some(word)) => {
-                Err(line.error(format!("begins with '{word}', which has no meaning here")))
+                Err(line.error(format!("begins with '{word}', which is not allowed here")))
             }
             _ => Ok(()),
         }
     }
 
-    fn find(&mut self) -> Option<Line<'a>> {
+    fn find(&mut self) -> Option<FormLine<'a>> {
         self.rest.find_map(|(index, text)| {
             let text = text.split_once("//").map_or(text, |(before, _)| before);
             let words = text.split_whitespace();
-            words.clone().next().map(|_| Line { number: index + 1, words })
+            words.clone().next().map(|_| FormLine { number: index + 1, words })
         })
     }
 }
 
-impl<'a> Line<'a> {
-    /// A text as a line of its own.
-    pub fn of(text: &'a str) -> Line<'a> {
-        Line { number: 1, words: text.split_whitespace() }
+impl<'a> FormLine<'a> {
+    /// Creates a line from a text.
+    pub fn of(text: &'a str) -> FormLine<'a> {
+        FormLine { number: 1, words: text.split_whitespace() }
     }
 
-    /// The next word.
+    /// Returns the next word.
     ///
     /// # Errors
     /// When the line has ended.
@@ -97,12 +97,12 @@ impl<'a> Line<'a> {
         self.words.next().ok_or_else(|| self.error(format!("ends; {what} is needed")))
     }
 
-    /// The next word, if there is one.
+    /// Returns the next word, if the line has one.
     pub fn optional(&mut self) -> Option<&'a str> {
         self.words.next()
     }
 
-    /// Takes the next word if it is `word`.
+    /// Skips the next word if it is `word`; returns whether it was.
     pub fn skip(&mut self, word: &str) -> bool {
         let found = self.words.clone().next() == Some(word);
         if found {
@@ -111,43 +111,43 @@ impl<'a> Line<'a> {
         found
     }
 
-    /// Takes the next word, which must be `word`.
+    /// Skips the next word, which must be `word`.
     ///
     /// # Errors
-    /// When it is another.
+    /// When the next word differs.
     pub fn need(&mut self, word: &str) -> Result<()> {
         if self.skip(word) { Ok(()) } else { Err(self.error(format!("lacks the word '{word}'"))) }
     }
 
-    /// The next word as a value.
+    /// Parses the next word.
     ///
     /// # Errors
-    /// When the line has ended or the word is no such value.
+    /// When the line has ended or the word does not parse.
     pub fn value<T: FromStr>(&mut self, what: &str) -> Result<T> {
         let word = self.word(what)?;
         self.parsed(word, what)
     }
 
-    /// A word as a value.
+    /// Parses a word.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it does not parse.
     pub fn parsed<T: FromStr>(&self, word: &str, what: &str) -> Result<T> {
         word.parse().map_err(|_| self.error(format!("has '{word}' where {what} is needed")))
     }
 
-    /// The end of the line.
+    /// Checks that the line has ended.
     ///
     /// # Errors
-    /// When it has more words.
+    /// When a word is left.
     pub fn end(&mut self) -> Result<()> {
         match self.words.next() {
-            Some(word) => Err(self.error(format!("goes on with '{word}'; nothing is needed"))),
+            Some(word) => Err(self.error(format!("continues with '{word}'; its end is needed"))),
             None => Ok(()),
         }
     }
 
-    /// An error that names the line.
+    /// Returns an error that names the line.
     pub fn error(&self, sentence: impl std::fmt::Display) -> Error {
         Error::new(format!("line {} {sentence}", self.number))
     }

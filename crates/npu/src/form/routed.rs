@@ -1,5 +1,5 @@
-//! Routed programs: each circuit of a stream has its channels, from the shim
-//! by way of a memory tile to the cores, or back.
+//! Routed programs: each circuit of a stream has DMA channels, from the shim tile
+//! to the cores or back, directly or staged in a memory tile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,12 +8,12 @@ use std::str::FromStr;
 use girih_tensor::{Error, Result};
 
 use super::placed::PlacedLaunch;
-use super::read::Lines;
+use super::read::FormLines;
 use super::schedule::text::arguments;
 use super::schedule::{Argument, Channel, Direction, Hop, Route, Tile, TileKind};
 use super::tiled::{Flow, print_arguments};
-use super::{Fault, Form};
-use crate::Target;
+use super::{FormFault, PassForm};
+use crate::target::Target;
 
 /// A program whose launches are routed.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,31 +29,31 @@ pub struct Routed {
 /// A launch whose circuits have channels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoutedLaunch {
-    /// What is routed.
+    /// The launch before routing.
     pub placed: PlacedLaunch,
-    /// One way for each circuit of each stream.
-    pub ways: Vec<Way>,
+    /// The channels of each circuit of each stream; printed as `way`.
+    pub circuits: Vec<RoutedCircuit>,
 }
 
-/// The channels of one circuit.
+/// The DMA channels of one circuit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct RoutedCircuit {
     /// The stream.
     pub stream: String,
-    /// Which of its circuits.
+    /// The number of the stream's circuit.
     pub circuit: u32,
     /// The channel of the shim tile.
     pub shim: Channel,
-    /// Channels of the memory tile, if it goes through one: what comes in.
+    /// Channels that write to the memory tile; empty without staging in L2.
     pub arrive: Vec<Channel>,
-    /// Channels of the memory tile: what goes out.
+    /// Channels that read from the memory tile; empty without staging in L2.
     pub leave: Vec<Channel>,
     /// The cores' channels, in the order of the circuit's cores.
     pub cores: Vec<Channel>,
 }
 
-impl Way {
-    /// The stream circuits of the way.
+impl RoutedCircuit {
+    /// Returns the routes from channel to channel.
     pub fn routes(&self, flow: Flow) -> Vec<Route> {
         let route = |from: Channel, to: &[Channel]| {
             let to =
@@ -80,20 +80,19 @@ impl Way {
     }
 }
 
-/// Stream switches between two tiles.
+/// The number of stream switches between two tiles.
 fn distance(from: Tile, to: Tile) -> u8 {
     from.column.abs_diff(to.column) + from.row.abs_diff(to.row)
 }
 
 impl RoutedLaunch {
-    /// The rules: each circuit has one way; each channel is its tile's and
-    /// used once; no switch carries more streams in a direction than it has
-    /// ports.
-    fn faults(&self, target: &Target) -> Vec<Fault> {
+    /// The rules: each circuit is routed once; each channel exists and is used
+    /// once; no switch carries more streams in a direction than it has ports.
+    fn faults(&self, target: &Target) -> Vec<FormFault> {
         let mut faults = self.placed.faults(target);
         let name = &self.placed.tiled.name;
         let mut seen = BTreeSet::new();
-        for channel in self.ways.iter().flat_map(Way::channels) {
+        for channel in self.circuits.iter().flat_map(RoutedCircuit::channels) {
             let dma = match channel.tile.kind() {
                 TileKind::Shim => &target.shim.dma,
                 TileKind::Memory => &target.memory.dma,
@@ -101,35 +100,35 @@ impl RoutedLaunch {
             };
             let have = if channel.direction == Direction::Mm2s { dma.channels_out } else { dma.channels_in };
             if u32::from(channel.number) >= have {
-                faults.push(Fault::new(
+                faults.push(FormFault::new(
                     format!("{name}: {channel}"),
                     format!("the tile has {have} such channels"),
                 ));
             }
             if !seen.insert(channel) {
-                faults.push(Fault::new(format!("{name}: {channel}"), "two circuits use the channel"));
+                faults.push(FormFault::new(format!("{name}: {channel}"), "two circuits use the channel"));
             }
         }
         for stream in &self.placed.tiled.streams {
             let circuits = stream.circuits(self.placed.tiled.herd).len();
-            let ways = self.ways.iter().filter(|way| way.stream == stream.name).count();
-            if circuits != ways {
-                let sentence = format!("has {circuits} circuits and {ways} ways");
-                faults.push(Fault::new(format!("{name}: {}", stream.name), sentence));
+            let routed = self.circuits.iter().filter(|circuit| circuit.stream == stream.name).count();
+            if circuits != routed {
+                let sentence = format!("has {circuits} circuits; {routed} are routed");
+                faults.push(FormFault::new(format!("{name}: {}", stream.name), sentence));
             }
         }
-        faults.extend(self.crowded(target));
+        faults.extend(self.overloaded(target));
         faults
     }
 
-    /// Switches through which more circuits pass than they have ports.
-    fn crowded(&self, target: &Target) -> Vec<Fault> {
+    /// Returns the switches that carry more circuits than they have ports.
+    fn overloaded(&self, target: &Target) -> Vec<FormFault> {
         let mut loads: BTreeMap<(Tile, &str), u32> = BTreeMap::new();
-        for way in &self.ways {
-            let stream = self.placed.tiled.streams.iter().find(|stream| stream.name == way.stream);
-            for route in stream.map_or(Vec::new(), |stream| way.routes(stream.flow)) {
-                for step in steps(&route) {
-                    *loads.entry(step).or_default() += 1;
+        for circuit in &self.circuits {
+            let stream = self.placed.tiled.streams.iter().find(|stream| stream.name == circuit.stream);
+            for route in stream.map_or(Vec::new(), |stream| circuit.routes(stream.flow)) {
+                for switch in switches(&route) {
+                    *loads.entry(switch).or_default() += 1;
                 }
             }
         }
@@ -142,16 +141,17 @@ impl RoutedLaunch {
         let over = loads.into_iter().filter(|((_, direction), load)| *load > ports(direction));
         let fault = |((tile, direction), load): ((Tile, &str), u32)| {
             let sentence = format!("{load} streams go {direction}; it has {} ports there", ports(direction));
-            Fault::new(format!("{}: the switch of tile {tile}", self.placed.tiled.name), sentence)
+            FormFault::new(format!("{}: the switch of tile {tile}", self.placed.tiled.name), sentence)
         };
         over.map(fault).collect()
     }
 }
 
-/// The switches that a route leaves, and towards where: up or down the column
-/// of its source first, then along the row; a broadcast shares its way.
-fn steps(route: &Route) -> BTreeSet<(Tile, &'static str)> {
-    let mut steps = BTreeSet::new();
+/// Returns the switches of a route with the direction in which it leaves them:
+/// first along the column of its source, then along the row. Destinations of a
+/// broadcast share switches.
+fn switches(route: &Route) -> BTreeSet<(Tile, &'static str)> {
+    let mut switches = BTreeSet::new();
     for Hop { channel, .. } in &route.to {
         let (mut at, to) = (route.from.tile, channel.tile);
         while at != to {
@@ -164,7 +164,7 @@ fn steps(route: &Route) -> BTreeSet<(Tile, &'static str)> {
             } else {
                 "west"
             };
-            steps.insert((at, direction));
+            switches.insert((at, direction));
             match direction {
                 "north" => at.row += 1,
                 "south" => at.row -= 1,
@@ -173,13 +173,13 @@ fn steps(route: &Route) -> BTreeSet<(Tile, &'static str)> {
             }
         }
     }
-    steps
+    switches
 }
 
-impl Form for Routed {
+impl PassForm for Routed {
     const NAME: &'static str = "routed";
 
-    fn faults(&self, target: &Target) -> Vec<Fault> {
+    fn faults(&self, target: &Target) -> Vec<FormFault> {
         self.launches.iter().flat_map(|launch| launch.faults(target)).collect()
     }
 }
@@ -190,13 +190,13 @@ impl fmt::Display for Routed {
         print_arguments(&self.arguments, f)?;
         for launch in &self.launches {
             write!(f, "{}", launch.placed)?;
-            launch.ways.iter().try_for_each(|way| writeln!(f, "  {way}"))?;
+            launch.circuits.iter().try_for_each(|circuit| writeln!(f, "  {circuit}"))?;
         }
         Ok(())
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for RoutedCircuit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "way {} {} shim {}", self.stream, self.circuit, self.shim)?;
         if !self.arrive.is_empty() {
@@ -214,31 +214,37 @@ impl FromStr for Routed {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Routed> {
-        let mut lines = Lines::new(text);
+        let mut lines = FormLines::new(text);
         let mut head = lines.need("routed")?;
         let name = head.word("the program's name")?.to_owned();
         head.end()?;
         let arguments = arguments(&mut lines)?;
         let mut launches = Vec::new();
         while lines.peek() == Some("launch") {
-            let mut launch = RoutedLaunch { placed: PlacedLaunch::read(&mut lines)?, ways: Vec::new() };
+            let mut launch = RoutedLaunch { placed: PlacedLaunch::read(&mut lines)?, circuits: Vec::new() };
             while let Some(mut line) = lines.take("way") {
                 let (stream, circuit) = (line.word("a stream")?.to_owned(), line.value("a circuit")?);
                 line.need("shim")?;
                 let shim = line.value("a channel")?;
-                let mut way =
-                    Way { stream, circuit, shim, arrive: Vec::new(), leave: Vec::new(), cores: Vec::new() };
+                let mut routed = RoutedCircuit {
+                    stream,
+                    circuit,
+                    shim,
+                    arrive: Vec::new(),
+                    leave: Vec::new(),
+                    cores: Vec::new(),
+                };
                 let mut list: Option<&mut Vec<Channel>> = None;
                 while let Some(word) = line.optional() {
                     match (word, &mut list) {
-                        ("arrive", _) => list = Some(&mut way.arrive),
-                        ("leave", _) => list = Some(&mut way.leave),
-                        ("cores", _) => list = Some(&mut way.cores),
+                        ("arrive", _) => list = Some(&mut routed.arrive),
+                        ("leave", _) => list = Some(&mut routed.leave),
+                        ("cores", _) => list = Some(&mut routed.cores),
                         (word, Some(list)) => list.push(line.parsed(word, "a channel")?),
                         (word, None) => return Err(line.error(format!("has '{word}' where cores is needed"))),
                     }
                 }
-                launch.ways.push(way);
+                launch.circuits.push(routed);
             }
             launches.push(launch);
         }

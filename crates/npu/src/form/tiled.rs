@@ -1,17 +1,21 @@
-//! Tiled programs: each launch as a herd of cores that run one loop nest over
-//! chunks, with the streams that bring and take the chunks. It does not say
-//! where anything lies.
+//! Tiled programs: each launch is a herd of cores that run one loop nest over
+//! chunks, with the streams that carry the chunks. Cores and chunks have no
+//! addresses yet.
+//!
+//! A *chunk* is what a core receives or sends at once. A *transfer* is what
+//! moves between DRAM and the array at once: one chunk, or several *slices*
+//! that are staged in L2 and forwarded one by one.
 
 use std::fmt;
 use std::str::FromStr;
 
 use girih_tensor::{Error, Result};
 
-use super::read::{Line, Lines};
+use super::read::{FormLine, FormLines};
 use super::schedule::text::{MAX_LOOPS, arguments, pair, parameters};
 use super::schedule::{Affine, Argument, Dim, Parameter};
-use super::{Fault, Form};
-use crate::Target;
+use super::{FormFault, PassForm};
+use crate::target::Target;
 
 /// A program whose launches are tiled.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,13 +35,14 @@ pub struct TiledLaunch {
     pub name: String,
     /// Columns and rows of cores; all run the same body.
     pub herd: Herd,
-    /// Data that flows between DRAM and the cores.
+    /// The data that moves between DRAM and the cores.
     pub streams: Vec<Stream>,
-    /// Memory that a core keeps to itself.
+    /// Memory that only the core uses.
     pub locals: Vec<Local>,
-    /// Whether each core hands its accumulators down to the one below it.
+    /// Whether each core sends its accumulators over the cascade to the core
+    /// below.
     pub cascade: bool,
-    /// What each core does.
+    /// The loop nest of each core.
     pub body: Vec<Item>,
 }
 
@@ -50,80 +55,78 @@ pub struct Herd {
     pub rows: u8,
 }
 
-/// Chunks of one argument, in the order in which the cores take or make them.
+/// The chunks of one argument, in the order in which the cores use them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// The name that calls use.
+    /// The name, which calls refer to.
     pub name: String,
     /// The argument's number.
     pub argument: u32,
-    /// Whether cores read or write it.
+    /// Whether the cores read or write it.
     pub flow: Flow,
-    /// Which cores see the same chunks.
+    /// Which cores share chunks.
     pub share: Share,
-    /// How many of the outer loops it follows: each of their iterations has a
-    /// new chunk.
+    /// The number of outer loops whose iterations each use a new chunk.
     pub level: u8,
-    /// Chunks of it in a core's memory at once.
+    /// The number of chunks that a core buffers.
     pub depth: u8,
-    /// Where in the argument the first chunk begins, in bytes.
+    /// The byte offset of the first chunk in the argument.
     pub base_bytes: u64,
     /// Bytes from a herd column's first chunk to the next column's.
     pub column_bytes: u64,
     /// Bytes from a herd row's first chunk to the next row's.
     pub row_bytes: u64,
-    /// Where the words lie in DRAM, outermost first: one dimension for each
-    /// loop it follows, then those of a chunk. Where a memory tile cuts
-    /// stretches into slices, the innermost loop counts stretches.
+    /// The layout in DRAM, outermost first: one dimension for each of `level`
+    /// loops, then the dimensions of a transfer. If a transfer has slices, the
+    /// last of these loops counts transfers.
     pub dims: Vec<Dim>,
-    /// If set, it has no channels of its own: its only chunk comes over those
-    /// of the stream of this name, before that one's first.
+    /// If set, the stream has no channels of its own: its only chunk is sent
+    /// over those of the stream of this name, before that stream's first chunk.
     pub ahead_of: Option<String>,
-    /// If set, chunks pass through a memory tile.
-    pub through: Option<Through>,
+    /// If set, transfers are staged in a memory tile; printed as `through`.
+    pub l2: Option<L2Staging>,
 }
 
-/// The way of chunks through a memory tile.
+/// The staging of transfers in a memory tile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Through {
-    /// Stretches in the memory tile at once.
+pub struct L2Staging {
+    /// The number of transfers that the memory tile buffers.
     pub depth: u8,
-    /// Chunks of a core that one stretch from DRAM holds: so DRAM is read in
-    /// longer runs than a core's memory has room for.
+    /// Slices of a transfer: DRAM is read in longer runs than fit a core's
+    /// memory.
     pub slices: u32,
-    /// Words from where one slice begins in the stretch to the next; 0 where
-    /// the dimensions bring out all slices.
+    /// Words from the start of one slice to the next; 0 if `dims` covers all
+    /// slices.
     pub slice_words: u32,
-    /// How often a stretch leaves: with more than one pass all its slices do,
-    /// one pass after another, and the cores have a loop of passes around that
-    /// of slices.
+    /// The number of times that a transfer is sent to the cores. With more than
+    /// one pass, each pass sends all slices, and the cores have a loop over
+    /// passes around the loop over slices.
     pub passes: u32,
-    /// Where the words of a stretch go as they come in; empty if one after
-    /// another.
+    /// The order in which a transfer is written to L2; empty if linear.
     pub into: Vec<Dim>,
-    /// The order in which a slice leaves it, or with several passes the whole
-    /// stretch, as words of the memory tile's buffer.
+    /// The order in which a slice, or with several passes the whole transfer,
+    /// is read from L2, in words of the buffer.
     pub dims: Vec<Dim>,
 }
 
-impl Through {
-    /// Chunks that stop as they are, so many at once.
-    pub fn whole(depth: u8, dims: Vec<Dim>) -> Through {
-        Through { depth, slices: 1, slice_words: 0, passes: 1, into: Vec::new(), dims }
+impl L2Staging {
+    /// Transfers of one chunk; `depth` is the number of buffers.
+    pub fn unsliced(depth: u8, dims: Vec<Dim>) -> L2Staging {
+        L2Staging { depth, slices: 1, slice_words: 0, passes: 1, into: Vec::new(), dims }
     }
 
-    /// Whether a stretch leaves more than once.
+    /// Whether a transfer is sent more than once.
     pub fn repeats(&self) -> bool {
         self.passes > 1
     }
 
-    /// Words that leave it for each descriptor.
-    fn leaving_words(&self) -> u64 {
+    /// Words that one descriptor reads from L2.
+    fn descriptor_words(&self) -> u64 {
         self.dims.iter().map(|dim| u64::from(dim.size)).product()
     }
 }
 
-/// Which way chunks travel.
+/// The direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// From DRAM to the cores.
@@ -132,53 +135,53 @@ pub enum Flow {
     Out,
 }
 
-/// Which cores of a herd see the same chunks.
+/// Which cores of a herd share chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// Each its own.
+    /// Each core has its own.
     Own,
-    /// All of a column the same.
+    /// The cores of a column share.
     Column,
-    /// All of a row the same.
+    /// The cores of a row share.
     Row,
-    /// All the same.
+    /// All cores share.
     All,
-    /// The bottom core of each column its own; the others none.
+    /// The bottom core of each column has its own; the others have none.
     Bottom,
 }
 
-/// A term of this depth in a call's numbers counts the core's column in the
-/// herd, as if columns were a loop.
-pub const COLUMN: u8 = 254;
-/// As [`COLUMN`], the core's row.
-pub const ROW: u8 = 255;
+/// The depth of a [`Term`](super::schedule::Term) that counts the core's column
+/// in the herd, as if columns were a loop.
+pub const COLUMN_TERM: u8 = 254;
+/// Like [`COLUMN_TERM`], for the core's row.
+pub const ROW_TERM: u8 = 255;
 
-/// Memory of a core that no stream touches.
+/// Memory of a core that no stream uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Local {
-    /// The name that calls use.
+    /// The name, which calls refer to.
     pub name: String,
-    /// Its size.
+    /// The size.
     pub bytes: u32,
 }
 
-/// A step of a core's work.
+/// An item of a core's loop nest.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     /// Repeats its body.
     Loop {
-        /// How many times.
+        /// The number of iterations.
         count: u32,
-        /// What is repeated.
+        /// The body.
         body: Vec<Item>,
     },
-    /// Is done by the cores of some of the herd's rows only.
+    /// Runs its body on some of the herd's rows only.
     On {
         /// The first row.
         first: u8,
         /// The last row.
         last: u8,
-        /// What they do.
+        /// The body.
         body: Vec<Item>,
     },
     /// Calls a kernel entry.
@@ -186,53 +189,53 @@ pub enum Item {
         /// The entry's name.
         entry: String,
         /// Streams and locals, in the entry's order.
-        operands: Vec<Source>,
-        /// Numbers, in the entry's order.
+        operands: Vec<TiledOperand>,
+        /// Parameters, in the entry's order.
         parameters: Vec<Parameter>,
     },
 }
 
-/// An operand: a place in a chunk of a stream, or in a local.
+/// An operand: an offset in a chunk of a stream, or in a local.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct TiledOperand {
     /// The stream or local.
     pub name: String,
-    /// The byte offset in it.
+    /// The byte offset.
     pub offset: Affine,
 }
 
-/// The cores, by column and row of the herd, that one stream circuit serves.
+/// The cores that share one stream circuit, by column and row of the herd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Circuit {
-    /// Herd column whose chunks it carries; 0 where columns share.
+    /// The herd column whose chunks it carries; 0 if columns share.
     pub column: u8,
-    /// Herd row whose chunks it carries; 0 where rows share or are joined.
+    /// The herd row whose chunks it carries; 0 if rows share or are joined.
     pub row: u8,
-    /// The cores at its end: all receive the same words, unless chunks of
-    /// several are [joined](Stream::joins).
+    /// The cores at its end. All receive the same words, unless their chunks
+    /// are [joined](Stream::joins).
     pub cores: Vec<(u8, u8)>,
 }
 
 impl Stream {
     /// Words of one chunk.
     pub fn chunk_words(&self) -> u32 {
-        self.stretch_words() / self.slices()
+        self.transfer_words() / self.slices()
     }
 
-    /// Chunks in a stretch from DRAM.
+    /// Chunks of one transfer.
     pub fn slices(&self) -> u32 {
-        self.through.as_ref().map_or(1, |through| through.slices.max(1))
+        self.l2.as_ref().map_or(1, |staging| staging.slices.max(1))
     }
 
-    /// The loops around the calls that use it: those that it follows in DRAM,
-    /// and those of passes and slices where a memory tile repeats it.
+    /// The number of loops around the calls that use the stream: `level`, and two
+    /// more, over passes and slices, if a memory tile repeats its transfers.
     pub fn loops(&self) -> usize {
-        let repeats = self.through.as_ref().is_some_and(Through::repeats);
+        let repeats = self.l2.as_ref().is_some_and(L2Staging::repeats);
         usize::from(self.level) + if repeats { 2 } else { 0 }
     }
 
-    /// Words that come from or go to DRAM together.
-    pub fn stretch_words(&self) -> u32 {
+    /// Words of one transfer.
+    pub fn transfer_words(&self) -> u32 {
         let chunk = self.dims.get(usize::from(self.level)..).unwrap_or(&[]);
         chunk.iter().fold(1, |words: u32, dim| words.saturating_mul(dim.size))
     }
@@ -242,13 +245,13 @@ impl Stream {
         self.chunk_words().saturating_mul(4)
     }
 
-    /// Whether the chunks of a column's cores are joined in a memory tile, one
-    /// core's after another's, so that one channel carries them to DRAM.
+    /// Whether a memory tile joins the chunks of a column's cores, core by core,
+    /// so that one channel carries them to DRAM.
     pub fn joins(&self) -> bool {
-        self.flow == Flow::Out && self.share == Share::Own && self.through.is_some()
+        self.flow == Flow::Out && self.share == Share::Own && self.l2.is_some()
     }
 
-    /// The circuits that a herd needs for it.
+    /// The circuits of the stream in a herd.
     pub fn circuits(&self, herd: Herd) -> Vec<Circuit> {
         let columns = 0..herd.columns;
         let rows = 0..herd.rows;
@@ -275,7 +278,7 @@ impl Stream {
 }
 
 impl Item {
-    /// Whether it uses the stream or local of this name.
+    /// Whether the item uses the stream or local of this name.
     pub fn uses(&self, name: &str) -> bool {
         match self {
             Item::Loop { body, .. } | Item::On { body, .. } => body.iter().any(|item| item.uses(name)),
@@ -284,8 +287,8 @@ impl Item {
     }
 }
 
-/// The counts of the loops that lead to the calls which use `name`, outermost
-/// first; none if nothing uses it.
+/// Returns the counts of the loops around the first call that uses `name`,
+/// outermost first; none if no call does.
 pub fn loops_of(body: &[Item], name: &str) -> Option<Vec<u32>> {
     body.iter().find_map(|item| match item {
         Item::Call { .. } => item.uses(name).then(Vec::new),
@@ -297,22 +300,22 @@ pub fn loops_of(body: &[Item], name: &str) -> Option<Vec<u32>> {
     })
 }
 
-impl Form for Tiled {
+impl PassForm for Tiled {
     const NAME: &'static str = "tiled";
 
-    fn faults(&self, target: &Target) -> Vec<Fault> {
+    fn faults(&self, target: &Target) -> Vec<FormFault> {
         self.launches.iter().flat_map(|launch| launch.faults(&self.arguments, target)).collect()
     }
 }
 
 impl TiledLaunch {
-    /// The rules: the herd fits the grid; every stream is used, at as many
-    /// loops as it follows; it stays within its argument; its chunks are of
-    /// one size on both ways; what a core holds fits its memory.
-    fn faults(&self, arguments: &[Argument], target: &Target) -> Vec<Fault> {
+    /// The rules: the herd fits the grid; every stream is used, within the loops
+    /// of its dimensions; it stays within its argument; as many words leave L2
+    /// as enter it; chunks and locals fit a core's memory.
+    fn faults(&self, arguments: &[Argument], target: &Target) -> Vec<FormFault> {
         let mut faults = Vec::new();
         let mut fault = |what: &str, sentence: String| {
-            faults.push(Fault::new(format!("{}: {what}", self.name), sentence))
+            faults.push(FormFault::new(format!("{}: {what}", self.name), sentence))
         };
         let (columns, rows) = (target.array.columns, target.array.compute_rows);
         if u32::from(self.herd.columns) > columns || u32::from(self.herd.rows) > rows {
@@ -325,7 +328,7 @@ impl TiledLaunch {
             if let Some(host) = &stream.ahead_of
                 && !self.streams.iter().any(|other| other.name == *host && carries(other, stream))
             {
-                fault(&stream.name, format!("comes ahead of {host}, over which one chunk cannot come"));
+                fault(&stream.name, format!("is sent ahead of {host}, which cannot carry it"));
             }
         }
         let (need, have) = (self.core_bytes(), target.compute.bytes - target.compute.reserved);
@@ -337,45 +340,45 @@ impl TiledLaunch {
 
     fn stream_fault(&self, stream: &Stream, arguments: &[Argument]) -> Option<String> {
         let Some(loops) = loops_of(&self.body, &stream.name) else {
-            return Some("is used by no call".to_owned());
+            return Some("is not used by any call".to_owned());
         };
         let level = usize::from(stream.level);
         let mut follows: Option<Vec<u32>> =
             stream.dims.get(..level).map(|dims| dims.iter().map(|dim| dim.size).collect());
-        let repeated = stream.through.as_ref().filter(|through| through.repeats());
-        if let (Some(follows), Some(through)) = (&mut follows, repeated) {
-            follows.extend([through.passes, through.slices]);
+        let repeated = stream.l2.as_ref().filter(|staging| staging.repeats());
+        if let (Some(follows), Some(staging)) = (&mut follows, repeated) {
+            follows.extend([staging.passes, staging.slices]);
         } else if let Some(last) = follows.as_mut().and_then(|follows| follows.last_mut()) {
             *last = last.saturating_mul(stream.slices());
         } else if stream.slices() > 1 {
-            return Some("is sliced, but follows no loop".to_owned());
+            return Some("has slices but no loop".to_owned());
         }
         if loops.get(..stream.loops()) != follows.as_deref() || stream.dims.len() <= level {
-            return Some(format!("follows the loops {follows:?}; the calls that use it lie in {loops:?}"));
+            return Some(format!("has the loops {follows:?}; the calls that use it are in {loops:?}"));
         }
-        if let Some(through) = &stream.through {
-            let words = through.leaving_words();
-            if through.slices == 0 || (through.slices > 1 && stream.flow == Flow::Out) {
-                return Some(format!("has {} slices in a stretch", through.slices));
+        if let Some(staging) = &stream.l2 {
+            let words = staging.descriptor_words();
+            if staging.slices == 0 || (staging.slices > 1 && stream.flow == Flow::Out) {
+                return Some(format!("has {} slices in a transfer", staging.slices));
             }
-            if through.passes == 0 || (through.repeats() && stream.flow == Flow::Out) {
-                return Some(format!("leaves L2 {} times", through.passes));
+            if staging.passes == 0 || (staging.repeats() && stream.flow == Flow::Out) {
+                return Some(format!("is sent from L2 {} times", staging.passes));
             }
-            let arriving = through.into.iter().map(|dim| u64::from(dim.size)).product::<u64>();
-            if !through.into.is_empty() && arriving != u64::from(stream.stretch_words()) {
-                let words = stream.stretch_words();
-                return Some(format!("has stretches of {words} words, of which {arriving} arrive in L2"));
+            let arriving = staging.into.iter().map(|dim| u64::from(dim.size)).product::<u64>();
+            if !staging.into.is_empty() && arriving != u64::from(stream.transfer_words()) {
+                let words = stream.transfer_words();
+                return Some(format!("has transfers of {words} words; {arriving} are written to L2"));
             }
-            let whole = if through.repeats() { stream.stretch_words() } else { stream.chunk_words() };
+            let whole = if staging.repeats() { stream.transfer_words() } else { stream.chunk_words() };
             if words != u64::from(whole) {
                 return Some(format!(
-                    "has chunks of {} words, of which {words} leave L2",
+                    "has chunks of {} words; {words} are read from L2",
                     stream.chunk_words()
                 ));
             }
         }
         let Some(argument) = arguments.get(stream.argument as usize) else {
-            return Some(format!("is of argument {}, which there is not", stream.argument));
+            return Some(format!("is of argument {}, which the program does not have", stream.argument));
         };
         let reach: u64 =
             stream.dims.iter().map(|dim| u64::from(dim.size - 1) * u64::from(dim.stride) * 4).sum();
@@ -385,11 +388,11 @@ impl TiledLaunch {
             + reach
             + 4;
         (last > argument.bytes).then(|| {
-            format!("reaches byte {last} of argument {}, which has {}", argument.name, argument.bytes)
+            format!("ends at byte {last} of argument {}, which has {} bytes", argument.name, argument.bytes)
         })
     }
 
-    /// Bytes of a core's memory that its chunks and locals take.
+    /// Bytes of a core's chunks and locals.
     pub fn core_bytes(&self) -> u64 {
         let chunks =
             self.streams.iter().map(|stream| u64::from(stream.chunk_bytes()) * u64::from(stream.depth));
@@ -398,12 +401,12 @@ impl TiledLaunch {
     }
 }
 
-/// Whether the one chunk of a stream can come over another's channels: both go
-/// straight to the cores, the other to each on its own.
+/// Whether another stream's channels can carry the only chunk of a stream: both
+/// go directly to the cores, and each core has its own channel.
 fn carries(other: &Stream, stream: &Stream) -> bool {
-    let straight = |stream: &Stream| stream.flow == Flow::In && stream.through.is_none();
+    let direct = |stream: &Stream| stream.flow == Flow::In && stream.l2.is_none();
     let own = other.share == Share::Own && other.ahead_of.is_none();
-    straight(other) && straight(stream) && own && stream.level == 0 && stream.depth == 1
+    direct(other) && direct(stream) && own && stream.level == 0 && stream.depth == 1
 }
 
 impl fmt::Display for Herd {
@@ -452,10 +455,10 @@ impl fmt::Display for Stream {
         if let Some(host) = &self.ahead_of {
             write!(f, " ahead {host}")?;
         }
-        let Some(through) = &self.through else { return Ok(()) };
-        let Through { depth, slices, slice_words, passes, into, dims } = through;
+        let Some(staging) = &self.l2 else { return Ok(()) };
+        let L2Staging { depth, slices, slice_words, passes, into, dims } = staging;
         write!(f, " through {depth} slices {slices} {slice_words} dims {}", Dims(dims))?;
-        if through.repeats() {
+        if staging.repeats() {
             write!(f, " passes {passes}")?;
         }
         if into.is_empty() { Ok(()) } else { write!(f, " into {}", Dims(into)) }
@@ -470,7 +473,7 @@ const SHARES: [(Share, &str); 5] = [
     (Share::Bottom, "bottom"),
 ];
 
-/// Dimensions, separated by commas.
+/// Prints dimensions, separated by commas.
 struct Dims<'a>(&'a [Dim]);
 
 impl fmt::Display for Dims<'_> {
@@ -495,7 +498,7 @@ fn print_item(item: &Item, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Res
         }
         Item::Call { entry, operands, parameters } => {
             write!(f, "call {entry}")?;
-            operands.iter().try_for_each(|Source { name, offset }| write!(f, " {name}@{offset}"))?;
+            operands.iter().try_for_each(|TiledOperand { name, offset }| write!(f, " {name}@{offset}"))?;
             if !parameters.is_empty() {
                 f.write_str(" :")?;
             }
@@ -509,7 +512,7 @@ impl FromStr for Tiled {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Tiled> {
-        let mut lines = Lines::new(text);
+        let mut lines = FormLines::new(text);
         let mut head = lines.need("tiled")?;
         let name = head.word("the program's name")?.to_owned();
         head.end()?;
@@ -525,7 +528,7 @@ impl FromStr for Tiled {
 
 impl TiledLaunch {
     /// Reads a launch from its first line to the end of its body.
-    pub(super) fn read(lines: &mut Lines<'_>) -> Result<TiledLaunch> {
+    pub(super) fn read(lines: &mut FormLines<'_>) -> Result<TiledLaunch> {
         let mut head = lines.need("launch")?;
         let name = head.word("the launch's name")?.to_owned();
         head.need("herd")?;
@@ -550,7 +553,7 @@ impl TiledLaunch {
     }
 }
 
-fn stream(line: &mut Line<'_>) -> Result<Stream> {
+fn stream(line: &mut FormLine<'_>) -> Result<Stream> {
     let name = line.word("a name")?.to_owned();
     let flow = match line.word("a direction")? {
         "in" => Flow::In,
@@ -558,14 +561,15 @@ fn stream(line: &mut Line<'_>) -> Result<Stream> {
         word => return Err(line.error(format!("has '{word}' where in or out is needed"))),
     };
     let word = line.word("an argument")?;
-    let number =
-        word.strip_prefix('a').ok_or_else(|| line.error(format!("has '{word}', which is no argument")))?;
+    let number = word
+        .strip_prefix('a')
+        .ok_or_else(|| line.error(format!("has '{word}', which is not an argument")))?;
     let argument = line.parsed(number, "an argument's number")?;
     line.need("share")?;
-    let word = line.word("who shares")?;
+    let word = line.word("a share")?;
     let share = SHARES.iter().find(|(_, name)| *name == word).map(|(share, _)| *share);
-    let share =
-        share.ok_or_else(|| line.error(format!("has '{word}' where own, column, row or all is needed")))?;
+    let share = share
+        .ok_or_else(|| line.error(format!("has '{word}' where own, column, row, all or bottom is needed")))?;
     line.need("level")?;
     let level = line.value("a number of loops")?;
     line.need("depth")?;
@@ -579,15 +583,15 @@ fn stream(line: &mut Line<'_>) -> Result<Stream> {
     line.need("dims")?;
     let dims = dims(line)?;
     let ahead_of = if line.skip("ahead") { Some(line.word("a stream's name")?.to_owned()) } else { None };
-    let through = if line.skip("through") {
-        let depth = line.value("a number of stretches")?;
+    let l2 = if line.skip("through") {
+        let depth = line.value("a number of transfers")?;
         line.need("slices")?;
         let (slices, slice_words) = (line.value("a number of slices")?, line.value("words of a slice")?);
         line.need("dims")?;
         let dims = self::dims(line)?;
         let passes = if line.skip("passes") { line.value("a number of passes")? } else { 1 };
         let into = if line.skip("into") { self::dims(line)? } else { Vec::new() };
-        Some(Through { depth, slices, slice_words, passes, into, dims })
+        Some(L2Staging { depth, slices, slice_words, passes, into, dims })
     } else {
         None
     };
@@ -604,21 +608,21 @@ fn stream(line: &mut Line<'_>) -> Result<Stream> {
         row_bytes,
         dims,
         ahead_of,
-        through,
+        l2,
     })
 }
 
-/// Dimensions separated by commas; none is empty.
-fn dims(line: &mut Line<'_>) -> Result<Vec<Dim>> {
+/// Reads dimensions separated by commas; none may have the size 0.
+fn dims(line: &mut FormLine<'_>) -> Result<Vec<Dim>> {
     let word = line.word("dimensions")?;
     let dims: Vec<Dim> = word.split(',').map(|dim| line.parsed(dim, "a dimension")).collect::<Result<_>>()?;
     match dims.iter().find(|dim| dim.size == 0) {
-        Some(_) => Err(line.error("has a dimension of no words")),
+        Some(_) => Err(line.error("has a dimension of size 0")),
         None => Ok(dims),
     }
 }
 
-fn items(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Item>> {
+fn items(lines: &mut FormLines<'_>, depth: usize) -> Result<Vec<Item>> {
     let mut body = Vec::new();
     loop {
         if let Some(mut line) = lines.take("}") {
@@ -640,18 +644,19 @@ fn items(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Item>> {
                 }
                 let parts = word.split_once('@');
                 let (name, offset) =
-                    parts.ok_or_else(|| line.error(format!("has '{word}', which is no operand")))?;
-                operands.push(Source { name: name.to_owned(), offset: line.parsed(offset, "an offset")? });
+                    parts.ok_or_else(|| line.error(format!("has '{word}', which is not an operand")))?;
+                operands
+                    .push(TiledOperand { name: name.to_owned(), offset: line.parsed(offset, "an offset")? });
             }
             body.push(Item::Call { entry, operands, parameters: parameters(&mut line)? });
         }
     }
 }
 
-/// The rows that a body is for, if it does not lie too deep.
-fn rows(mut line: Line<'_>, depth: usize) -> Result<(u8, u8)> {
+/// Reads the rows of an `on` body, unless it is nested too deeply.
+fn rows(mut line: FormLine<'_>, depth: usize) -> Result<(u8, u8)> {
     if depth == MAX_LOOPS {
-        return Err(line.error(format!("lies within {depth} others, which is the most")));
+        return Err(line.error(format!("is nested in {depth} others, which is the maximum")));
     }
     let rows = (line.value("a row")?, line.value("a row")?);
     line.need("{")?;
@@ -665,7 +670,7 @@ impl FromStr for Herd {
     fn from_str(text: &str) -> Result<Herd> {
         match pair(text, 'x', "a herd")? {
             (columns, rows) if columns > 0 && rows > 0 => Ok(Herd { columns, rows }),
-            _ => Err(Error::new(format!("'{text}' is no herd"))),
+            _ => Err(Error::new(format!("'{text}' is not a herd"))),
         }
     }
 }

@@ -1,21 +1,21 @@
-//! A tiling as numbers: what the tile pass may choose for a launch. It does not
-//! say what the launch computes; with its kernel it is the whole loop nest.
+//! A tiling as numbers: the choices of the tile pass for one launch. A tiling
+//! and a kernel together determine the loop nest.
 
 use std::fmt;
 
 use girih_tensor::Result;
 
-use super::read::Line;
+use super::read::FormLine;
 use super::tiled::Herd;
 
-/// The choices of one launch. Printed as `name=number` words, in this order.
+/// The choices for one launch, printed as `name=number` words in field order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tiling {
-    /// Of a product of matrices.
+    /// Of a matrix product.
     Gemm(GemmTiling),
-    /// Of a product of a matrix and a vector.
+    /// Of a matrix-vector product.
     Gemv(GemvTiling),
-    /// Of a kernel on whole rows.
+    /// Of a kernel on rows.
     Rows(RowTiling),
     /// Of a kernel on elements.
     Elements(ElementTiling),
@@ -23,36 +23,36 @@ pub enum Tiling {
     Attend(AttendTiling),
 }
 
-/// The tile of a product on all cores: rows, columns and terms of one call.
+/// The tile of a matrix product on all cores: the size of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmTiling {
     /// Rows.
     pub m: u32,
     /// Columns of the result.
     pub n: u32,
-    /// Terms.
+    /// Terms of each sum.
     pub k: u32,
-    /// Calls whose weights, and whose rows unless they are kept, come from
-    /// DRAM in one run.
+    /// Calls whose weights arrive in one DRAM transfer; also their rows, unless
+    /// these are kept.
     pub slices: u32,
-    /// Whether a column's rows lie whole in its memory tile while all columns
-    /// of the result pass, instead of coming from DRAM for each.
+    /// Whether the memory tile of a column keeps whole rows while all columns of
+    /// the result are computed, instead of reading them from DRAM for each.
     pub keep: bool,
 }
 
 /// The tile of a matrix-vector product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemvTiling {
-    /// The cores; with two rows each core has a channel from DRAM of its own.
+    /// The cores; with two rows, each core has its own channel from DRAM.
     pub herd: Herd,
-    /// Results that a core hands on at once.
+    /// Results that a core sends at once.
     pub rows: u32,
-    /// Rows of the matrix in a call.
+    /// Rows of the matrix per call.
     pub step: u32,
-    /// Calls whose weights a core has room for.
+    /// Calls whose weights a core buffers.
     pub depth: u8,
-    /// Whether weights stop in the memory tile, and the vector comes for each
-    /// call anew, as in the published design.
+    /// Whether weights are staged in the memory tile and the vector is sent
+    /// again for each call, as in the published design.
     pub staged: bool,
 }
 
@@ -62,26 +62,26 @@ pub struct RowTiling {
     /// The cores; those of a column receive the same words, and each uses its
     /// share.
     pub herd: Herd,
-    /// Rows of a call; heads, for a rotation of a single row.
+    /// Rows per call; for a rotation of a single row, heads per call.
     pub step: u32,
 }
 
-/// The tile of a kernel on elements, or of a bias, whose chunks are parts of
-/// rows and whose herd is one row of cores.
+/// The tile of a kernel on elements. Of a bias, the chunks are parts of rows
+/// and the herd is one row of cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElementTiling {
     /// The cores, as of [`RowTiling`].
     pub herd: Herd,
-    /// Elements of a call.
+    /// Elements per call.
     pub chunk: u32,
 }
 
-/// The tile of an attention on all cores.
+/// The tile of attention on all cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttendTiling {
-    /// Positions of queries in a core at once.
+    /// Query positions that a core processes at once.
     pub queries: u32,
-    /// Chunks of keys that a core has room for.
+    /// Chunks of keys that a core buffers.
     pub depth: u8,
 }
 
@@ -102,12 +102,11 @@ impl fmt::Display for Tiling {
 }
 
 impl Tiling {
-    /// Reads what a tiling of a kernel of this name prints, to the end of the
-    /// line.
+    /// Reads the tiling of a kernel of this name, to the end of the line.
     ///
     /// # Errors
-    /// When the line has other words.
-    pub fn read(kernel: &str, line: &mut Line<'_>) -> Result<Tiling> {
+    /// When the line is not such a tiling.
+    pub fn read(kernel: &str, line: &mut FormLine<'_>) -> Result<Tiling> {
         let tiling = match kernel {
             "gemm" => Tiling::Gemm(GemmTiling {
                 m: number(line, "m")?,
@@ -132,35 +131,35 @@ impl Tiling {
             "attend" => {
                 Tiling::Attend(AttendTiling { queries: number(line, "queries")?, depth: depth(line)? })
             }
-            _ => return Err(line.error(format!("has the kernel '{kernel}', which is none"))),
+            _ => return Err(line.error(format!("has '{kernel}', which is not a kernel"))),
         };
         line.end()?;
         Ok(tiling)
     }
 }
 
-/// The value of the next word, which is `name=value`.
-fn field<T: std::str::FromStr>(line: &mut Line<'_>, name: &str) -> Result<T> {
+/// Reads the value of the next word, which is `name=value`.
+fn field<T: std::str::FromStr>(line: &mut FormLine<'_>, name: &str) -> Result<T> {
     let word = line.word(name)?;
     let value = word.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
     let value = value.ok_or_else(|| line.error(format!("has '{word}' where {name}= is needed")))?;
     line.parsed(value, name)
 }
 
-/// A number of a tile, which is never zero.
-fn number(line: &mut Line<'_>, name: &str) -> Result<u32> {
+/// Reads a number of a tile, which must not be zero.
+fn number(line: &mut FormLine<'_>, name: &str) -> Result<u32> {
     match field(line, name)? {
-        0 => Err(line.error(format!("has no {name}: at least 1 is needed"))),
+        0 => Err(line.error(format!("has {name}=0: at least 1 is needed"))),
         number => Ok(number),
     }
 }
 
-fn depth(line: &mut Line<'_>) -> Result<u8> {
+fn depth(line: &mut FormLine<'_>) -> Result<u8> {
     let depth = number(line, "depth")?;
-    u8::try_from(depth).map_err(|_| line.error(format!("has a depth of {depth}: at most 255 is possible")))
+    u8::try_from(depth).map_err(|_| line.error(format!("has depth={depth}: at most 255 is possible")))
 }
 
-fn switch(line: &mut Line<'_>, name: &str) -> Result<bool> {
+fn switch(line: &mut FormLine<'_>, name: &str) -> Result<bool> {
     match field::<u32>(line, name)? {
         0 => Ok(false),
         1 => Ok(true),

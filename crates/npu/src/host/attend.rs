@@ -1,23 +1,23 @@
-//! Attention on the host: one softmax over all that a row sees, position by
-//! position, so that it does not depend on how a prompt was cut into chunks.
+//! Attention on the host: one softmax over all positions that a row attends to,
+//! position by position, so that it does not depend on the chunks of a prompt.
 
 use girih_graph::Span;
 use girih_graph::backend::Sequence;
 use girih_tensor::{Result, reference};
 
-use super::state::StateTensor;
-use super::{Cache, HostKernel, Job, Work};
+use super::job::{HostJob, HostKernel, HostWork};
+use super::state::{NpuState, StateTensor};
 
 /// The constants of [`Op::Attend`](girih_graph::Op::Attend).
 #[derive(Clone, Copy)]
-pub(super) struct Attend {
+pub(super) struct HostAttend {
     pub scale: f32,
     pub span: Span,
     pub softcap: Option<f32>,
 }
 
-impl HostKernel for Attend {
-    fn compute(&self, job: &Job<'_>, state: &mut Cache) -> Result<Vec<f32>> {
+impl HostKernel for HostAttend {
+    fn compute(&self, job: &HostJob<'_>, state: &mut NpuState) -> Result<Vec<f32>> {
         let q = job.operand(0)?;
         let shape = &job.graph.value(job.node.inputs[0]).shape;
         let (heads, size) = (shape.extents()[1], shape.columns());
@@ -33,12 +33,13 @@ impl HostKernel for Attend {
         Ok(out)
     }
 
-    /// Scores and the weighted sum, two operations a value each, over what
-    /// each row sees; keys and values are read once for all heads.
-    fn work(&self, job: &Job<'_>) -> Work {
+    /// Counts scores and weighted sum, two operations per element each, over
+    /// the positions that each row attends to; keys and values are read once
+    /// for all heads.
+    fn work(&self, job: &HostJob<'_>) -> HostWork {
         let inner = job.graph.value(job.node.inputs[1]).shape.stride() as u64;
         let width = job.stride(0) as u64;
-        let mut work = Work::default();
+        let mut work = HostWork::default();
         for sequence in job.sequences {
             for (_, position) in sequence.rows.indexes().zip(sequence.position as usize..) {
                 let seen = sequence.sees(self.span, position).len() as u64;
@@ -50,9 +51,9 @@ impl HostKernel for Attend {
     }
 }
 
-impl Attend {
-    /// Attends with every head of one row.
-    #[allow(clippy::too_many_arguments)] // a row, its two states and where it stands
+impl HostAttend {
+    /// Computes attention for all heads of one row.
+    #[allow(clippy::too_many_arguments)] // a row, its two states and its position
     fn row(
         &self,
         q: &[f32],

@@ -1,8 +1,8 @@
-//! State on the host: keys and values of all sequences, position-major, so
-//! that a smaller context is a prefix of a larger one.
+//! State on the host: keys and values of all sequences, position-major, so that
+//! a smaller context is a prefix of a larger one.
 //!
 //! ```text
-//! tensor = block 0 | block 1 | …            blocks belong to whom the engine says
+//! tensor = block 0 | block 1 | …            the engine assigns blocks to sequences
 //! block  = position 0 | … | position 63
 //! position = head 0 | head 1 | …
 //! ```
@@ -14,33 +14,33 @@ use girih_graph::backend::{Block, Sequence, State};
 use girih_graph::{BLOCK_POSITIONS, Graph, GroupId, Role, Value};
 use girih_tensor::{DType, Error, Result};
 
-/// The state values of a graph.
+/// The state tensors of a graph.
 #[derive(Debug)]
-pub struct Cache {
+pub struct NpuState {
     tensors: Vec<StateTensor>,
 }
 
-/// One state value, for all blocks of its group.
+/// One state tensor, with all blocks of its group.
 #[derive(Debug)]
 pub(super) struct StateTensor {
     name: String,
     group: GroupId,
     dtype: DType,
-    /// Values of one position.
+    /// The number of elements of one position.
     pub inner: usize,
     bytes: Vec<u8>,
-    /// When each block was written last; 0 if never.
+    /// The stamp of the last write of each block; 0 if never written.
     stamps: Vec<u64>,
 }
 
-/// A number that no block of any state was written with before.
+/// Returns a stamp that has not been used before, in any state.
 fn next_stamp() -> u64 {
-    static WRITTEN: AtomicU64 = AtomicU64::new(1);
-    WRITTEN.fetch_add(1, Ordering::Relaxed)
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-impl Cache {
-    /// Bytes that so many blocks per group take.
+impl NpuState {
+    /// The bytes of `blocks` blocks per group.
     pub fn plan(graph: &Graph, blocks: &[u32]) -> u64 {
         let sizes = values(graph).map(|(group, value)| {
             let blocks = blocks.get(group.0 as usize).copied().unwrap_or(0);
@@ -49,14 +49,14 @@ impl Cache {
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// Zeroed state of so many blocks per group.
+    /// Creates zeroed state with `blocks` blocks per group.
     ///
     /// # Errors
     /// When memory is short.
-    pub fn new(graph: &Graph, blocks: &[u32]) -> Result<Cache> {
+    pub fn new(graph: &Graph, blocks: &[u32]) -> Result<NpuState> {
         let tensors = values(graph).map(|(group, value)| {
             let blocks = blocks.get(group.0 as usize).copied().unwrap_or(0);
-            let short = || Error::new(format!("memory is short for {blocks} blocks of '{}'", value.name));
+            let short = || Error::new(format!("not enough memory for {blocks} blocks of '{}'", value.name));
             let size = tensor_bytes(value, blocks).ok_or_else(short)?;
             let mut bytes = Vec::new();
             bytes.try_reserve_exact(size).map_err(|_| short())?;
@@ -65,41 +65,40 @@ impl Cache {
             let stamps = vec![0; blocks as usize];
             Ok(StateTensor { name: value.name.clone(), group, dtype: value.dtype, inner, bytes, stamps })
         });
-        Ok(Cache { tensors: tensors.collect::<Result<_>>()? })
+        Ok(NpuState { tensors: tensors.collect::<Result<_>>()? })
     }
 
-    /// Rows of the state value of this name, at some positions of a sequence.
+    /// The rows of the state tensor of this name at some positions of a
+    /// sequence.
     ///
-    /// # Errors
-    /// When the state was made of another graph.
+    /// When the state belongs to another graph.
     pub fn rows(&self, name: &str, sequence: &Sequence<'_>, positions: Range<usize>) -> Result<Vec<f32>> {
         Ok(self.tensor(name)?.read(sequence, positions))
     }
 
-    /// When the block of a sequence's positions from `index` · 64 on was written
-    /// last: as long as that stays, the block holds the same.
+    /// The stamp of the last write to the block of positions `index` · 64 and
+    /// following of a sequence. While it is unchanged, so are the contents of
+    /// the block.
     ///
-    /// # Errors
-    /// When the state was made of another graph.
+    /// When the state belongs to another graph.
     pub fn stamp(&self, name: &str, sequence: &Sequence<'_>, index: usize) -> Result<u64> {
         let tensor = self.tensor(name)?;
         let block = sequence.blocks[tensor.group.0 as usize][index];
         Ok(tensor.stamps[block.0 as usize])
     }
 
-    /// The state value of this name.
+    /// The state tensor of this name.
     ///
-    /// # Errors
-    /// When the state was made of another graph.
+    /// When the state belongs to another graph.
     pub(super) fn tensor(&self, name: &str) -> Result<&StateTensor> {
         let found = self.tensors.iter().find(|tensor| tensor.name == name);
-        found.ok_or_else(|| Error::new(format!("the state has no '{name}'; it was made of another graph")))
+        found.ok_or_else(|| Error::new(format!("the state has no '{name}'; it belongs to another graph")))
     }
 
-    /// As [`Cache::tensor`], to be written.
+    /// Same as [`NpuState::tensor`], mutable.
     pub(super) fn tensor_mut(&mut self, name: &str) -> Result<&mut StateTensor> {
         let found = self.tensors.iter_mut().find(|tensor| tensor.name == name);
-        found.ok_or_else(|| Error::new(format!("the state has no '{name}'; it was made of another graph")))
+        found.ok_or_else(|| Error::new(format!("the state has no '{name}'; it belongs to another graph")))
     }
 }
 
@@ -121,7 +120,7 @@ impl StateTensor {
         block.0 as usize * bytes..(block.0 as usize + 1) * bytes
     }
 
-    /// The bytes of a sequence's position.
+    /// The byte range of a position of a sequence.
     fn row(&self, sequence: &Sequence<'_>, position: usize) -> Range<usize> {
         let block = sequence.blocks[self.group.0 as usize][position / BLOCK_POSITIONS];
         let row = block.0 as usize * BLOCK_POSITIONS + position % BLOCK_POSITIONS;
@@ -138,7 +137,7 @@ impl StateTensor {
         values
     }
 
-    /// Stores a row, rounded to the state's type.
+    /// Stores a row, rounded to the type of the state.
     pub fn write(&mut self, sequence: &Sequence<'_>, position: usize, row: &[f32]) {
         let range = self.row(sequence, position);
         self.dtype.pack(row, &mut self.bytes[range]);
@@ -147,7 +146,7 @@ impl StateTensor {
     }
 }
 
-impl State for Cache {
+impl State for NpuState {
     fn copy(&mut self, group: GroupId, from: Block, to: Block) {
         for tensor in self.tensors.iter_mut().filter(|tensor| tensor.group == group) {
             let (from, to_bytes) = (tensor.block(from), tensor.block(to).start);
@@ -174,7 +173,7 @@ impl State for Cache {
         let need: usize = tensors().map(|tensor| tensor.block(block).len()).sum();
         if bytes.len() != need {
             let have = bytes.len();
-            return Err(Error::new(format!("a block of state is {need} bytes; {have} were given")));
+            return Err(Error::new(format!("a block of state needs {need} bytes; {have} were given")));
         }
         let mut rest = bytes;
         for tensor in self.tensors.iter_mut().filter(|tensor| tensor.group == group) {

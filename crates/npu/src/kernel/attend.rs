@@ -1,25 +1,29 @@
-//! FlashAttention in pieces (Dao 2022, arXiv 2205.14135): a core keeps, for each
-//! of its query rows, the largest score so far, the sum of the weights and the
-//! weighted sum of the values; chunks of keys and values pass by.
+//! FlashAttention in chunks (Dao 2022, arXiv 2205.14135): a core keeps, for
+//! each of its query rows, the largest score so far, the sum of the weights and
+//! the weighted sum of the values, and updates them with each chunk of keys and
+//! values.
 //!
 //! The state is f32, `[rows][values + 2]`: the largest score, the sum, then the
 //! weighted values. Scores are f32 sums over ascending components; weights are
-//! rounded to bf16 before they meet the values, as the matrix unit needs them.
-//! Published kernels keep the state in bf16, which costs accuracy and saves
-//! memory; these take the same steps. Stages that saw different keys are merged
-//! over the cascade.
+//! rounded to bf16 before they are multiplied with the values, as the matrix
+//! unit requires. Published kernels keep the state in bf16, which costs
+//! accuracy and saves memory; the steps here are the same. Stages that attended
+//! to different keys are merged over the cascade.
 
 use girih_tensor::DType;
 
-use super::{Access, Axis, Entry, Link, Operand, Param, Values, matrix, no_fault, round, unpack};
+use super::entry::{
+    Access, Axis, CascadeUse, KernelEntry, KernelOperand, KernelValues, Param, matrix, no_fault, round,
+    unpack,
+};
 
-/// A state that has seen no keys.
-pub(super) const ATTEND_CLEAR: Entry = Entry {
+/// Writes a state without keys.
+pub(super) const ATTEND_CLEAR: KernelEntry = KernelEntry {
     name: "attend_clear",
-    params: ROWS,
-    operands: &[Operand::new("state", Access::Write, DType::F32, state)],
+    params: STATE_PARAMS,
+    operands: &[KernelOperand::new("state", Access::Write, DType::F32, state)],
     macs: |_| 0,
-    cascade: Link::None,
+    cascade: CascadeUse::None,
     fault: no_fault,
     values: |params, values| {
         let clear: Vec<f32> = (0..params[0]).flat_map(|_| clear_row(params[1])).collect();
@@ -27,12 +31,12 @@ pub(super) const ATTEND_CLEAR: Entry = Entry {
     },
 };
 
-/// Lets a chunk of keys, of `size` components, and of values pass by.
+/// Updates a state with a chunk of keys, of `size` components, and values.
 ///
-/// Row `r` stands at position `start[0] + query + r / group`, key `j` at
-/// `key + j`. With `causal` = 1 a row sees the keys up to its own position, and
-/// of those the last `window` if that is not 0.
-pub(super) const ATTEND: Entry = Entry {
+/// Row `r` is at position `start[0] + query + r / group`, key `j` at `key + j`.
+/// With `causal` = 1 a row attends to the keys up to its own position, and only
+/// to the last `window` of them if that is not 0.
+pub(super) const ATTEND: KernelEntry = KernelEntry {
     name: "attend",
     params: &[
         Param::size("rows"),
@@ -47,43 +51,43 @@ pub(super) const ATTEND: Entry = Entry {
         Param::real("scale"),
     ],
     operands: &[
-        Operand::reads("q", |p| matrix(p[0], p[1])),
-        Operand::reads("k", |p| matrix(p[3], p[1])),
-        Operand::reads("v", |p| matrix(p[3], p[2])),
-        Operand::new("start", Access::Read, DType::I32, |_| matrix(1, 1)),
-        Operand::new("state", Access::Update, DType::F32, |p| matrix(p[0], p[2] + 2)),
+        KernelOperand::reads("q", |p| matrix(p[0], p[1])),
+        KernelOperand::reads("k", |p| matrix(p[3], p[1])),
+        KernelOperand::reads("v", |p| matrix(p[3], p[2])),
+        KernelOperand::new("start", Access::Read, DType::I32, |_| matrix(1, 1)),
+        KernelOperand::new("state", Access::Update, DType::F32, |p| matrix(p[0], p[2] + 2)),
     ],
     macs: |p| u64::from(p[0]) * u64::from(p[3]) * (u64::from(p[1]) + u64::from(p[2])),
-    cascade: Link::None,
+    cascade: CascadeUse::None,
     fault: |p| (p[7] > 1).then(|| format!("causal is {}: it must be 0 or 1", p[7])),
     values: attend,
 };
 
-/// Adds to a state what another one saw: `state = state ⊕ other`.
-pub(super) const ATTEND_MERGE: Entry = Entry {
+/// Merges another state into a state: `state = state ⊕ other`.
+pub(super) const ATTEND_MERGE: KernelEntry = KernelEntry {
     name: "attend_merge",
-    params: ROWS,
+    params: STATE_PARAMS,
     operands: &[
-        Operand::new("other", Access::Read, DType::F32, state),
-        Operand::new("state", Access::Update, DType::F32, state),
+        KernelOperand::new("other", Access::Read, DType::F32, state),
+        KernelOperand::new("state", Access::Update, DType::F32, state),
     ],
     macs: |p| 2 * u64::from(p[0]) * u64::from(p[1]),
-    cascade: Link::None,
+    cascade: CascadeUse::None,
     fault: no_fault,
     values: merge,
 };
 
-/// The attention of each row, `y = values / sum`. A row that saw no key yields
-/// zeros.
-pub(super) const ATTEND_STORE: Entry = Entry {
+/// Divides the attention of each row by its sum, `y = values / sum`. A row
+/// without keys gives zeros.
+pub(super) const ATTEND_STORE: KernelEntry = KernelEntry {
     name: "attend_store",
-    params: ROWS,
+    params: STATE_PARAMS,
     operands: &[
-        Operand::new("state", Access::Read, DType::F32, state),
-        Operand::writes("y", |p| matrix(p[0], p[1])),
+        KernelOperand::new("state", Access::Read, DType::F32, state),
+        KernelOperand::writes("y", |p| matrix(p[0], p[1])),
     ],
     macs: |p| u64::from(p[0]) * u64::from(p[1]),
-    cascade: Link::None,
+    cascade: CascadeUse::None,
     fault: no_fault,
     values: |params, values| {
         let rows = unpack(DType::F32, values.reads[0]);
@@ -92,7 +96,7 @@ pub(super) const ATTEND_STORE: Entry = Entry {
     },
 };
 
-const ROWS: &[Param] = &[Param::size("rows"), Param::size("values")];
+const STATE_PARAMS: &[Param] = &[Param::size("rows"), Param::size("values")];
 
 fn state(params: &[u32]) -> Vec<Axis> {
     matrix(params[0], params[1] + 2)
@@ -107,7 +111,7 @@ fn divide(row: &[f32]) -> Vec<f32> {
     row[2..].iter().map(|value| if sum > 0.0 { value / sum } else { 0.0 }).collect()
 }
 
-fn attend(params: &[u32], values: &mut Values<'_>) {
+fn attend(params: &[u32], values: &mut KernelValues<'_>) {
     let (size, width, keys, group) = (params[1] as usize, params[2] as usize, params[3] as usize, params[4]);
     let (q, v) = (values.bf16(0), values.bf16(2));
     let components = transposed(&values.bf16(1), size);
@@ -127,18 +131,18 @@ fn attend(params: &[u32], values: &mut Values<'_>) {
         for (key, score) in (0..).zip(&mut scores) {
             *score = if sees(key) { *score } else { f32::NEG_INFINITY };
         }
-        pass(&scores, &v, state);
+        update(&scores, &v, state);
     }
     values.store(0, DType::F32, &state);
 }
 
-/// Rows of `size` values as columns: `[size][rows]`.
+/// Transposes rows of `size` values to `[size][rows]`.
 fn transposed(rows: &[f32], size: usize) -> Vec<f32> {
     (0..size).flat_map(|component| rows.iter().skip(component).step_by(size)).copied().collect()
 }
 
-/// The scores of all keys, whose components are `[size][keys]`. Each is a sum
-/// over ascending components, so keys may lie in lanes.
+/// Computes the scores of all keys; `components` is `[size][keys]`. Each score
+/// is a sum over ascending components, so keys can be vector lanes.
 fn score(q: &[f32], components: &[f32], scale: f32, scores: &mut [f32]) {
     scores.fill(0.0);
     for (q, component) in q.iter().zip(components.chunks_exact(scores.len())) {
@@ -149,8 +153,8 @@ fn score(q: &[f32], components: &[f32], scale: f32, scores: &mut [f32]) {
     scores.iter_mut().for_each(|score| *score *= scale);
 }
 
-/// One chunk passes one row.
-fn pass(scores: &[f32], v: &[f32], state: &mut [f32]) {
+/// Updates the state of one row with one chunk.
+fn update(scores: &[f32], v: &[f32], state: &mut [f32]) {
     let largest = scores.iter().copied().fold(state[0], f32::max);
     if largest == f32::NEG_INFINITY {
         return;
@@ -167,7 +171,7 @@ fn pass(scores: &[f32], v: &[f32], state: &mut [f32]) {
     }
 }
 
-fn merge(params: &[u32], values: &mut Values<'_>) {
+fn merge(params: &[u32], values: &mut KernelValues<'_>) {
     let other = unpack(DType::F32, values.reads[0]);
     let mut state = values.updated(0, DType::F32);
     let width = params[1] as usize + 2;

@@ -1,20 +1,19 @@
-//! bfp16ebs8: eight values that share one exponent, as AIE2P's matrix unit
-//! takes them.
+//! bfp16ebs8: eight values with one shared exponent, the block floating point
+//! of the matrix unit of AIE2P.
 //!
 //! A value is `m · 2^(e − 127 − 6)` with `m` an int8 and `e` the largest
 //! exponent field of the eight (virtio-accel notes on bfp16ebs8, measured
 //! bit-exact on hardware). Rounding is to nearest, ties to even, as the kernels
-//! set it; a mantissa that would round up to 128 bumps the exponent instead.
+//! set it; if a mantissa would round up to 128, the exponent is raised instead.
 
-/// Values that share an exponent.
-pub const BLOCK: usize = 8;
+/// The number of values that share an exponent.
+pub const BFP16_BLOCK: usize = 8;
 
-/// Replaces eight values by the ones that bfp16ebs8 keeps of them.
+/// Rounds eight values to bfp16ebs8.
 ///
-/// # Panics
-/// When there are not [`BLOCK`] values.
-pub fn quantise(values: &mut [f32]) {
-    assert_eq!(values.len(), BLOCK, "a block of bfp16ebs8 has eight values");
+/// Panics if there are not [`BFP16_BLOCK`] values.
+pub fn bfp16_quantize(values: &mut [f32]) {
+    assert_eq!(values.len(), BFP16_BLOCK, "a block of bfp16ebs8 has eight values");
     let field = |value: f32| (value.to_bits() >> 23) & 0xff;
     let mut shared = values.iter().map(|&value| field(value)).max().expect("a block is not empty");
     if shared == 255 {
@@ -33,15 +32,15 @@ pub fn quantise(values: &mut [f32]) {
     }
 }
 
-/// The mantissa of a value under a shared exponent field, rounded to nearest
+/// The mantissa of a value for a shared exponent field, rounded to nearest
 /// even. Subnormal inputs count as zero.
 fn mantissa(value: f32, shared: u32) -> f64 {
     let value = if value.is_subnormal() { 0.0 } else { value };
     (f64::from(value) * (133.0 - f64::from(shared)).exp2()).round_ties_even()
 }
 
-/// What becomes of a value beside an infinity or a NaN: mantissas ±64 and ±96
-/// under the largest exponent.
+/// The value of an element in a block with an infinity or a NaN: mantissas ±64
+/// and ±96 with the largest exponent.
 fn special(value: f32) -> f32 {
     match value {
         value if value.is_nan() => f32::NAN,

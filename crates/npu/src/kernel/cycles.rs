@@ -1,14 +1,14 @@
-//! How long a call takes: the bundles of its loops, as figures of
+//! The cycles of a call: the bundles of its loops, given in
 //! `targets/npu/kernels-*.toml`, and the loads that wait for a bank.
 //!
 //! ```text
-//! cycles = call + Σ over loops: cycles of a turn · Π ⌈number / step⌉ + waiting loads
+//! cycles = call + Σ over loops: cycles of an iteration · Π ⌈parameter / step⌉ + waiting loads
 //! ```
 //!
-//! `call` is what happens once: the entry, the prologue and the epilogue of the
-//! software pipeline. A loop's cycles are its initiation interval, or all of its
-//! bundles if it is not pipelined. Two loads of one bundle that hit one bank
-//! take a cycle more.
+//! `call` is the fixed part: the entry, the prologue and the epilogue of the
+//! software pipeline. The cycles of a loop are its initiation interval, or all
+//! of its bundles if it is not pipelined. Two loads of one bundle from the same
+//! bank take one more cycle.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,20 +17,21 @@ use girih_tensor::{Error, Result};
 use serde::Deserialize;
 use toml::{Table as Toml, Value};
 
-use super::{ENTRIES, Entry};
+use super::entries::ENTRIES;
+use super::entry::KernelEntry;
 use crate::target::{Figure, Target, print, take_figure};
 
-/// The files of the repository, by the core that they are for.
-const FILES: &[(&str, &str)] = &[
+/// The files of the repository, by the kind of core.
+const KERNEL_TIME_FILES: &[(&str, &str)] = &[
     ("aie2p", include_str!("../../../../targets/npu/kernels-aie2p.toml")),
     ("aie2", include_str!("../../../../targets/npu/kernels-aie2.toml")),
 ];
 
 /// The times of all entries on one kind of core.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct KernelTimes {
     core: String,
-    times: Vec<Option<Times>>,
+    times: Vec<Option<EntryTimes>>,
     notes: Vec<String>,
     figures: Vec<Figure>,
     conflict: f64,
@@ -39,30 +40,30 @@ pub struct Table {
 
 /// The times of one entry.
 #[derive(Clone, Debug)]
-struct Times {
+struct EntryTimes {
     program: f64,
     call: f64,
-    loops: Vec<Turns>,
+    loops: Vec<LoopTimes>,
 }
 
-/// One loop: which numbers of a call it steps through, and what a turn takes.
+/// One loop: the parameters it iterates over, and the cycles of an iteration.
 #[derive(Clone, Debug)]
-struct Turns {
-    /// The place of a number among a call's, and the step.
+struct LoopTimes {
+    /// The index of each parameter, and the step.
     over: Vec<(usize, u32)>,
     cycles: f64,
-    /// Loads of a turn that go to two operands at once.
+    /// Two operands, and the loads per iteration that read both in one bundle.
     pairs: Option<(usize, usize, f64)>,
 }
 
-/// Where an operand lies in the memory of its tile.
+/// The location of an operand in the memory of its tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// A number that is equal for operands in one tile's memory.
+pub struct OperandExtent {
+    /// A number that is equal for operands in the memory of one tile.
     pub tile: u32,
     /// The first byte.
     pub address: u32,
-    /// How many.
+    /// The number of bytes.
     pub bytes: u32,
 }
 
@@ -91,29 +92,27 @@ struct PairsText {
     loads: f64,
 }
 
-impl Table {
-    /// The times on a target's cores.
+impl KernelTimes {
+    /// Returns the times for the cores of a target.
     ///
-    /// # Errors
-    /// When there is no file for its kind of core, or when the file is at
-    /// fault.
-    pub fn of(target: &Target) -> Result<Table> {
-        let found = FILES.iter().find(|(core, _)| *core == target.core);
+    /// When there is no file for its kind of core, or when the file has an
+    /// error.
+    pub fn of(target: &Target) -> Result<KernelTimes> {
+        let found = KERNEL_TIME_FILES.iter().find(|(core, _)| *core == target.core);
         let Some((_, text)) = found else {
-            return Err(Error::new(format!("there are no kernel times for cores of kind {:?}", target.core)));
+            return Err(Error::new(format!("no kernel times for cores of kind {:?}", target.core)));
         };
-        Table::parse(text, target).map_err(|error| error.of(format!("kernel times of {}", target.core)))
+        KernelTimes::parse(text, target).map_err(|error| error.of(format!("kernel times of {}", target.core)))
     }
 
-    /// Reads a file of times.
+    /// Parses a file of times.
     ///
-    /// # Errors
-    /// When an entry, a number or an operand is unknown; when a time has no
-    /// source or is negative.
-    pub fn parse(text: &str, target: &Target) -> Result<Table> {
+    /// When an entry, a parameter or an operand is unknown, or when a time has
+    /// no source or is negative.
+    pub fn parse(text: &str, target: &Target) -> Result<KernelTimes> {
         let mut toml: Toml =
             text.parse().map_err(|error: toml::de::Error| Error::new(error.message().to_owned()))?;
-        let mut table = Table {
+        let mut table = KernelTimes {
             core: target.core.clone(),
             times: vec![None; ENTRIES.len()],
             notes: vec![String::new(); ENTRIES.len()],
@@ -125,7 +124,7 @@ impl Table {
             let Some(at) = ENTRIES.iter().position(|entry| entry.name == name) else {
                 return Err(Error::new(format!("no kernel is called {name:?}")));
             };
-            take(name, value, &mut table.figures)?;
+            take_entry_figures(name, value, &mut table.figures)?;
             let read: EntryText =
                 value.clone().try_into().map_err(|error: toml::de::Error| Error::new(error.message()))?;
             table.times[at] = Some(times(&ENTRIES[at], &read).map_err(|error| error.of(name))?);
@@ -135,45 +134,44 @@ impl Table {
         Ok(table)
     }
 
-    /// Whether the times of an entry are known; its place is that in [`ENTRIES`].
+    /// Whether the times of an entry are known; `entry` is its index in
+    /// [`ENTRIES`].
     pub fn knows(&self, entry: usize) -> bool {
         self.times[entry].is_some()
     }
 
-    /// Cycles of a call with these numbers and operands.
+    /// The cycles of a call with these parameters and operands.
     ///
-    /// # Panics
-    /// When the entry's times are not known.
-    pub fn cycles(&self, entry: usize, params: &[u32], operands: &[Extent]) -> u64 {
-        let times = self.times[entry].as_ref().expect("the caller has asked whether the times are known");
+    /// When the times of the entry are unknown.
+    pub fn cycles(&self, entry: usize, params: &[u32], operands: &[OperandExtent]) -> u64 {
+        let times = self.times[entry].as_ref().expect("the caller has checked that the times are known");
         let mut cycles = times.call;
-        for turns in &times.loops {
+        for inner in &times.loops {
             let count: f64 =
-                turns.over.iter().map(|&(at, step)| f64::from(params[at].div_ceil(step))).product();
-            let waits = turns.pairs.map_or(0.0, |(a, b, loads)| {
+                inner.over.iter().map(|&(at, step)| f64::from(params[at].div_ceil(step))).product();
+            let waits = inner.pairs.map_or(0.0, |(a, b, loads)| {
                 loads * self.conflict * shared(operands[a], operands[b], self.bank_bytes)
             });
-            cycles += count * (turns.cycles + waits);
+            cycles += count * (inner.cycles + waits);
         }
         cycles.ceil() as u64
     }
 
-    /// Bytes that an entry takes in a core's program.
+    /// The bytes of an entry in the program of a core.
     ///
-    /// # Panics
-    /// When the entry's times are not known.
+    /// When the times of the entry are unknown.
     pub fn program_bytes(&self, entry: usize) -> f64 {
-        self.times[entry].as_ref().expect("the caller has asked whether the times are known").program
+        self.times[entry].as_ref().expect("the caller has checked that the times are known").program
     }
 
-    /// Every figure, in the order of its path.
+    /// All figures, sorted by path.
     pub fn figures(&self) -> &[Figure] {
         &self.figures
     }
 }
 
-impl fmt::Display for Table {
-    /// For each entry what its times were fitted to, then all figures.
+impl fmt::Display for KernelTimes {
+    /// Prints what the times of each entry were fitted to, then all figures.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "kernel times of {}", self.core)?;
         for (entry, note) in ENTRIES.iter().zip(&self.notes).filter(|(_, note)| !note.is_empty()) {
@@ -183,8 +181,9 @@ impl fmt::Display for Table {
     }
 }
 
-/// Takes the figures of an entry; the names and steps of its loops are none.
-fn take(name: &str, value: &mut Value, figures: &mut Vec<Figure>) -> Result<()> {
+/// Takes the figures of an entry. The names and steps of its loops are not
+/// figures.
+fn take_entry_figures(name: &str, value: &mut Value, figures: &mut Vec<Figure>) -> Result<()> {
     let not = || Error::new(format!("{name} is not a table"));
     let table = value.as_table_mut().ok_or_else(not)?;
     for key in ["program", "call"] {
@@ -193,9 +192,9 @@ fn take(name: &str, value: &mut Value, figures: &mut Vec<Figure>) -> Result<()> 
         }
     }
     let Some(loops) = table.get_mut("loops").and_then(Value::as_table_mut) else { return Ok(()) };
-    for (inner, turns) in loops {
-        let path = format!("{name}.{inner}");
-        match turns.as_table_mut().and_then(|turns| turns.get_mut("cycles")) {
+    for (loop_name, inner) in loops {
+        let path = format!("{name}.{loop_name}");
+        match inner.as_table_mut().and_then(|inner| inner.get_mut("cycles")) {
             Some(cycles) => take_figure(&path, cycles, figures)?,
             None => return Err(Error::new(format!("{path} has no cycles"))),
         }
@@ -203,7 +202,7 @@ fn take(name: &str, value: &mut Value, figures: &mut Vec<Figure>) -> Result<()> 
     Ok(())
 }
 
-fn times(entry: &Entry, text: &EntryText) -> Result<Times> {
+fn times(entry: &KernelEntry, text: &EntryText) -> Result<EntryTimes> {
     let time = |what: &str, cycles: f64| {
         let known = (0.0..=1e9).contains(&cycles);
         known
@@ -212,36 +211,40 @@ fn times(entry: &Entry, text: &EntryText) -> Result<Times> {
     };
     let operand = |name: &String| {
         let at = entry.operands.iter().position(|operand| operand.name == name);
-        at.ok_or_else(|| Error::new(format!("{name:?} is no operand")))
+        at.ok_or_else(|| Error::new(format!("the kernel has no operand {name:?}")))
     };
     let mut loops = Vec::new();
-    for (name, turns) in &text.loops {
-        let over = turns.over.iter().map(|(number, &step)| {
+    for (name, inner) in &text.loops {
+        let over = inner.over.iter().map(|(number, &step)| {
             let at = entry.params.iter().position(|param| param.name == number);
             match at {
                 Some(at) if step > 0 => Ok((at, step)),
                 Some(_) => Err(Error::new(format!("loop {name} steps by 0 through {number}"))),
-                None => Err(Error::new(format!("loop {name}: {number:?} is no number of the kernel"))),
+                None => Err(Error::new(format!("loop {name}: the kernel has no parameter {number:?}"))),
             }
         });
-        let pairs = match &turns.pairs {
+        let pairs = match &inner.pairs {
             Some(PairsText { operands: [a, b], loads }) => {
                 Some((operand(a)?, operand(b)?, time(name, *loads)?))
             }
             None => None,
         };
-        loops.push(Turns { over: over.collect::<Result<_>>()?, cycles: time(name, turns.cycles)?, pairs });
+        loops.push(LoopTimes {
+            over: over.collect::<Result<_>>()?,
+            cycles: time(name, inner.cycles)?,
+            pairs,
+        });
     }
-    Ok(Times { program: time("program", text.program)?, call: time("call", text.call)?, loops })
+    Ok(EntryTimes { program: time("program", text.program)?, call: time("call", text.call)?, loops })
 }
 
-/// How likely it is that loads from two operands hit one bank: the operands are
-/// walked through independently of each other.
-fn shared(a: Extent, b: Extent, bank_bytes: u32) -> f64 {
+/// The probability that loads from two operands hit the same bank, if the
+/// operands are read independently.
+fn shared(a: OperandExtent, b: OperandExtent, bank_bytes: u32) -> f64 {
     if a.tile != b.tile || a.bytes == 0 || b.bytes == 0 {
         return 0.0;
     }
-    let within = |extent: Extent, bank: u32| {
+    let within = |extent: OperandExtent, bank: u32| {
         let (from, to) =
             (u64::from(bank) * u64::from(bank_bytes), (u64::from(bank) + 1) * u64::from(bank_bytes));
         let (first, end) = (u64::from(extent.address), u64::from(extent.address) + u64::from(extent.bytes));
@@ -255,8 +258,8 @@ fn shared(a: Extent, b: Extent, bank_bytes: u32) -> f64 {
 mod tests {
     use super::*;
 
-    fn extent(address: u32, bytes: u32) -> Extent {
-        Extent { tile: 0, address, bytes }
+    fn extent(address: u32, bytes: u32) -> OperandExtent {
+        OperandExtent { tile: 0, address, bytes }
     }
 
     fn entry(name: &str) -> usize {
@@ -267,17 +270,17 @@ mod tests {
     fn every_target_has_a_time_for_every_entry_that_its_cores_run() {
         for name in Target::names() {
             let target = Target::named(&name).unwrap();
-            let table = Table::of(&target).unwrap();
+            let table = KernelTimes::of(&target).unwrap();
             for (at, entry) in ENTRIES.iter().enumerate() {
-                let wanted = target.core_unit.bfp16_macs > 0 || entry.name != "gemm_bfp16";
-                assert_eq!(table.knows(at), wanted, "{} on {name}", entry.name);
+                let expected = target.core_unit.bfp16_macs > 0 || entry.name != "gemm_bfp16";
+                assert_eq!(table.knows(at), expected, "{} on {name}", entry.name);
             }
             assert!(table.to_string().lines().count() > table.figures().len());
         }
     }
 
     #[test]
-    fn a_loop_takes_its_turns_and_a_pair_of_loads_from_one_bank_waits() {
+    fn a_loop_takes_its_iterations_and_paired_loads_from_one_bank_wait() {
         let target = Target::named("xdna2-strix").unwrap();
         let figure = |value: &str| format!("{{ value = {value}, grade = \"guessed\", source = \"test\" }}");
         let text = format!(
@@ -287,18 +290,19 @@ mod tests {
             figure("10.0"),
             figure("3.0")
         );
-        let table = Table::parse(&text, &target).unwrap();
-        let cycles =
-            |w: Extent, x: Extent| table.cycles(entry("gemv_bf16"), &[4, 100], &[w, x, extent(0, 0)]);
+        let table = KernelTimes::parse(&text, &target).unwrap();
+        let cycles = |w: OperandExtent, x: OperandExtent| {
+            table.cycles(entry("gemv_bf16"), &[4, 100], &[w, x, extent(0, 0)])
+        };
         let bank = target.compute.bank_bytes();
         assert_eq!(cycles(extent(0, 64), extent(bank, 64)), 10 + 4 * 2 * 3);
         assert_eq!(cycles(extent(0, 64), extent(64, 64)), 10 + 4 * 2 * (3 + 2));
         assert_eq!(cycles(extent(0, 64), extent(bank - 32, 64)), 10 + 4 * 2 * (3 + 1), "half of it");
-        assert_eq!(cycles(extent(0, 64), Extent { tile: 1, ..extent(64, 64) }), 10 + 4 * 2 * 3);
+        assert_eq!(cycles(extent(0, 64), OperandExtent { tile: 1, ..extent(64, 64) }), 10 + 4 * 2 * 3);
     }
 
     #[test]
-    fn what_a_file_of_times_may_not_say_is_refused() {
+    fn a_faulty_file_of_times_is_refused() {
         let target = Target::named("toy").unwrap();
         let call = "call = { value = 1.0, grade = \"guessed\", source = \"x\" }";
         for (text, part) in [
@@ -307,7 +311,7 @@ mod tests {
             (format!("[add]\nnote = \"\"\n{call}\nloop = 1"), "unknown field"),
             (format!("[add]\nnote = \"\"\n{call}\n[add.loops.a]\nover = {{ n = 1 }}"), "has no cycles"),
         ] {
-            let error = Table::parse(&text, &target).unwrap_err().to_string();
+            let error = KernelTimes::parse(&text, &target).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

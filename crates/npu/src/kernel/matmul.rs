@@ -1,9 +1,9 @@
-//! Products: matrix by matrix, matrix by vector, and matrix by matrix on int8.
+//! Matmuls: matrix by matrix, matrix by vector, and matrix by matrix in int8.
 //!
 //! The matrix instruction of AIE2P multiplies a block of 4 × 8 by one of 8 × 8
-//! (`mac_4x8_8x8_bf16`). A tile lies in memory as the instruction loads it: row
-//! of blocks by row of blocks, each block row-major. The right operand has a
-//! row for each column of the product, as weights do.
+//! (`mac_4x8_8x8_bf16`). A tile has the layout that the instruction loads: row
+//! of blocks by row of blocks, each block row-major. The right operand has one
+//! row per column of the result, as weights do.
 //!
 //! ```text
 //! a [m/4][k/8][4][8]    b [n/8][k/8][8][8]    c [m/4][n/8][4][8]    c += a · bᵀ
@@ -15,80 +15,88 @@
 
 use girih_tensor::DType;
 
-use super::{Access, Axis, Entry, Link, Operand, Param, Values, bfp16, blocks, matrix, vector, whole};
+use super::bfp16;
+use super::entry::{
+    Access, Axis, CascadeUse, KernelEntry, KernelOperand, KernelValues, Param, blocks, matrix, vector, whole,
+};
 
 /// Rows of a block of `a` and `c`.
-const ROWS: u32 = 4;
-/// Columns of a block, and rows of one of `b`.
-const SIDE: u32 = 8;
-/// Lanes of the vector unit that sum a row of a matrix-vector product.
-const LANES: usize = 64;
+const BLOCK_ROWS: u32 = 4;
+/// Columns of a block, and rows of a block of `b`.
+const BLOCK_SIDE: u32 = 8;
+/// Vector lanes that sum a row of a matrix-vector product.
+const GEMV_LANES: usize = 64;
 
-/// `c += a · bᵀ` as the hand-written kernel of mlir-air (`mm_aie2p.cc`) times it.
-pub(super) const GEMM_BF16: Entry = gemm("gemm_bf16");
-/// The same product, with the times of the compiler's own code (`--codegen direct`).
-pub(super) const GEMM_BF16_DIRECT: Entry = gemm("gemm_bf16_direct");
-/// The same product, with the times of arXiv 2512.13282, tuned with the vendor's compiler.
-pub(super) const GEMM_BF16_TUNED: Entry = gemm("gemm_bf16_tuned");
+/// `c += a · bᵀ`, with the times of the hand-written kernel of mlir-air
+/// (`mm_aie2p.cc`).
+pub(super) const GEMM_BF16: KernelEntry = gemm("gemm_bf16");
+/// The same matmul, with the times of the compiler's own code (`--codegen
+/// direct`).
+pub(super) const GEMM_BF16_DIRECT: KernelEntry = gemm("gemm_bf16_direct");
+/// The same matmul, with the times of arXiv 2512.13282, tuned with the vendor's
+/// compiler.
+pub(super) const GEMM_BF16_TUNED: KernelEntry = gemm("gemm_bf16_tuned");
 
-/// The compiler's code with `c` in bf16: rounded after every call.
-pub(super) const GEMM_BF16_LOW: Entry = Entry {
+/// The compiler's code with `c` in bf16, rounded after every call.
+pub(super) const GEMM_BF16_LOW: KernelEntry = KernelEntry {
     operands: &[
-        Operand::reads("a", blocks_a),
-        Operand::reads("b", blocks_b),
-        Operand::new("c", Access::Update, DType::BF16, blocks_c),
+        KernelOperand::reads("a", blocks_a),
+        KernelOperand::reads("b", blocks_b),
+        KernelOperand::new("c", Access::Update, DType::BF16, blocks_c),
     ],
     values: product_low,
     ..gemm("gemm_bf16_low")
 };
 
-/// The product as AIE2P's block floating point computes it: 8 operands along
-/// `k` share an exponent (bfp16ebs8).
-pub(super) const GEMM_BFP16: Entry =
-    Entry { values: |params, values| product(params, values, bfp16::quantise), ..gemm("gemm_bfp16") };
+/// The matmul in AIE2P's block floating point: 8 operands along `k` share an
+/// exponent (bfp16ebs8).
+pub(super) const GEMM_BFP16: KernelEntry = KernelEntry {
+    values: |params, values| product(params, values, bfp16::bfp16_quantize),
+    ..gemm("gemm_bfp16")
+};
 
-const fn gemm(name: &'static str) -> Entry {
-    Entry {
+const fn gemm(name: &'static str) -> KernelEntry {
+    KernelEntry {
         name,
-        params: SIZES,
-        operands: FACTORS,
+        params: GEMM_PARAMS,
+        operands: GEMM_OPERANDS,
         macs,
-        cascade: Link::None,
+        cascade: CascadeUse::None,
         fault: blocks_fault,
         values: |params, values| product(params, values, |_| ()),
     }
 }
 
-const FACTORS: &[Operand] = &[
-    Operand::reads("a", blocks_a),
-    Operand::reads("b", blocks_b),
-    Operand::new("c", Access::Update, DType::F32, blocks_c),
+const GEMM_OPERANDS: &[KernelOperand] = &[
+    KernelOperand::reads("a", blocks_a),
+    KernelOperand::reads("b", blocks_b),
+    KernelOperand::new("c", Access::Update, DType::F32, blocks_c),
 ];
-const SIZES: &[Param] = &[Param::size("m"), Param::size("n"), Param::size("k")];
+const GEMM_PARAMS: &[Param] = &[Param::size("m"), Param::size("n"), Param::size("k")];
 
-/// `c += a · bᵀ` on int8 with int32 sums, which wrap as the accumulators do.
-pub(super) const GEMM_INT8: Entry = Entry {
+/// `c += a · bᵀ` in int8 with int32 sums, which wrap like the accumulators.
+pub(super) const GEMM_INT8: KernelEntry = KernelEntry {
     operands: &[
-        Operand::new("a", Access::Read, DType::I8, blocks_a),
-        Operand::new("b", Access::Read, DType::I8, blocks_b),
-        Operand::new("c", Access::Update, DType::I32, blocks_c),
+        KernelOperand::new("a", Access::Read, DType::I8, blocks_a),
+        KernelOperand::new("b", Access::Read, DType::I8, blocks_b),
+        KernelOperand::new("c", Access::Update, DType::I32, blocks_c),
     ],
     values: product_int8,
     ..gemm("gemm_int8")
 };
 
-/// `y[i] = Σ a[i, j] · x[j]`: 64 lanes sum every 64th column in ascending
-/// order, then the lanes are halved until one is left (`mv.cc`).
-pub(super) const GEMV_BF16: Entry = Entry {
+/// `y[i] = Σ a[i, j] · x[j]`: 64 lanes each sum every 64th column in ascending
+/// order, then the lanes are halved until one remains (`mv.cc`).
+pub(super) const GEMV_BF16: KernelEntry = KernelEntry {
     name: "gemv_bf16",
     params: &[Param::size("rows"), Param::size("k")],
     operands: &[
-        Operand::reads("w", |p| matrix(p[0], p[1])),
-        Operand::reads("x", |p| vector(p[1])),
-        Operand::writes("y", |p| vector(p[0])),
+        KernelOperand::reads("w", |p| matrix(p[0], p[1])),
+        KernelOperand::reads("x", |p| vector(p[1])),
+        KernelOperand::writes("y", |p| vector(p[0])),
     ],
     macs: |p| u64::from(p[0]) * u64::from(p[1]),
-    cascade: Link::None,
+    cascade: CascadeUse::None,
     fault: |_| None,
     values: vector_product,
 };
@@ -98,27 +106,27 @@ fn macs(params: &[u32]) -> u64 {
 }
 
 fn blocks_fault(params: &[u32]) -> Option<String> {
-    let units = [("m", ROWS), ("n", SIDE), ("k", SIDE)];
+    let units = [("m", BLOCK_ROWS), ("n", BLOCK_SIDE), ("k", BLOCK_SIDE)];
     units.iter().zip(params).find_map(|((name, unit), &size)| whole(name, size, *unit))
 }
 
 fn blocks_a(params: &[u32]) -> Vec<Axis> {
-    blocks(params[0], params[2], (ROWS, SIDE))
+    blocks(params[0], params[2], (BLOCK_ROWS, BLOCK_SIDE))
 }
 
 fn blocks_b(params: &[u32]) -> Vec<Axis> {
-    blocks(params[1], params[2], (SIDE, SIDE))
+    blocks(params[1], params[2], (BLOCK_SIDE, BLOCK_SIDE))
 }
 
 fn blocks_c(params: &[u32]) -> Vec<Axis> {
-    blocks(params[0], params[1], (ROWS, SIDE))
+    blocks(params[0], params[1], (BLOCK_ROWS, BLOCK_SIDE))
 }
 
-/// A product whose sums stay in f32.
+/// Computes a matmul with f32 sums.
 ///
-/// The order of each sum does not depend on the blocks, so the loops are those
-/// that are fast here: four rows of `a` by eight of `b`, one block of `c`.
-fn product(params: &[u32], values: &mut Values<'_>, convert: fn(&mut [f32])) {
+/// The order of each sum does not depend on the blocks, so the loops are chosen
+/// for speed: four rows of `a` by eight of `b`, one block of `c`.
+fn product(params: &[u32], values: &mut KernelValues<'_>, convert: fn(&mut [f32])) {
     let (a, panels) = factors(params, values, convert);
     let [_, n, k] = [params[0] as usize, params[1] as usize, params[2] as usize];
     for (rows, c) in a.chunks_exact(4 * k).zip(values.writes[0].chunks_exact_mut(16 * n)) {
@@ -135,8 +143,8 @@ fn product(params: &[u32], values: &mut Values<'_>, convert: fn(&mut [f32])) {
     }
 }
 
-/// A product whose sums are rounded to bf16 after the call.
-fn product_low(params: &[u32], values: &mut Values<'_>) {
+/// Computes a matmul whose sums are rounded to bf16 after the call.
+fn product_low(params: &[u32], values: &mut KernelValues<'_>) {
     let (a, panels) = factors(params, values, |_| ());
     let [_, n, k] = [params[0] as usize, params[1] as usize, params[2] as usize];
     let mut c = values.updated(0, DType::BF16);
@@ -148,9 +156,9 @@ fn product_low(params: &[u32], values: &mut Values<'_>) {
     values.store(0, DType::BF16, &c);
 }
 
-/// Both factors, eight values at a time as the matrix unit takes them: `a` in
-/// its blocks, `b` in panels.
-fn factors(params: &[u32], values: &Values<'_>, convert: fn(&mut [f32])) -> (Vec<f32>, Vec<f32>) {
+/// Both factors, converted eight values at a time as the matrix unit does: `a`
+/// in its blocks, `b` in panels.
+fn factors(params: &[u32], values: &KernelValues<'_>, convert: fn(&mut [f32])) -> (Vec<f32>, Vec<f32>) {
     let (mut a, mut b) = (values.bf16(0), values.bf16(1));
     a.chunks_exact_mut(8).for_each(convert);
     b.chunks_exact_mut(8).for_each(convert);
@@ -158,8 +166,8 @@ fn factors(params: &[u32], values: &Values<'_>, convert: fn(&mut [f32])) -> (Vec
     (a, panels)
 }
 
-/// One block of `c`, `[4][8]`: reads a row of blocks of `a`, `[k/8][4][8]`, and
-/// a panel of `b`, `[k][8]`.
+/// Updates one block of `c`, `[4][8]`, with a row of blocks of `a`,
+/// `[k/8][4][8]`, and a panel of `b`, `[k][8]`.
 fn block(a: &[f32], panel: &[f32], c: &mut [f32; 32]) {
     let mut sums: [[f32; 8]; 4] =
         std::array::from_fn(|row| std::array::from_fn(|column| c[row * 8 + column]));
@@ -178,7 +186,8 @@ fn block(a: &[f32], panel: &[f32], c: &mut [f32; 32]) {
     }
 }
 
-/// `b` from blocks `[n/8][k/8][8 rows][8]` to panels `[n/8][k][8 rows]`.
+/// Converts `b` from blocks `[n/8][k/8][8 rows][8]` to panels `[n/8][k][8
+/// rows]`.
 fn panels_of(blocks: &[f32], k: usize) -> Vec<f32> {
     let mut panels = vec![0.0; blocks.len()];
     for (block, panel) in blocks.chunks_exact(64).zip(panels.chunks_exact_mut(64)) {
@@ -190,7 +199,7 @@ fn panels_of(blocks: &[f32], k: usize) -> Vec<f32> {
     panels
 }
 
-fn product_int8(params: &[u32], values: &mut Values<'_>) {
+fn product_int8(params: &[u32], values: &mut KernelValues<'_>) {
     let [m, n, k] = [params[0] as usize, params[1] as usize, params[2] as usize];
     let (a, b) = (values.reads[0], values.reads[1]);
     let at = |columns: usize, rows: usize, row: usize, column: usize| {
@@ -211,7 +220,7 @@ fn product_int8(params: &[u32], values: &mut Values<'_>) {
     }
 }
 
-fn vector_product(params: &[u32], values: &mut Values<'_>) {
+fn vector_product(params: &[u32], values: &mut KernelValues<'_>) {
     let k = params[1] as usize;
     let (a, x) = (values.bf16(0), values.bf16(1));
     let y: Vec<f32> = a.chunks_exact(k).map(|row| lane_sum(row, &x)).collect();
@@ -220,8 +229,8 @@ fn vector_product(params: &[u32], values: &mut Values<'_>) {
 
 /// A dot product in 64 lanes.
 fn lane_sum(row: &[f32], x: &[f32]) -> f32 {
-    let mut lanes = [0.0f32; LANES];
-    for (row, x) in row.chunks(LANES).zip(x.chunks(LANES)) {
+    let mut lanes = [0.0f32; GEMV_LANES];
+    for (row, x) in row.chunks(GEMV_LANES).zip(x.chunks(GEMV_LANES)) {
         for ((lane, &a), &b) in lanes.iter_mut().zip(row).zip(x) {
             *lane += a * b;
         }
@@ -229,7 +238,7 @@ fn lane_sum(row: &[f32], x: &[f32]) -> f32 {
     halve(&mut lanes)
 }
 
-/// The sum of lanes, halved until one is left.
+/// The sum of the lanes, halved until one remains.
 pub(super) fn halve(lanes: &mut [f32]) -> f32 {
     let mut width = lanes.len();
     while width > 1 {

@@ -1,26 +1,29 @@
-//! Entries that work on rows or on elements: norms, rotation, gates, sums, and
-//! the copies between them. All round once, when they store.
+//! Entries that work on rows or elements: norms, rotation, gates, sums and
+//! copies. All round once, when they store.
 
 use girih_tensor::DType;
 
+use super::entry::{
+    Access, Axis, CascadeUse, KernelEntry, KernelOperand, KernelValues, Param, matrix, no_fault, unpack,
+    vector, whole,
+};
 use super::matmul::halve;
-use super::{Access, Axis, Entry, Link, Operand, Param, Values, matrix, no_fault, unpack, vector, whole};
 
-/// Lanes of the vector unit that sum a row.
-const LANES: usize = 16;
+/// Vector lanes that sum a row.
+const ROW_LANES: usize = 16;
 
 /// `y = x / √(mean(x²) + epsilon) · w`, row by row; 16 lanes sum the squares.
-/// The mean is that of `width` values; a row's other values are zeros.
-pub(super) const RMS_NORM: Entry = Entry {
+/// The mean is over `width` values; the other values of a row are zeros.
+pub(super) const RMS_NORM: KernelEntry = KernelEntry {
     name: "rms_norm",
-    params: NORM_SIZES,
+    params: NORM_PARAMS,
     operands: &[
-        Operand::reads("x", |p| matrix(p[0], p[1])),
-        Operand::reads("w", |p| vector(p[1])),
-        Operand::writes("y", |p| matrix(p[0], p[1])),
+        KernelOperand::reads("x", |p| matrix(p[0], p[1])),
+        KernelOperand::reads("w", |p| vector(p[1])),
+        KernelOperand::writes("y", |p| matrix(p[0], p[1])),
     ],
     macs: |p| 3 * u64::from(p[0]) * u64::from(p[1]),
-    cascade: Link::None,
+    cascade: CascadeUse::None,
     fault: wider,
     values: |params, values| {
         let (n, width, epsilon) = (params[1] as usize, params[2] as f32, f32::from_bits(params[3]));
@@ -34,17 +37,17 @@ pub(super) const RMS_NORM: Entry = Entry {
 };
 
 /// `y = (x − mean(x)) / √(var(x) + epsilon) · w + b`, row by row.
-pub(super) const LAYER_NORM: Entry = Entry {
+pub(super) const LAYER_NORM: KernelEntry = KernelEntry {
     name: "layer_norm",
-    params: NORM_SIZES,
+    params: NORM_PARAMS,
     operands: &[
-        Operand::reads("x", |p| matrix(p[0], p[1])),
-        Operand::reads("w", |p| vector(p[1])),
-        Operand::reads("b", |p| vector(p[1])),
-        Operand::writes("y", |p| matrix(p[0], p[1])),
+        KernelOperand::reads("x", |p| matrix(p[0], p[1])),
+        KernelOperand::reads("w", |p| vector(p[1])),
+        KernelOperand::reads("b", |p| vector(p[1])),
+        KernelOperand::writes("y", |p| matrix(p[0], p[1])),
     ],
     macs: |p| 4 * u64::from(p[0]) * u64::from(p[1]),
-    cascade: Link::None,
+    cascade: CascadeUse::None,
     fault: wider,
     values: |params, values| {
         let (n, width, epsilon) = (params[1] as usize, params[2] as usize, f32::from_bits(params[3]));
@@ -60,7 +63,7 @@ pub(super) const LAYER_NORM: Entry = Entry {
     },
 };
 
-const NORM_SIZES: &[Param] =
+const NORM_PARAMS: &[Param] =
     &[Param::size("rows"), Param::size("n"), Param::size("width"), Param::real("epsilon")];
 
 fn wider(params: &[u32]) -> Option<String> {
@@ -68,27 +71,27 @@ fn wider(params: &[u32]) -> Option<String> {
 }
 
 /// Rotates component `i` with `i + size/2` of every head. A row of the table
-/// holds the cosines of the pairs and then their sines, and serves all heads of
-/// its row.
-pub(super) const ROPE_HALVES: Entry = rope("rope_halves", |params, values| {
+/// contains the cosines of the pairs, then their sines; all heads of the row
+/// use it.
+pub(super) const ROPE_HALVES: KernelEntry = rope("rope_halves", |params, values| {
     let half = params[2] as usize / 2;
     rotate(params, values, |pair| (pair, pair + half));
 });
 
 /// Rotates component `2i` with `2i + 1`, with the same table.
-pub(super) const ROPE_NEIGHBOURS: Entry = rope("rope_neighbours", |params, values| {
+pub(super) const ROPE_NEIGHBOURS: KernelEntry = rope("rope_neighbours", |params, values| {
     rotate(params, values, |pair| (2 * pair, 2 * pair + 1));
 });
 
 /// `y = a / (1 + e^−a) · b`.
-pub(super) const SILU_MUL: Entry = pairwise("silu_mul", |_, values| join(values, |a, b| silu(a) * b));
+pub(super) const SILU_MUL: KernelEntry = pairwise("silu_mul", |_, values| join(values, |a, b| silu(a) * b));
 /// `y = gelu(a) · b`, the tanh form.
-pub(super) const GELU_MUL: Entry = pairwise("gelu_mul", |_, values| join(values, |a, b| gelu(a) * b));
+pub(super) const GELU_MUL: KernelEntry = pairwise("gelu_mul", |_, values| join(values, |a, b| gelu(a) * b));
 /// `y = a + b`.
-pub(super) const ADD: Entry = pairwise("add", |_, values| join(values, |a, b| a + b));
+pub(super) const ADD: KernelEntry = pairwise("add", |_, values| join(values, |a, b| a + b));
 
 /// `y = gelu(x)`, the tanh form.
-pub(super) const GELU: Entry = Entry {
+pub(super) const GELU: KernelEntry = KernelEntry {
     macs: |p| u64::from(p[0]),
     values: |_, values| {
         let y: Vec<f32> = values.bf16(0).into_iter().map(gelu).collect();
@@ -98,7 +101,7 @@ pub(super) const GELU: Entry = Entry {
 };
 
 /// `y = x · factor`.
-pub(super) const SCALE: Entry = Entry {
+pub(super) const SCALE: KernelEntry = KernelEntry {
     params: &[Param::size("n"), Param::real("factor")],
     macs: |p| u64::from(p[0]),
     values: |params, values| {
@@ -110,19 +113,24 @@ pub(super) const SCALE: Entry = Entry {
 };
 
 /// `y = 0`, in f32.
-pub(super) const ZERO_F32: Entry = Entry {
-    operands: &[Operand::new("y", Access::Write, DType::F32, length)],
+pub(super) const ZERO_F32: KernelEntry = KernelEntry {
+    operands: &[KernelOperand::new("y", Access::Write, DType::F32, length)],
     values: |_, values| values.writes[0].fill(0),
     ..elementwise("zero_f32")
 };
 
 /// Copies bf16.
-pub(super) const COPY: Entry =
-    Entry { values: |_, values| values.writes[0].copy_from_slice(values.reads[0]), ..elementwise("copy") };
+pub(super) const COPY: KernelEntry = KernelEntry {
+    values: |_, values| values.writes[0].copy_from_slice(values.reads[0]),
+    ..elementwise("copy")
+};
 
 /// Rounds f32 to bf16.
-pub(super) const STORE_BF16: Entry = Entry {
-    operands: &[Operand::new("x", Access::Read, DType::F32, length), Operand::writes("y", length)],
+pub(super) const STORE_BF16: KernelEntry = KernelEntry {
+    operands: &[
+        KernelOperand::new("x", Access::Read, DType::F32, length),
+        KernelOperand::writes("y", length),
+    ],
     values: |_, values| {
         let x = unpack(DType::F32, values.reads[0]);
         values.store(0, DType::BF16, &x);
@@ -131,17 +139,17 @@ pub(super) const STORE_BF16: Entry = Entry {
 };
 
 /// Sends words of 4 bytes to the next core of the cascade.
-pub(super) const SEND: Entry = Entry {
-    operands: &[Operand::new("x", Access::Read, DType::F32, length)],
-    cascade: Link::Send,
+pub(super) const SEND: KernelEntry = KernelEntry {
+    operands: &[KernelOperand::new("x", Access::Read, DType::F32, length)],
+    cascade: CascadeUse::Send,
     values: |_, _| (),
     ..elementwise("send")
 };
 
-/// Receives words of 4 bytes from the core before in the cascade.
-pub(super) const RECEIVE: Entry = Entry {
-    operands: &[Operand::new("y", Access::Write, DType::F32, length)],
-    cascade: Link::Receive,
+/// Receives words of 4 bytes from the previous core of the cascade.
+pub(super) const RECEIVE: KernelEntry = KernelEntry {
+    operands: &[KernelOperand::new("y", Access::Write, DType::F32, length)],
+    cascade: CascadeUse::Receive,
     values: |_, _| (),
     ..elementwise("receive")
 };
@@ -151,42 +159,46 @@ fn length(params: &[u32]) -> Vec<Axis> {
     vector(params[0])
 }
 
-const LENGTH: &[Param] = &[Param::size("n")];
-const ONE: &[Operand] = &[Operand::reads("x", length), Operand::writes("y", length)];
-const PAIR: &[Operand] =
-    &[Operand::reads("a", length), Operand::reads("b", length), Operand::writes("y", length)];
+const LENGTH_PARAM: &[Param] = &[Param::size("n")];
+const UNARY_OPERANDS: &[KernelOperand] =
+    &[KernelOperand::reads("x", length), KernelOperand::writes("y", length)];
+const BINARY_OPERANDS: &[KernelOperand] = &[
+    KernelOperand::reads("a", length),
+    KernelOperand::reads("b", length),
+    KernelOperand::writes("y", length),
+];
 
-/// An entry of one vector of bf16 to another, until it says otherwise.
-const fn elementwise(name: &'static str) -> Entry {
-    Entry {
+/// An entry from one bf16 vector to another; its users override the rest.
+const fn elementwise(name: &'static str) -> KernelEntry {
+    KernelEntry {
         name,
-        params: LENGTH,
-        operands: ONE,
+        params: LENGTH_PARAM,
+        operands: UNARY_OPERANDS,
         macs: |_| 0,
-        cascade: Link::None,
+        cascade: CascadeUse::None,
         fault: no_fault,
         values: |_, _| (),
     }
 }
 
-const fn pairwise(name: &'static str, values: fn(&[u32], &mut Values<'_>)) -> Entry {
-    Entry { operands: PAIR, macs: |p| u64::from(p[0]), values, ..elementwise(name) }
+const fn pairwise(name: &'static str, values: fn(&[u32], &mut KernelValues<'_>)) -> KernelEntry {
+    KernelEntry { operands: BINARY_OPERANDS, macs: |p| u64::from(p[0]), values, ..elementwise(name) }
 }
 
-const HEADS: &[Param] = &[Param::size("rows"), Param::size("heads"), Param::size("size")];
-const ROTATION: &[Operand] = &[
-    Operand::reads("x", |p| matrix(p[0], p[1] * p[2])),
-    Operand::reads("table", |p| matrix(p[0], p[2])),
-    Operand::writes("y", |p| matrix(p[0], p[1] * p[2])),
+const ROPE_PARAMS: &[Param] = &[Param::size("rows"), Param::size("heads"), Param::size("size")];
+const ROPE_OPERANDS: &[KernelOperand] = &[
+    KernelOperand::reads("x", |p| matrix(p[0], p[1] * p[2])),
+    KernelOperand::reads("table", |p| matrix(p[0], p[2])),
+    KernelOperand::writes("y", |p| matrix(p[0], p[1] * p[2])),
 ];
 
-const fn rope(name: &'static str, values: fn(&[u32], &mut Values<'_>)) -> Entry {
-    Entry {
+const fn rope(name: &'static str, values: fn(&[u32], &mut KernelValues<'_>)) -> KernelEntry {
+    KernelEntry {
         name,
-        params: HEADS,
-        operands: ROTATION,
+        params: ROPE_PARAMS,
+        operands: ROPE_OPERANDS,
         macs: |p| 2 * p.iter().map(|&size| u64::from(size)).product::<u64>(),
-        cascade: Link::None,
+        cascade: CascadeUse::None,
         fault: |p| {
             let width = u64::from(p[1]) * u64::from(p[2]);
             let wide = width > u64::from(u32::MAX);
@@ -196,7 +208,7 @@ const fn rope(name: &'static str, values: fn(&[u32], &mut Values<'_>)) -> Entry 
     }
 }
 
-fn rotate(params: &[u32], values: &mut Values<'_>, pair: impl Fn(usize) -> (usize, usize)) {
+fn rotate(params: &[u32], values: &mut KernelValues<'_>, pair: impl Fn(usize) -> (usize, usize)) {
     let (heads, size) = (params[1] as usize, params[2] as usize);
     let (mut x, table) = (values.bf16(0), values.bf16(1));
     for (row, table) in x.chunks_exact_mut(heads * size).zip(table.chunks_exact(size)) {
@@ -213,7 +225,7 @@ fn rotate(params: &[u32], values: &mut Values<'_>, pair: impl Fn(usize) -> (usiz
     values.store(0, DType::BF16, &x);
 }
 
-fn join(values: &mut Values<'_>, f: impl Fn(f32, f32) -> f32) {
+fn join(values: &mut KernelValues<'_>, f: impl Fn(f32, f32) -> f32) {
     let y: Vec<f32> = values.bf16(0).into_iter().zip(values.bf16(1)).map(|(a, b)| f(a, b)).collect();
     values.store(0, DType::BF16, &y);
 }
@@ -230,8 +242,8 @@ fn gelu(x: f32) -> f32 {
 
 /// The sum of `f` over a row in 16 lanes, which are then halved.
 fn lane_sum(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
-    let mut lanes = [0.0; LANES];
-    for part in row.chunks(LANES) {
+    let mut lanes = [0.0; ROW_LANES];
+    for part in row.chunks(ROW_LANES) {
         for (lane, &x) in lanes.iter_mut().zip(part) {
             *lane += f(x);
         }

@@ -1,15 +1,12 @@
-//! Entries against plain loops.
+//! Compares the entries with plain loops.
 
+use girih_tensor::{DType, Random};
+
+use super::entry::{round, unpack};
 use super::*;
 
 fn values(n: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..n)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            round((state >> 40) as f32 / (1 << 23) as f32 - 1.0)
-        })
-        .collect()
+    Random(seed).numbers(n).into_iter().map(round).collect()
 }
 
 fn pack(dtype: DType, values: &[f32]) -> Vec<u8> {
@@ -18,19 +15,19 @@ fn pack(dtype: DType, values: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// A row-major matrix as the layout has it in memory.
+/// Reorders a row-major matrix to a layout in memory.
 fn lay(layout: &[Axis], columns: usize, matrix: &[f32]) -> Vec<f32> {
     walk(layout).map(|(row, column)| matrix[row * columns + column]).collect()
 }
 
-/// What a layout has in memory as a row-major matrix.
+/// Reorders memory in a layout to a row-major matrix.
 fn unlay(layout: &[Axis], columns: usize, memory: &[f32]) -> Vec<f32> {
     let mut matrix = vec![f32::NAN; memory.len()];
     walk(layout).zip(memory).for_each(|((row, column), value)| matrix[row * columns + column] = *value);
     matrix
 }
 
-/// Row and column of each element, in the order of memory.
+/// Row and column of each element, in memory order.
 fn walk(layout: &[Axis]) -> impl Iterator<Item = (usize, usize)> + '_ {
     let count: u32 = layout.iter().map(|axis| axis.extent).product();
     (0..count).map(|mut at| {
@@ -52,12 +49,12 @@ fn call(name: &str, params: &[u32], reads: &[Vec<u8>], writes: &mut [Vec<u8>]) {
     let lengths: Vec<u64> = entry.bytes(params);
     let given = reads.iter().map(|bytes| bytes.len()).chain(writes.iter().map(Vec::len));
     let mut sorted: Vec<u64> = given.map(|length| length as u64).collect();
-    let mut wanted = lengths;
+    let mut expected = lengths;
     sorted.sort_unstable();
-    wanted.sort_unstable();
-    assert_eq!(sorted, wanted, "{name}");
+    expected.sort_unstable();
+    assert_eq!(sorted, expected, "{name}");
     let mut writes: Vec<&mut [u8]> = writes.iter_mut().map(Vec::as_mut_slice).collect();
-    entry.compute(params, &mut Values { reads: &reads, writes: &mut writes });
+    entry.compute(params, &mut KernelValues { reads: &reads, writes: &mut writes });
 }
 
 #[test]
@@ -70,10 +67,10 @@ fn names_are_unique_and_found() {
 }
 
 #[test]
-fn wrong_numbers_are_refused_by_name() {
+fn wrong_parameters_are_refused_by_name() {
     let gemm = entry("gemm_bf16").unwrap();
     for (params, part) in [
-        (&[4, 8][..], "2 numbers are given, 3 are needed"),
+        (&[4, 8][..], "2 parameters given, 3 needed"),
         (&[4, 8, 0], "k is 0"),
         (&[6, 8, 8], "m is 6: it must be a multiple of 4"),
         (&[4, 8, 12], "k is 12: it must be a multiple of 8"),
@@ -87,7 +84,7 @@ fn wrong_numbers_are_refused_by_name() {
 }
 
 #[test]
-fn a_product_continues_its_sums_in_ascending_order() {
+fn a_matmul_continues_its_sums_in_ascending_order() {
     let [m, n, k] = [8usize, 16, 24];
     let (a, b, c) = (values(m * k, 1), values(n * k, 2), values(m * n, 3));
     let params = [m as u32, n as u32, k as u32];
@@ -109,7 +106,7 @@ fn a_product_continues_its_sums_in_ascending_order() {
 }
 
 #[test]
-fn an_int8_product_wraps() {
+fn an_int8_matmul_wraps() {
     let params = [4, 8, 8];
     let reads = [vec![0x80; 32], vec![0x80; 64]];
     let mut writes = [pack_i32(&[i32::MAX; 32])];
@@ -136,7 +133,7 @@ fn low_precision_rounds_its_sums_and_bfp16_its_operands() {
     for ((got, exact), row) in
         unpack(DType::F32, &blocks[0]).iter().zip(unpack(DType::F32, &full[0])).zip(0..)
     {
-        // An operand moves by at most 2^-7 of the largest of its block, which is below 1.
+        // An operand changes by at most 2^-7 of the largest in its block, which is below 1.
         let bound = 8.0 * (2.0 / 128.0 + 1.0 / 16384.0);
         assert!((got - exact).abs() <= bound, "{row}: {got} {exact}");
     }
@@ -145,19 +142,19 @@ fn low_precision_rounds_its_sums_and_bfp16_its_operands() {
 #[test]
 fn bfp16_shares_the_largest_exponent() {
     let mut block = [1.0, 0.5, 1.0 / 64.0, 1.0 / 128.0, 3.0 / 128.0, 0.0, -1.0, -1.984375];
-    bfp16_quantise(&mut block);
+    bfp16_quantize(&mut block);
     // Ties go to the even mantissa: 1/128 to 0, 3/128 to 2/64.
     assert_eq!(block, [1.0, 0.5, 1.0 / 64.0, 0.0, 2.0 / 64.0, 0.0, -1.0, -1.984375]);
     let mut bumped = [1.996_093_8, 1.0 / 64.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-    bfp16_quantise(&mut bumped);
-    assert_eq!(bumped, [2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], "127.75 bumps the exponent");
+    bfp16_quantize(&mut bumped);
+    assert_eq!(bumped, [2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], "127.75 raises the exponent");
     let mut tiny = [f32::MIN_POSITIVE / 2.0; 8];
-    bfp16_quantise(&mut tiny);
+    bfp16_quantize(&mut tiny);
     assert_eq!(tiny, [0.0; 8], "subnormals flush");
 }
 
 #[test]
-fn a_vector_product_is_a_dot_product_of_each_row() {
+fn a_matrix_vector_product_is_a_dot_product_per_row() {
     let [m, k] = [3usize, 100];
     let (w, x) = (values(m * k, 7), values(k, 8));
     let mut writes = [vec![0; m * 2]];
@@ -170,7 +167,7 @@ fn a_vector_product_is_a_dot_product_of_each_row() {
 }
 
 #[test]
-fn a_norm_takes_the_mean_of_its_width() {
+fn a_norm_averages_over_its_width() {
     let x: Vec<f32> = [3.0, 4.0].into_iter().chain([0.0; 14]).collect();
     let reads = [pack(DType::BF16, &x), pack(DType::BF16, &[2.0; 16])];
     let mut writes = [vec![0; 32]];
@@ -184,7 +181,7 @@ fn a_norm_takes_the_mean_of_its_width() {
 }
 
 #[test]
-fn rotations_pair_what_they_say() {
+fn rotations_pair_the_right_components() {
     let x = pack(DType::BF16, &[1.0, 2.0, 3.0, 4.0]);
     let table = pack(DType::BF16, &[0.0, 1.0, 1.0, 0.0]); // cosines 0 and 1, sines 1 and 0
     let mut y = [vec![0; 8]];
@@ -213,7 +210,7 @@ fn elements_are_rounded_once() {
     assert_eq!(unpack(DType::BF16, &y[0])[0], 1.0, "a tie goes to even");
 }
 
-/// The attention of `rows` rows over all keys, in f64.
+/// The attention of all rows over all keys, in f64.
 fn attention(q: &[f32], k: &[f32], v: &[f32], size: usize, seen: impl Fn(usize, usize) -> bool) -> Vec<f64> {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
     let mut all = Vec::new();
@@ -232,7 +229,7 @@ fn attention(q: &[f32], k: &[f32], v: &[f32], size: usize, seen: impl Fn(usize, 
 }
 
 #[test]
-fn chunks_and_stages_of_attention_add_up() {
+fn chunks_and_stages_of_attention_combine_to_the_whole() {
     let [rows, size, keys] = [4usize, 8, 8];
     let (q, k, v) = (values(rows * size, 11), values(2 * keys * size, 12), values(2 * keys * size, 13));
     let state = [rows as u32, size as u32];
@@ -279,10 +276,10 @@ fn a_row_that_sees_no_key_yields_zeros() {
     assert_eq!(unpack(DType::BF16, &y[0]), [0.0; 16]);
 }
 
-/// Every upper half with lower halves around the middle, NaN and infinities
-/// among them.
+/// All upper halves, with lower halves around the tie; NaN and infinities
+/// included.
 #[test]
-fn rounding_is_that_of_the_format() {
+fn rounding_equals_packing_as_bf16() {
     for upper in 0..=u16::MAX {
         for lower in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
             let value = f32::from_bits(u32::from(upper) << 16 | lower);

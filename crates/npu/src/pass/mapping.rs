@@ -1,5 +1,6 @@
-//! A mapping: how a model is laid onto an array, as data. What shares a
-//! program, where attention runs, and the tiling of each kind of launch.
+//! A mapping: how a model runs on an array, as data. It determines which
+//! operations share a program, where attention runs, and the tiling of each kind
+//! of launch.
 //!
 //! ```text
 //! mapping seed-000
@@ -10,74 +11,74 @@
 //! tile gemv : herd=8x1 rows=8 step=4 depth=1 staged=1
 //! ```
 //!
-//! The first line whose words are all words of a launch's kernel, as groups
-//! print it, gives the launch its tiling; `first` and floats never count. What
-//! no line names is left to the tile pass.
+//! A launch has the tiling of the first `tile` line whose words are all words of
+//! its kernel, as printed in groups; `first` and floats are not compared. The tile
+//! pass chooses the tiling of launches that match no line.
 
 use std::fmt;
 use std::str::FromStr;
 
 use girih_tensor::{Error, Result};
 
-use super::{Attention, Grouping, Policy};
+use super::policy::{AttentionPlacement, Grouping, Policy};
 use crate::form::groups::Kernel;
-use crate::form::read::{Line, Lines};
+use crate::form::read::{FormLine, FormLines};
 use crate::form::tiling::Tiling;
 
 /// A mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
-    /// Its name, one word.
+pub struct ArrayMapping {
+    /// The name, one word.
     pub name: String,
-    /// What shares a program and where attention runs.
+    /// Which operations share a program, and where attention runs.
     pub policy: Policy,
-    /// The tilings, of which the first that matches a launch is taken.
+    /// The rules of tilings; a launch has the tiling of the first that matches.
     pub tiles: Vec<TileRule>,
 }
 
 /// The tiling of all launches of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TileRule {
-    /// The kernel and those of its sizes that must be just so.
+    /// The kernel and the sizes that must be equal.
     pub words: Vec<String>,
     /// The tiling.
     pub tiling: Tiling,
 }
 
-/// What is published of the Llama mapping by AMD's mlir-air, as far as girih
-/// has its parts: tiles of the products, single buffers and a vector anew for
-/// each call in matrix-vector products, eight columns of one core for rows and
-/// elements, one core for the norms and rotations of a single row.
+/// The published Llama mapping by AMD's mlir-air, as far as girih supports it:
+/// the tiles of matrix products; matrix-vector products with single buffers and
+/// the vector sent again for each call; eight columns of one core for rows and
+/// elements; one core for the norms and rotations of a single row.
 const SEED_000: &str = include_str!("mapping/seed-000.mapping");
 
-impl From<Policy> for Mapping {
-    /// The mapping of a policy that leaves all tilings to the tile pass.
-    fn from(policy: Policy) -> Mapping {
-        Mapping { name: policy.name().to_owned(), policy, tiles: Vec::new() }
+impl From<Policy> for ArrayMapping {
+    /// Creates the mapping of a policy without tilings.
+    fn from(policy: Policy) -> ArrayMapping {
+        ArrayMapping { name: policy.name().to_owned(), policy, tiles: Vec::new() }
     }
 }
 
-impl Mapping {
-    /// The names of the mappings that girih has.
+impl ArrayMapping {
+    /// Returns the names of the built-in mappings.
     pub fn names() -> Vec<&'static str> {
         Policy::ALL.iter().map(|(name, _)| *name).chain(["seed-000"]).collect()
     }
 
-    /// The mapping of a name.
+    /// Returns a built-in mapping by name.
     ///
     /// # Errors
-    /// When there is none; the error lists those that there are.
-    pub fn named(name: &str) -> Result<Mapping> {
+    /// When the name is unknown; the error lists the known names.
+    pub fn named(name: &str) -> Result<ArrayMapping> {
         if name == "seed-000" {
             return SEED_000.parse();
         }
         let policy = Policy::ALL.iter().find(|(known, _)| *known == name);
-        policy.map(|(_, policy)| Mapping::from(*policy)).ok_or_else(|| {
-            Error::new(format!("no mapping is called '{name}': known are {}", Mapping::names().join(", ")))
+        policy.map(|(_, policy)| ArrayMapping::from(*policy)).ok_or_else(|| {
+            Error::new(format!("unknown mapping '{name}': known are {}", ArrayMapping::names().join(", ")))
         })
     }
 
-    /// The tiling that it gives a kernel, if it gives one.
+    /// Returns the tiling of a kernel, if a rule matches.
     pub fn tiling(&self, kernel: &Kernel) -> Option<Tiling> {
         let words = TileRule::words(kernel);
         let rule = self.tiles.iter().find(|rule| rule.words.iter().all(|word| words.contains(word)));
@@ -86,13 +87,13 @@ impl Mapping {
 }
 
 impl TileRule {
-    /// The rule of just this kernel.
+    /// Creates a rule that matches only this kernel.
     pub fn of(kernel: &Kernel, tiling: Tiling) -> TileRule {
         TileRule { words: TileRule::words(kernel), tiling }
     }
 
-    /// The words that a rule may ask for: the kernel's name and its whole
-    /// sizes. A part of a product has the tiling of any other part.
+    /// Returns the words that a rule may compare: the kernel's name and its integer
+    /// sizes, except `first`, so that all parts of a product have the same tiling.
     pub fn words(kernel: &Kernel) -> Vec<String> {
         let text = kernel.to_string();
         let counts = |word: &&str| !word.starts_with("first=") && !word.ends_with('f');
@@ -100,7 +101,7 @@ impl TileRule {
     }
 }
 
-impl fmt::Display for Mapping {
+impl fmt::Display for ArrayMapping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "mapping {}", self.name)?;
         writeln!(f, "grouping {}", self.policy.grouping.name())?;
@@ -112,16 +113,17 @@ impl fmt::Display for Mapping {
     }
 }
 
-impl FromStr for Mapping {
+impl FromStr for ArrayMapping {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Mapping> {
-        let mut lines = Lines::new(text);
+    fn from_str(text: &str) -> Result<ArrayMapping> {
+        let mut lines = FormLines::new(text);
         let mut head = lines.need("mapping")?;
         let name = head.word("the mapping's name")?.to_owned();
         head.end()?;
         let grouping = choice(lines.need("grouping")?, Grouping::ALL, "a grouping")?;
-        let attention = choice(lines.need("attention")?, Attention::ALL, "a place for attention")?;
+        let attention =
+            choice(lines.need("attention")?, AttentionPlacement::ALL, "a placement of attention")?;
         let mut tiles = Vec::new();
         while let Some(mut line) = lines.take("tile") {
             let mut words = vec![line.word("a kernel")?.to_owned()];
@@ -132,18 +134,18 @@ impl FromStr for Mapping {
             tiles.push(TileRule { words, tiling });
         }
         lines.end()?;
-        Ok(Mapping { name, policy: Policy { grouping, attention }, tiles })
+        Ok(ArrayMapping { name, policy: Policy { grouping, attention }, tiles })
     }
 }
 
-/// The kernel's name of a rule without the function or pairing behind it.
+/// Returns the kernel's name of a rule without its activation or pairing.
 fn kind(word: &str) -> &str {
     let known = ["rope", "gate"].into_iter().find(|kind| word.split('_').next() == Some(*kind));
     known.unwrap_or(word)
 }
 
-/// The last word of a line as one of several choices.
-fn choice<T: Copy>(mut line: Line<'_>, all: &[(&str, T)], what: &str) -> Result<T> {
+/// Reads the last word of a line as one of several choices.
+fn choice<T: Copy>(mut line: FormLine<'_>, all: &[(&str, T)], what: &str) -> Result<T> {
     let word = line.word(what)?;
     let found = all.iter().find(|(name, _)| *name == word).map(|(_, choice)| *choice);
     let choice = found.ok_or_else(|| {

@@ -4,64 +4,40 @@
 mod mapping;
 pub mod partition;
 pub mod place;
+mod policy;
 pub mod route;
 pub mod schedule;
 pub mod tile;
+mod unfit;
 
 use std::fmt;
 
 use girih_graph::Graph;
 use girih_tensor::{Error, Result};
 
-use crate::Target;
-use crate::form::Form;
-use crate::form::groups::{Groups, Program};
-use crate::form::placed::Placed;
+use crate::form::PassForm;
+use crate::form::groups::{ArrayProgram, Groups, KernelLaunch};
+use crate::form::placed::{Placed, PlacedLaunch};
 use crate::form::schedule::Schedule;
-use crate::form::tiled::Tiled;
+use crate::form::tiled::{Tiled, TiledLaunch};
+use crate::target::Target;
 
-pub use mapping::{Mapping, TileRule};
-pub use partition::{Attention, Grouping, Policy, Stays, stays};
+pub use mapping::{ArrayMapping, TileRule};
+pub use partition::{HostFallback, host_fallbacks};
+pub use policy::{AttentionPlacement, Grouping, Policy};
+pub use unfit::Unfit;
 
-/// Raised when the passes make another schedule of some program than before:
-/// schedules that were kept under an older one are not taken for theirs.
+/// The version of the passes. It rises when they produce another schedule of some
+/// program, so that cached schedules of older versions are not used.
 pub const VERSION: u32 = 3;
 
-/// A pass could not meet a limit of the target: news for the user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit {
-    /// The pass.
-    pub pass: &'static str,
-    /// The program and launch that it was about.
-    pub group: String,
-    /// What ran out.
-    pub resource: String,
-    /// How much is needed.
-    pub need: u64,
-    /// How much there is.
-    pub have: u64,
-}
-
-impl fmt::Display for Unfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Unfit { pass, group, resource, need, have } = self;
-        write!(f, "{pass}: {group} needs {need} {resource}; the target has {have}")
-    }
-}
-
-impl From<Unfit> for Error {
-    fn from(unfit: Unfit) -> Error {
-        Error::new(unfit.to_string())
-    }
-}
-
-/// Sees every form as it is made: for `--dump`.
+/// Receives every form, for `--dump`.
 pub trait Dump {
-    /// A form, of this program (or of the whole graph), as text.
+    /// Receives a form of a program, or of the whole graph, as text.
     fn form(&mut self, name: &str, program: &str, text: &dyn fmt::Display);
 }
 
-/// Drops every form.
+/// Ignores every form.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDump;
 
@@ -69,47 +45,48 @@ impl Dump for NoDump {
     fn form(&mut self, _: &str, _: &str, _: &dyn fmt::Display) {}
 }
 
-/// Cuts a graph into programs and host work.
+/// Partitions a graph into programs of the array and nodes of the host.
 ///
 /// # Errors
-/// When the graph has an op that no kernel computes.
-pub fn groups(graph: &Graph, target: &Target, mapping: &Mapping, dump: &mut dyn Dump) -> Result<Groups> {
+/// When the graph has an op without a kernel.
+pub fn groups(graph: &Graph, target: &Target, mapping: &ArrayMapping, dump: &mut dyn Dump) -> Result<Groups> {
     let groups = partition::partition(graph, target, mapping)?;
-    keep(groups, "graph", target, dump)
+    checked(groups, "graph", target, dump)
 }
 
 /// Compiles one program.
 ///
 /// # Errors
-/// An [`Unfit`] when no tiling of it fits the target.
-pub fn compile(program: &Program, target: &Target, dump: &mut dyn Dump) -> Result<Schedule> {
+/// An [`Unfit`] when no tiling of a launch fits the target.
+pub fn compile(program: &ArrayProgram, target: &Target, dump: &mut dyn Dump) -> Result<Schedule> {
     let mut tiled =
         Tiled { name: program.name.clone(), arguments: program.arguments.clone(), launches: Vec::new() };
     let mut placed =
         Placed { name: program.name.clone(), arguments: program.arguments.clone(), launches: Vec::new() };
-    for task in &program.launches {
-        let (tiles, places) = fit(program, task, target)?;
-        tiled.launches.push(tiles);
-        placed.launches.push(places);
+    for launch in &program.launches {
+        let (tiled_launch, placed_launch) = fit(program, launch, target)?;
+        tiled.launches.push(tiled_launch);
+        placed.launches.push(placed_launch);
     }
-    keep(tiled, &program.name, target, dump)?;
-    let placed = keep(placed, &program.name, target, dump)?;
-    let routed = keep(route::route(placed, target)?, &program.name, target, dump)?;
-    keep(schedule::schedule(&routed, target)?, &program.name, target, dump)
+    checked(tiled, &program.name, target, dump)?;
+    let placed = checked(placed, &program.name, target, dump)?;
+    let routed = checked(route::route(placed, target)?, &program.name, target, dump)?;
+    checked(schedule::schedule(&routed, target)?, &program.name, target, dump)
 }
 
-/// The first tiling of a launch, best first, that can be placed, and its places.
+/// Returns the first tiling of a launch, best first, that can be placed, and its
+/// placement.
 ///
 /// # Errors
 /// When no tiling fits the target.
 pub fn fit(
-    program: &Program,
-    task: &crate::form::groups::Task,
+    program: &ArrayProgram,
+    launch: &KernelLaunch,
     target: &Target,
-) -> Result<(crate::form::tiled::TiledLaunch, crate::form::placed::PlacedLaunch)> {
-    let group = format!("{}: {}", program.name, task.name);
+) -> Result<(TiledLaunch, PlacedLaunch)> {
+    let group = format!("{}: {}", program.name, launch.name);
     let mut closest: Option<Unfit> = None;
-    for tiled in tile::candidates(task, target) {
+    for tiled in tile::candidates(launch, target) {
         match place::place(&group, tiled.clone(), target) {
             Ok(placed) => return Ok((tiled, placed)),
             Err(unfit) => {
@@ -118,7 +95,7 @@ pub fn fit(
             }
         }
     }
-    let resource = match task.tiling {
+    let resource = match launch.tiling {
         None => "tilings that divide it".to_owned(),
         Some(tiling) => format!("tilings like the mapping's, {tiling}, that divide it and fit a core"),
     };
@@ -126,15 +103,16 @@ pub fn fit(
     Err(closest.unwrap_or_else(none).into())
 }
 
-/// Shows a form and refuses one with faults: they would be silent corruption.
-fn keep<F: Form>(form: F, program: &str, target: &Target, dump: &mut dyn Dump) -> Result<F> {
+/// Passes a form to `dump` and refuses it if it has faults, which would corrupt
+/// results silently.
+fn checked<F: PassForm>(form: F, program: &str, target: &Target, dump: &mut dyn Dump) -> Result<F> {
     dump.form(F::NAME, program, &form);
     match form.faults(target).first() {
         None => Ok(form),
         Some(fault) => {
             let name = F::NAME;
             Err(Error::new(format!(
-                "the {name} form of {program} is wrong at {fault}; this is a fault of girih"
+                "the {name} form of {program} has a fault, which is a bug of girih: {fault}"
             )))
         }
     }

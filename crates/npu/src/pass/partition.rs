@@ -1,105 +1,27 @@
-//! Pass 1, from graph to groups: what the array computes and what the host,
-//! and which operations share a program. How programs are cut is a policy.
+//! Pass 1, from graph to groups: which nodes run on the array and which on the
+//! host, and which of them share a program, as the policy determines.
 
 use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Op, Role, Span, ValueId};
 use girih_tensor::{Error, Result};
-use serde::Serialize;
 
-use super::Mapping;
-use crate::Target;
-use crate::form::groups::{Groups, Kernel, Program, Step, Task, Tensor, TensorKind, chunk_bytes};
+use super::mapping::ArrayMapping;
+use super::policy::{AttentionPlacement, Grouping, Policy};
+use crate::form::groups::{
+    ArrayProgram, ArrayTensor, Groups, Kernel, KernelLaunch, StepAction, TensorKind, chunk_bytes,
+};
 use crate::form::schedule::{Argument, ArgumentRole};
+use crate::target::Target;
 
-/// How a graph is cut: what shares a program, and where attention runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Policy {
-    /// What shares a program.
-    pub grouping: Grouping,
-    /// Where attention runs.
-    pub attention: Attention,
-}
+/// The maximum number of results of one launch of the head. A larger head is split
+/// into launches of one program (eight for Llama's vocabulary).
+const MAX_LAUNCH_VALUES: u32 = 16384;
 
-/// What shares a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Grouping {
-    /// Nothing: one program for each operation.
-    Unstitched,
-    /// What lies between the norm before attention and attention, what lies
-    /// from after attention to the end of the layer, and the head in parts:
-    /// the six programs of the Llama mapping by AMD's mlir-air.
-    Stitched,
-    /// As stitched, but a layer's end shares a program with what follows it up
-    /// to the next attention.
-    Joined,
-}
+/// The maximum number of values of a tensor, with padding: four gigabytes, because
+/// sizes and strides of tiles, in words and bytes, have 32 bits.
+const MAX_TENSOR_VALUES: u64 = (1 << 31) - 1;
 
-impl Grouping {
-    /// Every grouping, by name.
-    pub const ALL: &'static [(&'static str, Grouping)] = &[
-        ("unstitched", Grouping::Unstitched),
-        ("stitched", Grouping::Stitched),
-        ("joined", Grouping::Joined),
-    ];
-
-    /// The name in mappings.
-    pub fn name(self) -> &'static str {
-        Grouping::ALL.iter().find(|(_, grouping)| *grouping == self).map_or("unnamed", |(name, _)| name)
-    }
-}
-
-/// Where attention runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Attention {
-    /// On the host.
-    Host,
-    /// On the array in steps of several rows, on the host for single rows, as
-    /// in the Llama mapping by AMD's mlir-air.
-    Prefill,
-    /// On the array.
-    Array,
-}
-
-impl Attention {
-    /// Every place for attention, by name.
-    pub const ALL: &'static [(&'static str, Attention)] =
-        &[("host", Attention::Host), ("prefill", Attention::Prefill), ("array", Attention::Array)];
-
-    /// The name in mappings.
-    pub fn name(self) -> &'static str {
-        Attention::ALL.iter().find(|(_, attention)| *attention == self).map_or("unnamed", |(name, _)| name)
-    }
-}
-
-impl Policy {
-    /// The mapping of Llama-3.2-1B by AMD's mlir-air.
-    pub const MLIR_AIR: Policy = Policy { grouping: Grouping::Stitched, attention: Attention::Prefill };
-
-    /// Every policy, by name.
-    pub const ALL: &'static [(&'static str, Policy)] = &[
-        ("mlir-air", Policy::MLIR_AIR),
-        ("mlir-air-host-attention", Policy { attention: Attention::Host, ..Policy::MLIR_AIR }),
-        ("mlir-air-array-attention", Policy { attention: Attention::Array, ..Policy::MLIR_AIR }),
-        ("unstitched", Policy { grouping: Grouping::Unstitched, ..Policy::MLIR_AIR }),
-        ("unstitched-host-attention", Policy { grouping: Grouping::Unstitched, attention: Attention::Host }),
-    ];
-
-    /// The name in flags and printed groups.
-    pub fn name(self) -> &'static str {
-        Policy::ALL.iter().find(|(_, policy)| *policy == self).map_or("unnamed", |(name, _)| name)
-    }
-}
-
-/// The most values of a product that one launch computes; a head with more is
-/// cut into launches of one program (eight for Llama's vocabulary).
-const HEAD_VALUES: u32 = 16384;
-
-/// The most values of a tensor, with its padding: four gigabytes, as sizes of
-/// tiles and strides, in words and bytes, are numbers of 32 bits.
-const MOST_VALUES: u64 = (1 << 31) - 1;
-
-/// The most values of a head whose keys and values can be laid out in chunks.
-const MOST_HEAD: u32 = 1 << 16;
+/// The maximum head size of keys and values in chunks.
+const MAX_HEAD_SIZE: u32 = 1 << 16;
 
 /// Where a node is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,19 +30,40 @@ enum Site {
     Host,
     /// On the array, all rows at once.
     Array,
-    /// On the array, one output row after another.
+    /// On the array, one output row at a time.
     EachOutputRow,
-    /// Nowhere: another view of the same numbers.
+    /// Nowhere: the result is a view of the input.
     View,
+    /// Nowhere: neither the array nor the host has code for the op.
+    Unknown,
 }
 
-/// Cuts `graph`.
+/// Whether the array or the host has code for an op.
+pub fn knows(op: Op) -> bool {
+    matches!(
+        op,
+        Op::Embed
+            | Op::Norm { .. }
+            | Op::Linear
+            | Op::Reshape
+            | Op::Rope { .. }
+            | Op::Write
+            | Op::Attend { .. }
+            | Op::Gate { .. }
+            | Op::Add
+            | Op::Scale { .. }
+            | Op::Softcap { .. }
+            | Op::Gather
+    )
+}
+
+/// Partitions `graph`.
 ///
 /// # Errors
-/// When a node is of a kind that neither host nor array computes.
-pub fn partition(graph: &Graph, target: &Target, mapping: &Mapping) -> Result<Groups> {
+/// When neither the host nor the array can compute a node.
+pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Result<Groups> {
     let policy = mapping.policy;
-    let mut cut = Cut {
+    let mut partitioner = Partitioner {
         graph,
         target,
         mapping,
@@ -145,29 +88,30 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &Mapping) -> Result<Gr
             Grouping::Joined => attends,
         };
         if site != Site::View && (site != Site::Array || begins) {
-            cut.close(&mut segment, false)?;
+            partitioner.close(&mut segment, false)?;
         }
         match site {
+            Site::Unknown => unreachable!("refused above"),
             Site::View => {}
-            Site::Host => cut.groups.steps.push(Step::Host { node: index as u32 }),
+            Site::Host => partitioner.groups.steps.push(StepAction::Host { node: index as u32 }),
             Site::Array => {
                 segment.push(index);
                 if attends {
-                    cut.close(&mut segment, false)?;
+                    partitioner.close(&mut segment, false)?;
                 }
             }
-            Site::EachOutputRow => cut.close(&mut vec![index], true)?,
+            Site::EachOutputRow => partitioner.close(&mut vec![index], true)?,
         }
     }
-    cut.close(&mut segment, false)?;
-    Ok(cut.groups)
+    partitioner.close(&mut segment, false)?;
+    Ok(partitioner.groups)
 }
 
-/// Why a node cannot be run, if it cannot.
+/// Returns why a node cannot be computed, if it cannot.
 pub fn refusal(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Option<String> {
     let node = &graph.nodes[index];
     let x = node.inputs.first().map(|&x| graph.value(x));
-    // Padding is whole heads, which are computed along and never looked at.
+    // Padding must be whole heads, which are computed too and ignored.
     let heads_break = |inner: &[usize]| {
         let flat: usize = inner.iter().product();
         let all = flat.next_multiple_of(column_granule(target) as usize);
@@ -179,12 +123,15 @@ pub fn refusal(graph: &Graph, target: &Target, policy: Policy, index: usize) -> 
         {
             let granule = column_granule(target);
             Some(format!(
-                "heads of {:?} values, padded to a multiple of {granule}, are no whole heads",
+                "heads of {:?} values do not divide rows that are padded to a multiple of {granule}",
                 &x?.shape.extents()[1..]
             ))
         }
         Op::Scale { .. } | Op::Softcap { .. } if site(graph, target, policy, index) == Site::Array => {
             Some(format!("{} of rows of the step has no kernel on the array yet", node.op.name()))
+        }
+        op if site(graph, target, policy, index) == Site::Unknown => {
+            Some(format!("it has no code for the op '{}'", op.name()))
         }
         _ => None,
     }
@@ -202,34 +149,51 @@ fn site(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Site {
         Op::Attend { .. } => Site::Host,
         Op::Linear if output_rows => Site::EachOutputRow,
         Op::Scale { .. } if embeds(node.inputs[0]) => Site::Host,
-        _ if output_rows => Site::Host,
-        _ => Site::Array,
+        Op::Linear
+        | Op::Norm { .. }
+        | Op::Rope { .. }
+        | Op::Gate { .. }
+        | Op::Add
+        | Op::Scale { .. }
+        | Op::Softcap { .. } => {
+            if output_rows {
+                Site::Host
+            } else {
+                Site::Array
+            }
+        }
+        _ => Site::Unknown,
     }
 }
 
-/// Whether the array attends: the policy says so, all rows are of one
-/// sequence, scores have no cap, and padding would not reach into the heads.
+/// Whether attention runs on the array: the policy allows it, all rows are of one
+/// sequence, scores have no softcap, and padding does not split heads.
 fn attends(graph: &Graph, target: &Target, policy: Policy, index: usize) -> bool {
-    attention_stays(graph, target, policy, index).is_none()
+    attention_fallback(graph, target, policy, index).is_none()
 }
 
-/// Why an attention stays on the host, if it does.
-fn attention_stays(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Option<String> {
+/// Returns why attention runs on the host, if it does.
+fn attention_fallback(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Option<String> {
     let node = &graph.nodes[index];
     let Op::Attend { softcap, .. } = node.op else { return None };
     let (q, keys) = (graph.value(node.inputs[0]), graph.value(node.inputs[1]));
     let (values, width, granule) =
         (graph.value(node.inputs[2]), q.shape.stride(), column_granule(target) as usize);
-    if policy.attention == Attention::Host {
-        Some("the policy leaves attention to the host".to_owned())
-    } else if policy.attention == Attention::Prefill && graph.key.rows == 1 {
-        Some("the policy leaves attention of single rows to the host".to_owned())
+    if policy.attention == AttentionPlacement::Host {
+        Some("the policy runs attention on the host".to_owned())
+    } else if policy.attention == AttentionPlacement::Prefill && graph.key.rows == 1 {
+        Some("the policy runs attention of single rows on the host".to_owned())
     } else if let Some(cap) = softcap {
-        Some(format!("scores have a cap of {cap}, which the attention of the array does not know"))
+        Some(format!("the array's attention has no softcap; this one needs {cap}"))
     } else if graph.key.sequences > 1 {
-        Some(format!("a step may have rows of {} sequences; the array attends for one", graph.key.sequences))
+        Some(format!(
+            "a step may have rows of {} sequences; the array's attention supports one",
+            graph.key.sequences
+        ))
     } else if !width.is_multiple_of(granule) {
-        Some(format!("{width} values of all heads are no multiple of {granule}: padding would be a head"))
+        Some(format!(
+            "the {width} values of all heads are not a multiple of {granule}: padding would be a head"
+        ))
     } else if keys.shape != values.shape {
         Some(format!("keys of {} and values of {} differ in shape", keys.shape, values.shape))
     } else {
@@ -237,52 +201,52 @@ fn attention_stays(graph: &Graph, target: &Target, policy: Policy, index: usize)
     }
 }
 
-/// Work of one kind that stays on the host.
+/// Nodes of one kind that run on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stays {
-    /// What the results are called, without what tells layers apart.
+pub struct HostFallback {
+    /// The name of the results, without the number of the layer.
     pub name: String,
     /// The op.
     pub op: &'static str,
-    /// How many nodes of the graph there are of it.
+    /// The number of nodes.
     pub count: usize,
-    /// Why it is not on the array.
+    /// Why they do not run on the array.
     pub reason: String,
 }
 
-/// All that stays on the host, in the graph's order.
-pub fn stays(graph: &Graph, target: &Target, policy: Policy) -> Vec<Stays> {
-    let mut all: Vec<Stays> = Vec::new();
+/// Returns all nodes that run on the host, by kind, in the graph's order.
+pub fn host_fallbacks(graph: &Graph, target: &Target, policy: Policy) -> Vec<HostFallback> {
+    let mut all: Vec<HostFallback> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         if site(graph, target, policy, index) != Site::Host {
             continue;
         }
         let reason = match node.op {
-            Op::Attend { .. } => attention_stays(graph, target, policy, index).unwrap_or_default(),
-            Op::Embed => "rows are looked up where tokens are known".to_owned(),
-            Op::Write => "the KV cache is the host's".to_owned(),
-            Op::Gather => "which rows are output rows is known to the host alone".to_owned(),
+            Op::Attend { .. } => attention_fallback(graph, target, policy, index).unwrap_or_default(),
+            Op::Embed => "the host looks up the rows of tokens".to_owned(),
+            Op::Write => "the KV cache is in host memory".to_owned(),
+            Op::Gather => "only the host has the list of output rows".to_owned(),
             _ if graph.value(node.output).outermost == Extent::OutputRows => {
-                "it is of the output rows, which the host has taken".to_owned()
+                "its rows are output rows, which the host has gathered".to_owned()
             }
-            _ => "it is of what the host has just looked up".to_owned(),
+            _ => "its rows are embeddings, which the host has looked up".to_owned(),
         };
         let name = label(&graph.value(node.output).name);
-        let alike = |known: &&mut Stays| known.name == name && known.reason == reason;
+        let alike = |known: &&mut HostFallback| known.name == name && known.reason == reason;
         match all.iter_mut().find(alike) {
             Some(known) => known.count += 1,
-            None => all.push(Stays { name: name.to_owned(), op: node.op.name(), count: 1, reason }),
+            None => all.push(HostFallback { name: name.to_owned(), op: node.op.name(), count: 1, reason }),
         }
     }
     all
 }
 
-/// Whether a node is the norm that attention begins with: its result reaches a
-/// write of state or an attention without passing a sum.
+/// Whether a node is the norm before attention: its result reaches a write of
+/// state or an attention without passing a sum.
 fn enters_attention(graph: &Graph, index: usize) -> bool {
     let Op::Norm { .. } = graph.nodes[index].op else { return false };
     if graph.value(graph.nodes[index].output).shape.extents().len() > 2 {
-        return false; // a norm of heads lies within
+        return false; // a norm of heads is within attention
     }
     let mut reached = vec![false; graph.values.len()];
     reached[graph.nodes[index].output.0 as usize] = true;
@@ -299,37 +263,37 @@ fn enters_attention(graph: &Graph, index: usize) -> bool {
     false
 }
 
-/// The multiple that columns of tensors are padded to: every row of cores has
-/// a block of the matrix instruction, twice.
+/// The multiple to which columns of tensors are padded: two blocks of the matrix
+/// instruction for every row of cores.
 fn column_granule(target: &Target) -> u32 {
     16 * target.array.compute_rows
 }
 
-/// The multiple that the rows of a step are padded to: every column of cores
-/// has two blocks of four rows.
+/// The multiple to which the rows of a step are padded: two blocks of four rows
+/// for every column of cores.
 fn row_granule(target: &Target) -> u32 {
     8 * target.array.columns
 }
 
-/// A graph being cut.
-struct Cut<'a> {
+/// The state of the pass.
+struct Partitioner<'a> {
     graph: &'a Graph,
     target: &'a Target,
-    mapping: &'a Mapping,
+    mapping: &'a ArrayMapping,
     groups: Groups,
     tensor_of: Vec<Option<u32>>,
 }
 
-/// A program in the making: which tensors are its arguments.
+/// A program under construction.
 #[derive(Default)]
-struct Draft {
+struct ProgramDraft {
     tensors: Vec<u32>,
     written: Vec<bool>,
-    launches: Vec<Task>,
+    launches: Vec<KernelLaunch>,
 }
 
-impl Draft {
-    /// The number of the argument that is this tensor.
+impl ProgramDraft {
+    /// Returns the number of a tensor's argument, added if it is new.
     fn argument(&mut self, tensor: u32) -> u32 {
         let known = self.tensors.iter().position(|&known| known == tensor);
         known.unwrap_or_else(|| {
@@ -340,13 +304,13 @@ impl Draft {
     }
 }
 
-impl Cut<'_> {
-    /// Ends a segment: its nodes become one program and one step.
+impl Partitioner<'_> {
+    /// Ends a segment: its nodes become one program and one action.
     fn close(&mut self, segment: &mut Vec<usize>, each_output_row: bool) -> Result<()> {
         if segment.is_empty() {
             return Ok(());
         }
-        let mut draft = Draft::default();
+        let mut draft = ProgramDraft::default();
         for &index in segment.iter() {
             self.launch(index, &mut draft)?;
         }
@@ -371,28 +335,28 @@ impl Cut<'_> {
         }
         segment.clear();
         let program = self.program(arguments, draft.launches, each_output_row);
-        self.groups.steps.push(Step::Array { program, tensors: draft.tensors, each_output_row });
+        self.groups.steps.push(StepAction::Array { program, tensors: draft.tensors, each_output_row });
         Ok(())
     }
 
-    /// What a tensor is to the program of a segment.
-    fn role(&self, tensor: &Tensor, written: bool, segment: &[usize]) -> ArgumentRole {
+    /// Returns the role of a tensor in the program of a segment.
+    fn role(&self, tensor: &ArrayTensor, written: bool, segment: &[usize]) -> ArgumentRole {
         if tensor.kind == TensorKind::Static {
             return ArgumentRole::Static;
         }
         if !written {
             return ArgumentRole::Input;
         }
-        let last = *segment.last().expect("a segment that is closed has nodes");
+        let last = *segment.last().expect("a closed segment has nodes");
         let views = |value: &ValueId| self.graph.value(self.root(*value)).name == tensor.name;
         let read_later = self.graph.nodes[last + 1..].iter().any(|node| node.inputs.iter().any(views));
         let leaves = self.graph.output().is_some_and(|output| views(&output));
         if read_later || leaves { ArgumentRole::Output } else { ArgumentRole::Intermediate }
     }
 
-    /// The program of this content, made if there is none yet.
-    fn program(&mut self, arguments: Vec<Argument>, launches: Vec<Task>, head: bool) -> u32 {
-        let equal = |program: &Program| program.arguments == arguments && program.launches == launches;
+    /// Returns the program with this content, added if it is new.
+    fn program(&mut self, arguments: Vec<Argument>, launches: Vec<KernelLaunch>, head: bool) -> u32 {
+        let equal = |program: &ArrayProgram| program.arguments == arguments && program.launches == launches;
         if let Some(known) = self.groups.programs.iter().position(equal) {
             return known as u32;
         }
@@ -401,12 +365,12 @@ impl Cut<'_> {
         let numbered = (2..).map(|number| format!("{base}.{number}"));
         let name = std::iter::once(base.clone()).chain(numbered).find(|name| !taken(name));
         let name = name.expect("there are more numbers than programs");
-        self.groups.programs.push(Program { name, arguments, launches });
+        self.groups.programs.push(ArrayProgram { name, arguments, launches });
         self.groups.programs.len() as u32 - 1
     }
 
-    /// Adds the launch that computes a node.
-    fn launch(&mut self, index: usize, draft: &mut Draft) -> Result<()> {
+    /// Adds the launches that compute a node.
+    fn launch(&mut self, index: usize, draft: &mut ProgramDraft) -> Result<()> {
         let node = &self.graph.nodes[index];
         let mut tensors = Vec::new();
         let inputs = match node.op {
@@ -415,13 +379,14 @@ impl Cut<'_> {
                 tensors.push(self.chunks(node.inputs[1], node.inputs[2])?);
                 &[]
             }
-            // A bias is added by a launch of its own.
+            // A launch of its own adds the bias.
             Op::Linear => &node.inputs[..2],
             _ => &node.inputs[..],
         };
         for &input in inputs {
-            let turns = matches!(node.op, Op::Rope { .. }) && self.graph.value(input).role == Role::Weight;
-            tensors.push(if turns { self.turns(input)? } else { self.tensor(input)? });
+            let frequencies =
+                matches!(node.op, Op::Rope { .. }) && self.graph.value(input).role == Role::Weight;
+            tensors.push(if frequencies { self.cos_sin(input)? } else { self.tensor(input)? });
         }
         tensors.push(self.tensor(node.output)?);
         let kernel = self.kernel(index, &tensors)?;
@@ -432,7 +397,7 @@ impl Cut<'_> {
         for (part, kernel) in parts.iter().enumerate() {
             let name = if parts.len() > 1 { format!("{name}.{part}") } else { name.clone() };
             let tiling = self.mapping.tiling(kernel);
-            draft.launches.push(Task { name, kernel: *kernel, arguments: arguments.clone(), tiling });
+            draft.launches.push(KernelLaunch { name, kernel: *kernel, arguments: arguments.clone(), tiling });
         }
         if let (Op::Linear, Some(&bias)) = (node.op, node.inputs.get(2)) {
             let (sum, bias) = (tensors[tensors.len() - 1], self.tensor(bias)?);
@@ -441,17 +406,17 @@ impl Cut<'_> {
             let [sum, bias] = [sum, bias].map(|tensor| draft.argument(tensor));
             let (kernel, arguments) = (Kernel::Bias { rows, n }, vec![sum, bias, sum]);
             let (name, tiling) = (format!("{name}.bias"), self.mapping.tiling(&kernel));
-            draft.launches.push(Task { name, kernel, arguments, tiling });
+            draft.launches.push(KernelLaunch { name, kernel, arguments, tiling });
         }
         Ok(())
     }
 
-    /// The launches of a kernel: one, or several for a large head.
+    /// Splits the kernel of a large head; returns other kernels unchanged.
     fn parts(&self, index: usize, kernel: Kernel) -> Vec<Kernel> {
         match kernel {
-            Kernel::Gemv { n, k, .. } if n > HEAD_VALUES && self.site(index) == Site::EachOutputRow => {
+            Kernel::Gemv { n, k, .. } if n > MAX_LAUNCH_VALUES && self.site(index) == Site::EachOutputRow => {
                 let granule = 16 * self.target.array.columns;
-                let least = n.div_ceil(HEAD_VALUES);
+                let least = n.div_ceil(MAX_LAUNCH_VALUES);
                 let count = (least..=n / granule)
                     .find(|count| n.is_multiple_of(count * 2 * self.target.array.columns));
                 let count = count.unwrap_or(1);
@@ -465,39 +430,39 @@ impl Cut<'_> {
         site(self.graph, self.target, self.mapping.policy, index)
     }
 
-    /// The tensor of the chunks of keys and values.
+    /// Adds the tensor of chunks of keys and values.
     fn chunks(&mut self, keys: ValueId, values: ValueId) -> Result<u32> {
         let (keys, values) = (self.graph.value(keys), self.graph.value(values));
         let name = format!("{}|{}", keys.name, values.name);
         let size = size(keys.shape.columns())?;
-        if size > MOST_HEAD {
-            let most = MOST_HEAD;
-            return Err(Error::new(format!("'{name}' has heads of {size} values; they may have {most}")));
+        if size > MAX_HEAD_SIZE {
+            return Err(Error::new(format!(
+                "'{name}' has heads of {size} values; the maximum is {MAX_HEAD_SIZE}"
+            )));
         }
         let heads = self::size(keys.shape.stride())? / size;
         let all = self.positions()? / BLOCK_POSITIONS as u32;
         let rows = heads.checked_mul(all);
-        let rows =
-            rows.ok_or_else(|| Error::new(format!("{heads} heads of {all} blocks are more than 2^32")))?;
+        let rows = rows.ok_or_else(|| Error::new(format!("{heads} heads of {all} blocks exceed 32 bits")))?;
         let (kind, padded) = (TensorKind::Chunks, [rows, chunk_bytes(size) / 2]);
-        self.add(Tensor { name, kind, extent: [heads, size], padded })
+        self.add(ArrayTensor { name, kind, extent: [heads, size], padded })
     }
 
-    /// The number of a new tensor, if it is not too large.
-    fn add(&mut self, tensor: Tensor) -> Result<u32> {
+    /// Adds a tensor, unless it is too large, and returns its number.
+    fn add(&mut self, tensor: ArrayTensor) -> Result<u32> {
         let [rows, columns] = tensor.padded;
-        if u64::from(rows) * u64::from(columns) > MOST_VALUES {
+        if u64::from(rows) * u64::from(columns) > MAX_TENSOR_VALUES {
             let name = &tensor.name;
             return Err(Error::new(format!(
-                "'{name}' has {rows}x{columns} values with its padding; the array takes {MOST_VALUES}"
+                "'{name}' has {rows}x{columns} values with padding; the maximum is {MAX_TENSOR_VALUES}"
             )));
         }
         self.groups.tensors.push(tensor);
         Ok(self.groups.tensors.len() as u32 - 1)
     }
 
-    /// Positions of the context, padded so that each row of cores has as many
-    /// blocks.
+    /// Positions of the context, padded so that each row of cores has the same
+    /// number of blocks.
     fn positions(&self) -> Result<u32> {
         padded(self.graph.key.context as usize, BLOCK_POSITIONS as u32 * self.target.array.compute_rows)
     }
@@ -508,7 +473,7 @@ impl Cut<'_> {
         let [rows, columns] = padded(0);
         let inner = &self.graph.value(node.inputs[0]).shape.extents()[1..];
         let all = rows.checked_mul(columns);
-        let all = all.ok_or_else(|| Error::new(format!("{rows}x{columns} values are more than 2^32")));
+        let all = all.ok_or_else(|| Error::new(format!("{rows}x{columns} values exceed 32 bits")));
         Ok(match node.op {
             Op::Linear if rows == 1 || self.site(index) == Site::EachOutputRow => {
                 Kernel::Gemv { first: 0, n: padded(1)[0], k: columns }
@@ -544,12 +509,12 @@ impl Cut<'_> {
         })
     }
 
-    /// The value whose numbers a value shows.
+    /// Returns the value that a value is a view of.
     fn root(&self, value: ValueId) -> ValueId {
         root(self.graph, value)
     }
 
-    /// The tensor of a value, made when first asked for.
+    /// Returns the tensor of a value, added if it is new.
     fn tensor(&mut self, value: ValueId) -> Result<u32> {
         let root = self.root(value);
         if let Some(known) = self.tensor_of[root.0 as usize] {
@@ -559,7 +524,7 @@ impl Cut<'_> {
         let (kind, extent, padded) = if value.role == Role::Weight {
             let padded = match *value.shape.extents() {
                 [n] => {
-                    // Norm weights of heads are as wide as a head; others as the rows they scale.
+                    // A norm weight of heads is as wide as a head, others as the rows that they scale.
                     let user = self.graph.nodes.iter().find(|node| node.inputs.contains(&root));
                     let heads =
                         user.is_some_and(|node| self.graph.value(node.inputs[0]).shape.extents().len() > 2);
@@ -577,21 +542,22 @@ impl Cut<'_> {
         };
         let extent = [size(extent[0])?, size(extent[1])?];
         let name = value.name.clone();
-        let number = self.add(Tensor { name, kind, extent, padded })?;
+        let number = self.add(ArrayTensor { name, kind, extent, padded })?;
         self.tensor_of[root.0 as usize] = Some(number);
         Ok(number)
     }
 
-    /// The tensor of the cosines and sines that come of a weight.
-    fn turns(&mut self, frequencies: ValueId) -> Result<u32> {
+    /// Returns the tensor of cosines and sines of a weight of frequencies, added if
+    /// it is new.
+    fn cos_sin(&mut self, frequencies: ValueId) -> Result<u32> {
         if let Some(known) = self.tensor_of[frequencies.0 as usize] {
             return Ok(known);
         }
         let value = self.graph.value(frequencies);
         let (rows, size) = (self.graph.key.rows, 2 * size(value.shape.columns())?);
         let all = if rows == 1 { 1 } else { padded(rows as usize, row_granule(self.target))? };
-        let (kind, extent, padded) = (TensorKind::Turns, [rows, size], [all, size]);
-        let number = self.add(Tensor { name: value.name.clone(), kind, extent, padded })?;
+        let (kind, extent, padded) = (TensorKind::CosSin, [rows, size], [all, size]);
+        let number = self.add(ArrayTensor { name: value.name.clone(), kind, extent, padded })?;
         self.tensor_of[frequencies.0 as usize] = Some(number);
         Ok(number)
     }
@@ -601,10 +567,10 @@ impl Cut<'_> {
     }
 }
 
-/// The value whose numbers a value shows: reshapes change nothing.
+/// Returns the value that a value is a view of: the input of its reshapes.
 pub fn root(graph: &Graph, value: ValueId) -> ValueId {
     let mut root = value;
-    // Inputs come before their users, so walking back over the nodes once is enough.
+    // Inputs come before their users, so one pass backwards over the nodes is enough.
     for node in graph.nodes.iter().rev() {
         if node.op == Op::Reshape && node.output == root {
             root = node.inputs[0];
@@ -614,17 +580,15 @@ pub fn root(graph: &Graph, value: ValueId) -> ValueId {
 }
 
 fn size(extent: usize) -> Result<u32> {
-    u32::try_from(extent)
-        .map_err(|_| Error::new(format!("an extent of {extent} is more than the array counts")))
+    u32::try_from(extent).map_err(|_| Error::new(format!("an extent of {extent} exceeds 32 bits")))
 }
 
 fn padded(extent: usize, granule: u32) -> Result<u32> {
     let whole = size(extent)?.div_ceil(granule).checked_mul(granule);
-    whole.ok_or_else(|| Error::new(format!("an extent of {extent} is more than the array counts")))
+    whole.ok_or_else(|| Error::new(format!("an extent of {extent} exceeds 32 bits")))
 }
 
-/// A value's name without what tells layers apart: what follows its last
-/// number.
+/// Returns a value's name without its layer: the part after its last number.
 fn label(name: &str) -> &str {
     let mut rest = name;
     let mut label = name;
@@ -637,14 +601,14 @@ fn label(name: &str) -> &str {
     label
 }
 
-/// A program's name, after what it does.
-fn name_of(launches: &[Task]) -> String {
-    let has = |name: &str| launches.iter().any(|task| task.kernel.name() == name);
-    let starts = |name: &str| launches.first().is_some_and(|task| task.kernel.name() == name);
+/// Returns a name for a program, from its kernels.
+fn name_of(launches: &[KernelLaunch]) -> String {
+    let has = |name: &str| launches.iter().any(|launch| launch.kernel.name() == name);
+    let starts = |name: &str| launches.first().is_some_and(|launch| launch.kernel.name() == name);
     match launches {
-        [task] if task.kernel.name() == "attend" => "flash_attn".to_owned(),
-        [task] => {
-            let sizes = task.kernel.to_string().replace([' ', '='], "_");
+        [launch] if launch.kernel.name() == "attend" => "flash_attn".to_owned(),
+        [launch] => {
+            let sizes = launch.kernel.to_string().replace([' ', '='], "_");
             sizes.split("_epsilon").next().unwrap_or(&sizes).to_owned()
         }
         _ if starts("gemm") && has("gate") && has("rope") => "o_ffn_rms_gemms_rope".to_owned(),

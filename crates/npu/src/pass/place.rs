@@ -1,16 +1,16 @@
-//! Pass 3, from a tiling to places: which tile each core is, and where each
-//! chunk and local lies in tile memory.
+//! Pass 3, placement: the tile of each core, and the address of each chunk and
+//! local in tile memory.
 
 use std::collections::BTreeMap;
 
-use super::Unfit;
-use crate::Target;
+use super::unfit::Unfit;
 use crate::form::placed::{CoreBuffer, PlacedLaunch, SharedBuffer};
 use crate::form::schedule::Tile;
 use crate::form::tiled::{Circuit, Share, Stream, TiledLaunch};
+use crate::target::Target;
 
-/// Buffers begin at multiples of a vector register, so that loads are aligned.
-const ALIGNMENT: u32 = 64;
+/// Buffers are aligned to a vector register, so that loads are aligned.
+const BUFFER_ALIGNMENT: u32 = 64;
 
 /// Places a launch in the lower left corner of the array.
 ///
@@ -47,16 +47,16 @@ pub fn place(group: &str, tiled: TiledLaunch, target: &Target) -> Result<PlacedL
     Ok(placed)
 }
 
-/// Takes so many bytes of a tile's memory.
-fn take(free: &mut BTreeMap<Tile, u64>, tile: Tile, reserved: u32, bytes: u32) -> u32 {
-    let next = free.entry(tile).or_insert_with(|| u64::from(reserved.next_multiple_of(ALIGNMENT)));
+/// Allocates bytes of a tile's memory and returns their address.
+fn allocate(free: &mut BTreeMap<Tile, u64>, tile: Tile, reserved: u32, bytes: u32) -> u32 {
+    let next = free.entry(tile).or_insert_with(|| u64::from(reserved.next_multiple_of(BUFFER_ALIGNMENT)));
     let address = *next;
-    *next = (address + u64::from(bytes)).next_multiple_of(u64::from(ALIGNMENT));
+    *next = (address + u64::from(bytes)).next_multiple_of(u64::from(BUFFER_ALIGNMENT));
     u32::try_from(address).unwrap_or(u32::MAX)
 }
 
-/// Chunks of all streams, one slot after another, then the locals: so the two
-/// operands of a call, which are loaded together, mostly lie in two banks.
+/// Places chunks of all streams, slot by slot, then locals, so that the two operands
+/// of a call, which are loaded together, are mostly in different banks.
 fn place_cores(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<Tile, u64>) {
     let herd = placed.tiled.herd;
     for column in 0..herd.columns {
@@ -70,26 +70,26 @@ fn place_cores(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<T
             });
             let locals = placed.tiled.locals.iter().map(|local| (local.name.clone(), 0, local.bytes));
             for (name, slot, bytes) in chunks.chain(locals).collect::<Vec<_>>() {
-                let address = take(free, tile, target.compute.reserved, bytes);
+                let address = allocate(free, tile, target.compute.reserved, bytes);
                 placed.l1.push(CoreBuffer { name, slot, tile, address, bytes });
             }
         }
     }
 }
 
-/// Chunks on their way lie in the memory tile of the column that they belong
-/// to; those of a row in one of the columns in turn.
+/// Places transfers in the memory tile of their column; those that a row shares are
+/// distributed over the columns.
 fn place_shared(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<Tile, u64>) {
     let herd = placed.tiled.herd;
     for stream in &placed.tiled.streams {
-        let Some(through) = &stream.through else { continue };
+        let Some(staging) = &stream.l2 else { continue };
         for (index, circuit) in stream.circuits(herd).iter().enumerate() {
             let tile = Tile::new(home(stream, circuit, herd.rows, target), 1);
             let parts = if stream.joins() { circuit.cores.len() as u32 } else { 1 };
             for part in 0..parts {
-                for slot in 0..through.depth {
-                    let bytes = stream.stretch_words().saturating_mul(4);
-                    let address = take(free, tile, target.memory.reserved, bytes);
+                for slot in 0..staging.depth {
+                    let bytes = stream.transfer_words().saturating_mul(4);
+                    let address = allocate(free, tile, target.memory.reserved, bytes);
                     let (stream, circuit) = (stream.name.clone(), index as u32);
                     placed.l2.push(SharedBuffer { stream, circuit, part, slot, tile, address, bytes });
                 }
@@ -98,7 +98,7 @@ fn place_shared(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<
     }
 }
 
-/// The column whose shim and memory tile serve a circuit.
+/// Returns the column whose shim tile and memory tile serve a circuit.
 pub(super) fn home(stream: &Stream, circuit: &Circuit, rows: u8, target: &Target) -> u8 {
     match stream.share {
         Share::Own | Share::Column | Share::Bottom => circuit.column,

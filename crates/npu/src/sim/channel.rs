@@ -1,99 +1,26 @@
 //! DMA channels and the streams between them.
 //!
-//! A stream moves words while both its ends are within a pass of a descriptor,
-//! and stops when the first of them is through. So there is one event for each
-//! hand-off of a buffer, whatever its size.
+//! A stream moves words while all its ends are in a pass of a descriptor, and
+//! stops when the first pass ends. So each hand-off of a buffer is one event,
+//! whatever its size.
 
-use std::collections::VecDeque;
-
-use super::hazard::Clock;
-use super::machine::{Agent, Due, Machine};
-use super::plan::{ChannelPlan, TaskPlan};
-use super::watch::Event;
-use super::{Blocked, Cycle, Fault, FaultKind};
+use super::agent::{Agent, Blocked, Due};
+use super::fault::{FaultKind, SimFault};
+use super::launch::LaunchSim;
+use super::plan::TaskPlan;
+use super::state::{DescriptorPass, RunningTask};
+use super::time::Cycle;
+use super::watch::SimEvent;
 use crate::form::schedule::Direction;
 
-/// Where a channel is.
-#[derive(Debug, Default)]
-pub(super) struct ChannelState {
-    queue: VecDeque<(TaskPlan, Cycle)>,
-    task: Option<Task>,
-    pub pass: Option<Pass>,
-    /// When the first word of its task can move.
-    ready: Cycle,
-    pub blocked: Option<Blocked>,
-    pub tokens: u32,
-    /// What the command processor knew when it gave each task.
-    pub given: VecDeque<Clock>,
-    /// What the channel knew when each task ended that yields a token.
-    pub ended: VecDeque<Clock>,
-}
-
-/// A task under way.
-#[derive(Clone, Copy, Debug)]
-struct Task {
-    plan: TaskPlan,
-    descriptor: u32,
-    left: u32,
-    /// Passes of the descriptor that it began with.
-    passes: u64,
-}
-
-/// A pass of a descriptor under way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pass {
-    pub descriptor: u32,
-    /// Words that have moved.
-    pub done: u64,
-    /// Bytes added to its addresses.
-    pub offset: i64,
-}
-
-/// Where a stream is.
-#[derive(Debug, Default)]
-pub(super) struct RouteState {
-    moving: bool,
-    /// Words that it moves now.
-    words: u64,
-    begin: Cycle,
-    /// When it last stopped, if it has moved.
-    stopped: Option<Cycle>,
-}
-
-impl ChannelState {
-    /// Whether the queue has a place.
-    pub fn room(&self, channel: u32, plan: &ChannelPlan) -> Result<(), Blocked> {
-        if self.queue.len() < plan.queue { Ok(()) } else { Err(Blocked::Queue { channel }) }
-    }
-
-    /// Whether a token has come.
-    pub fn has_token(&self, channel: u32) -> Result<(), Blocked> {
-        if self.tokens > 0 { Ok(()) } else { Err(Blocked::Token { channel }) }
-    }
-
-    /// Why the launch may not end, if it may not.
-    pub fn unfinished(&self) -> Option<&'static str> {
-        let pushed = |task: &TaskPlan| task.pushed;
-        if self.pass.is_some_and(|pass| pass.done > 0) {
-            Some("is amid a descriptor")
-        } else if self.queue.iter().any(|(task, _)| pushed(task))
-            || self.task.is_some_and(|task| pushed(&task.plan))
-        {
-            Some("has a task that is not done")
-        } else {
-            None
-        }
-    }
-}
-
-impl Machine<'_> {
+impl LaunchSim<'_> {
     /// Queues a task.
     pub fn enqueue(&mut self, channel: u32, task: TaskPlan, at: Cycle) {
         self.channels[channel as usize].queue.push_back((task, at));
     }
 
-    /// Lets a stream move, if all its ends are ready.
-    pub fn flow(&mut self, route: u32) -> Result<(), Fault> {
+    /// Starts a stream if all its ends are ready.
+    pub fn start_stream(&mut self, route: u32) -> Result<(), SimFault> {
         if self.routes[route as usize].moving {
             return Ok(());
         }
@@ -102,7 +29,7 @@ impl Machine<'_> {
         let (mut ready, mut fresh, mut blocked) = (self.now, false, false);
         for &end in std::iter::once(&plan.from).chain(&plan.to) {
             fresh |= self.channels[end as usize].pass.is_none();
-            match self.begin(end, route) {
+            match self.begin_pass(end, route) {
                 Ok(at) => ready = ready.max(at),
                 Err(why) => {
                     self.channels[end as usize].blocked = Some(why);
@@ -110,18 +37,18 @@ impl Machine<'_> {
                     continue;
                 }
             }
-            let pass = self.channels[end as usize].pass.expect("it has just begun");
+            let pass = self.channels[end as usize].pass.expect("a pass has just begun");
             words = words.min(self.plan.descriptors[pass.descriptor as usize].words - pass.done);
         }
         if !blocked {
-            self.depart(route, words, ready, fresh);
+            self.start_move(route, words, ready, fresh);
         }
         Ok(())
     }
 
-    /// Begins a pass of a channel unless it is within one. Tells when its first
-    /// word can move.
-    fn begin(&mut self, channel: u32, route: u32) -> Result<Cycle, Blocked> {
+    /// Begins a pass of a channel unless one is running. Returns the cycle at
+    /// which its first word can move.
+    fn begin_pass(&mut self, channel: u32, route: u32) -> Result<Cycle, Blocked> {
         let at = channel as usize;
         if self.channels[at].pass.is_some() {
             return Ok(self.channels[at].ready);
@@ -138,13 +65,16 @@ impl Machine<'_> {
                 return Err(blocked);
             }
             let clock = self.cores.len() + at;
-            state.take(value, self.clocks.as_mut().map(|clocks| &mut clocks[clock]));
+            state.acquire(value, self.clocks.as_mut().map(|clocks| &mut clocks[clock]));
         }
         let state = &mut self.channels[at];
         let step =
             descriptor.iteration.map_or(0, |(size, stride)| (task.passes % size * stride * 4).cast_signed());
-        state.pass =
-            Some(Pass { descriptor: task.descriptor, done: 0, offset: task.plan.offset.wrapping_add(step) });
+        state.pass = Some(DescriptorPass {
+            descriptor: task.descriptor,
+            done: 0,
+            offset: task.plan.offset.wrapping_add(step),
+        });
         state.blocked = None;
         Ok(state.ready)
     }
@@ -153,13 +83,14 @@ impl Machine<'_> {
         let plan = &self.plan.channels[channel as usize];
         let state = &mut self.channels[channel as usize];
         let Some((task, pushed)) = state.queue.pop_front() else { return Err(Blocked::Idle) };
-        state.task = Some(Task { plan: task, descriptor: task.descriptor, left: task.repeats, passes: 0 });
-        // A task that waited in the queue has been read ahead of.
+        state.task =
+            Some(RunningTask { plan: task, descriptor: task.descriptor, left: task.repeats, passes: 0 });
+        // The latency counts from the push, because a queued task is fetched in advance.
         state.ready = pushed + plan.latency;
         let given = if task.pushed { state.given.pop_front() } else { None };
         if let Some(clock) = given {
             let at = self.channel_clock(channel);
-            self.learn(at, &clock);
+            self.join_clock(at, &clock);
         }
         if self.control.blocked == Some(Blocked::Queue { channel }) {
             self.woken.push(Agent::Control);
@@ -167,88 +98,88 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Sets words off. A stream that moves on without a stop has no latency.
-    fn depart(&mut self, route: u32, words: u64, ready: Cycle, fresh: bool) {
+    /// Starts a move. A stream that continues without a stop has no latency.
+    fn start_move(&mut self, route: u32, words: u64, ready: Cycle, fresh: bool) {
         let plan = &self.plan.routes[route as usize];
         let (dma, stream) = (&self.target.dma, &self.target.stream);
-        let goes_on = self.routes[route as usize].stopped == Some(self.now);
-        let overhead = match (goes_on, fresh) {
+        let continues = self.routes[route as usize].stopped == Some(self.now);
+        let overhead = match (continues, fresh) {
             (true, false) => 0,
             (true, true) => u64::from(dma.switch_cycles),
             (false, _) => u64::from(dma.start_cycles) + plan.hops * u64::from(stream.hop_cycles),
         };
         let dram = self.crosses_dram(route);
-        let begin = if dram && goes_on { ready } else { ready.max(self.now + overhead) };
+        let begin = if dram && continues { ready } else { ready.max(self.now + overhead) };
         let state = &mut self.routes[route as usize];
         (state.moving, state.words, state.begin) = (true, words, begin);
         if self.seeded() || !dram {
             let cycles = (words * 4).div_ceil(u64::from(stream.bytes_per_cycle));
-            self.announce(begin - self.now + cycles, Due::Route(route));
+            self.schedule(begin - self.now + cycles, Due::Route(route));
         } else if begin == self.now {
-            self.join(route);
+            self.start_dram_transfer(route);
         } else {
-            self.announce_at(begin, Due::Join(route));
+            self.schedule_at(begin, Due::DramStart(route));
         }
     }
 
     fn crosses_dram(&self, route: u32) -> bool {
         let plan = &self.plan.routes[route as usize];
-        std::iter::once(&plan.from).chain(&plan.to).any(|&end| self.dram(end).is_some())
+        std::iter::once(&plan.from).chain(&plan.to).any(|&end| self.dram_direction(end).is_some())
     }
 
-    /// A stream's words become a client of DRAM.
-    pub fn join(&mut self, route: u32) {
+    /// Adds a stream's words to the DRAM server.
+    pub fn start_dram_transfer(&mut self, route: u32) {
         let plan = &self.plan.routes[route as usize];
         let bytes = (self.routes[route as usize].words * 4) as f64;
         let mut cost = 0.0;
         for &end in std::iter::once(&plan.from).chain(&plan.to) {
-            if let (Some(_), Some(pass)) = (self.dram(end), self.channels[end as usize].pass) {
+            if let (Some(_), Some(pass)) = (self.dram_direction(end), self.channels[end as usize].pass) {
                 let run = self.plan.descriptors[pass.descriptor as usize].order.run as f64 * 4.0;
                 cost += 1.0 / self.target.dram.efficiency(run);
             }
         }
         let cap = f64::from(self.target.stream.bytes_per_cycle);
         self.totals.dram_service += (bytes * cost) as u64;
-        self.ddr.join(self.now, route, bytes, cap, cost);
-        self.foresee();
+        self.dram.join(self.now, route, bytes, cap, cost);
+        self.schedule_dram_end();
     }
 
-    /// Announces the next end of a transfer of DRAM.
-    fn foresee(&mut self) {
-        if let Some(at) = self.ddr.next_end() {
-            self.announce_at(at, Due::Ddr(self.ddr.version));
+    /// Schedules the next end of a DRAM transfer.
+    fn schedule_dram_end(&mut self) {
+        if let Some(at) = self.dram.next_end() {
+            self.schedule_at(at, Due::DramEnd(self.dram.version));
         }
     }
 
-    /// Transfers of DRAM have ended, if the announcement still holds.
-    pub fn served(&mut self, version: u64) -> Result<(), Fault> {
-        if version != self.ddr.version {
+    /// Finishes DRAM transfers, unless the event is stale.
+    pub fn finish_dram_transfers(&mut self, version: u64) -> Result<(), SimFault> {
+        if version != self.dram.version {
             return Ok(());
         }
         let mut ended = Vec::new();
-        self.ddr.ended(self.now, &mut ended);
-        self.foresee();
-        ended.into_iter().try_for_each(|route| self.moved(route))
+        self.dram.remove_ended(self.now, &mut ended);
+        self.schedule_dram_end();
+        ended.into_iter().try_for_each(|route| self.finish_move(route))
     }
 
-    /// A stream has moved its words.
-    pub fn moved(&mut self, route: u32) -> Result<(), Fault> {
+    /// Finishes a move: copies the words and ends completed passes.
+    pub fn finish_move(&mut self, route: u32) -> Result<(), SimFault> {
         let plan = &self.plan.routes[route as usize];
         let state = &mut self.routes[route as usize];
         let (words, begin) = (state.words, state.begin);
         (state.moving, state.stopped) = (false, Some(self.now));
-        self.carry(route, words)?;
+        self.copy_words(route, words)?;
         self.totals.streamed += words * 4;
         let (from, to) = (plan.from, plan.to[0]);
-        let event = Event::Move {
+        let event = SimEvent::Move {
             from: self.plan.channels[from as usize].channel,
             to: self.plan.channels[to as usize].channel,
             bytes: words * 4,
-            begin: self.told(begin.min(self.now)),
+            begin: self.observed_time(begin.min(self.now)),
         };
-        self.tell(&event);
+        self.emit(&event);
         for &end in std::iter::once(&plan.from).chain(&plan.to) {
-            match self.dram(end) {
+            match self.dram_direction(end) {
                 Some(Direction::Mm2s) => self.totals.dram_read += words * 4,
                 Some(Direction::S2mm) => self.totals.dram_written += words * 4,
                 None => (),
@@ -263,7 +194,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn end_pass(&mut self, channel: u32) -> Result<(), Fault> {
+    fn end_pass(&mut self, channel: u32) -> Result<(), SimFault> {
         let at = channel as usize;
         let pass = self.channels[at].pass.take().expect("the pass has just moved words");
         let descriptor = &self.plan.descriptors[pass.descriptor as usize];
@@ -290,23 +221,23 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// A token leaves; that of a write leaves when DRAM has acknowledged.
+    /// Sends a token; the token of a write leaves after DRAM has acknowledged.
     fn yield_token(&mut self, channel: u32) {
         if self.clocks.is_some() {
             let clock = self.publish(self.channel_clock(channel));
             self.channels[channel as usize].ended.push_back(clock);
         }
-        let wait = match self.dram(channel) {
+        let wait = match self.dram_direction(channel) {
             Some(Direction::S2mm) => self.plan.channels[channel as usize].latency,
             _ => 0,
         };
-        self.announce(wait, Due::Token(channel));
+        self.schedule(wait, Due::Token(channel));
     }
 
-    /// Adds to a lock.
-    pub fn release(&mut self, lock: u32, value: u32, agent: usize) -> Result<(), Fault> {
+    /// Releases units of a lock.
+    pub fn release(&mut self, lock: u32, value: u32, agent: usize) -> Result<(), SimFault> {
         let clock = self.clocks.is_some().then(|| self.publish(agent));
-        if self.locks[lock as usize].give(value, clock.as_ref(), &mut self.woken) {
+        if self.locks[lock as usize].release(value, clock.as_ref(), &mut self.woken) {
             return Ok(());
         }
         let (name, tile) = (self.agent_name(agent), self.plan.locks[lock as usize].tile);

@@ -1,30 +1,16 @@
-//! The command processor: gives tasks to channels, one register write after
+//! The command processor: pushes tasks to channels, one register write after
 //! another, and waits for their tokens.
 
-use super::hazard::Clock;
-use super::machine::{Agent, Due, Machine};
-use super::plan::{Order, TaskPlan};
-use super::watch::Event;
-use super::{Blocked, Cycle, Fault};
+use super::agent::{Agent, Blocked, Due};
+use super::fault::SimFault;
+use super::hazard::VectorClock;
+use super::launch::LaunchSim;
+use super::plan::{ControlOp, TaskPlan};
+use super::watch::SimEvent;
 
-/// Where the command processor is.
-#[derive(Debug, Default)]
-pub(super) struct Control {
-    at: usize,
-    counters: Vec<u32>,
-    /// The task whose registers are written.
-    writing: bool,
-    /// Whether what it began is over.
-    pub free: bool,
-    busy: bool,
-    pub blocked: Option<Blocked>,
-    /// When the last command was done.
-    pub ended: Option<Cycle>,
-}
-
-impl Machine<'_> {
-    /// Runs commands until one takes time or must wait.
-    pub fn command(&mut self) -> Result<(), Fault> {
+impl LaunchSim<'_> {
+    /// Runs commands until one takes time or has to wait.
+    pub fn run_commands(&mut self) -> Result<(), SimFault> {
         if self.control.ended.is_some() || (self.control.busy && !self.control.free) {
             return Ok(());
         }
@@ -36,19 +22,19 @@ impl Machine<'_> {
                     self.control.ended = Some(self.now);
                     return Ok(());
                 }
-                Some(&Order::Enter { count: 0, end }) => self.control.at = end as usize + 1,
-                Some(Order::Enter { .. }) => {
+                Some(&ControlOp::Enter { count: 0, end }) => self.control.at = end as usize + 1,
+                Some(ControlOp::Enter { .. }) => {
                     self.control.counters.push(0);
                     self.control.at += 1;
                 }
-                Some(&Order::Turn { start }) => self.turn(start as usize),
-                Some(Order::Push(channel, task, offset)) => {
+                Some(&ControlOp::Repeat { start }) => self.repeat(start as usize),
+                Some(ControlOp::Push(channel, task, offset)) => {
                     let offset = offset.at(&self.control.counters);
                     if !self.push(*channel, TaskPlan { offset, ..*task }) {
                         return Ok(());
                     }
                 }
-                Some(&Order::Wait(channel)) => {
+                Some(&ControlOp::Wait(channel)) => {
                     if !self.wait(channel) {
                         return Ok(());
                     }
@@ -57,11 +43,11 @@ impl Machine<'_> {
         }
     }
 
-    fn turn(&mut self, start: usize) {
-        let Order::Enter { count, .. } = self.plan.commands[start] else {
-            unreachable!("a plan's turn points to its enter")
+    fn repeat(&mut self, start: usize) {
+        let ControlOp::Enter { count, .. } = self.plan.commands[start] else {
+            unreachable!("a plan's repeat points to its enter")
         };
-        let counter = self.control.counters.last_mut().expect("a turn is within its loop");
+        let counter = self.control.counters.last_mut().expect("a repeat is inside its loop");
         *counter += 1;
         if *counter < count {
             self.control.at = start + 1;
@@ -71,15 +57,15 @@ impl Machine<'_> {
         }
     }
 
-    /// Writes a task's registers, then queues it. The answer is no if that is
-    /// not over yet.
+    /// Writes a task's registers, then queues it. Returns false while that is
+    /// not finished.
     fn push(&mut self, channel: u32, task: TaskPlan) -> bool {
         if !self.control.writing {
             let control = &self.target.control;
             let cycles = self.target.cycles((control.block_write_ns + control.write_ns) * 1e-9);
             self.control.writing = true;
             self.control.busy = true;
-            self.announce(cycles, Due::Control);
+            self.schedule(cycles, Due::Control);
             return false;
         }
         if let Err(blocked) =
@@ -98,14 +84,14 @@ impl Machine<'_> {
         }
         self.totals.pushes += 1;
         let plan = &self.plan.channels[channel as usize];
-        let event = Event::Push { channel: plan.channel };
+        let event = SimEvent::Push { channel: plan.channel };
         self.woken.push(Agent::Route(plan.route));
-        self.tell(&event);
+        self.emit(&event);
         true
     }
 
-    /// Takes a token. The answer is no if there is none yet, or if taking it
-    /// is not over.
+    /// Takes a token. Returns false: the token is missing, or taking it takes
+    /// time.
     fn wait(&mut self, channel: u32) -> bool {
         let state = &mut self.channels[channel as usize];
         if let Err(blocked) = state.has_token(channel) {
@@ -115,17 +101,17 @@ impl Machine<'_> {
         state.tokens -= 1;
         if let Some(clock) = state.ended.pop_front() {
             let at = self.control_clock();
-            self.learn(at, &clock);
+            self.join_clock(at, &clock);
         }
         self.control.at += 1;
         self.control.busy = true;
-        let event = Event::Token { channel: self.plan.channels[channel as usize].channel };
-        self.tell(&event);
-        self.announce(self.target.cycles(self.target.control.poll_ns * 1e-9), Due::Control);
+        let event = SimEvent::Token { channel: self.plan.channels[channel as usize].channel };
+        self.emit(&event);
+        self.schedule(self.target.cycles(self.target.control.poll_ns * 1e-9), Due::Control);
         false
     }
 
-    /// A token has come to the command processor.
+    /// Delivers a token to the command processor.
     pub fn token(&mut self, channel: u32) {
         self.channels[channel as usize].tokens += 1;
         if self.control.blocked == Some(Blocked::Token { channel }) {
@@ -133,16 +119,16 @@ impl Machine<'_> {
         }
     }
 
-    /// What an agent knows, before it takes its next step.
-    pub fn publish(&mut self, agent: usize) -> Clock {
-        let clocks = self.clocks.as_mut().expect("hazards are looked for");
+    /// Returns the clock of an agent, then starts its next step.
+    pub fn publish(&mut self, agent: usize) -> VectorClock {
+        let clocks = self.clocks.as_mut().expect("hazards are checked");
         let clock = clocks[agent].clone();
         clocks[agent].step(agent);
         clock
     }
 
-    /// An agent learns what another one knew.
-    pub fn learn(&mut self, agent: usize, clock: &Clock) {
+    /// Joins another clock into the clock of an agent.
+    pub fn join_clock(&mut self, agent: usize, clock: &VectorClock) {
         if let Some(clocks) = &mut self.clocks {
             clocks[agent].join(clock);
         }

@@ -1,34 +1,36 @@
-//! Accesses that nothing orders: vector clocks and, for each word of memory, who
-//! wrote and who read it last.
+//! Detects unordered accesses with vector clocks and, for each word of memory,
+//! its last writer and readers.
 //!
-//! What happens before what follows from the locks, from the words that a stream
-//! delivers, from tasks and tokens, and from the order within one agent; not
-//! from time (Lamport 1978; the shadow words are those of FastTrack, Flanagan &
+//! The order follows from the locks, from the words that a stream delivers,
+//! from tasks and tokens, and from the program order of one agent; not from
+//! time (Lamport 1978; the shadow words are those of FastTrack, Flanagan &
 //! Freund 2009).
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// What an agent knows to have happened: a count for each agent.
+/// A vector clock: for each agent, the number of its steps that happened
+/// before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Clock(Vec<u32>);
+pub(super) struct VectorClock(Vec<u32>);
 
-impl Clock {
-    pub fn new(agents: usize) -> Clock {
-        Clock(vec![0; agents])
+impl VectorClock {
+    pub fn new(agents: usize) -> VectorClock {
+        VectorClock(vec![0; agents])
     }
 
-    /// Learns what another one knows.
-    pub fn join(&mut self, other: &Clock) {
+    /// Takes the maximum with another clock.
+    pub fn join(&mut self, other: &VectorClock) {
         self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| *ours = (*ours).max(*theirs));
     }
 
-    /// A new step of agent `at`: what was published before does not cover it.
+    /// Starts a new step of agent `at`; clocks published before do not cover
+    /// it.
     pub fn step(&mut self, at: usize) {
         self.0[at] += 1;
     }
 
-    fn knows(&self, epoch: Epoch) -> bool {
+    fn covers(&self, epoch: Epoch) -> bool {
         self.0[usize::from(epoch.agent)] >= epoch.count
     }
 
@@ -37,44 +39,45 @@ impl Clock {
     }
 }
 
-/// A step of an agent. Counts begin at 1; 0 is nobody's.
+/// A step of an agent. Counts begin at 1; 0 means no access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Epoch {
     agent: u16,
     count: u32,
 }
 
-/// The last accesses of a stretch of memory.
+/// The last accesses to a range of memory.
 ///
-/// They are noted by grains of equal size, of which every access so far was
-/// made: a grain begins as the whole stretch and is cut when an access begins
-/// or ends within one. What is said of words is so as exact as if each had a
-/// note of its own.
+/// They are recorded in grains of equal size, which every access so far covered
+/// whole: one grain at first, cut when an access begins or ends inside a grain.
+/// So the result is as exact as with one record per word.
 #[derive(Debug)]
 pub(super) struct Shadow {
     words: usize,
-    /// Words of a grain.
+    /// Words per grain.
     size: usize,
     grains: Vec<Grain>,
-    /// Readers beyond the second of a grain.
+    /// The third and later readers of a grain.
     others: HashMap<u32, Vec<Epoch>>,
 }
 
-/// Who last wrote and read some words.
+/// The last writer and readers of some words.
 #[derive(Clone, Copy, Debug, Default)]
 struct Grain {
     write: Epoch,
     reads: [Epoch; 2],
 }
 
-/// What an access collides with.
+/// The conflict of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Collision {
-    /// Nobody has written the word.
+    /// The word has not been written.
     Unwritten { word: usize },
-    /// This agent wrote it, and nothing orders that before.
+    /// This agent wrote the word, and nothing orders that write before the
+    /// access.
     Written { word: usize, agent: usize },
-    /// This agent read it, and nothing orders that before.
+    /// This agent read the word, and nothing orders that read before the
+    /// access.
     Read { word: usize, agent: usize },
 }
 
@@ -84,12 +87,12 @@ impl Shadow {
         Shadow { words, size: words.max(1), grains, others: HashMap::new() }
     }
 
-    /// Words that are noted.
+    /// The number of words.
     pub fn words(&self) -> usize {
         self.words
     }
 
-    /// The grains of these words, cut so that there are whole ones.
+    /// The grains of these words, after cutting so that they are whole.
     fn grains(&mut self, words: &Range<usize>) -> Range<usize> {
         let size = divisor(divisor(self.size, words.start), words.end);
         if size < self.size {
@@ -105,24 +108,24 @@ impl Shadow {
         words.start / size..words.end / size
     }
 
-    /// Marks words as written by somebody before the launch.
-    pub fn written(&mut self, words: Range<usize>, clock: &Clock, agent: usize) {
+    /// Marks words as written before the launch.
+    pub fn written(&mut self, words: Range<usize>, clock: &VectorClock, agent: usize) {
         let grains = self.grains(&words);
         self.grains[grains].iter_mut().for_each(|grain| grain.write = clock.epoch(agent));
     }
 
-    /// Agent `agent`, who knows `clock`, reads words.
-    pub fn read(&mut self, words: Range<usize>, clock: &Clock, agent: usize) -> Result<(), Collision> {
+    /// Records a read by `agent`, whose clock is `clock`.
+    pub fn read(&mut self, words: Range<usize>, clock: &VectorClock, agent: usize) -> Result<(), Collision> {
         let epoch = clock.epoch(agent);
         for number in self.grains(&words) {
             let (grain, word) = (&mut self.grains[number], number * self.size);
             if grain.write.count == 0 {
                 return Err(Collision::Unwritten { word });
             }
-            if !clock.knows(grain.write) {
+            if !clock.covers(grain.write) {
                 return Err(Collision::Written { word, agent: usize::from(grain.write.agent) });
             }
-            let known = |slot: &Epoch| slot.count == 0 || slot.agent == epoch.agent || clock.knows(*slot);
+            let known = |slot: &Epoch| slot.count == 0 || slot.agent == epoch.agent || clock.covers(*slot);
             match grain.reads.iter_mut().find(|slot| known(slot)) {
                 Some(slot) => *slot = epoch,
                 None => self.others.entry(number as u32).or_default().push(epoch),
@@ -131,18 +134,18 @@ impl Shadow {
         Ok(())
     }
 
-    /// Agent `agent`, who knows `clock`, writes words.
-    pub fn write(&mut self, words: Range<usize>, clock: &Clock, agent: usize) -> Result<(), Collision> {
+    /// Records a write by `agent`, whose clock is `clock`.
+    pub fn write(&mut self, words: Range<usize>, clock: &VectorClock, agent: usize) -> Result<(), Collision> {
         let epoch = clock.epoch(agent);
         for number in self.grains(&words) {
             let (grain, word) = (&mut self.grains[number], number * self.size);
-            if grain.write.count > 0 && !clock.knows(grain.write) {
+            if grain.write.count > 0 && !clock.covers(grain.write) {
                 return Err(Collision::Written { word, agent: usize::from(grain.write.agent) });
             }
             let more = if self.others.is_empty() { None } else { self.others.remove(&(number as u32)) };
             let readers = grain.reads.into_iter().chain(more.into_iter().flatten());
             for reader in readers {
-                if reader.count > 0 && !clock.knows(reader) {
+                if reader.count > 0 && !clock.covers(reader) {
                     return Err(Collision::Read { word, agent: usize::from(reader.agent) });
                 }
             }
@@ -166,9 +169,9 @@ mod tests {
     use super::*;
 
     /// Clocks of three agents, each at its first step.
-    fn clocks() -> [Clock; 3] {
+    fn clocks() -> [VectorClock; 3] {
         std::array::from_fn(|agent| {
-            let mut clock = Clock::new(3);
+            let mut clock = VectorClock::new(3);
             clock.step(agent);
             clock
         })
@@ -207,18 +210,18 @@ mod tests {
         assert_eq!(shadow.write(0..1, &writer, 0), Ok(()));
     }
 
-    /// The plain twin: notes of every word.
-    struct Words {
+    /// The plain twin: one record per word.
+    struct WordNotes {
         writes: Vec<Epoch>,
         reads: Vec<Vec<Epoch>>,
     }
 
-    impl Words {
+    impl WordNotes {
         fn access(
             &mut self,
             write: bool,
             words: Range<usize>,
-            clock: &Clock,
+            clock: &VectorClock,
             at: usize,
         ) -> Result<(), Collision> {
             for word in words {
@@ -227,7 +230,7 @@ mod tests {
                 if last.count == 0 && !write {
                     return Err(Collision::Unwritten { word });
                 }
-                if last.count > 0 && !clock.knows(last) {
+                if last.count > 0 && !clock.covers(last) {
                     return Err(Collision::Written { word, agent: agent(last) });
                 }
                 let reads = &mut self.reads[word];
@@ -235,7 +238,7 @@ mod tests {
                     reads.push(clock.epoch(at));
                     continue;
                 }
-                if let Some(&read) = reads.iter().find(|read| !clock.knows(**read)) {
+                if let Some(&read) = reads.iter().find(|read| !clock.covers(**read)) {
                     return Err(Collision::Read { word, agent: agent(read) });
                 }
                 reads.clear();
@@ -245,22 +248,19 @@ mod tests {
         }
     }
 
-    /// Random accesses that begin and end anywhere, of agents that learn of
-    /// each other now and then: grains find a collision where words do, at the
-    /// same word. Of two readers that collide either may be named.
+    /// Random accesses with random bounds, by agents that sometimes join
+    /// clocks: grains find a collision exactly where words do, at the same
+    /// word. If two readers collide, either may be named.
     #[test]
     fn grains_are_as_exact_as_words() {
         const WORDS: usize = 48;
-        let mut state = 11u64;
-        let mut draw = |most: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % most
-        };
+        let mut random = girih_tensor::Random(11);
+        let mut draw = |limit: usize| random.below(limit);
         let (mut passed, mut collided) = (0, [0; 3]);
         for trial in 0..2000 {
             let (mut clocks, mut shadow) = (clocks(), Shadow::new(WORDS));
             let (writes, reads) = (vec![Epoch::default(); WORDS], vec![Vec::new(); WORDS]);
-            let mut words = Words { writes, reads };
+            let mut words = WordNotes { writes, reads };
             if trial % 8 > 0 {
                 words.access(true, 0..WORDS, &clocks[0], 0).unwrap();
                 shadow.write(0..WORDS, &clocks[0], 0).unwrap();
@@ -292,7 +292,7 @@ mod tests {
                         collided[usize::from(matches!(want, Collision::Written { .. }))] += 1;
                         break;
                     }
-                    (want, found) => panic!("words say {want:?} and grains {found:?}"),
+                    (want, found) => panic!("words give {want:?} and grains {found:?}"),
                 }
             }
         }

@@ -1,291 +1,51 @@
-//! Executes a schedule on a target: what it computes, how long that takes, and
-//! whether it breaks a rule. It knows schedules, kernels and targets, never ops.
+//! Runs a schedule on a target and reports the values it computes, the time it
+//! takes and the rules it breaks. The simulator uses schedules, kernels and
+//! targets; it contains no ops.
 //!
-//! Values are exact. Times are those of a model whose figures stand in the
-//! target and kernel files: cores call kernels, channels move words at the pace
-//! of their stream, all shims share one DRAM, and one command processor starts
-//! it all. Not modelled are the FIFOs of the streams (a word leaves when it can
-//! arrive), conflicts between cores and DMA over a bank, and DRAM refresh.
+//! Values are exact. Times come from a model whose figures are in the target
+//! and kernel files: cores call kernels, channels move words at the rate of
+//! their stream, all shims share one DRAM, and one command processor starts
+//! everything. The model leaves out the FIFOs of the streams (a word leaves
+//! when it can arrive), bank conflicts between cores and DMA, and DRAM refresh.
 //!
 //! | part | file |
 //! |---|---|
+//! | the entry point: configuration and launches | `simulator` |
 //! | a launch with its ids resolved | `plan` |
-//! | time, the queue of events, who may go on | `machine` |
-//! | semaphores | `lock` |
+//! | the event queue and the loop that wakes agents | `launch` |
+//! | the agents, and what each of them waits for | `agent`, `state` |
+//! | semaphores | `semaphore` |
 //! | DMA channels and the streams between them | `channel` |
 //! | programs of the cores, and the cascade | `core` |
 //! | the command processor | `control` |
-//! | DRAM as a shared server | `ddr` |
-//! | bytes of tiles and of buffer objects | `memory` |
-//! | accesses that nothing orders | `hazard` |
-//! | what an observer sees, and totals | `watch` |
+//! | DRAM as a shared server | `dram` |
+//! | bytes of tiles and of buffer objects | `store`, `memory` |
+//! | unordered accesses | `hazard` |
+//! | events for an observer, and totals | `watch` |
+//! | rules that a run can break | `fault` |
 
+mod agent;
 mod channel;
 mod control;
 mod core;
-mod ddr;
+mod dram;
+mod fault;
 mod hazard;
-mod lock;
-mod machine;
+mod launch;
 mod memory;
 mod plan;
+mod semaphore;
+mod simulator;
+mod state;
+mod store;
+mod time;
 mod watch;
 
-use std::collections::HashMap;
-use std::fmt;
-
-use girih_tensor::{Error, Result};
-
-use crate::form::schedule::{Argument, Schedule};
-use crate::kernel::Table;
-use crate::memory::{Binding, Memory};
-use crate::target::Target;
-use machine::Machine;
-use plan::Plan;
-
-pub use watch::{Cause, CoreTotals, Event, LaunchReport, Report, Totals, Unwatched, Watch};
-
-/// A time, in cycles of the array.
-pub type Cycle = u64;
-
-/// In which order things happen that may happen in any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Each takes the time that the target says.
-    Earliest,
-    /// Each takes a time drawn from this seed: any order that the locks allow.
-    /// Such a run says nothing about time.
-    Seeded(u64),
-}
-
-/// Why a run did not end well.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// What kind of rule was broken.
-    pub kind: FaultKind,
-    /// When, counted from the beginning of its launch.
-    pub cycle: Cycle,
-    /// Launch, tile, buffer or lock, and what happened.
-    pub sentence: String,
-}
-
-/// The rules that only a run can see broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FaultKind {
-    /// Two accesses of one word, one of them a write, that nothing orders.
-    Race,
-    /// A word is read that nobody has written in its launch.
-    Unwritten,
-    /// Somebody waits for what cannot come.
-    Deadlock,
-    /// A lock counts too far, or an address lies outside of its buffer.
-    Overrun,
-    /// The launch ends while a transfer is under way or has not begun.
-    Unfinished,
-    /// The schedule is malformed or cannot be bound.
-    Malformed,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at cycle {}: {}", self.kind, self.cycle, self.sentence)
-    }
-}
-
-impl fmt::Display for FaultKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            FaultKind::Race => "race",
-            FaultKind::Unwritten => "unwritten memory",
-            FaultKind::Deadlock => "deadlock",
-            FaultKind::Overrun => "overrun",
-            FaultKind::Unfinished => "unfinished transfer",
-            FaultKind::Malformed => "malformed schedule",
-        })
-    }
-}
-
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Error {
-        Error::new(fault.to_string())
-    }
-}
-
-/// Why a part cannot go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blocked {
-    /// A channel has no task.
-    Idle,
-    /// A lock has less than is asked for.
-    Lock { lock: u32, needs: u32, has: u32 },
-    /// The neighbour has not come to the cascade.
-    Cascade,
-    /// The queue of a channel is full.
-    Queue { channel: u32 },
-    /// No token has come from a channel.
-    Token { channel: u32 },
-}
-
-/// An array that runs schedules.
-///
-/// It remembers how the array is configured, because a launch that finds its
-/// own configuration need not write it again, and how long launches took,
-/// because a launch that has been timed takes as long the next time.
-#[derive(Debug)]
-pub struct Simulator {
-    target: Target,
-    table: Table,
-    hazards: bool,
-    held: Option<u64>,
-    timed: HashMap<u64, LaunchReport>,
-}
-
-impl Simulator {
-    /// An array of this target that has not been configured.
-    ///
-    /// # Errors
-    /// When no kernel times are known for its cores.
-    pub fn new(target: &Target) -> Result<Simulator> {
-        let table = Table::of(target)?;
-        Ok(Simulator { target: target.clone(), table, hazards: true, held: None, timed: HashMap::new() })
-    }
-
-    /// The same with other kernel times.
-    pub fn with_table(mut self, table: Table) -> Simulator {
-        self.table = table;
-        self.timed.clear();
-        self
-    }
-
-    /// Whether runs that compute values look for accesses that nothing orders,
-    /// which takes about as long again. They do unless told otherwise.
-    pub fn look_for_hazards(&mut self, look: bool) {
-        self.hazards = look;
-    }
-
-    /// The target.
-    pub fn target(&self) -> &Target {
-        &self.target
-    }
-
-    /// The kernel times.
-    pub fn table(&self) -> &Table {
-        &self.table
-    }
-
-    /// Makes a schedule ready to run, which takes longer than a short run.
-    ///
-    /// # Errors
-    /// When it was made for another target, or when it is malformed.
-    pub fn prepare(&self, schedule: &Schedule) -> Result<Prepared, Fault> {
-        let malformed = |error: Error| Fault {
-            kind: FaultKind::Malformed,
-            cycle: 0,
-            sentence: format!("{}: {error}", schedule.name),
-        };
-        let base = schedule.target.split('@').next();
-        if base != self.target.name.split('@').next() {
-            let made_for = &schedule.target;
-            let sentence = format!("it was made for {made_for}, and this is {}", self.target.name);
-            return Err(malformed(Error::new(sentence)));
-        }
-        let plan = |launch| Plan::new(schedule, launch, &self.target, &self.table);
-        let plans = schedule.launches.iter().map(plan).collect::<Result<_>>().map_err(malformed)?;
-        Ok(Prepared { name: schedule.name.clone(), arguments: schedule.arguments.clone(), plans })
-    }
-
-    /// Runs all launches of a schedule from one dispatch.
-    ///
-    /// `bindings` says for each argument which bytes of `memory` it is. Without
-    /// values in memory it may be empty, and only time passes.
-    ///
-    /// # Errors
-    /// With the first fault; memory is then as the fault left it.
-    pub fn run(
-        &mut self,
-        schedule: &Schedule,
-        bindings: &[Binding],
-        memory: &mut Memory<'_>,
-        watch: &mut dyn Watch,
-        order: Order,
-    ) -> Result<Report, Fault> {
-        let program = self.prepare(schedule)?;
-        self.run_prepared(&program, bindings, memory, watch, order)
-    }
-
-    /// The same with a schedule that this array has [prepared](Simulator::prepare).
-    ///
-    /// # Errors
-    /// As [`Simulator::run`].
-    pub fn run_prepared(
-        &mut self,
-        program: &Prepared,
-        bindings: &[Binding],
-        memory: &mut Memory<'_>,
-        watch: &mut dyn Watch,
-        order: Order,
-    ) -> Result<Report, Fault> {
-        let mut report = Report::new(self.target.cycles(self.target.control.dispatch_us * 1e-6));
-        let mut run = Run { program, bindings, memory, watch, order };
-        for plan in &program.plans {
-            let held = self.held.replace(plan.configuration);
-            let configure = if held == Some(plan.configuration) { 0 } else { self.configure(plan) };
-            run.watch.event(report.cycles, &Event::Launch { name: &plan.name, configure });
-            report.cycles += configure;
-            let launch = self.launch(plan, &mut run, report.cycles)?;
-            report.add(launch, configure);
-        }
-        Ok(report)
-    }
-
-    /// Forgets how the array is configured, as after another program ran.
-    pub fn forget(&mut self) {
-        self.held = None;
-    }
-
-    /// Cycles that configuring the array for a launch takes: registers of its
-    /// tiles and programs of its cores.
-    fn configure(&self, plan: &Plan) -> Cycle {
-        let control = &self.target.control;
-        let tiles = control.configure_us + control.configure_tile_us * plan.tiles as f64;
-        self.target.cycles(tiles * 1e-6 + control.configure_byte_ns * plan.program_bytes * 1e-9)
-    }
-
-    fn launch(&mut self, plan: &Plan, run: &mut Run<'_, '_>, begin: Cycle) -> Result<LaunchReport, Fault> {
-        let known =
-            matches!(run.memory, Memory::TimeOnly) && run.order == Order::Earliest && !run.watch.wants_all();
-        if known && let Some(launch) = self.timed.get(&plan.identity) {
-            return Ok(LaunchReport { begin, ..launch.clone() });
-        }
-        let store = memory::Store::new(run.program, plan, run.bindings, run.memory, &self.target)?;
-        let mut machine = Machine::new(plan, &self.target, &self.table, store, run.watch, run.order, begin);
-        if self.hazards {
-            machine.look_for_hazards(run.program);
-        }
-        let launch = machine.run()?;
-        if known {
-            self.timed.insert(plan.identity, launch.clone());
-        }
-        Ok(launch)
-    }
-}
-
-/// A schedule that is ready to run on one array.
-#[derive(Debug)]
-pub struct Prepared {
-    name: String,
-    arguments: Vec<Argument>,
-    plans: Vec<Plan>,
-}
-
-/// What all launches of a run share.
-struct Run<'a, 'm> {
-    program: &'a Prepared,
-    bindings: &'a [Binding],
-    memory: &'a mut Memory<'m>,
-    watch: &'a mut dyn Watch,
-    order: Order,
-}
+pub use fault::{FaultKind, SimFault};
+pub use plan::PreparedSchedule;
+pub use simulator::Simulator;
+pub use time::{Cycle, EventOrder};
+pub use watch::{Cause, CoreTotals, LaunchReport, SimEvent, SimReport, SimUnwatched, SimWatch, Totals};
 
 #[cfg(test)]
 mod tests;

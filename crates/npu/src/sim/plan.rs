@@ -1,4 +1,4 @@
-//! A launch made ready for execution: ids resolved to indices, loops flattened,
+//! A launch prepared for execution: ids resolved to indices, loops flattened,
 //! descriptors reduced to runs of contiguous words.
 
 use std::collections::{BTreeSet, HashMap};
@@ -7,8 +7,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use girih_tensor::{Error, Result};
 
 use crate::form::schedule as form;
-use crate::form::schedule::{Affine, Channel, Direction, Number, Schedule, Tile, TileKind};
-use crate::kernel::{self, ENTRIES, ParamKind, Table};
+use crate::form::schedule::{Affine, Argument, Channel, Direction, ParameterValue, Schedule, Tile, TileKind};
+use crate::kernel::{self, ENTRIES, KernelTimes, ParamKind};
 use crate::target::Target;
 
 /// Index of a lock of the launch.
@@ -16,11 +16,19 @@ pub(super) type LockIndex = u32;
 /// Index of a channel in use.
 pub(super) type ChannelIndex = u32;
 
+/// A schedule prepared for one array.
+#[derive(Debug)]
+pub struct PreparedSchedule {
+    pub(super) name: String,
+    pub(super) arguments: Vec<Argument>,
+    pub(super) plans: Vec<LaunchPlan>,
+}
+
 /// One launch.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct LaunchPlan {
     pub name: String,
-    /// Equal for launches that configure the array alike.
+    /// Equal for launches with the same configuration of the array.
     pub configuration: u64,
     /// Equal for launches that take the same time.
     pub identity: u64,
@@ -28,41 +36,41 @@ pub(super) struct Plan {
     pub tiles: usize,
     /// Bytes of the programs of all cores.
     pub program_bytes: f64,
-    pub locks: Vec<form::Lock>,
+    pub locks: Vec<form::TileLock>,
     pub buffers: Vec<form::Buffer>,
-    pub descriptors: Vec<Descriptor>,
+    pub descriptors: Vec<DescriptorPlan>,
     pub channels: Vec<ChannelPlan>,
     pub routes: Vec<RoutePlan>,
     pub cores: Vec<CorePlan>,
     pub calls: Vec<CallPlan>,
     pub starts: Vec<(ChannelIndex, TaskPlan)>,
-    pub commands: Vec<Order>,
+    pub commands: Vec<ControlOp>,
 }
 
 /// A descriptor with its words as runs.
 #[derive(Debug)]
-pub(super) struct Descriptor {
+pub(super) struct DescriptorPlan {
     pub id: u8,
-    pub place: form::Place,
+    pub place: form::DmaAddress,
     /// Words that one pass moves.
     pub words: u64,
     /// The order in which they move.
-    pub order: Runs,
-    /// The same words in ascending order, unless a pass moves some twice.
-    pub ascending: Option<Runs>,
-    /// Of the dimension that advances from pass to pass.
+    pub order: WordRuns,
+    /// The same words in ascending order; none if a pass moves a word twice.
+    pub ascending: Option<WordRuns>,
+    /// Size and stride of the dimension that advances once per pass.
     pub iteration: Option<(u64, u64)>,
     pub acquire: Option<(LockIndex, u32)>,
     pub release: Option<(LockIndex, u32)>,
     pub next: Option<u32>,
 }
 
-/// Words in some order: runs of contiguous ones.
+/// An order of words, as runs of contiguous words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Runs {
-    /// Contiguous words, the innermost dimension.
+pub(super) struct WordRuns {
+    /// Contiguous words: the innermost dimension.
     pub run: u64,
-    /// The dimensions outside of a run, innermost first: size, stride in words.
+    /// The outer dimensions, innermost first: size, and stride in words.
     outer: Vec<(u64, u64)>,
 }
 
@@ -70,9 +78,9 @@ pub(super) struct Runs {
 pub(super) struct ChannelPlan {
     pub channel: Channel,
     pub route: u32,
-    /// Tasks that wait in its queue.
+    /// The capacity of its queue, in tasks.
     pub queue: usize,
-    /// Cycles before the first word when the channel was idle.
+    /// Cycles before the first word if the channel was idle.
     pub latency: u64,
 }
 
@@ -80,11 +88,11 @@ pub(super) struct ChannelPlan {
 pub(super) struct RoutePlan {
     pub from: ChannelIndex,
     pub to: Vec<ChannelIndex>,
-    /// Switches to the farthest end.
+    /// Switches on the way to the farthest end.
     pub hops: u64,
 }
 
-/// What a channel is told to do.
+/// A task of a channel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaskPlan {
     pub descriptor: u32,
@@ -92,29 +100,29 @@ pub(super) struct TaskPlan {
     pub token: bool,
     /// Bytes added to the addresses of its descriptors.
     pub offset: i64,
-    /// Whether the command processor gave it, so that it must end.
+    /// Whether the command processor pushed it, so that it must end.
     pub pushed: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct CorePlan {
     pub tile: Tile,
-    pub code: Vec<Op>,
-    /// Cores at the other end of the cascade links.
+    pub code: Vec<CoreOp>,
+    /// The cores at the other ends of the cascade links.
     pub sends_to: Option<u32>,
     pub receives_from: Option<u32>,
 }
 
 /// One step of a core.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Op {
-    /// Begins a loop that ends with the [`Op::Turn`] at `end`.
+pub(super) enum CoreOp {
+    /// Begins a loop that ends with the [`CoreOp::Repeat`] at `end`.
     Enter {
         count: u32,
         end: u32,
     },
-    /// Goes back to behind the [`Op::Enter`] at `start`, or on.
-    Turn {
+    /// Continues after the [`CoreOp::Enter`] at `start`, or leaves the loop.
+    Repeat {
         start: u32,
     },
     Acquire(LockIndex, u32),
@@ -124,30 +132,35 @@ pub(super) enum Op {
 
 /// One step of the command processor.
 #[derive(Clone, Debug)]
-pub(super) enum Order {
+pub(super) enum ControlOp {
     Enter { count: u32, end: u32 },
-    Turn { start: u32 },
+    Repeat { start: u32 },
     Push(ChannelIndex, TaskPlan, Affine),
     Wait(ChannelIndex),
 }
 
 #[derive(Debug)]
 pub(super) struct CallPlan {
-    /// Place in [`ENTRIES`].
+    /// Index into [`ENTRIES`].
     pub entry: usize,
-    pub operands: Vec<form::Operand>,
-    pub numbers: Vec<Number>,
-    /// The numbers, if no loop changes them.
+    pub operands: Vec<form::CallOperand>,
+    pub numbers: Vec<ParameterValue>,
+    /// The parameter values, if no loop changes them.
     pub constant: Option<Vec<u32>>,
 }
 
-impl Plan {
+impl LaunchPlan {
     /// Resolves a launch.
     ///
-    /// # Errors
-    /// When an id is not there, when a channel has two routes or none, or when
-    /// a call is none of its entry. A checked schedule has no such fault.
-    pub fn new(schedule: &Schedule, launch: &form::Launch, target: &Target, table: &Table) -> Result<Plan> {
+    /// When an id does not exist, when a channel has two routes or none, or
+    /// when a call does not match its entry. A checked schedule has no such
+    /// fault.
+    pub fn new(
+        schedule: &Schedule,
+        launch: &form::Launch,
+        target: &Target,
+        table: &KernelTimes,
+    ) -> Result<LaunchPlan> {
         let rows = 1 + target.array.memory_rows + target.array.compute_rows;
         for buffer in &launch.buffers {
             let form::Buffer { name, tile, address, bytes } = buffer;
@@ -164,7 +177,7 @@ impl Plan {
                 )));
             }
         }
-        let mut planner = Planner { launch, target, table, channels: Vec::new(), calls: Vec::new() };
+        let mut planner = LaunchPlanner { launch, target, table, channels: Vec::new(), calls: Vec::new() };
         let routes = planner.routes()?;
         let descriptors = planner.descriptors(schedule)?;
         let cores = planner.cores()?;
@@ -181,7 +194,7 @@ impl Plan {
         tiles.extend(launch.cores.iter().map(|core| core.tile));
         tiles.sort_unstable();
         tiles.dedup();
-        Ok(Plan {
+        Ok(LaunchPlan {
             name: launch.name.clone(),
             configuration: configuration(launch),
             identity: digest(launch),
@@ -200,34 +213,35 @@ impl Plan {
     }
 }
 
-/// A number that is equal for launches that configure the array alike. Where
-/// in an argument a transfer begins is no part of it: a push writes that.
+/// Returns a number that is equal for launches with the same configuration. The
+/// offset of a transfer within an argument is excluded, because a push writes
+/// it.
 fn configuration(launch: &form::Launch) -> u64 {
     let mut launch = form::Launch { name: String::new(), commands: Vec::new(), ..launch.clone() };
     for descriptor in &mut launch.descriptors {
-        if let form::Place::Argument(_, offset) = &mut descriptor.place {
+        if let form::DmaAddress::Argument(_, offset) = &mut descriptor.address {
             *offset = 0;
         }
     }
     digest(&launch)
 }
 
-/// A number that is equal for equal launches.
+/// Returns a number that is equal for equal launches.
 fn digest(launch: &form::Launch) -> u64 {
     let mut hasher = DefaultHasher::new();
     launch.to_string().hash(&mut hasher);
     hasher.finish()
 }
 
-struct Planner<'a> {
+struct LaunchPlanner<'a> {
     launch: &'a form::Launch,
     target: &'a Target,
-    table: &'a Table,
+    table: &'a KernelTimes,
     channels: Vec<ChannelPlan>,
     calls: Vec<CallPlan>,
 }
 
-impl Planner<'_> {
+impl LaunchPlanner<'_> {
     fn fault(&self, text: impl std::fmt::Display) -> Error {
         Error::new(format!("launch {}: {text}", self.launch.name))
     }
@@ -268,7 +282,7 @@ impl Planner<'_> {
     fn channel(&self, channel: Channel) -> Result<ChannelIndex> {
         let at = self.channels.iter().position(|plan| plan.channel == channel);
         at.map(|at| at as u32)
-            .ok_or_else(|| self.fault(format!("channel {channel} is given a task and has no route")))
+            .ok_or_else(|| self.fault(format!("channel {channel} is given a task but has no route")))
     }
 
     fn descriptor(&self, tile: Tile, id: u8) -> Result<u32> {
@@ -276,41 +290,43 @@ impl Planner<'_> {
         found.map(|at| at as u32).ok_or_else(|| self.fault(format!("tile {tile} has no descriptor {id}")))
     }
 
-    fn step(&self, step: form::Step) -> Result<(LockIndex, u32)> {
+    fn step(&self, step: form::LockChange) -> Result<(LockIndex, u32)> {
         if step.lock.0 as usize >= self.launch.locks.len() {
-            return Err(self.fault(format!("there is no lock l{}", step.lock.0)));
+            return Err(self.fault(format!("lock l{} does not exist", step.lock.0)));
         }
         Ok((step.lock.0, u32::from(step.value)))
     }
 
-    fn descriptors(&self, schedule: &Schedule) -> Result<Vec<Descriptor>> {
+    fn descriptors(&self, schedule: &Schedule) -> Result<Vec<DescriptorPlan>> {
         let ids: HashMap<(Tile, u8), u32> =
             (0..).zip(&self.launch.descriptors).map(|(at, one)| ((one.tile, one.id), at)).collect();
         let mut all = Vec::new();
         for one in &self.launch.descriptors {
-            let known = match one.place {
-                form::Place::Buffer(buffer, _) => (buffer.0 as usize) < self.launch.buffers.len(),
-                form::Place::Argument(argument, _) => (argument as usize) < schedule.arguments.len(),
+            let known = match one.address {
+                form::DmaAddress::Buffer(buffer, _) => (buffer.0 as usize) < self.launch.buffers.len(),
+                form::DmaAddress::Argument(argument, _) => (argument as usize) < schedule.arguments.len(),
             };
             if !known || one.dims.is_empty() {
-                return Err(
-                    self.fault(format!("descriptor {} of tile {} has no such place", one.id, one.tile))
-                );
+                return Err(self.fault(format!(
+                    "descriptor {} of tile {} names no buffer or argument, or no words",
+                    one.id, one.tile
+                )));
             }
             let next = match one.next.map(|id| ids.get(&(one.tile, id))) {
                 Some(None) => {
-                    return Err(
-                        self.fault(format!("what follows descriptor {} of {} lacks", one.id, one.tile))
-                    );
+                    return Err(self.fault(format!(
+                        "descriptor {} of tile {} names a next one that does not exist",
+                        one.id, one.tile
+                    )));
                 }
                 found => found.flatten().copied(),
             };
-            all.push(Descriptor {
+            all.push(DescriptorPlan {
                 id: one.id,
-                place: one.place,
+                place: one.address,
                 words: one.words(),
-                order: Runs::new(&one.dims),
-                ascending: Runs::ascending(&one.dims),
+                order: WordRuns::new(&one.dims),
+                ascending: WordRuns::ascending(&one.dims),
                 iteration: one.iteration.map(|dim| (u64::from(dim.size), u64::from(dim.stride))),
                 acquire: one.acquire.map(|step| self.step(step)).transpose()?,
                 release: one.release.map(|step| self.step(step)).transpose()?,
@@ -339,27 +355,27 @@ impl Planner<'_> {
         Ok(cores)
     }
 
-    fn instructions(&mut self, body: &[form::Instruction], code: &mut Vec<Op>) -> Result<()> {
+    fn instructions(&mut self, body: &[form::CoreInstruction], code: &mut Vec<CoreOp>) -> Result<()> {
         for instruction in body {
             match instruction {
-                form::Instruction::Loop { count, body } => {
+                form::CoreInstruction::Loop { count, body } => {
                     let start = code.len();
-                    code.push(Op::Enter { count: *count, end: 0 });
+                    code.push(CoreOp::Enter { count: *count, end: 0 });
                     self.instructions(body, code)?;
-                    code[start] = Op::Enter { count: *count, end: code.len() as u32 };
-                    code.push(Op::Turn { start: start as u32 });
+                    code[start] = CoreOp::Enter { count: *count, end: code.len() as u32 };
+                    code.push(CoreOp::Repeat { start: start as u32 });
                 }
-                form::Instruction::Acquire(step) => {
+                form::CoreInstruction::Acquire(step) => {
                     let (lock, value) = self.step(*step)?;
-                    code.push(Op::Acquire(lock, value));
+                    code.push(CoreOp::Acquire(lock, value));
                 }
-                form::Instruction::Release(step) => {
+                form::CoreInstruction::Release(step) => {
                     let (lock, value) = self.step(*step)?;
-                    code.push(Op::Release(lock, value));
+                    code.push(CoreOp::Release(lock, value));
                 }
-                form::Instruction::Call(call) => {
+                form::CoreInstruction::Call(call) => {
                     let plan = self.call(call)?;
-                    code.push(Op::Call(self.calls.len() as u32));
+                    code.push(CoreOp::Call(self.calls.len() as u32));
                     self.calls.push(plan);
                 }
             }
@@ -367,17 +383,21 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn call(&self, call: &form::Call) -> Result<CallPlan> {
+    fn call(&self, call: &form::CoreCall) -> Result<CallPlan> {
         let refuse = |text: String| Err(self.fault(format!("call of {}: {text}", call.entry)));
         let Some(at) = ENTRIES.iter().position(|entry| entry.name == call.entry) else {
             return refuse("no kernel has this name".to_owned());
         };
         let entry = &ENTRIES[at];
         if !self.table.knows(at) {
-            return refuse(format!("cores of kind {} do not run it", self.target.core));
+            return refuse(format!("{} cores do not have it", self.target.core));
         }
         if call.operands.len() != entry.operands.len() {
-            return refuse(format!("{} operands, not {}", call.operands.len(), entry.operands.len()));
+            return refuse(format!(
+                "{} operands given, {} needed",
+                call.operands.len(),
+                entry.operands.len()
+            ));
         }
         let slots = call.operands.iter().flat_map(|operand| &operand.slots);
         if slots.clone().any(|slot| slot.0 as usize >= self.launch.buffers.len())
@@ -385,19 +405,20 @@ impl Planner<'_> {
         {
             return refuse("an operand has no buffer".to_owned());
         }
-        let wanted = entry.params.iter().map(|param| param.name);
-        if !wanted.eq(call.parameters.iter().map(|parameter| parameter.name.as_str())) {
-            return refuse(format!("its numbers are not {:?}", entry.params));
+        let names = entry.params.iter().map(|param| param.name);
+        if !names.eq(call.parameters.iter().map(|parameter| parameter.name.as_str())) {
+            return refuse(format!("its parameters are not {:?}", entry.params));
         }
-        let numbers: Vec<Number> = call.parameters.iter().map(|parameter| parameter.value.clone()).collect();
+        let numbers: Vec<ParameterValue> =
+            call.parameters.iter().map(|parameter| parameter.value.clone()).collect();
         for (param, number) in entry.params.iter().zip(&numbers) {
-            if (param.kind == ParamKind::Real) != matches!(number, Number::Float(_)) {
+            if (param.kind == ParamKind::Real) != matches!(number, ParameterValue::Float(_)) {
                 return refuse(format!("{} has the wrong kind of number", param.name));
             }
         }
-        let fixed = |number: &Number| match number {
-            Number::Int(affine) => affine.terms.is_empty(),
-            Number::Float(_) => true,
+        let fixed = |number: &ParameterValue| match number {
+            ParameterValue::Int(affine) => affine.terms.is_empty(),
+            ParameterValue::Float(_) => true,
         };
         let mut constant = None;
         if numbers.iter().all(fixed) {
@@ -408,10 +429,10 @@ impl Planner<'_> {
         Ok(CallPlan { entry: at, operands: call.operands.clone(), numbers, constant })
     }
 
-    /// Bytes of a core's program: what every program has, and each kernel once.
+    /// Bytes of a core's program: the fixed part, and each kernel once.
     fn program_bytes(&self, core: &CorePlan) -> f64 {
         let called = core.code.iter().filter_map(|op| match op {
-            Op::Call(call) => Some(self.calls[*call as usize].entry),
+            CoreOp::Call(call) => Some(self.calls[*call as usize].entry),
             _ => None,
         });
         let entries: BTreeSet<usize> = called.collect();
@@ -419,17 +440,17 @@ impl Planner<'_> {
         f64::from(self.target.core_unit.program_bytes) + kernels
     }
 
-    fn commands(&self, body: &[form::Command], orders: &mut Vec<Order>) -> Result<()> {
+    fn commands(&self, body: &[form::ProcessorCommand], orders: &mut Vec<ControlOp>) -> Result<()> {
         for command in body {
             match command {
-                form::Command::Loop { count, body } => {
+                form::ProcessorCommand::Loop { count, body } => {
                     let start = orders.len();
-                    orders.push(Order::Enter { count: *count, end: 0 });
+                    orders.push(ControlOp::Enter { count: *count, end: 0 });
                     self.commands(body, orders)?;
-                    orders[start] = Order::Enter { count: *count, end: orders.len() as u32 };
-                    orders.push(Order::Turn { start: start as u32 });
+                    orders[start] = ControlOp::Enter { count: *count, end: orders.len() as u32 };
+                    orders.push(ControlOp::Repeat { start: start as u32 });
                 }
-                form::Command::Push(push) => {
+                form::ProcessorCommand::Push(push) => {
                     let task = TaskPlan {
                         descriptor: self.descriptor(push.channel.tile, push.descriptor)?,
                         repeats: push.repeats,
@@ -437,35 +458,46 @@ impl Planner<'_> {
                         offset: 0,
                         pushed: true,
                     };
-                    orders.push(Order::Push(self.channel(push.channel)?, task, push.offset.clone()));
+                    orders.push(ControlOp::Push(self.channel(push.channel)?, task, push.offset.clone()));
                 }
-                form::Command::Wait(channel) => orders.push(Order::Wait(self.channel(*channel)?)),
+                form::ProcessorCommand::Wait(channel) => {
+                    orders.push(ControlOp::Wait(self.channel(*channel)?))
+                }
             }
         }
         Ok(())
     }
 }
 
-/// The numbers of a call at these loop counters.
+/// The parameter values of a call at these loop counters.
 ///
-/// # Errors
-/// When one is negative or too large.
-pub(super) fn values(entry: &kernel::Entry, numbers: &[Number], counters: &[u32]) -> Result<Vec<u32>> {
-    let value = |(param, number): (&kernel::Param, &Number)| match number {
-        Number::Float(value) => Ok(value.to_bits()),
-        Number::Int(affine) => {
+/// When a value is negative or exceeds `u32::MAX`.
+pub(super) fn values(
+    entry: &kernel::KernelEntry,
+    numbers: &[ParameterValue],
+    counters: &[u32],
+) -> Result<Vec<u32>> {
+    let value = |(param, number): (&kernel::Param, &ParameterValue)| match number {
+        ParameterValue::Float(value) => Ok(value.to_bits()),
+        ParameterValue::Int(affine) => {
             let value = affine.at(counters);
-            u32::try_from(value)
-                .map_err(|_| Error::new(format!("kernel {}: {} is {value}", entry.name, param.name)))
+            u32::try_from(value).map_err(|_| {
+                Error::new(format!(
+                    "kernel {}: {} is {value}: it must lie in 0..={}",
+                    entry.name,
+                    param.name,
+                    u32::MAX
+                ))
+            })
         }
     };
     entry.params.iter().zip(numbers).map(value).collect()
 }
 
-impl Runs {
-    /// Words in the order of these dimensions, outermost first. Dimensions that
-    /// only continue a run are part of it.
-    fn new(dims: &[form::Dim]) -> Runs {
+impl WordRuns {
+    /// The words of these dimensions, outermost first. Dimensions that only
+    /// continue a run are merged into it.
+    fn new(dims: &[form::Dim]) -> WordRuns {
         let (mut run, mut outer) = (1u64, Vec::new());
         for dim in dims.iter().rev().filter(|dim| dim.size != 1) {
             if outer.is_empty() && u64::from(dim.stride) == run {
@@ -474,13 +506,13 @@ impl Runs {
                 outer.push((u64::from(dim.size), u64::from(dim.stride)));
             }
         }
-        Runs { run, outer }
+        WordRuns { run, outer }
     }
 
-    /// The same words in ascending order: larger strides go outside. None
-    /// unless each stride steps over all that lies within, so that no word
-    /// comes twice.
-    fn ascending(dims: &[form::Dim]) -> Option<Runs> {
+    /// The same words in ascending order, with larger strides outside. Returns
+    /// none unless each stride exceeds the extent within it, so that no word
+    /// appears twice.
+    fn ascending(dims: &[form::Dim]) -> Option<WordRuns> {
         let mut sorted: Vec<form::Dim> = dims.iter().filter(|dim| dim.size != 1).copied().collect();
         sorted.sort_by_key(|dim| std::cmp::Reverse(dim.stride));
         let mut extent = 1u64;
@@ -491,12 +523,12 @@ impl Runs {
             }
             extent = extent.checked_add(stride.checked_mul(size - 1)?)?;
         }
-        Some(Runs::new(&sorted))
+        Some(WordRuns::new(&sorted))
     }
 
-    /// Gives the contiguous pieces of `words` words after the first `done` of a
-    /// pass: the word where each begins, counted from the descriptor's place,
-    /// and how many.
+    /// Calls `piece` with the start and length of each contiguous piece among
+    /// the `words` words after the first `done` of a pass; starts are relative
+    /// to the descriptor.
     pub fn walk(&self, done: u64, words: u64, mut piece: impl FnMut(u64, u64)) {
         let (mut index, mut within, mut left) = (done / self.run, done % self.run, words);
         let mut counters: Vec<u64> = Vec::with_capacity(self.outer.len());
@@ -533,9 +565,9 @@ mod tests {
     }
 
     #[test]
-    fn dimensions_that_continue_a_run_are_part_of_it() {
+    fn dimensions_that_continue_a_run_are_merged_into_it() {
         let runs = |list: &[(u32, u32)]| {
-            let Runs { run, outer } = Runs::new(&dims(list));
+            let WordRuns { run, outer } = WordRuns::new(&dims(list));
             (run, outer)
         };
         assert_eq!(runs(&[(4, 8), (8, 1)]), (32, vec![]));
@@ -544,15 +576,15 @@ mod tests {
         assert_eq!(runs(&[(1, 99)]), (1, vec![]));
     }
 
-    fn walked(runs: &Runs, done: u64, many: u64) -> Vec<u64> {
+    fn walked(runs: &WordRuns, done: u64, many: u64) -> Vec<u64> {
         let mut words = Vec::new();
         runs.walk(done, many, |word, count| words.extend(word..word + count));
         words
     }
 
     #[test]
-    fn a_walk_gives_the_words_that_the_dimensions_say() {
-        let runs = Runs::new(&dims(&[(2, 100), (3, 10), (4, 1)]));
+    fn a_walk_visits_the_words_of_the_dimensions_in_order() {
+        let runs = WordRuns::new(&dims(&[(2, 100), (3, 10), (4, 1)]));
         let all: Vec<u64> = (0..2)
             .flat_map(|a| (0..3).flat_map(move |b| (0..4).map(move |c| 100 * a + 10 * b + c)))
             .collect();
@@ -564,18 +596,21 @@ mod tests {
         }
     }
 
-    /// A matrix that leaves in blocks is one run when its order does not
-    /// matter; words that come twice have no such order.
+    /// A matrix moved in blocks is one run when the order does not matter;
+    /// repeated words have no ascending order.
     #[test]
-    fn words_in_ascending_order_are_the_same_words() {
+    fn the_ascending_order_has_the_same_words() {
         let blocks = dims(&[(4, 64), (2, 4), (4, 16), (4, 1)]);
-        let ascending = Runs::ascending(&blocks).unwrap();
-        assert_eq!((Runs::new(&blocks).run, ascending.run), (4, 8));
-        let mut sorted = walked(&Runs::new(&blocks), 0, 128);
+        let ascending = WordRuns::ascending(&blocks).unwrap();
+        assert_eq!((WordRuns::new(&blocks).run, ascending.run), (4, 8));
+        let mut sorted = walked(&WordRuns::new(&blocks), 0, 128);
         sorted.sort_unstable();
         assert_eq!(walked(&ascending, 0, 128), sorted);
-        assert_eq!(Runs::ascending(&dims(&[(4, 8), (2, 4), (8, 1)])), None);
-        assert_eq!(Runs::ascending(&dims(&[(2, 0), (8, 1)])), None);
-        assert_eq!(Runs::ascending(&dims(&[(2, 4), (4, 8), (4, 1)])), Some(Runs { run: 32, outer: vec![] }));
+        assert_eq!(WordRuns::ascending(&dims(&[(4, 8), (2, 4), (8, 1)])), None);
+        assert_eq!(WordRuns::ascending(&dims(&[(2, 0), (8, 1)])), None);
+        assert_eq!(
+            WordRuns::ascending(&dims(&[(2, 4), (4, 8), (4, 1)])),
+            Some(WordRuns { run: 32, outer: vec![] })
+        );
     }
 }

@@ -1,164 +1,165 @@
-//! What an observer sees of a run, and the totals that every run counts.
+//! Events for an observer of a run, and the totals that every run counts.
 
-use super::Cycle;
+use super::time::Cycle;
 use crate::form::schedule::{Channel, Tile};
 
-/// Something that happened.
+/// An event of a run.
 #[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
-    /// A launch begins, after so many cycles of configuring.
+pub enum SimEvent<'a> {
+    /// A launch begins, after `configure` cycles of configuration.
     Launch {
         /// Its name.
         name: &'a str,
-        /// Cycles of configuring; 0 if the array held the configuration.
+        /// Cycles of configuration; 0 if the array already had it.
         configure: Cycle,
     },
-    /// A core calls a kernel; told when it is issued, as its end is known then.
+    /// A core calls a kernel. Reported when the call is issued, since its end
+    /// is then known.
     Call {
         /// The core's tile.
         tile: Tile,
         /// The entry's name.
         entry: &'static str,
-        /// When it begins.
+        /// When the call begins.
         begin: Cycle,
-        /// When it is over.
+        /// When the call ends.
         end: Cycle,
-        /// Multiplications.
+        /// Multiply-accumulates.
         macs: u64,
     },
-    /// A core has waited and goes on.
+    /// A core ends a wait.
     Wait {
         /// The core's tile.
         tile: Tile,
-        /// For what.
+        /// The cause.
         cause: Cause,
-        /// Since when.
+        /// When the wait began.
         begin: Cycle,
     },
     /// A stream has moved words.
     Move {
-        /// Where they came from.
+        /// The source.
         from: Channel,
-        /// The first of where they went.
+        /// The first destination.
         to: Channel,
-        /// How many bytes, once for all destinations.
+        /// Bytes, counted once for all destinations.
         bytes: u64,
         /// When the first word left.
         begin: Cycle,
     },
     /// The command processor has queued a task.
     Push {
-        /// On this channel.
+        /// The channel of the task.
         channel: Channel,
     },
-    /// The command processor has had a token.
+    /// The command processor has taken a token.
     Token {
-        /// Of this channel.
+        /// The channel of the token.
         channel: Channel,
     },
 }
 
-/// What a core waits for.
+/// The reason for a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// A lock, an index into those of the launch.
+    /// A lock: its index in the launch.
     Lock(u32),
-    /// Its neighbour in the cascade.
+    /// The neighbour in the cascade.
     Cascade,
 }
 
-/// An observer. Events come when they are over unless they say otherwise; all
-/// times count from the beginning of the dispatch.
-pub trait Watch {
-    /// Something has happened.
-    fn event(&mut self, at: Cycle, event: &Event<'_>);
+/// An observer. Events are reported when they end unless stated otherwise;
+/// times count from the start of the dispatch.
+pub trait SimWatch {
+    /// Receives an event.
+    fn event(&mut self, at: Cycle, event: &SimEvent<'_>);
 
-    /// Whether it must see every launch event by event, even one whose time is
-    /// known already.
+    /// Whether it needs all events of every launch, even of a launch whose time
+    /// is already known.
     fn wants_all(&self) -> bool {
         true
     }
 }
 
-/// Nobody watches.
+/// An observer that ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unwatched;
+pub struct SimUnwatched;
 
-impl Watch for Unwatched {
-    fn event(&mut self, _: Cycle, _: &Event<'_>) {}
+impl SimWatch for SimUnwatched {
+    fn event(&mut self, _: Cycle, _: &SimEvent<'_>) {}
 
     fn wants_all(&self) -> bool {
         false
     }
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
-    /// From the dispatch to its end.
+pub struct SimReport {
+    /// Cycles from the dispatch to its end.
     pub cycles: Cycle,
-    /// Of these, the dispatch itself.
+    /// The part of `cycles` spent on the dispatch itself.
     pub dispatch: Cycle,
-    /// Of these, configuring the array.
+    /// The part of `cycles` spent on configuring the array.
     pub configure: Cycle,
-    /// Each launch.
+    /// The launches.
     pub launches: Vec<LaunchReport>,
-    /// Sums over all launches.
+    /// Totals of all launches.
     pub totals: Totals,
 }
 
-/// How one launch went.
+/// The result of one launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaunchReport {
     /// Its name.
     pub name: String,
     /// When its first command began.
     pub begin: Cycle,
-    /// How long it took from there.
+    /// Its duration from there.
     pub cycles: Cycle,
-    /// What its cores did.
+    /// Totals of its cores.
     pub cores: Vec<CoreTotals>,
-    /// Its share of the totals.
+    /// Totals of the launch.
     pub totals: Totals,
 }
 
-/// What one core did in a launch.
+/// Totals of one core in a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreTotals {
     /// Its tile.
     pub tile: Tile,
-    /// Cycles within calls.
+    /// Cycles in calls.
     pub busy: Cycle,
     /// Calls.
     pub calls: u64,
-    /// Multiplications.
+    /// Multiply-accumulates.
     pub macs: u64,
 }
 
-/// What was counted.
+/// Totals of a run or launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Bytes read from DRAM.
     pub dram_read: u64,
     /// Bytes written to DRAM.
     pub dram_written: u64,
-    /// Bytes of long runs that DRAM could have moved in the time that it gave
-    /// to transfers; 0 in a seeded order.
+    /// Bytes that DRAM could have moved in long runs in the service time of the
+    /// transfers; 0 in a seeded order.
     pub dram_service: u64,
-    /// Bytes that all streams moved.
+    /// Bytes moved by all streams.
     pub streamed: u64,
-    /// Multiplications.
+    /// Multiply-accumulates.
     pub macs: u64,
-    /// Tasks that the command processor gave.
+    /// Tasks pushed by the command processor.
     pub pushes: u64,
     /// Events of the simulation.
     pub events: u64,
 }
 
-impl Report {
-    pub(super) fn new(dispatch: Cycle) -> Report {
+impl SimReport {
+    pub(super) fn new(dispatch: Cycle) -> SimReport {
         let (launches, totals) = (Vec::new(), Totals::default());
-        Report { cycles: dispatch, dispatch, configure: 0, launches, totals }
+        SimReport { cycles: dispatch, dispatch, configure: 0, launches, totals }
     }
 
     pub(super) fn add(&mut self, launch: LaunchReport, configure: Cycle) {

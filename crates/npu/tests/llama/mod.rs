@@ -1,10 +1,10 @@
-//! Llama's graph in several sizes, as the model crate builds it.
+//! The Llama graph in several sizes, as the model crate builds it.
 
 use girih_graph::{Act, Builder, Graph, Key, Op, Pairing, Span, Variant};
 use girih_tensor::{DType, Shape};
 
-/// The sizes of a Llama.
-pub struct Sizes {
+/// The sizes of a Llama model.
+pub struct LlamaSizes {
     pub layers: usize,
     pub width: usize,
     pub heads: usize,
@@ -16,20 +16,27 @@ pub struct Sizes {
 
 /// Three layers, small enough to simulate in a test.
 #[allow(dead_code)] // each test program uses the sizes it needs
-pub const SMALL: Sizes =
-    Sizes { layers: 3, width: 64, heads: 4, kv_heads: 2, head: 16, hidden: 176, vocabulary: 512 };
+pub const SMALL: LlamaSizes =
+    LlamaSizes { layers: 3, width: 64, heads: 4, kv_heads: 2, head: 16, hidden: 176, vocabulary: 512 };
 /// Llama-3.2-1B.
 #[allow(dead_code)] // each test program uses the sizes it needs
-pub const LLAMA_1B: Sizes =
-    Sizes { layers: 16, width: 2048, heads: 32, kv_heads: 8, head: 64, hidden: 8192, vocabulary: 128256 };
+pub const LLAMA_1B: LlamaSizes = LlamaSizes {
+    layers: 16,
+    width: 2048,
+    heads: 32,
+    kv_heads: 8,
+    head: 64,
+    hidden: 8192,
+    vocabulary: 128256,
+};
 
-/// A step of so many rows of one sequence, whose last is an output row.
+/// The key of a step of `rows` rows of one sequence; the last is an output row.
 pub fn key(rows: u32) -> Key {
     Key { rows, sequences: 1, context: 2048, output_rows: 1, variant: Variant::GENERATE }
 }
 
-/// The graph for steps up to `key`.
-pub fn llama(sizes: &Sizes, key: Key) -> Graph {
+/// Builds the graph for steps up to `key`.
+pub fn llama(sizes: &LlamaSizes, key: Key) -> Graph {
     let mut graph = Builder::new(key);
     let tokens = graph.input("tokens", &[], DType::I32);
     let table = graph.weight("embed.table", Shape::matrix(sizes.vocabulary, sizes.width), DType::BF16);
@@ -46,12 +53,12 @@ pub fn llama(sizes: &Sizes, key: Key) -> Graph {
 
 fn layer_of(
     graph: &mut Builder,
-    sizes: &Sizes,
+    sizes: &LlamaSizes,
     layer: usize,
     x: girih_graph::ValueId,
 ) -> girih_graph::ValueId {
     let at = |name: &str| format!("layers.{layer}.{name}");
-    let Sizes { width, heads, kv_heads, head, hidden, .. } = *sizes;
+    let LlamaSizes { width, heads, kv_heads, head, hidden, .. } = *sizes;
     let vector = |n: usize| Shape::new(&[n]).unwrap();
     let linear = |graph: &mut Builder, name: &str, x, [from, to]: [usize; 2]| {
         let weight = graph.weight(&at(&format!("{name}.weight")), Shape::matrix(to, from), DType::BF16);
@@ -62,21 +69,21 @@ fn layer_of(
         graph.same(&at(name), Op::Norm { epsilon: 1e-5 }, &[x, weight])
     };
     let read = norm(graph, "before_mixer", x);
-    let turn = |graph: &mut Builder, name: &str, x, count: usize| {
-        let seen = graph.shaped(&at(&format!("{name}.heads")), Op::Reshape, &[x], &[count, head]);
+    let rotate = |graph: &mut Builder, name: &str, x, count: usize| {
+        let by_heads = graph.shaped(&at(&format!("{name}.heads")), Op::Reshape, &[x], &[count, head]);
         let frequencies = graph.weight("rope.default", vector(head / 2), DType::F32);
         graph.same(
             &at(&format!("{name}.rotated")),
             Op::Rope { pairing: Pairing::Halves },
-            &[seen, frequencies],
+            &[by_heads, frequencies],
         )
     };
     let q = linear(graph, "q", read, [width, heads * head]);
     let k = linear(graph, "k", read, [width, kv_heads * head]);
     let v = linear(graph, "v", read, [width, kv_heads * head]);
     let v = graph.shaped(&at("v.heads"), Op::Reshape, &[v], &[kv_heads, head]);
-    let q = turn(graph, "q", q, heads);
-    let k = turn(graph, "k", k, kv_heads);
+    let q = rotate(graph, "q", q, heads);
+    let k = rotate(graph, "k", k, kv_heads);
     let group = graph.group(Span::Full);
     let keys = graph.state(&at("keys"), &[kv_heads, head], DType::BF16, group);
     let values = graph.state(&at("values"), &[kv_heads, head], DType::BF16, group);

@@ -1,14 +1,14 @@
-//! Random weights for Llama's graph.
+//! Random weights for the Llama graph.
 
 use girih_graph::{Error, WeightSource};
 use girih_tensor::DType;
 
-/// Random weights, the same for the same seed and name.
+/// Random weights, determined by seed and name.
 pub struct Random(pub u64);
 
 impl WeightSource for Random {
     fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        assert_eq!(offset, 0, "backends read weights whole");
+        assert_eq!(offset, 0, "backends read whole weights");
         let mut state =
             name.bytes().fold(self.0, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
         let mut uniform = || {

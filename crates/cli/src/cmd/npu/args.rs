@@ -7,7 +7,7 @@ use std::path::Path;
 use girih_graph::{Graph, Key, Variant, faults};
 use girih_npu::Target;
 use girih_npu::driver::Compiler;
-use girih_npu::pass::Mapping;
+use girih_npu::pass::ArrayMapping;
 
 use crate::args::{ArchArgs, KvType};
 use crate::array::{self, BlobArgs};
@@ -156,9 +156,9 @@ impl CompileArgs {
     ///
     /// # Errors
     /// As [`CompileArgs::compiler`].
-    pub fn compiler_for(&self, mapping: Mapping) -> Result<Compiler> {
+    pub fn compiler_for(&self, mapping: ArrayMapping) -> Result<Compiler> {
         let cache = self.blobs.cache(Show::All)?;
-        Ok(Compiler::new(self.array()?, mapping, cache).telling(array::tell(Show::All)))
+        Ok(Compiler::new(self.array()?, mapping, cache).with_warnings(array::tell(Show::All)))
     }
 }
 
@@ -167,7 +167,7 @@ impl MappingArgs {
     ///
     /// # Errors
     /// As [`array::mapping`].
-    pub fn mapping(&self) -> Result<Mapping> {
+    pub fn mapping(&self) -> Result<ArrayMapping> {
         array::mapping(&self.mapping)
     }
 

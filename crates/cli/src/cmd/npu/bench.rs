@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{Backend as _, Graph, Outputs, Sequence, Step};
-use girih_npu::blob::Cache;
-use girih_npu::driver::{Compiled, Compiler, estimate};
+use girih_npu::blob::BlobCache;
+use girih_npu::driver::{CompiledGraph, Compiler, estimate};
 use girih_npu::pass::NoDump;
-use girih_npu::{Npu, Options};
+use girih_npu::{Npu, NpuOptions};
 use serde::Serialize;
 
 use super::args::MappingArgs;
@@ -53,22 +53,22 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let graphs = args.mapping.graphs_of(&args.model)?;
     let (target, mapping) = (args.mapping.array()?, args.mapping.mapping()?);
     let folder = TemporaryFolder::new()?;
-    let compile = |cache: Option<Cache>| {
+    let compile = |cache: Option<BlobCache>| {
         let compiler = Compiler::new(target.clone(), mapping.clone(), cache);
         let compiled = graphs.iter().map(|graph| compiler.compile(graph, &mut NoDump));
-        Ok::<Vec<Compiled>, Error>(compiled.collect::<Result<_, _>>()?)
+        Ok::<Vec<CompiledGraph>, Error>(compiled.collect::<Result<_, _>>()?)
     };
     let mut measure = |what: String, aim_seconds: f64, work: &mut dyn FnMut() -> Result<()>| {
         let seconds = median(args.runs, work)?;
         rows.push(TimingRow { what, seconds, aim_seconds });
         Ok::<(), Error>(())
     };
-    let compiled = compile(Some(Cache::open(&folder.0)?))?;
+    let compiled = compile(Some(BlobCache::open(&folder.0)?))?;
     // Both steps may share a head, which is compiled once.
     let programs: usize = compiled.iter().map(|compiled| compiled.fresh).sum();
     measure(format!("compile {programs} programs"), 10.0, &mut || compile(None).map(drop))?;
     measure(format!("load {programs} programs from the cache"), 0.2, &mut || {
-        let kept = compile(Some(Cache::open(&folder.0)?))?;
+        let kept = compile(Some(BlobCache::open(&folder.0)?))?;
         let fresh: usize = kept.iter().map(|compiled| compiled.fresh).sum();
         if fresh > 0 { Err(Error::work(format!("{fresh} programs were not in the cache"))) } else { Ok(()) }
     })?;
@@ -107,7 +107,7 @@ fn values(name: &str, args: &MappingArgs) -> Result<TimingRow> {
     let mut model = ModelLocation::find(name)?.model(&args.arch)?;
     model.facts.layers.truncate(1);
     let graph: Graph = model.graph(args.key()?, KvType::Bf16.dtype())?;
-    let npu = Npu::new(&args.target, Options { hazards: false, ..Options::default() })?;
+    let npu = Npu::new(&args.target, NpuOptions { hazards: false, ..NpuOptions::default() })?;
     let npu = npu.with_mapping(args.mapping()?);
     let weights = npu.load(&graph, &model.weights)?;
     let blocks: Vec<Block> = (0..graph.key.context.div_ceil(64)).map(Block).collect();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use girih_npu::blob;
-use girih_npu::driver::Compiled;
+use girih_npu::driver::CompiledGraph;
 use girih_npu::pass::{Dump, NoDump};
 
 use super::args::CompileModelArgs;
@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             }
         };
         let seconds = begun.elapsed().as_secs_f64();
-        let Compiled { groups, schedules, fresh } = &compiled;
+        let CompiledGraph { groups, schedules, fresh } = &compiled;
         print_line!("{}: {} submissions a step", graph.key, groups.submissions(1))?;
         print_line!("{:<32} {:>8} {:>6} {:>10}", "program", "launches", "cores", "blob")?;
         for schedule in schedules {

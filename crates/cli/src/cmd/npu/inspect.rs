@@ -5,11 +5,11 @@ use std::io::Read;
 use std::path::Path;
 
 use girih_graph::Graph;
-use girih_npu::ONE_ROW;
+use girih_npu::ONE_ROW_NOTE;
 use girih_npu::blob;
-use girih_npu::form::groups::{Groups, Step};
+use girih_npu::form::groups::{Groups, StepAction};
 use girih_npu::form::schedule::Schedule;
-use girih_npu::pass::{NoDump, Stays, stays};
+use girih_npu::pass::{HostFallback, NoDump, host_fallbacks};
 use serde_json::{Value, json};
 
 use super::args::CompileModelArgs;
@@ -84,7 +84,7 @@ fn model(args: &Args) -> Result<Outcome> {
     let mut steps = Vec::new();
     for graph in args.source.graphs()? {
         let groups = compiler.groups(&graph, &mut NoDump)?;
-        let host = stays(&graph, compiler.target(), compiler.policy());
+        let host = host_fallbacks(&graph, compiler.target(), compiler.policy());
         if args.json {
             steps.push(described(&graph, &groups, &host));
         } else if args.text {
@@ -100,31 +100,32 @@ fn model(args: &Args) -> Result<Outcome> {
             "steps": steps,
         }))?;
     } else if !args.text {
-        print_line!("{ONE_ROW}")?;
+        print_line!("{ONE_ROW_NOTE}")?;
     }
     Ok(Outcome::Done)
 }
 
 /// The number of times that a step runs program `number`, for one output row.
 fn runs(groups: &Groups, number: usize) -> usize {
-    let runs = |step: &&Step| matches!(step, Step::Array { program, .. } if *program as usize == number);
+    let runs =
+        |step: &&StepAction| matches!(step, StepAction::Array { program, .. } if *program as usize == number);
     groups.steps.iter().filter(runs).count()
 }
 
-fn table(graph: &Graph, groups: &Groups, host: &[Stays]) -> Result<()> {
+fn table(graph: &Graph, groups: &Groups, host: &[HostFallback]) -> Result<()> {
     print_line!("{}", graph.key)?;
     for (number, program) in groups.programs.iter().enumerate() {
         let launches: Vec<&str> = program.launches.iter().map(|task| task.name.as_str()).collect();
         let (name, runs) = (&program.name, runs(groups, number));
         print_line!("  array {runs:>3} x {name:<20} {}", launches.join(", "))?;
     }
-    for Stays { name, op, count, reason } in host {
+    for HostFallback { name, op, count, reason } in host {
         print_line!("  host  {count:>3} x {name:<20} {op}: {reason}")?;
     }
     Ok(())
 }
 
-fn described(graph: &Graph, groups: &Groups, host: &[Stays]) -> Value {
+fn described(graph: &Graph, groups: &Groups, host: &[HostFallback]) -> Value {
     let programs = groups.programs.iter().enumerate().map(|(number, program)| {
         let launches: Vec<String> =
             program.launches.iter().map(|task| format!("{} {}", task.name, task.kernel)).collect();

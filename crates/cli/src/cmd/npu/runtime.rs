@@ -8,9 +8,10 @@ use girih_graph::{Graph, Key, Variant};
 use girih_model::Model;
 use girih_npu::Target;
 use girih_npu::driver::{
-    Compiled, Compiler, Estimate, Runtime, Scene, Timed, WeightUse, estimate_scene, times,
+    CompiledGraph, Compiler, Estimate, Runtime, Scenario, TimedProgram, WeightUse, estimate_step,
+    time_programs,
 };
-use girih_npu::pass::{Attention, Grouping, Mapping, NoDump, Policy};
+use girih_npu::pass::{ArrayMapping, AttentionPlacement, Grouping, NoDump, Policy};
 use serde_json::{Value, json};
 
 use super::args::CompileModelArgs;
@@ -58,8 +59,8 @@ struct RuntimeBench<'a> {
 /// A compiled step, with its times.
 struct TimedStep {
     graph: Graph,
-    compiled: Compiled,
-    times: Vec<Timed>,
+    compiled: CompiledGraph,
+    times: Vec<TimedProgram>,
 }
 
 /// A line of a table.
@@ -117,24 +118,24 @@ impl RuntimeBench<'_> {
             let key = Key { rows, sequences: 1, context, output_rows: 1, variant: Variant::GENERATE };
             let graph = self.model.graph(key, KvType::Bf16.dtype())?;
             let compiled = compiler.compile(&graph, &mut NoDump)?;
-            let times = times(&compiled, compiler.target())?;
+            let times = time_programs(&compiled, compiler.target())?;
             self.steps.insert((policy, rows, context), TimedStep { graph, compiled, times });
         }
         Ok(&self.steps[&(policy, rows, context)])
     }
 
     /// The user's mapping with another policy.
-    fn mapping(&self, policy: Policy) -> Result<Mapping> {
+    fn mapping(&self, policy: Policy) -> Result<ArrayMapping> {
         let mapping = self.args.source.mapping()?;
         let name = if policy == mapping.policy { mapping.name } else { policy.name().to_owned() };
-        Ok(Mapping { name, policy, tiles: mapping.tiles })
+        Ok(ArrayMapping { name, policy, tiles: mapping.tiles })
     }
 
-    /// The cost of a scene on the programs for `rows` rows in a context.
-    fn cost(&mut self, policy: Policy, [rows, context]: [u32; 2], scene: Scene) -> Result<Estimate> {
+    /// The cost of a scenario on the programs for `rows` rows in a context.
+    fn cost(&mut self, policy: Policy, [rows, context]: [u32; 2], scenario: Scenario) -> Result<Estimate> {
         let target = self.target()?;
         let step = self.step(policy, rows, context)?;
-        Ok(estimate_scene(&step.graph, &step.compiled, &target, step.times.clone(), scene))
+        Ok(estimate_step(&step.graph, &step.compiled, &target, step.times.clone(), scenario))
     }
 
     /// The cost of each setting, for a prompt that fills the longest program and
@@ -151,8 +152,8 @@ impl RuntimeBench<'_> {
         };
         for other in [
             other,
-            Policy { attention: Attention::Host, ..policy },
-            Policy { attention: Attention::Array, ..policy },
+            Policy { attention: AttentionPlacement::Host, ..policy },
+            Policy { attention: AttentionPlacement::Array, ..policy },
         ] {
             if other == policy {
                 continue;
@@ -160,7 +161,7 @@ impl RuntimeBench<'_> {
             let name = format!("policy {}", other.name());
             let way = match (other.grouping == policy.grouping, other.attention) {
                 (false, _) => Some("dispatch=single"),
-                (true, Attention::Array) => Some("keys=gathered"),
+                (true, AttentionPlacement::Array) => Some("keys=gathered"),
                 _ => None,
             };
             ways.push((name.clone(), other, Runtime::default()));
@@ -170,8 +171,8 @@ impl RuntimeBench<'_> {
         }
         let mut lines = Vec::new();
         for (what, policy, runtime) in ways {
-            let prefill = Scene { position: context - rows, rows, runtime };
-            let token = Scene { position: context - 1, rows: 1, runtime };
+            let prefill = Scenario { position: context - rows, rows, runtime };
+            let token = Scenario { position: context - 1, rows: 1, runtime };
             let costs =
                 vec![self.cost(policy, [rows, context], prefill)?, self.cost(policy, [1, context], token)?];
             lines.push(CostLine { what, costs });
@@ -180,7 +181,7 @@ impl RuntimeBench<'_> {
         let mut notes = Vec::new();
         for (name, weights) in WEIGHT_USES {
             let runtime = Runtime { weights: *weights, ..Runtime::default() };
-            let load = self.cost(policy, [1, context], Scene { position: 0, rows: 1, runtime })?.load;
+            let load = self.cost(policy, [1, context], Scenario { position: 0, rows: 1, runtime })?.load;
             let (copied, kept) = (bytes(load.copied), bytes(load.kept));
             notes.push(format!("weights {name}: loading copies {copied}, and the host keeps {kept}"));
         }
@@ -191,13 +192,13 @@ impl RuntimeBench<'_> {
     fn lengths(&mut self) -> Result<CostTable> {
         let RuntimeBench { rows: max, context, policy, .. } = *self;
         let rows = self.args.prompt;
-        let scene = Scene { position: 0, rows, runtime: Runtime::default() };
+        let scenario = Scenario { position: 0, rows, runtime: Runtime::default() };
         let mut lines = Vec::new();
         for length in self.ladder(rows, max) {
             let least = self.ladder(length, context)[0];
             for context in if least == context { vec![context] } else { vec![least, context] } {
                 let what = format!("compiled for {length} rows, {context} positions");
-                lines.push(CostLine { what, costs: vec![self.cost(policy, [length, context], scene)?] });
+                lines.push(CostLine { what, costs: vec![self.cost(policy, [length, context], scenario)?] });
             }
         }
         Ok(CostTable {
@@ -218,8 +219,8 @@ impl RuntimeBench<'_> {
             for position in (0..rows).step_by(chunk as usize) {
                 let count = chunk.min(rows - position);
                 let least = self.ladder(position + count, context)[0];
-                let scene = Scene { position, rows: count, runtime: Runtime::default() };
-                costs.push(self.cost(policy, [chunk, least.max(chunk)], scene)?);
+                let scenario = Scenario { position, rows: count, runtime: Runtime::default() };
+                costs.push(self.cost(policy, [chunk, least.max(chunk)], scenario)?);
             }
             let sum = costs.into_iter().reduce(joined);
             lines.push(CostLine { what: format!("in chunks of {chunk}"), costs: sum.into_iter().collect() });
@@ -237,16 +238,16 @@ impl RuntimeBench<'_> {
         let RuntimeBench { context: max, policy, .. } = *self;
         // A token must follow the prompt within the context.
         let position = self.args.prompt.min(max - 1);
-        let array = Policy { attention: Attention::Array, ..policy };
-        let scene = Scene { position, rows: 1, runtime: Runtime::default() };
+        let array = Policy { attention: AttentionPlacement::Array, ..policy };
+        let scenario = Scenario { position, rows: 1, runtime: Runtime::default() };
         let mut lines = Vec::new();
         for context in self.ladder(position + 1, max) {
             let what = format!("the array attends to {context} positions");
-            lines.push(CostLine { what, costs: vec![self.cost(array, [1, context], scene)?] });
+            lines.push(CostLine { what, costs: vec![self.cost(array, [1, context], scenario)?] });
         }
-        let host = Policy { attention: Attention::Host, ..policy };
+        let host = Policy { attention: AttentionPlacement::Host, ..policy };
         let what = "the host attends to the present positions".to_owned();
-        lines.push(CostLine { what, costs: vec![self.cost(host, [1, max], scene)?] });
+        lines.push(CostLine { what, costs: vec![self.cost(host, [1, max], scenario)?] });
         Ok(CostTable {
             title: format!("a token at position {position}"),
             columns: &["token"],

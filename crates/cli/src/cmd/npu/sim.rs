@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::{Estimate, Timed, estimate};
+use girih_npu::driver::{Estimate, TimedProgram, estimate};
 use girih_npu::pass::NoDump;
 use girih_npu::sim::LaunchReport;
 use serde_json::json;
@@ -102,7 +102,7 @@ fn table(graph: &Graph, estimate: &Estimate, target: &Target, seconds: f64) -> R
 fn described(graph: &Graph, took: &CompileStats, estimate: &Estimate, target: &Target) -> serde_json::Value {
     let launch =
         |launch: &LaunchReport| json!({"name": launch.name, "ms": target.seconds(launch.cycles) * 1e3});
-    let program = |timed: &Timed| {
+    let program = |timed: &TimedProgram| {
         json!({
             "name": timed.name,
             "runs": timed.runs,

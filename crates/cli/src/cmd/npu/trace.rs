@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::Compiled;
+use girih_npu::driver::CompiledGraph;
 use girih_npu_lab::report::Trace;
 
 use crate::error::{Error, Result};
@@ -42,7 +42,13 @@ impl Tracing<'_> {
     ///
     /// # Errors
     /// When a schedule is faulty.
-    pub fn add(&mut self, graph: &Graph, compiled: &Compiled, target: &Target, position: u32) -> Result<()> {
+    pub fn add(
+        &mut self,
+        graph: &Graph,
+        compiled: &CompiledGraph,
+        target: &Target,
+        position: u32,
+    ) -> Result<()> {
         let name = if graph.key.rows > 1 { "prefill" } else { "token" };
         Ok(self.trace.add(name, graph, compiled, target, position)?)
     }

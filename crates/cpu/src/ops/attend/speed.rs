@@ -1,6 +1,6 @@
-//! How fast attention is, beside a bare read of the same bytes:
-//! `cargo test --release -p girih-cpu --lib speed -- --ignored --nocapture`,
-//! for one of them `speed::decode` or `speed::prefill`.
+//! Measures the speed of attention, and of a bare read of the same bytes:
+//! `cargo test --release -p girih-cpu --lib speed -- --ignored --nocapture`;
+//! to run one of them, `speed::decode` or `speed::prefill`.
 
 use std::time::Instant;
 
@@ -10,82 +10,82 @@ use girih_graph::{
 };
 use girih_tensor::DType;
 
-use super::{Heads, attend, local_size, partials_size};
+use super::{AttentionOperands, AttentionParams, attend, local_len, partials_len};
 use crate::kernels;
-use crate::lower::Attention;
 use crate::memory::Aligned;
-use crate::ops::{Executor, Origin, Rows};
-use crate::pool::{Grid, Pool};
-use crate::state::Cache;
+use crate::ops::{Executor, RowOrigin, StepRows};
+use crate::pool::{Grid, ThreadPool};
+use crate::state::CpuState;
 
-const HEADS: usize = 32;
-const GROUPS: usize = 8;
-const SIZE: usize = 64;
-/// Turns of which the median counts.
-const TURNS: usize = 7;
+const QUERY_HEADS: usize = 32;
+const KV_HEADS: usize = 8;
+const HEAD_SIZE: usize = 64;
+/// Rounds whose median is reported.
+const BENCH_ROUNDS: usize = 7;
 
-/// Some layers that attend, each with keys and values of its own.
+/// Layers of attention, each with its own keys and values.
 fn graph(layers: usize, rows: u32, context: u32, dtype: DType) -> Graph {
     let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
     let mut builder = Builder::new(Key { rows, sequences: 1, context, output_rows: rows, variant });
-    let mut x = builder.input("x", &[HEADS, SIZE], DType::F32);
+    let mut x = builder.input("x", &[QUERY_HEADS, HEAD_SIZE], DType::F32);
     let group = builder.group(Span::Full);
     for layer in 0..layers {
         let [keys, values] = ["keys", "values"]
-            .map(|name| builder.state(&format!("{layer}.{name}"), &[GROUPS, SIZE], dtype, group));
+            .map(|name| builder.state(&format!("{layer}.{name}"), &[KV_HEADS, HEAD_SIZE], dtype, group));
         let op = Op::Attend { scale: 0.125, span: Span::Full, softcap: None };
         x = builder.same(&format!("{layer}.y"), op, &[x, keys, values]);
     }
     builder.finish(x)
 }
 
-/// A step of `rows` that end at `context`, in each of `layers`.
-struct Bench {
-    cache: Cache,
+/// A step whose last `rows` rows end at position `context`, in each of `layers`.
+struct AttendBench {
+    cache: CpuState,
     layers: usize,
     rows: usize,
     context: usize,
-    pool: Pool,
+    pool: ThreadPool,
     locals: Vec<Aligned<f32>>,
     partials: Aligned<f32>,
 }
 
-impl Bench {
-    fn new(layers: usize, rows: usize, context: usize, dtype: DType, threads: usize) -> Bench {
+impl AttendBench {
+    fn new(layers: usize, rows: usize, context: usize, dtype: DType, threads: usize) -> AttendBench {
         let graph = graph(layers, rows as u32, context as u32, dtype);
         let blocks = context.div_ceil(BLOCK_POSITIONS);
-        let mut cache = Cache::new(&graph, &[blocks as u32]).unwrap();
+        let mut cache = CpuState::new(&graph, &[blocks as u32]).unwrap();
         let group = girih_graph::GroupId(0);
-        // Any number of f16 or bf16 near 1, any scale and integers near 50.
+        // As f16 or bf16, numbers near 1; as q8_0, any scale and integers near 50.
         let len = cache.export(group, Block(0)).len();
         let bytes: Vec<u8> = (0..len).map(|i| if i % 2 == 0 { (i * 37) as u8 } else { 0x3c }).collect();
         (0..blocks).for_each(|block| cache.import(group, Block(block as u32), &bytes).unwrap());
-        let local = local_size(HEADS / GROUPS, SIZE, SIZE);
+        let local = local_len(QUERY_HEADS / KV_HEADS, HEAD_SIZE, HEAD_SIZE);
         let locals = (0..threads).map(|_| Aligned::zeroed(local, "a test").unwrap()).collect();
-        let partials = Aligned::zeroed(partials_size(&graph, &graph.nodes[0]), "a test").unwrap();
-        let pool = Pool::new(threads).unwrap();
-        Bench { cache, layers, rows, context, pool, locals, partials }
+        let partials = Aligned::zeroed(partials_len(&graph, &graph.nodes[0]), "a test").unwrap();
+        let pool = ThreadPool::new(threads).unwrap();
+        AttendBench { cache, layers, rows, context, pool, locals, partials }
     }
 
-    /// Seconds of a layer of attention.
+    /// Returns the seconds of a layer of attention.
     fn attend(&mut self) -> f64 {
         let blocks: Vec<Block> = (0..self.context.div_ceil(BLOCK_POSITIONS) as u32).map(Block).collect();
         let position = (self.context - self.rows) as u32;
         let rows = Range32 { start: 0, end: self.rows as u32 };
         let sequence = Sequence { blocks: &[&blocks], position, rows, outputs: Outputs::All, spans: &[] };
-        let origins: Vec<Origin> =
-            (0..self.rows as u32).map(|row| Origin { sequence: 0, position: position + row }).collect();
-        let rows = Rows { sequences: &[sequence], origins: &origins, output_rows: &[] };
-        let attention = Attention {
-            groups: GROUPS,
-            shared: HEADS / GROUPS,
-            size: SIZE,
-            value_size: SIZE,
+        let origins: Vec<RowOrigin> =
+            (0..self.rows as u32).map(|row| RowOrigin { sequence: 0, position: position + row }).collect();
+        let rows = StepRows { sequences: &[sequence], origins: &origins, output_rows: &[] };
+        let attention = AttentionParams {
+            kv_heads: KV_HEADS,
+            shared: QUERY_HEADS / KV_HEADS,
+            size: HEAD_SIZE,
+            value_size: HEAD_SIZE,
             scale: 0.125,
             span: Span::Full,
             softcap: None,
         };
-        let q: Vec<f32> = (0..self.rows * HEADS * SIZE).map(|i| (i % 97) as f32 / 97.0 - 0.5).collect();
+        let q: Vec<f32> =
+            (0..self.rows * QUERY_HEADS * HEAD_SIZE).map(|i| (i % 97) as f32 / 97.0 - 0.5).collect();
         let mut output = vec![0.0; q.len()];
         let table = &kernels::by_name(isa()).unwrap();
         let mut executor = Executor {
@@ -98,14 +98,14 @@ impl Bench {
         let start = Instant::now();
         for layer in 0..self.layers {
             let (keys, values) = (self.cache.tensor(2 * layer), self.cache.tensor(2 * layer + 1));
-            let heads = Heads { q: &q, keys, values };
+            let heads = AttentionOperands { q: &q, keys, values };
             attend(&mut executor, heads, attention, rows, &mut output);
         }
         assert!(output.iter().all(|x| x.is_finite()));
         start.elapsed().as_secs_f64() / self.layers as f64
     }
 
-    /// Seconds of reading a layer's keys and values, and their bytes.
+    /// Returns the seconds of reading a layer's keys and values, and their bytes.
     fn read(&mut self) -> (f64, usize) {
         let mut sums = vec![0u8; 16];
         let mut bytes = 0;
@@ -129,28 +129,28 @@ impl Bench {
     }
 }
 
-/// The name of the kernels to measure: the best.
+/// The name of the best kernels, which are measured.
 fn isa() -> &'static str {
     kernels::tables()[0].name
 }
 
-/// The median and the least, in milliseconds.
+/// The median and the minimum, in milliseconds.
 fn spread(mut seconds: Vec<f64>) -> (f64, f64) {
     seconds.sort_by(f64::total_cmp);
     (seconds[seconds.len() / 2] * 1e3, seconds[0] * 1e3)
 }
 
-fn decode_at(context: usize, layers: usize, turns: usize) {
+fn decode_at(context: usize, layers: usize, rounds: usize) {
     for threads in [1, 2] {
         for dtype in [DType::F16, DType::Q8_0, DType::F32] {
-            let mut bench = Bench::new(layers, 1, context, dtype, threads);
+            let mut bench = AttendBench::new(layers, 1, context, dtype, threads);
             bench.attend();
-            let turns: Vec<_> = (0..turns).map(|_| (bench.attend(), bench.read())).collect();
-            let bytes = turns[0].1.1 as f64;
-            let attend = spread(turns.iter().map(|turn| turn.0).collect());
-            let read = spread(turns.iter().map(|turn| turn.1.0).collect());
+            let rounds: Vec<_> = (0..rounds).map(|_| (bench.attend(), bench.read())).collect();
+            let bytes = rounds[0].1.1 as f64;
+            let attend = spread(rounds.iter().map(|round| round.0).collect());
+            let read = spread(rounds.iter().map(|round| round.1.0).collect());
             println!(
-                "{} threads {threads} {dtype} context {context} x {layers} layers, median and least: {:.3} {:.3} ms, \
+                "{} threads {threads} {dtype} context {context} x {layers} layers, median and minimum: {:.3} {:.3} ms, \
                  {:.1} {:.1} GB/s; bare read {:.3} {:.3} ms, {:.1} {:.1} GB/s",
                 isa(),
                 attend.0,
@@ -170,7 +170,7 @@ fn decode_at(context: usize, layers: usize, turns: usize) {
 #[ignore = "a measurement"]
 fn decode() {
     for (context, layers) in [(16384, 8), (4096, 24), (1024, 32)] {
-        decode_at(context, layers, TURNS);
+        decode_at(context, layers, BENCH_ROUNDS);
     }
 }
 
@@ -186,17 +186,17 @@ fn prefill() {
     for threads in [1, 2] {
         for rows in [32, 512, 2048] {
             for dtype in [DType::F16, DType::Q8_0, DType::F32] {
-                let mut bench = Bench::new(1, rows, rows, dtype, threads);
+                let mut bench = AttendBench::new(1, rows, rows, dtype, threads);
                 bench.attend();
-                let turns = if rows < 100 { 300 } else { TURNS };
-                let (median, least) = spread((0..turns).map(|_| bench.attend()).collect());
-                let operations = 4.0 * (rows * (rows + 1) / 2 * SIZE * HEADS) as f64;
+                let rounds = if rows < 100 { 300 } else { BENCH_ROUNDS };
+                let (median, min) = spread((0..rounds).map(|_| bench.attend()).collect());
+                let operations = 4.0 * (rows * (rows + 1) / 2 * HEAD_SIZE * QUERY_HEADS) as f64;
                 println!(
-                    "{} threads {threads} {dtype} prefill {rows}, median and least: {median:.3} {least:.3} ms, \
+                    "{} threads {threads} {dtype} prefill {rows}, median and minimum: {median:.3} {min:.3} ms, \
                      {:.1} {:.1} GFLOPS",
                     isa(),
                     operations / median * 1e-6,
-                    operations / least * 1e-6,
+                    operations / min * 1e-6,
                 );
             }
         }

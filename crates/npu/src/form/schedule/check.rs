@@ -1,42 +1,42 @@
-//! What a schedule must keep to on a target. The rules, each of which guards
-//! against wrong numbers in silence:
+//! The checker of schedules. Each rule prevents silently wrong results:
 //!
-//! * a buffer lies in its tile's memory, above what is reserved, at a whole
+//! * a buffer is in its tile's memory, above the reserved bytes, aligned to a
 //!   word, and overlaps no other;
-//! * locks and descriptors have numbers that the tile has, each once, and lock
+//! * locks and descriptors have numbers that the tile has, each once, and
 //!   values that a lock can hold;
-//! * a descriptor has no more dimensions, words and strides than its tile's
-//!   registers hold, names a lock of its own tile, and stays in its buffer or
-//!   argument; only shim tiles reach arguments;
-//! * tasks begin with descriptors that exist and that the channel reaches (the
-//!   halves of a memory tile), and repeat no more often than the queue counts;
-//! * a stream goes from channels to memory's edge; a channel is in one route;
-//! * cores lie on compute tiles, their calls name entries with operands that
-//!   fit, in memory that the core reaches.
+//! * a descriptor's dimensions, words and strides fit its tile's registers, it
+//!   names a lock of its own tile, and stays in its buffer or argument; only
+//!   shim tiles access arguments;
+//! * tasks begin with descriptors that exist and that the channel can use (half
+//!   of a memory tile's), and repeat no more often than the queue allows;
+//! * a route leads from an MM2S channel to S2MM channels; a channel is in one
+//!   route;
+//! * cores are on compute tiles, and their calls name kernel entries with
+//!   operands that fit, in memory that the core can access.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Affine, Argument, Call, Channel, Command, Descriptor, Direction, Instruction, Launch, Number, Operand,
-    Place, Push, Schedule, Step, Tile, TileKind,
+    Affine, Argument, CallOperand, Channel, CoreCall, CoreInstruction, Descriptor, Direction, DmaAddress,
+    Launch, LockChange, ParameterValue, ProcessorCommand, Push, Schedule, Tile, TileKind,
 };
-use crate::Target;
 use crate::form::placed::on_grid;
-use crate::form::{Fault, Form};
+use crate::form::{FormFault, PassForm};
 use crate::kernel;
-use crate::target::Dma;
+use crate::target::DmaSpec;
+use crate::target::Target;
 
-impl Form for Schedule {
+impl PassForm for Schedule {
     const NAME: &'static str = "schedule";
 
-    fn faults(&self, target: &Target) -> Vec<Fault> {
+    fn faults(&self, target: &Target) -> Vec<FormFault> {
         let mut faults = Vec::new();
         if self.target != target.name {
-            let sentence = format!("is made for the target {}, not {}", self.target, target.name);
-            faults.push(Fault::new(&self.name, sentence));
+            let sentence = format!("is compiled for the target {}, not {}", self.target, target.name);
+            faults.push(FormFault::new(&self.name, sentence));
         }
         for launch in &self.launches {
-            let mut check = Check { launch, arguments: &self.arguments, target, faults: Vec::new() };
+            let mut check = LaunchCheck { launch, arguments: &self.arguments, target, faults: Vec::new() };
             check.buffers();
             check.locks();
             check.descriptors();
@@ -50,19 +50,19 @@ impl Form for Schedule {
 }
 
 /// A launch being checked.
-struct Check<'a> {
+struct LaunchCheck<'a> {
     launch: &'a Launch,
     arguments: &'a [Argument],
     target: &'a Target,
-    faults: Vec<Fault>,
+    faults: Vec<FormFault>,
 }
 
-impl Check<'_> {
+impl LaunchCheck<'_> {
     fn fault(&mut self, what: String, sentence: impl Into<String>) {
-        self.faults.push(Fault::new(format!("{}: {what}", self.launch.name), sentence));
+        self.faults.push(FormFault::new(format!("{}: {what}", self.launch.name), sentence));
     }
 
-    fn dma(&self, tile: Tile) -> &Dma {
+    fn dma(&self, tile: Tile) -> &DmaSpec {
         match tile.kind() {
             TileKind::Shim => &self.target.shim.dma,
             TileKind::Memory => &self.target.memory.dma,
@@ -79,7 +79,7 @@ impl Check<'_> {
             let what = format!("buffer {}", buffer.name);
             let memory = match buffer.tile.kind() {
                 TileKind::Shim => {
-                    self.fault(what, "lies in a shim tile, which has no memory");
+                    self.fault(what, "is in a shim tile, which has no memory");
                     continue;
                 }
                 TileKind::Memory => &self.target.memory,
@@ -89,16 +89,16 @@ impl Check<'_> {
             let end = u64::from(address) + u64::from(buffer.bytes);
             let (first, last) = (memory.reserved, memory.bytes);
             if !on_grid(tile, self.target) {
-                self.fault(what.clone(), format!("lies in tile {tile}, which is off the grid"));
+                self.fault(what.clone(), format!("is in tile {tile}, which is outside the array"));
             }
             if address < first || end > u64::from(last) || address % 4 != 0 || buffer.bytes == 0 {
                 self.fault(
                     what.clone(),
-                    format!("lies at {address}..{end}; whole words of {first}..{last} may be used"),
+                    format!("is at {address}..{end}; whole words within {first}..{last} are allowed"),
                 );
             }
             if let Some((_, end)) = previous.filter(|&(of, end)| of == tile && end > u64::from(address)) {
-                self.fault(what, format!("begins at {address}, where another buffer reaches up to {end}"));
+                self.fault(what, format!("begins at {address}, before the end of another buffer at {end}"));
             }
             previous = Some((tile, end));
         }
@@ -108,12 +108,12 @@ impl Check<'_> {
         let mut seen = BTreeSet::new();
         for lock in &self.launch.locks {
             let what = format!("lock {} of tile {}", lock.id, lock.tile);
-            let (have, most) = (self.dma(lock.tile).locks, self.dma(lock.tile).most_lock);
+            let (have, max) = (self.dma(lock.tile).locks, self.dma(lock.tile).max_lock);
             if u32::from(lock.id) >= have {
                 self.fault(what.clone(), format!("the tile has {have} locks"));
             }
-            if u32::from(lock.initial) > most {
-                self.fault(what.clone(), format!("begins at {}; the most is {most}", lock.initial));
+            if u32::from(lock.initial) > max {
+                self.fault(what.clone(), format!("begins at {}; the maximum is {max}", lock.initial));
             }
             if !seen.insert((lock.tile, lock.id)) {
                 self.fault(what, "is declared twice");
@@ -121,17 +121,17 @@ impl Check<'_> {
         }
     }
 
-    /// What is wrong with a step on a lock by something in `tile`.
-    fn step_fault(&self, step: Step, tile: Tile) -> Option<String> {
-        let Some(lock) = self.launch.locks.get(step.lock.0 as usize) else {
-            return Some(format!("names lock l{}, which there is not", step.lock.0));
+    /// Returns the fault of a change of a lock from `tile`.
+    fn lock_fault(&self, change: LockChange, tile: Tile) -> Option<String> {
+        let Some(lock) = self.launch.locks.get(change.lock.0 as usize) else {
+            return Some(format!("names lock l{}, which is not declared", change.lock.0));
         };
-        let most = self.dma(lock.tile).most_lock;
-        if step.value == 0 || u32::from(step.value) > most {
-            return Some(format!("changes a lock by {}; 1..={most} can be", step.value));
+        let max = self.dma(lock.tile).max_lock;
+        if change.value == 0 || u32::from(change.value) > max {
+            return Some(format!("changes a lock by {}; 1..={max} is allowed", change.value));
         }
-        (!reaches(tile, lock.tile))
-            .then(|| format!("names a lock of tile {}, which it does not reach", lock.tile))
+        (!can_access(tile, lock.tile))
+            .then(|| format!("names a lock of tile {}, which it cannot access", lock.tile))
     }
 
     fn descriptors(&mut self) {
@@ -146,15 +146,15 @@ impl Check<'_> {
             if !seen.insert((*tile, *id)) {
                 self.fault(what.clone(), "is declared twice");
             }
-            let sentence = self.dims_fault(descriptor).or_else(|| self.reach_fault(descriptor));
-            let steps = [descriptor.acquire, descriptor.release];
+            let sentence = self.dims_fault(descriptor).or_else(|| self.range_fault(descriptor));
+            let changes = [descriptor.acquire, descriptor.release];
             let sentence = sentence
-                .or_else(|| steps.into_iter().flatten().find_map(|step| self.step_fault(step, *tile)));
+                .or_else(|| changes.into_iter().flatten().find_map(|change| self.lock_fault(change, *tile)));
             let next = descriptor.next;
-            let lost =
+            let missing =
                 next.filter(|next| !self.launch.descriptors.iter().any(|d| d.tile == *tile && d.id == *next));
-            let sentence =
-                sentence.or_else(|| lost.map(|next| format!("leads to {next}, which there is not")));
+            let sentence = sentence
+                .or_else(|| missing.map(|next| format!("is followed by {next}, which is not declared")));
             if let Some(sentence) = sentence {
                 self.fault(what, sentence);
             }
@@ -165,48 +165,50 @@ impl Check<'_> {
         let dma = self.dma(descriptor.tile);
         let (count, words) = (descriptor.dims.len(), descriptor.words());
         if count == 0 || count > dma.dimensions as usize {
-            return Some(format!("has {count} dimensions; 1..={} can be", dma.dimensions));
+            return Some(format!("has {count} dimensions; 1..={} is allowed", dma.dimensions));
         }
-        if words == 0 || words > dma.most_words {
-            return Some(format!("moves {words} words; 1..={} can be", dma.most_words));
+        if words == 0 || words > dma.max_words {
+            return Some(format!("moves {words} words; 1..={} is allowed", dma.max_words));
         }
         let strides = descriptor.dims.iter().chain(&descriptor.iteration).map(|dim| u64::from(dim.stride));
-        let most = dma.most_stride_words;
+        let max = dma.max_stride_words;
         strides
             .max()
-            .filter(|&stride| stride > most)
-            .map(|stride| format!("steps by {stride} words; {most} is the most"))
+            .filter(|&stride| stride > max)
+            .map(|stride| format!("has a stride of {stride} words; the maximum is {max}"))
     }
 
-    /// What is wrong with the stretch that a descriptor walks over.
-    fn reach_fault(&self, descriptor: &Descriptor) -> Option<String> {
+    /// Returns the fault of the address range that a descriptor covers.
+    fn range_fault(&self, descriptor: &Descriptor) -> Option<String> {
         let dims = descriptor.dims.iter().chain(&descriptor.iteration);
         let reach = dims.map(|dim| u64::from(dim.size.max(1) - 1).saturating_mul(u64::from(dim.stride)));
         let reach = reach.fold(1, u64::saturating_add).saturating_mul(4);
-        match (descriptor.place, descriptor.tile.kind()) {
-            (Place::Buffer(..), TileKind::Shim) => Some("of a shim tile reads a tile's memory".to_owned()),
-            (Place::Buffer(buffer, offset), _) => match self.launch.buffers.get(buffer.0 as usize) {
-                None => Some(format!("names buffer b{}, which there is not", buffer.0)),
-                Some(of) if !channel_reaches(descriptor.tile, of.tile) => {
-                    Some(format!("names buffer {} of tile {}, which it does not reach", of.name, of.tile))
+        match (descriptor.address, descriptor.tile.kind()) {
+            (DmaAddress::Buffer(..), TileKind::Shim) => {
+                Some("is of a shim tile but addresses a buffer".to_owned())
+            }
+            (DmaAddress::Buffer(buffer, offset), _) => match self.launch.buffers.get(buffer.0 as usize) {
+                None => Some(format!("names buffer b{}, which is not declared", buffer.0)),
+                Some(of) if of.tile != descriptor.tile => {
+                    Some(format!("names buffer {} of tile {}, which it cannot access", of.name, of.tile))
                 }
                 Some(of) => (u64::from(offset).saturating_add(reach) > u64::from(of.bytes)
                     || offset % 4 != 0)
                     .then(|| {
                         format!(
-                            "walks to byte {} of {}, which has {}",
+                            "ends at byte {} of {}, which has {} bytes",
                             u64::from(offset) + reach,
                             of.name,
                             of.bytes
                         )
                     }),
             },
-            (Place::Argument(argument, offset), TileKind::Shim) => {
+            (DmaAddress::Argument(argument, offset), TileKind::Shim) => {
                 match self.arguments.get(argument as usize) {
-                    None => Some(format!("names argument a{argument}, which there is not")),
+                    None => Some(format!("names argument a{argument}, which the program does not have")),
                     Some(of) => (offset.saturating_add(reach) > of.bytes || offset % 4 != 0).then(|| {
                         format!(
-                            "walks to byte {} of {}, which has {}",
+                            "ends at byte {} of {}, which has {} bytes",
                             offset.saturating_add(reach),
                             of.name,
                             of.bytes
@@ -214,7 +216,7 @@ impl Check<'_> {
                     }),
                 }
             }
-            (Place::Argument(..), _) => Some("reaches DRAM; only shim tiles do".to_owned()),
+            (DmaAddress::Argument(..), _) => Some("accesses DRAM, which only shim tiles can".to_owned()),
         }
     }
 
@@ -224,14 +226,17 @@ impl Check<'_> {
         }
         let mut pushes = Vec::new();
         let mut sound = true;
-        collect(&self.launch.commands, &mut Vec::new(), &mut |push: &Push, loops: &[u32]| {
+        visit_pushes(&self.launch.commands, &mut Vec::new(), &mut |push: &Push, loops: &[u32]| {
             let ends = [vec![0; loops.len()], loops.iter().map(|count| count.saturating_sub(1)).collect()];
             let offsets: Vec<i64> = ends.iter().map(|counters| push.offset.at(counters)).collect();
             sound &= affine_is_small(&push.offset);
             pushes.push((push.channel, push.descriptor, push.repeats, offsets));
         });
         if !sound {
-            self.fault("run".to_owned(), "has an offset that depends on its loops with a factor over 2^40");
+            self.fault(
+                "run".to_owned(),
+                "has an offset with a constant over 2^40, a factor over 2^27 or over 8 terms",
+            );
             return;
         }
         for (channel, descriptor, repeats, offsets) in pushes {
@@ -242,12 +247,12 @@ impl Check<'_> {
     fn task(&mut self, channel: Channel, id: u8, repeats: u32, offsets: &[i64]) {
         let what = format!("task of {channel}");
         let dma = self.dma(channel.tile);
-        let (have, most, all) = (channels(dma, channel.direction), dma.most_repeat, dma.descriptors);
+        let (have, max, all) = (channels(dma, channel.direction), dma.max_repeat, dma.descriptors);
         if u32::from(channel.number) >= have {
             self.fault(what.clone(), format!("the tile has {have} such channels"));
         }
-        if repeats == 0 || repeats > most {
-            self.fault(what.clone(), format!("repeats {repeats} times; 1..={most} can be"));
+        if repeats == 0 || repeats > max {
+            self.fault(what.clone(), format!("repeats {repeats} times; 1..={max} is allowed"));
         }
         let mut chain = BTreeSet::new();
         let mut at = Some(id);
@@ -258,7 +263,7 @@ impl Check<'_> {
                 .iter()
                 .find(|descriptor| descriptor.tile == channel.tile && descriptor.id == id);
             let Some(descriptor) = found else {
-                self.fault(what, format!("begins with descriptor {id}, which there is not"));
+                self.fault(what, format!("uses descriptor {id}, which is not declared"));
                 return;
             };
             let half = all / 2;
@@ -267,20 +272,20 @@ impl Check<'_> {
                 self.fault(
                     what.clone(),
                     format!(
-                        "uses descriptor {id}; odd channels reach {half} and above, even ones the others"
+                        "uses descriptor {id}; odd channels can use {half} and above, even channels those below"
                     ),
                 );
             }
-            if let Place::Argument(argument, offset) = descriptor.place {
+            if let DmaAddress::Argument(argument, offset) = descriptor.address {
                 let mut moved = descriptor.clone();
                 for &by in offsets {
-                    let place = i64::try_from(offset).ok().and_then(|offset| offset.checked_add(by));
-                    let Some(place) = place.and_then(|place| u64::try_from(place).ok()) else {
-                        self.fault(what.clone(), format!("moves descriptor {id} to before its argument"));
+                    let sum = i64::try_from(offset).ok().and_then(|offset| offset.checked_add(by));
+                    let Some(sum) = sum.and_then(|sum| u64::try_from(sum).ok()) else {
+                        self.fault(what.clone(), format!("offsets descriptor {id} to before its argument"));
                         continue;
                     };
-                    moved.place = Place::Argument(argument, place);
-                    if let Some(sentence) = self.reach_fault(&moved) {
+                    moved.address = DmaAddress::Argument(argument, sum);
+                    if let Some(sentence) = self.range_fault(&moved) {
                         self.fault(what.clone(), sentence);
                     }
                 }
@@ -297,14 +302,14 @@ impl Check<'_> {
                 let what = format!("route {index}");
                 let have = channels(self.dma(channel.tile), channel.direction);
                 if channel.direction != need {
-                    self.fault(what.clone(), format!("uses {channel} the wrong way round"));
+                    self.fault(what.clone(), format!("uses {channel} in the wrong direction"));
                 }
                 if u32::from(channel.number) >= have || !on_grid(channel.tile, self.target) {
-                    self.fault(what.clone(), format!("uses {channel}, which there is not"));
+                    self.fault(what.clone(), format!("uses {channel}, which does not exist"));
                 }
-                // Several cores may end in one shim channel only if they never send at once, which is not known here.
+                // Cores could share a shim channel only if they never sent at once, which cannot be checked here.
                 if let Some(other) = seen.insert(channel, index) {
-                    self.fault(what, format!("uses {channel}, which route {other} uses"));
+                    self.fault(what, format!("uses {channel}, which route {other} uses too"));
                 }
             }
         }
@@ -315,7 +320,7 @@ impl Check<'_> {
         for core in &self.launch.cores {
             let what = format!("core {}", core.tile);
             if core.tile.kind() != TileKind::Compute || !on_grid(core.tile, self.target) {
-                self.fault(what.clone(), "is on no compute tile");
+                self.fault(what.clone(), "is not on a compute tile");
             }
             if !seen.insert(core.tile) {
                 self.fault(what.clone(), "has two programs");
@@ -328,25 +333,31 @@ impl Check<'_> {
         }
     }
 
-    fn instructions(&self, tile: Tile, body: &[Instruction], loops: &mut Vec<u32>, found: &mut Vec<String>) {
+    fn instructions(
+        &self,
+        tile: Tile,
+        body: &[CoreInstruction],
+        loops: &mut Vec<u32>,
+        found: &mut Vec<String>,
+    ) {
         for instruction in body {
             match instruction {
-                Instruction::Loop { count, body } => {
+                CoreInstruction::Loop { count, body } => {
                     loops.push(*count);
                     self.instructions(tile, body, loops, found);
                     loops.pop();
                 }
-                Instruction::Acquire(step) | Instruction::Release(step) => {
-                    found.extend(self.step_fault(*step, tile));
+                CoreInstruction::Acquire(change) | CoreInstruction::Release(change) => {
+                    found.extend(self.lock_fault(*change, tile));
                 }
-                Instruction::Call(call) => found.extend(self.call_fault(tile, call, loops)),
+                CoreInstruction::Call(call) => found.extend(self.call_fault(tile, call, loops)),
             }
         }
     }
 
-    fn call_fault(&self, tile: Tile, call: &Call, loops: &[u32]) -> Option<String> {
+    fn call_fault(&self, tile: Tile, call: &CoreCall, loops: &[u32]) -> Option<String> {
         let Some(entry) = kernel::entry(&call.entry) else {
-            return Some(format!("calls {}, which is no entry", call.entry));
+            return Some(format!("calls {}, which is not a kernel entry", call.entry));
         };
         if entry.operands.len() != call.operands.len() {
             let (have, need) = (call.operands.len(), entry.operands.len());
@@ -354,11 +365,11 @@ impl Check<'_> {
         }
         let names = call.parameters.iter().map(|parameter| parameter.name.as_str());
         if !names.eq(entry.params.iter().map(|param| param.name)) {
-            return Some(format!("calls {} with other numbers than {:?}", call.entry, entry.params));
+            return Some(format!("calls {} with parameters other than {:?}", call.entry, entry.params));
         }
         let last: Vec<u32> = loops.iter().map(|count| count.saturating_sub(1)).collect();
         for counters in [vec![0; loops.len()], last] {
-            let numbers = numbers(call, &counters)?;
+            let numbers = parameter_values(call, &counters);
             if let Err(error) = entry.check(&numbers) {
                 return Some(error.to_string());
             }
@@ -374,25 +385,31 @@ impl Check<'_> {
         None
     }
 
-    fn operand_fault(&self, tile: Tile, operand: &Operand, need: u64, counters: &[u32]) -> Option<String> {
-        if operand.slots.is_empty() || !affine_is_small(&operand.offset) || !affine_is_small(&operand.turn) {
-            return Some(format!("the operand {operand} names no place"));
+    fn operand_fault(
+        &self,
+        tile: Tile,
+        operand: &CallOperand,
+        need: u64,
+        counters: &[u32],
+    ) -> Option<String> {
+        if operand.slots.is_empty() || !affine_is_small(&operand.offset) || !affine_is_small(&operand.slot) {
+            return Some(format!("the operand {operand} has no buffer or too large an offset"));
         }
         let offset = operand.offset.at(counters);
         for slot in &operand.slots {
             let Some(buffer) = self.launch.buffers.get(slot.0 as usize) else {
-                return Some(format!("the operand {operand} names b{}, which there is not", slot.0));
+                return Some(format!("the operand {operand} names b{}, which is not declared", slot.0));
             };
-            if !reaches(tile, buffer.tile) {
+            if !can_access(tile, buffer.tile) {
                 return Some(format!(
-                    "buffer {} lies in tile {}, which the core does not reach",
+                    "buffer {} is in tile {}, which the core cannot access",
                     buffer.name, buffer.tile
                 ));
             }
             let end = u64::try_from(offset).ok().and_then(|offset| offset.checked_add(need));
             if end.is_none_or(|end| end > u64::from(buffer.bytes)) {
                 return Some(format!(
-                    "{need} bytes at {offset} leave buffer {} of {}",
+                    "{need} bytes at {offset} exceed buffer {} of {} bytes",
                     buffer.name, buffer.bytes
                 ));
             }
@@ -401,23 +418,23 @@ impl Check<'_> {
     }
 }
 
-/// A call's numbers at these loop counters, floats as their bits; none if one
-/// is negative, which no entry takes.
-pub fn numbers(call: &Call, counters: &[u32]) -> Option<Vec<u32>> {
-    let number = |value: &Number| match value {
-        Number::Int(value) => u32::try_from(value.at(counters)).unwrap_or(u32::MAX),
-        Number::Float(value) => value.to_bits(),
+/// Parameter values of a call at these loop counters, floats as their bits. A
+/// negative value becomes `u32::MAX`, which no entry accepts.
+fn parameter_values(call: &CoreCall, counters: &[u32]) -> Vec<u32> {
+    let number = |value: &ParameterValue| match value {
+        ParameterValue::Int(value) => u32::try_from(value.at(counters)).unwrap_or(u32::MAX),
+        ParameterValue::Float(value) => value.to_bits(),
     };
-    Some(call.parameters.iter().map(|parameter| number(&parameter.value)).collect())
+    call.parameters.iter().map(|parameter| number(&parameter.value)).collect()
 }
 
-fn channels(dma: &Dma, direction: Direction) -> u32 {
+fn channels(dma: &DmaSpec, direction: Direction) -> u32 {
     if direction == Direction::Mm2s { dma.channels_out } else { dma.channels_in }
 }
 
-/// Whether something in `tile` may use what lies in tile `of`: its own, and a
-/// core also what its neighbours above, below and to the west have.
-fn reaches(tile: Tile, of: Tile) -> bool {
+/// Whether code or DMA of `tile` can access memory and locks of tile `of`: its
+/// own, and a core also those of its neighbours to the north, south and west.
+fn can_access(tile: Tile, of: Tile) -> bool {
     if tile.kind() != TileKind::Compute || of.kind() != TileKind::Compute {
         return tile == of;
     }
@@ -425,31 +442,26 @@ fn reaches(tile: Tile, of: Tile) -> bool {
     vertical || (tile.row == of.row && of.column.checked_add(1) == Some(tile.column))
 }
 
-/// Whether a channel of `tile` may use memory of tile `of`.
-fn channel_reaches(tile: Tile, of: Tile) -> bool {
-    tile == of
-}
-
-/// Whether no value that it takes can overflow.
+/// Whether no value of the number can overflow.
 fn affine_is_small(affine: &Affine) -> bool {
-    const MOST: i64 = 1 << 40;
-    let small = |value: i64| (-MOST..=MOST).contains(&value);
+    const MAX_CONSTANT: i64 = 1 << 40;
+    let small = |value: i64| (-MAX_CONSTANT..=MAX_CONSTANT).contains(&value);
     affine.terms.len() <= super::text::MAX_LOOPS
         && small(affine.constant)
         && affine.terms.iter().all(|term| (-(1 << 27)..=1 << 27).contains(&term.factor))
 }
 
 /// Visits every push with the counts of the loops around it.
-fn collect(commands: &[Command], loops: &mut Vec<u32>, visit: &mut impl FnMut(&Push, &[u32])) {
+fn visit_pushes(commands: &[ProcessorCommand], loops: &mut Vec<u32>, visit: &mut impl FnMut(&Push, &[u32])) {
     for command in commands {
         match command {
-            Command::Loop { count, body } => {
+            ProcessorCommand::Loop { count, body } => {
                 loops.push(*count);
-                collect(body, loops, visit);
+                visit_pushes(body, loops, visit);
                 loops.pop();
             }
-            Command::Push(push) => visit(push, loops),
-            Command::Wait(_) => {}
+            ProcessorCommand::Push(push) => visit(push, loops),
+            ProcessorCommand::Wait(_) => {}
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The schedule: everything a blob holds. A device executes it and needs
-//! nothing else; it has never heard of ops.
+//! The schedule: the content of a blob. A device needs nothing else to execute
+//! it; it contains no ops.
 //!
 //! A [`Schedule`] is one program: its launches run one after another without
 //! the host. A [`Launch`] is one configuration of the array, with its own
-//! buffers, locks and core programs, and the commands that set it going. Tile
-//! memory and locks do not outlive a launch; what passes from one to the next
-//! lies in DRAM.
+//! buffers, locks and core programs, and the commands that start it. Tile
+//! memory and locks do not outlive a launch; data passes from one launch to the
+//! next in DRAM.
 //!
 //! ```text
 //! schedule add target toy
@@ -16,7 +16,7 @@
 //!   lock 0 0,2 0 2                           // tile, id in the tile, initial value
 //!   descriptor 0,2 0 b0+0 8x64,64x1 acquire l0 2 release l1 2 next 0
 //!   start 0,2:s2mm:0 0 1                     // channel, descriptor, repeats
-//!   route 0,0:mm2s:0 0,2:s2mm:0@2            // source, destinations at so many hops
+//!   route 0,0:mm2s:0 0,2:s2mm:0@2            // source, destinations with hops
 //!   cascade 0,2 0,3
 //!   core 0,2 {
 //!     loop 4 {
@@ -31,42 +31,38 @@
 //!   }
 //! ```
 //!
-//! # What executing means
+//! # Execution
 //! * **Locks** are counting semaphores of a tile, 0 ..= 63. *Acquire n* waits
-//!   until the value is at least n and takes n away; *release n* adds n
-//!   (AM020; facts 1.4). Going over 63 is a fault.
-//! * **Cores** run their instructions once and halt. Instructions of one core
-//!   happen in order; a call reads and writes tile memory through its operands
-//!   only.
-//! * **Channels** have a queue of four tasks. A task runs its descriptor, then
-//!   that one's `next` and so on until there is none; all of that so many
-//!   times as it repeats. A chain that leads back to itself never ends, and is
-//!   left waiting when the launch ends. A descriptor acquires before its first
-//!   word and releases after its last.
+//!   until the value is at least n and subtracts n; *release n* adds n
+//!   (AM020; facts 1.4). A value over 63 is a fault.
+//! * **Cores** run their instructions once, in order, and halt. A call accesses
+//!   tile memory through its operands only.
+//! * **Channels** have a queue of four tasks. A task runs a chain of descriptors,
+//!   linked by `next`, as often as its repeat count. A cyclic chain never ends
+//!   and still waits when the launch ends. A descriptor acquires before its
+//!   first word and releases after its last.
 //! * **Streams** are circuits of 32-bit words, reserved for the whole launch;
-//!   a broadcast delivers each word to all destinations, at the pace of the
-//!   slowest. Neither end knows where the other's descriptors begin or end.
-//! * **Commands** run in order, on one command processor. [`Command::Push`]
+//!   a broadcast delivers each word to all destinations, at the rate of the
+//!   slowest. Descriptors of the two ends need not have the same boundaries.
+//! * **Commands** run in order, on one command processor. [`ProcessorCommand::Push`]
 //!   writes the descriptor's registers, with the byte offset added to its
 //!   address, and queues it; it waits while the queue is full. A task pushed
-//!   with a token yields one at its end, for [`Command::Wait`].
+//!   with a token yields one at its end, for [`ProcessorCommand::Wait`].
 //! * **A launch ends** when the commands have run and all cores have halted.
-//!   Words must not be left in a stream then: a reader that still waits has
-//!   received nothing of its current pass.
+//!   The streams must be empty then: a reader that still waits has received
+//!   nothing of its current pass.
 
 mod check;
 pub(crate) mod text;
 
 use std::fmt;
 
-pub use check::numbers;
-
 /// One program: launches that run one after another from one submission.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     /// The program's name: `rms_gemms_rope`.
     pub name: String,
-    /// The name of the target that it was made for.
+    /// The name of the target that it was compiled for.
     pub target: String,
     /// What the host binds; an index here is an argument's number.
     pub arguments: Vec<Argument>,
@@ -74,18 +70,18 @@ pub struct Schedule {
     pub launches: Vec<Launch>,
 }
 
-/// A stretch of DRAM that the host binds before a program runs.
+/// A DRAM buffer that the host binds before a program runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// Its name; no white space.
+    /// The name, without white space.
     pub name: String,
-    /// What it is to the program.
+    /// How the program uses it.
     pub role: ArgumentRole,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub bytes: u64,
 }
 
-/// What an argument is to its program: which way its bytes travel, and when.
+/// How a program uses an argument: who writes and reads it, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArgumentRole {
     /// Written once, when the model is loaded: weights.
@@ -94,14 +90,14 @@ pub enum ArgumentRole {
     Input,
     /// Read by the host after each run.
     Output,
-    /// Passes from launch to launch; the host never looks.
+    /// Passed from launch to launch; the host does not access it.
     Intermediate,
     /// Kept between runs: keys and values.
     State,
 }
 
-/// A tile: column from the left, row from the bottom. Row 0 holds the shim
-/// tiles, row 1 the memory tiles, all rows above compute tiles.
+/// The coordinates of a tile. Row 0 has the shim tiles, row 1 the memory tiles,
+/// all rows above have compute tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tile {
     /// Counted from the left.
@@ -110,38 +106,38 @@ pub struct Tile {
     pub row: u8,
 }
 
-/// What a tile is.
+/// The kind of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TileKind {
-    /// Reaches DRAM.
+    /// Accesses DRAM.
     Shim,
-    /// Holds L2.
+    /// Has L2 memory.
     Memory,
-    /// Holds L1 and a core.
+    /// Has L1 memory and a core.
     Compute,
 }
 
-/// One configuration of the array, and the commands that set it going.
+/// One configuration of the array, and the commands that start it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Launch {
-    /// Its name within the program: `gemm_q`.
+    /// The name within the program: `gemm_q`.
     pub name: String,
-    /// Tile memory; a [`BufferId`] is an index here.
+    /// Buffers in tile memory; a [`BufferId`] is an index here.
     pub buffers: Vec<Buffer>,
-    /// Semaphores; a [`LockId`] is an index here.
-    pub locks: Vec<Lock>,
+    /// Locks; a [`LockId`] is an index here.
+    pub locks: Vec<TileLock>,
     /// The buffer descriptors of all tiles.
     pub descriptors: Vec<Descriptor>,
-    /// Tasks that channels begin with, queued when the array is configured.
+    /// The first tasks of channels, queued when the array is configured.
     pub starts: Vec<Start>,
     /// Stream circuits.
     pub routes: Vec<Route>,
-    /// Links from a core's accumulators to those of a neighbour.
+    /// Cascade links between neighbouring cores.
     pub cascades: Vec<Cascade>,
-    /// The programs of the cores in use.
+    /// The programs of the used cores.
     pub cores: Vec<Core>,
-    /// What the command processor does.
-    pub commands: Vec<Command>,
+    /// The commands of the command processor.
+    pub commands: Vec<ProcessorCommand>,
 }
 
 /// Index into [`Launch::buffers`].
@@ -152,82 +148,82 @@ pub struct BufferId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockId(pub u32);
 
-/// A stretch of a tile's memory.
+/// A buffer in tile memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// What it holds, for people; no white space.
+    /// A name for readers, without white space.
     pub name: String,
-    /// Whose memory it lies in.
+    /// The tile.
     pub tile: Tile,
-    /// Where it begins there, in bytes; its bank follows from it.
+    /// The byte address in the tile, which also determines the bank.
     pub address: u32,
-    /// Its size.
+    /// The size in bytes.
     pub bytes: u32,
 }
 
-/// A semaphore of a tile.
+/// A lock of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lock {
-    /// Whose it is.
+pub struct TileLock {
+    /// The tile.
     pub tile: Tile,
-    /// Its number among those of the tile.
+    /// The number of the lock in the tile.
     pub id: u8,
-    /// Its value when the launch begins.
+    /// The value when the launch begins.
     pub initial: u8,
 }
 
-/// A change of a lock: how much an acquire takes or a release adds.
+/// A change of a lock: the value that an acquire subtracts or a release adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct LockChange {
     /// The lock.
     pub lock: LockId,
-    /// How much.
+    /// The value.
     pub value: u8,
 }
 
-/// A buffer descriptor: which words a channel moves, in which order.
+/// A buffer descriptor: which words a channel moves, and in which order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Whose it is.
+    /// The tile.
     pub tile: Tile,
-    /// Its number among those of the tile.
+    /// The number of the descriptor in the tile.
     pub id: u8,
-    /// Where its first word lies.
-    pub place: Place,
-    /// Extents and strides, outermost first; never empty. The word at index
-    /// `i` lies `Σ i_d · stride_d` words after the first.
+    /// The address of the first word.
+    pub address: DmaAddress,
+    /// Sizes and strides, outermost first; never empty. The word at index `i`
+    /// is `Σ i_d · stride_d` words after the first.
     pub dims: Vec<Dim>,
     /// The dimension that advances from one run of this descriptor to the
     /// next, instead of within a run.
     pub iteration: Option<Dim>,
-    /// Waits for this before the first word.
-    pub acquire: Option<Step>,
-    /// Does this after the last word.
-    pub release: Option<Step>,
-    /// The descriptor that follows in the same task.
+    /// The lock that it acquires before the first word.
+    pub acquire: Option<LockChange>,
+    /// The lock that it releases after the last word.
+    pub release: Option<LockChange>,
+    /// The number of the next descriptor of the same task.
     pub next: Option<u8>,
 }
 
 /// One dimension of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dim {
-    /// How many.
+    /// The number of indices.
     pub size: u32,
-    /// How far apart, in words of four bytes.
+    /// The distance between them, in words of four bytes.
     pub stride: u32,
 }
 
-/// Where a descriptor's words lie.
+/// The address of a descriptor's first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In a tile's memory: a buffer and a byte offset in it.
+pub enum DmaAddress {
+    /// In tile memory: a buffer and a byte offset.
     Buffer(BufferId, u32),
-    /// In DRAM: an argument's number and a byte offset in it; of shim tiles
-    /// only. In a blob it is a relocation.
+    /// In DRAM, for shim tiles only: an argument's number and a byte offset. In a
+    /// blob it is a relocation.
     Argument(u32, u64),
 }
 
-/// Which way a channel moves words.
+/// The direction in which a channel moves words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// From memory to stream.
@@ -239,49 +235,49 @@ pub enum Direction {
 /// A DMA channel of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Channel {
-    /// Whose it is.
+    /// The tile.
     pub tile: Tile,
-    /// Which way it moves words.
+    /// The direction.
     pub direction: Direction,
-    /// Its number among those of the tile and direction.
+    /// The number of the channel in its tile and direction.
     pub number: u8,
 }
 
-/// A task that a channel begins with.
+/// The first task of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// The channel.
     pub channel: Channel,
-    /// The number of the descriptor that it begins with.
+    /// The number of its first descriptor.
     pub descriptor: u8,
-    /// How many times the chain runs, 1 ..= 256.
+    /// The number of runs of the chain, 1 ..= 256.
     pub repeats: u32,
 }
 
 /// A stream circuit from one channel to one or more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// A channel to the stream.
+    /// The source channel.
     pub from: Channel,
-    /// Channels from the stream.
+    /// The destination channels.
     pub to: Vec<Hop>,
 }
 
-/// One end of a circuit.
+/// One destination of a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// The channel that receives.
     pub channel: Channel,
-    /// Stream switches on the way.
+    /// The number of stream switches between source and destination.
     pub hops: u8,
 }
 
-/// A link from a core's accumulators to those of a neighbour.
+/// A cascade link, from a core's accumulators to those of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cascade {
-    /// Whose accumulators leave.
+    /// The core that sends.
     pub from: Tile,
-    /// Who receives them.
+    /// The core that receives.
     pub to: Tile,
 }
 
@@ -290,96 +286,97 @@ pub struct Cascade {
 pub struct Core {
     /// The tile.
     pub tile: Tile,
-    /// What it does, once.
-    pub program: Vec<Instruction>,
+    /// The instructions, which run once.
+    pub program: Vec<CoreInstruction>,
 }
 
 /// One instruction of a core.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Instruction {
+pub enum CoreInstruction {
     /// Repeats its body.
     Loop {
-        /// How many times.
+        /// The number of iterations.
         count: u32,
-        /// What is repeated.
-        body: Vec<Instruction>,
+        /// The body.
+        body: Vec<CoreInstruction>,
     },
-    /// Waits for a lock and takes from it.
-    Acquire(Step),
+    /// Waits for a lock and subtracts from it.
+    Acquire(LockChange),
     /// Adds to a lock.
-    Release(Step),
+    Release(LockChange),
     /// Calls a kernel entry.
-    Call(Call),
+    Call(CoreCall),
 }
 
 /// A call of a kernel entry.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct CoreCall {
     /// The entry's name.
     pub entry: String,
-    /// Tile memory, in the entry's order.
-    pub operands: Vec<Operand>,
-    /// Numbers, by name, in the entry's order.
+    /// Operands in tile memory, in the entry's order.
+    pub operands: Vec<CallOperand>,
+    /// Parameters, in the entry's order.
     pub parameters: Vec<Parameter>,
 }
 
-/// An address that a call is given.
+/// An operand of a call in tile memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operand {
-    /// Buffers of one size that take turns (ping and pong); mostly one or two.
+pub struct CallOperand {
+    /// Buffers of one size that a loop alternates between (ping and pong); mostly
+    /// one or two.
     pub slots: Vec<BufferId>,
-    /// Whose turn it is: the value modulo the number of slots.
-    pub turn: Affine,
+    /// The current buffer: the value modulo the number of slots.
+    pub slot: Affine,
     /// The byte offset in the buffer.
     pub offset: Affine,
 }
 
-/// A number that a call is given.
+/// A named parameter of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// The entry's name for it.
+    /// The name.
     pub name: String,
-    /// Its value.
-    pub value: Number,
+    /// The value.
+    pub value: ParameterValue,
 }
 
 /// The value of a parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Number {
-    /// A whole number, which may depend on the enclosing loops.
+pub enum ParameterValue {
+    /// An integer, which may depend on the enclosing loops.
     Int(Affine),
     /// A float.
     Float(f32),
 }
 
-/// A whole number that depends on the enclosing loops:
+/// An integer that depends on the enclosing loops:
 /// `constant + Σ factor · i_depth`, where `i_0` counts the outermost loop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affine {
-    /// The part that does not depend on them.
+    /// The constant part.
     pub constant: i64,
-    /// The factor of each loop that counts.
+    /// The terms of the loops that it depends on.
     pub terms: Vec<Term>,
 }
 
-/// The part of an [`Affine`] that one loop brings.
+/// The term of an [`Affine`] for one loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Which loop: 0 is the outermost.
+    /// The loop: 0 is the outermost.
     pub depth: u8,
-    /// What each of its iterations adds.
+    /// The value that each iteration adds.
     pub factor: i64,
 }
 
 /// One command of the command processor.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Command {
-    /// Repeats its body; loops that are expanded when a blob is loaded.
+pub enum ProcessorCommand {
+    /// Repeats its body; expanded when a blob is loaded.
     Loop {
-        /// How many times.
+        /// The number of iterations.
         count: u32,
-        /// What is repeated.
-        body: Vec<Command>,
+        /// The body.
+        body: Vec<ProcessorCommand>,
     },
     /// Writes a descriptor's registers and queues it on a channel.
     Push(Push),
@@ -387,28 +384,28 @@ pub enum Command {
     Wait(Channel),
 }
 
-/// A task given to a channel by the command processor.
+/// A task that the command processor queues on a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
     /// The channel.
     pub channel: Channel,
-    /// The number of the descriptor that the task begins with.
+    /// The number of its first descriptor.
     pub descriptor: u8,
     /// Bytes added to the descriptor's address.
     pub offset: Affine,
-    /// How many times the chain runs, 1 ..= 256.
+    /// The number of runs of the chain, 1 ..= 256.
     pub repeats: u32,
-    /// Whether its end yields a token.
+    /// Whether the task yields a token at its end.
     pub token: bool,
 }
 
 impl Tile {
-    /// The tile at a column and a row.
+    /// Creates the coordinates of a tile.
     pub const fn new(column: u8, row: u8) -> Tile {
         Tile { column, row }
     }
 
-    /// What the tile is.
+    /// The kind of the tile.
     pub fn kind(self) -> TileKind {
         match self.row {
             0 => TileKind::Shim,
@@ -417,7 +414,7 @@ impl Tile {
         }
     }
 
-    /// Its channel of this direction and number.
+    /// Returns a channel of the tile.
     pub const fn channel(self, direction: Direction, number: u8) -> Channel {
         Channel { tile: self, direction, number }
     }
@@ -446,12 +443,12 @@ impl ArgumentRole {
 }
 
 impl Affine {
-    /// A number that depends on no loop.
+    /// Creates a number that depends on no loop.
     pub fn constant(constant: i64) -> Affine {
         Affine { constant, terms: Vec::new() }
     }
 
-    /// The number plus `factor` for each iteration of the loop at `depth`.
+    /// Adds `factor` for each iteration of the loop at `depth`.
     pub fn plus(mut self, depth: u8, factor: i64) -> Affine {
         if factor != 0 {
             self.terms.push(Term { depth, factor });
@@ -459,8 +456,8 @@ impl Affine {
         self
     }
 
-    /// The value at these loop counters, outermost first; counters that are
-    /// not there count as zero. Wraps on overflow: checked schedules have none.
+    /// Returns the value at these loop counters, outermost first; missing
+    /// counters are zero. Wraps on overflow, which checked schedules exclude.
     pub fn at(&self, counters: &[u32]) -> i64 {
         self.terms.iter().fold(self.constant, |sum, term| {
             let counter = counters.get(usize::from(term.depth)).copied().unwrap_or(0);
@@ -469,24 +466,24 @@ impl Affine {
     }
 }
 
-impl Operand {
-    /// The start of one buffer.
-    pub fn whole(buffer: BufferId) -> Operand {
-        Operand { slots: vec![buffer], turn: Affine::default(), offset: Affine::default() }
+impl CallOperand {
+    /// Creates an operand at the start of one buffer.
+    pub fn whole(buffer: BufferId) -> CallOperand {
+        CallOperand { slots: vec![buffer], slot: Affine::default(), offset: Affine::default() }
     }
 
-    /// The buffer and the byte offset at these loop counters.
+    /// Returns the buffer and the byte offset at these loop counters.
     ///
     /// # Panics
     /// When the operand has no slots.
     pub fn at(&self, counters: &[u32]) -> (BufferId, i64) {
-        let turn = self.turn.at(counters).rem_euclid(self.slots.len() as i64);
-        (self.slots[turn as usize], self.offset.at(counters))
+        let slot = self.slot.at(counters).rem_euclid(self.slots.len() as i64);
+        (self.slots[slot as usize], self.offset.at(counters))
     }
 }
 
 impl Descriptor {
-    /// The words that one run moves.
+    /// The number of words that one run moves.
     pub fn words(&self) -> u64 {
         self.dims.iter().map(|dim| u64::from(dim.size)).fold(1, u64::saturating_mul)
     }

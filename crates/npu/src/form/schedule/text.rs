@@ -1,4 +1,4 @@
-//! The text form of schedules: `parse(print(s)) == s` for every schedule
+//! The text form of schedules. `parse(print(s)) == s` holds for every schedule
 //! without faults.
 
 use std::fmt::{self, Write};
@@ -7,13 +7,13 @@ use std::str::FromStr;
 use girih_tensor::{Error, Result};
 
 use super::{
-    Affine, Argument, ArgumentRole, Buffer, BufferId, Call, Cascade, Channel, Command, Core, Descriptor, Dim,
-    Direction, Hop, Instruction, Launch, Lock, LockId, Number, Operand, Parameter, Place, Push, Route,
-    Schedule, Start, Step, Term, Tile,
+    Affine, Argument, ArgumentRole, Buffer, BufferId, CallOperand, Cascade, Channel, Core, CoreCall,
+    CoreInstruction, Descriptor, Dim, Direction, DmaAddress, Hop, Launch, LockChange, LockId, Parameter,
+    ParameterValue, ProcessorCommand, Push, Route, Schedule, Start, Term, Tile, TileLock,
 };
-use crate::form::read::{Line, Lines};
+use crate::form::read::{FormLine, FormLines};
 
-/// Loops within loops that a printed schedule may have.
+/// The maximum nesting depth of loops in a printed schedule.
 pub const MAX_LOOPS: usize = 8;
 
 impl fmt::Display for Schedule {
@@ -35,8 +35,8 @@ impl fmt::Display for Argument {
 impl fmt::Display for Parameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
-            Number::Int(value) => write!(f, "{}={value}", self.name),
-            Number::Float(value) => write!(f, "{}={value:?}f", self.name),
+            ParameterValue::Int(value) => write!(f, "{}={value}", self.name),
+            ParameterValue::Float(value) => write!(f, "{}={value:?}f", self.name),
         }
     }
 }
@@ -47,7 +47,7 @@ impl fmt::Display for Launch {
         for (number, Buffer { name, tile, address, bytes }) in self.buffers.iter().enumerate() {
             writeln!(f, "  buffer {number} {name} {tile} {address:#x} {bytes}")?;
         }
-        for (number, Lock { tile, id, initial }) in self.locks.iter().enumerate() {
+        for (number, TileLock { tile, id, initial }) in self.locks.iter().enumerate() {
             writeln!(f, "  lock {number} {tile} {id} {initial}")?;
         }
         self.descriptors.iter().try_for_each(|descriptor| writeln!(f, "  {descriptor}"))?;
@@ -77,39 +77,39 @@ fn indent(depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     (0..depth).try_for_each(|_| f.write_str("  "))
 }
 
-fn print_instruction(instruction: &Instruction, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn print_instruction(instruction: &CoreInstruction, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     indent(depth, f)?;
     match instruction {
-        Instruction::Loop { count, body } => {
+        CoreInstruction::Loop { count, body } => {
             writeln!(f, "loop {count} {{")?;
             body.iter().try_for_each(|inner| print_instruction(inner, depth + 1, f))?;
             indent(depth, f)?;
             writeln!(f, "}}")
         }
-        Instruction::Acquire(step) => writeln!(f, "acquire {step}"),
-        Instruction::Release(step) => writeln!(f, "release {step}"),
-        Instruction::Call(call) => writeln!(f, "{call}"),
+        CoreInstruction::Acquire(change) => writeln!(f, "acquire {change}"),
+        CoreInstruction::Release(change) => writeln!(f, "release {change}"),
+        CoreInstruction::Call(call) => writeln!(f, "{call}"),
     }
 }
 
-fn print_command(command: &Command, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn print_command(command: &ProcessorCommand, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     indent(depth, f)?;
     match command {
-        Command::Loop { count, body } => {
+        ProcessorCommand::Loop { count, body } => {
             writeln!(f, "loop {count} {{")?;
             body.iter().try_for_each(|inner| print_command(inner, depth + 1, f))?;
             indent(depth, f)?;
             writeln!(f, "}}")
         }
-        Command::Push(Push { channel, descriptor, offset, repeats, token }) => {
+        ProcessorCommand::Push(Push { channel, descriptor, offset, repeats, token }) => {
             let token = if *token { " token" } else { "" };
             writeln!(f, "push {channel} {descriptor} {offset} {repeats}{token}")
         }
-        Command::Wait(channel) => writeln!(f, "wait {channel}"),
+        ProcessorCommand::Wait(channel) => writeln!(f, "wait {channel}"),
     }
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for CoreCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "call {}", self.entry)?;
         self.operands.iter().try_for_each(|operand| write!(f, " {operand}"))?;
@@ -120,13 +120,13 @@ impl fmt::Display for Call {
     }
 }
 
-impl fmt::Display for Operand {
+impl fmt::Display for CallOperand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, slot) in self.slots.iter().enumerate() {
             write!(f, "{}b{}", if number == 0 { "" } else { "|" }, slot.0)?;
         }
-        if self.turn != Affine::default() {
-            write!(f, "[{}]", self.turn)?;
+        if self.slot != Affine::default() {
+            write!(f, "[{}]", self.slot)?;
         }
         write!(f, "@{}", self.offset)
     }
@@ -141,28 +141,28 @@ impl fmt::Display for Affine {
 
 impl fmt::Display for Descriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "descriptor {} {} {} ", self.tile, self.id, self.place)?;
+        write!(f, "descriptor {} {} {} ", self.tile, self.id, self.address)?;
         for (number, dim) in self.dims.iter().enumerate() {
             write!(f, "{}{dim}", if number == 0 { "" } else { "," })?;
         }
         if let Some(dim) = self.iteration {
             write!(f, " iteration {dim}")?;
         }
-        if let Some(step) = self.acquire {
-            write!(f, " acquire {step}")?;
+        if let Some(change) = self.acquire {
+            write!(f, " acquire {change}")?;
         }
-        if let Some(step) = self.release {
-            write!(f, " release {step}")?;
+        if let Some(change) = self.release {
+            write!(f, " release {change}")?;
         }
         self.next.map_or(Ok(()), |next| write!(f, " next {next}"))
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DmaAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Buffer(buffer, offset) => write!(f, "b{}+{offset}", buffer.0),
-            Place::Argument(argument, offset) => write!(f, "a{argument}+{offset}"),
+            DmaAddress::Buffer(buffer, offset) => write!(f, "b{}+{offset}", buffer.0),
+            DmaAddress::Argument(argument, offset) => write!(f, "a{argument}+{offset}"),
         }
     }
 }
@@ -173,7 +173,7 @@ impl fmt::Display for Dim {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for LockChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "l{} {}", self.lock.0, self.value)
     }
@@ -193,7 +193,7 @@ impl FromStr for Schedule {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Schedule> {
-        let mut lines = Lines::new(text);
+        let mut lines = FormLines::new(text);
         let mut head = lines.need("schedule")?;
         let name = head.word("the program's name")?.to_owned();
         head.need("target")?;
@@ -209,18 +209,18 @@ impl FromStr for Schedule {
     }
 }
 
-/// Takes the number of an entry, which is its place in its list.
-fn numbered(line: &mut Line<'_>, place: usize) -> Result<()> {
+/// Reads the number of an entry, which must be its index in the list.
+fn numbered(line: &mut FormLine<'_>, index: usize) -> Result<()> {
     let number: usize = line.value("a number")?;
-    if number == place {
+    if number == index {
         Ok(())
     } else {
-        Err(line.error(format!("has the number {number}; {place} follows")))
+        Err(line.error(format!("has the number {number}; {index} is needed")))
     }
 }
 
-/// The arguments of a program, one a line.
-pub(crate) fn arguments(lines: &mut Lines<'_>) -> Result<Vec<Argument>> {
+/// Reads the arguments of a program, one per line.
+pub(crate) fn arguments(lines: &mut FormLines<'_>) -> Result<Vec<Argument>> {
     let mut arguments = Vec::new();
     while let Some(mut line) = lines.take("argument") {
         numbered(&mut line, arguments.len())?;
@@ -229,17 +229,17 @@ pub(crate) fn arguments(lines: &mut Lines<'_>) -> Result<Vec<Argument>> {
     Ok(arguments)
 }
 
-fn argument(line: &mut Line<'_>) -> Result<Argument> {
+fn argument(line: &mut FormLine<'_>) -> Result<Argument> {
     let name = line.word("a name")?.to_owned();
     let word = line.word("a role")?;
     let role = ArgumentRole::ALL.iter().find(|role| role.name() == word);
-    let role = *role.ok_or_else(|| line.error(format!("has the role '{word}', which is none")))?;
+    let role = *role.ok_or_else(|| line.error(format!("has '{word}', which is not a role")))?;
     let bytes = line.value("a size in bytes")?;
     line.end()?;
     Ok(Argument { name, role, bytes })
 }
 
-fn launch(mut head: Line<'_>, lines: &mut Lines<'_>) -> Result<Launch> {
+fn launch(mut head: FormLine<'_>, lines: &mut FormLines<'_>) -> Result<Launch> {
     let mut launch = Launch { name: head.word("the launch's name")?.to_owned(), ..Launch::default() };
     head.end()?;
     while let Some(mut line) = lines.take("buffer") {
@@ -249,7 +249,7 @@ fn launch(mut head: Line<'_>, lines: &mut Lines<'_>) -> Result<Launch> {
     while let Some(mut line) = lines.take("lock") {
         numbered(&mut line, launch.locks.len())?;
         let (tile, id) = (line.value("a tile")?, line.value("a lock's id")?);
-        launch.locks.push(Lock { tile, id, initial: line.value("an initial value")? });
+        launch.locks.push(TileLock { tile, id, initial: line.value("an initial value")? });
         line.end()?;
     }
     while let Some(mut line) = lines.take("descriptor") {
@@ -287,7 +287,7 @@ fn launch(mut head: Line<'_>, lines: &mut Lines<'_>) -> Result<Launch> {
     Ok(launch)
 }
 
-fn buffer(line: &mut Line<'_>) -> Result<Buffer> {
+fn buffer(line: &mut FormLine<'_>) -> Result<Buffer> {
     let name = line.word("a name")?.to_owned();
     let tile = line.value("a tile")?;
     let address = address(line)?;
@@ -296,41 +296,41 @@ fn buffer(line: &mut Line<'_>) -> Result<Buffer> {
     Ok(Buffer { name, tile, address, bytes })
 }
 
-/// An address, in hex.
-pub(crate) fn address(line: &mut Line<'_>) -> Result<u32> {
+/// Reads an address in hex.
+pub(crate) fn address(line: &mut FormLine<'_>) -> Result<u32> {
     let word = line.word("an address")?;
     let digits = word.strip_prefix("0x").ok_or_else(|| line.error("has an address that is not in hex"))?;
     u32::from_str_radix(digits, 16).map_err(|_| line.error(format!("has the address {word}")))
 }
 
-fn descriptor(line: &mut Line<'_>) -> Result<Descriptor> {
-    let (tile, id, place) = (line.value("a tile")?, line.value("an id")?, line.value("a place")?);
+fn descriptor(line: &mut FormLine<'_>) -> Result<Descriptor> {
+    let (tile, id, address) = (line.value("a tile")?, line.value("an id")?, line.value("an address")?);
     let dims = line.word("dimensions")?.split(',').map(|dim| line.parsed(dim, "a dimension"));
     let dims = dims.collect::<Result<_>>()?;
     let iteration = if line.skip("iteration") { Some(line.value("a dimension")?) } else { None };
-    let acquire = if line.skip("acquire") { Some(step(line)?) } else { None };
-    let release = if line.skip("release") { Some(step(line)?) } else { None };
+    let acquire = if line.skip("acquire") { Some(lock_change(line)?) } else { None };
+    let release = if line.skip("release") { Some(lock_change(line)?) } else { None };
     let next = if line.skip("next") { Some(line.value("a descriptor's id")?) } else { None };
     line.end()?;
-    Ok(Descriptor { tile, id, place, dims, iteration, acquire, release, next })
+    Ok(Descriptor { tile, id, address, dims, iteration, acquire, release, next })
 }
 
-fn step(line: &mut Line<'_>) -> Result<Step> {
+fn lock_change(line: &mut FormLine<'_>) -> Result<LockChange> {
     let word = line.word("a lock")?;
     let lock = LockId(index(line, word, 'l')?);
-    Ok(Step { lock, value: line.value("a lock's change")? })
+    Ok(LockChange { lock, value: line.value("a lock's change")? })
 }
 
-/// An index written as a letter and a number.
-fn index(line: &Line<'_>, word: &str, letter: char) -> Result<u32> {
+/// Parses an index that is written as a letter and a number.
+fn index(line: &FormLine<'_>, word: &str, letter: char) -> Result<u32> {
     let digits = word.strip_prefix(letter);
     let digits =
         digits.ok_or_else(|| line.error(format!("has '{word}' where {letter} and a number are needed")))?;
     line.parsed(digits, "a number")
 }
 
-/// The body of a loop or a core, up to its closing brace.
-fn instructions(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Instruction>> {
+/// Reads the body of a loop or a core, up to its closing brace.
+fn instructions(lines: &mut FormLines<'_>, depth: usize) -> Result<Vec<CoreInstruction>> {
     let mut body = Vec::new();
     loop {
         if let Some(mut line) = lines.take("}") {
@@ -338,23 +338,23 @@ fn instructions(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Instruction>>
             return Ok(body);
         } else if let Some(line) = lines.take("loop") {
             let count = loop_head(line, depth)?;
-            body.push(Instruction::Loop { count, body: instructions(lines, depth + 1)? });
+            body.push(CoreInstruction::Loop { count, body: instructions(lines, depth + 1)? });
         } else if let Some(mut line) = lines.take("acquire") {
-            body.push(Instruction::Acquire(step(&mut line)?));
+            body.push(CoreInstruction::Acquire(lock_change(&mut line)?));
             line.end()?;
         } else if let Some(mut line) = lines.take("release") {
-            body.push(Instruction::Release(step(&mut line)?));
+            body.push(CoreInstruction::Release(lock_change(&mut line)?));
             line.end()?;
         } else {
-            body.push(Instruction::Call(call(&mut lines.need("call")?)?));
+            body.push(CoreInstruction::Call(call(&mut lines.need("call")?)?));
         }
     }
 }
 
-/// The count of a loop, if it does not lie too deep.
-pub(crate) fn loop_head(mut line: Line<'_>, depth: usize) -> Result<u32> {
+/// Reads the count of a loop, unless it is nested too deeply.
+pub(crate) fn loop_head(mut line: FormLine<'_>, depth: usize) -> Result<u32> {
     if depth == MAX_LOOPS {
-        return Err(line.error(format!("has a loop within {depth} others, which is the most")));
+        return Err(line.error(format!("has a loop in {depth} others, which is the maximum")));
     }
     let count = line.value("a count")?;
     line.need("{")?;
@@ -362,9 +362,9 @@ pub(crate) fn loop_head(mut line: Line<'_>, depth: usize) -> Result<u32> {
     Ok(count)
 }
 
-fn call(line: &mut Line<'_>) -> Result<Call> {
+fn call(line: &mut FormLine<'_>) -> Result<CoreCall> {
     let mut call =
-        Call { entry: line.word("an entry")?.to_owned(), operands: Vec::new(), parameters: Vec::new() };
+        CoreCall { entry: line.word("an entry")?.to_owned(), operands: Vec::new(), parameters: Vec::new() };
     while let Some(word) = line.optional() {
         if word == ":" {
             break;
@@ -375,34 +375,34 @@ fn call(line: &mut Line<'_>) -> Result<Call> {
     Ok(call)
 }
 
-/// The parameters that end a line.
-pub(crate) fn parameters(line: &mut Line<'_>) -> Result<Vec<Parameter>> {
+/// Reads the parameters at the end of a line.
+pub(crate) fn parameters(line: &mut FormLine<'_>) -> Result<Vec<Parameter>> {
     let mut parameters = Vec::new();
     while let Some(word) = line.optional() {
         let (name, value) =
             word.split_once('=').ok_or_else(|| line.error(format!("has '{word}' without a value")))?;
         let value = match value.strip_suffix('f') {
-            Some(float) => Number::Float(line.parsed(float, "a float")?),
-            None => Number::Int(line.parsed(value, "a whole number")?),
+            Some(float) => ParameterValue::Float(line.parsed(float, "a float")?),
+            None => ParameterValue::Int(line.parsed(value, "an integer")?),
         };
         parameters.push(Parameter { name: name.to_owned(), value });
     }
     Ok(parameters)
 }
 
-fn operand(line: &Line<'_>, word: &str) -> Result<Operand> {
+fn operand(line: &FormLine<'_>, word: &str) -> Result<CallOperand> {
     let lacks = || line.error(format!("has '{word}' where an operand is needed"));
     let (slots, offset) = word.split_once('@').ok_or_else(lacks)?;
-    let (slots, turn) = match slots.split_once('[') {
-        Some((slots, turn)) => (slots, line.parsed(turn.strip_suffix(']').ok_or_else(lacks)?, "a turn")?),
+    let (slots, slot) = match slots.split_once('[') {
+        Some((slots, slot)) => (slots, line.parsed(slot.strip_suffix(']').ok_or_else(lacks)?, "a slot")?),
         None => (slots, Affine::default()),
     };
-    let slots = slots.split('|').map(|slot| Ok(BufferId(index(line, slot, 'b')?))).collect::<Result<_>>()?;
-    Ok(Operand { slots, turn, offset: line.parsed(offset, "an offset")? })
+    let slots = slots.split('|').map(|word| Ok(BufferId(index(line, word, 'b')?))).collect::<Result<_>>()?;
+    Ok(CallOperand { slots, slot, offset: line.parsed(offset, "an offset")? })
 }
 
-/// The body of a loop or of the run, up to its closing brace.
-fn commands(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Command>> {
+/// Reads the body of a loop or of `run`, up to its closing brace.
+fn commands(lines: &mut FormLines<'_>, depth: usize) -> Result<Vec<ProcessorCommand>> {
     let mut body = Vec::new();
     loop {
         if let Some(mut line) = lines.take("}") {
@@ -410,17 +410,17 @@ fn commands(lines: &mut Lines<'_>, depth: usize) -> Result<Vec<Command>> {
             return Ok(body);
         } else if let Some(line) = lines.take("loop") {
             let count = loop_head(line, depth)?;
-            body.push(Command::Loop { count, body: commands(lines, depth + 1)? });
+            body.push(ProcessorCommand::Loop { count, body: commands(lines, depth + 1)? });
         } else if let Some(mut line) = lines.take("wait") {
-            body.push(Command::Wait(line.value("a channel")?));
+            body.push(ProcessorCommand::Wait(line.value("a channel")?));
             line.end()?;
         } else {
-            body.push(Command::Push(push(&mut lines.need("push")?)?));
+            body.push(ProcessorCommand::Push(push(&mut lines.need("push")?)?));
         }
     }
 }
 
-fn push(line: &mut Line<'_>) -> Result<Push> {
+fn push(line: &mut FormLine<'_>) -> Result<Push> {
     let (channel, descriptor) = (line.value("a channel")?, line.value("a descriptor's id")?);
     let (offset, repeats) = (line.value("an offset")?, line.value("how many repeats")?);
     let token = line.skip("token");
@@ -428,15 +428,15 @@ fn push(line: &mut Line<'_>) -> Result<Push> {
     Ok(Push { channel, descriptor, offset, repeats, token })
 }
 
-/// What is wrong with a word that is not of its form; the reader adds where.
-fn unlike(what: &str) -> Error {
+/// Returns the error of a word that does not parse; the reader adds the line.
+fn malformed(what: &str) -> Error {
     Error::new(format!("this is not {what}"))
 }
 
-/// Two numbers with a sign between them.
+/// Parses two numbers with a separator between them.
 pub(crate) fn pair<A: FromStr, B: FromStr>(text: &str, sign: char, what: &str) -> Result<(A, B)> {
     let numbers = text.split_once(sign).and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-    numbers.ok_or_else(|| unlike(what))
+    numbers.ok_or_else(|| malformed(what))
 }
 
 impl FromStr for Tile {
@@ -452,17 +452,17 @@ impl FromStr for Channel {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Channel> {
-        let (tile, rest) = text.split_once(':').ok_or_else(|| unlike("a channel"))?;
-        let (direction, number) = rest.split_once(':').ok_or_else(|| unlike("a channel"))?;
+        let (tile, rest) = text.split_once(':').ok_or_else(|| malformed("a channel"))?;
+        let (direction, number) = rest.split_once(':').ok_or_else(|| malformed("a channel"))?;
         let direction = match direction {
             "mm2s" => Direction::Mm2s,
             "s2mm" => Direction::S2mm,
-            _ => return Err(unlike("a channel")),
+            _ => return Err(malformed("a channel")),
         };
         Ok(Channel {
             tile: tile.parse()?,
             direction,
-            number: number.parse().map_err(|_| unlike("a channel"))?,
+            number: number.parse().map_err(|_| malformed("a channel"))?,
         })
     }
 }
@@ -476,17 +476,17 @@ impl FromStr for Dim {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for DmaAddress {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Place> {
+    fn from_str(text: &str) -> Result<DmaAddress> {
         if let Some(text) = text.strip_prefix('b') {
-            let (buffer, offset) = pair(text, '+', "a place")?;
-            return Ok(Place::Buffer(BufferId(buffer), offset));
+            let (buffer, offset) = pair(text, '+', "an address")?;
+            return Ok(DmaAddress::Buffer(BufferId(buffer), offset));
         }
-        let text = text.strip_prefix('a').ok_or_else(|| unlike("a place"))?;
-        let (argument, offset) = pair(text, '+', "a place")?;
-        Ok(Place::Argument(argument, offset))
+        let text = text.strip_prefix('a').ok_or_else(|| malformed("an address"))?;
+        let (argument, offset) = pair(text, '+', "an address")?;
+        Ok(DmaAddress::Argument(argument, offset))
     }
 }
 
@@ -494,8 +494,8 @@ impl FromStr for Affine {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Affine> {
-        let wrong = || unlike("a number that depends on loops");
-        // A sign begins a term, except the first, which is the constant's.
+        let wrong = || malformed("a number that depends on loops");
+        // Each sign after the first character begins a term; the constant comes first.
         let mut parts = Vec::new();
         let mut part = String::new();
         for letter in text.chars() {
@@ -520,7 +520,7 @@ impl FromStr for Affine {
 mod tests {
     use super::*;
 
-    const ADD: &str = "\
+    const ADD_SCHEDULE: &str = "\
 schedule add target toy
 argument 0 x input 4096
 argument 1 y output 4096
@@ -552,40 +552,43 @@ launch add
 
     #[test]
     fn a_schedule_is_read_as_it_was_printed() {
-        let schedule: Schedule = ADD.parse().unwrap();
-        assert_eq!(schedule.to_string(), ADD);
+        let schedule: Schedule = ADD_SCHEDULE.parse().unwrap();
+        assert_eq!(schedule.to_string(), ADD_SCHEDULE);
         assert_eq!(schedule.to_string().parse::<Schedule>().unwrap(), schedule);
-        let Instruction::Loop { body, .. } = &schedule.launches[0].cores[0].program[0] else {
+        let CoreInstruction::Loop { body, .. } = &schedule.launches[0].cores[0].program[0] else {
             panic!("a loop")
         };
-        let Instruction::Call(call) = &body[1] else { panic!("a call") };
+        let CoreInstruction::Call(call) = &body[1] else { panic!("a call") };
         assert_eq!(call.operands[0].at(&[0]), (BufferId(1), 0));
         assert_eq!(call.operands[1].at(&[3]), (BufferId(2), -192));
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn an_error_names_its_line() {
         let cases = [
             ("schedule", "argument", "line 2 has 'argument'; 'schedule' is needed"),
-            ("lock 1 0,2", "lock 7 0,2", "line 9 has the number 7; 1 follows"),
-            ("b0+0 8x64", "c0+0 8x64", "line 10 has 'c0+0' where a place is needed"),
+            ("lock 1 0,2", "lock 7 0,2", "line 9 has the number 7; 1 is needed"),
+            ("b0+0 8x64", "c0+0 8x64", "line 10 has 'c0+0' where an address is needed"),
             ("loop 4 {", "loop 4", "line 16 lacks the word '{'"),
             ("n=64", "n", "line 18 has 'n' without a value"),
             ("    wait 0,0:mm2s:0\n  }\n", "", "the text ends; a line 'push' is needed"),
         ];
         for (from, to, want) in cases {
-            let text = ADD.replacen(from, to, 1);
-            let text =
-                if from == "schedule" { ADD.replacen("schedule add target toy\n", "\n", 1) } else { text };
+            let text = ADD_SCHEDULE.replacen(from, to, 1);
+            let text = if from == "schedule" {
+                ADD_SCHEDULE.replacen("schedule add target toy\n", "\n", 1)
+            } else {
+                text
+            };
             assert_eq!(text.parse::<Schedule>().unwrap_err().to_string(), want);
         }
     }
 
     #[test]
-    fn loops_nest_only_so_deep() {
+    fn loops_that_are_nested_too_deeply_are_refused() {
         let deep = "loop 1 {\n".repeat(100_000);
         let text = format!("schedule a target b\nlaunch c\nrun {{\n{deep}");
         let error = text.parse::<Schedule>().unwrap_err().to_string();
-        assert_eq!(error, "line 12 has a loop within 8 others, which is the most");
+        assert_eq!(error, "line 12 has a loop in 8 others, which is the maximum");
     }
 }

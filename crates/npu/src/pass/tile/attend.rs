@@ -1,10 +1,10 @@
-//! FlashAttention on the array (Dao 2022, arXiv 2205.14135): each column of
-//! cores has its own query rows, each row of cores its own share of the keys;
-//! what the rows of cores saw is merged downwards over the cascade.
+//! FlashAttention on the array (Dao 2022, arXiv 2205.14135): each column of cores
+//! has its own query rows, each row of cores its own share of the keys. Partial
+//! results of the rows of cores are merged downwards over the cascade.
 //!
 //! ```text
-//! for each head of keys:                          queries of its heads side by side
-//!   for each batch of query rows:                 a stretch for each column of cores
+//! for each KV head:                               queries of its heads side by side
+//!   for each batch of query rows:                 a range for each column of cores
 //!     clear
 //!     for each chunk of keys and values:          every (rows of cores)-th
 //!       attend
@@ -13,16 +13,18 @@
 
 use girih_graph::BLOCK_POSITIONS;
 
-use super::{Launch, call, dim, divisor, float, whole};
-use crate::Target;
+use super::nest::{LaunchArguments, call, dim, divisor, float, whole};
 use crate::form::groups::{CHUNK_HEAD, Kernel, chunk_bytes};
-use crate::form::schedule::{Affine, Number, Parameter};
-use crate::form::tiled::{COLUMN, Flow, Herd, Item, Local, ROW, Share, Source, Stream, TiledLaunch};
+use crate::form::schedule::{Affine, Parameter, ParameterValue};
+use crate::form::tiled::{
+    COLUMN_TERM, Flow, Herd, Item, Local, ROW_TERM, Share, Stream, TiledLaunch, TiledOperand,
+};
 use crate::form::tiling::AttendTiling;
+use crate::target::Target;
 
 /// The sizes of an attention.
 #[derive(Clone, Copy)]
-struct Sizes {
+struct AttendSizes {
     rows: u32,
     heads: u32,
     kv_heads: u32,
@@ -32,28 +34,29 @@ struct Sizes {
     scale: f32,
 }
 
-/// Query rows that a core may have, over the heads of one head of keys.
-const SIDES: [u32; 7] = [64, 32, 16, 8, 4, 2, 1];
+/// The possible numbers of query rows of a core, over the query heads of one KV
+/// head, largest first.
+const QUERY_ROWS: [u32; 7] = [64, 32, 16, 8, 4, 2, 1];
 
-/// The tilings of an attention: so many query rows at once, with chunks of
-/// keys that take turns or do not, best first.
+/// Returns the tilings of attention, best first: the numbers of query positions,
+/// each with two buffers for chunks of keys and with one.
 pub(super) fn space(kernel: &Kernel, target: &Target) -> Vec<AttendTiling> {
     let Kernel::Attend { rows, heads, kv_heads, .. } = *kernel else { return Vec::new() };
     let columns = divisor(rows, target.array.columns);
-    let queries = SIDES.map(|side| side / (heads / kv_heads)).into_iter();
+    let queries = QUERY_ROWS.map(|side| side / (heads / kv_heads)).into_iter();
     let queries = queries.filter(|&queries| queries > 0 && rows.is_multiple_of(queries * columns));
     queries.flat_map(|queries| [2, 1].map(|depth| AttendTiling { queries, depth })).collect()
 }
 
-/// The launch of an attention with this tile, if the tile divides it.
+/// Returns the launch of attention with a tile, if the tile divides it.
 pub(super) fn build(
-    launch: Launch<'_>,
+    launch: LaunchArguments<'_>,
     kernel: &Kernel,
     tile: AttendTiling,
     target: &Target,
 ) -> Option<TiledLaunch> {
     let Kernel::Attend { rows, heads, kv_heads, size, keys, window, scale } = *kernel else { return None };
-    let sizes = Sizes { rows, heads, kv_heads, size, keys, window, scale };
+    let sizes = AttendSizes { rows, heads, kv_heads, size, keys, window, scale };
     let columns = divisor(rows, target.array.columns);
     let stages = divisor(keys / BLOCK_POSITIONS as u32, target.array.compute_rows);
     let herd = Herd { columns: columns as u8, rows: stages as u8 };
@@ -61,9 +64,16 @@ pub(super) fn build(
     divides.then(|| nest(launch.name, sizes, tile.queries, tile.depth, herd, launch.arguments))
 }
 
-/// The launch with so many positions of queries in a core at once.
-fn nest(name: &str, sizes: Sizes, queries: u32, depth: u8, herd: Herd, arguments: &[u32]) -> TiledLaunch {
-    let Sizes { rows, heads, kv_heads, size, keys, .. } = sizes;
+/// Returns the launch with `queries` query positions in a core at once.
+fn nest(
+    name: &str,
+    sizes: AttendSizes,
+    queries: u32,
+    depth: u8,
+    herd: Herd,
+    arguments: &[u32],
+) -> TiledLaunch {
+    let AttendSizes { rows, heads, kv_heads, size, keys, .. } = sizes;
     let (columns, stages) = (u32::from(herd.columns), u32::from(herd.rows));
     let group = heads / kv_heads;
     let loops = [kv_heads, rows / (queries * columns), keys / BLOCK_POSITIONS as u32 / stages];
@@ -85,10 +95,10 @@ fn nest(name: &str, sizes: Sizes, queries: u32, depth: u8, herd: Herd, arguments
             dim(group * size / 2, 1),
         ],
         ahead_of: None,
-        through: None,
+        l2: None,
     };
     let chunk_words = chunk_bytes(size) / 4;
-    // All heads of a block lie together.
+    // All heads of a block are contiguous.
     let block_words = kv_heads * chunk_words;
     let chunks = Stream {
         name: "kv".to_owned(),
@@ -123,16 +133,19 @@ fn nest(name: &str, sizes: Sizes, queries: u32, depth: u8, herd: Herd, arguments
     TiledLaunch { name, herd, streams: vec![q, chunks, y], locals, cascade, body }
 }
 
-/// What each core does.
-fn body(sizes: Sizes, queries: u32, herd: Herd, loops: [u32; 3]) -> Vec<Item> {
-    let Sizes { heads, kv_heads, size, window, scale, .. } = sizes;
+/// Returns the loop nest of each core.
+fn body(sizes: AttendSizes, queries: u32, herd: Herd, loops: [u32; 3]) -> Vec<Item> {
+    let AttendSizes { heads, kv_heads, size, window, scale, .. } = sizes;
     let (columns, stages) = (i64::from(herd.columns), i64::from(herd.rows));
     let (rows, positions) = (queries * heads / kv_heads, BLOCK_POSITIONS as u32);
-    let at = |offset: u32| Source { name: "kv".to_owned(), offset: Affine::constant(i64::from(offset)) };
-    let plain = |name: &str| Source { name: name.to_owned(), offset: Affine::default() };
-    let number = |name: &str, value: Affine| Parameter { name: name.to_owned(), value: Number::Int(value) };
-    let query = Affine::constant(0).plus(1, columns * i64::from(queries)).plus(COLUMN, i64::from(queries));
-    let key = Affine::constant(0).plus(2, stages * i64::from(positions)).plus(ROW, i64::from(positions));
+    let at =
+        |offset: u32| TiledOperand { name: "kv".to_owned(), offset: Affine::constant(i64::from(offset)) };
+    let plain = |name: &str| TiledOperand { name: name.to_owned(), offset: Affine::default() };
+    let number =
+        |name: &str, value: Affine| Parameter { name: name.to_owned(), value: ParameterValue::Int(value) };
+    let query =
+        Affine::constant(0).plus(1, columns * i64::from(queries)).plus(COLUMN_TERM, i64::from(queries));
+    let key = Affine::constant(0).plus(2, stages * i64::from(positions)).plus(ROW_TERM, i64::from(positions));
     let attend = Item::Call {
         entry: "attend".to_owned(),
         operands: vec![

@@ -1,40 +1,38 @@
-//! A vector that is added to each row of a matrix: each column's core has a
-//! stretch of the rows, which it takes part by part; a part of the vector stays
-//! with the core while the same part of all its rows passes by.
+//! Adding a vector to each row of a matrix: each column's core has a range of
+//! rows, which it processes part by part. It keeps a part of the vector while it
+//! receives the same part of all its rows.
 
-use super::{Launch, call, dim, divisor, whole};
-use crate::Target;
+use super::nest::{LaunchArguments, VECTOR_ELEMENTS, call, dim, divisor, whole};
 use crate::form::tiled::{Flow, Herd, Item, Share, Stream, TiledLaunch};
 use crate::form::tiling::ElementTiling;
+use crate::target::Target;
 
-/// The most parts that rows are cut into.
-const PARTS: u32 = 64;
-/// Elements are handed out in vectors.
-const VECTOR: u32 = 16;
+/// The maximum number of parts of a row.
+const MAX_ROW_PARTS: u32 = 64;
 
-/// The tilings of `y[rows, n] = x + b`, the fewest parts first. A chunk is a
+/// Returns the tilings of `y[rows, n] = x + b`, fewest parts first. A chunk is a
 /// part of a row.
 pub(super) fn space([rows, n]: [u32; 2], target: &Target) -> Vec<ElementTiling> {
     let herd = Herd { columns: divisor(rows, target.array.columns) as u8, rows: 1 };
-    let parts = (1..=PARTS).filter(|parts| n.is_multiple_of(parts * VECTOR));
+    let parts = (1..=MAX_ROW_PARTS).filter(|parts| n.is_multiple_of(parts * VECTOR_ELEMENTS));
     parts.map(|parts| ElementTiling { herd, chunk: n / parts }).collect()
 }
 
-/// The launch with this tile, if the tile divides it.
+/// Returns the launch with a tile, if the tile divides it.
 pub(super) fn build(
-    launch: Launch<'_>,
+    launch: LaunchArguments<'_>,
     [rows, n]: [u32; 2],
     tile: ElementTiling,
     target: &Target,
 ) -> Option<TiledLaunch> {
     let columns = u32::from(tile.herd.columns);
     let fits = tile.herd.rows == 1 && (1..=target.array.columns).contains(&columns);
-    let whole_vectors = tile.chunk > 0 && tile.chunk.is_multiple_of(VECTOR);
+    let whole_vectors = tile.chunk > 0 && tile.chunk.is_multiple_of(VECTOR_ELEMENTS);
     let divides = fits && whole_vectors && rows.is_multiple_of(columns) && n.is_multiple_of(tile.chunk);
     divides.then(|| nest(launch, [rows / columns, n], tile))
 }
 
-fn nest(launch: Launch<'_>, [own, n]: [u32; 2], tile: ElementTiling) -> TiledLaunch {
+fn nest(launch: LaunchArguments<'_>, [own, n]: [u32; 2], tile: ElementTiling) -> TiledLaunch {
     let (parts, words, part) = (n / tile.chunk, n / 2, tile.chunk / 2);
     let x = Stream {
         name: "x".to_owned(),
@@ -48,7 +46,7 @@ fn nest(launch: Launch<'_>, [own, n]: [u32; 2], tile: ElementTiling) -> TiledLau
         row_bytes: 0,
         dims: vec![dim(parts, part), dim(own, words), dim(part, 1)],
         ahead_of: None,
-        through: None,
+        l2: None,
     };
     let b = Stream {
         name: "b".to_owned(),

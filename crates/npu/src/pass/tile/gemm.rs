@@ -1,29 +1,30 @@
-//! Products of matrices `y[m, n] = x[m, k] · w[n, k]ᵀ`: rows over the herd's
-//! columns, columns over its rows. A column of cores shares `x`, a row `w`.
+//! Matrix products `y[m, n] = x[m, k] · w[n, k]ᵀ`: the rows are distributed over the
+//! herd's columns, the columns over its rows. A column of cores shares `x`, a row of
+//! cores shares `w`.
 
-use super::{BLOCK, Launch, call, dim, whole};
-use crate::Target;
+use super::nest::{GEMM_BLOCK, LaunchArguments, call, dim, whole};
 use crate::form::schedule::Dim;
-use crate::form::tiled::{Flow, Herd, Item, Local, Share, Stream, Through, TiledLaunch};
+use crate::form::tiled::{Flow, Herd, Item, L2Staging, Local, Share, Stream, TiledLaunch};
 use crate::form::tiling::GemmTiling;
+use crate::target::Target;
 
-/// The most slices of a stretch that is not kept: a memory tile has a
-/// descriptor for each, of two stretches, and half of its descriptors for a
-/// channel.
-const MOST_SLICES: u32 = 8;
+/// The maximum number of slices of a transfer that is not kept: a memory tile needs
+/// a descriptor for each slice of two buffers, and a channel can use half of its
+/// descriptors.
+const MAX_SLICES: u32 = 8;
 
-/// The tilings that are tried without a mapping, fastest guess first.
+/// Returns the tilings that are tried without a mapping, fastest guess first.
 pub(super) fn guesses([m, n, k]: [u32; 3], target: &Target) -> Vec<GemmTiling> {
     let mut tiles = tiles([m, n, k], target, &[4, 3, 2, 1]);
     tiles.retain(|tile| !tile.keep);
-    // Stable, so that equal guesses stay in the order of the tiles.
+    // The sort is stable: equal guesses keep the order of the tiles.
     tiles.sort_by_key(|tile| guess([m, n, k], *tile, target));
     tiles
 }
 
-/// All tilings that divide the product.
+/// Returns all tilings that divide the product.
 pub(super) fn space(sizes: [u32; 3], target: &Target) -> Vec<GemmTiling> {
-    tiles(sizes, target, &[MOST_SLICES, 4, 2, 1])
+    tiles(sizes, target, &[MAX_SLICES, 4, 2, 1])
 }
 
 fn tiles([m, n, k]: [u32; 3], target: &Target, slices: &[u32]) -> Vec<GemmTiling> {
@@ -51,8 +52,8 @@ fn herd(target: &Target) -> Herd {
     Herd { columns: target.array.columns as u8, rows: target.array.compute_rows as u8 }
 }
 
-/// Guessed cycles of a product: the slowest of core, stream and DRAM. It only
-/// ranks; the simulator tells the time.
+/// Estimates the cycles of a product: the maximum of core, stream and DRAM. Used
+/// for ranking only.
 fn guess([m, n, k]: [u32; 3], tile: GemmTiling, target: &Target) -> u64 {
     let herd = herd(target);
     let (columns, rows) = (u64::from(herd.columns), u64::from(herd.rows));
@@ -67,9 +68,9 @@ fn guess([m, n, k]: [u32; 3], tile: GemmTiling, target: &Target) -> u64 {
     (calls * core.max(stream)).max(dram as u64)
 }
 
-/// The launch of a product with this tile, if the tile divides it.
+/// Returns the launch of a product with a tile, if the tile divides it.
 pub(super) fn build(
-    launch: Launch<'_>,
+    launch: LaunchArguments<'_>,
     [m, n, k]: [u32; 3],
     tile: GemmTiling,
     target: &Target,
@@ -77,8 +78,9 @@ pub(super) fn build(
     let GemmTiling { m: tile_m, n: tile_n, k: tile_k, slices, .. } = tile;
     let herd = herd(target);
     let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
-    let blocks =
-        tile_m.is_multiple_of(BLOCK.0) && tile_n.is_multiple_of(BLOCK.1) && tile_k.is_multiple_of(BLOCK.1);
+    let blocks = tile_m.is_multiple_of(GEMM_BLOCK.0)
+        && tile_n.is_multiple_of(GEMM_BLOCK.1)
+        && tile_k.is_multiple_of(GEMM_BLOCK.1);
     let divides = m.is_multiple_of(tile_m.checked_mul(columns)?)
         && n.is_multiple_of(tile_n.checked_mul(rows)?)
         && k.is_multiple_of(tile_k.checked_mul(slices)?);
@@ -109,24 +111,31 @@ pub(super) fn build(
     Some(TiledLaunch { name, herd, streams, locals: vec![sums], cascade: false, body })
 }
 
-/// The operands of a product: they come in rows and leave L2 in blocks.
+/// Returns the streams of the operands, which enter L2 in rows and leave it in
+/// blocks.
 fn inputs(loops: [u32; 3], k: u32, tile: GemmTiling, herd: Herd) -> Vec<Stream> {
     let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
     let GemmTiling { m: tile_m, n: tile_n, k: tile_k, slices, .. } = tile;
-    let (block_rows, block_columns) = BLOCK;
-    let stretch = tile_k * slices;
+    let (block_rows, block_columns) = GEMM_BLOCK;
+    let transfer_terms = tile_k * slices;
     // A block's row is four words: eight values of bf16.
     let blocked = |size: u32, block: u32| {
         let dims = vec![
-            dim(size / block, block * stretch / 2),
+            dim(size / block, block * transfer_terms / 2),
             dim(tile_k / block_columns, block_columns / 2),
-            dim(block, stretch / 2),
+            dim(block, transfer_terms / 2),
             dim(block_columns / 2, 1),
         ];
-        Some(Through { depth: 2, slices, slice_words: tile_k / 2, passes: 1, into: Vec::new(), dims })
+        Some(L2Staging { depth: 2, slices, slice_words: tile_k / 2, passes: 1, into: Vec::new(), dims })
     };
-    let walk = |outer: [Dim; 2], size: u32| {
-        vec![outer[0], outer[1], dim(loops[2] / slices, stretch / 2), dim(size, k / 2), dim(stretch / 2, 1)]
+    let dram_dims = |outer: [Dim; 2], size: u32| {
+        vec![
+            outer[0],
+            outer[1],
+            dim(loops[2] / slices, transfer_terms / 2),
+            dim(size, k / 2),
+            dim(transfer_terms / 2, 1),
+        ]
     };
     let x = Stream {
         name: "x".to_owned(),
@@ -138,28 +147,28 @@ fn inputs(loops: [u32; 3], k: u32, tile: GemmTiling, herd: Herd) -> Vec<Stream> 
         base_bytes: 0,
         column_bytes: u64::from(tile_m) * u64::from(k) * 2,
         row_bytes: 0,
-        dims: walk([dim(loops[0], tile_m * columns * (k / 2)), dim(loops[1], 0)], tile_m),
+        dims: dram_dims([dim(loops[0], tile_m * columns * (k / 2)), dim(loops[1], 0)], tile_m),
         ahead_of: None,
-        through: blocked(tile_m, block_rows),
+        l2: blocked(tile_m, block_rows),
     };
     let w = Stream {
         name: "w".to_owned(),
         share: Share::Row,
         column_bytes: 0,
         row_bytes: u64::from(tile_n) * u64::from(k) * 2,
-        dims: walk([dim(loops[0], 0), dim(loops[1], tile_n * rows * (k / 2))], tile_n),
-        through: blocked(tile_n, block_columns),
+        dims: dram_dims([dim(loops[0], 0), dim(loops[1], tile_n * rows * (k / 2))], tile_n),
+        l2: blocked(tile_n, block_columns),
         ..x.clone()
     };
     vec![x, w]
 }
 
-/// The rows of a column as they stay in L2: whole rows arrive, scattered so
-/// that the same eight terms of all rows lie side by side; then a block's rows
-/// follow each other, and four dimensions bring out all slices.
+/// Returns the stream of a column's rows that are kept in L2. Whole rows arrive and
+/// are scattered so that the same eight terms of all rows are adjacent. Then the
+/// rows of a block are contiguous, and four dimensions cover all slices.
 fn kept(x: Stream, loops: [u32; 3], k: u32, tile: GemmTiling, columns: u32) -> Stream {
     let GemmTiling { m, k: tile_k, .. } = tile;
-    let (block_rows, block_columns) = BLOCK;
+    let (block_rows, block_columns) = GEMM_BLOCK;
     let words = block_columns / 2;
     let per_slice = tile_k / block_columns;
     let dims = vec![
@@ -169,21 +178,21 @@ fn kept(x: Stream, loops: [u32; 3], k: u32, tile: GemmTiling, columns: u32) -> S
         dim(block_rows * words, 1),
     ];
     let into = vec![dim(m, words), dim(k / block_columns, m * words), dim(words, 1)];
-    let through = Through { depth: 1, slices: loops[2], slice_words: 0, passes: loops[1], into, dims };
+    let staging = L2Staging { depth: 1, slices: loops[2], slice_words: 0, passes: loops[1], into, dims };
     Stream {
         level: 1,
         dims: vec![dim(loops[0], m * columns * (k / 2)), dim(m, k / 2), dim(k / 2, 1)],
-        through: Some(through),
+        l2: Some(staging),
         ..x
     }
 }
 
-/// The result of a product: it comes in blocks, of a column's cores one after
-/// another, and leaves L2 in rows.
+/// Returns the stream of the result, which enters L2 in blocks, core by core of a
+/// column, and leaves it in rows.
 fn output(loops: [u32; 3], n: u32, tile: GemmTiling, herd: Herd) -> Stream {
     let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
     let GemmTiling { m: tile_m, n: tile_n, .. } = tile;
-    let (block_rows, block_columns) = BLOCK;
+    let (block_rows, block_columns) = GEMM_BLOCK;
     let block_words = block_rows * block_columns / 2;
     let by_rows = vec![
         dim(tile_m / block_rows, tile_n / block_columns * block_words),
@@ -208,6 +217,6 @@ fn output(loops: [u32; 3], n: u32, tile: GemmTiling, herd: Herd) -> Stream {
             dim(tile_n / 2, 1),
         ],
         ahead_of: None,
-        through: Some(Through::whole(1, by_rows)),
+        l2: Some(L2Staging::unsliced(1, by_rows)),
     }
 }

@@ -1,31 +1,28 @@
-//! Products of a matrix and a vector `y[n] = w[n, k] · x[k]`: each core has a
-//! stretch of the rows of `w`, some for each result it hands on, fewer for each
-//! call. One channel of a column's shim is slower than its share of DRAM; with
-//! two cores in a column the weights come over both channels of its shim, and the
-//! vector ahead of them.
+//! Matrix-vector products `y[n] = w[n, k] · x[k]`: each core has a range of the rows
+//! of `w`. It sends the results of several calls at once. One channel of a column's
+//! shim is slower than its share of DRAM bandwidth; with two cores in a column,
+//! weights arrive over both channels of its shim, the vector ahead of them.
 
-use super::{Launch, dim, divisor, whole};
-use crate::Target;
+use super::nest::{CALL_ROWS, LaunchArguments, dim, divisor, whole};
 use crate::form::schedule::Affine;
-use crate::form::tiled::{Flow, Herd, Item, Share, Source, Stream, Through, TiledLaunch};
+use crate::form::tiled::{Flow, Herd, Item, L2Staging, Share, Stream, TiledLaunch, TiledOperand};
 use crate::form::tiling::GemvTiling;
+use crate::target::Target;
 
-/// Results that a core may hand on at once.
-const ROWS: [u32; 5] = [32, 16, 8, 4, 2];
-/// Rows that a call may have.
-const STEPS: [u32; 4] = [8, 4, 2, 1];
+/// The possible numbers of results that a core sends at once, largest first.
+const RESULT_ROWS: [u32; 5] = [32, 16, 8, 4, 2];
 
-/// The tilings that are tried without a mapping, best first.
+/// Returns the tilings that are tried without a mapping, best first.
 pub(super) fn guesses(n: u32, target: &Target) -> Vec<GemvTiling> {
     let columns = divisor(n / 2, target.array.columns);
     tiles(n, Herd { columns: columns as u8, rows: 1 }, 2, false)
 }
 
-/// All tilings that divide the product.
+/// Returns all tilings that divide the product.
 pub(super) fn space(n: u32, target: &Target) -> Vec<GemvTiling> {
-    let most = target.shim.dma.channels_out.min(target.shim.dma.channels_in).min(target.array.compute_rows);
+    let max = target.shim.dma.channels_out.min(target.shim.dma.channels_in).min(target.array.compute_rows);
     let columns = (1..=target.array.columns as u8).rev();
-    let herds = columns.flat_map(|columns| (1..=most.min(2) as u8).map(move |rows| Herd { columns, rows }));
+    let herds = columns.flat_map(|columns| (1..=max.min(2) as u8).map(move |rows| Herd { columns, rows }));
     herds.flat_map(|herd| tiles(n, herd, 2, false)).collect()
 }
 
@@ -34,15 +31,15 @@ fn tiles(n: u32, herd: Herd, depth: u8, staged: bool) -> Vec<GemvTiling> {
     if !n.is_multiple_of(cores) {
         return Vec::new();
     }
-    let rows = ROWS.into_iter().filter(|rows| (n / cores).is_multiple_of(*rows));
-    let steps = |rows: u32| STEPS.into_iter().filter(move |step| *step <= rows);
+    let rows = RESULT_ROWS.into_iter().filter(|rows| (n / cores).is_multiple_of(*rows));
+    let steps = |rows: u32| CALL_ROWS.into_iter().filter(move |step| *step <= rows);
     rows.flat_map(|rows| steps(rows).map(move |step| GemvTiling { herd, rows, step, depth, staged }))
         .collect()
 }
 
-/// The launch of a product with this tile, if the tile divides it.
+/// Returns the launch of a product with a tile, if the tile divides it.
 pub(super) fn build(
-    launch: Launch<'_>,
+    launch: LaunchArguments<'_>,
     first: u32,
     [n, k]: [u32; 2],
     tile: GemvTiling,
@@ -51,8 +48,8 @@ pub(super) fn build(
     let GemvTiling { herd, rows, step, .. } = tile;
     let (columns, side) = (u32::from(herd.columns), u32::from(herd.rows));
     let channels = target.shim.dma.channels_out.min(target.shim.dma.channels_in);
-    let most = if tile.staged { 1 } else { channels.min(target.array.compute_rows) };
-    let fits = columns <= target.array.columns && side <= most;
+    let max = if tile.staged { 1 } else { channels.min(target.array.compute_rows) };
+    let fits = columns <= target.array.columns && side <= max;
     let even = rows.is_multiple_of(2) && rows.is_multiple_of(step);
     if !fits || !even || !n.is_multiple_of(rows.checked_mul(columns)?.checked_mul(side)?) {
         return None;
@@ -64,7 +61,7 @@ pub(super) fn build(
     (w.argument, x.argument, y.argument) = (launch.arguments[1], launch.arguments[0], launch.arguments[2]);
     w.base_bytes = u64::from(first) * u64::from(k) * 2;
     y.base_bytes = u64::from(first) * 2;
-    let offset = |name: &str, offset: Affine| Source { name: name.to_owned(), offset };
+    let offset = |name: &str, offset: Affine| TiledOperand { name: name.to_owned(), offset };
     let product = Item::Call {
         entry: "gemv_bf16".to_owned(),
         operands: vec![
@@ -80,7 +77,8 @@ pub(super) fn build(
     Some(TiledLaunch { name, herd, streams: vec![w, x, y], locals: Vec::new(), cascade: false, body })
 }
 
-/// Weights from DRAM into the core, the vector once for all cores.
+/// Returns the streams of weights, vector and results: weights go directly to the
+/// cores, the vector is sent once to all of them.
 fn direct(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
     let GemvTiling { herd, rows, step, depth, .. } = tile;
     let (own, side) = (u64::from(loops[0]) * u64::from(rows), u64::from(herd.rows));
@@ -96,7 +94,7 @@ fn direct(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
         row_bytes: own * u64::from(k) * 2,
         dims: vec![dim(loops[0], rows * (k / 2)), dim(loops[1], step * (k / 2)), dim(step * (k / 2), 1)],
         ahead_of: None,
-        through: None,
+        l2: None,
     };
     let x = Stream {
         name: "x".to_owned(),
@@ -121,12 +119,12 @@ fn direct(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
     [w, x, y]
 }
 
-/// The published design: weights stop in the memory tile, the vector comes for
-/// each call, and what a core hands on has one buffer.
+/// Returns the streams of the published design: weights are staged in the memory
+/// tile, the vector is sent for each call, and results have one buffer.
 fn staged(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
     let [mut w, mut x, mut y] = direct(loops, k, tile);
-    let through = Through::whole(2, vec![dim(w.chunk_words(), 1)]);
-    w.through = Some(through);
+    let staging = L2Staging::unsliced(2, vec![dim(w.chunk_words(), 1)]);
+    w.l2 = Some(staging);
     x.share = Share::Own;
     x.level = 2;
     x.dims = vec![dim(loops[0], 0), dim(loops[1], 0), dim(k / 2, 1)];

@@ -1,41 +1,37 @@
-//! Kernels on rows and on elements: each core has its share of them. Where a
+//! Kernels on rows and on elements, which are distributed over the cores. If a
 //! column has several cores, all receive the column's words and each uses its
-//! own; what they make is joined in the column's memory tile.
+//! share; the column's memory tile joins their results.
 
 use girih_graph::Pairing;
 
-use super::{Launch, dim, divisor, float, whole};
-use crate::Target;
+use super::nest::{CALL_ROWS, LaunchArguments, VECTOR_ELEMENTS, dim, divisor, float, whole};
 use crate::form::groups::Kernel;
 use crate::form::schedule::{Affine, Parameter};
-use crate::form::tiled::{Flow, Herd, Item, ROW, Share, Source, Stream, Through, TiledLaunch};
+use crate::form::tiled::{Flow, Herd, Item, L2Staging, ROW_TERM, Share, Stream, TiledLaunch, TiledOperand};
 use crate::form::tiling::{ElementTiling, RowTiling};
+use crate::target::Target;
 
-/// Rows that a call may have.
-const STEPS: [u32; 4] = [8, 4, 2, 1];
-/// Elements that a call may have.
-const CHUNKS: [u32; 15] = [4096, 3072, 2048, 1024, 768, 512, 384, 256, 192, 128, 96, 64, 48, 32, 16];
-/// Elements are handed out in vectors.
-const VECTOR: u32 = 16;
+/// The possible numbers of elements of a call, largest first.
+const CALL_ELEMENTS: [u32; 15] = [4096, 3072, 2048, 1024, 768, 512, 384, 256, 192, 128, 96, 64, 48, 32, 16];
 
 /// A kernel that works on pieces of its operands.
 struct PieceKernel {
     entry: &'static str,
-    /// Names of the operands; the last is the result.
+    /// The names of the operands; the last is the result.
     names: [&'static str; 3],
-    /// Pieces in all.
+    /// The total number of pieces.
     pieces: u32,
     /// Values in a piece of each operand.
     widths: [u32; 3],
-    /// Whether the second operand is one piece, which all share.
+    /// Whether all pieces share the second operand, which is one piece.
     shared: bool,
-    /// The number of a call that counts its pieces.
+    /// The parameter of a call that counts its pieces.
     count: &'static str,
-    /// Its other numbers, which follow or, for heads, surround it.
+    /// The other parameters, which follow or, for heads, surround it.
     sizes: Vec<Parameter>,
 }
 
-/// What a kernel does to its rows; to heads, if there is one row to rotate.
+/// Returns a kernel with rows as pieces.
 fn row_kernel(kernel: &Kernel) -> Option<PieceKernel> {
     let names = ["x", "w", "y"];
     match *kernel {
@@ -58,7 +54,7 @@ fn row_kernel(kernel: &Kernel) -> Option<PieceKernel> {
     }
 }
 
-/// The heads of a single row as pieces.
+/// Returns a kernel with the heads of a single row as pieces.
 fn head_kernel(kernel: &Kernel) -> Option<PieceKernel> {
     match *kernel {
         Kernel::Rope { rows: 1, heads, size, .. } => {
@@ -77,13 +73,13 @@ fn head_kernel(kernel: &Kernel) -> Option<PieceKernel> {
     }
 }
 
-/// The tilings of a kernel on rows that are tried without a mapping.
+/// Returns the tilings of a kernel on rows that are tried without a mapping.
 pub(super) fn row_guesses(rows: u32, target: &Target) -> Vec<RowTiling> {
     let columns = divisor(rows, target.array.columns);
     row_tiles(rows, Herd { columns: columns as u8, rows: 1 })
 }
 
-/// All tilings of a kernel on rows that divide it.
+/// Returns all tilings of a kernel on rows that divide it.
 pub(super) fn row_space(kernel: &Kernel, target: &Target) -> Vec<RowTiling> {
     let pieces = head_kernel(kernel).or_else(|| row_kernel(kernel)).map_or(0, |kernel| kernel.pieces);
     herds(target).into_iter().flat_map(|herd| row_tiles(pieces, herd)).collect()
@@ -91,40 +87,40 @@ pub(super) fn row_space(kernel: &Kernel, target: &Target) -> Vec<RowTiling> {
 
 fn row_tiles(rows: u32, herd: Herd) -> Vec<RowTiling> {
     let cores = u32::from(herd.columns) * u32::from(herd.rows);
-    let steps = STEPS.into_iter().filter(|step| rows.is_multiple_of(cores * step));
+    let steps = CALL_ROWS.into_iter().filter(|step| rows.is_multiple_of(cores * step));
     steps.map(|step| RowTiling { herd, step }).collect()
 }
 
-/// Every herd of whole columns, largest first.
+/// Returns every herd whose sides are powers of two, largest first.
 fn herds(target: &Target) -> Vec<Herd> {
-    let sides = |most: u32| (0..=most.ilog2()).rev().map(|power| 1u8 << power);
+    let sides = |max: u32| (0..=max.ilog2()).rev().map(|power| 1u8 << power);
     let columns = sides(target.array.columns);
     columns
         .flat_map(|columns| sides(target.array.compute_rows).map(move |rows| Herd { columns, rows }))
         .collect()
 }
 
-/// The tilings of a kernel on elements that are tried without a mapping.
+/// Returns the tilings of a kernel on elements that are tried without a mapping.
 pub(super) fn element_guesses(n: u32, target: &Target) -> Vec<ElementTiling> {
-    let columns = divisor(n / VECTOR, target.array.columns);
+    let columns = divisor(n / VECTOR_ELEMENTS, target.array.columns);
     element_tiles(n, Herd { columns: columns as u8, rows: 1 })
 }
 
-/// All tilings of a kernel on elements that divide it.
+/// Returns all tilings of a kernel on elements that divide it.
 pub(super) fn element_space(n: u32, target: &Target) -> Vec<ElementTiling> {
     herds(target).into_iter().flat_map(|herd| element_tiles(n, herd)).collect()
 }
 
 fn element_tiles(n: u32, herd: Herd) -> Vec<ElementTiling> {
     let cores = u32::from(herd.columns) * u32::from(herd.rows);
-    let chunks = CHUNKS.into_iter().filter(|chunk| n.is_multiple_of(cores * chunk));
+    let chunks = CALL_ELEMENTS.into_iter().filter(|chunk| n.is_multiple_of(cores * chunk));
     chunks.map(|chunk| ElementTiling { herd, chunk }).collect()
 }
 
-/// The launch of a kernel on rows with this tile, if the tile divides it. Heads
-/// of a single row are handed out where the herd has more than one core.
+/// Returns the launch of a kernel on rows with a tile, if the tile divides it. If
+/// there is one row, its heads are distributed over several cores.
 pub(super) fn build_rows(
-    launch: Launch<'_>,
+    launch: LaunchArguments<'_>,
     kernel: &Kernel,
     tile: RowTiling,
     target: &Target,
@@ -135,9 +131,9 @@ pub(super) fn build_rows(
     build(launch, heads.unwrap_or(rows), tile.herd, tile.step, target)
 }
 
-/// The launch of `y = f(a, b)`, element by element, if the tile divides it.
+/// Returns the launch of `y = f(a, b)`, element by element, if the tile divides it.
 pub(super) fn build_elements(
-    launch: Launch<'_>,
+    launch: LaunchArguments<'_>,
     entry: &'static str,
     n: u32,
     tile: ElementTiling,
@@ -150,7 +146,7 @@ pub(super) fn build_elements(
 }
 
 fn build(
-    launch: Launch<'_>,
+    launch: LaunchArguments<'_>,
     kernel: PieceKernel,
     herd: Herd,
     step: u32,
@@ -169,8 +165,9 @@ fn build(
     let own = |operand: usize| {
         let bytes = step * kernel.widths[operand] * 2;
         let apart = rows > 1 && operand < 2 && !(kernel.shared && operand == 1);
-        let offset = if apart { Affine::constant(0).plus(ROW, i64::from(bytes)) } else { Affine::default() };
-        Source { name: kernel.names[operand].to_owned(), offset }
+        let offset =
+            if apart { Affine::constant(0).plus(ROW_TERM, i64::from(bytes)) } else { Affine::default() };
+        TiledOperand { name: kernel.names[operand].to_owned(), offset }
     };
     let mut parameters = vec![whole(kernel.count, step)];
     let at = kernel.sizes.iter().position(|size| size.name == "rows").map_or(0, |rows| rows + 1);
@@ -182,10 +179,11 @@ fn build(
     Some(TiledLaunch { name, herd, streams, locals: Vec::new(), cascade: false, body })
 }
 
-/// The stream of one operand: so many calls, of so many pieces for each core.
+/// Returns the stream of one operand: `count` calls, with `step` pieces for each
+/// core.
 fn stream(kernel: &PieceKernel, operand: usize, herd: Herd, [count, step]: [u32; 2]) -> Stream {
     let (rows, is_result) = (u32::from(herd.rows), operand == 2);
-    // The words of a call of one core, and of all cores of a column.
+    // Words of a call of one core, and of all cores of a column.
     let words = step * kernel.widths[operand] / 2;
     let column_words = rows * words;
     let shared = kernel.shared && operand == 1;
@@ -212,6 +210,6 @@ fn stream(kernel: &PieceKernel, operand: usize, herd: Herd, [count, step]: [u32;
         row_bytes: if is_result && rows > 1 { u64::from(words) * 4 } else { 0 },
         dims,
         ahead_of: None,
-        through: (is_result && rows > 1).then(|| Through::whole(2, vec![dim(words, 1)])),
+        l2: (is_result && rows > 1).then(|| L2Staging::unsliced(2, vec![dim(words, 1)])),
     }
 }

@@ -1,97 +1,73 @@
-//! Time: the queue of events, and the loop that lets every part go on that may.
+//! A running launch: the event queue, and the loop that wakes agents.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::channel::{ChannelState, RouteState};
-use super::control::Control;
-use super::core::{CoreState, Doing};
-use super::ddr::Ddr;
-use super::hazard::Clock;
-use super::lock::Lock;
-use super::memory::Store;
-use super::plan::Plan;
-use super::watch::{CoreTotals, Event, LaunchReport, Totals, Watch};
-use super::{Blocked, Cycle, Fault, FaultKind, Order, Prepared};
+use super::agent::{Agent, Blocked, Due};
+use super::dram::DramServer;
+use super::fault::{FaultKind, SimFault};
+use super::hazard::VectorClock;
+use super::plan::{CorePlan, LaunchPlan, PreparedSchedule};
+use super::semaphore::Semaphore;
+use super::state::{ChannelState, ControlState, CoreState, Doing, RouteState};
+use super::store::LaunchMemory;
+use super::time::{Cycle, EventOrder};
+use super::watch::{CoreTotals, LaunchReport, SimEvent, SimWatch, Totals};
 use crate::form::schedule::{Direction, TileKind};
-use crate::kernel::Table;
+use crate::kernel::KernelTimes;
 use crate::target::Target;
 
-/// Somebody who may have to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Agent {
-    Core(u32),
-    Route(u32),
-    Control,
-}
-
-/// What the queue announces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Due {
-    /// A core's call is over.
-    Core(u32),
-    /// A stream has moved its words.
-    Route(u32),
-    /// A stream's words reach DRAM, or come from there.
-    Join(u32),
-    /// A transfer of DRAM ends, if nothing has changed since this version.
-    Ddr(u64),
-    /// The command processor is done with a command.
-    Control,
-    /// A token of a channel arrives.
-    Token(u32),
-}
-
-/// One launch under way.
-pub(super) struct Machine<'a> {
-    pub plan: &'a Plan,
+/// One running launch.
+pub(super) struct LaunchSim<'a> {
+    pub plan: &'a LaunchPlan,
     pub target: &'a Target,
-    pub table: &'a Table,
+    pub table: &'a KernelTimes,
     pub now: Cycle,
     begin: Cycle,
     queue: BinaryHeap<Reverse<(Cycle, u64, Due)>>,
     sequence: u64,
     random: Option<u64>,
-    pub locks: Vec<Lock>,
+    pub locks: Vec<Semaphore>,
     pub channels: Vec<ChannelState>,
     pub routes: Vec<RouteState>,
     pub cores: Vec<CoreState>,
-    pub control: Control,
-    pub ddr: Ddr,
+    pub control: ControlState,
+    pub dram: DramServer,
     pub woken: Vec<Agent>,
-    pub store: Option<Store<'a>>,
-    pub clocks: Option<Vec<Clock>>,
+    pub store: Option<LaunchMemory<'a>>,
+    pub clocks: Option<Vec<VectorClock>>,
     pub totals: Totals,
-    watch: &'a mut dyn Watch,
+    watch: &'a mut dyn SimWatch,
 }
 
-/// Events after which a launch counts as endless.
-const MOST_EVENTS: u64 = 1 << 34;
-/// The longest time that a seeded order draws, in cycles.
-const LONGEST_DRAW: u64 = 4096;
-/// Of those who wait in a deadlock so many are named; the others are counted.
-const MOST_NAMED: usize = 8;
+/// The number of events after which a launch counts as endless.
+const MAX_EVENTS: u64 = 1 << 34;
+/// The longest time drawn in a seeded order, in cycles.
+const MAX_DRAWN_CYCLES: u64 = 4096;
+/// The number of waiting agents that a deadlock message names; the others are
+/// counted.
+const MAX_NAMED: usize = 8;
 
-impl<'a> Machine<'a> {
+impl<'a> LaunchSim<'a> {
     pub fn new(
-        plan: &'a Plan,
+        plan: &'a LaunchPlan,
         target: &'a Target,
-        table: &'a Table,
-        store: Option<Store<'a>>,
-        watch: &'a mut dyn Watch,
-        order: Order,
+        table: &'a KernelTimes,
+        store: Option<LaunchMemory<'a>>,
+        watch: &'a mut dyn SimWatch,
+        order: EventOrder,
         begin: Cycle,
-    ) -> Machine<'a> {
-        let most = |kind: TileKind| match kind {
-            TileKind::Shim => target.shim.dma.most_lock,
-            TileKind::Memory => target.memory.dma.most_lock,
-            TileKind::Compute => target.compute.dma.most_lock,
+    ) -> LaunchSim<'a> {
+        let max_value = |kind: TileKind| match kind {
+            TileKind::Shim => target.shim.dma.max_lock,
+            TileKind::Memory => target.memory.dma.max_lock,
+            TileKind::Compute => target.compute.dma.max_lock,
         };
-        let lock = |lock: &crate::form::schedule::Lock| {
-            let most = most(lock.tile.kind());
-            Lock::new(u32::from(lock.initial).min(most), most)
+        let lock = |lock: &crate::form::schedule::TileLock| {
+            let max = max_value(lock.tile.kind());
+            Semaphore::new(u32::from(lock.initial).min(max), max)
         };
-        Machine {
+        LaunchSim {
             plan,
             target,
             table,
@@ -100,15 +76,15 @@ impl<'a> Machine<'a> {
             queue: BinaryHeap::new(),
             sequence: 0,
             random: match order {
-                Order::Earliest => None,
-                Order::Seeded(seed) => Some(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+                EventOrder::Earliest => None,
+                EventOrder::Seeded(seed) => Some(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             },
             locks: plan.locks.iter().map(lock).collect(),
             channels: plan.channels.iter().map(|_| ChannelState::default()).collect(),
             routes: plan.routes.iter().map(|_| RouteState::default()).collect(),
             cores: plan.cores.iter().map(|_| CoreState::default()).collect(),
-            control: Control::default(),
-            ddr: Ddr::new(target.dram_bytes_per_cycle()),
+            control: ControlState::default(),
+            dram: DramServer::new(target.dram_bytes_per_cycle()),
             woken: Vec::new(),
             store,
             clocks: None,
@@ -117,11 +93,11 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Looks for accesses that nothing orders, if values are computed.
-    pub fn look_for_hazards(&mut self, program: &Prepared) {
+    /// Checks for unordered accesses, if values are computed.
+    pub fn look_for_hazards(&mut self, program: &PreparedSchedule) {
         let Some(store) = &mut self.store else { return };
         let agents = self.cores.len() + self.channels.len() + 1;
-        let mut before = Clock::new(agents);
+        let mut before = VectorClock::new(agents);
         before.step(agents - 1);
         store.look_for_hazards(program, self.plan, &before, agents - 1);
         self.locks.iter_mut().for_each(|lock| lock.begin(before.clone()));
@@ -134,29 +110,31 @@ impl<'a> Machine<'a> {
     }
 
     /// Runs the launch to its end.
-    pub fn run(mut self) -> Result<LaunchReport, Fault> {
+    pub fn run(mut self) -> Result<LaunchReport, SimFault> {
         for &(channel, task) in &self.plan.starts {
             self.enqueue(channel, task, 0);
         }
         self.woken.push(Agent::Control);
         self.woken.extend((0..self.plan.routes.len() as u32).map(Agent::Route));
         self.woken.extend((0..self.plan.cores.len() as u32).map(Agent::Core));
-        self.settle()?;
+        self.run_woken()?;
         let mut ended = self.ended();
         while let Some(Reverse((at, _, due))) = self.queue.pop() {
-            if let (Some(end), Due::Route(_) | Due::Ddr(_)) = (ended, due)
+            if let (Some(end), Due::Route(_) | Due::DramEnd(_)) = (ended, due)
                 && at > end
                 && self.moves(due)
             {
-                return Err(self.fault(FaultKind::Unfinished, self.under_way(due)));
+                return Err(self.fault(FaultKind::Unfinished, self.unfinished_move(due)));
             }
             self.now = at;
             self.totals.events += 1;
-            if self.totals.events > MOST_EVENTS {
-                return Err(self.fault(FaultKind::Deadlock, "the launch does not end".to_owned()));
+            if self.totals.events > MAX_EVENTS {
+                return Err(
+                    self.fault(FaultKind::Deadlock, format!("the launch exceeds {MAX_EVENTS} events"))
+                );
             }
-            self.happen(due)?;
-            self.settle()?;
+            self.handle(due)?;
+            self.run_woken()?;
             ended = ended.or_else(|| self.ended());
         }
         let Some(end) = ended else { return Err(self.deadlock()) };
@@ -164,19 +142,19 @@ impl<'a> Machine<'a> {
         Ok(self.report(end))
     }
 
-    fn happen(&mut self, due: Due) -> Result<(), Fault> {
+    fn handle(&mut self, due: Due) -> Result<(), SimFault> {
         match due {
             Due::Core(core) => {
                 self.cores[core as usize].doing = Doing::Ready;
                 self.woken.push(Agent::Core(core));
                 Ok(())
             }
-            Due::Route(route) => self.moved(route),
-            Due::Join(route) => {
-                self.join(route);
+            Due::Route(route) => self.finish_move(route),
+            Due::DramStart(route) => {
+                self.start_dram_transfer(route);
                 Ok(())
             }
-            Due::Ddr(version) => self.served(version),
+            Due::DramEnd(version) => self.finish_dram_transfers(version),
             Due::Control => {
                 self.control.free = true;
                 self.woken.push(Agent::Control);
@@ -189,8 +167,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Lets everybody go on who has been woken, until nobody can.
-    fn settle(&mut self) -> Result<(), Fault> {
+    /// Runs woken agents until none can continue.
+    fn run_woken(&mut self) -> Result<(), SimFault> {
         loop {
             let pick = match &mut self.random {
                 None => 0,
@@ -201,28 +179,29 @@ impl<'a> Machine<'a> {
                 return Ok(());
             }
             match self.woken.remove(pick) {
-                Agent::Core(core) => self.go_on(core)?,
-                Agent::Route(route) => self.flow(route)?,
-                Agent::Control => self.command()?,
+                Agent::Core(core) => self.run_core(core)?,
+                Agent::Route(route) => self.start_stream(route)?,
+                Agent::Control => self.run_commands()?,
             }
         }
     }
 
-    /// Announces something in so many cycles.
-    pub fn announce(&mut self, cycles: Cycle, due: Due) {
+    /// Schedules an event `cycles` from now; a seeded order draws the time
+    /// instead.
+    pub fn schedule(&mut self, cycles: Cycle, due: Due) {
         let cycles = match &mut self.random {
-            // Short and long times alike: a power of two, then a part of it.
+            // Draws short and long times equally often: a power of two, then a part of it.
             Some(state) => {
-                let scale = 1 << (draw(state) % (LONGEST_DRAW.ilog2() as u64 + 1));
+                let scale = 1 << (draw(state) % (MAX_DRAWN_CYCLES.ilog2() as u64 + 1));
                 1 + draw(state) % scale
             }
             None => cycles,
         };
-        self.announce_at(self.now + cycles, due);
+        self.schedule_at(self.now + cycles, due);
     }
 
-    /// Announces something at a time that is not drawn.
-    pub fn announce_at(&mut self, at: Cycle, due: Due) {
+    /// Schedules an event at a fixed time.
+    pub fn schedule_at(&mut self, at: Cycle, due: Due) {
         self.sequence += 1;
         self.queue.push(Reverse((at, self.sequence, due)));
     }
@@ -232,20 +211,20 @@ impl<'a> Machine<'a> {
         self.random.is_some()
     }
 
-    pub fn tell(&mut self, event: &Event<'_>) {
-        self.tell_at(self.now, event);
+    pub fn emit(&mut self, event: &SimEvent<'_>) {
+        self.emit_at(self.now, event);
     }
 
-    pub fn tell_at(&mut self, cycle: Cycle, event: &Event<'_>) {
+    pub fn emit_at(&mut self, cycle: Cycle, event: &SimEvent<'_>) {
         self.watch.event(self.begin + cycle, event);
     }
 
-    /// A time of this launch as observers count it.
-    pub fn told(&self, cycle: Cycle) -> Cycle {
+    /// Converts a time of this launch to the time that observers see.
+    pub fn observed_time(&self, cycle: Cycle) -> Cycle {
         self.begin + cycle
     }
 
-    /// When the launch ended: the commands have run and all cores have halted.
+    /// The end of the launch: all commands have run and all cores have halted.
     fn ended(&self) -> Option<Cycle> {
         let cores = self.cores.iter().map(|core| match core.doing {
             Doing::Halted => Some(core.free_at),
@@ -254,40 +233,40 @@ impl<'a> Machine<'a> {
         cores.fold(self.control.ended, |end, core| Some(end?.max(core?)))
     }
 
-    /// Whether the announcement is still true.
+    /// Whether the event is still valid.
     fn moves(&self, due: Due) -> bool {
         match due {
-            Due::Ddr(version) => version == self.ddr.version,
+            Due::DramEnd(version) => version == self.dram.version,
             _ => true,
         }
     }
 
-    fn under_way(&self, due: Due) -> String {
+    fn unfinished_move(&self, due: Due) -> String {
         match due {
             Due::Route(route) => {
                 let from = self.plan.routes[route as usize].from as usize;
-                format!("channel {} still sends when the launch has ended", self.plan.channels[from].channel)
+                format!("channel {} is still sending when the launch ends", self.plan.channels[from].channel)
             }
-            _ => "a transfer to or from DRAM is under way when the launch has ended: wait for its token"
+            _ => "a transfer to or from DRAM is still running when the launch ends: wait for its token"
                 .to_owned(),
         }
     }
 
-    /// No channel may be within a pass of which words have moved, or hold a
-    /// task that the command processor gave it.
-    fn finished(&self) -> Result<(), Fault> {
+    /// Checks that no channel has a partly moved pass or a task from the
+    /// command processor.
+    fn finished(&self) -> Result<(), SimFault> {
         for (state, plan) in self.channels.iter().zip(&self.plan.channels) {
             if let Some(text) = state.unfinished() {
-                let sentence = format!("channel {} {text} when the launch has ended", plan.channel);
+                let sentence = format!("channel {} {text} when the launch ends", plan.channel);
                 return Err(self.fault(FaultKind::Unfinished, sentence));
             }
         }
         Ok(())
     }
 
-    /// Names who waits, and for what: the command processor first, as there is
-    /// one of it only, then cores and channels.
-    fn deadlock(&self) -> Fault {
+    /// Names the waiting agents and what they wait for: the command processor
+    /// first, because there is only one, then cores and channels.
+    fn deadlock(&self) -> SimFault {
         let control = self.control.blocked.map(|blocked| ("the command processor".to_owned(), blocked));
         let cores = self.cores.iter().zip(&self.plan.cores).filter_map(|(state, plan)| match state.doing {
             Doing::Waiting(blocked) => Some((format!("core {}", plan.tile), blocked)),
@@ -299,7 +278,7 @@ impl<'a> Machine<'a> {
             _ => None,
         });
         let waiting: Vec<(String, Blocked)> = control.into_iter().chain(cores).chain(channels).collect();
-        let (named, others) = waiting.split_at(waiting.len().min(MOST_NAMED));
+        let (named, others) = waiting.split_at(waiting.len().min(MAX_NAMED));
         let named = named.iter().map(|(who, blocked)| format!("{who} waits for {}", self.cause(*blocked)));
         let others = (!others.is_empty()).then(|| format!("{} more wait", others.len()));
         let waits: Vec<String> = named.chain(others).collect();
@@ -315,7 +294,7 @@ impl<'a> Machine<'a> {
             }
             Blocked::Cascade => "its neighbour in the cascade".to_owned(),
             Blocked::Queue { channel } => {
-                format!("a place in the queue of {}", self.plan.channels[channel as usize].channel)
+                format!("a slot in the queue of {}", self.plan.channels[channel as usize].channel)
             }
             Blocked::Token { channel } => {
                 format!("a token of {}", self.plan.channels[channel as usize].channel)
@@ -323,12 +302,12 @@ impl<'a> Machine<'a> {
         }
     }
 
-    pub fn fault(&self, kind: FaultKind, text: String) -> Fault {
-        Fault { kind, cycle: self.now, sentence: format!("launch {}: {text}", self.plan.name) }
+    pub fn fault(&self, kind: FaultKind, text: String) -> SimFault {
+        SimFault { kind, cycle: self.now, sentence: format!("launch {}: {text}", self.plan.name) }
     }
 
     fn report(self, end: Cycle) -> LaunchReport {
-        let core = |(state, plan): (&CoreState, &super::plan::CorePlan)| CoreTotals {
+        let core = |(state, plan): (&CoreState, &CorePlan)| CoreTotals {
             tile: plan.tile,
             busy: state.busy,
             calls: state.calls,
@@ -343,18 +322,19 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Which way a channel's bytes go through DRAM, if they do.
-    pub fn dram(&self, channel: u32) -> Option<Direction> {
+    /// The direction of a channel between the array and DRAM; none for channels
+    /// inside the array.
+    pub fn dram_direction(&self, channel: u32) -> Option<Direction> {
         let channel = self.plan.channels[channel as usize].channel;
         (channel.tile.kind() == TileKind::Shim).then_some(channel.direction)
     }
 
-    /// The place of a core's or a channel's clock.
+    /// The index of a channel's clock; a core's clock has the core's index.
     pub fn channel_clock(&self, channel: u32) -> usize {
         self.cores.len() + channel as usize
     }
 
-    /// The place of the command processor's clock.
+    /// The index of the command processor's clock.
     pub fn control_clock(&self) -> usize {
         self.cores.len() + self.channels.len()
     }

@@ -1,118 +1,125 @@
-//! Activations as the kernels for packed weights read them: side by side in
-//! tiles of columns, rounded to what they are multiplied as.
+//! Activations packed for the kernels: rounded to the type in which they are multiplied, and side
+//! by side in tiles of columns.
 //!
 //! ```text
-//! arranged = block 0 | block 1 | …     16 groups (integers), 256 rows of floats or 128 of pairs each
-//! block    = tile 0 | tile 1 | …       up to 12 columns
-//! tile     = row 0 | row 1 | …         a word of each column
+//! packed = block 0 | block 1 | …     16 groups (integers), 256 rows of floats or 128 of pairs each
+//! block  = tile 0 | tile 1 | …       up to 12 columns
+//! tile   = row 0 | row 1 | …         a word of each column
 //! ```
-//! So what meets one panel of weights follows each other in memory. A row of the
-//! step is a column, or two whose products are added ([`Precision::Int8x2`]). Up
-//! to [`NARROW`] columns are one tile of just as many; more of them are tiles of
-//! [`TILE`], the last of which may be narrower and have columns of zeros.
+//! So everything that is multiplied by one panel of weights is contiguous. A row of the step is a
+//! column, or two whose results are added ([`ActivationPrecision::Int8x2`]). Up to [`NARROW`] columns are one
+//! tile of that width. More columns are tiles of [`TILE`]; the last may be narrower and is padded
+//! with columns of zeros.
 
-use girih_graph::Act;
+use girih_graph::{Act, Graph, Node};
 use girih_tensor::DType;
 
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Coding, DEPTH, FLOAT_DEPTH, GROUP, Layout, MAGIC, NARROW, TILE};
 
-/// What activations are rounded to before they are multiplied by weights.
+/// The precision to which activations are rounded before they are multiplied by weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precision {
-    /// Nothing: single precision.
+pub enum ActivationPrecision {
+    /// Single precision: not rounded.
     F32,
-    /// The sum of two terms, the second of which is what [`Precision::Int8`]
-    /// makes of what the first one left.
+    /// The sum of two [`ActivationPrecision::Int8`] terms; the second is the rounding error of the first.
     Int8x2,
-    /// Brain float.
+    /// bf16.
     Bf16,
-    /// Signed bytes under one scale for each 32 values of a row.
+    /// Signed bytes with one scale for each 32 values of a row.
     Int8,
 }
 
-impl Precision {
-    /// Every precision, the finest first.
-    pub const ALL: &'static [Precision] =
-        &[Precision::F32, Precision::Int8x2, Precision::Bf16, Precision::Int8];
+impl ActivationPrecision {
+    /// All precisions, the finest first.
+    pub const ALL: &'static [ActivationPrecision] = &[
+        ActivationPrecision::F32,
+        ActivationPrecision::Int8x2,
+        ActivationPrecision::Bf16,
+        ActivationPrecision::Int8,
+    ];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Precision::F32 => "f32",
-            Precision::Int8x2 => "int8x2",
-            Precision::Bf16 => "bf16",
-            Precision::Int8 => "int8",
+            ActivationPrecision::F32 => "f32",
+            ActivationPrecision::Int8x2 => "int8x2",
+            ActivationPrecision::Bf16 => "bf16",
+            ActivationPrecision::Int8 => "int8",
         }
     }
 
-    /// The format with the same rounding, or a coarser one: int8 has a scale for
-    /// as many values as Q8_0. Two terms leave `1 / (124 · 248 √12)` of a group's
-    /// largest value (root mean squares), at the most 6e-5 of the group's own;
-    /// half precision leaves 2e-4.
+    /// The format with the same rounding, or a coarser one. Int8 has the scales of Q8_0. Int8x2 leaves
+    /// an error of `1 / (124 · 248 √12)` of a group's largest value (root mean square), at most 6e-5 of
+    /// the group's root mean square; half precision leaves 2e-4.
     pub fn format(self) -> DType {
         match self {
-            Precision::F32 => DType::F32,
-            Precision::Int8x2 => DType::F16,
-            Precision::Bf16 => DType::BF16,
-            Precision::Int8 => DType::Q8_0,
+            ActivationPrecision::F32 => DType::F32,
+            ActivationPrecision::Int8x2 => DType::F16,
+            ActivationPrecision::Bf16 => DType::BF16,
+            ActivationPrecision::Int8 => DType::Q8_0,
         }
     }
 }
 
-/// What activations are arranged for.
+/// How activations are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ActivationKind {
     Integers(Coding),
     /// Two columns of integers for each row.
     IntegersTwice(Coding),
     Floats,
-    /// Floats that are rounded to brain float.
+    /// Floats that are rounded to bf16.
     Bf16,
-    /// Brain floats, those of two columns of weights in a word.
-    Brains,
+    /// bf16 in pairs: a word holds those of two columns of weights.
+    Bf16Pairs,
 }
 
-impl Kind {
-    /// How activations meet weights of a layout when `precision` is asked for. By
-    /// default quantized weights meet integers; weights that are floats meet floats
-    /// also where integers are asked for, as no kernel multiplies the two.
-    pub fn of(layout: Layout, precision: Option<Precision>) -> Kind {
+impl ActivationKind {
+    /// The kind for weights of a layout, when `precision` is requested. By default quantized weights
+    /// are multiplied by integers. Float weights are multiplied by floats even if integers are
+    /// requested, as no kernel multiplies floats by integers.
+    pub fn of(layout: Layout, precision: Option<ActivationPrecision>) -> ActivationKind {
         match (precision, layout.coding()) {
-            (Some(Precision::Bf16), _) if layout == Layout::Bf16 => Kind::Brains,
-            (Some(Precision::Bf16), _) => Kind::Bf16,
-            (Some(Precision::Int8) | None, Some(coding)) => Kind::Integers(coding),
-            (Some(Precision::Int8x2), Some(coding)) => Kind::IntegersTwice(coding),
-            (Some(Precision::F32), _) | (_, None) => Kind::Floats,
+            (Some(ActivationPrecision::Bf16), _) if layout == Layout::Bf16 => ActivationKind::Bf16Pairs,
+            (Some(ActivationPrecision::Bf16), _) => ActivationKind::Bf16,
+            (Some(ActivationPrecision::Int8) | None, Some(coding)) => ActivationKind::Integers(coding),
+            (Some(ActivationPrecision::Int8x2), Some(coding)) => ActivationKind::IntegersTwice(coding),
+            (Some(ActivationPrecision::F32), _) | (_, None) => ActivationKind::Floats,
         }
     }
 
-    /// What activations are rounded to.
-    pub fn precision(self) -> Precision {
+    /// The kind for a matmul of `graph`, when `precision` is requested.
+    pub fn of_node(graph: &Graph, node: &Node, precision: Option<ActivationPrecision>) -> ActivationKind {
+        ActivationKind::of(Layout::of(graph.value(node.inputs[1]).dtype), precision)
+    }
+
+    /// The precision to which activations are rounded.
+    pub fn precision(self) -> ActivationPrecision {
         match self {
-            Kind::Integers(_) => Precision::Int8,
-            Kind::IntegersTwice(_) => Precision::Int8x2,
-            Kind::Floats => Precision::F32,
-            Kind::Bf16 | Kind::Brains => Precision::Bf16,
+            ActivationKind::Integers(_) => ActivationPrecision::Int8,
+            ActivationKind::IntegersTwice(_) => ActivationPrecision::Int8x2,
+            ActivationKind::Floats => ActivationPrecision::F32,
+            ActivationKind::Bf16 | ActivationKind::Bf16Pairs => ActivationPrecision::Bf16,
         }
     }
 
-    /// The name of its precision.
+    /// The name of that precision.
     pub fn name(self) -> &'static str {
         self.precision().name()
     }
 
-    /// How integers become numbers; nothing where floats are multiplied.
+    /// The coding of the weights that integers are multiplied by; `None` for floats.
     pub fn coding(self) -> Option<Coding> {
         match self {
-            Kind::Integers(coding) | Kind::IntegersTwice(coding) => Some(coding),
-            Kind::Floats | Kind::Bf16 | Kind::Brains => None,
+            ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => Some(coding),
+            ActivationKind::Floats | ActivationKind::Bf16 | ActivationKind::Bf16Pairs => None,
         }
     }
 
     /// Columns for each row of a step.
     pub fn terms(self) -> usize {
-        if matches!(self, Kind::IntegersTwice(_)) { 2 } else { 1 }
+        if matches!(self, ActivationKind::IntegersTwice(_)) { 2 } else { 1 }
     }
 
     /// Columns of weights that a block covers.
@@ -120,22 +127,26 @@ impl Kind {
         if self.coding().is_some() { DEPTH * GROUP } else { FLOAT_DEPTH }
     }
 
-    /// Words of a block for each column of activations.
+    /// Words in a block for each column of activations.
     pub fn block_words(self) -> usize {
         match self {
-            Kind::Integers(coding) | Kind::IntegersTwice(coding) => DEPTH * coding.words(),
-            Kind::Floats | Kind::Bf16 => FLOAT_DEPTH,
-            Kind::Brains => FLOAT_DEPTH / 2,
+            ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => {
+                DEPTH * coding.words()
+            }
+            ActivationKind::Floats | ActivationKind::Bf16 => FLOAT_DEPTH,
+            ActivationKind::Bf16Pairs => FLOAT_DEPTH / 2,
         }
     }
 
     /// Words for `values` values of one column, in the last block of a row.
     pub fn words(self, values: usize) -> usize {
         match self {
-            Kind::Integers(coding) | Kind::IntegersTwice(coding) => values.div_ceil(GROUP) * coding.words(),
-            // Layouts of two columns in a lane end with a whole lane.
-            Kind::Floats | Kind::Bf16 => values.next_multiple_of(2),
-            Kind::Brains => values.div_ceil(2),
+            ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => {
+                values.div_ceil(GROUP) * coding.words()
+            }
+            // A lane may hold two columns of weights; the last lane is whole.
+            ActivationKind::Floats | ActivationKind::Bf16 => values.next_multiple_of(2),
+            ActivationKind::Bf16Pairs => values.div_ceil(2),
         }
     }
 
@@ -145,15 +156,15 @@ impl Kind {
     }
 }
 
-/// Columns that there is room for where so many are needed.
+/// The number of columns for which there is memory, including padding.
 pub(crate) fn padded(columns: usize) -> usize {
     if columns <= NARROW { columns } else { columns.next_multiple_of(TILE / 3) }
 }
 
-/// Arranged activations.
+/// Packed activations.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arranged<'a> {
-    pub kind: Kind,
+pub(crate) struct PackedActivations<'a> {
+    pub kind: ActivationKind,
     /// Rows of the step.
     pub rows: usize,
     /// Values in a row.
@@ -161,27 +172,27 @@ pub(crate) struct Arranged<'a> {
     pub words: &'a [u32],
 }
 
-impl<'a> Arranged<'a> {
-    /// Blocks of a row.
+impl<'a> PackedActivations<'a> {
+    /// Blocks in a row.
     pub fn blocks(&self) -> usize {
         self.width.div_ceil(self.kind.depth())
     }
 
-    /// Columns without those of zeros.
+    /// Columns without padding.
     pub fn columns(&self) -> usize {
         self.rows * self.kind.terms()
     }
 
-    /// Each tile's first column and its number of columns.
+    /// The first column and the number of columns of each tile.
     pub fn tiles(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let padded = padded(self.columns());
         (0..padded).step_by(TILE).map(move |first| (first, TILE.min(padded - first)))
     }
 
-    /// The words of a tile in `blocks` blocks from `block` on.
+    /// The words of a tile (its first column and its number of columns) in block `block`.
     ///
     /// # Panics
-    /// When there is more than one of each.
+    /// If the tile is not one of [`PackedActivations::tiles`].
     pub fn part(&self, block: usize, (first, columns): (usize, usize)) -> &'a [u32] {
         let each = self.kind.block_words();
         let values = self.kind.depth().min(self.width - block * self.kind.depth());
@@ -192,7 +203,7 @@ impl<'a> Arranged<'a> {
     /// The words of the only tile, in all blocks.
     ///
     /// # Panics
-    /// When there is more than one tile.
+    /// If there is more than one tile.
     pub fn whole(&self) -> &'a [u32] {
         let columns = self.columns();
         assert!(columns <= NARROW, "{columns} columns are more than a tile");
@@ -202,66 +213,65 @@ impl<'a> Arranged<'a> {
     }
 }
 
-/// Rows to be arranged: such as lie in memory, or what an operator makes of
-/// those; then they are made row by row, while they are needed, and never
-/// stored.
+/// Rows to be packed: values in memory, or the operands of an operator whose rows are made when
+/// they are packed and never stored.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Source<'a> {
+pub(crate) enum SourceRows<'a> {
     Rows(&'a [f32]),
     Norm { x: &'a [f32], weight: &'a [f32], epsilon: f32 },
     Gate { gate: &'a [f32], up: &'a [f32], act: Act },
 }
 
-impl Source<'_> {
-    /// What is done besides arranging, for `profile`.
+impl SourceRows<'_> {
+    /// The name of that operator, for `profile`; empty for values in memory.
     pub fn name(&self) -> &'static str {
         match self {
-            Source::Rows(_) => "",
-            Source::Norm { .. } => "norm",
-            Source::Gate { .. } => "gate",
+            SourceRows::Rows(_) => "",
+            SourceRows::Norm { .. } => "norm",
+            SourceRows::Gate { .. } => "gate",
         }
     }
 
-    /// The numbers of all rows.
+    /// The number of values in all rows.
     pub fn len(&self) -> usize {
         match self {
-            Source::Rows(x) | Source::Norm { x, .. } => x.len(),
-            Source::Gate { gate, .. } => gate.len(),
+            SourceRows::Rows(x) | SourceRows::Norm { x, .. } => x.len(),
+            SourceRows::Gate { gate, .. } => gate.len(),
         }
     }
 
-    /// A row of `width` values, made in `scratch` if it is not there yet.
+    /// Returns a row of `width` values; an operator's row is computed into `scratch`.
     pub fn row<'a>(&'a self, table: &Table, row: usize, width: usize, scratch: &'a mut [f32]) -> &'a [f32] {
         let range = row * width..(row + 1) * width;
         let made = match self {
-            Source::Rows(x) => return &x[range],
-            Source::Norm { .. } | Source::Gate { .. } => &mut scratch[..width],
+            SourceRows::Rows(x) => return &x[range],
+            SourceRows::Norm { .. } | SourceRows::Gate { .. } => &mut scratch[..width],
         };
         match *self {
-            Source::Rows(_) => unreachable!("returned above"),
-            Source::Norm { x, weight, epsilon } => (table.norm)(&x[range], weight, epsilon, made),
-            Source::Gate { gate, up, act } => (table.gate)(act, &gate[range.clone()], &up[range], made),
+            SourceRows::Rows(_) => unreachable!("returned above"),
+            SourceRows::Norm { x, weight, epsilon } => (table.norm)(&x[range], weight, epsilon, made),
+            SourceRows::Gate { gate, up, act } => (table.gate)(act, &gate[range.clone()], &up[range], made),
         }
         made
     }
 }
 
-/// Puts a block of a row into a tile of `columns`, from column `column` on.
-pub(crate) fn arrange(
+/// Packs a block of a row into a tile of `columns` columns, from column `column` on.
+pub(crate) fn pack_block(
     table: &Table,
-    kind: Kind,
+    kind: ActivationKind,
     values: &[f32],
     (column, columns): (usize, usize),
     words: &mut [u32],
 ) {
     let words = &mut words[..columns * kind.words(values.len())];
     match kind {
-        Kind::Integers(coding) => {
+        ActivationKind::Integers(coding) => {
             let mut integers = Integers::ZERO;
             integers.round(table, values);
             integers.put(coding, values.len().div_ceil(GROUP), column, columns, words);
         }
-        Kind::IntegersTwice(coding) => {
+        ActivationKind::IntegersTwice(coding) => {
             let (mut integers, mut rest) = (Integers::ZERO, [0.0; DEPTH * GROUP]);
             let (groups, rest) = (values.len().div_ceil(GROUP), &mut rest[..values.len()]);
             integers.round(table, values);
@@ -270,11 +280,11 @@ pub(crate) fn arrange(
             integers.round(table, rest);
             integers.put(coding, groups, column + 1, columns, words);
         }
-        Kind::Floats => floats(values, column, columns, words, |x| x.to_bits()),
-        Kind::Bf16 => {
-            floats(values, column, columns, words, |x| brain(x) << 16);
+        ActivationKind::Floats => floats(values, column, columns, words, |x| x.to_bits()),
+        ActivationKind::Bf16 => {
+            floats(values, column, columns, words, |x| bf16_bits(x) << 16);
         }
-        Kind::Brains => {
+        ActivationKind::Bf16Pairs => {
             let mut pairs = [0; FLOAT_DEPTH / 2];
             pair_up(values, &mut pairs);
             for (words, pair) in words.chunks_exact_mut(columns).zip(pairs) {
@@ -292,21 +302,20 @@ fn floats(values: &[f32], column: usize, columns: usize, words: &mut [u32], bits
     words.for_each(|words| words[column] = 0);
 }
 
-/// Two brain floats in each word, the first in its lower half; an odd last one
-/// beside zero. Without branches, so that it becomes vectors.
+/// Packs two bf16 numbers into each word, the first in the lower half; an odd last one is paired
+/// with zero. The loop has no branches, so that it is vectorized.
 fn pair_up(values: &[f32], words: &mut [u32; FLOAT_DEPTH / 2]) {
     let (pairs, last) = values.as_chunks::<2>();
     for (word, [lower, upper]) in words.iter_mut().zip(pairs) {
-        *word = brain(*lower) | brain(*upper) << 16;
+        *word = bf16_bits(*lower) | bf16_bits(*upper) << 16;
     }
     if let [last] = last {
-        words[pairs.len()] = brain(*last);
+        words[pairs.len()] = bf16_bits(*last);
     }
 }
 
-/// The bits of the brain float next to a number, to even where two are as near;
-/// what is no number stays none.
-fn brain(x: f32) -> u32 {
+/// The bits of the nearest bf16 number, ties to even; NaN stays NaN.
+fn bf16_bits(x: f32) -> u32 {
     let bits = x.to_bits();
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
     if x.is_nan() { bits >> 16 | 0x40 } else { rounded }
@@ -322,7 +331,7 @@ struct Integers {
 impl Integers {
     const ZERO: Integers = Integers { codes: [0; DEPTH * GROUP], scales: [0.0; DEPTH], sums: [0; DEPTH] };
 
-    /// Rounds groups, the last of which is filled up with zeros.
+    /// Rounds groups of values; the last group is padded with zeros.
     fn round(&mut self, table: &Table, values: &[f32]) {
         let groups = values.len() / GROUP;
         let (whole, rest) = values.split_at(groups * GROUP);
@@ -337,7 +346,7 @@ impl Integers {
         }
     }
 
-    /// What rounding took from the values.
+    /// Writes the rounding errors of the values to `rest`.
     fn rest(&self, values: &[f32], rest: &mut [f32]) {
         let groups = values.chunks(GROUP).zip(rest.chunks_mut(GROUP));
         let (codes, _) = self.codes.as_chunks::<GROUP>();
@@ -348,7 +357,7 @@ impl Integers {
         }
     }
 
-    /// Puts the groups into a column among its neighbours.
+    /// Writes the groups to one column of a tile.
     fn put(&self, coding: Coding, groups: usize, column: usize, columns: usize, words: &mut [u32]) {
         let (codes, _) = self.codes.as_chunks::<GROUP>();
         let groups = codes.iter().zip(&self.scales).zip(&self.sums).take(groups);
@@ -381,7 +390,7 @@ impl Integers {
     }
 }
 
-/// Bands that a matrix of so many rows has.
+/// The number of bands of a matrix with `rows` rows.
 pub(crate) fn bands(rows: usize) -> usize {
     rows.div_ceil(BAND)
 }
@@ -392,13 +401,13 @@ mod tests {
 
     use super::*;
 
-    /// Every upper half of a number, with lower halves at and beside ties.
+    /// Every upper half of a number, with lower halves at ties and beside them.
     #[test]
-    fn brain_floats_are_the_nearest() {
+    fn bf16_numbers_are_the_nearest() {
         let lower = [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
         for bits in (0..=u16::MAX).flat_map(|upper| lower.map(|lower| u32::from(upper) << 16 | lower)) {
             let x = f32::from_bits(bits);
-            let (got, want) = (brain(x), bf16::from_f32(x));
+            let (got, want) = (bf16_bits(x), bf16::from_f32(x));
             assert!(got >> 16 == 0, "{bits:x}");
             if x.is_nan() {
                 assert!(bf16::from_bits(got as u16).is_nan(), "{bits:x}");

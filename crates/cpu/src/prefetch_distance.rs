@@ -1,8 +1,7 @@
-//! Which distance of reading ahead suits this machine, by measurement: kernels
-//! for one column and for several go through bands of weights, with each
-//! distance in turns.
+//! Chooses the prefetch distance of this machine by measurement: kernels for one column and for
+//! several read bands of weights, with one distance after another.
 //!
-//! Bytes moved: `BYTES` for each distance, each number of columns and each round.
+//! Bytes moved: `TRIAL_BYTES` for each distance, each number of columns and each round.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -13,39 +12,39 @@ use crate::kernels::Table;
 use crate::kernels::ahead::{self, Ahead};
 use crate::kernels::packed::{BAND, Band, GROUP, Layout, Sums};
 use crate::memory::Aligned;
-use crate::pool::{Grid, Pool};
-use crate::weights::Weights;
+use crate::pool::{Grid, ThreadPool};
+use crate::weights::CpuWeights;
 
-/// Bytes of weights that are gone through: twice what the third cache of most
-/// processors holds for one process, so that they come from memory again.
-const BYTES: usize = 64 << 20;
+/// Bytes of weights that are read: twice the share of L3 that one process gets on most processors,
+/// so that they come from memory again.
+const TRIAL_BYTES: usize = 64 << 20;
 
-/// Numbers of columns that are tried, and stand for few and for more.
-const COLUMNS: [usize; 2] = [1, 4];
+/// The numbers of columns that are measured, for few columns and for more.
+const TRIED_COLUMNS: [usize; 2] = [1, 4];
 
-/// Rounds, of which the fastest counts: what disturbs one only slows it down.
-const ROUNDS: usize = 2;
+/// Rounds, of which the fastest counts, as disturbances only slow a round down.
+const TRIAL_ROUNDS: usize = 2;
 
-/// Bands of a piece.
-const PIECE: usize = 4;
+/// Bands in a piece.
+const TRIAL_PIECE_BANDS: usize = 4;
 
 /// How fast weights are read with one distance.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate {
+pub struct ReadRate {
     /// The distance.
-    pub ahead: Ahead,
+    pub distance: Ahead,
     /// Columns of activations.
     pub columns: usize,
-    /// Bytes of weights a second, of all threads together.
+    /// Bytes of weights per second, of all threads together.
     pub bytes: f64,
-    /// Whether it is the fastest with as many columns.
+    /// Whether this distance is the fastest for this number of columns.
     pub chosen: bool,
 }
 
-/// Chooses for the weights of a model, by what most of those are packed as whose
-/// lines are read in their order. They stay with what is usual where they are so
-/// few that caches may hold them.
-pub(crate) fn choose(table: &Table, pool: &Pool, weights: &Weights) {
+/// Chooses the distances for the weights of a model, with bands of its most frequent layout among
+/// those that are read line after line. Keeps the defaults if a model is so small that caches may
+/// hold it.
+pub(crate) fn choose(table: &Table, pool: &ThreadPool, weights: &CpuWeights) {
     let mut layouts: Vec<(Layout, u64)> = Vec::new();
     for matrix in weights.matrices().filter(|matrix| is_read_in_order(matrix.layout)) {
         match layouts.iter_mut().find(|(layout, _)| *layout == matrix.layout) {
@@ -57,33 +56,33 @@ pub(crate) fn choose(table: &Table, pool: &Pool, weights: &Weights) {
     let matrices = weights.matrices().filter(|matrix| matrix.layout == layout);
     let bands = matrices.flat_map(|matrix| (0..matrix.rows.div_ceil(BAND)).map(|band| matrix.band(band)));
     let bands = first_bytes(bands);
-    if bands.iter().map(|band| band.bytes.len()).sum::<usize>() >= BYTES {
-        settle(&rates(table, pool, &bands));
+    if bands.iter().map(|band| band.bytes.len()).sum::<usize>() >= TRIAL_BYTES {
+        use_fastest(&rates(table, pool, &bands));
     }
 }
 
-/// How fast each distance is on this machine, with weights of a layout whose
-/// lines are read in their order; the fastest are chosen.
+/// Measures each distance on this machine with weights of `layout`, and chooses the fastest.
 ///
 /// # Errors
-/// When memory is short, or the system gives fewer threads.
+/// If there is not enough memory, or the threads cannot be started.
 ///
 /// # Panics
-/// When the layout is none of these.
-pub fn measure(table: &Table, threads: usize, layout: Layout) -> Result<Vec<Rate>, Error> {
-    const WIDTH: usize = 2048;
+/// If kernels do not read this layout line after line.
+pub fn measure(table: &Table, threads: usize, layout: Layout) -> Result<Vec<ReadRate>, Error> {
+    const TRIAL_COLUMNS: usize = 2048;
     assert!(is_read_in_order(layout), "{layout:?} is not read line after line");
-    let pool = Pool::placed(threads, None)?;
-    let each = layout.band_bytes(WIDTH).expect("a band of moderate size");
-    let mut bytes = Aligned::<u8>::zeroed(BYTES.next_multiple_of(each), "a trial of reading ahead")?;
+    let pool = ThreadPool::pinned(threads, None)?;
+    let each = layout.band_bytes(TRIAL_COLUMNS).expect("a band of moderate size");
+    let mut bytes =
+        Aligned::<u8>::zeroed(TRIAL_BYTES.next_multiple_of(each), "measuring prefetch distances")?;
     bytes.fill(0x11);
-    let bands = bytes.chunks_exact(each).map(|bytes| Band { layout, columns: WIDTH, bytes });
+    let bands = bytes.chunks_exact(each).map(|bytes| Band { layout, columns: TRIAL_COLUMNS, bytes });
     let rates = rates(table, &pool, &bands.collect::<Vec<_>>());
-    settle(&rates);
+    use_fastest(&rates);
     Ok(rates)
 }
 
-/// Whether kernels read a layout as it is packed, line after line.
+/// Whether kernels read a layout line after line, in the order of memory.
 fn is_read_in_order(layout: Layout) -> bool {
     match layout.parts() {
         Some((_, scales)) => scales.groups() == 1,
@@ -91,9 +90,9 @@ fn is_read_in_order(layout: Layout) -> bool {
     }
 }
 
-/// The first bands that hold [`BYTES`] together.
+/// Returns the first bands that hold [`TRIAL_BYTES`] together.
 fn first_bytes<'a>(bands: impl Iterator<Item = Band<'a>>) -> Vec<Band<'a>> {
-    let mut left = BYTES;
+    let mut left = TRIAL_BYTES;
     let enough = |band: &Band<'_>| {
         let more = left > 0;
         left = left.saturating_sub(band.bytes.len());
@@ -102,36 +101,36 @@ fn first_bytes<'a>(bands: impl Iterator<Item = Band<'a>>) -> Vec<Band<'a>> {
     bands.take_while(enough).collect()
 }
 
-/// Lets kernels use the fastest.
-fn settle(rates: &[Rate]) {
-    rates.iter().filter(|rate| rate.chosen).for_each(|rate| ahead::choose(rate.columns, rate.ahead));
+/// Makes kernels use the fastest distances.
+fn use_fastest(rates: &[ReadRate]) {
+    rates.iter().filter(|rate| rate.chosen).for_each(|rate| ahead::choose(rate.columns, rate.distance));
 }
 
 /// Measures each distance with each number of columns.
-fn rates(table: &Table, pool: &Pool, bands: &[Band<'_>]) -> Vec<Rate> {
+fn rates(table: &Table, pool: &ThreadPool, bands: &[Band<'_>]) -> Vec<ReadRate> {
     let bytes = bands.iter().map(|band| band.bytes.len()).sum::<usize>() as f64;
     let mut all = Vec::new();
-    for columns in COLUMNS {
+    for columns in TRIED_COLUMNS {
         let mut best = [f64::INFINITY; Ahead::ALL.len()];
-        for _ in 0..ROUNDS {
+        for _ in 0..TRIAL_ROUNDS {
             for (ahead, best) in Ahead::ALL.into_iter().zip(&mut best) {
                 ahead::choose(columns, ahead);
                 *best = best.min(seconds(table, pool, bands, columns));
             }
         }
-        let least = best.into_iter().fold(f64::INFINITY, f64::min);
-        all.extend(Ahead::ALL.into_iter().zip(best).map(|(ahead, seconds)| Rate {
-            ahead,
+        let fastest = best.into_iter().fold(f64::INFINITY, f64::min);
+        all.extend(Ahead::ALL.into_iter().zip(best).map(|(ahead, seconds)| ReadRate {
+            distance: ahead,
             columns,
             bytes: bytes / seconds,
-            chosen: seconds == least,
+            chosen: seconds == fastest,
         }));
     }
     all
 }
 
-/// Goes through the bands once.
-fn seconds(table: &Table, pool: &Pool, bands: &[Band<'_>], columns: usize) -> f64 {
+/// Returns the seconds of reading all bands once.
+fn seconds(table: &Table, pool: &ThreadPool, bands: &[Band<'_>], columns: usize) -> f64 {
     let words = |band: &Band<'_>| match band.layout.coding() {
         Some(coding) => band.columns.div_ceil(GROUP) * coding.words() * columns,
         None => band.columns.next_multiple_of(2) * columns,
@@ -139,11 +138,11 @@ fn seconds(table: &Table, pool: &Pool, bands: &[Band<'_>], columns: usize) -> f6
     let x = vec![0; bands.iter().map(words).max().unwrap_or(0)];
     let mut seen = vec![0u8; bands.len()];
     let mut locals = vec![(); pool.threads()];
-    let grid = Grid { width: bands.len().max(1), row_step: 1, column_step: PIECE };
+    let grid = Grid { width: bands.len().max(1), row_step: 1, column_step: TRIAL_PIECE_BANDS };
     let begun = Instant::now();
     pool.tiles(&mut locals, &mut seen, grid, |tile, ()| {
         for band in &bands[tile.columns()] {
-            let (x, mut sums) = (&x[..words(band)], [[0.0; BAND]; COLUMNS[1]]);
+            let (x, mut sums) = (&x[..words(band)], [[0.0; BAND]; TRIED_COLUMNS[1]]);
             let sums: &mut [Sums] = &mut sums[..columns];
             match band.layout.coding() {
                 Some(_) => (table.products.narrow)(*band, x, sums),
@@ -161,25 +160,25 @@ mod tests {
     use crate::kernels::tables;
 
     #[test]
-    fn one_distance_is_the_fastest_for_each_number_of_columns() {
-        let pool = Pool::placed(2, None).unwrap();
+    fn the_fastest_distance_is_chosen_for_each_number_of_columns() {
+        let pool = ThreadPool::pinned(2, None).unwrap();
         for (layout, table) in [Layout::Q4_0, Layout::Bf16].into_iter().zip(tables()) {
             let bytes = vec![0x11; 40 * layout.band_bytes(64).unwrap()];
             let bands: Vec<_> =
                 bytes.chunks(bytes.len() / 40).map(|bytes| Band { layout, columns: 64, bytes }).collect();
             let rates = rates(table, &pool, &bands);
-            assert_eq!(rates.len(), COLUMNS.len() * Ahead::ALL.len());
-            for columns in COLUMNS {
+            assert_eq!(rates.len(), TRIED_COLUMNS.len() * Ahead::ALL.len());
+            for columns in TRIED_COLUMNS {
                 let of = || rates.iter().filter(|rate| rate.columns == columns);
-                let most = of().map(|rate| rate.bytes).fold(0.0, f64::max);
-                assert!(of().any(|rate| rate.chosen && rate.bytes == most), "{rates:?}");
-                assert!(of().all(|rate| !rate.chosen || rate.bytes == most), "{rates:?}");
+                let max = of().map(|rate| rate.bytes).fold(0.0, f64::max);
+                assert!(of().any(|rate| rate.chosen && rate.bytes == max), "{rates:?}");
+                assert!(of().all(|rate| !rate.chosen || rate.bytes == max), "{rates:?}");
             }
         }
     }
 
     #[test]
-    fn the_first_bands_are_enough_and_no_more() {
+    fn the_first_bands_reach_the_bytes_that_are_read() {
         let bytes = vec![0; 30 << 20];
         let band = Band { layout: Layout::Q4_0, columns: 64, bytes: &bytes };
         assert_eq!(first_bytes(std::iter::repeat_n(band, 10)).len(), 3);

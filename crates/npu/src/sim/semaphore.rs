@@ -1,46 +1,45 @@
-//! Counting semaphores: who may go on, and who waits.
+//! Counting semaphores and the agents that wait for them.
 
 use std::collections::VecDeque;
 
-use super::Blocked;
-use super::hazard::Clock;
-use super::machine::Agent;
+use super::agent::{Agent, Blocked};
+use super::hazard::VectorClock;
 
 /// A semaphore of a tile.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct Semaphore {
     value: u32,
-    most: u32,
-    /// Agents that asked and were not let through.
+    max: u32,
+    /// Agents whose acquire failed.
     waiting: Vec<Agent>,
-    /// What had happened when each unit was released, oldest first; an acquire
-    /// takes the oldest. Only kept while hazards are looked for.
-    released: VecDeque<(u32, Clock)>,
+    /// The clock of each released unit, oldest first; an acquire takes the
+    /// oldest. Kept only while hazards are checked.
+    released: VecDeque<(u32, VectorClock)>,
 }
 
-impl Lock {
-    pub fn new(initial: u32, most: u32) -> Lock {
-        Lock { value: initial, most, waiting: Vec::new(), released: VecDeque::new() }
+impl Semaphore {
+    pub fn new(initial: u32, max: u32) -> Semaphore {
+        Semaphore { value: initial, max, waiting: Vec::new(), released: VecDeque::new() }
     }
 
     pub fn value(&self) -> u32 {
         self.value
     }
 
-    /// Whether an acquire of `value` would be let through.
+    /// Checks that an acquire of `value` would succeed.
     pub fn ready(&self, lock: u32, value: u32) -> Result<(), Blocked> {
         if self.value >= value { Ok(()) } else { Err(Blocked::Lock { lock, needs: value, has: self.value }) }
     }
 
-    /// Takes `value`, which must be there; `clock` learns what happened before
-    /// the units were released.
-    pub fn take(&mut self, value: u32, clock: Option<&mut Clock>) {
-        assert!(self.value >= value, "whoever takes has asked");
+    /// Acquires `value`, which must be available; `clock` joins the clocks of
+    /// the released units.
+    pub fn acquire(&mut self, value: u32, clock: Option<&mut VectorClock>) {
+        assert!(self.value >= value, "the caller has checked that the value is available");
         self.value -= value;
         let Some(clock) = clock else { return };
         let mut left = value;
         while left > 0 {
-            // Units that are there from the start carry nothing.
+            // Initial units carry no clock.
             let Some((units, before)) = self.released.front_mut() else { return };
             clock.join(before);
             let taken = left.min(*units);
@@ -51,17 +50,17 @@ impl Lock {
         }
     }
 
-    /// Units that are there when the launch begins.
-    pub fn begin(&mut self, clock: Clock) {
+    /// Attaches a clock to the initial units.
+    pub fn begin(&mut self, clock: VectorClock) {
         if self.value > 0 {
             self.released.push_back((self.value, clock));
         }
     }
 
-    /// Adds `value` and hands over those who wait. The answer is no if the lock
-    /// cannot count that far.
-    pub fn give(&mut self, value: u32, clock: Option<&Clock>, woken: &mut Vec<Agent>) -> bool {
-        if self.most - self.value < value {
+    /// Releases `value` and moves the waiting agents to `woken`. Returns false
+    /// if the value would exceed the maximum.
+    pub fn release(&mut self, value: u32, clock: Option<&VectorClock>, woken: &mut Vec<Agent>) -> bool {
+        if self.max - self.value < value {
             return false;
         }
         self.value += value;
@@ -72,7 +71,7 @@ impl Lock {
         true
     }
 
-    /// Notes that an agent waits.
+    /// Adds an agent to the waiting ones.
     pub fn wait(&mut self, agent: Agent) {
         if !self.waiting.contains(&agent) {
             self.waiting.push(agent);
@@ -85,24 +84,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_acquire_goes_through_when_the_value_is_there_and_not_before() {
-        let mut lock = Lock::new(1, 63);
+    fn an_acquire_succeeds_only_when_the_value_is_available() {
+        let mut lock = Semaphore::new(1, 63);
         assert_eq!(lock.ready(7, 2), Err(Blocked::Lock { lock: 7, needs: 2, has: 1 }));
         let mut woken = Vec::new();
         lock.wait(Agent::Core(3));
         lock.wait(Agent::Core(3));
-        assert!(lock.give(1, None, &mut woken));
+        assert!(lock.release(1, None, &mut woken));
         assert_eq!(woken, [Agent::Core(3)]);
         assert_eq!(lock.ready(7, 2), Ok(()));
-        lock.take(2, None);
+        lock.acquire(2, None);
         assert_eq!(lock.value(), 0);
     }
 
     #[test]
-    fn a_lock_counts_to_its_most_and_no_further() {
-        let mut lock = Lock::new(62, 63);
-        assert!(lock.give(1, None, &mut Vec::new()));
-        assert!(!lock.give(1, None, &mut Vec::new()));
+    fn a_semaphore_counts_to_its_maximum_and_no_further() {
+        let mut lock = Semaphore::new(62, 63);
+        assert!(lock.release(1, None, &mut Vec::new()));
+        assert!(!lock.release(1, None, &mut Vec::new()));
         assert_eq!(lock.value(), 63);
     }
 }

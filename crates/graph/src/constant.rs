@@ -1,0 +1,214 @@
+//! The constants of ops: their types, their text form and their ranges.
+
+use std::fmt;
+
+use girih_tensor::{Error, Result};
+
+/// The components of a head that a rotation pairs; `D` is the head's size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairing {
+    /// Component `i` with `i + D/2`.
+    Halves,
+    /// Component `2i` with `2i + 1`.
+    Neighbours,
+}
+
+/// How far back a row at position `p` sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// Positions `0 ..= p`.
+    Full,
+    /// The last `n` positions, its own included: `p − n + 1 ..= p`.
+    Window(u32),
+}
+
+/// An activation function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// `x / (1 + e⁻ˣ)`.
+    Silu,
+    /// `x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³)))`: the tanh form of GELU
+    /// (Hendrycks & Gimpel 2016, arXiv 1606.08415).
+    GeluTanh,
+}
+
+impl Act {
+    /// Every activation.
+    pub const ALL: &'static [Act] = &[Act::Silu, Act::GeluTanh];
+
+    /// The name in printed graphs and architecture files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Act::Silu => "silu",
+            Act::GeluTanh => "gelu_tanh",
+        }
+    }
+}
+
+impl Pairing {
+    /// Every pairing.
+    pub const ALL: &'static [Pairing] = &[Pairing::Halves, Pairing::Neighbours];
+
+    /// The name in printed graphs and architecture files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pairing::Halves => "halves",
+            Pairing::Neighbours => "neighbours",
+        }
+    }
+}
+
+impl Span {
+    /// The first position that a row at `position` sees.
+    pub fn first(self, position: usize) -> usize {
+        match self {
+            Span::Full => 0,
+            Span::Window(length) => (position + 1).saturating_sub(length as usize),
+        }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Span::Full => f.write_str("full"),
+            Span::Window(length) => write!(f, "window:{length}"),
+        }
+    }
+}
+
+/// A constant of an op in the text form, `name=text`.
+pub(crate) trait Constant: Sized {
+    /// Returns the text; `None` for an optional constant that is absent.
+    fn print(&self) -> Option<String>;
+
+    /// Parses what [`print`](Constant::print) returns.
+    ///
+    /// # Errors
+    /// When the text is not one of this type.
+    fn parse(text: &str) -> Result<Self>;
+
+    /// Returns the value that stands for an absent constant, if the type is optional.
+    fn absent() -> Option<Self> {
+        None
+    }
+}
+
+impl Constant for f32 {
+    fn print(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+
+    fn parse(text: &str) -> Result<f32> {
+        text.parse().map_err(|_| Error::new(format!("'{text}' is no number")))
+    }
+}
+
+impl Constant for Option<f32> {
+    fn print(&self) -> Option<String> {
+        self.as_ref().and_then(f32::print)
+    }
+
+    fn parse(text: &str) -> Result<Option<f32>> {
+        f32::parse(text).map(Some)
+    }
+
+    fn absent() -> Option<Option<f32>> {
+        Some(None)
+    }
+}
+
+impl Constant for Span {
+    fn print(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+
+    fn parse(text: &str) -> Result<Span> {
+        let window = text.strip_prefix("window:").and_then(|length| length.parse().ok()).map(Span::Window);
+        let span = if text == "full" { Some(Span::Full) } else { window };
+        span.ok_or_else(|| Error::new(format!("'{text}' is no span; 'full' and 'window:<positions>' are")))
+    }
+}
+
+impl Constant for Act {
+    fn print(&self) -> Option<String> {
+        Some(self.name().to_owned())
+    }
+
+    fn parse(text: &str) -> Result<Act> {
+        find_by_name(text, Act::ALL, Act::name)
+    }
+}
+
+impl Constant for Pairing {
+    fn print(&self) -> Option<String> {
+        Some(self.name().to_owned())
+    }
+
+    fn parse(text: &str) -> Result<Pairing> {
+        find_by_name(text, Pairing::ALL, Pairing::name)
+    }
+}
+
+/// The one of `choices` that is printed as `text`.
+fn find_by_name<T: Copy>(text: &str, choices: &[T], name: fn(T) -> &'static str) -> Result<T> {
+    let found = choices.iter().copied().find(|choice| name(*choice) == text);
+    found.ok_or_else(|| Error::new(format!("'{text}' is not among the known choices")))
+}
+
+/// The constants of a printed op that are not parsed yet.
+pub(crate) struct ConstantList<'a> {
+    op: &'a str,
+    pairs: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> ConstantList<'a> {
+    pub fn new(op: &'a str, text: &'a str) -> Result<ConstantList<'a>> {
+        let pairs: Option<Vec<_>> = text.split_whitespace().map(|pair| pair.split_once('=')).collect();
+        let pairs =
+            pairs.ok_or_else(|| Error::new(format!("'{text}' is no list of constants 'name=value'")))?;
+        Ok(ConstantList { op, pairs })
+    }
+
+    /// Parses the constant of this name and removes it from the list.
+    pub fn parse<T: Constant>(&mut self, name: &str) -> Result<T> {
+        match self.pairs.iter().position(|(found, _)| *found == name) {
+            Some(index) => T::parse(self.pairs.remove(index).1),
+            None => T::absent().ok_or_else(|| Error::new(format!("{} needs '{name}='", self.op))),
+        }
+    }
+
+    /// Refuses constants that the op does not have.
+    pub fn end(self) -> Result<()> {
+        let ConstantList { op, pairs } = self;
+        pairs.first().map_or(Ok(()), |(name, _)| {
+            Err(Error::new(format!("{op} has no constant '{name}', or has it twice")))
+        })
+    }
+}
+
+// The ranges that entries of the op table name.
+
+pub(crate) fn any<T>(_: &T) -> bool {
+    true
+}
+
+pub(crate) fn finite(x: &f32) -> bool {
+    x.is_finite()
+}
+
+pub(crate) fn not_negative(x: &f32) -> bool {
+    x.is_finite() && *x >= 0.0
+}
+
+pub(crate) fn positive(x: &f32) -> bool {
+    x.is_finite() && *x > 0.0
+}
+
+pub(crate) fn positive_if_present(x: &Option<f32>) -> bool {
+    x.as_ref().is_none_or(positive)
+}
+
+pub(crate) fn not_empty(span: &Span) -> bool {
+    *span != Span::Window(0)
+}

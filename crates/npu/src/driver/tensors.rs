@@ -1,0 +1,35 @@
+//! Maps values of the graph to tensors of the groups, and back.
+
+use std::collections::BTreeMap;
+
+use girih_graph::{Graph, ValueId};
+
+use crate::form::groups::{Groups, TensorKind};
+use crate::pass::partition::root;
+
+/// The value of each tensor.
+pub(super) fn values_of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>]) -> Vec<Option<ValueId>> {
+    let mut values = vec![None; groups.tensors.len()];
+    for (index, tensor) in tensors.iter().enumerate() {
+        if let Some(tensor) = tensor {
+            values[*tensor as usize].get_or_insert(root(graph, ValueId(index as u32)));
+        }
+    }
+    values
+}
+
+/// The tensor of each value; a view has the tensor of the value it shows.
+pub(super) fn tensors_of(graph: &Graph, groups: &Groups) -> Vec<Option<u32>> {
+    let names: BTreeMap<&str, u32> = groups
+        .tensors
+        .iter()
+        .enumerate()
+        .map(|(number, tensor)| (tensor.name.as_str(), number as u32))
+        .collect();
+    let ids = (0..graph.values.len()).map(|index| root(graph, ValueId(index as u32)));
+    let found = |id: ValueId| {
+        let number = names.get(graph.value(id).name.as_str()).copied()?;
+        (groups.tensors[number as usize].kind != TensorKind::CosSin).then_some(number)
+    };
+    ids.map(found).collect()
+}
