@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use girih_file::{Metadata, NewTensor, Value, Writer};
+use girih_file::{ContainerWriter, Metadata, MetadataValue, NewTensor};
 use girih_model::Model;
 use girih_model::arch::schema::{Relayout, Weight};
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::keys::{Keys, attend, keys};
-use super::options::Options;
-use super::plan::{Chooser, Layout, Planned, at, weights};
-use super::report::{Progress, Report, Written};
-use super::types::{Depth, FileType, Part, fitting, mixed};
+use super::options::ConvertOptions;
+use super::plan::{Chooser, FileLayout, Planned, at, weights};
+use super::report::{ConvertProgress, ConvertReport, WrittenTensor};
+use super::types::{FileType, MatrixRole, MixContext, fitting, mixed};
 use super::{stream, vocabulary};
 
 /// The matrix formats of GGUF that girih writes.
@@ -39,9 +39,9 @@ pub(super) fn write(
     model: &Model,
     out: &Path,
     file_type: FileType,
-    options: &Options,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Report> {
+    options: &ConvertOptions,
+    progress: &mut dyn FnMut(ConvertProgress<'_>),
+) -> Result<ConvertReport> {
     let Keys { metadata: facts, factors, mut warnings } = keys(model.arch(), &model.facts)?;
     let planned = plan(model, file_type, options)?;
     let mut metadata = general(model, file_type, options)?;
@@ -54,7 +54,7 @@ pub(super) fn write(
     let mut tensors: Vec<NewTensor> =
         factors_shape.iter().map(|(name, shape)| new(name, DType::F32, *shape)).collect();
     tensors.extend(planned.iter().map(|tensor| new(&tensor.name, tensor.stored, tensor.shape)));
-    let mut writer = Writer::gguf(out, &metadata, &tensors)?;
+    let mut writer = ContainerWriter::gguf(out, &metadata, &tensors)?;
     if let Some((name, numbers)) = factors {
         stream::write_numbers(&mut writer, name, numbers)?;
     }
@@ -69,25 +69,25 @@ fn new(name: &str, dtype: DType, shape: Shape) -> NewTensor {
     NewTensor { name: name.to_owned(), dtype, shape }
 }
 
-fn computed(name: &str, shape: Shape) -> Written {
+fn computed(name: &str, shape: Shape) -> WrittenTensor {
     let note = Some("computed from the facts".to_owned());
-    Written { name: name.to_owned(), shape, source: DType::F32, stored: DType::F32, note }
+    WrittenTensor { name: name.to_owned(), shape, source: DType::F32, stored: DType::F32, note }
 }
 
 /// The general keys of every model, and the source's own, such as its author
 /// and licence.
-fn general(model: &Model, file_type: FileType, options: &Options) -> Result<Metadata> {
+fn general(model: &Model, file_type: FileType, options: &ConvertOptions) -> Result<Metadata> {
     let arch = model.arch();
     let name = arch.matches.gguf.first().ok_or_else(|| {
         Error::new(format!("architecture {} has no name in GGUF, so it cannot be written as GGUF", arch.name))
     })?;
     let mut metadata = Metadata::new();
-    metadata.insert("general.architecture", Value::String(name.clone()))?;
+    metadata.insert("general.architecture", MetadataValue::String(name.clone()))?;
     if let Some(name) = options.name.clone().or_else(|| own_name(model)) {
-        metadata.insert("general.name", Value::String(name))?;
+        metadata.insert("general.name", MetadataValue::String(name))?;
     }
-    metadata.insert("general.file_type", Value::U32(file_type.number()))?;
-    metadata.insert("general.quantization_version", Value::U32(QUANTIZATION_VERSION))?;
+    metadata.insert("general.file_type", MetadataValue::U32(file_type.number()))?;
+    metadata.insert("general.quantization_version", MetadataValue::U32(QUANTIZATION_VERSION))?;
     for (key, value) in model.weights.container().metadata().iter() {
         if key.starts_with("general.") && key != ALIGNMENT_KEY && metadata.value(key).is_none() {
             metadata.insert(key, value.clone())?;
@@ -104,13 +104,13 @@ fn own_name(model: &Model) -> Option<String> {
 }
 
 /// Plans every tensor of the model: its name in GGUF and its format.
-fn plan(model: &Model, file_type: FileType, options: &Options) -> Result<Vec<Planned>> {
+fn plan(model: &Model, file_type: FileType, options: &ConvertOptions) -> Result<Vec<Planned>> {
     let facts = &model.facts;
     let shared_heads = facts.layers.first().is_some_and(|layer| attend(layer).heads > attend(layer).kv_heads);
-    let depth = Depth { layers: facts.layers.len(), shared_heads };
+    let context = MixContext { layers: facts.layers.len(), shared_heads };
     let mut chooser = Chooser::new(options.recipe.as_ref(), &GGUF_DTYPES);
     let mut planned = Vec::new();
-    for (weight, entry, layer) in weights(model.arch(), &model.weights, depth.layers) {
+    for (weight, entry, layer) in weights(model.arch(), &model.weights, context.layers) {
         if weight == "head.weight" && facts.head.tied {
             continue; // in GGUF a separate head means that the model is not tied
         }
@@ -123,7 +123,7 @@ fn plan(model: &Model, file_type: FileType, options: &Options) -> Result<Vec<Pla
             (DType::F32, None)
         } else {
             let role = role(&weight, layer, facts.head.tied);
-            let default = || by_type(file_type, role, shape.columns(), depth);
+            let default = || by_type(file_type, role, shape.columns(), context);
             chooser.choose([&weight, &name], &shape, default)?
         };
         let layout = layout(model, entry, layer, &weight)?;
@@ -134,20 +134,25 @@ fn plan(model: &Model, file_type: FileType, options: &Options) -> Result<Vec<Pla
 }
 
 /// The role of a weight's matrix.
-fn role(weight: &str, layer: Option<usize>, tied: bool) -> Part {
+fn role(weight: &str, layer: Option<usize>, tied: bool) -> MatrixRole {
     match (weight, layer) {
-        ("embed.table", _) if !tied => Part::Embedding,
-        ("embed.table" | "head.weight", _) => Part::Head,
-        (_, Some(layer)) if weight.ends_with(".mixer.v.weight") => Part::Values(layer),
-        (_, Some(layer)) if weight.ends_with(".ffn.down.weight") => Part::Down(layer),
-        _ => Part::Other,
+        ("embed.table", _) if !tied => MatrixRole::Embedding,
+        ("embed.table" | "head.weight", _) => MatrixRole::Head,
+        (_, Some(layer)) if weight.ends_with(".mixer.v.weight") => MatrixRole::Values(layer),
+        (_, Some(layer)) if weight.ends_with(".ffn.down.weight") => MatrixRole::Down(layer),
+        _ => MatrixRole::Other,
     }
 }
 
 /// The format of a matrix by the file's type, and the reason if it differs from
 /// that of most matrices.
-fn by_type(file_type: FileType, role: Part, columns: usize, depth: Depth) -> (DType, Option<String>) {
-    let mixed = mixed(file_type, role, columns, depth);
+fn by_type(
+    file_type: FileType,
+    role: MatrixRole,
+    columns: usize,
+    context: MixContext,
+) -> (DType, Option<String>) {
+    let mixed = mixed(file_type, role, columns, context);
     let stored = fitting(mixed, columns);
     let note = if stored != mixed {
         let block = mixed.tile().1;
@@ -161,15 +166,17 @@ fn by_type(file_type: FileType, role: Part, columns: usize, depth: Depth) -> (DT
 }
 
 /// The order of rows in the file: the inverse of the re-layout of reading.
-fn layout(model: &Model, entry: &Weight, layer: Option<usize>, weight: &str) -> Result<Layout> {
+fn layout(model: &Model, entry: &Weight, layer: Option<usize>, weight: &str) -> Result<FileLayout> {
     let attend = layer.and_then(|layer| model.facts.layers.get(layer)).map(attend);
     match (entry.gguf_as, attend) {
-        (None, _) => Ok(Layout::Ours),
-        (Some(Relayout::UnpermuteHeads), Some(attend)) => Ok(Layout::Interleaved { heads: attend.heads }),
+        (None, _) => Ok(FileLayout::Ours),
+        (Some(Relayout::UnpermuteHeads), Some(attend)) => Ok(FileLayout::Interleaved { heads: attend.heads }),
         (Some(Relayout::UnpermuteKvHeads), Some(attend)) => {
-            Ok(Layout::Interleaved { heads: attend.kv_heads })
+            Ok(FileLayout::Interleaved { heads: attend.kv_heads })
         }
-        (Some(other), _) => Err(Error::new(format!("'{weight}' is {other:?} in GGUF, which can be read but not written"))),
+        (Some(other), _) => {
+            Err(Error::new(format!("'{weight}' is {other:?} in GGUF, which can be read but not written")))
+        }
     }
 }
 

@@ -23,9 +23,9 @@ use girih_graph::{Key, Variant};
 use girih_model::Model;
 use girih_tensor::{DType, Error, Result};
 
-pub use options::{Options, Target};
+pub use options::{ConvertOptions, ConvertTarget};
 pub use recipe::Recipe;
-pub use report::{Progress, Report, Written};
+pub use report::{ConvertProgress, ConvertReport, WrittenTensor};
 pub use types::FileType;
 
 /// Writes `model` to `out`: a file for GGUF, a folder for Q4NX.
@@ -38,9 +38,9 @@ pub use types::FileType;
 pub fn convert(
     model: &Model,
     out: &Path,
-    options: &Options,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Report> {
+    options: &ConvertOptions,
+    progress: &mut dyn FnMut(ConvertProgress<'_>),
+) -> Result<ConvertReport> {
     if out.symlink_metadata().is_ok() {
         return Err(Error::new("already exists; choose another path, or remove it").of(out.display()));
     }
@@ -48,7 +48,7 @@ pub fn convert(
     let smallest = Key { rows: 1, sequences: 1, context: 1, output_rows: 1, variant: Variant::GENERATE };
     model.graph(smallest, DType::F32)?;
     match options.target {
-        Target::Gguf(file_type) => gguf::write(model, out, file_type, options, progress),
-        Target::Q4nx => q4nx::write(model, out, options, progress),
+        ConvertTarget::Gguf(file_type) => gguf::write(model, out, file_type, options, progress),
+        ConvertTarget::Q4nx => q4nx::write(model, out, options, progress),
     }
 }

@@ -11,32 +11,32 @@ use super::types::{self, FileType};
 
 /// The output of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum ConvertTarget {
     /// One GGUF file.
     Gguf(FileType),
     /// A folder in the hub's layout whose matrices are Q4NX.
     Q4nx,
 }
 
-impl FromStr for Target {
+impl FromStr for ConvertTarget {
     type Err = Error;
 
     /// Parses `q4nx` or the name of a [`FileType`], in any case.
-    fn from_str(text: &str) -> Result<Target> {
+    fn from_str(text: &str) -> Result<ConvertTarget> {
         if text.eq_ignore_ascii_case("q4nx") {
-            return Ok(Target::Q4nx);
+            return Ok(ConvertTarget::Q4nx);
         }
-        types::parse(text).map(Target::Gguf).ok_or_else(|| {
-            Error::new(format!("unknown file type '{text}'; known: {}, q4nx", types::names()))
-        })
+        types::parse(text)
+            .map(ConvertTarget::Gguf)
+            .ok_or_else(|| Error::new(format!("unknown file type '{text}'; known: {}, q4nx", types::names())))
     }
 }
 
 /// The options of a conversion.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ConvertOptions {
     /// The output.
-    pub target: Target,
+    pub target: ConvertTarget,
     /// The storage formats of single tensors.
     pub recipe: Option<Recipe>,
     /// The model's name in a GGUF file; by default that of its folder or file.

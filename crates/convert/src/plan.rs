@@ -1,12 +1,12 @@
 //! The tensors of a converted model and their storage formats.
 
-use girih_model::Weights;
+use girih_model::ModelWeights;
 use girih_model::arch::Arch;
 use girih_model::arch::schema::Weight;
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::recipe::Recipe;
-use super::report::Written;
+use super::report::WrittenTensor;
 
 /// A weight to write.
 #[derive(Clone, Debug)]
@@ -20,14 +20,14 @@ pub(super) struct Planned {
     pub source: DType,
     /// The format in the file.
     pub stored: DType,
-    pub layout: Layout,
+    pub layout: FileLayout,
     /// The reason if the format differs from that of the file's type.
     pub note: Option<String>,
 }
 
 /// The layout of a weight in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum FileLayout {
     /// girih's order of rows.
     Ours,
     /// The halves of each of the `heads` heads are interleaved.
@@ -37,9 +37,9 @@ pub(super) enum Layout {
 }
 
 impl Planned {
-    pub(super) fn written(&self) -> Written {
+    pub(super) fn written(&self) -> WrittenTensor {
         let Planned { name, shape, source, stored, note, .. } = self.clone();
-        Written { name, shape, source, stored, note }
+        WrittenTensor { name, shape, source, stored, note }
     }
 }
 
@@ -47,7 +47,7 @@ impl Planned {
 /// then layer by layer; each with its description and its layer.
 pub(super) fn weights<'a>(
     arch: &'a Arch,
-    weights: &'a Weights,
+    weights: &'a ModelWeights,
     layers: usize,
 ) -> impl Iterator<Item = (String, &'a Weight, Option<usize>)> {
     let of_model = arch.weights.iter().filter(|(pattern, _)| !pattern.contains("{i}"));

@@ -8,13 +8,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 
-use girih_file::{COMPANIONS, INDEX, Kind, NewTensor, Value, Writer, q4nx};
+use girih_file::{
+    COMPANIONS, ContainerKind, ContainerWriter, MetadataValue, NewTensor, SAFETENSORS_INDEX, q4nx,
+};
 use girih_model::Model;
 use girih_tensor::{DType, Error, Result};
 
-use super::options::Options;
-use super::plan::{Chooser, Layout, Planned, weights};
-use super::report::{Progress, Report};
+use super::options::ConvertOptions;
+use super::plan::{Chooser, FileLayout, Planned, weights};
+use super::report::{ConvertProgress, ConvertReport};
 use super::stream;
 
 /// The matrix formats of a Q4NX folder.
@@ -23,11 +25,13 @@ const Q4NX_DTYPES: [DType; 4] = [DType::Q4NX, DType::F32, DType::F16, DType::BF1
 pub(super) fn write(
     model: &Model,
     out: &Path,
-    options: &Options,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Report> {
-    if model.weights.container().kind() != Kind::Safetensors {
-        return Err(Error::new("Q4NX can only be made from safetensors models; convert the original of this GGUF"));
+    options: &ConvertOptions,
+    progress: &mut dyn FnMut(ConvertProgress<'_>),
+) -> Result<ConvertReport> {
+    if model.weights.container().kind() != ContainerKind::Safetensors {
+        return Err(Error::new(
+            "Q4NX can only be made from safetensors models; convert the original of this GGUF",
+        ));
     }
     let planned = plan(model, options)?;
     fs::create_dir(out).map_err(|error| unwritten(out, &error))?;
@@ -40,7 +44,7 @@ pub(super) fn write(
 }
 
 /// Plans every tensor of the model and its format.
-fn plan(model: &Model, options: &Options) -> Result<Vec<Planned>> {
+fn plan(model: &Model, options: &ConvertOptions) -> Result<Vec<Planned>> {
     let mut chooser = Chooser::new(options.recipe.as_ref(), &Q4NX_DTYPES);
     let mut planned = Vec::new();
     for (weight, entry, _) in weights(model.arch(), &model.weights, model.facts.layers.len()) {
@@ -54,7 +58,7 @@ fn plan(model: &Model, options: &Options) -> Result<Vec<Planned>> {
             (2, Some(_)) => (source, Some("kept: its rows are stored in another order".to_owned())),
             _ => (source, None),
         };
-        planned.push(Planned { weight, name, shape, source, stored, layout: Layout::AsStored, note });
+        planned.push(Planned { weight, name, shape, source, stored, layout: FileLayout::AsStored, note });
     }
     chooser.finish()?;
     Ok(planned)
@@ -64,10 +68,10 @@ fn write_folder(
     model: &Model,
     out: &Path,
     planned: &[Planned],
-    options: &Options,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Report> {
-    for name in COMPANIONS.iter().filter(|name| **name != INDEX) {
+    options: &ConvertOptions,
+    progress: &mut dyn FnMut(ConvertProgress<'_>),
+) -> Result<ConvertReport> {
+    for name in COMPANIONS.iter().filter(|name| **name != SAFETENSORS_INDEX) {
         let from = model.folder().join(name);
         if from.is_file() {
             let to = out.join(name);
@@ -77,7 +81,7 @@ fn write_folder(
     let tensors = planned.iter().map(new_tensor).collect::<Result<Vec<_>>>()?;
     // The weights are written last, so that an incomplete folder is not a model.
     let mut writer =
-        Writer::safetensors(&out.join("model.safetensors"), &metadata(model, planned), &tensors)?;
+        ContainerWriter::safetensors(&out.join("model.safetensors"), &metadata(model, planned), &tensors)?;
     let ranks: HashMap<&str, usize> = writer.order().zip(0..).collect();
     let mut ordered = planned.to_vec();
     ordered.sort_by_key(|tensor| ranks[tensor.name.as_str()]);
@@ -98,7 +102,7 @@ fn new_tensor(tensor: &Planned) -> Result<NewTensor> {
 fn metadata(model: &Model, planned: &[Planned]) -> BTreeMap<String, String> {
     let source = model.weights.container().metadata().iter();
     let strings = source.filter_map(|(key, value)| match value {
-        Value::String(text) if !q4nx::is_pair(key) => Some((key.to_owned(), text.clone())),
+        MetadataValue::String(text) if !q4nx::is_pair(key) => Some((key.to_owned(), text.clone())),
         _ => None,
     });
     let packed = planned.iter().filter(|tensor| tensor.stored == DType::Q4NX);

@@ -30,7 +30,7 @@ struct Rule {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct RecipeFile {
     rule: Vec<FileRule>,
 }
 
@@ -49,7 +49,7 @@ impl Recipe {
     /// When the text is not TOML of this form, or names a format that girih does
     /// not write.
     pub fn parse(text: &str) -> Result<Recipe> {
-        let file: File =
+        let file: RecipeFile =
             toml::from_str(text).map_err(|error| Error::new(format!("is not a valid recipe: {error}")))?;
         if file.rule.is_empty() || file.rule.len() > RULES_MAX {
             let count = file.rule.len();

@@ -4,7 +4,7 @@ use girih_tensor::{DType, Shape};
 
 /// The progress of a conversion.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
+pub struct ConvertProgress<'a> {
     /// The tensor in progress.
     pub tensor: &'a str,
     /// The number of weights written.
@@ -15,16 +15,16 @@ pub struct Progress<'a> {
 
 /// The result of a conversion.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct ConvertReport {
     /// The tensors in the order of writing.
-    pub tensors: Vec<Written>,
+    pub tensors: Vec<WrittenTensor>,
     /// Differences from the source other than the rounding of weights.
     pub warnings: Vec<String>,
 }
 
 /// A written tensor.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct WrittenTensor {
     /// Its name in the file.
     pub name: String,
     /// Its shape, outermost dimension first.

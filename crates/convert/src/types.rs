@@ -43,7 +43,7 @@ pub enum FileType {
 
 /// The types with their names, numbers (`enum llama_ftype`) and the format of
 /// most matrices. The first name is the one shown.
-const TYPES: [(FileType, &[&str], u32, DType); 13] = [
+const FILE_TYPES: [(FileType, &[&str], u32, DType); 13] = [
     (FileType::F32, &["f32"], 0, DType::F32),
     (FileType::F16, &["f16"], 1, DType::F16),
     (FileType::BF16, &["bf16"], 32, DType::BF16),
@@ -62,12 +62,12 @@ const TYPES: [(FileType, &[&str], u32, DType); 13] = [
 /// The type with this name, in any case.
 pub(super) fn parse(text: &str) -> Option<FileType> {
     let known = |names: &[&str]| names.iter().any(|name| name.eq_ignore_ascii_case(text));
-    TYPES.iter().find(|row| known(row.1)).map(|row| row.0)
+    FILE_TYPES.iter().find(|row| known(row.1)).map(|row| row.0)
 }
 
 /// All names, for errors.
 pub(super) fn names() -> String {
-    TYPES.iter().flat_map(|row| row.1).copied().collect::<Vec<_>>().join(", ")
+    FILE_TYPES.iter().flat_map(|row| row.1).copied().collect::<Vec<_>>().join(", ")
 }
 
 impl FileType {
@@ -76,7 +76,7 @@ impl FileType {
         let mut all = [FileType::F32; 13];
         let mut index = 0;
         while index < all.len() {
-            all[index] = TYPES[index].0;
+            all[index] = FILE_TYPES[index].0;
             index += 1;
         }
         all
@@ -98,13 +98,13 @@ impl FileType {
     }
 
     fn row(self) -> &'static (FileType, &'static [&'static str], u32, DType) {
-        TYPES.iter().find(|row| row.0 == self).expect("the table has a row per type")
+        FILE_TYPES.iter().find(|row| row.0 == self).expect("the table has a row per type")
     }
 }
 
 /// The role of a matrix in a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum MatrixRole {
     /// The embedding table of a model with a separate head.
     Embedding,
     /// The head, or the embedding table that is also the head.
@@ -119,14 +119,14 @@ pub(super) enum Part {
 
 /// The properties of a model that a mix depends on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Depth {
+pub(super) struct MixContext {
     /// The number of layers.
     pub layers: usize,
     /// Whether several query heads share a KV head.
     pub shared_heads: bool,
 }
 
-impl Depth {
+impl MixContext {
     /// Whether mixes give a layer more bits: the first and the last eighth, and
     /// every third layer between (`use_more_bits`).
     fn favours(self, layer: usize) -> bool {
@@ -142,7 +142,7 @@ impl Depth {
 }
 
 /// The format of a matrix with rows of `columns` weights in the mix of `file_type`.
-pub(super) fn mixed(file_type: FileType, role: Part, columns: usize, depth: Depth) -> DType {
+pub(super) fn mixed(file_type: FileType, role: MatrixRole, columns: usize, context: MixContext) -> DType {
     let usual = file_type.dtype();
     if usual.tile() == (1, 1) {
         return usual;
@@ -150,15 +150,15 @@ pub(super) fn mixed(file_type: FileType, role: Part, columns: usize, depth: Dept
     let medium = matches!(file_type, FileType::Q4_K_M | FileType::Q5_K_M);
     let small = file_type == FileType::Q4_K_S;
     match role {
-        Part::Head if usual == DType::Q8_0 || file_type == FileType::MXFP4 => DType::Q8_0,
-        Part::Head if !columns.is_multiple_of(usual.tile().1) => DType::Q8_0,
-        Part::Head => DType::Q6_K,
-        Part::Embedding if file_type == FileType::MXFP4 => DType::Q8_0,
-        Part::Values(layer) if medium && depth.favours(layer) => DType::Q6_K,
-        Part::Values(layer) if small && layer < 4 => DType::Q5_K,
-        Part::Values(_) if usual == DType::Q4_K && depth.is_70b() => DType::Q5_K,
-        Part::Down(layer) if medium && depth.favours(layer) => DType::Q6_K,
-        Part::Down(layer) if small && layer < depth.layers / 8 => DType::Q5_K,
+        MatrixRole::Head if usual == DType::Q8_0 || file_type == FileType::MXFP4 => DType::Q8_0,
+        MatrixRole::Head if !columns.is_multiple_of(usual.tile().1) => DType::Q8_0,
+        MatrixRole::Head => DType::Q6_K,
+        MatrixRole::Embedding if file_type == FileType::MXFP4 => DType::Q8_0,
+        MatrixRole::Values(layer) if medium && context.favours(layer) => DType::Q6_K,
+        MatrixRole::Values(layer) if small && layer < 4 => DType::Q5_K,
+        MatrixRole::Values(_) if usual == DType::Q4_K && context.is_70b() => DType::Q5_K,
+        MatrixRole::Down(layer) if medium && context.favours(layer) => DType::Q6_K,
+        MatrixRole::Down(layer) if small && layer < context.layers / 8 => DType::Q5_K,
         _ => usual,
     }
 }
@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn a_medium_mix_favours_both_ends_and_every_third_layer() {
-        let depth = Depth { layers: 16, shared_heads: true };
-        let favoured: Vec<usize> = (0..16).filter(|layer| depth.favours(*layer)).collect();
+        let context = MixContext { layers: 16, shared_heads: true };
+        let favoured: Vec<usize> = (0..16).filter(|layer| context.favours(*layer)).collect();
         assert_eq!(favoured, [0, 1, 4, 7, 10, 13, 14, 15]);
     }
 

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use girih_tensor::{DType, Error, Result, Shape};
 use sha2::{Digest as _, Sha256};
 
-use crate::limits::Limits;
+use crate::limits::FileLimits;
 use crate::metadata::Metadata;
 use crate::quote::quote;
-use crate::source::{ReadAt, Source};
+use crate::source::{ByteSource, ReadAt};
 
 /// The format of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ContainerKind {
     /// safetensors, with or without an index.
     Safetensors,
     /// GGUF, whole or split.
@@ -37,7 +37,7 @@ pub struct TensorInfo {
 
 /// The contents of one file's header.
 #[derive(Clone, Debug, Default)]
-pub struct Contents {
+pub struct HeaderContents {
     /// Key-value pairs.
     pub metadata: Metadata,
     /// The tensors by name; their `shard` is 0.
@@ -47,7 +47,7 @@ pub struct Contents {
 /// The files of one model, read as one container.
 #[derive(Debug)]
 pub struct Container {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ContainerKind,
     pub(crate) shards: Vec<Shard>,
     pub(crate) metadata: Metadata,
     pub(crate) tensors: BTreeMap<String, TensorInfo>,
@@ -57,12 +57,12 @@ pub struct Container {
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) path: PathBuf,
-    pub(crate) source: Source,
+    pub(crate) source: ByteSource,
 }
 
 impl Container {
     /// The format of the files.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ContainerKind {
         self.kind
     }
 
@@ -143,7 +143,7 @@ impl Container {
     }
 
     /// Adds the tensors of one more file.
-    pub(crate) fn add(&mut self, shard: Shard, contents: Contents, limits: &Limits) -> Result<()> {
+    pub(crate) fn add(&mut self, shard: Shard, contents: HeaderContents, limits: &FileLimits) -> Result<()> {
         let index = self.shards.len();
         if index == 0 {
             self.metadata = contents.metadata;

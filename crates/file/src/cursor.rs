@@ -8,7 +8,7 @@ use girih_tensor::{Error, Result};
 use crate::source::ReadAt;
 
 /// The number of bytes fetched at a time.
-const CHUNK: u64 = 256 * 1024;
+const FETCH_BYTES: u64 = 256 * 1024;
 
 /// A position in a header, with a buffer of the bytes that follow.
 pub(super) struct Cursor<'a> {
@@ -45,7 +45,9 @@ impl<'a> Cursor<'a> {
     pub(super) fn take(&mut self, bytes: u64) -> Result<&[u8]> {
         if bytes > self.left() {
             let (at, left) = (self.position(), self.left());
-            return Err(self.too_short(format_args!("{bytes} bytes are needed at offset {at}, {left} remain")));
+            return Err(
+                self.too_short(format_args!("{bytes} bytes are needed at offset {at}, {left} remain"))
+            );
         }
         if bytes > (self.buffer.len() - self.at) as u64 {
             self.fetch(bytes)?;
@@ -59,7 +61,7 @@ impl<'a> Cursor<'a> {
     ///
     /// # Errors
     /// When the header is too short.
-    pub(super) fn number<T: Number>(&mut self) -> Result<T> {
+    pub(super) fn number<T: LittleEndian>(&mut self) -> Result<T> {
         self.take(T::BYTES as u64).map(T::from_le_slice)
     }
 
@@ -70,7 +72,7 @@ impl<'a> Cursor<'a> {
         self.buffer.drain(..self.at);
         self.at = 0;
         let held = self.buffer.len();
-        let length = bytes.max(CHUNK).min(self.left());
+        let length = bytes.max(FETCH_BYTES).min(self.left());
         let length =
             usize::try_from(length).map_err(|_| Error::new("the header does not fit into memory"))?;
         self.buffer.resize(length, 0);
@@ -100,20 +102,20 @@ impl<'a> Cursor<'a> {
 }
 
 /// A number that files store in little-endian order.
-pub(super) trait Number: Sized {
+pub(super) trait LittleEndian: Sized {
     /// Its size.
     const BYTES: usize;
 
     /// The number in these bytes.
     ///
     /// # Panics
-    /// When the slice does not have [`Number::BYTES`] bytes.
+    /// When the slice does not have [`LittleEndian::BYTES`] bytes.
     fn from_le_slice(bytes: &[u8]) -> Self;
 }
 
 macro_rules! numbers {
     ($($type:ty)*) => {$(
-        impl Number for $type {
+        impl LittleEndian for $type {
             const BYTES: usize = size_of::<$type>();
             fn from_le_slice(bytes: &[u8]) -> $type {
                 <$type>::from_le_bytes(bytes.try_into().expect("callers pass BYTES bytes"))

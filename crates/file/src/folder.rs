@@ -1,7 +1,7 @@
 //! The names of the files in a model's folder, as on the hub.
 
 /// The index of a sharded safetensors model.
-pub const INDEX: &str = "model.safetensors.index.json";
+pub const SAFETENSORS_INDEX: &str = "model.safetensors.index.json";
 
 /// The small files that accompany safetensors files.
 pub const COMPANIONS: &[&str] = &[
@@ -16,5 +16,5 @@ pub const COMPANIONS: &[&str] = &[
     "merges.txt",
     "chat_template.json",
     "chat_template.jinja",
-    INDEX,
+    SAFETENSORS_INDEX,
 ];

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use girih_tensor::Random;
 
-use crate::limits::Limits;
+use crate::limits::FileLimits;
 use crate::open::parse_index;
 
 /// Parses any bytes as a `model.safetensors.index.json`.
@@ -13,7 +13,7 @@ use crate::open::parse_index;
 /// # Panics
 /// If the index names a file outside its folder.
 pub fn index(bytes: &[u8]) {
-    let Ok(files) = parse_index(bytes, &Limits::DEFAULT) else { return };
+    let Ok(files) = parse_index(bytes, &FileLimits::DEFAULT) else { return };
     for name in files.values() {
         assert_eq!(Path::new(name).file_name(), Some(name.as_ref()), "is not a plain name");
     }

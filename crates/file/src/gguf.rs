@@ -15,18 +15,18 @@ use std::collections::BTreeMap;
 
 use girih_tensor::{DType, Error, Result, Shape};
 
-use crate::container::{Contents, TensorInfo, shape};
-use crate::cursor::{Cursor, Number};
-use crate::limits::Limits;
-use crate::metadata::{Array, Metadata, Strings, Type, Value};
+use crate::container::{HeaderContents, TensorInfo, shape};
+use crate::cursor::{Cursor, LittleEndian};
+use crate::limits::FileLimits;
+use crate::metadata::{Metadata, MetadataArray, MetadataValue, Strings, ValueType};
 use crate::quote::quote;
 use crate::source::ReadAt;
 
 /// The first four bytes of every GGUF file.
-pub(super) const MAGIC: &[u8; 4] = b"GGUF";
+pub(super) const GGUF_MAGIC: &[u8; 4] = b"GGUF";
 
 /// The key of the alignment, and the alignment of a file without the key.
-pub(super) const ALIGNMENT: (&str, u32) = ("general.alignment", 32);
+pub(super) const GGUF_ALIGNMENT: (&str, u32) = ("general.alignment", 32);
 
 /// The largest accepted alignment: a huge page.
 const ALIGNMENT_MAX: u32 = 2 << 20;
@@ -39,7 +39,7 @@ const ENTRY_MIN_BYTES: u64 = 8 + 4 + 8 + 4 + 8;
 
 /// Every current or former ggml tensor type, by its number (`enum ggml_type`).
 /// A type that girih supports has the same name as its [`DType`].
-const TYPES: &[(u32, &str)] = &[
+const GGML_TYPES: &[(u32, &str)] = &[
     (0, "F32"),
     (1, "F16"),
     (2, "Q4_0"),
@@ -86,7 +86,7 @@ const TYPES: &[(u32, &str)] = &[
 
 /// GGUF's number for `dtype`, or `None` if it has none.
 pub(super) fn type_id(dtype: DType) -> Option<u32> {
-    TYPES.iter().find(|(_, name)| name.eq_ignore_ascii_case(dtype.name())).map(|row| row.0)
+    GGML_TYPES.iter().find(|(_, name)| name.eq_ignore_ascii_case(dtype.name())).map(|row| row.0)
 }
 
 /// Reads a header and checks every extent against the length of `source`.
@@ -94,8 +94,8 @@ pub(super) fn type_id(dtype: DType) -> Option<u32> {
 /// # Errors
 /// When the file is not a GGUF of version 2 or 3, exceeds one of the `limits`,
 /// contradicts itself, or has a tensor type that girih does not read.
-pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
-    let mut header = Header { cursor: Cursor::new(source, limits.header_bytes), limits, arrays: 0 };
+pub fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents> {
+    let mut header = HeaderParser { cursor: Cursor::new(source, limits.header_bytes), limits, arrays: 0 };
     header.check_start()?;
     let tensors = header.count("tensors", limits.tensors, ENTRY_MIN_BYTES)?;
     let pairs = header.count("key-value pairs", limits.metadata_pairs, PAIR_MIN_BYTES)?;
@@ -105,18 +105,19 @@ pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
     let data = header.cursor.position().checked_next_multiple_of(u64::from(alignment));
     let data = data.ok_or_else(|| Error::new("the header's padding overflows"))?;
     for (name, info) in &mut entries {
-        locate(info, data, alignment, source.length()).map_err(|e| e.of(format!("tensor {}", quote(name))))?;
+        locate(info, data, alignment, source.length())
+            .map_err(|e| e.of(format!("tensor {}", quote(name))))?;
     }
     check_overlap(&entries)?;
-    Ok(Contents { metadata, tensors: entries })
+    Ok(HeaderContents { metadata, tensors: entries })
 }
 
 /// The alignment that the metadata specifies.
 pub(super) fn alignment(metadata: &Metadata) -> Result<u32> {
-    let (key, default) = ALIGNMENT;
+    let (key, default) = GGUF_ALIGNMENT;
     match metadata.value(key) {
         None => Ok(default),
-        Some(&Value::U32(n)) if n.is_power_of_two() && (8..=ALIGNMENT_MAX).contains(&n) => Ok(n),
+        Some(&MetadataValue::U32(n)) if n.is_power_of_two() && (8..=ALIGNMENT_MAX).contains(&n) => Ok(n),
         Some(value) => Err(Error::new(format!(
             "key '{key}' is {value}; a u32 that is a power of two from 8 to {ALIGNMENT_MAX} is needed"
         ))),
@@ -124,17 +125,17 @@ pub(super) fn alignment(metadata: &Metadata) -> Result<u32> {
 }
 
 /// The state of parsing a header.
-struct Header<'a> {
+struct HeaderParser<'a> {
     cursor: Cursor<'a>,
-    limits: &'a Limits,
+    limits: &'a FileLimits,
     /// The number of arrays so far; an empty array takes more memory than file.
     arrays: u64,
 }
 
-impl Header<'_> {
+impl HeaderParser<'_> {
     fn check_start(&mut self) -> Result<()> {
         let magic = self.cursor.take(4)?;
-        if magic != MAGIC {
+        if magic != GGUF_MAGIC {
             return Err(Error::new(format!(
                 "starts with '{}' instead of 'GGUF', so it is not a GGUF file",
                 magic.escape_ascii()
@@ -187,31 +188,32 @@ impl Header<'_> {
             .map_err(|_| Error::new(format!("the string of {bytes} bytes at {at} is not UTF-8")))
     }
 
-    fn kind(&mut self) -> Result<Type> {
+    fn kind(&mut self) -> Result<ValueType> {
         let id: u32 = self.cursor.number()?;
-        Type::from_id(id).ok_or_else(|| Error::new(format!("value type {id} is unknown; 0 to 12 are known")))
+        ValueType::from_id(id)
+            .ok_or_else(|| Error::new(format!("value type {id} is unknown; 0 to 12 are known")))
     }
 
-    fn value(&mut self) -> Result<Value> {
+    fn value(&mut self) -> Result<MetadataValue> {
         Ok(match self.kind()? {
-            Type::U8 => Value::U8(self.cursor.number()?),
-            Type::I8 => Value::I8(self.cursor.number()?),
-            Type::U16 => Value::U16(self.cursor.number()?),
-            Type::I16 => Value::I16(self.cursor.number()?),
-            Type::U32 => Value::U32(self.cursor.number()?),
-            Type::I32 => Value::I32(self.cursor.number()?),
-            Type::F32 => Value::F32(self.cursor.number()?),
-            Type::Bool => Value::Bool(bool_of(self.cursor.number()?)?),
-            Type::String => Value::String(self.string()?.to_owned()),
-            Type::Array => Value::Array(self.array(1)?),
-            Type::U64 => Value::U64(self.cursor.number()?),
-            Type::I64 => Value::I64(self.cursor.number()?),
-            Type::F64 => Value::F64(self.cursor.number()?),
+            ValueType::U8 => MetadataValue::U8(self.cursor.number()?),
+            ValueType::I8 => MetadataValue::I8(self.cursor.number()?),
+            ValueType::U16 => MetadataValue::U16(self.cursor.number()?),
+            ValueType::I16 => MetadataValue::I16(self.cursor.number()?),
+            ValueType::U32 => MetadataValue::U32(self.cursor.number()?),
+            ValueType::I32 => MetadataValue::I32(self.cursor.number()?),
+            ValueType::F32 => MetadataValue::F32(self.cursor.number()?),
+            ValueType::Bool => MetadataValue::Bool(bool_of(self.cursor.number()?)?),
+            ValueType::String => MetadataValue::String(self.string()?.to_owned()),
+            ValueType::Array => MetadataValue::Array(self.array(1)?),
+            ValueType::U64 => MetadataValue::U64(self.cursor.number()?),
+            ValueType::I64 => MetadataValue::I64(self.cursor.number()?),
+            ValueType::F64 => MetadataValue::F64(self.cursor.number()?),
         })
     }
 
     /// Reads an array that is nested in `depth - 1` others.
-    fn array(&mut self, depth: u32) -> Result<Array> {
+    fn array(&mut self, depth: u32) -> Result<MetadataArray> {
         if depth > self.limits.nesting {
             return Err(Error::new(format!(
                 "arrays are nested deeper than the cap of {}",
@@ -226,26 +228,28 @@ impl Header<'_> {
         let count: u64 = self.cursor.number()?;
         self.cursor.check_room(count, format_args!("values of {kind}"), kind.min_bytes())?;
         Ok(match kind {
-            Type::U8 => Array::U8(self.numbers(count)?),
-            Type::I8 => Array::I8(self.numbers(count)?),
-            Type::U16 => Array::U16(self.numbers(count)?),
-            Type::I16 => Array::I16(self.numbers(count)?),
-            Type::U32 => Array::U32(self.numbers(count)?),
-            Type::I32 => Array::I32(self.numbers(count)?),
-            Type::F32 => Array::F32(self.numbers(count)?),
-            Type::Bool => {
-                Array::Bool(self.cursor.take(count)?.iter().map(|&b| bool_of(b)).collect::<Result<_>>()?)
+            ValueType::U8 => MetadataArray::U8(self.numbers(count)?),
+            ValueType::I8 => MetadataArray::I8(self.numbers(count)?),
+            ValueType::U16 => MetadataArray::U16(self.numbers(count)?),
+            ValueType::I16 => MetadataArray::I16(self.numbers(count)?),
+            ValueType::U32 => MetadataArray::U32(self.numbers(count)?),
+            ValueType::I32 => MetadataArray::I32(self.numbers(count)?),
+            ValueType::F32 => MetadataArray::F32(self.numbers(count)?),
+            ValueType::Bool => MetadataArray::Bool(
+                self.cursor.take(count)?.iter().map(|&b| bool_of(b)).collect::<Result<_>>()?,
+            ),
+            ValueType::String => MetadataArray::String(self.strings(count)?),
+            ValueType::Array => {
+                MetadataArray::Array((0..count).map(|_| self.array(depth + 1)).collect::<Result<_>>()?)
             }
-            Type::String => Array::String(self.strings(count)?),
-            Type::Array => Array::Array((0..count).map(|_| self.array(depth + 1)).collect::<Result<_>>()?),
-            Type::U64 => Array::U64(self.numbers(count)?),
-            Type::I64 => Array::I64(self.numbers(count)?),
-            Type::F64 => Array::F64(self.numbers(count)?),
+            ValueType::U64 => MetadataArray::U64(self.numbers(count)?),
+            ValueType::I64 => MetadataArray::I64(self.numbers(count)?),
+            ValueType::F64 => MetadataArray::F64(self.numbers(count)?),
         })
     }
 
     /// Reads `count` numbers; [`Cursor::check_room`] has checked their size.
-    fn numbers<T: Number>(&mut self, count: u64) -> Result<Vec<T>> {
+    fn numbers<T: LittleEndian>(&mut self, count: u64) -> Result<Vec<T>> {
         let bytes = self.cursor.take(count * T::BYTES as u64)?;
         Ok(bytes.chunks_exact(T::BYTES).map(T::from_le_slice).collect())
     }
@@ -300,11 +304,11 @@ fn bool_of(byte: u8) -> Result<bool> {
 }
 
 fn dtype_of(id: u32) -> Result<DType> {
-    let Some((_, name)) = TYPES.iter().find(|row| row.0 == id) else {
+    let Some((_, name)) = GGML_TYPES.iter().find(|row| row.0 == id) else {
         return Err(Error::new(format!("stored as ggml type {id}, which is unknown")));
     };
     name.parse().map_err(|_| {
-        let held = TYPES.iter().map(|row| row.1).filter(|name| name.parse::<DType>().is_ok());
+        let held = GGML_TYPES.iter().map(|row| row.1).filter(|name| name.parse::<DType>().is_ok());
         let held = held.collect::<Vec<_>>().join(", ");
         Error::new(format!("stored as {name}, which girih does not read; convert it to one of {held}"))
     })

@@ -5,7 +5,7 @@
 
 /// Caps on the contents of model files.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct FileLimits {
     /// Bytes of a safetensors or GGUF header.
     pub header_bytes: u64,
     /// Tensors in one model.
@@ -22,9 +22,9 @@ pub struct Limits {
     pub json_bytes: u64,
 }
 
-impl Limits {
+impl FileLimits {
     /// The default caps.
-    pub const DEFAULT: Limits = Limits {
+    pub const DEFAULT: FileLimits = FileLimits {
         header_bytes: 100_000_000,
         tensors: 1_000_000,
         metadata_pairs: 100_000,
@@ -35,8 +35,8 @@ impl Limits {
     };
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits::DEFAULT
+impl Default for FileLimits {
+    fn default() -> FileLimits {
+        FileLimits::DEFAULT
     }
 }

@@ -13,7 +13,7 @@ use crate::metadata::Metadata;
 use crate::quote::quote;
 
 /// The prefix of the keys of shapes in `__metadata__`.
-const PREFIX: &str = "girih.q4nx.";
+const SHAPE_KEY_PREFIX: &str = "girih.q4nx.";
 
 /// The `U8` shape that stores a Q4NX matrix of `shape`.
 pub fn stored_shape(shape: &Shape) -> Result<Shape> {
@@ -25,21 +25,23 @@ pub fn stored_shape(shape: &Shape) -> Result<Shape> {
 
 /// The `__metadata__` pair of a Q4NX matrix.
 pub fn pair(name: &str, shape: &Shape) -> (String, String) {
-    (format!("{PREFIX}{name}"), shape.to_string())
+    (format!("{SHAPE_KEY_PREFIX}{name}"), shape.to_string())
 }
 
 /// Whether a key of `__metadata__` is that of a Q4NX matrix's shape.
 pub fn is_pair(key: &str) -> bool {
-    key.starts_with(PREFIX)
+    key.starts_with(SHAPE_KEY_PREFIX)
 }
 
 /// Sets the format and shape of the tensors that `metadata` marks as Q4NX.
 pub(super) fn reveal(metadata: &Metadata, tensors: &mut BTreeMap<String, TensorInfo>) -> Result<()> {
     for (key, _) in metadata.iter() {
-        let Some(name) = key.strip_prefix(PREFIX) else { continue };
+        let Some(name) = key.strip_prefix(SHAPE_KEY_PREFIX) else { continue };
         let of_key = |error: Error| error.of(format!("key {}", quote(key)));
         let text = metadata.require::<&str>(key)?;
-        let info = tensors.get_mut(name).ok_or_else(|| of_key(Error::new("names a tensor that the file does not have")))?;
+        let info = tensors
+            .get_mut(name)
+            .ok_or_else(|| of_key(Error::new("names a tensor that the file does not have")))?;
         let extents: [u64; 2] = serde_json::from_str(text)
             .map_err(|_| of_key(Error::new(format!("is {}; [rows, columns] is needed", quote(text)))))?;
         let matrix = shape(&extents).map_err(of_key)?;

@@ -18,9 +18,9 @@ use girih_tensor::{DType, Error, Result, Shape};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use crate::container::{Contents, TensorInfo, shape};
-use crate::limits::Limits;
-use crate::metadata::{Metadata, Value};
+use crate::container::{HeaderContents, TensorInfo, shape};
+use crate::limits::FileLimits;
+use crate::metadata::{Metadata, MetadataValue};
 use crate::q4nx;
 use crate::quote::quote;
 use crate::source::ReadAt;
@@ -30,7 +30,7 @@ pub(super) const METADATA: &str = "__metadata__";
 
 /// The formats that both safetensors and girih support, in the order of the
 /// reference implementation.
-pub(super) const TYPES: [(DType, &str); 6] = [
+pub(super) const SAFETENSORS_TYPES: [(DType, &str); 6] = [
     (DType::U8, "U8"),
     (DType::I8, "I8"),
     (DType::F16, "F16"),
@@ -46,9 +46,9 @@ pub(super) const TYPES: [(DType, &str); 6] = [
 /// # Errors
 /// When the file is not a safetensors file, exceeds one of the `limits`,
 /// contradicts itself, or has a tensor type that girih does not read.
-pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
+pub fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents> {
     let json = header(source, limits)?;
-    let header: Header = read_json(&json, limits)?;
+    let header: RawHeader = read_json(&json, limits)?;
     let mut entries = header.tensors;
     entries.sort_by_key(|(_, entry)| entry.data_offsets);
     let data = 8 + json.len() as u64;
@@ -65,11 +65,11 @@ pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
         )));
     }
     q4nx::reveal(&header.metadata, &mut tensors)?;
-    Ok(Contents { metadata: header.metadata, tensors })
+    Ok(HeaderContents { metadata: header.metadata, tensors })
 }
 
 /// Reads the bytes of the JSON text.
-fn header(source: &dyn ReadAt, limits: &Limits) -> Result<Vec<u8>> {
+fn header(source: &dyn ReadAt, limits: &FileLimits) -> Result<Vec<u8>> {
     let length = source.length();
     let mut prefix = [0; 8];
     if length < 8 {
@@ -96,20 +96,20 @@ fn header(source: &dyn ReadAt, limits: &Limits) -> Result<Vec<u8>> {
 
 /// A parsed header whose extents are not yet checked.
 #[derive(Default)]
-struct Header {
+struct RawHeader {
     metadata: Metadata,
-    tensors: Vec<(String, Entry)>,
+    tensors: Vec<(String, RawEntry)>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct RawEntry {
     dtype: String,
     shape: Extents,
     data_offsets: (u64, u64),
 }
 
-impl Entry {
+impl RawEntry {
     /// Checks the entry, whose data must start at `next`, and moves `next` to its end.
     fn locate(&self, data: u64, next: &mut u64) -> Result<TensorInfo> {
         let dtype = dtype_of(&self.dtype)?;
@@ -135,8 +135,8 @@ impl Entry {
 }
 
 fn dtype_of(name: &str) -> Result<DType> {
-    TYPES.iter().find(|row| row.1 == name).map(|row| row.0).ok_or_else(|| {
-        let held = TYPES.map(|row| row.1).join(", ");
+    SAFETENSORS_TYPES.iter().find(|row| row.1 == name).map(|row| row.0).ok_or_else(|| {
+        let held = SAFETENSORS_TYPES.map(|row| row.1).join(", ");
         Error::new(format!(
             "stored as {}, which girih does not read; convert it to one of {held}",
             quote(name)
@@ -180,8 +180,8 @@ impl<'de> Deserialize<'de> for Extents {
     }
 }
 
-/// Reads JSON whose outermost value is a [`Header`].
-fn read_json(json: &[u8], limits: &Limits) -> Result<Header> {
+/// Reads JSON whose outermost value is a [`RawHeader`].
+fn read_json(json: &[u8], limits: &FileLimits) -> Result<RawHeader> {
     let text = str::from_utf8(json)
         .map_err(|error| Error::new(format!("the header is not UTF-8 at byte {}", error.valid_up_to())))?;
     let mut deserializer = serde_json::Deserializer::from_str(text);
@@ -191,18 +191,18 @@ fn read_json(json: &[u8], limits: &Limits) -> Result<Header> {
 }
 
 struct HeaderVisitor<'a> {
-    limits: &'a Limits,
+    limits: &'a FileLimits,
 }
 
 impl<'de> Visitor<'de> for HeaderVisitor<'_> {
-    type Value = Header;
+    type Value = RawHeader;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object that describes tensors")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
-        let mut header = Header::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawHeader, A::Error> {
+        let mut header = RawHeader::default();
         let mut names = std::collections::HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
             if header.tensors.len() as u64 == self.limits.tensors {
@@ -213,13 +213,13 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_> {
             }
             let named = |error: A::Error| A::Error::custom(format!("{}: {error}", quote(&name)));
             if name == METADATA {
-                let pairs: Unique<String> = map.next_value().map_err(named)?;
+                let pairs: UniqueMap<String> = map.next_value().map_err(named)?;
                 if pairs.0.len() as u64 > self.limits.metadata_pairs {
                     let max = self.limits.metadata_pairs;
                     return Err(A::Error::custom(format!("{METADATA} has more than {max} pairs")));
                 }
                 for (key, value) in pairs.0 {
-                    header.metadata.insert(key, Value::String(value)).map_err(A::Error::custom)?;
+                    header.metadata.insert(key, MetadataValue::String(value)).map_err(A::Error::custom)?;
                 }
             } else {
                 let entry = map.next_value().map_err(named)?;
@@ -230,21 +230,21 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_> {
     }
 }
 
-/// The maximum number of pairs of a [`Unique`]: the cap on tensors.
-const UNIQUE_PAIRS_MAX: usize = Limits::DEFAULT.tensors as usize;
+/// The maximum number of pairs of a [`UniqueMap`]: the cap on tensors.
+const UNIQUE_PAIRS_MAX: usize = FileLimits::DEFAULT.tensors as usize;
 
 /// A JSON object of limited size in which no key occurs twice.
-pub(super) struct Unique<V>(pub(super) BTreeMap<String, V>);
+pub(super) struct UniqueMap<V>(pub(super) BTreeMap<String, V>);
 
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Unique<V>, D::Error> {
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueMap<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<UniqueMap<V>, D::Error> {
         struct UniqueVisitor<V>(std::marker::PhantomData<V>);
         impl<'de, V: Deserialize<'de>> Visitor<'de> for UniqueVisitor<V> {
-            type Value = Unique<V>;
+            type Value = UniqueMap<V>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique<V>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UniqueMap<V>, A::Error> {
                 let mut pairs = BTreeMap::new();
                 while let Some(key) = map.next_key::<String>()? {
                     if pairs.len() == UNIQUE_PAIRS_MAX {
@@ -255,7 +255,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
                     }
                     pairs.insert(key, map.next_value()?);
                 }
-                Ok(Unique(pairs))
+                Ok(UniqueMap(pairs))
             }
         }
         deserializer.deserialize_map(UniqueVisitor(std::marker::PhantomData))

@@ -26,23 +26,23 @@ pub trait ReadAt {
 ///
 /// A file is read with `pread`, so threads may share it.
 #[derive(Debug)]
-pub struct Source {
-    place: Place,
+pub struct ByteSource {
+    backing: Backing,
     length: u64,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Backing {
     File(File),
     Memory(Cow<'static, [u8]>),
 }
 
-impl Source {
+impl ByteSource {
     /// Opens a regular file (or a link to one) for reading.
     ///
     /// # Errors
     /// When the file does not exist, or is a pipe, a device or a folder.
-    pub fn open(path: &Path) -> Result<Source> {
+    pub fn open(path: &Path) -> Result<ByteSource> {
         // Without O_NONBLOCK, opening a pipe blocks until it has a writer.
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let unreadable = |error| Error::new(format!("cannot be opened: {error}"));
@@ -51,21 +51,21 @@ impl Source {
         if !status.is_file() {
             return Err(Error::new("is not a regular file; girih reads models from regular files only"));
         }
-        Ok(Source { place: Place::File(file), length: status.len() })
+        Ok(ByteSource { backing: Backing::File(file), length: status.len() })
     }
 
     /// See [`identity::of`]; `None` for bytes in memory.
     pub(super) fn identity(&self, path: &Path) -> Option<String> {
-        match &self.place {
-            Place::File(file) => identity::of(file, path),
-            Place::Memory(_) => None,
+        match &self.backing {
+            Backing::File(file) => identity::of(file, path),
+            Backing::Memory(_) => None,
         }
     }
 
     /// Bytes in memory: part of the program, or of a test.
-    pub fn memory(bytes: impl Into<Cow<'static, [u8]>>) -> Source {
+    pub fn memory(bytes: impl Into<Cow<'static, [u8]>>) -> ByteSource {
         let bytes = bytes.into();
-        Source { length: bytes.len() as u64, place: Place::Memory(bytes) }
+        ByteSource { length: bytes.len() as u64, backing: Backing::Memory(bytes) }
     }
 }
 
@@ -75,12 +75,10 @@ impl Source {
 /// When it is not a regular file, has more than `max` bytes, or cannot be read.
 pub fn read_small(path: &Path, max: u64) -> Result<Vec<u8>> {
     let read = || {
-        let source = Source::open(path)?;
+        let source = ByteSource::open(path)?;
         if source.length > max {
             let length = source.length;
-            return Err(Error::new(format!(
-                "has {length} bytes; the cap is {max}"
-            )));
+            return Err(Error::new(format!("has {length} bytes; the cap is {max}")));
         }
         let mut bytes = vec![0; source.length as usize]; // bounded by `max`
         source.read_at(0, &mut bytes)?;
@@ -89,16 +87,16 @@ pub fn read_small(path: &Path, max: u64) -> Result<Vec<u8>> {
     read().map_err(|error| error.of(path.display()))
 }
 
-impl ReadAt for Source {
+impl ReadAt for ByteSource {
     fn length(&self) -> u64 {
         self.length
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         check_range(self.length, offset, into.len())?;
-        match &self.place {
-            Place::Memory(bytes) => bytes.as_ref().read_at(offset, into),
-            Place::File(file) => file.read_exact_at(into, offset).map_err(|error| {
+        match &self.backing {
+            Backing::Memory(bytes) => bytes.as_ref().read_at(offset, into),
+            Backing::File(file) => file.read_exact_at(into, offset).map_err(|error| {
                 Error::new(format!("{} bytes at {offset} cannot be read: {error}", into.len()))
             }),
         }
@@ -131,8 +129,6 @@ impl ReadAt for Vec<u8> {
 fn check_range(length: u64, offset: u64, bytes: usize) -> Result<()> {
     match offset.checked_add(bytes as u64) {
         Some(end) if end <= length => Ok(()),
-        _ => Err(Error::new(format!(
-            "{bytes} bytes at {offset} exceed the file, which has {length} bytes"
-        ))),
+        _ => Err(Error::new(format!("{bytes} bytes at {offset} exceed the file, which has {length} bytes"))),
     }
 }

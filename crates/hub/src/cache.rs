@@ -14,7 +14,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use girih_file::{INDEX, Limits};
+use girih_file::{FileLimits, SAFETENSORS_INDEX};
 use girih_tensor::{Error, Result};
 use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
@@ -29,7 +29,7 @@ use super::select::select;
 /// `.incomplete`, whose bytes may be written out of order.
 pub(super) const PARTIAL: &str = ".girih-partial";
 /// The maximum depth of folders in a snapshot; deeper ones are not read.
-const DEPTH_MAX: usize = 16;
+const SNAPSHOT_DEPTH_MAX: usize = 16;
 
 /// One repository's folder in a cache.
 #[derive(Clone, Debug)]
@@ -89,18 +89,17 @@ impl Repo {
     }
 
     /// Locks the repository against other girih processes that write to it.
-    pub fn lock(&self, wait: Duration) -> Result<Lock> {
+    pub fn lock(&self, wait: Duration) -> Result<RepoLock> {
         let folder = self.cache.join(".locks").join(&self.folder);
         let path = folder.join("girih.lock");
-        let failed =
-            |error: io::Error| Error::new(format!("cannot be locked ({error})")).of(path.display());
+        let failed = |error: io::Error| Error::new(format!("cannot be locked ({error})")).of(path.display());
         fs::create_dir_all(&folder).map_err(failed)?;
         let file =
             fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
         let start = Instant::now();
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Lock { _file: file }),
+                Ok(()) => return Ok(RepoLock { _file: file }),
                 Err(rustix::io::Errno::WOULDBLOCK) if start.elapsed() < wait => {
                     std::thread::sleep(Duration::from_millis(50));
                 }
@@ -174,22 +173,22 @@ impl Repo {
             return Ok(Some(file.name.clone()));
         }
         let names: BTreeSet<&str> = files.iter().map(|file| file.name.as_str()).collect();
-        if !names.contains(INDEX) {
+        if !names.contains(SAFETENSORS_INDEX) {
             return Ok(None);
         }
-        Ok(shards(&folder.join(INDEX))?.into_iter().find(|shard| !names.contains(shard.as_str())))
+        Ok(shards(&folder.join(SAFETENSORS_INDEX))?.into_iter().find(|shard| !names.contains(shard.as_str())))
     }
 }
 
 /// An exclusive lock, released when dropped or when the process ends.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct RepoLock {
     _file: fs::File,
 }
 
 /// A file found below a folder.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundFile {
     /// The relative path, with `/`.
     pub name: String,
     pub path: PathBuf,
@@ -197,7 +196,7 @@ pub(super) struct Found {
 
 /// All files and links below a folder, sorted by name. Links to folders are
 /// not followed, so the walk stays within the folder.
-pub(super) fn walk(root: &Path) -> io::Result<Vec<Found>> {
+pub(super) fn walk(root: &Path) -> io::Result<Vec<FoundFile>> {
     let mut found = Vec::new();
     let mut folders = vec![(root.to_owned(), String::new(), 0)];
     while let Some((folder, prefix, depth)) = folders.pop() {
@@ -206,8 +205,8 @@ pub(super) fn walk(root: &Path) -> io::Result<Vec<Found>> {
             let Ok(file) = entry.file_name().into_string() else { continue };
             let name = format!("{prefix}{file}");
             if !entry.file_type()?.is_dir() {
-                found.push(Found { name, path: entry.path() });
-            } else if depth < DEPTH_MAX {
+                found.push(FoundFile { name, path: entry.path() });
+            } else if depth < SNAPSHOT_DEPTH_MAX {
                 folders.push((entry.path(), format!("{name}/"), depth + 1));
             }
         }
@@ -239,15 +238,17 @@ fn read_capped(path: &Path, max: u64) -> io::Result<String> {
 }
 
 #[derive(Deserialize)]
-struct Index {
+struct WeightMap {
     weight_map: std::collections::HashMap<String, String>,
 }
 
 /// The shards that a model's index lists.
 fn shards(index: &Path) -> Result<BTreeSet<String>> {
-    let text = read_capped(index, Limits::DEFAULT.json_bytes).map_err(|error| unreadable(index, error))?;
-    let index: Index = serde_json::from_str(&text)
-        .map_err(|error| Error::new(format!("is not a valid index of safetensors files: {error}")).of(index.display()))?;
+    let text =
+        read_capped(index, FileLimits::DEFAULT.json_bytes).map_err(|error| unreadable(index, error))?;
+    let index: WeightMap = serde_json::from_str(&text).map_err(|error| {
+        Error::new(format!("is not a valid index of safetensors files: {error}")).of(index.display())
+    })?;
     let shards: BTreeSet<String> = index.weight_map.into_values().collect();
     shards.iter().try_for_each(|name| check_file_name(name))?;
     Ok(shards)

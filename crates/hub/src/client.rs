@@ -21,26 +21,26 @@ const STALL_BYTES_MIN: u64 = 4096;
 
 /// A failed request, and whether to retry it.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum RequestFailure {
     /// A retry would fail, too.
-    Final(Error),
+    Permanent(Error),
     /// A retry may succeed; `wait` is the server's `Retry-After`.
-    Passing { error: Error, wait: Option<Duration> },
+    Transient { error: Error, wait: Option<Duration> },
 }
 
-impl Failure {
-    pub fn passing(sentence: String) -> Failure {
-        Failure::Passing { error: Error::new(sentence), wait: None }
+impl RequestFailure {
+    pub fn transient(sentence: String) -> RequestFailure {
+        RequestFailure::Transient { error: Error::new(sentence), wait: None }
     }
 
-    pub fn fatal(sentence: String) -> Failure {
-        Failure::Final(Error::new(sentence))
+    pub fn permanent(sentence: String) -> RequestFailure {
+        RequestFailure::Permanent(Error::new(sentence))
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Final(error)
+impl From<Error> for RequestFailure {
+    fn from(error: Error) -> RequestFailure {
+        RequestFailure::Permanent(error)
     }
 }
 
@@ -53,13 +53,13 @@ pub(super) enum Method {
 /// A file's metadata in the headers of the endpoint; those of a storage host
 /// that it redirects to are ignored.
 #[derive(Default, Debug)]
-pub(super) struct Told {
+pub(super) struct FileMetadata {
     pub commit: Option<String>,
     pub etag: Option<String>,
     pub size: Option<u64>,
 }
 
-impl Told {
+impl FileMetadata {
     fn update(&mut self, response: &Response<Body>) {
         let headers = response.headers();
         let set = |slot: &mut Option<String>, names: &[&str]| {
@@ -82,23 +82,23 @@ pub(super) fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str>
 
 /// A final response: 200, 206 or 416; for a HEAD also the redirect to a storage
 /// host.
-pub(super) struct Answer {
+pub(super) struct HubResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: PacedBody,
-    pub told: Told,
+    pub metadata: FileMetadata,
 }
 
 /// A client of one endpoint.
-pub(super) struct Client {
+pub(super) struct HubClient {
     agent: Agent,
     endpoint: Address,
     token: Option<String>,
     stall: Duration,
 }
 
-impl Client {
-    pub fn new(env: &HubEnv, options: &PullOptions) -> Result<Client> {
+impl HubClient {
+    pub fn new(env: &HubEnv, options: &PullOptions) -> Result<HubClient> {
         let endpoint = Address::parse(&env.endpoint)
             .map_err(|why| Error::new(format!("HF_ENDPOINT {:?} is not an address: {why}", env.endpoint)))?;
         if !endpoint.is_https() && !endpoint.is_loopback() {
@@ -121,7 +121,7 @@ impl Client {
             .timeout_per_read(Some(options.stall_timeout))
             .build()
             .new_agent();
-        Ok(Client { agent, endpoint, token: env.token.clone(), stall: options.stall_timeout })
+        Ok(HubClient { agent, endpoint, token: env.token.clone(), stall: options.stall_timeout })
     }
 
     /// The address of a path on the endpoint.
@@ -130,31 +130,31 @@ impl Client {
     }
 
     /// Requests the bytes of `url` from offset `from` on, following redirects.
-    pub fn send(&self, method: Method, url: &Address, from: u64) -> Result<Answer, Failure> {
+    pub fn send(&self, method: Method, url: &Address, from: u64) -> Result<HubResponse, RequestFailure> {
         let mut url = url.clone();
-        let mut told = Told::default();
+        let mut metadata = FileMetadata::default();
         for _ in 0..=REDIRECTS_MAX {
             let response = self.send_once(method, &url, from)?;
             if url.same_origin(&self.endpoint) {
-                told.update(&response);
+                metadata.update(&response);
             }
             if !is_redirect(response.status()) {
                 self.check_status(&url, &response)?;
-                return Ok(self.answer(response, told));
+                return Ok(self.finish(response, metadata));
             }
             let next = redirect_of(&url, &response)?;
             // A HEAD is for the endpoint's headers; a storage host sends fewer.
             if method == Method::Head && !next.same_origin(&self.endpoint) {
-                return Ok(self.answer(response, told));
+                return Ok(self.finish(response, metadata));
             }
             url = next;
         }
-        Err(Failure::fatal(format!(
+        Err(RequestFailure::permanent(format!(
             "{url}: more than {REDIRECTS_MAX} redirects; the server redirects in a loop"
         )))
     }
 
-    fn send_once(&self, method: Method, url: &Address, from: u64) -> Result<Response<Body>, Failure> {
+    fn send_once(&self, method: Method, url: &Address, from: u64) -> Result<Response<Body>, RequestFailure> {
         let mut request = match method {
             Method::Get => self.agent.get(url.as_str()),
             Method::Head => self.agent.head(url.as_str()),
@@ -168,23 +168,21 @@ impl Client {
         request.call().map_err(|error| broken(&url.to_string(), error))
     }
 
-    fn answer(&self, response: Response<Body>, told: Told) -> Answer {
+    fn finish(&self, response: Response<Body>, metadata: FileMetadata) -> HubResponse {
         let (parts, body) = response.into_parts();
         let body = PacedBody::new(body, self.stall);
-        Answer { status: parts.status, headers: parts.headers, body, told }
+        HubResponse { status: parts.status, headers: parts.headers, body, metadata }
     }
 
     /// Accepts 200, 206 and 416; any other status is an error.
-    fn check_status(&self, url: &Address, response: &Response<Body>) -> Result<(), Failure> {
+    fn check_status(&self, url: &Address, response: &Response<Body>) -> Result<(), RequestFailure> {
         let status = response.status().as_u16();
         let why = match status {
             200 | 206 | 416 => return Ok(()),
             429 => "too many requests",
             500..=599 => "an error of the server",
             // Signed addresses expire; a retry requests a new one from the endpoint.
-            403 if !url.same_origin(&self.endpoint) => {
-                "the storage host refuses the signed address"
-            }
+            403 if !url.same_origin(&self.endpoint) => "the storage host refuses the signed address",
             401 if self.token.is_some() => {
                 "the token is invalid, or the model does not exist; check the id and HF_TOKEN"
             }
@@ -199,10 +197,10 @@ impl Client {
         let may_pass =
             matches!(status, 429 | 500..=599) || (status == 403 && !url.same_origin(&self.endpoint));
         if !may_pass {
-            return Err(Failure::Final(error));
+            return Err(RequestFailure::Permanent(error));
         }
         let wait = text_of(response.headers(), RETRY_AFTER.as_str()).and_then(|value| value.parse().ok());
-        Err(Failure::Passing { error, wait: wait.map(Duration::from_secs) })
+        Err(RequestFailure::Transient { error, wait: wait.map(Duration::from_secs) })
     }
 }
 
@@ -233,11 +231,12 @@ fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
-fn redirect_of(from: &Address, response: &Response<Body>) -> Result<Address, Failure> {
+fn redirect_of(from: &Address, response: &Response<Body>) -> Result<Address, RequestFailure> {
     let location = text_of(response.headers(), LOCATION.as_str());
-    let next =
-        location.ok_or_else(|| "without a Location header".to_owned()).and_then(|to| redirect_target(from, to));
-    next.map_err(|why| Failure::fatal(format!("{from}: redirects {why}; refused")))
+    let next = location
+        .ok_or_else(|| "without a Location header".to_owned())
+        .and_then(|to| redirect_target(from, to));
+    next.map_err(|why| RequestFailure::permanent(format!("{from}: redirects {why}; refused")))
 }
 
 /// The target of a redirect: an https address, or one on this machine if `from`
@@ -252,21 +251,21 @@ fn redirect_target(from: &Address, location: &str) -> Result<Address, String> {
 
 /// Classifies a transport error. A broken connection is worth a retry; an
 /// unknown host, a bad certificate or a bad address is not.
-fn broken(url: &str, error: ureq::Error) -> Failure {
+fn broken(url: &str, error: ureq::Error) -> RequestFailure {
     match error {
         ureq::Error::Timeout(kind) => {
-            Failure::passing(format!("{url}: no progress within the timeout ({kind})"))
+            RequestFailure::transient(format!("{url}: no progress within the timeout ({kind})"))
         }
         ureq::Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
-            Failure::passing(format!("{url}: the connection broke ({error})"))
+            RequestFailure::transient(format!("{url}: the connection broke ({error})"))
         }
         ureq::Error::ConnectionFailed | ureq::Error::BodyStalled => {
-            Failure::passing(format!("{url}: the connection broke"))
+            RequestFailure::transient(format!("{url}: the connection broke"))
         }
-        ureq::Error::HostNotFound => {
-            Failure::fatal(format!("{url}: the host was not found; check the network and HF_ENDPOINT"))
-        }
-        other => Failure::fatal(format!("{url}: the request failed ({other})")),
+        ureq::Error::HostNotFound => RequestFailure::permanent(format!(
+            "{url}: the host was not found; check the network and HF_ENDPOINT"
+        )),
+        other => RequestFailure::permanent(format!("{url}: the request failed ({other})")),
     }
 }
 
@@ -284,7 +283,7 @@ impl PacedBody {
     }
 
     /// Reads some bytes; returns 0 at the end of the body.
-    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, RequestFailure> {
         let count = match self.reader.read(buffer) {
             Ok(count) => count,
             Err(error) => return Err(broken("the download", error.into())),
@@ -293,7 +292,7 @@ impl PacedBody {
         if self.window_start.elapsed() >= self.stall {
             if count > 0 && self.window_bytes < STALL_BYTES_MIN {
                 let (bytes, time) = (self.window_bytes, self.stall);
-                return Err(Failure::passing(format!(
+                return Err(RequestFailure::transient(format!(
                     "the download: no progress, {bytes} bytes in {time:?}"
                 )));
             }
@@ -304,7 +303,7 @@ impl PacedBody {
     }
 
     /// Reads the whole body of at most `max` bytes.
-    pub fn read_all(mut self, max: u64) -> Result<Vec<u8>, Failure> {
+    pub fn read_all(mut self, max: u64) -> Result<Vec<u8>, RequestFailure> {
         let mut all = Vec::new();
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -313,7 +312,9 @@ impl PacedBody {
                 return Ok(all);
             }
             if all.len() as u64 + count as u64 > max {
-                return Err(Failure::fatal(format!("the response is longer than the cap of {max} bytes")));
+                return Err(RequestFailure::permanent(format!(
+                    "the response is longer than the cap of {max} bytes"
+                )));
             }
             all.extend_from_slice(&buffer[..count]);
         }
@@ -342,7 +343,7 @@ mod tests {
     #[test]
     fn plain_http_to_another_machine_is_refused() {
         let env = HubEnv::new("/nonexistent", "http://mirror.example");
-        let error = Client::new(&env, &PullOptions::default()).err().unwrap().to_string();
+        let error = HubClient::new(&env, &PullOptions::default()).err().unwrap().to_string();
         assert!(error.contains("use https"), "{error}");
     }
 }

@@ -10,7 +10,7 @@ use girih_tensor::{Error, Result};
 
 const ENDPOINT: &str = "https://huggingface.co";
 /// The maximum size of a token file; real tokens have about 40 bytes.
-const TOKEN_BYTES_MAX: u64 = 4096;
+const TOKEN_FILE_BYTES_MAX: u64 = 4096;
 
 /// The settings of look-up and download.
 #[derive(Clone)]
@@ -127,7 +127,7 @@ fn read_token(file: &Path) -> Result<Option<String>> {
         Err(error) => return Err(failed(error)),
     };
     let mut token = String::new();
-    opened.take(TOKEN_BYTES_MAX).read_to_string(&mut token).map_err(failed)?;
+    opened.take(TOKEN_FILE_BYTES_MAX).read_to_string(&mut token).map_err(failed)?;
     check_token(&token, &file.display().to_string())
 }
 

@@ -10,7 +10,7 @@ use girih_tensor::{Error, Result};
 pub(super) const DEFAULT_REVISION: &str = "main";
 
 /// The maximum size of an organisation's or a repository's name (the hub's limit).
-const NAME_BYTES_MAX: usize = 96;
+const REPO_NAME_BYTES_MAX: usize = 96;
 /// The maximum size of a revision: git refs are file names, which most systems cap at 255 bytes.
 const REVISION_BYTES_MAX: usize = 255;
 /// The maximum size of a quantization label, in bytes.
@@ -107,8 +107,8 @@ fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("a part of the name is empty".into());
     }
-    if name.len() > NAME_BYTES_MAX {
-        return Err(format!("a part of the name has {} bytes, more than {NAME_BYTES_MAX}", name.len()));
+    if name.len() > REPO_NAME_BYTES_MAX {
+        return Err(format!("a part of the name has {} bytes, more than {REPO_NAME_BYTES_MAX}", name.len()));
     }
     if let Some(odd) = name.chars().find(|&c| !letters(c)) {
         return Err(format!("the name contains {odd:?}"));
@@ -126,7 +126,10 @@ fn check_name(name: &str) -> Result<(), String> {
 pub(super) fn check_revision(revision: &str) -> Result<(), String> {
     let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '+');
     if revision.is_empty() || revision.len() > REVISION_BYTES_MAX {
-        return Err(format!("the revision has {} bytes; 1 to {REVISION_BYTES_MAX} are needed", revision.len()));
+        return Err(format!(
+            "the revision has {} bytes; 1 to {REVISION_BYTES_MAX} are needed",
+            revision.len()
+        ));
     }
     if let Some(odd) = revision.chars().find(|&c| !letters(c)) {
         return Err(format!("the revision contains {odd:?}"));
@@ -147,7 +150,7 @@ fn check_quant(quant: &str) -> Result<(), String> {
 
 /// The model that a MODEL argument refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reference {
+pub enum ModelReference {
     /// A model inside the binary.
     BuiltIn(String),
     /// A file or a folder, which need not exist.
@@ -156,23 +159,23 @@ pub enum Reference {
     Id(ModelId),
 }
 
-impl Reference {
+impl ModelReference {
     /// Parses a MODEL argument.
     ///
     /// A built-in name comes first, so that it means the same in every folder
     /// (`./name` is a file of that name). Then a text that exists on disk, or
     /// looks like a path, is a path. Everything else must be an id.
-    pub fn parse(text: &str, built_in: &[&str]) -> Result<Reference> {
+    pub fn parse(text: &str, built_in: &[&str]) -> Result<ModelReference> {
         if built_in.contains(&text) {
-            return Ok(Reference::BuiltIn(text.to_owned()));
+            return Ok(ModelReference::BuiltIn(text.to_owned()));
         }
         if text.starts_with("hf://") {
-            return ModelId::parse(text).map(Reference::Id);
+            return ModelId::parse(text).map(ModelReference::Id);
         }
         if looks_like_path(text) || (!text.is_empty() && Path::new(text).exists()) {
-            return Ok(Reference::Path(PathBuf::from(text)));
+            return Ok(ModelReference::Path(PathBuf::from(text)));
         }
-        ModelId::parse(text).map(Reference::Id).map_err(|error| {
+        ModelId::parse(text).map(ModelReference::Id).map_err(|error| {
             let names = built_in.join(", ");
             Error::new(format!(
                 "{error}, the path of a file or folder that exists, or a built-in model ({names})"
@@ -233,15 +236,15 @@ mod tests {
 
     #[test]
     fn a_reference_is_built_in_then_a_path_then_an_id() {
-        let parse = |text: &str| Reference::parse(text, &["stories260k"]);
-        assert_eq!(parse("stories260k").unwrap(), Reference::BuiltIn("stories260k".into()));
+        let parse = |text: &str| ModelReference::parse(text, &["stories260k"]);
+        assert_eq!(parse("stories260k").unwrap(), ModelReference::BuiltIn("stories260k".into()));
         for path in ["./stories260k", "/a/b", "~/m", "m.gguf", "x/m.safetensors", "."] {
-            assert_eq!(parse(path).unwrap(), Reference::Path(path.into()));
+            assert_eq!(parse(path).unwrap(), ModelReference::Path(path.into()));
         }
         // Tests run in the crate's folder, so this path exists.
-        assert_eq!(parse("tests/it").unwrap(), Reference::Path("tests/it".into()));
-        assert!(matches!(parse("org/name").unwrap(), Reference::Id(_)));
-        assert!(matches!(parse("hf://tests/it").unwrap(), Reference::Id(_)));
+        assert_eq!(parse("tests/it").unwrap(), ModelReference::Path("tests/it".into()));
+        assert!(matches!(parse("org/name").unwrap(), ModelReference::Id(_)));
+        assert!(matches!(parse("hf://tests/it").unwrap(), ModelReference::Id(_)));
         let error = parse("storys260k").unwrap_err().to_string();
         assert!(error.contains("built-in model (stories260k)"), "{error}");
     }

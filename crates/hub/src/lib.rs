@@ -26,8 +26,8 @@ pub use digest::sha256;
 pub use env::HubEnv;
 #[doc(hidden)]
 pub use fuzz::fuzz;
-pub use id::{ModelId, Reference};
+pub use id::{ModelId, ModelReference};
 pub use manage::{CachedModel, CachedRevision, Removed, Repaired, list, remove, repair};
 pub use options::PullOptions;
-pub use progress::Progress;
+pub use progress::PullProgress;
 pub use pull::{Pulled, pull};

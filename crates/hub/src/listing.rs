@@ -11,11 +11,11 @@ use super::digest::Digest;
 const FILES_MAX: usize = 100_000;
 
 /// The maximum size of a file's name, folders included, in bytes.
-const NAME_BYTES_MAX: usize = 1024;
+const FILE_NAME_BYTES_MAX: usize = 1024;
 /// The maximum size of one part of a name (the limit of most file systems).
 const PART_BYTES_MAX: usize = 255;
 /// The maximum number of parts in one name: folders and the file itself.
-const DEPTH_MAX: usize = 16;
+const NAME_PARTS_MAX: usize = 16;
 
 /// One commit of a repository.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) struct RemoteFile {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct ListingJson {
     sha: String,
     siblings: Vec<Sibling>,
 }
@@ -60,27 +60,27 @@ struct LargeFile {
 impl Listing {
     /// Parses the JSON of `/api/models/{repo}/revision/{revision}?blobs=true`.
     pub fn parse(json: &[u8]) -> Result<Listing> {
-        let answer: Answer = serde_json::from_slice(json).map_err(|error| {
+        let parsed: ListingJson = serde_json::from_slice(json).map_err(|error| {
             Error::new(format!(
                 "the server's list of files is not what the hub sends ({error}); check HF_ENDPOINT"
             ))
         })?;
-        let commit = answer.sha;
+        let commit = parsed.sha;
         check_commit(&commit)?;
-        let (count, cap) = (answer.siblings.len(), FILES_MAX);
+        let (count, cap) = (parsed.siblings.len(), FILES_MAX);
         if count > cap {
             return Err(Error::new(format!(
                 "the repository lists {count} files, more than the cap of {cap}"
             )));
         }
         let mut seen = HashSet::new();
-        for sibling in &answer.siblings {
+        for sibling in &parsed.siblings {
             check_file_name(&sibling.rfilename)?;
             if !seen.insert(sibling.rfilename.as_str()) {
                 return Err(Error::new(format!("the repository lists {:?} twice", sibling.rfilename)));
             }
         }
-        let files = answer.siblings.into_iter().map(RemoteFile::read).collect::<Result<_>>()?;
+        let files = parsed.siblings.into_iter().map(RemoteFile::read).collect::<Result<_>>()?;
         Ok(Listing { commit, files })
     }
 }
@@ -118,7 +118,7 @@ pub(super) fn check_file_name(name: &str) -> Result<()> {
             cut(name)
         )))
     };
-    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+    if name.is_empty() || name.len() > FILE_NAME_BYTES_MAX {
         return refused("is empty or too long");
     }
     if name.contains('\\') || name.chars().any(char::is_control) {
@@ -133,7 +133,7 @@ pub(super) fn check_file_name(name: &str) -> Result<()> {
         if matches!(part, "" | "." | "..") {
             return refused("is not a plain path");
         }
-        if part.len() > PART_BYTES_MAX || depth > DEPTH_MAX {
+        if part.len() > PART_BYTES_MAX || depth > NAME_PARTS_MAX {
             return refused("is too long or too deep");
         }
     }

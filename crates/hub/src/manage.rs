@@ -257,11 +257,7 @@ fn repair_blob(
     }
     if name.ends_with(".incomplete") {
         let age = found.modified()?.elapsed().unwrap_or_default();
-        return if age > FOREIGN_PARTIAL_AGE {
-            discard("an incomplete download".to_owned())
-        } else {
-            Ok(())
-        };
+        return if age > FOREIGN_PARTIAL_AGE { discard("an incomplete download".to_owned()) } else { Ok(()) };
     }
     let Some(digest) = Digest::parse(name).filter(|_| found.is_file()) else {
         report.unverified.push(path.to_owned());

@@ -6,7 +6,7 @@ use girih_tensor::Error;
 
 /// A progress report of a pull.
 #[derive(Clone, Debug)]
-pub enum Progress<'a> {
+pub enum PullProgress<'a> {
     /// The files are selected.
     Planned {
         /// The number of files.

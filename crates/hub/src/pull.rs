@@ -4,20 +4,20 @@
 
 use std::fs;
 
-use girih_file::Limits;
+use girih_file::FileLimits;
 use girih_tensor::{Error, Result};
 
 use super::address::encode;
 use super::cache::{Repo, Snapshot, unreadable};
-use super::client::{Client, Failure, Method};
+use super::client::{HubClient, Method, RequestFailure};
 use super::digest::Digest;
 use super::env::HubEnv;
 use super::id::ModelId;
 use super::listing::{Listing, RemoteFile, check_commit};
 use super::options::PullOptions;
-use super::progress::Progress;
+use super::progress::PullProgress;
 use super::select::select;
-use super::transfer::{Partial, Wanted};
+use super::transfer::{FileToPull, Partial};
 
 /// A finished pull.
 #[derive(Clone, Debug)]
@@ -44,23 +44,23 @@ pub fn pull(
     id: &ModelId,
     env: &HubEnv,
     options: &PullOptions,
-    progress: &mut dyn FnMut(Progress<'_>),
+    progress: &mut dyn FnMut(PullProgress<'_>),
 ) -> Result<Pulled> {
     if env.offline {
         let text = "HF_HUB_OFFLINE is set; unset it to download models";
         return Err(Error::new(text).of(id));
     }
     let mut pull =
-        Pull { id, client: Client::new(env, options)?, repo: Repo::of(&env.cache, id), options, progress };
+        Pull { id, client: HubClient::new(env, options)?, repo: Repo::of(&env.cache, id), options, progress };
     pull.run().map_err(|error| error.of(id))
 }
 
 struct Pull<'a> {
     id: &'a ModelId,
-    client: Client,
+    client: HubClient,
     repo: Repo,
     options: &'a PullOptions,
-    progress: &'a mut dyn FnMut(Progress<'_>),
+    progress: &'a mut dyn FnMut(PullProgress<'_>),
 }
 
 impl Pull<'_> {
@@ -76,7 +76,7 @@ impl Pull<'_> {
             if !self.repo.has_blob(&file.digest, file.size) {
                 self.fetch(file).map_err(|error| error.of(&file.name))?;
             }
-            (self.progress)(Progress::Finished { file: &file.name, bytes: file.size });
+            (self.progress)(PullProgress::Finished { file: &file.name, bytes: file.size });
         }
         self.publish(&listing.commit, &files)?;
         let snapshot = Snapshot::open(&self.repo, listing.commit, self.id.quant())?;
@@ -86,7 +86,7 @@ impl Pull<'_> {
     fn list(&mut self) -> Result<Listing> {
         let (repo, revision) = (self.id.repo(), encode(self.id.revision()).replace('/', "%2F"));
         let url = self.client.address(&format!("api/models/{repo}/revision/{revision}"), Some("blobs=true"));
-        let cap = Limits::DEFAULT.json_bytes;
+        let cap = FileLimits::DEFAULT.json_bytes;
         let json = self.repeat(|pull| pull.client.send(Method::Get, &url, 0)?.body.read_all(cap))?;
         let listing = Listing::parse(&json)?;
         let asked = self.id.revision();
@@ -98,7 +98,7 @@ impl Pull<'_> {
     }
 
     /// The files of the id, each with its size and digest.
-    fn choose(&mut self, listing: &Listing) -> Result<Vec<Wanted>> {
+    fn choose(&mut self, listing: &Listing) -> Result<Vec<FileToPull>> {
         let names: Vec<&str> = listing.files.iter().map(|file| file.name.as_str()).collect();
         let chosen = select(&names, self.id.quant())?;
         let files = listing.files.iter().filter(|file| chosen.contains(&file.name.as_str()));
@@ -106,29 +106,29 @@ impl Pull<'_> {
     }
 
     /// Completes a file's size and digest with a HEAD request if the listing omits them.
-    fn describe(&mut self, commit: &str, file: &RemoteFile) -> Result<Wanted> {
+    fn describe(&mut self, commit: &str, file: &RemoteFile) -> Result<FileToPull> {
         let (repo, path) = (self.id.repo(), encode(&file.name));
         let url = self.client.address(&format!("{repo}/resolve/{commit}/{path}"), None);
         if let (Some(size), Some(digest)) = (file.size, file.digest) {
-            return Ok(Wanted { name: file.name.clone(), size, digest, url });
+            return Ok(FileToPull { name: file.name.clone(), size, digest, url });
         }
-        let told = self.repeat(|pull| Ok(pull.client.send(Method::Head, &url, 0)?.told))?;
-        if told.commit.as_deref().is_some_and(|told| told != commit) {
-            return Err(Error::new(format!(
-                "the server sends the file of another commit than {commit}"
-            )));
+        let metadata = self.repeat(|pull| Ok(pull.client.send(Method::Head, &url, 0)?.metadata))?;
+        if metadata.commit.as_deref().is_some_and(|sent| sent != commit) {
+            return Err(Error::new(format!("the server sends the file of another commit than {commit}")));
         }
-        let digest = file.digest.or_else(|| told.etag.as_deref().and_then(Digest::parse)).ok_or_else(|| {
+        let digest = file.digest.or_else(|| metadata.etag.as_deref().and_then(Digest::parse)).ok_or_else(|| {
             Error::new("the server sends no sha256 or git digest of the file (listing or etag), so it cannot be verified")
         })?;
-        let size =
-            file.size.or(told.size).ok_or_else(|| Error::new("the server does not send the file's size"))?;
-        Ok(Wanted { name: file.name.clone(), size, digest, url })
+        let size = file
+            .size
+            .or(metadata.size)
+            .ok_or_else(|| Error::new("the server does not send the file's size"))?;
+        Ok(FileToPull { name: file.name.clone(), size, digest, url })
     }
 
     /// The size of all files and of the missing ones, in bytes; fails if the disk
     /// has too little space.
-    fn plan(&mut self, files: &[Wanted]) -> Result<(u64, u64)> {
+    fn plan(&mut self, files: &[FileToPull]) -> Result<(u64, u64)> {
         let too_large = || Error::new("the total size of the files exceeds 2^64 bytes");
         let (mut bytes, mut missing, mut needed) = (0u64, 0u64, 0u64);
         for file in files {
@@ -149,18 +149,18 @@ impl Pull<'_> {
                 "the download needs {needed} bytes, but the disk of {folder} has {free} free; free space or set HF_HUB_CACHE"
             )));
         }
-        (self.progress)(Progress::Planned { files: files.len(), bytes, present: bytes - missing });
+        (self.progress)(PullProgress::Planned { files: files.len(), bytes, present: bytes - missing });
         Ok((bytes, missing))
     }
 
-    fn fetch(&mut self, file: &Wanted) -> Result<()> {
+    fn fetch(&mut self, file: &FileToPull) -> Result<()> {
         let mut partial = Partial::open(&self.repo, file)?;
         self.repeat(|pull| partial.advance(&pull.client, file, pull.progress))?;
         partial.publish(&self.repo, file)
     }
 
     /// Links the files, and points the revision at the commit, unless it is the commit itself.
-    fn publish(&self, commit: &str, files: &[Wanted]) -> Result<()> {
+    fn publish(&self, commit: &str, files: &[FileToPull]) -> Result<()> {
         for file in files {
             self.repo.link(commit, &file.name, &file.digest).map_err(|error| {
                 Error::new(format!("the snapshot cannot be written ({error})")).of(&file.name)
@@ -175,13 +175,13 @@ impl Pull<'_> {
     }
 
     /// Calls `attempt` until it succeeds, fails permanently, or the retries are used up.
-    fn repeat<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T, Failure>) -> Result<T> {
+    fn repeat<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T, RequestFailure>) -> Result<T> {
         let mut backoff = self.options.backoff;
         for left in (0..=self.options.retries).rev() {
             let (error, asked) = match attempt(self) {
                 Ok(done) => return Ok(done),
-                Err(Failure::Final(error)) => return Err(error),
-                Err(Failure::Passing { error, wait }) => (error, wait),
+                Err(RequestFailure::Permanent(error)) => return Err(error),
+                Err(RequestFailure::Transient { error, wait }) => (error, wait),
             };
             if left == 0 {
                 let tries = u64::from(self.options.retries) + 1;
@@ -194,7 +194,7 @@ impl Pull<'_> {
                 )));
             }
             let wait = asked.unwrap_or(backoff).min(self.options.wait_max);
-            (self.progress)(Progress::Retrying { why: &error, wait });
+            (self.progress)(PullProgress::Retrying { why: &error, wait });
             std::thread::sleep(wait);
             backoff = backoff.saturating_mul(2);
         }

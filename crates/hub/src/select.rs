@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use girih_file::{COMPANIONS, Limits};
+use girih_file::{COMPANIONS, FileLimits};
 use girih_tensor::{Error, Result};
 
 /// The maximum number of choices that an error lists.
@@ -35,17 +35,17 @@ fn safetensors<'a>(names: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// The name of a file of a split model: `prefix-00002-of-00003`.
-struct Part<'a> {
+struct SplitFileName<'a> {
     prefix: &'a str,
     number: u32,
     count: u32,
 }
 
-fn part_of(stem: &str) -> Option<Part<'_>> {
+fn part_of(stem: &str) -> Option<SplitFileName<'_>> {
     let (rest, count) = stem.rsplit_once("-of-")?;
     let (prefix, number) = rest.rsplit_once('-')?;
     let digits = |text: &str| (text.len() == 5).then(|| text.parse().ok()).flatten();
-    Some(Part { prefix, number: digits(number)?, count: digits(count)? })
+    Some(SplitFileName { prefix, number: digits(number)?, count: digits(count)? })
 }
 
 /// The GGUF models of a repository: the stem without a split's numbers, and the
@@ -114,13 +114,14 @@ fn has_label(stem: &str, label: &str) -> bool {
 
 /// All files of a split model, or the only file of another.
 fn complete<'a>(stem: &str, files: &[&'a str]) -> Result<Vec<&'a str>> {
-    let parts: Vec<Part<'_>> = files.iter().filter_map(|name| part_of(name.strip_suffix(".gguf")?)).collect();
+    let parts: Vec<SplitFileName<'_>> =
+        files.iter().filter_map(|name| part_of(name.strip_suffix(".gguf")?)).collect();
     if parts.is_empty() {
         return Ok(files.to_vec());
     }
     let count = parts[0].count;
-    if count > Limits::DEFAULT.shards {
-        let cap = Limits::DEFAULT.shards;
+    if count > FileLimits::DEFAULT.shards {
+        let cap = FileLimits::DEFAULT.shards;
         return Err(Error::new(format!("{stem} is split into {count} files, more than the cap of {cap}")));
     }
     let whole = parts.len() == files.len() && parts.iter().map(|part| part.number).eq(1..=count);
@@ -135,7 +136,7 @@ fn complete<'a>(stem: &str, files: &[&'a str]) -> Result<Vec<&'a str>> {
 
 #[cfg(test)]
 mod tests {
-    use girih_file::INDEX;
+    use girih_file::SAFETENSORS_INDEX;
 
     use super::*;
 
@@ -146,7 +147,7 @@ mod tests {
             "README.md",
             "config.json",
             "tokenizer.json",
-            INDEX,
+            SAFETENSORS_INDEX,
             "model-00001-of-00002.safetensors",
             "model-00002-of-00002.safetensors",
             "consolidated.safetensors",
@@ -159,7 +160,7 @@ mod tests {
         let expected = [
             "config.json",
             "tokenizer.json",
-            INDEX,
+            SAFETENSORS_INDEX,
             "model-00001-of-00002.safetensors",
             "model-00002-of-00002.safetensors",
         ];

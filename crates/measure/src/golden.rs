@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use girih_file::Limits;
+use girih_file::FileLimits;
 use girih_file::{Container, TensorInfo};
 use girih_tensor::{DType, View};
 
@@ -70,7 +70,7 @@ impl Golden {
     /// When the file is no golden, has none of this precision, or is of a model
     /// of other sizes.
     pub fn read(path: &Path, precision: Precision, sizes: &Sizes) -> Result<Golden> {
-        let container = Container::open(path, &Limits::DEFAULT)?;
+        let container = Container::open(path, &FileLimits::DEFAULT)?;
         let file = File { container, suffix: precision.name(), sizes };
         let mut prompts = Vec::new();
         while file.has(&format!("p{}.input_ids", prompts.len())) {

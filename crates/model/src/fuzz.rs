@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use girih_file::{Container, Kind};
+use girih_file::{Container, ContainerKind};
 use girih_graph::{InputKind, Key, OutputKind, ScratchPlan, Variant, WeightSource};
 use girih_tensor::DType;
 use serde_json::Value as Json;
@@ -10,14 +10,14 @@ use serde_json::Value as Json;
 use crate::arch::Arch;
 use crate::build;
 use crate::generation::Generation;
-use crate::limits::Limits;
+use crate::limits::ModelLimits;
 use crate::model::understand;
-use crate::weights::Weights;
+use crate::weights::ModelWeights;
 
-const LIMITS: Limits = Limits::DEFAULT;
+const LIMITS: ModelLimits = ModelLimits::DEFAULT;
 
 /// The key of the graphs that are built.
-const KEY: Key = Key {
+const FUZZ_KEY: Key = Key {
     rows: 4,
     sequences: 1,
     context: 64,
@@ -33,7 +33,9 @@ const READ_BYTES_MAX: usize = 4096;
 /// # Panics
 /// If the check fails.
 pub fn gguf_model(bytes: &[u8]) {
-    let Ok(container) = Container::memory(Kind::Gguf, "fuzz", bytes.to_vec(), &LIMITS.file) else { return };
+    let Ok(container) = Container::memory(ContainerKind::Gguf, "fuzz", bytes.to_vec(), &LIMITS.file) else {
+        return;
+    };
     check_model(container, None, Vec::new());
 }
 
@@ -44,7 +46,9 @@ pub fn gguf_model(bytes: &[u8]) {
 /// If the check fails.
 pub fn safetensors_model(weights: impl Into<Cow<'static, [u8]>>, config: &[u8], given: Vec<Arch>) {
     let Ok(config) = serde_json::from_slice::<Json>(config) else { return };
-    let Ok(container) = Container::memory(Kind::Safetensors, "fuzz", weights, &LIMITS.file) else { return };
+    let Ok(container) = Container::memory(ContainerKind::Safetensors, "fuzz", weights, &LIMITS.file) else {
+        return;
+    };
     check_model(container, Some(&config), given);
 }
 
@@ -68,12 +72,12 @@ fn check_model(container: Container, config: Option<&Json>, given: Vec<Arch>) {
         Err(error) => return assert!(!ours || !error.to_string().contains(char::is_control), "{error:?}"),
     };
     weights.names().for_each(|name| check_end(&weights, name));
-    if let Ok(graph) = build::graph(&facts, &weights, KEY, DType::F16) {
+    if let Ok(graph) = build::graph(&facts, &weights, FUZZ_KEY, DType::F16) {
         ScratchPlan::of(&graph);
     }
 }
 
-fn check_end(weights: &Weights, name: &str) {
+fn check_end(weights: &ModelWeights, name: &str) {
     let (dtype, shape) = weights.info(name).expect("the name is that of a weight");
     let bytes = dtype.bytes(&shape).expect("the shape was checked when the file was opened");
     let mut end = vec![0; bytes.min(READ_BYTES_MAX)];

@@ -6,7 +6,7 @@ use girih_file::read_small;
 use girih_tensor::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::Limits;
+use crate::limits::ModelLimits;
 
 /// The sampling settings of a model; `None` if not set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ impl Generation {
     ///
     /// # Errors
     /// When the file is malformed.
-    pub fn read(folder: &Path, limits: &Limits) -> Result<Option<Generation>> {
+    pub fn read(folder: &Path, limits: &ModelLimits) -> Result<Option<Generation>> {
         let path = folder.join("generation_config.json");
         if !path.exists() {
             return Ok(None);
@@ -73,8 +73,7 @@ impl Generation {
     /// # Errors
     /// When it is malformed.
     pub fn parse(text: &[u8]) -> Result<Generation> {
-        serde_json::from_slice(text).map_err(|error| {
-            Error::new(format!("is not a valid generation_config.json: {error}"))
-        })
+        serde_json::from_slice(text)
+            .map_err(|error| Error::new(format!("is not a valid generation_config.json: {error}")))
     }
 }

@@ -13,6 +13,6 @@ mod weights;
 
 pub use build::layer_output;
 pub use generation::{Generation, Ids};
-pub use limits::Limits;
+pub use limits::ModelLimits;
 pub use model::{Embedded, Model};
-pub use weights::{Weights, interleaved_row};
+pub use weights::{ModelWeights, interleaved_row};

@@ -5,23 +5,23 @@
 
 /// Caps on a model's files and parameters.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct ModelLimits {
     /// Caps on the files themselves.
-    pub file: girih_file::Limits,
+    pub file: girih_file::FileLimits,
     /// Layers of one model.
     pub layers: u32,
     /// The size of an attention head.
     pub head_size: usize,
 }
 
-impl Limits {
+impl ModelLimits {
     /// The default caps.
-    pub const DEFAULT: Limits =
-        Limits { file: girih_file::Limits::DEFAULT, layers: 10_000, head_size: 4_096 };
+    pub const DEFAULT: ModelLimits =
+        ModelLimits { file: girih_file::FileLimits::DEFAULT, layers: 10_000, head_size: 4_096 };
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits::DEFAULT
+impl Default for ModelLimits {
+    fn default() -> ModelLimits {
+        ModelLimits::DEFAULT
     }
 }

@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use girih_file::{Container, Kind, read_small};
+use girih_file::{Container, ContainerKind, read_small};
 use girih_graph::{Graph, Key};
 use girih_tensor::{DType, Error, Result};
 use serde_json::Value as Json;
 
-use crate::arch::{self, Arch, Facts, Origin};
+use crate::arch::{self, Arch, Facts, ModelConfig};
 use crate::build;
 use crate::generation::Generation;
-use crate::limits::Limits;
-use crate::weights::Weights;
+use crate::limits::ModelLimits;
+use crate::weights::ModelWeights;
 
 /// An opened and checked model; its weights are read on demand.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Model {
     /// Its parameters.
     pub facts: Facts,
     /// Its weights, read on demand.
-    pub weights: Weights,
+    pub weights: ModelWeights,
     /// The sampling settings that it ships with, if any.
     pub generation: Option<Generation>,
     arch: Arch,
@@ -34,16 +34,16 @@ impl Model {
     /// # Errors
     /// When the files are malformed, the architecture is unknown, or the weights
     /// are not those of the architecture.
-    pub fn open(path: &Path, given: Vec<Arch>, limits: &Limits) -> Result<Model> {
+    pub fn open(path: &Path, given: Vec<Arch>, limits: &ModelLimits) -> Result<Model> {
         let container = Container::open(path, &limits.file)?;
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
         let config = match container.kind() {
-            Kind::Gguf => None,
-            Kind::Safetensors => Some(read_json(&folder.join("config.json"), limits)?),
+            ContainerKind::Gguf => None,
+            ContainerKind::Safetensors => Some(read_json(&folder.join("config.json"), limits)?),
         };
         let generation = match container.kind() {
-            Kind::Gguf => None,
-            Kind::Safetensors => Generation::read(folder, limits)?,
+            ContainerKind::Gguf => None,
+            ContainerKind::Safetensors => Generation::read(folder, limits)?,
         };
         let (facts, weights, arch) = interpret(container, config.as_ref(), given, limits)?;
         Ok(Model { facts, weights, generation, arch, folder: folder.to_owned() })
@@ -53,8 +53,9 @@ impl Model {
     ///
     /// # Errors
     /// Those of [`Model::open`].
-    pub fn embedded(files: &Embedded, limits: &Limits) -> Result<Model> {
-        let container = Container::memory(Kind::Safetensors, files.name, files.weights, &limits.file)?;
+    pub fn embedded(files: &Embedded, limits: &ModelLimits) -> Result<Model> {
+        let container =
+            Container::memory(ContainerKind::Safetensors, files.name, files.weights, &limits.file)?;
         let config: Json = parse_json(files.config.as_bytes())?;
         let generation = Some(Generation::parse(files.generation.as_bytes())?);
         let (facts, weights, arch) = interpret(container, Some(&config), Vec::new(), limits)?;
@@ -101,22 +102,22 @@ pub(crate) fn interpret(
     container: Container,
     config: Option<&Json>,
     given: Vec<Arch>,
-    limits: &Limits,
-) -> Result<(Facts, Weights, Arch)> {
-    let origin = config.map_or(Origin::Gguf(container.metadata()), Origin::Hf);
+    limits: &ModelLimits,
+) -> Result<(Facts, ModelWeights, Arch)> {
+    let source = config.map_or(ModelConfig::Gguf(container.metadata()), ModelConfig::Hf);
     let known = arch::known(given)?;
-    let arch = arch::find(&known, &origin)?.clone();
-    let layers = origin.layers(&arch, limits)?;
-    let mut weights = Weights::resolve(&arch, container, layers)?;
+    let arch = arch::find(&known, &source)?.clone();
+    let layers = source.layers(&arch, limits)?;
+    let mut weights = ModelWeights::resolve(&arch, container, layers)?;
     // The header, which may hold a vocabulary, has moved with the container.
-    let origin = config.map_or(Origin::Gguf(weights.container().metadata()), Origin::Hf);
-    let facts = arch::fill(&arch, &origin, layers, &weights, limits)?;
+    let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
+    let facts = arch::fill(&arch, &source, layers, &weights, limits)?;
     weights.complete(&arch, &facts)?;
     Ok((facts, weights, arch))
 }
 
 /// Reads a small JSON file.
-fn read_json(path: &Path, limits: &Limits) -> Result<Json> {
+fn read_json(path: &Path, limits: &ModelLimits) -> Result<Json> {
     parse_json(&read_small(path, limits.file.json_bytes)?).map_err(|error| error.of(path.display()))
 }
 

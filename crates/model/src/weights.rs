@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use girih_file::{Container, Kind, TensorInfo, quote};
+use girih_file::{Container, ContainerKind, TensorInfo, quote};
 use girih_graph::WeightSource;
 use girih_tensor::{DType, Error, Result, Shape, View};
 use sha2::{Digest as _, Sha256};
@@ -15,29 +15,29 @@ use crate::arch::{Facts, Mixer};
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
 
-/// The version of the meaning of [`Order`]s: raised when the bytes of one change,
+/// The version of the meaning of [`TensorOrder`]s: raised when the bytes of one change,
 /// as packed weights are cached under the source's identity.
 const ORDER_VERSION: u32 = 1;
 
 /// All weights of a model, read from its container on demand.
 #[derive(Debug)]
-pub struct Weights {
+pub struct ModelWeights {
     container: Container,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, WeightEntry>,
 }
 
 /// The source of one weight.
 #[derive(Debug)]
-enum Entry {
+enum WeightEntry {
     /// A tensor of the container.
-    Stored { tensor: String, info: TensorInfo, order: Order },
+    Stored { tensor: String, info: TensorInfo, order: TensorOrder },
     /// Values that girih computes from the facts.
     Computed(Vec<f32>),
 }
 
 /// The re-layout from a stored tensor to girih's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum TensorOrder {
     /// None: the bytes are used as stored.
     AsStored,
     /// Adds one to every value, as `f32`.
@@ -46,13 +46,13 @@ enum Order {
     Interleaved { heads: usize },
 }
 
-impl Weights {
+impl ModelWeights {
     /// Finds the tensor of every weight of `arch` in a model of `layers` layers.
     ///
     /// # Errors
     /// When a tensor is missing, or the container has one that the architecture
     /// does not describe.
-    pub(crate) fn resolve(arch: &Arch, container: Container, layers: usize) -> Result<Weights> {
+    pub(crate) fn resolve(arch: &Arch, container: Container, layers: usize) -> Result<ModelWeights> {
         let mut entries = BTreeMap::new();
         let mut missing = Vec::new();
         let mut known = unused(arch, &container, layers);
@@ -67,8 +67,11 @@ impl Weights {
                             quote(&tensor)
                         )));
                     }
-                    let entry =
-                        Entry::Stored { tensor: tensor.clone(), info: info.clone(), order: Order::AsStored };
+                    let entry = WeightEntry::Stored {
+                        tensor: tensor.clone(),
+                        info: info.clone(),
+                        order: TensorOrder::AsStored,
+                    };
                     entries.insert(name, entry);
                 } else if !weight.optional {
                     missing.push(tensor.clone());
@@ -80,7 +83,7 @@ impl Weights {
             container.tensors().keys().filter(|name| !known.contains(*name)).collect();
         refuse(arch, "needs these missing tensors", &missing.iter().collect::<Vec<_>>())?;
         refuse(arch, "does not describe these tensors of the file", &unknown)?;
-        Ok(Weights { container, entries })
+        Ok(ModelWeights { container, entries })
     }
 
     /// Sets the re-layouts, which depend on the facts' heads, and adds the computed
@@ -88,16 +91,16 @@ impl Weights {
     pub(crate) fn complete(&mut self, arch: &Arch, facts: &Facts) -> Result<()> {
         for (pattern, weight) in &arch.weights {
             let relayout = match self.container.kind() {
-                Kind::Safetensors => weight.hf_as,
-                Kind::Gguf => weight.gguf_as,
+                ContainerKind::Safetensors => weight.hf_as,
+                ContainerKind::Gguf => weight.gguf_as,
             };
             let Some(relayout) = relayout else { continue };
             for (layer, facts) in facts.layers.iter().enumerate() {
                 let Mixer::Attend(attend) = &facts.mixer;
                 let order = match relayout {
-                    Relayout::AddOne => Order::AddOne,
-                    Relayout::UnpermuteHeads => Order::Interleaved { heads: attend.heads },
-                    Relayout::UnpermuteKvHeads => Order::Interleaved { heads: attend.kv_heads },
+                    Relayout::AddOne => TensorOrder::AddOne,
+                    Relayout::UnpermuteHeads => TensorOrder::Interleaved { heads: attend.heads },
+                    Relayout::UnpermuteKvHeads => TensorOrder::Interleaved { heads: attend.kv_heads },
                 };
                 self.reorder(&pattern.replace("{i}", &layer.to_string()), order)?;
             }
@@ -106,18 +109,20 @@ impl Weights {
             let Mixer::Attend(attend) = &layer.mixer;
             let frequencies =
                 crate::arch::frequencies(attend.rope.base, &attend.rope.factors, attend.head_size);
-            self.entries.insert(format!("rope.{}", attend.rope.name), Entry::Computed(frequencies));
+            self.entries.insert(format!("rope.{}", attend.rope.name), WeightEntry::Computed(frequencies));
         }
         Ok(())
     }
 
-    fn reorder(&mut self, name: &str, new: Order) -> Result<()> {
-        let Some(Entry::Stored { tensor, info, order }) = self.entries.get_mut(name) else { return Ok(()) };
+    fn reorder(&mut self, name: &str, new: TensorOrder) -> Result<()> {
+        let Some(WeightEntry::Stored { tensor, info, order }) = self.entries.get_mut(name) else {
+            return Ok(());
+        };
         let rows = info.shape.extents()[0];
         let fits = match new {
-            Order::AsStored => true,
-            Order::AddOne => info.dtype.tile() == (1, 1),
-            Order::Interleaved { heads } => {
+            TensorOrder::AsStored => true,
+            TensorOrder::AddOne => info.dtype.tile() == (1, 1),
+            TensorOrder::Interleaved { heads } => {
                 let row_fits = info.dtype.tile().0 == 1 && (info.bytes as usize).is_multiple_of(rows.max(1));
                 row_fits && rows.is_multiple_of(2 * heads)
             }
@@ -145,9 +150,9 @@ impl Weights {
     /// The format in which a weight is read, and its shape.
     pub fn info(&self, name: &str) -> Option<(DType, Shape)> {
         match self.entries.get(name)? {
-            Entry::Stored { info, order: Order::AddOne, .. } => Some((DType::F32, info.shape)),
-            Entry::Stored { info, .. } => Some((info.dtype, info.shape)),
-            Entry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
+            WeightEntry::Stored { info, order: TensorOrder::AddOne, .. } => Some((DType::F32, info.shape)),
+            WeightEntry::Stored { info, .. } => Some((info.dtype, info.shape)),
+            WeightEntry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
         }
     }
 
@@ -165,28 +170,30 @@ impl Weights {
     /// The container's tensor behind a weight; `None` if the weight is computed.
     pub fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
         match self.entries.get(name)? {
-            Entry::Stored { tensor, info, .. } => Some((tensor, info)),
-            Entry::Computed(_) => None,
+            WeightEntry::Stored { tensor, info, .. } => Some((tensor, info)),
+            WeightEntry::Computed(_) => None,
         }
     }
 
     /// Fills `into` with the bytes of a weight from `offset` on, in the format of
-    /// [`Weights::info`].
+    /// [`ModelWeights::info`].
     ///
     /// # Errors
     /// When the weight does not exist, or its file cannot be read.
     fn fill(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         match self.entries.get(name).ok_or_else(|| absent(name))? {
-            Entry::Stored { info, order: Order::AsStored, .. } => self.container.read(info, offset, into),
-            Entry::Stored { info, order: Order::AddOne, .. } => {
+            WeightEntry::Stored { info, order: TensorOrder::AsStored, .. } => {
+                self.container.read(info, offset, into)
+            }
+            WeightEntry::Stored { info, order: TensorOrder::AddOne, .. } => {
                 let mut numbers = self.decoded(info)?;
                 numbers.iter_mut().for_each(|number| *number += 1.0);
                 copy(&numbers, offset, into)
             }
-            Entry::Stored { info, order: Order::Interleaved { heads }, .. } => {
+            WeightEntry::Stored { info, order: TensorOrder::Interleaved { heads }, .. } => {
                 self.read_interleaved(info, *heads, offset, into)
             }
-            Entry::Computed(numbers) => copy(numbers, offset, into),
+            WeightEntry::Computed(numbers) => copy(numbers, offset, into),
         }
     }
 
@@ -228,7 +235,7 @@ pub fn interleaved_row(row: usize, size: usize) -> usize {
     head * size + 2 * i + half
 }
 
-impl WeightSource for Weights {
+impl WeightSource for ModelWeights {
     fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         self.fill(name, offset, into)
     }
@@ -245,7 +252,7 @@ impl WeightSource for Weights {
     }
 }
 
-impl crate::arch::Stored for Weights {
+impl crate::arch::Stored for ModelWeights {
     fn has(&self, name: &str) -> bool {
         self.entries.contains_key(name)
     }
@@ -263,10 +270,10 @@ fn absent(name: &str) -> Error {
     Error::new(format!("the model has no weight '{name}'"))
 }
 
-fn names(weight: &Weight, kind: Kind) -> Option<&str> {
+fn names(weight: &Weight, kind: ContainerKind) -> Option<&str> {
     match kind {
-        Kind::Safetensors => weight.hf.as_deref(),
-        Kind::Gguf => weight.gguf.as_deref(),
+        ContainerKind::Safetensors => weight.hf.as_deref(),
+        ContainerKind::Gguf => weight.gguf.as_deref(),
     }
 }
 
@@ -286,8 +293,8 @@ fn expand<'a>(
 /// The names of tensors that the architecture ignores.
 fn unused(arch: &Arch, container: &Container, layers: usize) -> BTreeSet<String> {
     let patterns = match container.kind() {
-        Kind::Safetensors => arch.unused.hf.clone(),
-        Kind::Gguf => {
+        ContainerKind::Safetensors => arch.unused.hf.clone(),
+        ContainerKind::Gguf => {
             let factors = arch.rope.values().filter_map(|rope| rope.scaling.as_ref()?.factors.clone());
             arch.unused.gguf.iter().cloned().chain(factors).collect()
         }

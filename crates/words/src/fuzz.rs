@@ -1,7 +1,7 @@
 //! The entries of the fuzz targets: vocabularies in GGUF headers, and
 //! settings beside a tokenizer.
 
-use girih_file::{Container, Kind};
+use girih_file::{Container, ContainerKind};
 
 use crate::limits::Limits;
 use crate::open::Words;
@@ -19,7 +19,9 @@ const TEXT: &str = "Once upon a time <s> there were 1234 ▁words.\n\u{0}";
 /// # Panics
 /// If they do not.
 pub fn gguf_words(bytes: &[u8]) {
-    let Ok(container) = Container::memory(Kind::Gguf, "fuzz", bytes.to_vec(), &LIMITS.file) else { return };
+    let Ok(container) = Container::memory(ContainerKind::Gguf, "fuzz", bytes.to_vec(), &LIMITS.file) else {
+        return;
+    };
     if let Ok(words) = Words::of_gguf(container.metadata(), &LIMITS) {
         check_words(&words.tokenizer);
     }

@@ -7,7 +7,7 @@
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Caps on the files themselves.
-    pub file: girih_file::Limits,
+    pub file: girih_file::FileLimits,
     /// Bytes of a `tokenizer.json`.
     pub tokenizer_bytes: u64,
     /// Tokens in a vocabulary.
@@ -19,7 +19,7 @@ pub struct Limits {
 impl Limits {
     /// The caps that girih runs with.
     pub const DEFAULT: Limits = Limits {
-        file: girih_file::Limits::DEFAULT,
+        file: girih_file::FileLimits::DEFAULT,
         tokenizer_bytes: 128 << 20,
         vocabulary: 4_000_000,
         template_bytes: 1 << 20,

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use girih_file::{Container, Kind, Metadata};
+use girih_file::{Container, ContainerKind, Metadata};
 use girih_tensor::Result;
 use serde_json::{Map, Value};
 
@@ -38,8 +38,8 @@ impl Words {
         }
         let container = Container::open(path, &limits.file)?;
         match container.kind() {
-            Kind::Gguf => Words::of_gguf(container.metadata(), limits),
-            Kind::Safetensors => Ok(Words::new(Tokenizer::from_folder(folder, limits)?, None)),
+            ContainerKind::Gguf => Words::of_gguf(container.metadata(), limits),
+            ContainerKind::Safetensors => Ok(Words::new(Tokenizer::from_folder(folder, limits)?, None)),
         }
     }
 

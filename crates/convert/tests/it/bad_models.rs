@@ -14,7 +14,7 @@ use girih_words::Words;
 /// The time limit of a file of a few kilobytes, regardless of its stated sizes.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-const SMALL_KEY: Key = Key {
+const BAD_MODEL_KEY: Key = Key {
     rows: 4,
     sequences: 1,
     context: 64,
@@ -25,7 +25,9 @@ const SMALL_KEY: Key = Key {
 /// Opens the model at `path` and builds its graph.
 fn open(path: &Path) -> Result<(), Error> {
     Words::open(path, &girih_words::Limits::DEFAULT)?;
-    Model::open(path, Vec::new(), &girih_model::Limits::DEFAULT)?.graph(SMALL_KEY, DType::F16).map(drop)
+    Model::open(path, Vec::new(), &girih_model::ModelLimits::DEFAULT)?
+        .graph(BAD_MODEL_KEY, DType::F16)
+        .map(drop)
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use girih_file::{NewTensor, Writer};
+use girih_file::{ContainerWriter, NewTensor};
 use girih_model::Model;
 use girih_tensor::{DType, Shape};
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ fn biased() -> Model {
     }
     let path = folder.join("model.safetensors");
     let news: Vec<NewTensor> = tensors.iter().map(|(tensor, _)| tensor.clone()).collect();
-    let mut writer = Writer::safetensors(&path, &Default::default(), &news).unwrap();
+    let mut writer = ContainerWriter::safetensors(&path, &Default::default(), &news).unwrap();
     let order: Vec<String> = writer.order().map(str::to_owned).collect();
     for name in order {
         let (_, bytes) = tensors.iter().find(|(tensor, _)| tensor.name == name).unwrap();

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-use girih_convert::{FileType, Options};
+use girih_convert::{ConvertOptions, FileType};
 use girih_tensor::DType;
 
-use super::{SMALL, check_copy, committed, fixtures, open, options, corrupted, write};
+use super::{SMALL, check_copy, committed, corrupted, fixtures, open, options, write};
 use crate::data;
 use crate::folder::empty_folder;
 
@@ -117,14 +117,14 @@ fn the_bytes_depend_on_the_model_alone() {
     let [first, second, third] = ["1.gguf", "2.gguf", "3.gguf"].map(|name| folder.join(name));
     write(&model, &first, &options("q4_k_m")).unwrap();
     let threads = NonZeroUsize::new(3).unwrap();
-    write(&model, &second, &Options { threads, ..options("q4_k_m") }).unwrap();
+    write(&model, &second, &ConvertOptions { threads, ..options("q4_k_m") }).unwrap();
     let bytes = std::fs::read(&first).unwrap();
     assert!(bytes == std::fs::read(&second).unwrap(), "threads");
 
     // By way of a lossless GGUF, whose tokenizer is copied.
     let between = folder.join("between.gguf");
     write(&model, &between, &options("f32")).unwrap();
-    let report = write(&open(&between), &third, &Options { name: None, ..options("q4_k_m") }).unwrap();
+    let report = write(&open(&between), &third, &ConvertOptions { name: None, ..options("q4_k_m") }).unwrap();
     assert!(report.warnings.is_empty(), "{:?}", report.warnings);
     assert!(bytes == std::fs::read(&third).unwrap(), "by way of a GGUF");
 }

@@ -16,7 +16,7 @@ mod vocabulary;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use girih_convert::{Options, Recipe, Report, Target, convert};
+use girih_convert::{ConvertOptions, ConvertReport, ConvertTarget, Recipe, convert};
 use girih_model::Model;
 use girih_tensor::{DType, Result, View};
 
@@ -41,13 +41,13 @@ fn fixtures() -> Vec<PathBuf> {
 }
 
 fn open(path: &Path) -> Model {
-    Model::open(path, Vec::new(), &girih_model::Limits::DEFAULT)
+    Model::open(path, Vec::new(), &girih_model::ModelLimits::DEFAULT)
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn options(target: &str) -> Options {
-    Options {
-        target: target.parse::<Target>().unwrap(),
+fn options(target: &str) -> ConvertOptions {
+    ConvertOptions {
+        target: target.parse::<ConvertTarget>().unwrap(),
         recipe: None,
         name: Some("a model".to_owned()),
         threads: NonZeroUsize::MIN,
@@ -55,11 +55,11 @@ fn options(target: &str) -> Options {
     }
 }
 
-fn with_recipe(target: &str, recipe: &str) -> Options {
-    Options { recipe: Some(Recipe::parse(recipe).unwrap()), ..options(target) }
+fn with_recipe(target: &str, recipe: &str) -> ConvertOptions {
+    ConvertOptions { recipe: Some(Recipe::parse(recipe).unwrap()), ..options(target) }
 }
 
-fn write(model: &Model, out: &Path, options: &Options) -> Result<Report> {
+fn write(model: &Model, out: &Path, options: &ConvertOptions) -> Result<ConvertReport> {
     let mut last = (0, 1);
     let report = convert(model, out, options, &mut |step| last = (step.done, step.total))?;
     assert_eq!(last.0, last.1, "the last progress report is the total");

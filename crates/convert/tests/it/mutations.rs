@@ -18,7 +18,7 @@ fn seeds() -> Vec<PathBuf> {
 #[test]
 fn mutated_gguf_models_are_refused_or_consistent() {
     for path in seeds() {
-        Model::open(&path, Vec::new(), &girih_model::Limits::DEFAULT)
+        Model::open(&path, Vec::new(), &girih_model::ModelLimits::DEFAULT)
             .expect("the unmutated model is valid");
         Words::open(&path, &girih_words::Limits::DEFAULT).expect("its tokenizer is valid");
         let good = std::fs::read(&path).expect("a file that was just opened");

@@ -30,11 +30,7 @@ fn a_recipe_that_does_not_match_the_model_is_refused() {
     let folder = empty_folder("convert-recipe-bad");
     let model = open(&committed(SMALL));
     for (target, recipe, words) in [
-        (
-            "q4_0",
-            rule("layers.*.experts", "q8_0"),
-            "rule 1 of the recipe, 'layers.*.experts', applies to no",
-        ),
+        ("q4_0", rule("layers.*.experts", "q8_0"), "rule 1 of the recipe, 'layers.*.experts', applies to no"),
         ("q4_0", rule("*.mixer.*", "q8_0") + &rule("*.q.weight", "f16"), "rule 2 of the recipe"),
         ("q4_0", rule("*norm*", "q8_0"), "applies to no matrix"), // norms are vectors
         ("q4_0", rule("*.q.weight", "q4nx"), "q4nx cannot be stored in this"),

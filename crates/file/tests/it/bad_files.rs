@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use girih_file::{Container, Limits, gguf, safetensors};
+use girih_file::{Container, FileLimits, gguf, safetensors};
 
 use crate::folder::empty_folder;
 use crate::raw::{self, Gguf};
@@ -47,7 +47,7 @@ fn every_bad_file_is_refused_with_its_sentence() {
 fn sentence(folder: &Path, path: &Path) -> String {
     let opened = if path.extension().is_some_and(|e| e == "json") { path.parent().unwrap() } else { path };
     let start = Instant::now();
-    let error = match Container::open(opened, &Limits::DEFAULT) {
+    let error = match Container::open(opened, &FileLimits::DEFAULT) {
         Err(error) => error,
         // The file is well formed; the type of one value is wrong.
         Ok(container) => container
@@ -246,7 +246,7 @@ fn every_unsupported_ggml_type_is_refused_by_name() {
         (40, "NVFP4"),
     ] {
         let bytes = Gguf::start(3, 1, 0).entry("t", &[256], id, 0).data(4096);
-        let error = gguf::parse(&bytes, &Limits::DEFAULT).unwrap_err().to_string();
+        let error = gguf::parse(&bytes, &FileLimits::DEFAULT).unwrap_err().to_string();
         assert!(error.starts_with(&format!("tensor 't': stored as {name}, which girih does not")), "{error}");
     }
 }
@@ -255,30 +255,30 @@ fn every_unsupported_ggml_type_is_refused_by_name() {
 fn large_headers_are_read_or_refused_in_time() {
     let start = Instant::now();
     let nested = (0..100_000).fold(Gguf::start(3, 0, 1).key("k", 9), |gguf, _| gguf.u32(9).u64(1));
-    let error = gguf::parse(&nested.0, &Limits::DEFAULT).unwrap_err();
+    let error = gguf::parse(&nested.0, &FileLimits::DEFAULT).unwrap_err();
     assert_eq!(error.to_string(), "key 'k': arrays are nested deeper than the cap of 4");
 
     let entries: Vec<_> = (0..100_000)
         .map(|i| format!(r#""{i}":{{"dtype":"I8","shape":[1],"data_offsets":[{i},{}]}}"#, i + 1))
         .collect();
     let many = raw::safetensors(&format!("{{{}}}", entries.join(",")), 100_000);
-    assert_eq!(safetensors::parse(&many, &Limits::DEFAULT).unwrap().tensors.len(), 100_000);
-    let few = Limits { tensors: 99_999, ..Limits::DEFAULT };
+    assert_eq!(safetensors::parse(&many, &FileLimits::DEFAULT).unwrap().tensors.len(), 100_000);
+    let few = FileLimits { tensors: 99_999, ..FileLimits::DEFAULT };
     assert!(safetensors::parse(&many, &few).is_err());
 
     let pairs: Vec<_> = (0..100_001).map(|i| format!(r#""{i}":"""#)).collect();
     let pairs = raw::safetensors(&format!(r#"{{"__metadata__":{{{}}}}}"#, pairs.join(",")), 0);
-    let error = safetensors::parse(&pairs, &Limits::DEFAULT).unwrap_err().to_string();
+    let error = safetensors::parse(&pairs, &FileLimits::DEFAULT).unwrap_err().to_string();
     assert!(error.contains("__metadata__ has more than 100000 pairs"), "{error}");
 
     let empty = Gguf::start(3, 0, 1).key("k", 9).u32(9).u64(200_000);
     let empty = (0..200_000).fold(empty, |gguf, _| gguf.u32(0).u64(0));
-    let error = gguf::parse(&empty.0, &Limits::DEFAULT).unwrap_err();
+    let error = gguf::parse(&empty.0, &FileLimits::DEFAULT).unwrap_err();
     assert_eq!(error.to_string(), "key 'k': has more than 100000 arrays");
 
     let words = (0..1_000_000)
         .fold(Gguf::start(3, 0, 1).key("k", 9).u32(8).u64(1_000_000), |gguf, i| gguf.string(&i.to_string()));
-    let parsed = gguf::parse(&words.0, &Limits::DEFAULT).unwrap();
+    let parsed = gguf::parse(&words.0, &FileLimits::DEFAULT).unwrap();
     let strings: &girih_file::Strings = parsed.metadata.require("k").unwrap();
     assert_eq!((strings.len(), strings.get(999_999)), (1_000_000, Some("999999")));
     assert!(start.elapsed() < 5 * TIME_MAX, "{:?}", start.elapsed());
@@ -286,7 +286,7 @@ fn large_headers_are_read_or_refused_in_time() {
 
 #[test]
 fn a_header_above_the_cap_is_refused() {
-    let small = Limits { header_bytes: 64, ..Limits::DEFAULT };
+    let small = FileLimits { header_bytes: 64, ..FileLimits::DEFAULT };
     let error = gguf::parse(&raw::good_gguf(), &small).unwrap_err().to_string();
     assert!(error.ends_with("the header exceeds the cap of 64 bytes"), "{error}");
 }
@@ -295,7 +295,7 @@ fn a_header_above_the_cap_is_refused() {
 fn pipes_and_other_non_files_are_refused_without_waiting() {
     let folder = empty_folder("no-file");
     let error = |path: &Path| {
-        let error = Container::open(path, &Limits::DEFAULT).unwrap_err().to_string();
+        let error = Container::open(path, &FileLimits::DEFAULT).unwrap_err().to_string();
         error.replace(&folder.display().to_string(), "F")
     };
     assert_eq!(

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use girih_file::{
-    Array, Container, Kind, Limits, Metadata, NewTensor, Strings, Value, Writer, gguf, safetensors,
+    Array, Container, ContainerKind, ContainerWriter, FileLimits, Metadata, MetadataValue, NewTensor,
+    Strings, gguf, safetensors,
 };
 use girih_tensor::{DType, Result, Shape};
 
@@ -12,7 +13,7 @@ use crate::folder::empty_folder;
 use crate::raw;
 
 fn open(path: &Path) -> Result<Container> {
-    Container::open(path, &Limits::DEFAULT)
+    Container::open(path, &FileLimits::DEFAULT)
 }
 
 fn bytes_of(container: &Container, name: &str) -> Vec<u8> {
@@ -24,18 +25,18 @@ fn bytes_of(container: &Container, name: &str) -> Vec<u8> {
 
 #[test]
 fn gguf_shapes_are_reversed() {
-    let contents = gguf::parse(&raw::good_gguf(), &Limits::DEFAULT).unwrap();
+    let contents = gguf::parse(&raw::good_gguf(), &FileLimits::DEFAULT).unwrap();
     let info = &contents.tensors["token_embd.weight"];
     assert_eq!((info.dtype, info.shape.extents(), info.bytes), (DType::Q8_0, [2, 32].as_slice(), 68));
     let strings: &Strings = contents.metadata.require("tokenizer.ggml.tokens").unwrap();
     assert_eq!(strings.iter().collect::<Vec<_>>(), ["a", "", "ñ"]);
-    let nested = Value::Array(Array::Array(vec![Array::I32(vec![7, 8])]));
+    let nested = MetadataValue::Array(MetadataArray::Array(vec![MetadataArray::I32(vec![7, 8])]));
     assert_eq!(contents.metadata.value("nested"), Some(&nested));
 }
 
 #[test]
 fn a_safetensors_scalar_has_one_element() {
-    let contents = safetensors::parse(&raw::good_safetensors(), &Limits::DEFAULT).unwrap();
+    let contents = safetensors::parse(&raw::good_safetensors(), &FileLimits::DEFAULT).unwrap();
     assert_eq!(contents.tensors["scalar"].shape.extents(), [1]);
     assert_eq!(contents.metadata.require::<&str>("format").unwrap(), "pt");
 }
@@ -51,7 +52,7 @@ fn pattern(tensor: &NewTensor) -> Vec<u8> {
 }
 
 /// Writes every tensor in chunks of `chunk` bytes.
-fn fill(mut writer: Writer, tensors: &[NewTensor], chunk: usize) {
+fn fill(mut writer: ContainerWriter, tensors: &[NewTensor], chunk: usize) {
     let order: Vec<String> = writer.order().map(str::to_owned).collect();
     for name in order {
         let tensor = tensors.iter().find(|tensor| tensor.name == name).unwrap();
@@ -77,31 +78,34 @@ fn check_read_back(path: &Path, tensors: &[NewTensor]) -> Container {
 fn all_values() -> Metadata {
     let strings: Strings = ["x", "", "ü"].into_iter().collect();
     let values = [
-        Value::U8(255),
-        Value::I8(-1),
-        Value::U16(65535),
-        Value::I16(-2),
-        Value::U32(7),
-        Value::I32(-3),
-        Value::F32(0.1),
-        Value::Bool(true),
-        Value::String("text".into()),
-        Value::U64(1 << 40),
-        Value::I64(-4),
-        Value::F64(0.1),
-        Value::Array(Array::U8(vec![1, 2])),
-        Value::Array(Array::I8(vec![-1])),
-        Value::Array(Array::U16(vec![3])),
-        Value::Array(Array::I16(vec![-5])),
-        Value::Array(Array::U32(vec![])),
-        Value::Array(Array::I32(vec![-6, 6])),
-        Value::Array(Array::F32(vec![0.5, -0.5])),
-        Value::Array(Array::Bool(vec![true, false])),
-        Value::Array(Array::String(strings)),
-        Value::Array(Array::Array(vec![Array::U64(vec![1]), Array::I32(vec![])])),
-        Value::Array(Array::U64(vec![u64::MAX])),
-        Value::Array(Array::I64(vec![i64::MIN])),
-        Value::Array(Array::F64(vec![1e300])),
+        MetadataValue::U8(255),
+        MetadataValue::I8(-1),
+        MetadataValue::U16(65535),
+        MetadataValue::I16(-2),
+        MetadataValue::U32(7),
+        MetadataValue::I32(-3),
+        MetadataValue::F32(0.1),
+        MetadataValue::Bool(true),
+        MetadataValue::String("text".into()),
+        MetadataValue::U64(1 << 40),
+        MetadataValue::I64(-4),
+        MetadataValue::F64(0.1),
+        MetadataValue::Array(MetadataArray::U8(vec![1, 2])),
+        MetadataValue::Array(MetadataArray::I8(vec![-1])),
+        MetadataValue::Array(MetadataArray::U16(vec![3])),
+        MetadataValue::Array(MetadataArray::I16(vec![-5])),
+        MetadataValue::Array(MetadataArray::U32(vec![])),
+        MetadataValue::Array(MetadataArray::I32(vec![-6, 6])),
+        MetadataValue::Array(MetadataArray::F32(vec![0.5, -0.5])),
+        MetadataValue::Array(MetadataArray::Bool(vec![true, false])),
+        MetadataValue::Array(MetadataArray::String(strings)),
+        MetadataValue::Array(MetadataArray::Array(vec![
+            MetadataArray::U64(vec![1]),
+            MetadataArray::I32(vec![]),
+        ])),
+        MetadataValue::Array(MetadataArray::U64(vec![u64::MAX])),
+        MetadataValue::Array(MetadataArray::I64(vec![i64::MIN])),
+        MetadataValue::Array(MetadataArray::F64(vec![1e300])),
     ];
     let mut metadata = Metadata::new();
     for (index, value) in values.into_iter().enumerate() {
@@ -121,13 +125,17 @@ fn gguf_reads_back_as_written() {
         new_tensor("d", DType::I8, &[7]),
     ];
     let mut metadata = all_values();
-    metadata.insert("general.alignment", Value::U32(64)).unwrap();
+    metadata.insert("general.alignment", MetadataValue::U32(64)).unwrap();
     let (path, again) = (folder.join("one.gguf"), folder.join("two.gguf"));
-    fill(Writer::gguf(&path, &metadata, &tensors).unwrap(), &tensors, 10);
-    fill(Writer::gguf(&again, &metadata, &tensors).unwrap(), &tensors, 1000);
-    assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(&again).unwrap(), "the sizes of the chunks do not matter");
+    fill(ContainerWriter::gguf(&path, &metadata, &tensors).unwrap(), &tensors, 10);
+    fill(ContainerWriter::gguf(&again, &metadata, &tensors).unwrap(), &tensors, 1000);
+    assert_eq!(
+        std::fs::read(&path).unwrap(),
+        std::fs::read(&again).unwrap(),
+        "the sizes of the chunks do not matter"
+    );
     let container = check_read_back(&path, &tensors);
-    assert_eq!(container.kind(), Kind::Gguf);
+    assert_eq!(container.kind(), ContainerKind::Gguf);
     assert!(container.metadata().iter().eq(metadata.iter()));
     assert!(container.tensors().values().all(|info| info.offset % 64 == 0));
 }
@@ -143,11 +151,11 @@ fn safetensors_read_back_as_written() {
     ];
     let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
     let path = folder.join("model.safetensors");
-    let writer = Writer::safetensors(&path, &metadata, &tensors).unwrap();
+    let writer = ContainerWriter::safetensors(&path, &metadata, &tensors).unwrap();
     assert_eq!(writer.order().collect::<Vec<_>>(), ["a", "b", "half", "bytes"]);
     fill(writer, &tensors, 9);
     let container = check_read_back(&folder, &tensors);
-    assert_eq!(container.kind(), Kind::Safetensors);
+    assert_eq!(container.kind(), ContainerKind::Safetensors);
     assert_eq!(container.metadata().require::<&str>("format").unwrap(), "pt");
     assert_eq!(container.tensor("a").unwrap().offset % 8, 0);
 }
@@ -156,7 +164,7 @@ fn safetensors_read_back_as_written() {
 fn an_unfinished_file_leaves_nothing_behind() {
     let folder = empty_folder("unfinished");
     let tensors = [new_tensor("a", DType::F32, &[4])];
-    let mut writer = Writer::gguf(&folder.join("a.gguf"), &Metadata::new(), &tensors).unwrap();
+    let mut writer = ContainerWriter::gguf(&folder.join("a.gguf"), &Metadata::new(), &tensors).unwrap();
     writer.append("a", &[0; 8]).unwrap();
     drop(writer);
     assert_eq!(folder.read_dir().unwrap().count(), 0);
@@ -166,8 +174,9 @@ fn an_unfinished_file_leaves_nothing_behind() {
 fn unwritable_tensors_are_refused() {
     let folder = empty_folder("unwritable");
     let path = folder.join("a.gguf");
-    let gguf =
-        |tensors: &[NewTensor]| Writer::gguf(&path, &Metadata::new(), tensors).unwrap_err().to_string();
+    let gguf = |tensors: &[NewTensor]| {
+        ContainerWriter::gguf(&path, &Metadata::new(), tensors).unwrap_err().to_string()
+    };
     let error = gguf(&[new_tensor("a", DType::U8, &[4])]);
     assert!(error.ends_with("tensor 'a' is u8, for which GGUF has no type"), "{error}");
     let error = gguf(&[new_tensor("a", DType::Q8_0, &[31])]);
@@ -175,7 +184,7 @@ fn unwritable_tensors_are_refused() {
     let error = gguf(&[new_tensor("a", DType::F32, &[1]), new_tensor("a", DType::F32, &[1])]);
     assert!(error.ends_with("tensor 'a' occurs twice"), "{error}");
     let quantized = [new_tensor("a", DType::Q8_0, &[32])];
-    let error = Writer::safetensors(&path, &BTreeMap::new(), &quantized).unwrap_err().to_string();
+    let error = ContainerWriter::safetensors(&path, &BTreeMap::new(), &quantized).unwrap_err().to_string();
     assert!(error.ends_with("tensor 'a' is q8_0, for which safetensors has no type"), "{error}");
 }
 
@@ -199,7 +208,11 @@ fn an_index_joins_its_shards() {
     let shards = [("1.safetensors", "a"), ("2.safetensors", "b")];
     for (file, name) in shards {
         let tensors = [new_tensor(name, DType::F32, &[2])];
-        fill(Writer::safetensors(&folder.join(file), &BTreeMap::new(), &tensors).unwrap(), &tensors, 8);
+        fill(
+            ContainerWriter::safetensors(&folder.join(file), &BTreeMap::new(), &tensors).unwrap(),
+            &tensors,
+            8,
+        );
     }
     let index = |map: &str| {
         let text = format!(r#"{{"metadata":{{"total_size":16}},"weight_map":{{{map}}}}}"#);
@@ -220,11 +233,11 @@ fn an_index_joins_its_shards() {
 /// Writes one file of a split model whose header states file `number` of `count` and `tensors` in total.
 fn write_split(path: &Path, (number, count): (u16, u16), tensors: i32, name: &str) {
     let mut metadata = Metadata::new();
-    metadata.insert("split.no", Value::U16(number)).unwrap();
-    metadata.insert("split.count", Value::U16(count)).unwrap();
-    metadata.insert("split.tensors.count", Value::I32(tensors)).unwrap();
+    metadata.insert("split.no", MetadataValue::U16(number)).unwrap();
+    metadata.insert("split.count", MetadataValue::U16(count)).unwrap();
+    metadata.insert("split.tensors.count", MetadataValue::I32(tensors)).unwrap();
     let list = [new_tensor(name, DType::F32, &[2])];
-    fill(Writer::gguf(path, &metadata, &list).unwrap(), &list, 8);
+    fill(ContainerWriter::gguf(path, &metadata, &list).unwrap(), &list, 8);
 }
 
 #[test]
@@ -323,7 +336,10 @@ fn stories_is_the_same_model_in_both_containers() {
 }
 
 /// Rewrites `container` in the order of its file, and compares the files.
-fn check_rewritten(container: &Container, start: impl FnOnce(&Path, &[NewTensor]) -> Result<Writer>) {
+fn check_rewritten(
+    container: &Container,
+    start: impl FnOnce(&Path, &[NewTensor]) -> Result<ContainerWriter>,
+) {
     let mut infos: Vec<_> = container.tensors().iter().collect();
     infos.sort_by_key(|(_, info)| info.offset);
     let tensors: Vec<_> = infos
@@ -344,10 +360,10 @@ fn check_rewritten(container: &Container, start: impl FnOnce(&Path, &[NewTensor]
 fn files_of_the_reference_writers_are_rewritten_byte_for_byte() {
     let Some(data) = test_data() else { return };
     let gguf = open(&data.join("models/stories260K/stories260K-q8_0.gguf")).unwrap();
-    check_rewritten(&gguf, |path, tensors| Writer::gguf(path, gguf.metadata(), tensors));
+    check_rewritten(&gguf, |path, tensors| ContainerWriter::gguf(path, gguf.metadata(), tensors));
     let safetensors = open(&data.join("fixtures/gpt_oss_mxfp4")).unwrap();
     let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-    check_rewritten(&safetensors, |path, tensors| Writer::safetensors(path, &metadata, tensors));
+    check_rewritten(&safetensors, |path, tensors| ContainerWriter::safetensors(path, &metadata, tensors));
     let golden = open(&data.join("models/stories260K/golden.safetensors")).unwrap();
-    check_rewritten(&golden, |path, tensors| Writer::safetensors(path, &BTreeMap::new(), tensors));
+    check_rewritten(&golden, |path, tensors| ContainerWriter::safetensors(path, &BTreeMap::new(), tensors));
 }

@@ -1,18 +1,18 @@
 //! Randomly mutated files: each is refused, or its tensors lie within the file.
 
 use girih_file::fuzz::mutated;
-use girih_file::{Contents, Limits, ReadAt, gguf, safetensors};
+use girih_file::{FileLimits, HeaderContents, ReadAt, gguf, safetensors};
 use girih_tensor::Result;
 
 use crate::raw;
 
 const MUTATIONS: u64 = 2_000;
 
-fn survives(good: &[u8], parse: fn(&dyn ReadAt, &Limits) -> Result<Contents>) {
-    parse(&good, &Limits::DEFAULT).expect("the unmutated file is valid");
+fn survives(good: &[u8], parse: fn(&dyn ReadAt, &FileLimits) -> Result<HeaderContents>) {
+    parse(&good, &FileLimits::DEFAULT).expect("the unmutated file is valid");
     for seed in 1..=MUTATIONS {
         let bytes = mutated(good, seed);
-        let Ok(contents) = parse(&bytes, &Limits::DEFAULT) else { continue };
+        let Ok(contents) = parse(&bytes, &FileLimits::DEFAULT) else { continue };
         for (name, info) in &contents.tensors {
             let end = info.offset + info.bytes;
             assert!(end <= bytes.len() as u64, "seed {seed}: {name} ends at {end} of {}", bytes.len());

@@ -1,6 +1,6 @@
 //! Headers with wrong shapes of Q4NX matrices.
 
-use girih_file::{Limits, safetensors};
+use girih_file::{FileLimits, safetensors};
 
 use crate::raw;
 
@@ -9,7 +9,7 @@ fn refusal(key: &str, value: &str, dtype: &str, shape: &str) -> String {
     let header = format!(
         r#"{{"__metadata__":{{"{key}":"{value}"}},"w":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[0,5120]}}}}"#
     );
-    match safetensors::parse(&raw::safetensors(&header, 5120), &Limits::DEFAULT) {
+    match safetensors::parse(&raw::safetensors(&header, 5120), &FileLimits::DEFAULT) {
         Ok(contents) => format!("{} {}", contents.tensors["w"].dtype, contents.tensors["w"].shape),
         Err(error) => error.to_string(),
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use girih_hub::{HubEnv, ModelId, Progress, PullOptions, Pulled, find, pull};
+use girih_hub::{HubEnv, ModelId, PullOptions, PullProgress, Pulled, find, pull};
 use girih_tensor::{Error, Result};
 
 use server::{COMMIT, Fault, Repo, Server, blob_name};
@@ -161,10 +161,7 @@ fn pulling_a_commit_writes_no_ref_and_keeps_folders() {
     assert_eq!(pulled.snapshot.path(), cache.file("Q8_0/m-Q8_0.gguf"));
     assert!(fs::read(pulled.snapshot.path()).unwrap() == gguf);
     assert!(!cache.repo().join("refs").exists() && server.requests("m-Q4_0.gguf").is_empty());
-    assert_says(
-        pull_from(&cache, &server),
-        "choose one as org/name:QUANT from Q8_0/m-Q8_0, m-Q4_0",
-    );
+    assert_says(pull_from(&cache, &server), "choose one as org/name:QUANT from Q8_0/m-Q8_0, m-Q4_0");
     assert_says(pull_id("org/name:Q6_K", &cache, &server), "no GGUF file for Q6_K");
 }
 
@@ -281,10 +278,8 @@ fn server_errors_are_retried() {
 
 #[test]
 fn repeated_server_errors_end_the_pull() {
-    let server = assert_refused(
-        vec![Fault::Status(503, ""); 9],
-        "answers 503: an error of the server (tried 3 times",
-    );
+    let server =
+        assert_refused(vec![Fault::Status(503, ""); 9], "answers 503: an error of the server (tried 3 times");
     assert_eq!(server.requests(WEIGHTS).len(), 3);
 }
 
@@ -495,7 +490,8 @@ fn retries_are_reported() {
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
     server.file_faults(WEIGHTS, [Fault::CutAfter(5)]);
     let mut retries = 0;
-    let mut count = |event: Progress<'_>| retries += u32::from(matches!(event, Progress::Retrying { .. }));
+    let mut count =
+        |event: PullProgress<'_>| retries += u32::from(matches!(event, PullProgress::Retrying { .. }));
     pull(&id("org/name"), &HubEnv::new(&cache.0, server.url()), &options(), &mut count).unwrap();
     assert_eq!(retries, 1);
 }

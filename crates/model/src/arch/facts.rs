@@ -3,7 +3,7 @@
 
 use girih_graph::{Act, Pairing, Span};
 
-use super::schema::Place;
+use super::schema::NormPosition;
 
 /// The parameters of a model; equal for every container of the same model.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,18 +11,18 @@ pub struct Facts {
     /// The architecture's name.
     pub name: String,
     /// Sizes of the whole model.
-    pub sizes: Sizes,
+    pub sizes: ModelSizes,
     /// The embedding.
-    pub embed: Embed,
+    pub embed: EmbedFacts,
     /// One entry per layer.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<LayerFacts>,
     /// The final norm and the head.
     pub head: Head,
 }
 
 /// Sizes of a whole model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub struct ModelSizes {
     /// The hidden size.
     pub width: usize,
     /// The number of rows of the embedding table.
@@ -33,14 +33,14 @@ pub struct Sizes {
 
 /// The embedding.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Embed {
+pub struct EmbedFacts {
     /// The factor of the embeddings.
     pub scale: Option<f32>,
 }
 
 /// One layer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Layer {
+pub struct LayerFacts {
     /// The mixer: attention.
     pub mixer: Mixer,
     /// The feed-forward part.
@@ -53,12 +53,12 @@ pub struct Layer {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mixer {
     /// Attention.
-    Attend(Attend),
+    Attend(AttentionFacts),
 }
 
 /// Attention of one layer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Attend {
+pub struct AttentionFacts {
     /// The number of query heads.
     pub heads: usize,
     /// The number of KV heads; divides `heads`.
@@ -120,7 +120,7 @@ pub enum Ffn {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Norms {
     /// Their positions.
-    pub places: Vec<Place>,
+    pub positions: Vec<NormPosition>,
     /// The epsilon that is added to the mean square.
     pub epsilon: f32,
 }
@@ -136,14 +136,14 @@ pub struct Head {
     pub softcap: Option<f32>,
 }
 
-impl Place {
+impl NormPosition {
     /// The name of the position in names of weights.
     pub fn name(self) -> &'static str {
         match self {
-            Place::BeforeMixer => "before_mixer",
-            Place::AfterMixer => "after_mixer",
-            Place::BeforeFfn => "before_ffn",
-            Place::AfterFfn => "after_ffn",
+            NormPosition::BeforeMixer => "before_mixer",
+            NormPosition::AfterMixer => "after_mixer",
+            NormPosition::BeforeFfn => "before_ffn",
+            NormPosition::AfterFfn => "after_ffn",
         }
     }
 }

@@ -4,11 +4,13 @@ use girih_file::quote;
 use girih_graph::{Act, Pairing, Span};
 use girih_tensor::{Error, Result};
 
-use super::facts::{Attend, Biases, Embed, Facts, Ffn, Head, Layer, Mixer, Norms, Rope, Sizes};
-use super::origin::Origin;
+use super::config::ModelConfig;
+use super::facts::{
+    AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, Norms, Rope,
+};
 use super::rope;
-use super::schema::{self, Arch, DefaultValue, EmbedScale, Field, SpanKind};
-use crate::limits::Limits;
+use super::schema::{self, Arch, DefaultValue, EmbedScale, Field, LayerKind};
+use crate::limits::ModelLimits;
 
 /// Properties of a model that its stored weights determine.
 pub(crate) trait Stored {
@@ -27,22 +29,22 @@ pub(crate) trait Stored {
 /// unsupported value.
 pub(crate) fn fill(
     arch: &Arch,
-    origin: &Origin<'_>,
+    config: &ModelConfig<'_>,
     layers: usize,
     stored: &dyn Stored,
-    limits: &Limits,
+    limits: &ModelLimits,
 ) -> Result<Facts> {
-    check_refused(arch, origin)?;
-    let fill = Fill { arch, origin, stored };
+    check_refused(arch, config)?;
+    let fill = Fill { arch, config, stored };
     let norms = Norms {
-        places: arch.norms.places.clone(),
+        positions: arch.norms.positions.clone(),
         epsilon: fill.required("norms.epsilon", &arch.norms.epsilon)?,
     };
     let heads = fill.heads(limits)?;
     let spans = fill.spans(layers)?;
     let mut filled = Vec::with_capacity(layers);
     for (index, kind) in spans.into_iter().enumerate() {
-        filled.push(Layer {
+        filled.push(LayerFacts {
             mixer: Mixer::Attend(fill.attend(index, kind, &heads, norms.epsilon)?),
             ffn: fill.ffn(index)?,
             norms: norms.clone(),
@@ -52,21 +54,21 @@ pub(crate) fn fill(
     let scale = arch.embed.scale.map(|EmbedScale::SqrtWidth| (width as f32).sqrt());
     Ok(Facts {
         name: arch.name.clone(),
-        sizes: Sizes {
+        sizes: ModelSizes {
             width,
             vocabulary: stored.vocabulary()?,
             context: fill.size("sizes.context", &arch.sizes.context)?,
         },
-        embed: Embed { scale },
+        embed: EmbedFacts { scale },
         layers: filled,
         head: fill.head(norms.epsilon)?,
     })
 }
 
 /// Refuses a model whose configuration sets a key that the description excludes.
-fn check_refused(arch: &Arch, origin: &Origin<'_>) -> Result<()> {
+fn check_refused(arch: &Arch, config: &ModelConfig<'_>) -> Result<()> {
     for (key, sentence) in &arch.refuse {
-        let harmless = origin.json(key).is_none_or(|value| {
+        let harmless = config.json(key).is_none_or(|value| {
             value.as_bool() == Some(false) || value.as_object().is_some_and(|object| object.is_empty())
         });
         if !harmless {
@@ -78,12 +80,12 @@ fn check_refused(arch: &Arch, origin: &Origin<'_>) -> Result<()> {
 
 struct Fill<'a> {
     arch: &'a Arch,
-    origin: &'a Origin<'a>,
+    config: &'a ModelConfig<'a>,
     stored: &'a dyn Stored,
 }
 
 /// The sizes of attention, checked for consistency.
-struct Heads {
+struct HeadSizes {
     width: usize,
     heads: usize,
     kv_heads: usize,
@@ -92,27 +94,27 @@ struct Heads {
 
 impl Fill<'_> {
     fn missing(&self, name: &str, field: &Field) -> Error {
-        let key = self.origin.key(field);
+        let key = self.config.key(field);
         Error::new(format!("{key} is missing; architecture {} needs it for {name}", self.arch.name))
     }
 
     fn size(&self, name: &str, field: &Field) -> Result<usize> {
-        self.origin.size(field)?.ok_or_else(|| self.missing(name, field))
+        self.config.size(field)?.ok_or_else(|| self.missing(name, field))
     }
 
     fn required(&self, name: &str, field: &Field) -> Result<f32> {
-        Ok(self.origin.number(field)?.ok_or_else(|| self.missing(name, field))? as f32)
+        Ok(self.config.number(field)?.ok_or_else(|| self.missing(name, field))? as f32)
     }
 
     /// A number that models may omit.
     fn optional(&self, field: Option<&Field>) -> Result<Option<f32>> {
-        let number = field.map_or(Ok(None), |field| self.origin.number(field))?;
+        let number = field.map_or(Ok(None), |field| self.config.number(field))?;
         Ok(number.map(|number| number as f32))
     }
 
     /// A size whose default may be one of `words`.
     fn size_or(&self, name: &str, field: &Field, words: &[(&str, usize)]) -> Result<usize> {
-        if let Some(size) = self.origin.size(field)? {
+        if let Some(size) = self.config.size(field)? {
             return Ok(size);
         }
         let Some(DefaultValue::Word(word)) = &field.default else { return Err(self.missing(name, field)) };
@@ -122,7 +124,7 @@ impl Fill<'_> {
         })
     }
 
-    fn heads(&self, limits: &Limits) -> Result<Heads> {
+    fn heads(&self, limits: &ModelLimits) -> Result<HeadSizes> {
         let sizes = &self.arch.sizes;
         let width = self.size("sizes.width", &sizes.width)?;
         let heads = self.size("sizes.heads", &sizes.heads)?;
@@ -139,15 +141,15 @@ impl Fill<'_> {
         if size > limits.head_size {
             return Err(Error::new(format!("the head size is {size}; the cap is {}", limits.head_size)));
         }
-        Ok(Heads { width, heads, kv_heads, size })
+        Ok(HeadSizes { width, heads, kv_heads, size })
     }
 
     /// The kind of each layer: from the model's list, the model's period, or the
     /// description's pattern.
-    fn spans(&self, layers: usize) -> Result<Vec<SpanKind>> {
+    fn spans(&self, layers: usize) -> Result<Vec<LayerKind>> {
         let mixer = &self.arch.mixer;
         if let Some(types) = &mixer.layer_types
-            && let Some(list) = self.origin.json(&types.hf).and_then(|value| value.as_array())
+            && let Some(list) = self.config.json(&types.hf).and_then(|value| value.as_array())
         {
             if list.len() != layers {
                 let have = list.len();
@@ -157,18 +159,18 @@ impl Fill<'_> {
                 )));
             }
             let kind = |word: &serde_json::Value| match word.as_str() {
-                Some(word) if word == types.local => Ok(SpanKind::Local),
-                Some(word) if word == types.full => Ok(SpanKind::Full),
+                Some(word) if word == types.local => Ok(LayerKind::Local),
+                Some(word) if word == types.full => Ok(LayerKind::Full),
                 _ => {
                     Err(Error::new(format!("config.json's '{}' contains the unknown kind {word}", types.hf)))
                 }
             };
             return list.iter().map(kind).collect();
         }
-        let period = mixer.period.as_ref().map_or(Ok(None), |field| self.origin.size(field))?;
+        let period = mixer.period.as_ref().map_or(Ok(None), |field| self.config.size(field))?;
         let kind = |index: usize| match period {
-            Some(period) if (index + 1).is_multiple_of(period) => SpanKind::Full,
-            Some(_) => SpanKind::Local,
+            Some(period) if (index + 1).is_multiple_of(period) => LayerKind::Full,
+            Some(_) => LayerKind::Local,
             None => mixer.spans[index % mixer.spans.len()],
         };
         if mixer.spans.is_empty() {
@@ -177,10 +179,16 @@ impl Fill<'_> {
         Ok((0..layers).map(kind).collect())
     }
 
-    fn attend(&self, layer: usize, kind: SpanKind, heads: &Heads, epsilon: f32) -> Result<Attend> {
+    fn attend(
+        &self,
+        layer: usize,
+        kind: LayerKind,
+        heads: &HeadSizes,
+        epsilon: f32,
+    ) -> Result<AttentionFacts> {
         let mixer = &self.arch.mixer;
         let scale_of = match &mixer.scale_of {
-            Some(field) => self.origin.number(field)?.unwrap_or(heads.size as f64),
+            Some(field) => self.config.number(field)?.unwrap_or(heads.size as f64),
             None => heads.size as f64,
         };
         if scale_of <= 0.0 {
@@ -189,7 +197,7 @@ impl Fill<'_> {
             )));
         }
         let bias = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.bias"));
-        Ok(Attend {
+        Ok(AttentionFacts {
             heads: heads.heads,
             kv_heads: heads.kv_heads,
             head_size: heads.size,
@@ -205,25 +213,27 @@ impl Fill<'_> {
     fn cap(&self, field: Option<&Field>) -> Result<Option<f32>> {
         let cap = self.optional(field)?;
         match cap {
-            Some(cap) if cap <= 0.0 => Err(Error::new(format!("a soft cap is {cap}; a positive number is needed"))),
+            Some(cap) if cap <= 0.0 => {
+                Err(Error::new(format!("a soft cap is {cap}; a positive number is needed")))
+            }
             cap => Ok(cap),
         }
     }
 
-    fn span(&self, kind: SpanKind) -> Result<Span> {
+    fn span(&self, kind: LayerKind) -> Result<Span> {
         match (kind, &self.arch.sizes.window) {
-            (SpanKind::Full, _) => Ok(Span::Full),
-            (SpanKind::Local, Some(field)) => Ok(Span::Window(self.size("sizes.window", field)? as u32)),
-            (SpanKind::Local, None) => {
+            (LayerKind::Full, _) => Ok(Span::Full),
+            (LayerKind::Local, Some(field)) => Ok(Span::Window(self.size("sizes.window", field)? as u32)),
+            (LayerKind::Local, None) => {
                 Err(Error::new(format!("architecture {}: local layers need sizes.window", self.arch.name)))
             }
         }
     }
 
-    fn rope(&self, kind: SpanKind, size: usize) -> Result<Rope> {
+    fn rope(&self, kind: LayerKind, size: usize) -> Result<Rope> {
         let name = match kind {
-            SpanKind::Full => "full",
-            SpanKind::Local => "local",
+            LayerKind::Full => "full",
+            LayerKind::Local => "local",
         };
         let stated = self.arch.rope.get(&kind).ok_or_else(|| {
             Error::new(format!("architecture {}: layers of kind '{name}' need [rope.{name}]", self.arch.name))
@@ -235,19 +245,19 @@ impl Fill<'_> {
             )));
         }
         let scaling = stated.scaling.as_ref();
-        let factors = rope::factors(self.origin, scaling, base, size, |tensor| self.stored.numbers(tensor))?;
+        let factors = rope::factors(self.config, scaling, base, size, |tensor| self.stored.numbers(tensor))?;
         let pairing = match stated.pairing {
-            schema::Pairing::Halves => Pairing::Halves,
-            schema::Pairing::Neighbours => Pairing::Neighbours,
+            schema::PairingSchema::Halves => Pairing::Halves,
+            schema::PairingSchema::Neighbours => Pairing::Neighbours,
         };
         Ok(Rope { name, pairing, base, factors })
     }
 
     fn ffn(&self, layer: usize) -> Result<Ffn> {
         let field = &self.arch.ffn.act;
-        let word = self.origin.word(field)?.ok_or_else(|| self.missing("ffn.act", field))?;
+        let word = self.config.word(field)?.ok_or_else(|| self.missing("ffn.act", field))?;
         let act = act(&word).ok_or_else(|| {
-            let key = self.origin.key(field);
+            let key = self.config.key(field);
             Error::new(format!(
                 "{key} is {}; the activations 'silu' and 'gelu_pytorch_tanh' are supported",
                 quote(&word)
@@ -263,7 +273,7 @@ impl Fill<'_> {
 
     fn head(&self, epsilon: f32) -> Result<Head> {
         let stored = self.stored.has("head.weight");
-        let stated = self.arch.head.tied.as_ref().map_or(Ok(None), |field| self.origin.flag(field))?;
+        let stated = self.arch.head.tied.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
         if stated == Some(false) && !stored {
             return Err(Error::new(
                 "the head is not tied to the embedding table, but the model has no tensor for it",

@@ -1,18 +1,20 @@
 //! Architectures as data: parses the descriptions in `archs/`, finds the one
 //! that matches a model, and makes facts from it and the model's parameters.
 
+mod config;
 mod facts;
 mod fill;
-mod origin;
 mod rope;
 pub mod schema;
 
-pub use facts::{Attend, Biases, Embed, Facts, Ffn, Head, Layer, Mixer, Norms, Rope, Sizes};
+pub use config::ModelConfig;
+pub use facts::{
+    AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, Norms, Rope,
+};
 pub use fill::act;
 pub(crate) use fill::{Stored, fill};
-pub use origin::Origin;
 pub(crate) use rope::frequencies;
-pub use schema::{Arch, Place};
+pub use schema::{Arch, NormPosition};
 
 use girih_file::quote;
 use girih_tensor::{Error, Result};
@@ -40,14 +42,16 @@ pub fn known(given: Vec<Arch>) -> Result<Vec<Arch>> {
 ///
 /// # Errors
 /// When no description matches; the error lists the known ones.
-pub fn find<'a>(known: &'a [Arch], origin: &Origin<'_>) -> Result<&'a Arch> {
-    let names = origin.architectures()?;
+pub fn find<'a>(known: &'a [Arch], config: &ModelConfig<'_>) -> Result<&'a Arch> {
+    let names = config.architectures()?;
     let found = known.iter().find(|arch| {
-        let matches = if origin.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf };
+        let matches = if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf };
         names.iter().any(|name| matches.contains(name))
     });
     found.ok_or_else(|| {
-        let all = known.iter().flat_map(|arch| if origin.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf });
+        let all = known
+            .iter()
+            .flat_map(|arch| if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf });
         let all: Vec<&str> = all.map(String::as_str).collect();
         Error::new(format!(
             "unknown architecture {}; known: {}; describe another in a file and pass it with --arch",

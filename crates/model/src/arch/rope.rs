@@ -10,7 +10,7 @@ use girih_file::quote;
 use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
-use super::origin::Origin;
+use super::config::ModelConfig;
 use super::schema::Scaling;
 
 /// The `size / 2` frequencies, in radians per position:
@@ -33,19 +33,19 @@ pub fn frequencies(base: f32, factors: &[f32], size: usize) -> Vec<f32> {
 ///
 /// `tensor` returns the values of a GGUF tensor of divisors, if it exists.
 pub(super) fn factors(
-    origin: &Origin<'_>,
+    config: &ModelConfig<'_>,
     scaling: Option<&Scaling>,
     base: f32,
     size: usize,
     tensor: impl Fn(&str) -> Result<Option<Vec<f32>>>,
 ) -> Result<Vec<f32>> {
     let Some(scaling) = scaling else { return Ok(Vec::new()) };
-    let factors = match origin {
-        Origin::Hf(_) => {
-            let object = scaling.hf.iter().find_map(|path| Some((path, origin.json(path)?)));
+    let factors = match config {
+        ModelConfig::Hf(_) => {
+            let object = scaling.hf.iter().find_map(|path| Some((path, config.json(path)?)));
             object.map_or(Ok(Vec::new()), |(path, object)| described(path, object, base, size))?
         }
-        Origin::Gguf(metadata) => {
+        ModelConfig::Gguf(metadata) => {
             let stored = scaling.factors.as_deref().map_or(Ok(None), tensor)?;
             let prefix = scaling.gguf.as_deref().unwrap_or_default();
             let kind = metadata.get::<&str>(&format!("{prefix}.type"))?.unwrap_or("none");

@@ -16,21 +16,21 @@ pub struct Arch {
     /// The models that it describes.
     #[serde(rename = "match")]
     pub matches: Match,
-    /// Sizes.
-    pub sizes: Sizes,
+    /// The sizes.
+    pub sizes: SizesSchema,
     /// The embedding.
     #[serde(default)]
-    pub embed: Embed,
+    pub embed: EmbedSchema,
     /// The norms of a layer, and of the head.
-    pub norms: Norms,
+    pub norms: NormsSchema,
     /// Attention.
-    pub mixer: Mixer,
+    pub mixer: MixerSchema,
     /// Rotary position embedding, by kind of layer.
-    pub rope: BTreeMap<SpanKind, Rope>,
+    pub rope: BTreeMap<LayerKind, RopeSchema>,
     /// The feed-forward part.
-    pub ffn: Ffn,
+    pub ffn: FfnSchema,
     /// The final norm and the head.
-    pub head: Head,
+    pub head: HeadSchema,
     /// Keys of `config.json` that must be absent, null, false or empty, each with
     /// the error for a model that sets it.
     #[serde(default)]
@@ -57,7 +57,7 @@ pub struct Match {
 /// The fields of the sizes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sizes {
+pub struct SizesSchema {
     /// The hidden size.
     pub width: Field,
     /// The number of layers.
@@ -82,7 +82,7 @@ pub struct Sizes {
 /// The embedding.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Embed {
+pub struct EmbedSchema {
     /// The factor of the embeddings.
     pub scale: Option<EmbedScale>,
 }
@@ -98,9 +98,10 @@ pub enum EmbedScale {
 /// The norms of a layer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Norms {
+pub struct NormsSchema {
     /// Their positions.
-    pub places: Vec<Place>,
+    #[serde(rename = "places")]
+    pub positions: Vec<NormPosition>,
     /// The epsilon that is added to the mean square.
     pub epsilon: Field,
 }
@@ -108,7 +109,7 @@ pub struct Norms {
 /// The position of a norm in a layer; its weight is `layers.{i}.norms.<position>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum NormPosition {
     /// On the input of attention.
     BeforeMixer,
     /// On the output of attention, before the residual.
@@ -122,9 +123,9 @@ pub enum Place {
 /// Attention.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mixer {
+pub struct MixerSchema {
     /// The kinds of layers, repeated over the layers.
-    pub spans: Vec<SpanKind>,
+    pub spans: Vec<LayerKind>,
     /// The key under which a model lists the kinds of its layers.
     pub layer_types: Option<LayerTypes>,
     /// The period n of a model: every n-th layer is full, the others are local.
@@ -142,7 +143,7 @@ pub struct Mixer {
 /// The kind of a layer, by the positions that it attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SpanKind {
+pub enum LayerKind {
     /// All earlier positions.
     Full,
     /// The positions of a sliding window.
@@ -164,9 +165,9 @@ pub struct LayerTypes {
 /// Rotary position embedding of one kind of layer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rope {
+pub struct RopeSchema {
     /// The components that form a pair.
-    pub pairing: Pairing,
+    pub pairing: PairingSchema,
     /// The base of the frequencies.
     pub base: Field,
     /// The fields of a scaling of the frequencies.
@@ -176,7 +177,7 @@ pub struct Rope {
 /// The components of a head that form a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Pairing {
+pub enum PairingSchema {
     /// `i` with `i + size/2`.
     Halves,
     /// `2i` with `2i + 1`.
@@ -199,7 +200,7 @@ pub struct Scaling {
 /// The feed-forward part: `down(act(gate(x)) · up(x))`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ffn {
+pub struct FfnSchema {
     /// The activation, under its name in `config.json`.
     pub act: Field,
 }
@@ -207,7 +208,7 @@ pub struct Ffn {
 /// The final norm and the head.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Head {
+pub struct HeadSchema {
     /// Whether the embedding table is also the head. If a model does not state
     /// it, the head is tied if there is no `head.weight`.
     pub tied: Option<Field>,

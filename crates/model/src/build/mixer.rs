@@ -4,11 +4,11 @@ use girih_graph::{Op, ValueId};
 use girih_tensor::Result;
 
 use super::Build;
-use crate::arch::{Attend, Rope};
+use crate::arch::{AttentionFacts, Rope};
 
 impl Build<'_> {
     /// Attention on `x`, from the input projections to the output projection.
-    pub(super) fn attend(&mut self, at: &str, attend: &Attend, x: ValueId) -> Result<ValueId> {
+    pub(super) fn attend(&mut self, at: &str, attend: &AttentionFacts, x: ValueId) -> Result<ValueId> {
         let width = self.facts.sizes.width;
         let (size, span) = (attend.head_size, attend.span);
         let biases = attend.biases;

@@ -9,8 +9,8 @@ mod mixer;
 use girih_graph::{Builder, Graph, InputKind, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
-use crate::arch::{Facts, Ffn, Layer, Mixer, Place};
-use crate::weights::Weights;
+use crate::arch::{Facts, Ffn, LayerFacts, Mixer, NormPosition};
+use crate::weights::ModelWeights;
 use girih_tensor::{Error, Result};
 
 /// The name of the output of layer `index`; the input of layer 0 is `embed`.
@@ -23,7 +23,7 @@ pub fn layer_output(index: usize) -> String {
 /// # Errors
 /// When a weight is missing or its shape contradicts the facts, when a parameter
 /// is invalid, or when the model has no output of the key's kind.
-pub fn graph(facts: &Facts, weights: &Weights, key: Key, state: DType) -> Result<Graph> {
+pub fn graph(facts: &Facts, weights: &ModelWeights, key: Key, state: DType) -> Result<Graph> {
     let mut build = Build { facts, weights, state, graph: Builder::new(key) };
     let mut x = build.embed(key.variant.input)?;
     for (index, layer) in facts.layers.iter().enumerate() {
@@ -41,7 +41,7 @@ pub fn graph(facts: &Facts, weights: &Weights, key: Key, state: DType) -> Result
 /// The state of building a graph.
 struct Build<'a> {
     facts: &'a Facts,
-    weights: &'a Weights,
+    weights: &'a ModelWeights,
     state: DType,
     graph: Builder,
 }
@@ -95,22 +95,28 @@ impl Build<'_> {
     }
 
     /// `x + mixer(x)`, then `x + ffn(x)`, with the layer's norms.
-    fn layer(&mut self, index: usize, layer: &Layer, x: ValueId) -> Result<ValueId> {
+    fn layer(&mut self, index: usize, layer: &LayerFacts, x: ValueId) -> Result<ValueId> {
         let at = format!("layers.{index}");
-        let read = self.norm_at(&at, layer, Place::BeforeMixer, x)?;
+        let read = self.norm_at(&at, layer, NormPosition::BeforeMixer, x)?;
         let Mixer::Attend(attend) = &layer.mixer;
         let mixed = self.attend(&format!("{at}.mixer"), attend, read)?;
-        let mixed = self.norm_at(&at, layer, Place::AfterMixer, mixed)?;
+        let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
         let x = self.graph.same(&format!("{at}.mixed"), Op::Add, &[x, mixed]);
-        let read = self.norm_at(&at, layer, Place::BeforeFfn, x)?;
+        let read = self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?;
         let Ffn::Gated { size, act, biases } = layer.ffn;
         let fed = self.gated(&format!("{at}.ffn"), size, act, biases, read)?;
-        let fed = self.norm_at(&at, layer, Place::AfterFfn, fed)?;
+        let fed = self.norm_at(&at, layer, NormPosition::AfterFfn, fed)?;
         Ok(self.graph.same(&layer_output(index), Op::Add, &[x, fed]))
     }
 
     /// The norm at `position`, if the layer has one there; else `x`.
-    fn norm_at(&mut self, at: &str, layer: &Layer, position: Place, x: ValueId) -> Result<ValueId> {
+    fn norm_at(
+        &mut self,
+        at: &str,
+        layer: &LayerFacts,
+        position: NormPosition,
+        x: ValueId,
+    ) -> Result<ValueId> {
         if !layer.norms.positions.contains(&position) {
             return Ok(x);
         }

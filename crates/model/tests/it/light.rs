@@ -8,7 +8,7 @@ use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{BLOCK_POSITIONS, Key, Outputs, Runner, Sequence, Step, Variant, load};
 use girih_model::arch::{Arch, Biases, Ffn, Mixer, schema};
-use girih_model::{Limits, Model};
+use girih_model::{Model, ModelLimits};
 use girih_tensor::{DType, View};
 
 /// The folder of a fixture in the repository.
@@ -40,7 +40,8 @@ fn open(path: &Path) -> Model {
 
 /// Opens a model, with further architectures.
 fn open_as(path: &Path, given: Vec<Arch>) -> Model {
-    Model::open(path, given, &Limits::DEFAULT).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    Model::open(path, given, &ModelLimits::DEFAULT)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// An architecture that is not part of the binary.
@@ -87,7 +88,7 @@ fn numbers(container: &Container, name: &str) -> Vec<f32> {
 
 /// Compares the logits of every prompt with those of the folder's golden file.
 fn agrees_with_golden(folder: &Path, model: &Model) {
-    let golden = Container::open(&folder.join("golden.safetensors"), &Limits::DEFAULT.file).unwrap();
+    let golden = Container::open(&folder.join("golden.safetensors"), &ModelLimits::DEFAULT.file).unwrap();
     for prompt in 0.. {
         let Ok(info) = golden.tensor(&format!("p{prompt}.input_ids")) else {
             assert!(prompt > 0, "a golden file has at least one prompt");
@@ -113,7 +114,7 @@ fn the_interpreter_gives_the_logits_of_transformers() {
 #[test]
 fn a_file_adds_an_architecture() {
     let folder = committed("qwen2");
-    let error = Model::open(&folder, Vec::new(), &Limits::DEFAULT).unwrap_err().to_string();
+    let error = Model::open(&folder, Vec::new(), &ModelLimits::DEFAULT).unwrap_err().to_string();
     assert!(error.contains("unknown architecture 'Qwen2ForCausalLM'"), "{error}");
     agrees_with_golden(&folder, &open_as(&folder, vec![qwen2()]));
 }
@@ -128,7 +129,7 @@ fn an_added_architecture_refuses_excluded_settings() {
     std::fs::create_dir_all(&copy).unwrap();
     std::fs::write(copy.join("config.json"), sliding).unwrap();
     std::fs::copy(folder.join("model.safetensors"), copy.join("model.safetensors")).unwrap();
-    let opened = Model::open(&copy, vec![qwen2()], &Limits::DEFAULT);
+    let opened = Model::open(&copy, vec![qwen2()], &ModelLimits::DEFAULT);
     std::fs::remove_dir_all(&copy).unwrap();
     let error = opened.unwrap_err().to_string();
     assert!(error.contains("'use_sliding_window'"), "{error}");

@@ -5,11 +5,11 @@ use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
 use super::schema::{Arch, DefaultValue, Field};
-use crate::limits::Limits;
+use crate::limits::ModelLimits;
 
 /// The source of a model's parameters.
 #[derive(Clone, Copy, Debug)]
-pub enum Origin<'a> {
+pub enum ModelConfig<'a> {
     /// `config.json`, in the hub's style or that of transformers 5.
     Hf(&'a Json),
     /// The header of a GGUF.
@@ -24,24 +24,24 @@ pub(super) enum Stated {
     Flag(bool),
 }
 
-impl<'a> Origin<'a> {
+impl<'a> ModelConfig<'a> {
     /// Whether the model comes from a GGUF.
     pub fn is_gguf(&self) -> bool {
-        matches!(self, Origin::Gguf(_))
+        matches!(self, ModelConfig::Gguf(_))
     }
 
     /// The names of the model's architecture.
     pub(super) fn architectures(&self) -> Result<Vec<String>> {
         match self {
-            Origin::Gguf(metadata) => Ok(vec![metadata.require::<&str>("general.architecture")?.to_owned()]),
-            Origin::Hf(config) => {
+            ModelConfig::Gguf(metadata) => {
+                Ok(vec![metadata.require::<&str>("general.architecture")?.to_owned()])
+            }
+            ModelConfig::Hf(config) => {
                 let list = config.get("architectures").and_then(Json::as_array);
                 let names: Vec<String> =
                     list.into_iter().flatten().filter_map(Json::as_str).map(str::to_owned).collect();
                 if names.is_empty() {
-                    return Err(Error::new(
-                        "config.json lists no 'architectures'; at least one is needed",
-                    ));
+                    return Err(Error::new("config.json lists no 'architectures'; at least one is needed"));
                 }
                 Ok(names)
             }
@@ -49,22 +49,19 @@ impl<'a> Origin<'a> {
     }
 
     /// The number of layers, checked against the cap, as it bounds later allocations.
-    pub(crate) fn layers(&self, arch: &Arch, limits: &Limits) -> Result<usize> {
+    pub(crate) fn layers(&self, arch: &Arch, limits: &ModelLimits) -> Result<usize> {
         let field = &arch.sizes.layers;
         let key = self.key(field);
         let layers = self.size(field)?.ok_or_else(|| Error::new(format!("{key} is missing")))?;
         if layers > limits.layers as usize {
-            return Err(Error::new(format!(
-                "{key} is {layers}; the cap is {} layers",
-                limits.layers
-            )));
+            return Err(Error::new(format!("{key} is {layers}; the cap is {} layers", limits.layers)));
         }
         Ok(layers)
     }
 
     /// The value at a path of `config.json`; null counts as absent.
     pub(super) fn json(&self, path: &str) -> Option<&'a Json> {
-        let Origin::Hf(config) = self else { return None };
+        let ModelConfig::Hf(config) = self else { return None };
         let found = path.split('.').try_fold(*config, |level, key| level.get(key));
         found.filter(|value| !value.is_null())
     }
@@ -72,18 +69,18 @@ impl<'a> Origin<'a> {
     /// The container's value of a field; `None` if it is absent.
     pub(super) fn stated(&self, field: &Field) -> Result<Option<Stated>> {
         match self {
-            Origin::Hf(_) => {
+            ModelConfig::Hf(_) => {
                 field.hf.iter().find_map(|path| Some((path, self.json(path)?))).map_or(Ok(None), json)
             }
-            Origin::Gguf(metadata) => field.gguf.as_deref().map_or(Ok(None), |key| gguf(metadata, key)),
+            ModelConfig::Gguf(metadata) => field.gguf.as_deref().map_or(Ok(None), |key| gguf(metadata, key)),
         }
     }
 
     /// The field's key, for errors.
     pub(super) fn key(&self, field: &Field) -> String {
         match self {
-            Origin::Hf(_) => format!("config.json's '{}'", field.hf.iter().next().unwrap_or("(no key)")),
-            Origin::Gguf(_) => format!("GGUF's '{}'", field.gguf.as_deref().unwrap_or("(no key)")),
+            ModelConfig::Hf(_) => format!("config.json's '{}'", field.hf.iter().next().unwrap_or("(no key)")),
+            ModelConfig::Gguf(_) => format!("GGUF's '{}'", field.gguf.as_deref().unwrap_or("(no key)")),
         }
     }
 
@@ -104,9 +101,7 @@ impl<'a> Origin<'a> {
         let Some(number) = self.number(field)? else { return Ok(None) };
         if number.fract() != 0.0 || !(1.0..=f64::from(i32::MAX)).contains(&number) {
             let key = self.key(field);
-            return Err(Error::new(format!(
-                "{key} is {number}; an integer from 1 to 2147483647 is needed"
-            )));
+            return Err(Error::new(format!("{key} is {number}; an integer from 1 to 2147483647 is needed")));
         }
         Ok(Some(number as usize))
     }
