@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use girih_file::{
-    Array, Container, ContainerKind, ContainerWriter, FileLimits, Metadata, MetadataValue, NewTensor,
+    Container, ContainerKind, ContainerWriter, FileLimits, Metadata, MetadataArray, MetadataValue, NewTensor,
     Strings, gguf, safetensors,
 };
 use girih_tensor::{DType, Result, Shape};
