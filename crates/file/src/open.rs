@@ -221,7 +221,7 @@ fn open_gguf(path: &Path, limits: &FileLimits) -> Result<Container> {
         }
         Some(split) => {
             let sentence = format!(
-                "is file {} of {}; at most {} files are supported",
+                "is file {} of {}; files are numbered from 1 to their count, which is at most {}",
                 split.number, split.count, limits.shards
             );
             return Err(Error::new(sentence).of(path.display()));
