@@ -1,4 +1,4 @@
-//! Parses any text as the description of an architecture, and opens a valid model with it.
+//! Parses any text as an architecture file and opens a valid model with it.
 #![no_main]
 
 use girih_model::arch::schema;

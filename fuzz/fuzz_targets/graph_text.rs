@@ -1,6 +1,6 @@
-//! Parses any bytes as the text of a graph: refused with a line number, or
-//! printed and checked without a panic. A graph without faults parses to the same
-//! graph again and can be planned.
+//! Parses any bytes as the text of a graph: an error with its line, or a graph that prints
+//! and checks without a panic. A graph without faults parses back unchanged and can be
+//! planned.
 #![no_main]
 
 use girih_graph::{Graph, ScratchPlan, faults};

@@ -1,4 +1,4 @@
-//! Parses any text as a model's id: refused, or printed as the same text.
+//! Parses any text as a model id: an error, or an id that prints the same text.
 #![no_main]
 
 use girih_hub::ModelId;

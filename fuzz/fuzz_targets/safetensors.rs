@@ -1,4 +1,4 @@
-//! Parses any bytes as a safetensors file: refused, or every tensor lies within them.
+//! Parses any bytes as a safetensors file: an error, or every tensor lies within the bytes.
 #![no_main]
 
 use girih_file::FileLimits;

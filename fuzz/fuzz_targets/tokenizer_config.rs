@@ -1,4 +1,4 @@
-//! Parses any bytes as the `tokenizer_config.json` of a valid `tokenizer.json`.
+//! Parses any bytes as the `tokenizer_config.json` beside a valid `tokenizer.json`.
 #![no_main]
 
 use girih_words::fuzz;

@@ -7,7 +7,7 @@ use girih_model::Model;
 use girih_model::arch::schema::{Relayout, Weight};
 use girih_tensor::{DType, Error, Result, Shape};
 
-use super::keys::{Keys, attend, keys};
+use super::keys::{GgufKeys, attend, keys};
 use super::options::ConvertOptions;
 use super::plan::{Chooser, FileLayout, Planned, at, weights};
 use super::report::{ConvertProgress, ConvertReport, WrittenTensor};
@@ -42,7 +42,7 @@ pub(super) fn write(
     options: &ConvertOptions,
     progress: &mut dyn FnMut(ConvertProgress<'_>),
 ) -> Result<ConvertReport> {
-    let Keys { metadata: facts, factors, mut warnings } = keys(model.arch(), &model.facts)?;
+    let GgufKeys { metadata: facts, factors, mut warnings } = keys(model.arch(), &model.facts)?;
     let planned = plan(model, file_type, options)?;
     let mut metadata = general(model, file_type, options)?;
     facts.iter().try_for_each(|(key, value)| metadata.insert(key, value.clone()))?;

@@ -8,7 +8,7 @@ use girih_model::arch::{AttentionFacts, Facts, Ffn, LayerFacts, Mixer, act};
 use girih_tensor::{Error, Result};
 
 /// The keys and the tensor of a GGUF file that state a model's facts.
-pub(super) struct Keys {
+pub(super) struct GgufKeys {
     pub metadata: Metadata,
     /// A tensor of rotary divisors: its name and values.
     pub factors: Option<(String, Vec<f32>)>,
@@ -20,8 +20,8 @@ pub(super) struct Keys {
 ///
 /// # Errors
 /// When a fact differs from the architecture's default and has no key.
-pub(super) fn keys(arch: &Arch, facts: &Facts) -> Result<Keys> {
-    let keys = Keys { metadata: Metadata::new(), factors: None, warnings: Vec::new() };
+pub(super) fn keys(arch: &Arch, facts: &Facts) -> Result<GgufKeys> {
+    let keys = GgufKeys { metadata: Metadata::new(), factors: None, warnings: Vec::new() };
     let mut writer = KeyWriter { arch, facts, keys };
     writer.sizes()?;
     writer.norms_and_head()?;
@@ -41,7 +41,7 @@ pub(super) fn attend(layer: &LayerFacts) -> &AttentionFacts {
 struct KeyWriter<'a> {
     arch: &'a Arch,
     facts: &'a Facts,
-    keys: Keys,
+    keys: GgufKeys,
 }
 
 impl KeyWriter<'_> {

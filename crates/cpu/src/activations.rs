@@ -15,7 +15,7 @@ use girih_graph::{Act, Graph, Node};
 use girih_tensor::DType;
 
 use crate::kernels::Table;
-use crate::kernels::packed::{BAND, Coding, DEPTH, FLOAT_DEPTH, GROUP, Layout, MAGIC, NARROW, TILE};
+use crate::kernels::packed::{BAND, Coding, DEPTH, FLOAT_DEPTH, GROUP, INTEGER_BIAS, Layout, NARROW, TILE};
 
 /// The precision to which activations are rounded before they are multiplied by weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -375,7 +375,7 @@ impl Integers {
                 if coding.minimums {
                     (scale * sum as f32).to_bits()
                 } else {
-                    (MAGIC - i32::from(coding.zero) * sum).cast_unsigned()
+                    (INTEGER_BIAS - i32::from(coding.zero) * sum).cast_unsigned()
                 }
             };
             if coding.halves {

@@ -9,7 +9,7 @@ use std::array::from_fn;
 
 use girih_tensor::DType;
 
-use crate::kernels::layout::{Parts, parts};
+use crate::kernels::layout::{IntegerLayout, integers};
 use crate::kernels::packed::{BAND, Codes, GROUP, LANES, LINE, Layout, Scales};
 
 /// Packs up to [`BAND`] rows of `dtype`, one after another in `rows`, into a band of zeros. Missing rows
@@ -93,41 +93,41 @@ fn factors(outer: &[u8], inner: &[u8]) -> Factors {
 fn pack_blocks(dtype: DType, rows: &[u8], row_bytes: usize, band: &mut [u8]) {
     let mut rows = BlockRows { rows, row_bytes, band };
     match dtype {
-        DType::Q2_K => rows.pack::<parts::Q2K, 84, 16>(
+        DType::Q2_K => rows.pack::<integers::Q2K, 84, 16>(
             16,
             |w, g, i| w(g / 4 * 8 + i) >> (2 * (g % 4)) & TWOS,
             |b| factors(&b[80..], &b[..16]),
         ),
-        DType::Q3_K => rows.pack::<parts::Q3K, 110, 24>(
+        DType::Q3_K => rows.pack::<integers::Q3K, 110, 24>(
             0,
             |w, g, i| w(8 + g / 4 * 8 + i) >> (2 * (g % 4)) & TWOS | (w(i) >> g & ONES) << 2,
             |b| factors(&b[108..], &q3_k_scales(&b[96..108])),
         ),
-        DType::Q4_0 => rows.pack::<parts::Q4_0, 18, 4>(2, nibbles, |b| factors(&b[..2], &[])),
-        DType::Q4_1 => rows.pack::<parts::Q4_1, 20, 4>(4, nibbles, |b| factors(&b[..4], &[])),
-        DType::Q4_K => rows.pack::<parts::Q4K, 144, 32>(
+        DType::Q4_0 => rows.pack::<integers::Q4_0, 18, 4>(2, nibbles, |b| factors(&b[..2], &[])),
+        DType::Q4_1 => rows.pack::<integers::Q4_1, 20, 4>(4, nibbles, |b| factors(&b[..4], &[])),
+        DType::Q4_K => rows.pack::<integers::Q4K, 144, 32>(
             16,
             |w, g, i| w(g / 2 * 8 + i) >> (4 * (g % 2)) & NIBBLES,
             |b| factors(&b[..4], &six_bits(&b[4..16])),
         ),
-        DType::Q5_0 => rows.pack::<parts::Q5_0, 22, 5>(2, fives, |b| factors(&b[..2], &[])),
-        DType::Q5_1 => rows.pack::<parts::Q5_1, 24, 5>(4, fives, |b| factors(&b[..4], &[])),
-        DType::Q5_K => rows.pack::<parts::Q5K, 176, 40>(
+        DType::Q5_0 => rows.pack::<integers::Q5_0, 22, 5>(2, fives, |b| factors(&b[..2], &[])),
+        DType::Q5_1 => rows.pack::<integers::Q5_1, 24, 5>(4, fives, |b| factors(&b[..4], &[])),
+        DType::Q5_K => rows.pack::<integers::Q5K, 176, 40>(
             16,
             |w, g, i| w(8 + g / 2 * 8 + i) >> (4 * (g % 2)) & NIBBLES | (w(i) >> g & ONES) << 4,
             |b| factors(&b[..4], &six_bits(&b[4..16])),
         ),
         DType::Q6_K => {
-            rows.pack::<parts::Q6K, 210, 48>(0, sixes_of_q6_k, |b| factors(&b[208..], &b[192..208]))
+            rows.pack::<integers::Q6K, 210, 48>(0, sixes_of_q6_k, |b| factors(&b[208..], &b[192..208]))
         }
         DType::Q8_0 => {
-            rows.pack::<parts::Q8_0, 34, 8>(2, |w, _, i| w(i) ^ 0x8080_8080, |b| factors(&b[..2], &[]));
+            rows.pack::<integers::Q8_0, 34, 8>(2, |w, _, i| w(i) ^ 0x8080_8080, |b| factors(&b[..2], &[]));
         }
-        DType::IQ4_NL => rows.pack::<parts::Iq4Nl, 18, 4>(2, nibbles, |b| factors(&b[..2], &[])),
+        DType::IQ4_NL => rows.pack::<integers::Iq4Nl, 18, 4>(2, nibbles, |b| factors(&b[..2], &[])),
         DType::IQ4_XS => {
-            rows.pack::<parts::Iq4Xs, 136, 32>(8, nibbles, |b| factors(&b[..2], &iq4_xs_scales(&b[2..8])));
+            rows.pack::<integers::Iq4Xs, 136, 32>(8, nibbles, |b| factors(&b[..2], &iq4_xs_scales(&b[2..8])));
         }
-        DType::MXFP4 => rows.pack::<parts::Mxfp4, 17, 4>(1, nibbles, |b| factors(&[], &b[..1])),
+        DType::MXFP4 => rows.pack::<integers::Mxfp4, 17, 4>(1, nibbles, |b| factors(&[], &b[..1])),
         _ => unreachable!("{dtype} has no layout of integers for rows"),
     }
 }
@@ -165,7 +165,7 @@ impl<'a> BlockRows<'a> {
     /// Packs the blocks of all rows. Rows `r` and `16 + r` share a lane; if only the first exists, the other
     /// has blocks of zeros.
     #[inline(always)]
-    fn pack<P: Parts, const BYTES: usize, const WORDS: usize>(
+    fn pack<P: IntegerLayout, const BYTES: usize, const WORDS: usize>(
         &mut self,
         from: usize,
         code: impl Fn(&BlockWords<'_>, usize, usize) -> Word,
@@ -313,7 +313,7 @@ fn put_factors(kind: Scales, factors: &Factors, row: usize, first: usize, tail: 
             sixes(&factors.inner, row, tail);
             (0, 2)
         }
-        Scales::BrainOffset => unreachable!("tiles are not packed"),
+        Scales::Bf16Offset => unreachable!("tiles are not packed"),
     };
     let bytes = tail.as_flattened_mut();
     for (index, byte) in factors.inner[..inner].iter().enumerate() {

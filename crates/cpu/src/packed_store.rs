@@ -2,7 +2,7 @@
 //! A [`PackedStore`] decides where the bytes are; this crate only maps files.
 //!
 //! ```text
-//! PACK_MAGIC 8 | PACK_FORMAT u32 | VERSION u32 | key 16 | total bytes u64 | matrices u64
+//! PACK_MAGIC 8 | PACK_FORMAT u32 | LAYOUT_VERSION u32 | key 16 | total bytes u64 | matrices u64
 //! for each matrix: name | layout | rows u64 | columns u64 | offset u64 | length u64
 //! a digest of each band u64 | a digest of everything so far u64
 //! the bands of each matrix, from a multiple of 4096 on
@@ -23,7 +23,7 @@ use girih_graph::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::activations::bands;
-use crate::kernels::packed::{Layout, VERSION};
+use crate::kernels::packed::{LAYOUT_VERSION, Layout};
 use crate::memory::{BytesOwner, SharedBytes};
 use crate::os::MappedFile;
 
@@ -151,7 +151,7 @@ impl PackContents {
             offsets.insert(matrix.name.to_owned(), MatrixOffset { offset, bands: count, band_bytes, digest });
             digest += count;
         }
-        let versions = [PACK_FORMAT.to_le_bytes(), VERSION.to_le_bytes()].concat();
+        let versions = [PACK_FORMAT.to_le_bytes(), LAYOUT_VERSION.to_le_bytes()].concat();
         let key = xxh3_128(
             &[PACK_MAGIC, &versions[..], &(identity.len() as u64).to_le_bytes(), identity, &table].concat(),
         );
@@ -365,7 +365,7 @@ mod tests {
     use crate::kernels::packed::BAND;
     use crate::pack::pack_band;
 
-    /// The digests of known bands in each format that is packed. If a line changes, `kernels::packed::VERSION`
+    /// The digests of known bands in each format that is packed. If a line changes, `kernels::packed::LAYOUT_VERSION`
     /// must be raised before the line is updated: otherwise the next start would read weights of the old
     /// layout.
     #[test]
@@ -381,7 +381,7 @@ mod tests {
         };
         let packed = |dtype: &&DType| !matches!(Layout::of(**dtype), Layout::Stored(_));
         let lines: Vec<String> = DType::ALL.iter().filter(packed).map(|&dtype| digest(dtype)).collect();
-        let lines: Vec<String> = lines.into_iter().chain([format!("version {VERSION}")]).collect();
+        let lines: Vec<String> = lines.into_iter().chain([format!("version {LAYOUT_VERSION}")]).collect();
         assert_eq!(lines, LAYOUT_DIGESTS);
     }
 

@@ -6,8 +6,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::kernels::ahead;
 use crate::kernels::packed::LINE;
+use crate::kernels::prefetch;
 
 /// The maximum number of bytes that a thread prefetches: what fits into L2 beside the activations
 /// of a step of few rows. Twice as many were not faster.
@@ -65,7 +65,7 @@ impl PrefetchCursor {
             if self.next >= self.end {
                 break;
             }
-            ahead::ask(self.next);
+            prefetch::prefetch_line(self.next);
             self.next = self.next.saturating_add(LINE);
         }
     }

@@ -9,8 +9,8 @@ use std::time::Instant;
 use girih_graph::Error;
 
 use crate::kernels::Table;
-use crate::kernels::ahead::{self, Ahead};
 use crate::kernels::packed::{BAND, Band, GROUP, Layout, Sums};
+use crate::kernels::prefetch::{self, PrefetchDistance};
 use crate::memory::Aligned;
 use crate::pool::{Grid, ThreadPool};
 use crate::weights::CpuWeights;
@@ -32,7 +32,7 @@ const TRIAL_PIECE_BANDS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReadRate {
     /// The distance.
-    pub distance: Ahead,
+    pub distance: PrefetchDistance,
     /// Columns of activations.
     pub columns: usize,
     /// Bytes of weights per second, of all threads together.
@@ -103,7 +103,10 @@ fn first_bytes<'a>(bands: impl Iterator<Item = Band<'a>>) -> Vec<Band<'a>> {
 
 /// Makes kernels use the fastest distances.
 fn use_fastest(rates: &[ReadRate]) {
-    rates.iter().filter(|rate| rate.chosen).for_each(|rate| ahead::choose(rate.columns, rate.distance));
+    rates
+        .iter()
+        .filter(|rate| rate.chosen)
+        .for_each(|rate| prefetch::set_distance(rate.columns, rate.distance));
 }
 
 /// Measures each distance with each number of columns.
@@ -111,15 +114,15 @@ fn rates(table: &Table, pool: &ThreadPool, bands: &[Band<'_>]) -> Vec<ReadRate> 
     let bytes = bands.iter().map(|band| band.bytes.len()).sum::<usize>() as f64;
     let mut all = Vec::new();
     for columns in TRIED_COLUMNS {
-        let mut best = [f64::INFINITY; Ahead::ALL.len()];
+        let mut best = [f64::INFINITY; PrefetchDistance::ALL.len()];
         for _ in 0..TRIAL_ROUNDS {
-            for (ahead, best) in Ahead::ALL.into_iter().zip(&mut best) {
-                ahead::choose(columns, ahead);
+            for (ahead, best) in PrefetchDistance::ALL.into_iter().zip(&mut best) {
+                prefetch::set_distance(columns, ahead);
                 *best = best.min(seconds(table, pool, bands, columns));
             }
         }
         let fastest = best.into_iter().fold(f64::INFINITY, f64::min);
-        all.extend(Ahead::ALL.into_iter().zip(best).map(|(ahead, seconds)| ReadRate {
+        all.extend(PrefetchDistance::ALL.into_iter().zip(best).map(|(ahead, seconds)| ReadRate {
             distance: ahead,
             columns,
             bytes: bytes / seconds,
@@ -145,8 +148,8 @@ fn seconds(table: &Table, pool: &ThreadPool, bands: &[Band<'_>], columns: usize)
             let (x, mut sums) = (&x[..words(band)], [[0.0; BAND]; TRIED_COLUMNS[1]]);
             let sums: &mut [Sums] = &mut sums[..columns];
             match band.layout.coding() {
-                Some(_) => (table.products.narrow)(*band, x, sums),
-                None => (table.products.floats)(*band, 0, x, sums),
+                Some(_) => (table.matmul.narrow)(*band, x, sums),
+                None => (table.matmul.floats)(*band, 0, x, sums),
             }
             black_box(sums);
         }
@@ -167,7 +170,7 @@ mod tests {
             let bands: Vec<_> =
                 bytes.chunks(bytes.len() / 40).map(|bytes| Band { layout, columns: 64, bytes }).collect();
             let rates = rates(table, &pool, &bands);
-            assert_eq!(rates.len(), TRIED_COLUMNS.len() * Ahead::ALL.len());
+            assert_eq!(rates.len(), TRIED_COLUMNS.len() * PrefetchDistance::ALL.len());
             for columns in TRIED_COLUMNS {
                 let of = || rates.iter().filter(|rate| rate.columns == columns);
                 let max = of().map(|rate| rate.bytes).fold(0.0, f64::max);

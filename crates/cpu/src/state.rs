@@ -16,7 +16,7 @@ use girih_graph::{BLOCK_POSITIONS, Error, Graph, GroupId, Op, Role, Value, Value
 use girih_tensor::DType;
 
 use crate::kernels::Table;
-use crate::kernels::attend::{Format, GROUP, LANES, Q8_0_GROUP, TILE};
+use crate::kernels::attend::{Format, KEY_TILE, KV_GROUP, LANES, Q8_0_GROUP};
 use crate::memory::Aligned;
 use crate::os::PageUse;
 
@@ -136,8 +136,8 @@ impl StateLayout {
         let format = Format::of(dtype)
             .ok_or_else(|| format!("its type is {dtype}; state can be f32, f16, bf16 or q8_0"))?;
         let size = value.shape.columns();
-        if format == Format::Q8_0 && !size.is_multiple_of(GROUP) {
-            return Err(format!("q8_0 needs a head size divisible by {GROUP}; this one is {size}"));
+        if format == Format::Q8_0 && !size.is_multiple_of(KV_GROUP) {
+            return Err(format!("q8_0 needs a head size divisible by {KV_GROUP}; this one is {size}"));
         }
         let width = match role {
             StateRole::Keys => size,
@@ -177,7 +177,7 @@ impl StateLayout {
                 self.round(table, values, rounded);
                 let (first, at) = (part * ROUNDED_DIMS, at + index);
                 if self.format == Format::Q8_0 {
-                    self.put_groups(rounded, first / GROUP, at, bytes);
+                    self.put_groups(rounded, first / KV_GROUP, at, bytes);
                 } else {
                     let each = self.format.bytes(1, 1);
                     bytes[(at * self.width + first) * each..][..rounded.len()].copy_from_slice(rounded);
@@ -189,23 +189,24 @@ impl StateLayout {
     /// As [`StateLayout::put`], for keys, whose lines hold one dim each: the rows of a tile are rounded
     /// first, so that each line is visited once.
     fn put_keys(&self, table: &Table, rows: &[f32], stride: usize, at: usize, bytes: &mut [u8]) {
-        let mut rounded = [0; TILE * ROUNDED_DIMS * 4];
+        let mut rounded = [0; KEY_TILE * ROUNDED_DIMS * 4];
         let (mut rest, mut at) = (rows, at);
         while !rest.is_empty() {
-            let count = (TILE - at % TILE).min(rest.len().div_ceil(stride));
+            let count = (KEY_TILE - at % KEY_TILE).min(rest.len().div_ceil(stride));
             let (some, others) = rest.split_at(rest.len().min(count * stride));
-            let tile = &mut bytes[at / TILE * self.format.bytes(TILE, self.size)..];
+            let tile = &mut bytes[at / KEY_TILE * self.format.bytes(KEY_TILE, self.size)..];
             for first in (0..self.size).step_by(ROUNDED_DIMS) {
                 let dims = ROUNDED_DIMS.min(self.size - first);
                 let row_bytes = self.format.bytes(1, dims);
                 for (row, rounded) in some.chunks(stride).zip(rounded.chunks_exact_mut(row_bytes)) {
                     self.round(table, &row[first..first + dims], rounded);
                 }
-                let lines = &mut tile[self.format.bytes(TILE, first)..][..self.format.bytes(TILE, dims)];
+                let lines =
+                    &mut tile[self.format.bytes(KEY_TILE, first)..][..self.format.bytes(KEY_TILE, dims)];
                 let rounded = &rounded[..count * row_bytes];
                 match self.format {
-                    Format::F32 => put_columns::<4>(rounded, dims, at % TILE, lines),
-                    _ => put_columns::<2>(rounded, dims, at % TILE, lines),
+                    Format::F32 => put_columns::<4>(rounded, dims, at % KEY_TILE, lines),
+                    _ => put_columns::<2>(rounded, dims, at % KEY_TILE, lines),
                 }
             }
             (rest, at) = (others, at + count);
@@ -224,22 +225,23 @@ impl StateLayout {
 
     /// Writes blocks of Q8_0 at one position, from group `first` of one head on.
     fn put_groups(&self, blocks: &[u8], first: usize, at: usize, bytes: &mut [u8]) {
-        let groups = self.width / GROUP;
-        for (group, block) in blocks.chunks_exact(2 + GROUP).enumerate() {
+        let groups = self.width / KV_GROUP;
+        for (group, block) in blocks.chunks_exact(2 + KV_GROUP).enumerate() {
             let (scale, integers) = block.split_at(2);
             let group = first + group;
             match self.role {
                 StateRole::Keys => {
-                    let (scales, lines) = bytes[(at / TILE * groups + group) * Q8_0_GROUP..][..Q8_0_GROUP]
-                        .split_at_mut(2 * TILE);
-                    scales[at % TILE * 2..][..2].copy_from_slice(scale);
-                    for (line, &integer) in lines.chunks_exact_mut(TILE).zip(integers) {
-                        line[at % TILE] = integer;
+                    let (scales, lines) = bytes[(at / KEY_TILE * groups + group) * Q8_0_GROUP..]
+                        [..Q8_0_GROUP]
+                        .split_at_mut(2 * KEY_TILE);
+                    scales[at % KEY_TILE * 2..][..2].copy_from_slice(scale);
+                    for (line, &integer) in lines.chunks_exact_mut(KEY_TILE).zip(integers) {
+                        line[at % KEY_TILE] = integer;
                     }
                 }
                 StateRole::Values => {
                     let (lines, scales) = bytes.split_at_mut(BLOCK_POSITIONS * self.width);
-                    lines[at * self.width + group * GROUP..][..GROUP].copy_from_slice(integers);
+                    lines[at * self.width + group * KV_GROUP..][..KV_GROUP].copy_from_slice(integers);
                     scales[(group * BLOCK_POSITIONS + at) * 2..][..2].copy_from_slice(scale);
                 }
             }
@@ -251,7 +253,7 @@ impl StateLayout {
 /// `at` on.
 fn put_columns<const BYTES: usize>(rows: &[u8], dims: usize, at: usize, lines: &mut [u8]) {
     let rows = rows.as_chunks::<BYTES>().0;
-    for (dim, line) in lines.chunks_exact_mut(TILE * BYTES).enumerate() {
+    for (dim, line) in lines.chunks_exact_mut(KEY_TILE * BYTES).enumerate() {
         let columns = line.as_chunks_mut::<BYTES>().0[at..].iter_mut();
         columns.zip(rows.chunks_exact(dims)).for_each(|(column, row)| *column = row[dim]);
     }

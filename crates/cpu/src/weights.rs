@@ -371,7 +371,7 @@ impl PackedMatrix {
         match (self.layout, self.layout.coding()) {
             (_, Some(coding)) => {
                 let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
-                (table.products.decode)(self.band(band), first / GROUP, columns.div_ceil(GROUP), &mut panels);
+                (table.matmul.decode)(self.band(band), first / GROUP, columns.div_ceil(GROUP), &mut panels);
                 for (row, column) in (0..BAND).flat_map(|row| (0..columns).map(move |column| (row, column))) {
                     put(column, row, number(coding, &panels, row, column));
                 }
@@ -413,7 +413,7 @@ impl PackedMatrix {
                 let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
                 for (block, values) in values.chunks_mut(DEPTH * GROUP).enumerate() {
                     let groups = values.len().div_ceil(GROUP);
-                    (table.products.decode)(band, block * DEPTH, groups, &mut panels);
+                    (table.matmul.decode)(band, block * DEPTH, groups, &mut panels);
                     for (column, value) in values.iter_mut().enumerate() {
                         *value = number(coding, &panels, row, column);
                     }

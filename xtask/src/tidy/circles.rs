@@ -144,6 +144,10 @@ impl Scan<'_> {
                     self.import(&tokens[at + 1..end], &[]);
                     at = end;
                 }
+                [Token::Name("pub"), Token::Sign('('), Token::Name("in"), ..] => {
+                    let end = tokens[at..].iter().position(|token| *token == Token::Sign(')'));
+                    at = end.map_or(tokens.len(), |length| at + length);
+                }
                 [Token::Name("mod"), Token::Name(name), Token::Sign('{'), ..] => {
                     self.inner.push((name.to_owned(), depth));
                     depth += 1;
@@ -341,7 +345,8 @@ mod tests {
     }
 
     #[test]
-    fn tests_and_mod_lines_are_no_edges() {
+    fn tests_visibilities_and_mod_lines_are_no_edges() {
+        assert!(!found("pub(in super::two) struct One;\n", "use crate::one::One;\n"));
         assert!(!found("#[cfg(test)]\nmod tests { use crate::two::Two; }\n", "use crate::one::One;\n"));
         let child =
             [(ROOT, "mod two;\n"), (TWO, "mod three;\n"), ("crates/a/src/two/three.rs", "use super::A;\n")];

@@ -18,7 +18,7 @@
 //! one chain over the positions of the chunk; chunks are joined in order. No
 //! sum depends on which queries, rows or positions are computed beside it.
 //! The tables for AVX-512 and AVX2 do the same operations in the same order and
-//! yield equal bits. The portable table does so too, but rounds each product,
+//! yield equal bits. The portable table does the same, but rounds each product,
 //! as a fused operation in software would cost a call.
 
 use std::ops::Range;
@@ -27,33 +27,30 @@ use girih_graph::BLOCK_POSITIONS;
 use girih_tensor::DType;
 
 /// Positions over which a partial sum is formed.
-pub const CHUNK: usize = 4 * BLOCK_POSITIONS;
+pub const CHUNK_POSITIONS: usize = 4 * BLOCK_POSITIONS;
 
 /// Positions of a tile of keys.
-pub const TILE: usize = 32;
+pub const KEY_TILE: usize = 32;
 
 /// Lanes in which weights are added up, and to whose multiple rows of values
 /// are filled up.
 pub const LANES: usize = 16;
 
 /// Dims of a head that share a scale; Q8_0 fixes it.
-pub const GROUP: usize = 32;
+pub const KV_GROUP: usize = 32;
 
-/// The scales of [`GROUP`] columns of values in a block of positions.
-pub(crate) type Scales = [f32; BLOCK_POSITIONS];
+/// Bytes of [`KV_GROUP`] dims of a tile of Q8_0 keys.
+pub(crate) const Q8_0_GROUP: usize = KEY_TILE * 2 + KV_GROUP * KEY_TILE;
 
-/// Bytes of [`GROUP`] dims of a tile of Q8_0 keys.
-pub(crate) const Q8_0_GROUP: usize = TILE * 2 + GROUP * TILE;
-
-/// Numbers of queries that kernels take at once, in ascending order.
+/// Numbers of queries that kernels process at once, in ascending order.
 pub const WIDTHS: [usize; 6] = [1, 2, 3, 4, 6, 8];
 
-/// Weights of one query over a chunk, or scores that become such.
-pub type Weights = [f32; CHUNK];
+/// ChunkWeights of one query over a chunk, or scores that become such.
+pub type ChunkWeights = [f32; CHUNK_POSITIONS];
 
-/// The largest score, in units of log 2, and the sum of weights, which are
-/// `2^(score − largest)`.
-pub type Ends = [f32; 2];
+/// The max and the sum of softmax: the largest score, in units of log 2, and the sum of
+/// weights, which are `2^(score − largest)`.
+pub type MaxSum = [f32; 2];
 
 /// Stored keys or values of one head.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +61,7 @@ pub enum Cells<'a> {
     Stored(Format, &'a [u8]),
 }
 
-/// The types that the state can have.
+/// The types of cells of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the names say it
 pub enum Format {
@@ -96,17 +93,17 @@ impl Format {
         }
     }
 
-    /// Bytes of so many values of each of `positions`.
+    /// Bytes of `values` values of each of `positions`.
     ///
     /// # Panics
-    /// When values of Q8_0 are no whole groups.
+    /// When values of Q8_0 are not whole groups.
     pub fn bytes(self, positions: usize, values: usize) -> usize {
         let each = match self {
             Format::F32 => 4 * values,
             Format::F16 | Format::BF16 => 2 * values,
             Format::Q8_0 => {
-                assert!(values.is_multiple_of(GROUP), "{values} values are whole groups of {GROUP}");
-                values + values / GROUP * 2
+                assert!(values.is_multiple_of(KV_GROUP), "{values} values are whole groups of {KV_GROUP}");
+                values + values / KV_GROUP * 2
             }
         };
         positions * each
@@ -115,42 +112,42 @@ impl Format {
 
 /// The kernels of attention.
 #[derive(Clone, Copy, Debug)]
-pub struct Attend {
-    /// The products of queries with a tile of keys: `scores[q][at + p]` becomes
+pub struct AttendKernels {
+    /// The dot products of queries with a tile of keys: `scores[q][at + p]` becomes
     /// `Σ queries[dim][q] · keys[dim][p]`. There are as many queries as rows of
-    /// scores, one of [`WIDTHS`]. `ahead` is what will be read soon.
-    pub score: fn(queries: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [Weights], at: usize),
+    /// scores, one of [`WIDTHS`]. `next` is what will be read soon.
+    pub score: fn(queries: &[f32], keys: Cells<'_>, next: &[u8], scores: &mut [ChunkWeights], at: usize),
     /// Replaces the scores of the positions seen, in units of log 2, by
     /// `2^(score − largest)`; yields the largest and the sum of the
     /// replacements. With a cap, a score is first replaced by
     /// `cap · tanh(score / 2 · ln 2)`.
-    pub weigh: fn(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> Ends,
+    pub weigh: fn(scores: &mut ChunkWeights, seen: Range<usize>, cap: Option<f32>) -> MaxSum,
     /// Adds weights times values to `sums`, `[q][width]`, over positions of one
     /// block in their order; the block's first weight is `weights[q][at]`.
     /// There are as many rows of weights as one of [`WIDTHS`].
-    pub blend: fn(weights: &[Weights], at: usize, values: Block<'_>, sums: &mut [f32]),
-    /// Joins a partial sum to what ran up before it: both are brought to the
-    /// larger of their largest scores.
-    pub join: fn(running: &mut Ends, result: &mut [f32], partial: Ends, sums: &[f32]),
+    pub blend: fn(weights: &[ChunkWeights], at: usize, values: ValueBlock<'_>, sums: &mut [f32]),
+    /// Joins a partial sum to the running max and sum: both are scaled to the larger
+    /// of their largest scores.
+    pub join: fn(running: &mut MaxSum, result: &mut [f32], partial: MaxSum, sums: &[f32]),
     /// Decodes a tile of keys.
     pub widen_keys: fn(format: Format, tile: &[u8], into: &mut [f32]),
-    /// Decodes the values of some positions of a block, to where they stand in it.
-    pub widen_values: fn(values: Block<'_>, into: &mut [f32]),
+    /// Decodes the values of some positions of a block, each to its position there.
+    pub widen_values: fn(values: ValueBlock<'_>, into: &mut [f32]),
     /// Rounds values to half precision, to nearest even.
     pub halve: fn(values: &[f32], bytes: &mut [u8]),
 }
 
 /// The values of one head in a block, and which positions count.
 #[derive(Clone, Debug)]
-pub struct Block<'a> {
+pub struct ValueBlock<'a> {
     /// All positions of the block.
     pub cells: Cells<'a>,
-    /// Those that count.
+    /// The positions that count.
     pub positions: Range<usize>,
     /// Values of a position; a multiple of [`LANES`].
     pub width: usize,
     /// What will be read soon.
-    pub ahead: &'a [u8],
+    pub next: &'a [u8],
 }
 
 /// The coefficients of `2^x` in `−0.5 ..= 0.5`, from x⁰ on. They are those of
@@ -159,7 +156,7 @@ pub struct Block<'a> {
 pub(super) const EXP2: [f32; 7] =
     [1.0, 0.693_147_24, 0.240_226_5, 0.055_502_973, 0.009_618_031, 0.001_341_000_1, 0.000_154_697_32];
 
-/// Below it `2^x` counts as zero, which is nothing beside a largest weight of 1.
+/// Below it `2^x` counts as zero: beside a largest weight of 1 it does not matter.
 pub(super) const EXP2_LEAST: f32 = -125.0;
 
 /// Adds up lanes by halves: 8 and 8, 4 and 4, `(l0 + l2) + (l1 + l3)`.

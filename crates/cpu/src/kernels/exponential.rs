@@ -8,9 +8,9 @@
 //! ```
 //! Plain code: a table compiles it with its own instructions, and the compiler
 //! makes a vector of each operation (look for `zmm` or `ymm` in the disassembly
-//! of `gate`). As nothing but IEEE operations on one element at a time is asked
-//! for, an element's result is the same in a vector, in the elements left over
-//! at the end, and in every table that comes here.
+//! of `gate`). It uses only IEEE operations on one element at a time, so an element's
+//! result is the same in a vector, among the elements left over at the end, and
+//! in every table that uses it.
 //!
 //! The plain twins, in `f64`, are in `portable::elementwise`.
 

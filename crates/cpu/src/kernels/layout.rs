@@ -1,5 +1,5 @@
-//! How weights lie in the bands that kernels read: what a layout is made of,
-//! and which format goes into which.
+//! The layouts of weights in the bands that kernels read: the parts of a layout, and
+//! the layout of each format.
 //!
 //! A layout of integers is a kind of codes and a kind of scales. A kernel knows
 //! the kinds one by one and is made for each layout out of two of them, so
@@ -10,17 +10,27 @@
 //! ```
 //!
 //! Kernels multiply a scale by `1.5 · 2²³ + n` and take `1.5 · 2²³` times the
-//! scale away (see [`MAGIC`](super::packed::MAGIC)). That rounds once, like
+//! scale away (see [`INTEGER_BIAS`](super::packed::INTEGER_BIAS)). That rounds once, like
 //! `scale · n`, where `|n| < 2²²`, which `255 · 127 · 32` is far below, and where
 //! the scale has at most 22 bits. Half precision has 11; times six bits or a
-//! signed byte 17 and 18; brain floats have 8, powers of two one. The result is
-//! no number where `1.5 · 2²³` times the scale is none, above `2¹⁰⁴`: only brain
-//! floats and powers of two reach that, and no model's do.
+//! signed byte 17 and 18; bf16 numbers have 8, powers of two one. The result is
+//! no number where `1.5 · 2²³` times the scale is none, above `2¹⁰⁴`: only bf16
+//! numbers and powers of two reach that, and no model's do.
 
 use girih_tensor::DType;
 use half::{bf16, f16};
 
-use super::packed::{BAND, GROUP, LINE};
+/// Rows of a band.
+pub const BAND: usize = 32;
+
+/// Columns of a group: as many as share a scale in the common formats.
+pub const GROUP: usize = 32;
+
+/// Bytes of a line.
+pub const LINE: usize = 64;
+
+/// A line of packed weights.
+pub type Line = [u8; LINE];
 
 /// The codes of a layout, those of 32 rows and 32 columns.
 ///
@@ -97,8 +107,8 @@ pub enum Scales {
     Half,
     /// As [`Scales::Half`], then offsets, which are minimums of the other sign.
     HalfOffset,
-    /// For eight groups: scales of each as brain floats, then offsets of each.
-    BrainOffset,
+    /// For eight groups: scales of each as bf16 numbers, then offsets of each.
+    Bf16Offset,
     /// For eight groups, as Q4_K: for each half band three lines of six-bit
     /// numbers (four bits of numbers 0..8, four bits of numbers 8..16, upper
     /// bits), whose lane `r` and byte `b` hold of row `r` the numbers `4i + b`
@@ -139,13 +149,13 @@ impl Scales {
             Scales::Sixes => 8,
             Scales::HalvedBytes => 9,
             Scales::Fours => 10,
-            Scales::BrainOffset => 16,
+            Scales::Bf16Offset => 16,
         }
     }
 
     /// Whether there are minimums.
     pub const fn minimums(self) -> bool {
-        matches!(self, Scales::HalfOffset | Scales::BrainOffset | Scales::Sixes | Scales::Fours)
+        matches!(self, Scales::HalfOffset | Scales::Bf16Offset | Scales::Sixes | Scales::Fours)
     }
 
     /// Whether a scale is shared by 16 columns, not by 32.
@@ -154,8 +164,8 @@ impl Scales {
     }
 }
 
-/// What kernels of integers are made for.
-pub(crate) trait Parts {
+/// A layout of integers as a type, for which kernels are compiled.
+pub(crate) trait IntegerLayout {
     /// The codes.
     const CODES: Codes;
     /// The scales.
@@ -164,14 +174,14 @@ pub(crate) trait Parts {
     const CODING: Coding = Coding::of(Self::CODES, Self::SCALES);
 }
 
-/// The layouts of integers and what they are made of.
+/// The layouts of integers, each with its codes and scales.
 macro_rules! integers {
     ($($layout:ident: $codes:ident, $scales:ident;)*) => {
         impl Layout {
             /// Every layout of integers.
             pub const INTEGERS: &[Layout] = &[$(Layout::$layout),*];
 
-            /// What it is made of, if integers are multiplied.
+            /// Its codes and scales, if integers are multiplied.
             pub const fn parts(self) -> Option<(Codes, Scales)> {
                 match self {
                     $(Layout::$layout => Some((Codes::$codes, Scales::$scales)),)*
@@ -181,27 +191,27 @@ macro_rules! integers {
         }
 
         /// The layouts of integers, as types.
-        pub(crate) mod parts {
-            use super::{Codes, Parts, Scales};
+        pub(crate) mod integers {
+            use super::{Codes, IntegerLayout, Scales};
 
             $(
                 pub(crate) struct $layout;
 
-                impl Parts for $layout {
+                impl IntegerLayout for $layout {
                     const CODES: Codes = Codes::$codes;
                     const SCALES: Scales = Scales::$scales;
                 }
             )*
         }
 
-        /// Calls a kernel that is made for the parts of a layout.
+        /// Calls a kernel for a layout as a type.
         #[cfg(target_arch = "x86_64")]
-        macro_rules! for_parts {
+        macro_rules! for_integers {
             ($which:expr, |$parts:ident| $call:expr) => {
                 match $which {
                     $(
                         $crate::kernels::layout::Layout::$layout => {
-                            type $parts = $crate::kernels::layout::parts::$layout;
+                            type $parts = $crate::kernels::layout::integers::$layout;
                             $call
                         }
                     )*
@@ -218,7 +228,7 @@ integers! {
     Q4_0: Four, Half;
     Q4_1: Four, HalfOffset;
     Q4K: Four, Sixes;
-    Q4nx: Four, BrainOffset;
+    Q4nx: Four, Bf16Offset;
     Q5_0: Five, Half;
     Q5_1: Five, HalfOffset;
     Q5K: Five, Sixes;
@@ -230,7 +240,7 @@ integers! {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use for_parts;
+pub(crate) use for_integers;
 
 /// How the rows of a band lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -363,7 +373,7 @@ impl Layout {
     /// The number of a row in a unit of floats.
     ///
     /// # Panics
-    /// When the layout is none of floats, or the unit is too short.
+    /// When the layout has no floats, or the unit is too short.
     pub fn float(self, unit: &[u8], column: usize, row: usize) -> f32 {
         let two = |at: usize| [unit[at], unit[at + 1]];
         match self {
@@ -377,7 +387,7 @@ impl Layout {
         }
     }
 
-    /// Bytes of a band of so many columns, if they can be counted.
+    /// Bytes of a band of `columns` columns, unless they overflow.
     pub fn band_bytes(self, columns: usize) -> Option<usize> {
         let (unit, bytes) = self.unit();
         columns.div_ceil(unit).checked_mul(bytes)

@@ -1,5 +1,5 @@
-//! What packed weights are to a kernel: layouts, decoded panels, and columns of
-//! activations. How they come about is the matter of `pack` and `arrange`.
+//! The operands of kernels that multiply packed weights: layouts, decoded panels, and
+//! columns of activations. `pack` makes the weights, `arrange` the activations.
 //!
 //! ```text
 //! matrix = band 0 | band 1 | …         32 rows each, the last filled up with zeros
@@ -7,31 +7,22 @@
 //! line   = 64 bytes                    16 rows side by side, one in each lane
 //! ```
 //! Rows lie in the lanes of a vector, so that no sum runs across lanes: a
-//! result is one chain over its groups in order, whoever computes it and
-//! however many columns of activations are computed beside it.
+//! result is one chain over its groups in order, for any thread and any number of
+//! columns of activations beside it.
 //!
 //! With integer activations a group adds `s · (scale · n − minimum · Σx)` to a
 //! result, where `n = Σ (code − zero) · x` is exact: the scale is applied
-//! first, each of the products and sums is rounded once, and the minimum comes
+//! first, each multiplication and sum is rounded once, and the minimum comes
 //! last. All tables do so, and their results are equal bit for bit.
 
-pub use super::layout::{Codes, Coding, Layout, Scales};
+pub use super::layout::{BAND, Codes, Coding, GROUP, LINE, Layout, Line, Scales};
 
 /// The version of the layouts: it is raised with every change of what a layout's
 /// bytes mean, as packed weights are kept on disk. A new layout changes nothing.
-pub const VERSION: u32 = 1;
-
-/// Rows of a band.
-pub const BAND: usize = 32;
-
-/// Columns of a group: as many as share a scale in the common formats.
-pub const GROUP: usize = 32;
+pub const LAYOUT_VERSION: u32 = 1;
 
 /// Rows in a line, one in each lane of a vector.
 pub const LANES: usize = 16;
-
-/// Bytes of a line.
-pub const LINE: usize = 64;
 
 /// The most columns of activations for which weights are decoded in registers
 /// as they come.
@@ -40,20 +31,20 @@ pub const NARROW: usize = 8;
 /// Columns of activations that meet a panel at once, at the most.
 pub const TILE: usize = 12;
 
-/// Groups of a panel: with a tile of activations it stays in the first cache.
+/// Groups of a panel: with a tile of activations it stays in L1.
 pub const DEPTH: usize = 16;
 
 /// Columns of weights that floats are multiplied by before the next ones: with
-/// a tile of activations they stay in the first cache.
+/// a tile of activations they stay in L1.
 pub const FLOAT_DEPTH: usize = 256;
 
 /// The bits of `1.5 · 2²³`. A sum of integers that begins with it is, read as a
 /// float, that number plus the sum, as long as the sum is below `2²²`: so
 /// integers become floats without an instruction.
-pub const MAGIC: i32 = 0x4b40_0000;
+pub const INTEGER_BIAS: i32 = 0x4b40_0000;
 
-/// [`MAGIC`] as a float.
-pub const MAGIC_FLOAT: f32 = 12_582_912.0;
+/// [`INTEGER_BIAS`] as a float.
+pub const INTEGER_BIAS_FLOAT: f32 = 12_582_912.0;
 
 /// One band of a matrix.
 #[derive(Clone, Copy, Debug)]
@@ -96,29 +87,29 @@ pub type Sums = [f32; BAND];
 
 /// The kernels that multiply packed weights.
 ///
-/// Activations of integer products come as words, for each group `words` rows
+/// Activations of integer matmuls come as words, for each group `words` rows
 /// ([`Coding::words`]) of one word a column: eight of codes, four signed bytes
-/// each; then, for each sum, the starting value `MAGIC − zero · Σ codes`, or
+/// each; then, for each sum, the starting value `INTEGER_BIAS − zero · Σ codes`, or
 /// the float `scale · Σ codes` where there are minimums; then the scale.
-/// Activations of float products are one row of floats for each column of the
-/// weights; an odd number of them is filled up with a row of zeros. Of products
-/// of brain floats they are one row for each two columns: the first column's
+/// Activations of float matmuls are one row of floats for each column of the
+/// weights; an odd number of them is filled up with a row of zeros. In matmuls
+/// of bf16 numbers they are one row for each two columns: the first column's
 /// number in the lower half of a word, the second's in the upper.
 #[derive(Clone, Copy, Debug)]
-pub struct Products {
-    /// Sets `sums` to the products of a band with `sums.len()` columns, at most
+pub struct MatmulKernels {
+    /// Sets `sums` to the matmul of a band with `sums.len()` columns, at most
     /// [`NARROW`], of integers.
     pub narrow: fn(band: Band<'_>, x: &[u32], sums: &mut [Sums]),
     /// Decodes some groups of a band, its lower and its upper half.
     pub decode: fn(band: Band<'_>, first: usize, count: usize, panels: &mut Panels),
-    /// Adds to `sums` the products of `groups` groups of panels with
+    /// Adds to `sums` the matmul of `groups` groups of panels with
     /// `sums.len()` columns, which is a third, two thirds or all of [`TILE`].
     pub tile: fn(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]),
-    /// Adds to `sums` the products of floats of a band, from the column `first`
+    /// Adds to `sums` the matmul of floats of a band, from the column `first`
     /// on, with `sums.len()` columns, at most [`TILE`], of floats; as many as
     /// `x` has rows for.
     pub floats: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]),
-    /// As `floats`, with a band of [`Layout::Bf16`] and with brain floats: of
+    /// As `floats`, with a band of [`Layout::Bf16`] and with bf16 numbers: of
     /// each word the upper product is added first, then the lower one.
     ///
     /// A product is exact, as two numbers of 8 bits have one of 16, so only the
@@ -126,8 +117,8 @@ pub struct Products {
     /// as long as no operand, product or sum lies below the normal numbers:
     /// there an operand or a sum counts as zero or as itself, as the table's
     /// instructions have it.
-    pub brains: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]),
-    /// What `brains` is done with, in `profile`: the precision's name, with
-    /// what marks an instruction of its own.
-    pub brains_by: &'static str,
+    pub bf16: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]),
+    /// The name of the precision of `bf16` in `profile`; it marks an instruction of
+    /// its own.
+    pub bf16_name: &'static str,
 }

@@ -9,7 +9,7 @@
 //!     running = running joined with partial
 //! result = running's Σ weights · v / running's Σ weights
 //! ```
-//! Chunks begin at absolute positions that are multiples of [`CHUNK`], and the positions that a
+//! Chunks begin at absolute positions that are multiples of [`CHUNK_POSITIONS`], and the positions that a
 //! row sees in a chunk depend on its own position only. So its sums do not depend on how a prompt
 //! is cut into steps, or on the other rows of a step. Positions that are not seen enter no sum;
 //! blocks without a seen position are not read.
@@ -32,7 +32,9 @@ use girih_graph::backend::Sequence;
 use girih_graph::{BLOCK_POSITIONS, Graph, Node, Span};
 
 use super::executor::{Executor, StepRows};
-use crate::kernels::attend::{Attend, Block, CHUNK, Cells, Ends, Format, LANES, TILE, WIDTHS, Weights};
+use crate::kernels::attend::{
+    AttendKernels, CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, LANES, MaxSum, ValueBlock, WIDTHS,
+};
 use crate::pool::{Grid, OutputTile};
 use crate::state::StateTensor;
 
@@ -77,7 +79,7 @@ pub(crate) fn partials_len(graph: &Graph, node: &Node) -> usize {
 /// The maximum number of units (a row and a chunk) whose partial sums are kept at once: two rows
 /// at the end of the context, or more rows at lower positions.
 fn units_at_once(graph: &Graph) -> usize {
-    2 * (graph.key.context as usize).div_ceil(CHUNK) + graph.key.sequences as usize
+    2 * (graph.key.context as usize).div_ceil(CHUNK_POSITIONS) + graph.key.sequences as usize
 }
 
 /// The length of a partial sum: the weighted values, the largest score, the sum of weights.
@@ -93,7 +95,7 @@ pub(crate) struct AttentionOperands<'a> {
     pub values: &'a StateTensor,
 }
 
-/// The constants of [`Op::Attend`](girih_graph::Op::Attend) and the sizes of its operands.
+/// The constants of [`Op::AttendKernels`](girih_graph::Op::AttendKernels) and the sizes of its operands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttentionParams {
     /// The number of KV heads.
@@ -155,7 +157,7 @@ pub(crate) fn attend(
 /// One call of the operator.
 #[derive(Clone, Copy)]
 struct AttendCall<'a> {
-    table: &'a Attend,
+    table: &'a AttendKernels,
     heads: AttentionOperands<'a>,
     attention: AttentionParams,
     rows: StepRows<'a>,
@@ -166,7 +168,7 @@ impl<'a> AttendCall<'a> {
     fn chunks(&self, sequence: &Sequence<'_>) -> Range<usize> {
         let rows = sequence.rows.indexes();
         let seen = rows.map(|row| sees(self.attention, sequence, row)).reduce(union).unwrap_or(0..0);
-        seen.start / CHUNK..seen.end.div_ceil(CHUNK)
+        seen.start / CHUNK_POSITIONS..seen.end.div_ceil(CHUNK_POSITIONS)
     }
 
     /// The number of units: rows times chunks.
@@ -326,7 +328,7 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> SplitRound<'a, S> {
 }
 
 /// Divides weighted sums by the sums of weights.
-fn finish(output: &mut [f32], value_size: usize, running: &[Ends], results: &[f32], width: usize) {
+fn finish(output: &mut [f32], value_size: usize, running: &[MaxSum], results: &[f32], width: usize) {
     let sums = running.iter().zip(results.chunks_exact(width));
     for (output, ([_, sum], result)) in output.chunks_exact_mut(value_size).zip(sums) {
         for (output, value) in output.iter_mut().zip(result) {
@@ -337,7 +339,7 @@ fn finish(output: &mut [f32], value_size: usize, running: &[Ends], results: &[f3
 
 /// Some rows of one sequence with one KV head.
 struct AttendPiece<'a> {
-    table: &'a Attend,
+    table: &'a AttendKernels,
     heads: AttentionOperands<'a>,
     attention: AttentionParams,
     head: usize,
@@ -362,9 +364,9 @@ impl AttendScratchSizes {
         let count = tile_queries(shared);
         AttendScratchSizes {
             queries: (count * size).next_multiple_of(LANES),
-            keys: size * TILE,
+            keys: size * KEY_TILE,
             values: BLOCK_POSITIONS * width,
-            scores: count * CHUNK,
+            scores: count * CHUNK_POSITIONS,
             sums: count * width,
             ends: count * 2,
         }
@@ -387,15 +389,15 @@ struct AttendScratch<'a> {
     /// A block of values.
     values: &'a mut [f32],
     /// Scores, later weights, of each query over a chunk.
-    scores: &'a mut [Weights],
+    scores: &'a mut [ChunkWeights],
     /// The weighted sums of a chunk, for each query.
     sums: &'a mut [f32],
     /// Running weighted sums, for each query.
     results: &'a mut [f32],
     /// The largest score and the sum of weights of a chunk, for each query.
-    partial: &'a mut [Ends],
+    partial: &'a mut [MaxSum],
     /// Running largest score and sum of weights, for each query.
-    running: &'a mut [Ends],
+    running: &'a mut [MaxSum],
 }
 
 impl<'a> AttendScratch<'a> {
@@ -453,8 +455,9 @@ impl AttendPiece<'_> {
     /// The positions of a chunk that a row sees, counted from the chunk's beginning.
     fn seen(&self, row: usize, chunk: usize) -> Range<usize> {
         let seen = sees(self.attention, self.sequence, row);
-        let part = intersection(seen, chunk * CHUNK..(chunk + 1) * CHUNK);
-        part.start - (chunk * CHUNK).min(part.start)..part.end - (chunk * CHUNK).min(part.end)
+        let part = intersection(seen, chunk * CHUNK_POSITIONS..(chunk + 1) * CHUNK_POSITIONS);
+        part.start - (chunk * CHUNK_POSITIONS).min(part.start)
+            ..part.end - (chunk * CHUNK_POSITIONS).min(part.end)
     }
 
     fn queries(&self) -> usize {
@@ -468,7 +471,7 @@ impl AttendPiece<'_> {
             let queries = first..count.min(first + BATCH_MAX);
             let rows = &seen[queries.start / shared..queries.end.div_ceil(shared)];
             let some = rows.iter().cloned().fold(0..0, union);
-            let all = rows.iter().cloned().fold(0..CHUNK, intersection);
+            let all = rows.iter().cloned().fold(0..CHUNK_POSITIONS, intersection);
             QueryBatch { width: width(queries.len()), queries, some, all }
         })
     }
@@ -504,7 +507,7 @@ impl AttendPiece<'_> {
         scratch.running[..self.queries()].fill([f32::NEG_INFINITY, 0.0]);
         scratch.results[..self.queries() * width].fill(0.0);
         let seen = self.rows.clone().map(|row| sees(self.attention, self.sequence, row)).fold(0..0, union);
-        let chunks = seen.start / CHUNK..seen.end.div_ceil(CHUNK);
+        let chunks = seen.start / CHUNK_POSITIONS..seen.end.div_ceil(CHUNK_POSITIONS);
         for chunk in chunks.clone() {
             self.chunk(chunk, chunk + 1 < chunks.end, scratch);
             for query in 0..self.queries() {
@@ -531,7 +534,8 @@ impl AttendPiece<'_> {
         });
         let some = seen.iter().cloned().fold(0..0, union);
         let blocks = some.start / BLOCK_POSITIONS..some.end.div_ceil(BLOCK_POSITIONS);
-        let walk = ChunkWalk { piece: self, first: chunk * (CHUNK / BLOCK_POSITIONS), blocks, more };
+        let walk =
+            ChunkWalk { piece: self, first: chunk * (CHUNK_POSITIONS / BLOCK_POSITIONS), blocks, more };
         walk.score(&seen, some.clone(), scratch);
         let cap = self.attention.softcap.map(|cap| (f64::from(cap) * std::f64::consts::LOG2_E) as f32);
         for query in 0..self.queries() {
@@ -578,11 +582,11 @@ impl<'a> ChunkWalk<'a> {
     fn score(&self, seen: &SeenPositions, some: Range<usize>, scratch: &mut AttendScratch<'_>) {
         let (table, size) = (self.piece.table, self.piece.attention.size);
         let format = self.piece.heads.keys.format();
-        let tile_bytes = format.bytes(TILE, size);
+        let tile_bytes = format.bytes(KEY_TILE, size);
         let decodes = self.decodes(format);
-        for tile in some.start / TILE..some.end.div_ceil(TILE) {
-            let block = tile * TILE / BLOCK_POSITIONS;
-            let part = tile * TILE % BLOCK_POSITIONS / TILE * tile_bytes;
+        for tile in some.start / KEY_TILE..some.end.div_ceil(KEY_TILE) {
+            let block = tile * KEY_TILE / BLOCK_POSITIONS;
+            let part = tile * KEY_TILE % BLOCK_POSITIONS / KEY_TILE * tile_bytes;
             let part = part..part + tile_bytes;
             let stored = &self.keys(block)[part.clone()];
             let next = match block + 1 < self.blocks.end {
@@ -592,10 +596,10 @@ impl<'a> ChunkWalk<'a> {
             let mut ahead = next.get(part).unwrap_or(&[]);
             let mut cells = Cells::Stored(format, stored);
             if decodes {
-                (table.widen_keys)(format, stored, &mut scratch.keys[..size * TILE]);
-                cells = Cells::Decoded(&scratch.keys[..size * TILE]);
+                (table.widen_keys)(format, stored, &mut scratch.keys[..size * KEY_TILE]);
+                cells = Cells::Decoded(&scratch.keys[..size * KEY_TILE]);
             }
-            let positions = tile * TILE..(tile + 1) * TILE;
+            let positions = tile * KEY_TILE..(tile + 1) * KEY_TILE;
             for batch in self.piece.batches(seen) {
                 if intersection(batch.some, positions.clone()).is_empty() {
                     continue;
@@ -620,18 +624,18 @@ impl<'a> ChunkWalk<'a> {
             let positions = positions.start - at..positions.end - at;
             let ahead = match index + 1 < self.blocks.end {
                 true => self.values(index + 1),
-                false if self.more => self.keys(CHUNK / BLOCK_POSITIONS),
+                false if self.more => self.keys(CHUNK_POSITIONS / BLOCK_POSITIONS),
                 false => &[],
             };
             let cells = Cells::Stored(format, self.values(index));
-            let mut block = Block { cells, positions, width, ahead };
+            let mut block = ValueBlock { cells, positions, width, next: ahead };
             if decodes {
                 (table.widen_values)(block.clone(), scratch.values);
                 block.cells = Cells::Decoded(&scratch.values[..BLOCK_POSITIONS * width]);
             }
             for batch in self.piece.batches(seen) {
                 self.blend_batch(seen, &batch, at, block.clone(), scratch.scores, scratch.sums);
-                block.ahead = &[];
+                block.next = &[];
             }
         }
     }
@@ -643,8 +647,8 @@ impl<'a> ChunkWalk<'a> {
         seen: &SeenPositions,
         batch: &QueryBatch,
         at: usize,
-        block: Block<'_>,
-        weights: &[Weights],
+        block: ValueBlock<'_>,
+        weights: &[ChunkWeights],
         sums: &mut [f32],
     ) {
         let (table, shared, width) = (self.piece.table, self.piece.attention.shared, block.width);
@@ -657,7 +661,7 @@ impl<'a> ChunkWalk<'a> {
             for query in batch.queries.clone() {
                 let positions = positions(in_block(seen[query / shared].clone()));
                 if !positions.is_empty() {
-                    let block = Block { positions, ..block.clone() };
+                    let block = ValueBlock { positions, ..block.clone() };
                     let sums = &mut sums[query * width..(query + 1) * width];
                     (table.blend)(&weights[query..query + 1], at, block, sums);
                 }
@@ -668,7 +672,7 @@ impl<'a> ChunkWalk<'a> {
         }
         alone(&|own| own.start..all.start, sums);
         let together = batch.queries.start..batch.queries.start + batch.width;
-        let block = Block { positions: all.clone(), ..block.clone() };
+        let block = ValueBlock { positions: all.clone(), ..block.clone() };
         (table.blend)(
             &weights[together.clone()],
             at,

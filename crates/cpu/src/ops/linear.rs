@@ -183,7 +183,7 @@ fn variant(
         if names.all(|name| name == first) { first } else { "mixed" }
     };
     let numbers = one(|table, matmul| match matmul.x.kind {
-        ActivationKind::Bf16Pairs => table.products.brains_by,
+        ActivationKind::Bf16Pairs => table.matmul.bf16_name,
         kind => kind.name(),
     });
     [way, table.name, numbers, one(|_, matmul| matmul.weight.layout.name())]
@@ -297,11 +297,11 @@ impl MatmulOperands<'_> {
         let (weights, x) = (self.weight.band(band), self.x);
         match x.kind {
             ActivationKind::Integers(_) | ActivationKind::IntegersTwice(_) => {
-                (table.products.narrow)(weights, x.whole(), sums)
+                (table.matmul.narrow)(weights, x.whole(), sums)
             }
-            ActivationKind::Bf16Pairs => (table.products.brains)(weights, 0, x.whole(), sums),
+            ActivationKind::Bf16Pairs => (table.matmul.bf16)(weights, 0, x.whole(), sums),
             _ if self.weight.is_float() => {
-                (table.products.floats)(weights, 0, x.whole(), sums);
+                (table.matmul.floats)(weights, 0, x.whole(), sums);
             }
             _ => self.multiply(table, band, 0..x.blocks(), sums),
         }
@@ -334,18 +334,18 @@ impl MatmulOperands<'_> {
                 let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
                 for block in blocks {
                     let groups = DEPTH.min(self.weight.groups() - block * DEPTH);
-                    (table.products.decode)(weights, block * DEPTH, groups, &mut panels);
+                    (table.matmul.decode)(weights, block * DEPTH, groups, &mut panels);
                     for tile in self.x.tiles() {
                         let x = self.x.part(block, tile);
                         let sums = &mut sums[tile.0..tile.0 + tile.1];
-                        (table.products.tile)(coding, &panels, groups, x, sums);
+                        (table.matmul.tile)(coding, &panels, groups, x, sums);
                     }
                 }
             }
             ActivationKind::Bf16Pairs => {
                 for (block, tile) in blocks.flat_map(|block| self.x.tiles().map(move |tile| (block, tile))) {
                     let sums = &mut sums[tile.0..tile.0 + tile.1];
-                    (table.products.brains)(weights, block * FLOAT_DEPTH, self.x.part(block, tile), sums);
+                    (table.matmul.bf16)(weights, block * FLOAT_DEPTH, self.x.part(block, tile), sums);
                 }
             }
             ActivationKind::Floats | ActivationKind::Bf16 if self.weight.is_float() => {
@@ -374,7 +374,7 @@ impl MatmulOperands<'_> {
     ) {
         for tile in self.x.tiles() {
             let x = self.x.part(block, tile);
-            (table.products.floats)(weights, first, x, &mut sums[tile.0..tile.0 + tile.1]);
+            (table.matmul.floats)(weights, first, x, &mut sums[tile.0..tile.0 + tile.1]);
         }
     }
 }

@@ -8,7 +8,7 @@ use girih_graph::{Error, Pairing};
 
 use super::executor::{Executor, StepRows};
 use super::rows::by_rows;
-use crate::kernels::Turns;
+use crate::kernels::Rotation;
 use crate::memory::Aligned;
 use crate::pool::Grid;
 
@@ -81,10 +81,10 @@ impl StepRotations {
     }
 
     /// Returns the rotations of a row.
-    pub fn row(&self, row: usize) -> Turns<'_> {
+    pub fn row(&self, row: usize) -> Rotation<'_> {
         let (cosines, sines) =
             self.values[2 * self.pairs * row..2 * self.pairs * (row + 1)].split_at(self.pairs);
-        Turns { cosines, sines }
+        Rotation { cosines, sines }
     }
 }
 

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use girih_cpu::kernels::attend::{Attend, Block, Cells, Weights};
-use girih_cpu::kernels::packed::Products;
+use girih_cpu::kernels::attend::{AttendKernels, Cells, ChunkWeights, ValueBlock};
+use girih_cpu::kernels::packed::MatmulKernels;
 use girih_cpu::kernels::{Table, tables};
 use girih_graph::{Act, Builder, InputKind, Op, Outputs, Pairing};
 use girih_tensor::{DType, Shape, reference};
@@ -221,21 +221,21 @@ fn every_operator_agrees_with_the_interpreter() {
     }
 }
 
-fn attending(attend: Attend) -> Table {
+fn attending(attend: AttendKernels) -> Table {
     Table { attend, ..portable() }
 }
 
-fn sum_too_large(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> [f32; 2] {
+fn sum_too_large(scores: &mut ChunkWeights, seen: Range<usize>, cap: Option<f32>) -> [f32; 2] {
     let [top, sum] = (portable().attend.weigh)(scores, seen, cap);
     [top, sum * 1.001]
 }
 
-fn without_last_position(weights: &[Weights], at: usize, mut values: Block<'_>, sums: &mut [f32]) {
+fn without_last_position(weights: &[ChunkWeights], at: usize, mut values: ValueBlock<'_>, sums: &mut [f32]) {
     values.positions.end -= 1;
     (portable().attend.blend)(weights, at, values, sums);
 }
 
-fn without_last_dim(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [Weights], at: usize) {
+fn without_last_dim(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [ChunkWeights], at: usize) {
     let last = q.len() - scores.len();
     let q = [&q[..last], &vec![0.0; scores.len()]].concat();
     (portable().attend.score)(&q, keys, ahead, scores, at);
@@ -244,17 +244,17 @@ fn without_last_dim(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [Weig
 /// Tables with one wrong kernel each.
 fn wrong_tables() -> Vec<(&'static str, Table)> {
     let right = portable();
-    let products = right.products;
+    let matmul = right.matmul;
     vec![
         (
             "decode",
             Table {
-                products: Products {
+                matmul: MatmulKernels {
                     decode: |band, first, count, panels| {
-                        (portable().products.decode)(band, first, count, panels);
+                        (portable().matmul.decode)(band, first, count, panels);
                         panels[1][0].codes[7][63] ^= 1;
                     },
-                    ..products
+                    ..matmul
                 },
                 ..right
             },
@@ -262,11 +262,11 @@ fn wrong_tables() -> Vec<(&'static str, Table)> {
         (
             "floats",
             Table {
-                products: Products {
+                matmul: MatmulKernels {
                     floats: |band, first, x, sums| {
-                        (portable().products.floats)(band, first, &x[..x.len() - sums.len()], sums);
+                        (portable().matmul.floats)(band, first, &x[..x.len() - sums.len()], sums);
                     },
-                    ..products
+                    ..matmul
                 },
                 ..right
             },
@@ -276,13 +276,13 @@ fn wrong_tables() -> Vec<(&'static str, Table)> {
             "rotate",
             Table { rotate: |x, turns, _, y| (portable().rotate)(x, turns, Pairing::Halves, y), ..right },
         ),
-        ("weigh", attending(Attend { weigh: sum_too_large, ..right.attend })),
-        ("blend", attending(Attend { blend: without_last_position, ..right.attend })),
-        ("score", attending(Attend { score: without_last_dim, ..right.attend })),
-        ("join", attending(Attend { join: |_, _, _, _| {}, ..right.attend })),
-        ("widen_keys", attending(Attend { widen_keys: |_, _, into| into.fill(0.5), ..right.attend })),
-        ("widen_values", attending(Attend { widen_values: |_, into| into.fill(0.5), ..right.attend })),
-        ("halve", attending(Attend { halve: |_, bytes| bytes.fill(0x11), ..right.attend })),
+        ("weigh", attending(AttendKernels { weigh: sum_too_large, ..right.attend })),
+        ("blend", attending(AttendKernels { blend: without_last_position, ..right.attend })),
+        ("score", attending(AttendKernels { score: without_last_dim, ..right.attend })),
+        ("join", attending(AttendKernels { join: |_, _, _, _| {}, ..right.attend })),
+        ("widen_keys", attending(AttendKernels { widen_keys: |_, _, into| into.fill(0.5), ..right.attend })),
+        ("widen_values", attending(AttendKernels { widen_values: |_, into| into.fill(0.5), ..right.attend })),
+        ("halve", attending(AttendKernels { halve: |_, bytes| bytes.fill(0x11), ..right.attend })),
         ("gate", Table { gate: |_, gate, up, y| (portable().gate)(Act::Silu, gate, up, y), ..right }),
         ("add", Table { add: |a, _, y| y.copy_from_slice(a), ..right }),
         ("scale", Table { scale: |x, _, y| y.copy_from_slice(x), ..right }),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use girih_cpu::kernels::Table;
-use girih_cpu::kernels::packed::Products;
+use girih_cpu::kernels::packed::MatmulKernels;
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{Backend, Outputs, Sequence, Step};
 
@@ -67,12 +67,12 @@ fn count(bytes: usize) {
 /// Kernels that enable counting in each thread that runs them.
 fn counting() -> Table {
     Table {
-        products: Products {
+        matmul: MatmulKernels {
             floats: |band, first, x, sums| {
                 COUNTS.set(true);
-                (portable().products.floats)(band, first, x, sums);
+                (portable().matmul.floats)(band, first, x, sums);
             },
-            ..portable().products
+            ..portable().matmul
         },
         ..portable()
     }

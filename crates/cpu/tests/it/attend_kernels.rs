@@ -4,7 +4,9 @@
 use std::ops::Range;
 
 use girih_cpu::kernels::Table;
-use girih_cpu::kernels::attend::{Block, CHUNK, Cells, Format, LANES, TILE, WIDTHS, Weights};
+use girih_cpu::kernels::attend::{
+    CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, LANES, ValueBlock, WIDTHS,
+};
 use girih_cpu::kernels::tables;
 use girih_graph::BLOCK_POSITIONS;
 use girih_tensor::reference;
@@ -40,7 +42,7 @@ pub fn stored(format: Format, positions: usize, values: usize, random: &mut Rand
 
 /// A tile of keys in numbers, `[dim][position]`.
 fn keys(table: &Table, format: Format, tile: &[u8], size: usize) -> Vec<f32> {
-    let mut wide = vec![f32::NAN; size * TILE];
+    let mut wide = vec![f32::NAN; size * KEY_TILE];
     (table.attend.widen_keys)(format, tile, &mut wide);
     wide
 }
@@ -50,14 +52,14 @@ fn cells_are_decoded_alike() {
     let mut random = Random(1);
     for format in FORMATS {
         for size in [32, 64, 96, 256] {
-            let tile = stored(format, TILE, size, &mut random);
+            let tile = stored(format, KEY_TILE, size, &mut random);
             let block = stored(format, BLOCK_POSITIONS, size, &mut random);
             let all: Vec<_> = tables()
                 .iter()
                 .map(|table| {
                     let cells = Cells::Stored(format, &block);
                     let mut values = vec![7.0; BLOCK_POSITIONS * size];
-                    let block = Block { cells, positions: 3..61, width: size, ahead: &[] };
+                    let block = ValueBlock { cells, positions: 3..61, width: size, next: &[] };
                     (table.attend.widen_values)(block, &mut values);
                     assert!(values[..3 * size].iter().chain(&values[61 * size..]).all(|x| *x == 7.0));
                     (bits(&keys(table, format, &tile, size)), bits(&values))
@@ -76,26 +78,30 @@ fn scores_keep_their_bound_and_do_not_depend_on_their_neighbours() {
             if format == Format::Q8_0 && size % 32 != 0 {
                 continue;
             }
-            let tile = stored(format, TILE, size, &mut random);
+            let tile = stored(format, KEY_TILE, size, &mut random);
             for width in WIDTHS {
                 let queries = random.numbers(size * width);
                 let mut first: Option<Vec<u32>> = None;
                 for table in tables() {
                     let wide = keys(table, format, &tile, size);
                     let scores = |cells: Cells<'_>, queries: &[f32], width: usize| {
-                        let mut scores: Vec<Weights> = vec![[f32::NAN; CHUNK]; width];
+                        let mut scores: Vec<ChunkWeights> = vec![[f32::NAN; CHUNK_POSITIONS]; width];
                         (table.attend.score)(queries, cells, &tile, &mut scores, 64);
-                        scores.iter().flat_map(|scores| scores[64..64 + TILE].to_vec()).collect::<Vec<_>>()
+                        scores
+                            .iter()
+                            .flat_map(|scores| scores[64..64 + KEY_TILE].to_vec())
+                            .collect::<Vec<_>>()
                     };
                     let got = scores(Cells::Stored(format, &tile), &queries, width);
                     assert_eq!(bits(&got), bits(&scores(Cells::Decoded(&wide), &queries, width)));
                     for query in 0..width {
                         let own: Vec<f32> = queries.iter().copied().skip(query).step_by(width).collect();
-                        let own_scores = &got[query * TILE..(query + 1) * TILE];
+                        let own_scores = &got[query * KEY_TILE..(query + 1) * KEY_TILE];
                         let alone = scores(Cells::Stored(format, &tile), &own, 1);
                         assert_eq!(bits(own_scores), bits(&alone), "{}, {width}", table.name);
                         for (position, score) in own_scores.iter().enumerate() {
-                            let key: Vec<f32> = wide.iter().copied().skip(position).step_by(TILE).collect();
+                            let key: Vec<f32> =
+                                wide.iter().copied().skip(position).step_by(KEY_TILE).collect();
                             let exact = reference::dot(&own, &key);
                             let distance = (f64::from(*score) - exact.sum).abs();
                             assert!(distance <= exact.bound(size), "{}, {format:?} {size}", table.name);
@@ -120,21 +126,21 @@ fn weighted_sums_keep_their_bound_and_do_not_depend_on_their_neighbours() {
             }
             let block = stored(format, BLOCK_POSITIONS, columns, &mut random);
             for (width, positions) in WIDTHS.iter().zip([0..64, 5..6, 17..40, 0..1, 63..64, 8..8]) {
-                let weights: Vec<Weights> =
-                    (0..*width).map(|_| random.numbers(CHUNK).try_into().unwrap()).collect();
+                let weights: Vec<ChunkWeights> =
+                    (0..*width).map(|_| random.numbers(CHUNK_POSITIONS).try_into().unwrap()).collect();
                 let before = random.numbers(width * columns);
                 let mut first: Option<Vec<u32>> = None;
                 for table in tables() {
                     let mut wide = vec![f32::NAN; BLOCK_POSITIONS * columns];
-                    let of = |cells, positions: Range<usize>| Block {
+                    let of = |cells, positions: Range<usize>| ValueBlock {
                         cells,
                         positions,
                         width: columns,
-                        ahead: &[],
+                        next: &[],
                     };
                     let cells = Cells::Stored(format, &block);
                     (table.attend.widen_values)(of(cells, 0..BLOCK_POSITIONS), &mut wide);
-                    let blend = |cells, positions, weights: &[Weights], sums: &[f32]| {
+                    let blend = |cells, positions, weights: &[ChunkWeights], sums: &[f32]| {
                         let mut sums = sums.to_vec();
                         (table.attend.blend)(weights, 128, of(cells, positions), &mut sums);
                         sums
@@ -191,8 +197,8 @@ fn weights_are_powers_within_two_units_in_the_last_place() {
     let distances = distances(&mut Random(4));
     for table in tables() {
         let mut worst: f64 = 0.0;
-        for part in distances.chunks(CHUNK - 1) {
-            let mut scores = [0.0; CHUNK];
+        for part in distances.chunks(CHUNK_POSITIONS - 1) {
+            let mut scores = [0.0; CHUNK_POSITIONS];
             scores[1..=part.len()].copy_from_slice(part);
             let [top, _] = (table.attend.weigh)(&mut scores, 0..part.len() + 1, None);
             assert_eq!((top, scores[0]), (0.0, 1.0), "{}: the largest weighs one", table.name);
@@ -217,10 +223,10 @@ fn only_what_is_seen_weighs() {
     let mut random = Random(5);
     for cap in [None, Some(3.5f32)] {
         for seen in [0..1, 0..256, 255..256, 7..9, 15..17, 16..32, 3..250, 100..101] {
-            let raw: Vec<f32> = (0..CHUNK).map(|_| random.number() * 20.0).collect();
+            let raw: Vec<f32> = (0..CHUNK_POSITIONS).map(|_| random.number() * 20.0).collect();
             let mut first: Option<Vec<u32>> = None;
             for table in tables() {
-                let mut scores: Weights = [f32::NAN; CHUNK];
+                let mut scores: ChunkWeights = [f32::NAN; CHUNK_POSITIONS];
                 scores[seen.clone()].copy_from_slice(&raw[seen.clone()]);
                 let [top, sum] = (table.attend.weigh)(&mut scores, seen.clone(), cap);
                 let capped = |x: f32| match cap {

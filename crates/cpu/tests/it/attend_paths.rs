@@ -1,14 +1,16 @@
 //! The paths through the loops of attention, with their checks.
 
 use girih_cpu::kernels::Table;
-use girih_cpu::kernels::attend::{Block, CHUNK, Cells, Format, LANES, TILE, WIDTHS, Weights};
+use girih_cpu::kernels::attend::{
+    CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, LANES, ValueBlock, WIDTHS,
+};
 use girih_graph::BLOCK_POSITIONS;
 use girih_tensor::{DType, reference};
 
 use crate::attend_kernels::{FORMATS, stored};
 use crate::bands::below;
 use crate::fixture::{Random, U, gamma, portable};
-use crate::paths::{Path, Tally};
+use crate::path::{Path, Tally};
 
 /// The scores of one kind of case have a cap or none.
 const CAPS: [Option<f32>; 2] = [None, Some(3.5)];
@@ -58,23 +60,23 @@ fn ahead<'a>(cells: &'a [u8], random: &mut Random) -> &'a [u8] {
 
 fn score(table: &Table, format: Format, width: usize, random: &mut Random, tally: &mut Tally) {
     let size = head(format, random);
-    let tile = stored(format, TILE, size, random);
-    let mut keys = vec![f32::NAN; size * TILE];
+    let tile = stored(format, KEY_TILE, size, random);
+    let mut keys = vec![f32::NAN; size * KEY_TILE];
     (portable().attend.widen_keys)(format, &tile, &mut keys);
     let queries = random.numbers(size * width);
-    let at = TILE * below(CHUNK / TILE, random);
+    let at = KEY_TILE * below(CHUNK_POSITIONS / KEY_TILE, random);
     let cells =
         if random.bits().is_multiple_of(8) { Cells::Decoded(&keys) } else { Cells::Stored(format, &tile) };
-    let mut scores: Vec<Weights> = vec![[7.0; CHUNK]; width];
+    let mut scores: Vec<ChunkWeights> = vec![[7.0; CHUNK_POSITIONS]; width];
     (table.attend.score)(&queries, cells, ahead(&tile, random), &mut scores, at);
     for (query, scores) in scores.iter().enumerate() {
         let own: Vec<f32> = queries.iter().copied().skip(query).step_by(width).collect();
         for (position, score) in scores.iter().enumerate() {
-            if !(at..at + TILE).contains(&position) {
+            if !(at..at + KEY_TILE).contains(&position) {
                 assert!(*score == 7.0, "{}: score {position} is not of the tile", table.name);
                 continue;
             }
-            let key: Vec<f32> = keys.iter().copied().skip(position - at).step_by(TILE).collect();
+            let key: Vec<f32> = keys.iter().copied().skip(position - at).step_by(KEY_TILE).collect();
             let exact = reference::dot(&own, &key);
             let bound = exact.bound(size) + size as f64 * 2f64.powi(-149);
             tally
@@ -88,16 +90,16 @@ fn blend(table: &Table, format: Format, width: usize, random: &mut Random, tally
     let cells = stored(format, BLOCK_POSITIONS, columns, random);
     let end = 1 + below(BLOCK_POSITIONS, random);
     let positions = below(end, random)..end;
-    let block = |cells, positions| Block { cells, positions, width: columns, ahead: &[] };
+    let block = |cells, positions| ValueBlock { cells, positions, width: columns, next: &[] };
     let mut wide = vec![f32::NAN; BLOCK_POSITIONS * columns];
     (portable().attend.widen_values)(block(Cells::Stored(format, &cells), 0..BLOCK_POSITIONS), &mut wide);
-    let at = BLOCK_POSITIONS * below(CHUNK / BLOCK_POSITIONS, random);
-    let weights: Vec<Weights> =
-        (0..width).map(|_| random.numbers(CHUNK).try_into().expect("a chunk of numbers")).collect();
+    let at = BLOCK_POSITIONS * below(CHUNK_POSITIONS / BLOCK_POSITIONS, random);
+    let weights: Vec<ChunkWeights> =
+        (0..width).map(|_| random.numbers(CHUNK_POSITIONS).try_into().expect("a chunk of numbers")).collect();
     let before = random.numbers(width * columns);
     let mut sums = before.clone();
     let stored =
-        Block { ahead: ahead(&cells, random), ..block(Cells::Stored(format, &cells), positions.clone()) };
+        ValueBlock { next: ahead(&cells, random), ..block(Cells::Stored(format, &cells), positions.clone()) };
     (table.attend.blend)(&weights, at, stored, &mut sums);
     for (index, got) in sums.iter().enumerate() {
         let (query, column) = (index / columns, index % columns);
@@ -128,15 +130,15 @@ fn defined(format: Format, bytes: &[u8], index: usize) -> f32 {
 
 fn widen_keys(table: &Table, format: Format, random: &mut Random, tally: &mut Tally) {
     let size = head(format, random);
-    let tile = stored(format, TILE, size, random);
-    let mut wide = vec![f32::NAN; size * TILE];
+    let tile = stored(format, KEY_TILE, size, random);
+    let mut wide = vec![f32::NAN; size * KEY_TILE];
     (table.attend.widen_keys)(format, &tile, &mut wide);
     for (index, got) in wide.iter().enumerate() {
         let want = if format == Format::Q8_0 {
-            let (group, within) = (index / (32 * TILE), index % (32 * TILE));
-            let group = &tile[group * (2 * TILE + 32 * TILE)..];
-            let integer = f32::from(group[2 * TILE + within] as i8);
-            defined(Format::F16, group, within % TILE) * integer
+            let (group, within) = (index / (32 * KEY_TILE), index % (32 * KEY_TILE));
+            let group = &tile[group * (2 * KEY_TILE + 32 * KEY_TILE)..];
+            let integer = f32::from(group[2 * KEY_TILE + within] as i8);
+            defined(Format::F16, group, within % KEY_TILE) * integer
         } else {
             defined(format, &tile, index)
         };
@@ -149,11 +151,11 @@ fn widen_values(table: &Table, format: Format, random: &mut Random, tally: &mut 
     let cells = stored(format, BLOCK_POSITIONS, columns, random);
     let end = 1 + below(BLOCK_POSITIONS, random);
     let positions = below(end, random)..end;
-    let block = Block {
+    let block = ValueBlock {
         cells: Cells::Stored(format, &cells),
         positions: positions.clone(),
         width: columns,
-        ahead: &[],
+        next: &[],
     };
     let mut wide = vec![7.0; BLOCK_POSITIONS * columns];
     (table.attend.widen_values)(block, &mut wide);
@@ -175,10 +177,10 @@ fn widen_values(table: &Table, format: Format, random: &mut Random, tally: &mut 
 /// Of a capped score a tanh is eight roundings off; of a weight its distance,
 /// the rounding of it, and its power, which is 2 units in the last place.
 fn weigh(table: &Table, cap: Option<f32>, random: &mut Random, tally: &mut Tally) {
-    let end = 1 + below(CHUNK, random);
+    let end = 1 + below(CHUNK_POSITIONS, random);
     let seen = below(end, random)..end;
-    let raw: Vec<f32> = (0..CHUNK).map(|_| random.number() * 20.0).collect();
-    let mut scores: Weights = [f32::NAN; CHUNK];
+    let raw: Vec<f32> = (0..CHUNK_POSITIONS).map(|_| random.number() * 20.0).collect();
+    let mut scores: ChunkWeights = [f32::NAN; CHUNK_POSITIONS];
     scores[seen.clone()].copy_from_slice(&raw[seen.clone()]);
     let [top, sum] = (table.attend.weigh)(&mut scores, seen.clone(), cap);
     let capped = |x: f32| match cap {

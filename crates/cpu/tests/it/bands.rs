@@ -1,9 +1,9 @@
 //! Packed weights and arranged activations whose numbers are known: written by
-//! the words of [`Layout`] and of [`Products`](girih_cpu::kernels::packed::Products),
+//! the words of [`Layout`] and of [`MatmulKernels`](girih_cpu::kernels::packed::MatmulKernels),
 //! not by the crate's own packing, with the edges of what a file may hold.
 
 use girih_cpu::kernels::packed::{
-    self, BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, Layout, MAGIC, PanelGroup, Panels, Sums,
+    self, BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, LANES, LINE, Layout, PanelGroup, Panels, Sums,
 };
 use girih_tensor::DType;
 use half::f16;
@@ -340,7 +340,7 @@ fn put_inner(
 /// What the portable table decodes.
 pub fn decoded(band: &IntegerBand, first: usize, count: usize) -> Panels {
     let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
-    (portable().products.decode)(band.band(), first, count, &mut panels);
+    (portable().matmul.decode)(band.band(), first, count, &mut panels);
     panels
 }
 
@@ -382,7 +382,7 @@ impl IntegerInputs {
                 };
                 let sum = |codes: &[i8]| {
                     let sum: i32 = codes.iter().map(|&code| i32::from(code)).sum();
-                    let begin = (MAGIC - i32::from(coding.zero) * sum) as u32;
+                    let begin = (INTEGER_BIAS - i32::from(coding.zero) * sum) as u32;
                     if coding.minimums { (scale * sum as f32).to_bits() } else { begin }
                 };
                 let bytes: Vec<u8> = codes.iter().map(|&code| code as u8).collect();

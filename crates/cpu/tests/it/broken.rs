@@ -5,15 +5,16 @@
 
 use std::ops::Range;
 
-use girih_cpu::kernels::attend::{Attend, Block, Cells, Ends, Format, WIDTHS, Weights};
+use girih_cpu::kernels::attend::{AttendKernels, Cells, ChunkWeights, Format, MaxSum, ValueBlock, WIDTHS};
 use girih_cpu::kernels::packed::{
-    BAND, Band, Coding, DEPTH, GROUP, LANES, Layout, PanelGroup, Panels, Products, Sums,
+    BAND, Band, Coding, DEPTH, GROUP, LANES, Layout, MatmulKernels, PanelGroup, Panels, Sums,
 };
-use girih_cpu::kernels::{Table, Turns};
+use girih_cpu::kernels::{Rotation, Table};
 use girih_graph::{Act, BLOCK_POSITIONS, Pairing};
 
 use crate::fixture::{Random, portable};
-use crate::paths::{Tally, paths};
+use crate::path::Tally;
+use crate::paths::paths;
 use crate::rows;
 
 /// Cases of each path, as many as no fault hides from.
@@ -47,31 +48,31 @@ fn assert_caught(kernel: &str, wrong: &[(&str, Table)]) {
     }
 }
 
-fn right() -> Products {
-    portable().products
+fn right() -> MatmulKernels {
+    portable().matmul
 }
 
 fn narrowing(narrow: fn(Band<'_>, &[u32], &mut [Sums])) -> Table {
-    Table { products: Products { narrow, ..right() }, ..portable() }
+    Table { matmul: MatmulKernels { narrow, ..right() }, ..portable() }
 }
 
 fn decoding(decode: fn(Band<'_>, usize, usize, &mut Panels)) -> Table {
-    Table { products: Products { decode, ..right() }, ..portable() }
+    Table { matmul: MatmulKernels { decode, ..right() }, ..portable() }
 }
 
 fn tiling(tile: Tile) -> Table {
-    Table { products: Products { tile, ..right() }, ..portable() }
+    Table { matmul: MatmulKernels { tile, ..right() }, ..portable() }
 }
 
 fn floating(floats: Floats) -> Table {
-    Table { products: Products { floats, ..right() }, ..portable() }
+    Table { matmul: MatmulKernels { floats, ..right() }, ..portable() }
 }
 
-fn braining(brains: Floats) -> Table {
-    Table { products: Products { brains, ..right() }, ..portable() }
+fn with_bf16(bf16: Floats) -> Table {
+    Table { matmul: MatmulKernels { bf16, ..right() }, ..portable() }
 }
 
-fn attending(attend: Attend) -> Table {
+fn attending(attend: AttendKernels) -> Table {
     Table { attend, ..portable() }
 }
 
@@ -311,38 +312,38 @@ fn wrong_products_of_floats_are_caught() {
 #[test]
 fn wrong_products_of_brain_floats_are_caught() {
     assert_caught(
-        "brains",
+        "bf16",
         &[
             (
                 "the last pair is forgotten",
-                braining(|band, first, x, sums| {
-                    (right().brains)(band, first, &x[..x.len() - sums.len()], sums);
+                with_bf16(|band, first, x, sums| {
+                    (right().bf16)(band, first, &x[..x.len() - sums.len()], sums);
                 }),
             ),
             (
                 "the first input is always the band's",
-                braining(|b, _, x, sums| (right().brains)(b, 0, x, sums)),
+                with_bf16(|b, _, x, sums| (right().bf16)(b, 0, x, sums)),
             ),
             (
                 "the last column is forgotten",
-                braining(|band, first, x, sums| without_last_column(right().brains, band, first, x, sums)),
+                with_bf16(|band, first, x, sums| without_last_column(right().bf16, band, first, x, sums)),
             ),
             (
                 "sums begin at zero",
-                braining(|band, first, x, sums| from_zero(right().brains, band, first, x, sums)),
+                with_bf16(|band, first, x, sums| from_zero(right().bf16, band, first, x, sums)),
             ),
             (
                 "the inputs of a pair are swapped",
-                braining(|band, first, x, sums| {
+                with_bf16(|band, first, x, sums| {
                     let x: Vec<u32> = x.iter().map(|word| word.rotate_left(16)).collect();
-                    (right().brains)(band, first, &x, sums);
+                    (right().bf16)(band, first, &x, sums);
                 }),
             ),
             (
                 "only the upper inputs count",
-                braining(|band, first, x, sums| {
+                with_bf16(|band, first, x, sums| {
                     let x: Vec<u32> = x.iter().map(|word| word & 0xffff_0000).collect();
-                    (right().brains)(band, first, &x, sums);
+                    (right().bf16)(band, first, &x, sums);
                 }),
             ),
         ],
@@ -356,13 +357,19 @@ fn keys_of(cells: Cells<'_>) -> Vec<u8> {
     }
 }
 
-fn without_last_dim(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [Weights], at: usize) {
+fn without_last_dim(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [ChunkWeights], at: usize) {
     let last = q.len() - scores.len();
     let q = [&q[..last], &vec![0.0; scores.len()]].concat();
     (portable().attend.score)(&q, keys, ahead, scores, at);
 }
 
-fn queries_in_the_wrong_order(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [Weights], at: usize) {
+fn queries_in_the_wrong_order(
+    q: &[f32],
+    keys: Cells<'_>,
+    ahead: &[u8],
+    scores: &mut [ChunkWeights],
+    at: usize,
+) {
     (portable().attend.score)(q, keys, ahead, scores, at);
     scores.reverse();
 }
@@ -371,14 +378,20 @@ fn without_last_position_of_tile(
     q: &[f32],
     keys: Cells<'_>,
     ahead: &[u8],
-    scores: &mut [Weights],
+    scores: &mut [ChunkWeights],
     at: usize,
 ) {
     (portable().attend.score)(q, keys, ahead, scores, at);
     scores.iter_mut().for_each(|scores| scores[at + 31] = 0.0);
 }
 
-fn scales_of_the_first_group(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [Weights], at: usize) {
+fn scales_of_the_first_group(
+    q: &[f32],
+    keys: Cells<'_>,
+    ahead: &[u8],
+    scores: &mut [ChunkWeights],
+    at: usize,
+) {
     let mut bytes = keys_of(keys);
     if let Cells::Stored(Format::Q8_0, _) = keys {
         let first = bytes[..64].to_vec();
@@ -389,9 +402,20 @@ fn scales_of_the_first_group(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &
     }
 }
 
-fn shortened(weights: &[Weights], at: usize, values: Block<'_>, sums: &mut [f32], [first, last]: [usize; 2]) {
+fn shortened(
+    weights: &[ChunkWeights],
+    at: usize,
+    values: ValueBlock<'_>,
+    sums: &mut [f32],
+    [first, last]: [usize; 2],
+) {
     let Range { start, end } = values.positions;
-    (portable().attend.blend)(weights, at, Block { positions: start + first..end - last, ..values }, sums);
+    (portable().attend.blend)(
+        weights,
+        at,
+        ValueBlock { positions: start + first..end - last, ..values },
+        sums,
+    );
 }
 
 #[test]
@@ -400,16 +424,16 @@ fn wrong_attention_is_caught() {
     assert_caught(
         "score",
         &[
-            ("the last dim is forgotten", attending(Attend { score: without_last_dim, ..attend })),
+            ("the last dim is forgotten", attending(AttendKernels { score: without_last_dim, ..attend })),
             (
                 "the last position is lost",
-                attending(Attend { score: without_last_position_of_tile, ..attend }),
+                attending(AttendKernels { score: without_last_position_of_tile, ..attend }),
             ),
         ],
     );
-    let scales = attending(Attend { score: scales_of_the_first_group, ..attend });
+    let scales = attending(AttendKernels { score: scales_of_the_first_group, ..attend });
     for width in WIDTHS.into_iter().filter(|&width| width > 1) {
-        let order = attending(Attend { score: queries_in_the_wrong_order, ..attend });
+        let order = attending(AttendKernels { score: queries_in_the_wrong_order, ..attend });
         assert_caught(&format!("score F16 x{width}"), &[("queries are in the wrong order", order)]);
     }
     assert_caught("score Q8_0", &[("all scales are the first group's", scales)]);
@@ -418,15 +442,15 @@ fn wrong_attention_is_caught() {
         &[
             (
                 "the first position is skipped",
-                attending(Attend { blend: |w, at, v, s| shortened(w, at, v, s, [1, 0]), ..attend }),
+                attending(AttendKernels { blend: |w, at, v, s| shortened(w, at, v, s, [1, 0]), ..attend }),
             ),
             (
                 "the last position is skipped",
-                attending(Attend { blend: |w, at, v, s| shortened(w, at, v, s, [0, 1]), ..attend }),
+                attending(AttendKernels { blend: |w, at, v, s| shortened(w, at, v, s, [0, 1]), ..attend }),
             ),
             (
                 "weights are those of another block",
-                attending(Attend {
+                attending(AttendKernels {
                     blend: |w, at, v, s| {
                         let at = if at == 0 { BLOCK_POSITIONS } else { 0 };
                         (portable().attend.blend)(w, at, v, s);
@@ -436,7 +460,7 @@ fn wrong_attention_is_caught() {
             ),
             (
                 "the last column is lost",
-                attending(Attend {
+                attending(AttendKernels {
                     blend: |w, at, v, s| {
                         let kept = s[s.len() - 1];
                         (portable().attend.blend)(w, at, v, s);
@@ -449,8 +473,8 @@ fn wrong_attention_is_caught() {
     );
 }
 
-fn weighing(weigh: fn(&mut Weights, Range<usize>, Option<f32>) -> Ends) -> Table {
-    attending(Attend { weigh, ..portable().attend })
+fn weighing(weigh: fn(&mut ChunkWeights, Range<usize>, Option<f32>) -> MaxSum) -> Table {
+    attending(AttendKernels { weigh, ..portable().attend })
 }
 
 #[test]
@@ -491,10 +515,10 @@ fn wrong_weights_and_joints_are_caught() {
     assert_caught(
         "join",
         &[
-            ("nothing is joined", attending(Attend { join: |_, _, _, _| {}, ..attend })),
+            ("nothing is joined", attending(AttendKernels { join: |_, _, _, _| {}, ..attend })),
             (
                 "the partial sum counts in full",
-                attending(Attend {
+                attending(AttendKernels {
                     join: |running, result, [_, sum], sums| {
                         (portable().attend.join)(running, result, [running[0], sum], sums);
                     },
@@ -503,7 +527,7 @@ fn wrong_weights_and_joints_are_caught() {
             ),
             (
                 "the last vector is left out",
-                attending(Attend {
+                attending(AttendKernels {
                     join: |running, result, partial, sums| {
                         let less = result.len() - 16;
                         (portable().attend.join)(running, &mut result[..less], partial, &sums[..less]);
@@ -518,7 +542,7 @@ fn wrong_weights_and_joints_are_caught() {
 #[test]
 fn wrong_decoding_of_state_is_caught() {
     let attend = portable().attend;
-    let keys = attending(Attend {
+    let keys = attending(AttendKernels {
         widen_keys: |format, tile, into| {
             (portable().attend.widen_keys)(format, tile, into);
             into.swap(30, 31);
@@ -526,7 +550,7 @@ fn wrong_decoding_of_state_is_caught() {
         ..attend
     });
     assert_caught("widen_keys", &[("two positions are swapped", keys)]);
-    let values = attending(Attend {
+    let values = attending(AttendKernels {
         widen_values: |mut values, into| {
             values.positions.end -= 1;
             (portable().attend.widen_values)(values, into);
@@ -534,7 +558,7 @@ fn wrong_decoding_of_state_is_caught() {
         ..attend
     });
     assert_caught("widen_values", &[("the last position is left out", values)]);
-    let halves = attending(Attend {
+    let halves = attending(AttendKernels {
         halve: |values, bytes| {
             // Towards zero: one less where rounding went up.
             (portable().attend.halve)(values, bytes);
@@ -562,9 +586,9 @@ fn wrong_kernels_of_rows_are_caught() {
     let right = portable();
     let norm = |x: &[f32], w: &[f32], _: f32, y: &mut [f32]| (portable().norm)(x, w, 0.0, y);
     assert_caught("norm", &[("epsilon is not added", Table { norm, ..right })]);
-    let rotate = |x: &[f32], turns: Turns<'_>, pairing: Pairing, y: &mut [f32]| {
+    let rotate = |x: &[f32], turns: Rotation<'_>, pairing: Pairing, y: &mut [f32]| {
         let sines: Vec<f32> = turns.sines.iter().map(|sine| -sine).collect();
-        (portable().rotate)(x, Turns { sines: &sines, ..turns }, pairing, y);
+        (portable().rotate)(x, Rotation { sines: &sines, ..turns }, pairing, y);
     };
     assert_caught("rotate", &[("heads turn the other way", Table { rotate, ..right })]);
     let gate = |_: Act, gate: &[f32], up: &[f32], y: &mut [f32]| (portable().gate)(Act::Silu, gate, up, y);

@@ -4,13 +4,14 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use girih_cpu::kernels::attend::{Attend, Block, Cells};
-use girih_cpu::kernels::packed::{Band, Products};
-use girih_cpu::kernels::{Table, Turns, tables};
+use girih_cpu::kernels::attend::{AttendKernels, Cells, ValueBlock};
+use girih_cpu::kernels::packed::{Band, MatmulKernels};
+use girih_cpu::kernels::{Rotation, Table, tables};
 
 use crate::fixture::Random;
 use crate::guarded::{Guarded, Side};
-use crate::paths::{Tally, paths};
+use crate::path::Tally;
+use crate::paths::paths;
 
 /// Cases of each path.
 const CASES: usize = 12;
@@ -19,7 +20,7 @@ const CASES: usize = 12;
 /// which and a guarded page nothing lies, at the side `END` tells.
 fn guarded<const TABLE: usize, const END: bool>() -> Table {
     Table {
-        products: products::<TABLE, END>(),
+        matmul: matmul::<TABLE, END>(),
         attend: attend::<TABLE, END>(),
         norm: |x, weight, epsilon, y| {
             let (x, weight) = (copy::<_, END>(x), copy::<_, END>(weight));
@@ -28,7 +29,7 @@ fn guarded<const TABLE: usize, const END: bool>() -> Table {
         rotate: |x, turns, pairing, y| {
             let (x, cosines, sines) =
                 (copy::<_, END>(x), copy::<_, END>(turns.cosines), copy::<_, END>(turns.sines));
-            let turns = Turns { cosines: &cosines, sines: &sines };
+            let turns = Rotation { cosines: &cosines, sines: &sines };
             with::<_, END>(y, |y| (tables()[TABLE].rotate)(&x, turns, pairing, y));
         },
         gate: |act, gate, up, y| {
@@ -56,47 +57,45 @@ fn guarded<const TABLE: usize, const END: bool>() -> Table {
     }
 }
 
-fn products<const TABLE: usize, const END: bool>() -> Products {
-    Products {
+fn matmul<const TABLE: usize, const END: bool>() -> MatmulKernels {
+    MatmulKernels {
         narrow: |band, x, sums| {
             let (bytes, x) = (copy::<_, END>(band.bytes), copy::<_, END>(x));
             let band = Band { bytes: &bytes, ..band };
-            with::<_, END>(sums, |sums| (tables()[TABLE].products.narrow)(band, &x, sums));
+            with::<_, END>(sums, |sums| (tables()[TABLE].matmul.narrow)(band, &x, sums));
         },
         decode: |band, first, count, panels| {
             let bytes = copy::<_, END>(band.bytes);
             let band = Band { bytes: &bytes, ..band };
             with::<_, END>(std::slice::from_mut(panels), |panels| {
-                (tables()[TABLE].products.decode)(band, first, count, &mut panels[0]);
+                (tables()[TABLE].matmul.decode)(band, first, count, &mut panels[0]);
             });
         },
         tile: |coding, panels, groups, x, sums| {
             let (panels, x) = (copy::<_, END>(std::slice::from_ref(panels)), copy::<_, END>(x));
-            with::<_, END>(sums, |sums| {
-                (tables()[TABLE].products.tile)(coding, &panels[0], groups, &x, sums)
-            });
+            with::<_, END>(sums, |sums| (tables()[TABLE].matmul.tile)(coding, &panels[0], groups, &x, sums));
         },
         floats: |band, first, x, sums| {
             let (bytes, x) = (copy::<_, END>(band.bytes), copy::<_, END>(x));
             let band = Band { bytes: &bytes, ..band };
-            with::<_, END>(sums, |sums| (tables()[TABLE].products.floats)(band, first, &x, sums));
+            with::<_, END>(sums, |sums| (tables()[TABLE].matmul.floats)(band, first, &x, sums));
         },
-        brains: |band, first, x, sums| {
+        bf16: |band, first, x, sums| {
             let (bytes, x) = (copy::<_, END>(band.bytes), copy::<_, END>(x));
             let band = Band { bytes: &bytes, ..band };
-            with::<_, END>(sums, |sums| (tables()[TABLE].products.brains)(band, first, &x, sums));
+            with::<_, END>(sums, |sums| (tables()[TABLE].matmul.bf16)(band, first, &x, sums));
         },
-        brains_by: "",
+        bf16_name: "",
     }
 }
 
-fn attend<const TABLE: usize, const END: bool>() -> Attend {
-    Attend {
-        score: |queries, keys, ahead, scores, at| {
-            let (queries, ahead) = (copy::<_, END>(queries), copy::<_, END>(ahead));
+fn attend<const TABLE: usize, const END: bool>() -> AttendKernels {
+    AttendKernels {
+        score: |queries, keys, next, scores, at| {
+            let (queries, next) = (copy::<_, END>(queries), copy::<_, END>(next));
             with_cells::<END>(keys, |keys| {
                 with::<_, END>(scores, |scores| {
-                    (tables()[TABLE].attend.score)(&queries, keys, &ahead, scores, at);
+                    (tables()[TABLE].attend.score)(&queries, keys, &next, scores, at);
                 });
             });
         },
@@ -108,9 +107,9 @@ fn attend<const TABLE: usize, const END: bool>() -> Attend {
             ends
         },
         blend: |weights, at, values, sums| {
-            let (weights, ahead) = (copy::<_, END>(weights), copy::<_, END>(values.ahead));
+            let (weights, next) = (copy::<_, END>(weights), copy::<_, END>(values.next));
             with_cells::<END>(values.cells, |cells| {
-                let values = Block { cells, ahead: &ahead, ..values };
+                let values = ValueBlock { cells, next: &next, ..values };
                 with::<_, END>(sums, |sums| (tables()[TABLE].attend.blend)(&weights, at, values, sums));
             });
         },
@@ -124,7 +123,7 @@ fn attend<const TABLE: usize, const END: bool>() -> Attend {
         },
         widen_values: |values, into| {
             with_cells::<END>(values.cells, |cells| {
-                let values = Block { cells, ..values };
+                let values = ValueBlock { cells, ..values };
                 with::<_, END>(into, |into| (tables()[TABLE].attend.widen_values)(values, into));
             });
         },

@@ -13,10 +13,10 @@
 
 use std::hint::black_box;
 
-use girih_cpu::kernels::ahead::Ahead;
-use girih_cpu::kernels::attend::{Block, CHUNK, Cells, Format, TILE as KEYS, Weights};
+use girih_cpu::kernels::attend::{CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, ValueBlock};
 use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, PanelGroup, TILE};
 use girih_cpu::kernels::peaks::time_stamp;
+use girih_cpu::kernels::prefetch::PrefetchDistance;
 use girih_cpu::kernels::{Table, by_name, tables};
 use girih_cpu::prefetch_distance::measure;
 use girih_graph::BLOCK_POSITIONS;
@@ -85,7 +85,7 @@ fn tiles(table: &Table) {
         print(&format!("tile {layout:?} x{TILE}"), [2 * 2, 2 * 8], TILE * GROUP * BAND / 2, |turns| {
             let mut sums = [[0.0; BAND]; TILE];
             ticks(|| {
-                (table.products.tile)(coding, &panels, turns / 2, black_box(&x.words), black_box(&mut sums));
+                (table.matmul.tile)(coding, &panels, turns / 2, black_box(&x.words), black_box(&mut sums));
             })
         });
     }
@@ -109,7 +109,7 @@ fn few_columns(table: &Table) {
                 let x = &x.words[..groups * coding.words() * columns];
                 let mut sums = [[0.0; BAND]; 8];
                 ticks(|| {
-                    (table.products.narrow)(black_box(band), black_box(x), black_box(&mut sums[..columns]));
+                    (table.matmul.narrow)(black_box(band), black_box(x), black_box(&mut sums[..columns]));
                 })
             });
         }
@@ -122,7 +122,7 @@ fn panels(table: &Table) {
         print(&format!("decode {layout:?}"), [8, DEPTH], GROUP * BAND, |groups| {
             let mut panels = Box::new([[PanelGroup::ZERO; DEPTH]; 2]);
             ticks(|| {
-                (table.products.decode)(black_box(band.band()), 0, groups, black_box(&mut panels));
+                (table.matmul.decode)(black_box(band.band()), 0, groups, black_box(&mut panels));
             })
         });
     }
@@ -142,23 +142,23 @@ fn floats(table: &Table) {
             let mut sums = [[0.0; BAND]; TILE];
             ticks(|| {
                 let x = &x[..2 * turns * columns];
-                (table.products.floats)(black_box(band), 0, black_box(x), black_box(&mut sums[..columns]));
+                (table.matmul.floats)(black_box(band), 0, black_box(x), black_box(&mut sums[..columns]));
             })
         });
     }
 }
 
-fn brains(table: &Table) {
+fn bf16(table: &Table) {
     for columns in [1, 8, TILE] {
         let bytes = vec![0x11; Layout::Bf16.band_bytes(128).expect("a small band")];
         let x = vec![0x3f00_3f00; 64 * columns];
-        print(&format!("brains x{columns}"), [32, 64], 2 * columns * BAND, |turns| {
+        print(&format!("bf16 x{columns}"), [32, 64], 2 * columns * BAND, |turns| {
             let bytes = &bytes[..Layout::Bf16.band_bytes(2 * turns).expect("a small band")];
             let band = Band { layout: Layout::Bf16, columns: 2 * turns, bytes };
             let mut sums = [[0.0; BAND]; TILE];
             ticks(|| {
                 let x = &x[..turns * columns];
-                (table.products.brains)(black_box(band), 0, black_box(x), black_box(&mut sums[..columns]));
+                (table.matmul.bf16)(black_box(band), 0, black_box(x), black_box(&mut sums[..columns]));
             })
         });
     }
@@ -169,25 +169,25 @@ fn attention(table: &Table) {
     for (format, width) in
         [Format::F16, Format::Q8_0].into_iter().flat_map(|format| [1, 4, 8].map(|width| (format, width)))
     {
-        let tile = vec![0x11; format.bytes(KEYS, SIZE)];
+        let tile = vec![0x11; format.bytes(KEY_TILE, SIZE)];
         let queries = vec![0.5; SIZE * width];
-        let mut scores: Vec<Weights> = vec![[0.0; CHUNK]; width];
+        let mut scores: Vec<ChunkWeights> = vec![[0.0; CHUNK_POSITIONS]; width];
         let scores = std::cell::RefCell::new(&mut scores);
-        print(&format!("score {format:?} x{width}, a dim"), [64, SIZE], width * KEYS, |dims| {
-            let tile = Cells::Stored(format, &tile[..format.bytes(KEYS, dims)]);
+        print(&format!("score {format:?} x{width}, a dim"), [64, SIZE], width * KEY_TILE, |dims| {
+            let tile = Cells::Stored(format, &tile[..format.bytes(KEY_TILE, dims)]);
             ticks(|| {
                 let queries = black_box(&queries[..dims * width]);
                 (table.attend.score)(queries, black_box(tile), &[], &mut scores.borrow_mut(), 0);
             })
         });
         let values = vec![0x11; format.bytes(BLOCK_POSITIONS, 64)];
-        let weights: Vec<Weights> = vec![[0.5; CHUNK]; width];
+        let weights: Vec<ChunkWeights> = vec![[0.5; CHUNK_POSITIONS]; width];
         let name = format!("blend {format:?} x{width}, a position");
         print(&name, [32, BLOCK_POSITIONS], width * 64, |positions| {
             let cells = Cells::Stored(format, &values);
             let mut sums = vec![0.0; width * 64];
             ticks(|| {
-                let block = Block { cells, positions: 0..positions, width: 64, ahead: &[] };
+                let block = ValueBlock { cells, positions: 0..positions, width: 64, next: &[] };
                 (table.attend.blend)(black_box(&weights), 0, black_box(block), black_box(&mut sums));
             })
         });
@@ -218,12 +218,15 @@ fn inner_loops_are_timed() {
         "{:<28} {:>8} {:>8} {:>10} {:>8}   {}",
         "loop", "ticks", "cycles", "products/c", "c/tick", table.name
     );
-    [tiles, few_columns, panels, floats, brains, attention].iter().for_each(|measure| measure(&table));
+    [tiles, few_columns, panels, floats, bf16, attention].iter().for_each(|measure| measure(&table));
 }
 
 #[test]
 #[ignore = "measures, which takes a minute of an idle machine in a release build"]
 fn memory_is_read_with_each_distance() {
-    println!("GB/s with one column, then with four; distances of {}", Ahead::ALL.map(Ahead::name).join(", "));
+    println!(
+        "GB/s with one column, then with four; distances of {}",
+        PrefetchDistance::ALL.map(PrefetchDistance::name).join(", ")
+    );
     distances(&table());
 }

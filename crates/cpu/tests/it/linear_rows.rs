@@ -3,7 +3,7 @@
 //! cut at every row; and matrices of several formats in one task.
 
 use girih_cpu::kernels::packed::{BAND, Layout};
-use girih_cpu::kernels::{GROUP, Table, tables};
+use girih_cpu::kernels::{QUANT_GROUP, Table, tables};
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
 use girih_graph::backend::Inputs;
 use girih_graph::{Builder, Graph, Op};
@@ -50,7 +50,7 @@ fn exact(dtype: DType, codes: &[i8], scales: &[f32], weights: &[f32], stored: &[
     let (mut sum, mut size) = (0.0, 0.0);
     let block = dtype.tile().1;
     for (index, (&code, &weight)) in codes.iter().zip(weights).enumerate() {
-        let x = f64::from(scales[index / GROUP]) * f64::from(code);
+        let x = f64::from(scales[index / QUANT_GROUP]) * f64::from(code);
         let stored = &stored[index / block * dtype.block_bytes()..];
         sum += x * f64::from(weight);
         size += x.abs() * (f64::from(weight.abs()) + extra(dtype, stored));
@@ -73,9 +73,9 @@ fn wrong(
     let got = step(&mut *runner, Inputs::Embeddings(&x), &sequences);
     let weights = source.numbers("weight", dtype, outputs, inputs);
     let row_bytes = inputs / dtype.tile().1 * dtype.block_bytes();
-    let (mut codes, mut scales) = (vec![0; inputs], vec![0.0; inputs / GROUP]);
+    let (mut codes, mut scales) = (vec![0; inputs], vec![0.0; inputs / QUANT_GROUP]);
     for (x, got) in x.chunks_exact(inputs).zip(got.chunks_exact(outputs)) {
-        (portable().quantize)(x, &mut codes, &mut scales, &mut vec![0; inputs / GROUP]);
+        (portable().quantize)(x, &mut codes, &mut scales, &mut vec![0; inputs / QUANT_GROUP]);
         for (row, got) in got.iter().enumerate() {
             let stored = &source.0["weight"][row * row_bytes..][..row_bytes];
             let (want, bound) = exact(dtype, &codes, &scales, &weights[row * inputs..][..inputs], stored);
@@ -92,7 +92,7 @@ fn wrong(
 fn steps_and_matrices_of_any_rows_keep_their_bound() {
     let mut random = Random(71);
     for (table, dtype) in tables().iter().flat_map(|table| FORMATS.map(|dtype| (table, dtype))) {
-        let inputs = if dtype.tile().1 > GROUP { 768 } else { 17 * GROUP };
+        let inputs = if dtype.tile().1 > QUANT_GROUP { 768 } else { 17 * QUANT_GROUP };
         let cuts = (1..=33).map(|rows| [inputs, 34 - rows, rows]);
         let bands = (1..=33).map(|outputs| [dtype.tile().1, outputs, 5]);
         for shape in cuts.chain(bands) {
@@ -140,8 +140,8 @@ fn bf16_keeps_its_bound_in_steps_and_matrices_of_any_rows() {
     }
     let mut table = portable();
     // Omits the last pair of columns.
-    table.products.brains = |band, first, x, sums| {
-        (portable().products.brains)(band, first, &x[..x.len() - sums.len()], sums);
+    table.matmul.bf16 = |band, first, x, sums| {
+        (portable().matmul.bf16)(band, first, &x[..x.len() - sums.len()], sums);
     };
     for rows in [1, 8, 9, 33] {
         assert!(wrong_bf16(&table, [70, 33, rows], &mut random).is_some(), "{rows} rows");
@@ -153,14 +153,14 @@ fn a_missing_group_is_detected() {
     let mut table = portable();
     // Omits the last group of every matrix if rows are few, and the last third of a tile if they are
     // many.
-    table.products.narrow = |band, x, sums| {
+    table.matmul.narrow = |band, x, sums| {
         let coding = band.layout.coding().expect("it is a layout of integers");
         let less = x.len() - coding.words() * sums.len();
-        (portable().products.narrow)(band, &x[..less], sums);
+        (portable().matmul.narrow)(band, &x[..less], sums);
     };
-    table.products.tile = |coding, panels, groups, x, sums| {
+    table.matmul.tile = |coding, panels, groups, x, sums| {
         let kept: Vec<_> = sums[sums.len() - 4..].to_vec();
-        (portable().products.tile)(coding, panels, groups, x, sums);
+        (portable().matmul.tile)(coding, panels, groups, x, sums);
         let less = sums.len() - 4;
         sums[less..].copy_from_slice(&kept);
     };
@@ -185,10 +185,10 @@ fn results(
 
 /// The rounding errors of int8 activations, in single precision.
 fn rest(x: &[f32]) -> Vec<f32> {
-    let (mut codes, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / GROUP]);
-    (portable().quantize)(x, &mut codes, &mut scales, &mut vec![0; x.len() / GROUP]);
+    let (mut codes, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / QUANT_GROUP]);
+    (portable().quantize)(x, &mut codes, &mut scales, &mut vec![0; x.len() / QUANT_GROUP]);
     let numbers = x.iter().zip(codes).enumerate();
-    numbers.map(|(index, (x, code))| x - scales[index / GROUP] * f32::from(code)).collect()
+    numbers.map(|(index, (x, code))| x - scales[index / QUANT_GROUP] * f32::from(code)).collect()
 }
 
 /// The product with a row of weights, and the bound for two terms: the first leaves half a step of the
@@ -196,8 +196,8 @@ fn rest(x: &[f32]) -> Vec<f32> {
 fn exact_of_two(dtype: DType, x: &[f32], weights: &[f32], stored: &[u8]) -> (f64, f64) {
     let (mut sum, mut size, mut left) = (0.0, 0.0, 0.0);
     let block = dtype.tile().1;
-    for (index, (group, weights)) in x.chunks(GROUP).zip(weights.chunks(GROUP)).enumerate() {
-        let extra = extra(dtype, &stored[index * GROUP / block * dtype.block_bytes()..]);
+    for (index, (group, weights)) in x.chunks(QUANT_GROUP).zip(weights.chunks(QUANT_GROUP)).enumerate() {
+        let extra = extra(dtype, &stored[index * QUANT_GROUP / block * dtype.block_bytes()..]);
         let largest = group.iter().fold(0.0f64, |most, x| most.max(f64::from(x.abs())));
         for (x, weight) in group.iter().zip(weights) {
             sum += f64::from(*x) * f64::from(*weight);
@@ -268,11 +268,11 @@ fn odd_rows_in_two_terms_change_no_other_row() {
             let row = &mut x[odd * inputs..][..inputs];
             // In every third group: one value, or all.
             let whole = kind.iter().all(|x| x.is_finite());
-            for (group, odd) in row.chunks_exact_mut(GROUP).step_by(3).zip(kind.iter().cycle()) {
+            for (group, odd) in row.chunks_exact_mut(QUANT_GROUP).step_by(3).zip(kind.iter().cycle()) {
                 if whole {
                     group.fill(*odd);
                 }
-                group[below(GROUP, &mut random)] = *odd;
+                group[below(QUANT_GROUP, &mut random)] = *odd;
             }
             let what = format!("{} {dtype}, row {odd} of {rows} with {kind:?}", table.name);
             let got = run(&x);

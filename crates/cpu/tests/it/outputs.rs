@@ -16,7 +16,8 @@ use crate::bands::{
     CODES, Codes, INPUTS, IntegerBand, IntegerInputs, SCALES, Scales, coding, integer_layouts,
 };
 use crate::fixture::Random;
-use crate::paths::{Tally, check_narrow, check_tile, paths};
+use crate::path::Tally;
+use crate::paths::{check_narrow, check_tile, paths};
 
 /// Outputs of each path that the suite checks each time.
 const FEW: usize = 4000;
@@ -115,7 +116,7 @@ fn what_is_no_number_stays_none() {
             }
             for table in tables() {
                 let mut sums = vec![[0.0; 32]; columns];
-                (table.products.narrow)(band.band(), &x.words, &mut sums);
+                (table.matmul.narrow)(band.band(), &x.words, &mut sums);
                 let none = sums[columns - 1].iter().all(|sum| !sum.is_finite());
                 assert!(none, "{} {layout:?} x{columns}: {odd} is {:?}", table.name, sums[columns - 1]);
                 assert!(sums[..columns - 1].iter().flatten().all(|sum| sum.is_finite()), "its neighbours");

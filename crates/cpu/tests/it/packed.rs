@@ -2,7 +2,8 @@
 //! ones bit for bit, these against integers in `f64`, and floats within their bound.
 
 use girih_cpu::kernels::packed::{
-    BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, Layout, MAGIC, NARROW, Panel, PanelGroup, Scales, TILE,
+    BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, LANES, LINE, Layout, NARROW, Panel, PanelGroup, Scales,
+    TILE,
 };
 use girih_cpu::kernels::{Table, tables};
 
@@ -42,7 +43,7 @@ fn band(layout: Layout, groups: usize, fill: Fill, random: &mut Random) -> Vec<u
     let lines = match scales {
         Scales::Half | Scales::Bytes | Scales::HalvedBytes => 1,
         Scales::HalfOffset | Scales::Sixes | Scales::Fours => 2,
-        Scales::BrainOffset => 16,
+        Scales::Bf16Offset => 16,
         Scales::Powers => 0,
     };
     for unit in band.chunks_exact_mut(unit) {
@@ -51,8 +52,8 @@ fn band(layout: Layout, groups: usize, fill: Fill, random: &mut Random) -> Vec<u
             // Any sign and fraction, sizes from 2⁻⁸ to 2.
             let (bits, size) = (random.bits() as u16, random.bits() as u16 % 9);
             let half = bits & 0x83ff | (7 + size) << 10;
-            let brain = bits & 0x807f | (119 + size) << 7;
-            let number_bits = if scales == Scales::BrainOffset { brain } else { half };
+            let bf16 = bits & 0x807f | (119 + size) << 7;
+            let number_bits = if scales == Scales::Bf16Offset { bf16 } else { half };
             number.copy_from_slice(&number_bits.to_le_bytes());
         }
         if scales == Scales::Powers {
@@ -77,7 +78,7 @@ fn activations(coding: Coding, groups: usize, columns: usize, fill: Fill, random
             });
             let sums = codes.chunks_exact(GROUP / coding.sums()).map(|codes| {
                 let sum: i32 = codes.iter().map(|&code| i32::from(code)).sum();
-                let begin = (MAGIC - i32::from(coding.zero) * sum) as u32;
+                let begin = (INTEGER_BIAS - i32::from(coding.zero) * sum) as u32;
                 if coding.minimums { (scale * sum as f32).to_bits() } else { begin }
             });
             for (row, word) in each.chain(sums).chain([scale.to_bits()]).enumerate() {
@@ -95,7 +96,7 @@ fn bits(sums: &[[f32; BAND]]) -> Vec<u32> {
 
 fn decoded(table: &Table, band: Band<'_>, first: usize, count: usize) -> [Panel; 2] {
     let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
-    (table.products.decode)(band, first, count, &mut panels);
+    (table.matmul.decode)(band, first, count, &mut panels);
     panels
 }
 
@@ -127,7 +128,7 @@ fn products_with_few_columns_are_equal_in_all_tables() {
     each_case(&all, |band, x, _, columns, what| {
         let run = |table: &Table| {
             let mut sums = vec![[f32::NAN; BAND]; columns];
-            (table.products.narrow)(band, x, &mut sums);
+            (table.matmul.narrow)(band, x, &mut sums);
             bits(&sums)
         };
         let want = run(&portable());
@@ -147,7 +148,7 @@ fn panels_and_their_products_are_equal_in_all_tables() {
             for first in (0..groups).step_by(DEPTH) {
                 let count = DEPTH.min(groups - first);
                 let panels = decoded(table, band, first, count);
-                (table.products.tile)(coding, &panels, count, &x[first * each..], &mut sums);
+                (table.matmul.tile)(coding, &panels, count, &x[first * each..], &mut sums);
             }
             bits(&sums)
         };
@@ -211,7 +212,7 @@ fn integer_products_keep_their_bound() {
         let panels: Vec<Panel> =
             firsts.flat_map(|first| decoded(&portable(), band, first, DEPTH.min(groups - first))).collect();
         let mut sums = [[f32::NAN; BAND]];
-        (portable().products.narrow)(band, x, &mut sums);
+        (portable().matmul.narrow)(band, x, &mut sums);
         for (row, got) in sums[0].iter().enumerate() {
             let (want, size) = exact(coding, &panels, x, row);
             let bound = gamma(3 + 2 * coding.sums() * groups) * size;
@@ -248,12 +249,12 @@ fn float_band(layout: Layout, columns: usize, random: &mut Random) -> Vec<u8> {
     let mut band = Vec::new();
     for _ in 0..columns.div_ceil(unit) * bytes / 4 {
         let number = random.number().to_bits();
-        // Two halves of sizes below two, or two brain floats, or a float.
+        // Two halves of sizes below two, or two bf16 numbers, or a float.
         let halves = (random.bits() as u32 & 0xbfff_bfff).to_le_bytes();
-        let brains = (number & 0xffff_0000 | random.number().to_bits() >> 16).to_le_bytes();
+        let bf16 = (number & 0xffff_0000 | random.number().to_bits() >> 16).to_le_bytes();
         band.extend(match layout {
             Layout::F16 => halves,
-            Layout::Bf16 => brains,
+            Layout::Bf16 => bf16,
             _ => number.to_le_bytes(),
         });
     }
@@ -274,7 +275,7 @@ fn float_products_keep_their_bound() {
                 let mut all = Vec::new();
                 for table in tables() {
                     let mut sums = vec![[0.5; BAND]; columns];
-                    (table.products.floats)(band, first, &words, &mut sums);
+                    (table.matmul.floats)(band, first, &words, &mut sums);
                     for (column, row) in (0..columns).flat_map(|c| (0..BAND).map(move |row| (c, row))) {
                         let (mut want, mut size) = (0.5, 0.5);
                         for input in first..inputs {
@@ -298,19 +299,19 @@ fn float_products_keep_their_bound() {
     }
 }
 
-/// The bits that the words of [`Products::brains`](girih_cpu::kernels::packed::Products)
+/// The bits that the words of [`MatmulKernels::bf16`](girih_cpu::kernels::packed::MatmulKernels)
 /// say: where all numbers are normal, all tables yield them.
 #[test]
-fn products_of_brain_floats_have_one_order() {
+fn bf16_products_are_added_in_one_order() {
     let mut random = Random(26);
     for (inputs, first) in [(2, 0), (6, 2), (64, 0), (300, 44), (1025, 0)] {
         let bytes = float_band(Layout::Bf16, inputs, &mut random);
         let band = Band { layout: Layout::Bf16, columns: inputs, bytes: &bytes };
         for columns in (1..=NARROW).chain([TILE]) {
             let count = (inputs - first).div_ceil(2) * columns;
-            let brain = |x: f32| u32::from(half::bf16::from_f32(x).to_bits());
+            let bf16 = |x: f32| u32::from(half::bf16::from_f32(x).to_bits());
             let x: Vec<u32> =
-                (0..count).map(|_| brain(random.number()) | brain(random.number()) << 16).collect();
+                (0..count).map(|_| bf16(random.number()) | bf16(random.number()) << 16).collect();
             let mut want = vec![[0.5; BAND]; columns];
             for (column, row) in (0..columns).flat_map(|c| (0..BAND).map(move |row| (c, row))) {
                 let units = bytes.chunks_exact(2 * LINE).skip(first / 2);
@@ -323,7 +324,7 @@ fn products_of_brain_floats_have_one_order() {
             }
             for table in tables() {
                 let mut sums = vec![[0.5; BAND]; columns];
-                (table.products.brains)(band, first, &x, &mut sums);
+                (table.matmul.bf16)(band, first, &x, &mut sums);
                 assert!(bits(&sums) == bits(&want), "{}, {inputs} x {columns}", table.name);
             }
         }
@@ -344,7 +345,7 @@ fn powers_of_two_are_exact() {
         let x = activations(coding, 2, 1, Fill::Random, &mut random);
         let run = |table: &Table| {
             let mut sums = vec![[f32::NAN; BAND]];
-            (table.products.narrow)(band, &x, &mut sums);
+            (table.matmul.narrow)(band, &x, &mut sums);
             bits(&sums)
         };
         for table in tables() {
@@ -373,8 +374,8 @@ fn scales_that_cannot_be_counted_yield_no_number() {
         let many = activations(coding, 2, TILE, Fill::Random, &mut random);
         let run = |table: &Table| {
             let (mut narrow, mut tile) = ([[0.0; BAND]; 1], [[0.0; BAND]; TILE]);
-            (table.products.narrow)(band, &few, &mut narrow);
-            (table.products.tile)(coding, &decoded(table, band, 0, 2), 2, &many, &mut tile);
+            (table.matmul.narrow)(band, &few, &mut narrow);
+            (table.matmul.tile)(coding, &decoded(table, band, 0, 2), 2, &many, &mut tile);
             // The bits of NaN are the processor's.
             let number = |sum: &f32| if sum.is_nan() { f32::NAN.to_bits() } else { sum.to_bits() };
             let sums: Vec<u32> = narrow.iter().chain(&tile).flatten().map(number).collect();

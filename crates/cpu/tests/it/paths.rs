@@ -1,6 +1,5 @@
-//! The paths through the kernels, each with a check of one random case against
-//! `f64` and the bound that follows from its roundings. What the tests of
-//! outputs, of guard pages and of broken kernels share.
+//! The list of all paths through the kernels, and the paths of matmuls. The tests
+//! of outputs, of guard pages and of broken kernels share it.
 
 use girih_cpu::kernels::Table;
 use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, NARROW, PanelGroup, Sums, TILE};
@@ -10,53 +9,7 @@ use crate::bands::{
     decoded, float_band, float_product, mostly_first,
 };
 use crate::fixture::Random;
-
-/// What checks have seen of one path.
-#[derive(Default)]
-pub struct Tally {
-    pub outputs: usize,
-    /// The largest error of those within their bounds, as a fraction of it.
-    pub worst: f64,
-    /// The first output beyond its bound.
-    pub fault: Option<String>,
-}
-
-impl Tally {
-    /// One output.
-    pub fn see(&mut self, got: f32, want: f64, bound: f64, what: impl FnOnce() -> String) {
-        let distance = (f64::from(got) - want).abs();
-        // A distance that is no number is no agreement.
-        let agrees = distance <= bound;
-        self.outputs += 1;
-        if agrees && distance > 0.0 {
-            self.worst = self.worst.max(distance / bound);
-        }
-        if !agrees {
-            self.fault.get_or_insert_with(|| format!("{}: {got}, not {want} within {bound:e}", what()));
-        }
-    }
-
-    /// Outputs that have to be exactly right.
-    pub fn see_exact(&mut self, outputs: usize, fault: Option<String>) {
-        self.outputs += outputs;
-        self.fault = self.fault.take().or(fault);
-    }
-}
-
-type Check = Box<dyn Fn(&Table, &mut Random, &mut Tally)>;
-
-/// A path through a kernel: a kernel with what it chooses its loop by.
-pub struct Path {
-    pub name: String,
-    /// Checks all outputs of one random case.
-    pub check: Check,
-}
-
-impl Path {
-    pub fn new(name: String, check: impl Fn(&Table, &mut Random, &mut Tally) + 'static) -> Path {
-        Path { name, check: Box::new(check) }
-    }
-}
+use crate::path::{Path, Tally};
 
 /// Every path of every kernel.
 pub fn paths() -> Vec<Path> {
@@ -92,8 +45,8 @@ fn products() -> Vec<Path> {
         }
     }
     for columns in (1..=NARROW).chain([TILE]) {
-        paths.push(Path::new(format!("brains x{columns}"), move |table, random, tally| {
-            brains(table, columns, random, tally);
+        paths.push(Path::new(format!("bf16 x{columns}"), move |table, random, tally| {
+            bf16(table, columns, random, tally);
         }));
     }
     paths
@@ -117,7 +70,7 @@ fn narrow(table: &Table, layout: Layout, columns: usize, random: &mut Random, ta
 /// Checks all products of a band.
 pub fn check_narrow(table: &Table, band: &IntegerBand, x: &IntegerInputs, tally: &mut Tally) {
     let mut sums = vec![[f32::NAN; BAND]; x.columns];
-    (table.products.narrow)(band.band(), &x.words, &mut sums);
+    (table.matmul.narrow)(band.band(), &x.words, &mut sums);
     see_products(band, 0, x, &sums, |_, _| 0.0, tally);
 }
 
@@ -142,7 +95,7 @@ fn decode(table: &Table, layout: Layout, random: &mut Random, tally: &mut Tally)
     let first = below(band.groups, random);
     let count = below(DEPTH.min(band.groups - first) + 1, random);
     let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
-    (table.products.decode)(band.band(), first, count, &mut panels);
+    (table.matmul.decode)(band.band(), first, count, &mut panels);
     let what = band.wrong_panels(&panels, first, count);
     let what = what.map(|what| format!("{count} groups from {first} of {}: {what}", band.groups));
     tally.see_exact(count * GROUP * BAND, what);
@@ -170,7 +123,7 @@ pub fn check_tile(
     let start: Vec<Sums> =
         (0..x.columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();
     let mut sums = start.clone();
-    (table.products.tile)(coding(band.layout), &panels, x.groups, &x.words, &mut sums);
+    (table.matmul.tile)(coding(band.layout), &panels, x.groups, &x.words, &mut sums);
     see_products(band, first, x, &sums, |column, row| start[column][row], tally);
 }
 
@@ -186,7 +139,7 @@ fn floats(table: &Table, layout: Layout, columns: usize, random: &mut Random, ta
     let start: Vec<Sums> =
         (0..columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();
     let mut sums = start.clone();
-    (table.products.floats)(band, first, &words, &mut sums);
+    (table.matmul.floats)(band, first, &words, &mut sums);
     for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {
         let (want, bound) = float_product(band, [row, column], first, &x, &start);
         let what = || format!("row {row}, column {column}, inputs {first}..{inputs}");
@@ -194,7 +147,7 @@ fn floats(table: &Table, layout: Layout, columns: usize, random: &mut Random, ta
     }
 }
 
-fn brains(table: &Table, columns: usize, random: &mut Random, tally: &mut Tally) {
+fn bf16(table: &Table, columns: usize, random: &mut Random, tally: &mut Tally) {
     // At times more than are widened at once.
     let inputs = 1 + below(if random.bits().is_multiple_of(8) { 600 } else { 70 }, random);
     let first = below(inputs, random) / 2 * 2;
@@ -204,7 +157,7 @@ fn brains(table: &Table, columns: usize, random: &mut Random, tally: &mut Tally)
     let start: Vec<Sums> =
         (0..columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();
     let mut sums = start.clone();
-    (table.products.brains)(band, first, &words, &mut sums);
+    (table.matmul.bf16)(band, first, &words, &mut sums);
     for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {
         let (want, bound) = brain_product(band, [row, column], first, &words, &start);
         let what = || format!("row {row}, column {column}, inputs {first}..{inputs}");

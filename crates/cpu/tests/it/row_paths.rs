@@ -1,12 +1,12 @@
 //! The paths through the kernels of rows and elements, with their checks.
 
-use girih_cpu::kernels::{GROUP, Table, Turns};
+use girih_cpu::kernels::{QUANT_GROUP, Rotation, Table};
 use girih_graph::{Act, Pairing};
 use girih_tensor::reference;
 
 use crate::bands::below;
 use crate::fixture::{Random, U, gamma};
-use crate::paths::{Path, Tally};
+use crate::path::{Path, Tally};
 use crate::rows::{edge, exact_gate, unequal_codes, wrong_code};
 
 pub fn paths() -> Vec<Path> {
@@ -62,7 +62,7 @@ fn rotate(table: &Table, pairing: Pairing, random: &mut Random, tally: &mut Tall
     let [cosines, sines] = [random.numbers(pairs), random.numbers(pairs)];
     let x = random.numbers(2 * pairs * heads);
     let mut y = vec![f32::NAN; x.len()];
-    (table.rotate)(&x, Turns { cosines: &cosines, sines: &sines }, pairing, &mut y);
+    (table.rotate)(&x, Rotation { cosines: &cosines, sines: &sines }, pairing, &mut y);
     for (head, i) in (0..heads).flat_map(|head| (0..pairs).map(move |i| (2 * pairs * head, i))) {
         let (a, b) = match pairing {
             Pairing::Halves => (head + i, head + i + pairs),
@@ -124,7 +124,7 @@ fn softcap(table: &Table, random: &mut Random, tally: &mut Tally) {
 }
 
 fn quantize(table: &Table, random: &mut Random, tally: &mut Tally) {
-    for x in [numbers(GROUP * (1 + below(8, random)), random), edge(random)] {
+    for x in [numbers(QUANT_GROUP * (1 + below(8, random)), random), edge(random)] {
         tally.see_exact(x.len(), wrong_code(table, &x).or_else(|| unequal_codes(table, &x)));
     }
 }

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::time::Instant;
 
-use girih_cpu::kernels::{GROUP, Table, Turns, tables};
+use girih_cpu::kernels::{QUANT_GROUP, Rotation, Table, tables};
 use girih_graph::{Act, Pairing};
 
 use crate::fixture::Random;
@@ -55,7 +55,7 @@ impl Buffers {
         let len = ROWS * FFN;
         let mut numbers = |len| random.numbers(len).iter().map(|x| 4.0 * x).collect();
         let (a, b, weight) = (numbers(len), numbers(len), numbers(FFN));
-        let (codes, scales, sums) = (vec![0; len], vec![0.0; len / GROUP], vec![0; len / GROUP]);
+        let (codes, scales, sums) = (vec![0; len], vec![0.0; len / QUANT_GROUP], vec![0; len / QUANT_GROUP]);
         Buffers { a, b, weight, y: vec![0.0; len], codes, scales, sums }
     }
 }
@@ -82,7 +82,7 @@ fn measured() -> Vec<Measured> {
         }),
         ("softcap", WIDTH, 0, |table, buffers, run| (table.softcap)(&mut buffers.y[run], 30.0)),
         ("quantize", WIDTH, quantized, |table, buffers, run| {
-            let groups = run.start / GROUP..run.end / GROUP;
+            let groups = run.start / QUANT_GROUP..run.end / QUANT_GROUP;
             let (scales, sums) = (&mut buffers.scales[groups.clone()], &mut buffers.sums[groups]);
             (table.quantize)(&buffers.a[run.clone()], &mut buffers.codes[run], scales, sums);
         }),
@@ -99,7 +99,7 @@ fn gate(table: &Table, buffers: &mut Buffers, act: Act, run: Range<usize>) {
 
 fn rotate(table: &Table, buffers: &mut Buffers, pairing: Pairing, run: Range<usize>) {
     let (cosines, sines) = buffers.weight[..HEAD].split_at(HEAD / 2);
-    let rotations = Turns { cosines, sines };
+    let rotations = Rotation { cosines, sines };
     (table.rotate)(&buffers.a[run.clone()], rotations, pairing, &mut buffers.y[run]);
 }
 

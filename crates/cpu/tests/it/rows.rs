@@ -1,7 +1,7 @@
 //! The kernels of rows and elements of every table, compared with `f64`, with each other, and with
 //! themselves on one element.
 
-use girih_cpu::kernels::{GROUP, Table, Turns, tables};
+use girih_cpu::kernels::{QUANT_GROUP, Rotation, Table, tables};
 use girih_graph::{Act, Pairing};
 
 use crate::fixture::{Random, gamma, portable};
@@ -206,7 +206,7 @@ fn tables_yield_equal_bits() {
         });
         for pairing in [Pairing::Halves, Pairing::Neighbours] {
             let x = random.numbers(2 * len * 3);
-            let turns = Turns { cosines: &a, sines: &b };
+            let turns = Rotation { cosines: &a, sines: &b };
             assert_equal("rotate", true, |table| {
                 let mut y = vec![f32::NAN; x.len()];
                 (table.rotate)(&x, turns, pairing, &mut y);
@@ -221,7 +221,7 @@ fn heads_are_rotated_independently() {
     let mut random = Random(5);
     for pairs in 1..=40 {
         let [cosines, sines] = [random.numbers(pairs), random.numbers(pairs)];
-        let turns = Turns { cosines: &cosines, sines: &sines };
+        let turns = Rotation { cosines: &cosines, sines: &sines };
         let x = random.numbers(2 * pairs * 3);
         for table in tables() {
             for pairing in [Pairing::Halves, Pairing::Neighbours] {
@@ -254,7 +254,7 @@ fn heads_are_rotated_independently() {
 type Integers = (Vec<i8>, Vec<f32>, Vec<i32>);
 
 fn quantized(table: &Table, x: &[f32]) -> Integers {
-    let groups = x.len() / GROUP;
+    let groups = x.len() / QUANT_GROUP;
     let (mut codes, mut scales, mut sums) = (vec![99; x.len()], vec![f32::NAN; groups], vec![-1; groups]);
     (table.quantize)(x, &mut codes, &mut scales, &mut sums);
     (codes, scales, sums)
@@ -263,7 +263,7 @@ fn quantized(table: &Table, x: &[f32]) -> Integers {
 /// A group that begins with these numbers and continues with zeros.
 fn group(first: &[f32]) -> Vec<f32> {
     let mut group = first.to_vec();
-    group.resize(GROUP, 0.0);
+    group.resize(QUANT_GROUP, 0.0);
     group
 }
 
@@ -285,7 +285,8 @@ fn squares_left(x: &[f32], levels: f32) -> f64 {
 /// they are added up.
 pub fn wrong_code(table: &Table, x: &[f32]) -> Option<String> {
     let (codes, scales, sums) = quantized(table, x);
-    let groups = x.chunks_exact(GROUP).zip(codes.chunks_exact(GROUP)).zip(scales.iter().zip(&sums));
+    let groups =
+        x.chunks_exact(QUANT_GROUP).zip(codes.chunks_exact(QUANT_GROUP)).zip(scales.iter().zip(&sums));
     for ((x, codes), (&scale, &sum)) in groups {
         let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
         let some = largest >= 2f32.powi(-119);
@@ -298,7 +299,7 @@ pub fn wrong_code(table: &Table, x: &[f32]) -> Option<String> {
         }
         if let Some(levels) = levels {
             let least = LEVELS.map(|levels| squares_left(x, levels)).into_iter().fold(f64::MAX, f64::min);
-            let error = 32.0 * 127.0 * gamma(3 + GROUP) * f64::from(scale).powi(2);
+            let error = 32.0 * 127.0 * gamma(3 + QUANT_GROUP) * f64::from(scale).powi(2);
             if squares_left(x, levels) > least + 4.0 * error {
                 return Some(format!("{levels} levels leave more than others of {x:?}"));
             }
@@ -318,12 +319,12 @@ pub fn wrong_code(table: &Table, x: &[f32]) -> Option<String> {
 /// which levels have smaller errors, and so does the order in which squares are added.
 pub fn edge(random: &mut Random) -> Vec<f32> {
     let edge = (0..10_000).find_map(|_| {
-        let mut x = random.numbers(GROUP);
+        let mut x = random.numbers(QUANT_GROUP);
         x[0] = 1.0;
         // A number of a few steps, so that its last bit is less than a sum's.
         let [mut low, mut high] = [0; 2].map(|_| (random.number().abs() / 16.0).to_bits());
         let mut scale = |last: u32| {
-            x[GROUP - 1] = f32::from_bits(last);
+            x[QUANT_GROUP - 1] = f32::from_bits(last);
             quantized(&portable(), &x).1[0]
         };
         if scale(low) == scale(high) {
@@ -333,9 +334,9 @@ pub fn edge(random: &mut Random) -> Vec<f32> {
             let middle = low.midpoint(high);
             *(if scale(middle) == scale(low) { &mut low } else { &mut high }) = middle;
         }
-        x[GROUP - 1] = f32::from_bits(low);
+        x[QUANT_GROUP - 1] = f32::from_bits(low);
         let mut both = x.repeat(2);
-        both[2 * GROUP - 1] = f32::from_bits(high);
+        both[2 * QUANT_GROUP - 1] = f32::from_bits(high);
         Some(both)
     });
     edge.expect("levels change somewhere")
@@ -349,16 +350,17 @@ pub fn unequal_codes(table: &Table, x: &[f32]) -> Option<String> {
 
 /// Rows of groups that are hard to quantize.
 pub fn rows(random: &mut Random) -> Vec<Vec<f32>> {
-    let mut rows: Vec<Vec<f32>> = (0..=9).map(|groups| random.numbers(groups * GROUP)).collect();
-    rows.push(random.numbers(300 * GROUP));
-    let sizes = (0..70 * GROUP).map(|i| random.number() * f32::powi(2.0, (i / GROUP) as i32 * 4 - 149));
+    let mut rows: Vec<Vec<f32>> = (0..=9).map(|groups| random.numbers(groups * QUANT_GROUP)).collect();
+    rows.push(random.numbers(300 * QUANT_GROUP));
+    let sizes =
+        (0..70 * QUANT_GROUP).map(|i| random.number() * f32::powi(2.0, (i / QUANT_GROUP) as i32 * 4 - 149));
     rows.push(sizes.collect());
     for edge in [0.0, 1e-45, 1e-38, 1.5e-36, 1.6e-36, f32::MIN_POSITIVE, 1.0, f32::MAX] {
         let first = [edge, -edge, edge / 2.0, -edge / 2.0, edge / 127.0, edge / 254.0];
         // Beside groups of other sizes, at each position among four.
         for place in 0..5 {
-            let mut row = vec![0.5; 5 * GROUP];
-            row[place * GROUP..][..GROUP].copy_from_slice(&group(&first));
+            let mut row = vec![0.5; 5 * QUANT_GROUP];
+            row[place * QUANT_GROUP..][..QUANT_GROUP].copy_from_slice(&group(&first));
             rows.push(row);
         }
     }
@@ -387,11 +389,11 @@ fn normal(count: usize, random: &mut Random) -> Vec<f32> {
 /// The best of four numbers of levels has a mean squared error 14 % below that of 127 levels.
 #[test]
 fn the_best_levels_have_smaller_errors_on_normal_numbers() {
-    let x = normal(20_000 * GROUP, &mut Random(7));
-    let by_127: f64 = x.chunks_exact(GROUP).map(|x| squares_left(x, 127.0)).sum();
+    let x = normal(20_000 * QUANT_GROUP, &mut Random(7));
+    let by_127: f64 = x.chunks_exact(QUANT_GROUP).map(|x| squares_left(x, 127.0)).sum();
     for table in tables() {
         let (codes, scales, _) = quantized(table, &x);
-        let values = codes.iter().zip(scales.iter().flat_map(|&scale| [scale; GROUP]));
+        let values = codes.iter().zip(scales.iter().flat_map(|&scale| [scale; QUANT_GROUP]));
         let left = x.iter().zip(values);
         let left: f64 = left.map(|(&x, (&code, scale))| f64::from(x - scale * f32::from(code)).powi(2)).sum();
         let ratio = left / by_127;
@@ -403,10 +405,12 @@ fn the_best_levels_have_smaller_errors_on_normal_numbers() {
 fn truncated_codes_are_detected() {
     let cut = |x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]| {
         (tables()[0].quantize)(x, codes, scales, sums);
-        for (index, code) in codes.iter_mut().enumerate().filter(|(index, _)| scales[index / GROUP] > 0.0) {
-            *code = (x[index] / scales[index / GROUP]) as i8;
+        for (index, code) in
+            codes.iter_mut().enumerate().filter(|(index, _)| scales[index / QUANT_GROUP] > 0.0)
+        {
+            *code = (x[index] / scales[index / QUANT_GROUP]) as i8;
         }
-        for (sum, codes) in sums.iter_mut().zip(codes.chunks_exact(GROUP)) {
+        for (sum, codes) in sums.iter_mut().zip(codes.chunks_exact(QUANT_GROUP)) {
             *sum = codes.iter().map(|&code| i32::from(code)).sum();
         }
     };
@@ -418,7 +422,7 @@ fn truncated_codes_are_detected() {
 fn ties_go_to_even_codes() {
     // With whole numbers, of which other levels would make halves and quarters, these levels are the
     // best.
-    let mut x = [64.0; GROUP];
+    let mut x = [64.0; QUANT_GROUP];
     x[21..].fill(32.0);
     x[..10].copy_from_slice(&[127.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 125.5, 126.5, -126.5]);
     let sum = 253 + 11 * 64 + 11 * 32;
@@ -426,7 +430,7 @@ fn ties_go_to_even_codes() {
         for groups in [1, 4, 6] {
             let (codes, scales, sums) = quantized(table, &x.repeat(groups));
             assert_eq!((scales, sums), (vec![1.0; groups], vec![sum; groups]), "{}", table.name);
-            for codes in codes.chunks_exact(GROUP) {
+            for codes in codes.chunks_exact(QUANT_GROUP) {
                 assert_eq!(codes[..10], [127, 0, 2, 2, 0, -2, -2, 126, 126, -126], "{}", table.name);
             }
         }
@@ -439,11 +443,11 @@ fn groups_with_an_infinity_or_nan_have_it_as_their_scale() {
     for table in tables() {
         for (odd, place) in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN].into_iter().zip(0..) {
             for at in [0, 31, 17] {
-                let mut x = vec![1.0; 5 * GROUP];
-                x[place * GROUP + at] = odd;
+                let mut x = vec![1.0; 5 * QUANT_GROUP];
+                x[place * QUANT_GROUP + at] = odd;
                 let (codes, scales, sums) = quantized(table, &x);
                 for group in 0..5 {
-                    let codes = &codes[group * GROUP..][..GROUP];
+                    let codes = &codes[group * QUANT_GROUP..][..QUANT_GROUP];
                     let want = if group == place { 0 } else { 127 };
                     assert!(codes.iter().all(|&code| code == want), "{} {odd}: {codes:?}", table.name);
                     assert_eq!(sums[group], want as i32 * 32);

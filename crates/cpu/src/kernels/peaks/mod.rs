@@ -1,5 +1,5 @@
-//! Loops that do one thing as often as the processor can: they say what the
-//! machine could do, and compute nothing that anybody wants.
+//! Loops that issue one instruction as often as the processor can: they measure the
+//! machine's peak, and their results are not used.
 //!
 //! Each keeps enough independent chains of one instruction that only the ports
 //! bind it, not the latency.
@@ -8,43 +8,13 @@
 #[allow(unsafe_code)]
 mod x86;
 
+mod peak;
+
 use std::hint::black_box;
 use std::sync::LazyLock;
 
-/// One instruction, issued as fast as it can be.
-#[derive(Clone, Copy, Debug)]
-pub struct Peak {
-    /// The instruction and the width of its registers: `vpdpbusd zmm`.
-    pub instruction: &'static str,
-    /// What it multiplies.
-    pub numbers: Numbers,
-    /// Multiplications and additions in a round of the loop.
-    pub operations: u64,
-    /// Runs so many rounds.
-    pub run: fn(rounds: u64),
-}
-
-/// The numbers that an instruction multiplies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Numbers {
-    /// Integers of 8 bits, added up in 32.
-    Int8,
-    /// Brain floats, added up in single precision.
-    Bf16,
-    /// Single precision.
-    F32,
-}
-
-impl Numbers {
-    /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Numbers::Int8 => "int8",
-            Numbers::Bf16 => "bf16",
-            Numbers::F32 => "f32",
-        }
-    }
-}
+use peak::fold;
+pub use peak::{Numbers, Peak};
 
 /// Those that this machine has, the widest first; there is one for single
 /// precision at least.
@@ -82,23 +52,6 @@ pub fn read(words: &[u64]) -> u64 {
         return read(words);
     }
     fold(words)
-}
-
-/// Words that [`fold`] takes at once: eight vectors of 512 bits.
-const STRIDE: usize = 64;
-
-/// What [`read`] computes; the compiler makes vectors of it, as wide as those
-/// of the function that it is inlined into.
-#[inline(always)]
-fn fold(words: &[u64]) -> u64 {
-    let (strides, rest) = words.as_chunks::<STRIDE>();
-    let mut sums = [0; STRIDE];
-    for stride in strides {
-        for (sum, word) in sums.iter_mut().zip(stride) {
-            *sum ^= word;
-        }
-    }
-    sums.iter().chain(rest).fold(0, |sum, word| sum ^ word)
 }
 
 /// Chains of the portable loop: eight vectors of four, which is the width that

@@ -1,4 +1,4 @@
-//! The loops of x86, each behind a question to the processor.
+//! The loops of x86, each chosen after the processor has reported its instructions.
 //!
 //! ```text
 //! round: for each of CHAINS accumulators: accumulator = instruction(accumulator, a, b)
@@ -9,12 +9,12 @@
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-use super::{Numbers, Peak, fold};
+use super::peak::{Numbers, Peak, fold};
 
 /// Accumulators of a round; with two operands they fit the 16 registers of AVX2.
 const CHAINS: usize = 12;
 
-/// Multiplications and additions of `lanes` products.
+/// Multiplications and additions of `lanes` lanes in a round.
 const fn operations(lanes: u64) -> u64 {
     2 * lanes * CHAINS as u64
 }

@@ -3,30 +3,32 @@
 use std::ops::Range;
 
 use super::super::attend::{
-    Attend, Block, Cells, EXP2, EXP2_LEAST, Ends, Format, GROUP, LANES, Q8_0_GROUP, TILE, Weights, add_lanes,
+    AttendKernels, Cells, ChunkWeights, EXP2, EXP2_LEAST, Format, KEY_TILE, KV_GROUP, LANES, MaxSum,
+    Q8_0_GROUP, ValueBlock, add_lanes,
 };
 use super::unpack;
 use girih_graph::BLOCK_POSITIONS;
 use girih_tensor::DType;
 
 /// This file's kernels.
-pub(super) const ATTEND: Attend = Attend { score, weigh, blend, join, widen_keys, widen_values, halve };
+pub(super) const ATTEND: AttendKernels =
+    AttendKernels { score, weigh, blend, join, widen_keys, widen_values, halve };
 
-fn score(queries: &[f32], keys: Cells<'_>, _ahead: &[u8], scores: &mut [Weights], at: usize) {
+fn score(queries: &[f32], keys: Cells<'_>, _next: &[u8], scores: &mut [ChunkWeights], at: usize) {
     let width = scores.len();
-    scores.iter_mut().for_each(|scores| scores[at..at + TILE].fill(0.0));
-    let mut line = [0.0; TILE];
+    scores.iter_mut().for_each(|scores| scores[at..at + KEY_TILE].fill(0.0));
+    let mut line = [0.0; KEY_TILE];
     for (dim, queries) in queries.chunks_exact(width).enumerate() {
         read_keys(keys, dim, &mut line);
         for (query, scores) in queries.iter().zip(&mut *scores) {
-            for (score, key) in scores[at..at + TILE].iter_mut().zip(&line) {
+            for (score, key) in scores[at..at + KEY_TILE].iter_mut().zip(&line) {
                 *score += query * key;
             }
         }
     }
 }
 
-fn weigh(scores: &mut Weights, seen: Range<usize>, cap: Option<f32>) -> Ends {
+fn weigh(scores: &mut ChunkWeights, seen: Range<usize>, cap: Option<f32>) -> MaxSum {
     if let Some(cap) = cap {
         scores[seen.clone()].iter_mut().for_each(|score| *score = cap * tanh(*score));
     }
@@ -59,7 +61,7 @@ fn tanh(x: f32) -> f32 {
     ((1.0 - power) / (1.0 + power)).copysign(x)
 }
 
-fn blend(weights: &[Weights], at: usize, values: Block<'_>, sums: &mut [f32]) {
+fn blend(weights: &[ChunkWeights], at: usize, values: ValueBlock<'_>, sums: &mut [f32]) {
     let width = values.width;
     assert_eq!(sums.len(), weights.len() * width, "a row of sums for each of weights");
     let mut line = [0.0; LANES];
@@ -76,7 +78,7 @@ fn blend(weights: &[Weights], at: usize, values: Block<'_>, sums: &mut [f32]) {
     }
 }
 
-fn join(running: &mut Ends, result: &mut [f32], [top, sum]: Ends, sums: &[f32]) {
+fn join(running: &mut MaxSum, result: &mut [f32], [top, sum]: MaxSum, sums: &[f32]) {
     let larger = running[0].max(top);
     let (before, now) = (exp2(running[0] - larger), exp2(top - larger));
     *running = [larger, sum * now + running[1] * before];
@@ -86,12 +88,12 @@ fn join(running: &mut Ends, result: &mut [f32], [top, sum]: Ends, sums: &[f32]) 
 }
 
 fn widen_keys(format: Format, tile: &[u8], into: &mut [f32]) {
-    for (dim, line) in into.as_chunks_mut::<TILE>().0.iter_mut().enumerate() {
+    for (dim, line) in into.as_chunks_mut::<KEY_TILE>().0.iter_mut().enumerate() {
         read_keys(Cells::Stored(format, tile), dim, line);
     }
 }
 
-fn widen_values(values: Block<'_>, into: &mut [f32]) {
+fn widen_values(values: ValueBlock<'_>, into: &mut [f32]) {
     let width = values.width;
     for index in (values.positions.start * width..values.positions.end * width).step_by(LANES) {
         let line = into[index..].first_chunk_mut().expect("rows are whole vectors");
@@ -105,19 +107,23 @@ fn halve(values: &[f32], bytes: &mut [u8]) {
 
 /// One dim of a tile of keys.
 #[inline(always)]
-fn read_keys(keys: Cells<'_>, dim: usize, line: &mut [f32; TILE]) {
+fn read_keys(keys: Cells<'_>, dim: usize, line: &mut [f32; KEY_TILE]) {
     match keys {
-        Cells::Decoded(values) => line.copy_from_slice(&values[dim * TILE..(dim + 1) * TILE]),
-        Cells::Stored(Format::F32, bytes) => unpack::f32(&bytes[dim * TILE * 4..(dim + 1) * TILE * 4], line),
-        Cells::Stored(Format::F16, bytes) => unpack::f16(&bytes[dim * TILE * 2..(dim + 1) * TILE * 2], line),
+        Cells::Decoded(values) => line.copy_from_slice(&values[dim * KEY_TILE..(dim + 1) * KEY_TILE]),
+        Cells::Stored(Format::F32, bytes) => {
+            unpack::f32(&bytes[dim * KEY_TILE * 4..(dim + 1) * KEY_TILE * 4], line)
+        }
+        Cells::Stored(Format::F16, bytes) => {
+            unpack::f16(&bytes[dim * KEY_TILE * 2..(dim + 1) * KEY_TILE * 2], line)
+        }
         Cells::Stored(Format::BF16, bytes) => {
-            unpack::bf16(&bytes[dim * TILE * 2..(dim + 1) * TILE * 2], line);
+            unpack::bf16(&bytes[dim * KEY_TILE * 2..(dim + 1) * KEY_TILE * 2], line);
         }
         Cells::Stored(Format::Q8_0, bytes) => {
-            let group = &bytes[dim / GROUP * Q8_0_GROUP..(dim / GROUP + 1) * Q8_0_GROUP];
-            let (scales, integers) = group.split_at(TILE * 2);
+            let group = &bytes[dim / KV_GROUP * Q8_0_GROUP..(dim / KV_GROUP + 1) * Q8_0_GROUP];
+            let (scales, integers) = group.split_at(KEY_TILE * 2);
             unpack::f16(scales, line);
-            let integers = &integers[dim % GROUP * TILE..(dim % GROUP + 1) * TILE];
+            let integers = &integers[dim % KV_GROUP * KEY_TILE..(dim % KV_GROUP + 1) * KEY_TILE];
             line.iter_mut().zip(integers).for_each(|(value, &byte)| *value *= f32::from(byte as i8));
         }
     }
@@ -134,7 +140,7 @@ fn read_values(cells: Cells<'_>, index: usize, width: usize, line: &mut [f32; LA
         Cells::Stored(Format::Q8_0, bytes) => {
             let (integers, scales) = bytes.split_at(BLOCK_POSITIONS * width);
             let mut scale = [0.0];
-            let (position, group) = (index / width, index % width / GROUP);
+            let (position, group) = (index / width, index % width / KV_GROUP);
             unpack::f16(&scales[(group * BLOCK_POSITIONS + position) * 2..][..2], &mut scale);
             let integers = &integers[index..index + LANES];
             line.iter_mut()

@@ -1,7 +1,6 @@
-//! What is done element by element. Functions that are not arithmetic are
-//! computed in `f64` and rounded once, so that their errors need
-//! no thought: these are the plain twins of `exponential`, which the tables of
-//! processors with vector instructions have in their place.
+//! Element-wise kernels. Functions that are not arithmetic are computed in `f64` and
+//! rounded once: these are the plain twins of `exponential`, which tables of vector
+//! instructions use instead.
 
 use girih_graph::Act;
 
@@ -12,7 +11,7 @@ pub(super) fn gate(act: Act, gate: &[f32], up: &[f32], y: &mut [f32]) {
     }
 }
 
-#[inline(always)] // A table's own vector instructions are to be had by it.
+#[inline(always)] // Tables compile it with their own vector instructions.
 pub(in super::super) fn add(a: &[f32], b: &[f32], y: &mut [f32]) {
     pairwise(a, b, y, |a, b| a + b);
 }

@@ -10,12 +10,12 @@ pub(super) mod quantize;
 pub(super) mod rope;
 mod unpack;
 
-use super::{Table, Turns};
+use super::table::Table;
 
 /// This folder's kernels.
 pub(super) const TABLE: Table = Table {
     name: "portable",
-    products: packed::PRODUCTS,
+    matmul: packed::MATMUL,
     norm: norm::norm,
     rotate: rope::rotate,
     attend: attend::ATTEND,

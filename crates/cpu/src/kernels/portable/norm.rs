@@ -9,12 +9,12 @@
 //! every table that compiles this code gets the same bits. 32 lanes are two
 //! vectors of AVX-512, whose additions follow each other without waiting.
 //!
-//! Bytes: 12 a value, of which `x` comes from the first cache the second time.
+//! Bytes: 12 a value; the second read of `x` is from L1.
 
 /// Running sums of a row's squares.
 const LANES: usize = 32;
 
-#[inline(always)] // A table's own vector instructions are to be had by it.
+#[inline(always)] // Tables compile it with their own vector instructions.
 pub(in super::super) fn norm(x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]) {
     let mean = squares(x) / x.len() as f32;
     let scale = 1.0 / (mean + epsilon).sqrt();

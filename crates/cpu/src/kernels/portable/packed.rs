@@ -1,13 +1,15 @@
-//! Products of packed weights, in plain loops: the twin of every other table's.
+//! Multiplication of packed weights in plain loops: the twin of every other table's.
 
-use half::{bf16, f16};
+use half::f16;
 
 use crate::kernels::layout::{Codes, E2M1, IQ4, Scales};
 use crate::kernels::packed::{
-    BAND, Band, Coding, DEPTH, GROUP, LANES, LINE, MAGIC, MAGIC_FLOAT, Panel, PanelGroup, Products,
+    BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, LANES, LINE, MatmulKernels, Panel,
+    PanelGroup,
 };
 
-pub(crate) const PRODUCTS: Products = Products { narrow, decode, tile, floats, brains, brains_by: "bf16" };
+pub(crate) const MATMUL: MatmulKernels =
+    MatmulKernels { narrow, decode, tile, floats, bf16, bf16_name: "bf16" };
 
 /// Decodes as many groups as a panel has, and multiplies them.
 pub(crate) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {
@@ -67,7 +69,7 @@ fn decode_codes(kind: Codes, lines: &[u8], half: usize, codes: &mut [[u8; LINE];
     }
 }
 
-/// Adds bits that lie in lines of so many bits for a code, from bit `to` of a code on.
+/// Adds the bits of lines with `bits` bits for a code, from bit `to` of a code on.
 fn add_bits(bits: usize, lines: &[u8], half: usize, to: usize, codes: &mut [[u8; LINE]; GROUP / 4]) {
     let each = 8 / (2 * bits);
     let mask = (1 << bits) - 1;
@@ -90,9 +92,9 @@ fn decode_scales(kind: Scales, tail: &[u8], group: usize, half: usize, to: &mut 
             to.scales[0] = halves(wide(0));
             to.minimums[0] = halves(wide(1)).map(|offset| -offset);
         }
-        Scales::BrainOffset => {
-            to.scales[0] = brain_line(wide(group));
-            to.minimums[0] = brain_line(wide(8 + group)).map(|offset| -offset);
+        Scales::Bf16Offset => {
+            to.scales[0] = bf16_line(wide(group));
+            to.minimums[0] = bf16_line(wide(8 + group)).map(|offset| -offset);
         }
         Scales::Sixes => {
             let sixes = &tail[half * 3 * LINE..][..3 * LINE];
@@ -121,9 +123,9 @@ fn halves(bytes: &[u8]) -> [f32; LANES] {
     std::array::from_fn(|row| f16::from_le_bytes([bytes[2 * row], bytes[2 * row + 1]]).to_f32())
 }
 
-/// A brain float for each row of half a band.
-fn brain_line(bytes: &[u8]) -> [f32; LANES] {
-    std::array::from_fn(|row| bf16::from_le_bytes([bytes[2 * row], bytes[2 * row + 1]]).to_f32())
+/// A bf16 number for each row of half a band.
+fn bf16_line(bytes: &[u8]) -> [f32; LANES] {
+    std::array::from_fn(|row| half::bf16::from_le_bytes([bytes[2 * row], bytes[2 * row + 1]]).to_f32())
 }
 
 /// `2^(exponent − 128)`, of which the two smallest are subnormal.
@@ -165,10 +167,10 @@ fn add_group(coding: Coding, panel: &PanelGroup, word: impl Fn(usize) -> u32, su
     let lines = GROUP / 4;
     let scale = f32::from_bits(word(lines + coding.sums()));
     for part in 0..coding.sums() {
-        let begin = if coding.minimums { MAGIC } else { word(lines + part) as i32 };
+        let begin = if coding.minimums { INTEGER_BIAS } else { word(lines + part) as i32 };
         let lines = part * lines / coding.sums()..(part + 1) * lines / coding.sums();
         for (row, sum) in sums.iter_mut().enumerate() {
-            let mut n = begin - MAGIC;
+            let mut n = begin - INTEGER_BIAS;
             for line in lines.clone() {
                 let codes = &panel.codes[line][4 * row..4 * row + 4];
                 let x = word(line).to_le_bytes();
@@ -183,14 +185,14 @@ fn add_group(coding: Coding, panel: &PanelGroup, word: impl Fn(usize) -> u32, su
     }
 }
 
-/// `n · scale`; where `MAGIC_FLOAT · scale` is infinite, what the other tables make
+/// `n · scale`; where `INTEGER_BIAS_FLOAT · scale` is infinite, what the other tables make
 /// of it, which count from there.
 fn counted(n: i32, scale: f32) -> f32 {
-    let magic = MAGIC_FLOAT * scale;
-    if magic.is_finite() { n as f32 * scale } else { scale.mul_add(MAGIC_FLOAT + n as f32, -magic) }
+    let magic = INTEGER_BIAS_FLOAT * scale;
+    if magic.is_finite() { n as f32 * scale } else { scale.mul_add(INTEGER_BIAS_FLOAT + n as f32, -magic) }
 }
 
-/// Multiplies a band of floats. Products are rounded before they are added, as
+/// Multiplies a band of floats. Each product is rounded before it is added, as
 /// a fused multiply-add would be a call where the processor has none: the one
 /// way in which this table's results differ from the others'.
 fn floats(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]) {
@@ -209,9 +211,9 @@ fn floats(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]) {
     }
 }
 
-/// Multiplies a band of brain floats by brain floats. Their products are exact,
-/// so to round before they are added changes nothing.
-fn brains(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]) {
+/// Multiplies a band of bf16 numbers by bf16 numbers. Their products are exact, so
+/// rounding before the addition changes nothing.
+fn bf16(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]) {
     let (unit, bytes) = band.layout.unit();
     let lines = band.bytes[first / unit * bytes..].chunks_exact(bytes);
     for (line, x) in lines.zip(x.chunks_exact(sums.len())) {

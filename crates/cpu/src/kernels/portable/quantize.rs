@@ -1,4 +1,4 @@
-//! Rows of activations as small integers, by groups of [`GROUP`].
+//! Rows of activations as small integers, by groups of [`QUANT_GROUP`].
 //!
 //! ```text
 //! largest = max |x|                 of the group; NaN counts as larger than any number
@@ -18,7 +18,7 @@
 //! nothing is reordered but the largest and the integers' sum, which no order
 //! changes: all tables yield the same bits.
 
-use super::super::GROUP;
+use crate::kernels::table::QUANT_GROUP;
 
 /// 127 times the smallest normal number, rounded up to a power of two: the
 /// largest value of a group with a scale is no less.
@@ -44,13 +44,16 @@ pub(in super::super) fn quantize(x: &[f32], codes: &mut [i8], scales: &mut [f32]
 /// That the results have as many places as there are values and groups.
 #[inline(always)]
 pub(in super::super) fn assert_fits(x: &[f32], codes: &[i8], scales: &[f32], sums: &[i32]) {
-    let groups = x.len() / GROUP;
-    let fits = x.len() == groups * GROUP && (scales.len(), sums.len()) == (groups, groups);
-    assert!(fits && codes.len() == x.len(), "a code for each value, a scale and a sum for each {GROUP}");
+    let groups = x.len() / QUANT_GROUP;
+    let fits = x.len() == groups * QUANT_GROUP && (scales.len(), sums.len()) == (groups, groups);
+    assert!(
+        fits && codes.len() == x.len(),
+        "a code for each value, a scale and a sum for each {QUANT_GROUP}"
+    );
 }
 
 /// The scale of a group and the sum of its codes.
-fn group(x: &[f32; GROUP], codes: &mut [i8; GROUP]) -> (f32, i32) {
+fn group(x: &[f32; QUANT_GROUP], codes: &mut [i8; QUANT_GROUP]) -> (f32, i32) {
     // As an integer a float without its sign is the larger, the larger it is.
     let largest = x.iter().map(|x| x.abs().to_bits() as i32).fold(0, i32::max);
     let largest = f32::from_bits(largest as u32);
@@ -83,7 +86,7 @@ const SHIFTER: f32 = 12_582_912.0;
 /// The sum of the squares of what rounding takes from a group in steps of
 /// `1 / inverse`, in these steps: halves, quarters and so on are added to each
 /// other, as vectors' lanes are.
-fn left(x: &[f32; GROUP], inverse: f32) -> f32 {
+fn left(x: &[f32; QUANT_GROUP], inverse: f32) -> f32 {
     let mut squares = x.map(|x| {
         let scaled = x * inverse;
         let left = scaled - ((scaled + SHIFTER) - SHIFTER);

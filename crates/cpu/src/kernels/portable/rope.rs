@@ -4,36 +4,36 @@
 //! (y[a], y[b]) = (x[a] · cos − x[b] · sin, x[a] · sin + x[b] · cos)   for each pair (a, b)
 //! ```
 //! Nothing is fused: every table that compiles this code gets the same bits.
-//! Bytes: 8 a value; the turns of a row stay in the first cache for all heads.
+//! Bytes: 8 a value; the rotation of a row stays in L1 for all heads.
 
 use girih_graph::Pairing;
 
-use super::Turns;
+use crate::kernels::table::Rotation;
 
-#[inline(always)] // A table's own vector instructions are to be had by it.
-pub(in super::super) fn rotate(x: &[f32], turns: Turns<'_>, pairing: Pairing, y: &mut [f32]) {
-    let size = 2 * turns.cosines.len();
+#[inline(always)] // Tables compile it with their own vector instructions.
+pub(in super::super) fn rotate(x: &[f32], rotation: Rotation<'_>, pairing: Pairing, y: &mut [f32]) {
+    let size = 2 * rotation.cosines.len();
     let heads = x.chunks_exact(size).zip(y.chunks_exact_mut(size));
     match pairing {
-        Pairing::Halves => heads.for_each(|(x, y)| halves(x, turns, y)),
-        Pairing::Neighbours => heads.for_each(|(x, y)| neighbours(x, turns, y)),
+        Pairing::Halves => heads.for_each(|(x, y)| halves(x, rotation, y)),
+        Pairing::Neighbours => heads.for_each(|(x, y)| neighbours(x, rotation, y)),
     }
 }
 
 #[inline(always)]
-fn halves(x: &[f32], turns: Turns<'_>, y: &mut [f32]) {
-    let (x, x_upper) = x.split_at(turns.cosines.len());
-    let (y, y_upper) = y.split_at_mut(turns.cosines.len());
-    let angles = turns.cosines.iter().zip(turns.sines);
+fn halves(x: &[f32], rotation: Rotation<'_>, y: &mut [f32]) {
+    let (x, x_upper) = x.split_at(rotation.cosines.len());
+    let (y, y_upper) = y.split_at_mut(rotation.cosines.len());
+    let angles = rotation.cosines.iter().zip(rotation.sines);
     for ((x, y), (cosine, sine)) in x.iter().zip(x_upper).zip(y.iter_mut().zip(y_upper)).zip(angles) {
         (*y.0, *y.1) = (x.0 * cosine - x.1 * sine, x.0 * sine + x.1 * cosine);
     }
 }
 
 #[inline(always)]
-fn neighbours(x: &[f32], turns: Turns<'_>, y: &mut [f32]) {
+fn neighbours(x: &[f32], rotation: Rotation<'_>, y: &mut [f32]) {
     let (x, y) = (x.as_chunks::<2>().0, y.as_chunks_mut::<2>().0);
-    let angles = turns.cosines.iter().zip(turns.sines);
+    let angles = rotation.cosines.iter().zip(rotation.sines);
     for (([a, b], y), (cosine, sine)) in x.iter().zip(y).zip(angles) {
         *y = [a * cosine - b * sine, a * sine + b * cosine];
     }

@@ -1,0 +1,249 @@
+//! AVX2, with FMA and F16C: vectors of 8 numbers.
+
+use std::arch::x86_64::*;
+
+use super::layout::Line;
+use super::vector::twice::Twice;
+use super::vector::{Isa, Kernel, Packed, Vectors, WIDE, Wide, instructions};
+
+/// The token of AVX2, FMA and F16C.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2(());
+
+impl Avx2 {
+    /// The token, if the processor has the instructions.
+    pub(super) fn detect() -> Option<Avx2> {
+        let present = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        present.then_some(Avx2(()))
+    }
+}
+
+const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+
+const SHORT: &str = "enough bytes for a vector";
+
+// SAFETY: only `detect` makes a token, once the processor has reported AVX2, FMA and
+// F16C, to which all instructions below belong.
+unsafe impl Vectors for Avx2 {
+    type Floats = __m256;
+    type Integers = __m256i;
+    type Lanes = [f32; 8];
+
+    #[inline(always)]
+    fn split(values: &[f32]) -> &[[f32; 8]] {
+        values.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn split_mut(values: &mut [f32]) -> &mut [[f32; 8]] {
+        values.as_chunks_mut().0
+    }
+
+    instructions! {
+        load(values: &[f32; 8]) -> __m256 { _mm256_loadu_ps(values.as_ptr()) }
+        store(vector: __m256, values: &mut [f32; 8]) { _mm256_storeu_ps(values.as_mut_ptr(), vector) }
+        splat(value: f32) -> __m256 { _mm256_set1_ps(value) }
+        splat_integer(value: i32) -> __m256i { _mm256_set1_epi32(value) }
+        splat_f16(bytes: [u8; 2]) -> __m256 {
+            let half = _mm_cvtsi32_si128(i32::from(u16::from_le_bytes(bytes)));
+            _mm256_set1_ps(_mm_cvtss_f32(_mm_cvtph_ps(half)))
+        }
+        broadcast(first: __m128) -> __m256 { _mm256_broadcastss_ps(first) }
+
+        add(a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
+        sub(a: __m256, b: __m256) -> __m256 { _mm256_sub_ps(a, b) }
+        mul(a: __m256, b: __m256) -> __m256 { _mm256_mul_ps(a, b) }
+        div(a: __m256, b: __m256) -> __m256 { _mm256_div_ps(a, b) }
+        fmadd(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fmadd_ps(a, b, c) }
+        max(a: __m256, b: __m256) -> __m256 { _mm256_max_ps(a, b) }
+        or(a: __m256, b: __m256) -> __m256 { _mm256_or_ps(a, b) }
+        and(a: __m256, b: __m256) -> __m256 { _mm256_and_ps(a, b) }
+        round(x: __m256) -> __m256 { _mm256_round_ps::<NEAREST>(x) }
+        rounding(x: __m256) -> __m256 { _mm256_sub_ps(x, _mm256_round_ps::<NEAREST>(x)) }
+        scale_by_power(x: __m256, power: __m256, bound: __m256, least: f32) -> __m256 {
+            // Exact: `x` is near 1 and the exponent, where it counts, within reach.
+            let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(power), _mm256_set1_epi32(127));
+            let scaled = _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent)));
+            _mm256_and_ps(scaled, _mm256_cmp_ps::<_CMP_GE_OQ>(bound, _mm256_set1_ps(least)))
+        }
+
+        to_floats(integers: __m256i) -> __m256 { _mm256_cvtepi32_ps(integers) }
+        to_integers(floats: __m256) -> __m256i { _mm256_cvtps_epi32(floats) }
+        magnitude(floats: __m256) -> __m256i {
+            _mm256_and_si256(_mm256_castps_si256(floats), _mm256_set1_epi32(i32::MAX))
+        }
+        add_integers(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi32(a, b) }
+        max_integers(a: __m256i, b: __m256i) -> __m256i { _mm256_max_epi32(a, b) }
+
+        read_f32(bytes: &[u8]) -> __m256 {
+            let bytes: &[u8; 32] = bytes.first_chunk().expect(SHORT);
+            _mm256_loadu_ps(bytes.as_ptr().cast())
+        }
+        read_f16(bytes: &[u8]) -> __m256 {
+            let bytes: &[u8; 16] = bytes.first_chunk().expect(SHORT);
+            _mm256_cvtph_ps(_mm_loadu_si128(bytes.as_ptr().cast()))
+        }
+        read_bf16(bytes: &[u8]) -> __m256 {
+            let bytes: &[u8; 16] = bytes.first_chunk().expect(SHORT);
+            let words = _mm256_cvtepu16_epi32(_mm_loadu_si128(bytes.as_ptr().cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words))
+        }
+        read_i8(bytes: &[u8]) -> __m256i {
+            let bytes: &[u8; 8] = bytes.first_chunk().expect(SHORT);
+            _mm256_cvtepi8_epi32(_mm_loadl_epi64(bytes.as_ptr().cast()))
+        }
+        write_f16(x: __m256, bytes: &mut [u8]) {
+            let bytes: &mut [u8; 16] = bytes.first_chunk_mut().expect(SHORT);
+            let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x);
+            _mm_storeu_si128(bytes.as_mut_ptr().cast(), halves)
+        }
+
+        first(x: __m256) -> f32 { _mm256_cvtss_f32(x) }
+        largest(x: __m256) -> f32 {
+            let mut lanes = [0.0; 8];
+            _mm256_storeu_ps(lanes.as_mut_ptr(), x);
+            lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+        }
+        fold(x: __m256) -> __m128 { _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x)) }
+        fold_integers(x: __m256i) -> __m128i {
+            _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x))
+        }
+        fold_max(x: __m256i) -> __m128i {
+            _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x))
+        }
+    }
+}
+
+impl Isa for Avx2 {
+    const NAME: &'static str = "avx2";
+    const REGISTERS: usize = 16;
+    type Wide = Twice<Avx2>;
+
+    #[inline(always)]
+    fn wide(self) -> Twice<Avx2> {
+        Twice(self)
+    }
+
+    fn enter<R, K: Kernel<Avx2, R>>(self, kernel: K) -> R {
+        #[target_feature(enable = "avx2,fma,f16c")]
+        fn compiled<R, K: Kernel<Avx2, R>>(isa: Avx2, kernel: K) -> R {
+            kernel.run(isa)
+        }
+        // SAFETY: `self` exists only where the processor has these features.
+        unsafe { compiled(self, kernel) }
+    }
+}
+
+impl Wide for Twice<Avx2> {
+    type Narrowed = __m256i;
+
+    instructions! {
+        narrow(a: [__m256i; 2], b: [__m256i; 2]) -> __m256i {
+            // Each half of the packed vector holds the halves of the four one after another.
+            let packed = _mm256_packs_epi16(_mm256_packs_epi32(a[0], a[1]), _mm256_packs_epi32(b[0], b[1]));
+            _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))
+        }
+        write_bytes(groups: [__m256i; 2], bytes: &mut [i8; 4 * WIDE]) {
+            let [first, second]: &mut [[i8; 2 * WIDE]; 2] = bytes.as_chunks_mut().0.as_mut_array().expect(SHORT);
+            _mm256_storeu_si256(first.as_mut_ptr().cast(), groups[0]);
+            _mm256_storeu_si256(second.as_mut_ptr().cast(), groups[1]);
+        }
+    }
+}
+
+impl Packed for Avx2 {
+    const LANES: usize = 8;
+    const BYTES_IN_ORDER: bool = false;
+
+    instructions! {
+        load_piece(line: &Line, piece: usize) -> __m256i {
+            let bytes: &[u8; 32] = &line.as_chunks().0[piece];
+            _mm256_loadu_si256(bytes.as_ptr().cast())
+        }
+        store_piece(vector: __m256i, line: &mut Line, piece: usize) {
+            let bytes: &mut [u8; 32] = &mut line.as_chunks_mut().0[piece];
+            _mm256_storeu_si256(bytes.as_mut_ptr().cast(), vector)
+        }
+        read_u8(bytes: &[u8]) -> __m256i {
+            let bytes: &[u8; 8] = bytes.first_chunk().expect(SHORT);
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64(bytes.as_ptr().cast()))
+        }
+
+        fmsub(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fmsub_ps(a, b, c) }
+        fnmadd(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fnmadd_ps(a, b, c) }
+        negate(x: __m256) -> __m256 { _mm256_xor_ps(x, _mm256_set1_ps(-0.0)) }
+        as_floats(integers: __m256i) -> __m256 { _mm256_castsi256_ps(integers) }
+
+        splat_byte(byte: u8) -> __m256i { _mm256_set1_epi8(byte as i8) }
+        and_integers(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
+        or_integers(a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }
+        sub_integers(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi32(a, b) }
+        shift_left(x: __m256i, bits: usize) -> __m256i {
+            _mm256_sll_epi32(x, _mm_cvtsi32_si128(bits as i32))
+        }
+        shift_right(x: __m256i, bits: usize) -> __m256i {
+            _mm256_srl_epi32(x, _mm_cvtsi32_si128(bits as i32))
+        }
+        shift_words_left(x: __m256i, bits: usize) -> __m256i {
+            _mm256_sll_epi16(x, _mm_cvtsi32_si128(bits as i32))
+        }
+        shift_words_right(x: __m256i, bits: usize) -> __m256i {
+            _mm256_srl_epi16(x, _mm_cvtsi32_si128(bits as i32))
+        }
+        shift_each_left(x: __m256i, bits: __m256i) -> __m256i { _mm256_sllv_epi32(x, bits) }
+        select_below(x: __m256i, bound: i32, yes: __m256i, no: __m256i) -> __m256i {
+            _mm256_blendv_epi8(no, yes, _mm256_cmpgt_epi32(_mm256_set1_epi32(bound), x))
+        }
+        look_up(levels: &[u8; 16], codes: __m256i) -> __m256i {
+            let levels = _mm_loadu_si128(levels.as_ptr().cast());
+            _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), codes)
+        }
+
+        // A byte product adds two neighbours in 16 bits; codes of eight bits count from 128.
+        dot(bits: u8, _n: &mut __m256i, pairs: &mut __m256i, codes: __m256i, x: __m256i) {
+            let products = if bits == 8 {
+                let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(i8::MIN));
+                _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
+            } else {
+                _mm256_maddubs_epi16(codes, x)
+            };
+            *pairs = _mm256_add_epi16(*pairs, products);
+        }
+        flush(n: &mut __m256i, pairs: __m256i) {
+            *n = _mm256_add_epi32(*n, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        }
+    }
+
+    // The lines whose pairs have room in 16 bits together.
+    #[inline(always)]
+    fn run_lines(bits: u8) -> usize {
+        match bits {
+            0..=4 => 8,
+            5 => 4,
+            6 => 2,
+            _ => 1,
+        }
+    }
+
+    #[inline(always)]
+    fn has_zero(bits: u8) -> bool {
+        bits == 8
+    }
+
+    #[inline(always)]
+    fn dot_bits(bits: u8) -> u8 {
+        bits.max(4)
+    }
+
+    // The sums and a vector of weights stay in registers.
+    #[inline(always)]
+    fn vectors_at_once(columns: usize) -> usize {
+        match columns {
+            0..=3 => 4,
+            4..=6 => 2,
+            _ => 1,
+        }
+    }
+}

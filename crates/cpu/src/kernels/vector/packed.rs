@@ -1,0 +1,682 @@
+//! Multiplication of packed weights: of codes by byte products, of floats by fused
+//! multiply-adds.
+//!
+//! ```text
+//! for each vector of rows of a band:          16 rows with AVX-512, 8 with AVX2
+//!     for each group:
+//!         for each line j of codes:           four codes in each lane
+//!             for each column c:              n[c]     += codes[j] · x[c][4j..4j+4]
+//!         for each column c:                  sums[c]  += s[c] · (scale · n[c])
+//! ```
+//! `n` begins with the bits of a large float, less the zero point's share, so
+//! neither the zero point nor the conversion costs an instruction; see
+//! [`INTEGER_BIAS`]. From `n` on the operations are those of all tables, so are the bits.
+//!
+//! **AVX-512** multiplies with VNNI. A group of one column takes 8 byte products and 2
+//! other instructions of the two ports for 512-bit arithmetic, 3 with minimums, 4
+//! where scales are shared by 16 columns: at most 79, 72 and 66 % of the peak, with
+//! the panel's own multiplication.
+//!
+//! **AVX2** adds two neighbours in 16 bits, which must not saturate. Codes of four bits
+//! leave room for all eight lines of a group before the pairs are added up
+//! (15 · 127 · 2 · 8 = 30 480), codes of five bits for four (31 · 127 · 2 · 4 =
+//! 31 496), of six for two (63 · 127 · 2 · 2 = 32 004). Codes of eight bits are made
+//! signed again and multiplied by their size with the sign carried over to `x`
+//! (128 · 127 · 2 = 32 512), which takes two instructions more; their zero point then
+//! has no share. A group of one column and one vector takes 16 instructions of
+//! arithmetic for codes of four bits, 20 for six, 32 for eight, and 4 for the scale;
+//! the loads and the decoding are shared by all columns or run beside them.
+//!
+//! With few columns weights come from memory and are decoded in registers; every line is
+//! prefetched where that helps (see [`prefetch`]).
+
+use std::marker::PhantomData;
+use std::slice;
+
+use super::parts::{GroupScales, codes, scales};
+use super::{Kernel, Packed, by_count};
+use crate::kernels::layout::{Codes, IntegerLayout, LINE, Line, for_integers};
+use crate::kernels::packed::{
+    Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, Layout, NARROW, PanelGroup,
+    Panels, Sums, TILE,
+};
+use crate::kernels::prefetch::{self, FEW_COLUMNS, PrefetchDistance};
+use crate::kernels::x86::{prefetch_address_l1, prefetch_address_l2};
+
+/// Lines of decoded codes in a group.
+const LINES: usize = GROUP / 4;
+
+/// Rows of words of a group of activations: codes, what a sum begins with, scale.
+const PLAIN: usize = LINES + 2;
+
+/// As [`PLAIN`], with two sums.
+const HALVED: usize = LINES + 3;
+
+const COLUMNS: &str = "sums for each column";
+
+/// Sums of one vector for each piece of a line and for each half of the band. Sets whose
+/// lines are one piece use the first.
+type BandSums<F> = [[F; 2]; 2];
+
+/// The units of a band, each the codes of all its groups and then their scales.
+#[inline(always)]
+fn units<P: IntegerLayout>(bytes: &[u8]) -> slice::ChunksExact<'_, Line> {
+    bytes.as_chunks().0.chunks_exact(const { P::SCALES.groups() * P::CODES.lines() + P::SCALES.lines() })
+}
+
+/// Prefetches what lies at the distance behind each line.
+#[inline(always)]
+pub(in super::super) fn prefetch_lines(lines: &[Line], distance: PrefetchDistance) {
+    if !distance.is_set() {
+        return;
+    }
+    for line in lines {
+        let line = line.as_ptr();
+        prefetch_address_l2(line.wrapping_add(distance.far));
+        prefetch_address_l1(line.wrapping_add(distance.near));
+    }
+}
+
+/// As [`prefetch_lines`], for the codes of group `group` of a unit and its share of the
+/// unit's scales `tail`.
+#[inline(always)]
+fn prefetch_group<P: IntegerLayout>(codes: &[Line], tail: &[Line], group: usize, distance: PrefetchDistance) {
+    if !distance.is_set() {
+        return;
+    }
+    prefetch_lines(codes, distance);
+    let share = const { P::SCALES.lines().div_ceil(P::SCALES.groups()) };
+    for index in group * share..(group + 1) * share {
+        prefetch_lines(slice::from_ref(&tail[index.min(P::SCALES.lines() - 1)]), distance);
+    }
+}
+
+/// A word of activations as a float in all lanes.
+#[inline(always)]
+fn float<I: Packed>(isa: I, word: u32) -> I::Floats {
+    isa.splat(f32::from_bits(word))
+}
+
+/// What a sum of integers begins with, given the word with the zero point's share, if
+/// there is one.
+#[inline(always)]
+fn begin<I: Packed>(isa: I, bits: u8, minimums: bool, word: u32) -> I::Integers {
+    let shareless = minimums || I::has_zero(bits);
+    isa.splat_integer(if shareless { INTEGER_BIAS } else { word as i32 })
+}
+
+/// Adds what a sum of integers yields: `sum + s · (scale · n)`, where `bias` is
+/// [`INTEGER_BIAS_FLOAT`] times the scale.
+#[inline(always)]
+fn scale_in<I: Packed>(
+    isa: I,
+    n: I::Integers,
+    scale: I::Floats,
+    bias: I::Floats,
+    x: u32,
+    sum: I::Floats,
+) -> I::Floats {
+    // Exactly `scale · n`, rounded once: the product with the large float is exact.
+    let scaled = isa.fmsub(isa.as_floats(n), scale, bias);
+    isa.fmadd(scaled, float(isa, x), sum)
+}
+
+pub(super) fn narrow<I: Packed>(isa: I, band: Band<'_>, x: &[u32], sums: &mut [Sums]) {
+    const { assert!(NARROW == 8, "a kernel for each number of columns") };
+    by_count!(sums.len(), [1 2 3 4 5 6 7 8], |C| for_integers!(band.layout, |P| isa
+        .enter(Narrow::<P, C> { bytes: band.bytes, x, sums, layout: PhantomData })));
+}
+
+/// Multiplies a band by `C` columns.
+struct Narrow<'a, P, const C: usize> {
+    bytes: &'a [u8],
+    x: &'a [u32],
+    sums: &'a mut [Sums],
+    layout: PhantomData<P>,
+}
+
+impl<I: Packed, P: IntegerLayout, const C: usize> Kernel<I> for Narrow<'_, P, C> {
+    #[inline(always)]
+    fn run(self, isa: I) {
+        let Narrow { bytes, x, sums, .. } = self;
+        let (each, lines) = const { (P::SCALES.groups(), P::CODES.lines()) };
+        let mut groups = x.as_chunks::<C>().0.chunks_exact(P::CODING.words());
+        let distance = if each == 1 { prefetch::distance(C) } else { PrefetchDistance::OF_UNITS };
+        let mut all = [[[isa.splat(0.0); 2]; 2]; C];
+        for unit in units::<P>(bytes) {
+            let (codes, tail) = unit.split_at(each * lines);
+            for (group, codes) in codes.chunks_exact(lines).enumerate() {
+                let Some(x) = groups.next() else { break };
+                prefetch_group::<P>(codes, tail, group, distance);
+                let group = Group { lines: codes, tail, group, x };
+                if I::PIECES == 1 {
+                    group.add_piece::<I, P>(isa, 0, &mut all);
+                } else {
+                    for piece in 0..I::PIECES {
+                        group.add_piece::<I, P>(isa, piece, &mut all);
+                    }
+                }
+            }
+        }
+        let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
+        for c in 0..C {
+            let vectors = I::split_mut(&mut sums[c]);
+            isa.store(all[c][0][0], &mut vectors[0]);
+            isa.store(all[c][0][1], &mut vectors[I::PIECES]);
+            if I::PIECES == 2 {
+                isa.store(all[c][1][0], &mut vectors[1]);
+                isa.store(all[c][1][1], &mut vectors[3]);
+            }
+        }
+    }
+}
+
+/// A group of a band and of `C` columns.
+#[derive(Clone, Copy)]
+struct Group<'a, const C: usize> {
+    lines: &'a [Line],
+    tail: &'a [Line],
+    group: usize,
+    x: &'a [[u32; C]],
+}
+
+impl<const C: usize> Group<'_, C> {
+    /// Adds the multiply-accumulates of one piece of the group's lines.
+    #[inline(always)]
+    fn add_piece<I: Packed, P: IntegerLayout>(
+        self,
+        isa: I,
+        piece: usize,
+        all: &mut [BandSums<I::Floats>; C],
+    ) {
+        match const { (P::CODES, P::CODING.halves) } {
+            (Codes::Eight, _) if I::BYTES_IN_ORDER && C <= FEW_COLUMNS => {
+                self.add_bytes::<I, P>(isa, piece, all);
+            }
+            (_, false) => self.add::<I, P, 1, 0>(isa, piece, all),
+            (_, true) => {
+                self.add::<I, P, 2, 0>(isa, piece, all);
+                self.add::<I, P, 2, 1>(isa, piece, all);
+            }
+        }
+    }
+
+    /// Adds the multiply-accumulates of part `PART` of `PARTS` of the group.
+    #[inline(always)]
+    fn add<I: Packed, P: IntegerLayout, const PARTS: usize, const PART: usize>(
+        self,
+        isa: I,
+        piece: usize,
+        all: &mut [BandSums<I::Floats>; C],
+    ) {
+        let Group { lines, tail, group, x } = self;
+        let (bits, minimums) = const { (P::CODING.bits, P::CODING.minimums) };
+        let run = I::run_lines(bits).min(LINES / PARTS);
+        let zero = isa.splat_integer(0);
+        let mut n = [[zero; C]; 2];
+        for c in 0..C {
+            let begin = begin(isa, bits, minimums, x[LINES + PART][c]);
+            (n[0][c], n[1][c]) = (begin, begin);
+        }
+        for first in (PART * LINES / PARTS..(PART + 1) * LINES / PARTS).step_by(run) {
+            let mut pairs = [[zero; C]; 2];
+            for line in first..first + run {
+                let codes = codes::<I, P>(isa, lines, line, piece);
+                for c in 0..C {
+                    let x = isa.splat_integer(x[line][c] as i32);
+                    isa.dot(bits, &mut n[0][c], &mut pairs[0][c], codes[0], x);
+                    isa.dot(bits, &mut n[1][c], &mut pairs[1][c], codes[1], x);
+                }
+            }
+            for c in 0..C {
+                isa.flush(&mut n[0][c], pairs[0][c]);
+                isa.flush(&mut n[1][c], pairs[1][c]);
+            }
+        }
+        // They lie behind the codes, and lines are best read in their order.
+        let scales = scales::<I, P>(isa, tail, group, piece);
+        self.add_scaled::<I, P, PARTS, PART>(isa, n[0], [piece, 0], &scales, all);
+        self.add_scaled::<I, P, PARTS, PART>(isa, n[1], [piece, 1], &scales, all);
+    }
+
+    /// Adds the multiply-accumulates of codes of eight bits with one scale for each row.
+    /// Lines are those of the lower half of the band and then of the upper: in this
+    /// order memory is read from one end to the other. With more columns than few both
+    /// halves at once are faster, as they share the activations' loads.
+    #[inline(always)]
+    fn add_bytes<I: Packed, P: IntegerLayout>(
+        self,
+        isa: I,
+        piece: usize,
+        all: &mut [BandSums<I::Floats>; C],
+    ) {
+        let Group { lines, tail, group, x } = self;
+        let zero = isa.splat_integer(0);
+        let mut n = [[zero; C]; 2];
+        for (n, lines) in n.iter_mut().zip(lines.chunks_exact(LINES)) {
+            for c in 0..C {
+                n[c] = begin(isa, P::CODING.bits, P::CODING.minimums, x[LINES][c]);
+            }
+            for (line, x) in lines.iter().zip(x) {
+                let codes = isa.load_piece(line, piece);
+                for c in 0..C {
+                    let mut pairs = zero;
+                    isa.dot(P::CODING.bits, &mut n[c], &mut pairs, codes, isa.splat_integer(x[c] as i32));
+                    isa.flush(&mut n[c], pairs);
+                }
+            }
+        }
+        let scales = scales::<I, P>(isa, tail, group, piece);
+        self.add_scaled::<I, P, 1, 0>(isa, n[0], [piece, 0], &scales, all);
+        self.add_scaled::<I, P, 1, 0>(isa, n[1], [piece, 1], &scales, all);
+    }
+
+    /// Adds what the sums of integers of one half of the band yield.
+    #[inline(always)]
+    fn add_scaled<I: Packed, P: IntegerLayout, const PARTS: usize, const PART: usize>(
+        self,
+        isa: I,
+        n: [I::Integers; C],
+        [piece, half]: [usize; 2],
+        scales: &GroupScales<I::Floats>,
+        all: &mut [BandSums<I::Floats>; C],
+    ) {
+        let x = self.x;
+        let scale = scales.scales[PART][half];
+        let bias = isa.mul(scale, isa.splat(INTEGER_BIAS_FLOAT));
+        for c in 0..C {
+            let sum = scale_in(isa, n[c], scale, bias, x[LINES + PARTS][c], all[c][piece][half]);
+            all[c][piece][half] = if P::CODING.minimums {
+                isa.fnmadd(scales.minimums[PART][half], float(isa, x[LINES + PART][c]), sum)
+            } else {
+                sum
+            };
+        }
+    }
+}
+
+pub(super) fn decode<I: Packed>(isa: I, band: Band<'_>, first: usize, count: usize, panels: &mut Panels) {
+    for_integers!(band.layout, |P| isa.enter(Decode::<P> {
+        bytes: band.bytes,
+        first,
+        count,
+        panels,
+        layout: PhantomData
+    }));
+}
+
+/// Decodes `count` groups of a band from number `first` on, each into both panels.
+struct Decode<'a, P> {
+    bytes: &'a [u8],
+    first: usize,
+    count: usize,
+    panels: &'a mut Panels,
+    layout: PhantomData<P>,
+}
+
+impl<I: Packed, P: IntegerLayout> Kernel<I> for Decode<'_, P> {
+    #[inline(always)]
+    fn run(self, isa: I) {
+        let Decode { bytes, first, count, panels: [low, high], .. } = self;
+        assert!(count <= DEPTH, "a panel holds {DEPTH} groups");
+        let (each, lines) = const { (P::SCALES.groups(), P::CODES.lines()) };
+        let mut panels = low[..count].iter_mut().zip(&mut high[..count]);
+        let mut skip = first % each;
+        for unit in units::<P>(bytes).skip(first / each) {
+            let (codes, tail) = unit.split_at(each * lines);
+            for (group, codes) in codes.chunks_exact(lines).enumerate().skip(skip) {
+                let Some((low, high)) = panels.next() else { return };
+                for piece in 0..I::PIECES {
+                    let scales = scales::<I, P>(isa, tail, group, piece);
+                    put::<I, P>(isa, codes, piece, &scales, [&mut *low, &mut *high]);
+                }
+            }
+            skip = 0;
+        }
+    }
+}
+
+/// Puts one piece of one group into two panels.
+#[inline(always)]
+fn put<I: Packed, P: IntegerLayout>(
+    isa: I,
+    lines: &[Line],
+    piece: usize,
+    scales: &GroupScales<I::Floats>,
+    to: [&mut PanelGroup; 2],
+) {
+    for line in 0..LINES {
+        let codes = codes::<I, P>(isa, lines, line, piece);
+        isa.store_piece(codes[0], &mut to[0].codes[line], piece);
+        isa.store_piece(codes[1], &mut to[1].codes[line], piece);
+    }
+    for (half, to) in to.into_iter().enumerate() {
+        for part in 0..P::CODING.sums() {
+            isa.store(scales.scales[part][half], &mut I::split_mut(&mut to.scales[part])[piece]);
+            if P::CODING.minimums {
+                isa.store(scales.minimums[part][half], &mut I::split_mut(&mut to.minimums[part])[piece]);
+            }
+        }
+    }
+}
+
+pub(super) fn tile<I: Packed>(
+    isa: I,
+    coding: Coding,
+    panels: &Panels,
+    groups: usize,
+    x: &[u32],
+    sums: &mut [Sums],
+) {
+    const { assert!(TILE == 12, "a kernel for each third of a tile") };
+    for vector in 0..2 * I::PIECES {
+        let panel = &panels[vector / I::PIECES][..groups];
+        by_count!(sums.len(), [4 8 12], |C| {
+            let operands = TileOperands { panel, x, vector, sums };
+            match (I::dot_bits(coding.bits), coding.minimums, coding.halves) {
+                (4, false, false) => isa.enter(Tile::<C, PLAIN, 4, false>(operands)),
+                (4, true, false) => isa.enter(Tile::<C, PLAIN, 4, true>(operands)),
+                (4, false, true) => isa.enter(Tile::<C, HALVED, 4, false>(operands)),
+                (4, true, true) => isa.enter(Tile::<C, HALVED, 4, true>(operands)),
+                (5, false, false) => isa.enter(Tile::<C, PLAIN, 5, false>(operands)),
+                (5, true, false) => isa.enter(Tile::<C, PLAIN, 5, true>(operands)),
+                (6, false, true) => isa.enter(Tile::<C, HALVED, 6, false>(operands)),
+                (8, false, false) => isa.enter(Tile::<C, PLAIN, 8, false>(operands)),
+                _ => unreachable!("no layout has codes as {coding:?}"),
+            }
+        });
+    }
+}
+
+struct TileOperands<'a> {
+    panel: &'a [PanelGroup],
+    x: &'a [u32],
+    vector: usize,
+    sums: &'a mut [Sums],
+}
+
+/// Adds the multiply-accumulates of one vector of rows with `C` columns.
+struct Tile<'a, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>(TileOperands<'a>);
+
+impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool> Kernel<I>
+    for Tile<'_, C, ROWS, BITS, MINIMUMS>
+{
+    #[inline(always)]
+    fn run(self, isa: I) {
+        let TileOperands { panel, x, vector, sums } = self.0;
+        let piece = vector % I::PIECES;
+        let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
+        let mut all = [isa.splat(0.0); C];
+        for c in 0..C {
+            all[c] = isa.load(&I::split(&sums[c])[vector]);
+        }
+        for (weights, x) in panel.iter().zip(x.as_chunks::<C>().0.as_chunks::<ROWS>().0) {
+            if vector == 0 {
+                prefetch_next(x, panel.len());
+            }
+            let group = PanelColumns { weights, x, piece };
+            if ROWS == HALVED {
+                group.add::<I, BITS, MINIMUMS, 2, 0>(isa, &mut all);
+                group.add::<I, BITS, MINIMUMS, 2, 1>(isa, &mut all);
+            } else {
+                group.add::<I, BITS, MINIMUMS, 1, 0>(isa, &mut all);
+            }
+        }
+        for c in 0..C {
+            isa.store(all[c], &mut I::split_mut(&mut sums[c])[vector]);
+        }
+    }
+}
+
+/// Prefetches the activations `groups` groups further: those of the next tile, which
+/// lie behind this one's. They come from L2 or L3, and their lines are too far
+/// apart in time for the processor's own prefetching.
+#[inline(always)]
+fn prefetch_next<const C: usize, const ROWS: usize>(x: &[[u32; C]; ROWS], groups: usize) {
+    let next = x.as_ptr().wrapping_add(groups * ROWS).cast::<u8>();
+    for line in (0..size_of_val(x)).step_by(LINE) {
+        prefetch_address_l1(next.wrapping_add(line));
+    }
+}
+
+/// One piece of a decoded group and `C` columns.
+#[derive(Clone, Copy)]
+struct PanelColumns<'a, const C: usize, const ROWS: usize> {
+    weights: &'a PanelGroup,
+    x: &'a [[u32; C]; ROWS],
+    piece: usize,
+}
+
+impl<const C: usize, const ROWS: usize> PanelColumns<'_, C, ROWS> {
+    /// Adds the multiply-accumulates of part `PART` of `PARTS`, which has a scale of its own.
+    #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // counts are constants
+    fn add<I: Packed, const BITS: u8, const MINIMUMS: bool, const PARTS: usize, const PART: usize>(
+        self,
+        isa: I,
+        all: &mut [I::Floats; C],
+    ) {
+        let PanelColumns { weights, x, piece } = self;
+        let run = I::run_lines(BITS).min(LINES / PARTS);
+        let zero = isa.splat_integer(0);
+        let mut n = [zero; C];
+        for c in 0..C {
+            n[c] = begin(isa, BITS, MINIMUMS, x[LINES + PART][c]);
+        }
+        for first in (PART * LINES / PARTS..(PART + 1) * LINES / PARTS).step_by(run) {
+            let mut pairs = [zero; C];
+            for line in first..first + run {
+                let codes = isa.load_piece(&weights.codes[line], piece);
+                for c in 0..C {
+                    isa.dot(BITS, &mut n[c], &mut pairs[c], codes, isa.splat_integer(x[line][c] as i32));
+                }
+            }
+            for c in 0..C {
+                isa.flush(&mut n[c], pairs[c]);
+            }
+        }
+        let scale = isa.load(&I::split(&weights.scales[PART])[piece]);
+        let bias = isa.mul(scale, isa.splat(INTEGER_BIAS_FLOAT));
+        for c in 0..C {
+            all[c] = scale_in(isa, n[c], scale, bias, x[ROWS - 1][c], all[c]);
+            if MINIMUMS {
+                let minimum = isa.load(&I::split(&weights.minimums[PART])[piece]);
+                all[c] = isa.fnmadd(minimum, float(isa, x[LINES + PART][c]), all[c]);
+            }
+        }
+    }
+}
+
+/// How floats lie in lines.
+trait FloatLayout {
+    /// Lines of a unit.
+    const LINES: usize;
+    /// Columns of a unit.
+    const COLUMNS: usize;
+
+    /// Vector `vector` of the rows of a column of a unit.
+    fn column<I: Packed>(isa: I, unit: &[Line], column: usize, vector: usize) -> I::Floats;
+}
+
+struct Bf16;
+
+impl FloatLayout for Bf16 {
+    const LINES: usize = 2;
+    const COLUMNS: usize = 2;
+
+    #[inline(always)]
+    fn column<I: Packed>(isa: I, unit: &[Line], column: usize, vector: usize) -> I::Floats {
+        let lanes = isa.load_piece(&unit[vector / I::PIECES], vector % I::PIECES);
+        isa.as_floats(if column == 0 {
+            isa.shift_left(lanes, 16)
+        } else {
+            isa.and_integers(lanes, isa.splat_integer(0xffff_0000_u32 as i32))
+        })
+    }
+}
+
+/// As [`Bf16`]; of a pair the second column comes first.
+struct Bf16Swapped;
+
+impl FloatLayout for Bf16Swapped {
+    const LINES: usize = 2;
+    const COLUMNS: usize = 2;
+
+    #[inline(always)]
+    fn column<I: Packed>(isa: I, unit: &[Line], column: usize, vector: usize) -> I::Floats {
+        Bf16::column(isa, unit, 1 - column, vector)
+    }
+}
+
+struct F16;
+
+impl FloatLayout for F16 {
+    const LINES: usize = 1;
+    const COLUMNS: usize = 1;
+
+    #[inline(always)]
+    fn column<I: Packed>(isa: I, unit: &[Line], _column: usize, vector: usize) -> I::Floats {
+        isa.read_f16(&unit[0][2 * I::LANES * vector..])
+    }
+}
+
+struct F32;
+
+impl FloatLayout for F32 {
+    const LINES: usize = 2;
+    const COLUMNS: usize = 1;
+
+    #[inline(always)]
+    fn column<I: Packed>(isa: I, unit: &[Line], _column: usize, vector: usize) -> I::Floats {
+        isa.as_floats(isa.load_piece(&unit[vector / I::PIECES], vector % I::PIECES))
+    }
+}
+
+pub(super) fn floats<I: Packed>(isa: I, band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]) {
+    let (unit, bytes) = band.layout.unit();
+    let lines = band.bytes[first / unit * bytes..].as_chunks::<LINE>().0;
+    by_count!(sums.len(), [1 2 3 4 5 6 7 8 12], |C| match band.layout {
+        Layout::Bf16 => by_vectors::<I, Bf16, C>(isa, lines, x, sums),
+        Layout::F16 => by_vectors::<I, F16, C>(isa, lines, x, sums),
+        Layout::F32 => by_vectors::<I, F32, C>(isa, lines, x, sums),
+        _ => unreachable!("only layouts of floats are multiplied as they are"),
+    })
+}
+
+/// Adds the multiply-accumulates of a band, all its vectors at once with few columns, fewer
+/// with more.
+fn by_vectors<I: Packed, L: FloatLayout, const C: usize>(
+    isa: I,
+    lines: &[Line],
+    x: &[u32],
+    sums: &mut [Sums],
+) {
+    let at_once = I::vectors_at_once(C);
+    for first in (0..2 * I::PIECES).step_by(at_once) {
+        let operands = FloatOperands::<L> { lines, x, first, sums, layout: PhantomData };
+        match at_once {
+            4 => isa.enter(Floats::<L, C, 4>(operands)),
+            2 => isa.enter(Floats::<L, C, 2>(operands)),
+            _ => isa.enter(Floats::<L, C, 1>(operands)),
+        }
+    }
+}
+
+struct FloatOperands<'a, L> {
+    lines: &'a [Line],
+    x: &'a [u32],
+    first: usize,
+    sums: &'a mut [Sums],
+    layout: PhantomData<L>,
+}
+
+/// Adds the multiply-accumulates of `V` vectors of rows with `C` columns.
+struct Floats<'a, L, const C: usize, const V: usize>(FloatOperands<'a, L>);
+
+impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> Kernel<I> for Floats<'_, L, C, V> {
+    #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // counts are constants
+    fn run(self, isa: I) {
+        let FloatOperands { lines, x, first, sums, .. } = self.0;
+        // A constant where a band is done at once.
+        let first = if V == 2 * I::PIECES { 0 } else { first };
+        let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
+        let mut all = [[isa.splat(0.0); V]; C];
+        for c in 0..C {
+            for (vector, all) in all[c].iter_mut().enumerate() {
+                *all = isa.load(&I::split(&sums[c])[first + vector]);
+            }
+        }
+        let distance = prefetch::distance(C);
+        let units = lines.chunks_exact(L::LINES);
+        for (unit, x) in units.zip(x.as_chunks::<C>().0.chunks_exact(L::COLUMNS)) {
+            prefetch_lines(unit, distance);
+            for column in 0..L::COLUMNS {
+                // The weights of two vectors stay in registers, those of more do not.
+                if V == 2 {
+                    let lower = L::column(isa, unit, column, first);
+                    let upper = L::column(isa, unit, column, first + 1);
+                    for c in 0..C {
+                        let x = float(isa, x[column][c]);
+                        all[c][0] = isa.fmadd(lower, x, all[c][0]);
+                        all[c][V - 1] = isa.fmadd(upper, x, all[c][V - 1]);
+                    }
+                } else {
+                    for vector in 0..V {
+                        let weights = L::column(isa, unit, column, first + vector);
+                        for c in 0..C {
+                            all[c][vector] = isa.fmadd(weights, float(isa, x[column][c]), all[c][vector]);
+                        }
+                    }
+                }
+            }
+        }
+        for c in 0..C {
+            for (vector, all) in all[c].into_iter().enumerate() {
+                isa.store(all, &mut I::split_mut(&mut sums[c])[first + vector]);
+            }
+        }
+    }
+}
+
+/// The lines of a band of bf16 numbers from column `first` on.
+///
+/// # Panics
+/// When the band is of another layout.
+pub(in super::super) fn bf16_lines(band: Band<'_>, first: usize) -> &[Line] {
+    assert_eq!(band.layout, Layout::Bf16, "bf16 numbers are multiplied by bf16 numbers");
+    &band.bytes.as_chunks().0[first..]
+}
+
+/// Adds the multiply-accumulates of a band of bf16 numbers with bf16 numbers, which become
+/// floats first: for processors without an instruction for pairs of them.
+pub(super) fn bf16<I: Packed>(isa: I, band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]) {
+    let lines = bf16_lines(band, first).chunks(FLOAT_DEPTH);
+    by_count!(sums.len(), [1 2 3 4 5 6 7 8 12], |C| {
+        let mut floats = [[[0; C]; 2]; FLOAT_DEPTH / 2];
+        for (lines, words) in lines.zip(x.as_chunks::<C>().0.chunks(FLOAT_DEPTH / 2)) {
+            let floats = &mut floats[..words.len()];
+            isa.enter(Widen { words, floats });
+            let x = floats.as_flattened().as_flattened();
+            by_vectors::<I, Bf16Swapped, C>(isa, lines, x, sums);
+        }
+    });
+}
+
+/// Makes rows of words of two bf16 numbers rows of floats: of each row the upper halves,
+/// then the lower ones.
+struct Widen<'a, const C: usize> {
+    words: &'a [[u32; C]],
+    floats: &'a mut [[[u32; C]; 2]],
+}
+
+impl<I: Packed, const C: usize> Kernel<I> for Widen<'_, C> {
+    #[inline(always)]
+    fn run(self, _: I) {
+        for (words, [upper, lower]) in self.words.iter().zip(self.floats) {
+            for ((word, upper), lower) in words.iter().zip(upper).zip(lower) {
+                (*upper, *lower) = (word & 0xffff_0000, word << 16);
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The table of an instruction set.
+
+use std::ptr::NonNull;
+
+use super::quantize::Quantize;
+use super::rows::{Add, Gate, Norm, Rotate, Scale, Softcap};
+use super::{Packed, attend, packed};
+use crate::kernels::attend::AttendKernels;
+use crate::kernels::packed::MatmulKernels;
+use crate::kernels::table::Table;
+
+/// Another value of a type whose values have no size.
+///
+/// # Safety
+/// The program must have had a value of the type.
+#[inline(always)]
+pub(in super::super) unsafe fn token<T: Copy>() -> T {
+    const { assert!(size_of::<T>() == 0, "a token has no size") };
+    // SAFETY: nothing is read, and the caller says that such a value may exist.
+    unsafe { NonNull::<T>::dangling().read() }
+}
+
+/// A kernel as an ordinary function.
+macro_rules! function {
+    (|$($operand:ident),*| $kernel:path) => {
+        // SAFETY: `table` was given a token and is the only way to this function.
+        |$($operand),*| $kernel(unsafe { token::<I>() }, $($operand),*)
+    };
+    ($kernel:ident { $($operand:ident),* }) => {
+        // SAFETY: `table` was given a token and is the only way to this function.
+        |$($operand),*| unsafe { token::<I>() }.enter($kernel { $($operand),* })
+    };
+}
+
+/// The kernels compiled for an instruction set.
+pub(in super::super) fn table<I: Packed>(_: I) -> Table {
+    Table {
+        name: I::NAME,
+        matmul: MatmulKernels {
+            narrow: function!(|band, x, sums| packed::narrow),
+            decode: function!(|band, first, count, panels| packed::decode),
+            tile: function!(|coding, panels, groups, x, sums| packed::tile),
+            floats: function!(|band, first, x, sums| packed::floats),
+            bf16: function!(|band, first, x, sums| packed::bf16),
+            bf16_name: "bf16",
+        },
+        norm: function!(Norm { x, weight, epsilon, y }),
+        rotate: function!(Rotate { x, rotation, pairing, y }),
+        gate: function!(Gate { act, gate, up, y }),
+        add: function!(Add { a, b, y }),
+        scale: function!(Scale { x, factor, y }),
+        softcap: function!(Softcap { values, cap }),
+        quantize: function!(Quantize { x, codes, scales, sums }),
+        attend: AttendKernels {
+            score: function!(|queries, keys, next, scores, at| attend::score),
+            weigh: function!(|scores, seen, cap| attend::weigh),
+            blend: function!(|weights, at, block, sums| attend::blend),
+            join: function!(|running, result, partial, sums| attend::join),
+            widen_keys: function!(|format, tile, into| attend::widen_keys),
+            widen_values: function!(|block, into| attend::widen_values),
+            halve: function!(|values, bytes| attend::halve),
+        },
+    }
+}
