@@ -81,7 +81,7 @@ impl ModelWeights {
         }
         let unknown: Vec<&String> =
             container.tensors().keys().filter(|name| !known.contains(*name)).collect();
-        refuse(arch, "needs these missing tensors", &missing.iter().collect::<Vec<_>>())?;
+        refuse(arch, "needs tensors that the file lacks", &missing.iter().collect::<Vec<_>>())?;
         refuse(arch, "does not describe these tensors of the file", &unknown)?;
         Ok(ModelWeights { container, entries })
     }
