@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Instant;
 
 use girih_engine::{Engine, EngineLimits};
-use girih_file::Kind;
+use girih_file::ContainerKind;
 use girih_graph::{Key, Variant};
-use girih_hub::{HubEnv, Reference};
+use girih_hub::{HubEnv, ModelReference};
 use girih_model::arch::{Arch, schema};
 use girih_model::{Generation, Model};
 use girih_words::{TextProcessor, Tokenizer};
@@ -39,10 +39,10 @@ impl ModelLocation {
     /// # Errors
     /// When it is an id that is not in the cache.
     pub fn find(name: &str) -> Result<ModelLocation> {
-        match Reference::parse(name, builtin::NAMES)? {
-            Reference::BuiltIn(_) => Ok(ModelLocation::Builtin),
-            Reference::Path(path) => Ok(ModelLocation::Path(path)),
-            Reference::Id(id) => {
+        match ModelReference::parse(name, builtin::NAMES)? {
+            ModelReference::BuiltIn(_) => Ok(ModelLocation::Builtin),
+            ModelReference::Path(path) => Ok(ModelLocation::Path(path)),
+            ModelReference::Id(id) => {
                 Ok(ModelLocation::Path(girih_hub::find(&id, &environment()?)?.path().to_owned()))
             }
         }
@@ -56,8 +56,10 @@ impl ModelLocation {
         // Parsed even if not needed, so that a wrong option is not ignored.
         let given = architectures(&arch.arch)?;
         match self {
-            ModelLocation::Builtin => Ok(Model::embedded(&builtin::STORIES, &girih_model::Limits::DEFAULT)?),
-            ModelLocation::Path(path) => Ok(Model::open(path, given, &girih_model::Limits::DEFAULT)?),
+            ModelLocation::Builtin => {
+                Ok(Model::embedded(&builtin::STORIES, &girih_model::ModelLimits::DEFAULT)?)
+            }
+            ModelLocation::Path(path) => Ok(Model::open(path, given, &girih_model::ModelLimits::DEFAULT)?),
         }
     }
 
@@ -87,7 +89,7 @@ impl ModelLocation {
         let container = model.weights.container();
         let has_folder = model.folder().join("tokenizer.json").exists();
         match (self, container.kind()) {
-            (ModelLocation::Path(path), Kind::Gguf) if !(path.is_dir() && has_folder) => {
+            (ModelLocation::Path(path), ContainerKind::Gguf) if !(path.is_dir() && has_folder) => {
                 Ok(TextProcessor::of_gguf(container.metadata(), &girih_words::TextLimits::DEFAULT)?)
             }
             _ => self.text_processor(),

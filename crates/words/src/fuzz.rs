@@ -1,7 +1,7 @@
 //! Entry points of the fuzz targets: vocabularies in GGUF headers, and
 //! `tokenizer_config.json` files.
 
-use girih_file::{Container, Kind};
+use girih_file::{Container, ContainerKind};
 
 use crate::limits::TextLimits;
 use crate::processor::TextProcessor;
@@ -17,7 +17,8 @@ const TEXT: &str = "Once upon a time <s> there were 1234 ▁words.\n\u{0}";
 /// # Panics
 /// If the tokenizer is inconsistent.
 pub fn gguf_tokenizer(bytes: &[u8]) {
-    let Ok(container) = Container::memory(Kind::Gguf, "fuzz", bytes.to_vec(), &TextLimits::DEFAULT.file)
+    let Ok(container) =
+        Container::memory(ContainerKind::Gguf, "fuzz", bytes.to_vec(), &TextLimits::DEFAULT.file)
     else {
         return;
     };

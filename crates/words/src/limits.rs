@@ -7,7 +7,7 @@
 #[derive(Clone, Debug)]
 pub struct TextLimits {
     /// The limits of the files.
-    pub file: girih_file::Limits,
+    pub file: girih_file::FileLimits,
     /// The maximum bytes of a `tokenizer.json`.
     pub tokenizer_bytes: u64,
     /// The maximum number of tokens of a vocabulary; ids must be below it.
@@ -19,7 +19,7 @@ pub struct TextLimits {
 impl TextLimits {
     /// The limits that girih uses.
     pub const DEFAULT: TextLimits = TextLimits {
-        file: girih_file::Limits::DEFAULT,
+        file: girih_file::FileLimits::DEFAULT,
         tokenizer_bytes: 128 << 20,
         vocabulary: 4_000_000,
         template_bytes: 1 << 20,

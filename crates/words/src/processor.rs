@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use girih_file::{Container, Kind, Metadata};
+use girih_file::{Container, ContainerKind, Metadata};
 use girih_tensor::Result;
 use serde_json::{Map, Value};
 
@@ -37,8 +37,10 @@ impl TextProcessor {
         }
         let container = Container::open(path, &limits.file)?;
         match container.kind() {
-            Kind::Gguf => TextProcessor::of_gguf(container.metadata(), limits),
-            Kind::Safetensors => Ok(TextProcessor::new(Tokenizer::from_folder(folder, limits)?, None)),
+            ContainerKind::Gguf => TextProcessor::of_gguf(container.metadata(), limits),
+            ContainerKind::Safetensors => {
+                Ok(TextProcessor::new(Tokenizer::from_folder(folder, limits)?, None))
+            }
         }
     }
 

@@ -74,7 +74,7 @@ fn changed(folder: &str, change: impl FnOnce(&mut Value)) -> std::path::PathBuf 
 }
 
 #[test]
-fn rules_without_a_name_in_gguf_are_refused() {
+fn tokenizer_rules_without_a_name_in_gguf_are_refused() {
     let split =
         json!({ "type": "Split", "pattern": { "Regex": "x+" }, "behavior": "Isolated", "invert": false });
     let bytes =
@@ -101,14 +101,14 @@ fn rules_without_a_name_in_gguf_are_refused() {
 }
 
 #[test]
-fn what_gguf_cannot_say_is_told() {
+fn tokenizer_rules_lost_in_gguf_are_warned_of() {
     let folder = changed("convert-loose", |file| {
         file["added_tokens"][2]["lstrip"] = json!(true);
         file["model"]["merges"].as_array_mut().unwrap().remove(0);
     });
     let report = write(&open(&folder), &folder.join("out.gguf"), &options("f32")).unwrap();
-    let told = |word: &str| report.warnings.iter().any(|warning| warning.contains(word));
-    assert!(told("characters beside it") && told("no merge"), "{:?}", report.warnings);
+    let warned = |word: &str| report.warnings.iter().any(|warning| warning.contains(word));
+    assert!(warned("characters beside it") && warned("no merge"), "{:?}", report.warnings);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_folder_without_a_tokenizer_gives_no_vocabulary() {
 }
 
 #[test]
-fn the_chat_template_goes_along() {
+fn the_chat_template_is_copied() {
     let folder = changed("convert-template", |_| {});
     fs::write(folder.join("chat_template.jinja"), "{{ messages }}").unwrap();
     let out = folder.join("out.gguf");
