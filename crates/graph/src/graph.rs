@@ -13,7 +13,7 @@ pub struct Graph {
     /// The largest step that the graph can run.
     pub key: Key,
     /// The groups of its state; a [`GroupId`] is an index here.
-    pub groups: Vec<Group>,
+    pub groups: Vec<StateGroup>,
     /// Everything that nodes read and write; a [`ValueId`] is an index here.
     pub values: Vec<Value>,
     /// The nodes, in the order in which they run.
@@ -70,7 +70,7 @@ pub enum OutputKind {
 /// A state group: the state of all layers with the same span, which has one
 /// lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct StateGroup {
     /// The name in printed graphs.
     pub name: String,
     /// How far back the readers of the state attend; older positions may be
@@ -159,7 +159,7 @@ impl Builder {
     pub fn group(&mut self, span: Span) -> GroupId {
         let groups = &mut self.graph.groups;
         let index = groups.iter().position(|group| group.span == span).unwrap_or_else(|| {
-            groups.push(Group { name: span.to_string().replace(':', "_"), span });
+            groups.push(StateGroup { name: span.to_string().replace(':', "_"), span });
             groups.len() - 1
         });
         GroupId(index as u32)

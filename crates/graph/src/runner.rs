@@ -10,7 +10,7 @@ use crate::backend::{
     BLOCK_POSITIONS, Backend, Inputs, MemoryPlan, Refusal, Sequence, State, Step, WeightSource,
 };
 use crate::check::faults;
-use crate::graph::{Graph, Group, InputKind, Key, Variant};
+use crate::graph::{Graph, InputKind, Key, StateGroup, Variant};
 use crate::op::Op;
 use crate::value::ValueId;
 
@@ -21,7 +21,7 @@ pub trait Runner {
     /// The largest step that the runner can run.
     fn max_key(&self) -> Key;
     /// The groups of state.
-    fn groups(&self) -> &[Group];
+    fn groups(&self) -> &[StateGroup];
     /// The number of blocks of each group.
     fn blocks(&self) -> &[u32];
     /// The number of values in an output row.
@@ -61,7 +61,7 @@ struct Loaded<B: Backend> {
     state: B::State,
     programs: BTreeMap<Key, B::Program>,
     max_key: Key,
-    groups: Vec<Group>,
+    groups: Vec<StateGroup>,
     blocks: Vec<u32>,
     sizes: RowSizes,
     plan: MemoryPlan,
@@ -272,7 +272,7 @@ impl<B: Backend> Runner for Loaded<B> {
         self.max_key
     }
 
-    fn groups(&self) -> &[Group] {
+    fn groups(&self) -> &[StateGroup] {
         &self.groups
     }
 

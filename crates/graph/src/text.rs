@@ -20,7 +20,7 @@ use std::str::FromStr;
 use girih_tensor::{DType, Error, Shape};
 
 use crate::constant::{Constant, Span};
-use crate::graph::{Graph, Group, InputKind, Key, Node, OutputKind, Variant};
+use crate::graph::{Graph, InputKind, Key, Node, OutputKind, StateGroup, Variant};
 use crate::op::Op;
 use crate::value::{Extent, GroupId, Role, Value, ValueId};
 
@@ -205,7 +205,7 @@ impl Parser {
         if self.groups.insert(name.to_owned(), id).is_some() {
             return Err(Error::new(format!("the group '{name}' is declared twice")));
         }
-        self.graph.groups.push(Group { name: name.to_owned(), span });
+        self.graph.groups.push(StateGroup { name: name.to_owned(), span });
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use girih_tensor::Shape;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueId(pub u32);
 
-/// Index of a [`Group`](crate::Group).
+/// Index of a [`StateGroup`](crate::StateGroup).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 

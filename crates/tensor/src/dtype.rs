@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::format::{self, Block, pack_blocks, unpack_blocks};
+use crate::format::{self, BlockFormat, pack_blocks, unpack_blocks};
 use crate::{Error, Shape};
 
 /// Generates the enum, its names and its dispatch from one line per format.

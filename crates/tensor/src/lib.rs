@@ -24,7 +24,7 @@ mod view;
 
 pub use dtype::DType;
 pub use error::{Error, Result};
-pub use format::{Block, Pack};
+pub use format::{BlockFormat, Pack};
 pub use random::Random;
 pub use shape::Shape;
 pub use view::View;

@@ -202,7 +202,7 @@ fn the_runtime_choices_are_compared() {
     girih(&["run", "stories260k", "Once", "--npu-lengths", "64"])
         .fails(2, "--npu-lengths applies only to arrays");
     girih(&["run", "stories260k", "Once", "--backend", "npu:toy", "--npu-runtime", "values=lost"])
-        .fails(2, "'values=lost' is no choice");
+        .fails(2, "unknown runtime choice 'values=lost'");
 }
 
 /// A text that exceeds the context is refused, or loses its oldest tokens.

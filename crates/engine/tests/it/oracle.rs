@@ -10,7 +10,7 @@ use girih_engine::{
     Engine, EngineLimits, EventKind, Request, RequestEvent, RequestId, Sampling, Stats, Stop, Stops, cache,
 };
 use girih_graph::backend::{Block, Inputs, MemoryPlan, State};
-use girih_graph::{BLOCK_POSITIONS, Error, Group, GroupId, Key, Runner, Sequence, Span, Step, Variant};
+use girih_graph::{BLOCK_POSITIONS, Error, GroupId, Key, Runner, Sequence, Span, StateGroup, Step, Variant};
 use girih_tensor::Shape;
 use girih_tensor::random::mix;
 
@@ -42,7 +42,7 @@ pub struct Watched {
 
 pub struct Oracle {
     max_key: Key,
-    groups: Vec<Group>,
+    groups: Vec<StateGroup>,
     blocks: Vec<u32>,
     slots: Slots,
     watched: Watched,
@@ -88,7 +88,7 @@ impl Oracle {
     pub fn new(max_key: Key, blocks: &[u32], watched: &Watched) -> Oracle {
         let groups = blocks.iter().map(|count| vec![[0; BLOCK_POSITIONS]; *count as usize]).collect();
         let slots = Slots { groups, watched: watched.clone() };
-        let groups = SPANS.map(|span| Group { name: span.to_string(), span }).to_vec();
+        let groups = SPANS.map(|span| StateGroup { name: span.to_string(), span }).to_vec();
         Oracle { max_key, groups, blocks: blocks.to_vec(), slots, watched: watched.clone() }
     }
 
@@ -159,7 +159,7 @@ impl Runner for Oracle {
         self.max_key
     }
 
-    fn groups(&self) -> &[Group] {
+    fn groups(&self) -> &[StateGroup] {
         &self.groups
     }
 

@@ -60,7 +60,7 @@ fn rule_1_names_are_plain_and_unique() {
 fn rule_2_ids_name_values_and_groups() {
     change("node 0", "not a value of the graph", |g| g.nodes[0].inputs[1] = ValueId(1000));
     change("node 7", "not a value of the graph", |g| g.nodes[7].output = ValueId(u32::MAX));
-    change("layers.0.keys", "no group", |g| {
+    change("layers.0.keys", "its group is not a group of the graph", |g| {
         let index = at(g, "layers.0.keys");
         g.values[index].role = Role::State(GroupId(2));
     });

@@ -56,7 +56,7 @@ fn malformed_texts_are_refused_by_line() {
         ("group full span full", "group full", 2, "a group has a span"),
         ("span window:4\n", "span window:-4\n", 3, "'window:-4' is not a span"),
         ("group window_4 span", "group full span", 3, "'full' is declared twice"),
-        ("tokens: [rows 8] i32", "tokens: rows 8] i32", 4, "no declaration"),
+        ("tokens: [rows 8] i32", "tokens: rows 8] i32", 4, "is not a declaration"),
         ("tokens: [rows 8] i32", "tokens: [[rows 8] i32", 4, "not a list of extents"),
         ("tokens: [rows 8] i32", "tokens: [rows 8] i33", 4, "'i33' is not a storage format"),
         ("tokens: [rows 8] i32", "tokens: [rows 8] i32 in full", 4, "is not a storage format"),

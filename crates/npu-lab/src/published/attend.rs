@@ -7,7 +7,7 @@ use girih_npu::form::schedule::{CallOperand, Channel, CoreInstruction, Direction
 use girih_tensor::Result;
 
 use super::design::{
-    Design, DramTransfer, Fifo, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
+    Design, DesignTransfer, Fifo, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
 };
 
 /// FlashAttention with its tiles.
@@ -226,11 +226,11 @@ impl AirAttention {
         let (piece, run) = (ATTENTION_CHUNK * ATTENTION_CHUNK * 2, ATTENTION_CHUNK * 2);
         let stride = self.heads * self.size * 2;
         let depth = self.size * 2;
-        let q = DramTransfer::runs(0, u64::from(self.q_tiles) * ATTENTION_CHUNK, depth, stride);
-        let k = DramTransfer::runs(1, self.chunks() * ATTENTION_CHUNK, depth, stride);
-        let v = DramTransfer::runs(2, self.chunks() * ATTENTION_CHUNK, run, stride);
+        let q = DesignTransfer::runs(0, u64::from(self.q_tiles) * ATTENTION_CHUNK, depth, stride);
+        let k = DesignTransfer::runs(1, self.chunks() * ATTENTION_CHUNK, depth, stride);
+        let v = DesignTransfer::runs(2, self.chunks() * ATTENTION_CHUNK, run, stride);
         let parts = self.q_tiles.div_ceil(4);
-        let y = DramTransfer::runs(3, u64::from(self.q_tiles / parts) * piece / run, run, stride);
+        let y = DesignTransfer::runs(3, u64::from(self.q_tiles / parts) * piece / run, run, stride);
         for _ in 0..self.points() {
             for head in 0..self.heads_abreast {
                 for stage in 0..CASCADE_STAGES {

@@ -89,22 +89,22 @@ pub(super) struct Fifo {
 
 /// A transfer to or from DRAM.
 #[derive(Clone, Debug)]
-pub(super) struct DramTransfer {
+pub(super) struct DesignTransfer {
     pub argument: u32,
     /// Extents and strides in words, outermost first.
     pub dims: Vec<(u64, u64)>,
     pub repeats: u32,
 }
 
-impl DramTransfer {
+impl DesignTransfer {
     /// Contiguous words.
-    pub fn linear(argument: u32, bytes: u64) -> DramTransfer {
-        DramTransfer { argument, dims: vec![(bytes / 4, 1)], repeats: 1 }
+    pub fn linear(argument: u32, bytes: u64) -> DesignTransfer {
+        DesignTransfer { argument, dims: vec![(bytes / 4, 1)], repeats: 1 }
     }
 
     /// Runs of `bytes` contiguous bytes, `stride` bytes apart.
-    pub fn runs(argument: u32, runs: u64, bytes: u64, stride: u64) -> DramTransfer {
-        DramTransfer { argument, dims: vec![(runs, stride / 4), (bytes / 4, 1)], repeats: 1 }
+    pub fn runs(argument: u32, runs: u64, bytes: u64, stride: u64) -> DesignTransfer {
+        DesignTransfer { argument, dims: vec![(runs, stride / 4), (bytes / 4, 1)], repeats: 1 }
     }
 }
 
@@ -206,7 +206,7 @@ impl Design {
 
     /// Queues a transfer on a channel of a shim. A token allows a wait for its
     /// end.
-    pub fn push(&mut self, channel: Channel, transfer: &DramTransfer, token: bool) {
+    pub fn push(&mut self, channel: Channel, transfer: &DesignTransfer, token: bool) {
         let reach: u64 = transfer.dims.iter().map(|&(size, stride)| (size - 1) * stride).sum::<u64>() + 1;
         let bytes = &mut self.arguments[transfer.argument as usize];
         *bytes = (*bytes).max(reach * 4);

@@ -10,7 +10,7 @@ use girih_npu::form::schedule::{CallOperand, Channel, CoreInstruction, Direction
 use girih_tensor::Result;
 
 use super::design::{
-    Design, DramTransfer, Fifo, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
+    Design, DesignTransfer, Fifo, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
 };
 
 /// A matmul with its tiles.
@@ -202,19 +202,19 @@ impl AirGemm {
     /// writes.
     fn commands(&self, design: &mut Design) {
         let rows = u64::from(GEMM_ROWS);
-        let a = DramTransfer {
+        let a = DesignTransfer {
             argument: 0,
             dims: vec![(self.k / self.k_l2, self.k_l2 / 2), (self.tile_m, self.k / 2), (self.k_l2 / 2, 1)],
             repeats: 1,
         };
         let half = self.k_l2 / 2;
         let words = self.n / 2;
-        let b = DramTransfer {
+        let b = DesignTransfer {
             argument: 1,
             dims: vec![(self.k / self.k_l2, self.k_l2 * words), (half, words), (self.tile_n / 2, 1)],
             repeats: 1,
         };
-        let c = DramTransfer::runs(2, self.tile_m, rows * self.tile_n * self.size(), self.n * self.size());
+        let c = DesignTransfer::runs(2, self.tile_m, rows * self.tile_n * self.size(), self.n * self.size());
         let (down, across) = self.grid();
         let cut = |extent: u64| {
             (0..extent.div_ceil(WAVE_POINTS)).map(move |at| WAVE_POINTS.min(extent - at * WAVE_POINTS))

@@ -5,7 +5,7 @@ use girih_npu::form::schedule::{Affine, CallOperand, Channel, CoreInstruction, D
 use girih_tensor::{Error, Result};
 
 use super::design::{
-    Design, DramTransfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram,
+    Design, DesignTransfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram,
 };
 
 /// A kernel on elements or rows.
@@ -120,7 +120,7 @@ impl RowKernel {
                 design.route(from, &[channel]);
                 design.push(
                     from,
-                    &DramTransfer::linear(u32::from(number), self.constants.iter().sum()),
+                    &DesignTransfer::linear(u32::from(number), self.constants.iter().sum()),
                     false,
                 );
                 program.push(fifo.acquire_full());
@@ -151,11 +151,11 @@ impl RowKernel {
         design
     }
 
-    fn piece(&self, argument: u32, bytes: u64, calls: u64, tiles: u64) -> DramTransfer {
+    fn piece(&self, argument: u32, bytes: u64, calls: u64, tiles: u64) -> DesignTransfer {
         if self.contiguous {
-            DramTransfer::linear(argument, bytes * calls)
+            DesignTransfer::linear(argument, bytes * calls)
         } else {
-            DramTransfer::runs(argument, calls, bytes, bytes * tiles)
+            DesignTransfer::runs(argument, calls, bytes, bytes * tiles)
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The traits of a block format, and arithmetic that several formats share.
 
 /// A storage format: `ROWS` × `COLUMNS` values in `BYTES` bytes, little-endian.
-pub trait Block {
+pub trait BlockFormat {
     /// Rows of a matrix that one block covers.
     const ROWS: usize = 1;
     /// Consecutive values of a row that one block covers.
@@ -20,7 +20,7 @@ pub trait Block {
 ///
 /// Values must be finite and within the range of the format's scale. Other values
 /// do not panic; what they are encoded as is unspecified.
-pub trait Pack: Block {
+pub trait Pack: BlockFormat {
     /// Encodes `ROWS` × `COLUMNS` values into one block.
     ///
     /// # Panics
@@ -29,7 +29,7 @@ pub trait Pack: Block {
 }
 
 /// Decodes consecutive blocks of one row; both lengths are whole blocks.
-pub(crate) fn unpack_blocks<B: Block>(bytes: &[u8], values: &mut [f32]) {
+pub(crate) fn unpack_blocks<B: BlockFormat>(bytes: &[u8], values: &mut [f32]) {
     let blocks = bytes.chunks_exact(B::BYTES).zip(values.chunks_exact_mut(B::ROWS * B::COLUMNS));
     for (block, values) in blocks {
         B::unpack(block, values);

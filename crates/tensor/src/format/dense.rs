@@ -1,13 +1,13 @@
 //! Formats of one value per block: plain floats and integers.
 
-use super::block::{Block, Pack};
+use super::block::{BlockFormat, Pack};
 
 macro_rules! dense {
     ($(#[doc = $doc:literal] $name:ident $bytes:literal |$b:ident| $read:expr, |$v:ident| $write:expr;)*) => {$(
         #[doc = $doc]
         #[derive(Clone, Copy, Debug)]
         pub struct $name;
-        impl Block for $name {
+        impl BlockFormat for $name {
             const COLUMNS: usize = 1;
             const BYTES: usize = $bytes;
             #[inline]

@@ -7,7 +7,7 @@
 //! ```
 //! Layout and table as in ggml (`block_iq4_nl`, `kvalues_iq4nl`).
 
-use super::block::{Block, f16_at};
+use super::block::{BlockFormat, f16_at};
 use super::planes;
 
 /// The levels of IQ4_NL and IQ4_XS, denser around zero.
@@ -19,7 +19,7 @@ pub(super) const TABLE: [f32; 16] = [
 #[derive(Clone, Copy, Debug)]
 pub struct Iq4Nl;
 
-impl Block for Iq4Nl {
+impl BlockFormat for Iq4Nl {
     const COLUMNS: usize = 32;
     const BYTES: usize = 18;
 

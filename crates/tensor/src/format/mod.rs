@@ -1,6 +1,6 @@
 //! Weight formats, one file per format.
 //!
-//! A format is a [`Block`]: a fixed number of values in a fixed number of
+//! A format is a [`BlockFormat`]: a fixed number of values in a fixed number of
 //! bytes. Most blocks are consecutive values of one row; a block of several rows
 //! (Q4NX) covers a tile of a matrix. Formats that girih also writes are [`Pack`].
 //! `dtype.rs` has the only list of all formats.
@@ -24,7 +24,7 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 
-pub use block::{Block, Pack};
+pub use block::{BlockFormat, Pack};
 pub(crate) use block::{pack_blocks, unpack_blocks};
 pub use dense::{Bf16, F16, F32, I8, I32, U8};
 pub use iq4_nl::Iq4Nl;

@@ -15,7 +15,7 @@
 //! of 6), so that values between 6 and 8 times the scale become 6. An exponent below
 //! the range becomes 0.
 
-use super::block::{Block, Pack, extreme};
+use super::block::{BlockFormat, Pack, extreme};
 use super::planes;
 
 /// 32 four-bit floats under one power of two: 4.25 bits a value.
@@ -29,7 +29,7 @@ const DOUBLED: [f32; 16] =
 /// Midpoints between neighbouring doubled magnitudes; ties go to the smaller one.
 const DOUBLED_MIDPOINTS: [f32; 7] = [0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0];
 
-impl Block for Mxfp4 {
+impl BlockFormat for Mxfp4 {
     const COLUMNS: usize = 32;
     const BYTES: usize = 17;
 

@@ -7,7 +7,7 @@
 //! ```
 //! Layout and packing as in ggml (`block_q4_K`, `quantize_row_q4_K_ref`).
 
-use super::block::{Block, Pack};
+use super::block::{BlockFormat, Pack};
 use super::k::{self, K_GROUP, K_HEAD_BYTES, ScaleSearch};
 use super::planes;
 
@@ -17,7 +17,7 @@ pub struct Q4K;
 
 const Q4K_SEARCH: ScaleSearch = ScaleSearch { top: 15.0, first: -1.0, trials: 20 };
 
-impl Block for Q4K {
+impl BlockFormat for Q4K {
     const COLUMNS: usize = 256;
     const BYTES: usize = 144;
 

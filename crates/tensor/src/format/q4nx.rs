@@ -34,7 +34,7 @@ use std::array;
 
 use half::bf16;
 
-use super::block::{Block, Pack, range};
+use super::block::{BlockFormat, Pack, range};
 
 /// A tile of 32 × 256 four-bit integers, with a scale and a minimum per 32 values:
 /// 5 bits a value.
@@ -52,7 +52,7 @@ const SCALES_AT: usize = 4096;
 /// The offset of the minimums.
 const MINIMUMS_AT: usize = 4608;
 
-impl Block for Q4nx {
+impl BlockFormat for Q4nx {
     const ROWS: usize = 32;
     const COLUMNS: usize = 256;
     const BYTES: usize = 5120;

@@ -9,14 +9,14 @@
 //! Layout and rounding as in ggml (`block_q5_0`, `quantize_row_q5_0_ref`); the
 //! extreme values are treated as in Q4_0.
 
-use super::block::{Block, Pack, extreme, f16_at, inverse, put_f16};
+use super::block::{BlockFormat, Pack, extreme, f16_at, inverse, put_f16};
 use super::planes;
 
 /// 32 five-bit integers under one half-precision scale: 5.5 bits a value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q5_0;
 
-impl Block for Q5_0 {
+impl BlockFormat for Q5_0 {
     const COLUMNS: usize = 32;
     const BYTES: usize = 22;
 

@@ -8,7 +8,7 @@
 //! ```
 //! Layout and packing as in ggml (`block_q5_K`, `quantize_row_q5_K_ref`).
 
-use super::block::{Block, Pack};
+use super::block::{BlockFormat, Pack};
 use super::k::{self, K_GROUP, K_HEAD_BYTES, ScaleSearch};
 use super::planes;
 
@@ -21,7 +21,7 @@ const Q5K_SEARCH: ScaleSearch = ScaleSearch { top: 31.0, first: -0.5, trials: 15
 /// The offset of the lower four bits.
 const LOW_BITS_AT: usize = 48;
 
-impl Block for Q5K {
+impl BlockFormat for Q5K {
     const COLUMNS: usize = 256;
     const BYTES: usize = 176;
 

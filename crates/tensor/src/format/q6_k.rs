@@ -12,7 +12,7 @@
 //! `make_qx_quants` of error type 1), in the same order of operations, so that
 //! the same values give the same bytes.
 
-use super::block::{Block, Pack, extreme, f16_at, put_f16};
+use super::block::{BlockFormat, Pack, extreme, f16_at, put_f16};
 use super::k::nearest;
 use super::planes;
 
@@ -26,7 +26,7 @@ const Q6K_GROUP: usize = 16;
 /// The magnitude, or scale, below which ggml treats a group as zero.
 const GROUP_MAX_EPS: f32 = 1e-15;
 
-impl Block for Q6K {
+impl BlockFormat for Q6K {
     const COLUMNS: usize = 256;
     const BYTES: usize = 210;
 

@@ -22,17 +22,17 @@ const MAX_HOPS: usize = 8;
 type Module = Vec<String>;
 
 /// The files of a crate form no dependency cycle.
-pub fn circles(tree: &Tree) -> Vec<Fault> {
+pub fn cycles(tree: &Tree) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (root, _) in tree.rust().filter(|(file, _)| ROOTS.iter().any(|end| file.path.ends_with(end))) {
         let folder = &root.path[..root.path.rfind('/').expect("a root lies in a folder") + 1];
         let files = Files::read(tree, folder, &root.path);
-        for circle in strongly_connected(&files.edges()) {
-            let path = shortest_circle(&files.edges(), &circle);
+        for cycle in strongly_connected(&files.edges()) {
+            let path = shortest_cycle(&files.edges(), &cycle);
             let names: Vec<&str> = path.iter().map(|path| &path[folder.len()..]).collect();
             let sentence = format!(
                 "{} files form a dependency cycle, such as {}: move what they share into a file of its own",
-                circle.len(),
+                cycle.len(),
                 names.join(" → ")
             );
             faults.push(Fault::new(path[0], 1, sentence));
@@ -293,7 +293,7 @@ fn strongly_connected<'a>(edges: &Edges<'a>) -> Vec<BTreeSet<&'a str>> {
 }
 
 /// A shortest cycle through the first file of `group`, which is at both ends.
-fn shortest_circle<'a>(edges: &Edges<'a>, group: &BTreeSet<&'a str>) -> Vec<&'a str> {
+fn shortest_cycle<'a>(edges: &Edges<'a>, group: &BTreeSet<&'a str>) -> Vec<&'a str> {
     let start = *group.first().expect("a group holds two files");
     let mut paths = vec![vec![start]];
     let mut seen = BTreeSet::new();
@@ -325,7 +325,7 @@ mod tests {
     const TWO: &str = "crates/a/src/two/mod.rs";
 
     fn found(one: &str, two: &str) -> bool {
-        !places(circles, &[(ROOT, "mod one;\nmod two;\n"), (ONE, one), (TWO, two)]).is_empty()
+        !places(cycles, &[(ROOT, "mod one;\nmod two;\n"), (ONE, one), (TWO, two)]).is_empty()
     }
 
     #[test]
@@ -350,21 +350,21 @@ mod tests {
         assert!(!found("#[cfg(test)]\nmod tests { use crate::two::Two; }\n", "use crate::one::One;\n"));
         let child =
             [(ROOT, "mod two;\n"), (TWO, "mod three;\n"), ("crates/a/src/two/three.rs", "use super::A;\n")];
-        assert!(places(circles, &child).is_empty());
+        assert!(places(cycles, &child).is_empty());
     }
 
     #[test]
     fn a_parent_that_uses_its_child_is_an_edge() {
         let files = [(TWO, "mod three;\nuse three::B;\n"), ("crates/a/src/two/three.rs", "use super::A;\n")];
-        assert_eq!(places(circles, &[(ROOT, "mod two;\n"), files[0], files[1]]), [format!("{TWO}:1")]);
+        assert_eq!(places(cycles, &[(ROOT, "mod two;\n"), files[0], files[1]]), [format!("{TWO}:1")]);
     }
 
     #[test]
     fn a_path_leads_through_re_exports() {
         let root = "mod one;\nmod two;\npub use one::One;\npub use std::io::Result;\n";
         let files = |two| [(ROOT, root), (ONE, "use crate::Result;\n"), (TWO, two)];
-        assert!(places(circles, &files("use crate::{One, Result};\n")).is_empty());
+        assert!(places(cycles, &files("use crate::{One, Result};\n")).is_empty());
         let one = (ONE, "use crate::two::Two;\n");
-        assert_eq!(places(circles, &[(ROOT, root), one, (TWO, "use crate::One;\n")]), [format!("{ONE}:1")]);
+        assert_eq!(places(cycles, &[(ROOT, root), one, (TWO, "use crate::One;\n")]), [format!("{ONE}:1")]);
     }
 }
