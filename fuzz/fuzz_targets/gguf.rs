@@ -1,4 +1,4 @@
-//! Any bytes as a GGUF file: refused, or every extent lies in them.
+//! Parses any bytes as a GGUF file: an error, or every tensor lies within the bytes.
 #![no_main]
 
 use girih_file::Limits;

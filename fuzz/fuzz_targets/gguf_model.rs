@@ -1,4 +1,4 @@
-//! Any bytes as a GGUF model: header, vocabulary, architecture, facts, graph.
+//! Opens any bytes as a GGUF model: header, vocabulary, architecture, facts, graph.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any bytes as a safetensors file: refused, or the extents fill them exactly.
+//! Parses any bytes as a safetensors file: an error, or every tensor lies within the bytes.
 #![no_main]
 
 use girih_file::Limits;

@@ -1,12 +1,12 @@
-//! Any bytes as a `tokenizer.json`: refused, or a tokenizer that keeps its
-//! promises on whatever text follows the file.
+//! Parses any bytes as a `tokenizer.json` and a text: an error, or a tokenizer that encodes
+//! the text to known ids, which decode to the same text in pieces and as a whole.
 #![no_main]
 
 use girih_words::Limits;
 use girih_words::{Ends, Origin, Specials, Tokenizer};
 use libfuzzer_sys::fuzz_target;
 
-/// What stands between the file and the text.
+/// The separator between the file and the text.
 const SEPARATOR: &[u8] = b"\n\n";
 
 fuzz_target!(|bytes: &[u8]| {

@@ -5,7 +5,7 @@ use std::mem::take;
 use std::rc::Rc;
 
 use girih_engine::text::Detokenize;
-use girih_engine::{Engine, Request, Stats, Stop, What};
+use girih_engine::{Engine, EventKind, Request, Stats, Stop};
 use girih_words::{Detokenizer, Specials, Words};
 use serde_json::{Value, json};
 
@@ -94,21 +94,21 @@ pub fn generate<'w>(
             cancelling = engine.cancel(id);
         }
         for event in engine.step() {
-            match &event.what {
-                What::Prefilled(_) => {}
-                What::Token { id, text, .. } => {
+            match &event.kind {
+                EventKind::Prefilled(_) => {}
+                EventKind::Token { id, text, .. } => {
                     ids.push(*id);
                     whole.push_str(text);
                     show(text)?;
                 }
-                What::Finished { stop, text, stats } => {
+                EventKind::Finished { stop, text, stats } => {
                     tail.0.borrow_mut().held.clone_from(text);
                     if let Stop::Token(id) = stop {
                         ids.push(*id);
                     }
                     return Ok(Reply { ids, text: whole, stop: stop.clone(), stats: *stats });
                 }
-                What::Failed(error) => return Err(Error::work(error)),
+                EventKind::Failed(error) => return Err(Error::work(error)),
             }
         }
     }
@@ -117,7 +117,7 @@ pub fn generate<'w>(
 /// A reply to `prompt` as one JSON object: ids, text, counts, times.
 pub fn reply_json(prompt: &[u32], reply: &Reply) -> Value {
     let Stats { cached, prefill, decode, .. } = reply.stats;
-    let rate = |rate: girih_engine::Rate| {
+    let rate = |rate: girih_engine::TokenRate| {
         json!({
             "tokens": rate.tokens,
             "seconds": rate.time.as_secs_f64(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use girih_engine::{Engine, Limits as Bounds};
+use girih_engine::{Engine, EngineLimits};
 use girih_file::Kind;
 use girih_graph::{Key, Variant};
 use girih_hub::{HubEnv, Reference};
@@ -202,9 +202,9 @@ pub fn start_parallel<'w, T: Send>(
 }
 
 /// The limits of the engine that `plan` loads.
-pub fn bounds(plan: &LoadPlan<'_>) -> Bounds {
+pub fn bounds(plan: &LoadPlan<'_>) -> EngineLimits {
     let Key { rows, sequences, context, .. } = plan.key;
-    Bounds { sequences, ..Bounds::new(context, rows) }
+    EngineLimits { sequences, ..EngineLimits::new(context, rows) }
 }
 
 /// A note with the generation settings that sampling uses.

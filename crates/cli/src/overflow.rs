@@ -1,7 +1,7 @@
 //! Prompts and replies that exceed the context: refused, or continued after the
 //! oldest tokens were dropped and the rest prefilled again.
 
-use girih_engine::{Engine, Rate, Request, Stats, Stop};
+use girih_engine::{Engine, Request, Stats, Stop, TokenRate};
 use girih_words::Words;
 
 use crate::error::Result;
@@ -83,7 +83,7 @@ fn within(mut request: Request, context: u32) -> Request {
 
 /// Joins a reply and its continuation.
 fn joined(mut before: Reply, after: Reply) -> Reply {
-    let sum = |a: Rate, b: Rate| Rate { tokens: a.tokens + b.tokens, time: a.time + b.time };
+    let sum = |a: TokenRate, b: TokenRate| TokenRate { tokens: a.tokens + b.tokens, time: a.time + b.time };
     let (a, b) = (before.stats, after.stats);
     before.ids.extend(after.ids);
     before.text.push_str(&after.text);

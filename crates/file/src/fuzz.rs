@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use girih_tensor::Random;
+
 use crate::limits::Limits;
 use crate::open::parse_index;
 
@@ -14,18 +16,6 @@ pub fn index(bytes: &[u8]) {
     let Ok(places) = parse_index(bytes, &Limits::DEFAULT) else { return };
     for name in places.values() {
         assert_eq!(Path::new(name).file_name(), Some(name.as_ref()), "is no plain name");
-    }
-}
-
-/// Marsaglia's xorshift64: the same numbers on every machine.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % most.max(1) as u64) as usize
     }
 }
 
@@ -41,7 +31,7 @@ fn spoil(bytes: &mut Vec<u8>, random: &mut Random) {
         3 => bytes.insert(at, random.below(256) as u8),
         4 => drop(bytes.drain(at..(at + random.below(16)).min(bytes.len()))),
         _ => {
-            let edge = EDGES[random.below(EDGES.len())].to_le_bytes();
+            let edge = random.of(&EDGES).to_le_bytes();
             let end = (at + 8).min(bytes.len());
             bytes[at..end].copy_from_slice(&edge[..end - at]);
         }
@@ -50,7 +40,7 @@ fn spoil(bytes: &mut Vec<u8>, random: &mut Random) {
 
 /// The same file, spoiled in one to three places.
 pub fn spoiled(good: &[u8], seed: u64) -> Vec<u8> {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut random = Random(seed);
     let mut bytes = good.to_vec();
     for _ in 0..=random.below(3) {
         if !bytes.is_empty() {

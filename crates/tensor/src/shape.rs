@@ -14,14 +14,14 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The most dimensions a tensor may have.
+    /// The maximum number of dimensions.
     pub const MAX_RANK: usize = 4;
 
-    /// A shape of one to four dimensions.
+    /// Returns a shape of one to four dimensions.
     ///
     /// # Errors
-    /// When there are no dimensions or too many, or when their product
-    /// overflows `usize`.
+    /// When `extents` is empty or has more than [`Shape::MAX_RANK`] entries, or when
+    /// their product overflows `usize`.
     pub fn new(extents: &[usize]) -> Result<Shape, Error> {
         if extents.is_empty() || extents.len() > Shape::MAX_RANK {
             let rank = extents.len();
@@ -55,7 +55,7 @@ impl Shape {
         &self.extents[..usize::from(self.rank)]
     }
 
-    /// How many elements a tensor of this shape has.
+    /// The number of elements.
     pub fn elements(&self) -> usize {
         self.extents().iter().product()
     }
@@ -70,7 +70,7 @@ impl Shape {
         self.extents()[..self.extents().len() - 1].iter().product()
     }
 
-    /// The same shape with another outermost extent.
+    /// Returns the shape with another outermost extent.
     ///
     /// # Panics
     /// When the number of elements overflows.
@@ -80,7 +80,7 @@ impl Shape {
         Shape::new(&extents[..usize::from(self.rank)]).expect("callers shrink the outermost extent")
     }
 
-    /// How many elements one slice along the outermost dimension has.
+    /// The number of elements of one slice along the outermost dimension.
     pub fn stride(&self) -> usize {
         self.extents()[1..].iter().product()
     }

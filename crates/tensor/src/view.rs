@@ -14,10 +14,10 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// A view of `bytes`.
+    /// Returns a view of `bytes`.
     ///
     /// # Errors
-    /// When the bytes are not exactly what the format and the sizes need.
+    /// When the number of bytes is not the one that the format and the sizes need.
     pub fn new(dtype: DType, rows: usize, columns: usize, bytes: &'a [u8]) -> Result<View<'a>, Error> {
         let need = dtype.matrix_bytes(rows, columns)?;
         if bytes.len() != need {
@@ -29,7 +29,7 @@ impl<'a> View<'a> {
         Ok(View { dtype, rows, columns, bytes })
     }
 
-    /// How the values are stored.
+    /// The storage format.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
@@ -60,7 +60,7 @@ impl<'a> View<'a> {
         self.unpack_tiles(rows, values);
     }
 
-    /// Decodes rows out of two-dimensional blocks, each block once.
+    /// Decodes rows of two-dimensional blocks; decodes each block once.
     fn unpack_tiles(&self, rows: Range<usize>, values: &mut [f32]) {
         let (tile_rows, tile_columns) = self.dtype.tile();
         let across = self.columns.div_ceil(tile_columns);

@@ -295,6 +295,7 @@ impl Bpe {
 
 #[cfg(test)]
 mod tests {
+    use girih_tensor::Random;
     use tokenizers::Model as _;
     use tokenizers::models::bpe::{BPE, Vocab};
 
@@ -366,12 +367,8 @@ mod tests {
 
     /// Random words, encoded by `Bpe` and by the library.
     fn compare(seed: u64) {
-        let mut state = seed;
-        let mut random = move |below: usize| {
-            // Knuth's MMIX generator, of which the upper bits are random enough.
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as usize % below
-        };
+        let mut generator = Random(seed);
+        let mut random = move |end: usize| generator.below(end);
         let sample = Sample::random(&mut random);
         let (table, theirs) = (sample.table(), sample.theirs());
         let ours = sample.ours(&[], &table).expect("the library takes it");

@@ -211,6 +211,7 @@ impl NormalizedText {
 mod tests {
     use std::path::PathBuf;
 
+    use girih_tensor::Random;
     use tokenizers::normalizer::Range as Within;
     use tokenizers::normalizers::{NFC, NFD, NFKC, NFKD, NormalizerWrapper, Prepend, Replace};
     use tokenizers::{NormalizedString, Normalizer as _};
@@ -314,12 +315,8 @@ mod tests {
     #[test]
     fn random_rewrites_of_random_texts_are_those_of_the_library() {
         for seed in 0..4000_u64 {
-            let mut state = seed;
-            let mut random = move |below: usize| {
-                // Knuth's MMIX generator; its upper bits are random enough.
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                (state >> 33) as usize % below
-            };
+            let mut generator = Random(seed);
+            let mut random = move |end: usize| generator.below(end);
             // Few different characters, so that patterns occur in the text.
             let letters: Vec<char> = (0..2 + random(12)).map(|_| random_char(&mut random)).collect();
             let mut text =

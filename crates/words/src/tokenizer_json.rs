@@ -169,7 +169,7 @@ struct ByteLevelFields {
 #[derive(Deserialize)]
 enum Piece {
     Sequence {
-        id: SequenceId,
+        id: PieceSequence,
         #[serde(rename = "type_id")]
         _type_id: u32,
     },
@@ -181,7 +181,7 @@ enum Piece {
 }
 
 #[derive(Deserialize, PartialEq)]
-enum SequenceId {
+enum PieceSequence {
     A,
     B,
 }
@@ -462,8 +462,8 @@ fn template(pieces: &[Piece], special: &Unique<SpecialIds>) -> Result<EndIds> {
     let mut sequences = 0;
     for piece in pieces {
         match piece {
-            Piece::Sequence { id: SequenceId::A, .. } => sequences += 1,
-            Piece::Sequence { id: SequenceId::B, .. } => {}
+            Piece::Sequence { id: PieceSequence::A, .. } => sequences += 1,
+            Piece::Sequence { id: PieceSequence::B, .. } => {}
             Piece::SpecialToken { id, .. } => {
                 let found = special.0.iter().find(|(name, _)| name == id);
                 let (_, special) = found.ok_or_else(|| {

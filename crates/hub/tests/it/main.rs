@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use girih_hub::{HubEnv, ModelId, Progress, PullOptions, Pulled, find, pull};
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, Random, Result};
 
 use server::{COMMIT, Fault, Repo, Server, blob_name};
 
 const CONFIG: &[u8] = br#"{"model_type":"llama"}"#;
 const WEIGHTS: &str = "model.safetensors";
 
-/// 300,000 bytes without a short period.
+/// 300,000 random bytes.
 fn weights() -> Vec<u8> {
-    (0..300_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+    Random(1).bytes(300_000)
 }
 
 fn repo() -> Repo {

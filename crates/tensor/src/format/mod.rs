@@ -1,9 +1,9 @@
-//! Weight formats: how groups of values are stored, one file per format.
+//! Weight formats, one file per format.
 //!
 //! A format is a [`Block`]: a fixed number of values in a fixed number of
-//! bytes. Most blocks are a run of one row; a block of several rows (Q4NX)
-//! covers a tile of a matrix. Formats that girih also writes are [`Pack`].
-//! The list of all formats is in `dtype.rs`; nothing else enumerates them.
+//! bytes. Most blocks are consecutive values of one row; a block of several rows
+//! (Q4NX) covers a tile of a matrix. Formats that girih also writes are [`Pack`].
+//! `dtype.rs` has the only list of all formats.
 
 mod block;
 mod dense;

@@ -45,22 +45,16 @@ fn check_marks(tokens: &[String], strings: &[&str]) {
 
 #[cfg(test)]
 mod tests {
+    use girih_tensor::Random;
+
     use super::fuzz;
 
     #[test]
     fn random_strings_of_few_letters_pass() {
         const LETTERS: &[u8] = b"<>|ab \n\n<{%}";
-        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut random = Random(0);
         for _ in 0..50_000 {
-            let bytes: Vec<u8> = (0..24)
-                .map(|_| {
-                    // xorshift64 (Marsaglia 2003).
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
-                    LETTERS[(state % LETTERS.len() as u64) as usize]
-                })
-                .collect();
+            let bytes: Vec<u8> = (0..24).map(|_| random.of(LETTERS)).collect();
             fuzz(&bytes);
         }
     }

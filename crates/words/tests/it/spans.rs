@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use girih_tensor::Random;
 use girih_words::Limits;
 use girih_words::{Ends, Origin, Span, Specials, Tokenizer};
 use serde_json::{Value, json};
@@ -12,23 +13,6 @@ use crate::data;
 
 /// Chats for each family; a run with `GIRIH_TEST_CHATS=100000` is the long one.
 const CHATS: usize = 200;
-
-/// Splitmix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        usize::try_from((z ^ (z >> 31)) % bound as u64).expect("below a usize")
-    }
-
-    fn choose<'a, T>(&mut self, list: &'a [T]) -> &'a T {
-        &list[self.below(list.len())]
-    }
-}
 
 /// A family: its folder, a turn around a user's text, and its end of turn.
 struct Family {
@@ -76,14 +60,14 @@ fn clean_texts(data: &Path) -> Vec<String> {
 fn chat(family: &Family, texts: &[String], random: &mut Random) -> Vec<Span> {
     let mut spans = Vec::new();
     for _ in 0..=random.below(3) {
-        let text = random.choose(texts);
+        let text = &texts[random.below(texts.len())];
         let cut = random.below(text.chars().count() + 1);
         let (one, two): (String, String) =
             (text.chars().take(cut).collect(), text.chars().skip(cut).collect());
         let origins = [Origin::User, Origin::Template];
         spans.push(template(family.before));
-        spans.push(Span { text: one, origin: *random.choose(&origins) });
-        spans.push(Span { text: two, origin: *random.choose(&origins) });
+        spans.push(Span { text: one, origin: random.of(&origins) });
+        spans.push(Span { text: two, origin: random.of(&origins) });
         spans.push(template(family.after));
     }
     spans
