@@ -4,6 +4,6 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    girih_words::fuzz::gguf_words(bytes);
+    girih_words::fuzz::gguf_tokenizer(bytes);
     girih_model::fuzz::gguf_model(bytes);
 });

@@ -1,4 +1,5 @@
-//! The backends, chosen by name in this file only: plans and loads a model.
+//! Plans and loads a model on a backend. Only this file chooses a backend by
+//! name.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

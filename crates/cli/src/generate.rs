@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use girih_engine::text::Detokenize;
 use girih_engine::{Engine, EventKind, Request, Stats, Stop};
-use girih_words::{Detokenizer, Specials, Words};
+use girih_words::{Detokenizer, Specials, TextProcessor};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
@@ -38,8 +38,8 @@ struct Uncertain<'w> {
 impl<'w> Tail<'w> {
     /// The start of the text that continues `prompt`. The prompt decides whether
     /// the first word has a space before it.
-    pub fn after(prompt: &[u32], words: &'w Words) -> Tail<'w> {
-        let mut detokenizer = words.tokenizer.detokenizer(Specials::Skip);
+    pub fn after(prompt: &[u32], processor: &'w TextProcessor) -> Tail<'w> {
+        let mut detokenizer = processor.tokenizer.detokenizer(Specials::Skip);
         prompt.iter().for_each(|id| drop(detokenizer.push(*id)));
         Tail(Rc::new(RefCell::new(Uncertain { detokenizer, held: String::new() })))
     }

@@ -2,7 +2,7 @@
 //! oldest tokens were dropped and the rest prefilled again.
 
 use girih_engine::{Engine, Request, Stats, Stop, TokenRate};
-use girih_words::Words;
+use girih_words::TextProcessor;
 
 use crate::error::Result;
 use crate::generate::{Reply, Tail, generate};
@@ -34,13 +34,13 @@ impl Overflow {
         self,
         engine: &mut Engine<'w>,
         request: Request,
-        words: &'w Words,
+        processor: &'w TextProcessor,
         cancelled: impl Fn() -> bool,
         mut show: impl FnMut(&str) -> Result<()>,
     ) -> Result<Reply> {
         let context = engine.limits().context;
         let (mut known, max_new) = (request.tokens.clone(), request.max_new);
-        let tail = Tail::after(&request.tokens, words);
+        let tail = Tail::after(&request.tokens, processor);
         let mut whole: Option<Reply> = None;
         loop {
             let done = whole.as_ref().map_or(0, |reply| reply.ids.len() as u32);

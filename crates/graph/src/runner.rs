@@ -165,14 +165,15 @@ impl RowSizes {
             Inputs::Embeddings(values) if values.len() % self.input == 0 => Ok(values.len() / self.input),
             Inputs::Embeddings(values) => {
                 let (have, need) = (values.len(), self.input);
-                Err(Error::new(format!("{have} embedding values are no whole rows of {need}")))
+                Err(Error::new(format!("{have} embedding values are not whole rows of {need}")))
             }
         }
     }
 }
 
 impl<B: Backend> Loaded<B> {
-    /// The key of a step. Backends rely on the checks: its parts do not contradict each other.
+    /// The key of a step. Checks that its parts do not contradict each other; backends rely on
+    /// that.
     fn checked_key(&self, step: &Step<'_>) -> Result<Key, Error> {
         let variant = self.variant(step.inputs)?;
         let rows = self.sizes.rows(step.inputs)?;
@@ -182,7 +183,7 @@ impl<B: Backend> Loaded<B> {
             let count = sequence.rows.end.saturating_sub(sequence.rows.start);
             if sequence.rows.start != next || count == 0 {
                 return Err(Error::new(
-                    "the sequences of a step follow each other and have at least one row each",
+                    "the sequences of a step must cover its rows in order, with at least one row each",
                 ));
             }
             next = sequence.rows.end;
@@ -214,9 +215,9 @@ impl<B: Backend> Loaded<B> {
             (Inputs::Tokens(_), InputKind::Tokens) | (Inputs::Embeddings(_), InputKind::Embeddings) => {
                 Ok(variant)
             }
-            (Inputs::Tokens(_), _) => Err(Error::new("a step brings tokens; the programs take embeddings")),
+            (Inputs::Tokens(_), _) => Err(Error::new("the step has tokens; the programs need embeddings")),
             (Inputs::Embeddings(_), _) => {
-                Err(Error::new("a step brings embeddings; the programs take tokens"))
+                Err(Error::new("the step has embeddings; the programs need tokens"))
             }
         }
     }

@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use girih_file::Limits;
+use girih_file::FileLimits;
 use girih_file::{Container, TensorInfo};
 use girih_tensor::{DType, View};
 
@@ -69,7 +69,7 @@ impl Golden {
     /// # Errors
     /// When the file is not a golden, lacks this precision, or has other sizes.
     pub fn read(path: &Path, precision: GoldenPrecision, sizes: &GoldenSizes) -> Result<Golden> {
-        let container = Container::open(path, &Limits::DEFAULT)?;
+        let container = Container::open(path, &FileLimits::DEFAULT)?;
         let file = GoldenFile { container, suffix: precision.name(), sizes };
         let mut prompts = Vec::new();
         while file.has(&format!("p{}.input_ids", prompts.len())) {

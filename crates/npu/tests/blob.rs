@@ -106,8 +106,8 @@ fn float_parameters_are_stored_once_in_a_section() {
     }
 }
 
-/// A device file has the length 0 and never ends; in a folder that others write,
-/// a blob may be a link to one.
+/// A device file has length 0 and never ends; in a folder that other users can
+/// write to, a blob may be a link to one.
 #[test]
 fn reading_an_endless_file_stops_at_the_maximum_size_of_a_blob() {
     let target = Target::named("toy").unwrap();

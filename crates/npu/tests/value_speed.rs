@@ -22,7 +22,7 @@ const SECONDS: f64 = 60.0;
 #[test]
 #[ignore = "takes ten seconds in a release build and minutes in a debug build"]
 fn a_layer_of_llama_1b_is_computed_in_a_minute() {
-    // A small vocabulary leaves the head out.
+    // With a small vocabulary, the head takes almost no time.
     let sizes = LlamaSizes { layers: 1, vocabulary: 512, ..LLAMA_1B };
     for hazards in [true, false] {
         let npu = Npu::new("xdna2-strix", NpuOptions { hazards, ..NpuOptions::default() }).unwrap();

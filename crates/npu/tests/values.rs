@@ -79,7 +79,8 @@ fn a_prompt_and_tokens_match_the_interpreter() {
 }
 
 /// The bug of the split head: each launch computed the values of the first, and
-/// the others stayed zero. A vocabulary that fits one launch did not show it.
+/// the others stayed zero. It did not appear with a vocabulary that fits one
+/// launch.
 #[test]
 fn a_head_of_several_launches_computes_all_of_its_values() {
     let sizes = LlamaSizes { layers: 1, vocabulary: 3 * 16384, ..SMALL };

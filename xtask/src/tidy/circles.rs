@@ -1,9 +1,9 @@
-//! The rule against circles: within a crate, files depend on each other in one
-//! direction.
+//! The rule against dependency cycles: within a crate, files depend on each
+//! other in one direction.
 //!
 //! File A depends on file B when a path in A, in a `use` or in code, leads to
-//! an item of B. A `mod` line is no dependency, nor is anything under
-//! `#[cfg(test)]`. A path through a re-export leads to the file that the
+//! an item of B. A `mod` line is not a dependency, and neither is anything
+//! under `#[cfg(test)]`. A path through a re-export leads to the file that the
 //! re-export names, so `crate::Graph` leads to `graph.rs`, not to `lib.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +15,13 @@ use super::tree::Tree;
 /// The files that begin a crate, by the end of their path.
 const ROOTS: [&str; 3] = ["src/lib.rs", "src/main.rs", "tests/it/main.rs"];
 
-/// How many re-exports a path is followed through.
+/// The maximum number of re-exports that a path is followed through.
 const MAX_HOPS: usize = 8;
 
 /// A module's path within its crate: `["kernels", "avx2"]`.
 type Module = Vec<String>;
 
-/// No files of a crate form a circle.
+/// The files of a crate form no dependency cycle.
 pub fn circles(tree: &Tree) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (root, _) in tree.rust().filter(|(file, _)| ROOTS.iter().any(|end| file.path.ends_with(end))) {
@@ -31,7 +31,7 @@ pub fn circles(tree: &Tree) -> Vec<Fault> {
             let path = shortest_circle(&files.edges(), &circle);
             let names: Vec<&str> = path.iter().map(|path| &path[folder.len()..]).collect();
             let sentence = format!(
-                "{} files form a circle, such as {}: move what they share into a file of its own",
+                "{} files form a dependency cycle, such as {}: move what they share into a file of its own",
                 circle.len(),
                 names.join(" → ")
             );
@@ -51,8 +51,8 @@ struct ModuleFile<'a> {
     path: &'a str,
     /// Absolute paths that its code and its imports name.
     uses: Vec<Module>,
-    /// What each imported name stands for: a path within the crate, or `None`
-    /// for an item of another crate.
+    /// The path that each imported name refers to: a path within the crate, or
+    /// `None` for an item of another crate.
     imports: BTreeMap<String, Option<Module>>,
 }
 
@@ -119,7 +119,7 @@ struct Found {
     path: Option<Module>,
     /// The name under which a `use` imports it.
     name: Option<String>,
-    /// Whether it stands in the file's own module, not in an inline one.
+    /// Whether it is in the file's own module, not in an inline one.
     at_top: bool,
 }
 
@@ -237,7 +237,7 @@ impl Scan<'_> {
     }
 }
 
-/// The names joined by `::` that `tokens` begin with.
+/// The names, joined by `::`, at the start of `tokens`.
 fn leading_path<'a>(tokens: &[Token<'a>]) -> Vec<&'a str> {
     let mut path = Vec::new();
     let mut rest = tokens;
@@ -279,7 +279,7 @@ fn reachable<'a>(edges: &Edges<'a>, start: &str) -> BTreeSet<&'a str> {
     seen
 }
 
-/// The groups of files that reach each other; a file alone is none.
+/// The groups of two or more files that reach each other.
 fn strongly_connected<'a>(edges: &Edges<'a>) -> Vec<BTreeSet<&'a str>> {
     let reach: BTreeMap<&str, BTreeSet<&str>> =
         edges.keys().map(|file| (*file, reachable(edges, file))).collect();
@@ -292,7 +292,7 @@ fn strongly_connected<'a>(edges: &Edges<'a>) -> Vec<BTreeSet<&'a str>> {
     groups
 }
 
-/// A shortest circle through the first file of `group`: that file at both ends.
+/// A shortest cycle through the first file of `group`, which is at both ends.
 fn shortest_circle<'a>(edges: &Edges<'a>, group: &BTreeSet<&'a str>) -> Vec<&'a str> {
     let start = *group.first().expect("a group holds two files");
     let mut paths = vec![vec![start]];
@@ -310,7 +310,7 @@ fn shortest_circle<'a>(edges: &Edges<'a>, group: &BTreeSet<&'a str>) -> Vec<&'a 
                 }
             }
         }
-        assert!(!longer.is_empty(), "each file of a group lies on a circle");
+        assert!(!longer.is_empty(), "each file of a group is on a cycle");
         paths = longer;
     }
 }

@@ -5,7 +5,7 @@ use girih_cpu::{Cpu, CpuOptions, kernels};
 use girih_engine::{Engine, EngineLimits, EventKind, Request, Result, Sampling, cache};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Graph, Key, Runner, Variant, load};
-use girih_model::{Limits, Model};
+use girih_model::{Model, ModelLimits};
 use girih_tensor::DType;
 
 use crate::program::fixture;
@@ -36,7 +36,7 @@ struct Setup {
 const ALONE: Setup = Setup { sequences: 1, chunk: 256, full: 4, gap: 0 };
 
 fn open(folder: &str) -> Model {
-    Model::open(&fixture(folder), Vec::new(), &Limits::DEFAULT).expect("fixtures are models")
+    Model::open(&fixture(folder), Vec::new(), &ModelLimits::DEFAULT).expect("fixtures are models")
 }
 
 fn engine(model: &Model, device: Device, setup: Setup) -> Engine<'static> {

@@ -31,7 +31,7 @@ fn programs_are_compiled_once_and_can_be_printed_and_timed() {
     let cold = compile();
     assert!(cold.contains("4 of 4 programs compiled"), "{cold}");
     assert!(
-        cold.contains("10 submissions a step"),
+        cold.contains("10 submissions per step"),
         "three programs for each of three layers, and the head: {cold}"
     );
     let warm = compile();

@@ -1,7 +1,7 @@
 //! Measured FlashAttention of mlir-air (`attn_npu2.py`): four cascade stages in
-//! the rows, query tiles and heads in the columns. Every tile receives all query
-//! tiles of its head and keeps one; each stage reads a quarter of the keys. No
-//! buffer is doubled.
+//! the rows, query tiles and heads in the columns. Every core receives all query
+//! tiles of its head and keeps one; each stage reads a quarter of the keys.
+//! Nothing is double-buffered.
 
 use girih_npu::form::schedule::{CallOperand, Channel, CoreInstruction, Direction, Tile};
 use girih_tensor::Result;
@@ -16,13 +16,13 @@ pub(super) struct AirAttention {
     /// Query rows and keys.
     pub rows: u64,
     pub keys: u64,
-    /// Components of a head, of keys and of values.
+    /// Head sizes: components of a key and of a value.
     pub size: u64,
     pub values: u64,
     /// Query heads.
     pub heads: u64,
     pub causal: bool,
-    /// Query tiles of a head, and heads side by side; their product is 8.
+    /// Query tiles of a head, and heads side by side; their product is 8: one each per column.
     pub q_tiles: u8,
     pub heads_abreast: u8,
 }

@@ -1,10 +1,10 @@
 //! Measured matmuls of mlir-air (`matrix_multiplication/bf16/run.py`): 8 columns
 //! of 4 tiles; a column shares a tile of A, a row of tiles one of B.
 //!
-//! The source does not state how many channels read B from DRAM. With four, the
-//! drained matmuls would take longer than was measured, so the design uses
-//! eight, each with one half of every step of `k`; a memory tile's neighbour
-//! writes the second half.
+//! The source does not state how many channels read B from DRAM. With four,
+//! matmuls that write their results to DRAM would take longer than measured. So
+//! the design uses eight, each with one half of every step of `k`; the
+//! neighbour of a memory tile writes the second half.
 
 use girih_npu::form::schedule::{CallOperand, Channel, CoreInstruction, Direction, Tile};
 use girih_tensor::Result;
@@ -21,7 +21,7 @@ pub(super) struct AirGemm {
     pub m: u64,
     pub k: u64,
     pub n: u64,
-    /// A tile of the result, and the steps of `k` in L2 and L1.
+    /// Rows and columns of a result tile, and the steps of `k` in L2 and L1.
     pub tile_m: u64,
     pub tile_n: u64,
     pub k_l2: u64,

@@ -17,7 +17,7 @@ pub(super) struct AirGemv {
     pub k: u64,
     /// Columns of tiles.
     pub herd: u8,
-    /// Rows of a launch point and column, and of a call.
+    /// Rows of a column in one launch point, and rows of a call.
     pub tile_m: u64,
     pub rows: u64,
 }

@@ -34,7 +34,8 @@ impl PaperGemm {
         self.m.div_ceil(self.tile_m * rows) * self.n.div_ceil(self.tile_n * columns)
     }
 
-    /// Steps of `k` in L1, including the padding of the last step in L2.
+    /// The number of L1 steps of `k`, including those that pad the last L2
+    /// step.
     fn steps(&self) -> u64 {
         self.k.div_ceil(self.deep_k) * (self.deep_k / self.tile_k)
     }

@@ -23,12 +23,12 @@ pub(super) struct RowKernel {
     pub calls: u64,
     /// Columns and rows of tiles.
     pub herd: (u8, u8),
-    /// Whether each tile takes one contiguous part of the data. Otherwise tiles
+    /// Whether each core takes one contiguous part of the data. Otherwise cores
     /// take pieces in rotation, as `scf.parallel` assigns them.
     pub contiguous: bool,
 }
 
-/// The columns and rows of tiles that a measured array has for one kernel.
+/// The maximum number of columns and rows of cores that a measured kernel uses.
 const MAX_HERD: (u8, u8) = (8, 4);
 
 /// Streams of all shims in each direction: two per column.

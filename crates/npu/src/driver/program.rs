@@ -45,6 +45,7 @@ impl NpuProgram {
     /// Binds a compiled graph to memory. Values share objects with others that
     /// do not live at the same time.
     ///
+    /// # Errors
     /// When the weights belong to another model, or when memory is short.
     pub fn new(
         graph: &Graph,

@@ -60,7 +60,7 @@ struct StepRun<'a> {
     state: &'a mut NpuState,
     inputs: Inputs<'a>,
     sequences: &'a [Sequence<'a>],
-    /// Values on the host that have no tensor.
+    /// Values on the host that belong to no tensor of the array.
     values: Vec<Option<Vec<f32>>>,
     /// Tensors on the host: the rows in use.
     tensors: Vec<Option<Vec<f32>>>,
