@@ -1,7 +1,7 @@
 //! Memory that begins at a cache line, whose allocation can fail. Large slices have pages of their
 //! own, huge ones if the system has them: each TLB entry then covers 512 times as much, so that
 //! streaming through weights waits for fewer page tables. On a virtual machine that saved a fifth to a
-//! third of the time (`docs/scaling.md`).
+//! third of the time (`docs/kernels.md`).
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;

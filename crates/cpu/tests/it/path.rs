@@ -5,33 +5,33 @@ use girih_cpu::kernels::Table;
 
 use crate::fixture::Random;
 
-/// What checks have seen of one path.
+/// The results of the checks of one path.
 #[derive(Default)]
 pub struct Tally {
     pub outputs: usize,
-    /// The largest error of those within their bounds, as a fraction of it.
+    /// The largest error within its bound, as a fraction of the bound.
     pub worst: f64,
     /// The first output beyond its bound.
     pub fault: Option<String>,
 }
 
 impl Tally {
-    /// One output.
-    pub fn see(&mut self, got: f32, want: f64, bound: f64, what: impl FnOnce() -> String) {
-        let distance = (f64::from(got) - want).abs();
-        // A distance that is no number is no agreement.
+    /// Counts one output, and compares it with the expected value.
+    pub fn record(&mut self, got: f32, expected: f64, bound: f64, what: impl FnOnce() -> String) {
+        let distance = (f64::from(got) - expected).abs();
+        // False for NaN.
         let agrees = distance <= bound;
         self.outputs += 1;
         if agrees && distance > 0.0 {
             self.worst = self.worst.max(distance / bound);
         }
         if !agrees {
-            self.fault.get_or_insert_with(|| format!("{}: {got}, not {want} within {bound:e}", what()));
+            self.fault.get_or_insert_with(|| format!("{}: {got}, not {expected} within {bound:e}", what()));
         }
     }
 
-    /// Outputs that have to be exactly right.
-    pub fn see_exact(&mut self, outputs: usize, fault: Option<String>) {
+    /// Counts outputs without tolerance, with their first fault.
+    pub fn record_exact(&mut self, outputs: usize, fault: Option<String>) {
         self.outputs += outputs;
         self.fault = self.fault.take().or(fault);
     }
@@ -39,15 +39,15 @@ impl Tally {
 
 type Check = Box<dyn Fn(&Table, &mut Random, &mut Tally)>;
 
-/// A path through a kernel: a kernel with what it chooses its loop by.
-pub struct Path {
+/// A path through a kernel: a kernel with the arguments that select its loop.
+pub struct KernelPath {
     pub name: String,
-    /// Checks all outputs of one random case.
+    /// Runs one random case and checks all its outputs.
     pub check: Check,
 }
 
-impl Path {
-    pub fn new(name: String, check: impl Fn(&Table, &mut Random, &mut Tally) + 'static) -> Path {
-        Path { name, check: Box::new(check) }
+impl KernelPath {
+    pub fn new(name: String, check: impl Fn(&Table, &mut Random, &mut Tally) + 'static) -> KernelPath {
+        KernelPath { name, check: Box::new(check) }
     }
 }
