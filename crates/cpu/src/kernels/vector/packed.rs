@@ -34,7 +34,7 @@ use std::marker::PhantomData;
 use std::slice;
 
 use super::parts::{GroupScales, codes, scales};
-use super::{Kernel, Packed, by_count};
+use super::{Packed, VectorKernel, by_count};
 use crate::kernels::layout::{Codes, IntegerLayout, LINE, Line, for_integers};
 use crate::kernels::packed::{
     Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, Layout, NARROW, PanelGroup,
@@ -135,7 +135,7 @@ struct Narrow<'a, P, const C: usize> {
     layout: PhantomData<P>,
 }
 
-impl<I: Packed, P: IntegerLayout, const C: usize> Kernel<I> for Narrow<'_, P, C> {
+impl<I: Packed, P: IntegerLayout, const C: usize> VectorKernel<I> for Narrow<'_, P, C> {
     #[inline(always)]
     fn run(self, isa: I) {
         let Narrow { bytes, x, sums, .. } = self;
@@ -314,7 +314,7 @@ struct Decode<'a, P> {
     layout: PhantomData<P>,
 }
 
-impl<I: Packed, P: IntegerLayout> Kernel<I> for Decode<'_, P> {
+impl<I: Packed, P: IntegerLayout> VectorKernel<I> for Decode<'_, P> {
     #[inline(always)]
     fn run(self, isa: I) {
         let Decode { bytes, first, count, panels: [low, high], .. } = self;
@@ -372,23 +372,23 @@ pub(super) fn tile<I: Packed>(
     for vector in 0..2 * I::PIECES {
         let panel = &panels[vector / I::PIECES][..groups];
         by_count!(sums.len(), [4 8 12], |C| {
-            let operands = TileOperands { panel, x, vector, sums };
+            let operands = MatmulOperands { panel, x, vector, sums };
             match (I::dot_bits(coding.bits), coding.minimums, coding.halves) {
-                (4, false, false) => isa.enter(Tile::<C, PLAIN, 4, false>(operands)),
-                (4, true, false) => isa.enter(Tile::<C, PLAIN, 4, true>(operands)),
-                (4, false, true) => isa.enter(Tile::<C, HALVED, 4, false>(operands)),
-                (4, true, true) => isa.enter(Tile::<C, HALVED, 4, true>(operands)),
-                (5, false, false) => isa.enter(Tile::<C, PLAIN, 5, false>(operands)),
-                (5, true, false) => isa.enter(Tile::<C, PLAIN, 5, true>(operands)),
-                (6, false, true) => isa.enter(Tile::<C, HALVED, 6, false>(operands)),
-                (8, false, false) => isa.enter(Tile::<C, PLAIN, 8, false>(operands)),
+                (4, false, false) => isa.enter(MatmulTile::<C, PLAIN, 4, false>(operands)),
+                (4, true, false) => isa.enter(MatmulTile::<C, PLAIN, 4, true>(operands)),
+                (4, false, true) => isa.enter(MatmulTile::<C, HALVED, 4, false>(operands)),
+                (4, true, true) => isa.enter(MatmulTile::<C, HALVED, 4, true>(operands)),
+                (5, false, false) => isa.enter(MatmulTile::<C, PLAIN, 5, false>(operands)),
+                (5, true, false) => isa.enter(MatmulTile::<C, PLAIN, 5, true>(operands)),
+                (6, false, true) => isa.enter(MatmulTile::<C, HALVED, 6, false>(operands)),
+                (8, false, false) => isa.enter(MatmulTile::<C, PLAIN, 8, false>(operands)),
                 _ => unreachable!("no layout has codes as {coding:?}"),
             }
         });
     }
 }
 
-struct TileOperands<'a> {
+struct MatmulOperands<'a> {
     panel: &'a [PanelGroup],
     x: &'a [u32],
     vector: usize,
@@ -396,14 +396,16 @@ struct TileOperands<'a> {
 }
 
 /// Adds the multiply-accumulates of one vector of rows with `C` columns.
-struct Tile<'a, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>(TileOperands<'a>);
+struct MatmulTile<'a, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>(
+    MatmulOperands<'a>,
+);
 
-impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool> Kernel<I>
-    for Tile<'_, C, ROWS, BITS, MINIMUMS>
+impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool> VectorKernel<I>
+    for MatmulTile<'_, C, ROWS, BITS, MINIMUMS>
 {
     #[inline(always)]
     fn run(self, isa: I) {
-        let TileOperands { panel, x, vector, sums } = self.0;
+        let MatmulOperands { panel, x, vector, sums } = self.0;
         let piece = vector % I::PIECES;
         let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
         let mut all = [isa.splat(0.0); C];
@@ -593,7 +595,7 @@ struct FloatOperands<'a, L> {
 /// Adds the multiply-accumulates of `V` vectors of rows with `C` columns.
 struct Floats<'a, L, const C: usize, const V: usize>(FloatOperands<'a, L>);
 
-impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> Kernel<I> for Floats<'_, L, C, V> {
+impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> VectorKernel<I> for Floats<'_, L, C, V> {
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // counts are constants
     fn run(self, isa: I) {
@@ -670,7 +672,7 @@ struct Widen<'a, const C: usize> {
     floats: &'a mut [[[u32; C]; 2]],
 }
 
-impl<I: Packed, const C: usize> Kernel<I> for Widen<'_, C> {
+impl<I: Packed, const C: usize> VectorKernel<I> for Widen<'_, C> {
     #[inline(always)]
     fn run(self, _: I) {
         for (words, [upper, lower]) in self.words.iter().zip(self.floats) {
