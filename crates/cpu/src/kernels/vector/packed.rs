@@ -372,7 +372,7 @@ pub(super) fn tile<I: Packed>(
     for vector in 0..2 * I::PIECES {
         let panel = &panels[vector / I::PIECES][..groups];
         by_count!(sums.len(), [4 8 12], |C| {
-            let operands = MatmulOperands { panel, x, vector, sums };
+            let operands = MatmulTileOperands { panel, x, vector, sums };
             match (I::dot_bits(coding.bits), coding.minimums, coding.halves) {
                 (4, false, false) => isa.enter(MatmulTile::<C, PLAIN, 4, false>(operands)),
                 (4, true, false) => isa.enter(MatmulTile::<C, PLAIN, 4, true>(operands)),
@@ -388,7 +388,7 @@ pub(super) fn tile<I: Packed>(
     }
 }
 
-struct MatmulOperands<'a> {
+struct MatmulTileOperands<'a> {
     panel: &'a [PanelGroup],
     x: &'a [u32],
     vector: usize,
@@ -397,7 +397,7 @@ struct MatmulOperands<'a> {
 
 /// Adds the multiply-accumulates of one vector of rows with `C` columns.
 struct MatmulTile<'a, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>(
-    MatmulOperands<'a>,
+    MatmulTileOperands<'a>,
 );
 
 impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool> VectorKernel<I>
@@ -405,7 +405,7 @@ impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUM
 {
     #[inline(always)]
     fn run(self, isa: I) {
-        let MatmulOperands { panel, x, vector, sums } = self.0;
+        let MatmulTileOperands { panel, x, vector, sums } = self.0;
         let piece = vector % I::PIECES;
         let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
         let mut all = [isa.splat(0.0); C];
