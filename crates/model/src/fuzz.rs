@@ -28,7 +28,7 @@ const FUZZ_KEY: Key = Key {
 /// The maximum number of bytes that are read of one weight.
 const READ_BYTES_MAX: usize = 4096;
 
-/// Opens any bytes as a GGUF: refused, or a model that passes [`check_model`].
+/// Opens any bytes as a GGUF: refused, or a model that passes `check_model`.
 ///
 /// # Panics
 /// If the check fails.
@@ -40,7 +40,7 @@ pub fn gguf_model(bytes: &[u8]) {
 }
 
 /// Opens any bytes as `model.safetensors` or `config.json` of a model, possibly
-/// with an architecture: refused, or a model that passes [`check_model`].
+/// with an architecture: refused, or a model that passes `check_model`.
 ///
 /// # Panics
 /// If the check fails.
