@@ -13,7 +13,7 @@ use crate::{ErrorBound, HiddenStates, Result};
 pub struct LayerRow {
     /// `embed`, `layers.{i}.out`, `head.norm` or `logits`.
     pub layer: String,
-    /// The smallest cosine of the angle between a row and its golden.
+    /// The smallest cosine similarity of a row and its golden.
     pub cosine: f64,
     /// The largest absolute difference of a value.
     pub max_abs: f64,
