@@ -2,7 +2,7 @@
 //!
 //! Merges the adjacent symbols that form the token of the highest score, the
 //! leftmost first among equals, until no two form a token (llama.cpp,
-//! `llm_tokenizer_spm`). A heap keeps this at n log n.
+//! `llm_tokenizer_spm`). A heap keeps the cost at O(n log n).
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

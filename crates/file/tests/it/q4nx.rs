@@ -4,7 +4,8 @@ use girih_file::{FileLimits, safetensors};
 
 use crate::raw;
 
-/// The format and shape of `w`, or the error, of a file with one tensor `w` of one block and this metadata.
+/// Opens a file with this metadata and one tensor `w` of one block; returns the format and shape of `w`, or
+/// the error.
 fn refusal(key: &str, value: &str, dtype: &str, shape: &str) -> String {
     let header = format!(
         r#"{{"__metadata__":{{"{key}":"{value}"}},"w":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[0,5120]}}}}"#
