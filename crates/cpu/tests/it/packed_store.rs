@@ -1,5 +1,5 @@
-//! Kept weights: loading them yields the same bits as packing, and everything else that a store returns
-//! is refused with a reason and packed again.
+//! Cached packed weights: loading them yields the same bits as packing. Anything else that a store
+//! returns is refused with a reason, and the weights are packed again.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -193,7 +193,7 @@ fn kept_weights_compute_the_same_bits() {
         for threads in 1..4 {
             assert_eq!(logits(&graph, &named, Some(&shelf), threads), want, "{dtype} from the store");
         }
-        // Only vectors are still read from the source.
+        // Now only vectors are read from the source.
         let read = named.read();
         assert!(read < all / 10, "{dtype}: {read} of {all} bytes were read again");
         assert_eq!(shelf.notes(), [""; 0]);
@@ -242,8 +242,8 @@ fn damaged_weights_are_refused_and_packed_again() {
     }
 }
 
-/// Comparison or a digest covers every byte that matters: a flipped byte is refused, or is padding and
-/// changes nothing.
+/// Every byte that matters is compared or covered by a digest: a flipped byte is refused, or it is
+/// padding and changes nothing.
 #[test]
 fn no_flipped_byte_is_accepted() {
     let (graph, source) = q4_0();
