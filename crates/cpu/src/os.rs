@@ -71,8 +71,8 @@ impl<T: PlainNumber> ZeroPages<T> {
         let start = unsafe { mm::mmap_anonymous(ptr::null_mut(), mapped, protection, MapFlags::PRIVATE) }?;
         let before = start.cast::<u8>().align_offset(HUGE_PAGE);
         let kept_start = start.wrapping_byte_add(before);
-        // Pages outside the kept part are unmapped; otherwise they could become part of a huge
-        // page. SAFETY: the range lies in the new mapping, before the part that is kept.
+        // Pages outside the kept part are unmapped; otherwise they could become part of a huge one.
+        // SAFETY: the range lies in the new mapping, before the part that is kept.
         unsafe { unmap(start, before) };
         // SAFETY: the range lies in the new mapping, behind the part that is kept.
         unsafe { unmap(kept_start.wrapping_byte_add(kept), HUGE_PAGE - before) };
