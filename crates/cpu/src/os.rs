@@ -10,8 +10,8 @@ use std::slice;
 
 use rustix::mm::{self, MapFlags, ProtFlags};
 
-/// Bytes of a huge page: what one entry of the second level of page tables covers on x86-64 and on
-/// most ARM systems.
+/// Bytes of a huge page: what one entry of the second level of page tables covers on x86-64 and
+/// on most ARM systems.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 /// Number types for which a page of zero bytes is an array of zeros.

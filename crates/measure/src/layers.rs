@@ -19,7 +19,8 @@ pub struct LayerRow {
     pub max_abs: f64,
     /// The root mean square of all differences.
     pub rms: f64,
-    /// The largest ratio of a difference to its bound; above 1 it is out of bound.
+    /// The largest ratio of a difference to its bound; above 1 the difference exceeds
+    /// its bound.
     pub of_bound: f64,
     /// The token with the ratio `of_bound`.
     pub worst_token: usize,

@@ -11,7 +11,7 @@ use girih_tensor::{Error, Result};
 
 use super::table::TokenTable;
 
-/// The maximum bytes of a token with a score, which bound the work per look-up.
+/// The maximum bytes of a token with a score, which bound the work per lookup.
 /// Real ones have less than 100.
 pub(super) const MAX_SCORED_TOKEN_BYTES: usize = 1024;
 

@@ -51,13 +51,13 @@ struct Shelf(Arc<Mutex<Kept>>);
 struct Kept {
     files: HashMap<PackKey, Vec<u8>>,
     notes: Vec<String>,
-    /// The offset from which on writing fails, if it does.
+    /// Writes at or beyond this offset fail, if it is set.
     full_at: Option<u64>,
     /// The bytes returned for any key, if set.
     foreign: Option<Vec<u8>>,
     /// The number of threads that write.
     writers: usize,
-    /// Whether the returned bytes are also a file.
+    /// Whether the returned bytes are also available as a file.
     has_files: bool,
 }
 
@@ -85,7 +85,7 @@ impl Shelf {
 struct Bytes(Vec<u8>, Option<File>);
 
 impl Bytes {
-    /// Bytes that are also a file, which is removed already.
+    /// Bytes that are also an open file, which is already removed from its folder.
     fn in_file(bytes: Vec<u8>) -> Bytes {
         let path = std::env::temp_dir().join(format!("girih-pack-{}", std::process::id()));
         std::fs::write(&path, &bytes).unwrap();
@@ -188,7 +188,7 @@ fn kept_weights_compute_the_same_bits() {
         let source = Source::random(&graph, &mut Random(dtype as u64));
         let (named, shelf) = (Named::new(&source, 1), Shelf::default());
         let want = logits(&graph, &source, None, 2);
-        assert_eq!(logits(&graph, &named, Some(&shelf), 1), want, "{dtype}, packed and kept");
+        assert_eq!(logits(&graph, &named, Some(&shelf), 1), want, "{dtype}, packed and cached");
         let (all, file) = (named.read(), shelf.file());
         for threads in 1..4 {
             assert_eq!(logits(&graph, &named, Some(&shelf), threads), want, "{dtype} from the store");
