@@ -8,7 +8,7 @@ reads `config.json` from the folder, builds the model with Hugging Face transfor
 the reference outputs. Needs torch, transformers and safetensors. The same configuration, seed and version
 of torch give the same bytes.
 
-A fault in any weight changes the logits: matrices keep the magnitude of their inputs, and biases and norm
+An error in any weight changes the logits: matrices keep the magnitude of their inputs, and biases and norm
 weights are far from their initial values.
 """
 

@@ -6,11 +6,11 @@
 MODEL is the folder of a causal language model, or its id on the hub. Needs torch, transformers and
 safetensors. Everything runs on the CPU with eager attention, on one thread by default: the order of sums,
 and so the file, then depends only on the libraries' versions and the processor.
-In bf16 the model is loaded as users load it: weights and arithmetic in bf16, the rotary frequencies in
+In bf16 the model is loaded as users load it: weights and arithmetic in bf16, the RoPE frequencies in
 float32.
 
-A prompt is text, which the model's tokenizer encodes with its default special tokens, or token ids, or a
-number of random ids. Prompts are numbered in the order given.
+A prompt is one of three: text, which the model's tokenizer encodes with its default special tokens; token
+ids; or a number of random ids. Prompts are numbered in the order given.
 
 For prompt I (T tokens) and precision P (f32 or bf16: of weights and of arithmetic) the file holds
 
@@ -19,11 +19,11 @@ For prompt I (T tokens) and precision P (f32 or bf16: of weights and of arithmet
                                       after the final norm
     pI.logits_P      P [T, V]
     pI.greedy_P      int32 [N]        the greedy continuation
-    pI.margin_P      float32 [N]      the difference of the two greatest logits of each step
-    pI.step_top5_P   int32 [N, 5]     the ids of the five greatest logits of each step, best first
+    pI.margin_P      float32 [N]      the difference between the two largest logits of each step
+    pI.step_top5_P   int32 [N, 5]     the ids of the five largest logits of each step, largest first
 
 The greedy continuation does not stop at a stop token. It is computed without a KV cache unless
-`--cache` is given: each step then runs all tokens so far, and no fault of a cache can affect the golden.
+`--cache` is given: each step then runs all tokens so far, so no bug in a cache can affect the golden file.
 With a cache, large models take far less time, and roundings differ slightly.
 """
 

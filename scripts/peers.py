@@ -7,25 +7,25 @@
         maximum) and girih's speedup; then the time from opening the model to the
         first token after a prompt of 16 tokens, after 2 GiB of memory were
         written, and the peak of resident memory. girih's cold start packs weights
-        and stores them, its warm start reads them; the other engines store
+        and caches them, its warm start reads the cache; the other engines cache
         nothing, so their single time is compared with both. --csv writes all
         results as rows.
 
     peers.py foreign MODEL.gguf... --girih PROGRAM
-        Measures short decodes alternately on an idle machine and beside one busy
-        process of the same priority; prints the share of its idle speed that each
+        Measures short decodes alternately on an idle machine and together with one
+        busy process of the same priority; prints the share of its idle speed that each
         engine keeps. Two rounds of the three engines take less than five minutes
         for a 1B model; a process that takes longer than --limit is stopped.
 
     peers.py logits MODEL.gguf... --girih PROGRAM [--text FILE]
         Compares logits with those of girih with f32 activations and f32 KV cache,
         over the first 64 tokens of a text: mean Kullback-Leibler divergence and
-        maximum difference. Compared are girih (with any --girih-option),
+        maximum difference. The programs are girih (with any --girih-option),
         llama.cpp with defaults (f16 cache), and llama.cpp with an f32 cache,
         which is girih's default. Exits 1 if one of girih's numbers is larger than
         that of llama.cpp with defaults.
 
-Tests have the names of llama-bench: pp512 (prefill), tg64 (decode), tg32@d4096
+Tests are named as in llama-bench: pp512 (prefill), tg64 (decode), tg32@d4096
 (decode at depth 4096).
 
 Engines:

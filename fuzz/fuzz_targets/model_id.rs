@@ -1,4 +1,5 @@
-//! Parses any text as a model id: an error, or an id that prints the same text.
+//! Parses any text as a model id: an error, or an id that prints as the same
+//! text.
 #![no_main]
 
 use girih_hub::ModelId;

@@ -1,5 +1,5 @@
 //! Parses any bytes as a `tokenizer.json` and a text: an error, or a tokenizer that encodes
-//! the text to known ids, which decode to the same text in pieces and as a whole.
+//! the text to known ids, which decode to the same text token by token and all at once.
 #![no_main]
 
 use girih_words::TextLimits;

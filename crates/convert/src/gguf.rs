@@ -112,7 +112,7 @@ fn plan(model: &Model, file_type: FileType, options: &ConvertOptions) -> Result<
     let mut planned = Vec::new();
     for (weight, entry, layer) in weights(model.arch(), &model.weights, context.layers) {
         if weight == "head.weight" && facts.head.tied {
-            continue; // in GGUF a separate head means that the model is not tied
+            continue; // a GGUF file with a separate head is an untied model
         }
         let Some((source, shape)) = model.weights.info(&weight) else { continue };
         let name = entry.gguf.as_ref().ok_or_else(|| {
@@ -165,7 +165,8 @@ fn by_type(
     (stored, note)
 }
 
-/// The order of rows in the file: the inverse of the re-layout of reading.
+/// The order of rows in the file: the inverse of the transform that reading
+/// applies.
 fn layout(model: &Model, entry: &Weight, layer: Option<usize>, weight: &str) -> Result<FileLayout> {
     let attend = layer.and_then(|layer| model.facts.layers.get(layer)).map(attend);
     match (entry.gguf_as, attend) {
@@ -185,6 +186,6 @@ fn requantized(planned: &[Planned]) -> Option<String> {
     let rounded = |tensor: &&Planned| tensor.source.tile() != (1, 1) && tensor.source != tensor.stored;
     let count = planned.iter().filter(rounded).count();
     (count > 0).then(|| {
-        format!("{count} tensors of the source are already quantized and lose precision again; better convert the original model")
+        format!("{count} tensors of the source are already quantized and lose precision again; convert the original model instead")
     })
 }

@@ -1,5 +1,5 @@
-//! The facts of a model as keys of GGUF: the inverse of `arch/fill.rs`, by the
-//! same fields of the architecture's description.
+//! Writes a model's facts as GGUF keys: the inverse of `arch/fill.rs`, driven by
+//! the same fields of the architecture's description.
 
 use girih_file::{Metadata, MetadataValue};
 use girih_graph::Span;
@@ -127,7 +127,8 @@ impl KeyWriter<'_> {
             return Ok(());
         }
         let field = mixer.scale_of.as_ref().ok_or_else(|| self.no_key("the scale of its scores"))?;
-        // Prefers the integer, as most models have one, if it gives the same scale.
+        // Prefers an integer if it gives the same scale, because most models have
+        // one.
         let exact = (1.0 / f64::from(attend.scale).powi(2)) as f32;
         let of = if scale(exact.round()) == attend.scale { exact.round() } else { exact };
         self.keys.warnings.push(format!(

@@ -59,7 +59,7 @@ pub(super) fn weights<'a>(
     of_model.chain(of_layers).filter(|(name, ..)| weights.info(name).is_some())
 }
 
-/// The name of a pattern in a layer.
+/// Fills the layer's number into a pattern.
 pub(super) fn at(pattern: &str, layer: Option<usize>) -> String {
     layer.map_or(pattern.to_owned(), |layer| pattern.replace("{i}", &layer.to_string()))
 }

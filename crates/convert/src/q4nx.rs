@@ -37,7 +37,7 @@ pub(super) fn write(
     fs::create_dir(out).map_err(|error| unwritten(out, &error))?;
     let written = write_folder(model, out, &planned, options, progress);
     if written.is_err() {
-        // If the folder cannot be removed, the error of writing matters more.
+        // If removing the folder fails too, the write error is reported.
         let _ = fs::remove_dir_all(out);
     }
     written

@@ -165,8 +165,8 @@ pub(super) fn mixed(file_type: FileType, role: MatrixRole, columns: usize, conte
 
 /// The closest format to `preferred` whose blocks fill rows of `columns` weights.
 ///
-/// In place of llama.cpp's Q5_1, which girih does not write, it is the next more
-/// precise one.
+/// Where llama.cpp chooses Q5_1, which girih does not write, it is the next more
+/// precise format.
 pub(super) fn fitting(preferred: DType, columns: usize) -> DType {
     let fits = |dtype: DType| columns.is_multiple_of(dtype.tile().1);
     let smaller = match preferred {

@@ -139,7 +139,7 @@ impl<'w> Engine<'w> {
     /// # Errors
     /// When a request is active.
     pub fn forget(&mut self) -> Result<()> {
-        self.require_idle("its tokens cannot be forgotten")?;
+        self.require_idle("the prefix cache cannot be cleared")?;
         self.runner.cache.forget();
         Ok(())
     }

@@ -76,7 +76,8 @@ impl<'w> LiveRequest<'w> {
         RequestEvent { request: self.id, kind }
     }
 
-    /// The number of tokens that it will soon have: a block more than now, within its limit.
+    /// The number of tokens for which admission needs blocks: one block more than it has
+    /// now, within its limit.
     pub fn soon(&self) -> u32 {
         (self.tokens.len() + BLOCK_POSITIONS).min(self.prompt + self.room) as u32
     }

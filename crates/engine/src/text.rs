@@ -20,7 +20,7 @@ pub struct ReleasedText {
 /// Finds stop strings in a stream of text.
 ///
 /// The result does not depend on how the text is split into pieces: it is the stop
-/// string that ends first, and of several that end there the longest.
+/// string that ends first, and the longest one if several end there.
 #[derive(Clone, Debug, Default)]
 pub struct StopStrings {
     stops: Vec<String>,
@@ -29,7 +29,7 @@ pub struct StopStrings {
 }
 
 impl StopStrings {
-    /// Returns a search for these strings; none may be empty.
+    /// Returns a finder of these strings; none may be empty.
     pub fn new(stops: Vec<String>) -> StopStrings {
         StopStrings { stops, held: String::new() }
     }

@@ -167,12 +167,11 @@ impl Container {
 
 /// The shape with these extents, outermost first, if its element count fits `usize`.
 pub(crate) fn shape(extents: &[u64]) -> Result<Shape> {
-    let overflow = || {
-        Error::new(format!("has the shape {extents:?}, which has more elements than memory has addresses"))
-    };
+    let overflow = || Error::new(format!("has the shape {extents:?}, which exceeds the address space"));
     let narrow: Vec<usize> =
         extents.iter().map(|&n| n.try_into()).collect::<Result<_, _>>().map_err(|_| overflow())?;
-    // A zero must not hide an overflow of the other extents: their product is also used.
+    // A zero must not hide an overflow of the other extents, because their product
+    // is used as well.
     narrow.iter().try_fold(1usize, |product, &n| product.checked_mul(n.max(1))).ok_or_else(overflow)?;
     Shape::new(&narrow)
 }

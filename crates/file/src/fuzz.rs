@@ -38,7 +38,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
-/// The file with one to three random mutations.
+/// Returns the file with one to three random mutations.
 pub fn mutated(good: &[u8], seed: u64) -> Vec<u8> {
     let mut random = Random(seed);
     let mut bytes = good.to_vec();

@@ -128,7 +128,8 @@ pub(super) fn alignment(metadata: &Metadata) -> Result<u32> {
 struct HeaderParser<'a> {
     cursor: Cursor<'a>,
     limits: &'a FileLimits,
-    /// The number of arrays so far; an empty array takes more memory than file.
+    /// The number of arrays so far. It is limited because an empty array takes
+    /// more bytes in memory than in the file.
     arrays: u64,
 }
 

@@ -9,7 +9,7 @@ use crate::metadata::{Metadata, MetadataArray, MetadataValue};
 use crate::quote::quote;
 use crate::writer::{ContainerWriter, NewTensor, TensorSlot};
 
-/// The version that is written; version 2 does not differ in anything that girih uses.
+/// The version that is written. Everything that girih uses is the same in version 2.
 const GGUF_VERSION: u32 = 3;
 
 impl ContainerWriter {

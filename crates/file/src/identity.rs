@@ -1,6 +1,6 @@
-//! The identity of a file, without reading it: the name of its blob in the
-//! cache, which is the digest of its bytes, or its device, inode, size and
-//! times. A change that updates none of these is not noticed.
+//! The identity of a file, without reading it. For a file in the Hugging Face cache it is
+//! the name of its blob, which is the digest of its bytes; for any other file, its device,
+//! inode, size and times. A change that updates none of these is not noticed.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;

@@ -1,6 +1,6 @@
 //! The caps on the containers of models.
 //!
-//! Each is far above the needs of real models and low enough to be harmless; a
+//! Each is far above what real models need and low enough to be harmless; a
 //! file that exceeds one is refused before anything is allocated.
 
 /// Caps on the contents of model files.

@@ -1,7 +1,7 @@
 //! The typed key-value pairs of a container's header.
 //!
-//! A value is read as its stored type, or the error names its key. Bytes are
-//! never reinterpreted as another type.
+//! A value is read as its stored type; if another type is requested, the
+//! error names the key. Bytes are never reinterpreted as another type.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -30,8 +30,8 @@ impl NewTensor {
     }
 }
 
-/// A container in the course of writing; dropping it before [`ContainerWriter::finish`]
-/// leaves no file.
+/// A container that is being written; dropping it before
+/// [`ContainerWriter::finish`] leaves no file.
 #[derive(Debug)]
 pub struct ContainerWriter {
     staged: Staged,

@@ -125,12 +125,10 @@ pub fn load<B: Backend>(
 fn accept<B: Backend>(backend: &B, key: Key, graph: &Graph) -> Result<(), Error> {
     if graph.key != key {
         let have = graph.key;
-        return Err(Error::new(format!(
-            "a graph for [{key}] has the key [{have}]; this is a fault of girih"
-        )));
+        return Err(Error::new(format!("a graph for [{key}] has the key [{have}]; this is a bug in girih")));
     }
     if let Some(fault) = faults(graph).first() {
-        return Err(Error::new(format!("the graph is malformed at {fault}; this is a fault of girih")));
+        return Err(Error::new(format!("the graph is malformed at {fault}; this is a bug in girih")));
     }
     if let Some(refusal) = backend.refuses(graph).first() {
         let (name, Refusal { node, reason }) = (backend.name(), refusal);

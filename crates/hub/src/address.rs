@@ -1,11 +1,11 @@
-//! Absolute http and https addresses. The `url` crate parses and joins them;
-//! this module refuses what downloads do not need.
+//! Absolute http and https URLs. The `url` crate parses and joins them; this
+//! module rejects everything that downloads do not need.
 
 use std::fmt;
 
 use url::{Host, ParseError, Url};
 
-/// An absolute http or https address, without user, password and fragment.
+/// An absolute http or https URL without user, password or fragment.
 #[derive(Clone, Debug)]
 pub(super) struct Address(Url);
 
@@ -17,7 +17,7 @@ impl Address {
         Address::checked(text, Url::parse(text))
     }
 
-    /// Returns this address with `path` appended to its path, and with `query`.
+    /// Returns this URL with `path` appended to its path, and with `query`.
     pub fn under(&self, path: &str, query: Option<&str>) -> Address {
         let mut url = self.0.clone();
         url.set_path(&format!("{}/{path}", self.0.path().trim_end_matches('/')));
@@ -25,7 +25,7 @@ impl Address {
         Address(url)
     }
 
-    /// Resolves a `Location` header against this address.
+    /// Resolves a `Location` header relative to this URL.
     pub fn join(&self, location: &str) -> Result<Address, String> {
         Address::checked(location, self.0.join(location))
     }
@@ -65,14 +65,14 @@ impl Address {
         }
     }
 
-    /// The whole address, with its query, which is a secret in signed addresses.
+    /// The whole URL with its query, which is a secret in presigned URLs.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 }
 
 impl fmt::Display for Address {
-    /// Writes the address without its query.
+    /// Writes the URL without its query.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.as_str();
         f.write_str(all.split('?').next().unwrap_or_default())

@@ -105,7 +105,7 @@ impl Repo {
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     let text =
-                        "another process is changing this model in the cache; try again when it has ended";
+                        "another process is changing this model in the cache; try again when it has finished";
                     return Err(Error::new(text).of(self.name()));
                 }
                 Err(error) => return Err(failed(error.into())),
@@ -154,7 +154,8 @@ impl Repo {
         let path = self.snapshot(commit).join(name);
         let draft = self.path().join(".girih-link");
         create_parent(&path)?;
-        // Up from the file's folder to the repository's, past the commit and `snapshots`.
+        // The relative path from the file's folder up to the repository's,
+        // through the commit and `snapshots`.
         let up = "../".repeat(name.split('/').count() + 1);
         match fs::remove_file(&draft) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -100,7 +100,7 @@ pub(super) struct HubClient {
 impl HubClient {
     pub fn new(env: &HubEnv, options: &PullOptions) -> Result<HubClient> {
         let endpoint = Address::parse(&env.endpoint)
-            .map_err(|why| Error::new(format!("HF_ENDPOINT {:?} is not an address: {why}", env.endpoint)))?;
+            .map_err(|why| Error::new(format!("HF_ENDPOINT {:?} is not a URL: {why}", env.endpoint)))?;
         if !endpoint.is_https() && !endpoint.is_loopback() {
             let text = "http is supported for servers on this machine only; use https";
             return Err(Error::new(text).of(format!("HF_ENDPOINT {endpoint}")));
@@ -124,7 +124,7 @@ impl HubClient {
         Ok(HubClient { agent, endpoint, token: env.token.clone(), stall: options.stall_timeout })
     }
 
-    /// The address of a path on the endpoint.
+    /// The URL of a path on the endpoint.
     pub fn address(&self, path: &str, query: Option<&str>) -> Address {
         self.endpoint.under(path, query)
     }
@@ -143,7 +143,8 @@ impl HubClient {
                 return Ok(self.finish(response, metadata));
             }
             let next = redirect_of(&url, &response)?;
-            // A HEAD is for the endpoint's headers; a storage host sends fewer.
+            // A HEAD request needs the endpoint's headers; a storage host sends
+            // fewer.
             if method == Method::Head && !next.same_origin(&self.endpoint) {
                 return Ok(self.finish(response, metadata));
             }
@@ -180,9 +181,10 @@ impl HubClient {
         let why = match status {
             200 | 206 | 416 => return Ok(()),
             429 => "too many requests",
-            500..=599 => "an error of the server",
-            // Signed addresses expire; a retry requests a new one from the endpoint.
-            403 if !url.same_origin(&self.endpoint) => "the storage host refuses the signed address",
+            500..=599 => "a server error",
+            // Presigned URLs expire; a retry requests a new one from the
+            // endpoint.
+            403 if !url.same_origin(&self.endpoint) => "the storage host refuses the presigned URL",
             401 if self.token.is_some() => {
                 "the token is invalid, or the model does not exist; check the id and HF_TOKEN"
             }
@@ -209,7 +211,7 @@ impl HubClient {
 fn proxy(env: &HubEnv) -> Result<Option<Proxy>> {
     let Some(text) = &env.proxy else { return Ok(None) };
     let refused =
-        |_| Error::new("the proxy of HTTPS_PROXY or ALL_PROXY is not an address such as http://host:port");
+        |_| Error::new("the proxy of HTTPS_PROXY or ALL_PROXY is not a URL such as http://host:port");
     let given = Proxy::new(text).map_err(refused)?;
     if !matches!(given.protocol(), ProxyProtocol::Http | ProxyProtocol::Https) {
         return Err(Error::new(
@@ -239,10 +241,10 @@ fn redirect_of(from: &Address, response: &Response<Body>) -> Result<Address, Req
     next.map_err(|why| RequestFailure::permanent(format!("{from}: redirects {why}; refused")))
 }
 
-/// The target of a redirect: an https address, or one on this machine if `from`
+/// The target of a redirect: an https URL, or a URL on this machine if `from`
 /// is on this machine.
 fn redirect_target(from: &Address, location: &str) -> Result<Address, String> {
-    let next = from.join(location).map_err(|why| format!("to a bad address: {why}"))?;
+    let next = from.join(location).map_err(|why| format!("to an invalid URL: {why}"))?;
     if next.is_https() || (!from.is_https() && next.is_loopback()) {
         return Ok(next);
     }
@@ -250,7 +252,7 @@ fn redirect_target(from: &Address, location: &str) -> Result<Address, String> {
 }
 
 /// Classifies a transport error. A broken connection is worth a retry; an
-/// unknown host, a bad certificate or a bad address is not.
+/// unknown host, a bad certificate or an invalid URL is not.
 fn broken(url: &str, error: ureq::Error) -> RequestFailure {
     match error {
         ureq::Error::Timeout(kind) => {

@@ -29,7 +29,7 @@ impl Digest {
         }
     }
 
-    /// Whether both have the same kind, but differ.
+    /// Whether both are of the same kind but differ.
     pub fn contradicts(&self, other: &Digest) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other) && self != other
     }

@@ -12,14 +12,14 @@ const ENDPOINT: &str = "https://huggingface.co";
 /// The maximum size of a token file; real tokens have about 40 bytes.
 const TOKEN_FILE_BYTES_MAX: u64 = 4096;
 
-/// The settings of look-up and download.
+/// The settings of lookups and downloads.
 #[derive(Clone)]
 pub struct HubEnv {
     /// The folder that holds `models--org--name` folders.
     pub cache: PathBuf,
     /// The access token, sent only to the endpoint.
     pub token: Option<String>,
-    /// Whether the network is forbidden.
+    /// Whether network access is disabled.
     pub offline: bool,
     /// The server, without a slash at the end.
     pub endpoint: String,

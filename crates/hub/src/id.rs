@@ -1,5 +1,5 @@
-//! Parses a user's name for a model: a path, the name of a built-in model, or an
-//! id `org/name[@revision][:QUANT]`.
+//! Parses the name by which a user refers to a model: a path, the name of a
+//! built-in model, or an id `org/name[@revision][:QUANT]`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Finds the files of a model id: the Hugging Face cache, offline look-up,
+//! Finds the files of a model id: the Hugging Face cache, offline lookup,
 //! downloads with resume and digests, removal and repair.
 //!
 //! This crate does not read the environment (callers pass a [`HubEnv`]), does

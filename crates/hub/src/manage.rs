@@ -46,7 +46,7 @@ pub struct CachedRevision {
     pub missing: Option<String>,
 }
 
-/// The amounts that [`remove`] removed.
+/// What [`remove`] deleted.
 #[derive(Clone, Debug, Default)]
 pub struct Removed {
     /// The number of commits.
@@ -60,7 +60,7 @@ pub struct Removed {
 /// The result of [`repair`].
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// The number of blobs whose digest is right.
+    /// The number of blobs whose bytes match their digest.
     pub good: usize,
     /// The number of bytes that were hashed.
     pub bytes: u64,

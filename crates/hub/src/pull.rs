@@ -34,11 +34,11 @@ pub struct Pulled {
 
 /// Downloads the files of `id` that are not in the cache.
 ///
-/// Partial files of an earlier call are resumed. A file gets its final name
-/// only after its length and digest were checked.
+/// Partial files that an earlier call left behind are resumed. A file gets its final
+/// name only after its length and digest were checked.
 ///
 /// # Errors
-/// When the server, the network, the disk or the id is at fault. Downloaded
+/// When the id is invalid, or the server, the network or the disk fails. Downloaded
 /// bytes are kept, so that the next call resumes.
 pub fn pull(
     id: &ModelId,
@@ -114,7 +114,7 @@ impl Pull<'_> {
         }
         let metadata = self.repeat(|pull| Ok(pull.client.send(Method::Head, &url, 0)?.metadata))?;
         if metadata.commit.as_deref().is_some_and(|sent| sent != commit) {
-            return Err(Error::new(format!("the server sends the file of another commit than {commit}")));
+            return Err(Error::new(format!("the server sent a file of another commit instead of {commit}")));
         }
         let digest = file.digest.or_else(|| metadata.etag.as_deref().and_then(Digest::parse)).ok_or_else(|| {
             Error::new("the server sends no sha256 or git digest of the file (listing or etag), so it cannot be verified")

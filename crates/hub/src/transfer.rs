@@ -1,5 +1,5 @@
 //! Downloads one file to a blob: resumes a partial file, hashes while writing,
-//! and publishes only if length and digest are right.
+//! and publishes it only if length and digest match.
 
 use std::fs;
 use std::io::{self, Seek, SeekFrom, Write};

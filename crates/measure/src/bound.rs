@@ -4,44 +4,47 @@
 //! Two programs that compute the same function differ because they round. Five facts
 //! give the size of the difference.
 //!
-//! 1. Rounding to the nearest number, in a format with unit roundoff `u`, has an
-//!    error of up to `u` times the number's power of two, uniformly distributed. If
-//!    the leading digits follow Benford's law, the root mean square of the relative
-//!    error is `√(1/3 · 3/(8 ln 2)) · u`, which is [`ROOT_MEAN_SQUARE`]` · u`.
-//! 2. A sum of `K` products is rounded at each step. The roundings are
-//!    nearly independent, so they add up like a random walk (Higham & Mary 2019, *A
-//!    new approach to probabilistic rounding error analysis*), and so do the
-//!    products: after `i` steps the sum has `√(i/K)` of its final size, so the
-//!    error is `√(K/2)` roundings of the whole. Both programs sum, each in its own
-//!    order, so their results are `√K` roundings apart. Sums in sequences or blocks
-//!    have smaller errors; the bound holds for every order.
-//! 3. A value that the golden's program stores in a coarser format has the error of one
-//!    rounding to that format. These are independent too, so their squares add up: with
-//!    `r` a rounding of sums and `s` of stores, an operator that sums adds noise
-//!    of the relative size `√(K r² + s²)`, another one of `√(ELEMENTWISE_ROUNDINGS · r² + s²)`.
-//!    If a weight was quantized, each of its products has the weight's relative
-//!    error `q`, and so does their sum. If this program rounds activations before a
-//!    matmul, each product has the activation's relative error `a` as well.
-//! 4. Rounding to bytes with one scale per group, as in Q8_0 and int8 activations, has
-//!    an error of up to half a step of `max/127`, uniformly distributed:
-//!    `max / (127 √12)` as root mean square, where `max` is the largest magnitude in
-//!    the group. The largest value itself is exact, so 31 of 32 values have an error.
-//!    A program that chooses the best of several scales has a smaller error. The largest
-//!    of 32 normal values is [`LARGEST_OF_GROUP`] times their root mean
-//!    square, so that is 0.53 % of the latter. Other distributions
-//!    have more, up to `√32` in place of [`LARGEST_OF_GROUP`] if one value dominates its
-//!    group; [`GAIN`] leaves room for this.
-//! 5. A layer has [`ROUNDINGS`] operators in a row between one hidden state and
-//!    the next, [`SUMS`] of them with sums, [`MATMULS`] with weights and
-//!    [`STATE_READS`] with state, and the residual stream carries the noise of all
-//!    layers before it: after `l` layers it is `η = √((2 + SUMS · l) K r² +
-//!    (ROUNDINGS − SUMS) · l · ELEMENTWISE_ROUNDINGS · r² + (2 + ROUNDINGS · l) s² + STATE_READS · l · k² +
-//!    (1 + MATMULS · l) q² + MATMULS · l · a²)`, with `k` a rounding of state. The
-//!    embedding is a row of weights without activations, and the last hidden state
-//!    has passed the head's norm. Logits are one more matmul, whose weights have the
-//!    error `q` and whose activations that of this program's rounding. The largest of `n` such errors lies within `√(2 ln 2n)` standard
-//!    deviations, seven for the largest models here, and the operators' own gain
-//!    (norms divide, heads select) stays below [`GAIN`].
+//! 1. Rounding to nearest in a format with unit roundoff `u` has an error of up to
+//!    `u · 2^e`, uniformly distributed, where `e` is the number's exponent. If the leading
+//!    digits follow Benford's law, the root mean square of the relative error is
+//!    `√(1/3 · 3/(8 ln 2)) · u`, which is [`ROOT_MEAN_SQUARE`]` · u`.
+//! 2. A sum of `K` products is rounded at each step. The roundings are nearly independent,
+//!    so their sum grows like a random walk (Higham & Mary 2019, *A new approach to
+//!    probabilistic rounding error analysis*), and so does the sum of the products: after
+//!    `i` steps it has `√(i/K)` of its final size. So the error is `√(K/2)` times one
+//!    rounding of the result. Both programs sum, each in its own order, so their results
+//!    differ by `√K` roundings. Sums in sequences or blocks have smaller errors; the bound
+//!    holds for every order.
+//! 3. If the program that made the golden stores a value in a coarser format, that adds
+//!    one rounding to this format. These errors are independent too, so their squares add
+//!    up. Let `r` be the relative error of one rounding in a sum and `s` that of one
+//!    store: an operator that sums adds noise of the relative size `√(K r² + s²)`, an
+//!    elementwise operator `√(ELEMENTWISE_ROUNDINGS · r² + s²)`. If a weight was
+//!    quantized, each of its products has the weight's relative error `q`, and so does
+//!    their sum. If this program rounds activations before a matmul, each product has the
+//!    activation's relative error `a` as well.
+//! 4. Rounding to bytes with one scale per group, as in Q8_0 and int8 activations, has an
+//!    error of up to half a step of `max/127`, uniformly distributed: `max / (127 √12)` as
+//!    root mean square, where `max` is the largest magnitude in the group. The largest
+//!    value itself is exact, so 31 of 32 values have an error. A program that chooses the
+//!    best of several scales has a smaller error. The largest of 32 normal values is
+//!    [`LARGEST_OF_GROUP`] times their root mean square, so the error is 0.53 % of the
+//!    latter. Other distributions have larger errors, up to `√32` in place of
+//!    [`LARGEST_OF_GROUP`] if one value dominates its group; [`GAIN`] leaves room for
+//!    this.
+//! 5. A layer has [`ROUNDINGS`] operators in a row between one hidden state and the next,
+//!    [`SUMS`] of them with sums, [`MATMULS`] with weights and [`STATE_READS`] with state,
+//!    and the residual stream carries the noise of all layers before it: after `l` layers
+//!    it is `η = √((2 + SUMS · l) K r² +
+//!    (ROUNDINGS − SUMS) · l · ELEMENTWISE_ROUNDINGS · r² + (2 + ROUNDINGS · l) s² +
+//!    STATE_READS · l · k² + (1 + MATMULS · l) q² + MATMULS · l · a²)`, with `k` the
+//!    relative error of storing state. The embedding is a row of weights without
+//!    activations, and the last hidden state has passed the head's norm. Logits are one
+//!    more matmul: its weights have the error `q`, and its activations the error of this
+//!    program's rounding. The largest of `n` such errors lies within `√(2 ln 2n)` standard
+//!    deviations, seven for the largest models here, and the factor by which operators
+//!    enlarge errors (norms divide by small numbers, attention heads select few values)
+//!    stays below [`GAIN`].
 //!
 //! So a value may differ by `7 · GAIN · η · rms`, where `rms` is the root mean square of
 //! its row in the golden. The tests reach up to 25 % of this bound in single precision,
@@ -53,30 +56,30 @@ use girih_tensor::{DType, Shape};
 /// formats; the larger number gives the larger bound.
 const SCALE_GROUP: usize = 32;
 
-/// The levels of Q8_0 between −127 and 127.
+/// The number of steps of Q8_0 between −127 and 127.
 const Q8_0_LEVELS: f64 = 254.0;
 
 /// The root mean square of a rounding's relative error, in unit roundoffs:
 /// `√(1 / (8 ln 2))`.
 const ROOT_MEAN_SQUARE: f64 = 0.424_661;
 
-/// The operators that round between two hidden states: norm, projections, norm of
-/// heads, rotation, scores, softmax, values, projection, norm, addition; norm,
+/// The number of operators that round between two hidden states: norm, projections, norm
+/// of heads, rotation, scores, softmax, values, projection, norm, addition; norm,
 /// projections, gate, projection, norm, addition.
 const ROUNDINGS: f64 = 16.0;
 
-/// The operators of these that sum many terms: all but rotation, gate and additions.
+/// How many of these operators sum many terms: all but rotation, gate and additions.
 const SUMS: f64 = 12.0;
 
 /// The maximum number of roundings of an elementwise operator: a gate's polynomial,
 /// exponential, sum, quotient and products.
 const ELEMENTWISE_ROUNDINGS: f64 = 16.0;
 
-/// The consecutive matmuls with weights in a layer: q, k and v projections, output
-/// projection, gate and up projections, down projection.
+/// The number of consecutive matmuls with weights in a layer: q, k and v projections,
+/// output projection, gate and up projections, down projection.
 const MATMULS: f64 = 4.0;
 
-/// The consecutive operators of a layer that read state: scores and values.
+/// The number of consecutive operators of a layer that read state: scores and values.
 const STATE_READS: f64 = 2.0;
 
 /// The largest of [`SCALE_GROUP`] independent normal values, in standard deviations:

@@ -29,7 +29,7 @@ pub struct PromptVerdict {
     pub passed: bool,
     /// The largest absolute difference of a logit.
     pub logits_max_abs: f64,
-    /// The first layer with a value out of bound, and its token.
+    /// The first layer with a value beyond its bound, and its token.
     pub first_out_of_bound: Option<LayerRow>,
     /// The number of greedy tokens before the first difference.
     pub equal_tokens: usize,

@@ -2,10 +2,10 @@
 //!
 //! A golden is a safetensors file with, for each prompt `I` and each precision
 //! `P` (`f32`, `bf16`): `pI.input_ids [T]`, `pI.hidden_P [L+1, T, D]` (the
-//! embeddings, then the output of each layer, the last one after the final norm),
-//! `pI.logits_P [T, V]`, `pI.greedy_P [N]` (the greedy continuation),
-//! `pI.margin_P [N]` (the difference of the two greatest logits) and
-//! `pI.step_top5_P [N, 5]` (the ids of the five greatest logits of each step).
+//! embeddings, then the output of each layer, the last one after the final
+//! norm), `pI.logits_P [T, V]`, `pI.greedy_P [N]` (the greedy continuation),
+//! `pI.margin_P [N]` (the difference between the two largest logits) and
+//! `pI.step_top5_P [N, 5]` (the ids of the five largest logits of each step).
 //! `scripts/make_golden.py` writes one from any model that transformers runs.
 
 use std::path::Path;

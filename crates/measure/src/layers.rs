@@ -13,13 +13,14 @@ use crate::{ErrorBound, HiddenStates, Result};
 pub struct LayerRow {
     /// `embed`, `layers.{i}.out`, `head.norm` or `logits`.
     pub layer: String,
-    /// The smallest cosine of the angle between a row and its golden.
+    /// The smallest cosine similarity of a row and its golden.
     pub cosine: f64,
     /// The largest absolute difference of a value.
     pub max_abs: f64,
     /// The root mean square of all differences.
     pub rms: f64,
-    /// The largest ratio of a difference to its bound; above 1 it is out of bound.
+    /// The largest ratio of a difference to its bound; above 1 the difference exceeds
+    /// its bound.
     pub of_bound: f64,
     /// The token with the ratio `of_bound`.
     pub worst_token: usize,

@@ -115,7 +115,7 @@ fn kind(name: &str) -> String {
     parts.join(".")
 }
 
-/// The numbers of tokens that are profiled.
+/// How many tokens are profiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amounts {
     /// Tokens of the sequence before those that are timed.

@@ -71,7 +71,7 @@ impl BenchTimes {
     }
 }
 
-/// Times `case` `repetitions` times, after one round that is not counted.
+/// Times `case` `repetitions` times, after one warm-up round.
 ///
 /// # Errors
 /// When the case exceeds the engine's limits, a step fails, or the engine runs another
@@ -121,7 +121,7 @@ fn together(engine: &mut Engine<'_>, case: BenchCase, random: &mut Random) -> Re
         let tokens = count_events(engine.step(), |what| matches!(what, EventKind::Token { .. }))?;
         if tokens != case.parallel {
             let (name, all) = (case.name(), case.parallel);
-            return Err(Error::new(format!("{name}: a step made {tokens} tokens for {all} sequences")));
+            return Err(Error::new(format!("{name}: a step generated {tokens} tokens for {all} sequences")));
         }
     }
     let time = begun.elapsed();

@@ -16,7 +16,7 @@ pub struct Generation {
     pub do_sample: Option<bool>,
     /// The divisor of the logits.
     pub temperature: Option<f32>,
-    /// Keeps this many of the most likely tokens; 0 keeps all.
+    /// Keeps this number of most likely tokens; 0 keeps all.
     pub top_k: Option<u32>,
     /// Keeps the most likely tokens up to this cumulative probability.
     pub top_p: Option<f32>,

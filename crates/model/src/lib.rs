@@ -1,4 +1,4 @@
-//! From files to facts, weights and graphs: interprets a model's files. It has
+//! Interprets a model's files: turns them into facts, weights and graphs. It has
 //! no code for text, networks or devices, and does no arithmetic on activations.
 #![forbid(unsafe_code)]
 

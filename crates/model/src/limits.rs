@@ -1,6 +1,6 @@
 //! The caps on a model's parameters.
 //!
-//! Each is far above the needs of real models and low enough to be harmless; a
+//! Each is far above what real models need and low enough to be harmless; a
 //! model that exceeds one is refused before anything is allocated.
 
 /// Caps on a model's files and parameters.

@@ -1,5 +1,5 @@
-//! The weights of a model under girih's names: the tensor of the container
-//! behind each one, and its re-layout.
+//! The weights of a model under girih's names: the tensor of the container behind
+//! each one, and its transform.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,8 +15,8 @@ use crate::arch::{Facts, Mixer};
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
 
-/// The version of the meaning of [`TensorOrder`]s: raised when the bytes of one change,
-/// as packed weights are cached under the source's identity.
+/// The version of the [`TensorOrder`]s. It is raised when the bytes of one
+/// change, because packed weights are cached under the source's identity.
 const ORDER_VERSION: u32 = 1;
 
 /// All weights of a model, read from its container on demand.
@@ -35,7 +35,7 @@ enum WeightEntry {
     Computed(Vec<f32>),
 }
 
-/// The re-layout from a stored tensor to girih's.
+/// The transform from a stored tensor to girih's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TensorOrder {
     /// None: the bytes are used as stored.
@@ -86,8 +86,8 @@ impl ModelWeights {
         Ok(ModelWeights { container, entries })
     }
 
-    /// Sets the re-layouts, which depend on the facts' heads, and adds the computed
-    /// weights.
+    /// Sets the transforms, which depend on the facts' heads, and adds the
+    /// computed weights.
     pub(crate) fn complete(&mut self, arch: &Arch, facts: &Facts) -> Result<()> {
         for (pattern, weight) in &arch.weights {
             let relayout = match self.container.kind() {
@@ -197,7 +197,8 @@ impl ModelWeights {
         }
     }
 
-    /// Reads like [`WeightSource::read`], but the container's bytes in its order.
+    /// Reads like [`WeightSource::read`], but returns the container's bytes in
+    /// its own order.
     pub fn fill_stored(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         let (_, info) = self.stored(name).ok_or_else(|| absent(name))?;
         self.container.read(info, offset, into)
@@ -240,8 +241,8 @@ impl WeightSource for ModelWeights {
         self.fill(name, offset, into)
     }
 
-    /// The identity of the files and the re-layouts: another description may
-    /// read the same files in another order.
+    /// The identity of the files and the transforms: another description may read
+    /// the same files in another order.
     fn identity(&self) -> Option<[u8; 32]> {
         let mut digest = Sha256::new();
         digest.update(format!("{ORDER_VERSION}\n{}\n", self.container.identity()?));

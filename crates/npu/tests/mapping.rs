@@ -29,7 +29,7 @@ fn result(kernel: Kernel, tiling: Option<Tiling>, target: &Target) -> Option<Vec
     let schedule = compile(&program(kernel, tiling), target, &mut NoDump);
     let schedule = match schedule {
         Ok(schedule) => schedule,
-        Err(error) if error.to_string().contains("fault of girih") => panic!("{tiling:?}: {error}"),
+        Err(error) if error.to_string().contains("bug in girih") => panic!("{tiling:?}: {error}"),
         Err(_) => return None,
     };
     let mut simulator = Simulator::new(target).unwrap();

@@ -11,8 +11,8 @@ macro_rules! formats {
     ($(#[doc = $doc:literal] $variant:ident = $name:literal, $block:ty, $writes:ident;)*) => {
         /// The storage format of a tensor's values.
         ///
-        /// Floats and integers are blocks of one value, so code that handles weights
-        /// handles all formats alike.
+        /// Floats and integers are formats with one value per block, so that code
+        /// for weights needs no special case.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[allow(non_camel_case_types)] // the formats' own spelling: Q4_K
         pub enum DType { $(#[doc = $doc] $variant,)* }
@@ -44,7 +44,7 @@ macro_rules! formats {
             /// Decodes whole blocks in the order of their bytes.
             ///
             /// # Panics
-            /// When the lengths are not the same whole number of blocks.
+            /// When the lengths are not whole blocks, or differ in their number.
             pub fn unpack(self, bytes: &[u8], values: &mut [f32]) {
                 self.check_blocks(bytes.len(), values.len());
                 match self { $(DType::$variant => unpack_blocks::<$block>(bytes, values),)* }
@@ -53,8 +53,8 @@ macro_rules! formats {
             /// Encodes whole blocks.
             ///
             /// # Panics
-            /// When the lengths are not the same whole number of blocks, or
-            /// when the format is not one that girih [writes](DType::writes).
+            /// When the lengths are not whole blocks or differ in their number,
+            /// or when girih does not [write](DType::writes) the format.
             pub fn pack(self, values: &[f32], bytes: &mut [u8]) {
                 self.check_blocks(bytes.len(), values.len());
                 match self { $(DType::$variant => formats!(@pack $writes $block, values, bytes),)* }
@@ -64,7 +64,7 @@ macro_rules! formats {
     (@can read_write) => { true };
     (@can read) => { false };
     (@pack read_write $block:ty, $values:ident, $bytes:ident) => { pack_blocks::<$block>($values, $bytes) };
-    (@pack read $block:ty, $values:ident, $bytes:ident) => { panic!("this format is only read") };
+    (@pack read $block:ty, $values:ident, $bytes:ident) => { panic!("girih does not write this format") };
 }
 
 formats! {
@@ -72,7 +72,7 @@ formats! {
     F32 = "f32", format::F32, read_write;
     /// Half precision.
     F16 = "f16", format::F16, read_write;
-    /// bf16: the upper half of a single.
+    /// bf16: the upper 16 bits of an f32.
     BF16 = "bf16", format::Bf16, read_write;
     /// Signed bytes.
     I8 = "i8", format::I8, read_write;
@@ -111,8 +111,8 @@ formats! {
 }
 
 impl DType {
-    /// The size in bytes of a tensor of `shape`; two-dimensional blocks pad rows and
-    /// columns to whole tiles.
+    /// The size in bytes of a tensor of `shape`. Formats with two-dimensional
+    /// blocks pad rows and columns to whole tiles.
     ///
     /// # Errors
     /// When a row is not a whole number of blocks (for formats whose block lies in
@@ -134,9 +134,7 @@ impl DType {
         }
         let blocks = rows.div_ceil(tile_rows).checked_mul(columns.div_ceil(tile_columns));
         blocks.and_then(|n| n.checked_mul(self.block_bytes())).ok_or_else(|| {
-            Error::new(format!(
-                "{rows} x {columns} values of {self} take more bytes than memory has addresses"
-            ))
+            Error::new(format!("{rows} x {columns} values of {self} exceed the address space"))
         })
     }
 

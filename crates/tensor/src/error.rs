@@ -1,12 +1,12 @@
-//! The error type of the whole workspace: a sentence without a classification.
+//! The error type of the whole workspace: one sentence, without error kinds.
 //!
-//! Every crate passes errors on to a person and no code branches on their kind, so
-//! one type at the lowest crate suffices and `?` needs no conversions.
+//! Errors are shown to a person, and no code branches on their kind. So one type in the
+//! lowest crate suffices, and `?` needs no conversions.
 
 use std::fmt;
 
-/// A refusal or failure: one sentence that names the thing, what was found, what was
-/// needed, and what to do.
+/// An error: one sentence that names the thing, what was found, what was needed, and
+/// what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(String);
 

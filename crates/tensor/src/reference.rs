@@ -1,8 +1,8 @@
 //! Reference arithmetic in `f64`, with which tests compare kernels and the
 //! interpreter.
 //!
-//! A dot product comes with **the size of its terms**, from which a test derives
-//! the tolerance for a fast result.
+//! A dot product comes with **the sum of the absolute values of its terms**, from
+//! which a test derives the tolerance for a fast result.
 
 /// A sum and the sum of the absolute values of its terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -14,8 +14,8 @@ pub struct Exact {
 }
 
 impl Exact {
-    /// The largest distance from [`Exact::sum`] of a sum of `terms` products that
-    /// is rounded to `f32` after every step, in any order.
+    /// The largest error of a sum of `terms` products that is rounded to `f32`
+    /// after every step, in any order.
     ///
     /// This is the standard bound γ(n) = n·u / (1 − n·u) with u = 2⁻²⁴ (Higham,
     /// *Accuracy and Stability of Numerical Algorithms*, §3.1), with one more

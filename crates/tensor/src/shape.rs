@@ -28,9 +28,7 @@ impl Shape {
             return Err(Error::new(format!("a shape has {rank} dimensions; 1 to 4 are supported")));
         }
         if extents.iter().try_fold(1usize, |product, &n| product.checked_mul(n)).is_none() {
-            return Err(Error::new(format!(
-                "a shape of {extents:?} has more elements than memory has addresses"
-            )));
+            return Err(Error::new(format!("the shape {extents:?} exceeds the address space")));
         }
         let mut shape = Shape { extents: [1; Shape::MAX_RANK], rank: extents.len() as u8 };
         shape.extents[..extents.len()].copy_from_slice(extents);

@@ -1,6 +1,6 @@
 //! Added tokens: texts that become one token wherever they occur.
 //!
-//! The search of `tokenizers` cannot distinguish the parts of a text that a user
+//! The search in the `tokenizers` crate cannot tell which parts of a text a user
 //! wrote, so this matcher replaces it, with the same rules.
 
 use std::ops::Range;

@@ -1,10 +1,11 @@
 //! BPE with merges: the model of most `tokenizer.json` files, and of GGUF files
 //! with byte-level vocabularies.
 //!
-//! Adjacent symbols are merged by the earliest applicable merge, the leftmost
-//! first, until no merge applies (Sennrich et al. 2016, section 3.2); a heap keeps
-//! this at n log n. The `tokenizers` crate defines the ids, and tests compare with
-//! it; building its model takes four allocations and half a microsecond per merge.
+//! Adjacent symbols are merged by the applicable merge of the lowest rank, the
+//! leftmost first, until no merge applies (Sennrich et al. 2016, section 3.2); a
+//! heap keeps the cost at O(n log n). The `tokenizers` crate defines the ids, and
+//! tests compare with it; building its model takes four allocations and half a
+//! microsecond per merge.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -21,9 +22,9 @@ use super::table::TokenTable;
 pub(super) struct BpeParts {
     pub vocabulary: Vocabulary,
     pub merges: Merges,
-    /// The token of characters without a token.
+    /// The token that replaces characters without a token (`unk_token`).
     pub unknown: Option<String>,
-    /// Whether adjacent unknown characters become one token.
+    /// Whether adjacent unknown characters become one unknown token (`fuse_unk`).
     pub fuse_unknown: bool,
     /// Whether a character without a token becomes the tokens of its bytes, `<0xNN>`.
     pub byte_fallback: bool,
@@ -49,7 +50,7 @@ impl Vocabulary {
     }
 }
 
-/// Pairs of tokens in the order of their priority.
+/// Pairs of tokens in order of rank: the first is merged first.
 #[derive(Default)]
 pub(super) struct Merges {
     /// The left and the right token of each.

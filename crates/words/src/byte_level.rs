@@ -5,8 +5,8 @@
 
 use std::sync::LazyLock;
 
-/// The highest character of the alphabet, that of byte 0xAD, the 68th that is not
-/// printable.
+/// The highest character of the alphabet. It stands for byte 0xAD, the last of the
+/// 68 bytes that are not printable.
 const HIGHEST_CHAR: usize = 0x143;
 
 static CHAR_OF_BYTE: LazyLock<[char; 256]> = LazyLock::new(|| {

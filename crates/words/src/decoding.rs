@@ -12,7 +12,8 @@ pub(super) enum Decoding {
         /// Applied to each token, in order.
         replace: Vec<(String, String)>,
         byte_fallback: bool,
-        /// A character to remove from the beginning of the text, and how often.
+        /// A character to remove from the beginning of the text, and the
+        /// maximum number of times.
         strip: Option<(char, usize)>,
     },
 }

@@ -23,7 +23,7 @@ pub(super) const TOKENIZER_FILE: &str = "tokenizer.json";
 /// read elsewhere; settings of Python classes have no effect.
 ///
 /// `clean_up_tokenization_spaces` is not applied: it removes spaces from decoded
-/// English (`"do n't"`), so decoding would not give the encoded text back, and
+/// English (`"do n't"`), so decoding would not restore the encoded text, and
 /// streamed text would differ from whole text.
 #[derive(Debug, Default, Deserialize)]
 struct TokenizerConfig {

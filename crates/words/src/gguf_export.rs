@@ -255,8 +255,8 @@ fn scores(tokens: &Strings, bpe: &BpeParts) -> Vec<f32> {
     tokens.iter().map(|token| -(ranks.get(token).copied().unwrap_or(last) as f32)).collect()
 }
 
-/// A warning if pairs of tokens form a token without a merge: SentencePiece's BPE,
-/// which has no merges, would merge them.
+/// A warning if two tokens together form a token but have no merge:
+/// SentencePiece's BPE, which has no merges, would join them.
 fn loose_pairs(bpe: &BpeParts) -> Option<String> {
     let tokens: HashSet<&str> = bpe.vocabulary.iter().map(|(token, _)| token).collect();
     let merges: HashSet<(&str, &str)> = bpe.merges.iter().collect();

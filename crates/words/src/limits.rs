@@ -1,6 +1,6 @@
 //! The limits of everything read about text.
 //!
-//! Each is far above the needs of real models and far below what would exhaust
+//! Each is far above what real models need and far below what would exhaust
 //! memory. A file that exceeds one is refused before anything is allocated.
 
 /// The limits of tokenizers and templates.

@@ -1,8 +1,8 @@
 //! Normalizers: rewrite a text before it is split into words.
 //!
 //! The results equal those of the `tokenizers` crate; tests compare the two. The
-//! Unicode tables are also the same: a newer version would give a model other
-//! text than it was trained on.
+//! Unicode tables are also the same: with a newer version a model would get
+//! different text from the text it was trained on.
 
 use std::iter::repeat_n;
 use std::ops::Range;
@@ -44,7 +44,8 @@ enum Rewrite {
     Replace { pattern: String, content: String },
 }
 
-/// Rewrites in order, and the maximum growth of a text by all of them.
+/// Rewrites in order, and the maximum factor by which all of them together
+/// lengthen a text.
 pub(super) struct Normalization {
     rewrites: Vec<Rewrite>,
     expansion: usize,
@@ -164,8 +165,8 @@ impl NormalizedText {
         }
     }
 
-    /// Collects `chars`. The number of each is 1 for an inserted character, −n for
-    /// one that replaces the next 1 + n characters of the old text.
+    /// Collects `chars`. The number beside a character is 1 if it was inserted,
+    /// and −n if it replaces the next 1 + n characters of the old text.
     fn rewritten(&self, chars: impl Iterator<Item = (char, isize)>) -> NormalizedText {
         let mut new = NormalizedText::with_capacity(self.text.len());
         let mut old = self.text.chars();

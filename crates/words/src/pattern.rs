@@ -1,11 +1,11 @@
 //! The regular expressions of pre-tokenizers, matched in linear time.
 //!
 //! Patterns come from a model's file. A file could make a backtracking engine
-//! run for ever, and the engine of `tokenizers` stops silently at its limit,
-//! which gives wrong ids. The patterns of all families need look-ahead only in
-//! the ending `|\s+(?!\S)|\s+`: a run of white space leaves its last character
-//! to the next word. This module implements that ending; `regex-automata` must
-//! accept the rest.
+//! run forever, and the engine of `tokenizers` stops silently at its limit,
+//! which gives wrong ids. The patterns of all families need lookahead only in
+//! the ending `|\s+(?!\S)|\s+`, with which a run of white space leaves its
+//! last character to the next word. This module implements that ending;
+//! `regex-automata` must accept the rest.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ const MAX_PATTERN_BYTES: usize = 4096;
 /// Bytes of a compiled pattern, which bound the work per byte of text. The
 /// largest in use (gpt-oss) needs less than half.
 const MAX_COMPILED_BYTES: usize = 2 << 20;
-/// The only look-ahead in use, with the alternative that follows it.
+/// The only lookahead in use, with the alternative that follows it.
 const TRAILING: &str = r"|\s+(?!\S)|\s+";
 /// The index of the `\s+` of `TRAILING` among the compiled patterns.
 const WHITE_SPACE: usize = 1;

@@ -2,7 +2,7 @@
 //!
 //! Merges the adjacent symbols that form the token of the highest score, the
 //! leftmost first among equals, until no two form a token (llama.cpp,
-//! `llm_tokenizer_spm`). A heap keeps this at n log n.
+//! `llm_tokenizer_spm`). A heap keeps the cost at O(n log n).
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ use girih_tensor::{Error, Result};
 
 use super::table::TokenTable;
 
-/// The maximum bytes of a token with a score, which bound the work per look-up.
+/// The maximum bytes of a token with a score, which bound the work per lookup.
 /// Real ones have less than 100.
 pub(super) const MAX_SCORED_TOKEN_BYTES: usize = 1024;
 

@@ -1,9 +1,10 @@
 //! Converts token ids to text, one id at a time, without splitting characters.
 //!
-//! The text of a whole sequence is defined as the concatenated stream, so both
-//! are always equal. It equals the text of HF's decoders, except for a run of byte
-//! tokens that contains invalid UTF-8: HF gives U+FFFD for each byte of such a run,
-//! which is known only at its end; here the valid characters of the run are kept.
+//! The text of a whole sequence is defined as the concatenation of its stream, so
+//! both are always equal. It equals the text of HF's decoders, except for a run of
+//! byte tokens that contains invalid UTF-8: HF gives U+FFFD for each byte of such
+//! a run, which is known only at its end; here the valid characters of the run are
+//! kept.
 
 use super::decoding::Decoding;
 use super::tokenizer::Tokenizer;

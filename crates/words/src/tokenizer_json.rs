@@ -1,9 +1,9 @@
 //! Reads and checks `tokenizer.json`.
 //!
 //! Only the components of decoder models are supported. A file with another
-//! component, or with an unknown field, is refused with its name. `truncation` and
-//! `padding` are ignored, as in transformers: they configure batches of training,
-//! not the encoding of a text.
+//! component, or with an unknown field, is refused with its name. `truncation`
+//! and `padding` are ignored, as in transformers: they configure training
+//! batches, not the encoding of a text.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! The house rules that neither the compiler nor clippy checks.
+//! The rules of STYLE.md and ARCHITECTURE.md that neither the compiler nor
+//! clippy checks.
 //!
 //! A rule is a function from the files of the repository to the faults it
 //! finds. Each has a test beside it, with a text that it rejects and a text

@@ -53,5 +53,5 @@ fn every_bad_model_is_refused_with_its_sentence() {
     for (found, expected) in table.lines().zip(expected.lines()) {
         assert_eq!(found, expected);
     }
-    assert_eq!(table.lines().count(), expected.lines().count(), "every file has its line");
+    assert_eq!(table.lines().count(), expected.lines().count(), "the table has one line per file");
 }

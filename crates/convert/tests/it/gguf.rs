@@ -121,12 +121,12 @@ fn the_bytes_depend_on_the_model_alone() {
     let bytes = std::fs::read(&first).unwrap();
     assert!(bytes == std::fs::read(&second).unwrap(), "threads");
 
-    // By way of a lossless GGUF, whose tokenizer is copied.
+    // First to a lossless GGUF, whose tokenizer is then copied.
     let between = folder.join("between.gguf");
     write(&model, &between, &options("f32")).unwrap();
     let report = write(&open(&between), &third, &ConvertOptions { name: None, ..options("q4_k_m") }).unwrap();
     assert!(report.warnings.is_empty(), "{:?}", report.warnings);
-    assert!(bytes == std::fs::read(&third).unwrap(), "by way of a GGUF");
+    assert!(bytes == std::fs::read(&third).unwrap(), "converted from a GGUF");
 }
 
 #[test]

@@ -94,11 +94,10 @@ impl BlockTable {
 /// sequences of `key.context` positions, in steps of `key.rows` rows in total.
 ///
 /// With a window of `n`, a sequence with `r` rows in a step touches `n − 1 + r`
-/// consecutive positions. At any offset, these lie in at most
-/// `⌈(n + r − 2) / 64⌉ + 1` blocks, which is at most
-/// `⌈(n − 1) / 64⌉ + 1 + (r + 62) / 64`, and all sequences together have at most
-/// `key.rows` rows. A mutual span changes nothing, because it lies within the rows
-/// of its step.
+/// consecutive positions. At any offset, these lie in at most `⌈(n + r − 2) / 64⌉ + 1`
+/// blocks, which is at most `⌈(n − 1) / 64⌉ + 1 + (r + 62) / 64`, and all sequences
+/// together have at most `key.rows` rows. A span of positions that attend to each other
+/// (an image) changes nothing, because it lies within the rows of its step.
 pub fn blocks(span: Span, key: &Key) -> u32 {
     let whole = key.context.div_ceil(BLOCK_POSITIONS as u32).saturating_mul(key.sequences);
     match span {
@@ -169,8 +168,8 @@ impl PrefixCache {
         (SequenceId(now), shared as u32)
     }
 
-    /// Finds the sequence with the longest resumable prefix of `prompt`, and that prefix's
-    /// length; of equals, the oldest sequence.
+    /// Finds the sequence with the longest resumable prefix of `prompt`, and that
+    /// prefix's length; if several are equally long, the oldest sequence.
     fn longest(&self, prompt: &[u32]) -> Option<(usize, usize)> {
         let lengths = self.sequences.iter().enumerate().map(|(index, sequence)| {
             let pairs = sequence.tokens.iter().zip(prompt);
@@ -305,9 +304,9 @@ impl PrefixCache {
         while self.evict().is_some() {}
     }
 
-    /// Whether a new sequence that will soon have `new` tokens fits beside the active ones,
-    /// each given with the number of tokens that it will soon have, in steps of `rows`
-    /// rows in total.
+    /// Whether there are blocks for a new sequence of `new` tokens beside the active
+    /// ones, each given with its own number of tokens, in steps of `rows` rows in
+    /// total.
     pub fn admits(&self, active: &[(SequenceId, u32)], new: u32, rows: u32) -> bool {
         let step = step_blocks(rows, active.len() as u32 + 1) as usize;
         self.pools.iter().enumerate().all(|(group, pool)| {

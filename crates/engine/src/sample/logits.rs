@@ -1,4 +1,4 @@
-//! Functions over one slice of logits that several samplers share.
+//! Functions on a slice of logits, shared by several samplers.
 
 use std::cmp::Ordering;
 
@@ -13,8 +13,8 @@ pub(super) fn highest(logits: &[f32]) -> f32 {
     tops.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// Returns the index of the first logit for which `is` returns `true`. Whole runs are
-/// tested first, in a loop without an exit, which the compiler vectorizes.
+/// Returns the index of the first logit for which `is` returns `true`. Runs of logits
+/// are tested first, by a loop without an early exit, which the compiler vectorizes.
 pub(super) fn first(logits: &[f32], is: impl Fn(f32) -> bool) -> Option<usize> {
     const RUN: usize = 256;
     let mut runs = logits.chunks(RUN);
@@ -41,7 +41,7 @@ pub(super) fn candidates(logits: &[f32]) -> Vec<u32> {
     (0..).zip(logits).filter(|(_, logit)| **logit > f32::NEG_INFINITY).map(|(id, _)| id).collect()
 }
 
-/// Orders tokens by descending logit; equals by ascending id.
+/// Orders tokens by descending logit, and equal logits by ascending id.
 pub(super) fn rank(logits: &[f32], a: u32, b: u32) -> Ordering {
     let (left, right) = (logits[a as usize], logits[b as usize]);
     right.partial_cmp(&left).expect("NaN was refused before, and no sampler produces it").then(a.cmp(&b))

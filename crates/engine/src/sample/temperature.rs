@@ -20,7 +20,8 @@ pub fn temperature(logits: &mut [f32], temperature: f32) {
     }
 }
 
-/// Rules out all tokens but the most likely one, of equals the one with the lowest id.
+/// Rules out all tokens but the most likely one; if several are equally likely, the
+/// lowest id remains.
 pub fn greedy(logits: &mut [f32]) {
     let highest = highest(logits);
     let first = logits.iter().position(|logit| *logit == highest);
@@ -28,8 +29,8 @@ pub fn greedy(logits: &mut [f32]) {
     rule_out(logits, &others);
 }
 
-/// Returns the token that [`greedy`] leaves, whatever number is drawn; `None` if every
-/// token is ruled out.
+/// Returns the only token that [`greedy`] leaves, so that no random number is needed;
+/// `None` if every token is ruled out.
 pub fn argmax(logits: &[f32]) -> Option<u32> {
     let highest = highest(logits);
     let found = first(logits, |logit| logit == highest)?;

@@ -22,8 +22,8 @@ pub fn top_p(logits: &mut [f32], p: f32) {
     let (highest, ids) = (highest(logits), candidates(logits));
     let weight = |id: u32| weight(logits[id as usize], highest);
     let total: f64 = ids.iter().map(|id| weight(*id)).sum();
-    // The tokens below (1 − p) / n together have less than 1 − p, so the nucleus lies
-    // above. This avoids sorting the whole vocabulary.
+    // Tokens with a probability below (1 − p) / n add up to less than 1 − p, so none of
+    // them is needed for the nucleus. This avoids sorting the whole vocabulary.
     let least = total * (1.0 - f64::from(p)) / ids.len() as f64;
     let (mut nucleus, mut outside): (Vec<u32>, Vec<u32>) = ids.iter().partition(|id| weight(**id) >= least);
     nucleus.sort_unstable_by(|a, b| rank(logits, *a, *b));

@@ -1,4 +1,4 @@
-//! Concurrent sequences: each reply is the same as alone.
+//! Concurrent sequences: each reply is the same as when its request runs alone.
 
 use girih_tensor::Random;
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ fn eight_sequences_decode_together() {
     for (prompt, reply) in prompts.iter().zip(&replies) {
         assert_eq!(reply.ids, oracle::greedy(prompt, 100));
         let stats = reply.stats.unwrap();
-        assert_eq!((stats.sent_back, stats.repeated.tokens), (0, 0), "there are blocks for all");
+        assert_eq!((stats.sent_back, stats.repeated.tokens), (0, 0), "the blocks suffice for all");
         assert_eq!((stats.prefill.tokens, stats.decode.tokens), (prompt.len() as u32, 99));
         assert!(stats.first_token >= stats.prefill.time && stats.whole >= stats.first_token);
     }
@@ -141,7 +141,7 @@ fn a_preempted_request_is_the_next_to_start() {
     }
     let first = order.iter().position(|id| *id == 2).expect("the third is answered");
     assert!(order[first..].iter().all(|id| *id > 0), "the first has ended");
-    assert!(order[..first].iter().filter(|id| **id == 1).count() > 100, "the second has begun again");
+    assert!(order[..first].iter().filter(|id| **id == 1).count() > 100, "the second was restarted");
 }
 
 #[test]

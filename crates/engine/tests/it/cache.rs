@@ -116,7 +116,7 @@ fn blocks_behind_a_window_are_released_before_sequences_are_evicted() {
         found
     };
     assert_eq!([330, 300, 198, 197, 100].map(&mut found), [300, 299, 197, 0, 0]);
-    // The second takes all blocks of the first but those of its last window.
+    // The second gets all blocks of the first except those of its last window.
     cache.extend(second, &prompt(8, 180));
     assert!(cache.reserve(second, 200).is_some());
     assert_eq!(cache.sequences().count(), 2);
@@ -150,7 +150,7 @@ fn a_group_gets_blocks_for_its_window_and_a_step() {
     }
 }
 
-/// The blocks for one sequence suffice at any length.
+/// The number of blocks computed for one sequence suffices at any length.
 #[test]
 fn the_blocks_for_a_window_suffice() {
     for window in [1, 2, 63, 64, 65, 66, 100, 128, 200] {
@@ -177,7 +177,7 @@ struct Memory {
     groups: Vec<Vec<[u64; BLOCK_POSITIONS]>>,
 }
 
-/// The content of the position of the last of `tokens`.
+/// The content of the position that holds the last of `tokens`.
 fn trace(tokens: &[u32]) -> u64 {
     let mix =
         |hash: u64, token: &u32| (hash ^ u64::from(*token)).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
@@ -269,7 +269,7 @@ impl World {
                 let seen = &theirs[(span.first(tokens.len()) / BLOCK_POSITIONS).min(theirs.len())..];
                 assert!(
                     written.iter().all(|block| !seen.contains(block)),
-                    "{id:?} writes what {other:?} sees"
+                    "{id:?} writes a block that {other:?} sees"
                 );
             }
         }

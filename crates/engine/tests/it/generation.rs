@@ -53,9 +53,9 @@ fn penalties_count_the_earlier_pieces_of_a_reply() {
         let so_far = [&begun[..], &whole[..cut]].concat();
         let rest = 30 - cut as u32;
         assert_eq!(ask(&so_far, cut as u32, rest), whole[cut..], "cut at {cut}");
-        // With few tokens so far, the difference need not show.
+        // With few tokens so far, the penalties may change nothing.
         let forgotten = ask(&so_far, 0, rest) != whole[cut..];
-        assert!(forgotten || cut != 12, "the penalties matter here");
+        assert!(forgotten || cut != 12, "the penalties change the reply here");
     }
 }
 

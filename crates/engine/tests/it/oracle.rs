@@ -54,7 +54,8 @@ struct Slots {
     watched: Watched,
 }
 
-/// The mark that a token leaves in a group; never 0, which is an empty slot.
+/// The number that a token stores in its slot of a group; never 0, which means an
+/// empty slot.
 fn mark(group: usize, token: u32) -> u64 {
     mix(u64::from(token) * 2 + group as u64 + 1) | 1
 }
@@ -293,7 +294,8 @@ pub fn request(tokens: &[u32], new: u32) -> Request {
     }
 }
 
-/// A detokenizer: each id is a different piece of UTF-8, not always a whole character.
+/// A detokenizer: each id stands for different UTF-8 bytes, not always a whole
+/// character.
 pub struct Pieces(Vec<u8>);
 
 impl Pieces {

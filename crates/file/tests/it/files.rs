@@ -132,7 +132,7 @@ fn gguf_reads_back_as_written() {
     assert_eq!(
         std::fs::read(&path).unwrap(),
         std::fs::read(&again).unwrap(),
-        "the sizes of the chunks do not matter"
+        "the chunk sizes do not change the file"
     );
     let container = check_read_back(&path, &tensors);
     assert_eq!(container.kind(), ContainerKind::Gguf);
@@ -335,7 +335,7 @@ fn stories_is_the_same_model_in_both_containers() {
     assert_eq!(quantized.tensor("blk.0.ffn_down.weight").unwrap().dtype, DType::F16);
 }
 
-/// Rewrites `container` in the order of its file, and compares the files.
+/// Writes `container` again with its tensors in file order, and compares the two files.
 fn check_rewritten(
     container: &Container,
     start: impl FnOnce(&Path, &[NewTensor]) -> Result<ContainerWriter>,

@@ -4,7 +4,8 @@ use girih_file::{FileLimits, safetensors};
 
 use crate::raw;
 
-/// The format and shape of `w`, or the error, of a file with one tensor `w` of one block and this metadata.
+/// Opens a file with this metadata and one tensor `w` of one block; returns the format and shape of `w`, or
+/// the error.
 fn refusal(key: &str, value: &str, dtype: &str, shape: &str) -> String {
     let header = format!(
         r#"{{"__metadata__":{{"{key}":"{value}"}},"w":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[0,5120]}}}}"#
@@ -28,8 +29,8 @@ fn a_wrong_q4nx_shape_in_the_header_is_refused() {
         (key, "[0, 256]", "U8", "[1,1,5120]", stored),
         (key, "[32, 256]", "U8", "[5120]", stored),
         (key, "[32, 256]", "I8", "[1,1,5120]", stored),
-        (key, "[18446744073709551615, 2]", "U8", "[1,1,5120]", "memory has addresses"),
-        (key, "[4611686018427387904, 1]", "U8", "[1,1,5120]", "memory has addresses"),
+        (key, "[18446744073709551615, 2]", "U8", "[1,1,5120]", "the address space"),
+        (key, "[4611686018427387904, 1]", "U8", "[1,1,5120]", "the address space"),
         (key, "[32]", "U8", "[1,1,5120]", "[rows, columns] is needed"),
         (key, "[32, -256]", "U8", "[1,1,5120]", "[rows, columns] is needed"),
         (key, "32 x 256", "U8", "[1,1,5120]", "[rows, columns] is needed"),

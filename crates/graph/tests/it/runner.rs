@@ -320,7 +320,7 @@ fn loads_of_faulty_graphs_are_refused() {
         })
     });
     let sentence = "the graph is malformed at a b: a name is made of letters, digits, '_' and '.'";
-    assert_eq!(faulty, format!("{sentence}; this is a fault of girih"));
+    assert_eq!(faulty, format!("{sentence}; this is a bug in girih"));
     let stuck = unloadable(null(), &BLOCKS, |_| build(MAX_KEY));
     assert!(stuck.starts_with("a graph for [rows 1 ") && stuck.contains("has the key [rows 512 "), "{stuck}");
     assert_eq!(unloadable(null(), &BLOCKS, |_| Err(Error::new("no facts"))), "no facts");

@@ -85,8 +85,8 @@ fn malformed_texts_are_refused_by_line() {
 fn huge_extents_are_refused() {
     let with = |extents: &str| edited(TOKENS, "embed.table: [16, 32]", &format!("embed.table: [{extents}]"));
     refused(&with("18446744073709551616"), 5, "not a list of extents");
-    refused(&with("18446744073709551615, 32"), 5, "more elements than memory has addresses");
-    refused(&with("4294967296, 4294967296"), 5, "more elements than memory has addresses");
+    refused(&with("18446744073709551615, 32"), 5, "exceeds the address space");
+    refused(&with("4294967296, 4294967296"), 5, "exceeds the address space");
     // Sizes that fit into 64 bits, but not into the address space of a process, are a fault.
     let found = faults(&parse(&with("1152921504606846976, 4")));
     assert!(found.iter().any(|fault| fault.name == "embed.table" && fault.sentence.contains("bytes")));

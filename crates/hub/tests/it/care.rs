@@ -1,4 +1,4 @@
-//! Offline look-up, and the listing, removal and repair of cached models.
+//! Offline lookup, and the listing, removal and repair of cached models.
 
 use std::fs;
 use std::os::unix::fs::symlink;

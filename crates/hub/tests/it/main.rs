@@ -59,7 +59,7 @@ impl Cache {
 
     /// Checks that a download that failed at `name` has not published a model.
     fn assert_unpublished(&self, name: &str, bytes: &[u8]) {
-        assert!(!self.blob(name, bytes).exists(), "{name} has its final name");
+        assert!(!self.blob(name, bytes).exists(), "{name} was given its final name");
         assert!(!self.repo().join("snapshots").exists(), "there is a snapshot");
         assert!(!self.repo().join("refs/main").exists(), "main points at a partial model");
     }
@@ -102,7 +102,7 @@ fn assert_says(result: Result<impl std::fmt::Debug>, sentence: &str) -> String {
     error.to_string()
 }
 
-/// Pulls weights that meet these faults, and checks that they still arrive.
+/// Pulls weights while the server injects these faults, and checks that they still arrive.
 #[track_caller]
 fn assert_survives(faults: impl IntoIterator<Item = Fault>) -> Server {
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
@@ -112,7 +112,8 @@ fn assert_survives(faults: impl IntoIterator<Item = Fault>) -> Server {
     server
 }
 
-/// Pulls weights that meet these faults, and checks that they are refused with this sentence.
+/// Pulls weights while the server injects these faults, and checks that the pull fails with
+/// this error.
 #[track_caller]
 fn assert_refused(faults: impl IntoIterator<Item = Fault>, sentence: &str) -> Server {
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
@@ -279,7 +280,7 @@ fn server_errors_are_retried() {
 #[test]
 fn repeated_server_errors_end_the_pull() {
     let server =
-        assert_refused(vec![Fault::Status(503, ""); 9], "answers 503: an error of the server (tried 3 times");
+        assert_refused(vec![Fault::Status(503, ""); 9], "answers 503: a server error (tried 3 times");
     assert_eq!(server.requests(WEIGHTS).len(), 3);
 }
 

@@ -22,11 +22,11 @@ pub enum Fault {
     Status(u16, &'static str),
     /// A 302 redirect to this address.
     Redirect(String),
-    /// The right headers, then only this many bytes of the body.
+    /// The correct headers, then only this number of bytes of the body.
     CutAfter(usize),
-    /// The right body under this `Content-Length`.
+    /// The correct body with this `Content-Length`.
     ClaimLength(usize),
-    /// The right body without a length, and one byte more.
+    /// The correct body without a length, plus one extra byte.
     OneTooMany,
     /// The whole file, whatever the requested range.
     IgnoreRange,
@@ -42,7 +42,7 @@ pub enum Fault {
     Silence,
     /// The connection ends before the response.
     HangUp,
-    /// The right response, with this etag.
+    /// The correct response, but with this etag.
     Etag(String),
 }
 
@@ -80,7 +80,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves these bytes under these paths.
+    /// Starts a server of these bytes under these paths.
     pub fn start(routes: HashMap<String, Vec<u8>>) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -185,7 +185,8 @@ fn etag(path: &str, body: &[u8]) -> String {
     format!("ETag: \"{}\"\r\n", blob_name(path, body))
 }
 
-/// Sends the right response: a 206 for a range, else a 200.
+/// Sends the correct response: a 206 for a range request, otherwise a
+/// 200.
 fn behave(stream: &mut TcpStream, request: &Request, body: &[u8], etag: &str) -> std::io::Result<()> {
     let common = format!("{etag}X-Repo-Commit: {COMMIT}\r\nConnection: close");
     let from = request.range_start().unwrap_or(0);

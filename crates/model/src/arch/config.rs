@@ -106,19 +106,19 @@ impl<'a> ModelConfig<'a> {
         Ok(Some(number as usize))
     }
 
-    /// A word, or the field's default if that is a word.
+    /// A string, or the field's default if that is a string.
     pub(super) fn word(&self, field: &Field) -> Result<Option<String>> {
         match (self.stated(field)?, &field.default) {
             (Some(Stated::Word(word)), _) => Ok(Some(word)),
             (Some(other), _) => {
-                Err(Error::new(format!("{} is {other:?}; a word is needed", self.key(field))))
+                Err(Error::new(format!("{} is {other:?}; a string is needed", self.key(field))))
             }
             (None, Some(DefaultValue::Word(word))) => Ok(Some(word.clone())),
             (None, _) => Ok(None),
         }
     }
 
-    /// A flag.
+    /// A bool.
     pub(super) fn flag(&self, field: &Field) -> Result<Option<bool>> {
         match self.stated(field)? {
             Some(Stated::Flag(flag)) => Ok(Some(flag)),
@@ -153,5 +153,5 @@ fn gguf(metadata: &Metadata, key: &str) -> Result<Option<Stated>> {
     if let Ok(Some(word)) = metadata.get::<&str>(key) {
         return Ok(Some(Stated::Word(word.to_owned())));
     }
-    Err(Error::new(format!("GGUF's '{key}' is {value}; one number, word or flag is needed")))
+    Err(Error::new(format!("GGUF's '{key}' is {value}; one number, string or bool is needed")))
 }

@@ -34,7 +34,7 @@ pub struct ModelSizes {
 /// The embedding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EmbedFacts {
-    /// The factor of the embeddings.
+    /// The factor that embeddings are multiplied by.
     pub scale: Option<f32>,
 }
 
@@ -49,7 +49,7 @@ pub struct LayerFacts {
     pub norms: Norms,
 }
 
-/// The part of a layer that mixes positions.
+/// The part of a layer that combines values of several positions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mixer {
     /// Attention.
@@ -73,9 +73,9 @@ pub struct AttentionFacts {
     pub qk_norm: Option<f32>,
     /// The projections that have a bias.
     pub biases: Biases,
-    /// The factor of the scores.
+    /// The factor that attention scores are multiplied by.
     pub scale: f32,
-    /// The soft cap of scores.
+    /// The softcap of scores.
     pub softcap: Option<f32>,
 }
 
@@ -132,7 +132,7 @@ pub struct Head {
     pub epsilon: f32,
     /// Whether the embedding table is also the head.
     pub tied: bool,
-    /// The soft cap of logits.
+    /// The softcap of logits.
     pub softcap: Option<f32>,
 }
 

@@ -214,7 +214,7 @@ impl Fill<'_> {
         let cap = self.optional(field)?;
         match cap {
             Some(cap) if cap <= 0.0 => {
-                Err(Error::new(format!("a soft cap is {cap}; a positive number is needed")))
+                Err(Error::new(format!("a softcap is {cap}; a positive number is needed")))
             }
             cap => Ok(cap),
         }

@@ -1,4 +1,4 @@
-//! Rotary frequencies: a base, and a divisor per frequency.
+//! RoPE frequencies: a base, and a divisor per frequency (llama.cpp: frequency factors).
 //!
 //! All scaling schemes of the supported models are one divisor per frequency:
 //! the same for all with linear scaling, a function of the wavelength with

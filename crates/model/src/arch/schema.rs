@@ -83,11 +83,11 @@ pub struct SizesSchema {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EmbedSchema {
-    /// The factor of the embeddings.
+    /// The factor that embeddings are multiplied by.
     pub scale: Option<EmbedScale>,
 }
 
-/// A factor of the embeddings.
+/// A factor that embeddings are multiplied by.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub enum EmbedScale {
     /// The square root of the hidden size.
@@ -136,7 +136,7 @@ pub struct MixerSchema {
     /// The number whose inverse square root scales the scores; the size of a head
     /// by default.
     pub scale_of: Option<Field>,
-    /// The soft cap of scores.
+    /// The softcap of scores.
     pub softcap: Option<Field>,
 }
 
@@ -212,7 +212,7 @@ pub struct HeadSchema {
     /// Whether the embedding table is also the head. If a model does not state
     /// it, the head is tied if there is no `head.weight`.
     pub tied: Option<Field>,
-    /// The soft cap of logits.
+    /// The softcap of logits.
     pub softcap: Option<Field>,
 }
 
@@ -224,16 +224,16 @@ pub struct Weight {
     pub hf: Option<String>,
     /// The name in GGUF.
     pub gguf: Option<String>,
-    /// The re-layout from safetensors' tensor to girih's.
+    /// The transform from safetensors' tensor to girih's.
     pub hf_as: Option<Relayout>,
-    /// The re-layout from GGUF's tensor to girih's.
+    /// The transform from GGUF's tensor to girih's.
     pub gguf_as: Option<Relayout>,
     /// Whether models may omit it.
     #[serde(default)]
     pub optional: bool,
 }
 
-/// A re-layout from a stored tensor to girih's.
+/// A transform from a stored tensor to girih's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Relayout {
@@ -309,7 +309,7 @@ impl Names {
 pub enum DefaultValue {
     /// A number.
     Number(f64),
-    /// Another size, or a word.
+    /// Another size, or a string.
     Word(String),
 }
 

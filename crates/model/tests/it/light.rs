@@ -1,5 +1,5 @@
-//! The interpreter gives the logits of transformers on real models; the facts of
-//! a model do not depend on its container.
+//! On real models, the interpreter computes the same logits as transformers; a
+//! model has the same facts in every container.
 
 use std::path::{Path, PathBuf};
 

@@ -104,7 +104,7 @@ impl NpuProgram {
     /// The object at a location.
     pub(super) fn object(&self, device: &Device, location: TensorLocation) -> Result<ObjectId> {
         let weight = |tensor: u32| {
-            let lost = || Error::new("a weight has no buffer object; this is a fault of girih");
+            let lost = || Error::new("a weight has no buffer object; this is a bug in girih");
             self.weights[tensor as usize].ok_or_else(lost)
         };
         match location {
@@ -116,7 +116,7 @@ impl NpuProgram {
 
     /// The resident keys and values of a tensor.
     pub(super) fn resident_keys(&self, tensor: u32) -> Result<ResidentKeysId> {
-        let lost = || Error::new("resident keys and values have no buffer object; this is a fault of girih");
+        let lost = || Error::new("resident keys and values have no buffer object; this is a bug in girih");
         self.resident_keys[tensor as usize].ok_or_else(lost)
     }
 

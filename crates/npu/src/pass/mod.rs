@@ -112,7 +112,7 @@ fn checked<F: PassForm>(form: F, program: &str, target: &Target, dump: &mut dyn 
         Some(fault) => {
             let name = F::NAME;
             Err(Error::new(format!(
-                "the {name} form of {program} breaks a rule; this is a fault of girih: {fault}"
+                "the {name} form of {program} breaks a rule; this is a bug in girih: {fault}"
             )))
         }
     }

@@ -19,7 +19,7 @@ pub trait BlockFormat {
 /// A storage format that girih writes.
 ///
 /// Values must be finite and within the range of the format's scale. Other values
-/// do not panic; what they are encoded as is unspecified.
+/// do not panic; their encoding is unspecified.
 pub trait Pack: BlockFormat {
     /// Encodes `ROWS` × `COLUMNS` values into one block.
     ///
@@ -54,7 +54,8 @@ pub(crate) fn put_f16(bytes: &mut [u8], at: usize, value: f32) {
     bytes[at..at + 2].copy_from_slice(&half::f16::from_f32(value).to_le_bytes());
 }
 
-/// Returns the value of largest magnitude, with its sign; the first one of equals.
+/// Returns the value of largest magnitude, with its sign; the first one if
+/// several are equal.
 pub(super) fn extreme(values: &[f32]) -> f32 {
     values.iter().fold(0.0, |extreme: f32, &v| if v.abs() > extreme.abs() { v } else { extreme })
 }

@@ -15,7 +15,7 @@ pub(super) const TABLE: [f32; 16] = [
     -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0,
 ];
 
-/// 32 values from a table of 16, under one scale: 4.5 bits a value.
+/// 32 values from a table of 16, under one scale: 4.5 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Iq4Nl;
 

@@ -12,7 +12,7 @@
 use super::block::{BlockFormat, f16_at};
 use super::iq4_nl::look_up;
 
-/// Eight groups of 32 table values with six-bit scales: 4.25 bits a value.
+/// Eight groups of 32 table values with six-bit scales: 4.25 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Iq4Xs;
 

@@ -32,10 +32,11 @@ pub(super) struct GroupLevels {
 pub(super) struct ScaleSearch {
     /// The largest integer.
     pub top: f32,
-    /// The smallest number of steps that is tried across the range of the values,
-    /// minus `top`.
+    /// The first trial divides the range of the values into `top + first` steps
+    /// (ggml: `rmin`).
     pub first: f32,
-    /// How many larger numbers of steps are tried, 0.1 apart.
+    /// The number of further trials, each with 0.1 steps more (ggml: `nstep`,
+    /// `rdelta`).
     pub trials: u8,
 }
 
@@ -92,11 +93,12 @@ fn put_levels(all_levels: &[GroupLevels; 8], head: &mut [u8]) {
 }
 
 impl ScaleSearch {
-    /// Returns the levels with the least weighted square error of those tried.
+    /// Returns the levels with the smallest weighted squared error among all
+    /// trials.
     ///
-    /// Each trial rounds the values to a grid from the best minimum so far to the
-    /// greatest value, with a few steps more or fewer than `top`, and fits levels
-    /// by least squares.
+    /// Each trial rounds the values to a grid that reaches from the best minimum
+    /// so far to the largest value and has slightly more or fewer than `top`
+    /// steps. It then fits levels by least squares.
     fn fit(&self, values: &[f32]) -> GroupLevels {
         let weights = weights(values);
         let (least, greatest) = range(values);
@@ -140,7 +142,7 @@ fn weights(values: &[f32]) -> [f32; K_GROUP] {
     weights
 }
 
-/// Fits levels to `(q, value)` with the least weighted square error and no negative
+/// Fits levels to `(q, value)` by weighted least squares, without a negative
 /// minimum; `None` when all `q` are equal.
 fn least_squares(values: &[f32], weights: &[f32; K_GROUP], q: &[f32; K_GROUP]) -> Option<GroupLevels> {
     let (mut w, mut wx, mut wq, mut wqq, mut wqx) = (0.0f32, 0.0f32, 0.0f32, 0.0f32, 0.0f32);
@@ -162,7 +164,7 @@ fn least_squares(values: &[f32], weights: &[f32; K_GROUP], q: &[f32; K_GROUP]) -
     Some(GroupLevels { scale: (w * wqx - wx * wq) / determinant, minimum: -offset })
 }
 
-/// Returns the weighted square error of levels.
+/// Returns the weighted squared error of levels.
 fn error(values: &[f32], weights: &[f32; K_GROUP], q: &[f32; K_GROUP], levels: GroupLevels) -> f32 {
     let mut error = 0.0;
     for ((x, weight), q) in values.iter().zip(weights).zip(q) {

@@ -11,14 +11,14 @@
 //! (`block_mxfp4`), which also reads e = 255 as 2^128 where the specification
 //! says NaN; girih does the same, and decodes a negative zero as zero.
 //!
-//! Packing takes as `e` the exponent of the largest magnitude minus 2 (the exponent
-//! of 6), so that values between 6 and 8 times the scale become 6. An exponent below
-//! the range becomes 0.
+//! Packing sets `e` to the exponent of the largest magnitude minus 2, which is the
+//! exponent of 6, the largest E2M1 value. Values between 6 and 8 times the scale
+//! saturate to 6. An exponent below the range is clamped to 0.
 
 use super::block::{BlockFormat, Pack, extreme};
 use super::planes;
 
-/// 32 four-bit floats under one power of two: 4.25 bits a value.
+/// 32 four-bit floats under one power of two: 4.25 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Mxfp4;
 

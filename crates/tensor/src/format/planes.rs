@@ -12,7 +12,7 @@
 ///
 /// # Panics
 /// When the length of `q` is not the number of values.
-#[inline(always)] // Halves the time to decode: the caller's lengths are constants.
+#[inline(always)] // Halves the decoding time, because the caller's lengths are constants.
 pub(super) fn split<const BITS: u32>(packed: &[u8], q: &mut [u8]) {
     assert_eq!(q.len() * BITS as usize, packed.len() * 8, "one byte per value");
     for (plane, q) in q.chunks_exact_mut(packed.len()).enumerate() {

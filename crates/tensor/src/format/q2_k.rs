@@ -12,7 +12,7 @@
 use super::block::{BlockFormat, f16_at};
 use super::planes;
 
-/// 16 groups of 16 two-bit integers: 2.625 bits a value.
+/// 16 groups of 16 two-bit integers: 2.625 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q2K;
 

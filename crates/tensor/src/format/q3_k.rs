@@ -13,7 +13,7 @@
 use super::block::{BlockFormat, f16_at};
 use super::planes;
 
-/// 16 groups of 16 three-bit integers: 3.4375 bits a value.
+/// 16 groups of 16 three-bit integers: 3.4375 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q3K;
 

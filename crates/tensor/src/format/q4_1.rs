@@ -11,7 +11,7 @@
 use super::block::{BlockFormat, Pack, f16_at, inverse, put_f16, range};
 use super::planes;
 
-/// 32 four-bit integers under one scale and minimum: 5 bits a value.
+/// 32 four-bit integers under one scale and minimum: 5 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q4_1;
 

@@ -11,7 +11,7 @@ use super::block::{BlockFormat, Pack};
 use super::k::{self, K_GROUP, K_HEAD_BYTES, ScaleSearch};
 use super::planes;
 
-/// Eight groups of 32 four-bit integers: 4.5 bits a value.
+/// Eight groups of 32 four-bit integers: 4.5 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q4K;
 

@@ -36,8 +36,8 @@ use half::bf16;
 
 use super::block::{BlockFormat, Pack, range};
 
-/// A tile of 32 × 256 four-bit integers, with a scale and a minimum per 32 values:
-/// 5 bits a value.
+/// A tile of 32 × 256 four-bit integers, with a scale and a minimum per 32 values: 5
+/// bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q4nx;
 

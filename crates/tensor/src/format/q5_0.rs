@@ -12,7 +12,7 @@
 use super::block::{BlockFormat, Pack, extreme, f16_at, inverse, put_f16};
 use super::planes;
 
-/// 32 five-bit integers under one half-precision scale: 5.5 bits a value.
+/// 32 five-bit integers under one half-precision scale: 5.5 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q5_0;
 

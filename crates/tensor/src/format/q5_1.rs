@@ -12,7 +12,7 @@
 use super::block::{BlockFormat, f16_at};
 use super::q5_0::five_bits;
 
-/// 32 five-bit integers under one scale and minimum: 6 bits a value.
+/// 32 five-bit integers under one scale and minimum: 6 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q5_1;
 

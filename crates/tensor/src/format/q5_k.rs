@@ -12,7 +12,7 @@ use super::block::{BlockFormat, Pack};
 use super::k::{self, K_GROUP, K_HEAD_BYTES, ScaleSearch};
 use super::planes;
 
-/// Eight groups of 32 five-bit integers: 5.5 bits a value.
+/// Eight groups of 32 five-bit integers: 5.5 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q5K;
 

@@ -16,7 +16,7 @@ use super::block::{BlockFormat, Pack, extreme, f16_at, put_f16};
 use super::k::nearest;
 use super::planes;
 
-/// 16 groups of 16 six-bit integers: 6.5625 bits a value.
+/// 16 groups of 16 six-bit integers: 6.5625 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q6K;
 
@@ -89,8 +89,8 @@ impl Pack for Q6K {
     }
 }
 
-/// Returns the scale with the least square error, weighted by the squares of the
-/// values, among grids on which the extreme value is −31.1, −31.2, … −32.9.
+/// Returns the scale with the smallest squared error, weighted by the squares of
+/// the values, among grids on which the extreme value is −31.1, −31.2, … −32.9.
 fn fit(values: &[f32]) -> f32 {
     let extreme = extreme(values);
     if extreme.abs() < GROUP_MAX_EPS {

@@ -8,7 +8,7 @@
 
 use super::block::{BlockFormat, Pack, extreme, f16_at, inverse, put_f16};
 
-/// 32 signed bytes under one half-precision scale: 8.5 bits a value.
+/// 32 signed bytes under one half-precision scale: 8.5 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q8_0;
 

@@ -27,13 +27,14 @@ fn written() -> impl Iterator<Item = DType> {
 struct Accuracy {
     /// The bytes of a block that hold the integers.
     integers: Range<usize>,
-    /// The value of those bytes in a block of lowest and of highest levels.
+    /// The value of those bytes if all integers select the lowest level, and if all
+    /// select the highest.
     ends: (u8, u8),
-    /// Steps from the lowest to the highest level; if steps differ, the length of that
-    /// range in longest steps.
+    /// The number of steps from the lowest to the highest level. If steps differ in
+    /// size, that distance divided by the longest step.
     steps: f64,
-    /// The number of steps by which a value may exceed the levels; `None` if the scale
-    /// is not chosen to cover all values.
+    /// The number of steps by which a value may lie outside the levels; `None` if the
+    /// scale is not chosen to cover all values.
     reach: Option<f64>,
     /// The relative and the absolute rounding error of scale and minimum, if the
     /// integers are chosen before these are rounded.
@@ -59,7 +60,8 @@ fn accuracy(dtype: DType) -> Option<Accuracy> {
         DType::Q4_K => rule(16..144, (0x00, 0xff), 15.0, None, NONE),
         DType::Q5_K => rule(16..176, (0x00, 0xff), 31.0, None, NONE),
         DType::Q6_K => rule(0..192, (0x00, 0xff), 63.0, None, NONE),
-        // Levels reach to 6, values to 8 times the scale; the longest step is 2.
+        // The highest level is 6 times the scale, values reach up to 8 times; the
+        // longest step is 2.
         DType::MXFP4 => rule(1..17, (0xff, 0x77), 6.0, Some(1.0), NONE),
         // 15 steps, each short by at most 2^-8 of itself.
         DType::Q4NX => rule(0..4096, (0x00, 0xff), 15.0, Some(15.0 / 256.0), NONE),
@@ -67,7 +69,7 @@ fn accuracy(dtype: DType) -> Option<Accuracy> {
     }
 }
 
-/// Decodes the blocks with all their integers replaced by one.
+/// Decodes the blocks after setting every byte of their integers to `fill`.
 fn end(dtype: DType, bytes: &[u8], integers: &Range<usize>, fill: u8) -> Vec<f32> {
     let mut bytes = bytes.to_vec();
     for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
@@ -80,8 +82,8 @@ fn end(dtype: DType, bytes: &[u8], integers: &Range<usize>, fill: u8) -> Vec<f32
 /// as it lies outside the levels, which is at most `reach` steps.
 ///
 /// A step is a difference of stored levels. If integers are chosen before scale and
-/// minimum are rounded, level q moves by up to `rounding` of the numbers that it is
-/// made of: q steps and the lowest level.
+/// minimum are rounded, level q moves by up to `rounding` times its two terms: q
+/// steps and the lowest level.
 fn check_steps(dtype: DType, accuracy: &Accuracy, values: &[f32], case: &str) {
     let bytes = pack(dtype, values);
     let decoded = unpack(dtype, &bytes);
@@ -170,10 +172,10 @@ fn zeros_decode_to_zeros() {
 
 /// Packing unpacked values gives the same bytes, for random values of ordinary
 /// size. This does not hold for
-/// - Q4_K, Q5_K, Q6_K: least squares fits the rounded values anew;
-/// - bytes that packing does not make: a scale larger than the integers need,
-///   the negative zero of MXFP4, I32 beyond 2^24, signalling NaN;
-/// - a range that is small against its distance from zero (Q4_1, Q4NX).
+/// - Q4_K, Q5_K, Q6_K: least squares fits the rounded values again;
+/// - bytes that packing never writes: a scale larger than the integers need, the
+///   negative zero of MXFP4, I32 beyond 2^24, signalling NaN;
+/// - a range that is small compared with its distance from zero (Q4_1, Q4NX).
 #[test]
 fn packing_unpacked_values_gives_the_same_bytes() {
     let mut random = Random(4);

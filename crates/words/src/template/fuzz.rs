@@ -15,8 +15,8 @@ const MAX_TOKENS: usize = 64;
 /// tokens and strings of a user.
 ///
 /// # Panics
-/// If a user's text is not restored, or a special token in it becomes one of the
-/// template.
+/// If a user's text is not restored, or a special token in it is treated as one of
+/// the template.
 pub fn fuzz(bytes: &[u8]) {
     let mut frames = bytes;
     while let Ok(Some(frame)) = read_frame(&mut frames, 1 << 16) {

@@ -77,7 +77,7 @@ fn raw_end(text: &str) -> usize {
     text.len()
 }
 
-/// The text after the tag whose inside starts `inner`, if it is an `endraw` tag.
+/// The text after the tag whose content starts `inner`, if it is an `endraw` tag.
 fn after_endraw(inner: &str) -> Option<&str> {
     let content = inner.strip_prefix(['-', '+']).unwrap_or(inner).trim_start();
     let end = content.strip_prefix("endraw")?.trim_start();

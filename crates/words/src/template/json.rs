@@ -197,7 +197,7 @@ fn key_text(key: &Value) -> Result<String, Error> {
     }
 }
 
-/// A number as Python's `json` module writes it.
+/// Writes a number as Python's `json` module does.
 fn number(value: &Value) -> Result<String, Error> {
     if value.is_integer() {
         return Ok(value.to_string());

@@ -64,7 +64,7 @@ impl SpecialTokens {
 enum Meaning {
     /// A whole special token.
     Token(String),
-    /// The first character of a possible special token.
+    /// The first character of what may become a special token.
     Start(char),
 }
 

@@ -26,8 +26,8 @@ pub enum RenderAnswer {
     Text(String),
     /// The template called `raise_exception` with this message.
     Raised(String),
-    /// The job failed otherwise; a predicate whose subject is the template ("failed in
-    /// line 3: ...").
+    /// Any other failure, as the rest of a sentence that begins with "the chat
+    /// template" ("failed in line 3: ...").
     Failed(String),
 }
 

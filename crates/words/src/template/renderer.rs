@@ -165,14 +165,15 @@ impl Worker {
         jobs.send(job).map_err(|_| WorkerFault::Closed)?;
         match self.answers.recv_timeout(time) {
             Ok(Ok(answer)) => Ok(answer),
-            // The only error that is not of the pipe: a frame over the limit.
+            // The only error that does not come from the pipe: a frame over the
+            // limit.
             Ok(Err(error)) if error.kind() == io::ErrorKind::Other => Err(WorkerFault::InvalidAnswer(error)),
             Err(RecvTimeoutError::Timeout) => Err(WorkerFault::TimedOut),
             Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => Err(WorkerFault::Closed),
         }
     }
 
-    /// Ends the worker and describes its fault.
+    /// Ends the worker and returns the error that describes its failure.
     fn end(mut self, fault: &WorkerFault, limits: &RenderLimits) -> Error {
         match fault {
             WorkerFault::TimedOut => {
@@ -189,8 +190,8 @@ impl Worker {
         }
     }
 
-    /// The exit status of a worker that closed its pipes. Its own exit status has
-    /// more information than a kill, so it is killed only if it does not exit.
+    /// The exit status of a worker that closed its pipes. Its own exit status
+    /// tells more than that of a kill, so it is killed only if it does not exit.
     fn last_status(&mut self) -> io::Result<ExitStatus> {
         const POLL_INTERVAL: Duration = Duration::from_millis(5);
         self.jobs = None;

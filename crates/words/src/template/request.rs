@@ -14,8 +14,8 @@ const MAX_NESTING: usize = 100;
 /// Reserved names, which further variables may not have.
 const ARGUMENTS: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
-/// The arguments of a chat template, as in transformers'
-/// `apply_chat_template`. All of it counts as written by the user.
+/// The arguments of a chat template, as in transformers' `apply_chat_template`.
+/// All of them count as written by the user.
 #[derive(Clone, Debug, Default)]
 pub struct Conversation {
     /// Objects with `role`, `content` and other fields of the template.

@@ -75,7 +75,7 @@ fn answer_all(jobs: &mpsc::Receiver<Vec<u8>>) {
     for job in jobs {
         let answer = catch_unwind(AssertUnwindSafe(|| answer(&job, &mut compiled))).unwrap_or_else(|_| {
             compiled = None;
-            RenderAnswer::Failed("made the template engine panic".to_owned())
+            RenderAnswer::Failed("caused a panic of the template engine".to_owned())
         });
         let body = serde_json::to_vec(&answer).expect("an answer is a string");
         if write_frame(&mut io::stdout().lock(), &body).is_err() {

@@ -44,7 +44,7 @@ fn every_bad_tokenizer_gets_its_error() {
     for (found, expected) in table.lines().zip(expected.lines()) {
         assert_eq!(found, expected);
     }
-    assert_eq!(table.lines().count(), expected.lines().count(), "every file has its line");
+    assert_eq!(table.lines().count(), expected.lines().count(), "the table has one line per file");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Compares ids and decoded text with those that HF's library gave.
+//! Compares ids and decoded text with the output of the `tokenizers`
+//! library.
 
 use std::fs;
 use std::path::Path;

@@ -113,7 +113,8 @@ fn special_tokens_in_user_text_are_plain_text() {
         let (head, tail) = family.end.split_at(3);
         let spelled = ["", "x", " "].map(|edge| format!("{edge}{}{edge}", family.end));
         let mut users: Vec<Vec<TextSpan>> = spelled.iter().map(|text| vec![user(text)]).collect();
-        // A user's text and its neighbours together do not form a token either.
+        // A user's text together with the text around it forms no special token
+        // either.
         users.push(vec![user(head), user(tail)]);
         users.push(vec![template(head), user(tail)]);
         users.push(vec![user(head), template(tail)]);
