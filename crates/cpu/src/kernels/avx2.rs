@@ -156,6 +156,7 @@ impl Wide for Twice<Avx2> {
 impl Packed for Avx2 {
     const LANES: usize = 8;
     const BYTES_IN_ORDER: bool = false;
+    const BY_COLUMN: bool = true;
 
     instructions! {
         load_piece(line: &Line, piece: usize) -> __m256i {

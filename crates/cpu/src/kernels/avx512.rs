@@ -158,6 +158,7 @@ impl Wide for Avx512 {
 impl Packed for Avx512 {
     const LANES: usize = WIDE;
     const BYTES_IN_ORDER: bool = true;
+    const BY_COLUMN: bool = false;
 
     instructions! {
         load_piece(line: &Line, _piece: usize) -> __m512i { _mm512_loadu_si512(line.as_ptr().cast()) }

@@ -167,6 +167,8 @@ pub(super) trait Packed: Isa {
     /// Whether one column of codes of eight bits is multiplied one half of the band
     /// after the other, in the order of memory.
     const BYTES_IN_ORDER: bool;
+    /// Whether columns are multiplied one after another.
+    const BY_COLUMN: bool;
 
     /// The integers of a piece of a line.
     fn load_piece(self, line: &Line, piece: usize) -> Self::Integers;

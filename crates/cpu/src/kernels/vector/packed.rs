@@ -30,8 +30,10 @@
 //! With few columns weights come from memory and are decoded in registers; every line is
 //! prefetched where that helps (see [`prefetch`]).
 
+use std::hint::black_box;
 use std::marker::PhantomData;
 use std::slice;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::parts::{GroupScales, codes, scales};
 use super::{Packed, VectorKernel, by_count};
@@ -91,6 +93,13 @@ fn prefetch_group<P: IntegerLayout>(codes: &[Line], tail: &[Line], group: usize,
     }
 }
 
+/// Keeps the compiler from moving loads across this point: left to itself it multiplies column by
+/// column, and processors wait for each sum.
+#[inline(always)]
+fn keep_order() {
+    compiler_fence(Ordering::SeqCst);
+}
+
 /// A word of activations as a float in all lanes.
 #[inline(always)]
 fn float<I: Packed>(isa: I, word: u32) -> I::Floats {
@@ -142,6 +151,7 @@ impl<I: Packed, P: IntegerLayout, const C: usize> VectorKernel<I> for Narrow<'_,
         let (each, lines) = const { (P::SCALES.groups(), P::CODES.lines()) };
         let mut groups = x.as_chunks::<C>().0.chunks_exact(P::CODING.words());
         let distance = if each == 1 { prefetch::distance(C) } else { PrefetchDistance::OF_UNITS };
+        let parts = black_box(2);
         let mut all = [[[isa.splat(0.0); 2]; 2]; C];
         for unit in units::<P>(bytes) {
             let (codes, tail) = unit.split_at(each * lines);
@@ -150,10 +160,10 @@ impl<I: Packed, P: IntegerLayout, const C: usize> VectorKernel<I> for Narrow<'_,
                 prefetch_group::<P>(codes, tail, group, distance);
                 let group = Group { lines: codes, tail, group, x };
                 if I::PIECES == 1 {
-                    group.add_piece::<I, P>(isa, 0, &mut all);
+                    group.add_piece::<I, P>(isa, 0, parts, &mut all);
                 } else {
                     for piece in 0..I::PIECES {
-                        group.add_piece::<I, P>(isa, piece, &mut all);
+                        group.add_piece::<I, P>(isa, piece, parts, &mut all);
                     }
                 }
             }
@@ -187,6 +197,7 @@ impl<const C: usize> Group<'_, C> {
         self,
         isa: I,
         piece: usize,
+        parts: usize,
         all: &mut [BandSums<I::Floats>; C],
     ) {
         match const { (P::CODES, P::CODING.halves) } {
@@ -194,8 +205,19 @@ impl<const C: usize> Group<'_, C> {
                 self.add_bytes::<I, P>(isa, piece, all);
             }
             (_, false) => self.add::<I, P, 1, 0>(isa, piece, all),
+            (_, true) if C > 4 && !I::BY_COLUMN => {
+                for part in 0..parts {
+                    match part {
+                        0 => self.add::<I, P, 2, 0>(isa, piece, all),
+                        _ => self.add::<I, P, 2, 1>(isa, piece, all),
+                    }
+                }
+            }
             (_, true) => {
                 self.add::<I, P, 2, 0>(isa, piece, all);
+                if I::BY_COLUMN {
+                    keep_order();
+                }
                 self.add::<I, P, 2, 1>(isa, piece, all);
             }
         }
@@ -226,11 +248,20 @@ impl<const C: usize> Group<'_, C> {
                     let x = isa.splat_integer(x[line][c] as i32);
                     isa.dot(bits, &mut n[0][c], &mut pairs[0][c], codes[0], x);
                     isa.dot(bits, &mut n[1][c], &mut pairs[1][c], codes[1], x);
+                    if run == 1 {
+                        isa.flush(&mut n[0][c], pairs[0][c]);
+                        isa.flush(&mut n[1][c], pairs[1][c]);
+                    }
+                    if I::BY_COLUMN && PARTS == 1 && (C <= 4 || run == 1) {
+                        keep_order();
+                    }
                 }
             }
-            for c in 0..C {
-                isa.flush(&mut n[0][c], pairs[0][c]);
-                isa.flush(&mut n[1][c], pairs[1][c]);
+            if run > 1 {
+                for c in 0..C {
+                    isa.flush(&mut n[0][c], pairs[0][c]);
+                    isa.flush(&mut n[1][c], pairs[1][c]);
+                }
             }
         }
         // They lie behind the codes, and lines are best read in their order.
@@ -369,33 +400,31 @@ pub(super) fn tile<I: Packed>(
     sums: &mut [Sums],
 ) {
     const { assert!(TILE == 12, "a kernel for each third of a tile") };
-    for vector in 0..2 * I::PIECES {
-        let panel = &panels[vector / I::PIECES][..groups];
-        by_count!(sums.len(), [4 8 12], |C| {
-            let operands = MatmulTileOperands { panel, x, vector, sums };
-            match (I::dot_bits(coding.bits), coding.minimums, coding.halves) {
-                (4, false, false) => isa.enter(MatmulTile::<C, PLAIN, 4, false>(operands)),
-                (4, true, false) => isa.enter(MatmulTile::<C, PLAIN, 4, true>(operands)),
-                (4, false, true) => isa.enter(MatmulTile::<C, HALVED, 4, false>(operands)),
-                (4, true, true) => isa.enter(MatmulTile::<C, HALVED, 4, true>(operands)),
-                (5, false, false) => isa.enter(MatmulTile::<C, PLAIN, 5, false>(operands)),
-                (5, true, false) => isa.enter(MatmulTile::<C, PLAIN, 5, true>(operands)),
-                (6, false, true) => isa.enter(MatmulTile::<C, HALVED, 6, false>(operands)),
-                (8, false, false) => isa.enter(MatmulTile::<C, PLAIN, 8, false>(operands)),
-                _ => unreachable!("no layout has codes as {coding:?}"),
-            }
-        });
-    }
+    by_count!(sums.len(), [4 8 12], |C| {
+        let operands = MatmulTileOperands { panels, groups, x, sums };
+        match (I::dot_bits(coding.bits), coding.minimums, coding.halves) {
+            (4, false, false) => isa.enter(MatmulTile::<C, PLAIN, 4, false>(operands)),
+            (4, true, false) => isa.enter(MatmulTile::<C, PLAIN, 4, true>(operands)),
+            (4, false, true) => isa.enter(MatmulTile::<C, HALVED, 4, false>(operands)),
+            (4, true, true) => isa.enter(MatmulTile::<C, HALVED, 4, true>(operands)),
+            (5, false, false) => isa.enter(MatmulTile::<C, PLAIN, 5, false>(operands)),
+            (5, true, false) => isa.enter(MatmulTile::<C, PLAIN, 5, true>(operands)),
+            (6, false, true) => isa.enter(MatmulTile::<C, HALVED, 6, false>(operands)),
+            (8, false, false) => isa.enter(MatmulTile::<C, PLAIN, 8, false>(operands)),
+            _ => unreachable!("no layout has codes as {coding:?}"),
+        }
+    });
 }
 
 struct MatmulTileOperands<'a> {
-    panel: &'a [PanelGroup],
+    panels: &'a Panels,
+    groups: usize,
     x: &'a [u32],
-    vector: usize,
     sums: &'a mut [Sums],
 }
 
-/// Adds the multiply-accumulates of one vector of rows with `C` columns.
+/// Adds the multiply-accumulates of both halves of a band with `C` columns, one vector of
+/// rows after the other.
 struct MatmulTile<'a, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>(
     MatmulTileOperands<'a>,
 );
@@ -405,27 +434,28 @@ impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUM
 {
     #[inline(always)]
     fn run(self, isa: I) {
-        let MatmulTileOperands { panel, x, vector, sums } = self.0;
-        let piece = vector % I::PIECES;
-        let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
-        let mut all = [isa.splat(0.0); C];
-        for c in 0..C {
-            all[c] = isa.load(&I::split(&sums[c])[vector]);
-        }
-        for (weights, x) in panel.iter().zip(x.as_chunks::<C>().0.as_chunks::<ROWS>().0) {
-            if vector == 0 {
-                prefetch_next(x, panel.len());
+        let MatmulTileOperands { panels, groups, x, sums } = self.0;
+        for vector in 0..2 * I::PIECES {
+            let (panel, piece) = (&panels[vector / I::PIECES][..groups], vector % I::PIECES);
+            let mut all = [isa.splat(0.0); C];
+            for (all, sums) in all.iter_mut().zip(&*sums) {
+                *all = isa.load(&I::split(sums)[vector]);
             }
-            let group = PanelColumns { weights, x, piece };
-            if ROWS == HALVED {
-                group.add::<I, BITS, MINIMUMS, 2, 0>(isa, &mut all);
-                group.add::<I, BITS, MINIMUMS, 2, 1>(isa, &mut all);
-            } else {
-                group.add::<I, BITS, MINIMUMS, 1, 0>(isa, &mut all);
+            for (weights, x) in panel.iter().zip(x.as_chunks::<C>().0.as_chunks::<ROWS>().0) {
+                if vector == 0 {
+                    prefetch_next(x, panel.len());
+                }
+                let group = PanelColumns { weights, x, piece };
+                if ROWS == HALVED {
+                    group.add::<I, BITS, MINIMUMS, 2, 0>(isa, &mut all);
+                    group.add::<I, BITS, MINIMUMS, 2, 1>(isa, &mut all);
+                } else {
+                    group.add::<I, BITS, MINIMUMS, 1, 0>(isa, &mut all);
+                }
             }
-        }
-        for c in 0..C {
-            isa.store(all[c], &mut I::split_mut(&mut sums[c])[vector]);
+            for (all, sums) in all.iter().zip(&mut *sums) {
+                isa.store(*all, &mut I::split_mut(sums)[vector]);
+            }
         }
     }
 }
@@ -465,16 +495,24 @@ impl<const C: usize, const ROWS: usize> PanelColumns<'_, C, ROWS> {
         for c in 0..C {
             n[c] = begin(isa, BITS, MINIMUMS, x[LINES + PART][c]);
         }
-        for first in (PART * LINES / PARTS..(PART + 1) * LINES / PARTS).step_by(run) {
+        let lines = const { PART * LINES / PARTS..(PART + 1) * LINES / PARTS };
+        let lines = weights.codes[lines.clone()].chunks(run).zip(x[lines].chunks(run));
+        for (lines, x) in lines {
             let mut pairs = [zero; C];
-            for line in first..first + run {
-                let codes = isa.load_piece(&weights.codes[line], piece);
+            for (line, x) in lines.iter().zip(x) {
+                let codes = isa.load_piece(line, piece);
                 for c in 0..C {
-                    isa.dot(BITS, &mut n[c], &mut pairs[c], codes, isa.splat_integer(x[line][c] as i32));
+                    isa.dot(BITS, &mut n[c], &mut pairs[c], codes, isa.splat_integer(x[c] as i32));
+                    if run == 1 {
+                        isa.flush(&mut n[c], pairs[c]);
+                        keep_order();
+                    }
                 }
             }
-            for c in 0..C {
-                isa.flush(&mut n[c], pairs[c]);
+            if run > 1 {
+                for c in 0..C {
+                    isa.flush(&mut n[c], pairs[c]);
+                }
             }
         }
         let scale = isa.load(&I::split(&weights.scales[PART])[piece]);
