@@ -1,29 +1,29 @@
 #!/usr/bin/env python3
-"""Compares GGUF files that girih writes with llama.cpp.
+"""Compare GGUF files that girih writes with llama.cpp.
 
     compare_llama_cpp.py greedy MODEL.gguf GOLDEN.safetensors [--tokens N] [--tie M]
-        Loads the model into llama.cpp (f32 cache, one thread), gives it every
-        prompt of the golden file with its greedy continuation, and prints at
-        how many steps llama.cpp's likeliest token is the golden one. Exits 1
-        if it is not, unless the golden logits of the two likeliest tokens are
-        within M of each other: llama.cpp takes GELU from a table of halves,
-        which moves logits by that much.
+        Loads the model into llama.cpp (f32 cache, one thread), runs every prompt
+        of the golden file with its greedy continuation, and prints the number of
+        steps at which llama.cpp's most likely token is the golden one. Exits 1 if
+        a token differs, unless the golden logits of the two most likely tokens
+        differ by less than M: llama.cpp reads GELU from an f16 table, which moves
+        logits by up to that much.
 
     compare_llama_cpp.py types PLAIN.gguf QUANTIZED.gguf
-        Lets llama.cpp quantize PLAIN (f32 or f16) to the type of file that
-        QUANTIZED says it is, and prints for each tensor both formats, whether
-        the bytes are equal, and the root mean square error of each against
-        PLAIN. Exits 1 if a format differs.
+        Quantizes PLAIN (f32 or f16) with llama.cpp to the file type of
+        QUANTIZED, and prints for each tensor both formats, whether the bytes are
+        equal, and the root mean square error of each relative to PLAIN. Exits 1
+        if a format differs.
 
     compare_llama_cpp.py logits PLAIN.gguf GOLDEN.safetensors --girih PROGRAM [--type T]...
-        For each type of file: girih quantizes PLAIN and runs the result; so
-        does llama.cpp. Prints how far the logits of both lie from the golden
-        ones (root mean square and largest difference). llama.cpp rounds
-        activations to 8 bits where weights are quantized, and so does girih by default.
+        For each file type, girih and llama.cpp quantize PLAIN and run the
+        result. Prints the differences of both programs' logits from the golden
+        ones (root mean square and maximum). With quantized weights, llama.cpp
+        rounds activations to 8 bits, as girih does by default.
 
     compare_llama_cpp.py words MODEL.gguf STRINGS.jsonl
         Encodes every "text" of STRINGS with the vocabulary of the file, and
-        prints how many give the recorded "ids". Exits 1 if any does not.
+        prints how many give the recorded "ids". Exits 1 if any differs.
 
 A golden file holds p0.input_ids, p0.greedy_f32, p0.margin_f32, p1.input_ids,
 and so on.
@@ -49,7 +49,7 @@ GGML_TYPE_F32 = 0
 
 
 def quiet() -> None:
-    """Lets only llama.cpp's errors through."""
+    """Silence llama.cpp except for its errors."""
 
     @llama_cpp.llama_log_callback
     def log(level, text, _):
@@ -74,7 +74,7 @@ def load(path: Path, **options) -> llama_cpp.Llama:
 
 
 def prompts(path: Path, tokens: int):
-    """Every prompt: its ids, the golden continuation, and the margins."""
+    """Yield each prompt's ids, golden continuation and margins."""
     with safe_open(path, "numpy") as golden:
         names = set(golden.keys())
         for index in itertools.count():
@@ -105,7 +105,7 @@ def greedy(arguments: argparse.Namespace) -> int:
     return int(different)
 
 
-# The types of file that both programs write, with llama.cpp's numbers for them.
+# File types with llama.cpp's numbers; None where llama.cpp does not write the type.
 FILE_TYPES = {
     "q8_0": 7, "q4_0": 2, "q4_1": 3, "q5_0": 8, "q4_k_s": 14, "q4_k_m": 15,
     "q5_k_s": 16, "q5_k_m": 17, "q6_k": 18, "mxfp4": None, "q4nx": None,
@@ -113,7 +113,7 @@ FILE_TYPES = {
 
 
 def quantize(plain: Path, path: Path, file_type: int) -> bool:
-    """Lets llama.cpp write PLAIN again; whether it did."""
+    """Quantize PLAIN with llama.cpp; return whether it succeeded."""
     parameters = llama_cpp.llama_model_quantize_default_params()
     parameters.ftype = file_type
     parameters.nthread = 1
@@ -122,7 +122,7 @@ def quantize(plain: Path, path: Path, file_type: int) -> bool:
 
 
 def logit_errors(path: Path, golden: Path) -> tuple[float, float]:
-    """The rms and the largest difference of llama.cpp's logits from the golden ones."""
+    """Return the rms and the maximum of the differences between llama.cpp's and the golden logits."""
     with safe_open(golden, "numpy") as file:
         names = sorted(name for name in file.keys() if name.endswith("logits_f32"))
         wanted = [(file.get_tensor(name.replace("logits_f32", "input_ids")).tolist(), file.get_tensor(name))
@@ -138,7 +138,7 @@ def logit_errors(path: Path, golden: Path) -> tuple[float, float]:
 
 
 def girih_errors(program: Path, model: Path, golden: Path) -> tuple[float, float]:
-    """The same of girih's logits."""
+    """Return the same for girih's logits."""
     command = [program, "diagnose", model, "--golden", golden, "--json", "--quiet"]
     prompts_ = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)["prompts"]
     rows = [next(row for row in prompt if row["layer"] == "logits") for prompt in prompts_]
@@ -185,7 +185,7 @@ def types(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "llama_cpp.gguf")
         if not quantize(arguments.plain, path, file_type):
-            print("llama.cpp refuses to quantize this file", file=sys.stderr)
+            print("llama.cpp cannot quantize this file", file=sys.stderr)
             return 1
         theirs, _ = read(path)
         return table(plain, ours, theirs)
@@ -205,7 +205,7 @@ def table(plain: dict, ours: dict, theirs: dict) -> int:
             f"{error(mine, exact):12.3e}{error(other, exact):15.3e}"
         )
     if different:
-        print("of another format, or in one file only:", ", ".join(different))
+        print("formats differ, or the tensor is in one file only:", ", ".join(different))
     return int(bool(different))
 
 
@@ -242,7 +242,7 @@ def main() -> int:
     command.add_argument("plain", type=Path)
     command.add_argument("golden", type=Path)
     command.add_argument("--girih", type=Path, required=True)
-    command.add_argument("--source", type=Path, help="what girih quantizes instead of PLAIN (q4nx needs safetensors)")
+    command.add_argument("--source", type=Path, help="the model that girih quantizes instead of PLAIN (q4nx needs safetensors)")
     command.add_argument("--type", action="append", choices=FILE_TYPES)
     command.set_defaults(run=logits)
     command = commands.add_parser("words")

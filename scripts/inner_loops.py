@@ -1,37 +1,37 @@
 #!/usr/bin/env python3
-"""Counts the instructions of the inner loops of the kernels in a program, and
-says what the vector units of two processors need for them at the least.
+"""Count the instructions of the kernels' inner loops in a program, and compute
+the minimum number of cycles that they take on two processors.
 
     RUSTFLAGS="-C symbol-mangling-version=v0" \\
         cargo test --release --locked -p girih-cpu --test it --no-run
     python3 scripts/inner_loops.py target/release/deps/it-… [--functions REGEX] [--least N]
 
-It needs objdump. A loop is what lies between a backward jump and its target; of
-loops within each other the innermost that multiplies is shown. Names of
-functions come from the symbols, so loops that the compiler has inlined stand
-under the name of what they were inlined into, in the order of their addresses;
-their products tell them apart. One line of the table is one loop:
+It needs objdump. A loop is the code between a backward jump and its target; of
+nested loops, the innermost one that multiplies is shown. Function names come from
+the symbols, so an inlined loop is listed under the function that it was inlined
+into, in the order of addresses; the counts of multiplications distinguish them.
+Each line of the table is one loop:
 
-    all      instructions, a memory operand counting as part of its instruction
+    all      instructions; a memory operand is part of its instruction
     vnni     integer dot products (vpdpbusd)
-    fma      fused multiply-adds, multiplications, byte products, pairs of brain floats
+    fma      fused multiply-adds, multiplications, byte products, bf16 pair products
     shift    shifts, shuffles, conversions
     logic    other vector arithmetic: and, or, additions, compares, maxima
     line     loads of whole vectors
-    cast     loads of one number for all lanes, alone or as an operand
-    stack    operands on the stack, among the loads and stores: spilled registers
+    cast     broadcasts of one number to all lanes, alone or as an operand
+    stack    operands on the stack (also counted as loads or stores): spilled registers
     pref     prefetches
-    Zen 4    cycles that the loop needs at the least on AMD's Zen 4, and what binds
+    Zen 4    the minimum number of cycles on AMD's Zen 4, and the limiting resource
     EMR      the same on Intel's Emerald Rapids
 
 Zen 4 (AMD, Software Optimization Guide for the Zen 4 Microarchitecture, 57647):
-two pipes multiply, two shift or shuffle or convert, four do logic, each 256 bits
-wide, so that vectors of 512 bits take twice as long; two vector loads a cycle,
-one if of 512 bits; six operations a cycle are dispatched. Emerald Rapids (Intel,
-Optimization Reference Manual, 248966, for Golden Cove): ports 0 and 5 do all
-arithmetic of 512 bits, ports 0, 1 and 5 that of 256; shuffles go to port 5
-(shifts and conversions of 512 bits to port 0 for the most part; both count as
-one of two here); three loads a cycle, two of 512 bits; six operations a cycle.
+two pipes multiply, two shift, shuffle or convert, four do logic. Each is 256 bits
+wide, so 512-bit vectors take twice as long. It does two vector loads per cycle (one
+of 512 bits) and dispatches six operations per cycle. Emerald Rapids (Intel,
+Optimization Reference Manual, 248966, for Golden Cove): ports 0 and 5 do all 512-bit
+arithmetic, ports 0, 1 and 5 all 256-bit arithmetic. Shuffles use port 5, 512-bit
+shifts and conversions mostly port 0; here, both count as using one of two ports. It
+does three loads per cycle (two of 512 bits) and six operations per cycle.
 """
 
 import argparse
@@ -48,7 +48,7 @@ Bound = collections.namedtuple("Bound", "cycles what")
 
 
 def functions(program, pattern):
-    """The functions whose names match, with their instructions."""
+    """Return the instructions of the functions whose names match."""
     listing = subprocess.run(
         ["objdump", "-d", "-C", "--no-show-raw-insn", program],
         check=True, capture_output=True, text=True,
@@ -65,8 +65,8 @@ def functions(program, pattern):
 
 
 def innermost_loops(instructions):
-    """The bodies of loops that multiply and hold no other such loop. Two that
-    overlap are both shown: a loop and another way into it."""
+    """Return the bodies of loops that multiply and contain no other such loop. Two
+    overlapping loops are both returned: one loop with two entries."""
     ranges = []
     for jump in instructions:
         target = TARGET.match(jump.operands) if jump.name.startswith("j") else None
@@ -83,7 +83,7 @@ def innermost_loops(instructions):
 
 
 def kind(instruction):
-    """What an instruction asks the vector units for, or nothing."""
+    """Return the kind of vector work of an instruction, or None."""
     name = instruction.name
     if name.startswith("vpdpbusd"):
         return "vnni"
@@ -97,7 +97,7 @@ def kind(instruction):
 
 
 def count(loop):
-    """How often what stands in a loop."""
+    """Count the instructions of a loop by kind."""
     counts = collections.Counter(all=len(loop))
     wide = sum("%zmm" in i.operands for i in loop) > 0
     for i in loop:
@@ -106,7 +106,7 @@ def count(loop):
         what = kind(i)
         if what:
             counts[what] += 1
-            # An instruction of half the width takes half a pipe.
+            # A 256-bit instruction takes half of a 512-bit slot.
             counts["wide " + what] += 1 if "%zmm" in i.operands else 0.5
         if i.name.startswith("v") and "(" in i.operands:
             stores = re.match(r"^%[xyz]mm", i.operands) and i.operands.rstrip().endswith(")")
@@ -120,7 +120,7 @@ def count(loop):
 
 
 def largest(limits):
-    """The limit that binds."""
+    """Return the limit with the most cycles."""
     return max((Bound(cycles, what) for what, cycles in limits.items()), key=lambda bound: bound.cycles)
 
 
@@ -138,7 +138,7 @@ def zen4(c):
 
 def emerald_rapids(c):
     arithmetic = c["wide vnni"] + c["wide fma"] + c["wide shift"] + c["wide logic"]
-    # Of 256 bits three are done a cycle, but products by two of the ports only.
+    # Three ports do 256-bit arithmetic, but only two of them multiply.
     narrow = (c["vnni"] + c["fma"]) / 2
     return largest({
         "arithmetic": arithmetic / 2 if c["wide"] else max(narrow, 2 * arithmetic / 3),
@@ -155,8 +155,8 @@ DEFAULT = (
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("program", help="a program or library with symbols")
-    parser.add_argument("--functions", default=DEFAULT, help="a pattern of their names")
-    parser.add_argument("--least", type=int, default=4, help="products that a loop must have to be shown")
+    parser.add_argument("--functions", default=DEFAULT, help="a regular expression for function names")
+    parser.add_argument("--least", type=int, default=4, help="minimum number of multiplications of a loop")
     arguments = parser.parse_args()
     columns = ["all", "vnni", "fma", "shift", "logic", "line", "cast", "stack", "pref"]
     print(f"{'loop':<58}" + "".join(f"{c:>6}" for c in columns) + f"  {'Zen 4':<18}  EMR")

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Give a small model random weights, as a fixture for tests.
+"""Write random weights for a small model that serves as a test fixture.
 
     scripts/make_fixture.py tests/fixtures/qwen2 --seed 2
 
 reads `config.json` from the folder, builds the model with Hugging Face transformers, and writes
-`model.safetensors` in bf16 beside it, under the names that transformers gives. `make_golden.py` then says
-what the model computes. Needed are torch, transformers and safetensors. The same configuration, seed and
-version of torch give the same bytes.
+`model.safetensors` in bf16 beside it, with the tensor names of transformers. `make_golden.py` then writes
+the reference outputs. Needs torch, transformers and safetensors. The same configuration, seed and version
+of torch give the same bytes.
 
-The weights are such that a fault in any of them shows in the logits: matrices keep the size of what
-passes through them, biases and weights of norms are far from what initialisation would leave them at.
+An error in any weight changes the logits: matrices keep the magnitude of their inputs, and biases and norm
+weights are far from their initial values.
 """
 
 import argparse
@@ -20,16 +20,16 @@ import transformers
 from safetensors.torch import save_file
 
 GAIN = 1.5
-"""How much larger than its input, about, the output of a matrix is."""
+"""The approximate ratio of a matrix's output to its input."""
 
 BIAS_SPREAD = 0.3
 NORM_SPREAD = 0.2
 
 
 def weight(name: str, stored: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Random values for one parameter, according to what it is.
+    """Return random values for one parameter, according to its kind.
 
-    A norm's are around what it was initialised with: 1, or 0 where the distance from 1 is stored.
+    The values of a norm are around its initial value: 1, or 0 if the distance from 1 is stored.
     """
     noise = torch.randn(stored.shape, generator=generator)
     if stored.dim() > 1:
@@ -41,10 +41,10 @@ def weight(name: str, stored: torch.Tensor, generator: torch.Generator) -> torch
 
 @torch.inference_mode()
 def main() -> None:
-    """Writes the weights that the command line asks for."""
+    """Write the weights for the model of the command line."""
     parser = argparse.ArgumentParser(description="Write random weights for a folder's config.json.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=0, help="what weights are drawn with (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random weights (default: 0)")
     args = parser.parse_args()
     config = transformers.AutoConfig.from_pretrained(args.folder)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)

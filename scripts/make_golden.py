@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Make a golden file: what Hugging Face transformers computes with a model, for `girih verify`.
+"""Write a golden file: the outputs of Hugging Face transformers for a model, for `girih verify`.
 
     scripts/make_golden.py MODEL golden.safetensors --prompt "Once upon a time" --ids 1,17,4
 
-MODEL is the folder of a causal language model, or its id on the hub. Needed are torch, transformers and
-safetensors. Everything runs on the CPU with eager attention, on one thread unless told otherwise: the
-order of sums, and so the file, then depends on nothing but the libraries' versions and the processor.
-In bf16 the model is loaded as users load it: weights and arithmetic in bf16, the rotary frequencies in
+MODEL is the folder of a causal language model, or its id on the hub. Needs torch, transformers and
+safetensors. Everything runs on the CPU with eager attention, on one thread by default: the order of sums,
+and so the file, then depends only on the libraries' versions and the processor.
+In bf16 the model is loaded as users load it: weights and arithmetic in bf16, the RoPE frequencies in
 float32.
 
-A prompt is text, which the model's tokenizer encodes with the special tokens that it adds by itself, or
-token ids, or a number of random ids. Prompts are numbered in the order in which they are given.
+A prompt is one of three: text, which the model's tokenizer encodes with its default special tokens; token
+ids; or a number of random ids. Prompts are numbered in the order given.
 
 For prompt I (T tokens) and precision P (f32 or bf16: of weights and of arithmetic) the file holds
 
@@ -18,13 +18,13 @@ For prompt I (T tokens) and precision P (f32 or bf16: of weights and of arithmet
     pI.hidden_P      P [L+1, T, D]    the embeddings, then the output of each layer, the last one
                                       after the final norm
     pI.logits_P      P [T, V]
-    pI.greedy_P      int32 [N]        the continuation by greatest logit
-    pI.margin_P      float32 [N]      how far the greatest logit of each step lies above the second
-    pI.step_top5_P   int32 [N, 5]     the ids of the five greatest logits of each step, best first
+    pI.greedy_P      int32 [N]        the greedy continuation
+    pI.margin_P      float32 [N]      the difference between the two largest logits of each step
+    pI.step_top5_P   int32 [N, 5]     the ids of the five largest logits of each step, largest first
 
 The greedy continuation does not stop at a stop token. It is computed without a KV cache unless
-`--cache` is given: each step is then a plain pass over all tokens so far, and no fault of a cache can
-get into the golden. With a cache it takes far less time for a large model and rounds a little otherwise.
+`--cache` is given: each step then runs all tokens so far, so no bug in a cache can affect the golden file.
+With a cache, large models take far less time, and roundings differ slightly.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from safetensors.torch import save_file
 
 PRECISIONS = {"f32": torch.float32, "bf16": torch.bfloat16}
 BEST = 5
-"""How many ids `step_top5` has per step."""
+"""The number of ids per step in `step_top5`."""
 
 Tensors = dict[str, torch.Tensor]
 
@@ -51,18 +51,18 @@ class Ids(list[int]):
 
 
 class Random(int):
-    """A prompt of so many random token ids."""
+    """A prompt of random token ids; the value is their number."""
 
 
 def ids(text: str) -> Ids:
-    """Reads `1,2,3`."""
+    """Parse `1,2,3`."""
     return Ids(int(number) for number in text.split(","))
 
 
 def prompt_ids(prompts: list[Text | Ids | Random], model: str, seed: int) -> list[list[int]]:
-    """The token ids of all prompts.
+    """Return the token ids of all prompts.
 
-    Random ids leave out the special tokens that the configuration names.
+    Random ids exclude the special tokens that the configuration names.
     """
     config = transformers.AutoConfig.from_pretrained(model).get_text_config()
     generator = np.random.default_rng(seed)
@@ -80,13 +80,13 @@ def prompt_ids(prompts: list[Text | Ids | Random], model: str, seed: int) -> lis
                 tokens = generator.choice(ordinary, size=int(prompt)).tolist()
         outside = [token for token in tokens if not 0 <= token < config.vocab_size]
         if outside or not tokens:
-            raise SystemExit(f"prompt {len(result)}: needs ids from 0 to {config.vocab_size - 1}; has {tokens}")
+            raise SystemExit(f"prompt {len(result)}: ids must be from 0 to {config.vocab_size - 1}; found {tokens}")
         result.append(tokens)
     return result
 
 
 def greedy(model: torch.nn.Module, prompt: list[int], steps: int, cached: bool) -> Tensors:
-    """The continuation by greatest logit, with margins and the best ids of each step."""
+    """Return the greedy continuation, with the margin and the top ids of each step."""
     tokens = torch.tensor([prompt])
     cache = None
     values, best = [], []
@@ -107,16 +107,16 @@ def greedy(model: torch.nn.Module, prompt: list[int], steps: int, cached: bool) 
 
 
 def prompt_tensors(model: torch.nn.Module, prompt: list[int], steps: int, cached: bool) -> Tensors:
-    """What the golden file holds for one prompt at the model's precision."""
+    """Return the tensors of one prompt at the model's precision."""
     output = model(input_ids=torch.tensor([prompt]), output_hidden_states=True, use_cache=False)
     hidden = torch.cat(output.hidden_states)
     return {"hidden": hidden, "logits": output.logits[0]} | greedy(model, prompt, steps, cached)
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
-        description="Make a golden file from a model that transformers runs.",
+        description="Write a golden file for a model that transformers runs.",
         epilog="--prompt, --ids and --random may be repeated and mixed.",
     )
     parser.add_argument("model", help="a folder, or an id on the hub")
@@ -125,7 +125,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prompt", type=Text, metavar="TEXT", help="tokenized by the model's tokenizer", **add_prompt)
     parser.add_argument("--ids", type=ids, metavar="1,2,3", help="token ids", **add_prompt)
     parser.add_argument("--random", type=Random, metavar="LENGTH", help="random token ids", **add_prompt)
-    parser.add_argument("--seed", type=int, default=0, help="what random ids are drawn with (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random ids (default: 0)")
     parser.add_argument("--tokens", type=int, default=32, help="greedy steps (default: 32)")
     parser.add_argument(
         "--precision",
@@ -137,18 +137,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default: 1)")
     args = parser.parse_args()
     if not args.prompts:
-        parser.error("at least one of --prompt, --ids and --random is needed")
+        parser.error("no prompt; give --prompt, --ids or --random")
     unknown = [name for name in args.precision if name not in PRECISIONS]
     if unknown:
-        parser.error(f"--precision {unknown[0]} is unknown: known are {', '.join(PRECISIONS)}")
+        parser.error(f"--precision {unknown[0]} is unknown; known are {', '.join(PRECISIONS)}")
     if args.tokens < 1:
-        parser.error(f"--tokens {args.tokens}: at least 1 is needed")
+        parser.error(f"--tokens {args.tokens} must be at least 1")
     return args
 
 
 @torch.inference_mode()
 def main() -> None:
-    """Makes the golden file that the command line asks for."""
+    """Write the golden file."""
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.use_deterministic_algorithms(True)

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Write a model of real shape with random weights, to measure speed and memory with.
+"""Write a model of real shape with random weights, for measurements of speed and memory.
 
     scripts/make_model.py llama-3.2-1b models/llama-3.2-1b --tokenizer LLAMA_TOKENIZER_FOLDER
 
-makes a folder with `config.json` in the hub's style, `model.safetensors` in bf16 and, if asked for,
-the tokenizer of another model. Only numpy is needed. Neither speed nor memory depends on the values of
-weights; what such a model says is noise. The same shape and seed give the same bytes.
+writes a folder with `config.json` in the hub's style, `model.safetensors` in bf16 and, with --tokenizer,
+the tokenizer of another model. Needs numpy. Neither speed nor memory depends on the values of weights;
+the model's replies are noise. The same shape and seed give the same bytes.
 
-Matrices are drawn from normal(0, 0.02), the spread that these models were initialised with; weights of
-norms are those of a norm that only normalises. Drawing a billion numbers takes a minute and more, so
-one block of them is drawn and every matrix is read from it, round and round, each from its own place.
-The length of the block is a prime number: no two rows of a matrix start at the same place, so no two
-tokens have the same embedding, which would make their logits equal and greedy sampling a tie.
+Matrices are drawn from normal(0, 0.02), the distribution with which these models were initialised; norm
+weights are neutral. Drawing a billion numbers takes more than a minute, so one block is drawn, and every
+matrix reads it cyclically from a random offset. The length of the block is a prime number, so no two rows
+of a matrix start at the same offset. Equal embeddings would give equal logits and ties in greedy sampling.
 """
 
 import argparse
@@ -136,23 +135,23 @@ NORMS = {
 """The norms of a layer, by `model_type`."""
 
 NEUTRAL_NORM = {"llama": 1.0, "qwen3": 1.0, "gemma3_text": 0.0}
-"""The weight of a norm that only normalises; Gemma stores the distance from one."""
+"""The neutral weight of a norm; Gemma stores the distance from one."""
 
 
 class Tensor(NamedTuple):
-    """One tensor to be written: a matrix of random values, or a vector of one value (a norm)."""
+    """A tensor to write: a matrix of random values, or a norm's vector of equal values."""
 
     name: str
     shape: tuple[int, ...]
 
     @property
     def values(self) -> int:
-        """How many values it has."""
+        """The number of values."""
         return math.prod(self.shape)
 
 
 def tensors(config: dict) -> Iterator[Tensor]:
-    """All tensors of a model, in the order of the file."""
+    """Yield all tensors of a model in the order of the file."""
     width, ffn = config["hidden_size"], config["intermediate_size"]
     head = config["head_dim"]
     queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
@@ -173,13 +172,13 @@ def tensors(config: dict) -> Iterator[Tensor]:
 
 
 def bfloat16(values: np.ndarray) -> np.ndarray:
-    """The bits of float32 values rounded to bf16, to nearest, ties to even."""
+    """Round float32 values to bf16, to nearest, ties to even; return the bits."""
     bits = values.astype(np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
 
 
 def header(layout: list[Tensor]) -> bytes:
-    """What a safetensors file begins with: a length, then JSON, padded so that the data are aligned."""
+    """Return the header of a safetensors file: a length, then JSON, padded so that the data are aligned."""
     entries: dict[str, dict] = {"__metadata__": {"format": "pt"}}
     end = 0
     for tensor in layout:
@@ -191,7 +190,7 @@ def header(layout: list[Tensor]) -> bytes:
 
 
 def write_round(file: BinaryIO, block: np.ndarray, start: int, length: int) -> None:
-    """Writes `length` values of `block` from `start` on, beginning anew at its end."""
+    """Write `length` values of `block` from `start` on, wrapping around at its end."""
     while length > 0:
         piece = block[start : start + length]
         file.write(piece)
@@ -200,7 +199,7 @@ def write_round(file: BinaryIO, block: np.ndarray, start: int, length: int) -> N
 
 
 def write_weights(path: Path, config: dict, seed: int) -> int:
-    """Writes the weights of a model, tensor by tensor; returns how many values it has."""
+    """Write the weights of a model, tensor by tensor; return the number of values."""
     layout = list(tensors(config))
     generator = np.random.default_rng(seed)
     block = bfloat16(generator.standard_normal(BLOCK_LENGTH, dtype=np.float32) * SPREAD)
@@ -217,27 +216,27 @@ def write_weights(path: Path, config: dict, seed: int) -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description="Write a model of real shape with random weights in bf16."
     )
     parser.add_argument("shape", choices=SHAPES)
-    parser.add_argument("folder", type=Path, help="where the model goes; files there are replaced")
+    parser.add_argument("folder", type=Path, help="the output folder; existing files are replaced")
     parser.add_argument(
         "--tokenizer",
         type=Path,
         metavar="FOLDER",
-        help="copy tokenizer.json and tokenizer_config.json from here",
+        help="copy tokenizer.json and tokenizer_config.json from this folder",
     )
     parser.add_argument(
-        "--layers", type=int, metavar="N", help="write only so many layers (default: those of the shape)"
+        "--layers", type=int, metavar="N", help="number of layers (default: those of the shape)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="what weights are drawn with (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random weights (default: 0)")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Writes the model that the command line asks for."""
+    """Write the model."""
     args = arguments()
     config = SHAPES[args.shape]
     if args.layers is not None:

@@ -1,59 +1,58 @@
 #!/usr/bin/env python3
-"""Measures girih beside other engines: the same files, the same threads, in turns.
+"""Compare girih with other engines: same files, same number of threads, alternating rounds.
 
     peers.py compare MODEL.gguf... --girih PROGRAM [--rounds 5] [--threads N] [--csv FILE]
-        Runs every engine in a process of its own, one after another, as many
-        rounds as asked for, and prints for each test the median of each engine
-        (least–most) and how many times as fast girih was; then the time to the
-        first token of a prompt of 16 tokens, from opening the model on, after 2
-        GiB of memory were written to, and the peak of resident memory. girih's
-        cold start finds no packed weights and keeps them, its warm start finds
-        them; the others keep nothing, so that their one figure stands beside
-        both. --csv writes all of it as rows.
+        Runs each engine in its own process, one after another, for the given
+        number of rounds. Prints for each test each engine's median (minimum–
+        maximum) and girih's speedup; then the time from opening the model to the
+        first token after a prompt of 16 tokens, after 2 GiB of memory were
+        written, and the peak of resident memory. girih's cold start packs weights
+        and caches them, its warm start reads the cache; the other engines cache
+        nothing, so their single time is compared with both. --csv writes all
+        results as rows.
 
     peers.py foreign MODEL.gguf... --girih PROGRAM
-        The same for a short reply, quiet and beside one process that is always
-        busy and has the same priority, in turns; prints which part of its quiet
-        speed each engine keeps. Two rounds of the three engines take less than
-        five minutes for a model of 1B; no process may take longer than --limit.
+        Measures short decodes alternately on an idle machine and together with one
+        busy process of the same priority; prints the share of its idle speed that each
+        engine keeps. Two rounds of the three engines take less than five minutes
+        for a 1B model; a process that takes longer than --limit is stopped.
 
     peers.py logits MODEL.gguf... --girih PROGRAM [--text FILE]
-        How far the logits of girih, with --girih-option if there are any, and of
-        llama.cpp, by default (its cache is F16) and with its cache in single
-        precision as girih's by default, lie from those of girih with activations
-        and cache in single precision, over the first 64 tokens of a text: mean
-        Kullback-Leibler divergence and largest difference. Exits 1 if one of
-        girih's is larger than llama.cpp's by default.
+        Compares logits with those of girih with f32 activations and f32 KV cache,
+        over the first 64 tokens of a text: mean Kullback-Leibler divergence and
+        maximum difference. The programs are girih (with any --girih-option),
+        llama.cpp with defaults (f16 cache), and llama.cpp with an f32 cache,
+        which is girih's default. Exits 1 if one of girih's numbers is larger than
+        that of llama.cpp with defaults.
 
-Tests are written as llama-bench writes them: pp512, tg64, tg32@d4096.
+Tests are named as in llama-bench: pp512 (prefill), tg64 (decode), tg32@d4096
+(decode at depth 4096).
 
 Engines:
     girih                  its `bench`
-    llama.cpp              as it comes (package llama-cpp-python)
+    llama.cpp              with default options (package llama-cpp-python)
     llama.cpp fa=0, fa=1   without and with flash attention
-    llama.cpp repack=0     weights left as the file has them
-    openvino               OpenVINO GenAI (package openvino-genai); prompts give
-                           its time to the first token, replies its time per token
+    llama.cpp repack=0     weights in the layout of the file
+    openvino               OpenVINO GenAI (package openvino-genai); prefill is
+                           its time to the first token, decode its time per token
     ik_llama.cpp           if --ik-binary names its llama-bench (-rtr 1 -fa 1);
-                           prompts at depth are left to the other engines
-All options of llama.cpp are compared where they matter: flash attention at
-depth, repacking in prompts. The best of them is llama.cpp's figure.
+                           without prefill at depth
+The options of llama.cpp are tested where they matter: flash attention at depth,
+repacking in prefill. The best result counts as llama.cpp's.
 
-The tokens before those that are timed are read once in a process; llama.cpp
-keeps its state at depth in a file, so that its later rounds read none at all.
-A turn that is not counted goes before the one that is; OpenVINO GenAI's, which
-would read the whole depth again, is a short one.
+The tokens of the depth are run once per process; llama.cpp stores its state at
+depth in a file for the later rounds. A warm-up precedes each timed run; it is
+short for OpenVINO GenAI, which would run the whole depth again.
 
-llama-cpp-python compiles llama.cpp when it is installed, if there is no wheel.
-The line 'isa' says for what. If it lacks instructions that the processor has:
+If no wheel exists, installing llama-cpp-python compiles llama.cpp. The line 'isa'
+lists its instruction sets. If some of the processor's are missing:
     CMAKE_ARGS="-DGGML_NATIVE=ON" nice pip install --no-cache-dir --force-reinstall \\
         --no-binary llama-cpp-python llama-cpp-python==0.3.36
 
-On a shared machine, run it ahead of what others do, and look at the least and
-the most. The busy process of `foreign` begins in the session of this program, so
-that the system gives it the share of one thread of an engine.
-Needs the packages numpy, llama-cpp-python and openvino-genai; the two engines
-only if they are asked for.
+On a shared machine, run it with a higher priority than other processes, and check
+the minimum and maximum. The busy process of `foreign` starts in the session of
+this program, so that the scheduler gives it the share of one engine thread.
+Needs numpy, and llama-cpp-python and openvino-genai if these engines are tested.
 """
 
 import argparse
@@ -74,13 +73,13 @@ from typing import NamedTuple
 ENGINES = ["girih", "llama.cpp", "llama.cpp fa=0", "llama.cpp fa=1", "llama.cpp repack=0", "openvino"]
 SEED = 42
 FIRST_PROMPT = 16
-"""Tokens of the prompt whose first token is timed."""
+"""Length of the prompt for the time to the first token."""
 
 FIRST_TEXT = "The engine reads the file, lays its weights out for the processor and then"
-"""So many tokens in Llama's vocabulary, with the one that begins a text."""
+"""A text of FIRST_PROMPT tokens in Llama's vocabulary, including the BOS token."""
 
 COLUMNS = ["model", "test", "unit", "engine", "median", "min", "max", "girih_faster", "isa"]
-"""Those of `--csv`: `girih_faster` is how many times as fast girih was."""
+"""The columns of `--csv`; `girih_faster` is girih's speedup over the engine."""
 
 TEXT = (
     "The engine reads the file, lays its weights out for the processor, and multiplies. What a user sees "
@@ -91,7 +90,7 @@ TEXT = (
 
 
 class Test(NamedTuple):
-    """One row: so many tokens of a prompt or of a reply, at a depth."""
+    """One test: prefill or decode of a number of tokens at a depth."""
 
     prompt: int
     reply: int
@@ -101,7 +100,7 @@ class Test(NamedTuple):
     def parse(text: str) -> "Test":
         match = re.fullmatch(r"(pp|tg)(\d+)(?:@d(\d+))?", text)
         if not match or int(match[2]) == 0:
-            raise argparse.ArgumentTypeError(f"'{text}' is no test such as pp512 or tg32@d4096")
+            raise argparse.ArgumentTypeError(f"'{text}' is not a test; write pp512 or tg32@d4096")
         count, depth = int(match[2]), int(match[3] or 0)
         return Test(count, 0, depth) if match[1] == "pp" else Test(0, count, depth)
 
@@ -111,7 +110,7 @@ class Test(NamedTuple):
 
     @property
     def start(self) -> int:
-        """The position of the first token that is timed."""
+        """The position of the first timed token."""
         return max(self.depth, 1) if self.reply else self.depth
 
     @property
@@ -120,17 +119,17 @@ class Test(NamedTuple):
 
 
 def resident(key: str) -> int:
-    """A line of this process's status, in bytes."""
+    """Return an entry of this process's status in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key + ":"))
 
 
-# What a process of an engine does, and prints as one line of JSON:
+# An engine's process runs one of these functions and prints the result as one line of JSON:
 # {"rates": {test: tokens per second}, "first token, …": seconds, "peak": bytes, "isa": text}
 
 
 def girih_starts(program: str, model: Path, threads: int, options: list[str]) -> dict:
-    """The seconds to girih's first token without packed weights, and with those that this start kept."""
+    """Return the seconds to girih's first token without packed weights, then with the ones stored by that start."""
     found = {}
     with tempfile.TemporaryDirectory() as cache:
         for start in ("cold", "warm"):
@@ -142,7 +141,7 @@ def girih_starts(program: str, model: Path, threads: int, options: list[str]) ->
 
 
 def girih(program: str, model: Path, tests: list[Test], threads: int, options: list[str], starts: bool) -> dict:
-    """girih's `bench`, once for all prompts and replies of each depth."""
+    """Run girih's `bench`, once per depth for all tests."""
     found = {"rates": {}, "isa": "", **(girih_starts(program, model, threads, options) if starts else {})}
     for depth in sorted({test.depth for test in tests}):
         here = [test for test in tests if test.depth == depth]
@@ -160,8 +159,8 @@ def girih(program: str, model: Path, tests: list[Test], threads: int, options: l
 
 
 def llama_cpp(engine: str, model: Path, tests: list[Test], threads: int, kept: Path) -> dict:
-    """llama.cpp through its C interface, as llama-bench uses it: random tokens, no sampling. States of depths lie in
-    the folder `kept`."""
+    """Run llama.cpp through its C interface as llama-bench does: random tokens, no sampling. The folder `kept` has
+    the states at depth."""
     import ctypes
 
     import llama_cpp as api
@@ -180,7 +179,7 @@ def llama_cpp(engine: str, model: Path, tests: list[Test], threads: int, kept: P
     model_options.use_extra_bufts = options.get("repack", "1") == "1"
     loaded = api.llama_model_load_from_file(str(model).encode(), model_options)
     if not loaded:
-        raise SystemExit(f"llama.cpp does not load {model}")
+        raise SystemExit(f"llama.cpp cannot load {model}")
     context_options = api.llama_context_default_params()
     context_options.n_ctx = max(FIRST_PROMPT, *(test.start + test.tokens for test in tests)) + 1
     context_options.n_batch, context_options.n_ubatch = 2048, 512
@@ -200,7 +199,7 @@ def llama_cpp(engine: str, model: Path, tests: list[Test], threads: int, kept: P
             api.llama_synchronize(context)
 
     def begin(at: int) -> None:
-        """Leaves a sequence of so many tokens. At depth, only the first one to ask reads them."""
+        """Prepare a sequence of `at` tokens; at depth, only the first call runs them."""
         api.llama_memory_clear(api.llama_get_memory(context), True)
         if at <= 1:
             return run(at, 1)
@@ -209,9 +208,9 @@ def llama_cpp(engine: str, model: Path, tests: list[Test], threads: int, kept: P
         if not state.exists():
             run(at, 2048)
             if not api.llama_state_seq_save_file(context, name, 0, none, 0):
-                raise SystemExit(f"llama.cpp cannot keep its state at {at} tokens in {kept}")
+                raise SystemExit(f"llama.cpp cannot store its state at {at} tokens in {kept}")
         elif not api.llama_state_seq_load_file(context, name, 0, none, 1, ctypes.byref(count)):
-            raise SystemExit(f"llama.cpp does not take back its state at {at} tokens")
+            raise SystemExit(f"llama.cpp cannot load its state at {at} tokens")
 
     run(FIRST_PROMPT, FIRST_PROMPT)
     first, rates = time.perf_counter() - begun, {}
@@ -228,7 +227,7 @@ def llama_cpp(engine: str, model: Path, tests: list[Test], threads: int, kept: P
 
 
 def openvino(model: Path, tests: list[Test], threads: int) -> dict:
-    """OpenVINO GenAI: the time to the first token, and the time of each further one."""
+    """Run OpenVINO GenAI: the time to the first token for prefill, the time per token for decode."""
     import numpy as np
     import openvino
     import openvino_genai
@@ -239,7 +238,7 @@ def openvino(model: Path, tests: list[Test], threads: int) -> dict:
 
     def run(prompt: int, reply: int):
         options = openvino_genai.GenerationConfig(max_new_tokens=reply, ignore_eos=True, do_sample=False)
-        # Ordinary tokens only: the vocabulary's special ones come last.
+        # Ordinary tokens only: special tokens come last in the vocabulary.
         ids = random.integers(1000, 100_000, size=(1, prompt), dtype=np.int64)
         inputs = openvino_genai.TokenizedInputs(openvino.Tensor(ids), openvino.Tensor(np.ones_like(ids)))
         return pipeline.generate(inputs, options).perf_metrics
@@ -248,7 +247,7 @@ def openvino(model: Path, tests: list[Test], threads: int) -> dict:
     first, rates = time.perf_counter() - begun, {}
     for test in tests:
         if test.prompt and test.depth:
-            continue  # it keeps no sequence that a prompt could go on from
+            continue  # it cannot extend an existing sequence with a prompt
         for before in (test.prompt or 1, test.prompt or test.start):
             metrics = run(before, test.reply + 1)
         if test.prompt:
@@ -261,7 +260,7 @@ def openvino(model: Path, tests: list[Test], threads: int) -> dict:
 
 
 def ik_llama_cpp(binary: str, model: Path, tests: list[Test], threads: int) -> dict:
-    """ik_llama.cpp's llama-bench, which times replies at depth (-gp), but no prompts there."""
+    """Run ik_llama.cpp's llama-bench, which times decode at depth (-gp) but not prefill at depth."""
     here = [test for test in tests if not test.depth]
     lengths = lambda field: ",".join(str(getattr(test, field)) for test in here if getattr(test, field)) or "0"
     command = [binary, "-m", str(model), "-t", str(threads), "-r", "1", "-rtr", "1", "-fa", "1", "-o", "json"]
@@ -276,14 +275,14 @@ def ik_llama_cpp(binary: str, model: Path, tests: list[Test], threads: int) -> d
 
 
 def touch_memory(size: int = 2 << 30) -> None:
-    """Lets a process that ends at once write to so many bytes. The host of a virtual machine may have taken back
-    what lay free, and to give it out again can take longer than a start."""
+    """Write to `size` bytes in a process that then ends. The host of a virtual machine may have reclaimed free
+    memory, and returning it can take longer than a start."""
     write = f"memory = bytearray({size}); memory[::4096] = bytes({size} // 4096)"
     subprocess.run([sys.executable, "-c", write], check=True)
 
 
 def measured(engine: str, model: Path, tests: list[Test], arguments: argparse.Namespace) -> dict | None:
-    """Runs an engine in a process of its own; nothing if it fails or takes too long, which is said."""
+    """Run an engine in its own process; report and return None if it fails or takes too long."""
     command = [sys.executable, __file__, "engine", engine, str(model), "--threads", str(arguments.threads)]
     command += ["--tests", ",".join(map(str, tests)), "--girih", str(arguments.girih), "--kept", arguments.kept]
     command += [f"--girih-option={option}" for option in arguments.girih_option]
@@ -292,7 +291,7 @@ def measured(engine: str, model: Path, tests: list[Test], arguments: argparse.Na
     if arguments.ik_binary:
         command += ["--ik-binary", str(arguments.ik_binary)]
     touch_memory()
-    # A group of its own, so that what it has started ends with it.
+    # Its own process group, so that its children end with it.
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
     try:
         output, errors = process.communicate(timeout=arguments.limit)
@@ -303,13 +302,13 @@ def measured(engine: str, model: Path, tests: list[Test], arguments: argparse.Na
         return None
     if process.returncode:
         reason = (errors.strip().splitlines() or ["no reason given"])[-1]
-        print(f"{engine} does not run {model.name}: {reason}", file=sys.stderr)
+        print(f"{engine} cannot run {model.name}: {reason}", file=sys.stderr)
         return None
     return json.loads(output.splitlines()[-1])
 
 
 def engine(arguments: argparse.Namespace) -> int:
-    """The process of one engine."""
+    """Run one engine; the entry of its process."""
     name, model, tests, threads = arguments.engine, arguments.model, arguments.tests, arguments.threads
     if name == "girih":
         found = girih(arguments.girih, model, tests, threads, arguments.girih_option, arguments.starts)
@@ -324,7 +323,7 @@ def engine(arguments: argparse.Namespace) -> int:
 
 
 def wanted(engine_: str, tests: list[Test]) -> list[Test]:
-    """The tests in which an engine's options matter."""
+    """Return the tests in which an engine's options matter."""
     if " fa=" in engine_:
         return [test for test in tests if test.depth or test.prompt > 1024]
     if " repack=" in engine_:
@@ -333,7 +332,7 @@ def wanted(engine_: str, tests: list[Test]) -> list[Test]:
 
 
 def in_turns(model: Path, arguments: argparse.Namespace) -> dict[str, list[dict]]:
-    """All rounds of all engines; one that fails is not asked again."""
+    """Run all rounds of all engines; an engine that fails is skipped in later rounds."""
     names = arguments.engines + (["ik_llama.cpp"] if arguments.ik_binary else [])
     names = [name for name in names if wanted(name, arguments.tests)]
     found: dict[str, list[dict]] = {name: [] for name in names}
@@ -353,7 +352,7 @@ def spread(values: list[float]) -> tuple[float, float, float]:
 
 
 def rows_of(model: Path, found: dict[str, list[dict]], tests: list[Test]) -> list[dict]:
-    """What was found, a row for each test and engine."""
+    """Return the results, one row per test and engine."""
 
     def rows(test: str, unit: str, values: dict[str, list[float]]) -> list[dict]:
         spreads = {name: spread(list_) for name, list_ in values.items() if list_}
@@ -378,7 +377,7 @@ def rows_of(model: Path, found: dict[str, list[dict]], tests: list[Test]) -> lis
 
 def print_table(model: Path, rows: list[dict]) -> None:
     print(f"\n{model.name}\n")
-    print("| test | engine | median (least–most) | unit | girih is times as fast |\n|---|---|--:|---|--:|")
+    print("| test | engine | median (min–max) | unit | girih speedup |\n|---|---|--:|---|--:|")
     for row in rows:
         faster = row["girih_faster"] if row["engine"] != "girih" else None
         shown = f"{faster:.2f}" if faster else "–"
@@ -389,14 +388,14 @@ def print_table(model: Path, rows: list[dict]) -> None:
 
 
 def warn_of_missing_instructions(found: dict[str, list[dict]]) -> None:
-    """Says so where llama.cpp was compiled for less than this processor."""
+    """Warn if llama.cpp was compiled without instructions that this processor has."""
     flags = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")), "")
     for name, results in found.items():
         if not name.startswith("llama.cpp") or not results:
             continue
         for flag, sign in (("avx512_vnni", "AVX512_VNNI"), ("avx2", "AVX2")):
             if f" {flag}" in flags and sign not in results[0]["isa"].split():
-                print(f"{name} was compiled without {flag}: see --help for how to compile it", file=sys.stderr)
+                print(f"{name} was compiled without {flag}: see --help", file=sys.stderr)
 
 
 def compare(arguments: argparse.Namespace) -> int:
@@ -418,7 +417,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def busy():
-    """One process that is always busy. Sessions share processors alike, so it must be in that of the engines."""
+    """Run a busy process. It must be in the engines' session, because each session gets the same share of the CPUs."""
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         time.sleep(0.5)
@@ -448,7 +447,7 @@ def foreign(arguments: argparse.Namespace) -> int:
                     rates["quiet"].append(quiet["rates"][test])
                     rates["beside"].append(beside["rates"][test])
         print(f"\n{model.name}, beside one busy thread\n")
-        print("| test, engine | quiet, t/s | beside it, t/s | kept |\n|---|--:|--:|--:|")
+        print("| test, engine | idle, t/s | beside it, t/s | kept |\n|---|--:|--:|--:|")
         for name, rates in found.items():
             quiet, beside = (statistics.median(rates[key]) for key in ("quiet", "beside"))
             print(f"| {name} | {quiet:.2f} | {beside:.2f} | {100 * beside / quiet:.0f} % |")
@@ -459,7 +458,7 @@ def foreign(arguments: argparse.Namespace) -> int:
 
 
 def divergence(reference, other) -> tuple[float, float]:
-    """The mean divergence of `other` from `reference`, in nats, and the largest difference of a logit."""
+    """Return the mean divergence of `other` from `reference`, in nats, and the largest difference of a logit."""
     import numpy as np
 
     def log_softmax(rows):
@@ -473,7 +472,7 @@ def divergence(reference, other) -> tuple[float, float]:
 
 
 def girih_logits(arguments: argparse.Namespace, model: Path, text: Path, options: list[str]):
-    """girih's logits of the first tokens of a text."""
+    """Return girih's logits for the first tokens of a text."""
     import numpy as np
 
     with tempfile.NamedTemporaryFile(suffix=".f32") as file:
@@ -484,7 +483,7 @@ def girih_logits(arguments: argparse.Namespace, model: Path, text: Path, options
 
 
 def llama_logits(model: Path, ids: list[int], threads: int, **options):
-    """llama.cpp's logits of some tokens, as it runs by default but for `options`."""
+    """Return llama.cpp's logits for some tokens, with its defaults except for `options`."""
     import llama_cpp as api
     import numpy as np
 
@@ -498,7 +497,7 @@ def logits(arguments: argparse.Namespace) -> int:
     help_ = subprocess.run([arguments.girih, "perplexity", "--help"], capture_output=True, text=True).stdout
     chosen = "--act-precision" in help_
     if not chosen:
-        print("girih has activations in single precision only: its distance is 0 by definition")
+        print("this girih has f32 activations only, so its divergence is 0 by definition")
     worse = False
     single = {"type_k": 0, "type_v": 0}  # GGML_TYPE_F32
     print("| model | girih: mean KL | max abs | llama.cpp: mean KL | max abs | its cache in f32: mean KL | max abs |")
@@ -529,10 +528,10 @@ def tests(text: str) -> list[Test]:
 
 
 def program(text: str) -> Path:
-    """A file that can be run."""
+    """Parse the path of an executable file."""
     path = Path(text)
     if not (path.is_file() and os.access(path, os.X_OK)):
-        raise argparse.ArgumentTypeError(f"'{text}' is no program")
+        raise argparse.ArgumentTypeError(f"'{text}' is not an executable file")
     return path
 
 
@@ -553,23 +552,23 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("models", type=Path, nargs="+", metavar="MODEL.gguf")
             command.add_argument("--rounds", type=int, default=2 if name == "foreign" else 5)
             command.add_argument("--limit", type=float, default=60 if name == "foreign" else 900, metavar="SECONDS",
-                                 help="the longest that a process of an engine may take")
+                                 help="time limit of an engine's process")
             command.add_argument("--engines", type=lambda text: text.split(","),
                                  default=ENGINES if name == "compare" else ["girih", "llama.cpp", "openvino"])
             command.add_argument("--json", type=Path, metavar="FILE", help="also write the rows here")
         if name == "engine":
-            command.add_argument("--starts", action="store_true", help="time the first token, too")
-            command.add_argument("--kept", type=Path, required=True, help="a folder for what later rounds need")
+            command.add_argument("--starts", action="store_true", help="also time the first token")
+            command.add_argument("--kept", type=Path, required=True, help="a folder for the states that later rounds load")
         if name == "compare":
             command.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows here, as CSV")
         if name == "logits":
-            command.add_argument("--text", type=Path, help="a text of at least as many tokens")
+            command.add_argument("--text", type=Path, help="a text of at least --positions tokens")
             command.add_argument("--positions", type=int, default=64)
         command.add_argument("--tests", type=tests, default=default)
         command.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-        command.add_argument("--girih", required=True, help="the program")
+        command.add_argument("--girih", required=True, help="the girih program")
         command.add_argument("--girih-option", action="append", default=[], metavar="OPTION",
-                             help="an option of girih, such as --kv=f16; may be given several times")
+                             help="an option for girih, such as --kv=f16; may be repeated")
         command.add_argument("--ik-binary", type=program, help="llama-bench of ik_llama.cpp")
         command.set_defaults(run=run)
     return top

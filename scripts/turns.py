@@ -3,14 +3,14 @@
 
     turns.py FIRST SECOND MODEL.gguf [--rounds 15] [--tests pp512,tg64] [--option=--kv=f16]
 
-Both programs run `bench` at once, but one is stopped while the other runs, in
-turns of 150 ms, so that other load slows both alike. The script compares the
-CPU seconds of the same number of tokens, which only count while a program runs
-(idle threads spin, so they are two per second with two threads). The program
-that loads second is at a disadvantage, so a round is two pairs, either program
-first, and its figure is their geometric mean. The last line of a test is the
-geometric mean of the rounds with its 95 % interval (Student's t of the
-logarithms).
+Both programs run `bench` at the same time, but signals let only one of them run
+at once, in time slices of 150 ms, so that other load slows both equally. The
+script compares the CPU seconds that both need for the same number of tokens; a
+stopped program uses none. (Idle threads spin, so two threads use two CPU seconds
+per second.) The program that loads second is at a disadvantage. So a round has
+two pairs, with each program first once, and its result is the geometric mean of
+the two ratios. The last line of a test is the geometric mean of all rounds with
+its 95 % confidence interval (Student's t of the logarithms).
 
 Linux only; needs no packages.
 """
@@ -26,10 +26,10 @@ import time
 from pathlib import Path
 
 TURN = 0.15
-"""Seconds of a turn: short against the drift, long against the cold caches at its start."""
+"""Seconds of a time slice: short compared with the drift, long compared with warming the caches at its start."""
 
 LOAD = 1.5
-"""Seconds that each program gets to load the model before the turns begin."""
+"""Seconds that each program gets to load the model before the time slices begin."""
 
 STUDENT_T = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09]
 """The 97.5 % quantiles of Student's t for 1, 2, … degrees of freedom."""
@@ -72,12 +72,12 @@ def pair(programs: list[str], options: list[str]) -> list[float]:
 def lengths(test: str) -> list[str]:
     """The options of `bench` for a test such as pp512 or tg64."""
     if not (found := re.fullmatch(r"(pp|tg)(\d+)", test)):
-        raise SystemExit(f"{test} is not a test: give pp or tg and a number of tokens, such as pp512")
+        raise SystemExit(f"{test} is not a test: write pp or tg and a number of tokens, such as pp512")
     return ["-p", found[2], "-n", "0"] if found[1] == "pp" else ["-p", "0", "-n", found[2]]
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
-    """The geometric mean and its 95 % interval."""
+    """The geometric mean and its 95 % confidence interval."""
     logarithms = [math.log(ratio) for ratio in ratios]
     mean = statistics.mean(logarithms)
     if len(ratios) < 2:
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--tests", default="pp512,tg64")
     parser.add_argument("--repetitions", type=int, default=2, help="repetitions of a test within one start")
-    parser.add_argument("--option", action="append", default=[], help="an option of both; may be repeated")
+    parser.add_argument("--option", action="append", default=[], help="option of `bench` for both programs; may be repeated")
     arguments = parser.parse_args()
     for test in arguments.tests.split(","):
         options = [arguments.model, *lengths(test), "-r", str(arguments.repetitions), "--no-limits", "--quiet"]

@@ -1,5 +1,4 @@
-//! Any text as the description of an architecture, which a good model is then
-//! opened with.
+//! Parses any text as an architecture file and opens a valid model with it.
 #![no_main]
 
 use girih_model::arch::schema;

@@ -1,4 +1,4 @@
-//! Any bytes as a worker's frames, a template's source, and a user's strings.
+//! Parses any bytes as the frames of a worker, a template's source and a user's strings.
 #![no_main]
 
 use girih_words::template;

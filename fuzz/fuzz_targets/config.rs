@@ -1,5 +1,5 @@
-//! Any bytes as `config.json` or `generation_config.json` of a model whose
-//! weights are good.
+//! Reads any bytes as `config.json` and as `generation_config.json` of a model with valid
+//! weights.
 #![no_main]
 
 use girih_model::fuzz;

@@ -1,5 +1,6 @@
-//! Any bytes as the text of a graph: refused by line, or printed and checked
-//! without a panic; what has no faults is read back as it was and can be planned.
+//! Parses any bytes as the text of a graph: an error with its line, or a graph that prints
+//! and checks without a panic. A graph without faults parses back unchanged and can be
+//! planned.
 #![no_main]
 
 use girih_graph::{Graph, ScratchPlan, faults};

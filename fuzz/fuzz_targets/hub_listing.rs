@@ -1,4 +1,4 @@
-//! Any bytes as the hub's list of a repository's files.
+//! Parses any bytes as the hub's list of a repository's files.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

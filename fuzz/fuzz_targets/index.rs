@@ -1,4 +1,4 @@
-//! Any bytes as a `model.safetensors.index.json`.
+//! Parses any bytes as a `model.safetensors.index.json`.
 #![no_main]
 
 use girih_file::fuzz;

@@ -1,4 +1,5 @@
-//! Any text as a model's id: refused, or written as it was read.
+//! Parses any text as a model id: an error, or an id that prints as the same
+//! text.
 #![no_main]
 
 use girih_hub::ModelId;

@@ -1,4 +1,4 @@
-//! Any text as a recipe of `quantize`.
+//! Parses any text as a recipe of `quantize`.
 #![no_main]
 
 use girih_convert::Recipe;

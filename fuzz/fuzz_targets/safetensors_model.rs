@@ -1,4 +1,4 @@
-//! Any bytes as the weights of models whose configurations are good.
+//! Opens any bytes as the weights of models with valid configurations.
 #![no_main]
 
 use girih_model::fuzz;
@@ -8,7 +8,7 @@ const LLAMA: &[u8] = br#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 
     "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
     "max_position_embeddings": 64, "rms_norm_eps": 1e-5}"#;
 
-/// Its norms are stored as their distance from one.
+/// Gemma stores norm weights as w − 1.
 const GEMMA: &[u8] = br#"{"architectures": ["Gemma3ForCausalLM"], "hidden_size": 8, "intermediate_size": 8,
     "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
     "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "sliding_window": 16, "query_pre_attn_scalar": 4,

@@ -1,4 +1,4 @@
-//! Any bytes as the `tokenizer_config.json` beside a good `tokenizer.json`.
+//! Parses any bytes as the `tokenizer_config.json` beside a valid `tokenizer.json`.
 #![no_main]
 
 use girih_words::fuzz;

@@ -35,8 +35,8 @@ fn tidy() -> ExitCode {
     if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The root of the workspace. Cargo names xtask's folder when it starts the
-/// program; a path compiled in would be wrong once the checkout has moved.
+/// The root of the workspace. Cargo passes xtask's folder when it starts the
+/// program; a compiled-in path would be wrong after the checkout has moved.
 fn root() -> PathBuf {
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").expect("xtask is started by cargo, which sets it");
     Path::new(&folder).parent().expect("xtask lies one folder below the root").to_owned()

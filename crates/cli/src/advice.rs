@@ -32,7 +32,7 @@ pub struct MachineState {
     pub load: Option<f64>,
     /// The setting of transparent huge pages.
     pub huge_pages: Option<String>,
-    /// Bytes that a trial got in huge pages, and bytes that it asked for.
+    /// Bytes of a trial allocation that are in huge pages, and its size.
     pub huge_pages_trial: Option<(u64, u64)>,
 }
 
@@ -84,7 +84,8 @@ impl MachineState {
         } else if let Some((0, _)) = self.huge_pages_trial {
             lines.push("the system grants no huge pages; memory may be fragmented".to_owned());
         }
-        // Of the best instruction. One thread may reach the limit of memory.
+        // The rate of the best instruction. Memory is left out, because one
+        // thread may reach its limit.
         let peak = limits.iter().find(|row| row.unit == "operations");
         if let Some(gain) = peak.map(|row| row.all / row.one)
             && gain < 0.7 * *threads as f64

@@ -65,7 +65,7 @@ pub struct DeviceArgs {
 /// Where the cpu backend's threads and weights are placed.
 #[derive(Debug, Clone, Default, Args)]
 pub struct PlacementArgs {
-    /// Pin threads to cores: compact fills one memory node after another, scatter spreads them over
+    /// Pin threads to cores: compact fills one NUMA node after another, scatter spreads them over
     /// all nodes, none does not pin, auto is compact if there are several nodes, else none
     /// [default: auto].
     #[arg(long, value_name = "POLICY", value_enum)]
@@ -162,7 +162,7 @@ impl BackendChoice {
 }
 
 impl std::fmt::Display for BackendChoice {
-    /// As the command line names it.
+    /// Its name on the command line.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             BackendChoice::Cpu => f.write_str("cpu"),
@@ -233,8 +233,8 @@ impl KvType {
     }
 }
 
-/// How tokens are chosen. What is not set comes from the model's
-/// generation_config.json, else the choice is greedy.
+/// Sampling parameters. Those that are not set come from the model's
+/// generation_config.json; without one, sampling is greedy.
 #[derive(Debug, Clone, Args)]
 pub struct SamplingArgs {
     /// Maximum number of tokens to generate; 0 fills the context [default: 256, or what the context leaves].

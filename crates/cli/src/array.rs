@@ -44,7 +44,7 @@ pub struct ArrayArgs {
 
 impl ArrayArgs {
     /// The backend of the array named `target`; with `show`, it uses the cache of
-    /// compiled programs.
+    /// compiled programs and reports as `show` says.
     ///
     /// # Errors
     /// When the array, the mapping or a setting is unknown, or the folder of the

@@ -1,4 +1,5 @@
-//! The backends, chosen by name in this file only: plans and loads a model.
+//! Plans and loads a model on a backend. Only this file chooses a backend by
+//! name.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,7 +9,7 @@ use girih_cpu::{ActivationPrecision, Cpu};
 use girih_engine::cache;
 use girih_graph::backend::MemoryPlan;
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Backend as _, Graph, Group, Key, Runner};
+use girih_graph::{Backend as _, Graph, Key, Runner, StateGroup};
 use girih_model::Model;
 use girih_npu::pass::HostFallback;
 use girih_tensor::DType;
@@ -42,7 +43,7 @@ impl<'a> LoadPlan<'a> {
     }
 
     /// The groups of state, each with its number of blocks.
-    pub fn state(&self) -> impl Iterator<Item = (&Group, u32)> {
+    pub fn state(&self) -> impl Iterator<Item = (&StateGroup, u32)> {
         self.graph.groups.iter().zip(self.blocks.iter().copied())
     }
 

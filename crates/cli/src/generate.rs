@@ -5,8 +5,8 @@ use std::mem::take;
 use std::rc::Rc;
 
 use girih_engine::text::Detokenize;
-use girih_engine::{Engine, Request, Stats, Stop, What};
-use girih_words::{Detokenizer, Specials, Words};
+use girih_engine::{Engine, EventKind, Request, Stats, Stop};
+use girih_words::{Detokenizer, Specials, TextProcessor};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
@@ -38,8 +38,8 @@ struct Uncertain<'w> {
 impl<'w> Tail<'w> {
     /// The start of the text that continues `prompt`. The prompt decides whether
     /// the first word has a space before it.
-    pub fn after(prompt: &[u32], words: &'w Words) -> Tail<'w> {
-        let mut detokenizer = words.tokenizer.detokenizer(Specials::Skip);
+    pub fn after(prompt: &[u32], processor: &'w TextProcessor) -> Tail<'w> {
+        let mut detokenizer = processor.tokenizer.detokenizer(Specials::Skip);
         prompt.iter().for_each(|id| drop(detokenizer.push(*id)));
         Tail(Rc::new(RefCell::new(Uncertain { detokenizer, held: String::new() })))
     }
@@ -94,21 +94,21 @@ pub fn generate<'w>(
             cancelling = engine.cancel(id);
         }
         for event in engine.step() {
-            match &event.what {
-                What::Prefilled(_) => {}
-                What::Token { id, text, .. } => {
+            match &event.kind {
+                EventKind::Prefilled(_) => {}
+                EventKind::Token { id, text, .. } => {
                     ids.push(*id);
                     whole.push_str(text);
                     show(text)?;
                 }
-                What::Finished { stop, text, stats } => {
+                EventKind::Finished { stop, text, stats } => {
                     tail.0.borrow_mut().held.clone_from(text);
                     if let Stop::Token(id) = stop {
                         ids.push(*id);
                     }
                     return Ok(Reply { ids, text: whole, stop: stop.clone(), stats: *stats });
                 }
-                What::Failed(error) => return Err(Error::work(error)),
+                EventKind::Failed(error) => return Err(Error::work(error)),
             }
         }
     }
@@ -117,7 +117,7 @@ pub fn generate<'w>(
 /// A reply to `prompt` as one JSON object: ids, text, counts, times.
 pub fn reply_json(prompt: &[u32], reply: &Reply) -> Value {
     let Stats { cached, prefill, decode, .. } = reply.stats;
-    let rate = |rate: girih_engine::Rate| {
+    let rate = |rate: girih_engine::TokenRate| {
         json!({
             "tokens": rate.tokens,
             "seconds": rate.time.as_secs_f64(),

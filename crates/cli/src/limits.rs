@@ -1,7 +1,7 @@
 //! The limits of this machine, measured, and the share of them that work reaches.
 
 use girih_cpu::limits::{Numbers, Reading, peaks};
-use girih_measure::Work;
+use girih_measure::MinimalWork;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -108,7 +108,7 @@ impl MachineLimits {
     /// The bottleneck of `work`. `activations` names their precision: it contains
     /// `int8`, or `bf16-dot` if an instruction multiplies bf16, or anything else,
     /// which counts as f32.
-    pub fn bottleneck(&self, work: &Work, seconds: f64, activations: &str) -> Bottleneck {
+    pub fn bottleneck(&self, work: &MinimalWork, seconds: f64, activations: &str) -> Bottleneck {
         let (numbers, peak) = match (self.int8, self.bf16) {
             (Some(int8), _) if activations.contains("int8") => ("int8", int8),
             (_, Some(bf16)) if activations.contains("bf16-dot") => ("bf16", bf16),
@@ -143,7 +143,8 @@ mod tests {
     #[test]
     fn the_slower_of_memory_and_arithmetic_is_the_limit() {
         let limits = MachineLimits { read: 10.0, int8: Some(400.0), bf16: Some(200.0), f32: 100.0 };
-        let work = |bytes, operations| Work { weight_bytes: bytes, operations, ..Work::default() };
+        let work =
+            |bytes, operations| MinimalWork { weight_bytes: bytes, operations, ..MinimalWork::default() };
         assert_eq!(
             limits.bottleneck(&work(20.0, 100.0), 4.0, "f32"),
             Bottleneck { limit: "memory", fraction: 0.5 }

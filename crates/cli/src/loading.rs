@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use girih_engine::{Engine, Limits as Bounds};
-use girih_file::Kind;
+use girih_engine::{Engine, EngineLimits};
+use girih_file::ContainerKind;
 use girih_graph::{Key, Variant};
-use girih_hub::{HubEnv, Reference};
+use girih_hub::{HubEnv, ModelReference};
 use girih_model::arch::{Arch, schema};
 use girih_model::{Generation, Model};
-use girih_words::{Tokenizer, Words};
+use girih_words::{TextProcessor, Tokenizer};
 
 use crate::args::{ArchArgs, DeviceArgs};
 use crate::backends::LoadPlan;
@@ -39,10 +39,10 @@ impl ModelLocation {
     /// # Errors
     /// When it is an id that is not in the cache.
     pub fn find(name: &str) -> Result<ModelLocation> {
-        match Reference::parse(name, builtin::NAMES)? {
-            Reference::BuiltIn(_) => Ok(ModelLocation::Builtin),
-            Reference::Path(path) => Ok(ModelLocation::Path(path)),
-            Reference::Id(id) => {
+        match ModelReference::parse(name, builtin::NAMES)? {
+            ModelReference::BuiltIn(_) => Ok(ModelLocation::Builtin),
+            ModelReference::Path(path) => Ok(ModelLocation::Path(path)),
+            ModelReference::Id(id) => {
                 Ok(ModelLocation::Path(girih_hub::find(&id, &environment()?)?.path().to_owned()))
             }
         }
@@ -56,8 +56,10 @@ impl ModelLocation {
         // Parsed even if not needed, so that a wrong option is not ignored.
         let given = architectures(&arch.arch)?;
         match self {
-            ModelLocation::Builtin => Ok(Model::embedded(&builtin::STORIES, &girih_model::Limits::DEFAULT)?),
-            ModelLocation::Path(path) => Ok(Model::open(path, given, &girih_model::Limits::DEFAULT)?),
+            ModelLocation::Builtin => {
+                Ok(Model::embedded(&builtin::STORIES, &girih_model::ModelLimits::DEFAULT)?)
+            }
+            ModelLocation::Path(path) => Ok(Model::open(path, given, &girih_model::ModelLimits::DEFAULT)?),
         }
     }
 
@@ -65,16 +67,16 @@ impl ModelLocation {
     ///
     /// # Errors
     /// When there is no tokenizer, or the files are malformed.
-    pub fn words(&self) -> Result<Words> {
+    pub fn text_processor(&self) -> Result<TextProcessor> {
         match self {
             ModelLocation::Builtin => {
                 let tokenizer = Tokenizer::from_json(
                     builtin::STORIES.tokenizer.as_bytes(),
-                    &girih_words::Limits::DEFAULT,
+                    &girih_words::TextLimits::DEFAULT,
                 )?;
-                Ok(Words::new(tokenizer, None))
+                Ok(TextProcessor::new(tokenizer, None))
             }
-            ModelLocation::Path(path) => Ok(Words::open(path, &girih_words::Limits::DEFAULT)?),
+            ModelLocation::Path(path) => Ok(TextProcessor::open(path, &girih_words::TextLimits::DEFAULT)?),
         }
     }
 
@@ -82,15 +84,15 @@ impl ModelLocation {
     /// here. Reuses the header of a GGUF file.
     ///
     /// # Errors
-    /// As [`ModelLocation::words`].
-    pub fn words_of(&self, model: &Model) -> Result<Words> {
+    /// As [`ModelLocation::text_processor`].
+    pub fn text_processor_of(&self, model: &Model) -> Result<TextProcessor> {
         let container = model.weights.container();
         let has_folder = model.folder().join("tokenizer.json").exists();
         match (self, container.kind()) {
-            (ModelLocation::Path(path), Kind::Gguf) if !(path.is_dir() && has_folder) => {
-                Ok(Words::of_gguf(container.metadata(), &girih_words::Limits::DEFAULT)?)
+            (ModelLocation::Path(path), ContainerKind::Gguf) if !(path.is_dir() && has_folder) => {
+                Ok(TextProcessor::of_gguf(container.metadata(), &girih_words::TextLimits::DEFAULT)?)
             }
-            _ => self.words(),
+            _ => self.text_processor(),
         }
     }
 }
@@ -202,9 +204,9 @@ pub fn start_parallel<'w, T: Send>(
 }
 
 /// The limits of the engine that `plan` loads.
-pub fn bounds(plan: &LoadPlan<'_>) -> Bounds {
+pub fn bounds(plan: &LoadPlan<'_>) -> EngineLimits {
     let Key { rows, sequences, context, .. } = plan.key;
-    Bounds { sequences, ..Bounds::new(context, rows) }
+    EngineLimits { sequences, ..EngineLimits::new(context, rows) }
 }
 
 /// A note with the generation settings that sampling uses.

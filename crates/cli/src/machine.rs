@@ -123,8 +123,8 @@ fn own_ticks(stat: &str) -> Option<f64> {
     Some(ticks()? + ticks()?)
 }
 
-/// The limit less the use of this process's cgroup (version 2), or of one of its
-/// parents if that is less.
+/// The limit minus the usage of this process's cgroup (version 2), or that of a
+/// parent cgroup if it is smaller.
 fn cgroup_room(root: &Path) -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;

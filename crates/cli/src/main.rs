@@ -60,8 +60,8 @@ fn report(error: Error) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Escapes control characters: a sentence may quote a file, and a terminal
-/// would obey them.
+/// Escapes control characters: a message may quote a file, and a terminal would
+/// obey them.
 fn escaped(sentence: &str) -> String {
     let escape = |c: char| match c {
         '\n' | '\t' => c.to_string(),

@@ -1,8 +1,8 @@
 //! Prompts and replies that exceed the context: refused, or continued after the
 //! oldest tokens were dropped and the rest prefilled again.
 
-use girih_engine::{Engine, Rate, Request, Stats, Stop};
-use girih_words::Words;
+use girih_engine::{Engine, Request, Stats, Stop, TokenRate};
+use girih_words::TextProcessor;
 
 use crate::error::Result;
 use crate::generate::{Reply, Tail, generate};
@@ -34,13 +34,13 @@ impl Overflow {
         self,
         engine: &mut Engine<'w>,
         request: Request,
-        words: &'w Words,
+        processor: &'w TextProcessor,
         cancelled: impl Fn() -> bool,
         mut show: impl FnMut(&str) -> Result<()>,
     ) -> Result<Reply> {
         let context = engine.limits().context;
         let (mut known, max_new) = (request.tokens.clone(), request.max_new);
-        let tail = Tail::after(&request.tokens, words);
+        let tail = Tail::after(&request.tokens, processor);
         let mut whole: Option<Reply> = None;
         loop {
             let done = whole.as_ref().map_or(0, |reply| reply.ids.len() as u32);
@@ -83,7 +83,7 @@ fn within(mut request: Request, context: u32) -> Request {
 
 /// Joins a reply and its continuation.
 fn joined(mut before: Reply, after: Reply) -> Reply {
-    let sum = |a: Rate, b: Rate| Rate { tokens: a.tokens + b.tokens, time: a.time + b.time };
+    let sum = |a: TokenRate, b: TokenRate| TokenRate { tokens: a.tokens + b.tokens, time: a.time + b.time };
     let (a, b) = (before.stats, after.stats);
     before.ids.extend(after.ids);
     before.text.push_str(&after.text);

@@ -200,7 +200,7 @@ impl PackedStatus {
         })
     }
 
-    /// The same as lines for people: one for the folder, then one for each file,
+    /// The same as readable lines: one for the folder, then one for each file,
     /// most recently used first.
     pub fn lines(&self) -> Vec<String> {
         let path = self.path.display();

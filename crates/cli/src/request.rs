@@ -3,7 +3,7 @@
 
 use girih_engine::{Request, Sampling, Stops};
 use girih_model::{Generation, Model};
-use girih_words::Words;
+use girih_words::TextProcessor;
 
 use crate::args::SamplingArgs;
 use crate::overflow::Overflow;
@@ -34,7 +34,13 @@ fn sampling(args: &SamplingArgs, generation: Option<&Generation>) -> Sampling {
 }
 
 /// A request to continue `tokens` in a context of `context` tokens.
-pub fn request(tokens: Vec<u32>, args: &SamplingArgs, model: &Model, words: &Words, context: u32) -> Request {
+pub fn request(
+    tokens: Vec<u32>,
+    args: &SamplingArgs,
+    model: &Model,
+    processor: &TextProcessor,
+    context: u32,
+) -> Request {
     // The default is cut to what the context leaves; only the user's number can be refused.
     let room = (context as usize).saturating_sub(tokens.len()).max(1);
     let default = match args.overflow {
@@ -46,19 +52,19 @@ pub fn request(tokens: Vec<u32>, args: &SamplingArgs, model: &Model, words: &Wor
         max_new: Some(args.max_tokens.unwrap_or(default)).filter(|max| *max > 0),
         tokens,
         replied: 0,
-        stops: Stops { tokens: stop_tokens(model, words), strings: args.stop.clone() },
+        stops: Stops { tokens: stop_tokens(model, processor), strings: args.stop.clone() },
         logprobs: None,
     }
 }
 
 /// The tokens that end a text: those of generation_config.json and those of the
 /// tokenizer.
-fn stop_tokens(model: &Model, words: &Words) -> Vec<u32> {
+fn stop_tokens(model: &Model, processor: &TextProcessor) -> Vec<u32> {
     let listed = model.generation.as_ref().map(|generation| generation.eos_token_id.list().to_vec());
     let metadata = model.weights.container().metadata();
     let end_of_turn = metadata.get::<u32>("tokenizer.ggml.eot_token_id").ok().flatten();
     let mut tokens: Vec<u32> = listed.unwrap_or_default();
-    tokens.extend(words.tokenizer.named().eos.into_iter().chain(end_of_turn));
+    tokens.extend(processor.tokenizer.named().eos.into_iter().chain(end_of_turn));
     tokens.sort_unstable();
     tokens.dedup();
     tokens

@@ -34,7 +34,8 @@ pub fn read() -> Result<Cli> {
             "unknown key '{key}' in the configuration file: no command has such a flag"
         )));
     }
-    // First without the other sources, to see what is typed; errors are reported below.
+    // Parses the command line alone first, to find the arguments that are typed; errors
+    // are reported below.
     let typed = command.clone().ignore_errors(true).try_get_matches().ok();
     let command = all_with_sources(command, &file, typed.as_ref());
     let matches = command.try_get_matches().map_err(|error| Error::Usage(Box::new(error)))?;

@@ -1,21 +1,21 @@
-//! Writes GGUF files as llama.cpp reads them.
+//! Writes GGUF files that llama.cpp can read.
 
 use std::path::Path;
 
-use girih_file::{Metadata, NewTensor, Value, Writer};
+use girih_file::{ContainerWriter, Metadata, MetadataValue, NewTensor};
 use girih_model::Model;
 use girih_model::arch::schema::{Relayout, Weight};
 use girih_tensor::{DType, Error, Result, Shape};
 
-use super::keys::{Keys, attend, keys};
-use super::options::Options;
-use super::plan::{Chooser, Layout, Planned, at, weights};
-use super::report::{Progress, Report, Written};
-use super::types::{Depth, FileType, Part, fitting, wanted};
+use super::keys::{GgufKeys, attend, keys};
+use super::options::ConvertOptions;
+use super::plan::{Chooser, FileLayout, Planned, at, weights};
+use super::report::{ConvertProgress, ConvertReport, WrittenTensor};
+use super::types::{FileType, MatrixRole, MixContext, fitting, mixed};
 use super::{stream, vocabulary};
 
-/// The formats that such a file has a place for and girih writes.
-const TAKEN: [DType; 11] = [
+/// The matrix formats of GGUF that girih writes.
+const GGUF_DTYPES: [DType; 11] = [
     DType::F32,
     DType::F16,
     DType::BF16,
@@ -29,8 +29,8 @@ const TAKEN: [DType; 11] = [
     DType::MXFP4,
 ];
 
-/// A key of the source that says nothing of the model.
-const ALIGNMENT: &str = "general.alignment";
+/// A key of the source that describes the file, not the model.
+const ALIGNMENT_KEY: &str = "general.alignment";
 
 /// The version of the block formats (`GGML_QNT_VERSION`).
 const QUANTIZATION_VERSION: u32 = 2;
@@ -39,10 +39,10 @@ pub(super) fn write(
     model: &Model,
     out: &Path,
     file_type: FileType,
-    options: &Options,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Report> {
-    let Keys { metadata: facts, factors, mut warnings } = keys(model.arch(), &model.facts)?;
+    options: &ConvertOptions,
+    progress: &mut dyn FnMut(ConvertProgress<'_>),
+) -> Result<ConvertReport> {
+    let GgufKeys { metadata: facts, factors, mut warnings } = keys(model.arch(), &model.facts)?;
     let planned = plan(model, file_type, options)?;
     let mut metadata = general(model, file_type, options)?;
     facts.iter().try_for_each(|(key, value)| metadata.insert(key, value.clone()))?;
@@ -54,7 +54,7 @@ pub(super) fn write(
     let mut tensors: Vec<NewTensor> =
         factors_shape.iter().map(|(name, shape)| new(name, DType::F32, *shape)).collect();
     tensors.extend(planned.iter().map(|tensor| new(&tensor.name, tensor.stored, tensor.shape)));
-    let mut writer = Writer::gguf(out, &metadata, &tensors)?;
+    let mut writer = ContainerWriter::gguf(out, &metadata, &tensors)?;
     if let Some((name, numbers)) = factors {
         stream::write_numbers(&mut writer, name, numbers)?;
     }
@@ -69,27 +69,27 @@ fn new(name: &str, dtype: DType, shape: Shape) -> NewTensor {
     NewTensor { name: name.to_owned(), dtype, shape }
 }
 
-fn computed(name: &str, shape: Shape) -> Written {
-    let note = Some("made from the facts".to_owned());
-    Written { name: name.to_owned(), shape, source: DType::F32, stored: DType::F32, note }
+fn computed(name: &str, shape: Shape) -> WrittenTensor {
+    let note = Some("computed from the facts".to_owned());
+    WrittenTensor { name: name.to_owned(), shape, source: DType::F32, stored: DType::F32, note }
 }
 
-/// The keys that every model has, and what else a GGUF says of itself: its
-/// author, its licence.
-fn general(model: &Model, file_type: FileType, options: &Options) -> Result<Metadata> {
+/// The general keys of every model, and the source's own, such as its author
+/// and licence.
+fn general(model: &Model, file_type: FileType, options: &ConvertOptions) -> Result<Metadata> {
     let arch = model.arch();
     let name = arch.matches.gguf.first().ok_or_else(|| {
-        Error::new(format!("architecture {} has no name in GGUF, so that no GGUF can be written", arch.name))
+        Error::new(format!("architecture {} has no name in GGUF, so it cannot be written as GGUF", arch.name))
     })?;
     let mut metadata = Metadata::new();
-    metadata.insert("general.architecture", Value::String(name.clone()))?;
+    metadata.insert("general.architecture", MetadataValue::String(name.clone()))?;
     if let Some(name) = options.name.clone().or_else(|| own_name(model)) {
-        metadata.insert("general.name", Value::String(name))?;
+        metadata.insert("general.name", MetadataValue::String(name))?;
     }
-    metadata.insert("general.file_type", Value::U32(file_type.number()))?;
-    metadata.insert("general.quantization_version", Value::U32(QUANTIZATION_VERSION))?;
+    metadata.insert("general.file_type", MetadataValue::U32(file_type.number()))?;
+    metadata.insert("general.quantization_version", MetadataValue::U32(QUANTIZATION_VERSION))?;
     for (key, value) in model.weights.container().metadata().iter() {
-        if key.starts_with("general.") && key != ALIGNMENT && metadata.value(key).is_none() {
+        if key.starts_with("general.") && key != ALIGNMENT_KEY && metadata.value(key).is_none() {
             metadata.insert(key, value.clone())?;
         }
     }
@@ -103,16 +103,16 @@ fn own_name(model: &Model) -> Option<String> {
     stated.map(str::to_owned).or_else(folder)
 }
 
-/// Every tensor of the model under its name in GGUF, with its format.
-fn plan(model: &Model, file_type: FileType, options: &Options) -> Result<Vec<Planned>> {
+/// Plans every tensor of the model: its name in GGUF and its format.
+fn plan(model: &Model, file_type: FileType, options: &ConvertOptions) -> Result<Vec<Planned>> {
     let facts = &model.facts;
     let shared_heads = facts.layers.first().is_some_and(|layer| attend(layer).heads > attend(layer).kv_heads);
-    let depth = Depth { layers: facts.layers.len(), shared_heads };
-    let mut chooser = Chooser::new(options.recipe.as_ref(), &TAKEN);
+    let context = MixContext { layers: facts.layers.len(), shared_heads };
+    let mut chooser = Chooser::new(options.recipe.as_ref(), &GGUF_DTYPES);
     let mut planned = Vec::new();
-    for (weight, entry, layer) in weights(model.arch(), &model.weights, depth.layers) {
+    for (weight, entry, layer) in weights(model.arch(), &model.weights, context.layers) {
         if weight == "head.weight" && facts.head.tied {
-            continue; // in GGUF a head of its own means that the model is not tied
+            continue; // a GGUF file with a separate head is an untied model
         }
         let Some((source, shape)) = model.weights.info(&weight) else { continue };
         let name = entry.gguf.as_ref().ok_or_else(|| {
@@ -122,8 +122,8 @@ fn plan(model: &Model, file_type: FileType, options: &Options) -> Result<Vec<Pla
         let (stored, note) = if shape.extents().len() < 2 {
             (DType::F32, None)
         } else {
-            let part = part(&weight, layer, facts.head.tied);
-            let default = || by_type(file_type, part, shape.columns(), depth);
+            let role = role(&weight, layer, facts.head.tied);
+            let default = || by_type(file_type, role, shape.columns(), context);
             chooser.choose([&weight, &name], &shape, default)?
         };
         let layout = layout(model, entry, layer, &weight)?;
@@ -133,24 +133,30 @@ fn plan(model: &Model, file_type: FileType, options: &Options) -> Result<Vec<Pla
     Ok(planned)
 }
 
-/// What a matrix is for.
-fn part(weight: &str, layer: Option<usize>, tied: bool) -> Part {
+/// The role of a weight's matrix.
+fn role(weight: &str, layer: Option<usize>, tied: bool) -> MatrixRole {
     match (weight, layer) {
-        ("embed.table", _) if !tied => Part::Embedding,
-        ("embed.table" | "head.weight", _) => Part::Head,
-        (_, Some(layer)) if weight.ends_with(".mixer.v.weight") => Part::Values(layer),
-        (_, Some(layer)) if weight.ends_with(".ffn.down.weight") => Part::Down(layer),
-        _ => Part::Other,
+        ("embed.table", _) if !tied => MatrixRole::Embedding,
+        ("embed.table" | "head.weight", _) => MatrixRole::Head,
+        (_, Some(layer)) if weight.ends_with(".mixer.v.weight") => MatrixRole::Values(layer),
+        (_, Some(layer)) if weight.ends_with(".ffn.down.weight") => MatrixRole::Down(layer),
+        _ => MatrixRole::Other,
     }
 }
 
-/// The format by the type of the file, and why where it is not what most matrices get.
-fn by_type(file_type: FileType, part: Part, columns: usize, depth: Depth) -> (DType, Option<String>) {
-    let wanted = wanted(file_type, part, columns, depth);
-    let stored = fitting(wanted, columns);
-    let note = if stored != wanted {
-        let block = wanted.tile().1;
-        Some(format!("instead of {wanted}: rows of {columns} weights are no whole blocks of {block}"))
+/// The format of a matrix by the file's type, and the reason if it differs from
+/// that of most matrices.
+fn by_type(
+    file_type: FileType,
+    role: MatrixRole,
+    columns: usize,
+    context: MixContext,
+) -> (DType, Option<String>) {
+    let mixed = mixed(file_type, role, columns, context);
+    let stored = fitting(mixed, columns);
+    let note = if stored != mixed {
+        let block = mixed.tile().1;
+        Some(format!("instead of {mixed}: rows of {columns} weights are not whole blocks of {block}"))
     } else if stored != file_type.dtype() {
         Some(format!("by the mix of {}", file_type.name()))
     } else {
@@ -159,24 +165,27 @@ fn by_type(file_type: FileType, part: Part, columns: usize, depth: Depth) -> (DT
     (stored, note)
 }
 
-/// The order of rows that makes GGUF's tensor ours when it is read again.
-fn layout(model: &Model, entry: &Weight, layer: Option<usize>, weight: &str) -> Result<Layout> {
+/// The order of rows in the file: the inverse of the transform that reading
+/// applies.
+fn layout(model: &Model, entry: &Weight, layer: Option<usize>, weight: &str) -> Result<FileLayout> {
     let attend = layer.and_then(|layer| model.facts.layers.get(layer)).map(attend);
     match (entry.gguf_as, attend) {
-        (None, _) => Ok(Layout::Ours),
-        (Some(Relayout::UnpermuteHeads), Some(attend)) => Ok(Layout::Interleaved { heads: attend.heads }),
+        (None, _) => Ok(FileLayout::Ours),
+        (Some(Relayout::UnpermuteHeads), Some(attend)) => Ok(FileLayout::Interleaved { heads: attend.heads }),
         (Some(Relayout::UnpermuteKvHeads), Some(attend)) => {
-            Ok(Layout::Interleaved { heads: attend.kv_heads })
+            Ok(FileLayout::Interleaved { heads: attend.kv_heads })
         }
-        (Some(other), _) => Err(Error::new(format!("'{weight}' is {other:?} in GGUF, which is only read"))),
+        (Some(other), _) => {
+            Err(Error::new(format!("'{weight}' is {other:?} in GGUF, which can be read but not written")))
+        }
     }
 }
 
-/// A warning where weights were rounded before and are rounded again.
+/// A warning if weights that are already quantized are quantized again.
 fn requantized(planned: &[Planned]) -> Option<String> {
     let rounded = |tensor: &&Planned| tensor.source.tile() != (1, 1) && tensor.source != tensor.stored;
     let count = planned.iter().filter(rounded).count();
     (count > 0).then(|| {
-        format!("{count} tensors of the source are quantized already and lose again; convert the original for the best result")
+        format!("{count} tensors of the source are already quantized and lose precision again; convert the original model instead")
     })
 }

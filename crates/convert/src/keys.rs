@@ -1,55 +1,55 @@
-//! The facts of a model as keys of GGUF: the way back of `arch/fill.rs`,
-//! through the same fields of the architecture's description.
+//! Writes a model's facts as GGUF keys: the inverse of `arch/fill.rs`, driven by
+//! the same fields of the architecture's description.
 
-use girih_file::{Metadata, Value};
+use girih_file::{Metadata, MetadataValue};
 use girih_graph::Span;
-use girih_model::arch::schema::{Arch, DefaultValue, Field, SpanKind};
-use girih_model::arch::{Attend, Facts, Ffn, Layer, Mixer, act};
+use girih_model::arch::schema::{Arch, DefaultValue, Field, LayerKind};
+use girih_model::arch::{AttentionFacts, Facts, Ffn, LayerFacts, Mixer, act};
 use girih_tensor::{Error, Result};
 
-/// What the facts come to in a GGUF file.
-pub(super) struct Keys {
+/// The keys and the tensor of a GGUF file that state a model's facts.
+pub(super) struct GgufKeys {
     pub metadata: Metadata,
-    /// A tensor of rotary divisors: its name and its numbers.
+    /// A tensor of rotary divisors: its name and values.
     pub factors: Option<(String, Vec<f32>)>,
-    /// What llama.cpp reads otherwise.
+    /// The facts that llama.cpp reads differently.
     pub warnings: Vec<String>,
 }
 
 /// The keys for `facts`.
 ///
 /// # Errors
-/// When the architecture names no key for something that its defaults do not say.
-pub(super) fn keys(arch: &Arch, facts: &Facts) -> Result<Keys> {
-    let keys = Keys { metadata: Metadata::new(), factors: None, warnings: Vec::new() };
-    let mut writing = Writing { arch, facts, keys };
-    writing.sizes()?;
-    writing.norms_and_head()?;
-    writing.spans()?;
-    writing.scores()?;
-    writing.ropes()?;
-    writing.act()?;
-    Ok(writing.keys)
+/// When a fact differs from the architecture's default and has no key.
+pub(super) fn keys(arch: &Arch, facts: &Facts) -> Result<GgufKeys> {
+    let keys = GgufKeys { metadata: Metadata::new(), factors: None, warnings: Vec::new() };
+    let mut writer = KeyWriter { arch, facts, keys };
+    writer.sizes()?;
+    writer.norms_and_head()?;
+    writer.spans()?;
+    writer.scores()?;
+    writer.ropes()?;
+    writer.act()?;
+    Ok(writer.keys)
 }
 
 /// Attention of a layer.
-pub(super) fn attend(layer: &Layer) -> &Attend {
+pub(super) fn attend(layer: &LayerFacts) -> &AttentionFacts {
     let Mixer::Attend(attend) = &layer.mixer;
     attend
 }
 
-struct Writing<'a> {
+struct KeyWriter<'a> {
     arch: &'a Arch,
     facts: &'a Facts,
-    keys: Keys,
+    keys: GgufKeys,
 }
 
-impl Writing<'_> {
+impl KeyWriter<'_> {
     fn no_key(&self, what: &str) -> Error {
         Error::new(format!("architecture {} has no GGUF key for {what}", self.arch.name))
     }
 
-    fn put(&mut self, what: &str, field: &Field, value: Value) -> Result<()> {
+    fn put(&mut self, what: &str, field: &Field, value: MetadataValue) -> Result<()> {
         let key = field.gguf.as_ref().ok_or_else(|| self.no_key(what))?;
         for key in std::iter::once(key).chain(&field.gguf_also) {
             self.keys.metadata.insert(key.as_str(), value.clone())?;
@@ -58,9 +58,9 @@ impl Writing<'_> {
     }
 
     fn put_size(&mut self, what: &str, field: &Field, size: usize) -> Result<()> {
-        let number =
-            u32::try_from(size).map_err(|_| Error::new(format!("{what} is {size}, too much for GGUF")))?;
-        self.put(what, field, Value::U32(number))
+        let number = u32::try_from(size)
+            .map_err(|_| Error::new(format!("{what} is {size}; GGUF holds at most {}", u32::MAX)))?;
+        self.put(what, field, MetadataValue::U32(number))
     }
 
     fn sizes(&mut self) -> Result<()> {
@@ -83,15 +83,15 @@ impl Writing<'_> {
 
     fn norms_and_head(&mut self) -> Result<()> {
         let (arch, facts) = (self.arch, self.facts);
-        self.put("norms.epsilon", &arch.norms.epsilon, Value::F32(facts.head.epsilon))?;
+        self.put("norms.epsilon", &arch.norms.epsilon, MetadataValue::F32(facts.head.epsilon))?;
         match (&arch.head.softcap, facts.head.softcap) {
-            (Some(field), Some(cap)) => self.put("head.softcap", field, Value::F32(cap)),
+            (Some(field), Some(cap)) => self.put("head.softcap", field, MetadataValue::F32(cap)),
             _ => Ok(()),
         }
     }
 
-    /// The window, and the period of full layers where it is not the
-    /// architecture's own.
+    /// The window, and the period of full layers if it differs from the
+    /// architecture's.
     fn spans(&mut self) -> Result<()> {
         let (arch, layers) = (self.arch, &self.facts.layers);
         let windows = layers.iter().find_map(|layer| match attend(layer).span {
@@ -99,11 +99,11 @@ impl Writing<'_> {
             Span::Full => None,
         });
         if let (Some(field), Some(window)) = (&arch.sizes.window, windows) {
-            self.put("sizes.window", field, Value::U32(window))?;
+            self.put("sizes.window", field, MetadataValue::U32(window))?;
         }
         let spans = &arch.mixer.spans;
         let is_full = |index: usize| attend(&layers[index]).span == Span::Full;
-        let usual = |index: usize| spans[index % spans.len()] == SpanKind::Full;
+        let usual = |index: usize| spans[index % spans.len()] == LayerKind::Full;
         if (0..layers.len()).all(|index| is_full(index) == usual(index)) {
             return Ok(());
         }
@@ -120,33 +120,34 @@ impl Writing<'_> {
         let mixer = &self.arch.mixer;
         let Some(attend) = self.facts.layers.first().map(attend) else { return Ok(()) };
         if let (Some(field), Some(cap)) = (&mixer.softcap, attend.softcap) {
-            self.put("mixer.softcap", field, Value::F32(cap))?;
+            self.put("mixer.softcap", field, MetadataValue::F32(cap))?;
         }
         let scale = |of: f32| (1.0 / f64::from(of).sqrt()) as f32;
         if attend.scale == scale(attend.head_size as f32) {
             return Ok(());
         }
         let field = mixer.scale_of.as_ref().ok_or_else(|| self.no_key("the scale of its scores"))?;
-        // The nearest f32 gives the scale again; so does the integer that it mostly was.
+        // Prefers an integer if it gives the same scale, because most models have
+        // one.
         let exact = (1.0 / f64::from(attend.scale).powi(2)) as f32;
         let of = if scale(exact.round()) == attend.scale { exact.round() } else { exact };
         self.keys.warnings.push(format!(
-            "scores are divided by the root of {of}, not of the size of a head, {}; llama.cpp does not read this, \
-             so that it may give other results",
+            "scores are divided by the square root of {of}, not of the head size {}; llama.cpp does not read this key \
+             and may give other results",
             attend.head_size
         ));
-        self.put("mixer.scale_of", field, Value::F32(of))
+        self.put("mixer.scale_of", field, MetadataValue::F32(of))
     }
 
     fn ropes(&mut self) -> Result<()> {
         for (kind, rope) in &self.arch.rope {
             let name = match kind {
-                SpanKind::Full => "full",
-                SpanKind::Local => "local",
+                LayerKind::Full => "full",
+                LayerKind::Local => "local",
             };
             let mut used = self.facts.layers.iter().map(|layer| &attend(layer).rope);
             let Some(facts) = used.find(|rope| rope.name == name) else { continue };
-            self.put(&format!("rope.{name}.base"), &rope.base, Value::F32(facts.base))?;
+            self.put(&format!("rope.{name}.base"), &rope.base, MetadataValue::F32(facts.base))?;
             let Some(&first) = facts.factors.first() else { continue };
             let scaling = rope.scaling.as_ref();
             let prefix = scaling.and_then(|scaling| scaling.gguf.as_deref());
@@ -154,8 +155,8 @@ impl Writing<'_> {
             match (prefix, tensor) {
                 (Some(prefix), _) if facts.factors.iter().all(|factor| *factor == first) => {
                     let metadata = &mut self.keys.metadata;
-                    metadata.insert(format!("{prefix}.type"), Value::String("linear".to_owned()))?;
-                    metadata.insert(format!("{prefix}.factor"), Value::F32(first))?;
+                    metadata.insert(format!("{prefix}.type"), MetadataValue::String("linear".to_owned()))?;
+                    metadata.insert(format!("{prefix}.factor"), MetadataValue::F32(first))?;
                 }
                 (_, Some(tensor)) => self.keys.factors = Some((tensor.to_owned(), facts.factors.clone())),
                 _ => {

@@ -1,9 +1,9 @@
-//! Writes a model again, in another container or other storage formats.
+//! Converts a model to another container or to other storage formats.
 //!
 //! A GGUF file follows llama.cpp's names, order of rows and mixes of types, so
-//! that llama.cpp reads it, too. A Q4NX folder is the model's own folder with
-//! packed matrices. Tensors are read, packed and written band by band; a model
-//! is never in memory as a whole, and the same model gives the same bytes.
+//! that llama.cpp can read it. A Q4NX folder is the model's folder with packed
+//! matrices. Tensors are read, packed and written in bands of rows, so that a
+//! model is never in memory as a whole. The same model gives the same bytes.
 #![forbid(unsafe_code)]
 
 mod gguf;
@@ -23,32 +23,32 @@ use girih_graph::{Key, Variant};
 use girih_model::Model;
 use girih_tensor::{DType, Error, Result};
 
-pub use options::{Options, Target};
+pub use options::{ConvertOptions, ConvertTarget};
 pub use recipe::Recipe;
-pub use report::{Progress, Report, Written};
+pub use report::{ConvertProgress, ConvertReport, WrittenTensor};
 pub use types::FileType;
 
 /// Writes `model` to `out`: a file for GGUF, a folder for Q4NX.
 ///
 /// # Errors
-/// When `out` is there already; when the container has no place for something
-/// that the model needs (the sentence names it); when a weight is not finite,
-/// or not finite any more in its new format; when a recipe does not fit the
-/// model; or when a file cannot be read or written.
+/// When `out` already exists; when the container cannot express a property of
+/// the model, which the error names; when a weight is not finite, or overflows
+/// in its new format; when a recipe does not match the model; or when a file
+/// cannot be read or written.
 pub fn convert(
     model: &Model,
     out: &Path,
-    options: &Options,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Report> {
+    options: &ConvertOptions,
+    progress: &mut dyn FnMut(ConvertProgress<'_>),
+) -> Result<ConvertReport> {
     if out.symlink_metadata().is_ok() {
-        return Err(Error::new("is there already; name another place, or remove it").of(out.display()));
+        return Err(Error::new("already exists; choose another path, or remove it").of(out.display()));
     }
     // The graph's builder checks the shape of every weight against the facts.
     let smallest = Key { rows: 1, sequences: 1, context: 1, output_rows: 1, variant: Variant::GENERATE };
     model.graph(smallest, DType::F32)?;
     match options.target {
-        Target::Gguf(file_type) => gguf::write(model, out, file_type, options, progress),
-        Target::Q4nx => q4nx::write(model, out, options, progress),
+        ConvertTarget::Gguf(file_type) => gguf::write(model, out, file_type, options, progress),
+        ConvertTarget::Q4nx => q4nx::write(model, out, options, progress),
     }
 }

@@ -1,48 +1,48 @@
-//! What is asked of a conversion.
+//! The options of a conversion.
 
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 
 use girih_tensor::{Error, Result};
-use girih_words::Limits;
+use girih_words::TextLimits;
 
 use super::recipe::Recipe;
 use super::types::{self, FileType};
 
-/// What is to be written.
+/// The output of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum ConvertTarget {
     /// One GGUF file.
     Gguf(FileType),
     /// A folder in the hub's layout whose matrices are Q4NX.
     Q4nx,
 }
 
-impl FromStr for Target {
+impl FromStr for ConvertTarget {
     type Err = Error;
 
-    /// Reads `q4nx` or the name of a [`FileType`], in any case.
-    fn from_str(text: &str) -> Result<Target> {
+    /// Parses `q4nx` or the name of a [`FileType`], in any case.
+    fn from_str(text: &str) -> Result<ConvertTarget> {
         if text.eq_ignore_ascii_case("q4nx") {
-            return Ok(Target::Q4nx);
+            return Ok(ConvertTarget::Q4nx);
         }
-        types::parse(text).map(Target::Gguf).ok_or_else(|| {
-            Error::new(format!("'{text}' is no type of file; known are {}, q4nx", types::names()))
-        })
+        types::parse(text)
+            .map(ConvertTarget::Gguf)
+            .ok_or_else(|| Error::new(format!("unknown file type '{text}'; known: {}, q4nx", types::names())))
     }
 }
 
-/// How a model is to be written.
+/// The options of a conversion.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// What is to be written.
-    pub target: Target,
-    /// Storage formats of single tensors.
+pub struct ConvertOptions {
+    /// The output.
+    pub target: ConvertTarget,
+    /// The storage formats of single tensors.
     pub recipe: Option<Recipe>,
-    /// The model's name in a GGUF file; that of its folder or file if not given.
+    /// The model's name in a GGUF file; by default that of its folder or file.
     pub name: Option<String>,
-    /// Threads that pack at a time; the bytes do not depend on it.
+    /// The number of threads (does not affect the bytes).
     pub threads: NonZeroUsize,
-    /// Caps on the files that are read beside the weights.
-    pub limits: Limits,
+    /// The caps on the tokenizer's files.
+    pub limits: TextLimits,
 }

@@ -1,14 +1,14 @@
-//! Which tensors a converted model consists of, and how each is stored.
+//! The tensors of a converted model and their storage formats.
 
-use girih_model::Weights;
+use girih_model::ModelWeights;
 use girih_model::arch::Arch;
 use girih_model::arch::schema::Weight;
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::recipe::Recipe;
-use super::report::Written;
+use super::report::WrittenTensor;
 
-/// One weight that is to be written.
+/// A weight to write.
 #[derive(Clone, Debug)]
 pub(super) struct Planned {
     /// girih's name.
@@ -16,39 +16,38 @@ pub(super) struct Planned {
     /// The name in the file.
     pub name: String,
     pub shape: Shape,
-    /// How the model hands it out.
+    /// The format in which the model is read.
     pub source: DType,
-    /// How it is stored.
+    /// The format in the file.
     pub stored: DType,
-    pub layout: Layout,
-    /// Why it is stored otherwise than the type of the file says.
+    pub layout: FileLayout,
+    /// The reason if the format differs from that of the file's type.
     pub note: Option<String>,
 }
 
-/// What stands between a weight and the file.
+/// The layout of a weight in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
-    /// The file has girih's own order of rows.
+pub(super) enum FileLayout {
+    /// girih's order of rows.
     Ours,
-    /// The file has the halves of each of so many heads interleaved.
+    /// The halves of each of the `heads` heads are interleaved.
     Interleaved { heads: usize },
-    /// The file has what the model's own container has, values and order.
+    /// The values and order of the model's container.
     AsStored,
 }
 
 impl Planned {
-    pub(super) fn written(&self) -> Written {
+    pub(super) fn written(&self) -> WrittenTensor {
         let Planned { name, shape, source, stored, note, .. } = self.clone();
-        Written { name, shape, source, stored, note }
+        WrittenTensor { name, shape, source, stored, note }
     }
 }
 
-/// The weights that a model has, in the order in which they are written: those
-/// of the whole model, then layer by layer. Each with its pattern's entry and
-/// the layer.
+/// The weights of a model in the order of writing: those of the whole model,
+/// then layer by layer; each with its description and its layer.
 pub(super) fn weights<'a>(
     arch: &'a Arch,
-    weights: &'a Weights,
+    weights: &'a ModelWeights,
     layers: usize,
 ) -> impl Iterator<Item = (String, &'a Weight, Option<usize>)> {
     let of_model = arch.weights.iter().filter(|(pattern, _)| !pattern.contains("{i}"));
@@ -60,27 +59,26 @@ pub(super) fn weights<'a>(
     of_model.chain(of_layers).filter(|(name, ..)| weights.info(name).is_some())
 }
 
-/// The name that a pattern has in a layer.
+/// Fills the layer's number into a pattern.
 pub(super) fn at(pattern: &str, layer: Option<usize>) -> String {
     layer.map_or(pattern.to_owned(), |layer| pattern.replace("{i}", &layer.to_string()))
 }
 
-/// Decides the formats of matrices: by the recipe, else by what the type of
-/// the file wants.
+/// Chooses the formats of matrices: by the recipe, else by the file's type.
 pub(super) struct Chooser<'a> {
     recipe: Option<&'a Recipe>,
     used: Vec<usize>,
-    /// What the container has a place for.
-    taken: &'a [DType],
+    /// The formats that the container supports.
+    supported: &'a [DType],
 }
 
 impl<'a> Chooser<'a> {
-    pub(super) fn new(recipe: Option<&'a Recipe>, taken: &'a [DType]) -> Chooser<'a> {
-        Chooser { recipe, used: Vec::new(), taken }
+    pub(super) fn new(recipe: Option<&'a Recipe>, supported: &'a [DType]) -> Chooser<'a> {
+        Chooser { recipe, used: Vec::new(), supported }
     }
 
-    /// The format of a matrix with these names and its reason; `default` gives
-    /// both where no rule does.
+    /// The format of a matrix with these names, and its reason; `default` gives
+    /// both if no rule matches.
     pub(super) fn choose(
         &mut self,
         names: [&str; 2],
@@ -93,18 +91,18 @@ impl<'a> Chooser<'a> {
         self.used.push(rule);
         let of_rule =
             |error: Error| error.of(format!("rule {} of the recipe, tensor '{}'", rule + 1, names[1]));
-        if !self.taken.contains(&dtype) {
-            let taken: Vec<&str> = self.taken.iter().map(|dtype| dtype.name()).collect();
+        if !self.supported.contains(&dtype) {
+            let supported: Vec<&str> = self.supported.iter().map(|dtype| dtype.name()).collect();
             return Err(of_rule(Error::new(format!(
-                "there is no place for {dtype} in such a file; there is for {}",
-                taken.join(", ")
+                "{dtype} cannot be stored in this type of file; supported are {}",
+                supported.join(", ")
             ))));
         }
         dtype.bytes(shape).map_err(of_rule)?;
         Ok((dtype, Some(format!("rule {} of the recipe", rule + 1))))
     }
 
-    /// Checks that every rule decided for a matrix.
+    /// Checks that every rule was used.
     pub(super) fn finish(self) -> Result<()> {
         self.recipe.map_or(Ok(()), |recipe| recipe.check_used(&self.used))
     }

@@ -1,47 +1,51 @@
-//! Writes a model's folder again with Q4NX matrices.
+//! Writes a copy of a model's folder with Q4NX matrices.
 //!
-//! Tensors keep their names in safetensors; matrices of linear layers become
-//! Q4NX, everything else is copied as it is stored (`file/q4nx.rs` describes
-//! the form). Configuration and tokenizer are copied.
+//! Tensors keep their names in safetensors. Matrices of linear layers become
+//! Q4NX, all other tensors are copied unchanged (`file/q4nx.rs` describes the
+//! storage). Configuration and tokenizer are copied.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 
-use girih_file::{COMPANIONS, INDEX, Kind, NewTensor, Value, Writer, q4nx};
+use girih_file::{
+    COMPANIONS, ContainerKind, ContainerWriter, MetadataValue, NewTensor, SAFETENSORS_INDEX, q4nx,
+};
 use girih_model::Model;
 use girih_tensor::{DType, Error, Result};
 
-use super::options::Options;
-use super::plan::{Chooser, Layout, Planned, weights};
-use super::report::{Progress, Report};
+use super::options::ConvertOptions;
+use super::plan::{Chooser, FileLayout, Planned, weights};
+use super::report::{ConvertProgress, ConvertReport};
 use super::stream;
 
-/// The formats that such a folder has a place for.
-const TAKEN: [DType; 4] = [DType::Q4NX, DType::F32, DType::F16, DType::BF16];
+/// The matrix formats of a Q4NX folder.
+const Q4NX_DTYPES: [DType; 4] = [DType::Q4NX, DType::F32, DType::F16, DType::BF16];
 
 pub(super) fn write(
     model: &Model,
     out: &Path,
-    options: &Options,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Report> {
-    if model.weights.container().kind() != Kind::Safetensors {
-        return Err(Error::new("Q4NX is written from safetensors models; convert the original of this GGUF"));
+    options: &ConvertOptions,
+    progress: &mut dyn FnMut(ConvertProgress<'_>),
+) -> Result<ConvertReport> {
+    if model.weights.container().kind() != ContainerKind::Safetensors {
+        return Err(Error::new(
+            "Q4NX can only be made from safetensors models; convert the original of this GGUF",
+        ));
     }
     let planned = plan(model, options)?;
     fs::create_dir(out).map_err(|error| unwritten(out, &error))?;
     let written = write_folder(model, out, &planned, options, progress);
     if written.is_err() {
-        // Nothing can be done about a folder that cannot be removed; the error says more.
+        // If removing the folder fails too, the write error is reported.
         let _ = fs::remove_dir_all(out);
     }
     written
 }
 
-/// Every tensor of the model with its format.
-fn plan(model: &Model, options: &Options) -> Result<Vec<Planned>> {
-    let mut chooser = Chooser::new(options.recipe.as_ref(), &TAKEN);
+/// Plans every tensor of the model and its format.
+fn plan(model: &Model, options: &ConvertOptions) -> Result<Vec<Planned>> {
+    let mut chooser = Chooser::new(options.recipe.as_ref(), &Q4NX_DTYPES);
     let mut planned = Vec::new();
     for (weight, entry, _) in weights(model.arch(), &model.weights, model.facts.layers.len()) {
         let Some((name, info)) = model.weights.stored(&weight) else { continue };
@@ -51,10 +55,10 @@ fn plan(model: &Model, options: &Options) -> Result<Vec<Planned>> {
                 let linear = if weight == "embed.table" { source } else { DType::Q4NX };
                 chooser.choose([&weight, &name], &shape, || (linear, None))?
             }
-            (2, Some(_)) => (source, Some("kept: its rows are in an order of their own".to_owned())),
+            (2, Some(_)) => (source, Some("kept: its rows are stored in another order".to_owned())),
             _ => (source, None),
         };
-        planned.push(Planned { weight, name, shape, source, stored, layout: Layout::AsStored, note });
+        planned.push(Planned { weight, name, shape, source, stored, layout: FileLayout::AsStored, note });
     }
     chooser.finish()?;
     Ok(planned)
@@ -64,10 +68,10 @@ fn write_folder(
     model: &Model,
     out: &Path,
     planned: &[Planned],
-    options: &Options,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Report> {
-    for name in COMPANIONS.iter().filter(|name| **name != INDEX) {
+    options: &ConvertOptions,
+    progress: &mut dyn FnMut(ConvertProgress<'_>),
+) -> Result<ConvertReport> {
+    for name in COMPANIONS.iter().filter(|name| **name != SAFETENSORS_INDEX) {
         let from = model.folder().join(name);
         if from.is_file() {
             let to = out.join(name);
@@ -75,12 +79,12 @@ fn write_folder(
         }
     }
     let tensors = planned.iter().map(new_tensor).collect::<Result<Vec<_>>>()?;
-    // The weights come last: a folder without them is no model.
+    // The weights are written last, so that an incomplete folder is not a model.
     let mut writer =
-        Writer::safetensors(&out.join("model.safetensors"), &metadata(model, planned), &tensors)?;
-    let places: HashMap<&str, usize> = writer.order().zip(0..).collect();
+        ContainerWriter::safetensors(&out.join("model.safetensors"), &metadata(model, planned), &tensors)?;
+    let ranks: HashMap<&str, usize> = writer.order().zip(0..).collect();
     let mut ordered = planned.to_vec();
-    ordered.sort_by_key(|tensor| places[tensor.name.as_str()]);
+    ordered.sort_by_key(|tensor| ranks[tensor.name.as_str()]);
     let report = stream::write_all(&mut writer, &model.weights, &ordered, options, progress)?;
     writer.finish()?;
     Ok(report)
@@ -94,11 +98,11 @@ fn new_tensor(tensor: &Planned) -> Result<NewTensor> {
     Ok(NewTensor { name: tensor.name.clone(), dtype, shape })
 }
 
-/// The source's own strings, and the shapes that the packed tensors hide.
+/// The source's strings, and the shapes of the packed matrices.
 fn metadata(model: &Model, planned: &[Planned]) -> BTreeMap<String, String> {
     let source = model.weights.container().metadata().iter();
     let strings = source.filter_map(|(key, value)| match value {
-        Value::String(text) if !q4nx::is_pair(key) => Some((key.to_owned(), text.clone())),
+        MetadataValue::String(text) if !q4nx::is_pair(key) => Some((key.to_owned(), text.clone())),
         _ => None,
     });
     let packed = planned.iter().filter(|tensor| tensor.stored == DType::Q4NX);

@@ -2,20 +2,20 @@
 //!
 //! ```toml
 //! [[rule]]
-//! tensors = "layers.*.ffn.down.weight"   # girih's name, or the name in the file
+//! tensors = "layers.*.ffn.down.weight"   # girih's name, or the file's
 //! type = "q6_k"
 //! ```
-//! Rules apply to matrices; vectors are always stored as the container has
-//! them. The first rule that matches decides, and a matrix without a rule gets
-//! what the type of the file says. `*` stands for any characters.
+//! Rules apply to matrices; vectors always have the container's default format.
+//! The first matching rule counts; a matrix without one has the format of the
+//! file's type. `*` matches any characters.
 
 use girih_tensor::{DType, Error, Result};
 use serde::Deserialize;
 
-/// The most rules of a recipe: more than any model has kinds of tensors.
+/// The maximum number of rules of a recipe, above the kinds of tensors of any model.
 const RULES_MAX: usize = 10_000;
 
-/// Ordered rules.
+/// An ordered list of rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipe {
     rules: Vec<Rule>,
@@ -30,7 +30,7 @@ struct Rule {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct RecipeFile {
     rule: Vec<FileRule>,
 }
 
@@ -43,42 +43,41 @@ struct FileRule {
 }
 
 impl Recipe {
-    /// Reads a recipe.
+    /// Parses a recipe.
     ///
     /// # Errors
-    /// When the text is no TOML of this form, or names a format that girih
-    /// does not write.
+    /// When the text is not TOML of this form, or names a format that girih does
+    /// not write.
     pub fn parse(text: &str) -> Result<Recipe> {
-        let file: File =
-            toml::from_str(text).map_err(|error| Error::new(format!("is no recipe: {error}")))?;
+        let file: RecipeFile =
+            toml::from_str(text).map_err(|error| Error::new(format!("is not a valid recipe: {error}")))?;
         if file.rule.is_empty() || file.rule.len() > RULES_MAX {
             let count = file.rule.len();
-            return Err(Error::new(format!("has {count} rules; 1 to {RULES_MAX} are taken")));
+            return Err(Error::new(format!("has {count} rules; 1 to {RULES_MAX} are needed")));
         }
         let rules = file.rule.into_iter().map(|rule| {
             let dtype: DType = rule.dtype.parse()?;
             if !dtype.writes() {
-                return Err(Error::new(format!("wants {dtype}, which girih reads but does not write")));
+                return Err(Error::new(format!("names {dtype}, which girih reads but does not write")));
             }
             Ok(Rule { tensors: rule.tensors, dtype })
         });
         Ok(Recipe { rules: rules.collect::<Result<_>>()? })
     }
 
-    /// The rule for a tensor with these names: its number and its format.
+    /// The index and format of the rule for a tensor with these names.
     pub(super) fn rule(&self, names: [&str; 2]) -> Option<(usize, DType)> {
         let matches = |rule: &Rule| names.iter().any(|name| matches(&rule.tensors, name));
         self.rules.iter().enumerate().find(|(_, rule)| matches(rule)).map(|(index, rule)| (index, rule.dtype))
     }
 
-    /// Checks that each rule decided for a tensor; `used` are the numbers of
-    /// those that did.
+    /// Checks that every rule was used; `used` has the indexes of those that were.
     pub(super) fn check_used(&self, used: &[usize]) -> Result<()> {
         match self.rules.iter().enumerate().find(|(index, _)| !used.contains(index)) {
             None => Ok(()),
             Some((index, rule)) => Err(Error::new(format!(
-                "rule {} of the recipe, '{}', decides for no matrix: none has such a name, or earlier rules \
-                 match the same",
+                "rule {} of the recipe, '{}', applies to no matrix: none has such a name, or earlier rules \
+                 match first",
                 index + 1,
                 rule.tensors
             ))),
@@ -86,10 +85,10 @@ impl Recipe {
     }
 }
 
-/// Whether `pattern`, in which `*` stands for any characters, is `name`.
+/// Whether `pattern`, in which `*` matches any characters, matches `name`.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
-    let first = parts.next().unwrap_or_default(); // splitting gives at least one part
+    let first = parts.next().unwrap_or_default(); // `split` yields at least one part
     let Some(mut rest) = name.strip_prefix(first) else { return false };
     let mut parts = parts.peekable();
     if parts.peek().is_none() {
@@ -112,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stars_stand_for_any_characters() {
+    fn stars_match_any_characters() {
         let name = "layers.10.ffn.down.weight";
         for pattern in [
             name,
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_decides() {
+    fn the_first_matching_rule_counts() {
         let recipe = "[[rule]]\ntensors = 'a*'\ntype = 'q8_0'\n[[rule]]\ntensors = '*'\ntype = 'Q4_0'";
         let recipe = Recipe::parse(recipe).unwrap();
         assert_eq!(recipe.rule(["x", "ab"]), Some((0, DType::Q8_0)));
@@ -141,9 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_recipe_is_refused() {
+    fn malformed_recipes_are_refused() {
         for (text, word) in [
-            ("rule = 3", "is no recipe"),
+            ("rule = 3", "is not a valid recipe"),
             ("rule = []", "0 rules"),
             ("[[rule]]\ntensors = 'a'\ntype = 'q9'", "'q9'"),
             ("[[rule]]\ntensors = 'a'\ntype = 'q2_k'", "does not write"),

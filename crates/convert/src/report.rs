@@ -1,38 +1,38 @@
-//! What a conversion reports: how far it is, and what it wrote.
+//! The progress and the result of a conversion.
 
 use girih_tensor::{DType, Shape};
 
-/// How far the writing is.
+/// The progress of a conversion.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// The tensor at work.
+pub struct ConvertProgress<'a> {
+    /// The tensor in progress.
     pub tensor: &'a str,
-    /// Weights that are written.
+    /// The number of weights written.
     pub done: u64,
-    /// Weights of the whole model.
+    /// The number of weights of the whole model.
     pub total: u64,
 }
 
-/// What was written.
+/// The result of a conversion.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// The tensors in the order of their writing.
-    pub tensors: Vec<Written>,
-    /// What differs from the source beyond the rounding of weights.
+pub struct ConvertReport {
+    /// The tensors in the order of writing.
+    pub tensors: Vec<WrittenTensor>,
+    /// Differences from the source other than the rounding of weights.
     pub warnings: Vec<String>,
 }
 
-/// One tensor that was written.
+/// A written tensor.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct WrittenTensor {
     /// Its name in the file.
     pub name: String,
     /// Its shape, outermost dimension first.
     pub shape: Shape,
-    /// How the source stores it.
+    /// The format in the source.
     pub source: DType,
-    /// How it is stored now.
+    /// The format in the output.
     pub stored: DType,
-    /// Why it is stored otherwise than the type of the file says.
+    /// The reason if the format differs from that of the file's type.
     pub note: Option<String>,
 }

@@ -1,35 +1,35 @@
-//! Moves weights from a model into a container, band of rows by band of rows.
+//! Streams weights from a model to a container, in bands of rows.
 
 use std::num::NonZeroUsize;
 use std::thread;
 
-use girih_file::Writer;
+use girih_file::ContainerWriter;
 use girih_graph::WeightSource;
-use girih_model::{Weights, interleaved_row};
+use girih_model::{ModelWeights, interleaved_row};
 use girih_tensor::{DType, Error, Result, Shape, View};
 
-use super::options::Options;
-use super::plan::{Layout, Planned};
-use super::report::{Progress, Report};
+use super::options::ConvertOptions;
+use super::plan::{FileLayout, Planned};
+use super::report::{ConvertProgress, ConvertReport};
 
-/// The weights that are in memory at a time, about: 16 MiB of `f32`.
+/// The approximate number of weights in memory at a time: 16 MiB of `f32`.
 const BAND_WEIGHTS: usize = 4 << 20;
 
-/// Writes all `planned` tensors and reports them.
+/// Writes all `planned` tensors; returns their report.
 pub(super) fn write_all(
-    writer: &mut Writer,
-    weights: &Weights,
+    writer: &mut ContainerWriter,
+    weights: &ModelWeights,
     planned: &[Planned],
-    options: &Options,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Report> {
+    options: &ConvertOptions,
+    progress: &mut dyn FnMut(ConvertProgress<'_>),
+) -> Result<ConvertReport> {
     let total = planned.iter().map(|tensor| tensor.shape.elements() as u64).sum();
     let mut done = 0;
-    let mut report = Report::default();
+    let mut report = ConvertReport::default();
     for tensor in planned {
         let mut step = |written: usize| {
             done += written as u64;
-            progress(Progress { tensor: &tensor.name, done, total });
+            progress(ConvertProgress { tensor: &tensor.name, done, total });
         };
         write(writer, weights, tensor, options.threads, &mut step)
             .map_err(|error| error.of(format!("tensor '{}'", tensor.name)))?;
@@ -39,13 +39,13 @@ pub(super) fn write_all(
 }
 
 fn write(
-    writer: &mut Writer,
-    weights: &Weights,
+    writer: &mut ContainerWriter,
+    weights: &ModelWeights,
     tensor: &Planned,
     threads: NonZeroUsize,
     step: &mut dyn FnMut(usize),
 ) -> Result<()> {
-    let matrix = Matrix::of(tensor);
+    let matrix = MatrixView::of(tensor);
     let unit = matrix.unit();
     let band = BAND_WEIGHTS / unit.saturating_mul(matrix.columns).max(1);
     let band = unit * band.max(1);
@@ -54,7 +54,9 @@ fn write(
         let bytes = matrix.read(weights, start, rows)?;
         let values = matrix.decode(&bytes, rows)?;
         if let Some(value) = values.iter().find(|value| !value.is_finite()) {
-            return Err(Error::new(format!("holds the weight {value}; only finite weights can be stored")));
+            return Err(Error::new(format!(
+                "contains the weight {value}; only finite weights can be stored"
+            )));
         }
         let packed = if matrix.is_copied() { bytes } else { matrix.pack(&values, threads)? };
         writer.append(&tensor.name, &packed)?;
@@ -64,24 +66,24 @@ fn write(
 }
 
 /// A tensor as rows and columns; a vector is a column, so that its elements can
-/// be put into another order like rows.
-struct Matrix<'a> {
+/// be reordered like rows.
+struct MatrixView<'a> {
     tensor: &'a Planned,
     rows: usize,
     columns: usize,
 }
 
-impl Matrix<'_> {
-    fn of(tensor: &Planned) -> Matrix<'_> {
+impl MatrixView<'_> {
+    fn of(tensor: &Planned) -> MatrixView<'_> {
         let shape = &tensor.shape;
-        // Only formats of single values can be taken as a column.
+        // Only formats of single values can be split into rows of one value.
         let column =
             shape.extents().len() == 1 && tensor.source.tile() == (1, 1) && tensor.stored.tile() == (1, 1);
         let (rows, columns) = if column { (shape.columns(), 1) } else { (shape.rows(), shape.columns()) };
-        Matrix { tensor, rows, columns }
+        MatrixView { tensor, rows, columns }
     }
 
-    /// Bands are cut at multiples of so many rows: whole heads and whole tiles.
+    /// The number of rows that a band must be a multiple of: whole heads and tiles.
     fn unit(&self) -> usize {
         let tiles = self.tensor.source.tile().0.max(self.tensor.stored.tile().0);
         match self.head_rows() {
@@ -91,29 +93,29 @@ impl Matrix<'_> {
         }
     }
 
-    /// The rows of a head, if heads are interleaved.
+    /// The number of rows of a head, if heads are interleaved.
     fn head_rows(&self) -> Option<usize> {
         match self.tensor.layout {
-            Layout::Ours | Layout::AsStored => None,
-            Layout::Interleaved { heads } => Some(self.rows / heads),
+            FileLayout::Ours | FileLayout::AsStored => None,
+            FileLayout::Interleaved { heads } => Some(self.rows / heads),
         }
     }
 
-    /// Whether bytes are written as they were read.
+    /// Whether the bytes are copied unchanged.
     fn is_copied(&self) -> bool {
         let tensor = self.tensor;
         tensor.source == tensor.stored && (self.head_rows().is_none() || tensor.source.tile().0 == 1)
     }
 
-    /// The bytes of `rows` rows in the source's format, in the file's order
-    /// where a row has bytes of its own.
-    fn read(&self, weights: &Weights, start: usize, rows: usize) -> Result<Vec<u8>> {
+    /// The bytes of `rows` rows in the source's format; in the file's order if a
+    /// tile has only one row.
+    fn read(&self, weights: &ModelWeights, start: usize, rows: usize) -> Result<Vec<u8>> {
         let source = self.tensor.source;
         let offset = source.matrix_bytes(start, self.columns)? as u64;
         let mut bytes = vec![0; source.matrix_bytes(rows, self.columns)?];
         match self.tensor.layout {
-            Layout::AsStored => weights.fill_stored(&self.tensor.weight, offset, &mut bytes)?,
-            Layout::Ours | Layout::Interleaved { .. } => {
+            FileLayout::AsStored => weights.fill_stored(&self.tensor.weight, offset, &mut bytes)?,
+            FileLayout::Ours | FileLayout::Interleaved { .. } => {
                 weights.read(&self.tensor.weight, offset, &mut bytes)?;
             }
         }
@@ -137,7 +139,7 @@ impl Matrix<'_> {
         }
     }
 
-    /// The bytes of `values` in the file's format, made by `threads` threads.
+    /// Packs `values` to the file's format on `threads` threads.
     fn pack(&self, values: &[f32], threads: NonZeroUsize) -> Result<Vec<u8>> {
         let tiles = self.tensor.stored.tile().0;
         let rows = (values.len() / self.columns.max(1)).div_ceil(threads.get()).next_multiple_of(tiles);
@@ -150,7 +152,7 @@ impl Matrix<'_> {
         Ok(packed.concat())
     }
 
-    /// Packs rows, and refuses what the format turns into infinity.
+    /// Packs rows; fails if a value overflows in the format.
     fn pack_part(&self, values: &[f32]) -> Result<Vec<u8>> {
         let (dtype, rows) = (self.tensor.stored, values.len() / self.columns);
         let bytes = dtype.pack_matrix(rows, self.columns, values)?;
@@ -158,25 +160,25 @@ impl Matrix<'_> {
         View::new(dtype, rows, self.columns, &bytes)?.unpack_rows(0..rows, &mut back);
         match back.iter().zip(values).find(|(back, _)| !back.is_finite()) {
             Some((_, value)) => Err(Error::new(format!(
-                "holds the weight {value}, which {dtype} cannot hold; bf16 and f32 can"
+                "contains the weight {value}, which overflows {dtype}; use bf16 or f32"
             ))),
             None => Ok(bytes),
         }
     }
 }
 
-/// Rows of `length` items with the halves of each head of `size` rows interleaved.
+/// Interleaves the halves of each head of `size` rows of `length` items.
 fn interleaved<T: Copy>(rows: &[T], length: usize, size: usize) -> Vec<T> {
-    let mut turned = rows.to_vec();
+    let mut reordered = rows.to_vec();
     for (row, items) in rows.chunks_exact(length).enumerate() {
-        let place = interleaved_row(row, size) * length;
-        turned[place..place + length].copy_from_slice(items);
+        let start = interleaved_row(row, size) * length;
+        reordered[start..start + length].copy_from_slice(items);
     }
-    turned
+    reordered
 }
 
-/// Appends numbers that stand in no file of the model.
-pub(super) fn write_numbers(writer: &mut Writer, name: &str, numbers: &[f32]) -> Result<()> {
+/// Appends a vector of computed values.
+pub(super) fn write_numbers(writer: &mut ContainerWriter, name: &str, numbers: &[f32]) -> Result<()> {
     let shape = Shape::vector(numbers.len());
     writer.append(name, &DType::F32.pack_matrix(shape.rows(), shape.columns(), numbers)?)
 }

@@ -1,5 +1,5 @@
-//! Which storage format each matrix gets: llama.cpp's types of files, its
-//! mixes, and its way out where a row is no whole number of blocks.
+//! The storage format of each matrix: llama.cpp's file types, their mixes, and
+//! the fallbacks for rows that are not a whole number of blocks.
 //!
 //! The mixes are those of `llama_tensor_get_type_impl` and the fallbacks those
 //! of `tensor_type_fallback` in llama.cpp's `src/llama-quant.cpp`, for models
@@ -11,11 +11,11 @@ use girih_tensor::DType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(non_camel_case_types)] // llama.cpp's own spelling
 pub enum FileType {
-    /// Everything in single precision.
+    /// All tensors in single precision.
     F32,
     /// Matrices in half precision.
     F16,
-    /// Matrices in brain float.
+    /// Matrices in bf16.
     BF16,
     /// Matrices as Q8_0.
     Q8_0,
@@ -25,24 +25,25 @@ pub enum FileType {
     Q4_1,
     /// Matrices as Q5_0, the head as Q6_K.
     Q5_0,
-    /// Matrices as MXFP4, embedding and head as Q8_0. llama.cpp packs only
-    /// experts so, and has no type for other matrices; this is the same number.
+    /// Matrices as MXFP4, embedding and head as Q8_0. llama.cpp uses
+    /// MXFP4 for experts only and has no type for other matrices; girih uses the
+    /// same number for both.
     MXFP4,
     /// Matrices as Q4_K, a few of the first as Q5_K, the head as Q6_K.
     Q4_K_S,
-    /// Matrices as Q4_K, half of the values and of the way down as Q6_K.
+    /// Matrices as Q4_K, half of the value and down projections as Q6_K.
     Q4_K_M,
     /// Matrices as Q5_K, the head as Q6_K.
     Q5_K_S,
-    /// Matrices as Q5_K, half of the values and of the way down as Q6_K.
+    /// Matrices as Q5_K, half of the value and down projections as Q6_K.
     Q5_K_M,
     /// Matrices as Q6_K.
     Q6_K,
 }
 
-/// The types with their names, their numbers (`enum llama_ftype`) and the
-/// format of most matrices. Of several names the first is shown.
-const TYPES: [(FileType, &[&str], u32, DType); 13] = [
+/// The types with their names, numbers (`enum llama_ftype`) and the format of
+/// most matrices. The first name is the one shown.
+const FILE_TYPES: [(FileType, &[&str], u32, DType); 13] = [
     (FileType::F32, &["f32"], 0, DType::F32),
     (FileType::F16, &["f16"], 1, DType::F16),
     (FileType::BF16, &["bf16"], 32, DType::BF16),
@@ -61,12 +62,12 @@ const TYPES: [(FileType, &[&str], u32, DType); 13] = [
 /// The type with this name, in any case.
 pub(super) fn parse(text: &str) -> Option<FileType> {
     let known = |names: &[&str]| names.iter().any(|name| name.eq_ignore_ascii_case(text));
-    TYPES.iter().find(|row| known(row.1)).map(|row| row.0)
+    FILE_TYPES.iter().find(|row| known(row.1)).map(|row| row.0)
 }
 
 /// All names, for errors.
 pub(super) fn names() -> String {
-    TYPES.iter().flat_map(|row| row.1).copied().collect::<Vec<_>>().join(", ")
+    FILE_TYPES.iter().flat_map(|row| row.1).copied().collect::<Vec<_>>().join(", ")
 }
 
 impl FileType {
@@ -75,7 +76,7 @@ impl FileType {
         let mut all = [FileType::F32; 13];
         let mut index = 0;
         while index < all.len() {
-            all[index] = TYPES[index].0;
+            all[index] = FILE_TYPES[index].0;
             index += 1;
         }
         all
@@ -97,83 +98,83 @@ impl FileType {
     }
 
     fn row(self) -> &'static (FileType, &'static [&'static str], u32, DType) {
-        TYPES.iter().find(|row| row.0 == self).expect("the table has a row per type")
+        FILE_TYPES.iter().find(|row| row.0 == self).expect("the table has a row per type")
     }
 }
 
-/// What a matrix is for, as far as mixes care.
+/// The role of a matrix in a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// The embedding table, with a head of its own beside it.
+pub(super) enum MatrixRole {
+    /// The embedding table of a model with a separate head.
     Embedding,
-    /// The head, or the embedding table that is the head, too.
+    /// The head, or the embedding table that is also the head.
     Head,
-    /// The values of attention in this layer.
+    /// The value projection of this layer.
     Values(usize),
-    /// The way down of the feed-forward part in this layer.
+    /// The down projection of this layer.
     Down(usize),
-    /// Any other.
+    /// Any other matrix.
     Other,
 }
 
-/// What a mix depends on.
+/// The properties of a model that a mix depends on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Depth {
+pub(super) struct MixContext {
     /// The number of layers.
     pub layers: usize,
-    /// Whether several query heads share a key head.
+    /// Whether several query heads share a KV head.
     pub shared_heads: bool,
 }
 
-impl Depth {
-    /// Whether a layer is among those that the mixes give more bits: the first
-    /// and the last eighth, and every third between (`use_more_bits`).
+impl MixContext {
+    /// Whether mixes give a layer more bits: the first and the last eighth, and
+    /// every third layer between (`use_more_bits`).
     fn favours(self, layer: usize) -> bool {
         let eighth = self.layers / 8;
         layer < eighth || layer >= 7 * self.layers / 8 || (layer - eighth) % 3 == 2
     }
 
-    /// llama.cpp knows the models of 70 billion weights by these two signs;
-    /// their values are few and get more bits.
+    /// llama.cpp's test for models of 70 billion weights, whose value projections
+    /// are small and get more bits.
     fn is_70b(self) -> bool {
         self.layers == 80 && self.shared_heads
     }
 }
 
-/// The format that a mix wants for a matrix with rows of `columns` weights.
-pub(super) fn wanted(file_type: FileType, part: Part, columns: usize, depth: Depth) -> DType {
-    let most = file_type.dtype();
-    if most.tile() == (1, 1) {
-        return most;
+/// The format of a matrix with rows of `columns` weights in the mix of `file_type`.
+pub(super) fn mixed(file_type: FileType, role: MatrixRole, columns: usize, context: MixContext) -> DType {
+    let usual = file_type.dtype();
+    if usual.tile() == (1, 1) {
+        return usual;
     }
     let medium = matches!(file_type, FileType::Q4_K_M | FileType::Q5_K_M);
     let small = file_type == FileType::Q4_K_S;
-    match part {
-        Part::Head if most == DType::Q8_0 || file_type == FileType::MXFP4 => DType::Q8_0,
-        Part::Head if !columns.is_multiple_of(most.tile().1) => DType::Q8_0,
-        Part::Head => DType::Q6_K,
-        Part::Embedding if file_type == FileType::MXFP4 => DType::Q8_0,
-        Part::Values(layer) if medium && depth.favours(layer) => DType::Q6_K,
-        Part::Values(layer) if small && layer < 4 => DType::Q5_K,
-        Part::Values(_) if most == DType::Q4_K && depth.is_70b() => DType::Q5_K,
-        Part::Down(layer) if medium && depth.favours(layer) => DType::Q6_K,
-        Part::Down(layer) if small && layer < depth.layers / 8 => DType::Q5_K,
-        _ => most,
+    match role {
+        MatrixRole::Head if usual == DType::Q8_0 || file_type == FileType::MXFP4 => DType::Q8_0,
+        MatrixRole::Head if !columns.is_multiple_of(usual.tile().1) => DType::Q8_0,
+        MatrixRole::Head => DType::Q6_K,
+        MatrixRole::Embedding if file_type == FileType::MXFP4 => DType::Q8_0,
+        MatrixRole::Values(layer) if medium && context.favours(layer) => DType::Q6_K,
+        MatrixRole::Values(layer) if small && layer < 4 => DType::Q5_K,
+        MatrixRole::Values(_) if usual == DType::Q4_K && context.is_70b() => DType::Q5_K,
+        MatrixRole::Down(layer) if medium && context.favours(layer) => DType::Q6_K,
+        MatrixRole::Down(layer) if small && layer < context.layers / 8 => DType::Q5_K,
+        _ => usual,
     }
 }
 
-/// The nearest format to `wanted` whose blocks fill rows of `columns` weights.
+/// The closest format to `preferred` whose blocks fill rows of `columns` weights.
 ///
-/// Where llama.cpp takes Q5_1, which girih does not write, the next more
-/// precise one is taken.
-pub(super) fn fitting(wanted: DType, columns: usize) -> DType {
+/// Where llama.cpp chooses Q5_1, which girih does not write, it is the next more
+/// precise format.
+pub(super) fn fitting(preferred: DType, columns: usize) -> DType {
     let fits = |dtype: DType| columns.is_multiple_of(dtype.tile().1);
-    let smaller = match wanted {
+    let smaller = match preferred {
         DType::Q4_K => DType::Q5_0,
         DType::Q5_K | DType::Q6_K => DType::Q8_0,
         other => other,
     };
-    [wanted, smaller].into_iter().find(|dtype| fits(*dtype)).unwrap_or(DType::F16)
+    [preferred, smaller].into_iter().find(|dtype| fits(*dtype)).unwrap_or(DType::F16)
 }
 
 #[cfg(test)]
@@ -181,8 +182,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_that_are_no_whole_blocks_fall_back() {
-        let fallen = |wanted, columns| fitting(wanted, columns);
+    fn rows_of_partial_blocks_fall_back() {
+        let fallen = |preferred, columns| fitting(preferred, columns);
         assert_eq!(fallen(DType::Q4_K, 512), DType::Q4_K);
         assert_eq!(fallen(DType::Q4_K, 64), DType::Q5_0);
         assert_eq!(fallen(DType::Q5_K, 64), DType::Q8_0);
@@ -192,9 +193,9 @@ mod tests {
     }
 
     #[test]
-    fn a_medium_mix_favours_the_ends_and_every_third() {
-        let depth = Depth { layers: 16, shared_heads: true };
-        let favoured: Vec<usize> = (0..16).filter(|layer| depth.favours(*layer)).collect();
+    fn a_medium_mix_favours_both_ends_and_every_third_layer() {
+        let context = MixContext { layers: 16, shared_heads: true };
+        let favoured: Vec<usize> = (0..16).filter(|layer| context.favours(*layer)).collect();
         assert_eq!(favoured, [0, 1, 4, 7, 10, 13, 14, 15]);
     }
 

@@ -2,32 +2,32 @@
 
 use std::borrow::Cow;
 
-use girih_file::{Array, Kind, Metadata, Strings, Value};
+use girih_file::{ContainerKind, Metadata, MetadataArray, MetadataValue, Strings};
 use girih_model::Model;
 use girih_tensor::Result;
 use girih_words::GgufVocab;
-use girih_words::Limits;
+use girih_words::TextLimits;
 use girih_words::template::ChatTemplate;
 
-/// What the keys of tokenizers begin with.
-const PREFIX: &str = "tokenizer.";
+/// The prefix of the keys of tokenizers.
+const TOKENIZER_PREFIX: &str = "tokenizer.";
 
-/// Puts the tokenizer and the chat template of `model` into `metadata`, and
-/// says what is lost.
+/// Adds the tokenizer and the chat template of `model` to `metadata`; returns
+/// warnings about what is lost.
 ///
 /// # Errors
 /// When GGUF has no name for the tokenizer's rules.
-pub(super) fn put(model: &Model, metadata: &mut Metadata, limits: &Limits) -> Result<Vec<String>> {
+pub(super) fn put(model: &Model, metadata: &mut Metadata, limits: &TextLimits) -> Result<Vec<String>> {
     let container = model.weights.container();
-    if container.kind() == Kind::Gguf {
-        let pairs = container.metadata().iter().filter(|(key, _)| key.starts_with(PREFIX));
+    if container.kind() == ContainerKind::Gguf {
+        let pairs = container.metadata().iter().filter(|(key, _)| key.starts_with(TOKENIZER_PREFIX));
         pairs.into_iter().try_for_each(|(key, value)| metadata.insert(key, value.clone()))?;
         return Ok(Vec::new());
     }
     if !model.folder().join("tokenizer.json").exists() {
-        metadata.insert("tokenizer.ggml.model", Value::String("none".to_owned()))?;
+        metadata.insert("tokenizer.ggml.model", MetadataValue::String("none".to_owned()))?;
         return Ok(vec![
-            "the folder has no tokenizer.json; the file gets no vocabulary and works with ids only"
+            "the folder has no tokenizer.json, so the file has no vocabulary and works with ids only"
                 .to_owned(),
         ]);
     }
@@ -36,29 +36,29 @@ pub(super) fn put(model: &Model, metadata: &mut Metadata, limits: &Limits) -> Re
     put_vocab(vocab, metadata)?;
     match ChatTemplate::read(model.folder(), limits)?.map(|template| template.source(None).map(str::to_owned))
     {
-        Some(Ok(source)) => metadata.insert("tokenizer.chat_template", Value::String(source))?,
-        Some(Err(error)) => warnings.push(format!("the file gets no chat template: {error}")),
+        Some(Ok(source)) => metadata.insert("tokenizer.chat_template", MetadataValue::String(source))?,
+        Some(Err(error)) => warnings.push(format!("the file has no chat template: {error}")),
         None => {}
     }
     Ok(warnings)
 }
 
 fn put_vocab(vocab: GgufVocab<'_>, metadata: &mut Metadata) -> Result<()> {
-    let strings = |list: Cow<'_, Strings>| Value::Array(Array::String(list.into_owned()));
+    let strings = |list: Cow<'_, Strings>| MetadataValue::Array(MetadataArray::String(list.into_owned()));
     let values = [
-        ("model", Some(Value::String(vocab.model))),
-        ("pre", vocab.pre.map(Value::String)),
+        ("model", Some(MetadataValue::String(vocab.model))),
+        ("pre", vocab.pre.map(MetadataValue::String)),
         ("tokens", Some(strings(vocab.tokens))),
-        ("scores", vocab.scores.map(|list| Value::Array(Array::F32(list)))),
-        ("token_type", vocab.types.map(|list| Value::Array(Array::I32(list)))),
+        ("scores", vocab.scores.map(|list| MetadataValue::Array(MetadataArray::F32(list)))),
+        ("token_type", vocab.types.map(|list| MetadataValue::Array(MetadataArray::I32(list)))),
         ("merges", vocab.merges.map(strings)),
-        ("bos_token_id", vocab.bos.map(Value::U32)),
-        ("eos_token_id", vocab.eos.map(Value::U32)),
-        ("unknown_token_id", vocab.unk.map(Value::U32)),
-        ("padding_token_id", vocab.pad.map(Value::U32)),
-        ("add_bos_token", vocab.add_bos.map(Value::Bool)),
-        ("add_eos_token", vocab.add_eos.map(Value::Bool)),
-        ("add_space_prefix", vocab.add_space_prefix.map(Value::Bool)),
+        ("bos_token_id", vocab.bos.map(MetadataValue::U32)),
+        ("eos_token_id", vocab.eos.map(MetadataValue::U32)),
+        ("unknown_token_id", vocab.unk.map(MetadataValue::U32)),
+        ("padding_token_id", vocab.pad.map(MetadataValue::U32)),
+        ("add_bos_token", vocab.add_bos.map(MetadataValue::Bool)),
+        ("add_eos_token", vocab.add_eos.map(MetadataValue::Bool)),
+        ("add_space_prefix", vocab.add_space_prefix.map(MetadataValue::Bool)),
     ];
     let held = values.into_iter().filter_map(|(name, value)| Some((name, value?)));
     held.into_iter().try_for_each(|(name, value)| metadata.insert(format!("tokenizer.ggml.{name}"), value))

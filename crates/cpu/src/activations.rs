@@ -1,5 +1,5 @@
-//! Activations packed for the kernels: rounded to the type in which they are multiplied, and side
-//! by side in tiles of columns.
+//! Packs activations for the kernels: rounds them to the type of the matmul and lays them out in
+//! tiles of columns.
 //!
 //! ```text
 //! packed = block 0 | block 1 | …     16 groups (integers), 256 rows of floats or 128 of pairs each
@@ -156,7 +156,7 @@ impl ActivationKind {
     }
 }
 
-/// The number of columns for which there is memory, including padding.
+/// The number of allocated columns, padding included.
 pub(crate) fn padded(columns: usize) -> usize {
     if columns <= NARROW { columns } else { columns.next_multiple_of(TILE / 3) }
 }
@@ -213,7 +213,7 @@ impl<'a> PackedActivations<'a> {
     }
 }
 
-/// Rows to be packed: values in memory, or the operands of an operator whose rows are made when
+/// Rows to be packed: values in memory, or the operands of an operator whose rows are computed when
 /// they are packed and never stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SourceRows<'a> {

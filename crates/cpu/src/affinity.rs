@@ -7,16 +7,17 @@ use crate::topology::{Processor, Topology};
 /// Whether threads are pinned to CPUs, and to which.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Affinity {
-    /// [`Affinity::Compact`] if memory has several nodes and every thread can have a core of its own,
+    /// [`Affinity::Compact`] if the machine has several NUMA nodes and a core for every thread,
     /// otherwise [`Affinity::None`].
     ///
-    /// With several nodes a thread must stay near the weights that it touched first. With one node all
-    /// memory is equally near, and the system can move threads away from CPUs that other processes use.
+    /// With several nodes, a thread must stay near the weights that it touched first. With one node,
+    /// all memory is equally near, and the system can move threads away from CPUs that other processes
+    /// use.
     #[default]
     Auto,
-    /// Each thread on a core of its own, filling one node after another.
+    /// Each thread on a core of its own, one NUMA node after another.
     Compact,
-    /// Each thread on a core of its own, evenly over all nodes.
+    /// Each thread on a core of its own, spread evenly over all NUMA nodes.
     Scatter,
     /// Threads run on any CPU.
     None,
@@ -26,7 +27,7 @@ pub enum Affinity {
 /// arithmetic units and its path to memory; but no more than the cgroup quota.
 ///
 /// On a machine with a single core it is the number of hyperthreads, at most 2: virtual machines often
-/// list separate processors as hyperthreads of one core.
+/// list separate cores as hyperthreads of one core.
 pub fn default_threads(topology: &Topology, quota: Option<f64>) -> usize {
     let count = match topology.cores() {
         0 | 1 => topology.processors().len().clamp(1, 2),
@@ -68,8 +69,8 @@ pub fn thread_cpus(
     Ok(Some(order.into_iter().map(cpus).collect()))
 }
 
-/// The processors in the order in which threads get them: the first hyperthread of each core before the
-/// second of any; then node by node, or alternating between nodes.
+/// The CPUs in the order in which threads get them: the first hyperthread of each core before the
+/// second of any, then node by node or alternating between nodes.
 fn ranked(topology: &Topology, compact: bool) -> Vec<Processor> {
     let mut order: Vec<Processor> = topology.processors().to_vec();
     order.sort_by_key(|processor| (processor.socket, processor.node, processor.core, processor.number));
@@ -110,7 +111,7 @@ mod tests {
         let of = |threads| thread_cpus(Affinity::Compact, &server_topology(), threads).unwrap().unwrap();
         assert_eq!(of(3), [vec![0, 8], vec![1, 9], vec![2, 10]]);
         assert_eq!(of(8).len(), 8);
-        // More threads than cores: hyperthreads, then each processor once more.
+        // More threads than cores: hyperthreads, then each CPU once more.
         let all = of(14);
         assert_eq!(all[..4], [vec![0], vec![8], vec![1], vec![9]]);
         assert_eq!(of(15).iter().filter(|cpus| **cpus == vec![0]).count(), 2);

@@ -1,5 +1,5 @@
-//! The bytes that an instruction must read and the operations that it must compute, with any
-//! kernel. `profile` divides them by the time.
+//! The bytes that an instruction must read and the operations that it must execute, whatever
+//! the kernel. `profile` divides them by the time.
 
 use girih_graph::backend::Sequence;
 

@@ -18,7 +18,7 @@ const SPIN_TIME: Duration = Duration::from_micros(50);
 /// How long a thread waits before it sleeps; waking it takes 5 to 30 µs.
 const AWAKE_TIME: Duration = Duration::from_micros(200);
 
-/// Checks between two readings of the clock.
+/// The number of checks between two reads of the clock.
 const CHECKS: u32 = 32;
 
 /// The gate's number after the last task.
@@ -27,8 +27,8 @@ const CLOSED_FOR_GOOD: u64 = u64::MAX;
 /// No task; tasks have odd numbers.
 const OUTSIDE: u64 = 0;
 
-/// Keeps numbers that different threads write in separate pairs of cache lines, as processors fetch
-/// two lines at a time.
+/// Avoids false sharing: numbers that different threads write are in separate pairs of cache lines,
+/// because processors fetch two lines at a time.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub T);
@@ -47,7 +47,7 @@ pub(crate) struct Barrier {
 /// The state of a worker that other threads read.
 #[derive(Debug, Default)]
 struct Seat {
-    /// The task that the worker has joined, or is about to join if it is still open.
+    /// The task that the worker has joined, or will join if it is still open.
     inside: AtomicU64,
     asleep: AtomicBool,
     thread: OnceLock<Thread>,
@@ -86,18 +86,18 @@ impl Barrier {
         self.announce(self.gate.0.load(Ordering::Relaxed) + 1);
     }
 
-    /// Ends the workers.
+    /// Stops the workers.
     pub fn end(&self) {
         self.announce(CLOSED_FOR_GOOD);
     }
 
     /// Closes the task and returns when all workers that joined it have left: then no worker is in the
-    /// task. Calls `meanwhile` again and again while it spins.
+    /// task. Calls `meanwhile` repeatedly while it spins.
     pub fn close(&self, mut meanwhile: impl FnMut()) {
         let task = self.gate.0.load(Ordering::Relaxed);
-        // In the one order of sequentially consistent operations, a worker
-        // writes its seat and then reads the gate, and this writes the gate and
-        // then reads the seat: at least one of the two sees the other's number.
+        // Sequentially consistent operations have one total order. In it, a worker writes its seat and
+        // then reads the gate, and this function writes the gate and then reads the seat, so at least
+        // one of the two sees the other's number.
         self.gate.0.store(task + 1, Ordering::SeqCst);
         for seat in &self.seats {
             let left = || seat.0.inside.load(Ordering::SeqCst) != task;
@@ -108,7 +108,7 @@ impl Barrier {
     }
 
     /// Waits for a task after `last` and joins it. Returns the task's number, which is the next call's
-    /// `last`, or `None` when there are no more tasks. Calls `meanwhile` again and again while it spins.
+    /// `last`, or `None` when there are no more tasks. Calls `meanwhile` repeatedly while it spins.
     pub fn join(&self, worker: usize, last: u64, mut meanwhile: impl FnMut()) -> Option<u64> {
         let seat = &self.seats[worker].0;
         loop {

@@ -1,5 +1,6 @@
-//! Which nodes of a graph become one instruction, and which values the instruction that reads them makes.
-//! Nothing is built here. A fused instruction yields the same bits as its nodes one by one.
+//! Decides which nodes of a graph become one instruction, and which values are computed by
+//! the instruction that reads them. `lower` builds the instructions. A fused instruction
+//! yields the same bits as its nodes one by one.
 
 use std::collections::HashMap;
 
@@ -9,8 +10,8 @@ use crate::activations::{ActivationKind, ActivationPrecision};
 use crate::instruction::{ActivationSlot, MatmulEpilogue, StepBuffer, ValueLocation};
 use crate::ops;
 
-/// The graph with all matmuls of one value behind the first of them. They read
-/// only that value and weights, so they can run there.
+/// The graph with all matmuls of one value moved directly after the first of them. They
+/// read only that value and weights, so they can run there.
 pub(crate) fn grouped(graph: &Graph) -> Graph {
     let mut matmuls: HashMap<ValueId, Vec<Node>> = HashMap::new();
     for node in graph.nodes.iter().filter(|node| node.op == Op::Linear) {
@@ -26,7 +27,7 @@ pub(crate) fn grouped(graph: &Graph) -> Graph {
     Graph { key: graph.key, groups: graph.groups.clone(), values: graph.values.clone(), nodes }
 }
 
-/// Joins names behind their common prefix: `a.b.q`, `a.b.k` and `a.c` become `a.b.q+b.k+c`.
+/// Joins names after their common prefix: `a.b.q`, `a.b.k` and `a.c` become `a.b.q+b.k+c`.
 pub(crate) fn joined_name(names: &[&str]) -> String {
     let shared = |count: usize| {
         let mut starts = names.iter().map(|name| name.split('.').take(count));
@@ -140,9 +141,9 @@ impl Fusion<'_> {
         self.reader(node.output).is_some_and(|reader| reader.op == Op::Write && writes.contains(reader))
     }
 
-    /// The slot into which the value of node `index` can be packed while it is made,
-    /// without being stored: all its readers are matmuls that read the same slot,
-    /// and nothing else is packed there before the last of them.
+    /// The slot into which the value of node `index` can be packed while it is computed,
+    /// without being stored: all its readers are matmuls that read the same slot, and
+    /// nothing else is packed there before the last of them.
     pub fn packed_into(&self, index: usize) -> Option<usize> {
         let node = &self.graph.nodes[index];
         let (value, row) = (node.output, self.graph.value(node.output));
@@ -190,7 +191,7 @@ mod tests {
         assert_eq!(joined_name(&["a.logits"]), "a.logits");
     }
 
-    /// A later matmul moves behind the first one of the same value; other nodes
+    /// A later matmul moves directly after the first one of the same value; other nodes
     /// keep their order.
     #[test]
     fn matmuls_of_one_value_are_grouped() {

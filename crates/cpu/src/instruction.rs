@@ -6,7 +6,7 @@ use girih_tensor::Shape;
 use crate::activations::ActivationKind;
 use crate::ops::attend::AttentionParams;
 
-/// What a program does next. Weights and states are indexes into their lists.
+/// One instruction of a program. Weights and states are indexes into their lists.
 #[derive(Debug)]
 pub(crate) enum CpuInstruction {
     /// Writes rows into state.
@@ -56,7 +56,8 @@ pub(crate) struct Matmuls {
     pub width: usize,
     /// At most [`ops::MAX_MATMULS`](crate::ops::MAX_MATMULS); their outputs do not overlap.
     pub parts: Vec<Matmul>,
-    /// What is fused behind the matmuls, and where its output lies; not applied if one of `parts` is watched.
+    /// The operator that is fused to the matmuls, and where its output lies; not applied if one
+    /// of `parts` is watched.
     pub epilogue: Option<(MatmulEpilogue, ValueLocation)>,
     /// The joined names of all outputs.
     pub name: String,
@@ -85,7 +86,7 @@ pub(crate) struct Matmul {
     pub shape: Shape,
 }
 
-/// The rows to be packed: a value, or the operands of the operator that makes it.
+/// The rows to be packed: a value, or the operands of the operator that computes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PackSource {
     Rows { x: ValueLocation },
@@ -107,7 +108,7 @@ pub(crate) struct Compute {
     pub made: Made,
 }
 
-/// When a value is made.
+/// Which instruction computes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     /// By its own instruction.
@@ -121,7 +122,7 @@ pub(crate) enum Made {
 /// An operator with all operands that do not change from step to step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OpCall {
-    /// Nothing: the result lies where the operand does.
+    /// No computation: the result shares the operand's location.
     Alias,
     Embed {
         table: usize,
@@ -184,7 +185,7 @@ pub(crate) enum RowCount {
     OutputRows,
 }
 
-/// Memory for packed activations of one kind; each packing replaces the one before.
+/// Memory for packed activations of one kind; each packing overwrites the previous one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ActivationSlot {
     pub kind: ActivationKind,

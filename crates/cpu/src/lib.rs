@@ -63,10 +63,10 @@ pub struct CpuOptions {
     /// The precision to which activations are rounded before matmuls; by default int8 for quantized
     /// weights and f32 for float weights.
     pub precision: Option<ActivationPrecision>,
-    /// Whether threads are pinned to CPUs. The thread that makes the backend is one of them, until it
-    /// drops the backend.
+    /// Whether threads are pinned to CPUs. The thread that creates the backend is one of them
+    /// until it drops the backend.
     pub affinity: Affinity,
-    /// Where weights that a store has kept reside.
+    /// Where cached packed weights reside.
     pub residence: Residence,
 }
 
@@ -93,7 +93,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Makes a backend with the best kernels that the machine can run.
+    /// Creates a backend with the best kernels that the machine can run.
     ///
     /// # Errors
     /// If `threads` is 0, or the system starts fewer threads or does not pin them.
@@ -101,7 +101,7 @@ impl Cpu {
         Cpu::with_table(options, kernels::tables()[0])
     }
 
-    /// Makes a backend with these kernels.
+    /// Creates a backend with these kernels.
     ///
     /// # Errors
     /// As [`Cpu::new`].
@@ -113,7 +113,7 @@ impl Cpu {
         Ok(Cpu { table, pool, precision, residence, store: None })
     }
 
-    /// Keeps packed weights in `store` for the next start.
+    /// Caches packed weights in `store` for the next run.
     pub fn with_store(self, store: Box<dyn PackedStore>) -> Cpu {
         Cpu { store: Some(store), ..self }
     }

@@ -13,7 +13,7 @@ use girih_graph::Error;
 use crate::kernels::peaks::read;
 pub use crate::kernels::peaks::{Numbers, Peak, peaks};
 
-/// Runs, of which the best counts.
+/// The number of runs; the best one counts.
 const RUNS: usize = 5;
 
 /// The duration of a run: longer than a time slice of the scheduler, so that a disturbed run is not

@@ -202,7 +202,8 @@ pub(crate) fn lower(
     Ok(Lowered { instructions, slots })
 }
 
-/// The length of scratch memory, in numbers, that the values of `graph` need, also with the gather sunk.
+/// The length of scratch memory, in `f32` values, that the values of `graph` need,
+/// with and without the gather sunk.
 pub(crate) fn scratch_len(graph: &Graph, sunk: Option<&SunkGather>) -> usize {
     let size = |graph: &Graph| ScratchPlan::of(&grouped(graph)).bytes / size_of::<f32>();
     size(graph).max(sunk.map_or(0, |sunk| size(&sunk.graph)))
@@ -296,12 +297,12 @@ impl Lowering<'_> {
         Ok(RopeParams { frequencies: self.weight(rope, 1)?, table, pairing })
     }
 
-    /// The operands of a node whose rows are made while they are packed.
+    /// The operands of a node whose rows are computed while they are packed.
     fn source(&self, node: &Node) -> Result<PackSource, Error> {
         Ok(match self.call(node)? {
             OpCall::Norm { x, weight, epsilon } => PackSource::Norm { x, weight, epsilon },
             OpCall::Elementwise(Elementwise::Gate { gate, up, act }) => PackSource::Gate { gate, up, act },
-            _ => unreachable!("only norms and gates are made while they are packed"),
+            _ => unreachable!("only norms and gates are computed while they are packed"),
         })
     }
 
@@ -383,12 +384,12 @@ pub(crate) fn rotation_frequencies(graph: &Graph) -> Vec<ValueId> {
     frequencies
 }
 
-/// The length of each thread's scratch memory, in numbers.
+/// The length of each thread's scratch memory, in `f32` values.
 pub(crate) fn local_len(graph: &Graph, precision: Option<ActivationPrecision>) -> usize {
     graph.nodes.iter().map(|node| node_local_len(graph, node, precision)).max().unwrap_or(0)
 }
 
-/// The length of memory for the partial sums of attention, in numbers.
+/// The length of memory for the partial sums of attention, in `f32` values.
 pub(crate) fn partials_len(graph: &Graph) -> usize {
     let nodes = graph.nodes.iter().filter(|node| matches!(node.op, Op::Attend { .. }));
     nodes.map(|node| ops::attend::partials_len(graph, node)).max().unwrap_or(0)

@@ -1,7 +1,7 @@
-//! Memory that begins at a cache line, whose allocation can fail. Large slices have pages of their
-//! own, huge ones if the system has them: each TLB entry then covers 512 times as much, so that
-//! streaming through weights waits for fewer page tables. On a virtual machine that saved a fifth to a
-//! third of the time (`docs/scaling.md`).
+//! Memory aligned to cache lines, with fallible allocation. Large slices have pages of their own,
+//! huge ones if the system has them: each TLB entry then covers 512 times as much, so that streaming
+//! through weights waits for fewer page tables. On a virtual machine that saved a fifth to a third
+//! of the time (`docs/kernels.md`).
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl<T: PlainNumber + Default> Aligned<T> {
         Aligned::zeroed_for(len, purpose, PageUse::Whole)
     }
 
-    /// As [`Aligned::zeroed`], with a hint at how the slice will be used.
+    /// As [`Aligned::zeroed`], with a hint about how much of the slice will be touched.
     ///
     /// # Errors
     /// If there is not enough memory.

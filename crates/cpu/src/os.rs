@@ -10,11 +10,11 @@ use std::slice;
 
 use rustix::mm::{self, MapFlags, ProtFlags};
 
-/// Bytes of a huge page: what one entry of the second level of page tables covers on x86-64 and on
-/// most ARM systems.
+/// Bytes of a huge page: what one entry of the second level of page tables covers on x86-64 and
+/// on most ARM systems.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
-/// Numbers for which a page of zero bytes is an array of zeros.
+/// Number types for which a page of zero bytes is an array of zeros.
 ///
 /// # Safety
 /// Zero bytes must be a valid value, and values must need neither dropping nor an alignment above
@@ -23,7 +23,7 @@ pub(crate) unsafe trait PlainNumber: Copy + Send + Sync {}
 
 macro_rules! numbers {
     ($($number:ty)*) => {
-        // SAFETY: zero bytes are the number zero, which is dropped by doing nothing.
+        // SAFETY: zero bytes are the number zero, which needs no drop.
         $(unsafe impl PlainNumber for $number {})*
     };
 }
@@ -49,8 +49,8 @@ unsafe impl<T: PlainNumber> Sync for ZeroPages<T> {}
 pub(crate) enum PageUse {
     /// All of it.
     Whole,
-    /// From the start on, and often not far. The first numbers get no huge page, as most of it would
-    /// stay untouched.
+    /// Its beginning, which is often short. The first numbers get no huge page, because most of
+    /// that page would stay untouched.
     Start,
 }
 
@@ -66,11 +66,12 @@ impl<T: PlainNumber> ZeroPages<T> {
         // Extra bytes so that the slice can begin at a huge page.
         let mapped = kept.checked_add(HUGE_PAGE).ok_or_else(too_large)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place of the system's choice, over nothing.
+        // SAFETY: a new mapping at an address that the system chooses, which replaces no other
+        // mapping.
         let start = unsafe { mm::mmap_anonymous(ptr::null_mut(), mapped, protection, MapFlags::PRIVATE) }?;
         let before = start.cast::<u8>().align_offset(HUGE_PAGE);
         let kept_start = start.wrapping_byte_add(before);
-        // Untouched pages are given back, or they could become part of a huge one.
+        // Pages outside the kept part are unmapped; otherwise they could become part of a huge one.
         // SAFETY: the range lies in the new mapping, before the part that is kept.
         unsafe { unmap(start, before) };
         // SAFETY: the range lies in the new mapping, behind the part that is kept.
@@ -150,7 +151,8 @@ impl MappedFile {
             )
         })?;
         let flags = MapFlags::SHARED;
-        // SAFETY: a new mapping at a place of the system's choice, over nothing.
+        // SAFETY: a new mapping at an address that the system chooses, which replaces no other
+        // mapping.
         let start = unsafe { mm::mmap(ptr::null_mut(), len, ProtFlags::READ, flags, file, 0) }?;
         let start = NonNull::new(start.cast()).expect("the system maps nothing at address zero");
         Ok(MappedFile { start, len })

@@ -1,5 +1,5 @@
-//! Packs the rows of a file into bands: the same numbers in another order, without loss. The layouts
-//! are defined in `kernels::layout`.
+//! Packs the rows of a file into bands. Packing only reorders the stored numbers, so it is lossless.
+//! The layouts are defined in `kernels::layout`.
 //!
 //! Some columns of all 32 rows of a band are packed before the next columns, so that lines are written
 //! in order and each line is visited once. Bytes moved: each byte of the file once in and once out.

@@ -1,4 +1,4 @@
-//! Packed weights that are kept from one start to the next: their format, their key, and their checks.
+//! Packed weights that are cached between runs of the program: their format, their key, and their checks.
 //! A [`PackedStore`] decides where the bytes are; this crate only maps files.
 //!
 //! ```text
@@ -8,9 +8,9 @@
 //! the bands of each matrix, from a multiple of 4096 on
 //! ```
 //! Numbers are little-endian; texts are preceded by their length. A reader gets the matrices from its
-//! graph, so nothing before the digests is parsed: it is compared with the expected bytes, and so is
-//! the total length. The digests are XXH3; they detect damage, not forgery. Mapped weights are used as
-//! they are: only the digest of the table is checked.
+//! graph, so it does not parse what precedes the digests: it compares these bytes and the total length
+//! with the expected ones. The digests are XXH3; they detect damage, not forgery. Of mapped weights, only
+//! the digest of the table is checked; the digests of their bands are not.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -51,17 +51,17 @@ impl fmt::Display for PackKey {
     }
 }
 
-/// Keeps packed weights from one start to the next. A store keeps bytes and checks nothing; if it
+/// Caches packed weights between runs of the program. A store only holds bytes, without checks; if it
 /// fails, loading still succeeds.
 pub trait PackedStore: fmt::Debug + Send + Sync {
-    /// Returns the weights that are kept under `key`, if there are any.
+    /// Returns the weights that are cached under `key`, if there are any.
     fn find(&self, key: PackKey) -> Option<Box<dyn PackReader>>;
 
-    /// Takes newly packed weights, which the store writes when it wants: at once, or in threads of its own
-    /// while they are in use.
+    /// Receives newly packed weights. The store decides when to write them: at once, or on threads of its
+    /// own while they are in use.
     fn keep(&self, weights: UnsavedPack);
 
-    /// Reports why kept weights are not used.
+    /// Reports why cached weights are not used.
     fn note(&self, why: &Error);
 }
 
@@ -91,7 +91,7 @@ pub trait PackWriter: Sync {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
 }
 
-/// A matrix to be kept.
+/// A matrix to be cached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListedMatrix<'a> {
     pub name: &'a str,
@@ -184,7 +184,7 @@ fn layout_name(layout: Layout) -> String {
     format!("{layout:?}")
 }
 
-/// Kept weights whose table of digests has been checked.
+/// Cached weights whose table of digests has been checked.
 pub(crate) struct KeptPack<'a> {
     contents: &'a PackContents,
     reader: Box<dyn PackReader>,
@@ -258,14 +258,14 @@ fn damaged(part: &str) -> Error {
     Error::new(format!("the packed weights are damaged: {part} does not match its digest"))
 }
 
-/// Where kept weights reside while they are used.
+/// Where cached weights reside while they are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residence {
     /// Copied into memory, in huge pages; the digest of each band is checked.
     #[default]
     Memory,
-    /// In the store's file, mapped, if it has one: nothing is copied or checked, pages are read when they
-    /// are first used, and processes share them.
+    /// In the store's file, memory-mapped if it has one. Nothing is copied or checked, pages are read
+    /// when they are first used, and processes share them.
     File,
 }
 
@@ -307,7 +307,7 @@ impl UnsavedPack {
         UnsavedPack { contents, pieces, digests, next: AtomicUsize::new(0), written: AtomicUsize::new(0) }
     }
 
-    /// The key under which to keep them.
+    /// The key under which to cache them.
     pub fn key(&self) -> PackKey {
         self.contents.key
     }

@@ -6,9 +6,9 @@
 //! workers that have joined. So a worker whose CPU is used by another process delays a task by at most
 //! the piece that it computes.
 //!
-//! This file makes the crate's two promises to the compiler: threads stop using a task before its
-//! borrows end ([`ThreadPool::everyone`]), and pieces write disjoint parts of an output
-//! ([`DisjointSlice`]).
+//! This file upholds the two guarantees on which the crate's shared borrows rest: threads stop using a
+//! task before its borrows end ([`ThreadPool::everyone`]), and pieces write disjoint parts of an
+//! output ([`DisjointSlice`]).
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -29,8 +29,8 @@ use crate::barrier::{Barrier, CachePadded};
 use crate::os;
 use crate::prefetch::{PrefetchCursor, PrefetchTarget};
 
-/// The maximum number of thread groups with a range of pieces of their own. A thread that looks for
-/// left-over pieces checks each group, so there are few.
+/// The maximum number of thread groups with a range of pieces of their own. A thread that steals
+/// checks each group, so there are few.
 const MAX_GROUPS: usize = 8;
 
 /// A task: called once in each thread, with the thread's index.
@@ -391,7 +391,7 @@ impl<const N: usize> Queue<N> {
     }
 }
 
-/// The first of `pieces` pieces that a thread takes, if threads arrive in order.
+/// The first piece that a thread takes of `pieces` pieces, if threads arrive in order.
 fn first_piece(pieces: usize, thread: usize, threads: usize) -> Option<usize> {
     let queue = Queue::new([pieces], threads);
     let group = queue.group(thread);

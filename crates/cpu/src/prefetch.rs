@@ -1,16 +1,16 @@
 //! Prefetches the next matmul's weights on idle threads: between tasks that stream through weights,
 //! one thread alone rounds or writes a row, and memory would be idle.
 //!
-//! Only addresses are kept here; they are prefetched and never read. So the memory may be freed
-//! before, and no result depends on it.
+//! Only addresses are kept here; they are prefetched and never dereferenced. So the memory may be freed
+//! earlier, and no result depends on it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::kernels::packed::LINE;
 use crate::kernels::prefetch;
 
-/// The maximum number of bytes that a thread prefetches: what fits into L2 beside the activations
-/// of a step of few rows. Twice as many were not faster.
+/// The maximum number of bytes that a thread prefetches: what fits into L2 beside the activations of a
+/// step of few rows. Twice as many bytes were not faster.
 const MAX_BYTES: usize = 128 << 10;
 
 /// Cache lines that are prefetched between two checks of the awaited condition.

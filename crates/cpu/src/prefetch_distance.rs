@@ -15,14 +15,14 @@ use crate::memory::Aligned;
 use crate::pool::{Grid, ThreadPool};
 use crate::weights::CpuWeights;
 
-/// Bytes of weights that are read: twice the share of L3 that one process gets on most processors,
-/// so that they come from memory again.
+/// Bytes of weights that are read: twice the share of L3 that one process gets on most
+/// processors, so that they come from memory in every round.
 const TRIAL_BYTES: usize = 64 << 20;
 
 /// The numbers of columns that are measured, for few columns and for more.
 const TRIED_COLUMNS: [usize; 2] = [1, 4];
 
-/// Rounds, of which the fastest counts, as disturbances only slow a round down.
+/// The number of rounds; the fastest one counts, because disturbances only slow a round down.
 const TRIAL_ROUNDS: usize = 2;
 
 /// Bands in a piece.
@@ -101,7 +101,7 @@ fn first_bytes<'a>(bands: impl Iterator<Item = Band<'a>>) -> Vec<Band<'a>> {
     bands.take_while(enough).collect()
 }
 
-/// Makes kernels use the fastest distances.
+/// Sets the fastest distances for the kernels.
 fn use_fastest(rates: &[ReadRate]) {
     rates
         .iter()

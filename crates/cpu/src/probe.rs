@@ -14,7 +14,7 @@ use crate::topology::{self, Topology};
 /// The part of the machine that this process may use.
 #[derive(Clone, Debug)]
 pub struct HostMachine {
-    /// The processors that the process may run on.
+    /// The CPUs that the process may run on.
     pub topology: Topology,
     /// The number of CPUs that its cgroup allows, if it has a limit.
     pub quota: Option<f64>,
@@ -22,7 +22,7 @@ pub struct HostMachine {
 
 impl HostMachine {
     /// The machine of this process. It is probed once, by the first thread that calls this: a thread that
-    /// is pinned later would see only a few processors.
+    /// is pinned later would see only a few CPUs.
     pub fn here() -> &'static HostMachine {
         static HERE: OnceLock<HostMachine> = OnceLock::new();
         HERE.get_or_init(|| {

@@ -285,8 +285,8 @@ impl CpuRun<'_> {
         }
     }
 
-    /// Lets idle threads prefetch the weights of the next matmuls, where memory
-    /// bounds these.
+    /// Lets idle threads prefetch the weights of the next matmuls if these are
+    /// memory-bound.
     fn prefetch(&self, next: &Matmuls) {
         if self.values.rows_of(next.rows) <= NARROW {
             let weights = next.parts.iter().map(|part| self.weights.matrix(part.weight));
@@ -439,7 +439,7 @@ impl CpuRun<'_> {
         }
     }
 
-    /// Reports a value to the watch, if the watch wants it.
+    /// Reports a value to the watch if it asked for this value.
     fn report(&self, name: &str, shape: &Shape, location: ValueLocation, watch: &mut dyn Watch) {
         if watch.wants(name) {
             let shape = shape.with_outermost(self.values.count(location));
@@ -504,7 +504,7 @@ impl StepValues<'_> {
         }
     }
 
-    /// The numbers at a location.
+    /// The values at a location.
     fn get(&self, location: ValueLocation) -> &[f32] {
         let len = self.count(location) * location.stride;
         match location.buffer {
@@ -514,7 +514,8 @@ impl StepValues<'_> {
         }
     }
 
-    /// The numbers at a location to be written, and at those to be read.
+    /// Borrows the values at one location mutably, and those at other locations for
+    /// reading.
     ///
     /// # Panics
     /// As [`StepValues::lend`].
@@ -527,8 +528,8 @@ impl StepValues<'_> {
         (output, operands)
     }
 
-    /// The numbers at locations to be written, and at those to be read; empty where
-    /// there is no location.
+    /// Borrows the values at some locations mutably, and those at others for reading;
+    /// empty where there is no location.
     ///
     /// # Panics
     /// If a location to be written overlaps another, which a correct plan rules out.

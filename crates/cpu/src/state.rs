@@ -20,7 +20,7 @@ use crate::kernels::attend::{Format, KEY_TILE, KV_GROUP, LANES, Q8_0_GROUP};
 use crate::memory::Aligned;
 use crate::os::PageUse;
 
-/// Dims that are rounded in one call.
+/// The number of head dimensions that are rounded in one call.
 const ROUNDED_DIMS: usize = 64;
 
 /// The state values of a graph, in the order of the graph.
@@ -186,8 +186,8 @@ impl StateLayout {
         }
     }
 
-    /// As [`StateLayout::put`], for keys, whose lines hold one dim each: the rows of a tile are rounded
-    /// first, so that each line is visited once.
+    /// As [`StateLayout::put`], for keys, whose lines hold one dimension of the head
+    /// each: the rows of a tile are rounded first, so that each line is visited once.
     fn put_keys(&self, table: &Table, rows: &[f32], stride: usize, at: usize, bytes: &mut [u8]) {
         let mut rounded = [0; KEY_TILE * ROUNDED_DIMS * 4];
         let (mut rest, mut at) = (rows, at);

@@ -1,37 +1,37 @@
-//! Sockets, cores, hyperthreads and memory nodes, as Linux lists them under `/sys`, and the quota of a
-//! cgroup. Where threads run is decided in `affinity`.
+//! Sockets, cores, hyperthreads and NUMA nodes, as Linux lists them under `/sys`, and the quota of a
+//! cgroup. `affinity` decides where threads run.
 //!
-//! Files with invalid contents are treated as missing. A machine without these files is one node of
-//! cores without hyperthreads.
+//! Files with invalid contents are treated as missing. A machine without these files counts as one
+//! NUMA node of cores without hyperthreads.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
-/// The maximum number of processors for which Linux can be built (`CONFIG_NR_CPUS` of x86-64).
+/// The maximum number of CPUs for which Linux can be built (`CONFIG_NR_CPUS` of x86-64).
 const MAX_CPUS: usize = 8192;
 
-/// A logical processor: what the system schedules a thread on.
+/// A logical CPU: the unit on which the system schedules a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Processor {
-    /// The system's number of the processor.
+    /// Its number in the system.
     pub number: usize,
-    /// The core it is a hyperthread of, identified by the lowest number of its processors.
+    /// The core of which it is a hyperthread, identified by the lowest number among the core's CPUs.
     pub core: usize,
     /// The package that contains the core.
     pub socket: usize,
-    /// The memory node that is near to it.
+    /// The NUMA node that it belongs to.
     pub node: usize,
 }
 
-/// The processors that are online, by number.
+/// The CPUs that are online, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     processors: Vec<Processor>,
 }
 
 impl Topology {
-    /// Reads the processors that the system below `root` lists; `None` if it lists none. `root` is `/`
+    /// Reads the CPUs that the system below `root` lists; `None` if it lists none. `root` is `/`
     /// except in tests.
     pub fn read(root: &Path) -> Option<Topology> {
         let cpus = root.join("sys/devices/system/cpu");
@@ -59,13 +59,13 @@ impl Topology {
         Topology { processors: (0..cores).map(processor).collect() }
     }
 
-    /// The processors that are in `allowed`.
+    /// Keeps only the CPUs that are in `allowed`.
     pub fn restricted(mut self, allowed: &[usize]) -> Topology {
         self.processors.retain(|processor| allowed.contains(&processor.number));
         self
     }
 
-    /// The processors, by number.
+    /// The CPUs, by number.
     pub fn processors(&self) -> &[Processor] {
         &self.processors
     }
@@ -80,7 +80,7 @@ impl Topology {
         self.distinct(|processor| processor.socket)
     }
 
-    /// The number of memory nodes that have processors.
+    /// The number of NUMA nodes that have CPUs.
     pub fn nodes(&self) -> usize {
         self.distinct(|processor| processor.node)
     }
@@ -93,7 +93,7 @@ impl Topology {
     }
 }
 
-/// The processors near each memory node.
+/// The CPUs of each NUMA node.
 fn nodes(folder: &Path) -> Vec<(usize, Vec<usize>)> {
     let online = numbers_of(&folder.join("online")).unwrap_or_default();
     let node = |node| Some((node, numbers_of(&folder.join(format!("node{node}/cpulist")))?));
@@ -210,8 +210,8 @@ pub(crate) mod tests {
 
     const CPU: &str = "sys/devices/system/cpu";
 
-    /// Two sockets of two nodes, each of two cores with two hyperthreads, numbered as on servers: first all
-    /// cores, then their second hyperthreads. Processors 3 and 15 are offline.
+    /// Two sockets of two nodes, each of two cores with two hyperthreads, numbered as on servers:
+    /// first all cores, then their second hyperthreads. CPUs 3 and 15 are offline.
     fn server() -> Vec<(String, String)> {
         let mut files = vec![(format!("{CPU}/online"), "0-2,4-14".to_owned())];
         for number in (0..16).filter(|number| ![3, 15].contains(number)) {
@@ -272,8 +272,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Some virtual machines list invalid values: siblings without the processor, a socket of -1, a node
-    /// without a list.
+    /// Some virtual machines list invalid values: siblings without the CPU itself, a socket of -1, a
+    /// node without a list.
     #[test]
     fn invalid_files_are_treated_as_missing() {
         let system = FakeSystem::new(&[

@@ -68,8 +68,8 @@ impl CpuWeights {
         vectors.fold(matrices, u64::saturating_add)
     }
 
-    /// Loads the weights of `graph`, with all threads: from `store` if it has them packed, else from
-    /// `source`; then the packed matrices are given to the store.
+    /// Loads the weights of `graph` on all threads: from `store` if it has them packed, otherwise
+    /// from `source`. In the second case it hands the packed matrices to the store.
     ///
     /// # Errors
     /// If `source` fails or there is not enough memory; never because of the store.
@@ -100,7 +100,7 @@ impl CpuWeights {
         Ok(weights)
     }
 
-    /// Loads the weights of `graph`: matrices in `kept` from there, all others from `source`.
+    /// Loads the weights of `graph`: matrices that `kept` has from there, all others from `source`.
     fn fill(
         graph: &Graph,
         source: &dyn WeightSource,
@@ -176,8 +176,8 @@ fn of_form(graph: &Graph, form: WeightForm) -> impl Iterator<Item = &Value> {
 }
 
 /// The range of a matrix in the memory that holds all matrices. In one memory nearly all of it is in
-/// huge pages; matrices allocated one by one left a tenth of a model in pages of 4 KiB (small
-/// matrices, such as those of keys, entirely).
+/// huge pages; when matrices were allocated one by one, a tenth of a model was in pages of 4 KiB
+/// (small matrices, such as those of keys, entirely).
 struct MatrixRange<'a> {
     value: &'a Value,
     range: Range<usize>,
@@ -260,8 +260,8 @@ fn fill_all(
     failure.outcome()
 }
 
-/// The matrices of a graph that are worth keeping: those that are packed. All other weights are read as
-/// fast from their source.
+/// The matrices of a graph that are worth caching: those that are packed. All other weights can be
+/// read from their source just as fast.
 fn contents(graph: &Graph, identity: &[u8]) -> Option<PackContents> {
     let matrices = graph.weights().filter_map(|(id, value)| {
         let layout = Layout::of(value.dtype);

@@ -1,28 +1,28 @@
-//! Tokens in, tokens out: shares one loaded model among requests. It knows no
-//! instruction set, file format or protocol.
+//! Shares one loaded model among requests: tokens in, tokens out. This crate has no
+//! notion of instruction sets, file formats or protocols.
 //!
-//! An [`Engine`] owns a [`Runner`](girih_graph::Runner). A [`Request`] goes in
-//! by [`Engine::submit`]; each [`Engine::step`] runs the model once and returns
-//! the [`Event`]s of it. A request's tokens depend on nothing but the request:
-//! not on the size of the prefill chunks, on what the cache held, on which other
-//! requests ran beside it, or on whether it had to make room for them.
+//! An [`Engine`] owns a [`Runner`](girih_graph::Runner). [`Engine::submit`] queues a
+//! [`Request`]; each [`Engine::step`] runs the model once and returns its
+//! [`RequestEvent`]s. A request's tokens depend on the request only: not on the size
+//! of prefill chunks, the contents of the prefix cache, the other requests of the
+//! batch, or preemptions.
 //!
 //! ```
-//! use girih_engine::{Engine, Limits, Request, Result, Sampling, What};
+//! use girih_engine::{Engine, EngineLimits, EventKind, Request, Result, Sampling};
 //! use girih_graph::Runner;
 //!
-//! /// The ids of a greedy reply.
+//! /// Returns the ids of a greedy reply.
 //! fn reply(runner: Box<dyn Runner>, prompt: Vec<u32>) -> Result<Vec<u32>> {
-//!     let mut engine = Engine::new(runner, Limits::new(2048, 256))?;
+//!     let mut engine = Engine::new(runner, EngineLimits::new(2048, 256))?;
 //!     let sampling = Sampling::greedy();
 //!     engine.submit(Request { tokens: prompt, sampling, ..Request::default() }, None)?;
 //!     let mut ids = Vec::new();
 //!     while !engine.is_idle() {
 //!         for event in engine.step() {
-//!             match &event.what {
-//!                 What::Token { id, .. } => ids.push(*id),
-//!                 What::Failed(error) => return Err(error.clone()),
-//!                 What::Prefilled(_) | What::Finished { .. } => {}
+//!             match &event.kind {
+//!                 EventKind::Token { id, .. } => ids.push(*id),
+//!                 EventKind::Failed(error) => return Err(error.clone()),
+//!                 EventKind::Prefilled(_) | EventKind::Finished { .. } => {}
 //!             }
 //!         }
 //!     }
@@ -32,9 +32,9 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
+mod cached_runner;
 mod engine;
-mod job;
-mod model;
+mod live_request;
 mod request;
 pub mod sample;
 mod sampling;
@@ -43,5 +43,5 @@ pub mod text;
 
 pub use engine::Engine;
 pub use girih_graph::{Error, Result};
-pub use request::{Event, Limits, Rate, Request, RequestId, Stats, Stop, Stops, What};
+pub use request::{EngineLimits, EventKind, Request, RequestEvent, RequestId, Stats, Stop, Stops, TokenRate};
 pub use sampling::Sampling;

@@ -1,5 +1,4 @@
-//! What is asked of the engine, within which limits, and what it answers:
-//! plain data.
+//! Requests, their limits, and the engine's events: plain data.
 
 use std::time::Duration;
 
@@ -11,55 +10,55 @@ use crate::{Error, Result, Sampling};
 pub struct Request {
     /// The token ids of the prompt, special tokens included.
     pub tokens: Vec<u32>,
-    /// How many of the last of them are the reply's already: penalties count
-    /// them as those that follow.
+    /// The number of tokens at the end of the prompt that belong to the reply; penalties
+    /// count them as reply.
     pub replied: u32,
     /// How the next token is chosen.
     pub sampling: Sampling,
-    /// The most tokens to generate; `None` for as many as the context holds.
+    /// The maximum number of tokens to generate; `None` for as many as the context holds.
     pub max_new: Option<u32>,
-    /// What ends the reply early.
+    /// Conditions that end the reply early.
     pub stops: Stops,
-    /// With each token, its log-probability and those of this many likeliest.
+    /// If set, events report each token's log-probability and those of this number of most
+    /// likely tokens.
     pub logprobs: Option<u32>,
 }
 
-/// What ends a reply early.
+/// Conditions that end a reply early.
 #[derive(Clone, Debug, Default)]
 pub struct Stops {
-    /// Token ids, such as the end of a turn. They are not part of the reply.
+    /// Token ids, such as end-of-turn. They are not part of the reply.
     pub tokens: Vec<u32>,
-    /// Strings of the reply's text. Neither they nor what follows is emitted.
+    /// Strings in the reply's text. Neither they nor the text after them is emitted.
     pub strings: Vec<String>,
 }
 
 /// Bounds on requests.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct EngineLimits {
     /// Positions of a sequence: prompt and reply together.
     pub context: u32,
-    /// The most rows of one step, those of all sequences together.
+    /// The maximum number of rows of one step, all sequences together.
     pub chunk: u32,
-    /// The most sequences that are worked on together, each with a row of its
-    /// own in every step.
+    /// The maximum number of concurrent sequences; each has a row in every step.
     pub sequences: u32,
-    /// The most stop tokens of a request.
+    /// The maximum number of stop tokens of a request.
     pub stop_tokens: usize,
-    /// The most stop strings of a request.
+    /// The maximum number of stop strings of a request.
     pub stop_strings: usize,
-    /// The most bytes of one stop string.
+    /// The maximum length of a stop string in bytes.
     pub stop_string_bytes: usize,
-    /// The most tokens with a bias.
+    /// The maximum number of biases of a request.
     pub biases: usize,
-    /// The most log-probabilities for each token of the reply.
+    /// The maximum number of log-probabilities per token of the reply.
     pub logprobs: u32,
 }
 
-impl Limits {
-    /// The limits of a model with this context, prefilled in chunks of `chunk`,
-    /// one sequence at a time.
-    pub fn new(context: u32, chunk: u32) -> Limits {
-        Limits {
+impl EngineLimits {
+    /// Returns the limits for a context and prefill chunks of `chunk` rows, with one
+    /// sequence at a time.
+    pub fn new(context: u32, chunk: u32) -> EngineLimits {
+        EngineLimits {
             context,
             chunk,
             sequences: 1,
@@ -73,12 +72,11 @@ impl Limits {
 }
 
 impl Request {
-    /// Checks everything that does not need the model's weights; `vocabulary`
-    /// is the number of its logits.
+    /// Checks the request; `vocabulary` is the number of the model's logits.
     ///
     /// # Errors
     /// When a number is outside its range, or the request exceeds `limits`.
-    pub fn check(&self, limits: &Limits, vocabulary: usize) -> Result<()> {
+    pub fn check(&self, limits: &EngineLimits, vocabulary: usize) -> Result<()> {
         let Request { tokens, sampling, stops, logprobs, .. } = self;
         self.check_length(limits.context)?;
         at_most("stop tokens", stops.tokens.len(), limits.stop_tokens)?;
@@ -97,7 +95,7 @@ impl Request {
         sampling.check()
     }
 
-    /// The prompt and the tokens asked for must fit: nothing is ever cut.
+    /// Checks that the prompt and the requested tokens fit; nothing is ever truncated.
     fn check_length(&self, context: u32) -> Result<()> {
         let prompt = self.tokens.len();
         if prompt == 0 {
@@ -105,7 +103,7 @@ impl Request {
         }
         let new = match self.max_new {
             Some(0) => {
-                return Err(Error::new("0 new tokens were asked for; ask for at least 1, or set no limit"));
+                return Err(Error::new("0 new tokens were requested; request at least 1, or set no limit"));
             }
             Some(new) => new as usize,
             None => 1,
@@ -113,7 +111,7 @@ impl Request {
         let replied = self.replied;
         if replied as usize > prompt {
             return Err(Error::new(format!(
-                "{replied} tokens of the prompt are said to be the reply's; it has {prompt}: count no others"
+                "{replied} tokens of the prompt are marked as reply, but it has {prompt}; mark at most {prompt}"
             )));
         }
         let total = prompt.saturating_add(new);
@@ -121,8 +119,8 @@ impl Request {
             return Ok(());
         }
         Err(Error::new(format!(
-            "the prompt has {prompt} tokens and {asked} asked for; the context is {context}: \
-             shorten the prompt, ask for fewer tokens or enlarge the context by {}",
+            "the prompt has {prompt} tokens and {asked} requested; the context is {context}: \
+             shorten the prompt, request fewer tokens or enlarge the context by {}",
             total - context as usize,
             asked = match self.max_new {
                 Some(new) => format!("{new} more were"),
@@ -131,70 +129,70 @@ impl Request {
         )))
     }
 
-    /// The most tokens to generate within this context.
+    /// The maximum number of tokens to generate within this context.
     pub(crate) fn room(&self, context: u32) -> usize {
         let rest = (context as usize).saturating_sub(self.tokens.len());
         self.max_new.map_or(rest, |new| rest.min(new as usize))
     }
 }
 
-/// Refuses ids outside the vocabulary.
-fn known<'a>(place: &str, mut ids: impl Iterator<Item = &'a u32>, vocabulary: usize) -> Result<()> {
+/// Returns an error if an id is outside the vocabulary.
+fn known<'a>(list: &str, mut ids: impl Iterator<Item = &'a u32>, vocabulary: usize) -> Result<()> {
     match ids.find(|id| **id as usize >= vocabulary) {
         None => Ok(()),
         Some(id) => {
-            Err(Error::new(format!("token {id} in the {place} is outside the vocabulary of {vocabulary}")))
+            Err(Error::new(format!("token {id} in the {list} is outside the vocabulary of {vocabulary}")))
         }
     }
 }
 
-/// Refuses more than `most` of something.
-fn at_most(what: &str, have: usize, most: usize) -> Result<()> {
-    if have <= most {
+/// Returns an error if a count exceeds its maximum.
+fn at_most(what: &str, have: usize, max: usize) -> Result<()> {
+    if have <= max {
         return Ok(());
     }
-    Err(Error::new(format!("the request has {have} {what}; at most {most} are allowed")))
+    Err(Error::new(format!("the request has {have} {what}; at most {max} are allowed")))
 }
 
-/// The name of a request within its engine; never used twice.
+/// The id of a request within its engine; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// Something that happened to a request.
+/// An event of a request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Event {
-    /// To which one.
+pub struct RequestEvent {
+    /// The request.
     pub request: RequestId,
-    /// What happened.
-    pub what: What,
+    /// The kind of event, with its data.
+    pub kind: EventKind,
 }
 
-/// What can happen to a request. [`What::Finished`] or [`What::Failed`] is its
+/// What can happen to a request. [`EventKind::Finished`] or [`EventKind::Failed`] is its
 /// last event, and each request has exactly one of them.
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum EventKind {
     /// The whole prompt has been run.
     Prefilled(Stats),
     /// A token of the reply.
     Token {
         /// Its id.
         id: u32,
-        /// The text that became certain with it: whole characters, and none
-        /// that may yet turn out to begin a stop string.
+        /// The text that it releases: whole characters, without text that may begin a stop
+        /// string.
         text: String,
-        /// Present when the request asked for them.
+        /// Present if the request asked for them.
         logprobs: Option<Logprobs>,
     },
     /// The reply is complete.
     Finished {
         /// Why it ended.
         stop: Stop,
-        /// The text that had been held back until now.
+        /// The text that was held back until now.
         text: String,
-        /// The amounts and times of the whole request.
+        /// The statistics of the whole request.
         stats: Stats,
     },
-    /// The device or the model failed; other requests go on.
+    /// The device or the model failed; other requests continue.
     Failed(Error),
 }
 
@@ -205,55 +203,55 @@ pub enum Stop {
     Token(u32),
     /// The text reached this stop string.
     String(String),
-    /// As many tokens as asked for.
+    /// The reply has the requested number of tokens.
     Length,
-    /// The context is full, and the request set no limit of its own.
+    /// The context is full and the request set no limit.
     Context,
-    /// [`Engine::cancel`](crate::Engine::cancel).
+    /// [`Engine::cancel`](crate::Engine::cancel) was called.
     Cancelled,
 }
 
-/// Amounts and times of a request.
+/// Token counts and times of a request.
 ///
-/// A step that runs several sequences counts in full for each of them: what
-/// many requests took together is the wall-clock time between their events.
+/// A step that runs several sequences counts in full for each of them; the time of
+/// several requests together is the wall-clock time between their events.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Tokens of the prompt that the cache held already.
+    /// Tokens of the prompt that were in the prefix cache.
     pub cached: u32,
-    /// The other tokens of the prompt, over all chunks; the time to choose the
-    /// first token of the reply is in it.
-    pub prefill: Rate,
-    /// Tokens after the first, each from a step of its own; a stop token counts.
-    pub decode: Rate,
-    /// How often it had to make room for older requests.
+    /// The other tokens of the prompt, over all chunks; includes the time to choose the
+    /// first token of the reply.
+    pub prefill: TokenRate,
+    /// Tokens after the first one, each from a step of its own, including a stop token.
+    pub decode: TokenRate,
+    /// The number of times it was preempted to free blocks for older requests.
     pub sent_back: u32,
-    /// Tokens that the state had held before it was sent back, run once more.
-    pub repeated: Rate,
-    /// From the submission to the first token of the reply; waiting included.
-    /// Zero where there is none.
+    /// Tokens that were run again after a preemption.
+    pub repeated: TokenRate,
+    /// The time from submission to the first token of the reply, including waiting; zero if
+    /// there is none.
     pub first_token: Duration,
-    /// From the submission to the end; waiting included. Zero before the end.
+    /// The time from submission to the end, including waiting; zero before the end.
     pub whole: Duration,
 }
 
 /// A number of tokens and the time they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Rate {
-    /// How many tokens.
+pub struct TokenRate {
+    /// The number of tokens.
     pub tokens: u32,
     /// Wall-clock time in the model and the samplers.
     pub time: Duration,
 }
 
-impl Rate {
+impl TokenRate {
     /// Tokens per second; 0 when no time has passed.
     pub fn per_second(&self) -> f64 {
         let seconds = self.time.as_secs_f64();
         if seconds > 0.0 { f64::from(self.tokens) / seconds } else { 0.0 }
     }
 
-    /// Adds another stretch of work.
+    /// Adds tokens and their time.
     pub(crate) fn add(&mut self, tokens: u32, time: Duration) {
         self.tokens += tokens;
         self.time += time;

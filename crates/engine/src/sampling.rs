@@ -2,9 +2,8 @@
 
 use crate::{Error, Result};
 
-/// How the next token is chosen from the logits; see [`crate::sample`] for the
-/// order. The default draws from the model's own distribution: every setting
-/// is neutral.
+/// How the next token is chosen from the logits; see [`crate::sample`] for the order.
+/// The default draws from the model's own distribution: every setting is neutral.
 ///
 /// ```
 /// let sampling = girih_engine::Sampling { temperature: 0.7, top_p: 0.9, ..Default::default() };
@@ -12,27 +11,27 @@ use crate::{Error, Result};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// Divides the logits; 0 is greedy: always the likeliest token. Default 1.
+    /// Divides the logits; 0 is greedy: always the most likely token. Default 1.
     pub temperature: f32,
-    /// Keeps this many likeliest tokens; 0 keeps all. Default 0.
+    /// Keeps this number of most likely tokens; 0 keeps all. Default 0.
     pub top_k: u32,
-    /// Keeps the fewest likeliest tokens of together at least this probability,
-    /// in (0, 1]. Default 1: all.
+    /// Keeps the most likely tokens up to this cumulative probability, in (0, 1].
+    /// Default 1: all.
     pub top_p: f32,
-    /// Keeps tokens at least this fraction as likely as the likeliest, in
-    /// \[0, 1]. Default 0: all.
+    /// Keeps tokens at least this fraction as likely as the most likely one, in \[0, 1].
+    /// Default 0: all.
     pub min_p: f32,
-    /// Divides positive and multiplies negative logits of every token that
-    /// stands in the prompt or the reply; above 0. Default 1: off.
+    /// Divides positive and multiplies negative logits of every token that occurs in the
+    /// prompt or the reply; above 0. Default 1: off.
     pub repetition_penalty: f32,
-    /// Subtracted from the logits of tokens that the reply has. Default 0.
+    /// Subtracted from the logits of tokens that occur in the reply. Default 0.
     pub presence_penalty: f32,
-    /// Subtracted once for each time that the reply has the token. Default 0.
+    /// Subtracted once per occurrence of the token in the reply. Default 0.
     pub frequency_penalty: f32,
-    /// Added to the logits of single tokens: −∞ rules one out, +∞ forces it;
-    /// entries of one token add up, an infinite one replaces. Default none.
+    /// Added to the logits of single tokens: −∞ rules one out, +∞ forces it. Entries of
+    /// the same token add up; an infinite one replaces the logit. Default none.
     pub bias: Vec<(u32, f32)>,
-    /// Where the random numbers start. Default 0.
+    /// The seed of the random numbers. Default 0.
     pub seed: u64,
 }
 
@@ -53,13 +52,13 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Always the likeliest token.
+    /// Always chooses the most likely token.
     pub fn greedy() -> Sampling {
         Sampling { temperature: 0.0, ..Sampling::default() }
     }
 
     /// Whether no penalty and no bias changes a logit.
-    pub(crate) fn takes_logits_as_they_are(&self) -> bool {
+    pub(crate) fn keeps_logits(&self) -> bool {
         self.bias.is_empty()
             && self.repetition_penalty == 1.0
             && self.presence_penalty == 0.0
@@ -69,11 +68,11 @@ impl Sampling {
     /// Checks every number against its range.
     ///
     /// # Errors
-    /// Names the first setting that is outside its range.
+    /// Names the first setting outside its range.
     pub fn check(&self) -> Result<()> {
         let Sampling { temperature, top_p, min_p, repetition_penalty: repetition, .. } = *self;
         let finite = |x: f32| x.is_finite();
-        // Comparisons with NaN are false, so that NaN fails each of them.
+        // Comparisons with NaN are false, so NaN fails each of them.
         within("temperature", temperature, finite(temperature) && temperature >= 0.0, "0 or above")?;
         within("top_p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
         within("min_p", min_p, (0.0..=1.0).contains(&min_p), "between 0 and 1")?;
@@ -90,7 +89,7 @@ impl Sampling {
     }
 }
 
-/// Refuses a setting outside its range.
+/// Returns an error if a setting is outside its range.
 fn within(name: &str, value: f32, inside: bool, range: &str) -> Result<()> {
     if inside {
         return Ok(());

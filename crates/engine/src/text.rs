@@ -1,64 +1,63 @@
-//! The text of a reply as it becomes certain: what a stop string may yet
-//! swallow is held back.
+//! The text of a reply. Text that may still become part of a stop string is held back.
 
-/// Turns ids into text, one by one.
+/// Decodes ids into text, one by one.
 pub trait Detokenize {
-    /// The text that this id completes: whole characters, perhaps none.
+    /// Returns the text that this id completes: zero or more whole characters.
     fn push(&mut self, id: u32) -> String;
-    /// What remains of a character that was begun and not completed.
+    /// Returns the rest of an incomplete character.
     fn finish(self: Box<Self>) -> String;
 }
 
-/// A stretch of text that became certain, and the stop string that ended it.
+/// Text that is released, and the stop string that ended it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Certain {
-    /// May be shown: no stop string can reach into it any more.
+pub struct ReleasedText {
+    /// Text that cannot become part of a stop string any more.
     pub text: String,
-    /// The stop string that was found; the text ends before it.
+    /// The stop string that was found, if any; the text ends before it.
     pub stop: Option<String>,
 }
 
-/// Looks for stop strings in a stream of text.
+/// Finds stop strings in a stream of text.
 ///
-/// What is found does not depend on how the text is cut into pieces: it is the
-/// stop string that ends first, the longest of those that end together.
+/// The result does not depend on how the text is split into pieces: it is the stop
+/// string that ends first, and the longest one if several end there.
 #[derive(Clone, Debug, Default)]
 pub struct StopStrings {
     stops: Vec<String>,
-    /// The end of the text so far, where it may be the beginning of a stop.
+    /// The end of the text so far that may be the beginning of a stop string.
     held: String,
 }
 
 impl StopStrings {
-    /// Looks for these strings, none of which is empty.
+    /// Returns a finder of these strings; none may be empty.
     pub fn new(stops: Vec<String>) -> StopStrings {
         StopStrings { stops, held: String::new() }
     }
 
-    /// The next piece of text.
-    pub fn push(&mut self, text: &str) -> Certain {
+    /// Adds a piece of text; returns the text that is released by it.
+    pub fn push(&mut self, text: &str) -> ReleasedText {
         self.held.push_str(text);
         if let Some((start, stop)) = self.found() {
             let stop = Some(stop.to_owned());
             self.held.truncate(start);
-            return Certain { text: std::mem::take(&mut self.held), stop };
+            return ReleasedText { text: std::mem::take(&mut self.held), stop };
         }
         let rest = self.held.split_off(self.uncertain());
-        Certain { text: std::mem::replace(&mut self.held, rest), stop: None }
+        ReleasedText { text: std::mem::replace(&mut self.held, rest), stop: None }
     }
 
-    /// Ends the text: nothing can complete a stop string any more.
+    /// Ends the text; returns what was held back.
     pub fn finish(self) -> String {
         self.held
     }
 
-    /// The first stop string to end, and where it starts.
+    /// The stop string that ends first, and the offset of its start.
     fn found(&self) -> Option<(usize, &str)> {
-        let places = self.stops.iter().filter_map(|stop| Some((self.held.find(stop)?, stop.as_str())));
-        places.min_by_key(|(start, stop)| (start + stop.len(), *start))
+        let matches = self.stops.iter().filter_map(|stop| Some((self.held.find(stop)?, stop.as_str())));
+        matches.min_by_key(|(start, stop)| (start + stop.len(), *start))
     }
 
-    /// Where the longest end of the text begins that also begins a stop string.
+    /// The offset of the longest suffix of the text that is a prefix of a stop string.
     fn uncertain(&self) -> usize {
         let mut starts = self.held.char_indices().map(|(start, _)| start);
         let begins = |start: &usize| self.stops.iter().any(|stop| stop.starts_with(&self.held[*start..]));

@@ -1,4 +1,4 @@
-//! The files that a model is stored in, seen as one.
+//! The files of one model, read as one container.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,48 +6,48 @@ use std::path::{Path, PathBuf};
 use girih_tensor::{DType, Error, Result, Shape};
 use sha2::{Digest as _, Sha256};
 
-use crate::limits::Limits;
+use crate::limits::FileLimits;
 use crate::metadata::Metadata;
 use crate::quote::quote;
-use crate::source::{ReadAt, Source};
+use crate::source::{ByteSource, ReadAt};
 
-/// Which format a container has.
+/// The format of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ContainerKind {
     /// safetensors, with or without an index.
     Safetensors,
     /// GGUF, whole or split.
     Gguf,
 }
 
-/// How a tensor is stored, and where.
+/// The format, shape and location of a stored tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
     /// The storage format.
     pub dtype: DType,
-    /// The shape, outermost dimension first, whatever the file's own order.
+    /// The shape, outermost dimension first, regardless of the file's order.
     pub shape: Shape,
-    /// Which of the container's files holds it, counted from 0.
+    /// The index of the container's file that holds it, from 0.
     pub shard: usize,
-    /// Where it starts, in bytes from the start of that file.
+    /// Its offset in that file, in bytes.
     pub offset: u64,
     /// Its size in bytes: `dtype.bytes(&shape)`.
     pub bytes: u64,
 }
 
-/// What the header of one file says.
+/// The contents of one file's header.
 #[derive(Clone, Debug, Default)]
-pub struct Contents {
+pub struct HeaderContents {
     /// Key-value pairs.
     pub metadata: Metadata,
     /// The tensors by name; their `shard` is 0.
     pub tensors: BTreeMap<String, TensorInfo>,
 }
 
-/// The files that a model is stored in, seen as one.
+/// The files of one model, read as one container.
 #[derive(Debug)]
 pub struct Container {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ContainerKind,
     pub(crate) shards: Vec<Shard>,
     pub(crate) metadata: Metadata,
     pub(crate) tensors: BTreeMap<String, TensorInfo>,
@@ -57,12 +57,12 @@ pub struct Container {
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) path: PathBuf,
-    pub(crate) source: Source,
+    pub(crate) source: ByteSource,
 }
 
 impl Container {
-    /// Which format the files have.
-    pub fn kind(&self) -> Kind {
+    /// The format of the files.
+    pub fn kind(&self) -> ContainerKind {
         self.kind
     }
 
@@ -71,8 +71,8 @@ impl Container {
         self.shards.iter().map(|shard| shard.path.as_path())
     }
 
-    /// The key-value pairs: those of a GGUF header, or the strings under
-    /// `__metadata__`; of several files those of the first.
+    /// The key-value pairs of a GGUF header, or the strings under
+    /// `__metadata__`; with several files, those of the first.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
@@ -85,18 +85,18 @@ impl Container {
     /// The tensor called `name`.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the container has no such tensor.
     pub fn tensor(&self, name: &str) -> Result<&TensorInfo> {
         let first = self.shards.first().map_or(Path::new(""), |shard| &shard.path);
         self.tensors
             .get(name)
-            .ok_or_else(|| Error::new(format!("there is no tensor {}", quote(name))).of(first.display()))
+            .ok_or_else(|| Error::new(format!("has no tensor {}", quote(name))).of(first.display()))
     }
 
-    /// Fills `into` with the bytes of a tensor from `offset` (in bytes, within the tensor) on.
+    /// Reads the bytes of a tensor into `into`, starting at byte `offset` of the tensor.
     ///
     /// # Errors
-    /// When the tensor has not so many bytes, or the file cannot be read.
+    /// When the range exceeds the tensor, or the file cannot be read.
     ///
     /// # Panics
     /// When `info` names a shard that this container does not have.
@@ -107,7 +107,7 @@ impl Container {
         match (start, end) {
             (Some(start), Some(end)) if end <= info.bytes => shard.source.read_at(start, into),
             _ => Err(Error::new(format!(
-                "{} bytes at {offset} of a tensor reach past its end; it has {}",
+                "{} bytes at {offset} of a tensor exceed its size of {} bytes",
                 into.len(),
                 info.bytes
             ))),
@@ -115,8 +115,8 @@ impl Container {
         .map_err(|error| error.of(shard.path.display()))
     }
 
-    /// The sha256 of the bytes of all files, one file after another, in
-    /// hexadecimal: which model it is.
+    /// The sha256 of the concatenated bytes of all files, in hexadecimal. It
+    /// identifies the model.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -135,15 +135,15 @@ impl Container {
         Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// What the files are, one line for each, without reading them; nothing
+    /// The identity of the files, one line each, without reading them; `None`
     /// for bytes in memory.
     pub fn identity(&self) -> Option<String> {
         let lines = self.shards.iter().map(|shard| shard.source.identity(&shard.path));
         Some(lines.collect::<Option<Vec<_>>>()?.join("\n"))
     }
 
-    /// Puts the tensors of one more file to those that are known.
-    pub(crate) fn add(&mut self, shard: Shard, contents: Contents, limits: &Limits) -> Result<()> {
+    /// Adds the tensors of one more file.
+    pub(crate) fn add(&mut self, shard: Shard, contents: HeaderContents, limits: &FileLimits) -> Result<()> {
         let index = self.shards.len();
         if index == 0 {
             self.metadata = contents.metadata;
@@ -151,7 +151,7 @@ impl Container {
         for (name, mut info) in contents.tensors {
             info.shard = index;
             if self.tensors.contains_key(&name) {
-                let sentence = format!("tensor {} is in another file of this model, too", quote(&name));
+                let sentence = format!("tensor {} is also in another file of this model", quote(&name));
                 return Err(Error::new(sentence).of(shard.path.display()));
             }
             self.tensors.insert(name, info);
@@ -165,14 +165,13 @@ impl Container {
     }
 }
 
-/// The shape of these extents, outermost first.
+/// The shape with these extents, outermost first, if its element count fits `usize`.
 pub(crate) fn shape(extents: &[u64]) -> Result<Shape> {
-    let overflow = || {
-        Error::new(format!("has the shape {extents:?}, which has more elements than memory has addresses"))
-    };
+    let overflow = || Error::new(format!("has the shape {extents:?}, which exceeds the address space"));
     let narrow: Vec<usize> =
         extents.iter().map(|&n| n.try_into()).collect::<Result<_, _>>().map_err(|_| overflow())?;
-    // A zero must not hide the other extents: their product is used, too.
+    // A zero must not hide an overflow of the other extents, because their product
+    // is used as well.
     narrow.iter().try_fold(1usize, |product, &n| product.checked_mul(n.max(1))).ok_or_else(overflow)?;
     Shape::new(&narrow)
 }

@@ -1,5 +1,5 @@
-//! Reads little-endian numbers and runs of bytes one after another, in chunks,
-//! and never past the end of the file or the cap on headers.
+//! Reads little-endian numbers and byte strings in sequence, in chunks, and
+//! never past the end of the file or the cap on headers.
 
 use std::fmt;
 
@@ -7,33 +7,33 @@ use girih_tensor::{Error, Result};
 
 use crate::source::ReadAt;
 
-/// Bytes fetched at a time.
-const CHUNK: u64 = 256 * 1024;
+/// The number of bytes fetched at a time.
+const FETCH_BYTES: u64 = 256 * 1024;
 
-/// A place in a header, with the bytes that follow it.
+/// A position in a header, with a buffer of the bytes that follow.
 pub(super) struct Cursor<'a> {
     source: &'a dyn ReadAt,
-    /// Where the header must end: the file's length, or the cap.
+    /// The limit of the header: the file's length, or the cap.
     end: u64,
-    /// Fetched bytes; the cursor stands at `buffer[at]`.
+    /// Fetched bytes; `buffer[at]` is the next one.
     buffer: Vec<u8>,
     at: usize,
-    /// Where in the file `buffer` starts.
+    /// The file offset of `buffer`.
     start: u64,
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor at the start of `source` that goes no further than `most` bytes.
-    pub(super) fn new(source: &'a dyn ReadAt, most: u64) -> Cursor<'a> {
-        Cursor { source, end: source.length().min(most), buffer: Vec::new(), at: 0, start: 0 }
+    /// A cursor at the start of `source` that reads at most `max` bytes.
+    pub(super) fn new(source: &'a dyn ReadAt, max: u64) -> Cursor<'a> {
+        Cursor { source, end: source.length().min(max), buffer: Vec::new(), at: 0, start: 0 }
     }
 
-    /// How many bytes of the file lie before the cursor.
+    /// The number of bytes before the cursor.
     pub(super) fn position(&self) -> u64 {
         self.start + self.at as u64
     }
 
-    /// How many bytes may still be read.
+    /// The number of bytes that may still be read.
     pub(super) fn left(&self) -> u64 {
         self.end - self.position()
     }
@@ -45,7 +45,9 @@ impl<'a> Cursor<'a> {
     pub(super) fn take(&mut self, bytes: u64) -> Result<&[u8]> {
         if bytes > self.left() {
             let (at, left) = (self.position(), self.left());
-            return Err(self.too_short(format_args!("{bytes} bytes are needed at {at}, {left} are there")));
+            return Err(
+                self.too_short(format_args!("{bytes} bytes are needed at offset {at}, {left} remain"))
+            );
         }
         if bytes > (self.buffer.len() - self.at) as u64 {
             self.fetch(bytes)?;
@@ -58,62 +60,62 @@ impl<'a> Cursor<'a> {
     /// The next number.
     ///
     /// # Errors
-    /// When the header ends before it does.
-    pub(super) fn number<T: Number>(&mut self) -> Result<T> {
+    /// When the header is too short.
+    pub(super) fn number<T: LittleEndian>(&mut self) -> Result<T> {
         self.take(T::BYTES as u64).map(T::from_le_slice)
     }
 
-    /// Drops what was read and fetches a chunk, or `bytes` where that is more;
-    /// there are so many left.
+    /// Discards the bytes already read and fetches a chunk, or `bytes` if that is
+    /// more; the caller has checked that `bytes` are left.
     fn fetch(&mut self, bytes: u64) -> Result<()> {
         self.start = self.position();
         self.buffer.drain(..self.at);
         self.at = 0;
         let held = self.buffer.len();
-        let wanted = bytes.max(CHUNK).min(self.left());
-        let wanted =
-            usize::try_from(wanted).map_err(|_| Error::new("the header does not fit into memory"))?;
-        self.buffer.resize(wanted, 0);
+        let length = bytes.max(FETCH_BYTES).min(self.left());
+        let length =
+            usize::try_from(length).map_err(|_| Error::new("the header does not fit into memory"))?;
+        self.buffer.resize(length, 0);
         self.source.read_at(self.start + held as u64, &mut self.buffer[held..])
     }
 
-    /// Checks that `count` things of at least `least` bytes each can follow,
-    /// before anything of that size is allocated.
+    /// Checks that `count` items of at least `min_bytes` each can follow, before
+    /// anything of that size is allocated.
     ///
     /// # Errors
-    /// When they cannot.
-    pub(super) fn check_room(&self, count: u64, things: impl fmt::Display, least: u64) -> Result<()> {
+    /// When the bytes that are left are too few.
+    pub(super) fn check_room(&self, count: u64, items: impl fmt::Display, min_bytes: u64) -> Result<()> {
         let left = self.left();
-        if count <= left / least {
+        if count <= left / min_bytes {
             return Ok(());
         }
-        Err(self.too_short(format_args!("{count} {things} cannot lie in the {left} bytes that are left")))
+        Err(self.too_short(format_args!("{count} {items} do not fit in the remaining {left} bytes")))
     }
 
-    /// The error for what goes past the end, or past the cap where that comes first.
+    /// The error of a read past the end, or past the cap if that comes first.
     fn too_short(&self, sentence: impl fmt::Display) -> Error {
         if self.end < self.source.length() {
-            return Error::new(format!("the header is longer than {} bytes, which is the cap", self.end));
+            return Error::new(format!("the header exceeds the cap of {} bytes", self.end));
         }
         Error::new(format!("the file ends too early: {sentence}"))
     }
 }
 
-/// A number as files store it.
-pub(super) trait Number: Sized {
+/// A number that files store in little-endian order.
+pub(super) trait LittleEndian: Sized {
     /// Its size.
     const BYTES: usize;
 
     /// The number in these bytes.
     ///
     /// # Panics
-    /// When there are not [`Number::BYTES`] of them.
+    /// When the slice does not have [`LittleEndian::BYTES`] bytes.
     fn from_le_slice(bytes: &[u8]) -> Self;
 }
 
 macro_rules! numbers {
     ($($type:ty)*) => {$(
-        impl Number for $type {
+        impl LittleEndian for $type {
             const BYTES: usize = size_of::<$type>();
             fn from_le_slice(bytes: &[u8]) -> $type {
                 <$type>::from_le_bytes(bytes.try_into().expect("callers pass BYTES bytes"))

@@ -1,9 +1,9 @@
-//! The names of files in a model's folder, as the hub has them.
+//! The names of the files in a model's folder, as on the hub.
 
-/// The name of the list of a sharded model's files.
-pub const INDEX: &str = "model.safetensors.index.json";
+/// The index of a sharded safetensors model.
+pub const SAFETENSORS_INDEX: &str = "model.safetensors.index.json";
 
-/// The small files that stand beside safetensors.
+/// The small files that accompany safetensors files.
 pub const COMPANIONS: &[&str] = &[
     "config.json",
     "generation_config.json",
@@ -16,5 +16,5 @@ pub const COMPANIONS: &[&str] = &[
     "merges.txt",
     "chat_template.json",
     "chat_template.jinja",
-    INDEX,
+    SAFETENSORS_INDEX,
 ];

@@ -1,38 +1,28 @@
-//! What the fuzz targets and the tests of spoiled files share: the entry of
-//! `index`, whose parser is not public, and the spoiling.
+//! The entry point of the fuzz target `index`, whose parser is not public, and
+//! the mutations of files that tests share.
 
 use std::path::Path;
 
-use crate::limits::Limits;
+use girih_tensor::Random;
+
+use crate::limits::FileLimits;
 use crate::open::parse_index;
 
-/// Any bytes as a `model.safetensors.index.json`.
+/// Parses any bytes as a `model.safetensors.index.json`.
 ///
 /// # Panics
-/// If it leads out of its folder.
+/// If the index names a file outside its folder.
 pub fn index(bytes: &[u8]) {
-    let Ok(places) = parse_index(bytes, &Limits::DEFAULT) else { return };
-    for name in places.values() {
-        assert_eq!(Path::new(name).file_name(), Some(name.as_ref()), "is no plain name");
+    let Ok(files) = parse_index(bytes, &FileLimits::DEFAULT) else { return };
+    for name in files.values() {
+        assert_eq!(Path::new(name).file_name(), Some(name.as_ref()), "is not a plain name");
     }
 }
 
-/// Marsaglia's xorshift64: the same numbers on every machine.
-struct Random(u64);
+/// Sizes that provoke overflows and off-by-one errors.
+const EDGE_SIZES: [u64; 8] = [0, 1, 1 << 31, u32::MAX as u64, 1 << 61, 1 << 63, u64::MAX - 31, u64::MAX];
 
-impl Random {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % most.max(1) as u64) as usize
-    }
-}
-
-/// Numbers at which sizes tend to go wrong.
-const EDGES: [u64; 8] = [0, 1, 1 << 31, u32::MAX as u64, 1 << 61, 1 << 63, u64::MAX - 31, u64::MAX];
-
-fn spoil(bytes: &mut Vec<u8>, random: &mut Random) {
+fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     let at = random.below(bytes.len());
     match random.below(6) {
         0 => bytes[at] ^= 1 << random.below(8),
@@ -41,20 +31,20 @@ fn spoil(bytes: &mut Vec<u8>, random: &mut Random) {
         3 => bytes.insert(at, random.below(256) as u8),
         4 => drop(bytes.drain(at..(at + random.below(16)).min(bytes.len()))),
         _ => {
-            let edge = EDGES[random.below(EDGES.len())].to_le_bytes();
+            let edge = random.of(&EDGE_SIZES).to_le_bytes();
             let end = (at + 8).min(bytes.len());
             bytes[at..end].copy_from_slice(&edge[..end - at]);
         }
     }
 }
 
-/// The same file, spoiled in one to three places.
-pub fn spoiled(good: &[u8], seed: u64) -> Vec<u8> {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+/// Returns the file with one to three random mutations.
+pub fn mutated(good: &[u8], seed: u64) -> Vec<u8> {
+    let mut random = Random(seed);
     let mut bytes = good.to_vec();
     for _ in 0..=random.below(3) {
         if !bytes.is_empty() {
-            spoil(&mut bytes, &mut random);
+            mutate(&mut bytes, &mut random);
         }
     }
     bytes

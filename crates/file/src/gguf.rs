@@ -15,31 +15,31 @@ use std::collections::BTreeMap;
 
 use girih_tensor::{DType, Error, Result, Shape};
 
-use crate::container::{Contents, TensorInfo, shape};
-use crate::cursor::{Cursor, Number};
-use crate::limits::Limits;
-use crate::metadata::{Array, Metadata, Strings, Type, Value};
+use crate::container::{HeaderContents, TensorInfo, shape};
+use crate::cursor::{Cursor, LittleEndian};
+use crate::limits::FileLimits;
+use crate::metadata::{Metadata, MetadataArray, MetadataValue, Strings, ValueType};
 use crate::quote::quote;
 use crate::source::ReadAt;
 
 /// The first four bytes of every GGUF file.
-pub(super) const MAGIC: &[u8; 4] = b"GGUF";
+pub(super) const GGUF_MAGIC: &[u8; 4] = b"GGUF";
 
-/// The key that holds the alignment, and its value where it is absent.
-pub(super) const ALIGNMENT: (&str, u32) = ("general.alignment", 32);
+/// The key of the alignment, and the alignment of a file without the key.
+pub(super) const GGUF_ALIGNMENT: (&str, u32) = ("general.alignment", 32);
 
-/// The largest alignment that is believed: a huge page.
-const ALIGNMENT_MOST: u32 = 2 << 20;
+/// The largest accepted alignment: a huge page.
+const ALIGNMENT_MAX: u32 = 2 << 20;
 
-/// The fewest bytes of a pair: an empty key, a type, a byte.
-const PAIR_LEAST_BYTES: u64 = 8 + 4 + 1;
+/// The minimum size of a pair: an empty key, a type, a byte.
+const PAIR_MIN_BYTES: u64 = 8 + 4 + 1;
 
-/// The fewest bytes of a tensor's entry: an empty name, one extent.
-const ENTRY_LEAST_BYTES: u64 = 8 + 4 + 8 + 4 + 8;
+/// The minimum size of a tensor's entry: an empty name, one extent.
+const ENTRY_MIN_BYTES: u64 = 8 + 4 + 8 + 4 + 8;
 
-/// Every tensor type that ggml has or had, by its number (`enum ggml_type`).
-/// A type that girih holds has the same name as its [`DType`].
-const TYPES: &[(u32, &str)] = &[
+/// Every current or former ggml tensor type, by its number (`enum ggml_type`).
+/// A type that girih supports has the same name as its [`DType`].
+const GGML_TYPES: &[(u32, &str)] = &[
     (0, "F32"),
     (1, "F16"),
     (2, "Q4_0"),
@@ -84,59 +84,61 @@ const TYPES: &[(u32, &str)] = &[
     (41, "Q1_0"),
 ];
 
-/// GGUF's number for `dtype`, or `None` where it has none.
+/// GGUF's number for `dtype`, or `None` if it has none.
 pub(super) fn type_id(dtype: DType) -> Option<u32> {
-    TYPES.iter().find(|(_, name)| name.eq_ignore_ascii_case(dtype.name())).map(|row| row.0)
+    GGML_TYPES.iter().find(|(_, name)| name.eq_ignore_ascii_case(dtype.name())).map(|row| row.0)
 }
 
 /// Reads a header and checks every extent against the length of `source`.
 ///
 /// # Errors
-/// When the file is no GGUF of version 2 or 3, passes one of the `limits`,
-/// contradicts itself, or holds a type that girih does not read.
-pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
-    let mut header = Header { cursor: Cursor::new(source, limits.header_bytes), limits, arrays: 0 };
+/// When the file is not a GGUF of version 2 or 3, exceeds one of the `limits`,
+/// contradicts itself, or has a tensor type that girih does not read.
+pub fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents> {
+    let mut header = HeaderParser { cursor: Cursor::new(source, limits.header_bytes), limits, arrays: 0 };
     header.check_start()?;
-    let tensors = header.count("tensors", limits.tensors, ENTRY_LEAST_BYTES)?;
-    let pairs = header.count("key-value pairs", limits.metadata_pairs, PAIR_LEAST_BYTES)?;
+    let tensors = header.count("tensors", limits.tensors, ENTRY_MIN_BYTES)?;
+    let pairs = header.count("key-value pairs", limits.metadata_pairs, PAIR_MIN_BYTES)?;
     let metadata = header.pairs(pairs)?;
     let alignment = alignment(&metadata)?;
     let mut entries = header.entries(tensors)?;
     let data = header.cursor.position().checked_next_multiple_of(u64::from(alignment));
     let data = data.ok_or_else(|| Error::new("the header's padding overflows"))?;
     for (name, info) in &mut entries {
-        place(info, data, alignment, source.length()).map_err(|e| e.of(format!("tensor {}", quote(name))))?;
+        locate(info, data, alignment, source.length())
+            .map_err(|e| e.of(format!("tensor {}", quote(name))))?;
     }
     check_overlap(&entries)?;
-    Ok(Contents { metadata, tensors: entries })
+    Ok(HeaderContents { metadata, tensors: entries })
 }
 
-/// The alignment that the metadata asks for.
+/// The alignment that the metadata specifies.
 pub(super) fn alignment(metadata: &Metadata) -> Result<u32> {
-    let (key, default) = ALIGNMENT;
+    let (key, default) = GGUF_ALIGNMENT;
     match metadata.value(key) {
         None => Ok(default),
-        Some(&Value::U32(n)) if n.is_power_of_two() && (8..=ALIGNMENT_MOST).contains(&n) => Ok(n),
+        Some(&MetadataValue::U32(n)) if n.is_power_of_two() && (8..=ALIGNMENT_MAX).contains(&n) => Ok(n),
         Some(value) => Err(Error::new(format!(
-            "key '{key}' is {value}; a u32 that is a power of two from 8 to {ALIGNMENT_MOST} is needed"
+            "key '{key}' is {value}; a u32 that is a power of two from 8 to {ALIGNMENT_MAX} is needed"
         ))),
     }
 }
 
-/// The header while it is read.
-struct Header<'a> {
+/// The state of parsing a header.
+struct HeaderParser<'a> {
     cursor: Cursor<'a>,
-    limits: &'a Limits,
-    /// How many arrays there were so far; an empty one takes more memory than file.
+    limits: &'a FileLimits,
+    /// The number of arrays so far. It is limited because an empty array takes
+    /// more bytes in memory than in the file.
     arrays: u64,
 }
 
-impl Header<'_> {
+impl HeaderParser<'_> {
     fn check_start(&mut self) -> Result<()> {
         let magic = self.cursor.take(4)?;
-        if magic != MAGIC {
+        if magic != GGUF_MAGIC {
             return Err(Error::new(format!(
-                "starts with '{}' instead of 'GGUF', so it is no GGUF file",
+                "starts with '{}' instead of 'GGUF', so it is not a GGUF file",
                 magic.escape_ascii()
             )));
         }
@@ -144,8 +146,8 @@ impl Header<'_> {
         match version {
             2 | 3 => Ok(()),
             _ if matches!(version.swap_bytes(), 1..=3) => Err(Error::new(
-                "is a big-endian GGUF file; girih reads little-endian ones, so convert it again \
-                 with that order",
+                "is a big-endian GGUF file; girih reads only little-endian ones, so convert the \
+                 model again in that order",
             )),
             _ => Err(Error::new(format!(
                 "is GGUF version {version}; girih reads 2 and 3, so convert the model again with a \
@@ -154,13 +156,13 @@ impl Header<'_> {
         }
     }
 
-    /// A number of `things`, each of which takes `least` bytes of the file or more.
-    fn count(&mut self, things: &str, most: u64, least: u64) -> Result<u64> {
+    /// Reads the number of `items`, each at least `min_bytes` long in the file.
+    fn count(&mut self, items: &str, max: u64, min_bytes: u64) -> Result<u64> {
         let count: u64 = self.cursor.number()?;
-        if count > most {
-            return Err(Error::new(format!("has {count} {things}; the cap is {most}")));
+        if count > max {
+            return Err(Error::new(format!("has {count} {items}; the cap is {max}")));
         }
-        self.cursor.check_room(count, things, least)?;
+        self.cursor.check_room(count, items, min_bytes)?;
         Ok(count)
     }
 
@@ -178,7 +180,7 @@ impl Header<'_> {
         let bytes: u64 = self.cursor.number()?;
         if bytes > self.limits.string_bytes {
             return Err(Error::new(format!(
-                "a string of {bytes} bytes; the cap is {}",
+                "a string has {bytes} bytes; the cap is {}",
                 self.limits.string_bytes
             )));
         }
@@ -187,31 +189,32 @@ impl Header<'_> {
             .map_err(|_| Error::new(format!("the string of {bytes} bytes at {at} is not UTF-8")))
     }
 
-    fn kind(&mut self) -> Result<Type> {
+    fn kind(&mut self) -> Result<ValueType> {
         let id: u32 = self.cursor.number()?;
-        Type::from_id(id).ok_or_else(|| Error::new(format!("value type {id} is unknown; 0 to 12 are known")))
+        ValueType::from_id(id)
+            .ok_or_else(|| Error::new(format!("value type {id} is unknown; 0 to 12 are known")))
     }
 
-    fn value(&mut self) -> Result<Value> {
+    fn value(&mut self) -> Result<MetadataValue> {
         Ok(match self.kind()? {
-            Type::U8 => Value::U8(self.cursor.number()?),
-            Type::I8 => Value::I8(self.cursor.number()?),
-            Type::U16 => Value::U16(self.cursor.number()?),
-            Type::I16 => Value::I16(self.cursor.number()?),
-            Type::U32 => Value::U32(self.cursor.number()?),
-            Type::I32 => Value::I32(self.cursor.number()?),
-            Type::F32 => Value::F32(self.cursor.number()?),
-            Type::Bool => Value::Bool(bool_of(self.cursor.number()?)?),
-            Type::String => Value::String(self.string()?.to_owned()),
-            Type::Array => Value::Array(self.array(1)?),
-            Type::U64 => Value::U64(self.cursor.number()?),
-            Type::I64 => Value::I64(self.cursor.number()?),
-            Type::F64 => Value::F64(self.cursor.number()?),
+            ValueType::U8 => MetadataValue::U8(self.cursor.number()?),
+            ValueType::I8 => MetadataValue::I8(self.cursor.number()?),
+            ValueType::U16 => MetadataValue::U16(self.cursor.number()?),
+            ValueType::I16 => MetadataValue::I16(self.cursor.number()?),
+            ValueType::U32 => MetadataValue::U32(self.cursor.number()?),
+            ValueType::I32 => MetadataValue::I32(self.cursor.number()?),
+            ValueType::F32 => MetadataValue::F32(self.cursor.number()?),
+            ValueType::Bool => MetadataValue::Bool(bool_of(self.cursor.number()?)?),
+            ValueType::String => MetadataValue::String(self.string()?.to_owned()),
+            ValueType::Array => MetadataValue::Array(self.array(1)?),
+            ValueType::U64 => MetadataValue::U64(self.cursor.number()?),
+            ValueType::I64 => MetadataValue::I64(self.cursor.number()?),
+            ValueType::F64 => MetadataValue::F64(self.cursor.number()?),
         })
     }
 
-    /// An array, which stands inside `depth - 1` others.
-    fn array(&mut self, depth: u32) -> Result<Array> {
+    /// Reads an array that is nested in `depth - 1` others.
+    fn array(&mut self, depth: u32) -> Result<MetadataArray> {
         if depth > self.limits.nesting {
             return Err(Error::new(format!(
                 "arrays are nested deeper than the cap of {}",
@@ -220,32 +223,34 @@ impl Header<'_> {
         }
         self.arrays += 1;
         if self.arrays > self.limits.metadata_pairs {
-            return Err(Error::new(format!("there are more than {} arrays", self.limits.metadata_pairs)));
+            return Err(Error::new(format!("has more than {} arrays", self.limits.metadata_pairs)));
         }
         let kind = self.kind()?;
         let count: u64 = self.cursor.number()?;
-        self.cursor.check_room(count, format_args!("values of {kind}"), kind.least_bytes())?;
+        self.cursor.check_room(count, format_args!("values of {kind}"), kind.min_bytes())?;
         Ok(match kind {
-            Type::U8 => Array::U8(self.numbers(count)?),
-            Type::I8 => Array::I8(self.numbers(count)?),
-            Type::U16 => Array::U16(self.numbers(count)?),
-            Type::I16 => Array::I16(self.numbers(count)?),
-            Type::U32 => Array::U32(self.numbers(count)?),
-            Type::I32 => Array::I32(self.numbers(count)?),
-            Type::F32 => Array::F32(self.numbers(count)?),
-            Type::Bool => {
-                Array::Bool(self.cursor.take(count)?.iter().map(|&b| bool_of(b)).collect::<Result<_>>()?)
+            ValueType::U8 => MetadataArray::U8(self.numbers(count)?),
+            ValueType::I8 => MetadataArray::I8(self.numbers(count)?),
+            ValueType::U16 => MetadataArray::U16(self.numbers(count)?),
+            ValueType::I16 => MetadataArray::I16(self.numbers(count)?),
+            ValueType::U32 => MetadataArray::U32(self.numbers(count)?),
+            ValueType::I32 => MetadataArray::I32(self.numbers(count)?),
+            ValueType::F32 => MetadataArray::F32(self.numbers(count)?),
+            ValueType::Bool => MetadataArray::Bool(
+                self.cursor.take(count)?.iter().map(|&b| bool_of(b)).collect::<Result<_>>()?,
+            ),
+            ValueType::String => MetadataArray::String(self.strings(count)?),
+            ValueType::Array => {
+                MetadataArray::Array((0..count).map(|_| self.array(depth + 1)).collect::<Result<_>>()?)
             }
-            Type::String => Array::String(self.strings(count)?),
-            Type::Array => Array::Array((0..count).map(|_| self.array(depth + 1)).collect::<Result<_>>()?),
-            Type::U64 => Array::U64(self.numbers(count)?),
-            Type::I64 => Array::I64(self.numbers(count)?),
-            Type::F64 => Array::F64(self.numbers(count)?),
+            ValueType::U64 => MetadataArray::U64(self.numbers(count)?),
+            ValueType::I64 => MetadataArray::I64(self.numbers(count)?),
+            ValueType::F64 => MetadataArray::F64(self.numbers(count)?),
         })
     }
 
-    /// `count` numbers, whose bytes [`Cursor::check_room`] has found to be there.
-    fn numbers<T: Number>(&mut self, count: u64) -> Result<Vec<T>> {
+    /// Reads `count` numbers; [`Cursor::check_room`] has checked their size.
+    fn numbers<T: LittleEndian>(&mut self, count: u64) -> Result<Vec<T>> {
         let bytes = self.cursor.take(count * T::BYTES as u64)?;
         Ok(bytes.chunks_exact(T::BYTES).map(T::from_le_slice).collect())
     }
@@ -275,7 +280,7 @@ impl Header<'_> {
         Ok(entries)
     }
 
-    /// One tensor's entry; its offset is still relative to the data.
+    /// Reads one tensor's entry; its offset is still relative to the data section.
     fn entry(&mut self) -> Result<TensorInfo> {
         let rank: u32 = self.cursor.number()?;
         if !(1..=Shape::MAX_RANK as u32).contains(&rank) {
@@ -295,26 +300,26 @@ fn bool_of(byte: u8) -> Result<bool> {
     match byte {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(Error::new(format!("a bool is the byte {byte}; it must be 0 or 1"))),
+        _ => Err(Error::new(format!("a bool has the value {byte}; 0 or 1 is needed"))),
     }
 }
 
 fn dtype_of(id: u32) -> Result<DType> {
-    let Some((_, name)) = TYPES.iter().find(|row| row.0 == id) else {
-        return Err(Error::new(format!("stored as ggml type {id}, which girih does not know")));
+    let Some((_, name)) = GGML_TYPES.iter().find(|row| row.0 == id) else {
+        return Err(Error::new(format!("stored as ggml type {id}, which is unknown")));
     };
     name.parse().map_err(|_| {
-        let held = TYPES.iter().map(|row| row.1).filter(|name| name.parse::<DType>().is_ok());
+        let held = GGML_TYPES.iter().map(|row| row.1).filter(|name| name.parse::<DType>().is_ok());
         let held = held.collect::<Vec<_>>().join(", ");
         Error::new(format!("stored as {name}, which girih does not read; convert it to one of {held}"))
     })
 }
 
-/// Makes the offset absolute, and checks that the extent lies in the file.
-fn place(info: &mut TensorInfo, data: u64, alignment: u32, length: u64) -> Result<()> {
+/// Makes the offset absolute, and checks that the tensor lies within the file.
+fn locate(info: &mut TensorInfo, data: u64, alignment: u32, length: u64) -> Result<()> {
     if !info.offset.is_multiple_of(u64::from(alignment)) {
         return Err(Error::new(format!(
-            "starts at offset {}, which is no multiple of the alignment, {alignment}",
+            "starts at offset {}, which is not a multiple of the alignment {alignment}",
             info.offset
         )));
     }
@@ -325,8 +330,7 @@ fn place(info: &mut TensorInfo, data: u64, alignment: u32, length: u64) -> Resul
             Ok(())
         }
         _ => Err(Error::new(format!(
-            "{} bytes at offset {} reach past the end of the file; the data starts at {data}, the file has \
-             {length} bytes",
+            "{} bytes at offset {} exceed the file; the data starts at {data}, the file has {length} bytes",
             info.bytes, info.offset
         ))),
     }
@@ -348,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_format_of_ggml_is_found_by_its_name() {
+    fn every_ggml_format_is_found_by_its_name() {
         for &dtype in DType::ALL {
             match type_id(dtype) {
                 Some(id) => assert_eq!(dtype_of(id).unwrap(), dtype),

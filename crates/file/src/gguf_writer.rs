@@ -4,31 +4,31 @@ use std::path::Path;
 
 use girih_tensor::{Error, Result};
 
-use crate::gguf::{MAGIC, alignment, type_id};
-use crate::metadata::{Array, Metadata, Value};
+use crate::gguf::{GGUF_MAGIC, alignment, type_id};
+use crate::metadata::{Metadata, MetadataArray, MetadataValue};
 use crate::quote::quote;
-use crate::writer::{NewTensor, Part, Writer};
+use crate::writer::{ContainerWriter, NewTensor, TensorSlot};
 
-/// The version that is written; 2 differs from it in nothing that girih uses.
-const VERSION: u32 = 3;
+/// The version that is written. Everything that girih uses is the same in version 2.
+const GGUF_VERSION: u32 = 3;
 
-impl Writer {
-    /// Starts a GGUF file at `path`; `tensors` are to be [appended](Writer::append)
+impl ContainerWriter {
+    /// Starts a GGUF file at `path`; `tensors` must be [appended](ContainerWriter::append)
     /// in their order. The alignment is `general.alignment`, or 32.
     ///
     /// # Errors
-    /// When GGUF has no type for a tensor's format, when rows are no whole
+    /// When GGUF has no type for a tensor's format, when rows are not a whole
     /// number of blocks, or when the file cannot be created.
-    pub fn gguf(path: &Path, metadata: &Metadata, tensors: &[NewTensor]) -> Result<Writer> {
-        let (header, parts) = header(metadata, tensors).map_err(|error| error.of(path.display()))?;
-        Writer::start(path, &header, parts)
+    pub fn gguf(path: &Path, metadata: &Metadata, tensors: &[NewTensor]) -> Result<ContainerWriter> {
+        let (header, slots) = header(metadata, tensors).map_err(|error| error.of(path.display()))?;
+        ContainerWriter::start(path, &header, slots)
     }
 }
 
-fn header(metadata: &Metadata, tensors: &[NewTensor]) -> Result<(Vec<u8>, Vec<Part>)> {
+fn header(metadata: &Metadata, tensors: &[NewTensor]) -> Result<(Vec<u8>, Vec<TensorSlot>)> {
     let alignment = u64::from(alignment(metadata)?);
-    let mut header = MAGIC.to_vec();
-    header.extend(VERSION.to_le_bytes());
+    let mut header = GGUF_MAGIC.to_vec();
+    header.extend(GGUF_VERSION.to_le_bytes());
     header.extend((tensors.len() as u64).to_le_bytes());
     header.extend((metadata.iter().len() as u64).to_le_bytes());
     for (key, value) in metadata.iter() {
@@ -36,7 +36,7 @@ fn header(metadata: &Metadata, tensors: &[NewTensor]) -> Result<(Vec<u8>, Vec<Pa
         header.extend(value.kind().id().to_le_bytes());
         put_value(&mut header, value);
     }
-    let mut parts = Vec::new();
+    let mut slots = Vec::new();
     let mut offset = 0;
     for tensor in tensors {
         put_entry(&mut header, tensor, offset)?;
@@ -44,13 +44,13 @@ fn header(metadata: &Metadata, tensors: &[NewTensor]) -> Result<(Vec<u8>, Vec<Pa
         let padded = bytes.checked_next_multiple_of(alignment);
         let end = padded.and_then(|padded| padded.checked_add(offset));
         let (Some(padded), Some(end)) = (padded, end) else {
-            return Err(Error::new("the tensors together are larger than any file can be"));
+            return Err(Error::new("the total size of the tensors overflows 64 bits"));
         };
-        parts.push(Part { name: tensor.name.clone(), bytes, padding: padded - bytes });
+        slots.push(TensorSlot { name: tensor.name.clone(), bytes, padding: padded - bytes });
         offset = end;
     }
     header.resize(header.len().next_multiple_of(alignment as usize), 0);
-    Ok((header, parts))
+    Ok((header, slots))
 }
 
 fn put_entry(header: &mut Vec<u8>, tensor: &NewTensor, offset: u64) -> Result<()> {
@@ -73,40 +73,40 @@ fn put_string(header: &mut Vec<u8>, text: &str) {
     header.extend(text.as_bytes());
 }
 
-fn put_value(header: &mut Vec<u8>, value: &Value) {
+fn put_value(header: &mut Vec<u8>, value: &MetadataValue) {
     match value {
-        Value::U8(n) => header.extend(n.to_le_bytes()),
-        Value::I8(n) => header.extend(n.to_le_bytes()),
-        Value::U16(n) => header.extend(n.to_le_bytes()),
-        Value::I16(n) => header.extend(n.to_le_bytes()),
-        Value::U32(n) => header.extend(n.to_le_bytes()),
-        Value::I32(n) => header.extend(n.to_le_bytes()),
-        Value::F32(n) => header.extend(n.to_le_bytes()),
-        Value::Bool(flag) => header.push(u8::from(*flag)),
-        Value::String(text) => put_string(header, text),
-        Value::Array(array) => put_array(header, array),
-        Value::U64(n) => header.extend(n.to_le_bytes()),
-        Value::I64(n) => header.extend(n.to_le_bytes()),
-        Value::F64(n) => header.extend(n.to_le_bytes()),
+        MetadataValue::U8(n) => header.extend(n.to_le_bytes()),
+        MetadataValue::I8(n) => header.extend(n.to_le_bytes()),
+        MetadataValue::U16(n) => header.extend(n.to_le_bytes()),
+        MetadataValue::I16(n) => header.extend(n.to_le_bytes()),
+        MetadataValue::U32(n) => header.extend(n.to_le_bytes()),
+        MetadataValue::I32(n) => header.extend(n.to_le_bytes()),
+        MetadataValue::F32(n) => header.extend(n.to_le_bytes()),
+        MetadataValue::Bool(flag) => header.push(u8::from(*flag)),
+        MetadataValue::String(text) => put_string(header, text),
+        MetadataValue::Array(array) => put_array(header, array),
+        MetadataValue::U64(n) => header.extend(n.to_le_bytes()),
+        MetadataValue::I64(n) => header.extend(n.to_le_bytes()),
+        MetadataValue::F64(n) => header.extend(n.to_le_bytes()),
     }
 }
 
-fn put_array(header: &mut Vec<u8>, array: &Array) {
+fn put_array(header: &mut Vec<u8>, array: &MetadataArray) {
     header.extend(array.kind().id().to_le_bytes());
     header.extend((array.len() as u64).to_le_bytes());
     match array {
-        Array::U8(list) => header.extend(list),
-        Array::I8(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
-        Array::U16(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
-        Array::I16(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
-        Array::U32(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
-        Array::I32(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
-        Array::F32(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
-        Array::Bool(list) => header.extend(list.iter().map(|&flag| u8::from(flag))),
-        Array::String(list) => list.iter().for_each(|text| put_string(header, text)),
-        Array::Array(list) => list.iter().for_each(|inner| put_array(header, inner)),
-        Array::U64(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
-        Array::I64(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
-        Array::F64(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        MetadataArray::U8(list) => header.extend(list),
+        MetadataArray::I8(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        MetadataArray::U16(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        MetadataArray::I16(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        MetadataArray::U32(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        MetadataArray::I32(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        MetadataArray::F32(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        MetadataArray::Bool(list) => header.extend(list.iter().map(|&flag| u8::from(flag))),
+        MetadataArray::String(list) => list.iter().for_each(|text| put_string(header, text)),
+        MetadataArray::Array(list) => list.iter().for_each(|inner| put_array(header, inner)),
+        MetadataArray::U64(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        MetadataArray::I64(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
+        MetadataArray::F64(list) => header.extend(list.iter().flat_map(|n| n.to_le_bytes())),
     }
 }

@@ -1,15 +1,15 @@
-//! What a file is, told without reading it: the name of a blob, which is the
-//! digest of its bytes, or what the system knows of the file. Nothing is read,
-//! so a file that is changed behind the system's back is not noticed.
+//! The identity of a file, without reading it. For a file in the Hugging Face cache it is
+//! the name of its blob, which is the digest of its bytes; for any other file, its device,
+//! inode, size and times. A change that updates none of these is not noticed.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Digits of the names of blobs: SHA-1 of small files, SHA-256 of large ones.
+/// The number of digits in the names of blobs: SHA-1 of small files, SHA-256 of large ones.
 const BLOB_DIGITS: [usize; 2] = [40, 64];
 
-/// The identity of an open file that was found at `path`: one line.
+/// The identity of a file that was opened at `path`, in one line.
 pub(super) fn of(file: &File, path: &Path) -> Option<String> {
     let status = file.metadata().ok()?;
     let size = status.len();
@@ -27,13 +27,13 @@ pub(super) fn of(file: &File, path: &Path) -> Option<String> {
     })
 }
 
-/// The digest by which the Hugging Face cache calls the file, if it is there.
+/// The digest that names the file in the Hugging Face cache, if it is a blob there.
 fn blob(status: &Metadata, path: &Path) -> Option<String> {
     let path = path.canonicalize().ok()?;
     let name = path.file_name()?.to_str()?;
     let is_digest = BLOB_DIGITS.contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_blob = is_digest && path.parent()?.file_name()? == "blobs";
-    // The link may lead elsewhere by now.
+    // The link may have been redirected since the file was opened.
     let now = path.metadata().ok()?;
     let is_same = (now.dev(), now.ino()) == (status.dev(), status.ino());
     (is_blob && is_same).then(|| name.to_owned())
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_is_its_digest_wherever_it_lies() {
+    fn a_blob_is_identified_by_its_digest_in_every_cache() {
         let root = std::env::temp_dir().join(format!("girih-identity-blob-{}", std::process::id()));
         let digest = "ab".repeat(32);
         for cache in ["a", "b"] {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_is_told_by_what_the_system_knows() {
+    fn other_files_are_identified_by_inode_size_and_times() {
         let root = std::env::temp_dir().join(format!("girih-identity-file-{}", std::process::id()));
         fs::create_dir_all(&root).unwrap();
         let (path, other) = (root.join("model.gguf"), root.join("other.gguf"));
@@ -77,7 +77,7 @@ mod tests {
         assert!(first.starts_with("device ") && first.contains(" of 7 bytes"), "{first}");
         assert_eq!(identity(&path), first);
         assert_ne!(identity(&other), first);
-        // The same size, and the time of before.
+        // The same size and modification time.
         let time = fs::metadata(&path).unwrap().modified().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(20));
         fs::write(&path, "Numbers").unwrap();

@@ -1,8 +1,8 @@
 //! Containers of tensors: safetensors and GGUF files, whole or in shards.
 //!
-//! A [`Container`] says what tensors there are and reads parts of them on
-//! demand; it does not know what they mean. Everything in a file is checked
-//! against the file's length when it is opened.
+//! A [`Container`] lists its tensors and reads parts of them on demand; it
+//! does not interpret them. Every size in a file is checked against the file's
+//! length when the file is opened.
 #![forbid(unsafe_code)]
 
 mod container;
@@ -24,10 +24,10 @@ mod source;
 mod staged;
 mod writer;
 
-pub use container::{Container, Contents, Kind, TensorInfo};
-pub use folder::{COMPANIONS, INDEX};
-pub use limits::Limits;
-pub use metadata::{Array, Metadata, Strings, Value};
+pub use container::{Container, ContainerKind, HeaderContents, TensorInfo};
+pub use folder::{COMPANIONS, SAFETENSORS_INDEX};
+pub use limits::FileLimits;
+pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};
 pub use quote::quote;
-pub use source::{ReadAt, Source, read_small};
-pub use writer::{NewTensor, Writer};
+pub use source::{ByteSource, ReadAt, read_small};
+pub use writer::{ContainerWriter, NewTensor};

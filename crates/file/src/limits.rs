@@ -1,11 +1,11 @@
-//! The caps on the containers of models, in one place.
+//! The caps on the containers of models.
 //!
-//! Each is far above what real models need and far below what hurts; a file
-//! that passes one is refused by name before anything is allocated.
+//! Each is far above what real models need and low enough to be harmless; a
+//! file that exceeds one is refused before anything is allocated.
 
 /// Caps on the contents of model files.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct FileLimits {
     /// Bytes of a safetensors or GGUF header.
     pub header_bytes: u64,
     /// Tensors in one model.
@@ -14,17 +14,17 @@ pub struct Limits {
     pub metadata_pairs: u64,
     /// Bytes of one string in a header.
     pub string_bytes: u64,
-    /// Nesting of arrays in a GGUF header.
+    /// The nesting depth of arrays in a GGUF header.
     pub nesting: u32,
-    /// Files that one model is split into.
+    /// Files of one split model.
     pub shards: u32,
     /// Bytes of a `config.json` and of other small JSON files.
     pub json_bytes: u64,
 }
 
-impl Limits {
-    /// The caps that girih runs with.
-    pub const DEFAULT: Limits = Limits {
+impl FileLimits {
+    /// The default caps.
+    pub const DEFAULT: FileLimits = FileLimits {
         header_bytes: 100_000_000,
         tensors: 1_000_000,
         metadata_pairs: 100_000,
@@ -35,8 +35,8 @@ impl Limits {
     };
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits::DEFAULT
+impl Default for FileLimits {
+    fn default() -> FileLimits {
+        FileLimits::DEFAULT
     }
 }

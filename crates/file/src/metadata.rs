@@ -1,7 +1,7 @@
 //! The typed key-value pairs of a container's header.
 //!
-//! A value is read as the type it was stored with or refused by its key;
-//! bytes are never taken for another type than the file declares.
+//! A value is read as its stored type; if another type is requested, the
+//! error names the key. Bytes are never reinterpreted as another type.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,10 +10,10 @@ use girih_tensor::{Error, Result};
 
 use crate::quote::quote;
 
-/// The type of a value, numbered as GGUF numbers it.
+/// The type of a value, with GGUF's numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the names say it
-pub enum Type {
+#[allow(missing_docs)] // the names suffice
+pub enum ValueType {
     U8,
     I8,
     U16,
@@ -29,50 +29,50 @@ pub enum Type {
     F64,
 }
 
-/// Type, name, and the fewest bytes that one value takes in a GGUF header.
-const TYPES: [(Type, &str, u64); 13] = [
-    (Type::U8, "u8", 1),
-    (Type::I8, "i8", 1),
-    (Type::U16, "u16", 2),
-    (Type::I16, "i16", 2),
-    (Type::U32, "u32", 4),
-    (Type::I32, "i32", 4),
-    (Type::F32, "f32", 4),
-    (Type::Bool, "bool", 1),
-    (Type::String, "string", 8),
-    (Type::Array, "array", 12),
-    (Type::U64, "u64", 8),
-    (Type::I64, "i64", 8),
-    (Type::F64, "f64", 8),
+/// Type, name, and the minimum size of one value in a GGUF header, in bytes.
+const VALUE_TYPES: [(ValueType, &str, u64); 13] = [
+    (ValueType::U8, "u8", 1),
+    (ValueType::I8, "i8", 1),
+    (ValueType::U16, "u16", 2),
+    (ValueType::I16, "i16", 2),
+    (ValueType::U32, "u32", 4),
+    (ValueType::I32, "i32", 4),
+    (ValueType::F32, "f32", 4),
+    (ValueType::Bool, "bool", 1),
+    (ValueType::String, "string", 8),
+    (ValueType::Array, "array", 12),
+    (ValueType::U64, "u64", 8),
+    (ValueType::I64, "i64", 8),
+    (ValueType::F64, "f64", 8),
 ];
 
-impl Type {
+impl ValueType {
     /// The type with GGUF's number `id`.
-    pub(super) fn from_id(id: u32) -> Option<Type> {
-        TYPES.get(id as usize).map(|row| row.0)
+    pub(super) fn from_id(id: u32) -> Option<ValueType> {
+        VALUE_TYPES.get(id as usize).map(|row| row.0)
     }
 
-    /// GGUF's number of the type.
+    /// GGUF's number for the type.
     pub(super) fn id(self) -> u32 {
         self as u32
     }
 
-    /// The fewest bytes that one value takes in a GGUF header.
-    pub(super) fn least_bytes(self) -> u64 {
-        TYPES[self as usize].2
+    /// The minimum size of one value in a GGUF header, in bytes.
+    pub(super) fn min_bytes(self) -> u64 {
+        VALUE_TYPES[self as usize].2
     }
 }
 
-impl fmt::Display for Type {
+impl fmt::Display for ValueType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(TYPES[*self as usize].1)
+        f.write_str(VALUE_TYPES[*self as usize].1)
     }
 }
 
 /// One value of a header.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)] // the names say it
-pub enum Value {
+#[allow(missing_docs)] // the names suffice
+pub enum MetadataValue {
     U8(u8),
     I8(i8),
     U16(u16),
@@ -82,7 +82,7 @@ pub enum Value {
     F32(f32),
     Bool(bool),
     String(String),
-    Array(Array),
+    Array(MetadataArray),
     U64(u64),
     I64(i64),
     F64(f64),
@@ -90,8 +90,8 @@ pub enum Value {
 
 /// An array of values of one type.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)] // the names say it
-pub enum Array {
+#[allow(missing_docs)] // the names suffice
+pub enum MetadataArray {
     U8(Vec<u8>),
     I8(Vec<i8>),
     U16(Vec<u16>),
@@ -101,125 +101,125 @@ pub enum Array {
     F32(Vec<f32>),
     Bool(Vec<bool>),
     String(Strings),
-    Array(Vec<Array>),
+    Array(Vec<MetadataArray>),
     U64(Vec<u64>),
     I64(Vec<i64>),
     F64(Vec<f64>),
 }
 
-impl Value {
-    /// The type it was stored with.
-    pub fn kind(&self) -> Type {
+impl MetadataValue {
+    /// The stored type.
+    pub fn kind(&self) -> ValueType {
         match self {
-            Value::U8(_) => Type::U8,
-            Value::I8(_) => Type::I8,
-            Value::U16(_) => Type::U16,
-            Value::I16(_) => Type::I16,
-            Value::U32(_) => Type::U32,
-            Value::I32(_) => Type::I32,
-            Value::F32(_) => Type::F32,
-            Value::Bool(_) => Type::Bool,
-            Value::String(_) => Type::String,
-            Value::Array(_) => Type::Array,
-            Value::U64(_) => Type::U64,
-            Value::I64(_) => Type::I64,
-            Value::F64(_) => Type::F64,
+            MetadataValue::U8(_) => ValueType::U8,
+            MetadataValue::I8(_) => ValueType::I8,
+            MetadataValue::U16(_) => ValueType::U16,
+            MetadataValue::I16(_) => ValueType::I16,
+            MetadataValue::U32(_) => ValueType::U32,
+            MetadataValue::I32(_) => ValueType::I32,
+            MetadataValue::F32(_) => ValueType::F32,
+            MetadataValue::Bool(_) => ValueType::Bool,
+            MetadataValue::String(_) => ValueType::String,
+            MetadataValue::Array(_) => ValueType::Array,
+            MetadataValue::U64(_) => ValueType::U64,
+            MetadataValue::I64(_) => ValueType::I64,
+            MetadataValue::F64(_) => ValueType::F64,
         }
     }
 
     fn integer(&self) -> Option<i128> {
         match *self {
-            Value::U8(n) => Some(n.into()),
-            Value::I8(n) => Some(n.into()),
-            Value::U16(n) => Some(n.into()),
-            Value::I16(n) => Some(n.into()),
-            Value::U32(n) => Some(n.into()),
-            Value::I32(n) => Some(n.into()),
-            Value::U64(n) => Some(n.into()),
-            Value::I64(n) => Some(n.into()),
+            MetadataValue::U8(n) => Some(n.into()),
+            MetadataValue::I8(n) => Some(n.into()),
+            MetadataValue::U16(n) => Some(n.into()),
+            MetadataValue::I16(n) => Some(n.into()),
+            MetadataValue::U32(n) => Some(n.into()),
+            MetadataValue::I32(n) => Some(n.into()),
+            MetadataValue::U64(n) => Some(n.into()),
+            MetadataValue::I64(n) => Some(n.into()),
             _ => None,
         }
     }
 }
 
-/// A value in a few words: `the u32 5`, `an array of 512 string`.
-impl fmt::Display for Value {
+/// A short description for errors: `the u32 5`, `an array of 512 string`.
+impl fmt::Display for MetadataValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::String(text) => write!(f, "the string {}", quote(text)),
-            Value::Array(array) => write!(f, "an array of {} {}", array.len(), array.kind()),
-            Value::Bool(value) => write!(f, "the bool {value}"),
-            Value::F32(value) => write!(f, "the f32 {value}"),
-            Value::F64(value) => write!(f, "the f64 {value}"),
+            MetadataValue::String(text) => write!(f, "the string {}", quote(text)),
+            MetadataValue::Array(array) => write!(f, "an array of {} {}", array.len(), array.kind()),
+            MetadataValue::Bool(value) => write!(f, "the bool {value}"),
+            MetadataValue::F32(value) => write!(f, "the f32 {value}"),
+            MetadataValue::F64(value) => write!(f, "the f64 {value}"),
             _ => write!(f, "the {} {}", self.kind(), self.integer().unwrap_or_default()),
         }
     }
 }
 
-impl Array {
+impl MetadataArray {
     /// The type of its elements.
-    pub fn kind(&self) -> Type {
+    pub fn kind(&self) -> ValueType {
         match self {
-            Array::U8(_) => Type::U8,
-            Array::I8(_) => Type::I8,
-            Array::U16(_) => Type::U16,
-            Array::I16(_) => Type::I16,
-            Array::U32(_) => Type::U32,
-            Array::I32(_) => Type::I32,
-            Array::F32(_) => Type::F32,
-            Array::Bool(_) => Type::Bool,
-            Array::String(_) => Type::String,
-            Array::Array(_) => Type::Array,
-            Array::U64(_) => Type::U64,
-            Array::I64(_) => Type::I64,
-            Array::F64(_) => Type::F64,
+            MetadataArray::U8(_) => ValueType::U8,
+            MetadataArray::I8(_) => ValueType::I8,
+            MetadataArray::U16(_) => ValueType::U16,
+            MetadataArray::I16(_) => ValueType::I16,
+            MetadataArray::U32(_) => ValueType::U32,
+            MetadataArray::I32(_) => ValueType::I32,
+            MetadataArray::F32(_) => ValueType::F32,
+            MetadataArray::Bool(_) => ValueType::Bool,
+            MetadataArray::String(_) => ValueType::String,
+            MetadataArray::Array(_) => ValueType::Array,
+            MetadataArray::U64(_) => ValueType::U64,
+            MetadataArray::I64(_) => ValueType::I64,
+            MetadataArray::F64(_) => ValueType::F64,
         }
     }
 
-    /// How many elements it has.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         match self {
-            Array::U8(list) => list.len(),
-            Array::I8(list) => list.len(),
-            Array::U16(list) => list.len(),
-            Array::I16(list) => list.len(),
-            Array::U32(list) => list.len(),
-            Array::I32(list) => list.len(),
-            Array::F32(list) => list.len(),
-            Array::Bool(list) => list.len(),
-            Array::String(list) => list.len(),
-            Array::Array(list) => list.len(),
-            Array::U64(list) => list.len(),
-            Array::I64(list) => list.len(),
-            Array::F64(list) => list.len(),
+            MetadataArray::U8(list) => list.len(),
+            MetadataArray::I8(list) => list.len(),
+            MetadataArray::U16(list) => list.len(),
+            MetadataArray::I16(list) => list.len(),
+            MetadataArray::U32(list) => list.len(),
+            MetadataArray::I32(list) => list.len(),
+            MetadataArray::F32(list) => list.len(),
+            MetadataArray::Bool(list) => list.len(),
+            MetadataArray::String(list) => list.len(),
+            MetadataArray::Array(list) => list.len(),
+            MetadataArray::U64(list) => list.len(),
+            MetadataArray::I64(list) => list.len(),
+            MetadataArray::F64(list) => list.len(),
         }
     }
 
-    /// Whether it has no elements.
+    /// Returns `true` if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The elements of an array of integers of any width, where all fit `u32`.
+    /// The elements of an array of integers of any width, if all fit `u32`.
     fn unsigned(&self) -> Option<Vec<u32>> {
         fn all<T: Copy + TryInto<u32>>(list: &[T]) -> Option<Vec<u32>> {
             list.iter().map(|&n| n.try_into().ok()).collect()
         }
         match self {
-            Array::U8(list) => all(list),
-            Array::I8(list) => all(list),
-            Array::U16(list) => all(list),
-            Array::I16(list) => all(list),
-            Array::U32(list) => all(list),
-            Array::I32(list) => all(list),
-            Array::U64(list) => all(list),
-            Array::I64(list) => all(list),
+            MetadataArray::U8(list) => all(list),
+            MetadataArray::I8(list) => all(list),
+            MetadataArray::U16(list) => all(list),
+            MetadataArray::I16(list) => all(list),
+            MetadataArray::U32(list) => all(list),
+            MetadataArray::I32(list) => all(list),
+            MetadataArray::U64(list) => all(list),
+            MetadataArray::I64(list) => all(list),
             _ => None,
         }
     }
 }
 
-/// A list of strings in two allocations, whatever its length: a vocabulary.
+/// A list of strings in two allocations, such as a vocabulary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strings {
     text: String,
@@ -238,22 +238,22 @@ impl Strings {
         self.ends.push(self.text.len());
     }
 
-    /// How many strings there are.
+    /// The number of strings.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no strings.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Bytes of all strings together.
+    /// The total size of the strings, in bytes.
     pub fn bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// The string at `index`, if there are so many.
+    /// The string at `index`; `None` if `index` is out of range.
     pub fn get(&self, index: usize) -> Option<&str> {
         let end = *self.ends.get(index)?;
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -274,11 +274,12 @@ impl<S: AsRef<str>> FromIterator<S> for Strings {
     }
 }
 
-/// The pairs of one header, in the order of the file; keys are unique.
+/// The pairs of one header, in file order; keys are unique.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
-    pairs: Vec<(String, Value)>,
-    places: HashMap<String, usize>,
+    pairs: Vec<(String, MetadataValue)>,
+    /// The index of each key in `pairs`.
+    indexes: HashMap<String, usize>,
 }
 
 impl Metadata {
@@ -290,23 +291,23 @@ impl Metadata {
     /// Appends a pair.
     ///
     /// # Errors
-    /// When the key is there already.
-    pub fn insert(&mut self, key: impl Into<String>, value: Value) -> Result<()> {
+    /// When the key already exists.
+    pub fn insert(&mut self, key: impl Into<String>, value: MetadataValue) -> Result<()> {
         let key = key.into();
-        if self.places.contains_key(&key) {
+        if self.indexes.contains_key(&key) {
             return Err(Error::new(format!("key {} occurs twice; keys must be unique", quote(&key))));
         }
-        self.places.insert(key.clone(), self.pairs.len());
+        self.indexes.insert(key.clone(), self.pairs.len());
         self.pairs.push((key, value));
         Ok(())
     }
 
-    /// The value of `key` as it was stored.
-    pub fn value(&self, key: &str) -> Option<&Value> {
-        self.places.get(key).map(|&place| &self.pairs[place].1)
+    /// The stored value of `key`.
+    pub fn value(&self, key: &str) -> Option<&MetadataValue> {
+        self.indexes.get(key).map(|&index| &self.pairs[index].1)
     }
 
-    /// The value of `key`, or `None` where the file has no such key.
+    /// The value of `key`, or `None` if the file has no such key.
     ///
     /// # Errors
     /// When the value is of another type or out of range.
@@ -320,35 +321,35 @@ impl Metadata {
     /// The value of `key`.
     ///
     /// # Errors
-    /// When the file has no such key, or as [`Metadata::get`].
+    /// When the file has no such key, and those of [`Metadata::get`].
     pub fn require<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T> {
         self.get(key)?
             .ok_or_else(|| Error::new(format!("key {} is missing; {} is needed", quote(key), T::NEEDED)))
     }
 
-    /// The pairs in the order of the file.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
+    /// The pairs in file order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &MetadataValue)> {
         self.pairs.iter().map(|(key, value)| (key.as_str(), value))
     }
 }
 
-/// What [`Metadata::get`] can give.
+/// A type that [`Metadata::get`] can return.
 ///
-/// Integers of any width give an integer of another width when the value
-/// fits; nothing else is converted.
+/// An integer is converted to another width if its value fits; nothing else
+/// is converted.
 pub trait FromValue<'a>: Sized {
-    /// What is needed, in words, for the error.
+    /// The description of the needed type, for the error.
     const NEEDED: &'static str;
 
-    /// The value as `Self`, or `None` where it is something else.
-    fn from_value(value: &'a Value) -> Option<Self>;
+    /// The value as `Self`, or `None` if it has another type.
+    fn from_value(value: &'a MetadataValue) -> Option<Self>;
 }
 
 macro_rules! from_value {
     ($($type:ty, $needed:literal, $pattern:pat => $result:expr;)*) => {$(
         impl<'a> FromValue<'a> for $type {
             const NEEDED: &'static str = $needed;
-            fn from_value(value: &'a Value) -> Option<$type> {
+            fn from_value(value: &'a MetadataValue) -> Option<$type> {
                 if let $pattern = value { $result } else { None }
             }
         }
@@ -356,26 +357,26 @@ macro_rules! from_value {
 }
 
 from_value! {
-    f32, "an f32", Value::F32(number) => Some(*number);
-    bool, "a bool", Value::Bool(flag) => Some(*flag);
-    &'a str, "a string", Value::String(text) => Some(text);
-    &'a Strings, "an array of string", Value::Array(Array::String(list)) => Some(list);
-    &'a [f32], "an array of f32", Value::Array(Array::F32(list)) => Some(list);
-    &'a [i32], "an array of i32", Value::Array(Array::I32(list)) => Some(list);
-    &'a [bool], "an array of bool", Value::Array(Array::Bool(list)) => Some(list);
-    Vec<u32>, "an array of integers from 0 to 4294967295", Value::Array(list) => list.unsigned();
+    f32, "an f32", MetadataValue::F32(number) => Some(*number);
+    bool, "a bool", MetadataValue::Bool(flag) => Some(*flag);
+    &'a str, "a string", MetadataValue::String(text) => Some(text);
+    &'a Strings, "an array of string", MetadataValue::Array(MetadataArray::String(list)) => Some(list);
+    &'a [f32], "an array of f32", MetadataValue::Array(MetadataArray::F32(list)) => Some(list);
+    &'a [i32], "an array of i32", MetadataValue::Array(MetadataArray::I32(list)) => Some(list);
+    &'a [bool], "an array of bool", MetadataValue::Array(MetadataArray::Bool(list)) => Some(list);
+    Vec<u32>, "an array of integers from 0 to 4294967295", MetadataValue::Array(list) => list.unsigned();
 }
 
 impl FromValue<'_> for u32 {
     const NEEDED: &'static str = "an integer from 0 to 4294967295";
-    fn from_value(value: &Value) -> Option<u32> {
+    fn from_value(value: &MetadataValue) -> Option<u32> {
         value.integer()?.try_into().ok()
     }
 }
 
 impl FromValue<'_> for u64 {
     const NEEDED: &'static str = "an integer that is not negative";
-    fn from_value(value: &Value) -> Option<u64> {
+    fn from_value(value: &MetadataValue) -> Option<u64> {
         value.integer()?.try_into().ok()
     }
 }
@@ -385,20 +386,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_stand_at_their_numbers() {
-        for (index, row) in TYPES.iter().enumerate() {
+    fn value_types_are_indexed_by_their_number() {
+        for (index, row) in VALUE_TYPES.iter().enumerate() {
             assert_eq!(row.0.id() as usize, index);
-            assert_eq!(Type::from_id(row.0.id()), Some(row.0));
+            assert_eq!(ValueType::from_id(row.0.id()), Some(row.0));
         }
-        assert_eq!(Type::from_id(13), None);
+        assert_eq!(ValueType::from_id(13), None);
     }
 
     #[test]
     fn values_are_widened_but_never_reinterpreted() {
         let mut metadata = Metadata::new();
-        metadata.insert("wide", Value::U64(7)).unwrap();
-        metadata.insert("negative", Value::I32(-1)).unwrap();
-        metadata.insert("scores", Value::Array(Array::U8(vec![0; 8]))).unwrap();
+        metadata.insert("wide", MetadataValue::U64(7)).unwrap();
+        metadata.insert("negative", MetadataValue::I32(-1)).unwrap();
+        metadata.insert("scores", MetadataValue::Array(MetadataArray::U8(vec![0; 8]))).unwrap();
         assert_eq!(metadata.require::<u32>("wide").unwrap(), 7);
         assert_eq!(metadata.get::<u32>("absent").unwrap(), None);
         assert_eq!(metadata.require::<Vec<u32>>("scores").unwrap(), [0; 8]);
@@ -413,7 +414,10 @@ mod tests {
                 "key 'scores' is an array of 8 u8; an array of f32 is needed",
             ),
             (metadata.require::<bool>("absent").map(drop), "key 'absent' is missing; a bool is needed"),
-            (metadata.insert("wide", Value::Bool(true)), "key 'wide' occurs twice; keys must be unique"),
+            (
+                metadata.insert("wide", MetadataValue::Bool(true)),
+                "key 'wide' occurs twice; keys must be unique",
+            ),
         ];
         for (refusal, sentence) in refusals {
             assert_eq!(refusal.unwrap_err().to_string(), sentence);

@@ -1,4 +1,4 @@
-//! Finds the files of a container and joins them.
+//! Finds and opens the files of a container.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,29 +7,29 @@ use std::path::{Path, PathBuf};
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
-use crate::container::{Container, Contents, Kind, Shard};
-use crate::folder::INDEX;
-use crate::limits::Limits;
+use crate::container::{Container, ContainerKind, HeaderContents, Shard};
+use crate::folder::SAFETENSORS_INDEX;
+use crate::limits::FileLimits;
 use crate::metadata::Metadata;
 use crate::quote::quote;
-use crate::safetensors::Unique;
-use crate::source::{ReadAt, Source};
+use crate::safetensors::UniqueMap;
+use crate::source::{ByteSource, ReadAt};
 use crate::{gguf, safetensors};
 
 const SAFETENSORS: &str = "model.safetensors";
 
 impl Container {
-    /// Opens the container at `path` and checks it as a whole.
+    /// Opens the container at `path` and checks its headers.
     ///
     /// `path` is a `.safetensors` or `.gguf` file, or a folder. Any file of a
-    /// split GGUF stands for all of them. In a folder are looked for, in this
-    /// order: `model.safetensors`, `model.safetensors.index.json`, one model
-    /// in GGUF.
+    /// split GGUF opens all of them. A folder is searched for
+    /// `model.safetensors`, `model.safetensors.index.json` and one GGUF model,
+    /// in this order.
     ///
     /// # Errors
-    /// When a file is missing, is not well formed, passes one of the `limits`,
-    /// or holds a tensor in a format that girih does not read.
-    pub fn open(path: &Path, limits: &Limits) -> Result<Container> {
+    /// When a file is missing, is malformed, exceeds one of the `limits`, or has
+    /// a tensor in a format that girih does not read.
+    pub fn open(path: &Path, limits: &FileLimits) -> Result<Container> {
         let status = path
             .metadata()
             .map_err(|error| Error::new(format!("cannot be opened: {error}")).of(path.display()))?;
@@ -37,23 +37,23 @@ impl Container {
             return open_folder(path, limits);
         }
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("safetensors") => open_files(Kind::Safetensors, vec![path.to_owned()], limits),
+            Some("safetensors") => open_files(ContainerKind::Safetensors, vec![path.to_owned()], limits),
             Some("gguf") => open_gguf(path, limits),
             _ => Err(Error::new("is neither a folder nor a .safetensors or .gguf file").of(path.display())),
         }
     }
 
-    /// The one-file container of these bytes, under a name for errors.
+    /// Opens `bytes` as a container of one file, called `name` in errors.
     ///
     /// # Errors
-    /// As [`Container::open`].
+    /// Those of [`Container::open`].
     pub fn memory(
-        kind: Kind,
+        kind: ContainerKind,
         name: &str,
         bytes: impl Into<Cow<'static, [u8]>>,
-        limits: &Limits,
+        limits: &FileLimits,
     ) -> Result<Container> {
-        let source = Source::memory(bytes);
+        let source = ByteSource::memory(bytes);
         let mut container =
             Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new() };
         let contents = parse(kind, &source, limits).map_err(|error| error.of(name))?;
@@ -62,36 +62,35 @@ impl Container {
     }
 }
 
-fn open_folder(folder: &Path, limits: &Limits) -> Result<Container> {
-    let (whole, index) = (folder.join(SAFETENSORS), folder.join(INDEX));
+fn open_folder(folder: &Path, limits: &FileLimits) -> Result<Container> {
+    let (whole, index) = (folder.join(SAFETENSORS), folder.join(SAFETENSORS_INDEX));
     if whole.exists() {
-        return open_files(Kind::Safetensors, vec![whole], limits);
+        return open_files(ContainerKind::Safetensors, vec![whole], limits);
     }
     if index.exists() {
         return open_indexed(folder, &index, limits);
     }
     let models = gguf_models(folder).map_err(|error| error.of(folder.display()))?;
     match models.as_slice() {
-        [] => {
-            Err(Error::new(format!("holds no {SAFETENSORS}, no {INDEX} and no .gguf file"))
-                .of(folder.display()))
-        }
+        [] => Err(Error::new(format!("contains no {SAFETENSORS}, no {SAFETENSORS_INDEX} and no .gguf file"))
+            .of(folder.display())),
         [model] => open_gguf(&folder.join(model), limits),
         _ => {
-            let sentence = format!("holds {} models ({}); name one of them", models.len(), models.join(", "));
+            let sentence =
+                format!("contains {} models ({}); pass the path of one", models.len(), models.join(", "));
             Err(Error::new(sentence).of(folder.display()))
         }
     }
 }
 
-/// The names of the GGUF files in `folder`, sorted; of a split one only the first.
+/// The names of the GGUF models in `folder`, sorted; a split model has the name of its first file.
 fn gguf_models(folder: &Path) -> Result<Vec<String>> {
     let unreadable = |error| Error::new(format!("cannot be listed: {error}"));
     let mut names = Vec::new();
     for entry in folder.read_dir().map_err(unreadable)? {
         let name = entry.map_err(unreadable)?.file_name();
         let Some(name) = name.to_str().filter(|name| name.ends_with(".gguf")) else { continue };
-        if Split::of(name).is_none_or(|split| split.number == 1) {
+        if GgufSplit::of(name).is_none_or(|split| split.number == 1) {
             names.push(name.to_owned());
         }
     }
@@ -99,13 +98,13 @@ fn gguf_models(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn open_files(kind: Kind, paths: Vec<PathBuf>, limits: &Limits) -> Result<Container> {
+fn open_files(kind: ContainerKind, paths: Vec<PathBuf>, limits: &FileLimits) -> Result<Container> {
     let mut container =
         Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new() };
-    let count = paths.len() as u32; // at most the cap on shards
+    let count = paths.len() as u32; // bounded by the cap on shards
     for (index, path) in (0..).zip(paths) {
         let (source, contents) = open_file(kind, &path, limits).map_err(|error| error.of(path.display()))?;
-        if kind == Kind::Gguf {
+        if kind == ContainerKind::Gguf {
             check_split(&contents.metadata, index, count).map_err(|error| error.of(path.display()))?;
         }
         container.add(Shard { path, source }, contents, limits)?;
@@ -113,59 +112,62 @@ fn open_files(kind: Kind, paths: Vec<PathBuf>, limits: &Limits) -> Result<Contai
     Ok(container)
 }
 
-fn open_file(kind: Kind, path: &Path, limits: &Limits) -> Result<(Source, Contents)> {
-    let source = Source::open(path)?;
+fn open_file(kind: ContainerKind, path: &Path, limits: &FileLimits) -> Result<(ByteSource, HeaderContents)> {
+    let source = ByteSource::open(path)?;
     let contents = parse(kind, &source, limits)?;
     Ok((source, contents))
 }
 
-fn parse(kind: Kind, source: &Source, limits: &Limits) -> Result<Contents> {
+fn parse(kind: ContainerKind, source: &ByteSource, limits: &FileLimits) -> Result<HeaderContents> {
     match kind {
-        Kind::Safetensors => safetensors::parse(source, limits),
-        Kind::Gguf => gguf::parse(source, limits),
+        ContainerKind::Safetensors => safetensors::parse(source, limits),
+        ContainerKind::Gguf => gguf::parse(source, limits),
     }
 }
 
 /// `model.safetensors.index.json`. Its `total_size` is not compared with the
-/// files: tools that convert models leave stale ones behind, and nothing is
-/// allocated by it.
+/// files: conversion tools leave stale values, and no allocation depends on it.
 #[derive(Deserialize)]
-struct Index {
-    weight_map: Unique<String>,
+struct ShardIndex {
+    weight_map: UniqueMap<String>,
 }
 
-fn open_indexed(folder: &Path, index: &Path, limits: &Limits) -> Result<Container> {
-    let places = read_index(index, limits).map_err(|error| error.of(index.display()))?;
-    let names: BTreeSet<&String> = places.values().collect();
+fn open_indexed(folder: &Path, index: &Path, limits: &FileLimits) -> Result<Container> {
+    let files = read_index(index, limits).map_err(|error| error.of(index.display()))?;
+    let names: BTreeSet<&String> = files.values().collect();
     let paths = names.iter().map(|name| folder.join(name)).collect();
-    let container = open_files(Kind::Safetensors, paths, limits)?;
-    for (tensor, name) in &places {
+    let container = open_files(ContainerKind::Safetensors, paths, limits)?;
+    for (tensor, name) in &files {
         let held = container.tensors.get(tensor).map(|info| &container.shards[info.shard].path);
         if held != Some(&folder.join(name)) {
-            let sentence = format!("tensor {} is said to be in {}, but is not", quote(tensor), quote(name));
+            let sentence = format!(
+                "tensor {} is listed in {}, but that file does not contain it",
+                quote(tensor),
+                quote(name)
+            );
             return Err(Error::new(sentence).of(index.display()));
         }
     }
     Ok(container)
 }
 
-/// Which file holds which tensor; the files are plain names.
-fn read_index(path: &Path, limits: &Limits) -> Result<BTreeMap<String, String>> {
-    let source = Source::open(path)?;
+/// The file name of each tensor; the names have no folders.
+fn read_index(path: &Path, limits: &FileLimits) -> Result<BTreeMap<String, String>> {
+    let source = ByteSource::open(path)?;
     if source.length() > limits.json_bytes {
         return Err(Error::new(format!("has {} bytes; the cap is {}", source.length(), limits.json_bytes)));
     }
-    let mut json = vec![0; source.length() as usize]; // below the cap
+    let mut json = vec![0; source.length() as usize]; // bounded by the cap
     source.read_at(0, &mut json)?;
     parse_index(&json, limits)
 }
 
-/// The same from the file's bytes.
-pub(crate) fn parse_index(json: &[u8], limits: &Limits) -> Result<BTreeMap<String, String>> {
-    let index: Index = serde_json::from_slice(json)
-        .map_err(|error| Error::new(format!("is no index of safetensors files: {error}")))?;
-    let places = index.weight_map.0;
-    let names: BTreeSet<&String> = places.values().collect();
+/// The file name of each tensor, from the bytes of the index.
+pub(crate) fn parse_index(json: &[u8], limits: &FileLimits) -> Result<BTreeMap<String, String>> {
+    let index: ShardIndex = serde_json::from_slice(json)
+        .map_err(|error| Error::new(format!("is not a valid index of safetensors files: {error}")))?;
+    let files = index.weight_map.0;
+    let names: BTreeSet<&String> = files.values().collect();
     if names.is_empty() {
         return Err(Error::new("lists no tensors"));
     }
@@ -173,57 +175,59 @@ pub(crate) fn parse_index(json: &[u8], limits: &Limits) -> Result<BTreeMap<Strin
         return Err(Error::new(format!("names {} files; the cap is {}", names.len(), limits.shards)));
     }
     match names.iter().find(|name| !is_plain(name)) {
-        None => Ok(places),
+        None => Ok(files),
         Some(name) => Err(Error::new(format!(
-            "names the file {}; it must be a plain name that ends in .safetensors",
+            "names the file {}; a plain name that ends in .safetensors is needed",
             quote(name)
         ))),
     }
 }
 
-/// Whether `name` names a file of the folder itself.
+/// Whether `name` is a file directly in the folder.
 fn is_plain(name: &str) -> bool {
     name.ends_with(".safetensors") && !name.contains(['/', '\\', '\0'])
 }
 
-/// The place of a file in a split GGUF: `PREFIX-00002-of-00003.gguf`.
-struct Split<'a> {
+/// The name of a file of a split GGUF: `PREFIX-00002-of-00003.gguf`.
+struct GgufSplit<'a> {
     prefix: &'a str,
     number: u32,
     count: u32,
 }
 
-impl Split<'_> {
-    fn of(name: &str) -> Option<Split<'_>> {
+impl GgufSplit<'_> {
+    fn of(name: &str) -> Option<GgufSplit<'_>> {
         let digits = |text: &str| -> Option<u32> {
             let plain = text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
             plain.then(|| text.parse().ok()).flatten()
         };
         let (head, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
         let (prefix, number) = head.rsplit_once('-')?;
-        Some(Split { prefix, number: digits(number)?, count: digits(count)? })
+        Some(GgufSplit { prefix, number: digits(number)?, count: digits(count)? })
     }
 
-    /// The names of all files, in order.
+    /// The names of all files of the split, in order.
     fn names(&self) -> impl Iterator<Item = String> {
         (1..=self.count).map(|number| format!("{}-{number:05}-of-{:05}.gguf", self.prefix, self.count))
     }
 }
 
-fn open_gguf(path: &Path, limits: &Limits) -> Result<Container> {
+fn open_gguf(path: &Path, limits: &FileLimits) -> Result<Container> {
     let name = path.file_name().and_then(|name| name.to_str());
-    let paths = match name.and_then(Split::of) {
+    let paths = match name.and_then(GgufSplit::of) {
         None => vec![path.to_owned()],
         Some(split) if (1..=split.count).contains(&split.number) && split.count <= limits.shards => {
             split.names().map(|name| path.with_file_name(name)).collect()
         }
         Some(split) => {
-            let sentence =
-                format!("is file {} of {}; 1 to {} are possible", split.number, split.count, limits.shards);
+            let sentence = format!(
+                "is file {} of {}; files are numbered from 1 to their count, which is at most {}",
+                split.number, split.count, limits.shards
+            );
             return Err(Error::new(sentence).of(path.display()));
         }
     };
-    let container = open_files(Kind::Gguf, paths, limits)?;
+    let container = open_files(ContainerKind::Gguf, paths, limits)?;
     check_count(&container).map_err(|error| error.of(path.display()))?;
     Ok(container)
 }
@@ -231,14 +235,15 @@ fn open_gguf(path: &Path, limits: &Limits) -> Result<Container> {
 fn check_count(container: &Container) -> Result<()> {
     let held = container.tensors.len() as u64;
     match container.metadata.get::<u64>("split.tensors.count")? {
-        Some(stated) if stated != held => {
-            Err(Error::new(format!("the files hold {held} tensors, but 'split.tensors.count' is {stated}")))
-        }
+        Some(stated) if stated != held => Err(Error::new(format!(
+            "the files contain {held} tensors, but 'split.tensors.count' is {stated}"
+        ))),
         _ => Ok(()),
     }
 }
 
-/// A file without these keys is whole, so it must be the only one.
+/// Compares the header's split keys with the file's name. A file without these
+/// keys is a whole model, so it must be the only file.
 fn check_split(metadata: &Metadata, index: u32, count: u32) -> Result<()> {
     let number = metadata.get::<u32>("split.no")?.unwrap_or(0);
     let stated = metadata.get::<u32>("split.count")?.unwrap_or(1).max(1);
@@ -246,7 +251,7 @@ fn check_split(metadata: &Metadata, index: u32, count: u32) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(format!(
-        "is file {} of {stated} by its header, but {} of {count} by its name; split files are named \
+        "is file {} of {stated} by its header, but {} of {count} by its name; split files need names like \
          NAME-00001-of-00003.gguf",
         u64::from(number) + 1,
         index + 1

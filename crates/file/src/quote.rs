@@ -1,10 +1,10 @@
-//! Names from outside, as errors show them.
+//! Untrusted names in errors.
 
-/// The most characters of a name that an error repeats.
+/// The maximum number of characters of a name in an error.
 const QUOTED: usize = 80;
 
-/// A name from outside as errors show it: in quotes, without control
-/// characters, and not at any length.
+/// An untrusted name for an error: in quotes, with control characters escaped,
+/// and shortened.
 pub fn quote(name: &str) -> String {
     let shown: String = name.chars().take(QUOTED).flat_map(char::escape_debug).collect();
     let rest = if name.chars().nth(QUOTED).is_some() { "…" } else { "" };

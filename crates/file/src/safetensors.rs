@@ -1,13 +1,13 @@
 //! Reads safetensors headers.
 //!
 //! ```text
-//! length u64, then so many bytes of JSON:
+//! length u64, then `length` bytes of JSON:
 //! { "__metadata__": { key: string, … }, name: { "dtype", "shape", "data_offsets": [start, end] }, … }
-//! then the data, without holes, to the end of the file
+//! then the data, contiguous, to the end of the file
 //! ```
-//! The `safetensors` crate reads the same format, but lets the last of two
-//! equal names win and does not name the tensor that is at fault; so the
-//! header is read here. The order of the checks is: length, cap, UTF-8, JSON
+//! The `safetensors` crate reads the same format, but keeps the last of two
+//! equal names and does not name the tensor at fault, so girih parses the
+//! header itself. The order of the checks is: length, cap, UTF-8, JSON
 //! and unique names, type, overflow of the shape, extent equal to the size,
 //! extents contiguous, exact end of the file.
 
@@ -18,19 +18,19 @@ use girih_tensor::{DType, Error, Result, Shape};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use crate::container::{Contents, TensorInfo, shape};
-use crate::limits::Limits;
-use crate::metadata::{Metadata, Value};
+use crate::container::{HeaderContents, TensorInfo, shape};
+use crate::limits::FileLimits;
+use crate::metadata::{Metadata, MetadataValue};
 use crate::q4nx;
 use crate::quote::quote;
 use crate::source::ReadAt;
 
-/// The name under which a header keeps its string pairs.
+/// The header's key for its string pairs.
 pub(super) const METADATA: &str = "__metadata__";
 
-/// The formats that both safetensors and girih have, in the order in which
-/// the reference implementation ranks them.
-pub(super) const TYPES: [(DType, &str); 6] = [
+/// The formats that both safetensors and girih support, in the order of the
+/// reference implementation.
+pub(super) const SAFETENSORS_TYPES: [(DType, &str); 6] = [
     (DType::U8, "U8"),
     (DType::I8, "I8"),
     (DType::F16, "F16"),
@@ -41,21 +41,21 @@ pub(super) const TYPES: [(DType, &str); 6] = [
 
 /// Reads a header and checks that its extents fill `source` exactly.
 ///
-/// A scalar, whose shape safetensors writes as `[]`, gets the shape `[1]`.
+/// A scalar, whose shape safetensors writes as `[]`, has the shape `[1]`.
 ///
 /// # Errors
-/// When the file is no safetensors file, passes one of the `limits`,
-/// contradicts itself, or holds a type that girih does not read.
-pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
+/// When the file is not a safetensors file, exceeds one of the `limits`,
+/// contradicts itself, or has a tensor type that girih does not read.
+pub fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents> {
     let json = header(source, limits)?;
-    let header: Header = read_json(&json, limits)?;
+    let header: RawHeader = read_json(&json, limits)?;
     let mut entries = header.tensors;
     entries.sort_by_key(|(_, entry)| entry.data_offsets);
     let data = 8 + json.len() as u64;
     let mut tensors = BTreeMap::new();
     let mut next = 0;
     for (name, entry) in entries {
-        let info = entry.place(data, &mut next).map_err(|e| e.of(format!("tensor {}", quote(&name))))?;
+        let info = entry.locate(data, &mut next).map_err(|e| e.of(format!("tensor {}", quote(&name))))?;
         tensors.insert(name, info);
     }
     let held = source.length() - data;
@@ -65,17 +65,16 @@ pub fn parse(source: &dyn ReadAt, limits: &Limits) -> Result<Contents> {
         )));
     }
     q4nx::reveal(&header.metadata, &mut tensors)?;
-    Ok(Contents { metadata: header.metadata, tensors })
+    Ok(HeaderContents { metadata: header.metadata, tensors })
 }
 
-/// The bytes of the JSON text.
-fn header(source: &dyn ReadAt, limits: &Limits) -> Result<Vec<u8>> {
+/// Reads the bytes of the JSON text.
+fn header(source: &dyn ReadAt, limits: &FileLimits) -> Result<Vec<u8>> {
     let length = source.length();
     let mut prefix = [0; 8];
     if length < 8 {
         return Err(Error::new(format!(
-            "has {length} bytes, but a safetensors file starts with 8 bytes that hold the length of \
-             its header"
+            "has {length} bytes, but a safetensors file starts with the length of its header, 8 bytes"
         )));
     }
     source.read_at(0, &mut prefix)?;
@@ -85,59 +84,59 @@ fn header(source: &dyn ReadAt, limits: &Limits) -> Result<Vec<u8>> {
     }
     if bytes > length - 8 {
         return Err(Error::new(format!(
-            "the header has {bytes} bytes, but only {} follow its length; the file is cut short or is not \
-             what it says",
+            "the header has {bytes} bytes, but only {} follow its length; the file is truncated or is not \
+             safetensors",
             length - 8
         )));
     }
-    let mut json = vec![0; bytes as usize]; // below the cap
+    let mut json = vec![0; bytes as usize]; // bounded by the cap
     source.read_at(8, &mut json)?;
     Ok(json)
 }
 
-/// A header's own account of itself, before it is believed.
+/// A parsed header whose extents are not yet checked.
 #[derive(Default)]
-struct Header {
+struct RawHeader {
     metadata: Metadata,
-    tensors: Vec<(String, Entry)>,
+    tensors: Vec<(String, RawEntry)>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct RawEntry {
     dtype: String,
     shape: Extents,
     data_offsets: (u64, u64),
 }
 
-impl Entry {
+impl RawEntry {
     /// Checks the entry, whose data must start at `next`, and moves `next` to its end.
-    fn place(&self, data: u64, next: &mut u64) -> Result<TensorInfo> {
+    fn locate(&self, data: u64, next: &mut u64) -> Result<TensorInfo> {
         let dtype = dtype_of(&self.dtype)?;
         let shape = self.shape.checked()?;
         let bytes = dtype.bytes(&shape)? as u64;
         let (start, end) = self.data_offsets;
         if end.checked_sub(start) != Some(bytes) {
             return Err(Error::new(format!(
-                "lies at {start}..{end}, but {shape} of {dtype} takes {bytes} bytes"
+                "has the offsets {start}..{end}, but {shape} of {dtype} takes {bytes} bytes"
             )));
         }
         if start != *next {
             return Err(Error::new(format!(
-                "starts at {start} instead of {next}; tensors must lie one behind the other, without holes"
+                "starts at {start} instead of {next}; tensors must be contiguous"
             )));
         }
         *next = end;
         let offset = data
             .checked_add(start)
-            .ok_or_else(|| Error::new(format!("starts at {start}, where no file reaches")))?;
+            .ok_or_else(|| Error::new(format!("starts at {start}, which overflows the file offset")))?;
         Ok(TensorInfo { dtype, shape, shard: 0, offset, bytes })
     }
 }
 
 fn dtype_of(name: &str) -> Result<DType> {
-    TYPES.iter().find(|row| row.1 == name).map(|row| row.0).ok_or_else(|| {
-        let held = TYPES.map(|row| row.1).join(", ");
+    SAFETENSORS_TYPES.iter().find(|row| row.1 == name).map(|row| row.0).ok_or_else(|| {
+        let held = SAFETENSORS_TYPES.map(|row| row.1).join(", ");
         Error::new(format!(
             "stored as {}, which girih does not read; convert it to one of {held}",
             quote(name)
@@ -145,7 +144,7 @@ fn dtype_of(name: &str) -> Result<DType> {
     })
 }
 
-/// The extents of a shape, as many as girih supports.
+/// The extents of a shape, up to the rank that girih supports.
 struct Extents {
     extents: [u64; Shape::MAX_RANK],
     rank: usize,
@@ -153,7 +152,7 @@ struct Extents {
 
 impl Extents {
     fn checked(&self) -> Result<Shape> {
-        // A scalar's one element is told by an extent of 1.
+        // A scalar has the shape [1].
         shape(&self.extents[..self.rank.max(1)])
     }
 }
@@ -181,46 +180,46 @@ impl<'de> Deserialize<'de> for Extents {
     }
 }
 
-/// Reads JSON whose outermost value is a [`Header`].
-fn read_json(json: &[u8], limits: &Limits) -> Result<Header> {
+/// Reads JSON whose outermost value is a [`RawHeader`].
+fn read_json(json: &[u8], limits: &FileLimits) -> Result<RawHeader> {
     let text = str::from_utf8(json)
         .map_err(|error| Error::new(format!("the header is not UTF-8 at byte {}", error.valid_up_to())))?;
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let header = deserializer.deserialize_map(HeaderVisitor { limits });
     let header = header.and_then(|header| deserializer.end().map(|()| header));
-    header.map_err(|error| Error::new(format!("the header is not as it must be: {error}")))
+    header.map_err(|error| Error::new(format!("the header is invalid: {error}")))
 }
 
 struct HeaderVisitor<'a> {
-    limits: &'a Limits,
+    limits: &'a FileLimits,
 }
 
 impl<'de> Visitor<'de> for HeaderVisitor<'_> {
-    type Value = Header;
+    type Value = RawHeader;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object that describes tensors")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
-        let mut header = Header::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawHeader, A::Error> {
+        let mut header = RawHeader::default();
         let mut names = std::collections::HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
             if header.tensors.len() as u64 == self.limits.tensors {
-                return Err(A::Error::custom(format!("there are more than {} tensors", self.limits.tensors)));
+                return Err(A::Error::custom(format!("has more than {} tensors", self.limits.tensors)));
             }
             if !names.insert(name.clone()) {
                 return Err(A::Error::custom(format!("{} occurs twice", quote(&name))));
             }
             let named = |error: A::Error| A::Error::custom(format!("{}: {error}", quote(&name)));
             if name == METADATA {
-                let pairs: Unique<String> = map.next_value().map_err(named)?;
+                let pairs: UniqueMap<String> = map.next_value().map_err(named)?;
                 if pairs.0.len() as u64 > self.limits.metadata_pairs {
-                    let most = self.limits.metadata_pairs;
-                    return Err(A::Error::custom(format!("{METADATA} has more than {most} pairs")));
+                    let max = self.limits.metadata_pairs;
+                    return Err(A::Error::custom(format!("{METADATA} has more than {max} pairs")));
                 }
                 for (key, value) in pairs.0 {
-                    header.metadata.insert(key, Value::String(value)).map_err(A::Error::custom)?;
+                    header.metadata.insert(key, MetadataValue::String(value)).map_err(A::Error::custom)?;
                 }
             } else {
                 let entry = map.next_value().map_err(named)?;
@@ -231,32 +230,32 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_> {
     }
 }
 
-/// The most pairs of a [`Unique`]: as many as there may be tensors.
-const UNIQUE_MOST: usize = Limits::DEFAULT.tensors as usize;
+/// The maximum number of pairs of a [`UniqueMap`]: the cap on tensors.
+const UNIQUE_PAIRS_MAX: usize = FileLimits::DEFAULT.tensors as usize;
 
 /// A JSON object of limited size in which no key occurs twice.
-pub(super) struct Unique<V>(pub(super) BTreeMap<String, V>);
+pub(super) struct UniqueMap<V>(pub(super) BTreeMap<String, V>);
 
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Unique<V>, D::Error> {
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueMap<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<UniqueMap<V>, D::Error> {
         struct UniqueVisitor<V>(std::marker::PhantomData<V>);
         impl<'de, V: Deserialize<'de>> Visitor<'de> for UniqueVisitor<V> {
-            type Value = Unique<V>;
+            type Value = UniqueMap<V>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique<V>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UniqueMap<V>, A::Error> {
                 let mut pairs = BTreeMap::new();
                 while let Some(key) = map.next_key::<String>()? {
-                    if pairs.len() == UNIQUE_MOST {
-                        return Err(A::Error::custom(format!("there are more than {UNIQUE_MOST} pairs")));
+                    if pairs.len() == UNIQUE_PAIRS_MAX {
+                        return Err(A::Error::custom(format!("has more than {UNIQUE_PAIRS_MAX} pairs")));
                     }
                     if pairs.contains_key(&key) {
                         return Err(A::Error::custom(format!("{} occurs twice", quote(&key))));
                     }
                     pairs.insert(key, map.next_value()?);
                 }
-                Ok(Unique(pairs))
+                Ok(UniqueMap(pairs))
             }
         }
         deserializer.deserialize_map(UniqueVisitor(std::marker::PhantomData))

@@ -1,5 +1,5 @@
-//! Bytes at an offset: the one way in which containers are read, from a file
-//! or, for tests and fuzzing, from memory.
+//! Reads bytes at an offset of a file or, for built-in models, tests and
+//! fuzzing, of memory.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -10,96 +10,94 @@ use girih_tensor::{Error, Result};
 
 use crate::identity;
 
-/// Something of a known length that can be read at any offset.
+/// Bytes of a known length that can be read at any offset.
 pub trait ReadAt {
-    /// The length in bytes, which does not change.
+    /// The length in bytes; it is constant.
     fn length(&self) -> u64;
 
     /// Fills `into` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// When the bytes are not all there, or cannot be read.
+    /// When the range exceeds the length, or the bytes cannot be read.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 }
 
 /// An open regular file, or bytes in memory.
 ///
-/// Reads of a file are `pread`, so threads may share it.
+/// A file is read with `pread`, so threads may share it.
 #[derive(Debug)]
-pub struct Source {
-    place: Place,
+pub struct ByteSource {
+    backing: Backing,
     length: u64,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Backing {
     File(File),
     Memory(Cow<'static, [u8]>),
 }
 
-impl Source {
+impl ByteSource {
     /// Opens a regular file (or a link to one) for reading.
     ///
     /// # Errors
-    /// When there is no such file, or when it is a pipe, a device or a folder.
-    pub fn open(path: &Path) -> Result<Source> {
-        // Without O_NONBLOCK, opening a pipe waits for its writer, perhaps for ever.
+    /// When the file does not exist, or is a pipe, a device or a folder.
+    pub fn open(path: &Path) -> Result<ByteSource> {
+        // Without O_NONBLOCK, opening a pipe blocks until it has a writer.
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let unreadable = |error| Error::new(format!("cannot be opened: {error}"));
         let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path).map_err(unreadable)?;
         let status = file.metadata().map_err(unreadable)?;
         if !status.is_file() {
-            return Err(Error::new("is no regular file; girih reads models from regular files only"));
+            return Err(Error::new("is not a regular file; girih reads models from regular files only"));
         }
-        Ok(Source { place: Place::File(file), length: status.len() })
+        Ok(ByteSource { backing: Backing::File(file), length: status.len() })
     }
 
-    /// See [`identity::of`]; nothing for bytes in memory.
+    /// See [`identity::of`]; `None` for bytes in memory.
     pub(super) fn identity(&self, path: &Path) -> Option<String> {
-        match &self.place {
-            Place::File(file) => identity::of(file, path),
-            Place::Memory(_) => None,
+        match &self.backing {
+            Backing::File(file) => identity::of(file, path),
+            Backing::Memory(_) => None,
         }
     }
 
-    /// Bytes in memory: part of the program, or made by a test.
-    pub fn memory(bytes: impl Into<Cow<'static, [u8]>>) -> Source {
+    /// Bytes in memory: part of the program, or of a test.
+    pub fn memory(bytes: impl Into<Cow<'static, [u8]>>) -> ByteSource {
         let bytes = bytes.into();
-        Source { length: bytes.len() as u64, place: Place::Memory(bytes) }
+        ByteSource { length: bytes.len() as u64, backing: Backing::Memory(bytes) }
     }
 }
 
-/// Reads a small file whole, for JSON and the like.
+/// Reads a whole small file, such as JSON.
 ///
 /// # Errors
-/// When it is no regular file, has more than `most` bytes, or cannot be read.
-pub fn read_small(path: &Path, most: u64) -> Result<Vec<u8>> {
+/// When it is not a regular file, has more than `max` bytes, or cannot be read.
+pub fn read_small(path: &Path, max: u64) -> Result<Vec<u8>> {
     let read = || {
-        let source = Source::open(path)?;
-        if source.length > most {
+        let source = ByteSource::open(path)?;
+        if source.length > max {
             let length = source.length;
-            return Err(Error::new(format!(
-                "has {length} bytes; at most {most} are accepted for such a file"
-            )));
+            return Err(Error::new(format!("has {length} bytes; the cap is {max}")));
         }
-        let mut bytes = vec![0; source.length as usize]; // bounded by `most`, as just checked
+        let mut bytes = vec![0; source.length as usize]; // bounded by `max`
         source.read_at(0, &mut bytes)?;
         Ok(bytes)
     };
     read().map_err(|error| error.of(path.display()))
 }
 
-impl ReadAt for Source {
+impl ReadAt for ByteSource {
     fn length(&self) -> u64 {
         self.length
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         check_range(self.length, offset, into.len())?;
-        match &self.place {
-            Place::Memory(bytes) => bytes.as_ref().read_at(offset, into),
-            Place::File(file) => file.read_exact_at(into, offset).map_err(|error| {
-                Error::new(format!("{} bytes at {offset} could not be read: {error}", into.len()))
+        match &self.backing {
+            Backing::Memory(bytes) => bytes.as_ref().read_at(offset, into),
+            Backing::File(file) => file.read_exact_at(into, offset).map_err(|error| {
+                Error::new(format!("{} bytes at {offset} cannot be read: {error}", into.len()))
             }),
         }
     }
@@ -112,7 +110,7 @@ impl ReadAt for &[u8] {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         check_range(self.length(), offset, into.len())?;
-        let start = offset as usize; // at most the slice's length, as just checked
+        let start = offset as usize; // bounded by the slice's length
         into.copy_from_slice(&self[start..start + into.len()]);
         Ok(())
     }
@@ -131,8 +129,6 @@ impl ReadAt for Vec<u8> {
 fn check_range(length: u64, offset: u64, bytes: usize) -> Result<()> {
     match offset.checked_add(bytes as u64) {
         Some(end) if end <= length => Ok(()),
-        _ => Err(Error::new(format!(
-            "{bytes} bytes at {offset} reach past the end of the file, which has {length} bytes"
-        ))),
+        _ => Err(Error::new(format!("{bytes} bytes at {offset} exceed the file, which has {length} bytes"))),
     }
 }

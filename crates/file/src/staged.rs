@@ -1,5 +1,5 @@
-//! Writes a file under a temporary name and moves it into place when it is
-//! whole, so that nobody ever sees half of it under its own name.
+//! Writes a file under a temporary name and renames it when it is complete, so
+//! that no reader sees a partial file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use girih_tensor::{Error, Result};
 
-/// A file that is not yet in its place; dropping it removes it.
+/// A file under its temporary name; dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct Staged {
     file: BufWriter<File>,
@@ -16,10 +16,10 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// Starts a file that is to appear at `target`.
+    /// Creates the temporary file for `target`.
     pub(crate) fn create(target: &Path) -> Result<Staged> {
         let Some(name) = target.file_name() else {
-            return Err(Error::new("names no file to write").of(target.display()));
+            return Err(Error::new("has no file name").of(target.display()));
         };
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
@@ -38,7 +38,7 @@ impl Staged {
         self.file.write_all(bytes).map_err(|error| unwritten(&self.temporary, &error))
     }
 
-    /// Brings the file to the disk and to its name, replacing what was there.
+    /// Syncs the file to disk and renames it to its target, replacing an existing file.
     pub(crate) fn publish(mut self) -> Result<()> {
         self.settle().map_err(|error| unwritten(&self.target, &error))
     }
@@ -47,7 +47,7 @@ impl Staged {
         self.file.flush()?;
         self.file.get_ref().sync_all()?;
         fs::rename(&self.temporary, &self.target)?;
-        // The new name itself must reach the disk, too.
+        // The rename itself must also reach the disk.
         let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }
@@ -55,8 +55,7 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // After the move there is nothing under this name; otherwise nothing
-        // can be done about a file that cannot be removed.
+        // After the rename this name does not exist; any other error cannot be handled here.
         let _ = fs::remove_file(&self.temporary);
     }
 }

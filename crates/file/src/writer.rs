@@ -1,8 +1,8 @@
-//! Writes the tensors of a container one after another, behind a header that
-//! already says where each of them lies.
+//! Writes the tensors of a container in order, after a header that lists their
+//! offsets.
 //!
-//! The headers themselves are in `gguf_writer.rs` and `safetensors_writer.rs`.
-//! The same tensors and metadata give the same bytes.
+//! `gguf_writer.rs` and `safetensors_writer.rs` make the headers. The same
+//! tensors and metadata give the same bytes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,14 +12,14 @@ use girih_tensor::{DType, Error, Result, Shape};
 use crate::quote::quote;
 use crate::staged::Staged;
 
-/// A tensor that is to be written.
+/// A tensor to write.
 #[derive(Clone, Debug)]
 pub struct NewTensor {
     /// Its name in the file.
     pub name: String,
     /// The storage format.
     pub dtype: DType,
-    /// The shape, outermost dimension first, whatever the file's own order.
+    /// The shape, outermost dimension first, regardless of the file's order.
     pub shape: Shape,
 }
 
@@ -30,80 +30,81 @@ impl NewTensor {
     }
 }
 
-/// A container that is being written; dropped before [`Writer::finish`], it
-/// leaves no file behind.
+/// A container that is being written; dropping it before
+/// [`ContainerWriter::finish`] leaves no file.
 #[derive(Debug)]
-pub struct Writer {
+pub struct ContainerWriter {
     staged: Staged,
-    parts: Vec<Part>,
-    /// The part that is being written, and how many of its bytes are there.
+    slots: Vec<TensorSlot>,
+    /// The index of the slot in progress.
     current: usize,
+    /// The number of its bytes written.
     written: u64,
 }
 
-/// A tensor's place in the file.
+/// A tensor's data in the file.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct TensorSlot {
     pub name: String,
     pub bytes: u64,
-    /// Zeros behind it.
+    /// The number of zero bytes after it.
     pub padding: u64,
 }
 
-impl Writer {
-    /// Starts a file with this header; `parts` follow it in their order.
-    pub(super) fn start(path: &Path, header: &[u8], parts: Vec<Part>) -> Result<Writer> {
+impl ContainerWriter {
+    /// Creates a file with this header; `slots` follow it in order.
+    pub(super) fn start(path: &Path, header: &[u8], slots: Vec<TensorSlot>) -> Result<ContainerWriter> {
         let mut names = BTreeSet::new();
-        if let Some(part) = parts.iter().find(|part| !names.insert(&part.name)) {
-            let sentence = format!("cannot be written: tensor {} occurs twice", quote(&part.name));
+        if let Some(slot) = slots.iter().find(|slot| !names.insert(&slot.name)) {
+            let sentence = format!("cannot be written: tensor {} occurs twice", quote(&slot.name));
             return Err(Error::new(sentence).of(path.display()));
         }
         let mut staged = Staged::create(path)?;
         staged.append(header)?;
-        Ok(Writer { staged, parts, current: 0, written: 0 })
+        Ok(ContainerWriter { staged, slots, current: 0, written: 0 })
     }
 
-    /// The tensors' names in the order in which they must be written.
+    /// The names of the tensors in the order of writing.
     pub fn order(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.parts.iter().map(|part| part.name.as_str())
+        self.slots.iter().map(|slot| slot.name.as_str())
     }
 
-    /// Appends bytes to the tensor called `name`: the one that was begun, or,
-    /// when that is whole, the next.
+    /// Appends bytes to the tensor `name`: the current one or, if that is
+    /// complete, the next.
     ///
     /// # Errors
-    /// When the disk takes no more.
+    /// When the file cannot be written.
     ///
     /// # Panics
-    /// When it is another tensor's turn, or when the bytes are more than its size.
+    /// When `name` is another tensor, or when the bytes exceed its size.
     pub fn append(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
-        while self.parts.get(self.current).is_some_and(|part| part.name != name) {
-            self.close_part()?;
+        while self.slots.get(self.current).is_some_and(|slot| slot.name != name) {
+            self.close_slot()?;
         }
-        let part = self.parts.get(self.current).expect("callers write the tensors that they announced");
+        let slot = self.slots.get(self.current).expect("callers write only the tensors of the header");
         self.written += bytes.len() as u64;
-        assert!(self.written <= part.bytes, "tensor {name} has {} bytes, not {}", part.bytes, self.written);
+        assert!(self.written <= slot.bytes, "tensor {name} has {} bytes, not {}", slot.bytes, self.written);
         self.staged.append(bytes)
     }
 
-    /// Brings the whole file to the disk and under its name.
+    /// Syncs the file to disk and gives it its final name.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When the file cannot be written.
     ///
     /// # Panics
-    /// When a tensor is not whole.
+    /// When a tensor is incomplete.
     pub fn finish(mut self) -> Result<()> {
-        while self.current < self.parts.len() {
-            self.close_part()?;
+        while self.current < self.slots.len() {
+            self.close_slot()?;
         }
         self.staged.publish()
     }
 
-    fn close_part(&mut self) -> Result<()> {
-        let part = &self.parts[self.current];
-        assert_eq!(self.written, part.bytes, "tensor {} must be whole before the next", part.name);
-        self.staged.append(&vec![0; part.padding as usize])?; // less than the alignment
+    fn close_slot(&mut self) -> Result<()> {
+        let slot = &self.slots[self.current];
+        assert_eq!(self.written, slot.bytes, "tensor {} must be complete before the next", slot.name);
+        self.staged.append(&vec![0; slot.padding as usize])?; // smaller than the alignment
         self.current += 1;
         self.written = 0;
         Ok(())

@@ -28,11 +28,11 @@ pub struct Sequence<'a> {
     /// the block of the positions from `i · BLOCK_POSITIONS`, up to the sequence's
     /// last row.
     ///
-    /// Blocks that the sequence's rows write belong to no other sequence of the step;
-    /// blocks that they only read may be shared. An entry with no position that a row
-    /// of the sequence reads or writes (it is older than the group's window) may
-    /// be any block of the group, even one that another sequence writes now: its
-    /// contents must not change any result.
+    /// A block that the sequence's rows write belongs to this sequence alone; a block
+    /// that they only read may be shared. An entry whose positions are not used,
+    /// because they are older than the group's window, may name any block of the
+    /// group, even one that another sequence writes in this step: its contents must
+    /// not change any result.
     pub blocks: &'a [&'a [Block]],
     /// The position of the first row within the sequence.
     pub position: u32,
@@ -41,9 +41,9 @@ pub struct Sequence<'a> {
     pub rows: Range32,
     /// Which of its rows are output rows.
     pub outputs: Outputs,
-    /// Mutual spans: ranges of the positions in this step whose rows all see each
-    /// other (the tokens of one image). They are in order, not empty, and do not
-    /// overlap.
+    /// Mutual spans: ranges of this step's positions with bidirectional
+    /// attention, such as the tokens of one image. They are in order, not empty,
+    /// and do not overlap.
     pub spans: &'a [Range32],
 }
 
@@ -66,7 +66,7 @@ impl Range32 {
 /// Which rows of a sequence are output rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outputs {
-    /// None: a chunk of a prefill that is not the last.
+    /// None: a prefill chunk other than the last one.
     None,
     /// The last row: generation.
     Last,
@@ -95,9 +95,9 @@ impl Sequence<'_> {
         rows.end - self.outputs.count(rows.len() as u32) as usize..rows.end
     }
 
-    /// The positions that the row at `position` sees: from the start of `span`
-    /// to its own, and all of a mutual span that contains it, even positions
-    /// before the start of `span`.
+    /// The positions that the row at `position` attends to: from the start of
+    /// `span` to its own, and all of a mutual span that contains it, even
+    /// positions before the start of `span`.
     pub fn sees(&self, span: Span, position: usize) -> Range<usize> {
         let first = span.first(position);
         let mutual = self.spans.iter().map(|span| span.indexes()).find(|span| span.contains(&position));
@@ -205,7 +205,7 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// The sum.
+    /// The sum of all three.
     pub fn total(&self) -> u64 {
         self.weights.saturating_add(self.state).saturating_add(self.scratch)
     }
@@ -244,8 +244,8 @@ pub trait Backend: 'static {
     /// Whether the backend has code for an op. It lists the ops that it runs,
     /// so that a new op is refused until it is listed.
     fn knows(&self, op: Op) -> bool;
-    /// The nodes that the backend does not run though it knows their ops. The
-    /// graph has only ops that it knows.
+    /// The nodes that the backend does not run although it has code for their
+    /// ops. It is called only for graphs whose ops it all knows.
     fn objections(&self, graph: &Graph) -> Vec<Refusal>;
     /// The nodes that the backend does not run; empty if it runs the whole graph.
     fn refuses(&self, graph: &Graph) -> Vec<Refusal> {

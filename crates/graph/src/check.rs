@@ -13,10 +13,11 @@
 //!    every value but the output is read.
 //! 7. Every node has the operands, shapes and types of its op's entry in the
 //!    table; scratch and outputs are `f32`.
-//! 8. An outermost extent counts what the value's role requires: rows of an
-//!    input, output rows of the output, either of scratch, positions of state,
-//!    nothing that varies of a weight. What varies equals the key's.
-//! 9. `attend` sees as far back as the group of its keys and values.
+//! 8. An outermost extent counts what the value's role requires: rows for an
+//!    input, output rows for the output, either for scratch, positions for
+//!    state, and nothing that varies for a weight. An extent that varies is
+//!    that of the key.
+//! 9. `attend` has the span of the group of its keys and values.
 //! 10. Constants are in the ranges of the op's entry; windows and extents are
 //!     positive; all values together fit into the address space of a process.
 
@@ -30,9 +31,9 @@ use crate::graph::{Graph, InputKind, Node};
 use crate::op::{Op, OperandKind};
 use crate::value::{Extent, Role, Value, ValueId};
 
-/// The maximum of all values together in bytes, each number as an `f32`: the
-/// address space of a process on present 64-bit machines. Sums of sizes below
-/// it do not overflow.
+/// The maximum size of all values together in bytes, with four bytes for each
+/// number: the address space of a process on present 64-bit machines. Sums of
+/// sizes below it do not overflow.
 const MAX_VALUE_BYTES: u64 = 1 << 47;
 
 /// One broken rule.
@@ -94,14 +95,14 @@ impl GraphCheck<'_> {
         let (values, groups) = (self.graph.values.len(), self.graph.groups.len());
         for (index, node) in self.graph.nodes.iter().enumerate() {
             if node.inputs.iter().chain([&node.output]).any(|id| id.0 as usize >= values) {
-                self.fault(&format!("node {index}"), "an operand is no value of the graph");
+                self.fault(&format!("node {index}"), "an operand is not a value of the graph");
             }
         }
         for value in &self.graph.values {
             if let Role::State(group) = value.role
                 && group.0 as usize >= groups
             {
-                self.fault(&value.name, "its group is no group of the graph");
+                self.fault(&value.name, "its group is not a group of the graph");
             }
         }
         self.faults.len() == before
@@ -233,7 +234,7 @@ impl GraphCheck<'_> {
             Role::Output => value.outermost == Extent::OutputRows,
         };
         if !suits {
-            self.fault(&value.name, "its outermost extent does not count what its role asks for");
+            self.fault(&value.name, "its outermost extent does not count what its role requires");
         }
         let key = self.graph.key;
         let need = match value.outermost {
@@ -254,7 +255,8 @@ impl GraphCheck<'_> {
         for value in &self.graph.values {
             total = total.saturating_add((value.shape.elements() as u64).saturating_mul(4));
             if total > MAX_VALUE_BYTES {
-                return self.fault(&value.name, "with it, the values take more bytes than a process has");
+                return self
+                    .fault(&value.name, "with it, the values need more bytes than a process can address");
             }
         }
     }
@@ -286,12 +288,12 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
     if let Op::Attend { span, .. } = op
         && !is_one_group(graph, span, inputs[1], inputs[2])
     {
-        return Some("its keys and values are not state of one group that sees as far back");
+        return Some("its keys and values are not state of one group with the same span");
     }
     (!spec.fits(inputs, output)).then_some("its operands do not have the shapes it needs")
 }
 
-/// Whether keys and values are state of the one group of this span (rule 9).
+/// Whether keys and values are state of one group with this span (rule 9).
 fn is_one_group(graph: &Graph, span: Span, keys: &Value, values: &Value) -> bool {
     match keys.role {
         Role::State(group) => keys.role == values.role && graph.groups[group.0 as usize].span == span,

@@ -13,12 +13,12 @@ pub enum Pairing {
     Neighbours,
 }
 
-/// How far back a row at position `p` sees.
+/// The positions that a row at position `p` attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
     /// Positions `0 ..= p`.
     Full,
-    /// The last `n` positions, its own included: `p − n + 1 ..= p`.
+    /// The last `n` positions, including its own: `p − n + 1 ..= p`.
     Window(u32),
 }
 
@@ -59,7 +59,7 @@ impl Pairing {
 }
 
 impl Span {
-    /// The first position that a row at `position` sees.
+    /// The first position that a row at `position` attends to.
     pub fn first(self, position: usize) -> usize {
         match self {
             Span::Full => 0,
@@ -100,7 +100,7 @@ impl Constant for f32 {
     }
 
     fn parse(text: &str) -> Result<f32> {
-        text.parse().map_err(|_| Error::new(format!("'{text}' is no number")))
+        text.parse().map_err(|_| Error::new(format!("'{text}' is not a number")))
     }
 }
 
@@ -126,7 +126,7 @@ impl Constant for Span {
     fn parse(text: &str) -> Result<Span> {
         let window = text.strip_prefix("window:").and_then(|length| length.parse().ok()).map(Span::Window);
         let span = if text == "full" { Some(Span::Full) } else { window };
-        span.ok_or_else(|| Error::new(format!("'{text}' is no span; 'full' and 'window:<positions>' are")))
+        span.ok_or_else(|| Error::new(format!("'{text}' is not a span: use 'full' or 'window:<positions>'")))
     }
 }
 
@@ -166,7 +166,7 @@ impl<'a> ConstantList<'a> {
     pub fn new(op: &'a str, text: &'a str) -> Result<ConstantList<'a>> {
         let pairs: Option<Vec<_>> = text.split_whitespace().map(|pair| pair.split_once('=')).collect();
         let pairs =
-            pairs.ok_or_else(|| Error::new(format!("'{text}' is no list of constants 'name=value'")))?;
+            pairs.ok_or_else(|| Error::new(format!("'{text}' is not a list of constants 'name=value'")))?;
         Ok(ConstantList { op, pairs })
     }
 
@@ -187,7 +187,7 @@ impl<'a> ConstantList<'a> {
     }
 }
 
-// The ranges that entries of the op table name.
+// The ranges that the op table allows for constants.
 
 pub(crate) fn any<T>(_: &T) -> bool {
     true

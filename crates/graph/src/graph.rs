@@ -13,7 +13,7 @@ pub struct Graph {
     /// The largest step that the graph can run.
     pub key: Key,
     /// The groups of its state; a [`GroupId`] is an index here.
-    pub groups: Vec<Group>,
+    pub groups: Vec<StateGroup>,
     /// Everything that nodes read and write; a [`ValueId`] is an index here.
     pub values: Vec<Value>,
     /// The nodes, in the order in which they run.
@@ -67,12 +67,14 @@ pub enum OutputKind {
     Pooled,
 }
 
-/// State with one lifetime: that of all layers with the same span.
+/// A state group: the state of all layers with the same span, which has one
+/// lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct StateGroup {
     /// The name in printed graphs.
     pub name: String,
-    /// How far back the readers of the state see; older positions may be dropped.
+    /// How far back the readers of the state attend; older positions may be
+    /// dropped.
     pub span: Span,
 }
 
@@ -153,17 +155,17 @@ impl Builder {
         Builder { graph: Graph { key, groups: Vec::new(), values: Vec::new(), nodes: Vec::new() } }
     }
 
-    /// The group of state for readers of this span; the first call adds it.
+    /// The state group for readers of this span; the first call adds it.
     pub fn group(&mut self, span: Span) -> GroupId {
         let groups = &mut self.graph.groups;
         let index = groups.iter().position(|group| group.span == span).unwrap_or_else(|| {
-            groups.push(Group { name: span.to_string().replace(':', "_"), span });
+            groups.push(StateGroup { name: span.to_string().replace(':', "_"), span });
             groups.len() - 1
         });
         GroupId(index as u32)
     }
 
-    /// Adds the input: `inner` for each row of the step.
+    /// Adds the input; `inner` is the shape of one row.
     pub fn input(&mut self, name: &str, inner: &[usize], dtype: DType) -> ValueId {
         let shape = with_leading(self.graph.key.rows as usize, inner);
         self.value(name, shape, dtype, Role::Input, Extent::Rows)
@@ -175,7 +177,7 @@ impl Builder {
         known.unwrap_or_else(|| self.value(name, shape, dtype, Role::Weight, Extent::Fixed))
     }
 
-    /// Adds state: `inner` for each position of the context.
+    /// Adds state; `inner` is the shape of one position of the context.
     pub fn state(&mut self, name: &str, inner: &[usize], dtype: DType, group: GroupId) -> ValueId {
         let shape = with_leading(self.graph.key.context as usize, inner);
         self.value(name, shape, dtype, Role::State(group), Extent::Context)
@@ -187,7 +189,7 @@ impl Builder {
         self.node(name, op, inputs, shape, outermost)
     }
 
-    /// Adds a node whose result has the outermost extent of its first operand, and `inner` within.
+    /// Adds a node whose result has the outermost extent of its first operand, then `inner`.
     pub fn shaped(&mut self, name: &str, op: Op, inputs: &[ValueId], inner: &[usize]) -> ValueId {
         let Value { shape, outermost, .. } = self.graph.value(inputs[0]).clone();
         self.node(name, op, inputs, with_leading(shape.extents()[0], inner), outermost)

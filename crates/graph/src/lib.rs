@@ -77,7 +77,7 @@ pub use backend::{BLOCK_POSITIONS, Backend, Outputs, Sequence, Step, Watch, Weig
 pub use check::{GraphFault, faults};
 pub use constant::{Act, Pairing, Span};
 pub use girih_tensor::{Error, Result};
-pub use graph::{Builder, Graph, Group, InputKind, Key, Node, OutputKind, Variant};
+pub use graph::{Builder, Graph, InputKind, Key, Node, OutputKind, StateGroup, Variant};
 pub use op::{Op, OpSpec, OperandKind, RowUse};
 pub use plan::{Placement, ScratchPlan};
 pub use runner::{Phases, Runner, load};

@@ -1,11 +1,11 @@
 //! The op table: one entry per op with everything that generic code has to know
 //! about it.
 //!
-//! The text form, the checker's rules on arity, shapes and constants, the
-//! rewrite that sinks the gather, the weight forms of backends and their
-//! refusals follow from the entry. Its meaning does not: that is a function of
-//! the [interpreter](crate::interpret). The table has only ops that a supported
-//! architecture uses.
+//! These follow from an entry: the text form, the checker's rules on arity,
+//! shapes and constants, the rewrite that sinks the gather, the weight forms of
+//! backends, and their refusals. The meaning of an op does not: it is a
+//! function of the [interpreter](crate::interpret). The table has only ops that
+//! a supported architecture uses.
 //!
 //! Shapes are written `[R, …]`, where `R` is the number of rows of a step (the
 //! tokens of all sequences, one sequence after another), `O` the number of
@@ -40,7 +40,7 @@ pub enum OperandKind {
 }
 
 impl OperandKind {
-    /// Whether a value is of this kind. Ranks belong to the shape rules.
+    /// Whether a value is of this kind. The shape rules check its rank.
     pub fn fits(self, value: &Value) -> bool {
         let is_tokens = value.role == Role::Input && value.dtype == DType::I32;
         let is_made_by_rows = matches!(value.role, Role::Input | Role::Scratch | Role::Output) && !is_tokens;
@@ -71,7 +71,8 @@ impl fmt::Display for OperandKind {
 /// What a row of an op's result depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowUse {
-    /// The same row of its operands, and weights: a gather can move before the op.
+    /// Only the same row of its operands, and weights, so a gather can move before
+    /// the op.
     Own,
     /// Also the step's sequences: which sequence the row belongs to, its
     /// position, and which rows are output rows.
@@ -100,8 +101,9 @@ impl OpSpec {
         (self.required..=self.operands.len()).contains(&count)
     }
 
-    /// Whether operands, as many as the op [takes](OpSpec::takes), are of its
-    /// kinds and shapes, and the result follows from them.
+    /// Whether the operands have the kinds and shapes of the op, and the result
+    /// the shape that follows. The op must [take](OpSpec::takes) this number of
+    /// operands.
     pub fn fits(&self, inputs: &[&Value], output: &Value) -> bool {
         inputs.iter().zip(self.operands).all(|(value, kind)| kind.fits(value))
             && (self.shapes)(&Operands { inputs, output })
@@ -131,7 +133,7 @@ impl Operands<'_> {
         &self.inputs[index].shape.extents()[1..]
     }
 
-    /// Whether operand `index` has these extents, or is an optional one that is absent.
+    /// Whether operand `index` has these extents, or is optional and absent.
     fn is(&self, index: usize, extents: &[usize]) -> bool {
         self.inputs.get(index).is_none_or(|value| value.shape.extents() == extents)
     }
@@ -152,7 +154,8 @@ impl Operands<'_> {
         self.output.shape.extents()[1..] == *inner
     }
 
-    /// The rule of attention: query heads in whole groups for each KV head.
+    /// The shape rule of attention: the same number of query heads for each KV
+    /// head.
     fn attends(&self) -> bool {
         if (0..3).any(|index| self.rank(index) != 3) {
             return false;
@@ -215,7 +218,7 @@ macro_rules! ops {
                 let mut constants = ConstantList::new(name, constants)?;
                 let op = match name {
                     $( $text => Op::$name { $($($field: constants.parse(stringify!($field))?),*)? }, )*
-                    _ => return Err(Error::new(format!("'{name}' is no operator"))),
+                    _ => return Err(Error::new(format!("unknown op '{name}'"))),
                 };
                 constants.end()?;
                 Ok(op)
@@ -269,12 +272,13 @@ ops! {
 
     /// `(q [R, H, D], keys [C, G, D], values [C, G, E]) → [R, H, E]`, positional:
     /// `softmax(mask(cap(scale · q·kᵀ))) · v` over the row's own sequence. Query
-    /// head `h` reads KV head `h / (H / G)`. A row at position `p` sees the
-    /// positions of its [`Span`], and all rows of a mutual span that contains it.
+    /// head `h` reads KV head `h / (H / G)`. A row at position `p` attends to the
+    /// positions of its [`Span`], and to all rows of a mutual span that contains
+    /// it.
     Attend = "attend" {
         /// Multiplies every score.
         scale: f32 [finite],
-        /// How far back a row sees.
+        /// How far back a row attends.
         span: Span [not_empty],
         /// If set, scores become `cap · tanh(score / cap)` before masking.
         softcap: Option<f32> [positive_if_present],

@@ -10,7 +10,7 @@ use crate::backend::{
     BLOCK_POSITIONS, Backend, Inputs, MemoryPlan, Refusal, Sequence, State, Step, WeightSource,
 };
 use crate::check::faults;
-use crate::graph::{Graph, Group, InputKind, Key, Variant};
+use crate::graph::{Graph, InputKind, Key, StateGroup, Variant};
 use crate::op::Op;
 use crate::value::ValueId;
 
@@ -21,7 +21,7 @@ pub trait Runner {
     /// The largest step that the runner can run.
     fn max_key(&self) -> Key;
     /// The groups of state.
-    fn groups(&self) -> &[Group];
+    fn groups(&self) -> &[StateGroup];
     /// The number of blocks of each group.
     fn blocks(&self) -> &[u32];
     /// The number of values in an output row.
@@ -61,7 +61,7 @@ struct Loaded<B: Backend> {
     state: B::State,
     programs: BTreeMap<Key, B::Program>,
     max_key: Key,
-    groups: Vec<Group>,
+    groups: Vec<StateGroup>,
     blocks: Vec<u32>,
     sizes: RowSizes,
     plan: MemoryPlan,
@@ -125,12 +125,10 @@ pub fn load<B: Backend>(
 fn accept<B: Backend>(backend: &B, key: Key, graph: &Graph) -> Result<(), Error> {
     if graph.key != key {
         let have = graph.key;
-        return Err(Error::new(format!(
-            "a graph for [{key}] has the key [{have}]; this is a fault of girih"
-        )));
+        return Err(Error::new(format!("a graph for [{key}] has the key [{have}]; this is a bug in girih")));
     }
     if let Some(fault) = faults(graph).first() {
-        return Err(Error::new(format!("the graph is malformed at {fault}; this is a fault of girih")));
+        return Err(Error::new(format!("the graph is malformed at {fault}; this is a bug in girih")));
     }
     if let Some(refusal) = backend.refuses(graph).first() {
         let (name, Refusal { node, reason }) = (backend.name(), refusal);
@@ -165,14 +163,15 @@ impl RowSizes {
             Inputs::Embeddings(values) if values.len() % self.input == 0 => Ok(values.len() / self.input),
             Inputs::Embeddings(values) => {
                 let (have, need) = (values.len(), self.input);
-                Err(Error::new(format!("{have} embedding values are no whole rows of {need}")))
+                Err(Error::new(format!("{have} embedding values are not whole rows of {need}")))
             }
         }
     }
 }
 
 impl<B: Backend> Loaded<B> {
-    /// The key of a step. Backends rely on the checks: its parts do not contradict each other.
+    /// The key of a step. Checks that its parts do not contradict each other; backends rely on
+    /// that.
     fn checked_key(&self, step: &Step<'_>) -> Result<Key, Error> {
         let variant = self.variant(step.inputs)?;
         let rows = self.sizes.rows(step.inputs)?;
@@ -182,7 +181,7 @@ impl<B: Backend> Loaded<B> {
             let count = sequence.rows.end.saturating_sub(sequence.rows.start);
             if sequence.rows.start != next || count == 0 {
                 return Err(Error::new(
-                    "the sequences of a step follow each other and have at least one row each",
+                    "the sequences of a step must cover its rows in order, with at least one row each",
                 ));
             }
             next = sequence.rows.end;
@@ -214,9 +213,9 @@ impl<B: Backend> Loaded<B> {
             (Inputs::Tokens(_), InputKind::Tokens) | (Inputs::Embeddings(_), InputKind::Embeddings) => {
                 Ok(variant)
             }
-            (Inputs::Tokens(_), _) => Err(Error::new("a step brings tokens; the programs take embeddings")),
+            (Inputs::Tokens(_), _) => Err(Error::new("the step has tokens; the programs need embeddings")),
             (Inputs::Embeddings(_), _) => {
-                Err(Error::new("a step brings embeddings; the programs take tokens"))
+                Err(Error::new("the step has embeddings; the programs need tokens"))
             }
         }
     }
@@ -271,7 +270,7 @@ impl<B: Backend> Runner for Loaded<B> {
         self.max_key
     }
 
-    fn groups(&self) -> &[Group] {
+    fn groups(&self) -> &[StateGroup] {
         &self.groups
     }
 

@@ -1,14 +1,15 @@
 //! A rewrite that moves the gather of output rows as early as the results allow
-//! (elsewhere: last-token pruning). Nodes behind it compute output rows only.
+//! (elsewhere: last-token pruning). Nodes after it compute output rows only.
 //!
 //! ```text
 //! attend → linear → add → … → gather → norm → logits
 //! attend → gather → linear → add → …  → norm → logits
 //!             add of the layer before → gather ↗
 //! ```
-//! A prefill needs one output row, or none while it is not complete, so in the
-//! last layer only the writes to state and attention have to run for every row.
-//! The results have the same bits, as rows do not depend on each other.
+//! A prefill chunk needs one output row if it is the last one, else none. So in
+//! the last layer only attention and the writes to state have to run for every
+//! row. The results have the same bits, because rows do not depend on each
+//! other.
 
 use crate::graph::{Graph, Node};
 use crate::op::{Op, OperandKind, RowUse};

@@ -20,7 +20,7 @@ use std::str::FromStr;
 use girih_tensor::{DType, Error, Shape};
 
 use crate::constant::{Constant, Span};
-use crate::graph::{Graph, Group, InputKind, Key, Node, OutputKind, Variant};
+use crate::graph::{Graph, InputKind, Key, Node, OutputKind, StateGroup, Variant};
 use crate::op::Op;
 use crate::value::{Extent, GroupId, Role, Value, ValueId};
 
@@ -117,7 +117,7 @@ impl FromStr for Graph {
             lines.next().ok_or_else(|| Error::new("line 1: the text of a graph is empty"))?;
         let key = first.trim().strip_prefix("graph ").and_then(parse_key).ok_or_else(|| {
             let form = "graph rows … sequences … context … output_rows … input -> output";
-            Error::new(format!("line {}: a graph opens with '{form}'", index + 1))
+            Error::new(format!("line {}: a graph begins with '{form}'", index + 1))
         })?;
         let mut parser = Parser {
             graph: Graph { key, groups: Vec::new(), values: Vec::new(), nodes: Vec::new() },
@@ -186,7 +186,7 @@ impl Parser {
             "weight" => self.declare(rest, Role::Weight),
             "state" => {
                 let (rest, group) = rest.rsplit_once(" in ").ok_or_else(|| {
-                    Error::new(format!("'{rest}' is no state 'name: [extents] dtype in group'"))
+                    Error::new(format!("'{rest}' is not a state 'name: [extents] dtype in group'"))
                 })?;
                 let group = self.groups.get(group).copied();
                 let group = group.ok_or_else(|| Error::new("its group is not declared above"))?;
@@ -205,13 +205,13 @@ impl Parser {
         if self.groups.insert(name.to_owned(), id).is_some() {
             return Err(Error::new(format!("the group '{name}' is declared twice")));
         }
-        self.graph.groups.push(Group { name: name.to_owned(), span });
+        self.graph.groups.push(StateGroup { name: name.to_owned(), span });
         Ok(())
     }
 
     /// `name: [extents] dtype`.
     fn declare(&mut self, text: &str, role: Role) -> Result<(), Error> {
-        let malformed = || Error::new(format!("'{text}' is no declaration 'name: [extents] dtype'"));
+        let malformed = || Error::new(format!("'{text}' is not a declaration 'name: [extents] dtype'"));
         let (name, rest) = text.split_once(": [").ok_or_else(malformed)?;
         let (shape, dtype) = rest.split_once("] ").ok_or_else(malformed)?;
         let (shape, outermost) = parse_shape(shape)?;
@@ -222,7 +222,7 @@ impl Parser {
 
     /// `name: [extents] = op(constants) operands`, or `state = write x`.
     fn node(&mut self, text: &str, role: Role) -> Result<(), Error> {
-        let malformed = || Error::new(format!("'{text}' is no node 'name: [extents] = op operands'"));
+        let malformed = || Error::new(format!("'{text}' is not a node 'name: [extents] = op operands'"));
         let (target, call) = text.split_once(" = ").ok_or_else(malformed)?;
         let (op, operands) = match call.split_once('(') {
             Some((name, rest)) => {
@@ -263,7 +263,7 @@ impl Parser {
 
 /// The index of the next value or group, if it fits its type.
 fn next_index(count: usize) -> Result<u32, Error> {
-    u32::try_from(count).map_err(|_| Error::new("a graph has no room for so many values or groups"))
+    u32::try_from(count).map_err(|_| Error::new("the graph has too many values or groups"))
 }
 
 /// Parses what `extents` prints, without its brackets: `rows 64, 8`.
@@ -275,6 +275,6 @@ fn parse_shape(text: &str) -> Result<(Shape, Extent), Error> {
         .find_map(|(word, extent)| text.strip_prefix(word).map(|rest| (rest, *extent)))
         .unwrap_or((text, Extent::Fixed));
     let extents: Result<Vec<usize>, _> = text.split(',').map(|extent| extent.trim().parse()).collect();
-    let extents = extents.map_err(|_| Error::new(format!("'[{text}]' is no list of extents")))?;
+    let extents = extents.map_err(|_| Error::new(format!("'[{text}]' is not a list of extents")))?;
     Ok((Shape::new(&extents)?, outermost))
 }

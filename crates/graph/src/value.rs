@@ -7,7 +7,7 @@ use girih_tensor::Shape;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueId(pub u32);
 
-/// Index of a [`Group`](crate::Group).
+/// Index of a [`StateGroup`](crate::StateGroup).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
@@ -21,13 +21,13 @@ pub struct Value {
     pub shape: Shape,
     /// The element type or block format.
     pub dtype: DType,
-    /// Who writes the value, and how long it lives.
+    /// What writes the value, and how long it lives.
     pub role: Role,
     /// What the outermost extent counts.
     pub outermost: Extent,
 }
 
-/// Who writes a value, and how long it lives.
+/// What writes a value, and how long it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Set by the caller of each step.
@@ -42,7 +42,8 @@ pub enum Role {
     Output,
 }
 
-/// What an outermost extent counts; elastic backends shrink all but `Fixed`.
+/// What an outermost extent counts; backends without fixed shapes shrink all
+/// but `Fixed` to the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Nothing that varies between steps.

@@ -1,11 +1,11 @@
-//! Absolute http and https addresses. The `url` crate parses and joins them;
-//! what a model's download never needs is refused here.
+//! Absolute http and https URLs. The `url` crate parses and joins them; this
+//! module rejects everything that downloads do not need.
 
 use std::fmt;
 
 use url::{Host, ParseError, Url};
 
-/// An absolute http or https address, without user, password and fragment.
+/// An absolute http or https URL without user, password or fragment.
 #[derive(Clone, Debug)]
 pub(super) struct Address(Url);
 
@@ -17,7 +17,7 @@ impl Address {
         Address::checked(text, Url::parse(text))
     }
 
-    /// This address with `path` after its own path, and this query.
+    /// Returns this URL with `path` appended to its path, and with `query`.
     pub fn under(&self, path: &str, query: Option<&str>) -> Address {
         let mut url = self.0.clone();
         url.set_path(&format!("{}/{path}", self.0.path().trim_end_matches('/')));
@@ -25,21 +25,21 @@ impl Address {
         Address(url)
     }
 
-    /// The target of a `Location` header.
+    /// Resolves a `Location` header relative to this URL.
     pub fn join(&self, location: &str) -> Result<Address, String> {
         Address::checked(location, self.0.join(location))
     }
 
     fn checked(text: &str, parsed: Result<Url, ParseError>) -> Result<Address, String> {
-        // `Url` would drop white space and read a backslash as a slash.
+        // `Url` drops white space and reads a backslash as a slash.
         if text.contains('\\') || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(no_host());
         }
         let mut url = parsed.map_err(|error| error.to_string())?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(format!("its scheme is {:?}; needed https", url.scheme()));
+            return Err(format!("its scheme is {:?}; https is needed", url.scheme()));
         }
-        // `Url` would take what follows three slashes for the host.
+        // `Url` takes the text after three slashes for the host.
         let is_empty = text.get(url.scheme().len()..).is_some_and(|rest| rest.starts_with(":///"));
         if is_empty || !url.username().is_empty() || url.password().is_some() {
             return Err(no_host());
@@ -65,14 +65,14 @@ impl Address {
         }
     }
 
-    /// All of it, with the query, which in signed addresses is a secret.
+    /// The whole URL with its query, which is a secret in presigned URLs.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 }
 
 impl fmt::Display for Address {
-    /// Without the query.
+    /// Writes the URL without its query.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.as_str();
         f.write_str(all.split('?').next().unwrap_or_default())
@@ -83,7 +83,7 @@ fn no_host() -> String {
     "its host is not a plain host name".to_owned()
 }
 
-/// A path or one part of a query, percent-encoded; slashes stay.
+/// Percent-encodes a path or a query's value; slashes are kept.
 pub(super) fn encode(text: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(byte);
     text.bytes()
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_join_as_a_browser_joins_them() {
+    fn addresses_are_joined_as_in_a_browser() {
         let base = Address::parse("https://Hub.Example:443/a/b?x=1").unwrap();
         let cases = [
             ("/c?q", "https://hub.example/c?q"),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_goes_under_the_path_of_the_endpoint() {
+    fn a_path_is_appended_to_the_endpoints_path() {
         for endpoint in ["https://hub/mirror", "https://hub/mirror/"] {
             let endpoint = Address::parse(endpoint).unwrap();
             let path = format!("a/resolve/{}", encode("b c?/x%2F.json"));

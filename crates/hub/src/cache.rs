@@ -1,8 +1,8 @@
-//! The cache on disk, laid out as `huggingface_hub` lays it out, so that models
-//! are shared with every other tool:
+//! The cache on disk, in the layout of `huggingface_hub`, so that other tools
+//! share its models:
 //!
 //! ```text
-//! models--org--name/blobs/<digest>                 the bytes, once
+//! models--org--name/blobs/<digest>                 the bytes
 //! models--org--name/snapshots/<commit>/<file>      a relative link to a blob
 //! models--org--name/refs/<revision>                the commit's 40 digits
 //! ```
@@ -14,7 +14,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use girih_file::{INDEX, Limits};
+use girih_file::{FileLimits, SAFETENSORS_INDEX};
 use girih_tensor::{Error, Result};
 use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
@@ -25,11 +25,11 @@ use super::id::ModelId;
 use super::listing::{check_commit, check_file_name};
 use super::select::select;
 
-/// The end of the name of a blob that is not whole yet. It differs from
-/// `huggingface_hub`'s `.incomplete`, which may be written out of order.
+/// The suffix of an incomplete blob. It differs from `huggingface_hub`'s
+/// `.incomplete`, whose bytes may be written out of order.
 pub(super) const PARTIAL: &str = ".girih-partial";
-/// Folders below one snapshot; deeper ones are not followed.
-const DEPTH_MAX: usize = 16;
+/// The maximum depth of folders in a snapshot; deeper ones are not read.
+const SNAPSHOT_DEPTH_MAX: usize = 16;
 
 /// One repository's folder in a cache.
 #[derive(Clone, Debug)]
@@ -43,13 +43,13 @@ impl Repo {
         Repo { cache: cache.to_owned(), folder: id.folder() }
     }
 
-    /// A folder found in the cache; `None` where it is not a model's.
+    /// The repository of a folder in the cache; `None` if it is not a model's.
     pub fn found(cache: &Path, folder: &str) -> Option<Repo> {
         folder.strip_prefix("models--").filter(|rest| !rest.is_empty())?;
         Some(Repo { cache: cache.to_owned(), folder: folder.to_owned() })
     }
 
-    /// `org/name`, from the folder's name.
+    /// `org/name`, read from the folder's name.
     pub fn name(&self) -> String {
         self.folder.trim_start_matches("models--").replace("--", "/")
     }
@@ -82,31 +82,30 @@ impl Repo {
         self.blobs().join(format!("{digest}{PARTIAL}"))
     }
 
-    /// Whether the blob is there in full length. Its bytes were checked when it
-    /// was published, and `repair` checks them again.
+    /// Whether the blob exists with its full length. Its digest was checked when
+    /// it was published; `repair` checks it again.
     pub fn has_blob(&self, digest: &Digest, size: u64) -> bool {
         fs::symlink_metadata(self.blob(digest)).is_ok_and(|found| found.is_file() && found.len() == size)
     }
 
-    /// Makes this process the only one of girih's that writes here.
-    pub fn lock(&self, wait: Duration) -> Result<Lock> {
+    /// Locks the repository against other girih processes that write to it.
+    pub fn lock(&self, wait: Duration) -> Result<RepoLock> {
         let folder = self.cache.join(".locks").join(&self.folder);
         let path = folder.join("girih.lock");
-        let failed =
-            |error: io::Error| Error::new(format!("the lock cannot be taken ({error})")).of(path.display());
+        let failed = |error: io::Error| Error::new(format!("cannot be locked ({error})")).of(path.display());
         fs::create_dir_all(&folder).map_err(failed)?;
         let file =
             fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
         let start = Instant::now();
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Lock { _file: file }),
+                Ok(()) => return Ok(RepoLock { _file: file }),
                 Err(rustix::io::Errno::WOULDBLOCK) if start.elapsed() < wait => {
                     std::thread::sleep(Duration::from_millis(50));
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     let text =
-                        "another process is changing this model in the cache; wait for it, then try again";
+                        "another process is changing this model in the cache; try again when it has finished";
                     return Err(Error::new(text).of(self.name()));
                 }
                 Err(error) => return Err(failed(error.into())),
@@ -114,7 +113,7 @@ impl Repo {
         }
     }
 
-    /// The commit of a revision, where the cache knows it.
+    /// The commit of a revision; `None` if the cache does not have it.
     pub fn commit_of(&self, revision: &str) -> Result<Option<String>> {
         if check_commit(revision).is_ok() {
             return Ok(Some(revision.to_owned()));
@@ -131,14 +130,14 @@ impl Repo {
         }
     }
 
-    /// Every revision name with its commit; unreadable ones are left out.
+    /// Every revision name with its commit, without unreadable ones.
     pub fn revisions(&self) -> Vec<(String, String)> {
         let files = walk(&self.refs()).unwrap_or_default();
         let known = |name: String| self.commit_of(&name).ok().flatten().map(|commit| (name, commit));
         files.into_iter().filter_map(|file| known(file.name)).collect()
     }
 
-    /// Points `revision` at `commit`, in one step.
+    /// Points `revision` at `commit`, atomically.
     pub fn write_ref(&self, revision: &str, commit: &str) -> io::Result<()> {
         let path = self.refs().join(revision);
         let draft = self.path().join(".girih-ref");
@@ -150,12 +149,13 @@ impl Repo {
         sync_folder_of(&path)
     }
 
-    /// Puts a file of a snapshot in place, as a link to its blob, in one step.
+    /// Adds a file to a snapshot, as a link to its blob, atomically.
     pub fn link(&self, commit: &str, name: &str, digest: &Digest) -> io::Result<()> {
         let path = self.snapshot(commit).join(name);
         let draft = self.path().join(".girih-link");
         create_parent(&path)?;
-        // Up from the file's folder, past the commit and `snapshots`.
+        // The relative path from the file's folder up to the repository's,
+        // through the commit and `snapshots`.
         let up = "../".repeat(name.split('/').count() + 1);
         match fs::remove_file(&draft) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -165,8 +165,8 @@ impl Repo {
         sync_folder_of(&path)
     }
 
-    /// What a snapshot lacks: links without a blob, and shards that its index
-    /// names. `None` where nothing is missing.
+    /// The first missing file of a snapshot: a link without a blob, or a shard of
+    /// its index. `None` if the snapshot is complete.
     pub fn missing(&self, commit: &str) -> Result<Option<String>> {
         let folder = self.snapshot(commit);
         let files = walk(&folder).map_err(|error| unreadable(&folder, error))?;
@@ -174,30 +174,30 @@ impl Repo {
             return Ok(Some(file.name.clone()));
         }
         let names: BTreeSet<&str> = files.iter().map(|file| file.name.as_str()).collect();
-        if !names.contains(INDEX) {
+        if !names.contains(SAFETENSORS_INDEX) {
             return Ok(None);
         }
-        Ok(shards(&folder.join(INDEX))?.into_iter().find(|shard| !names.contains(shard.as_str())))
+        Ok(shards(&folder.join(SAFETENSORS_INDEX))?.into_iter().find(|shard| !names.contains(shard.as_str())))
     }
 }
 
-/// Held while one process writes; let go when dropped or when the process ends.
+/// An exclusive lock, released when dropped or when the process ends.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct RepoLock {
     _file: fs::File,
 }
 
 /// A file found below a folder.
 #[derive(Debug)]
-pub(super) struct Found {
-    /// Relative, with `/`.
+pub(super) struct FoundFile {
+    /// The relative path, with `/`.
     pub name: String,
     pub path: PathBuf,
 }
 
-/// All files and links below a folder, in order of name. Links to folders are
-/// not followed, so the walk never leaves the folder.
-pub(super) fn walk(root: &Path) -> io::Result<Vec<Found>> {
+/// All files and links below a folder, sorted by name. Links to folders are
+/// not followed, so the walk stays within the folder.
+pub(super) fn walk(root: &Path) -> io::Result<Vec<FoundFile>> {
     let mut found = Vec::new();
     let mut folders = vec![(root.to_owned(), String::new(), 0)];
     while let Some((folder, prefix, depth)) = folders.pop() {
@@ -206,8 +206,8 @@ pub(super) fn walk(root: &Path) -> io::Result<Vec<Found>> {
             let Ok(file) = entry.file_name().into_string() else { continue };
             let name = format!("{prefix}{file}");
             if !entry.file_type()?.is_dir() {
-                found.push(Found { name, path: entry.path() });
-            } else if depth < DEPTH_MAX {
+                found.push(FoundFile { name, path: entry.path() });
+            } else if depth < SNAPSHOT_DEPTH_MAX {
                 folders.push((entry.path(), format!("{name}/"), depth + 1));
             }
         }
@@ -220,7 +220,7 @@ pub(super) fn unreadable(path: &Path, error: io::Error) -> Error {
     Error::new(format!("cannot be read ({error})")).of(path.display())
 }
 
-/// Makes a rename in `path`'s folder last through a power cut.
+/// Syncs `path`'s folder, so that a rename in it survives a power failure.
 pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) => fs::File::open(folder)?.sync_all(),
@@ -239,15 +239,17 @@ fn read_capped(path: &Path, max: u64) -> io::Result<String> {
 }
 
 #[derive(Deserialize)]
-struct Index {
+struct WeightMap {
     weight_map: std::collections::HashMap<String, String>,
 }
 
-/// The files that a sharded model's index names.
+/// The shards that a model's index lists.
 fn shards(index: &Path) -> Result<BTreeSet<String>> {
-    let text = read_capped(index, Limits::DEFAULT.json_bytes).map_err(|error| unreadable(index, error))?;
-    let index: Index = serde_json::from_str(&text)
-        .map_err(|error| Error::new(format!("is not an index of shards ({error})")).of(index.display()))?;
+    let text =
+        read_capped(index, FileLimits::DEFAULT.json_bytes).map_err(|error| unreadable(index, error))?;
+    let index: WeightMap = serde_json::from_str(&text).map_err(|error| {
+        Error::new(format!("is not a valid index of safetensors files: {error}")).of(index.display())
+    })?;
     let shards: BTreeSet<String> = index.weight_map.into_values().collect();
     shards.iter().try_for_each(|name| check_file_name(name))?;
     Ok(shards)
@@ -260,23 +262,23 @@ pub struct Snapshot {
     pub folder: PathBuf,
     /// 40 hexadecimal digits.
     pub commit: String,
-    /// The GGUF file (the first part of a split one) that the id's label picks.
+    /// The GGUF file that the id's label selects (the first file of a split model).
     pub gguf: Option<PathBuf>,
 }
 
 impl Snapshot {
-    /// What a loader opens: the GGUF file, else the folder.
+    /// The path to open: the GGUF file if there is one, else the folder.
     pub fn path(&self) -> &Path {
         self.gguf.as_deref().unwrap_or(&self.folder)
     }
 
-    /// The snapshot of a commit that is on disk.
+    /// Opens the snapshot of a commit on disk.
     pub(super) fn open(repo: &Repo, commit: String, quant: Option<&str>) -> Result<Snapshot> {
         let folder = repo.snapshot(&commit);
         let files = walk(&folder).map_err(|error| unreadable(&folder, error))?;
         let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
         let is = |end: &str| names.iter().any(|name| name.ends_with(end));
-        // A folder with neither kind of weights may still serve for its tokenizer.
+        // A folder without weights may still be opened for its tokenizer.
         let chosen = if quant.is_some() || (is(".gguf") && !is(".safetensors")) {
             select(&names, quant)?
         } else {
@@ -290,24 +292,24 @@ impl Snapshot {
 /// Finds a model in the cache, without the network.
 ///
 /// # Errors
-/// Where the model, the revision or a file of it is not there; the sentence
-/// names the command that fetches it.
+/// When the model, the revision or one of its files is missing; the error names
+/// the command that downloads it.
 pub fn find(id: &ModelId, env: &HubEnv) -> Result<Snapshot> {
     let repo = Repo::of(&env.cache, id);
     let absent = |what: &str| {
-        let place = env.cache.display();
-        Error::new(format!("{id} {what} (cache: {place}); run `girih pull {id}`"))
+        let cache = env.cache.display();
+        Error::new(format!("{id} {what} (cache: {cache}); run `girih pull {id}`"))
     };
     if !repo.path().is_dir() {
         return Err(absent("is not in the cache"));
     }
     let commit = repo.commit_of(id.revision())?.filter(|commit| repo.snapshot(commit).is_dir());
-    let commit = commit.ok_or_else(|| absent("is in the cache, but not in this revision"))?;
+    let commit = commit.ok_or_else(|| absent("is in the cache, but not this revision"))?;
     if let Some(file) = repo.missing(&commit)? {
         return Err(absent(&format!("is incomplete in the cache: {file} is missing")));
     }
     let opened = Snapshot::open(&repo, commit, id.quant());
     opened.map_err(|error| {
-        Error::new(format!("{error} (this is of the cache; `girih pull` fetches others)")).of(id)
+        Error::new(format!("{error} (among the cached files; `girih pull` downloads others)")).of(id)
     })
 }

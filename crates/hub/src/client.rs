@@ -1,5 +1,5 @@
-//! The one place that speaks HTTP: who is asked, how redirects are followed,
-//! where the token goes, and what a status or a broken connection means.
+//! The HTTP client: sends requests and the token, follows redirects, and turns
+//! a status or a broken connection into an error.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -13,34 +13,34 @@ use super::address::Address;
 use super::env::HubEnv;
 use super::options::PullOptions;
 
-/// Redirects of one request; the hub itself uses one or two.
+/// The maximum number of redirects of one request; the hub uses one or two.
 const REDIRECTS_MAX: u32 = 5;
-/// Bytes that must arrive within the stall time-out; fewer is a dead connection
-/// that a slow drip keeps open.
+/// The minimum number of bytes within the stall timeout; a slower connection
+/// counts as stalled.
 const STALL_BYTES_MIN: u64 = 4096;
 
-/// Why a request failed, and whether to ask again.
+/// A failed request, and whether to retry it.
 #[derive(Debug)]
-pub(super) enum Failure {
-    /// Asking again would change nothing.
-    Final(Error),
-    /// May pass; the server may have said when.
-    Passing { error: Error, wait: Option<Duration> },
+pub(super) enum RequestFailure {
+    /// A retry would fail, too.
+    Permanent(Error),
+    /// A retry may succeed; `wait` is the server's `Retry-After`.
+    Transient { error: Error, wait: Option<Duration> },
 }
 
-impl Failure {
-    pub fn passing(sentence: String) -> Failure {
-        Failure::Passing { error: Error::new(sentence), wait: None }
+impl RequestFailure {
+    pub fn transient(sentence: String) -> RequestFailure {
+        RequestFailure::Transient { error: Error::new(sentence), wait: None }
     }
 
-    pub fn fatal(sentence: String) -> Failure {
-        Failure::Final(Error::new(sentence))
+    pub fn permanent(sentence: String) -> RequestFailure {
+        RequestFailure::Permanent(Error::new(sentence))
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Final(error)
+impl From<Error> for RequestFailure {
+    fn from(error: Error) -> RequestFailure {
+        RequestFailure::Permanent(error)
     }
 }
 
@@ -50,17 +50,17 @@ pub(super) enum Method {
     Head,
 }
 
-/// What the endpoint itself (not a storage host that it redirects to) told of a
-/// file on the way.
+/// A file's metadata in the headers of the endpoint; those of a storage host
+/// that it redirects to are ignored.
 #[derive(Default, Debug)]
-pub(super) struct Told {
+pub(super) struct FileMetadata {
     pub commit: Option<String>,
     pub etag: Option<String>,
     pub size: Option<u64>,
 }
 
-impl Told {
-    fn take(&mut self, response: &Response<Body>) {
+impl FileMetadata {
+    fn update(&mut self, response: &Response<Body>) {
         let headers = response.headers();
         let set = |slot: &mut Option<String>, names: &[&str]| {
             if let Some(value) = names.iter().find_map(|name| text_of(headers, name)) {
@@ -75,38 +75,38 @@ impl Told {
     }
 }
 
-/// A header's value, where it is there and plain text.
+/// A header's value; `None` if it is absent or not plain text.
 pub(super) fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// A final answer: 200, 206 or 416; for a HEAD also the redirect to a storage
+/// A final response: 200, 206 or 416; for a HEAD also the redirect to a storage
 /// host.
-pub(super) struct Answer {
+pub(super) struct HubResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: PacedBody,
-    pub told: Told,
+    pub metadata: FileMetadata,
 }
 
 /// A client of one endpoint.
-pub(super) struct Client {
+pub(super) struct HubClient {
     agent: Agent,
     endpoint: Address,
     token: Option<String>,
     stall: Duration,
 }
 
-impl Client {
-    pub fn new(env: &HubEnv, options: &PullOptions) -> Result<Client> {
+impl HubClient {
+    pub fn new(env: &HubEnv, options: &PullOptions) -> Result<HubClient> {
         let endpoint = Address::parse(&env.endpoint)
-            .map_err(|why| Error::new(format!("HF_ENDPOINT {:?} is not an address: {why}", env.endpoint)))?;
+            .map_err(|why| Error::new(format!("HF_ENDPOINT {:?} is not a URL: {why}", env.endpoint)))?;
         if !endpoint.is_https() && !endpoint.is_loopback() {
-            let text = "plain http is for servers on this machine only; use https";
+            let text = "http is supported for servers on this machine only; use https";
             return Err(Error::new(text).of(format!("HF_ENDPOINT {endpoint}")));
         }
-        // The proxy is set even where there is none: left alone, ureq would
-        // read the environment, which is the command line's to read.
+        // The proxy is set even to `None`: by default ureq reads the environment,
+        // which only the command line may read.
         let proxy = if endpoint.is_loopback() { None } else { proxy(env)? };
         let agent = Agent::config_builder()
             .user_agent(concat!("girih/", env!("CARGO_PKG_VERSION")))
@@ -121,40 +121,41 @@ impl Client {
             .timeout_per_read(Some(options.stall_timeout))
             .build()
             .new_agent();
-        Ok(Client { agent, endpoint, token: env.token.clone(), stall: options.stall_timeout })
+        Ok(HubClient { agent, endpoint, token: env.token.clone(), stall: options.stall_timeout })
     }
 
-    /// The address of something on the endpoint.
+    /// The URL of a path on the endpoint.
     pub fn address(&self, path: &str, query: Option<&str>) -> Address {
         self.endpoint.under(path, query)
     }
 
-    /// Asks for the bytes of `url` from `from` on, following redirects.
-    pub fn send(&self, method: Method, url: &Address, from: u64) -> Result<Answer, Failure> {
+    /// Requests the bytes of `url` from offset `from` on, following redirects.
+    pub fn send(&self, method: Method, url: &Address, from: u64) -> Result<HubResponse, RequestFailure> {
         let mut url = url.clone();
-        let mut told = Told::default();
+        let mut metadata = FileMetadata::default();
         for _ in 0..=REDIRECTS_MAX {
             let response = self.send_once(method, &url, from)?;
             if url.same_origin(&self.endpoint) {
-                told.take(&response);
+                metadata.update(&response);
             }
             if !is_redirect(response.status()) {
                 self.check_status(&url, &response)?;
-                return Ok(self.answer(response, told));
+                return Ok(self.finish(response, metadata));
             }
             let next = redirect_of(&url, &response)?;
-            // A HEAD asks what the endpoint knows of a file; storage knows less.
+            // A HEAD request needs the endpoint's headers; a storage host sends
+            // fewer.
             if method == Method::Head && !next.same_origin(&self.endpoint) {
-                return Ok(self.answer(response, told));
+                return Ok(self.finish(response, metadata));
             }
             url = next;
         }
-        Err(Failure::fatal(format!(
-            "{url}: more than {REDIRECTS_MAX} redirects; the server sends requests in circles"
+        Err(RequestFailure::permanent(format!(
+            "{url}: more than {REDIRECTS_MAX} redirects; the server redirects in a loop"
         )))
     }
 
-    fn send_once(&self, method: Method, url: &Address, from: u64) -> Result<Response<Body>, Failure> {
+    fn send_once(&self, method: Method, url: &Address, from: u64) -> Result<Response<Body>, RequestFailure> {
         let mut request = match method {
             Method::Get => self.agent.get(url.as_str()),
             Method::Head => self.agent.head(url.as_str()),
@@ -168,53 +169,53 @@ impl Client {
         request.call().map_err(|error| broken(&url.to_string(), error))
     }
 
-    fn answer(&self, response: Response<Body>, told: Told) -> Answer {
+    fn finish(&self, response: Response<Body>, metadata: FileMetadata) -> HubResponse {
         let (parts, body) = response.into_parts();
         let body = PacedBody::new(body, self.stall);
-        Answer { status: parts.status, headers: parts.headers, body, told }
+        HubResponse { status: parts.status, headers: parts.headers, body, metadata }
     }
 
-    /// Passes 200, 206 and 416; says what any other status means.
-    fn check_status(&self, url: &Address, response: &Response<Body>) -> Result<(), Failure> {
+    /// Accepts 200, 206 and 416; any other status is an error.
+    fn check_status(&self, url: &Address, response: &Response<Body>) -> Result<(), RequestFailure> {
         let status = response.status().as_u16();
         let why = match status {
             200 | 206 | 416 => return Ok(()),
-            429 => "the server asks for fewer requests",
-            500..=599 => "the server is in trouble",
-            // Signed addresses run out; a retry asks the endpoint for a new one.
-            403 if !url.same_origin(&self.endpoint) => {
-                "the storage host refuses the address that it was given"
-            }
+            429 => "too many requests",
+            500..=599 => "a server error",
+            // Presigned URLs expire; a retry requests a new one from the
+            // endpoint.
+            403 if !url.same_origin(&self.endpoint) => "the storage host refuses the presigned URL",
             401 if self.token.is_some() => {
-                "the token is not accepted, or there is no such model; check the id and HF_TOKEN"
+                "the token is invalid, or the model does not exist; check the id and HF_TOKEN"
             }
-            401 => "there is no such model, or it is private or gated; check the id, or set HF_TOKEN",
+            401 => "the model does not exist, or is private or gated; check the id, or set HF_TOKEN",
             403 => {
-                "no access; accept the model's terms on its page, then set HF_TOKEN to a token of that account"
+                "access denied; accept the model's terms on its page, then set HF_TOKEN to a token of that account"
             }
-            404 => "there is no such model, revision or file; check the id",
-            _ => "an answer that girih does not expect; check HF_ENDPOINT",
+            404 => "the model, revision or file does not exist; check the id",
+            _ => "an unexpected status; check HF_ENDPOINT",
         };
         let error = Error::new(format!("{url}: the server answers {status}: {why}"));
         let may_pass =
             matches!(status, 429 | 500..=599) || (status == 403 && !url.same_origin(&self.endpoint));
         if !may_pass {
-            return Err(Failure::Final(error));
+            return Err(RequestFailure::Permanent(error));
         }
         let wait = text_of(response.headers(), RETRY_AFTER.as_str()).and_then(|value| value.parse().ok());
-        Err(Failure::Passing { error, wait: wait.map(Duration::from_secs) })
+        Err(RequestFailure::Transient { error, wait: wait.map(Duration::from_secs) })
     }
 }
 
-/// Proxies by CONNECT only: they see host names, and neither token nor bytes.
+/// The proxy, which is used by CONNECT only: it sees host names, but neither
+/// the token nor the bytes.
 fn proxy(env: &HubEnv) -> Result<Option<Proxy>> {
     let Some(text) = &env.proxy else { return Ok(None) };
     let refused =
-        |_| Error::new("the proxy of HTTPS_PROXY or ALL_PROXY is not an address such as http://host:port");
+        |_| Error::new("the proxy of HTTPS_PROXY or ALL_PROXY is not a URL such as http://host:port");
     let given = Proxy::new(text).map_err(refused)?;
     if !matches!(given.protocol(), ProxyProtocol::Http | ProxyProtocol::Https) {
         return Err(Error::new(
-            "the proxy of HTTPS_PROXY or ALL_PROXY is of a kind that is not supported; use an http proxy",
+            "the proxy of HTTPS_PROXY or ALL_PROXY has an unsupported scheme; use an http proxy",
         ));
     }
     let mut builder = Proxy::builder(given.protocol()).host(given.host()).port(given.port());
@@ -232,43 +233,45 @@ fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
-fn redirect_of(from: &Address, response: &Response<Body>) -> Result<Address, Failure> {
+fn redirect_of(from: &Address, response: &Response<Body>) -> Result<Address, RequestFailure> {
     let location = text_of(response.headers(), LOCATION.as_str());
-    let next =
-        location.ok_or_else(|| "without saying where to".to_owned()).and_then(|to| redirect_target(from, to));
-    next.map_err(|why| Failure::fatal(format!("{from}: redirects {why}; refused")))
+    let next = location
+        .ok_or_else(|| "without a Location header".to_owned())
+        .and_then(|to| redirect_target(from, to));
+    next.map_err(|why| RequestFailure::permanent(format!("{from}: redirects {why}; refused")))
 }
 
-/// Where a redirect leads: to https, or from this machine to this machine.
+/// The target of a redirect: an https URL, or a URL on this machine if `from`
+/// is on this machine.
 fn redirect_target(from: &Address, location: &str) -> Result<Address, String> {
-    let next = from.join(location).map_err(|why| format!("to a bad address: {why}"))?;
+    let next = from.join(location).map_err(|why| format!("to an invalid URL: {why}"))?;
     if next.is_https() || (!from.is_https() && next.is_loopback()) {
         return Ok(next);
     }
     Err(format!("to {next}, which is not https"))
 }
 
-/// What a transport error means. A connection that breaks may hold next time;
-/// an unknown host, a bad certificate or a bad address will not.
-fn broken(url: &str, error: ureq::Error) -> Failure {
+/// Classifies a transport error. A broken connection is worth a retry; an
+/// unknown host, a bad certificate or an invalid URL is not.
+fn broken(url: &str, error: ureq::Error) -> RequestFailure {
     match error {
         ureq::Error::Timeout(kind) => {
-            Failure::passing(format!("{url}: no progress within the time-out ({kind})"))
+            RequestFailure::transient(format!("{url}: no progress within the timeout ({kind})"))
         }
         ureq::Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
-            Failure::passing(format!("{url}: the connection broke ({error})"))
+            RequestFailure::transient(format!("{url}: the connection broke ({error})"))
         }
         ureq::Error::ConnectionFailed | ureq::Error::BodyStalled => {
-            Failure::passing(format!("{url}: the connection broke"))
+            RequestFailure::transient(format!("{url}: the connection broke"))
         }
-        ureq::Error::HostNotFound => {
-            Failure::fatal(format!("{url}: the host is not found; check the network and HF_ENDPOINT"))
-        }
-        other => Failure::fatal(format!("{url}: the request failed ({other})")),
+        ureq::Error::HostNotFound => RequestFailure::permanent(format!(
+            "{url}: the host was not found; check the network and HF_ENDPOINT"
+        )),
+        other => RequestFailure::permanent(format!("{url}: the request failed ({other})")),
     }
 }
 
-/// A response's body that fails when bytes stop coming, or only drip.
+/// A response's body that fails if bytes arrive too slowly or not at all.
 pub(super) struct PacedBody {
     reader: BodyReader<'static>,
     stall: Duration,
@@ -281,8 +284,8 @@ impl PacedBody {
         PacedBody { reader: body.into_reader(), stall, window_start: Instant::now(), window_bytes: 0 }
     }
 
-    /// Reads some bytes; 0 at the end of the body.
-    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
+    /// Reads some bytes; returns 0 at the end of the body.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, RequestFailure> {
         let count = match self.reader.read(buffer) {
             Ok(count) => count,
             Err(error) => return Err(broken("the download", error.into())),
@@ -291,7 +294,7 @@ impl PacedBody {
         if self.window_start.elapsed() >= self.stall {
             if count > 0 && self.window_bytes < STALL_BYTES_MIN {
                 let (bytes, time) = (self.window_bytes, self.stall);
-                return Err(Failure::passing(format!(
+                return Err(RequestFailure::transient(format!(
                     "the download: no progress, {bytes} bytes in {time:?}"
                 )));
             }
@@ -301,8 +304,8 @@ impl PacedBody {
         Ok(count)
     }
 
-    /// The whole body, where it has at most `max` bytes.
-    pub fn read_all(mut self, max: u64) -> Result<Vec<u8>, Failure> {
+    /// Reads the whole body of at most `max` bytes.
+    pub fn read_all(mut self, max: u64) -> Result<Vec<u8>, RequestFailure> {
         let mut all = Vec::new();
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -311,7 +314,9 @@ impl PacedBody {
                 return Ok(all);
             }
             if all.len() as u64 + count as u64 > max {
-                return Err(Failure::fatal(format!("the answer is longer than the cap of {max} bytes")));
+                return Err(RequestFailure::permanent(format!(
+                    "the response is longer than the cap of {max} bytes"
+                )));
             }
             all.extend_from_slice(&buffer[..count]);
         }
@@ -340,7 +345,7 @@ mod tests {
     #[test]
     fn plain_http_to_another_machine_is_refused() {
         let env = HubEnv::new("/nonexistent", "http://mirror.example");
-        let error = Client::new(&env, &PullOptions::default()).err().unwrap().to_string();
+        let error = HubClient::new(&env, &PullOptions::default()).err().unwrap().to_string();
         assert!(error.contains("use https"), "{error}");
     }
 }

@@ -10,12 +10,12 @@ use girih_tensor::{Error, Result};
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
-/// What a file's bytes must hash to. Its text is the blob's file name.
+/// The expected digest of a file. Its text is the blob's file name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Digest {
-    /// sha256 of the bytes: files kept in large-file storage.
+    /// sha256 of the bytes, for files in large-file storage.
     Sha256([u8; 32]),
-    /// sha1 of `blob <length>\0` and the bytes: files kept in git.
+    /// sha1 of `blob <length>\0` and the bytes, for files in git.
     GitBlob([u8; 20]),
 }
 
@@ -29,7 +29,7 @@ impl Digest {
         }
     }
 
-    /// Whether both are of one kind, and of different bytes.
+    /// Whether both are of the same kind but differ.
     pub fn contradicts(&self, other: &Digest) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other) && self != other
     }
@@ -66,7 +66,7 @@ fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     (text.len() == 2 * N).then_some(bytes)
 }
 
-/// A digest in the making.
+/// A digest being computed.
 #[derive(Clone)]
 pub(super) enum Hasher {
     Sha256(Sha256),
@@ -81,7 +81,7 @@ impl Hasher {
         }
     }
 
-    /// Takes in a whole reader; answers how many bytes it held.
+    /// Hashes everything that `reader` yields; returns the number of bytes.
     pub fn update_from(&mut self, mut reader: impl Read) -> io::Result<u64> {
         let mut buffer = vec![0; 1 << 20];
         let mut total = 0;
@@ -106,8 +106,8 @@ impl Hasher {
     }
 }
 
-/// The sha256 of all bytes of some files, one file after another, in
-/// hexadecimal: which model was measured.
+/// The sha256 of the concatenated bytes of files, in hexadecimal; identifies
+/// the measured model.
 ///
 /// # Errors
 /// When a file cannot be read.
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_files_have_the_digest_of_no_bytes() {
+    fn no_files_hash_like_no_bytes() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(sha256([]).unwrap(), empty);
         assert!(sha256([Path::new("/no/such/file")]).is_err());

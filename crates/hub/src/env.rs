@@ -1,5 +1,5 @@
-//! Where the cache is, which server to ask and with which token, by the
-//! variables that every Hugging Face tool reads.
+//! The cache's folder, the server and the token, from the environment variables
+//! that all Hugging Face tools read.
 
 use std::fmt;
 use std::fs;
@@ -9,34 +9,34 @@ use std::path::{Path, PathBuf};
 use girih_tensor::{Error, Result};
 
 const ENDPOINT: &str = "https://huggingface.co";
-/// Bytes of a token file; real tokens have about 40.
-const TOKEN_BYTES_MAX: u64 = 4096;
+/// The maximum size of a token file; real tokens have about 40 bytes.
+const TOKEN_FILE_BYTES_MAX: u64 = 4096;
 
-/// The settings that look-up and download need.
+/// The settings of lookups and downloads.
 #[derive(Clone)]
 pub struct HubEnv {
     /// The folder that holds `models--org--name` folders.
     pub cache: PathBuf,
-    /// Sent to the endpoint, and to no other host.
+    /// The access token, sent only to the endpoint.
     pub token: Option<String>,
-    /// Whether the network must not be used.
+    /// Whether network access is disabled.
     pub offline: bool,
     /// The server, without a slash at the end.
     pub endpoint: String,
-    /// The proxy of requests that are not to this machine.
+    /// The proxy for requests to other machines.
     pub proxy: Option<String>,
-    /// Hosts that are reached without the proxy.
+    /// Hosts that bypass the proxy.
     pub no_proxy: Vec<String>,
 }
 
 impl HubEnv {
-    /// Reads the settings through `get`, which answers for one variable.
+    /// Reads the settings with `get`, which returns the value of a variable.
     ///
-    /// Variables: `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME` and `HOME` place
-    /// the cache; `HF_TOKEN`, else the file `HF_TOKEN_PATH` or `$HF_HOME/token`,
+    /// Variables: `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME` and `HOME` set
+    /// the cache's folder; `HF_TOKEN`, else the file `HF_TOKEN_PATH` or `$HF_HOME/token`,
     /// is the token; `HF_HUB_OFFLINE`, `HF_ENDPOINT`, `HTTPS_PROXY`, `ALL_PROXY`
-    /// and `NO_PROXY` (or lower case) are what they are everywhere. A variable
-    /// that is empty counts as unset.
+    /// and `NO_PROXY` (or lower case) have their usual meaning. An empty
+    /// variable counts as unset.
     pub fn from_vars(get: impl Fn(&str) -> Option<String>) -> Result<HubEnv> {
         let get = |name: &str| get(name).filter(|value| !value.trim().is_empty());
         let either = |name: &str| get(name).or_else(|| get(&name.to_ascii_lowercase()));
@@ -52,7 +52,7 @@ impl HubEnv {
         let cache = path("HF_HUB_CACHE")?.or_else(|| hf_home.as_ref().map(|folder| folder.join("hub")));
         let cache = cache.ok_or_else(|| {
             Error::new(
-                "no place for the model cache: HF_HUB_CACHE, HF_HOME and HOME are all unset; set one of them",
+                "the model cache has no folder: HF_HUB_CACHE, HF_HOME and HOME are all unset; set one of them",
             )
         })?;
         let token_file = path("HF_TOKEN_PATH")?.or_else(|| hf_home.map(|folder| folder.join("token")));
@@ -72,7 +72,7 @@ impl HubEnv {
         })
     }
 
-    /// The settings for one cache folder and one server, and nothing else.
+    /// Settings with this cache folder and server, and no token or proxy.
     pub fn new(cache: impl Into<PathBuf>, endpoint: impl Into<String>) -> HubEnv {
         HubEnv {
             cache: cache.into(),
@@ -86,7 +86,7 @@ impl HubEnv {
 }
 
 impl fmt::Debug for HubEnv {
-    /// Shows everything but the token and the proxy, which may hold passwords.
+    /// Hides the token and the proxy, which may contain passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HubEnv")
             .field("cache", &self.cache)
@@ -102,7 +102,7 @@ fn words(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// The spellings of yes of `huggingface_hub`'s environment variables.
+/// Whether `huggingface_hub` reads an environment variable's value as true.
 fn is_true(value: &str) -> bool {
     ["1", "on", "yes", "true"].contains(&value.trim().to_ascii_lowercase().as_str())
 }
@@ -112,7 +112,7 @@ fn expand(path: &str, home: Option<&Path>) -> Result<PathBuf> {
         (None, _) => Ok(PathBuf::from(path)),
         (Some(rest), Some(home)) => Ok(home.join(rest)),
         (Some(_), None) => Err(Error::new(format!(
-            "{path:?} starts at the home folder, but HOME is unset; write the whole path"
+            "{path:?} starts at the home folder, but HOME is unset; write an absolute path"
         ))),
     }
 }
@@ -127,16 +127,16 @@ fn read_token(file: &Path) -> Result<Option<String>> {
         Err(error) => return Err(failed(error)),
     };
     let mut token = String::new();
-    opened.take(TOKEN_BYTES_MAX).read_to_string(&mut token).map_err(failed)?;
+    opened.take(TOKEN_FILE_BYTES_MAX).read_to_string(&mut token).map_err(failed)?;
     check_token(&token, &file.display().to_string())
 }
 
-/// A token becomes a header, so that it must be one line of visible ASCII.
-fn check_token(token: &str, place: &str) -> Result<Option<String>> {
+/// Checks that a token can be sent as a header: one line of visible ASCII.
+fn check_token(token: &str, origin: &str) -> Result<Option<String>> {
     let token = token.trim();
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::new(format!(
-            "the token in {place} holds spaces or odd characters; write it on one line"
+            "the token in {origin} contains spaces or unprintable characters; write it on one line"
         )));
     }
     Ok(Some(token.to_owned()).filter(|token| !token.is_empty()))

@@ -1,16 +1,15 @@
-//! The entry of the fuzz target: what a server answers when it is asked for
-//! the files of a repository.
+//! The entry point of the fuzz target `hub_listing`.
 
 use std::path::{Component, Path};
 
 use super::listing::Listing;
 use super::select::select;
 
-/// Any bytes as the list of a repository's files, and the choice of a model's
-/// files out of it.
+/// Parses any bytes as the list of a repository's files, and selects a model's
+/// files from it.
 ///
 /// # Panics
-/// If a name leads out of its folder, or one is chosen that the list lacks.
+/// If a name leads out of its folder, or a selected file is not in the list.
 pub fn fuzz(bytes: &[u8]) {
     let Ok(listing) = Listing::parse(bytes) else { return };
     let names: Vec<&str> = listing.files.iter().map(|file| file.name.as_str()).collect();

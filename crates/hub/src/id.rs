@@ -1,19 +1,19 @@
-//! What a user writes for a model: a path, the name of a built-in model, or an
-//! id `org/name[@revision][:QUANT]`.
+//! Parses the name by which a user refers to a model: a path, the name of a
+//! built-in model, or an id `org/name[@revision][:QUANT]`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use girih_tensor::{Error, Result};
 
-/// The revision that an id without one means.
+/// The revision of an id that names none.
 pub(super) const DEFAULT_REVISION: &str = "main";
 
-/// Bytes of an organisation's or a repository's name (the hub's own limit).
-const NAME_BYTES_MAX: usize = 96;
-/// Bytes of a revision: git refs are file names, which most systems cap at 255.
+/// The maximum size of an organisation's or a repository's name (the hub's limit).
+const REPO_NAME_BYTES_MAX: usize = 96;
+/// The maximum size of a revision: git refs are file names, which most systems cap at 255 bytes.
 const REVISION_BYTES_MAX: usize = 255;
-/// Bytes of a quantization label.
+/// The maximum size of a quantization label, in bytes.
 const QUANT_BYTES_MAX: usize = 64;
 
 /// A model on the hub: `org/name[@revision][:QUANT]`, checked.
@@ -26,7 +26,7 @@ pub struct ModelId {
 }
 
 impl ModelId {
-    /// Reads `org/name[@revision][:QUANT]`, with or without `hf://` before it.
+    /// Parses `org/name[@revision][:QUANT]`, optionally with the prefix `hf://`.
     pub fn parse(text: &str) -> Result<ModelId> {
         let bare = text.strip_prefix("hf://").unwrap_or(text);
         let (bare, quant) = cut(bare, ':');
@@ -59,7 +59,7 @@ impl ModelId {
         format!("{}/{}", self.org, self.name)
     }
 
-    /// The branch, tag or commit; `main` where the id names none.
+    /// The branch, tag or commit; `main` if the id names none.
     pub fn revision(&self) -> &str {
         self.revision.as_deref().unwrap_or(DEFAULT_REVISION)
     }
@@ -69,12 +69,12 @@ impl ModelId {
         self.revision.is_some()
     }
 
-    /// The label of the GGUF file that is wanted, such as `Q4_K_M`.
+    /// The label of the GGUF file, such as `Q4_K_M`.
     pub fn quant(&self) -> Option<&str> {
         self.quant.as_deref()
     }
 
-    /// The folder of the repository in a cache: `models--org--name`.
+    /// The repository's folder in a cache: `models--org--name`.
     pub(super) fn folder(&self) -> String {
         format!("models--{}--{}", self.org, self.name)
     }
@@ -100,21 +100,21 @@ fn cut(text: &str, mark: char) -> (&str, Option<&str>) {
     }
 }
 
-/// One half of a repository's name, by the hub's rules. Two hyphens in a row
-/// are out because the cache's folder names separate with them.
+/// Checks one half of a repository's name against the hub's rules. Two hyphens
+/// in a row are the separator in the cache's folder names, so they are refused.
 fn check_name(name: &str) -> Result<(), String> {
     let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() {
         return Err("a part of the name is empty".into());
     }
-    if name.len() > NAME_BYTES_MAX {
-        return Err(format!("a part of the name has {} bytes, more than {NAME_BYTES_MAX}", name.len()));
+    if name.len() > REPO_NAME_BYTES_MAX {
+        return Err(format!("a part of the name has {} bytes, more than {REPO_NAME_BYTES_MAX}", name.len()));
     }
     if let Some(odd) = name.chars().find(|&c| !letters(c)) {
-        return Err(format!("the name holds {odd:?}"));
+        return Err(format!("the name contains {odd:?}"));
     }
     if name.contains("--") || name.contains("..") {
-        return Err(format!("{name:?} holds '--' or '..'"));
+        return Err(format!("{name:?} contains '--' or '..'"));
     }
     if name.starts_with(['-', '.']) || name.ends_with(['-', '.']) {
         return Err(format!("{name:?} starts or ends with '-' or '.'"));
@@ -122,14 +122,17 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A branch, tag or commit, which is also a path below `refs/`.
+/// Checks a branch, tag or commit, which is also a path below `refs/`.
 pub(super) fn check_revision(revision: &str) -> Result<(), String> {
     let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '+');
     if revision.is_empty() || revision.len() > REVISION_BYTES_MAX {
-        return Err(format!("the revision has {} bytes, needed 1 to {REVISION_BYTES_MAX}", revision.len()));
+        return Err(format!(
+            "the revision has {} bytes; 1 to {REVISION_BYTES_MAX} are needed",
+            revision.len()
+        ));
     }
     if let Some(odd) = revision.chars().find(|&c| !letters(c)) {
-        return Err(format!("the revision holds {odd:?}"));
+        return Err(format!("the revision contains {odd:?}"));
     }
     if revision.contains("..") || revision.split('/').any(|part| part.is_empty() || part.starts_with('.')) {
         return Err(format!("the revision {revision:?} is not a plain name"));
@@ -145,10 +148,10 @@ fn check_quant(quant: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What a MODEL argument refers to.
+/// The model that a MODEL argument refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reference {
-    /// A model that the binary carries.
+pub enum ModelReference {
+    /// A model inside the binary.
     BuiltIn(String),
     /// A file or a folder, which need not exist.
     Path(PathBuf),
@@ -156,23 +159,23 @@ pub enum Reference {
     Id(ModelId),
 }
 
-impl Reference {
-    /// Decides what `text` refers to.
+impl ModelReference {
+    /// Parses a MODEL argument.
     ///
     /// A built-in name comes first, so that it means the same in every folder
-    /// (`./name` reaches a file of that name). Then what exists on disk, or
-    /// looks like a path, is a path. All else must be an id.
-    pub fn parse(text: &str, built_in: &[&str]) -> Result<Reference> {
+    /// (`./name` is a file of that name). Then a text that exists on disk, or
+    /// looks like a path, is a path. Everything else must be an id.
+    pub fn parse(text: &str, built_in: &[&str]) -> Result<ModelReference> {
         if built_in.contains(&text) {
-            return Ok(Reference::BuiltIn(text.to_owned()));
+            return Ok(ModelReference::BuiltIn(text.to_owned()));
         }
         if text.starts_with("hf://") {
-            return ModelId::parse(text).map(Reference::Id);
+            return ModelId::parse(text).map(ModelReference::Id);
         }
         if looks_like_path(text) || (!text.is_empty() && Path::new(text).exists()) {
-            return Ok(Reference::Path(PathBuf::from(text)));
+            return Ok(ModelReference::Path(PathBuf::from(text)));
         }
-        ModelId::parse(text).map(Reference::Id).map_err(|error| {
+        ModelId::parse(text).map(ModelReference::Id).map_err(|error| {
             let names = built_in.join(", ");
             Error::new(format!(
                 "{error}, the path of a file or folder that exists, or a built-in model ({names})"
@@ -200,9 +203,9 @@ mod tests {
     }
 
     #[test]
-    fn odd_ids_are_refused() {
+    fn malformed_ids_are_refused() {
         let long = format!("org/{}", "n".repeat(97));
-        let odd = [
+        let malformed = [
             "",
             "name",
             "/name",
@@ -225,7 +228,7 @@ mod tests {
             "org\\name",
             &long,
         ];
-        for text in odd {
+        for text in malformed {
             let error = ModelId::parse(text).expect_err(text).to_string();
             assert!(error.contains("is not a model id"), "{text:?}: {error}");
         }
@@ -233,15 +236,15 @@ mod tests {
 
     #[test]
     fn a_reference_is_built_in_then_a_path_then_an_id() {
-        let parse = |text: &str| Reference::parse(text, &["stories260k"]);
-        assert_eq!(parse("stories260k").unwrap(), Reference::BuiltIn("stories260k".into()));
+        let parse = |text: &str| ModelReference::parse(text, &["stories260k"]);
+        assert_eq!(parse("stories260k").unwrap(), ModelReference::BuiltIn("stories260k".into()));
         for path in ["./stories260k", "/a/b", "~/m", "m.gguf", "x/m.safetensors", "."] {
-            assert_eq!(parse(path).unwrap(), Reference::Path(path.into()));
+            assert_eq!(parse(path).unwrap(), ModelReference::Path(path.into()));
         }
         // Tests run in the crate's folder, so this path exists.
-        assert_eq!(parse("tests/it").unwrap(), Reference::Path("tests/it".into()));
-        assert!(matches!(parse("org/name").unwrap(), Reference::Id(_)));
-        assert!(matches!(parse("hf://tests/it").unwrap(), Reference::Id(_)));
+        assert_eq!(parse("tests/it").unwrap(), ModelReference::Path("tests/it".into()));
+        assert!(matches!(parse("org/name").unwrap(), ModelReference::Id(_)));
+        assert!(matches!(parse("hf://tests/it").unwrap(), ModelReference::Id(_)));
         let error = parse("storys260k").unwrap_err().to_string();
         assert!(error.contains("built-in model (stories260k)"), "{error}");
     }

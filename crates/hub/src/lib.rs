@@ -1,8 +1,9 @@
-//! From a model's id to its files: the Hugging Face cache, offline look-up,
-//! download with resume and digests, and the care of what is on disk.
+//! Finds the files of a model id: the Hugging Face cache, offline lookup,
+//! downloads with resume and digests, removal and repair.
 //!
-//! Nothing here reads the environment (the caller hands in a [`HubEnv`]), opens
-//! a model's contents, or trusts a name, a length or a byte that a server sent.
+//! This crate does not read the environment (callers pass a [`HubEnv`]), does
+//! not interpret a model's contents, and trusts no name, length or byte that a
+//! server sends.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -25,8 +26,8 @@ pub use digest::sha256;
 pub use env::HubEnv;
 #[doc(hidden)]
 pub use fuzz::fuzz;
-pub use id::{ModelId, Reference};
+pub use id::{ModelId, ModelReference};
 pub use manage::{CachedModel, CachedRevision, Removed, Repaired, list, remove, repair};
 pub use options::PullOptions;
-pub use progress::Progress;
+pub use progress::PullProgress;
 pub use pull::{Pulled, pull};

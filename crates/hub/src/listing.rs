@@ -1,5 +1,4 @@
-//! A repository's list of files as the server tells it, with nothing in it
-//! believed before it is checked.
+//! Parses and checks the server's list of a repository's files.
 
 use std::collections::HashSet;
 
@@ -8,15 +7,15 @@ use serde::Deserialize;
 
 use super::digest::Digest;
 
-/// Files of one repository on the hub.
+/// The maximum number of files of one repository.
 const FILES_MAX: usize = 100_000;
 
-/// Bytes of a file's name, folders included.
-const NAME_BYTES_MAX: usize = 1024;
-/// Bytes of one part of a name (the limit of most file systems).
+/// The maximum size of a file's name, folders included, in bytes.
+const FILE_NAME_BYTES_MAX: usize = 1024;
+/// The maximum size of one part of a name (the limit of most file systems).
 const PART_BYTES_MAX: usize = 255;
-/// Folders and the file itself in one name.
-const DEPTH_MAX: usize = 16;
+/// The maximum number of parts in one name: folders and the file itself.
+const NAME_PARTS_MAX: usize = 16;
 
 /// One commit of a repository.
 #[derive(Debug)]
@@ -31,14 +30,14 @@ pub(super) struct Listing {
 pub(super) struct RemoteFile {
     /// A plain relative path.
     pub name: String,
-    /// Where the listing tells it; some mirrors leave it out.
+    /// `None` if the listing omits it, as some mirrors do.
     pub size: Option<u64>,
-    /// Where the listing tells it; some mirrors leave it out.
+    /// `None` if the listing omits it, as some mirrors do.
     pub digest: Option<Digest>,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct ListingJson {
     sha: String,
     siblings: Vec<Sibling>,
 }
@@ -59,29 +58,29 @@ struct LargeFile {
 }
 
 impl Listing {
-    /// Reads the JSON of `/api/models/{repo}/revision/{revision}?blobs=true`.
+    /// Parses the JSON of `/api/models/{repo}/revision/{revision}?blobs=true`.
     pub fn parse(json: &[u8]) -> Result<Listing> {
-        let answer: Answer = serde_json::from_slice(json).map_err(|error| {
+        let parsed: ListingJson = serde_json::from_slice(json).map_err(|error| {
             Error::new(format!(
                 "the server's list of files is not what the hub sends ({error}); check HF_ENDPOINT"
             ))
         })?;
-        let commit = answer.sha;
+        let commit = parsed.sha;
         check_commit(&commit)?;
-        let (count, cap) = (answer.siblings.len(), FILES_MAX);
+        let (count, cap) = (parsed.siblings.len(), FILES_MAX);
         if count > cap {
             return Err(Error::new(format!(
                 "the repository lists {count} files, more than the cap of {cap}"
             )));
         }
         let mut seen = HashSet::new();
-        for sibling in &answer.siblings {
+        for sibling in &parsed.siblings {
             check_file_name(&sibling.rfilename)?;
             if !seen.insert(sibling.rfilename.as_str()) {
                 return Err(Error::new(format!("the repository lists {:?} twice", sibling.rfilename)));
             }
         }
-        let files = answer.siblings.into_iter().map(RemoteFile::read).collect::<Result<_>>()?;
+        let files = parsed.siblings.into_iter().map(RemoteFile::read).collect::<Result<_>>()?;
         Ok(Listing { commit, files })
     }
 }
@@ -94,7 +93,7 @@ impl RemoteFile {
         };
         let digest = text.map(|text| Digest::parse(&text).ok_or(text)).transpose().map_err(|text| {
             Error::new(format!(
-                "the listing names {:?} as the digest of {:?}; needed 64 or 40 hexadecimal digits",
+                "the listing names {:?} as the digest of {:?}; 64 or 40 hexadecimal digits are needed",
                 cut(&text),
                 sibling.rfilename
             ))
@@ -103,27 +102,27 @@ impl RemoteFile {
     }
 }
 
-/// A commit is the name of a folder, so it must be nothing but a git digest.
+/// Checks that a commit, which becomes a folder's name, is a git digest.
 pub(super) fn check_commit(commit: &str) -> Result<()> {
     match Digest::parse(commit) {
         Some(Digest::GitBlob(_)) => Ok(()),
-        _ => Err(Error::new(format!("{:?} is not a commit; needed 40 hexadecimal digits", cut(commit)))),
+        _ => Err(Error::new(format!("{:?} is not a commit; 40 hexadecimal digits are needed", cut(commit)))),
     }
 }
 
-/// A name becomes a path below the snapshot, so only a plain relative one will do.
+/// Checks that a file's name, which becomes a path below the snapshot, is a plain relative path.
 pub(super) fn check_file_name(name: &str) -> Result<()> {
     let refused = |why: &str| {
         Err(Error::new(format!(
-            "the repository holds a file called {:?}, which {why}; such a repository is not downloaded",
+            "the repository has a file called {:?}, which {why}; such a repository is not downloaded",
             cut(name)
         )))
     };
-    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+    if name.is_empty() || name.len() > FILE_NAME_BYTES_MAX {
         return refused("is empty or too long");
     }
     if name.contains('\\') || name.chars().any(char::is_control) {
-        return refused("holds a backslash or a control character");
+        return refused("contains a backslash or a control character");
     }
     if name.starts_with('/') {
         return refused("is an absolute path");
@@ -134,14 +133,14 @@ pub(super) fn check_file_name(name: &str) -> Result<()> {
         if matches!(part, "" | "." | "..") {
             return refused("is not a plain path");
         }
-        if part.len() > PART_BYTES_MAX || depth > DEPTH_MAX {
+        if part.len() > PART_BYTES_MAX || depth > NAME_PARTS_MAX {
             return refused("is too long or too deep");
         }
     }
     Ok(())
 }
 
-/// The start of a text from outside, short enough for an error.
+/// The start of an untrusted text, short enough for an error.
 fn cut(text: &str) -> String {
     text.chars().take(80).collect()
 }
@@ -166,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn odd_listings_are_refused_with_a_sentence() {
+    fn malformed_listings_are_refused_with_a_sentence() {
         let commit = "0".repeat(40);
         let file = |rest: &str| format!(r#"{{"sha":"{commit}","siblings":[{{"rfilename":"a"{rest}}}]}}"#);
         assert!(Listing::parse(file("").as_bytes()).is_ok());
-        let odd = [
+        let malformed = [
             ("[]".to_owned(), "not what the hub sends"),
             (r#"{"sha":"../..","siblings":[]}"#.to_owned(), "is not a commit"),
             (file(r#","size":-1"#), "not what the hub sends"),
@@ -179,7 +178,7 @@ mod tests {
             (file(r#"},{"rfilename":"a""#), "twice"),
             ("[".repeat(100_000), "not what the hub sends"),
         ];
-        for (json, sentence) in odd {
+        for (json, sentence) in malformed {
             let error = Listing::parse(json.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(sentence), "{error}");
         }

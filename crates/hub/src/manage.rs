@@ -1,6 +1,5 @@
-//! The care of the cache: what is in it, how to free its room, and whether its
-//! bytes are still what their names say. It touches nothing outside the cache
-//! folder and follows no link to a folder.
+//! Lists, removes and repairs the models of the cache. Nothing outside the
+//! cache's folder is touched, and no link to a folder is followed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,9 +15,9 @@ use super::env::HubEnv;
 use super::id::ModelId;
 use super::listing::check_commit;
 
-/// How long `remove` and `repair` wait for a pull of the same model.
+/// The time that `remove` and `repair` wait for a pull of the same model.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
-/// `huggingface_hub`'s unfinished files younger than this may be in use.
+/// The age below which `huggingface_hub`'s incomplete files may be in use.
 const FOREIGN_PARTIAL_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A model in the cache.
@@ -26,9 +25,9 @@ const FOREIGN_PARTIAL_AGE: Duration = Duration::from_secs(24 * 3600);
 pub struct CachedModel {
     /// `org/name`.
     pub repo: String,
-    /// Bytes on disk, unfinished files included.
+    /// Bytes on disk, incomplete files included.
     pub bytes: u64,
-    /// The commits that are there.
+    /// Its commits.
     pub revisions: Vec<CachedRevision>,
 }
 
@@ -39,58 +38,58 @@ pub struct CachedRevision {
     pub commit: String,
     /// Branches and tags that point at it.
     pub names: Vec<String>,
-    /// Its files.
+    /// The number of its files.
     pub files: usize,
     /// Bytes of its files; revisions share files.
     pub bytes: u64,
-    /// A file that it lacks, or why that cannot be told; `None` where it is complete.
+    /// A missing file, or the error of the check; `None` if it is complete.
     pub missing: Option<String>,
 }
 
-/// What `remove` removed.
+/// What [`remove`] deleted.
 #[derive(Clone, Debug, Default)]
 pub struct Removed {
-    /// Commits.
+    /// The number of commits.
     pub revisions: usize,
-    /// Files.
+    /// The number of files.
     pub files: usize,
-    /// Bytes of them.
+    /// The bytes of these files.
     pub bytes: u64,
 }
 
-/// What `repair` found and did.
+/// The result of [`repair`].
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// Blobs whose bytes are right.
+    /// The number of blobs whose bytes match their digest.
     pub good: usize,
-    /// Bytes that were read and hashed.
+    /// The number of bytes that were hashed.
     pub bytes: u64,
-    /// What was removed, and why.
+    /// The removed files, and why.
     pub removed: Vec<(PathBuf, String)>,
-    /// What is there but has no digest in its name, so that nothing is known of it.
+    /// Files without a digest in their name, which cannot be verified.
     pub unverified: Vec<PathBuf>,
-    /// Ids that have lost files; `girih pull` mends each.
+    /// Ids with missing files; `girih pull` completes them.
     pub pull_again: Vec<String>,
 }
 
-/// The models of a cache, by name. A cache that does not exist is empty.
+/// Lists the models of a cache by name. A missing cache is empty.
 pub fn list(env: &HubEnv) -> Result<Vec<CachedModel>> {
     repos(&env.cache)?.iter().map(describe).collect()
 }
 
-/// Removes a model, or the one revision that the id names, with the blobs that
-/// no other revision needs.
+/// Removes a model, or only the revision that the id names, with the blobs that
+/// no other revision uses.
 pub fn remove(id: &ModelId, env: &HubEnv) -> Result<Removed> {
     let repo = Repo::of(&env.cache, id);
     if let Some(quant) = id.quant() {
         let whole = id.repo();
         return Err(Error::new(format!(
-            "single files (:{quant}) are not removed; remove {whole} and pull what you want"
+            "a single file (:{quant}) cannot be removed; remove {whole}, then pull what you need"
         )));
     }
     let absent = || {
         Error::new(format!(
-            "{id} is not in the cache (cache: {}); `girih list` shows what is",
+            "{id} is not in the cache (cache: {}); `girih list` lists its models",
             env.cache.display()
         ))
     };
@@ -107,8 +106,8 @@ pub fn remove(id: &ModelId, env: &HubEnv) -> Result<Removed> {
     removed.map_err(|error| Error::new(format!("cannot be removed ({error})")).of(id))
 }
 
-/// Hashes every blob anew; removes bad ones, links that lead nowhere and
-/// leftovers of downloads. `progress` gets each file and its bytes before it is read.
+/// Hashes every blob; removes blobs with a wrong digest, dangling links and
+/// incomplete downloads. `progress` gets each file and its size before the file is read.
 pub fn repair(env: &HubEnv, progress: &mut dyn FnMut(&Path, u64)) -> Result<Repaired> {
     let mut report = Repaired::default();
     for repo in repos(&env.cache)? {
@@ -139,7 +138,7 @@ fn repos(cache: &Path) -> Result<Vec<Repo>> {
     Ok(names.iter().filter_map(|name| Repo::found(cache, name)).collect())
 }
 
-/// The entries of a folder of the repository; none where there is no folder.
+/// The entries of a folder of the repository; empty if the folder does not exist.
 fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     if !is_folder(folder) {
         return Ok(Vec::new());
@@ -169,7 +168,7 @@ fn describe(repo: &Repo) -> Result<CachedModel> {
         let files = walk(&repo.snapshot(&commit)).map_err(failed)?;
         let length = |path: &PathBuf| fs::metadata(path).map_or(0, |found| found.len());
         let bytes = files.iter().map(|file| length(&file.path)).sum();
-        // One bad index must not hide the other models.
+        // A malformed index must not hide the other models.
         let missing = repo.missing(&commit).unwrap_or_else(|error| Some(error.to_string()));
         let names = names.iter().filter(|(_, of)| *of == commit).map(|(name, _)| name.clone()).collect();
         revisions.push(CachedRevision { commit, names, files: files.len(), bytes, missing });
@@ -178,7 +177,7 @@ fn describe(repo: &Repo) -> Result<CachedModel> {
     Ok(CachedModel { repo: repo.name(), bytes, revisions })
 }
 
-/// Bytes of the files below a folder, links not followed.
+/// The total size of the files below a folder; links are not followed.
 fn bytes_below(folder: &Path) -> io::Result<u64> {
     let length = |path: &PathBuf| {
         fs::symlink_metadata(path).ok().filter(|found| found.is_file()).map_or(0, |f| f.len())
@@ -208,7 +207,7 @@ fn remove_revision(repo: &Repo, commit: &str) -> io::Result<Removed> {
     }
     let mut removed = Removed { revisions: 1, ..Removed::default() };
     for (name, path) in entries(&repo.blobs())? {
-        // Another tool's unfinished files belong to no snapshot yet.
+        // Other tools' incomplete files do not belong to a snapshot yet.
         if !needed.contains(&name) && Digest::parse(name.trim_end_matches(PARTIAL)).is_some() {
             removed.bytes += fs::symlink_metadata(&path)?.len();
             removed.files += 1;
@@ -218,7 +217,7 @@ fn remove_revision(repo: &Repo, commit: &str) -> io::Result<Removed> {
     Ok(removed)
 }
 
-/// The names of the blobs that a snapshot's links lead to.
+/// The names of the blobs that a snapshot links to.
 fn blobs_of(snapshot: &Path) -> io::Result<Vec<String>> {
     let name = |path: &PathBuf| Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned());
     Ok(walk(snapshot)?.iter().filter_map(|file| name(&file.path)).collect())
@@ -254,15 +253,11 @@ fn repair_blob(
         return Ok(());
     }
     if name.ends_with(PARTIAL) {
-        return discard("a download that was not finished".to_owned());
+        return discard("an incomplete download".to_owned());
     }
     if name.ends_with(".incomplete") {
         let age = found.modified()?.elapsed().unwrap_or_default();
-        return if age > FOREIGN_PARTIAL_AGE {
-            discard("a download that was not finished".to_owned())
-        } else {
-            Ok(())
-        };
+        return if age > FOREIGN_PARTIAL_AGE { discard("an incomplete download".to_owned()) } else { Ok(()) };
     }
     let Some(digest) = Digest::parse(name).filter(|_| found.is_file()) else {
         report.unverified.push(path.to_owned());
@@ -273,7 +268,7 @@ fn repair_blob(
     let bytes = hasher.update_from(fs::File::open(path)?)?;
     let hash = hasher.finish();
     if hash != digest {
-        discard(format!("its bytes hash to {hash}"))?;
+        discard(format!("its digest is {hash}"))?;
     } else {
         report.good += 1;
     }
@@ -281,13 +276,13 @@ fn repair_blob(
     Ok(())
 }
 
-/// Removes the links that lead nowhere; answers whether there were any.
+/// Removes dangling links; returns whether there were any.
 fn repair_snapshot(folder: &Path, report: &mut Repaired) -> io::Result<bool> {
     let mut lost = false;
     for file in walk(folder)? {
         if file.path.is_symlink() && !file.path.exists() {
             fs::remove_file(&file.path)?;
-            report.removed.push((file.path, "its blob is gone".to_owned()));
+            report.removed.push((file.path, "its blob is missing".to_owned()));
             lost = true;
         } else if !file.path.is_symlink() {
             report.unverified.push(file.path);

@@ -1,22 +1,22 @@
-//! How patient a download is.
+//! Timeouts and retries of a download.
 
 use std::time::Duration;
 
-/// How long to wait, and how often to try again.
+/// Timeouts and retries of a download.
 #[derive(Clone, Debug)]
 pub struct PullOptions {
-    /// For finding a host and for connecting to it.
+    /// The timeout of resolving a host and of connecting to it.
     pub connect_timeout: Duration,
-    /// For a first byte, and between bytes; a drip counts as no progress.
+    /// The timeout without progress; a slow trickle of bytes counts as no progress.
     pub stall_timeout: Duration,
-    /// For another process that writes the same model.
+    /// The time to wait for another process that writes the same model.
     pub lock_wait: Duration,
-    /// Tries after the first one, for each file.
+    /// The number of retries of a file's request, after the first attempt.
     pub retries: u32,
-    /// Before the first retry; doubles with each further one.
+    /// The wait before the first retry; each further retry doubles it.
     pub backoff: Duration,
-    /// The longest wait, by doubling or by a server's `Retry-After`. A server
-    /// that asks for more is told of in the error.
+    /// The maximum wait between retries. If a server's `Retry-After` is longer,
+    /// the pull fails with an error that states it.
     pub wait_max: Duration,
 }
 

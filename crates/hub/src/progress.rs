@@ -1,42 +1,42 @@
-//! What a download reports while it runs.
+//! Progress reports of a download.
 
 use std::time::Duration;
 
 use girih_tensor::Error;
 
-/// What a pull is doing.
+/// A progress report of a pull.
 #[derive(Clone, Debug)]
-pub enum Progress<'a> {
-    /// The files are chosen.
+pub enum PullProgress<'a> {
+    /// The files are selected.
     Planned {
-        /// How many.
+        /// The number of files.
         files: usize,
-        /// Their bytes.
+        /// The size of all files, in bytes.
         bytes: u64,
-        /// How many of the bytes are in the cache already, in whole files.
+        /// The size of the files that are already in the cache, in bytes.
         present: u64,
     },
-    /// More of a file is on disk.
+    /// Bytes of a file were written.
     Received {
         /// Its name in the repository.
         file: &'a str,
-        /// Bytes on disk, counted from the file's start.
+        /// The bytes of the file on disk.
         bytes: u64,
-        /// Bytes of the whole file.
+        /// The size of the whole file, in bytes.
         of: u64,
     },
-    /// A file is in the cache, checked.
+    /// A file is in the cache and verified.
     Finished {
         /// Its name in the repository.
         file: &'a str,
-        /// Its bytes.
+        /// Its size in bytes.
         bytes: u64,
     },
-    /// Something failed that may pass.
+    /// A transient failure.
     Retrying {
-        /// What failed.
+        /// The failure.
         why: &'a Error,
-        /// The time until the next try.
+        /// The time until the next attempt.
         wait: Duration,
     },
 }

@@ -1,65 +1,66 @@
-//! Downloads a model into the cache: list, choose, fetch, link, and last of all
-//! point the revision at the commit, so that no reader sees half a model.
+//! Downloads a model into the cache: lists, selects, fetches and links its
+//! files, then points the revision at the commit, so that no reader sees a
+//! partial model.
 
 use std::fs;
 
-use girih_file::Limits;
+use girih_file::FileLimits;
 use girih_tensor::{Error, Result};
 
 use super::address::encode;
 use super::cache::{Repo, Snapshot, unreadable};
-use super::client::{Client, Failure, Method};
+use super::client::{HubClient, Method, RequestFailure};
 use super::digest::Digest;
 use super::env::HubEnv;
 use super::id::ModelId;
 use super::listing::{Listing, RemoteFile, check_commit};
 use super::options::PullOptions;
-use super::progress::Progress;
+use super::progress::PullProgress;
 use super::select::select;
-use super::transfer::{Partial, Wanted};
+use super::transfer::{FileToPull, Partial};
 
 /// A finished pull.
 #[derive(Clone, Debug)]
 pub struct Pulled {
-    /// Where the model is.
+    /// The model's files.
     pub snapshot: Snapshot,
-    /// Files of the model.
+    /// The number of files of the model.
     pub files: usize,
-    /// Bytes of the model.
+    /// The size of the model, in bytes.
     pub bytes: u64,
-    /// Bytes of the files that were not in the cache before.
+    /// The size of the downloaded files, in bytes.
     pub fetched: u64,
 }
 
-/// Downloads the files that `id` needs and that the cache lacks.
+/// Downloads the files of `id` that are not in the cache.
 ///
-/// Parts of files that an earlier call left are continued. A file gets its
-/// final name only after its length and digest are right.
+/// Partial files that an earlier call left behind are resumed. A file gets its final
+/// name only after its length and digest were checked.
 ///
 /// # Errors
-/// One sentence for each fault of the server, the network, the disk or the id.
-/// What was fetched before the fault stays, so that the next call continues.
+/// When the id is invalid, or the server, the network or the disk fails. Downloaded
+/// bytes are kept, so that the next call resumes.
 pub fn pull(
     id: &ModelId,
     env: &HubEnv,
     options: &PullOptions,
-    progress: &mut dyn FnMut(Progress<'_>),
+    progress: &mut dyn FnMut(PullProgress<'_>),
 ) -> Result<Pulled> {
     if env.offline {
-        let text = "HF_HUB_OFFLINE is set, so nothing is downloaded; unset it to pull";
+        let text = "HF_HUB_OFFLINE is set; unset it to download models";
         return Err(Error::new(text).of(id));
     }
     let mut pull =
-        Pull { id, client: Client::new(env, options)?, repo: Repo::of(&env.cache, id), options, progress };
+        Pull { id, client: HubClient::new(env, options)?, repo: Repo::of(&env.cache, id), options, progress };
     pull.run().map_err(|error| error.of(id))
 }
 
 struct Pull<'a> {
     id: &'a ModelId,
-    client: Client,
+    client: HubClient,
     repo: Repo,
     options: &'a PullOptions,
-    progress: &'a mut dyn FnMut(Progress<'_>),
+    progress: &'a mut dyn FnMut(PullProgress<'_>),
 }
 
 impl Pull<'_> {
@@ -68,14 +69,14 @@ impl Pull<'_> {
         let files = self.choose(&listing)?;
         let blobs = self.repo.blobs();
         fs::create_dir_all(&blobs)
-            .map_err(|error| Error::new(format!("cannot be made ({error})")).of(blobs.display()))?;
+            .map_err(|error| Error::new(format!("cannot be created ({error})")).of(blobs.display()))?;
         let _lock = self.repo.lock(self.options.lock_wait)?;
         let (bytes, missing) = self.plan(&files)?;
         for file in &files {
             if !self.repo.has_blob(&file.digest, file.size) {
                 self.fetch(file).map_err(|error| error.of(&file.name))?;
             }
-            (self.progress)(Progress::Finished { file: &file.name, bytes: file.size });
+            (self.progress)(PullProgress::Finished { file: &file.name, bytes: file.size });
         }
         self.publish(&listing.commit, &files)?;
         let snapshot = Snapshot::open(&self.repo, listing.commit, self.id.quant())?;
@@ -85,80 +86,81 @@ impl Pull<'_> {
     fn list(&mut self) -> Result<Listing> {
         let (repo, revision) = (self.id.repo(), encode(self.id.revision()).replace('/', "%2F"));
         let url = self.client.address(&format!("api/models/{repo}/revision/{revision}"), Some("blobs=true"));
-        let cap = Limits::DEFAULT.json_bytes;
+        let cap = FileLimits::DEFAULT.json_bytes;
         let json = self.repeat(|pull| pull.client.send(Method::Get, &url, 0)?.body.read_all(cap))?;
         let listing = Listing::parse(&json)?;
         let asked = self.id.revision();
         if check_commit(asked).is_ok() && asked != listing.commit {
             let found = listing.commit;
-            return Err(Error::new(format!("the server lists commit {found} where {asked} was asked for")));
+            return Err(Error::new(format!("the server lists commit {found} instead of {asked}")));
         }
         Ok(listing)
     }
 
-    /// The files that the id needs, each with its size and digest.
-    fn choose(&mut self, listing: &Listing) -> Result<Vec<Wanted>> {
+    /// The files of the id, each with its size and digest.
+    fn choose(&mut self, listing: &Listing) -> Result<Vec<FileToPull>> {
         let names: Vec<&str> = listing.files.iter().map(|file| file.name.as_str()).collect();
         let chosen = select(&names, self.id.quant())?;
         let files = listing.files.iter().filter(|file| chosen.contains(&file.name.as_str()));
         files.map(|file| self.describe(&listing.commit, file).map_err(|error| error.of(&file.name))).collect()
     }
 
-    /// Fills in, by asking for the file's headers, what the listing left out.
-    fn describe(&mut self, commit: &str, file: &RemoteFile) -> Result<Wanted> {
+    /// Completes a file's size and digest with a HEAD request if the listing omits them.
+    fn describe(&mut self, commit: &str, file: &RemoteFile) -> Result<FileToPull> {
         let (repo, path) = (self.id.repo(), encode(&file.name));
         let url = self.client.address(&format!("{repo}/resolve/{commit}/{path}"), None);
         if let (Some(size), Some(digest)) = (file.size, file.digest) {
-            return Ok(Wanted { name: file.name.clone(), size, digest, url });
+            return Ok(FileToPull { name: file.name.clone(), size, digest, url });
         }
-        let told = self.repeat(|pull| Ok(pull.client.send(Method::Head, &url, 0)?.told))?;
-        if told.commit.as_deref().is_some_and(|told| told != commit) {
-            return Err(Error::new(format!(
-                "the server sends another commit's file where {commit} was asked for"
-            )));
+        let metadata = self.repeat(|pull| Ok(pull.client.send(Method::Head, &url, 0)?.metadata))?;
+        if metadata.commit.as_deref().is_some_and(|sent| sent != commit) {
+            return Err(Error::new(format!("the server sent a file of another commit instead of {commit}")));
         }
-        let digest = file.digest.or_else(|| told.etag.as_deref().and_then(Digest::parse)).ok_or_else(|| {
-            Error::new("the server tells no sha256 or git digest of the file (listing and etag), so that it could not be checked")
+        let digest = file.digest.or_else(|| metadata.etag.as_deref().and_then(Digest::parse)).ok_or_else(|| {
+            Error::new("the server sends no sha256 or git digest of the file (listing or etag), so it cannot be verified")
         })?;
-        let size =
-            file.size.or(told.size).ok_or_else(|| Error::new("the server does not tell the file's size"))?;
-        Ok(Wanted { name: file.name.clone(), size, digest, url })
+        let size = file
+            .size
+            .or(metadata.size)
+            .ok_or_else(|| Error::new("the server does not send the file's size"))?;
+        Ok(FileToPull { name: file.name.clone(), size, digest, url })
     }
 
-    /// The bytes of all files and of the missing ones; refuses what cannot fit.
-    fn plan(&mut self, files: &[Wanted]) -> Result<(u64, u64)> {
-        let too_large = || Error::new("the sizes of the files add up to more than 2^64 bytes");
-        let (mut bytes, mut missing, mut room_needed) = (0u64, 0u64, 0u64);
+    /// The size of all files and of the missing ones, in bytes; fails if the disk
+    /// has too little space.
+    fn plan(&mut self, files: &[FileToPull]) -> Result<(u64, u64)> {
+        let too_large = || Error::new("the total size of the files exceeds 2^64 bytes");
+        let (mut bytes, mut missing, mut needed) = (0u64, 0u64, 0u64);
         for file in files {
             bytes = bytes.checked_add(file.size).ok_or_else(too_large)?;
             if !self.repo.has_blob(&file.digest, file.size) {
                 let part = fs::metadata(self.repo.partial(&file.digest)).map_or(0, |part| part.len());
                 // No overflow: both are at most `bytes`.
                 missing += file.size;
-                room_needed += file.size.saturating_sub(part);
+                needed += file.size.saturating_sub(part);
             }
         }
         let folder = self.repo.blobs();
         let disk = rustix::fs::statvfs(&folder).map_err(|error| unreadable(&folder, error.into()))?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if room_needed > free {
-            let place = folder.display();
+        if needed > free {
+            let folder = folder.display();
             return Err(Error::new(format!(
-                "the download needs {room_needed} bytes, but the disk of {place} has {free} free; make room or set HF_HUB_CACHE"
+                "the download needs {needed} bytes, but the disk of {folder} has {free} free; free space or set HF_HUB_CACHE"
             )));
         }
-        (self.progress)(Progress::Planned { files: files.len(), bytes, present: bytes - missing });
+        (self.progress)(PullProgress::Planned { files: files.len(), bytes, present: bytes - missing });
         Ok((bytes, missing))
     }
 
-    fn fetch(&mut self, file: &Wanted) -> Result<()> {
+    fn fetch(&mut self, file: &FileToPull) -> Result<()> {
         let mut partial = Partial::open(&self.repo, file)?;
         self.repeat(|pull| partial.advance(&pull.client, file, pull.progress))?;
         partial.publish(&self.repo, file)
     }
 
-    /// Links the files, and points the revision at the commit, unless it is one.
-    fn publish(&self, commit: &str, files: &[Wanted]) -> Result<()> {
+    /// Links the files, and points the revision at the commit, unless it is the commit itself.
+    fn publish(&self, commit: &str, files: &[FileToPull]) -> Result<()> {
         for file in files {
             self.repo.link(commit, &file.name, &file.digest).map_err(|error| {
                 Error::new(format!("the snapshot cannot be written ({error})")).of(&file.name)
@@ -172,14 +174,14 @@ impl Pull<'_> {
         self.repo.write_ref(revision, commit).map_err(failed)
     }
 
-    /// Tries until it works, fails for good, or the retries are used up.
-    fn repeat<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T, Failure>) -> Result<T> {
+    /// Calls `attempt` until it succeeds, fails permanently, or the retries are used up.
+    fn repeat<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T, RequestFailure>) -> Result<T> {
         let mut backoff = self.options.backoff;
         for left in (0..=self.options.retries).rev() {
             let (error, asked) = match attempt(self) {
                 Ok(done) => return Ok(done),
-                Err(Failure::Final(error)) => return Err(error),
-                Err(Failure::Passing { error, wait }) => (error, wait),
+                Err(RequestFailure::Permanent(error)) => return Err(error),
+                Err(RequestFailure::Transient { error, wait }) => (error, wait),
             };
             if left == 0 {
                 let tries = u64::from(self.options.retries) + 1;
@@ -188,14 +190,14 @@ impl Pull<'_> {
             if let Some(asked) = asked.filter(|asked| *asked > self.options.wait_max) {
                 let seconds = asked.as_secs();
                 return Err(Error::new(format!(
-                    "{error} (it asks to wait {seconds} s; pull again after that)"
+                    "{error} (Retry-After is {seconds} s; pull again after that)"
                 )));
             }
             let wait = asked.unwrap_or(backoff).min(self.options.wait_max);
-            (self.progress)(Progress::Retrying { why: &error, wait });
+            (self.progress)(PullProgress::Retrying { why: &error, wait });
             std::thread::sleep(wait);
             backoff = backoff.saturating_mul(2);
         }
-        unreachable!("the last try returns")
+        unreachable!("the last attempt returns")
     }
 }

@@ -1,15 +1,15 @@
-//! Which files of a repository a model needs, by their names alone.
+//! Selects a model's files from a repository by their names.
 
 use std::collections::BTreeMap;
 
-use girih_file::{COMPANIONS, Limits};
+use girih_file::{COMPANIONS, FileLimits};
 use girih_tensor::{Error, Result};
 
-/// How many choices an error lists.
+/// The maximum number of choices that an error lists.
 const CHOICES_SHOWN: usize = 20;
 
-/// The files to fetch for a model: the safetensors with all that stands beside
-/// them, or the one GGUF model that `quant` names (all parts of a split one).
+/// The files of a model: the safetensors with their companions, or the GGUF
+/// model that `quant` names (all files of a split model).
 pub(super) fn select<'a>(names: &[&'a str], quant: Option<&str>) -> Result<Vec<&'a str>> {
     if let Some(quant) = quant {
         return gguf_of(names, quant);
@@ -22,8 +22,8 @@ pub(super) fn select<'a>(names: &[&'a str], quant: Option<&str>) -> Result<Vec<&
     Ok(companions.chain(weights).collect())
 }
 
-/// The safetensors at the top of the repository. Where `model…` files are there,
-/// others (`consolidated…`, adapters) are the same weights again or not the model.
+/// The safetensors at the top of the repository. If there are `model…` files,
+/// others (`consolidated…`, adapters) are copies of the weights or not the model.
 fn safetensors<'a>(names: &[&'a str]) -> Vec<&'a str> {
     let all = || names.iter().copied().filter(|name| !name.contains('/') && name.ends_with(".safetensors"));
     let is_model = |name: &&str| {
@@ -34,22 +34,22 @@ fn safetensors<'a>(names: &[&'a str]) -> Vec<&'a str> {
     if model.is_empty() { all().collect() } else { model }
 }
 
-/// A name's place in a split model: `prefix-00002-of-00003`.
-struct Part<'a> {
+/// The name of a file of a split model: `prefix-00002-of-00003`.
+struct SplitFileName<'a> {
     prefix: &'a str,
     number: u32,
     count: u32,
 }
 
-fn part_of(stem: &str) -> Option<Part<'_>> {
+fn part_of(stem: &str) -> Option<SplitFileName<'_>> {
     let (rest, count) = stem.rsplit_once("-of-")?;
     let (prefix, number) = rest.rsplit_once('-')?;
     let digits = |text: &str| (text.len() == 5).then(|| text.parse().ok()).flatten();
-    Some(Part { prefix, number: digits(number)?, count: digits(count)? })
+    Some(SplitFileName { prefix, number: digits(number)?, count: digits(count)? })
 }
 
 /// The GGUF models of a repository: the stem without a split's numbers, and the
-/// files in order. Projectors of vision towers (`mmproj`) are not models.
+/// files in order. Projectors of vision towers (`mmproj`) are skipped.
 fn gguf_models<'a>(names: &[&'a str]) -> BTreeMap<&'a str, Vec<&'a str>> {
     let mut models: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for name in names.iter().copied() {
@@ -72,12 +72,12 @@ fn gguf_of<'a>(names: &[&'a str], quant: &str) -> Result<Vec<&'a str>> {
     match fits.as_slice() {
         [(stem, files)] => complete(stem, files),
         [] if models.is_empty() => {
-            Err(Error::new(format!("the model has no GGUF files, so no {quant}; leave ':{quant}' away")))
+            Err(Error::new(format!("the model has no GGUF files, so no {quant}; omit ':{quant}'")))
         }
         [] => Err(Error::new(format!("the model has no GGUF file for {quant}; it has {}", choices(&models)))),
         _ => {
             let several = fits.iter().map(|(stem, _)| **stem).collect::<Vec<_>>().join(", ");
-            Err(Error::new(format!("{quant} fits several GGUF files ({several}); name one more fully")))
+            Err(Error::new(format!("{quant} matches several GGUF files ({several}); write more of the name")))
         }
     }
 }
@@ -86,11 +86,11 @@ fn only_gguf<'a>(names: &[&'a str]) -> Result<Vec<&'a str>> {
     let models = gguf_models(names);
     if models.is_empty() {
         return Err(Error::new(
-            "the repository holds neither safetensors nor GGUF weights; girih reads no other kind (such as .bin)",
+            "the repository has neither safetensors nor GGUF weights; other formats (such as .bin) are not supported",
         ));
     }
     Err(Error::new(format!(
-        "the repository holds GGUF files only; add the one you want as org/name:QUANT, out of {}",
+        "the repository has only GGUF files; choose one as org/name:QUANT from {}",
         choices(&models)
     )))
 }
@@ -103,8 +103,8 @@ fn choices(models: &BTreeMap<&str, Vec<&str>>) -> String {
     shown.join(", ")
 }
 
-/// Whether a stem is, or ends in, the label: `x-Q4_K_M` and `Q4_K_M/x` have
-/// `Q4_K_M`, `x-Q4_K_M` has no `Q4_K`. Case does not matter.
+/// Whether a part of the stem is the label or ends in it, ignoring case:
+/// `x-Q4_K_M` and `Q4_K_M/x` have `Q4_K_M`; `x-Q4_K_M` does not have `Q4_K`.
 fn has_label(stem: &str, label: &str) -> bool {
     let label = label.to_ascii_uppercase();
     stem.to_ascii_uppercase().split('/').any(|part| {
@@ -112,22 +112,23 @@ fn has_label(stem: &str, label: &str) -> bool {
     })
 }
 
-/// All parts of a split model, or the one file of another.
+/// All files of a split model, or the only file of another.
 fn complete<'a>(stem: &str, files: &[&'a str]) -> Result<Vec<&'a str>> {
-    let parts: Vec<Part<'_>> = files.iter().filter_map(|name| part_of(name.strip_suffix(".gguf")?)).collect();
+    let parts: Vec<SplitFileName<'_>> =
+        files.iter().filter_map(|name| part_of(name.strip_suffix(".gguf")?)).collect();
     if parts.is_empty() {
         return Ok(files.to_vec());
     }
     let count = parts[0].count;
-    if count > Limits::DEFAULT.shards {
-        let cap = Limits::DEFAULT.shards;
+    if count > FileLimits::DEFAULT.shards {
+        let cap = FileLimits::DEFAULT.shards;
         return Err(Error::new(format!("{stem} is split into {count} files, more than the cap of {cap}")));
     }
     let whole = parts.len() == files.len() && parts.iter().map(|part| part.number).eq(1..=count);
     if !whole || parts.iter().any(|part| part.count != count) {
         let found = files.len();
         return Err(Error::new(format!(
-            "{stem} is split into {count} files, but {found} are there; needed parts 1 to {count}"
+            "{stem} is split into {count} files, but the repository has {found}; parts 1 to {count} are needed"
         )));
     }
     Ok(files.to_vec())
@@ -135,7 +136,7 @@ fn complete<'a>(stem: &str, files: &[&'a str]) -> Result<Vec<&'a str>> {
 
 #[cfg(test)]
 mod tests {
-    use girih_file::INDEX;
+    use girih_file::SAFETENSORS_INDEX;
 
     use super::*;
 
@@ -146,7 +147,7 @@ mod tests {
             "README.md",
             "config.json",
             "tokenizer.json",
-            INDEX,
+            SAFETENSORS_INDEX,
             "model-00001-of-00002.safetensors",
             "model-00002-of-00002.safetensors",
             "consolidated.safetensors",
@@ -156,14 +157,14 @@ mod tests {
             "onnx/model.safetensors",
             "x-Q4_0.gguf",
         ];
-        let want = [
+        let expected = [
             "config.json",
             "tokenizer.json",
-            INDEX,
+            SAFETENSORS_INDEX,
             "model-00001-of-00002.safetensors",
             "model-00002-of-00002.safetensors",
         ];
-        assert_eq!(select(&names, None).unwrap(), want);
+        assert_eq!(select(&names, None).unwrap(), expected);
         assert_eq!(
             select(&["config.json", "toy.safetensors"], None).unwrap(),
             ["config.json", "toy.safetensors"]
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_picks_one_gguf_with_all_its_parts() {
+    fn a_label_selects_one_gguf_with_all_its_parts() {
         let names = [
             "m-Q4_K_M.gguf",
             "m-Q4_K_S.gguf",
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(pick("q4_k_m").unwrap(), ["m-Q4_K_M.gguf"]);
         assert_eq!(pick("Q8_0").unwrap(), ["m-q8_0.gguf"]);
         assert_eq!(pick("BF16").unwrap().len(), 2);
-        for (quant, sentence) in [("Q4_K", "no GGUF file for Q4_K"), ("F16", "needed parts 1 to 2")] {
+        for (quant, sentence) in [("Q4_K", "no GGUF file for Q4_K"), ("F16", "parts 1 to 2 are needed")] {
             let error = pick(quant).unwrap_err().to_string();
             assert!(error.contains(sentence), "{error}");
         }

@@ -1,5 +1,5 @@
-//! One file from the server to a blob: resumed where a part is there, hashed
-//! while it is written, and published only when length and digest are right.
+//! Downloads one file to a blob: resumes a partial file, hashes while writing,
+//! and publishes it only if length and digest match.
 
 use std::fs;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -10,201 +10,204 @@ use ureq::http::header::{CONTENT_LENGTH, CONTENT_RANGE};
 
 use super::address::Address;
 use super::cache::{Repo, sync_folder_of};
-use super::client::{Answer, Client, Failure, Method, text_of};
+use super::client::{HubClient, HubResponse, Method, RequestFailure, text_of};
 use super::digest::{Digest, Hasher};
-use super::progress::Progress;
+use super::progress::PullProgress;
 
-/// Bytes read from the connection at a time.
+/// The number of bytes read from the connection at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// A file that is to become a blob.
+/// A file to download.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct FileToPull {
     pub name: String,
     pub size: u64,
     pub digest: Digest,
     pub url: Address,
 }
 
-/// The part of a blob that is on disk, and the digest of it so far.
+/// The partial file of a blob, and the digest of its bytes.
 pub(super) struct Partial {
     path: PathBuf,
     file: fs::File,
     length: u64,
     hasher: Hasher,
-    /// Whether the bytes come from more than one answer, so that starting over
-    /// may mend a digest that is wrong.
-    pieced: bool,
+    /// Whether the bytes come from several responses, so that starting over may
+    /// correct a wrong digest.
+    resumed: bool,
 }
 
 impl Partial {
-    /// Opens, or creates, the part of a blob; what is there is hashed anew.
-    pub fn open(repo: &Repo, wanted: &Wanted) -> Result<Partial> {
-        let path = repo.partial(&wanted.digest);
+    /// Opens or creates the partial file of a blob, and hashes its bytes.
+    pub fn open(repo: &Repo, target: &FileToPull) -> Result<Partial> {
+        let path = repo.partial(&target.digest);
         let failed = |error: io::Error| Error::new(format!("cannot be opened ({error})")).of(path.display());
         let mut options = fs::OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
-        let mut hasher = wanted.digest.hasher(wanted.size);
+        let mut hasher = target.digest.hasher(target.size);
         let length = hasher.update_from(&file).map_err(failed)?;
-        let mut partial = Partial { path: path.clone(), file, length, hasher, pieced: length > 0 };
-        if length > wanted.size {
-            partial.clear(wanted).map_err(failed)?;
+        let mut partial = Partial { path: path.clone(), file, length, hasher, resumed: length > 0 };
+        if length > target.size {
+            partial.clear(target).map_err(failed)?;
         }
         Ok(partial)
     }
 
-    /// Throws away what is there.
-    fn clear(&mut self, wanted: &Wanted) -> io::Result<()> {
+    /// Discards the bytes so far.
+    fn clear(&mut self, target: &FileToPull) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.seek(SeekFrom::Start(0))?;
         self.length = 0;
-        self.hasher = wanted.digest.hasher(wanted.size);
-        self.pieced = false;
+        self.hasher = target.digest.hasher(target.size);
+        self.resumed = false;
         Ok(())
     }
 
-    fn start_over(&mut self, wanted: &Wanted) -> Result<(), Failure> {
-        self.clear(wanted).map_err(|error| self.unwritable(wanted, error))
+    fn start_over(&mut self, target: &FileToPull) -> Result<(), RequestFailure> {
+        self.clear(target).map_err(|error| self.unwritable(target, error))
     }
 
-    /// One request: takes in what the server sends, and answers when the file
-    /// is whole and right. The caller repeats it after a passing failure.
+    /// Sends one request and appends the response; returns when the file is
+    /// complete and verified. The caller repeats it after a transient failure.
     pub fn advance(
         &mut self,
-        client: &Client,
-        wanted: &Wanted,
-        progress: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<(), Failure> {
-        if self.length < wanted.size {
-            let answer = client.send(Method::Get, &wanted.url, self.length)?;
-            self.accept(&answer, wanted)?;
-            self.receive(answer, wanted, progress)?;
+        client: &HubClient,
+        target: &FileToPull,
+        progress: &mut dyn FnMut(PullProgress<'_>),
+    ) -> Result<(), RequestFailure> {
+        if self.length < target.size {
+            let response = client.send(Method::Get, &target.url, self.length)?;
+            self.accept(&response, target)?;
+            self.receive(response, target, progress)?;
         }
-        self.check(wanted)
+        self.check(target)
     }
 
-    /// Holds the answer's headers against what was asked for.
-    fn accept(&mut self, answer: &Answer, wanted: &Wanted) -> Result<(), Failure> {
-        let told = answer.told.etag.as_deref().and_then(Digest::parse);
-        if let Some(told) = told.filter(|told| told.contradicts(&wanted.digest)) {
-            let want = wanted.digest;
-            return Err(Failure::fatal(format!(
-                "the server's etag is {told}, the listing says {want}; pull again"
+    /// Compares the response's headers with the request.
+    fn accept(&mut self, response: &HubResponse, target: &FileToPull) -> Result<(), RequestFailure> {
+        let etag = response.metadata.etag.as_deref().and_then(Digest::parse);
+        if let Some(etag) = etag.filter(|etag| etag.contradicts(&target.digest)) {
+            let expected = target.digest;
+            return Err(RequestFailure::permanent(format!(
+                "the server's etag is {etag}, the listing's digest {expected}; pull again"
             )));
         }
-        match answer.status.as_u16() {
-            206 => self.accept_range(answer, wanted)?,
+        match response.status.as_u16() {
+            206 => self.accept_range(response, target)?,
             416 => {
-                self.start_over(wanted)?;
-                return Err(Failure::passing("the server has no such range; starting over".to_owned()));
+                self.start_over(target)?;
+                return Err(RequestFailure::transient(
+                    "the server has no such range; starting over".to_owned(),
+                ));
             }
-            // The range was ignored: the whole file comes.
-            _ if self.length > 0 => self.start_over(wanted)?,
+            // The server ignored the range and sends the whole file.
+            _ if self.length > 0 => self.start_over(target)?,
             _ => {}
         }
-        let left = wanted.size - self.length;
-        let promised =
-            text_of(&answer.headers, CONTENT_LENGTH.as_str()).and_then(|text| text.parse::<u64>().ok());
-        match promised.filter(|promised| *promised != left) {
+        let left = target.size - self.length;
+        let announced =
+            text_of(&response.headers, CONTENT_LENGTH.as_str()).and_then(|text| text.parse::<u64>().ok());
+        match announced.filter(|announced| *announced != left) {
             None => Ok(()),
-            Some(promised) => Err(Failure::fatal(format!(
-                "the server promises {promised} bytes, but {left} are needed; the file and its listing disagree"
+            Some(announced) => Err(RequestFailure::permanent(format!(
+                "the server announces {announced} bytes, but {left} are needed; the file and its listing disagree"
             ))),
         }
     }
 
-    /// A 206 must bring exactly the bytes that are missing; else the next
-    /// request asks for the whole file.
-    fn accept_range(&mut self, answer: &Answer, wanted: &Wanted) -> Result<(), Failure> {
-        let need = format!("bytes {}-{}/{}", self.length, wanted.size - 1, wanted.size);
-        let found = text_of(&answer.headers, CONTENT_RANGE.as_str()).unwrap_or("none");
+    /// Checks that a 206 has exactly the missing bytes; otherwise the next
+    /// request starts over.
+    fn accept_range(&mut self, response: &HubResponse, target: &FileToPull) -> Result<(), RequestFailure> {
+        let need = format!("bytes {}-{}/{}", self.length, target.size - 1, target.size);
+        let found = text_of(&response.headers, CONTENT_RANGE.as_str()).unwrap_or("none");
         if found == need {
-            self.pieced |= self.length > 0;
+            self.resumed |= self.length > 0;
             return Ok(());
         }
-        let sentence =
-            format!("the server sends the range {found:?} where {need:?} was asked for; starting over");
-        self.start_over(wanted)?;
-        Err(Failure::passing(sentence))
+        let sentence = format!("the server sends the range {found:?} instead of {need:?}; starting over");
+        self.start_over(target)?;
+        Err(RequestFailure::transient(sentence))
     }
 
     fn receive(
         &mut self,
-        mut answer: Answer,
-        wanted: &Wanted,
-        progress: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<(), Failure> {
+        mut response: HubResponse,
+        target: &FileToPull,
+        progress: &mut dyn FnMut(PullProgress<'_>),
+    ) -> Result<(), RequestFailure> {
         let mut buffer = vec![0; CHUNK_BYTES];
         loop {
-            let count = answer.body.read(&mut buffer)?;
+            let count = response.body.read(&mut buffer)?;
             if count == 0 {
                 break;
             }
-            if count as u64 > wanted.size - self.length {
+            if count as u64 > target.size - self.length {
                 self.discard();
-                let size = wanted.size;
-                return Err(Failure::fatal(format!(
+                let size = target.size;
+                return Err(RequestFailure::permanent(format!(
                     "the server sends more than the {size} bytes of the file; it was discarded"
                 )));
             }
             let bytes = &buffer[..count];
-            self.file.write_all(bytes).map_err(|error| self.unwritable(wanted, error))?;
+            self.file.write_all(bytes).map_err(|error| self.unwritable(target, error))?;
             self.hasher.update(bytes);
             self.length += count as u64;
-            progress(Progress::Received { file: &wanted.name, bytes: self.length, of: wanted.size });
+            progress(PullProgress::Received { file: &target.name, bytes: self.length, of: target.size });
         }
-        if self.length < wanted.size {
-            let (length, size) = (self.length, wanted.size);
-            return Err(Failure::passing(format!("the connection was cut after {length} of {size} bytes")));
+        if self.length < target.size {
+            let (length, size) = (self.length, target.size);
+            return Err(RequestFailure::transient(format!(
+                "the connection was cut after {length} of {size} bytes"
+            )));
         }
         Ok(())
     }
 
-    /// Compares the digest of a file of full length.
-    fn check(&mut self, wanted: &Wanted) -> Result<(), Failure> {
+    /// Checks the digest of a file of full length.
+    fn check(&mut self, target: &FileToPull) -> Result<(), RequestFailure> {
         let found = self.hasher.clone().finish();
-        if found == wanted.digest {
+        if found == target.digest {
             return Ok(());
         }
-        let want = wanted.digest;
-        if self.pieced {
-            self.start_over(wanted)?;
-            return Err(Failure::passing(format!(
-                "the resumed file hashes to {found}, needed {want}; starting over"
+        let expected = target.digest;
+        if self.resumed {
+            self.start_over(target)?;
+            return Err(RequestFailure::transient(format!(
+                "the resumed file has the digest {found} instead of {expected}; starting over"
             )));
         }
         self.discard();
-        Err(Failure::fatal(format!(
-            "the file hashes to {found}, needed {want}; it was discarded: \
-             something between here and the server changes bytes"
+        Err(RequestFailure::permanent(format!(
+            "the file has the digest {found} instead of {expected} and was discarded; \
+             a proxy may have changed it"
         )))
     }
 
-    /// Gives the whole, checked file its final name, so that it lasts.
-    pub fn publish(self, repo: &Repo, wanted: &Wanted) -> Result<()> {
-        let path = repo.blob(&wanted.digest);
+    /// Syncs the verified file and gives it its final name.
+    pub fn publish(self, repo: &Repo, target: &FileToPull) -> Result<()> {
+        let path = repo.blob(&target.digest);
         let publish = || {
             self.file.sync_all()?;
             fs::rename(&self.path, &path)?;
             sync_folder_of(&path)
         };
-        publish().map_err(|error| Error::new(format!("cannot be put in place ({error})")).of(path.display()))
+        publish().map_err(|error| Error::new(format!("cannot be written ({error})")).of(path.display()))
     }
 
-    /// Removes bytes that are known to be wrong. Where even that fails, the
-    /// digest still keeps them from ever being published.
+    /// Removes wrong bytes. If that fails, the digest check still prevents their
+    /// publication.
     fn discard(&self) {
         let _ = fs::remove_file(&self.path);
     }
 
-    fn unwritable(&self, wanted: &Wanted, error: io::Error) -> Failure {
+    fn unwritable(&self, target: &FileToPull, error: io::Error) -> RequestFailure {
         let path = self.path.display();
         if error.kind() == io::ErrorKind::StorageFull {
-            let left = wanted.size - self.length;
-            return Failure::fatal(format!(
-                "{path}: the disk is full, {left} more bytes are needed; make room and pull again"
+            let left = target.size - self.length;
+            return RequestFailure::permanent(format!(
+                "{path}: the disk is full, {left} more bytes are needed; free space and pull again"
             ));
         }
-        Failure::fatal(format!("{path}: cannot be written ({error})"))
+        RequestFailure::permanent(format!("{path}: cannot be written ({error})"))
     }
 }

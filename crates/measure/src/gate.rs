@@ -1,13 +1,13 @@
-//! The gate: a model passes if its hidden states and logits lie within the
-//! derived bound and its greedy text is that of the golden, or leaves it only
-//! where both sides found both tokens likely.
+//! The accuracy gate. A model passes if its hidden states and logits are within the
+//! derived bound, and its greedy text equals the golden's up to a step at which each
+//! side's token is in the other's top five.
 
-use girih_engine::{Engine, Request, Sampling, What};
+use girih_engine::{Engine, EventKind, Request, Sampling};
 use serde::Serialize;
 
 use crate::golden::{Golden, Prompt};
 use crate::layers::{LayerRow, diagnose};
-use crate::{Bound, Result};
+use crate::{ErrorBound, Result};
 
 /// The outcome for a model.
 #[derive(Clone, Debug, Serialize)]
@@ -23,23 +23,23 @@ pub struct Verdict {
 pub struct PromptVerdict {
     /// Its index in the golden.
     pub prompt: usize,
-    /// Its length.
+    /// Its number of tokens.
     pub tokens: usize,
     /// Whether it passed.
     pub passed: bool,
-    /// The largest difference of a logit.
+    /// The largest absolute difference of a logit.
     pub logits_max_abs: f64,
-    /// The first layer with a value out of bound, and which token's it is.
+    /// The first layer with a value beyond its bound, and its token.
     pub first_out_of_bound: Option<LayerRow>,
-    /// How many greedy tokens are equal.
+    /// The number of greedy tokens before the first difference.
     pub equal_tokens: usize,
-    /// How many greedy tokens the golden has.
+    /// The number of greedy tokens in the golden.
     pub greedy_tokens: usize,
-    /// Where the greedy texts part, if they do.
+    /// The first difference of the greedy texts, if any.
     pub divergence: Option<Divergence>,
 }
 
-/// Where two greedy texts part.
+/// The first difference of two greedy texts.
 #[derive(Clone, Debug, Serialize)]
 pub struct Divergence {
     /// The step, counted from 0.
@@ -48,25 +48,30 @@ pub struct Divergence {
     pub ours: u32,
     /// The token of the golden.
     pub golden: u32,
-    /// Whether the model's token is among the golden's five likeliest.
+    /// Whether the model's token is in the golden's top five.
     pub ours_in_golden_top5: bool,
-    /// Whether the golden's token is among the model's five likeliest.
+    /// Whether the golden's token is in the model's top five.
     pub golden_in_our_top5: bool,
 }
 
 impl Divergence {
-    /// Whether each side's token stands in the other's top five.
+    /// Whether each side's token is in the other's top five.
     pub fn tolerable(&self) -> bool {
         self.ours_in_golden_top5 && self.golden_in_our_top5
     }
 }
 
-/// Holds a model of `layers` layers against every prompt of a golden that was
-/// read for its sizes.
+/// Compares a model of `layers` layers with every prompt of a golden, which must have
+/// been read for the model's sizes.
 ///
 /// # Errors
 /// When a prompt does not fit into the context, or a step fails.
-pub fn verify(engine: &mut Engine<'_>, golden: &Golden, layers: usize, bound: &Bound) -> Result<Verdict> {
+pub fn verify(
+    engine: &mut Engine<'_>,
+    golden: &Golden,
+    layers: usize,
+    bound: &ErrorBound,
+) -> Result<Verdict> {
     let mut prompts = Vec::with_capacity(golden.prompts.len());
     for (index, prompt) in golden.prompts.iter().enumerate() {
         let rows = diagnose(engine, prompt, layers, bound)?;
@@ -87,7 +92,7 @@ pub fn verify(engine: &mut Engine<'_>, golden: &Golden, layers: usize, bound: &B
     Ok(Verdict { passed: prompts.iter().all(|prompt| prompt.passed), prompts })
 }
 
-/// Continues the prompt by greatest logit, up to the first token that differs.
+/// Continues the prompt greedily, up to the first token that differs.
 fn greedy(engine: &mut Engine<'_>, prompt: &Prompt) -> Result<(usize, Option<Divergence>)> {
     let reference = &prompt.reference;
     let request = Request {
@@ -101,10 +106,10 @@ fn greedy(engine: &mut Engine<'_>, prompt: &Prompt) -> Result<(usize, Option<Div
     let mut equal = 0;
     while !engine.is_idle() {
         for event in engine.step() {
-            let (ours, top) = match &event.what {
-                What::Token { id, logprobs, .. } => (*id, logprobs),
-                What::Failed(error) => return Err(error.clone()),
-                What::Prefilled(_) | What::Finished { .. } => continue,
+            let (ours, top) = match &event.kind {
+                EventKind::Token { id, logprobs, .. } => (*id, logprobs),
+                EventKind::Failed(error) => return Err(error.clone()),
+                EventKind::Prefilled(_) | EventKind::Finished { .. } => continue,
             };
             let golden = reference.greedy[equal];
             if ours == golden {

@@ -1,65 +1,65 @@
-//! Golden files: what transformers computes for a few prompts.
+//! Golden files: the outputs of transformers for a few prompts.
 //!
 //! A golden is a safetensors file with, for each prompt `I` and each precision
 //! `P` (`f32`, `bf16`): `pI.input_ids [T]`, `pI.hidden_P [L+1, T, D]` (the
-//! embeddings, what each layer hands on, the last one after the final norm),
-//! `pI.logits_P [T, V]`, `pI.greedy_P [N]` (the continuation by greatest logit),
-//! `pI.margin_P [N]` (how far the greatest logit lies above the second) and
-//! `pI.step_top5_P [N, 5]` (the ids of the five greatest logits of each step).
-//! `scripts/make_golden.py` makes one from any model that transformers runs.
+//! embeddings, then the output of each layer, the last one after the final
+//! norm), `pI.logits_P [T, V]`, `pI.greedy_P [N]` (the greedy continuation),
+//! `pI.margin_P [N]` (the difference between the two largest logits) and
+//! `pI.step_top5_P [N, 5]` (the ids of the five largest logits of each step).
+//! `scripts/make_golden.py` writes one from any model that transformers runs.
 
 use std::path::Path;
 
-use girih_file::Limits;
+use girih_file::FileLimits;
 use girih_file::{Container, TensorInfo};
 use girih_tensor::{DType, View};
 
-use crate::{Error, Precision, Result};
+use crate::{Error, GoldenPrecision, Result};
 
-/// Values above which a golden tensor is refused: 2³¹ of them are 8 GiB.
-const MOST_VALUES: usize = 1 << 31;
+/// The maximum number of values of a golden tensor: 2³¹ values are 8 GiB.
+const MAX_VALUES: usize = 1 << 31;
 
-/// The sizes of the model that a golden must be of.
+/// The sizes that a golden must have: those of the model.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
-    /// How many layers it has.
+pub struct GoldenSizes {
+    /// The number of layers.
     pub layers: usize,
-    /// Values of a hidden state.
+    /// The number of values of a hidden state.
     pub width: usize,
-    /// Scores in a row of logits; ids are below it.
+    /// The number of logits of a row; ids are below it.
     pub vocabulary: usize,
 }
 
 /// The prompts of a golden file, at one precision.
 #[derive(Debug)]
 pub struct Golden {
-    /// In the order of the file.
+    /// The prompts in the order of the file.
     pub prompts: Vec<Prompt>,
 }
 
-/// One prompt and what transformers makes of it.
+/// One prompt and the outputs of transformers for it.
 #[derive(Debug)]
 pub struct Prompt {
     /// The tokens.
     pub tokens: Vec<u32>,
-    /// What is computed from them.
-    pub reference: Reference,
+    /// The outputs for them.
+    pub reference: ReferenceOutputs,
 }
 
-/// What transformers computes from a prompt.
+/// The outputs of transformers for a prompt.
 #[derive(Debug)]
-pub struct Reference {
-    /// One entry per hidden state, `[T, D]` row after row.
+pub struct ReferenceOutputs {
+    /// The hidden states, each `[T, D]`, row after row.
     pub hidden: Vec<Vec<f32>>,
     /// The hidden size.
     pub width: usize,
     /// `[T, V]`, row after row.
     pub logits: Vec<f32>,
-    /// Scores in a row of logits.
+    /// The number of logits of a row.
     pub vocabulary: usize,
     /// The greedy continuation.
     pub greedy: Vec<u32>,
-    /// The five likeliest tokens of each step.
+    /// The five most likely tokens of each step.
     pub top5: Vec<[u32; 5]>,
 }
 
@@ -67,11 +67,10 @@ impl Golden {
     /// Reads the goldens of one precision for a model of these sizes.
     ///
     /// # Errors
-    /// When the file is no golden, has none of this precision, or is of a model
-    /// of other sizes.
-    pub fn read(path: &Path, precision: Precision, sizes: &Sizes) -> Result<Golden> {
-        let container = Container::open(path, &Limits::DEFAULT)?;
-        let file = File { container, suffix: precision.name(), sizes };
+    /// When the file is not a golden, lacks this precision, or has other sizes.
+    pub fn read(path: &Path, precision: GoldenPrecision, sizes: &GoldenSizes) -> Result<Golden> {
+        let container = Container::open(path, &FileLimits::DEFAULT)?;
+        let file = GoldenFile { container, suffix: precision.name(), sizes };
         let mut prompts = Vec::new();
         while file.has(&format!("p{}.input_ids", prompts.len())) {
             let prompt = file.prompt(prompts.len());
@@ -85,13 +84,13 @@ impl Golden {
     }
 }
 
-struct File<'a> {
+struct GoldenFile<'a> {
     container: Container,
     suffix: &'static str,
-    sizes: &'a Sizes,
+    sizes: &'a GoldenSizes,
 }
 
-impl File<'_> {
+impl GoldenFile<'_> {
     fn has(&self, name: &str) -> bool {
         self.container.tensors().contains_key(name)
     }
@@ -99,7 +98,7 @@ impl File<'_> {
     fn prompt(&self, index: usize) -> Result<Prompt> {
         let name = |part: &str| format!("p{index}.{part}_{}", self.suffix);
         let tokens = self.ids(&format!("p{index}.input_ids"), 1)?;
-        let Sizes { layers, width, vocabulary } = *self.sizes;
+        let GoldenSizes { layers, width, vocabulary } = *self.sizes;
         let rows = tokens.len();
         let hidden = self.numbers(&name("hidden"), &[layers + 1, rows, width])?;
         let logits = self.numbers(&name("logits"), &[rows, vocabulary])?;
@@ -108,7 +107,7 @@ impl File<'_> {
         if top5.len() != 5 * greedy.len() {
             let (steps, top5) = (greedy.len(), top5.len());
             return Err(Error::new(format!(
-                "prompt {index} has {steps} greedy tokens and {top5} likeliest; 5 of each step are needed"
+                "prompt {index} has {steps} greedy tokens and {top5} top-5 tokens; 5 per step are needed"
             )));
         }
         if let Some(id) = tokens.iter().find(|id| **id as usize >= vocabulary) {
@@ -116,7 +115,7 @@ impl File<'_> {
                 "prompt {index} has the token {id}, which is outside the model's vocabulary of {vocabulary}"
             )));
         }
-        let reference = Reference {
+        let reference = ReferenceOutputs {
             hidden: hidden.chunks_exact(rows * width).map(<[f32]>::to_vec).collect(),
             width,
             logits,
@@ -130,7 +129,7 @@ impl File<'_> {
     /// A tensor of floats, row after row.
     fn numbers(&self, name: &str, extents: &[usize]) -> Result<Vec<f32>> {
         let info = self.container.tensor(name)?;
-        if info.shape.extents() != extents || info.shape.elements() > MOST_VALUES {
+        if info.shape.extents() != extents || info.shape.elements() > MAX_VALUES {
             let shape = info.shape;
             return Err(Error::new(format!(
                 "tensor '{name}' has the shape {shape}; for this model and prompt it must be {extents:?}"
@@ -149,7 +148,7 @@ impl File<'_> {
     fn ids(&self, name: &str, rank: usize) -> Result<Vec<u32>> {
         let info = self.container.tensor(name)?;
         let extents = info.shape.extents();
-        if extents.len() != rank || extents.contains(&0) || info.shape.elements() > MOST_VALUES {
+        if extents.len() != rank || extents.contains(&0) || info.shape.elements() > MAX_VALUES {
             let shape = info.shape;
             return Err(Error::new(format!(
                 "tensor '{name}' has the shape {shape}; {rank} dimensions are needed, none of them 0"

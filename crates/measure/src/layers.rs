@@ -1,40 +1,40 @@
-//! The microscope: hidden states and logits against their goldens, or against
-//! what another backend makes of the same tokens, one row per layer.
+//! Comparison of hidden states and logits with a golden, or with another backend's
+//! outputs for the same tokens, one row per layer.
 
 use girih_engine::Engine;
 use serde::Serialize;
 
-use crate::bound::{Depth, rms};
+use crate::bound::{ValueDepth, rms};
 use crate::golden::Prompt;
-use crate::{Bound, Hidden, Result};
+use crate::{ErrorBound, HiddenStates, Result};
 
-/// How one hidden state, or the logits, agree with their golden.
+/// The difference between one hidden state, or the logits, and its golden.
 #[derive(Clone, Debug, Serialize)]
 pub struct LayerRow {
     /// `embed`, `layers.{i}.out`, `head.norm` or `logits`.
     pub layer: String,
-    /// The least cosine of the angle between a row and its golden.
+    /// The smallest cosine similarity of a row and its golden.
     pub cosine: f64,
-    /// The largest difference of a value.
+    /// The largest absolute difference of a value.
     pub max_abs: f64,
     /// The root mean square of all differences.
     pub rms: f64,
-    /// The largest share of its bound that a difference takes; over 1 it is
-    /// out of bound.
+    /// The largest ratio of a difference to its bound; above 1 the difference exceeds
+    /// its bound.
     pub of_bound: f64,
-    /// The token at which `of_bound` is reached.
+    /// The token with the ratio `of_bound`.
     pub worst_token: usize,
 }
 
 impl LayerRow {
-    /// Whether every value lies within its bound.
+    /// Whether every value is within its bound.
     pub fn within(&self) -> bool {
         self.of_bound <= 1.0
     }
 }
 
-/// Runs a prompt and compares every hidden state and the logits of a model of
-/// `layers` layers, for whose sizes the golden was read.
+/// Runs a prompt and compares every hidden state and the logits. The golden must have
+/// been read for the sizes of the model, which has `layers` layers.
 ///
 /// # Errors
 /// When the prompt does not fit into the context, or a step fails.
@@ -42,10 +42,10 @@ pub fn diagnose(
     engine: &mut Engine<'_>,
     prompt: &Prompt,
     layers: usize,
-    bound: &Bound,
+    bound: &ErrorBound,
 ) -> Result<Vec<LayerRow>> {
     let reference = &prompt.reference;
-    let mut hidden = Hidden::of(layers);
+    let mut hidden = HiddenStates::of(layers);
     let mut logits = Vec::with_capacity(reference.logits.len());
     engine.logits(&prompt.tokens, &mut hidden, |_, row| logits.extend_from_slice(row))?;
     let mut rows = Vec::with_capacity(layers + 2);
@@ -55,7 +55,7 @@ pub fn diagnose(
             &hidden.states[index],
             want,
             reference.width,
-            Depth::Layers(index),
+            ValueDepth::Layers(index),
             bound,
         ));
     }
@@ -64,15 +64,15 @@ pub fn diagnose(
         &logits,
         &reference.logits,
         reference.vocabulary,
-        Depth::Logits(layers),
+        ValueDepth::Logits(layers),
         bound,
     ));
     Ok(rows)
 }
 
 /// Runs tokens on two engines of one model of `layers` layers, and compares
-/// every hidden state and the logits that follow the last token. `reference`
-/// is what the bound is of.
+/// every hidden state and the logits that follow the last token. `bound` is
+/// relative to `reference`.
 ///
 /// # Errors
 /// When the tokens do not fit into a context, or a step fails.
@@ -81,23 +81,30 @@ pub fn diagnose_against(
     reference: &mut Engine<'_>,
     tokens: &[u32],
     layers: usize,
-    bound: &Bound,
+    bound: &ErrorBound,
 ) -> Result<Vec<LayerRow>> {
-    let (mut got, mut want) = (Hidden::every(layers), Hidden::every(layers));
+    let (mut got, mut want) = (HiddenStates::every(layers), HiddenStates::every(layers));
     let logits = [engine.last_logits(tokens, &mut got)?, reference.last_logits(tokens, &mut want)?];
     let (mut rows, names) = (Vec::with_capacity(layers + 3), &got);
     for (index, (got, want)) in got.states.iter().zip(&want.states).enumerate() {
-        // The norm of the last row alone comes after the last layer.
+        // The head's norm runs for the last row only.
         let of = if index > layers { 1 } else { tokens.len().max(1) };
-        let depth = Depth::Layers(index.min(layers));
+        let depth = ValueDepth::Layers(index.min(layers));
         rows.push(compare(names.name(index), got, want, want.len() / of, depth, bound));
     }
-    rows.push(compare("logits", &logits[0], &logits[1], logits[1].len(), Depth::Logits(layers), bound));
+    rows.push(compare("logits", &logits[0], &logits[1], logits[1].len(), ValueDepth::Logits(layers), bound));
     Ok(rows)
 }
 
-/// Compares rows of `width` values, so deep in the model.
-fn compare(layer: &str, got: &[f32], want: &[f32], width: usize, depth: Depth, bound: &Bound) -> LayerRow {
+/// Compares rows of `width` values at a depth of the model.
+fn compare(
+    layer: &str,
+    got: &[f32],
+    want: &[f32],
+    width: usize,
+    depth: ValueDepth,
+    bound: &ErrorBound,
+) -> LayerRow {
     let mut row = LayerRow {
         layer: layer.to_owned(),
         cosine: 1.0,
@@ -109,7 +116,7 @@ fn compare(layer: &str, got: &[f32], want: &[f32], width: usize, depth: Depth, b
     assert_eq!(
         got.len(),
         want.len(),
-        "the golden was read for the sizes of another model than '{layer}' is of"
+        "the golden was read for another model's sizes, not for those of '{layer}'"
     );
     let mut squares = 0.0;
     for (token, (got, want)) in got.chunks_exact(width).zip(want.chunks_exact(width)).enumerate() {
@@ -126,16 +133,16 @@ fn compare(layer: &str, got: &[f32], want: &[f32], width: usize, depth: Depth, b
     row
 }
 
-/// The share of its bound that a difference takes; infinite where the golden
-/// itself is, for then nothing is known.
+/// Returns the ratio of a difference to its bound; infinite if the bound is, because the
+/// golden is not finite.
 fn share(difference: f64, bound: f64) -> f64 {
     if bound.is_finite() { difference / bound.max(f64::MIN_POSITIVE) } else { f64::INFINITY }
 }
 
-/// The largest difference; infinite where one side is no number.
+/// Returns the largest absolute difference; infinite if a value is NaN.
 fn largest_difference(got: &[f32], want: &[f32]) -> f64 {
     let differences = got.iter().zip(want).map(|(&a, &b)| (f64::from(a) - f64::from(b)).abs());
-    differences.fold(0.0, |most, d| if d.is_nan() { f64::INFINITY } else { most.max(d) })
+    differences.fold(0.0, |max, d| if d.is_nan() { f64::INFINITY } else { max.max(d) })
 }
 
 fn cosine(a: &[f32], b: &[f32]) -> f64 {

@@ -1,7 +1,6 @@
-//! Is it right, and is it fast: a loaded model against goldens made by
-//! transformers, layer by layer and token by token; its times, and the work that
-//! it cannot do without. It compares and reports; it computes nothing that a
-//! user would call inference, and never prints.
+//! Accuracy and speed of a loaded model: comparison with golden outputs of
+//! transformers, layer by layer and token by token; times, and the minimal work of a
+//! step. This crate compares and reports. It implements no inference and never prints.
 #![forbid(unsafe_code)]
 
 mod bound;
@@ -9,19 +8,19 @@ mod gate;
 mod golden;
 mod hidden;
 mod layers;
+mod minimal_work;
 mod perplexity;
 mod profile;
 pub mod record;
 mod speed;
-mod work;
 
-pub use bound::{Bound, Depth, Precision};
+pub use bound::{ErrorBound, GoldenPrecision, ValueDepth};
 pub use gate::{Divergence, PromptVerdict, Verdict, verify};
 pub use girih_tensor::{Error, Result};
-pub use golden::{Golden, Prompt, Reference, Sizes};
-pub use hidden::Hidden;
+pub use golden::{Golden, GoldenSizes, Prompt, ReferenceOutputs};
+pub use hidden::HiddenStates;
 pub use layers::{LayerRow, diagnose, diagnose_against};
+pub use minimal_work::{MinimalWork, WorkRows};
 pub use perplexity::{Perplexity, perplexity};
 pub use profile::{Amounts, Profile, ProfileRow, profile};
-pub use speed::{Case, Spread, Times, first_token, random_tokens, speed};
-pub use work::{Rows, Work};
+pub use speed::{BenchCase, BenchTimes, Spread, first_token, random_tokens, speed};

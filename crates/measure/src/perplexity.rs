@@ -1,4 +1,4 @@
-//! Perplexity: how surprised a model is by a text.
+//! The perplexity of a model on a text.
 
 use girih_engine::Engine;
 use girih_graph::backend::Unwatched;
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::Result;
 
-/// The surprise of a text.
+/// The perplexity of a text.
 #[derive(Clone, Debug, Serialize)]
 pub struct Perplexity {
-    /// Tokens whose surprise counts: all that something precedes.
+    /// The number of scored tokens: all but the first.
     pub scored: usize,
-    /// The mean negative logarithm of a token's probability, in nats.
+    /// The mean negative log-likelihood of a token, in nats.
     pub nll: f64,
     /// `exp(nll)`.
     pub perplexity: f64,
@@ -21,9 +21,9 @@ pub struct Perplexity {
 
 /// Scores `tokens` in windows of up to `window` tokens.
 ///
-/// Windows overlap by half: of all but the first, only the second half is
-/// scored, so every token but the first has at least half a window before it
-/// (the text's beginning excepted).
+/// Windows overlap by half. In every window but the first, only the second half is
+/// scored; so a scored token has at least half a window before it, except at the
+/// beginning of the text.
 ///
 /// # Errors
 /// When a window is larger than the engine's context, or a step fails.
@@ -49,7 +49,7 @@ pub fn perplexity(engine: &mut Engine<'_>, tokens: &[u32], window: usize) -> Res
     Ok(Perplexity { scored: surprises.len(), nll, perplexity: nll.exp(), tokens: surprises })
 }
 
-/// `−ln softmax(logits)[token]`.
+/// Returns `−ln softmax(logits)[token]`.
 fn surprise(logits: &[f32], token: u32) -> f64 {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|&logit| f64::from(logit - largest).exp()).sum();

@@ -1,8 +1,7 @@
-//! Where the time of a step goes: one row for each kind of node, such as the
-//! way down of all layers' feed-forward parts.
+//! The time of a step by kind of node, such as the down projections of all layers.
 //!
-//! The model is run without the engine: nothing is sampled or scheduled, so
-//! that the rows add up to the time of the steps.
+//! The model runs without the engine, without sampling or scheduling, so that the rows
+//! add up to the time of the steps.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -18,34 +17,34 @@ use crate::{Error, Result};
 /// The time of all nodes of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProfileRow {
-    /// The nodes' names, with a `*` for the number of the layer.
+    /// The names of the nodes, with `*` for the number of the layer.
     pub nodes: String,
     /// Their operator.
     pub op: &'static str,
-    /// Which of the device's ways to compute it ran.
+    /// The device's variant of the operator.
     pub variant: String,
-    /// How often a node ran.
+    /// The number of times that a node ran.
     pub count: u64,
-    /// Seconds of all of them.
+    /// The total time in seconds.
     pub seconds: f64,
-    /// Bytes of weights and state that they had to read.
+    /// The bytes of weights and state that they had to read.
     pub bytes: u64,
-    /// Operations that they had to do.
+    /// The operations that they had to execute.
     pub operations: u64,
 }
 
 /// The times of several steps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Profile {
-    /// A row for each kind of node, in the order in which they run.
+    /// One row per kind of node, in the order in which they run.
     pub rows: Vec<ProfileRow>,
-    /// Steps.
+    /// The number of steps.
     pub steps: u64,
-    /// Rows of all steps.
+    /// The number of rows of all steps.
     pub tokens: u64,
-    /// Seconds from the beginning of each step to its end.
+    /// The wall-clock time of all steps in seconds.
     pub wall_seconds: f64,
-    /// Where a node's row is among the rows, by operator and name.
+    /// The index of a node's row, by operator and name.
     #[serde(skip)]
     known: HashMap<&'static str, HashMap<String, usize>>,
 }
@@ -56,9 +55,9 @@ impl Profile {
         self.rows.iter().map(|row| row.seconds).sum()
     }
 
-    /// The row of a node, made if there is none.
+    /// Returns the row of a node; adds it if it is missing.
     fn row(&mut self, node: &NodeTime<'_>) -> &mut ProfileRow {
-        let fits = |row: &ProfileRow| row.op == node.op && row.variant.split(' ').eq(words(node));
+        let fits = |row: &ProfileRow| row.op == node.op && row.variant.split(' ').eq(variant_parts(node));
         if let Some(&index) = self.known.get(node.op).and_then(|known| known.get(node.name))
             && fits(&self.rows[index])
         {
@@ -67,7 +66,7 @@ impl Profile {
         let nodes = kind(node.name);
         let found = self.rows.iter().position(|row| fits(row) && row.nodes == nodes);
         let index = found.unwrap_or_else(|| {
-            let (op, variant) = (node.op, words(node).collect::<Vec<_>>().join(" "));
+            let (op, variant) = (node.op, variant_parts(node).collect::<Vec<_>>().join(" "));
             self.rows.push(ProfileRow {
                 nodes,
                 op,
@@ -104,42 +103,42 @@ impl Watch for Profile {
     }
 }
 
-/// The words of a node's variant; one that is empty where it has none.
-fn words<'a>(node: &NodeTime<'a>) -> impl Iterator<Item = &'static str> + use<'a> {
+/// Returns the parts of a node's variant; one empty part if it has none.
+fn variant_parts<'a>(node: &NodeTime<'a>) -> impl Iterator<Item = &'static str> + use<'a> {
     node.variant.iter().copied().chain(node.variant.is_empty().then_some(""))
 }
 
-/// A name with a `*` for every number between dots.
+/// Replaces every number between dots with `*`.
 fn kind(name: &str) -> String {
     let number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let parts: Vec<&str> = name.split('.').map(|part| if number(&part) { "*" } else { part }).collect();
     parts.join(".")
 }
 
-/// How much is profiled.
+/// How many tokens are profiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amounts {
-    /// Tokens that the sequence has before those that are timed.
+    /// Tokens of the sequence before those that are timed.
     pub depth: u32,
     /// Tokens of the prompt.
     pub prompt: u32,
-    /// Tokens that are generated after it, each in a step of its own.
+    /// Tokens after the prompt, each in a step of its own.
     pub generated: u32,
 }
 
-/// Runs a prompt of random tokens and then as many more, one by one. Yields
-/// the profiles of both; the depth before them is run untimed.
+/// Runs a prompt of random tokens, then further tokens one by one. Returns the profiles
+/// of both; the tokens of the depth run untimed before them.
 ///
 /// # Errors
 /// When the amounts do not fit into the loaded programs, or a step fails.
 pub fn profile(runner: &mut dyn Runner, amounts: Amounts, seed: u64) -> Result<[Profile; 2]> {
     let Amounts { depth, prompt, generated } = amounts;
     let total = u64::from(depth) + u64::from(prompt) + u64::from(generated);
-    let most = runner.max_key();
-    if total > u64::from(most.context) {
+    let max_key = runner.max_key();
+    if total > u64::from(max_key.context) {
         return Err(Error::new(format!(
-            "{total} tokens are to be run; the loaded programs take {}: enlarge the context",
-            most.context
+            "the profile needs {total} tokens; the loaded programs support {}: enlarge the context",
+            max_key.context
         )));
     }
     let tokens = random_tokens(&mut Random(seed), total as usize, runner.width());
@@ -147,12 +146,12 @@ pub fn profile(runner: &mut dyn Runner, amounts: Amounts, seed: u64) -> Result<[
     let mut sequence = ProfiledSequence { runner, tokens, blocks, position: 0, output: Vec::new() };
     let [mut prefill, mut decode] = [Profile::default(), Profile::default()];
     while sequence.position < depth {
-        sequence.step((depth - sequence.position).min(most.rows), Outputs::None, &mut Unwatched)?;
+        sequence.step((depth - sequence.position).min(max_key.rows), Outputs::None, &mut Unwatched)?;
     }
     while sequence.position < depth + prompt {
         let left = depth + prompt - sequence.position;
-        let outputs = if left <= most.rows { Outputs::Last } else { Outputs::None };
-        sequence.timed(left.min(most.rows), outputs, &mut prefill)?;
+        let outputs = if left <= max_key.rows { Outputs::Last } else { Outputs::None };
+        sequence.timed(left.min(max_key.rows), outputs, &mut prefill)?;
     }
     for _ in 0..generated {
         sequence.timed(1, Outputs::Last, &mut decode)?;
@@ -160,7 +159,7 @@ pub fn profile(runner: &mut dyn Runner, amounts: Amounts, seed: u64) -> Result<[
     Ok([prefill, decode])
 }
 
-/// A sequence of known tokens on its way through a runner.
+/// A sequence of given tokens that a runner runs step by step.
 struct ProfiledSequence<'a> {
     runner: &'a mut dyn Runner,
     tokens: Vec<u32>,
@@ -179,7 +178,7 @@ impl ProfiledSequence<'_> {
         Ok(())
     }
 
-    /// Runs the next tokens; yields the time that it took.
+    /// Runs the next tokens; returns the time.
     fn step(&mut self, rows: u32, outputs: Outputs, watch: &mut dyn Watch) -> Result<Duration> {
         let first = self.position as usize;
         let blocks: Vec<&[Block]> = self.blocks.iter().map(Vec::as_slice).collect();
@@ -206,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_share_a_row_and_ways_to_compute_do_not() {
+    fn layers_share_a_row_and_variants_do_not() {
         let node = |name, variant: &'static [&'static str]| NodeTime {
             name,
             op: "linear",

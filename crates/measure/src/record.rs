@@ -1,5 +1,5 @@
-//! Records of measurements: a CSV file that grows by a row at a time, so that
-//! figures of one machine can be compared over the project's life.
+//! Records of measurements: a CSV file to which rows are appended, so that the results
+//! of one machine can be compared over time.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -7,11 +7,11 @@ use std::path::Path;
 
 use crate::{Error, Result};
 
-/// Names and values of a row, in the order of its columns.
+/// The names and values of a row, in the order of the columns.
 pub type Fields = Vec<(&'static str, String)>;
 
-/// Appends a row to the file at `path`, which begins with the names of its
-/// columns; a file that is not there is made.
+/// Appends a row to the file at `path`, whose first line has the names of the columns;
+/// creates the file if it is missing.
 ///
 /// # Errors
 /// When the file has other columns, or cannot be read or written.
@@ -27,7 +27,7 @@ pub fn append(path: &Path, fields: &Fields) -> Result<()> {
     };
     if let Some(have) = have.as_ref().filter(|have| **have != header) {
         return Err(Error::new(format!(
-            "{}: the columns of the record are '{have}', of the row '{header}': move the file away",
+            "{}: the record has the columns '{have}', the row has '{header}': move the file away",
             path.display()
         )));
     }
@@ -38,16 +38,16 @@ pub fn append(path: &Path, fields: &Fields) -> Result<()> {
         OpenOptions::new().create(true).append(true).open(path).map_err(|error| fails("written", error))?;
     let begin = if have.is_none() { format!("{header}\n") } else { String::new() };
     let row = format!("{begin}{}\n", row(fields));
-    // In one call, so that two programs do not write into each other's rows.
+    // One write call, so that the rows of two programs do not interleave.
     file.write_all(row.as_bytes()).map_err(|error| fails("written", error))
 }
 
-/// The names of the columns, as a line of CSV.
+/// Returns the names of the columns as a line of CSV.
 pub fn header(fields: &Fields) -> String {
     line(fields.iter().map(|(name, _)| *name))
 }
 
-/// The values, as a line of CSV.
+/// Returns the values as a line of CSV.
 pub fn row(fields: &Fields) -> String {
     line(fields.iter().map(|(_, value)| value.as_str()))
 }
@@ -56,7 +56,7 @@ fn line<'a>(values: impl Iterator<Item = &'a str>) -> String {
     values.map(quoted).collect::<Vec<_>>().join(",")
 }
 
-/// A value as CSV has it (RFC 4180): quoted where it holds what ends a value.
+/// Quotes a value if it contains a separator, a quote or a line break (RFC 4180).
 fn quoted(value: &str) -> String {
     if value.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", value.replace('"', "\"\""))

@@ -1,33 +1,32 @@
-//! How fast a loaded model is, through the engine as users run it: the time of
-//! a prefill and of generated tokens, at any depth of the context.
+//! Benchmarks of a loaded model through the engine: the times of prefill and decode at
+//! any depth of the context.
 //!
-//! A measurement is repeated on prompts of random tokens; one round before the
-//! counted ones warms caches up. Times are the engine's own: the steps of the
-//! model and the choice of tokens.
+//! A measurement is repeated with prompts of random tokens, after one warm-up round.
+//! Times are the engine's: the steps of the model and the choice of tokens.
 
 use std::time::{Duration, Instant};
 
-use girih_engine::{Engine, Event, Request, Sampling, Stats, What};
+use girih_engine::{Engine, EventKind, Request, RequestEvent, Sampling, Stats};
 use girih_tensor::Random;
 use serde::Serialize;
 
 use crate::{Error, Result};
 
-/// What a row of a benchmark measures.
+/// One row of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Case {
-    /// Tokens of the prompt that is timed; 0 where generation is.
+pub struct BenchCase {
+    /// Tokens of the timed prefill; 0 if decode is timed.
     pub prompt: u32,
-    /// Tokens that are generated and timed; 0 where the prompt is.
+    /// Tokens of the timed decode; 0 if prefill is timed.
     pub generated: u32,
-    /// Tokens that each sequence has before those that are timed.
+    /// Tokens of each sequence before those that are timed.
     pub depth: u32,
-    /// Sequences that generate together.
+    /// The number of sequences that decode concurrently.
     pub parallel: u32,
 }
 
-impl Case {
-    /// llama-bench's name of it: `pp512`, `tg128 @ d4096`.
+impl BenchCase {
+    /// The name that llama-bench uses: `pp512`, `tg128 @ d4096`.
     pub fn name(&self) -> String {
         let test = match self.generated {
             0 => format!("pp{}", self.prompt),
@@ -37,47 +36,47 @@ impl Case {
         if self.depth == 0 { test } else { format!("{test} @ d{}", self.depth) }
     }
 
-    /// The tokens that are timed, of all sequences.
+    /// The number of timed tokens, all sequences together.
     pub fn tokens(&self) -> u32 {
         (self.prompt + self.generated) * self.parallel
     }
 
-    /// The positions that a sequence takes, with the token that ends it; while
-    /// other prompts are run, steps of at least 64 rows, it generates already.
+    /// The positions of a sequence, including its last token. It includes tokens generated
+    /// while the prompts of the other sequences run, in steps of at least 64 rows.
     pub fn positions(&self) -> u32 {
         let others = (self.parallel - 1) * (self.start() / 64 + 2);
         self.start() + self.prompt + self.generated + others + 1
     }
 
-    /// The position of the first token that is timed. Generation goes on from
-    /// some token, so that it starts at 1 at least.
+    /// The position of the first timed token. Decode continues a token, so it starts at 1
+    /// or later.
     pub fn start(&self) -> u32 {
         if self.generated > 0 { self.depth.max(1) } else { self.depth }
     }
 }
 
-/// Times of one [`Case`], in the order in which they were taken.
+/// The times of one [`BenchCase`], in the order of measurement.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Times {
+pub struct BenchTimes {
     /// The time of each repetition.
     pub samples: Vec<Duration>,
-    /// The tokens of a repetition.
+    /// The number of tokens of a repetition.
     pub tokens: u32,
 }
 
-impl Times {
+impl BenchTimes {
     /// Tokens per second of each repetition.
     pub fn rates(&self) -> Vec<f64> {
         self.samples.iter().map(|time| f64::from(self.tokens) / time.as_secs_f64().max(1e-9)).collect()
     }
 }
 
-/// Times `case` so many times, after a round that is not counted.
+/// Times `case` `repetitions` times, after one warm-up round.
 ///
 /// # Errors
-/// When the case exceeds the engine's limits, a step fails, or the engine
-/// holds other tokens than the case says.
-pub fn speed(engine: &mut Engine<'_>, case: Case, repetitions: u32, seed: u64) -> Result<Times> {
+/// When the case exceeds the engine's limits, a step fails, or the engine runs another
+/// number of tokens than the case states.
+pub fn speed(engine: &mut Engine<'_>, case: BenchCase, repetitions: u32, seed: u64) -> Result<BenchTimes> {
     let mut random = Random(seed);
     let vocabulary = engine.runner().width();
     let before = random_tokens(&mut random, case.start() as usize, vocabulary);
@@ -101,11 +100,11 @@ pub fn speed(engine: &mut Engine<'_>, case: Case, repetitions: u32, seed: u64) -
             samples.push(time);
         }
     }
-    Ok(Times { samples, tokens: case.tokens() })
+    Ok(BenchTimes { samples, tokens: case.tokens() })
 }
 
-/// The time of so many steps in which all sequences generate a token each.
-fn together(engine: &mut Engine<'_>, case: Case, random: &mut Random) -> Result<Duration> {
+/// Returns the time of `case.generated` steps in which every sequence decodes a token.
+fn together(engine: &mut Engine<'_>, case: BenchCase, random: &mut Random) -> Result<Duration> {
     let vocabulary = engine.runner().width();
     let mut ids = Vec::new();
     for _ in 0..case.parallel {
@@ -115,14 +114,14 @@ fn together(engine: &mut Engine<'_>, case: Case, random: &mut Random) -> Result<
     }
     let mut prefilled = 0;
     while prefilled < case.parallel {
-        prefilled += happened(engine.step(), |what| matches!(what, What::Prefilled(_)))?;
+        prefilled += count_events(engine.step(), |what| matches!(what, EventKind::Prefilled(_)))?;
     }
     let begun = Instant::now();
     for _ in 0..case.generated {
-        let tokens = happened(engine.step(), |what| matches!(what, What::Token { .. }))?;
+        let tokens = count_events(engine.step(), |what| matches!(what, EventKind::Token { .. }))?;
         if tokens != case.parallel {
             let (name, all) = (case.name(), case.parallel);
-            return Err(Error::new(format!("{name}: a step made {tokens} tokens for {all} sequences")));
+            return Err(Error::new(format!("{name}: a step generated {tokens} tokens for {all} sequences")));
         }
     }
     let time = begun.elapsed();
@@ -135,20 +134,20 @@ fn together(engine: &mut Engine<'_>, case: Case, random: &mut Random) -> Result<
     Ok(time)
 }
 
-/// How many events are of a kind; an end or a failure is an error here.
-fn happened(events: &[Event], kind: impl Fn(&What) -> bool) -> Result<u32> {
+/// Counts the events of a kind; the end or failure of a request is an error.
+fn count_events(events: &[RequestEvent], kind: impl Fn(&EventKind) -> bool) -> Result<u32> {
     let mut count = 0;
     for event in events {
-        match &event.what {
-            What::Failed(error) => return Err(error.clone()),
-            What::Finished { .. } => return Err(Error::new("a sequence ended while it was timed")),
+        match &event.kind {
+            EventKind::Failed(error) => return Err(error.clone()),
+            EventKind::Finished { .. } => return Err(Error::new("a sequence ended while it was timed")),
             what => count += u32::from(kind(what)),
         }
     }
     Ok(count)
 }
 
-/// The time to the first token after a prompt of so many random tokens.
+/// Returns the time to the first token after `prompt` random tokens.
 ///
 /// # Errors
 /// As [`speed`].
@@ -158,13 +157,13 @@ pub fn first_token(engine: &mut Engine<'_>, prompt: u32, seed: u64) -> Result<Du
     Ok(finish(engine, tokens, 1)?.prefill.time)
 }
 
-/// The time of what the case times, if that is what was run.
-fn counted(case: &Case, stats: &Stats) -> Result<Duration> {
+/// Returns the time of the case's tokens, if the engine ran exactly these.
+fn counted(case: &BenchCase, stats: &Stats) -> Result<Duration> {
     let rate = if case.generated > 0 { stats.decode } else { stats.prefill };
     if rate.tokens != case.tokens() {
         let (name, have, need) = (case.name(), rate.tokens, case.tokens());
         return Err(Error::new(format!(
-            "{name} ran {have} tokens instead of {need}, {} came from the cache; this is a fault of girih",
+            "{name} ran {have} tokens instead of {need}, {} came from the cache; this is a bug in girih",
             stats.cached
         )));
     }
@@ -177,37 +176,37 @@ fn finish(engine: &mut Engine<'_>, tokens: Vec<u32>, new: u32) -> Result<Stats> 
     engine.submit(request, None)?;
     loop {
         for event in engine.step() {
-            match &event.what {
-                What::Finished { stats, .. } => return Ok(*stats),
-                What::Failed(error) => return Err(error.clone()),
-                What::Prefilled(_) | What::Token { .. } => {}
+            match &event.kind {
+                EventKind::Finished { stats, .. } => return Ok(*stats),
+                EventKind::Failed(error) => return Err(error.clone()),
+                EventKind::Prefilled(_) | EventKind::Token { .. } => {}
             }
         }
     }
 }
 
-/// `count` random tokens of a vocabulary.
+/// Returns `count` random tokens of a vocabulary.
 pub fn random_tokens(random: &mut Random, count: usize, vocabulary: usize) -> Vec<u32> {
     (0..count).map(|_| (random.bits() % vocabulary.max(1) as u64) as u32).collect()
 }
 
-/// What a list of measurements says.
+/// Statistics of a list of measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// The smallest.
     pub min: f64,
-    /// The one in the middle, or the mean of the two there.
+    /// The median.
     pub median: f64,
     /// The largest.
     pub max: f64,
     /// The mean.
     pub mean: f64,
-    /// The standard deviation of a sample, as llama-bench gives it; 0 for one.
+    /// The sample standard deviation, as in llama-bench; 0 for one number.
     pub deviation: f64,
 }
 
 impl Spread {
-    /// The spread of some numbers; zeros for none.
+    /// Returns the spread of some numbers; zeros for an empty list.
     pub fn of(values: &[f64]) -> Spread {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -227,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_in_the_middle() {
+    fn spread_has_median_mean_and_deviation() {
         let spread = Spread::of(&[4.0, 1.0, 3.0, 2.0]);
         assert_eq!((spread.min, spread.median, spread.max, spread.mean), (1.0, 2.5, 4.0, 2.5));
         assert!((spread.deviation - (5.0f64 / 3.0).sqrt()).abs() <= f64::EPSILON * 4.0);
@@ -236,18 +235,18 @@ mod tests {
     }
 
     #[test]
-    fn cases_are_named_as_by_llama_bench() {
-        let case = |prompt, generated, depth| Case { prompt, generated, depth, parallel: 1 };
+    fn cases_have_the_names_of_llama_bench() {
+        let case = |prompt, generated, depth| BenchCase { prompt, generated, depth, parallel: 1 };
         assert_eq!(case(512, 0, 0).name(), "pp512");
         assert_eq!(case(0, 128, 4096).name(), "tg128 @ d4096");
         assert_eq!(case(0, 128, 0).positions(), 130);
         assert_eq!(case(512, 0, 16).positions(), 529);
-        let eight = Case { parallel: 8, ..case(0, 128, 0) };
+        let eight = BenchCase { parallel: 8, ..case(0, 128, 0) };
         assert_eq!((eight.name().as_str(), eight.tokens()), ("tg128 x8", 1024));
     }
 
     #[test]
-    fn random_tokens_are_of_the_vocabulary() {
+    fn random_tokens_are_in_the_vocabulary() {
         let tokens = random_tokens(&mut Random(0), 100, 7);
         assert!(tokens.len() == 100 && tokens.iter().all(|&token| token < 7));
     }

@@ -1,9 +1,8 @@
-//! The entries of the fuzz targets that need more than the public interface:
-//! whole models in memory.
+//! The entry points of the fuzz targets that open whole models in memory.
 
 use std::borrow::Cow;
 
-use girih_file::{Container, Kind};
+use girih_file::{Container, ContainerKind};
 use girih_graph::{InputKind, Key, OutputKind, ScratchPlan, Variant, WeightSource};
 use girih_tensor::DType;
 use serde_json::Value as Json;
@@ -11,14 +10,14 @@ use serde_json::Value as Json;
 use crate::arch::Arch;
 use crate::build;
 use crate::generation::Generation;
-use crate::limits::Limits;
-use crate::model::understand;
-use crate::weights::Weights;
+use crate::limits::ModelLimits;
+use crate::model::interpret;
+use crate::weights::ModelWeights;
 
-const LIMITS: Limits = Limits::DEFAULT;
+const LIMITS: ModelLimits = ModelLimits::DEFAULT;
 
-/// What the graph of a model is built for.
-const KEY: Key = Key {
+/// The key of the graphs that are built.
+const FUZZ_KEY: Key = Key {
     rows: 4,
     sequences: 1,
     context: 64,
@@ -26,57 +25,63 @@ const KEY: Key = Key {
     variant: Variant { input: InputKind::Tokens, output: OutputKind::Logits },
 };
 
-/// The most bytes of one weight that are read.
-const READ: usize = 4096;
+/// The maximum number of bytes that are read of one weight.
+const READ_BYTES_MAX: usize = 4096;
 
-/// Any bytes as a GGUF: refused, or a model that keeps its promises.
+/// Opens any bytes as a GGUF: refused, or a model that passes `check_model`.
 ///
 /// # Panics
-/// If it does not.
+/// If the check fails.
 pub fn gguf_model(bytes: &[u8]) {
-    let Ok(container) = Container::memory(Kind::Gguf, "fuzz", bytes.to_vec(), &LIMITS.file) else { return };
+    let Ok(container) = Container::memory(ContainerKind::Gguf, "fuzz", bytes.to_vec(), &LIMITS.file) else {
+        return;
+    };
     check_model(container, None, Vec::new());
 }
 
-/// Any bytes as `model.safetensors` or `config.json` of a model, perhaps with
-/// an architecture: refused, or a model that keeps its promises.
+/// Opens any bytes as `model.safetensors` or `config.json` of a model, possibly
+/// with an architecture: refused, or a model that passes `check_model`.
 ///
 /// # Panics
-/// If it does not.
+/// If the check fails.
 pub fn safetensors_model(weights: impl Into<Cow<'static, [u8]>>, config: &[u8], given: Vec<Arch>) {
     let Ok(config) = serde_json::from_slice::<Json>(config) else { return };
-    let Ok(container) = Container::memory(Kind::Safetensors, "fuzz", weights, &LIMITS.file) else { return };
+    let Ok(container) = Container::memory(ContainerKind::Safetensors, "fuzz", weights, &LIMITS.file) else {
+        return;
+    };
     check_model(container, Some(&config), given);
 }
 
-/// Any bytes as a `generation_config.json`.
+/// Parses any bytes as a `generation_config.json`.
 ///
 /// # Panics
-/// If settings that were read do not survive being written.
+/// If parsed settings cannot be written and parsed again.
 pub fn generation(bytes: &[u8]) {
     let Ok(read) = Generation::parse(bytes) else { return };
-    let written = serde_json::to_vec(&read).expect("settings of numbers can be written");
+    let written = serde_json::to_vec(&read).expect("numbers can be serialized");
     assert!(Generation::parse(&written).is_ok(), "{read:?}");
 }
 
-/// A model that is understood has a graph that can be planned, or none, and
-/// every weight can be read to its end.
+/// Checks that an opened model's graph, if it can be built, can be planned, and
+/// that every weight can be read to its end.
 fn check_model(container: Container, config: Option<&Json>, given: Vec<Arch>) {
-    let ours = given.is_empty();
-    let (facts, weights) = match understand(container, config, given, &LIMITS) {
+    let only_shipped = given.is_empty();
+    let (facts, weights) = match interpret(container, config, given, &LIMITS) {
         Ok((facts, weights, _)) => (facts, weights),
-        // A terminal obeys control characters, so none may come from a file.
-        Err(error) => return assert!(!ours || !error.to_string().contains(char::is_control), "{error:?}"),
+        // Terminals interpret control characters, so an error must not contain a file's.
+        Err(error) => {
+            return assert!(!only_shipped || !error.to_string().contains(char::is_control), "{error:?}");
+        }
     };
     weights.names().for_each(|name| check_end(&weights, name));
-    if let Ok(graph) = build::graph(&facts, &weights, KEY, DType::F16) {
+    if let Ok(graph) = build::graph(&facts, &weights, FUZZ_KEY, DType::F16) {
         ScratchPlan::of(&graph);
     }
 }
 
-fn check_end(weights: &Weights, name: &str) {
-    let (dtype, shape) = weights.info(name).expect("the name is one of the weights'");
+fn check_end(weights: &ModelWeights, name: &str) {
+    let (dtype, shape) = weights.info(name).expect("the name is that of a weight");
     let bytes = dtype.bytes(&shape).expect("the shape was checked when the file was opened");
-    let mut end = vec![0; bytes.min(READ)];
-    weights.read(name, (bytes - end.len()) as u64, &mut end).expect("the bytes are there");
+    let mut end = vec![0; bytes.min(READ_BYTES_MAX)];
+    weights.read(name, (bytes - end.len()) as u64, &mut end).expect("the tensor lies within the file");
 }

@@ -1,4 +1,4 @@
-//! `generation_config.json`: how a model's makers want it sampled.
+//! `generation_config.json`: the sampling settings that a model ships with.
 
 use std::path::Path;
 
@@ -6,27 +6,27 @@ use girih_file::read_small;
 use girih_tensor::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::Limits;
+use crate::limits::ModelLimits;
 
-/// Settings that a model's makers ship; `None` where they say nothing.
+/// The sampling settings of a model; `None` if not set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Generation {
-    /// Whether to sample at all; greedy if false.
+    /// Whether to sample; greedy if false.
     pub do_sample: Option<bool>,
-    /// Divides logits.
+    /// The divisor of the logits.
     pub temperature: Option<f32>,
-    /// Keeps the likeliest so many tokens; 0 keeps all.
+    /// Keeps this number of most likely tokens; 0 keeps all.
     pub top_k: Option<u32>,
-    /// Keeps the likeliest tokens up to this probability.
+    /// Keeps the most likely tokens up to this cumulative probability.
     pub top_p: Option<f32>,
-    /// Drops tokens less likely than this share of the likeliest.
+    /// Drops tokens less likely than this fraction of the most likely one.
     pub min_p: Option<f32>,
-    /// Divides the logits of tokens that have occurred.
+    /// The divisor of the logits of tokens that have occurred.
     pub repetition_penalty: Option<f32>,
     /// Tokens that end a text.
     pub eos_token_id: Ids,
-    /// The token that opens a text.
+    /// The token that begins a text.
     pub bos_token_id: Option<u32>,
 }
 
@@ -55,11 +55,11 @@ impl Ids {
 }
 
 impl Generation {
-    /// The settings in a model's folder; `None` where it ships none.
+    /// Reads the settings in a model's folder; `None` if it has no such file.
     ///
     /// # Errors
-    /// When the file is not what transformers writes.
-    pub fn read(folder: &Path, limits: &Limits) -> Result<Option<Generation>> {
+    /// When the file is malformed.
+    pub fn read(folder: &Path, limits: &ModelLimits) -> Result<Option<Generation>> {
         let path = folder.join("generation_config.json");
         if !path.exists() {
             return Ok(None);
@@ -68,13 +68,12 @@ impl Generation {
         Generation::parse(&text).map(Some).map_err(|error| error.of(path.display()))
     }
 
-    /// The settings in the text of a `generation_config.json`.
+    /// Parses the text of a `generation_config.json`.
     ///
     /// # Errors
-    /// When it is not what transformers writes.
+    /// When it is malformed.
     pub fn parse(text: &[u8]) -> Result<Generation> {
-        serde_json::from_slice(text).map_err(|error| {
-            Error::new(format!("is no generation_config.json as transformers writes it: {error}"))
-        })
+        serde_json::from_slice(text)
+            .map_err(|error| Error::new(format!("is not a valid generation_config.json: {error}")))
     }
 }

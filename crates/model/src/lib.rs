@@ -1,5 +1,5 @@
-//! From files to facts, weights and graphs: says what a model's files mean. It
-//! knows no text, no network and no devices, and does no arithmetic on activations.
+//! Interprets a model's files: turns them into facts, weights and graphs. It has
+//! no code for text, networks or devices, and does no arithmetic on activations.
 #![forbid(unsafe_code)]
 
 pub mod arch;
@@ -13,6 +13,6 @@ mod weights;
 
 pub use build::layer_output;
 pub use generation::{Generation, Ids};
-pub use limits::Limits;
+pub use limits::ModelLimits;
 pub use model::{Embedded, Model};
-pub use weights::{Weights, interleaved_row};
+pub use weights::{ModelWeights, interleaved_row};

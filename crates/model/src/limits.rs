@@ -1,27 +1,27 @@
-//! The caps on everything read about a model, in one place.
+//! The caps on a model's parameters.
 //!
-//! Each is far above what real models need and far below what hurts; a file
-//! that passes one is refused by name before anything is allocated.
+//! Each is far above what real models need and low enough to be harmless; a
+//! model that exceeds one is refused before anything is allocated.
 
-/// Caps on what a model says of itself.
+/// Caps on a model's files and parameters.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct ModelLimits {
     /// Caps on the files themselves.
-    pub file: girih_file::Limits,
+    pub file: girih_file::FileLimits,
     /// Layers of one model.
     pub layers: u32,
-    /// Components of one head of attention.
+    /// The size of an attention head.
     pub head_size: usize,
 }
 
-impl Limits {
-    /// The caps that girih runs with.
-    pub const DEFAULT: Limits =
-        Limits { file: girih_file::Limits::DEFAULT, layers: 10_000, head_size: 4_096 };
+impl ModelLimits {
+    /// The default caps.
+    pub const DEFAULT: ModelLimits =
+        ModelLimits { file: girih_file::FileLimits::DEFAULT, layers: 10_000, head_size: 4_096 };
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits::DEFAULT
+impl Default for ModelLimits {
+    fn default() -> ModelLimits {
+        ModelLimits::DEFAULT
     }
 }

@@ -1,27 +1,26 @@
-//! A model as it lies on disk: container, facts and weights, opened together.
+//! Opens a model on disk: container, facts and weights.
 
 use std::path::{Path, PathBuf};
 
-use girih_file::{Container, Kind, read_small};
+use girih_file::{Container, ContainerKind, read_small};
 use girih_graph::{Graph, Key};
 use girih_tensor::{DType, Error, Result};
 use serde_json::Value as Json;
 
-use crate::arch::{self, Arch, Facts, Origin};
+use crate::arch::{self, Arch, Facts, ModelConfig};
 use crate::build;
 use crate::generation::Generation;
-use crate::limits::Limits;
-use crate::weights::Weights;
+use crate::limits::ModelLimits;
+use crate::weights::ModelWeights;
 
-/// A model that was found, understood and checked; its weights are not in
-/// memory yet.
+/// An opened and checked model; its weights are read on demand.
 #[derive(Debug)]
 pub struct Model {
-    /// What it is.
+    /// Its parameters.
     pub facts: Facts,
     /// Its weights, read on demand.
-    pub weights: Weights,
-    /// How its makers want it sampled, where they say so.
+    pub weights: ModelWeights,
+    /// The sampling settings that it ships with, if any.
     pub generation: Option<Generation>,
     arch: Arch,
     folder: PathBuf,
@@ -30,39 +29,40 @@ pub struct Model {
 impl Model {
     /// Opens the model at `path`: a folder, a `.safetensors` or a `.gguf`.
     ///
-    /// `given` are architectures that come before girih's own.
+    /// The architectures in `given` are tried before the shipped ones.
     ///
     /// # Errors
-    /// When the files are not well formed, the architecture is not known, or
-    /// the weights are not those that it needs.
-    pub fn open(path: &Path, given: Vec<Arch>, limits: &Limits) -> Result<Model> {
+    /// When the files are malformed, the architecture is unknown, or the weights
+    /// are not those of the architecture.
+    pub fn open(path: &Path, given: Vec<Arch>, limits: &ModelLimits) -> Result<Model> {
         let container = Container::open(path, &limits.file)?;
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
         let config = match container.kind() {
-            Kind::Gguf => None,
-            Kind::Safetensors => Some(read_json(&folder.join("config.json"), limits)?),
+            ContainerKind::Gguf => None,
+            ContainerKind::Safetensors => Some(read_json(&folder.join("config.json"), limits)?),
         };
         let generation = match container.kind() {
-            Kind::Gguf => None,
-            Kind::Safetensors => Generation::read(folder, limits)?,
+            ContainerKind::Gguf => None,
+            ContainerKind::Safetensors => Generation::read(folder, limits)?,
         };
-        let (facts, weights, arch) = understand(container, config.as_ref(), given, limits)?;
+        let (facts, weights, arch) = interpret(container, config.as_ref(), given, limits)?;
         Ok(Model { facts, weights, generation, arch, folder: folder.to_owned() })
     }
 
     /// Opens a model whose files are part of the program.
     ///
     /// # Errors
-    /// As [`Model::open`].
-    pub fn embedded(files: &Embedded, limits: &Limits) -> Result<Model> {
-        let container = Container::memory(Kind::Safetensors, files.name, files.weights, &limits.file)?;
+    /// Those of [`Model::open`].
+    pub fn embedded(files: &Embedded, limits: &ModelLimits) -> Result<Model> {
+        let container =
+            Container::memory(ContainerKind::Safetensors, files.name, files.weights, &limits.file)?;
         let config: Json = parse_json(files.config.as_bytes())?;
         let generation = Some(Generation::parse(files.generation.as_bytes())?);
-        let (facts, weights, arch) = understand(container, Some(&config), Vec::new(), limits)?;
+        let (facts, weights, arch) = interpret(container, Some(&config), Vec::new(), limits)?;
         Ok(Model { facts, weights, generation, arch, folder: PathBuf::from(files.name) })
     }
 
-    /// The description that the model matched.
+    /// The description of the model's architecture.
     pub fn arch(&self) -> &Arch {
         &self.arch
     }
@@ -75,8 +75,8 @@ impl Model {
     /// The model's graph for steps up to `key`, with state stored as `state`.
     ///
     /// # Errors
-    /// When a weight has another shape than the facts say, or the model has no
-    /// output of the kind that is asked for.
+    /// When a weight's shape contradicts the facts, or the model has no output of
+    /// the key's kind.
     pub fn graph(&self, key: Key, state: DType) -> Result<Graph> {
         build::graph(&self.facts, &self.weights, key, state)
     }
@@ -97,30 +97,30 @@ pub struct Embedded {
     pub tokenizer: &'static str,
 }
 
-/// Facts and weights of a container.
-pub(crate) fn understand(
+/// Finds the architecture, facts and weights of a container.
+pub(crate) fn interpret(
     container: Container,
     config: Option<&Json>,
     given: Vec<Arch>,
-    limits: &Limits,
-) -> Result<(Facts, Weights, Arch)> {
-    let origin = config.map_or(Origin::Gguf(container.metadata()), Origin::Hf);
+    limits: &ModelLimits,
+) -> Result<(Facts, ModelWeights, Arch)> {
+    let source = config.map_or(ModelConfig::Gguf(container.metadata()), ModelConfig::Hf);
     let known = arch::known(given)?;
-    let arch = arch::find(&known, &origin)?.clone();
-    let layers = origin.layers(&arch, limits)?;
-    let mut weights = Weights::resolve(&arch, container, layers)?;
+    let arch = arch::find(&known, &source)?.clone();
+    let layers = source.layers(&arch, limits)?;
+    let mut weights = ModelWeights::resolve(&arch, container, layers)?;
     // The header, which may hold a vocabulary, has moved with the container.
-    let origin = config.map_or(Origin::Gguf(weights.container().metadata()), Origin::Hf);
-    let facts = arch::fill(&arch, &origin, layers, &weights, limits)?;
+    let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
+    let facts = arch::fill(&arch, &source, layers, &weights, limits)?;
     weights.complete(&arch, &facts)?;
     Ok((facts, weights, arch))
 }
 
-/// A JSON file that is read whole.
-fn read_json(path: &Path, limits: &Limits) -> Result<Json> {
+/// Reads a small JSON file.
+fn read_json(path: &Path, limits: &ModelLimits) -> Result<Json> {
     parse_json(&read_small(path, limits.file.json_bytes)?).map_err(|error| error.of(path.display()))
 }
 
 fn parse_json(text: &[u8]) -> Result<Json> {
-    serde_json::from_slice(text).map_err(|error| Error::new(format!("is no JSON: {error}")))
+    serde_json::from_slice(text).map_err(|error| Error::new(format!("is not valid JSON: {error}")))
 }

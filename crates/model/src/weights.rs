@@ -1,10 +1,10 @@
-//! The weights of a model under girih's names: which tensor of the container
-//! each one is, and the re-layout that makes it ours.
+//! The weights of a model under girih's names: the tensor of the container behind
+//! each one, and its transform.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use girih_file::{Container, Kind, TensorInfo, quote};
+use girih_file::{Container, ContainerKind, TensorInfo, quote};
 use girih_graph::WeightSource;
 use girih_tensor::{DType, Error, Result, Shape, View};
 use sha2::{Digest as _, Sha256};
@@ -12,47 +12,47 @@ use sha2::{Digest as _, Sha256};
 use crate::arch::schema::{Arch, Relayout, Weight};
 use crate::arch::{Facts, Mixer};
 
-/// The most names that an error lists.
+/// The maximum number of names that an error lists.
 const LISTED: usize = 5;
 
-/// The version of what [`Order`]s mean: it is raised when one of them hands out
-/// other bytes, as bytes are kept under the source's identity.
-const ORDERS: u32 = 1;
+/// The version of the [`TensorOrder`]s. It is raised when the bytes of one
+/// change, because packed weights are cached under the source's identity.
+const ORDER_VERSION: u32 = 1;
 
 /// All weights of a model, read from its container on demand.
 #[derive(Debug)]
-pub struct Weights {
+pub struct ModelWeights {
     container: Container,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, WeightEntry>,
 }
 
-/// One weight.
+/// The source of one weight.
 #[derive(Debug)]
-enum Entry {
+enum WeightEntry {
     /// A tensor of the container.
-    Stored { tensor: String, info: TensorInfo, order: Order },
-    /// Numbers that girih computed from the facts.
+    Stored { tensor: String, info: TensorInfo, order: TensorOrder },
+    /// Values that girih computes from the facts.
     Computed(Vec<f32>),
 }
 
-/// What makes a stored tensor ours.
+/// The transform from a stored tensor to girih's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
-    /// Nothing: the bytes are ours.
+enum TensorOrder {
+    /// None: the bytes are used as stored.
     AsStored,
-    /// Every value plus one, as `f32`.
+    /// Adds one to every value, as `f32`.
     AddOne,
-    /// Rows of so many heads whose halves are interleaved.
+    /// The rows of `heads` heads, stored with interleaved halves.
     Interleaved { heads: usize },
 }
 
-impl Weights {
+impl ModelWeights {
     /// Finds the tensor of every weight of `arch` in a model of `layers` layers.
     ///
     /// # Errors
-    /// When a tensor is missing, or the container holds one that the
-    /// architecture does not know: then the description is not of this model.
-    pub(crate) fn resolve(arch: &Arch, container: Container, layers: usize) -> Result<Weights> {
+    /// When a tensor is missing, or the container has one that the architecture
+    /// does not describe.
+    pub(crate) fn resolve(arch: &Arch, container: Container, layers: usize) -> Result<ModelWeights> {
         let mut entries = BTreeMap::new();
         let mut missing = Vec::new();
         let mut known = unused(arch, &container, layers);
@@ -63,12 +63,15 @@ impl Weights {
                     if info.shape.elements() == 0 {
                         let shape = info.shape;
                         return Err(Error::new(format!(
-                            "tensor {} is empty: it has the shape {shape}",
+                            "tensor {} has the shape {shape}, which is empty",
                             quote(&tensor)
                         )));
                     }
-                    let entry =
-                        Entry::Stored { tensor: tensor.clone(), info: info.clone(), order: Order::AsStored };
+                    let entry = WeightEntry::Stored {
+                        tensor: tensor.clone(),
+                        info: info.clone(),
+                        order: TensorOrder::AsStored,
+                    };
                     entries.insert(name, entry);
                 } else if !weight.optional {
                     missing.push(tensor.clone());
@@ -76,28 +79,28 @@ impl Weights {
                 known.insert(tensor);
             }
         }
-        let strangers: Vec<&String> =
+        let unknown: Vec<&String> =
             container.tensors().keys().filter(|name| !known.contains(*name)).collect();
-        complain(arch, "lacks", &missing.iter().collect::<Vec<_>>())?;
-        complain(arch, "holds tensors that it does not describe:", &strangers)?;
-        Ok(Weights { container, entries })
+        refuse(arch, "needs tensors that the file lacks", &missing.iter().collect::<Vec<_>>())?;
+        refuse(arch, "does not describe these tensors of the file", &unknown)?;
+        Ok(ModelWeights { container, entries })
     }
 
-    /// Puts in what only the facts say: heads to re-layout by, and computed
-    /// weights.
+    /// Sets the transforms, which depend on the facts' heads, and adds the
+    /// computed weights.
     pub(crate) fn complete(&mut self, arch: &Arch, facts: &Facts) -> Result<()> {
         for (pattern, weight) in &arch.weights {
             let relayout = match self.container.kind() {
-                Kind::Safetensors => weight.hf_as,
-                Kind::Gguf => weight.gguf_as,
+                ContainerKind::Safetensors => weight.hf_as,
+                ContainerKind::Gguf => weight.gguf_as,
             };
             let Some(relayout) = relayout else { continue };
             for (layer, facts) in facts.layers.iter().enumerate() {
                 let Mixer::Attend(attend) = &facts.mixer;
                 let order = match relayout {
-                    Relayout::AddOne => Order::AddOne,
-                    Relayout::UnpermuteHeads => Order::Interleaved { heads: attend.heads },
-                    Relayout::UnpermuteKvHeads => Order::Interleaved { heads: attend.kv_heads },
+                    Relayout::AddOne => TensorOrder::AddOne,
+                    Relayout::UnpermuteHeads => TensorOrder::Interleaved { heads: attend.heads },
+                    Relayout::UnpermuteKvHeads => TensorOrder::Interleaved { heads: attend.kv_heads },
                 };
                 self.reorder(&pattern.replace("{i}", &layer.to_string()), order)?;
             }
@@ -106,18 +109,20 @@ impl Weights {
             let Mixer::Attend(attend) = &layer.mixer;
             let frequencies =
                 crate::arch::frequencies(attend.rope.base, &attend.rope.factors, attend.head_size);
-            self.entries.insert(format!("rope.{}", attend.rope.name), Entry::Computed(frequencies));
+            self.entries.insert(format!("rope.{}", attend.rope.name), WeightEntry::Computed(frequencies));
         }
         Ok(())
     }
 
-    fn reorder(&mut self, name: &str, new: Order) -> Result<()> {
-        let Some(Entry::Stored { tensor, info, order }) = self.entries.get_mut(name) else { return Ok(()) };
+    fn reorder(&mut self, name: &str, new: TensorOrder) -> Result<()> {
+        let Some(WeightEntry::Stored { tensor, info, order }) = self.entries.get_mut(name) else {
+            return Ok(());
+        };
         let rows = info.shape.extents()[0];
         let fits = match new {
-            Order::AsStored => true,
-            Order::AddOne => info.dtype.tile() == (1, 1),
-            Order::Interleaved { heads } => {
+            TensorOrder::AsStored => true,
+            TensorOrder::AddOne => info.dtype.tile() == (1, 1),
+            TensorOrder::Interleaved { heads } => {
                 let row_fits = info.dtype.tile().0 == 1 && (info.bytes as usize).is_multiple_of(rows.max(1));
                 row_fits && rows.is_multiple_of(2 * heads)
             }
@@ -125,7 +130,7 @@ impl Weights {
         if !fits {
             let (dtype, shape) = (info.dtype, info.shape);
             return Err(Error::new(format!(
-                "tensor '{tensor}', {dtype} {shape}, cannot be brought into girih's order"
+                "tensor '{tensor}', {dtype} {shape}, cannot be rearranged to girih's layout"
             )));
         }
         *order = new;
@@ -142,19 +147,19 @@ impl Weights {
         self.entries.keys().map(String::as_str)
     }
 
-    /// How a weight is handed out, and its shape.
+    /// The format in which a weight is read, and its shape.
     pub fn info(&self, name: &str) -> Option<(DType, Shape)> {
         match self.entries.get(name)? {
-            Entry::Stored { info, order: Order::AddOne, .. } => Some((DType::F32, info.shape)),
-            Entry::Stored { info, .. } => Some((info.dtype, info.shape)),
-            Entry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
+            WeightEntry::Stored { info, order: TensorOrder::AddOne, .. } => Some((DType::F32, info.shape)),
+            WeightEntry::Stored { info, .. } => Some((info.dtype, info.shape)),
+            WeightEntry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
         }
     }
 
-    /// All numbers of a weight, row after row.
+    /// All values of a weight, row by row.
     ///
     /// # Errors
-    /// When there is no such weight, or its file cannot be read.
+    /// When the weight does not exist, or its file cannot be read.
     pub fn numbers(&self, name: &str) -> Result<Vec<f32>> {
         let (dtype, shape) = self.info(name).ok_or_else(|| absent(name))?;
         let mut bytes = vec![0; dtype.bytes(&shape)?];
@@ -162,35 +167,38 @@ impl Weights {
         decode(dtype, &shape, &bytes)
     }
 
-    /// The container's tensor behind a weight, if it is one.
+    /// The container's tensor behind a weight; `None` if the weight is computed.
     pub fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
         match self.entries.get(name)? {
-            Entry::Stored { tensor, info, .. } => Some((tensor, info)),
-            Entry::Computed(_) => None,
+            WeightEntry::Stored { tensor, info, .. } => Some((tensor, info)),
+            WeightEntry::Computed(_) => None,
         }
     }
 
-    /// Fills `into` with the bytes of a weight from `offset` on, in the format
-    /// that [`Weights::info`] says.
+    /// Fills `into` with the bytes of a weight from `offset` on, in the format of
+    /// [`ModelWeights::info`].
     ///
     /// # Errors
-    /// When there is no such weight, or its file cannot be read.
+    /// When the weight does not exist, or its file cannot be read.
     fn fill(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         match self.entries.get(name).ok_or_else(|| absent(name))? {
-            Entry::Stored { info, order: Order::AsStored, .. } => self.container.read(info, offset, into),
-            Entry::Stored { info, order: Order::AddOne, .. } => {
+            WeightEntry::Stored { info, order: TensorOrder::AsStored, .. } => {
+                self.container.read(info, offset, into)
+            }
+            WeightEntry::Stored { info, order: TensorOrder::AddOne, .. } => {
                 let mut numbers = self.decoded(info)?;
                 numbers.iter_mut().for_each(|number| *number += 1.0);
                 copy(&numbers, offset, into)
             }
-            Entry::Stored { info, order: Order::Interleaved { heads }, .. } => {
+            WeightEntry::Stored { info, order: TensorOrder::Interleaved { heads }, .. } => {
                 self.read_interleaved(info, *heads, offset, into)
             }
-            Entry::Computed(numbers) => copy(numbers, offset, into),
+            WeightEntry::Computed(numbers) => copy(numbers, offset, into),
         }
     }
 
-    /// As [`WeightSource::read`], with the bytes and in the order of the container.
+    /// Reads like [`WeightSource::read`], but returns the container's bytes in
+    /// its own order.
     pub fn fill_stored(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         let (_, info) = self.stored(name).ok_or_else(|| absent(name))?;
         self.container.read(info, offset, into)
@@ -220,24 +228,24 @@ impl Weights {
     }
 }
 
-/// Where llama.cpp's converter puts row `row` of a matrix of heads of `size`
-/// rows: the halves of a head are interleaved.
+/// The row to which llama.cpp's converter moves row `row` of a matrix of heads of
+/// `size` rows: the halves of a head are interleaved.
 pub fn interleaved_row(row: usize, size: usize) -> usize {
     let (head, within) = (row / size, row % size);
     let (half, i) = (within / (size / 2), within % (size / 2));
     head * size + 2 * i + half
 }
 
-impl WeightSource for Weights {
+impl WeightSource for ModelWeights {
     fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         self.fill(name, offset, into)
     }
 
-    /// The files, and what is made of their tensors: the same files under
-    /// another description may be handed out in another order.
+    /// The identity of the files and the transforms: another description may read
+    /// the same files in another order.
     fn identity(&self) -> Option<[u8; 32]> {
         let mut digest = Sha256::new();
-        digest.update(format!("{ORDERS}\n{}\n", self.container.identity()?));
+        digest.update(format!("{ORDER_VERSION}\n{}\n", self.container.identity()?));
         for (name, entry) in &self.entries {
             digest.update(format!("{name:?} {entry:?}\n"));
         }
@@ -245,7 +253,7 @@ impl WeightSource for Weights {
     }
 }
 
-impl crate::arch::Stored for Weights {
+impl crate::arch::Stored for ModelWeights {
     fn has(&self, name: &str) -> bool {
         self.entries.contains_key(name)
     }
@@ -263,14 +271,14 @@ fn absent(name: &str) -> Error {
     Error::new(format!("the model has no weight '{name}'"))
 }
 
-fn names(weight: &Weight, kind: Kind) -> Option<&str> {
+fn names(weight: &Weight, kind: ContainerKind) -> Option<&str> {
     match kind {
-        Kind::Safetensors => weight.hf.as_deref(),
-        Kind::Gguf => weight.gguf.as_deref(),
+        ContainerKind::Safetensors => weight.hf.as_deref(),
+        ContainerKind::Gguf => weight.gguf.as_deref(),
     }
 }
 
-/// Our name and the container's, for every layer where the pattern has `{i}`.
+/// girih's name and the container's, for every layer if the pattern has `{i}`.
 fn expand<'a>(
     pattern: &'a str,
     tensor: Option<&'a str>,
@@ -283,11 +291,11 @@ fn expand<'a>(
     })
 }
 
-/// The names of tensors that may be there and are not needed.
+/// The names of tensors that the architecture ignores.
 fn unused(arch: &Arch, container: &Container, layers: usize) -> BTreeSet<String> {
     let patterns = match container.kind() {
-        Kind::Safetensors => arch.unused.hf.clone(),
-        Kind::Gguf => {
+        ContainerKind::Safetensors => arch.unused.hf.clone(),
+        ContainerKind::Gguf => {
             let factors = arch.rope.values().filter_map(|rope| rope.scaling.as_ref()?.factors.clone());
             arch.unused.gguf.iter().cloned().chain(factors).collect()
         }
@@ -295,8 +303,8 @@ fn unused(arch: &Arch, container: &Container, layers: usize) -> BTreeSet<String>
     patterns.iter().flat_map(|pattern| expand(pattern, Some(pattern), layers)).map(|(name, _)| name).collect()
 }
 
-/// An error that lists `tensors`, if there are any.
-fn complain(arch: &Arch, what: &str, tensors: &[&String]) -> Result<()> {
+/// Fails with a list of `tensors`, if there are any.
+fn refuse(arch: &Arch, why: &str, tensors: &[&String]) -> Result<()> {
     if tensors.is_empty() {
         return Ok(());
     }
@@ -304,7 +312,7 @@ fn complain(arch: &Arch, what: &str, tensors: &[&String]) -> Result<()> {
     let more = tensors.len().saturating_sub(LISTED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (name, list) = (&arch.name, listed.join(", "));
-    Err(Error::new(format!("as a model of architecture {name}, the file {what} {list}{more}")))
+    Err(Error::new(format!("architecture {name} {why}: {list}{more}")))
 }
 
 fn decode(dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<Vec<f32>> {
@@ -314,7 +322,7 @@ fn decode(dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<Vec<f32>> {
     Ok(numbers)
 }
 
-/// Copies the bytes of `numbers` from `offset` on.
+/// Copies the bytes of `numbers` from `offset` on to `into`.
 fn copy(numbers: &[f32], offset: u64, into: &mut [u8]) -> Result<()> {
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     let start = usize::try_from(offset).ok();

@@ -1,6 +1,6 @@
-//! Watches the array: compares the simulator with published measurements,
-//! searches for the fastest mapping, and reports where a step's time goes. It
-//! adds nothing to the backend and computes no time of its own.
+//! Observes the simulated array: compares the simulator with published
+//! measurements, searches for the fastest mapping, and reports where a step's
+//! time goes. All times come from the simulator of `girih-npu`.
 #![forbid(unsafe_code)]
 
 pub mod published;

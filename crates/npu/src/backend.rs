@@ -18,16 +18,15 @@ use crate::target::Target;
 
 /// A note for users: why results may differ between steps of one row and steps
 /// of several. The matrix unit adds the terms of each sum in order; the kernel
-/// for single rows adds them in 64 lanes, since a row of weights is a row of
-/// its vectors. The matrix kernel would keep the order of steps with several
-/// rows, but it takes the times of another kernel, for which no figure is
-/// published.
+/// for single rows adds them in 64 vector lanes, because its vectors are loaded
+/// along the rows of the weights. A kernel for single rows could keep the order
+/// of the matrix unit, but no time is published for one.
 pub const ONE_ROW_NOTE: &str = "steps of one row add in another order than steps of several rows, in matmuls and, \
     unless the mapping changes it, in attention: results may differ for a prompt whose last chunk or uncached \
     rest is one row, and for sequences that decode together";
 
-/// Options of the backend. They change results only by where attention runs and
-/// by the rounding of other programs.
+/// Options of the backend. They affect results only through the place where
+/// attention runs and the rounding of the programs that are chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NpuOptions {
     /// How operations are grouped into programs.
@@ -43,8 +42,8 @@ pub struct NpuOptions {
     pub lengths: Vec<u32>,
     /// Context lengths to compile programs with attention on the array for,
     /// besides the longest sequence; a step runs on the smallest that holds it.
-    /// No room is reserved: the next program reads keys and values from the
-    /// same location, so a sequence that outgrows one continues at no cost.
+    /// All programs read keys and values from the same location, so a sequence
+    /// that outgrows one program continues in the next at no cost.
     pub contexts: Vec<u32>,
 }
 
@@ -74,6 +73,7 @@ pub struct Npu {
 impl Npu {
     /// Creates the backend for the target of this name.
     ///
+    /// # Errors
     /// When the target does not exist.
     pub fn new(target: &str, options: NpuOptions) -> Result<Npu> {
         let target = Target::named(target)?;
@@ -138,8 +138,9 @@ impl Backend for Npu {
         "npu"
     }
 
-    /// A program for a single row, for each length, and for the largest step;
-    /// where the array attends, each for every context.
+    /// One program for a single row, one for each length, and one for the
+    /// largest step; if attention runs on the array, one of each for every
+    /// context.
     fn ladder(&self, largest: Key) -> Vec<Key> {
         let shorter = |lengths: &[u32], least: u32, largest: u32| {
             let within = lengths.iter().copied().filter(move |&length| length >= least && length < largest);

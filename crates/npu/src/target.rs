@@ -44,7 +44,7 @@ pub struct Figure {
     pub value: String,
     /// How reliable it is.
     pub grade: Grade,
-    /// The source, or the reason for the assumption.
+    /// The source, or the reason for the guess.
     pub source: String,
 }
 
@@ -73,7 +73,7 @@ pub struct Target {
     pub cascade: CascadeSpec,
     /// The processor of a compute tile.
     pub core_unit: CoreSpec,
-    /// The cost of a transfer besides its words.
+    /// The cost of a transfer in addition to its words.
     pub dma: DmaTimes,
     /// The memory behind the shims.
     pub dram: DramSpec,
@@ -111,7 +111,7 @@ pub struct ArraySpec {
 pub struct TileSpec {
     /// Bytes of data memory.
     pub bytes: u32,
-    /// Bytes of it reserved for the stack.
+    /// Bytes of the data memory that are reserved for the stack.
     pub reserved: u32,
     /// Bytes of program memory; 0 for a tile without a core.
     #[serde(default)]
@@ -209,13 +209,13 @@ pub struct CoreSpec {
     pub store_bytes: u32,
     /// Vector stores in a cycle.
     pub stores: u32,
-    /// Cycles that a pair of loads from one bank waits.
+    /// Extra cycles of a pair of loads that conflict over a bank.
     pub conflict_cycles: u32,
     /// Cycles of an acquire that succeeds, or of a release.
     pub lock_cycles: u32,
     /// Cycles that an iteration of a program's loop adds.
     pub loop_cycles: u32,
-    /// Bytes of a program besides its kernels.
+    /// Bytes of a program in addition to its kernels.
     pub program_bytes: u32,
     /// Multiply-accumulates of bf16 per cycle.
     pub bf16_macs: u32,
@@ -231,7 +231,7 @@ pub struct CoreSpec {
     pub int8_shape: [u32; 3],
 }
 
-/// The cost of a transfer besides its words.
+/// The cost of a transfer in addition to its words.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DmaTimes {
@@ -247,7 +247,8 @@ pub struct DmaTimes {
 pub struct DramSpec {
     /// The bandwidth for long runs.
     pub bytes_per_second: f64,
-    /// A run of `r` contiguous bytes is served at `r / (r + run_bytes)` of it.
+    /// A run of `r` contiguous bytes is served at `r / (r + run_bytes)` of that
+    /// bandwidth.
     pub run_bytes: f64,
     /// Cycles before the first word of a read when the channel was idle.
     pub read_cycles: u32,
@@ -362,6 +363,7 @@ impl Target {
 
     /// Parses a target file, which may extend a file of the repository.
     ///
+    /// # Errors
     /// When it is too long or not valid TOML; when a key is unknown or missing;
     /// when a number has no source and grade, or is out of range.
     pub fn parse(text: &str, variant: Option<&str>) -> Result<Target> {

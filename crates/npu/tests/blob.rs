@@ -8,6 +8,7 @@ use girih_npu::blob::{BlobCache, decode, digest, encode, read};
 use girih_npu::form::groups::ArrayProgram;
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{NoDump, Policy, VERSION, compile, groups};
+use girih_tensor::Random;
 use llama::{LlamaSizes, SMALL, key, llama};
 use object::{Object as _, ObjectSection as _};
 
@@ -105,8 +106,8 @@ fn float_parameters_are_stored_once_in_a_section() {
     }
 }
 
-/// A device file has the length 0 and never ends; in a folder that others write,
-/// a blob may be a link to one.
+/// A device file has length 0 and never ends; in a folder that other users can
+/// write to, a blob may be a link to one.
 #[test]
 fn reading_an_endless_file_stops_at_the_maximum_size_of_a_blob() {
     let target = Target::named("toy").unwrap();
@@ -138,12 +139,11 @@ fn a_damaged_blob_causes_no_panic() {
     for end in (0..bytes.len()).step_by(97) {
         let _ = decode(&bytes[..end], &target);
     }
-    let mut state = 1u64;
+    let mut random = Random(1);
     let mut refused = 0;
     for _ in 0..2000 {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mut broken = bytes.clone();
-        broken[(state >> 33) as usize % bytes.len()] ^= (state >> 20) as u8 | 1;
+        broken[random.below(bytes.len())] ^= random.bits() as u8 | 1;
         refused += usize::from(decode(&broken, &target).ok().as_ref() != Some(&schedule));
     }
     assert!(refused > 1000, "only {refused} of 2000 changes are detected");

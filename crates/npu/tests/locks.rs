@@ -1,6 +1,6 @@
 //! The locks set by the passes are necessary and sufficient: any order that
-//! they allow computes the same bytes, and if one is left out, the simulator
-//! reports a fault or another lock gives the same order.
+//! they allow computes the same bytes; without one of them, the simulator
+//! reports a fault, unless another lock enforces the same order.
 
 mod llama;
 
@@ -12,7 +12,7 @@ use girih_npu::pass::{NoDump, Policy, compile, groups};
 use girih_npu::sim::{EventOrder, FaultKind, SimFault, SimUnwatched, Simulator};
 use girih_tensor::DType;
 
-/// Programs of one launch, large enough to use every buffer again.
+/// Programs of one launch, large enough to reuse every buffer.
 fn programs() -> Vec<(&'static str, String)> {
     let attend =
         Kernel::Attend { rows: 64, heads: 4, kv_heads: 2, size: 16, keys: 512, window: 0, scale: 0.25 };
@@ -115,8 +115,8 @@ fn leave_out(name: &str, text: &str, step: usize) -> (usize, Vec<String>) {
     (faults, redundant)
 }
 
-/// Leaving out every fourth takes seconds instead of a minute and still covers
-/// each kind in each program.
+/// Leaving out every fourth operation takes seconds instead of a minute and
+/// still covers each kind in each program.
 #[test]
 fn a_missing_lock_is_a_fault_or_redundant() {
     for (name, text) in programs() {

@@ -23,13 +23,13 @@ fn program(kernel: Kernel, tiling: Option<Tiling>) -> ArrayProgram {
     ArrayProgram { name: "one".to_owned(), arguments: arguments.collect(), launches }
 }
 
-/// The result of a launch with this tiling on small numbers; none if it does
-/// not fit. An unordered access would be a fault.
+/// The result of a launch with this tiling on small numbers; none if the tiling
+/// does not fit. An unordered access fails the test.
 fn result(kernel: Kernel, tiling: Option<Tiling>, target: &Target) -> Option<Vec<u8>> {
     let schedule = compile(&program(kernel, tiling), target, &mut NoDump);
     let schedule = match schedule {
         Ok(schedule) => schedule,
-        Err(error) if error.to_string().contains("fault of girih") => panic!("{tiling:?}: {error}"),
+        Err(error) if error.to_string().contains("bug in girih") => panic!("{tiling:?}: {error}"),
         Err(_) => return None,
     };
     let mut simulator = Simulator::new(target).unwrap();

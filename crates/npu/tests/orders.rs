@@ -13,7 +13,7 @@ use girih_graph::{Outputs, Sequence, Step, load};
 use girih_npu::sim::EventOrder;
 use girih_npu::{Npu, NpuOptions};
 use llama::{SMALL, key, llama};
-use random::Random;
+use random::RandomWeights;
 
 const PROMPT: [u32; 11] = [1, 17, 300, 4, 250, 99, 12, 13, 14, 511, 0];
 
@@ -21,7 +21,7 @@ const PROMPT: [u32; 11] = [1, 17, 300, 4, 250, 99, 12, 13, 14, 511, 0];
 fn logits(order: EventOrder) -> Vec<u32> {
     let npu = Npu::new("toy", NpuOptions { order, ..NpuOptions::default() }).unwrap();
     let largest = girih_graph::Key { output_rows: 16, context: 128, ..key(16) };
-    let mut runner = load(npu, &Random(7), largest, &[2], |key| Ok(llama(&SMALL, key))).unwrap();
+    let mut runner = load(npu, &RandomWeights(7), largest, &[2], |key| Ok(llama(&SMALL, key))).unwrap();
     let blocks: &[&[Block]] = &[&[Block(0), Block(1)]];
     let (mut position, mut bits) = (0, Vec::new());
     for tokens in [&PROMPT[..], &[500]] {

@@ -16,7 +16,7 @@ use girih_npu::{Npu, NpuOptions, Target};
 use girih_tensor::DType;
 use llama::{SMALL, key, llama};
 
-/// Weights that are sine waves; the wavelength depends on the name.
+/// Weights that are sine waves whose wavelength depends on the name.
 struct Waves;
 
 impl WeightSource for Waves {
@@ -97,7 +97,7 @@ fn no_length_and_no_context_changes_a_byte() {
 }
 
 /// A prompt longer than the longest program runs in chunks. A chunk of one row
-/// would use the program for one token, which adds in another order.
+/// would use the program for one token, whose sums have another order.
 #[test]
 fn no_chunk_size_changes_a_byte() {
     let whole = with(plain(), Key { context: 512, ..key(24) }, &story());
@@ -251,7 +251,7 @@ fn each_choice_has_its_cost() {
     assert!(rebuilt.list_words > 4 * best.list_words);
     let single = cost(Runtime { dispatch: Dispatch::Single, ..usual });
     assert_eq!((single.calls, best.submissions), (single.submissions, single.submissions));
-    // Keys and values go through the host; after attention nothing else does until the next layer.
+    // Keys and values go through the host; after attention, nothing does until the next layer.
     assert_eq!(best.calls, 1 + SMALL.layers as u64 + 1);
     let follows = single.calls - best.calls;
     let saved =

@@ -14,7 +14,7 @@ use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::{Backend as _, Outputs, Sequence, Step};
 use girih_npu::{Npu, NpuOptions};
 use llama::{LLAMA_1B, LlamaSizes, key, llama};
-use random::Random;
+use random::RandomWeights;
 
 /// The time limit for the prefill of one layer on one core, in seconds.
 const SECONDS: f64 = 60.0;
@@ -22,12 +22,12 @@ const SECONDS: f64 = 60.0;
 #[test]
 #[ignore = "takes ten seconds in a release build and minutes in a debug build"]
 fn a_layer_of_llama_1b_is_computed_in_a_minute() {
-    // A small vocabulary leaves the head out.
+    // With a small vocabulary, the head takes almost no time.
     let sizes = LlamaSizes { layers: 1, vocabulary: 512, ..LLAMA_1B };
     for hazards in [true, false] {
         let npu = Npu::new("xdna2-strix", NpuOptions { hazards, ..NpuOptions::default() }).unwrap();
         let graph = llama(&sizes, key(2048));
-        let weights = npu.load(&graph, &Random(7)).unwrap();
+        let weights = npu.load(&graph, &RandomWeights(7)).unwrap();
         let program = npu.compile(&graph, &weights).unwrap();
         let mut state = npu.state(&graph, &[32]).unwrap();
         let tokens: Vec<u32> = (0..2048).map(|at| at * 37 % 512).collect();

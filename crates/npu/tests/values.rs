@@ -11,7 +11,7 @@ use girih_npu::pass::{AttentionPlacement, Grouping, Policy};
 use girih_npu::sim::EventOrder;
 use girih_npu::{Npu, NpuOptions};
 use llama::{LlamaSizes, SMALL, key, llama};
-use random::Random;
+use random::RandomWeights;
 
 /// The logits after a prompt and after each further token.
 fn logits(runner: &mut dyn Runner, prompt: &[u32], more: &[u32]) -> Vec<Vec<f32>> {
@@ -39,11 +39,11 @@ const MORE: [u32; 3] = [5, 6, 500];
 
 fn on_array(target: &str, options: NpuOptions) -> Vec<Vec<f32>> {
     let npu = Npu::new(target, options).unwrap();
-    let mut runner = load(npu, &Random(7), key(24), &[32], |key| Ok(llama(&SMALL, key))).unwrap();
+    let mut runner = load(npu, &RandomWeights(7), key(24), &[32], |key| Ok(llama(&SMALL, key))).unwrap();
     logits(&mut *runner, &PROMPT, &MORE)
 }
 
-/// The bound of `girih_measure::Bound` for three layers: sixteen operators in a
+/// The bound of `girih_measure::ErrorBound` for three layers: sixteen operators in a
 /// row between two hidden states, each rounding to 8 bits, with a gain of two
 /// and seven standard deviations.
 fn assert_close(found: &[Vec<f32>], exact: &[Vec<f32>]) {
@@ -61,7 +61,8 @@ fn assert_close(found: &[Vec<f32>], exact: &[Vec<f32>]) {
 
 #[test]
 fn a_prompt_and_tokens_match_the_interpreter() {
-    let mut exact = load(Interpreter, &Random(7), key(24), &[32], |key| Ok(llama(&SMALL, key))).unwrap();
+    let mut exact =
+        load(Interpreter, &RandomWeights(7), key(24), &[32], |key| Ok(llama(&SMALL, key))).unwrap();
     let exact = logits(&mut *exact, &PROMPT, &MORE);
     let toy = on_array("toy", NpuOptions::default());
     assert_close(&toy, &exact);
@@ -78,16 +79,17 @@ fn a_prompt_and_tokens_match_the_interpreter() {
 }
 
 /// The bug of the split head: each launch computed the values of the first, and
-/// the others stayed zero. A vocabulary that fits one launch did not show it.
+/// the others stayed zero. It did not appear with a vocabulary that fits one
+/// launch.
 #[test]
 fn a_head_of_several_launches_computes_all_of_its_values() {
     let sizes = LlamaSizes { layers: 1, vocabulary: 3 * 16384, ..SMALL };
     let graph = |key| Ok(llama(&sizes, key));
-    let mut exact = load(Interpreter, &Random(7), key(8), &[32], graph).unwrap();
+    let mut exact = load(Interpreter, &RandomWeights(7), key(8), &[32], graph).unwrap();
     let exact = logits(&mut *exact, &PROMPT[..5], &[]);
     for target in ["toy", "xdna2-strix"] {
         let npu = Npu::new(target, NpuOptions::default()).unwrap();
-        let mut array = load(npu, &Random(7), key(8), &[32], graph).unwrap();
+        let mut array = load(npu, &RandomWeights(7), key(8), &[32], graph).unwrap();
         assert_close(&logits(&mut *array, &PROMPT[..5], &[]), &exact);
     }
 }
@@ -98,7 +100,7 @@ fn a_head_of_several_launches_computes_all_of_its_values() {
 fn submissions_and_traffic_are_counted() {
     let npu = Npu::new("toy", NpuOptions::default()).unwrap();
     let graph = |rows| llama(&SMALL, key(rows));
-    let weights = npu.load(&graph(24), &Random(7)).unwrap();
+    let weights = npu.load(&graph(24), &RandomWeights(7)).unwrap();
     let mut state = npu.state(&graph(24), &[32]).unwrap();
     let mut output = vec![0.0; SMALL.vocabulary];
     let blocks: Vec<Block> = (0..32).map(Block).collect();

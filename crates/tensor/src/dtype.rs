@@ -1,18 +1,18 @@
-//! The one list of storage formats, and what can be asked of each.
+//! The list of storage formats, and the properties of each.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::format::{self, Block, pack_blocks, unpack_blocks};
+use crate::format::{self, BlockFormat, pack_blocks, unpack_blocks};
 use crate::{Error, Shape};
 
-/// Makes the enum, its names and its dispatch from one line per format.
+/// Generates the enum, its names and its dispatch from one line per format.
 macro_rules! formats {
     ($(#[doc = $doc:literal] $variant:ident = $name:literal, $block:ty, $writes:ident;)*) => {
-        /// How the values of a tensor are stored.
+        /// The storage format of a tensor's values.
         ///
-        /// Floats and integers are blocks of one value, so code that handles
-        /// weights handles all of them alike.
+        /// Floats and integers are formats with one value per block, so that code
+        /// for weights needs no special case.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[allow(non_camel_case_types)] // the formats' own spelling: Q4_K
         pub enum DType { $(#[doc = $doc] $variant,)* }
@@ -26,7 +26,7 @@ macro_rules! formats {
                 match self { $(DType::$variant => $name,)* }
             }
 
-            /// Rows and columns of a matrix that one block covers.
+            /// The rows and columns of a matrix that one block covers.
             pub fn tile(self) -> (usize, usize) {
                 match self { $(DType::$variant => (<$block>::ROWS, <$block>::COLUMNS),)* }
             }
@@ -36,25 +36,25 @@ macro_rules! formats {
                 match self { $(DType::$variant => <$block>::BYTES,)* }
             }
 
-            /// Whether girih can write the format, not only read it.
+            /// Whether girih can write the format as well as read it.
             pub fn writes(self) -> bool {
                 match self { $(DType::$variant => formats!(@can $writes),)* }
             }
 
-            /// Decodes whole blocks, one after another, in the order of their bytes.
+            /// Decodes whole blocks in the order of their bytes.
             ///
             /// # Panics
-            /// When the lengths are not the same whole number of blocks.
+            /// When the lengths are not whole blocks, or differ in their number.
             pub fn unpack(self, bytes: &[u8], values: &mut [f32]) {
                 self.check_blocks(bytes.len(), values.len());
                 match self { $(DType::$variant => unpack_blocks::<$block>(bytes, values),)* }
             }
 
-            /// Encodes whole blocks, one after another.
+            /// Encodes whole blocks.
             ///
             /// # Panics
-            /// When the lengths are not the same whole number of blocks, or
-            /// when the format is not one that girih [writes](DType::writes).
+            /// When the lengths are not whole blocks or differ in their number,
+            /// or when girih does not [write](DType::writes) the format.
             pub fn pack(self, values: &[f32], bytes: &mut [u8]) {
                 self.check_blocks(bytes.len(), values.len());
                 match self { $(DType::$variant => formats!(@pack $writes $block, values, bytes),)* }
@@ -64,7 +64,7 @@ macro_rules! formats {
     (@can read_write) => { true };
     (@can read) => { false };
     (@pack read_write $block:ty, $values:ident, $bytes:ident) => { pack_blocks::<$block>($values, $bytes) };
-    (@pack read $block:ty, $values:ident, $bytes:ident) => { panic!("this format is only read") };
+    (@pack read $block:ty, $values:ident, $bytes:ident) => { panic!("girih does not write this format") };
 }
 
 formats! {
@@ -72,11 +72,11 @@ formats! {
     F32 = "f32", format::F32, read_write;
     /// Half precision.
     F16 = "f16", format::F16, read_write;
-    /// Brain float: the upper half of a single.
+    /// bf16: the upper 16 bits of an f32.
     BF16 = "bf16", format::Bf16, read_write;
     /// Signed bytes.
     I8 = "i8", format::I8, read_write;
-    /// Unsigned bytes: blocks of other formats inside a container that has no name for them.
+    /// Unsigned bytes: blocks of other formats in a container that cannot name them.
     U8 = "u8", format::U8, read_write;
     /// Signed 32-bit integers: token ids.
     I32 = "i32", format::I32, read_write;
@@ -111,17 +111,17 @@ formats! {
 }
 
 impl DType {
-    /// The bytes that a tensor of `shape` takes; two-dimensional blocks pad
-    /// rows and columns up to whole tiles.
+    /// The size in bytes of a tensor of `shape`. Formats with two-dimensional
+    /// blocks pad rows and columns to whole tiles.
     ///
     /// # Errors
-    /// When rows are no whole number of blocks (for formats whose block lies
-    /// in one row), or when the size overflows.
+    /// When a row is not a whole number of blocks (for formats whose block lies in
+    /// one row), or when the size overflows.
     pub fn bytes(self, shape: &Shape) -> Result<usize, Error> {
         self.matrix_bytes(shape.rows(), shape.columns())
     }
 
-    /// The bytes that `rows` × `columns` values take; see [`DType::bytes`].
+    /// The size in bytes of `rows` × `columns` values; see [`DType::bytes`].
     ///
     /// # Errors
     /// As [`DType::bytes`].
@@ -134,16 +134,14 @@ impl DType {
         }
         let blocks = rows.div_ceil(tile_rows).checked_mul(columns.div_ceil(tile_columns));
         blocks.and_then(|n| n.checked_mul(self.block_bytes())).ok_or_else(|| {
-            Error::new(format!(
-                "{rows} x {columns} values of {self} take more bytes than memory has addresses"
-            ))
+            Error::new(format!("{rows} x {columns} values of {self} exceed the address space"))
         })
     }
 
-    /// Encodes a matrix, padding with zeros where blocks reach over its edge.
+    /// Encodes a matrix; pads blocks that extend over its edge with zeros.
     ///
     /// # Errors
-    /// When the format is only read, or as [`DType::bytes`].
+    /// When girih does not write the format, or as [`DType::bytes`].
     ///
     /// # Panics
     /// When `values` does not hold `rows` × `columns` values.
@@ -190,11 +188,11 @@ impl fmt::Display for DType {
 impl FromStr for DType {
     type Err = Error;
 
-    /// Reads a name as [`DType::name`] writes it, in any case.
+    /// Parses a name as [`DType::name`] writes it, ignoring case.
     fn from_str(text: &str) -> Result<DType, Error> {
         DType::ALL.iter().copied().find(|dtype| dtype.name().eq_ignore_ascii_case(text)).ok_or_else(|| {
             let known: Vec<_> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
-            Error::new(format!("'{text}' is no storage format; known are {}", known.join(", ")))
+            Error::new(format!("'{text}' is not a storage format; known formats: {}", known.join(", ")))
         })
     }
 }

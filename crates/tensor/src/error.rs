@@ -1,12 +1,12 @@
-//! The one error of the whole workspace: a sentence, not a classification.
+//! The error type of the whole workspace: one sentence, without error kinds.
 //!
-//! Every crate hands errors on to a person, and none decides by their kind;
-//! so there is one type, here at the bottom, and `?` needs no conversions.
+//! Errors are shown to a person, and no code branches on their kind. So one type in the
+//! lowest crate suffices, and `?` needs no conversions.
 
 use std::fmt;
 
-/// Why something was refused, or failed: one sentence that names the thing,
-/// what was found, what was needed, and what to do.
+/// An error: one sentence that names the thing, what was found, what was needed, and
+/// what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(String);
 
@@ -14,12 +14,12 @@ pub struct Error(String);
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error with this sentence.
+    /// Returns an error with this sentence.
     pub fn new(sentence: impl Into<String>) -> Error {
         Error(sentence.into())
     }
 
-    /// The same error, told of a file or another thing: `name: sentence`.
+    /// Prefixes the sentence with the name of a file or another thing: `name: sentence`.
     pub fn of(self, name: impl fmt::Display) -> Error {
         Error(format!("{name}: {}", self.0))
     }

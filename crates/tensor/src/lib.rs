@@ -1,5 +1,5 @@
-//! What a number is: element types, block formats, shapes and their plain
-//! arithmetic. It knows no files, no operators and no devices.
+//! Numbers: element types, block formats, shapes, and reference arithmetic. This
+//! crate has no notion of files, operators or devices.
 //!
 //! ```
 //! use girih_tensor::{DType, View};
@@ -24,7 +24,7 @@ mod view;
 
 pub use dtype::DType;
 pub use error::{Error, Result};
-pub use format::{Block, Pack};
+pub use format::{BlockFormat, Pack};
 pub use random::Random;
 pub use shape::Shape;
 pub use view::View;

@@ -1,9 +1,9 @@
-//! A seeded generator of numbers, the same on every machine: for tests, for
-//! sampling and for the prompts of benchmarks.
+//! A seeded pseudorandom number generator with the same output on every
+//! machine, for tests, sampling and the prompts of benchmarks.
 //!
 //! SplitMix64: Steele, Lea & Flood, "Fast splittable pseudorandom number
 //! generators", OOPSLA 2014; the multipliers are Stafford's variant 13. It is
-//! not for secrets.
+//! not cryptographically secure.
 
 /// The increment of the state: 2⁶⁴ divided by the golden ratio.
 pub const INCREMENT: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -88,7 +88,8 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// The first numbers of the reference program (prng.di.unimi.it/splitmix64.c) for the seed 0.
+    /// The first outputs of the reference program
+    /// (prng.di.unimi.it/splitmix64.c) for the seed 0.
     #[test]
     fn bits_are_those_of_the_reference_program() {
         let mut random = Random(0);

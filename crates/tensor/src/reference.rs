@@ -1,7 +1,8 @@
-//! Reference arithmetic in `f64`: what kernels and the interpreter are judged by.
+//! Reference arithmetic in `f64`, with which tests compare kernels and the
+//! interpreter.
 //!
-//! Each function returns the value **and the size of its terms**, from which a
-//! test derives how far a fast result may lie away.
+//! A dot product comes with **the sum of the absolute values of its terms**, from
+//! which a test derives the tolerance for a fast result.
 
 /// A sum and the sum of the absolute values of its terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -13,10 +14,10 @@ pub struct Exact {
 }
 
 impl Exact {
-    /// How far a sum of `terms` products, rounded to `f32` after every step
-    /// in any order, may lie from [`Exact::sum`].
+    /// The largest error of a sum of `terms` products that is rounded to `f32`
+    /// after every step, in any order.
     ///
-    /// The standard bound γ(n) = n·u / (1 − n·u) with u = 2⁻²⁴ (Higham,
+    /// This is the standard bound γ(n) = n·u / (1 − n·u) with u = 2⁻²⁴ (Higham,
     /// *Accuracy and Stability of Numerical Algorithms*, §3.1), with one more
     /// rounding for the product.
     pub fn bound(&self, terms: usize) -> f64 {
@@ -25,7 +26,7 @@ impl Exact {
     }
 }
 
-/// The dot product of two equally long rows.
+/// Returns the dot product of two rows of equal length.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -40,7 +41,7 @@ pub fn dot(a: &[f32], b: &[f32]) -> Exact {
     exact
 }
 
-/// The root mean square of a row, with `epsilon` added to the mean square.
+/// Returns the root mean square of a row, with `epsilon` added to the mean square.
 pub fn root_mean_square(row: &[f32], epsilon: f64) -> f64 {
     let squares: f64 = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
     (squares / row.len() as f64 + epsilon).sqrt()

@@ -14,23 +14,21 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The most dimensions a tensor may have.
+    /// The maximum number of dimensions.
     pub const MAX_RANK: usize = 4;
 
-    /// A shape of one to four dimensions.
+    /// Returns a shape of one to four dimensions.
     ///
     /// # Errors
-    /// When there are no dimensions or too many, or when their product
-    /// overflows `usize`.
+    /// When `extents` is empty or has more than [`Shape::MAX_RANK`] entries, or when
+    /// their product overflows `usize`.
     pub fn new(extents: &[usize]) -> Result<Shape, Error> {
         if extents.is_empty() || extents.len() > Shape::MAX_RANK {
             let rank = extents.len();
             return Err(Error::new(format!("a shape has {rank} dimensions; 1 to 4 are supported")));
         }
         if extents.iter().try_fold(1usize, |product, &n| product.checked_mul(n)).is_none() {
-            return Err(Error::new(format!(
-                "a shape of {extents:?} has more elements than memory has addresses"
-            )));
+            return Err(Error::new(format!("the shape {extents:?} exceeds the address space")));
         }
         let mut shape = Shape { extents: [1; Shape::MAX_RANK], rank: extents.len() as u8 };
         shape.extents[..extents.len()].copy_from_slice(extents);
@@ -55,7 +53,7 @@ impl Shape {
         &self.extents[..usize::from(self.rank)]
     }
 
-    /// How many elements a tensor of this shape has.
+    /// The number of elements.
     pub fn elements(&self) -> usize {
         self.extents().iter().product()
     }
@@ -70,7 +68,7 @@ impl Shape {
         self.extents()[..self.extents().len() - 1].iter().product()
     }
 
-    /// The same shape with another outermost extent.
+    /// Returns the shape with another outermost extent.
     ///
     /// # Panics
     /// When the number of elements overflows.
@@ -80,7 +78,7 @@ impl Shape {
         Shape::new(&extents[..usize::from(self.rank)]).expect("callers shrink the outermost extent")
     }
 
-    /// How many elements one slice along the outermost dimension has.
+    /// The number of elements of one slice along the outermost dimension.
     pub fn stride(&self) -> usize {
         self.extents()[1..].iter().product()
     }

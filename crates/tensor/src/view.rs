@@ -14,10 +14,10 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// A view of `bytes`.
+    /// Returns a view of `bytes`.
     ///
     /// # Errors
-    /// When the bytes are not exactly what the format and the sizes need.
+    /// When the number of bytes does not match the format and the sizes.
     pub fn new(dtype: DType, rows: usize, columns: usize, bytes: &'a [u8]) -> Result<View<'a>, Error> {
         let need = dtype.matrix_bytes(rows, columns)?;
         if bytes.len() != need {
@@ -29,7 +29,7 @@ impl<'a> View<'a> {
         Ok(View { dtype, rows, columns, bytes })
     }
 
-    /// How the values are stored.
+    /// The storage format.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
@@ -47,7 +47,7 @@ impl<'a> View<'a> {
     /// Decodes `rows` into `values`, row after row, without padding.
     ///
     /// # Panics
-    /// When the range leaves the matrix or `values` has another size.
+    /// When the range exceeds the matrix, or `values` has the wrong length.
     pub fn unpack_rows(&self, rows: Range<usize>, values: &mut [f32]) {
         assert!(rows.end <= self.rows, "rows {rows:?} of a matrix of {}", self.rows);
         assert_eq!(values.len(), rows.len() * self.columns, "one value per cell");
@@ -60,7 +60,7 @@ impl<'a> View<'a> {
         self.unpack_tiles(rows, values);
     }
 
-    /// Decodes rows out of two-dimensional blocks, each block once.
+    /// Decodes rows of a format with two-dimensional blocks, each block once.
     fn unpack_tiles(&self, rows: Range<usize>, values: &mut [f32]) {
         let (tile_rows, tile_columns) = self.dtype.tile();
         let across = self.columns.div_ceil(tile_columns);

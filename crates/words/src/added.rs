@@ -1,17 +1,17 @@
-//! Added tokens: spellings that are one token wherever they stand in a text.
+//! Added tokens: texts that become one token wherever they occur.
 //!
-//! `tokenizers` looks for them itself, but cannot be told which part of a text
-//! a user wrote; hence this matcher, with the library's rules.
+//! The search in the `tokenizers` crate cannot tell which parts of a text a user
+//! wrote, so this matcher replaces it, with the same rules.
 
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 use girih_tensor::{Error, Result};
 
-/// The longest spelling of an added token. A special token that is found in a
-/// user's text is looked for again from the next character on, so that the
-/// length bounds the work for each of them. Real ones are below 64 bytes.
-pub(super) const SPELLING_BYTES_MAX: usize = 512;
+/// The maximum length of an added token. After a special token in a user's text,
+/// the search continues at the next character, so the length bounds the work per
+/// match. Real ones have less than 64 bytes.
+pub(super) const MAX_SPELLING_BYTES: usize = 512;
 
 /// One added token, as in `tokenizer.json`.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -19,19 +19,19 @@ pub(super) const SPELLING_BYTES_MAX: usize = 512;
 pub(super) struct AddedToken {
     pub id: u32,
     pub content: String,
-    /// Matches only between characters that are not of a word.
+    /// Matches only where no letter, digit or `_` is adjacent.
     pub single_word: bool,
-    /// Takes the white space before it.
+    /// Includes the white space before it.
     pub lstrip: bool,
-    /// Takes the white space after it.
+    /// Includes the white space after it.
     pub rstrip: bool,
-    /// Is looked for in the normalized text.
+    /// Matches in the normalized text instead of the original.
     pub normalized: bool,
-    /// Is a control token: never read from a user's text, and left out of decoded text.
+    /// Is a control token: ignored in a user's text, and left out of decoded text.
     pub special: bool,
 }
 
-/// The parts of a text that a user wrote: ascending and disjoint.
+/// The ranges of a text that a user wrote, ascending and disjoint.
 #[derive(Debug, Default)]
 pub(super) struct UserRanges(Vec<Range<usize>>);
 
@@ -42,28 +42,29 @@ impl UserRanges {
         }
     }
 
-    /// Whether a part of `range` was written by a user.
+    /// Whether a user wrote any part of `range`.
     pub(super) fn touch(&self, range: &Range<usize>) -> bool {
         let next = self.0.partition_point(|user| user.end <= range.start);
         self.0.get(next).is_some_and(|user| user.start < range.end)
     }
 }
 
-/// A part of a text: an added token, or what stands between two of them.
+/// A segment of a text: an added token, or the text between two.
 #[derive(Debug, PartialEq)]
-pub(super) struct Part {
+pub(super) struct TextSegment {
     pub range: Range<usize>,
     pub token: Option<u32>,
 }
 
-/// Finds added tokens in a text: at each place the longest one.
+/// Finds added tokens in a text, at each position the longest.
 pub(super) struct Matcher {
     automaton: AhoCorasick,
     tokens: Vec<AddedToken>,
 }
 
 impl Matcher {
-    /// A matcher for tokens with the spellings that they have in the text to be searched.
+    /// Builds a matcher. `spellings` are the tokens as they occur in the searched
+    /// text, which may be normalized.
     pub(super) fn new(tokens: Vec<AddedToken>, spellings: &[String]) -> Result<Matcher> {
         assert_eq!(tokens.len(), spellings.len(), "each token has its spelling");
         let automaton = AhoCorasick::builder()
@@ -77,39 +78,40 @@ impl Matcher {
         self.tokens.is_empty()
     }
 
-    /// Cuts `text` at its added tokens. A special token is not seen where
-    /// `is_users` says that a user wrote a part of its spelling.
-    pub(super) fn cut(&self, text: &str, is_users: impl Fn(&Range<usize>) -> bool) -> Vec<Part> {
-        let mut parts = Vec::new();
+    /// Splits `text` at its added tokens. A special token is ignored where
+    /// `is_users` is true: a user wrote a part of it.
+    pub(super) fn split(&self, text: &str, is_users: impl Fn(&Range<usize>) -> bool) -> Vec<TextSegment> {
+        let mut segments = Vec::new();
         let (mut done, mut from) = (0, 0);
         while let Some(found) = self.automaton.find(Input::new(text).range(from..)) {
             let token = &self.tokens[found.pattern().as_usize()];
             if token.special && is_users(&found.range()) {
-                // A token that overlaps this spelling may still be the template's.
+                // A token of the template may overlap this match.
                 from = after_first_char(text, found.start());
                 continue;
             }
             from = found.end();
-            if token.single_word && !stands_alone(text, found.range()) {
+            if token.single_word && !is_single_word(text, found.range()) {
                 continue;
             }
             let range = token.with_white_space(text, found.range(), done);
             if done < range.start {
-                parts.push(Part { range: done..range.start, token: None });
+                segments.push(TextSegment { range: done..range.start, token: None });
             }
             done = range.end;
             from = from.max(done);
-            parts.push(Part { range, token: Some(token.id) });
+            segments.push(TextSegment { range, token: Some(token.id) });
         }
         if done < text.len() {
-            parts.push(Part { range: done..text.len(), token: None });
+            segments.push(TextSegment { range: done..text.len(), token: None });
         }
-        parts
+        segments
     }
 }
 
 impl AddedToken {
-    /// The found range with the white space that the token takes, from `done` on.
+    /// Extends a match by the white space that the token includes, but not before
+    /// `done`.
     fn with_white_space(&self, text: &str, found: Range<usize>, done: usize) -> Range<usize> {
         let (mut start, mut end) = (found.start.max(done), found.end);
         if self.lstrip {
@@ -126,7 +128,7 @@ fn after_first_char(text: &str, start: usize) -> usize {
     start + text[start..].chars().next().map_or(1, char::len_utf8)
 }
 
-fn stands_alone(text: &str, range: Range<usize>) -> bool {
+fn is_single_word(text: &str, range: Range<usize>) -> bool {
     let is_word = |char: char| char.is_alphanumeric() || char == '_';
     !text[..range.start].ends_with(is_word) && !text[range.end..].starts_with(is_word)
 }
@@ -147,51 +149,51 @@ mod tests {
         }
     }
 
-    fn cut(tokens: &[AddedToken], text: &str, user: Range<usize>) -> Vec<(String, Option<u32>)> {
+    fn split(tokens: &[AddedToken], text: &str, user: Range<usize>) -> Vec<(String, Option<u32>)> {
         let spellings: Vec<String> = tokens.iter().map(|token| token.content.clone()).collect();
         let matcher = Matcher::new(tokens.to_vec(), &spellings).expect("a small matcher");
         let mut users = UserRanges::default();
         users.push(user);
-        let parts = matcher.cut(text, |range| users.touch(range));
-        parts.into_iter().map(|part| (text[part.range].to_owned(), part.token)).collect()
+        let segments = matcher.split(text, |range| users.touch(range));
+        segments.into_iter().map(|segment| (text[segment.range].to_owned(), segment.token)).collect()
     }
 
-    fn owned(parts: &[(&str, Option<u32>)]) -> Vec<(String, Option<u32>)> {
-        parts.iter().map(|(text, id)| ((*text).to_owned(), *id)).collect()
+    fn owned(segments: &[(&str, Option<u32>)]) -> Vec<(String, Option<u32>)> {
+        segments.iter().map(|(text, id)| ((*text).to_owned(), *id)).collect()
     }
 
     #[test]
     fn the_longest_token_wins_outside_user_text() {
         let tokens = [token(1, "<a>"), token(2, "<a><b>")];
-        let parts = cut(&tokens, "x<a><b><a>", 0..0);
-        assert_eq!(parts, owned(&[("x", None), ("<a><b>", Some(2)), ("<a>", Some(1))]));
-        assert_eq!(cut(&tokens, "x<a><a>", 1..4), owned(&[("x<a>", None), ("<a>", Some(1))]));
+        let segments = split(&tokens, "x<a><b><a>", 0..0);
+        assert_eq!(segments, owned(&[("x", None), ("<a><b>", Some(2)), ("<a>", Some(1))]));
+        assert_eq!(split(&tokens, "x<a><a>", 1..4), owned(&[("x<a>", None), ("<a>", Some(1))]));
     }
 
     #[test]
-    fn user_text_can_neither_make_nor_hide_a_token_of_the_template() {
+    fn user_text_can_neither_form_nor_hide_a_token_of_the_template() {
         let tokens = [token(1, "ab"), token(2, "bc")];
-        assert_eq!(cut(&tokens, "abc", 0..1), owned(&[("a", None), ("bc", Some(2))]));
-        assert_eq!(cut(&tokens, "ab", 1..2), owned(&[("ab", None)]));
+        assert_eq!(split(&tokens, "abc", 0..1), owned(&[("a", None), ("bc", Some(2))]));
+        assert_eq!(split(&tokens, "ab", 1..2), owned(&[("ab", None)]));
     }
 
     #[test]
-    fn tokens_take_white_space_and_stand_alone_when_they_say_so() {
+    fn flags_include_white_space_and_require_word_boundaries() {
         let both = AddedToken { lstrip: true, rstrip: true, ..token(1, "<m>") };
         assert_eq!(
-            cut(&[both], "a  <m>\n b", 0..0),
+            split(&[both], "a  <m>\n b", 0..0),
             owned(&[("a", None), ("  <m>\n ", Some(1)), ("b", None)])
         );
         let alone = AddedToken { single_word: true, ..token(1, "ab") };
         assert_eq!(
-            cut(&[alone], "ab cab ab", 0..0),
+            split(&[alone], "ab cab ab", 0..0),
             owned(&[("ab", Some(1)), (" cab ", None), ("ab", Some(1))])
         );
     }
 
     #[test]
-    fn plain_added_tokens_are_seen_in_user_text() {
+    fn plain_added_tokens_match_in_user_text() {
         let plain = AddedToken { special: false, ..token(1, "\n\n") };
-        assert_eq!(cut(&[plain], "a\n\n", 0..3), owned(&[("a", None), ("\n\n", Some(1))]));
+        assert_eq!(split(&[plain], "a\n\n", 0..3), owned(&[("a", None), ("\n\n", Some(1))]));
     }
 }

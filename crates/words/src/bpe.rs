@@ -1,11 +1,11 @@
-//! BPE with merges: the model inside most `tokenizer.json` files, and inside
-//! GGUF files with byte-level vocabularies.
+//! BPE with merges: the model of most `tokenizer.json` files, and of GGUF files
+//! with byte-level vocabularies.
 //!
-//! Two neighbours for which there is a merge are joined, those of the earliest
-//! merge first and the leftmost among equals, until there are none (Sennrich et
-//! al. 2016, section 3.2); a heap keeps this at n log n. Which ids come out is
-//! defined by the `tokenizers` crate, with which the tests compare; its own
-//! model takes four allocations and half a microsecond for each merge.
+//! Adjacent symbols are merged by the applicable merge of the lowest rank, the
+//! leftmost first, until no merge applies (Sennrich et al. 2016, section 3.2); a
+//! heap keeps the cost at O(n log n). The `tokenizers` crate defines the ids, and
+//! tests compare with it; building its model takes four allocations and half a
+//! microsecond per merge.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -16,23 +16,23 @@ use girih_tensor::{Error, Result};
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::short::short;
-use super::table::Table;
+use super::table::TokenTable;
 
-/// A BPE model, ready to be built.
+/// The parts of a BPE model, not yet built.
 pub(super) struct BpeParts {
     pub vocabulary: Vocabulary,
     pub merges: Merges,
-    /// Stands for a character that is no token.
+    /// The token that replaces characters without a token (`unk_token`).
     pub unknown: Option<String>,
-    /// Whether neighbouring unknown characters are one token.
+    /// Whether adjacent unknown characters become one unknown token (`fuse_unk`).
     pub fuse_unknown: bool,
-    /// Whether a character that is no token becomes its bytes, `<0xNN>`.
+    /// Whether a character without a token becomes the tokens of its bytes, `<0xNN>`.
     pub byte_fallback: bool,
-    /// Whether a word that is a token is taken whole.
+    /// Whether a word that is a token becomes that token without merging.
     pub ignore_merges: bool,
 }
 
-/// Tokens, and the id of each.
+/// Tokens with their ids.
 #[derive(Default)]
 pub(super) struct Vocabulary {
     pub tokens: Strings,
@@ -44,13 +44,13 @@ impl Vocabulary {
         self.tokens.iter().zip(self.ids.iter().copied())
     }
 
-    /// The id of `token`, by a look at each.
+    /// The id of `token`, by a linear search.
     pub(super) fn id(&self, token: &str) -> Option<u32> {
         self.iter().find(|(other, _)| *other == token).map(|(_, id)| id)
     }
 }
 
-/// Pairs of tokens, the first to be joined first.
+/// Pairs of tokens in order of rank: the first is merged first.
 #[derive(Default)]
 pub(super) struct Merges {
     /// The left and the right token of each.
@@ -73,47 +73,47 @@ impl Merges {
     }
 }
 
-/// A merge whose tokens are known: the two sides, and what they make.
+/// A merge by ids: the two sides and the merged token.
 #[derive(Clone, Copy)]
-struct Joint {
+struct MergeRule {
     sides: (u32, u32),
     id: u32,
 }
 
-/// The joints, by their sides; a joint's place is its rank.
+/// The merges by their sides; the rank of a merge is its index.
 #[derive(Default)]
-struct Joints {
-    ranked: Vec<Joint>,
+struct MergeRules {
+    ranked: Vec<MergeRule>,
     ranks: HashTable<u32>,
     hasher: DefaultHashBuilder,
 }
 
-impl Joints {
-    fn with_capacity(count: usize) -> Joints {
-        Joints {
+impl MergeRules {
+    fn with_capacity(count: usize) -> MergeRules {
+        MergeRules {
             ranked: Vec::with_capacity(count),
             ranks: HashTable::with_capacity(count),
             hasher: DefaultHashBuilder::default(),
         }
     }
 
-    /// Appends a joint; of two with the same sides the later one counts.
-    fn push(&mut self, joint: Joint) -> Result<()> {
+    /// Appends a rule, which replaces an earlier one with the same sides.
+    fn push(&mut self, rule: MergeRule) -> Result<()> {
         let rank = u32::try_from(self.ranked.len());
-        let rank = rank.map_err(|_| Error::new("there are 2^32 merges or more; fewer are taken"))?;
-        self.ranked.push(joint);
-        let Joints { ranked, ranks, hasher } = self;
+        let rank = rank.map_err(|_| Error::new("there are 2^32 or more merges; the maximum is 2^32 - 1"))?;
+        self.ranked.push(rule);
+        let MergeRules { ranked, ranks, hasher } = self;
         let sides = |rank: u32| ranked[rank as usize].sides;
         let entry = ranks.entry(
-            hasher.hash_one(joint.sides),
-            |&other| sides(other) == joint.sides,
+            hasher.hash_one(rule.sides),
+            |&other| sides(other) == rule.sides,
             |&other| hasher.hash_one(sides(other)),
         );
         *entry.or_insert(rank).get_mut() = rank;
         Ok(())
     }
 
-    /// The rank of the joint with these sides, and what it makes.
+    /// The rank and the merged token of the rule with these sides.
     fn get(&self, sides: (u32, u32)) -> Option<(u32, u32)> {
         let is_it = |&rank: &u32| self.ranked[rank as usize].sides == sides;
         let rank = *self.ranks.find(self.hasher.hash_one(sides), is_it)?;
@@ -121,29 +121,29 @@ impl Joints {
     }
 }
 
-/// A BPE model. Its tokens' spellings are in a table that is handed in.
+/// A BPE model. Its functions take the table of its tokens as an argument.
 pub(super) struct Bpe {
-    /// Whether text can make the token of an id.
+    /// By id: whether text can produce the token.
     reachable: Vec<bool>,
-    joints: Joints,
+    rules: MergeRules,
     unknown: Option<u32>,
     fuse_unknown: bool,
-    /// The token of each byte, where characters become bytes.
+    /// The token of each byte, if characters may become bytes.
     bytes: Option<Box<[Option<u32>; 256]>>,
     ignore_merges: bool,
 }
 
-/// A token of a word; it has no id once it was joined to its left neighbour.
-struct Symbol {
+/// A token of a word, or no token after it was merged into its left neighbour.
+struct BpeSymbol {
     id: Option<u32>,
     previous: Option<usize>,
     next: Option<usize>,
 }
 
 impl Bpe {
-    /// Builds the model of `parts`, whose tokens `table` holds. Text must never
-    /// make one of the `special` tokens, so that their merges are left out.
-    pub(super) fn new(parts: &BpeParts, special: &HashSet<u32>, table: &Table) -> Result<Bpe> {
+    /// Builds the model of `parts`; `table` contains its tokens. Merges of
+    /// `special` tokens are left out, because text must never produce these.
+    pub(super) fn new(parts: &BpeParts, special: &HashSet<u32>, table: &TokenTable) -> Result<Bpe> {
         let unknown = match &parts.unknown {
             None => None,
             Some(token) => Some(parts.vocabulary.id(token).ok_or_else(|| {
@@ -156,7 +156,7 @@ impl Bpe {
         }
         let mut bpe = Bpe {
             reachable,
-            joints: Joints::with_capacity(parts.merges.len()),
+            rules: MergeRules::with_capacity(parts.merges.len()),
             unknown,
             fuse_unknown: parts.fuse_unknown,
             bytes: None,
@@ -166,14 +166,14 @@ impl Bpe {
             let token = |byte: usize| bpe.id(&format!("<0x{byte:02X}>"), table);
             bpe.bytes = Some(Box::new(std::array::from_fn(token)));
         }
-        bpe.join(&parts.merges, special, table)?;
+        bpe.add_rules(&parts.merges, special, table)?;
         Ok(bpe)
     }
 
-    /// Enters the merges, but those of `special` tokens.
-    fn join(&mut self, merges: &Merges, special: &HashSet<u32>, table: &Table) -> Result<()> {
+    /// Adds the merges, except those of `special` tokens.
+    fn add_rules(&mut self, merges: &Merges, special: &HashSet<u32>, table: &TokenTable) -> Result<()> {
         let mut joined = String::new();
-        // Most lists are in the order of the tokens that the merges make.
+        // Most lists are in the order of the merged tokens' ids.
         let mut last = 0_u32;
         for (left, right) in merges.iter() {
             joined.clear();
@@ -189,26 +189,24 @@ impl Bpe {
             let known = |(token, id): (&str, Option<u32>)| {
                 id.filter(|&id| self.reachable[id as usize]).ok_or_else(|| {
                     let token = short(token);
-                    Error::new(format!(
-                        "the merges do not fit the vocabulary: Token `{token}` out of vocabulary"
-                    ))
+                    Error::new(format!("a merge needs token `{token}`, which is not in the vocabulary"))
                 })
             };
             let [left, right, made] = all.map(known);
-            let joint = Joint { sides: (left?, right?), id: made? };
-            last = joint.id;
-            self.joints.push(joint)?;
+            let rule = MergeRule { sides: (left?, right?), id: made? };
+            last = rule.id;
+            self.rules.push(rule)?;
         }
         Ok(())
     }
 
-    /// The id of a token that text can make.
-    fn id(&self, token: &str, table: &Table) -> Option<u32> {
+    /// The id of a token that text can produce.
+    fn id(&self, token: &str, table: &TokenTable) -> Option<u32> {
         table.id(token).filter(|&id| self.reachable[id as usize])
     }
 
     /// Appends the ids of `word`.
-    pub(super) fn encode(&self, word: &str, table: &Table, ids: &mut Vec<u32>) -> Result<()> {
+    pub(super) fn encode(&self, word: &str, table: &TokenTable, ids: &mut Vec<u32>) -> Result<()> {
         if let Some(id) = self.id(word, table).filter(|_| self.ignore_merges && !word.is_empty()) {
             ids.push(id);
             return Ok(());
@@ -219,10 +217,10 @@ impl Bpe {
         Ok(())
     }
 
-    /// The characters of `word`, each as its token, its bytes or the unknown.
-    fn symbols(&self, word: &str, table: &Table) -> Result<Vec<Symbol>> {
+    /// The characters of `word` as tokens, tokens of bytes, or the unknown token.
+    fn symbols(&self, word: &str, table: &TokenTable) -> Result<Vec<BpeSymbol>> {
         let mut ids = Vec::with_capacity(word.len());
-        // The unknown token comes when the run of characters that it stands for has ended.
+        // The unknown token is appended at the end of a run of unknown characters.
         let mut is_unknown = false;
         let mut buffer = [0; 4];
         for char in word.chars() {
@@ -240,68 +238,69 @@ impl Bpe {
                 is_unknown = true;
             } else {
                 return Err(Error::new(
-                    "the text has a character for which the vocabulary has no token, and there is no token for the unknown",
+                    "a character of the text has no token, and the vocabulary has no unknown token",
                 ));
             }
         }
         ids.extend(self.unknown.filter(|_| is_unknown));
         let count = ids.len();
-        let symbol = |(place, id)| Symbol {
+        let symbol = |(index, id)| BpeSymbol {
             id: Some(id),
-            previous: usize::checked_sub(place, 1),
-            next: Some(place + 1).filter(|&next| next < count),
+            previous: usize::checked_sub(index, 1),
+            next: Some(index + 1).filter(|&next| next < count),
         };
         Ok(ids.into_iter().enumerate().map(symbol).collect())
     }
 
-    /// The tokens of a character's bytes, if each has one.
+    /// The tokens of a character's bytes, if every byte has one.
     fn bytes_of(&self, char: &str) -> Option<impl Iterator<Item = u32>> {
         let bytes = self.bytes.as_ref()?;
         let ids = || char.bytes().map(|byte| bytes[usize::from(byte)]);
         ids().all(|id| id.is_some()).then(|| ids().flatten())
     }
 
-    /// Joins neighbours until there is no merge for any.
-    fn merge(&self, symbols: &mut [Symbol]) {
+    /// Merges adjacent symbols until no merge applies.
+    fn merge(&self, symbols: &mut [BpeSymbol]) {
         let mut found = BinaryHeap::with_capacity(symbols.len());
-        let places = 0..symbols.len().saturating_sub(1);
-        found.extend(places.filter_map(|place| self.joint(symbols, place).map(Reverse)));
-        while let Some(Reverse((_, place, made))) = found.pop() {
-            // A neighbour may have changed since the joint was found.
-            if self.joint(symbols, place).is_none_or(|(_, _, now)| now != made) {
+        let indices = 0..symbols.len().saturating_sub(1);
+        found.extend(indices.filter_map(|index| self.candidate(symbols, index).map(Reverse)));
+        while let Some(Reverse((_, index, made))) = found.pop() {
+            // A neighbour may have changed since the candidate was found.
+            if self.candidate(symbols, index).is_none_or(|(_, _, now)| now != made) {
                 continue;
             }
-            let right = symbols[place].next.expect("a joint has a right side");
+            let right = symbols[index].next.expect("a candidate has a right side");
             let next = symbols[right].next;
             symbols[right].id = None;
-            symbols[place].id = Some(made);
-            symbols[place].next = next;
+            symbols[index].id = Some(made);
+            symbols[index].next = next;
             if let Some(next) = next {
-                symbols[next].previous = Some(place);
+                symbols[next].previous = Some(index);
             }
-            let changed = [symbols[place].previous, Some(place)].into_iter().flatten();
-            found.extend(changed.filter_map(|place| self.joint(symbols, place).map(Reverse)));
+            let changed = [symbols[index].previous, Some(index)].into_iter().flatten();
+            found.extend(changed.filter_map(|index| self.candidate(symbols, index).map(Reverse)));
         }
     }
 
-    /// The joint of a symbol and its right neighbour: its rank, its place, and
-    /// what it makes.
-    fn joint(&self, symbols: &[Symbol], place: usize) -> Option<(u32, usize, u32)> {
-        let symbol = &symbols[place];
-        let (rank, made) = self.joints.get((symbol.id?, symbols[symbol.next?].id?))?;
-        Some((rank, place, made))
+    /// The merge of a symbol and its right neighbour: rank, index of the symbol,
+    /// and merged token.
+    fn candidate(&self, symbols: &[BpeSymbol], index: usize) -> Option<(u32, usize, u32)> {
+        let symbol = &symbols[index];
+        let (rank, made) = self.rules.get((symbol.id?, symbols[symbol.next?].id?))?;
+        Some((rank, index, made))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use girih_tensor::Random;
     use tokenizers::Model as _;
     use tokenizers::models::bpe::{BPE, Vocab};
 
     use super::*;
-    use crate::limits::Limits;
+    use crate::limits::TextLimits;
 
-    /// A model of all strings that the merges make of `letters`.
+    /// A model whose tokens are a few letters and all results of its merges.
     struct Sample {
         tokens: Vec<String>,
         merges: Vec<(String, String)>,
@@ -310,35 +309,36 @@ mod tests {
     }
 
     impl Sample {
-        /// `random` yields a number below the one that it is given.
-        fn random(random: &mut impl FnMut(usize) -> usize) -> Sample {
-            let mut tokens: Vec<String> = ["a", "b", "é", "ŋ"].map(str::to_owned)[..2 + random(3)].to_vec();
+        fn random(random: &mut Random) -> Sample {
+            let mut tokens: Vec<String> =
+                ["a", "b", "é", "ŋ"].map(str::to_owned)[..2 + random.below(3)].to_vec();
             let mut merges = Vec::new();
-            for _ in 0..random(24) {
-                let sides = (tokens[random(tokens.len())].clone(), tokens[random(tokens.len())].clone());
+            for _ in 0..random.below(24) {
+                let [left, right] = [(); 2].map(|()| tokens[random.below(tokens.len())].clone());
+                let sides = (left, right);
                 let joined = format!("{}{}", sides.0, sides.1);
                 if !tokens.contains(&joined) {
                     tokens.push(joined);
                 }
-                // The same merge may come twice.
+                // The same merge may occur twice.
                 merges.push(sides);
             }
             let bytes = ["<0xC3>", "<0xA9>", "<0xC5>"].map(str::to_owned);
-            tokens.extend(bytes.into_iter().take(random(4)));
-            let unknown = (random(2) == 0).then(|| "?".to_owned());
+            tokens.extend(bytes.into_iter().take(random.below(4)));
+            let unknown = random.once_in(2).then(|| "?".to_owned());
             tokens.extend(unknown.clone());
-            Sample { tokens, merges, unknown, flags: [(); 3].map(|()| random(2) == 0) }
+            Sample { tokens, merges, unknown, flags: [(); 3].map(|()| random.once_in(2)) }
         }
 
-        fn table(&self) -> Table {
-            let mut table = Table::default();
+        fn table(&self) -> TokenTable {
+            let mut table = TokenTable::default();
             for (token, id) in self.tokens.iter().zip(0..) {
-                table.enter(token, id, &Limits::DEFAULT).expect("no token is there twice");
+                table.insert(token, id, &TextLimits::DEFAULT).expect("tokens are distinct");
             }
             table
         }
 
-        fn ours(&self, special: &[u32], table: &Table) -> Result<Bpe> {
+        fn ours(&self, special: &[u32], table: &TokenTable) -> Result<Bpe> {
             let [fuse_unknown, byte_fallback, ignore_merges] = self.flags;
             let mut merges = Merges::default();
             self.merges.iter().for_each(|(left, right)| merges.push(left, right));
@@ -360,23 +360,18 @@ mod tests {
             if let Some(unknown) = &self.unknown {
                 builder = builder.unk_token(unknown.clone());
             }
-            builder.build().expect("every merge makes a token")
+            builder.build().expect("every merged string is a token")
         }
     }
 
-    /// Random words, encoded by `Bpe` and by the library.
+    /// Compares `Bpe` with the library on random words of one random model.
     fn compare(seed: u64) {
-        let mut state = seed;
-        let mut random = move |below: usize| {
-            // Knuth's MMIX generator, of which the upper bits are random enough.
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as usize % below
-        };
+        let mut random = Random(seed);
         let sample = Sample::random(&mut random);
         let (table, theirs) = (sample.table(), sample.theirs());
-        let ours = sample.ours(&[], &table).expect("the library takes it");
+        let ours = sample.ours(&[], &table).expect("the library accepts it");
         for _ in 0..20 {
-            let word: String = (0..random(12)).map(|_| ["a", "b", "é", "ŋ", "?"][random(5)]).collect();
+            let word: String = (0..random.below(12)).map(|_| random.of(&["a", "b", "é", "ŋ", "?"])).collect();
             let tokens = theirs.tokenize(&word).expect("the unknown token is a token");
             let is_whole = tokens.last().map_or(0, |token| token.offsets.1) == word.len();
             let mut ids = Vec::new();
@@ -405,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn special_tokens_are_never_made() {
+    fn special_tokens_are_never_produced() {
         let sample = sample(&[("a", "b"), ("ab", "a")]);
         let table = sample.table();
         let ids = |special: &[u32]| {
@@ -420,12 +415,12 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_of_what_is_no_token_is_refused() {
+    fn a_merge_of_a_missing_token_is_refused() {
         for (sides, missing) in [(("a", "c"), "c"), (("c", "a"), "c"), (("b", "a"), "ba")] {
             let sample = sample(&[sides]);
             let error = sample.ours(&[], &sample.table()).err().expect("a token is missing").to_string();
-            let wanted = format!("the merges do not fit the vocabulary: Token `{missing}` out of vocabulary");
-            assert_eq!(error, wanted);
+            let expected = format!("a merge needs token `{missing}`, which is not in the vocabulary");
+            assert_eq!(error, expected);
         }
     }
 }

@@ -1,24 +1,25 @@
-//! Decoders of `tokenizer.json`: how a token's string becomes bytes of text.
+//! Decoders of `tokenizer.json`: convert tokens to bytes of text.
 
 use super::byte_level;
 
-/// How a token's string becomes text: a decoder of `tokenizer.json`.
+/// A decoder of `tokenizer.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Decoding {
-    /// Each character stands for a byte.
+    /// Each character is a byte of the byte-level alphabet.
     ByteLevel,
-    /// Strings with their marks replaced, and tokens `<0xNN>` that are bytes.
+    /// Text with replacements, and byte tokens `<0xNN>`.
     Pieces {
         /// Applied to each token, in order.
         replace: Vec<(String, String)>,
         byte_fallback: bool,
-        /// A character that is taken off the beginning of the text, and how often.
+        /// A character to remove from the beginning of the text, and the
+        /// maximum number of times.
         strip: Option<(char, usize)>,
     },
 }
 
 impl Decoding {
-    /// The bytes that `token` adds to the text.
+    /// The bytes of text of `token`.
     pub(super) fn bytes(&self, token: &str) -> Vec<u8> {
         match self {
             Decoding::ByteLevel => {
@@ -36,7 +37,7 @@ impl Decoding {
     }
 }
 
-/// The byte that a token `<0xNN>` stands for.
+/// The byte of a token `<0xNN>`.
 pub(super) fn byte_token(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     let is_hex = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());

@@ -1,5 +1,5 @@
-//! A tokenizer from a model's folder: `tokenizer.json` and what
-//! `tokenizer_config.json` adds to it.
+//! Reads a tokenizer from a model's folder: `tokenizer.json` and the additions of
+//! `tokenizer_config.json`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -10,23 +10,23 @@ use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
 use super::added::AddedToken;
-use super::parts::{ModelParts, Parts};
+use super::parts::{TokenizerModelParts, TokenizerParts};
 use super::short::short;
 use super::tokenizer::Tokenizer;
 use super::tokenizer_json;
-use crate::limits::Limits;
+use crate::limits::TextLimits;
 
-/// The file that holds a folder's tokenizer.
-pub(super) const FILE: &str = "tokenizer.json";
+/// The name of a folder's tokenizer file.
+pub(super) const TOKENIZER_FILE: &str = "tokenizer.json";
 
-/// What of `tokenizer_config.json` matters for ids; the chat template and the
-/// settings of Python classes are others' business.
+/// The fields of `tokenizer_config.json` that affect ids. The chat template is
+/// read elsewhere; settings of Python classes have no effect.
 ///
-/// `clean_up_tokenization_spaces` is not applied: it takes spaces out of
-/// decoded English (`"do n't"`), so that a text would not survive encoding and
-/// decoding, and a stream would differ from its whole.
+/// `clean_up_tokenization_spaces` is not applied: it removes spaces from decoded
+/// English (`"do n't"`), so decoding would not restore the encoded text, and
+/// streamed text would differ from whole text.
 #[derive(Debug, Default, Deserialize)]
-struct Config {
+struct TokenizerConfig {
     bos_token: Option<Spelling>,
     eos_token: Option<Spelling>,
     unk_token: Option<Spelling>,
@@ -37,7 +37,7 @@ struct Config {
     added_tokens_decoder: BTreeMap<u32, AddedByConfig>,
 }
 
-/// A token as its text, or as an object with its text.
+/// A token: its text, or an object that contains the text.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Spelling {
@@ -69,58 +69,58 @@ struct AddedByConfig {
 }
 
 impl Tokenizer {
-    /// The tokenizer of the bytes of a `tokenizer.json`.
+    /// Reads the bytes of a `tokenizer.json`.
     ///
     /// # Errors
-    /// A file that breaks a rule of the format, passes a cap of `limits`, or
-    /// needs a component that is not supported, is refused by a sentence.
-    pub fn from_json(bytes: &[u8], limits: &Limits) -> Result<Tokenizer> {
+    /// When the file is malformed, exceeds a limit, or needs a component that is
+    /// not supported.
+    pub fn from_json(bytes: &[u8], limits: &TextLimits) -> Result<Tokenizer> {
         Tokenizer::assemble(tokenizer_json::parse(bytes, limits)?, limits)
     }
 
-    /// The tokenizer of a folder that holds `tokenizer.json` and, perhaps,
+    /// Reads the tokenizer of a folder: `tokenizer.json` and, if present,
     /// `tokenizer_config.json`.
     ///
     /// # Errors
-    /// As [`Tokenizer::from_json`], with the file's name.
-    pub fn from_folder(folder: &Path, limits: &Limits) -> Result<Tokenizer> {
-        let path = folder.join(FILE);
+    /// As [`Tokenizer::from_json`], with the path of the file.
+    pub fn from_folder(folder: &Path, limits: &TextLimits) -> Result<Tokenizer> {
+        let path = folder.join(TOKENIZER_FILE);
         let bytes = read(&path, limits.tokenizer_bytes).map_err(|error| error.of(path.display()))?;
         let parts = parts(folder, &bytes, limits)?;
         drop(bytes);
         Tokenizer::assemble(parts, limits).map_err(|error| error.of(path.display()))
     }
 
-    /// The same from the bytes of the two files.
-    pub(crate) fn from_bytes(tokenizer: &[u8], config: &[u8], limits: &Limits) -> Result<Tokenizer> {
+    /// As [`Tokenizer::from_folder`], from the bytes of the two files.
+    pub(crate) fn from_bytes(tokenizer: &[u8], config: &[u8], limits: &TextLimits) -> Result<Tokenizer> {
         let mut parts = tokenizer_json::parse(tokenizer, limits)?;
-        Config::parse(config)?.apply(&mut parts)?;
+        TokenizerConfig::parse(config)?.apply(&mut parts)?;
         Tokenizer::assemble(parts, limits)
     }
 }
 
-/// The parts of the tokenizer of a folder, whose `tokenizer.json` is `bytes`.
-pub(super) fn parts(folder: &Path, bytes: &[u8], limits: &Limits) -> Result<Parts> {
-    let path = folder.join(FILE);
+/// The parts of the tokenizer in a folder; `bytes` is its `tokenizer.json`.
+pub(super) fn parts(folder: &Path, bytes: &[u8], limits: &TextLimits) -> Result<TokenizerParts> {
+    let path = folder.join(TOKENIZER_FILE);
     let mut parts = tokenizer_json::parse(bytes, limits).map_err(|error| error.of(path.display()))?;
     let config_path = folder.join("tokenizer_config.json");
     if fs::exists(&config_path).unwrap_or(true) {
         let config = read(&config_path, limits.file.json_bytes)
-            .and_then(|bytes| Config::parse(&bytes))
+            .and_then(|bytes| TokenizerConfig::parse(&bytes))
             .and_then(|config| config.apply(&mut parts));
         config.map_err(|error| error.of(config_path.display()))?;
     }
     Ok(parts)
 }
 
-/// The bytes of a regular file of at most `cap` bytes.
+/// Reads a regular file of at most `cap` bytes.
 pub(super) fn read(path: &Path, cap: u64) -> Result<Vec<u8>> {
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
         return Err(Error::new("not a regular file"));
     }
     if metadata.len() > cap {
-        return Err(Error::new(format!("{} bytes; at most {cap} are taken", metadata.len())));
+        return Err(Error::new(format!("{} bytes; the maximum is {cap}", metadata.len())));
     }
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(unreadable)?;
@@ -132,13 +132,13 @@ fn unreadable(error: std::io::Error) -> Error {
     Error::new(format!("cannot be read: {error}"))
 }
 
-impl Config {
-    fn parse(bytes: &[u8]) -> Result<Config> {
+impl TokenizerConfig {
+    fn parse(bytes: &[u8]) -> Result<TokenizerConfig> {
         serde_json::from_slice(bytes)
-            .map_err(|error| Error::new(format!("no tokenizer_config.json that girih takes: {error}")))
+            .map_err(|error| Error::new(format!("not a valid tokenizer_config.json: {error}")))
     }
 
-    fn apply(self, parts: &mut Parts) -> Result<()> {
+    fn apply(self, parts: &mut TokenizerParts) -> Result<()> {
         self.add_tokens(parts)?;
         let required = |name: &str, spelling: &Option<Spelling>| match spelling {
             None => Ok(None),
@@ -147,19 +147,20 @@ impl Config {
             }),
         };
         let (bos, eos) = (required("bos_token", &self.bos_token)?, required("eos_token", &self.eos_token)?);
-        // A padding or unknown token that the vocabulary lacks can never occur; transformers makes one up.
+        // Padding and unknown tokens outside the vocabulary never occur, so they are ignored;
+        // transformers adds them.
         let known = |spelling: &Option<Spelling>| spelling.as_ref().and_then(|it| id_of(parts, it.text()));
         let (unk, pad) = (known(&self.unk_token).or(parts.named.unk), known(&self.pad_token));
         parts.named.bos = bos;
         parts.named.eos = eos;
         parts.named.unk = unk;
         parts.named.pad = pad;
-        switch(&mut parts.ends.before, self.add_bos_token, bos, "add_bos_token", Side::Before)?;
-        switch(&mut parts.ends.after, self.add_eos_token, eos, "add_eos_token", Side::After)
+        switch(&mut parts.bos_eos.before, self.add_bos_token, bos, "add_bos_token", SequenceSide::Before)?;
+        switch(&mut parts.bos_eos.after, self.add_eos_token, eos, "add_eos_token", SequenceSide::After)
     }
 
-    /// Tokens that only the config has are added, as transformers does.
-    fn add_tokens(&self, parts: &mut Parts) -> Result<()> {
+    /// Adds the tokens that only the config contains, as transformers does.
+    fn add_tokens(&self, parts: &mut TokenizerParts) -> Result<()> {
         let known: HashMap<u32, String> =
             parts.added.iter().map(|token| (token.id, token.content.clone())).collect();
         for (id, token) in &self.added_tokens_decoder {
@@ -188,17 +189,27 @@ impl Config {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Side {
+enum SequenceSide {
     Before,
     After,
 }
 
-/// Makes the ids on one side of a sequence obey `add_bos_token` or `add_eos_token`, if it is there.
-fn switch(ids: &mut Vec<u32>, wanted: Option<bool>, id: Option<u32>, name: &str, side: Side) -> Result<()> {
-    match (wanted, id) {
-        (Some(true), None) => Err(Error::new(format!("{name} is true, but no such token is named"))),
+/// Applies `add_bos_token` or `add_eos_token`, if set, to the ids on one side of
+/// a sequence.
+fn switch(
+    ids: &mut Vec<u32>,
+    setting: Option<bool>,
+    id: Option<u32>,
+    name: &str,
+    side: SequenceSide,
+) -> Result<()> {
+    match (setting, id) {
+        (Some(true), None) => {
+            let token = name.trim_start_matches("add_");
+            Err(Error::new(format!("{name} is true, but {token} is missing")))
+        }
         (Some(true), Some(id)) if !ids.contains(&id) => {
-            ids.insert(if side == Side::Before { 0 } else { ids.len() }, id);
+            ids.insert(if side == SequenceSide::Before { 0 } else { ids.len() }, id);
             Ok(())
         }
         (Some(false), Some(id)) => {
@@ -209,10 +220,10 @@ fn switch(ids: &mut Vec<u32>, wanted: Option<bool>, id: Option<u32>, name: &str,
     }
 }
 
-fn id_of(parts: &Parts, text: &str) -> Option<u32> {
+fn id_of(parts: &TokenizerParts, text: &str) -> Option<u32> {
     let added = parts.added.iter().find(|token| token.content == text).map(|token| token.id);
     added.or_else(|| match &parts.model {
-        ModelParts::Bpe(bpe) => bpe.vocabulary.id(text),
-        ModelParts::Spm(..) => None,
+        TokenizerModelParts::Bpe(bpe) => bpe.vocabulary.id(text),
+        TokenizerModelParts::Spm(..) => None,
     })
 }

@@ -1,9 +1,9 @@
-//! The vocabulary that a GGUF file gets for the tokenizer of a folder.
+//! Converts the tokenizer of a folder to the vocabulary of a GGUF file.
 //!
-//! GGUF names a tokenizer's rules instead of holding them, so only rules that
-//! have a name there can be written: byte-level BPE with one of three
-//! pre-tokenizers, and BPE with byte fallback, which becomes SentencePiece's
-//! BPE with scores. Anything else is refused.
+//! GGUF stores the name of a tokenizer's rules, not the rules. Only rules with a
+//! name can be written: byte-level BPE with one of three pre-tokenizers, and BPE
+//! with byte fallback, which becomes SentencePiece's BPE with scores. Other
+//! tokenizers are refused.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -16,28 +16,28 @@ use serde_json::{Value as Json, json};
 
 use super::bpe::BpeParts;
 use super::decoding::byte_token;
-use super::folder::{self, FILE};
-use super::gguf_vocab::{GgufVocab, Kind};
-use super::parts::{ModelParts, Parts};
+use super::folder::{self, TOKENIZER_FILE};
+use super::gguf_vocab::{GgufVocab, TokenType};
+use super::parts::{TokenizerModelParts, TokenizerParts};
 use super::short::short;
 use super::split::{GPT2, LLAMA3, QWEN2};
-use crate::limits::Limits;
+use crate::limits::TextLimits;
 
-/// What GGUF can say of a tokenizer.
+/// A kind of tokenizer that GGUF can express.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Family {
-    /// `llama`: SentencePiece's BPE; whether a text gets a space before it.
+enum GgufFamily {
+    /// `llama`: SentencePiece's BPE. With `prefix`, a space is prepended to a text.
     Spm { prefix: bool },
-    /// `gpt2`: byte-level BPE with the pre-tokenizer of this name.
+    /// `gpt2`: byte-level BPE with the pre-tokenizer named `pre`.
     ByteLevel { pre: &'static str },
 }
 
 /// The byte-level families: the name in GGUF, the pattern of words, the
-/// normalizer, and whether words that are tokens are taken whole.
-const FAMILIES: [(&str, &str, Option<&str>, bool); 3] =
+/// normalizer, and `ignore_merges`.
+const BYTE_LEVEL_FAMILIES: [(&str, &str, Option<&str>, bool); 3] =
     [("llama-bpe", LLAMA3, None, true), ("qwen2", QWEN2, Some("NFC"), false), ("gpt-2", GPT2, None, false)];
 
-/// The stages before the model, as `tokenizer.json` spells them.
+/// The stages before the model, as in `tokenizer.json`.
 #[derive(Deserialize)]
 struct Stages {
     normalizer: Option<Json>,
@@ -45,40 +45,40 @@ struct Stages {
 }
 
 impl GgufVocab<'static> {
-    /// The vocabulary of the tokenizer in `folder` for a model whose embedding
-    /// table has `rows` rows, and what is lost, as sentences.
+    /// Converts the tokenizer in `folder` for a model whose embedding table has
+    /// `rows` rows. Also returns warnings about what GGUF cannot express.
     ///
-    /// Ids without a token become unused tokens; added tokens for which the
-    /// table has no row are left out.
+    /// Ids without a token become unused tokens. Added tokens without a row in the
+    /// table are left out.
     ///
     /// # Errors
     /// When the tokenizer cannot be read, or GGUF has no name for its rules.
-    pub fn from_folder(folder: &Path, rows: usize, limits: &Limits) -> Result<(Self, Vec<String>)> {
-        let path = folder.join(FILE);
+    pub fn from_folder(folder: &Path, rows: usize, limits: &TextLimits) -> Result<(Self, Vec<String>)> {
+        let path = folder.join(TOKENIZER_FILE);
         let of_file = |error: Error| error.of(path.display());
         let bytes = folder::read(&path, limits.tokenizer_bytes).map_err(of_file)?;
         let parts = folder::parts(folder, &bytes, limits)?;
         let stages: Stages = serde_json::from_slice(&bytes)
-            .map_err(|error| of_file(Error::new(format!("is no tokenizer: {error}"))))?;
+            .map_err(|error| of_file(Error::new(format!("not a valid tokenizer.json: {error}"))))?;
         drop(bytes);
         parts.table(limits).map_err(of_file)?;
         export(parts, &stages, rows).map_err(of_file)
     }
 }
 
-fn export(parts: Parts, stages: &Stages, rows: usize) -> Result<(GgufVocab<'static>, Vec<String>)> {
-    let ModelParts::Bpe(bpe) = &parts.model else {
-        return Err(Error::new("holds no BPE model; GGUF vocabularies are made from BPE"));
+fn export(parts: TokenizerParts, stages: &Stages, rows: usize) -> Result<(GgufVocab<'static>, Vec<String>)> {
+    let TokenizerModelParts::Bpe(bpe) = &parts.model else {
+        return Err(Error::new("the model is not BPE; only BPE can be written to GGUF"));
     };
     let family = family(bpe, stages)?;
     let mut warnings = Vec::new();
-    let (tokens, kinds) = tokens(&parts, bpe, family, rows, &mut warnings)?;
-    let (bos, add_bos) = end(&parts.ends.before, parts.named.bos, "before")?;
-    let (eos, add_eos) = end(&parts.ends.after, parts.named.eos, "after")?;
+    let (tokens, types) = tokens(&parts, bpe, family, rows, &mut warnings)?;
+    let (bos, add_bos) = end(&parts.bos_eos.before, parts.named.bos, "before")?;
+    let (eos, add_eos) = end(&parts.bos_eos.after, parts.named.eos, "after")?;
     let in_table = |id: Option<u32>| id.filter(|id| (*id as usize) < rows);
     let mut vocab = GgufVocab {
         tokens: Cow::Owned(tokens.iter().collect()),
-        types: Some(kinds.into_iter().map(Kind::number).collect()),
+        types: Some(types.into_iter().map(TokenType::number).collect()),
         bos,
         eos,
         unk: in_table(parts.named.unk),
@@ -88,13 +88,13 @@ fn export(parts: Parts, stages: &Stages, rows: usize) -> Result<(GgufVocab<'stat
         ..GgufVocab::default()
     };
     match family {
-        Family::ByteLevel { pre } => {
+        GgufFamily::ByteLevel { pre } => {
             vocab.model = "gpt2".to_owned();
             vocab.pre = Some(pre.to_owned());
             let joined = bpe.merges.iter().map(|(left, right)| format!("{left} {right}"));
             vocab.merges = Some(Cow::Owned(joined.collect()));
         }
-        Family::Spm { prefix } => {
+        GgufFamily::Spm { prefix } => {
             vocab.model = "llama".to_owned();
             vocab.pre = Some("default".to_owned());
             vocab.scores = Some(scores(&vocab.tokens, bpe));
@@ -105,8 +105,8 @@ fn export(parts: Parts, stages: &Stages, rows: usize) -> Result<(GgufVocab<'stat
     Ok((vocab, warnings))
 }
 
-/// The family whose rules these are.
-fn family(bpe: &BpeParts, stages: &Stages) -> Result<Family> {
+/// The family with the rules of a model and its stages.
+fn family(bpe: &BpeParts, stages: &Stages) -> Result<GgufFamily> {
     let normalizers = sequence(stages.normalizer.as_ref(), "normalizers");
     let steps = sequence(stages.pre_tokenizer.as_ref(), "pretokenizers");
     if bpe.byte_fallback {
@@ -114,28 +114,29 @@ fn family(bpe: &BpeParts, stages: &Stages) -> Result<Family> {
     }
     let pattern = match steps.as_slice() {
         [bytes] if is_byte_level(bytes, true) => GPT2,
-        [words, bytes] if is_byte_level(bytes, false) => isolated(words)?,
+        [split, bytes] if is_byte_level(bytes, false) => isolated(split)?,
         _ => return Err(no_name("pre_tokenizer", stages.pre_tokenizer.as_ref())),
     };
-    let Some((pre, _, normalizer, whole)) = FAMILIES.into_iter().find(|row| row.1 == pattern) else {
+    let Some((pre, _, normalizer, whole)) = BYTE_LEVEL_FAMILIES.into_iter().find(|row| row.1 == pattern)
+    else {
         return Err(no_name("pre_tokenizer", stages.pre_tokenizer.as_ref()));
     };
-    let wanted: Vec<Json> = normalizer.into_iter().map(|name| json!({ "type": name })).collect();
-    if normalizers.iter().copied().ne(&wanted) {
+    let expected: Vec<Json> = normalizer.into_iter().map(|name| json!({ "type": name })).collect();
+    if normalizers.iter().copied().ne(&expected) {
         return Err(no_name("normalizer", stages.normalizer.as_ref()));
     }
     if bpe.ignore_merges != whole {
         let have = bpe.ignore_merges;
         return Err(Error::new(format!(
-            "ignore_merges is {have}; GGUF's '{pre}', which has these words, means {whole}"
+            "ignore_merges is {have}; GGUF's '{pre}', which has this pattern, needs {whole}"
         )));
     }
-    Ok(Family::ByteLevel { pre })
+    Ok(GgufFamily::ByteLevel { pre })
 }
 
-/// Checks the stages of a BPE with byte fallback: only the mark for spaces, and
-/// perhaps one more before the text.
-fn spm(bpe: &BpeParts, normalizers: &[&Json], steps: &[&Json]) -> Result<Family> {
+/// Checks the stages of a BPE with byte fallback: they may only replace spaces by
+/// the mark, and prepend a mark to the text.
+fn spm(bpe: &BpeParts, normalizers: &[&Json], steps: &[&Json]) -> Result<GgufFamily> {
     let mark = json!({ "type": "Replace", "pattern": { "String": " " }, "content": "▁" });
     let prepend = json!({ "type": "Prepend", "prepend": "▁" });
     let prefix = match normalizers {
@@ -143,18 +144,18 @@ fn spm(bpe: &BpeParts, normalizers: &[&Json], steps: &[&Json]) -> Result<Family>
         [first, last] if **first == prepend && **last == mark => true,
         other => return Err(no_name("normalizer", other.first().copied())),
     };
-    // A text has no spaces left, so that a split at spaces does nothing.
+    // The normalized text has no spaces, so a split at spaces has no effect.
     let idle = |step: &Json| step["type"] == "Split" && step["pattern"] == json!({ "String": " " });
     if let Some(step) = steps.iter().find(|step| !idle(step)) {
         return Err(no_name("pre_tokenizer", Some(step)));
     }
     if bpe.ignore_merges {
-        return Err(Error::new("ignore_merges is true, which GGUF's 'llama' does not know"));
+        return Err(Error::new("ignore_merges is true, which GGUF's 'llama' does not support"));
     }
-    Ok(Family::Spm { prefix })
+    Ok(GgufFamily::Spm { prefix })
 }
 
-/// The items of a stage: those of a sequence, or the one that it is.
+/// The items of a stage: those of a sequence, or the stage itself.
 fn sequence<'a>(stage: Option<&'a Json>, key: &str) -> Vec<&'a Json> {
     match stage.and_then(|stage| stage.get(key)?.as_array()) {
         Some(items) => items.iter().collect(),
@@ -162,12 +163,13 @@ fn sequence<'a>(stage: Option<&'a Json>, key: &str) -> Vec<&'a Json> {
     }
 }
 
-fn is_byte_level(step: &Json, words: bool) -> bool {
+/// Whether a step is `ByteLevel` without a prefix, with `use_regex` as given.
+fn is_byte_level(step: &Json, regex: bool) -> bool {
     let use_regex = step.get("use_regex").and_then(Json::as_bool).unwrap_or(true);
-    step["type"] == "ByteLevel" && step["add_prefix_space"] == false && use_regex == words
+    step["type"] == "ByteLevel" && step["add_prefix_space"] == false && use_regex == regex
 }
 
-/// The regular expression of a step that keeps its matches as words.
+/// The regular expression of a step whose matches become words.
 fn isolated(step: &Json) -> Result<&str> {
     let isolates = step["type"] == "Split" && step["behavior"] == "Isolated" && step["invert"] == false;
     let regex = step["pattern"].get("Regex").and_then(Json::as_str);
@@ -176,36 +178,36 @@ fn isolated(step: &Json) -> Result<&str> {
 
 fn no_name(stage: &str, value: Option<&Json>) -> Error {
     let value = value.map_or("null".to_owned(), Json::to_string);
-    let known = FAMILIES.map(|row| row.0).join("', '");
+    let known = BYTE_LEVEL_FAMILIES.map(|row| row.0).join("', '");
     Error::new(format!(
-        "its {stage} `{}` has no name in GGUF; the rules of '{known}' and of SentencePiece have",
+        "{stage} `{}` has no name in GGUF; supported are those of '{known}' and SentencePiece",
         short(&value)
     ))
 }
 
-/// Every token by its id, and its kind.
+/// All tokens by id, and their types.
 fn tokens(
-    parts: &Parts,
+    parts: &TokenizerParts,
     bpe: &BpeParts,
-    family: Family,
+    family: GgufFamily,
     rows: usize,
     warnings: &mut Vec<String>,
-) -> Result<(Vec<String>, Vec<Kind>)> {
+) -> Result<(Vec<String>, Vec<TokenType>)> {
     let mut tokens: Vec<String> = (0..rows).map(|id| format!("[PAD{id}]")).collect();
-    let mut kinds = vec![Kind::Unused; rows];
+    let mut types = vec![TokenType::Unused; rows];
     for (token, id) in bpe.vocabulary.iter() {
-        let place = tokens.get_mut(id as usize).ok_or_else(|| {
+        let slot = tokens.get_mut(id as usize).ok_or_else(|| {
             Error::new(format!(
                 "token `{}` has id {id}, but the embedding table has {rows} rows",
                 short(token)
             ))
         })?;
-        token.clone_into(place);
+        token.clone_into(slot);
         let byte = bpe.byte_fallback && byte_token(token).is_some();
-        kinds[id as usize] = if byte { Kind::Byte } else { Kind::Normal };
+        types[id as usize] = if byte { TokenType::Byte } else { TokenType::Normal };
     }
     for added in &parts.added {
-        let Some(place) = tokens.get_mut(added.id as usize) else {
+        let Some(slot) = tokens.get_mut(added.id as usize) else {
             warnings.push(format!(
                 "added token `{}` is left out: it has id {}, but the embedding table has {rows} rows",
                 short(&added.content),
@@ -213,38 +215,37 @@ fn tokens(
             ));
             continue;
         };
-        place.clone_from(&added.content);
-        kinds[added.id as usize] = if added.special { Kind::Control } else { Kind::UserDefined };
+        slot.clone_from(&added.content);
+        types[added.id as usize] = if added.special { TokenType::Control } else { TokenType::UserDefined };
         if added.lstrip || added.rstrip || added.single_word {
             warnings.push(format!(
-                "added token `{}` depends on the characters beside it, which GGUF cannot say; it is found everywhere",
+                "added token `{}` depends on the characters beside it, which GGUF cannot express; it will match everywhere",
                 short(&added.content)
             ));
         }
     }
-    if let (Family::Spm { .. }, Some(unk)) = (family, parts.named.unk)
-        && let Some(kind) = kinds.get_mut(unk as usize)
+    if let (GgufFamily::Spm { .. }, Some(unk)) = (family, parts.named.unk)
+        && let Some(token_type) = types.get_mut(unk as usize)
     {
-        *kind = Kind::Unknown;
+        *token_type = TokenType::Unknown;
     }
-    Ok((tokens, kinds))
+    Ok((tokens, types))
 }
 
-/// The id that opens or closes a sequence, and whether it does so unasked.
+/// The id of BOS or EOS, and whether the tokenizer adds it to a text.
 fn end(ids: &[u32], named: Option<u32>, side: &str) -> Result<(Option<u32>, bool)> {
     match (ids, named) {
         ([], named) => Ok((named, false)),
         ([id], None) => Ok((Some(*id), true)),
         ([id], Some(named)) if *id == named => Ok((Some(named), true)),
         _ => Err(Error::new(format!(
-            "puts the ids {ids:?} {side} a text; GGUF can only put the one beginning or end token there"
+            "the ids {ids:?} are added {side} a text; GGUF supports only BOS before and EOS after"
         ))),
     }
 }
 
-/// Scores in the order of the merges: the token that the first merge makes is
-/// joined first, so it has the highest score. Characters and tokens that no
-/// merge makes come last.
+/// Scores in the order of the merges: the result of the first merge gets the
+/// highest score. Characters and tokens that no merge forms get the lowest.
 fn scores(tokens: &Strings, bpe: &BpeParts) -> Vec<f32> {
     let mut ranks = HashMap::with_capacity(bpe.merges.len());
     for (rank, (left, right)) in bpe.merges.iter().enumerate() {
@@ -254,7 +255,7 @@ fn scores(tokens: &Strings, bpe: &BpeParts) -> Vec<f32> {
     tokens.iter().map(|token| -(ranks.get(token).copied().unwrap_or(last) as f32)).collect()
 }
 
-/// A warning where neighbours make a token although no merge joins them:
+/// A warning if two tokens together form a token but have no merge:
 /// SentencePiece's BPE, which has no merges, would join them.
 fn loose_pairs(bpe: &BpeParts) -> Option<String> {
     let tokens: HashSet<&str> = bpe.vocabulary.iter().map(|(token, _)| token).collect();
@@ -271,8 +272,8 @@ fn loose_pairs(bpe: &BpeParts) -> Option<String> {
         });
     first.map(|first| {
         format!(
-            "{count} tokens, such as `{}`, can be made by pairs for which the tokenizer has no merge; \
-             a GGUF's tokenizer joins them, so that some texts get other ids",
+            "{count} tokens, such as `{}`, can be formed by pairs that have no merge; \
+             a GGUF tokenizer merges these, so some texts get other ids",
             short(first)
         )
     })

@@ -1,7 +1,7 @@
-//! A tokenizer from the vocabulary inside a GGUF file.
+//! Builds a tokenizer from the vocabulary of a GGUF file.
 //!
-//! The defaults are those of llama.cpp (`llama-vocab.cpp`): what a key that the
-//! file lacks means depends on the model and on the pre-tokenizer's name.
+//! The defaults are those of llama.cpp (`llama-vocab.cpp`). The default of a
+//! missing key depends on the model and on the pre-tokenizer's name.
 
 use std::borrow::Cow;
 
@@ -11,16 +11,16 @@ use girih_tensor::{Error, Result};
 use super::added::AddedToken;
 use super::bpe::{BpeParts, Merges, Vocabulary};
 use super::decoding::{Decoding, byte_token};
-use super::normalize::{Form, Normalization};
-use super::parts::{EndIds, ModelParts, Named, Parts};
+use super::normalize::{Normalization, NormalizationForm};
+use super::parts::{BosEosIds, NamedTokens, TokenizerModelParts, TokenizerParts};
 use super::short::short;
-use super::split::{self, GPT2, LLAMA3, QWEN2, Step};
-use super::spm::{Spm, TOKEN_BYTES_MAX};
+use super::split::{self, GPT2, LLAMA3, PreTokenizerStep, QWEN2};
+use super::spm::{MAX_SCORED_TOKEN_BYTES, Spm};
 use super::tokenizer::Tokenizer;
 use super::tokenizer_json;
-use crate::limits::Limits;
+use crate::limits::TextLimits;
 
-/// What SentencePiece writes for a space.
+/// SentencePiece's replacement of a space.
 const SPACE_MARK: char = '▁';
 
 /// The `tokenizer.ggml.*` values of a GGUF file.
@@ -54,9 +54,9 @@ pub struct GgufVocab<'a> {
     pub add_space_prefix: Option<bool>,
 }
 
-/// The kinds of tokens in `token_type`.
+/// The type of a token: `token_type` in GGUF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenType {
     Normal,
     Unknown,
     Control,
@@ -65,31 +65,37 @@ pub(super) enum Kind {
     Byte,
 }
 
-impl Kind {
-    const ALL: [Kind; 6] =
-        [Kind::Normal, Kind::Unknown, Kind::Control, Kind::UserDefined, Kind::Unused, Kind::Byte];
+impl TokenType {
+    const ALL: [TokenType; 6] = [
+        TokenType::Normal,
+        TokenType::Unknown,
+        TokenType::Control,
+        TokenType::UserDefined,
+        TokenType::Unused,
+        TokenType::Byte,
+    ];
 
-    fn of(number: i32) -> Option<Kind> {
+    fn of(number: i32) -> Option<TokenType> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
-        Kind::ALL.get(index).copied()
+        TokenType::ALL.get(index).copied()
     }
 
-    /// GGUF's number of the kind.
+    /// The number of this type in GGUF.
     pub(super) fn number(self) -> i32 {
         self as i32 + 1
     }
 }
 
-/// What a pre-tokenizer's name means.
-struct Family {
+/// The rules that a pre-tokenizer's name stands for.
+struct PreTokenizerRules {
     pattern: &'static str,
-    normalization: Option<Form>,
+    normalization: Option<NormalizationForm>,
     ignore_merges: bool,
     add_bos: bool,
 }
 
 impl<'a> GgufVocab<'a> {
-    /// The vocabulary in the metadata of a GGUF file.
+    /// Reads the vocabulary from the metadata of a GGUF file.
     ///
     /// # Errors
     /// When the model or the tokens are missing, or a value has another type.
@@ -113,24 +119,27 @@ impl<'a> GgufVocab<'a> {
         })
     }
 
-    /// The tokenizer of this vocabulary.
+    /// Builds the tokenizer of this vocabulary.
     ///
     /// # Errors
-    /// A vocabulary whose lists do not fit together, or whose model or
-    /// pre-tokenizer is not supported, is refused by a sentence.
-    pub fn tokenizer(self, limits: &Limits) -> Result<Tokenizer> {
+    /// When the lists have different lengths, a value is out of range, or the
+    /// model or the pre-tokenizer is not supported.
+    pub fn tokenizer(self, limits: &TextLimits) -> Result<Tokenizer> {
         let name = |error: Error| error.of("tokenizer.ggml");
         let parts = match self.model.as_str() {
             "llama" => self.spm_parts(limits),
             "gpt2" => self.bpe_parts(limits),
-            other => Err(Error::new(format!("model `{}`; `llama` and `gpt2` are supported", short(other)))),
+            other => Err(Error::new(format!(
+                "model `{}` is not supported; it must be `llama` or `gpt2`",
+                short(other)
+            ))),
         };
         Tokenizer::assemble(parts.map_err(name)?, limits).map_err(name)
     }
 
-    fn spm_parts(mut self, limits: &Limits) -> Result<Parts> {
-        let kinds = self.kinds(limits)?;
-        let spm = self.spm(&kinds)?;
+    fn spm_parts(mut self, limits: &TextLimits) -> Result<TokenizerParts> {
+        let token_types = self.token_types(limits)?;
+        let spm = self.spm(&token_types)?;
         let prefix = self.add_space_prefix.unwrap_or(true);
         let mark = SPACE_MARK.to_string();
         let mut normalization = Normalization::none();
@@ -138,22 +147,22 @@ impl<'a> GgufVocab<'a> {
             normalization.add_prepend(mark.clone())?;
         }
         normalization.add_replace(" ".to_owned(), mark.clone())?;
-        Ok(Parts {
-            added: self.added(&kinds),
+        Ok(TokenizerParts {
+            added: self.added(&token_types),
             normalization,
-            steps: Vec::<Step>::new(),
-            ends: self.ends(true)?,
+            steps: Vec::<PreTokenizerStep>::new(),
+            bos_eos: self.bos_eos(true)?,
             named: self.named(),
             decoding: Decoding::Pieces {
                 replace: vec![(mark, " ".to_owned())],
                 byte_fallback: true,
                 strip: prefix.then_some((' ', 1)),
             },
-            model: ModelParts::Spm(spm, self.tokens.into_owned()),
+            model: TokenizerModelParts::Spm(spm, self.tokens.into_owned()),
         })
     }
 
-    fn spm(&self, kinds: &[Kind]) -> Result<Spm> {
+    fn spm(&self, token_types: &[TokenType]) -> Result<Spm> {
         let scores = self.scores.as_ref().ok_or_else(|| Error::new("scores are missing; SPM needs them"))?;
         if scores.len() != self.tokens.len() {
             let (scores, tokens) = (scores.len(), self.tokens.len());
@@ -161,16 +170,18 @@ impl<'a> GgufVocab<'a> {
         }
         let (mut given, mut longest) = (vec![None; self.tokens.len()], 0);
         let mut bytes = Box::new([None; 256]);
-        for (id, ((token, kind), score)) in (0_u32..).zip(self.tokens.iter().zip(kinds).zip(scores)) {
-            match kind {
-                Kind::Byte => {
+        for (id, ((token, token_type), score)) in
+            (0_u32..).zip(self.tokens.iter().zip(token_types).zip(scores))
+        {
+            match token_type {
+                TokenType::Byte => {
                     let byte = byte_token(token).ok_or_else(|| {
                         Error::new(format!("byte token {id} is `{}`; it must be `<0xNN>`", short(token)))
                     })?;
                     bytes[usize::from(byte)] = Some(id);
                 }
-                Kind::Control | Kind::Unknown => {}
-                Kind::Normal | Kind::UserDefined | Kind::Unused => {
+                TokenType::Control | TokenType::Unknown => {}
+                TokenType::Normal | TokenType::UserDefined | TokenType::Unused => {
                     check_joined(token, id, *score)?;
                     given[id as usize] = Some(*score);
                     longest = longest.max(token.len());
@@ -180,40 +191,40 @@ impl<'a> GgufVocab<'a> {
         Ok(Spm { scores: given, bytes, unknown: self.unk, longest })
     }
 
-    fn bpe_parts(mut self, limits: &Limits) -> Result<Parts> {
-        let kinds = self.kinds(limits)?;
-        let family = family(self.pre.as_deref())?;
+    fn bpe_parts(mut self, limits: &TextLimits) -> Result<TokenizerParts> {
+        let token_types = self.token_types(limits)?;
+        let rules = rules(self.pre.as_deref())?;
         let mut normalization = Normalization::none();
-        if let Some(form) = family.normalization {
+        if let Some(form) = rules.normalization {
             normalization.add_form(form)?;
         }
         let merges = self.merges.take().ok_or_else(|| Error::new("merges are missing; BPE needs them"))?;
         let merges = pairs(&merges)?;
         let ids = (0..).take(self.tokens.len()).collect();
-        Ok(Parts {
-            added: self.added(&kinds),
+        Ok(TokenizerParts {
+            added: self.added(&token_types),
             normalization,
-            steps: split::byte_level_words(family.pattern)?,
-            ends: self.ends(family.add_bos)?,
+            steps: split::byte_level_steps(rules.pattern)?,
+            bos_eos: self.bos_eos(rules.add_bos)?,
             named: self.named(),
             decoding: Decoding::ByteLevel,
-            model: ModelParts::Bpe(BpeParts {
+            model: TokenizerModelParts::Bpe(BpeParts {
                 vocabulary: Vocabulary { tokens: self.tokens.into_owned(), ids },
                 merges,
                 unknown: None,
                 fuse_unknown: false,
                 byte_fallback: false,
-                ignore_merges: family.ignore_merges,
+                ignore_merges: rules.ignore_merges,
             }),
         })
     }
 
-    /// The kind of each token; names tokens that have no text, as llama.cpp does.
-    fn kinds(&mut self, limits: &Limits) -> Result<Vec<Kind>> {
+    /// The type of each token. Names empty tokens as llama.cpp does.
+    fn token_types(&mut self, limits: &TextLimits) -> Result<Vec<TokenType>> {
         let count = self.tokens.len();
         let cap = usize::try_from(limits.vocabulary).unwrap_or(usize::MAX);
         if count > cap {
-            return Err(Error::new(format!("{count} tokens; at most {cap} are taken")));
+            return Err(Error::new(format!("{count} tokens; the maximum is {cap}")));
         }
         if self.tokens.iter().any(str::is_empty) {
             let named = self.tokens.iter().enumerate().map(|(id, token)| match token {
@@ -222,42 +233,42 @@ impl<'a> GgufVocab<'a> {
             });
             self.tokens = Cow::Owned(named.collect());
         }
-        let Some(types) = &self.types else {
-            return Ok(vec![Kind::Normal; count]);
+        let Some(numbers) = &self.types else {
+            return Ok(vec![TokenType::Normal; count]);
         };
-        if types.len() != count {
+        if numbers.len() != count {
             return Err(Error::new(format!(
                 "{} token types for {count} tokens; each token needs one",
-                types.len()
+                numbers.len()
             )));
         }
-        let kind = |(id, number): (usize, &i32)| {
-            Kind::of(*number)
+        let token_type = |(id, number): (usize, &i32)| {
+            TokenType::of(*number)
                 .ok_or_else(|| Error::new(format!("token {id} has type {number}; types are 1 to 6")))
         };
-        types.iter().enumerate().map(kind).collect()
+        numbers.iter().enumerate().map(token_type).collect()
     }
 
-    /// The tokens that are read from a text as they are spelled.
-    fn added(&self, kinds: &[Kind]) -> Vec<AddedToken> {
-        let spelled = (0..)
-            .zip(self.tokens.iter().zip(kinds))
-            .filter(|(_, (_, kind))| matches!(kind, Kind::Control | Kind::Unknown | Kind::UserDefined));
+    /// The tokens that match literally in a text.
+    fn added(&self, token_types: &[TokenType]) -> Vec<AddedToken> {
+        let spelled = (0..).zip(self.tokens.iter().zip(token_types)).filter(|(_, (_, token_type))| {
+            matches!(token_type, TokenType::Control | TokenType::Unknown | TokenType::UserDefined)
+        });
         spelled
-            .map(|(id, (token, kind))| AddedToken {
+            .map(|(id, (token, token_type))| AddedToken {
                 id,
                 content: token.to_owned(),
                 single_word: false,
                 lstrip: false,
                 rstrip: false,
                 normalized: false,
-                special: *kind != Kind::UserDefined,
+                special: *token_type != TokenType::UserDefined,
             })
             .collect()
     }
 
-    fn ends(&self, add_bos: bool) -> Result<EndIds> {
-        let end = |wanted: bool, id: Option<u32>, name: &str| match (wanted, id) {
+    fn bos_eos(&self, add_bos: bool) -> Result<BosEosIds> {
+        let end = |add: bool, id: Option<u32>, name: &str| match (add, id) {
             (false, _) => Ok(Vec::new()),
             (true, Some(id)) => Ok(vec![id]),
             (true, None) => {
@@ -265,14 +276,14 @@ impl<'a> GgufVocab<'a> {
             }
         };
         let add_bos = self.add_bos.unwrap_or(add_bos && self.bos.is_some());
-        Ok(EndIds {
+        Ok(BosEosIds {
             before: end(add_bos, self.bos, "bos")?,
             after: end(self.add_eos.unwrap_or(false), self.eos, "eos")?,
         })
     }
 
-    fn named(&self) -> Named {
-        Named { bos: self.bos, eos: self.eos, unk: self.unk, pad: self.pad }
+    fn named(&self) -> NamedTokens {
+        NamedTokens { bos: self.bos, eos: self.eos, unk: self.unk, pad: self.pad }
     }
 }
 
@@ -287,41 +298,41 @@ fn pairs(merges: &Strings) -> Result<Merges> {
     Ok(pairs)
 }
 
-/// Checks a token that characters are joined to.
+/// Checks a token that merges may form.
 fn check_joined(token: &str, id: u32, score: f32) -> Result<()> {
     if !score.is_finite() {
         return Err(Error::new(format!("token {id} has the score {score}; it must be a finite number")));
     }
-    if token.len() > TOKEN_BYTES_MAX {
+    if token.len() > MAX_SCORED_TOKEN_BYTES {
         return Err(Error::new(format!(
-            "token {id} has {} bytes; at most {TOKEN_BYTES_MAX} are taken",
+            "token {id} has {} bytes; the maximum is {MAX_SCORED_TOKEN_BYTES}",
             token.len()
         )));
     }
     Ok(())
 }
 
-fn family(pre: Option<&str>) -> Result<Family> {
+fn rules(pre: Option<&str>) -> Result<PreTokenizerRules> {
     match pre {
         Some("gpt-2") => {
-            Ok(Family { pattern: GPT2, normalization: None, ignore_merges: false, add_bos: false })
+            Ok(PreTokenizerRules { pattern: GPT2, normalization: None, ignore_merges: false, add_bos: false })
         }
         Some("llama-bpe" | "llama3" | "llama-v3") => {
-            Ok(Family { pattern: LLAMA3, normalization: None, ignore_merges: true, add_bos: true })
+            Ok(PreTokenizerRules { pattern: LLAMA3, normalization: None, ignore_merges: true, add_bos: true })
         }
-        // llama.cpp leaves NFC out; the model was trained with it, and its tokenizer.json has it.
-        Some("qwen2") => Ok(Family {
+        // llama.cpp leaves out NFC, but the model's tokenizer.json contains it.
+        Some("qwen2") => Ok(PreTokenizerRules {
             pattern: QWEN2,
-            normalization: Some(Form::Nfc),
+            normalization: Some(NormalizationForm::Nfc),
             ignore_merges: false,
             add_bos: false,
         }),
         Some(other) => Err(Error::new(format!(
-            "pre-tokenizer `{}`; `gpt-2`, `llama-bpe` and `qwen2` are supported",
+            "pre-tokenizer `{}` is not supported; it must be `gpt-2`, `llama-bpe` or `qwen2`",
             short(other)
         ))),
         None => Err(Error::new(
-            "the pre-tokenizer's name (`pre`) is missing, so that words cannot be told apart; convert the model again",
+            "the pre-tokenizer's name (`pre`) is missing, so text cannot be split; convert the model again",
         )),
     }
 }

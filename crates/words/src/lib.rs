@@ -1,4 +1,5 @@
-//! Words: text to token ids and back, and what a chat template says.
+//! Tokenizers and chat templates: text to token ids and back, and conversations
+//! to prompts.
 #![forbid(unsafe_code)]
 
 mod added;
@@ -12,9 +13,9 @@ mod gguf_export;
 mod gguf_vocab;
 mod limits;
 mod normalize;
-mod open;
 mod parts;
 mod pattern;
+mod processor;
 mod short;
 mod span;
 mod split;
@@ -26,9 +27,9 @@ mod tokenizer;
 mod tokenizer_json;
 
 pub use gguf_vocab::GgufVocab;
-pub use limits::Limits;
-pub use open::Words;
-pub use parts::Named;
-pub use span::{Origin, Span};
+pub use limits::TextLimits;
+pub use parts::NamedTokens;
+pub use processor::TextProcessor;
+pub use span::{TextOrigin, TextSpan};
 pub use stream::{Detokenizer, Specials};
-pub use tokenizer::{Ends, TEXT_BYTES_MAX, Tokenizer};
+pub use tokenizer::{BosEos, MAX_TEXT_BYTES, Tokenizer};

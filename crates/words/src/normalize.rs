@@ -1,8 +1,8 @@
-//! Normalizers: what is done to a text before it is cut into words.
+//! Normalizers: rewrite a text before it is split into words.
 //!
-//! Each does what the `tokenizers` crate does; tests compare the two. The
-//! tables are those of that crate, too: a newer version of Unicode would give
-//! a model other text than it was trained on.
+//! The results equal those of the `tokenizers` crate; tests compare the two. The
+//! Unicode tables are also the same: with a newer version a model would get
+//! different text from the text it was trained on.
 
 use std::iter::repeat_n;
 use std::ops::Range;
@@ -10,40 +10,42 @@ use std::ops::Range;
 use girih_tensor::{Error, Result};
 use unicode_normalization_alignments::UnicodeNormalization as _;
 
-/// How much longer than its source a normalized text may become. `▁` for a space is 3.
-const EXPANSION_MAX: usize = 64;
-/// Bytes that a normalized text could come to: each has 16 more, its origin.
-const NORMAL_BYTES_MAX: usize = 64 << 20;
-/// The longest text that is put before another. `▁` has 3 bytes.
-const PREFIX_BYTES_MAX: usize = 16;
+/// The maximum length of a normalized text relative to its source. `▁` for a space
+/// needs 3.
+const MAX_NORMALIZER_EXPANSION: usize = 64;
+/// The maximum bytes of a normalized text; each needs 16 more for its alignment.
+const MAX_NORMALIZED_BYTES: usize = 64 << 20;
+/// The maximum length of a prepended text. `▁` has 3 bytes.
+const MAX_PREFIX_BYTES: usize = 16;
 
 /// A normalization form of Unicode (UAX #15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum NormalizationForm {
     Nfc,
     Nfd,
     Nfkc,
     Nfkd,
 }
 
-impl Form {
-    /// The largest growth of a text in bytes (UAX #15, section 12): U+FDFA is
-    /// 3 bytes and its compatibility decomposition 33.
+impl NormalizationForm {
+    /// The maximum growth of a text in bytes (UAX #15, section 12): U+FDFA has 3
+    /// bytes, its compatibility decomposition 33.
     fn expansion(self) -> usize {
         match self {
-            Form::Nfc | Form::Nfd => 3,
-            Form::Nfkc | Form::Nfkd => 11,
+            NormalizationForm::Nfc | NormalizationForm::Nfd => 3,
+            NormalizationForm::Nfkc | NormalizationForm::Nfkd => 11,
         }
     }
 }
 
 enum Rewrite {
-    Form(Form),
+    NormalizationForm(NormalizationForm),
     Prepend(String),
     Replace { pattern: String, content: String },
 }
 
-/// Rewrites in order, and how much longer all of them can make a text.
+/// Rewrites in order, and the maximum factor by which all of them together
+/// lengthen a text.
 pub(super) struct Normalization {
     rewrites: Vec<Rewrite>,
     expansion: usize,
@@ -58,12 +60,12 @@ impl Normalization {
         self.rewrites.is_empty()
     }
 
-    /// Adds a rewrite that can make a text `expansion` times as long.
+    /// Adds a rewrite that makes a text up to `expansion` times as long.
     fn add(&mut self, rewrite: Rewrite, expansion: usize) -> Result<()> {
         self.expansion = self.expansion.saturating_mul(expansion);
-        if self.expansion > EXPANSION_MAX {
+        if self.expansion > MAX_NORMALIZER_EXPANSION {
             return Err(Error::new(format!(
-                "its steps could make a text {} times as long; at most {EXPANSION_MAX} times is taken",
+                "its steps could make a text {} times as long; the maximum is {MAX_NORMALIZER_EXPANSION} times",
                 self.expansion
             )));
         }
@@ -72,60 +74,60 @@ impl Normalization {
     }
 
     /// Adds a normalization form.
-    pub(super) fn add_form(&mut self, form: Form) -> Result<()> {
-        self.add(Rewrite::Form(form), form.expansion())
+    pub(super) fn add_form(&mut self, form: NormalizationForm) -> Result<()> {
+        self.add(Rewrite::NormalizationForm(form), form.expansion())
     }
 
-    /// Adds the replacement of one text by another.
+    /// Adds a replacement of one text by another.
     pub(super) fn add_replace(&mut self, pattern: String, content: String) -> Result<()> {
         assert!(!pattern.is_empty(), "the caller refuses empty patterns");
         let expansion = content.len().div_ceil(pattern.len()).max(1);
         self.add(Rewrite::Replace { pattern, content }, expansion)
     }
 
-    /// Adds a text that is put before each piece.
+    /// Adds a text to prepend to each piece.
     pub(super) fn add_prepend(&mut self, prefix: String) -> Result<()> {
         if prefix.is_empty() {
             return Err(Error::new("Prepend has an empty text; remove the step"));
         }
-        if prefix.len() > PREFIX_BYTES_MAX {
+        if prefix.len() > MAX_PREFIX_BYTES {
             return Err(Error::new(format!(
-                "Prepend has {} bytes; at most {PREFIX_BYTES_MAX} are taken",
+                "Prepend has {} bytes; the maximum is {MAX_PREFIX_BYTES}",
                 prefix.len()
             )));
         }
         self.add(Rewrite::Prepend(prefix), 1)
     }
 
-    /// The normalized text, with the origin of each part of it.
+    /// Normalizes a text.
     pub(super) fn apply(&self, text: &str) -> Result<NormalizedText> {
-        if text.len().saturating_mul(self.expansion) > NORMAL_BYTES_MAX {
+        if text.len().saturating_mul(self.expansion) > MAX_NORMALIZED_BYTES {
             return Err(Error::new(format!(
-                "a text of {} bytes could become {} times as long when it is normalized, which passes \
-                 {NORMAL_BYTES_MAX} bytes; cut it into parts",
+                "a text of {} bytes could grow {} times when normalized; the maximum is \
+                 {MAX_NORMALIZED_BYTES} bytes: split it",
                 text.len(),
                 self.expansion
             )));
         }
         let source = NormalizedText::of(text);
         Ok(self.rewrites.iter().fold(source, |text, rewrite| match rewrite {
-            Rewrite::Form(form) => text.in_form(*form),
+            Rewrite::NormalizationForm(form) => text.in_form(*form),
             Rewrite::Prepend(prefix) => text.prepended(prefix),
             Rewrite::Replace { pattern, content } => text.replaced(pattern, content),
         }))
     }
 }
 
-/// A text and, for each byte of it, the bytes of the source that its character
-/// came from: where they start and end.
+/// A normalized text and, for each of its bytes, the start and end of the source
+/// bytes that its character came from.
 #[derive(Debug)]
 pub(super) struct NormalizedText {
     text: String,
-    origins: Vec<(usize, usize)>,
+    alignments: Vec<(usize, usize)>,
 }
 
 impl NormalizedText {
-    /// The source itself.
+    /// A text that is its own source.
     fn of(source: &str) -> NormalizedText {
         let mut same = NormalizedText::with_capacity(source.len());
         for (start, char) in source.char_indices() {
@@ -135,44 +137,44 @@ impl NormalizedText {
     }
 
     fn with_capacity(bytes: usize) -> NormalizedText {
-        NormalizedText { text: String::with_capacity(bytes), origins: Vec::with_capacity(bytes) }
+        NormalizedText { text: String::with_capacity(bytes), alignments: Vec::with_capacity(bytes) }
     }
 
     fn push(&mut self, char: char, origin: (usize, usize)) {
         self.text.push(char);
-        self.origins.extend(repeat_n(origin, char.len_utf8()));
+        self.alignments.extend(repeat_n(origin, char.len_utf8()));
     }
 
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The bytes of the source that the bytes in `range` came from; `None` if
+    /// The range of the source that the bytes in `range` came from; `None` if
     /// `range` is empty.
-    pub(super) fn origin(&self, range: Range<usize>) -> Option<Range<usize>> {
-        let origins = self.origins.get(range)?;
-        Some(origins.first()?.0..origins.last()?.1)
+    pub(super) fn source_range(&self, range: Range<usize>) -> Option<Range<usize>> {
+        let alignments = self.alignments.get(range)?;
+        Some(alignments.first()?.0..alignments.last()?.1)
     }
 
-    fn in_form(&self, form: Form) -> NormalizedText {
+    fn in_form(&self, form: NormalizationForm) -> NormalizedText {
         match form {
-            Form::Nfc => self.rewritten(self.text.nfc()),
-            Form::Nfd => self.rewritten(self.text.nfd()),
-            Form::Nfkc => self.rewritten(self.text.nfkc()),
-            Form::Nfkd => self.rewritten(self.text.nfkd()),
+            NormalizationForm::Nfc => self.rewritten(self.text.nfc()),
+            NormalizationForm::Nfd => self.rewritten(self.text.nfd()),
+            NormalizationForm::Nfkc => self.rewritten(self.text.nfkc()),
+            NormalizationForm::Nfkd => self.rewritten(self.text.nfkd()),
         }
     }
 
-    /// The text of `chars`, each with its change: 1 for an inserted character,
-    /// −n for one that stands for the next 1 + n characters of the old text.
+    /// Collects `chars`. The number beside a character is 1 if it was inserted,
+    /// and −n if it replaces the next 1 + n characters of the old text.
     fn rewritten(&self, chars: impl Iterator<Item = (char, isize)>) -> NormalizedText {
         let mut new = NormalizedText::with_capacity(self.text.len());
         let mut old = self.text.chars();
         let mut at = 0;
         for (char, change) in chars {
-            // The counts of `chars` add up to the characters of the old text,
-            // and the first one is not an inserted one.
-            let origin = self.origins[if change > 0 { at - 1 } else { at }];
+            // The numbers account for all characters of the old text, and the
+            // first character is not inserted.
+            let origin = self.alignments[if change > 0 { at - 1 } else { at }];
             let passed = usize::try_from(1 - change).unwrap_or(0);
             at += old.by_ref().take(passed).map(char::len_utf8).sum::<usize>();
             new.push(char, origin);
@@ -180,29 +182,29 @@ impl NormalizedText {
         new
     }
 
-    /// An empty text stays empty.
+    /// Prepends `prefix` unless the text is empty.
     fn prepended(mut self, prefix: &str) -> NormalizedText {
-        if let Some(&origin) = self.origins.first() {
+        if let Some(&origin) = self.alignments.first() {
             self.text.insert_str(0, prefix);
-            self.origins.splice(0..0, repeat_n(origin, prefix.len()));
+            self.alignments.splice(0..0, repeat_n(origin, prefix.len()));
         }
         self
     }
 
-    /// What is put in has the origin of the last character that it replaces.
+    /// Replaces matches; `content` gets the alignment of the last replaced character.
     fn replaced(self, pattern: &str, content: &str) -> NormalizedText {
         let mut new = NormalizedText::with_capacity(self.text.len());
         let mut copied = 0;
         for (start, found) in self.text.match_indices(pattern) {
             let end = start + found.len();
             new.text.push_str(&self.text[copied..start]);
-            new.origins.extend_from_slice(&self.origins[copied..start]);
+            new.alignments.extend_from_slice(&self.alignments[copied..start]);
             new.text.push_str(content);
-            new.origins.extend(repeat_n(self.origins[end - 1], content.len()));
+            new.alignments.extend(repeat_n(self.alignments[end - 1], content.len()));
             copied = end;
         }
         new.text.push_str(&self.text[copied..]);
-        new.origins.extend_from_slice(&self.origins[copied..]);
+        new.alignments.extend_from_slice(&self.alignments[copied..]);
         new
     }
 }
@@ -211,6 +213,7 @@ impl NormalizedText {
 mod tests {
     use std::path::PathBuf;
 
+    use girih_tensor::Random;
     use tokenizers::normalizer::Range as Within;
     use tokenizers::normalizers::{NFC, NFD, NFKC, NFKD, NormalizerWrapper, Prepend, Replace};
     use tokenizers::{NormalizedString, Normalizer as _};
@@ -228,13 +231,13 @@ mod tests {
             Twins { ours: Normalization::none(), theirs: Vec::new() }
         }
 
-        fn form(mut self, form: Form) -> Twins {
+        fn form(mut self, form: NormalizationForm) -> Twins {
             self.ours.add_form(form).expect("the text grows little");
             self.theirs.push(match form {
-                Form::Nfc => NFC.into(),
-                Form::Nfd => NFD.into(),
-                Form::Nfkc => NFKC.into(),
-                Form::Nfkd => NFKD.into(),
+                NormalizationForm::Nfc => NFC.into(),
+                NormalizationForm::Nfd => NFD.into(),
+                NormalizationForm::Nfkc => NFKC.into(),
+                NormalizationForm::Nfkd => NFKD.into(),
             });
             self
         }
@@ -251,7 +254,8 @@ mod tests {
             self
         }
 
-        /// The same text, and the same origins of all single characters and of some ranges.
+        /// Compares the texts, and the source ranges of all characters and of some
+        /// longer ranges.
         fn check(&self, text: &str) {
             let ours = self.ours.apply(text).expect("the text is short");
             let mut theirs = NormalizedString::from(text);
@@ -264,28 +268,29 @@ mod tests {
             let wide = bounds().zip(bounds().skip(7));
             for (start, end) in singles.chain(wide) {
                 let origin = theirs.convert_offsets(Within::Normalized(start..end));
-                assert_eq!(ours.origin(start..end), origin, "{start}..{end} of {text:?}");
+                assert_eq!(ours.source_range(start..end), origin, "{start}..{end} of {text:?}");
             }
         }
     }
 
-    const FORMS: [Form; 4] = [Form::Nfc, Form::Nfd, Form::Nfkc, Form::Nfkd];
+    const FORMS: [NormalizationForm; 4] =
+        [NormalizationForm::Nfc, NormalizationForm::Nfd, NormalizationForm::Nfkc, NormalizationForm::Nfkd];
 
     #[test]
-    fn each_form_of_every_character_is_that_of_the_library() {
+    fn each_form_of_every_character_equals_the_librarys() {
         let all: Vec<char> = (0..=0x10_FFFF).filter_map(char::from_u32).collect();
         for form in FORMS {
             let twins = Twins::new().form(form);
             for chars in all.chunks(256) {
                 twins.check(&chars.iter().collect::<String>());
-                // Behind a letter, before marks of a low and of a high class, and last in the text.
+                // After a letter, before marks of a low and a high class, and last in the text.
                 let apart: String = chars.iter().flat_map(|c| ['a', *c, '\u{323}', *c, '\u{301}']).collect();
                 twins.check(&apart);
             }
         }
     }
 
-    /// Ranges of characters, most of which some form changes.
+    /// Ranges of characters; some form changes most of them.
     const RANGES: [(u32, u32); 16] = [
         (0x20, 0x7E),
         (0x00, 0xFF),
@@ -305,30 +310,24 @@ mod tests {
         (0x0, 0x10_FFFF),
     ];
 
-    fn random_char(random: &mut impl FnMut(usize) -> usize) -> char {
-        let (first, last) = RANGES[random(RANGES.len())];
-        let number = first + u32::try_from(random((last - first) as usize + 1)).expect("a short range");
+    fn random_char(random: &mut Random) -> char {
+        let (first, last) = random.of(&RANGES);
+        let number = first + u32::try_from(random.below((last - first) as usize + 1)).expect("a short range");
         char::from_u32(number).unwrap_or('▁')
     }
 
     #[test]
-    fn random_rewrites_of_random_texts_are_those_of_the_library() {
+    fn random_rewrites_of_random_texts_equal_the_librarys() {
         for seed in 0..4000_u64 {
-            let mut state = seed;
-            let mut random = move |below: usize| {
-                // Knuth's MMIX generator; its upper bits are random enough.
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                (state >> 33) as usize % below
-            };
-            // Few different characters, so that patterns occur in the text.
-            let letters: Vec<char> = (0..2 + random(12)).map(|_| random_char(&mut random)).collect();
-            let mut text =
-                |length: usize| -> String { (0..length).map(|_| letters[random(letters.len())]).collect() };
+            let mut random = Random(seed);
+            // Few distinct characters, so that patterns occur in the text.
+            let letters: Vec<char> = (0..2 + random.below(12)).map(|_| random_char(&mut random)).collect();
+            let mut text = |length: usize| -> String { (0..length).map(|_| random.of(&letters)).collect() };
             let mut twins = Twins::new();
             let source = text(seed as usize % 61);
             for step in 0..seed % 4 {
                 twins = match (seed / 4 + step * 5) % 7 {
-                    kind @ 0..4 if twins.ours.expansion * 11 <= EXPANSION_MAX => {
+                    kind @ 0..4 if twins.ours.expansion * 11 <= MAX_NORMALIZER_EXPANSION => {
                         twins.form(FORMS[kind as usize])
                     }
                     4 => twins.prepend(&text(1 + seed as usize % 4)),
@@ -346,19 +345,23 @@ mod tests {
     }
 
     #[test]
-    fn the_rewrites_of_real_tokenizers_are_those_of_the_library() {
+    fn the_rewrites_of_real_tokenizers_equal_the_librarys() {
         let texts =
             ["", " ", "e\u{301}", "  Ünïcödé ﬃ ½ 叫\u{3099} \u{1100}\u{1161}\u{11A8} ", ".*.* \\d+ (a|b)"];
         let gemma = Twins::new().replace(" ", "▁");
         let llama = Twins::new().prepend("▁").replace(" ", "▁");
-        let odd = Twins::new().replace(".*", "x").replace("\\d+", "").replace("(a|b)", "[").form(Form::Nfkc);
+        let odd = Twins::new()
+            .replace(".*", "x")
+            .replace("\\d+", "")
+            .replace("(a|b)", "[")
+            .form(NormalizationForm::Nfkc);
         for twins in [gemma, llama, odd].into_iter().chain(FORMS.map(|form| Twins::new().form(form))) {
             texts.iter().for_each(|text| twins.check(text));
         }
     }
 
     #[test]
-    fn real_texts_are_normalized_as_by_the_library() {
+    fn real_texts_are_normalized_as_the_library_does() {
         let Some(data) = std::env::var_os("GIRIH_TEST_DATA") else {
             return eprintln!("skipped: GIRIH_TEST_DATA is not set");
         };
@@ -378,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn long_runs_of_marks_take_time_in_proportion() {
+    fn long_runs_of_marks_take_linear_time() {
         let marks: String = ['\u{301}', '\u{323}', '\u{344}'].into_iter().cycle().take(500_000).collect();
         for form in FORMS {
             let twins = Twins::new().form(form);
@@ -386,19 +389,23 @@ mod tests {
             let started = std::time::Instant::now();
             let normal = twins.ours.apply(&text).expect("the text is short enough");
             assert!(started.elapsed().as_secs() < 10, "{form:?}: {:?}", started.elapsed());
-            assert_eq!(normal.origins.len(), normal.text.len());
+            assert_eq!(normal.alignments.len(), normal.text.len());
         }
     }
 
     #[test]
-    fn what_cannot_be_a_step_is_refused() {
+    fn invalid_steps_are_refused() {
         let mut steps = Normalization::none();
         assert!(steps.add_prepend(String::new()).unwrap_err().to_string().contains("empty text"));
-        assert!(steps.add_prepend("▁".repeat(6)).unwrap_err().to_string().contains("at most 16"));
-        steps.add_form(Form::Nfkd).unwrap();
-        assert!(steps.add_form(Form::Nfkc).unwrap_err().to_string().contains("121 times"));
+        assert!(steps.add_prepend("▁".repeat(6)).unwrap_err().to_string().contains("the maximum is 16"));
+        steps.add_form(NormalizationForm::Nfkd).unwrap();
+        assert!(steps.add_form(NormalizationForm::Nfkc).unwrap_err().to_string().contains("121 times"));
         assert!(
-            steps.apply(&"a".repeat(NORMAL_BYTES_MAX / 11 + 1)).unwrap_err().to_string().contains("cut it")
+            steps
+                .apply(&"a".repeat(MAX_NORMALIZED_BYTES / 11 + 1))
+                .unwrap_err()
+                .to_string()
+                .contains("split it")
         );
     }
 }

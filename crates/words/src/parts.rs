@@ -1,85 +1,86 @@
-//! What a tokenizer consists of: one form for `tokenizer.json` and for the
-//! vocabularies inside GGUF files, and the rules that both must keep.
+//! The parts of a tokenizer, in one form for `tokenizer.json` and for GGUF
+//! vocabularies, and the checks that apply to both.
 
 use std::collections::HashSet;
 
 use girih_file::Strings;
 use girih_tensor::{Error, Result};
 
-use super::added::{AddedToken, SPELLING_BYTES_MAX};
+use super::added::{AddedToken, MAX_SPELLING_BYTES};
 use super::bpe::{Bpe, BpeParts};
 use super::decoding::Decoding;
 use super::normalize::Normalization;
-use super::split::Step;
+use super::split::PreTokenizerStep;
 use super::spm::Spm;
-use super::table::Table;
-use crate::limits::Limits;
+use super::table::TokenTable;
+use crate::limits::TextLimits;
 
-/// The parts of one tokenizer.
-pub(super) struct Parts {
+/// The parts of one tokenizer, not yet checked.
+pub(super) struct TokenizerParts {
     pub added: Vec<AddedToken>,
-    /// Done to what stands between added tokens.
+    /// Applied to the text between added tokens.
     pub normalization: Normalization,
-    pub steps: Vec<Step>,
-    pub model: ModelParts,
-    pub ends: EndIds,
+    pub steps: Vec<PreTokenizerStep>,
+    pub model: TokenizerModelParts,
+    pub bos_eos: BosEosIds,
     pub decoding: Decoding,
-    pub named: Named,
+    pub named: NamedTokens,
 }
 
-/// The part that turns words into ids.
-pub(super) enum ModelParts {
+/// The algorithm that turns words into ids, not yet built.
+pub(super) enum TokenizerModelParts {
     Bpe(BpeParts),
-    /// A model with all its tokens by id.
+    /// A model, and all its tokens by id.
     Spm(Spm, Strings),
 }
 
-/// The model, built.
-pub(super) enum Model {
+/// The algorithm that turns words into ids.
+pub(super) enum TokenizerModel {
     Bpe(Bpe),
     Spm(Spm),
 }
 
-/// The ids that open and close a sequence.
+/// The ids that the post-processor puts before and after a text.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct EndIds {
+pub(super) struct BosEosIds {
     pub before: Vec<u32>,
     pub after: Vec<u32>,
 }
 
-/// The ids that have a name.
+/// The ids of tokens with a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedTokens {
     /// Begins a sequence.
     pub bos: Option<u32>,
     /// Ends a sequence.
     pub eos: Option<u32>,
-    /// Stands for what is no token.
+    /// Replaces text that has no token.
     pub unk: Option<u32>,
-    /// Fills up a batch.
+    /// Pads a batch.
     pub pad: Option<u32>,
 }
 
-impl Parts {
-    /// Checks the ids of all parts against each other.
-    pub(super) fn table(&self, limits: &Limits) -> Result<Table> {
+impl TokenizerParts {
+    /// Checks that the ids of all parts are consistent, and returns the table of
+    /// all tokens.
+    pub(super) fn table(&self, limits: &TextLimits) -> Result<TokenTable> {
         let tokens = self.model.tokens();
-        let mut table = Table::with_capacity(tokens.len(), tokens.bytes());
+        let mut table = TokenTable::with_capacity(tokens.len(), tokens.bytes());
         match &self.model {
-            ModelParts::Bpe(bpe) => {
+            TokenizerModelParts::Bpe(bpe) => {
                 for (token, id) in bpe.vocabulary.iter() {
-                    table.enter(token, id, limits)?;
+                    table.insert(token, id, limits)?;
                 }
             }
-            ModelParts::Spm(_, tokens) => {
+            TokenizerModelParts::Spm(_, tokens) => {
                 for (id, token) in (0..).zip(tokens.iter()) {
-                    table.enter(token, id, limits)?;
+                    table.insert(token, id, limits)?;
                 }
             }
         }
         self.check_added()?;
         for token in &self.added {
-            table.enter(&token.content, token.id, limits).map_err(|error| error.of("added tokens"))?;
+            table.insert(&token.content, token.id, limits).map_err(|error| error.of("added tokens"))?;
         }
         if table.is_empty() {
             return Err(Error::new("the vocabulary is empty"));
@@ -94,9 +95,9 @@ impl Parts {
             if token.content.is_empty() {
                 return Err(Error::new(format!("added token {} has no text", token.id)));
             }
-            if token.content.len() > SPELLING_BYTES_MAX {
+            if token.content.len() > MAX_SPELLING_BYTES {
                 return Err(Error::new(format!(
-                    "added token {} has {} bytes; at most {SPELLING_BYTES_MAX} are taken",
+                    "added token {} has {} bytes; the maximum is {MAX_SPELLING_BYTES}",
                     token.id,
                     token.content.len()
                 )));
@@ -108,11 +109,12 @@ impl Parts {
         Ok(())
     }
 
-    fn check_references(&self, table: &Table) -> Result<()> {
-        let Named { bos, eos, unk, pad } = self.named;
+    fn check_references(&self, table: &TokenTable) -> Result<()> {
+        let NamedTokens { bos, eos, unk, pad } = self.named;
         let named = [("BOS", bos), ("EOS", eos), ("unknown", unk), ("padding", pad)];
-        let ends = self.ends.before.iter().chain(&self.ends.after).map(|id| ("post-processor's", Some(*id)));
-        for (name, id) in named.into_iter().chain(ends) {
+        let bos_eos =
+            self.bos_eos.before.iter().chain(&self.bos_eos.after).map(|id| ("post-processor's", Some(*id)));
+        for (name, id) in named.into_iter().chain(bos_eos) {
             if let Some(id) = id.filter(|id| table.token(*id).is_none()) {
                 return Err(Error::new(format!(
                     "the {name} token has id {id}, which is not in the vocabulary of {}",
@@ -124,30 +126,31 @@ impl Parts {
     }
 }
 
-impl ModelParts {
+impl TokenizerModelParts {
     /// The tokens of the vocabulary.
     fn tokens(&self) -> &Strings {
         match self {
-            ModelParts::Bpe(bpe) => &bpe.vocabulary.tokens,
-            ModelParts::Spm(_, tokens) => tokens,
+            TokenizerModelParts::Bpe(bpe) => &bpe.vocabulary.tokens,
+            TokenizerModelParts::Spm(_, tokens) => tokens,
         }
     }
 
-    /// The model, whose tokens `table` holds and which never makes a `special` one.
-    pub(super) fn build(self, special: &HashSet<u32>, table: &Table) -> Result<Model> {
+    /// Builds the model. `table` contains its tokens; it never produces one of
+    /// `special`.
+    pub(super) fn build(self, special: &HashSet<u32>, table: &TokenTable) -> Result<TokenizerModel> {
         match self {
-            ModelParts::Bpe(parts) => Ok(Model::Bpe(Bpe::new(&parts, special, table)?)),
-            ModelParts::Spm(spm, _) => Ok(Model::Spm(spm)),
+            TokenizerModelParts::Bpe(parts) => Ok(TokenizerModel::Bpe(Bpe::new(&parts, special, table)?)),
+            TokenizerModelParts::Spm(spm, _) => Ok(TokenizerModel::Spm(spm)),
         }
     }
 }
 
-impl Model {
-    /// Appends the ids of `word`; `table` is the one that the model was built with.
-    pub(super) fn encode(&self, word: &str, table: &Table, ids: &mut Vec<u32>) -> Result<()> {
+impl TokenizerModel {
+    /// Appends the ids of `word`; `table` must be the one given to `build`.
+    pub(super) fn encode(&self, word: &str, table: &TokenTable, ids: &mut Vec<u32>) -> Result<()> {
         match self {
-            Model::Bpe(bpe) => bpe.encode(word, table, ids),
-            Model::Spm(spm) => spm.encode(word, table, ids),
+            TokenizerModel::Bpe(bpe) => bpe.encode(word, table, ids),
+            TokenizerModel::Spm(spm) => spm.encode(word, table, ids),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The regular expressions that split text into words, in linear time.
+//! The regular expressions of pre-tokenizers, matched in linear time.
 //!
-//! Patterns come from a model's file, so a backtracking engine is out of the
-//! question: it can be made to run for ever, and the one inside `tokenizers`
-//! stops silently at its limit, which gives wrong ids. Every family's pattern
-//! is linear but for one look-ahead, the ending `|\s+(?!\S)|\s+`: a run of
-//! white space leaves its last character to the word that follows. That ending
-//! is done here by hand; the rest must be what `regex-automata` accepts.
+//! Patterns come from a model's file. A file could make a backtracking engine
+//! run forever, and the engine of `tokenizers` stops silently at its limit,
+//! which gives wrong ids. The patterns of all families need lookahead only in
+//! the ending `|\s+(?!\S)|\s+`, with which a run of white space leaves its
+//! last character to the next word. This module implements that ending;
+//! `regex-automata` must accept the rest.
 
 use std::ops::Range;
 
@@ -15,13 +15,13 @@ use regex_automata::{Input, meta};
 use super::short::short;
 
 /// The longest pattern in use (gpt-oss) has 300 bytes.
-const PATTERN_BYTES_MAX: usize = 4096;
-/// Bytes of a compiled pattern: it bounds the work for each byte of text.
-/// The largest in use (gpt-oss) needs less than half.
-const COMPILED_BYTES_MAX: usize = 2 << 20;
-/// The one look-ahead in use, with the alternative that follows it.
+const MAX_PATTERN_BYTES: usize = 4096;
+/// Bytes of a compiled pattern, which bound the work per byte of text. The
+/// largest in use (gpt-oss) needs less than half.
+const MAX_COMPILED_BYTES: usize = 2 << 20;
+/// The only lookahead in use, with the alternative that follows it.
 const TRAILING: &str = r"|\s+(?!\S)|\s+";
-/// The place of `\s+` of `TRAILING` among the compiled patterns.
+/// The index of the `\s+` of `TRAILING` among the compiled patterns.
 const WHITE_SPACE: usize = 1;
 
 /// A compiled pattern.
@@ -30,28 +30,33 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// Compiles a regular expression in the syntax of `tokenizer.json`, or says
-    /// why it is refused.
+    /// Compiles a regular expression in the syntax of `tokenizer.json`.
+    ///
+    /// # Errors
+    /// When it is too long, or uses something that needs backtracking.
     pub(super) fn regex(source: &str) -> Result<Pattern> {
-        if source.len() > PATTERN_BYTES_MAX {
+        if source.len() > MAX_PATTERN_BYTES {
             return Err(Error::new(format!(
-                "a pattern of {} bytes; at most {PATTERN_BYTES_MAX} are taken",
+                "the pattern has {} bytes; the maximum is {MAX_PATTERN_BYTES}",
                 source.len()
             )));
         }
         if has_possessive(source) {
-            return Err(refused(source, "it has a possessive repetition"));
+            return Err(unsupported(source, "it has a possessive repetition"));
         }
         match source.strip_suffix(TRAILING) {
-            Some(words) => Pattern::compile(&[words, r"\s+"], source),
+            Some(start) => Pattern::compile(&[start, r"\s+"], source),
             None => Pattern::compile(&[source], source),
         }
     }
 
-    /// The pattern that matches exactly this text.
+    /// Compiles a pattern that matches exactly this text.
     pub(super) fn literal(text: &str) -> Result<Pattern> {
-        if text.is_empty() || text.len() > PATTERN_BYTES_MAX {
-            return Err(Error::new(format!("a text to split at has {} bytes", text.len())));
+        if text.is_empty() || text.len() > MAX_PATTERN_BYTES {
+            return Err(Error::new(format!(
+                "the text to split at has {} bytes; it must have 1 to {MAX_PATTERN_BYTES}",
+                text.len()
+            )));
         }
         let escaped: String = text.chars().map(|char| format!(r"\x{{{:X}}}", u32::from(char))).collect();
         Pattern::compile(&[&escaped], text)
@@ -59,16 +64,16 @@ impl Pattern {
 
     fn compile(patterns: &[&str], source: &str) -> Result<Pattern> {
         let config = meta::Config::new()
-            .nfa_size_limit(Some(COMPILED_BYTES_MAX))
-            .onepass_size_limit(Some(COMPILED_BYTES_MAX));
+            .nfa_size_limit(Some(MAX_COMPILED_BYTES))
+            .onepass_size_limit(Some(MAX_COMPILED_BYTES));
         let regex = meta::Builder::new()
             .configure(config)
             .build_many(patterns)
-            .map_err(|error| refused(source, reason(&error)))?;
+            .map_err(|error| unsupported(source, reason(&error)))?;
         Ok(Pattern { regex })
     }
 
-    /// The matches in order; empty matches are left out.
+    /// Returns the non-empty matches in order.
     pub(super) fn matches(&self, text: &str) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         let mut start = 0;
@@ -89,8 +94,8 @@ impl Pattern {
     }
 }
 
-/// Where `\s+(?!\S)|\s+` ends in a longest run of white space: before its last
-/// character, if there is another one and a word follows.
+/// The end of the match of `\s+(?!\S)|\s+` in a longest run of white space: before
+/// its last character, if it has at least two and a word follows.
 fn leave_last(text: &str, run: Range<usize>) -> usize {
     if run.end == text.len() {
         return run.end;
@@ -101,13 +106,13 @@ fn leave_last(text: &str, run: Range<usize>) -> usize {
     }
 }
 
-/// The start of the character after the one at `at`; past the end for the last.
+/// The start of the next character after `at`, or a position past the end.
 fn next_char(text: &str, at: usize) -> usize {
     at + text[at..].chars().next().map_or(1, char::len_utf8)
 }
 
-/// Whether a repetition is followed by `+`: `regex-automata` reads `a?+` as
-/// `(a?)+`, the engines that files are written for as an `a?` that never gives back.
+/// Whether a repetition is followed by `+`. `regex-automata` reads `a?+` as
+/// `(a?)+`, but the files mean a possessive `a?`, which never backtracks.
 fn has_possessive(source: &str) -> bool {
     let mut chars = source.chars().peekable();
     let mut class = 0_usize;
@@ -138,18 +143,18 @@ fn has_possessive(source: &str) -> bool {
     false
 }
 
-/// What is wrong with a pattern, in one line.
+/// The error of a pattern in one line.
 fn reason(error: &meta::BuildError) -> String {
     let syntax = error.syntax_error().map(ToString::to_string);
-    // The error draws the pattern first; its last line says what is wrong.
+    // The error shows the pattern first; the last line contains the reason.
     let last = syntax.as_deref().and_then(|drawn| drawn.lines().last());
     let line = last.map(|line| line.trim_start_matches("error: ").to_owned());
-    line.unwrap_or_else(|| format!("it needs more than {COMPILED_BYTES_MAX} bytes when compiled"))
+    line.unwrap_or_else(|| format!("it needs more than {MAX_COMPILED_BYTES} bytes when compiled"))
 }
 
-fn refused(source: &str, why: impl std::fmt::Display) -> Error {
+fn unsupported(source: &str, why: impl std::fmt::Display) -> Error {
     Error::new(format!(
-        "the pattern `{}` is refused: {why}; taken are patterns without look-around, and the ending `{TRAILING}`",
+        "the pattern `{}` is not supported: {why}; look-around is supported only as the ending `{TRAILING}`",
         short(source)
     ))
 }
@@ -159,7 +164,7 @@ mod tests {
     use super::*;
 
     fn words(pattern: &str, text: &str) -> Vec<String> {
-        let pattern = Pattern::regex(pattern).expect("the pattern is taken");
+        let pattern = Pattern::regex(pattern).expect("a supported pattern");
         pattern.matches(text).into_iter().map(|range| text[range].to_owned()).collect()
     }
 
@@ -177,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_matches_end() {
+    fn empty_matches_are_skipped() {
         assert_eq!(words("a*", "baaé"), ["aa"]);
     }
 
@@ -187,11 +192,11 @@ mod tests {
         {
             assert!(Pattern::regex(bad).is_err(), "{bad}");
         }
-        assert!(Pattern::regex(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
+        assert!(Pattern::regex(&"a".repeat(MAX_PATTERN_BYTES + 1)).is_err());
     }
 
     #[test]
-    fn possessive_repetitions_are_told_from_plain_ones() {
+    fn possessive_repetitions_are_detected() {
         for possessive in ["a?+", r"\p{L}*+", "[+?]++", "a{1,3}+"] {
             assert!(has_possessive(possessive), "{possessive}");
         }
@@ -201,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_not_patterns() {
+    fn literals_match_only_themselves() {
         let pattern = Pattern::literal("a.▁").expect("a literal");
         assert_eq!(pattern.matches("a.▁ ab▁ a.▁"), [0..5, 12..17]);
     }

@@ -1,6 +1,6 @@
-//! Texts from outside, as errors show them.
+//! Shortens texts from files for error messages.
 
-/// The beginning of a text, fit for an error message.
+/// The first 40 characters of a text, with control characters escaped.
 pub(super) fn short(text: &str) -> String {
     let mut chars = text.chars();
     let mut shown = String::new();

@@ -1,20 +1,20 @@
-//! Text with its origin: the chat template's own words, or a user's.
+//! Text with its origin: the chat template or a user.
 
-/// Who wrote a piece of text.
+/// The origin of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The template, the program, or a user's text that spells no special
-    /// token: special tokens spelled here are meant.
+pub enum TextOrigin {
+    /// The template or the program: special tokens are recognized. Also a user's
+    /// text without special tokens.
     Template,
-    /// A user who spells a special token: it is only text.
+    /// A user: special tokens are encoded as plain text.
     User,
 }
 
-/// A piece of a prompt and its origin.
+/// A range of a prompt with one origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct TextSpan {
     /// The text; it may be empty.
     pub text: String,
-    /// Who wrote it.
-    pub origin: Origin,
+    /// The origin of the text.
+    pub origin: TextOrigin,
 }

@@ -1,4 +1,4 @@
-//! Pre-tokenizers: how a text is cut into the words that the model sees.
+//! Pre-tokenizers: split a text into words, which the model encodes one by one.
 
 use std::ops::Range;
 
@@ -7,37 +7,38 @@ use girih_tensor::Result;
 use super::byte_level;
 use super::pattern::Pattern;
 
-/// The words of GPT-2 (`encoder.py`; llama.cpp `gpt-2`).
+/// The pattern of words in GPT-2 (`encoder.py`; llama.cpp `gpt-2`).
 pub(super) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// The words of Llama 3 (its `tokenizer.json`; llama.cpp `llama-bpe`).
+/// The pattern of words in Llama 3 (its `tokenizer.json`; llama.cpp `llama-bpe`).
 pub(super) const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// The words of Qwen 2 and 3 (their `tokenizer.json`; llama.cpp `qwen2`).
+/// The pattern of words in Qwen 2 and 3 (their `tokenizer.json`; llama.cpp `qwen2`).
 pub(super) const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// One step of a pre-tokenizer.
-pub(super) enum Step {
-    /// Cut at the matches of a pattern.
-    Split { pattern: Pattern, matched: Matched, keep: Keep },
-    /// Put a space before a word that has none.
+pub(super) enum PreTokenizerStep {
+    /// Splits at the matches of a pattern.
+    Split { pattern: Pattern, role: MatchRole, behavior: DelimiterBehavior },
+    /// Prepends a space to a word that does not begin with one.
     PrefixSpace,
-    /// Spell every byte in the byte-level alphabet.
+    /// Writes every byte in the byte-level alphabet.
     ByteLevel,
-    /// Spaces become `mark`, which also opens the first, or every, piece.
-    Metaspace { mark: char, prefix: Prefix },
+    /// Replaces spaces by `mark`, and prepends `mark` as `scheme` states.
+    Metaspace { mark: char, scheme: PrependScheme },
 }
 
-/// Which side of a pattern counts as the delimiter.
+/// Whether a pattern matches delimiters or words.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Matched {
-    /// What the pattern matches.
+pub(super) enum MatchRole {
+    /// The matches are delimiters.
     Delimiter,
-    /// What it leaves: `invert` in `tokenizer.json`.
+    /// The matches are words, the text between them delimiters: `invert` in
+    /// `tokenizer.json`.
     Word,
 }
 
-/// What becomes of a delimiter: `behavior` in `tokenizer.json`.
+/// The handling of delimiters: `behavior` in `tokenizer.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-pub(super) enum Keep {
+pub(super) enum DelimiterBehavior {
     Removed,
     Isolated,
     MergedWithPrevious,
@@ -45,55 +46,63 @@ pub(super) enum Keep {
     Contiguous,
 }
 
-/// Where a metaspace opens a piece: `prepend_scheme` in `tokenizer.json`.
+/// The words that get a metaspace prepended: `prepend_scheme` in
+/// `tokenizer.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Prefix {
+pub(super) enum PrependScheme {
     First,
     Never,
     Always,
 }
 
-/// Where a piece stands in the text that is encoded.
+/// The position of a piece in the encoded text.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// It opens the text.
+pub(super) enum TextPosition {
+    /// At the start of the text.
     Start,
-    /// Something stands before it.
+    /// After other text.
     Later,
 }
 
-/// The steps of the GPT-2 family: words by `pattern`, then the byte-level alphabet.
-pub(super) fn byte_level_words(pattern: &str) -> Result<Vec<Step>> {
+/// The steps of the GPT-2 family: split by `pattern`, then the byte-level alphabet.
+pub(super) fn byte_level_steps(pattern: &str) -> Result<Vec<PreTokenizerStep>> {
     let pattern = Pattern::regex(pattern)?;
-    Ok(vec![Step::Split { pattern, matched: Matched::Delimiter, keep: Keep::Isolated }, Step::ByteLevel])
+    Ok(vec![
+        PreTokenizerStep::Split {
+            pattern,
+            role: MatchRole::Delimiter,
+            behavior: DelimiterBehavior::Isolated,
+        },
+        PreTokenizerStep::ByteLevel,
+    ])
 }
 
-/// Cuts `text` into words by `steps`, in order.
-pub(super) fn words(steps: &[Step], text: String, place: Place) -> Vec<String> {
+/// Splits `text` into words: applies `steps` in order, and drops empty words.
+pub(super) fn pre_tokenize(steps: &[PreTokenizerStep], text: String, position: TextPosition) -> Vec<String> {
     let mut words = vec![text];
     for step in steps {
-        words = step.apply(words, place);
+        words = step.apply(words, position);
     }
     words.retain(|word| !word.is_empty());
     words
 }
 
-impl Step {
-    fn apply(&self, words: Vec<String>, place: Place) -> Vec<String> {
+impl PreTokenizerStep {
+    fn apply(&self, words: Vec<String>, position: TextPosition) -> Vec<String> {
         match self {
-            Step::Split { pattern, matched, keep } => {
-                words.iter().flat_map(|word| cut(word, pattern, *matched, *keep)).collect()
+            PreTokenizerStep::Split { pattern, role, behavior } => {
+                words.iter().flat_map(|word| cut(word, pattern, *role, *behavior)).collect()
             }
-            Step::PrefixSpace => words.into_iter().map(|word| opened(word, ' ')).collect(),
-            Step::ByteLevel => words.iter().map(|word| byte_level::spell(word)).collect(),
-            Step::Metaspace { mark, prefix } => {
-                let mut places = std::iter::once(place).chain(std::iter::repeat(Place::Later));
+            PreTokenizerStep::PrefixSpace => words.into_iter().map(|word| with_prefix(word, ' ')).collect(),
+            PreTokenizerStep::ByteLevel => words.iter().map(|word| byte_level::spell(word)).collect(),
+            PreTokenizerStep::Metaspace { mark, scheme } => {
+                let mut positions = std::iter::once(position).chain(std::iter::repeat(TextPosition::Later));
                 let mut each = |word: String| {
-                    let first = places.next() == Some(Place::Start);
+                    let first = positions.next() == Some(TextPosition::Start);
                     let word = word.replace(' ', mark.encode_utf8(&mut [0; 4]));
-                    let open = *prefix == Prefix::Always || *prefix == Prefix::First && first;
-                    if open { opened(word, *mark) } else { word }
+                    let open = *scheme == PrependScheme::Always || *scheme == PrependScheme::First && first;
+                    if open { with_prefix(word, *mark) } else { word }
                 };
                 words.into_iter().map(&mut each).collect()
             }
@@ -101,93 +110,97 @@ impl Step {
     }
 }
 
-/// The word with `mark` before it, unless it is there; nothing stays nothing.
-fn opened(word: String, mark: char) -> String {
+/// Prepends `mark` to a word that is not empty and does not begin with it.
+fn with_prefix(word: String, mark: char) -> String {
     if word.is_empty() || word.starts_with(mark) { word } else { format!("{mark}{word}") }
 }
 
-fn cut(word: &str, pattern: &Pattern, matched: Matched, keep: Keep) -> Vec<String> {
+fn cut(word: &str, pattern: &Pattern, role: MatchRole, behavior: DelimiterBehavior) -> Vec<String> {
     let mut parts = Vec::new();
     let mut end = 0;
     for found in pattern.matches(word) {
         if end < found.start {
-            parts.push((end..found.start, matched == Matched::Word));
+            parts.push((end..found.start, role == MatchRole::Word));
         }
         end = found.end;
-        parts.push((found, matched == Matched::Delimiter));
+        parts.push((found, role == MatchRole::Delimiter));
     }
     if end < word.len() {
-        parts.push((end..word.len(), matched == Matched::Word));
+        parts.push((end..word.len(), role == MatchRole::Word));
     }
-    settle(parts, keep).into_iter().map(|range| word[range].to_owned()).collect()
+    join_delimiters(parts, behavior).into_iter().map(|range| word[range].to_owned()).collect()
 }
 
-/// Joins or drops the delimiters among `parts`, each of which says whether it is one.
-fn settle(mut parts: Vec<(Range<usize>, bool)>, keep: Keep) -> Vec<Range<usize>> {
-    let joins = |previous: bool, this: bool| match keep {
-        Keep::Removed | Keep::Isolated => false,
-        Keep::Contiguous => previous == this,
-        Keep::MergedWithPrevious | Keep::MergedWithNext => this && !previous,
+/// Joins or drops delimiters. The flag of a part is `true` for a delimiter.
+fn join_delimiters(mut parts: Vec<(Range<usize>, bool)>, behavior: DelimiterBehavior) -> Vec<Range<usize>> {
+    let joins = |previous: bool, this: bool| match behavior {
+        DelimiterBehavior::Removed | DelimiterBehavior::Isolated => false,
+        DelimiterBehavior::Contiguous => previous == this,
+        DelimiterBehavior::MergedWithPrevious | DelimiterBehavior::MergedWithNext => this && !previous,
     };
-    let backwards = keep == Keep::MergedWithNext;
-    if keep == Keep::Removed {
+    let backwards = behavior == DelimiterBehavior::MergedWithNext;
+    if behavior == DelimiterBehavior::Removed {
         parts.retain(|(_, delimiter)| !delimiter);
     }
     if backwards {
         parts.reverse();
     }
-    let mut settled: Vec<Range<usize>> = Vec::with_capacity(parts.len());
+    let mut joined: Vec<Range<usize>> = Vec::with_capacity(parts.len());
     let mut previous = false;
     for (range, delimiter) in parts {
-        match settled.last_mut() {
+        match joined.last_mut() {
             Some(last) if joins(previous, delimiter) => {
                 *last = last.start.min(range.start)..last.end.max(range.end);
             }
-            _ => settled.push(range),
+            _ => joined.push(range),
         }
         previous = delimiter;
     }
     if backwards {
-        settled.reverse();
+        joined.reverse();
     }
-    settled
+    joined
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn split(keep: Keep, text: &str) -> Vec<String> {
+    fn split(behavior: DelimiterBehavior, text: &str) -> Vec<String> {
         let pattern = Pattern::literal("-").expect("a literal");
-        words(&[Step::Split { pattern, matched: Matched::Delimiter, keep }], text.to_owned(), Place::Start)
+        pre_tokenize(
+            &[PreTokenizerStep::Split { pattern, role: MatchRole::Delimiter, behavior }],
+            text.to_owned(),
+            TextPosition::Start,
+        )
     }
 
     #[test]
     fn delimiters_are_kept_as_the_library_documents() {
         // The example in the documentation of `SplitDelimiterBehavior`.
         let text = "the-final--countdown";
-        assert_eq!(split(Keep::Removed, text), ["the", "final", "countdown"]);
-        assert_eq!(split(Keep::Isolated, text), ["the", "-", "final", "-", "-", "countdown"]);
-        assert_eq!(split(Keep::MergedWithPrevious, text), ["the-", "final-", "-", "countdown"]);
-        assert_eq!(split(Keep::MergedWithNext, text), ["the", "-final", "-", "-countdown"]);
-        assert_eq!(split(Keep::Contiguous, text), ["the", "-", "final", "--", "countdown"]);
+        assert_eq!(split(DelimiterBehavior::Removed, text), ["the", "final", "countdown"]);
+        assert_eq!(split(DelimiterBehavior::Isolated, text), ["the", "-", "final", "-", "-", "countdown"]);
+        assert_eq!(split(DelimiterBehavior::MergedWithPrevious, text), ["the-", "final-", "-", "countdown"]);
+        assert_eq!(split(DelimiterBehavior::MergedWithNext, text), ["the", "-final", "-", "-countdown"]);
+        assert_eq!(split(DelimiterBehavior::Contiguous, text), ["the", "-", "final", "--", "countdown"]);
     }
 
     #[test]
-    fn metaspace_opens_the_first_piece_only() {
-        let steps = |prefix| [Step::Metaspace { mark: '▁', prefix }];
-        let of = |prefix, place| words(&steps(prefix), "a b".to_owned(), place);
-        assert_eq!(of(Prefix::First, Place::Start), ["▁a▁b"]);
-        assert_eq!(of(Prefix::First, Place::Later), ["a▁b"]);
-        assert_eq!(of(Prefix::Always, Place::Later), ["▁a▁b"]);
-        assert_eq!(of(Prefix::Never, Place::Start), ["a▁b"]);
+    fn metaspace_is_prepended_as_its_scheme_states() {
+        let steps = |scheme| [PreTokenizerStep::Metaspace { mark: '▁', scheme }];
+        let of = |scheme, position| pre_tokenize(&steps(scheme), "a b".to_owned(), position);
+        assert_eq!(of(PrependScheme::First, TextPosition::Start), ["▁a▁b"]);
+        assert_eq!(of(PrependScheme::First, TextPosition::Later), ["a▁b"]);
+        assert_eq!(of(PrependScheme::Always, TextPosition::Later), ["▁a▁b"]);
+        assert_eq!(of(PrependScheme::Never, TextPosition::Start), ["a▁b"]);
     }
 
     #[test]
-    fn the_families_patterns_are_taken() {
+    fn the_patterns_of_all_families_are_supported() {
         for pattern in [GPT2, LLAMA3, QWEN2] {
-            let steps = byte_level_words(pattern).expect("a known pattern");
-            let words = words(&steps, "I've 12345  dogs\n\n".to_owned(), Place::Start);
+            let steps = byte_level_steps(pattern).expect("a known pattern");
+            let words = pre_tokenize(&steps, "I've 12345  dogs\n\n".to_owned(), TextPosition::Start);
             assert_eq!(words.concat(), "I've\u{120}12345\u{120}\u{120}dogs\u{10a}\u{10a}");
         }
     }

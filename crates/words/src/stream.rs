@@ -1,30 +1,30 @@
-//! Token ids to text, one id at a time, never splitting a character.
+//! Converts token ids to text, one id at a time, without splitting characters.
 //!
-//! The text of a whole sequence is defined as what comes out of a stream, so
-//! that both are always equal. It is the text that HF's decoders give, with one
-//! exception: a run of byte tokens that is not all valid UTF-8. HF gives U+FFFD
-//! for each byte of such a run, which is known only at its end; here the valid
-//! characters of the run are kept.
+//! The text of a whole sequence is defined as the concatenation of its stream, so
+//! both are always equal. It equals the text of HF's decoders, except for a run of
+//! byte tokens that contains invalid UTF-8: HF gives U+FFFD for each byte of such
+//! a run, which is known only at its end; here the valid characters of the run are
+//! kept.
 
 use super::decoding::Decoding;
 use super::tokenizer::Tokenizer;
 
-/// What becomes of special tokens in decoded text.
+/// The handling of special tokens in decoded text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Specials {
-    /// They are left out.
+    /// Leaves them out.
     Skip,
-    /// They appear as they are spelled.
+    /// Writes them as in the vocabulary.
     Keep,
 }
 
-/// Turns a sequence of ids into text, id by id.
+/// Converts a sequence of ids to text, id by id.
 pub struct Detokenizer<'t> {
     tokenizer: &'t Tokenizer,
     specials: Specials,
-    /// The beginning of a character whose other bytes are still to come.
+    /// The first bytes of an incomplete character.
     pending: Vec<u8>,
-    /// Characters that may still be taken off the beginning of the text.
+    /// Characters that may still be removed from the beginning of the text.
     strip: usize,
 }
 
@@ -37,9 +37,9 @@ impl<'t> Detokenizer<'t> {
         Detokenizer { tokenizer, specials, pending: Vec::new(), strip }
     }
 
-    /// The text that this id completes: whole characters, perhaps none.
+    /// Appends an id and returns the characters that it completes, perhaps none.
     ///
-    /// An id without a token (the rows that pad an output layer have ids, too)
+    /// An id without a token, such as that of a padding row of the output layer,
     /// gives U+FFFD.
     pub fn push(&mut self, id: u32) -> String {
         if self.specials == Specials::Skip && self.tokenizer.is_special(id) {
@@ -53,7 +53,7 @@ impl<'t> Detokenizer<'t> {
         self.stripped(text)
     }
 
-    /// Ends the text: U+FFFD for a character that was begun and not completed.
+    /// Ends the text: returns U+FFFD for an incomplete character.
     pub fn finish(mut self) -> String {
         let text = String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned();
         self.stripped(text)
@@ -74,7 +74,7 @@ impl<'t> Detokenizer<'t> {
 }
 
 impl Tokenizer {
-    /// The text of `ids`.
+    /// Decodes `ids` to text.
     pub fn decode(&self, ids: &[u32], specials: Specials) -> String {
         let mut stream = self.detokenizer(specials);
         let mut text: String = ids.iter().map(|id| stream.push(*id)).collect();
@@ -82,14 +82,14 @@ impl Tokenizer {
         text
     }
 
-    /// A stream of text that ids are pushed into.
+    /// Returns a detokenizer for one sequence.
     pub fn detokenizer(&self, specials: Specials) -> Detokenizer<'_> {
         Detokenizer::new(self, specials)
     }
 }
 
-/// Takes the whole characters off the front of `bytes`; invalid ones become
-/// U+FFFD, and the beginning of a character stays at the end.
+/// Removes and returns the complete characters at the front of `bytes`. Invalid
+/// bytes become U+FFFD; the first bytes of an incomplete character remain.
 fn take_characters(bytes: &mut Vec<u8>) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut taken = 0;
@@ -107,7 +107,7 @@ fn take_characters(bytes: &mut Vec<u8>) -> String {
     text
 }
 
-/// Whether these bytes, which are no character, could become one.
+/// Whether these invalid bytes are the beginning of a character.
 fn is_beginning(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_are_held_back_until_they_are_whole() {
+    fn incomplete_characters_are_held_back() {
         let mut bytes = b"a\xE5\x8F".to_vec();
         assert_eq!(take_characters(&mut bytes), "a");
         assert_eq!(bytes, [0xE5, 0x8F]);

@@ -1,58 +1,56 @@
-//! Text to token ids and back.
+//! Converts text to token ids and back.
 //!
-//! A prompt is a list of spans, and one rule connects them: **the spans are
-//! encoded as one text, in which a special token is not seen if a user wrote
-//! any part of its spelling.** So a prompt whose user text spells no special
-//! token has exactly the ids of the joined text, whatever the normalizer, the
-//! words and the merges do across the borders of spans; and user text can
-//! neither make a special token, alone or together with its neighbours, nor
-//! hide one of the template's.
+//! A prompt is a list of spans with one rule: **the spans are encoded as one
+//! text, in which a special token is ignored if a user wrote any part of it.** So
+//! a prompt whose user text contains no special token has exactly the ids of the
+//! joined text, because normalization, pre-tokenization and merges work across
+//! span borders. User text can neither form a special token, alone or with its
+//! neighbours, nor hide one of the template.
 //!
-//! "Special" is what the vendor's files mark so (`special` in `tokenizer.json`,
-//! control tokens in GGUF). Other added tokens, such as runs of spaces or
-//! `<think>` of Qwen3, are the vendor's spellings for parts of ordinary text
-//! and are seen everywhere.
+//! Special tokens are those that the model's files mark (`special` in
+//! `tokenizer.json`, control tokens in GGUF). Other added tokens, such as runs of
+//! spaces or `<think>` of Qwen3, are ordinary text and match everywhere.
 
 use std::collections::HashSet;
 
 use girih_tensor::{Error, Result};
 
-use super::added::{AddedToken, Matcher, Part, UserRanges};
+use super::added::{AddedToken, Matcher, TextSegment, UserRanges};
 use super::decoding::Decoding;
 use super::normalize::Normalization;
-use super::parts::{EndIds, Model, Named, Parts};
-use super::span::{Origin, Span};
-use super::split::{self, Place, Step};
-use super::table::Table;
-use crate::limits::Limits;
+use super::parts::{BosEosIds, NamedTokens, TokenizerModel, TokenizerParts};
+use super::span::{TextOrigin, TextSpan};
+use super::split::{self, PreTokenizerStep, TextPosition};
+use super::table::TokenTable;
+use crate::limits::TextLimits;
 
-/// Bytes of text that are encoded at once. Some families (Gemma) see a text as
-/// one word, for which BPE needs about a hundred bytes of memory per byte.
-pub const TEXT_BYTES_MAX: usize = 8 << 20;
+/// The maximum number of bytes of text per call. Some families (Gemma) encode a
+/// text as one word, for which BPE needs about 100 bytes of memory per byte.
+pub const MAX_TEXT_BYTES: usize = 8 << 20;
 
-/// Whether the ids that open and close a sequence (BOS, EOS) are added.
+/// Whether the ids around a sequence (BOS, EOS) are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ends {
-    /// As the tokenizer's post-processor says.
+pub enum BosEos {
+    /// Adds the ids of the tokenizer's post-processor.
     Add,
-    /// Only the text: a chat template spells its own BOS.
+    /// Encodes only the text: a chat template contains its own BOS.
     Omit,
 }
 
 /// A model's tokenizer.
 pub struct Tokenizer {
-    table: Table,
+    table: TokenTable,
     special: HashSet<u32>,
-    /// Added tokens that are looked for in the text as it is.
+    /// Added tokens that match in the original text.
     plain: Matcher,
-    /// Added tokens that are looked for in the normalized text.
+    /// Added tokens that match in the normalized text.
     normalized: Matcher,
     normalization: Normalization,
-    steps: Vec<Step>,
-    model: Model,
-    ends: EndIds,
+    steps: Vec<PreTokenizerStep>,
+    model: TokenizerModel,
+    bos_eos: BosEosIds,
     decoding: Decoding,
-    named: Named,
+    named: NamedTokens,
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -65,10 +63,10 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 impl Tokenizer {
-    /// Puts checked parts together.
-    pub(super) fn assemble(parts: Parts, limits: &Limits) -> Result<Tokenizer> {
+    /// Checks the parts and builds the tokenizer.
+    pub(super) fn assemble(parts: TokenizerParts, limits: &TextLimits) -> Result<Tokenizer> {
         let table = parts.table(limits)?;
-        let Parts { added, normalization, steps, model, ends, decoding, named } = parts;
+        let TokenizerParts { added, normalization, steps, model, bos_eos, decoding, named } = parts;
         let special = added.iter().filter(|token| token.special).map(|token| token.id).collect();
         let model = model.build(&special, &table).map_err(|error| error.of("model"))?;
         let (normalized, plain) = added.into_iter().partition(|token: &AddedToken| token.normalized);
@@ -82,84 +80,91 @@ impl Tokenizer {
             normalization,
             steps,
             model,
-            ends,
+            bos_eos,
             decoding,
             named,
         })
     }
 
-    /// The ids of a text from one origin.
-    pub fn encode(&self, text: &str, origin: Origin, ends: Ends) -> Result<Vec<u32>> {
+    /// Encodes a text from one origin.
+    pub fn encode(&self, text: &str, origin: TextOrigin, bos_eos: BosEos) -> Result<Vec<u32>> {
         let mut users = UserRanges::default();
-        if origin == Origin::User {
+        if origin == TextOrigin::User {
             users.push(0..text.len());
         }
-        self.encode_text(text, &users, ends)
+        self.encode_text(text, &users, bos_eos)
     }
 
-    /// The ids of a prompt, as the module's documentation defines them.
-    pub fn encode_spans(&self, spans: &[Span], ends: Ends) -> Result<Vec<u32>> {
+    /// Encodes a prompt as the module's documentation defines.
+    pub fn encode_spans(&self, spans: &[TextSpan], bos_eos: BosEos) -> Result<Vec<u32>> {
         let mut text = String::with_capacity(spans.iter().map(|span| span.text.len()).sum());
         let mut users = UserRanges::default();
         for span in spans {
             let start = text.len();
             text.push_str(&span.text);
-            if span.origin == Origin::User {
+            if span.origin == TextOrigin::User {
                 users.push(start..text.len());
             }
         }
-        self.encode_text(&text, &users, ends)
+        self.encode_text(&text, &users, bos_eos)
     }
 
-    fn encode_text(&self, text: &str, users: &UserRanges, ends: Ends) -> Result<Vec<u32>> {
-        if text.len() > TEXT_BYTES_MAX {
+    fn encode_text(&self, text: &str, users: &UserRanges, bos_eos: BosEos) -> Result<Vec<u32>> {
+        if text.len() > MAX_TEXT_BYTES {
             return Err(Error::new(format!(
-                "the text has {} bytes; at most {TEXT_BYTES_MAX} are encoded at once, so cut it into parts",
+                "the text has {} bytes; the maximum per call is {MAX_TEXT_BYTES}: split it",
                 text.len()
             )));
         }
         let mut ids = Vec::new();
-        if ends == Ends::Add {
-            ids.extend(&self.ends.before);
+        if bos_eos == BosEos::Add {
+            ids.extend(&self.bos_eos.before);
         }
-        for part in self.plain.cut(text, |range| users.touch(range)) {
-            match part.token {
+        for segment in self.plain.split(text, |range| users.touch(range)) {
+            match segment.token {
                 Some(id) => ids.push(id),
-                None => self.encode_part(text, &part, users, &mut ids)?,
+                None => self.encode_segment(text, &segment, users, &mut ids)?,
             }
         }
-        if ends == Ends::Add {
-            ids.extend(&self.ends.after);
+        if bos_eos == BosEos::Add {
+            ids.extend(&self.bos_eos.after);
         }
         Ok(ids)
     }
 
-    /// Encodes what stands between two added tokens.
-    fn encode_part(&self, text: &str, part: &Part, users: &UserRanges, ids: &mut Vec<u32>) -> Result<()> {
-        let source = &text[part.range.clone()];
-        let place = if part.range.start == 0 { Place::Start } else { Place::Later };
+    /// Encodes the text between two added tokens of the original text.
+    fn encode_segment(
+        &self,
+        text: &str,
+        segment: &TextSegment,
+        users: &UserRanges,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        let source = &text[segment.range.clone()];
+        let position = if segment.range.start == 0 { TextPosition::Start } else { TextPosition::Later };
         if self.normalization.is_none() && self.normalized.is_empty() {
-            return self.encode_words(source, place, ids);
+            return self.encode_plain(source, position, ids);
         }
         let normal = self.normalization.apply(source)?;
         let is_users = |range: &std::ops::Range<usize>| {
-            let original = normal.origin(range.clone());
+            let original = normal.source_range(range.clone());
             original.is_none_or(|range| {
-                users.touch(&(part.range.start + range.start..part.range.start + range.end))
+                users.touch(&(segment.range.start + range.start..segment.range.start + range.end))
             })
         };
-        for inner in self.normalized.cut(normal.text(), is_users) {
-            let place = if inner.range.start == 0 { place } else { Place::Later };
+        for inner in self.normalized.split(normal.text(), is_users) {
+            let position = if inner.range.start == 0 { position } else { TextPosition::Later };
             match inner.token {
                 Some(id) => ids.push(id),
-                None => self.encode_words(&normal.text()[inner.range], place, ids)?,
+                None => self.encode_plain(&normal.text()[inner.range], position, ids)?,
             }
         }
         Ok(())
     }
 
-    fn encode_words(&self, text: &str, place: Place, ids: &mut Vec<u32>) -> Result<()> {
-        for word in split::words(&self.steps, text.to_owned(), place) {
+    /// Encodes text that contains no added tokens.
+    fn encode_plain(&self, text: &str, position: TextPosition, ids: &mut Vec<u32>) -> Result<()> {
+        for word in split::pre_tokenize(&self.steps, text.to_owned(), position) {
             self.model.encode(&word, &self.table, ids)?;
         }
         Ok(())
@@ -169,28 +174,28 @@ impl Tokenizer {
         &self.decoding
     }
 
-    /// One more than the highest id that has a token.
+    /// The highest id of a token, plus 1.
     pub fn vocab_size(&self) -> u32 {
         self.table.len()
     }
 
-    /// The token of an id as the vocabulary spells it (`Ġthe`, `▁the`, `<0x0A>`).
+    /// The token of an id as in the vocabulary (`Ġthe`, `▁the`, `<0x0A>`).
     pub fn token(&self, id: u32) -> Option<&str> {
         self.table.token(id)
     }
 
-    /// The id of a token as the vocabulary spells it.
+    /// The id of a token as in the vocabulary.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.table.id(token)
     }
 
-    /// Whether this is a control token, which user text never makes.
+    /// Whether this is a control token, which user text never produces.
     pub fn is_special(&self, id: u32) -> bool {
         self.special.contains(&id)
     }
 
     /// The ids of BOS, EOS, the unknown and the padding token.
-    pub fn named(&self) -> Named {
+    pub fn named(&self) -> NamedTokens {
         self.named
     }
 }
@@ -201,7 +206,10 @@ fn matcher(tokens: Vec<AddedToken>, normalization: &Normalization) -> Result<Mat
         .map(|token| Ok(normalization.apply(&token.content)?.text().to_owned()))
         .collect::<Result<Vec<String>>>()?;
     if let Some(empty) = spellings.iter().position(String::is_empty) {
-        return Err(Error::new(format!("the normalizer leaves nothing of added token {}", tokens[empty].id)));
+        return Err(Error::new(format!(
+            "the normalizer deletes all text of added token {}",
+            tokens[empty].id
+        )));
     }
     Matcher::new(tokens, &spellings)
 }

@@ -1,10 +1,9 @@
-//! Reads `tokenizer.json`: what is in it is checked here, before any of it
-//! is used.
+//! Reads and checks `tokenizer.json`.
 //!
-//! Only the components that decoder models use are known; a file with another
-//! one, or with a field that is not known, is refused by its name rather than
-//! read as something else. `truncation` and `padding` are read over, as in
-//! transformers: they say how a batch was trained, not what a text is.
+//! Only the components of decoder models are supported. A file with another
+//! component, or with an unknown field, is refused with its name. `truncation`
+//! and `padding` are ignored, as in transformers: they configure training
+//! batches, not the encoding of a text.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,35 +15,38 @@ use serde::{Deserialize, Deserializer};
 use super::added::AddedToken;
 use super::bpe::{BpeParts, Merges, Vocabulary};
 use super::decoding::Decoding;
-use super::normalize::{Form, Normalization};
-use super::parts::{EndIds, ModelParts, Named, Parts};
+use super::normalize::{Normalization, NormalizationForm};
+use super::parts::{BosEosIds, NamedTokens, TokenizerModelParts, TokenizerParts};
 use super::pattern::Pattern;
 use super::short::short;
-use super::split::{self, Keep, Matched, Prefix, Step};
-use crate::limits::Limits;
+use super::split::{self, DelimiterBehavior, MatchRole, PreTokenizerStep, PrependScheme};
+use crate::limits::TextLimits;
 
-/// How much longer than its tokens a decoded text may become.
-const EXPANSION_MAX: usize = 64;
-/// Steps of one normalizer, pre-tokenizer or decoder.
-const STEPS_MAX: usize = 64;
+/// The maximum length of a decoded text relative to its tokens.
+const MAX_DECODER_EXPANSION: usize = 64;
+/// The maximum number of steps of one normalizer, pre-tokenizer or decoder.
+const MAX_STEPS: usize = 64;
 
-/// The parts that a `tokenizer.json` describes.
-pub(super) fn parse(bytes: &[u8], limits: &Limits) -> Result<Parts> {
+/// Parses the bytes of a `tokenizer.json`.
+pub(super) fn parse(bytes: &[u8], limits: &TextLimits) -> Result<TokenizerParts> {
     let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     if len > limits.tokenizer_bytes {
-        return Err(Error::new(format!("{len} bytes; at most {} are taken", limits.tokenizer_bytes)));
+        return Err(Error::new(format!("{len} bytes; the maximum is {}", limits.tokenizer_bytes)));
     }
-    let file: File = serde_json::from_slice(bytes)
-        .map_err(|error| Error::new(format!("no tokenizer that girih takes: {error}")))?;
+    let file: TokenizerFile = serde_json::from_slice(bytes)
+        .map_err(|error| Error::new(format!("not a supported tokenizer.json: {error}")))?;
     if file.version != "1.0" {
-        return Err(Error::new(format!("version `{}`; 1.0 is taken", short(&file.version))));
+        return Err(Error::new(format!(
+            "version `{}` is not supported; it must be 1.0",
+            short(&file.version)
+        )));
     }
     file.parts()
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
+#[serde(deny_unknown_fields, expecting = "an object")]
+struct TokenizerFile {
     version: String,
     #[serde(default, rename = "truncation")]
     _truncation: Option<IgnoredAny>,
@@ -56,12 +58,12 @@ struct File {
     pre_tokenizer: Option<PreTokenizer>,
     post_processor: Option<PostProcessor>,
     decoder: Option<Decoder>,
-    model: Bpe,
+    model: BpeJson,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Bpe {
+#[serde(deny_unknown_fields, expecting = "an object")]
+struct BpeJson {
     #[serde(rename = "type")]
     _type: Option<BpeType>,
     dropout: Option<f64>,
@@ -74,7 +76,7 @@ struct Bpe {
     byte_fallback: bool,
     #[serde(default)]
     ignore_merges: bool,
-    vocab: Unique<u32>,
+    vocab: UniqueKeys<u32>,
     #[serde(deserialize_with = "merges")]
     merges: Merges,
 }
@@ -103,13 +105,13 @@ enum Normalizer {
         prepend: String,
     },
     Replace {
-        pattern: Text,
+        pattern: PatternJson,
         content: String,
     },
 }
 
 #[derive(Deserialize)]
-enum Text {
+enum PatternJson {
     String(String),
     Regex(String),
 }
@@ -121,8 +123,8 @@ enum PreTokenizer {
         pretokenizers: Vec<PreTokenizer>,
     },
     Split {
-        pattern: Text,
-        behavior: Keep,
+        pattern: PatternJson,
+        behavior: DelimiterBehavior,
         invert: bool,
     },
     ByteLevel {
@@ -135,7 +137,7 @@ enum PreTokenizer {
     Metaspace {
         replacement: char,
         #[serde(default = "always")]
-        prepend_scheme: Prefix,
+        prepend_scheme: PrependScheme,
         #[serde(default = "yes")]
         split: bool,
         add_prefix_space: Option<bool>,
@@ -150,9 +152,15 @@ enum PreTokenizer {
 #[derive(Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 enum PostProcessor {
-    Sequence { processors: Vec<PostProcessor> },
+    Sequence {
+        processors: Vec<PostProcessor>,
+    },
     ByteLevel(#[expect(dead_code, reason = "it adjusts offsets, which are not used")] ByteLevelFields),
-    TemplateProcessing { single: Vec<Piece>, pair: Vec<Piece>, special_tokens: Unique<SpecialIds> },
+    TemplateProcessing {
+        single: Vec<TemplatePiece>,
+        pair: Vec<TemplatePiece>,
+        special_tokens: UniqueKeys<SpecialIds>,
+    },
 }
 
 #[derive(Deserialize)]
@@ -167,9 +175,9 @@ struct ByteLevelFields {
 }
 
 #[derive(Deserialize)]
-enum Piece {
+enum TemplatePiece {
     Sequence {
-        id: SequenceId,
+        id: PieceSequence,
         #[serde(rename = "type_id")]
         _type_id: u32,
     },
@@ -181,7 +189,7 @@ enum Piece {
 }
 
 #[derive(Deserialize, PartialEq)]
-enum SequenceId {
+enum PieceSequence {
     A,
     B,
 }
@@ -201,7 +209,7 @@ struct SpecialIds {
 enum Decoder {
     Sequence { decoders: Vec<Decoder> },
     ByteLevel(#[expect(dead_code, reason = "the fields matter for encoding only")] ByteLevelFields),
-    Replace { pattern: Text, content: String },
+    Replace { pattern: PatternJson, content: String },
     ByteFallback,
     Fuse,
     Strip { content: char, start: usize, stop: usize },
@@ -211,22 +219,22 @@ fn yes() -> bool {
     true
 }
 
-fn always() -> Prefix {
-    Prefix::Always
+fn always() -> PrependScheme {
+    PrependScheme::Always
 }
 
-/// An object as a list, in which no key may occur twice.
-struct Unique<V>(Vec<(String, V)>);
+/// An object as a list of entries with distinct keys.
+struct UniqueKeys<V>(Vec<(String, V)>);
 
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueKeys<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries<V>(std::marker::PhantomData<V>);
-        impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
-            type Value = Unique<V>;
+        struct EntriesVisitor<V>(std::marker::PhantomData<V>);
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for EntriesVisitor<V> {
+            type Value = UniqueKeys<V>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique<V>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UniqueKeys<V>, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(entry) = map.next_entry::<String, V>()? {
                     entries.push(entry);
@@ -234,21 +242,21 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
                 let mut keys = HashSet::with_capacity(entries.len());
                 match entries.iter().find(|(key, _)| !keys.insert(key.as_str())) {
                     Some((key, _)) => Err(A::Error::custom(format!("key `{}` occurs twice", short(key)))),
-                    None => Ok(Unique(entries)),
+                    None => Ok(UniqueKeys(entries)),
                 }
             }
         }
-        deserializer.deserialize_map(Entries(std::marker::PhantomData))
+        deserializer.deserialize_map(EntriesVisitor(std::marker::PhantomData))
     }
 }
 
-/// Two tokens to be joined: `["a", "b"]`, or in older files `"a b"`.
+/// Two tokens to merge: `["a", "b"]`, or in older files `"a b"`.
 struct Merge(String, String);
 
 impl<'de> Deserialize<'de> for Merge {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pair;
-        impl<'de> Visitor<'de> for Pair {
+        struct MergeVisitor;
+        impl<'de> Visitor<'de> for MergeVisitor {
             type Value = Merge;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a merge of two tokens")
@@ -269,14 +277,14 @@ impl<'de> Deserialize<'de> for Merge {
                 }
             }
         }
-        deserializer.deserialize_any(Pair)
+        deserializer.deserialize_any(MergeVisitor)
     }
 }
 
-/// Merges in order, none of which stays in memory of its own.
+/// Deserializes merges in order, without an allocation per merge.
 fn merges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Merges, D::Error> {
-    struct List;
-    impl<'de> Visitor<'de> for List {
+    struct MergesVisitor;
+    impl<'de> Visitor<'de> for MergesVisitor {
         type Value = Merges;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("a sequence")
@@ -289,7 +297,7 @@ fn merges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Merges, D::Error
             Ok(merges)
         }
     }
-    deserializer.deserialize_seq(List)
+    deserializer.deserialize_seq(MergesVisitor)
 }
 
 /// The two tokens of a merge written as one string.
@@ -297,23 +305,23 @@ pub(super) fn merge(text: &str) -> Option<(&str, &str)> {
     text.split_once(' ').filter(|(left, right)| !left.is_empty() && !right.is_empty() && !right.contains(' '))
 }
 
-impl File {
-    fn parts(self) -> Result<Parts> {
+impl TokenizerFile {
+    fn parts(self) -> Result<TokenizerParts> {
         let model = self.model.parts().map_err(|error| error.of("model"))?;
         let unk = model.unknown.as_ref().and_then(|unknown| model.vocabulary.id(unknown));
-        Ok(Parts {
+        Ok(TokenizerParts {
             added: self.added_tokens,
             normalization: normalization(self.normalizer).map_err(|error| error.of("normalizer"))?,
             steps: steps(self.pre_tokenizer).map_err(|error| error.of("pre_tokenizer"))?,
-            model: ModelParts::Bpe(model),
-            ends: ends(self.post_processor).map_err(|error| error.of("post_processor"))?,
+            model: TokenizerModelParts::Bpe(model),
+            bos_eos: bos_eos(self.post_processor).map_err(|error| error.of("post_processor"))?,
             decoding: decoding(self.decoder).map_err(|error| error.of("decoder"))?,
-            named: Named { unk, ..Named::default() },
+            named: NamedTokens { unk, ..NamedTokens::default() },
         })
     }
 }
 
-impl Bpe {
+impl BpeJson {
     fn parts(self) -> Result<BpeParts> {
         if self.dropout.is_some_and(|dropout| dropout != 0.0) {
             return Err(Error::new("dropout makes ids random; it must be null"));
@@ -340,7 +348,7 @@ impl Bpe {
     }
 }
 
-/// The items of nested sequences, in order. Their depth is bounded by serde_json.
+/// The items of nested sequences, in order. serde_json bounds their depth.
 fn flat<T>(item: Option<T>, inner: fn(T) -> Result<Vec<T>, T>) -> Result<Vec<T>> {
     let mut open: Vec<T> = item.into_iter().collect();
     let mut items = Vec::new();
@@ -349,8 +357,8 @@ fn flat<T>(item: Option<T>, inner: fn(T) -> Result<Vec<T>, T>) -> Result<Vec<T>>
             Ok(sequence) => open.extend(sequence.into_iter().rev()),
             Err(item) => items.push(item),
         }
-        if open.len() + items.len() > STEPS_MAX {
-            return Err(Error::new(format!("more than {STEPS_MAX} steps")));
+        if open.len() + items.len() > MAX_STEPS {
+            return Err(Error::new(format!("more than {MAX_STEPS} steps")));
         }
     }
     Ok(items)
@@ -364,10 +372,10 @@ fn normalization(normalizer: Option<Normalizer>) -> Result<Normalization> {
     let mut steps = Normalization::none();
     for item in flat {
         match item {
-            Normalizer::Nfc => steps.add_form(Form::Nfc)?,
-            Normalizer::Nfd => steps.add_form(Form::Nfd)?,
-            Normalizer::Nfkc => steps.add_form(Form::Nfkc)?,
-            Normalizer::Nfkd => steps.add_form(Form::Nfkd)?,
+            Normalizer::Nfc => steps.add_form(NormalizationForm::Nfc)?,
+            Normalizer::Nfd => steps.add_form(NormalizationForm::Nfd)?,
+            Normalizer::Nfkc => steps.add_form(NormalizationForm::Nfkc)?,
+            Normalizer::Nfkd => steps.add_form(NormalizationForm::Nfkd)?,
             Normalizer::Prepend { prepend } => steps.add_prepend(prepend)?,
             Normalizer::Replace { pattern, content } => steps.add_replace(literal(pattern)?, content)?,
             Normalizer::Sequence { .. } => unreachable!("sequences were flattened"),
@@ -376,18 +384,18 @@ fn normalization(normalizer: Option<Normalizer>) -> Result<Normalization> {
     Ok(steps)
 }
 
-/// The text of a pattern that is not a regular expression.
-fn literal(pattern: Text) -> Result<String> {
+/// The text of a literal pattern; a regular expression is refused.
+fn literal(pattern: PatternJson) -> Result<String> {
     match pattern {
-        Text::String(text) if text.is_empty() => Err(Error::new("Replace has an empty pattern")),
-        Text::String(text) => Ok(text),
-        Text::Regex(regex) => {
+        PatternJson::String(text) if text.is_empty() => Err(Error::new("Replace has an empty pattern")),
+        PatternJson::String(text) => Ok(text),
+        PatternJson::Regex(regex) => {
             Err(Error::new(format!("Replace by the regular expression `{}` is not supported", short(&regex))))
         }
     }
 }
 
-fn steps(pre_tokenizer: Option<PreTokenizer>) -> Result<Vec<Step>> {
+fn steps(pre_tokenizer: Option<PreTokenizer>) -> Result<Vec<PreTokenizerStep>> {
     let flat = flat(pre_tokenizer, |item| match item {
         PreTokenizer::Sequence { pretokenizers } => Ok(pretokenizers),
         item => Err(item),
@@ -400,38 +408,47 @@ fn steps(pre_tokenizer: Option<PreTokenizer>) -> Result<Vec<Step>> {
 }
 
 impl PreTokenizer {
-    fn add_steps(self, steps: &mut Vec<Step>) -> Result<()> {
-        let delimiter = Matched::Delimiter;
+    fn add_steps(self, steps: &mut Vec<PreTokenizerStep>) -> Result<()> {
+        let delimiter = MatchRole::Delimiter;
         match self {
             PreTokenizer::Split { pattern, behavior, invert } => {
                 let pattern = match pattern {
-                    Text::String(text) => Pattern::literal(&text)?,
-                    Text::Regex(regex) => Pattern::regex(&regex)?,
+                    PatternJson::String(text) => Pattern::literal(&text)?,
+                    PatternJson::Regex(regex) => Pattern::regex(&regex)?,
                 };
-                let matched = if invert { Matched::Word } else { delimiter };
-                steps.push(Step::Split { pattern, matched, keep: behavior });
+                let role = if invert { MatchRole::Word } else { delimiter };
+                steps.push(PreTokenizerStep::Split { pattern, role, behavior });
             }
             PreTokenizer::ByteLevel { add_prefix_space, use_regex, .. } => {
                 if add_prefix_space {
-                    steps.push(Step::PrefixSpace);
+                    steps.push(PreTokenizerStep::PrefixSpace);
                 }
                 if use_regex {
-                    steps.extend(split::byte_level_words(split::GPT2)?);
+                    steps.extend(split::byte_level_steps(split::GPT2)?);
                 } else {
-                    steps.push(Step::ByteLevel);
+                    steps.push(PreTokenizerStep::ByteLevel);
                 }
             }
             PreTokenizer::Metaspace { replacement, prepend_scheme, split, add_prefix_space, .. } => {
-                let prefix = if add_prefix_space == Some(false) { Prefix::Never } else { prepend_scheme };
-                steps.push(Step::Metaspace { mark: replacement, prefix });
+                let scheme =
+                    if add_prefix_space == Some(false) { PrependScheme::Never } else { prepend_scheme };
+                steps.push(PreTokenizerStep::Metaspace { mark: replacement, scheme });
                 if split {
                     let pattern = Pattern::literal(&replacement.to_string())?;
-                    steps.push(Step::Split { pattern, matched: delimiter, keep: Keep::MergedWithNext });
+                    steps.push(PreTokenizerStep::Split {
+                        pattern,
+                        role: delimiter,
+                        behavior: DelimiterBehavior::MergedWithNext,
+                    });
                 }
             }
             PreTokenizer::Digits { individual_digits } => {
                 let pattern = Pattern::regex(if individual_digits { r"\p{N}" } else { r"\p{N}+" })?;
-                steps.push(Step::Split { pattern, matched: delimiter, keep: Keep::Isolated });
+                steps.push(PreTokenizerStep::Split {
+                    pattern,
+                    role: delimiter,
+                    behavior: DelimiterBehavior::Isolated,
+                });
             }
             PreTokenizer::Sequence { .. } => unreachable!("sequences were flattened"),
         }
@@ -439,45 +456,47 @@ impl PreTokenizer {
     }
 }
 
-fn ends(post_processor: Option<PostProcessor>) -> Result<EndIds> {
+fn bos_eos(post_processor: Option<PostProcessor>) -> Result<BosEosIds> {
     let flat = flat(post_processor, |item| match item {
         PostProcessor::Sequence { processors } => Ok(processors),
         item => Err(item),
     })?;
-    let mut ends = EndIds::default();
+    let mut ids = BosEosIds::default();
     for item in flat {
         if let PostProcessor::TemplateProcessing { single, pair, special_tokens } = item {
             template(&pair, &special_tokens)?;
-            let EndIds { before, after } = template(&single, &special_tokens)?;
-            ends.before.splice(0..0, before);
-            ends.after.extend(after);
+            let BosEosIds { before, after } = template(&single, &special_tokens)?;
+            ids.before.splice(0..0, before);
+            ids.after.extend(after);
         }
     }
-    Ok(ends)
+    Ok(ids)
 }
 
-/// The ids around sequence A of a template.
-fn template(pieces: &[Piece], special: &Unique<SpecialIds>) -> Result<EndIds> {
-    let mut ends = EndIds::default();
+/// The ids before and after sequence A of a template.
+fn template(pieces: &[TemplatePiece], special: &UniqueKeys<SpecialIds>) -> Result<BosEosIds> {
+    let mut ids = BosEosIds::default();
     let mut sequences = 0;
     for piece in pieces {
         match piece {
-            Piece::Sequence { id: SequenceId::A, .. } => sequences += 1,
-            Piece::Sequence { id: SequenceId::B, .. } => {}
-            Piece::SpecialToken { id, .. } => {
+            TemplatePiece::Sequence { id: PieceSequence::A, .. } => sequences += 1,
+            TemplatePiece::Sequence { id: PieceSequence::B, .. } => {}
+            TemplatePiece::SpecialToken { id, .. } => {
                 let found = special.0.iter().find(|(name, _)| name == id);
                 let (_, special) = found.ok_or_else(|| {
                     Error::new(format!("the template has `{}`, which is not in special_tokens", short(id)))
                 })?;
-                let side = if sequences == 0 { &mut ends.before } else { &mut ends.after };
+                let side = if sequences == 0 { &mut ids.before } else { &mut ids.after };
                 side.extend(&special.ids);
             }
         }
     }
     if sequences != 1 {
-        return Err(Error::new(format!("the template has sequence A {sequences} times; it needs it once")));
+        return Err(Error::new(format!(
+            "the template contains sequence A {sequences} times; it must contain it once"
+        )));
     }
-    Ok(ends)
+    Ok(ids)
 }
 
 fn decoding(decoder: Option<Decoder>) -> Result<Decoding> {
@@ -510,9 +529,9 @@ fn decoding(decoder: Option<Decoder>) -> Result<Decoding> {
     if !fused {
         return Err(wrong());
     }
-    if expansion > EXPANSION_MAX {
+    if expansion > MAX_DECODER_EXPANSION {
         return Err(Error::new(format!(
-            "its steps could make a text {expansion} times as long; at most {EXPANSION_MAX} times is taken"
+            "its steps could make a text {expansion} times as long; the maximum is {MAX_DECODER_EXPANSION} times"
         )));
     }
     Ok(Decoding::Pieces { replace: replacements, byte_fallback, strip })

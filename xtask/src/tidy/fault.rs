@@ -1,4 +1,4 @@
-//! What a rule reports.
+//! The faults that rules report.
 
 use std::fmt;
 

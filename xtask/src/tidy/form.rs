@@ -18,7 +18,7 @@ pub fn opening(tree: &Tree) -> Vec<Fault> {
     closed.map(|(file, _)| Fault::new(&file.path, 1, sentence)).collect()
 }
 
-/// No module has a name that fits anything.
+/// No module has a catch-all name.
 pub fn module_names(tree: &Tree) -> Vec<Fault> {
     const NAMELESS: [&str; 4] = ["utils", "common", "helpers", "misc"];
     let mut faults = Vec::new();
@@ -26,7 +26,7 @@ pub fn module_names(tree: &Tree) -> Vec<Fault> {
         for at in source.words("mod") {
             let name = leading_name(&source.code[at + 3..]);
             if NAMELESS.contains(&name) {
-                let sentence = format!("a module called {name} says nothing: name what it holds");
+                let sentence = format!("a module called {name} says nothing: name its contents");
                 faults.push(Fault::new(&file.path, source.line(at), sentence));
             }
         }

@@ -1,10 +1,11 @@
-//! The house rules that neither the compiler nor clippy checks.
+//! The rules of STYLE.md and ARCHITECTURE.md that neither the compiler nor
+//! clippy checks.
 //!
 //! A rule is a function from the files of the repository to the faults it
 //! finds. Each has a test beside it, with a text that it rejects and a text
 //! that it accepts. A test runs the whole list on the repository itself.
 
-mod circles;
+mod cycles;
 mod fault;
 mod form;
 mod manifests;
@@ -22,7 +23,7 @@ pub const RULES: &[fn(&Tree) -> Vec<Fault>] = &[
     manifests::edges,         // crates depend on each other along the allowed edges only
     manifests::lints,         // each crate inherits the workspace's lints
     manifests::unused,        // each workspace dependency is used by some crate
-    circles::circles,         // within a crate, files depend on each other in one direction
+    cycles::cycles,           // within a crate, files depend on each other in one direction
     walls::unsafe_places,     // `unsafe` stands in listed places only
     walls::unsafe_ban,        // each crate root forbids unsafe code, or denies it where a listed place lies
     walls::target_conditions, // `cfg(target_…)` stands in kernels and foreign interfaces only

@@ -11,6 +11,7 @@ const SHARED: &[(&str, &str)] = &[
     ("Args", "the command-line arguments of each command"),
     ("Error", "a crate's error; that of the command line also has an exit code"),
     ("Result", "a result with the crate's error"),
+    ("StateTensor", "a backend's storage of one state value"),
 ];
 
 /// The keywords that define a type.

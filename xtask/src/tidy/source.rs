@@ -1,11 +1,11 @@
-//! Rust text, split into what the compiler runs and what people read.
+//! Rust text, split into code and comments.
 //!
 //! It knows comments, strings, characters and braces, which is enough for the
-//! rules. It is no parser: it does not know what a macro makes.
+//! rules. It is not a parser, and it does not expand macros.
 
 use std::ops::Range;
 
-/// A Rust file in two layers of equal lines.
+/// A Rust file as two texts with the same lines: one of code, one of comments.
 pub struct Source {
     /// The text with comments and the contents of literals blanked.
     pub code: String,
@@ -15,14 +15,14 @@ pub struct Source {
     tests: Vec<Range<usize>>,
 }
 
-/// A word of the code, as far as paths need it.
+/// A token of the code, as detailed as finding paths requires.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Token<'a> {
     /// A name or a keyword.
     Name(&'a str),
     /// `::`.
     Path,
-    /// Any other character but white space.
+    /// Any other character, except white space.
     Sign(char),
 }
 
@@ -37,7 +37,7 @@ impl Source {
         source
     }
 
-    /// The byte offsets in `code` at which `word` stands as a whole word.
+    /// The byte offsets in `code` at which `word` occurs as a whole word.
     pub fn words<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
         self.code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
             !self.code[..at].ends_with(is_name) && !self.code[at + word.len()..].starts_with(is_name)
@@ -74,7 +74,7 @@ impl Source {
     }
 
     /// The offset just past the item that begins at `from`: after its block, or
-    /// after its semicolon where it has no block.
+    /// after its semicolon if it has no block.
     fn item_end(&self, from: usize) -> usize {
         let (mut brackets, mut braces) = (0_usize, 0_usize);
         for (at, c) in self.code[from..].char_indices() {
@@ -99,18 +99,18 @@ impl Source {
     }
 }
 
-/// Whether `c` can stand within a name.
+/// Whether `c` can be part of a name.
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The name that `text` begins with, after white space; empty where there is none.
+/// The name that `text` begins with, after white space; empty if there is none.
 pub fn leading_name(text: &str) -> &str {
     let text = text.trim_start();
     &text[..text.find(|c| !is_name(c)).unwrap_or(text.len())]
 }
 
-/// Where a piece of text belongs.
+/// The layer that a piece of text belongs to.
 #[derive(Clone, Copy, PartialEq)]
 enum Layer {
     Code,

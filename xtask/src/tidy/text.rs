@@ -1,20 +1,20 @@
-//! Rules about every file, whatever is in it.
+//! Rules about files of every type.
 
 use super::fault::Fault;
 use super::tree::File;
 use super::tree::Tree;
 
-/// The largest file that may be committed unlisted.
+/// The maximum size of a file that is not in [`LARGE`].
 const FILE_BYTES: usize = 1_000_000;
 
-/// The larger files, which are worth it.
+/// The larger files that are allowed.
 const LARGE: &[&str] = &["crates/cli/assets/stories260k/model.safetensors"];
 
 /// Phrases that STYLE.md bans, in lower case.
 const BANNED: &[&str] = &["so many", "as it were", "whoever", "of which there"];
 
-/// Folders that exist on one machine only. They are put together from parts,
-/// as this file is searched for them too.
+/// Folders that exist on one machine only. They are assembled from parts,
+/// because this file is searched for them too.
 const MACHINE: [&str; 3] = [concat!("/", "work/"), concat!("/", "home/"), concat!("/", "root/")];
 
 /// No trailing white space, no tabs in Rust, and a final newline, in files that
@@ -32,7 +32,7 @@ pub fn white_space(tree: &Tree) -> Vec<Fault> {
                 faults.push(Fault::new(
                     &file.path,
                     index + 1,
-                    "the line holds a tab: use spaces, or \\t in a literal",
+                    "the line contains a tab: use spaces, or \\t in a literal",
                 ));
             }
         }
@@ -43,7 +43,7 @@ pub fn white_space(tree: &Tree) -> Vec<Fault> {
     faults
 }
 
-/// No file speaks of a folder of the machine that it was written on.
+/// No file names a folder of the machine that it was written on.
 pub fn machine_paths(tree: &Tree) -> Vec<Fault> {
     let mut faults = Vec::new();
     for file in &tree.files {
@@ -76,20 +76,20 @@ pub fn plain_words(tree: &Tree) -> Vec<Fault> {
     faults
 }
 
-/// Large files do not slip in.
+/// No large file is committed by accident.
 pub fn large_files(tree: &Tree) -> Vec<Fault> {
     let large =
         tree.files.iter().filter(|file| file.bytes > FILE_BYTES && !LARGE.contains(&file.path.as_str()));
     large
         .map(|file| {
             let sentence =
-                format!("the file has {} bytes, at most {FILE_BYTES} are allowed unlisted", file.bytes);
+                format!("the file has {} bytes, the maximum of an unlisted file is {FILE_BYTES}", file.bytes);
             Fault::new(&file.path, 1, sentence)
         })
         .collect()
 }
 
-/// Data under `tests/` may look as it must: a broken file is broken on purpose.
+/// Data under `tests/` is exempt: its broken files are broken on purpose.
 fn is_handwritten(file: &File) -> bool {
     let name = file.path.rsplit('/').next().unwrap_or_default();
     match name.rsplit_once('.').map(|(_, extension)| extension) {
@@ -99,7 +99,7 @@ fn is_handwritten(file: &File) -> bool {
     }
 }
 
-/// Whether `phrase` stands in `line` as whole words.
+/// Whether `line` contains `phrase` as whole words.
 fn has_words(line: &str, phrase: &str) -> bool {
     line.match_indices(phrase).any(|(at, _)| {
         let (before, after) = (&line[..at], &line[at + phrase.len()..]);
@@ -107,7 +107,8 @@ fn has_words(line: &str, phrase: &str) -> bool {
     })
 }
 
-/// Whether `folder` stands in `line` other than within a longer path or address.
+/// Whether `line` contains `folder`, except as a part of a longer path or
+/// address.
 fn begins_a_path(line: &str, folder: &str) -> bool {
     let within = |before: &str| before.ends_with(|c: char| c.is_alphanumeric() || "._-~}".contains(c));
     line.match_indices(folder).any(|(at, _)| !within(&line[..at]))

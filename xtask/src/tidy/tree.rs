@@ -16,7 +16,7 @@ pub struct Tree {
 pub struct File {
     pub path: String,
     pub bytes: usize,
-    /// The content, where it is UTF-8.
+    /// The content, if it is UTF-8.
     pub text: Option<String>,
     source: Option<Source>,
 }
@@ -113,13 +113,13 @@ impl<'a> Manifest<'a> {
         self.path.trim_end_matches("/Cargo.toml").trim_start_matches("crates/")
     }
 
-    /// The line that declares `key`, for a fault's place.
+    /// The line that declares `key`, for the location of a fault.
     pub fn line(&self, key: &str) -> usize {
         self.text.lines().position(|line| line.starts_with(key)).map_or(1, |index| index + 1)
     }
 
-    /// The real names of the packages that the tables called `kind` ask for,
-    /// in `[kind]` and `[target.….kind]`.
+    /// The real names of the packages that the tables called `kind` declare, in
+    /// `[kind]` and `[target.….kind]`.
     pub fn dependencies(&self, kind: &str) -> Vec<String> {
         let targets = self.table.get("target").and_then(toml::Value::as_table);
         let tables = targets.into_iter().flat_map(toml::Table::values).filter_map(toml::Value::as_table);

@@ -1,13 +1,13 @@
-//! Rules about walls: what may stand only in certain places.
+//! Rules about code that only certain files may contain.
 
 use super::fault::Fault;
 use super::source::Source;
 use super::tree::File;
 use super::tree::Tree;
 
-/// The folders and files that may hold `unsafe`. The test of allocations counts
-/// them in an allocator of its own, and the tests of kernels put slices beside
-/// pages that nobody may touch; neither can be written in safe code.
+/// The folders and files that may hold `unsafe`. The allocation test counts in
+/// its own allocator, and the kernel tests put slices beside guard pages;
+/// neither can be written in safe code.
 const UNSAFE: &[&str] = &[
     "crates/cpu/src/kernels/",
     "crates/cpu/src/pool.rs",
@@ -16,17 +16,17 @@ const UNSAFE: &[&str] = &[
     "crates/cpu/tests/it/guarded.rs",
 ];
 
-/// The folders and files that may ask which machine they are compiled for,
-/// besides every `ffi.rs`.
+/// The folders and files that may use `cfg(target_…)`, in addition to every
+/// `ffi.rs`.
 const TARGETS: &[&str] = &["crates/cpu/src/kernels/", "crates/cpu/src/os.rs"];
 
 /// The folders that may read the environment and the command line.
 const ENVIRONMENT: &[&str] = &["crates/cli/", "xtask/"];
 
-/// `unsafe` stands in listed places only.
+/// Only listed files contain `unsafe`.
 pub fn unsafe_places(tree: &Tree) -> Vec<Fault> {
     let sentence =
-        "`unsafe` stands outside the places that tidy lists: use a safe form, or argue for the list";
+        "`unsafe` is outside the files that tidy lists: use safe code, or extend the list and say why";
     faults(
         tree,
         |file, source| if lies_in(file, UNSAFE) { Vec::new() } else { unsafe_lines(source) },
@@ -34,8 +34,8 @@ pub fn unsafe_places(tree: &Tree) -> Vec<Fault> {
     )
 }
 
-/// Each crate root forbids unsafe code; a crate with a listed place denies it,
-/// so that the place can allow it again.
+/// Each crate root forbids unsafe code; a crate with a listed file denies it,
+/// so that the file can allow it again.
 pub fn unsafe_ban(tree: &Tree) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (file, source) in tree.rust() {
@@ -53,11 +53,11 @@ pub fn unsafe_ban(tree: &Tree) -> Vec<Fault> {
     faults
 }
 
-/// Only kernels and foreign interfaces are compiled for one machine and not for
-/// another.
+/// Only kernels and foreign-function interfaces contain code for one kind of
+/// machine.
 pub fn target_conditions(tree: &Tree) -> Vec<Fault> {
     let sentence =
-        "`cfg(target_…)` stands outside the kernels and the foreign interfaces: ask a function there";
+        "`cfg(target_…)` is outside the kernels and the foreign-function interfaces: call a function there";
     let find = |file: &File, source: &Source| {
         let allowed = lies_in(file, TARGETS) || file.path.ends_with("/ffi.rs");
         let conditions =

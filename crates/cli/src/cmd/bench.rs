@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::ValueEnum;
 use girih_engine::Engine;
-use girih_measure::{Case, Spread, Times, Work, first_token, record, speed};
+use girih_measure::{BenchCase, BenchTimes, MinimalWork, Spread, first_token, record, speed};
 use serde_json::{Map, Value, json};
 
 use super::outcome::Outcome;
@@ -114,13 +114,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 /// The cases to time: for each depth first the prompts.
-fn cases(args: &Args) -> Result<Vec<Case>> {
+fn cases(args: &Args) -> Result<Vec<BenchCase>> {
     let mut cases = Vec::new();
     for &depth in &args.depth {
         let prompts =
-            args.prompt_tokens.iter().map(|&prompt| Case { prompt, generated: 0, depth, parallel: 1 });
+            args.prompt_tokens.iter().map(|&prompt| BenchCase { prompt, generated: 0, depth, parallel: 1 });
         let parallel = args.parallel;
-        let replies = args.gen_tokens.iter().map(|&generated| Case { prompt: 0, generated, depth, parallel });
+        let replies =
+            args.gen_tokens.iter().map(|&generated| BenchCase { prompt: 0, generated, depth, parallel });
         cases.extend(prompts.chain(replies).filter(|case| case.tokens() > 0));
     }
     if cases.is_empty() {
@@ -137,7 +138,7 @@ fn threads(device: &DeviceArgs) -> usize {
 fn measure(
     args: &Args,
     name: &str,
-    cases: &[Case],
+    cases: &[BenchCase],
     limits: Option<&MachineLimits>,
     show: Show,
     each: &mut dyn FnMut(BenchRow) -> Result<()>,
@@ -180,8 +181,8 @@ fn measure(
 }
 
 /// Sets the context to the minimum that every case fits into, unless it is given.
-fn with_context(device: &DeviceArgs, cases: &[Case], max: usize) -> Result<DeviceArgs> {
-    let need = cases.iter().map(Case::positions).max().unwrap_or(1);
+fn with_context(device: &DeviceArgs, cases: &[BenchCase], max: usize) -> Result<DeviceArgs> {
+    let need = cases.iter().map(BenchCase::positions).max().unwrap_or(1);
     let mut device = device.clone();
     let context = *device.context.get_or_insert(need);
     if need > context {
@@ -198,10 +199,10 @@ fn with_context(device: &DeviceArgs, cases: &[Case], max: usize) -> Result<Devic
 }
 
 /// The minimum work of a case.
-fn work(plan: &LoadPlan<'_>, engine: &Engine<'_>, case: Case) -> Work {
+fn work(plan: &LoadPlan<'_>, engine: &Engine<'_>, case: BenchCase) -> MinimalWork {
     match case.generated {
-        0 => Work::of_prefill(&plan.graph, case.start(), case.prompt, engine.limits().chunk),
-        tokens => Work::of_decode(&plan.graph, case.start(), tokens).shared_by(case.parallel),
+        0 => MinimalWork::of_prefill(&plan.graph, case.start(), case.prompt, engine.limits().chunk),
+        tokens => MinimalWork::of_decode(&plan.graph, case.start(), tokens).shared_by(case.parallel),
     }
 }
 
@@ -262,10 +263,10 @@ impl Subject {
 #[derive(Clone, Debug)]
 struct BenchRow {
     subject: Subject,
-    case: Case,
-    work: Work,
+    case: BenchCase,
+    work: MinimalWork,
     limits: Option<MachineLimits>,
-    times: Times,
+    times: BenchTimes,
     /// CPUs that other processes used.
     foreign: Option<f64>,
     /// The start, up to the first token of a short prompt.

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use girih_engine::{Engine, Stop};
 use girih_model::Model;
 use girih_words::template::{Conversation, RenderLimits, RenderRequest, Renderer, WORKER_COMMAND};
-use girih_words::{Ends, Span, Words};
+use girih_words::{BosEos, TextProcessor, TextSpan};
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
@@ -58,8 +58,12 @@ pub fn renderer() -> Result<Renderer> {
 ///
 /// # Errors
 /// When the model has no template, or rendering fails.
-pub fn render(renderer: &mut Renderer, words: &Words, conversation: &Conversation) -> Result<Vec<Span>> {
-    let template = words
+pub fn render(
+    renderer: &mut Renderer,
+    processor: &TextProcessor,
+    conversation: &Conversation,
+) -> Result<Vec<TextSpan>> {
+    let template = processor
         .template
         .as_ref()
         .ok_or_else(|| Error::work("the model has no chat template; 'girih run' needs none"))?;
@@ -67,7 +71,7 @@ pub fn render(renderer: &mut Renderer, words: &Words, conversation: &Conversatio
     Ok(renderer.render(&RenderRequest {
         template: template.source(conversation.tools.as_deref())?,
         variables: &template.variables,
-        special_tokens: &words.special,
+        special_tokens: &processor.special,
         conversation,
         unix_seconds: i64::try_from(now).unwrap_or(i64::MAX),
     })?)
@@ -77,7 +81,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let show = Show::unless(args.device.quiet);
     let location = ModelLocation::find(&args.model.model)?;
     let model = location.model(&args.model.arch)?;
-    let words = location.words_of(&model)?;
+    let processor = location.text_processor_of(&model)?;
     if let Some(generation) = &model.generation {
         show.note(loading::generation_note(generation));
     }
@@ -85,13 +89,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
         args,
         show,
         model: &model,
-        words: &words,
+        processor: &processor,
         renderer: renderer()?,
         messages: opening(args.system.as_deref()),
         last: None,
         cancelled: Arc::new(AtomicBool::new(false)),
     };
-    render(&mut chat.renderer, &words, &conversation(&[json!({"role": "user", "content": "?"})]))?;
+    render(&mut chat.renderer, &processor, &conversation(&[json!({"role": "user", "content": "?"})]))?;
     let mut engine = loading::engine(&model, &args.device, 1)?;
     let flag = Arc::clone(&chat.cancelled);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).map_err(Error::work)?;
@@ -110,7 +114,7 @@ struct Chat<'a> {
     args: &'a Args,
     show: Show,
     model: &'a Model,
-    words: &'a Words,
+    processor: &'a TextProcessor,
     renderer: Renderer,
     messages: Vec<Value>,
     last: Option<Reply>,
@@ -190,13 +194,14 @@ impl<'a> Chat<'a> {
 
     /// Returns the tokens of the whole conversation, and the model's reply.
     fn reply(&mut self, engine: &mut Engine<'a>) -> Result<(Vec<u32>, Reply)> {
-        let spans = render(&mut self.renderer, self.words, &conversation(&self.messages))?;
-        let tokens = self.words.tokenizer.encode_spans(&spans, Ends::Omit)?;
+        let spans = render(&mut self.renderer, self.processor, &conversation(&self.messages))?;
+        let tokens = self.processor.tokenizer.encode_spans(&spans, BosEos::Omit)?;
         let request =
-            request(tokens.clone(), &self.args.sampling, self.model, self.words, engine.limits().context);
+            request(tokens.clone(), &self.args.sampling, self.model, self.processor, engine.limits().context);
         self.cancelled.store(false, Ordering::Relaxed);
         let cancelled = || self.cancelled.load(Ordering::Relaxed);
-        let reply = self.args.sampling.overflow.generate(engine, request, self.words, cancelled, stream)?;
+        let reply =
+            self.args.sampling.overflow.generate(engine, request, self.processor, cancelled, stream)?;
         print_line!("")?;
         match reply.stop {
             Stop::Length => self.show.note("[the reply ended at the limit of --max-tokens]"),

@@ -82,7 +82,8 @@ fn against_backend(args: &Args, reference: &BackendChoice) -> Result<Outcome> {
     report(args, &plan.activations(), &json!(reference.to_string()), &[rows])
 }
 
-/// The options of the reference: the same steps, with its most exact activations.
+/// The options of the reference: the same steps, with the most exact activations
+/// that it supports.
 fn exactly(reference: &BackendChoice, device: &DeviceArgs) -> DeviceArgs {
     let array = match reference {
         BackendChoice::Npu(_) => device.array.clone(),

@@ -6,7 +6,7 @@ use girih_cpu::prefetch_distance::{self, ReadRate};
 use girih_cpu::topology::Topology;
 use girih_hub::HubEnv;
 use girih_words::template::{Conversation, RenderRequest, SpecialTokens};
-use girih_words::{Ends, Origin};
+use girih_words::{BosEos, TextOrigin};
 use serde_json::{Map, Value, json};
 
 use super::chat;
@@ -230,7 +230,7 @@ fn shape(topology: &Topology) -> String {
     format!(
         "{}, {}, {}, {}{granted}",
         plural(topology.sockets(), "socket"),
-        plural(topology.nodes(), "memory node"),
+        plural(topology.nodes(), "NUMA node"),
         plural(topology.cores(), "core"),
         plural(topology.processors().len(), "CPU"),
     )
@@ -239,7 +239,7 @@ fn shape(topology: &Topology) -> String {
 /// Compares a reply of the built-in model with the known text.
 fn check_story() -> Result<()> {
     let location = ModelLocation::Builtin;
-    let (model, words) = (location.model(&ArchArgs { arch: Vec::new() })?, location.words()?);
+    let (model, processor) = (location.model(&ArchArgs { arch: Vec::new() })?, location.text_processor()?);
     let device = DeviceArgs {
         backend: BackendChoice::Cpu,
         threads: None,
@@ -253,14 +253,14 @@ fn check_story() -> Result<()> {
         quiet: true,
     };
     let mut engine = loading::engine(&model, &device, 1)?;
-    let tokens = words.tokenizer.encode(builtin::STORIES_PROMPT, Origin::User, Ends::Add)?;
+    let tokens = processor.tokenizer.encode(builtin::STORIES_PROMPT, TextOrigin::User, BosEos::Add)?;
     let request = girih_engine::Request {
         tokens,
         sampling: girih_engine::Sampling::greedy(),
         max_new: Some(24),
         ..Default::default()
     };
-    let reply = Overflow::Error.generate(&mut engine, request, &words, || false, |_| Ok(()))?;
+    let reply = Overflow::Error.generate(&mut engine, request, &processor, || false, |_| Ok(()))?;
     if reply.text.starts_with(STORY) {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! `girih pull`, `list`, `rm` and `repair`: models in the Hugging Face cache.
 
-use girih_hub::{ModelId, Progress, PullOptions};
+use girih_hub::{ModelId, PullOptions, PullProgress};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
@@ -86,9 +86,9 @@ struct PullBar {
 }
 
 impl PullBar {
-    fn update(&mut self, progress: &Progress<'_>) {
+    fn update(&mut self, progress: &PullProgress<'_>) {
         match progress {
-            Progress::Planned { files, bytes: all, present } => {
+            PullProgress::Planned { files, bytes: all, present } => {
                 self.show.note(format!(
                     "{files} files, {} ({} already downloaded)",
                     bytes(*all),
@@ -97,9 +97,9 @@ impl PullBar {
                 self.bar = self.show.bar("pulling", *all, Unit::Bytes);
                 self.finished = *present;
             }
-            Progress::Received { bytes, .. } => self.bar.set_position(self.finished + bytes),
-            Progress::Finished { bytes, .. } => self.finished += bytes,
-            Progress::Retrying { why, wait } => {
+            PullProgress::Received { bytes, .. } => self.bar.set_position(self.finished + bytes),
+            PullProgress::Finished { bytes, .. } => self.finished += bytes,
+            PullProgress::Retrying { why, wait } => {
                 self.show.note(format!("{why}; retrying in {:.1} s", wait.as_secs_f64()));
             }
         }

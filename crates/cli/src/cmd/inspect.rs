@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use girih_graph::BLOCK_POSITIONS;
 use girih_graph::backend::MemoryPlan;
 use girih_model::Model;
-use girih_model::arch::{Attend, Ffn, Mixer};
+use girih_model::arch::{AttentionFacts, Ffn, Mixer};
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
@@ -148,7 +148,7 @@ fn facts(model: &Model) -> Value {
                 "ffn": size,
                 "act": act.name(),
                 "ffn_biases": biases,
-                "norms": layer.norms.places.iter().map(|place| place.name()).collect::<Vec<_>>(),
+                "norms": layer.norms.positions.iter().map(|position| position.name()).collect::<Vec<_>>(),
                 "epsilon": layer.norms.epsilon,
             })
         })
@@ -177,7 +177,7 @@ fn print_facts(model: &Model) -> Result<()> {
         .layers
         .iter()
         .map(|layer| {
-            let Mixer::Attend(Attend { heads, kv_heads, head_size, span, rope, qk_norm, .. }) = &layer.mixer;
+            let Mixer::Attend(AttentionFacts { heads, kv_heads, head_size, span, rope, qk_norm, .. }) = &layer.mixer;
             let Ffn::Gated { size, act, .. } = layer.ffn;
             let normed = if qk_norm.is_some() { ", q/k norm" } else { "" };
             let scaled = if rope.factors.is_empty() { "" } else { ", scaled" };

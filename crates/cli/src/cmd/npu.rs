@@ -24,7 +24,8 @@ pub struct Args {
 enum NpuCommand {
     /// Compile every program and keep the blobs.
     Compile(compile::Args),
-    /// Print the contents of a blob, or the work of a model that the array and the host do.
+    /// Print the contents of a blob, or which work of a model the array does and which the
+    /// host does.
     Inspect(inspect::Args),
     /// Simulate the time of a step, without values.
     Sim(sim::Args),

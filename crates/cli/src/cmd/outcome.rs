@@ -1,6 +1,6 @@
 //! The two ways in which a command ends without an error.
 
-/// How a command ended that did its work.
+/// How a command ended after doing its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Exit code 0.

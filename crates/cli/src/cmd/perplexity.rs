@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use girih_engine::Engine;
 use girih_graph::backend::Unwatched;
-use girih_words::{Ends, Origin};
+use girih_words::{BosEos, TextOrigin};
 use serde_json::json;
 
 use super::outcome::Outcome;
@@ -43,8 +43,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let text = text_file(&args.file, PROSE_BYTES)?;
     let location = ModelLocation::find(&args.model.model)?;
     let model = location.model(&args.model.arch)?;
-    let words = location.words_of(&model)?;
-    let tokens = words.tokenizer.encode(&text, Origin::User, Ends::Add)?;
+    let processor = location.text_processor_of(&model)?;
+    let tokens = processor.tokenizer.encode(&text, TextOrigin::User, BosEos::Add)?;
     if tokens.len() < 2 {
         let count = tokens.len();
         return Err(Error::call(format!(

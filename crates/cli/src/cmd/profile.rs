@@ -1,7 +1,7 @@
 //! `girih profile`: the time of each operator in prefill and decode, and its
 //! bottleneck.
 
-use girih_measure::{Amounts, Profile, ProfileRow, Work, profile};
+use girih_measure::{Amounts, MinimalWork, Profile, ProfileRow, profile};
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
@@ -131,7 +131,8 @@ fn limit(row: &ProfileRow, limits: Option<&MachineLimits>) -> String {
 
 /// The bottleneck of a row that has operations.
 fn bottleneck(row: &ProfileRow, limits: Option<&MachineLimits>) -> Option<Bottleneck> {
-    let work = Work { weight_bytes: row.bytes as f64, state_bytes: 0.0, operations: row.operations as f64 };
+    let work =
+        MinimalWork { weight_bytes: row.bytes as f64, state_bytes: 0.0, operations: row.operations as f64 };
     let limits = limits.filter(|_| row.operations > 0)?;
     Some(limits.bottleneck(&work, row.seconds, activations(row)))
 }

@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use girih_convert::{Options, Recipe, Target, Written};
-use girih_words::Limits;
+use girih_convert::{ConvertOptions, ConvertTarget, Recipe, WrittenTensor};
+use girih_words::TextLimits;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
@@ -23,7 +23,7 @@ pub struct Args {
     out: PathBuf,
     /// Type of the output: f32, f16, bf16, q8_0, q4_0, q4_k_m, …, or q4nx.
     #[arg(long = "type", value_name = "TYPE", value_parser = target)]
-    target: Target,
+    target: ConvertTarget,
     /// Storage formats of individual tensors, as TOML.
     #[arg(long, value_name = "FILE")]
     recipe: Option<PathBuf>,
@@ -41,7 +41,7 @@ pub struct Args {
     json: bool,
 }
 
-fn target(text: &str) -> std::result::Result<Target, String> {
+fn target(text: &str) -> std::result::Result<ConvertTarget, String> {
     text.parse().map_err(|error: girih_tensor::Error| error.to_string())
 }
 
@@ -52,12 +52,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
     });
     let model = ModelLocation::find(&args.model.model)?.model(&args.model.arch)?;
     let default = NonZeroUsize::new(girih_cpu::default_threads()).unwrap_or(NonZeroUsize::MIN);
-    let options = Options {
+    let options = ConvertOptions {
         target: args.target,
         recipe: recipe.transpose()?,
         name: args.name.clone(),
         threads: args.threads.unwrap_or(default),
-        limits: Limits::DEFAULT,
+        limits: TextLimits::DEFAULT,
     };
     let bar = Show::unless(args.quiet).bar("writing", 0, Unit::Weights);
     let report = girih_convert::convert(&model, &args.out, &options, &mut |progress| {
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn row(tensor: &Written) -> Value {
+fn row(tensor: &WrittenTensor) -> Value {
     json!({
         "name": tensor.name,
         "shape": tensor.shape.extents(),

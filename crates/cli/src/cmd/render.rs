@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use girih_words::template::Conversation;
-use girih_words::{Origin, Span};
+use girih_words::{TextOrigin, TextSpan};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -52,14 +52,14 @@ struct RenderLine {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let words = ModelLocation::find(&args.model)?.words()?;
+    let processor = ModelLocation::find(&args.model)?.text_processor()?;
     let mut renderer = renderer()?;
     if let Some(file) = &args.jsonl {
         return answer_lines(file, |line| {
             let request: RenderLine = serde_json::from_str(line).map_err(Error::work)?;
             let RenderLine { messages, tools, documents, add_generation_prompt, variables } = request;
             let conversation = Conversation { messages, tools, documents, add_generation_prompt, variables };
-            Ok(json!({"text": joined(&render(&mut renderer, &words, &conversation)?)}))
+            Ok(json!({"text": joined(&render(&mut renderer, &processor, &conversation)?)}))
         });
     }
     let mut messages: Vec<Value> = Vec::new();
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         add_generation_prompt: !args.no_generation_prompt,
         ..Conversation::default()
     };
-    let spans = render(&mut renderer, &words, &conversation)?;
+    let spans = render(&mut renderer, &processor, &conversation)?;
     if args.json {
         let spans: Vec<Value> = spans.iter().map(described).collect();
         print_json(&json!({"spans": spans}))?;
@@ -80,14 +80,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn joined(spans: &[Span]) -> String {
+fn joined(spans: &[TextSpan]) -> String {
     spans.iter().map(|span| span.text.as_str()).collect()
 }
 
-fn described(span: &Span) -> Value {
+fn described(span: &TextSpan) -> Value {
     let origin = match span.origin {
-        Origin::Template => "template",
-        Origin::User => "user",
+        TextOrigin::Template => "template",
+        TextOrigin::User => "user",
     };
     json!({"text": span.text, "origin": origin})
 }

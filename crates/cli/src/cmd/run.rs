@@ -1,6 +1,6 @@
 //! `girih run`: continues a prompt, streaming to standard output.
 
-use girih_words::{Ends, Origin, Words};
+use girih_words::{BosEos, TextOrigin, TextProcessor};
 use serde_json::json;
 
 use super::outcome::Outcome;
@@ -55,17 +55,18 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let memory = plan.memory()?;
     // Checks the request before anything is printed.
     let prepare = || {
-        let words = location.words_of(&model)?;
-        let tokens = encode(&words, &prompt, args.special)?;
-        let request = request(tokens.clone(), &args.sampling, &model, &words, plan.key.context);
+        let processor = location.text_processor_of(&model)?;
+        let tokens = encode(&processor, &prompt, args.special)?;
+        let request = request(tokens.clone(), &args.sampling, &model, &processor, plan.key.context);
         let first = overflow.first(request.clone(), plan.key.context);
         let check = first.check(&loading::bounds(&plan), model.facts.sizes.vocabulary);
         check.map_err(|error| Error::call(error.to_string()))?;
-        Ok((words, tokens, request))
+        Ok((processor, tokens, request))
     };
-    let ((words, tokens, request), mut engine) = loading::start_parallel(&plan, show, &mut phases, prepare)?;
+    let ((processor, tokens, request), mut engine) =
+        loading::start_parallel(&plan, show, &mut phases, prepare)?;
     stream(&prompt)?;
-    let reply = overflow.generate(&mut engine, request, &words, || false, stream)?;
+    let reply = overflow.generate(&mut engine, request, &processor, || false, stream)?;
     print_line!("")?;
     phases.add("first token", reply.stats.prefill.time);
     if args.verbose {
@@ -104,11 +105,11 @@ fn prompt(args: &Args) -> Result<String> {
 }
 
 /// The prompt's tokens; an empty prompt is the beginning-of-text token.
-fn encode(words: &Words, prompt: &str, special: bool) -> Result<Vec<u32>> {
-    let origin = if special { Origin::Template } else { Origin::User };
-    let mut tokens = words.tokenizer.encode(prompt, origin, Ends::Add)?;
+fn encode(processor: &TextProcessor, prompt: &str, special: bool) -> Result<Vec<u32>> {
+    let origin = if special { TextOrigin::Template } else { TextOrigin::User };
+    let mut tokens = processor.tokenizer.encode(prompt, origin, BosEos::Add)?;
     if tokens.is_empty() {
-        tokens.extend(words.tokenizer.named().bos);
+        tokens.extend(processor.tokenizer.named().bos);
     }
     Ok(tokens)
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use girih_words::{Ends, Origin, Tokenizer};
+use girih_words::{BosEos, TextOrigin, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -47,23 +47,23 @@ struct TokenizeLine {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let words = ModelLocation::find(&args.model)?.words()?;
+    let processor = ModelLocation::find(&args.model)?.text_processor()?;
     if let Some(file) = &args.jsonl {
         return answer_lines(file, |line| {
             let request: TokenizeLine = serde_json::from_str(line).map_err(Error::work)?;
-            let origin = if request.plain { Origin::User } else { Origin::Template };
-            let ends = if request.special { Ends::Add } else { Ends::Omit };
-            Ok(json!({"ids": words.tokenizer.encode(&request.text, origin, ends)?}))
+            let origin = if request.plain { TextOrigin::User } else { TextOrigin::Template };
+            let bos_eos = if request.special { BosEos::Add } else { BosEos::Omit };
+            Ok(json!({"ids": processor.tokenizer.encode(&request.text, origin, bos_eos)?}))
         });
     }
     let text = match &args.text {
         Some(text) => text.clone(),
         None => standard_input()?,
     };
-    let (origin, ends) =
-        if args.special { (Origin::Template, Ends::Add) } else { (Origin::User, Ends::Omit) };
-    let ids = words.tokenizer.encode(&text, origin, ends)?;
-    show(&words.tokenizer, &ids, args)?;
+    let (origin, bos_eos) =
+        if args.special { (TextOrigin::Template, BosEos::Add) } else { (TextOrigin::User, BosEos::Omit) };
+    let ids = processor.tokenizer.encode(&text, origin, bos_eos)?;
+    show(&processor.tokenizer, &ids, args)?;
     Ok(Outcome::Done)
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use girih_cpu::ActivationPrecision;
 use girih_engine::Engine;
-use girih_measure::{Bound, Golden, Precision as Arithmetic, PromptVerdict, Sizes, verify as gate};
+use girih_measure::{ErrorBound, Golden, GoldenPrecision, GoldenSizes, PromptVerdict, verify as gate};
 use girih_model::Model;
 use serde_json::json;
 
@@ -46,10 +46,10 @@ pub enum Against {
 }
 
 impl Against {
-    pub fn precision(self) -> Arithmetic {
+    pub fn precision(self) -> GoldenPrecision {
         match self {
-            Against::F32 => Arithmetic::F32,
-            Against::Bf16 => Arithmetic::Bf16,
+            Against::F32 => GoldenPrecision::F32,
+            Against::Bf16 => GoldenPrecision::Bf16,
         }
     }
 }
@@ -59,7 +59,7 @@ pub struct GoldenRun {
     pub model: Model,
     pub engine: Engine<'static>,
     pub golden: Golden,
-    pub bound: Bound,
+    pub bound: ErrorBound,
     /// The precision of activations in matmuls.
     pub activations: String,
 }
@@ -76,7 +76,7 @@ impl GoldenRun {
         against: Against,
     ) -> Result<GoldenRun> {
         let model = ModelLocation::find(&model.model)?.model(&model.arch)?;
-        let sizes = Sizes {
+        let sizes = GoldenSizes {
             layers: model.facts.layers.len(),
             width: model.facts.sizes.width,
             vocabulary: model.facts.sizes.vocabulary,
@@ -97,7 +97,7 @@ impl GoldenRun {
 ///
 /// # Errors
 /// When a weight cannot be read.
-pub fn bound(model: &Model, device: &DeviceArgs, against: Against, plan: &LoadPlan) -> Result<Bound> {
+pub fn bound(model: &Model, device: &DeviceArgs, against: Against, plan: &LoadPlan) -> Result<ErrorBound> {
     let infos = model.weights.names().filter_map(|name| Some((name, model.weights.info(name)?)));
     let mut terms = 1;
     let mut quantized = 0.0f64;
@@ -105,13 +105,13 @@ pub fn bound(model: &Model, device: &DeviceArgs, against: Against, plan: &LoadPl
         terms = terms.max(shape.columns());
         if dtype.tile() != (1, 1) {
             let numbers = model.weights.numbers(name)?;
-            quantized = quantized.max(Bound::relative_step(dtype, &shape, &numbers));
+            quantized = quantized.max(ErrorBound::relative_step(dtype, &shape, &numbers));
         }
     }
-    let bound = Bound::new(against.precision(), terms, device.kv.dtype(), quantized);
+    let bound = ErrorBound::new(against.precision(), terms, device.kv.dtype(), quantized);
     let bound = bound.storing(device.backend.activations());
     let coarsest = plan.precisions().first().copied().unwrap_or(ActivationPrecision::F32);
-    Ok(bound.meeting(coarsest.format(), plan.head_precision().format()))
+    Ok(bound.with_activations(coarsest.format(), plan.head_precision().format()))
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {

@@ -2,10 +2,10 @@
 //! graphs, with windows, on the backends.
 
 use girih_cpu::{Cpu, CpuOptions, kernels};
-use girih_engine::{Engine, Limits as Bounds, Request, Result, Sampling, What, cache};
+use girih_engine::{Engine, EngineLimits, EventKind, Request, Result, Sampling, cache};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Graph, Key, Runner, Variant, load};
-use girih_model::{Limits, Model};
+use girih_model::{Model, ModelLimits};
 use girih_tensor::DType;
 
 use crate::program::fixture;
@@ -36,7 +36,7 @@ struct Setup {
 const ALONE: Setup = Setup { sequences: 1, chunk: 256, full: 4, gap: 0 };
 
 fn open(folder: &str) -> Model {
-    Model::open(&fixture(folder), Vec::new(), &Limits::DEFAULT).expect("fixtures are models")
+    Model::open(&fixture(folder), Vec::new(), &ModelLimits::DEFAULT).expect("fixtures are models")
 }
 
 fn engine(model: &Model, device: Device, setup: Setup) -> Engine<'static> {
@@ -55,7 +55,7 @@ fn engine(model: &Model, device: Device, setup: Setup) -> Engine<'static> {
             load(cpu, &model.weights, key, &blocks, build)
         }
     };
-    let limits = Bounds { sequences, ..Bounds::new(CONTEXT, chunk) };
+    let limits = EngineLimits { sequences, ..EngineLimits::new(CONTEXT, chunk) };
     Engine::new(runner.expect("it loads"), limits).expect("the limits fit the programs")
 }
 
@@ -94,15 +94,15 @@ fn replies(engine: &mut Engine<'_>, requests: &[Request], gap: usize) -> (Vec<Ve
             break;
         }
         for event in engine.step() {
-            match &event.what {
-                What::Token { id, logprobs, .. } => {
+            match &event.kind {
+                EventKind::Token { id, logprobs, .. } => {
                     let top = &logprobs.as_ref().expect("they were asked for").top;
                     let bits = top.iter().map(|entry| (entry.id, entry.value.to_bits())).collect();
                     replies[event.request.0 as usize].push((*id, bits));
                 }
-                What::Finished { stats, .. } => sent_back += stats.sent_back,
-                What::Failed(error) => panic!("{error}"),
-                What::Prefilled(_) => {}
+                EventKind::Finished { stats, .. } => sent_back += stats.sent_back,
+                EventKind::Failed(error) => panic!("{error}"),
+                EventKind::Prefilled(_) => {}
             }
         }
     }

@@ -126,7 +126,7 @@ fn a_prompt_that_does_not_fit_is_refused_with_the_arithmetic() {
     let prompt = "once upon a time ".repeat(75);
     let line = girih(&["run", "stories260k", "-", "--json"]).stdin(&prompt).done().json();
     assert_eq!(line["ids"].as_array().map(Vec::len), Some(512));
-    girih(&["run", "-n", "500"]).fails(2, "500 more were asked for; the context is 512");
+    girih(&["run", "-n", "500"]).fails(2, "500 more were requested; the context is 512");
 }
 
 /// `--affinity` changes no result.

@@ -10,5 +10,5 @@ mod same;
 mod speed;
 mod story;
 mod templates;
+mod text;
 mod verify;
-mod words;

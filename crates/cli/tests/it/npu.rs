@@ -31,7 +31,7 @@ fn programs_are_compiled_once_and_can_be_printed_and_timed() {
     let cold = compile();
     assert!(cold.contains("4 of 4 programs compiled"), "{cold}");
     assert!(
-        cold.contains("10 submissions a step"),
+        cold.contains("10 submissions per step"),
         "three programs for each of three layers, and the head: {cold}"
     );
     let warm = compile();
@@ -202,7 +202,7 @@ fn the_runtime_choices_are_compared() {
     girih(&["run", "stories260k", "Once", "--npu-lengths", "64"])
         .fails(2, "--npu-lengths applies only to arrays");
     girih(&["run", "stories260k", "Once", "--backend", "npu:toy", "--npu-runtime", "values=lost"])
-        .fails(2, "'values=lost' is no choice");
+        .fails(2, "unknown runtime choice 'values=lost'");
 }
 
 /// A text that exceeds the context is refused, or loses its oldest tokens.

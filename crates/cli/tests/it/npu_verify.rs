@@ -30,7 +30,7 @@ fn models() -> Vec<(PathBuf, PathBuf)> {
     models
 }
 
-/// Heads and widths of 8, 172 and 160 are padded to what tiles divide.
+/// Heads and widths of 8, 172 and 160 are padded to multiples of the tiles.
 #[test]
 fn every_model_on_the_toy_array_matches_its_golden_file() {
     for (model, golden) in models() {

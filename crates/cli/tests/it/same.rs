@@ -67,7 +67,8 @@ fn likelihoods_have_the_same_bits() {
     }
 }
 
-/// A quantized model's activations are rounded to bytes, in every kernel alike.
+/// A quantized model's activations are rounded to int8, in every kernel in the
+/// same way.
 #[test]
 fn likelihoods_of_a_quantized_model_are_the_same_to_the_last_bit() {
     let (folder, plain) = (Folder::new(), model("llama32_tied"));

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use girih_words::Limits;
+use girih_words::TextLimits;
 use girih_words::template::{
     ChatTemplate, Conversation, RenderLimits, RenderRequest, Renderer, SpecialTokens, WORKER_COMMAND,
 };
-use girih_words::{Origin, Span};
+use girih_words::{TextOrigin, TextSpan};
 use serde_json::{Map, Value, json};
 
 fn renderer(limits: RenderLimits) -> Renderer {
@@ -25,7 +25,7 @@ fn render(
     template: &str,
     special: &[&str],
     conversation: &Conversation,
-) -> Result<Vec<Span>, String> {
+) -> Result<Vec<TextSpan>, String> {
     let special: Vec<String> = special.iter().map(|&text| text.to_owned()).collect();
     let special = SpecialTokens::new(&special);
     let request = RenderRequest {
@@ -41,7 +41,7 @@ fn render(
 /// The rendered text of a conversation without special tokens.
 fn text(renderer: &mut Renderer, template: &str, conversation: &Conversation) -> Result<String, String> {
     let spans = render(renderer, template, &[], conversation)?;
-    assert!(spans.iter().all(|span| span.origin == Origin::Template));
+    assert!(spans.iter().all(|span| span.origin == TextOrigin::Template));
     Ok(spans.into_iter().map(|span| span.text).collect())
 }
 
@@ -140,13 +140,13 @@ fn bad_templates_get_the_expected_error_and_harm_nothing() {
     }
 }
 
-fn span(text: &str, origin: Origin) -> Span {
-    Span { text: text.to_owned(), origin }
+fn span(text: &str, origin: TextOrigin) -> TextSpan {
+    TextSpan { text: text.to_owned(), origin }
 }
 
 #[test]
 fn special_tokens_from_the_user_stay_text() {
-    use Origin::{Template, User};
+    use TextOrigin::{Template, User};
     let mut renderer = renderer(patient());
     let special = ["<|im_start|>", "<|im_end|>"];
     let template =
@@ -207,7 +207,7 @@ fn a_clean_conversation_is_one_span_of_the_template() {
     let mut renderer = renderer(patient());
     let spans = render(&mut renderer, "<s>{{ messages[0].content }}</s>", &["<s>", "</s>"], &user("a < b <"))
         .expect("renders");
-    assert_eq!(spans, [span("<s>a < b <</s>", Origin::Template)]);
+    assert_eq!(spans, [span("<s>a < b <</s>", TextOrigin::Template)]);
 }
 
 #[test]
@@ -323,17 +323,17 @@ fn templates_and_conversations_over_a_limit_are_refused() {
     let mut refusal = |template: &str, conversation: &Conversation| {
         text(&mut renderer, template, conversation).expect_err("too large")
     };
-    assert_eq!(refusal(&"a".repeat(41), &user("")), "the chat template has 41 bytes, the most is 40");
+    assert_eq!(refusal(&"a".repeat(41), &user("")), "the chat template has 41 bytes, the maximum is 40");
     assert_eq!(
         refusal("", &user("b".repeat(200))),
-        "the conversation has 303 bytes as JSON, the most is 200"
+        "the conversation has 303 bytes as JSON, the maximum is 200"
     );
     assert_eq!(refusal("{{ 'ccccccccccc' }}", &user("")), "the chat template writes more than 10 bytes");
     let nested = (0..101).fold(json!(1), |value, _| json!([value]));
     assert_eq!(refusal("", &user(nested)), "'messages' nests deeper than 100 levels");
-    let mut taken = user("");
-    taken.variables.insert("tools".to_owned(), json!([]));
-    assert_eq!(refusal("", &taken), "'tools' is not free as the name of a template variable");
+    let mut reserved = user("");
+    reserved.variables.insert("tools".to_owned(), json!([]));
+    assert_eq!(refusal("", &reserved), "'tools' is reserved; choose another name for the template variable");
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn a_program_that_is_not_a_worker_is_an_error() {
     let mut other = Renderer::new(PathBuf::from("/bin/true"), Vec::new(), patient());
     let sentence = text(&mut other, "a", &user("hi")).expect_err("ends without an answer");
     assert!(
-        sentence.starts_with("the chat template's renderer stopped without an answer (exit status: 0"),
+        sentence.starts_with("the chat template's renderer exited without an answer (exit status: 0"),
         "{sentence}"
     );
     let mut chatter = Renderer::new(PathBuf::from("/usr/bin/yes"), Vec::new(), patient());
@@ -359,7 +359,7 @@ fn a_program_that_is_not_a_worker_is_an_error() {
 fn templates_are_found_in_the_folders_of_vendors() {
     let Some(data) = data() else { return };
     let read =
-        |folder: &str| ChatTemplate::read(&data.join(folder), &Limits::DEFAULT).expect("a good folder");
+        |folder: &str| ChatTemplate::read(&data.join(folder), &TextLimits::DEFAULT).expect("a good folder");
     let qwen = read("tokenizers/qwen3").expect("a template");
     assert_eq!(qwen.variables["eos_token"], "<|im_end|>");
 
@@ -375,9 +375,9 @@ fn templates_are_found_in_the_folders_of_vendors() {
     assert_eq!(
         spans.expect("renders"),
         [
-            span("<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\nhm", Origin::Template),
-            span("<|im_end|>", Origin::User),
-            span("\n</think>\n\na<|im_end|>\n", Origin::Template),
+            span("<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\nhm", TextOrigin::Template),
+            span("<|im_end|>", TextOrigin::User),
+            span("\n</think>\n\na<|im_end|>\n", TextOrigin::Template),
         ]
     );
     let gpt_oss = read("configs/gpt-oss-20b").expect("a template in a file of its own");

@@ -1,8 +1,7 @@
-//! Well-formed GGUF files that state what no model can have, each with the
-//! sentence that it gets.
+//! Well-formed GGUF files with invalid parameters, each with its expected error.
 //!
-//! The files lie in `tests/bad/models`, the sentences in its `sentences.tsv`,
-//! which `UPDATE=1` writes anew; then read the sentences.
+//! The files are in `tests/bad/models`, the errors in its `sentences.tsv`.
+//! `UPDATE=1` rewrites the errors; review them afterwards.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,12 +9,12 @@ use std::time::{Duration, Instant};
 use girih_graph::{InputKind, Key, OutputKind, Variant};
 use girih_model::Model;
 use girih_tensor::{DType, Error};
-use girih_words::Words;
+use girih_words::TextProcessor;
 
-/// No file of a few kilobytes may take longer, whatever it claims.
-const TIME_MOST: Duration = Duration::from_secs(2);
+/// The time limit of a file of a few kilobytes, regardless of its stated sizes.
+const TIME_MAX: Duration = Duration::from_secs(2);
 
-const KEY: Key = Key {
+const BAD_MODEL_KEY: Key = Key {
     rows: 4,
     sequences: 1,
     context: 64,
@@ -23,14 +22,16 @@ const KEY: Key = Key {
     variant: Variant { input: InputKind::Tokens, output: OutputKind::Logits },
 };
 
-/// What opening the model at `path` and building its graph comes to.
+/// Opens the model at `path` and builds its graph.
 fn open(path: &Path) -> Result<(), Error> {
-    Words::open(path, &girih_words::Limits::DEFAULT)?;
-    Model::open(path, Vec::new(), &girih_model::Limits::DEFAULT)?.graph(KEY, DType::F16).map(drop)
+    TextProcessor::open(path, &girih_words::TextLimits::DEFAULT)?;
+    Model::open(path, Vec::new(), &girih_model::ModelLimits::DEFAULT)?
+        .graph(BAD_MODEL_KEY, DType::F16)
+        .map(drop)
 }
 
 #[test]
-fn every_bad_model_gets_its_sentence() {
+fn every_bad_model_is_refused_with_its_sentence() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bad/models");
     let entries = folder.read_dir().expect("the folder of bad models");
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -41,7 +42,7 @@ fn every_bad_model_gets_its_sentence() {
         let name = path.file_name().expect("a name").to_string_lossy();
         let started = Instant::now();
         let error = open(path).expect_err(&format!("{name} is bad")).to_string();
-        assert!(started.elapsed() < TIME_MOST, "{name} takes {:?}", started.elapsed());
+        assert!(started.elapsed() < TIME_MAX, "{name} takes {:?}", started.elapsed());
         table += &format!("{name}\t{}\n", error.replace(&format!("{}/", folder.display()), ""));
     }
     let sentences = folder.join("sentences.tsv");
@@ -52,5 +53,5 @@ fn every_bad_model_gets_its_sentence() {
     for (found, expected) in table.lines().zip(expected.lines()) {
         assert_eq!(found, expected);
     }
-    assert_eq!(table.lines().count(), expected.lines().count(), "every file has its line");
+    assert_eq!(table.lines().count(), expected.lines().count(), "the table has one line per file");
 }

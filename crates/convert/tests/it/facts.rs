@@ -1,8 +1,8 @@
-//! Facts that few models have, on their way through the keys of GGUF.
+//! Rare facts, converted to keys of GGUF and back.
 
 use std::path::PathBuf;
 
-use girih_file::{NewTensor, Writer};
+use girih_file::{ContainerWriter, NewTensor};
 use girih_model::Model;
 use girih_tensor::{DType, Shape};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{SMALL, check_copy, committed, open, options, write};
 use crate::folder::empty_folder;
 
-/// The folder of a committed model whose `config.json` has other values.
+/// A copy of a committed model's folder with other values in `config.json`.
 fn configured(folder: &str, name: &str, values: &Value) -> PathBuf {
     let folder = empty_folder(folder);
     std::fs::copy(committed(name).join("model.safetensors"), folder.join("model.safetensors")).unwrap();
@@ -43,7 +43,7 @@ fn rare_facts_survive() {
     {
         let folder = configured(&format!("convert-rare-{index}"), name, values);
         let (model, out) = (open(&folder), folder.join("out.gguf"));
-        assert_ne!(model.facts, open(&committed(name)).facts, "{values} changes something");
+        assert_ne!(model.facts, open(&committed(name)).facts, "{values} changes nothing");
         write(&model, &out, &options("bf16")).unwrap();
         check_copy(&model, &open(&out));
     }
@@ -94,7 +94,7 @@ fn biased() -> Model {
     }
     let path = folder.join("model.safetensors");
     let news: Vec<NewTensor> = tensors.iter().map(|(tensor, _)| tensor.clone()).collect();
-    let mut writer = Writer::safetensors(&path, &Default::default(), &news).unwrap();
+    let mut writer = ContainerWriter::safetensors(&path, &Default::default(), &news).unwrap();
     let order: Vec<String> = writer.order().map(str::to_owned).collect();
     for name in order {
         let (_, bytes) = tensors.iter().find(|(tensor, _)| tensor.name == name).unwrap();

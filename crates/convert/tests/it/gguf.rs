@@ -1,12 +1,12 @@
-//! GGUF files: the same model, the formats that were asked for, llama.cpp's mix.
+//! GGUF files: the same model, the requested formats, llama.cpp's mixes.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-use girih_convert::{FileType, Options};
+use girih_convert::{ConvertOptions, FileType};
 use girih_tensor::DType;
 
-use super::{SMALL, check_copy, committed, fixtures, open, options, spoilt, write};
+use super::{SMALL, check_copy, committed, corrupted, fixtures, open, options, write};
 use crate::data;
 use crate::folder::empty_folder;
 
@@ -20,13 +20,13 @@ fn a_gguf_is_the_same_model() {
             let report = write(&model, &out, &options(target)).unwrap();
             let copy = open(&out);
             check_copy(&model, &copy);
-            // The weights of the fixtures are bf16, so that nothing is rounded.
+            // The weights of the fixtures are bf16, so nothing is rounded.
             for name in model.weights.names() {
                 let same = copy.weights.numbers(name).unwrap() == model.weights.numbers(name).unwrap();
                 assert!(same, "{}: {name}", fixture.display());
             }
             let scaled = fixture.ends_with("gemma3_text_scaled");
-            assert_eq!(report.warnings.iter().any(|text| text.contains("root of 24")), scaled);
+            assert_eq!(report.warnings.iter().any(|text| text.contains("square root of 24")), scaled);
             std::fs::remove_file(out).unwrap();
         }
     }
@@ -43,7 +43,7 @@ fn real_weights_survive() {
 }
 
 #[test]
-fn every_type_holds_what_its_formats_can() {
+fn every_type_is_as_precise_as_its_formats() {
     let folder = empty_folder("convert-types");
     let mut fixtures = vec![committed(SMALL)];
     fixtures.extend(data::folder().map(|data| data.join("fixtures/llama_wide")));
@@ -117,26 +117,26 @@ fn the_bytes_depend_on_the_model_alone() {
     let [first, second, third] = ["1.gguf", "2.gguf", "3.gguf"].map(|name| folder.join(name));
     write(&model, &first, &options("q4_k_m")).unwrap();
     let threads = NonZeroUsize::new(3).unwrap();
-    write(&model, &second, &Options { threads, ..options("q4_k_m") }).unwrap();
+    write(&model, &second, &ConvertOptions { threads, ..options("q4_k_m") }).unwrap();
     let bytes = std::fs::read(&first).unwrap();
     assert!(bytes == std::fs::read(&second).unwrap(), "threads");
 
-    // By way of another GGUF, which loses nothing and hands on its tokenizer.
+    // First to a lossless GGUF, whose tokenizer is then copied.
     let between = folder.join("between.gguf");
     write(&model, &between, &options("f32")).unwrap();
-    let report = write(&open(&between), &third, &Options { name: None, ..options("q4_k_m") }).unwrap();
+    let report = write(&open(&between), &third, &ConvertOptions { name: None, ..options("q4_k_m") }).unwrap();
     assert!(report.warnings.is_empty(), "{:?}", report.warnings);
-    assert!(bytes == std::fs::read(&third).unwrap(), "by way of a GGUF");
+    assert!(bytes == std::fs::read(&third).unwrap(), "converted from a GGUF");
 }
 
 #[test]
-fn quantizing_again_is_told() {
+fn quantizing_again_is_warned_of() {
     let folder = empty_folder("convert-again");
     let [first, second] = ["1.gguf", "2.gguf"].map(|name| folder.join(name));
     write(&open(&committed(SMALL)), &first, &options("q8_0")).unwrap();
     let report = write(&open(&first), &second, &options("q4_0")).unwrap();
-    assert!(report.warnings[0].contains("quantized already"), "{:?}", report.warnings);
-    // What keeps its format keeps its bytes.
+    assert!(report.warnings[0].contains("already quantized"), "{:?}", report.warnings);
+    // Tensors with an unchanged format keep their bytes.
     let third = folder.join("3.gguf");
     let again = write(&open(&first), &third, &options("q8_0")).unwrap();
     assert!(again.warnings.is_empty(), "{:?}", again.warnings);
@@ -147,21 +147,21 @@ fn quantizing_again_is_told() {
 fn weights_that_are_not_finite_are_refused_by_name() {
     let folder = empty_folder("convert-finite");
     let tensor = "model.layers.1.self_attn.k_proj.weight";
-    let nan = spoilt("convert-nan", tensor, 0x7fc0);
-    let large = spoilt("convert-large", tensor, 0x7e00); // 4.25e37
+    let nan = corrupted("convert-nan", tensor, 0x7fc0);
+    let large = corrupted("convert-large", tensor, 0x7e00); // 4.25e37
     for (model, target, words) in [
         (&nan, "q4_0", ["'blk.1.attn_k.weight'", "the weight NaN"]),
         (&nan, "bf16", ["'blk.1.attn_k.weight'", "the weight NaN"]),
         (&nan, "q4nx", ["'model.layers.1.self_attn.k_proj.weight'", "the weight NaN"]),
-        (&large, "f16", ["'blk.1.attn_k.weight'", "f16 cannot hold"]),
-        (&large, "q8_0", ["'blk.1.attn_k.weight'", "q8_0 cannot hold"]),
+        (&large, "f16", ["'blk.1.attn_k.weight'", "overflows f16"]),
+        (&large, "q8_0", ["'blk.1.attn_k.weight'", "overflows q8_0"]),
     ] {
         let error = write(model, &folder.join("out"), &options(target)).unwrap_err().to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
     }
     write(&large, &folder.join("bf16.gguf"), &options("bf16")).unwrap();
     let left: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, ["bf16.gguf"], "nothing is left of what failed");
+    assert_eq!(left, ["bf16.gguf"], "failed conversions leave no files");
 }
 
 #[test]
@@ -169,6 +169,6 @@ fn nothing_is_overwritten() {
     let out = empty_folder("convert-there").join("model.gguf");
     std::fs::write(&out, "precious").unwrap();
     let error = write(&open(&committed(SMALL)), &out, &options("f32")).unwrap_err().to_string();
-    assert!(error.contains("is there already"), "{error}");
+    assert!(error.contains("already exists"), "{error}");
     assert_eq!(std::fs::read(&out).unwrap(), b"precious");
 }

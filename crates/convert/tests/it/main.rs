@@ -1,4 +1,4 @@
-//! Models that are written again: as GGUF, and with Q4NX matrices.
+//! Conversions to GGUF and to folders with Q4NX matrices.
 #![forbid(unsafe_code)]
 
 mod bad_models;
@@ -16,23 +16,23 @@ mod vocabulary;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use girih_convert::{Options, Recipe, Report, Target, convert};
+use girih_convert::{ConvertOptions, ConvertReport, ConvertTarget, Recipe, convert};
 use girih_model::Model;
 use girih_tensor::{DType, Result, View};
 
 use crate::folder::empty_folder;
 
-/// A model whose weights and tokenizer are part of the repository.
+/// A model whose weights and tokenizer are in the repository.
 const SMALL: &str = "llama32_tied";
 
-/// The models that are part of the repository.
+/// The models in the repository.
 const COMMITTED: [&str; 3] = [SMALL, "qwen3", "gemma3_text"];
 
 fn committed(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name)
 }
 
-/// All fixtures that are there.
+/// All available fixtures.
 fn fixtures() -> Vec<PathBuf> {
     let further = ["llama32_untied_scaled", "llama_wide", "gemma3_text_scaled"];
     let data = data::folder().into_iter();
@@ -41,32 +41,32 @@ fn fixtures() -> Vec<PathBuf> {
 }
 
 fn open(path: &Path) -> Model {
-    Model::open(path, Vec::new(), &girih_model::Limits::DEFAULT)
+    Model::open(path, Vec::new(), &girih_model::ModelLimits::DEFAULT)
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn options(target: &str) -> Options {
-    Options {
-        target: target.parse::<Target>().unwrap(),
+fn options(target: &str) -> ConvertOptions {
+    ConvertOptions {
+        target: target.parse::<ConvertTarget>().unwrap(),
         recipe: None,
         name: Some("a model".to_owned()),
         threads: NonZeroUsize::MIN,
-        limits: girih_words::Limits::DEFAULT,
+        limits: girih_words::TextLimits::DEFAULT,
     }
 }
 
-fn with_recipe(target: &str, recipe: &str) -> Options {
-    Options { recipe: Some(Recipe::parse(recipe).unwrap()), ..options(target) }
+fn with_recipe(target: &str, recipe: &str) -> ConvertOptions {
+    ConvertOptions { recipe: Some(Recipe::parse(recipe).unwrap()), ..options(target) }
 }
 
-fn write(model: &Model, out: &Path, options: &Options) -> Result<Report> {
+fn write(model: &Model, out: &Path, options: &ConvertOptions) -> Result<ConvertReport> {
     let mut last = (0, 1);
     let report = convert(model, out, options, &mut |step| last = (step.done, step.total))?;
-    assert_eq!(last.0, last.1, "the progress ends at the end");
+    assert_eq!(last.0, last.1, "the last progress report is the total");
     Ok(report)
 }
 
-/// The numbers that remain of `numbers` when they are stored as `dtype`.
+/// `numbers` after rounding to `dtype`.
 fn rounded(dtype: DType, columns: usize, numbers: &[f32]) -> Vec<f32> {
     let rows = numbers.len() / columns;
     let bytes = dtype.pack_matrix(rows, columns, numbers).unwrap();
@@ -75,8 +75,8 @@ fn rounded(dtype: DType, columns: usize, numbers: &[f32]) -> Vec<f32> {
     back
 }
 
-/// Checks that `copy` has the facts of `model`, and its weights as far as
-/// their formats can hold them.
+/// Checks that `copy` has the facts of `model`, and its weights rounded to their
+/// formats.
 fn check_copy(model: &Model, copy: &Model) {
     assert_eq!(copy.facts, model.facts);
     let names: Vec<&str> = model.weights.names().collect();
@@ -90,7 +90,7 @@ fn check_copy(model: &Model, copy: &Model) {
 }
 
 /// A copy of the small model in which one weight of a tensor is `bits`, as bf16.
-fn spoilt(folder: &str, tensor: &str, bits: u16) -> Model {
+fn corrupted(folder: &str, tensor: &str, bits: u16) -> Model {
     let folder = empty_folder(folder);
     let source = committed(SMALL);
     std::fs::copy(source.join("config.json"), folder.join("config.json")).unwrap();

@@ -1,10 +1,10 @@
-//! Models spoiled at random: each is refused, or keeps its promises.
+//! Randomly mutated models: each is refused, or passes the checks of the fuzz target.
 
 use std::path::{Path, PathBuf};
 
-use girih_file::fuzz::spoiled;
+use girih_file::fuzz::mutated;
 use girih_model::Model;
-use girih_words::Words;
+use girih_words::TextProcessor;
 
 const MUTATIONS: u64 = 2_000;
 
@@ -16,15 +16,15 @@ fn seeds() -> Vec<PathBuf> {
 }
 
 #[test]
-fn spoiled_gguf_models_keep_their_promises() {
+fn mutated_gguf_models_are_refused_or_consistent() {
     for path in seeds() {
-        Model::open(&path, Vec::new(), &girih_model::Limits::DEFAULT)
-            .expect("the model is good before it is spoiled");
-        Words::open(&path, &girih_words::Limits::DEFAULT).expect("its words are good, too");
+        Model::open(&path, Vec::new(), &girih_model::ModelLimits::DEFAULT)
+            .expect("the unmutated model is valid");
+        TextProcessor::open(&path, &girih_words::TextLimits::DEFAULT).expect("its tokenizer is valid");
         let good = std::fs::read(&path).expect("a file that was just opened");
         (1..=MUTATIONS).for_each(|seed| {
-            let bytes = spoiled(&good, seed);
-            girih_words::fuzz::gguf_words(&bytes);
+            let bytes = mutated(&good, seed);
+            girih_words::fuzz::gguf_tokenizer(&bytes);
             girih_model::fuzz::gguf_model(&bytes);
         });
     }

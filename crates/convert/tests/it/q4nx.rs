@@ -1,4 +1,4 @@
-//! Folders with Q4NX matrices.
+//! Conversions to folders with Q4NX matrices.
 
 use girih_tensor::DType;
 
@@ -39,7 +39,7 @@ fn a_q4nx_model_becomes_a_gguf() {
     let (packed, out) = (folder.join("packed"), folder.join("model.gguf"));
     write(&open(&committed(SMALL)), &packed, &options("q4nx")).unwrap();
     let report = write(&open(&packed), &out, &options("f32")).unwrap();
-    assert!(report.warnings[0].contains("quantized already"), "{:?}", report.warnings);
+    assert!(report.warnings[0].contains("already quantized"), "{:?}", report.warnings);
     check_copy(&open(&packed), &open(&out));
 }
 

@@ -1,4 +1,4 @@
-//! Recipes on a model.
+//! Conversions with recipes.
 
 use girih_tensor::DType;
 
@@ -10,7 +10,7 @@ fn rule(tensors: &str, dtype: &str) -> String {
 }
 
 #[test]
-fn rules_decide_in_order_by_either_name() {
+fn rules_match_in_order_by_either_name() {
     let out = empty_folder("convert-recipe").join("model.gguf");
     let recipe = rule("blk.1.attn_q.weight", "f16") + &rule("layers.*.mixer.q.weight", "q8_0");
     let model = open(&committed(SMALL));
@@ -26,25 +26,21 @@ fn rules_decide_in_order_by_either_name() {
 }
 
 #[test]
-fn a_recipe_that_does_not_fit_is_refused() {
+fn a_recipe_that_does_not_match_the_model_is_refused() {
     let folder = empty_folder("convert-recipe-bad");
     let model = open(&committed(SMALL));
     for (target, recipe, words) in [
-        (
-            "q4_0",
-            rule("layers.*.experts", "q8_0"),
-            "rule 1 of the recipe, 'layers.*.experts', decides for no",
-        ),
+        ("q4_0", rule("layers.*.experts", "q8_0"), "rule 1 of the recipe, 'layers.*.experts', applies to no"),
         ("q4_0", rule("*.mixer.*", "q8_0") + &rule("*.q.weight", "f16"), "rule 2 of the recipe"),
-        ("q4_0", rule("*norm*", "q8_0"), "decides for no matrix"), // norms are vectors
-        ("q4_0", rule("*.q.weight", "q4nx"), "there is no place for q4nx"),
-        ("q4_0", rule("*.q.weight", "i8"), "there is no place for i8"),
-        ("q4nx", rule("*.q.weight", "q8_0"), "there is no place for q8_0"),
+        ("q4_0", rule("*norm*", "q8_0"), "applies to no matrix"), // norms are vectors
+        ("q4_0", rule("*.q.weight", "q4nx"), "q4nx cannot be stored in this"),
+        ("q4_0", rule("*.q.weight", "i8"), "i8 cannot be stored in this"),
+        ("q4nx", rule("*.q.weight", "q8_0"), "q8_0 cannot be stored in this"),
         ("q4_0", rule("*.q.weight", "q4_k"), "rows of 64 values cannot be stored as q4_k"),
     ] {
         let error =
             write(&model, &folder.join("out"), &with_recipe(target, &recipe)).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
-    assert_eq!(folder.read_dir().unwrap().count(), 0, "nothing is left of what failed");
+    assert_eq!(folder.read_dir().unwrap().count(), 0, "failed conversions leave no files");
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use girih_file::Strings;
-use girih_words::Limits;
-use girih_words::{Ends, GgufVocab, Origin, Specials, Tokenizer};
+use girih_words::TextLimits;
+use girih_words::{BosEos, GgufVocab, Specials, TextOrigin, Tokenizer};
 use serde_json::{Value, json};
 
 use super::{SMALL, committed, open, options, write};
@@ -13,24 +13,24 @@ use crate::data;
 use crate::folder::empty_folder;
 
 fn of_folder(folder: &Path) -> Tokenizer {
-    Tokenizer::from_folder(folder, &Limits::DEFAULT).unwrap()
+    Tokenizer::from_folder(folder, &TextLimits::DEFAULT).unwrap()
 }
 
 fn of_gguf(path: &Path) -> Tokenizer {
     let model = open(path);
     let vocab = GgufVocab::of(model.weights.container().metadata()).unwrap();
-    vocab.tokenizer(&Limits::DEFAULT).unwrap()
+    vocab.tokenizer(&TextLimits::DEFAULT).unwrap()
 }
 
 fn check_same<S: AsRef<str>>(one: &Tokenizer, other: &Tokenizer, texts: impl IntoIterator<Item = S>) {
     assert_eq!(one.named(), other.named());
     for text in texts {
         let text = text.as_ref();
-        for origin in [Origin::Template, Origin::User] {
-            let ids = |tokenizer: &Tokenizer| tokenizer.encode(text, origin, Ends::Add).unwrap();
+        for origin in [TextOrigin::Template, TextOrigin::User] {
+            let ids = |tokenizer: &Tokenizer| tokenizer.encode(text, origin, BosEos::Add).unwrap();
             assert_eq!(ids(one), ids(other), "{text:?}");
         }
-        let ids = one.encode(text, Origin::User, Ends::Omit).unwrap();
+        let ids = one.encode(text, TextOrigin::User, BosEos::Omit).unwrap();
         assert_eq!(one.decode(&ids, Specials::Skip), other.decode(&ids, Specials::Skip), "{text:?}");
     }
 }
@@ -49,14 +49,14 @@ fn vendors_tokenizers_keep_their_ids() {
     // More rows than tokens, as vendors pad their tables; Gemma's image token has no row.
     for (name, rows, lost) in [("llama3_2", 128_256, 0), ("qwen3", 151_936, 0), ("gemma3", 262_144, 1)] {
         let folder = data.join("tokenizers").join(name);
-        let (vocab, warnings) = GgufVocab::from_folder(&folder, rows, &Limits::DEFAULT).unwrap();
+        let (vocab, warnings) = GgufVocab::from_folder(&folder, rows, &TextLimits::DEFAULT).unwrap();
         assert_eq!(warnings.len(), lost, "{warnings:?}");
         assert_eq!(vocab.tokens.len(), rows);
         let golden = if name == "qwen3" { "llama3_2" } else { name };
         let golden = fs::read_to_string(data.join(format!("tokenizer-golden/{golden}.jsonl"))).unwrap();
         let lines = golden.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let texts = lines.map(|line| line["text"].as_str().unwrap().to_owned());
-        check_same(&of_folder(&folder), &vocab.tokenizer(&Limits::DEFAULT).unwrap(), texts);
+        check_same(&of_folder(&folder), &vocab.tokenizer(&TextLimits::DEFAULT).unwrap(), texts);
     }
 }
 
@@ -74,7 +74,7 @@ fn changed(folder: &str, change: impl FnOnce(&mut Value)) -> std::path::PathBuf 
 }
 
 #[test]
-fn rules_without_a_name_in_gguf_are_refused() {
+fn tokenizer_rules_without_a_name_in_gguf_are_refused() {
     let split =
         json!({ "type": "Split", "pattern": { "Regex": "x+" }, "behavior": "Isolated", "invert": false });
     let bytes =
@@ -101,14 +101,14 @@ fn rules_without_a_name_in_gguf_are_refused() {
 }
 
 #[test]
-fn what_gguf_cannot_say_is_told() {
+fn tokenizer_rules_lost_in_gguf_are_warned_of() {
     let folder = changed("convert-loose", |file| {
         file["added_tokens"][2]["lstrip"] = json!(true);
         file["model"]["merges"].as_array_mut().unwrap().remove(0);
     });
     let report = write(&open(&folder), &folder.join("out.gguf"), &options("f32")).unwrap();
-    let told = |word: &str| report.warnings.iter().any(|warning| warning.contains(word));
-    assert!(told("characters beside it") && told("no merge"), "{:?}", report.warnings);
+    let warned = |word: &str| report.warnings.iter().any(|warning| warning.contains(word));
+    assert!(warned("characters beside it") && warned("no merge"), "{:?}", report.warnings);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_folder_without_a_tokenizer_gives_no_vocabulary() {
 }
 
 #[test]
-fn the_chat_template_goes_along() {
+fn the_chat_template_is_copied() {
     let folder = changed("convert-template", |_| {});
     fs::write(folder.join("chat_template.jinja"), "{{ messages }}").unwrap();
     let out = folder.join("out.gguf");

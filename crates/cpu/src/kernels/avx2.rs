@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::layout::Line;
 use super::vector::twice::Twice;
-use super::vector::{Isa, Kernel, Packed, Vectors, WIDE, Wide, instructions};
+use super::vector::{Isa, Packed, VectorKernel, Vectors, WIDE, Wide, instructions};
 
 /// The token of AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -126,9 +126,9 @@ impl Isa for Avx2 {
         Twice(self)
     }
 
-    fn enter<R, K: Kernel<Avx2, R>>(self, kernel: K) -> R {
+    fn enter<R, K: VectorKernel<Avx2, R>>(self, kernel: K) -> R {
         #[target_feature(enable = "avx2,fma,f16c")]
-        fn compiled<R, K: Kernel<Avx2, R>>(isa: Avx2, kernel: K) -> R {
+        fn compiled<R, K: VectorKernel<Avx2, R>>(isa: Avx2, kernel: K) -> R {
             kernel.run(isa)
         }
         // SAFETY: `self` exists only where the processor has these features.

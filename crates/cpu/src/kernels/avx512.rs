@@ -5,7 +5,7 @@ pub(super) mod bf16;
 use std::arch::x86_64::*;
 
 use super::layout::Line;
-use super::vector::{Isa, Kernel, Packed, Vectors, WIDE, Wide, instructions};
+use super::vector::{Isa, Packed, VectorKernel, Vectors, WIDE, Wide, instructions};
 
 /// The token of AVX-512 F, BW, VL, DQ and VNNI, AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -131,9 +131,9 @@ impl Isa for Avx512 {
         self
     }
 
-    fn enter<R, K: Kernel<Avx512, R>>(self, kernel: K) -> R {
+    fn enter<R, K: VectorKernel<Avx512, R>>(self, kernel: K) -> R {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-        fn compiled<R, K: Kernel<Avx512, R>>(isa: Avx512, kernel: K) -> R {
+        fn compiled<R, K: VectorKernel<Avx512, R>>(isa: Avx512, kernel: K) -> R {
             kernel.run(isa)
         }
         // SAFETY: `self` exists only where the processor has these features.

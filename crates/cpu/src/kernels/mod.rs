@@ -4,7 +4,7 @@
 //! up each of its results in one fixed order, so a result depends on its
 //! operands only and not on what else is computed beside it.
 //!
-//! The kernels for x86 are written once over the layer of [`vector`]; `avx2` and
+//! The kernels for x86 are written once over the layer of `vector`; `avx2` and
 //! `avx512` are the instructions of that layer. A table of vector instructions comes
 //! only from [`tables`], which asks the processor first, so calling its functions
 //! is safe.

@@ -3,7 +3,7 @@
 //! Some processors see that lines are read one after another and fetch the next
 //! ones by themselves; prefetching as well only gets in their way. Others wait for
 //! each line that was not prefetched. A measurement decides
-//! ([`read_ahead`](crate::read_ahead)); no result depends on it.
+//! ([`prefetch_distance`](crate::prefetch_distance)); no result depends on it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

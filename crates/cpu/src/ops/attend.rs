@@ -1,7 +1,7 @@
 //! Attention: partial sums over chunks at fixed positions, joined in order.
 //!
 //! ```text
-//! for each chunk of 256 positions that the row sees some of, in order:
+//! for each chunk of 256 positions of which the row sees any, in order:
 //!     scores  = cap(scale · q·k)           of the positions seen
 //!     top     = the largest score
 //!     weights = exp(scores − top)
@@ -9,16 +9,17 @@
 //!     running = running joined with partial
 //! result = running's Σ weights · v / running's Σ weights
 //! ```
-//! Chunks begin at absolute positions that are multiples of [`CHUNK_POSITIONS`], and the positions that a
-//! row sees in a chunk depend on its own position only. So its sums do not depend on how a prompt
-//! is cut into steps, or on the other rows of a step. Positions that are not seen enter no sum;
-//! blocks without a seen position are not read.
+//! Chunks begin at absolute positions that are multiples of [`CHUNK_POSITIONS`], and the
+//! positions that a row sees in a chunk depend on its own position only. So its sums do not
+//! depend on how a prompt is cut into steps, or on the other rows of a step. Positions that a row
+//! does not see are in no sum; blocks without a seen position are not read.
 //!
 //! The work is cut in one of two ways, with equal results. A sequence of many rows is cut into
 //! tiles of rows with one KV head each; a tile runs through its chunks. A sequence of few rows is
 //! cut by chunks, too, so that all threads share it: partial sums go to memory, and a second pass
-//! joins them. Either way all query heads that share a KV head are computed together. Cells are
-//! decoded in registers if at most eight queries read them, else once for all queries of the piece.
+//! joins them. Either way all query heads that share a KV head are computed together. Cells of
+//! the KV cache are decoded in registers if at most eight queries read them, otherwise once for
+//! all queries of the piece.
 //!
 //! Bytes moved: keys and values of the positions seen, once for a tile of rows.
 
@@ -48,7 +49,7 @@ const BATCH_MAX: usize = WIDTHS[WIDTHS.len() - 1];
 /// The maximum number of rows of a sequence that is cut by chunks.
 const SPLIT_ROWS_MAX: usize = 8;
 
-/// Pieces for each thread, so that the last ones are shared evenly.
+/// The number of pieces per thread, so that the last ones are shared evenly.
 const ATTEND_PIECES_PER_THREAD: usize = 16;
 
 /// The maximum number of chunks in a piece; within a piece each chunk prefetches the next.
@@ -64,12 +65,12 @@ fn tile_queries(shared: usize) -> usize {
     (tile_rows(shared) * shared).next_multiple_of(BATCH_MAX)
 }
 
-/// The length of a thread's scratch memory, in numbers, for heads of these sizes.
+/// The length of a thread's scratch memory, in `f32` values, for heads of these sizes.
 pub(crate) fn local_len(shared: usize, size: usize, value_size: usize) -> usize {
     AttendScratchSizes::of(shared, size, value_size.next_multiple_of(LANES)).total()
 }
 
-/// The length of the partial sums of a step, in numbers.
+/// The length of the partial sums of a step, in `f32` values.
 pub(crate) fn partials_len(graph: &Graph, node: &Node) -> usize {
     let [q, keys, values] = [0, 1, 2].map(|index| graph.value(node.inputs[index]).shape);
     let (kv_heads, shared) = (keys.extents()[1], q.extents()[1] / keys.extents()[1]);
@@ -347,7 +348,7 @@ struct AttendPiece<'a> {
     rows: Range<usize>,
 }
 
-/// The lengths of the parts of a thread's scratch memory, in numbers.
+/// The lengths of the parts of a thread's scratch memory, in `f32` values.
 #[derive(Clone, Copy)]
 struct AttendScratchSizes {
     queries: usize,

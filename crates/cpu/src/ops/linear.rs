@@ -1,5 +1,5 @@
-//! Matmuls with packed weights, cut by bands of the weights' rows only: each result is one sum
-//! over the whole input, computed by one thread.
+//! Matmuls with packed weights, split among threads by bands of the weights' rows only (no split-K):
+//! each result is one sum over the whole input, computed by one thread.
 //!
 //! ```text
 //! for each chunk of blocks of the input:           activations fit into L2
@@ -31,22 +31,22 @@ use crate::weights::PackedMatrix;
 /// Bytes of activations that fit into L2 beside the sums of a band and the weights that pass through.
 const ACTIVATION_CHUNK_BYTES: usize = 1_400_000;
 
-/// The maximum number of bands in a piece, of both matrices together if one gates the other: with
-/// this number, activations from beyond L2 are read seldom enough.
+/// The maximum number of bands in a piece, of both matrices together if one gates the other: large
+/// enough that activations that do not fit into L2 are rarely read again.
 const MATMUL_PIECE_BANDS: usize = 8;
 
 /// The maximum number of bands of each matrix in a piece with few columns of activations. Hardware
-/// prefetchers must detect each run of bands anew.
+/// prefetchers must detect each run of bands again.
 const NARROW_PIECE_BANDS: usize = 4;
 
 /// Values in a piece of packing activations: about 10 µs.
 const PACK_PIECE_VALUES: usize = 1 << 13;
 
-/// Pieces for each thread, so that idle threads can steal the last ones of a late thread.
+/// The number of pieces per thread, so that idle threads can steal the last ones of a late thread.
 const MATMUL_PIECES_PER_THREAD: usize = 4;
 
-/// The length of a thread's scratch memory, in numbers, for `columns` columns of `width` activations:
-/// a row that is made while it is packed, or the sums of matmuls.
+/// The length of a thread's scratch memory, in `f32` values, for `columns` columns of `width`
+/// activations: a row that is computed while it is packed, or the sums of matmuls.
 pub(crate) fn local_len(columns: usize, width: usize) -> usize {
     if columns <= NARROW { width } else { width.max(MATMUL_PIECE_BANDS * padded(columns) * BAND) }
 }

@@ -1,8 +1,9 @@
 //! Rotary position embedding (RoPE).
 //!
 //! Sines and cosines depend on positions and frequencies only, which layers share,
-//! so a step computes them once: with 512 rows and 32 pairs in a head, 16,384 of
-//! each, instead of as many for the queries and for the keys of each layer.
+//! so a step computes them once: with 512 rows and 32 pairs per head, 16,384 sines
+//! and cosines, instead of that number for the queries and for the keys of each
+//! layer.
 
 use girih_graph::{Error, Pairing};
 
@@ -51,7 +52,7 @@ impl StepRotations {
         self.filled = false;
     }
 
-    /// Computes the rotations of a step's rows, once in a step.
+    /// Computes the rotations of a step's rows, once per step.
     ///
     /// The angle is rounded to `f32` before its sine and cosine are computed, as
     /// the operator's definition states.

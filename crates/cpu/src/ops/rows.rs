@@ -4,7 +4,8 @@ use super::executor::{Executor, StepRows};
 use crate::pool::Grid;
 use crate::weights::PackedMatrix;
 
-/// Values in a piece: one thread computes fewer in less time than it takes to start a second.
+/// The number of values in a piece; for fewer, starting a second thread takes longer than
+/// computing them.
 pub(super) const ROW_PIECE_VALUES: usize = 1 << 14;
 
 /// Pieces of whole rows of `width` values.

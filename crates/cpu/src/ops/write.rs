@@ -16,7 +16,8 @@ use crate::state::{StateLayout, StateTensor};
 /// The maximum number of state values that a task writes: keys and values.
 pub(crate) const MAX_WRITES: usize = 2;
 
-/// Values in a piece: one thread writes fewer in less time than it takes to start a second.
+/// The number of values in a piece; for fewer, starting a second thread takes longer than
+/// writing them.
 const WRITE_PIECE_VALUES: usize = 1 << 12;
 
 /// Rows for one state value.
@@ -79,7 +80,7 @@ impl WrittenBlocks {
     }
 }
 
-/// The length of a thread's scratch memory, in numbers, for heads of `size` values.
+/// The length of a thread's scratch memory, in `f32` values, for heads of `size` values.
 pub(crate) fn local_len(size: usize) -> usize {
     BLOCK_POSITIONS * size
 }
@@ -87,7 +88,8 @@ pub(crate) fn local_len(size: usize) -> usize {
 /// Writes rows to their positions in state values of one group.
 ///
 /// # Panics
-/// If two sequences write to one block, which the contract of steps rules out.
+/// If two sequences write to one block, which [`Runner`](girih_graph::Runner) does not
+/// allow.
 pub(crate) fn write<const N: usize>(
     executor: &mut Executor<'_>,
     sources: [StateRows<'_>; N],
@@ -114,7 +116,7 @@ pub(crate) fn write<const N: usize>(
     if rows.origins.len() > 1 {
         return pool.tiles_of_rows(locals, &written.blocks, outputs, body);
     }
-    // One thread writes one row in less time than it takes to start a second.
+    // Writing one row takes less time than starting a second thread.
     for (index, output) in outputs.into_iter().enumerate() {
         pool.tiles_of_rows(locals, &written.blocks, [output], |_, tile, scratch| body(index, tile, scratch));
     }

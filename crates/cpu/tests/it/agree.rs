@@ -13,7 +13,8 @@ use crate::attention;
 use crate::case::{Case, finish};
 use crate::fixture::{Random, Source, TestSequence, U, exact, gamma, key, portable};
 
-/// Numbers of columns for a format: whole blocks, and odd tails if blocks may exceed a row.
+/// The row widths to test for a format: whole blocks, and widths that are not whole groups if the format
+/// allows them.
 fn widths(dtype: DType) -> Vec<usize> {
     match dtype.tile() {
         (1, 1) => vec![1, 2, 7, 8, 33, 70],

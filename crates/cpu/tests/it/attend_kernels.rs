@@ -1,5 +1,5 @@
-//! The loops of attention by themselves: each against its definition in `f64`,
-//! with equal bits in the tables that promise them.
+//! The kernels of attention: each is compared with its definition in `f64`, and all tables with fused
+//! operations must yield equal bits.
 
 use std::ops::Range;
 
@@ -13,9 +13,9 @@ use girih_tensor::reference;
 
 use crate::fixture::{Random, U, gamma};
 
-pub const FORMATS: [Format; 4] = [Format::F32, Format::F16, Format::BF16, Format::Q8_0];
+pub const CELL_FORMATS: [Format; 4] = [Format::F32, Format::F16, Format::BF16, Format::Q8_0];
 
-/// The tables with fused operations, which yield equal bits.
+/// The tables with fused multiply-adds, which yield equal bits.
 fn fused() -> impl Iterator<Item = &'static Table> {
     tables().iter().filter(|table| table.name != "portable")
 }
@@ -24,10 +24,10 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Stored cells of any values of moderate size.
+/// Stored cells with random values of moderate size.
 pub fn stored(format: Format, positions: usize, values: usize, random: &mut Random) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..format.bytes(positions, values)).map(|_| random.bits() as u8).collect();
-    // Exponents that are small, where two bytes or four are a number.
+    // The last byte of a number has its exponent, which is kept small.
     let (step, keep) = match format {
         Format::F32 => (4, 0xbf),
         Format::F16 | Format::Q8_0 => (2, 0xbf),
@@ -40,7 +40,7 @@ pub fn stored(format: Format, positions: usize, values: usize, random: &mut Rand
     bytes
 }
 
-/// A tile of keys in numbers, `[dim][position]`.
+/// A decoded tile of keys, `[dim][position]`.
 fn keys(table: &Table, format: Format, tile: &[u8], size: usize) -> Vec<f32> {
     let mut wide = vec![f32::NAN; size * KEY_TILE];
     (table.attend.widen_keys)(format, tile, &mut wide);
@@ -48,9 +48,9 @@ fn keys(table: &Table, format: Format, tile: &[u8], size: usize) -> Vec<f32> {
 }
 
 #[test]
-fn cells_are_decoded_alike() {
+fn all_tables_decode_cells_to_equal_bits() {
     let mut random = Random(1);
-    for format in FORMATS {
+    for format in CELL_FORMATS {
         for size in [32, 64, 96, 256] {
             let tile = stored(format, KEY_TILE, size, &mut random);
             let block = stored(format, BLOCK_POSITIONS, size, &mut random);
@@ -73,7 +73,7 @@ fn cells_are_decoded_alike() {
 #[test]
 fn scores_keep_their_bound_and_do_not_depend_on_their_neighbours() {
     let mut random = Random(2);
-    for format in FORMATS {
+    for format in CELL_FORMATS {
         for size in [1, 5, 16, 31, 32, 48, 64, 80, 96, 128, 256] {
             if format == Format::Q8_0 && size % 32 != 0 {
                 continue;
@@ -119,7 +119,7 @@ fn scores_keep_their_bound_and_do_not_depend_on_their_neighbours() {
 #[test]
 fn weighted_sums_keep_their_bound_and_do_not_depend_on_their_neighbours() {
     let mut random = Random(3);
-    for format in FORMATS {
+    for format in CELL_FORMATS {
         for columns in [16, 32, 48, 64, 80, 96, 128, 256] {
             if format == Format::Q8_0 && columns % 32 != 0 {
                 continue;
@@ -151,7 +151,7 @@ fn weighted_sums_keep_their_bound_and_do_not_depend_on_their_neighbours() {
                     for row in 0..*width {
                         let part = row * columns..(row + 1) * columns;
                         let weights = &weights[row..row + 1];
-                        // In two goes and by itself: the same chain.
+                        // One row alone, in two calls, is the same chain of sums.
                         let middle = positions.start + positions.len() / 2;
                         let half = blend(cells, positions.start..middle, weights, &before[part.clone()]);
                         let alone = blend(cells, middle..positions.end, weights, &half);
@@ -178,7 +178,7 @@ fn weighted_sums_keep_their_bound_and_do_not_depend_on_their_neighbours() {
 }
 
 /// Distances from the largest score: a fine grid of the last octave, powers of
-/// two, and the place where weights end.
+/// two, and the distance from which weights are zero.
 fn distances(random: &mut Random) -> Vec<f32> {
     let mut all: Vec<f32> = (0..200_000).map(|_| -(random.number().abs() * 130.0)).collect();
     all.extend((0..200_000).map(|_| -random.number().abs()));
@@ -193,7 +193,7 @@ fn distances(random: &mut Random) -> Vec<f32> {
 }
 
 #[test]
-fn weights_are_powers_within_two_units_in_the_last_place() {
+fn weights_are_powers_of_two_within_two_ulp() {
     let distances = distances(&mut Random(4));
     for table in tables() {
         let mut worst: f64 = 0.0;
@@ -201,25 +201,25 @@ fn weights_are_powers_within_two_units_in_the_last_place() {
             let mut scores = [0.0; CHUNK_POSITIONS];
             scores[1..=part.len()].copy_from_slice(part);
             let [top, _] = (table.attend.weigh)(&mut scores, 0..part.len() + 1, None);
-            assert_eq!((top, scores[0]), (0.0, 1.0), "{}: the largest weighs one", table.name);
+            assert_eq!((top, scores[0]), (0.0, 1.0), "{}: the largest score has weight 1", table.name);
             for (x, weight) in part.iter().zip(&scores[1..]) {
                 if *x < -125.0 {
                     assert_eq!(*weight, 0.0, "{}: {x}", table.name);
                     continue;
                 }
                 let exact = f64::from(*x).exp2();
-                // The distance of neighbours where the exact value lies.
+                // One ulp of the exact value.
                 let unit = 2f64.powi(exact.log2().floor() as i32 - 23);
                 worst = worst.max((f64::from(*weight) - exact).abs() / unit);
             }
         }
-        println!("{}: {worst:.3} units in the last place at the most", table.name);
-        assert!(worst <= 2.0, "{}: {worst} units", table.name);
+        println!("{}: at most {worst:.3} ulp", table.name);
+        assert!(worst <= 2.0, "{}: {worst} ulp", table.name);
     }
 }
 
 #[test]
-fn only_what_is_seen_weighs() {
+fn only_visible_positions_have_weight() {
     let mut random = Random(5);
     for cap in [None, Some(3.5f32)] {
         for seen in [0..1, 0..256, 255..256, 7..9, 15..17, 16..32, 3..250, 100..101] {
@@ -239,11 +239,11 @@ fn only_what_is_seen_weighs() {
                 assert!((f64::from(top) - largest).abs() <= error, "{}: {top}", table.name);
                 let weights: Vec<f64> = exact.iter().map(|x| (x - largest).exp2()).collect();
                 let total: f64 = weights.iter().sum();
-                // Of each weight: its distance, a rounding of it, its power.
+                // The errors of a weight: its distance, the rounding of the distance, and the power.
                 let relative = 2.0 * error + 40.0 * U + 4.0 * U + gamma(seen.len());
                 assert!((f64::from(sum) - total).abs() <= relative * total, "{}: {sum}", table.name);
-                for (got, want) in scores[seen.clone()].iter().zip(&weights) {
-                    assert!((f64::from(*got) - want).abs() <= relative * want, "{}", table.name);
+                for (got, expected) in scores[seen.clone()].iter().zip(&weights) {
+                    assert!((f64::from(*got) - expected).abs() <= relative * expected, "{}", table.name);
                 }
                 if table.name != "portable" {
                     let all = bits(&[&scores[seen.clone()], &[top, sum]].concat());
@@ -283,18 +283,18 @@ fn joined_sums_keep_their_bound() {
 }
 
 #[test]
-fn halves_are_rounded_as_defined() {
+fn rounding_to_f16_is_as_defined() {
     let mut random = Random(7);
     let mut values: Vec<f32> = (0..200_000).map(|_| f32::from_bits(random.bits() as u32)).collect();
     values.retain(|x| !x.is_nan());
     values.extend([0.0, -0.0, 65504.0, 65519.9, 65520.0, 1e-8, 5.96e-8, 2.98e-8, f32::INFINITY]);
     for len in (1..40).chain([values.len()]) {
-        let mut want = vec![0; 2 * len];
-        girih_tensor::DType::F16.pack(&values[values.len() - len..], &mut want);
+        let mut expected = vec![0; 2 * len];
+        girih_tensor::DType::F16.pack(&values[values.len() - len..], &mut expected);
         for table in fused() {
             let mut got = vec![0; 2 * len];
             (table.attend.halve)(&values[values.len() - len..], &mut got);
-            assert!(got == want, "{}, {len} values", table.name);
+            assert!(got == expected, "{}, {len} values", table.name);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The paths through the loops of attention, with their checks.
+//! The paths through the kernels of attention, with their checks.
 
 use girih_cpu::kernels::Table;
 use girih_cpu::kernels::attend::{
@@ -7,54 +7,54 @@ use girih_cpu::kernels::attend::{
 use girih_graph::BLOCK_POSITIONS;
 use girih_tensor::{DType, reference};
 
-use crate::attend_kernels::{FORMATS, stored};
+use crate::attend_kernels::{CELL_FORMATS, stored};
 use crate::bands::below;
 use crate::fixture::{Random, U, gamma, portable};
-use crate::paths::{Path, Tally};
+use crate::path::{KernelPath, Tally};
 
-/// The scores of one kind of case have a cap or none.
+/// The caps of scores that `weigh` is checked with.
 const CAPS: [Option<f32>; 2] = [None, Some(3.5)];
 
-pub fn paths() -> Vec<Path> {
+pub fn paths() -> Vec<KernelPath> {
     let mut paths = Vec::new();
-    for format in FORMATS {
+    for format in CELL_FORMATS {
         for width in WIDTHS {
-            paths.push(Path::new(format!("score {format:?} x{width}"), move |table, random, tally| {
+            paths.push(KernelPath::new(format!("score {format:?} x{width}"), move |table, random, tally| {
                 score(table, format, width, random, tally);
             }));
-            paths.push(Path::new(format!("blend {format:?} x{width}"), move |table, random, tally| {
+            paths.push(KernelPath::new(format!("blend {format:?} x{width}"), move |table, random, tally| {
                 blend(table, format, width, random, tally);
             }));
         }
-        paths.push(Path::new(format!("widen_keys {format:?}"), move |table, random, tally| {
+        paths.push(KernelPath::new(format!("widen_keys {format:?}"), move |table, random, tally| {
             widen_keys(table, format, random, tally);
         }));
-        paths.push(Path::new(format!("widen_values {format:?}"), move |table, random, tally| {
+        paths.push(KernelPath::new(format!("widen_values {format:?}"), move |table, random, tally| {
             widen_values(table, format, random, tally);
         }));
     }
     for cap in CAPS {
-        paths.push(Path::new(format!("weigh, cap {cap:?}"), move |table, random, tally| {
+        paths.push(KernelPath::new(format!("weigh, cap {cap:?}"), move |table, random, tally| {
             weigh(table, cap, random, tally);
         }));
     }
-    paths.push(Path::new("join".into(), join));
-    paths.push(Path::new("halve".into(), halve));
+    paths.push(KernelPath::new("join".into(), join));
+    paths.push(KernelPath::new("halve".into(), halve));
     paths
 }
 
-/// The size of a head; Q8_0 has whole groups only.
+/// A random size of a head; Q8_0 needs a multiple of 32.
 fn head(format: Format, random: &mut Random) -> usize {
     if format == Format::Q8_0 { 32 * (1 + below(4, random)) } else { 1 + below(130, random) }
 }
 
-/// The size of a head filled up to whole vectors.
+/// A random size of a head, padded to whole vectors.
 fn padded_head(format: Format, random: &mut Random) -> usize {
     head(format, random).next_multiple_of(if format == Format::Q8_0 { 32 } else { LANES })
 }
 
-/// What will be read soon, or nothing.
-fn ahead<'a>(cells: &'a [u8], random: &mut Random) -> &'a [u8] {
+/// The cells that a kernel is to prefetch: these, or none.
+fn prefetched<'a>(cells: &'a [u8], random: &mut Random) -> &'a [u8] {
     if random.bits().is_multiple_of(2) { cells } else { &[] }
 }
 
@@ -68,19 +68,24 @@ fn score(table: &Table, format: Format, width: usize, random: &mut Random, tally
     let cells =
         if random.bits().is_multiple_of(8) { Cells::Decoded(&keys) } else { Cells::Stored(format, &tile) };
     let mut scores: Vec<ChunkWeights> = vec![[7.0; CHUNK_POSITIONS]; width];
-    (table.attend.score)(&queries, cells, ahead(&tile, random), &mut scores, at);
+    (table.attend.score)(&queries, cells, prefetched(&tile, random), &mut scores, at);
     for (query, scores) in scores.iter().enumerate() {
         let own: Vec<f32> = queries.iter().copied().skip(query).step_by(width).collect();
         for (position, score) in scores.iter().enumerate() {
             if !(at..at + KEY_TILE).contains(&position) {
-                assert!(*score == 7.0, "{}: score {position} is not of the tile", table.name);
+                assert!(
+                    *score == 7.0,
+                    "{}: score {position} lies outside the tile and was written",
+                    table.name
+                );
                 continue;
             }
             let key: Vec<f32> = keys.iter().copied().skip(position - at).step_by(KEY_TILE).collect();
             let exact = reference::dot(&own, &key);
             let bound = exact.bound(size) + size as f64 * 2f64.powi(-149);
-            tally
-                .see(*score, exact.sum, bound, || format!("query {query}, position {position}, {size} dims"));
+            tally.record(*score, exact.sum, bound, || {
+                format!("query {query}, position {position}, {size} dims")
+            });
         }
     }
 }
@@ -98,25 +103,27 @@ fn blend(table: &Table, format: Format, width: usize, random: &mut Random, tally
         (0..width).map(|_| random.numbers(CHUNK_POSITIONS).try_into().expect("a chunk of numbers")).collect();
     let before = random.numbers(width * columns);
     let mut sums = before.clone();
-    let stored =
-        ValueBlock { next: ahead(&cells, random), ..block(Cells::Stored(format, &cells), positions.clone()) };
+    let stored = ValueBlock {
+        next: prefetched(&cells, random),
+        ..block(Cells::Stored(format, &cells), positions.clone())
+    };
     (table.attend.blend)(&weights, at, stored, &mut sums);
     for (index, got) in sums.iter().enumerate() {
         let (query, column) = (index / columns, index % columns);
-        let (mut want, mut size) = (f64::from(before[index]), f64::from(before[index].abs()));
+        let (mut expected, mut size) = (f64::from(before[index]), f64::from(before[index].abs()));
         for position in positions.clone() {
             let term =
                 f64::from(weights[query][at + position]) * f64::from(wide[position * columns + column]);
-            want += term;
+            expected += term;
             size += term.abs();
         }
         let terms = positions.len();
         let bound = gamma(terms + 1) * size + terms as f64 * 2f64.powi(-149);
-        tally.see(*got, want, bound, || format!("query {query}, column {column}, {positions:?}"));
+        tally.record(*got, expected, bound, || format!("query {query}, column {column}, {positions:?}"));
     }
 }
 
-/// The number of `bytes` that begins at value `index`, as its type defines it.
+/// Value `index` of `bytes`, as the format defines it.
 fn defined(format: Format, bytes: &[u8], index: usize) -> f32 {
     let (dtype, size) = match format {
         Format::F32 => (DType::F32, 4),
@@ -134,7 +141,7 @@ fn widen_keys(table: &Table, format: Format, random: &mut Random, tally: &mut Ta
     let mut wide = vec![f32::NAN; size * KEY_TILE];
     (table.attend.widen_keys)(format, &tile, &mut wide);
     for (index, got) in wide.iter().enumerate() {
-        let want = if format == Format::Q8_0 {
+        let expected = if format == Format::Q8_0 {
             let (group, within) = (index / (32 * KEY_TILE), index % (32 * KEY_TILE));
             let group = &tile[group * (2 * KEY_TILE + 32 * KEY_TILE)..];
             let integer = f32::from(group[2 * KEY_TILE + within] as i8);
@@ -142,7 +149,7 @@ fn widen_keys(table: &Table, format: Format, random: &mut Random, tally: &mut Ta
         } else {
             defined(format, &tile, index)
         };
-        tally.see(*got, f64::from(want), 0.0, || format!("value {index} of {size} dims"));
+        tally.record(*got, f64::from(expected), 0.0, || format!("value {index} of {size} dims"));
     }
 }
 
@@ -161,7 +168,7 @@ fn widen_values(table: &Table, format: Format, random: &mut Random, tally: &mut 
     (table.attend.widen_values)(block, &mut wide);
     for (index, got) in wide.iter().enumerate() {
         let (position, column) = (index / columns, index % columns);
-        let want = match format {
+        let expected = match format {
             _ if !positions.contains(&position) => 7.0,
             Format::Q8_0 => {
                 let (integers, scales) = cells.split_at(BLOCK_POSITIONS * columns);
@@ -170,12 +177,14 @@ fn widen_values(table: &Table, format: Format, random: &mut Random, tally: &mut 
             }
             _ => defined(format, &cells, index),
         };
-        tally.see(*got, f64::from(want), 0.0, || format!("value {index}, {columns} columns, {positions:?}"));
+        tally.record(*got, f64::from(expected), 0.0, || {
+            format!("value {index}, {columns} columns, {positions:?}")
+        });
     }
 }
 
-/// Of a capped score a tanh is eight roundings off; of a weight its distance,
-/// the rounding of it, and its power, which is 2 units in the last place.
+/// A capped score has the error of eight roundings. A weight has that of its distance, of the rounding of
+/// the distance, and of its power, 2 ulp.
 fn weigh(table: &Table, cap: Option<f32>, random: &mut Random, tally: &mut Tally) {
     let end = 1 + below(CHUNK_POSITIONS, random);
     let seen = below(end, random)..end;
@@ -190,18 +199,18 @@ fn weigh(table: &Table, cap: Option<f32>, random: &mut Random, tally: &mut Tally
     let exact: Vec<f64> = raw[seen.clone()].iter().map(|x| capped(*x)).collect();
     let largest = exact.iter().copied().fold(f64::MIN, f64::max);
     let error = f64::from(cap.unwrap_or(0.0)) * 8.0 * U;
-    tally.see(top, largest, error, || format!("the largest of {seen:?}"));
+    tally.record(top, largest, error, || format!("the maximum of {seen:?}"));
     let weights: Vec<f64> = exact.iter().map(|x| (x - largest).exp2()).collect();
     let relative = 2.0 * error + 44.0 * U;
     let total: f64 = weights.iter().sum();
     let bound = (relative + gamma(seen.len())) * total;
-    tally.see(sum, total, bound, || format!("the sum over {seen:?}"));
-    for (index, (got, want)) in scores[seen.clone()].iter().zip(&weights).enumerate() {
-        tally.see(*got, *want, relative * want, || format!("weight {index} of {seen:?}"));
+    tally.record(sum, total, bound, || format!("the sum over {seen:?}"));
+    for (index, (got, expected)) in scores[seen.clone()].iter().zip(&weights).enumerate() {
+        tally.record(*got, *expected, relative * expected, || format!("weight {index} of {seen:?}"));
     }
 }
 
-/// Each factor is 2 units in the last place off; two products and a sum are rounded.
+/// Each factor has an error of 2 ulp; two products and a sum are rounded.
 fn join(table: &Table, random: &mut Random, tally: &mut Tally) {
     let len = LANES * (1 + below(8, random));
     let (result, sums) = (random.numbers(len), random.numbers(len));
@@ -210,17 +219,17 @@ fn join(table: &Table, random: &mut Random, tally: &mut Tally) {
     let (mut running, mut joined) = ([before, 2.0], result.clone());
     (table.attend.join)(&mut running, &mut joined, [now, 5.0], &sums);
     let larger = before.max(now);
-    tally.see(running[0], f64::from(larger), 0.0, || "the largest".into());
+    tally.record(running[0], f64::from(larger), 0.0, || "the maximum".into());
     let factors = [before, now].map(|x| f64::from(x - larger).exp2());
     let all = result.iter().zip(&sums).zip(&joined).map(|((a, b), got)| (*a, *b, *got));
     for (a, b, got) in all.chain([(2.0, 5.0, running[1])]) {
         let (a, b) = (f64::from(a) * factors[0], f64::from(b) * factors[1]);
         let bound = (a.abs() + b.abs()) * (4.0 * U + gamma(3)) + 2f64.powi(-148);
-        tally.see(got, a + b, bound, || format!("{before} joined by {now}"));
+        tally.record(got, a + b, bound, || format!("{before} joined with {now}"));
     }
 }
 
-/// To nearest even, of any finite numbers.
+/// Rounding to nearest even, of random finite numbers.
 fn halve(table: &Table, random: &mut Random, tally: &mut Tally) {
     let values: Vec<f32> = (0..1 + below(70, random))
         .map(|_| match random.bits() % 4 {
@@ -233,8 +242,8 @@ fn halve(table: &Table, random: &mut Random, tally: &mut Tally) {
     let mut bytes = vec![0; 2 * values.len()];
     (table.attend.halve)(&values, &mut bytes);
     let wrong = values.iter().zip(bytes.as_chunks().0).find_map(|(value, bytes)| {
-        let (got, want) = (u16::from_le_bytes(*bytes), half::f16::from_f32(*value).to_bits());
-        (got != want).then(|| format!("{value} is {got:04x}, not {want:04x}"))
+        let (got, expected) = (u16::from_le_bytes(*bytes), half::f16::from_f32(*value).to_bits());
+        (got != expected).then(|| format!("{value} is {got:04x}, not {expected:04x}"))
     });
-    tally.see_exact(values.len(), wrong);
+    tally.record_exact(values.len(), wrong);
 }

@@ -172,7 +172,7 @@ pub fn cases(random: &mut Random) -> Vec<Case> {
         case(Sizes { span: Span::Window(3), ..plain }, sequences(), random),
         case(Sizes { heads: 3, kv_heads: 3, scale: 20.0, ..plain }, sequences(), random),
         case(Sizes { scale: 20.0, ..many }, vec![TestSequence::new(0, 0, 600)], random),
-        // Scores so far apart that only one weight is not zero.
+        // Scores so far apart that all weights but one are zero.
         case(Sizes { scale: 2000.0, ..many }, vec![TestSequence::new(0, 0, 300)], random),
         // Equal scores.
         case(Sizes { scale: 0.0, ..many }, vec![TestSequence::new(0, 0, 300)], random),

@@ -1,6 +1,6 @@
-//! Packed weights and arranged activations whose numbers are known: written by
-//! the words of [`Layout`] and of [`MatmulKernels`](girih_cpu::kernels::packed::MatmulKernels),
-//! not by the crate's own packing, with the edges of what a file may hold.
+//! Packed weights and activations with known values. They are written as the documentation of [`Layout`]
+//! and [`MatmulKernels`](girih_cpu::kernels::packed::MatmulKernels) defines, not by the crate's own
+//! packing, and include the extreme values that a file may hold.
 
 use girih_cpu::kernels::packed::{
     self, BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, LANES, LINE, Layout, PanelGroup, Panels, Sums,
@@ -10,7 +10,7 @@ use half::f16;
 
 use crate::fixture::{Random, gamma, portable};
 
-/// The layouts of integers that any format has, each once.
+/// The integer layouts of all formats, each once.
 pub fn integer_layouts() -> Vec<Layout> {
     let mut layouts: Vec<Layout> = Vec::new();
     for layout in DType::ALL.iter().map(|&dtype| Layout::of(dtype)) {
@@ -21,84 +21,91 @@ pub fn integer_layouts() -> Vec<Layout> {
     layouts
 }
 
-/// How the integers of a layout of integers become numbers.
+/// How the integers of an integer layout become numbers.
 pub fn coding(layout: Layout) -> Coding {
-    layout.coding().expect("it is a layout of integers")
+    layout.coding().expect("an integer layout")
 }
 
-/// What codes of weights are.
+/// The kinds of codes that weights have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Codes {
+pub enum WeightCodes {
     Any,
     Least,
     Largest,
-    /// What stands for zero, where the layout has such a code.
+    /// The code of zero, if the layout has one.
     Zero,
 }
 
-/// What scales and minimums are.
+/// The kinds of scales and minimums that weights have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scales {
+pub enum WeightScales {
     /// Of either sign, from 2⁻⁸ to 2.
     Moderate,
     Zero,
     Negative,
-    /// Below the normal numbers of half precision.
+    /// Subnormal in half precision.
     Subnormal,
     /// The largest number of half precision, of either sign.
     Largest,
-    /// Each of the above, beside each other.
+    /// All of the above, mixed.
     Mixed,
 }
 
-/// What codes of activations are.
+/// The kinds of codes that activations have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Inputs {
+pub enum InputCodes {
     Any,
     Largest,
     Smallest,
     Zero,
-    /// 127 and −127 in turn.
+    /// Alternately 127 and −127.
     Alternating,
 }
 
-pub const CODES: [Codes; 4] = [Codes::Any, Codes::Least, Codes::Largest, Codes::Zero];
-pub const SCALES: [Scales; 6] =
-    [Scales::Moderate, Scales::Zero, Scales::Negative, Scales::Subnormal, Scales::Largest, Scales::Mixed];
-pub const INPUTS: [Inputs; 5] =
-    [Inputs::Any, Inputs::Largest, Inputs::Smallest, Inputs::Zero, Inputs::Alternating];
+pub const CODES: [WeightCodes; 4] =
+    [WeightCodes::Any, WeightCodes::Least, WeightCodes::Largest, WeightCodes::Zero];
+pub const SCALES: [WeightScales; 6] = [
+    WeightScales::Moderate,
+    WeightScales::Zero,
+    WeightScales::Negative,
+    WeightScales::Subnormal,
+    WeightScales::Largest,
+    WeightScales::Mixed,
+];
+pub const INPUTS: [InputCodes; 5] =
+    [InputCodes::Any, InputCodes::Largest, InputCodes::Smallest, InputCodes::Zero, InputCodes::Alternating];
 
-/// One of several; the first as often as all others.
+/// One of `kinds`; the first is as frequent as all others together.
 pub fn mostly_first<T: Copy>(kinds: &[T], random: &mut Random) -> T {
     let index = random.bits() as usize % (2 * kinds.len() - 2);
     kinds[(index + 1).saturating_sub(kinds.len() - 1)]
 }
 
-/// A number below `count`.
+/// A random number below `count`.
 pub fn below(count: usize, random: &mut Random) -> usize {
     (random.bits() >> 8) as usize % count
 }
 
-/// A band of integers, and what it says.
+/// A band of integers, and its decoded values.
 pub struct IntegerBand {
     pub layout: Layout,
     pub groups: usize,
     pub bytes: Vec<u8>,
-    /// The code for each row and column, `[row][column]`.
+    /// The codes, `[row][column]`.
     codes: Vec<u8>,
-    /// The scale for each row and 16 columns, `[row][half group]`.
+    /// The scales, one per row and 16 columns, `[row][half group]`.
     scales: Vec<f64>,
-    /// The minimum, likewise.
+    /// The minimums, in the same order.
     minimums: Vec<f64>,
 }
 
 impl IntegerBand {
-    /// A band of so many groups, which fill whole units.
+    /// A random band of `groups` groups, which fill whole units.
     pub fn random(
         layout: Layout,
         groups: usize,
-        codes: Codes,
-        scales: Scales,
+        codes: WeightCodes,
+        scales: WeightScales,
         random: &mut Random,
     ) -> IntegerBand {
         let mut band = IntegerBand {
@@ -120,7 +127,7 @@ impl IntegerBand {
         Band { layout: self.layout, columns: self.groups * GROUP, bytes: &self.bytes }
     }
 
-    fn fill(&mut self, largest: u8, codes: Codes, scales: Scales, random: &mut Random) {
+    fn fill(&mut self, largest: u8, codes: WeightCodes, scales: WeightScales, random: &mut Random) {
         let (columns, bytes) = self.layout.unit();
         let each = columns / GROUP;
         for group in 0..self.groups {
@@ -128,10 +135,10 @@ impl IntegerBand {
                 let unit = &mut self.bytes[group / each * bytes..][..bytes];
                 for column in 0..GROUP {
                     let code = match codes {
-                        Codes::Any => random.bits() as u8 & largest,
-                        Codes::Least => 0,
-                        Codes::Largest => largest,
-                        Codes::Zero => coding(self.layout).zero,
+                        WeightCodes::Any => random.bits() as u8 & largest,
+                        WeightCodes::Least => 0,
+                        WeightCodes::Largest => largest,
+                        WeightCodes::Zero => coding(self.layout).zero,
                     };
                     put_code(self.layout, unit, [group % each, row, column], code);
                     self.codes[(row * self.groups + group) * GROUP + column] = code;
@@ -150,8 +157,8 @@ impl IntegerBand {
         }
     }
 
-    /// Of a layout that this file does not know, bytes whose halves are below
-    /// two, and powers of two near one; what they say is what the portable table decodes.
+    /// Fills a band of a layout that this file cannot write: scales in half precision are below two, powers
+    /// of two are near one, and the portable table decodes the values.
     fn fill_unknown(&mut self, random: &mut Random) {
         for (index, byte) in self.bytes.iter_mut().enumerate() {
             *byte = random.bits() as u8 & if index % 2 == 1 { 0xbf } else { 0xff };
@@ -184,17 +191,17 @@ impl IntegerBand {
         }
     }
 
-    /// The first fault of decoded groups from `first` on, if there is one.
+    /// Returns the first fault in the groups that a kernel decoded from group `first` on.
     pub fn wrong_panels(&self, panels: &Panels, first: usize, count: usize) -> Option<String> {
         let coding = coding(self.layout);
         for (group, row) in (0..count).flat_map(|group| (0..BAND).map(move |row| (group, row))) {
             let (panel, lane) = (&panels[row / LANES][group], row % LANES);
             let at = row * self.groups + first + group;
             for column in 0..GROUP {
-                let (got, want) =
+                let (got, expected) =
                     (panel.codes[column / 4][4 * lane + column % 4], self.codes[at * GROUP + column]);
-                if got != want {
-                    return Some(format!("code {got}, not {want}, in row {row}, group {group}"));
+                if got != expected {
+                    return Some(format!("code {got}, not {expected}, in row {row}, group {group}"));
                 }
             }
             for part in 0..coding.sums() {
@@ -202,21 +209,19 @@ impl IntegerBand {
                     && (!coding.minimums
                         || f64::from(panel.minimums[part][lane]) == self.minimums[2 * at + part]);
                 if !right {
-                    return Some(format!("scale or minimum of row {row}, group {group}"));
+                    return Some(format!("wrong scale or minimum in row {row}, group {group}"));
                 }
             }
         }
         None
     }
 
-    /// The product of a row with a column of some groups, and how far a kernel
-    /// may lie from it that begins with `start`.
+    /// Returns the dot product of a row and a column, added to `start`, and the bound of a kernel's error.
     ///
-    /// `n`, the sum of integers, is exact. Its product with the scale is rounded,
-    /// as is the float `s · Σx`; then each addition to the chain is, one for
-    /// each scale and one for each minimum. Products below the normal numbers
-    /// lose up to half the smallest one more.
-    pub fn product(
+    /// `n`, the sum of integers, is exact. Its product with the scale is rounded, and so is the float
+    /// `s · Σx`. Each addition to the chain is rounded, one per scale and one per minimum. Subnormal products
+    /// lose up to half of the smallest subnormal number more.
+    pub fn dot_product(
         &self,
         row: usize,
         column: usize,
@@ -248,7 +253,7 @@ impl IntegerBand {
     }
 }
 
-/// The largest code of a layout that this file can write.
+/// The largest code of a layout, if this file can write the layout.
 fn largest_code(layout: Layout) -> Option<u8> {
     match layout {
         Layout::Q4_0 | Layout::Q4K => Some(15),
@@ -258,20 +263,20 @@ fn largest_code(layout: Layout) -> Option<u8> {
     }
 }
 
-/// A scale of half precision.
-fn half(kind: Scales, random: &mut Random) -> f16 {
+/// A scale in half precision.
+fn half(kind: WeightScales, random: &mut Random) -> f16 {
     let bits = random.bits() as u16;
     match kind {
-        Scales::Moderate => f16::from_bits(bits & 0x83ff | (7 + (bits >> 10) % 9) << 10),
-        Scales::Zero => f16::from_bits(bits & 0x8000),
-        Scales::Negative => f16::from_bits(0x8000 | bits & 0x3ff | (7 + (bits >> 10) % 9) << 10),
-        Scales::Subnormal => f16::from_bits(bits & 0x83ff),
-        Scales::Largest => f16::from_bits(bits & 0x8000 | 0x7bff),
-        Scales::Mixed => half(SCALES[below(SCALES.len() - 1, random)], random),
+        WeightScales::Moderate => f16::from_bits(bits & 0x83ff | (7 + (bits >> 10) % 9) << 10),
+        WeightScales::Zero => f16::from_bits(bits & 0x8000),
+        WeightScales::Negative => f16::from_bits(0x8000 | bits & 0x3ff | (7 + (bits >> 10) % 9) << 10),
+        WeightScales::Subnormal => f16::from_bits(bits & 0x83ff),
+        WeightScales::Largest => f16::from_bits(bits & 0x8000 | 0x7bff),
+        WeightScales::Mixed => half(SCALES[below(SCALES.len() - 1, random)], random),
     }
 }
 
-/// Writes the code of `[group, row, column]` of a unit of zeros.
+/// Writes the code at `[group, row, column]` of a unit that was zero.
 fn put_code(layout: Layout, unit: &mut [u8], [group, row, column]: [usize; 3], code: u8) {
     let (upper, lane, line) = (row / LANES, row % LANES, column / 4);
     let at = |line: usize| line * LINE + 4 * lane + column % 4;
@@ -285,7 +290,7 @@ fn put_code(layout: Layout, unit: &mut [u8], [group, row, column]: [usize; 3], c
     }
 }
 
-/// Writes the scale of a row and its minimum, of half precision.
+/// Writes the scale and the minimum of a row, in half precision.
 fn put_outer(layout: Layout, unit: &mut [u8], row: usize, [scale, minimum]: [f16; 2]) {
     let line = match layout {
         Layout::Q4_0 => 8,
@@ -299,8 +304,8 @@ fn put_outer(layout: Layout, unit: &mut [u8], row: usize, [scale, minimum]: [f16
     }
 }
 
-/// Writes the integers by which the scale and the minimum of a row are
-/// multiplied for half a group, where there are such; yields both products.
+/// Writes the integer factors of a row's scale and minimum for half a group, if the layout has them.
+/// Returns the scale and the minimum of the half group.
 fn put_inner(
     layout: Layout,
     unit: &mut [u8],
@@ -315,7 +320,7 @@ fn put_inner(
         Layout::Q4_0 => [outer(unit, 8), 0.0],
         Layout::Q8_0 => [outer(unit, 16), 0.0],
         Layout::Q4K => {
-            // One for the whole group: that of its first half stays.
+            // A group has one number: the second half must not overwrite the first half's.
             let six = |unit: &mut [u8], index: usize, number: u8| {
                 let (lines, at) = (64 + row / LANES * 3, 4 * (row % LANES) + index % 4);
                 let lower = (lines + index / 8) * LINE + at;
@@ -337,18 +342,18 @@ fn put_inner(
     }
 }
 
-/// What the portable table decodes.
+/// Groups `first..first + count` of a band, decoded by the portable table.
 pub fn decoded(band: &IntegerBand, first: usize, count: usize) -> Panels {
     let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
     (portable().matmul.decode)(band.band(), first, count, &mut panels);
     panels
 }
 
-/// Columns of activations, rounded to integers.
+/// Columns of activations, quantized to integers.
 pub struct IntegerInputs {
     pub groups: usize,
     pub columns: usize,
-    /// As a kernel reads them.
+    /// The words that a kernel reads.
     pub words: Vec<u32>,
     /// `[group][column][32]`.
     codes: Vec<i8>,
@@ -361,7 +366,7 @@ impl IntegerInputs {
         coding: Coding,
         groups: usize,
         columns: usize,
-        kind: Inputs,
+        kind: InputCodes,
         random: &mut Random,
     ) -> IntegerInputs {
         let mut x = IntegerInputs {
@@ -404,13 +409,13 @@ impl IntegerInputs {
 }
 
 /// The code of an activation.
-fn input(kind: Inputs, index: usize, random: &mut Random) -> i8 {
+fn input(kind: InputCodes, index: usize, random: &mut Random) -> i8 {
     match kind {
-        Inputs::Any => (random.bits() as i8).max(-127),
-        Inputs::Largest => 127,
-        Inputs::Smallest => -127,
-        Inputs::Zero => 0,
-        Inputs::Alternating => {
+        InputCodes::Any => (random.bits() as i8).max(-127),
+        InputCodes::Largest => 127,
+        InputCodes::Smallest => -127,
+        InputCodes::Zero => 0,
+        InputCodes::Alternating => {
             if index.is_multiple_of(2) {
                 127
             } else {
@@ -420,8 +425,7 @@ fn input(kind: Inputs, index: usize, random: &mut Random) -> i8 {
     }
 }
 
-/// A band of floats: of moderate size, with zeros, and with the smallest and
-/// large numbers of its type.
+/// A band of floats of moderate size, with zeros and with the smallest and large numbers of its type.
 pub fn float_band(layout: Layout, columns: usize, random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     while bytes.len() < layout.band_bytes(columns).expect("a small band") {
@@ -440,9 +444,9 @@ pub fn float_band(layout: Layout, columns: usize, random: &mut Random) -> Vec<u8
     bytes
 }
 
-/// The product of a row of a band of floats with a column, and its bound: the
-/// product and the addition of each term are rounded, or both at once.
-pub fn float_product(
+/// Returns the dot product of a row of a band of floats and a column, and its bound: each term has the
+/// rounding of a product and of an addition, or one for both.
+pub fn float_dot_product(
     band: Band<'_>,
     [row, column]: [usize; 2],
     first: usize,
@@ -462,11 +466,10 @@ pub fn float_product(
     (sum, gamma(terms + 1) * size + terms as f64 * 2f64.powi(-149))
 }
 
-/// Columns of activations as brain floats, those of two inputs in a word, some
-/// of them zeros and some below the normal numbers; an odd input has a zero
-/// beside it.
-pub fn brain_words(inputs: usize, columns: usize, random: &mut Random) -> Vec<u32> {
-    let mut brain = || match random.bits() % 32 {
+/// Columns of bf16 activations, two inputs in a word. Some are zero and some subnormal; an odd last input is
+/// paired with zero.
+pub fn bf16_words(inputs: usize, columns: usize, random: &mut Random) -> Vec<u32> {
+    let mut bf16 = || match random.bits() % 32 {
         0 => 0,
         1 => random.bits() as u32 & 0x807f,
         _ => u32::from(half::bf16::from_f32(random.number()).to_bits()),
@@ -474,17 +477,15 @@ pub fn brain_words(inputs: usize, columns: usize, random: &mut Random) -> Vec<u3
     let mut words = vec![0; inputs.div_ceil(2) * columns];
     for (index, word) in words.iter_mut().enumerate() {
         let odd = 2 * (index / columns) + 1 < inputs;
-        *word = brain() | if odd { brain() << 16 } else { 0 };
+        *word = bf16() | if odd { bf16() << 16 } else { 0 };
     }
     words
 }
 
-/// The product of a row of a band of brain floats with a column of brain floats,
-/// and its bound. Products are exact and each addition is rounded. An operand
-/// below the normal numbers may count as zero, as may a sum: the one takes away
-/// as much as the other operand is large, times the smallest normal number, the
-/// other that number.
-pub fn brain_product(
+/// Returns the dot product of a row of a bf16 band and a bf16 column, and its bound. Products are exact and
+/// each addition is rounded. A subnormal operand or sum may be flushed to zero: an operand then loses the
+/// size of the other operand times the smallest normal number, a sum that number.
+pub fn bf16_dot_product(
     band: Band<'_>,
     [row, column]: [usize; 2],
     first: usize,

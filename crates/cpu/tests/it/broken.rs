@@ -1,7 +1,6 @@
-//! Kernels that are wrong in one place, as kernels are when they are wrong: a
-//! last column forgotten, a lane's scale of its neighbour, a sum that saturates,
-//! a sign, a loop that begins or ends one too late. The checks of
-//! [`paths`](crate::paths) must notice each of them.
+//! Kernels with one typical fault each: a missing last column, the scale of a neighbouring lane, a sum that
+//! saturates, a wrong sign, a loop that starts or ends at the wrong index. The checks of
+//! [`paths`](crate::paths) must detect each of them.
 
 use std::ops::Range;
 
@@ -13,13 +12,14 @@ use girih_cpu::kernels::{Rotation, Table};
 use girih_graph::{Act, BLOCK_POSITIONS, Pairing};
 
 use crate::fixture::{Random, portable};
-use crate::paths::{Tally, paths};
+use crate::path::Tally;
+use crate::paths::paths;
 use crate::rows;
 
-/// Cases of each path, as many as no fault hides from.
+/// Cases of each path: enough to detect every fault of this file.
 const CASES: usize = 25;
 
-/// What the check of each path of a kernel finds wrong with a table.
+/// Returns each path of a kernel and the fault that its check finds in a table.
 fn faults(table: &Table, kernel: &str) -> Vec<(String, Option<String>)> {
     let paths = paths().into_iter().filter(|path| path.name.starts_with(kernel));
     paths
@@ -35,14 +35,17 @@ fn faults(table: &Table, kernel: &str) -> Vec<(String, Option<String>)> {
         .collect()
 }
 
-/// That on each path of a kernel each of its wrong twins is noticed.
-fn assert_caught(kernel: &str, wrong: &[(&str, Table)]) {
-    assert!(faults(&portable(), kernel).iter().all(|(_, fault)| fault.is_none()), "{kernel} is right");
+/// Asserts that every path of a kernel detects each of its wrong twins.
+fn assert_detected(kernel: &str, wrong: &[(&str, Table)]) {
+    assert!(
+        faults(&portable(), kernel).iter().all(|(_, fault)| fault.is_none()),
+        "the portable '{kernel}' has a fault"
+    );
     for (what, table) in wrong {
         let faults = faults(table, kernel);
-        assert!(!faults.is_empty(), "'{kernel}' has paths");
+        assert!(!faults.is_empty(), "'{kernel}' has no path");
         for (path, fault) in faults {
-            assert!(fault.is_some(), "nothing notices that of '{path}' {what}");
+            assert!(fault.is_some(), "path '{path}' does not detect that {what}");
         }
     }
 }
@@ -59,15 +62,15 @@ fn decoding(decode: fn(Band<'_>, usize, usize, &mut Panels)) -> Table {
     Table { matmul: MatmulKernels { decode, ..right() }, ..portable() }
 }
 
-fn tiling(tile: Tile) -> Table {
+fn tiling(tile: TileKernel) -> Table {
     Table { matmul: MatmulKernels { tile, ..right() }, ..portable() }
 }
 
-fn floating(floats: Floats) -> Table {
+fn floating(floats: FloatKernel) -> Table {
     Table { matmul: MatmulKernels { floats, ..right() }, ..portable() }
 }
 
-fn with_bf16(bf16: Floats) -> Table {
+fn with_bf16(bf16: FloatKernel) -> Table {
     Table { matmul: MatmulKernels { bf16, ..right() }, ..portable() }
 }
 
@@ -75,24 +78,24 @@ fn attending(attend: AttendKernels) -> Table {
     Table { attend, ..portable() }
 }
 
-type Tile = fn(Coding, &Panels, usize, &[u32], &mut [Sums]);
+type TileKernel = fn(Coding, &Panels, usize, &[u32], &mut [Sums]);
 
-/// A kernel for floats, or for brain floats on both sides.
-type Floats = fn(Band<'_>, usize, &[u32], &mut [Sums]);
+/// A kernel for float weights, or for bf16 weights and activations.
+type FloatKernel = fn(Band<'_>, usize, &[u32], &mut [Sums]);
 
-fn without_last_column(kernel: Floats, band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]) {
+fn without_last_column(kernel: FloatKernel, band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]) {
     let (last, kept) = (sums.len() - 1, sums[sums.len() - 1]);
     kernel(band, first, x, sums);
     sums[last] = kept;
 }
 
-fn from_zero(kernel: Floats, band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]) {
+fn from_zero(kernel: FloatKernel, band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]) {
     sums.fill([0.0; BAND]);
     kernel(band, first, x, sums);
 }
 
-/// The products of a band by way of panels and a kernel for these.
-fn narrow_by(tile: Tile, band: Band<'_>, x: &[u32], sums: &mut [Sums]) {
+/// Computes what `narrow` does by decoding panels and calling a kernel for panels.
+fn narrow_by(tile: TileKernel, band: Band<'_>, x: &[u32], sums: &mut [Sums]) {
     let coding = band.layout.coding().expect("it is a layout of integers");
     let words = coding.words() * sums.len();
     let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
@@ -103,7 +106,7 @@ fn narrow_by(tile: Tile, band: Band<'_>, x: &[u32], sums: &mut [Sums]) {
     }
 }
 
-/// Multiplies panels in which something has been changed.
+/// Multiplies panels after `change` was applied to each group.
 fn changed(
     change: impl Fn(&mut PanelGroup),
     coding: Coding,
@@ -135,7 +138,7 @@ fn codes_of_seven_bits(coding: Coding, panels: &Panels, groups: usize, x: &[u32]
     changed(cut, coding, panels, groups, x, sums);
 }
 
-fn last_column_forgotten(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+fn last_column_missing(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
     let last = sums.len() - 1;
     let kept = sums[last];
     (right().tile)(coding, panels, groups, x, sums);
@@ -160,7 +163,7 @@ fn one_group_more(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sum
     (right().tile)(coding, &panels, DEPTH.min(groups + 1), &again, sums);
 }
 
-/// Adds up two products in 16 bits, as an instruction for bytes does.
+/// Adds two products in 16 bits with saturation, as `vpmaddubsw` does.
 fn saturating(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
     (right().tile)(coding, panels, groups, x, sums);
     let columns = sums.len();
@@ -183,37 +186,40 @@ fn saturating(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &
 }
 
 #[test]
-fn wrong_tiles_are_caught() {
-    assert_caught(
+fn wrong_tiles_are_detected() {
+    assert_detected(
         "tile",
         &[
-            ("the last column is forgotten", tiling(last_column_forgotten)),
-            ("two lanes have each other's scale", tiling(neighbours_scale)),
+            ("the last column is missing", tiling(last_column_missing)),
+            ("the scales of two lanes are swapped", tiling(neighbours_scale)),
             ("the first group is skipped", tiling(first_group_skipped)),
             ("the last group is skipped", tiling(last_group_skipped)),
-            ("one group more counts", tiling(one_group_more)),
+            ("one group is added twice", tiling(one_group_more)),
         ],
     );
-    assert_caught(
+    assert_detected(
         "tile Q8_0",
         &[("sums saturate", tiling(saturating)), ("codes lose their last bit", tiling(codes_of_seven_bits))],
     );
-    assert_caught("tile Q4K", &[("minimums are added", tiling(minimums_added))]);
-    assert_caught("tile Q6K", &[("the second scale is the first", tiling(one_scale_for_both_halves))]);
+    assert_detected("tile Q4K", &[("minimums are added", tiling(minimums_added))]);
+    assert_detected("tile Q6K", &[("the second scale equals the first", tiling(one_scale_for_both_halves))]);
 }
 
 #[test]
-fn wrong_products_of_few_columns_are_caught() {
-    assert_caught(
+fn wrong_matmuls_of_few_columns_are_detected() {
+    assert_detected(
         "narrow",
         &[
-            ("the last column is forgotten", narrowing(|b, x, s| narrow_by(last_column_forgotten, b, x, s))),
-            ("two lanes have each other's scale", narrowing(|b, x, s| narrow_by(neighbours_scale, b, x, s))),
+            ("the last column is missing", narrowing(|b, x, s| narrow_by(last_column_missing, b, x, s))),
+            (
+                "the scales of two lanes are swapped",
+                narrowing(|b, x, s| narrow_by(neighbours_scale, b, x, s)),
+            ),
             ("the first group is skipped", narrowing(|b, x, s| narrow_by(first_group_skipped, b, x, s))),
             ("the last group is skipped", narrowing(|b, x, s| narrow_by(last_group_skipped, b, x, s))),
-            ("one group more counts", narrowing(|b, x, s| narrow_by(one_group_more, b, x, s))),
+            ("one group is added twice", narrowing(|b, x, s| narrow_by(one_group_more, b, x, s))),
             (
-                "the sums begin with what was there",
+                "sums are added to the previous contents",
                 narrowing(|band, x, sums| {
                     let mut own = sums.to_vec();
                     (right().narrow)(band, x, &mut own);
@@ -223,16 +229,16 @@ fn wrong_products_of_few_columns_are_caught() {
         ],
     );
     let saturates = narrowing(|b, x, s| narrow_by(saturating, b, x, s));
-    assert_caught("narrow Q8_0", &[("sums saturate", saturates)]);
+    assert_detected("narrow Q8_0", &[("sums saturate", saturates)]);
     let minimums = narrowing(|b, x, s| narrow_by(minimums_added, b, x, s));
-    assert_caught("narrow Q4K", &[("minimums are added", minimums)]);
+    assert_detected("narrow Q4K", &[("minimums are added", minimums)]);
     let halves = narrowing(|b, x, s| narrow_by(one_scale_for_both_halves, b, x, s));
-    assert_caught("narrow Q6K", &[("the second scale is the first", halves)]);
+    assert_detected("narrow Q6K", &[("the second scale equals the first", halves)]);
 }
 
 #[test]
-fn wrong_panels_are_caught() {
-    assert_caught(
+fn wrong_panels_are_detected() {
+    assert_detected(
         "decode",
         &[
             (
@@ -243,13 +249,13 @@ fn wrong_panels_are_caught() {
                 }),
             ),
             (
-                "the last group is forgotten",
+                "the last group is missing",
                 decoding(|band, first, count, panels| {
                     (right().decode)(band, first, count.saturating_sub(1), panels);
                 }),
             ),
             (
-                "the first group is that of the unit",
+                "decoding starts at the unit's first group",
                 decoding(|band, first, count, panels| {
                     let each = band.layout.unit().0 / GROUP;
                     let first = if each > 1 { first / each * each } else { first.saturating_sub(1) };
@@ -269,26 +275,26 @@ fn wrong_panels_are_caught() {
         (right().decode)(band, first, count, panels);
         panels[0][0].scales[1][15] = panels[0][0].scales[0][15];
     });
-    assert_caught("decode Q6K", &[("one lane's second scale is the first", scale)]);
+    assert_detected("decode Q6K", &[("the second scale of a lane is its first", scale)]);
 }
 
 #[test]
-fn wrong_products_of_floats_are_caught() {
-    assert_caught(
+fn wrong_float_matmuls_are_detected() {
+    assert_detected(
         "floats",
         &[
             (
-                "the last input is forgotten",
+                "the last input is missing",
                 floating(|band, first, x, sums| {
                     (right().floats)(Band { columns: band.columns - 1, ..band }, first, x, sums);
                 }),
             ),
             (
-                "the first input is always the band's",
+                "the first input is always the band's first",
                 floating(|b, _, x, sums| (right().floats)(b, 0, x, sums)),
             ),
             (
-                "the last column is forgotten",
+                "the last column is missing",
                 floating(|band, first, x, sums| without_last_column(right().floats, band, first, x, sums)),
             ),
             (
@@ -305,26 +311,26 @@ fn wrong_products_of_floats_are_caught() {
         }
         (right().floats)(Band { bytes: &bytes, ..band }, first, x, sums);
     });
-    assert_caught("floats Bf16", &[("the columns of a pair are swapped", swapped)]);
+    assert_detected("floats Bf16", &[("the columns of a pair are swapped", swapped)]);
 }
 
 #[test]
-fn wrong_products_of_brain_floats_are_caught() {
-    assert_caught(
+fn wrong_bf16_matmuls_are_detected() {
+    assert_detected(
         "bf16",
         &[
             (
-                "the last pair is forgotten",
+                "the last pair is missing",
                 with_bf16(|band, first, x, sums| {
                     (right().bf16)(band, first, &x[..x.len() - sums.len()], sums);
                 }),
             ),
             (
-                "the first input is always the band's",
+                "the first input is always the band's first",
                 with_bf16(|b, _, x, sums| (right().bf16)(b, 0, x, sums)),
             ),
             (
-                "the last column is forgotten",
+                "the last column is missing",
                 with_bf16(|band, first, x, sums| without_last_column(right().bf16, band, first, x, sums)),
             ),
             (
@@ -339,7 +345,7 @@ fn wrong_products_of_brain_floats_are_caught() {
                 }),
             ),
             (
-                "only the upper inputs count",
+                "the lower input of each pair is ignored",
                 with_bf16(|band, first, x, sums| {
                     let x: Vec<u32> = x.iter().map(|word| word & 0xffff_0000).collect();
                     (right().bf16)(band, first, &x, sums);
@@ -356,38 +362,38 @@ fn keys_of(cells: Cells<'_>) -> Vec<u8> {
     }
 }
 
-fn without_last_dim(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [ChunkWeights], at: usize) {
+fn without_last_dim(q: &[f32], keys: Cells<'_>, next: &[u8], scores: &mut [ChunkWeights], at: usize) {
     let last = q.len() - scores.len();
     let q = [&q[..last], &vec![0.0; scores.len()]].concat();
-    (portable().attend.score)(&q, keys, ahead, scores, at);
+    (portable().attend.score)(&q, keys, next, scores, at);
 }
 
 fn queries_in_the_wrong_order(
     q: &[f32],
     keys: Cells<'_>,
-    ahead: &[u8],
+    next: &[u8],
     scores: &mut [ChunkWeights],
     at: usize,
 ) {
-    (portable().attend.score)(q, keys, ahead, scores, at);
+    (portable().attend.score)(q, keys, next, scores, at);
     scores.reverse();
 }
 
 fn without_last_position_of_tile(
     q: &[f32],
     keys: Cells<'_>,
-    ahead: &[u8],
+    next: &[u8],
     scores: &mut [ChunkWeights],
     at: usize,
 ) {
-    (portable().attend.score)(q, keys, ahead, scores, at);
+    (portable().attend.score)(q, keys, next, scores, at);
     scores.iter_mut().for_each(|scores| scores[at + 31] = 0.0);
 }
 
 fn scales_of_the_first_group(
     q: &[f32],
     keys: Cells<'_>,
-    ahead: &[u8],
+    next: &[u8],
     scores: &mut [ChunkWeights],
     at: usize,
 ) {
@@ -395,9 +401,9 @@ fn scales_of_the_first_group(
     if let Cells::Stored(Format::Q8_0, _) = keys {
         let first = bytes[..64].to_vec();
         bytes.chunks_exact_mut(64 + 1024).for_each(|group| group[..64].copy_from_slice(&first));
-        (portable().attend.score)(q, Cells::Stored(Format::Q8_0, &bytes), ahead, scores, at);
+        (portable().attend.score)(q, Cells::Stored(Format::Q8_0, &bytes), next, scores, at);
     } else {
-        (portable().attend.score)(q, keys, ahead, scores, at);
+        (portable().attend.score)(q, keys, next, scores, at);
     }
 }
 
@@ -418,14 +424,14 @@ fn shortened(
 }
 
 #[test]
-fn wrong_attention_is_caught() {
+fn wrong_attention_is_detected() {
     let attend = portable().attend;
-    assert_caught(
+    assert_detected(
         "score",
         &[
-            ("the last dim is forgotten", attending(AttendKernels { score: without_last_dim, ..attend })),
+            ("the last dim is missing", attending(AttendKernels { score: without_last_dim, ..attend })),
             (
-                "the last position is lost",
+                "the last position is missing",
                 attending(AttendKernels { score: without_last_position_of_tile, ..attend }),
             ),
         ],
@@ -433,10 +439,10 @@ fn wrong_attention_is_caught() {
     let scales = attending(AttendKernels { score: scales_of_the_first_group, ..attend });
     for width in WIDTHS.into_iter().filter(|&width| width > 1) {
         let order = attending(AttendKernels { score: queries_in_the_wrong_order, ..attend });
-        assert_caught(&format!("score F16 x{width}"), &[("queries are in the wrong order", order)]);
+        assert_detected(&format!("score F16 x{width}"), &[("queries are in the wrong order", order)]);
     }
-    assert_caught("score Q8_0", &[("all scales are the first group's", scales)]);
-    assert_caught(
+    assert_detected("score Q8_0", &[("all scales are the first group's", scales)]);
+    assert_detected(
         "blend",
         &[
             (
@@ -448,7 +454,7 @@ fn wrong_attention_is_caught() {
                 attending(AttendKernels { blend: |w, at, v, s| shortened(w, at, v, s, [0, 1]), ..attend }),
             ),
             (
-                "weights are those of another block",
+                "the weights of another block are used",
                 attending(AttendKernels {
                     blend: |w, at, v, s| {
                         let at = if at == 0 { BLOCK_POSITIONS } else { 0 };
@@ -458,7 +464,7 @@ fn wrong_attention_is_caught() {
                 }),
             ),
             (
-                "the last column is lost",
+                "the last column is missing",
                 attending(AttendKernels {
                     blend: |w, at, v, s| {
                         let kept = s[s.len() - 1];
@@ -477,9 +483,9 @@ fn weighing(weigh: fn(&mut ChunkWeights, Range<usize>, Option<f32>) -> MaxSum) -
 }
 
 #[test]
-fn wrong_weights_and_joints_are_caught() {
+fn wrong_weights_and_joins_are_detected() {
     let attend = portable().attend;
-    assert_caught(
+    assert_detected(
         "weigh",
         &[
             (
@@ -490,7 +496,7 @@ fn wrong_weights_and_joints_are_caught() {
                 }),
             ),
             (
-                "the last weight is not added up",
+                "the last weight is not in the sum",
                 weighing(|scores, seen, cap| {
                     let last = seen.end - 1;
                     let [top, sum] = (portable().attend.weigh)(scores, seen, cap);
@@ -510,13 +516,13 @@ fn wrong_weights_and_joints_are_caught() {
         ],
     );
     let uncapped = weighing(|scores, seen, _| (portable().attend.weigh)(scores, seen, None));
-    assert_caught("weigh, cap Some", &[("the cap is not heeded", uncapped)]);
-    assert_caught(
+    assert_detected("weigh, cap Some", &[("the cap is ignored", uncapped)]);
+    assert_detected(
         "join",
         &[
             ("nothing is joined", attending(AttendKernels { join: |_, _, _, _| {}, ..attend })),
             (
-                "the partial sum counts in full",
+                "the partial sum is not scaled",
                 attending(AttendKernels {
                     join: |running, result, [_, sum], sums| {
                         (portable().attend.join)(running, result, [running[0], sum], sums);
@@ -525,7 +531,7 @@ fn wrong_weights_and_joints_are_caught() {
                 }),
             ),
             (
-                "the last vector is left out",
+                "the last vector is missing",
                 attending(AttendKernels {
                     join: |running, result, partial, sums| {
                         let less = result.len() - 16;
@@ -539,7 +545,7 @@ fn wrong_weights_and_joints_are_caught() {
 }
 
 #[test]
-fn wrong_decoding_of_state_is_caught() {
+fn wrong_decoding_of_state_is_detected() {
     let attend = portable().attend;
     let keys = attending(AttendKernels {
         widen_keys: |format, tile, into| {
@@ -548,7 +554,7 @@ fn wrong_decoding_of_state_is_caught() {
         },
         ..attend
     });
-    assert_caught("widen_keys", &[("two positions are swapped", keys)]);
+    assert_detected("widen_keys", &[("two positions are swapped", keys)]);
     let values = attending(AttendKernels {
         widen_values: |mut values, into| {
             values.positions.end -= 1;
@@ -556,10 +562,10 @@ fn wrong_decoding_of_state_is_caught() {
         },
         ..attend
     });
-    assert_caught("widen_values", &[("the last position is left out", values)]);
+    assert_detected("widen_values", &[("the last position is missing", values)]);
     let halves = attending(AttendKernels {
         halve: |values, bytes| {
-            // Towards zero: one less where rounding went up.
+            // Rounds towards zero: one less where the kernel rounded up.
             (portable().attend.halve)(values, bytes);
             for (value, bytes) in values.iter().zip(bytes.as_chunks_mut().0) {
                 let half = half::f16::from_le_bytes(*bytes);
@@ -570,7 +576,7 @@ fn wrong_decoding_of_state_is_caught() {
         },
         ..attend
     });
-    assert_caught("halve", &[("digits are cut off", halves)]);
+    assert_detected("halve", &[("values are truncated", halves)]);
 }
 
 fn without_last(y: &mut [f32], kernel: impl FnOnce(&mut [f32])) {
@@ -581,36 +587,36 @@ fn without_last(y: &mut [f32], kernel: impl FnOnce(&mut [f32])) {
 }
 
 #[test]
-fn wrong_kernels_of_rows_are_caught() {
+fn wrong_row_kernels_are_detected() {
     let right = portable();
     let norm = |x: &[f32], w: &[f32], _: f32, y: &mut [f32]| (portable().norm)(x, w, 0.0, y);
-    assert_caught("norm", &[("epsilon is not added", Table { norm, ..right })]);
-    let rotate = |x: &[f32], turns: Rotation<'_>, pairing: Pairing, y: &mut [f32]| {
-        let sines: Vec<f32> = turns.sines.iter().map(|sine| -sine).collect();
-        (portable().rotate)(x, Rotation { sines: &sines, ..turns }, pairing, y);
+    assert_detected("norm", &[("epsilon is not added", Table { norm, ..right })]);
+    let rotate = |x: &[f32], rotation: Rotation<'_>, pairing: Pairing, y: &mut [f32]| {
+        let sines: Vec<f32> = rotation.sines.iter().map(|sine| -sine).collect();
+        (portable().rotate)(x, Rotation { sines: &sines, ..rotation }, pairing, y);
     };
-    assert_caught("rotate", &[("heads turn the other way", Table { rotate, ..right })]);
+    assert_detected("rotate", &[("heads are rotated in the other direction", Table { rotate, ..right })]);
     let gate = |_: Act, gate: &[f32], up: &[f32], y: &mut [f32]| (portable().gate)(Act::Silu, gate, up, y);
-    assert_caught("gate GeluTanh", &[("the act is always the same", Table { gate, ..right })]);
+    assert_detected("gate GeluTanh", &[("the activation function is always SiLU", Table { gate, ..right })]);
     let gate = |act: Act, gate: &[f32], up: &[f32], y: &mut [f32]| {
         without_last(y, |y| (portable().gate)(act, gate, up, y));
     };
-    assert_caught("gate", &[("the last value is left out", Table { gate, ..right })]);
+    assert_detected("gate", &[("the last value is missing", Table { gate, ..right })]);
     let add = |a: &[f32], b: &[f32], y: &mut [f32]| without_last(y, |y| (portable().add)(a, b, y));
-    assert_caught("add", &[("the last value is left out", Table { add, ..right })]);
+    assert_detected("add", &[("the last value is missing", Table { add, ..right })]);
     let scale = |x: &[f32], factor: f32, y: &mut [f32]| (portable().scale)(x, factor.abs(), y);
-    assert_caught("scale", &[("the factor loses its sign", Table { scale, ..right })]);
+    assert_detected("scale", &[("the factor loses its sign", Table { scale, ..right })]);
     let softcap = |values: &mut [f32], cap: f32| values.iter_mut().for_each(|x| *x = x.clamp(-cap, cap));
-    assert_caught("softcap", &[("values are cut off", Table { softcap, ..right })]);
+    assert_detected("softcap", &[("values are clamped", Table { softcap, ..right })]);
     let quantize = |x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]| {
         (portable().quantize)(x, codes, scales, sums);
         codes.iter_mut().filter(|code| **code == 127).for_each(|code| *code = 126);
     };
-    assert_caught("quantize", &[("the largest code is 126", Table { quantize, ..right })]);
+    assert_detected("quantize", &[("the largest code is 126", Table { quantize, ..right })]);
 }
 
-/// Quantizes groups of normal numbers as is right, by those levels that `left`
-/// says leave least: it adds up squares that are in steps of so many levels.
+/// Quantizes groups of normal numbers correctly, with the number of levels for which `left` is smallest.
+/// `left` gets the squared rounding errors in steps of the scale, and the number of levels.
 fn quantize_by(
     left: fn(&[f32], f32) -> f32,
     x: &[f32],
@@ -628,7 +634,7 @@ fn quantize_by(
             left(&squares, levels)
         };
         let lefts = [127.0, 126.0, 125.0, 124.0].map(|levels| (left(levels), levels));
-        // Of equal ones the first.
+        // The first of equal ones.
         let (_, levels) = lefts.into_iter().reduce(|a, b| if b.0 < a.0 { b } else { a }).expect("four");
         codes
             .iter_mut()
@@ -638,12 +644,12 @@ fn quantize_by(
     }
 }
 
-/// A square in steps of so many levels, in steps of 127.
+/// Converts a squared error from steps of `levels` levels to steps of 127.
 fn weight(levels: f32) -> f32 {
     127.0 * 127.0 / (levels * levels)
 }
 
-/// Adds up halves, quarters and so on, as vectors' lanes are.
+/// Adds halves, then quarters and so on, as the lanes of a vector are added.
 fn by_halves(squares: &[f32], levels: f32) -> f32 {
     let mut sums = squares.to_vec();
     while sums.len() > 1 {
@@ -653,22 +659,25 @@ fn by_halves(squares: &[f32], levels: f32) -> f32 {
     sums[0] * weight(levels)
 }
 
-/// Adds up one after another.
-fn in_turn(squares: &[f32], levels: f32) -> f32 {
+/// Adds one after another.
+fn sequentially(squares: &[f32], levels: f32) -> f32 {
     squares.iter().fold(0.0, |sum, square| sum + square) * weight(levels)
 }
 
 #[test]
-fn wrong_levels_are_caught() {
+fn wrong_levels_are_detected() {
     let right = portable();
     let halves = Table { quantize: |x, c, s, n| quantize_by(by_halves, x, c, s, n), ..right };
-    let turn = Table { quantize: |x, c, s, n| quantize_by(in_turn, x, c, s, n), ..right };
-    let most = Table { quantize: |x, c, s, n| quantize_by(|_, levels| -levels, x, c, s, n), ..right };
-    assert!(faults(&halves, "quantize").iter().all(|(_, fault)| fault.is_none()), "halves are right");
-    let wrong = [("levels are always 127", most), ("squares are added up in turn", turn)];
-    assert_caught("quantize", &wrong);
-    // Another order is within the bound: only bits tell it.
+    let sequential = Table { quantize: |x, c, s, n| quantize_by(sequentially, x, c, s, n), ..right };
+    let always_127 = Table { quantize: |x, c, s, n| quantize_by(|_, levels| -levels, x, c, s, n), ..right };
+    assert!(
+        faults(&halves, "quantize").iter().all(|(_, fault)| fault.is_none()),
+        "pairwise sums have no fault"
+    );
+    let wrong = [("levels are always 127", always_127), ("squares are added one after another", sequential)];
+    assert_detected("quantize", &wrong);
+    // Another order of additions is within the bound; only the comparison of bits detects it.
     let rows = rows::rows(&mut Random(6));
-    assert!(rows.iter().all(|row| rows::wrong_code(&turn, row).is_none()), "near enough");
-    assert!(rows.iter().any(|row| rows::unequal_codes(&turn, row).is_some()), "other bits");
+    assert!(rows.iter().all(|row| rows::wrong_code(&sequential, row).is_none()), "within the bound");
+    assert!(rows.iter().any(|row| rows::unequal_codes(&sequential, row).is_some()), "different bits");
 }

@@ -145,7 +145,7 @@ pub fn portable() -> Table {
     *tables().last().expect("the portable table is always there")
 }
 
-/// The unit of rounding of `f32`.
+/// The unit roundoff of `f32`.
 pub const U: f64 = f32::EPSILON as f64 / 2.0;
 
 /// The error of `n` successive roundings (Higham, §3.1).
@@ -154,7 +154,8 @@ pub fn gamma(n: usize) -> f64 {
     n / (1.0 - n)
 }
 
-/// The first value that differs from the expected one by more than its bound.
+/// Describes the first value that differs from the expected one by more than
+/// its bound.
 pub fn disagreement(got: &[f32], expected: &[f32], bounds: &[f64]) -> Option<String> {
     assert_eq!((got.len(), expected.len()), (bounds.len(), bounds.len()), "one bound for each value");
     let values = got.iter().zip(expected).zip(bounds).enumerate();

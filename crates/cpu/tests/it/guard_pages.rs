@@ -1,5 +1,5 @@
-//! No kernel reads or writes beyond its slices: every path of every table with
-//! all of its operands and results at the end of their pages, and at the begin.
+//! No kernel reads or writes outside its slices: every path of every table runs with all operands and
+//! results at the end of their pages, and at the start.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -10,13 +10,14 @@ use girih_cpu::kernels::{Rotation, Table, tables};
 
 use crate::fixture::Random;
 use crate::guarded::{Guarded, Side};
-use crate::paths::{Tally, paths};
+use crate::path::Tally;
+use crate::paths::paths;
 
 /// Cases of each path.
 const CASES: usize = 12;
 
-/// The table `tables()[TABLE]`, whose kernels get copies of all slices between
-/// which and a guarded page nothing lies, at the side `END` tells.
+/// The table `tables()[TABLE]`; its kernels get copies of all slices. A guarded page directly follows each
+/// copy if `END`, and precedes it otherwise.
 fn guarded<const TABLE: usize, const END: bool>() -> Table {
     Table {
         matmul: matmul::<TABLE, END>(),
@@ -25,11 +26,11 @@ fn guarded<const TABLE: usize, const END: bool>() -> Table {
             let (x, weight) = (copy::<_, END>(x), copy::<_, END>(weight));
             with::<_, END>(y, |y| (tables()[TABLE].norm)(&x, &weight, epsilon, y));
         },
-        rotate: |x, turns, pairing, y| {
+        rotate: |x, rotation, pairing, y| {
             let (x, cosines, sines) =
-                (copy::<_, END>(x), copy::<_, END>(turns.cosines), copy::<_, END>(turns.sines));
-            let turns = Rotation { cosines: &cosines, sines: &sines };
-            with::<_, END>(y, |y| (tables()[TABLE].rotate)(&x, turns, pairing, y));
+                (copy::<_, END>(x), copy::<_, END>(rotation.cosines), copy::<_, END>(rotation.sines));
+            let rotation = Rotation { cosines: &cosines, sines: &sines };
+            with::<_, END>(y, |y| (tables()[TABLE].rotate)(&x, rotation, pairing, y));
         },
         gate: |act, gate, up, y| {
             let (gate, up) = (copy::<_, END>(gate), copy::<_, END>(up));
@@ -134,10 +135,10 @@ fn attend<const TABLE: usize, const END: bool>() -> AttendKernels {
 }
 
 fn copy<T: Copy, const END: bool>(values: &[T]) -> Guarded<'_, T> {
-    Guarded::new(values, if END { Side::End } else { Side::Begin })
+    Guarded::new(values, if END { Side::End } else { Side::Start })
 }
 
-/// Calls `kernel` with a copy, which then replaces the slice.
+/// Calls `kernel` with a guarded copy, then copies the result back.
 fn with<T: Copy, const END: bool>(values: &mut [T], kernel: impl FnOnce(&mut [T])) {
     let before = values.to_vec();
     let mut guarded = copy::<T, END>(&before);
@@ -161,33 +162,33 @@ fn check(table: &Table) {
 }
 
 #[test]
-fn no_kernel_goes_beyond_the_end_of_its_slices() {
+fn no_kernel_accesses_memory_after_its_slices() {
     let all = [guarded::<0, true>, guarded::<1, true>, guarded::<2, true>, guarded::<3, true>];
-    assert!(tables().len() <= all.len(), "every table is guarded");
+    assert!(tables().len() <= all.len(), "add a guarded copy of the new table");
     all.iter().take(tables().len()).for_each(|table| check(&table()));
 }
 
 #[test]
-fn no_kernel_goes_before_the_begin_of_its_slices() {
+fn no_kernel_accesses_memory_before_its_slices() {
     let all = [guarded::<0, false>, guarded::<1, false>, guarded::<2, false>, guarded::<3, false>];
-    assert!(tables().len() <= all.len(), "every table is guarded");
+    assert!(tables().len() <= all.len(), "add a guarded copy of the new table");
     all.iter().take(tables().len()).for_each(|table| check(&table()));
 }
 
-/// The tests above would see it: a process that reads one value more is ended.
+/// A process that reads one value after a slice is killed, so the tests above would fail.
 #[test]
-fn going_beyond_is_a_fault() {
-    /// The signal of a fault, on every Unix.
+fn reading_after_a_slice_is_a_fault() {
+    /// The signal of a memory fault, the same on every Unix.
     const SIGSEGV: i32 = 11;
     let program = std::env::current_exe().expect("the test's own program");
-    let child = ["guard_pages::reads_beyond", "--exact", "--ignored"];
+    let child = ["guard_pages::reads_after_a_slice", "--exact", "--ignored"];
     let status = Command::new(program).args(child).output().expect("the program starts").status;
     assert_eq!(status.signal(), Some(SIGSEGV), "{status}");
 }
 
 #[test]
-#[ignore = "is ended by a fault, as the test beside it wants"]
-fn reads_beyond() {
+#[ignore = "faults on purpose; the test above runs it in a process of its own"]
+fn reads_after_a_slice() {
     let values = vec![1.0f32; 100];
-    println!("{}", Guarded::new(&values, Side::End).read_beyond());
+    println!("{}", Guarded::new(&values, Side::End).read_after());
 }

@@ -1,5 +1,4 @@
-//! Slices that end, or begin, at a page which nobody may touch: what reads or
-//! writes beyond them faults. Asking for memory ahead does not.
+//! Slices next to a page without access: a read or write outside them faults. A prefetch does not.
 
 #![allow(unsafe_code)]
 
@@ -10,53 +9,52 @@ use std::{ptr, slice};
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
 use rustix::param::page_size;
 
-/// Where a slice touches the page that nobody may touch.
+/// The side of a slice on which the guarded page lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    Begin,
+    Start,
     End,
 }
 
-/// A copy of a slice beside a page that nobody may touch.
+/// A copy of a slice next to a page without access.
 pub struct Guarded<'a, T> {
     mapping: *mut u8,
     mapped: usize,
     start: *mut T,
     len: usize,
-    /// What was copied lives as long: values may hold references.
+    /// Values may hold references, so the original must live as long.
     copied: PhantomData<&'a T>,
 }
 
 impl<'a, T: Copy> Guarded<'a, T> {
     pub fn new(values: &'a [T], side: Side) -> Guarded<'a, T> {
-        assert!(align_of::<T>() <= page_size(), "pages are aligned enough");
+        assert!(align_of::<T>() <= page_size(), "a page is aligned for every type");
         let bytes = size_of_val(values);
         let kept = bytes.next_multiple_of(page_size());
         let mapped = kept + page_size();
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place of the system's choice, over nothing.
+        // SAFETY: the system chooses the address of the new mapping, which overlaps no other.
         let mapping = unsafe { mm::mmap_anonymous(ptr::null_mut(), mapped, protection, MapFlags::PRIVATE) }
-            .expect("a few pages can be had");
+            .expect("the system can map a few pages");
         let mapping = mapping.cast::<u8>();
         let (guard, offset) = match side {
-            Side::Begin => (0, page_size()),
+            Side::Start => (0, page_size()),
             Side::End => (kept, kept - bytes),
         };
-        // SAFETY: the page is one of the new mapping, and nothing lies there.
+        // SAFETY: the page belongs to the new mapping and holds no value yet.
         unsafe { mm::mprotect(mapping.wrapping_add(guard).cast(), page_size(), MprotectFlags::empty()) }
-            .expect("a page of a new mapping can be protected");
+            .expect("the page belongs to the new mapping");
         let start = mapping.wrapping_add(offset).cast::<T>();
-        // SAFETY: `bytes` bytes from `start` on lie in the mapping and beside its
-        // guarded page, aligned, as they begin at a page or end there and a
-        // type's size is a multiple of its alignment.
+        // SAFETY: the `bytes` bytes from `start` on lie in the mapping, next to its guarded page. They are
+        // aligned, because they start or end at a page and a type's size is a multiple of its alignment.
         unsafe { ptr::copy_nonoverlapping(values.as_ptr(), start, values.len()) };
         Guarded { mapping, mapped, start, len: values.len(), copied: PhantomData }
     }
 
-    /// Reads the value that would stand beyond the end.
-    pub fn read_beyond(&self) -> T {
-        // SAFETY: not safe at all: it is meant to fault, in a process that is
-        // started for that, since the page behind the end may not be read.
+    /// Reads the value directly after the end.
+    pub fn read_after(&self) -> T {
+        // SAFETY: none: the read must fault, because the page after the end has no access. Only a process
+        // that is started for this calls the function.
         unsafe { self.start.wrapping_add(self.len).read_volatile() }
     }
 }
@@ -79,8 +77,7 @@ impl<T> DerefMut for Guarded<'_, T> {
 
 impl<T> Drop for Guarded<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own and whole, and no slice of it
-        // outlives the value.
-        unsafe { mm::munmap(self.mapping.cast(), self.mapped) }.expect("what was mapped can be unmapped");
+        // SAFETY: this value owns the whole mapping, and no slice of it outlives the value.
+        unsafe { mm::munmap(self.mapping.cast(), self.mapped) }.expect("the mapping is still there");
     }
 }

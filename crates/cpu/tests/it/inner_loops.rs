@@ -1,15 +1,13 @@
-//! Cycles of the main inner loops with their operands in the first cache, and
-//! bytes a second of the loops for few columns with each distance of reading ahead.
+//! Measures the cycles of the main inner loops with operands in L1, and the GB/s of the loops for few
+//! columns with each prefetch distance.
 //!
 //! ```text
 //! cargo test --release --locked -p girih-cpu --test it inner_loops -- --ignored --nocapture
 //! ```
-//! `scripts/inner_loops.py` counts the instructions of the same loops, and
-//! `docs/kernels.md` puts both side by side. Ticks are those of the time stamp
-//! counter, read before and after; a cycle is one of the core's clock, which a
-//! chain of dependent multiplications relates to ticks at the same time. What a
-//! call costs besides its loop is not counted: of two lengths the difference is.
-//! `GIRIH_ISA` names another table than the best.
+//! `scripts/inner_loops.py` counts the instructions of the same loops, and `docs/kernels.md` compares both.
+//! Ticks are those of the time stamp counter. A chain of dependent multiplications, timed before and after,
+//! converts them to cycles of the core's clock. The time of two lengths is subtracted, so that the call
+//! itself does not count. `GIRIH_ISA` names a table; the default is the best one.
 
 use std::hint::black_box;
 
@@ -21,17 +19,20 @@ use girih_cpu::kernels::{Table, by_name, tables};
 use girih_cpu::prefetch_distance::measure;
 use girih_graph::BLOCK_POSITIONS;
 
-use crate::bands::{Codes, Inputs, IntegerBand, IntegerInputs, Scales, coding, decoded, integer_layouts};
+use crate::bands::{
+    InputCodes, IntegerBand, IntegerInputs, WeightCodes, WeightScales, coding, decoded, integer_layouts,
+};
 use crate::fixture::Random;
 
-/// Rounds, of which the fastest counts.
+/// The number of rounds; the fastest counts.
 const ROUNDS: usize = 30;
 
 fn table() -> Table {
-    std::env::var("GIRIH_ISA").map_or(tables()[0], |name| by_name(&name).expect("a table of this machine"))
+    std::env::var("GIRIH_ISA")
+        .map_or(tables()[0], |name| by_name(&name).expect("a table that this machine can run"))
 }
 
-/// Ticks of a call, the least of several rounds.
+/// Ticks of a call, the minimum of several rounds.
 fn ticks(mut call: impl FnMut()) -> f64 {
     const CALLS: usize = 300;
     let mut least = f64::INFINITY;
@@ -43,13 +44,13 @@ fn ticks(mut call: impl FnMut()) -> f64 {
     least
 }
 
-/// The time stamp.
+/// Reads the time stamp counter.
 fn stamp() -> u64 {
     time_stamp().expect("this machine has a time stamp counter")
 }
 
-/// Cycles of the core's clock in a tick, by a chain of an exclusive or and a product, which
-/// take one cycle and three on all processors that have AVX2.
+/// Measures the core's cycles per tick with a chain of exclusive or and multiplication, which take one and
+/// three cycles on all processors with AVX2.
 fn clock() -> f64 {
     const STEPS: usize = 10_000;
     let key = black_box(0x9e37_79b9_7f4a_7c15u64);
@@ -63,29 +64,38 @@ fn clock() -> f64 {
     4.0 * STEPS as f64 / chain
 }
 
-/// Prints the ticks and cycles of one turn of a loop: `time` tells the ticks of
-/// so many turns.
-fn print(name: &str, [few, many]: [usize; 2], products: usize, time: impl Fn(usize) -> f64) {
+/// Prints the ticks and cycles of one iteration of a loop, and its multiply-accumulates per cycle. `time`
+/// returns the ticks of a number of iterations.
+fn print(name: &str, [few, many]: [usize; 2], multiply_accumulates: usize, time: impl Fn(usize) -> f64) {
     let before = clock();
     let [short, long] = [time(few), time(many)];
     let clock = f64::max(before, clock());
     let ticks = (long - short) / (many - few) as f64;
     let cycles = ticks * clock;
-    println!("{name:<28} {ticks:>8.2} {cycles:>8.2} {:>10.1} {clock:>8.3}", products as f64 / cycles);
+    println!(
+        "{name:<28} {ticks:>8.2} {cycles:>8.2} {:>10.1} {clock:>8.3}",
+        multiply_accumulates as f64 / cycles
+    );
 }
 
 fn tiles(table: &Table) {
     for layout in [Layout::Q4_0, Layout::Q8_0, Layout::Q4K, Layout::Q6K] {
         let coding = coding(layout);
         let mut random = Random(61);
-        let band = IntegerBand::random(layout, 8, Codes::Any, Scales::Moderate, &mut random);
-        let x = IntegerInputs::random(coding, 8, TILE, Inputs::Any, &mut random);
+        let band = IntegerBand::random(layout, 8, WeightCodes::Any, WeightScales::Moderate, &mut random);
+        let x = IntegerInputs::random(coding, 8, TILE, InputCodes::Any, &mut random);
         let panels = decoded(&band, 0, 8);
-        // Two half bands a call.
-        print(&format!("tile {layout:?} x{TILE}"), [2 * 2, 2 * 8], TILE * GROUP * BAND / 2, |turns| {
+        // A call computes two half bands.
+        print(&format!("tile {layout:?} x{TILE}"), [2 * 2, 2 * 8], TILE * GROUP * BAND / 2, |iterations| {
             let mut sums = [[0.0; BAND]; TILE];
             ticks(|| {
-                (table.matmul.tile)(coding, &panels, turns / 2, black_box(&x.words), black_box(&mut sums));
+                (table.matmul.tile)(
+                    coding,
+                    &panels,
+                    iterations / 2,
+                    black_box(&x.words),
+                    black_box(&mut sums),
+                );
             })
         });
     }
@@ -97,10 +107,10 @@ fn few_columns(table: &Table) {
             let coding = coding(layout);
             let mut random = Random(62);
             let each = layout.unit().0 / GROUP;
-            let band = IntegerBand::random(layout, 16, Codes::Any, Scales::Moderate, &mut random);
-            let x = IntegerInputs::random(coding, 16, columns, Inputs::Any, &mut random);
-            let products = columns * GROUP * BAND;
-            print(&format!("narrow {layout:?} x{columns}"), [8, 16], products, |groups| {
+            let band = IntegerBand::random(layout, 16, WeightCodes::Any, WeightScales::Moderate, &mut random);
+            let x = IntegerInputs::random(coding, 16, columns, InputCodes::Any, &mut random);
+            let multiply_accumulates = columns * GROUP * BAND;
+            print(&format!("narrow {layout:?} x{columns}"), [8, 16], multiply_accumulates, |groups| {
                 let band = Band {
                     layout,
                     columns: groups * GROUP,
@@ -118,7 +128,8 @@ fn few_columns(table: &Table) {
 
 fn panels(table: &Table) {
     for layout in integer_layouts() {
-        let band = IntegerBand::random(layout, DEPTH, Codes::Any, Scales::Moderate, &mut Random(63));
+        let band =
+            IntegerBand::random(layout, DEPTH, WeightCodes::Any, WeightScales::Moderate, &mut Random(63));
         print(&format!("decode {layout:?}"), [8, DEPTH], GROUP * BAND, |groups| {
             let mut panels = Box::new([[PanelGroup::ZERO; DEPTH]; 2]);
             ticks(|| {
@@ -135,13 +146,13 @@ fn floats(table: &Table) {
     {
         let bytes = vec![0x11; layout.band_bytes(128).expect("a small band")];
         let x = vec![0.5f32.to_bits(); 128 * columns];
-        // A turn is two columns of weights.
-        print(&format!("floats {layout:?} x{columns}"), [32, 64], 2 * columns * BAND, |turns| {
-            let bytes = &bytes[..layout.band_bytes(2 * turns).expect("a small band")];
-            let band = Band { layout, columns: 2 * turns, bytes };
+        // An iteration computes two columns of weights.
+        print(&format!("floats {layout:?} x{columns}"), [32, 64], 2 * columns * BAND, |iterations| {
+            let bytes = &bytes[..layout.band_bytes(2 * iterations).expect("a small band")];
+            let band = Band { layout, columns: 2 * iterations, bytes };
             let mut sums = [[0.0; BAND]; TILE];
             ticks(|| {
-                let x = &x[..2 * turns * columns];
+                let x = &x[..2 * iterations * columns];
                 (table.matmul.floats)(black_box(band), 0, black_box(x), black_box(&mut sums[..columns]));
             })
         });
@@ -152,12 +163,12 @@ fn bf16(table: &Table) {
     for columns in [1, 8, TILE] {
         let bytes = vec![0x11; Layout::Bf16.band_bytes(128).expect("a small band")];
         let x = vec![0x3f00_3f00; 64 * columns];
-        print(&format!("bf16 x{columns}"), [32, 64], 2 * columns * BAND, |turns| {
-            let bytes = &bytes[..Layout::Bf16.band_bytes(2 * turns).expect("a small band")];
-            let band = Band { layout: Layout::Bf16, columns: 2 * turns, bytes };
+        print(&format!("bf16 x{columns}"), [32, 64], 2 * columns * BAND, |iterations| {
+            let bytes = &bytes[..Layout::Bf16.band_bytes(2 * iterations).expect("a small band")];
+            let band = Band { layout: Layout::Bf16, columns: 2 * iterations, bytes };
             let mut sums = [[0.0; BAND]; TILE];
             ticks(|| {
-                let x = &x[..turns * columns];
+                let x = &x[..iterations * columns];
                 (table.matmul.bf16)(black_box(band), 0, black_box(x), black_box(&mut sums[..columns]));
             })
         });
@@ -194,14 +205,14 @@ fn attention(table: &Table) {
     }
 }
 
-/// Bytes a second of kernels with each distance of reading ahead, in turns, the
-/// best of each.
+/// Prints the GB/s of kernels with each prefetch distance: the distances alternate, and the best round of
+/// each counts.
 fn distances(table: &Table) {
     let layouts =
         [Layout::Q4_0, Layout::Q4_1, Layout::Q5_0, Layout::Q8_0, Layout::Bf16, Layout::F16, Layout::F32];
     for (threads, layout) in [1, 2].into_iter().flat_map(|threads| layouts.iter().map(move |l| (threads, *l)))
     {
-        let rates = measure(table, threads, layout).expect("memory for a trial");
+        let rates = measure(table, threads, layout).expect("memory for a measurement");
         let figures: Vec<String> = rates
             .iter()
             .map(|rate| format!("{:>8.2}{}", rate.bytes / 1e9, if rate.chosen { "*" } else { " " }))
@@ -211,21 +222,21 @@ fn distances(table: &Table) {
 }
 
 #[test]
-#[ignore = "measures, which takes half a minute of an idle machine in a release build"]
+#[ignore = "a measurement; takes half a minute on an idle machine in a release build"]
 fn inner_loops_are_timed() {
     let table = table();
     println!(
         "{:<28} {:>8} {:>8} {:>10} {:>8}   {}",
-        "loop", "ticks", "cycles", "products/c", "c/tick", table.name
+        "loop", "ticks", "cycles", "macs/cycle", "c/tick", table.name
     );
     [tiles, few_columns, panels, floats, bf16, attention].iter().for_each(|measure| measure(&table));
 }
 
 #[test]
-#[ignore = "measures, which takes a minute of an idle machine in a release build"]
-fn memory_is_read_with_each_distance() {
+#[ignore = "a measurement; takes a minute on an idle machine in a release build"]
+fn memory_is_read_with_each_prefetch_distance() {
     println!(
-        "GB/s with one column, then with four; distances of {}",
+        "GB/s with one column, then with four; prefetch distances: {}",
         PrefetchDistance::ALL.map(PrefetchDistance::name).join(", ")
     );
     distances(&table());

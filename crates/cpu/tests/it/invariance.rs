@@ -1,5 +1,5 @@
-//! Results are the same bits for any number of threads, for any cut of a prompt into steps, and
-//! whatever else is computed beside them.
+//! Results have the same bits for any number of threads, for any division of a prompt into
+//! steps, and whatever other sequences a step runs.
 
 use girih_cpu::kernels::packed::Layout;
 use girih_cpu::kernels::{Table, tables};
@@ -148,7 +148,7 @@ pub fn logits(runner: &mut dyn Runner, tokens: &[u32], chunk: usize) -> Vec<u32>
         let sequence = TestSequence::new(0, (index * chunk) as u32, tokens.len() as u32);
         all.extend(step(runner, Inputs::Tokens(tokens), &[sequence]));
     }
-    assert!(all.iter().all(|x: &f32| x.is_finite()), "logits are numbers");
+    assert!(all.iter().all(|x: &f32| x.is_finite()), "logits are finite");
     all.iter().map(|x| x.to_bits()).collect()
 }
 
@@ -212,7 +212,7 @@ fn rows_of_a_step_change_nothing_in_any_layout() {
     }
 }
 
-/// As above, with the same precision of activations for all matmuls.
+/// As above, with one precision of activations for all matmuls.
 #[test]
 fn rows_of_a_step_change_nothing_in_any_precision() {
     let tokens = tokens(4, 40);
@@ -303,7 +303,7 @@ fn output_rows_do_not_depend_on_other_output_rows() {
     }
 }
 
-/// The rows of an image see each other, wherever the step around it begins.
+/// The rows of an image attend to each other, wherever the step that contains them begins.
 #[test]
 fn rows_of_an_image_do_not_depend_on_steps() {
     let tokens = prompt(1);

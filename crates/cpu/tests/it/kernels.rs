@@ -1,17 +1,17 @@
-//! Every kernel of every table that vector instructions shape, at every length
-//! around their steps, against the references.
+//! Norms of every table at lengths around the sizes of vectors, compared with the reference; and the names
+//! of tables.
 
 use girih_cpu::kernels::{by_name, names, tables};
 use girih_tensor::reference;
 
 use crate::fixture::{Random, gamma};
 
-/// Lengths that end anywhere in a step, and long ones.
+/// Lengths with any remainder of a vector, and long ones.
 fn lengths() -> impl Iterator<Item = usize> {
     (0..=70).chain([127, 128, 129, 255, 1000, 4099])
 }
 
-/// Rows that are hard to add up, besides random ones.
+/// Rows whose sums are sensitive to rounding, and random ones.
 fn rows(len: usize, random: &mut Random) -> Vec<Vec<f32>> {
     let plain = random.numbers(len);
     let powers = (0..len).map(|_| random.number() * f32::powi(2.0, (random.bits() % 60) as i32 - 30));
@@ -21,8 +21,8 @@ fn rows(len: usize, random: &mut Random) -> Vec<Vec<f32>> {
     vec![plain, powers, cancelling, zeros, vec![1.0; len]]
 }
 
-fn agrees(got: f32, want: f64, bound: f64) -> bool {
-    (f64::from(got) - want).abs() <= bound
+fn agrees(got: f32, expected: f64, bound: f64) -> bool {
+    (f64::from(got) - expected).abs() <= bound
 }
 
 #[test]
@@ -32,15 +32,15 @@ fn normalised_rows_keep_their_bound() {
         for x in rows(len, &mut random) {
             let weight = random.numbers(len);
             let root = reference::root_mean_square(&x, f64::from(epsilon));
-            // As in the tests of the operator, but for the interpreter's rounding.
+            // As in the tests of the op, without the interpreter's rounding.
             let relative = gamma(len + 1) / 2.0 + gamma(7);
             for table in tables() {
                 let mut y = vec![f32::NAN; len];
                 (table.norm)(&x, &weight, epsilon, &mut y);
                 for (index, y) in y.iter().enumerate() {
-                    let want = f64::from(x[index]) / root * f64::from(weight[index]);
-                    let right = agrees(*y, want, relative * want.abs());
-                    assert!(right, "{}, value {index} of {len}: {y}, not {want}", table.name);
+                    let expected = f64::from(x[index]) / root * f64::from(weight[index]);
+                    let right = agrees(*y, expected, relative * expected.abs());
+                    assert!(right, "{}, value {index} of {len}: {y}, not {expected}", table.name);
                 }
             }
         }
@@ -48,10 +48,10 @@ fn normalised_rows_keep_their_bound() {
 }
 
 #[test]
-fn tables_go_by_their_names() {
+fn tables_are_found_by_name() {
     let have: Vec<_> = tables().iter().map(|table| table.name).collect();
     let known: Vec<_> = names().iter().filter(|name| have.contains(name)).collect();
-    assert_eq!(known, have.iter().collect::<Vec<_>>(), "best first, as the names are listed");
+    assert_eq!(known, have.iter().collect::<Vec<_>>(), "tables and names have one order, best first");
     for name in names() {
         match by_name(name) {
             Ok(table) => assert_eq!(table.name, *name),

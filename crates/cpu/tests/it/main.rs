@@ -21,6 +21,7 @@ mod linear_rows;
 mod outputs;
 mod packed;
 mod packed_store;
+mod path;
 mod paths;
 mod row_paths;
 mod row_timing;

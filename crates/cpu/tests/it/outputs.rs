@@ -1,28 +1,27 @@
-//! Every path of every kernel of every table on random cases against `f64`, and
-//! the edges of what weights and activations may hold.
+//! Compares every path of every kernel of every table with `f64`: on random cases, and on the extreme values
+//! of weights and activations.
 //!
 //! ```text
 //! GIRIH_OUTPUTS=1000000 cargo test --release --locked -p girih-cpu --test it a_million_outputs -- \
 //!     --ignored --nocapture
 //! ```
-//! checks so many outputs of each path, a million if nothing else is asked for,
-//! and prints of each the seed, how many there were, and the largest error as a
-//! fraction of its bound. `GIRIH_SEED` begins elsewhere.
+//! checks `GIRIH_OUTPUTS` outputs of each path, by default a million, and prints the seed, the number of
+//! outputs, and the largest error as a fraction of its bound. `GIRIH_SEED` sets the first seed.
 
 use girih_cpu::kernels::packed::{NARROW, TILE};
 use girih_cpu::kernels::tables;
 
 use crate::bands::{
-    CODES, Codes, INPUTS, IntegerBand, IntegerInputs, SCALES, Scales, coding, integer_layouts,
+    CODES, INPUTS, IntegerBand, IntegerInputs, SCALES, WeightCodes, WeightScales, coding, integer_layouts,
 };
 use crate::fixture::Random;
-use crate::paths::{Tally, check_narrow, check_tile, paths};
+use crate::path::Tally;
+use crate::paths::{check_narrow, check_tile, paths};
 
-/// Outputs of each path that the suite checks each time.
-const FEW: usize = 4000;
+/// Outputs of each path in the test that always runs.
+const USUAL_OUTPUTS: usize = 4000;
 
-/// Checks so many outputs of each path; `print` is told each path's table,
-/// name, seed and tally.
+/// Checks `count` outputs of each path; `print` gets the table, name, seed and tally of each.
 fn check_all(count: usize, seed: u64, print: impl Fn(&str, &str, u64, &Tally)) {
     for table in tables() {
         for (index, path) in paths().iter().enumerate() {
@@ -37,13 +36,14 @@ fn check_all(count: usize, seed: u64, print: impl Fn(&str, &str, u64, &Tally)) {
     }
 }
 
-fn number(name: &str, otherwise: usize) -> usize {
-    std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number of outputs, or a seed"))
+fn number(variable: &str, default: usize) -> usize {
+    std::env::var(variable)
+        .map_or(default, |text| text.parse().expect("GIRIH_OUTPUTS and GIRIH_SEED are whole numbers"))
 }
 
 #[test]
 fn random_outputs_of_every_path_keep_their_bound() {
-    check_all(FEW, 1000, |_, _, _, _| {});
+    check_all(USUAL_OUTPUTS, 1000, |_, _, _, _| {});
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_million_outputs_of_every_path_keep_their_bound() {
     });
 }
 
-/// Calls `check` with a band and columns of each kind.
+/// Calls `check` with weights and activations of each kind.
 fn each_edge(columns: &[usize], mut check: impl FnMut(&IntegerBand, &IntegerInputs, &str)) {
     let mut random = Random(31);
     for layout in integer_layouts() {
@@ -96,17 +96,17 @@ fn edge_values_keep_their_bound_in_tiles() {
     });
 }
 
-/// What is no number, in a file or among activations, does not come out as one.
+/// A column with an infinity or NaN has no finite result, and its neighbours stay finite.
 #[test]
-fn what_is_no_number_stays_none() {
+fn columns_with_an_infinity_or_nan_have_no_finite_results() {
     let mut random = Random(33);
     for layout in integer_layouts() {
         let groups = if layout.unit().0 > 32 { layout.unit().0 / 32 } else { 3 };
-        let band = IntegerBand::random(layout, groups, Codes::Any, Scales::Moderate, &mut random);
+        let band = IntegerBand::random(layout, groups, WeightCodes::Any, WeightScales::Moderate, &mut random);
         for (odd, columns) in
             [f32::INFINITY, f32::NEG_INFINITY, f32::NAN].into_iter().flat_map(|odd| [1, 8].map(|c| (odd, c)))
         {
-            // As rounding leaves it: codes of zero under a scale that says so.
+            // Quantizing yields codes of zero, and the infinity or NaN as the scale.
             let mut x = IntegerInputs::random(coding(layout), groups, columns, INPUTS[3], &mut random);
             let last = x.words.len() - 1;
             x.words[last] = odd.to_bits();
@@ -116,9 +116,13 @@ fn what_is_no_number_stays_none() {
             for table in tables() {
                 let mut sums = vec![[0.0; 32]; columns];
                 (table.matmul.narrow)(band.band(), &x.words, &mut sums);
-                let none = sums[columns - 1].iter().all(|sum| !sum.is_finite());
-                assert!(none, "{} {layout:?} x{columns}: {odd} is {:?}", table.name, sums[columns - 1]);
-                assert!(sums[..columns - 1].iter().flatten().all(|sum| sum.is_finite()), "its neighbours");
+                let right = sums[columns - 1].iter().all(|sum| !sum.is_finite());
+                assert!(right, "{} {layout:?} x{columns}: {odd} yields {:?}", table.name, sums[columns - 1]);
+                assert!(
+                    sums[..columns - 1].iter().flatten().all(|sum| sum.is_finite()),
+                    "{}: other columns are finite",
+                    table.name
+                );
             }
         }
     }

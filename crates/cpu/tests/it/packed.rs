@@ -1,5 +1,5 @@
-//! The kernels for packed weights of every table: integers equal to the plain
-//! ones bit for bit, these against integers in `f64`, and floats within their bound.
+//! The kernels for packed weights of every table: integer kernels have the bits of the portable ones, which
+//! are compared with `f64`, and float kernels are within their bound.
 
 use girih_cpu::kernels::packed::{
     BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, LANES, LINE, Layout, NARROW, Panel, PanelGroup, Scales,
@@ -9,15 +9,15 @@ use girih_cpu::kernels::{Table, tables};
 
 use crate::fixture::{Random, gamma, portable};
 
-/// What bytes are filled with: nothing in particular, or what is largest.
+/// What bytes are filled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fill {
     Random,
     Byte(u8),
 }
 
-/// Codes of weights and of activations: 0x81 is −127 of the latter, and 0x77
-/// the largest number of E2M1 among the former.
+/// Codes of weights and of activations. 0x81 is −127 among activations; 0x77 is the largest number of E2M1
+/// among weights.
 const FILLS: [[Fill; 2]; 9] = [
     [Fill::Random, Fill::Random],
     [Fill::Random, Fill::Byte(0x7f)],
@@ -34,12 +34,12 @@ fn bytes(fill: Fill, count: usize, random: &mut Random) -> Vec<u8> {
     (0..count).map(|_| if let Fill::Byte(byte) = fill { byte } else { random.bits() as u8 }).collect()
 }
 
-/// A band of so many groups, with scales of moderate size.
+/// A band of `groups` groups, with scales of moderate size.
 fn band(layout: Layout, groups: usize, fill: Fill, random: &mut Random) -> Vec<u8> {
     let (columns, unit) = layout.unit();
-    let (_, scales) = layout.parts().expect("it is a layout of integers");
+    let (_, scales) = layout.parts().expect("an integer layout");
     let mut band = bytes(fill, (groups * GROUP).div_ceil(columns) * unit, random);
-    // The last lines of a unit are numbers of two bytes each.
+    // The last lines of a unit hold numbers of two bytes.
     let lines = match scales {
         Scales::Half | Scales::Bytes | Scales::HalvedBytes => 1,
         Scales::HalfOffset | Scales::Sixes | Scales::Fours => 2,
@@ -64,7 +64,7 @@ fn band(layout: Layout, groups: usize, fill: Fill, random: &mut Random) -> Vec<u
     band
 }
 
-/// Activations of so many groups and columns, as words.
+/// Packed activations of `groups` groups and `columns` columns.
 fn activations(coding: Coding, groups: usize, columns: usize, fill: Fill, random: &mut Random) -> Vec<u32> {
     let mut words = Vec::new();
     for _ in 0..groups {
@@ -100,14 +100,14 @@ fn decoded(table: &Table, band: Band<'_>, first: usize, count: usize) -> [Panel;
     panels
 }
 
-/// Numbers of groups: units and panels that are full, and others.
+/// Numbers of groups, which fill units and panels completely or partly.
 const GROUP_COUNTS: [usize; 8] = [1, 2, 3, 8, 15, 16, 17, 40];
 
 /// Calls `check` with a band and activations of every kind.
 fn each_case(columns: &[usize], check: impl Fn(Band<'_>, &[u32], usize, usize, &str)) {
     let mut random = Random(21);
     for &layout in Layout::INTEGERS {
-        let coding = layout.coding().expect("it is a layout of integers");
+        let coding = layout.coding().expect("an integer layout");
         for groups in GROUP_COUNTS {
             for [weights, x] in FILLS {
                 let bytes = band(layout, groups, weights, &mut random);
@@ -123,7 +123,7 @@ fn each_case(columns: &[usize], check: impl Fn(Band<'_>, &[u32], usize, usize, &
 }
 
 #[test]
-fn products_with_few_columns_are_equal_in_all_tables() {
+fn matmuls_with_few_columns_are_equal_in_all_tables() {
     let all: Vec<usize> = (1..=NARROW).collect();
     each_case(&all, |band, x, _, columns, what| {
         let run = |table: &Table| {
@@ -131,17 +131,17 @@ fn products_with_few_columns_are_equal_in_all_tables() {
             (table.matmul.narrow)(band, x, &mut sums);
             bits(&sums)
         };
-        let want = run(&portable());
+        let expected = run(&portable());
         for table in tables() {
-            assert!(run(table) == want, "{}: {what}", table.name);
+            assert!(run(table) == expected, "{}: {what}", table.name);
         }
     });
 }
 
 #[test]
-fn panels_and_their_products_are_equal_in_all_tables() {
+fn panels_and_their_matmuls_are_equal_in_all_tables() {
     each_case(&[TILE / 3, 2 * TILE / 3, TILE], |band, x, groups, columns, what| {
-        let coding = band.layout.coding().expect("it is a layout of integers");
+        let coding = band.layout.coding().expect("an integer layout");
         let run = |table: &Table| {
             let mut sums = vec![[0.25; BAND]; columns];
             let each = coding.words() * columns;
@@ -152,29 +152,29 @@ fn panels_and_their_products_are_equal_in_all_tables() {
             }
             bits(&sums)
         };
-        let want = run(&portable());
+        let expected = run(&portable());
         for table in tables() {
-            assert!(run(table) == want, "{}: {what}", table.name);
+            assert!(run(table) == expected, "{}: {what}", table.name);
         }
     });
 }
 
 #[test]
-fn any_groups_can_be_decoded() {
+fn any_range_of_groups_can_be_decoded() {
     let mut random = Random(22);
     for &layout in Layout::INTEGERS {
         let bytes = band(layout, 40, Fill::Random, &mut random);
         let band = Band { layout, columns: 40 * GROUP, bytes: &bytes };
         for (first, count) in [(0, 16), (3, 1), (5, 16), (7, 2), (24, 16), (39, 1), (8, 0)] {
-            let want = decoded(&portable(), band, first, count);
+            let expected = decoded(&portable(), band, first, count);
             for table in tables() {
                 let got = decoded(table, band, first, count);
-                for (got, want) in got.as_flattened().iter().zip(want.as_flattened()) {
-                    let coding = layout.coding().expect("it is a layout of integers");
-                    let mut equal = got.codes == want.codes && got.scales[0] == want.scales[0];
-                    equal &= !coding.halves || got.scales[1] == want.scales[1];
-                    equal &= !coding.minimums || got.minimums[0] == want.minimums[0];
-                    equal &= !(coding.halves && coding.minimums) || got.minimums[1] == want.minimums[1];
+                for (got, expected) in got.as_flattened().iter().zip(expected.as_flattened()) {
+                    let coding = layout.coding().expect("an integer layout");
+                    let mut equal = got.codes == expected.codes && got.scales[0] == expected.scales[0];
+                    equal &= !coding.halves || got.scales[1] == expected.scales[1];
+                    equal &= !coding.minimums || got.minimums[0] == expected.minimums[0];
+                    equal &= !(coding.halves && coding.minimums) || got.minimums[1] == expected.minimums[1];
                     assert!(equal, "{} {layout:?}: {count} groups from {first}", table.name);
                 }
             }
@@ -182,9 +182,8 @@ fn any_groups_can_be_decoded() {
     }
 }
 
-/// The products of one column with a band out of panels, and how far a chain
-/// of roundings may lead away from them: three for each scale, and one for the
-/// sum of each group before the first is as old as the last.
+/// Returns the dot product of one column and a row of panels, and the size of its terms. A kernel has three
+/// roundings for each scale, and one for each addition to the chain of sums.
 fn exact(coding: Coding, panels: &[Panel], x: &[u32], row: usize) -> (f64, f64) {
     let (mut sum, mut size) = (0.0, 0.0);
     let panels = panels.iter().skip(row / LANES).step_by(2).flatten();
@@ -205,33 +204,33 @@ fn exact(coding: Coding, panels: &[Panel], x: &[u32], row: usize) -> (f64, f64) 
 }
 
 #[test]
-fn integer_products_keep_their_bound() {
+fn integer_matmuls_keep_their_bound() {
     each_case(&[1], |band, x, groups, _, what| {
-        let coding = band.layout.coding().expect("it is a layout of integers");
+        let coding = band.layout.coding().expect("an integer layout");
         let firsts = (0..groups).step_by(DEPTH);
         let panels: Vec<Panel> =
             firsts.flat_map(|first| decoded(&portable(), band, first, DEPTH.min(groups - first))).collect();
         let mut sums = [[f32::NAN; BAND]];
         (portable().matmul.narrow)(band, x, &mut sums);
         for (row, got) in sums[0].iter().enumerate() {
-            let (want, size) = exact(coding, &panels, x, row);
+            let (expected, size) = exact(coding, &panels, x, row);
             let bound = gamma(3 + 2 * coding.sums() * groups) * size;
-            assert!((f64::from(*got) - want).abs() <= bound, "{what}, row {row}: {got}, not {want}");
+            assert!((f64::from(*got) - expected).abs() <= bound, "{what}, row {row}: {got}, not {expected}");
         }
     });
 }
 
-/// Two products that an instruction adds up in 16 bits leave them here (255 · 127 · 2),
-/// so that the tests above see whether it saturates.
+/// The sum of two products reaches 255 · 127 · 2, which exceeds 16 bits, so that the tests above detect an
+/// instruction that saturates.
 #[test]
-fn cases_reach_beyond_16_bits() {
+fn sums_of_two_products_exceed_16_bits() {
     let mut random = Random(23);
     for &layout in Layout::INTEGERS {
         let (fill, largest) = match layout {
             Layout::Q8_0 => (0xff, 255),
             Layout::Iq4Nl | Layout::Iq4Xs => (0xff, 241),
             Layout::Mxfp4 => (0x77, 24),
-            other => (0xff, (1 << other.coding().expect("it is a layout of integers").bits) - 1),
+            other => (0xff, (1 << other.coding().expect("an integer layout").bits) - 1),
         };
         let bytes = band(layout, 8, Fill::Byte(fill), &mut random);
         let band = Band { layout, columns: 8 * GROUP, bytes: &bytes };
@@ -239,7 +238,7 @@ fn cases_reach_beyond_16_bits() {
         let mut codes = panels.iter().flat_map(|panel| panel[0].codes.as_flattened());
         assert!(codes.all(|&code| code == largest), "{layout:?}");
     }
-    let coding = Layout::Q8_0.coding().expect("it is a layout of integers");
+    let coding = Layout::Q8_0.coding().expect("an integer layout");
     assert!(activations(coding, 1, 1, Fill::Byte(0x7f), &mut random)[..8].iter().all(|&x| x == 0x7f7f_7f7f));
 }
 
@@ -249,7 +248,7 @@ fn float_band(layout: Layout, columns: usize, random: &mut Random) -> Vec<u8> {
     let mut band = Vec::new();
     for _ in 0..columns.div_ceil(unit) * bytes / 4 {
         let number = random.number().to_bits();
-        // Two halves of sizes below two, or two bf16 numbers, or a float.
+        // Two numbers in half precision below two, two in bf16, or one float.
         let halves = (random.bits() as u32 & 0xbfff_bfff).to_le_bytes();
         let bf16 = (number & 0xffff_0000 | random.number().to_bits() >> 16).to_le_bytes();
         band.extend(match layout {
@@ -262,7 +261,7 @@ fn float_band(layout: Layout, columns: usize, random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn float_products_keep_their_bound() {
+fn float_matmuls_keep_their_bound() {
     let mut random = Random(24);
     for layout in [Layout::Bf16, Layout::F16, Layout::F32] {
         for (inputs, first) in [(2, 0), (6, 2), (64, 0), (300, 44)] {
@@ -277,21 +276,25 @@ fn float_products_keep_their_bound() {
                     let mut sums = vec![[0.5; BAND]; columns];
                     (table.matmul.floats)(band, first, &words, &mut sums);
                     for (column, row) in (0..columns).flat_map(|c| (0..BAND).map(move |row| (c, row))) {
-                        let (mut want, mut size) = (0.5, 0.5);
+                        let (mut expected, mut size) = (0.5, 0.5);
                         for input in first..inputs {
                             let bytes = &bytes[input / unit * unit_bytes..];
                             let weight = f64::from(layout.float(bytes, input % unit, row));
                             let term = weight * f64::from(x[(input - first) * columns + column]);
-                            want += term;
+                            expected += term;
                             size += term.abs();
                         }
                         let got = f64::from(sums[column][row]);
-                        let right = (got - want).abs() <= gamma(inputs - first + 1) * size;
-                        assert!(right, "{} {layout:?}, {inputs} x {columns}: {got}, not {want}", table.name);
+                        let right = (got - expected).abs() <= gamma(inputs - first + 1) * size;
+                        assert!(
+                            right,
+                            "{} {layout:?}, {inputs} x {columns}: {got}, not {expected}",
+                            table.name
+                        );
                     }
                     all.push(bits(&sums));
                 }
-                // The portable table rounds each product, the others fuse.
+                // The portable table rounds each product; the others use fused multiply-adds.
                 let fused = &all[..all.len() - 1];
                 assert!(fused.windows(2).all(|pair| pair[0] == pair[1]), "{layout:?}, {inputs} x {columns}");
             }
@@ -299,8 +302,8 @@ fn float_products_keep_their_bound() {
     }
 }
 
-/// The bits that the words of [`MatmulKernels::bf16`](girih_cpu::kernels::packed::MatmulKernels)
-/// say: where all numbers are normal, all tables yield them.
+/// If all numbers are normal, all tables yield the bits that
+/// [`MatmulKernels::bf16`](girih_cpu::kernels::packed::MatmulKernels) defines.
 #[test]
 fn bf16_products_are_added_in_one_order() {
     let mut random = Random(26);
@@ -312,12 +315,12 @@ fn bf16_products_are_added_in_one_order() {
             let bf16 = |x: f32| u32::from(half::bf16::from_f32(x).to_bits());
             let x: Vec<u32> =
                 (0..count).map(|_| bf16(random.number()) | bf16(random.number()) << 16).collect();
-            let mut want = vec![[0.5; BAND]; columns];
+            let mut expected = vec![[0.5; BAND]; columns];
             for (column, row) in (0..columns).flat_map(|c| (0..BAND).map(move |row| (c, row))) {
                 let units = bytes.chunks_exact(2 * LINE).skip(first / 2);
                 for (unit, x) in units.zip(x.chunks_exact(columns)) {
                     let weight = |half| Layout::Bf16.float(unit, half, row);
-                    let sum = &mut want[column][row];
+                    let sum = &mut expected[column][row];
                     *sum = weight(1).mul_add(f32::from_bits(x[column] & 0xffff_0000), *sum);
                     *sum = weight(0).mul_add(f32::from_bits(x[column] << 16), *sum);
                 }
@@ -325,23 +328,22 @@ fn bf16_products_are_added_in_one_order() {
             for table in tables() {
                 let mut sums = vec![[0.5; BAND]; columns];
                 (table.matmul.bf16)(band, first, &x, &mut sums);
-                assert!(bits(&sums) == bits(&want), "{}, {inputs} x {columns}", table.name);
+                assert!(bits(&sums) == bits(&expected), "{}, {inputs} x {columns}", table.name);
             }
         }
     }
 }
 
-/// The smallest and the largest exponents of scales that are powers of two, as
-/// far as products with them are numbers.
+/// Scales with the smallest and the largest exponents for which products are finite.
 #[test]
-fn powers_of_two_are_exact() {
+fn power_of_two_scales_are_exact() {
     let mut random = Random(25);
     for exponent in [0, 1, 2, 3, 127, 128, 231] {
         let mut bytes = band(Layout::Mxfp4, 2, Fill::Random, &mut random);
         let at = bytes.len() - LINE;
         bytes[at..].fill(exponent);
         let band = Band { layout: Layout::Mxfp4, columns: 2 * GROUP, bytes: &bytes };
-        let coding = band.layout.coding().expect("it is a layout of integers");
+        let coding = band.layout.coding().expect("an integer layout");
         let x = activations(coding, 2, 1, Fill::Random, &mut random);
         let run = |table: &Table| {
             let mut sums = vec![[f32::NAN; BAND]];
@@ -350,33 +352,32 @@ fn powers_of_two_are_exact() {
         };
         for table in tables() {
             let panels = decoded(table, band, 0, 2);
-            let want = 2.0_f64.powi(i32::from(exponent) - 128);
+            let expected = 2.0_f64.powi(i32::from(exponent) - 128);
             let scales = panels.iter().flat_map(|panel| [panel[0].scales[0], panel[1].scales[0]]);
-            assert!(scales.flatten().all(|scale| f64::from(scale) == want), "{}: {exponent}", table.name);
+            assert!(scales.flatten().all(|scale| f64::from(scale) == expected), "{}: {exponent}", table.name);
             assert!(run(table) == run(&portable()), "{}: {exponent}", table.name);
         }
     }
 }
 
-/// An infinite scale, or one that is too large, yields no number, and the same in
-/// every table.
+/// An infinite or too large scale yields only infinity or NaN, and the same in every table.
 #[test]
-fn scales_that_cannot_be_counted_yield_no_number() {
+fn infinite_and_too_large_scales_yield_no_finite_sum() {
     let mut random = Random(26);
-    // Of half precision 0x7c00 is an infinity.
+    // 0x7c00 is infinity in half precision.
     for (layout, scale) in [(Layout::Q4_0, [0, 0x7c]), (Layout::Mxfp4, [233; 2]), (Layout::Mxfp4, [255; 2])] {
         let mut bytes = band(layout, 2, Fill::Random, &mut random);
         let at = bytes.len() - LINE;
         bytes[at..].chunks_exact_mut(2).for_each(|two| two.copy_from_slice(&scale));
         let band = Band { layout, columns: 2 * GROUP, bytes: &bytes };
-        let coding = layout.coding().expect("it is a layout of integers");
+        let coding = layout.coding().expect("an integer layout");
         let few = activations(coding, 2, 1, Fill::Random, &mut random);
         let many = activations(coding, 2, TILE, Fill::Random, &mut random);
         let run = |table: &Table| {
             let (mut narrow, mut tile) = ([[0.0; BAND]; 1], [[0.0; BAND]; TILE]);
             (table.matmul.narrow)(band, &few, &mut narrow);
             (table.matmul.tile)(coding, &decoded(table, band, 0, 2), 2, &many, &mut tile);
-            // The bits of NaN are the processor's.
+            // The bits of a NaN depend on the processor.
             let number = |sum: &f32| if sum.is_nan() { f32::NAN.to_bits() } else { sum.to_bits() };
             let sums: Vec<u32> = narrow.iter().chain(&tile).flatten().map(number).collect();
             sums

@@ -1,5 +1,5 @@
-//! Kept weights: loading them yields the same bits as packing, and everything else that a store returns
-//! is refused with a reason and packed again.
+//! Cached packed weights: loading them yields the same bits as packing. Anything else that a store
+//! returns is refused with a reason, and the weights are packed again.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -51,13 +51,13 @@ struct Shelf(Arc<Mutex<Kept>>);
 struct Kept {
     files: HashMap<PackKey, Vec<u8>>,
     notes: Vec<String>,
-    /// The offset from which on writing fails, if it does.
+    /// Writes at or beyond this offset fail, if it is set.
     full_at: Option<u64>,
     /// The bytes returned for any key, if set.
     foreign: Option<Vec<u8>>,
     /// The number of threads that write.
     writers: usize,
-    /// Whether the returned bytes are also a file.
+    /// Whether the returned bytes are also available as a file.
     has_files: bool,
 }
 
@@ -85,7 +85,7 @@ impl Shelf {
 struct Bytes(Vec<u8>, Option<File>);
 
 impl Bytes {
-    /// Bytes that are also a file, which is removed already.
+    /// Bytes that are also an open file, which is already removed from its folder.
     fn in_file(bytes: Vec<u8>) -> Bytes {
         let path = std::env::temp_dir().join(format!("girih-pack-{}", std::process::id()));
         std::fs::write(&path, &bytes).unwrap();
@@ -188,12 +188,12 @@ fn kept_weights_compute_the_same_bits() {
         let source = Source::random(&graph, &mut Random(dtype as u64));
         let (named, shelf) = (Named::new(&source, 1), Shelf::default());
         let want = logits(&graph, &source, None, 2);
-        assert_eq!(logits(&graph, &named, Some(&shelf), 1), want, "{dtype}, packed and kept");
+        assert_eq!(logits(&graph, &named, Some(&shelf), 1), want, "{dtype}, packed and cached");
         let (all, file) = (named.read(), shelf.file());
         for threads in 1..4 {
             assert_eq!(logits(&graph, &named, Some(&shelf), threads), want, "{dtype} from the store");
         }
-        // Only vectors are still read from the source.
+        // Now only vectors are read from the source.
         let read = named.read();
         assert!(read < all / 10, "{dtype}: {read} of {all} bytes were read again");
         assert_eq!(shelf.notes(), [""; 0]);
@@ -242,8 +242,8 @@ fn damaged_weights_are_refused_and_packed_again() {
     }
 }
 
-/// Comparison or a digest covers every byte that matters: a flipped byte is refused, or is padding and
-/// changes nothing.
+/// Every byte that matters is compared or covered by a digest: a flipped byte is refused, or it is
+/// padding and changes nothing.
 #[test]
 fn no_flipped_byte_is_accepted() {
     let (graph, source) = q4_0();

@@ -1,105 +1,67 @@
-//! The paths through the kernels, each with a check of one random case against
-//! `f64` and the bound that follows from its roundings. What the tests of
-//! outputs, of guard pages and of broken kernels share.
+//! All paths through the kernels, which the tests of outputs, guard pages and broken kernels share; and the
+//! paths of matmuls.
 
 use girih_cpu::kernels::Table;
 use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, NARROW, PanelGroup, Sums, TILE};
 
 use crate::bands::{
-    self, CODES, INPUTS, IntegerBand, IntegerInputs, SCALES, below, brain_product, brain_words, coding,
-    decoded, float_band, float_product, mostly_first,
+    self, CODES, INPUTS, IntegerBand, IntegerInputs, SCALES, below, bf16_dot_product, bf16_words, coding,
+    decoded, float_band, float_dot_product, mostly_first,
 };
 use crate::fixture::Random;
-
-/// What checks have seen of one path.
-#[derive(Default)]
-pub struct Tally {
-    pub outputs: usize,
-    /// The largest error of those within their bounds, as a fraction of it.
-    pub worst: f64,
-    /// The first output beyond its bound.
-    pub fault: Option<String>,
-}
-
-impl Tally {
-    /// One output.
-    pub fn see(&mut self, got: f32, want: f64, bound: f64, what: impl FnOnce() -> String) {
-        let distance = (f64::from(got) - want).abs();
-        // A distance that is no number is no agreement.
-        let agrees = distance <= bound;
-        self.outputs += 1;
-        if agrees && distance > 0.0 {
-            self.worst = self.worst.max(distance / bound);
-        }
-        if !agrees {
-            self.fault.get_or_insert_with(|| format!("{}: {got}, not {want} within {bound:e}", what()));
-        }
-    }
-
-    /// Outputs that have to be exactly right.
-    pub fn see_exact(&mut self, outputs: usize, fault: Option<String>) {
-        self.outputs += outputs;
-        self.fault = self.fault.take().or(fault);
-    }
-}
-
-type Check = Box<dyn Fn(&Table, &mut Random, &mut Tally)>;
-
-/// A path through a kernel: a kernel with what it chooses its loop by.
-pub struct Path {
-    pub name: String,
-    /// Checks all outputs of one random case.
-    pub check: Check,
-}
-
-impl Path {
-    pub fn new(name: String, check: impl Fn(&Table, &mut Random, &mut Tally) + 'static) -> Path {
-        Path { name, check: Box::new(check) }
-    }
-}
+use crate::path::{KernelPath, Tally};
 
 /// Every path of every kernel.
-pub fn paths() -> Vec<Path> {
-    let mut paths = products();
+pub fn paths() -> Vec<KernelPath> {
+    let mut paths = matmuls();
     paths.extend(crate::attend_paths::paths());
     paths.extend(crate::row_paths::paths());
     paths
 }
 
-/// The paths of what multiplies packed weights.
-fn products() -> Vec<Path> {
+/// The paths of the kernels for packed weights.
+fn matmuls() -> Vec<KernelPath> {
     let mut paths = Vec::new();
     for layout in bands::integer_layouts() {
         for columns in 1..=NARROW {
-            paths.push(Path::new(format!("narrow {layout:?} x{columns}"), move |table, random, tally| {
-                narrow(table, layout, columns, random, tally);
-            }));
+            paths.push(KernelPath::new(
+                format!("narrow {layout:?} x{columns}"),
+                move |table, random, tally| {
+                    narrow(table, layout, columns, random, tally);
+                },
+            ));
         }
-        paths.push(Path::new(format!("decode {layout:?}"), move |table, random, tally| {
+        paths.push(KernelPath::new(format!("decode {layout:?}"), move |table, random, tally| {
             decode(table, layout, random, tally);
         }));
         for columns in [TILE / 3, 2 * TILE / 3, TILE] {
-            paths.push(Path::new(format!("tile {layout:?} x{columns}"), move |table, random, tally| {
-                tile(table, layout, columns, random, tally);
-            }));
+            paths.push(KernelPath::new(
+                format!("tile {layout:?} x{columns}"),
+                move |table, random, tally| {
+                    tile(table, layout, columns, random, tally);
+                },
+            ));
         }
     }
     for layout in [Layout::Bf16, Layout::F16, Layout::F32] {
         for columns in (1..=NARROW).chain([TILE]) {
-            paths.push(Path::new(format!("floats {layout:?} x{columns}"), move |table, random, tally| {
-                floats(table, layout, columns, random, tally);
-            }));
+            paths.push(KernelPath::new(
+                format!("floats {layout:?} x{columns}"),
+                move |table, random, tally| {
+                    floats(table, layout, columns, random, tally);
+                },
+            ));
         }
     }
     for columns in (1..=NARROW).chain([TILE]) {
-        paths.push(Path::new(format!("bf16 x{columns}"), move |table, random, tally| {
+        paths.push(KernelPath::new(format!("bf16 x{columns}"), move |table, random, tally| {
             bf16(table, columns, random, tally);
         }));
     }
     paths
 }
 
-/// A random band of up to 20 groups, or of up to three units of eight.
+/// A random band: up to 20 groups, or up to three units of eight groups.
 fn random_band(layout: Layout, random: &mut Random) -> IntegerBand {
     let each = layout.unit().0 / GROUP;
     let groups = if each == 1 { 1 + below(20, random) } else { each * (1 + below(3, random)) };
@@ -114,14 +76,14 @@ fn narrow(table: &Table, layout: Layout, columns: usize, random: &mut Random, ta
     check_narrow(table, &band, &x, tally);
 }
 
-/// Checks all products of a band.
+/// Checks `narrow` on a whole band.
 pub fn check_narrow(table: &Table, band: &IntegerBand, x: &IntegerInputs, tally: &mut Tally) {
     let mut sums = vec![[f32::NAN; BAND]; x.columns];
     (table.matmul.narrow)(band.band(), &x.words, &mut sums);
-    see_products(band, 0, x, &sums, |_, _| 0.0, tally);
+    record_sums(band, 0, x, &sums, |_, _| 0.0, tally);
 }
 
-fn see_products(
+fn record_sums(
     band: &IntegerBand,
     first: usize,
     x: &IntegerInputs,
@@ -131,8 +93,9 @@ fn see_products(
 ) {
     for (column, sums) in sums.iter().enumerate() {
         for (row, got) in sums.iter().enumerate() {
-            let (want, bound) = band.product(row, column, first, x, start(column, row));
-            tally.see(*got, want, bound, || format!("row {row}, column {column}, {} groups", x.groups));
+            let (expected, bound) = band.dot_product(row, column, first, x, start(column, row));
+            tally
+                .record(*got, expected, bound, || format!("row {row}, column {column}, {} groups", x.groups));
         }
     }
 }
@@ -145,7 +108,7 @@ fn decode(table: &Table, layout: Layout, random: &mut Random, tally: &mut Tally)
     (table.matmul.decode)(band.band(), first, count, &mut panels);
     let what = band.wrong_panels(&panels, first, count);
     let what = what.map(|what| format!("{count} groups from {first} of {}: {what}", band.groups));
-    tally.see_exact(count * GROUP * BAND, what);
+    tally.record_exact(count * GROUP * BAND, what);
 }
 
 fn tile(table: &Table, layout: Layout, columns: usize, random: &mut Random, tally: &mut Tally) {
@@ -157,7 +120,7 @@ fn tile(table: &Table, layout: Layout, columns: usize, random: &mut Random, tall
     check_tile(table, &band, first, &x, random, tally);
 }
 
-/// Checks the products of a panel from group `first` of a band on.
+/// Checks `tile` on the panels from group `first` of a band on.
 pub fn check_tile(
     table: &Table,
     band: &IntegerBand,
@@ -171,11 +134,11 @@ pub fn check_tile(
         (0..x.columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();
     let mut sums = start.clone();
     (table.matmul.tile)(coding(band.layout), &panels, x.groups, &x.words, &mut sums);
-    see_products(band, first, x, &sums, |column, row| start[column][row], tally);
+    record_sums(band, first, x, &sums, |column, row| start[column][row], tally);
 }
 
 fn floats(table: &Table, layout: Layout, columns: usize, random: &mut Random, tally: &mut Tally) {
-    // Any number of inputs, from any column that begins a unit on.
+    // Any number of inputs, from any column at which a unit starts.
     let inputs = 1 + below(70, random);
     let first = below(inputs, random) / 2 * 2;
     let bytes = float_band(layout, inputs, random);
@@ -188,26 +151,26 @@ fn floats(table: &Table, layout: Layout, columns: usize, random: &mut Random, ta
     let mut sums = start.clone();
     (table.matmul.floats)(band, first, &words, &mut sums);
     for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {
-        let (want, bound) = float_product(band, [row, column], first, &x, &start);
+        let (expected, bound) = float_dot_product(band, [row, column], first, &x, &start);
         let what = || format!("row {row}, column {column}, inputs {first}..{inputs}");
-        tally.see(sums[column][row], want, bound, what);
+        tally.record(sums[column][row], expected, bound, what);
     }
 }
 
 fn bf16(table: &Table, columns: usize, random: &mut Random, tally: &mut Tally) {
-    // At times more than are widened at once.
+    // Sometimes more than are widened at once.
     let inputs = 1 + below(if random.bits().is_multiple_of(8) { 600 } else { 70 }, random);
     let first = below(inputs, random) / 2 * 2;
     let bytes = float_band(Layout::Bf16, inputs, random);
     let band = Band { layout: Layout::Bf16, columns: inputs, bytes: &bytes };
-    let words = brain_words(inputs - first, columns, random);
+    let words = bf16_words(inputs - first, columns, random);
     let start: Vec<Sums> =
         (0..columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();
     let mut sums = start.clone();
     (table.matmul.bf16)(band, first, &words, &mut sums);
     for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {
-        let (want, bound) = brain_product(band, [row, column], first, &words, &start);
+        let (expected, bound) = bf16_dot_product(band, [row, column], first, &words, &start);
         let what = || format!("row {row}, column {column}, inputs {first}..{inputs}");
-        tally.see(sums[column][row], want, bound, what);
+        tally.record(sums[column][row], expected, bound, what);
     }
 }

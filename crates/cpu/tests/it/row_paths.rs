@@ -6,31 +6,31 @@ use girih_tensor::reference;
 
 use crate::bands::below;
 use crate::fixture::{Random, U, gamma};
-use crate::paths::{Path, Tally};
+use crate::path::{KernelPath, Tally};
 use crate::rows::{edge, exact_gate, unequal_codes, wrong_code};
 
-pub fn paths() -> Vec<Path> {
+pub fn paths() -> Vec<KernelPath> {
     let mut paths = vec![
-        Path::new("norm".into(), norm),
-        Path::new("add".into(), add),
-        Path::new("scale".into(), scale),
-        Path::new("softcap".into(), softcap),
-        Path::new("quantize".into(), quantize),
+        KernelPath::new("norm".into(), norm),
+        KernelPath::new("add".into(), add),
+        KernelPath::new("scale".into(), scale),
+        KernelPath::new("softcap".into(), softcap),
+        KernelPath::new("quantize".into(), quantize),
     ];
     for pairing in [Pairing::Halves, Pairing::Neighbours] {
-        paths.push(Path::new(format!("rotate {pairing:?}"), move |table, random, tally| {
+        paths.push(KernelPath::new(format!("rotate {pairing:?}"), move |table, random, tally| {
             rotate(table, pairing, random, tally);
         }));
     }
     for &act in Act::ALL {
-        paths.push(Path::new(format!("gate {act:?}"), move |table, random, tally| {
+        paths.push(KernelPath::new(format!("gate {act:?}"), move |table, random, tally| {
             gate(table, act, random, tally);
         }));
     }
     paths
 }
 
-/// A length that ends anywhere in a vector.
+/// A random length, with any remainder of a vector.
 fn length(random: &mut Random) -> usize {
     1 + below(200, random)
 }
@@ -46,14 +46,13 @@ fn norm(table: &Table, random: &mut Random, tally: &mut Tally) {
     let root = reference::root_mean_square(&x, f64::from(epsilon));
     let mut y = vec![f32::NAN; len];
     (table.norm)(&x, &weight, epsilon, &mut y);
-    // The sum of squares errs by one rounding a term and one a product, of
-    // which the root halves; then come the mean, epsilon, the root, the
-    // quotient and two products.
+    // The sum of squares has one rounding per term and one for the product, and the root halves their
+    // error. The mean, epsilon, the root, the quotient and two products follow.
     let relative = gamma(len + 1) / 2.0 + gamma(7);
     for (index, got) in y.iter().enumerate() {
-        let want = f64::from(x[index]) / root * f64::from(weight[index]);
-        let bound = relative * want.abs() + 2f64.powi(-148);
-        tally.see(*got, want, bound, || format!("value {index} of {len}"));
+        let expected = f64::from(x[index]) / root * f64::from(weight[index]);
+        let bound = relative * expected.abs() + 2f64.powi(-148);
+        tally.record(*got, expected, bound, || format!("value {index} of {len}"));
     }
 }
 
@@ -71,7 +70,7 @@ fn rotate(table: &Table, pairing: Pairing, random: &mut Random, tally: &mut Tall
         let [u, v, c, s] = [x[a], x[b], cosines[i], sines[i]].map(f64::from);
         for (got, first, second) in [(y[a], u * c, -v * s), (y[b], u * s, v * c)] {
             let bound = gamma(2) * (first.abs() + second.abs()) + 2f64.powi(-148);
-            tally.see(got, first + second, bound, || format!("pair {i} of {pairs}"));
+            tally.record(got, first + second, bound, || format!("pair {i} of {pairs}"));
         }
     }
 }
@@ -83,8 +82,8 @@ fn gate(table: &Table, act: Act, random: &mut Random, tally: &mut Tally) {
     let mut y = vec![f32::NAN; len];
     (table.gate)(act, &gates, &ups, &mut y);
     for ((gate, up), got) in gates.iter().zip(&ups).zip(&y) {
-        let (want, bound) = exact_gate(act, *gate, *up);
-        tally.see(*got, want, bound, || format!("{gate} and {up}"));
+        let (expected, bound) = exact_gate(act, *gate, *up);
+        tally.record(*got, expected, bound, || format!("{gate} and {up}"));
     }
 }
 
@@ -94,8 +93,8 @@ fn add(table: &Table, random: &mut Random, tally: &mut Tally) {
     let mut y = vec![f32::NAN; len];
     (table.add)(&a, &b, &mut y);
     for ((a, b), got) in a.iter().zip(&b).zip(&y) {
-        let want = f64::from(*a) + f64::from(*b);
-        tally.see(*got, want, U * want.abs(), || format!("{a} + {b}"));
+        let expected = f64::from(*a) + f64::from(*b);
+        tally.record(*got, expected, U * expected.abs(), || format!("{a} + {b}"));
     }
 }
 
@@ -105,26 +104,26 @@ fn scale(table: &Table, random: &mut Random, tally: &mut Tally) {
     let mut y = vec![f32::NAN; len];
     (table.scale)(&x, factor, &mut y);
     for (x, got) in x.iter().zip(&y) {
-        let want = f64::from(*x) * f64::from(factor);
-        tally.see(*got, want, U * want.abs() + 2f64.powi(-150), || format!("{x} times {factor}"));
+        let expected = f64::from(*x) * f64::from(factor);
+        tally.record(*got, expected, U * expected.abs() + 2f64.powi(-150), || format!("{x} times {factor}"));
     }
 }
 
-/// A quotient, a tanh that is three units in the last place off, and a product.
+/// A quotient, a tanh with an error of three ulp, and a product.
 fn softcap(table: &Table, random: &mut Random, tally: &mut Tally) {
     let x = numbers(length(random), random);
     let cap = 0.5 + 40.0 * random.number().abs();
     let mut y = x.clone();
     (table.softcap)(&mut y, cap);
     for (x, got) in x.iter().zip(&y) {
-        let want = f64::from(cap) * (f64::from(*x) / f64::from(cap)).tanh();
-        let bound = gamma(8) * want.abs() + f64::from(cap) * 2f64.powi(-148);
-        tally.see(*got, want, bound, || format!("{x} capped by {cap}"));
+        let expected = f64::from(cap) * (f64::from(*x) / f64::from(cap)).tanh();
+        let bound = gamma(8) * expected.abs() + f64::from(cap) * 2f64.powi(-148);
+        tally.record(*got, expected, bound, || format!("{x} capped by {cap}"));
     }
 }
 
 fn quantize(table: &Table, random: &mut Random, tally: &mut Tally) {
     for x in [numbers(QUANT_GROUP * (1 + below(8, random)), random), edge(random)] {
-        tally.see_exact(x.len(), wrong_code(table, &x).or_else(|| unequal_codes(table, &x)));
+        tally.record_exact(x.len(), wrong_code(table, &x).or_else(|| unequal_codes(table, &x)));
     }
 }

@@ -63,8 +63,8 @@ pub fn exact_gate(act: Act, gate: f32, up: f32) -> (f64, f64) {
         Act::Silu => (x, gamma(6)),
         Act::GeluTanh => (twice, gamma(6) + (twice.abs().min(100.0) * gamma(4)).exp_m1()),
     };
-    let want = x / (1.0 + (-argument).exp()) * f64::from(up);
-    (want, relative * want.abs() + 2f64.powi(-121) * f64::from(up.abs()) + 2f64.powi(-149))
+    let expected = x / (1.0 + (-argument).exp()) * f64::from(up);
+    (expected, relative * expected.abs() + 2f64.powi(-121) * f64::from(up.abs()) + 2f64.powi(-149))
 }
 
 /// The first result of a gate beyond its bound.
@@ -74,9 +74,9 @@ fn wrong_gate(table: &Table, act: Act) -> Option<String> {
     let ups: Vec<f32> = gates.iter().map(|gate| random.number() / gate.abs().max(1.0)).collect();
     let ys = gated(table, act, &gates, &ups);
     gates.iter().zip(&ups).zip(&ys).find_map(|((&gate, &up), &y)| {
-        let (want, bound) = exact_gate(act, gate, up);
-        let right = (f64::from(y) - want).abs() <= bound;
-        (!right).then(|| format!("{act:?} of {gate} and {up}: {y}, not {want}"))
+        let (expected, bound) = exact_gate(act, gate, up);
+        let right = (f64::from(y) - expected).abs() <= bound;
+        (!right).then(|| format!("{act:?} of {gate} and {up}: {y}, not {expected}"))
     })
 }
 
@@ -206,10 +206,10 @@ fn tables_yield_equal_bits() {
         });
         for pairing in [Pairing::Halves, Pairing::Neighbours] {
             let x = random.numbers(2 * len * 3);
-            let turns = Rotation { cosines: &a, sines: &b };
+            let rotation = Rotation { cosines: &a, sines: &b };
             assert_equal("rotate", true, |table| {
                 let mut y = vec![f32::NAN; x.len()];
-                (table.rotate)(&x, turns, pairing, &mut y);
+                (table.rotate)(&x, rotation, pairing, &mut y);
                 y
             });
         }
@@ -221,12 +221,12 @@ fn heads_are_rotated_independently() {
     let mut random = Random(5);
     for pairs in 1..=40 {
         let [cosines, sines] = [random.numbers(pairs), random.numbers(pairs)];
-        let turns = Rotation { cosines: &cosines, sines: &sines };
+        let rotation = Rotation { cosines: &cosines, sines: &sines };
         let x = random.numbers(2 * pairs * 3);
         for table in tables() {
             for pairing in [Pairing::Halves, Pairing::Neighbours] {
                 let mut row = vec![f32::NAN; x.len()];
-                (table.rotate)(&x, turns, pairing, &mut row);
+                (table.rotate)(&x, rotation, pairing, &mut row);
                 for (x, y) in x.chunks_exact(2 * pairs).zip(row.chunks_exact(2 * pairs)) {
                     for i in 0..pairs {
                         let (a, b) = match pairing {
@@ -234,12 +234,12 @@ fn heads_are_rotated_independently() {
                             Pairing::Neighbours => (2 * i, 2 * i + 1),
                         };
                         let [u, v, c, s] = [x[a], x[b], cosines[i], sines[i]].map(f64::from);
-                        for (got, want) in [(y[a], u * c - v * s), (y[b], u * s + v * c)] {
+                        for (got, expected) in [(y[a], u * c - v * s), (y[b], u * s + v * c)] {
                             let bound = gamma(2) * (u.abs() + v.abs());
-                            let right = (f64::from(got) - want).abs() <= bound;
+                            let right = (f64::from(got) - expected).abs() <= bound;
                             assert!(
                                 right,
-                                "{} {pairing:?}, pair {i} of {pairs}: {got}, not {want}",
+                                "{} {pairing:?}, pair {i} of {pairs}: {got}, not {expected}",
                                 table.name
                             );
                         }
@@ -358,9 +358,9 @@ pub fn rows(random: &mut Random) -> Vec<Vec<f32>> {
     for edge in [0.0, 1e-45, 1e-38, 1.5e-36, 1.6e-36, f32::MIN_POSITIVE, 1.0, f32::MAX] {
         let first = [edge, -edge, edge / 2.0, -edge / 2.0, edge / 127.0, edge / 254.0];
         // Beside groups of other sizes, at each position among four.
-        for place in 0..5 {
+        for position in 0..5 {
             let mut row = vec![0.5; 5 * QUANT_GROUP];
-            row[place * QUANT_GROUP..][..QUANT_GROUP].copy_from_slice(&group(&first));
+            row[position * QUANT_GROUP..][..QUANT_GROUP].copy_from_slice(&group(&first));
             rows.push(row);
         }
     }
@@ -441,20 +441,24 @@ fn ties_go_to_even_codes() {
 #[test]
 fn groups_with_an_infinity_or_nan_have_it_as_their_scale() {
     for table in tables() {
-        for (odd, place) in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN].into_iter().zip(0..) {
+        for (odd, position) in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN].into_iter().zip(0..) {
             for at in [0, 31, 17] {
                 let mut x = vec![1.0; 5 * QUANT_GROUP];
-                x[place * QUANT_GROUP + at] = odd;
+                x[position * QUANT_GROUP + at] = odd;
                 let (codes, scales, sums) = quantized(table, &x);
                 for group in 0..5 {
                     let codes = &codes[group * QUANT_GROUP..][..QUANT_GROUP];
-                    let want = if group == place { 0 } else { 127 };
-                    assert!(codes.iter().all(|&code| code == want), "{} {odd}: {codes:?}", table.name);
-                    assert_eq!(sums[group], want as i32 * 32);
+                    let expected = if group == position { 0 } else { 127 };
+                    assert!(codes.iter().all(|&code| code == expected), "{} {odd}: {codes:?}", table.name);
+                    assert_eq!(sums[group], expected as i32 * 32);
                     let scale = scales[group];
                     let right =
-                        if group == place { scale.is_nan() == odd.is_nan() } else { scale == 1.0 / 127.0 };
-                    assert!(right && scale.is_finite() == (group != place), "{} {odd}: {scale}", table.name);
+                        if group == position { scale.is_nan() == odd.is_nan() } else { scale == 1.0 / 127.0 };
+                    assert!(
+                        right && scale.is_finite() == (group != position),
+                        "{} {odd}: {scale}",
+                        table.name
+                    );
                 }
             }
         }

@@ -29,8 +29,8 @@ fn chain(dtype: DType, pairs: usize, rows: usize) -> Graph {
         let down = builder.weight(&format!("down.{pair}"), Shape::matrix(WIDTH, INNER), dtype);
         x = builder.shaped(&format!("x.{pair}"), Op::Linear, &[wide, down], &[WIDTH]);
     }
-    let taken = builder.gather("taken", x);
-    builder.finish(taken)
+    let output = builder.gather("output", x);
+    builder.finish(output)
 }
 
 /// The seconds of a step, the minimum of several.
@@ -54,17 +54,17 @@ fn measure(table: Table, dtype: DType, threads: usize) {
     let stored = stored_values(dtype, &Shape::matrix(INNER, WIDTH), &mut Random(3));
     let source = Source(graph.weights().map(|(_, weight)| (weight.name.clone(), stored.clone())).collect());
     let cpu = Cpu::with_table(CpuOptions { threads, precision: precision(), ..CpuOptions::default() }, table);
-    let mut runner = on(cpu.expect("the machine has such kernels"), &graph, &source, 16);
-    let products = (2 * pairs * WIDTH * INNER) as f64;
+    let mut runner = on(cpu.expect("this machine can run the table"), &graph, &source, 16);
+    let weights = (2 * pairs * WIDTH * INNER) as f64;
     let (rows, columns) = dtype.tile();
-    let bytes = products * dtype.block_bytes() as f64 / (rows * columns) as f64;
+    let bytes = weights * dtype.block_bytes() as f64 / (rows * columns) as f64;
     print!("{:8} {:6} {threads} threads:", table.name, dtype.name());
     for rows in [1, 2, 4, 8, 16, 64, 128, 512] {
         let seconds = seconds(&mut *runner, rows, if rows > 64 { 3 } else { 8 });
         if rows <= 8 {
             print!("  {rows}: {:.1} GB/s", bytes / seconds / 1e9);
         } else {
-            print!("  {rows}: {:.0} GOPS", 2.0 * products * rows as f64 / seconds / 1e9);
+            print!("  {rows}: {:.0} GOPS", 2.0 * weights * rows as f64 / seconds / 1e9);
         }
     }
     println!();
@@ -93,7 +93,7 @@ fn formats() -> Vec<DType> {
 }
 
 #[test]
-#[ignore = "a measurement of a minute"]
+#[ignore = "a measurement; takes a minute on an idle machine in a release build"]
 fn speed() {
     let tables = match std::env::var("GIRIH_ISA") {
         Ok(name) => vec![by_name(&name).unwrap()],

@@ -1,103 +1,103 @@
-//! Which blocks of state a sequence holds, and which tokens they stand for. It
-//! is bookkeeping only: the numbers are in the runner's state.
+//! The prefix cache: the blocks of state that each sequence holds, and the tokens
+//! that they were computed from. It does bookkeeping only; the values are in the
+//! runner's state.
 //!
-//! A sequence outlives its request. What it has run stays held until the blocks
-//! are needed, the least recently used sequence going first, and a new prompt
-//! goes on from the longest prefix that it shares with any sequence, also with
-//! one that is still being worked on. Blocks are shared, not copied: a block is
-//! free when its last holder lets go of it. A sequence that is about to write
-//! into a block that others hold too gets a copy of it first; that is at most
-//! the one block in which the shared prefix ends.
+//! A sequence outlives its request. Its blocks stay held until they are needed;
+//! then the least recently used sequence is evicted first. A new prompt resumes
+//! from the longest prefix that it shares with any sequence, including one whose
+//! request is active. Blocks are shared, not copied, and a block is free when its
+//! last holder releases it. A sequence that will write into a shared block gets a
+//! copy first (copy on write); this affects at most the one block in which the
+//! shared prefix ends.
 //!
-//! Where rows see a window, a sequence needs no more than that: the blocks behind
-//! it are given up first when blocks run short. A prefix that ends so far back
-//! that its own window is gone cannot be resumed, and is not.
+//! In a group with a sliding window, a sequence needs only the blocks within the
+//! window; the blocks behind it are released first when blocks run short. A prefix
+//! cannot be resumed if the blocks of its own window were released.
 
-mod pool;
+mod block_pool;
 
 use girih_graph::backend::Block;
 use girih_graph::{BLOCK_POSITIONS, GroupId, Key, Span};
 
-use pool::Pool;
+use block_pool::BlockPool;
 
-/// The name of a sequence within its cache; never used twice.
+/// The id of a sequence within its cache; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceId(u64);
 
-/// What must be done to a group's state before a step.
+/// A change to a group's state that must be made before a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// The block is new to its sequence; what it holds was another's.
+pub enum StateChange {
+    /// Zero a block that is new to its sequence and may hold another one's values.
     Zero(GroupId, Block),
-    /// The block takes the place of one that others go on holding.
+    /// Copy a block that other sequences continue to hold.
     Copy {
-        /// The group of both.
+        /// The group of both blocks.
         group: GroupId,
-        /// The block that is shared.
+        /// The shared block.
         from: Block,
-        /// The sequence's own block from now on.
+        /// The block that replaces it in the sequence.
         to: Block,
     },
 }
 
 /// The blocks of all groups, free or held by sequences.
 #[derive(Debug)]
-pub struct Cache {
-    pools: Vec<Pool>,
+pub struct PrefixCache {
+    pools: Vec<BlockPool>,
     sequences: Vec<CachedSequence>,
-    /// Counts what has been begun or ended: the age of sequences, and which of
-    /// them was used last.
+    /// Counts sequences begun and ended; orders sequences by age and by last use.
     clock: u64,
 }
 
-/// A sequence as far as it has been run.
+/// A sequence and the tokens of it that have been run.
 #[derive(Debug)]
 struct CachedSequence {
     id: SequenceId,
     /// The tokens that have been run.
     tokens: Vec<u32>,
-    /// One entry per group.
-    pages: Vec<Pages>,
-    /// How many of them it shared when it began.
+    /// One block table per group.
+    tables: Vec<BlockTable>,
+    /// The number of tokens that it shared when it began.
     begun: usize,
-    /// When it was last used, once its request has ended.
+    /// The time of its last use if its request has ended.
     ended: Option<u64>,
 }
 
 /// A sequence's blocks of one group.
 #[derive(Clone, Debug)]
-struct Pages {
-    /// In order of position. Those before `first` are held no longer; they only
-    /// keep the place of theirs in the list.
+struct BlockTable {
+    /// The blocks in order of position. Those before `first` have been released; their
+    /// entries keep the indexes of the others.
     blocks: Vec<Block>,
-    /// The first block that is held.
+    /// The index of the first block that is held.
     first: usize,
 }
 
-impl Pages {
+impl BlockTable {
     fn held(&self) -> &[Block] {
         &self.blocks[self.first..]
     }
 
     /// The index of the first block that rows from `position` on see.
-    fn needed(&self, pool: &Pool, position: usize) -> usize {
+    fn needed(&self, pool: &BlockPool, position: usize) -> usize {
         pool.first(position).min(self.blocks.len())
     }
 
-    /// How many blocks are held that those rows do not see.
-    fn behind(&self, pool: &Pool, position: usize) -> usize {
+    /// The number of held blocks that those rows do not see.
+    fn behind(&self, pool: &BlockPool, position: usize) -> usize {
         self.needed(pool, position).saturating_sub(self.first)
     }
 }
 
-/// The blocks that a group needs so that `key.sequences` sequences of `key.context`
-/// positions can be worked on together, in steps of `key.rows` rows in all.
+/// Returns the number of blocks that a group needs for `key.sequences` concurrent
+/// sequences of `key.context` positions, in steps of `key.rows` rows in total.
 ///
-/// With a window of `n`, a sequence that brings `r` rows touches `n − 1 + r`
-/// positions in a row, which lie in up to `⌈(n + r − 2) / 64⌉ + 1` blocks
-/// however they start. That is at most `⌈(n − 1) / 64⌉ + 1 + (r + 62) / 64`,
-/// and the rows of all sequences are at most `key.rows`. A mutual span changes
-/// nothing, as it lies within the rows of its step.
+/// With a window of `n`, a sequence with `r` rows in a step touches `n − 1 + r`
+/// consecutive positions. At any offset, these lie in at most `⌈(n + r − 2) / 64⌉ + 1`
+/// blocks, which is at most `⌈(n − 1) / 64⌉ + 1 + (r + 62) / 64`, and all sequences
+/// together have at most `key.rows` rows. A span of positions that attend to each other
+/// (an image) changes nothing, because it lies within the rows of its step.
 pub fn blocks(span: Span, key: &Key) -> u32 {
     let whole = key.context.div_ceil(BLOCK_POSITIONS as u32).saturating_mul(key.sequences);
     match span {
@@ -109,67 +109,67 @@ pub fn blocks(span: Span, key: &Key) -> u32 {
     }
 }
 
-/// Blocks in which a sequence's window of so many positions may lie.
+/// The maximum number of blocks that a sequence's window of `length` positions overlaps.
 fn window_blocks(length: u32) -> u32 {
     (length - 1).div_ceil(BLOCK_POSITIONS as u32) + 1
 }
 
-/// Blocks that the rows of one step may need beyond those windows.
+/// The maximum number of blocks that the rows of one step need beyond the windows.
 fn step_blocks(rows: u32, sequences: u32) -> u32 {
     let edge = BLOCK_POSITIONS as u32 - 2;
     rows.saturating_add(sequences.saturating_mul(edge)) / BLOCK_POSITIONS as u32
 }
 
-impl Cache {
-    /// An empty cache over the groups of these spans, with so many blocks each.
-    pub fn new(spans: &[Span], blocks: &[u32]) -> Cache {
+impl PrefixCache {
+    /// Returns an empty cache; group `i` has span `spans[i]` and `blocks[i]` blocks.
+    pub fn new(spans: &[Span], blocks: &[u32]) -> PrefixCache {
         assert_eq!(spans.len(), blocks.len(), "a group has a span and a number of blocks");
-        let pools = spans.iter().zip(blocks).map(|(span, blocks)| Pool::new(*span, *blocks));
-        Cache { pools: pools.collect(), sequences: Vec::new(), clock: 0 }
+        let pools = spans.iter().zip(blocks).map(|(span, blocks)| BlockPool::new(*span, *blocks));
+        PrefixCache { pools: pools.collect(), sequences: Vec::new(), clock: 0 }
     }
 
     /// The number of free blocks of each group.
     pub fn free(&self) -> Vec<usize> {
-        self.pools.iter().map(Pool::free).collect()
+        self.pools.iter().map(BlockPool::free).collect()
     }
 
-    /// Every sequence and the tokens it has run, the oldest first.
+    /// Returns every sequence and the tokens that it has run, the oldest first.
     pub fn sequences(&self) -> impl Iterator<Item = (SequenceId, &[u32])> {
         self.sequences.iter().map(|sequence| (sequence.id, sequence.tokens.as_slice()))
     }
 
-    /// How many tokens a sequence has run.
+    /// The number of tokens that a sequence has run.
     pub fn length(&self, id: SequenceId) -> u32 {
         self.sequences[self.find(id)].tokens.len() as u32
     }
 
-    /// The blocks of a sequence, as a sequence takes them.
+    /// The blocks of a sequence, one list per group, as a step's `Sequence` takes them.
     pub fn sequence(&self, id: SequenceId) -> Vec<&[Block]> {
-        self.sequences[self.find(id)].pages.iter().map(|pages| pages.blocks.as_slice()).collect()
+        self.sequences[self.find(id)].tables.iter().map(|table| table.blocks.as_slice()).collect()
     }
 
-    /// Begins a sequence with what it can share of the beginning of `prompt`;
-    /// returns how many positions that is. The last token of the prompt is
-    /// never among them: its logits are needed.
+    /// Begins a sequence that shares the longest cached prefix of `prompt`; returns the
+    /// length of that prefix. It never includes the prompt's last token, whose logits
+    /// are needed.
     pub fn begin(&mut self, prompt: &[u32]) -> (SequenceId, u32) {
         let now = self.tick();
-        let (pages, shared) = match self.longest(prompt) {
+        let (tables, shared) = match self.longest(prompt) {
             Some((source, length)) => (self.share(source, length, now), length),
-            None => (vec![Pages { blocks: Vec::new(), first: 0 }; self.pools.len()], 0),
+            None => (vec![BlockTable { blocks: Vec::new(), first: 0 }; self.pools.len()], 0),
         };
         let tokens = prompt[..shared].to_vec();
         self.sequences.push(CachedSequence {
             id: SequenceId(now),
             tokens,
             begun: shared,
-            pages,
+            tables,
             ended: None,
         });
         (SequenceId(now), shared as u32)
     }
 
-    /// The sequence that shares the longest beginning with `prompt` from where
-    /// it can be resumed, and the length of it; the oldest of several.
+    /// Finds the sequence with the longest resumable prefix of `prompt`, and that
+    /// prefix's length; if several are equally long, the oldest sequence.
     fn longest(&self, prompt: &[u32]) -> Option<(usize, usize)> {
         let lengths = self.sequences.iter().enumerate().map(|(index, sequence)| {
             let pairs = sequence.tokens.iter().zip(prompt);
@@ -180,86 +180,86 @@ impl Cache {
         resumable.reduce(|best, next| if next.1 > best.1 { next } else { best })
     }
 
-    /// Whether a sequence still holds what a row at `position` sees. What it
-    /// does not hold for one position it holds for none before it, either.
+    /// Whether a sequence still holds the blocks that a row at `position` sees. If it does
+    /// not, it does not hold those of any earlier position either.
     fn resumes(&self, index: usize, position: usize) -> bool {
-        let mut groups = self.pools.iter().zip(&self.sequences[index].pages);
-        groups.all(|(pool, pages)| pages.first <= pool.first(position))
+        let mut groups = self.pools.iter().zip(&self.sequences[index].tables);
+        groups.all(|(pool, table)| table.first <= pool.first(position))
     }
 
-    /// Shares the blocks that positions from `length` on see.
-    fn share(&mut self, source: usize, length: usize, now: u64) -> Vec<Pages> {
+    /// Adds a holder to the blocks that positions from `length` on see.
+    fn share(&mut self, source: usize, length: usize, now: u64) -> Vec<BlockTable> {
         let source = &mut self.sequences[source];
         source.ended = source.ended.map(|_| now);
-        let mut pages = source.pages.clone();
-        for (pool, pages) in self.pools.iter_mut().zip(&mut pages) {
-            pages.blocks.truncate(length.div_ceil(BLOCK_POSITIONS));
-            pages.first = pages.needed(pool, length);
-            pages.held().iter().for_each(|block| pool.share(*block));
+        let mut tables = source.tables.clone();
+        for (pool, table) in self.pools.iter_mut().zip(&mut tables) {
+            table.blocks.truncate(length.div_ceil(BLOCK_POSITIONS));
+            table.first = table.needed(pool, length);
+            table.held().iter().for_each(|block| pool.share(*block));
         }
-        pages
+        tables
     }
 
-    /// Gives a sequence blocks of its own for the positions after those it has
-    /// run, up to `end`. Where blocks run short, those behind a window go first,
-    /// then ended sequences. Returns what is to be done to the state, or nothing
-    /// when even so the blocks do not suffice; then no ended sequence is left.
-    pub fn reserve(&mut self, id: SequenceId, end: u32) -> Option<Vec<Change>> {
+    /// Allocates blocks of its own to a sequence for the positions after those it has run,
+    /// up to `end`. If blocks run short, those behind a window are released first, then
+    /// ended sequences are evicted. Returns the changes to be made to the state, or
+    /// `None` if the blocks still do not suffice; then all ended sequences were evicted.
+    pub fn reserve(&mut self, id: SequenceId, end: u32) -> Option<Vec<StateChange>> {
         while !self.suffices(id, end) {
             if !self.trim() {
                 self.evict()?;
             }
         }
         let index = self.find(id);
-        let CachedSequence { tokens, pages, .. } = &mut self.sequences[index];
+        let CachedSequence { tokens, tables, .. } = &mut self.sequences[index];
         let mut changes = Vec::new();
-        for (number, (pool, pages)) in self.pools.iter_mut().zip(pages).enumerate() {
+        for (number, (pool, table)) in self.pools.iter_mut().zip(tables).enumerate() {
             let group = GroupId(number as u32);
-            if let Some(from) = tail(pages, tokens.len()).filter(|block| pool.shared(*block)) {
+            if let Some(from) = tail(table, tokens.len()).filter(|block| pool.shared(*block)) {
                 let to = pool.take();
                 pool.release(from);
-                pages.blocks[tokens.len() / BLOCK_POSITIONS] = to;
-                changes.push(Change::Copy { group, from, to });
+                table.blocks[tokens.len() / BLOCK_POSITIONS] = to;
+                changes.push(StateChange::Copy { group, from, to });
             }
-            while pages.blocks.len() < (end as usize).div_ceil(BLOCK_POSITIONS) {
+            while table.blocks.len() < (end as usize).div_ceil(BLOCK_POSITIONS) {
                 let block = pool.take();
-                pages.blocks.push(block);
-                changes.push(Change::Zero(group, block));
+                table.blocks.push(block);
+                changes.push(StateChange::Zero(group, block));
             }
         }
         Some(changes)
     }
 
-    /// Whether each group has as many free blocks as a sequence lacks.
+    /// Whether each group has enough free blocks for a sequence to reach `end`.
     fn suffices(&self, id: SequenceId, end: u32) -> bool {
-        let CachedSequence { tokens, pages, .. } = &self.sequences[self.find(id)];
-        self.pools.iter().zip(pages).all(|(pool, pages)| {
-            let fresh = (end as usize).div_ceil(BLOCK_POSITIONS).saturating_sub(pages.blocks.len());
-            let copied = tail(pages, tokens.len()).is_some_and(|block| pool.shared(block));
+        let CachedSequence { tokens, tables, .. } = &self.sequences[self.find(id)];
+        self.pools.iter().zip(tables).all(|(pool, table)| {
+            let fresh = (end as usize).div_ceil(BLOCK_POSITIONS).saturating_sub(table.blocks.len());
+            let copied = tail(table, tokens.len()).is_some_and(|block| pool.shared(block));
             fresh + usize::from(copied) <= pool.free()
         })
     }
 
-    /// Lets the sequence that holds most behind a window give up the oldest
-    /// block of it; `false` when nobody holds anything there.
+    /// Releases the oldest block of the sequence that holds the most blocks behind a
+    /// window; `false` if no sequence holds such a block.
     fn trim(&mut self) -> bool {
         let groups = || 0..self.pools.len();
         let behind = |index: usize, group: usize| {
             let sequence = &self.sequences[index];
-            sequence.pages[group].behind(&self.pools[group], sequence.tokens.len())
+            sequence.tables[group].behind(&self.pools[group], sequence.tokens.len())
         };
-        let pages = (0..self.sequences.len()).flat_map(|index| groups().map(move |group| (index, group)));
-        let most = pages.max_by_key(|(index, group)| behind(*index, *group));
-        let Some((index, group)) = most.filter(|(index, group)| behind(*index, *group) > 0) else {
+        let tables = (0..self.sequences.len()).flat_map(|index| groups().map(move |group| (index, group)));
+        let largest = tables.max_by_key(|(index, group)| behind(*index, *group));
+        let Some((index, group)) = largest.filter(|(index, group)| behind(*index, *group) > 0) else {
             return false;
         };
-        let pages = &mut self.sequences[index].pages[group];
-        self.pools[group].release(pages.blocks[pages.first]);
-        pages.first += 1;
+        let table = &mut self.sequences[index].tables[group];
+        self.pools[group].release(table.blocks[table.first]);
+        table.first += 1;
         true
     }
 
-    /// Forgets the ended sequence that was used least recently, if there is one.
+    /// Evicts the ended sequence that was used least recently; `None` if none is left.
     fn evict(&mut self) -> Option<()> {
         let ended = self.sequences.iter().filter_map(|sequence| Some((sequence.ended?, sequence.id)));
         let (_, id) = ended.min()?;
@@ -267,15 +267,14 @@ impl Cache {
         Some(())
     }
 
-    /// Notes that a sequence has run `tokens` at the positions after those it
-    /// had run.
+    /// Records that a sequence has run `tokens` at its next positions.
     pub fn extend(&mut self, id: SequenceId, tokens: &[u32]) {
         let index = self.find(id);
         self.sequences[index].tokens.extend_from_slice(tokens);
     }
 
-    /// Ends a sequence. What it has run stays held as long as its blocks are not
-    /// needed; one that has run nothing of its own is forgotten.
+    /// Ends a sequence. Its blocks stay held until they are needed; a sequence that has
+    /// run no token of its own is discarded.
     pub fn end(&mut self, id: SequenceId) {
         let now = self.tick();
         let index = self.find(id);
@@ -286,43 +285,43 @@ impl Cache {
         }
         sequence.ended = Some(now);
         let run = sequence.tokens.len().div_ceil(BLOCK_POSITIONS);
-        for (pool, pages) in self.pools.iter_mut().zip(&mut sequence.pages) {
-            pages.blocks.drain(run..).for_each(|block| pool.release(block));
+        for (pool, table) in self.pools.iter_mut().zip(&mut sequence.tables) {
+            table.blocks.drain(run..).for_each(|block| pool.release(block));
         }
     }
 
-    /// Forgets a sequence.
+    /// Releases all blocks of a sequence.
     pub fn discard(&mut self, id: SequenceId) {
         let index = self.find(id);
         let sequence = self.sequences.remove(index);
-        for (pool, pages) in self.pools.iter_mut().zip(&sequence.pages) {
-            pages.held().iter().rev().for_each(|block| pool.release(*block));
+        for (pool, table) in self.pools.iter_mut().zip(&sequence.tables) {
+            table.held().iter().rev().for_each(|block| pool.release(*block));
         }
     }
 
-    /// Forgets all ended sequences.
+    /// Evicts all ended sequences.
     pub fn forget(&mut self) {
         while self.evict().is_some() {}
     }
 
-    /// Whether a new sequence that will soon have `new` tokens fits beside those
-    /// that are being worked on, each with the number of tokens that it will
-    /// soon have, in steps of `rows` rows in all.
-    pub fn admits(&self, working: &[(SequenceId, u32)], new: u32, rows: u32) -> bool {
-        let step = step_blocks(rows, working.len() as u32 + 1) as usize;
+    /// Whether there are blocks for a new sequence of `new` tokens beside the active
+    /// ones, each given with its own number of tokens, in steps of `rows` rows in
+    /// total.
+    pub fn admits(&self, active: &[(SequenceId, u32)], new: u32, rows: u32) -> bool {
+        let step = step_blocks(rows, active.len() as u32 + 1) as usize;
         self.pools.iter().enumerate().all(|(group, pool)| {
             let mut held = vec![false; pool.total()];
             let needed = |id: SequenceId| {
-                let CachedSequence { tokens, pages, .. } = &self.sequences[self.find(id)];
-                &pages[group].blocks[pages[group].needed(pool, tokens.len())..]
+                let CachedSequence { tokens, tables, .. } = &self.sequences[self.find(id)];
+                &tables[group].blocks[tables[group].needed(pool, tokens.len())..]
             };
-            let blocks = working.iter().flat_map(|(id, _)| needed(*id));
+            let blocks = active.iter().flat_map(|(id, _)| needed(*id));
             blocks.for_each(|block| held[block.0 as usize] = true);
             let room = held.iter().filter(|held| !**held).count();
-            let lacking = |most: u32| {
-                let need = |tokens: u32| tokens.div_ceil(BLOCK_POSITIONS as u32).min(most) as usize;
+            let lacking = |max: u32| {
+                let need = |tokens: u32| tokens.div_ceil(BLOCK_POSITIONS as u32).min(max) as usize;
                 let lacking =
-                    working.iter().map(|(id, tokens)| need(*tokens).saturating_sub(needed(*id).len()));
+                    active.iter().map(|(id, tokens)| need(*tokens).saturating_sub(needed(*id).len()));
                 need(new) + lacking.sum::<usize>()
             };
             let windows = match pool.span {
@@ -343,9 +342,9 @@ impl Cache {
     }
 }
 
-/// The block into which the position `length` would be written, if it is held
-/// and holds others.
-fn tail(pages: &Pages, length: usize) -> Option<Block> {
+/// The block into which the position `length` would be written, if it already holds
+/// other positions.
+fn tail(table: &BlockTable, length: usize) -> Option<Block> {
     let begun = !length.is_multiple_of(BLOCK_POSITIONS);
-    pages.blocks.get(length / BLOCK_POSITIONS).copied().filter(|_| begun)
+    table.blocks.get(length / BLOCK_POSITIONS).copied().filter(|_| begun)
 }

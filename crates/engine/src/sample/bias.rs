@@ -1,7 +1,7 @@
-//! Logit bias: what the caller adds to single tokens.
+//! Logit bias: numbers that the caller adds to the logits of single tokens.
 
-/// Adds each bias to its token's logit; an infinite bias replaces the logit,
-/// so that no sum of opposite infinities arises.
+/// Adds each bias to its token's logit. An infinite bias replaces the logit, so that
+/// opposite infinities are never added.
 pub fn bias(logits: &mut [f32], biases: &[(u32, f32)]) {
     for (id, bias) in biases {
         let logit = &mut logits[*id as usize];

@@ -1,22 +1,22 @@
-//! The random numbers, and the draw of a token.
+//! Random numbers, and the draw of a token.
 
 use girih_tensor::random::{INCREMENT, mix};
 
 use super::logits::{highest, weight};
 
-/// Number `n` of the stream of `seed`, uniform in [0, 1) with 53 bits.
+/// Returns number `n` of the stream of `seed`, uniform in [0, 1) with 53 bits.
 ///
-/// It depends on nothing else, so neither the size of chunks nor another
-/// request can shift a stream. The seed is mixed first, because the streams of
-/// seeds that differ by a multiple of the increment would overlap.
+/// It depends on nothing else, so neither chunk sizes nor other requests shift a
+/// stream. The seed is mixed first, because streams of seeds that differ by a multiple
+/// of the increment would overlap.
 pub fn uniform(seed: u64, n: u64) -> f64 {
     let start = mix(seed.wrapping_add(INCREMENT));
     let bits = mix(start.wrapping_add(INCREMENT.wrapping_mul(n.wrapping_add(1))));
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// The token at which the probabilities, added up in order of id, exceed `u`
-/// in [0, 1); `None` when every token is ruled out.
+/// Returns the first token, in order of id, at which the cumulative probability exceeds
+/// `u` in [0, 1); `None` if every token is ruled out.
 pub fn draw(logits: &[f32], u: f64) -> Option<u32> {
     let highest = highest(logits);
     let weights = || (0..).zip(logits).map(|(id, logit)| (id, weight(*logit, highest)));
@@ -29,6 +29,6 @@ pub fn draw(logits: &[f32], u: f64) -> Option<u32> {
         left -= weight;
         last = Some(id);
     }
-    // The differences may round so that a little is left after the last token.
+    // Rounding may leave a small remainder after the last token.
     last
 }

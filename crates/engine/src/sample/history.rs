@@ -1,10 +1,10 @@
-//! The tokens that penalties look at.
+//! The tokens that penalties apply to.
 
 /// The tokens before the one to be chosen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct History<'a> {
-    /// Those of the prompt.
+    /// The tokens of the prompt.
     pub prompt: &'a [u32],
-    /// Those of the reply.
+    /// The tokens of the reply.
     pub reply: &'a [u32],
 }

@@ -1,9 +1,9 @@
-//! Functions over one slice of logits that several samplers share.
+//! Functions on a slice of logits, shared by several samplers.
 
 use std::cmp::Ordering;
 
-/// The highest logit; −∞ where there is none. Every step reads a vocabulary
-/// for this, so the maxima of several columns run side by side.
+/// Returns the highest logit, or −∞ for an empty slice. Every step reads the whole
+/// vocabulary for this, so 16 maxima are computed in parallel.
 pub(super) fn highest(logits: &[f32]) -> f32 {
     let (rows, rest) = logits.as_chunks::<16>();
     let mut tops = [f32::NEG_INFINITY; 16];
@@ -13,8 +13,8 @@ pub(super) fn highest(logits: &[f32]) -> f32 {
     tops.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// The index of the first logit for which `is` returns `true`. It tests whole
-/// runs first, in a loop without an exit, which the compiler vectorizes.
+/// Returns the index of the first logit for which `is` returns `true`. Runs of logits
+/// are tested first, by a loop without an early exit, which the compiler vectorizes.
 pub(super) fn first(logits: &[f32], is: impl Fn(f32) -> bool) -> Option<usize> {
     const RUN: usize = 256;
     let mut runs = logits.chunks(RUN);
@@ -23,10 +23,9 @@ pub(super) fn first(logits: &[f32], is: impl Fn(f32) -> bool) -> Option<usize> {
     logits[start..].iter().position(|logit| is(*logit)).map(|index| start + index)
 }
 
-/// The weight in the softmax of a logit, where `highest` has weight 1.
+/// Returns a logit's weight in the softmax, in which `highest` has weight 1.
 ///
-/// Infinite logits have a meaning: +∞ shares everything with its equals, and
-/// −∞ gets nothing.
+/// Infinite logits are valid: tokens at +∞ share all probability, and −∞ has weight 0.
 pub(super) fn weight(logit: f32, highest: f32) -> f64 {
     if logit == f32::NEG_INFINITY {
         0.0
@@ -37,18 +36,18 @@ pub(super) fn weight(logit: f32, highest: f32) -> f64 {
     }
 }
 
-/// The tokens that are not ruled out, in order of id.
+/// Returns the tokens that are not ruled out, in order of id.
 pub(super) fn candidates(logits: &[f32]) -> Vec<u32> {
     (0..).zip(logits).filter(|(_, logit)| **logit > f32::NEG_INFINITY).map(|(id, _)| id).collect()
 }
 
-/// The likelier of two tokens first; of equals the one of the lower id.
+/// Orders tokens by descending logit, and equal logits by ascending id.
 pub(super) fn rank(logits: &[f32], a: u32, b: u32) -> Ordering {
     let (left, right) = (logits[a as usize], logits[b as usize]);
-    right.partial_cmp(&left).expect("NaN was refused, and no sampler makes it").then(a.cmp(&b))
+    right.partial_cmp(&left).expect("NaN was refused before, and no sampler produces it").then(a.cmp(&b))
 }
 
-/// Rules these tokens out.
+/// Sets the logits of these tokens to −∞.
 pub(super) fn rule_out(logits: &mut [f32], ids: &[u32]) {
     for id in ids {
         logits[*id as usize] = f32::NEG_INFINITY;

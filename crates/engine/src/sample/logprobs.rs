@@ -1,4 +1,4 @@
-//! Log-probabilities for the caller: of the model, before any sampler.
+//! Log-probabilities for the caller: those of the model, before any sampler.
 
 use super::logits::{candidates, highest, rank, weight};
 
@@ -7,20 +7,20 @@ use super::logits::{candidates, highest, rank, weight};
 pub struct Logprob {
     /// The token.
     pub id: u32,
-    /// Its log-probability.
+    /// Its log-probability in nats.
     pub value: f64,
 }
 
-/// The log-probabilities that come with one token of the reply.
+/// The log-probabilities reported with one token of the reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logprobs {
-    /// That of the chosen token.
+    /// The chosen token.
     pub chosen: Logprob,
-    /// Those of the likeliest tokens, likeliest first.
+    /// The most likely tokens, the most likely first.
     pub top: Vec<Logprob>,
 }
 
-/// The log-probabilities of `chosen` and of the `top` likeliest tokens.
+/// Returns the log-probabilities of `chosen` and of the `top` most likely tokens.
 pub fn logprobs(logits: &[f32], chosen: u32, top: u32) -> Logprobs {
     let highest = highest(logits);
     let total: f64 = logits.iter().map(|logit| weight(*logit, highest)).sum();

@@ -1,16 +1,16 @@
-//! From logits to a token: small functions over one slice, applied in the one
-//! order of [`SAMPLERS`], and a draw from what they leave.
+//! Sampling: small functions over one slice of logits, applied in the order of
+//! [`SAMPLERS`], then a draw from the tokens that they leave.
 //!
-//! A token is ruled out by setting its logit to −∞, and stays so. The order is
-//! that of Hugging Face transformers (`GenerationMixin`: bias and penalties,
-//! then temperature, top-k, top-p, min-p), because the `generation_config.json`
-//! of a model is written for it and `verify` compares with it. The penalties of
-//! the OpenAI API, which transformers lacks, stand beside its own. llama.cpp
-//! has the temperature last, so there top-p and min-p look at the distribution
-//! before it; with a temperature of 1 the two agree.
+//! A token is ruled out by setting its logit to −∞, and is never restored. The order
+//! is that of Hugging Face transformers (`GenerationMixin`: bias and penalties, then
+//! temperature, top-k, top-p, min-p), because a model's `generation_config.json` is
+//! written for it and `verify` compares with it. The penalties of the OpenAI API,
+//! which transformers lacks, come after the repetition penalty. llama.cpp applies the
+//! temperature last, so its top-p and min-p see the distribution before it; at a
+//! temperature of 1 both orders agree.
 //!
-//! Equal logits rank by id, the lowest first. Sums are in `f64` and in order of
-//! id, so that a result does not depend on how a slice was made.
+//! Equal logits rank by id, the lowest first. Sums are computed in `f64` in order of
+//! id, so that results do not depend on how a slice was computed.
 
 mod bias;
 mod draw;
@@ -26,16 +26,16 @@ pub use draw::{draw, uniform};
 pub use history::History;
 pub use logprobs::{Logprob, Logprobs, logprobs};
 pub use penalty::{frequency, presence, repetition};
-pub use temperature::{greedy, likeliest, temperature};
+pub use temperature::{argmax, greedy, temperature};
 pub use top::{min_p, top_k, top_p};
 
 use crate::{Error, Result, Sampling};
 use logits::first;
 
-/// Changes logits as the settings say; does nothing where they are neutral.
+/// Changes logits according to the settings; neutral settings change nothing.
 pub type Sampler = fn(&mut [f32], &Sampling, History<'_>);
 
-/// Every sampler under its name, in the order in which they apply.
+/// The samplers and their names, in the order in which they apply.
 pub const SAMPLERS: &[(&str, Sampler)] = &[
     ("bias", |logits, set, _| bias(logits, &set.bias)),
     ("repetition_penalty", |logits, set, history| repetition(logits, history, set.repetition_penalty)),
@@ -47,7 +47,7 @@ pub const SAMPLERS: &[(&str, Sampler)] = &[
     ("min_p", |logits, set, _| min_p(logits, set.min_p)),
 ];
 
-/// The next token. All ids of `history` and of the settings are below the
+/// Chooses the next token. All ids of `history` and of the settings must be below the
 /// number of logits.
 ///
 /// # Errors
@@ -57,11 +57,11 @@ pub fn pick(logits: &[f32], sampling: &Sampling, history: History<'_>) -> Result
         let position = (history.prompt.len() + history.reply.len()).saturating_sub(1);
         return Err(Error::new(format!(
             "the model produced NaN for token {id} at position {position}; \
-             its weights are damaged, or its numbers exceed their type"
+             its weights are damaged, or its values overflow"
         )));
     }
-    let choice = if sampling.temperature == 0.0 && sampling.takes_logits_as_they_are() {
-        likeliest(logits)
+    let choice = if sampling.temperature == 0.0 && sampling.keeps_logits() {
+        argmax(logits)
     } else {
         let mut logits = logits.to_vec();
         for (_, sampler) in SAMPLERS {

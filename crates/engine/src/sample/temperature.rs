@@ -1,11 +1,11 @@
-//! Temperature, and its limit 0: greedy.
+//! Temperature, and greedy choice as its limit at 0.
 
 use super::logits::{first, highest, rule_out};
 
-/// Divides the logits by `temperature`, counted from the highest: 0 is greedy.
+/// Subtracts the highest logit from all and divides them by `temperature`; 0 is greedy.
 ///
-/// A softmax does not see the shift, and because of it a tiny temperature
-/// sends the other logits towards −∞ instead of all of them to +∞.
+/// The shift does not change the softmax. With it, a tiny temperature sends the other
+/// logits towards −∞ instead of all of them to +∞.
 pub fn temperature(logits: &mut [f32], temperature: f32) {
     if temperature == 1.0 {
         return;
@@ -20,7 +20,8 @@ pub fn temperature(logits: &mut [f32], temperature: f32) {
     }
 }
 
-/// Rules out all but the first of the likeliest tokens.
+/// Rules out all tokens but the most likely one; if several are equally likely, the
+/// lowest id remains.
 pub fn greedy(logits: &mut [f32]) {
     let highest = highest(logits);
     let first = logits.iter().position(|logit| *logit == highest);
@@ -28,9 +29,9 @@ pub fn greedy(logits: &mut [f32]) {
     rule_out(logits, &others);
 }
 
-/// The token that [`greedy`] leaves: the first of the likeliest, whatever is
-/// drawn. `None` when every token is ruled out.
-pub fn likeliest(logits: &[f32]) -> Option<u32> {
+/// Returns the only token that [`greedy`] leaves, so that no random number is needed;
+/// `None` if every token is ruled out.
+pub fn argmax(logits: &[f32]) -> Option<u32> {
     let highest = highest(logits);
     let found = first(logits, |logit| logit == highest)?;
     (highest > f32::NEG_INFINITY).then_some(found as u32)

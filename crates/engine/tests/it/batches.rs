@@ -1,20 +1,20 @@
-//! Many sequences together: each reply is the one it would be alone.
+//! Concurrent sequences: each reply is the same as when its request runs alone.
 
 use girih_tensor::Random;
 use std::collections::BTreeMap;
 
-use girih_engine::{Engine, Event, Request, RequestId, Sampling, Stop};
+use girih_engine::{Engine, Request, RequestEvent, RequestId, Sampling, Stop};
 use girih_graph::backend::Unwatched;
 
 use crate::oracle::{self, CONTEXT, Reply, SPANS, Trouble, Watched, batched, engine, narrow};
 use crate::oracle::{prompt, reply, request};
 
-/// What came of each request so far.
+/// The replies so far.
 #[derive(Default)]
 struct Replies(BTreeMap<RequestId, Reply>);
 
 impl Replies {
-    fn take(&mut self, events: &[Event]) {
+    fn take(&mut self, events: &[RequestEvent]) {
         for event in events {
             self.0.entry(event.request).or_default().take(event.clone());
         }
@@ -28,7 +28,7 @@ impl Replies {
     }
 }
 
-/// Steps until all requests have ended; their replies, in order.
+/// Steps until all requests have ended; returns their replies in order.
 fn together(engine: &mut Engine<'_>, requests: &[Request]) -> Vec<Reply> {
     let submit = |request: &Request| engine.submit(request.clone(), None).unwrap();
     let ids: Vec<_> = requests.iter().map(submit).collect();
@@ -39,13 +39,14 @@ fn together(engine: &mut Engine<'_>, requests: &[Request]) -> Vec<Reply> {
 #[test]
 fn eight_sequences_decode_together() {
     let (mut engine, watched) = batched(8, 64);
-    let prompts: Vec<_> = (0..8).map(|number| prompt(number, 20 + 9 * number as usize)).collect();
+    // The first tokens of these prompts differ, so none shares a prefix.
+    let prompts: Vec<_> = (1..9).map(|number| prompt(number, 11 + 9 * number as usize)).collect();
     let requests: Vec<_> = prompts.iter().map(|prompt| request(prompt, 100)).collect();
     let replies = together(&mut engine, &requests);
     for (prompt, reply) in prompts.iter().zip(&replies) {
         assert_eq!(reply.ids, oracle::greedy(prompt, 100));
         let stats = reply.stats.unwrap();
-        assert_eq!((stats.sent_back, stats.repeated.tokens), (0, 0), "there are blocks for all");
+        assert_eq!((stats.sent_back, stats.repeated.tokens), (0, 0), "the blocks suffice for all");
         assert_eq!((stats.prefill.tokens, stats.decode.tokens), (prompt.len() as u32, 99));
         assert!(stats.first_token >= stats.prefill.time && stats.whole >= stats.first_token);
     }
@@ -53,7 +54,7 @@ fn eight_sequences_decode_together() {
 }
 
 #[test]
-fn a_long_prompt_does_not_stop_the_replies() {
+fn a_long_prompt_does_not_delay_the_replies() {
     let (mut engine, watched) = batched(3, 16);
     let short = [prompt(1, 5), prompt(2, 5)];
     for prompt in &short {
@@ -64,7 +65,7 @@ fn a_long_prompt_does_not_stop_the_replies() {
     }
     engine.submit(request(&prompt(3, 250), 5), None).unwrap();
     for _ in 0..17 {
-        // 250 tokens take 17 steps of the 14 rows that two replies leave.
+        // 250 tokens take 17 steps of 14 rows; the two replies take the other 2 rows.
         assert_eq!(engine.step().iter().filter(|event| event.request.0 < 2).count(), 2);
     }
     assert_eq!(watched.largest.get(), 16);
@@ -72,7 +73,7 @@ fn a_long_prompt_does_not_stop_the_replies() {
 }
 
 #[test]
-fn prompts_share_what_a_running_one_has_read() {
+fn prompts_share_the_prefix_of_an_active_request() {
     let (mut engine, watched) = batched(4, 160);
     let system = prompt(1, 150);
     let ask = |number: u64| {
@@ -91,7 +92,7 @@ fn prompts_share_what_a_running_one_has_read() {
 }
 
 #[test]
-fn conversations_take_turns_in_one_cache() {
+fn interleaved_conversations_each_find_their_prefix() {
     let key = girih_graph::Key { rows: 64, sequences: 4, ..oracle::key() };
     let blocks = SPANS.map(|span| girih_engine::cache::blocks(span, &key));
     let (mut engine, _) = narrow(1, 64, &blocks);
@@ -101,7 +102,7 @@ fn conversations_take_turns_in_one_cache() {
             let reply = reply(&mut engine, request(talk, 20));
             assert_eq!(reply.ids, oracle::greedy(talk, 20), "talk {number}, round {round}");
             let cached = reply.stats.unwrap().cached as usize;
-            assert_eq!(cached, if round == 0 { 0 } else { talk.len() - 31 }, "only what is new is read");
+            assert_eq!(cached, if round == 0 { 0 } else { talk.len() - 31 }, "only new tokens are run");
             talk.extend(reply.ids);
             talk.extend(prompt(100 + number as u64, 30));
         }
@@ -109,8 +110,8 @@ fn conversations_take_turns_in_one_cache() {
 }
 
 #[test]
-fn the_youngest_makes_room_and_goes_on_later() {
-    // Three replies of 5 blocks each in 8 blocks.
+fn the_youngest_request_is_preempted_and_resumed() {
+    // Three replies need 5 blocks each; there are 8.
     let (mut engine, _) = narrow(3, 64, &[8, 12]);
     let prompts: Vec<_> = (0..3).map(|number| prompt(number, 100)).collect();
     let requests: Vec<_> = prompts.iter().map(|prompt| request(prompt, 200)).collect();
@@ -123,12 +124,12 @@ fn the_youngest_makes_room_and_goes_on_later() {
         assert!((stats.repeated.tokens > 0) == (stats.sent_back > 0));
     }
     let sent_back: Vec<_> = replies.iter().map(|reply| reply.stats.unwrap().sent_back).collect();
-    assert_eq!(sent_back[0], 0, "the oldest never makes room");
+    assert_eq!(sent_back[0], 0, "the oldest is never preempted");
     assert!(sent_back[1] + sent_back[2] > 0, "{sent_back:?}");
 }
 
 #[test]
-fn who_made_room_is_the_next_to_begin() {
+fn a_preempted_request_is_the_next_to_start() {
     let (mut engine, _) = narrow(2, 64, &[8, 12]);
     let requests = [(1, 100, 200), (2, 100, 200), (3, 10, 5)];
     requests.iter().for_each(|&(number, length, new)| {
@@ -140,11 +141,11 @@ fn who_made_room_is_the_next_to_begin() {
     }
     let first = order.iter().position(|id| *id == 2).expect("the third is answered");
     assert!(order[first..].iter().all(|id| *id > 0), "the first has ended");
-    assert!(order[..first].iter().filter(|id| **id == 1).count() > 100, "the second has begun again");
+    assert!(order[..first].iter().filter(|id| **id == 1).count() > 100, "the second was restarted");
 }
 
 #[test]
-fn what_does_not_fit_now_waits() {
+fn a_request_without_blocks_waits() {
     let (mut engine, _) = narrow(4, 64, &[5, 12]);
     let first = engine.submit(request(&prompt(1, 200), 50), None).unwrap();
     let second = engine.submit(request(&prompt(2, 100), 5), None).unwrap();
@@ -156,7 +157,7 @@ fn what_does_not_fit_now_waits() {
     assert!(order.is_sorted() && order.contains(&first) && order.contains(&second));
 }
 
-/// One run of many requests that come and go by chance.
+/// One run of many requests with random arrivals and cancellations.
 struct Traffic {
     random: Random,
     engine: Engine<'static>,
@@ -172,7 +173,7 @@ impl Traffic {
         let chunk = sequences + random.below(100) as u32;
         let one = girih_graph::Key { rows: chunk, sequences: 1, ..oracle::key() };
         let least = SPANS.map(|span| girih_engine::cache::blocks(span, &one));
-        // From just enough for one sequence to enough for all.
+        // From just enough blocks for one sequence to enough for all.
         let blocks = least.map(|least| least + random.below(4 * sequences as usize) as u32);
         let (engine, watched) = narrow(sequences, chunk, &blocks);
         Traffic { random, engine, watched, asked: BTreeMap::new(), replies: Replies::default() }
@@ -199,7 +200,7 @@ impl Traffic {
         self.replies.take(self.engine.step());
     }
 
-    /// Every reply is what the request alone would have got, or its beginning.
+    /// Checks that every reply is the reply that the request gets alone, or its beginning.
     fn check(mut self, seed: u64) -> u32 {
         let replies = self.replies.finish(&mut self.engine);
         assert_eq!(replies.len(), self.asked.len(), "seed {seed}: each request has ended");
@@ -244,7 +245,7 @@ fn no_arrival_order_changes_a_reply() {
         }
         sent_back += traffic.check(seed);
     }
-    assert!(sent_back > 20, "only {sent_back} requests had to make room; the test is too tame");
+    assert!(sent_back > 20, "only {sent_back} preemptions; the test does not cover them");
 }
 
 #[test]
@@ -277,7 +278,7 @@ fn nan_in_one_row_fails_one_request() {
 }
 
 #[test]
-fn what_shares_blocks_with_a_spoiled_sequence_is_forgotten() {
+fn sequences_that_share_blocks_with_a_failed_one_are_discarded() {
     let (mut engine, watched) = batched(2, 64);
     let tokens = prompt(1, 100);
     reply(&mut engine, request(&tokens, 10));
@@ -291,8 +292,8 @@ fn what_shares_blocks_with_a_spoiled_sequence_is_forgotten() {
 #[test]
 fn a_device_failure_fails_the_requests_of_the_step() {
     let (mut engine, watched) = narrow(3, 16, &[20, 20]);
-    // The first takes all rows of the steps in which it is read; what waits is
-    // not touched.
+    // The prefill of the first takes all rows of its steps; the second waits and is not
+    // affected.
     let first = engine.submit(request(&prompt(1, 60), 10), None).unwrap();
     let second = engine.submit(request(&prompt(2, 30), 10), None).unwrap();
     watched.trouble.set(Some(Trouble::Device(40)));
@@ -311,12 +312,12 @@ fn a_device_failure_fails_the_requests_of_the_step() {
 }
 
 #[test]
-fn logits_need_an_engine_at_rest() {
+fn logits_need_an_engine_without_active_requests() {
     let (mut engine, _) = batched(2, 64);
     engine.submit(request(&prompt(1, 50), 2), None).unwrap();
     engine.step();
     let error = engine.logits(&[1, 2], &mut Unwatched, |_, _| {}).unwrap_err().to_string();
-    assert!(error.starts_with("request 0 is being worked on"), "{error}");
+    assert!(error.starts_with("request 0 is active"), "{error}");
     engine.step();
     let tokens = prompt(2, 150);
     let mut seen = 0;

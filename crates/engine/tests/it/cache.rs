@@ -1,10 +1,10 @@
-//! The bookkeeping of blocks: by examples, and by chance against memory that
-//! remembers what was written into each block.
+//! The prefix cache: by examples, and with random operations against a model of the
+//! memory that records what was written into each block.
 
 use girih_tensor::Random;
 use std::collections::{BTreeMap, BTreeSet};
 
-use girih_engine::cache::{Cache, Change, SequenceId, blocks};
+use girih_engine::cache::{PrefixCache, SequenceId, StateChange, blocks};
 use girih_graph::backend::Block;
 use girih_graph::{BLOCK_POSITIONS, GroupId, Key, Span, Variant};
 
@@ -12,13 +12,13 @@ use crate::oracle::prompt;
 
 const FULL: [Span; 2] = [Span::Full, Span::Full];
 
-fn zero(group: u32, block: u32) -> Change {
-    Change::Zero(GroupId(group), Block(block))
+fn zero(group: u32, block: u32) -> StateChange {
+    StateChange::Zero(GroupId(group), Block(block))
 }
 
-/// A cache with one sequence that has run `tokens`.
-fn holding(spans: &[Span], counts: &[u32], tokens: &[u32]) -> (Cache, SequenceId) {
-    let mut cache = Cache::new(spans, counts);
+/// Returns a cache with one sequence that has run `tokens`.
+fn holding(spans: &[Span], counts: &[u32], tokens: &[u32]) -> (PrefixCache, SequenceId) {
+    let mut cache = PrefixCache::new(spans, counts);
     let (id, _) = cache.begin(&[]);
     cache.reserve(id, tokens.len() as u32).expect("enough blocks");
     cache.extend(id, tokens);
@@ -26,8 +26,8 @@ fn holding(spans: &[Span], counts: &[u32], tokens: &[u32]) -> (Cache, SequenceId
 }
 
 #[test]
-fn blocks_are_taken_as_needed_and_given_back_at_the_end() {
-    let mut cache = Cache::new(&FULL, &[4, 3]);
+fn blocks_are_allocated_as_needed_and_released_at_the_end() {
+    let mut cache = PrefixCache::new(&FULL, &[4, 3]);
     let (id, shared) = cache.begin(&prompt(1, 200));
     assert_eq!((shared, cache.free()), (0, vec![4, 3]));
     let changes = cache.reserve(id, 65).unwrap();
@@ -39,7 +39,7 @@ fn blocks_are_taken_as_needed_and_given_back_at_the_end() {
     assert_eq!(cache.free(), [1, 0]);
     assert_eq!(cache.reserve(id, 200), None);
     cache.end(id);
-    assert_eq!(cache.free(), [2, 1], "what was reserved and not run is free");
+    assert_eq!(cache.free(), [2, 1], "blocks that were reserved but not used are free");
     cache.forget();
     assert_eq!(cache.free(), [4, 3]);
     assert_eq!(cache.sequences().count(), 0);
@@ -53,8 +53,8 @@ fn a_prompt_shares_blocks_and_copies_the_one_it_writes_into() {
         let (mut cache, first) = holding(&[Span::Full], &[5], &held);
         let (second, found) = cache.begin(prompt);
         assert_eq!((found, cache.length(second)), (shared, shared));
-        assert_eq!(cache.free(), [2], "nothing is taken for what is shared");
-        let copied = Change::Copy { group: GroupId(0), from: Block(2), to: Block(3) };
+        assert_eq!(cache.free(), [2], "sharing allocates no block");
+        let copied = StateChange::Copy { group: GroupId(0), from: Block(2), to: Block(3) };
         let changes = cache.reserve(second, shared + 1).unwrap();
         assert_eq!(changes, if shared == 129 { [copied] } else { [zero(0, 3)] });
         assert_eq!(cache.sequence(first)[0], [Block(0), Block(1), Block(2)], "the first is as it was");
@@ -65,7 +65,7 @@ fn a_prompt_shares_blocks_and_copies_the_one_it_writes_into() {
 }
 
 #[test]
-fn a_block_whose_other_holder_had_to_go_needs_no_copy() {
+fn a_block_whose_other_holder_was_evicted_needs_no_copy() {
     let held = prompt(3, 130);
     let (mut cache, first) = holding(&[Span::Full], &[3], &held);
     cache.end(first);
@@ -77,8 +77,8 @@ fn a_block_whose_other_holder_had_to_go_needs_no_copy() {
 }
 
 #[test]
-fn the_longest_prefix_is_found_and_the_least_recently_used_goes_first() {
-    let mut cache = Cache::new(&[Span::Full], &[6]);
+fn the_longest_prefix_is_found_and_the_least_recently_used_is_evicted() {
+    let mut cache = PrefixCache::new(&[Span::Full], &[6]);
     let prompts = [prompt(4, 100), prompt(5, 100), prompt(6, 100)];
     let ids = prompts.each_ref().map(|prompt| {
         let (id, _) = cache.begin(prompt);
@@ -87,7 +87,7 @@ fn the_longest_prefix_is_found_and_the_least_recently_used_goes_first() {
         cache.end(id);
         id
     });
-    // Using the first makes the second the one that was used least recently.
+    // After the first is used, the second is the least recently used one.
     let (again, shared) = cache.begin(&prompts[0]);
     assert_eq!(shared, 99);
     cache.reserve(again, 100).unwrap();
@@ -99,24 +99,24 @@ fn the_longest_prefix_is_found_and_the_least_recently_used_goes_first() {
 }
 
 #[test]
-fn blocks_behind_a_window_go_before_anything_is_forgotten() {
+fn blocks_behind_a_window_are_released_before_sequences_are_evicted() {
     let spans = [Span::Full, Span::Window(70)];
     let tokens = prompt(7, 330);
     let (mut cache, first) = holding(&spans, &[12, 6], &tokens[..300]);
     cache.end(first);
-    assert_eq!(cache.free(), [7, 1], "nothing is given up before it must be");
+    assert_eq!(cache.free(), [7, 1], "no block is released before it is needed");
     let (second, shared) = cache.begin(&prompt(8, 10));
     cache.reserve(second, 180).unwrap();
     assert_eq!((shared, cache.free()), (0, vec![4, 0]));
-    // Positions from 128 on are left; the row at 300 sees those from 231 on,
-    // and the row at 197 those from 128 on.
+    // Positions from 128 on are still held. The row at 300 sees positions from 231 on, the
+    // row at 197 those from 128 on.
     let mut found = |length: usize| {
         let (id, found) = cache.begin(&tokens[..length]);
         cache.discard(id);
         found
     };
     assert_eq!([330, 300, 198, 197, 100].map(&mut found), [300, 299, 197, 0, 0]);
-    // All but the last window of the first is given up for the second.
+    // The second gets all blocks of the first except those of its last window.
     cache.extend(second, &prompt(8, 180));
     assert!(cache.reserve(second, 200).is_some());
     assert_eq!(cache.sequences().count(), 2);
@@ -150,16 +150,16 @@ fn a_group_gets_blocks_for_its_window_and_a_step() {
     }
 }
 
-/// However long a sequence gets, its window's blocks suffice for it alone.
+/// The number of blocks computed for one sequence suffices at any length.
 #[test]
-fn the_blocks_of_a_window_suffice() {
+fn the_blocks_for_a_window_suffice() {
     for window in [1, 2, 63, 64, 65, 66, 100, 128, 200] {
         for rows in [1, 2, 3, 62, 63, 64, 65, 100, 128, 130] {
             let key = Key { rows, sequences: 1, context: 2000, output_rows: 1, variant: Variant::GENERATE };
             let span = Span::Window(window);
-            let mut cache = Cache::new(&[span], &[blocks(span, &key)]);
+            let mut cache = PrefixCache::new(&[span], &[blocks(span, &key)]);
             let (id, _) = cache.begin(&[]);
-            // Every way to lie in a block: one row first, then large steps.
+            // Single rows before large steps give every offset within a block.
             let mut end = 0;
             while end < 2000 {
                 let count = if end % 7 == 0 { 1 } else { rows };
@@ -171,26 +171,26 @@ fn the_blocks_of_a_window_suffice() {
     }
 }
 
-/// What stands in each block of a group: for each position the whole text up to
-/// it, as a hash.
+/// The contents of each block of a group: for each position, a hash of the whole text up
+/// to it.
 struct Memory {
     groups: Vec<Vec<[u64; BLOCK_POSITIONS]>>,
 }
 
-/// What the position of the last of `tokens` holds.
+/// The content of the position that holds the last of `tokens`.
 fn trace(tokens: &[u32]) -> u64 {
     let mix =
         |hash: u64, token: &u32| (hash ^ u64::from(*token)).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
     tokens.iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
-/// A cache, its memory, and what each live sequence is to have.
+/// A cache, its memory, and the expected tokens of each active sequence.
 struct World {
     spans: Vec<Span>,
     counts: Vec<u32>,
-    cache: Cache,
+    cache: PrefixCache,
     memory: Memory,
-    /// The sequences that are being worked on and the tokens each has run.
+    /// The active sequences and the tokens that each has run.
     live: BTreeMap<SequenceId, Vec<u32>>,
     random: Random,
 }
@@ -202,7 +202,7 @@ impl World {
         let counts: Vec<u32> =
             [10 + random.below(20), 6 + random.below(12), 4 + random.below(6)].map(|n| n as u32).into();
         let groups = counts.iter().map(|count| vec![[0; BLOCK_POSITIONS]; *count as usize]).collect();
-        let cache = Cache::new(&spans, &counts);
+        let cache = PrefixCache::new(&spans, &counts);
         World { spans, counts, cache, memory: Memory { groups }, live: BTreeMap::new(), random }
     }
 
@@ -211,7 +211,7 @@ impl World {
         (!ids.is_empty()).then(|| ids[self.random.below(ids.len())])
     }
 
-    /// Texts that part at few places, so that prefixes are shared.
+    /// Returns a text; texts diverge at few positions, so that prefixes are shared.
     fn text(&mut self) -> Vec<u32> {
         let (story, parting) = (self.random.below(3) as u64, self.random.below(300));
         let mut text = prompt(story, parting);
@@ -232,13 +232,15 @@ impl World {
         let start = self.live[&id].len();
         let Some(changes) = self.cache.reserve(id, (start + count) as u32) else {
             let ended = self.cache.sequences().find(|(id, _)| !self.live.contains_key(id));
-            assert_eq!(ended, None, "ended sequences make room first");
+            assert_eq!(ended, None, "ended sequences are evicted first");
             return;
         };
         for change in changes {
             match change {
-                Change::Zero(group, block) => self.memory.groups[group.0 as usize][block.0 as usize].fill(0),
-                Change::Copy { group, from, to } => {
+                StateChange::Zero(group, block) => {
+                    self.memory.groups[group.0 as usize][block.0 as usize].fill(0)
+                }
+                StateChange::Copy { group, from, to } => {
                     let group = &mut self.memory.groups[group.0 as usize];
                     group[to.0 as usize] = group[from.0 as usize];
                 }
@@ -258,7 +260,7 @@ impl World {
         self.cache.extend(id, &tokens);
     }
 
-    /// What a sequence is to write no other sequence may see, ended or not.
+    /// Checks that no other sequence, active or ended, sees a block that a sequence writes.
     fn check_own(&self, id: SequenceId, start: usize, end: usize) {
         let own = self.cache.sequence(id);
         for (other, tokens) in self.cache.sequences().filter(|(other, _)| *other != id) {
@@ -267,13 +269,13 @@ impl World {
                 let seen = &theirs[(span.first(tokens.len()) / BLOCK_POSITIONS).min(theirs.len())..];
                 assert!(
                     written.iter().all(|block| !seen.contains(block)),
-                    "{id:?} writes what {other:?} sees"
+                    "{id:?} writes a block that {other:?} sees"
                 );
             }
         }
     }
 
-    /// Every sequence finds what its next row sees.
+    /// Checks that the memory holds what the next row of each sequence sees.
     fn check_memory(&self) {
         for (id, tokens) in self.cache.sequences() {
             if let Some(expected) = self.live.get(&id) {
@@ -290,8 +292,8 @@ impl World {
         }
     }
 
-    /// No block that a sequence sees is free, and none is lost once the blocks
-    /// behind windows are left out.
+    /// Checks that no block that a sequence sees is free, and that no block is lost, not
+    /// counting those behind windows.
     fn check_blocks(&self) {
         for (index, (free, count)) in self.cache.free().into_iter().zip(&self.counts).enumerate() {
             let mut seen = BTreeSet::new();
@@ -325,7 +327,7 @@ impl World {
 }
 
 #[test]
-fn no_block_is_lost_or_used_twice_whatever_happens() {
+fn random_operations_neither_lose_a_block_nor_use_it_twice() {
     for seed in 0..60 {
         println!("seed {seed}");
         let mut world = World::new(seed);
@@ -338,6 +340,6 @@ fn no_block_is_lost_or_used_twice_whatever_happens() {
         ids.into_iter().for_each(|id| world.cache.end(id));
         world.cache.forget();
         let all: Vec<usize> = world.counts.iter().map(|count| *count as usize).collect();
-        assert_eq!(world.cache.free(), all, "nothing is held any more");
+        assert_eq!(world.cache.free(), all, "all blocks are free");
     }
 }

@@ -1,25 +1,26 @@
-//! Each sampler by itself, against numbers worked out by hand.
+//! Each sampler alone, compared with numbers computed by hand.
 
 use girih_engine::sample::{History, bias, frequency, greedy, min_p, presence, repetition};
 use girih_engine::sample::{temperature, top_k, top_p};
+use girih_tensor::Random;
 
 const OUT: f32 = f32::NEG_INFINITY;
 const ALL: f32 = f32::INFINITY;
 
-/// What a sampler makes of some logits.
+/// Returns the logits after a sampler.
 fn after(logits: &[f32], sampler: impl Fn(&mut [f32])) -> Vec<f32> {
     let mut logits = logits.to_vec();
     sampler(&mut logits);
     logits
 }
 
-/// The ids that are not ruled out.
+/// Returns the ids that a sampler does not rule out.
 fn left(logits: &[f32], sampler: impl Fn(&mut [f32])) -> Vec<usize> {
     let logits = after(logits, sampler);
     (0..logits.len()).filter(|id| logits[*id] > OUT).collect()
 }
 
-/// Logits of these probabilities.
+/// Returns logits with these probabilities.
 fn of(probabilities: &[f32]) -> Vec<f32> {
     probabilities.iter().map(|p| p.ln()).collect()
 }
@@ -61,8 +62,7 @@ fn top_p_keeps_the_smallest_set_that_reaches_p() {
 
 #[test]
 fn top_p_of_many_logits_agrees_with_its_definition() {
-    let logits: Vec<f32> =
-        (0..3000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 16) as f32 / 8000.0).collect();
+    let logits: Vec<f32> = Random(1).numbers(3000).iter().map(|x| 4.0 * x).collect();
     let exp = |id: usize| f64::from(logits[id]).exp();
     let total: f64 = (0..logits.len()).map(exp).sum();
     let mut ranked: Vec<usize> = (0..logits.len()).collect();

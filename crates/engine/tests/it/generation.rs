@@ -1,6 +1,6 @@
-//! The step loop: what comes out does not depend on how it was run.
+//! The step loop: replies do not depend on how they were computed.
 
-use girih_engine::{Engine, Limits, Sampling, Stop, What};
+use girih_engine::{Engine, EngineLimits, EventKind, Sampling, Stop};
 use girih_graph::backend::Unwatched;
 use girih_graph::{Key, OutputKind, Variant, Watch};
 use girih_tensor::Shape;
@@ -24,7 +24,7 @@ fn chunks_do_not_change_the_reply() {
 }
 
 #[test]
-fn a_seed_gives_one_reply_whatever_the_chunk_or_the_cache() {
+fn a_seed_gives_one_reply_for_any_chunk_and_cache() {
     let ask = |seed| {
         let sampling = Sampling { seed, top_k: 30, top_p: 0.95, ..Sampling::default() };
         girih_engine::Request { sampling, ..request(&prompt(2, 150), 60) }
@@ -38,10 +38,10 @@ fn a_seed_gives_one_reply_whatever_the_chunk_or_the_cache() {
     }
 }
 
-/// The bug was that penalties forgot the reply at each piece of one that went
-/// beyond its context.
+/// The bug: a reply that exceeds its context is generated in pieces, and penalties did
+/// not count the tokens of earlier pieces.
 #[test]
-fn a_reply_that_goes_on_is_penalized_for_what_it_has() {
+fn penalties_count_the_earlier_pieces_of_a_reply() {
     let begun = prompt(2, 50);
     let sampling = Sampling { presence_penalty: 0.7, frequency_penalty: 0.4, ..Sampling::greedy() };
     let ask = |tokens: &[u32], replied, new| {
@@ -53,13 +53,13 @@ fn a_reply_that_goes_on_is_penalized_for_what_it_has() {
         let so_far = [&begun[..], &whole[..cut]].concat();
         let rest = 30 - cut as u32;
         assert_eq!(ask(&so_far, cut as u32, rest), whole[cut..], "cut at {cut}");
-        // To forget few tokens need not show.
+        // With few tokens so far, the penalties may change nothing.
         let forgotten = ask(&so_far, 0, rest) != whole[cut..];
-        assert!(forgotten || cut != 12, "the penalties matter here");
+        assert!(forgotten || cut != 12, "the penalties change the reply here");
     }
 }
 
-/// The tokens of the longest sequence that is held.
+/// The number of tokens of the longest sequence in the cache.
 fn held(engine: &Engine<'_>) -> usize {
     engine.cache().sequences().map(|(_, tokens)| tokens.len()).max().unwrap_or(0)
 }
@@ -86,7 +86,7 @@ fn a_shared_prefix_is_not_run_again() {
 }
 
 #[test]
-fn a_diverging_prompt_goes_on_from_where_it_parts() {
+fn a_prompt_resumes_where_it_diverges_from_a_cached_one() {
     let (mut engine, _) = narrow(1, 64, &[40, 40]);
     let long = prompt(5, 250);
     reply(&mut engine, request(&long, 5));
@@ -101,7 +101,7 @@ fn a_diverging_prompt_goes_on_from_where_it_parts() {
 }
 
 #[test]
-fn waiting_requests_take_turns_and_each_ends_once() {
+fn waiting_requests_run_in_order_and_each_ends_once() {
     let (mut engine, _) = engine(7);
     let prompts: Vec<Vec<u32>> = (0..4).map(|i| prompt(20 + i, 40)).collect();
     let ids: Vec<_> = prompts.iter().map(|p| engine.submit(request(p, 8), None).unwrap()).collect();
@@ -123,7 +123,7 @@ fn waiting_requests_take_turns_and_each_ends_once() {
 }
 
 #[test]
-fn a_cancelled_request_leaves_no_block_behind() {
+fn a_cancelled_request_releases_its_blocks() {
     let (mut engine, _) = engine(32);
     for number in 0..20 {
         let prompt = prompt(number, 100 + 10 * number as usize);
@@ -143,7 +143,7 @@ fn a_cancelled_request_leaves_no_block_behind() {
 }
 
 #[test]
-fn many_requests_in_a_row_answer_as_if_alone() {
+fn successive_requests_get_the_same_replies_as_alone() {
     for chunk in [5, 64] {
         let (mut engine, _) = engine(chunk);
         let mut earlier = prompt(7, 60);
@@ -180,7 +180,7 @@ fn nan_logits_fail_one_request() {
     assert_eq!(spoiled.ids, oracle::greedy(&prompt, 5));
     let failure = spoiled.failure.unwrap();
     assert!(failure.contains("NaN for token 7 at position 104"), "{failure}");
-    assert_eq!(held(&engine), 0, "nothing of it is used again");
+    assert_eq!(held(&engine), 0, "its tokens are not reused");
     assert_eq!(reply(&mut engine, request(&prompt, 20)).ids, oracle::greedy(&prompt, 20));
 }
 
@@ -200,7 +200,7 @@ fn a_device_failure_fails_one_request() {
 }
 
 #[test]
-fn logits_of_every_position_in_order() {
+fn logits_come_for_every_position_in_order() {
     for chunk in [1, 7, 64] {
         let (mut engine, _) = engine(chunk);
         reply(&mut engine, request(&prompt(11, 90), 10));
@@ -225,19 +225,19 @@ fn logits_are_refused_or_fail_cleanly() {
     let (mut engine, watched) = engine(64);
     let text = prompt(12, CONTEXT as usize + 1);
     let error = engine.logits(&text, &mut Unwatched, |_, _| {}).unwrap_err().to_string();
-    assert_eq!(error, "the text has 321 tokens; the context is 320: cut it into windows");
+    assert_eq!(error, "the text has 321 tokens; the context is 320: split it into windows");
     watched.trouble.set(Some(Trouble::Device(40)));
     assert!(engine.logits(&text[..100], &mut Unwatched, |_, _| {}).is_err());
     assert_eq!(held(&engine), 0);
     engine.submit(request(&text[..200], 5), None).unwrap();
     engine.step();
     let error = engine.logits(&text[..10], &mut Unwatched, |_, _| {}).unwrap_err().to_string();
-    assert!(error.starts_with("request 0 is being worked on"), "{error}");
+    assert!(error.starts_with("request 0 is active"), "{error}");
     assert!(engine.forget().is_err());
 }
 
 #[test]
-fn taps_see_every_chunk() {
+fn watchers_receive_every_chunk() {
     struct Tap(Vec<f32>);
     impl Watch for Tap {
         fn wants(&self, name: &str) -> bool {
@@ -261,8 +261,8 @@ fn log_probabilities_are_those_of_the_model() {
     let request = girih_engine::Request { sampling, logprobs: Some(5), ..request(&prompt, 1) };
     engine.submit(request, None).unwrap();
     let events: Vec<_> = std::iter::from_fn(|| (!engine.is_idle()).then(|| engine.step().to_vec())).collect();
-    let found = events.into_iter().flatten().find_map(|event| match event.what {
-        What::Token { logprobs, .. } => logprobs,
+    let found = events.into_iter().flatten().find_map(|event| match event.kind {
+        EventKind::Token { logprobs, .. } => logprobs,
         _ => None,
     });
     let logits = oracle::logits(&prompt);
@@ -276,31 +276,31 @@ fn log_probabilities_are_those_of_the_model() {
 
 #[test]
 fn an_engine_refuses_programs_too_small_for_its_limits() {
-    let refusal = |most: Key, blocks: &[u32], limits: Limits| {
-        let runner = Box::new(Oracle::new(most, blocks, &Watched::default()));
+    let refusal = |max_key: Key, blocks: &[u32], limits: EngineLimits| {
+        let runner = Box::new(Oracle::new(max_key, blocks, &Watched::default()));
         Engine::new(runner, limits).err().expect("a refusal").to_string()
     };
-    let together = |sequences, chunk| Limits { sequences, ..Limits::new(320, chunk) };
+    let together = |sequences, chunk| EngineLimits { sequences, ..EngineLimits::new(320, chunk) };
     let hidden = Variant { output: OutputKind::Hidden, ..Variant::GENERATE };
-    for (most, blocks, limits, part) in [
-        (key(), BLOCKS, Limits::new(321, 64), "context of 321 was asked for"),
-        (key(), [4, 5], Limits::new(320, 64), "1 to 256"),
-        (key(), [5, 3], Limits::new(320, 64), "1 to 192"),
-        (key(), BLOCKS, Limits::new(320, 0), "prefill chunk of 0"),
-        (Key { rows: 8, ..key() }, BLOCKS, Limits::new(320, 9), "1 to 8"),
-        (Key { variant: hidden, ..key() }, BLOCKS, Limits::new(320, 9), "into logits"),
-        (Key { output_rows: 0, ..key() }, BLOCKS, Limits::new(320, 9), "into logits"),
+    for (max_key, blocks, limits, part) in [
+        (key(), BLOCKS, EngineLimits::new(321, 64), "context of 321 was requested"),
+        (key(), [4, 5], EngineLimits::new(320, 64), "1 to 256"),
+        (key(), [5, 3], EngineLimits::new(320, 64), "1 to 192"),
+        (key(), BLOCKS, EngineLimits::new(320, 0), "prefill chunk of 0"),
+        (Key { rows: 8, ..key() }, BLOCKS, EngineLimits::new(320, 9), "1 to 8"),
+        (Key { variant: hidden, ..key() }, BLOCKS, EngineLimits::new(320, 9), "map tokens to logits"),
+        (Key { output_rows: 0, ..key() }, BLOCKS, EngineLimits::new(320, 9), "map tokens to logits"),
         (
             key(),
             BLOCKS,
             together(2, 64),
-            "2 sequences together were asked for; the loaded programs take 1 to 1",
+            "2 concurrent sequences were requested; the loaded programs support 1 to 1",
         ),
-        (key(), BLOCKS, together(0, 64), "0 sequences together"),
+        (key(), BLOCKS, together(0, 64), "0 concurrent sequences"),
         (Key { sequences: 8, ..key() }, BLOCKS, together(4, 3), "1 to 3 in steps of 3 rows"),
         (Key { sequences: 20, ..key() }, BLOCKS, together(20, 64), "1 to 16 in steps"),
     ] {
-        let error = refusal(most, &blocks, limits);
+        let error = refusal(max_key, &blocks, limits);
         assert!(error.contains(part), "{error}");
     }
 }

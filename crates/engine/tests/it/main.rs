@@ -1,4 +1,4 @@
-//! The engine from outside, over a runner that needs no weights.
+//! Tests of the engine's public interface, over a runner that needs no weights.
 
 mod batches;
 mod cache;

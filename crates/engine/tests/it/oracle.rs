@@ -1,45 +1,48 @@
-//! A runner whose logits are a hash of all tokens that a row sees, as its
-//! blocks of state hold them: a mistake in positions, blocks or order changes
-//! every later token. Its second group of state sees a window only.
+//! A runner whose logits are a hash of all tokens that a row sees in its blocks of
+//! state: a mistake in positions, blocks or order changes every later token. Its
+//! second state group has a sliding window.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use girih_engine::text::Detokenize;
-use girih_engine::{Engine, Event, Limits, Request, RequestId, Sampling, Stats, Stop, Stops, What, cache};
+use girih_engine::{
+    Engine, EngineLimits, EventKind, Request, RequestEvent, RequestId, Sampling, Stats, Stop, Stops, cache,
+};
 use girih_graph::backend::{Block, Inputs, MemoryPlan, State};
-use girih_graph::{BLOCK_POSITIONS, Error, Group, GroupId, Key, Runner, Sequence, Span, Step, Variant};
+use girih_graph::{BLOCK_POSITIONS, Error, GroupId, Key, Runner, Sequence, Span, StateGroup, Step, Variant};
 use girih_tensor::Shape;
+use girih_tensor::random::mix;
 
 pub const VOCABULARY: usize = 40;
 pub const CONTEXT: u32 = 320;
-/// How far back the second group of state sees.
+/// The window of the second state group.
 const WINDOW: usize = 70;
-/// What the groups see.
+/// The spans of the state groups.
 pub const SPANS: [Span; 2] = [Span::Full, Span::Window(WINDOW as u32)];
 
-/// What goes wrong in the step that reaches a position; once.
+/// A failure in the step that reaches a position; it occurs once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     Device(u32),
     NaN(u32),
 }
 
-/// What an oracle shares with the test that made it.
+/// Counters and switches that an oracle shares with its test.
 #[derive(Clone, Default)]
 pub struct Watched {
     pub trouble: Rc<Cell<Option<Trouble>>>,
     pub zeroed: Rc<Cell<usize>>,
     pub rows: Rc<Cell<usize>>,
-    /// The most sequences that a step had.
+    /// The largest number of sequences of a step.
     pub sequences: Rc<Cell<usize>>,
-    /// The most rows that a step had.
+    /// The largest number of rows of a step.
     pub largest: Rc<Cell<usize>>,
 }
 
 pub struct Oracle {
-    most: Key,
-    groups: Vec<Group>,
+    max_key: Key,
+    groups: Vec<StateGroup>,
     blocks: Vec<u32>,
     slots: Slots,
     watched: Watched,
@@ -51,31 +54,27 @@ struct Slots {
     watched: Watched,
 }
 
-fn mix(x: u64) -> u64 {
-    let x = (x ^ (x >> 29)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    (x ^ (x >> 32)).wrapping_mul(0xc4ce_b9fe_1a85_ec53) ^ (x >> 31)
-}
-
-/// What a token leaves in a group; never 0, which is an empty slot.
+/// The number that a token stores in its slot of a group; never 0, which means an
+/// empty slot.
 fn mark(group: usize, token: u32) -> u64 {
     mix(u64::from(token) * 2 + group as u64 + 1) | 1
 }
 
-/// The logits of a row that sees these marks.
+/// Returns the logits of a row that sees these marks.
 fn row(seen: impl Iterator<Item = u64>) -> Vec<f32> {
     let hash = seen.fold(17, |hash, mark| mix(hash ^ mark));
     let logit = |id: usize| (mix(hash ^ id as u64) >> 40) as f32 / (1 << 21) as f32 - 4.0;
     (0..VOCABULARY).map(logit).collect()
 }
 
-/// The logits after `tokens`, without any state.
+/// Returns the logits after `tokens`, computed without state.
 pub fn logits(tokens: &[u32]) -> Vec<f32> {
     let window = &tokens[tokens.len().saturating_sub(WINDOW)..];
     let full = tokens.iter().map(|token| mark(0, *token));
     row(full.chain(window.iter().map(|token| mark(1, *token))))
 }
 
-/// The greedy reply to a prompt, without any engine.
+/// Returns the greedy reply to a prompt, computed without an engine.
 pub fn greedy(prompt: &[u32], count: usize) -> Vec<u32> {
     let mut tokens = prompt.to_vec();
     for _ in 0..count {
@@ -87,14 +86,14 @@ pub fn greedy(prompt: &[u32], count: usize) -> Vec<u32> {
 }
 
 impl Oracle {
-    pub fn new(most: Key, blocks: &[u32], watched: &Watched) -> Oracle {
+    pub fn new(max_key: Key, blocks: &[u32], watched: &Watched) -> Oracle {
         let groups = blocks.iter().map(|count| vec![[0; BLOCK_POSITIONS]; *count as usize]).collect();
         let slots = Slots { groups, watched: watched.clone() };
-        let groups = SPANS.map(|span| Group { name: span.to_string(), span }).to_vec();
-        Oracle { most, groups, blocks: blocks.to_vec(), slots, watched: watched.clone() }
+        let groups = SPANS.map(|span| StateGroup { name: span.to_string(), span }).to_vec();
+        Oracle { max_key, groups, blocks: blocks.to_vec(), slots, watched: watched.clone() }
     }
 
-    /// What sequences owe each other: nobody writes what another sees.
+    /// Checks that no sequence writes a block that another one sees.
     fn check(&self, sequences: &[Sequence<'_>]) {
         for (group, span) in SPANS.into_iter().enumerate() {
             let own = |sequence: &Sequence<'_>, from: usize| {
@@ -115,7 +114,7 @@ impl Oracle {
         }
     }
 
-    /// Runs the rows of one sequence; returns the logits of the wanted ones.
+    /// Runs the rows of one sequence; returns the logits of the output rows.
     fn run(&mut self, sequence: &Sequence<'_>, tokens: &[u32], trouble: Option<Trouble>) -> Vec<f32> {
         let mut output = Vec::new();
         let start = sequence.position as usize;
@@ -137,7 +136,7 @@ impl Oracle {
         for (group, blocks) in sequence.blocks.iter().enumerate() {
             let slots = &mut self.slots.groups[group][blocks[position / BLOCK_POSITIONS].0 as usize];
             let at = position % BLOCK_POSITIONS;
-            assert!(at > 0 || slots.iter().all(|slot| *slot == 0), "a fresh block was zeroed");
+            assert!(at > 0 || slots.iter().all(|slot| *slot == 0), "a new block must be zeroed");
             slots[at] = mark(group, token);
         }
     }
@@ -158,10 +157,10 @@ impl Runner for Oracle {
     }
 
     fn max_key(&self) -> Key {
-        self.most
+        self.max_key
     }
 
-    fn groups(&self) -> &[Group] {
+    fn groups(&self) -> &[StateGroup] {
         &self.groups
     }
 
@@ -178,20 +177,22 @@ impl Runner for Oracle {
     }
 
     fn step(&mut self, step: Step<'_>) -> Result<(), Error> {
-        let Inputs::Tokens(tokens) = step.inputs else { panic!("the engine brings tokens") };
+        let Inputs::Tokens(tokens) = step.inputs else { panic!("the engine passes tokens") };
         let sequences = step.sequences;
         let mut next = 0;
         for sequence in sequences {
-            assert_eq!(sequence.rows.start, next, "sequences follow each other");
+            assert_eq!(sequence.rows.start, next, "the rows of sequences are contiguous");
             next = sequence.rows.end;
-            assert!(sequence.position as usize + sequence.rows.indexes().len() <= self.most.context as usize);
+            assert!(
+                sequence.position as usize + sequence.rows.indexes().len() <= self.max_key.context as usize
+            );
         }
-        assert!(next as usize == tokens.len() && next <= self.most.rows, "{next} rows");
+        assert!(next as usize == tokens.len() && next <= self.max_key.rows, "{next} rows");
         assert!(
             sequences.iter().map(|sequence| sequence.output_rows().len()).sum::<usize>()
-                <= self.most.output_rows as usize
+                <= self.max_key.output_rows as usize
         );
-        assert!(sequences.len() <= self.most.sequences as usize);
+        assert!(sequences.len() <= self.max_key.sequences as usize);
         self.check(sequences);
         let trouble = self.watched.trouble.get();
         let reaches = |at: u32| {
@@ -242,46 +243,46 @@ impl State for Slots {
     }
 
     fn import(&mut self, _: GroupId, _: Block, _: &[u8]) -> Result<(), Error> {
-        Err(Error::new("the oracle keeps its state"))
+        Err(Error::new("the oracle does not import state"))
     }
 }
 
-/// The largest step of the tests' programs.
+/// The largest step of the test programs.
 pub fn key() -> Key {
     Key { rows: CONTEXT, sequences: 1, context: CONTEXT, output_rows: 16, variant: Variant::GENERATE }
 }
 
-/// Blocks for exactly one context in each of two groups.
+/// The blocks of exactly one context in each of two groups.
 pub const BLOCKS: [u32; 2] = [CONTEXT / BLOCK_POSITIONS as u32; 2];
 
-/// An engine over an oracle, prefilling in chunks of `chunk`.
+/// Returns an engine over an oracle, with prefill chunks of `chunk` rows.
 pub fn engine(chunk: u32) -> (Engine<'static>, Watched) {
     let watched = Watched::default();
     let runner = Box::new(Oracle::new(key(), &BLOCKS, &watched));
-    (Engine::new(runner, Limits::new(CONTEXT, chunk)).unwrap(), watched)
+    (Engine::new(runner, EngineLimits::new(CONTEXT, chunk)).unwrap(), watched)
 }
 
-/// An engine that works on several sequences in steps of `chunk` rows, with
-/// just the blocks that these need.
+/// Returns an engine for several sequences in steps of `chunk` rows, with exactly the
+/// blocks that they need.
 pub fn batched(sequences: u32, chunk: u32) -> (Engine<'static>, Watched) {
     let key = Key { rows: chunk, sequences, ..key() };
     let blocks = SPANS.map(|span| cache::blocks(span, &key));
     narrow(sequences, chunk, &blocks)
 }
 
-/// As [`batched`], with so many blocks.
+/// As [`batched`], with `blocks[i]` blocks in group `i`.
 pub fn narrow(sequences: u32, chunk: u32, blocks: &[u32]) -> (Engine<'static>, Watched) {
     let watched = Watched::default();
     let runner = Box::new(Oracle::new(Key { sequences, ..key() }, blocks, &watched));
-    (Engine::new(runner, Limits { sequences, ..Limits::new(CONTEXT, chunk) }).unwrap(), watched)
+    (Engine::new(runner, EngineLimits { sequences, ..EngineLimits::new(CONTEXT, chunk) }).unwrap(), watched)
 }
 
-/// A prompt that no other number makes.
+/// Returns a prompt that is different for each number.
 pub fn prompt(number: u64, length: usize) -> Vec<u32> {
     (0..length as u64).map(|i| (mix(number << 32 | i) % VOCABULARY as u64) as u32).collect()
 }
 
-/// A request for `new` tokens, always the likeliest.
+/// Returns a greedy request for `new` tokens.
 pub fn request(tokens: &[u32], new: u32) -> Request {
     Request {
         tokens: tokens.to_vec(),
@@ -293,7 +294,8 @@ pub fn request(tokens: &[u32], new: u32) -> Request {
     }
 }
 
-/// Each id is a piece of UTF-8 of its own, not always a whole character.
+/// A detokenizer: each id stands for different UTF-8 bytes, not always a whole
+/// character.
 pub struct Pieces(Vec<u8>);
 
 impl Pieces {
@@ -308,13 +310,13 @@ impl Pieces {
             26..=27 => vec!["é".as_bytes()[id as usize - 26]],
             28..=30 => vec!["日".as_bytes()[id as usize - 28]],
             31 => "本語".into(),
-            // A letter, and the beginning of a character.
+            // A letter, then the first byte of a character.
             32 => vec![b'x', "é".as_bytes()[0]],
             _ => vec![b'a' + letter % 26, b'a' + letter / 26],
         }
     }
 
-    /// The whole text of some ids.
+    /// Returns the whole text of some ids.
     pub fn text(ids: &[u32]) -> String {
         let mut pieces = Pieces(Vec::new());
         let text: String = ids.iter().map(|id| pieces.push(*id)).collect();
@@ -339,7 +341,7 @@ impl Detokenize for Pieces {
     }
 }
 
-/// All that came of one request.
+/// The outcome of one request.
 #[derive(Debug, Default, PartialEq)]
 pub struct Reply {
     pub ids: Vec<u32>,
@@ -351,25 +353,27 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Adds an event; the last one must be the last.
-    pub fn take(&mut self, event: Event) {
+    /// Adds an event; none may follow the last one.
+    pub fn take(&mut self, event: RequestEvent) {
         assert!(self.stop.is_none() && self.failure.is_none(), "nothing follows the last event");
-        match event.what {
-            What::Prefilled(stats) => assert!(self.prefilled.replace(stats).is_none() && self.ids.is_empty()),
-            What::Token { id, text, .. } => {
+        match event.kind {
+            EventKind::Prefilled(stats) => {
+                assert!(self.prefilled.replace(stats).is_none() && self.ids.is_empty())
+            }
+            EventKind::Token { id, text, .. } => {
                 self.ids.push(id);
                 self.text += &text;
             }
-            What::Finished { stop, text, stats } => {
+            EventKind::Finished { stop, text, stats } => {
                 self.text += &text;
                 (self.stop, self.stats) = (Some(stop), Some(stats));
             }
-            What::Failed(error) => self.failure = Some(error.to_string()),
+            EventKind::Failed(error) => self.failure = Some(error.to_string()),
         }
     }
 }
 
-/// Steps until the engine is idle; what came of `id`.
+/// Steps until the engine is idle; returns the reply to `id`.
 pub fn finish(engine: &mut Engine<'_>, id: RequestId) -> Reply {
     let mut reply = Reply::default();
     while !engine.is_idle() {

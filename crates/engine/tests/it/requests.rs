@@ -1,25 +1,25 @@
-//! What a request may ask for: each refusal with its sentence.
+//! The limits of a request, and the message of each refusal.
 
-use girih_engine::{Limits, Request, Sampling, Stops};
+use girih_engine::{EngineLimits, Request, Sampling, Stops};
 
 use crate::oracle::{Pieces, VOCABULARY, engine, prompt, reply, request};
 
 fn refusal(request: &Request) -> String {
-    let limits = Limits::new(512, 64);
+    let limits = EngineLimits::new(512, 64);
     request.check(&limits, VOCABULARY).expect_err("a refusal").to_string()
 }
 
 #[test]
-fn a_prompt_that_does_not_fit_is_an_error_with_the_arithmetic() {
+fn a_prompt_that_does_not_fit_is_refused_with_the_numbers() {
     assert_eq!(
         refusal(&request(&prompt(1, 600), 100)),
-        "the prompt has 600 tokens and 100 more were asked for; the context is 512: \
-         shorten the prompt, ask for fewer tokens or enlarge the context by 188"
+        "the prompt has 600 tokens and 100 more were requested; the context is 512: \
+         shorten the prompt, request fewer tokens or enlarge the context by 188"
     );
     let open = Request { max_new: None, ..request(&prompt(1, 512), 1) };
-    assert!(refusal(&open).contains("512 tokens and at least 1 more is asked for"), "{}", refusal(&open));
+    assert!(refusal(&open).contains("512 tokens and at least 1 more is requested"), "{}", refusal(&open));
     let exact = request(&prompt(1, 500), 12);
-    assert_eq!(exact.check(&Limits::new(512, 64), VOCABULARY), Ok(()));
+    assert_eq!(exact.check(&EngineLimits::new(512, 64), VOCABULARY), Ok(()));
     assert!(refusal(&request(&prompt(1, 500), 13)).ends_with("by 1"));
     assert!(refusal(&request(&prompt(1, 500), u32::MAX)).contains("4294967295 more"));
 }
@@ -38,11 +38,8 @@ fn requests_out_of_range_are_refused_by_name() {
     let none = Sampling::default;
     let cases = [
         (request(&[], 4), "the prompt has no tokens"),
-        (
-            Request { replied: 3, ..good.clone() },
-            "3 tokens of the prompt are said to be the reply's; it has 2",
-        ),
-        (request(&[1], 0), "0 new tokens were asked for"),
+        (Request { replied: 3, ..good.clone() }, "3 tokens of the prompt are marked as reply, but it has 2"),
+        (request(&[1], 0), "0 new tokens were requested"),
         (request(&[1, 40], 4), "token 40 in the prompt is outside the vocabulary of 40"),
         (stopped(Stops { tokens: vec![u32::MAX], strings: vec![] }), "in the list of stop tokens"),
         (stopped(Stops { tokens: vec![1; 65], strings: vec![] }), "65 stop tokens; at most 64"),

@@ -1,13 +1,13 @@
 //! The samplers together, and the draw.
 
 use girih_engine::Sampling;
-use girih_engine::sample::{History, SAMPLERS, draw, likeliest, logprobs, pick, uniform};
+use girih_engine::sample::{History, SAMPLERS, argmax, draw, logprobs, pick, uniform};
 use girih_tensor::Random;
 
 const OUT: f32 = f32::NEG_INFINITY;
 const ALL: f32 = f32::INFINITY;
 
-/// How often each of `n` tokens is picked in 10,000 replies of one token.
+/// Counts how often each token is picked in 10,000 replies of one token.
 fn counts(logits: &[f32], sampling: &Sampling) -> Vec<u32> {
     let mut counts = vec![0; logits.len()];
     for seed in 0..10_000 {
@@ -17,7 +17,7 @@ fn counts(logits: &[f32], sampling: &Sampling) -> Vec<u32> {
     counts
 }
 
-/// Pearson's chi-square of `counts` against probabilities.
+/// Returns Pearson's chi-square of `counts` for the given probabilities.
 fn chi_square(counts: &[u32], probabilities: &[f64]) -> f64 {
     let total = f64::from(counts.iter().sum::<u32>());
     let term = |(count, p): (&u32, &f64)| (f64::from(*count) - total * p).powi(2) / (total * p);
@@ -45,8 +45,8 @@ fn draws_within_one_reply_follow_the_distribution() {
 }
 
 #[test]
-fn temperature_changes_the_distribution_as_it_says() {
-    // At half the temperature probabilities are squared: 16 : 9 : 4 : 1.
+fn half_the_temperature_squares_the_probabilities() {
+    // The squares are 16 : 9 : 4 : 1.
     let logits: Vec<f32> = [0.4_f32, 0.3, 0.2, 0.1].map(f32::ln).into();
     let counts = counts(&logits, &Sampling { temperature: 0.5, ..Sampling::default() });
     assert!(chi_square(&counts, &[16.0, 9.0, 4.0, 1.0].map(|x| x / 30.0)) < CHI_SQUARE_3, "{counts:?}");
@@ -54,8 +54,8 @@ fn temperature_changes_the_distribution_as_it_says() {
 
 #[test]
 fn filters_apply_after_the_temperature() {
-    // Of 0.6 : 0.4, a top_p of 0.65 keeps both; at half the temperature the
-    // first has 0.69 and stands alone.
+    // A top_p of 0.65 keeps both of 0.6 and 0.4; at half the temperature the first has
+    // 0.69 and is the only one kept.
     let logits = [0.6_f32.ln(), 0.4_f32.ln()];
     let sampling = Sampling { top_p: 0.65, ..Sampling::default() };
     assert!(counts(&logits, &sampling)[1] > 0);
@@ -66,7 +66,7 @@ fn filters_apply_after_the_temperature() {
 }
 
 #[test]
-fn the_draw_takes_the_token_in_which_u_falls() {
+fn the_draw_chooses_the_token_at_cumulative_probability_u() {
     let logits = [0.25_f32.ln(), OUT, 0.5_f32.ln(), 0.25_f32.ln(), OUT];
     for (u, id) in [(0.0, 0), (0.24, 0), (0.26, 2), (0.74, 2), (0.76, 3), (1.0 - f64::EPSILON / 2.0, 3)] {
         assert_eq!(draw(&logits, u), Some(id), "u = {u}");
@@ -121,7 +121,7 @@ fn extreme_numbers_neither_hang_nor_fail() {
 }
 
 #[test]
-fn a_token_is_banned_or_forced_whatever_else_is_set() {
+fn a_bias_bans_or_forces_a_token_with_other_samplers_set() {
     let greedy = |bias| Sampling { bias, top_k: 1, ..Sampling::greedy() };
     let pick = |sampling: &Sampling| pick(&[1.0, 5.0, 2.0], sampling, History::default());
     assert_eq!(pick(&greedy(vec![])), Ok(1));
@@ -131,10 +131,10 @@ fn a_token_is_banned_or_forced_whatever_else_is_set() {
     assert!(error.starts_with("every token is ruled out"), "{error}");
 }
 
-/// The shortcut for a temperature of 0 against the samplers and the draw, with
-/// ties, infinities and lengths around those of its stretches.
+/// Compares the shortcut for a temperature of 0 with the samplers and the draw, with
+/// ties, infinities and lengths around those of its runs.
 #[test]
-fn the_likeliest_token_is_what_the_samplers_leave() {
+fn the_most_likely_token_is_the_one_that_the_samplers_leave() {
     let slow = |logits: &[f32]| {
         let mut logits = logits.to_vec();
         for (_, sampler) in SAMPLERS {
@@ -156,7 +156,7 @@ fn the_likeliest_token_is_what_the_samplers_leave() {
         if random.once_in(20) {
             logits.fill(f32::NEG_INFINITY);
         }
-        assert_eq!(likeliest(&logits), slow(&logits), "seed {seed}");
+        assert_eq!(argmax(&logits), slow(&logits), "seed {seed}");
         let picked = pick(&logits, &Sampling::greedy(), History::default());
         assert_eq!(picked.ok(), slow(&logits), "seed {seed}");
     }

@@ -1,21 +1,21 @@
-//! What a step runs.
+//! The scheduler.
 
-use girih_engine::schedule::{Part, Progress, schedule};
+use girih_engine::schedule::{ScheduledRows, SequenceProgress, schedule};
 use girih_graph::Outputs;
 use girih_graph::backend::Range32;
 use girih_tensor::Random;
 
-fn parts(sequences: &[(u32, u32)], rows: u32) -> Vec<Part> {
-    let sequences: Vec<_> = sequences.iter().map(|&(run, known)| Progress { run, known }).collect();
+fn parts(sequences: &[(u32, u32)], rows: u32) -> Vec<ScheduledRows> {
+    let sequences: Vec<_> = sequences.iter().map(|&(run, known)| SequenceProgress { run, known }).collect();
     schedule(&sequences, rows)
 }
 
-fn part(sequence: usize, start: u32, end: u32, outputs: Outputs) -> Part {
-    Part { sequence, positions: Range32 { start, end }, outputs }
+fn part(sequence: usize, start: u32, end: u32, outputs: Outputs) -> ScheduledRows {
+    ScheduledRows { sequence, positions: Range32 { start, end }, outputs }
 }
 
 #[test]
-fn only_the_last_known_token_wants_logits() {
+fn only_the_last_known_token_is_an_output_row() {
     let one = |run, known, rows| parts(&[(run, known)], rows);
     assert_eq!(one(0, 10, 4), [part(0, 0, 4, Outputs::None)]);
     assert_eq!(one(4, 10, 4), [part(0, 4, 8, Outputs::None)]);
@@ -27,7 +27,7 @@ fn only_the_last_known_token_wants_logits() {
 }
 
 #[test]
-fn replies_come_first_and_the_oldest_prompt_takes_the_rest() {
+fn decode_comes_first_and_the_oldest_prompt_gets_the_remaining_rows() {
     let sequences = [(0, 100), (30, 31), (7, 9), (50, 51)];
     assert_eq!(
         parts(&sequences, 10),
@@ -56,17 +56,21 @@ fn every_reply_and_the_oldest_prompt_always_advance() {
             .collect();
         let rows = sequences.len() as u32 + random.below(40) as u32;
         let parts = parts(&sequences, rows);
-        assert!(parts.iter().map(Part::rows).sum::<u32>() <= rows, "seed {seed}");
+        assert!(parts.iter().map(ScheduledRows::count).sum::<u32>() <= rows, "seed {seed}");
         assert!(parts.is_sorted_by_key(|part| part.sequence), "seed {seed}");
         let prompt = sequences.iter().position(|(run, known)| known - run > 1);
         for (index, (run, known)) in sequences.iter().enumerate() {
             let part = parts.iter().find(|part| part.sequence == index);
             if known - run == 1 || prompt == Some(index) {
-                assert_eq!(part.expect("a part").positions.start, *run, "seed {seed}");
+                assert_eq!(part.expect("it is scheduled").positions.start, *run, "seed {seed}");
             }
         }
-        let left = rows - parts.iter().map(Part::rows).sum::<u32>();
+        let left = rows - parts.iter().map(ScheduledRows::count).sum::<u32>();
         let lacking: u32 = sequences.iter().map(|(run, known)| known - run).sum();
-        assert_eq!(left, rows.saturating_sub(lacking), "seed {seed}: no row is left while one could be run");
+        assert_eq!(
+            left,
+            rows.saturating_sub(lacking),
+            "seed {seed}: no row stays unused while tokens remain"
+        );
     }
 }

@@ -5,7 +5,7 @@ use girih_engine::{Request, Sampling, Stop, Stops};
 
 use crate::oracle::{self, Pieces, engine, prompt, reply, request};
 
-/// What a stream shows of `pieces`, and the stop string that ended it.
+/// Returns the text that a stream releases for `pieces`, and the stop string that ended it.
 fn shown(stops: &[&str], pieces: &[&str]) -> (String, Option<String>) {
     let mut stream = StopStrings::new(stops.iter().map(|stop| stop.to_string()).collect());
     let mut text = String::new();
@@ -20,7 +20,7 @@ fn shown(stops: &[&str], pieces: &[&str]) -> (String, Option<String>) {
 }
 
 #[test]
-fn what_is_found_does_not_depend_on_the_pieces() {
+fn the_stop_string_found_does_not_depend_on_the_pieces() {
     let cases: [(&[&str], &str, &str, Option<&str>); 8] = [
         (&["stop"], "go stop here", "go ", Some("stop")),
         (&["stop"], "go sto", "go sto", None),
@@ -44,7 +44,7 @@ fn what_is_found_does_not_depend_on_the_pieces() {
 }
 
 #[test]
-fn only_what_may_be_a_stop_is_held_back() {
+fn only_a_possible_stop_string_is_held_back() {
     let mut stream = StopStrings::new(vec!["<end>".into()]);
     let shown: Vec<String> = ["a<", "e", "x<en", "d", " b"].map(|piece| stream.push(piece).text).into();
     assert_eq!(shown, ["a", "", "<ex", "", "<end b"]);
@@ -56,7 +56,7 @@ fn a_stop_string_ends_the_reply_before_it() {
     let whole = oracle::greedy(&prompt, 40);
     let text = Pieces::text(&whole);
     let characters: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
-    // Strings of several tokens, from the middle of one to the middle of another.
+    // Strings that span several tokens, and start and end within one.
     for (first, count) in [(0, 3), (9, 5), (20, 2), (30, 11)] {
         let stop = &text[characters[first]..characters[first + count]];
         let stops = Stops { tokens: vec![], strings: vec!["never".into(), stop.to_owned()] };
@@ -74,7 +74,7 @@ fn a_stop_string_ends_the_reply_before_it() {
 fn text_is_complete_without_a_stop() {
     let prompt = prompt(32, 20);
     let whole = oracle::greedy(&prompt, 60);
-    // Every beginning of this string that comes up is held back and let go.
+    // Each prefix of this string in the text is held back, then released.
     let last = Pieces::text(&whole);
     let stops = Stops { tokens: vec![], strings: vec![format!("{}#", &last[last.len() - 2..])] };
     let reply = reply(&mut engine(64).0, Request { stops, ..request(&prompt, 60) });
@@ -82,7 +82,7 @@ fn text_is_complete_without_a_stop() {
 }
 
 #[test]
-fn a_stop_token_ends_the_reply_and_is_no_part_of_it() {
+fn a_stop_token_ends_the_reply_and_is_not_part_of_it() {
     let prompt = prompt(33, 20);
     let whole = oracle::greedy(&prompt, 30);
     let stops = Stops { tokens: vec![whole[12], whole[20]], strings: vec![] };

@@ -1,36 +1,36 @@
-//! One hand-made bad file per fault, each with the sentence that it gets.
+//! One malformed file per fault, each with its expected error.
 //!
-//! The files lie in `tests/bad/files`, the sentences in its `sentences.tsv`.
-//! `UPDATE=1` writes both anew; then read the sentences.
+//! The files are in `tests/bad/files`, the errors in its `sentences.tsv`.
+//! `UPDATE=1` rewrites both; review the sentences afterwards.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use girih_file::{Container, Limits, gguf, safetensors};
+use girih_file::{Container, FileLimits, gguf, safetensors};
 
 use crate::folder::empty_folder;
 use crate::raw::{self, Gguf};
 
-/// No file of a few kilobytes may take longer, whatever it claims.
-const TIME_MOST: Duration = Duration::from_secs(2);
+/// The time limit of a file of a few kilobytes, regardless of its stated sizes.
+const TIME_MAX: Duration = Duration::from_secs(2);
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bad/files").canonicalize().unwrap()
 }
 
 #[test]
-fn every_bad_file_gets_its_sentence() {
+fn every_bad_file_is_refused_with_its_sentence() {
     let folder = folder();
     let update = std::env::var_os("UPDATE").is_some();
     let mut table = String::from("file\tsentence\n");
     for (name, bytes) in cases() {
         let path = folder.join(name);
-        assert!(bytes.len() < 2048, "{name} is small enough to be committed");
+        assert!(bytes.len() < 2048, "{name} must be small enough to be committed");
         if update {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, &bytes).unwrap();
         }
-        assert_eq!(std::fs::read(&path).unwrap(), bytes, "{name} is as the test makes it");
+        assert_eq!(std::fs::read(&path).unwrap(), bytes, "{name} differs from the bytes that the test makes");
         table += &format!("{name}\t{}\n", sentence(&folder, &path));
     }
     if update {
@@ -43,19 +43,19 @@ fn every_bad_file_gets_its_sentence() {
     assert_eq!(table.lines().count(), expected.lines().count());
 }
 
-/// The error of opening the file at `path`, or its folder where it is an index.
+/// The error of opening the file at `path`, or its folder if the file is an index.
 fn sentence(folder: &Path, path: &Path) -> String {
     let opened = if path.extension().is_some_and(|e| e == "json") { path.parent().unwrap() } else { path };
     let start = Instant::now();
-    let error = match Container::open(opened, &Limits::DEFAULT) {
+    let error = match Container::open(opened, &FileLimits::DEFAULT) {
         Err(error) => error,
-        // A well-formed file whose fault is the type of one value.
+        // The file is well formed; the type of one value is wrong.
         Ok(container) => container
             .metadata()
             .require::<&[f32]>("tokenizer.ggml.scores")
             .expect_err(&format!("{} is bad", path.display())),
     };
-    assert!(start.elapsed() < TIME_MOST, "{} takes {:?}", path.display(), start.elapsed());
+    assert!(start.elapsed() < TIME_MAX, "{} takes {:?}", path.display(), start.elapsed());
     error.to_string().replace(&format!("{}/", folder.display()), "")
 }
 
@@ -204,7 +204,7 @@ fn gguf_tensors() -> Vec<(&'static str, Vec<u8>)> {
     let two = |name: &str, offset: u64| {
         Gguf::start(3, 2, 0).entry("t", &[16], 0, 0).entry(name, &[16], 0, offset).data(128)
     };
-    // The shortest entry that is expected has one extent.
+    // An entry without extents is shorter than ENTRY_MIN_BYTES, so data must follow it.
     let no_extents = Gguf::start(3, 1, 0).entry("t", &[], 0, 0).data(32);
     vec![
         ("gg-rank-0.gguf", no_extents),
@@ -227,7 +227,7 @@ fn gguf_tensors() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn every_ggml_type_that_is_not_held_is_refused_by_its_name() {
+fn every_unsupported_ggml_type_is_refused_by_name() {
     for (id, name) in [
         (9, "Q8_1"),
         (15, "Q8_K"),
@@ -246,7 +246,7 @@ fn every_ggml_type_that_is_not_held_is_refused_by_its_name() {
         (40, "NVFP4"),
     ] {
         let bytes = Gguf::start(3, 1, 0).entry("t", &[256], id, 0).data(4096);
-        let error = gguf::parse(&bytes, &Limits::DEFAULT).unwrap_err().to_string();
+        let error = gguf::parse(&bytes, &FileLimits::DEFAULT).unwrap_err().to_string();
         assert!(error.starts_with(&format!("tensor 't': stored as {name}, which girih does not")), "{error}");
     }
 }
@@ -255,63 +255,63 @@ fn every_ggml_type_that_is_not_held_is_refused_by_its_name() {
 fn large_headers_are_read_or_refused_in_time() {
     let start = Instant::now();
     let nested = (0..100_000).fold(Gguf::start(3, 0, 1).key("k", 9), |gguf, _| gguf.u32(9).u64(1));
-    let error = gguf::parse(&nested.0, &Limits::DEFAULT).unwrap_err();
+    let error = gguf::parse(&nested.0, &FileLimits::DEFAULT).unwrap_err();
     assert_eq!(error.to_string(), "key 'k': arrays are nested deeper than the cap of 4");
 
     let entries: Vec<_> = (0..100_000)
         .map(|i| format!(r#""{i}":{{"dtype":"I8","shape":[1],"data_offsets":[{i},{}]}}"#, i + 1))
         .collect();
     let many = raw::safetensors(&format!("{{{}}}", entries.join(",")), 100_000);
-    assert_eq!(safetensors::parse(&many, &Limits::DEFAULT).unwrap().tensors.len(), 100_000);
-    let few = Limits { tensors: 99_999, ..Limits::DEFAULT };
+    assert_eq!(safetensors::parse(&many, &FileLimits::DEFAULT).unwrap().tensors.len(), 100_000);
+    let few = FileLimits { tensors: 99_999, ..FileLimits::DEFAULT };
     assert!(safetensors::parse(&many, &few).is_err());
 
     let pairs: Vec<_> = (0..100_001).map(|i| format!(r#""{i}":"""#)).collect();
     let pairs = raw::safetensors(&format!(r#"{{"__metadata__":{{{}}}}}"#, pairs.join(",")), 0);
-    let error = safetensors::parse(&pairs, &Limits::DEFAULT).unwrap_err().to_string();
+    let error = safetensors::parse(&pairs, &FileLimits::DEFAULT).unwrap_err().to_string();
     assert!(error.contains("__metadata__ has more than 100000 pairs"), "{error}");
 
     let empty = Gguf::start(3, 0, 1).key("k", 9).u32(9).u64(200_000);
     let empty = (0..200_000).fold(empty, |gguf, _| gguf.u32(0).u64(0));
-    let error = gguf::parse(&empty.0, &Limits::DEFAULT).unwrap_err();
-    assert_eq!(error.to_string(), "key 'k': there are more than 100000 arrays");
+    let error = gguf::parse(&empty.0, &FileLimits::DEFAULT).unwrap_err();
+    assert_eq!(error.to_string(), "key 'k': has more than 100000 arrays");
 
     let words = (0..1_000_000)
         .fold(Gguf::start(3, 0, 1).key("k", 9).u32(8).u64(1_000_000), |gguf, i| gguf.string(&i.to_string()));
-    let parsed = gguf::parse(&words.0, &Limits::DEFAULT).unwrap();
+    let parsed = gguf::parse(&words.0, &FileLimits::DEFAULT).unwrap();
     let strings: &girih_file::Strings = parsed.metadata.require("k").unwrap();
     assert_eq!((strings.len(), strings.get(999_999)), (1_000_000, Some("999999")));
-    assert!(start.elapsed() < 5 * TIME_MOST, "{:?}", start.elapsed());
+    assert!(start.elapsed() < 5 * TIME_MAX, "{:?}", start.elapsed());
 }
 
 #[test]
 fn a_header_above_the_cap_is_refused() {
-    let small = Limits { header_bytes: 64, ..Limits::DEFAULT };
+    let small = FileLimits { header_bytes: 64, ..FileLimits::DEFAULT };
     let error = gguf::parse(&raw::good_gguf(), &small).unwrap_err().to_string();
-    assert!(error.ends_with("the header is longer than 64 bytes, which is the cap"), "{error}");
+    assert!(error.ends_with("the header exceeds the cap of 64 bytes"), "{error}");
 }
 
 #[test]
-fn what_is_no_file_is_refused_and_never_waited_for() {
+fn pipes_and_other_non_files_are_refused_without_waiting() {
     let folder = empty_folder("no-file");
     let error = |path: &Path| {
-        let error = Container::open(path, &Limits::DEFAULT).unwrap_err().to_string();
+        let error = Container::open(path, &FileLimits::DEFAULT).unwrap_err().to_string();
         error.replace(&folder.display().to_string(), "F")
     };
     assert_eq!(
         error(&folder),
-        "F: holds no model.safetensors, no model.safetensors.index.json and no .gguf file"
+        "F: contains no model.safetensors, no model.safetensors.index.json and no .gguf file"
     );
     for name in ["pipe.gguf", "model.safetensors"] {
         let pipe = folder.join(name);
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
             .unwrap();
-        let sentence = format!("F/{name}: is no regular file; girih reads models from regular files only");
+        let sentence = format!("F/{name}: is not a regular file; girih reads models from regular files only");
         assert_eq!(error(&pipe), sentence);
     }
     assert_eq!(
         error(&folder),
-        "F/model.safetensors: is no regular file; girih reads models from regular files only"
+        "F/model.safetensors: is not a regular file; girih reads models from regular files only"
     );
     assert_eq!(
         error(&folder.join("none")),

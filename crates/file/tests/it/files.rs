@@ -1,10 +1,11 @@
-//! Containers that are as they should be: read, written, split, and real ones.
+//! Well-formed containers: read, written, split, and from real models.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use girih_file::{
-    Array, Container, Kind, Limits, Metadata, NewTensor, Strings, Value, Writer, gguf, safetensors,
+    Container, ContainerKind, ContainerWriter, FileLimits, Metadata, MetadataArray, MetadataValue, NewTensor,
+    Strings, gguf, safetensors,
 };
 use girih_tensor::{DType, Result, Shape};
 
@@ -12,7 +13,7 @@ use crate::folder::empty_folder;
 use crate::raw;
 
 fn open(path: &Path) -> Result<Container> {
-    Container::open(path, &Limits::DEFAULT)
+    Container::open(path, &FileLimits::DEFAULT)
 }
 
 fn bytes_of(container: &Container, name: &str) -> Vec<u8> {
@@ -23,19 +24,19 @@ fn bytes_of(container: &Container, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn gguf_shapes_are_turned_round() {
-    let contents = gguf::parse(&raw::good_gguf(), &Limits::DEFAULT).unwrap();
+fn gguf_shapes_are_reversed() {
+    let contents = gguf::parse(&raw::good_gguf(), &FileLimits::DEFAULT).unwrap();
     let info = &contents.tensors["token_embd.weight"];
     assert_eq!((info.dtype, info.shape.extents(), info.bytes), (DType::Q8_0, [2, 32].as_slice(), 68));
     let strings: &Strings = contents.metadata.require("tokenizer.ggml.tokens").unwrap();
     assert_eq!(strings.iter().collect::<Vec<_>>(), ["a", "", "ñ"]);
-    let nested = Value::Array(Array::Array(vec![Array::I32(vec![7, 8])]));
+    let nested = MetadataValue::Array(MetadataArray::Array(vec![MetadataArray::I32(vec![7, 8])]));
     assert_eq!(contents.metadata.value("nested"), Some(&nested));
 }
 
 #[test]
 fn a_safetensors_scalar_has_one_element() {
-    let contents = safetensors::parse(&raw::good_safetensors(), &Limits::DEFAULT).unwrap();
+    let contents = safetensors::parse(&raw::good_safetensors(), &FileLimits::DEFAULT).unwrap();
     assert_eq!(contents.tensors["scalar"].shape.extents(), [1]);
     assert_eq!(contents.metadata.require::<&str>("format").unwrap(), "pt");
 }
@@ -51,7 +52,7 @@ fn pattern(tensor: &NewTensor) -> Vec<u8> {
 }
 
 /// Writes every tensor in chunks of `chunk` bytes.
-fn fill(mut writer: Writer, tensors: &[NewTensor], chunk: usize) {
+fn fill(mut writer: ContainerWriter, tensors: &[NewTensor], chunk: usize) {
     let order: Vec<String> = writer.order().map(str::to_owned).collect();
     for name in order {
         let tensor = tensors.iter().find(|tensor| tensor.name == name).unwrap();
@@ -77,31 +78,34 @@ fn check_read_back(path: &Path, tensors: &[NewTensor]) -> Container {
 fn all_values() -> Metadata {
     let strings: Strings = ["x", "", "ü"].into_iter().collect();
     let values = [
-        Value::U8(255),
-        Value::I8(-1),
-        Value::U16(65535),
-        Value::I16(-2),
-        Value::U32(7),
-        Value::I32(-3),
-        Value::F32(0.1),
-        Value::Bool(true),
-        Value::String("text".into()),
-        Value::U64(1 << 40),
-        Value::I64(-4),
-        Value::F64(0.1),
-        Value::Array(Array::U8(vec![1, 2])),
-        Value::Array(Array::I8(vec![-1])),
-        Value::Array(Array::U16(vec![3])),
-        Value::Array(Array::I16(vec![-5])),
-        Value::Array(Array::U32(vec![])),
-        Value::Array(Array::I32(vec![-6, 6])),
-        Value::Array(Array::F32(vec![0.5, -0.5])),
-        Value::Array(Array::Bool(vec![true, false])),
-        Value::Array(Array::String(strings)),
-        Value::Array(Array::Array(vec![Array::U64(vec![1]), Array::I32(vec![])])),
-        Value::Array(Array::U64(vec![u64::MAX])),
-        Value::Array(Array::I64(vec![i64::MIN])),
-        Value::Array(Array::F64(vec![1e300])),
+        MetadataValue::U8(255),
+        MetadataValue::I8(-1),
+        MetadataValue::U16(65535),
+        MetadataValue::I16(-2),
+        MetadataValue::U32(7),
+        MetadataValue::I32(-3),
+        MetadataValue::F32(0.1),
+        MetadataValue::Bool(true),
+        MetadataValue::String("text".into()),
+        MetadataValue::U64(1 << 40),
+        MetadataValue::I64(-4),
+        MetadataValue::F64(0.1),
+        MetadataValue::Array(MetadataArray::U8(vec![1, 2])),
+        MetadataValue::Array(MetadataArray::I8(vec![-1])),
+        MetadataValue::Array(MetadataArray::U16(vec![3])),
+        MetadataValue::Array(MetadataArray::I16(vec![-5])),
+        MetadataValue::Array(MetadataArray::U32(vec![])),
+        MetadataValue::Array(MetadataArray::I32(vec![-6, 6])),
+        MetadataValue::Array(MetadataArray::F32(vec![0.5, -0.5])),
+        MetadataValue::Array(MetadataArray::Bool(vec![true, false])),
+        MetadataValue::Array(MetadataArray::String(strings)),
+        MetadataValue::Array(MetadataArray::Array(vec![
+            MetadataArray::U64(vec![1]),
+            MetadataArray::I32(vec![]),
+        ])),
+        MetadataValue::Array(MetadataArray::U64(vec![u64::MAX])),
+        MetadataValue::Array(MetadataArray::I64(vec![i64::MIN])),
+        MetadataValue::Array(MetadataArray::F64(vec![1e300])),
     ];
     let mut metadata = Metadata::new();
     for (index, value) in values.into_iter().enumerate() {
@@ -121,13 +125,17 @@ fn gguf_reads_back_as_written() {
         new_tensor("d", DType::I8, &[7]),
     ];
     let mut metadata = all_values();
-    metadata.insert("general.alignment", Value::U32(64)).unwrap();
+    metadata.insert("general.alignment", MetadataValue::U32(64)).unwrap();
     let (path, again) = (folder.join("one.gguf"), folder.join("two.gguf"));
-    fill(Writer::gguf(&path, &metadata, &tensors).unwrap(), &tensors, 10);
-    fill(Writer::gguf(&again, &metadata, &tensors).unwrap(), &tensors, 1000);
-    assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(&again).unwrap(), "chunks leave no trace");
+    fill(ContainerWriter::gguf(&path, &metadata, &tensors).unwrap(), &tensors, 10);
+    fill(ContainerWriter::gguf(&again, &metadata, &tensors).unwrap(), &tensors, 1000);
+    assert_eq!(
+        std::fs::read(&path).unwrap(),
+        std::fs::read(&again).unwrap(),
+        "the chunk sizes do not change the file"
+    );
     let container = check_read_back(&path, &tensors);
-    assert_eq!(container.kind(), Kind::Gguf);
+    assert_eq!(container.kind(), ContainerKind::Gguf);
     assert!(container.metadata().iter().eq(metadata.iter()));
     assert!(container.tensors().values().all(|info| info.offset % 64 == 0));
 }
@@ -143,11 +151,11 @@ fn safetensors_read_back_as_written() {
     ];
     let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
     let path = folder.join("model.safetensors");
-    let writer = Writer::safetensors(&path, &metadata, &tensors).unwrap();
+    let writer = ContainerWriter::safetensors(&path, &metadata, &tensors).unwrap();
     assert_eq!(writer.order().collect::<Vec<_>>(), ["a", "b", "half", "bytes"]);
     fill(writer, &tensors, 9);
     let container = check_read_back(&folder, &tensors);
-    assert_eq!(container.kind(), Kind::Safetensors);
+    assert_eq!(container.kind(), ContainerKind::Safetensors);
     assert_eq!(container.metadata().require::<&str>("format").unwrap(), "pt");
     assert_eq!(container.tensor("a").unwrap().offset % 8, 0);
 }
@@ -156,18 +164,19 @@ fn safetensors_read_back_as_written() {
 fn an_unfinished_file_leaves_nothing_behind() {
     let folder = empty_folder("unfinished");
     let tensors = [new_tensor("a", DType::F32, &[4])];
-    let mut writer = Writer::gguf(&folder.join("a.gguf"), &Metadata::new(), &tensors).unwrap();
+    let mut writer = ContainerWriter::gguf(&folder.join("a.gguf"), &Metadata::new(), &tensors).unwrap();
     writer.append("a", &[0; 8]).unwrap();
     drop(writer);
     assert_eq!(folder.read_dir().unwrap().count(), 0);
 }
 
 #[test]
-fn what_cannot_be_written_is_refused() {
+fn unwritable_tensors_are_refused() {
     let folder = empty_folder("unwritable");
     let path = folder.join("a.gguf");
-    let gguf =
-        |tensors: &[NewTensor]| Writer::gguf(&path, &Metadata::new(), tensors).unwrap_err().to_string();
+    let gguf = |tensors: &[NewTensor]| {
+        ContainerWriter::gguf(&path, &Metadata::new(), tensors).unwrap_err().to_string()
+    };
     let error = gguf(&[new_tensor("a", DType::U8, &[4])]);
     assert!(error.ends_with("tensor 'a' is u8, for which GGUF has no type"), "{error}");
     let error = gguf(&[new_tensor("a", DType::Q8_0, &[31])]);
@@ -175,7 +184,7 @@ fn what_cannot_be_written_is_refused() {
     let error = gguf(&[new_tensor("a", DType::F32, &[1]), new_tensor("a", DType::F32, &[1])]);
     assert!(error.ends_with("tensor 'a' occurs twice"), "{error}");
     let quantized = [new_tensor("a", DType::Q8_0, &[32])];
-    let error = Writer::safetensors(&path, &BTreeMap::new(), &quantized).unwrap_err().to_string();
+    let error = ContainerWriter::safetensors(&path, &BTreeMap::new(), &quantized).unwrap_err().to_string();
     assert!(error.ends_with("tensor 'a' is q8_0, for which safetensors has no type"), "{error}");
 }
 
@@ -188,7 +197,7 @@ fn reads_stay_inside_their_tensor() {
     container.read(info, 4, &mut [0; 4]).unwrap();
     for (offset, bytes) in [(5, 4), (9, 0), (u64::MAX, 1)] {
         let error = container.read(info, offset, &mut vec![0; bytes]).unwrap_err().to_string();
-        assert!(error.contains("of a tensor reach past its end; it has 8"), "{error}");
+        assert!(error.contains("of a tensor exceed its size of 8 bytes"), "{error}");
     }
     assert!(container.tensor("none").is_err());
 }
@@ -199,7 +208,11 @@ fn an_index_joins_its_shards() {
     let shards = [("1.safetensors", "a"), ("2.safetensors", "b")];
     for (file, name) in shards {
         let tensors = [new_tensor(name, DType::F32, &[2])];
-        fill(Writer::safetensors(&folder.join(file), &BTreeMap::new(), &tensors).unwrap(), &tensors, 8);
+        fill(
+            ContainerWriter::safetensors(&folder.join(file), &BTreeMap::new(), &tensors).unwrap(),
+            &tensors,
+            8,
+        );
     }
     let index = |map: &str| {
         let text = format!(r#"{{"metadata":{{"total_size":16}},"weight_map":{{{map}}}}}"#);
@@ -210,25 +223,25 @@ fn an_index_joins_its_shards() {
     assert_eq!(container.paths().len(), 2);
     assert_eq!((container.tensor("a").unwrap().shard, container.tensor("b").unwrap().shard), (0, 1));
     assert_eq!(bytes_of(&container, "b"), pattern(&new_tensor("b", DType::F32, &[2])));
-    let sentence = "F/model.safetensors.index.json: tensor 'c' is said to be in '2.safetensors', but is not";
+    let sentence = "F/model.safetensors.index.json: tensor 'c' is listed in '2.safetensors', but that file does not contain it";
     assert_eq!(index(r#""c":"2.safetensors""#).unwrap_err(), sentence);
     std::fs::copy(folder.join("1.safetensors"), folder.join("2.safetensors")).unwrap();
-    let sentence = "F/2.safetensors: tensor 'a' is in another file of this model, too";
+    let sentence = "F/2.safetensors: tensor 'a' is also in another file of this model";
     assert_eq!(index(r#""a":"1.safetensors","b":"2.safetensors""#).unwrap_err(), sentence);
 }
 
-/// Writes one file of a split model that calls itself `number` of `count`, of `tensors` in all.
+/// Writes one file of a split model whose header states file `number` of `count` and `tensors` in total.
 fn write_split(path: &Path, (number, count): (u16, u16), tensors: i32, name: &str) {
     let mut metadata = Metadata::new();
-    metadata.insert("split.no", Value::U16(number)).unwrap();
-    metadata.insert("split.count", Value::U16(count)).unwrap();
-    metadata.insert("split.tensors.count", Value::I32(tensors)).unwrap();
+    metadata.insert("split.no", MetadataValue::U16(number)).unwrap();
+    metadata.insert("split.count", MetadataValue::U16(count)).unwrap();
+    metadata.insert("split.tensors.count", MetadataValue::I32(tensors)).unwrap();
     let list = [new_tensor(name, DType::F32, &[2])];
-    fill(Writer::gguf(path, &metadata, &list).unwrap(), &list, 8);
+    fill(ContainerWriter::gguf(path, &metadata, &list).unwrap(), &list, 8);
 }
 
 #[test]
-fn any_file_of_a_split_gguf_stands_for_all() {
+fn any_file_of_a_split_gguf_opens_all() {
     let folder = empty_folder("split");
     let file = |number: u16| folder.join(format!("m-{number:05}-of-00002.gguf"));
     write_split(&file(1), (0, 2), 2, "a");
@@ -244,14 +257,14 @@ fn any_file_of_a_split_gguf_stands_for_all() {
     assert!(error(&folder).starts_with("F/m-00002-of-00002.gguf: is file 1 of 2 by its header, but 2 of 2"));
     write_split(&file(1), (0, 2), 3, "a");
     write_split(&file(2), (1, 2), 3, "b");
-    let sentence = "F/m-00001-of-00002.gguf: the files hold 2 tensors, but 'split.tensors.count' is 3";
+    let sentence = "F/m-00001-of-00002.gguf: the files contain 2 tensors, but 'split.tensors.count' is 3";
     assert_eq!(error(&file(1)), sentence);
     std::fs::write(folder.join("other.gguf"), raw::good_gguf()).unwrap();
-    let sentence = "F: holds 2 models (m-00001-of-00002.gguf, other.gguf); name one of them";
+    let sentence = "F: contains 2 models (m-00001-of-00002.gguf, other.gguf); pass the path of one";
     assert_eq!(error(&folder), sentence);
 }
 
-/// The folder of real files, or `None` where the machine has none.
+/// The folder of real files, or `None` if GIRIH_TEST_DATA is not set.
 fn test_data() -> Option<PathBuf> {
     let folder = std::env::var_os("GIRIH_TEST_DATA").map(PathBuf::from);
     if folder.is_none() {
@@ -285,7 +298,7 @@ fn real_files_open() {
         [files(&data.join("fixtures"), "safetensors"), files(&data.join("models"), "safetensors")];
     let gguf = [files(&data.join("models"), "gguf"), files(&data.join("vocab"), "gguf")];
     let (safetensors, gguf) = (safetensors.concat(), gguf.concat());
-    assert!(safetensors.len() >= 20 && gguf.len() >= 8, "the test data is all there");
+    assert!(safetensors.len() >= 20 && gguf.len() >= 8, "the test data is incomplete");
     for path in safetensors.iter().chain(&gguf) {
         let container = open(path).unwrap();
         for info in container.tensors().values() {
@@ -322,8 +335,11 @@ fn stories_is_the_same_model_in_both_containers() {
     assert_eq!(quantized.tensor("blk.0.ffn_down.weight").unwrap().dtype, DType::F16);
 }
 
-/// Writes what `container` holds, in the order of its file, and compares the files.
-fn check_rewritten(container: &Container, start: impl FnOnce(&Path, &[NewTensor]) -> Result<Writer>) {
+/// Writes `container` again with its tensors in file order, and compares the two files.
+fn check_rewritten(
+    container: &Container,
+    start: impl FnOnce(&Path, &[NewTensor]) -> Result<ContainerWriter>,
+) {
     let mut infos: Vec<_> = container.tensors().iter().collect();
     infos.sort_by_key(|(_, info)| info.offset);
     let tensors: Vec<_> = infos
@@ -341,13 +357,13 @@ fn check_rewritten(container: &Container, start: impl FnOnce(&Path, &[NewTensor]
 }
 
 #[test]
-fn files_of_the_reference_writers_are_written_again_byte_for_byte() {
+fn files_of_the_reference_writers_are_rewritten_byte_for_byte() {
     let Some(data) = test_data() else { return };
     let gguf = open(&data.join("models/stories260K/stories260K-q8_0.gguf")).unwrap();
-    check_rewritten(&gguf, |path, tensors| Writer::gguf(path, gguf.metadata(), tensors));
+    check_rewritten(&gguf, |path, tensors| ContainerWriter::gguf(path, gguf.metadata(), tensors));
     let safetensors = open(&data.join("fixtures/gpt_oss_mxfp4")).unwrap();
     let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-    check_rewritten(&safetensors, |path, tensors| Writer::safetensors(path, &metadata, tensors));
+    check_rewritten(&safetensors, |path, tensors| ContainerWriter::safetensors(path, &metadata, tensors));
     let golden = open(&data.join("models/stories260K/golden.safetensors")).unwrap();
-    check_rewritten(&golden, |path, tensors| Writer::safetensors(path, &BTreeMap::new(), tensors));
+    check_rewritten(&golden, |path, tensors| ContainerWriter::safetensors(path, &BTreeMap::new(), tensors));
 }

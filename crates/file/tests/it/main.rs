@@ -1,4 +1,4 @@
-//! The file crate from outside.
+//! Integration tests of the file crate.
 #![forbid(unsafe_code)]
 
 mod bad_files;

@@ -1,10 +1,10 @@
-//! Container files byte by byte, so that they can be wrong.
+//! Builds container files byte by byte, so that they can be malformed.
 
-/// GGUF bytes under construction.
+/// A builder of GGUF bytes.
 pub struct Gguf(pub Vec<u8>);
 
 impl Gguf {
-    /// The fixed start, with any version and counts.
+    /// The fixed start of a file, with any version and counts.
     pub fn start(version: u32, tensors: u64, pairs: u64) -> Gguf {
         Gguf(b"GGUF".to_vec()).u32(version).u64(tensors).u64(pairs)
     }
@@ -40,7 +40,7 @@ impl Gguf {
         gguf.u32(kind).u64(offset)
     }
 
-    /// Padding to 32 bytes and so many bytes of data.
+    /// Pads to 32 bytes and appends `bytes` bytes of data.
     pub fn data(mut self, bytes: usize) -> Vec<u8> {
         let start = self.0.len().next_multiple_of(32);
         self.0.resize(start + bytes, 0);
@@ -48,7 +48,7 @@ impl Gguf {
     }
 }
 
-/// A safetensors file of this header and so many bytes of data.
+/// A safetensors file of this header and `data` bytes of data.
 pub fn safetensors(header: &str, data: usize) -> Vec<u8> {
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header.as_bytes());
@@ -56,7 +56,7 @@ pub fn safetensors(header: &str, data: usize) -> Vec<u8> {
     file
 }
 
-/// A small correct GGUF file: two tensors, and pairs of most types.
+/// A small valid GGUF file: two tensors, and pairs of most types.
 pub fn good_gguf() -> Vec<u8> {
     Gguf::start(3, 2, 6)
         .key("general.architecture", 8)
@@ -85,7 +85,7 @@ pub fn good_gguf() -> Vec<u8> {
         .data(96 + 16)
 }
 
-/// A small correct safetensors file.
+/// A small valid safetensors file.
 pub fn good_safetensors() -> Vec<u8> {
     let header = r#"{"__metadata__":{"format":"pt"},
         "b":{"dtype":"BF16","shape":[2,3],"data_offsets":[8,20]},

@@ -42,8 +42,8 @@ pub(super) fn attend(
     out
 }
 
-/// The softmax weights of one head of one row, over the positions that it sees.
-/// The head's numbers begin at `first` in each row of `keys`.
+/// The softmax weights of one head of one row, over the positions that it
+/// attends to. The head's numbers begin at `first` in each row of `keys`.
 fn softmax_weights(
     q: &[f32],
     first: usize,

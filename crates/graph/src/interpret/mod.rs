@@ -18,7 +18,7 @@ use crate::graph::{Graph, Key, Node};
 use crate::op::Op;
 use crate::value::{Extent, Role, Value, ValueId};
 
-/// The backend that runs a graph by its definition.
+/// The backend that runs each op by its definition.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Interpreter;
 

@@ -1,5 +1,5 @@
-//! Attention and the state it reads: which positions a row sees, with numbers
-//! computed by hand.
+//! Attention and the state it reads: which positions a row attends to, with
+//! numbers computed by hand.
 
 use girih_graph::backend::{Block, Inputs, Range32};
 
@@ -78,7 +78,7 @@ fn scores_are_capped_before_the_softmax() {
 }
 
 /// The results of both heads when all scores are zero: every row is the mean of
-/// the values that it sees. The values are 1, 2, 4, 8, …
+/// the values that it attends to. The values are 1, 2, 4, 8, …
 fn means(span: &str, sequences: &[TestSequence<'_>]) -> Vec<f32> {
     let rows = sequences.iter().map(|sequence| sequence.rows).sum::<u32>();
     let x: Vec<_> = (0..rows).map(|row| [0.0, 0.0, 1.0, (1 << row) as f32]).collect();
@@ -100,9 +100,9 @@ fn rows_of_a_mutual_span_see_each_other() {
     let spans = [Range32 { start: 1, end: 3 }];
     let sequence = TestSequence { spans: &spans, ..TestSequence::whole(4) };
     near(&means("full", &[sequence]), &[1.0, 7.0 / 3.0, 7.0 / 3.0, 15.0 / 4.0]);
-    // A mutual span extends a window: row 2 sees row 1.
+    // A mutual span extends a window: row 2 attends to row 1.
     near(&means("window:1", &[sequence]), &[1.0, 3.0, 3.0, 8.0]);
-    // Row 1 sees row 0 by its window and row 2 by the mutual span.
+    // Row 1 attends to row 0 by its window and to row 2 by the mutual span.
     near(&means("window:2", &[sequence]), &[1.0, 7.0 / 3.0, 3.0, 6.0]);
 }
 

@@ -58,9 +58,9 @@ fn rule_1_names_are_plain_and_unique() {
 
 #[test]
 fn rule_2_ids_name_values_and_groups() {
-    change("node 0", "no value of the graph", |g| g.nodes[0].inputs[1] = ValueId(1000));
-    change("node 7", "no value of the graph", |g| g.nodes[7].output = ValueId(u32::MAX));
-    change("layers.0.keys", "no group", |g| {
+    change("node 0", "not a value of the graph", |g| g.nodes[0].inputs[1] = ValueId(1000));
+    change("node 7", "not a value of the graph", |g| g.nodes[7].output = ValueId(u32::MAX));
+    change("layers.0.keys", "its group is not a group of the graph", |g| {
         let index = at(g, "layers.0.keys");
         g.values[index].role = Role::State(GroupId(2));
     });
@@ -229,7 +229,7 @@ fn rule_7_positional_ops_read_rows() {
 }
 
 /// A graph of square matrices in which rows, output rows and width are 4, so
-/// that its values differ only in their roles and in what their extents count.
+/// that its values differ only in their roles and the kinds of their extents.
 const SQUARE: &str = "graph rows 4 sequences 1 context 64 output_rows 4 tokens -> hidden
 group full span full
 input tokens: [rows 4] i32
@@ -323,7 +323,7 @@ fn rule_8_outermost_extents_count_what_roles_require() {
 
 #[test]
 fn rule_9_attention_sees_as_far_as_its_group() {
-    const GROUP: &str = "state of one group that sees as far back";
+    const GROUP: &str = "state of one group with the same span";
     edit("span=full", "span=window:5", "layers.0.mixed", GROUP);
     edit("group window_4 span window:4", "group window_4 span window:5", "layers.1.mixed", GROUP);
     edit(

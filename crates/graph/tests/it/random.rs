@@ -3,7 +3,7 @@
 use girih_graph::{Act, Builder, Graph, InputKind, Key, Op, OutputKind, Pairing, Span, ValueId, Variant};
 use girih_tensor::{DType, Random, Shape};
 
-/// Columns of every row, and the same number as heads × head size.
+/// Columns of every row, equal to heads × head size.
 const WIDTH: usize = 8;
 const HEADS: [usize; 2] = [2, 4];
 

@@ -219,7 +219,7 @@ fn inputs_that_do_not_fit_the_programs_are_refused() {
         Inputs::Embeddings(&rows),
         &sequences,
         3,
-        "a step brings embeddings; the programs take tokens",
+        "the step has embeddings; the programs need tokens",
     );
     refused_step(Inputs::Tokens(&[]), &[], 0, "a step has no rows; at least one is needed");
     let room = |room, sentence| refused_step(Inputs::Tokens(&[1, 2, 3]), &sequences, room, sentence);
@@ -237,17 +237,14 @@ fn embeddings_must_be_whole_rows() {
     let mut run = |inputs: Inputs<'_>| step(runner.as_mut(), inputs, &[sequence(TWO, 3)], &mut [0.0; 3]);
     assert_eq!(run(Inputs::Embeddings(&[0.0; 9])), Ok(()));
     let refused = |sentence: &str| Err(sentence.to_owned());
-    assert_eq!(run(Inputs::Embeddings(&[0.0; 8])), refused("8 embedding values are no whole rows of 3"));
+    assert_eq!(run(Inputs::Embeddings(&[0.0; 8])), refused("8 embedding values are not whole rows of 3"));
     assert_eq!(run(Inputs::Embeddings(&[0.0; 6])), refused("a step of 2 rows has sequences for 3"));
-    assert_eq!(
-        run(Inputs::Tokens(&[1, 2, 3])),
-        refused("a step brings tokens; the programs take embeddings")
-    );
+    assert_eq!(run(Inputs::Tokens(&[1, 2, 3])), refused("the step has tokens; the programs need embeddings"));
 }
 
 #[test]
 fn sequences_with_gaps_or_overlaps_are_refused() {
-    let sentence = "the sequences of a step follow each other and have at least one row each";
+    let sentence = "the sequences of a step must cover its rows in order, with at least one row each";
     refused(|sequence| sequence.rows = Range32 { start: 1, end: 3 }, sentence);
     refused(|sequence| sequence.rows = Range32 { start: 0, end: 0 }, sentence);
     refused(|sequence| sequence.rows = Range32 { start: 3, end: 0 }, sentence);
@@ -323,7 +320,7 @@ fn loads_of_faulty_graphs_are_refused() {
         })
     });
     let sentence = "the graph is malformed at a b: a name is made of letters, digits, '_' and '.'";
-    assert_eq!(faulty, format!("{sentence}; this is a fault of girih"));
+    assert_eq!(faulty, format!("{sentence}; this is a bug in girih"));
     let stuck = unloadable(null(), &BLOCKS, |_| build(MAX_KEY));
     assert!(stuck.starts_with("a graph for [rows 1 ") && stuck.contains("has the key [rows 512 "), "{stuck}");
     assert_eq!(unloadable(null(), &BLOCKS, |_| Err(Error::new("no facts"))), "no facts");

@@ -61,7 +61,7 @@ impl SmallGraph {
         if uses("tokens") {
             text += "input tokens: [rows 2] i32\n";
         }
-        // A second input is a fault of the graph, but none of `y`.
+        // A second input is a fault of the graph, but not of `y`.
         if !uses("tokens") || uses("x") || uses("kept") || matches!(result, ResultKind::State) {
             text += &format!("input x: [rows 2{x}] f32\n");
         }

@@ -47,35 +47,35 @@ fn refused(text: &str, line: usize, words: &str) {
 fn malformed_texts_are_refused_by_line() {
     refused("", 1, "empty");
     refused(" \n\n", 1, "empty");
-    refused("\n\ngraph rows 8", 3, "opens with");
+    refused("\n\ngraph rows 8", 3, "begins with");
     for (from, to, line, words) in [
-        ("rows 8 sequences", "rows -8 sequences", 1, "opens with"),
-        ("rows 8 sequences", "rows 4294967296 sequences", 1, "opens with"),
-        ("tokens -> logits", "bytes -> logits", 1, "opens with"),
-        ("tokens -> logits", "tokens -> logits twice", 1, "opens with"),
+        ("rows 8 sequences", "rows -8 sequences", 1, "begins with"),
+        ("rows 8 sequences", "rows 4294967296 sequences", 1, "begins with"),
+        ("tokens -> logits", "bytes -> logits", 1, "begins with"),
+        ("tokens -> logits", "tokens -> logits twice", 1, "begins with"),
         ("group full span full", "group full", 2, "a group has a span"),
-        ("span window:4\n", "span window:-4\n", 3, "'window:-4' is no span"),
+        ("span window:4\n", "span window:-4\n", 3, "'window:-4' is not a span"),
         ("group window_4 span", "group full span", 3, "'full' is declared twice"),
-        ("tokens: [rows 8] i32", "tokens: rows 8] i32", 4, "no declaration"),
-        ("tokens: [rows 8] i32", "tokens: [[rows 8] i32", 4, "no list of extents"),
-        ("tokens: [rows 8] i32", "tokens: [rows 8] i33", 4, "'i33' is no storage format"),
-        ("tokens: [rows 8] i32", "tokens: [rows 8] i32 in full", 4, "is no storage format"),
-        ("tokens: [rows 8] i32", "tokens: [] i32", 4, "no list of extents"),
+        ("tokens: [rows 8] i32", "tokens: rows 8] i32", 4, "is not a declaration"),
+        ("tokens: [rows 8] i32", "tokens: [[rows 8] i32", 4, "not a list of extents"),
+        ("tokens: [rows 8] i32", "tokens: [rows 8] i33", 4, "'i33' is not a storage format"),
+        ("tokens: [rows 8] i32", "tokens: [rows 8] i32 in full", 4, "is not a storage format"),
+        ("tokens: [rows 8] i32", "tokens: [] i32", 4, "not a list of extents"),
         ("tokens: [rows 8] i32", "tokens: [rows 1, 1, 1, 1, 1] i32", 4, "5 dimensions"),
         ("embed.table: [16, 32]", "tokens: [16, 32]", 5, "'tokens' is declared twice"),
         ("embed tokens, embed.table", "embed tokens, embed.tabel", 6, "'embed.tabel' is not declared"),
-        ("embed tokens, embed.table", "embed", 6, "is no node"),
+        ("embed tokens, embed.table", "embed", 6, "is not a node"),
         ("embed tokens, embed.table", "embed(x=1) tokens, embed.table", 6, "no constant 'x'"),
-        ("embed tokens, embed.table", "embed(x) tokens, embed.table", 6, "no list of constants"),
-        ("embed tokens, embed.table", "unembed tokens, embed.table", 6, "no operator"),
-        ("scale(factor=5.656854)", "scale(factor=five)", 7, "'five' is no number"),
+        ("embed tokens, embed.table", "embed(x) tokens, embed.table", 6, "not a list of constants"),
+        ("embed tokens, embed.table", "unembed tokens, embed.table", 6, "unknown op 'unembed'"),
+        ("scale(factor=5.656854)", "scale(factor=five)", 7, "'five' is not a number"),
         ("scale(factor=5.656854)", "scale(factor=1 factor=2)", 7, "has it twice"),
         ("scale(factor=5.656854)", "scale()", 7, "needs 'factor='"),
-        ("scale(factor=5.656854)", "scale(factor=1", 7, "is no node"),
+        ("scale(factor=5.656854)", "scale(factor=1", 7, "is not a node"),
         ("pairing=halves) layers.0.q.heads", "pairing=thirds) layers.0.q.heads", 21, "'thirds'"),
-        ("f16 in full\nlayers.0.keys", "f16\nlayers.0.keys", 23, "is no state"),
+        ("f16 in full\nlayers.0.keys", "f16\nlayers.0.keys", 23, "is not a state"),
         ("f16 in full\nlayers.0.keys", "f16 in half\nlayers.0.keys", 23, "its group"),
-        ("layers.0.keys = write", "output layers.0.keys = write", 24, "is no node"),
+        ("layers.0.keys = write", "output layers.0.keys = write", 24, "is not a node"),
     ] {
         refused(&edited(TOKENS, from, to), line, words);
     }
@@ -84,9 +84,9 @@ fn malformed_texts_are_refused_by_line() {
 #[test]
 fn huge_extents_are_refused() {
     let with = |extents: &str| edited(TOKENS, "embed.table: [16, 32]", &format!("embed.table: [{extents}]"));
-    refused(&with("18446744073709551616"), 5, "no list of extents");
-    refused(&with("18446744073709551615, 32"), 5, "more elements than memory has addresses");
-    refused(&with("4294967296, 4294967296"), 5, "more elements than memory has addresses");
+    refused(&with("18446744073709551616"), 5, "not a list of extents");
+    refused(&with("18446744073709551615, 32"), 5, "exceeds the address space");
+    refused(&with("4294967296, 4294967296"), 5, "exceeds the address space");
     // Sizes that fit into 64 bits, but not into the address space of a process, are a fault.
     let found = faults(&parse(&with("1152921504606846976, 4")));
     assert!(found.iter().any(|fault| fault.name == "embed.table" && fault.sentence.contains("bytes")));

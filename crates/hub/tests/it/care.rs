@@ -1,4 +1,4 @@
-//! Look-up without the network, and the care of what is on disk.
+//! Offline lookup, and the listing, removal and repair of cached models.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -33,7 +33,7 @@ fn add_other(cache: &Cache) {
 }
 
 #[test]
-fn what_is_not_in_the_cache_names_the_command_that_fetches_it() {
+fn the_error_of_a_missing_model_names_the_pull_command() {
     let cache = Cache::new();
     assert_says(find(&id("org/name"), &env(&cache)), "run `girih pull org/name`");
     let cache = pulled();
@@ -50,7 +50,7 @@ fn a_ref_that_is_not_a_commit_is_refused() {
 }
 
 #[test]
-fn an_incomplete_snapshot_is_not_a_model() {
+fn an_incomplete_snapshot_is_refused() {
     let cache = pulled();
     fs::remove_file(cache.blob(WEIGHTS, &weights())).unwrap();
     assert_says(find(&id("org/name"), &env(&cache)), "model.safetensors is missing");
@@ -65,7 +65,7 @@ fn an_incomplete_snapshot_is_not_a_model() {
 }
 
 #[test]
-fn a_list_tells_revisions_bytes_and_what_is_missing() {
+fn list_reports_revisions_bytes_and_missing_files() {
     let cache = pulled();
     add_other(&cache);
     fs::create_dir_all(cache.0.join("datasets--a--b")).unwrap();
@@ -84,7 +84,7 @@ fn a_list_tells_revisions_bytes_and_what_is_missing() {
 }
 
 #[test]
-fn removing_a_revision_keeps_what_others_need() {
+fn removing_a_revision_keeps_shared_blobs() {
     let cache = pulled();
     add_other(&cache);
     let removed = remove(&id("org/name@main"), &env(&cache)).unwrap();
@@ -94,7 +94,7 @@ fn removing_a_revision_keeps_what_others_need() {
         fs::read(find(&id("org/name@v1"), &env(&cache)).unwrap().folder.join("config.json")).unwrap(),
         CONFIG
     );
-    // With the last revision goes the model.
+    // Removing the last revision removes the model.
     remove(&id(&format!("org/name@{OTHER}")), &env(&cache)).unwrap();
     assert!(!cache.repo().exists());
     assert_says(remove(&id("org/name"), &env(&cache)), "is not in the cache");
@@ -109,14 +109,14 @@ fn removing_a_model_touches_nothing_else() {
     symlink(&outside, cache.file("link-to-folder")).unwrap();
     symlink(&outside, cache.0.join("models--org--link")).unwrap();
     assert_says(remove(&id("org/link"), &env(&cache)), "is not in the cache");
-    assert_says(remove(&id("org/name:Q4_0"), &env(&cache)), "single files (:Q4_0) are not removed");
+    assert_says(remove(&id("org/name:Q4_0"), &env(&cache)), "a single file (:Q4_0) cannot be removed");
     remove(&id("org/name"), &env(&cache)).unwrap();
     assert!(!cache.repo().exists());
     assert_eq!(fs::read(outside.join("kept")).unwrap(), b"kept");
 }
 
 #[test]
-fn repair_finds_a_flipped_bit_and_a_pull_mends_it() {
+fn repair_finds_a_flipped_bit_and_a_pull_restores_the_file() {
     let cache = pulled();
     let clean = repair(&env(&cache), &mut |_, _| {}).unwrap();
     assert_eq!((clean.good, clean.removed.len(), clean.pull_again.len()), (2, 0, 0));

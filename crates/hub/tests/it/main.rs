@@ -1,5 +1,5 @@
-//! Downloads from a server that cuts, lies, stalls and misleads: each ends in a
-//! whole, checked file or in a sentence, and in nothing between.
+//! Downloads from a faulty server: each ends in a complete, verified file or in
+//! an error.
 #![forbid(unsafe_code)]
 
 mod care;
@@ -10,24 +10,24 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use girih_hub::{HubEnv, ModelId, Progress, PullOptions, Pulled, find, pull};
-use girih_tensor::{Error, Result};
+use girih_hub::{HubEnv, ModelId, PullOptions, PullProgress, Pulled, find, pull};
+use girih_tensor::{Error, Random, Result};
 
 use server::{COMMIT, Fault, Repo, Server, blob_name};
 
 const CONFIG: &[u8] = br#"{"model_type":"llama"}"#;
 const WEIGHTS: &str = "model.safetensors";
 
-/// 300,000 bytes without a short period.
+/// 300,000 random bytes.
 fn weights() -> Vec<u8> {
-    (0..300_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+    Random(1).bytes(300_000)
 }
 
 fn repo() -> Repo {
     Repo::of(&[("config.json", CONFIG), (WEIGHTS, &weights()), ("pytorch_model.bin", b"no")])
 }
 
-/// A cache folder that goes when the test ends.
+/// A cache folder that is removed at the end of the test.
 struct Cache(PathBuf);
 
 impl Cache {
@@ -52,16 +52,16 @@ impl Cache {
         self.repo().join("blobs").join(format!("{}.girih-partial", blob_name(file, bytes)))
     }
 
-    /// Where a reader looks for a file.
+    /// The path of a file for readers.
     fn file(&self, name: &str) -> PathBuf {
         self.repo().join("snapshots").join(COMMIT).join(name)
     }
 
-    /// Nobody can mistake a download that failed at `name` for a model.
+    /// Checks that a download that failed at `name` has not published a model.
     fn assert_unpublished(&self, name: &str, bytes: &[u8]) {
-        assert!(!self.blob(name, bytes).exists(), "{name} has its final name");
+        assert!(!self.blob(name, bytes).exists(), "{name} was given its final name");
         assert!(!self.repo().join("snapshots").exists(), "there is a snapshot");
-        assert!(!self.repo().join("refs/main").exists(), "main points at half a model");
+        assert!(!self.repo().join("refs/main").exists(), "main points at a partial model");
     }
 }
 
@@ -75,7 +75,7 @@ fn id(text: &str) -> ModelId {
     ModelId::parse(text).unwrap()
 }
 
-/// Real ratios, short times.
+/// The default options with shorter times.
 fn options() -> PullOptions {
     PullOptions {
         connect_timeout: Duration::from_secs(2),
@@ -102,7 +102,7 @@ fn assert_says(result: Result<impl std::fmt::Debug>, sentence: &str) -> String {
     error.to_string()
 }
 
-/// A pull whose weights meet these faults and still arrive.
+/// Pulls weights while the server injects these faults, and checks that they still arrive.
 #[track_caller]
 fn assert_survives(faults: impl IntoIterator<Item = Fault>) -> Server {
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
@@ -112,7 +112,8 @@ fn assert_survives(faults: impl IntoIterator<Item = Fault>) -> Server {
     server
 }
 
-/// A pull whose weights meet these faults and are refused with this sentence.
+/// Pulls weights while the server injects these faults, and checks that the pull fails with
+/// this error.
 #[track_caller]
 fn assert_refused(faults: impl IntoIterator<Item = Fault>, sentence: &str) -> Server {
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
@@ -124,7 +125,7 @@ fn assert_refused(faults: impl IntoIterator<Item = Fault>, sentence: &str) -> Se
 }
 
 #[test]
-fn a_model_lands_in_the_layout_that_other_tools_read() {
+fn a_pull_writes_the_layout_that_other_tools_read() {
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
     let mut events = Vec::new();
     let env = HubEnv::new(&cache.0, server.url());
@@ -145,7 +146,7 @@ fn a_model_lands_in_the_layout_that_other_tools_read() {
 }
 
 #[test]
-fn a_second_pull_fetches_no_file_again() {
+fn a_second_pull_downloads_nothing() {
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
     pull_from(&cache, &server).unwrap();
     assert_eq!(pull_from(&cache, &server).unwrap().fetched, 0);
@@ -153,7 +154,7 @@ fn a_second_pull_fetches_no_file_again() {
 }
 
 #[test]
-fn a_commit_is_pulled_without_a_name_and_files_may_stand_in_folders() {
+fn pulling_a_commit_writes_no_ref_and_keeps_folders() {
     let gguf = weights();
     let server = Server::of_repo(&Repo::of(&[("Q8_0/m-Q8_0.gguf", &gguf), ("m-Q4_0.gguf", b"other")]));
     let cache = Cache::new();
@@ -161,15 +162,12 @@ fn a_commit_is_pulled_without_a_name_and_files_may_stand_in_folders() {
     assert_eq!(pulled.snapshot.path(), cache.file("Q8_0/m-Q8_0.gguf"));
     assert!(fs::read(pulled.snapshot.path()).unwrap() == gguf);
     assert!(!cache.repo().join("refs").exists() && server.requests("m-Q4_0.gguf").is_empty());
-    assert_says(
-        pull_from(&cache, &server),
-        "add the one you want as org/name:QUANT, out of Q8_0/m-Q8_0, m-Q4_0",
-    );
+    assert_says(pull_from(&cache, &server), "choose one as org/name:QUANT from Q8_0/m-Q8_0, m-Q4_0");
     assert_says(pull_id("org/name:Q6_K", &cache, &server), "no GGUF file for Q6_K");
 }
 
 #[test]
-fn a_cut_file_is_continued_at_once() {
+fn a_cut_download_is_resumed_at_once() {
     let server = assert_survives([Fault::CutAfter(100_000)]);
     let requests = server.requests(WEIGHTS);
     assert_eq!(requests.len(), 2);
@@ -177,7 +175,7 @@ fn a_cut_file_is_continued_at_once() {
 }
 
 #[test]
-fn a_cut_file_is_continued_by_the_next_pull() {
+fn a_cut_download_is_resumed_by_the_next_pull() {
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
     server.file_faults(WEIGHTS, [Fault::CutAfter(123_456)]);
     let env = HubEnv::new(&cache.0, server.url());
@@ -193,7 +191,7 @@ fn a_cut_file_is_continued_by_the_next_pull() {
 }
 
 #[test]
-fn a_partial_of_wrong_bytes_is_found_by_the_digest_and_started_over() {
+fn a_partial_file_of_wrong_bytes_is_downloaded_again() {
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
     fs::create_dir_all(cache.repo().join("blobs")).unwrap();
     fs::write(cache.partial(WEIGHTS, &weights()), vec![0; 1000]).unwrap();
@@ -205,7 +203,7 @@ fn a_partial_of_wrong_bytes_is_found_by_the_digest_and_started_over() {
 }
 
 #[test]
-fn a_whole_partial_is_published_only_if_it_is_right() {
+fn a_complete_partial_file_is_published_only_with_the_right_digest() {
     for (left, requests) in [(weights(), 0), (vec![0; 300_000], 1), (vec![0; 300_001], 1)] {
         let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
         fs::create_dir_all(cache.repo().join("blobs")).unwrap();
@@ -238,8 +236,8 @@ fn a_range_that_the_server_lacks_restarts_from_zero() {
 
 #[test]
 fn a_content_length_that_disagrees_with_the_listing_is_refused() {
-    assert_refused([Fault::ClaimLength(299_999)], "promises 299999 bytes, but 300000 are needed");
-    assert_refused([Fault::ClaimLength(300_001)], "promises 300001 bytes, but 300000 are needed");
+    assert_refused([Fault::ClaimLength(299_999)], "announces 299999 bytes, but 300000 are needed");
+    assert_refused([Fault::ClaimLength(300_001)], "announces 300001 bytes, but 300000 are needed");
 }
 
 #[test]
@@ -254,8 +252,7 @@ fn an_endless_body_is_not_read_to_its_end() {
 
 #[test]
 fn wrong_bytes_are_discarded() {
-    let server =
-        assert_refused([Fault::WrongBytes], "it was discarded: something between here and the server");
+    let server = assert_refused([Fault::WrongBytes], "and was discarded; a proxy may have changed it");
     assert_eq!(server.requests(WEIGHTS).len(), 1);
 }
 
@@ -263,7 +260,7 @@ fn wrong_bytes_are_discarded() {
 fn wrong_bytes_of_a_small_file_are_discarded_by_its_git_digest() {
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
     server.file_faults("config.json", [Fault::WrongBytes]);
-    assert_says(pull_from(&cache, &server), "org/name: config.json: the file hashes to");
+    assert_says(pull_from(&cache, &server), "org/name: config.json: the file has the digest");
     cache.assert_unpublished("config.json", CONFIG);
     assert!(!cache.partial("config.json", CONFIG).exists());
 }
@@ -275,35 +272,33 @@ fn an_etag_that_contradicts_the_listing_is_refused() {
 }
 
 #[test]
-fn a_server_in_trouble_is_asked_again() {
+fn server_errors_are_retried() {
     let server = assert_survives([Fault::Status(500, ""), Fault::HangUp]);
     assert_eq!(server.requests(WEIGHTS).len(), 3);
 }
 
 #[test]
-fn a_server_in_lasting_trouble_is_given_up() {
-    let server = assert_refused(
-        vec![Fault::Status(503, ""); 9],
-        "answers 503: the server is in trouble (tried 3 times",
-    );
+fn repeated_server_errors_end_the_pull() {
+    let server =
+        assert_refused(vec![Fault::Status(503, ""); 9], "answers 503: a server error (tried 3 times");
     assert_eq!(server.requests(WEIGHTS).len(), 3);
 }
 
 #[test]
-fn a_wait_that_the_server_asks_for_is_kept() {
+fn retry_after_is_obeyed() {
     let start = Instant::now();
     assert_survives([Fault::Status(429, "Retry-After: 1\r\n")]);
     assert!(start.elapsed() >= Duration::from_secs(1));
 }
 
 #[test]
-fn a_wait_beyond_the_cap_is_told_and_not_kept() {
-    let server = assert_refused([Fault::Status(429, "Retry-After: 3600\r\n")], "it asks to wait 3600 s");
+fn a_retry_after_beyond_the_cap_ends_the_pull() {
+    let server = assert_refused([Fault::Status(429, "Retry-After: 3600\r\n")], "Retry-After is 3600 s");
     assert_eq!(server.requests(WEIGHTS).len(), 1);
 }
 
 #[test]
-fn a_refusal_is_final_and_says_what_to_do() {
+fn client_errors_are_not_retried_and_say_what_to_do() {
     for (status, sentence) in
         [(401, "set HF_TOKEN"), (403, "accept the model's terms"), (404, "check the id"), (418, "418")]
     {
@@ -317,17 +312,17 @@ fn a_refusal_is_final_and_says_what_to_do() {
 }
 
 #[test]
-fn a_slow_drip_counts_as_no_progress() {
-    assert_refused(vec![Fault::Drip; 3], "no progress");
+fn a_slow_trickle_counts_as_no_progress() {
+    assert_refused(vec![Fault::Trickle; 3], "no progress");
 }
 
 #[test]
-fn silence_ends_with_the_time_out() {
-    assert_refused(vec![Fault::Silence; 3], "no progress within the time-out");
+fn silence_ends_with_the_timeout() {
+    assert_refused(vec![Fault::Silence; 3], "no progress within the timeout");
 }
 
 #[test]
-fn a_host_that_refuses_connections_is_given_up() {
+fn refused_connections_end_the_pull() {
     let cache = Cache::new();
     let gone = Server::of_repo(&repo()).url();
     let result = pull(&id("org/name"), &HubEnv::new(&cache.0, gone), &options(), &mut |_| {});
@@ -335,7 +330,7 @@ fn a_host_that_refuses_connections_is_given_up() {
 }
 
 #[test]
-fn redirects_in_circles_end() {
+fn redirect_loops_end() {
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
     let path = format!("/org/name/resolve/{COMMIT}/{WEIGHTS}");
     server.file_faults(WEIGHTS, vec![Fault::Redirect(path); 20]);
@@ -345,7 +340,7 @@ fn redirects_in_circles_end() {
 }
 
 #[test]
-fn redirects_out_of_https_are_refused() {
+fn redirects_away_from_https_are_refused() {
     for (to, sentence) in [
         ("http://192.0.2.1/x", "which is not https"),
         ("file:///etc/passwd", "its scheme is \"file\""),
@@ -389,7 +384,7 @@ fn errors_of_a_storage_host_hide_the_signature() {
 }
 
 #[test]
-fn a_signed_address_that_ran_out_is_asked_for_anew() {
+fn an_expired_signed_address_is_requested_again() {
     let storage = Server::start([("/signed".to_owned(), weights())].into());
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
     storage.faults("/signed", [Fault::Status(403, "")]);
@@ -399,7 +394,7 @@ fn a_signed_address_that_ran_out_is_asked_for_anew() {
 }
 
 #[test]
-fn names_that_leave_the_snapshot_refuse_the_whole_repository() {
+fn a_repository_with_names_outside_the_snapshot_is_refused() {
     for name in
         ["../../../evil.safetensors", "/etc/evil.json", "a/../../b.safetensors", "a\\\\b", "a\\u0000b"]
     {
@@ -417,9 +412,9 @@ fn a_listing_beyond_the_cap_is_not_read() {
 }
 
 #[test]
-fn a_listing_that_is_not_one_is_refused() {
-    let odd = ["", "{", "<html>", r#"{"sha":"main","siblings":[]}"#];
-    for listing in odd {
+fn an_invalid_listing_is_refused() {
+    let invalid = ["", "{", "<html>", r#"{"sha":"main","siblings":[]}"#];
+    for listing in invalid {
         let error = pull_from(&Cache::new(), &Server::of_listing(listing)).unwrap_err().to_string();
         assert!(error.contains("not what the hub sends") || error.contains("is not a commit"), "{error}");
     }
@@ -433,11 +428,11 @@ fn a_listing_of_another_commit_is_refused() {
     let listing = format!(r#"{{"sha":"{COMMIT}","siblings":[]}}"#);
     let routes = [(format!("/api/models/org/name/revision/{other}"), listing.into_bytes())];
     let result = pull_id(&format!("org/name@{other}"), &Cache::new(), &Server::start(routes.into()));
-    assert_says(result, "where ffffffff");
+    assert_says(result, "instead of ffffffff");
 }
 
 #[test]
-fn a_terse_listing_is_filled_in_from_the_headers() {
+fn missing_sizes_and_digests_are_read_from_headers() {
     let repo = Repo { terse: true, ..Repo::of(&[(WEIGHTS, &weights())]) };
     let (cache, server) = (Cache::new(), Server::of_repo(&repo));
     pull_from(&cache, &server).unwrap();
@@ -451,13 +446,13 @@ fn a_file_without_any_digest_is_refused() {
     for etag in ["", "ETag: \"../../evil\"\r\n", "ETag: W/\"abc\"\r\n"] {
         let (cache, server) = (Cache::new(), Server::of_repo(&repo));
         server.file_faults(WEIGHTS, [Fault::Etag(etag.to_owned())]);
-        assert_says(pull_from(&cache, &server), "tells no sha256 or git digest");
+        assert_says(pull_from(&cache, &server), "sends no sha256 or git digest");
         cache.assert_unpublished(WEIGHTS, &weights());
     }
 }
 
 #[test]
-fn what_cannot_fit_on_the_disk_is_not_begun() {
+fn a_download_larger_than_the_free_space_is_not_started() {
     let digest = "0".repeat(64);
     let sibling = |name: &str, size: u64| {
         format!(r#"{{"rfilename":"{name}","size":{size},"lfs":{{"sha256":"{digest}","size":{size}}}}}"#)
@@ -467,11 +462,11 @@ fn what_cannot_fit_on_the_disk_is_not_begun() {
     assert_says(pull_from(&cache, &server), "needs 1152921504606846976 bytes, but the disk");
     assert!(server.requests(WEIGHTS).is_empty());
     let two = [sibling("a.safetensors", u64::MAX), sibling("b.safetensors", 1)].join(",");
-    assert_says(pull_from(&cache, &Server::of_listing(listing(two))), "add up to more than 2^64");
+    assert_says(pull_from(&cache, &Server::of_listing(listing(two))), "exceeds 2^64");
 }
 
 #[test]
-fn offline_means_no_request() {
+fn offline_sends_no_request() {
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
     let env = HubEnv { offline: true, ..HubEnv::new(&cache.0, server.url()) };
     assert_says(pull(&id("org/name"), &env, &options(), &mut |_| {}), "HF_HUB_OFFLINE is set");
@@ -479,7 +474,7 @@ fn offline_means_no_request() {
 }
 
 #[test]
-fn two_writers_do_not_meet() {
+fn a_model_locked_by_another_process_is_not_pulled() {
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
     let folder = cache.0.join(".locks/models--org--name");
     fs::create_dir_all(&folder).unwrap();
@@ -496,7 +491,8 @@ fn retries_are_reported() {
     let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
     server.file_faults(WEIGHTS, [Fault::CutAfter(5)]);
     let mut retries = 0;
-    let mut count = |event: Progress<'_>| retries += u32::from(matches!(event, Progress::Retrying { .. }));
+    let mut count =
+        |event: PullProgress<'_>| retries += u32::from(matches!(event, PullProgress::Retrying { .. }));
     pull(&id("org/name"), &HubEnv::new(&cache.0, server.url()), &options(), &mut count).unwrap();
     assert_eq!(retries, 1);
 }

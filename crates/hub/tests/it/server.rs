@@ -1,5 +1,5 @@
-//! A small HTTP server on loopback that serves a repository as the hub does,
-//! and misbehaves on request.
+//! A small HTTP server on loopback that serves a repository like the hub, and
+//! injects faults.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -15,38 +15,38 @@ use sha2::{Digest, Sha256};
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// How the next answer for a path goes wrong.
+/// A fault in the next response for a path.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// This status, with these further header lines.
     Status(u16, &'static str),
-    /// A 302 to this address.
+    /// A 302 redirect to this address.
     Redirect(String),
-    /// The right headers, then this many bytes of the body, then the end.
+    /// The correct headers, then only this number of bytes of the body.
     CutAfter(usize),
-    /// The right body under this `Content-Length`.
+    /// The correct body with this `Content-Length`.
     ClaimLength(usize),
-    /// The right body without a length, then one byte more.
+    /// The correct body without a length, plus one extra byte.
     OneTooMany,
-    /// The whole file, whatever range was asked for.
+    /// The whole file, whatever the requested range.
     IgnoreRange,
     /// A 206 with this `Content-Range`.
     ClaimRange(&'static str),
     /// The last byte is flipped.
     WrongBytes,
-    /// A body without a length that does not end.
+    /// An endless body without a length.
     Endless,
-    /// A body that comes byte by byte.
-    Drip,
-    /// No answer.
+    /// A body that is sent byte by byte.
+    Trickle,
+    /// No response.
     Silence,
-    /// The connection ends before the answer.
+    /// The connection ends before the response.
     HangUp,
-    /// The right answer, under this etag.
+    /// The correct response, but with this etag.
     Etag(String),
 }
 
-/// One request as the server saw it.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: String,
@@ -80,7 +80,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves these bytes under these paths.
+    /// Starts a server of these bytes under these paths.
     pub fn start(routes: HashMap<String, Vec<u8>>) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -92,7 +92,7 @@ impl Server {
                     return;
                 }
                 let state = shared.clone();
-                // A client that has seen enough hangs up; that is no fault here.
+                // A client may hang up early; that is not an error here.
                 spawn(move || stream.and_then(|stream| state.answer(stream)));
             }
         });
@@ -110,7 +110,7 @@ impl Server {
         Server::start(routes)
     }
 
-    /// Serves this text as the listing of `org/name`, and no files.
+    /// Serves this text as the listing of `org/name`, without files.
     pub fn of_listing(listing: impl Into<Vec<u8>>) -> Server {
         Server::start(HashMap::from([("/api/models/org/name/revision/main".to_owned(), listing.into())]))
     }
@@ -119,17 +119,17 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// Answers the next requests for a path wrongly, one fault each.
+    /// Injects faults into the next responses for a path, one fault each.
     pub fn faults(&self, path: &str, faults: impl IntoIterator<Item = Fault>) {
         self.state.faults.lock().unwrap().entry(path.to_owned()).or_default().extend(faults);
     }
 
-    /// Faults of a file of `org/name`.
+    /// Injects faults into the next responses for a file of `org/name`.
     pub fn file_faults(&self, name: &str, faults: impl IntoIterator<Item = Fault>) {
         self.faults(&format!("/org/name/resolve/{COMMIT}/{name}"), faults);
     }
 
-    /// The requests for paths that end so.
+    /// The requests for paths that end in `end`.
     pub fn requests(&self, end: &str) -> Vec<Request> {
         let all = self.state.requests.lock().unwrap();
         all.iter().filter(|request| request.path.ends_with(end)).cloned().collect()
@@ -185,7 +185,8 @@ fn etag(path: &str, body: &[u8]) -> String {
     format!("ETag: \"{}\"\r\n", blob_name(path, body))
 }
 
-/// The right answer: a 206 where a range is asked for, else a 200.
+/// Sends the correct response: a 206 for a range request, otherwise a
+/// 200.
 fn behave(stream: &mut TcpStream, request: &Request, body: &[u8], etag: &str) -> std::io::Result<()> {
     let common = format!("{etag}X-Repo-Commit: {COMMIT}\r\nConnection: close");
     let from = request.range_start().unwrap_or(0);
@@ -241,10 +242,10 @@ fn misbehave(stream: &mut TcpStream, request: &Request, body: &[u8], fault: Faul
         }
         Fault::Endless => {
             write!(stream, "{open}\r\n")?;
-            // 64 MiB: far more than the client may read, and an end in any case.
+            // 64 MiB: far more than the client may read, but finite.
             (0..1024).try_for_each(|_| stream.write_all(&[7; 64 << 10]))
         }
-        Fault::Drip => {
+        Fault::Trickle => {
             write!(stream, "{open}Content-Length: {}\r\n\r\n", body.len())?;
             body.iter().take(500).try_for_each(|byte| {
                 sleep(Duration::from_millis(10));
@@ -252,7 +253,7 @@ fn misbehave(stream: &mut TcpStream, request: &Request, body: &[u8], fault: Faul
             })
         }
         Fault::Silence => {
-            // Until the client hangs up, or the read time-out of 5 s.
+            // Until the client hangs up, or the read timeout of 5 s.
             let _ = BufReader::new(&*stream).fill_buf();
             Ok(())
         }
@@ -261,11 +262,11 @@ fn misbehave(stream: &mut TcpStream, request: &Request, body: &[u8], fault: Faul
     }
 }
 
-/// A repository's files, and how its listing tells of them.
+/// A repository's files, and the form of its listing.
 #[derive(Clone, Default)]
 pub struct Repo {
     pub files: BTreeMap<String, Vec<u8>>,
-    /// Leaves sizes and digests out of the listing.
+    /// Omits sizes and digests from the listing.
     pub terse: bool,
 }
 

@@ -1,87 +1,87 @@
-//! Facts: everything a graph is built from, with no pattern and no file left.
+//! Facts: the parameters that a graph is built from, one entry per layer,
+//! independent of files.
 
 use girih_graph::{Act, Pairing, Span};
 
-use super::schema::Place;
+use super::schema::NormPosition;
 
-/// A model, described: equal for every container of the same model.
+/// The parameters of a model; equal for every container of the same model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
     /// The architecture's name.
     pub name: String,
-    /// Extents of the whole model.
-    pub sizes: Sizes,
+    /// Sizes of the whole model.
+    pub sizes: ModelSizes,
     /// The embedding.
-    pub embed: Embed,
+    pub embed: EmbedFacts,
     /// One entry per layer.
-    pub layers: Vec<Layer>,
-    /// What follows the layers.
+    pub layers: Vec<LayerFacts>,
+    /// The final norm and the head.
     pub head: Head,
 }
 
-/// Extents of a whole model.
+/// Sizes of a whole model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub struct ModelSizes {
     /// The hidden size.
     pub width: usize,
-    /// Rows of the embedding table.
+    /// The number of rows of the embedding table.
     pub vocabulary: usize,
-    /// Positions that the model was made for.
+    /// The number of positions that the model was trained for.
     pub context: usize,
 }
 
 /// The embedding.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Embed {
-    /// What embeddings are multiplied with.
+pub struct EmbedFacts {
+    /// The factor that embeddings are multiplied by.
     pub scale: Option<f32>,
 }
 
 /// One layer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Layer {
-    /// What mixes positions.
+pub struct LayerFacts {
+    /// The mixer: attention.
     pub mixer: Mixer,
-    /// What works on each position alone.
+    /// The feed-forward part.
     pub ffn: Ffn,
-    /// Where it normalises.
+    /// The norms.
     pub norms: Norms,
 }
 
-/// What mixes positions.
+/// The part of a layer that combines values of several positions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mixer {
     /// Attention.
-    Attend(Attend),
+    Attend(AttentionFacts),
 }
 
 /// Attention of one layer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Attend {
-    /// Query heads.
+pub struct AttentionFacts {
+    /// The number of query heads.
     pub heads: usize,
-    /// Key and value heads; divides `heads`.
+    /// The number of KV heads; divides `heads`.
     pub kv_heads: usize,
-    /// Components of a head.
+    /// The size of a head.
     pub head_size: usize,
-    /// How far back a row sees.
+    /// The positions that a row attends to.
     pub span: Span,
     /// Rotary position embedding.
     pub rope: Rope,
-    /// Whether queries and keys are normalised head by head, and the number
-    /// added to the mean square.
+    /// The epsilon of the norms of query and key heads; `None` without these norms.
     pub qk_norm: Option<f32>,
-    /// Which projections have one.
+    /// The projections that have a bias.
     pub biases: Biases,
-    /// What scores are multiplied with.
+    /// The factor that attention scores are multiplied by.
     pub scale: f32,
-    /// The soft cap of scores.
+    /// The softcap of scores.
     pub softcap: Option<f32>,
 }
 
-/// Which projections of attention have a bias.
+/// The projections of attention that have a bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // the names suffice
 pub struct Biases {
     pub q: bool,
     pub k: bool,
@@ -92,22 +92,22 @@ pub struct Biases {
 /// Rotary position embedding of one layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// The kind of layer it serves: the name of the weight of its frequencies.
+    /// The kind of layer, which is also the name of the weight of its frequencies.
     pub name: &'static str,
-    /// Which components form a pair.
+    /// The components that form a pair.
     pub pairing: Pairing,
     /// The base of the frequencies.
     pub base: f32,
-    /// What each frequency is divided by; empty where by nothing.
+    /// The divisor of each frequency; empty without scaling.
     pub factors: Vec<f32>,
 }
 
-/// What works on each position alone.
+/// The part of a layer that processes each position separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ffn {
     /// `down(act(gate(x)) · up(x))`.
     Gated {
-        /// The width inside.
+        /// The inner size.
         size: usize,
         /// The activation of the gate.
         act: Act,
@@ -116,34 +116,34 @@ pub enum Ffn {
     },
 }
 
-/// Where a layer normalises.
+/// The norms of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Norms {
-    /// The places.
-    pub places: Vec<Place>,
-    /// Added to the mean square.
+    /// Their positions.
+    pub positions: Vec<NormPosition>,
+    /// The epsilon that is added to the mean square.
     pub epsilon: f32,
 }
 
-/// What follows the layers.
+/// The final norm and the head.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Head {
-    /// Added to the mean square of the last norm.
+    /// The epsilon of the final norm.
     pub epsilon: f32,
-    /// Whether the embedding table is the head, too.
+    /// Whether the embedding table is also the head.
     pub tied: bool,
-    /// The soft cap of logits.
+    /// The softcap of logits.
     pub softcap: Option<f32>,
 }
 
-impl Place {
-    /// The place in names of weights.
+impl NormPosition {
+    /// The name of the position in names of weights.
     pub fn name(self) -> &'static str {
         match self {
-            Place::BeforeMixer => "before_mixer",
-            Place::AfterMixer => "after_mixer",
-            Place::BeforeFfn => "before_ffn",
-            Place::AfterFfn => "after_ffn",
+            NormPosition::BeforeMixer => "before_mixer",
+            NormPosition::AfterMixer => "after_mixer",
+            NormPosition::BeforeFfn => "before_ffn",
+            NormPosition::AfterFfn => "after_ffn",
         }
     }
 }

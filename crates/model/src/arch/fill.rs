@@ -1,48 +1,50 @@
-//! A description and a model's own numbers become [`Facts`].
+//! Makes [`Facts`] from an architecture's description and a model's parameters.
 
 use girih_file::quote;
 use girih_graph::{Act, Pairing, Span};
 use girih_tensor::{Error, Result};
 
-use super::facts::{Attend, Biases, Embed, Facts, Ffn, Head, Layer, Mixer, Norms, Rope, Sizes};
-use super::origin::Origin;
+use super::config::ModelConfig;
+use super::facts::{
+    AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, Norms, Rope,
+};
 use super::rope;
-use super::schema::{self, Arch, DefaultValue, EmbedScale, Field, SpanKind};
-use crate::limits::Limits;
+use super::schema::{self, Arch, DefaultValue, EmbedScale, Field, LayerKind};
+use crate::limits::ModelLimits;
 
-/// What the weights of a model say about it.
+/// Properties of a model that its stored weights determine.
 pub(crate) trait Stored {
-    /// Whether there is a weight of this name.
+    /// Whether the model has a weight of this name.
     fn has(&self, name: &str) -> bool;
-    /// Rows of the embedding table.
+    /// The number of rows of the embedding table.
     fn vocabulary(&self) -> Result<usize>;
-    /// The numbers of a tensor, by its name in the container.
+    /// The values of a tensor, by its name in the container.
     fn numbers(&self, tensor: &str) -> Result<Option<Vec<f32>>>;
 }
 
 /// The facts of a model of `layers` layers.
 ///
 /// # Errors
-/// When the model lacks a number that the architecture needs, or states one
-/// that it does not know.
+/// When the model lacks a parameter that the architecture needs, or has an
+/// unsupported value.
 pub(crate) fn fill(
     arch: &Arch,
-    origin: &Origin<'_>,
+    config: &ModelConfig<'_>,
     layers: usize,
     stored: &dyn Stored,
-    limits: &Limits,
+    limits: &ModelLimits,
 ) -> Result<Facts> {
-    refused(arch, origin)?;
-    let fill = Fill { arch, origin, stored };
+    check_refused(arch, config)?;
+    let fill = Fill { arch, config, stored };
     let norms = Norms {
-        places: arch.norms.places.clone(),
+        positions: arch.norms.positions.clone(),
         epsilon: fill.required("norms.epsilon", &arch.norms.epsilon)?,
     };
     let heads = fill.heads(limits)?;
     let spans = fill.spans(layers)?;
     let mut filled = Vec::with_capacity(layers);
     for (index, kind) in spans.into_iter().enumerate() {
-        filled.push(Layer {
+        filled.push(LayerFacts {
             mixer: Mixer::Attend(fill.attend(index, kind, &heads, norms.epsilon)?),
             ffn: fill.ffn(index)?,
             norms: norms.clone(),
@@ -52,21 +54,21 @@ pub(crate) fn fill(
     let scale = arch.embed.scale.map(|EmbedScale::SqrtWidth| (width as f32).sqrt());
     Ok(Facts {
         name: arch.name.clone(),
-        sizes: Sizes {
+        sizes: ModelSizes {
             width,
             vocabulary: stored.vocabulary()?,
             context: fill.size("sizes.context", &arch.sizes.context)?,
         },
-        embed: Embed { scale },
+        embed: EmbedFacts { scale },
         layers: filled,
         head: fill.head(norms.epsilon)?,
     })
 }
 
-/// Refuses what the description says it does not describe.
-fn refused(arch: &Arch, origin: &Origin<'_>) -> Result<()> {
+/// Refuses a model whose configuration sets a key that the description excludes.
+fn check_refused(arch: &Arch, config: &ModelConfig<'_>) -> Result<()> {
     for (key, sentence) in &arch.refuse {
-        let harmless = origin.json(key).is_none_or(|value| {
+        let harmless = config.json(key).is_none_or(|value| {
             value.as_bool() == Some(false) || value.as_object().is_some_and(|object| object.is_empty())
         });
         if !harmless {
@@ -78,12 +80,12 @@ fn refused(arch: &Arch, origin: &Origin<'_>) -> Result<()> {
 
 struct Fill<'a> {
     arch: &'a Arch,
-    origin: &'a Origin<'a>,
+    config: &'a ModelConfig<'a>,
     stored: &'a dyn Stored,
 }
 
-/// Sizes of attention, checked against each other.
-struct Heads {
+/// The sizes of attention, checked for consistency.
+struct HeadSizes {
     width: usize,
     heads: usize,
     kv_heads: usize,
@@ -92,37 +94,37 @@ struct Heads {
 
 impl Fill<'_> {
     fn missing(&self, name: &str, field: &Field) -> Error {
-        let place = self.origin.place(field);
-        Error::new(format!("{place} is missing; architecture {} needs it for {name}", self.arch.name))
+        let key = self.config.key(field);
+        Error::new(format!("{key} is missing; architecture {} needs it for {name}", self.arch.name))
     }
 
     fn size(&self, name: &str, field: &Field) -> Result<usize> {
-        self.origin.size(field)?.ok_or_else(|| self.missing(name, field))
+        self.config.size(field)?.ok_or_else(|| self.missing(name, field))
     }
 
     fn required(&self, name: &str, field: &Field) -> Result<f32> {
-        Ok(self.origin.number(field)?.ok_or_else(|| self.missing(name, field))? as f32)
+        Ok(self.config.number(field)?.ok_or_else(|| self.missing(name, field))? as f32)
     }
 
-    /// A number that many models leave out.
+    /// A number that models may omit.
     fn optional(&self, field: Option<&Field>) -> Result<Option<f32>> {
-        let number = field.map_or(Ok(None), |field| self.origin.number(field))?;
+        let number = field.map_or(Ok(None), |field| self.config.number(field))?;
         Ok(number.map(|number| number as f32))
     }
 
-    /// A size whose default may be one of the words that the schema knows.
+    /// A size whose default may be one of `words`.
     fn size_or(&self, name: &str, field: &Field, words: &[(&str, usize)]) -> Result<usize> {
-        if let Some(size) = self.origin.size(field)? {
+        if let Some(size) = self.config.size(field)? {
             return Ok(size);
         }
         let Some(DefaultValue::Word(word)) = &field.default else { return Err(self.missing(name, field)) };
         let known = words.iter().find(|(known, _)| known == word);
         known.map(|(_, size)| *size).ok_or_else(|| {
-            Error::new(format!("architecture {}: '{word}' is no default for {name}", self.arch.name))
+            Error::new(format!("architecture {}: '{word}' is not a valid default for {name}", self.arch.name))
         })
     }
 
-    fn heads(&self, limits: &Limits) -> Result<Heads> {
+    fn heads(&self, limits: &ModelLimits) -> Result<HeadSizes> {
         let sizes = &self.arch.sizes;
         let width = self.size("sizes.width", &sizes.width)?;
         let heads = self.size("sizes.heads", &sizes.heads)?;
@@ -130,24 +132,24 @@ impl Fill<'_> {
         let size = self.size_or("sizes.head_size", &sizes.head_size, &[("width / heads", width / heads)])?;
         if !heads.is_multiple_of(kv_heads) {
             return Err(Error::new(format!(
-                "{heads} query heads cannot share {kv_heads} key heads; a whole number per key head is needed"
+                "{heads} query heads cannot share {kv_heads} KV heads; a multiple of the KV heads is needed"
             )));
         }
         if size == 0 || !size.is_multiple_of(2) {
-            return Err(Error::new(format!("heads have {size} components; an even number is needed")));
+            return Err(Error::new(format!("the head size is {size}; an even number is needed")));
         }
         if size > limits.head_size {
-            return Err(Error::new(format!("heads have {size} components; the cap is {}", limits.head_size)));
+            return Err(Error::new(format!("the head size is {size}; the cap is {}", limits.head_size)));
         }
-        Ok(Heads { width, heads, kv_heads, size })
+        Ok(HeadSizes { width, heads, kv_heads, size })
     }
 
-    /// The kind of each layer: as the model lists them, by its period, or by
-    /// the description's own pattern.
-    fn spans(&self, layers: usize) -> Result<Vec<SpanKind>> {
+    /// The kind of each layer: from the model's list, the model's period, or the
+    /// description's pattern.
+    fn spans(&self, layers: usize) -> Result<Vec<LayerKind>> {
         let mixer = &self.arch.mixer;
         if let Some(types) = &mixer.layer_types
-            && let Some(list) = self.origin.json(&types.hf).and_then(|value| value.as_array())
+            && let Some(list) = self.config.json(&types.hf).and_then(|value| value.as_array())
         {
             if list.len() != layers {
                 let have = list.len();
@@ -157,18 +159,18 @@ impl Fill<'_> {
                 )));
             }
             let kind = |word: &serde_json::Value| match word.as_str() {
-                Some(word) if word == types.local => Ok(SpanKind::Local),
-                Some(word) if word == types.full => Ok(SpanKind::Full),
+                Some(word) if word == types.local => Ok(LayerKind::Local),
+                Some(word) if word == types.full => Ok(LayerKind::Full),
                 _ => {
-                    Err(Error::new(format!("config.json's '{}' holds {word}, which is not known", types.hf)))
+                    Err(Error::new(format!("config.json's '{}' contains the unknown kind {word}", types.hf)))
                 }
             };
             return list.iter().map(kind).collect();
         }
-        let period = mixer.period.as_ref().map_or(Ok(None), |field| self.origin.size(field))?;
+        let period = mixer.period.as_ref().map_or(Ok(None), |field| self.config.size(field))?;
         let kind = |index: usize| match period {
-            Some(period) if (index + 1).is_multiple_of(period) => SpanKind::Full,
-            Some(_) => SpanKind::Local,
+            Some(period) if (index + 1).is_multiple_of(period) => LayerKind::Full,
+            Some(_) => LayerKind::Local,
             None => mixer.spans[index % mixer.spans.len()],
         };
         if mixer.spans.is_empty() {
@@ -177,19 +179,25 @@ impl Fill<'_> {
         Ok((0..layers).map(kind).collect())
     }
 
-    fn attend(&self, layer: usize, kind: SpanKind, heads: &Heads, epsilon: f32) -> Result<Attend> {
+    fn attend(
+        &self,
+        layer: usize,
+        kind: LayerKind,
+        heads: &HeadSizes,
+        epsilon: f32,
+    ) -> Result<AttentionFacts> {
         let mixer = &self.arch.mixer;
         let scale_of = match &mixer.scale_of {
-            Some(field) => self.origin.number(field)?.unwrap_or(heads.size as f64),
+            Some(field) => self.config.number(field)?.unwrap_or(heads.size as f64),
             None => heads.size as f64,
         };
         if scale_of <= 0.0 {
             return Err(Error::new(format!(
-                "scores are divided by the root of {scale_of}; it must be positive"
+                "scores are divided by the square root of {scale_of}; a positive number is needed"
             )));
         }
         let bias = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.bias"));
-        Ok(Attend {
+        Ok(AttentionFacts {
             heads: heads.heads,
             kv_heads: heads.kv_heads,
             head_size: heads.size,
@@ -205,25 +213,27 @@ impl Fill<'_> {
     fn cap(&self, field: Option<&Field>) -> Result<Option<f32>> {
         let cap = self.optional(field)?;
         match cap {
-            Some(cap) if cap <= 0.0 => Err(Error::new(format!("a soft cap is {cap}; it must be positive"))),
+            Some(cap) if cap <= 0.0 => {
+                Err(Error::new(format!("a softcap is {cap}; a positive number is needed")))
+            }
             cap => Ok(cap),
         }
     }
 
-    fn span(&self, kind: SpanKind) -> Result<Span> {
+    fn span(&self, kind: LayerKind) -> Result<Span> {
         match (kind, &self.arch.sizes.window) {
-            (SpanKind::Full, _) => Ok(Span::Full),
-            (SpanKind::Local, Some(field)) => Ok(Span::Window(self.size("sizes.window", field)? as u32)),
-            (SpanKind::Local, None) => {
+            (LayerKind::Full, _) => Ok(Span::Full),
+            (LayerKind::Local, Some(field)) => Ok(Span::Window(self.size("sizes.window", field)? as u32)),
+            (LayerKind::Local, None) => {
                 Err(Error::new(format!("architecture {}: local layers need sizes.window", self.arch.name)))
             }
         }
     }
 
-    fn rope(&self, kind: SpanKind, size: usize) -> Result<Rope> {
+    fn rope(&self, kind: LayerKind, size: usize) -> Result<Rope> {
         let name = match kind {
-            SpanKind::Full => "full",
-            SpanKind::Local => "local",
+            LayerKind::Full => "full",
+            LayerKind::Local => "local",
         };
         let stated = self.arch.rope.get(&kind).ok_or_else(|| {
             Error::new(format!("architecture {}: layers of kind '{name}' need [rope.{name}]", self.arch.name))
@@ -231,25 +241,25 @@ impl Fill<'_> {
         let base = self.required(&format!("rope.{name}.base"), &stated.base)?;
         if base <= 1.0 {
             return Err(Error::new(format!(
-                "the base of the rotary frequencies is {base}; more than 1 is needed"
+                "the base of the rotary frequencies is {base}; a number above 1 is needed"
             )));
         }
         let scaling = stated.scaling.as_ref();
-        let factors = rope::factors(self.origin, scaling, base, size, |tensor| self.stored.numbers(tensor))?;
+        let factors = rope::factors(self.config, scaling, base, size, |tensor| self.stored.numbers(tensor))?;
         let pairing = match stated.pairing {
-            schema::Pairing::Halves => Pairing::Halves,
-            schema::Pairing::Neighbours => Pairing::Neighbours,
+            schema::PairingSchema::Halves => Pairing::Halves,
+            schema::PairingSchema::Neighbours => Pairing::Neighbours,
         };
         Ok(Rope { name, pairing, base, factors })
     }
 
     fn ffn(&self, layer: usize) -> Result<Ffn> {
         let field = &self.arch.ffn.act;
-        let word = self.origin.word(field)?.ok_or_else(|| self.missing("ffn.act", field))?;
+        let word = self.config.word(field)?.ok_or_else(|| self.missing("ffn.act", field))?;
         let act = act(&word).ok_or_else(|| {
-            let place = self.origin.place(field);
+            let key = self.config.key(field);
             Error::new(format!(
-                "{place} is {}; the activations 'silu' and 'gelu_pytorch_tanh' are supported",
+                "{key} is {}; the activations 'silu' and 'gelu_pytorch_tanh' are supported",
                 quote(&word)
             ))
         })?;
@@ -263,10 +273,10 @@ impl Fill<'_> {
 
     fn head(&self, epsilon: f32) -> Result<Head> {
         let stored = self.stored.has("head.weight");
-        let stated = self.arch.head.tied.as_ref().map_or(Ok(None), |field| self.origin.flag(field))?;
+        let stated = self.arch.head.tied.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
         if stated == Some(false) && !stored {
             return Err(Error::new(
-                "the model says that its head is not tied, but it has no tensor for the head",
+                "the head is not tied to the embedding table, but the model has no tensor for it",
             ));
         }
         let tied = stated.unwrap_or(!stored);
@@ -274,7 +284,7 @@ impl Fill<'_> {
     }
 }
 
-/// The activation that configurations call `word`.
+/// The activation with this name in configurations.
 pub fn act(word: &str) -> Option<Act> {
     match word {
         "silu" | "swish" => Some(Act::Silu),

@@ -1,23 +1,25 @@
-//! Architectures are data: the descriptions in `archs/`, which one a model
-//! has, and the facts that a description and a model's own numbers make.
+//! Architectures as data: parses the descriptions in `archs/`, finds the one
+//! that matches a model, and makes facts from it and the model's parameters.
 
+mod config;
 mod facts;
 mod fill;
-mod origin;
 mod rope;
 pub mod schema;
 
-pub use facts::{Attend, Biases, Embed, Facts, Ffn, Head, Layer, Mixer, Norms, Rope, Sizes};
+pub use config::ModelConfig;
+pub use facts::{
+    AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, Norms, Rope,
+};
 pub use fill::act;
 pub(crate) use fill::{Stored, fill};
-pub use origin::Origin;
 pub(crate) use rope::frequencies;
-pub use schema::{Arch, Place};
+pub use schema::{Arch, NormPosition};
 
 use girih_file::quote;
 use girih_tensor::{Error, Result};
 
-/// The most architectures of one model that an error names.
+/// The maximum number of a model's architectures that an error names.
 const NAMED: usize = 5;
 
 /// The descriptions that girih ships with.
@@ -27,11 +29,10 @@ const SHIPPED: &[&str] = &[
     include_str!("../../../../archs/gemma3.toml"),
 ];
 
-/// The architectures that girih knows: its own, after those given.
+/// All known architectures: `given`, then the shipped ones.
 ///
 /// # Errors
-/// Never for the shipped ones (a test reads them all); the given ones are
-/// already parsed.
+/// When a shipped description is malformed, which a test excludes.
 pub fn known(given: Vec<Arch>) -> Result<Vec<Arch>> {
     let shipped = SHIPPED.iter().map(|text| schema::parse(text));
     given.into_iter().map(Ok).chain(shipped).collect()
@@ -40,18 +41,20 @@ pub fn known(given: Vec<Arch>) -> Result<Vec<Arch>> {
 /// The architecture of a model.
 ///
 /// # Errors
-/// When no description matches; the sentence lists what is known.
-pub fn find<'a>(known: &'a [Arch], origin: &Origin<'_>) -> Result<&'a Arch> {
-    let names = origin.architectures()?;
+/// When no description matches; the error lists the known ones.
+pub fn find<'a>(known: &'a [Arch], config: &ModelConfig<'_>) -> Result<&'a Arch> {
+    let names = config.architectures()?;
     let found = known.iter().find(|arch| {
-        let matches = if origin.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf };
+        let matches = if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf };
         names.iter().any(|name| matches.contains(name))
     });
     found.ok_or_else(|| {
-        let all = known.iter().flat_map(|arch| if origin.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf });
+        let all = known
+            .iter()
+            .flat_map(|arch| if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf });
         let all: Vec<&str> = all.map(String::as_str).collect();
         Error::new(format!(
-            "the architecture {} is not known; known are {}; another can be described in a file and given with --arch",
+            "unknown architecture {}; known: {}; describe another in a file and pass it with --arch",
             names.iter().take(NAMED).map(|name| quote(name)).collect::<Vec<_>>().join(", "),
             all.join(", ")
         ))
@@ -63,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shipped_descriptions_are_read() {
+    fn shipped_descriptions_are_valid() {
         let arches = known(Vec::new()).unwrap();
         let names: Vec<&str> = arches.iter().map(|arch| arch.name.as_str()).collect();
         assert_eq!(names, ["llama", "qwen3", "gemma3"]);

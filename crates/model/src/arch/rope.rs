@@ -1,8 +1,8 @@
-//! Rotary frequencies: a base, and what each frequency is divided by.
+//! RoPE frequencies: a base, and a divisor per frequency (llama.cpp: frequency factors).
 //!
-//! Every scheme that the supported models use comes down to one divisor per
-//! frequency: linear scaling to the same for all, Llama 3's to one that depends
-//! on the wavelength, GGUF's `rope_freqs` to what the file holds.
+//! All scaling schemes of the supported models are one divisor per frequency:
+//! the same for all with linear scaling, a function of the wavelength with
+//! Llama 3's, the file's values with GGUF's `rope_freqs`.
 
 use std::f64::consts::TAU;
 
@@ -10,14 +10,14 @@ use girih_file::quote;
 use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
-use super::origin::Origin;
+use super::config::ModelConfig;
 use super::schema::Scaling;
 
-/// The frequencies in radians per position, `size / 2` of them:
+/// The `size / 2` frequencies, in radians per position:
 /// `base^(−2i/size) / factors[i]`.
 ///
-/// The powers are rounded to `f32` where PyTorch rounds them, so that the
-/// angles at distant positions are those of the training.
+/// The powers are rounded to `f32` as in PyTorch, so that the angles at distant
+/// positions equal those of training.
 pub fn frequencies(base: f32, factors: &[f32], size: usize) -> Vec<f32> {
     let inverse = (0..size / 2).map(|i| {
         let exponent = (2 * i) as f32 / size as f32;
@@ -29,23 +29,23 @@ pub fn frequencies(base: f32, factors: &[f32], size: usize) -> Vec<f32> {
         .collect()
 }
 
-/// The divisors that a model states; empty where it states none.
+/// The divisors of a model's frequencies; empty without scaling.
 ///
-/// `tensor` gives the contents of a GGUF tensor of factors, if there is one.
+/// `tensor` returns the values of a GGUF tensor of divisors, if it exists.
 pub(super) fn factors(
-    origin: &Origin<'_>,
+    config: &ModelConfig<'_>,
     scaling: Option<&Scaling>,
     base: f32,
     size: usize,
     tensor: impl Fn(&str) -> Result<Option<Vec<f32>>>,
 ) -> Result<Vec<f32>> {
     let Some(scaling) = scaling else { return Ok(Vec::new()) };
-    let factors = match origin {
-        Origin::Hf(_) => {
-            let object = scaling.hf.iter().find_map(|path| Some((path, origin.json(path)?)));
+    let factors = match config {
+        ModelConfig::Hf(_) => {
+            let object = scaling.hf.iter().find_map(|path| Some((path, config.json(path)?)));
             object.map_or(Ok(Vec::new()), |(path, object)| described(path, object, base, size))?
         }
-        Origin::Gguf(metadata) => {
+        ModelConfig::Gguf(metadata) => {
             let stored = scaling.factors.as_deref().map_or(Ok(None), tensor)?;
             let prefix = scaling.gguf.as_deref().unwrap_or_default();
             let kind = metadata.get::<&str>(&format!("{prefix}.type"))?.unwrap_or("none");
@@ -69,13 +69,13 @@ pub(super) fn factors(
 
 /// The divisors of a `rope_scaling` or `rope_parameters` object.
 fn described(path: &str, object: &Json, base: f32, size: usize) -> Result<Vec<f32>> {
-    let place = format!("config.json's '{path}'");
+    let key = format!("config.json's '{path}'");
     let kind =
         object.get("rope_type").or_else(|| object.get("type")).and_then(Json::as_str).unwrap_or("default");
-    let number = |key: &str| {
-        let value = object.get(key).and_then(Json::as_f64).filter(|value| *value > 0.0);
+    let number = |name: &str| {
+        let value = object.get(name).and_then(Json::as_f64).filter(|value| *value > 0.0);
         value.ok_or_else(|| {
-            Error::new(format!("{place} has no positive '{key}', which rope_type '{kind}' needs"))
+            Error::new(format!("{key} has no positive '{name}', which rope_type '{kind}' needs"))
         })
     };
     match kind {
@@ -90,19 +90,19 @@ fn described(path: &str, object: &Json, base: f32, size: usize) -> Result<Vec<f3
             };
             Ok((0..size / 2).map(|i| scheme.divisor(f64::from(base), i, size)).collect())
         }
-        _ => Err(unknown(kind, &place)),
+        _ => Err(unknown(kind, &key)),
     }
 }
 
-fn unknown(kind: &str, place: &str) -> Error {
+fn unknown(kind: &str, key: &str) -> Error {
     Error::new(format!(
-        "{place} asks for rotary scaling {}; 'default', 'linear' and 'llama3' are supported",
+        "{key} sets the rotary scaling {}; 'default', 'linear' and 'llama3' are supported",
         quote(kind)
     ))
 }
 
-/// Llama 3's scaling: long wavelengths are divided by `factor`, short ones are
-/// kept, those between are blended (`rope_type: llama3` of transformers'
+/// Llama 3's scaling: frequencies of long wavelengths are divided by `factor`,
+/// short ones are kept, those between are interpolated (`rope_type: llama3` of transformers'
 /// `modeling_rope_utils`, `_compute_llama3_parameters`).
 struct Llama3 {
     factor: f64,
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn llama3_keeps_short_waves_and_divides_long_ones() {
+    fn llama3_keeps_short_wavelengths_and_divides_long_ones() {
         let object = serde_json::json!({"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
             "high_freq_factor": 4.0, "original_max_position_embeddings": 8192});
         let factors = described("rope_scaling", &object, 500_000.0, 64).unwrap();
@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn a_scheme_that_is_not_known_is_refused_by_name() {
+    fn an_unknown_scaling_is_refused_by_name() {
         let object = serde_json::json!({"rope_type": "yarn", "factor": 4.0});
         let error = described("rope_scaling", &object, 1e4, 64).unwrap_err().to_string();
         assert!(error.contains("'yarn'"), "{error}");
     }
 
     #[test]
-    fn frequencies_fall_by_a_constant_ratio() {
+    fn frequencies_decrease_by_a_constant_ratio() {
         assert_eq!(frequencies(10_000.0, &[], 4), [1.0, 0.01]);
         assert_eq!(frequencies(10_000.0, &[1.0, 8.0], 4), [1.0, 0.01 / 8.0]);
     }

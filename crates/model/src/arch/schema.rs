@@ -1,49 +1,48 @@
-//! The types of an `archs/*.toml`: what may be said of an architecture, and
-//! nothing else. Unknown keys are errors, and no value is an expression: the
-//! few words that stand for a computation are variants of closed enums.
+//! The schema of an `archs/*.toml`. Unknown keys are errors, and values are not
+//! expressions: the few words that name a computation are variants of enums.
 
 use std::collections::BTreeMap;
 
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
-/// Everything that girih knows about one architecture.
+/// The description of an architecture.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arch {
-    /// The name in logs; for GGUF files that girih writes, the first of
-    /// [`Match::gguf`] is used.
+    /// The name in messages. GGUF files that girih writes use the first of
+    /// [`Match::gguf`].
     pub name: String,
-    /// Which models it describes.
+    /// The models that it describes.
     #[serde(rename = "match")]
     pub matches: Match,
-    /// Extents.
-    pub sizes: Sizes,
+    /// The sizes.
+    pub sizes: SizesSchema,
     /// The embedding.
     #[serde(default)]
-    pub embed: Embed,
-    /// The norms of a layer and before the head.
-    pub norms: Norms,
+    pub embed: EmbedSchema,
+    /// The norms of a layer, and of the head.
+    pub norms: NormsSchema,
     /// Attention.
-    pub mixer: Mixer,
+    pub mixer: MixerSchema,
     /// Rotary position embedding, by kind of layer.
-    pub rope: BTreeMap<SpanKind, Rope>,
+    pub rope: BTreeMap<LayerKind, RopeSchema>,
     /// The feed-forward part.
-    pub ffn: Ffn,
-    /// What follows the layers.
-    pub head: Head,
-    /// Keys of `config.json` that must be absent, null, false or empty, and
-    /// the sentence for a model in which they are not.
+    pub ffn: FfnSchema,
+    /// The final norm and the head.
+    pub head: HeadSchema,
+    /// Keys of `config.json` that must be absent, null, false or empty, each with
+    /// the error for a model that sets it.
     #[serde(default)]
     pub refuse: BTreeMap<String, String>,
-    /// girih's names of weights, `{i}` standing for the layer.
+    /// The weights by girih's names, with `{i}` for the layer.
     pub weights: BTreeMap<String, Weight>,
-    /// Tensors that containers hold and nothing needs.
+    /// Tensors of containers that girih does not use.
     #[serde(default)]
     pub unused: Unused,
 }
 
-/// Which models an architecture describes.
+/// The models that an architecture describes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Match {
@@ -55,40 +54,40 @@ pub struct Match {
     pub gguf: Vec<String>,
 }
 
-/// Where extents are found.
+/// The fields of the sizes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sizes {
+pub struct SizesSchema {
     /// The hidden size.
     pub width: Field,
     /// The number of layers.
     pub layers: Field,
-    /// Query heads.
+    /// The number of query heads.
     pub heads: Field,
-    /// Key and value heads.
+    /// The number of KV heads.
     pub kv_heads: Field,
-    /// Components of a head.
+    /// The size of a head.
     pub head_size: Field,
-    /// The width inside the feed-forward part.
+    /// The inner size of the feed-forward part.
     pub ffn: Field,
-    /// Positions that the model was made for.
+    /// The number of positions that the model was trained for.
     pub context: Field,
-    /// Positions that a local layer sees.
+    /// The window of a local layer, in positions.
     pub window: Option<Field>,
-    /// Rows of the embedding table: read from the table itself, and written
-    /// into GGUF files under this key.
+    /// The number of rows of the embedding table: read from the table itself, and
+    /// written to GGUF files under this key.
     pub vocabulary: Option<Field>,
 }
 
 /// The embedding.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Embed {
-    /// What embeddings are multiplied with.
+pub struct EmbedSchema {
+    /// The factor that embeddings are multiplied by.
     pub scale: Option<EmbedScale>,
 }
 
-/// What embeddings may be multiplied with.
+/// A factor that embeddings are multiplied by.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub enum EmbedScale {
     /// The square root of the hidden size.
@@ -99,54 +98,55 @@ pub enum EmbedScale {
 /// The norms of a layer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Norms {
-    /// Where they stand.
-    pub places: Vec<Place>,
-    /// Added to the mean square.
+pub struct NormsSchema {
+    /// Their positions.
+    #[serde(rename = "places")]
+    pub positions: Vec<NormPosition>,
+    /// The epsilon that is added to the mean square.
     pub epsilon: Field,
 }
 
-/// Where a norm stands in a layer; its weight is `layers.{i}.norms.<place>`.
+/// The position of a norm in a layer; its weight is `layers.{i}.norms.<position>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// On what attention reads.
+pub enum NormPosition {
+    /// On the input of attention.
     BeforeMixer,
-    /// On what attention adds.
+    /// On the output of attention, before the residual.
     AfterMixer,
-    /// On what the feed-forward part reads.
+    /// On the input of the feed-forward part.
     BeforeFfn,
-    /// On what the feed-forward part adds.
+    /// On the output of the feed-forward part, before the residual.
     AfterFfn,
 }
 
 /// Attention.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mixer {
-    /// The kinds of layers, repeated until there are enough.
-    pub spans: Vec<SpanKind>,
-    /// Where a model lists the kinds itself.
+pub struct MixerSchema {
+    /// The kinds of layers, repeated over the layers.
+    pub spans: Vec<LayerKind>,
+    /// The key under which a model lists the kinds of its layers.
     pub layer_types: Option<LayerTypes>,
-    /// Where a model says that every n-th layer is full, the others local.
+    /// The period n of a model: every n-th layer is full, the others are local.
     pub period: Option<Field>,
-    /// Whether queries and keys are normalised, head by head.
+    /// Whether query and key heads are normalized.
     #[serde(default)]
     pub qk_norm: bool,
-    /// The number under whose inverse square root scores are taken; the size
-    /// of a head if not stated.
+    /// The number whose inverse square root scales the scores; the size of a head
+    /// by default.
     pub scale_of: Option<Field>,
-    /// The soft cap of scores.
+    /// The softcap of scores.
     pub softcap: Option<Field>,
 }
 
-/// How far back a kind of layer sees.
+/// The kind of a layer, by the positions that it attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SpanKind {
-    /// Everything.
+pub enum LayerKind {
+    /// All earlier positions.
     Full,
-    /// A window.
+    /// The positions of a sliding window.
     Local,
 }
 
@@ -165,26 +165,26 @@ pub struct LayerTypes {
 /// Rotary position embedding of one kind of layer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rope {
-    /// Which components form a pair.
-    pub pairing: Pairing,
+pub struct RopeSchema {
+    /// The components that form a pair.
+    pub pairing: PairingSchema,
     /// The base of the frequencies.
     pub base: Field,
-    /// Where a scaling of the frequencies is described.
+    /// The fields of a scaling of the frequencies.
     pub scaling: Option<Scaling>,
 }
 
-/// Which components of a head a rotation pairs.
+/// The components of a head that form a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Pairing {
+pub enum PairingSchema {
     /// `i` with `i + size/2`.
     Halves,
     /// `2i` with `2i + 1`.
     Neighbours,
 }
 
-/// Where a scaling of rotary frequencies is described.
+/// The fields of a scaling of rotary frequencies.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scaling {
@@ -193,26 +193,26 @@ pub struct Scaling {
     pub hf: Names,
     /// The prefix of GGUF's `.type` and `.factor`.
     pub gguf: Option<String>,
-    /// A GGUF tensor of one divisor per frequency.
+    /// The name of a GGUF tensor of one divisor per frequency.
     pub factors: Option<String>,
 }
 
 /// The feed-forward part: `down(act(gate(x)) · up(x))`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ffn {
+pub struct FfnSchema {
     /// The activation, under its name in `config.json`.
     pub act: Field,
 }
 
-/// What follows the layers.
+/// The final norm and the head.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Head {
-    /// Whether the embedding table is the head, too. Where a model does not
-    /// say, the absence of `head.weight` does.
+pub struct HeadSchema {
+    /// Whether the embedding table is also the head. If a model does not state
+    /// it, the head is tied if there is no `head.weight`.
     pub tied: Option<Field>,
-    /// The soft cap of logits.
+    /// The softcap of logits.
     pub softcap: Option<Field>,
 }
 
@@ -224,29 +224,29 @@ pub struct Weight {
     pub hf: Option<String>,
     /// The name in GGUF.
     pub gguf: Option<String>,
-    /// What makes safetensors' tensor ours.
+    /// The transform from safetensors' tensor to girih's.
     pub hf_as: Option<Relayout>,
-    /// What makes GGUF's tensor ours.
+    /// The transform from GGUF's tensor to girih's.
     pub gguf_as: Option<Relayout>,
-    /// Whether models may lack it.
+    /// Whether models may omit it.
     #[serde(default)]
     pub optional: bool,
 }
 
-/// What turns a stored tensor into ours: a closed set.
+/// A transform from a stored tensor to girih's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Relayout {
-    /// Every value plus one: norms that are stored as their distance from one.
+    /// Adds one to every value, for norms that are stored as w − 1.
     AddOne,
-    /// Rows of query heads, stored with the two halves of each head
-    /// interleaved (llama.cpp's converter does so for Llama), put back.
+    /// Undoes the interleaving of the two halves of each query head's rows, which
+    /// llama.cpp's converter applies for Llama.
     UnpermuteHeads,
     /// The same for key heads.
     UnpermuteKvHeads,
 }
 
-/// Tensors that nothing needs.
+/// Tensors that girih does not use.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unused {
@@ -258,21 +258,21 @@ pub struct Unused {
     pub gguf: Vec<String>,
 }
 
-/// Where one fact is found: paths in `config.json` (the first that is there
-/// and not null counts), a key of GGUF, and what holds in their absence.
+/// The source of one parameter: paths in `config.json` (the first that exists
+/// and is not null counts), a key of GGUF, and a default.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Field {
-    /// Paths in `config.json`, dots between the levels.
+    /// Paths in `config.json`, with dots between the levels.
     #[serde(default)]
     pub hf: Names,
     /// A key of GGUF.
     pub gguf: Option<String>,
-    /// Further keys that GGUF files get with the same value, for other
-    /// programs; they are not read.
+    /// Further GGUF keys that are written with the same value for other programs,
+    /// and not read.
     #[serde(default)]
     pub gguf_also: Vec<String>,
-    /// What holds where a model does not say.
+    /// The default.
     pub default: Option<DefaultValue>,
 }
 
@@ -303,20 +303,20 @@ impl Names {
     }
 }
 
-/// What holds where a model does not say.
+/// The default of a parameter.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum DefaultValue {
     /// A number.
     Number(f64),
-    /// Another size, or a word.
+    /// Another size, or a string.
     Word(String),
 }
 
-/// Reads an architecture.
+/// Parses the description of an architecture.
 ///
 /// # Errors
-/// When the text is no TOML, or says something that the schema does not know.
+/// When the text is not valid TOML, or does not follow the schema.
 pub fn parse(text: &str) -> Result<Arch> {
-    toml::from_str(text).map_err(|error| Error::new(format!("is no description of an architecture: {error}")))
+    toml::from_str(text).map_err(|error| Error::new(format!("is not a valid architecture: {error}")))
 }

@@ -4,11 +4,11 @@ use girih_graph::{Op, ValueId};
 use girih_tensor::Result;
 
 use super::Build;
-use crate::arch::{Attend, Rope};
+use crate::arch::{AttentionFacts, Rope};
 
 impl Build<'_> {
-    /// Attention on `x`, from projections in to the projection out.
-    pub(super) fn attend(&mut self, at: &str, attend: &Attend, x: ValueId) -> Result<ValueId> {
+    /// Attention on `x`, from the input projections to the output projection.
+    pub(super) fn attend(&mut self, at: &str, attend: &AttentionFacts, x: ValueId) -> Result<ValueId> {
         let width = self.facts.sizes.width;
         let (size, span) = (attend.head_size, attend.span);
         let biases = attend.biases;
@@ -36,7 +36,7 @@ impl Build<'_> {
         self.linear(&format!("{at}.o"), flat, [attend.heads * size, width], biases.o)
     }
 
-    /// A projection, seen as heads.
+    /// A projection, reshaped to heads.
     fn heads(&mut self, name: &str, x: ValueId, [heads, size]: [usize; 2], bias: bool) -> Result<ValueId> {
         let flat = self.linear(name, x, [self.facts.sizes.width, heads * size], bias)?;
         Ok(self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &[heads, size]))

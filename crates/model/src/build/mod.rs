@@ -1,7 +1,7 @@
-//! Facts become a graph: a pure function of facts, stored types and shapes.
+//! Builds a graph: a pure function of facts, stored types and shapes.
 //!
-//! Values that `verify` and `diagnose` tap have fixed names: `embed` (what the
-//! first layer reads), `layers.{i}.out`, and `head.norm` (output rows only).
+//! The values that `verify` and `diagnose` watch have fixed names: `embed` (the
+//! input of the first layer), `layers.{i}.out`, and `head.norm` (output rows only).
 
 mod ffn;
 mod mixer;
@@ -9,11 +9,11 @@ mod mixer;
 use girih_graph::{Builder, Graph, InputKind, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
-use crate::arch::{Facts, Ffn, Layer, Mixer, Place};
-use crate::weights::Weights;
+use crate::arch::{Facts, Ffn, LayerFacts, Mixer, NormPosition};
+use crate::weights::ModelWeights;
 use girih_tensor::{Error, Result};
 
-/// The name of the value that layer `index` hands on; layer 0 reads `embed`.
+/// The name of the output of layer `index`; the input of layer 0 is `embed`.
 pub fn layer_output(index: usize) -> String {
     format!("layers.{index}.out")
 }
@@ -21,10 +21,9 @@ pub fn layer_output(index: usize) -> String {
 /// The graph of a model for steps up to `key`, with state stored as `state`.
 ///
 /// # Errors
-/// When a weight is missing or has another shape than the facts say, when a
-/// number of the model cannot be computed with, or when it has no output of the
-/// kind that the key asks for.
-pub fn graph(facts: &Facts, weights: &Weights, key: Key, state: DType) -> Result<Graph> {
+/// When a weight is missing or its shape contradicts the facts, when a parameter
+/// is invalid, or when the model has no output of the key's kind.
+pub fn graph(facts: &Facts, weights: &ModelWeights, key: Key, state: DType) -> Result<Graph> {
     let mut build = Build { facts, weights, state, graph: Builder::new(key) };
     let mut x = build.embed(key.variant.input)?;
     for (index, layer) in facts.layers.iter().enumerate() {
@@ -32,23 +31,23 @@ pub fn graph(facts: &Facts, weights: &Weights, key: Key, state: DType) -> Result
     }
     let out = build.head(x, key.variant.output)?;
     let graph = build.graph.finish(out);
-    // Shapes were compared above; what is left are numbers of the model, such as a negative epsilon.
+    // Shapes were compared above; the remaining faults are parameters, such as a negative epsilon.
     match faults(&graph).first() {
         None => Ok(graph),
-        Some(fault) => Err(Error::new(format!("the model states what cannot be computed: {fault}"))),
+        Some(fault) => Err(Error::new(format!("a parameter of the model is invalid: {fault}"))),
     }
 }
 
-/// A graph in the making.
+/// The state of building a graph.
 struct Build<'a> {
     facts: &'a Facts,
-    weights: &'a Weights,
+    weights: &'a ModelWeights,
     state: DType,
     graph: Builder,
 }
 
 impl Build<'_> {
-    /// A weight, if its stored shape is the one that is needed.
+    /// Adds a weight, and checks its stored shape against `need`.
     fn weight(&mut self, name: &str, need: &[usize]) -> Result<ValueId> {
         let info = self.weights.info(name);
         let (dtype, shape) = info.ok_or_else(|| Error::new(format!("the model has no weight '{name}'")))?;
@@ -60,7 +59,7 @@ impl Build<'_> {
         Ok(self.graph.weight(name, Shape::new(need)?, dtype))
     }
 
-    /// `x · weightᵀ`, with a bias where the model has one.
+    /// `x · weightᵀ`, plus the bias if there is one.
     fn linear(
         &mut self,
         name: &str,
@@ -95,27 +94,33 @@ impl Build<'_> {
         Ok(self.graph.same("embed", Op::Scale { factor }, &[rows]))
     }
 
-    /// `x + mixer(x)`, then `x + ffn(x)`, with norms where the layer has them.
-    fn layer(&mut self, index: usize, layer: &Layer, x: ValueId) -> Result<ValueId> {
+    /// `x + mixer(x)`, then `x + ffn(x)`, with the layer's norms.
+    fn layer(&mut self, index: usize, layer: &LayerFacts, x: ValueId) -> Result<ValueId> {
         let at = format!("layers.{index}");
-        let read = self.place(&at, layer, Place::BeforeMixer, x)?;
+        let read = self.norm_at(&at, layer, NormPosition::BeforeMixer, x)?;
         let Mixer::Attend(attend) = &layer.mixer;
         let mixed = self.attend(&format!("{at}.mixer"), attend, read)?;
-        let mixed = self.place(&at, layer, Place::AfterMixer, mixed)?;
+        let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
         let x = self.graph.same(&format!("{at}.mixed"), Op::Add, &[x, mixed]);
-        let read = self.place(&at, layer, Place::BeforeFfn, x)?;
+        let read = self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?;
         let Ffn::Gated { size, act, biases } = layer.ffn;
         let fed = self.gated(&format!("{at}.ffn"), size, act, biases, read)?;
-        let fed = self.place(&at, layer, Place::AfterFfn, fed)?;
+        let fed = self.norm_at(&at, layer, NormPosition::AfterFfn, fed)?;
         Ok(self.graph.same(&layer_output(index), Op::Add, &[x, fed]))
     }
 
-    /// The norm of a place, if the layer normalises there.
-    fn place(&mut self, at: &str, layer: &Layer, place: Place, x: ValueId) -> Result<ValueId> {
-        if !layer.norms.places.contains(&place) {
+    /// The norm at `position`, if the layer has one there; else `x`.
+    fn norm_at(
+        &mut self,
+        at: &str,
+        layer: &LayerFacts,
+        position: NormPosition,
+        x: ValueId,
+    ) -> Result<ValueId> {
+        if !layer.norms.positions.contains(&position) {
             return Ok(x);
         }
-        let name = place.name();
+        let name = position.name();
         let (weight, width) = (format!("{at}.norms.{name}"), self.facts.sizes.width);
         self.norm(&format!("{at}.{name}"), &weight, x, width, layer.norms.epsilon)
     }
@@ -125,7 +130,7 @@ impl Build<'_> {
         if output == OutputKind::Pooled {
             let name = &self.facts.name;
             return Err(Error::new(format!(
-                "architecture {name} has no pooled output; it yields logits or hidden"
+                "architecture {name} has no pooled output; it has logits and hidden"
             )));
         }
         let output_rows = self.graph.gather("head.rows", x);

@@ -1,5 +1,5 @@
-//! First light: the definition of the operators, run on real models, gives the
-//! logits that transformers gives; and one model has one set of facts.
+//! On real models, the interpreter computes the same logits as transformers; a
+//! model has the same facts in every container.
 
 use std::path::{Path, PathBuf};
 
@@ -8,17 +8,17 @@ use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{BLOCK_POSITIONS, Key, Outputs, Runner, Sequence, Step, Variant, load};
 use girih_model::arch::{Arch, Biases, Ffn, Mixer, schema};
-use girih_model::{Limits, Model};
+use girih_model::{Model, ModelLimits};
 use girih_tensor::{DType, View};
 
-/// The fixtures that are part of the repository.
+/// The folder of a fixture in the repository.
 fn committed(name: &str) -> PathBuf {
     let root = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it for tests");
     Path::new(&root).join("../../tests/fixtures").join(name)
 }
 
-/// Fixtures of the repository, and those of the larger test data that are made
-/// alike.
+/// Fixtures of the repository, and those of the larger test data that were made
+/// in the same way.
 fn fixtures(names: &[&str]) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = names.iter().map(|name| committed(name)).collect();
     if let Some(more) = data("fixtures") {
@@ -38,18 +38,19 @@ fn open(path: &Path) -> Model {
     open_as(path, Vec::new())
 }
 
-/// Opens a model that may be of one of the architectures given.
+/// Opens a model, with further architectures.
 fn open_as(path: &Path, given: Vec<Arch>) -> Model {
-    Model::open(path, given, &Limits::DEFAULT).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    Model::open(path, given, &ModelLimits::DEFAULT)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The architecture that is described outside the binary.
+/// An architecture that is not part of the binary.
 fn qwen2() -> Arch {
     let text = std::fs::read_to_string(committed("../archs/qwen2.toml")).unwrap();
     schema::parse(&text).unwrap()
 }
 
-/// A model on the interpreter, for one sequence of up to `context` tokens.
+/// Loads a model on the interpreter, for one sequence of up to `context` tokens.
 fn interpreted(model: &Model, context: u32) -> Box<dyn Runner> {
     let key = Key { rows: context, sequences: 1, context, output_rows: context, variant: Variant::GENERATE };
     let build = |key| model.graph(key, DType::F32);
@@ -87,7 +88,7 @@ fn numbers(container: &Container, name: &str) -> Vec<f32> {
 
 /// Compares the logits of every prompt with those of the folder's golden file.
 fn agrees_with_golden(folder: &Path, model: &Model) {
-    let golden = Container::open(&folder.join("golden.safetensors"), &Limits::DEFAULT.file).unwrap();
+    let golden = Container::open(&folder.join("golden.safetensors"), &ModelLimits::DEFAULT.file).unwrap();
     for prompt in 0.. {
         let Ok(info) = golden.tensor(&format!("p{prompt}.input_ids")) else {
             assert!(prompt > 0, "a golden file has at least one prompt");
@@ -111,15 +112,15 @@ fn the_interpreter_gives_the_logits_of_transformers() {
 }
 
 #[test]
-fn an_architecture_is_added_by_a_file() {
+fn a_file_adds_an_architecture() {
     let folder = committed("qwen2");
-    let error = Model::open(&folder, Vec::new(), &Limits::DEFAULT).unwrap_err().to_string();
-    assert!(error.contains("the architecture 'Qwen2ForCausalLM' is not known"), "{error}");
+    let error = Model::open(&folder, Vec::new(), &ModelLimits::DEFAULT).unwrap_err().to_string();
+    assert!(error.contains("unknown architecture 'Qwen2ForCausalLM'"), "{error}");
     agrees_with_golden(&folder, &open_as(&folder, vec![qwen2()]));
 }
 
 #[test]
-fn an_added_architecture_refuses_what_it_does_not_describe() {
+fn an_added_architecture_refuses_excluded_settings() {
     let folder = committed("qwen2");
     let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
     let sliding = config.replace("\"use_sliding_window\": false", "\"use_sliding_window\": true");
@@ -128,7 +129,7 @@ fn an_added_architecture_refuses_what_it_does_not_describe() {
     std::fs::create_dir_all(&copy).unwrap();
     std::fs::write(copy.join("config.json"), sliding).unwrap();
     std::fs::copy(folder.join("model.safetensors"), copy.join("model.safetensors")).unwrap();
-    let opened = Model::open(&copy, vec![qwen2()], &Limits::DEFAULT);
+    let opened = Model::open(&copy, vec![qwen2()], &ModelLimits::DEFAULT);
     std::fs::remove_dir_all(&copy).unwrap();
     let error = opened.unwrap_err().to_string();
     assert!(error.contains("'use_sliding_window'"), "{error}");

@@ -1,4 +1,4 @@
-//! The model crate from outside.
+//! Integration tests of the model crate.
 #![forbid(unsafe_code)]
 
 #[path = "../../../words/tests/it/data.rs"]

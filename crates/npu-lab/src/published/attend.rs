@@ -1,13 +1,13 @@
 //! Measured FlashAttention of mlir-air (`attn_npu2.py`): four cascade stages in
-//! the rows, query tiles and heads in the columns. Every tile receives all query
-//! tiles of its head and keeps one; each stage reads a quarter of the keys. No
-//! buffer is doubled.
+//! the rows, query tiles and heads in the columns. Every core receives all query
+//! tiles of its head and keeps one; each stage reads a quarter of the keys.
+//! Nothing is double-buffered.
 
 use girih_npu::form::schedule::{CallOperand, Channel, CoreInstruction, Direction, Tile};
 use girih_tensor::Result;
 
 use super::design::{
-    Design, DramTransfer, Fifo, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
+    Design, DesignTransfer, Fifo, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
 };
 
 /// FlashAttention with its tiles.
@@ -16,13 +16,13 @@ pub(super) struct AirAttention {
     /// Query rows and keys.
     pub rows: u64,
     pub keys: u64,
-    /// Components of a head, of keys and of values.
+    /// Head sizes: components of a key and of a value.
     pub size: u64,
     pub values: u64,
     /// Query heads.
     pub heads: u64,
     pub causal: bool,
-    /// Query tiles of a head, and heads side by side; their product is 8.
+    /// Query tiles of a head, and heads side by side; their product is 8: one each per column.
     pub q_tiles: u8,
     pub heads_abreast: u8,
 }
@@ -226,11 +226,11 @@ impl AirAttention {
         let (piece, run) = (ATTENTION_CHUNK * ATTENTION_CHUNK * 2, ATTENTION_CHUNK * 2);
         let stride = self.heads * self.size * 2;
         let depth = self.size * 2;
-        let q = DramTransfer::runs(0, u64::from(self.q_tiles) * ATTENTION_CHUNK, depth, stride);
-        let k = DramTransfer::runs(1, self.chunks() * ATTENTION_CHUNK, depth, stride);
-        let v = DramTransfer::runs(2, self.chunks() * ATTENTION_CHUNK, run, stride);
+        let q = DesignTransfer::runs(0, u64::from(self.q_tiles) * ATTENTION_CHUNK, depth, stride);
+        let k = DesignTransfer::runs(1, self.chunks() * ATTENTION_CHUNK, depth, stride);
+        let v = DesignTransfer::runs(2, self.chunks() * ATTENTION_CHUNK, run, stride);
         let parts = self.q_tiles.div_ceil(4);
-        let y = DramTransfer::runs(3, u64::from(self.q_tiles / parts) * piece / run, run, stride);
+        let y = DesignTransfer::runs(3, u64::from(self.q_tiles / parts) * piece / run, run, stride);
         for _ in 0..self.points() {
             for head in 0..self.heads_abreast {
                 for stage in 0..CASCADE_STAGES {

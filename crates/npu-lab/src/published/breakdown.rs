@@ -19,7 +19,7 @@ pub struct HostTime {
 }
 
 /// The host's rows of the breakdown: CPU work, and buffer objects written and
-/// read. Rows without a plain number are left out.
+/// read. Rows without a single number are left out.
 pub fn host_times(breakdown: &str) -> Vec<HostTime> {
     let time = |line: &str| {
         let fields: Vec<&str> = line.split(',').collect();
@@ -94,8 +94,8 @@ pub(super) const ATTENTION: AirAttention = AirAttention {
 };
 
 /// The launches of a program of seed 000; none if the program is unknown. Each
-/// matmul is one launch, so its results are drained; each launch configures the
-/// array anew.
+/// matmul is one launch, so its results are written to DRAM; each launch
+/// configures the array again.
 pub(super) fn launches(phase: &str, program: &str) -> Option<Vec<Workload>> {
     Some(match (phase, program) {
         ("prefill", "o_ffn") => o_ffn(),
@@ -184,7 +184,7 @@ fn gemv(m: u64, k: u64) -> Workload {
     Workload::Gemv(AirGemv { m, k, herd: 8, tile_m, rows: tile_m.min(4) })
 }
 
-/// A norm of rows of the model's width, on one column per row, up to eight.
+/// A norm of rows of the model's width; each row uses one column, up to eight.
 fn rms_norm(rows: u64) -> Workload {
     let n = MODEL.width;
     Workload::Rows(RowKernel {

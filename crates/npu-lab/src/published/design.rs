@@ -18,14 +18,14 @@ const MAX_BUFFER_BYTES: u64 = 1 << 20;
 const MAX_ARGUMENT_BYTES: u64 = 1 << 32;
 
 /// The maximum number of launch points, each with its own commands; published
-/// matmuls have at most some hundred.
+/// matmuls have a few hundred at most.
 const MAX_LAUNCH_POINTS: u64 = 1 << 12;
 
-/// The maximum number of calls of one core; published launches have at most some
-/// ten thousand.
+/// The maximum number of calls of one core; published launches have some ten
+/// thousand at most.
 const MAX_CORE_CALLS: u64 = 1 << 20;
 
-/// Refuses sizes that tiles do not divide.
+/// Refuses a size that is not a multiple of its tile's.
 pub(super) fn divides(what: &str, whole: u64, part: u64) -> Result<()> {
     if whole > 0 && whole.checked_rem(part) == Some(0) {
         return Ok(());
@@ -47,14 +47,14 @@ pub(super) fn argument(what: &str, bytes: u64) -> Result<()> {
     within(&format!("bytes of {what}"), bytes, MAX_ARGUMENT_BYTES)
 }
 
-/// Refuses more launch points, and more calls of a core in all, than are
-/// simulated.
+/// Refuses more launch points, or more calls of a core over all of them, than
+/// the limits allow.
 pub(super) fn work(points: u64, calls: u64) -> Result<()> {
     within("launch points", points, MAX_LAUNCH_POINTS)?;
     self::calls(points * calls.min(MAX_CORE_CALLS + 1))
 }
 
-/// Refuses more calls of a core than are simulated.
+/// Refuses more calls of a core than the limit allows.
 pub(super) fn calls(calls: u64) -> Result<()> {
     within("calls of a core", calls, MAX_CORE_CALLS)
 }
@@ -89,22 +89,22 @@ pub(super) struct Fifo {
 
 /// A transfer to or from DRAM.
 #[derive(Clone, Debug)]
-pub(super) struct DramTransfer {
+pub(super) struct DesignTransfer {
     pub argument: u32,
     /// Extents and strides in words, outermost first.
     pub dims: Vec<(u64, u64)>,
     pub repeats: u32,
 }
 
-impl DramTransfer {
+impl DesignTransfer {
     /// Contiguous words.
-    pub fn linear(argument: u32, bytes: u64) -> DramTransfer {
-        DramTransfer { argument, dims: vec![(bytes / 4, 1)], repeats: 1 }
+    pub fn linear(argument: u32, bytes: u64) -> DesignTransfer {
+        DesignTransfer { argument, dims: vec![(bytes / 4, 1)], repeats: 1 }
     }
 
     /// Runs of `bytes` contiguous bytes, `stride` bytes apart.
-    pub fn runs(argument: u32, runs: u64, bytes: u64, stride: u64) -> DramTransfer {
-        DramTransfer { argument, dims: vec![(runs, stride / 4), (bytes / 4, 1)], repeats: 1 }
+    pub fn runs(argument: u32, runs: u64, bytes: u64, stride: u64) -> DesignTransfer {
+        DesignTransfer { argument, dims: vec![(runs, stride / 4), (bytes / 4, 1)], repeats: 1 }
     }
 }
 
@@ -150,7 +150,8 @@ impl Design {
         LockId(self.launch.locks.len() as u32 - 1)
     }
 
-    /// Makes a channel fill a fifo, as long as words arrive.
+    /// Makes a channel fill the buffers of a fifo with arriving words, without
+    /// end.
     pub fn fill(&mut self, channel: Channel, fifo: &Fifo) {
         self.ring(channel, &[fifo], |fifo| (fifo.empty, fifo.full));
     }
@@ -205,7 +206,7 @@ impl Design {
 
     /// Queues a transfer on a channel of a shim. A token allows a wait for its
     /// end.
-    pub fn push(&mut self, channel: Channel, transfer: &DramTransfer, token: bool) {
+    pub fn push(&mut self, channel: Channel, transfer: &DesignTransfer, token: bool) {
         let reach: u64 = transfer.dims.iter().map(|&(size, stride)| (size - 1) * stride).sum::<u64>() + 1;
         let bytes = &mut self.arguments[transfer.argument as usize];
         *bytes = (*bytes).max(reach * 4);

@@ -1,16 +1,16 @@
 //! Measured matmuls of mlir-air (`matrix_multiplication/bf16/run.py`): 8 columns
 //! of 4 tiles; a column shares a tile of A, a row of tiles one of B.
 //!
-//! The source does not state how many channels read B from DRAM. With four, the
-//! drained matmuls would take longer than was measured, so the design uses
-//! eight, each with one half of every step of `k`; a memory tile's neighbour
-//! writes the second half.
+//! The source does not state how many channels read B from DRAM. With four,
+//! matmuls that write their results to DRAM would take longer than measured. So
+//! the design uses eight, each with one half of every step of `k`; the
+//! neighbour of a memory tile writes the second half.
 
 use girih_npu::form::schedule::{CallOperand, Channel, CoreInstruction, Direction, Tile};
 use girih_tensor::Result;
 
 use super::design::{
-    Design, DramTransfer, Fifo, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
+    Design, DesignTransfer, Fifo, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
 };
 
 /// A matmul with its tiles.
@@ -21,7 +21,7 @@ pub(super) struct AirGemm {
     pub m: u64,
     pub k: u64,
     pub n: u64,
-    /// A tile of the result, and the steps of `k` in L2 and L1.
+    /// Rows and columns of a result tile, and the steps of `k` in L2 and L1.
     pub tile_m: u64,
     pub tile_n: u64,
     pub k_l2: u64,
@@ -202,19 +202,19 @@ impl AirGemm {
     /// writes.
     fn commands(&self, design: &mut Design) {
         let rows = u64::from(GEMM_ROWS);
-        let a = DramTransfer {
+        let a = DesignTransfer {
             argument: 0,
             dims: vec![(self.k / self.k_l2, self.k_l2 / 2), (self.tile_m, self.k / 2), (self.k_l2 / 2, 1)],
             repeats: 1,
         };
         let half = self.k_l2 / 2;
         let words = self.n / 2;
-        let b = DramTransfer {
+        let b = DesignTransfer {
             argument: 1,
             dims: vec![(self.k / self.k_l2, self.k_l2 * words), (half, words), (self.tile_n / 2, 1)],
             repeats: 1,
         };
-        let c = DramTransfer::runs(2, self.tile_m, rows * self.tile_n * self.size(), self.n * self.size());
+        let c = DesignTransfer::runs(2, self.tile_m, rows * self.tile_n * self.size(), self.n * self.size());
         let (down, across) = self.grid();
         let cut = |extent: u64| {
             (0..extent.div_ceil(WAVE_POINTS)).map(move |at| WAVE_POINTS.min(extent - at * WAVE_POINTS))

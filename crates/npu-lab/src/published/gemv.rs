@@ -6,7 +6,7 @@ use girih_npu::form::schedule::{CallOperand, Direction, Tile};
 use girih_tensor::Result;
 
 use super::design::{
-    Design, DramTransfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram,
+    Design, DesignTransfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram,
 };
 
 /// A matrix-vector product with its tiles.
@@ -17,7 +17,7 @@ pub(super) struct AirGemv {
     pub k: u64,
     /// Columns of tiles.
     pub herd: u8,
-    /// Rows of a launch point and column, and of a call.
+    /// Rows of a column in one launch point, and rows of a call.
     pub tile_m: u64,
     pub rows: u64,
 }
@@ -92,10 +92,10 @@ impl AirGemv {
         let piece = self.tile_m * self.k * 2;
         let y = (self.tile_m * 2).max(4);
         for column in 0..self.herd {
-            design.push(to_dram(column, 0), &DramTransfer::runs(2, points, y, y * herd), true);
-            design.push(from_dram(column, 0), &DramTransfer::runs(0, points, piece, piece * herd), false);
+            design.push(to_dram(column, 0), &DesignTransfer::runs(2, points, y, y * herd), true);
+            design.push(from_dram(column, 0), &DesignTransfer::runs(0, points, piece, piece * herd), false);
             let x =
-                DramTransfer { argument: 1, dims: vec![(points * calls, 0), (self.k / 2, 1)], repeats: 1 };
+                DesignTransfer { argument: 1, dims: vec![(points * calls, 0), (self.k / 2, 1)], repeats: 1 };
             design.push(from_dram(column, 1), &x, false);
         }
         (0..self.herd).for_each(|column| design.wait(to_dram(column, 0)));

@@ -17,7 +17,8 @@ pub struct Measurement {
     pub micros: f64,
     /// The target that it was measured on.
     pub target: &'static str,
-    /// Whether every dispatch configures the array, as programs in ELF form do.
+    /// Whether every dispatch configures the array again, as for programs in
+    /// ELF form.
     pub(super) elf: bool,
     workload: Workload,
 }

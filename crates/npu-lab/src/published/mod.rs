@@ -2,7 +2,7 @@
 //! is simulated with the tile configuration that was measured.
 //!
 //! The designs are built by hand, as the public builders lay them out. One set
-//! of figures per target and kernel entry explains all rows; the target and
+//! of figures per target and kernel entry must explain all rows; the target and
 //! kernel files name the rows that a figure was fitted to.
 
 mod attend;

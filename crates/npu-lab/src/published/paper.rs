@@ -5,7 +5,7 @@ use girih_npu::form::schedule::{CallOperand, Channel, Direction, Tile};
 use girih_tensor::Result;
 
 use super::design::{
-    Design, DramTransfer, Fifo, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
+    Design, DesignTransfer, Fifo, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
 };
 
 /// A matmul with its tiles.
@@ -34,7 +34,8 @@ impl PaperGemm {
         self.m.div_ceil(self.tile_m * rows) * self.n.div_ceil(self.tile_n * columns)
     }
 
-    /// Steps of `k` in L1, including the padding of the last step in L2.
+    /// The number of L1 steps of `k`, including those that pad the last L2
+    /// step.
     fn steps(&self) -> u64 {
         self.k.div_ceil(self.deep_k) * (self.deep_k / self.tile_k)
     }
@@ -140,9 +141,9 @@ impl PaperGemm {
         let run = self.deep_k * self.input;
         let deep = self.k.div_ceil(self.deep_k);
         let reads =
-            |side: u64, argument: u32| DramTransfer::runs(argument, side * deep, run, self.k * self.input);
+            |side: u64, argument: u32| DesignTransfer::runs(argument, side * deep, run, self.k * self.input);
         let (a, b) = (reads(self.tile_m, 0), reads(self.tile_n, 1));
-        let c = DramTransfer::runs(
+        let c = DesignTransfer::runs(
             2,
             u64::from(rows) * self.tile_m,
             self.tile_n * self.output,

@@ -5,7 +5,7 @@ use girih_npu::form::schedule::{Affine, CallOperand, Channel, CoreInstruction, D
 use girih_tensor::{Error, Result};
 
 use super::design::{
-    Design, DramTransfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram,
+    Design, DesignTransfer, argument, buffer, call, calls, divides, from_dram, repeat, to_dram,
 };
 
 /// A kernel on elements or rows.
@@ -23,12 +23,12 @@ pub(super) struct RowKernel {
     pub calls: u64,
     /// Columns and rows of tiles.
     pub herd: (u8, u8),
-    /// Whether each tile takes one contiguous part of the data. Otherwise tiles
+    /// Whether each core takes one contiguous part of the data. Otherwise cores
     /// take pieces in rotation, as `scf.parallel` assigns them.
     pub contiguous: bool,
 }
 
-/// The columns and rows of tiles that a measured array has for one kernel.
+/// The maximum number of columns and rows of cores that a measured kernel uses.
 const MAX_HERD: (u8, u8) = (8, 4);
 
 /// Streams of all shims in each direction: two per column.
@@ -120,7 +120,7 @@ impl RowKernel {
                 design.route(from, &[channel]);
                 design.push(
                     from,
-                    &DramTransfer::linear(u32::from(number), self.constants.iter().sum()),
+                    &DesignTransfer::linear(u32::from(number), self.constants.iter().sum()),
                     false,
                 );
                 program.push(fifo.acquire_full());
@@ -151,11 +151,11 @@ impl RowKernel {
         design
     }
 
-    fn piece(&self, argument: u32, bytes: u64, calls: u64, tiles: u64) -> DramTransfer {
+    fn piece(&self, argument: u32, bytes: u64, calls: u64, tiles: u64) -> DesignTransfer {
         if self.contiguous {
-            DramTransfer::linear(argument, bytes * calls)
+            DesignTransfer::linear(argument, bytes * calls)
         } else {
-            DramTransfer::runs(argument, calls, bytes, bytes * tiles)
+            DesignTransfer::runs(argument, calls, bytes, bytes * tiles)
         }
     }
 }

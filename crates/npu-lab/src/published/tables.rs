@@ -190,11 +190,12 @@ fn gemv(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     Ok(all)
 }
 
-/// A table of a kernel on elements, and the values that its rows leave out.
+/// A table of a kernel on elements, and the sizes that its rows do not state.
 struct ElementTable {
     entry: &'static str,
     inputs: usize,
-    /// Elements, tile and herd of rows that vary another parameter.
+    /// Elements, tile and herd, for rows that vary another parameter and do not
+    /// state them.
     n: u64,
     tile: u64,
     herd: (u8, u8),
@@ -474,7 +475,7 @@ mod tests {
         ("gemm_xdna_xdna2_striking_the_balance.csv", "2_array,XDNA,int8-int32,#,#,#,x,x,#,x,#,#,#,9"),
     ];
 
-    /// Sizes of published tables, and some that no design can use.
+    /// Sizes from published tables, and some that no design can use.
     const TRIED_SIZES: [u64; 16] =
         [1, 2, 3, 4, 8, 16, 32, 64, 96, 256, 257, 512, 2048, 4096, 1 << 20, MAX_TABLE_SIZE];
 

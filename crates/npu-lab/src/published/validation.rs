@@ -1,4 +1,4 @@
-//! Simulated times beside published ones, and the size of the errors.
+//! Simulated and published times side by side, and the errors.
 
 use std::fmt;
 
@@ -87,7 +87,8 @@ fn simulated_micros(simulator: &mut Simulator, measured: &Measurement) -> Result
 }
 
 impl Prediction {
-    /// The simulated time over the measured one, less one.
+    /// The relative error: the simulated time divided by the measured one,
+    /// minus 1.
     pub fn error(&self) -> f64 {
         self.micros / self.measured.micros - 1.0
     }
@@ -125,7 +126,8 @@ impl Validation {
     }
 }
 
-/// Below this, the constant cost of a dispatch dominates, in microseconds.
+/// In microseconds. In shorter times, the constant cost of a dispatch
+/// dominates.
 const DISPATCH_FLOOR_MICROS: f64 = 500.0;
 
 impl fmt::Display for Validation {

@@ -9,7 +9,7 @@ use super::gemv::AirGemv;
 use super::paper::PaperGemm;
 use super::rows::RowKernel;
 
-/// What is built to simulate a measurement.
+/// The design that is built to simulate a measurement.
 #[derive(Clone, Debug)]
 pub(super) enum Workload {
     Gemm(AirGemm),

@@ -12,7 +12,8 @@ use crate::published::{self, Validation, validate};
 /// The table of the programs.
 const BREAKDOWN: &str = "mlir_air_llama1b_kernel_breakdown.csv";
 
-/// Published, simulated and mapped times.
+/// Three times of each program: published, simulated with the published tiles,
+/// and with this mapping.
 #[derive(Clone, Debug, Serialize)]
 pub struct PublishedComparison {
     /// Each published program.

@@ -8,7 +8,7 @@ use girih_npu::sim::{Cause, Cycle, SimEvent, SimWatch};
 /// Counts of one launch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
-    /// Cycles of configuring the array for the launch.
+    /// Cycles spent on configuring the array for the launch.
     pub configure: Cycle,
     /// The counts of each core, by tile.
     pub cores: BTreeMap<Tile, CoreCounts>,

@@ -1,6 +1,7 @@
-//! A rough estimate of energy, in two ways that both rest on four published
-//! points: the power of the NPU's rail in decode and in prefill, of two models,
-//! on another board and with another mapping. It is not a measurement.
+//! A rough estimate of energy, computed in two ways from the same four
+//! published points: the power of the NPU's rail in decode and in prefill, for
+//! two models, on another board and with another mapping. It is not a
+//! measurement.
 
 use girih_npu::Target;
 use serde::Serialize;

@@ -8,11 +8,11 @@ use serde::Serialize;
 pub struct SourcedFigure {
     /// Its key in the file: `dram.bytes_per_second`, `gemm_bf16.step`.
     pub path: String,
-    /// The value as the file has it.
+    /// The value as written in the file.
     pub value: String,
-    /// How well it is known.
+    /// How reliable it is.
     pub grade: String,
-    /// The publication, or the reason of an assumption.
+    /// The publication, or the reason for the guess.
     pub source: String,
 }
 

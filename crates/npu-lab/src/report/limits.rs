@@ -10,7 +10,7 @@ pub struct ArrayLimits {
     pub cores: u32,
     /// Multiplications and additions of bf16 per second, all cores.
     pub bf16_ops_per_second: f64,
-    /// The same in block floating point; 0 if the cores lack it.
+    /// The same in block floating point; 0 if the cores do not support it.
     pub bfp16_ops_per_second: f64,
     /// DRAM bytes per second, in long runs.
     pub dram_bytes_per_second: f64,
@@ -25,7 +25,7 @@ pub struct ArrayLimits {
 pub struct BusyShares {
     /// The busiest core.
     pub cores: f64,
-    /// DRAM; a short run counts with its longer service time.
+    /// DRAM; short runs count with their longer service time.
     pub dram: f64,
     /// The stream that moved the most bytes, relative to its bandwidth.
     pub streams: f64,
@@ -49,7 +49,7 @@ pub enum LaunchBottleneck {
     Waiting,
 }
 
-/// If the busiest part is busy for a smaller share, parts wait for each other.
+/// The minimum share of the busiest part; below it, parts wait for each other.
 const BUSY_SHARE: f64 = 0.7;
 
 impl ArrayLimits {
@@ -77,7 +77,7 @@ impl ArrayLimits {
 }
 
 impl BusyShares {
-    /// The busiest part, or `Waiting` if no part was busy most of the time.
+    /// The busiest part, or `Waiting` if no part reaches `BUSY_SHARE`.
     pub fn bound(&self) -> LaunchBottleneck {
         let parts = self.parts();
         let (bound, max) = parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("there are four");

@@ -18,12 +18,12 @@ pub struct StepSpan {
     pub begin: f64,
     /// Its length, in seconds.
     pub seconds: f64,
-    /// The index of its part among the steps of the groups; none for the inputs
-    /// and the output.
+    /// The index of the action of the groups that it belongs to; none for the
+    /// inputs and the output.
     pub part: Option<usize>,
 }
 
-/// The part of the system that is busy in a span.
+/// The part of the system that works during a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepSpanKind {

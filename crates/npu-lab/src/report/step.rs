@@ -1,5 +1,5 @@
-//! Reports one step: each program is simulated once with counters, and the counts
-//! are added up over all its runs.
+//! Reports one step: each program is simulated once, with counters, and its
+//! counts are summed over all its runs.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,8 @@ pub struct StepReport {
     pub seconds: f64,
     /// Seconds of the array.
     pub array_seconds: f64,
-    /// Seconds of host work: counted, then timed by the target's figures.
+    /// Seconds of host work: operations and bytes, divided by the target's
+    /// rates.
     pub host_seconds: f64,
     /// Seconds of making bytes visible to host or array.
     pub sync_seconds: f64,
@@ -160,10 +161,11 @@ pub struct TileUse {
     pub column: u8,
     /// The row, counted from the bottom.
     pub row: u8,
-    /// The share of array time that its core was within calls; for other tiles,
-    /// that its busiest channel moved words.
+    /// The share of array time that its core spent in calls; for tiles without
+    /// a core, that its busiest channel moved words.
     pub busy: f64,
-    /// The share of array time that its core waited for locks or the cascade.
+    /// The share of array time that its core spent waiting for locks or the
+    /// cascade.
     pub waits: f64,
     /// Bytes received over its channels.
     pub bytes_in: u64,
@@ -356,7 +358,8 @@ fn shares(launch: &sim::LaunchReport, counts: &Counts, target: &Target) -> BusyS
     let push = target.cycles((control.block_write_ns + control.write_ns) * 1e-9);
     let stream = f64::from(target.stream.bytes_per_cycle);
     let max = |shares: &mut dyn Iterator<Item = f64>| shares.fold(0.0, f64::max);
-    // A stream that waits for DRAM moves slowly, so its bytes count, not its time.
+    // A stream that waits for DRAM moves slowly, so its share is computed from its
+    // bytes, not from its time.
     let moving = |(_, channel): (&Channel, &ChannelCounts)| channel.bytes as f64 / stream / cycles;
     BusyShares {
         cores: max(&mut counts.cores.values().map(|core| core.busy as f64 / cycles)),

@@ -65,7 +65,8 @@ fn program_text(
         let LaunchUse {
             name, seconds, busy, waits, ops_per_second, bytes_per_second, of_roof, bound, ..
         } = &group[0];
-        let more = if group.len() > 1 { format!("  and {} alike", group.len() - 1) } else { String::new() };
+        let more =
+            if group.len() > 1 { format!("  and {} identical", group.len() - 1) } else { String::new() };
         let share = share(seconds * group.len() as f64);
         let (ms, busy, waits, roof) = (seconds * 1e3, busy * 1e2, waits * 1e2, of_roof * 1e2);
         let (ops, bytes) = (ops_per_second * 1e-9, bytes_per_second * 1e-9);

@@ -7,10 +7,10 @@
 //! | a step | the host, programs from dispatch to end, their launches |
 //! | a step's `column N` | the cores of the column: kernel calls and waits; its DMA channels: transfers |
 //!
-//! Repetitions are left out: tiles are traced in the first run of each program,
-//! and not for a launch that differs from an earlier one only in its addresses.
-//! If a launch exceeds the limit of events, its first and last events are kept.
-//! The trace lists what is left out.
+//! Repetitions are left out: the trace has tiles only in the first run of each
+//! program, and not in a launch that differs from an earlier one only in its
+//! addresses. If a launch exceeds the limit of events, its first and last
+//! events are kept. The trace lists what is left out.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
@@ -186,8 +186,8 @@ impl Trace {
         }
     }
 
-    /// Adds the launches of a run. `end` is its last cycle, and `early` the offset
-    /// in microseconds from a run alone.
+    /// Adds the launches of a run. `end` is its last cycle; `early` is the
+    /// difference in microseconds to the start of a run alone.
     fn run(&mut self, launches: &mut [RecordedLaunch], begin: f64, early: f64, end: Cycle, target: &Target) {
         let micros = |cycles: Cycle| target.seconds(cycles) * 1e6;
         let base = begin + early;
@@ -252,7 +252,7 @@ impl Trace {
         self.events.push(TraceEvent { name, ph: "X", pid, tid, ts, dur, args });
     }
 
-    /// The base of the last step's process ids.
+    /// The first process id of the last step.
     fn process_base(&self) -> u32 {
         PROCESSES_PER_STEP * (self.about.steps.len() as u32).saturating_sub(1)
     }
@@ -290,7 +290,7 @@ fn left_out(recorded: &[Vec<RecordedLaunch>]) -> Vec<String> {
     let launches = recorded.iter().flatten();
     let alike: Vec<&str> = launches.clone().filter(|one| one.alike).map(|one| one.name.as_str()).collect();
     if !alike.is_empty() {
-        all.push(format!("the inside of launches that repeat an earlier one: {}", alike.join(", ")));
+        all.push(format!("events within launches that repeat an earlier one: {}", alike.join(", ")));
     }
     for one in launches.filter(|one| one.dropped > 0) {
         let (name, dropped, events) = (&one.name, one.dropped, one.dropped + one.kept() as u64);
@@ -360,7 +360,7 @@ enum Activity {
         entry: &'static str,
         macs: u64,
     },
-    /// For a lock of a tile, or for the cascade.
+    /// A wait, for a lock of a tile or for the cascade.
     Wait {
         tile: Tile,
         lock: Option<(Tile, u8)>,

@@ -1,6 +1,6 @@
 //! Lower bounds on the cycles of a tiled launch: its busiest core, its busiest
-//! stream, and DRAM, each without any wait. They are counted from the loop nest
-//! with the simulator's figures, so no simulated run is below them.
+//! stream, and DRAM, each without any wait. They are computed from the loop
+//! nest with the simulator's figures, so no simulated run is faster.
 
 use girih_npu::Target;
 use girih_npu::form::schedule::{Dim, ParameterValue};
@@ -21,7 +21,8 @@ pub struct LaunchBound {
     pub dram: Cycle,
     /// Bytes from and to DRAM.
     pub dram_bytes: u64,
-    /// The mean run length: bytes of equal runs that take the same time.
+    /// The mean run length: with equal runs of this many bytes, DRAM would take
+    /// the same time.
     pub run_bytes: f64,
 }
 
@@ -62,8 +63,8 @@ impl LaunchBound {
         self.core.max(self.stream).max(self.dram)
     }
 
-    /// The limiting part of a launch of `cycles`, or `latency` if no part is busy
-    /// for half of them.
+    /// The part that limits a launch of `cycles`, or `latency` if no part is busy
+    /// for half of the cycles.
     pub fn binds(&self, cycles: Cycle) -> &'static str {
         let max = self.cycles();
         if max * 2 < cycles {

@@ -1,5 +1,5 @@
 //! Explains why one mapping is faster than another: the time of each launch, and
-//! the measured mechanisms behind each gain.
+//! the mechanism behind each gain.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ pub struct MappingComparison {
 pub struct StepComparison {
     /// The graph's key.
     pub key: String,
-    /// Times of array, host, and passing bytes between them.
+    /// Times of the array, of the host, and of transfers between them.
     pub millis: [[f64; 3]; 2],
     /// Array time: dispatches, configurations, and the rest.
     pub array: [[f64; 3]; 2],
@@ -43,7 +43,7 @@ pub struct StepComparison {
 pub struct LaunchComparison {
     /// The name.
     pub name: String,
-    /// The launches with both mappings; none if a mapping leaves them to the host.
+    /// The launches with each mapping; none if a mapping runs them on the host.
     pub parts: [Option<MappedLaunches>; 2],
     /// The mechanisms that make the second mapping faster.
     pub mechanisms: Vec<Mechanism>,
@@ -70,12 +70,12 @@ pub struct MappedLaunches {
     pub binds: &'static str,
     /// The share of its cores' time within calls.
     pub busy: f64,
-    /// Multiply-accumulates of its busiest core per cycle within calls.
+    /// Multiply-accumulates per cycle of its busiest core, within calls.
     pub macs_per_cycle: f64,
 }
 
-/// A reason why a launch is faster. Published rows confirm that the simulator
-/// models it.
+/// A reason why a launch is faster. The published rows named with it confirm
+/// that the simulator models it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mechanism {

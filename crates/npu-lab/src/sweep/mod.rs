@@ -30,12 +30,12 @@ pub struct SweepResult {
     pub policies: Vec<TimedMapping>,
 }
 
-/// Searches for the mapping with the least time over the steps of `graphs`. The
-/// time of each step counts relative to its time with `against`. The result does
-/// not depend on the number of threads.
+/// Searches for the mapping with the shortest time over the steps of `graphs`.
+/// The time of each step counts relative to its time with `against`. The result
+/// does not depend on the number of threads.
 ///
 /// # Errors
-/// When a graph cannot be cut or a kernel has no tiling that fits.
+/// When a graph cannot be partitioned or a kernel has no tiling that fits.
 pub fn sweep(
     graphs: &[Graph],
     target: &Target,

@@ -43,13 +43,14 @@ pub struct BestTiling {
     pub bound: LaunchBound,
     /// The number of tilings that divide the kernel and fit a core.
     pub space: usize,
-    /// The number of tilings whose lower bound is not below the best time, so that
-    /// they need no simulation.
+    /// The number of tilings that needed no simulation, because their lower bound
+    /// is not below the best time.
     pub hopeless: usize,
 }
 
-/// The kernels of several graphs, each cut in several ways. A kernel that occurs
-/// in several cuts of one graph counts in the first of them only.
+/// The kernels of several graphs, each partitioned in several ways. A kernel
+/// that occurs in several partitions of one graph counts in the first of them
+/// only.
 pub(super) fn kernel_uses(cuts: &[Vec<Groups>]) -> Vec<KernelUse> {
     let mut all: Vec<KernelUse> = Vec::new();
     let mut index: BTreeMap<String, usize> = BTreeMap::new();
@@ -181,8 +182,8 @@ fn program(kernel: Kernel, tiling: Tiling) -> ArrayProgram {
 }
 
 /// Times every trial that may still be the best; the others have no time. A trial
-/// is skipped only if its lower bound exceeds a time already reached, so the
-/// first of the shortest times is never skipped.
+/// is skipped only if its lower bound exceeds a time that another has reached, so
+/// the first of the fastest trials is never skipped.
 fn run_all(
     trials: &[TilingTrial],
     uses: &[KernelUse],

@@ -1,6 +1,6 @@
-//! Measures what stitching and layouts save: every grouping with the same tilings
-//! and the bytes that pass through the host, and the five points where seed
-//! 000's kernels disagree about layouts.
+//! Computes the gain of stitching and of common layouts: the time of every
+//! grouping with the same tilings, the bytes that pass through the host, and the
+//! five points where seed 000's kernels disagree about layouts.
 
 use std::fmt;
 
@@ -23,11 +23,12 @@ pub struct GroupingRow {
     pub grouping: Grouping,
     /// Dispatches.
     pub submissions: u64,
-    /// Milliseconds of array, host, and passing bytes between them.
+    /// Milliseconds of the array, of the host, and of transfers between them.
     pub millis: [f64; 3],
     /// Bytes that host and array pass to each other.
     pub passed_bytes: u64,
-    /// Further bytes, in both directions, if programs shared no buffer objects.
+    /// Additional bytes, in both directions, if programs shared no buffer
+    /// objects.
     pub brokered_bytes: u64,
 }
 
@@ -120,7 +121,7 @@ fn layouts(graphs: &[Graph], steps: &[MappedStep], target: &Target) -> Vec<Layou
         row(
             3,
             "a flat matmul result, and the heads that RoPE rotates",
-            "solved: a reshape is another view of the same bytes",
+            "solved: a reshape is a view of the same bytes",
             0,
             0.0,
         ),
@@ -134,7 +135,7 @@ fn layouts(graphs: &[Graph], steps: &[MappedStep], target: &Target) -> Vec<Layou
         row(
             5,
             "two matrix-vector products of different widths in one program",
-            "solved: the width is a call parameter; the array is configured anew for each new width",
+            "solved: the width is a call parameter; the array is configured again for each new width",
             0,
             second,
         ),

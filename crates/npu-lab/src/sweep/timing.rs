@@ -25,7 +25,7 @@ pub struct MappedStep {
 }
 
 impl MappedStep {
-    /// Seconds of the array, of host work, and of passing bytes between them:
+    /// Seconds of the array, of host work, and of transfers between them:
     /// syncs, copies and command lists.
     pub fn seconds(&self, target: &Target) -> [f64; 3] {
         let ledger = &self.estimate.ledger;

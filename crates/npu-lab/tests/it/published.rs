@@ -4,7 +4,7 @@ use girih_npu::Target;
 use girih_npu::sim::Simulator;
 use girih_npu_lab::published::{Validation, validate};
 
-/// The tables beside the test data; without the data the test is skipped, with a
+/// The tables in the test data; without the data, the test is skipped, with a
 /// note.
 fn tables() -> Option<Vec<(String, String)>> {
     let Some(data) = std::env::var_os("GIRIH_TEST_DATA") else {

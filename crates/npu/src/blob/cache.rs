@@ -100,7 +100,7 @@ impl BlobCache {
                 "{path}: has the program {found} or other arguments; {needed} with its arguments is needed"
             )));
         }
-        // A read-only folder keeps its order of use.
+        // Fails in a read-only folder, whose order of use stays as it is.
         let _ =
             File::options().append(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));
         Ok(Some(schedule))

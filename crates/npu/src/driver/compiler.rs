@@ -34,7 +34,8 @@ pub struct CompiledGraph {
     pub groups: Groups,
     /// The schedule of each program.
     pub schedules: Vec<Arc<Schedule>>,
-    /// The number of programs that were compiled now, not found in the cache.
+    /// The number of programs that were not in the cache and had to be
+    /// compiled.
     pub fresh: usize,
 }
 
@@ -69,6 +70,7 @@ impl Compiler {
 
     /// Partitions a graph into programs and host work.
     ///
+    /// # Errors
     /// When neither host nor array supports an op.
     pub fn groups(&self, graph: &Graph, dump: &mut dyn Dump) -> Result<Groups> {
         pass::groups(graph, &self.target, &self.mapping, dump)
@@ -77,7 +79,8 @@ impl Compiler {
     /// Compiles a graph. Cached programs are used; a blob that is refused is
     /// compiled again and replaced.
     ///
-    /// Fails like [`Compiler::groups`], and when a program does not fit the
+    /// # Errors
+    /// Those of [`Compiler::groups`], and when a program does not fit the
     /// target.
     pub fn compile(&self, graph: &Graph, dump: &mut dyn Dump) -> Result<CompiledGraph> {
         let groups = self.groups(graph, dump)?;

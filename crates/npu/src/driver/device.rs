@@ -20,7 +20,7 @@ use crate::target::Target;
 pub struct Device {
     simulator: Simulator,
     objects: Objects,
-    /// The unsynced bytes of each object.
+    /// The bytes of each object that are not synced.
     hidden: Vec<Unsynced>,
     /// Objects for values that live within a step; all programs share them,
     /// because only one runs at a time.
@@ -193,6 +193,7 @@ impl Device {
 
     /// Maps bytes of a buffer object for reading by the host.
     ///
+    /// # Errors
     /// When the array has written some of them since the last sync.
     pub fn map(&self, object: ObjectId, range: Range<u64>) -> Result<&[u8]> {
         if self.hidden[object.0 as usize].from_array.meet(&range) {
@@ -265,9 +266,10 @@ impl Device {
         Ok(ListId(index as u32))
     }
 
-    /// Runs a program on these bindings. If programs are chained, one that
-    /// `follows` is started by the call that started the previous one.
+    /// Runs a program on these bindings. If programs are chained, the driver
+    /// call of the previous program also starts a program that `follows` it.
     ///
+    /// # Errors
     /// When an argument has unsynced bytes, or when the simulator finds a
     /// fault.
     pub fn submit(&mut self, list: ListId, bindings: &[Binding], follows: bool) -> Result<()> {
@@ -325,7 +327,8 @@ impl Ledger {
         }
         if runtime.completion == Completion::Polling {
             if !follows {
-                // The host sees the end half an interval late on average.
+                // On average, the host notices the end half a polling interval
+                // late.
                 cycles = cycles.saturating_sub(micro(target.host.interrupt_us));
                 cycles += micro(target.host.poll_us / 2.0);
             }

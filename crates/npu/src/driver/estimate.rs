@@ -27,10 +27,9 @@ pub struct Estimate {
     pub programs: Vec<TimedProgram>,
     /// Counts and array cycles of all runs.
     pub ledger: Ledger,
-    /// Bytes that the host would copy in addition, each up and down once, if
-    /// every program had its own buffer objects, so that values between
-    /// programs went through the host. The runtime binds both programs to one
-    /// object instead.
+    /// Bytes that the host would copy if every program had its own buffer
+    /// objects: each value between two programs once from the array and once to
+    /// it. The runtime binds both programs to one object instead.
     pub brokered_bytes: u64,
     /// Bytes of weights written once, before the first step.
     pub preload_bytes: u64,
@@ -55,7 +54,8 @@ pub struct TimedProgram {
 pub struct Scenario {
     /// Tokens of the sequence before the step.
     pub position: u32,
-    /// Rows in use; the program computes all rows that it was compiled for.
+    /// Rows in use; the program also computes padding, up to the rows that it
+    /// was compiled for.
     pub rows: u32,
     /// The choices of the runtime.
     pub runtime: Runtime,
@@ -73,6 +73,7 @@ impl WeightRows for Shapes {
 /// Estimates one step of all rows of a graph, of one sequence that already has
 /// `position` tokens and whose last row is an output row.
 ///
+/// # Errors
 /// When a schedule has a fault.
 pub fn estimate(graph: &Graph, compiled: &CompiledGraph, target: &Target, position: u32) -> Result<Estimate> {
     let scenario = Scenario { position, rows: graph.key.rows, runtime: Runtime::default() };
@@ -82,6 +83,7 @@ pub fn estimate(graph: &Graph, compiled: &CompiledGraph, target: &Target, positi
 /// Times each program of a graph once, starting with the configuration of
 /// another program.
 ///
+/// # Errors
 /// When a schedule has a fault.
 pub fn time_programs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<TimedProgram>> {
     let mut simulator = Simulator::new(target)?;
@@ -98,7 +100,7 @@ pub fn time_programs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<Ti
 }
 
 /// Estimates a step from timed programs. It is one of many equal steps, so
-/// command lists are bound to the addresses of the step before.
+/// command lists are already bound to the addresses of the previous step.
 pub fn estimate_step(
     graph: &Graph,
     compiled: &CompiledGraph,
@@ -276,8 +278,8 @@ fn changed_bytes(graph: &Graph, tensor: &ArrayTensor, position: u32, end: u32) -
     ranges.into_iter().map(|range| range.len() as u64 * block_bytes).collect()
 }
 
-/// The bytes of keys and values that the host lays out for the array in a step
-/// of all rows of a graph, after `position` tokens.
+/// The bytes of keys and values that the host writes in the array's layout in a
+/// step of all rows of a graph, after `position` tokens.
 pub fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
     let chunks = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Chunks);
     let end = position.saturating_add(graph.key.rows);

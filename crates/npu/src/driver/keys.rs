@@ -5,7 +5,8 @@
 //!
 //! The contents of each block are tracked, and only changed blocks are written:
 //! for a token, the block that contains it. A complete block is written once
-//! more if the start position in its head hides some of its keys from the step.
+//! more if the start position in its header would mask some of its keys in the
+//! step.
 
 use std::ops::Range;
 
@@ -32,7 +33,7 @@ pub(super) struct BlockContent {
     /// The stamps of the state blocks that the keys and the values were copied
     /// from; none if the block is all zeros, which no row attends to.
     pub stamps: Option<[u64; 2]>,
-    /// The position of the first row of the step, as stored in the head of the
+    /// The position of the step's first row, as stored in the header of the
     /// block.
     pub start: u32,
 }
@@ -53,7 +54,8 @@ impl AttendedRange {
     fn is_unchanged(self, block: usize, held: BlockContent, required: BlockContent) -> bool {
         let next = (block as u64 + 1) * BLOCK_POSITIONS as u64;
         let complete = next <= u64::from(self.position);
-        // Its head lets even the first row of the step attend to all of it.
+        // The start position in its header lets even the first row of the step
+        // attend to all of it.
         let whole = self.full && complete && u64::from(held.start) + 1 >= next;
         held.stamps == required.stamps && (held.start == required.start || whole)
     }

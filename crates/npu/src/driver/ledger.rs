@@ -18,7 +18,8 @@ pub struct Ledger {
     pub array_cycles: u64,
     /// The part of `array_cycles` spent on configuring the array.
     pub configure_cycles: u64,
-    /// The part of `array_cycles` in which the host only polled for the end.
+    /// The part of `array_cycles` in which the host polls for the end and does
+    /// nothing else.
     pub polled_cycles: u64,
     /// Words written to command lists.
     pub list_words: u64,
@@ -72,7 +73,7 @@ impl Ledger {
         (4 * self.list_words) as f64 / target.host.bytes_per_second
     }
 
-    /// The time of steps in seconds, if host and array alternate.
+    /// The time of steps in seconds; host and array do not overlap.
     pub fn seconds(&self, target: &Target) -> f64 {
         self.array_seconds(target)
             + self.host_seconds(target)

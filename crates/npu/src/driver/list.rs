@@ -25,6 +25,7 @@ pub(super) struct CommandList {
 impl CommandList {
     /// Creates the list of a schedule, with no argument bound.
     ///
+    /// # Errors
     /// When the schedule was compiled for another target, or is malformed.
     pub fn new(schedule: &Arc<Schedule>, simulator: &Simulator) -> Result<CommandList> {
         let prepared = simulator.prepare(schedule).map_err(Error::from)?;

@@ -45,6 +45,7 @@ impl NpuProgram {
     /// Binds a compiled graph to memory. Values share objects with others that
     /// do not live at the same time.
     ///
+    /// # Errors
     /// When the weights belong to another model, or when memory is short.
     pub fn new(
         graph: &Graph,
@@ -103,7 +104,7 @@ impl NpuProgram {
     /// The object at a location.
     pub(super) fn object(&self, device: &Device, location: TensorLocation) -> Result<ObjectId> {
         let weight = |tensor: u32| {
-            let lost = || Error::new("a weight has no buffer object; this is a fault of girih");
+            let lost = || Error::new("a weight has no buffer object; this is a bug in girih");
             self.weights[tensor as usize].ok_or_else(lost)
         };
         match location {
@@ -115,7 +116,7 @@ impl NpuProgram {
 
     /// The resident keys and values of a tensor.
     pub(super) fn resident_keys(&self, tensor: u32) -> Result<ResidentKeysId> {
-        let lost = || Error::new("resident keys and values have no buffer object; this is a fault of girih");
+        let lost = || Error::new("resident keys and values have no buffer object; this is a bug in girih");
         self.resident_keys[tensor as usize].ok_or_else(lost)
     }
 

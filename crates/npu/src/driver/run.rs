@@ -60,7 +60,7 @@ struct StepRun<'a> {
     state: &'a mut NpuState,
     inputs: Inputs<'a>,
     sequences: &'a [Sequence<'a>],
-    /// Values on the host that have no tensor.
+    /// Values on the host that belong to no tensor of the array.
     values: Vec<Option<Vec<f32>>>,
     /// Tensors on the host: the rows in use.
     tensors: Vec<Option<Vec<f32>>>,
@@ -171,8 +171,7 @@ impl StepRun<'_> {
     /// that the array always computes the same on it.
     fn write(&mut self, tensor: usize, location: TensorLocation) -> Result<()> {
         let ArrayTensor { name, extent: [_, columns], padded, .. } = &self.program.groups.tensors[tensor];
-        let unmade =
-            || Error::new(format!("'{name}' is sent before it is computed; this is a fault of girih"));
+        let unmade = || Error::new(format!("'{name}' is sent before it is computed; this is a bug in girih"));
         let numbers = self.tensors[tensor].as_ref().ok_or_else(unmade)?;
         let row_bytes = padded[1] as usize * 2;
         let bytes = padded[0] as usize * row_bytes;
@@ -193,7 +192,7 @@ impl StepRun<'_> {
     /// Transfers the rows in use of a tensor to the host.
     fn down(&mut self, TensorTransfer { tensor, location }: TensorTransfer) -> Result<()> {
         let Some(value) = self.program.values[tensor as usize] else {
-            return Err(Error::new("a tensor without a value is sent to the host; this is a fault of girih"));
+            return Err(Error::new("a tensor without a value is sent to the host; this is a bug in girih"));
         };
         let object = self.program.object(self.device, location)?;
         let ArrayTensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
@@ -216,7 +215,7 @@ impl StepRun<'_> {
         };
         let name = &self.graph().value(value).name;
         held.ok_or_else(|| {
-            Error::new(format!("'{name}' is read before it is computed; this is a fault of girih"))
+            Error::new(format!("'{name}' is read before it is computed; this is a bug in girih"))
         })
     }
 

@@ -51,17 +51,18 @@ pub enum ValueUse {
 /// How keys and values reach the array for attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyUse {
-    /// They are resident in one object per layer; changed blocks are written.
+    /// They are resident in one object per layer; only changed blocks are
+    /// written.
     #[default]
     Kept,
-    /// All of them are laid out again for every program that reads them.
+    /// The host writes all of them again for every program that reads them.
     Gathered,
 }
 
 /// How command lists are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ListUse {
-    /// Once per program; after that only changed addresses.
+    /// Once per program; after that, only changed addresses are patched.
     #[default]
     Patched,
     /// Again for every submission.
@@ -84,7 +85,7 @@ pub enum Completion {
     /// It sleeps until an interrupt.
     #[default]
     Interrupt,
-    /// It polls, and does nothing else.
+    /// It polls and does nothing else.
     Polling,
 }
 
@@ -103,6 +104,7 @@ impl Runtime {
 
     /// Applies the choice of this name, such as `values=brokered`.
     ///
+    /// # Errors
     /// When the choice does not exist.
     pub fn with(self, name: &str) -> Result<Runtime> {
         let choice = CHOICES.iter().find(|choice| choice.name == name);

@@ -25,9 +25,9 @@ impl ScratchLayout {
 
     /// Assigns each tensor an object that is free during its life: the object
     /// last bound to the same argument, so that the command lists of equal
-    /// layers need few patches, else the smallest. A tensor lives from the
-    /// first step that uses it to the last; the output and the rotation tables
-    /// live throughout.
+    /// layers need few patches, or else the smallest free object. A tensor
+    /// lives from the first step that uses it to the last; the output and the
+    /// rotation tables live throughout.
     pub fn of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], keys: KeyUse) -> ScratchLayout {
         let mut lives: Vec<Option<(usize, usize)>> = vec![None; groups.tensors.len()];
         for (at, step) in groups.steps.iter().enumerate() {

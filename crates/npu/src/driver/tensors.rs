@@ -18,7 +18,8 @@ pub(super) fn values_of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>])
     values
 }
 
-/// The tensor of each value; a view has the tensor of the value it shows.
+/// The tensor of each value; a view has the tensor of the value that it is a
+/// view of.
 pub(super) fn tensors_of(graph: &Graph, groups: &Groups) -> Vec<Option<u32>> {
     let names: BTreeMap<&str, u32> = groups
         .tensors

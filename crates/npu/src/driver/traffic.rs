@@ -108,8 +108,8 @@ pub(super) fn sees_all(graph: &Graph, name: &str) -> bool {
     matches!(role, Some(Role::State(group)) if graph.groups[group.0 as usize].span == Span::Full)
 }
 
-/// Whether the host sends a copy from its own memory; else it writes the tensor
-/// where the array reads it.
+/// Whether the host copies the tensor from its own memory; otherwise it writes
+/// the tensor directly to where the array reads it.
 pub(super) fn copies(tensor: &ArrayTensor, runtime: Runtime) -> bool {
     match tensor.kind {
         TensorKind::Static => true,
@@ -236,7 +236,7 @@ impl<'a> TrafficPlanner<'a> {
     }
 
     /// Transfers what the host has computed to the location where its readers
-    /// look, if it is one.
+    /// expect it, if all programs share one.
     fn made(&mut self, tensor: u32) -> Option<TensorTransfer> {
         self.on_host[tensor as usize] = true;
         if self.runtime.values == ValueUse::Brokered {

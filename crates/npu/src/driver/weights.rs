@@ -1,6 +1,6 @@
-//! Weights. Those that the array reads are padded bf16, in buffer objects from
-//! loading on, on the host, or both, depending on the runtime; those that only
-//! the host reads keep their stored format.
+//! Weights. Those that the array reads are stored as padded bf16: in buffer
+//! objects, on the host, or both, depending on the runtime. Those that only the
+//! host reads keep the format of the file.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl LoadCost {
     }
 }
 
-/// Whether the stored format of a weight is the one that the array reads.
+/// Whether the array reads the weight in the format of the file.
 fn is_array_format(value: &Value, tensor: &ArrayTensor) -> bool {
     value.dtype == DType::BF16 && tensor.padded[1] == tensor.extent[1]
 }
@@ -143,6 +143,7 @@ impl NpuWeights {
 
     /// The host's copy of a weight that the array reads.
     ///
+    /// # Errors
     /// When the host has no copy.
     pub(super) fn copy(&self, name: &str) -> Result<&[u8]> {
         let copy = self.resident.get(name).and_then(ResidentWeight::copy);
@@ -206,8 +207,8 @@ fn home(
 }
 
 /// Writes a weight into zeroed memory in the format of the array. Returns the
-/// bytes that were first read to another buffer: none if the stored format is
-/// that of the array.
+/// bytes that were first read to another buffer: none if the file has the
+/// array's format.
 fn fill(value: &Value, tensor: &ArrayTensor, source: &dyn WeightSource, into: &mut [u8]) -> Result<u64> {
     if is_array_format(value, tensor) {
         let size = value.dtype.bytes(&value.shape)?;

@@ -54,7 +54,7 @@ pub enum TensorKind {
     Scratch,
     /// Keys and values of one sequence, in the layout of [`chunk_bytes`]. The
     /// host writes all of them, or those that changed, before a program reads
-    /// them. The extent is the number of KV heads and the head size.
+    /// them. Its `extent` is the number of KV heads and the head size.
     Chunks,
 }
 
@@ -77,7 +77,7 @@ pub const CHUNK_HEAD: u32 = 64;
 pub struct ArrayProgram {
     /// The name, unique within the groups.
     pub name: String,
-    /// What the host binds.
+    /// The buffers that the host binds.
     pub arguments: Vec<Argument>,
     /// The launches, in order.
     pub launches: Vec<KernelLaunch>,

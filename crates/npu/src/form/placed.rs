@@ -18,7 +18,7 @@ use crate::target::Target;
 pub struct Placed {
     /// The program's name.
     pub name: String,
-    /// What the host binds.
+    /// The buffers that the host binds.
     pub arguments: Vec<Argument>,
     /// The launches, in order.
     pub launches: Vec<PlacedLaunch>,

@@ -20,7 +20,7 @@ use crate::target::Target;
 pub struct Routed {
     /// The program's name.
     pub name: String,
-    /// What the host binds.
+    /// The buffers that the host binds.
     pub arguments: Vec<Argument>,
     /// The launches, in order.
     pub launches: Vec<RoutedLaunch>,

@@ -2,9 +2,9 @@
 //! chunks, with the streams that carry the chunks. Cores and chunks have no
 //! addresses yet.
 //!
-//! A *chunk* is what a core receives or sends at once. A *transfer* is what
-//! moves between DRAM and the array at once: one chunk, or several *slices*
-//! that are staged in L2 and forwarded one by one.
+//! A *chunk* is the data that a core receives or sends at once. A *transfer* is
+//! the data that moves between DRAM and the array at once: one chunk, or
+//! several *slices*, which are staged in L2 and forwarded one by one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ use crate::target::Target;
 pub struct Tiled {
     /// The program's name.
     pub name: String,
-    /// What the host binds.
+    /// The buffers that the host binds.
     pub arguments: Vec<Argument>,
     /// The launches, in order.
     pub launches: Vec<TiledLaunch>,
@@ -92,8 +92,8 @@ pub struct Stream {
 pub struct L2Staging {
     /// The number of transfers that the memory tile buffers.
     pub depth: u8,
-    /// Slices of a transfer: DRAM is read in longer runs than fit a core's
-    /// memory.
+    /// Slices of a transfer. With several, DRAM is read in longer runs than a
+    /// core's memory could hold.
     pub slices: u32,
     /// Words from the start of one slice to the next; 0 if `dims` covers all
     /// slices.
@@ -156,7 +156,7 @@ pub const COLUMN_TERM: u8 = 254;
 /// Like [`COLUMN_TERM`], for the core's row.
 pub const ROW_TERM: u8 = 255;
 
-/// Memory of a core that no stream uses.
+/// A buffer of a core that no stream uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Local {
     /// The name, which calls refer to.

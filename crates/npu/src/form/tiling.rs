@@ -11,15 +11,15 @@ use super::tiled::Herd;
 /// The choices for one launch, printed as `name=number` words in field order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tiling {
-    /// Of a matrix product.
+    /// For a matrix product (GEMM).
     Gemm(GemmTiling),
-    /// Of a matrix-vector product.
+    /// For a matrix-vector product (GEMV).
     Gemv(GemvTiling),
-    /// Of a kernel on rows.
+    /// For a kernel on rows.
     Rows(RowTiling),
-    /// Of a kernel on elements.
+    /// For a kernel on elements.
     Elements(ElementTiling),
-    /// Of attention.
+    /// For attention.
     Attend(AttendTiling),
 }
 
@@ -32,8 +32,8 @@ pub struct GemmTiling {
     pub n: u32,
     /// Terms of each sum.
     pub k: u32,
-    /// Calls whose weights arrive in one DRAM transfer; also their rows, unless
-    /// these are kept.
+    /// Calls whose weights arrive in one DRAM transfer. Their rows of `x` do
+    /// too, unless `keep` is set.
     pub slices: u32,
     /// Whether the memory tile of a column keeps whole rows while all columns of
     /// the result are computed, instead of reading them from DRAM for each.
@@ -66,11 +66,11 @@ pub struct RowTiling {
     pub step: u32,
 }
 
-/// The tile of a kernel on elements. Of a bias, the chunks are parts of rows
+/// The tile of a kernel on elements. For a bias, the chunks are parts of rows
 /// and the herd is one row of cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElementTiling {
-    /// The cores, as of [`RowTiling`].
+    /// The cores, as in [`RowTiling`].
     pub herd: Herd,
     /// Elements per call.
     pub chunk: u32,

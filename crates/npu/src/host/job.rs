@@ -11,11 +11,12 @@ pub trait HostKernel {
     /// Computes the result for the rows of the step; empty if the op writes
     /// state.
     ///
+    /// # Errors
     /// When the operands do not match the op.
     fn compute(&self, job: &HostJob<'_>, state: &mut NpuState) -> Result<Vec<f32>>;
 
-    /// The floating-point operations and the bytes of memory traffic, from
-    /// which the host time follows.
+    /// The floating-point operations and the bytes of memory traffic, which
+    /// determine the host's time.
     fn work(&self, job: &HostJob<'_>) -> HostWork;
 }
 
@@ -49,6 +50,7 @@ pub struct HostJob<'a> {
 pub trait WeightRows {
     /// Row `row` of the weight of this name.
     ///
+    /// # Errors
     /// When the weight or the row does not exist.
     fn row(&self, name: &str, row: usize) -> Result<Vec<f32>>;
 }

@@ -1,5 +1,6 @@
-//! The host fallback: work between two programs of the array. Each kind of work
-//! is a [`HostKernel`]; all of them use one state.
+//! The host fallback: nodes that the host computes between two programs of the
+//! array. Each kind of work is a [`HostKernel`]; all of them use the same
+//! state.
 
 mod attend;
 mod job;

@@ -71,6 +71,7 @@ impl NpuState {
     /// The rows of the state tensor of this name at some positions of a
     /// sequence.
     ///
+    /// # Errors
     /// When the state belongs to another graph.
     pub fn rows(&self, name: &str, sequence: &Sequence<'_>, positions: Range<usize>) -> Result<Vec<f32>> {
         Ok(self.tensor(name)?.read(sequence, positions))
@@ -80,6 +81,7 @@ impl NpuState {
     /// following of a sequence. While it is unchanged, so are the contents of
     /// the block.
     ///
+    /// # Errors
     /// When the state belongs to another graph.
     pub fn stamp(&self, name: &str, sequence: &Sequence<'_>, index: usize) -> Result<u64> {
         let tensor = self.tensor(name)?;
@@ -89,6 +91,7 @@ impl NpuState {
 
     /// The state tensor of this name.
     ///
+    /// # Errors
     /// When the state belongs to another graph.
     pub(super) fn tensor(&self, name: &str) -> Result<&StateTensor> {
         let found = self.tensors.iter().find(|tensor| tensor.name == name);

@@ -1,5 +1,5 @@
 //! The cycles of a call: the bundles of its loops, given in
-//! `targets/npu/kernels-*.toml`, and the loads that wait for a bank.
+//! `targets/npu/kernels-*.toml`, and the loads that stall on a bank conflict.
 //!
 //! ```text
 //! cycles = call + Σ over loops: cycles of an iteration · Π ⌈parameter / step⌉ + waiting loads
@@ -59,7 +59,7 @@ struct LoopTimes {
 /// The location of an operand in the memory of its tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperandExtent {
-    /// A number that is equal for operands in the memory of one tile.
+    /// Identifies the tile: equal for operands in the memory of one tile.
     pub tile: u32,
     /// The first byte.
     pub address: u32,
@@ -95,6 +95,7 @@ struct PairsText {
 impl KernelTimes {
     /// Returns the times for the cores of a target.
     ///
+    /// # Errors
     /// When there is no file for its kind of core, or when the file has an
     /// error.
     pub fn of(target: &Target) -> Result<KernelTimes> {
@@ -107,6 +108,7 @@ impl KernelTimes {
 
     /// Parses a file of times.
     ///
+    /// # Errors
     /// When an entry, a parameter or an operand is unknown, or when a time has
     /// no source or is negative.
     pub fn parse(text: &str, target: &Target) -> Result<KernelTimes> {
@@ -142,6 +144,7 @@ impl KernelTimes {
 
     /// The cycles of a call with these parameters and operands.
     ///
+    /// # Panics
     /// When the times of the entry are unknown.
     pub fn cycles(&self, entry: usize, params: &[u32], operands: &[OperandExtent]) -> u64 {
         let times = self.times[entry].as_ref().expect("the caller has checked that the times are known");
@@ -159,6 +162,7 @@ impl KernelTimes {
 
     /// The bytes of an entry in the program of a core.
     ///
+    /// # Panics
     /// When the times of the entry are unknown.
     pub fn program_bytes(&self, entry: usize) -> f64 {
         self.times[entry].as_ref().expect("the caller has checked that the times are known").program

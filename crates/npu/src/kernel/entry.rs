@@ -101,7 +101,8 @@ pub struct KernelValues<'a> {
 impl KernelEntry {
     /// Checks the parameters of a call.
     ///
-    /// Names the entry and the wrong parameter.
+    /// # Errors
+    /// The error names the entry and the wrong parameter.
     pub fn check(&self, params: &[u32]) -> Result<()> {
         let refuse = |text: String| Err(Error::new(format!("kernel {}: {text}", self.name)));
         if params.len() != self.params.len() {

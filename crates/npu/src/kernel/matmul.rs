@@ -86,7 +86,7 @@ pub(super) const GEMM_INT8: KernelEntry = KernelEntry {
 };
 
 /// `y[i] = Σ a[i, j] · x[j]`: 64 lanes each sum every 64th column in ascending
-/// order, then the lanes are halved until one remains (`mv.cc`).
+/// order; then a tree reduction adds the lanes (`mv.cc`).
 pub(super) const GEMV_BF16: KernelEntry = KernelEntry {
     name: "gemv_bf16",
     params: &[Param::size("rows"), Param::size("k")],
@@ -238,7 +238,8 @@ fn lane_sum(row: &[f32], x: &[f32]) -> f32 {
     halve(&mut lanes)
 }
 
-/// The sum of the lanes, halved until one remains.
+/// The sum of the lanes by tree reduction: halves are added until one lane
+/// remains.
 pub(super) fn halve(lanes: &mut [f32]) -> f32 {
     let mut width = lanes.len();
     while width > 1 {

@@ -1,5 +1,5 @@
 //! Entries that work on rows or elements: norms, rotation, gates, sums and
-//! copies. All round once, when they store.
+//! copies. Each rounds once, when it stores.
 
 use girih_tensor::DType;
 
@@ -168,7 +168,8 @@ const BINARY_OPERANDS: &[KernelOperand] = &[
     KernelOperand::writes("y", length),
 ];
 
-/// An entry from one bf16 vector to another; its users override the rest.
+/// An entry from one bf16 vector to another, with defaults for all other
+/// fields.
 const fn elementwise(name: &'static str) -> KernelEntry {
     KernelEntry {
         name,
@@ -240,7 +241,7 @@ fn gelu(x: f32) -> f32 {
     x / 2.0 * (1.0 + (root * (x + 0.044715 * x * x * x)).tanh())
 }
 
-/// The sum of `f` over a row in 16 lanes, which are then halved.
+/// The sum of `f` over a row in 16 lanes, which a tree reduction then adds.
 fn lane_sum(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0; ROW_LANES];
     for part in row.chunks(ROW_LANES) {

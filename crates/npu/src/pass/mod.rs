@@ -27,8 +27,8 @@ pub use partition::{HostFallback, host_fallbacks};
 pub use policy::{AttentionPlacement, Grouping, Policy};
 pub use unfit::Unfit;
 
-/// The version of the passes. It rises when they produce another schedule of some
-/// program, so that cached schedules of older versions are not used.
+/// The version of the passes. Increase it when they produce a different schedule
+/// for any program, so that cached schedules of older versions are not used.
 pub const VERSION: u32 = 3;
 
 /// Receives every form, for `--dump`.
@@ -112,7 +112,7 @@ fn checked<F: PassForm>(form: F, program: &str, target: &Target, dump: &mut dyn 
         Some(fault) => {
             let name = F::NAME;
             Err(Error::new(format!(
-                "the {name} form of {program} has a fault, which is a bug of girih: {fault}"
+                "the {name} form of {program} breaks a rule; this is a bug in girih: {fault}"
             )))
         }
     }

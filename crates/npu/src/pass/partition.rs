@@ -32,9 +32,9 @@ enum Site {
     Array,
     /// On the array, one output row at a time.
     EachOutputRow,
-    /// Nowhere: the result is a view of the input.
+    /// Not computed: the result is a view of the input.
     View,
-    /// Nowhere: neither the array nor the host has code for the op.
+    /// Not computed: neither the array nor the host has code for the op.
     Unknown,
 }
 
@@ -111,7 +111,8 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
 pub fn refusal(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Option<String> {
     let node = &graph.nodes[index];
     let x = node.inputs.first().map(|&x| graph.value(x));
-    // Padding must be whole heads, which are computed too and ignored.
+    // Padding must be whole heads: they are computed too, and their results are
+    // ignored.
     let heads_break = |inner: &[usize]| {
         let flat: usize = inner.iter().product();
         let all = flat.next_multiple_of(column_granule(target) as usize);
@@ -379,7 +380,7 @@ impl Partitioner<'_> {
                 tensors.push(self.chunks(node.inputs[1], node.inputs[2])?);
                 &[]
             }
-            // A launch of its own adds the bias.
+            // The bias is added in a separate launch.
             Op::Linear => &node.inputs[..2],
             _ => &node.inputs[..],
         };
@@ -524,7 +525,8 @@ impl Partitioner<'_> {
         let (kind, extent, padded) = if value.role == Role::Weight {
             let padded = match *value.shape.extents() {
                 [n] => {
-                    // A norm weight of heads is as wide as a head, others as the rows that they scale.
+                    // The norm weight of heads is as wide as a head; other norm weights are as wide as
+                    // the rows that they scale.
                     let user = self.graph.nodes.iter().find(|node| node.inputs.contains(&root));
                     let heads =
                         user.is_some_and(|node| self.graph.value(node.inputs[0]).shape.extents().len() > 2);

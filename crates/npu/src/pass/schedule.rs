@@ -641,7 +641,7 @@ struct ShimFeed {
 
 /// Returns the commands of all channels. The tasks of the channels are interleaved
 /// in proportion to their numbers, so that no channel's full queue delays another;
-/// at the end the commands wait for all tasks. A descriptor is not rewritten before
+/// at the end the commands wait for all tasks. A descriptor is only rewritten after
 /// the task that uses it has ended.
 fn commands(feeds: Vec<ShimFeed>) -> Vec<ProcessorCommand> {
     let mut commands = Vec::new();

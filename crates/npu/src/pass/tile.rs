@@ -1,6 +1,6 @@
 //! Pass 2, tiling: the herd, the loop nest and the chunks of a launch. It is the
-//! only pass with a choice. A mapping makes the choice; without one the pass
-//! returns guesses, best first.
+//! only pass that has to choose. A mapping determines the choice; without one,
+//! the pass returns guesses, best first.
 
 mod attend;
 mod bias;

@@ -15,7 +15,7 @@ pub(super) enum Due {
     Core(u32),
     /// A stream has moved its words.
     Route(u32),
-    /// A stream's words start to move to or from DRAM.
+    /// A stream starts to move words to or from DRAM.
     DramStart(u32),
     /// A DRAM transfer ends; stale unless the DRAM server still has this
     /// version.

@@ -1,8 +1,8 @@
 //! DMA channels and the streams between them.
 //!
-//! A stream moves words while all its ends are in a pass of a descriptor, and
-//! stops when the first pass ends. So each hand-off of a buffer is one event,
-//! whatever its size.
+//! A stream moves words while each of its ends is in a pass of a descriptor,
+//! and stops when the first of these passes ends. So the hand-off of a buffer
+//! is one event, whatever its size.
 
 use super::agent::{Agent, Blocked, Due};
 use super::fault::{FaultKind, SimFault};
@@ -85,7 +85,7 @@ impl LaunchSim<'_> {
         let Some((task, pushed)) = state.queue.pop_front() else { return Err(Blocked::Idle) };
         state.task =
             Some(RunningTask { plan: task, descriptor: task.descriptor, left: task.repeats, passes: 0 });
-        // The latency counts from the push, because a queued task is fetched in advance.
+        // The latency counts from the push, because a queued task is prefetched.
         state.ready = pushed + plan.latency;
         let given = if task.pushed { state.given.pop_front() } else { None };
         if let Some(clock) = given {

@@ -57,8 +57,8 @@ impl LaunchSim<'_> {
         }
     }
 
-    /// Writes a task's registers, then queues it. Returns false while that is
-    /// not finished.
+    /// Writes a task's registers, then queues the task. Returns false until
+    /// that is finished.
     fn push(&mut self, channel: u32, task: TaskPlan) -> bool {
         if !self.control.writing {
             let control = &self.target.control;
@@ -90,8 +90,8 @@ impl LaunchSim<'_> {
         true
     }
 
-    /// Takes a token. Returns false: the token is missing, or taking it takes
-    /// time.
+    /// Takes a token. Always returns false: the token is missing, or taking it
+    /// takes time.
     fn wait(&mut self, channel: u32) -> bool {
         let state = &mut self.channels[channel as usize];
         if let Err(blocked) = state.has_token(channel) {

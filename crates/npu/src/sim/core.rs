@@ -133,8 +133,8 @@ impl LaunchSim<'_> {
         self.schedule(wait, Due::Core(core));
     }
 
-    /// Cycles of a call, looked up if the parameters are constant and the slots
-    /// are known.
+    /// Cycles of a call; looked up if its parameters are constant and it has
+    /// run with the same slots before.
     fn cycles(&mut self, core: u32, call: u32, numbers: &[u32]) -> Cycle {
         let plan = &self.plan.calls[call as usize];
         let mut slots = 0;

@@ -1,6 +1,6 @@
 //! DRAM as one server that all transfers share. A transfer gets at most the
 //! rate of its stream; the remaining capacity is divided equally among the
-//! others. Short runs cost more service than they move.
+//! others. Short runs cost more service bytes than they move.
 
 /// A running transfer.
 #[derive(Clone, Copy, Debug)]

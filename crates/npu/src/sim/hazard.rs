@@ -48,16 +48,17 @@ struct Epoch {
 
 /// The last accesses to a range of memory.
 ///
-/// They are recorded in grains of equal size, which every access so far covered
-/// whole: one grain at first, cut when an access begins or ends inside a grain.
-/// So the result is as exact as with one record per word.
+/// They are recorded in grains of equal size. A range starts as one grain, and
+/// its grains are split when an access begins or ends inside one, so every
+/// access covers whole grains. The result is as exact as with one record per
+/// word.
 #[derive(Debug)]
 pub(super) struct Shadow {
     words: usize,
     /// Words per grain.
     size: usize,
     grains: Vec<Grain>,
-    /// The third and later readers of a grain.
+    /// The readers of a grain beyond the first two.
     others: HashMap<u32, Vec<Epoch>>,
 }
 
@@ -92,7 +93,8 @@ impl Shadow {
         self.words
     }
 
-    /// The grains of these words, after cutting so that they are whole.
+    /// The grains of these words, after splitting so that the words are whole
+    /// grains.
     fn grains(&mut self, words: &Range<usize>) -> Range<usize> {
         let size = divisor(divisor(self.size, words.start), words.end);
         if size < self.size {

@@ -167,7 +167,7 @@ impl<'a> LaunchSim<'a> {
         }
     }
 
-    /// Runs woken agents until none can continue.
+    /// Runs agents that were woken until none can continue.
     fn run_woken(&mut self) -> Result<(), SimFault> {
         loop {
             let pick = match &mut self.random {
@@ -190,7 +190,8 @@ impl<'a> LaunchSim<'a> {
     /// instead.
     pub fn schedule(&mut self, cycles: Cycle, due: Due) {
         let cycles = match &mut self.random {
-            // Draws short and long times equally often: a power of two, then a part of it.
+            // Draws a power of two first, then a time below it, so that short and long
+            // times are equally frequent.
             Some(state) => {
                 let scale = 1 << (draw(state) % (MAX_DRAWN_CYCLES.ilog2() as u64 + 1));
                 1 + draw(state) % scale

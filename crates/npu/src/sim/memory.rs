@@ -1,9 +1,8 @@
 //! Accesses to memory by channels and kernel calls, and the check that they are
 //! ordered.
 //!
-//! Values move as on the tiles, with as few copies as possible: a call works in
-//! place on the memory of its tile, and a stream copies once for each of its
-//! ends.
+//! Values move with as few copies as possible: a call works in place on the
+//! memory of its tile, and a stream copies its words once at each of its ends.
 
 use std::ops::Range;
 
@@ -33,8 +32,8 @@ struct ChannelWords<'a> {
     /// Their order, and the number of words of the pass already moved.
     order: &'a WordRuns,
     done: u64,
-    /// The same words in ascending order, if they are a whole pass and the
-    /// order exists.
+    /// The same words in ascending order, if they are a whole pass and no word
+    /// repeats.
     ascending: Option<&'a WordRuns>,
 }
 

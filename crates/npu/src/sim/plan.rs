@@ -52,7 +52,7 @@ pub(super) struct LaunchPlan {
 pub(super) struct DescriptorPlan {
     pub id: u8,
     pub place: form::DmaAddress,
-    /// Words that one pass moves.
+    /// The number of words that one pass moves.
     pub words: u64,
     /// The order in which they move.
     pub order: WordRuns,
@@ -152,6 +152,7 @@ pub(super) struct CallPlan {
 impl LaunchPlan {
     /// Resolves a launch.
     ///
+    /// # Errors
     /// When an id does not exist, when a channel has two routes or none, or
     /// when a call does not match its entry. A checked schedule has no such
     /// fault.
@@ -471,6 +472,7 @@ impl LaunchPlanner<'_> {
 
 /// The parameter values of a call at these loop counters.
 ///
+/// # Errors
 /// When a value is negative or exceeds `u32::MAX`.
 pub(super) fn values(
     entry: &kernel::KernelEntry,

@@ -17,9 +17,9 @@ use crate::target::Target;
 
 /// A simulated array that runs schedules.
 ///
-/// It remembers the current configuration, because a launch with the same
-/// configuration does not write it again, and the time of each timed launch,
-/// because the same launch takes the same time again.
+/// It remembers two things: the current configuration, because a launch with
+/// the same one does not write it again, and the time of each timed launch,
+/// because an equal launch takes the same time.
 #[derive(Debug)]
 pub struct Simulator {
     target: Target,
@@ -32,6 +32,7 @@ pub struct Simulator {
 impl Simulator {
     /// Creates an array of this target without a configuration.
     ///
+    /// # Errors
     /// When no kernel times are known for its cores.
     pub fn new(target: &Target) -> Result<Simulator> {
         let table = KernelTimes::of(target)?;
@@ -63,6 +64,7 @@ impl Simulator {
 
     /// Prepares a schedule for running. This takes longer than a short run.
     ///
+    /// # Errors
     /// When it was compiled for another target, or when it is malformed.
     pub fn prepare(&self, schedule: &Schedule) -> Result<PreparedSchedule, SimFault> {
         let malformed = |error: Error| SimFault {

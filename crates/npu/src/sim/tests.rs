@@ -415,8 +415,8 @@ fn a_core_continues_when_the_lock_is_released_and_not_before() {
     assert_eq!(calls[1].0, begin + cycles, "the operands of the second call have already arrived");
 }
 
-/// Ten waiting cores and the command processor: for a whole array, one sentence
-/// for each would fill a page.
+/// Ten cores and the command processor wait; the message names only some of
+/// them, because a whole array would fill a page.
 #[test]
 fn a_deadlock_names_eight_waiting_agents_and_counts_the_others() {
     let mut text = "schedule stuck target xdna2-strix\nlaunch stuck\n".to_owned();

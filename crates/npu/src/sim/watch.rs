@@ -143,8 +143,8 @@ pub struct Totals {
     pub dram_read: u64,
     /// Bytes written to DRAM.
     pub dram_written: u64,
-    /// Bytes that DRAM could have moved in long runs in the service time of the
-    /// transfers; 0 in a seeded order.
+    /// Service bytes: what DRAM could have moved in long runs in the time that
+    /// it served the transfers; 0 in a seeded order.
     pub dram_service: u64,
     /// Bytes moved by all streams.
     pub streamed: u64,

@@ -1,8 +1,7 @@
-//! What a format is: the traits of a block, and arithmetic that several formats
-//! share.
+//! The traits of a block format, and arithmetic that several formats share.
 
 /// A storage format: `ROWS` × `COLUMNS` values in `BYTES` bytes, little-endian.
-pub trait Block {
+pub trait BlockFormat {
     /// Rows of a matrix that one block covers.
     const ROWS: usize = 1;
     /// Consecutive values of a row that one block covers.
@@ -13,24 +12,24 @@ pub trait Block {
     /// Decodes one block into `ROWS` × `COLUMNS` values, row after row.
     ///
     /// # Panics
-    /// When a slice has another length than the constants say.
+    /// When a slice does not have the length that the constants give.
     fn unpack(block: &[u8], values: &mut [f32]);
 }
 
 /// A storage format that girih writes.
 ///
-/// Values must be finite and within the reach of the format's scale; others
-/// are encoded without a panic, but as what is not defined.
-pub trait Pack: Block {
+/// Values must be finite and within the range of the format's scale. Other values
+/// do not panic; their encoding is unspecified.
+pub trait Pack: BlockFormat {
     /// Encodes `ROWS` × `COLUMNS` values into one block.
     ///
     /// # Panics
-    /// When a slice has another length than the constants say.
+    /// When a slice does not have the length that the constants give.
     fn pack(values: &[f32], block: &mut [u8]);
 }
 
 /// Decodes consecutive blocks of one row; both lengths are whole blocks.
-pub(crate) fn unpack_blocks<B: Block>(bytes: &[u8], values: &mut [f32]) {
+pub(crate) fn unpack_blocks<B: BlockFormat>(bytes: &[u8], values: &mut [f32]) {
     let blocks = bytes.chunks_exact(B::BYTES).zip(values.chunks_exact_mut(B::ROWS * B::COLUMNS));
     for (block, values) in blocks {
         B::unpack(block, values);
@@ -45,7 +44,7 @@ pub(crate) fn pack_blocks<B: Pack>(values: &[f32], bytes: &mut [u8]) {
     }
 }
 
-/// The half-precision number at `bytes[at..at + 2]`.
+/// Reads the half-precision number at `bytes[at..at + 2]`.
 pub(crate) fn f16_at(bytes: &[u8], at: usize) -> f32 {
     half::f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
 }
@@ -55,19 +54,20 @@ pub(crate) fn put_f16(bytes: &mut [u8], at: usize, value: f32) {
     bytes[at..at + 2].copy_from_slice(&half::f16::from_f32(value).to_le_bytes());
 }
 
-/// The value of largest magnitude, with its sign; the first of several.
+/// Returns the value of largest magnitude, with its sign; the first one if
+/// several are equal.
 pub(super) fn extreme(values: &[f32]) -> f32 {
     values.iter().fold(0.0, |extreme: f32, &v| if v.abs() > extreme.abs() { v } else { extreme })
 }
 
-/// The smallest and the largest value.
+/// Returns the smallest and the largest value.
 pub(super) fn range(values: &[f32]) -> (f32, f32) {
     let least = values.iter().copied().fold(f32::INFINITY, f32::min);
     let greatest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     (least, greatest)
 }
 
-/// `1 / scale`, or 0 where all values are 0 and so is their scale.
+/// Returns `1 / scale`, or 0 if the scale is 0 because all values are 0.
 pub(super) fn inverse(scale: f32) -> f32 {
     if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }

@@ -1,13 +1,13 @@
 //! Formats of one value per block: plain floats and integers.
 
-use super::block::{Block, Pack};
+use super::block::{BlockFormat, Pack};
 
 macro_rules! dense {
     ($(#[doc = $doc:literal] $name:ident $bytes:literal |$b:ident| $read:expr, |$v:ident| $write:expr;)*) => {$(
         #[doc = $doc]
         #[derive(Clone, Copy, Debug)]
         pub struct $name;
-        impl Block for $name {
+        impl BlockFormat for $name {
             const COLUMNS: usize = 1;
             const BYTES: usize = $bytes;
             #[inline]
@@ -31,7 +31,7 @@ dense! {
     F32 4 |b| f32::from_le_bytes(b), |v| v.to_le_bytes();
     /// IEEE 754 half precision; writing rounds to nearest even.
     F16 2 |b| half::f16::from_le_bytes(b).to_f32(), |v| half::f16::from_f32(v).to_le_bytes();
-    /// The upper half of a single; writing rounds to nearest even.
+    /// The upper 16 bits of an f32; writing rounds to nearest even.
     Bf16 2 |b| half::bf16::from_le_bytes(b).to_f32(), |v| half::bf16::from_f32(v).to_le_bytes();
     /// Signed bytes; writing rounds half away from zero and saturates.
     I8 1 |b| f32::from(i8::from_le_bytes(b)), |v| (v.round() as i8).to_le_bytes();

@@ -7,19 +7,19 @@
 //! ```
 //! Layout and table as in ggml (`block_iq4_nl`, `kvalues_iq4nl`).
 
-use super::block::{Block, f16_at};
+use super::block::{BlockFormat, f16_at};
 use super::planes;
 
-/// The levels, denser around zero; shared with IQ4_XS.
+/// The levels of IQ4_NL and IQ4_XS, denser around zero.
 pub(super) const TABLE: [f32; 16] = [
     -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0,
 ];
 
-/// 32 values from a table of 16, under one scale: 4.5 bits a value.
+/// 32 values from a table of 16, under one scale: 4.5 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Iq4Nl;
 
-impl Block for Iq4Nl {
+impl BlockFormat for Iq4Nl {
     const COLUMNS: usize = 32;
     const BYTES: usize = 18;
 
@@ -28,7 +28,7 @@ impl Block for Iq4Nl {
     }
 }
 
-/// Decodes 16 bytes of table indices.
+/// Decodes 16 bytes of table indices into 32 values.
 pub(super) fn look_up(scale: f32, packed: &[u8], values: &mut [f32]) {
     let mut q = [0; 32];
     planes::split::<4>(packed, &mut q);

@@ -9,14 +9,14 @@
 //! ```
 //! Layout as in ggml (`block_iq4_xs`).
 
-use super::block::{Block, f16_at};
+use super::block::{BlockFormat, f16_at};
 use super::iq4_nl::look_up;
 
-/// Eight groups of 32 table values with six-bit scales: 4.25 bits a value.
+/// Eight groups of 32 table values with six-bit scales: 4.25 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Iq4Xs;
 
-impl Block for Iq4Xs {
+impl BlockFormat for Iq4Xs {
     const COLUMNS: usize = 256;
     const BYTES: usize = 136;
 

@@ -1,4 +1,4 @@
-//! What Q4_K and Q5_K share: the head of a block and the search for scales.
+//! The block header and the scale search that Q4_K and Q5_K share.
 //!
 //! ```text
 //! byte 0..2   d, f16
@@ -9,81 +9,82 @@
 //!             byte 12 + i  s[4 + i] | lower four bits of n[4 + i] << 4
 //! group g:    value = (d · s[g]) · q − (dmin · n[g])
 //! ```
-//! Layout as in ggml. The search is ggml's published one
-//! (`make_qkx2_quants` with the weights of `quantize_row_q4_K_ref`), in the
-//! same order of operations, so that the same values give the same bytes.
+//! Layout as in ggml. The search is ggml's (`make_qkx2_quants` with the weights of
+//! `quantize_row_q4_K_ref`), in the same order of operations, so that the same
+//! values give the same bytes.
 
 use super::block::{f16_at, put_f16, range};
 
-/// Bytes of a block's head.
-pub(super) const HEAD: usize = 16;
+/// The size of a block's header in bytes.
+pub(super) const K_HEAD_BYTES: usize = 16;
 
-/// Values that share a scale and a minimum.
-pub(super) const GROUP: usize = 32;
+/// The number of values that share a scale and a minimum.
+pub(super) const K_GROUP: usize = 32;
 
-/// The line on which the values of a group lie: `scale · q − minimum`.
+/// The levels of a group: `scale · q − minimum` for integers `q`.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Line {
+pub(super) struct GroupLevels {
     pub scale: f32,
     pub minimum: f32,
 }
 
-/// What the search tries for a format.
-pub(super) struct Search {
+/// The parameters of a format's scale search.
+pub(super) struct ScaleSearch {
     /// The largest integer.
     pub top: f32,
-    /// The lowest number of steps tried across the range of the values,
-    /// relative to `top`.
+    /// The first trial divides the range of the values into `top + first` steps
+    /// (ggml: `rmin`).
     pub first: f32,
-    /// How many further numbers of steps are tried, 0.1 apart.
+    /// The number of further trials, each with 0.1 steps more (ggml: `nstep`,
+    /// `rdelta`).
     pub trials: u8,
 }
 
-/// Decodes a block's head.
-pub(super) fn unpack_head(head: &[u8]) -> [Line; 8] {
+/// Decodes a block's header.
+pub(super) fn unpack_head(head: &[u8]) -> [GroupLevels; 8] {
     let (d, dmin) = (f16_at(head, 0), f16_at(head, 2));
-    let packed = &head[4..HEAD];
-    let line = |s: u8, n: u8| Line { scale: d * f32::from(s), minimum: dmin * f32::from(n) };
-    let mut lines = [Line::default(); 8];
+    let packed = &head[4..K_HEAD_BYTES];
+    let levels = |s: u8, n: u8| GroupLevels { scale: d * f32::from(s), minimum: dmin * f32::from(n) };
+    let mut all_levels = [GroupLevels::default(); 8];
     for i in 0..4 {
         let (a, b, c) = (packed[i], packed[4 + i], packed[8 + i]);
-        lines[i] = line(a & 63, b & 63);
-        lines[4 + i] = line(a >> 6 << 4 | c & 15, b >> 6 << 4 | c >> 4);
+        all_levels[i] = levels(a & 63, b & 63);
+        all_levels[4 + i] = levels(a >> 6 << 4 | c & 15, b >> 6 << 4 | c >> 4);
     }
-    lines
+    all_levels
 }
 
-/// Encodes values as a block's head and one integer for each value.
-pub(super) fn pack_head(values: &[f32], search: &Search, head: &mut [u8]) -> [u8; 256] {
-    let mut lines = [Line::default(); 8];
-    for (line, group) in lines.iter_mut().zip(values.chunks_exact(GROUP)) {
-        *line = search.fit(group);
+/// Encodes values as a block's header and one integer per value.
+pub(super) fn pack_head(values: &[f32], search: &ScaleSearch, head: &mut [u8]) -> [u8; 256] {
+    let mut all_levels = [GroupLevels::default(); 8];
+    for (levels, group) in all_levels.iter_mut().zip(values.chunks_exact(K_GROUP)) {
+        *levels = search.fit(group);
     }
-    put_lines(&lines, head);
+    put_levels(&all_levels, head);
 
     let mut q = [0; 256];
-    let groups = values.chunks_exact(GROUP).zip(q.chunks_exact_mut(GROUP));
-    for (line, (group, q)) in unpack_head(head).iter().zip(groups) {
-        // Where the stored scale is 0, every q decodes to the same.
-        if line.scale != 0.0 {
+    let groups = values.chunks_exact(K_GROUP).zip(q.chunks_exact_mut(K_GROUP));
+    for (levels, (group, q)) in unpack_head(head).iter().zip(groups) {
+        // With a stored scale of 0, every q decodes to the same value.
+        if levels.scale != 0.0 {
             for (q, value) in q.iter_mut().zip(group) {
-                *q = nearest((value + line.minimum) / line.scale).clamp(0.0, search.top) as u8;
+                *q = nearest((value + levels.minimum) / levels.scale).clamp(0.0, search.top) as u8;
             }
         }
     }
     q
 }
 
-/// Stores scales and minimums in 6 bits each, relative to the largest.
-fn put_lines(lines: &[Line; 8], head: &mut [u8]) {
-    let largest_scale = lines.iter().fold(0.0, |m: f32, line| m.max(line.scale));
-    let largest_minimum = lines.iter().fold(0.0, |m: f32, line| m.max(line.minimum));
+/// Stores scales and minimums in 6 bits each, relative to the largest one.
+fn put_levels(all_levels: &[GroupLevels; 8], head: &mut [u8]) {
+    let largest_scale = all_levels.iter().fold(0.0, |m: f32, levels| m.max(levels.scale));
+    let largest_minimum = all_levels.iter().fold(0.0, |m: f32, levels| m.max(levels.minimum));
     put_f16(head, 0, largest_scale / 63.0);
     put_f16(head, 2, largest_minimum / 63.0);
     let per = |largest: f32| if largest > 0.0 { 63.0 / largest } else { 0.0 };
     let (per_scale, per_minimum) = (per(largest_scale), per(largest_minimum));
-    let s = lines.map(|line| (nearest(per_scale * line.scale) as u8).min(63));
-    let n = lines.map(|line| (nearest(per_minimum * line.minimum) as u8).min(63));
+    let s = all_levels.map(|levels| (nearest(per_scale * levels.scale) as u8).min(63));
+    let n = all_levels.map(|levels| (nearest(per_minimum * levels.minimum) as u8).min(63));
     for i in 0..4 {
         head[4 + i] = s[i] | s[4 + i] >> 4 << 6;
         head[8 + i] = n[i] | n[4 + i] >> 4 << 6;
@@ -91,37 +92,38 @@ fn put_lines(lines: &[Line; 8], head: &mut [u8]) {
     }
 }
 
-impl Search {
-    /// The line with the least weighted square error among those tried.
+impl ScaleSearch {
+    /// Returns the levels with the smallest weighted squared error among all
+    /// trials.
     ///
-    /// Each trial rounds the values to a grid, from the best minimum so far up
-    /// to the greatest value in a few steps more or less than `top`, and fits
-    /// a line by least squares.
-    fn fit(&self, values: &[f32]) -> Line {
+    /// Each trial rounds the values to a grid that reaches from the best minimum
+    /// so far to the largest value and has slightly more or fewer than `top`
+    /// steps. It then fits levels by least squares.
+    fn fit(&self, values: &[f32]) -> GroupLevels {
         let weights = weights(values);
         let (least, greatest) = range(values);
         let least = least.min(0.0);
         if greatest == least {
-            return Line { scale: 0.0, minimum: -least };
+            return GroupLevels { scale: 0.0, minimum: -least };
         }
         let steps = self.top / (greatest - least);
-        let mut best = Line { scale: 1.0 / steps, minimum: -least };
+        let mut best = GroupLevels { scale: 1.0 / steps, minimum: -least };
         let mut best_error = error(values, &weights, &self.grid(values, best.minimum, steps), best);
         for trial in 0..=self.trials {
             let steps = (self.first + 0.1 * f32::from(trial) + self.top) / (greatest + best.minimum);
             let q = self.grid(values, best.minimum, steps);
-            let Some(line) = least_squares(values, &weights, &q) else { continue };
-            let line_error = error(values, &weights, &q, line);
-            if line_error < best_error {
-                (best, best_error) = (line, line_error);
+            let Some(levels) = least_squares(values, &weights, &q) else { continue };
+            let levels_error = error(values, &weights, &q, levels);
+            if levels_error < best_error {
+                (best, best_error) = (levels, levels_error);
             }
         }
         best
     }
 
-    /// The integers of a grid that starts at `-minimum`, as floats.
-    fn grid(&self, values: &[f32], minimum: f32, steps: f32) -> [f32; GROUP] {
-        let mut q = [0.0; GROUP];
+    /// Rounds values to integers of a grid that starts at `-minimum`, as floats.
+    fn grid(&self, values: &[f32], minimum: f32, steps: f32) -> [f32; K_GROUP] {
+        let mut q = [0.0; K_GROUP];
         for (q, value) in q.iter_mut().zip(values) {
             *q = nearest(steps * (value + minimum)).clamp(0.0, self.top);
         }
@@ -129,20 +131,20 @@ impl Search {
     }
 }
 
-/// Large values count more: the root mean square plus the magnitude.
-fn weights(values: &[f32]) -> [f32; GROUP] {
+/// Returns the weight of each value: the root mean square plus its magnitude.
+fn weights(values: &[f32]) -> [f32; K_GROUP] {
     let squares: f32 = values.iter().fold(0.0, |sum, v| sum + v * v);
-    let root_mean_square = (squares / GROUP as f32).sqrt();
-    let mut weights = [0.0; GROUP];
+    let root_mean_square = (squares / K_GROUP as f32).sqrt();
+    let mut weights = [0.0; K_GROUP];
     for (weight, value) in weights.iter_mut().zip(values) {
         *weight = root_mean_square + value.abs();
     }
     weights
 }
 
-/// The line through `(q, value)` with the least weighted square error and no
-/// negative minimum; none when all `q` are equal.
-fn least_squares(values: &[f32], weights: &[f32; GROUP], q: &[f32; GROUP]) -> Option<Line> {
+/// Fits levels to `(q, value)` by weighted least squares, without a negative
+/// minimum; `None` when all `q` are equal.
+fn least_squares(values: &[f32], weights: &[f32; K_GROUP], q: &[f32; K_GROUP]) -> Option<GroupLevels> {
     let (mut w, mut wx, mut wq, mut wqq, mut wqx) = (0.0f32, 0.0f32, 0.0f32, 0.0f32, 0.0f32);
     for ((&x, &weight), &q) in values.iter().zip(weights).zip(q) {
         w += weight;
@@ -157,23 +159,23 @@ fn least_squares(values: &[f32], weights: &[f32; GROUP], q: &[f32; GROUP]) -> Op
     }
     let offset = (wqq * wx - wq * wqx) / determinant;
     if offset > 0.0 {
-        return Some(Line { scale: wqx / wqq, minimum: 0.0 });
+        return Some(GroupLevels { scale: wqx / wqq, minimum: 0.0 });
     }
-    Some(Line { scale: (w * wqx - wx * wq) / determinant, minimum: -offset })
+    Some(GroupLevels { scale: (w * wqx - wx * wq) / determinant, minimum: -offset })
 }
 
-/// The weighted square error of a line.
-fn error(values: &[f32], weights: &[f32; GROUP], q: &[f32; GROUP], line: Line) -> f32 {
+/// Returns the weighted squared error of levels.
+fn error(values: &[f32], weights: &[f32; K_GROUP], q: &[f32; K_GROUP], levels: GroupLevels) -> f32 {
     let mut error = 0.0;
     for ((x, weight), q) in values.iter().zip(weights).zip(q) {
-        let difference = line.scale * q - line.minimum - x;
+        let difference = levels.scale * q - levels.minimum - x;
         error += weight * (difference * difference);
     }
     error
 }
 
-/// The nearest whole number, ties to even, for magnitudes below 2^22; larger
-/// ones stay large. Adding 1.5 · 2^23 leaves no bits for a fraction.
+/// Rounds to the nearest whole number, ties to even, for magnitudes below 2^22;
+/// larger ones stay large. Adding 1.5 · 2^23 leaves no bits for a fraction.
 pub(super) fn nearest(value: f32) -> f32 {
     const SHIFT: f32 = 12_582_912.0;
     (value + SHIFT) - SHIFT

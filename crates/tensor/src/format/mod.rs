@@ -1,9 +1,9 @@
-//! Weight formats: how groups of values are stored, one file per format.
+//! Weight formats, one file per format.
 //!
-//! A format is a [`Block`]: a fixed number of values in a fixed number of
-//! bytes. Most blocks are a run of one row; a block of several rows (Q4NX)
-//! covers a tile of a matrix. Formats that girih also writes are [`Pack`].
-//! The list of all formats is in `dtype.rs`; nothing else enumerates them.
+//! A format is a [`BlockFormat`]: a fixed number of values in a fixed number of
+//! bytes. Most blocks are consecutive values of one row; a block of several rows
+//! (Q4NX) covers a tile of a matrix. Formats that girih also writes are [`Pack`].
+//! `dtype.rs` has the only list of all formats.
 
 mod block;
 mod dense;
@@ -24,7 +24,7 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 
-pub use block::{Block, Pack};
+pub use block::{BlockFormat, Pack};
 pub(crate) use block::{pack_blocks, unpack_blocks};
 pub use dense::{Bf16, F16, F32, I8, I32, U8};
 pub use iq4_nl::Iq4Nl;

@@ -9,27 +9,27 @@
 //! ```
 //! Numbers: OCP Microscaling Formats specification 1.0. Layout as in ggml
 //! (`block_mxfp4`), which also reads e = 255 as 2^128 where the specification
-//! says NaN; girih does as ggml, and decodes a negative zero as zero.
+//! says NaN; girih does the same, and decodes a negative zero as zero.
 //!
-//! Packing takes `e` from the exponent of the largest magnitude less 2 (the
-//! exponent of 6), so what lies between 6 and 8 times the scale becomes 6. An
-//! exponent below the range becomes 0.
+//! Packing sets `e` to the exponent of the largest magnitude minus 2, which is the
+//! exponent of 6, the largest E2M1 value. Values between 6 and 8 times the scale
+//! saturate to 6. An exponent below the range is clamped to 0.
 
-use super::block::{Block, Pack, extreme};
+use super::block::{BlockFormat, Pack, extreme};
 use super::planes;
 
-/// 32 four-bit floats under one power of two: 4.25 bits a value.
+/// 32 four-bit floats under one power of two: 4.25 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Mxfp4;
 
-/// All levels, doubled so that they are whole numbers.
+/// All levels times 2, so that they are whole numbers.
 const DOUBLED: [f32; 16] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
 
-/// Half way between neighbouring doubled magnitudes; ties go to the smaller.
+/// Midpoints between neighbouring doubled magnitudes; ties go to the smaller one.
 const DOUBLED_MIDPOINTS: [f32; 7] = [0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0];
 
-impl Block for Mxfp4 {
+impl BlockFormat for Mxfp4 {
     const COLUMNS: usize = 32;
     const BYTES: usize = 17;
 
@@ -58,7 +58,7 @@ impl Pack for Mxfp4 {
     }
 }
 
-/// 2^(e − 128), of which the two smallest are subnormal.
+/// Returns 2^(e − 128); the two smallest are subnormal.
 fn half_scale(e: u8) -> f32 {
     match e {
         0 | 1 => f32::from_bits(0x0020_0000 << e),

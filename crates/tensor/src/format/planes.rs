@@ -1,20 +1,20 @@
-//! Bit planes: how ggml's formats spread small integers over bytes.
+//! Bit planes: the order in which ggml's formats pack small integers into bytes.
 //!
-//! A byte does not hold neighbours. Of `n` bytes, the lowest bits are the
-//! first `n` values, the next bits the `n` values after them, and so on:
+//! A byte does not hold neighbouring values. The lowest bits of `n` bytes are the
+//! first `n` values, the next bits are the `n` values after them, and so on:
 //!
 //! ```text
 //! BITS = 4   byte i = q[i] | q[n + i] << 4
 //! BITS = 2   byte i = q[i] | q[n + i] << 2 | q[2n + i] << 4 | q[3n + i] << 6
 //! ```
 
-/// Takes the planes apart: one byte for each value.
+/// Splits the planes into one byte per value.
 ///
 /// # Panics
-/// When `q` does not have a place for every value.
-#[inline(always)] // Halves the time to decode: the caller's lengths are constants.
+/// When the length of `q` is not the number of values.
+#[inline(always)] // Halves the decoding time, because the caller's lengths are constants.
 pub(super) fn split<const BITS: u32>(packed: &[u8], q: &mut [u8]) {
-    assert_eq!(q.len() * BITS as usize, packed.len() * 8, "one place for each value");
+    assert_eq!(q.len() * BITS as usize, packed.len() * 8, "one byte per value");
     for (plane, q) in q.chunks_exact_mut(packed.len()).enumerate() {
         let shift = BITS * plane as u32;
         for (q, byte) in q.iter_mut().zip(packed) {
@@ -23,12 +23,12 @@ pub(super) fn split<const BITS: u32>(packed: &[u8], q: &mut [u8]) {
     }
 }
 
-/// Puts the planes together; of each value the lowest bits count.
+/// Joins the planes; uses the lowest `BITS` bits of each value.
 ///
 /// # Panics
-/// When `packed` does not have room for exactly the values.
+/// When the values do not fill `packed` exactly.
 pub(super) fn join<const BITS: u32>(q: &[u8], packed: &mut [u8]) {
-    assert_eq!(q.len() * BITS as usize, packed.len() * 8, "room for exactly the values");
+    assert_eq!(q.len() * BITS as usize, packed.len() * 8, "the values fill the bytes exactly");
     packed.fill(0);
     for (plane, q) in q.chunks_exact(packed.len()).enumerate() {
         let shift = BITS * plane as u32;

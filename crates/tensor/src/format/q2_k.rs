@@ -9,14 +9,14 @@
 //! ```
 //! Layout as in ggml (`block_q2_K`).
 
-use super::block::{Block, f16_at};
+use super::block::{BlockFormat, f16_at};
 use super::planes;
 
-/// 16 groups of 16 two-bit integers: 2.625 bits a value.
+/// 16 groups of 16 two-bit integers: 2.625 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q2K;
 
-impl Block for Q2K {
+impl BlockFormat for Q2K {
     const COLUMNS: usize = 256;
     const BYTES: usize = 84;
 

@@ -10,14 +10,14 @@
 //! ```
 //! Layout as in ggml (`block_q3_K`).
 
-use super::block::{Block, f16_at};
+use super::block::{BlockFormat, f16_at};
 use super::planes;
 
-/// 16 groups of 16 three-bit integers: 3.4375 bits a value.
+/// 16 groups of 16 three-bit integers: 3.4375 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q3K;
 
-impl Block for Q3K {
+impl BlockFormat for Q3K {
     const COLUMNS: usize = 256;
     const BYTES: usize = 110;
 

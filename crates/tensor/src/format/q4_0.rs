@@ -6,17 +6,17 @@
 //!             value = d · (q − 8)
 //! ```
 //! Layout and rounding as in ggml (`block_q4_0`, `quantize_row_q4_0_ref`): the
-//! extreme value becomes −8 · d exactly, so `d` may be negative. A value near
-//! the opposite extreme has no level 16 and is off by up to one step.
+//! extreme value becomes −8 · d exactly, so `d` may be negative. A value near the
+//! opposite extreme is off by up to one step, because there is no level 16.
 
-use super::block::{Block, Pack, extreme, f16_at, inverse, put_f16};
+use super::block::{BlockFormat, Pack, extreme, f16_at, inverse, put_f16};
 use super::planes;
 
-/// 32 four-bit integers under one half-precision scale: 4.5 bits a value.
+/// 32 four-bit integers under one half-precision scale: 4.5 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q4_0;
 
-impl Block for Q4_0 {
+impl BlockFormat for Q4_0 {
     const COLUMNS: usize = 32;
     const BYTES: usize = 18;
 

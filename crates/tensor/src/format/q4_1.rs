@@ -8,14 +8,14 @@
 //! ```
 //! Layout and rounding as in ggml (`block_q4_1`, `quantize_row_q4_1_ref`).
 
-use super::block::{Block, Pack, f16_at, inverse, put_f16, range};
+use super::block::{BlockFormat, Pack, f16_at, inverse, put_f16, range};
 use super::planes;
 
-/// 32 four-bit integers under one scale and minimum: 5 bits a value.
+/// 32 four-bit integers under one scale and minimum: 5 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q4_1;
 
-impl Block for Q4_1 {
+impl BlockFormat for Q4_1 {
     const COLUMNS: usize = 32;
     const BYTES: usize = 20;
 

@@ -1,36 +1,37 @@
 //! Q4_K: eight groups of 32 four-bit integers, six-bit scales and minimums.
 //!
 //! ```text
-//! byte 0..16    head: see `k.rs`
+//! byte 0..16    header: see `k.rs`
 //! byte 16..144  q[0..256], 4 bits: in each 32 bytes (64 values), byte i
 //!               holds q[i] low and q[32 + i] high
 //! ```
 //! Layout and packing as in ggml (`block_q4_K`, `quantize_row_q4_K_ref`).
 
-use super::block::{Block, Pack};
-use super::k::{self, GROUP, HEAD, Search};
+use super::block::{BlockFormat, Pack};
+use super::k::{self, K_GROUP, K_HEAD_BYTES, ScaleSearch};
 use super::planes;
 
-/// Eight groups of 32 four-bit integers: 4.5 bits a value.
+/// Eight groups of 32 four-bit integers: 4.5 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q4K;
 
-const SEARCH: Search = Search { top: 15.0, first: -1.0, trials: 20 };
+const Q4K_SEARCH: ScaleSearch = ScaleSearch { top: 15.0, first: -1.0, trials: 20 };
 
-impl Block for Q4K {
+impl BlockFormat for Q4K {
     const COLUMNS: usize = 256;
     const BYTES: usize = 144;
 
     fn unpack(block: &[u8], values: &mut [f32]) {
-        let lines = k::unpack_head(&block[..HEAD]);
+        let all_levels = k::unpack_head(&block[..K_HEAD_BYTES]);
         let mut q = [0; 256];
-        for (packed, q) in block[HEAD..].chunks_exact(32).zip(q.chunks_exact_mut(64)) {
+        for (packed, q) in block[K_HEAD_BYTES..].chunks_exact(32).zip(q.chunks_exact_mut(64)) {
             planes::split::<4>(packed, q);
         }
-        for (line, (q, values)) in lines.iter().zip(q.chunks_exact(GROUP).zip(values.chunks_exact_mut(GROUP)))
+        for (levels, (q, values)) in
+            all_levels.iter().zip(q.chunks_exact(K_GROUP).zip(values.chunks_exact_mut(K_GROUP)))
         {
             for (value, &q) in values.iter_mut().zip(q) {
-                *value = line.scale * f32::from(q) - line.minimum;
+                *value = levels.scale * f32::from(q) - levels.minimum;
             }
         }
     }
@@ -38,8 +39,8 @@ impl Block for Q4K {
 
 impl Pack for Q4K {
     fn pack(values: &[f32], block: &mut [u8]) {
-        let q = k::pack_head(values, &SEARCH, &mut block[..HEAD]);
-        for (packed, q) in block[HEAD..].chunks_exact_mut(32).zip(q.chunks_exact(64)) {
+        let q = k::pack_head(values, &Q4K_SEARCH, &mut block[..K_HEAD_BYTES]);
+        for (packed, q) in block[K_HEAD_BYTES..].chunks_exact_mut(32).zip(q.chunks_exact(64)) {
             planes::join::<4>(q, packed);
         }
     }

@@ -1,9 +1,9 @@
 //! Q4NX: tiles of 32 rows × 256 columns, four bits, bf16 scales and minimums.
 //!
-//! A group is 32 neighbouring columns of one row; a tile has 8 groups for
-//! each of its 32 rows, 256 in all, and `value = d · q + m` with q in 0..16
-//! (Eq. 3 and section 3.1.1 of the paper that names the format: "Q4NX,
-//! Quantized 4-bit NPU eXpress"). It gives the sizes, not the order; that is:
+//! A group is 32 neighbouring columns of one row. A tile has 8 groups for each of
+//! its 32 rows, 256 in total, and `value = d · q + m` with q in 0..16 (Eq. 3 and
+//! section 3.1.1 of the paper that names the format: "Q4NX, Quantized 4-bit NPU
+//! eXpress"). The paper gives the sizes but not the order; girih's order is:
 //!
 //! ```text
 //! byte 0..4096      q: 8 groups g of 512 bytes, each 8 lines j of 64 bytes,
@@ -19,54 +19,54 @@
 //!   low nibble  of lane r, byte b: row r,      column 32 g + 4 j + b
 //!   high nibble of lane r, byte b: row 16 + r, column 32 g + 4 j + b
 //! ```
-//! So one 64-byte load and one broadcast of four neighbouring inputs feed two
-//! four-way dot products of 16 rows each, and the 32 scales (or minimums) of a
-//! group are one 64-byte load too. Everything lies on 64-byte boundaries.
+//! One 64-byte load and one broadcast of four neighbouring inputs feed two four-way
+//! dot products of 16 rows each, and the 32 scales (or minimums) of a group are one
+//! 64-byte load. All loads are 64-byte aligned.
 //!
-//! Packing rounds `m` down to bf16 and then takes `d` from the rest of the
-//! range, to nearest; integers are chosen with the stored numbers. So nothing
-//! lies below the levels, what lies above them does so by less than
-//! 15 · 2^−8 · d, and every value is within half a step, d / 2 (while d is a
-//! normal number). A group of zeros decodes to exactly 0. As `d` has 8 bits and `q` has 4, `d · q` is
-//! exact in f32: a fused multiply-add decodes to the same.
+//! Packing rounds `m` down to bf16, computes `d` from the remaining range, rounded
+//! to nearest, and chooses integers with the stored numbers. So no value lies below
+//! the levels, a value above them exceeds them by less than 15 · 2^−8 · d, and every
+//! other value is within half a step, d / 2, of a level (while d is a normal number).
+//! A group of zeros decodes to exactly 0. As `d` has 8 bits and `q` has 4, `d · q` is
+//! exact in f32, so a fused multiply-add decodes to the same value.
 
 use std::array;
 
 use half::bf16;
 
-use super::block::{Block, Pack, range};
+use super::block::{BlockFormat, Pack, range};
 
-/// A tile of 32 × 256 values, four bits and a scale and a minimum for 32: 5
-/// bits a value.
+/// A tile of 32 × 256 four-bit integers, with a scale and a minimum per 32 values: 5
+/// bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q4nx;
 
-/// Columns of a group.
-const GROUP: usize = 32;
-/// Groups of a row.
-const GROUPS: usize = 8;
-/// Bytes of one group's integers, all rows.
+/// The number of columns of a group.
+const Q4NX_GROUP: usize = 32;
+/// The number of groups of a row.
+const GROUPS_PER_ROW: usize = 8;
+/// The bytes of the integers of one group, all rows.
 const GROUP_BYTES: usize = 512;
-/// Where the scales begin.
-const SCALES: usize = 4096;
-/// Where the minimums begin.
-const MINIMUMS: usize = 4608;
+/// The offset of the scales.
+const SCALES_AT: usize = 4096;
+/// The offset of the minimums.
+const MINIMUMS_AT: usize = 4608;
 
-impl Block for Q4nx {
+impl BlockFormat for Q4nx {
     const ROWS: usize = 32;
     const COLUMNS: usize = 256;
     const BYTES: usize = 5120;
 
     fn unpack(block: &[u8], values: &mut [f32]) {
-        for group in 0..GROUPS {
-            let scales = bf16_row(block, SCALES, group);
-            let minimums = bf16_row(block, MINIMUMS, group);
+        for group in 0..GROUPS_PER_ROW {
+            let scales = bf16_row(block, SCALES_AT, group);
+            let minimums = bf16_row(block, MINIMUMS_AT, group);
             for row in 0..16 {
                 let (low, high) = row_pair(block, group, row);
                 for (row, q) in [(row, low), (16 + row, high)] {
                     let (scale, minimum) = (scales[row], minimums[row]);
-                    let start = row * Self::COLUMNS + group * GROUP;
-                    for (value, q) in values[start..start + GROUP].iter_mut().zip(q) {
+                    let start = row * Self::COLUMNS + group * Q4NX_GROUP;
+                    for (value, q) in values[start..start + Q4NX_GROUP].iter_mut().zip(q) {
                         *value = scale * f32::from(q) + minimum;
                     }
                 }
@@ -77,7 +77,7 @@ impl Block for Q4nx {
 
 impl Pack for Q4nx {
     fn pack(values: &[f32], block: &mut [u8]) {
-        for group in 0..GROUPS {
+        for group in 0..GROUPS_PER_ROW {
             for row in 0..16 {
                 let low = pack_group(values, block, group, row);
                 let high = pack_group(values, block, group, 16 + row);
@@ -88,20 +88,20 @@ impl Pack for Q4nx {
 }
 
 /// Stores the scale and the minimum of a group and returns its integers.
-fn pack_group(values: &[f32], block: &mut [u8], group: usize, row: usize) -> [u8; GROUP] {
-    let start = row * Q4nx::COLUMNS + group * GROUP;
-    let values = &values[start..start + GROUP];
+fn pack_group(values: &[f32], block: &mut [u8], group: usize, row: usize) -> [u8; Q4NX_GROUP] {
+    let start = row * Q4nx::COLUMNS + group * Q4NX_GROUP;
+    let values = &values[start..start + Q4NX_GROUP];
     let (least, greatest) = range(values);
     let minimum = bf16_below(least);
     // In f64, because the range of finite values may overflow f32.
     let steps = (f64::from(greatest) - minimum.to_f64()) / 15.0;
     let scale = bf16::from_f32(steps as f32);
     let at = 2 * (group * Q4nx::ROWS + row);
-    block[SCALES + at..][..2].copy_from_slice(&scale.to_le_bytes());
-    block[MINIMUMS + at..][..2].copy_from_slice(&minimum.to_le_bytes());
+    block[SCALES_AT + at..][..2].copy_from_slice(&scale.to_le_bytes());
+    block[MINIMUMS_AT + at..][..2].copy_from_slice(&minimum.to_le_bytes());
 
     let (scale, minimum) = (scale.to_f64(), minimum.to_f64());
-    let mut q = [0; GROUP];
+    let mut q = [0; Q4NX_GROUP];
     if scale != 0.0 {
         for (q, value) in q.iter_mut().zip(values) {
             *q = (((f64::from(*value) - minimum) / scale + 0.5) as u8).min(15);
@@ -110,23 +110,23 @@ fn pack_group(values: &[f32], block: &mut [u8], group: usize, row: usize) -> [u8
     q
 }
 
-/// The largest bf16 that is not above `value`.
+/// Returns the largest bf16 that is not above `value`.
 fn bf16_below(value: f32) -> bf16 {
     let bits = (value.to_bits() >> 16) as u16;
     let truncated = bf16::from_bits(bits);
-    // Truncation goes towards zero, which is up for negative values.
+    // Truncation rounds towards zero, which is up for negative values.
     if truncated.to_f32() > value { bf16::from_bits(bits + 1) } else { truncated }
 }
 
-/// The scales or minimums of one group, all rows.
+/// Reads the scales or minimums of one group, all rows.
 fn bf16_row(block: &[u8], table: usize, group: usize) -> [f32; Q4nx::ROWS] {
     let bytes = &block[table + group * 2 * Q4nx::ROWS..][..2 * Q4nx::ROWS];
     array::from_fn(|row| bf16::from_le_bytes([bytes[2 * row], bytes[2 * row + 1]]).to_f32())
 }
 
-/// One group's integers of rows `row` and `16 + row`.
-fn row_pair(block: &[u8], group: usize, row: usize) -> ([u8; GROUP], [u8; GROUP]) {
-    let mut packed = [0; GROUP];
+/// Reads the integers of one group in rows `row` and `16 + row`.
+fn row_pair(block: &[u8], group: usize, row: usize) -> ([u8; Q4NX_GROUP], [u8; Q4NX_GROUP]) {
+    let mut packed = [0; Q4NX_GROUP];
     let lines = block[group * GROUP_BYTES..][..GROUP_BYTES].chunks_exact(64);
     for (quad, line) in packed.chunks_exact_mut(4).zip(lines) {
         quad.copy_from_slice(&line[4 * row..4 * row + 4]);
@@ -134,8 +134,8 @@ fn row_pair(block: &[u8], group: usize, row: usize) -> ([u8; GROUP], [u8; GROUP]
     (packed.map(|byte| byte & 15), packed.map(|byte| byte >> 4))
 }
 
-/// Stores one group's integers of rows `row` and `16 + row`.
-fn put_row_pair(block: &mut [u8], group: usize, row: usize, low: &[u8; GROUP], high: &[u8; GROUP]) {
+/// Stores the integers of one group in rows `row` and `16 + row`.
+fn put_row_pair(block: &mut [u8], group: usize, row: usize, low: &[u8; Q4NX_GROUP], high: &[u8; Q4NX_GROUP]) {
     let lines = block[group * GROUP_BYTES..][..GROUP_BYTES].chunks_exact_mut(64);
     for (line, (low, high)) in lines.zip(low.chunks_exact(4).zip(high.chunks_exact(4))) {
         for (byte, (low, high)) in line[4 * row..4 * row + 4].iter_mut().zip(low.iter().zip(high)) {

@@ -7,16 +7,16 @@
 //!             value = d · (q − 16)
 //! ```
 //! Layout and rounding as in ggml (`block_q5_0`, `quantize_row_q5_0_ref`); the
-//! extremes are treated as in Q4_0.
+//! extreme values are treated as in Q4_0.
 
-use super::block::{Block, Pack, extreme, f16_at, inverse, put_f16};
+use super::block::{BlockFormat, Pack, extreme, f16_at, inverse, put_f16};
 use super::planes;
 
-/// 32 five-bit integers under one half-precision scale: 5.5 bits a value.
+/// 32 five-bit integers under one half-precision scale: 5.5 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q5_0;
 
-impl Block for Q5_0 {
+impl BlockFormat for Q5_0 {
     const COLUMNS: usize = 32;
     const BYTES: usize = 22;
 
@@ -44,7 +44,7 @@ impl Pack for Q5_0 {
     }
 }
 
-/// The integers out of 4 bytes of fifth bits and 16 bytes of low bits.
+/// Decodes the integers from 4 bytes of fifth bits and 16 bytes of low bits.
 pub(super) fn five_bits(packed: &[u8]) -> [u8; 32] {
     let mut q = [0; 32];
     planes::split::<4>(&packed[4..], &mut q);

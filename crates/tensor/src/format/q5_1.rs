@@ -9,14 +9,14 @@
 //! ```
 //! Layout as in ggml (`block_q5_1`).
 
-use super::block::{Block, f16_at};
+use super::block::{BlockFormat, f16_at};
 use super::q5_0::five_bits;
 
-/// 32 five-bit integers under one scale and minimum: 6 bits a value.
+/// 32 five-bit integers under one scale and minimum: 6 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q5_1;
 
-impl Block for Q5_1 {
+impl BlockFormat for Q5_1 {
     const COLUMNS: usize = 32;
     const BYTES: usize = 24;
 

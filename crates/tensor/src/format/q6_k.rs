@@ -12,21 +12,21 @@
 //! `make_qx_quants` of error type 1), in the same order of operations, so that
 //! the same values give the same bytes.
 
-use super::block::{Block, Pack, extreme, f16_at, put_f16};
+use super::block::{BlockFormat, Pack, extreme, f16_at, put_f16};
 use super::k::nearest;
 use super::planes;
 
-/// 16 groups of 16 six-bit integers: 6.5625 bits a value.
+/// 16 groups of 16 six-bit integers: 6.5625 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q6K;
 
-/// Values that share a scale.
-const GROUP: usize = 16;
+/// The number of values that share a scale.
+const Q6K_GROUP: usize = 16;
 
-/// What ggml takes for zero, as a magnitude and as a scale (`GROUP_MAX_EPS`).
-const ZERO: f32 = 1e-15;
+/// The magnitude, or scale, below which ggml treats a group as zero.
+const GROUP_MAX_EPS: f32 = 1e-15;
 
-impl Block for Q6K {
+impl BlockFormat for Q6K {
     const COLUMNS: usize = 256;
     const BYTES: usize = 210;
 
@@ -42,7 +42,7 @@ impl Block for Q6K {
         for (q, upper) in q.iter_mut().zip(&uppers) {
             *q |= upper << 4;
         }
-        let groups = q.chunks_exact(GROUP).zip(values.chunks_exact_mut(GROUP));
+        let groups = q.chunks_exact(Q6K_GROUP).zip(values.chunks_exact_mut(Q6K_GROUP));
         for (&s, (q, values)) in block[192..208].iter().zip(groups) {
             let scale = d * f32::from(s as i8);
             for (value, &q) in values.iter_mut().zip(q) {
@@ -55,11 +55,11 @@ impl Block for Q6K {
 impl Pack for Q6K {
     fn pack(values: &[f32], block: &mut [u8]) {
         let mut scales = [0.0; 16];
-        for (scale, group) in scales.iter_mut().zip(values.chunks_exact(GROUP)) {
+        for (scale, group) in scales.iter_mut().zip(values.chunks_exact(Q6K_GROUP)) {
             *scale = fit(group);
         }
         let largest = extreme(&scales);
-        if largest.abs() < ZERO {
+        if largest.abs() < GROUP_MAX_EPS {
             block.fill(0);
             return;
         }
@@ -68,12 +68,12 @@ impl Pack for Q6K {
         let d = f16_at(block, 208);
 
         let mut q = [0; 256];
-        let groups = values.chunks_exact(GROUP).zip(q.chunks_exact_mut(GROUP));
+        let groups = values.chunks_exact(Q6K_GROUP).zip(q.chunks_exact_mut(Q6K_GROUP));
         for ((scale, stored), (group, q)) in scales.iter().zip(&mut block[192..208]).zip(groups) {
             let s = nearest(per_scale * scale).min(127.0) as i8;
             *stored = s as u8;
             let step = d * f32::from(s);
-            // Where the stored scale is 0, every q decodes to 0.
+            // With a stored scale of 0, every q decodes to 0.
             if step != 0.0 {
                 for (q, value) in q.iter_mut().zip(group) {
                     *q = (nearest(value / step).clamp(-32.0, 31.0) + 32.0) as u8;
@@ -89,11 +89,11 @@ impl Pack for Q6K {
     }
 }
 
-/// The scale with the least square error, weighted by the squares of the
-/// values, among grids on which the extreme value is −31.1, −31.2, … −32.9.
+/// Returns the scale with the smallest squared error, weighted by the squares of
+/// the values, among grids on which the extreme value is −31.1, −31.2, … −32.9.
 fn fit(values: &[f32]) -> f32 {
     let extreme = extreme(values);
-    if extreme.abs() < ZERO {
+    if extreme.abs() < GROUP_MAX_EPS {
         return 0.0;
     }
     let (qx, qq) = moments(values, -32.0 / extreme);
@@ -109,8 +109,8 @@ fn fit(values: &[f32]) -> f32 {
     scale
 }
 
-/// The weighted sums of `q · x` and `q · q` on a grid; the best scale on that
-/// grid is their quotient, and it lowers the error by `qx² / qq`.
+/// Returns the weighted sums of `q · x` and `q · q` on a grid; their quotient is the
+/// best scale on that grid and lowers the error by `qx² / qq`.
 fn moments(values: &[f32], steps: f32) -> (f32, f32) {
     let (mut qx, mut qq) = (0.0, 0.0);
     for &x in values {

@@ -6,13 +6,13 @@
 //! ```
 //! Layout and rounding as in ggml (`block_q8_0`, `quantize_row_q8_0_ref`).
 
-use super::block::{Block, Pack, extreme, f16_at, inverse, put_f16};
+use super::block::{BlockFormat, Pack, extreme, f16_at, inverse, put_f16};
 
-/// 32 signed bytes under one half-precision scale: 8.5 bits a value.
+/// 32 signed bytes under one half-precision scale: 8.5 bits per value.
 #[derive(Clone, Copy, Debug)]
 pub struct Q8_0;
 
-impl Block for Q8_0 {
+impl BlockFormat for Q8_0 {
     const COLUMNS: usize = 32;
     const BYTES: usize = 34;
 

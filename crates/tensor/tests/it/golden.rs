@@ -1,4 +1,4 @@
-//! Bytes and values that other programs made.
+//! Comparisons with bytes and values from other programs.
 
 use girih_tensor::Random;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ impl Tensors {
     }
 }
 
-/// The reference blocks of the `gguf` Python package, where they are given.
+/// The reference blocks of the `gguf` Python package, if the test data are present.
 fn reference() -> Option<Tensors> {
     let Ok(folder) = std::env::var("GIRIH_TEST_DATA") else {
         eprintln!("skipped: GIRIH_TEST_DATA is not set");
@@ -44,7 +44,7 @@ fn reference() -> Option<Tensors> {
     Some(Tensors::open(&PathBuf::from(folder).join("quant-golden/ggml_blocks.safetensors")))
 }
 
-/// Equal bit for bit; one NaN is as good as another.
+/// Whether two values have the same bits or are both NaN.
 fn same(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
 }
@@ -83,8 +83,8 @@ fn values_encode_to_the_reference_bytes() {
     assert_eq!(checked, 6, "BF16, Q4_0, Q4_1, Q5_0, Q8_0 and MXFP4");
 }
 
-/// The files hold what ggml 0.25.3 (x86-64) makes of the same values with
-/// `ggml_quantize_chunk`, without an importance matrix.
+/// The files are the output of ggml 0.25.3 (x86-64) for the same values:
+/// `ggml_quantize_chunk` without an importance matrix.
 #[test]
 fn k_formats_encode_to_the_bytes_of_ggml() {
     let mut random = Random(20);

@@ -1,4 +1,4 @@
-//! What every format that girih writes owes its writers.
+//! Properties of every format that girih writes.
 
 use girih_tensor::Random;
 use std::ops::Range;
@@ -23,51 +23,53 @@ fn written() -> impl Iterator<Item = DType> {
     DType::ALL.iter().copied().filter(|dtype| dtype.writes())
 }
 
-/// How far a block format may miss.
+/// The permitted error of a block format.
 struct Accuracy {
     /// The bytes of a block that hold the integers.
     integers: Range<usize>,
-    /// Those bytes in a block of lowest and of highest levels.
+    /// The value of those bytes if all integers select the lowest level, and if all
+    /// select the highest.
     ends: (u8, u8),
-    /// Steps from the lowest to the highest level; where steps differ, the
-    /// length of that range in steps of the longest.
+    /// The number of steps from the lowest to the highest level. If steps differ in
+    /// size, that distance divided by the longest step.
     steps: f64,
-    /// How many steps beyond the levels a value may lie; none where the scale
-    /// is not chosen to cover all values.
+    /// The number of steps by which a value may lie outside the levels; `None` if the
+    /// scale is not chosen to cover all values.
     reach: Option<f64>,
-    /// The relative and the absolute error of rounding what lies beside the
-    /// integers, where they are chosen before it is rounded.
+    /// The relative and the absolute rounding error of scale and minimum, if the
+    /// integers are chosen before these are rounded.
     rounding: (f64, f64),
 }
 
-/// Rounding to half precision: half a unit of 11 bits, of 2^-24 when subnormal.
+/// Rounding to half precision: half a unit of 11 bits, or half of 2^-24 if subnormal.
 const HALF: (f64, f64) = (1.0 / 2048.0, 1.0 / 33_554_432.0);
 const NONE: (f64, f64) = (0.0, 0.0);
 
-/// The rule of each block format; a new one needs its own.
+/// The permitted error of each block format; a new format needs its own.
 fn accuracy(dtype: DType) -> Option<Accuracy> {
     let rule =
         |integers, ends, steps, reach, rounding| Some(Accuracy { integers, ends, steps, reach, rounding });
     match dtype {
         _ if dtype.tile() == (1, 1) => None,
-        // The extreme takes the lowest level; its opposite lacks one at the top.
+        // The extreme value takes the lowest level; the opposite end has one level less.
         DType::Q4_0 => rule(2..18, (0x00, 0xff), 15.0, Some(1.0), HALF),
         DType::Q5_0 => rule(2..22, (0x00, 0xff), 31.0, Some(1.0), HALF),
         DType::Q4_1 => rule(4..20, (0x00, 0xff), 15.0, Some(0.0), HALF),
         DType::Q8_0 => rule(2..34, (0x81, 0x7f), 254.0, Some(0.0), HALF),
-        // Least squares may leave values outside, but all take the nearest level.
+        // Least squares may leave values outside the levels; each takes the nearest.
         DType::Q4_K => rule(16..144, (0x00, 0xff), 15.0, None, NONE),
         DType::Q5_K => rule(16..176, (0x00, 0xff), 31.0, None, NONE),
         DType::Q6_K => rule(0..192, (0x00, 0xff), 63.0, None, NONE),
-        // Levels reach to 6, values to 8 times the scale; the longest step is 2.
+        // The highest level is 6 times the scale, values reach up to 8 times; the
+        // longest step is 2.
         DType::MXFP4 => rule(1..17, (0xff, 0x77), 6.0, Some(1.0), NONE),
         // 15 steps, each short by at most 2^-8 of itself.
         DType::Q4NX => rule(0..4096, (0x00, 0xff), 15.0, Some(15.0 / 256.0), NONE),
-        _ => panic!("{dtype} is written, so this test needs to know how exactly"),
+        _ => panic!("{dtype} has no permitted error in this test; add one"),
     }
 }
 
-/// The values of the same block with all integers the same.
+/// Decodes the blocks after setting every byte of their integers to `fill`.
 fn end(dtype: DType, bytes: &[u8], integers: &Range<usize>, fill: u8) -> Vec<f32> {
     let mut bytes = bytes.to_vec();
     for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
@@ -76,12 +78,12 @@ fn end(dtype: DType, bytes: &[u8], integers: &Range<usize>, fill: u8) -> Vec<f32
     unpack(dtype, &bytes)
 }
 
-/// Checks that each value is within half a step of what it decodes to, or as
-/// far as it lies outside the levels, which is at most `reach` steps.
+/// Checks that each value is within half a step of its decoded value, or as far away
+/// as it lies outside the levels, which is at most `reach` steps.
 ///
-/// A step is a difference of levels as stored. When integers are chosen with
-/// numbers that are rounded only then, level q moves by up to `rounding` of the
-/// numbers it is made of, q steps and the lowest level.
+/// A step is a difference of stored levels. If integers are chosen before scale and
+/// minimum are rounded, level q moves by up to `rounding` times its two terms: q
+/// steps and the lowest level.
 fn check_steps(dtype: DType, accuracy: &Accuracy, values: &[f32], case: &str) {
     let bytes = pack(dtype, values);
     let decoded = unpack(dtype, &bytes);
@@ -93,7 +95,7 @@ fn check_steps(dtype: DType, accuracy: &Accuracy, values: &[f32], case: &str) {
         let (low, high) = (a.min(b), a.max(b));
         let step = (high - low) / accuracy.steps;
         let (relative, absolute) = accuracy.rounding;
-        // A few roundings to f32 on the way, of numbers up to the largest level.
+        // A few roundings to f32, of numbers up to the largest level.
         let arithmetic = 4.0 * f64::from(f32::EPSILON) * (low.abs() + high.abs() + value.abs());
         // Subnormal scales have no relative precision: half a unit for each step.
         let smallest = accuracy.steps * f64::from(f32::from_bits(0x0001_0000)); // of bf16
@@ -126,7 +128,7 @@ fn check_plain(dtype: DType, values: &[f32], case: &str) {
 }
 
 #[test]
-fn values_come_back_within_half_a_step() {
+fn decoded_values_are_within_half_a_step() {
     let mut random = Random(3);
     for dtype in written() {
         let (rows, columns) = dtype.tile();
@@ -160,7 +162,7 @@ fn values_come_back_within_half_a_step() {
 }
 
 #[test]
-fn zeros_come_back_as_zeros() {
+fn zeros_decode_to_zeros() {
     for dtype in written() {
         let (rows, columns) = dtype.tile();
         let values = unpack(dtype, &pack(dtype, &vec![0.0; rows * columns]));
@@ -168,14 +170,14 @@ fn zeros_come_back_as_zeros() {
     }
 }
 
-/// Packing what was unpacked changes nothing, for random values of ordinary
-/// size. It is not so for
-/// - Q4_K, Q5_K, Q6_K: least squares fits the rounded values anew;
-/// - bytes that packing does not make: a scale larger than the integers need,
-///   the negative zero of MXFP4, I32 beyond 2^24, signalling NaN;
-/// - a range that is small against its distance from zero (Q4_1, Q4NX).
+/// Packing unpacked values gives the same bytes, for random values of ordinary
+/// size. This does not hold for
+/// - Q4_K, Q5_K, Q6_K: least squares fits the rounded values again;
+/// - bytes that packing never writes: a scale larger than the integers need, the
+///   negative zero of MXFP4, I32 beyond 2^24, signalling NaN;
+/// - a range that is small compared with its distance from zero (Q4_1, Q4NX).
 #[test]
-fn packing_again_changes_nothing() {
+fn packing_unpacked_values_gives_the_same_bytes() {
     let mut random = Random(4);
     for dtype in written().filter(|d| ![DType::Q4_K, DType::Q5_K, DType::Q6_K].contains(d)) {
         let (rows, columns) = dtype.tile();
@@ -186,7 +188,7 @@ fn packing_again_changes_nothing() {
 }
 
 #[test]
-fn values_that_are_not_finite_do_not_panic() {
+fn non_finite_values_do_not_panic() {
     let mut random = Random(5);
     for dtype in written() {
         let (rows, columns) = dtype.tile();
@@ -201,7 +203,7 @@ fn values_that_are_not_finite_do_not_panic() {
 }
 
 #[test]
-fn a_format_that_is_only_read_says_so() {
+fn packing_a_read_only_format_is_an_error() {
     for &dtype in DType::ALL.iter().filter(|dtype| !dtype.writes()) {
         let (rows, columns) = dtype.tile();
         let error = dtype.pack_matrix(rows, columns, &vec![0.0; rows * columns]).unwrap_err();

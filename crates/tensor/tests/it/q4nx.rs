@@ -1,11 +1,11 @@
-//! Q4NX: the documented order of bytes, and matrices that are no whole tiles.
+//! Q4NX: the documented order of bytes, and matrices that are not whole tiles.
 
 use girih_tensor::Random;
 use girih_tensor::{DType, View};
 
-/// A tile of zeros but for single groups, computed by hand.
+/// A tile of zeros except for three groups, computed by hand.
 #[test]
-fn integers_scales_and_minimums_lie_where_the_drawing_says() {
+fn integers_scales_and_minimums_have_the_documented_offsets() {
     let mut tile = vec![0.0; 32 * 256];
     // Row 2, columns 64..96 (group 2): minimum -1, scale 0.5, integers 0..16
     // twice. Column 64 + 5 is line 1, byte 1.
@@ -37,7 +37,7 @@ fn integers_scales_and_minimums_lie_where_the_drawing_says() {
 
     let mut values = vec![1.0; 32 * 256];
     DType::Q4NX.unpack(&bytes, &mut values);
-    assert!(values == tile, "these values are levels, so they come back exactly");
+    assert!(values == tile, "these values are levels, so they decode exactly");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_minimum_is_rounded_down() {
 }
 
 #[test]
-fn matrices_that_are_no_whole_tiles_round_trip() {
+fn matrices_with_partial_tiles_round_trip() {
     let mut random = Random(6);
     for (rows, columns) in [(1, 1), (31, 255), (32, 256), (33, 257), (70, 300), (5, 600), (0, 256), (3, 0)] {
         let values = random.bells(rows * columns);
@@ -74,7 +74,7 @@ fn matrices_that_are_no_whole_tiles_round_trip() {
 
 #[test]
 fn padding_decodes_to_exactly_zero() {
-    // 40 columns: group 1 is partly, groups 2 to 7 and rows 3 to 31 all padding.
+    // 40 columns: group 1 is part padding; groups 2 to 7 and rows 3 to 31 are all padding.
     let bytes = DType::Q4NX.pack_matrix(3, 40, &Random(7).bells(3 * 40)).unwrap();
     let mut tile = vec![1.0; 32 * 256];
     DType::Q4NX.unpack(&bytes, &mut tile);

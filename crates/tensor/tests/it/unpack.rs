@@ -1,4 +1,4 @@
-//! What every format owes its readers.
+//! Properties of every format that girih reads.
 
 use girih_tensor::Random;
 use girih_tensor::{DType, View};
@@ -13,7 +13,7 @@ fn any_bytes_decode() {
                 Some(byte) => vec![byte; 3 * dtype.block_bytes()],
                 None => random.bytes(3 * dtype.block_bytes()),
             };
-            // Another NaN than 0/0 marks the places that nothing was written to.
+            // A NaN other than 0/0 marks values that were not written.
             let unwritten = f32::from_bits(0x7fc0_1234);
             let mut values = vec![unwritten; 3 * rows * columns];
             dtype.unpack(&bytes, &mut values);
@@ -28,8 +28,8 @@ fn zero_bytes_decode_to_zero() {
         let (rows, columns) = dtype.tile();
         let mut values = vec![1.0; rows * columns];
         dtype.unpack(&vec![0; dtype.block_bytes()], &mut values);
-        // Most negative levels times a scale of +0 are -0, which equals 0;
-        // MXFP4 has no zero scale but a zero level.
+        // Most negative levels times a scale of +0 are -0, which equals 0. MXFP4 has no
+        // scale of zero but a level of zero.
         assert!(values.iter().all(|&value| value == 0.0), "{dtype}");
     }
 }

@@ -1,35 +1,36 @@
-//! The entry of the fuzz target: everything in the parent process that sees
-//! bytes from a user, a template or a worker. Rendering itself has no place
-//! here, since it may end the process.
+//! Entry point of the fuzz target: everything in the parent process that reads
+//! bytes from a user, a template or a worker. Rendering is excluded because it may
+//! end the process.
 
 use super::generation::replace_generation_tags;
 use super::mark::{Marks, SpecialTokens};
-use super::protocol::{Answer, read_frame};
-use crate::span::Origin;
+use super::protocol::{RenderAnswer, read_frame};
+use crate::span::TextOrigin;
 
-/// The most special tokens: the check looks for each of them everywhere.
-const TOKENS: usize = 64;
+/// The maximum number of special tokens: the check searches every span for each of
+/// them.
+const MAX_TOKENS: usize = 64;
 
-/// Any bytes as frames of a worker, as a template's source, and as special
+/// Reads any bytes as frames of a worker, as a template's source, and as special
 /// tokens and strings of a user.
 ///
 /// # Panics
-/// If what a user wrote is not given back, or a special token in it would be
-/// taken for one of the template.
+/// If a user's text is not restored, or a special token in it is treated as one of
+/// the template.
 pub fn fuzz(bytes: &[u8]) {
     let mut frames = bytes;
     while let Ok(Some(frame)) = read_frame(&mut frames, 1 << 16) {
         // Parsed or refused: either is fine.
-        let _ = serde_json::from_slice::<Answer>(&frame);
+        let _ = serde_json::from_slice::<RenderAnswer>(&frame);
     }
     let text = String::from_utf8_lossy(bytes);
     replace_generation_tags(&text);
     let (tokens, strings) = text.split_once('\n').unwrap_or(("<|a|>", &text));
-    let tokens: Vec<String> = tokens.split(' ').take(TOKENS).map(str::to_owned).collect();
+    let tokens: Vec<String> = tokens.split(' ').take(MAX_TOKENS).map(str::to_owned).collect();
     check_marks(&tokens, &strings.split('\n').collect::<Vec<_>>());
 }
 
-/// Marks strings, joins them as a template may, and checks the spans.
+/// Marks strings, concatenates them as a template may, and checks the spans.
 fn check_marks(tokens: &[String], strings: &[&str]) {
     let special = SpecialTokens::new(tokens);
     let mut marks = Marks::new(&special, strings);
@@ -37,7 +38,7 @@ fn check_marks(tokens: &[String], strings: &[&str]) {
     let Ok(marked) = marked else { return };
     let spans = marks.split(&marked);
     assert_eq!(spans.iter().map(|span| span.text.as_str()).collect::<String>(), strings.concat());
-    for span in spans.iter().filter(|span| span.origin == Origin::Template) {
+    for span in spans.iter().filter(|span| span.origin == TextOrigin::Template) {
         let spelled = tokens.iter().find(|token| !token.is_empty() && span.text.contains(token.as_str()));
         assert_eq!(spelled, None, "left in {:?}", span.text);
     }
@@ -45,22 +46,17 @@ fn check_marks(tokens: &[String], strings: &[&str]) {
 
 #[cfg(test)]
 mod tests {
+    use girih_tensor::Random;
+
     use super::fuzz;
 
     #[test]
     fn random_strings_of_few_letters_pass() {
         const LETTERS: &[u8] = b"<>|ab \n\n<{%}";
-        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-        for _ in 0..50_000 {
-            let bytes: Vec<u8> = (0..24)
-                .map(|_| {
-                    // xorshift64 (Marsaglia 2003).
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
-                    LETTERS[(state % LETTERS.len() as u64) as usize]
-                })
-                .collect();
+        for seed in 0..50_000 {
+            println!("seed {seed}");
+            let mut random = Random(seed);
+            let bytes: Vec<u8> = (0..24).map(|_| random.of(LETTERS)).collect();
             fuzz(&bytes);
         }
     }

@@ -1,10 +1,10 @@
-//! Rewrites the `generation` tag, which only marks text for training, into
-//! tags that the template engine knows.
+//! Replaces the `generation` tag, which only marks text for training, by tags that
+//! the template engine supports.
 
 /// Replaces `{% generation %}` and `{% endgeneration %}` by `with` and
-/// `endwith`: like the original they open a scope and print their body.
-/// Comments, raw blocks and strings stay as they are. No byte is looked at more
-/// than a few times, since a template may be a megabyte of tags.
+/// `endwith`, which like the original open a scope and print their body. Comments,
+/// raw blocks and strings remain unchanged. Takes linear time, because a template
+/// may be a megabyte of tags.
 pub fn replace_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -12,7 +12,7 @@ pub fn replace_generation_tags(source: &str) -> String {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
         let tag = &rest[..tag_end(rest)];
-        match word(tag) {
+        match tag_content(tag) {
             Some("generation") => out.push_str(&tag.replacen("generation", "with", 1)),
             Some("endgeneration") => out.push_str(&tag.replacen("endgeneration", "endwith", 1)),
             Some("raw") => {
@@ -29,21 +29,21 @@ pub fn replace_generation_tags(source: &str) -> String {
     out
 }
 
-/// Where the first tag or comment of `text` begins.
+/// The position of the first tag or comment in `text`.
 fn tag_start(text: &str) -> Option<usize> {
     text.as_bytes().windows(2).position(|pair| matches!(pair, b"{%" | b"{#" | b"{{"))
 }
 
-/// The one word that a statement tag consists of, if it does.
-fn word(tag: &str) -> Option<&str> {
+/// The content of a statement tag without white space around it.
+fn tag_content(tag: &str) -> Option<&str> {
     let inner = tag.strip_prefix("{%")?.strip_suffix("%}")?;
     let inner = inner.strip_prefix(['-', '+']).unwrap_or(inner);
     let inner = inner.strip_suffix(['-', '+']).unwrap_or(inner);
     Some(inner.trim())
 }
 
-/// Length of the tag or comment that `text` begins with; all of `text` if it
-/// is not closed (the engine reports that).
+/// The length of the tag or comment at the start of `text`, or of all of `text` if
+/// it is not closed, which the engine reports.
 fn tag_end(text: &str) -> usize {
     let close = match &text[..2] {
         "{#" => return text.find("#}").map_or(text.len(), |at| at + 2),
@@ -65,7 +65,7 @@ fn tag_end(text: &str) -> usize {
     text.len()
 }
 
-/// Length of the raw block that `text` begins with, its closing tag included.
+/// The length of the raw block at the start of `text`, including its closing tag.
 fn raw_end(text: &str) -> usize {
     let mut rest = &text[tag_end(text)..];
     while let Some(at) = rest.find("{%") {
@@ -77,10 +77,10 @@ fn raw_end(text: &str) -> usize {
     text.len()
 }
 
-/// What follows the tag that `inner` is inside of, if its word is `endraw`.
+/// The text after the tag whose content starts `inner`, if it is an `endraw` tag.
 fn after_endraw(inner: &str) -> Option<&str> {
-    let word = inner.strip_prefix(['-', '+']).unwrap_or(inner).trim_start();
-    let end = word.strip_prefix("endraw")?.trim_start();
+    let content = inner.strip_prefix(['-', '+']).unwrap_or(inner).trim_start();
+    let end = content.strip_prefix("endraw")?.trim_start();
     end.strip_prefix(['-', '+']).unwrap_or(end).strip_prefix("%}")
 }
 
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_megabyte_of_tags_takes_no_time() {
+    fn a_megabyte_of_tags_takes_less_than_two_seconds() {
         const CAP: usize = 1 << 20;
         let started = Instant::now();
         for (start, repeated) in [

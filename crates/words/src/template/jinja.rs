@@ -1,6 +1,7 @@
-//! The template engine, set up as transformers sets up Jinja.
+//! The template engine, configured as transformers configures Jinja.
 //!
-//! Nothing here bounds memory, stack or time: it must only run in the worker.
+//! It may only run in the worker, because nothing here bounds memory, stack or
+//! time.
 
 use std::fmt;
 use std::io;
@@ -11,29 +12,29 @@ use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value, es
 
 use super::generation::replace_generation_tags;
 use super::json::{float, tojson};
-use super::protocol::{Answer, Job};
+use super::protocol::{RenderAnswer, RenderJob};
 use super::strftime::strftime;
 
-const NAME: &str = "chat";
+const TEMPLATE_NAME: &str = "chat";
 
-/// Characters of the engine's own error texts that are passed on: they may
+/// The maximum number of characters of an engine error that is passed on: it may
 /// quote whole values.
 const DETAIL_CHARS: usize = 300;
 
 /// A compiled template.
-pub struct Compiled {
+pub struct CompiledTemplate {
     source: String,
     environment: Environment<'static>,
 }
 
-impl Compiled {
-    /// Compiles a template; the error is its [`Answer`].
-    pub fn new(source: &str) -> Result<Compiled, Answer> {
+impl CompiledTemplate {
+    /// Compiles a template. The error is the answer to send.
+    pub fn new(source: &str) -> Result<CompiledTemplate, RenderAnswer> {
         let mut environment = environment();
         environment
-            .add_template_owned(NAME, replace_generation_tags(&with_newlines(source)))
-            .map_err(|error| Answer::Failed(describe("cannot be compiled", &error)))?;
-        Ok(Compiled { source: source.to_owned(), environment })
+            .add_template_owned(TEMPLATE_NAME, replace_generation_tags(&with_newlines(source)))
+            .map_err(|error| RenderAnswer::Failed(describe("cannot be compiled", &error)))?;
+        Ok(CompiledTemplate { source: source.to_owned(), environment })
     }
 
     /// Whether this is the compiled form of `source`.
@@ -41,34 +42,37 @@ impl Compiled {
         self.source == source
     }
 
-    /// Renders with the job's variables.
-    pub fn render(&mut self, job: &Job) -> Answer {
+    /// Renders the template with the job's variables.
+    pub fn render(&mut self, job: &RenderJob) -> RenderAnswer {
         let now = job.unix_seconds;
         self.environment.add_function("strftime_now", move |format: &str| {
             strftime(format, now)
                 .map_err(|sentence| minijinja::Error::new(ErrorKind::InvalidOperation, sentence))
         });
-        let template = self.environment.get_template(NAME).expect("the template was added on construction");
-        let mut output = Capped { bytes: Vec::new(), cap: job.output_bytes };
+        let template =
+            self.environment.get_template(TEMPLATE_NAME).expect("the template was added on construction");
+        let mut output = CappedOutput { bytes: Vec::new(), cap: job.output_bytes };
         let context = Value::from(Serde(&job.variables));
         let result = template.render_captured_to(context, &mut output).map(drop);
         match result {
-            Ok(()) => Answer::Text(String::from_utf8(output.bytes).expect("the engine writes only UTF-8")),
+            Ok(()) => {
+                RenderAnswer::Text(String::from_utf8(output.bytes).expect("the engine writes only UTF-8"))
+            }
             Err(error) => answer(&error, job.output_bytes),
         }
     }
 }
 
-/// The source with every line end as `\n`, which Jinja does first.
+/// Converts all line ends to `\n`, as Jinja does first.
 fn with_newlines(source: &str) -> String {
     source.replace("\r\n", "\n").replace('\r', "\n")
 }
 
-/// Jinja as transformers makes it: `trim_blocks`, `lstrip_blocks`, Python's
-/// methods, its own `tojson`, `raise_exception` and (per job) `strftime_now`.
+/// Jinja as in transformers: `trim_blocks`, `lstrip_blocks`, Python's methods, its
+/// own `tojson`, `raise_exception` and (per job) `strftime_now`.
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
-    // Otherwise errors say less in release builds than in debug builds.
+    // Without it, errors have less detail in release builds than in debug builds.
     environment.set_debug(true);
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
@@ -81,7 +85,7 @@ fn environment() -> Environment<'static> {
         }
         _ => escape_formatter(output, state, value),
     });
-    // Where the engine's own differ from Jinja's.
+    // The engine's own tests and filters of these names differ from Jinja's.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     environment.add_test("sequence", |value: &Value| is_sequence(value));
     environment.add_filter("length", length);
@@ -94,14 +98,14 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Whether Python has a length and items for it. The engine's lists turn lazy
-/// when sliced or added, so those count too.
+/// Whether the value has a length and items in Python. The engine's lists become
+/// lazy iterables when sliced or added, so these count too.
 fn is_sequence(value: &Value) -> bool {
     use ValueKind::{Iterable, Map, Seq, String, Undefined};
     matches!(value.kind(), Iterable | Map | Seq | String | Undefined)
 }
 
-/// The length; that of an undefined value is 0.
+/// The length of a value; an undefined value has length 0.
 fn length(value: &Value) -> Result<usize, minijinja::Error> {
     match value.len() {
         Some(length) => Ok(length),
@@ -113,7 +117,7 @@ fn length(value: &Value) -> Result<usize, minijinja::Error> {
     }
 }
 
-/// The message of `raise_exception`, on its way through the engine's errors.
+/// The message of `raise_exception`, as a source of the engine's error.
 #[derive(Debug)]
 struct Raised(String);
 
@@ -125,13 +129,13 @@ impl fmt::Display for Raised {
 
 impl std::error::Error for Raised {}
 
-/// Where the output goes: an error beyond the cap.
-struct Capped {
+/// An output buffer that fails beyond its limit.
+struct CappedOutput {
     bytes: Vec<u8>,
     cap: usize,
 }
 
-impl io::Write for Capped {
+impl io::Write for CappedOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() > self.cap - self.bytes.len() {
             return Err(io::Error::other("too much output"));
@@ -145,17 +149,17 @@ impl io::Write for Capped {
     }
 }
 
-fn answer(error: &minijinja::Error, output_bytes: usize) -> Answer {
+fn answer(error: &minijinja::Error, output_bytes: usize) -> RenderAnswer {
     let mut source = Some(error as &dyn std::error::Error);
     while let Some(cause) = source {
         if let Some(Raised(message)) = cause.downcast_ref() {
-            return Answer::Raised(message.clone());
+            return RenderAnswer::Raised(message.clone());
         }
         source = cause.source();
     }
     match error.kind() {
-        ErrorKind::WriteFailure => Answer::Failed(format!("writes more than {output_bytes} bytes")),
-        _ => Answer::Failed(describe("failed", error)),
+        ErrorKind::WriteFailure => RenderAnswer::Failed(format!("writes more than {output_bytes} bytes")),
+        _ => RenderAnswer::Failed(describe("failed", error)),
     }
 }
 

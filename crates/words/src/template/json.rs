@@ -1,15 +1,15 @@
-//! The `tojson` filter, equal to Python's `json.dumps` byte for byte.
+//! The `tojson` filter; its output equals that of Python's `json.dumps`.
 
 use std::fmt::Write as _;
 
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
-/// Nesting that `tojson` follows; Python gives up at about 1,000.
-const DEPTH_MAX: usize = 500;
+/// The maximum nesting of a value; Python fails at about 1,000.
+const MAX_JSON_DEPTH: usize = 500;
 
 /// `value | tojson(ensure_ascii, indent, separators, sort_keys)` with the
-/// defaults of transformers: UTF-8 stays as it is, nothing is escaped for HTML.
+/// defaults of transformers: UTF-8 remains unchanged, nothing is escaped for HTML.
 pub fn tojson(value: &Value, positional: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
     let argument = |index: usize, name: &str| match positional.get(index) {
         Some(value) => Ok(value.clone()),
@@ -23,7 +23,7 @@ pub fn tojson(value: &Value, positional: Rest<Value>, named: Kwargs) -> Result<V
     if positional.len() > 4 {
         return Err(Error::from(ErrorKind::TooManyArguments));
     }
-    let mut writer = Writer {
+    let mut writer = JsonWriter {
         out: String::new(),
         ascii: ensure_ascii.is_true(),
         sorted: sort_keys.is_true(),
@@ -39,10 +39,10 @@ fn invalid(sentence: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, sentence.into())
 }
 
-/// What one level is indented by: a number of spaces or a string; `None` keeps
-/// everything on one line.
+/// The indentation per level, given as a number of spaces or a string; `None` means
+/// a single line.
 fn indent_of(value: &Value) -> Result<Option<String>, Error> {
-    const SPACES_MAX: usize = 64;
+    const MAX_SPACES: usize = 64;
     if value.is_none() || value.is_undefined() {
         return Ok(None);
     }
@@ -54,12 +54,12 @@ fn indent_of(value: &Value) -> Result<Option<String>, Error> {
     }
     let spaces = value.as_i64().ok_or_else(|| invalid("tojson: indent must be a number or a string"))?;
     match usize::try_from(spaces.max(0)) {
-        Ok(spaces) if spaces <= SPACES_MAX => Ok(Some(" ".repeat(spaces))),
-        _ => Err(invalid(format!("tojson: indent is {spaces}, the most is {SPACES_MAX}"))),
+        Ok(spaces) if spaces <= MAX_SPACES => Ok(Some(" ".repeat(spaces))),
+        _ => Err(invalid(format!("tojson: indent is {spaces}, the maximum is {MAX_SPACES}"))),
     }
 }
 
-/// The texts between items and after keys.
+/// The separators between items and after keys.
 fn separators_of(value: &Value, indented: bool) -> Result<[String; 2], Error> {
     if value.is_none() || value.is_undefined() {
         return Ok([if indented { "," } else { ", " }.to_owned(), ": ".to_owned()]);
@@ -74,7 +74,7 @@ fn separators_of(value: &Value, indented: bool) -> Result<[String; 2], Error> {
     }
 }
 
-struct Writer {
+struct JsonWriter {
     out: String,
     ascii: bool,
     sorted: bool,
@@ -83,7 +83,7 @@ struct Writer {
     depth: usize,
 }
 
-impl Writer {
+impl JsonWriter {
     fn value(&mut self, value: &Value) -> Result<(), Error> {
         match value.kind() {
             ValueKind::None => self.out.push_str("null"),
@@ -127,8 +127,8 @@ impl Writer {
     fn open(&mut self, bracket: char) -> Result<(), Error> {
         self.out.push(bracket);
         self.depth += 1;
-        if self.depth > DEPTH_MAX {
-            return Err(invalid(format!("tojson: the value nests deeper than {DEPTH_MAX}")));
+        if self.depth > MAX_JSON_DEPTH {
+            return Err(invalid(format!("tojson: the value nests deeper than {MAX_JSON_DEPTH}")));
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ impl Writer {
                 '\u{8}' => self.out.push_str("\\b"),
                 '\u{c}' => self.out.push_str("\\f"),
                 '\0'..='\u{1f}' => self.escape(c),
-                // Marks of user text live here (see `mark`): escaped they would be lost.
+                // Marks of user text (see `mark`) would be lost if escaped.
                 '\u{f0000}'.. if self.ascii => {
                     return Err(invalid(format!("tojson: U+{:X} cannot be escaped to ASCII", u32::from(c))));
                 }
@@ -186,7 +186,7 @@ impl Writer {
     }
 }
 
-/// A key as Python turns it into a string.
+/// A key as the string that Python writes.
 fn key_text(key: &Value) -> Result<String, Error> {
     match key.kind() {
         ValueKind::String => Ok(key.as_str().unwrap_or_default().to_owned()),
@@ -197,7 +197,7 @@ fn key_text(key: &Value) -> Result<String, Error> {
     }
 }
 
-/// A number as Python's `json` writes it.
+/// Writes a number as Python's `json` module does.
 fn number(value: &Value) -> Result<String, Error> {
     if value.is_integer() {
         return Ok(value.to_string());
@@ -210,8 +210,8 @@ fn number(value: &Value) -> Result<String, Error> {
     })
 }
 
-/// Python's `repr` of a float: shortest digits, an exponent below 1e-4 and from
-/// 1e16 on.
+/// Python's `repr` of a float: shortest digits, with an exponent below 1e-4 and
+/// from 1e16 on.
 pub fn float(x: f64) -> String {
     if !x.is_finite() {
         return x.to_string().to_lowercase();

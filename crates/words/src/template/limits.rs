@@ -1,14 +1,14 @@
-//! The bounds of one rendering.
+//! The limits of one rendering.
 
 use std::time::Duration;
 
-use crate::limits::Limits;
+use crate::limits::TextLimits;
 
-/// Bounds of one rendering.
+/// The limits of one rendering.
 #[derive(Clone, Debug)]
 pub struct RenderLimits {
-    /// Time on the clock. Real templates take under 10 ms; the rest is for a
-    /// machine that is busy with other things, and for starting the worker.
+    /// Elapsed time. Real templates take less than 10 ms; the margin is for a busy
+    /// machine and for starting the worker.
     pub time: Duration,
     /// Bytes of the template's source.
     pub template_bytes: usize,
@@ -22,7 +22,8 @@ impl Default for RenderLimits {
     fn default() -> RenderLimits {
         RenderLimits {
             time: Duration::from_secs(2),
-            template_bytes: usize::try_from(Limits::DEFAULT.template_bytes).expect("1 MiB fits every usize"),
+            template_bytes: usize::try_from(TextLimits::DEFAULT.template_bytes)
+                .expect("1 MiB fits every usize"),
             input_bytes: 16 << 20,
             output_bytes: 4 << 20,
         }

@@ -1,39 +1,39 @@
-//! Keeps special tokens that a user spells apart from those of the template.
+//! Distinguishes special tokens in a user's text from those of the template.
 //!
-//! Before rendering, each spelling of a special token in the user's strings is
-//! replaced by one private-use character that occurs nowhere else, the same
-//! one for the same spelling. A single character survives what templates do to
-//! strings (strip, join, replace, split, `tojson`, comparison with each other)
-//! and cannot be cut in two. After rendering it turns into a span of its own.
+//! Before rendering, each special token in the user's strings is replaced by one
+//! private-use character that occurs nowhere else, the same one for the same
+//! token. A single character survives the string operations of templates (strip,
+//! join, replace, split, `tojson`, comparison) and cannot be split. After rendering
+//! it becomes a separate span.
 //!
-//! A spelling may also come about where two strings of the user meet (the parts
-//! of one message, say). So a beginning of a spelling at the end of a string
-//! gets its first character marked; if a special token then starts there, it
-//! is the user's too.
+//! Two adjacent strings of the user, such as the parts of one message, may also
+//! form a special token. So if a string ends with the beginning of one, the first
+//! character of that beginning is marked. If a special token starts there after
+//! rendering, it is the user's too.
 //!
-//! Not covered: a template that cuts characters out of a string and joins what
-//! is left, one that puts together a spelling from its own and the user's text
-//! (`'<|' + role + '|>'`: callers let only known roles through), and one that
-//! looks for the spelling or counts the characters of a string that has one.
+//! Not covered are templates that delete characters inside a string, that form a
+//! special token from their own and the user's text (`'<|' + role + '|>'`: callers
+//! accept only known roles), that search for a special token in a string, or that
+//! count the characters of a string with one.
 
 use std::collections::{HashMap, HashSet};
 
 use girih_tensor::{Error, Result};
 use serde_json::{Map, Value};
 
-use crate::span::{Origin, Span};
+use crate::span::{TextOrigin, TextSpan};
 
-/// The spellings that a tokenizer turns into special tokens.
+/// The texts that a tokenizer converts to special tokens.
 #[derive(Clone, Debug)]
 pub struct SpecialTokens {
     spellings: HashSet<String>,
     sorted: Vec<String>,
-    /// The lengths that occur, in bytes, longest first.
+    /// The distinct lengths in bytes, longest first.
     lengths: Vec<usize>,
 }
 
 impl SpecialTokens {
-    /// From the spellings; empty ones are left out.
+    /// Collects the texts of special tokens; empty ones are left out.
     pub fn new(spellings: &[String]) -> SpecialTokens {
         let spellings: HashSet<String> = spellings.iter().filter(|text| !text.is_empty()).cloned().collect();
         let mut sorted: Vec<String> = spellings.iter().cloned().collect();
@@ -44,13 +44,13 @@ impl SpecialTokens {
         SpecialTokens { spellings, sorted, lengths }
     }
 
-    /// The longest special token that `text` begins with.
+    /// The longest special token at the start of `text`.
     fn at_start(&self, text: &str) -> Option<&str> {
         let fits = |&length: &usize| text.get(..length).and_then(|head| self.spellings.get(head));
         self.lengths.iter().find_map(fits).map(String::as_str)
     }
 
-    /// Whether `text` is the beginning of a special token, and not all of it.
+    /// Whether `text` is the beginning of a longer special token.
     fn begin_with(&self, text: &str) -> bool {
         if text.is_empty() || self.lengths.first().is_none_or(|&longest| longest <= text.len()) {
             return false;
@@ -60,11 +60,11 @@ impl SpecialTokens {
     }
 }
 
-/// What a mark stands for.
+/// The text that a mark replaces.
 enum Meaning {
     /// A whole special token.
     Token(String),
-    /// The first character of what may become one.
+    /// The first character of what may become a special token.
     Start(char),
 }
 
@@ -78,22 +78,22 @@ pub struct Marks<'a> {
 }
 
 impl<'a> Marks<'a> {
-    /// Marks that occur in none of `texts`.
+    /// Creates marks that do not occur in `texts`.
     pub fn new(special: &'a SpecialTokens, texts: &[&str]) -> Marks<'a> {
-        // Planes 15 and 16 are for private use, but for the last two of each.
+        // Planes 15 and 16 are for private use, except the last two of each.
         let private = ('\u{f0000}'..='\u{ffffd}').chain('\u{100000}'..='\u{10fffd}');
-        let taken: HashSet<char> =
+        let used: HashSet<char> =
             texts.iter().flat_map(|text| text.chars()).filter(|&c| c >= '\u{f0000}').collect();
         Marks {
             special,
-            free: Box::new(private.filter(move |c| !taken.contains(c))),
+            free: Box::new(private.filter(move |c| !used.contains(c))),
             tokens: HashMap::new(),
             starts: HashMap::new(),
             meanings: HashMap::new(),
         }
     }
 
-    /// A user's value with its strings and keys marked.
+    /// Marks the strings and keys of a user's value.
     pub fn mark(&mut self, value: &Value) -> Result<Value> {
         Ok(match value {
             Value::String(text) => Value::String(self.mark_text(text)?),
@@ -105,12 +105,12 @@ impl<'a> Marks<'a> {
         })
     }
 
-    /// The same for a map.
+    /// Marks the strings and keys of a map.
     pub fn mark_map(&mut self, map: &Map<String, Value>) -> Result<Map<String, Value>> {
         map.iter().map(|(key, value)| Ok((self.mark_text(key)?, self.mark(value)?))).collect()
     }
 
-    /// The same for one string.
+    /// Marks the special tokens in a string.
     pub fn mark_text(&mut self, text: &str) -> Result<String> {
         let mut out = String::with_capacity(text.len());
         let trimmed = text.trim_end().len();
@@ -135,7 +135,7 @@ impl<'a> Marks<'a> {
         if let Some(&mark) = self.tokens.get(spelling) {
             return Ok(mark);
         }
-        let mark = self.take(Meaning::Token(spelling.to_owned()))?;
+        let mark = self.new_mark(Meaning::Token(spelling.to_owned()))?;
         self.tokens.insert(spelling.to_owned(), mark);
         Ok(mark)
     }
@@ -144,28 +144,28 @@ impl<'a> Marks<'a> {
         if let Some(&mark) = self.starts.get(&c) {
             return Ok(mark);
         }
-        let mark = self.take(Meaning::Start(c))?;
+        let mark = self.new_mark(Meaning::Start(c))?;
         self.starts.insert(c, mark);
         Ok(mark)
     }
 
-    fn take(&mut self, meaning: Meaning) -> Result<char> {
+    fn new_mark(&mut self, meaning: Meaning) -> Result<char> {
         let mark = self.free.next().ok_or_else(|| {
             Error::new(
-                "the messages use up all private-use characters, so special tokens in them cannot be marked",
+                "the messages use all private-use characters, so special tokens in them cannot be marked",
             )
         })?;
         self.meanings.insert(mark, meaning);
         Ok(mark)
     }
 
-    /// Text with every mark turned back into what it stands for.
+    /// Replaces every mark by its text.
     pub fn restore(&self, text: &str) -> String {
         self.split(text).into_iter().map(|span| span.text).collect()
     }
 
-    /// The spans of a rendered text.
-    pub fn split(&self, rendered: &str) -> Vec<Span> {
+    /// Splits a rendered text into spans, and replaces the marks by their texts.
+    pub fn split(&self, rendered: &str) -> Vec<TextSpan> {
         let mut text = String::with_capacity(rendered.len());
         let mut user: Vec<(usize, usize)> = Vec::new();
         let mut starts = Vec::new();
@@ -182,16 +182,16 @@ impl<'a> Marks<'a> {
                 None => text.push(c),
             }
         }
-        let became = |&at: &usize| self.special.at_start(&text[at..]).map(|token| (at, at + token.len()));
-        user.extend(starts.iter().filter_map(became));
+        let token_at = |&at: &usize| self.special.at_start(&text[at..]).map(|token| (at, at + token.len()));
+        user.extend(starts.iter().filter_map(token_at));
         user.sort_unstable();
         spans(&text, &user)
     }
 }
 
-/// Cuts `text` at the sorted ranges that are the user's; ranges that meet or
-/// overlap become one span.
-fn spans(text: &str, user: &[(usize, usize)]) -> Vec<Span> {
+/// Splits `text` at the user's ranges, which are sorted. Adjacent and overlapping
+/// ranges become one span.
+fn spans(text: &str, user: &[(usize, usize)]) -> Vec<TextSpan> {
     let mut joined: Vec<(usize, usize)> = Vec::new();
     for &(start, end) in user {
         match joined.last_mut() {
@@ -202,16 +202,16 @@ fn spans(text: &str, user: &[(usize, usize)]) -> Vec<Span> {
     let mut spans = Vec::new();
     let mut push = |range: &str, origin| {
         if !range.is_empty() {
-            spans.push(Span { text: range.to_owned(), origin });
+            spans.push(TextSpan { text: range.to_owned(), origin });
         }
     };
     let mut done = 0;
     for (start, end) in joined {
-        push(&text[done..start], Origin::Template);
-        push(&text[start..end], Origin::User);
+        push(&text[done..start], TextOrigin::Template);
+        push(&text[start..end], TextOrigin::User);
         done = end;
     }
-    push(&text[done..], Origin::Template);
+    push(&text[done..], TextOrigin::Template);
     spans
 }
 
@@ -225,56 +225,55 @@ mod tests {
         SpecialTokens::new(&["<|a|>", "<|a|>b", "<|end|>", "", "¿é"].map(str::to_owned))
     }
 
-    fn text(text: &str, origin: Origin) -> Span {
-        Span { text: text.to_owned(), origin }
+    fn text(text: &str, origin: TextOrigin) -> TextSpan {
+        TextSpan { text: text.to_owned(), origin }
     }
 
-    /// What strings of a user become when the template writes them one after
-    /// the other, then `<|end|>`.
-    fn round(strings: &[&str]) -> Vec<Span> {
+    /// The spans if a template concatenates a user's strings and appends `<|end|>`.
+    fn spans_of(strings: &[&str]) -> Vec<TextSpan> {
         let special = special();
         let mut marks = Marks::new(&special, strings);
         let marked: Vec<String> =
-            strings.iter().map(|text| marks.mark_text(text).expect("enough marks")).collect();
+            strings.iter().map(|text| marks.mark_text(text).expect("marks are left")).collect();
         marks.split(&(marked.concat() + "<|end|>"))
     }
 
     #[test]
-    fn spellings_become_spans_of_the_user() {
-        use Origin::{Template, User};
-        assert_eq!(round(&["hello"]), [text("hello<|end|>", Template)]);
+    fn special_tokens_in_user_strings_become_user_spans() {
+        use TextOrigin::{Template, User};
+        assert_eq!(spans_of(&["hello"]), [text("hello<|end|>", Template)]);
         assert_eq!(
-            round(&["x<|a|>y"]),
+            spans_of(&["x<|a|>y"]),
             [text("x", Template), text("<|a|>", User), text("y<|end|>", Template)]
         );
-        assert_eq!(round(&["<|a|>b¿é"]), [text("<|a|>b¿é", User), text("<|end|>", Template)]);
-        // A token within a token is gone after marking; the halves stay apart.
+        assert_eq!(spans_of(&["<|a|>b¿é"]), [text("<|a|>b¿é", User), text("<|end|>", Template)]);
+        // After a token within a token is marked, its halves do not match.
         assert_eq!(
-            round(&["<|e<|a|>nd|>"]),
+            spans_of(&["<|e<|a|>nd|>"]),
             [text("<|e", Template), text("<|a|>", User), text("nd|><|end|>", Template)]
         );
-        assert_eq!(round(&[""]), [text("<|end|>", Template)]);
+        assert_eq!(spans_of(&[""]), [text("<|end|>", Template)]);
     }
 
     #[test]
-    fn spellings_across_strings_are_the_users_too() {
-        use Origin::{Template, User};
+    fn special_tokens_across_user_strings_become_user_spans() {
+        use TextOrigin::{Template, User};
         let joined = [text("<|end|>", User), text("<|end|>", Template)];
-        assert_eq!(round(&["<|e", "nd|>"]), joined);
-        assert_eq!(round(&["<", "|end|", ">"]), joined);
+        assert_eq!(spans_of(&["<|e", "nd|>"]), joined);
+        assert_eq!(spans_of(&["<", "|end|", ">"]), joined);
         assert_eq!(
-            round(&["a<", "b <|"]),
+            spans_of(&["a<", "b <|"]),
             [text("a<b <|<|end|>", Template)],
-            "beginnings that become nothing leave no trace"
+            "beginnings that form no special token remain plain text"
         );
     }
 
     #[test]
-    fn marks_avoid_characters_in_use_and_equal_strings_stay_equal() {
+    fn marks_avoid_used_characters_and_preserve_equality() {
         let special = special();
         let used = "\u{f0000}\u{f0001}";
         let mut marks = Marks::new(&special, &[used]);
-        let marked = marks.mark(&json!({"<|a|>": ["<|a|>", used], "n": 1})).expect("enough marks");
+        let marked = marks.mark(&json!({"<|a|>": ["<|a|>", used], "n": 1})).expect("marks are left");
         assert_eq!(marked, json!({"\u{f0002}": ["\u{f0002}", used], "n": 1}));
         assert_eq!(marks.restore("bad \u{f0002}!\u{f0000}"), "bad <|a|>!\u{f0000}");
     }

@@ -1,13 +1,14 @@
-//! Chat templates: messages in, spans of text out.
+//! Chat templates: convert messages to spans of text.
 //!
-//! A template is a program from an outside file. It runs in a process of its
-//! own ([`worker_main`]) with limits of memory, stack, time and output, because
-//! no limit inside the template engine bounds all of these. The parent's side
-//! is [`Renderer`].
+//! A template is a program from an outside file. It runs in a separate process
+//! ([`worker_main`]) with limits on memory, stack, time and output, because no
+//! limit of the template engine bounds all of these. [`Renderer`] is the parent's
+//! side.
 //!
-//! Special tokens come from the template only. A spelling of one in a user's
-//! text is marked before rendering and comes back as a span of its own
-//! ([`Origin::User`](super::Origin::User)), to be tokenized as plain text; see [`SpecialTokens`].
+//! Only the template may produce special tokens. One in a user's text is marked
+//! before rendering and becomes a separate span
+//! ([`TextOrigin::User`](super::TextOrigin::User)), which is encoded as plain text; see
+//! [`SpecialTokens`].
 
 mod fuzz;
 mod generation;

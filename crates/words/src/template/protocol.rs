@@ -1,32 +1,33 @@
-//! What the renderer and its worker say to each other: frames of a length
-//! (4 bytes, little-endian) and JSON.
+//! The messages between the renderer and its worker: frames of a length (4 bytes,
+//! little-endian) and JSON.
 
 use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// One template to render.
+/// A template to render.
 #[derive(Serialize, Deserialize)]
-pub struct Job {
+pub struct RenderJob {
     /// The template's source.
     pub template: String,
-    /// The variables that it sees.
+    /// The template's variables.
     pub variables: Map<String, Value>,
-    /// The time that `strftime_now` tells, in seconds since 1970.
+    /// The time of `strftime_now`, in seconds since 1970.
     pub unix_seconds: i64,
-    /// Bytes of output from which on the job fails.
+    /// The maximum bytes of output; the job fails beyond it.
     pub output_bytes: usize,
 }
 
-/// What became of a job.
+/// The result of a job.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum RenderAnswer {
     /// The output.
     Text(String),
     /// The template called `raise_exception` with this message.
     Raised(String),
-    /// It failed otherwise; a clause without its subject ("failed in line 3: ...").
+    /// Any other failure, as the rest of a sentence that begins with "the chat
+    /// template" ("failed in line 3: ...").
     Failed(String),
 }
 
@@ -48,9 +49,9 @@ pub fn read_frame(from: &mut impl Read, cap: usize) -> io::Result<Option<Vec<u8>
     let header: [u8; 4] = header.try_into().map_err(|_| io::ErrorKind::UnexpectedEof)?;
     let length = u32::from_le_bytes(header) as usize;
     if length > cap {
-        return Err(io::Error::other(format!("a frame of {length} bytes, the most is {cap}")));
+        return Err(io::Error::other(format!("a frame of {length} bytes, the maximum is {cap}")));
     }
-    // Grows with what arrives, so that a length alone allocates nothing.
+    // The buffer grows with the bytes read, so a false length allocates nothing.
     let mut body = Vec::new();
     from.take(length as u64).read_to_end(&mut body)?;
     if body.len() < length {
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_back_and_bad_ones_are_refused() {
+    fn frames_are_read_back_and_bad_ones_refused() {
         let mut stream = Vec::new();
         write_frame(&mut stream, b"one").expect("a Vec takes all bytes");
         write_frame(&mut stream, b"").expect("a Vec takes all bytes");

@@ -1,5 +1,5 @@
-//! The parent's side: starts workers, sends them jobs, ends those that run too
-//! long, and says in one sentence what went wrong.
+//! The parent's side: starts workers, sends them jobs, stops those that run too
+//! long, and reports errors.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -14,20 +14,20 @@ use girih_tensor::{Error, Result};
 
 use super::limits::RenderLimits;
 use super::mark::Marks;
-use super::protocol::{Answer, read_frame, write_frame};
+use super::protocol::{RenderAnswer, read_frame, write_frame};
 use super::request::{RenderRequest, job};
-use super::worker::{MEMORY_BYTES, STACK_BYTES};
-use crate::span::Span;
+use super::worker::{WORKER_MEMORY_BYTES, WORKER_STACK_BYTES};
+use crate::span::TextSpan;
 
-/// Jobs that one worker answers before a new one takes its place: bounds what
-/// a template may leave behind in it.
+/// The number of jobs per worker before a new one replaces it, which bounds the
+/// state that templates may leave behind.
 const JOBS_PER_WORKER: u32 = 256;
 
-/// Bytes of a worker's dying words that are looked at.
-const LAST_WORDS_BYTES: u64 = 4096;
+/// The maximum bytes read from the stderr of a worker that has ended.
+const MAX_STDERR_BYTES: u64 = 4096;
 
-/// Renders chat templates in a worker process, started when first needed and
-/// kept for the requests that follow.
+/// Renders chat templates in a worker process, which is started for the first
+/// request and reused.
 pub struct Renderer {
     program: PathBuf,
     arguments: Vec<OsString>,
@@ -36,7 +36,7 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    /// A renderer whose workers are `program arguments..`, which must call
+    /// Creates a renderer. Its workers run `program arguments..`, which must call
     /// [`worker_main`](super::worker_main).
     pub fn new(program: PathBuf, arguments: Vec<OsString>, limits: RenderLimits) -> Renderer {
         Renderer { program, arguments, limits, worker: None }
@@ -45,23 +45,23 @@ impl Renderer {
     /// Renders one conversation.
     ///
     /// # Errors
-    /// The template's own refusal (`raise_exception`), its faults, and each
-    /// limit that it breaks. The renderer stays usable after all of them.
-    pub fn render(&mut self, request: &RenderRequest<'_>) -> Result<Vec<Span>> {
+    /// When the template refuses the conversation (`raise_exception`), fails, or
+    /// exceeds a limit. The renderer remains usable.
+    pub fn render(&mut self, request: &RenderRequest<'_>) -> Result<Vec<TextSpan>> {
         let (job, marks) = job(request, &self.limits)?;
         let answer = self.ask(&job)?;
         read_answer(&answer, &marks)
     }
 
-    /// Process id of the worker that is kept warm, if there is one.
+    /// The process id of the idle worker, if there is one.
     pub fn worker_id(&self) -> Option<u32> {
         self.worker.as_ref().map(|worker| worker.child.id())
     }
 
-    /// Sends a job and waits for the answer; a worker that fails is ended.
+    /// Sends a job and waits for the answer. Stops a worker that fails.
     fn ask(&mut self, job: &[u8]) -> Result<Vec<u8>> {
-        let warm = self.worker.take().filter(|worker| worker.jobs_left > 0);
-        let mut worker = match warm.and_then(Worker::if_alive) {
+        let idle = self.worker.take().filter(|worker| worker.jobs_left > 0);
+        let mut worker = match idle.and_then(Worker::if_alive) {
             Some(worker) => worker,
             None => self.start()?,
         };
@@ -76,7 +76,7 @@ impl Renderer {
     }
 
     fn start(&self) -> Result<Worker> {
-        // A string of n bytes takes at most 6 n in JSON, plus its wrapping.
+        // A string of n bytes needs at most 6 n bytes in JSON, plus its wrapping.
         let answer_bytes = self.limits.output_bytes.saturating_mul(6).saturating_add(4096);
         Worker::start(&self.program, &self.arguments, answer_bytes).map_err(|error| {
             Error::new(format!("the chat template's renderer cannot be started: {error}"))
@@ -85,34 +85,37 @@ impl Renderer {
     }
 }
 
-/// The spans of an answer, or its error.
-fn read_answer(answer: &[u8], marks: &Marks<'_>) -> Result<Vec<Span>> {
-    let answer = serde_json::from_slice(answer)
-        .map_err(|error| Error::new(format!("the chat template's renderer answered nonsense: {error}")))?;
+/// Converts an answer to spans or an error.
+fn read_answer(answer: &[u8], marks: &Marks<'_>) -> Result<Vec<TextSpan>> {
+    let answer = serde_json::from_slice(answer).map_err(|error| {
+        Error::new(format!("the chat template's renderer sent an invalid answer: {error}"))
+    })?;
     match answer {
-        Answer::Text(text) => Ok(marks.split(&text)),
-        Answer::Raised(message) => Err(Error::new(format!(
+        RenderAnswer::Text(text) => Ok(marks.split(&text)),
+        RenderAnswer::Raised(message) => Err(Error::new(format!(
             "the chat template refuses the conversation: {}",
             marks.restore(&message)
         ))),
-        Answer::Failed(clause) => Err(Error::new(format!("the chat template {}", marks.restore(&clause)))),
+        RenderAnswer::Failed(clause) => {
+            Err(Error::new(format!("the chat template {}", marks.restore(&clause))))
+        }
     }
 }
 
-/// Why a worker did not answer.
-enum Fault {
+/// The reason why a worker did not answer.
+enum WorkerFault {
     TimedOut,
-    Nonsense(io::Error),
+    InvalidAnswer(io::Error),
     Closed,
 }
 
-/// A running worker process and the thread that talks to it.
+/// A running worker process and the thread that exchanges frames with it.
 struct Worker {
     child: Child,
-    /// `None` only when it is about to end.
+    /// `None` only while the worker is being ended.
     jobs: Option<Sender<Vec<u8>>>,
     answers: Receiver<io::Result<Vec<u8>>>,
-    talker: Option<JoinHandle<()>>,
+    io_thread: Option<JoinHandle<()>>,
     stderr: ChildStderr,
     jobs_left: u32,
 }
@@ -131,9 +134,9 @@ impl Worker {
         let stderr = child.stderr.take().expect("stderr is piped");
         let (jobs, next_job) = mpsc::channel::<Vec<u8>>();
         let (answer, answers) = mpsc::channel();
-        // Both ends of a pipe may block; a thread of its own leaves the caller
-        // free to watch the clock, and ends when the child does.
-        let talker = thread::Builder::new().name("template-talker".to_owned()).spawn(move || {
+        // Writing and reading may block, so a thread does both, and the caller can
+        // enforce the time limit. The thread ends with the child.
+        let io_thread = thread::Builder::new().name("template-io".to_owned()).spawn(move || {
             for job in next_job {
                 let result = write_frame(&mut stdin, &job).and_then(|()| {
                     read_frame(&mut stdout, answer_bytes)?.ok_or(io::ErrorKind::UnexpectedEof.into())
@@ -147,7 +150,7 @@ impl Worker {
             child,
             jobs: Some(jobs),
             answers,
-            talker: Some(talker),
+            io_thread: Some(io_thread),
             stderr,
             jobs_left: JOBS_PER_WORKER,
         })
@@ -157,89 +160,86 @@ impl Worker {
         matches!(self.child.try_wait(), Ok(None)).then_some(self)
     }
 
-    fn ask(&self, job: Vec<u8>, time: Duration) -> Result<Vec<u8>, Fault> {
-        let jobs = self.jobs.as_ref().expect("present until the end");
-        jobs.send(job).map_err(|_| Fault::Closed)?;
+    fn ask(&self, job: Vec<u8>, time: Duration) -> Result<Vec<u8>, WorkerFault> {
+        let jobs = self.jobs.as_ref().expect("present until the worker is ended");
+        jobs.send(job).map_err(|_| WorkerFault::Closed)?;
         match self.answers.recv_timeout(time) {
             Ok(Ok(answer)) => Ok(answer),
-            // The only error that is not of the pipe: a frame over the cap.
-            Ok(Err(error)) if error.kind() == io::ErrorKind::Other => Err(Fault::Nonsense(error)),
-            Err(RecvTimeoutError::Timeout) => Err(Fault::TimedOut),
-            Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => Err(Fault::Closed),
+            // The only error that does not come from the pipe: a frame over the
+            // limit.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::Other => Err(WorkerFault::InvalidAnswer(error)),
+            Err(RecvTimeoutError::Timeout) => Err(WorkerFault::TimedOut),
+            Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => Err(WorkerFault::Closed),
         }
     }
 
-    /// What was wrong with the worker, which ends with this.
-    fn end(mut self, fault: &Fault, limits: &RenderLimits) -> Error {
+    /// Ends the worker and returns the error that describes its failure.
+    fn end(mut self, fault: &WorkerFault, limits: &RenderLimits) -> Error {
         match fault {
-            Fault::TimedOut => {
+            WorkerFault::TimedOut => {
                 let time = limits.time.as_secs_f64();
                 Error::new(format!("the chat template ran longer than {time} s and was stopped"))
             }
-            Fault::Nonsense(error) => {
-                Error::new(format!("the chat template's renderer answered nonsense: {error}"))
+            WorkerFault::InvalidAnswer(error) => {
+                Error::new(format!("the chat template's renderer sent an invalid answer: {error}"))
             }
-            Fault::Closed => match self.last_status() {
-                Ok(status) => self.epitaph(status),
+            WorkerFault::Closed => match self.last_status() {
+                Ok(status) => self.exit_error(status),
                 Err(error) => Error::new(format!("the chat template's renderer was lost: {error}")),
             },
         }
     }
 
-    /// The status of a worker that closed its pipes. It is about to end by
-    /// itself, which tells more than a kill; one that does not is killed.
+    /// The exit status of a worker that closed its pipes. Its own exit status
+    /// tells more than that of a kill, so it is killed only if it does not exit.
     fn last_status(&mut self) -> io::Result<ExitStatus> {
-        const STEP: Duration = Duration::from_millis(5);
+        const POLL_INTERVAL: Duration = Duration::from_millis(5);
         self.jobs = None;
         for _ in 0..200 {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
-            thread::sleep(STEP);
+            thread::sleep(POLL_INTERVAL);
         }
         self.child.kill()?;
         self.child.wait()
     }
 
-    /// Why a worker died, from its status and its last words. The words are
-    /// those of Rust's runtime.
-    fn epitaph(&mut self, status: ExitStatus) -> Error {
-        let mut words = Vec::new();
-        // An unreadable pipe leaves no words; the status still speaks.
-        let _ = self.stderr.by_ref().take(LAST_WORDS_BYTES).read_to_end(&mut words);
-        let words = String::from_utf8_lossy(&words);
-        if words.contains("has overflowed its stack") {
-            let stack = STACK_BYTES >> 20;
-            return Error::new(format!(
-                "the chat template nests too deeply: it used up a stack of {stack} MiB"
-            ));
+    /// Describes why a worker ended, from its exit status and its stderr. The
+    /// matched texts are those of Rust's runtime.
+    fn exit_error(&mut self, status: ExitStatus) -> Error {
+        let mut stderr = Vec::new();
+        // If the pipe cannot be read, the status remains.
+        let _ = self.stderr.by_ref().take(MAX_STDERR_BYTES).read_to_end(&mut stderr);
+        let stderr = String::from_utf8_lossy(&stderr);
+        if stderr.contains("has overflowed its stack") {
+            let stack = WORKER_STACK_BYTES >> 20;
+            return Error::new(format!("the chat template nests too deeply: its stack exceeded {stack} MiB"));
         }
-        if words.contains("memory allocation of") {
-            let memory = MEMORY_BYTES >> 20;
-            return Error::new(format!("the chat template asked for more than {memory} MiB of memory"));
+        if stderr.contains("memory allocation of") {
+            let memory = WORKER_MEMORY_BYTES >> 20;
+            return Error::new(format!("the chat template needed more than {memory} MiB of memory"));
         }
         match status.signal() {
-            Some(signal) => Error::new(format!("the chat template's renderer died of signal {signal}")),
+            Some(signal) => Error::new(format!("the chat template's renderer was killed by signal {signal}")),
             None => {
-                let words = words.lines().next().unwrap_or_default();
-                Error::new(format!(
-                    "the chat template's renderer stopped without an answer ({status}) {words}"
-                ))
+                let line = stderr.lines().next().unwrap_or_default();
+                Error::new(format!("the chat template's renderer exited without an answer ({status}) {line}"))
             }
         }
     }
 }
 
 impl Drop for Worker {
-    /// Ends the process, reaps it, and joins the thread that talked to it.
+    /// Kills the process, reaps it, and joins its thread.
     fn drop(&mut self) {
         self.jobs = None;
-        // Both fail only if the child is gone already.
+        // Both fail only if the child has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if let Some(talker) = self.talker.take() {
-            // The thread only moves bytes; had it panicked, its channel told.
-            let _ = talker.join();
+        if let Some(io_thread) = self.io_thread.take() {
+            // A panic of the thread was already reported by its channel.
+            let _ = io_thread.join();
         }
     }
 }

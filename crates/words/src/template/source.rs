@@ -1,4 +1,4 @@
-//! Where a model's chat template stands, and which of several is meant.
+//! Finds a model's chat templates and selects one of several.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -7,7 +7,7 @@ use std::path::Path;
 use girih_tensor::{Error, Result};
 use serde_json::{Map, Value};
 
-use crate::limits::Limits;
+use crate::limits::TextLimits;
 
 /// The special tokens of `tokenizer_config.json` that templates see as
 /// variables (transformers' `special_tokens_map`).
@@ -19,19 +19,19 @@ const TOKEN_VARIABLES: [&str; 7] =
 pub struct ChatTemplate {
     /// Name and source.
     named: Vec<(String, String)>,
-    /// `bos_token`, `eos_token` and so on, as far as the model names them.
+    /// `bos_token`, `eos_token` and so on, if the model defines them.
     pub variables: Map<String, Value>,
 }
 
 impl ChatTemplate {
-    /// One template, from wherever (`tokenizer.chat_template` of a GGUF file).
+    /// One template, such as `tokenizer.chat_template` of a GGUF file.
     pub fn new(source: impl Into<String>, variables: Map<String, Value>) -> ChatTemplate {
         ChatTemplate { named: vec![("default".to_owned(), source.into())], variables }
     }
 
-    /// The template of a Hugging Face folder: `chat_template.jinja`, else
-    /// `chat_template` in `tokenizer_config.json`. `None` if it has neither.
-    pub fn read(folder: &Path, limits: &Limits) -> Result<Option<ChatTemplate>> {
+    /// Reads the template of a Hugging Face folder: `chat_template.jinja`, else
+    /// `chat_template` in `tokenizer_config.json`. `None` if both are missing.
+    pub fn read(folder: &Path, limits: &TextLimits) -> Result<Option<ChatTemplate>> {
         let config = match read_text(&folder.join("tokenizer_config.json"), limits.file.json_bytes)? {
             Some(text) => serde_json::from_str(&text)
                 .map_err(|error| Error::new(format!("is not JSON: {error}")).of("tokenizer_config.json"))?,
@@ -56,8 +56,8 @@ impl ChatTemplate {
         Ok(Some(ChatTemplate { named, variables }))
     }
 
-    /// The source to render with: `tool_use` if the model has one and tools are
-    /// given, else `default`.
+    /// Selects a template: `tool_use` if present and tools are given, else
+    /// `default`.
     pub fn source(&self, tools: Option<&[Value]>) -> Result<&str> {
         let by_name = |wanted: &str| {
             self.named.iter().find(|(name, _)| name == wanted).map(|(_, source)| source.as_str())
@@ -90,7 +90,7 @@ fn named(template: &Value) -> Result<Vec<(String, String)>> {
     })
 }
 
-/// The token variables, whether written as strings or as added tokens.
+/// The token variables, written as strings or as added tokens.
 fn token_variables(config: &Value) -> Map<String, Value> {
     let spelling = |name: &str| {
         let value = config.get(name)?;
@@ -102,8 +102,8 @@ fn token_variables(config: &Value) -> Map<String, Value> {
         .collect()
 }
 
-/// A small text file, if it is there.
-fn read_text(path: &Path, bytes_max: u64) -> Result<Option<String>> {
+/// Reads a text file of at most `max_bytes`; `None` if it does not exist.
+fn read_text(path: &Path, max_bytes: u64) -> Result<Option<String>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let file = match File::open(path) {
         Ok(file) => file,
@@ -111,19 +111,19 @@ fn read_text(path: &Path, bytes_max: u64) -> Result<Option<String>> {
         Err(error) => return Err(Error::new(format!("cannot be opened: {error}")).of(name)),
     };
     let mut text = String::new();
-    file.take(bytes_max + 1)
+    file.take(max_bytes + 1)
         .read_to_string(&mut text)
         .map_err(|error| Error::new(format!("cannot be read as text: {error}")).of(&name))?;
-    if text.len() as u64 > bytes_max {
-        return Err(Error::new(format!("has more than {bytes_max} bytes, the most for such a file")).of(name));
+    if text.len() as u64 > max_bytes {
+        return Err(Error::new(format!("has more than {max_bytes} bytes, the maximum")).of(name));
     }
     Ok(Some(text))
 }
 
-fn check_size(file: &str, thing: &str, bytes: usize, limits: &Limits) -> Result<()> {
+fn check_size(file: &str, thing: &str, bytes: usize, limits: &TextLimits) -> Result<()> {
     if bytes as u64 > limits.template_bytes {
-        let most = limits.template_bytes;
-        return Err(Error::new(format!("{thing} has {bytes} bytes, the most is {most}")).of(file));
+        let max = limits.template_bytes;
+        return Err(Error::new(format!("{thing} has {bytes} bytes, the maximum is {max}")).of(file));
     }
     Ok(())
 }
@@ -134,12 +134,13 @@ mod tests {
 
     use super::*;
 
-    /// A folder with these files, gone when dropped.
-    struct Folder(std::path::PathBuf);
+    /// A temporary folder with files, removed when dropped.
+    struct TempFolder(std::path::PathBuf);
 
-    impl Folder {
-        fn new(name: &str, files: &[(&str, &str)]) -> Folder {
-            let folder = Folder(std::env::temp_dir().join(format!("girih-{name}-{}", std::process::id())));
+    impl TempFolder {
+        fn new(name: &str, files: &[(&str, &str)]) -> TempFolder {
+            let folder =
+                TempFolder(std::env::temp_dir().join(format!("girih-{name}-{}", std::process::id())));
             std::fs::create_dir_all(&folder.0).expect("a writable folder for temporary files");
             for (file, text) in files {
                 std::fs::write(folder.0.join(file), text).expect("a writable file");
@@ -148,11 +149,11 @@ mod tests {
         }
 
         fn read(&self) -> Result<Option<ChatTemplate>> {
-            ChatTemplate::read(&self.0, &Limits { template_bytes: 8, ..Limits::DEFAULT })
+            ChatTemplate::read(&self.0, &TextLimits { template_bytes: 8, ..TextLimits::DEFAULT })
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for TempFolder {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
@@ -164,26 +165,26 @@ mod tests {
     }
 
     #[test]
-    fn the_file_wins_over_the_configuration() {
+    fn the_template_file_has_precedence_over_the_configuration() {
         let config = config(&json!("config"));
         let folder =
-            Folder::new("both", &[("tokenizer_config.json", &config), ("chat_template.jinja", "file")]);
+            TempFolder::new("both", &[("tokenizer_config.json", &config), ("chat_template.jinja", "file")]);
         let template = folder.read().expect("good files").expect("a template");
         assert_eq!(template.source(None).expect("one template"), "file");
         assert_eq!(Value::Object(template.variables), json!({"bos_token": "<s>", "eos_token": "</s>"}));
     }
 
     #[test]
-    fn tools_choose_among_named_templates() {
+    fn tools_select_among_named_templates() {
         let named =
             json!([{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]);
-        let folder = Folder::new("named", &[("tokenizer_config.json", &config(&named))]);
+        let folder = TempFolder::new("named", &[("tokenizer_config.json", &config(&named))]);
         let template = folder.read().expect("a good file").expect("a template");
         assert_eq!(template.source(None).expect("default"), "plain");
         assert_eq!(template.source(Some(&[])).expect("tool_use"), "tools");
 
         let named = json!([{"name": "rag", "template": "x"}]);
-        let folder = Folder::new("rag", &[("tokenizer_config.json", &config(&named))]);
+        let folder = TempFolder::new("rag", &[("tokenizer_config.json", &config(&named))]);
         let template = folder.read().expect("a good file").expect("a template");
         let error = template.source(None).expect_err("no default").to_string();
         assert_eq!(error, "the model's chat templates are named rag; none is 'default'");
@@ -192,7 +193,7 @@ mod tests {
     #[test]
     fn bad_files_are_refused() {
         let error = |name: &str, files: &[(&str, &str)]| {
-            Folder::new(name, files).read().expect_err("bad").to_string()
+            TempFolder::new(name, files).read().expect_err("bad").to_string()
         };
         let config_error = |name: &str, text: &str| error(name, &[("tokenizer_config.json", text)]);
         assert!(config_error("json", "{").starts_with("tokenizer_config.json: is not JSON: "));
@@ -203,12 +204,12 @@ mod tests {
         assert!(config_error("entry", &config(&json!([{"name": "a"}]))).contains("an entry that is not"));
         assert_eq!(
             config_error("long", &config(&json!("123456789"))),
-            "tokenizer_config.json: the chat template 'default' has 9 bytes, the most is 8"
+            "tokenizer_config.json: the chat template 'default' has 9 bytes, the maximum is 8"
         );
         assert_eq!(
             error("file", &[("chat_template.jinja", "123456789")]),
-            "chat_template.jinja: has more than 8 bytes, the most for such a file"
+            "chat_template.jinja: has more than 8 bytes, the maximum"
         );
-        assert_eq!(Folder::new("none", &[]).read().expect("nothing there"), None);
+        assert_eq!(TempFolder::new("none", &[]).read().expect("an empty folder"), None);
     }
 }

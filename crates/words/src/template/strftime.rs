@@ -23,25 +23,24 @@ struct Moment {
     month: u32,
     /// 1 to 31.
     day: u32,
-    /// 0 is the 1st of January.
+    /// 0 is January 1.
     day_of_year: u32,
     /// 0 is Sunday.
     weekday: u32,
     second_of_day: u32,
 }
 
-/// Formats the moment that lies `seconds` after 1970-01-01 00:00.
+/// Formats the moment `seconds` after 1970-01-01 00:00.
 ///
-/// The text has no time zone, as Python's naive `datetime.now()` has none: a
-/// caller who wants local time adds its offset to `seconds`. A directive that
-/// is not known is an error.
+/// The text has no time zone, like Python's naive `datetime.now()`; for local time,
+/// add its offset to `seconds`. An unknown directive is an error.
 pub fn strftime(format: &str, seconds: i64) -> Result<String, String> {
     let mut out = String::new();
     Moment::new(seconds)?.write_all(format, &mut out)?;
     Ok(out)
 }
 
-/// Whether numbers are filled up with zeros; `%-d` asks for none.
+/// Whether numbers are padded with zeros; `%-d` is not padded.
 #[derive(Clone, Copy, PartialEq)]
 enum Padding {
     Usual,
@@ -88,7 +87,7 @@ impl Moment {
         Ok(())
     }
 
-    /// Writes a directive that is one number; `false` if it is none of these.
+    /// Writes a directive that is a number; returns `false` for any other.
     fn write_number(&self, directive: char, padding: Padding, out: &mut String) -> bool {
         let hour = self.second_of_day / 3600;
         let (value, width) = match directive {
@@ -114,7 +113,7 @@ impl Moment {
         true
     }
 
-    /// Writes a directive that is a name, or made of others.
+    /// Writes a directive that is a name or a combination of others.
     fn write_text(&self, directive: char, out: &mut String) -> Result<(), String> {
         let day = DAYS[self.weekday as usize];
         let month = MONTHS[self.month as usize - 1];
@@ -145,12 +144,12 @@ fn unknown(directive: &str) -> String {
     format!("the date directive %{directive} is not supported")
 }
 
-/// A number that is known to be small and not negative.
+/// Converts a number of the calendar, which is small and not negative.
 fn small(value: i64) -> u32 {
     u32::try_from(value).expect("the calendar's numbers are small")
 }
 
-/// Days from 1970-01-01 to this date (Howard Hinnant, "chrono-compatible
+/// Days from 1970-01-01 to a date (Howard Hinnant, "chrono-compatible
 /// low-level date algorithms", days_from_civil).
 fn days_to(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
@@ -160,7 +159,7 @@ fn days_to(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// Year, month and day of a number of days since 1970-01-01 (the same source,
+/// Year, month and day from the days since 1970-01-01 (same source,
 /// civil_from_days).
 fn civil(days: i64) -> (i64, u32, u32) {
     let days = days + 719_468;
@@ -179,7 +178,7 @@ mod tests {
     use super::strftime;
 
     #[test]
-    fn dates_are_those_of_python() {
+    fn dates_equal_those_of_python() {
         let all = "%a %A %b %B %d %e %H %I %j %m %M %p %S %y %Y %U %W %w %u %F %T %D %R %c %% %-d %-m %z";
         let cases = [
             (

@@ -1,5 +1,5 @@
-//! The worker process: reads jobs on stdin, answers on stdout, ends when stdin
-//! does.
+//! The worker process: reads jobs from stdin, writes answers to stdout, and ends at
+//! the end of stdin.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,31 +9,30 @@ use std::thread;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use super::jinja::Compiled;
-use super::protocol::{Answer, Job, read_frame, write_frame};
+use super::jinja::CompiledTemplate;
+use super::protocol::{RenderAnswer, RenderJob, read_frame, write_frame};
 
 /// The binary's hidden command that calls [`worker_main`].
 pub const WORKER_COMMAND: &str = "template-worker";
 
-/// Address space of a worker. Real templates stay below 100 MiB, of which
-/// nearly all is the stack and the binary.
-pub const MEMORY_BYTES: u64 = 512 << 20;
+/// Address space of a worker. Real templates need less than 100 MiB, nearly all of
+/// it for the stack and the binary.
+pub const WORKER_MEMORY_BYTES: u64 = 512 << 20;
 
-/// Stack of the rendering thread: the engine recurses on nested expressions
-/// and values, with some hundred bytes a level.
-pub const STACK_BYTES: usize = 64 << 20;
+/// Stack of the rendering thread: the engine recurses into nested expressions and
+/// values, with a few hundred bytes per level.
+pub const WORKER_STACK_BYTES: usize = 64 << 20;
 
-/// Processor seconds of a worker's whole life: a backstop, should the parent
-/// fail to stop it.
+/// CPU seconds of a worker in total, in case the parent fails to stop it.
 const CPU_SECONDS: u64 = 600;
 
-/// Bytes of one job. The parent has its own, lower cap.
+/// The maximum bytes of one job. The parent has a lower limit.
 const JOB_BYTES: usize = 128 << 20;
 
-/// Runs the worker: limits itself, then answers until its stdin ends.
+/// Runs the worker: sets its resource limits, then answers jobs until stdin ends.
 ///
-/// The main thread does nothing but read, so that the process ends with its
-/// parent even in the midst of a rendering.
+/// The main thread only reads, so the process ends with its parent even during a
+/// rendering.
 pub fn worker_main() -> ExitCode {
     match limit_resources().and_then(|()| serve()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -46,13 +45,13 @@ pub fn worker_main() -> ExitCode {
 
 fn limit_resources() -> io::Result<()> {
     let limits = [
-        (Resource::As, MEMORY_BYTES),
+        (Resource::As, WORKER_MEMORY_BYTES),
         (Resource::Core, 0),
         (Resource::Cpu, CPU_SECONDS),
         (Resource::Fsize, 0),
     ];
-    for (resource, most) in limits {
-        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    for (resource, max) in limits {
+        setrlimit(resource, Rlimit { current: Some(max), maximum: Some(max) })?;
     }
     Ok(())
 }
@@ -61,7 +60,7 @@ fn serve() -> io::Result<()> {
     let (jobs, next_job) = mpsc::channel();
     thread::Builder::new()
         .name("render".to_owned())
-        .stack_size(STACK_BYTES)
+        .stack_size(WORKER_STACK_BYTES)
         .spawn(move || answer_all(&next_job))?;
     let mut stdin = io::stdin().lock();
     while let Some(job) = read_frame(&mut stdin, JOB_BYTES)? {
@@ -70,13 +69,13 @@ fn serve() -> io::Result<()> {
     Ok(())
 }
 
-/// Answers jobs until the reader or the parent is gone.
+/// Answers jobs until the reader or the parent has ended.
 fn answer_all(jobs: &mpsc::Receiver<Vec<u8>>) {
     let mut compiled = None;
     for job in jobs {
         let answer = catch_unwind(AssertUnwindSafe(|| answer(&job, &mut compiled))).unwrap_or_else(|_| {
             compiled = None;
-            Answer::Failed("made the template engine panic".to_owned())
+            RenderAnswer::Failed("caused a panic of the template engine".to_owned())
         });
         let body = serde_json::to_vec(&answer).expect("an answer is a string");
         if write_frame(&mut io::stdout().lock(), &body).is_err() {
@@ -85,14 +84,16 @@ fn answer_all(jobs: &mpsc::Receiver<Vec<u8>>) {
     }
 }
 
-/// Renders one job; the last template stays compiled.
-fn answer(job: &[u8], compiled: &mut Option<Compiled>) -> Answer {
-    let job: Job = match serde_json::from_slice(job) {
+/// Renders one job. Keeps the last template compiled.
+fn answer(job: &[u8], compiled: &mut Option<CompiledTemplate>) -> RenderAnswer {
+    let job: RenderJob = match serde_json::from_slice(job) {
         Ok(job) => job,
-        Err(error) => return Answer::Failed(format!("came with variables that cannot be read: {error}")),
+        Err(error) => {
+            return RenderAnswer::Failed(format!("has variables that cannot be read: {error}"));
+        }
     };
     if !compiled.as_ref().is_some_and(|compiled| compiled.is_of(&job.template)) {
-        match Compiled::new(&job.template) {
+        match CompiledTemplate::new(&job.template) {
             Ok(new) => *compiled = Some(new),
             Err(answer) => return answer,
         }

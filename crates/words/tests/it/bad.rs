@@ -1,8 +1,7 @@
-//! One bad `tokenizer.json` and one bad GGUF vocabulary per fault, each with
-//! the sentence that it gets.
+//! One bad `tokenizer.json` or GGUF vocabulary per fault, each with its error.
 //!
-//! The files lie in `tests/bad/tokenizers`, their sentences in its
-//! `expected.tsv`, which `UPDATE=1` writes anew; then read the sentences.
+//! The files are in `tests/bad/tokenizers`, the errors in its `expected.tsv`.
+//! `UPDATE=1` rewrites the table; then read the errors.
 
 use std::borrow::Cow;
 use std::fs;
@@ -10,29 +9,29 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use girih_file::Strings;
-use girih_words::Limits;
+use girih_words::TextLimits;
 use girih_words::{GgufVocab, Tokenizer};
 
-/// No small file may take longer, whatever it claims.
-const TIME_MOST: Duration = Duration::from_secs(1);
+/// The maximum time for any small file.
+const MAX_TIME: Duration = Duration::from_secs(1);
 
 fn sentence(path: &Path) -> String {
     let bytes = fs::read(path).expect("a bad file");
     let start = Instant::now();
     let error =
-        Tokenizer::from_json(&bytes, &Limits::DEFAULT).expect_err(&format!("{} is bad", path.display()));
-    assert!(start.elapsed() < TIME_MOST, "{} took {:?}", path.display(), start.elapsed());
+        Tokenizer::from_json(&bytes, &TextLimits::DEFAULT).expect_err(&format!("{} is bad", path.display()));
+    assert!(start.elapsed() < MAX_TIME, "{} took {:?}", path.display(), start.elapsed());
     error.to_string()
 }
 
 #[test]
-fn every_bad_tokenizer_gets_its_sentence() {
+fn every_bad_tokenizer_gets_its_error() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bad/tokenizers");
     let entries = fs::read_dir(&folder).expect("the folder of bad tokenizers");
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     paths.sort();
-    let mut table = String::from("file\tsentence\n");
+    let mut table = String::from("file\terror\n");
     for path in &paths {
         let name = path.file_name().expect("a name").to_string_lossy();
         table += &format!("{name}\t{}\n", sentence(path));
@@ -45,21 +44,21 @@ fn every_bad_tokenizer_gets_its_sentence() {
     for (found, expected) in table.lines().zip(expected.lines()) {
         assert_eq!(found, expected);
     }
-    assert_eq!(table.lines().count(), expected.lines().count(), "every file has its line");
+    assert_eq!(table.lines().count(), expected.lines().count(), "the table has one line per file");
 }
 
 #[test]
-fn a_tokenizer_over_the_cap_is_refused_before_it_is_read() {
-    let limits = Limits { tokenizer_bytes: 10, ..Limits::DEFAULT };
-    let error = Tokenizer::from_json(&[b'['; 11], &limits).expect_err("it is over the cap");
-    assert_eq!(error.to_string(), "11 bytes; at most 10 are taken");
+fn a_tokenizer_over_the_limit_is_refused_before_it_is_read() {
+    let limits = TextLimits { tokenizer_bytes: 10, ..TextLimits::DEFAULT };
+    let error = Tokenizer::from_json(&[b'['; 11], &limits).expect_err("it exceeds the limit");
+    assert_eq!(error.to_string(), "11 bytes; the maximum is 10");
 }
 
 fn list(strings: &[&str]) -> Cow<'static, Strings> {
     Cow::Owned(strings.iter().collect())
 }
 
-/// A good vocabulary of each model.
+/// A good SPM vocabulary.
 fn spm() -> GgufVocab<'static> {
     GgufVocab {
         model: "llama".to_owned(),
@@ -72,6 +71,7 @@ fn spm() -> GgufVocab<'static> {
     }
 }
 
+/// A good BPE vocabulary.
 fn bpe() -> GgufVocab<'static> {
     GgufVocab {
         model: "gpt2".to_owned(),
@@ -83,18 +83,18 @@ fn bpe() -> GgufVocab<'static> {
 }
 
 fn refusal(vocab: GgufVocab<'_>) -> String {
-    vocab.tokenizer(&Limits::DEFAULT).expect_err("the vocabulary is bad").to_string()
+    vocab.tokenizer(&TextLimits::DEFAULT).expect_err("the vocabulary is bad").to_string()
 }
 
 #[test]
-fn the_vocabularies_that_the_bad_ones_are_made_from_are_good() {
+fn the_base_vocabularies_are_good() {
     for vocab in [spm(), bpe()] {
-        vocab.tokenizer(&Limits::DEFAULT).expect("a good vocabulary");
+        vocab.tokenizer(&TextLimits::DEFAULT).expect("a good vocabulary");
     }
 }
 
 #[test]
-fn lists_that_do_not_fit_together_are_refused() {
+fn lists_of_different_lengths_are_refused() {
     let few_scores = GgufVocab { scores: Some(vec![0.0; 5]), ..spm() };
     assert_eq!(refusal(few_scores), "tokenizer.ggml: 5 scores for 6 tokens; each token needs one");
     let no_scores = GgufVocab { scores: None, ..spm() };
@@ -122,23 +122,23 @@ fn values_out_of_range_are_refused() {
     assert_eq!(refusal(score), "tokenizer.ggml: token 4 has the score NaN; it must be a finite number");
     let mut long = spm();
     long.tokens = list(&["<unk>", "<s>", "<0x0A>", "▁", "a", &"a".repeat(1025)]);
-    assert_eq!(refusal(long), "tokenizer.ggml: token 5 has 1025 bytes; at most 1024 are taken");
+    assert_eq!(refusal(long), "tokenizer.ggml: token 5 has 1025 bytes; the maximum is 1024");
     let bos = GgufVocab { bos: Some(6), ..spm() };
     assert_eq!(refusal(bos), "tokenizer.ggml: the BOS token has id 6, which is not in the vocabulary of 6");
     let no_bos = GgufVocab { add_bos: Some(true), ..bpe() };
     assert_eq!(refusal(no_bos), "tokenizer.ggml: add_bos_token is on, but bos_token_id is missing");
-    let limits = Limits { vocabulary: 2, ..Limits::DEFAULT };
-    let error = bpe().tokenizer(&limits).expect_err("it is over the cap");
-    assert_eq!(error.to_string(), "tokenizer.ggml: 3 tokens; at most 2 are taken");
+    let limits = TextLimits { vocabulary: 2, ..TextLimits::DEFAULT };
+    let error = bpe().tokenizer(&limits).expect_err("it exceeds the limit");
+    assert_eq!(error.to_string(), "tokenizer.ggml: 3 tokens; the maximum is 2");
 }
 
 #[test]
-fn merges_that_do_not_fit_are_refused() {
+fn merges_of_missing_tokens_are_refused() {
     for (merge, sentence) in [
         ("ab", "merge `ab` is not two tokens"),
         ("a  b", "merge `a  b` is not two tokens"),
-        ("a c", "model: the merges do not fit the vocabulary: Token `c` out of vocabulary"),
-        ("b a", "model: the merges do not fit the vocabulary: Token `ba` out of vocabulary"),
+        ("a c", "model: a merge needs token `c`, which is not in the vocabulary"),
+        ("b a", "model: a merge needs token `ba`, which is not in the vocabulary"),
     ] {
         let vocab = GgufVocab { merges: Some(list(&[merge])), ..bpe() };
         assert_eq!(refusal(vocab), format!("tokenizer.ggml: {sentence}"));
@@ -146,13 +146,13 @@ fn merges_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn what_is_not_supported_is_refused_by_its_name() {
+fn unsupported_models_and_pre_tokenizers_are_refused_by_name() {
     let model = GgufVocab { model: "t5".to_owned(), ..spm() };
-    assert_eq!(refusal(model), "tokenizer.ggml: model `t5`; `llama` and `gpt2` are supported");
+    assert_eq!(refusal(model), "tokenizer.ggml: model `t5` is not supported; it must be `llama` or `gpt2`");
     let pre = GgufVocab { pre: Some("tekken".to_owned()), ..bpe() };
     assert_eq!(
         refusal(pre),
-        "tokenizer.ggml: pre-tokenizer `tekken`; `gpt-2`, `llama-bpe` and `qwen2` are supported"
+        "tokenizer.ggml: pre-tokenizer `tekken` is not supported; it must be `gpt-2`, `llama-bpe` or `qwen2`"
     );
     let unnamed = GgufVocab { pre: None, ..bpe() };
     assert!(refusal(unnamed).contains("the pre-tokenizer's name (`pre`) is missing"));

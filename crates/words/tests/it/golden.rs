@@ -1,10 +1,11 @@
-//! The ids and the text that HF's library recorded for many strings.
+//! Compares ids and decoded text with the output of the `tokenizers`
+//! library.
 
 use std::fs;
 use std::path::Path;
 
-use girih_words::Limits;
-use girih_words::{Ends, Origin, Specials, Tokenizer};
+use girih_words::TextLimits;
+use girih_words::{BosEos, Specials, TextOrigin, Tokenizer};
 use serde::Deserialize;
 
 use crate::data;
@@ -14,7 +15,7 @@ struct Recorded {
     text: String,
     ids: Vec<u32>,
     ids_special: Vec<u32>,
-    /// The decoded text; none where it is `text`.
+    /// The decoded text; `None` if it equals `text`.
     decode: Option<String>,
 }
 
@@ -27,9 +28,9 @@ fn check(tokenizer: &Tokenizer, golden: &Path) {
     let recorded = recorded(golden);
     assert_eq!(recorded.len(), 1138, "{}", golden.display());
     for Recorded { text, ids, ids_special, decode } in &recorded {
-        let encode = |ends| tokenizer.encode(text, Origin::Template, ends).expect("a text that encodes");
-        assert_eq!(&encode(Ends::Omit), ids, "{text:?}");
-        assert_eq!(&encode(Ends::Add), ids_special, "{text:?}");
+        let encode = |ends| tokenizer.encode(text, TextOrigin::Template, ends).expect("a text that encodes");
+        assert_eq!(&encode(BosEos::Omit), ids, "{text:?}");
+        assert_eq!(&encode(BosEos::Add), ids_special, "{text:?}");
         let want = decode.as_ref().unwrap_or(text);
         assert_eq!(&tokenizer.decode(ids, Specials::Keep), want, "{text:?}");
         assert_eq!(&tokenizer.decode(ids_special, Specials::Skip), want, "{text:?}");
@@ -44,19 +45,19 @@ fn check(tokenizer: &Tokenizer, golden: &Path) {
 }
 
 #[test]
-fn llama3_2_equals_the_golden() {
+fn llama3_2_equals_its_golden_file() {
     let Some(data) = data::folder() else { return };
     let golden = data.join("tokenizer-golden/llama3_2.jsonl");
     for file in ["tokenizer.json", "tokenizer.orig.json"] {
         let bytes = fs::read(data.join("tokenizers/llama3_2").join(file)).expect("the tokenizer");
-        check(&Tokenizer::from_json(&bytes, &Limits::DEFAULT).expect("a real tokenizer"), &golden);
+        check(&Tokenizer::from_json(&bytes, &TextLimits::DEFAULT).expect("a real tokenizer"), &golden);
     }
 }
 
 #[test]
-fn gemma3_equals_the_golden() {
+fn gemma3_equals_its_golden_file() {
     let Some(data) = data::folder() else { return };
     let tokenizer =
-        Tokenizer::from_folder(&data.join("tokenizers/gemma3"), &Limits::DEFAULT).expect("a folder");
+        Tokenizer::from_folder(&data.join("tokenizers/gemma3"), &TextLimits::DEFAULT).expect("a folder");
     check(&tokenizer, &data.join("tokenizer-golden/gemma3.jsonl"));
 }

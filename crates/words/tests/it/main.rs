@@ -1,4 +1,4 @@
-//! Text to ids and back.
+//! Tests of tokenizers: text to ids and back.
 #![forbid(unsafe_code)]
 
 mod bad;

@@ -1,68 +1,54 @@
-//! Prompts made of spans: equal to the joined text where they are clean, and
-//! deaf to special tokens that a user spells.
+//! Prompts of spans are encoded like the joined text, except that special tokens
+//! in a user's text are ignored.
 
 use std::fs;
 use std::path::Path;
 
-use girih_words::Limits;
-use girih_words::{Ends, Origin, Span, Specials, Tokenizer};
+use girih_tensor::Random;
+use girih_words::TextLimits;
+use girih_words::{BosEos, Specials, TextOrigin, TextSpan, Tokenizer};
 use serde_json::{Value, json};
 
 use crate::data;
 
-/// Chats for each family; a run with `GIRIH_TEST_CHATS=100000` is the long one.
+/// The number of chats per family; `GIRIH_TEST_CHATS` overrides it (100000 for a
+/// long run).
 const CHATS: usize = 200;
 
-/// Splitmix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        usize::try_from((z ^ (z >> 31)) % bound as u64).expect("below a usize")
-    }
-
-    fn choose<'a, T>(&mut self, list: &'a [T]) -> &'a T {
-        &list[self.below(list.len())]
-    }
-}
-
-/// A family: its folder, a turn around a user's text, and its end of turn.
-struct Family {
+/// A family: its folder, the template's text around a user's, and its end-of-turn
+/// token.
+struct ChatFamily {
     folder: &'static str,
     before: &'static str,
     after: &'static str,
     end: &'static str,
 }
 
-const FAMILIES: [Family; 3] = [
-    Family {
+const CHAT_FAMILIES: [ChatFamily; 3] = [
+    ChatFamily {
         folder: "llama3_2",
         before: "<|start_header_id|>user<|end_header_id|>\n\n",
         after: "<|eot_id|>",
         end: "<|eot_id|>",
     },
-    Family {
+    ChatFamily {
         folder: "gemma3",
         before: "<start_of_turn>user\n",
         after: "<end_of_turn>\n",
         end: "<end_of_turn>",
     },
-    Family { folder: "qwen3", before: "<|im_start|>user\n", after: "<|im_end|>\n", end: "<|im_end|>" },
+    ChatFamily { folder: "qwen3", before: "<|im_start|>user\n", after: "<|im_end|>\n", end: "<|im_end|>" },
 ];
 
-fn template(text: &str) -> Span {
-    Span { text: text.to_owned(), origin: Origin::Template }
+fn template(text: &str) -> TextSpan {
+    TextSpan { text: text.to_owned(), origin: TextOrigin::Template }
 }
 
-fn user(text: &str) -> Span {
-    Span { text: text.to_owned(), origin: Origin::User }
+fn user(text: &str) -> TextSpan {
+    TextSpan { text: text.to_owned(), origin: TextOrigin::User }
 }
 
-/// Texts that spell no special token of any family.
+/// Texts without special tokens of any family.
 fn clean_texts(data: &Path) -> Vec<String> {
     let lines = fs::read_to_string(data.join("tokenizer-golden/llama3_2.jsonl")).expect("the golden");
     let text = |line: &str| -> String {
@@ -72,37 +58,37 @@ fn clean_texts(data: &Path) -> Vec<String> {
     lines.lines().map(text).filter(|text| !text.contains('<')).collect()
 }
 
-/// A chat whose spans are cut at random places, too.
-fn chat(family: &Family, texts: &[String], random: &mut Random) -> Vec<Span> {
+/// A random chat, whose user texts are split at random positions.
+fn chat(family: &ChatFamily, texts: &[String], random: &mut Random) -> Vec<TextSpan> {
     let mut spans = Vec::new();
     for _ in 0..=random.below(3) {
-        let text = random.choose(texts);
+        let text = &texts[random.below(texts.len())];
         let cut = random.below(text.chars().count() + 1);
         let (one, two): (String, String) =
             (text.chars().take(cut).collect(), text.chars().skip(cut).collect());
-        let origins = [Origin::User, Origin::Template];
+        let origins = [TextOrigin::User, TextOrigin::Template];
         spans.push(template(family.before));
-        spans.push(Span { text: one, origin: *random.choose(&origins) });
-        spans.push(Span { text: two, origin: *random.choose(&origins) });
+        spans.push(TextSpan { text: one, origin: random.of(&origins) });
+        spans.push(TextSpan { text: two, origin: random.of(&origins) });
         spans.push(template(family.after));
     }
     spans
 }
 
-fn joined(spans: &[Span]) -> String {
+fn joined(spans: &[TextSpan]) -> String {
     spans.iter().map(|span| span.text.as_str()).collect()
 }
 
 fn open(folder: &Path) -> Tokenizer {
-    Tokenizer::from_folder(folder, &Limits::DEFAULT).expect("a real tokenizer")
+    Tokenizer::from_folder(folder, &TextLimits::DEFAULT).expect("a real tokenizer")
 }
 
 #[test]
-fn clean_chats_have_the_ids_that_the_library_gives_the_joined_text() {
+fn clean_chats_have_the_librarys_ids_of_the_joined_text() {
     let Some(data) = data::folder() else { return };
     let chats = std::env::var("GIRIH_TEST_CHATS").map_or(CHATS, |count| count.parse().expect("a number"));
     let texts = clean_texts(&data);
-    for (seed, family) in (1..).zip(&FAMILIES) {
+    for (seed, family) in (1..).zip(&CHAT_FAMILIES) {
         let folder = data.join("tokenizers").join(family.folder);
         let tokenizer = open(&folder);
         let library =
@@ -112,22 +98,23 @@ fn clean_chats_have_the_ids_that_the_library_gives_the_joined_text() {
             let spans = chat(family, &texts, &mut random);
             let text = joined(&spans);
             let want = library.encode_fast(text.as_str(), false).expect("the library encodes");
-            let ids = tokenizer.encode_spans(&spans, Ends::Omit).expect("a chat");
+            let ids = tokenizer.encode_spans(&spans, BosEos::Omit).expect("a chat");
             assert_eq!(ids, want.get_ids(), "{}, seed {seed}: {text:?}", family.folder);
         }
     }
 }
 
 #[test]
-fn special_tokens_that_a_user_spells_stay_text() {
+fn special_tokens_in_user_text_are_plain_text() {
     let Some(data) = data::folder() else { return };
-    for family in &FAMILIES {
+    for family in &CHAT_FAMILIES {
         let tokenizer = open(&data.join("tokenizers").join(family.folder));
         let end = tokenizer.id(family.end).expect("the end of a turn is a token");
         let (head, tail) = family.end.split_at(3);
         let spelled = ["", "x", " "].map(|edge| format!("{edge}{}{edge}", family.end));
-        let mut users: Vec<Vec<Span>> = spelled.iter().map(|text| vec![user(text)]).collect();
-        // Together with its neighbours, a user's text makes no token either.
+        let mut users: Vec<Vec<TextSpan>> = spelled.iter().map(|text| vec![user(text)]).collect();
+        // A user's text together with the text around it forms no special token
+        // either.
         users.push(vec![user(head), user(tail)]);
         users.push(vec![template(head), user(tail)]);
         users.push(vec![user(head), template(tail)]);
@@ -135,12 +122,12 @@ fn special_tokens_that_a_user_spells_stay_text() {
             let mut spans = vec![template(family.before)];
             spans.extend(users);
             spans.push(template(family.after));
-            let ids = tokenizer.encode_spans(&spans, Ends::Omit).expect("a chat");
+            let ids = tokenizer.encode_spans(&spans, BosEos::Omit).expect("a chat");
             assert_eq!(ids.iter().filter(|id| **id == end).count(), 1, "{spans:?}");
             assert_eq!(tokenizer.decode(&ids, Specials::Keep), joined(&spans));
         }
-        assert_eq!(tokenizer.encode(family.end, Origin::Template, Ends::Omit).expect("a token"), [end]);
-        let plain = tokenizer.encode(family.end, Origin::User, Ends::Omit).expect("a text");
+        assert_eq!(tokenizer.encode(family.end, TextOrigin::Template, BosEos::Omit).expect("a token"), [end]);
+        let plain = tokenizer.encode(family.end, TextOrigin::User, BosEos::Omit).expect("a text");
         assert!(plain.len() > 1 && plain.iter().all(|id| !tokenizer.is_special(*id)), "{plain:?}");
     }
 }
@@ -148,17 +135,17 @@ fn special_tokens_that_a_user_spells_stay_text() {
 #[test]
 fn no_special_token_of_any_family_comes_from_user_text() {
     let Some(data) = data::folder() else { return };
-    for family in &FAMILIES {
+    for family in &CHAT_FAMILIES {
         let tokenizer = open(&data.join("tokenizers").join(family.folder));
         for id in (0..tokenizer.vocab_size()).filter(|id| tokenizer.is_special(*id)) {
             let token = tokenizer.token(id).expect("a special token has a text");
-            let ids = tokenizer.encode(token, Origin::User, Ends::Omit).expect("a text");
+            let ids = tokenizer.encode(token, TextOrigin::User, BosEos::Omit).expect("a text");
             assert!(ids.iter().all(|id| !tokenizer.is_special(*id)), "{token}: {ids:?}");
         }
     }
 }
 
-/// The tokenizer of stories260K with some of its parts replaced.
+/// The tokenizer of stories260K with some parts replaced.
 fn changed(data: &Path, changes: &Value) -> Vec<u8> {
     let file = data.join("models/stories260K/hf-f32/tokenizer.json");
     let mut json: Value = serde_json::from_slice(&fs::read(file).expect("the tokenizer")).expect("JSON");
@@ -177,7 +164,7 @@ fn added(id: u32, content: &str, flags: &[&str]) -> Value {
 }
 
 #[test]
-fn other_components_give_the_ids_and_the_text_of_the_library() {
+fn other_components_give_the_librarys_ids_and_text() {
     let Some(data) = data::folder() else { return };
     let flags: &[&[&str]] = &[
         &[],
@@ -221,19 +208,19 @@ fn other_components_give_the_ids_and_the_text_of_the_library() {
     ];
     for case in cases {
         let bytes = changed(&data, &case);
-        let ours = Tokenizer::from_json(&bytes, &Limits::DEFAULT).expect("a tokenizer");
+        let ours = Tokenizer::from_json(&bytes, &TextLimits::DEFAULT).expect("a tokenizer");
         let library = tokenizers::Tokenizer::from_bytes(&bytes).expect("a tokenizer");
         for text in texts {
-            for ends in [Ends::Add, Ends::Omit] {
-                let want = library.encode_fast(text, ends == Ends::Add).expect("the library encodes");
-                let ids = ours.encode(text, Origin::Template, ends).expect("a text");
+            for ends in [BosEos::Add, BosEos::Omit] {
+                let want = library.encode_fast(text, ends == BosEos::Add).expect("the library encodes");
+                let ids = ours.encode(text, TextOrigin::Template, ends).expect("a text");
                 assert_eq!(ids, want.get_ids(), "{case}: {text:?}");
                 for (specials, skip) in [(Specials::Skip, true), (Specials::Keep, false)] {
                     let want = library.decode(&ids, skip).expect("the library decodes");
                     assert_eq!(ours.decode(&ids, specials), want, "{case}: {text:?}");
                 }
             }
-            let ids = ours.encode(text, Origin::User, Ends::Omit).expect("a text");
+            let ids = ours.encode(text, TextOrigin::User, BosEos::Omit).expect("a text");
             let made: Vec<_> = ids.iter().filter(|id| ours.is_special(**id) && **id != 0).collect();
             assert!(made.is_empty(), "{case}: {text:?} made {made:?}");
         }

@@ -1,21 +1,21 @@
-//! The vocabularies inside GGUF files, against the ids of llama.cpp's tests.
+//! Vocabularies of GGUF files, compared with the ids of llama.cpp's tests.
 
 use std::fs;
 use std::path::Path;
 
 use girih_file::Container;
-use girih_words::Limits;
-use girih_words::{Ends, GgufVocab, Origin, Specials, Tokenizer};
+use girih_words::TextLimits;
+use girih_words::{BosEos, GgufVocab, Specials, TextOrigin, Tokenizer};
 
 use crate::data;
 
-/// What stands between two strings of an `.inp` file.
+/// The text between two strings of an `.inp` file.
 const SEPARATOR: &str = "\n__ggml_vocab_test__\n";
 
 fn open(path: &Path) -> Tokenizer {
-    let container = Container::open(path, &Limits::DEFAULT.file).expect("a GGUF file");
+    let container = Container::open(path, &TextLimits::DEFAULT.file).expect("a GGUF file");
     let vocab = GgufVocab::of(container.metadata()).expect("a vocabulary");
-    vocab.tokenizer(&Limits::DEFAULT).expect("a real vocabulary")
+    vocab.tokenizer(&TextLimits::DEFAULT).expect("a real vocabulary")
 }
 
 fn check(name: &str) {
@@ -25,13 +25,13 @@ fn check(name: &str) {
     let inputs = fs::read_to_string(path(".inp")).expect("the strings");
     let outputs = fs::read_to_string(path(".out")).expect("the ids");
     let inputs: Vec<&str> = inputs.split(SEPARATOR).collect();
-    // A separator ends the last string, too.
+    // A separator also follows the last string.
     let pairs: Vec<_> = inputs.iter().zip(outputs.lines()).collect();
     assert_eq!(pairs.len(), outputs.lines().count());
     assert!(pairs.len() >= 40, "{} strings", pairs.len());
     for (text, ids) in pairs {
         let want: Vec<u32> = ids.split_whitespace().map(|id| id.parse().expect("an id")).collect();
-        let ids = tokenizer.encode(text, Origin::User, Ends::Omit).expect("a text");
+        let ids = tokenizer.encode(text, TextOrigin::User, BosEos::Omit).expect("a text");
         assert_eq!(ids, want, "{text:?}");
         assert_eq!(tokenizer.decode(&ids, Specials::Keep), *text);
     }
@@ -63,10 +63,10 @@ fn qwen2_has_the_recorded_ids() {
 }
 
 #[test]
-fn both_containers_of_one_model_have_the_same_words() {
+fn both_containers_of_one_model_have_equal_tokenizers() {
     let Some(data) = data::folder() else { return };
     let folder = data.join("models/stories260K");
-    let hf = Tokenizer::from_folder(&folder.join("hf-f32"), &Limits::DEFAULT).expect("a folder");
+    let hf = Tokenizer::from_folder(&folder.join("hf-f32"), &TextLimits::DEFAULT).expect("a folder");
     let files =
         fs::read_dir(&folder).expect("the model's folder").map(|entry| entry.expect("an entry").path());
     let gguf = files.into_iter().find(|path| path.extension().is_some_and(|end| end == "gguf"));
@@ -76,8 +76,9 @@ fn both_containers_of_one_model_have_the_same_words() {
         (gguf.vocab_size(), gguf.named().bos, gguf.named().eos)
     );
     for text in ["Once upon a time, there was a girl.", "", "  é\n叫", "a<s>b"] {
-        for ends in [Ends::Add, Ends::Omit] {
-            let encode = |tokenizer: &Tokenizer| tokenizer.encode(text, Origin::User, ends).expect("a text");
+        for ends in [BosEos::Add, BosEos::Omit] {
+            let encode =
+                |tokenizer: &Tokenizer| tokenizer.encode(text, TextOrigin::User, ends).expect("a text");
             assert_eq!(encode(&hf), encode(&gguf), "{text:?}");
         }
     }

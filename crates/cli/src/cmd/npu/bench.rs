@@ -23,7 +23,8 @@ use crate::output::print_json;
 pub struct Args {
     /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`.
     model: String,
-    // Without options for blobs: the benchmark keeps them in a temporary folder.
+    // Has no options for blobs, because the benchmark keeps them in a temporary
+    // folder.
     #[command(flatten)]
     mapping: MappingArgs,
     /// Runs per measurement; the median is reported.

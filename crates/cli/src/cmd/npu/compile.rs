@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         };
         let seconds = begun.elapsed().as_secs_f64();
         let CompiledGraph { groups, schedules, fresh } = &compiled;
-        print_line!("{}: {} submissions a step", graph.key, groups.submissions(1))?;
+        print_line!("{}: {} submissions per step", graph.key, groups.submissions(1))?;
         print_line!("{:<32} {:>8} {:>6} {:>10}", "program", "launches", "cores", "blob")?;
         for schedule in schedules {
             let size = blob::encode(schedule, compiler.target())?.len();

@@ -1,5 +1,5 @@
 //! `girih npu inspect`: the contents of a blob, or the work of a model that the
-//! array does and that falls back to the host, with reasons.
+//! array does and the work that falls back to the host, with reasons.
 
 use std::io::Read;
 use std::path::Path;

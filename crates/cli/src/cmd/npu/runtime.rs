@@ -1,6 +1,6 @@
-//! `girih npu runtime`: the cost of each setting of the runtime, and of programs
-//! that are compiled for fewer or more rows and positions than a step has. Times
-//! are simulated, without values.
+//! `girih npu runtime`: the cost of each setting of the runtime, and of
+//! compiling programs for other numbers of rows and positions than a step has.
+//! Times are simulated, without values.
 
 use std::collections::HashMap;
 
@@ -145,7 +145,7 @@ impl RuntimeBench<'_> {
         let mut ways = vec![("defaults".to_owned(), policy, Runtime::default())];
         let named = |(name, runtime): (&str, Runtime)| (name.to_owned(), policy, runtime);
         ways.extend(Runtime::default().departures().into_iter().map(named));
-        ways.push(named(("as the mlir-air example works", Runtime::MLIR_AIR)));
+        ways.push(named(("as in the mlir-air example", Runtime::MLIR_AIR)));
         let other = match policy.grouping {
             Grouping::Unstitched => Policy { grouping: Grouping::Stitched, ..policy },
             _ => Policy { grouping: Grouping::Unstitched, ..policy },
@@ -242,11 +242,11 @@ impl RuntimeBench<'_> {
         let scenario = Scenario { position, rows: 1, runtime: Runtime::default() };
         let mut lines = Vec::new();
         for context in self.ladder(position + 1, max) {
-            let what = format!("the array attends to {context} positions");
+            let what = format!("attention on the array, {context} positions");
             lines.push(CostLine { what, costs: vec![self.cost(array, [1, context], scenario)?] });
         }
         let host = Policy { attention: AttentionPlacement::Host, ..policy };
-        let what = "the host attends to the present positions".to_owned();
+        let what = "attention on the host, present positions only".to_owned();
         lines.push(CostLine { what, costs: vec![self.cost(host, [1, max], scenario)?] });
         Ok(CostTable {
             title: format!("a token at position {position}"),

@@ -126,7 +126,7 @@ fn described(found: &SweepResult, against: &TimedMapping, target: &Target) -> Va
 /// Prints the best tiling of each kernel, and how many tilings its bound
 /// excluded.
 fn kernels(found: &SweepResult) -> Result<()> {
-    print_line!("{:>8} {:>8} {:>10}  kernel: best tiling", "tilings", "hopeless", "cycles")?;
+    print_line!("{:>8} {:>8} {:>10}  kernel: best tiling", "tilings", "excluded", "cycles")?;
     for BestTiling { of, tiling, cycles, space, hopeless, .. } in &found.kernels {
         print_line!("{space:>8} {hopeless:>8} {cycles:>10}  {}: {tiling}", of.kernel)?;
     }

@@ -17,7 +17,7 @@ use std::ops::Range;
 use girih_graph::BLOCK_POSITIONS;
 use girih_tensor::DType;
 
-use super::{Isa, Kernel, Vectors, Wide, by_count};
+use super::{Isa, VectorKernel, Vectors, Wide, by_count};
 use crate::kernels::attend::{
     Cells, ChunkWeights, EXP2, EXP2_LEAST, Format, KEY_TILE, KV_GROUP, LANES, MaxSum, Q8_0_GROUP, ValueBlock,
     add_lanes,
@@ -117,7 +117,7 @@ struct Score<'a, const FORMAT: u8, const WIDTH: usize, const AT_ONCE: usize, con
     TileOperands<'a>,
 );
 
-impl<I: Isa, const FORMAT: u8, const WIDTH: usize, const AT_ONCE: usize, const VECTORS: usize> Kernel<I>
+impl<I: Isa, const FORMAT: u8, const WIDTH: usize, const AT_ONCE: usize, const VECTORS: usize> VectorKernel<I>
     for Score<'_, FORMAT, WIDTH, AT_ONCE, VECTORS>
 {
     #[inline(always)]
@@ -244,7 +244,7 @@ struct Weigh<'a> {
     cap: Option<f32>,
 }
 
-impl<I: Isa> Kernel<I, MaxSum> for Weigh<'_> {
+impl<I: Isa> VectorKernel<I, MaxSum> for Weigh<'_> {
     #[inline(always)]
     fn run(self, isa: I) -> MaxSum {
         let v = isa.wide();
@@ -310,7 +310,7 @@ struct Blend<'a, const FORMAT: u8, const WIDTH: usize, const VECTORS: usize> {
     sums: &'a mut [f32],
 }
 
-impl<I: Isa, const FORMAT: u8, const WIDTH: usize, const VECTORS: usize> Kernel<I>
+impl<I: Isa, const FORMAT: u8, const WIDTH: usize, const VECTORS: usize> VectorKernel<I>
     for Blend<'_, FORMAT, WIDTH, VECTORS>
 {
     #[inline(always)]
@@ -412,7 +412,7 @@ struct Join<'a> {
     sums: &'a [f32],
 }
 
-impl<I: Isa> Kernel<I> for Join<'_> {
+impl<I: Isa> VectorKernel<I> for Join<'_> {
     #[inline(always)]
     fn run(self, isa: I) {
         let v = isa.wide();
@@ -438,7 +438,7 @@ struct WidenKeys<'a, const FORMAT: u8> {
     into: &'a mut [f32],
 }
 
-impl<I: Isa, const FORMAT: u8> Kernel<I> for WidenKeys<'_, FORMAT> {
+impl<I: Isa, const FORMAT: u8> VectorKernel<I> for WidenKeys<'_, FORMAT> {
     #[inline(always)]
     fn run(self, isa: I) {
         let v = isa.wide();
@@ -482,7 +482,7 @@ struct WidenValues<'a, const FORMAT: u8> {
     into: &'a mut [f32],
 }
 
-impl<I: Isa, const FORMAT: u8> Kernel<I> for WidenValues<'_, FORMAT> {
+impl<I: Isa, const FORMAT: u8> VectorKernel<I> for WidenValues<'_, FORMAT> {
     #[inline(always)]
     fn run(self, isa: I) {
         let v = isa.wide();
@@ -515,7 +515,7 @@ struct Halve<'a> {
     bytes: &'a mut [u8],
 }
 
-impl<I: Isa> Kernel<I> for Halve<'_> {
+impl<I: Isa> VectorKernel<I> for Halve<'_> {
     #[inline(always)]
     fn run(self, isa: I) {
         let v = isa.wide();

@@ -148,11 +148,11 @@ pub(super) trait Isa: Vectors {
     /// The token of its vectors of 16 numbers.
     fn wide(self) -> Self::Wide;
     /// Runs a kernel in a function of its own that is compiled for this set.
-    fn enter<R, K: Kernel<Self, R>>(self, kernel: K) -> R;
+    fn enter<R, K: VectorKernel<Self, R>>(self, kernel: K) -> R;
 }
 
 /// A loop with its operands.
-pub(super) trait Kernel<I, R = ()> {
+pub(super) trait VectorKernel<I, R = ()> {
     /// Runs the loop. Implementations are `#[inline(always)]`.
     fn run(self, isa: I) -> R;
 }
@@ -234,7 +234,7 @@ pub(super) trait Packed: Isa {
     fn has_zero(bits: u8) -> bool;
     /// The bits of the codes that are multiplied as codes of `bits` bits are.
     fn dot_bits(bits: u8) -> u8;
-    /// Vectors of a band of floats that are multiplied at once by so many columns: 1, 2 or 4.
+    /// Vectors of a band of floats that are multiplied at once by `columns` columns: 1, 2 or 4.
     fn vectors_at_once(columns: usize) -> usize;
 }
 

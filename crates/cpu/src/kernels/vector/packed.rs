@@ -41,7 +41,7 @@ use std::slice;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::parts::{GroupScales, codes, scales};
-use super::{Kernel, Packed, by_count};
+use super::{Packed, VectorKernel, by_count};
 use crate::kernels::layout::{Codes, IntegerLayout, LINE, Line, for_integers};
 use crate::kernels::packed::{
     Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, Layout, NARROW, PanelGroup,
@@ -149,7 +149,7 @@ struct Narrow<'a, P, const C: usize> {
     layout: PhantomData<P>,
 }
 
-impl<I: Packed, P: IntegerLayout, const C: usize> Kernel<I> for Narrow<'_, P, C> {
+impl<I: Packed, P: IntegerLayout, const C: usize> VectorKernel<I> for Narrow<'_, P, C> {
     #[inline(always)]
     fn run(self, isa: I) {
         let Narrow { bytes, x, sums, .. } = self;
@@ -356,7 +356,7 @@ struct Decode<'a, P> {
     layout: PhantomData<P>,
 }
 
-impl<I: Packed, P: IntegerLayout> Kernel<I> for Decode<'_, P> {
+impl<I: Packed, P: IntegerLayout> VectorKernel<I> for Decode<'_, P> {
     #[inline(always)]
     fn run(self, isa: I) {
         let Decode { bytes, first, count, panels: [low, high], .. } = self;
@@ -421,22 +421,22 @@ pub(super) fn tile<I: Packed>(
 ) {
     const { assert!(TILE == 12, "a kernel for each third of a tile") };
     by_count!(sums.len(), [4 8 12], |C| {
-        let operands = TileOperands { panels, groups, x, sums };
+        let operands = MatmulTileOperands { panels, groups, x, sums };
         match (I::dot_bits(coding.bits), coding.minimums, coding.halves) {
-            (4, false, false) => isa.enter(Tile::<C, PLAIN, 4, false>(operands)),
-            (4, true, false) => isa.enter(Tile::<C, PLAIN, 4, true>(operands)),
-            (4, false, true) => isa.enter(Tile::<C, HALVED, 4, false>(operands)),
-            (4, true, true) => isa.enter(Tile::<C, HALVED, 4, true>(operands)),
-            (5, false, false) => isa.enter(Tile::<C, PLAIN, 5, false>(operands)),
-            (5, true, false) => isa.enter(Tile::<C, PLAIN, 5, true>(operands)),
-            (6, false, true) => isa.enter(Tile::<C, HALVED, 6, false>(operands)),
-            (8, false, false) => isa.enter(Tile::<C, PLAIN, 8, false>(operands)),
+            (4, false, false) => isa.enter(MatmulTile::<C, PLAIN, 4, false>(operands)),
+            (4, true, false) => isa.enter(MatmulTile::<C, PLAIN, 4, true>(operands)),
+            (4, false, true) => isa.enter(MatmulTile::<C, HALVED, 4, false>(operands)),
+            (4, true, true) => isa.enter(MatmulTile::<C, HALVED, 4, true>(operands)),
+            (5, false, false) => isa.enter(MatmulTile::<C, PLAIN, 5, false>(operands)),
+            (5, true, false) => isa.enter(MatmulTile::<C, PLAIN, 5, true>(operands)),
+            (6, false, true) => isa.enter(MatmulTile::<C, HALVED, 6, false>(operands)),
+            (8, false, false) => isa.enter(MatmulTile::<C, PLAIN, 8, false>(operands)),
             _ => unreachable!("no layout has codes as {coding:?}"),
         }
     });
 }
 
-struct TileOperands<'a> {
+struct MatmulTileOperands<'a> {
     panels: &'a Panels,
     groups: usize,
     x: &'a [u32],
@@ -445,14 +445,16 @@ struct TileOperands<'a> {
 
 /// Adds the multiply-accumulates of both halves of a band with `C` columns, one vector of
 /// rows after the other.
-struct Tile<'a, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>(TileOperands<'a>);
+struct MatmulTile<'a, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>(
+    MatmulTileOperands<'a>,
+);
 
-impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool> Kernel<I>
-    for Tile<'_, C, ROWS, BITS, MINIMUMS>
+impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool> VectorKernel<I>
+    for MatmulTile<'_, C, ROWS, BITS, MINIMUMS>
 {
     #[inline(always)]
     fn run(self, isa: I) {
-        let TileOperands { panels, groups, x, sums } = self.0;
+        let MatmulTileOperands { panels, groups, x, sums } = self.0;
         for vector in 0..2 * I::PIECES {
             let (panel, piece) = (&panels[vector / I::PIECES][..groups], vector % I::PIECES);
             let mut all = [isa.splat(0.0); C];
@@ -651,7 +653,7 @@ struct FloatOperands<'a, L> {
 /// Adds the multiply-accumulates of `V` vectors of rows with `C` columns.
 struct Floats<'a, L, const C: usize, const V: usize>(FloatOperands<'a, L>);
 
-impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> Kernel<I> for Floats<'_, L, C, V> {
+impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> VectorKernel<I> for Floats<'_, L, C, V> {
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // counts are constants
     fn run(self, isa: I) {
@@ -728,7 +730,7 @@ struct Widen<'a, const C: usize> {
     floats: &'a mut [[[u32; C]; 2]],
 }
 
-impl<I: Packed, const C: usize> Kernel<I> for Widen<'_, C> {
+impl<I: Packed, const C: usize> VectorKernel<I> for Widen<'_, C> {
     #[inline(always)]
     fn run(self, _: I) {
         for (words, [upper, lower]) in self.words.iter().zip(self.floats) {

@@ -11,7 +11,7 @@
 //! value. The results of four groups take 5 divisions.
 
 use super::quads::{self, QUAD, Quads};
-use super::{Isa, Kernel, WIDE, Wide};
+use super::{Isa, VectorKernel, WIDE, Wide};
 use crate::kernels::portable;
 use crate::kernels::table::QUANT_GROUP;
 
@@ -26,7 +26,7 @@ pub(super) struct Quantize<'a> {
     pub sums: &'a mut [i32],
 }
 
-impl<I: Isa> Kernel<I> for Quantize<'_> {
+impl<I: Isa> VectorKernel<I> for Quantize<'_> {
     #[inline(always)]
     fn run(self, isa: I) {
         let Quantize { x, codes, scales, sums } = self;

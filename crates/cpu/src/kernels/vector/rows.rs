@@ -3,7 +3,7 @@
 
 use girih_graph::{Act, Pairing};
 
-use super::Kernel;
+use super::VectorKernel;
 use crate::kernels::exponential;
 use crate::kernels::portable::{elementwise, norm, rope};
 use crate::kernels::table::Rotation;
@@ -16,7 +16,7 @@ macro_rules! plain {
             $(pub $operand: $type),*
         }
 
-        impl<I> Kernel<I> for $name<'_> {
+        impl<I> VectorKernel<I> for $name<'_> {
             #[inline(always)]
             fn run(self, _: I) {
                 $function($(self.$operand),*);

@@ -1,6 +1,6 @@
-//! Measures the speed of attention, and of a bare read of the same bytes:
-//! `cargo test --release -p girih-cpu --lib speed -- --ignored --nocapture`;
-//! to run one of them, `speed::decode` or `speed::prefill`.
+//! Measures the speed of attention, and that of only reading the same bytes:
+//! `cargo test --release -p girih-cpu --lib speed -- --ignored --nocapture`; to
+//! run one of them, `speed::decode` or `speed::prefill`.
 
 use std::time::Instant;
 

@@ -53,7 +53,7 @@ pub(super) fn colour(kernel: &str) -> &'static str {
     KNOWN.iter().find(|known| **known == kernel).copied().unwrap_or("other")
 }
 
-/// A time in seconds, milliseconds or microseconds, by its size.
+/// A time in seconds, milliseconds or microseconds, whichever fits its size.
 pub(super) fn millis(seconds: f64) -> String {
     match seconds {
         s if s >= 1.0 => format!("{} s", number(s)),

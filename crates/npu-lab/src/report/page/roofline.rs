@@ -156,7 +156,8 @@ fn roofs(html: &mut String, scales: &RooflineScales, limits: &ArrayLimits) -> fm
     let right = 10f64.powf(scales.x.1);
     let slope = limits.dram_bytes_per_second;
     let mut roof = |ops: f64, class: &str, below: f64, text: &str| {
-        // From the point where the slope enters the plot up to the ridge, then level.
+        // The line rises from where it enters the plot up to the ridge, then it is
+        // level.
         let low = 10f64.powf(scales.x.0).max(10f64.powf(scales.y.0) / slope);
         let ridge = (ops / slope).clamp(low, right);
         let begin = (scales.x(low), scales.y(low * slope));
@@ -214,7 +215,8 @@ fn dot(html: &mut String, point: &RooflinePoint<'_>, (x, y): (f64, f64)) -> fmt:
     )
 }
 
-/// Writes a label at the first free position beside its point, or not at all.
+/// Writes a label at the first free position beside its point; leaves it out if
+/// none is free.
 fn label(
     html: &mut String,
     point: &RooflinePoint<'_>,

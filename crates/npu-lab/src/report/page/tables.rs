@@ -99,7 +99,7 @@ fn of_program(html: &mut String, step: &StepReport, program: &ProgramUse) -> fmt
         let label = match group {
             [_] => Escaped(&launch.name).to_string(),
             [first, .., last] => {
-                format!("{} … {} ({} alike)", Escaped(&first.name), Escaped(&last.name), group.len())
+                format!("{} … {} ({} identical)", Escaped(&first.name), Escaped(&last.name), group.len())
             }
             [] => unreachable!("a chunk has an element"),
         };
@@ -317,7 +317,8 @@ fn joules_text(joules: f64) -> String {
     if joules >= 1.0 { format!("{} J", number(joules)) } else { format!("{} mJ", number(joules * 1e3)) }
 }
 
-/// Writes published times beside simulations of the published and this mapping.
+/// Writes published times, and simulated times of the published mapping and of
+/// this one.
 pub(super) fn published(html: &mut String, compared: &PublishedComparison) -> fmt::Result {
     html.push_str(
         "<section><h2>Published times</h2>\

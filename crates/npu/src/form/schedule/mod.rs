@@ -64,7 +64,7 @@ pub struct Schedule {
     pub name: String,
     /// The name of the target that it was compiled for.
     pub target: String,
-    /// What the host binds; an index here is an argument's number.
+    /// The buffers that the host binds; an index here is an argument's number.
     pub arguments: Vec<Argument>,
     /// The launches, in order.
     pub launches: Vec<Launch>,
@@ -81,7 +81,7 @@ pub struct Argument {
     pub bytes: u64,
 }
 
-/// How a program uses an argument: who writes and reads it, and when.
+/// How a program uses an argument: what writes and reads it, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArgumentRole {
     /// Written once, when the model is loaded: weights.

@@ -1,6 +1,6 @@
 //! Adding a vector to each row of a matrix: each column's core has a range of
-//! rows, which it processes part by part. It keeps a part of the vector while it
-//! receives the same part of all its rows.
+//! rows, which it processes part by part. A core keeps one part of the vector
+//! while it receives the same part of each of its rows.
 
 use super::nest::{LaunchArguments, VECTOR_ELEMENTS, call, dim, divisor, whole};
 use crate::form::tiled::{Flow, Herd, Item, Share, Stream, TiledLaunch};

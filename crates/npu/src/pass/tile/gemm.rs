@@ -1,6 +1,6 @@
-//! Matrix products `y[m, n] = x[m, k] · w[n, k]ᵀ`: the rows are distributed over the
-//! herd's columns, the columns over its rows. A column of cores shares `x`, a row of
-//! cores shares `w`.
+//! Matrix products `y[m, n] = x[m, k] · w[n, k]ᵀ`: the rows of `y` are distributed
+//! over the herd's columns, the columns of `y` over its rows. A column of cores
+//! shares `x`, a row of cores shares `w`.
 
 use super::nest::{GEMM_BLOCK, LaunchArguments, call, dim, whole};
 use crate::form::schedule::Dim;
@@ -165,7 +165,8 @@ fn inputs(loops: [u32; 3], k: u32, tile: GemmTiling, herd: Herd) -> Vec<Stream> 
 
 /// Returns the stream of a column's rows that are kept in L2. Whole rows arrive and
 /// are scattered so that the same eight terms of all rows are adjacent. Then the
-/// rows of a block are contiguous, and four dimensions cover all slices.
+/// rows of a block are contiguous, and the four dimensions of a descriptor cover
+/// all slices.
 fn kept(x: Stream, loops: [u32; 3], k: u32, tile: GemmTiling, columns: u32) -> Stream {
     let GemmTiling { m, k: tile_k, .. } = tile;
     let (block_rows, block_columns) = GEMM_BLOCK;

@@ -1,7 +1,8 @@
 //! Matrix-vector products `y[n] = w[n, k] · x[k]`: each core has a range of the rows
 //! of `w`. It sends the results of several calls at once. One channel of a column's
-//! shim is slower than its share of DRAM bandwidth; with two cores in a column,
-//! weights arrive over both channels of its shim, the vector ahead of them.
+//! shim is slower than the column's share of DRAM bandwidth. With two cores in a
+//! column, weights therefore arrive over both channels of its shim, after the
+//! vector.
 
 use super::nest::{CALL_ROWS, LaunchArguments, dim, divisor, whole};
 use crate::form::schedule::Affine;

@@ -27,7 +27,7 @@ struct PieceKernel {
     shared: bool,
     /// The parameter of a call that counts its pieces.
     count: &'static str,
-    /// The other parameters, which follow or, for heads, surround it.
+    /// The other parameters: they follow it or, for heads, surround it.
     sizes: Vec<Parameter>,
 }
 

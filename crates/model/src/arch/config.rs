@@ -1,23 +1,22 @@
-//! Where a model's own numbers stand: `config.json` or the header of a GGUF,
-//! read through the same questions.
+//! A model's parameters, from `config.json` or the header of a GGUF.
 
 use girih_file::Metadata;
 use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
 use super::schema::{Arch, DefaultValue, Field};
-use crate::limits::Limits;
+use crate::limits::ModelLimits;
 
-/// A model's own numbers.
+/// The source of a model's parameters.
 #[derive(Clone, Copy, Debug)]
-pub enum Origin<'a> {
-    /// `config.json`, in the hub's style or in that of transformers 5.
+pub enum ModelConfig<'a> {
+    /// `config.json`, in the hub's style or that of transformers 5.
     Hf(&'a Json),
     /// The header of a GGUF.
     Gguf(&'a Metadata),
 }
 
-/// One fact as a container states it.
+/// A parameter's value in the container.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stated {
     Number(f64),
@@ -25,75 +24,72 @@ pub(super) enum Stated {
     Flag(bool),
 }
 
-impl<'a> Origin<'a> {
+impl<'a> ModelConfig<'a> {
     /// Whether the model comes from a GGUF.
     pub fn is_gguf(&self) -> bool {
-        matches!(self, Origin::Gguf(_))
+        matches!(self, ModelConfig::Gguf(_))
     }
 
-    /// What the model says that it is.
+    /// The names of the model's architecture.
     pub(super) fn architectures(&self) -> Result<Vec<String>> {
         match self {
-            Origin::Gguf(metadata) => Ok(vec![metadata.require::<&str>("general.architecture")?.to_owned()]),
-            Origin::Hf(config) => {
+            ModelConfig::Gguf(metadata) => {
+                Ok(vec![metadata.require::<&str>("general.architecture")?.to_owned()])
+            }
+            ModelConfig::Hf(config) => {
                 let list = config.get("architectures").and_then(Json::as_array);
                 let names: Vec<String> =
                     list.into_iter().flatten().filter_map(Json::as_str).map(str::to_owned).collect();
                 if names.is_empty() {
-                    return Err(Error::new(
-                        "config.json names no 'architectures'; it must list at least one",
-                    ));
+                    return Err(Error::new("config.json lists no 'architectures'; at least one is needed"));
                 }
                 Ok(names)
             }
         }
     }
 
-    /// The number of layers, which bounds everything that is made per layer.
-    pub(crate) fn layers(&self, arch: &Arch, limits: &Limits) -> Result<usize> {
+    /// The number of layers, checked against the cap, as it bounds later allocations.
+    pub(crate) fn layers(&self, arch: &Arch, limits: &ModelLimits) -> Result<usize> {
         let field = &arch.sizes.layers;
-        let place = self.place(field);
-        let layers = self.size(field)?.ok_or_else(|| Error::new(format!("{place} is missing")))?;
+        let key = self.key(field);
+        let layers = self.size(field)?.ok_or_else(|| Error::new(format!("{key} is missing")))?;
         if layers > limits.layers as usize {
-            return Err(Error::new(format!(
-                "{place} is {layers}; at most {} layers are accepted",
-                limits.layers
-            )));
+            return Err(Error::new(format!("{key} is {layers}; the cap is {} layers", limits.layers)));
         }
         Ok(layers)
     }
 
-    /// The object or value at a path of `config.json`; null counts as absent.
+    /// The value at a path of `config.json`; null counts as absent.
     pub(super) fn json(&self, path: &str) -> Option<&'a Json> {
-        let Origin::Hf(config) = self else { return None };
+        let ModelConfig::Hf(config) = self else { return None };
         let found = path.split('.').try_fold(*config, |level, key| level.get(key));
         found.filter(|value| !value.is_null())
     }
 
-    /// What the container says of a field; `None` where it says nothing.
+    /// The container's value of a field; `None` if it is absent.
     pub(super) fn stated(&self, field: &Field) -> Result<Option<Stated>> {
         match self {
-            Origin::Hf(_) => {
+            ModelConfig::Hf(_) => {
                 field.hf.iter().find_map(|path| Some((path, self.json(path)?))).map_or(Ok(None), json)
             }
-            Origin::Gguf(metadata) => field.gguf.as_deref().map_or(Ok(None), |key| gguf(metadata, key)),
+            ModelConfig::Gguf(metadata) => field.gguf.as_deref().map_or(Ok(None), |key| gguf(metadata, key)),
         }
     }
 
-    /// How errors call the field here.
-    pub(super) fn place(&self, field: &Field) -> String {
+    /// The field's key, for errors.
+    pub(super) fn key(&self, field: &Field) -> String {
         match self {
-            Origin::Hf(_) => format!("config.json's '{}'", field.hf.iter().next().unwrap_or("(no key)")),
-            Origin::Gguf(_) => format!("GGUF's '{}'", field.gguf.as_deref().unwrap_or("(no key)")),
+            ModelConfig::Hf(_) => format!("config.json's '{}'", field.hf.iter().next().unwrap_or("(no key)")),
+            ModelConfig::Gguf(_) => format!("GGUF's '{}'", field.gguf.as_deref().unwrap_or("(no key)")),
         }
     }
 
-    /// A number, or its default where that is a number.
+    /// A number, or the field's default if that is a number.
     pub(super) fn number(&self, field: &Field) -> Result<Option<f64>> {
         match (self.stated(field)?, &field.default) {
             (Some(Stated::Number(number)), _) if number.is_finite() => Ok(Some(number)),
             (Some(other), _) => {
-                Err(Error::new(format!("{} is {other:?}; a number is needed", self.place(field))))
+                Err(Error::new(format!("{} is {other:?}; a number is needed", self.key(field))))
             }
             (None, Some(DefaultValue::Number(number))) => Ok(Some(*number)),
             (None, _) => Ok(None),
@@ -104,32 +100,30 @@ impl<'a> Origin<'a> {
     pub(super) fn size(&self, field: &Field) -> Result<Option<usize>> {
         let Some(number) = self.number(field)? else { return Ok(None) };
         if number.fract() != 0.0 || !(1.0..=f64::from(i32::MAX)).contains(&number) {
-            let place = self.place(field);
-            return Err(Error::new(format!(
-                "{place} is {number}; an integer from 1 to 2147483647 is needed"
-            )));
+            let key = self.key(field);
+            return Err(Error::new(format!("{key} is {number}; an integer from 1 to 2147483647 is needed")));
         }
         Ok(Some(number as usize))
     }
 
-    /// A word, or its default where that is a word.
+    /// A string, or the field's default if that is a string.
     pub(super) fn word(&self, field: &Field) -> Result<Option<String>> {
         match (self.stated(field)?, &field.default) {
             (Some(Stated::Word(word)), _) => Ok(Some(word)),
             (Some(other), _) => {
-                Err(Error::new(format!("{} is {other:?}; a word is needed", self.place(field))))
+                Err(Error::new(format!("{} is {other:?}; a string is needed", self.key(field))))
             }
             (None, Some(DefaultValue::Word(word))) => Ok(Some(word.clone())),
             (None, _) => Ok(None),
         }
     }
 
-    /// A flag.
+    /// A bool.
     pub(super) fn flag(&self, field: &Field) -> Result<Option<bool>> {
         match self.stated(field)? {
             Some(Stated::Flag(flag)) => Ok(Some(flag)),
             Some(other) => {
-                Err(Error::new(format!("{} is {other:?}; true or false is needed", self.place(field))))
+                Err(Error::new(format!("{} is {other:?}; true or false is needed", self.key(field))))
             }
             None => Ok(None),
         }
@@ -159,5 +153,5 @@ fn gguf(metadata: &Metadata, key: &str) -> Result<Option<Stated>> {
     if let Ok(Some(word)) = metadata.get::<&str>(key) {
         return Ok(Some(Stated::Word(word.to_owned())));
     }
-    Err(Error::new(format!("GGUF's '{key}' is {value}; one number, word or flag is needed")))
+    Err(Error::new(format!("GGUF's '{key}' is {value}; one number, string or bool is needed")))
 }

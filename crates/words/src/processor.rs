@@ -1,68 +1,69 @@
-//! Everything that a model says about text, found together: its tokenizer,
-//! its special tokens, its chat template.
+//! Opens a model's tokenizer, special tokens and chat template together.
 
 use std::path::Path;
 
-use girih_file::{Container, Kind, Metadata};
+use girih_file::{Container, ContainerKind, Metadata};
 use girih_tensor::Result;
 use serde_json::{Map, Value};
 
 use super::gguf_vocab::GgufVocab;
 use super::template::{ChatTemplate, SpecialTokens};
 use super::tokenizer::Tokenizer;
-use crate::limits::Limits;
+use crate::limits::TextLimits;
 
-/// A model's words.
+/// A model's tokenizer, special tokens and chat template.
 #[derive(Debug)]
-pub struct Words {
-    /// Text to ids and back.
+pub struct TextProcessor {
+    /// Converts text to token ids and back.
     pub tokenizer: Tokenizer,
-    /// How conversations become text, where the model says so.
+    /// Converts conversations to text; `None` if the model has no template.
     pub template: Option<ChatTemplate>,
-    /// The spellings that are special tokens, for marking a user's text.
+    /// The texts of special tokens, which are marked in a user's text.
     pub special: SpecialTokens,
 }
 
-impl Words {
-    /// The words of the model at `path`: a folder with a `tokenizer.json`, or a
-    /// GGUF. A folder need not hold weights, nor a GGUF tensors.
+impl TextProcessor {
+    /// Opens the model at `path`: a folder with a `tokenizer.json`, or a GGUF
+    /// file. Neither has to contain weights.
     ///
     /// # Errors
-    /// When the files are not well formed, or there is no tokenizer.
-    pub fn open(path: &Path, limits: &Limits) -> Result<Words> {
+    /// When the files are malformed, or there is no tokenizer.
+    pub fn open(path: &Path, limits: &TextLimits) -> Result<TextProcessor> {
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
         let is_gguf = path.extension().is_some_and(|extension| extension == "gguf");
         if !is_gguf && folder.join("tokenizer.json").exists() {
             let tokenizer = Tokenizer::from_folder(folder, limits)?;
-            return Ok(Words::new(tokenizer, ChatTemplate::read(folder, limits)?));
+            return Ok(TextProcessor::new(tokenizer, ChatTemplate::read(folder, limits)?));
         }
         let container = Container::open(path, &limits.file)?;
         match container.kind() {
-            Kind::Gguf => Words::of_gguf(container.metadata(), limits),
-            Kind::Safetensors => Ok(Words::new(Tokenizer::from_folder(folder, limits)?, None)),
+            ContainerKind::Gguf => TextProcessor::of_gguf(container.metadata(), limits),
+            ContainerKind::Safetensors => {
+                Ok(TextProcessor::new(Tokenizer::from_folder(folder, limits)?, None))
+            }
         }
     }
 
-    /// The words in a GGUF header.
+    /// Reads the tokenizer and the template of a GGUF header.
     ///
     /// # Errors
-    /// When there is no vocabulary, or one that is not supported.
-    pub fn of_gguf(metadata: &Metadata, limits: &Limits) -> Result<Words> {
+    /// When the vocabulary is missing or not supported.
+    pub fn of_gguf(metadata: &Metadata, limits: &TextLimits) -> Result<TextProcessor> {
         let tokenizer = GgufVocab::of(metadata)?.tokenizer(limits)?;
         let template = metadata.get::<&str>("tokenizer.chat_template")?;
         let template = template.map(|source| ChatTemplate::new(source, token_variables(&tokenizer)));
-        Ok(Words::new(tokenizer, template))
+        Ok(TextProcessor::new(tokenizer, template))
     }
 
-    /// The words of a tokenizer and a template.
-    pub fn new(tokenizer: Tokenizer, template: Option<ChatTemplate>) -> Words {
+    /// Combines a tokenizer and a template.
+    pub fn new(tokenizer: Tokenizer, template: Option<ChatTemplate>) -> TextProcessor {
         let ids = (0..tokenizer.vocab_size()).filter(|&id| tokenizer.is_special(id));
         let spellings: Vec<String> = ids.filter_map(|id| tokenizer.token(id)).map(str::to_owned).collect();
-        Words { special: SpecialTokens::new(&spellings), tokenizer, template }
+        TextProcessor { special: SpecialTokens::new(&spellings), tokenizer, template }
     }
 }
 
-/// The named tokens, as templates see them.
+/// The named tokens as variables of a template.
 fn token_variables(tokenizer: &Tokenizer) -> Map<String, Value> {
     let named = tokenizer.named();
     let ids = [

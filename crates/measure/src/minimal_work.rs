@@ -1,96 +1,96 @@
-//! What a step cannot do without: the bytes that it has to read and the
-//! operations that it has to do, counted on the graph. It knows no device.
+//! The minimal work of a step: the bytes that it has to read and the operations that it
+//! has to execute, counted on the graph, independent of any device.
 
 use girih_graph::{Extent, Graph, Node, Op, Role, Span, Value, sink_gather};
 use serde::Serialize;
 
 /// Bytes and operations of one step, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Work {
-    /// Bytes of weights, as their files hold them; each weight is read once a
-    /// step, an embedding table only where a token points.
+pub struct MinimalWork {
+    /// Bytes of weights in their file formats. Each weight is read once per step; of an
+    /// embedding table, one row per token.
     pub weight_bytes: f64,
     /// Bytes of keys and values.
     pub state_bytes: f64,
-    /// Multiplications and additions of products and of attention.
+    /// Multiplications and additions of matmuls and attention.
     pub operations: f64,
 }
 
 /// The rows of a step of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rows {
-    /// How many there are.
+pub struct WorkRows {
+    /// The number of rows.
     pub count: u32,
-    /// The position of the first.
+    /// The position of the first row.
     pub position: u32,
-    /// How many leave the program.
+    /// The number of output rows.
     pub output_rows: u32,
 }
 
-impl Work {
-    /// The work of one step of `graph`; after the last attention only output rows
-    /// are counted.
-    pub fn of(graph: &Graph, rows: Rows) -> Work {
-        Work::of_steps(graph, [rows])
+impl MinimalWork {
+    /// Returns the work of one step of `graph`; after the last attention, only output rows
+    /// count.
+    pub fn of(graph: &Graph, rows: WorkRows) -> MinimalWork {
+        MinimalWork::of_steps(graph, [rows])
     }
 
-    /// The work of several steps.
-    fn of_steps(graph: &Graph, steps: impl IntoIterator<Item = Rows>) -> Work {
+    /// Returns the work of several steps.
+    fn of_steps(graph: &Graph, steps: impl IntoIterator<Item = WorkRows>) -> MinimalWork {
         let early = sink_gather(graph).map(|early| early.graph);
         let graph = early.as_ref().unwrap_or(graph);
         let of_step = |rows| graph.nodes.iter().map(move |node| node_work(graph, node, rows));
-        steps.into_iter().flat_map(of_step).fold(Work::default(), Work::plus)
+        steps.into_iter().flat_map(of_step).fold(MinimalWork::default(), MinimalWork::plus)
     }
 
-    /// The work of `tokens` steps of one row each, from `position` on.
-    pub fn of_decode(graph: &Graph, position: u32, tokens: u32) -> Work {
-        let step = |at| Rows { count: 1, position: at, output_rows: 1 };
-        // What a row sees grows evenly, and windows fill up: the ends and the
-        // middle are near enough for a limit.
+    /// Returns the work of `tokens` steps of one row each, from `position` on.
+    pub fn of_decode(graph: &Graph, position: u32, tokens: u32) -> MinimalWork {
+        let step = |at| WorkRows { count: 1, position: at, output_rows: 1 };
+        // The number of visible positions grows linearly until windows are full, so the
+        // first, middle and last step are accurate enough for a limit.
         let last = position + tokens.saturating_sub(1);
         let steps = [position, position + (last - position) / 2, last].map(step);
-        let sum = Work::of_steps(graph, steps);
+        let sum = MinimalWork::of_steps(graph, steps);
         sum.times(f64::from(tokens) / steps.len() as f64)
     }
 
-    /// The same of so many sequences that share their steps: weights are read
-    /// once for all of them (the few bytes of more embeddings are left out).
-    pub fn shared_by(self, sequences: u32) -> Work {
+    /// Returns the work of `sequences` such sequences that share their steps: weights are
+    /// read once for all (the bytes of additional embeddings are ignored).
+    pub fn shared_by(self, sequences: u32) -> MinimalWork {
         let sequences = f64::from(sequences);
-        Work {
+        MinimalWork {
             weight_bytes: self.weight_bytes,
             state_bytes: self.state_bytes * sequences,
             operations: self.operations * sequences,
         }
     }
 
-    /// The work of `tokens` rows from `position` on, in steps of up to `chunk`
-    /// rows; the last row is an output row.
-    pub fn of_prefill(graph: &Graph, position: u32, tokens: u32, chunk: u32) -> Work {
+    /// Returns the work of `tokens` rows from `position` on, in steps of up to `chunk` rows;
+    /// the last row is an output row.
+    pub fn of_prefill(graph: &Graph, position: u32, tokens: u32, chunk: u32) -> MinimalWork {
         let chunk = chunk.max(1);
         let step = |done: u32| {
             let count = (tokens - done).min(chunk);
-            Rows { count, position: position + done, output_rows: u32::from(done + count == tokens) }
+            WorkRows { count, position: position + done, output_rows: u32::from(done + count == tokens) }
         };
-        Work::of_steps(graph, (0..tokens).step_by(chunk as usize).map(step))
+        MinimalWork::of_steps(graph, (0..tokens).step_by(chunk as usize).map(step))
     }
 
-    /// All bytes.
+    /// The bytes of weights and state.
     pub fn bytes(&self) -> f64 {
         self.weight_bytes + self.state_bytes
     }
 
-    /// Both together.
-    pub fn plus(self, other: Work) -> Work {
-        Work {
+    /// Returns the sum.
+    pub fn plus(self, other: MinimalWork) -> MinimalWork {
+        MinimalWork {
             weight_bytes: self.weight_bytes + other.weight_bytes,
             state_bytes: self.state_bytes + other.state_bytes,
             operations: self.operations + other.operations,
         }
     }
 
-    fn times(self, factor: f64) -> Work {
-        Work {
+    fn times(self, factor: f64) -> MinimalWork {
+        MinimalWork {
             weight_bytes: self.weight_bytes * factor,
             state_bytes: self.state_bytes * factor,
             operations: self.operations * factor,
@@ -98,36 +98,40 @@ impl Work {
     }
 }
 
-fn node_work(graph: &Graph, node: &Node, rows: Rows) -> Work {
+fn node_work(graph: &Graph, node: &Node, rows: WorkRows) -> MinimalWork {
     let output = graph.value(node.output);
     let count = if output.outermost == Extent::OutputRows { rows.output_rows } else { rows.count };
     match node.op {
-        // Nothing is multiplied, and nothing read, for rows that are not there.
-        _ if count == 0 => Work::default(),
+        // Zero rows need no work.
+        _ if count == 0 => MinimalWork::default(),
         Op::Linear => {
             let weight = graph.value(node.inputs[1]);
             let operations = 2.0 * f64::from(count) * weight.shape.elements() as f64;
-            Work { weight_bytes: bytes(weight), operations, ..Work::default() }
+            MinimalWork { weight_bytes: bytes(weight), operations, ..MinimalWork::default() }
         }
         Op::Embed => {
             let table = graph.value(node.inputs[1]);
             let row = bytes(table) / table.shape.rows().max(1) as f64;
-            Work { weight_bytes: f64::from(count) * row, ..Work::default() }
+            MinimalWork { weight_bytes: f64::from(count) * row, ..MinimalWork::default() }
         }
         Op::Attend { span, .. } => {
             let [q, keys, values] = [0, 1, 2].map(|index| graph.value(node.inputs[index]));
             let state = [keys, values].into_iter().map(position_bytes).sum::<f64>();
-            let products = q.shape.stride() + output.shape.stride();
+            let multiply_adds = q.shape.stride() + output.shape.stride();
             let (read, pairs) = seen(span, rows);
-            Work { state_bytes: read * state, operations: 2.0 * pairs * products as f64, ..Work::default() }
+            MinimalWork {
+                state_bytes: read * state,
+                operations: 2.0 * pairs * multiply_adds as f64,
+                ..MinimalWork::default()
+            }
         }
-        _ => Work::default(),
+        _ => MinimalWork::default(),
     }
 }
 
-/// How many positions any of the rows sees, and how many all of them see
-/// together.
-fn seen(span: Span, rows: Rows) -> (f64, f64) {
+/// Returns the number of positions that any of the rows sees, and the sum over all rows
+/// of the positions that each sees.
+fn seen(span: Span, rows: WorkRows) -> (f64, f64) {
     let last = (rows.position + rows.count) as usize;
     let first = span.first(rows.position as usize);
     let pairs = (rows.position as usize..last).map(|position| position + 1 - span.first(position));
@@ -135,11 +139,11 @@ fn seen(span: Span, rows: Rows) -> (f64, f64) {
 }
 
 fn bytes(value: &Value) -> f64 {
-    // A format that cannot hold the shape was refused when the graph was checked.
+    // The graph check refuses formats that cannot hold the shape.
     value.dtype.bytes(&value.shape).map_or(0.0, |bytes| bytes as f64)
 }
 
-/// The bytes of one position of a state value.
+/// Returns the bytes of one position of a state value.
 fn position_bytes(value: &Value) -> f64 {
     debug_assert!(matches!(value.role, Role::State(_)), "attention reads state");
     let (rows, columns) = value.dtype.tile();
@@ -152,7 +156,7 @@ mod tests {
 
     #[test]
     fn windows_bound_what_a_row_sees() {
-        let rows = |count, position| Rows { count, position, output_rows: 1 };
+        let rows = |count, position| WorkRows { count, position, output_rows: 1 };
         assert_eq!(seen(Span::Full, rows(4, 0)), (4.0, 10.0));
         assert_eq!(seen(Span::Full, rows(1, 99)), (100.0, 100.0));
         assert_eq!(seen(Span::Window(8), rows(1, 99)), (8.0, 8.0));

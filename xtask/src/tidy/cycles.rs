@@ -1,9 +1,9 @@
-//! The rule against circles: within a crate, files depend on each other in one
-//! direction.
+//! The rule against dependency cycles: within a crate, files depend on each
+//! other in one direction.
 //!
 //! File A depends on file B when a path in A, in a `use` or in code, leads to
-//! an item of B. A `mod` line is no dependency, nor is anything under
-//! `#[cfg(test)]`. A path through a re-export leads to the file that the
+//! an item of B. A `mod` line is not a dependency, and neither is anything
+//! under `#[cfg(test)]`. A path through a re-export leads to the file that the
 //! re-export names, so `crate::Graph` leads to `graph.rs`, not to `lib.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,24 +15,24 @@ use super::tree::Tree;
 /// The files that begin a crate, by the end of their path.
 const ROOTS: [&str; 3] = ["src/lib.rs", "src/main.rs", "tests/it/main.rs"];
 
-/// How many re-exports a path is followed through.
+/// The maximum number of re-exports that a path is followed through.
 const MAX_HOPS: usize = 8;
 
 /// A module's path within its crate: `["kernels", "avx2"]`.
 type Module = Vec<String>;
 
-/// No files of a crate form a circle.
-pub fn circles(tree: &Tree) -> Vec<Fault> {
+/// The files of a crate form no dependency cycle.
+pub fn cycles(tree: &Tree) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (root, _) in tree.rust().filter(|(file, _)| ROOTS.iter().any(|end| file.path.ends_with(end))) {
         let folder = &root.path[..root.path.rfind('/').expect("a root lies in a folder") + 1];
         let files = Files::read(tree, folder, &root.path);
-        for circle in strongly_connected(&files.edges()) {
-            let path = shortest_circle(&files.edges(), &circle);
+        for cycle in strongly_connected(&files.edges()) {
+            let path = shortest_cycle(&files.edges(), &cycle);
             let names: Vec<&str> = path.iter().map(|path| &path[folder.len()..]).collect();
             let sentence = format!(
-                "{} files form a circle, such as {}: move what they share into a file of its own",
-                circle.len(),
+                "{} files form a dependency cycle, such as {}: move what they share into a file of its own",
+                cycle.len(),
                 names.join(" → ")
             );
             faults.push(Fault::new(path[0], 1, sentence));
@@ -51,8 +51,8 @@ struct ModuleFile<'a> {
     path: &'a str,
     /// Absolute paths that its code and its imports name.
     uses: Vec<Module>,
-    /// What each imported name stands for: a path within the crate, or `None`
-    /// for an item of another crate.
+    /// The path that each imported name refers to: a path within the crate, or
+    /// `None` for an item of another crate.
     imports: BTreeMap<String, Option<Module>>,
 }
 
@@ -119,7 +119,7 @@ struct Found {
     path: Option<Module>,
     /// The name under which a `use` imports it.
     name: Option<String>,
-    /// Whether it stands in the file's own module, not in an inline one.
+    /// Whether it is in the file's own module, not in an inline one.
     at_top: bool,
 }
 
@@ -143,6 +143,10 @@ impl Scan<'_> {
                     let end = end.map_or(tokens.len(), |length| at + length);
                     self.import(&tokens[at + 1..end], &[]);
                     at = end;
+                }
+                [Token::Name("pub"), Token::Sign('('), Token::Name("in"), ..] => {
+                    let end = tokens[at..].iter().position(|token| *token == Token::Sign(')'));
+                    at = end.map_or(tokens.len(), |length| at + length);
                 }
                 [Token::Name("mod"), Token::Name(name), Token::Sign('{'), ..] => {
                     self.inner.push((name.to_owned(), depth));
@@ -233,7 +237,7 @@ impl Scan<'_> {
     }
 }
 
-/// The names joined by `::` that `tokens` begin with.
+/// The names, joined by `::`, at the start of `tokens`.
 fn leading_path<'a>(tokens: &[Token<'a>]) -> Vec<&'a str> {
     let mut path = Vec::new();
     let mut rest = tokens;
@@ -275,7 +279,7 @@ fn reachable<'a>(edges: &Edges<'a>, start: &str) -> BTreeSet<&'a str> {
     seen
 }
 
-/// The groups of files that reach each other; a file alone is none.
+/// The groups of two or more files that reach each other.
 fn strongly_connected<'a>(edges: &Edges<'a>) -> Vec<BTreeSet<&'a str>> {
     let reach: BTreeMap<&str, BTreeSet<&str>> =
         edges.keys().map(|file| (*file, reachable(edges, file))).collect();
@@ -288,8 +292,8 @@ fn strongly_connected<'a>(edges: &Edges<'a>) -> Vec<BTreeSet<&'a str>> {
     groups
 }
 
-/// A shortest circle through the first file of `group`: that file at both ends.
-fn shortest_circle<'a>(edges: &Edges<'a>, group: &BTreeSet<&'a str>) -> Vec<&'a str> {
+/// A shortest cycle through the first file of `group`, which is at both ends.
+fn shortest_cycle<'a>(edges: &Edges<'a>, group: &BTreeSet<&'a str>) -> Vec<&'a str> {
     let start = *group.first().expect("a group holds two files");
     let mut paths = vec![vec![start]];
     let mut seen = BTreeSet::new();
@@ -306,7 +310,7 @@ fn shortest_circle<'a>(edges: &Edges<'a>, group: &BTreeSet<&'a str>) -> Vec<&'a 
                 }
             }
         }
-        assert!(!longer.is_empty(), "each file of a group lies on a circle");
+        assert!(!longer.is_empty(), "each file of a group is on a cycle");
         paths = longer;
     }
 }
@@ -321,7 +325,7 @@ mod tests {
     const TWO: &str = "crates/a/src/two/mod.rs";
 
     fn found(one: &str, two: &str) -> bool {
-        !places(circles, &[(ROOT, "mod one;\nmod two;\n"), (ONE, one), (TWO, two)]).is_empty()
+        !places(cycles, &[(ROOT, "mod one;\nmod two;\n"), (ONE, one), (TWO, two)]).is_empty()
     }
 
     #[test]
@@ -341,25 +345,26 @@ mod tests {
     }
 
     #[test]
-    fn tests_and_mod_lines_are_no_edges() {
+    fn tests_visibilities_and_mod_lines_are_no_edges() {
+        assert!(!found("pub(in super::two) struct One;\n", "use crate::one::One;\n"));
         assert!(!found("#[cfg(test)]\nmod tests { use crate::two::Two; }\n", "use crate::one::One;\n"));
         let child =
             [(ROOT, "mod two;\n"), (TWO, "mod three;\n"), ("crates/a/src/two/three.rs", "use super::A;\n")];
-        assert!(places(circles, &child).is_empty());
+        assert!(places(cycles, &child).is_empty());
     }
 
     #[test]
     fn a_parent_that_uses_its_child_is_an_edge() {
         let files = [(TWO, "mod three;\nuse three::B;\n"), ("crates/a/src/two/three.rs", "use super::A;\n")];
-        assert_eq!(places(circles, &[(ROOT, "mod two;\n"), files[0], files[1]]), [format!("{TWO}:1")]);
+        assert_eq!(places(cycles, &[(ROOT, "mod two;\n"), files[0], files[1]]), [format!("{TWO}:1")]);
     }
 
     #[test]
     fn a_path_leads_through_re_exports() {
         let root = "mod one;\nmod two;\npub use one::One;\npub use std::io::Result;\n";
         let files = |two| [(ROOT, root), (ONE, "use crate::Result;\n"), (TWO, two)];
-        assert!(places(circles, &files("use crate::{One, Result};\n")).is_empty());
+        assert!(places(cycles, &files("use crate::{One, Result};\n")).is_empty());
         let one = (ONE, "use crate::two::Two;\n");
-        assert_eq!(places(circles, &[(ROOT, root), one, (TWO, "use crate::One;\n")]), [format!("{ONE}:1")]);
+        assert_eq!(places(cycles, &[(ROOT, root), one, (TWO, "use crate::One;\n")]), [format!("{ONE}:1")]);
     }
 }

@@ -1,0 +1,88 @@
+//! The loaded model together with its prefix cache: running a step updates both.
+
+use girih_graph::backend::{Block, Inputs, Range32};
+use girih_graph::{Outputs, Runner, Sequence, Step, Watch};
+
+use crate::Result;
+use crate::cache::{PrefixCache, SequenceId, StateChange};
+
+/// A runner and the prefix cache over its blocks of state.
+pub(crate) struct CachedRunner {
+    runner: Box<dyn Runner>,
+    pub cache: PrefixCache,
+}
+
+/// The tokens of one sequence that a step runs.
+#[derive(Clone, Copy)]
+pub(crate) struct StepTokens<'a> {
+    pub sequence: SequenceId,
+    /// They follow the tokens that the sequence has run; blocks are reserved for them.
+    pub tokens: &'a [u32],
+    /// Which of their rows are output rows.
+    pub outputs: Outputs,
+}
+
+impl StepTokens<'_> {
+    fn output_rows(&self) -> u32 {
+        self.outputs.count(self.tokens.len() as u32)
+    }
+}
+
+impl CachedRunner {
+    /// Wraps a runner whose state is empty.
+    pub fn new(runner: Box<dyn Runner>) -> CachedRunner {
+        let spans: Vec<_> = runner.groups().iter().map(|group| group.span).collect();
+        let cache = PrefixCache::new(&spans, runner.blocks());
+        CachedRunner { runner, cache }
+    }
+
+    pub fn inner(&self) -> &dyn Runner {
+        &*self.runner
+    }
+
+    /// Reserves blocks for the positions of a sequence up to `end`; `false` if the blocks do
+    /// not suffice.
+    #[must_use]
+    pub fn reserve(&mut self, sequence: SequenceId, end: u32) -> bool {
+        let Some(changes) = self.cache.reserve(sequence, end) else { return false };
+        let state = self.runner.state();
+        for change in changes {
+            match change {
+                StateChange::Zero(group, block) => state.zero(group, block),
+                StateChange::Copy { group, from, to } => state.copy(group, from, to),
+            }
+        }
+        true
+    }
+
+    /// Runs one step. `output` receives the output rows, one after another.
+    ///
+    /// # Errors
+    /// When the device fails; then the state of these sequences is undefined.
+    pub fn run(
+        &mut self,
+        pending: &[StepTokens<'_>],
+        output: &mut [f32],
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let tokens: Vec<u32> = pending.iter().flat_map(|one| one.tokens).copied().collect();
+        let blocks: Vec<Vec<&[Block]>> =
+            pending.iter().map(|one| self.cache.sequence(one.sequence)).collect();
+        let mut end = 0;
+        let sequences: Vec<Sequence<'_>> = pending
+            .iter()
+            .zip(&blocks)
+            .map(|(one, blocks)| {
+                let rows = Range32 { start: end, end: end + one.tokens.len() as u32 };
+                end = rows.end;
+                let position = self.cache.length(one.sequence);
+                Sequence { blocks, position, rows, outputs: one.outputs, spans: &[] }
+            })
+            .collect();
+        let output_rows: u32 = pending.iter().map(StepTokens::output_rows).sum();
+        let output = &mut output[..output_rows as usize * self.runner.width()];
+        self.runner.step(Step { inputs: Inputs::Tokens(&tokens), sequences: &sequences, output, watch })?;
+        pending.iter().for_each(|one| self.cache.extend(one.sequence, one.tokens));
+        Ok(())
+    }
+}
