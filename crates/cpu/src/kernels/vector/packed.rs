@@ -27,10 +27,11 @@
 //! arithmetic for codes of four bits, 20 for six, 32 for eight, and 4 for the scale;
 //! the loads and the decoding are shared by all columns or run beside them.
 //!
-//! **Registers.** Sums that do not stay in registers cost more than the multiplications do,
-//! and the compiler mixes what it unrolls. Three points hold its order: [`keep_order`] between
-//! columns with AVX2; a number of parts that is not a constant between the halves of a group of
-//! many columns with AVX-512; and a tile's loop over the vectors of a band inside the kernel.
+//! **Registers.** Sums on the stack cost more than the multiplications, and the compiler mixes
+//! what it unrolls until they no longer fit into the registers. With AVX2 fences
+//! (`keep_order`) separate the loads of two columns, and of two halves of a group; with
+//! AVX-512 the halves of a group of many columns are a loop of a length unknown to the
+//! compiler. No fence is an instruction.
 //!
 //! With few columns weights come from memory and are decoded in registers; every line is
 //! prefetched where that helps (see [`prefetch`]).
