@@ -32,8 +32,8 @@ pub const CHUNK_POSITIONS: usize = 4 * BLOCK_POSITIONS;
 /// Positions of a tile of keys.
 pub const KEY_TILE: usize = 32;
 
-/// Lanes in which weights are added up, and to whose multiple rows of values
-/// are filled up.
+/// The number of lanes in which weights are summed. Rows of values are padded to a
+/// multiple of it.
 pub const LANES: usize = 16;
 
 /// Dims of a head that share a scale; Q8_0 fixes it.
@@ -45,7 +45,8 @@ pub(crate) const Q8_0_GROUP: usize = KEY_TILE * 2 + KV_GROUP * KEY_TILE;
 /// Numbers of queries that kernels process at once, in ascending order.
 pub const WIDTHS: [usize; 6] = [1, 2, 3, 4, 6, 8];
 
-/// ChunkWeights of one query over a chunk, or scores that become such.
+/// The softmax weights of one query over a chunk, or its scores before the
+/// exponentiation.
 pub type ChunkWeights = [f32; CHUNK_POSITIONS];
 
 /// The max and the sum of softmax: the largest score, in units of log 2, and the sum of

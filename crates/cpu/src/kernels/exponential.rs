@@ -37,8 +37,8 @@ const COEFFICIENTS: [f64; 5] =
 /// is subnormal, which many processors compute a hundred times slower.
 const LEAST: f32 = -86.0;
 
-/// `e^x`, off by no more than 1.02 units in the last place from [`LEAST`] on; zero
-/// below; infinity from where the result leaves `f32`; NaN of NaN.
+/// `e^x` with an error of at most 1.02 ulp for `x` ≥ [`LEAST`]; zero below; infinity
+/// if the result overflows; NaN for NaN.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
     // 2¹²⁸ times any e^r is infinite. Comparisons let NaN pass.
@@ -51,8 +51,8 @@ pub(super) fn exp(x: f32) -> f32 {
     if x < LEAST { 0.0 } else { e }
 }
 
-/// `tanh(x)`, off by no more than three units in the last place, also where it
-/// is small: `(e^2x − 1) / (e^2x + 1)`, with `e^r − 1` known as such.
+/// `tanh(x)` with an error of at most 3 ulp, also for small `x`:
+/// `(e^2x − 1) / (e^2x + 1)`, where `e^r − 1` is computed directly.
 #[inline(always)]
 pub(super) fn tanh(x: f32) -> f32 {
     let twice = 2.0 * x.abs();

@@ -1,9 +1,9 @@
 //! The layouts of weights in the bands that kernels read: the parts of a layout, and
 //! the layout of each format.
 //!
-//! A layout of integers is a kind of codes and a kind of scales. A kernel knows
-//! the kinds one by one and is made for each layout out of two of them, so
-//! another format is a row in the list below and at most one kind more.
+//! A layout of integers is a kind of codes and a kind of scales. A kernel is
+//! compiled for each pair of kinds. A new format adds one row to the list below
+//! and at most one kind.
 //!
 //! ```text
 //! unit  = codes of group 0 | codes of group 1 | … | scales of all its groups
@@ -23,7 +23,7 @@ use half::{bf16, f16};
 /// Rows of a band.
 pub const BAND: usize = 32;
 
-/// Columns of a group: as many as share a scale in the common formats.
+/// The number of columns in a group, which share a scale in the common formats.
 pub const GROUP: usize = 32;
 
 /// Bytes of a line.
@@ -125,8 +125,7 @@ pub enum Scales {
     /// As [`Scales::Bytes`], for each 16 columns.
     HalvedBytes,
     /// For two groups: of each the exponents `e` of scales `2^(e − 128)`, one
-    /// byte each; the exponents 0 and 1 count as if numbers went on below
-    /// `2^−126`, as those of single precision do.
+    /// byte each; the exponents 0 and 1 are decoded as subnormal `f32` numbers.
     Powers,
 }
 

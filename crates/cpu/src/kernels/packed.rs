@@ -1,5 +1,5 @@
 //! The operands of kernels that multiply packed weights: layouts, decoded panels, and
-//! columns of activations. `pack` makes the weights, `arrange` the activations.
+//! columns of activations. `pack.rs` packs weights, `activations.rs` packs activations.
 //!
 //! ```text
 //! matrix = band 0 | band 1 | …         32 rows each, the last filled up with zeros
@@ -24,11 +24,11 @@ pub const LAYOUT_VERSION: u32 = 1;
 /// Rows in a line, one in each lane of a vector.
 pub const LANES: usize = 16;
 
-/// The most columns of activations for which weights are decoded in registers
-/// as they come.
+/// Up to this number of columns of activations, weights are decoded in registers.
 pub const NARROW: usize = 8;
 
-/// Columns of activations that meet a panel at once, at the most.
+/// The maximum number of columns of activations that a kernel call multiplies with a
+/// panel.
 pub const TILE: usize = 12;
 
 /// Groups of a panel: with a tile of activations it stays in L1.
@@ -82,7 +82,7 @@ impl PanelGroup {
 /// Decoded groups of the lower and of the upper half of a band.
 pub type Panels = [Panel; 2];
 
-/// What a band of rows and one column of activations yield.
+/// The 32 sums of a band and one column of activations.
 pub type Sums = [f32; BAND];
 
 /// The kernels that multiply packed weights.
@@ -114,9 +114,8 @@ pub struct MatmulKernels {
     ///
     /// A product is exact, as two numbers of 8 bits have one of 16, so only the
     /// sums are rounded, each to the nearest, and all tables yield the same bits
-    /// as long as no operand, product or sum lies below the normal numbers:
-    /// there an operand or a sum counts as zero or as itself, as the table's
-    /// instructions have it.
+    /// as long as no operand, product or sum is subnormal. Subnormal operands and
+    /// sums are flushed to zero or kept, depending on the table's instructions.
     pub bf16: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]),
     /// The name of the precision of `bf16` in `profile`; it marks an instruction of
     /// its own.

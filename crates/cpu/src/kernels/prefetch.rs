@@ -1,4 +1,5 @@
-//! How far behind its present line a kernel prefetches memory that it reads once.
+//! The prefetch distance: how far ahead of its current line a kernel prefetches
+//! memory that it reads once.
 //!
 //! Some processors see that lines are read one after another and fetch the next
 //! ones by themselves; prefetching as well only gets in their way. Others wait for
@@ -45,7 +46,8 @@ impl PrefetchDistance {
 }
 
 /// Columns of activations up to which a kernel computes less than it waits for
-/// memory; with more it computes so long that a processor does not see far enough.
+/// memory. With more it is compute-bound, and the out-of-order window does not reach
+/// the next lines.
 pub const FEW_COLUMNS: usize = 1;
 
 /// Indexes into [`PrefetchDistance::ALL`], for up to [`FEW_COLUMNS`] columns and for more.

@@ -6,9 +6,9 @@
 //! code    = x · (levels / largest), rounded to an integer, to even where two are as near
 //! sum     = Σ code
 //! ```
-//! Whatever the levels, the largest value is met exactly, and what is left of the
-//! others is as good as random: the least of four such sums of squares is
-//! smaller than that of 127 levels by 14 % in the mean where values are normal.
+//! With any number of levels the largest value is exact, and the errors of the
+//! others are effectively random. The smallest of four such sums of squared errors
+//! is 14 % below that of 127 levels in the mean, for normally distributed values.
 //!
 //! A group whose scale would be no normal number has a scale of zero, and one
 //! that holds an infinity or NaN has that for its scale. The codes of both are
@@ -54,7 +54,7 @@ pub(in super::super) fn assert_fits(x: &[f32], codes: &[i8], scales: &[f32], sum
 
 /// The scale of a group and the sum of its codes.
 fn group(x: &[f32; QUANT_GROUP], codes: &mut [i8; QUANT_GROUP]) -> (f32, i32) {
-    // As an integer a float without its sign is the larger, the larger it is.
+    // Non-negative floats compare like their bits as integers.
     let largest = x.iter().map(|x| x.abs().to_bits() as i32).fold(0, i32::max);
     let largest = f32::from_bits(largest as u32);
     if largest < LEAST {

@@ -1,4 +1,4 @@
-//! Decoding of the formats whose definitions do not become vector code.
+//! Decodes formats whose reference decoders the compiler does not vectorize.
 
 pub(in super::super) fn f32(bytes: &[u8], values: &mut [f32]) {
     let (words, rest) = bytes.as_chunks::<4>();
