@@ -5,8 +5,9 @@
 //! squares  = halves of the sums added, halves of these, … down to one
 //! y[i]     = (x[i] · (1 / √(squares / n + epsilon))) · weight[i]
 //! ```
-//! Nothing is fused: each multiplication and each addition is rounded, so every table that compiles this code gets the same bits. 32 lanes are two
-//! vectors of AVX-512, whose additions follow each other without waiting.
+//! Nothing is fused: each multiplication and each addition is rounded, so every
+//! table that compiles this code gets the same bits. 32 lanes are two vectors of
+//! AVX-512, whose additions follow each other without waiting.
 //!
 //! Bytes: 12 a value; the second read of `x` is from L1.
 
