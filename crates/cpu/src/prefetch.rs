@@ -26,7 +26,7 @@ pub(crate) struct PrefetchTarget {
 }
 
 impl PrefetchTarget {
-    /// Sets the target to `bytes`, of which each piece reads `piece`.
+    /// Sets the target to `bytes`; each piece reads `piece` bytes of them.
     pub fn set(&self, bytes: &[u8], piece: usize) {
         self.length.store(bytes.len(), Ordering::Relaxed);
         self.piece.store(piece, Ordering::Relaxed);

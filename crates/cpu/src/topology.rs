@@ -16,7 +16,7 @@ const MAX_CPUS: usize = 8192;
 pub struct Processor {
     /// Its number in the system.
     pub number: usize,
-    /// The core of which it is a hyperthread, identified by the lowest number among the core's CPUs.
+    /// The core that it belongs to, identified by the lowest number among the core's CPUs.
     pub core: usize,
     /// The package that contains the core.
     pub socket: usize,

@@ -1,7 +1,7 @@
 //! Attention: partial sums over chunks at fixed positions, joined in order.
 //!
 //! ```text
-//! for each chunk of 256 positions of which the row sees any, in order:
+//! for each chunk of 256 positions that the row attends to, in order:
 //!     scores  = cap(scale · q·k)           of the positions seen
 //!     top     = the largest score
 //!     weights = exp(scores − top)
