@@ -151,14 +151,6 @@ impl BackendChoice {
     pub fn is_array(&self) -> bool {
         matches!(self, BackendChoice::Npu(_))
     }
-
-    /// The type in which it stores the results of operators.
-    pub fn activations(&self) -> DType {
-        match self {
-            BackendChoice::Cpu | BackendChoice::Interpreter => DType::F32,
-            BackendChoice::Npu(_) => DType::BF16,
-        }
-    }
 }
 
 impl std::fmt::Display for BackendChoice {

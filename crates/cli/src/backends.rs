@@ -9,7 +9,7 @@ use girih_cpu::{ActivationPrecision, Cpu};
 use girih_engine::cache;
 use girih_graph::backend::MemoryPlan;
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Backend as _, Graph, Key, Runner, StateGroup};
+use girih_graph::{Backend as _, Graph, Key, Numerics, Runner, StateGroup};
 use girih_model::Model;
 use girih_npu::pass::HostFallback;
 use girih_tensor::DType;
@@ -66,33 +66,24 @@ impl<'a> LoadPlan<'a> {
         &self.model.facts.name
     }
 
-    /// The precision of activations in matmuls: a name, or several joined by `+`
-    /// if it depends on the format of the weights.
-    pub fn activations(&self) -> String {
-        if let BackendChoice::Npu(_) = self.device.backend {
-            return self.device.backend.activations().name().to_owned();
-        }
-        self.precisions().iter().map(|precision| precision.name()).collect::<Vec<_>>().join("+")
+    /// How the backend rounds.
+    ///
+    /// # Errors
+    /// When the backend cannot be created.
+    pub fn numerics(&self) -> Result<Numerics> {
+        Ok(match &self.device.backend {
+            BackendChoice::Cpu => self.cpu()?.numerics(&self.graph),
+            BackendChoice::Interpreter => Interpreter.numerics(&self.graph),
+            BackendChoice::Npu(target) => self.device.array.npu(target, None)?.numerics(&self.graph),
+        })
     }
 
-    /// The precisions to which matmuls round activations, beyond the type in
-    /// which the backend stores them: each once, the coarsest first.
-    pub fn precisions(&self) -> Vec<ActivationPrecision> {
-        match &self.device.backend {
-            BackendChoice::Cpu => girih_cpu::activations(&self.graph, self.precision()),
-            BackendChoice::Interpreter => vec![ActivationPrecision::F32],
-            BackendChoice::Npu(_) => Vec::new(),
-        }
-    }
-
-    /// The precision to which activations are rounded before the matmul that
-    /// yields logits.
-    pub fn head_precision(&self) -> ActivationPrecision {
-        let rounded = match &self.device.backend {
-            BackendChoice::Cpu => girih_cpu::output_activations(&self.graph, self.precision()),
-            BackendChoice::Interpreter | BackendChoice::Npu(_) => None,
-        };
-        rounded.unwrap_or(ActivationPrecision::F32)
+    /// The precision of activations in matmuls: a name, or several joined by `+`.
+    ///
+    /// # Errors
+    /// As [`LoadPlan::numerics`].
+    pub fn activations(&self) -> Result<String> {
+        Ok(self.numerics()?.name())
     }
 
     /// The backend's description, and the reasons for each node that it refuses.

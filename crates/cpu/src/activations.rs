@@ -11,7 +11,7 @@
 //! tile of that width. More columns are tiles of [`TILE`]; the last may be narrower and is padded
 //! with columns of zeros.
 
-use girih_graph::{Act, Graph, Node};
+use girih_graph::{Act, Graph, Node, Rounding};
 use girih_tensor::DType;
 
 use crate::kernels::Table;
@@ -102,6 +102,16 @@ impl ActivationKind {
             ActivationKind::Floats => ActivationPrecision::F32,
             ActivationKind::Bf16 | ActivationKind::Bf16Pairs => ActivationPrecision::Bf16,
         }
+    }
+
+    /// The rounding, and the numbers that the kernels of `table` multiply.
+    pub fn rounding(self, table: &Table) -> Rounding {
+        let precision = self.precision();
+        let multiplied = match self {
+            ActivationKind::Bf16Pairs => table.matmul.bf16_name,
+            _ => precision.name(),
+        };
+        Rounding { name: precision.name(), format: precision.format(), multiplied }
     }
 
     /// The name of that precision.

@@ -40,11 +40,10 @@ pub mod topology;
 mod weights;
 
 use girih_graph::backend::{Backend, MemoryPlan, Refusal, Step, WeightSource};
-use girih_graph::{Error, Graph, Key, Op};
+use girih_graph::{Error, Graph, Key, Numerics, Op};
 
 pub use activations::ActivationPrecision;
 pub use affinity::Affinity;
-pub use lower::{activations, output_activations};
 pub use os::set_lowest_priority;
 pub use packed_store::{PackKey, PackReader, PackWriter, PackedStore, Residence, UnsavedPack};
 pub use probe::{HostMachine, default_threads, huge_pages};
@@ -136,6 +135,14 @@ impl Backend for Cpu {
 
     fn name(&self) -> &'static str {
         "cpu"
+    }
+
+    fn kernels(&self) -> String {
+        self.table.name.to_owned()
+    }
+
+    fn numerics(&self, graph: &Graph) -> Numerics {
+        lower::numerics(graph, self.precision, &self.table)
     }
 
     fn ladder(&self, max: Key) -> Vec<Key> {

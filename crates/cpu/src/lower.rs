@@ -2,8 +2,10 @@
 
 use girih_graph::backend::Refusal;
 use girih_graph::{
-    Error, Extent, Graph, Node, Op, OperandKind, Role, ScratchPlan, Span, SunkGather, Value, ValueId,
+    Error, Extent, Graph, Node, Numerics, Op, OperandKind, Role, Rounding, ScratchPlan, Span, SunkGather,
+    Value, ValueId,
 };
+use girih_tensor::DType;
 
 use crate::activations::{ActivationKind, ActivationPrecision};
 use crate::fuse::{Fusion, grouped, joined_name};
@@ -11,6 +13,7 @@ use crate::instruction::{
     ActivationSlot, Compute, CpuInstruction, Elementwise, Made, Matmul, Matmuls, OpCall, PackSource,
     RopeParams, RowCount, StateWrite, StateWrites, StepBuffer, ValueLocation,
 };
+use crate::kernels::Table;
 use crate::ops;
 use crate::ops::attend::AttentionParams;
 use crate::state;
@@ -35,25 +38,29 @@ pub(crate) fn knows(op: Op) -> bool {
     )
 }
 
-/// Returns the precisions that activations are rounded to in matmuls of `graph` when
-/// `precision` is requested: each once, the coarsest first.
-pub fn activations(graph: &Graph, precision: Option<ActivationPrecision>) -> Vec<ActivationPrecision> {
-    let linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
-    let used: Vec<ActivationPrecision> =
-        linear.map(|node| ActivationKind::of_node(graph, node, precision).precision()).collect();
-    ActivationPrecision::ALL.iter().rev().copied().filter(|precision| used.contains(precision)).collect()
+/// How matmuls of `graph` round activations when `precision` is requested.
+pub(crate) fn numerics(graph: &Graph, precision: Option<ActivationPrecision>, table: &Table) -> Numerics {
+    let linear = || graph.nodes.iter().filter(|node| node.op == Op::Linear);
+    let kind = |node| ActivationKind::of_node(graph, node, precision);
+    let used: Vec<ActivationKind> = linear().map(kind).collect();
+    let coarsest_first = ActivationPrecision::ALL.iter().rev();
+    let roundings = coarsest_first.filter_map(|precision| {
+        let mut of_this = used.iter().filter(|kind| kind.precision() == *precision);
+        // If one precision has two kinds, the one with an instruction of its own.
+        of_this.clone().find(|kind| **kind == ActivationKind::Bf16Pairs).or_else(|| of_this.next())
+    });
+    let head = linear().find(|node| yields_output(graph, node.output)).map(kind);
+    Numerics {
+        stores: DType::F32,
+        activations: roundings.map(|kind| kind.rounding(table)).collect(),
+        head: head.map_or(Rounding::NONE, |kind| kind.rounding(table)),
+    }
 }
 
-/// Returns the precision of activations in the matmul that yields the output of
-/// `graph` when `precision` is requested; `None` if no matmul does.
-pub fn output_activations(
-    graph: &Graph,
-    precision: Option<ActivationPrecision>,
-) -> Option<ActivationPrecision> {
-    let mut linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
-    linear
-        .find(|node| yields_output(graph, node.output))
-        .map(|node| ActivationKind::of_node(graph, node, precision).precision())
+/// The precisions that activations are rounded to in matmuls of `graph`.
+fn activations(graph: &Graph, precision: Option<ActivationPrecision>) -> Vec<ActivationPrecision> {
+    let linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
+    linear.map(|node| ActivationKind::of_node(graph, node, precision).precision()).collect()
 }
 
 /// Whether a value is the graph's output, possibly after a scale or a cap.

@@ -7,6 +7,7 @@ use girih_tensor::{Error, Shape};
 
 use crate::constant::Span;
 use crate::graph::{Graph, Key};
+use crate::numerics::Numerics;
 use crate::op::Op;
 use crate::value::{GroupId, Role, ValueId};
 
@@ -228,17 +229,45 @@ impl Refusal {
     }
 }
 
+/// Nodes of a graph that the host computes for a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostWork {
+    /// The name that the nodes share, without the number of the layer.
+    pub name: String,
+    /// The op.
+    pub op: &'static str,
+    /// The number of nodes.
+    pub count: usize,
+    /// Why the device does not compute them.
+    pub reason: String,
+}
+
 /// A device that compiles and runs whole graphs.
-pub trait Backend: 'static {
+pub trait Backend: Send + 'static {
     /// Weights in the device's layout.
-    type Weights;
+    type Weights: Send;
     /// State of all sequences, shared by all programs.
     type State: State;
     /// One compiled graph.
-    type Program;
+    type Program: Send;
 
     /// The name in logs and flags.
     fn name(&self) -> &'static str;
+    /// The name of the kernels or of the device that computes; `-` if there is only one.
+    fn kernels(&self) -> String {
+        "-".to_owned()
+    }
+    /// A line about how the backend runs this graph: kernels, device, slow paths.
+    fn describe(&self, _: &Graph) -> String {
+        self.name().to_owned()
+    }
+    /// How the backend rounds while it runs this graph.
+    fn numerics(&self, graph: &Graph) -> Numerics;
+    /// The nodes that the host computes for the device, by kind, in the graph's order; empty
+    /// if the device computes all of them.
+    fn host_work(&self, _: &Graph) -> Vec<HostWork> {
+        Vec::new()
+    }
     /// The keys to compile, none larger than `largest`, smallest first.
     fn ladder(&self, largest: Key) -> Vec<Key>;
     /// Whether the backend has code for an op. It lists the ops that it runs,
@@ -284,7 +313,7 @@ pub trait Backend: 'static {
 }
 
 /// The engine's operations on state, block by block.
-pub trait State {
+pub trait State: Send {
     /// Copies block `from` to block `to`.
     fn copy(&mut self, group: GroupId, from: Block, to: Block);
     /// Fills a block with zeros.

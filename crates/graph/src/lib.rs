@@ -64,20 +64,24 @@
 pub mod backend;
 mod check;
 mod constant;
+pub mod description;
 mod graph;
 pub mod interpret;
+mod numerics;
 mod op;
 mod plan;
 mod runner;
 mod sink_gather;
+pub mod store;
 mod text;
 mod value;
 
 pub use backend::{BLOCK_POSITIONS, Backend, Outputs, Sequence, Step, Watch, WeightSource};
 pub use check::{GraphFault, faults};
 pub use constant::{Act, Pairing, Span};
-pub use girih_tensor::{Error, Result};
+pub use girih_tensor::{Error, ErrorKind, Result};
 pub use graph::{Builder, Graph, InputKind, Key, Node, OutputKind, StateGroup, Variant};
+pub use numerics::{Numerics, Rounding};
 pub use op::{Op, OpSpec, OperandKind, RowUse};
 pub use plan::{Placement, ScratchPlan};
 pub use runner::{Phases, Runner, load};

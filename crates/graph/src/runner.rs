@@ -15,7 +15,7 @@ use crate::op::Op;
 use crate::value::ValueId;
 
 /// A model that is loaded on a device.
-pub trait Runner {
+pub trait Runner: Send {
     /// The backend's name.
     fn backend(&self) -> &'static str;
     /// The largest step that the runner can run.

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 
 use girih_graph::backend::{Backend, MemoryPlan, Refusal, WeightSource};
-use girih_graph::{Graph, Key, Op, Step};
-use girih_tensor::{Error, Result};
+use girih_graph::{Graph, Key, Numerics, Op, Rounding, Step};
+use girih_tensor::{DType, Error, Result};
 
 use crate::blob;
 use crate::driver::{CompiledGraph, Compiler, Device, NpuProgram, NpuWeights, Runtime, WarningSink};
@@ -136,6 +136,15 @@ impl Backend for Npu {
 
     fn name(&self) -> &'static str {
         "npu"
+    }
+
+    fn kernels(&self) -> String {
+        self.target().name.clone()
+    }
+
+    /// Results are stored in bf16; operands of matmuls are not rounded beyond that.
+    fn numerics(&self, _: &Graph) -> Numerics {
+        Numerics { stores: DType::BF16, activations: Vec::new(), head: Rounding::NONE }
     }
 
     /// One program for a single row, one for each length, and one for the

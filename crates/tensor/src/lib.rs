@@ -23,7 +23,7 @@ mod shape;
 mod view;
 
 pub use dtype::DType;
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use format::{BlockFormat, Pack};
 pub use random::Random;
 pub use shape::Shape;

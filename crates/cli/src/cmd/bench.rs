@@ -239,7 +239,7 @@ impl Subject {
             BackendChoice::Interpreter => ("interpreter", "-"),
             BackendChoice::Npu(_) => unreachable!("refused at the start: its times are simulated"),
         };
-        let activations = plan.activations();
+        let activations = plan.activations().unwrap_or_default();
         let bf16_by = girih_cpu::kernels::by_name(isa).map_or("bf16", |table| table.matmul.bf16_name);
         let is_bf16 = main_dtype == Some(girih_tensor::DType::BF16) && activations == "bf16";
         Subject {

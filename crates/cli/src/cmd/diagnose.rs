@@ -79,7 +79,7 @@ fn against_backend(args: &Args, reference: &BackendChoice) -> Result<Outcome> {
     let tokens = random_tokens(&mut Random(args.seed), args.tokens as usize, model.facts.sizes.vocabulary);
     let bound = bound(&model, &args.device, Against::F32, &plan)?;
     let rows = diagnose_against(&mut engine, &mut other, &tokens, model.facts.layers.len(), &bound)?;
-    report(args, &plan.activations(), &json!(reference.to_string()), &[rows])
+    report(args, &plan.activations()?, &json!(reference.to_string()), &[rows])
 }
 
 /// The options of the reference: the same steps, with the most exact activations

@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.json {
         let mut line = json!(result);
         line["kv"] = json!(args.device.kv.dtype().name());
-        line["activations"] = json!(plan.activations());
+        line["activations"] = json!(plan.activations()?);
         print_json(&line)?;
     } else {
         print_line!(

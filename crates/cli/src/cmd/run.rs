@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let mut line = reply_json(&tokens, &reply);
         line["model"] = json!(name);
         line["kv"] = json!(args.device.kv.dtype().name());
-        line["activations"] = json!(plan.activations());
+        line["activations"] = json!(plan.activations()?);
         line["start"] = phases.json();
         line["memory"] = json!({
             "planned": memory.total(),

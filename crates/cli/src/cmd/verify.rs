@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use girih_cpu::ActivationPrecision;
 use girih_engine::Engine;
+use girih_graph::{Numerics, Rounding};
 use girih_measure::{ErrorBound, Golden, GoldenPrecision, GoldenSizes, PromptVerdict, verify as gate};
 use girih_model::Model;
 use serde_json::json;
@@ -85,7 +85,7 @@ impl GoldenRun {
         let golden = golden.map_err(|error| Error::call(error.to_string()))?;
         let plan = loading::plan(&model, device, OUTPUT_ROWS)?;
         let engine = loading::start(&plan, Show::unless(device.quiet))?;
-        let activations = plan.activations();
+        let activations = plan.activations()?;
         let bound = bound(&model, device, against, &plan)?;
         Ok(GoldenRun { model, engine, golden, bound, activations })
     }
@@ -109,9 +109,9 @@ pub fn bound(model: &Model, device: &DeviceArgs, against: Against, plan: &LoadPl
         }
     }
     let bound = ErrorBound::new(against.precision(), terms, device.kv.dtype(), quantized);
-    let bound = bound.storing(device.backend.activations());
-    let coarsest = plan.precisions().first().copied().unwrap_or(ActivationPrecision::F32);
-    Ok(bound.with_activations(coarsest.format(), plan.head_precision().format()))
+    let Numerics { stores, activations, head } = plan.numerics()?;
+    let coarsest = activations.first().copied().unwrap_or(Rounding::NONE);
+    Ok(bound.storing(stores).with_activations(coarsest.format, head.format))
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {

@@ -14,13 +14,27 @@ use self::attend::ScoreRule;
 use self::memory::zeroed;
 pub use self::state::InterpreterState;
 use crate::backend::{BLOCK_POSITIONS, Backend, Inputs, MemoryPlan, Refusal, Sequence, Step, WeightSource};
+use crate::description::BackendInfo;
 use crate::graph::{Graph, Key, Node};
+use crate::numerics::Numerics;
 use crate::op::Op;
 use crate::value::{Extent, Role, Value, ValueId};
 
 /// The backend that runs each op by its definition.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Interpreter;
+
+/// Its description.
+pub static INFO: BackendInfo = BackendInfo {
+    name: "interpreter",
+    about: "the definition of every op: slow, in single precision, to compare with",
+    devices: Vec::new,
+    options: &[],
+    exact: &[],
+    is_simulated: false,
+    notes: &[],
+    open: |_, _| Ok(Box::new(Interpreter)),
+};
 
 /// Every weight as `f32`, by name.
 #[derive(Debug)]
@@ -33,6 +47,10 @@ impl Backend for Interpreter {
 
     fn name(&self) -> &'static str {
         "interpreter"
+    }
+
+    fn numerics(&self, _: &Graph) -> Numerics {
+        Numerics::single()
     }
 
     fn ladder(&self, largest: Key) -> Vec<Key> {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use girih_graph::backend::{Block, Inputs, MemoryPlan, Range32, Refusal, State, Unwatched};
 use girih_graph::{
-    Backend, Error, Graph, GroupId, Key, Op, OutputKind, Outputs, Runner, Sequence, Step, Variant,
+    Backend, Error, Graph, GroupId, Key, Numerics, Op, OutputKind, Outputs, Runner, Sequence, Step, Variant,
     WeightSource, load,
 };
 
@@ -44,6 +44,9 @@ impl Backend for Null {
 
     fn name(&self) -> &'static str {
         "null"
+    }
+    fn numerics(&self, _: &Graph) -> Numerics {
+        Numerics::single()
     }
     fn ladder(&self, _: Key) -> Vec<Key> {
         self.ladder.clone()

@@ -1,0 +1,376 @@
+//! A backend's description of itself, from which a program makes flags and help, and
+//! the choice of a backend with its options.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use girih_tensor::{Error, ErrorKind, Result};
+
+use crate::backend::{Backend, HostWork, MemoryPlan, Refusal, WeightSource};
+use crate::graph::{Graph, Key};
+use crate::numerics::Numerics;
+use crate::runner::{Runner, load};
+use crate::store::{Store, StoreOptions};
+
+/// What a program must know of a backend to offer it. Each backend has one `static`.
+pub struct BackendInfo {
+    /// The name, such as `cpu`.
+    pub name: &'static str,
+    /// One line for help.
+    pub about: &'static str,
+    /// The names of its devices; empty if there is only one, which needs no name.
+    pub devices: fn() -> Vec<String>,
+    /// Its options.
+    pub options: &'static [OptionSpec],
+    /// The options, with values, that make it round least.
+    pub exact: &'static [(&'static str, &'static str)],
+    /// Whether its times are those of a simulation.
+    pub is_simulated: bool,
+    /// Sentences that users of its results should know.
+    pub notes: &'static [&'static str],
+    /// Makes the backend. This neither starts threads nor writes files, so a program may
+    /// open a backend only to plan with it.
+    pub open: fn(&BackendSettings, &Arc<dyn Host>) -> Result<Box<dyn AnyBackend>>,
+}
+
+impl fmt::Debug for BackendInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackendInfo").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// An option of a backend.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionSpec {
+    /// The name, such as `act-precision`.
+    pub name: &'static str,
+    /// The name of the value in help, such as `PRECISION`.
+    pub placeholder: &'static str,
+    /// One sentence for help, with the default in brackets.
+    pub help: &'static str,
+    /// The valid values.
+    pub values: OptionValues,
+    /// Whether it may be given several times.
+    pub repeats: bool,
+}
+
+/// The valid values of an option.
+#[derive(Clone, Copy, Debug)]
+pub enum OptionValues {
+    /// One of these names.
+    OneOf(fn() -> Vec<&'static str>),
+    /// A text that passes this check, whose error is a clause such as `must be 1 or more`.
+    Checked(fn(&str) -> Result<(), String>),
+}
+
+impl OptionSpec {
+    /// Checks a value.
+    ///
+    /// # Errors
+    /// When the value is not valid; the error names the option.
+    pub fn check(&self, value: &str) -> Result<()> {
+        let fault = match self.values {
+            OptionValues::OneOf(names) => {
+                let names = names();
+                (!names.contains(&value)).then(|| format!("use one of {}", names.join(", ")))
+            }
+            OptionValues::Checked(check) => check(value).err(),
+        };
+        fault.map_or(Ok(()), |fault| {
+            Err(Error::with_kind(ErrorKind::Refused, format!("--{} '{value}': {fault}", self.name)))
+        })
+    }
+}
+
+/// The device and the options with which a backend is opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackendSettings {
+    /// The device, if the backend has several.
+    pub device: Option<String>,
+    /// The number of threads on the host, or the backend's default.
+    pub threads: Option<usize>,
+    options: Vec<(&'static str, String)>,
+}
+
+impl BackendSettings {
+    /// The last value of an option.
+    pub fn get(&self, option: &str) -> Option<&str> {
+        self.all(option).last()
+    }
+
+    /// All values of an option, in order.
+    pub fn all(&self, option: &str) -> impl Iterator<Item = &str> {
+        self.options.iter().filter(move |(name, _)| *name == option).map(|(_, value)| value.as_str())
+    }
+}
+
+/// A backend, its device and its options, all of which exist and are valid.
+#[derive(Clone, Debug)]
+pub struct BackendChoice {
+    info: &'static BackendInfo,
+    settings: BackendSettings,
+}
+
+impl BackendChoice {
+    /// Finds `name` or `name:device` in a list of backends.
+    ///
+    /// # Errors
+    /// When the backend or the device does not exist, or the device is missing.
+    pub fn parse(list: &[&'static BackendInfo], text: &str) -> Result<BackendChoice> {
+        let (name, device) = match text.split_once(':') {
+            Some((name, device)) => (name, Some(device)),
+            None => (text, None),
+        };
+        let Some(info) = list.iter().find(|info| info.name == name) else {
+            let known: Vec<&str> = list.iter().map(|info| info.name).collect();
+            let known = known.join(", ");
+            return Err(Error::with_kind(
+                ErrorKind::NotFound,
+                format!("unknown backend '{text}': use one of {known}"),
+            ));
+        };
+        let devices = (info.devices)();
+        let is_known = match device {
+            None => devices.is_empty(),
+            Some(device) => devices.iter().any(|known| known == device),
+        };
+        if !is_known {
+            let found = device.map_or("no device".to_owned(), |device| format!("the device '{device}'"));
+            let needed = match devices.as_slice() {
+                [] => format!("use '{name}' alone"),
+                devices => format!("use one of {name}:{}", devices.join(&format!(", {name}:"))),
+            };
+            let sentence = format!("unknown backend '{text}': the {name} backend has {found}; {needed}");
+            return Err(Error::with_kind(ErrorKind::NotFound, sentence));
+        }
+        let settings = BackendSettings { device: device.map(str::to_owned), ..BackendSettings::default() };
+        Ok(BackendChoice { info, settings })
+    }
+
+    /// Sets an option; one that repeats gets another value.
+    ///
+    /// # Errors
+    /// When the backend has no such option, or the value is not valid.
+    pub fn with(mut self, option: &str, value: &str) -> Result<BackendChoice> {
+        let Some(spec) = self.info.options.iter().find(|spec| spec.name == option) else {
+            let name = self.info.name;
+            return Err(Error::with_kind(
+                ErrorKind::Refused,
+                format!("--{option} is not an option of the {name} backend; omit it"),
+            ));
+        };
+        spec.check(value)?;
+        if !spec.repeats {
+            self.settings.options.retain(|(name, _)| *name != spec.name);
+        }
+        self.settings.options.push((spec.name, value.to_owned()));
+        Ok(self)
+    }
+
+    /// Sets the number of threads on the host.
+    #[must_use]
+    pub fn with_threads(mut self, threads: Option<usize>) -> BackendChoice {
+        self.settings.threads = threads;
+        self
+    }
+
+    /// The same backend and device with the options that make it round least, and no others.
+    ///
+    /// # Errors
+    /// When [`BackendInfo::exact`] names options that the backend does not have.
+    pub fn exactly(&self) -> Result<BackendChoice> {
+        let BackendSettings { device, threads, .. } = self.settings.clone();
+        let settings = BackendSettings { device, threads, options: Vec::new() };
+        let plain = BackendChoice { info: self.info, settings };
+        self.info.exact.iter().try_fold(plain, |choice, (option, value)| choice.with(option, value))
+    }
+
+    /// The backend's description.
+    pub fn info(&self) -> &'static BackendInfo {
+        self.info
+    }
+
+    /// The device and the options.
+    pub fn settings(&self) -> &BackendSettings {
+        &self.settings
+    }
+
+    /// Makes the backend.
+    ///
+    /// # Errors
+    /// When options contradict each other, or the machine cannot run it.
+    pub fn open(&self, host: &Arc<dyn Host>) -> Result<Box<dyn AnyBackend>> {
+        (self.info.open)(&self.settings, host)
+    }
+}
+
+impl fmt::Display for BackendChoice {
+    /// `name` or `name:device`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.info.name)?;
+        self.settings.device.iter().try_for_each(|device| write!(f, ":{device}"))
+    }
+}
+
+/// What a program offers the backends that it opens; no backend reads the environment.
+pub trait Host: Send + Sync {
+    /// The folder for files that backends keep between runs, if there is one.
+    fn cache(&self) -> Option<PathBuf>;
+    /// A store, in the folder `name` of the cache, for what is derived from the weights of
+    /// the model that is loaded; `None` if there is no cache or nothing may be kept.
+    fn store(&self, name: &str, options: StoreOptions) -> Option<Box<dyn Store>>;
+    /// Tells the user a sentence.
+    fn note(&self, sentence: &str);
+}
+
+/// A program that offers nothing: no cache, and notes are dropped.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoHost;
+
+impl Host for NoHost {
+    fn cache(&self) -> Option<PathBuf> {
+        None
+    }
+
+    fn store(&self, _: &str, _: StoreOptions) -> Option<Box<dyn Store>> {
+        None
+    }
+
+    fn note(&self, _: &str) {}
+}
+
+/// A backend without its types. Every [`Backend`] is one.
+pub trait AnyBackend: Send {
+    /// See [`Backend::kernels`].
+    fn kernels(&self) -> String;
+    /// See [`Backend::describe`].
+    fn describe(&self, graph: &Graph) -> String;
+    /// See [`Backend::refuses`].
+    fn refuses(&self, graph: &Graph) -> Vec<Refusal>;
+    /// See [`Backend::host_work`].
+    fn host_work(&self, graph: &Graph) -> Vec<HostWork>;
+    /// See [`Backend::numerics`].
+    fn numerics(&self, graph: &Graph) -> Numerics;
+    /// See [`Backend::ladder`].
+    fn ladder(&self, largest: Key) -> Vec<Key>;
+    /// See [`Backend::plan`].
+    fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan;
+    /// See [`load`].
+    ///
+    /// # Errors
+    /// As [`load`].
+    fn load(
+        self: Box<Self>,
+        source: &dyn WeightSource,
+        max_key: Key,
+        blocks: &[u32],
+        build: &dyn Fn(Key) -> Result<Graph>,
+    ) -> Result<Box<dyn Runner>>;
+}
+
+impl<B: Backend> AnyBackend for B {
+    fn kernels(&self) -> String {
+        Backend::kernels(self)
+    }
+
+    fn describe(&self, graph: &Graph) -> String {
+        Backend::describe(self, graph)
+    }
+
+    fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
+        Backend::refuses(self, graph)
+    }
+
+    fn host_work(&self, graph: &Graph) -> Vec<HostWork> {
+        Backend::host_work(self, graph)
+    }
+
+    fn numerics(&self, graph: &Graph) -> Numerics {
+        Backend::numerics(self, graph)
+    }
+
+    fn ladder(&self, largest: Key) -> Vec<Key> {
+        Backend::ladder(self, largest)
+    }
+
+    fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
+        Backend::plan(self, graph, blocks)
+    }
+
+    fn load(
+        self: Box<Self>,
+        source: &dyn WeightSource,
+        max_key: Key,
+        blocks: &[u32],
+        build: &dyn Fn(Key) -> Result<Graph>,
+    ) -> Result<Box<dyn Runner>> {
+        load(*self, source, max_key, blocks, build)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interpret;
+
+    static TWO_DEVICES: BackendInfo = BackendInfo {
+        name: "other",
+        about: "",
+        devices: || vec!["a".to_owned(), "b".to_owned()],
+        options: &[
+            OptionSpec {
+                name: "mode",
+                placeholder: "MODE",
+                help: "",
+                values: OptionValues::OneOf(|| vec!["fast", "slow"]),
+                repeats: false,
+            },
+            OptionSpec {
+                name: "tag",
+                placeholder: "TEXT",
+                help: "",
+                values: OptionValues::Checked(|text| {
+                    if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(()) }
+                }),
+                repeats: true,
+            },
+        ],
+        exact: &[("mode", "slow")],
+        is_simulated: true,
+        notes: &[],
+        open: |_, _| Err(Error::new("not opened here")),
+    };
+
+    fn choice(text: &str) -> Result<BackendChoice> {
+        BackendChoice::parse(&[&interpret::INFO, &TWO_DEVICES], text)
+    }
+
+    fn sentence<T: fmt::Debug>(result: Result<T>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_backend_is_chosen_by_name_and_device() {
+        assert_eq!(choice("interpreter").unwrap().to_string(), "interpreter");
+        assert_eq!(choice("other:b").unwrap().to_string(), "other:b");
+        assert_eq!(sentence(choice("gpu")), "unknown backend 'gpu': use one of interpreter, other");
+        let unknown = sentence(choice("other:c"));
+        assert!(unknown.ends_with("has the device 'c'; use one of other:a, other:b"), "{unknown}");
+        assert!(sentence(choice("other")).contains("no device; use one of other:a, other:b"));
+        assert!(sentence(choice("interpreter:0")).ends_with("use 'interpreter' alone"));
+    }
+
+    #[test]
+    fn options_are_checked() {
+        let other = choice("other:a").unwrap();
+        let set = other.clone().with("mode", "fast").unwrap().with("mode", "slow").unwrap();
+        assert_eq!(set.settings().all("mode").collect::<Vec<_>>(), ["slow"]);
+        let set = set.with("tag", "x").unwrap().with("tag", "y").unwrap();
+        assert_eq!(set.settings().all("tag").collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!(sentence(other.clone().with("mode", "best")), "--mode 'best': use one of fast, slow");
+        assert_eq!(sentence(other.clone().with("tag", "")), "--tag '': must not be empty");
+        assert!(sentence(other.with("isa", "x")).contains("not an option of the other backend"));
+        assert_eq!(set.exactly().unwrap().settings().options, [("mode", "slow".to_owned())]);
+    }
+}

@@ -1,0 +1,46 @@
+//! How a backend rounds, from which error bounds are derived.
+
+use girih_tensor::DType;
+
+/// How a backend rounds while it runs a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numerics {
+    /// The type in which results of ops are stored.
+    pub stores: DType,
+    /// The roundings of activations before matmuls, beyond `stores`: each once, the coarsest
+    /// first.
+    pub activations: Vec<Rounding>,
+    /// The rounding of activations before the matmul that yields the output.
+    pub head: Rounding,
+}
+
+/// A rounding of activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rounding {
+    /// The name, such as `int8`.
+    pub name: &'static str,
+    /// The format with the same rounding, or a coarser one.
+    pub format: DType,
+    /// The numbers that the instructions multiply, such as `int8` or `bf16-dot`.
+    pub multiplied: &'static str,
+}
+
+impl Rounding {
+    /// Activations in single precision, which are not rounded.
+    pub const NONE: Rounding = Rounding { name: "f32", format: DType::F32, multiplied: "f32" };
+}
+
+impl Numerics {
+    /// Everything in single precision.
+    pub fn single() -> Numerics {
+        Numerics { stores: DType::F32, activations: vec![Rounding::NONE], head: Rounding::NONE }
+    }
+
+    /// The precision of activations in matmuls: a name, or several joined by `+`.
+    pub fn name(&self) -> String {
+        match self.activations.as_slice() {
+            [] => self.stores.name().to_owned(),
+            all => all.iter().map(|rounding| rounding.name).collect::<Vec<_>>().join("+"),
+        }
+    }
+}
