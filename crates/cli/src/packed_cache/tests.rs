@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use girih_cpu::{Cpu, CpuOptions};
 use girih_graph::{Backend, Key, Variant, WeightSource};
-use girih_model::{Model, ModelLimits};
+use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::DType;
 
 use super::*;
@@ -74,7 +74,7 @@ impl WeightSource for Counting<'_> {
 /// Loads the model and returns the bytes of its matrices that were read from
 /// its own files.
 fn start(model: &Path, folder: PackedFolder, options: StoreOptions) -> u64 {
-    let model = Model::open(model, Vec::new(), &ModelLimits::DEFAULT).unwrap();
+    let model = ModelFiles::open(model, Vec::new(), &ModelLimits::DEFAULT).unwrap();
     let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, variant: Variant::GENERATE };
     let graph = model.graph(key, DType::F32).unwrap();
     let path = model.weights.container().paths().next().unwrap();
