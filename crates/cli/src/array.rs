@@ -2,22 +2,18 @@
 //! which programs are compiled, and the cache of compiled programs.
 
 use std::convert::Infallible;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use girih_npu::blob::{BlobCache, DEFAULT_CACHE_BYTES};
+use girih_npu::blob::{BlobCache, BlobFolder, DEFAULT_CACHE_BYTES};
 use girih_npu::driver::{Runtime, WarningSink};
 use girih_npu::pass::ArrayMapping;
 use girih_npu::{Npu, NpuOptions};
 
 use crate::error::{Error, Result};
-use crate::input::text_file;
 use crate::packed_cache::cache_home;
 use crate::progress::Show;
-
-/// The maximum size of a mapping file in bytes.
-const MAPPING_BYTES: u64 = 1 << 20;
 
 /// How a model runs on an array.
 #[derive(Debug, Clone, Default, Args)]
@@ -47,8 +43,7 @@ impl ArrayArgs {
     /// compiled programs and reports as `show` says.
     ///
     /// # Errors
-    /// When the array, the mapping or a setting is unknown, or the folder of the
-    /// cache cannot be created.
+    /// When the array, the mapping or a setting is unknown.
     pub fn npu(&self, target: &str, show: Option<Show>) -> Result<Npu> {
         let defaults = NpuOptions::default();
         let mut runtime = Runtime::default();
@@ -67,8 +62,8 @@ impl ArrayArgs {
             None => npu,
         };
         let Some(show) = show else { return Ok(npu) };
-        Ok(match self.blobs.cache(show)? {
-            Some(cache) => npu.with_blobs(cache, tell(show)),
+        Ok(match self.blobs.folder() {
+            Some(folder) => npu.with_blobs(folder, tell(show)),
             None => npu,
         })
     }
@@ -79,12 +74,7 @@ impl ArrayArgs {
 /// # Errors
 /// When there is no such file or name, or the file is malformed.
 pub fn mapping(name: &str) -> Result<ArrayMapping> {
-    let path = Path::new(name);
-    if !path.is_file() {
-        return ArrayMapping::named(name).map_err(|error| Error::call(format!("{error}, or a file")));
-    }
-    let text = text_file(path, MAPPING_BYTES)?;
-    text.parse().map_err(|error| Error::call(format!("{name}: {error}")))
+    ArrayMapping::read(name).map_err(|error| Error::call(error.to_string()))
 }
 
 /// Checks the name of a runtime setting.
@@ -123,27 +113,23 @@ impl FromStr for Blobs {
 }
 
 impl BlobArgs {
+    /// The folder of the cache, if it is enabled and known.
+    fn folder(&self) -> Option<BlobFolder> {
+        let (path, is_named) = match &self.blobs {
+            Some(Blobs::Off) => return None,
+            Some(Blobs::In(folder)) => (folder.clone(), true),
+            None => (cache_home()?.join("girih/blobs"), false),
+        };
+        Some(BlobFolder { path, limit: self.blobs_limit.unwrap_or(DEFAULT_CACHE_BYTES), is_named })
+    }
+
     /// The cache, if it is enabled and its folder can be created.
     ///
     /// # Errors
     /// When the folder that the user named cannot be created.
     pub fn cache(&self, show: Show) -> Result<Option<BlobCache>> {
-        let (named, folder) = match &self.blobs {
-            Some(Blobs::Off) => return Ok(None),
-            Some(Blobs::In(folder)) => (true, folder.clone()),
-            None => match cache_home() {
-                Some(home) => (false, home.join("girih/blobs")),
-                None => return Ok(None),
-            },
-        };
-        match BlobCache::open(&folder) {
-            Ok(cache) => Ok(Some(cache.with_limit(self.blobs_limit.unwrap_or(DEFAULT_CACHE_BYTES)))),
-            Err(error) if named => Err(error.into()),
-            Err(error) => {
-                show.note(format!("{error}; compiled programs are not kept"));
-                Ok(None)
-            }
-        }
+        let Some(folder) = self.folder() else { return Ok(None) };
+        Ok(folder.open(|sentence| show.note(sentence))?)
     }
 }
 

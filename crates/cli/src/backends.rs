@@ -4,20 +4,18 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use girih_cpu::kernels::{self, packed};
-use girih_cpu::{ActivationPrecision, Cpu};
+use girih_cpu::{ActivationPrecision, Cpu, kernels};
 use girih_engine::cache;
-use girih_graph::backend::MemoryPlan;
+use girih_graph::backend::{HostWork, MemoryPlan};
 use girih_graph::interpret::Interpreter;
+use girih_graph::store::StoreOptions;
 use girih_graph::{Backend as _, Graph, Key, Numerics, Runner, StateGroup};
 use girih_model::Model;
-use girih_npu::pass::HostFallback;
-use girih_tensor::DType;
 
 use crate::args::{ActPrecision, AffinityArg, BackendChoice, DeviceArgs, PackedCache};
 use crate::error::Result;
 use crate::machine;
-use crate::packed_cache::{FileStore, PackedFolder, StoreOptions};
+use crate::packed_cache::{FileStore, PackedFolder};
 use crate::progress::{Counted, Show, Unit};
 
 /// A model to be loaded: the graph of its largest step, and its state.
@@ -94,7 +92,7 @@ impl<'a> LoadPlan<'a> {
         let (kernels, refusals) = match &self.device.backend {
             BackendChoice::Cpu => {
                 let cpu = self.cpu()?;
-                (self.kernels(&cpu), cpu.refuses(&self.graph))
+                (cpu.describe(&self.graph), cpu.refuses(&self.graph))
             }
             BackendChoice::Interpreter => ("interpreter".to_owned(), Interpreter.refuses(&self.graph)),
             BackendChoice::Npu(target) => (
@@ -117,17 +115,17 @@ impl<'a> LoadPlan<'a> {
     pub fn host_work(&self) -> Result<Vec<String>> {
         let BackendChoice::Npu(target) = &self.device.backend else { return Ok(Vec::new()) };
         let npu = self.device.array.npu(target, None)?;
-        let mut all: Vec<(HostFallback, Vec<String>)> = Vec::new();
+        let mut all: Vec<(HostWork, Vec<String>)> = Vec::new();
         for key in npu.ladder(self.key) {
             let graph = self.model.graph(key, self.device.kv.dtype())?;
-            for stays in npu.host_fallback(&graph) {
+            for stays in npu.host_work(&graph) {
                 match all.iter_mut().find(|(known, _)| *known == stays) {
                     Some((_, rows)) => rows.push(key.rows.to_string()),
                     None => all.push((stays, vec![key.rows.to_string()])),
                 }
             }
         }
-        let sentence = |(HostFallback { name, op, count, reason }, rows): (HostFallback, Vec<String>)| {
+        let sentence = |(HostWork { name, op, count, reason }, rows): (HostWork, Vec<String>)| {
             let rows = rows.join(", ");
             format!("the host computes {count} x {name} ({op}) in steps of {rows} rows: {reason}")
         };
@@ -180,22 +178,6 @@ impl<'a> LoadPlan<'a> {
         bytes.map(|bytes| bytes as u64).sum()
     }
 
-    /// The kernels that will run, and the formats for which they have no fast
-    /// path.
-    fn kernels(&self, cpu: &Cpu) -> String {
-        let formats = DType::ALL.iter().filter(|&&dtype| {
-            matches!(packed::Layout::of(dtype), packed::Layout::Stored(_))
-                && self.graph.weights().any(|(_, value)| value.dtype == dtype)
-        });
-        let formats: Vec<_> = formats.map(|dtype| dtype.name()).collect();
-        let rest = if formats.is_empty() {
-            String::new()
-        } else {
-            format!(", {} decoded by portable code and multiplied as floats", formats.join(", "))
-        };
-        format!("cpu, {} kernels{rest}", cpu.kernels().name)
-    }
-
     fn precision(&self) -> Option<ActivationPrecision> {
         self.device.act_precision.map(ActPrecision::precision)
     }
@@ -208,7 +190,7 @@ impl<'a> LoadPlan<'a> {
             PackedCache::ReadOnly => false,
             PackedCache::Off => return None,
         };
-        let options = StoreOptions::new(writes, placement.packed_cache_limit);
+        let options = StoreOptions { writes, limit: placement.packed_cache_limit };
         let path = self.model.weights.container().paths().next()?;
         Some(FileStore::new(PackedFolder::default_path()?, options, path, show, cancelled.clone()))
     }

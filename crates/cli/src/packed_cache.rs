@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
-use girih_cpu::{PackKey, PackReader, PackWriter, PackedStore, UnsavedPack};
 use girih_graph::Error;
+use girih_graph::store::{Store, StoreOptions, StoreWriter, StoredItem, UnsavedItem};
 use serde_json::{Value, json};
 
 use crate::output::bytes;
@@ -227,24 +227,6 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What a store may write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoreOptions {
-    /// Whether new files are written.
-    pub writes: bool,
-    /// The maximum size of all files in bytes; by default a share of the free space.
-    pub limit: Option<u64>,
-    /// The minimum size of a file in bytes.
-    pub min_bytes: u64,
-}
-
-impl StoreOptions {
-    /// The user's options, with the default minimum size.
-    pub fn new(writes: bool, limit: Option<u64>) -> StoreOptions {
-        StoreOptions { writes, limit, min_bytes: MIN_BYTES }
-    }
-}
-
 /// The store that the backend uses: a folder and one model.
 ///
 /// New weights are written by a thread of the lowest priority, so that no token
@@ -254,7 +236,10 @@ impl StoreOptions {
 #[derive(Debug)]
 pub struct FileStore {
     folder: PackedFolder,
+    /// The default limit is a share of the free space.
     options: StoreOptions,
+    /// The minimum size of a file in bytes.
+    min_bytes: u64,
     /// The prefix of this model's file names.
     model: String,
     show: Show,
@@ -274,10 +259,11 @@ impl FileStore {
         show: Show,
         cancelled: Arc<AtomicBool>,
     ) -> FileStore {
-        FileStore { folder, options, model: label(path), show, cancelled, writes: Mutex::default() }
+        let (model, writes) = (label(path), Mutex::default());
+        FileStore { folder, options, min_bytes: MIN_BYTES, model, show, cancelled, writes }
     }
 
-    fn open(&self, key: PackKey) -> io::Result<Option<FileReader>> {
+    fn open(&self, key: &str) -> io::Result<Option<FileReader>> {
         let end = format!("-{key}{PACKED_SUFFIX}");
         let Some(packed) = self.folder.files()?.into_iter().find(|file| file.name.ends_with(&end)) else {
             return Ok(None);
@@ -289,7 +275,7 @@ impl FileStore {
         Ok(Some(FileReader { length: file.metadata()?.len(), file, cancelled }))
     }
 
-    fn begin(&self, weights: UnsavedPack) -> io::Result<FileWrite> {
+    fn begin(&self, weights: Box<dyn UnsavedItem>) -> io::Result<FileWrite> {
         let (key, bytes) = (weights.key(), weights.bytes());
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder.0)?;
         self.folder.sweep()?;
@@ -309,7 +295,7 @@ impl FileStore {
     }
 
     /// Starts a thread that writes `weights`.
-    fn write(&self, weights: UnsavedPack) -> io::Result<()> {
+    fn write(&self, weights: Box<dyn UnsavedItem>) -> io::Result<()> {
         let write = Arc::new(self.begin(weights)?);
         let of_thread = write.clone();
         let body = move || {
@@ -332,15 +318,15 @@ impl Drop for FileStore {
     }
 }
 
-impl PackedStore for FileStore {
-    fn find(&self, key: PackKey) -> Option<Box<dyn PackReader>> {
+impl Store for FileStore {
+    fn find(&self, key: &str) -> Option<Box<dyn StoredItem>> {
         let found =
             self.open(key).map_err(|error| self.note(&Error::new(format!("cannot be read: {error}"))));
         Some(Box::new(found.ok()??))
     }
 
-    fn keep(&self, weights: UnsavedPack) {
-        if !self.options.writes || weights.bytes() < self.options.min_bytes {
+    fn keep(&self, weights: Box<dyn UnsavedItem>) {
+        if !self.options.writes || weights.bytes() < self.min_bytes {
             return;
         }
         if let Err(error) = self.write(weights) {
@@ -365,7 +351,7 @@ struct FileReader {
     cancelled: Arc<AtomicBool>,
 }
 
-impl PackReader for FileReader {
+impl StoredItem for FileReader {
     fn length(&self) -> u64 {
         self.length
     }
@@ -387,7 +373,7 @@ impl PackReader for FileReader {
 /// A file that is being written.
 #[derive(Debug)]
 struct FileWrite {
-    weights: UnsavedPack,
+    weights: Box<dyn UnsavedItem>,
     file: File,
     partial: PathBuf,
     target: PathBuf,
@@ -417,7 +403,7 @@ impl FileWrite {
     }
 }
 
-impl PackWriter for FileWrite {
+impl StoreWriter for FileWrite {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let unwritten =
             |error| Error::new(format!("not kept: {} bytes cannot be written: {error}", bytes.len()));

@@ -46,7 +46,12 @@ impl Home {
     }
 
     fn start(&self, name: &str, options: StoreOptions) -> u64 {
-        start(&self.0.join(name), self.folder(), options)
+        self.start_above(0, name, options)
+    }
+
+    /// As [`Home::start`], with a minimum size of packed weights.
+    fn start_above(&self, min_bytes: u64, name: &str, options: StoreOptions) -> u64 {
+        start(&self.0.join(name), self.folder(), options, min_bytes)
     }
 }
 
@@ -56,7 +61,7 @@ impl Drop for Home {
     }
 }
 
-const ALL: StoreOptions = StoreOptions { writes: true, limit: Some(1 << 30), min_bytes: 0 };
+const ALL: StoreOptions = StoreOptions { writes: true, limit: Some(1 << 30) };
 
 struct Counting<'a>(&'a dyn WeightSource, AtomicU64);
 
@@ -73,12 +78,13 @@ impl WeightSource for Counting<'_> {
 
 /// Loads the model and returns the bytes of its matrices that were read from
 /// its own files.
-fn start(model: &Path, folder: PackedFolder, options: StoreOptions) -> u64 {
+fn start(model: &Path, folder: PackedFolder, options: StoreOptions, min_bytes: u64) -> u64 {
     let model = Model::open(model, Vec::new(), &ModelLimits::DEFAULT).unwrap();
     let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, variant: Variant::GENERATE };
     let graph = model.graph(key, DType::F32).unwrap();
     let path = model.weights.container().paths().next().unwrap();
-    let store = FileStore::new(folder, options, path, Show::Nothing, Arc::default());
+    let mut store = FileStore::new(folder, options, path, Show::Nothing, Arc::default());
+    store.min_bytes = min_bytes;
     let cpu =
         Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap().with_store(Box::new(store));
     let counting = Counting(&model.weights, AtomicU64::new(0));
@@ -113,12 +119,12 @@ fn nothing_is_written_against_the_options() {
         StoreOptions { writes: false, ..ALL },
         StoreOptions { limit: Some(0), ..ALL },
         StoreOptions { limit: Some(1000), ..ALL },
-        StoreOptions { min_bytes: 1 << 30, ..ALL },
-        StoreOptions::new(true, None),
     ] {
         assert_ne!(home.start("first", options), 0);
         assert_eq!(home.names(), [""; 0], "{options:?}");
     }
+    assert_ne!(home.start_above(MIN_BYTES, "first", StoreOptions { limit: None, ..ALL }), 0);
+    assert_eq!(home.names(), [""; 0], "a small model is packed again");
 }
 
 #[test]
@@ -187,7 +193,7 @@ fn simultaneous_starts_leave_one_complete_file() {
     let path = home.0.join("first");
     thread::scope(|scope| {
         for _ in 0..6 {
-            scope.spawn(|| (0..4).for_each(|_| _ = start(&path, home.folder(), ALL)));
+            scope.spawn(|| (0..4).for_each(|_| _ = start(&path, home.folder(), ALL, 0)));
         }
     });
     assert_eq!(home.names().len(), 1, "{:?}", home.names());
