@@ -98,14 +98,14 @@ const AFFINITIES: &Choices<Affinity> = &[
 
 /// How packed weights are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PackedCache {
+enum CacheMode {
     ReadAndWrite,
     Read,
     Off,
 }
 
-const CACHE_MODES: &Choices<PackedCache> =
-    &[("on", PackedCache::ReadAndWrite), ("read-only", PackedCache::Read), ("off", PackedCache::Off)];
+const CACHE_MODES: &Choices<CacheMode> =
+    &[("on", CacheMode::ReadAndWrite), ("read-only", CacheMode::Read), ("off", CacheMode::Off)];
 
 const RESIDENCES: &Choices<Residence> = &[("read", Residence::Memory), ("mmap", Residence::File)];
 
@@ -157,10 +157,10 @@ fn cpu_options(settings: &BackendSettings) -> Result<CpuOptions> {
 fn store_options(settings: &BackendSettings) -> Result<Option<StoreOptions>> {
     let limit = settings.parsed(PACKED_CACHE_LIMIT, bytes)?;
     let mode = settings.parsed(PACKED_CACHE, |name| named(CACHE_MODES, name))?;
-    Ok(match mode.unwrap_or(PackedCache::ReadAndWrite) {
-        PackedCache::ReadAndWrite => Some(StoreOptions { writes: true, limit }),
-        PackedCache::Read => Some(StoreOptions { writes: false, limit }),
-        PackedCache::Off => None,
+    Ok(match mode.unwrap_or(CacheMode::ReadAndWrite) {
+        CacheMode::ReadAndWrite => Some(StoreOptions { writes: true, limit }),
+        CacheMode::Read => Some(StoreOptions { writes: false, limit }),
+        CacheMode::Off => None,
     })
 }
 

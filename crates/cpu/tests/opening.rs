@@ -1,6 +1,5 @@
 //! Opening the backend starts no threads. This is the only test of its binary, because it counts
 //! the threads of the process.
-#![cfg(target_os = "linux")]
 
 use std::fs;
 use std::sync::Arc;
@@ -27,13 +26,14 @@ fn build(key: Key) -> Graph {
     graph.finish(sums)
 }
 
-fn threads() -> usize {
-    fs::read_dir("/proc/self/task").unwrap().count()
+/// The number of threads of this process, if the system lists them.
+fn threads() -> Option<usize> {
+    Some(fs::read_dir("/proc/self/task").ok()?.count())
 }
 
 #[test]
 fn threads_start_when_weights_are_loaded() {
-    let before = threads();
+    let Some(before) = threads() else { return };
     let host: Arc<dyn Host> = Arc::new(NoHost);
     let cpu = BackendChoice::parse(&[&girih_cpu::INFO], "cpu").unwrap().with_threads(Some(3));
     let cpu = cpu.open(&host).unwrap();
@@ -42,7 +42,7 @@ fn threads_start_when_weights_are_loaded() {
     let graph = build(key);
     assert!(cpu.plan(&graph, &[]).total() > 0);
     assert!(cpu.refuses(&graph).is_empty());
-    assert_eq!(threads(), before, "planning needs no threads");
+    assert_eq!(threads(), Some(before), "planning needs no threads");
     let _runner = cpu.load(&Ones, key, &[], &|key| Ok(build(key))).unwrap();
-    assert_eq!(threads(), before + 2, "the thread that loads is one of the three");
+    assert_eq!(threads(), Some(before + 2), "the thread that loads is one of the three");
 }
