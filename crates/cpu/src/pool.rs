@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle, ThreadId};
 
-use girih_graph::Error;
+use girih_graph::{Error, ErrorKind};
 
 use crate::barrier::{Barrier, CachePadded};
 use crate::os;
@@ -69,6 +69,18 @@ pub struct OutputTile<'a, T> {
     columns: Range<usize>,
 }
 
+/// Checks a number of threads.
+///
+/// # Errors
+/// If it is 0.
+pub fn check_threads(threads: usize) -> Result<(), Error> {
+    if threads == 0 {
+        let sentence = "0 threads requested; at least 1 is needed";
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
+    }
+    Ok(())
+}
+
 impl ThreadPool {
     /// A pool of `threads` threads, the caller included, that are not pinned.
     ///
@@ -88,9 +100,7 @@ impl ThreadPool {
     /// # Panics
     /// If `cpus` has another number of threads.
     pub fn pinned(threads: usize, cpus: Option<Vec<Vec<usize>>>) -> Result<ThreadPool, Error> {
-        if threads == 0 {
-            return Err(Error::new("0 threads requested; at least 1 is needed"));
-        }
+        check_threads(threads)?;
         let crew = Crew {
             barrier: Barrier::new(threads - 1),
             target: CachePadded::default(),

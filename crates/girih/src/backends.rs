@@ -36,3 +36,25 @@ pub fn backends() -> &'static [&'static BackendInfo] {
 pub fn backend(name: &str) -> Result<BackendChoice> {
     BackendChoice::parse(BACKENDS, name)
 }
+
+/// The number of threads that a backend uses if none is set: the cores that this process may
+/// use.
+///
+/// ```
+/// assert!(girih::default_threads() >= 1);
+/// ```
+#[cfg(feature = "cpu")]
+pub fn default_threads() -> usize {
+    girih_cpu::default_threads()
+}
+
+/// The number of threads that a backend uses if none is set: the CPUs that this process may
+/// use.
+///
+/// ```
+/// assert!(girih::default_threads() >= 1);
+/// ```
+#[cfg(not(feature = "cpu"))]
+pub fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}

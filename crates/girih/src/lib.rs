@@ -46,7 +46,7 @@ mod request;
 mod session;
 mod store;
 
-pub use backends::{backend, backends};
+pub use backends::{backend, backends, default_threads};
 pub use builtin::{STORIES, STORIES_PROMPT};
 pub use folder::{CacheFolder, KeptFile};
 pub use free_memory::FreeMemory;

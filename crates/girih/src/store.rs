@@ -229,3 +229,6 @@ fn label(path: &Path) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     name.chars().map(plain).take(MAX_NAME_LENGTH).collect()
 }
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests;

@@ -80,6 +80,17 @@ impl ModelFiles {
     pub fn graph(&self, key: Key, state: DType) -> Result<Graph> {
         build::graph(&self.facts, &self.weights, key, state)
     }
+
+    /// As [`ModelFiles::graph`], with only the first `layers` layers before the head, to time
+    /// a part of the model.
+    ///
+    /// # Errors
+    /// As [`ModelFiles::graph`].
+    pub fn graph_of_layers(&self, layers: usize, key: Key, state: DType) -> Result<Graph> {
+        let mut facts = self.facts.clone();
+        facts.layers.truncate(layers);
+        build::graph(&facts, &self.weights, key, state)
+    }
 }
 
 /// The files of a model that is part of the program.

@@ -116,7 +116,7 @@ impl RuntimeBench<'_> {
             }
             let compiler = &self.compilers[&policy];
             let key = Key { rows, sequences: 1, context, output_rows: 1, variant: Variant::GENERATE };
-            let graph = self.model.graph(key, KvType::Bf16.dtype())?;
+            let graph = self.model.files().graph(key, KvType::Bf16.dtype())?;
             let compiled = compiler.compile(&graph, &mut NoDump)?;
             let times = time_programs(&compiled, compiler.target())?;
             self.steps.insert((policy, rows, context), TimedStep { graph, compiled, times });
