@@ -27,18 +27,18 @@ pub struct Reply {
 /// The end of a reply's text that is not certain yet: part of a character, or a
 /// possible beginning of a stop string. If a reply takes several requests, the
 /// next one continues from it as if there were one request.
-pub struct Tail<'w>(Rc<RefCell<Uncertain<'w>>>);
+pub struct Tail(Rc<RefCell<Uncertain>>);
 
-struct Uncertain<'w> {
-    detokenizer: Detokenizer<'w>,
+struct Uncertain {
+    detokenizer: Detokenizer,
     /// The text that the last request held back.
     held: String,
 }
 
-impl<'w> Tail<'w> {
+impl Tail {
     /// The start of the text that continues `prompt`. The prompt decides whether
     /// the first word has a space before it.
-    pub fn after(prompt: &[u32], processor: &'w TextProcessor) -> Tail<'w> {
+    pub fn after(prompt: &[u32], processor: &TextProcessor) -> Tail {
         let mut detokenizer = processor.tokenizer.detokenizer(Specials::Skip);
         prompt.iter().for_each(|id| drop(detokenizer.push(*id)));
         Tail(Rc::new(RefCell::new(Uncertain { detokenizer, held: String::new() })))
@@ -61,7 +61,7 @@ impl<'w> Tail<'w> {
     }
 }
 
-impl Detokenize for Tail<'_> {
+impl Detokenize for Tail {
     fn push(&mut self, id: u32) -> String {
         let mut uncertain = self.0.borrow_mut();
         let text = uncertain.detokenizer.push(id);
@@ -79,10 +79,10 @@ impl Detokenize for Tail<'_> {
 ///
 /// # Errors
 /// When the request is refused, the model fails, or `show` fails.
-pub fn generate<'w>(
-    engine: &mut Engine<'w>,
+pub fn generate(
+    engine: &mut Engine<'_>,
     request: Request,
-    tail: &Tail<'w>,
+    tail: &Tail,
     cancelled: impl Fn() -> bool,
     mut show: impl FnMut(&str) -> Result<()>,
 ) -> Result<Reply> {

@@ -30,11 +30,11 @@ impl Overflow {
     ///
     /// # Errors
     /// As [`generate`].
-    pub fn generate<'w>(
+    pub fn generate(
         self,
-        engine: &mut Engine<'w>,
+        engine: &mut Engine<'_>,
         request: Request,
-        processor: &'w TextProcessor,
+        processor: &TextProcessor,
         cancelled: impl Fn() -> bool,
         mut show: impl FnMut(&str) -> Result<()>,
     ) -> Result<Reply> {

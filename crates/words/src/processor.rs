@@ -1,6 +1,7 @@
 //! Opens a model's tokenizer, special tokens and chat template together.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use girih_file::{Container, ContainerKind, Metadata};
 use girih_tensor::Result;
@@ -14,8 +15,8 @@ use crate::limits::TextLimits;
 /// A model's tokenizer, special tokens and chat template.
 #[derive(Debug)]
 pub struct TextProcessor {
-    /// Converts text to token ids and back.
-    pub tokenizer: Tokenizer,
+    /// Converts text to token ids and back. Detokenizers share it.
+    pub tokenizer: Arc<Tokenizer>,
     /// Converts conversations to text; `None` if the model has no template.
     pub template: Option<ChatTemplate>,
     /// The texts of special tokens, which are marked in a user's text.
@@ -59,7 +60,7 @@ impl TextProcessor {
     pub fn new(tokenizer: Tokenizer, template: Option<ChatTemplate>) -> TextProcessor {
         let ids = (0..tokenizer.vocab_size()).filter(|&id| tokenizer.is_special(id));
         let spellings: Vec<String> = ids.filter_map(|id| tokenizer.token(id)).map(str::to_owned).collect();
-        TextProcessor { special: SpecialTokens::new(&spellings), tokenizer, template }
+        TextProcessor { special: SpecialTokens::new(&spellings), tokenizer: Arc::new(tokenizer), template }
     }
 }
 
@@ -74,4 +75,19 @@ fn token_variables(tokenizer: &Tokenizer) -> Map<String, Value> {
     ];
     let spelled = ids.into_iter().filter_map(|(name, id)| Some((name, tokenizer.token(id?)?)));
     spelled.map(|(name, token)| (name.to_owned(), Value::from(token))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::Detokenizer;
+
+    #[test]
+    fn text_types_are_owned_and_may_be_shared_by_threads() {
+        fn check<T: Send + Sync + 'static>() {}
+        check::<Tokenizer>();
+        check::<Detokenizer>();
+        check::<ChatTemplate>();
+        check::<TextProcessor>();
+    }
 }
