@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use girih_file::ContainerKind;
-use girih_graph::{Error, ErrorKind, Result};
+#[cfg(not(feature = "hub"))]
+use girih_graph::ErrorKind;
+use girih_graph::{Error, Result};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_words::{TextLimits, TextProcessor, Tokenizer};
 

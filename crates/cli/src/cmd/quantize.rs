@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         limits: TextLimits::DEFAULT,
     };
     let bar = Show::unless(args.quiet).bar("writing", 0, Unit::Weights);
-    let report = girih_convert::convert(&model, &args.out, &options, &mut |progress| {
+    let report = girih_convert::convert(model.files(), &args.out, &options, &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
     })?;
