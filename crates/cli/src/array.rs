@@ -1,5 +1,5 @@
-//! The options of a simulated array: its mapping and runtime, the lengths for
-//! which programs are compiled, and the cache of compiled programs.
+//! The mapping of models to a simulated array, and the cache of compiled programs, for
+//! the commands of `girih npu`.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -7,67 +7,12 @@ use std::str::FromStr;
 
 use clap::Args;
 use girih_npu::blob::{BlobCache, BlobFolder, DEFAULT_CACHE_BYTES};
-use girih_npu::driver::{Runtime, WarningSink};
+use girih_npu::driver::WarningSink;
 use girih_npu::pass::ArrayMapping;
-use girih_npu::{Npu, NpuOptions};
 
 use crate::error::{Error, Result};
-use crate::packed_cache::cache_home;
+use crate::loading::places;
 use crate::progress::Show;
-
-/// How a model runs on an array.
-#[derive(Debug, Clone, Default, Args)]
-pub struct ArrayArgs {
-    /// Mapping of the model to the array: a file, or a name such as mlir-air, seed-000 or
-    /// unstitched [default: mlir-air].
-    #[arg(long, value_name = "FILE|NAME")]
-    pub npu_mapping: Option<String>,
-    /// Setting of the array's runtime, such as values=brokered (does not affect results); an unknown
-    /// one lists them all; can be repeated.
-    #[arg(long, value_name = "SETTING", value_parser = runtime_setting)]
-    pub npu_runtime: Vec<String>,
-    /// Rows for which array programs are compiled in addition to 1 and --chunk, so that short
-    /// prompts are padded less [default: 64,256,1024].
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub npu_lengths: Option<Vec<u32>>,
-    /// Positions for which array programs with attention are compiled in addition to --context
-    /// [default: 256,1024].
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
-    pub npu_contexts: Option<Vec<u32>>,
-    #[command(flatten)]
-    pub blobs: BlobArgs,
-}
-
-impl ArrayArgs {
-    /// The backend of the array named `target`; with `show`, it uses the cache of
-    /// compiled programs and reports as `show` says.
-    ///
-    /// # Errors
-    /// When the array, the mapping or a setting is unknown.
-    pub fn npu(&self, target: &str, show: Option<Show>) -> Result<Npu> {
-        let defaults = NpuOptions::default();
-        let mut runtime = Runtime::default();
-        for name in &self.npu_runtime {
-            runtime = runtime.with(name)?;
-        }
-        let options = NpuOptions {
-            runtime,
-            lengths: self.npu_lengths.clone().unwrap_or(defaults.lengths),
-            contexts: self.npu_contexts.clone().unwrap_or(defaults.contexts),
-            ..defaults
-        };
-        let npu = Npu::new(target, options)?;
-        let npu = match &self.npu_mapping {
-            Some(name) => npu.with_mapping(mapping(name)?),
-            None => npu,
-        };
-        let Some(show) = show else { return Ok(npu) };
-        Ok(match self.blobs.folder() {
-            Some(folder) => npu.with_blobs(folder, tell(show)),
-            None => npu,
-        })
-    }
-}
 
 /// Reads a mapping: a file, or else one of girih's own by name.
 ///
@@ -75,11 +20,6 @@ impl ArrayArgs {
 /// When there is no such file or name, or the file is malformed.
 pub fn mapping(name: &str) -> Result<ArrayMapping> {
     ArrayMapping::read(name).map_err(|error| Error::call(error.to_string()))
-}
-
-/// Checks the name of a runtime setting.
-fn runtime_setting(text: &str) -> Result<String, String> {
-    Runtime::default().with(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// The cache of compiled programs of arrays.
@@ -114,13 +54,17 @@ impl FromStr for Blobs {
 
 impl BlobArgs {
     /// The folder of the cache, if it is enabled and known.
-    fn folder(&self) -> Option<BlobFolder> {
+    fn folder(&self) -> Result<Option<BlobFolder>> {
         let (path, is_named) = match &self.blobs {
-            Some(Blobs::Off) => return None,
+            Some(Blobs::Off) => return Ok(None),
             Some(Blobs::In(folder)) => (folder.clone(), true),
-            None => (cache_home()?.join("girih/blobs"), false),
+            None => match places()?.cache {
+                Some(cache) => (cache.join("blobs"), false),
+                None => return Ok(None),
+            },
         };
-        Some(BlobFolder { path, limit: self.blobs_limit.unwrap_or(DEFAULT_CACHE_BYTES), is_named })
+        let limit = self.blobs_limit.unwrap_or(DEFAULT_CACHE_BYTES);
+        Ok(Some(BlobFolder { path, limit, is_named }))
     }
 
     /// The cache, if it is enabled and its folder can be created.
@@ -128,7 +72,7 @@ impl BlobArgs {
     /// # Errors
     /// When the folder that the user named cannot be created.
     pub fn cache(&self, show: Show) -> Result<Option<BlobCache>> {
-        let Some(folder) = self.folder() else { return Ok(None) };
+        let Some(folder) = self.folder()? else { return Ok(None) };
         Ok(folder.open(|sentence| show.note(sentence))?)
     }
 }

@@ -5,7 +5,7 @@
 use girih_engine::{Engine, EventKind, Request, Sampling};
 use serde::Serialize;
 
-use crate::golden::{Golden, Prompt};
+use crate::golden::{Golden, GoldenPrompt};
 use crate::layers::{LayerRow, diagnose};
 use crate::{ErrorBound, Result};
 
@@ -93,7 +93,7 @@ pub fn verify(
 }
 
 /// Continues the prompt greedily, up to the first token that differs.
-fn greedy(engine: &mut Engine<'_>, prompt: &Prompt) -> Result<(usize, Option<Divergence>)> {
+fn greedy(engine: &mut Engine<'_>, prompt: &GoldenPrompt) -> Result<(usize, Option<Divergence>)> {
     let reference = &prompt.reference;
     let request = Request {
         tokens: prompt.tokens.clone(),

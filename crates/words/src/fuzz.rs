@@ -1,6 +1,8 @@
 //! Entry points of the fuzz targets: vocabularies in GGUF headers, and
 //! `tokenizer_config.json` files.
 
+use std::sync::Arc;
+
 use girih_file::{Container, ContainerKind};
 
 use crate::limits::TextLimits;
@@ -33,13 +35,13 @@ pub fn gguf_tokenizer(bytes: &[u8]) {
 /// If the tokenizer is inconsistent.
 pub fn tokenizer_config(tokenizer: &[u8], config: &[u8]) {
     if let Ok(tokenizer) = Tokenizer::from_bytes(tokenizer, config, &TextLimits::DEFAULT) {
-        check_tokenizer(&tokenizer);
+        check_tokenizer(&Arc::new(tokenizer));
     }
 }
 
 /// Checks that all ids are in the vocabulary, and that streaming and whole
 /// decoding give the same text.
-fn check_tokenizer(tokenizer: &Tokenizer) {
+fn check_tokenizer(tokenizer: &Arc<Tokenizer>) {
     let Ok(ids) = tokenizer.encode(TEXT, TextOrigin::Template, BosEos::Add) else { return };
     assert!(ids.iter().all(|id| tokenizer.token(*id).is_some()));
     let mut stream = tokenizer.detokenizer(Specials::Keep);

@@ -1,21 +1,24 @@
 //! Opens a model's tokenizer, special tokens and chat template together.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use girih_file::{Container, ContainerKind, Metadata};
-use girih_tensor::Result;
+use girih_tensor::{Error, ErrorKind, Result};
 use serde_json::{Map, Value};
 
 use super::gguf_vocab::GgufVocab;
-use super::template::{ChatTemplate, SpecialTokens};
+use super::template::{ChatTemplate, Conversation, RenderRequest, Renderer, SpecialTokens};
 use super::tokenizer::Tokenizer;
 use crate::limits::TextLimits;
+use crate::span::TextSpan;
 
 /// A model's tokenizer, special tokens and chat template.
 #[derive(Debug)]
 pub struct TextProcessor {
-    /// Converts text to token ids and back.
-    pub tokenizer: Tokenizer,
+    /// Converts text to token ids and back. Detokenizers share it.
+    pub tokenizer: Arc<Tokenizer>,
     /// Converts conversations to text; `None` if the model has no template.
     pub template: Option<ChatTemplate>,
     /// The texts of special tokens, which are marked in a user's text.
@@ -59,7 +62,27 @@ impl TextProcessor {
     pub fn new(tokenizer: Tokenizer, template: Option<ChatTemplate>) -> TextProcessor {
         let ids = (0..tokenizer.vocab_size()).filter(|&id| tokenizer.is_special(id));
         let spellings: Vec<String> = ids.filter_map(|id| tokenizer.token(id)).map(str::to_owned).collect();
-        TextProcessor { special: SpecialTokens::new(&spellings), tokenizer, template }
+        TextProcessor { special: SpecialTokens::new(&spellings), tokenizer: Arc::new(tokenizer), template }
+    }
+
+    /// Applies the model's chat template to a conversation, at the present time (UTC); returns
+    /// the prompt's text, split by who wrote it.
+    ///
+    /// # Errors
+    /// When the model has no template, or rendering fails.
+    pub fn render(&self, renderer: &mut Renderer, conversation: &Conversation) -> Result<Vec<TextSpan>> {
+        let template = self.template.as_ref().ok_or_else(|| {
+            let sentence = "the model has no chat template: give it a text to continue instead";
+            Error::with_kind(ErrorKind::Refused, sentence)
+        })?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        renderer.render(&RenderRequest {
+            template: template.source(conversation.tools.as_deref())?,
+            variables: &template.variables,
+            special_tokens: &self.special,
+            conversation,
+            unix_seconds: i64::try_from(now).unwrap_or(i64::MAX),
+        })
     }
 }
 
@@ -74,4 +97,19 @@ fn token_variables(tokenizer: &Tokenizer) -> Map<String, Value> {
     ];
     let spelled = ids.into_iter().filter_map(|(name, id)| Some((name, tokenizer.token(id?)?)));
     spelled.map(|(name, token)| (name.to_owned(), Value::from(token))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::Detokenizer;
+
+    #[test]
+    fn text_types_are_owned_and_may_be_shared_by_threads() {
+        fn check<T: Send + Sync + 'static>() {}
+        check::<Tokenizer>();
+        check::<Detokenizer>();
+        check::<ChatTemplate>();
+        check::<TextProcessor>();
+    }
 }

@@ -6,6 +6,8 @@
 //! a run, which is known only at its end; here the valid characters of the run are
 //! kept.
 
+use std::sync::Arc;
+
 use super::decoding::Decoding;
 use super::tokenizer::Tokenizer;
 
@@ -19,8 +21,43 @@ pub enum Specials {
 }
 
 /// Converts a sequence of ids to text, id by id.
-pub struct Detokenizer<'t> {
-    tokenizer: &'t Tokenizer,
+pub struct Detokenizer {
+    tokenizer: Arc<Tokenizer>,
+    stream: TextStream,
+}
+
+impl Detokenizer {
+    /// Appends an id and returns the characters that it completes, perhaps none.
+    ///
+    /// An id without a token, such as that of a padding row of the output layer,
+    /// gives U+FFFD.
+    pub fn push(&mut self, id: u32) -> String {
+        self.stream.push(&self.tokenizer, id)
+    }
+
+    /// Ends the text: returns U+FFFD for an incomplete character.
+    pub fn finish(self) -> String {
+        self.stream.finish(&self.tokenizer)
+    }
+}
+
+impl Tokenizer {
+    /// Decodes `ids` to text.
+    pub fn decode(&self, ids: &[u32], specials: Specials) -> String {
+        let mut stream = TextStream::new(self, specials);
+        let mut text: String = ids.iter().map(|id| stream.push(self, *id)).collect();
+        text.push_str(&stream.finish(self));
+        text
+    }
+
+    /// Returns a detokenizer for one sequence, which shares the tokenizer.
+    pub fn detokenizer(self: &Arc<Self>, specials: Specials) -> Detokenizer {
+        Detokenizer { tokenizer: Arc::clone(self), stream: TextStream::new(self, specials) }
+    }
+}
+
+/// The state of one sequence. Each call takes the tokenizer of the sequence.
+struct TextStream {
     specials: Specials,
     /// The first bytes of an incomplete character.
     pending: Vec<u8>,
@@ -28,39 +65,34 @@ pub struct Detokenizer<'t> {
     strip: usize,
 }
 
-impl<'t> Detokenizer<'t> {
-    pub(super) fn new(tokenizer: &'t Tokenizer, specials: Specials) -> Detokenizer<'t> {
+impl TextStream {
+    fn new(tokenizer: &Tokenizer, specials: Specials) -> TextStream {
         let strip = match tokenizer.decoding() {
             Decoding::Pieces { strip: Some((_, times)), .. } => *times,
             _ => 0,
         };
-        Detokenizer { tokenizer, specials, pending: Vec::new(), strip }
+        TextStream { specials, pending: Vec::new(), strip }
     }
 
-    /// Appends an id and returns the characters that it completes, perhaps none.
-    ///
-    /// An id without a token, such as that of a padding row of the output layer,
-    /// gives U+FFFD.
-    pub fn push(&mut self, id: u32) -> String {
-        if self.specials == Specials::Skip && self.tokenizer.is_special(id) {
+    fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> String {
+        if self.specials == Specials::Skip && tokenizer.is_special(id) {
             return String::new();
         }
-        match self.tokenizer.token(id) {
-            Some(token) => self.pending.extend(self.tokenizer.decoding().bytes(token)),
+        match tokenizer.token(id) {
+            Some(token) => self.pending.extend(tokenizer.decoding().bytes(token)),
             None => self.pending.extend("\u{FFFD}".bytes()),
         }
         let text = take_characters(&mut self.pending);
-        self.stripped(text)
+        self.stripped(tokenizer, text)
     }
 
-    /// Ends the text: returns U+FFFD for an incomplete character.
-    pub fn finish(mut self) -> String {
+    fn finish(mut self, tokenizer: &Tokenizer) -> String {
         let text = String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned();
-        self.stripped(text)
+        self.stripped(tokenizer, text)
     }
 
-    fn stripped(&mut self, mut text: String) -> String {
-        let Decoding::Pieces { strip: Some((char, _)), .. } = self.tokenizer.decoding() else {
+    fn stripped(&mut self, tokenizer: &Tokenizer, mut text: String) -> String {
+        let Decoding::Pieces { strip: Some((char, _)), .. } = tokenizer.decoding() else {
             return text;
         };
         while self.strip > 0 && !text.is_empty() {
@@ -70,21 +102,6 @@ impl<'t> Detokenizer<'t> {
             }
         }
         text
-    }
-}
-
-impl Tokenizer {
-    /// Decodes `ids` to text.
-    pub fn decode(&self, ids: &[u32], specials: Specials) -> String {
-        let mut stream = self.detokenizer(specials);
-        let mut text: String = ids.iter().map(|id| stream.push(*id)).collect();
-        text.push_str(&stream.finish());
-        text
-    }
-
-    /// Returns a detokenizer for one sequence.
-    pub fn detokenizer(&self, specials: Specials) -> Detokenizer<'_> {
-        Detokenizer::new(self, specials)
     }
 }
 
