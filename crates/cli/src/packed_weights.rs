@@ -72,4 +72,3 @@ impl PackedStatus {
 fn bytes_of(files: &[KeptFile]) -> u64 {
     files.iter().map(|file| file.bytes).sum()
 }
-

@@ -22,10 +22,7 @@ pub struct FinishedReply {
 ///
 /// # Errors
 /// When the request or `show` fails.
-pub fn read(
-    reply: Reply,
-    mut show: impl FnMut(&str) -> Result<()>,
-) -> Result<FinishedReply> {
+pub fn read(reply: Reply, mut show: impl FnMut(&str) -> Result<()>) -> Result<FinishedReply> {
     let (mut ids, mut whole) = (Vec::new(), String::new());
     for event in reply {
         let event = event?;

@@ -20,4 +20,3 @@ pub const STORIES: Embedded = Embedded {
 
 /// The prompt of `girih run` if the user gives none.
 pub const STORIES_PROMPT: &str = "Once upon a time, there was a little girl named Lily.";
-

@@ -54,12 +54,15 @@ fn fits(plan: &MemoryPlan, memory: &FreeMemory) -> Result<()> {
         Some(room) if room < memory.available => "the cgroup limit leaves",
         _ => "the machine has available",
     };
-    Err(Error::with_kind(ErrorKind::OutOfMemory, format!(
-        "the model needs {} bytes (weights {weights} + KV cache {state} + scratch {scratch}), but {bound} {}: \
+    Err(Error::with_kind(
+        ErrorKind::OutOfMemory,
+        format!(
+            "the model needs {} bytes (weights {weights} + KV cache {state} + scratch {scratch}), but {bound} {}: \
          choose a smaller context, a smaller type of KV cache or a smaller model",
-        plan.total(),
-        memory.room()
-    )))
+            plan.total(),
+            memory.room()
+        ),
+    ))
 }
 
 /// The limit minus the usage of this process's cgroup (version 2), or that of a
@@ -91,7 +94,6 @@ fn meminfo(key: &str) -> Option<u64> {
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     kib.checked_mul(1024)
 }
-
 
 #[cfg(test)]
 mod tests {

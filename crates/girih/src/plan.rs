@@ -253,10 +253,7 @@ impl Plan {
     ///
     /// # Errors
     /// As [`Plan::load`].
-    pub fn load_runner(
-        self,
-        progress: impl Fn(Progress) + Send + Sync + 'static,
-    ) -> Result<Box<dyn Runner>> {
+    pub fn load_runner(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Box<dyn Runner>> {
         self.load_watched(Arc::new(progress))
     }
 
@@ -291,9 +288,13 @@ fn largest_step(model: &Model, options: &Options) -> Result<Key> {
     let max = model.max_context();
     let context = context.unwrap_or(max.min(MAX_DEFAULT_CONTEXT));
     if context == 0 || context > max {
-        return refused(format!("a context of {context} tokens was requested; the model supports 1 to {max}"));
+        return refused(format!(
+            "a context of {context} tokens was requested; the model supports 1 to {max}"
+        ));
     }
-    for (what, count) in [("rows per step", chunk), ("sequences", sequences), ("unread events", unread_events)] {
+    for (what, count) in
+        [("rows per step", chunk), ("sequences", sequences), ("unread events", unread_events)]
+    {
         if count == 0 {
             return refused(format!("0 {what} were requested; request at least 1"));
         }

@@ -58,7 +58,6 @@ impl Model {
     pub fn start(&self) -> Result<Session> {
         self.plan(Options::default())?.start(|_| {})
     }
-
 }
 
 impl Plan {
@@ -96,7 +95,6 @@ impl Plan {
         check(&self.memory())?;
         Session::begin_with(self, Arc::new(progress))
     }
-
 }
 
 impl Session {
@@ -111,8 +109,7 @@ impl Session {
         let engine_limits = EngineLimits { waiting: u32::MAX, ..limits };
         let body = move || {
             let begun = Instant::now();
-            let engine =
-                plan.load_watched(watcher).and_then(|runner| Engine::new(runner, engine_limits));
+            let engine = plan.load_watched(watcher).and_then(|runner| Engine::new(runner, engine_limits));
             match engine {
                 Ok(engine) => {
                     let phases = engine.runner().phases();

@@ -78,7 +78,7 @@ impl FileStore {
             None => {
                 let kept = self.folder.files()?.iter().map(|file| file.bytes).sum();
                 self.folder.default_limit(kept)?
-            },
+            }
         };
         self.folder.make_room(bytes, limit)?;
         let name = format!("{}-{key}{KEPT_SUFFIX}", self.model);

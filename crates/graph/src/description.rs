@@ -156,12 +156,15 @@ impl BackendChoice {
             Some(device) => devices.iter().any(|known| known == device),
         };
         if !is_known {
-            let found = device.map_or("no device".to_owned(), |device| format!("the device '{device}'"));
-            let needed = match devices.as_slice() {
-                [] => format!("use '{name}' alone"),
-                devices => format!("use one of {name}:{}", devices.join(&format!(", {name}:"))),
+            let known = devices.join(&format!(", {name}:"));
+            let fault = match (device, devices.as_slice()) {
+                (_, []) => format!("the {name} backend has one device; use '{name}'"),
+                (None, _) => format!("the {name} backend needs a device; use one of {name}:{known}"),
+                (Some(device), _) => {
+                    format!("the {name} backend has no device '{device}'; use one of {name}:{known}")
+                }
             };
-            let sentence = format!("unknown backend '{text}': the {name} backend has {found}; {needed}");
+            let sentence = format!("unknown backend '{text}': {fault}");
             return Err(Error::with_kind(ErrorKind::NotFound, sentence));
         }
         let settings = BackendSettings { device: device.map(str::to_owned), ..BackendSettings::default() };
@@ -381,9 +384,9 @@ mod tests {
         assert_eq!(choice("other:b").unwrap().to_string(), "other:b");
         assert_eq!(sentence(choice("gpu")), "unknown backend 'gpu': use one of interpreter, other");
         let unknown = sentence(choice("other:c"));
-        assert!(unknown.ends_with("has the device 'c'; use one of other:a, other:b"), "{unknown}");
-        assert!(sentence(choice("other")).contains("no device; use one of other:a, other:b"));
-        assert!(sentence(choice("interpreter:0")).ends_with("use 'interpreter' alone"));
+        assert!(unknown.ends_with("has no device 'c'; use one of other:a, other:b"), "{unknown}");
+        assert!(sentence(choice("other")).contains("needs a device; use one of other:a, other:b"));
+        assert!(sentence(choice("interpreter:0")).ends_with("has one device; use 'interpreter'"));
     }
 
     #[test]

@@ -66,12 +66,7 @@ impl Divergence {
 ///
 /// # Errors
 /// When a prompt does not fit into the context, or a step fails.
-pub fn verify(
-    engine: &mut Engine,
-    golden: &Golden,
-    layers: usize,
-    bound: &ErrorBound,
-) -> Result<Verdict> {
+pub fn verify(engine: &mut Engine, golden: &Golden, layers: usize, bound: &ErrorBound) -> Result<Verdict> {
     let mut prompts = Vec::with_capacity(golden.prompts.len());
     for (index, prompt) in golden.prompts.iter().enumerate() {
         let rows = diagnose(engine, prompt, layers, bound)?;

@@ -83,7 +83,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let format = if args.json { OutputFormat::Json } else { args.output };
     let cases = cases(args)?;
     let show = Show::unless(args.device.quiet);
-    let limits = if args.no_limits { None } else { Some(MachineLimits::measure(args.device.thread_count())?) };
+    let limits =
+        if args.no_limits { None } else { Some(MachineLimits::measure(args.device.thread_count())?) };
     let mut rows = Vec::new();
     if format == OutputFormat::Md {
         print_line!("{}", BenchRow::heading())?;
@@ -234,7 +235,11 @@ impl Subject {
         let multiplied: Vec<&str> = activations.iter().map(|rounding| rounding.multiplied).collect();
         Subject {
             file: Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy()).into_owned(),
-            kind: format!("{} {}", plan.model().files().facts.name, main_dtype.map_or("", |dtype| dtype.name())),
+            kind: format!(
+                "{} {}",
+                plan.model().files().facts.name,
+                main_dtype.map_or("", |dtype| dtype.name())
+            ),
             bytes: weights.iter().map(bytes).sum(),
             parameters,
             threads: device.thread_count(),

@@ -98,7 +98,8 @@ pub fn job<'a>(request: &RenderRequest<'a>, limits: &RenderLimits) -> Result<(Ve
         let (bytes, max) = (text.len(), limits.input_bytes);
         return Err(Error::new(format!("the conversation has {bytes} bytes as JSON, the maximum is {max}")));
     }
-    let mut marks = Marks::new(request.special_tokens, &[request.template, &text, &json_text(request.variables)]);
+    let mut marks =
+        Marks::new(request.special_tokens, &[request.template, &text, &json_text(request.variables)]);
     let mut variables = request.variables.clone();
     variables.extend(marks.mark_map(&given)?);
     let job = RenderJob {
