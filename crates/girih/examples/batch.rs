@@ -18,7 +18,9 @@ fn main() -> Result<()> {
                 let others: Vec<String> = logprobs
                     .top
                     .iter()
-                    .map(|other| Ok(format!("{:?} {:.3}", session.model().detokenize(&[other.id])?, other.value)))
+                    .map(|other| {
+                        Ok(format!("{:?} {:.3}", session.model().detokenize(&[other.id])?, other.value))
+                    })
                     .collect::<Result<_>>()?;
                 println!("  {text:>12?} {:>8.3}   {}", logprobs.chosen.value, others.join(", "));
             }
